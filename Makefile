@@ -1,0 +1,40 @@
+# The few commands of a newcomer.  Everything else is CMake: cmake --list-presets.
+
+.PHONY: help build demo test test-all bench clean
+
+help:
+	@echo "make demo      install what is missing, build, train a small model, let it write"
+	@echo "make build     install what is missing, build build/evenkeel and build/libevenkeel.so"
+	@echo "make test      install what is missing, build, run the tests, with sanitizers and without"
+	@echo "make test-all  make test and the long tests"
+	@echo "make bench     measure matrix products, kernels and whole steps against this machine"
+	@echo "make clean     remove what was built"
+
+build:
+	tools/setup.sh
+	cmake --preset release
+	cmake --build --preset release
+
+demo: build
+	tools/demo.sh
+
+# ci is release with warnings as errors; asan adds the address and undefined sanitizers.
+test:
+	tools/setup.sh --test
+	cmake --preset ci
+	cmake --build --preset ci
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan
+	ctest --preset ci
+
+test-all: test
+	ctest --preset long
+
+bench: build
+	build/evenkeel bench gemm
+	build/evenkeel bench kernels
+	build/evenkeel bench step
+
+clean:
+	rm -rf build build-asan build-dev build-tsan build-coverage build-fuzz

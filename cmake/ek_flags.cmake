@@ -1,0 +1,23 @@
+# Warnings, sanitizers, and the instruction sets of the files that need one.
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
+  -Wmissing-prototypes -Wundef -Wwrite-strings -Wpointer-arith -Wformat=2 -Wvla)
+if(EK_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(EK_SANITIZE)
+  add_compile_options(-fsanitize=${EK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${EK_SANITIZE})
+endif()
+if(EK_COVERAGE)
+  add_compile_options(--coverage)
+  add_link_options(--coverage)
+endif()
+if(EK_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
+
+# A file named *_avx512.c may use AVX-512 with bf16 dot products, *_avx2.c AVX2 with FMA.
+# They are entered only where the CPU has them (tensor/cpu chooses at run time).
+set(EK_FLAGS_avx512 "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512")
+set(EK_FLAGS_avx2 "-mavx2 -mfma -mf16c -mbmi2")

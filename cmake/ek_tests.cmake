@@ -1,0 +1,110 @@
+# Tests are programs and scripts that exit 0, 1 or 77 (skipped, with the reason printed).
+#
+#   tests/unit, tests/props   t_<layer>_*.c link the layer of their name and what it uses
+#   tests/cli, tests/crash    t_*.sh and t_*.py call the command, whose path is in EK_COMMAND;
+#                             t_<layer>_*.c as above.  Names that end in _long are labelled long
+#   tests/fuzz                fuzz_*.c are replayed over tests/fuzz/corpus/<name>
+#                             (to search for more: the preset fuzz, then
+#                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
+#   tools                     static checks
+# Labels are the folders' names, fuzz, static and long.
+
+if(CMAKE_BUILD_TYPE STREQUAL "Checked")
+  set(EK_TEST_SLOWNESS 3)
+else()
+  set(EK_TEST_SLOWNESS 1)
+endif()
+
+# Threads that wait for work sleep, as two tests share two cores; tsan is not told about races in
+# libraries that were built without it.
+set(EK_TEST_ENVIRONMENT
+  OMP_WAIT_POLICY=passive
+  EK_TEST_DATA=${CMAKE_SOURCE_DIR}/tests
+  ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
+  UBSAN_OPTIONS=print_stacktrace=1
+  TSAN_OPTIONS=ignore_noninstrumented_modules=1)
+
+# ek_register(name label seconds): what every test has in common.
+function(ek_register name label seconds)
+  if(name MATCHES "_long$")
+    list(APPEND label long)
+    set(seconds 3600)
+  endif()
+  math(EXPR seconds "${seconds} * ${EK_TEST_SLOWNESS}")
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${seconds}
+    SKIP_RETURN_CODE 77 ENVIRONMENT "${EK_TEST_ENVIRONMENT}")
+endfunction()
+
+function(ek_add_program source label seconds)
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "^t_([a-z0-9]+).*" "\\1" layer ${name})
+  if(NOT TARGET ek_${layer})
+    message(WARNING "${source}: there is no layer ${layer}; the test will fail")
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E false)
+    ek_register(${name} ${label} ${seconds})
+    return()
+  endif()
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ek_${layer})
+  target_compile_definitions(${name} PRIVATE EK_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+  add_test(NAME ${name} COMMAND ${name})
+  ek_register(${name} ${label} ${seconds})
+endfunction()
+
+function(ek_add_script script label seconds)
+  get_filename_component(name ${script} NAME_WE)
+  if(script MATCHES "\\.py$")
+    add_test(NAME ${name} COMMAND python3 ${script})
+  else()
+    add_test(NAME ${name} COMMAND bash ${script})
+  endif()
+  ek_register(${name} ${label} ${seconds})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+    EK_COMMAND=${CMAKE_BINARY_DIR}/evenkeel PYTHONDONTWRITEBYTECODE=1)
+endfunction()
+
+foreach(folder unit props cli crash)
+  file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/t_*.c)
+  foreach(source IN LISTS programs)
+    ek_add_program(${source} ${folder} 120)
+  endforeach()
+  file(GLOB scripts CONFIGURE_DEPENDS
+    ${CMAKE_SOURCE_DIR}/tests/${folder}/t_*.sh ${CMAKE_SOURCE_DIR}/tests/${folder}/t_*.py)
+  foreach(script IN LISTS scripts)
+    ek_add_script(${script} ${folder} 300)
+  endforeach()
+endforeach()
+
+# One program per fuzz_<x>.c: with libFuzzer under EK_FUZZ, else with a main that replays files.
+file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+get_property(layers GLOBAL PROPERTY EK_LAYERS)
+list(REVERSE layers)
+foreach(source IN LISTS fuzzers)
+  get_filename_component(name ${source} NAME_WE)
+  string(REPLACE "fuzz_" "" subject ${name})
+  if(EK_FUZZ)
+    add_executable(${name} ${source})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_libraries(${name} PRIVATE ${layers})
+  elseif(EXISTS ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+    add_executable(${name}_replay ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+    target_link_libraries(${name}_replay PRIVATE ${layers})
+    add_test(NAME ${name}.replay
+      COMMAND ${name}_replay ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${subject})
+    ek_register(${name}.replay fuzz 120)
+  else()
+    message(WARNING "tests/fuzz/replay.c is missing: ${name} is not replayed")
+  endif()
+endforeach()
+
+function(ek_add_check name)
+  add_test(NAME static.${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/${name}.sh ${ARGN})
+  ek_register(static.${name} static 120)
+endfunction()
+ek_add_check(layers)
+ek_add_check(headers)
+ek_add_check(symbols $<TARGET_FILE:evenkeel>)
+ek_add_check(format)
+ek_add_check(greps)
+ek_add_check(shellcheck)

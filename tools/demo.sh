@@ -1,0 +1,31 @@
+#!/bin/sh
+# Trains a small Mixture-of-Experts model on this repository's own sources and documents (or on
+# DEMO_DATA, files or folders), then lets it write.
+set -eu
+cd "$(dirname "$0")/.."
+evenkeel=build/evenkeel
+out=run
+
+if [ -n "${DEMO_DATA:-}" ]; then
+    set -- # the folders that DEMO_DATA names, one or several words
+    for path in $DEMO_DATA; do
+        set -- "$@" "$path"
+    done
+else
+    set --
+    for path in README.md docs include src tests/unit; do
+        [ ! -e "$path" ] || set -- "$@" "$path"
+    done
+fi
+
+"$evenkeel" train --model tiny --data "$@" --out "$out"
+
+echo
+echo "What it writes after \"static ek_status \":"
+echo
+"$evenkeel" generate --model "$out/checkpoint" --prompt "static ek_status " --tokens 200
+echo
+echo "The checkpoint is in $out/checkpoint, the course of the training in $out/metrics.jsonl."
+echo "Go on with:"
+echo "  $evenkeel generate --model $out/checkpoint --prompt \"Your text\""
+echo "  $evenkeel export --from $out/checkpoint --to DIR     for other tools (Hugging Face format)"

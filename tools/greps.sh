@@ -1,0 +1,46 @@
+#!/bin/sh
+# House rules that a pattern can see.  Prints each offence; fails when there is one.
+set -eu
+cd "$(dirname "$0")/.."
+bad=0
+
+# forbid WHY PATTERN FILE...: extended pattern, on code with its comments left in.
+forbid() {
+    why=$1
+    pattern=$2
+    shift 2
+    if grep -nE -e "$pattern" "$@" /dev/null; then
+        echo "^ $why"
+        bad=1
+    fi
+}
+
+library=$(find src -name '*.[ch]' ! -path 'src/cli/*')
+sources=$(find src include tests -name '*.[ch]')
+scripts=$(find tools tests cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake')
+build="CMakeLists.txt CMakePresets.json Makefile $(find cmake -type f)"
+docs=$(find docs ./*.md -type f -name '*.md' 2>/dev/null || true)
+start='(^|[^A-Za-z0-9_.>"`-])'
+
+# shellcheck disable=SC2086 # lists of files without spaces
+{
+    forbid "the library does not print: return a failure or log it" \
+        "${start}(printf|vprintf|puts|putchar|perror|psignal)[[:space:]]*\(|[^a-z](stdout|stderr)[^a-z]" $library
+    forbid "the library does not end the program" \
+        "${start}(exit|_exit|_Exit|quick_exit|abort|assert)[[:space:]]*\(" $library
+    forbid "the library does not read the environment" "${start}(secure_)?(getenv|environ)([^a-z]|\$)" $library
+    forbid "random numbers come from base/random.h" "${start}s?rand(om)?(_r)?[[:space:]]*\(" $library
+    forbid "no unfinished or switched-off code" 'TODO|FIXME|^[[:space:]]*#[[:space:]]*if 0' $sources
+    forbid "arithmetic keeps NaN and order: no fast-math" '-f(fast-math|finite-math-only|associative-math)|-Ofast' \
+        $build
+    forbid "no path of one machine" '/(work|root|home)/[a-z]' \
+        $sources $scripts $build $docs
+    for file in $sources $scripts; do
+        lines=$(wc -l <"$file")
+        if [ "$lines" -gt 800 ]; then
+            echo "$file: $lines lines, more than 800: split it"
+            bad=1
+        fi
+    done
+}
+exit "$bad"
