@@ -1,0 +1,73 @@
+/* The bump arena over one anonymous mapping; huge pages are asked for where it is large. */
+#include "base/arena.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+void ek_arena_measure(ek_arena *a)
+{
+    memset(a, 0, sizeof(*a));
+}
+
+ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what)
+{
+    void *p;
+
+    memset(a, 0, sizeof(*a));
+    if (bytes == 0)
+        bytes = EK_ARENA_ALIGN;
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EK_REQUIRE(p != MAP_FAILED, EK_ENOMEM, "cannot reserve %zu bytes for %s", bytes, what);
+    if (bytes >= 2 * HUGE_PAGE)
+        (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice only */
+    a->base = p;
+    a->bytes = bytes;
+    return EK_OK;
+}
+
+void ek_arena_fini(ek_arena *a)
+{
+    if (a->base != NULL)
+        munmap(a->base, a->bytes);
+    memset(a, 0, sizeof(*a));
+}
+
+void *ek_arena_take(ek_arena *a, int64_t n, size_t size)
+{
+    size_t bytes, end;
+
+    if (n < 0 || __builtin_mul_overflow((size_t)n, size, &bytes) ||
+        __builtin_add_overflow(a->used, bytes, &end) || end > SIZE_MAX - EK_ARENA_ALIGN) {
+        a->overflow = 1;
+        return NULL;
+    }
+    end = (end + EK_ARENA_ALIGN - 1) / EK_ARENA_ALIGN * EK_ARENA_ALIGN;
+    if (a->base != NULL && end > a->bytes) {
+        a->overflow = 1;
+        return NULL;
+    }
+    bytes = a->used;
+    a->used = end;
+    if (end > a->high)
+        a->high = end;
+    return a->base == NULL ? NULL : a->base + bytes;
+}
+
+ek_status ek_arena_check(const ek_arena *a, const char *what)
+{
+    EK_REQUIRE(!a->overflow, EK_EOVERFLOW, "%s does not fit: %zu of %zu bytes were used", what,
+               a->used, a->bytes);
+    return EK_OK;
+}
+
+size_t ek_arena_mark(const ek_arena *a)
+{
+    return a->used;
+}
+
+void ek_arena_reset(ek_arena *a, size_t mark)
+{
+    a->used = mark;
+}

@@ -1,0 +1,41 @@
+/* base/arena.h - one reservation of memory, cut by a bump pointer.
+ *
+ * Measuring mode: an arena without memory hands out NULL and only counts, so the code that lays
+ * out an object runs twice, first to learn its size, then to take it.  What was predicted and
+ * what is used therefore come from one piece of code.
+ *
+ * Ownership    pieces are never freed one by one; ek_arena_fini releases all of them.
+ * Contents     fresh memory is zero. */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "evenkeel/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EK_ARENA_ALIGN = 64 };
+
+typedef struct {
+    unsigned char *base; /* NULL: measuring */
+    size_t bytes, used, high;
+    int overflow; /* a size product or the reservation itself was exceeded */
+} ek_arena;
+
+/* An arena that only measures: every ek_arena_take returns NULL. */
+void ek_arena_measure(ek_arena *a);
+
+/* Reserves `bytes` of zeroed memory.  EK_ENOMEM when the system refuses. */
+EK_CHECKED ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what);
+void ek_arena_fini(ek_arena *a);
+
+/* n elements of `size` bytes, aligned to EK_ARENA_ALIGN; NULL when measuring or when exhausted.
+ * Failure is sticky: check it once with ek_arena_check after a series of takes. */
+void *ek_arena_take(ek_arena *a, int64_t n, size_t size);
+EK_CHECKED ek_status ek_arena_check(const ek_arena *a, const char *what);
+
+/* Scratch discipline: remember a place, use, go back to it. */
+size_t ek_arena_mark(const ek_arena *a);
+void ek_arena_reset(ek_arena *a, size_t mark);
+
+#endif

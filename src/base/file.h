@@ -1,0 +1,136 @@
+/* base/file.h - files and folders: reading by mapping, and writing that survives a crash.
+ *
+ * Reading maps a file; its size is what it was at opening, so a file must not be cut short while
+ * it is mapped.
+ *
+ * Writing goes through a small table of functions, so that a test can let call number N fail or
+ * lose what was not synced; NULL stands for the real system.  Every write is checked.  What is to
+ * survive a loss of power is written under a temporary name, synced, renamed, and the folder that
+ * holds the name is synced too.
+ *
+ * Errors       EK_ENOSPC when the disk (or quota) is full, EK_ENOENT when something is missing,
+ *              EK_EIO for all else; the message holds the path and the system's reason.
+ * Threads      no shared state. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include "evenkeel/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* --- paths ------------------------------------------------------------------------------------ */
+
+/* A path by value: nothing to free. */
+typedef struct {
+    char s[4096];
+} ek_path;
+
+/* Formats a path; EK_EINVAL when it is too long for the system. */
+EK_CHECKED ek_status ek_path_set(ek_path *p, const char *fmt, ...) EK_PRINTF(2, 3);
+
+/* The folder that holds `path`: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
+EK_CHECKED ek_status ek_path_parent(const char *path, ek_path *out);
+
+typedef enum { EK_FILE_NONE, EK_FILE_REGULAR, EK_FILE_FOLDER, EK_FILE_OTHER } ek_file_kind;
+
+/* What stands at a path, links followed; EK_FILE_NONE also when it cannot be looked at. */
+ek_file_kind ek_file_kind_of(const char *path);
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* A read-only view of a whole file.  data is never NULL, even for an empty file. */
+typedef struct {
+    const void *data;
+    size_t bytes;
+} ek_file_map;
+
+EK_CHECKED ek_status ek_file_map_open(const char *path, ek_file_map *out);
+void ek_file_map_close(ek_file_map *m);
+
+/* Reads a whole file of at most bytes_max bytes into fresh memory, with a NUL behind it that is
+ * not counted.  The caller frees *data.  EK_EFORMAT when the file is larger. */
+EK_CHECKED ek_status ek_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);
+
+EK_CHECKED ek_status ek_file_size(const char *path, int64_t *bytes);
+
+/* Names in byte order. */
+typedef struct {
+    char **names;
+    int64_t n, room;
+} ek_names;
+
+void ek_names_free(ek_names *l);
+
+/* What a folder holds, by name; neither "." nor "..". */
+EK_CHECKED ek_status ek_folder_entries(const char *path, ek_names *out);
+
+/* All regular files below a folder, as paths relative to it, in byte order.  Names that begin
+ * with a dot are left out; links to files are followed, links to folders are not. */
+EK_CHECKED ek_status ek_folder_files(const char *path, ek_names *out);
+
+/* Bytes that may still be written in the file system that holds `path`. */
+EK_CHECKED ek_status ek_folder_free(const char *path, int64_t *bytes);
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* What writing asks of the system; each as its namesake, -1 and errno for failure. */
+typedef struct {
+    int (*open)(const char *path, int flags, mode_t mode);
+    ssize_t (*write)(int fd, const void *data, size_t bytes);
+    int (*sync)(int fd);
+    int (*close)(int fd);
+    int (*rename)(const char *from, const char *to);
+    int (*unlink)(const char *path);
+    int (*mkdir)(const char *path, mode_t mode);
+    int (*rmdir)(const char *path);
+} ek_io;
+
+extern const ek_io ek_io_system;
+
+/* A file being written from its beginning. */
+typedef struct {
+    const ek_io *io;
+    int fd;
+    int64_t bytes; /* written so far */
+    ek_path path;
+} ek_file_out;
+
+/* Creates the file, or empties it. */
+EK_CHECKED ek_status ek_file_out_open(const ek_io *io, const char *path, ek_file_out *out);
+EK_CHECKED ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes);
+/* Syncs and closes; the descriptor is gone in any case. */
+EK_CHECKED ek_status ek_file_out_close(ek_file_out *f);
+/* For clean-up: closes and deletes, and leaves the text of the failure alone. */
+void ek_file_out_discard(ek_file_out *f);
+
+/* Writes a small file under its own name and syncs it: for folders that are themselves temporary.
+ */
+EK_CHECKED ek_status ek_file_write(const ek_io *io, const char *path, const void *data,
+                                   size_t bytes);
+
+/* Writes a small file so that `path` holds either what it held or all of the new content:
+ * path.tmp, sync, rename, sync of the folder. */
+EK_CHECKED ek_status ek_file_replace(const ek_io *io, const char *path, const void *data,
+                                     size_t bytes);
+
+/* Renames a file or folder and syncs the folders that hold the two names. */
+EK_CHECKED ek_status ek_file_rename(const ek_io *io, const char *from, const char *to);
+
+/* Deletes one file and syncs its folder; a missing file is no failure. */
+EK_CHECKED ek_status ek_file_remove(const ek_io *io, const char *path);
+
+/* Makes a folder and those above it that are missing, and syncs where they are entered. */
+EK_CHECKED ek_status ek_folder_make(const ek_io *io, const char *path);
+
+EK_CHECKED ek_status ek_folder_sync(const ek_io *io, const char *path);
+
+/* Deletes a folder (or file) with all that it holds; links are deleted, not followed.  A missing
+ * one is no failure.  Not synced: what is deleted may come back after a loss of power. */
+EK_CHECKED ek_status ek_folder_remove(const ek_io *io, const char *path);
+
+/* The same for clean-up: deletes what it can and leaves the text of the failure alone. */
+void ek_folder_discard(const ek_io *io, const char *path);
+
+#endif

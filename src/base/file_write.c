@@ -1,0 +1,222 @@
+/* The writing side of base/file.h: everything here goes through the table of io functions. */
+#include "base/file.h"
+#include "base/file_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int system_open(const char *path, int flags, mode_t mode)
+{
+    return open(path, flags, mode);
+}
+
+const ek_io ek_io_system = {
+    .open = system_open,
+    .write = write,
+    .sync = fsync,
+    .close = close,
+    .rename = rename,
+    .unlink = unlink,
+    .mkdir = mkdir,
+    .rmdir = rmdir,
+};
+
+static const ek_io *table(const ek_io *io)
+{
+    return io != NULL ? io : &ek_io_system;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+ek_status ek_file_out_open(const ek_io *io, const char *path, ek_file_out *out)
+{
+    out->io = table(io);
+    out->fd = -1;
+    out->bytes = 0;
+    EK_TRY(ek_path_set(&out->path, "%s", path));
+    out->fd = out->io->open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out->fd < 0)
+        return ek_fail_errno(errno, "create", path);
+    return EK_OK;
+}
+
+ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes)
+{
+    const char *p = data;
+
+    while (bytes > 0) {
+        ssize_t n = f->io->write(f->fd, p, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return ek_fail_errno(n == 0 ? EIO : errno, "write", f->path.s);
+        p += n;
+        bytes -= (size_t)n;
+        f->bytes += n;
+    }
+    return EK_OK;
+}
+
+static int sync_fd(const ek_io *io, int fd)
+{
+    int r;
+
+    do
+        r = io->sync(fd);
+    while (r != 0 && errno == EINTR);
+    return r;
+}
+
+ek_status ek_file_out_close(ek_file_out *f)
+{
+    int fd = f->fd, e = 0;
+
+    f->fd = -1;
+    if (sync_fd(f->io, fd) != 0)
+        e = errno;
+    if (f->io->close(fd) != 0 && e == 0)
+        e = errno;
+    if (e != 0)
+        return ek_fail_errno(e, "sync", f->path.s);
+    return EK_OK;
+}
+
+void ek_file_out_discard(ek_file_out *f)
+{
+    if (f->fd >= 0)
+        f->io->close(f->fd);
+    f->fd = -1;
+    f->io->unlink(f->path.s);
+}
+
+ek_status ek_file_write(const ek_io *io, const char *path, const void *data, size_t bytes)
+{
+    ek_file_out f;
+    ek_status st;
+
+    EK_TRY(ek_file_out_open(io, path, &f));
+    EK_TRY_OUT(ek_file_out_write(&f, data, bytes));
+    EK_TRY_OUT(ek_file_out_close(&f));
+out:
+    if (st < 0)
+        ek_file_out_discard(&f);
+    return st;
+}
+
+ek_status ek_file_replace(const ek_io *io, const char *path, const void *data, size_t bytes)
+{
+    ek_path tmp;
+    ek_status st;
+
+    EK_TRY(ek_path_set(&tmp, "%s.tmp", path));
+    EK_TRY(ek_file_write(io, tmp.s, data, bytes));
+    st = ek_file_rename(io, tmp.s, path);
+    if (st < 0) {
+        table(io)->unlink(tmp.s);
+        return ek_err_pass(__FILE__, __LINE__, __func__, st);
+    }
+    return EK_OK;
+}
+
+ek_status ek_file_rename(const ek_io *io, const char *from, const char *to)
+{
+    ek_path a, b;
+
+    EK_TRY(ek_path_parent(from, &a));
+    EK_TRY(ek_path_parent(to, &b));
+    if (table(io)->rename(from, to) != 0)
+        return ek_fail_errno(errno, "rename", from);
+    EK_TRY(ek_folder_sync(io, b.s));
+    if (strcmp(a.s, b.s) != 0)
+        EK_TRY(ek_folder_sync(io, a.s));
+    return EK_OK;
+}
+
+ek_status ek_file_remove(const ek_io *io, const char *path)
+{
+    ek_path parent;
+
+    EK_TRY(ek_path_parent(path, &parent));
+    if (table(io)->unlink(path) != 0) {
+        if (errno == ENOENT)
+            return EK_OK;
+        return ek_fail_errno(errno, "delete", path);
+    }
+    return ek_folder_sync(io, parent.s);
+}
+
+/* --- folders ---------------------------------------------------------------------------------- */
+
+ek_status ek_folder_sync(const ek_io *io, const char *path)
+{
+    int fd, e = 0;
+
+    io = table(io);
+    fd = io->open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return ek_fail_errno(errno, "open folder", path);
+    if (sync_fd(io, fd) != 0 && errno != EINVAL) /* some file systems sync no folders */
+        e = errno;
+    io->close(fd);
+    if (e != 0)
+        return ek_fail_errno(e, "sync folder", path);
+    return EK_OK;
+}
+
+ek_status ek_folder_make(const ek_io *io, const char *path)
+{
+    ek_path parent;
+
+    if (ek_file_kind_of(path) == EK_FILE_FOLDER)
+        return EK_OK;
+    EK_TRY(ek_path_parent(path, &parent));
+    if (strcmp(parent.s, path) != 0)
+        EK_TRY(ek_folder_make(io, parent.s));
+    if (table(io)->mkdir(path, 0777) != 0)
+        return ek_fail_errno(errno, "make folder", path);
+    return ek_folder_sync(io, parent.s);
+}
+
+/* Deletes a tree; 0, or the errno value of the first thing that could not be deleted. */
+static int remove_tree(const ek_io *io, const char *path)
+{
+    ek_names l = {0};
+    ek_path p;
+    struct stat s;
+    int e = 0;
+
+    if (lstat(path, &s) != 0)
+        return errno == ENOENT ? 0 : errno;
+    if (!S_ISDIR(s.st_mode))
+        return io->unlink(path) == 0 || errno == ENOENT ? 0 : errno;
+    if (ek_folder_names(path, &l) != 0)
+        return errno;
+    for (int64_t i = 0; i < l.n && e == 0; i++) {
+        int n = snprintf(p.s, sizeof(p.s), "%s/%s", path, l.names[i]);
+
+        e = n < 0 || (size_t)n >= sizeof(p.s) ? ENAMETOOLONG : remove_tree(io, p.s);
+    }
+    ek_names_free(&l);
+    if (e != 0)
+        return e;
+    return io->rmdir(path) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+ek_status ek_folder_remove(const ek_io *io, const char *path)
+{
+    int e = remove_tree(table(io), path);
+
+    if (e != 0)
+        return ek_fail_errno(e, "delete", path);
+    return EK_OK;
+}
+
+void ek_folder_discard(const ek_io *io, const char *path)
+{
+    (void)remove_tree(table(io), path);
+}

@@ -1,0 +1,43 @@
+/* base/json.h - checked access to JSON (jansson), with messages that name file and key.
+ *
+ * `file` is only for messages: "FILE: key `hidden_size`: ...".  Integers out of range, numbers
+ * that are not finite and values of another type are refused with EK_EFORMAT.
+ * Ownership    a parsed value is the caller's (json_decref); strings are borrowed from it. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "evenkeel/err.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Whether a key must be there.  An optional key that is absent or null leaves *out as it was. */
+typedef enum { EK_JSON_REQUIRED, EK_JSON_OPTIONAL } ek_json_need;
+
+/* `bytes` of text -> a value.  Duplicate keys and anything after the value are errors
+ * (EK_EFORMAT, with line and column). */
+EK_CHECKED ek_status ek_json_parse(const char *text, size_t bytes, const char *file, json_t **out);
+
+/* A whole file -> a value.  EK_ENOENT, EK_EIO, EK_EFORMAT. */
+EK_CHECKED ek_status ek_json_read(const char *path, json_t **out);
+
+/* An integer of [lo, hi]. */
+EK_CHECKED ek_status ek_json_int(const json_t *object, const char *file, const char *key,
+                                 ek_json_need need, int64_t lo, int64_t hi, int64_t *out);
+
+/* A finite number, written with or without a point. */
+EK_CHECKED ek_status ek_json_real(const json_t *object, const char *file, const char *key,
+                                  ek_json_need need, double *out);
+
+EK_CHECKED ek_status ek_json_text(const json_t *object, const char *file, const char *key,
+                                  ek_json_need need, const char **out);
+
+/* true or false -> 1 or 0. */
+EK_CHECKED ek_status ek_json_bool(const json_t *object, const char *file, const char *key,
+                                  ek_json_need need, int *out);
+
+/* "an object", "a string", ...: the type of a value, for messages. */
+const char *ek_json_type_name(const json_t *value);
+
+#endif

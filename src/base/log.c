@@ -1,0 +1,51 @@
+/* One sink for the process, guarded by a lock; the level alone is read without it. */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { MESSAGE_CAP = 1024, NOBODY = -1 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ek_log_sink *current;
+static void *current_context;
+static _Atomic int heard = NOBODY;
+
+void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most)
+{
+    pthread_mutex_lock(&lock);
+    current = sink;
+    current_context = context;
+    atomic_store(&heard, sink == NULL ? NOBODY : (int)most);
+    pthread_mutex_unlock(&lock);
+}
+
+int ek_log_heard(ek_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&heard, memory_order_relaxed);
+}
+
+void ek_log(const char *component, ek_log_level level, const char *fmt, ...)
+{
+    char message[MESSAGE_CAP];
+    va_list ap;
+
+    if (!ek_log_heard(level))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&lock);
+    if (current != NULL)
+        current(current_context, level, component, message);
+    pthread_mutex_unlock(&lock);
+}
+
+const char *ek_log_level_name(ek_log_level level)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug", "trace"};
+
+    return level <= EK_LOG_TRACE ? names[level] : "unknown";
+}

@@ -1,0 +1,36 @@
+/* base/log.h - what the library has to say while it works.
+ *
+ * The library never prints: a message goes to the one sink that the command line (or a host
+ * program) has set, and nowhere when there is none.  Failures are not logged but returned.
+ * Messages are lower case, with values, names and units, without a trailing dot.
+ *
+ * Threads      any thread may log; calls of the sink are serialised, and it must not log. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "evenkeel/err.h"
+
+typedef enum {
+    EK_LOG_ERROR,
+    EK_LOG_WARN,
+    EK_LOG_INFO,  /* once per run or step */
+    EK_LOG_DEBUG, /* once per object */
+    EK_LOG_TRACE  /* per message */
+} ek_log_level;
+
+/* `component` is the layer that speaks; `message` is one line without newline. */
+typedef void ek_log_sink(void *context, ek_log_level level, const char *component,
+                         const char *message);
+
+/* Sends messages up to `most` to `sink`; NULL: to nobody, which is the start. */
+void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most);
+
+/* Whether a message of this level would be heard: for messages that are dear to make. */
+int ek_log_heard(ek_log_level level);
+
+void ek_log(const char *component, ek_log_level level, const char *fmt, ...) EK_PRINTF(3, 4);
+
+/* "error", "warn", "info", "debug" or "trace". */
+const char *ek_log_level_name(ek_log_level level);
+
+#endif

@@ -1,0 +1,230 @@
+/* Texts and JSON values -> checked option values. */
+#include "base/option_value.h"
+
+#include "base/json.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_CAP = 256, SHOWN_MAX = 80 }; /* letters of a wrong value shown in a message */
+
+/* An interval of the table: "[1,)", "(0,1]".  Infinite where a bound is missing. */
+typedef struct {
+    double lo, hi;
+    int lo_open, hi_open;
+} interval;
+
+static interval read_interval(const char *allowed)
+{
+    interval r = {-HUGE_VAL, HUGE_VAL, 0, 0};
+    char *end;
+    const char *comma = allowed != NULL ? strchr(allowed, ',') : NULL;
+
+    if (comma == NULL)
+        return r;
+    r.lo_open = allowed[0] == '(';
+    r.hi_open = comma[strcspn(comma, ")]")] == ')';
+    r.lo = strtod(allowed + 1, &end);
+    if (end == allowed + 1)
+        r.lo = -HUGE_VAL;
+    r.hi = strtod(comma + 1, &end);
+    if (end == comma + 1)
+        r.hi = HUGE_VAL;
+    return r;
+}
+
+static int inside(const char *allowed, double x)
+{
+    interval r = read_interval(allowed);
+
+    return (r.lo_open ? x > r.lo : x >= r.lo) && (r.hi_open ? x < r.hi : x <= r.hi);
+}
+
+static const char *noun(const ek_option *row)
+{
+    switch (row->type) {
+    case EK_OPTION_FLAG: return "true or false";
+    case EK_OPTION_INT: return "an integer";
+    case EK_OPTION_REAL: return "a finite number";
+    case EK_OPTION_TEXT: return "a text that is not empty";
+    case EK_OPTION_CHOICE: return "one of";
+    case EK_OPTION_LIST: return "one or more texts, none empty";
+    }
+    return "";
+}
+
+void ek_option_describe(const ek_option *row, char *text, size_t cap)
+{
+    interval r = read_interval(row->allowed);
+    const char *above = r.lo_open ? "above" : "of at least", *below = r.hi_open ? "below" : "up to";
+    size_t used;
+
+    if (row->type == EK_OPTION_CHOICE) {
+        used = (size_t)snprintf(text, cap, "one of ");
+        for (const char *p = row->allowed; *p != '\0' && used + 3 < cap; p++) {
+            text[used++] = *p == '|' ? ',' : *p;
+            if (*p == '|')
+                text[used++] = ' ';
+        }
+        text[used] = '\0';
+    } else if (isinf(r.lo) && isinf(r.hi)) {
+        snprintf(text, cap, "%s", noun(row));
+    } else if (isinf(r.hi)) {
+        snprintf(text, cap, "%s %s %.15g", noun(row), above, r.lo);
+    } else if (isinf(r.lo)) {
+        snprintf(text, cap, "%s %s %.15g", noun(row), below, r.hi);
+    } else if (!r.lo_open && !r.hi_open) {
+        snprintf(text, cap, "%s from %.15g to %.15g", noun(row), r.lo, r.hi);
+    } else {
+        snprintf(text, cap, "%s %s %.15g and %s %.15g", noun(row), above, r.lo, below, r.hi);
+    }
+}
+
+int ek_option_choice_index(const char *allowed, const char *word)
+{
+    size_t n = strlen(word);
+    int index = 0;
+
+    for (const char *p = allowed; p != NULL; index++) {
+        const char *bar = strchr(p, '|');
+        size_t length = bar != NULL ? (size_t)(bar - p) : strlen(p);
+
+        if (length == n && memcmp(p, word, n) == 0)
+            return index;
+        p = bar != NULL ? bar + 1 : NULL;
+    }
+    return -1;
+}
+
+static ek_status refuse(const ek_option *row, const char *where, const char *shown)
+{
+    char wanted[TEXT_CAP];
+
+    ek_option_describe(row, wanted, sizeof(wanted));
+    return EK_FAIL(EK_EINVAL, "%s is %.*s%s: it must be %s", where, SHOWN_MAX, shown,
+                   strlen(shown) > SHOWN_MAX ? "..." : "", wanted);
+}
+
+/* Hands a new JSON value on; NULL means that there was no memory (or not UTF-8 text). */
+static ek_status keep(json_t *value, const char *where, json_t **out)
+{
+    EK_REQUIRE(value != NULL, EK_ENOMEM, "%s: no memory for its value", where);
+    *out = value;
+    return EK_OK;
+}
+
+static ek_status from_int(const ek_option *row, const char *where, const char *text, json_t **out)
+{
+    char *end;
+    long long x;
+
+    errno = 0;
+    x = strtoll(text, &end, 10);
+    if (isspace((unsigned char)text[0]) || end == text || *end != '\0' || errno != 0 ||
+        !inside(row->allowed, (double)x))
+        return refuse(row, where, text[0] != '\0' ? text : "empty");
+    return keep(json_integer(x), where, out);
+}
+
+static ek_status from_real(const ek_option *row, const char *where, const char *text, json_t **out)
+{
+    char *end;
+    double x = strtod(text, &end);
+
+    if (isspace((unsigned char)text[0]) || end == text || *end != '\0' || !isfinite(x) ||
+        !inside(row->allowed, x))
+        return refuse(row, where, text[0] != '\0' ? text : "empty");
+    return keep(json_real(x), where, out);
+}
+
+static ek_status from_string(const ek_option *row, const char *where, const char *text,
+                             json_t **out)
+{
+    json_t *value;
+
+    if (text[0] == '\0')
+        return refuse(row, where, "empty");
+    value = json_string(text); /* NULL for text that is not UTF-8: such paths exist */
+    if (value == NULL)
+        value = json_string_nocheck(text);
+    return keep(value, where, out);
+}
+
+ek_status ek_option_from_text(const ek_option *row, const char *where, const char *text,
+                              json_t **out)
+{
+    *out = NULL;
+    switch (row->type) {
+    case EK_OPTION_FLAG:
+        if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+            return refuse(row, where, text);
+        return keep(json_boolean(text[0] == 't'), where, out);
+    case EK_OPTION_INT: return from_int(row, where, text, out);
+    case EK_OPTION_REAL: return from_real(row, where, text, out);
+    case EK_OPTION_CHOICE:
+        if (ek_option_choice_index(row->allowed, text) < 0)
+            return refuse(row, where, text[0] != '\0' ? text : "empty");
+        return from_string(row, where, text, out);
+    case EK_OPTION_TEXT:
+    case EK_OPTION_LIST: return from_string(row, where, text, out);
+    }
+    return EK_FAIL(EK_EINTERNAL, "%s: unknown type of option", where);
+}
+
+/* A JSON array of texts, or one text. */
+static ek_status list_from_json(const ek_option *row, const char *where, const json_t *value,
+                                json_t **out)
+{
+    json_t *list = json_array(), *item;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(list != NULL, EK_ENOMEM, "%s: no memory for its value", where);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        if (!json_is_string(json_array_get(value, i))) {
+            st = refuse(row, where, ek_json_type_name(json_array_get(value, i)));
+            goto out;
+        }
+        EK_TRY_OUT(
+            ek_option_from_text(row, where, json_string_value(json_array_get(value, i)), &item));
+        EK_REQUIRE_OUT(json_array_append_new(list, item) == 0, EK_ENOMEM,
+                       "%s: no memory for its value", where);
+    }
+    if (json_array_size(list) == 0) {
+        st = refuse(row, where, "empty");
+        goto out;
+    }
+    *out = json_incref(list);
+out:
+    json_decref(list);
+    return st;
+}
+
+ek_status ek_option_from_json(const ek_option *row, const char *where, const json_t *value,
+                              json_t **out)
+{
+    char text[64];
+    int number =
+        json_is_integer(value) && (row->type == EK_OPTION_INT || row->type == EK_OPTION_REAL ||
+                                   row->type == EK_OPTION_CHOICE);
+
+    *out = NULL;
+    if (number) { /* 4 is a good choice of "1|2|4|auto", too */
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
+        return ek_option_from_text(row, where, text, out);
+    }
+    if (json_is_real(value) && row->type == EK_OPTION_REAL) {
+        snprintf(text, sizeof(text), "%.17g", json_real_value(value));
+        return ek_option_from_text(row, where, text, out);
+    }
+    if (json_is_boolean(value) && row->type == EK_OPTION_FLAG)
+        return ek_option_from_text(row, where, json_is_true(value) ? "true" : "false", out);
+    if (json_is_array(value) && row->type == EK_OPTION_LIST)
+        return list_from_json(row, where, value, out);
+    if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE))
+        return ek_option_from_text(row, where, json_string_value(value), out);
+    return refuse(row, where, ek_json_type_name(value));
+}

@@ -1,0 +1,322 @@
+/* Tables of options: command line, config file, getters. */
+#include "base/options.h"
+
+#include "base/json.h"
+#include "base/option_value.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHERE_CAP = 512, NAME_CAP = 64 };
+
+struct ek_options {
+    const ek_option_table *table;
+    json_t **values; /* [n_options]; NULL: no value */
+    char *given;     /* [n_options]; 1: set by the file, 2: by the command line */
+    json_t *positional;
+    const char *config; /* borrowed from argv */
+    int help;
+};
+
+enum { BY_DEFAULT, BY_FILE, BY_LINE };
+
+static ptrdiff_t row_of(const ek_option_table *t, const char *name, size_t n)
+{
+    for (size_t i = 0; i < t->n_options; i++)
+        if (strlen(t->options[i].name) == n && memcmp(t->options[i].name, name, n) == 0)
+            return (ptrdiff_t)i;
+    return -1;
+}
+
+/* Levenshtein distance, of the first NAME_CAP letters. */
+static size_t distance(const char *a, size_t n, const char *b)
+{
+    size_t row[NAME_CAP + 1], m = strlen(b) < NAME_CAP ? strlen(b) : NAME_CAP;
+
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+static const char *nearest(const ek_option_table *t, const char *name, size_t n)
+{
+    const char *best = "help";
+    size_t least;
+
+    n = n < NAME_CAP ? n : NAME_CAP;
+    least = distance(name, n, best);
+    if (distance(name, n, "config") < least) {
+        best = "config";
+        least = distance(name, n, best);
+    }
+    for (size_t i = 0; i < t->n_options; i++) {
+        size_t d = distance(name, n, t->options[i].name);
+
+        if (d < least) {
+            least = d;
+            best = t->options[i].name;
+        }
+    }
+    return best;
+}
+
+/* Puts a value (reference taken over) into its row. */
+static ek_status put(ek_options *o, size_t row, char by, json_t *value)
+{
+    const ek_option *option = &o->table->options[row];
+
+    if (option->type == EK_OPTION_LIST && json_is_string(value)) {
+        if (o->given[row] == by && o->values[row] != NULL) {
+            EK_REQUIRE(json_array_append_new(o->values[row], value) == 0, EK_ENOMEM,
+                       "no memory for `--%s`", option->name);
+            return EK_OK;
+        }
+        value = json_pack("[o]", value);
+        EK_REQUIRE(value != NULL, EK_ENOMEM, "no memory for `--%s`", option->name);
+    }
+    json_decref(o->values[row]);
+    o->values[row] = value;
+    o->given[row] = by;
+    return EK_OK;
+}
+
+static ek_status put_text(ek_options *o, size_t row, char by, const char *text)
+{
+    char where[WHERE_CAP];
+    json_t *value;
+
+    snprintf(where, sizeof(where), "`--%s`", o->table->options[row].name);
+    EK_TRY(ek_option_from_text(&o->table->options[row], where, text, &value));
+    return put(o, row, by, value);
+}
+
+static ek_status read_config(ek_options *o, const char *path)
+{
+    const ek_option_table *t = o->table;
+    char where[WHERE_CAP];
+    const char *key;
+    json_t *root, *value, *kept;
+    ek_status st;
+
+    EK_TRY(ek_json_read(path, &root));
+    EK_REQUIRE_OUT(json_is_object(root), EK_EFORMAT, "%s: expected an object of options, found %s",
+                   path, ek_json_type_name(root));
+    json_object_foreach(root, key, value)
+    {
+        ptrdiff_t row = row_of(t, key, strlen(key));
+
+        EK_REQUIRE_OUT(row >= 0, EK_EINVAL,
+                       "%s: `%s` has no option `%.80s`; the nearest is `%s` (see --help)", path,
+                       t->command, key, nearest(t, key, strlen(key)));
+        if (o->given[row] == BY_LINE)
+            continue;
+        snprintf(where, sizeof(where), "%s: key `%s`", path, key);
+        EK_TRY_OUT(ek_option_from_json(&t->options[row], where, value, &kept));
+        EK_TRY_OUT(put(o, (size_t)row, BY_FILE, kept));
+    }
+    st = EK_OK;
+out:
+    json_decref(root);
+    return st;
+}
+
+/* Reads the option at argv[*at] with its values; leaves *at at the last argument it used. */
+static ek_status read_option(ek_options *o, int argc, char *const *argv, int *at)
+{
+    const char *name = argv[*at] + 2, *equals = strchr(name, '=');
+    size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    const char *text = equals != NULL ? equals + 1 : NULL;
+    int config = n == 6 && memcmp(name, "config", n) == 0;
+    ptrdiff_t row = row_of(o->table, name, n);
+    const ek_option *option;
+
+    EK_REQUIRE(row >= 0 || config, EK_EINVAL,
+               "`%s` has no option `--%.*s`; the nearest is `--%s` (see --help)", o->table->command,
+               n < 80 ? (int)n : 80, name, nearest(o->table, name, n));
+    option = config ? NULL : &o->table->options[row];
+    if (option != NULL && option->type == EK_OPTION_FLAG && text == NULL)
+        return put_text(o, (size_t)row, BY_LINE, "true");
+    if (text == NULL) {
+        EK_REQUIRE(*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0, EK_EINVAL,
+                   "`--%.*s` needs a value", (int)n, name);
+        text = argv[++*at];
+        if (option != NULL && option->type == EK_OPTION_LIST)
+            while (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) {
+                EK_TRY(put_text(o, (size_t)row, BY_LINE, text));
+                text = argv[++*at];
+            }
+    }
+    if (config) {
+        o->config = text;
+        return EK_OK;
+    }
+    return put_text(o, (size_t)row, BY_LINE, text);
+}
+
+static ek_status read_line(ek_options *o, int argc, char *const *argv)
+{
+    const ek_option_table *t = o->table;
+    int only_positional = 0;
+
+    for (int i = 0; i < argc; i++) {
+        if (!only_positional && strcmp(argv[i], "--") == 0) {
+            only_positional = 1;
+        } else if (!only_positional && strncmp(argv[i], "--", 2) == 0) {
+            EK_TRY(read_option(o, argc, argv, &i));
+        } else {
+            EK_REQUIRE(json_array_size(o->positional) < t->positional_max, EK_EINVAL,
+                       "`%s` does not know what to do with the argument `%.80s` (see --help)",
+                       t->command, argv[i]);
+            EK_REQUIRE(json_array_append_new(o->positional, json_string_nocheck(argv[i])) == 0,
+                       EK_ENOMEM, "no memory for the argument `%.80s`", argv[i]);
+        }
+    }
+    return EK_OK;
+}
+
+static ek_status fill_defaults(ek_options *o)
+{
+    for (size_t i = 0; i < o->table->n_options; i++) {
+        const ek_option *option = &o->table->options[i];
+
+        EK_REQUIRE(o->values[i] != NULL || !option->required, EK_EINVAL, "`%s` needs `--%s`: %s",
+                   o->table->command, option->name, option->help);
+        if (o->values[i] == NULL && option->fallback != NULL)
+            EK_TRY(put_text(o, i, BY_DEFAULT, option->fallback));
+    }
+    return EK_OK;
+}
+
+static int asks_for_help(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return 1;
+    return 0;
+}
+
+ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
+                           ek_options **out)
+{
+    ek_options *o = calloc(1, sizeof(*o));
+    ek_status st;
+
+    *out = NULL;
+    EK_REQUIRE(o != NULL, EK_ENOMEM, "no memory for the options of `%s`", table->command);
+    o->table = table;
+    o->values = calloc(table->n_options + 1, sizeof(json_t *));
+    o->given = calloc(table->n_options + 1, 1);
+    o->positional = json_array();
+    EK_REQUIRE_OUT(o->values != NULL && o->given != NULL && o->positional != NULL, EK_ENOMEM,
+                   "no memory for the options of `%s`", table->command);
+    o->help = asks_for_help(argc, argv);
+    if (!o->help) {
+        EK_TRY_OUT(read_line(o, argc, argv));
+        if (o->config != NULL)
+            EK_TRY_OUT(read_config(o, o->config));
+        EK_TRY_OUT(fill_defaults(o));
+    }
+    *out = o;
+    return EK_OK;
+out:
+    ek_options_destroy(o);
+    return st;
+}
+
+void ek_options_destroy(ek_options *o)
+{
+    if (o == NULL)
+        return;
+    for (size_t i = 0; o->values != NULL && i < o->table->n_options; i++)
+        json_decref(o->values[i]);
+    json_decref(o->positional);
+    free(o->values);
+    free(o->given);
+    free(o);
+}
+
+int ek_options_help_wanted(const ek_options *o)
+{
+    return o->help;
+}
+
+static const json_t *value_of(const ek_options *o, const char *name)
+{
+    ptrdiff_t row = row_of(o->table, name, strlen(name));
+
+    return row >= 0 ? o->values[row] : NULL;
+}
+
+int ek_options_flag(const ek_options *o, const char *name)
+{
+    return json_is_true(value_of(o, name));
+}
+
+int64_t ek_options_int(const ek_options *o, const char *name)
+{
+    return json_integer_value(value_of(o, name));
+}
+
+double ek_options_real(const ek_options *o, const char *name)
+{
+    return json_real_value(value_of(o, name));
+}
+
+const char *ek_options_text(const ek_options *o, const char *name)
+{
+    return json_string_value(value_of(o, name));
+}
+
+int ek_options_choice(const ek_options *o, const char *name)
+{
+    ptrdiff_t row = row_of(o->table, name, strlen(name));
+    const char *word = row >= 0 ? json_string_value(o->values[row]) : NULL;
+
+    return word != NULL ? ek_option_choice_index(o->table->options[row].allowed, word) : -1;
+}
+
+size_t ek_options_count(const ek_options *o, const char *name)
+{
+    return json_array_size(name != NULL ? value_of(o, name) : o->positional);
+}
+
+const char *ek_options_list(const ek_options *o, const char *name, size_t i)
+{
+    return json_string_value(json_array_get(name != NULL ? value_of(o, name) : o->positional, i));
+}
+
+int ek_options_given(const ek_options *o, const char *name)
+{
+    ptrdiff_t row = row_of(o->table, name, strlen(name));
+
+    return row >= 0 && o->given[row] != BY_DEFAULT;
+}
+
+json_t *ek_options_dump(const ek_options *o)
+{
+    json_t *all = json_object();
+
+    for (size_t i = 0; all != NULL && i < o->table->n_options; i++)
+        if (o->values[i] != NULL && json_object_set_new(all, o->table->options[i].name,
+                                                        json_deep_copy(o->values[i])) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    return all;
+}

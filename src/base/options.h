@@ -1,0 +1,81 @@
+/* base/options.h - one table of options per command; everything about them follows from it.
+ *
+ * From the table come: reading of the command line (`--name value`, `--name=value`, flags,
+ * `--data PATH...`), of `--config FILE` (a JSON object with the same keys), the checks and their
+ * messages, the text of `--help`, and the dump of the settings in effect.
+ * Precedence: default < config file < command line.  Of a repeated option the last counts; a
+ * repeated list grows.  `--` ends the options; `--help` and `--config` belong to every table.
+ *
+ * Ownership    values are borrowed from the ek_options.  Asking for a name that the table does
+ *              not have, or of another type, gives 0 or NULL: a mistake of the caller. */
+#ifndef BASE_OPTIONS_H
+#define BASE_OPTIONS_H
+
+#include "evenkeel/err.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum {
+    EK_OPTION_FLAG,   /* on when named; =true and =false are understood */
+    EK_OPTION_INT,    /* 64-bit integer */
+    EK_OPTION_REAL,   /* finite number */
+    EK_OPTION_TEXT,   /* any text that is not empty */
+    EK_OPTION_CHOICE, /* one word of `allowed` */
+    EK_OPTION_LIST    /* one or more texts: all arguments up to the next option */
+} ek_option_type;
+
+typedef struct {
+    const char *name; /* without dashes; the same in JSON */
+    ek_option_type type;
+    const char *fallback; /* the default as text; NULL: none (int 0, text NULL, flag off) */
+    const char *shown;    /* what --help says of the default when fallback is NULL, or NULL */
+    const char *unit;     /* "tokens", "seconds", or what stands for the value ("FILE"); or NULL */
+    const char *allowed;  /* numbers: an interval "[1,)", "(0,1]", ...; choices: "a|b|c"; or NULL */
+    int required;         /* an error when neither file nor command line gives it */
+    const char *help;
+} ek_option;
+
+typedef struct {
+    const char *command; /* "train" */
+    const char *summary; /* one line */
+    const ek_option *options;
+    size_t n_options;
+    const char *positional; /* "gemm|kernels|step" or "FILE": how --help calls them; NULL: none */
+    size_t positional_max;
+} ek_option_table;
+
+typedef struct ek_options ek_options;
+
+/* Reads the arguments after the command's name.  EK_EINVAL (message names option, value and what
+ * is allowed, or the nearest known option), EK_ENOENT or EK_EFORMAT for the config file.
+ * With --help among the arguments nothing is checked: see ek_options_help_wanted. */
+EK_CHECKED ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
+                                      ek_options **out);
+void ek_options_destroy(ek_options *o);
+int ek_options_help_wanted(const ek_options *o);
+
+int ek_options_flag(const ek_options *o, const char *name);
+int64_t ek_options_int(const ek_options *o, const char *name);
+double ek_options_real(const ek_options *o, const char *name);
+const char *ek_options_text(const ek_options *o, const char *name); /* TEXT and CHOICE */
+
+/* The place of a choice in `allowed`, from 0; -1: not set. */
+int ek_options_choice(const ek_options *o, const char *name);
+
+/* A list, or with name NULL the positional arguments. */
+size_t ek_options_count(const ek_options *o, const char *name);
+const char *ek_options_list(const ek_options *o, const char *name, size_t i);
+
+/* Whether the file or the command line set it, as against its default. */
+int ek_options_given(const ek_options *o, const char *name);
+
+/* A new object of all settings in effect, options without a value left out; NULL: no memory.
+ * The caller releases it; written to a file it is a --config that repeats the run. */
+json_t *ek_options_dump(const ek_options *o);
+
+/* The text of --help, or NULL without memory; the caller frees it. */
+char *ek_options_help(const ek_option_table *table);
+
+#endif

@@ -1,0 +1,110 @@
+/* The bump arena: measuring equals taking, alignment, sticky overflow, scratch discipline; and
+ * the checked arithmetic that sizes are made with. */
+#include "base/arena.h"
+#include "base/checked.h"
+#include "ek_test.h"
+
+/* Lays the same three pieces out, whatever the mode. */
+static void lay_out(ek_arena *a, void *piece[3])
+{
+    piece[0] = ek_arena_take(a, 3, 1);
+    piece[1] = ek_arena_take(a, 1000, sizeof(double));
+    piece[2] = ek_arena_take(a, 0, 8);
+}
+
+static void measuring_predicts(void)
+{
+    ek_arena a;
+    void *piece[3];
+    size_t measured;
+
+    ek_arena_measure(&a);
+    lay_out(&a, piece);
+    CHECK(piece[0] == NULL && piece[1] == NULL);
+    CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
+    measured = a.high;
+    CHECK_INT(measured, 64 + 8000);
+    ek_arena_fini(&a);
+    CHECK_INT(ek_arena_init(&a, measured, "test"), EK_OK);
+    lay_out(&a, piece);
+    CHECK_INT(a.high, measured);
+    CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
+    CHECK(piece[1] == (void *)(a.base + 64));
+    CHECK((uintptr_t)piece[1] % EK_ARENA_ALIGN == 0);
+    for (int i = 0; i < 1000; i++)
+        CHECK(((double *)piece[1])[i] == 0.0);
+    CHECK(ek_arena_take(&a, 1, 1) == NULL);
+    CHECK_INT(ek_arena_check(&a, "the test"), EK_EOVERFLOW);
+    CHECK(strstr(ek_err_message(), "the test") != NULL);
+    ek_arena_fini(&a);
+    ek_arena_fini(&a);
+}
+
+static void impossible_sizes(void)
+{
+    static const int64_t counts[] = {-1, INT64_MAX};
+
+    for (size_t i = 0; i < 2; i++) {
+        ek_arena a;
+
+        ek_arena_measure(&a);
+        CHECK(ek_arena_take(&a, counts[i], 8) == NULL);
+        CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
+        CHECK_INT(a.used, 0);
+    }
+}
+
+static void scratch(void)
+{
+    ek_arena a;
+    size_t mark;
+    void *first, *again;
+
+    CHECK_INT(ek_arena_init(&a, 4096, "test"), EK_OK);
+    CHECK(ek_arena_take(&a, 64, 1) != NULL);
+    mark = ek_arena_mark(&a);
+    first = ek_arena_take(&a, 1024, 1);
+    ek_arena_reset(&a, mark);
+    again = ek_arena_take(&a, 16, 1);
+    CHECK(first == again && first != NULL);
+    CHECK_INT(a.high, 64 + 1024);
+    ek_arena_fini(&a);
+}
+
+static void refused_reservation(void)
+{
+    ek_arena a;
+
+    CHECK_INT(ek_arena_init(&a, SIZE_MAX / 2, "something huge"), EK_ENOMEM);
+    CHECK(strstr(ek_err_message(), "something huge") != NULL);
+    ek_arena_fini(&a);
+}
+
+static void checked_arithmetic(void)
+{
+    size_t s = 0;
+    int64_t i = 0;
+    int n = 0;
+
+    CHECK(ek_size_add(SIZE_MAX - 1, 1, &s) && s == SIZE_MAX);
+    CHECK(!ek_size_add(SIZE_MAX, 1, &s));
+    CHECK(ek_size_mul((size_t)1 << 32, ((size_t)1 << 32) - 1, &s) && s == SIZE_MAX - UINT32_MAX);
+    CHECK(!ek_size_mul((size_t)1 << 32, (size_t)1 << 32, &s));
+    CHECK(ek_i64_add(INT64_MAX, INT64_MIN, &i) && i == -1);
+    CHECK(!ek_i64_add(INT64_MAX, 1, &i));
+    CHECK(ek_i64_mul(INT64_C(-3), 5, &i) && i == -15);
+    CHECK(!ek_i64_mul(INT64_MIN, -1, &i));
+    CHECK(ek_i64_to_size(INT64_MAX, &s) && s == (size_t)INT64_MAX);
+    CHECK(!ek_i64_to_size(-1, &s));
+    CHECK(ek_size_to_i64((size_t)INT64_MAX, &i) && i == INT64_MAX);
+    CHECK(!ek_size_to_i64((size_t)INT64_MAX + 1, &i));
+    CHECK(ek_i64_to_int(INT_MIN, &n) && n == INT_MIN);
+    CHECK(!ek_i64_to_int((int64_t)INT_MAX + 1, &n));
+    CHECK(ek_bytes_of(7, 8, &s) && s == 56);
+    CHECK(!ek_bytes_of(-1, 0, &s) && !ek_bytes_of(-1, 8, &s) && !ek_bytes_of(INT64_MAX, 3, &s));
+}
+
+static const ek_case cases[] = {EK_CASE(measuring_predicts), EK_CASE(impossible_sizes),
+                                EK_CASE(scratch), EK_CASE(refused_reservation),
+                                EK_CASE(checked_arithmetic)};
+EK_TEST_MAIN(cases)

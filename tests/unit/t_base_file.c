@@ -1,0 +1,257 @@
+/* base/file: reading, listings, and writes that leave the old or the new, whatever fails. */
+#include "base/file.h"
+#include "ek_test.h"
+#include "faulty_io.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+
+static ek_path root;
+
+static const char *at(const char *name)
+{
+    static ek_path p[4];
+    static int next;
+    ek_path *q = &p[next++ % 4];
+
+    CHECK(ek_path_set(q, "%s/%s", root.s, name) == EK_OK);
+    return q->s;
+}
+
+static void begin(void)
+{
+    CHECK(ek_path_set(&root, "/tmp/ek_t_file_XXXXXX") == EK_OK);
+    CHECK(mkdtemp(root.s) != NULL);
+}
+
+static void end(void)
+{
+    CHECK(ek_folder_remove(NULL, root.s) == EK_OK);
+    CHECK(ek_file_kind_of(root.s) == EK_FILE_NONE);
+}
+
+static int holds(const char *path, const char *want)
+{
+    char *data = NULL;
+    size_t n = 0;
+    int same = ek_file_read(path, 1000, &data, &n) == EK_OK && strcmp(data, want) == 0;
+
+    free(data);
+    return same;
+}
+
+static int says(const char *text)
+{
+    return strstr(ek_err_message(), text) != NULL;
+}
+
+static void paths(void)
+{
+    static const char *const cases[][2] = {{"a/b", "a"}, {"b", "."},    {"/b", "/"},
+                                           {"/", "/"},   {"a/b/", "a"}, {"a//b//", "a"}};
+    char *longer = calloc(5001, 1);
+    ek_path p;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CHECK(ek_path_parent(cases[i][0], &p) == EK_OK);
+        CHECK(strcmp(p.s, cases[i][1]) == 0);
+    }
+    memset(longer, 'x', 5000);
+    CHECK_INT(ek_path_set(&p, "%s", longer), EK_EINVAL);
+    longer[4500] = '/';
+    CHECK_INT(ek_path_parent(longer, &p), EK_EINVAL);
+    free(longer);
+}
+
+static void reading(void)
+{
+    ek_file_map m;
+    char *data = NULL;
+    size_t n = 0;
+    int64_t size = 0;
+
+    begin();
+    CHECK(ek_file_write(NULL, at("five"), "12345", 5) == EK_OK);
+    CHECK(ek_file_write(NULL, at("none"), "", 0) == EK_OK);
+    CHECK(ek_file_map_open(at("five"), &m) == EK_OK);
+    CHECK(m.bytes == 5 && memcmp(m.data, "12345", 5) == 0);
+    ek_file_map_close(&m);
+    CHECK(ek_file_map_open(at("none"), &m) == EK_OK);
+    CHECK(m.bytes == 0 && m.data != NULL);
+    ek_file_map_close(&m);
+    CHECK(ek_file_read(at("five"), 5, &data, &n) == EK_OK && n == 5 && strcmp(data, "12345") == 0);
+    free(data);
+    CHECK_INT(ek_file_read(at("five"), 4, &data, &n), EK_EFORMAT);
+    CHECK(says("5 bytes, more than the 4 allowed"));
+    CHECK(ek_file_size(at("five"), &size) == EK_OK && size == 5);
+    CHECK_INT(ek_file_map_open(at("gone"), &m), EK_ENOENT);
+    CHECK(says("gone") && says("No such file"));
+    CHECK_INT(ek_file_map_open(root.s, &m), EK_EFORMAT);
+    CHECK(says("is a folder"));
+    CHECK(mkfifo(at("pipe"), 0600) == 0);
+    CHECK_INT(ek_file_read(at("pipe"), 10, &data, &n), EK_EFORMAT); /* and does not wait */
+    CHECK_INT(ek_file_kind_of(at("pipe")), EK_FILE_OTHER);
+    CHECK(ek_folder_free(root.s, &size) == EK_OK && size > 0);
+    CHECK_INT(ek_folder_free(at("gone"), &size), EK_ENOENT);
+    end();
+}
+
+static void listings(void)
+{
+    static const char *const want[] = {"a-b", "a/x", "a/y/z", "b", "l"};
+    ek_names l;
+
+    begin();
+    CHECK(ek_folder_make(NULL, at("a/y")) == EK_OK);
+    CHECK(ek_folder_make(NULL, at("a/y")) == EK_OK); /* again */
+    CHECK(ek_folder_make(NULL, at("empty")) == EK_OK);
+    CHECK(ek_folder_make(NULL, at(".hidden")) == EK_OK);
+    CHECK(ek_file_write(NULL, at("b"), "", 0) == EK_OK);
+    CHECK(ek_file_write(NULL, at("a/x"), "", 0) == EK_OK);
+    CHECK(ek_file_write(NULL, at("a-b"), "", 0) == EK_OK);
+    CHECK(ek_file_write(NULL, at("a/y/z"), "", 0) == EK_OK);
+    CHECK(ek_file_write(NULL, at(".hidden/q"), "", 0) == EK_OK);
+    CHECK(symlink("b", at("l")) == 0);
+    CHECK(symlink("..", at("a/loop")) == 0);
+    CHECK(ek_folder_files(root.s, &l) == EK_OK);
+    CHECK_INT(l.n, 5);
+    for (int i = 0; i < 5 && i < l.n; i++)
+        CHECK(strcmp(l.names[i], want[i]) == 0);
+    ek_names_free(&l);
+    CHECK(ek_folder_entries(root.s, &l) == EK_OK);
+    CHECK_INT(l.n, 6);
+    CHECK(l.n == 6 && strcmp(l.names[0], ".hidden") == 0 && strcmp(l.names[3], "b") == 0);
+    ek_names_free(&l);
+    CHECK_INT(ek_folder_files(at("gone"), &l), EK_ENOENT);
+    CHECK_INT(ek_folder_make(NULL, at("b/c")), EK_EIO); /* b is a file */
+    CHECK(says("cannot make folder"));
+    CHECK(ek_file_remove(NULL, at("b")) == EK_OK);
+    CHECK(ek_file_remove(NULL, at("b")) == EK_OK); /* again */
+    CHECK(ek_folder_remove(NULL, at("gone")) == EK_OK);
+    CHECK(ek_folder_remove(NULL, at("a/loop")) == EK_OK); /* the link alone */
+    CHECK(ek_file_kind_of(root.s) == EK_FILE_FOLDER);
+    end();
+}
+
+/* Whatever call fails, the file holds the old or the new, and success means the new. */
+static void replace_at_every_call(void)
+{
+    static const int errors[] = {ENOSPC, EIO};
+    int done = 0, failed = 0;
+
+    for (int mode = FAULTY_ONCE; mode <= FAULTY_CRASH; mode++)
+        for (int e = 0; e < 2; e++)
+            for (int64_t n = 1, last = 0; !last; n++) {
+                ek_status st;
+
+                begin();
+                CHECK(ek_file_write(NULL, at("f"), "old", 3) == EK_OK);
+                faulty_arm((faulty_mode)mode, n, errors[e]);
+                st = ek_file_replace(&faulty_io, at("f"), "newer", 5);
+                last = faulty.calls < n;
+                if (st == EK_OK) {
+                    done++;
+                    CHECK(holds(at("f"), "newer"));
+                } else {
+                    failed++;
+                    CHECK_INT(st, errors[e] == ENOSPC ? EK_ENOSPC : EK_EIO);
+                    CHECK(says(root.s));
+                    CHECK(holds(at("f"), "old") || holds(at("f"), "newer"));
+                    if (mode == FAULTY_ONCE)
+                        CHECK(ek_file_kind_of(at("f.tmp")) == EK_FILE_NONE);
+                }
+                CHECK(!last || st == EK_OK);
+                end();
+            }
+    CHECK(done >= 4 && failed >= 4 * 7); /* open write sync close rename open sync */
+}
+
+static void replace_without_power(void)
+{
+    char grave[] = "/tmp/ek_t_grave_XXXXXX";
+
+    CHECK(mkdtemp(grave) != NULL);
+    snprintf(faulty.grave, sizeof(faulty.grave), "%s", grave);
+    for (int names = 0; names < 2; names++)
+        for (int64_t n = 1, last = 0; !last; n++) {
+            ek_status st;
+
+            begin();
+            CHECK(ek_file_write(NULL, at("f"), "old", 3) == EK_OK);
+            faulty_arm(FAULTY_POWER, n, EIO);
+            st = ek_file_replace(&faulty_io, at("f"), "newer", 5);
+            last = faulty.calls < n;
+            faulty_power_loss(names);
+            CHECK(holds(at("f"), "newer") || (st != EK_OK && holds(at("f"), "old")));
+            end();
+        }
+    ek_folder_discard(NULL, grave);
+}
+
+static int once;
+
+static ssize_t short_write(int fd, const void *data, size_t bytes)
+{
+    if (once++ % 2 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return write(fd, data, bytes > 2 ? 2 : bytes);
+}
+
+static ssize_t no_write(int fd, const void *data, size_t bytes)
+{
+    (void)fd, (void)data, (void)bytes;
+    return 0;
+}
+
+static void short_writes(void)
+{
+    ek_io io = ek_io_system;
+
+    begin();
+    io.write = short_write;
+    CHECK(ek_file_replace(&io, at("f"), "1234567", 7) == EK_OK);
+    CHECK(holds(at("f"), "1234567"));
+    io.write = no_write;
+    CHECK_INT(ek_file_replace(&io, at("f"), "x", 1), EK_EIO);
+    CHECK(holds(at("f"), "1234567"));
+    end();
+}
+
+/* A file system of 64 KiB that really is full. */
+static void full_disk(void)
+{
+    static char data[256 << 10];
+    int64_t room = 0;
+
+    if (geteuid() != 0)
+        SKIP("mounting a small file system needs root");
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        SKIP("no mount namespace of our own is to be had");
+    begin();
+    if (mount("none", root.s, "tmpfs", 0, "size=64k") != 0) {
+        end();
+        SKIP("tmpfs cannot be mounted");
+    }
+    CHECK(ek_file_replace(NULL, at("f"), "old", 3) == EK_OK);
+    CHECK_INT(ek_file_replace(NULL, at("f"), data, sizeof(data)), EK_ENOSPC);
+    CHECK(says("No space left") && says("f.tmp"));
+    CHECK(holds(at("f"), "old"));
+    CHECK(ek_file_kind_of(at("f.tmp")) == EK_FILE_NONE);
+    CHECK(ek_folder_free(root.s, &room) == EK_OK && room > 0 && room <= 64 << 10);
+    CHECK(umount(root.s) == 0);
+    end();
+}
+
+static const ek_case cases[] = {
+    EK_CASE(paths),
+    EK_CASE(reading),
+    EK_CASE(listings),
+    EK_CASE(replace_at_every_call),
+    EK_CASE(replace_without_power),
+    EK_CASE(short_writes),
+    EK_CASE(full_disk),
+};
+
+EK_TEST_MAIN(cases)

@@ -1,0 +1,272 @@
+/* The options table: command line, config file, messages, help, dump. */
+#include "base/options.h"
+#include "ek_test.h"
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static const ek_option rows[] = {
+    {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1, "text files or folders"},
+    {"batch", EK_OPTION_INT, "8", NULL, "sequences", "[1,1000]", 0, "sequences a step"},
+    {"lr", EK_OPTION_REAL, "1e-3", NULL, NULL, "(0,)", 0, "learning rate"},
+    {"capacity-factor", EK_OPTION_REAL, "0", NULL, NULL, NULL, 0,
+     "assignments that an expert of a sequence takes, as a factor on the even share; 0: all of "
+     "them"},
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where fast", NULL, "bf16|fp32|fp64", 0, "compute type"},
+    {"degree", EK_OPTION_CHOICE, "auto", NULL, NULL, "1|2|4|auto", 0, "pipeline degree"},
+    {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0, "folder of the results"},
+    {"seed", EK_OPTION_INT, "0", NULL, NULL, NULL, 0, "random seed"},
+    {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress"},
+};
+static const ek_option_table train = {"train", "trains a model", rows, COUNT(rows), NULL, 0};
+static const ek_option_table loose = {"bench",         "measures",  rows + 1,
+                                      COUNT(rows) - 1, "gemm|step", 2};
+
+static ek_status parse(const ek_option_table *t, ek_options **o, int n, const char **args)
+{
+    char *argv[16];
+
+    for (int i = 0; i < n; i++)
+        argv[i] = (char *)(uintptr_t)args[i];
+    return ek_options_parse(t, n, argv, o);
+}
+
+#define PARSE(t, o, ...)                                                                           \
+    parse((t), (o), (int)COUNT(((const char *[]){__VA_ARGS__})), (const char *[]){__VA_ARGS__})
+
+/* A refused command line: status, and words that the message must hold. */
+static void refused(const ek_option_table *t, ek_status want, const char *has, const char *has2,
+                    int n, const char **args)
+{
+    ek_options *o = NULL;
+
+    CHECK_INT(parse(t, &o, n, args), want);
+    CHECK(o == NULL);
+    if (strstr(ek_err_message(), has) == NULL || strstr(ek_err_message(), has2) == NULL)
+        EK_T_FAIL("message is \"%s\", expected \"%s\" and \"%s\"", ek_err_message(), has, has2);
+}
+
+#define REFUSED(t, want, has, has2, ...)                                                           \
+    refused((t), (want), (has), (has2), (int)COUNT(((const char *[]){__VA_ARGS__})),               \
+            (const char *[]){__VA_ARGS__})
+
+static void defaults(void)
+{
+    ek_options *o = NULL;
+
+    CHECK_INT(PARSE(&train, &o, "--data", "a"), EK_OK);
+    if (o == NULL)
+        return;
+    CHECK_INT(ek_options_int(o, "batch"), 8);
+    CHECK(ek_options_real(o, "lr") == 1e-3);
+    CHECK(ek_options_text(o, "dtype") == NULL);
+    CHECK_INT(ek_options_choice(o, "dtype"), -1);
+    CHECK_INT(ek_options_choice(o, "degree"), 3);
+    CHECK(strcmp(ek_options_text(o, "out"), "run") == 0);
+    CHECK(!ek_options_flag(o, "quiet"));
+    CHECK(!ek_options_given(o, "batch") && ek_options_given(o, "data"));
+    CHECK(ek_options_int(o, "nonsense") == 0 && ek_options_text(o, "nonsense") == NULL);
+    ek_options_destroy(o);
+}
+
+static void both_spellings(void)
+{
+    ek_options *o = NULL;
+
+    CHECK_INT(PARSE(&train, &o, "--batch=3", "--lr", "2e-4", "--capacity-factor", "-1.5", "--data",
+                    "a", "b c", "--quiet", "--dtype", "fp64", "--data=d", "--seed",
+                    "-9223372036854775808", "--out=x=y"),
+              EK_OK);
+    if (o == NULL)
+        return;
+    CHECK_INT(ek_options_int(o, "batch"), 3);
+    CHECK(ek_options_real(o, "lr") == 2e-4);
+    CHECK(ek_options_real(o, "capacity-factor") == -1.5);
+    CHECK_INT(ek_options_choice(o, "dtype"), 2);
+    CHECK(ek_options_flag(o, "quiet"));
+    CHECK(ek_options_int(o, "seed") == INT64_MIN);
+    CHECK(strcmp(ek_options_text(o, "out"), "x=y") == 0);
+    CHECK_INT(ek_options_count(o, "data"), 3);
+    CHECK(strcmp(ek_options_list(o, "data", 1), "b c") == 0);
+    CHECK(strcmp(ek_options_list(o, "data", 2), "d") == 0);
+    CHECK(ek_options_list(o, "data", 3) == NULL);
+    ek_options_destroy(o);
+}
+
+static void last_one_counts(void)
+{
+    ek_options *o = NULL;
+
+    CHECK_INT(PARSE(&train, &o, "--data", "a", "--batch", "1", "--batch", "2", "--quiet",
+                    "--quiet=false"),
+              EK_OK);
+    CHECK(o != NULL && ek_options_int(o, "batch") == 2 && !ek_options_flag(o, "quiet"));
+    ek_options_destroy(o);
+}
+
+static void positional(void)
+{
+    ek_options *o = NULL;
+
+    CHECK_INT(PARSE(&loose, &o, "gemm", "--batch", "2", "--", "--odd"), EK_OK);
+    CHECK(o != NULL && ek_options_count(o, NULL) == 2);
+    CHECK(o != NULL && strcmp(ek_options_list(o, NULL, 1), "--odd") == 0);
+    ek_options_destroy(o);
+    REFUSED(&loose, EK_EINVAL, "`bench`", "`c`", "a", "b", "c");
+    REFUSED(&train, EK_EINVAL, "`train`", "`stray`", "stray", "--data", "a");
+}
+
+static void bad_values(void)
+{
+    REFUSED(&train, EK_EINVAL, "`--batch` is 0", "an integer from 1 to 1000", "--batch", "0");
+    REFUSED(&train, EK_EINVAL, "`--batch` is 1001", "to 1000", "--batch=1001");
+    REFUSED(&train, EK_EINVAL, "`--batch` is 3.5", "an integer", "--batch=3.5");
+    REFUSED(&train, EK_EINVAL, "`--batch` is 12x", "an integer", "--batch=12x");
+    REFUSED(&train, EK_EINVAL, "`--batch` is empty", "an integer", "--batch=");
+    REFUSED(&train, EK_EINVAL, "`--batch`", "an integer", "--batch=99999999999999999999");
+    REFUSED(&train, EK_EINVAL, "`--lr` is 0", "above 0", "--lr", "0");
+    REFUSED(&train, EK_EINVAL, "`--lr` is nan", "finite", "--lr", "nan");
+    REFUSED(&train, EK_EINVAL, "`--lr` is inf", "finite", "--lr", "inf");
+    REFUSED(&train, EK_EINVAL, "`--lr` is 1e999", "finite", "--lr", "1e999");
+    REFUSED(&train, EK_EINVAL, "`--lr` is  1", "above 0", "--lr", " 1");
+    REFUSED(&train, EK_EINVAL, "`--capacity-factor` is -nan", "finite", "--capacity-factor=-nan");
+    REFUSED(&train, EK_EINVAL, "`--capacity-factor` is inf", "finite", "--capacity-factor=inf");
+    REFUSED(&train, EK_EINVAL, "`--seed` is 9223372036854775808", "", "--seed=9223372036854775808");
+    REFUSED(&train, EK_EINVAL, "`--dtype` is fp16", "one of bf16, fp32, fp64", "--dtype", "fp16");
+    REFUSED(&train, EK_EINVAL, "`--quiet` is maybe", "true or false", "--quiet=maybe");
+    REFUSED(&train, EK_EINVAL, "`--out` is empty", "not empty", "--out=");
+    REFUSED(&train, EK_EINVAL, "`--batch` needs a value", "", "--batch");
+    REFUSED(&train, EK_EINVAL, "`--batch` needs a value", "", "--batch", "--quiet");
+    REFUSED(&train, EK_EINVAL, "`--data` needs a value", "", "--data", "--quiet");
+    REFUSED(&train, EK_EINVAL, "needs `--data`", "text files", "--quiet");
+}
+
+static void unknown_names(void)
+{
+    REFUSED(&train, EK_EINVAL, "`--bacth`", "nearest is `--batch`", "--bacth", "3");
+    REFUSED(&train, EK_EINVAL, "`--seeds`", "nearest is `--seed`", "--seeds=1");
+    REFUSED(&train, EK_EINVAL, "`--hepl`", "nearest is `--help`", "--hepl");
+    REFUSED(&train, EK_EINVAL, "`--confg`", "nearest is `--config`", "--confg=x");
+    REFUSED(&train, EK_EINVAL, "no option `--`", "nearest", "--=x");
+    REFUSED(&train, EK_EINVAL, "no option `--dat`", "`--data`", "--dat", "x");
+    REFUSED(
+        &train, EK_EINVAL, "aaaaaaaaaaaaaaaa", "nearest",
+        "--aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+}
+
+static char config_path[] = "/tmp/ek_options_XXXXXX";
+
+static void write_config(const char *text)
+{
+    FILE *f = fopen(config_path, "w");
+
+    CHECK(f != NULL);
+    if (f != NULL) {
+        fputs(text, f);
+        fclose(f);
+    }
+}
+
+static void config_file(void)
+{
+    int fd = mkstemp(config_path);
+    ek_options *o = NULL;
+
+    CHECK(fd >= 0);
+    write_config("{\"data\": [\"x\", \"y\"], \"batch\": 5, \"lr\": 1, \"degree\": 4,"
+                 " \"quiet\": true, \"seed\": 7}");
+    CHECK_INT(PARSE(&train, &o, "--config", config_path, "--seed", "9"), EK_OK);
+    if (o != NULL) {
+        CHECK_INT(ek_options_int(o, "batch"), 5);
+        CHECK_INT(ek_options_int(o, "seed"), 9);
+        CHECK(ek_options_real(o, "lr") == 1.0);
+        CHECK_INT(ek_options_choice(o, "degree"), 2);
+        CHECK(ek_options_flag(o, "quiet") && ek_options_given(o, "quiet"));
+        CHECK_INT(ek_options_count(o, "data"), 2);
+    }
+    ek_options_destroy(o);
+    CHECK_INT(PARSE(&train, &o, "--data", "z", "--config", config_path, "--quiet=false"), EK_OK);
+    CHECK(o != NULL && ek_options_count(o, "data") == 1 && !ek_options_flag(o, "quiet"));
+    ek_options_destroy(o);
+    write_config("{\"bacth\": 5}");
+    REFUSED(&train, EK_EINVAL, config_path, "nearest is `batch`", "--config", config_path);
+    write_config("{\"batch\": \"5\"}");
+    REFUSED(&train, EK_EINVAL, "key `batch` is a string", "an integer", "--config", config_path);
+    write_config("{\"batch\": 0}");
+    REFUSED(&train, EK_EINVAL, "key `batch` is 0", "from 1", "--config", config_path);
+    write_config("{\"batch\": 2.5}");
+    REFUSED(&train, EK_EINVAL, "key `batch` is a number", "an integer", "--config", config_path);
+    write_config("{\"data\": []}");
+    REFUSED(&train, EK_EINVAL, "key `data` is empty", "one or more", "--config", config_path);
+    write_config("{\"data\": [\"a\", 3]}");
+    REFUSED(&train, EK_EINVAL, "key `data` is an integer", "texts", "--config", config_path);
+    write_config("{\"batch\": 5, \"batch\": 6}");
+    REFUSED(&train, EK_EFORMAT, config_path, "line 1", "--config", config_path);
+    write_config("[1]");
+    REFUSED(&train, EK_EFORMAT, "expected an object", "an array", "--config", config_path);
+    unlink(config_path);
+    REFUSED(&train, EK_ENOENT, config_path, "", "--config", config_path);
+}
+
+static void help_is_complete(void)
+{
+    char *text = ek_options_help(&train);
+    ek_options *o = NULL;
+
+    CHECK(text != NULL);
+    for (size_t i = 0; text != NULL && i < COUNT(rows); i++) {
+        char flag[64], start[12]; /* a help text may be wrapped */
+
+        snprintf(flag, sizeof(flag), "  --%s", rows[i].name);
+        snprintf(start, sizeof(start), "%.11s", rows[i].help);
+        if (strstr(text, flag) == NULL || strstr(text, start) == NULL)
+            EK_T_FAIL("--help lacks %s:\n%s", rows[i].name, text);
+    }
+    CHECK(text != NULL && strstr(text, "(default: 1e-3)") != NULL);
+    CHECK(text != NULL && strstr(text, "(default: bf16 where fast)") != NULL);
+    CHECK(text != NULL && strstr(text, "[sequences]") != NULL);
+    CHECK(text != NULL && strstr(text, "--data PATH...") != NULL);
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+
+        CHECK(n <= 100);
+        line += n + (line[n] == '\n');
+    }
+    free(text);
+    CHECK_INT(PARSE(&train, &o, "--batch", "0", "--help"), EK_OK);
+    CHECK(o != NULL && ek_options_help_wanted(o));
+    ek_options_destroy(o);
+}
+
+static void dump_repeats_the_run(void)
+{
+    ek_options *a = NULL, *b = NULL;
+    json_t *first, *second;
+    char path[] = "/tmp/ek_options_XXXXXX";
+    int fd = mkstemp(path);
+
+    CHECK(fd >= 0);
+    CHECK_INT(PARSE(&train, &a, "--data", "a", "b", "--lr", "0.1", "--quiet", "--degree=2"), EK_OK);
+    if (a == NULL)
+        return;
+    first = ek_options_dump(a);
+    CHECK(first != NULL && json_dump_file(first, path, 0) == 0);
+    CHECK(json_real_value(json_object_get(first, "lr")) == 0.1);
+    CHECK(json_object_get(first, "dtype") == NULL);
+    CHECK_INT(PARSE(&train, &b, "--config", path), EK_OK);
+    second = b != NULL ? ek_options_dump(b) : NULL;
+    CHECK(second != NULL && json_equal(first, second));
+    json_decref(first);
+    json_decref(second);
+    ek_options_destroy(a);
+    ek_options_destroy(b);
+    close(fd);
+    unlink(path);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(defaults),    EK_CASE(both_spellings),   EK_CASE(last_one_counts),
+    EK_CASE(positional),  EK_CASE(bad_values),       EK_CASE(unknown_names),
+    EK_CASE(config_file), EK_CASE(help_is_complete), EK_CASE(dump_repeats_the_run),
+};
+EK_TEST_MAIN(cases)

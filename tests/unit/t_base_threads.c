@@ -1,0 +1,139 @@
+/* Cores, cgroup quotas (invented trees of both versions), resident memory, and the log. */
+#include "base/log.h"
+#include "base/threads.h"
+#include "ek_test.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+
+static char root[] = "/tmp/ek_threads_XXXXXX";
+
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')) != NULL; *p++ = '/') {
+        *p = '\0';
+        mkdir(path, 0700);
+    }
+    f = fopen(path, "w");
+    CHECK(f != NULL);
+    if (f != NULL) {
+        fputs(text, f);
+        fclose(f);
+    }
+}
+
+static double quota(const char *membership)
+{
+    char path[256];
+
+    put("membership", membership);
+    snprintf(path, sizeof(path), "%s/membership", root);
+    return ek_cores_quota(path, root);
+}
+
+static void quotas(void)
+{
+    char command[64];
+
+    CHECK(mkdtemp(root) != NULL);
+    CHECK(quota("0::/\n") == 0);
+    put("a/b/cpu.max", "150000 100000\n");
+    put("a/cpu.max", "max 100000\n");
+    CHECK(quota("0::/a/b\n") == 1.5);
+    CHECK(quota("0::/a\n") == 0);
+    put("cpu.max", "400000 100000\n");
+    CHECK(quota("0::/a/b\n") == 1.5);
+    CHECK(quota("0::/\n") == 4);
+    CHECK(quota("0::/a/b/no/such/folder\n") == 1.5);
+    put("a/cpu.max", "2500 5000\n"); /* a parent binds its children */
+    CHECK(quota("0::/a/b\n") == 0.5);
+    put("cpu/x/cpu.cfs_quota_us", "-1\n");
+    put("cpu/x/cpu.cfs_period_us", "100000\n");
+    CHECK(quota("3:cpu,cpuacct:/x\n") == 0);
+    put("cpu/x/cpu.cfs_quota_us", "300000\n");
+    CHECK(quota("3:cpu,cpuacct:/x\n") == 3);
+    CHECK(quota("3:cpuacct,cpu:/x\n") == 3);
+    CHECK(quota("3:cpuset:/x\n2:cpuacct:/x\n") == 0);
+    CHECK(quota("3:cpu:/x\n0::/a/b\n") == 0.5);
+    CHECK(quota("nonsense\n:\n") == 0);
+    CHECK(ek_cores_quota("/nonexistent", root) == 0);
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    CHECK_INT(system(command), 0);
+}
+
+static void affinity(void)
+{
+    cpu_set_t old, one;
+    int all = ek_cores_usable();
+
+    CHECK_INT(sched_getaffinity(0, sizeof(old), &old), 0);
+    CHECK(all >= 1 && all <= CPU_COUNT(&old));
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &old)) {
+            CPU_SET(i, &one);
+            break;
+        }
+    CHECK_INT(sched_setaffinity(0, sizeof(one), &one), 0);
+    CHECK_INT(ek_cores_usable(), 1);
+    CHECK_INT(sched_setaffinity(0, sizeof(old), &old), 0);
+    CHECK_INT(ek_cores_usable(), all);
+}
+
+static void resident(void)
+{
+    enum { BYTES = 64 << 20 };
+    int64_t before = ek_rss_bytes(), peak;
+    char *block = malloc(BYTES);
+
+    CHECK(block != NULL);
+    if (block == NULL)
+        return;
+    if (access("/proc/self/status", R_OK) != 0) {
+        free(block);
+        CHECK_INT(before, 0);
+        SKIP("needs /proc");
+    }
+    CHECK(before > 0);
+    memset(block, 1, BYTES);
+    CHECK(block[BYTES / 2] == 1);
+    peak = ek_rss_peak_bytes();
+    CHECK(ek_rss_bytes() - before > BYTES * 3ll / 4);
+    CHECK(peak - before > BYTES * 3ll / 4);
+    free(block);
+    CHECK(ek_rss_peak_bytes() >= peak - (1 << 20));
+}
+
+static char heard[256];
+
+static void listen(void *context, ek_log_level level, const char *component, const char *message)
+{
+    ++*(int *)context;
+    snprintf(heard, sizeof(heard), "%s %s %s", ek_log_level_name(level), component, message);
+}
+
+static void logging(void)
+{
+    int calls = 0;
+
+    ek_log("test", EK_LOG_ERROR, "nobody hears this");
+    CHECK(!ek_log_heard(EK_LOG_ERROR));
+    ek_log_set_sink(listen, &calls, EK_LOG_INFO);
+    CHECK(ek_log_heard(EK_LOG_INFO) && !ek_log_heard(EK_LOG_DEBUG));
+    ek_log("store", EK_LOG_WARN, "step %d took %.1f ms", 3, 2.5);
+    CHECK(strcmp(heard, "warn store step 3 took 2.5 ms") == 0);
+    ek_log("store", EK_LOG_DEBUG, "too fine");
+    CHECK_INT(calls, 1);
+    ek_log_set_sink(NULL, NULL, EK_LOG_TRACE);
+    ek_log("store", EK_LOG_ERROR, "gone");
+    CHECK(!ek_log_heard(EK_LOG_ERROR));
+    CHECK_INT(calls, 1);
+}
+
+static const ek_case cases[] = {EK_CASE(quotas), EK_CASE(affinity), EK_CASE(resident),
+                                EK_CASE(logging)};
+EK_TEST_MAIN(cases)
