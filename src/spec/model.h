@@ -1,0 +1,72 @@
+/* spec/model.h - what a model is: sizes and choices, as plain data.
+ *
+ * The nouns follow the Hugging Face config keys of the Mixtral family.  All layers are alike but
+ * for layers named dense (a Qwen option), which hold one SwiGLU network instead of experts. */
+#ifndef SPEC_MODEL_H
+#define SPEC_MODEL_H
+
+#include "evenkeel/err.h"
+
+#include <stdint.h>
+
+/* The Hugging Face family, which decides key and tensor names. */
+typedef enum { EK_ARCH_MIXTRAL, EK_ARCH_OLMOE, EK_ARCH_QWEN2_MOE, EK_ARCH_QWEN3_MOE } ek_arch;
+
+/* Normalisation of queries and keys before the rotation. */
+typedef enum {
+    EK_QK_NORM_NONE,
+    EK_QK_NORM_FULL, /* OLMoE: over all heads of a token together */
+    EK_QK_NORM_HEAD  /* Qwen3: over each head, one weight of head_dim */
+} ek_qk_norm;
+
+/* How a token's experts are chosen. */
+typedef enum {
+    EK_GATE_SOFTMAX,      /* softmax over all experts, then the k largest */
+    EK_GATE_SIGMOID_BIAS, /* sigmoid scores; a bias, kept by feedback, added for the choice only */
+    EK_GATE_EXPERT_CHOICE /* each expert takes its best tokens of a sequence */
+} ek_gate_kind;
+
+typedef struct {
+    ek_gate_kind kind;
+    int normalise; /* weights divided by their sum over the k chosen (norm_topk_prob) */
+    int groups,
+        group_top;    /* group-limited: experts of the best group_top of `groups` groups; 0 off */
+    double scale;     /* factor on the weights (routed_scaling_factor), 1 off */
+    double jitter;    /* router input times uniform(1 - j, 1 + j) while training, 0 off */
+    double bias_rate; /* step of the sigmoid bias feedback */
+} ek_gate_spec;
+
+enum { EK_LAYERS_MAX = 512 };
+
+typedef struct {
+    ek_arch arch;
+    int64_t vocab, hidden, layers;
+    int64_t heads, kv_heads, head_dim;
+    int64_t experts, top_k;
+    int64_t ff;                         /* width of one routed expert */
+    int64_t shared_ff;                  /* width of the shared expert, 0: none */
+    int shared_gated;                   /* its output times sigmoid(gate . x) */
+    int64_t dense_ff;                   /* width of the network of dense layers */
+    unsigned char dense[EK_LAYERS_MAX]; /* 1: this layer is dense */
+    ek_gate_spec gate;
+    ek_qk_norm qk_norm;
+    int qkv_bias;
+    int tie_embeddings;
+    double rope_theta, rms_eps, init_range;
+    int64_t max_positions;
+    int64_t sliding_window; /* longest sequence that full attention stands for; 0: any */
+    int64_t bos_id, eos_id; /* -1: none */
+    double config_aux_coef; /* router_aux_loss_coef, kept for export only */
+    char torch_dtype[16];   /* "float32" or "bfloat16": element type of an exported folder */
+} ek_model_spec;
+
+/* A Mixtral without sizes: every choice at its default, sizes 0. */
+void ek_model_default(ek_model_spec *m);
+
+/* Sets `m` to a preset (tiny, small, base).  EK_EINVAL names the known ones. */
+EK_CHECKED ek_status ek_model_preset(const char *name, ek_model_spec *m);
+
+/* Checks that the sizes make a model; the message names the key at fault. */
+EK_CHECKED ek_status ek_model_check(const ek_model_spec *m);
+
+#endif
