@@ -1,0 +1,57 @@
+/* What attention_body.h needs where products are multiply-adds of floats: an element of a packed
+ * block is one float, whatever the storage type.
+ *
+ * Before this file: a simd header, `comp`, comp_load(_n). */
+#ifndef TENSOR_CPU_ATTENTION_FMA_H
+#define TENSOR_CPU_ATTENTION_FMA_H
+
+enum { PAIR = 1 };
+
+static inline vf element_set1(const float *a)
+{
+    return v_set1(*a);
+}
+
+/* c + a b */
+static inline vf multiply_add(vf c, vf a, vf b)
+{
+    return v_fma(a, b, c);
+}
+
+/* n rows of d to [n][wide], zeros from d to wide (a multiple of VW). */
+static void pack_rows(const comp *x, int64_t ld, int64_t n, int64_t d, int64_t wide, float *to)
+{
+    for (int64_t r = 0; r < n; r++) {
+        for (int64_t c = 0; c < wide; c += VW) {
+            int64_t left = d - c;
+
+            v_store(to + r * wide + c, left >= VW ? comp_load(x + r * ld + c)
+                                       : left > 0 ? comp_load_n(x + r * ld + c, left)
+                                                  : v_zero());
+        }
+    }
+}
+
+/* The form whose products run over rows. */
+static void pack_over_rows(const comp *x, int64_t ld, int64_t n, int64_t d, int64_t wide, float *to)
+{
+    pack_rows(x, ld, n, d, wide, to);
+}
+
+/* Scores s [n][BLOCK] as the left side of a product over keys, and of one over queries: here
+ * they serve as they are. */
+static inline const float *narrow_over_keys(const float *s, int64_t n, float *to)
+{
+    (void)n;
+    (void)to;
+    return s;
+}
+
+static inline const float *narrow_over_queries(const float *s, int64_t n, float *to)
+{
+    (void)n;
+    (void)to;
+    return s;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* tensor/cpu/ceiling.c - measures the best matrix rate of oneDNN and the copy bandwidth. */
+#include "tensor/cpu/ceiling.h"
+
+#include "base/clock.h"
+#include "tensor/cpu/dnnl_border.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COPY_BYTES = 256 << 20 }; /* per array; two of them exceed any last-level cache */
+
+static double seconds_since(int64_t start)
+{
+    return (double)(ek_clock_ns() - start) * 1e-9;
+}
+
+/* Seconds of the quickest of some products, after one that warms up. */
+static ek_status shape_best(ek_dnnl_matmul *p, double seconds, double *best)
+{
+    int64_t start;
+
+    EK_TRY(ek_dnnl_matmul_run(p));
+    start = ek_clock_ns();
+    do {
+        int64_t one = ek_clock_ns();
+        double t;
+
+        EK_TRY(ek_dnnl_matmul_run(p));
+        t = seconds_since(one);
+        *best = t < *best ? t : *best;
+    } while (seconds_since(start) < seconds);
+    return EK_OK;
+}
+
+ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s)
+{
+    static const int64_t shapes[][3] = {{2048, 2048, 2048}, {4096, 2048, 1024}, {1024, 1024, 1024}};
+    enum { N = sizeof(shapes) / sizeof(shapes[0]) };
+    double rate = 0;
+
+    for (int i = 0; i < N; i++) {
+        const int64_t *s = shapes[i];
+        double flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2], best = 1e30;
+        ek_dnnl_matmul *p = NULL;
+        ek_status st;
+
+        EK_TRY(ek_dnnl_matmul_create(mode, s[0], s[1], s[2], &p));
+        st = shape_best(p, seconds / N, &best);
+        ek_dnnl_matmul_destroy(&p);
+        EK_TRY(st);
+        rate = flops / best > rate ? flops / best : rate;
+    }
+    *flops_per_s = rate;
+    return EK_OK;
+}
+
+/* Each thread copies its own part. */
+static void copy_all(char *dst, const char *src)
+{
+#pragma omp parallel
+    {
+        size_t n = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
+        size_t first = COPY_BYTES / n * i,
+               last = i + 1 == n ? COPY_BYTES : COPY_BYTES / n * (i + 1);
+
+        memcpy(dst + first, src + first, last - first);
+    }
+}
+
+ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s)
+{
+    char *src = malloc(COPY_BYTES), *dst = malloc(COPY_BYTES);
+    ek_status st = EK_OK;
+    double best = 1e30;
+    int64_t start;
+
+    EK_REQUIRE_OUT(src != NULL && dst != NULL, EK_ENOMEM,
+                   "no memory for two arrays of %d bytes to measure copying with", COPY_BYTES);
+    memset(src, 1, COPY_BYTES);
+    copy_all(dst, src);
+    start = ek_clock_ns();
+    do {
+        int64_t one = ek_clock_ns();
+
+        copy_all(dst, src);
+        best = seconds_since(one) < best ? seconds_since(one) : best;
+    } while (seconds_since(start) < seconds);
+    *bytes_per_s = 2.0 * COPY_BYTES / best;
+out:
+    free(src);
+    free(dst);
+    return st;
+}

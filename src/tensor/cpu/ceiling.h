@@ -1,0 +1,17 @@
+/* tensor/cpu/ceiling.h - what this machine can reach, measured: the yardsticks of benchmarks.
+ *
+ * Both run on the OpenMP team of the calling thread, repeat for about `seconds`, and give the
+ * best repetition, since anything else on the machine only makes one slower. */
+#ifndef TENSOR_CPU_CEILING_H
+#define TENSOR_CPU_CEILING_H
+
+#include "tensor/kernels.h"
+
+/* Best matrix rate of oneDNN over a few large shapes with packed weights: bf16 for EK_MODE_BF16,
+ * float else.  On processors with slow bf16 dot products the float rate is the higher one. */
+EK_CHECKED ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s);
+
+/* Copy from one large array to another; bytes read and bytes written both count. */
+EK_CHECKED ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s);
+
+#endif

@@ -1,0 +1,25 @@
+/* tensor/cpu/cpu.c - puts the CPU back end into a kernel table, part by part. */
+#include "tensor/cpu/cpu.h"
+
+#include "tensor/cpu/attention.h"
+#include "tensor/cpu/dnnl_border.h"
+#include "tensor/cpu/linear.h"
+#include "tensor/cpu/rows.h"
+
+ek_status ek_kernels_cpu(ek_kernels *k, ek_mode mode, ek_isa isa)
+{
+    const ek_linear_ops *linear = ek_linear_choose(mode, isa);
+
+    if (linear == NULL)
+        return EK_OK;
+    ek_linear_fill(k, linear);
+    k->matmul_real = ek_dnnl_matmul_real;
+    ek_cpu_rows_fill(k, mode, isa);
+    ek_cpu_attention_fill(k, mode, isa);
+    return EK_OK;
+}
+
+void ek_kernels_cpu_fini(ek_kernels *k)
+{
+    k->state = NULL; /* a table of constants: nothing to give back */
+}

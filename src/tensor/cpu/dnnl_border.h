@@ -1,0 +1,27 @@
+/* tensor/cpu/dnnl_border.h - the one place that talks to oneDNN.
+ *
+ * Its C API differs between 2.x (Debian 12) and 3.x (Debian 13, Ubuntu 24.04); callers see none
+ * of it.  oneDNN runs on the OpenMP team of the calling thread. */
+#ifndef TENSOR_CPU_DNNL_BORDER_H
+#define TENSOR_CPU_DNNL_BORDER_H
+
+#include "tensor/kernels.h"
+
+/* A matrix product of one fixed size with buffers of its own (small values, not zero) and the
+ * weights in the layout that oneDNN asks for: what the library can reach, for measurements. */
+typedef struct ek_dnnl_matmul ek_dnnl_matmul;
+
+/* dst[m, n] = src[m, k] weights[k, n] in bf16 (EK_MODE_BF16) or float, dst of the same type. */
+EK_CHECKED ek_status ek_dnnl_matmul_create(ek_mode mode, int64_t m, int64_t n, int64_t k,
+                                           ek_dnnl_matmul **out);
+EK_CHECKED ek_status ek_dnnl_matmul_run(ek_dnnl_matmul *p);
+void ek_dnnl_matmul_destroy(ek_dnnl_matmul **p);
+
+/* ek_kernels.matmul_real in float. */
+void ek_dnnl_matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
+                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
+
+/* "oneDNN 2.6.3". */
+void ek_dnnl_version(char *text, size_t size);
+
+#endif

@@ -1,0 +1,251 @@
+/* tensor/cpu/linear.c - matrix products with packed weights: forward and backward to the input.
+ *
+ * Work is cut into units of some rows of one group times some panels of its weight, which the
+ * threads take from a counter, so that groups of any sizes keep all of them busy.  A unit brings
+ * its rows into strips (they stay in L2) and passes every panel over all of them (a panel, or
+ * else a strip, stays in L1).  Nothing is allocated: strips live in the workspace. */
+#include "tensor/cpu/linear.h"
+
+#include <omp.h>
+#include <stdatomic.h>
+
+enum {
+    STRIP_BYTES = 768 * 1024, /* strips of one unit: a part of L2 */
+    STRIPS_MAX = 16,          /* rows of one unit, in strips */
+    UNITS_PER_THREAD = 16     /* so that the last one is waited for 1/16 of the time at most */
+};
+
+/* One call: c[rows, n] = a[rows, k] b[k, n], the b of each group as panels. */
+typedef struct {
+    const ek_linear_ops *ops;
+    const ek_group *g;
+    int64_t n_groups, n, k;
+    const char *a;
+    int64_t lda; /* elements; a_bytes, c_bytes: of a row */
+    int64_t a_bytes;
+    char *c;
+    int64_t ldc, c_bytes, c_elem;
+    ek_out mode;
+    char *ws;
+    int64_t words, panel_bytes;
+    int64_t strips; /* of a unit */
+    int64_t panels; /* of a unit */
+    int64_t panel_units;
+} product;
+
+static const ek_linear_ops *ops_of(const ek_kernels *k)
+{
+    return k->state;
+}
+
+/* Strips of K = k elements that a thread holds at once. */
+static int64_t strips_held(int64_t words)
+{
+    int64_t n = STRIP_BYTES / (words * EK_STRIP_WIDTH * 4);
+
+    return n < 1 ? 1 : n > STRIPS_MAX ? STRIPS_MAX : n;
+}
+
+/* Strips of one thread. */
+static size_t room_bytes(const ek_linear_ops *ops, int64_t k)
+{
+    int64_t words = ek_strip_words(ops, k);
+
+    return (size_t)(words * 4 * strips_held(words) * EK_STRIP_WIDTH);
+}
+
+static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
+{
+    int64_t n = form == EK_FORM_FORWARD ? out : in, kk = form == EK_FORM_FORWARD ? in : out;
+
+    return (size_t)(ek_ceil_div(n, EK_PANEL) * EK_PANEL * 4) *
+           (size_t)ek_packed_words(ops_of(k), kk);
+}
+
+static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
+                      const void *master, void *packed)
+{
+    const ek_linear_ops *ops = ops_of(k);
+    int64_t n = form == EK_FORM_FORWARD ? out : in, kk = form == EK_FORM_FORWARD ? in : out;
+    int64_t panels = ek_ceil_div(n, EK_PANEL), bytes = ek_packed_words(ops, kk) * EK_PANEL * 4;
+    const float *w = master;
+
+#pragma omp parallel for schedule(static)
+    for (int64_t p = 0; p < panels; p++) {
+        int64_t first = p * EK_PANEL, width = n - first < EK_PANEL ? n - first : EK_PANEL;
+        char *dst = (char *)packed + p * bytes;
+
+        if (form == EK_FORM_FORWARD)
+            ops->pack_rows(width, kk, w + first * in, in, dst, EK_PANEL);
+        else
+            ops->pack_cols(kk, width, w + first, in, dst, EK_PANEL);
+    }
+    return EK_OK;
+}
+
+/* Rows of a unit, spread evenly over its strips so that none is left with one or two. */
+static int64_t strip_start(int64_t rows, int64_t n_strips, int64_t s)
+{
+    return rows * s / n_strips;
+}
+
+/* Rows [row, row + rows) of the call times panels [p0, p1) of weight w. */
+static void unit_run(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
+                     int64_t p1, char *strips)
+{
+    int64_t n_strips = ek_ceil_div(rows, EK_STRIP), bytes = t->words * EK_STRIP_WIDTH * 4;
+
+    for (int64_t s = 0; s < n_strips; s++) {
+        int64_t r0 = strip_start(rows, n_strips, s), r1 = strip_start(rows, n_strips, s + 1);
+
+        t->ops->comp_rows(r1 - r0, t->k, t->a + (row + r0) * t->a_bytes, t->lda, strips + s * bytes,
+                          EK_STRIP_WIDTH);
+    }
+    for (int64_t p = p0; p < p1; p++) {
+        int64_t left = t->n - p * EK_PANEL, cols = left < EK_PANEL ? left : EK_PANEL;
+        char *c = t->c + row * t->c_bytes + p * EK_PANEL * t->c_elem;
+
+        for (int64_t s = 0; s < n_strips; s++) {
+            int64_t r0 = strip_start(rows, n_strips, s), r1 = strip_start(rows, n_strips, s + 1);
+
+            t->ops->tile_packed(r1 - r0, cols, t->words, strips + s * bytes, w + p * t->panel_bytes,
+                                t->mode, c + r0 * t->c_bytes, t->ldc);
+        }
+    }
+}
+
+static int64_t units_of(const product *t, const ek_group *g)
+{
+    return ek_ceil_div(g->rows, t->strips * EK_STRIP) * t->panel_units;
+}
+
+/* Unit u of group g: row blocks of equal size, outermost. */
+static void unit_of_group(const product *t, const ek_group *g, int64_t u, char *strips)
+{
+    int64_t blocks = ek_ceil_div(g->rows, t->strips * EK_STRIP);
+    int64_t b = u / t->panel_units, p0 = u % t->panel_units * t->panels;
+    int64_t r0 = g->rows * b / blocks, r1 = g->rows * (b + 1) / blocks;
+    int64_t all = ek_ceil_div(t->n, EK_PANEL);
+
+    unit_run(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
+             strips);
+}
+
+/* Sizes of the units: rows first, then panels where rows are few. */
+static int64_t product_cut(product *t, int threads)
+{
+    int64_t rows = 0, blocks = 0, all = ek_ceil_div(t->n, EK_PANEL);
+    int64_t want = (int64_t)threads * UNITS_PER_THREAD, held = strips_held(t->words);
+
+    for (int64_t i = 0; i < t->n_groups; i++)
+        rows += t->g[i].rows;
+    t->strips = rows / (want * EK_STRIP);
+    t->strips = t->strips < 4 ? 4 : t->strips;
+    t->strips = t->strips > held ? held : t->strips;
+    for (int64_t i = 0; i < t->n_groups; i++)
+        blocks += ek_ceil_div(t->g[i].rows, t->strips * EK_STRIP);
+    if (blocks == 0 || all == 0)
+        return 0;
+    t->panel_units = threads == 1 ? 1 : ek_ceil_div(want, blocks);
+    t->panel_units = t->panel_units > all ? all : t->panel_units;
+    t->panels = ek_ceil_div(all, t->panel_units);
+    t->panel_units = ek_ceil_div(all, t->panels);
+    return blocks * t->panel_units;
+}
+
+static void product_run(product *t, int threads)
+{
+    int64_t units = product_cut(t, threads);
+    size_t bytes = room_bytes(t->ops, t->k);
+    atomic_llong next = 0;
+
+    if (units == 0)
+        return;
+#pragma omp parallel num_threads(threads)
+    {
+        char *strips = t->ws + (size_t)omp_get_thread_num() * bytes;
+        int64_t u, first = 0, group = 0;
+
+        while ((u = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed)) < units) {
+            while (u - first >= units_of(t, &t->g[group]))
+                first += units_of(t, &t->g[group++]);
+            unit_of_group(t, &t->g[group], u - first, strips);
+        }
+    }
+}
+
+static ek_status run(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t n,
+                     int64_t kk, const void *a, int64_t lda, void *c, int64_t ldc, ek_out mode,
+                     void *ws)
+{
+    int64_t comp = (int64_t)ek_dtype_size(k->comp);
+    int64_t elem = mode == EK_OUT_COMP ? comp : (int64_t)sizeof(float);
+    product t = {
+        .ops = ops_of(k),
+        .g = g,
+        .n_groups = n_groups,
+        .n = n,
+        .k = kk,
+        .a = a,
+        .lda = lda,
+        .a_bytes = lda * comp,
+        .c = c,
+        .ldc = ldc,
+        .c_bytes = ldc * elem,
+        .c_elem = elem,
+        .mode = mode,
+        .ws = ws,
+        .words = ek_strip_words(ops_of(k), kk),
+        .panel_bytes = ek_packed_words(ops_of(k), kk) * EK_PANEL * 4,
+    };
+
+    product_run(&t, k->threads);
+    return EK_OK;
+}
+
+static ek_status linear_forward(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
+                                int64_t ldy, ek_out mode, void *ws)
+{
+    return run(k, g, n_groups, out, in, x, ldx, y, ldy, mode, ws);
+}
+
+static ek_status linear_backward_input(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                       int64_t out, int64_t in, const void *dy, int64_t lddy,
+                                       void *dx, int64_t lddx, ek_out mode, void *ws)
+{
+    return run(k, g, n_groups, in, out, dy, lddy, dx, lddx, mode, ws);
+}
+
+static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
+                               int64_t in)
+{
+    size_t forward = room_bytes(ops_of(k), in), backward = room_bytes(ops_of(k), out);
+    size_t room = (forward > backward ? forward : backward) * (size_t)k->threads;
+    size_t weight = ek_linear_weight_workspace(k->threads);
+
+    (void)rows;
+    (void)n_groups;
+    return room > weight ? room : weight;
+}
+
+static ek_status linear_prepare(const ek_kernels *k, int64_t rows, int64_t out, int64_t in)
+{
+    (void)k;
+    (void)rows;
+    (void)out;
+    (void)in;
+    return EK_OK;
+}
+
+void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
+{
+    k->state = (void *)(uintptr_t)ops;
+    k->packed_bytes = packed_bytes;
+    k->pack = pack;
+    k->linear_forward = linear_forward;
+    k->linear_backward_input = linear_backward_input;
+    k->linear_backward_weight = ek_linear_weight;
+    k->linear_workspace = linear_workspace;
+    k->linear_prepare = linear_prepare;
+}

@@ -1,0 +1,85 @@
+/* tensor/cpu/linear.h - matrix products of the CPU back end: shapes of the pieces.
+ *
+ * A product C[M, N] = A[M, K] B[K, N] runs over 32-bit words along K: one float, or a pair of
+ * bf16 that lie next to each other in K.  Both factors are brought into pieces that a register
+ * tile reads from end to end:
+ *
+ *   strip  EK_STRIP rows of A:     [words of K][16]  (the last two of 16 are padding)
+ *   panel  EK_PANEL columns of B:  [words of K][32]
+ *
+ * Weights are kept as panels.  Every sum runs along K in one fixed order, whatever the number of
+ * threads and whatever the rows around it. */
+#ifndef TENSOR_CPU_LINEAR_H
+#define TENSOR_CPU_LINEAR_H
+
+#include "tensor/kernels.h"
+
+enum {
+    EK_STRIP = 14,       /* rows of a register tile: 14 x 2 accumulators of 16 floats */
+    EK_STRIP_WIDTH = 16, /* words a strip takes per word of K: one cache line */
+    EK_PANEL = 32
+};
+
+/* What one instruction set contributes.  Sources have row stride ld, in elements.
+ *
+ * Weights in bf16 are packed as pairs everywhere.  Where products run on floats, strips hold
+ * floats, one row more if K is odd, and the tile splits pairs as it loads them: two operations
+ * for 28 multiply-adds, cheaper than keeping twice the bytes. */
+typedef struct {
+    const char *name;
+    int per_word; /* elements of K in a word of a strip: 2 for pairs of bf16, else 1 */
+    int packed;   /* elements of K in a word of a packed weight */
+
+    /* dst[words][width], word i of each from row i of src [rows, k]; zero beyond rows and k. */
+    void (*comp_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                      int64_t width);
+    /* dst[words][width], word j of each from column j of src [k, cols]; zero beyond. */
+    void (*comp_cols)(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                      int64_t width);
+    /* The same from float, into words of a packed weight. */
+    void (*pack_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                      int64_t width);
+    void (*pack_cols)(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                      int64_t width);
+    /* c[rows, cols] from a strip and a panel, both of `words` words of the strip's kind; c is
+     * float. */
+    void (*tile)(int64_t rows, int64_t cols, int64_t words, const void *strip, const void *panel,
+                 ek_out mode, void *c, int64_t ldc);
+    /* The same with a panel of a packed weight; c is C for EK_OUT_COMP. */
+    void (*tile_packed)(int64_t rows, int64_t cols, int64_t words, const void *strip,
+                        const void *panel, ek_out mode, void *c, int64_t ldc);
+} ek_linear_ops;
+
+/* linear_avx512.c, linear_bf16_avx512.c, linear_avx2.c. */
+const ek_linear_ops *ek_linear_avx512(ek_mode mode);
+const ek_linear_ops *ek_linear_avx512_bf16(void);
+const ek_linear_ops *ek_linear_avx2(ek_mode mode);
+
+/* linear_weight.c */
+size_t ek_linear_weight_workspace(int threads);
+ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t out,
+                           int64_t in, const void *dy, int64_t lddy, const void *x, int64_t ldx,
+                           void *ws);
+
+/* linear.c: the matrix products of a table with given pieces, and the best pieces for a CPU (NULL
+ * where only the reference is left). */
+void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops);
+const ek_linear_ops *ek_linear_choose(ek_mode mode, ek_isa isa);
+
+static inline int64_t ek_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Words of a packed weight, and of a strip that meets it, for k elements. */
+static inline int64_t ek_packed_words(const ek_linear_ops *ops, int64_t k)
+{
+    return ek_ceil_div(k, ops->packed);
+}
+
+static inline int64_t ek_strip_words(const ek_linear_ops *ops, int64_t k)
+{
+    return ek_ceil_div(k, ops->packed) * (ops->packed / ops->per_word);
+}
+
+#endif

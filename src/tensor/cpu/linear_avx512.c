@@ -1,0 +1,96 @@
+/* tensor/cpu/linear_avx512.c - products in float with AVX-512.
+ *
+ * Serves fp32, and bf16 on CPUs whose bf16 dot products are missing or slow: bf16 becomes float
+ * on the way into strips and panels, which is exact, and results are rounded when stored. */
+#include "tensor/cpu/linear_pack.h"
+#include "tensor/cpu/linear_tile_avx512.h"
+
+/* One word of K. */
+EK_INLINE void word(const int rows, const float *a, __m512 b0, __m512 b1, __m512 acc[EK_STRIP][2])
+{
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        __m512 w = _mm512_set1_ps(a[i]);
+
+        acc[i][0] = _mm512_fmadd_ps(w, b0, acc[i][0]);
+        acc[i][1] = _mm512_fmadd_ps(w, b1, acc[i][1]);
+    }
+}
+
+EK_INLINE void words_of_pairs(const int rows, int64_t words, const float *a, const float *b,
+                              __m512 acc[EK_STRIP][2])
+{
+    for (int64_t q = 0; q < words; q += 2) {
+        __m512i p0 = _mm512_load_si512(b), p1 = _mm512_load_si512(b + 16);
+
+        ek_tile_fetch(a, b);
+        word(rows, a, ek_pair_first(p0), ek_pair_first(p1), acc);
+        word(rows, a + EK_STRIP_WIDTH, ek_pair_second(p0), ek_pair_second(p1), acc);
+        a += 2 * EK_STRIP_WIDTH;
+        b += EK_PANEL;
+    }
+}
+
+EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, const float *b,
+                             int pairs, __m512 acc[EK_STRIP][2])
+{
+    if (pairs) {
+        words_of_pairs(rows, words, a, b, acc);
+        return;
+    }
+    for (int64_t q = 0; q < words; q++) {
+        ek_tile_fetch(a, b);
+        word(rows, a, _mm512_load_ps(b), _mm512_load_ps(b + 16), acc);
+        a += EK_STRIP_WIDTH;
+        b += EK_PANEL;
+    }
+}
+
+EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c)
+{
+    ek_bf16 *b = c;
+
+    _mm256_mask_storeu_epi16(b, ek_mask16(cols), ek_round_bf16(lo));
+    _mm256_mask_storeu_epi16(b + 16, ek_mask16(cols - 16), ek_round_bf16(hi));
+}
+
+static void tile_floats(int64_t rows, int64_t cols, int64_t words, const void *strip,
+                        const void *panel, ek_out mode, void *c, int64_t ldc)
+{
+    ek_tile_any(rows, cols, words, strip, panel, 0, mode == EK_OUT_COMP ? EK_OUT_REAL : mode, c,
+                ldc * 4);
+}
+
+static void tile_pairs(int64_t rows, int64_t cols, int64_t words, const void *strip,
+                       const void *panel, ek_out mode, void *c, int64_t ldc)
+{
+    ek_tile_any(rows, cols, words, strip, panel, 1, mode, c, ldc * (mode == EK_OUT_COMP ? 2 : 4));
+}
+
+const ek_linear_ops *ek_linear_avx512(ek_mode mode)
+{
+    static const ek_linear_ops f32 = {
+        .name = "avx512 float",
+        .per_word = 1,
+        .packed = 1,
+        .comp_rows = ek_f32_rows_avx512,
+        .comp_cols = ek_f32_cols_avx512,
+        .pack_rows = ek_f32_rows_avx512,
+        .pack_cols = ek_f32_cols_avx512,
+        .tile = tile_floats,
+        .tile_packed = tile_floats,
+    };
+    static const ek_linear_ops bf16 = {
+        .name = "avx512 float from bf16",
+        .per_word = 1,
+        .packed = 2,
+        .comp_rows = ek_wide_rows_avx512,
+        .comp_cols = ek_wide_cols_avx512,
+        .pack_rows = ek_round_rows_avx512,
+        .pack_cols = ek_round_cols_avx512,
+        .tile = tile_floats,
+        .tile_packed = tile_pairs,
+    };
+
+    return mode == EK_MODE_BF16 ? &bf16 : &f32;
+}

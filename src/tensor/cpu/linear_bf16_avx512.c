@@ -1,0 +1,55 @@
+/* tensor/cpu/linear_bf16_avx512.c - bf16 products with the bf16 dot product of AVX-512.
+ *
+ * A word is a pair of bf16 that lie next to each other in K; one instruction multiplies 16 pairs
+ * by 16 pairs and adds both products to 16 floats.  Where K is odd, the last pair ends in a
+ * zero on both sides. */
+#include "tensor/cpu/linear_pack.h"
+#include "tensor/cpu/linear_tile_avx512.h"
+
+EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, const float *b,
+                             int pairs, __m512 acc[EK_STRIP][2])
+{
+    (void)pairs;
+    for (int64_t q = 0; q < words; q++) {
+        __m512bh b0 = (__m512bh)_mm512_load_ps(b), b1 = (__m512bh)_mm512_load_ps(b + 16);
+
+        ek_tile_fetch(a, b);
+#pragma GCC unroll 14
+        for (int i = 0; i < rows; i++) {
+            __m512bh w = (__m512bh)_mm512_set1_ps(a[i]);
+
+            acc[i][0] = _mm512_dpbf16_ps(acc[i][0], w, b0);
+            acc[i][1] = _mm512_dpbf16_ps(acc[i][1], w, b1);
+        }
+        a += EK_STRIP_WIDTH;
+        b += EK_PANEL;
+    }
+}
+
+EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c)
+{
+    _mm512_mask_storeu_epi16(c, ek_mask32(cols), (__m512i)_mm512_cvtne2ps_pbh(hi, lo));
+}
+
+static void tile(int64_t rows, int64_t cols, int64_t words, const void *strip, const void *panel,
+                 ek_out mode, void *c, int64_t ldc)
+{
+    ek_tile_any(rows, cols, words, strip, panel, 0, mode, c, ldc * (mode == EK_OUT_COMP ? 2 : 4));
+}
+
+const ek_linear_ops *ek_linear_avx512_bf16(void)
+{
+    static const ek_linear_ops ops = {
+        .name = "avx512 bf16 dot products",
+        .per_word = 2,
+        .packed = 2,
+        .comp_rows = ek_pair_rows_avx512,
+        .comp_cols = ek_pair_cols_avx512,
+        .pack_rows = ek_round_rows_avx512,
+        .pack_cols = ek_round_cols_avx512,
+        .tile = tile,
+        .tile_packed = tile,
+    };
+
+    return &ops;
+}

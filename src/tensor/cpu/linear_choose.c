@@ -1,0 +1,54 @@
+/* tensor/cpu/linear_choose.c - which pieces the matrix products of a CPU are made of.
+ *
+ * The bf16 dot product is no promise of speed: some processors finish two a cycle (twice the rate
+ * of float multiply-adds), others one in two cycles (half of it), and the feature bits are the
+ * same.  So both register tiles are timed, for less than a millisecond.  The rates differ by a
+ * factor of two or more either way, hence the choice is the same in every run on a machine. */
+#include "base/clock.h"
+#include "tensor/cpu/linear.h"
+
+#include <string.h>
+
+enum { WORDS = 128, TILES = 16, SAMPLES = 9 };
+
+typedef struct {
+    _Alignas(64) float strip[2 * WORDS * EK_STRIP_WIDTH];
+    _Alignas(64) float panel[2 * WORDS * EK_PANEL];
+    _Alignas(64) float c[EK_STRIP * EK_PANEL];
+} pieces;
+
+/* Nanoseconds of some tiles over the same elements of K. */
+static int64_t tiles_time(const ek_linear_ops *ops, pieces *p)
+{
+    int64_t start = ek_clock_ns(), words = 2 * WORDS / ops->per_word;
+
+    for (int i = 0; i < TILES; i++)
+        ops->tile(EK_STRIP, EK_PANEL, words, p->strip, p->panel, EK_OUT_REAL, p->c, EK_PANEL);
+    return ek_clock_ns() - start;
+}
+
+static const ek_linear_ops *faster(const ek_linear_ops *a, const ek_linear_ops *b)
+{
+    int64_t best_a = INT64_MAX, best_b = INT64_MAX;
+    pieces p;
+
+    memset(&p, 0, sizeof(p));
+    for (int i = 0; i < SAMPLES; i++) {
+        int64_t time_a = tiles_time(a, &p), time_b = tiles_time(b, &p);
+
+        best_a = time_a < best_a ? time_a : best_a;
+        best_b = time_b < best_b ? time_b : best_b;
+    }
+    return best_a < best_b ? a : b;
+}
+
+const ek_linear_ops *ek_linear_choose(ek_mode mode, ek_isa isa)
+{
+    if (mode == EK_MODE_FP64 || isa < EK_ISA_AVX2)
+        return NULL;
+    if (isa < EK_ISA_AVX512)
+        return ek_linear_avx2(mode);
+    if (isa < EK_ISA_AVX512_BF16 || mode != EK_MODE_BF16)
+        return ek_linear_avx512(mode);
+    return faster(ek_linear_avx512_bf16(), ek_linear_avx512(mode));
+}

@@ -1,0 +1,166 @@
+/* tensor/cpu/linear_pack_avx512.c - strips and panels with AVX-512.
+ *
+ * Transpositions go through 16 x 16 words in registers; columns are interleaved row by row. */
+#include "tensor/cpu/linear_pack.h"
+#include "tensor/cpu/linear_simd_avx512.h"
+
+/* Transposes 16 x 16 words in registers. */
+EK_INLINE void transpose16(__m512i r[16])
+{
+    __m512i t[16];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+/* 16 words of one row from element k on, `left` elements of it existing. */
+typedef __m512i (*load_words)(const void *row, int64_t k, int64_t left);
+
+/* dst[words][width] from rows of src; see ek_linear_ops.  bytes: of one row of src. */
+EK_INLINE void rows_avx512(load_words load, int64_t per_word, int64_t words, int64_t rows,
+                           int64_t k, const char *src, int64_t bytes, float *dst, int64_t width)
+{
+    for (int64_t r0 = 0; r0 < width; r0 += 16) {
+        for (int64_t q = 0; q < words; q += 16) {
+            __m512i r[16];
+            int64_t n = words - q < 16 ? words - q : 16;
+
+            for (int64_t i = 0; i < 16; i++)
+                r[i] = r0 + i < rows ? load(src + (r0 + i) * bytes, q * per_word, k - q * per_word)
+                                     : _mm512_setzero_si512();
+            transpose16(r);
+            for (int64_t i = 0; i < n; i++)
+                _mm512_store_si512(dst + (q + i) * width + r0, r[i]);
+        }
+    }
+}
+
+/* dst[words][width] from columns of src. */
+EK_INLINE void cols_avx512(load_words load, int64_t words, int64_t k, int64_t cols, const char *src,
+                           int64_t bytes, char *dst, int64_t width)
+{
+    for (int64_t q = 0; q < words; q++, src += bytes)
+        for (int64_t j = 0; j < width; j += 16, dst += 64)
+            _mm512_store_si512(dst, q < k ? load(src, j, cols - j) : _mm512_setzero_si512());
+}
+
+/* 16 bf16 of a row from element k on. */
+typedef __m256i (*load_halves)(const void *row, int64_t k, int64_t left);
+
+/* dst[pairs][width] from columns of src. */
+EK_INLINE void pair_cols_avx512(load_halves load, int64_t k, int64_t cols, const char *src,
+                                int64_t bytes, char *dst, int64_t width)
+{
+    for (int64_t q = 0; q < k; q += 2, src += 2 * bytes) {
+        for (int64_t j = 0; j < width; j += 16, dst += 64) {
+            __m512i first = _mm512_cvtepu16_epi32(load(src, j, cols - j)), second;
+
+            second = q + 1 < k ? _mm512_cvtepu16_epi32(load(src + bytes, j, cols - j))
+                               : _mm512_setzero_si512();
+            _mm512_store_si512(dst, _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+        }
+    }
+}
+
+EK_INLINE __m512i load_f32(const void *row, int64_t k, int64_t left)
+{
+    return _mm512_maskz_loadu_epi32(ek_mask16(left), (const float *)row + k);
+}
+
+EK_INLINE __m256i load_bf16(const void *row, int64_t k, int64_t left)
+{
+    return _mm256_maskz_loadu_epi16(ek_mask16(left), (const ek_bf16 *)row + k);
+}
+
+EK_INLINE __m512i load_wide(const void *row, int64_t k, int64_t left)
+{
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(load_bf16(row, k, left)), 16);
+}
+
+EK_INLINE __m512i load_pair(const void *row, int64_t k, int64_t left)
+{
+    return _mm512_maskz_loadu_epi16(ek_mask32(left), (const ek_bf16 *)row + k);
+}
+
+EK_INLINE __m256i load_round_half(const void *row, int64_t k, int64_t left)
+{
+    return ek_round_bf16(_mm512_castsi512_ps(load_f32(row, k, left)));
+}
+
+EK_INLINE __m512i load_round(const void *row, int64_t k, int64_t left)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(load_round_half(row, k, left)),
+                              load_round_half(row, k + 16, left - 16), 1);
+}
+
+void ek_f32_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                        int64_t width)
+{
+    rows_avx512(load_f32, 1, k, rows, k, src, ld * 4, dst, width);
+}
+
+void ek_wide_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                         int64_t width)
+{
+    rows_avx512(load_wide, 1, k + (k & 1), rows, k, src, ld * 2, dst, width);
+}
+
+void ek_pair_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                         int64_t width)
+{
+    rows_avx512(load_pair, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width);
+}
+
+void ek_round_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                          int64_t width)
+{
+    rows_avx512(load_round, 2, ek_ceil_div(k, 2), rows, k, src, ld * 4, dst, width);
+}
+
+void ek_f32_cols_avx512(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                        int64_t width)
+{
+    cols_avx512(load_f32, k, k, cols, src, ld * 4, dst, width);
+}
+
+void ek_wide_cols_avx512(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                         int64_t width)
+{
+    cols_avx512(load_wide, k + (k & 1), k, cols, src, ld * 2, dst, width);
+}
+
+void ek_pair_cols_avx512(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                         int64_t width)
+{
+    pair_cols_avx512(load_bf16, k, cols, src, ld * 2, dst, width);
+}
+
+void ek_round_cols_avx512(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                          int64_t width)
+{
+    pair_cols_avx512(load_round_half, k, cols, src, ld * 4, dst, width);
+}

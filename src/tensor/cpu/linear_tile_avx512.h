@@ -1,0 +1,98 @@
+/* tensor/cpu/linear_tile_avx512.h - the register tile shared by the AVX-512 products.
+ *
+ * 14 x 32 results stay in 28 registers while a strip and a panel are read once.  Per word of K:
+ * two loads of B, fourteen broadcasts of A, 28 multiply-adds.  Two of these run per cycle, so
+ * L1 gives what is needed with room to spare and L2 has 14 cycles for three cache lines.
+ *
+ * The including file defines ek_tile_words (all multiply-adds; `pairs`: the panel holds pairs
+ * where the strip holds floats) and ek_tile_store_comp (one row of 32 results as C). */
+#ifndef TENSOR_CPU_LINEAR_TILE_AVX512_H
+#define TENSOR_CPU_LINEAR_TILE_AVX512_H
+
+#include "tensor/cpu/linear_simd_avx512.h"
+
+EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, const float *b,
+                             int pairs, __m512 acc[EK_STRIP][2]);
+EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c);
+
+/* Words of K that strips and panels are fetched ahead (the latency of L2); parts of K. */
+enum { EK_TILE_AHEAD = 16, EK_TILE_PARTS = 4 };
+
+EK_INLINE void ek_tile_fetch(const float *a, const float *b)
+{
+    _mm_prefetch(a + EK_TILE_AHEAD * EK_STRIP_WIDTH, _MM_HINT_T0);
+    _mm_prefetch(b + EK_TILE_AHEAD * EK_PANEL, _MM_HINT_T0);
+    _mm_prefetch(b + EK_TILE_AHEAD * EK_PANEL + 16, _MM_HINT_T0);
+}
+
+EK_INLINE void ek_tile_store(__m512 lo, __m512 hi, int64_t cols, ek_out mode, char *c)
+{
+    __mmask16 m0 = ek_mask16(cols), m1 = ek_mask16(cols - 16);
+    float *f = (float *)c;
+
+    if (mode == EK_OUT_COMP) {
+        ek_tile_store_comp(lo, hi, cols, c);
+        return;
+    }
+    if (mode == EK_OUT_ADD) {
+        lo = _mm512_add_ps(lo, _mm512_maskz_loadu_ps(m0, f));
+        hi = _mm512_add_ps(hi, _mm512_maskz_loadu_ps(m1, f + 16));
+    }
+    _mm512_mask_storeu_ps(f, m0, lo);
+    _mm512_mask_storeu_ps(f + 16, m1, hi);
+}
+
+/* ldc in bytes.  `rows` is a constant at each call, so the accumulators are registers.  Lines of
+ * c are fetched a few at a time between parts of K: all at once, at the end, they would hold up
+ * the loads of the next tile. */
+EK_INLINE void ek_tile_rows(const int rows, int64_t cols, int64_t words, const float *a,
+                            const float *b, int pairs, ek_out mode, char *c, int64_t ldc)
+{
+    int64_t part = ek_ceil_div(words, 2 * EK_TILE_PARTS) * 2;
+    __m512 acc[EK_STRIP][2];
+
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        acc[i][0] = _mm512_setzero_ps();
+        acc[i][1] = _mm512_setzero_ps();
+    }
+    for (int64_t q = 0, s = 0; q < words; q += part, s++) {
+        int64_t n = words - q < part ? words - q : part;
+
+        for (int64_t i = s; i < rows; i += EK_TILE_PARTS) {
+            _mm_prefetch(c + i * ldc, _MM_HINT_T0);
+            _mm_prefetch(c + i * ldc + 64, _MM_HINT_T0);
+        }
+        ek_tile_words(rows, n, a + q * EK_STRIP_WIDTH, b + q * (pairs ? EK_PANEL / 2 : EK_PANEL),
+                      pairs, acc);
+    }
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+        ek_tile_store(acc[i][0], acc[i][1], cols, mode, c + i * ldc);
+}
+
+#define EK_TILE_CASE(n)                                                                            \
+    case n: ek_tile_rows(n, cols, words, strip, panel, pairs, mode, c, ldc); break
+
+EK_INLINE void ek_tile_any(int64_t rows, int64_t cols, int64_t words, const void *strip,
+                           const void *panel, int pairs, ek_out mode, void *c, int64_t ldc)
+{
+    switch (rows) {
+        EK_TILE_CASE(1);
+        EK_TILE_CASE(2);
+        EK_TILE_CASE(3);
+        EK_TILE_CASE(4);
+        EK_TILE_CASE(5);
+        EK_TILE_CASE(6);
+        EK_TILE_CASE(7);
+        EK_TILE_CASE(8);
+        EK_TILE_CASE(9);
+        EK_TILE_CASE(10);
+        EK_TILE_CASE(11);
+        EK_TILE_CASE(12);
+        EK_TILE_CASE(13);
+    default: ek_tile_rows(EK_STRIP, cols, words, strip, panel, pairs, mode, c, ldc);
+    }
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* tensor/cpu/linear_weight.c - gradient of weights: dw[out, in] += dy^T x, group by group.
+ *
+ * K is tokens, so both factors have to be paired along rows.  That happens block by block, in
+ * cache: a step takes up to TOKENS tokens of one group and up to COLUMNS columns of x.  The
+ * panels of x are shared: while the threads work on those of one step, they also lay out those
+ * of the next, so there is one barrier a step.  Columns of dy become strips of the thread that
+ * needs them.  All work of a step is taken from one counter; the steps of a group add to dw in
+ * order, so the bits do not depend on the number of threads. */
+#include "tensor/cpu/linear.h"
+
+#include <omp.h>
+#include <stdatomic.h>
+
+enum {
+    WORDS = 256,    /* of tokens, in a step */
+    COLUMNS = 512,  /* of x, in a step, a multiple of EK_PANEL; its panels take 512 KiB of L2 */
+    UNIT_STRIPS = 2 /* strips of dy laid out at a time: 28 columns share the cache lines read */
+};
+
+typedef struct {
+    const ek_linear_ops *ops;
+    const ek_group *g;
+    int64_t n_groups, out, in;
+    const char *dy, *x;
+    int64_t lddy, ldx, elem;
+    char *panels[2], *strips;
+    atomic_llong next[2]; /* of this step and of the one after it */
+} weight;
+
+/* Where a step is: group, first token in it, first column of x. */
+typedef struct {
+    int64_t group, token, column;
+    int64_t tokens, columns, words;
+} step;
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The sizes of a step at its place; moves on over empty groups.  0 when there are no more. */
+static int step_settle(const weight *t, step *s)
+{
+    while (s->group < t->n_groups && t->g[s->group].rows == 0)
+        s->group++;
+    if (s->group >= t->n_groups)
+        return 0;
+    s->tokens = at_most(WORDS * t->ops->per_word, t->g[s->group].rows - s->token);
+    s->columns = at_most(COLUMNS, t->in - s->column);
+    s->words = ek_strip_words(t->ops, s->tokens);
+    return 1;
+}
+
+static int step_next(const weight *t, step *s)
+{
+    s->column += s->columns;
+    if (s->column >= t->in) {
+        s->column = 0;
+        s->token += s->tokens;
+    }
+    if (s->token >= t->g[s->group].rows) {
+        s->token = 0;
+        s->group++;
+    }
+    return step_settle(t, s);
+}
+
+static int64_t step_panels(const step *s)
+{
+    return ek_ceil_div(s->columns, EK_PANEL);
+}
+
+/* Lays out panel p of a step. */
+static void panel_fill(const weight *t, const step *s, int64_t p, char *panels)
+{
+    int64_t row = t->g[s->group].row + s->token, column = s->column + p * EK_PANEL;
+
+    t->ops->comp_cols(s->tokens, at_most(EK_PANEL, s->columns - p * EK_PANEL),
+                      t->x + (row * t->ldx + column) * t->elem, t->ldx,
+                      panels + p * s->words * EK_PANEL * 4, EK_PANEL);
+}
+
+/* Columns [c0, c1) of dy, rows of dw, with all panels of the step. */
+static void unit_run(const weight *t, const step *s, int64_t c0, int64_t c1, const char *panels,
+                     char *strips)
+{
+    int64_t strip_bytes = s->words * EK_STRIP_WIDTH * 4, row = t->g[s->group].row + s->token;
+    float *dw = t->g[s->group].dw;
+
+    for (int64_t c = c0, i = 0; c < c1; c += EK_STRIP, i++)
+        t->ops->comp_cols(s->tokens, at_most(EK_STRIP, c1 - c),
+                          t->dy + (row * t->lddy + c) * t->elem, t->lddy, strips + i * strip_bytes,
+                          EK_STRIP_WIDTH);
+    for (int64_t p = 0; p < step_panels(s); p++) {
+        int64_t column = s->column + p * EK_PANEL;
+
+        for (int64_t c = c0, i = 0; c < c1; c += EK_STRIP, i++)
+            t->ops->tile(at_most(EK_STRIP, c1 - c), at_most(EK_PANEL, t->in - column), s->words,
+                         strips + i * strip_bytes, panels + p * s->words * EK_PANEL * 4, EK_OUT_ADD,
+                         dw + c * t->in + column, t->in);
+    }
+}
+
+static int64_t take(weight *t, int slot)
+{
+    return atomic_fetch_add_explicit(&t->next[slot], 1, memory_order_relaxed);
+}
+
+/* One step by one thread: first panels of the next step, then its share of this one. */
+static void step_run(weight *t, const step *s, const step *after, int slot, char *strips)
+{
+    int64_t fill = after != NULL ? step_panels(after) : 0;
+    int64_t unit = UNIT_STRIPS * EK_STRIP, units = ek_ceil_div(t->out, unit), u;
+
+    while ((u = take(t, slot)) < fill + units) {
+        if (u < fill)
+            panel_fill(t, after, u, t->panels[!slot]);
+        else
+            unit_run(t, s, (u - fill) * unit, at_most((u - fill + 1) * unit, t->out),
+                     t->panels[slot], strips);
+    }
+}
+
+/* The steps of a call, by one thread of the team. */
+static void weight_steps(weight *t, char *strips)
+{
+    step s = {0}, after;
+    int more = step_settle(t, &s), slot = 0;
+
+    if (!more)
+        return;
+#pragma omp for schedule(static)
+    for (int64_t p = 0; p < step_panels(&s); p++)
+        panel_fill(t, &s, p, t->panels[0]);
+    while (more) {
+        after = s;
+        more = step_next(t, &after);
+        step_run(t, &s, more ? &after : NULL, slot, strips);
+#pragma omp barrier
+        /* Nobody takes from this counter before the next barrier. */
+        if (omp_get_thread_num() == 0)
+            atomic_store_explicit(&t->next[slot], 0, memory_order_relaxed);
+        slot = !slot;
+        s = after;
+    }
+}
+
+static size_t panel_bytes(void)
+{
+    return (size_t)WORDS * COLUMNS * 4;
+}
+
+static size_t strip_bytes(void)
+{
+    return (size_t)UNIT_STRIPS * WORDS * EK_STRIP_WIDTH * 4;
+}
+
+size_t ek_linear_weight_workspace(int threads)
+{
+    return 2 * panel_bytes() + (size_t)threads * strip_bytes();
+}
+
+ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t out,
+                           int64_t in, const void *dy, int64_t lddy, const void *x, int64_t ldx,
+                           void *ws)
+{
+    char *room = ws;
+    weight t = {
+        .ops = k->state,
+        .g = g,
+        .n_groups = n_groups,
+        .out = out,
+        .in = in,
+        .dy = dy,
+        .x = x,
+        .lddy = lddy,
+        .ldx = ldx,
+        .elem = (int64_t)ek_dtype_size(k->comp),
+        .panels = {room, room + panel_bytes()},
+        .strips = room + 2 * panel_bytes(),
+    };
+
+    atomic_init(&t.next[0], 0);
+    atomic_init(&t.next[1], 0);
+#pragma omp parallel num_threads(k->threads)
+    weight_steps(&t, t.strips + (size_t)omp_get_thread_num() * strip_bytes());
+    return EK_OK;
+}

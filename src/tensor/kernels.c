@@ -1,0 +1,67 @@
+/* Making a table: the reference first, then what the CPU does better. */
+#include "tensor/kernels.h"
+
+#include "tensor/cpu/cpu.h"
+
+#include <omp.h>
+#include <stdlib.h>
+
+static const char *const Name[][EK_ISA_AVX512_BF16 + 1] = {
+    [EK_MODE_FP32] = {[EK_ISA_AVX2] = "cpu fp32 avx2",
+                      [EK_ISA_AVX512] = "cpu fp32 avx512",
+                      [EK_ISA_AVX512_BF16] = "cpu fp32 avx512"},
+    [EK_MODE_BF16] = {[EK_ISA_AVX2] = "cpu bf16 avx2",
+                      [EK_ISA_AVX512] = "cpu bf16 avx512",
+                      [EK_ISA_AVX512_BF16] = "cpu bf16 avx512_bf16"},
+};
+
+ek_isa ek_cpu_isa(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return EK_ISA_REF;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+        return EK_ISA_AVX2;
+    return __builtin_cpu_supports("avx512bf16") ? EK_ISA_AVX512_BF16 : EK_ISA_AVX512;
+#else
+    return EK_ISA_REF;
+#endif
+}
+
+ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out)
+{
+    ek_status st = EK_OK;
+    ek_kernels *k = NULL;
+
+    *out = NULL;
+    EK_REQUIRE(threads > 0, EK_EINVAL, "kernels need at least 1 thread, not %d", threads);
+    k = calloc(1, sizeof(*k));
+    EK_REQUIRE(k != NULL, EK_ENOMEM, "cannot allocate %zu bytes for the kernel table", sizeof(*k));
+    if (isa > ek_cpu_isa())
+        isa = ek_cpu_isa();
+    omp_set_dynamic(0); /* the workspaces count on the team size */
+    omp_set_num_threads(threads);
+    k->threads = threads;
+    ek_kernels_ref(k, mode);
+    if (isa > EK_ISA_REF && mode != EK_MODE_FP64) {
+        k->name = Name[mode][isa];
+        EK_TRY_OUT(ek_kernels_cpu(k, mode, isa));
+    }
+    *out = k;
+    k = NULL;
+out:
+    ek_kernels_destroy(&k);
+    return st;
+}
+
+void ek_kernels_destroy(ek_kernels **k)
+{
+    if (*k == NULL)
+        return;
+    if ((*k)->state != NULL)
+        ek_kernels_cpu_fini(*k);
+    free(*k);
+    *k = NULL;
+}

@@ -1,0 +1,200 @@
+/* tensor/kernels.h - the table of kernels that the model is computed with.
+ *
+ * Every kernel exists as a plain reference (tensor/ref: the oracle) and, for what matters, as a
+ * fast one (tensor/cpu).  A table is filled with the reference first, then overwritten by what
+ * the CPU can run; `names` says which is which.
+ *
+ * Two element types per table.
+ *   R  real:    residual stream, norms, router, gradients, master weights.  float or double.
+ *   C  compute: inputs of matrix products and saved activations.            R or bf16.
+ *   mode fp64: R = C = double    fp32: R = C = float    bf16: R = float, C = bf16
+ *
+ * Arrays are row-major; ld* are row strides in elements; n, rows count tokens.
+ * Buffers may not overlap unless a kernel says so.  No kernel allocates: the ones that need
+ * room take it from a workspace `ws`, whose size ek_kernels_workspace gives.  Kernels run on the
+ * OpenMP team of the calling thread and give the same bits for the same number of threads. */
+#ifndef TENSOR_KERNELS_H
+#define TENSOR_KERNELS_H
+
+#include "evenkeel/err.h"
+
+#include "tensor/dtype.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A run of rows that meets one weight matrix: an expert's tokens, or (as one group) all tokens.
+ * Rows of different groups of a call do not overlap; groups may be empty. */
+typedef struct {
+    int64_t row, rows;
+    const void *w; /* the form that the kernel reads: packed, or master where packed_bytes is 0 */
+    void *dw;      /* R [out, in], for linear_backward_weight */
+} ek_group;
+
+/* Which product a packed form serves. */
+typedef enum { EK_FORM_FORWARD, EK_FORM_BACKWARD } ek_form;
+
+/* What a matrix product does with its result. */
+typedef enum {
+    EK_OUT_COMP, /* store as C */
+    EK_OUT_REAL, /* store as R */
+    EK_OUT_ADD   /* add to R */
+} ek_out;
+
+/* One call of attention: `batch` sequences of `seq` tokens.  A row of qkv holds
+ * [heads * head_dim | kv_heads * head_dim | kv_heads * head_dim]; ld is its stride.
+ * Query head i reads key head i / (heads / kv_heads).  Causal. */
+typedef struct {
+    int64_t batch, seq, heads, kv_heads, head_dim, ld;
+    double scale;
+} ek_attention;
+
+/* AdamW (contract: first p *= 1 - lr * decay, eps outside the bias-corrected root). */
+typedef struct {
+    double lr, decay, beta1, beta2, eps;
+    double correction1, correction2; /* 1 - beta^t */
+    double grad_scale;               /* clip factor */
+} ek_adamw;
+
+typedef struct ek_kernels ek_kernels;
+
+struct ek_kernels {
+    const char *name; /* "ref fp64", "cpu bf16 avx512" */
+    ek_dtype real, comp;
+    int threads;
+    void *state; /* of the matrix library; NULL for the reference */
+
+    /* --- matrix products: y = x W^T with W [out, in]; see ek_group ------------------------- */
+
+    /* Bytes of one packed form; 0: the kernel reads the master weight itself. */
+    size_t (*packed_bytes)(const ek_kernels *k, int64_t out, int64_t in, ek_form form);
+    /* master R [out, in] -> packed.  Called once after each optimizer step. */
+    ek_status (*pack)(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
+                      const void *master, void *packed);
+    /* y [rows, out] = x C [rows, in] W^T. */
+    ek_status (*linear_forward)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
+                                int64_t ldy, ek_out mode, void *ws);
+    /* dx [rows, in] = dy C [rows, out] W. */
+    ek_status (*linear_backward_input)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                       int64_t out, int64_t in, const void *dy, int64_t lddy,
+                                       void *dx, int64_t lddx, ek_out mode, void *ws);
+    /* dw R [out, in] += dy^T x, per group. */
+    ek_status (*linear_backward_weight)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                        int64_t out, int64_t in, const void *dy, int64_t lddy,
+                                        const void *x, int64_t ldx, void *ws);
+    /* Workspace of the three above for up to `rows` rows in all and `n_groups` groups. */
+    size_t (*linear_workspace)(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
+                               int64_t in);
+    /* Makes ready (creates and caches) all that products of this shape need, so that no later
+     * call allocates, whatever the rows per group.  ldx, ldy as the calls will have them. */
+    ek_status (*linear_prepare)(const ek_kernels *k, int64_t rows, int64_t out, int64_t in);
+
+    /* c R [m, n] = (or +=, if add) op(a) op(b), all R; op transposes if ta, tb.  For the router:
+     * one of the sides is small. */
+    void (*matmul_real)(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
+                        int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
+
+    /* --- rows ------------------------------------------------------------------------------- */
+
+    /* dst C [n, d] = src C [idx[i]]; a negative index gives a row of zeros. */
+    void (*gather_comp)(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
+                        void *dst, int64_t ldd);
+    /* The same from src R, rounded to C. */
+    void (*gather_real)(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
+                        void *dst, int64_t ldd);
+    /* x R [n, d] = (or +=, if add) sum over j < k of rows C [row_of[i * k + j]], in the order of
+     * j; a negative row_of adds nothing. */
+    void (*combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
+                    int add, void *x);
+    /* y C [n, d] = x R [n, d]. */
+    void (*to_comp)(int64_t n, int64_t d, const void *x, void *y);
+    /* x R [n, d] = table R [v, d] at ids. */
+    void (*embed_forward)(int64_t n, int64_t d, const int32_t *ids, const void *table, void *x);
+    /* dtable R [v, d] += dx R at ids, tokens in order. */
+    void (*embed_backward)(int64_t n, int64_t d, const int32_t *ids, const void *dx, void *dtable);
+    /* x C [n, d] += b R [d]; ld strides x. */
+    void (*bias_forward)(int64_t n, int64_t d, const void *b, void *x, int64_t ld);
+    /* db R [d] += column sums of dy C. */
+    void (*bias_backward)(int64_t n, int64_t d, const void *dy, int64_t ld, void *db);
+
+    /* --- norms ------------------------------------------------------------------------------ */
+
+    /* y = x rstd w, rstd = 1 / sqrt(mean(x^2) + eps) R [n].  y C and y_real R may each be NULL. */
+    void (*rmsnorm_forward)(int64_t n, int64_t d, double eps, const void *x, const void *w, void *y,
+                            void *y_real, void *rstd);
+    /* dx R += gradient of x; dw R [d] += gradient of w.  dy R. ws: rmsnorm_workspace. */
+    void (*rmsnorm_backward)(int64_t n, int64_t d, const void *x, const void *w, const void *rstd,
+                             const void *dy, void *dx, void *dw, void *ws);
+    /* Norm of query or key heads, in place: each row of x C has `heads` segments of `width`,
+     * ld is the row stride, w R [width].  raw C [n, heads * width] gets x as it was (NULL: not
+     * kept), rstd R [n, heads]. */
+    void (*headnorm_forward)(int64_t n, int64_t heads, int64_t width, double eps, const void *w,
+                             void *x, int64_t ld, void *raw, void *rstd);
+    /* dx C, in place of dy, at stride ld; dw R += . */
+    void (*headnorm_backward)(int64_t n, int64_t heads, int64_t width, const void *w,
+                              const void *raw, const void *rstd, void *dx, int64_t ld, void *dw,
+                              void *ws);
+    size_t (*rmsnorm_workspace)(const ek_kernels *k, int64_t d);
+
+    /* --- attention -------------------------------------------------------------------------- */
+
+    /* Rotates `heads` heads of head_dim at the start of each row of x C, in place: pairs
+     * (i, i + head_dim / 2).  cos_sin R [positions, head_dim]: head_dim / 2 cosines, then as many
+     * sines.  Row r is at position pos0 + r % seq.  inverse: the transpose, for gradients. */
+    void (*rope)(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
+                 const void *cos_sin, int inverse, void *x, int64_t ld);
+    /* o C [batch * seq, heads * head_dim]; lse R [batch, heads, seq]: log of the sum of
+     * exponentials of the scaled scores. */
+    void (*attention_forward)(const ek_attention *a, const void *qkv, void *o, void *lse, void *ws);
+    /* dqkv C, laid out as qkv, is set. */
+    void (*attention_backward)(const ek_attention *a, const void *qkv, const void *o,
+                               const void *lse, const void *d_o, void *dqkv, void *ws);
+    size_t (*attention_workspace)(const ek_kernels *k, const ek_attention *a);
+    /* One sequence with a cache: m new tokens at positions pos0 ..; q at the start of each row
+     * of qkv (stride ld), keys and values of positions 0 .. pos0 + m - 1 in caches
+     * C [positions, kv_heads * head_dim].  o C [m, heads * head_dim].
+     * ws: R [threads, pos0 + m]. */
+    void (*attention_cached)(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
+                             const void *k_cache, const void *v_cache, void *o, void *ws);
+
+    /* --- router, experts, loss, optimizer ---------------------------------------------------- */
+
+    /* probs R [n, e] = softmax of logits R [n, e]; ids [n, k]: the k largest, largest first, ties
+     * to the lower id; lse R [n] of the logits (NULL: not wanted).  probs may be logits. */
+    void (*softmax_topk)(int64_t n, int64_t e, int64_t k, const void *logits, void *probs,
+                         int32_t *ids, void *lse);
+    /* h C [n, f] = scale * silu(gate) * up; gu C [n, 2 f] holds gate, then up.  scale R [n] or
+     * NULL for 1. */
+    void (*swiglu_forward)(int64_t n, int64_t f, const void *gu, const void *scale, void *h);
+    /* dgu C [n, 2 f] is set (may be gu itself); h C [n, f] gets the forward result again (NULL:
+     * not wanted; may be dh itself); dscale R [n] (NULL if scale is). */
+    void (*swiglu_backward)(int64_t n, int64_t f, const void *gu, const void *scale, const void *dh,
+                            void *dgu, void *h, void *dscale);
+    /* loss[i] = cross entropy of row i in nats; dlogits C [n, v] = scale (softmax - one-hot), or
+     * NULL.  logits R may be overwritten.  A negative target: loss 0, gradient 0. */
+    void (*cross_entropy)(int64_t n, int64_t v, void *logits, int64_t ld, const int32_t *target,
+                          double scale, double *loss, void *dlogits, int64_t ldd);
+    /* Sum of squares of g R [n], in an order that only n fixes. */
+    double (*sum_squares)(int64_t n, const void *g);
+    /* p, m, v are updated, g is zeroed; all R [n]. */
+    void (*adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v);
+};
+
+typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
+
+/* Instruction sets, in order: a CPU that has one has those before it. */
+typedef enum { EK_ISA_REF, EK_ISA_AVX2, EK_ISA_AVX512, EK_ISA_AVX512_BF16 } ek_isa;
+
+/* The best instruction set of this CPU. */
+ek_isa ek_cpu_isa(void);
+
+/* A table for `mode` on at most `isa` (EK_ISA_REF: the reference kernels alone) and `threads`
+ * OpenMP threads.  fp64 is always the reference.  Sets the calling thread's OpenMP team size. */
+EK_CHECKED ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out);
+void ek_kernels_destroy(ek_kernels **k);
+
+/* Fills a table with the reference kernels of a mode (tensor/ref). */
+void ek_kernels_ref(ek_kernels *k, ek_mode mode);
+
+#endif

@@ -1,0 +1,157 @@
+/* Reference router choice, SwiGLU, loss and optimizer.  A body file, see body.h. */
+
+/* The k largest of p [e], largest first, ties to the lower id.  What is not a number is never
+ * preferred, but the ids are always k different ones. */
+static void NAME(top)(int64_t e, int64_t k, const R *p, int32_t *ids)
+{
+    for (int64_t j = 0; j < k; j++) {
+        int32_t best = -1;
+
+        for (int32_t c = 0; c < (int32_t)e; c++) {
+            int taken = 0;
+
+            for (int64_t i = 0; i < j; i++)
+                taken |= ids[i] == c;
+            if (!taken && (best < 0 || p[c] > p[best]))
+                best = c;
+        }
+        ids[j] = best;
+    }
+}
+
+static void NAME(softmax_topk)(int64_t n, int64_t e, int64_t k, const void *logits, void *probs,
+                               int32_t *ids, void *lse)
+{
+    const R *from = logits;
+    R *to = probs, *l = lse;
+
+#pragma omp parallel for if (n * e > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        const R *x = from + i * e;
+        R *p = to + i * e;
+        R top = x[0], total = 0;
+
+        for (int64_t c = 1; c < e; c++)
+            top = x[c] > top ? x[c] : top;
+        for (int64_t c = 0; c < e; c++) {
+            p[c] = R_EXP(x[c] - top);
+            total += p[c];
+        }
+        for (int64_t c = 0; c < e; c++)
+            p[c] /= total;
+        if (l != NULL)
+            l[i] = top + R_LOG(total);
+        NAME(top)(e, k, p, ids + i * k);
+    }
+}
+
+static void NAME(swiglu_forward)(int64_t n, int64_t f, const void *gu, const void *scale, void *h)
+{
+    const R *factor = scale;
+    C *out = h;
+
+#pragma omp parallel for if (n * f > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        const C *gate = (const C *)gu + i * 2 * f, *up = gate + f;
+        R s = factor != NULL ? factor[i] : 1;
+
+        for (int64_t c = 0; c < f; c++) {
+            R x = TO_R(gate[c]);
+
+            out[i * f + c] = TO_C(s * (x / (1 + R_EXP(-x)) * TO_R(up[c])));
+        }
+    }
+}
+
+static void NAME(swiglu_backward)(int64_t n, int64_t f, const void *gu, const void *scale,
+                                  const void *dh, void *dgu, void *h, void *dscale)
+{
+    const R *factor = scale;
+    const C *g = dh;
+    C *out = h;
+    R *ds = dscale;
+
+#pragma omp parallel for if (n * f > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        const C *gate = (const C *)gu + i * 2 * f, *up = gate + f;
+        C *dgate = (C *)dgu + i * 2 * f, *dup = dgate + f;
+        R s = factor != NULL ? factor[i] : 1, sum = 0;
+
+        for (int64_t c = 0; c < f; c++) {
+            R x = TO_R(gate[c]), u = TO_R(up[c]), d = TO_R(g[i * f + c]);
+            R sigmoid = 1 / (1 + R_EXP(-x)), silu = x * sigmoid;
+
+            sum += d * (silu * u);
+            dgate[c] = TO_C(s * d * u * (sigmoid * (1 + x * (1 - sigmoid))));
+            dup[c] = TO_C(s * d * silu);
+            if (out != NULL)
+                out[i * f + c] = TO_C(s * (silu * u));
+        }
+        if (ds != NULL)
+            ds[i] = sum;
+    }
+}
+
+static void NAME(cross_entropy)(int64_t n, int64_t v, void *logits, int64_t ld,
+                                const int32_t *target, double scale, double *loss, void *dlogits,
+                                int64_t ldd)
+{
+    const R *from = logits;
+    C *grad = dlogits;
+
+#pragma omp parallel for if (n * v > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        const R *x = from + i * ld;
+        double top = (double)x[0], total = 0, lse;
+
+        for (int64_t c = 1; c < v; c++)
+            top = (double)x[c] > top ? (double)x[c] : top;
+        for (int64_t c = 0; c < v; c++)
+            total += exp((double)x[c] - top);
+        lse = top + log(total);
+        loss[i] = target[i] < 0 ? 0 : lse - (double)x[target[i]];
+        for (int64_t c = 0; grad != NULL && c < v; c++) {
+            double d = exp((double)x[c] - lse) - (c == target[i] ? 1 : 0);
+
+            grad[i * ldd + c] = TO_C((R)(target[i] < 0 ? 0 : scale * d));
+        }
+    }
+}
+
+static double NAME(sum_squares)(int64_t n, const void *g)
+{
+    enum { PARTS = 64 };
+    const R *from = g;
+    double part[PARTS], sum = 0;
+
+#pragma omp parallel for if (n > SMALL)
+    for (int64_t b = 0; b < PARTS; b++) {
+        int64_t end = n / PARTS * (b + 1) + NAME(least)(n % PARTS, b + 1);
+        int64_t i = n / PARTS * b + NAME(least)(n % PARTS, b);
+
+        for (part[b] = 0; i < end; i++)
+            part[b] += (double)from[i] * (double)from[i];
+    }
+    for (int64_t b = 0; b < PARTS; b++)
+        sum += part[b];
+    return sum;
+}
+
+static void NAME(adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v)
+{
+    R keep = (R)(1 - h->lr * h->decay), lr = (R)h->lr, eps = (R)h->eps;
+    R beta1 = (R)h->beta1, beta2 = (R)h->beta2, clip = (R)h->grad_scale;
+    R rest1 = (R)(1 - h->beta1), rest2 = (R)(1 - h->beta2);
+    R correction1 = (R)h->correction1, correction2 = (R)h->correction2;
+    R *pp = p, *pg = g, *pm = m, *pv = v;
+
+#pragma omp parallel for if (n > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        R d = pg[i] * clip;
+
+        pm[i] = beta1 * pm[i] + rest1 * d;
+        pv[i] = beta2 * pv[i] + rest2 * d * d;
+        pp[i] = pp[i] * keep - lr * (pm[i] / correction1) / (R_SQRT(pv[i] / correction2) + eps);
+        pg[i] = 0;
+    }
+}
