@@ -1,0 +1,263 @@
+/* Writing checkpoints: temporary folder, files, manifest, rename; and deleting old ones. */
+#include "store/checkpoint_priv.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct ek_checkpoint {
+    const ek_io *io;
+    int64_t step;
+    json_t *files;           /* of the manifest */
+    ek_path folder;          /* where the files are written */
+    ek_path temporary, name; /* the folder that is renamed, and to what */
+    ek_path aside;           /* where an old checkpoint of that name goes */
+};
+
+/* --- deleting, and leftovers ------------------------------------------------------------------ */
+
+static int ends_with(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), m = strlen(suffix);
+
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+/* Deletes a checkpoint so that at no instant a manifest vouches for what is gone. */
+static ek_status delete_checkpoint(const ek_io *io, const char *path)
+{
+    ek_path manifest;
+
+    EK_TRY(ek_path_set(&manifest, "%s/%s", path, EK_MANIFEST_NAME));
+    EK_TRY(ek_file_remove(io, manifest.s));
+    return ek_folder_remove(io, path);
+}
+
+/* A checkpoint that stood aside takes its name again, unless its successor is complete. */
+static ek_status settle_aside(const ek_io *io, const char *folder, const ek_step_entry *e)
+{
+    ek_path aside, name;
+    int64_t step;
+
+    EK_TRY(ek_path_set(&aside, "%s/%s", folder, e->name));
+    EK_TRY(ek_path_set(&name, "%s/" EK_STEP_FORMAT, folder, (long long)e->step));
+    if (ek_file_kind_of(name.s) != EK_FILE_NONE &&
+        ek_checkpoint_check_folder(name.s, EK_CHECK_SIZES, &step) >= 0)
+        return delete_checkpoint(io, aside.s);
+    if (ek_file_kind_of(name.s) != EK_FILE_NONE)
+        EK_TRY(delete_checkpoint(io, name.s));
+    return ek_file_rename(io, aside.s, name.s);
+}
+
+/* Clears what a crash left inside <out>/checkpoint. */
+static ek_status clear_inside(const ek_io *io, const char *folder)
+{
+    ek_names names = {0};
+    ek_step_entry *steps = NULL;
+    int64_t n = 0;
+    ek_path p;
+    ek_status st;
+
+    EK_TRY_OUT(ek_folder_entries(folder, &names));
+    for (int64_t i = 0; i < names.n; i++) {
+        if (!ends_with(names.names[i], ".tmp"))
+            continue;
+        EK_TRY_OUT(ek_path_set(&p, "%s/%s", folder, names.names[i]));
+        EK_TRY_OUT(ek_folder_remove(io, p.s));
+    }
+    EK_TRY_OUT(ek_checkpoint_steps(folder, &steps, &n));
+    for (int64_t i = 0; i < n; i++)
+        if (steps[i].aside)
+            EK_TRY_OUT(settle_aside(io, folder, &steps[i]));
+out:
+    free(steps);
+    ek_names_free(&names);
+    return st;
+}
+
+static ek_status clear_leftovers(const ek_io *io, const char *out_dir)
+{
+    static const char *const names[] = {"checkpoint.tmp", "checkpoint.old"};
+    ek_path p;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        EK_TRY(ek_path_set(&p, "%s/%s", out_dir, names[i]));
+        EK_TRY(ek_folder_remove(io, p.s));
+    }
+    EK_TRY(ek_path_set(&p, "%s/checkpoint", out_dir));
+    if (ek_file_kind_of(p.s) == EK_FILE_FOLDER)
+        EK_TRY(clear_inside(io, p.s));
+    return EK_OK;
+}
+
+/* --- one checkpoint --------------------------------------------------------------------------- */
+
+/* Chooses the names: the first checkpoint brings <out>/checkpoint with it. */
+static ek_status choose_names(ek_checkpoint *c, const char *out_dir)
+{
+    long long step = c->step;
+    ek_path all;
+
+    EK_TRY(ek_path_set(&all, "%s/checkpoint", out_dir));
+    if (ek_file_kind_of(all.s) == EK_FILE_NONE) {
+        EK_TRY(ek_path_set(&c->temporary, "%s/checkpoint.tmp", out_dir));
+        EK_TRY(ek_path_set(&c->folder, "%s/checkpoint.tmp/" EK_STEP_FORMAT, out_dir, step));
+        c->name = all;
+        return EK_OK;
+    }
+    EK_TRY(ek_path_set(&c->temporary, "%s/" EK_STEP_FORMAT ".tmp", all.s, step));
+    EK_TRY(ek_path_set(&c->name, "%s/" EK_STEP_FORMAT, all.s, step));
+    EK_TRY(ek_path_set(&c->aside, "%s/" EK_STEP_FORMAT ".old", all.s, step));
+    c->folder = c->temporary;
+    return EK_OK;
+}
+
+ek_status ek_checkpoint_begin(const ek_io *io, const char *out_dir, int64_t step,
+                              ek_checkpoint **out)
+{
+    ek_checkpoint *c = calloc(1, sizeof(*c));
+    ek_status st;
+
+    EK_REQUIRE_OUT(step >= 0, EK_EINVAL, "a checkpoint of step %" PRId64 " cannot be", step);
+    EK_REQUIRE_OUT(c != NULL && (c->files = json_object()) != NULL, EK_ENOMEM,
+                   "no memory for a checkpoint in %s", out_dir);
+    c->io = io;
+    c->step = step;
+    EK_TRY_OUT(ek_folder_make(io, out_dir));
+    EK_TRY_OUT(clear_leftovers(io, out_dir));
+    EK_TRY_OUT(choose_names(c, out_dir));
+    EK_TRY_OUT(ek_folder_make(io, c->folder.s));
+    *out = c;
+    c = NULL;
+out:
+    if (c != NULL && c->temporary.s[0] != '\0')
+        ek_folder_discard(io, c->temporary.s);
+    if (c != NULL)
+        json_decref(c->files);
+    free(c);
+    return st;
+}
+
+const char *ek_checkpoint_folder(const ek_checkpoint *c)
+{
+    return c->folder.s;
+}
+
+ek_status ek_checkpoint_add(ek_checkpoint *c, const char *name, const ek_file_sum *sum)
+{
+    char hex[20];
+
+    EK_REQUIRE(ek_checkpoint_name_ok(name), EK_EINVAL, "'%s' cannot name a file of a checkpoint",
+               name);
+    EK_REQUIRE(json_object_get(c->files, name) == NULL, EK_EINVAL,
+               "checkpoint %s has a file %s already", c->name.s, name);
+    snprintf(hex, sizeof(hex), "%016" PRIx64, sum->xxh64);
+    EK_REQUIRE(json_object_set_new(
+                   c->files, name,
+                   json_pack("{s:I, s:s}", "bytes", (json_int_t)sum->bytes, "xxh64", hex)) == 0,
+               EK_EINVAL, "the file name '%s' is not valid UTF-8", name);
+    return EK_OK;
+}
+
+ek_status ek_checkpoint_write(ek_checkpoint *c, const char *name, const void *data, size_t bytes)
+{
+    ek_file_sum sum = {.bytes = (int64_t)bytes, .xxh64 = XXH64(data, bytes, 0)};
+    ek_path p;
+
+    EK_TRY(ek_checkpoint_add(c, name, &sum));
+    EK_TRY(ek_path_set(&p, "%s/%s", c->folder.s, name));
+    return ek_file_write(c->io, p.s, data, bytes);
+}
+
+static ek_status write_manifest(const ek_checkpoint *c)
+{
+    json_t *root = json_pack("{s:s, s:i, s:I, s:O}", "format", EK_MANIFEST_FORMAT, "version",
+                             EK_MANIFEST_VERSION, "step", (json_int_t)c->step, "files", c->files);
+    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    ek_path p;
+    ek_status st;
+
+    EK_REQUIRE_OUT(text != NULL, EK_ENOMEM, "no memory for the manifest of %s", c->name.s);
+    EK_TRY_OUT(ek_path_set(&p, "%s/%s", c->folder.s, EK_MANIFEST_NAME));
+    EK_TRY_OUT(ek_file_write(c->io, p.s, text, strlen(text)));
+out:
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+/* Gives the temporary folder its name, which a checkpoint may have that then stands aside. */
+static ek_status take_name(const ek_checkpoint *c)
+{
+    int taken = ek_file_kind_of(c->name.s) != EK_FILE_NONE;
+
+    if (taken)
+        EK_TRY(ek_file_rename(c->io, c->name.s, c->aside.s));
+    EK_TRY(ek_file_rename(c->io, c->temporary.s, c->name.s));
+    if (taken)
+        (void)delete_checkpoint(c->io, c->aside.s); /* what stays is cleared by the next begin */
+    return EK_OK;
+}
+
+ek_status ek_checkpoint_commit(ek_checkpoint **c)
+{
+    ek_checkpoint *x = *c;
+    ek_status st;
+
+    EK_TRY_OUT(write_manifest(x));
+    EK_TRY_OUT(ek_folder_sync(x->io, x->folder.s)); /* what holds it was synced when it was made */
+    EK_TRY_OUT(take_name(x));
+out:
+    ek_checkpoint_abort(c); /* after success there is no temporary folder any more */
+    return st;
+}
+
+void ek_checkpoint_abort(ek_checkpoint **c)
+{
+    if (*c == NULL)
+        return;
+    ek_folder_discard((*c)->io, (*c)->temporary.s);
+    json_decref((*c)->files);
+    free(*c);
+    *c = NULL;
+}
+
+/* --- many ------------------------------------------------------------------------------------- */
+
+ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep)
+{
+    ek_step_entry *steps = NULL;
+    int64_t n = 0, complete = 0, step;
+    ek_path folder, p;
+    ek_status st;
+
+    EK_REQUIRE(keep >= 1, EK_EINVAL, "at least 1 checkpoint must be kept, not %" PRId64, keep);
+    EK_TRY(ek_path_set(&folder, "%s/checkpoint", out_dir));
+    EK_TRY_OUT(ek_checkpoint_steps(folder.s, &steps, &n));
+    for (int64_t i = 0; i < n; i++) {
+        EK_TRY_OUT(ek_path_set(&p, "%s/%s", folder.s, steps[i].name));
+        if (complete < keep) {
+            complete += ek_checkpoint_check_folder(p.s, EK_CHECK_SIZES, &step) >= 0;
+            continue;
+        }
+        EK_TRY_OUT(delete_checkpoint(io, p.s));
+    }
+out:
+    free(steps);
+    return st;
+}
+
+ek_status ek_checkpoint_clear(const ek_io *io, const char *out_dir)
+{
+    ek_path all, aside;
+
+    EK_TRY(ek_path_set(&all, "%s/checkpoint", out_dir));
+    EK_TRY(ek_path_set(&aside, "%s/checkpoint.old", out_dir));
+    EK_TRY(ek_folder_remove(io, aside.s));
+    if (ek_file_kind_of(all.s) != EK_FILE_NONE)
+        EK_TRY(ek_file_rename(io, all.s, aside.s));
+    return ek_folder_remove(io, aside.s);
+}

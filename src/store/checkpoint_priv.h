@@ -1,0 +1,30 @@
+/* store/checkpoint_priv.h - names and checks that writing and reading checkpoints share. */
+#ifndef STORE_CHECKPOINT_PRIV_H
+#define STORE_CHECKPOINT_PRIV_H
+
+#include "store/checkpoint.h"
+
+#define EK_MANIFEST_NAME   "manifest.json"
+#define EK_MANIFEST_FORMAT "evenkeel-checkpoint"
+#define EK_STEP_FORMAT     "step-%08lld"
+
+enum { EK_MANIFEST_VERSION = 1 };
+
+/* A name of a file in a checkpoint: no path, not hidden. */
+int ek_checkpoint_name_ok(const char *name);
+
+/* Checks one folder against its manifest; *step is the manifest's. */
+EK_CHECKED ek_status ek_checkpoint_check_folder(const char *path, ek_checkpoint_check check,
+                                                int64_t *step);
+
+/* A step folder, or one that stands aside. */
+typedef struct {
+    char name[40];
+    int64_t step;
+    int aside; /* step-N.old */
+} ek_step_entry;
+
+/* The step folders in `folder`, newest first, step-N before step-N.old.  The caller frees *list. */
+EK_CHECKED ek_status ek_checkpoint_steps(const char *folder, ek_step_entry **list, int64_t *n);
+
+#endif

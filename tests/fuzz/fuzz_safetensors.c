@@ -1,0 +1,53 @@
+/* The safetensors reader on arbitrary bytes: it must refuse them with a message, or give tensors
+ * that lie inside the input, tile its data and can be read to their last element. */
+#include "store/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(int cond)
+{
+    if (!cond)
+        abort();
+}
+
+/* Reads the first and the last elements, in each type of memory. */
+static void read_ends(const ek_safetensor *t)
+{
+    static const ek_dtype to[] = {EK_F64, EK_F32, EK_BF16};
+    int64_t n = t->elements < 3 ? t->elements : 3;
+    double room[3];
+
+    for (int i = 0; i < 3; i++) {
+        ek_status first = ek_safetensor_read(t, 0, n, room, to[i]);
+        ek_status last = ek_safetensor_read(t, t->elements - n, n, room, to[i]);
+
+        require((first == EK_OK) == t->readable && first == last);
+    }
+    require(ek_safetensor_read(t, t->elements, 1, room, EK_F32) != EK_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    ek_safetensors *st = NULL;
+    size_t bytes = 0;
+
+    if (ek_safetensors_parse(data, size, "input", &st) != EK_OK) {
+        require(st == NULL && strncmp(ek_err_message(), "input: ", 7) == 0);
+        return 0;
+    }
+    for (int64_t i = 0; i < ek_safetensors_count(st); i++) {
+        const ek_safetensor *t = ek_safetensors_get(st, i);
+        const uint8_t *p = t->data;
+
+        require(p >= data && t->bytes <= size && p <= data + size - t->bytes);
+        require(ek_safetensors_find(st, t->name) == t);
+        read_ends(t);
+        bytes += t->bytes;
+    }
+    require(bytes <= size);
+    ek_safetensors_close(&st);
+    return 0;
+}
