@@ -1,0 +1,335 @@
+/* The tokenizer object: opening, encoding a text through its stages, decoding, saving. */
+#include "data/tokenizer.h"
+
+#include "base/file.h"
+#include "data/nfc.h"
+#include "data/tokenizer_impl.h"
+#include "data/utf8.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_MAX = 1 << 30 };
+
+struct ek_encoder {
+    const ek_tokenizer *t;
+    ek_matcher *matcher;
+    ek_bpe_work work;
+    ek_nfc nfc;
+    unsigned char *prefixed; /* a piece with the space before it */
+    size_t prefixed_room;
+};
+
+uint32_t ek_byte_to_char(unsigned byte)
+{
+    unsigned shifted = 256;
+
+    if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE)
+        return byte;
+    /* the others, in order, stand behind U+0100 */
+    shifted += byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67;
+    return shifted;
+}
+
+int ek_char_to_byte(uint32_t cp)
+{
+    if (cp < 256)
+        return ek_byte_to_char(cp) == cp ? (int)cp : -1;
+    if (cp <= 256 + 32)
+        return (int)cp - 256;
+    if (cp <= 256 + 66)
+        return (int)cp - 256 - 33 + 0x7F;
+    return cp == 256 + 67 ? 0xAD : -1;
+}
+
+/* The tokenizer.json that says what "bytes" does; the caller frees it. */
+static ek_status bytes_json(char **out)
+{
+    static const char head[] =
+        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":256,"
+        "\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+        "\"normalized\":false,\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":"
+        "\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false},"
+        "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+        "\"trim_offsets\":true,\"use_regex\":false},\"model\":{\"type\":\"BPE\",\"dropout\":null,"
+        "\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
+        "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{";
+    size_t room = sizeof(head) + (size_t)256 * 24 + 32, n;
+    char *text = malloc(room);
+
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the bytes tokenizer");
+    n = (size_t)snprintf(text, room, "%s", head);
+    for (unsigned b = 0; b < 256; b++)
+        n += (size_t)snprintf(text + n, room - n, "%s\"\\u%04x\":%u", b == 0 ? "" : ",",
+                              ek_byte_to_char(b), b);
+    (void)snprintf(text + n, room - n, "},\"merges\":[]}}\n");
+    *out = text;
+    return EK_OK;
+}
+
+/* Takes the text over, in any case. */
+static ek_status build(char *json, size_t bytes, const char *name, ek_tokenizer **out)
+{
+    ek_tokenizer *t = calloc(1, sizeof(*t));
+    ek_status st;
+
+    if (t == NULL) {
+        free(json);
+        return EK_FAIL(EK_ENOMEM, "no memory for a tokenizer");
+    }
+    t->json = json;
+    t->json_bytes = bytes;
+    EK_TRY_OUT(ek_tokenizer_build(t, name));
+    *out = t;
+    t = NULL;
+out:
+    ek_tokenizer_destroy(&t);
+    return st;
+}
+
+ek_status ek_tokenizer_open(const char *name, ek_tokenizer **out)
+{
+    char *json = NULL;
+    size_t bytes = 0;
+
+    if (strcmp(name, "bytes") == 0) {
+        EK_TRY(bytes_json(&json));
+        bytes = strlen(json);
+    } else {
+        EK_TRY(ek_file_read(name, FILE_MAX, &json, &bytes));
+    }
+    return build(json, bytes, name, out);
+}
+
+ek_status ek_tokenizer_parse(const char *json, size_t bytes, const char *name, ek_tokenizer **out)
+{
+    char *copy = malloc(bytes + 1);
+
+    EK_REQUIRE(copy != NULL, EK_ENOMEM, "no memory for the %zu bytes of %s", bytes, name);
+    memcpy(copy, json, bytes);
+    copy[bytes] = '\0';
+    return build(copy, bytes, name, out);
+}
+
+void ek_tokenizer_destroy(ek_tokenizer **t)
+{
+    ek_tokenizer *x = *t;
+
+    if (x == NULL)
+        return;
+    ek_bpe_release(&x->bpe);
+    ek_added_release(&x->raw);
+    ek_added_release(&x->normal);
+    for (int i = 0; i < x->n_splits; i++)
+        ek_pattern_destroy(&x->splits[i].pattern);
+    free(x->json);
+    free(x);
+    *t = NULL;
+}
+
+int64_t ek_tokenizer_vocab(const ek_tokenizer *t)
+{
+    return t->bpe.n_ids;
+}
+
+int64_t ek_tokenizer_end(const ek_tokenizer *t)
+{
+    return t->end_id;
+}
+
+ek_status ek_tokenizer_set_end(ek_tokenizer *t, int64_t id)
+{
+    EK_REQUIRE(id >= 0 && id < t->bpe.n_ids, EK_EINVAL,
+               "the end token %lld is outside the tokenizer's vocabulary of %lld", (long long)id,
+               (long long)t->bpe.n_ids);
+    t->end_id = id;
+    return EK_OK;
+}
+
+ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id, const unsigned char **bytes,
+                              size_t *n)
+{
+    EK_REQUIRE(id >= 0 && id < t->bpe.n_ids && t->bpe.tokens[id].used, EK_EINVAL,
+               "the tokenizer has no token with id %lld", (long long)id);
+    *bytes = t->bpe.blob + t->bpe.tokens[id].at;
+    *n = t->bpe.tokens[id].n;
+    return EK_OK;
+}
+
+const char *ek_tokenizer_json(const ek_tokenizer *t, size_t *bytes)
+{
+    *bytes = t->json_bytes;
+    return t->json;
+}
+
+ek_status ek_tokenizer_save(const ek_tokenizer *t, const char *path)
+{
+    return ek_file_replace(NULL, path, t->json, t->json_bytes);
+}
+
+/* After a newline between a visible ASCII character and an ASCII letter or digit.  The patterns
+ * that line_cuts stands for end a match there, with or without what follows: a newline can only be
+ * the end of a match, nothing joins it to a letter or digit, and what "\s+(?!\S)" leaves of a
+ * single one, "\s+" takes.  Nor do normalisation or added tokens reach across. */
+size_t ek_tokenizer_cut(const ek_tokenizer *t, const void *text, size_t n, size_t from)
+{
+    const unsigned char *p = text, *newline;
+    size_t at = from < 2 ? 1 : from - 1;
+
+    while (t->line_cuts && at + 1 < n) {
+        newline = memchr(p + at, '\n', n - 1 - at);
+        if (newline == NULL)
+            break;
+        at = (size_t)(newline - p) + 1;
+        if (p[at - 2] > ' ' && p[at - 2] < 0x7F && p[at] < 0x80 && isalnum(p[at]))
+            return at;
+    }
+    return n;
+}
+
+ek_status ek_encoder_create(const ek_tokenizer *t, ek_encoder **out)
+{
+    ek_encoder *e = calloc(1, sizeof(*e));
+    ek_status st;
+
+    EK_REQUIRE(e != NULL, EK_ENOMEM, "no memory for an encoder");
+    e->t = t;
+    EK_TRY_OUT(ek_matcher_create(&e->matcher));
+    *out = e;
+    e = NULL;
+out:
+    ek_encoder_destroy(&e);
+    return st;
+}
+
+void ek_encoder_destroy(ek_encoder **e)
+{
+    if (*e == NULL)
+        return;
+    ek_matcher_destroy(&(*e)->matcher);
+    ek_bpe_work_release(&(*e)->work);
+    ek_nfc_release(&(*e)->nfc);
+    free((*e)->prefixed);
+    free(*e);
+    *e = NULL;
+}
+
+static ek_status split(ek_encoder *e, int stage, const unsigned char *text, size_t n, ek_ids *out);
+
+/* Puts a space before a piece that has none. */
+static ek_status with_prefix(ek_encoder *e, const unsigned char **text, size_t *n)
+{
+    if ((*text)[0] == ' ')
+        return EK_OK;
+    if (e->prefixed_room < *n + 1) {
+        free(e->prefixed);
+        e->prefixed_room = 0;
+        e->prefixed = malloc(2 * *n + 64);
+        EK_REQUIRE(e->prefixed != NULL, EK_ENOMEM, "no memory for a text of %zu bytes", *n);
+        e->prefixed_room = 2 * *n + 64;
+    }
+    e->prefixed[0] = ' ';
+    memcpy(e->prefixed + 1, *text, *n);
+    *text = e->prefixed;
+    *n += 1;
+    return EK_OK;
+}
+
+/* Cuts a piece by the pattern of one stage and hands the parts to the next. */
+static ek_status split_here(ek_encoder *e, int stage, const unsigned char *text, size_t n,
+                            ek_ids *out)
+{
+    const ek_split *s = &e->t->splits[stage];
+    size_t scan = 0, done = 0;
+
+    while (scan < n) {
+        size_t start, end;
+        uint32_t cp = 0;
+        int found;
+
+        EK_TRY(ek_pattern_find(s->pattern, e->matcher, text, n, scan, &found, &start, &end));
+        if (!found)
+            break;
+        if (start > done && !s->drop_gaps)
+            EK_TRY(split(e, stage + 1, text + done, start - done, out));
+        if (end > start && !s->drop_matches)
+            EK_TRY(split(e, stage + 1, text + start, end - start, out));
+        done = end;
+        scan = end > start ? end : end + ek_utf8_next(text + end, n - end, &cp);
+    }
+    if (done < n && !s->drop_gaps)
+        EK_TRY(split(e, stage + 1, text + done, n - done, out));
+    return EK_OK;
+}
+
+static ek_status split(ek_encoder *e, int stage, const unsigned char *text, size_t n, ek_ids *out)
+{
+    if (stage == e->t->prefix_at)
+        EK_TRY(with_prefix(e, &text, &n));
+    if (stage == e->t->n_splits)
+        return ek_bpe_encode(&e->t->bpe, &e->work, text, n, out);
+    return split_here(e, stage, text, n, out);
+}
+
+/* A text without added tokens. */
+static ek_status encode_piece(ek_encoder *e, const unsigned char *text, size_t n, ek_ids *out)
+{
+    if (!e->t->identity)
+        return split(e, 0, text, n, out);
+    EK_TRY(ek_ids_reserve(out, (int64_t)n));
+    for (size_t i = 0; i < n; i++)
+        out->ids[out->n + (int64_t)i] = text[i];
+    out->n += (int64_t)n;
+    return EK_OK;
+}
+
+/* Cuts added tokens out; pieces between go on: raw ones to normalisation and the second cut. */
+static ek_status cut(ek_encoder *e, int raw, const unsigned char *text, size_t n, ek_ids *out)
+{
+    ek_added_walk walk = {
+        .set = raw ? &e->t->raw : &e->t->normal, .matcher = e->matcher, .text = text, .n = n};
+
+    for (;;) {
+        const unsigned char *piece;
+        const ek_added *token;
+        size_t start, end, len;
+        int more;
+
+        EK_TRY(ek_added_next(&walk, &more, &start, &end, &token));
+        if (!more)
+            return EK_OK;
+        piece = text + start;
+        len = end - start;
+        if (token != NULL) {
+            EK_TRY(ek_ids_push(out, token->id));
+        } else if (!raw) {
+            EK_TRY(encode_piece(e, piece, len, out));
+        } else if (e->t->nfc && !ek_nfc_certain(piece, len)) {
+            EK_TRY(ek_nfc_run(&e->nfc, piece, len));
+            EK_TRY(cut(e, 0, e->nfc.text, e->nfc.n, out));
+        } else {
+            EK_TRY(cut(e, 0, piece, len, out));
+        }
+    }
+}
+
+ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out)
+{
+    const unsigned char *p = text;
+
+    while (n > 0) {
+        size_t valid = ek_utf8_valid(p, n), other = valid;
+        uint32_t cp = 0;
+
+        if (valid > 0)
+            EK_TRY(cut(e, 1, p, valid, out));
+        while (other < n && ek_utf8_next(p + other, n - other, &cp) == 0)
+            other++;
+        EK_TRY(ek_bpe_encode(&e->t->bpe, &e->work, p + valid, other - valid, out));
+        p += other;
+        n -= other;
+    }
+    return EK_OK;
+}

@@ -1,0 +1,68 @@
+/* Any bytes as a token file, as a cache file, and as a text.  The first byte chooses the width of
+ * an id and the vocabulary. */
+#include "data/sampler.h"
+#include "data/tokens_impl.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(int holds, const char *what)
+{
+    if (!holds) {
+        fprintf(stderr, "broken: %s\n%s\n", what, ek_err_text());
+        abort();
+    }
+}
+
+static void as_token_file(const void *data, size_t size, int token_bytes, int64_t vocab)
+{
+    int32_t inputs[4], targets[4];
+    ek_tokens *t = NULL;
+    ek_sampler s;
+
+    if (ek_tokens_wrap(data, size, token_bytes, vocab, "fuzz.bin", &t) < 0) {
+        check(t == NULL && ek_err_message()[0] != '\0', "a failure has a message and no object");
+        return;
+    }
+    for (int64_t w = 0; w < ek_eval_windows(t, 4); w++) {
+        int64_t n = ek_eval_window(t, 4, w, inputs, targets);
+
+        check(n >= 1 && n <= 4, "a window has 1 to seq tokens");
+        for (int64_t i = 0; i < n; i++)
+            check(inputs[i] >= 0 && inputs[i] < vocab && targets[i] >= 0 && targets[i] < vocab,
+                  "ids are in the vocabulary");
+    }
+    if (ek_sampler_init(&s, t, 3, 4, EK_ORDER_SHUFFLED, size) == EK_OK)
+        ek_sampler_row(&s, (int64_t)size, 2, inputs, targets);
+    ek_tokens_close(&t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static ek_tokenizer *bytes;
+    ek_cache_record record;
+    ek_encoder *e = NULL;
+    ek_ids ids = {0};
+    uint8_t *aligned;
+
+    if (size == 0)
+        return 0;
+    aligned = malloc(size);
+    check(aligned != NULL, "memory");
+    memcpy(aligned, data + 1, size - 1);
+    as_token_file(aligned, size - 1, data[0] & 1 ? 4 : 2, data[0] & 2 ? 70000 : 257);
+    (void)ek_cache_valid(aligned, size - 1, 0, &record);
+
+    if (bytes == NULL)
+        check(ek_tokenizer_open("bytes", &bytes) == EK_OK, "the bytes tokenizer opens");
+    check(ek_encoder_create(bytes, &e) == EK_OK, "an encoder can be created");
+    check(ek_encode(e, aligned, size - 1, &ids) == EK_OK, "any bytes can be encoded");
+    free(ids.ids);
+    ek_encoder_destroy(&e);
+    free(aligned);
+    return 0;
+}

@@ -1,0 +1,400 @@
+/* Token streams: token files and their errors, texts and folders, the cache of their tokens. */
+#include "base/file.h"
+#include "base/log.h"
+#include "data/tokens.h"
+#include "data/tokens_impl.h"
+#include "ek_test.h"
+
+#include <omp.h>
+#include <stdio.h>
+
+static char room[64]; /* a folder for the case */
+static ek_tokenizer *bytes_tokenizer;
+
+static void enter(void)
+{
+    strcpy(room, "/tmp/ek_tokens_XXXXXX");
+    if (mkdtemp(room) == NULL || ek_tokenizer_open("bytes", &bytes_tokenizer) != EK_OK)
+        exit(1);
+}
+
+static void leave(void)
+{
+    ek_tokenizer_destroy(&bytes_tokenizer);
+    ek_folder_discard(NULL, room);
+}
+
+/* Without the syncs of ek_file_write, which take most of a test's time. */
+static void overwrite(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    if (f == NULL || fwrite(data, 1, n, f) != n || fclose(f) != 0) {
+        EK_T_FAIL("%s cannot be written", path);
+        exit(1);
+    }
+}
+
+static const char *put(const char *name, const void *data, size_t n)
+{
+    static ek_path p[8];
+    static int next;
+    ek_path *path = &p[next++ % 8], folder;
+
+    if (ek_path_set(path, "%s/%s", room, name) != EK_OK ||
+        ek_path_parent(path->s, &folder) != EK_OK || ek_folder_make(NULL, folder.s) != EK_OK) {
+        EK_T_FAIL("%s", ek_err_text());
+        exit(1);
+    }
+    overwrite(path->s, data, n);
+    return path->s;
+}
+
+static ek_status open_bin(const char *path, int token_bytes, int64_t vocab, ek_tokens **out)
+{
+    ek_tokens_config c = {.paths = &path, .n_paths = 1, .token_bytes = token_bytes, .vocab = vocab};
+
+    return ek_tokens_open(&c, out);
+}
+
+static ek_tokens_config text_config(const char *const *paths, int64_t n)
+{
+    static ek_path cache;
+
+    if (ek_path_set(&cache, "%s/out", room) != EK_OK)
+        exit(1);
+    return (ek_tokens_config){.paths = paths,
+                              .n_paths = n,
+                              .vocab = 257,
+                              .tokenizer = bytes_tokenizer,
+                              .cache_dir = cache.s};
+}
+
+/* Whether the stream holds these bytes, '$' standing for the end token. */
+static int holds(const ek_tokens *t, const char *want)
+{
+    int64_t n = ek_tokens_get_info(t).n_tokens;
+    int32_t id;
+
+    if (n != (int64_t)strlen(want))
+        return 0;
+    for (int64_t i = 0; i < n; i++) {
+        ek_tokens_read(t, i, 1, &id);
+        if (id != (want[i] == '$' ? 256 : (unsigned char)want[i]))
+            return 0;
+    }
+    return 1;
+}
+
+static int says(const char *part)
+{
+    if (strstr(ek_err_message(), part) != NULL)
+        return 1;
+    fprintf(stderr, "got \"%s\", expected \"%s\"\n", ek_err_message(), part);
+    return 0;
+}
+
+static void token_files_are_read_as_they_are(void)
+{
+    static const uint16_t narrow[] = {1, 2, 65535, 0};
+    static const uint32_t wide[] = {7, 70000, 8};
+    const char *paths[2];
+    ek_tokens_config c = {.paths = paths, .n_paths = 2, .token_bytes = 2, .vocab = 70001};
+    ek_tokens *t = NULL;
+    int32_t ids[8] = {0};
+
+    enter();
+    CHECK_INT(open_bin(put("a.bin", wide, sizeof(wide)), 4, 70001, &t), EK_OK);
+    CHECK_INT(ek_tokens_get_info(t).n_tokens, 3);
+    ek_tokens_read(t, 0, 3, ids);
+    CHECK(ids[0] == 7 && ids[1] == 70000 && ids[2] == 8);
+    ek_tokens_close(&t);
+
+    paths[0] = put("b.bin", narrow, sizeof(narrow));
+    paths[1] = put("c.bin", narrow, 4);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+    CHECK_INT(ek_tokens_get_info(t).n_tokens, 6);
+    ek_tokens_read(t, 1, 5, ids); /* across the border of two files */
+    CHECK(ids[0] == 2 && ids[1] == 65535 && ids[2] == 0 && ids[3] == 1 && ids[4] == 2);
+    ek_tokens_close(&t);
+    CHECK(t == NULL);
+    leave();
+}
+
+static void bad_token_files_are_refused(void)
+{
+    static const uint16_t narrow[] = {1, 2, 300, 5, 400};
+    static const uint32_t wide[] = {1, 0xFFFFFFFFu};
+    const char *mixed[2], *path;
+    ek_tokens_config c = {.paths = mixed, .n_paths = 2, .token_bytes = 2, .vocab = 257};
+    ek_tokens *t = NULL;
+
+    enter();
+    path = put("a.bin", narrow, sizeof(narrow));
+    CHECK_INT(open_bin(path, 2, 257, &t), EK_EFORMAT);
+    CHECK(says(path) && says("token 2 is 300, beyond the vocabulary of 257"));
+    CHECK_INT(open_bin(path, 2, 400, &t), EK_EFORMAT); /* the largest id is vocab - 1 */
+    CHECK(says("token 4 is 400, beyond the vocabulary of 400"));
+    CHECK_INT(open_bin(path, 2, 401, &t), EK_OK);
+    ek_tokens_close(&t);
+    CHECK_INT(open_bin(put("w.bin", wide, sizeof(wide)), 4, 257, &t), EK_EFORMAT);
+    CHECK(says("token 1 is 4294967295"));
+    CHECK_INT(open_bin(put("odd.bin", narrow, 7), 2, 257, &t), EK_EFORMAT);
+    CHECK(says("odd.bin: 7 bytes are not a multiple of the 2"));
+    CHECK_INT(open_bin(path, 4, 257, &t), EK_EFORMAT);
+    CHECK(says("10 bytes are not a multiple of the 4"));
+    CHECK_INT(open_bin(put("empty.bin", "", 0), 2, 257, &t), EK_EFORMAT);
+    CHECK(says("empty.bin: the token file is empty"));
+    CHECK_INT(open_bin(path, 3, 257, &t), EK_EINVAL);
+    CHECK(says("--token-bytes is 3"));
+    CHECK_INT(open_bin(path, 2, 0, &t), EK_EINVAL);
+    CHECK_INT(open_bin("/nowhere/x.bin", 2, 257, &t), EK_ENOENT);
+    mixed[0] = path;
+    mixed[1] = put("text.txt", "hi", 2);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EINVAL);
+    CHECK(says("mixes 1 token files"));
+    c.n_paths = 0;
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EINVAL);
+    CHECK(t == NULL);
+    leave();
+}
+
+static void count_progress(void *context, int64_t done, int64_t total)
+{
+    int64_t *last = context;
+
+    CHECK(done > *last && done <= total);
+    *last = done;
+}
+
+static int warnings;
+
+static void count_warning(void *context, ek_log_level level, const char *component,
+                          const char *message)
+{
+    (void)context;
+    (void)level;
+    (void)component;
+    warnings += strstr(message, "1 binary and 1 empty files of 5") != NULL;
+}
+
+static void folders_are_read_in_order(void)
+{
+    const char *paths[2];
+    char folder[64];
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+    ek_tokens_info info;
+    int64_t progress = 0;
+
+    enter();
+    (void)put("data/b.txt", "bee", 3);
+    (void)put("data/a/z.txt", "zed", 3);
+    (void)put("data/.git/config", "hidden", 6);
+    (void)put("data/c.o",
+              "\x7f"
+              "ELF\0\0",
+              6);
+    (void)put("data/d.txt", "", 0);
+    paths[0] = put("single.txt", "one", 3);
+    paths[1] = strcat(strcpy(folder, room), "/data");
+    c = text_config(paths, 2);
+    c.progress = count_progress;
+    c.context = &progress;
+    ek_log_set_sink(count_warning, NULL, EK_LOG_WARN);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+    ek_log_set_sink(NULL, NULL, EK_LOG_WARN);
+    CHECK(holds(t, "one$zed$bee$"));
+    info = ek_tokens_get_info(t);
+    CHECK_INT(info.documents, 3);
+    CHECK_INT(info.skipped_binary, 1);
+    CHECK_INT(info.skipped_empty, 1);
+    CHECK_INT(info.text_bytes, 9);
+    CHECK_INT(info.from_cache, 0);
+    CHECK_INT(warnings, 1);
+    CHECK_INT(progress, 15);
+    ek_tokens_close(&t);
+    leave();
+}
+
+static void the_cache_is_used_again_and_renewed(void)
+{
+    const char *path;
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+    ek_names names = {0};
+    ek_path file;
+    char *data;
+    size_t n;
+
+    enter();
+    path = put("a.txt", "first", 5);
+    c = text_config(&path, 1);
+    for (int again = 0; again < 2; again++) {
+        CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+        CHECK_INT(ek_tokens_get_info(t).from_cache, again);
+        CHECK(holds(t, "first$"));
+        ek_tokens_close(&t);
+    }
+    CHECK_INT(ek_folder_entries(c.cache_dir, &names), EK_OK);
+    CHECK_INT(names.n, 1); /* and no temporary file */
+    CHECK_INT(ek_path_set(&file, "%s/%s", c.cache_dir, names.names[0]), EK_OK);
+
+    /* a byte spoilt, in the ids or any field of the record, or a wrong length: written anew */
+    CHECK_INT(ek_file_read(file.s, 1 << 20, &data, &n), EK_OK);
+    CHECK_INT(n, 6 * 2 + 80);
+    for (size_t i = 0; i <= n; i += 4) {
+        if (i < n)
+            data[i] ^= 1;
+        overwrite(file.s, data, i < n ? n : n - 1);
+        if (i < n)
+            data[i] ^= 1;
+        CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+        CHECK_INT(ek_tokens_get_info(t).from_cache, 0);
+        CHECK(holds(t, "first$"));
+        ek_tokens_close(&t);
+    }
+    free(data);
+
+    /* other content, other end token: another key */
+    (void)put("a.txt", "second", 6);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+    CHECK(ek_tokens_get_info(t).from_cache == 0 && holds(t, "second$"));
+    ek_tokens_close(&t);
+    CHECK_INT(ek_tokenizer_set_end(bytes_tokenizer, '!'), EK_OK);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+    CHECK(ek_tokens_get_info(t).from_cache == 0 && holds(t, "second!"));
+    ek_tokens_close(&t);
+    ek_names_free(&names);
+    leave();
+}
+
+static void bad_texts_are_refused(void)
+{
+    const char *path;
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+    ek_names names = {0};
+
+    enter();
+    path = put("a.dat", "\0\1\2", 3);
+    c = text_config(&path, 1);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EFORMAT);
+    CHECK(says("holds no text: of 1 files 1 are binary and 0 empty"));
+    CHECK_INT(ek_folder_entries(c.cache_dir, &names), EK_OK);
+    CHECK_INT(names.n, 0); /* nothing half-written */
+    ek_names_free(&names);
+    path = c.cache_dir;
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EFORMAT);
+    CHECK(says("the folder holds no files"));
+    path = "/nowhere/at/all";
+    CHECK_INT(ek_tokens_open(&c, &t), EK_ENOENT);
+    CHECK(says("/nowhere/at/all"));
+    path = "/dev/null";
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EFORMAT);
+    path = put("ok.txt", "ok", 2);
+    c.vocab = 256;
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EFORMAT);
+    CHECK(says("ids up to 256, the model a vocabulary of 256"));
+    c.vocab = 257;
+    c.cache_dir = "/proc/nowhere";
+    CHECK(ek_tokens_open(&c, &t) < 0);
+    c.tokenizer = NULL;
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EINVAL);
+    CHECK(t == NULL);
+    leave();
+}
+
+/* One large document, which is cut into pieces: the ids of the whole, progress in between. */
+static void a_large_document_stays_whole(void)
+{
+    enum { BYTES = 35 << 20 };
+    char *text = malloc(BYTES);
+    const char *path;
+    int64_t progress = 0;
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+    int32_t *ids = malloc((BYTES + 1) * sizeof(*ids));
+    int64_t differ = 0;
+
+    enter();
+    for (int i = 0; i < BYTES; i++)
+        text[i] = (char)(i % 61 == 0 ? '\n' : 'a' + i % 23);
+    path = put("large.txt", text, BYTES);
+    c = text_config(&path, 1);
+    c.progress = count_progress;
+    c.context = &progress;
+    CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+    CHECK_INT(ek_tokens_get_info(t).n_tokens, BYTES + 1);
+    CHECK_INT(ek_tokens_get_info(t).documents, 1);
+    CHECK_INT(ek_tokens_get_info(t).text_bytes, BYTES);
+    CHECK_INT(progress, BYTES);
+    ek_tokens_read(t, 0, BYTES + 1, ids);
+    for (int i = 0; i < BYTES; i++)
+        differ += ids[i] != text[i];
+    CHECK_INT(differ, 0);
+    CHECK_INT(ids[BYTES], 256);
+    ek_tokens_close(&t);
+    free(text);
+    free(ids);
+    leave();
+}
+
+/* Many documents of a real tokenizer, on one thread and on four: the same cache file, bit for
+ * bit, and the documents in order. */
+static void threads_do_not_change_the_stream(void)
+{
+    ek_tokenizer *t = NULL;
+    ek_tokens *tokens = NULL;
+    const char *paths[1];
+    char *data[2] = {NULL, NULL}, folder[64];
+    size_t n[2] = {0, 0};
+    ek_tokens_config c;
+
+    enter();
+    CHECK_INT(ek_tokenizer_open(EK_TEST_DATA "/golden/tokenizers/llama3.json", &t), EK_OK);
+    for (int i = 0; i < 300; i++) {
+        char name[32], text[2000];
+        int len = 0;
+
+        for (int k = 0; k < i % 40 + 1; k++)
+            len += snprintf(text + len, sizeof(text) - (size_t)len, "document %d, line %d\n", i, k);
+        (void)snprintf(name, sizeof(name), "data/%03d.txt", i);
+        (void)put(name, text, (size_t)len);
+    }
+    paths[0] = strcat(strcpy(folder, room), "/data");
+    for (int k = 0; k < 2; k++) {
+        ek_names names = {0};
+        ek_path cache;
+
+        c = text_config(paths, 1);
+        c.vocab = 1000;
+        c.tokenizer = t;
+        omp_set_num_threads(k == 0 ? 1 : 4);
+        CHECK_INT(ek_tokens_open(&c, &tokens), EK_OK);
+        CHECK_INT(ek_tokens_get_info(tokens).documents, 300);
+        ek_tokens_close(&tokens);
+        CHECK_INT(ek_folder_entries(c.cache_dir, &names), EK_OK);
+        CHECK_INT(ek_path_set(&cache, "%s/%s", c.cache_dir, names.names[0]), EK_OK);
+        CHECK_INT(ek_file_read(cache.s, 1 << 24, &data[k], &n[k]), EK_OK);
+        CHECK_INT(ek_folder_remove(NULL, c.cache_dir), EK_OK);
+        ek_names_free(&names);
+    }
+    CHECK(n[0] == n[1] && memcmp(data[0], data[1], n[0]) == 0);
+    free(data[0]);
+    free(data[1]);
+    ek_tokenizer_destroy(&t);
+    leave();
+}
+
+static const ek_case cases[] = {
+    EK_CASE(token_files_are_read_as_they_are),
+    EK_CASE(bad_token_files_are_refused),
+    EK_CASE(folders_are_read_in_order),
+    EK_CASE(the_cache_is_used_again_and_renewed),
+    EK_CASE(bad_texts_are_refused),
+    EK_CASE(threads_do_not_change_the_stream),
+    EK_CASE(a_large_document_stays_whole),
+};
+
+EK_TEST_MAIN(cases)
