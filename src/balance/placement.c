@@ -1,0 +1,41 @@
+/* Placements: layout, the block order they start in, validity. */
+#include "balance/placement.h"
+
+void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots)
+{
+    p->experts = experts;
+    p->ranks = ranks;
+    p->slots = slots;
+    p->expert_of = ek_arena_take(a, (int64_t)ranks * slots, sizeof(*p->expert_of));
+    p->home = ek_arena_take(a, experts, sizeof(*p->home));
+}
+
+void ek_placement_block(ek_placement *p)
+{
+    for (int32_t i = 0; i < p->ranks * p->slots; i++)
+        p->expert_of[i] = -1;
+    for (int32_t r = 0; r < p->ranks; r++) {
+        int32_t first = (int32_t)((int64_t)r * p->experts / p->ranks);
+        int32_t end = (int32_t)((int64_t)(r + 1) * p->experts / p->ranks);
+
+        for (int32_t e = first; e < end; e++) {
+            p->home[e] = r * p->slots + e - first;
+            p->expert_of[p->home[e]] = e;
+        }
+    }
+}
+
+ek_status ek_placement_check(const ek_placement *p)
+{
+    for (int32_t e = 0; e < p->experts; e++) {
+        int32_t h = p->home[e];
+
+        EK_REQUIRE(h >= 0 && h < p->ranks * p->slots && p->expert_of[h] == e, EK_EINVAL,
+                   "placement: expert %d is not in its home slot %d", (int)e, (int)h);
+    }
+    for (int32_t i = 0; i < p->ranks * p->slots; i++)
+        EK_REQUIRE(p->expert_of[i] >= -1 && p->expert_of[i] < p->experts, EK_EINVAL,
+                   "placement: slot %d holds expert %d, of %d", (int)i, (int)p->expert_of[i],
+                   (int)p->experts);
+    return EK_OK;
+}

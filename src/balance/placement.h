@@ -1,0 +1,32 @@
+/* balance/placement.h - where the experts of one MoE layer are.
+ *
+ * A rank has `slots` places for experts; slot s of rank r has number r * slots + s.  A slot holds
+ * one expert or none (-1); an expert lies in one slot or more, and one of them is its home, where
+ * its optimizer state lives.  Tokens are routed by the placement, never by counts, and what the
+ * model computes does not change with it. */
+#ifndef BALANCE_PLACEMENT_H
+#define BALANCE_PLACEMENT_H
+
+#include "evenkeel/err.h"
+
+#include "base/arena.h"
+
+#include <stdint.h>
+
+typedef struct {
+    int32_t experts, ranks, slots;
+    int32_t *expert_of; /* [ranks * slots], -1: empty */
+    int32_t *home;      /* [experts], a slot number */
+} ek_placement;
+
+/* Takes the arrays of a placement from an arena (which may be measuring). */
+void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots);
+
+/* Fills a placement in block order: rank r holds experts r * E / R to (r + 1) * E / R - 1, one
+ * slot each; the slots left over are empty. */
+void ek_placement_block(ek_placement *p);
+
+/* Every expert has a home that holds it, and slots name experts that exist. */
+EK_CHECKED ek_status ek_placement_check(const ek_placement *p);
+
+#endif

@@ -1,0 +1,69 @@
+/* schedule/graph.h - the step graph: what runs, on which lane, after what.
+ *
+ * A step is a list of ops.  An op names what it does, the lane it occupies, its cost (FLOPs and
+ * bytes, written here by the builder and read from nowhere else) and the ops it waits for.
+ * Builders append in an order in which every op follows what it waits for; ops of one lane run
+ * in that order, like work queued on a stream.  A graph is only data: exec/ runs it, a simulator
+ * can play it.
+ *
+ * Memory       grows while the first step is built; ek_graph_reset keeps it, so building the
+ *              same step again allocates nothing. */
+#ifndef SCHEDULE_GRAPH_H
+#define SCHEDULE_GRAPH_H
+
+#include "evenkeel/err.h"
+
+#include <stdint.h>
+
+typedef enum {
+    EK_LANE_COMPUTE,
+    EK_LANE_NODE, /* network inside a node */
+    EK_LANE_NET,  /* network between nodes */
+    EK_LANE_COPY, /* host to device and back */
+    EK_LANE_DISK,
+    EK_LANE_COUNT
+} ek_lane;
+
+typedef struct ek_op ek_op;
+
+/* Does the op.  EK_PENDING: started, not finished; the executor calls again. */
+typedef ek_status (*ek_op_fn)(void *self, const ek_op *op);
+
+struct ek_op {
+    const char *name; /* static text; also the key of its cost */
+    ek_op_fn run;
+    void *self;
+    ek_lane lane;
+    int32_t layer, micro; /* -1: not of a layer, not of a micro-batch */
+    int32_t part;         /* chunk, head block, expert: what the builder likes */
+    int32_t again;        /* 1: repeats an op of this step (recomputation): no model FLOPs */
+    double flops, bytes;  /* arithmetic, and memory or network traffic */
+    int32_t dep, n_deps;  /* its run of ek_graph.deps; set by ek_graph_add */
+};
+
+typedef struct {
+    ek_op *ops;
+    int32_t *deps;
+    int32_t n_ops, n_deps, cap_ops, cap_deps;
+    ek_status failed; /* sticky: ek_graph_check */
+} ek_graph;
+
+void ek_graph_init(ek_graph *g);
+void ek_graph_fini(ek_graph *g);
+
+/* Forgets the ops, keeps the memory. */
+void ek_graph_reset(ek_graph *g);
+
+/* Appends a copy of *op that waits for n_deps ops (ids below its own; negative ones are
+ * ignored).  Returns its id; -1 on failure, which ek_graph_check reports. */
+int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t n_deps);
+
+/* Appends *op after one other (or none, if negative). */
+int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep);
+
+EK_CHECKED ek_status ek_graph_check(const ek_graph *g);
+
+/* "compute", "net", ... */
+const char *ek_lane_name(ek_lane lane);
+
+#endif
