@@ -1,0 +1,149 @@
+/* Both ends of the model as ops: embedding, and the loss head.
+ *
+ * The head works on blocks of rows, so logits of the whole batch never exist: final norm,
+ * logits, cross entropy and, when training, the gradients of all three, block by block. */
+#include "model/pass.h"
+
+#include <string.h>
+
+static ek_op op_of(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int32_t part,
+                   double flops, double bytes)
+{
+    return (ek_op){.name = name,
+                   .run = run,
+                   .self = p,
+                   .lane = EK_LANE_COMPUTE,
+                   .layer = -1,
+                   .micro = micro,
+                   .part = part,
+                   .flops = flops,
+                   .bytes = bytes};
+}
+
+static ek_status op_embed(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+
+    p->model->k->embed_forward(mb->n, p->model->spec.hidden, mb->inputs, p->model->embed.p,
+                               p->x[0]);
+    return EK_OK;
+}
+
+static ek_status op_embed_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+
+    p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->dx, p->model->embed.g);
+    return EK_OK;
+}
+
+/* One block of the head: rows [first, first + rows) of the micro-batch. */
+typedef struct {
+    const ek_kernels *k;
+    const ek_micro *mb;
+    int64_t first, rows, d, v;
+    char *x, *dx; /* R, at the first row */
+} block;
+
+static block block_of(const ek_pass *p, const ek_op *op)
+{
+    const ek_model *m = p->model;
+    const ek_micro *mb = &p->micro[op->micro];
+    int64_t first = (int64_t)op->part * p->head_rows, rows = mb->n - first;
+    int64_t skip = first * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
+
+    return (block){m->k,
+                   mb,
+                   first,
+                   rows < p->head_rows ? rows : p->head_rows,
+                   m->spec.hidden,
+                   m->spec.vocab,
+                   (char *)p->x[2 * m->spec.layers] + skip,
+                   p->dx != NULL ? (char *)p->dx + skip : NULL};
+}
+
+static ek_status op_logits(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    ek_model *m = p->model;
+    block b = block_of(p, op);
+
+    b.k->rmsnorm_forward(b.rows, b.d, m->spec.rms_eps, b.x, m->final_norm.p, p->y_final, NULL,
+                         p->rstd_final);
+    p->group = (ek_group){0, b.rows, m->head.forward, NULL};
+    return b.k->linear_forward(b.k, &p->group, 1, b.v, b.d, p->y_final, b.d, p->logits, b.v,
+                               EK_OUT_REAL, p->ws);
+}
+
+static ek_status op_loss(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    block b = block_of(p, op);
+
+    b.k->cross_entropy(b.rows, b.v, p->logits, b.v, b.mb->targets + b.first,
+                       1.0 / (double)p->step_tokens, p->loss_rows, p->dlogits, b.v);
+    for (int64_t i = 0; i < b.rows; i++)
+        p->loss_sum += p->loss_rows[i];
+    return EK_OK;
+}
+
+static ek_status op_head_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    ek_model *m = p->model;
+    block b = block_of(p, op);
+
+    p->group = (ek_group){0, b.rows, m->head.backward, m->head.g};
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, p->y_final,
+                                       b.d, p->ws));
+    EK_TRY(b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, p->dy_final,
+                                      b.d, EK_OUT_REAL, p->ws));
+    memset(b.dx, 0, (size_t)(b.rows * b.d) * ek_dtype_size(b.k->real));
+    b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->rstd_final, p->dy_final, b.dx,
+                          m->final_norm.g, p->ws);
+    return EK_OK;
+}
+
+int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    double bytes = 2.0 * (double)(p->micro[micro].n * p->model->spec.hidden) *
+                   (double)ek_dtype_size(p->model->k->real);
+    ek_op op = op_of(p, "embed", op_embed, micro, -1, 0, bytes);
+
+    return ek_graph_after(g, &op, dep);
+}
+
+int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    double bytes = 3.0 * (double)(p->micro[micro].n * p->model->spec.hidden) *
+                   (double)ek_dtype_size(p->model->k->real);
+    ek_op op = op_of(p, "embed backward", op_embed_backward, micro, -1, 0, bytes);
+
+    return ek_graph_after(g, &op, dep);
+}
+
+int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    const ek_kernels *k = p->model->k;
+    double d = (double)p->model->spec.hidden, v = (double)p->model->spec.vocab;
+    double c = (double)ek_dtype_size(k->comp), r = (double)ek_dtype_size(k->real);
+    int64_t n = p->micro[micro].n;
+
+    for (int32_t part = 0; (int64_t)part * p->head_rows < n; part++) {
+        int64_t left = n - (int64_t)part * p->head_rows;
+        double rows = (double)(left < p->head_rows ? left : p->head_rows);
+        ek_op logits = op_of(p, "logits", op_logits, micro, part, 2 * rows * d * v,
+                             rows * d * (r + 2 * c) + rows * v * r + d * v * c);
+        ek_op loss = op_of(p, "cross entropy", op_loss, micro, part, 0, rows * v * (r + c));
+        ek_op back = op_of(p, "head backward", op_head_backward, micro, part, 4 * rows * d * v,
+                           rows * v * 2 * c + rows * d * (2 * c + 5 * r) + d * v * (c + 2 * r));
+
+        dep = ek_graph_after(g, &logits, dep);
+        dep = ek_graph_after(g, &loss, dep);
+        if (p->cfg.training)
+            dep = ek_graph_after(g, &back, dep);
+    }
+    return dep;
+}

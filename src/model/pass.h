@@ -1,0 +1,102 @@
+/* model/pass.h - forward and backward of a model over micro-batches, as a step graph.
+ *
+ * A pass owns the activations of one micro-batch and all scratch, reserved once for the largest
+ * micro-batch; building and running steps allocates nothing.
+ *
+ *   ek_pass_begin(p, micros)            what the step's micro-batches hold
+ *   ek_pass_build(p, graph)             ops: embed, layers, head and loss, layers back, embed back
+ *   ek_exec_run(exec, graph)
+ *   ek_pass_losses(p, &losses)          sums over the step
+ *
+ * Residual stream: x[0] embeddings, x[2l+1] after attention of layer l, x[2l+2] after its
+ * experts; all are kept for backward, unless activations are recomputed. */
+#ifndef MODEL_PASS_H
+#define MODEL_PASS_H
+
+#include "model/model.h"
+#include "schedule/graph.h"
+
+typedef enum {
+    EK_RECOMPUTE_OFF,
+    EK_RECOMPUTE_ATTENTION, /* norm, query/key/value and attention of each layer again */
+    EK_RECOMPUTE_FULL       /* each layer again, from its input */
+} ek_recompute;
+
+typedef struct {
+    int64_t max_seqs, max_seq; /* largest micro-batch */
+    int training;              /* 0: forward and loss alone */
+    ek_recompute recompute;
+} ek_pass_config;
+
+/* What one layer's forward leaves for its backward. */
+typedef struct {
+    void *rstd1, *rstd2;                   /* R [n] */
+    void *y1, *y2;                         /* C [n, d], the two norms */
+    void *qkv;                             /* C [n, (heads + 2 kv_heads) head_dim], rotated */
+    void *q_raw, *k_raw, *q_rstd, *k_rstd; /* before query and key norms */
+    void *o;                               /* C [n, heads head_dim] */
+    void *lse;                             /* R [seqs, heads, seq] */
+} ek_layer_saved;
+
+/* Sums over a step, in fixed order. */
+typedef struct {
+    double loss;     /* mean cross entropy, nats */
+    double aux_loss; /* sum over layers, mean over micro-batches; without coefficient */
+    double z_loss;
+    int64_t dropped;
+    double expert_max_over_mean; /* of the worst layer */
+} ek_losses;
+
+typedef struct {
+    ek_model *model;
+    ek_pass_config cfg;
+    ek_arena arena;
+    int64_t max_tokens, head_rows;
+    ek_layer_saved *saved;           /* [layers] */
+    ek_moe *moe;                     /* [layers] */
+    void **x;                        /* [2 layers + 1], each R [n, d] */
+    void *dx;                        /* R [n, d] */
+    void *dy, *dy_comp, *d_o, *dqkv; /* scratch of attention's backward */
+    void *cos_sin;                   /* R [max_seq, head_dim] */
+    void *y_final;                   /* C [head_rows, d] */
+    void *rstd_final;                /* R [head_rows] */
+    void *logits;                    /* R [head_rows, vocab] */
+    void *dlogits;                   /* C [head_rows, vocab] */
+    void *dy_final;                  /* R [head_rows, d] */
+    double *loss_rows;               /* [max_tokens] */
+    void *ws;
+    ek_moe_scratch scratch;
+    ek_moe_step step;
+    const ek_micro *micro;
+    int64_t n_micro, step_tokens;
+    double loss_sum;
+    ek_group group; /* of dense products */
+} ek_pass;
+
+EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
+void ek_pass_destroy(ek_pass **p);
+
+/* Bytes that a pass of this kind takes, without taking them. */
+EK_CHECKED ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes);
+
+/* Starts a step over these micro-batches (borrowed until the step is done).  step gives training
+ * settings; its `micro` is set here. */
+EK_CHECKED ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *micro,
+                                   int64_t n_micro);
+
+/* Appends the ops of the step to a graph (reset by the caller). */
+EK_CHECKED ek_status ek_pass_build(ek_pass *p, ek_graph *g);
+
+void ek_pass_losses(const ek_pass *p, ek_losses *out);
+
+/* Appends the forward ops of one layer, from x[2l] to x[2l+2] (model/layer_ops.c).  again: only
+ * what backward needs.  Returns the last op. */
+int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
+                               int32_t dep);
+int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
+/* Appends embedding, and loss head (with its backward when training) (model/head_ops.c). */
+int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
+int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
+int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
+
+#endif
