@@ -1,0 +1,99 @@
+/* Shared by the subcommands: failures, common options, number formats. */
+#include "cli/cli.h"
+
+#include "base/threads.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int exit_status(ek_status st)
+{
+    switch (st) {
+    case EK_EINVAL:
+    case EK_EOVERFLOW: return CLI_USAGE;
+    case EK_EUNSUPPORTED:
+    case EK_EFORMAT:
+    case EK_ENOENT:
+    case EK_ECORRUPT: return CLI_BAD_INPUT;
+    case EK_ECANCELED: return CLI_INTERRUPTED;
+    default: return CLI_FAILED;
+    }
+}
+
+int cli_fail(const char *command, ek_status st)
+{
+    fprintf(stderr, "evenkeel %s: %s\n", command, ek_err_message());
+    if (ek_status_class(st) == EK_CLASS_BUG)
+        fprintf(stderr, "%s\nThis is a bug of evenkeel; please report it.\n", ek_err_text());
+    return exit_status(st);
+}
+
+int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out)
+{
+    ek_status st = ek_options_parse(table, argc - 1, argv + 1, out);
+
+    if (st < 0) {
+        int status = cli_fail(table->command, st);
+
+        fprintf(stderr, "Try `evenkeel %s --help`.\n", table->command);
+        return status;
+    }
+    if (ek_options_help_wanted(*out)) {
+        char *text = ek_options_help(table);
+
+        if (text != NULL)
+            fputs(text, stdout);
+        free(text);
+        ek_options_destroy(*out);
+        return CLI_DONE;
+    }
+    return -1;
+}
+
+ek_mode cli_mode(const ek_options *o)
+{
+    const char *dtype = ek_options_text(o, "dtype");
+
+    if (dtype == NULL)
+        return ek_cpu_isa() == EK_ISA_AVX512_BF16 ? EK_MODE_BF16 : EK_MODE_FP32;
+    return strcmp(dtype, "fp64") == 0   ? EK_MODE_FP64
+           : strcmp(dtype, "fp32") == 0 ? EK_MODE_FP32
+                                        : EK_MODE_BF16;
+}
+
+int cli_threads(const ek_options *o)
+{
+    int64_t threads = ek_options_int(o, "threads");
+
+    return threads > 0 ? (int)threads : ek_cores_usable();
+}
+
+const char *cli_count(char *buf, size_t cap, double n)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T", " P"};
+    size_t u = 0;
+
+    while (n >= 1000 && u + 1 < sizeof(units) / sizeof(units[0])) {
+        n /= 1000;
+        u++;
+    }
+    snprintf(buf, cap,
+             u == 0    ? "%.0f%s"
+             : n < 10  ? "%.2f%s"
+             : n < 100 ? "%.1f%s"
+                       : "%.0f%s",
+             n, units[u]);
+    return buf;
+}
+
+const char *cli_duration(char *buf, size_t cap, double seconds)
+{
+    long s = (long)(seconds + 0.5);
+
+    if (s >= 3600)
+        snprintf(buf, cap, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, cap, "%ld:%02ld", s / 60, s % 60);
+    return buf;
+}

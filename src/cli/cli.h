@@ -1,0 +1,34 @@
+/* cli/cli.h - what the subcommands share: exit statuses, failure messages, number formats. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "evenkeel/err.h"
+
+#include "base/options.h"
+#include "tensor/kernels.h"
+
+/* Exit statuses of the command (docs and contract). */
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_BAD_INPUT = 3, CLI_INTERRUPTED = 130 };
+
+/* Prints this thread's failure, one message on stderr, and gives its exit status. */
+int cli_fail(const char *command, ek_status st);
+
+/* Reads the arguments of a command.  Returns -1 to go on, else an exit status (--help, errors). */
+int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
+
+/* --dtype and --threads of a command; dtype NULL is the best of this CPU. */
+ek_mode cli_mode(const ek_options *o);
+int cli_threads(const ek_options *o);
+
+/* "12.3 M", "4.56 G": a count with three digits; buf of at least 16 bytes. */
+const char *cli_count(char *buf, size_t cap, double n);
+/* "1:23:45" or "12:34". */
+const char *cli_duration(char *buf, size_t cap, double seconds);
+
+/* The subcommands; argv[0] is the command's own name. */
+int cli_train(int argc, char **argv);
+int cli_eval(int argc, char **argv);
+int cli_export(int argc, char **argv);
+int cli_info(int argc, char **argv);
+
+#endif

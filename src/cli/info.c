@@ -1,0 +1,45 @@
+/* evenkeel info: what was built, what the CPU has, and which kernels are chosen. */
+#include "base/threads.h"
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+static const ek_option_table table = {"info", "Build, CPU features, kernels chosen.", NULL, 0, NULL,
+                                      0};
+
+static const char *isa_name(ek_isa isa)
+{
+    static const char *const names[] = {"none beyond the baseline", "AVX2 with FMA", "AVX-512",
+                                        "AVX-512 with bf16 dot products"};
+
+    return names[isa];
+}
+
+static void print_kernels(const char *dtype, ek_mode mode)
+{
+    ek_kernels *k = NULL;
+
+    if (ek_kernels_create(mode, ek_cpu_isa(), ek_cores_usable(), &k) < 0) {
+        printf("kernels %s: %s\n", dtype, ek_err_message());
+        return;
+    }
+    printf("kernels %s: %s\n", dtype, k->name);
+    ek_kernels_destroy(&k);
+}
+
+int cli_info(int argc, char **argv)
+{
+    ek_options *o = NULL;
+    int status = cli_parse(&table, argc, argv, &o);
+
+    if (status >= 0)
+        return status;
+    ek_options_destroy(o);
+    printf("evenkeel %s, compiled by %s\n", EK_VERSION, __VERSION__);
+    printf("CPU: %s; %d cores usable\n", isa_name(ek_cpu_isa()), ek_cores_usable());
+    print_kernels("bf16", EK_MODE_BF16);
+    print_kernels("fp32", EK_MODE_FP32);
+    print_kernels("fp64", EK_MODE_FP64);
+    printf("MPI: not built in; CUDA: not built in\n");
+    return CLI_DONE;
+}

@@ -1,0 +1,269 @@
+/* evenkeel train: options to a run, the live progress line, signals, the summary. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const ek_option options[] = {
+    {"model", EK_OPTION_TEXT, "tiny", NULL, "MODEL", NULL, 0,
+     "preset (tiny, small, base), a Hugging Face config.json, or a folder with one (and weights)"},
+    {"init", EK_OPTION_TEXT, NULL, "random from --seed", "FILE", NULL, 0,
+     "safetensors file or folder with initial weights"},
+    {"data", EK_OPTION_LIST, NULL, NULL, "PATH...", NULL, 1,
+     "text files and folders (read recursively), or .bin token files"},
+    {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
+     "size of a token in .bin files (little endian)"},
+    {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's, or bytes", "FILE", NULL, 0,
+     "bytes, or a Hugging Face tokenizer.json (byte-level BPE)"},
+    {"batch", EK_OPTION_INT, NULL, "8, or the preset's", "sequences", "[1,1000000]", 0,
+     "sequences a step"},
+    {"seq", EK_OPTION_INT, NULL, "256, or the preset's", "tokens", "[1,10000000]", 0,
+     "tokens a sequence"},
+    {"micro-batch", EK_OPTION_INT, NULL, "the whole batch, or the preset's", "sequences",
+     "[1,1000000]", 0, "sequences at once; gradients are summed over them"},
+    {"data-order", EK_OPTION_CHOICE, "shuffled", NULL, NULL, "sequential|shuffled", 0,
+     "order of the windows of the token stream"},
+    {"steps", EK_OPTION_INT, NULL, "100, or the preset's", "steps", "[1,1000000000]", 0,
+     "steps to take in total"},
+    {"lr", EK_OPTION_REAL, "1e-3", NULL, NULL, "[0,)", 0, "peak learning rate"},
+    {"lr-schedule", EK_OPTION_CHOICE, "cosine", NULL, NULL, "constant|cosine", 0,
+     "learning rate after the warm-up"},
+    {"warmup", EK_OPTION_INT, NULL, "1 % of --steps", "steps", "[0,1000000000]", 0,
+     "steps of linear warm-up"},
+    {"min-lr", EK_OPTION_REAL, NULL, "--lr / 10", NULL, "[0,)", 0, "learning rate at the end"},
+    {"wd", EK_OPTION_REAL, "0.1", NULL, NULL, "[0,)", 0, "AdamW: weight decay of matrices"},
+    {"beta1", EK_OPTION_REAL, "0.9", NULL, NULL, "[0,1)", 0, "AdamW"},
+    {"beta2", EK_OPTION_REAL, "0.95", NULL, NULL, "[0,1)", 0, "AdamW"},
+    {"eps", EK_OPTION_REAL, "1e-8", NULL, NULL, "[0,)", 0, "AdamW"},
+    {"clip", EK_OPTION_REAL, "1.0", NULL, NULL, "[0,)", 0,
+     "clip gradients to this global norm; 0: never"},
+    {"aux-coef", EK_OPTION_REAL, "0.01", NULL, NULL, "[0,)", 0, "balance loss"},
+    {"z-coef", EK_OPTION_REAL, "0", NULL, NULL, "[0,)", 0, "router z-loss"},
+    {"capacity-factor", EK_OPTION_REAL, "0", NULL, NULL, "[-1000,1000]", 0,
+     "0: dropless; else assignments over |f| times an even share, per sequence, are dropped"},
+    {"top-k", EK_OPTION_INT, NULL, "the model's", "experts", "[1,1024]", 0,
+     "experts a token in use, at most the model's"},
+    {"recompute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|attention|full", 0,
+     "activations to compute again in the backward pass instead of keeping them"},
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
+     "bf16|fp32|fp64", 0,
+     "of matrix products (master weights and moments fp32); fp64: all in double, for proofs"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu", 0, "where to compute"},
+    {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
+    {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
+    {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0,
+     "gets metrics.jsonl, checkpoint/, timeline.json, routing.npy"},
+    {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "write timeline.json (Perfetto, chrome://tracing)"},
+    {"record-routing", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "write routing.npy, the experts' loads of every step and layer"},
+    {"save-every", EK_OPTION_INT, "0", NULL, "steps", "[0,1000000000]", 0,
+     "checkpoint every N steps; 0: at the end alone"},
+    {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
+    {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "continue from the newest complete checkpoint in --out"},
+    {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress display"},
+    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
+};
+
+static const ek_option_table table = {"train", "Train a Mixture-of-Experts language model.",
+                                      options, sizeof(options) / sizeof(options[0]),
+                                      NULL,    0};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+/* Progress display: one live line on a terminal, a line now and then elsewhere. */
+typedef struct {
+    int quiet, live;
+    int64_t last_ns, every;
+} display;
+
+static int stop_wanted(void *context)
+{
+    (void)context;
+    return interrupted != 0;
+}
+
+static void show_start(void *context, const ek_run_info *i)
+{
+    display *d = context;
+    char a[16], b[16], c[16], m[16];
+
+    if (d->quiet)
+        return;
+    fprintf(stderr,
+            "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
+            " tokens a step\nkernels %s, %d threads, about %sB of memory\n",
+            cli_count(a, sizeof(a), (double)i->params),
+            cli_count(b, sizeof(b), (double)i->active_params),
+            cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->threads,
+            cli_count(m, sizeof(m), (double)i->predicted_bytes));
+    if (i->first_step > 0)
+        fprintf(stderr, "continuing after step %" PRId64 "\n", i->first_step);
+}
+
+static void show_tokenising(void *context, int64_t done, int64_t total)
+{
+    display *d = context;
+    int64_t now = ek_clock_ns();
+
+    if (d->quiet || (done < total && now - d->last_ns < 200000000))
+        return;
+    d->last_ns = now;
+    if (d->live)
+        fprintf(stderr, "\rtokenising %3.0f %%%s",
+                total > 0 ? 100.0 * (double)done / (double)total : 100.0,
+                done >= total ? "\n" : "");
+}
+
+static void show_step(void *context, const ek_run_progress *p)
+{
+    display *d = context;
+    int64_t now = ek_clock_ns(), left = p->steps - p->step;
+    char rate[16], eta[24];
+    int last = left == 0;
+
+    if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
+        (!last && !d->live && p->step % d->every != 0 && p->step != 1))
+        return;
+    d->last_ns = now;
+    cli_count(rate, sizeof(rate), p->tokens_per_s);
+    cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
+    fprintf(stderr,
+            "%sstep %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s%s",
+            d->live ? "\r" : "", p->step, p->steps, p->last.losses.loss, rate,
+            p->last.losses.expert_max_over_mean, eta, d->live ? "  \033[K" : "\n");
+    if (d->live && last)
+        fputc('\n', stderr);
+    fflush(stderr);
+}
+
+static void show_log(void *context, ek_log_level level, const char *component, const char *message)
+{
+    (void)context;
+    (void)component;
+    fprintf(stderr, "%s: %s\n", ek_log_level_name(level), message);
+}
+
+static void fill(const ek_options *o, ek_run_config *c, const char **data)
+{
+    c->model = ek_options_text(o, "model");
+    c->init = ek_options_text(o, "init");
+    c->tokenizer = ek_options_text(o, "tokenizer");
+    c->out = ek_options_text(o, "out");
+    c->n_data = (int64_t)ek_options_count(o, "data");
+    for (size_t i = 0; i < (size_t)c->n_data; i++)
+        data[i] = ek_options_list(o, "data", i);
+    c->data = data;
+    c->token_bytes = strcmp(ek_options_text(o, "token-bytes"), "4") == 0 ? 4 : 2;
+    c->batch = ek_options_int(o, "batch");
+    c->seq = ek_options_int(o, "seq");
+    c->micro_batch = ek_options_int(o, "micro-batch");
+    c->steps = ek_options_int(o, "steps");
+    c->shuffled = strcmp(ek_options_text(o, "data-order"), "shuffled") == 0;
+    c->seed = (uint64_t)ek_options_int(o, "seed");
+    c->lr = ek_options_real(o, "lr");
+    c->min_lr = ek_options_given(o, "min-lr") ? ek_options_real(o, "min-lr") : -1;
+    c->warmup = ek_options_given(o, "warmup") ? ek_options_int(o, "warmup") : -1;
+    c->cosine = strcmp(ek_options_text(o, "lr-schedule"), "cosine") == 0;
+    c->decay = ek_options_real(o, "wd");
+    c->beta1 = ek_options_real(o, "beta1");
+    c->beta2 = ek_options_real(o, "beta2");
+    c->eps = ek_options_real(o, "eps");
+    c->clip = ek_options_real(o, "clip");
+    c->aux_coef = ek_options_real(o, "aux-coef");
+    c->z_coef = ek_options_real(o, "z-coef");
+    c->capacity_factor = ek_options_real(o, "capacity-factor");
+    c->top_k = ek_options_int(o, "top-k");
+    c->recompute = (ek_recompute)ek_options_choice(o, "recompute");
+    c->mode = cli_mode(o);
+    c->isa = ek_cpu_isa();
+    c->threads = cli_threads(o);
+    c->save_every = ek_options_int(o, "save-every");
+    c->keep = ek_options_int(o, "keep");
+    c->resume = ek_options_flag(o, "resume");
+    c->timeline = ek_options_flag(o, "timeline");
+    c->record_routing = ek_options_flag(o, "record-routing");
+}
+
+static void print_summary(const ek_run_summary *s, int json)
+{
+    char rate[16], time[24], peak[16], guess[16];
+
+    if (json) {
+        printf("{\"steps\": %" PRId64 ", \"loss\": %.17g, \"tokens_per_s\": %.1f, "
+               "\"seconds\": %.3f, \"params\": %" PRId64 ", \"active_params\": %" PRId64
+               ", \"peak_rss_mb\": %.1f, \"predicted_rss_mb\": %.1f, \"checkpoint\": \"%s\"}\n",
+               s->end.step, s->end.last.losses.loss, s->tokens_per_s, s->end.seconds,
+               s->info.params, s->info.active_params, (double)s->peak_rss_bytes / 1e6,
+               (double)s->info.predicted_bytes / 1e6, s->checkpoint);
+        return;
+    }
+    printf("%" PRId64 " steps in %s, %s tokens/s, loss %.4f, peak memory %sB (predicted %sB)\n"
+           "checkpoint: %s\n",
+           s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
+           cli_count(rate, sizeof(rate), s->tokens_per_s), s->end.last.losses.loss,
+           cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
+           cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes), s->checkpoint);
+}
+
+static int run_with(const ek_options *o)
+{
+    enum { DATA_MAX = 4096 };
+    const char *data[DATA_MAX];
+    ek_run_config cfg = {0};
+    ek_run_summary summary;
+    display d = {ek_options_flag(o, "quiet"), isatty(STDERR_FILENO), 0, 1};
+    ek_run_hooks hooks = {&d, show_start, show_step, show_tokenising, stop_wanted};
+    struct sigaction sa = {.sa_handler = on_signal};
+    ek_status st;
+
+    if (ek_options_count(o, "data") > DATA_MAX) {
+        fprintf(stderr, "evenkeel train: more than %d paths in --data; give their folder\n",
+                DATA_MAX);
+        return CLI_USAGE;
+    }
+    fill(o, &cfg, data);
+    d.every = 10;
+    sa.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    if (!d.quiet)
+        ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
+    st = ek_run(&cfg, &hooks, &summary);
+    if (d.live && !d.quiet && st < 0 && summary.end.step > 0)
+        fputc('\n', stderr);
+    if (st < 0)
+        return cli_fail("train", st);
+    if (summary.finished_before) {
+        fprintf(stderr, "%s: all its steps are done already\n", cfg.out);
+        return CLI_DONE;
+    }
+    if (!d.quiet || ek_options_flag(o, "json"))
+        print_summary(&summary, ek_options_flag(o, "json"));
+    return CLI_DONE;
+}
+
+int cli_train(int argc, char **argv)
+{
+    ek_options *o = NULL;
+    int status = cli_parse(&table, argc, argv, &o);
+
+    if (status >= 0)
+        return status;
+    status = run_with(o);
+    ek_options_destroy(o);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* Windows through a forward pass, a batch at a time; the ragged one goes alone. */
+#include "train/evaluate.h"
+
+#include "data/sampler.h"
+#include "exec/exec.h"
+#include "model/pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct {
+    ek_model *m;
+    ek_pass *pass;
+    ek_exec *exec;
+    ek_graph graph;
+    int32_t *inputs, *targets;
+    double sum;
+} evaluator;
+
+static ek_status run(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out)
+{
+    const ek_model_spec *s = &e->m->spec;
+    ek_moe_step step = {.top_k = s->top_k};
+    ek_micro mb = {seqs, seq, seqs * seq, 1.0, 0, e->inputs, e->targets};
+
+    EK_TRY(ek_pass_begin(e->pass, &step, &mb, 1));
+    ek_graph_reset(&e->graph);
+    EK_TRY(ek_pass_build(e->pass, &e->graph));
+    EK_TRY(ek_exec_run(e->exec, &e->graph));
+    e->sum += e->pass->loss_sum;
+    out->tokens += seqs * seq;
+    for (int64_t i = 0; i < s->layers * s->experts; i++)
+        if (e->pass->moe[i / s->experts].w->routed)
+            out->load[i] += e->pass->moe[i / s->experts].load[i % s->experts];
+    return EK_OK;
+}
+
+static ek_status run_all(evaluator *e, const ek_tokens *tokens, const ek_evaluate_config *cfg,
+                         ek_evaluation *out)
+{
+    int64_t windows = ek_eval_windows(tokens, cfg->seq), held = 0;
+
+    for (int64_t w = 0; w < windows; w++) {
+        int64_t n = ek_eval_window(tokens, cfg->seq, w, e->inputs + held * cfg->seq,
+                                   e->targets + held * cfg->seq);
+
+        if (n < cfg->seq) { /* the last one: those held first, then it, moved to the front */
+            if (held > 0)
+                EK_TRY(run(e, held, cfg->seq, out));
+            held = 0;
+            n = ek_eval_window(tokens, cfg->seq, w, e->inputs, e->targets);
+            EK_TRY(run(e, 1, n, out));
+        } else if (++held == cfg->batch || w == windows - 1) {
+            EK_TRY(run(e, held, cfg->seq, out));
+            held = 0;
+        }
+        if (cfg->progress != NULL)
+            cfg->progress(cfg->context, w + 1, windows);
+    }
+    return EK_OK;
+}
+
+ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_config *cfg,
+                      ek_evaluation *out)
+{
+    ek_pass_config pc = {cfg->batch, cfg->seq, 0, EK_RECOMPUTE_OFF};
+    size_t room = (size_t)(cfg->batch * cfg->seq);
+    evaluator e = {.m = m};
+    ek_status st = EK_OK;
+
+    *out = (ek_evaluation){0};
+    EK_REQUIRE(ek_eval_windows(tokens, cfg->seq) > 0, EK_EFORMAT,
+               "the data hold %lld tokens; a loss needs two at least",
+               (long long)ek_tokens_get_info(tokens).n_tokens);
+    ek_graph_init(&e.graph);
+    e.inputs = calloc(room, sizeof(*e.inputs));
+    e.targets = calloc(room, sizeof(*e.targets));
+    out->load = calloc((size_t)(m->spec.layers * m->spec.experts), sizeof(*out->load));
+    EK_REQUIRE_OUT(e.inputs != NULL && e.targets != NULL && out->load != NULL, EK_ENOMEM,
+                   "no memory for %zu tokens", room);
+    EK_TRY_OUT(ek_pass_create(m, &pc, &e.pass));
+    EK_TRY_OUT(ek_exec_create(&e.exec));
+    EK_TRY_OUT(run_all(&e, tokens, cfg, out));
+    out->loss = e.sum / (double)out->tokens;
+    EK_REQUIRE_OUT(isfinite(out->loss), EK_ENONFINITE, "the loss is not finite: %g", out->loss);
+out:
+    ek_pass_destroy(&e.pass);
+    ek_exec_destroy(&e.exec);
+    ek_graph_fini(&e.graph);
+    free(e.inputs);
+    free(e.targets);
+    return st;
+}

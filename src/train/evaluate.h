@@ -1,0 +1,26 @@
+/* train/evaluate.h - mean loss of a model over a token stream.
+ *
+ * The stream is read once in windows of `seq` that do not overlap, the last one shorter; every
+ * token but the first of the stream is a target exactly once. */
+#ifndef TRAIN_EVALUATE_H
+#define TRAIN_EVALUATE_H
+
+#include "data/tokens.h"
+#include "model/model.h"
+
+typedef struct {
+    int64_t seq, batch; /* tokens a window, windows at once */
+    void (*progress)(void *context, int64_t windows_done, int64_t windows);
+    void *context;
+} ek_evaluate_config;
+
+typedef struct {
+    double loss;    /* mean cross entropy, nats */
+    int64_t tokens; /* targets */
+    int64_t *load;  /* [layers, experts], assignments; the caller frees it */
+} ek_evaluation;
+
+EK_CHECKED ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens,
+                                 const ek_evaluate_config *cfg, ek_evaluation *out);
+
+#endif

@@ -1,0 +1,88 @@
+/* Writing and trimming metrics.jsonl. */
+#include "train/metrics.h"
+
+#include "base/file.h"
+#include "base/threads.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_CAP = 1024, METRICS_BYTES_MAX = 1 << 30 };
+
+/* Bytes at the start of text that hold the lines of steps below first_step, in order from 0. */
+static size_t lines_before(const char *text, int64_t first_step)
+{
+    const char *at = text, *end;
+
+    for (int64_t step = 0; step < first_step && (end = strchr(at, '\n')) != NULL; step++) {
+        int64_t found = -1;
+
+        if (sscanf(at, "{\"step\": %" SCNd64, &found) != 1 || found != step)
+            break;
+        at = end + 1;
+    }
+    return (size_t)(at - text);
+}
+
+static ek_status trim(const char *path, int64_t first_step)
+{
+    char *text = NULL;
+    size_t bytes;
+    ek_status st;
+
+    if (ek_file_kind_of(path) == EK_FILE_NONE)
+        return EK_OK;
+    EK_TRY(ek_file_read(path, METRICS_BYTES_MAX, &text, &bytes));
+    st = ek_file_replace(NULL, path, text, lines_before(text, first_step));
+    free(text);
+    return st;
+}
+
+ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m)
+{
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+
+    m->fd = -1;
+    snprintf(m->path, sizeof(m->path), "%s/metrics.jsonl", out_dir);
+    if (first_step > 0)
+        EK_TRY(trim(m->path, first_step));
+    else
+        flags |= O_TRUNC;
+    m->fd = open(m->path, flags, 0644);
+    EK_REQUIRE(m->fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
+    return EK_OK;
+}
+
+ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
+                           int64_t params_held)
+{
+    const ek_losses *l = &r->losses;
+    char line[LINE_CAP];
+    int n = snprintf(
+        line, sizeof(line),
+        "{\"step\": %" PRId64 ", \"tokens\": %" PRId64 ", \"loss\": %.17g, \"aux_loss\": %.17g, "
+        "\"grad_norm\": %.17g, \"lr\": %.17g, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
+        "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": 1, \"dropped\": %" PRId64
+        ", \"ranks\": 1, \"comm_bytes\": 0, \"peak_rss_mb\": [%.1f], \"params_held\": [%" PRId64
+        "], \"z_loss\": %.17g, \"model_gflops\": %.3f}\n",
+        r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, step_ms,
+        (double)r->tokens / step_ms * 1e3, l->expert_max_over_mean, l->dropped,
+        (double)ek_rss_peak_bytes() / 1e6, params_held, l->z_loss, r->flops / 1e9);
+    ssize_t done = write(m->fd, line, (size_t)n);
+
+    EK_REQUIRE(done == n, done < 0 && errno != ENOSPC ? EK_EIO : EK_ENOSPC, "cannot write %s: %s",
+               m->path, done < 0 ? strerror(errno) : "the disk is full");
+    return EK_OK;
+}
+
+void ek_metrics_close(ek_metrics *m)
+{
+    if (m->fd >= 0)
+        close(m->fd);
+    m->fd = -1;
+}

@@ -1,0 +1,21 @@
+/* train/metrics.h - metrics.jsonl: one JSON object a step, every step exactly once.
+ *
+ * A line is written whole by one write.  When a run is resumed at step N the lines of steps from
+ * N on (and a last line cut short by a crash) are removed first, through a temporary file. */
+#ifndef TRAIN_METRICS_H
+#define TRAIN_METRICS_H
+
+#include "train/trainer.h"
+
+typedef struct {
+    int fd;
+    char path[4096];
+} ek_metrics;
+
+/* Opens <out>/metrics.jsonl, keeping the lines of steps before `first_step`; 0 starts it anew. */
+EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
+EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
+                                      int64_t params_held);
+void ek_metrics_close(ek_metrics *m);
+
+#endif

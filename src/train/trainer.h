@@ -1,0 +1,54 @@
+/* train/trainer.h - one training step at a time, over a model that the caller owns.
+ *
+ * A trainer holds the pass, the optimizer, the executor and the buffers of a step.  Where tokens
+ * come from and what happens between steps (metrics, checkpoints) is the caller's. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include "exec/exec.h"
+#include "model/pass.h"
+#include "train/optimizer.h"
+
+typedef struct {
+    int64_t batch, seq, micro_batch; /* sequences a step, tokens a sequence, sequences at once */
+    double aux_coef, z_coef, capacity_factor;
+    int64_t top_k; /* experts a token in use, at most the model's; 0: the model's */
+    uint64_t seed;
+    ek_recompute recompute;
+    ek_optimizer_config optimizer;
+} ek_trainer_config;
+
+/* What a step says of itself. */
+typedef struct {
+    int64_t step, tokens;
+    ek_losses losses;
+    double grad_norm, lr;
+    double flops; /* of the model: recomputation not counted */
+} ek_step_result;
+
+typedef struct ek_trainer ek_trainer;
+
+EK_CHECKED ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out);
+void ek_trainer_destroy(ek_trainer **tr);
+
+/* Bytes of activations and scratch that such a trainer takes. */
+EK_CHECKED ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes);
+
+/* Where the caller puts the next step's tokens: [batch, seq] each. */
+int32_t *ek_trainer_inputs(ek_trainer *tr);
+int32_t *ek_trainer_targets(ek_trainer *tr);
+
+/* Takes a step over them. */
+EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);
+
+/* Steps done; set when a run is resumed. */
+int64_t ek_trainer_steps_done(const ek_trainer *tr);
+void ek_trainer_resume(ek_trainer *tr, int64_t steps_done);
+
+ek_exec *ek_trainer_exec(ek_trainer *tr);
+/* The graph of the last step. */
+const ek_graph *ek_trainer_graph(const ek_trainer *tr);
+/* The layers' loads of the last step. */
+const ek_pass *ek_trainer_pass(const ek_trainer *tr);
+
+#endif
