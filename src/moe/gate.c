@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { EK_GATE_EXPERTS_MAX = 1024, EK_GATE_GROUPS_MAX = 64 };
-
 /* Places of one expert in one sequence: ceil(k f T / E), f = 1 where dropless is meant. */
 static int64_t ek_gate_capacity(const ek_moe *m, int64_t seq)
 {

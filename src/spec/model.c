@@ -177,6 +177,10 @@ static ek_status check_gate(const ek_gate_spec *g, int64_t experts, int64_t top_
                (long long)top_k, (long long)(g->group_top * (experts / g->groups)), g->group_top);
     EK_REQUIRE(g->groups == 0 || g->kind != EK_GATE_EXPERT_CHOICE, EK_EINVAL,
                "groups is %d, but expert choice knows no groups", g->groups);
+    EK_REQUIRE((g->kind == EK_GATE_SOFTMAX && g->groups == 0) ||
+                   (experts <= EK_GATE_EXPERTS_MAX && g->groups <= EK_GATE_GROUPS_MAX),
+               EK_EINVAL, "%lld experts in %d groups; this gate takes %d in %d at most",
+               (long long)experts, g->groups, EK_GATE_EXPERTS_MAX, EK_GATE_GROUPS_MAX);
     EK_REQUIRE(g->scale > 0 && isfinite(g->scale), EK_EINVAL,
                "scale is %g; it must be positive and finite", g->scale);
     EK_REQUIRE(g->jitter >= 0 && g->jitter < 1, EK_EINVAL,

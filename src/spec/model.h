@@ -38,6 +38,9 @@ typedef struct {
 
 enum { EK_LAYERS_MAX = 512 };
 
+/* Of gates that limit groups or choose by other scores than their probabilities. */
+enum { EK_GATE_EXPERTS_MAX = 1024, EK_GATE_GROUPS_MAX = 64 };
+
 typedef struct {
     ek_arch arch;
     int64_t vocab, hidden, layers;

@@ -5,6 +5,7 @@
 
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const Name[][EK_ISA_AVX512_BF16 + 1] = {
     [EK_MODE_FP32] = {[EK_ISA_AVX2] = "cpu fp32 avx2",
@@ -64,4 +65,27 @@ void ek_kernels_destroy(ek_kernels **k)
         ek_kernels_cpu_fini(*k);
     free(*k);
     *k = NULL;
+}
+
+static const char *const mode_names[] = {
+    [EK_MODE_FP64] = "fp64", [EK_MODE_FP32] = "fp32", [EK_MODE_BF16] = "bf16"};
+
+ek_status ek_mode_parse(const char *dtype, ek_mode *out)
+{
+    if (dtype == NULL) {
+        *out = ek_cpu_isa() == EK_ISA_AVX512_BF16 ? EK_MODE_BF16 : EK_MODE_FP32;
+        return EK_OK;
+    }
+    for (int i = EK_MODE_FP64; i <= EK_MODE_BF16; i++) {
+        if (strcmp(dtype, mode_names[i]) == 0) {
+            *out = (ek_mode)i;
+            return EK_OK;
+        }
+    }
+    return EK_FAIL(EK_EINVAL, "no dtype %s; there are bf16, fp32 and fp64", dtype);
+}
+
+const char *ek_mode_name(ek_mode mode)
+{
+    return mode_names[mode];
 }

@@ -10,9 +10,10 @@
  *   mode fp64: R = C = double    fp32: R = C = float    bf16: R = float, C = bf16
  *
  * Arrays are row-major; ld* are row strides in elements; n, rows count tokens.
- * Buffers may not overlap unless a kernel says so.  No kernel allocates: the ones that need
- * room take it from a workspace `ws`, whose size ek_kernels_workspace gives.  Kernels run on the
- * OpenMP team of the calling thread and give the same bits for the same number of threads. */
+ * Buffers may not overlap unless a kernel says so; ws and packed forms are aligned to 64 bytes.  No
+ * kernel allocates: the ones that need room take it from a workspace `ws`, whose size
+ * ek_kernels_workspace gives.  Kernels run on the OpenMP team of the calling thread and give the
+ * same bits for the same number of threads. */
 #ifndef TENSOR_KERNELS_H
 #define TENSOR_KERNELS_H
 
@@ -59,7 +60,8 @@ typedef struct {
 typedef struct ek_kernels ek_kernels;
 
 struct ek_kernels {
-    const char *name; /* "ref fp64", "cpu bf16 avx512" */
+    const char *name;     /* "ref fp64", "cpu bf16 avx512" */
+    const char *products; /* what the matrix products are made of */
     ek_dtype real, comp;
     int threads;
     void *state; /* of the matrix library; NULL for the reference */
@@ -182,6 +184,10 @@ struct ek_kernels {
 };
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
+
+/* "bf16", "fp32", "fp64"; NULL: bf16 where the CPU has bf16 instructions, else fp32. */
+EK_CHECKED ek_status ek_mode_parse(const char *dtype, ek_mode *out);
+const char *ek_mode_name(ek_mode mode);
 
 /* Instruction sets, in order: a CPU that has one has those before it. */
 typedef enum { EK_ISA_REF, EK_ISA_AVX2, EK_ISA_AVX512, EK_ISA_AVX512_BF16 } ek_isa;

@@ -323,7 +323,7 @@ static void nan_is_seen(void)
 
 static void same_bits_for_any_threads(void)
 {
-    ek_attention a = shape(3, 150, 6, 2, 64, 0);
+    ek_attention a = shape(4, 250, 6, 3, 64, 0);
     size_t rows = (size_t)(a.batch * a.seq), in = rows * (size_t)a.ld, out = rows * 6 * 64;
     float *qkv = numbers(9, in, 1), *d_o = numbers(10, out, 1);
 
@@ -439,7 +439,7 @@ static void cached_wide_heads(void)
 
     if (none_runs())
         SKIP("this CPU has no AVX2");
-    match_cached(&a, 3, 10, false);
+    match_cached(&a, 40, 10, false);
 }
 
 /* --- rope and head norms --------------------------------------------------------------------- */

@@ -186,7 +186,7 @@ typedef struct {
     float *kt, *kr, *vt, *vr; /* of all keys */
     float *q, *qr, *d_o, *dor, *rows;
     float *s, *ds, *narrow;    /* [BLOCK][BLOCK] */
-    float *o, *dk, *dv;        /* [.][wide]; dk, dv of all keys; o serves dq too */
+    float *o, *dk, *dv;        /* [.][wide]; dk, dv of all keys; o serves dq, top delta */
     float *top, *keep, *total; /* [BLOCK], [BLOCK], [BLOCK][VW] */
 } room;
 

@@ -240,6 +240,7 @@ static ek_status linear_prepare(const ek_kernels *k, int64_t rows, int64_t out, 
 
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
 {
+    k->products = ops->name;
     k->state = (void *)(uintptr_t)ops;
     k->packed_bytes = packed_bytes;
     k->pack = pack;

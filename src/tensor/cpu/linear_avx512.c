@@ -23,7 +23,7 @@ EK_INLINE void words_of_pairs(const int rows, int64_t words, const float *a, con
     for (int64_t q = 0; q < words; q += 2) {
         __m512i p0 = _mm512_load_si512(b), p1 = _mm512_load_si512(b + 16);
 
-        ek_tile_fetch(a, b);
+        ek_tile_fetch(rows, a, b);
         word(rows, a, ek_pair_first(p0), ek_pair_first(p1), acc);
         word(rows, a + EK_STRIP_WIDTH, ek_pair_second(p0), ek_pair_second(p1), acc);
         a += 2 * EK_STRIP_WIDTH;
@@ -39,7 +39,7 @@ EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, cons
         return;
     }
     for (int64_t q = 0; q < words; q++) {
-        ek_tile_fetch(a, b);
+        ek_tile_fetch(rows, a, b);
         word(rows, a, _mm512_load_ps(b), _mm512_load_ps(b + 16), acc);
         a += EK_STRIP_WIDTH;
         b += EK_PANEL;

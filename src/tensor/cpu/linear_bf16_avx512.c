@@ -13,7 +13,7 @@ EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, cons
     for (int64_t q = 0; q < words; q++) {
         __m512bh b0 = (__m512bh)_mm512_load_ps(b), b1 = (__m512bh)_mm512_load_ps(b + 16);
 
-        ek_tile_fetch(a, b);
+        ek_tile_fetch(rows, a, b);
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
             __m512bh w = (__m512bh)_mm512_set1_ps(a[i]);

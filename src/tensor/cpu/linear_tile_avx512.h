@@ -15,14 +15,19 @@ EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, cons
                              int pairs, __m512 acc[EK_STRIP][2]);
 EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c);
 
-/* Words of K that strips and panels are fetched ahead (the latency of L2); parts of K. */
-enum { EK_TILE_AHEAD = 16, EK_TILE_PARTS = 4 };
+/* Parts of K; words of K to fetch ahead: the latency of L2.  Few rows pass through panels as fast
+ * as memory brings them, so there L2 asks for what comes much later, too. */
+enum { EK_TILE_PARTS = 4, EK_TILE_AHEAD = 16, EK_TILE_FEW = 8, EK_TILE_FAR = 96 };
 
-EK_INLINE void ek_tile_fetch(const float *a, const float *b)
+EK_INLINE void ek_tile_fetch(const int rows, const float *a, const float *b)
 {
     _mm_prefetch(a + EK_TILE_AHEAD * EK_STRIP_WIDTH, _MM_HINT_T0);
     _mm_prefetch(b + EK_TILE_AHEAD * EK_PANEL, _MM_HINT_T0);
     _mm_prefetch(b + EK_TILE_AHEAD * EK_PANEL + 16, _MM_HINT_T0);
+    if (rows <= EK_TILE_FEW) {
+        _mm_prefetch(b + EK_TILE_FAR * EK_PANEL, _MM_HINT_T1);
+        _mm_prefetch(b + EK_TILE_FAR * EK_PANEL + 16, _MM_HINT_T1);
+    }
 }
 
 EK_INLINE void ek_tile_store(__m512 lo, __m512 hi, int64_t cols, ek_out mode, char *c)
