@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int exit_status(ek_status st)
 {
@@ -53,13 +52,11 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
 
 ek_mode cli_mode(const ek_options *o)
 {
-    const char *dtype = ek_options_text(o, "dtype");
+    ek_mode mode = EK_MODE_FP32;
 
-    if (dtype == NULL)
-        return ek_cpu_isa() == EK_ISA_AVX512_BF16 ? EK_MODE_BF16 : EK_MODE_FP32;
-    return strcmp(dtype, "fp64") == 0   ? EK_MODE_FP64
-           : strcmp(dtype, "fp32") == 0 ? EK_MODE_FP32
-                                        : EK_MODE_BF16;
+    if (ek_mode_parse(ek_options_text(o, "dtype"), &mode) < 0)
+        mode = EK_MODE_FP32; /* cannot be: the option table knows the words */
+    return mode;
 }
 
 int cli_threads(const ek_options *o)

@@ -16,7 +16,7 @@ int cli_fail(const char *command, ek_status st);
 /* Reads the arguments of a command.  Returns -1 to go on, else an exit status (--help, errors). */
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
 
-/* --dtype and --threads of a command; dtype NULL is the best of this CPU. */
+/* --dtype and --threads of a command that works on kernels itself. */
 ek_mode cli_mode(const ek_options *o);
 int cli_threads(const ek_options *o);
 
@@ -28,7 +28,9 @@ const char *cli_duration(char *buf, size_t cap, double seconds);
 /* The subcommands; argv[0] is the command's own name. */
 int cli_train(int argc, char **argv);
 int cli_eval(int argc, char **argv);
+int cli_generate(int argc, char **argv);
 int cli_export(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 int cli_info(int argc, char **argv);
 
 #endif

@@ -1,6 +1,7 @@
 /* evenkeel info: what was built, what the CPU has, and which kernels are chosen. */
 #include "base/threads.h"
 #include "cli/cli.h"
+#include "tensor/kernels.h"
 
 #include <stdio.h>
 
@@ -23,7 +24,7 @@ static void print_kernels(const char *dtype, ek_mode mode)
         printf("kernels %s: %s\n", dtype, ek_err_message());
         return;
     }
-    printf("kernels %s: %s\n", dtype, k->name);
+    printf("kernels %s: %s; matrix products: %s\n", dtype, k->name, k->products);
     ek_kernels_destroy(&k);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     const char *name;
@@ -14,7 +15,9 @@ typedef struct {
 static const command commands[] = {
     {"train", cli_train, "train a model on text or token files"},
     {"eval", cli_eval, "loss and perplexity of a model on text or token files"},
+    {"generate", cli_generate, "continue a text"},
     {"export", cli_export, "write a checkpoint as a Hugging Face folder"},
+    {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},
     {"info", cli_info, "build, CPU, kernels"},
 };
 
@@ -29,10 +32,20 @@ static void usage(FILE *f)
     fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
 }
 
+/* Idle OpenMP threads spin for milliseconds by default, which on shared cores costs far more than
+ * the wake-up it saves.  The runtime reads its settings when it is loaded, so they can only be
+ * made before: by starting again.  A user's own settings stand. */
+static void settle_openmp(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL)
+        return;
+    if (setenv("GOMP_SPINCOUNT", "10000", 1) == 0)
+        execv("/proc/self/exe", argv); /* where this fails, go on as we are */
+}
+
 int main(int argc, char **argv)
 {
-    /* Idle OpenMP threads sleep instead of spinning: cores are shared. */
-    setenv("OMP_WAIT_POLICY", "passive", 0);
+    settle_openmp(argv);
     if (argc < 2) {
         usage(stderr);
         return CLI_USAGE;

@@ -1,10 +1,12 @@
 /* evenkeel train: options to a run, the live progress line, signals, the summary. */
+#include "evenkeel/train.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "train/run.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +98,7 @@ static int stop_wanted(void *context)
     return interrupted != 0;
 }
 
-static void show_start(void *context, const ek_run_info *i)
+static void show_start(void *context, const ek_train_info *i)
 {
     display *d = context;
     char a[16], b[16], c[16], m[16];
@@ -105,11 +107,11 @@ static void show_start(void *context, const ek_run_info *i)
         return;
     fprintf(stderr,
             "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
-            " tokens a step\nkernels %s, %d threads, about %sB of memory\n",
+            " tokens a step\nkernels %s (products: %s), %d threads, about %sB of memory\n",
             cli_count(a, sizeof(a), (double)i->params),
             cli_count(b, sizeof(b), (double)i->active_params),
-            cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->threads,
-            cli_count(m, sizeof(m), (double)i->predicted_bytes));
+            cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
+            i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes));
     if (i->first_step > 0)
         fprintf(stderr, "continuing after step %" PRId64 "\n", i->first_step);
 }
@@ -128,7 +130,7 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
                 done >= total ? "\n" : "");
 }
 
-static void show_step(void *context, const ek_run_progress *p)
+static void show_step(void *context, const ek_train_progress *p)
 {
     display *d = context;
     int64_t now = ek_clock_ns(), left = p->steps - p->step;
@@ -143,8 +145,8 @@ static void show_step(void *context, const ek_run_progress *p)
     cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
     fprintf(stderr,
             "%sstep %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s%s",
-            d->live ? "\r" : "", p->step, p->steps, p->last.losses.loss, rate,
-            p->last.losses.expert_max_over_mean, eta, d->live ? "  \033[K" : "\n");
+            d->live ? "\r" : "", p->step, p->steps, p->loss, rate, p->expert_max_over_mean, eta,
+            d->live ? "  \033[K" : "\n");
     if (d->live && last)
         fputc('\n', stderr);
     fflush(stderr);
@@ -157,7 +159,7 @@ static void show_log(void *context, ek_log_level level, const char *component, c
     fprintf(stderr, "%s: %s\n", ek_log_level_name(level), message);
 }
 
-static void fill(const ek_options *o, ek_run_config *c, const char **data)
+static void fill(const ek_options *o, ek_train_config *c, const char **data)
 {
     c->model = ek_options_text(o, "model");
     c->init = ek_options_text(o, "init");
@@ -172,13 +174,13 @@ static void fill(const ek_options *o, ek_run_config *c, const char **data)
     c->seq = ek_options_int(o, "seq");
     c->micro_batch = ek_options_int(o, "micro-batch");
     c->steps = ek_options_int(o, "steps");
-    c->shuffled = strcmp(ek_options_text(o, "data-order"), "shuffled") == 0;
+    c->data_order = ek_options_text(o, "data-order");
     c->seed = (uint64_t)ek_options_int(o, "seed");
     c->lr = ek_options_real(o, "lr");
     c->min_lr = ek_options_given(o, "min-lr") ? ek_options_real(o, "min-lr") : -1;
     c->warmup = ek_options_given(o, "warmup") ? ek_options_int(o, "warmup") : -1;
-    c->cosine = strcmp(ek_options_text(o, "lr-schedule"), "cosine") == 0;
-    c->decay = ek_options_real(o, "wd");
+    c->lr_schedule = ek_options_text(o, "lr-schedule");
+    c->wd = ek_options_real(o, "wd");
     c->beta1 = ek_options_real(o, "beta1");
     c->beta2 = ek_options_real(o, "beta2");
     c->eps = ek_options_real(o, "eps");
@@ -187,10 +189,9 @@ static void fill(const ek_options *o, ek_run_config *c, const char **data)
     c->z_coef = ek_options_real(o, "z-coef");
     c->capacity_factor = ek_options_real(o, "capacity-factor");
     c->top_k = ek_options_int(o, "top-k");
-    c->recompute = (ek_recompute)ek_options_choice(o, "recompute");
-    c->mode = cli_mode(o);
-    c->isa = ek_cpu_isa();
-    c->threads = cli_threads(o);
+    c->recompute = ek_options_text(o, "recompute");
+    c->dtype = ek_options_text(o, "dtype");
+    c->threads = (int)ek_options_int(o, "threads");
     c->save_every = ek_options_int(o, "save-every");
     c->keep = ek_options_int(o, "keep");
     c->resume = ek_options_flag(o, "resume");
@@ -198,23 +199,33 @@ static void fill(const ek_options *o, ek_run_config *c, const char **data)
     c->record_routing = ek_options_flag(o, "record-routing");
 }
 
-static void print_summary(const ek_run_summary *s, int json)
+/* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
+static void print_json(const ek_train_summary *s)
+{
+    json_t *o = json_pack(
+        "{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o*}", "steps", (json_int_t)s->end.step, "loss",
+        s->end.loss, "tokens_per_s", s->tokens_per_s, "seconds", s->end.seconds, "params",
+        (json_int_t)s->info.params, "active_params", (json_int_t)s->info.active_params,
+        "peak_rss_mb", (double)s->peak_rss_bytes / 1e6, "predicted_rss_mb",
+        (double)s->info.predicted_bytes / 1e6, "checkpoint", json_string(s->checkpoint));
+
+    json_dumpf(o, stdout, 0);
+    fputc('\n', stdout);
+    json_decref(o);
+}
+
+static void print_summary(const ek_train_summary *s, int json)
 {
     char rate[16], time[24], peak[16], guess[16];
 
     if (json) {
-        printf("{\"steps\": %" PRId64 ", \"loss\": %.17g, \"tokens_per_s\": %.1f, "
-               "\"seconds\": %.3f, \"params\": %" PRId64 ", \"active_params\": %" PRId64
-               ", \"peak_rss_mb\": %.1f, \"predicted_rss_mb\": %.1f, \"checkpoint\": \"%s\"}\n",
-               s->end.step, s->end.last.losses.loss, s->tokens_per_s, s->end.seconds,
-               s->info.params, s->info.active_params, (double)s->peak_rss_bytes / 1e6,
-               (double)s->info.predicted_bytes / 1e6, s->checkpoint);
+        print_json(s);
         return;
     }
     printf("%" PRId64 " steps in %s, %s tokens/s, loss %.4f, peak memory %sB (predicted %sB)\n"
            "checkpoint: %s\n",
            s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
-           cli_count(rate, sizeof(rate), s->tokens_per_s), s->end.last.losses.loss,
+           cli_count(rate, sizeof(rate), s->tokens_per_s), s->end.loss,
            cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes), s->checkpoint);
 }
@@ -223,10 +234,10 @@ static int run_with(const ek_options *o)
 {
     enum { DATA_MAX = 4096 };
     const char *data[DATA_MAX];
-    ek_run_config cfg = {0};
-    ek_run_summary summary;
+    ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
+    ek_train_summary summary;
     display d = {ek_options_flag(o, "quiet"), isatty(STDERR_FILENO), 0, 1};
-    ek_run_hooks hooks = {&d, show_start, show_step, show_tokenising, stop_wanted};
+    ek_train_hooks hooks = {&d, show_start, show_step, show_tokenising, stop_wanted};
     struct sigaction sa = {.sa_handler = on_signal};
     ek_status st;
 
@@ -242,13 +253,14 @@ static int run_with(const ek_options *o)
     sigaction(SIGTERM, &sa, NULL);
     if (!d.quiet)
         ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
-    st = ek_run(&cfg, &hooks, &summary);
+    st = ek_train(&cfg, &hooks, &summary);
     if (d.live && !d.quiet && st < 0 && summary.end.step > 0)
         fputc('\n', stderr);
     if (st < 0)
         return cli_fail("train", st);
     if (summary.finished_before) {
-        fprintf(stderr, "%s: all its steps are done already\n", cfg.out);
+        if (!d.quiet)
+            fprintf(stderr, "%s: all its steps are done already\n", cfg.out);
         return CLI_DONE;
     }
     if (!d.quiet || ek_options_flag(o, "json"))

@@ -1,7 +1,7 @@
 /* Windows through a forward pass, a batch at a time; the ragged one goes alone. */
-#include "train/evaluate.h"
+#include "infer/evaluate.h"
 
-#include "data/sampler.h"
+#include "data/windows.h"
 #include "exec/exec.h"
 #include "model/pass.h"
 

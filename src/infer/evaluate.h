@@ -1,9 +1,9 @@
-/* train/evaluate.h - mean loss of a model over a token stream.
+/* infer/evaluate.h - mean loss of a model over a token stream.
  *
  * The stream is read once in windows of `seq` that do not overlap, the last one shorter; every
  * token but the first of the stream is a target exactly once. */
-#ifndef TRAIN_EVALUATE_H
-#define TRAIN_EVALUATE_H
+#ifndef INFER_EVALUATE_H
+#define INFER_EVALUATE_H
 
 #include "data/tokens.h"
 #include "model/model.h"

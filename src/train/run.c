@@ -1,17 +1,18 @@
 /* A run: open what it needs, step, write metrics and checkpoints, end. */
-#include "train/run.h"
+#include "evenkeel/train.h"
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "data/sampler.h"
 #include "data/tokens.h"
+#include "data/windows.h"
 #include "model/source.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/routing_trace.h"
+#include "train/trainer.h"
 
 #include <string.h>
 
@@ -30,22 +31,25 @@ static const training_preset presets[] = {
 
 /* All that a run holds open. */
 typedef struct {
-    const ek_run_config *cfg;
-    const ek_run_hooks *hooks;
-    ek_run_summary *out;
+    const ek_train_config *cfg;
+    const ek_train_hooks *hooks;
+    ek_train_summary *out;
     ek_model_source source;
     ek_kernels *kernels;
     ek_tokenizer *tokenizer;
     ek_tokens *tokens;
-    ek_sampler sampler;
+    ek_windows windows;
     ek_model *model;
     ek_trainer *trainer;
     ek_trainer_config training;
+    ek_mode mode;
+    int shuffled;
     ek_metrics metrics;
     ek_routing_trace trace;
     json_t *settings;
     ek_checkpoint_found found;
-    int64_t first_step, base_rss, params;
+    ek_step_result last;
+    int64_t first_step, base_rss;
 } run;
 
 static int64_t first_of(int64_t a, int64_t b)
@@ -55,7 +59,7 @@ static int64_t first_of(int64_t a, int64_t b)
 
 static void fill_training(run *r)
 {
-    const ek_run_config *c = r->cfg;
+    const ek_train_config *c = r->cfg;
     const training_preset *p = presets;
     ek_trainer_config *t = &r->training;
 
@@ -71,12 +75,11 @@ static void fill_training(run *r)
     t->capacity_factor = c->capacity_factor;
     t->top_k = c->top_k;
     t->seed = c->seed;
-    t->recompute = c->recompute;
     t->optimizer = (ek_optimizer_config){.lr = c->lr,
                                          .min_lr = c->min_lr >= 0 ? c->min_lr : c->lr / 10,
-                                         .cosine = c->cosine,
+                                         .cosine = strcmp(c->lr_schedule, "cosine") == 0,
                                          .steps = first_of(c->steps, p->steps),
-                                         .decay = c->decay,
+                                         .decay = c->wd,
                                          .beta1 = c->beta1,
                                          .beta2 = c->beta2,
                                          .eps = c->eps,
@@ -84,9 +87,33 @@ static void fill_training(run *r)
     t->optimizer.warmup = c->warmup >= 0 ? c->warmup : t->optimizer.steps / 100;
 }
 
-static const char *mode_name(ek_mode mode)
+/* The place of a word among those allowed; -1 if it is none of them. */
+static int word_of(const char *word, const char *const *allowed)
 {
-    return mode == EK_MODE_FP64 ? "fp64" : mode == EK_MODE_FP32 ? "fp32" : "bf16";
+    for (int i = 0; allowed[i] != NULL; i++)
+        if (strcmp(word, allowed[i]) == 0)
+            return i;
+    return -1;
+}
+
+static ek_status read_words(run *r)
+{
+    static const char *const orders[] = {"sequential", "shuffled", NULL};
+    static const char *const schedules[] = {"constant", "cosine", NULL};
+    static const char *const recomputes[] = {"off", "attention", "full", NULL};
+    const ek_train_config *c = r->cfg;
+    int recompute = word_of(c->recompute, recomputes);
+
+    EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
+               "ek_train_config is %zu bytes, this library expects %zu", c->size, sizeof(*c));
+    EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
+    EK_REQUIRE(word_of(c->data_order, orders) >= 0, EK_EINVAL, "no data order %s", c->data_order);
+    EK_REQUIRE(word_of(c->lr_schedule, schedules) >= 0, EK_EINVAL, "no learning rate schedule %s",
+               c->lr_schedule);
+    EK_REQUIRE(recompute >= 0, EK_EINVAL, "no recomputation %s", c->recompute);
+    r->shuffled = strcmp(c->data_order, "shuffled") == 0;
+    r->training.recompute = (ek_recompute)recompute;
+    return ek_mode_parse(c->dtype, &r->mode);
 }
 
 /* What a resumed run must share with the one that it goes on with. */
@@ -96,8 +123,8 @@ static ek_status make_settings(run *r)
 
     r->settings = json_pack("{s:I, s:I, s:I, s:s, s:I, s:s}", "batch", (json_int_t)t->batch, "seq",
                             (json_int_t)t->seq, "seed", (json_int_t)t->seed, "data-order",
-                            r->cfg->shuffled ? "shuffled" : "sequential", "micro-batch",
-                            (json_int_t)t->micro_batch, "dtype", mode_name(r->cfg->mode));
+                            r->shuffled ? "shuffled" : "sequential", "micro-batch",
+                            (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
     EK_REQUIRE(r->settings != NULL, EK_ENOMEM, "no memory for the settings");
     return EK_OK;
 }
@@ -111,7 +138,7 @@ static int is_token_file(const char *path)
 
 static ek_status open_data(run *r)
 {
-    const ek_run_config *c = r->cfg;
+    const ek_train_config *c = r->cfg;
     ek_path parent, cache;
     ek_tokens_config tc = {.paths = c->data,
                            .n_paths = c->n_data,
@@ -139,8 +166,8 @@ static ek_status open_data(run *r)
     tc.tokenizer = r->tokenizer;
     tc.cache_dir = cache.s;
     EK_TRY(ek_tokens_open(&tc, &r->tokens));
-    return ek_sampler_init(&r->sampler, r->tokens, r->training.batch, r->training.seq,
-                           c->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
+    return ek_windows_init(&r->windows, r->tokens, r->training.batch, r->training.seq,
+                           r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
 }
 
 static ek_status check_length(const run *r)
@@ -156,23 +183,33 @@ static ek_status check_length(const run *r)
     return EK_OK;
 }
 
-/* Makes --out; finds where to go on, or clears what an earlier run left. */
+/* Finds where to go on. */
+static ek_status find_start(run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_status st;
+
+    if (!c->resume)
+        return EK_OK;
+    st = ek_checkpoint_latest(c->out, EK_CHECK_SUMS, &r->found);
+    EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
+               "--resume: there is no complete checkpoint in %s; leave --resume out to start",
+               c->out);
+    EK_TRY(st);
+    if (r->found.warning[0] != '\0')
+        ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
+    return ek_train_state(r->found.path.s, r->settings, &r->first_step);
+}
+
+/* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
+ * mistake in them costs nothing, and the earlier run may itself be the model. */
 static ek_status open_out(run *r)
 {
-    const ek_run_config *c = r->cfg;
+    const ek_train_config *c = r->cfg;
     static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy"};
 
-    if (c->resume) {
-        ek_status st = ek_checkpoint_latest(c->out, EK_CHECK_SUMS, &r->found);
-
-        EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
-                   "--resume: there is no complete checkpoint in %s; leave --resume out to start",
-                   c->out);
-        EK_TRY(st);
-        if (r->found.warning[0] != '\0')
-            ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
-        return ek_train_state(r->found.path.s, r->settings, &r->first_step);
-    }
+    if (c->resume)
+        return EK_OK;
     EK_TRY(ek_folder_make(NULL, c->out));
     EK_TRY(ek_checkpoint_clear(NULL, c->out));
     for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
@@ -186,7 +223,7 @@ static ek_status open_out(run *r)
 
 static ek_status open_model(run *r)
 {
-    const ek_run_config *c = r->cfg;
+    const ek_train_config *c = r->cfg;
     size_t activations;
 
     r->base_rss = ek_rss_bytes();
@@ -222,9 +259,10 @@ static int64_t active_params(const ek_model *m)
 
 static void fill_info(run *r)
 {
-    ek_run_info *i = &r->out->info;
+    ek_train_info *i = &r->out->info;
 
     i->kernels = r->kernels->name;
+    i->products = r->kernels->products;
     i->threads = r->kernels->threads;
     i->params = r->model->n_elements;
     i->active_params = active_params(r->model);
@@ -237,20 +275,23 @@ static void fill_info(run *r)
 
 static ek_status open_all(run *r)
 {
-    const ek_run_config *c = r->cfg;
+    const ek_train_config *c = r->cfg;
 
+    EK_TRY(read_words(r));
     EK_TRY(ek_model_source_open(c->model, &r->source));
     fill_training(r);
     EK_TRY(check_length(r));
     EK_TRY(make_settings(r));
-    EK_TRY(ek_kernels_create(c->mode, c->isa, c->threads, &r->kernels));
-    EK_TRY(open_out(r));
+    EK_TRY(ek_kernels_create(r->mode, ek_cpu_isa(), c->threads > 0 ? c->threads : ek_cores_usable(),
+                             &r->kernels));
+    EK_TRY(find_start(r));
     if (r->first_step >= r->training.optimizer.steps) {
         r->out->finished_before = 1;
         return EK_OK;
     }
     EK_TRY(open_data(r));
     EK_TRY(open_model(r));
+    EK_TRY(open_out(r));
     EK_TRY(ek_metrics_open(c->out, r->first_step, &r->metrics));
     if (c->record_routing)
         EK_TRY(ek_routing_trace_init(&r->trace, &r->source.spec));
@@ -276,7 +317,7 @@ static ek_status one_step(run *r, ek_step_result *result)
     int64_t step = ek_trainer_steps_done(r->trainer), seq = r->training.seq;
 
     for (int64_t row = 0; row < r->training.batch; row++)
-        ek_sampler_row(&r->sampler, step, row, ek_trainer_inputs(r->trainer) + row * seq,
+        ek_windows_row(&r->windows, step, row, ek_trainer_inputs(r->trainer) + row * seq,
                        ek_trainer_targets(r->trainer) + row * seq);
     EK_TRY(ek_trainer_step(r->trainer, result));
     if (r->cfg->record_routing)
@@ -293,30 +334,32 @@ static int wants_save(const run *r, int64_t done, int stop)
 
 static ek_status step_loop(run *r)
 {
-    ek_run_progress *p = &r->out->end;
+    ek_train_progress *p = &r->out->end;
     int64_t begin = ek_clock_ns(), last = begin, second = begin;
-    const ek_run_hooks *h = r->hooks;
+    const ek_train_hooks *h = r->hooks;
     int stop = 0;
 
     p->steps = r->training.optimizer.steps;
     while (!stop && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
-        EK_TRY(one_step(r, &p->last));
+        EK_TRY(one_step(r, &r->last));
         p->step = ek_trainer_steps_done(r->trainer);
         stop = h->stop != NULL && h->stop(h->context);
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
-        EK_TRY(ek_metrics_write(&r->metrics, &p->last, p->step_ms, r->model->n_elements));
+        EK_TRY(ek_metrics_write(&r->metrics, &r->last, p->step_ms, r->model->n_elements));
         last = now; /* saving counts into the step that follows */
         if (wants_save(r, p->step, stop))
             EK_TRY(save(r));
-        p->tokens_per_s = (double)p->last.tokens / p->step_ms * 1e3;
+        p->loss = r->last.losses.loss;
+        p->expert_max_over_mean = r->last.losses.expert_max_over_mean;
+        p->tokens_per_s = (double)r->last.tokens / p->step_ms * 1e3;
         p->seconds = (double)(now - begin) / 1e9;
         if (p->step == r->first_step + 1)
             second = now;
         else
-            r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * p->last.tokens) /
+            r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * r->last.tokens) /
                                    ((double)(now - second) / 1e9);
         if (h->step != NULL)
             h->step(h->context, p);
@@ -328,21 +371,41 @@ static ek_status step_loop(run *r)
     return EK_OK;
 }
 
+static ek_status write_timeline(run *r, const char *path)
+{
+    int64_t n;
+    const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
+
+    return ek_timeline_write(events, n, path);
+}
+
+static ek_status write_routing(run *r, const char *path)
+{
+    return ek_routing_trace_write(&r->trace, path);
+}
+
+/* Writes <out>/name under a temporary name, which then takes its own. */
+static ek_status write_extra(run *r, const char *name, ek_status (*writer)(run *, const char *))
+{
+    ek_path path, temporary;
+    ek_status st;
+
+    EK_TRY(ek_path_set(&path, "%s/%s", r->cfg->out, name));
+    EK_TRY(ek_path_set(&temporary, "%s.tmp", path.s));
+    EK_TRY_OUT(writer(r, temporary.s));
+    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, path.s));
+    return EK_OK;
+out:
+    ek_folder_discard(NULL, temporary.s);
+    return st;
+}
+
 static ek_status write_extras(run *r)
 {
-    ek_path path;
-
-    if (r->cfg->timeline) {
-        int64_t n;
-        const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
-
-        EK_TRY(ek_path_set(&path, "%s/timeline.json", r->cfg->out));
-        EK_TRY(ek_timeline_write(events, n, path.s));
-    }
-    if (r->cfg->record_routing) {
-        EK_TRY(ek_path_set(&path, "%s/routing.npy", r->cfg->out));
-        EK_TRY(ek_routing_trace_write(&r->trace, path.s));
-    }
+    if (r->cfg->timeline)
+        EK_TRY(write_extra(r, "timeline.json", write_timeline));
+    if (r->cfg->record_routing)
+        EK_TRY(write_extra(r, "routing.npy", write_routing));
     return EK_OK;
 }
 
@@ -358,9 +421,11 @@ static void close_all(run *r)
     json_decref(r->settings);
 }
 
-ek_status ek_run(const ek_run_config *cfg, const ek_run_hooks *hooks, ek_run_summary *out)
+ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_train_summary *out)
 {
-    run r = {.cfg = cfg, .hooks = hooks, .out = out, .metrics = {.fd = -1}};
+    static const ek_train_hooks no_hooks = {0};
+    run r = {
+        .cfg = cfg, .hooks = hooks != NULL ? hooks : &no_hooks, .out = out, .metrics = {.fd = -1}};
     ek_status st = EK_OK;
 
     memset(out, 0, sizeof(*out));

@@ -1,0 +1,85 @@
+/* evenkeel/lm.h - a trained language model for use: its loss over data, and texts that it writes.
+ *
+ * Ownership    open gives, close takes; strings and arrays given are borrowed during the call.
+ * Threads      one at a time per model. */
+#ifndef EK_LM_H
+#define EK_LM_H
+
+#include "evenkeel/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ek_lm ek_lm;
+
+typedef struct {
+    size_t size;           /* of this struct */
+    const char *tokenizer; /* "bytes" or a tokenizer.json; NULL: the model's, or bytes */
+    const char *dtype;     /* "bf16", "fp32" or "fp64"; NULL: the best of this CPU */
+    int threads;           /* 0: all cores */
+} ek_lm_config;
+
+/** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).
+ *
+ *  @param[in] cfg  NULL for the defaults
+ *  @return EK_ENOENT without config or weights; EK_EFORMAT, EK_EUNSUPPORTED for what they say */
+EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out);
+
+/** Releases *lm and sets it to NULL; NULL and *lm == NULL are fine. */
+EK_API void ek_lm_close(ek_lm **lm);
+
+typedef struct {
+    size_t size;
+    const char *const *data; /* text files and folders, or .bin token files */
+    int64_t n_data;
+    int token_bytes;       /* of .bin files: 2 or 4 */
+    int64_t seq;           /* tokens a window, without overlap, the last one shorter; 0: 256,
+                              or the model's positions if they are fewer */
+    const char *cache_dir; /* where tokenised texts are kept */
+} ek_lm_eval_config;
+
+typedef struct {
+    double loss;             /* mean cross entropy, nats a token */
+    int64_t tokens;          /* targets: all tokens but the first */
+    int64_t layers, experts; /* shape of load */
+    int64_t *load;           /* [layers, experts], assignments; dense layers are 0; free() it */
+} ek_lm_eval_result;
+
+/** Mean loss over data, read once. */
+EK_CHECKED EK_API ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *cfg,
+                                       ek_lm_eval_result *out);
+
+typedef struct {
+    size_t size;
+    int64_t tokens;     /* to add, at most; the end token stops before */
+    double temperature; /* 0: the likeliest each time */
+    double top_p;       /* draw from the likeliest tokens that hold this share */
+    int64_t top_k;      /* draw from this many of the likeliest; 0: all */
+    uint64_t seed;
+} ek_lm_generate_config;
+
+/** Receives text as it is made, whole UTF-8 sequences at a time; returns true to stop. */
+typedef int ek_lm_text(void *context, const char *text, size_t bytes);
+
+/** Continues a prompt.
+ *
+ *  @param[out] made  tokens drawn; may be NULL
+ *  @return EK_EUNSUPPORTED for expert choice gates, which need the whole sequence */
+EK_CHECKED EK_API ek_status ek_lm_generate(ek_lm *lm, const char *prompt,
+                                           const ek_lm_generate_config *cfg, ek_lm_text *text,
+                                           void *context, int64_t *made);
+
+/** Writes a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.
+ *
+ *  @param[in] to     must not exist; it appears complete or not at all
+ *  @param[in] dtype  "bf16" or "fp32"; NULL: what the config says */
+EK_CHECKED EK_API ek_status ek_lm_export(const char *from, const char *to, const char *dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

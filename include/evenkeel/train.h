@@ -1,0 +1,111 @@
+/* evenkeel/train.h - a training run from its settings to its files: what `evenkeel train` does.
+ *
+ * A run leaves in `out`: metrics.jsonl (one JSON object a step), checkpoint/ (folders that are
+ * Hugging Face folders too), and on request timeline.json and routing.npy.  Texts are tokenised
+ * into .evenkeel-tokens beside `out`, which runs share.
+ *
+ * Choices are words, the same as the command's options.
+ *
+ * Threads      a run uses its caller's thread, an OpenMP team and, where ops wait for something
+ *              else, one thread a lane.  One run at a time per process.
+ * Errors       EK_EINVAL a setting, EK_ENOENT / EK_EFORMAT / EK_EUNSUPPORTED / EK_ECORRUPT an
+ *              input, EK_ENOSPC / EK_EIO the disk, EK_ENONFINITE a loss or gradient that is not a
+ *              number, EK_ECANCELED the stop hook. */
+#ifndef EK_TRAIN_H
+#define EK_TRAIN_H
+
+#include "evenkeel/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Settings of a run.  A number of 0 (batch to steps) is the preset's; NULL words are defaults. */
+typedef struct {
+    size_t size;             /* of this struct, set by the initialiser below */
+    const char *model;       /* preset, config.json, or folder */
+    const char *init;        /* initial weights: safetensors file or folder; NULL: random */
+    const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's, or bytes */
+    const char *out;         /* folder */
+    const char *const *data; /* text files and folders, or .bin token files */
+    int64_t n_data;
+    int token_bytes;              /* of .bin files: 2 or 4 */
+    int64_t batch, seq;           /* sequences a step, tokens a sequence */
+    int64_t micro_batch;          /* sequences at once */
+    int64_t steps;                /* in total */
+    const char *data_order;       /* "sequential" or "shuffled" */
+    uint64_t seed;                /* of weights, order, noise */
+    double lr, min_lr;            /* min_lr < 0: lr / 10 */
+    const char *lr_schedule;      /* "constant" or "cosine" */
+    int64_t warmup;               /* steps; < 0: 1 % of them */
+    double wd, beta1, beta2, eps; /* AdamW */
+    double clip;                  /* global norm; 0: never */
+    double aux_coef, z_coef;      /* balance loss, router z-loss */
+    double capacity_factor;       /* 0: dropless */
+    int64_t top_k;                /* experts a token in use; 0: the model's */
+    const char *recompute;        /* "off", "attention" or "full" */
+    const char *dtype;            /* "bf16", "fp32" or "fp64"; NULL: the best of this CPU */
+    int threads;                  /* 0: all cores */
+    int64_t save_every, keep;     /* steps between checkpoints (0: at the end); how many to keep */
+    int resume, timeline, record_routing;
+} ek_train_config;
+
+/* clang-format off */
+#define EK_TRAIN_CONFIG_INIT { .size = sizeof(ek_train_config), .model = "tiny", .out = "run",     \
+    .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
+    .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
+    .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2 }
+/* clang-format on */
+
+/** Facts of a run, known before its first step. */
+typedef struct {
+    const char *kernels, *products; /* names; valid during the run */
+    int threads;
+    int64_t params, active_params; /* all, and those that one token meets */
+    int64_t tokens;                /* of the data */
+    int64_t first_step, steps, batch, seq;
+    size_t predicted_bytes; /* peak resident memory */
+} ek_train_info;
+
+/** Where a run is, after each step. */
+typedef struct {
+    int64_t step, steps;          /* done, to do */
+    double loss;                  /* mean cross entropy of the step, nats, before its update */
+    double expert_max_over_mean;  /* busiest expert over the mean, worst layer */
+    double step_ms, tokens_per_s; /* of the step, end to end */
+    double seconds;               /* of this process's steps */
+} ek_train_progress;
+
+/** What a run calls while it works; each may be NULL. */
+typedef struct {
+    void *context;
+    void (*started)(void *context, const ek_train_info *info);
+    void (*step)(void *context, const ek_train_progress *progress);
+    void (*tokenising)(void *context, int64_t bytes_done, int64_t bytes_total);
+    int (*stop)(void *context); /* true: save and end with EK_ECANCELED */
+} ek_train_hooks;
+
+typedef struct {
+    ek_train_info info;
+    ek_train_progress end;
+    double tokens_per_s;    /* mean over this process's steps but the first */
+    int64_t peak_rss_bytes; /* of this process */
+    int finished_before;    /* resume found nothing left to do */
+    char checkpoint[4096];  /* the newest; "" if none was written */
+} ek_train_summary;
+
+/** Runs.
+ *
+ *  @param[in]  cfg    settings; strings are borrowed until the call returns
+ *  @param[in]  hooks  may be NULL
+ *  @param[out] out    filled as far as the run came, also on failure */
+EK_CHECKED EK_API ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                                     ek_train_summary *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,303 @@
+/* The public model handle: source, kernels, weights and tokenizer opened together. */
+#include "evenkeel/lm.h"
+
+#include "base/threads.h"
+#include "data/tokenizer.h"
+#include "data/tokens.h"
+#include "data/utf8.h"
+#include "infer/evaluate.h"
+#include "infer/sampler.h"
+#include "infer/session.h"
+#include "model/hf_config.h"
+#include "model/hf_io.h"
+#include "model/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVAL_SEQ = 256, EVAL_BATCH_TOKENS = 4096 };
+
+struct ek_lm {
+    ek_model_source source;
+    ek_kernels *kernels;
+    ek_model *model;
+    ek_tokenizer *tokenizer;
+};
+
+/* The tokenizer that was named, else the folder's, else bytes; its end token is the config's
+ * where it has none of its own. */
+static ek_status open_tokenizer(ek_lm *lm, const char *name)
+{
+    if (name == NULL)
+        name = lm->source.tokenizer.s[0] != '\0' ? lm->source.tokenizer.s : "bytes";
+    EK_TRY(ek_tokenizer_open(name, &lm->tokenizer));
+    if (ek_tokenizer_end(lm->tokenizer) < 0 && lm->source.spec.eos_id >= 0)
+        EK_TRY(ek_tokenizer_set_end(lm->tokenizer, lm->source.spec.eos_id));
+    return EK_OK;
+}
+
+static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, int threads)
+{
+    EK_TRY(ek_model_source_open(model, &lm->source));
+    EK_REQUIRE(lm->source.weights.s[0] != '\0', EK_ENOENT,
+               "%s has no weights (model.safetensors); give a checkpoint or a Hugging Face folder",
+               model);
+    EK_TRY(ek_kernels_create(mode, ek_cpu_isa(), threads > 0 ? threads : ek_cores_usable(),
+                             &lm->kernels));
+    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, 0, &lm->model));
+    EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s));
+    return ek_model_pack(lm->model);
+}
+
+ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
+{
+    static const ek_lm_config defaults = {.size = sizeof(ek_lm_config)};
+    ek_lm *lm = NULL;
+    ek_mode mode;
+    ek_status st = EK_OK;
+
+    if (cfg == NULL)
+        cfg = &defaults;
+    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
+               "ek_lm_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
+    EK_TRY(ek_mode_parse(cfg->dtype, &mode));
+    lm = calloc(1, sizeof(*lm));
+    EK_REQUIRE(lm != NULL, EK_ENOMEM, "no memory for a model");
+    EK_TRY_OUT(open_model(lm, model, mode, cfg->threads));
+    EK_TRY_OUT(open_tokenizer(lm, cfg->tokenizer));
+    *out = lm;
+    lm = NULL;
+out:
+    ek_lm_close(&lm);
+    return st;
+}
+
+void ek_lm_close(ek_lm **plm)
+{
+    if (plm == NULL || *plm == NULL)
+        return;
+    ek_model_destroy(&(*plm)->model);
+    ek_kernels_destroy(&(*plm)->kernels);
+    ek_tokenizer_destroy(&(*plm)->tokenizer);
+    free(*plm);
+    *plm = NULL;
+}
+
+/* A window of `seq` tokens, or of the default length, must fit the model. */
+static ek_status choose_length(const ek_model_spec *s, int64_t *len)
+{
+    int64_t seq = *len;
+
+    if (seq == 0) {
+        seq = s->max_positions < EVAL_SEQ ? s->max_positions : EVAL_SEQ;
+        seq = s->sliding_window > 0 && s->sliding_window < seq ? s->sliding_window : seq;
+        *len = seq;
+    }
+    EK_REQUIRE(seq > 0 && seq <= s->max_positions, EK_EINVAL,
+               "a window of %lld tokens; the model has 1 to %lld positions", (long long)seq,
+               (long long)s->max_positions);
+    EK_REQUIRE(s->sliding_window == 0 || seq <= s->sliding_window, EK_EUNSUPPORTED,
+               "a window of %lld tokens is over the config's sliding_window %lld, which is not "
+               "implemented",
+               (long long)seq, (long long)s->sliding_window);
+    return EK_OK;
+}
+
+ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *cfg, ek_lm_eval_result *out)
+{
+    const ek_model_spec *s = &lm->model->spec;
+    ek_tokens_config tc = {.paths = cfg->data,
+                           .n_paths = cfg->n_data,
+                           .token_bytes = cfg->token_bytes,
+                           .vocab = s->vocab,
+                           .tokenizer = lm->tokenizer,
+                           .cache_dir = cfg->cache_dir};
+    ek_evaluate_config ec = {.seq = cfg->seq};
+    ek_evaluation e = {0};
+    ek_tokens *tokens = NULL;
+    ek_status st;
+
+    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
+               "ek_lm_eval_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
+    EK_TRY(choose_length(s, &ec.seq));
+    EK_TRY(ek_tokens_open(&tc, &tokens));
+    ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
+    st = ek_evaluate(lm->model, tokens, &ec, &e);
+    ek_tokens_close(&tokens);
+    if (st < 0) {
+        free(e.load);
+        return st;
+    }
+    *out = (ek_lm_eval_result){e.loss, e.tokens, s->layers, s->experts, e.load};
+    return EK_OK;
+}
+
+/* --- generation ------------------------------------------------------------------------------ */
+
+/* A text being written: bytes that may begin a UTF-8 sequence wait for the rest of it. */
+typedef struct {
+    ek_lm_text *text;
+    void *context;
+    unsigned char held[16];
+    size_t n;
+    int stopped;
+} writer;
+
+static void give(writer *w, const void *bytes, size_t n)
+{
+    if (n > 0 && w->text != NULL && !w->stopped)
+        w->stopped = w->text(w->context, bytes, n) != 0;
+}
+
+/* Gives what is whole; a byte that can begin nothing becomes U+FFFD.  last: nothing follows. */
+static void settle(writer *w, int last)
+{
+    while (w->n > 0) {
+        uint32_t cp;
+        size_t n = ek_utf8_next(w->held, w->n, &cp);
+        int may_grow = w->held[0] >= 0xc2 && w->held[0] <= 0xf4 && w->n < 4;
+
+        for (size_t i = 1; i < w->n && may_grow; i++)
+            may_grow = (w->held[i] & 0xc0) == 0x80;
+        if (n == 0 && may_grow && !last)
+            return;
+        if (n > 0)
+            give(w, w->held, n);
+        else
+            give(w, "\xef\xbf\xbd", 3);
+        n = n > 0 ? n : 1;
+        memmove(w->held, w->held + n, w->n - n);
+        w->n -= n;
+    }
+}
+
+static ek_status put_token(const ek_lm *lm, int32_t id, writer *w)
+{
+    const unsigned char *bytes;
+    size_t n;
+
+    EK_TRY(ek_tokenizer_decode(lm->tokenizer, id, &bytes, &n));
+    for (size_t i = 0; i < n; i++) {
+        w->held[w->n++] = bytes[i];
+        settle(w, 0);
+    }
+    return EK_OK;
+}
+
+/* A prompt's ids; an empty one is begun with the begin or end token. */
+static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
+{
+    int64_t first =
+        lm->source.spec.bos_id >= 0 ? lm->source.spec.bos_id : ek_tokenizer_end(lm->tokenizer);
+    ek_encoder *e = NULL;
+    ek_status st;
+
+    EK_TRY(ek_encoder_create(lm->tokenizer, &e));
+    st = ek_encode(e, prompt, strlen(prompt), ids);
+    ek_encoder_destroy(&e);
+    EK_TRY(st);
+    if (ids->n > 0)
+        return EK_OK;
+    EK_REQUIRE(first >= 0, EK_EINVAL, "the prompt is empty, and the model has no begin token");
+    return ek_ids_push(ids, (uint32_t)first);
+}
+
+/* Draws and feeds until the tokens are out, the end token comes, or the reader has enough. */
+static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampler, int64_t tokens,
+                               writer *w, int64_t *made)
+{
+    for (*made = 0; *made < tokens && !w->stopped; ++*made) {
+        int32_t id;
+
+        if (*made > 0)
+            EK_TRY(ek_session_feed(s, &id, 1));
+        EK_TRY(ek_sampler_next(sampler, lm->kernels->real, ek_session_logits(s),
+                               ek_session_position(s), &id));
+        if (id == ek_tokenizer_end(lm->tokenizer))
+            break;
+        EK_TRY(put_token(lm, id, w));
+    }
+    settle(w, 1);
+    return EK_OK;
+}
+
+ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_config *cfg,
+                         ek_lm_text *text, void *context, int64_t *made)
+{
+    ek_sampler_config sc = {cfg->temperature, cfg->top_p, cfg->top_k, cfg->seed};
+    ek_session_config session_cfg = {0};
+    int64_t vocab = lm->model->spec.vocab, known = ek_tokenizer_vocab(lm->tokenizer), count = 0;
+    writer w = {.text = text, .context = context};
+    ek_session *session = NULL;
+    ek_sampler *sampler = NULL;
+    ek_ids ids = {0};
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
+               "ek_lm_generate_config is %zu bytes, this library expects %zu", cfg->size,
+               sizeof(*cfg));
+    EK_TRY_OUT(encode(lm, prompt, &ids));
+    session_cfg.capacity = ids.n + cfg->tokens;
+    EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
+    EK_TRY_OUT(ek_sampler_create(&sc, known < vocab ? known : vocab, &sampler));
+    EK_TRY_OUT(ek_session_feed(session, ids.ids, ids.n));
+    EK_TRY_OUT(continue_text(lm, session, sampler, cfg->tokens, &w, &count));
+    if (made != NULL)
+        *made = count;
+out:
+    free(ids.ids);
+    ek_sampler_destroy(&sampler);
+    ek_session_destroy(&session);
+    return st;
+}
+
+/* --- export ---------------------------------------------------------------------------------- */
+
+static ek_status write_folder(ek_lm *lm, ek_dtype dtype, const char *folder)
+{
+    ek_path path;
+    char *config = NULL;
+    ek_status st;
+
+    EK_TRY(ek_folder_make(NULL, folder));
+    EK_TRY(ek_path_set(&path, "%s/config.json", folder));
+    EK_TRY(ek_hf_config_text(&lm->model->spec, &config));
+    st = ek_file_write(NULL, path.s, config, strlen(config));
+    free(config);
+    EK_TRY(st);
+    EK_TRY(ek_path_set(&path, "%s/model.safetensors", folder));
+    EK_TRY(ek_model_save(lm->model, EK_PART_MASTER, dtype, NULL, path.s, EK_WRITE_DIRECT, NULL));
+    if (lm->source.tokenizer.s[0] == '\0')
+        return EK_OK;
+    EK_TRY(ek_path_set(&path, "%s/tokenizer.json", folder));
+    return ek_tokenizer_save(lm->tokenizer, path.s);
+}
+
+ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
+{
+    static const ek_lm_config exact = {.size = sizeof(ek_lm_config), .dtype = "fp64"};
+    ek_path temporary = {""};
+    ek_lm *lm = NULL;
+    ek_status st = EK_OK;
+    int bf16;
+
+    EK_REQUIRE(ek_file_kind_of(to) == EK_FILE_NONE, EK_EINVAL,
+               "%s exists already; name a folder that does not", to);
+    EK_REQUIRE(dtype == NULL || strcmp(dtype, "bf16") == 0 || strcmp(dtype, "fp32") == 0, EK_EINVAL,
+               "no export dtype %s; there are bf16 and fp32", dtype);
+    EK_TRY_OUT(ek_lm_open(from, &exact, &lm)); /* doubles hold any stored type */
+    bf16 = strcmp(lm->model->spec.torch_dtype, "bfloat16") == 0;
+    if (dtype != NULL)
+        bf16 = strcmp(dtype, "bf16") == 0;
+    memcpy(lm->model->spec.torch_dtype, bf16 ? "bfloat16" : "float32", bf16 ? 9 : 8);
+    EK_TRY_OUT(ek_path_set(&temporary, "%s.tmp", to));
+    EK_TRY_OUT(ek_folder_remove(NULL, temporary.s));
+    EK_TRY_OUT(write_folder(lm, bf16 ? EK_BF16 : EK_F32, temporary.s));
+    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, to));
+    temporary.s[0] = '\0';
+out:
+    if (temporary.s[0] != '\0')
+        ek_folder_discard(NULL, temporary.s);
+    ek_lm_close(&lm);
+    return st;
+}

@@ -1,0 +1,46 @@
+/* infer/sampler.h - from logits to the next token.
+ *
+ * With l [vocab] the logits, in this order:
+ *
+ *   temperature  w_i = exp((l_i - max l) / temperature)
+ *   top_k        only the top_k largest l_i stay, if 0 < top_k < vocab
+ *   top_p        of these, ordered by l_i, the fewest whose w add up to at least top_p times the
+ *                sum stay, at least one; 1 keeps all (Holtzman et al., 2020)
+ *   draw         u uniform in [0, 1) from (seed, position); running through those that stay by
+ *                rising id, the first where the sum of w so far exceeds u times their sum
+ *
+ * Ties go to the lower id.  Temperature 0 or top_p 0 takes the largest logit without drawing.
+ * There is no state: the same seed, position and logits give the same token, so a text does not
+ * depend on how it was fed or on what was drawn before.
+ *
+ * Memory       reserved at creation; drawing allocates nothing. */
+#ifndef INFER_SAMPLER_H
+#define INFER_SAMPLER_H
+
+#include "evenkeel/err.h"
+
+#include "tensor/dtype.h"
+
+#include <stdint.h>
+
+typedef struct ek_sampler ek_sampler;
+
+typedef struct {
+    double temperature; /* finite, 0 or more */
+    double top_p;       /* 0 to 1 */
+    int64_t top_k;      /* 0: off */
+    uint64_t seed;
+} ek_sampler_config;
+
+/* Chooses among the first `vocab` logits: give the smaller of the model's vocabulary and the
+ * tokenizer's, and ids that stand for no token never come out.  EK_EINVAL names the setting. */
+EK_CHECKED ek_status ek_sampler_create(const ek_sampler_config *cfg, int64_t vocab,
+                                       ek_sampler **out);
+void ek_sampler_destroy(ek_sampler **s);
+
+/* The token for `position` of the text.  logits [vocab] of type EK_F32 or EK_F64; minus infinity
+ * excludes a token.  EK_ENONFINITE: a logit is NaN or plus infinity, or all are excluded. */
+EK_CHECKED ek_status ek_sampler_next(ek_sampler *s, ek_dtype type, const void *logits,
+                                     int64_t position, int32_t *id);
+
+#endif

@@ -1,0 +1,244 @@
+/* A session: its memory, and how feeding runs blocks of rows. */
+#include "infer/session.h"
+
+#include "infer/session_impl.h"
+#include "model/rope.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_DEFAULT = 256 };
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Workspace of everything but the experts. */
+static size_t workspace(const ek_session *s)
+{
+    const ek_model_spec *m = &s->model->spec;
+    const ek_kernels *k = s->model->k;
+    int64_t q = m->heads * m->head_dim, width = q + 2 * m->kv_heads * m->head_dim;
+    size_t ws = k->linear_workspace(k, s->cfg.block, 1, width, m->hidden);
+
+    ws = larger(ws, k->linear_workspace(k, s->cfg.block, 1, m->hidden, q));
+    ws = larger(ws, k->linear_workspace(k, 1, 1, m->vocab, m->hidden));
+    return larger(ws, (size_t)k->threads * (size_t)s->cfg.capacity * ek_dtype_size(k->real));
+}
+
+static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
+{
+    moe->k = s->model->k;
+    moe->spec = &s->model->spec;
+    moe->w = &s->model->layers[l].experts;
+    moe->step = &s->step;
+    moe->scratch = &s->scratch;
+    moe->x = s->x;
+    moe->y = s->y;
+    ek_moe_take_state(moe, &s->arena, s->cfg.block);
+    if (l == 0)
+        ek_moe_take_saved(moe, &s->arena, s->cfg.block, 1);
+    else if (s->moe != NULL)
+        moe->saved = s->moe[0].saved;
+}
+
+static void lay_session(ek_session *s)
+{
+    const ek_model_spec *m = &s->model->spec;
+    const ek_kernels *k = s->model->k;
+    size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
+    int64_t n = s->cfg.block, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    ek_arena *a = &s->arena;
+    ek_moe measured = {0}; /* stands in while the arena only measures */
+
+    s->cache = ek_arena_take(a, m->layers, sizeof(*s->cache));
+    for (int64_t l = 0; l < m->layers; l++) {
+        void *key = ek_arena_take(a, s->cfg.capacity * kv, comp);
+        void *value = ek_arena_take(a, s->cfg.capacity * kv, comp);
+
+        if (s->cache != NULL)
+            s->cache[l] = (ek_layer_cache){key, value};
+    }
+    s->x = ek_arena_take(a, n * m->hidden, real);
+    s->y = ek_arena_take(a, n * m->hidden, comp);
+    s->rstd = ek_arena_take(a, n * (m->heads + 1), real);
+    s->qkv = ek_arena_take(a, n * (q + 2 * kv), comp);
+    s->o = ek_arena_take(a, n * q, comp);
+    s->logits = ek_arena_take(a, m->vocab, real);
+    s->cos_sin = ek_arena_take(a, s->cfg.capacity * m->head_dim, real);
+    s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
+    ek_moe_take_scratch(&s->scratch, a, k, m, n, 0);
+    s->moe = ek_arena_take(a, m->layers, sizeof(*s->moe));
+    for (int32_t l = 0; l < (int32_t)m->layers; l++)
+        lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);
+}
+
+static ek_status check(const ek_model_spec *m, const ek_session_config *cfg)
+{
+    EK_REQUIRE(m->gate.kind != EK_GATE_EXPERT_CHOICE, EK_EUNSUPPORTED,
+               "this model cannot generate: its experts choose their tokens from the whole "
+               "sequence, so a token's experts depend on later tokens, which are not there yet");
+    EK_REQUIRE(cfg->capacity >= 1 && cfg->capacity <= m->max_positions, EK_EINVAL,
+               "a session of %lld positions: the model allows from 1 to max_position_embeddings, "
+               "%lld",
+               (long long)cfg->capacity, (long long)m->max_positions);
+    EK_REQUIRE(m->sliding_window == 0 || cfg->capacity <= m->sliding_window, EK_EUNSUPPORTED,
+               "a session of %lld positions exceeds the model's sliding_window of %lld, and "
+               "windowed attention is not implemented; ask for at most that many",
+               (long long)cfg->capacity, (long long)m->sliding_window);
+    EK_REQUIRE(cfg->block >= 0, EK_EINVAL, "blocks of %lld rows; 0 stands for %d",
+               (long long)cfg->block, BLOCK_DEFAULT);
+    return EK_OK;
+}
+
+/* Checks, sets the fields that need no memory, and measures the rest. */
+static ek_status prepare(ek_session *s, ek_model *m, const ek_session_config *cfg)
+{
+    EK_TRY(check(&m->spec, cfg));
+    s->model = m;
+    s->cfg = *cfg;
+    if (s->cfg.block == 0)
+        s->cfg.block = BLOCK_DEFAULT;
+    if (s->cfg.block > s->cfg.capacity)
+        s->cfg.block = s->cfg.capacity;
+    EK_REQUIRE(s->cfg.block <= (INT32_MAX - 1) / ek_moe_cols(&m->spec), EK_EOVERFLOW,
+               "a block of %lld rows is too large", (long long)s->cfg.block);
+    s->step = (ek_moe_step){.top_k = m->spec.top_k, .micro = &s->micro};
+    ek_arena_measure(&s->arena);
+    lay_session(s);
+    return ek_arena_check(&s->arena, "a session");
+}
+
+static ek_status prepare_products(const ek_session *s)
+{
+    const ek_model_spec *m = &s->model->spec;
+    const ek_kernels *k = s->model->k;
+    int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, n = s->cfg.block;
+    int64_t rows = n * ek_moe_cols(m);
+
+    EK_TRY(k->linear_prepare(k, n, q + 2 * kv, m->hidden));
+    EK_TRY(k->linear_prepare(k, n, m->hidden, q));
+    EK_TRY(k->linear_prepare(k, 1, m->vocab, m->hidden));
+    EK_TRY(k->linear_prepare(k, rows, 2 * m->ff, m->hidden));
+    EK_TRY(k->linear_prepare(k, rows, m->hidden, m->ff));
+    for (int64_t l = 0; l < m->layers; l++) {
+        int64_t shared = s->model->layers[l].experts.shared_ff;
+
+        if (shared == 0)
+            continue;
+        EK_TRY(k->linear_prepare(k, n, 2 * shared, m->hidden));
+        EK_TRY(k->linear_prepare(k, n, m->hidden, shared));
+    }
+    return EK_OK;
+}
+
+/* Grows the graph to the longest step, so that no later one allocates. */
+static ek_status reserve_graph(ek_session *s)
+{
+    s->micro = (ek_micro){.seqs = 1, .seq = 1, .n = 1};
+    EK_TRY(ek_session_build(s, 1));
+    ek_graph_reset(&s->graph);
+    return EK_OK;
+}
+
+ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *bytes)
+{
+    ek_session s;
+
+    memset(&s, 0, sizeof(s));
+    EK_TRY(prepare(&s, m, cfg));
+    *bytes = s.arena.used;
+    return EK_OK;
+}
+
+ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_session **out)
+{
+    ek_session *s = calloc(1, sizeof(*s));
+    size_t bytes;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a session");
+    ek_graph_init(&s->graph);
+    EK_TRY_OUT(prepare(s, m, cfg));
+    bytes = s->arena.used;
+    EK_TRY_OUT(ek_arena_init(&s->arena, bytes, "a session"));
+    lay_session(s);
+    EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
+    ek_rope_fill(&m->spec, s->cfg.capacity, m->k->real, s->cos_sin);
+    EK_TRY_OUT(prepare_products(s));
+    EK_TRY_OUT(ek_exec_create(&s->exec));
+    EK_TRY_OUT(reserve_graph(s));
+    *out = s;
+    s = NULL;
+out:
+    ek_session_destroy(&s);
+    return st;
+}
+
+void ek_session_destroy(ek_session **ps)
+{
+    if (ps == NULL || *ps == NULL)
+        return;
+    ek_exec_destroy(&(*ps)->exec);
+    ek_graph_fini(&(*ps)->graph);
+    ek_arena_fini(&(*ps)->arena);
+    free(*ps);
+    *ps = NULL;
+}
+
+ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
+{
+    int64_t room = s->cfg.capacity - s->position, vocab = s->model->spec.vocab;
+
+    EK_REQUIRE(n >= 1, EK_EINVAL, "%lld tokens to feed; there must be at least 1", (long long)n);
+    EK_REQUIRE(n <= room, EK_EINVAL,
+               "%lld tokens do not fit: the session holds %lld of at most %lld positions",
+               (long long)n, (long long)s->position, (long long)s->cfg.capacity);
+    for (int64_t i = 0; i < n; i++)
+        EK_REQUIRE(ids[i] >= 0 && ids[i] < vocab, EK_EINVAL,
+                   "token %lld of %lld is %d, outside the vocabulary of %lld", (long long)i,
+                   (long long)n, (int)ids[i], (long long)vocab);
+    for (int64_t done = 0; done < n; done += s->micro.n) {
+        int64_t rows = n - done < s->cfg.block ? n - done : s->cfg.block;
+
+        s->first = s->position + done;
+        s->micro = (ek_micro){.seqs = 1, .seq = rows, .n = rows, .share = 1, .inputs = ids + done};
+        EK_TRY(ek_session_build(s, done + rows == n));
+        EK_TRY(ek_exec_run(s->exec, &s->graph));
+    }
+    s->position += n;
+    return EK_OK;
+}
+
+const void *ek_session_logits(const ek_session *s)
+{
+    return s->logits;
+}
+
+void ek_session_logits_f64(const ek_session *s, double *out)
+{
+    for (int64_t i = 0; i < s->model->spec.vocab; i++)
+        out[i] = s->model->k->real == EK_F64 ? ((const double *)s->logits)[i]
+                                             : (double)((const float *)s->logits)[i];
+}
+
+int64_t ek_session_position(const ek_session *s)
+{
+    return s->position;
+}
+
+int64_t ek_session_capacity(const ek_session *s)
+{
+    return s->cfg.capacity;
+}
+
+void ek_session_reset(ek_session *s)
+{
+    s->position = 0;
+}
+
+ek_exec *ek_session_exec(ek_session *s)
+{
+    return s->exec;
+}
