@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Ids are nearly dense: at most SPARSE_MAX for each token, and some.  A lying file must not make
+ * large tables. */
+enum { SPARSE_MAX = 8, SPARSE_FREE = 65536 };
+
 /* The GPT-2 pattern, which ByteLevel applies with use_regex. */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -122,6 +126,7 @@ static ek_status count_ids(const reader *r, json_t *vocab, const json_t *added, 
 {
     const char *key;
     json_t *value;
+    int64_t n_tokens;
     size_t i;
 
     json_object_foreach(vocab, key, value) EK_TRY(check_id(r, key, value, n_ids));
@@ -134,6 +139,10 @@ static ek_status count_ids(const reader *r, json_t *vocab, const json_t *added, 
         EK_TRY(ek_json_text(value, r->file, "content", EK_JSON_REQUIRED, &content));
         EK_TRY(check_id(r, content, json_object_get(value, "id"), n_ids));
     }
+    n_tokens = (int64_t)(json_object_size(vocab) + json_array_size(added));
+    EK_REQUIRE(*n_ids <= SPARSE_MAX * n_tokens + SPARSE_FREE, EK_EFORMAT,
+               "%s: id %lld is far beyond the number of tokens, %lld", r->file,
+               (long long)*n_ids - 1, (long long)n_tokens);
     return EK_OK;
 }
 

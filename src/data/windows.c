@@ -1,9 +1,9 @@
 /* Windows of training and of evaluation. */
-#include "data/sampler.h"
+#include "data/windows.h"
 
 #include "base/random.h"
 
-ek_status ek_sampler_init(ek_sampler *s, const ek_tokens *tokens, int64_t batch, int64_t seq,
+ek_status ek_windows_init(ek_windows *s, const ek_tokens *tokens, int64_t batch, int64_t seq,
                           ek_data_order order, uint64_t seed)
 {
     int64_t n = ek_tokens_get_info(tokens).n_tokens;
@@ -14,7 +14,7 @@ ek_status ek_sampler_init(ek_sampler *s, const ek_tokens *tokens, int64_t batch,
                "the data has %lld tokens, less than the %lld of one sequence and its last target; "
                "give more --data or a --seq of at most %lld",
                (long long)n, (long long)seq + 1, (long long)(n > 1 ? n - 1 : 1));
-    *s = (ek_sampler){.tokens = tokens,
+    *s = (ek_windows){.tokens = tokens,
                       .batch = batch,
                       .seq = seq,
                       .order = order,
@@ -23,7 +23,7 @@ ek_status ek_sampler_init(ek_sampler *s, const ek_tokens *tokens, int64_t batch,
     return EK_OK;
 }
 
-int64_t ek_sampler_window(const ek_sampler *s, int64_t step, int64_t row)
+int64_t ek_windows_at(const ek_windows *s, int64_t step, int64_t row)
 {
     uint64_t n = (uint64_t)s->windows;
     uint64_t i = (uint64_t)step * (uint64_t)s->batch + (uint64_t)row, epoch = i / n;
@@ -41,10 +41,10 @@ static void read_window(const ek_tokens *t, int64_t at, int64_t n, int32_t *inpu
     ek_tokens_read(t, at + 1, n, targets);
 }
 
-void ek_sampler_row(const ek_sampler *s, int64_t step, int64_t row, int32_t *inputs,
+void ek_windows_row(const ek_windows *s, int64_t step, int64_t row, int32_t *inputs,
                     int32_t *targets)
 {
-    read_window(s->tokens, ek_sampler_window(s, step, row) * s->seq, s->seq, inputs, targets);
+    read_window(s->tokens, ek_windows_at(s, step, row) * s->seq, s->seq, inputs, targets);
 }
 
 int64_t ek_eval_windows(const ek_tokens *tokens, int64_t seq)

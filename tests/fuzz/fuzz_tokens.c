@@ -1,7 +1,7 @@
 /* Any bytes as a token file, as a cache file, and as a text.  The first byte chooses the width of
  * an id and the vocabulary. */
-#include "data/sampler.h"
 #include "data/tokens_impl.h"
+#include "data/windows.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void as_token_file(const void *data, size_t size, int token_bytes, int64_
 {
     int32_t inputs[4], targets[4];
     ek_tokens *t = NULL;
-    ek_sampler s;
+    ek_windows s;
 
     if (ek_tokens_wrap(data, size, token_bytes, vocab, "fuzz.bin", &t) < 0) {
         check(t == NULL && ek_err_message()[0] != '\0', "a failure has a message and no object");
@@ -36,8 +36,8 @@ static void as_token_file(const void *data, size_t size, int token_bytes, int64_
             check(inputs[i] >= 0 && inputs[i] < vocab && targets[i] >= 0 && targets[i] < vocab,
                   "ids are in the vocabulary");
     }
-    if (ek_sampler_init(&s, t, 3, 4, EK_ORDER_SHUFFLED, size) == EK_OK)
-        ek_sampler_row(&s, (int64_t)size, 2, inputs, targets);
+    if (ek_windows_init(&s, t, 3, 4, EK_ORDER_SHUFFLED, size) == EK_OK)
+        ek_windows_row(&s, (int64_t)size, 2, inputs, targets);
     ek_tokens_close(&t);
 }
 

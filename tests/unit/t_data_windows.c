@@ -1,5 +1,5 @@
 /* Windows: where they begin, that an epoch visits each once, and that nothing else matters. */
-#include "data/sampler.h"
+#include "data/windows.h"
 #include "ek_test.h"
 
 enum { TOKENS = 1000, SEQ = 10, WINDOWS = (TOKENS - 1) / SEQ, BATCH = 7 };
@@ -19,21 +19,21 @@ static ek_tokens *open_stream(int64_t n)
     return t;
 }
 
-static ek_sampler sampler(const ek_tokens *t, ek_data_order order, uint64_t seed)
+static ek_windows sampler(const ek_tokens *t, ek_data_order order, uint64_t seed)
 {
-    ek_sampler s = {0};
+    ek_windows s = {0};
 
-    CHECK_INT(ek_sampler_init(&s, t, BATCH, SEQ, order, seed), EK_OK);
+    CHECK_INT(ek_windows_init(&s, t, BATCH, SEQ, order, seed), EK_OK);
     CHECK_INT(s.windows, WINDOWS);
     return s;
 }
 
 /* First token of a row, after checking that the rest follows it. */
-static int32_t row_start(const ek_sampler *s, int64_t step, int64_t row)
+static int32_t row_start(const ek_windows *s, int64_t step, int64_t row)
 {
     int32_t inputs[SEQ], targets[SEQ];
 
-    ek_sampler_row(s, step, row, inputs, targets);
+    ek_windows_row(s, step, row, inputs, targets);
     for (int i = 0; i < SEQ; i++) {
         CHECK_INT(inputs[i], inputs[0] + i);
         CHECK_INT(targets[i], inputs[0] + i + 1);
@@ -44,7 +44,7 @@ static int32_t row_start(const ek_sampler *s, int64_t step, int64_t row)
 static void sequential_rows_follow_each_other_and_wrap(void)
 {
     ek_tokens *t = open_stream(TOKENS);
-    ek_sampler s = sampler(t, EK_ORDER_SEQUENTIAL, 1);
+    ek_windows s = sampler(t, EK_ORDER_SEQUENTIAL, 1);
 
     for (int64_t step = 0; step < 40; step++)
         for (int64_t row = 0; row < BATCH; row++)
@@ -53,7 +53,7 @@ static void sequential_rows_follow_each_other_and_wrap(void)
 }
 
 /* The windows of rows first, first + 1, ... counted over all steps. */
-static void collect(const ek_sampler *s, int64_t first, int *seen)
+static void collect(const ek_windows *s, int64_t first, int *seen)
 {
     memset(seen, 0, WINDOWS * sizeof(*seen));
     for (int64_t i = first; i < first + WINDOWS; i++) {
@@ -67,7 +67,7 @@ static void collect(const ek_sampler *s, int64_t first, int *seen)
 static void an_epoch_is_a_permutation(void)
 {
     ek_tokens *t = open_stream(TOKENS);
-    ek_sampler s = sampler(t, EK_ORDER_SHUFFLED, 42);
+    ek_windows s = sampler(t, EK_ORDER_SHUFFLED, 42);
     int seen[WINDOWS], moved = 0, other = 0;
 
     for (int64_t epoch = 0; epoch < 3; epoch++) {
@@ -77,10 +77,10 @@ static void an_epoch_is_a_permutation(void)
     }
     for (int64_t i = 0; i < WINDOWS; i++) {
         int64_t next = i + WINDOWS;
-        int64_t now = ek_sampler_window(&s, i / BATCH, i % BATCH);
+        int64_t now = ek_windows_at(&s, i / BATCH, i % BATCH);
 
         moved += now != i;
-        other += now != ek_sampler_window(&s, next / BATCH, next % BATCH);
+        other += now != ek_windows_at(&s, next / BATCH, next % BATCH);
     }
     CHECK(moved > WINDOWS / 2); /* it is shuffled, and each epoch otherwise */
     CHECK(other > WINDOWS / 2);
@@ -90,8 +90,8 @@ static void an_epoch_is_a_permutation(void)
 static void rows_follow_from_seed_and_place_alone(void)
 {
     ek_tokens *t = open_stream(TOKENS);
-    ek_sampler a = sampler(t, EK_ORDER_SHUFFLED, 5), b = sampler(t, EK_ORDER_SHUFFLED, 5);
-    ek_sampler c = sampler(t, EK_ORDER_SHUFFLED, 6), wide = a;
+    ek_windows a = sampler(t, EK_ORDER_SHUFFLED, 5), b = sampler(t, EK_ORDER_SHUFFLED, 5);
+    ek_windows c = sampler(t, EK_ORDER_SHUFFLED, 6), wide = a;
     int32_t forward[200];
     int differ = 0;
 
@@ -110,16 +110,16 @@ static void rows_follow_from_seed_and_place_alone(void)
 static void too_few_tokens_are_refused(void)
 {
     ek_tokens *t = open_stream(SEQ);
-    ek_sampler s;
+    ek_windows s;
 
-    CHECK_INT(ek_sampler_init(&s, t, 1, SEQ, EK_ORDER_SHUFFLED, 0), EK_EFORMAT);
+    CHECK_INT(ek_windows_init(&s, t, 1, SEQ, EK_ORDER_SHUFFLED, 0), EK_EFORMAT);
     CHECK(strstr(ek_err_message(), "has 10 tokens, less than the 11") != NULL);
     CHECK(strstr(ek_err_message(), "--seq of at most 9") != NULL);
-    CHECK_INT(ek_sampler_init(&s, t, 1, SEQ - 1, EK_ORDER_SHUFFLED, 0), EK_OK);
+    CHECK_INT(ek_windows_init(&s, t, 1, SEQ - 1, EK_ORDER_SHUFFLED, 0), EK_OK);
     CHECK_INT(s.windows, 1);
-    CHECK_INT(ek_sampler_window(&s, 12345, 0), 0);
-    CHECK_INT(ek_sampler_init(&s, t, 0, SEQ - 1, EK_ORDER_SHUFFLED, 0), EK_EINVAL);
-    CHECK_INT(ek_sampler_init(&s, t, 1, 0, EK_ORDER_SHUFFLED, 0), EK_EINVAL);
+    CHECK_INT(ek_windows_at(&s, 12345, 0), 0);
+    CHECK_INT(ek_windows_init(&s, t, 0, SEQ - 1, EK_ORDER_SHUFFLED, 0), EK_EINVAL);
+    CHECK_INT(ek_windows_init(&s, t, 1, 0, EK_ORDER_SHUFFLED, 0), EK_EINVAL);
     ek_tokens_close(&t);
 }
 
