@@ -18,7 +18,7 @@ else
     done
 fi
 
-"$evenkeel" train --model tiny --data "$@" --out "$out"
+"$evenkeel" train --model tiny --lr 3e-3 --data "$@" --out "$out"
 
 echo
 echo "What it writes after \"static ek_status \":"

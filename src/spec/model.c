@@ -22,14 +22,14 @@ enum {
 
 typedef struct {
     const char *name;
-    int64_t vocab, hidden, layers, heads, kv_heads, experts, ff;
+    int64_t vocab, hidden, layers, heads, kv_heads, head_dim, experts, ff;
 } preset;
 
 /* The byte tokenizer has 257 ids; 320 is the next multiple of 64. */
 static const preset presets[] = {
-    {"tiny", 320, 256, 4, 4, 2, 8, 384},
-    {"small", 320, 512, 4, 8, 4, 8, 1024},
-    {"base", 32000, 1024, 12, 16, 4, 16, 2048},
+    {"tiny", 320, 128, 4, 4, 2, 32, 8, 192},
+    {"small", 320, 512, 4, 8, 4, 64, 8, 1024},
+    {"base", 32000, 1024, 12, 16, 4, 64, 16, 2048},
 };
 
 void ek_model_default(ek_model_spec *m)
@@ -62,7 +62,7 @@ ek_status ek_model_preset(const char *name, ek_model_spec *m)
         m->layers = p->layers;
         m->heads = p->heads;
         m->kv_heads = p->kv_heads;
-        m->head_dim = 64;
+        m->head_dim = p->head_dim;
         m->experts = p->experts;
         m->top_k = 2;
         m->ff = p->ff;

@@ -23,7 +23,7 @@ typedef struct {
 } training_preset;
 
 static const training_preset presets[] = {
-    {"tiny", 16, 16, 256, 400},
+    {"tiny", 8, 8, 256, 1500},
     {"small", 32, 32, 256, 1000},
     {"base", 32, 4, 1024, 10000},
     {"", 8, 0, 256, 100},

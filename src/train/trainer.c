@@ -156,6 +156,15 @@ void ek_trainer_resume(ek_trainer *tr, int64_t steps_done)
     tr->optimizer.steps_done = steps_done;
 }
 
+ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k)
+{
+    EK_REQUIRE(top_k > 0 && top_k <= tr->model->spec.top_k, EK_EINVAL,
+               "top-k %lld is not from 1 to the model's %lld", (long long)top_k,
+               (long long)tr->model->spec.top_k);
+    tr->cfg.top_k = top_k;
+    return EK_OK;
+}
+
 ek_exec *ek_trainer_exec(ek_trainer *tr)
 {
     return tr->exec;

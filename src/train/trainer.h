@@ -45,6 +45,9 @@ EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);
 int64_t ek_trainer_steps_done(const ek_trainer *tr);
 void ek_trainer_resume(ek_trainer *tr, int64_t steps_done);
 
+/* Experts a token in use from the next step on, 1 to the model's top_k (dynamic top-k). */
+EK_CHECKED ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k);
+
 ek_exec *ek_trainer_exec(ek_trainer *tr);
 /* The graph of the last step. */
 const ek_graph *ek_trainer_graph(const ek_trainer *tr);

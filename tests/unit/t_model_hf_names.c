@@ -191,7 +191,7 @@ static void own_gates_have_names(void)
     CHECK(ek_hf_tensor_of(&m, EK_ROLE_SHARED_ROUTER, 0, -1, &t));
     CHECK(strcmp(t.name, "model.layers.0.block_sparse_moe.shared_expert_gate.weight") == 0);
     CHECK_INT(t.shape[0], 1);
-    CHECK_INT(t.shape[1], 256);
+    CHECK_INT(t.shape[1], m.hidden);
     CHECK(ek_hf_tensor_of(&m, EK_ROLE_SHARED_DOWN, 0, -1, &t));
     CHECK_INT(t.shape[1], 48);
 }
