@@ -55,6 +55,7 @@ static ek_status run(const ek_options *o)
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
     start = ek_clock_ns();
     fputs(prompt, stdout);
+    fflush(stdout);
     st = ek_lm_generate(lm, prompt, &gc, put_text, NULL, &made);
     fputc('\n', stdout);
     ek_lm_close(&lm);

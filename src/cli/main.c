@@ -37,10 +37,16 @@ static void usage(FILE *f)
  * made before: by starting again.  A user's own settings stand. */
 static void settle_openmp(char **argv)
 {
+    char self[4096];
+    ssize_t n;
+
     if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL)
         return;
-    if (setenv("GOMP_SPINCOUNT", "10000", 1) == 0)
-        execv("/proc/self/exe", argv); /* where this fails, go on as we are */
+    n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* by its name, which it keeps */
+    if (n <= 0 || setenv("GOMP_SPINCOUNT", "10000", 1) != 0)
+        return;
+    self[n] = '\0';
+    execv(self, argv); /* where this fails, go on as we are */
 }
 
 int main(int argc, char **argv)

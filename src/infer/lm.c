@@ -276,12 +276,15 @@ static ek_status write_folder(ek_lm *lm, ek_dtype dtype, const char *folder)
 ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
 {
     static const ek_lm_config exact = {.size = sizeof(ek_lm_config), .dtype = "fp64"};
-    ek_path temporary = {""};
+    ek_path name, temporary = {""};
     ek_lm *lm = NULL;
     ek_status st = EK_OK;
     int bf16;
 
-    EK_REQUIRE(ek_file_kind_of(to) == EK_FILE_NONE, EK_EINVAL,
+    EK_TRY(ek_path_set(&name, "%s", to));
+    for (size_t n = strlen(to); n > 1 && name.s[n - 1] == '/'; n--)
+        name.s[n - 1] = '\0'; /* so that the temporary name is beside it */
+    EK_REQUIRE(ek_file_kind_of(name.s) == EK_FILE_NONE, EK_EINVAL,
                "%s exists already; name a folder that does not", to);
     EK_REQUIRE(dtype == NULL || strcmp(dtype, "bf16") == 0 || strcmp(dtype, "fp32") == 0, EK_EINVAL,
                "no export dtype %s; there are bf16 and fp32", dtype);
@@ -290,10 +293,10 @@ ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
     if (dtype != NULL)
         bf16 = strcmp(dtype, "bf16") == 0;
     memcpy(lm->model->spec.torch_dtype, bf16 ? "bfloat16" : "float32", bf16 ? 9 : 8);
-    EK_TRY_OUT(ek_path_set(&temporary, "%s.tmp", to));
+    EK_TRY_OUT(ek_path_set(&temporary, "%s.tmp", name.s));
     EK_TRY_OUT(ek_folder_remove(NULL, temporary.s));
     EK_TRY_OUT(write_folder(lm, bf16 ? EK_BF16 : EK_F32, temporary.s));
-    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, to));
+    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, name.s));
     temporary.s[0] = '\0';
 out:
     if (temporary.s[0] != '\0')

@@ -32,7 +32,7 @@ typedef struct {
     int groups,
         group_top;    /* group-limited: experts of the best group_top of `groups` groups; 0 off */
     double scale;     /* factor on the weights (routed_scaling_factor), 1 off */
-    double jitter;    /* router input times uniform(1 - j, 1 + j) while training, 0 off */
+    double jitter;    /* logits times uniform(1 - j, 1 + j) while training, 0 off */
     double bias_rate; /* step of the sigmoid bias feedback */
 } ek_gate_spec;
 

@@ -5,7 +5,7 @@
 void NAME(ek_kernels_ref)(ek_kernels *k)
 {
     *k = (ek_kernels){.name = "ref " MODE,
-                       .products = "plain loops",
+                      .products = "plain loops",
                       .real = R_TYPE,
                       .comp = C_TYPE,
                       .threads = k->threads,
