@@ -1,0 +1,154 @@
+/* evenkeel bench: options, and the choice of a benchmark. */
+#include "cli/bench.h"
+
+#include "model/source.h"
+#include "tensor/cpu/dnnl_border.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ek_option options[] = {
+    {"model", EK_OPTION_TEXT, "small", NULL, "MODEL", NULL, 0,
+     "whose shapes: a preset (tiny, small, base), a Hugging Face config.json, or a folder with "
+     "one; "
+     "weights are random"},
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
+     "bf16|fp32", 0, "of matrix products"},
+    {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
+    {"repeats", EK_OPTION_INT, "5", NULL, NULL, "[1,1000]", 0,
+     "gemm, generate: measurements of each figure"},
+    {"seconds", EK_OPTION_REAL, "0.1", NULL, "seconds", "(0,60]", 0,
+     "length of one measurement of a product or a ceiling, at least"},
+    {"steps", EK_OPTION_INT, "5", NULL, "steps", "[1,1000]", 0,
+     "kernels, step: training steps measured, after 2 that warm up"},
+    {"batch", EK_OPTION_INT, "32", NULL, "sequences", "[1,1000000]", 0, "sequences a step"},
+    {"seq", EK_OPTION_INT, "256", NULL, "tokens", "[1,10000000]", 0, "tokens a sequence"},
+    {"micro-batch", EK_OPTION_INT, NULL, "the whole batch", "sequences", "[1,1000000]", 0,
+     "sequences at once"},
+    {"recompute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|attention|full", 0,
+     "kernels, step: activations to compute again in the backward pass"},
+    {"prompt", EK_OPTION_INT, "128", NULL, "tokens", "[1,1000000]", 0,
+     "generate: tokens before the measured ones"},
+    {"tokens", EK_OPTION_INT, "128", NULL, "tokens", "[1,1000000]", 0,
+     "generate: tokens of one measurement"},
+    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "one JSON object on stdout"},
+};
+
+static const ek_option_table table = {
+    "bench",
+    "Measure evenkeel on this machine, and beside it what the machine can reach.",
+    options,
+    sizeof(options) / sizeof(options[0]),
+    "gemm|kernels|step|generate",
+    1};
+
+typedef struct {
+    const char *name;
+    ek_status (*run)(bench *b);
+} benchmark;
+
+static const benchmark benchmarks[] = {
+    {"gemm", bench_gemm},
+    {"kernels", bench_kernels},
+    {"step", bench_step},
+    {"generate", bench_generate},
+};
+
+static ek_status choose(const ek_options *o, const benchmark **chosen)
+{
+    const char *name = ek_options_count(o, NULL) > 0 ? ek_options_list(o, NULL, 0) : NULL;
+
+    EK_REQUIRE(name != NULL, EK_EINVAL, "name what to measure: %s", table.positional);
+    for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
+        if (strcmp(benchmarks[i].name, name) == 0) {
+            *chosen = &benchmarks[i];
+            return EK_OK;
+        }
+    return EK_FAIL(EK_EINVAL, "there is no benchmark \"%s\"; there are %s", name, table.positional);
+}
+
+static ek_status open_bench(const ek_options *o, const char *name, bench *b)
+{
+    ek_model_source source;
+
+    EK_TRY(ek_model_source_open(ek_options_text(o, "model"), &source));
+    EK_TRY(ek_model_check(&source.spec));
+    b->name = name;
+    b->spec = source.spec;
+    b->mode = cli_mode(o);
+    b->seconds = ek_options_real(o, "seconds");
+    b->repeats = ek_options_int(o, "repeats");
+    b->steps = ek_options_int(o, "steps");
+    b->batch = ek_options_int(o, "batch");
+    b->seq = ek_options_int(o, "seq");
+    b->micro_batch = ek_options_int(o, "micro-batch");
+    if (b->micro_batch == 0 || b->micro_batch > b->batch)
+        b->micro_batch = b->batch;
+    b->recompute = (ek_recompute)ek_options_choice(o, "recompute");
+    b->prompt = ek_options_int(o, "prompt");
+    b->tokens = ek_options_int(o, "tokens");
+    b->text = !ek_options_flag(o, "json");
+    b->json = json_object();
+    return ek_kernels_create(b->mode, ek_cpu_isa(), cli_threads(o), &b->k);
+}
+
+static void say_what(bench *b, const char *model)
+{
+    char library[64];
+
+    ek_dnnl_version(library, sizeof(library));
+    bench_say(b, "%s of %s, kernels %s, %d threads, %s\n\n", b->name, model, b->k->name,
+              b->k->threads, library);
+    bench_put(b, "bench", json_string(b->name));
+    bench_put(b, "model", json_string(model));
+    bench_put(b, "dtype", json_string(b->mode == EK_MODE_BF16 ? "bf16" : "fp32"));
+    bench_put(b, "kernels", json_string(b->k->name));
+    bench_put(b, "threads", json_integer(b->k->threads));
+    bench_put(b, "library", json_string(library));
+}
+
+static ek_status print_json(const bench *b)
+{
+    char *text = b->lost ? NULL : json_dumps(b->json, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the results");
+    puts(text);
+    free(text);
+    return EK_OK;
+}
+
+static ek_status run(const ek_options *o)
+{
+    const benchmark *chosen = NULL;
+    bench *b = NULL;
+    ek_status st = EK_OK;
+
+    EK_TRY(choose(o, &chosen));
+    b = calloc(1, sizeof(*b));
+    EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a benchmark");
+    EK_TRY_OUT(open_bench(o, chosen->name, b));
+    say_what(b, ek_options_text(o, "model"));
+    EK_TRY_OUT(chosen->run(b));
+    bench_print_ceilings(b);
+    if (!b->text)
+        EK_TRY_OUT(print_json(b));
+out:
+    ek_kernels_destroy(&b->k);
+    json_decref(b->json);
+    free(b);
+    return st;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    ek_options *o = NULL;
+    int status = cli_parse(&table, argc, argv, &o);
+    ek_status st;
+
+    if (status >= 0)
+        return status;
+    st = run(o);
+    ek_options_destroy(o);
+    return st < 0 ? cli_fail("bench", st) : CLI_DONE;
+}

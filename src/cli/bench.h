@@ -1,0 +1,86 @@
+/* cli/bench.h - what the benchmarks share: settings, ceilings, samples, output.
+ *
+ * A benchmark measures its figures and the machine's ceilings in turns, so that both see the same
+ * noise:
+ *
+ *   ceilings; repeat 1; ceilings; repeat 2; ...; ceilings
+ *
+ * and a ratio is the median figure over the median ceiling.  Everything that is printed as text
+ * also stands in the one JSON object of --json. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "cli/cli.h"
+#include "model/pass.h"
+
+#include <jansson.h>
+
+enum { BENCH_REPEATS_MAX = 1000 };
+
+typedef struct {
+    int64_t n;
+    double v[BENCH_REPEATS_MAX + 8];
+} bench_samples;
+
+typedef struct {
+    double median, min, max;
+} bench_stat;
+
+/* The best of this machine, by repeat. */
+typedef struct {
+    bench_samples bf16, fp32; /* matrix products of oneDNN, FLOP/s */
+    bench_samples copy;       /* bytes read and bytes written, bytes/s */
+} bench_ceilings;
+
+typedef struct {
+    const char *name; /* "gemm" */
+    ek_model_spec spec;
+    ek_mode mode;
+    ek_kernels *k;
+    double seconds;
+    int64_t repeats, steps;
+    int64_t batch, seq, micro_batch;
+    ek_recompute recompute;
+    int64_t prompt, tokens;
+    int text; /* print tables; else one JSON object */
+    bench_ceilings ceilings;
+    json_t *json;
+    int lost; /* no memory for a part of json */
+} bench;
+
+/* The benchmarks. */
+EK_CHECKED ek_status bench_gemm(bench *b);
+EK_CHECKED ek_status bench_kernels(bench *b);
+EK_CHECKED ek_status bench_step(bench *b);
+EK_CHECKED ek_status bench_generate(bench *b);
+
+/* Products of a few rows, against copy bandwidth: a part of bench_gemm. */
+EK_CHECKED ek_status bench_gemm_few_rows(bench *b);
+
+void bench_add(bench_samples *s, double x);
+bench_stat bench_stat_of(const bench_samples *s);
+
+/* Measures all ceilings once more, or the copy bandwidth alone. */
+EK_CHECKED ek_status bench_measure_ceilings(bench *b);
+EK_CHECKED ek_status bench_measure_copy(bench *b);
+/* Median ceiling of matrix products in this mode: bf16 work may be done by whichever of the two
+ * is faster, fp32 work in fp32 alone. */
+double bench_matrix_ceiling(const bench *b);
+double bench_copy_ceiling(const bench *b);
+void bench_print_ceilings(bench *b);
+
+/* n numbers of a type, small and never zero, in a fixed pattern. */
+void bench_fill(ek_dtype type, int64_t n, void *x);
+/* n token ids of which id i comes about as often as 1 / (i + 1). */
+void bench_fill_tokens(int64_t vocab, uint64_t stream, int64_t n, int32_t *ids);
+
+/* printf, when the output is text. */
+void bench_say(const bench *b, const char *format, ...) EK_PRINTF(2, 3);
+/* Adds a part to the JSON object; takes over value. */
+void bench_put(bench *b, const char *key, json_t *value);
+/* Adds a row to an array of parts. */
+void bench_append(bench *b, json_t *array, json_t *row);
+/* {"median", "min", "max", "n"} of the samples times scale. */
+json_t *bench_stat_json(const bench_samples *s, double scale);
+
+#endif

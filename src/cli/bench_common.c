@@ -1,0 +1,151 @@
+/* Shared by the benchmarks: samples, ceilings, data, and output as text or JSON. */
+#include "base/random.h"
+#include "cli/bench.h"
+#include "tensor/cpu/ceiling.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void bench_add(bench_samples *s, double x)
+{
+    if (s->n < (int64_t)(sizeof(s->v) / sizeof(s->v[0])))
+        s->v[s->n++] = x;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+bench_stat bench_stat_of(const bench_samples *s)
+{
+    bench_samples sorted = *s;
+    int64_t n = s->n;
+
+    if (n == 0)
+        return (bench_stat){0, 0, 0};
+    qsort(sorted.v, (size_t)n, sizeof(double), ascending);
+    return (bench_stat){0.5 * (sorted.v[(n - 1) / 2] + sorted.v[n / 2]), sorted.v[0],
+                        sorted.v[n - 1]};
+}
+
+ek_status bench_measure_copy(bench *b)
+{
+    double copy;
+
+    EK_TRY(ek_copy_bandwidth(b->seconds, &copy));
+    bench_add(&b->ceilings.copy, copy);
+    return EK_OK;
+}
+
+ek_status bench_measure_ceilings(bench *b)
+{
+    double bf16, fp32;
+
+    EK_TRY(ek_gemm_ceiling(EK_MODE_BF16, b->seconds, &bf16));
+    EK_TRY(ek_gemm_ceiling(EK_MODE_FP32, b->seconds, &fp32));
+    bench_add(&b->ceilings.bf16, bf16);
+    bench_add(&b->ceilings.fp32, fp32);
+    return bench_measure_copy(b);
+}
+
+double bench_matrix_ceiling(const bench *b)
+{
+    double fp32 = bench_stat_of(&b->ceilings.fp32).median;
+
+    return b->mode == EK_MODE_BF16 ? fmin(fp32, bench_stat_of(&b->ceilings.bf16).median) : fp32;
+}
+
+double bench_copy_ceiling(const bench *b)
+{
+    return bench_stat_of(&b->ceilings.copy).median;
+}
+
+void bench_print_ceilings(bench *b)
+{
+    const struct {
+        const char *text, *key, *unit;
+        const bench_samples *samples;
+    } rows[] = {
+        {"oneDNN bf16 products", "onednn_bf16_gflops", "GFLOP/s", &b->ceilings.bf16},
+        {"oneDNN fp32 products", "onednn_fp32_gflops", "GFLOP/s", &b->ceilings.fp32},
+        {"copy, read and written", "copy_gbs", "GB/s", &b->ceilings.copy},
+    };
+    json_t *all = json_object();
+
+    bench_say(b, "\nceilings, measured in turn with the above: median (min .. max)\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bench_stat s = bench_stat_of(rows[i].samples);
+
+        bench_say(b, "  %-24s %8.1f %-8s (%.1f .. %.1f, %lld times)\n", rows[i].text,
+                  s.median / 1e9, rows[i].unit, s.min / 1e9, s.max / 1e9,
+                  (long long)rows[i].samples->n);
+        if (json_object_set_new(all, rows[i].key, bench_stat_json(rows[i].samples, 1e-9)) != 0)
+            b->lost = 1;
+    }
+    bench_put(b, "ceilings", all);
+}
+
+void bench_fill(ek_dtype type, int64_t n, void *x)
+{
+    enum { PERIOD = 4093 }; /* prime, so that rows differ */
+
+    for (int64_t i = 0; i < n; i++) {
+        double v = ((double)(i % PERIOD) + 0.5) / PERIOD - 0.5;
+
+        if (type == EK_F64)
+            ((double *)x)[i] = v;
+        else if (type == EK_F32)
+            ((float *)x)[i] = (float)v;
+        else
+            ((ek_bf16 *)x)[i] = ek_bf16_from_float((float)v);
+    }
+}
+
+void bench_fill_tokens(int64_t vocab, uint64_t stream, int64_t n, int32_t *ids)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double u = ek_random_uniform(0, stream, (uint64_t)i);
+
+        ids[i] = (int32_t)(exp(u * log((double)vocab + 1)) - 1);
+        if (ids[i] >= vocab)
+            ids[i] = (int32_t)(vocab - 1);
+    }
+}
+
+void bench_say(const bench *b, const char *format, ...)
+{
+    va_list args;
+
+    if (!b->text)
+        return;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    fflush(stdout);
+}
+
+void bench_put(bench *b, const char *key, json_t *value)
+{
+    if (json_object_set_new(b->json, key, value) != 0)
+        b->lost = 1;
+}
+
+void bench_append(bench *b, json_t *array, json_t *row)
+{
+    if (json_array_append_new(array, row) != 0)
+        b->lost = 1;
+}
+
+json_t *bench_stat_json(const bench_samples *s, double scale)
+{
+    bench_stat t = bench_stat_of(s);
+
+    return json_pack("{s:f, s:f, s:f, s:I}", "median", t.median * scale, "min", t.min * scale,
+                     "max", t.max * scale, "n", (json_int_t)s->n);
+}

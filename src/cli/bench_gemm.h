@@ -1,0 +1,28 @@
+/* cli/bench_gemm.h - the matrix products of a model, by their sizes. */
+#ifndef CLI_BENCH_GEMM_H
+#define CLI_BENCH_GEMM_H
+
+#include "cli/bench.h"
+
+enum { BENCH_PRODUCTS_MAX = 8 };
+
+/* y = x W^T with W [out, in], for each of `groups` weights. */
+typedef struct {
+    const char *name;
+    int64_t out, in;
+    int64_t groups;           /* 1, or the experts */
+    int64_t rows;             /* of all groups, in a training step */
+    int64_t few_groups;       /* that one token meets */
+    ek_out forward, backward; /* what the model does with results */
+} bench_product;
+
+/* The products of b->spec; returns how many. */
+size_t bench_products(const bench *b, bench_product *products);
+
+/* Bytes of a weight in the form that the kernel reads. */
+size_t bench_form_bytes(const ek_kernels *k, const bench_product *p, ek_form form);
+/* Brings `count` weights with the values of `master` into that form, one after the other. */
+EK_CHECKED ek_status bench_pack(const ek_kernels *k, const bench_product *p, ek_form form,
+                                const void *master, int64_t count, void *packed);
+
+#endif

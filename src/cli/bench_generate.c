@@ -1,0 +1,116 @@
+/* Generation, one token after the other at batch 1, against the bytes that a token must read.
+ *
+ * What is timed is what `evenkeel generate` does: draw a token from the logits, feed it.  Weights
+ * are random, so tokens and with them the experts change all the time.  The bytes of a token are
+ * those that the session says it needs at that position. */
+#include "base/clock.h"
+#include "cli/bench.h"
+#include "infer/sampler.h"
+#include "infer/session.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    ek_model *model;
+    ek_session *session;
+    ek_sampler *sampler;
+    int32_t *prompt;
+    bench_samples tokens, bytes; /* a second */
+    double active_bytes;         /* of a token, mean */
+} generation;
+
+static ek_status generation_create(const bench *b, generation *g)
+{
+    ek_session_config sc = {.capacity = b->prompt + b->tokens};
+    ek_sampler_config how = {.temperature = 0.8, .top_p = 0.95};
+
+    EK_TRY(ek_model_create(&b->spec, b->k, 0, &g->model));
+    ek_model_init(g->model, 0);
+    EK_TRY(ek_model_pack(g->model));
+    EK_TRY(ek_session_create(g->model, &sc, &g->session));
+    EK_TRY(ek_sampler_create(&how, b->spec.vocab, &g->sampler));
+    g->prompt = calloc((size_t)b->prompt, sizeof(*g->prompt));
+    EK_REQUIRE(g->prompt != NULL, EK_ENOMEM, "no memory for a prompt of %lld tokens",
+               (long long)b->prompt);
+    bench_fill_tokens(b->spec.vocab, 0, b->prompt, g->prompt);
+    for (int64_t i = 0; i < b->tokens; i++)
+        g->active_bytes += ek_session_active_bytes(g->session, b->prompt + i) / (double)b->tokens;
+    return EK_OK;
+}
+
+static void generation_destroy(generation *g)
+{
+    ek_sampler_destroy(&g->sampler);
+    ek_session_destroy(&g->session);
+    ek_model_destroy(&g->model);
+    free(g->prompt);
+}
+
+/* Reads the prompt, then draws and feeds b->tokens tokens. */
+static ek_status generate(const bench *b, generation *g, double *seconds)
+{
+    int64_t start;
+
+    ek_session_reset(g->session);
+    EK_TRY(ek_session_feed(g->session, g->prompt, b->prompt));
+    start = ek_clock_ns();
+    for (int64_t i = 0; i < b->tokens; i++) {
+        int32_t id;
+
+        EK_TRY(ek_sampler_next(g->sampler, b->k->real, ek_session_logits(g->session),
+                               ek_session_position(g->session), &id));
+        EK_TRY(ek_session_feed(g->session, &id, 1));
+    }
+    *seconds = (double)(ek_clock_ns() - start) * 1e-9;
+    return EK_OK;
+}
+
+static ek_status run(bench *b, generation *g)
+{
+    double seconds;
+
+    EK_TRY(generate(b, g, &seconds)); /* warms up */
+    for (int64_t i = 0; i < b->repeats; i++) {
+        EK_TRY(bench_measure_ceilings(b));
+        EK_TRY(generate(b, g, &seconds));
+        bench_add(&g->tokens, (double)b->tokens / seconds);
+        bench_add(&g->bytes, g->active_bytes * (double)b->tokens / seconds);
+    }
+    return bench_measure_ceilings(b);
+}
+
+static void put(bench *b, const generation *g)
+{
+    bench_stat t = bench_stat_of(&g->tokens), y = bench_stat_of(&g->bytes);
+    double ratio = y.median / bench_copy_ceiling(b);
+
+    bench_say(b, "%lld times %lld tokens after a prompt of %lld, %.2f MB active a token\n",
+              (long long)b->repeats, (long long)b->tokens, (long long)b->prompt,
+              g->active_bytes / 1e6);
+    bench_say(b, "median (min .. max)\n");
+    bench_say(b, "  %8.1f tokens/s  (%.1f .. %.1f)\n", t.median, t.min, t.max);
+    bench_say(b, "  %8.2f GB/s      (%.2f .. %.2f)\n", y.median / 1e9, y.min / 1e9, y.max / 1e9);
+    bench_say(b, "  %8.3f of copy bandwidth\n", ratio);
+    bench_put(b, "repeats", json_integer(b->repeats));
+    bench_put(b, "prompt", json_integer(b->prompt));
+    bench_put(b, "tokens", json_integer(b->tokens));
+    bench_put(b, "active_mb_per_token", json_real(g->active_bytes / 1e6));
+    bench_put(b, "tokens_per_s", bench_stat_json(&g->tokens, 1));
+    bench_put(b, "gbs", bench_stat_json(&g->bytes, 1e-9));
+    bench_put(b, "ratio", json_real(ratio));
+}
+
+ek_status bench_generate(bench *b)
+{
+    generation *g = calloc(1, sizeof(*g));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(g != NULL, EK_ENOMEM, "no memory for a benchmark");
+    EK_TRY_OUT(generation_create(b, g));
+    EK_TRY_OUT(run(b, g));
+    put(b, g);
+out:
+    generation_destroy(g);
+    free(g);
+    return st;
+}

@@ -1,0 +1,365 @@
+/* Whole training steps: `bench step`, and by op `bench kernels`.
+ *
+ * Both run real steps of a model with random weights on made-up tokens, with the executor
+ * recording.  FLOPs and bytes are those that the model's code wrote on the ops of the graph that
+ * ran; there is no second formula here.  Wall time is of whole steps: forward, backward, optimizer,
+ * and packing the weights anew. */
+#include "base/clock.h"
+#include "cli/bench.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_UP = 2, OPS_MAX = 128, GROUPS_MAX = 16 };
+
+/* All ops of one name in a step. */
+typedef struct {
+    const char *name;
+    int again;
+    int64_t calls;       /* of the last step */
+    double flops, bytes; /* of the last step */
+    double now;          /* seconds in this step so far */
+    bench_samples seconds;
+} op_row;
+
+typedef struct {
+    ek_model *model;
+    ek_trainer *trainer;
+    op_row *ops;
+    int64_t n_ops;
+    bench_samples wall; /* seconds a step */
+    ek_step_result last;
+} steps;
+
+/* Which part of the model an op belongs to, by the beginning of its name; first match. */
+static const struct {
+    const char *begin, *group;
+} groups[] = {
+    {"expert", "expert products"},
+    {"shared expert", "shared expert"},
+    {"swiglu", "swiglu"},
+    {"route", "routing"},
+    {"dispatch", "dispatch, combine"},
+    {"combine", "dispatch, combine"},
+    {"qkv", "attention projections"},
+    {"attention out", "attention projections"},
+    {"attention", "attention"},
+    {"norm", "norms, rotation"},
+    {"rope", "norms, rotation"},
+    {"embed", "embedding, head, loss"},
+    {"logits", "embedding, head, loss"},
+    {"cross entropy", "embedding, head, loss"},
+    {"head", "embedding, head, loss"},
+    {"gradient norm", "optimizer, packing"},
+    {"adamw", "optimizer, packing"},
+};
+
+static const char *group_of(const char *op)
+{
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+        if (strncmp(op, groups[i].begin, strlen(groups[i].begin)) == 0)
+            return groups[i].group;
+    return "other";
+}
+
+static op_row *row_of(steps *s, const ek_event *e)
+{
+    for (int64_t i = 0; i < s->n_ops; i++)
+        if (s->ops[i].again == e->again && strcmp(s->ops[i].name, e->name) == 0)
+            return &s->ops[i];
+    if (s->n_ops == OPS_MAX)
+        return NULL;
+    s->ops[s->n_ops].name = e->name;
+    s->ops[s->n_ops].again = e->again;
+    return &s->ops[s->n_ops++];
+}
+
+/* Sums the events of one step into its rows. */
+static ek_status count_events(steps *s)
+{
+    int64_t n;
+    const ek_event *e = ek_exec_events(ek_trainer_exec(s->trainer), &n);
+
+    for (int64_t i = 0; i < s->n_ops; i++) {
+        op_row *r = &s->ops[i];
+
+        r->calls = 0;
+        r->flops = r->bytes = r->now = 0;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        op_row *r = row_of(s, &e[i]);
+
+        EK_REQUIRE(r != NULL, EK_EINTERNAL, "more than %d kinds of ops in a step", OPS_MAX);
+        r->calls++;
+        r->flops += e[i].flops;
+        r->bytes += e[i].bytes;
+        r->now += (double)(e[i].end_ns - e[i].start_ns) * 1e-9;
+    }
+    for (int64_t i = 0; i < s->n_ops; i++) {
+        bench_add(&s->ops[i].seconds, s->ops[i].now);
+    }
+    return EK_OK;
+}
+
+static ek_status steps_create(const bench *b, steps *s)
+{
+    ek_trainer_config cfg = {
+        .batch = b->batch,
+        .seq = b->seq,
+        .micro_batch = b->micro_batch,
+        .aux_coef = 0.01,
+        .recompute = b->recompute,
+        .optimizer = {.lr = 1e-4,
+                      .min_lr = 1e-4,
+                      .steps = b->steps + WARM_UP,
+                      .decay = 0.1,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .clip = 1},
+    };
+
+    s->ops = calloc(OPS_MAX, sizeof(*s->ops));
+    EK_REQUIRE(s->ops != NULL, EK_ENOMEM, "no memory for the times of ops");
+    EK_TRY(ek_model_create(&b->spec, b->k, 1, &s->model));
+    ek_model_init(s->model, 0);
+    EK_TRY(ek_model_pack(s->model));
+    return ek_trainer_create(s->model, &cfg, &s->trainer);
+}
+
+static void steps_destroy(steps *s)
+{
+    ek_trainer_destroy(&s->trainer);
+    ek_model_destroy(&s->model);
+    free(s->ops);
+}
+
+/* Fresh tokens for every step, as a model would see them. */
+static void fill_batch(const bench *b, steps *s, int64_t step)
+{
+    int64_t n = b->batch * b->seq;
+    int32_t *inputs = ek_trainer_inputs(s->trainer), *targets = ek_trainer_targets(s->trainer);
+
+    bench_fill_tokens(b->spec.vocab, (uint64_t)step, n, inputs);
+    memcpy(targets, inputs + 1, (size_t)(n - 1) * sizeof(*targets));
+    targets[n - 1] = inputs[0];
+}
+
+static ek_status run_steps(bench *b, steps *s)
+{
+    ek_exec *ex = ek_trainer_exec(s->trainer);
+
+    for (int64_t i = 0; i < b->steps + WARM_UP; i++) {
+        int64_t start;
+        double seconds;
+
+        fill_batch(b, s, i);
+        if (i < WARM_UP) {
+            EK_TRY(ek_trainer_step(s->trainer, &s->last));
+            continue;
+        }
+        EK_TRY(bench_measure_ceilings(b));
+        ek_exec_record(ex, 1);
+        ek_exec_forget(ex);
+        start = ek_clock_ns();
+        EK_TRY(ek_trainer_step(s->trainer, &s->last));
+        seconds = (double)(ek_clock_ns() - start) * 1e-9;
+        bench_add(&s->wall, seconds);
+        EK_TRY(count_events(s));
+    }
+    return bench_measure_ceilings(b);
+}
+
+static void put_sizes(bench *b, const steps *s)
+{
+    bench_say(b,
+              "%lld steps of %lld x %lld tokens in micro-batches of %lld, %.1f GFLOP of the model "
+              "each; busiest expert %.2f of the mean\n",
+              (long long)b->steps, (long long)b->batch, (long long)b->seq,
+              (long long)b->micro_batch, s->last.flops / 1e9, s->last.losses.expert_max_over_mean);
+    bench_put(b, "steps", json_integer(b->steps));
+    bench_put(b, "batch", json_integer(b->batch));
+    bench_put(b, "seq", json_integer(b->seq));
+    bench_put(b, "micro_batch", json_integer(b->micro_batch));
+    bench_put(b, "model_gflop_per_step", json_real(s->last.flops / 1e9));
+    bench_put(b, "expert_max_over_mean", json_real(s->last.losses.expert_max_over_mean));
+    bench_put(b, "step_ms", bench_stat_json(&s->wall, 1e3));
+}
+
+/* --- bench step ------------------------------------------------------------------------------ */
+
+static void put_rates(bench *b, const steps *s)
+{
+    bench_samples tokens = {0}, rate = {0};
+    bench_stat t, r;
+    double bf16 = bench_stat_of(&b->ceilings.bf16).median,
+           fp32 = bench_stat_of(&b->ceilings.fp32).median;
+
+    for (int64_t i = 0; i < s->wall.n; i++) {
+        bench_add(&tokens, (double)s->last.tokens / s->wall.v[i]);
+        bench_add(&rate, s->last.flops / s->wall.v[i]);
+    }
+    t = bench_stat_of(&tokens);
+    r = bench_stat_of(&rate);
+    bench_say(b, "median (min .. max) over steps\n");
+    bench_say(b, "  %10.0f tokens/s  (%.0f .. %.0f)\n", t.median, t.min, t.max);
+    bench_say(b, "  %10.1f GFLOP/s   (%.1f .. %.1f)\n", r.median / 1e9, r.min / 1e9, r.max / 1e9);
+    bench_say(b, "  %10.3f of the best matrix rate for %s\n", r.median / bench_matrix_ceiling(b),
+              b->mode == EK_MODE_BF16 ? "bf16 (the larger of the next two)" : "fp32");
+    bench_say(b, "  %10.3f of oneDNN bf16\n  %10.3f of oneDNN fp32\n\n", r.median / bf16,
+              r.median / fp32);
+    bench_put(b, "tokens_per_s", bench_stat_json(&tokens, 1));
+    bench_put(b, "model_gflops", bench_stat_json(&rate, 1e-9));
+    bench_put(b, "ratio", json_real(r.median / bench_matrix_ceiling(b)));
+    bench_put(b, "ratio_onednn_bf16", json_real(r.median / bf16));
+    bench_put(b, "ratio_onednn_fp32", json_real(r.median / fp32));
+}
+
+typedef struct {
+    const char *name;
+    double median, flops; /* seconds, of one step; without repeated work */
+    bench_samples seconds;
+} group_row;
+
+static int slower_group(const void *a, const void *b)
+{
+    double x = ((const group_row *)a)->median, y = ((const group_row *)b)->median;
+
+    return (x < y) - (x > y);
+}
+
+static group_row *find_group(group_row *rows, size_t *n, const char *name)
+{
+    size_t g = 0;
+
+    while (g < *n && strcmp(rows[g].name, name) != 0)
+        g++;
+    if (g == *n)
+        rows[(*n)++].name = name;
+    return &rows[g];
+}
+
+/* Sums the ops of every group step by step; what is left of a step is between ops. */
+static size_t sum_groups(const steps *s, group_row *rows)
+{
+    size_t n = 0;
+    group_row *rest = find_group(rows, &n, "between ops");
+
+    rest->seconds = s->wall;
+    for (int64_t i = 0; i < s->n_ops; i++) {
+        const op_row *op = &s->ops[i];
+        group_row *g = find_group(rows, &n, group_of(op->name));
+
+        g->flops += op->again ? 0 : op->flops;
+        g->seconds.n = s->wall.n;
+        for (int64_t j = 0; j < s->wall.n; j++) {
+            g->seconds.v[j] += op->seconds.v[j];
+            rest->seconds.v[j] -= op->seconds.v[j];
+        }
+    }
+    for (size_t g = 0; g < n; g++)
+        rows[g].median = bench_stat_of(&rows[g].seconds).median;
+    qsort(rows, n, sizeof(*rows), slower_group);
+    return n;
+}
+
+static ek_status put_groups(bench *b, const steps *s)
+{
+    group_row *rows = calloc(GROUPS_MAX, sizeof(*rows));
+    size_t n;
+    json_t *all = json_array();
+
+    EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for the times of groups");
+    n = sum_groups(s, rows);
+    bench_say(b, "  %-24s %9s %8s %9s\n", "where the time goes", "ms/step", "share", "GFLOP/s");
+    for (size_t i = 0; i < n; i++) {
+        double share = rows[i].median / bench_stat_of(&s->wall).median;
+        double rate = rows[i].median > 0 ? rows[i].flops / rows[i].median : 0;
+
+        bench_say(b, "  %-24s %9.2f %6.1f %% %9.1f\n", rows[i].name, rows[i].median * 1e3,
+                  100 * share, rate / 1e9);
+        bench_append(b, all,
+                     json_pack("{s:s, s:o, s:f, s:f}", "name", rows[i].name, "ms",
+                               bench_stat_json(&rows[i].seconds, 1e3), "share", share, "gflops",
+                               rate / 1e9));
+    }
+    bench_put(b, "groups", all);
+    free(rows);
+    return EK_OK;
+}
+
+/* --- bench kernels --------------------------------------------------------------------------- */
+
+static int slower_op(const void *a, const void *b)
+{
+    double x = bench_stat_of(&((const op_row *)a)->seconds).median;
+    double y = bench_stat_of(&((const op_row *)b)->seconds).median;
+
+    return (x < y) - (x > y);
+}
+
+/* One op: its time, and how near it comes to the ceiling that binds it, arithmetic or memory. */
+static void put_op(bench *b, const op_row *r, double wall, json_t *all)
+{
+    bench_stat t = bench_stat_of(&r->seconds);
+    double arithmetic = r->flops / bench_matrix_ceiling(b),
+           memory = r->bytes / bench_copy_ceiling(b);
+    const char *bound = arithmetic > memory ? "matrix" : "copy";
+    double ratio = fmax(arithmetic, memory) / t.median, share = t.median / wall;
+
+    bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f  %5.2f %s\n", r->name,
+              r->again ? '*' : ' ', (long long)r->calls, t.median * 1e3, t.min * 1e3, t.max * 1e3,
+              100 * share, r->flops / t.median / 1e9, r->bytes / t.median / 1e9, ratio, bound);
+    bench_append(b, all,
+                 json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f, s:f, s:s}", "name", r->name,
+                           "again", r->again, "calls", (json_int_t)r->calls, "ms",
+                           bench_stat_json(&r->seconds, 1e3), "share", share, "gflops",
+                           r->flops / t.median / 1e9, "gbs", r->bytes / t.median / 1e9, "ratio",
+                           ratio, "bound", bound));
+}
+
+static void put_ops(bench *b, steps *s)
+{
+    json_t *all = json_array();
+
+    qsort(s->ops, (size_t)s->n_ops, sizeof(*s->ops), slower_op);
+    bench_say(b, "  %-24s %5s %9s (%8s .. %8s) %7s %8s %7s  %s\n", "op", "calls", "ms/step", "min",
+              "max", "share", "GFLOP/s", "GB/s", "of its ceiling");
+    for (int64_t i = 0; i < s->n_ops; i++)
+        put_op(b, &s->ops[i], bench_stat_of(&s->wall).median, all);
+    bench_say(b, "  * repeats work of the forward pass: no FLOPs of the model\n");
+    bench_put(b, "ops", all);
+}
+
+static ek_status measure(bench *b, int by_op)
+{
+    steps *s = calloc(1, sizeof(*s));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a benchmark");
+    EK_TRY_OUT(steps_create(b, s));
+    EK_TRY_OUT(run_steps(b, s));
+    put_sizes(b, s);
+    if (by_op) {
+        put_ops(b, s);
+    } else {
+        put_rates(b, s);
+        EK_TRY_OUT(put_groups(b, s));
+    }
+out:
+    steps_destroy(s);
+    free(s);
+    return st;
+}
+
+ek_status bench_kernels(bench *b)
+{
+    return measure(b, 1);
+}
+
+ek_status bench_step(bench *b)
+{
+    return measure(b, 0);
+}
