@@ -1,0 +1,124 @@
+/* Placements: block order for any numbers of experts, ranks and slots, and what the check finds. */
+#include "balance/placement.h"
+#include "ek_test.h"
+
+enum { ROOM = 4096 };
+
+typedef struct {
+    ek_arena arena;
+    ek_placement p;
+} fixture;
+
+static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
+{
+    CHECK(ek_arena_init(&f->arena, ROOM, "a placement") == EK_OK);
+    ek_placement_take(&f->p, &f->arena, experts, ranks, slots);
+    CHECK(ek_arena_check(&f->arena, "a placement") == EK_OK);
+    ek_placement_block(&f->p);
+}
+
+static void teardown(fixture *f)
+{
+    ek_arena_fini(&f->arena);
+}
+
+static void one_rank_holds_experts_in_order(void)
+{
+    fixture f;
+
+    setup(&f, 5, 1, 7);
+    for (int32_t e = 0; e < 5; e++) {
+        CHECK_INT(f.p.home[e], e);
+        CHECK_INT(f.p.expert_of[e], e);
+    }
+    CHECK_INT(f.p.expert_of[5], -1);
+    CHECK_INT(f.p.expert_of[6], -1);
+    CHECK(ek_placement_check(&f.p) == EK_OK);
+    teardown(&f);
+}
+
+/* Each expert once, ranks differ by one expert at most, experts of a rank consecutive. */
+static void check_blocks(int32_t experts, int32_t ranks)
+{
+    int32_t slots = (experts + ranks - 1) / ranks + 1, held = 0, before = -1;
+    fixture f;
+
+    setup(&f, experts, ranks, slots);
+    CHECK(ek_placement_check(&f.p) == EK_OK);
+    for (int32_t r = 0; r < ranks; r++) {
+        int32_t here = 0;
+
+        for (int32_t s = 0; s < slots; s++) {
+            int32_t e = f.p.expert_of[r * slots + s];
+
+            if (e < 0)
+                continue;
+            CHECK_INT(e, before + 1);
+            before = e;
+            here++;
+        }
+        CHECK(here == experts / ranks || here == (experts + ranks - 1) / ranks);
+        held += here;
+    }
+    CHECK_INT(held, experts);
+    teardown(&f);
+}
+
+static void blocks_for_any_numbers(void)
+{
+    for (int32_t experts = 1; experts <= 17; experts++)
+        for (int32_t ranks = 1; ranks <= 20; ranks++)
+            check_blocks(experts, ranks);
+}
+
+/* The check refuses `p`, naming `word`. */
+static void refused(const ek_placement *p, const char *word)
+{
+    CHECK_INT(ek_placement_check(p), EK_EINVAL);
+    if (strstr(ek_err_message(), word) == NULL)
+        EK_T_FAIL("`%s` does not name %s", ek_err_message(), word);
+}
+
+static void check_finds_faults(void)
+{
+    fixture f;
+
+    setup(&f, 4, 2, 3);
+    f.p.home[2] = 1; /* where expert 1 lives */
+    refused(&f.p, "expert 2");
+    f.p.home[2] = -1;
+    refused(&f.p, "slot -1");
+    f.p.home[2] = 6;
+    refused(&f.p, "slot 6");
+    f.p.home[2] = 3;
+    CHECK(ek_placement_check(&f.p) == EK_OK);
+    f.p.expert_of[5] = 4;
+    refused(&f.p, "slot 5");
+    f.p.expert_of[5] = -2;
+    refused(&f.p, "slot 5");
+    f.p.expert_of[5] = 0; /* a replica */
+    CHECK(ek_placement_check(&f.p) == EK_OK);
+    teardown(&f);
+}
+
+static void measuring_gives_the_size(void)
+{
+    ek_arena a;
+    ek_placement p;
+    fixture f;
+
+    ek_arena_measure(&a);
+    ek_placement_take(&p, &a, 9, 3, 5);
+    CHECK(p.home == NULL && p.expert_of == NULL);
+    setup(&f, 9, 3, 5);
+    CHECK_INT(f.arena.used, a.used);
+    teardown(&f);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(one_rank_holds_experts_in_order),
+    EK_CASE(blocks_for_any_numbers),
+    EK_CASE(check_finds_faults),
+    EK_CASE(measuring_gives_the_size),
+};
+EK_TEST_MAIN(cases)

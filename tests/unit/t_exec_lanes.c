@@ -1,0 +1,395 @@
+/* The executor: order of ops over several lanes, overlap, failure, recording. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "exec/exec.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { OPS_MAX = 400 };
+
+/* What the ops of a graph write down: a stamp at their start and one at their end. */
+typedef struct {
+    atomic_int clock;
+    int start[OPS_MAX], end[OPS_MAX];
+    int calls[OPS_MAX], polls[OPS_MAX]; /* polls: calls that answer EK_PENDING first */
+    pthread_t thread[OPS_MAX];
+    int fails; /* the op that fails, -1: none */
+} notes;
+
+static ek_status note(void *self, const ek_op *op)
+{
+    notes *n = self;
+    int i = op->part;
+
+    if (n->calls[i]++ == 0) {
+        n->start[i] = atomic_fetch_add(&n->clock, 1);
+        n->thread[i] = pthread_self();
+    }
+    if (n->calls[i] <= n->polls[i])
+        return EK_PENDING;
+    if (i == n->fails)
+        return EK_FAIL(EK_EIO, "the wire is cut");
+    n->end[i] = atomic_fetch_add(&n->clock, 1);
+    return EK_OK;
+}
+
+static void clear(notes *n)
+{
+    memset(n, 0, sizeof(*n));
+    n->fails = -1;
+    for (int i = 0; i < OPS_MAX; i++)
+        n->start[i] = n->end[i] = -1;
+}
+
+static int32_t add(ek_graph *g, notes *n, const char *name, ek_lane lane, int32_t layer,
+                   const int32_t *deps, int32_t n_deps)
+{
+    ek_op op = {.name = name,
+                .run = note,
+                .self = n,
+                .lane = lane,
+                .layer = layer,
+                .micro = -1,
+                .part = g->n_ops,
+                .flops = 1000,
+                .bytes = 10};
+
+    return ek_graph_add(g, &op, deps, n_deps);
+}
+
+/* A graph of n ops on random lanes, each waiting for up to 3 random earlier ones. */
+static void random_graph(ek_graph *g, notes *n, uint64_t seed, int32_t ops)
+{
+    for (int32_t i = 0; i < ops; i++) {
+        int32_t deps[3], n_deps = i > 0 ? (int32_t)(ek_random_bits(seed, 1, (uint64_t)i) % 4) : 0;
+
+        for (int32_t j = 0; j < n_deps; j++)
+            deps[j] = (int32_t)(ek_random_bits(seed, 2, (uint64_t)(3 * i + j)) % (uint64_t)i);
+        n->polls[i] = (int)(ek_random_bits(seed, 4, (uint64_t)i) % 3);
+        add(g, n, "op", (ek_lane)(ek_random_bits(seed, 3, (uint64_t)i) % EK_LANE_COUNT), i, deps,
+            n_deps);
+    }
+}
+
+/* Every op ran once, after what it waits for, in graph order within its lane, one thread a lane. */
+static void check_order(const ek_graph *g, const notes *n)
+{
+    int last[EK_LANE_COUNT], seen[EK_LANE_COUNT] = {0};
+    pthread_t thread[EK_LANE_COUNT];
+
+    for (int l = 0; l < EK_LANE_COUNT; l++)
+        last[l] = -1;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+
+        if (n->calls[i] != n->polls[i] + 1 || n->end[i] < n->start[i])
+            EK_T_FAIL("op %d ran %d times, not %d", (int)i, n->calls[i], n->polls[i] + 1);
+        for (int32_t j = 0; j < op->n_deps; j++)
+            if (n->end[g->deps[op->dep + j]] > n->start[i])
+                EK_T_FAIL("op %d began before op %d had ended", (int)i, (int)g->deps[op->dep + j]);
+        if (n->start[i] < last[op->lane])
+            EK_T_FAIL("op %d overtook another of its lane", (int)i);
+        last[op->lane] = n->end[i];
+        if (seen[op->lane]++ > 0 && !pthread_equal(thread[op->lane], n->thread[i]))
+            EK_T_FAIL("op %d ran on another thread than its lane's", (int)i);
+        thread[op->lane] = n->thread[i];
+        if (op->lane == EK_LANE_COMPUTE)
+            CHECK(pthread_equal(n->thread[i], pthread_self()));
+    }
+}
+
+static void random_graphs_run_in_order(void)
+{
+    ek_exec *ex = NULL;
+    ek_graph g;
+    notes n;
+
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        clear(&n);
+        ek_graph_reset(&g);
+        random_graph(&g, &n, seed, 1 + (int32_t)(seed % 60));
+        CHECK(ek_exec_run(ex, &g) == EK_OK);
+        check_order(&g, &n);
+    }
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+}
+
+static void the_same_graph_runs_again(void)
+{
+    ek_exec *ex = NULL;
+    ek_graph g;
+    notes n;
+
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    clear(&n);
+    random_graph(&g, &n, 77, 300);
+    for (int i = 0; i < 5; i++) {
+        clear(&n);
+        CHECK(ek_exec_run(ex, &g) == EK_OK);
+        check_order(&g, &n);
+    }
+    ek_graph_reset(&g);
+    CHECK(ek_exec_run(ex, &g) == EK_OK); /* nothing to do */
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+    CHECK(ex == NULL);
+    ek_exec_destroy(&ex);
+}
+
+/* A transfer that ends only when a compute op has run, and a compute op that runs only while the
+ * transfer is under way: they end if and only if the two lanes overlap. */
+typedef struct {
+    atomic_int sent, computed, received;
+    char wire[8], inbox[8];
+} loop_back;
+
+static ek_status transfer(void *self, const ek_op *op)
+{
+    loop_back *w = self;
+
+    (void)op;
+    atomic_store(&w->sent, 1);
+    if (!atomic_load(&w->computed))
+        return EK_PENDING;
+    memcpy(w->inbox, w->wire, sizeof(w->inbox));
+    atomic_store(&w->received, 1);
+    return EK_OK;
+}
+
+static ek_status compute(void *self, const ek_op *op)
+{
+    loop_back *w = self;
+
+    (void)op;
+    if (!atomic_load(&w->sent)) /* the test's alarm ends a wait for ever */
+        return EK_PENDING;
+    EK_REQUIRE(!atomic_load(&w->received), EK_EINTERNAL, "the transfer had ended already");
+    atomic_store(&w->computed, 1);
+    return EK_OK;
+}
+
+static ek_status consume(void *self, const ek_op *op)
+{
+    loop_back *w = self;
+
+    (void)op;
+    EK_REQUIRE(atomic_load(&w->received) && memcmp(w->inbox, w->wire, sizeof(w->inbox)) == 0,
+               EK_EINTERNAL, "nothing was received");
+    return EK_OK;
+}
+
+static void a_transfer_overlaps_computation(void)
+{
+    const ek_lane lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_COPY, EK_LANE_DISK};
+    ek_exec *ex = NULL;
+    ek_graph g;
+
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
+        loop_back w = {.wire = "balance"};
+        ek_op op = {.name = "transfer", .run = transfer, .self = &w, .lane = lanes[i], .layer = 0};
+        int32_t sent;
+
+        ek_graph_reset(&g);
+        sent = ek_graph_after(&g, &op, -1);
+        op.name = "compute";
+        op.lane = EK_LANE_COMPUTE;
+        op.run = compute;
+        ek_graph_after(&g, &op, -1);
+        op.name = "consume";
+        op.run = consume;
+        ek_graph_after(&g, &op, sent);
+        CHECK(ek_exec_run(ex, &g) == EK_OK);
+        CHECK(atomic_load(&w.received) == 1);
+    }
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+}
+
+static void a_failure_ends_the_run(void)
+{
+    ek_exec *ex = NULL;
+    ek_graph g;
+    notes n;
+
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
+        int32_t first, after_it;
+
+        clear(&n);
+        ek_graph_reset(&g);
+        first = add(&g, &n, "all-to-all", (ek_lane)lane, 3, NULL, 0);
+        for (int other = 0; other < EK_LANE_COUNT; other++) {
+            after_it = add(&g, &n, "after", (ek_lane)other, other, &first, 1);
+            add(&g, &n, "later", (ek_lane)other, other, &after_it, 1);
+        }
+        n.fails = first;
+        CHECK_INT(ek_exec_run(ex, &g), EK_EIO);
+        CHECK(strcmp(ek_err_message(), "all-to-all of layer 3: the wire is cut") == 0);
+        for (int32_t i = 1; i < g.n_ops; i++)
+            CHECK_INT(n.calls[i], 0);
+        clear(&n); /* the executor can go on */
+        CHECK(ek_exec_run(ex, &g) == EK_OK);
+        check_order(&g, &n);
+    }
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+}
+
+/* Another lane that would poll for ever is given up when an op fails. */
+static void a_failure_ends_polling(void)
+{
+    ek_exec *ex = NULL;
+    ek_graph g;
+    notes n;
+
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
+        clear(&n);
+        ek_graph_reset(&g);
+        add(&g, &n, "poll", lane == EK_LANE_COMPUTE ? EK_LANE_NET : EK_LANE_COMPUTE, -1, NULL, 0);
+        add(&g, &n, "fail", (ek_lane)lane, -1, NULL, 0);
+        n.polls[0] = 1 << 30;
+        n.fails = 1;
+        CHECK_INT(ek_exec_run(ex, &g), EK_EIO);
+        CHECK(strcmp(ek_err_message(), "fail: the wire is cut") == 0);
+    }
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+}
+
+static void a_broken_graph_is_refused(void)
+{
+    ek_exec *ex = NULL;
+    ek_graph g;
+    notes n;
+    int32_t later = 5;
+
+    clear(&n);
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    add(&g, &n, "op", EK_LANE_COMPUTE, -1, NULL, 0);
+    add(&g, &n, "op", EK_LANE_COMPUTE, -1, &later, 1);
+    CHECK_INT(ek_exec_run(ex, &g), EK_EINTERNAL);
+    CHECK_INT(n.calls[0], 0);
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+}
+
+/* One event per op, with its lane and cost, within the bounds that stamps allow. */
+static void recording_leaves_one_event_an_op(void)
+{
+    ek_exec *ex = NULL;
+    ek_graph g;
+    notes n;
+    int64_t count, per_layer[60] = {0};
+    const ek_event *e;
+
+    CHECK(ek_exec_create(&ex) == EK_OK);
+    ek_graph_init(&g);
+    clear(&n);
+    random_graph(&g, &n, 5, 60);
+    CHECK(ek_exec_run(ex, &g) == EK_OK);
+    ek_exec_events(ex, &count);
+    CHECK_INT(count, 0); /* off by default */
+    ek_exec_record(ex, 1);
+    for (int run = 1; run <= 2; run++) {
+        memset(n.calls, 0, sizeof(n.calls));
+        CHECK(ek_exec_run(ex, &g) == EK_OK);
+        e = ek_exec_events(ex, &count);
+        CHECK_INT(count, 60 * run);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const ek_op *op = &g.ops[e[i].layer]; /* layers are ids here */
+
+        per_layer[e[i].layer]++;
+        CHECK_INT(e[i].lane, op->lane);
+        CHECK(e[i].end_ns >= e[i].start_ns && e[i].flops == 1000 && e[i].bytes == 10);
+        for (int64_t j = 0; j < i; j++) /* within a lane nothing overlaps */
+            if (e[j].lane == e[i].lane)
+                CHECK(e[j].end_ns <= e[i].start_ns);
+    }
+    for (int i = 0; i < 60; i++)
+        CHECK_INT(per_layer[i], 2);
+    ek_exec_forget(ex);
+    ek_exec_record(ex, 0);
+    CHECK(ek_exec_run(ex, &g) == EK_OK);
+    ek_exec_events(ex, &count);
+    CHECK_INT(count, 0);
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+}
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s != NULL ? s : "";
+}
+
+static void the_timeline_is_json(void)
+{
+    const ek_event events[] = {
+        {"late", EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64},
+        {"early", EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128},
+    };
+    char path[] = "/tmp/ek-timeline-XXXXXX";
+    int fd = mkstemp(path);
+    json_t *root, *list, *e;
+    size_t at, named = 0, seen = 0;
+
+    CHECK(fd >= 0);
+    CHECK(ek_timeline_write(events, 2, path) == EK_OK);
+    root = json_load_file(path, 0, NULL);
+    list = json_object_get(root, "traceEvents");
+    json_array_foreach(list, at, e)
+    {
+        if (strcmp(text(e, "ph"), "M") == 0)
+            named += strcmp(text(e, "name"), "thread_name") == 0;
+        if (strcmp(text(e, "ph"), "X") != 0)
+            continue;
+        seen++;
+        if (strcmp(text(e, "name"), "late") == 0) {
+            CHECK(number(e, "ts") == 4000 && number(e, "dur") == 2500);
+            CHECK(number(e, "tid") == EK_LANE_COMPUTE);
+            CHECK(number(json_object_get(e, "args"), "layer") == 1);
+            CHECK(number(json_object_get(e, "args"), "gflops_per_s") == 2);
+        } else {
+            CHECK(number(e, "ts") == 0 && number(e, "dur") == 8000);
+            CHECK(number(e, "tid") == EK_LANE_NET);
+        }
+    }
+    CHECK_INT(named, EK_LANE_COUNT);
+    CHECK_INT(seen, 2);
+    json_decref(root);
+    CHECK(ek_timeline_write(events, 0, path) == EK_OK);
+    root = json_load_file(path, 0, NULL);
+    CHECK(json_is_array(json_object_get(root, "traceEvents")));
+    json_decref(root);
+    close(fd);
+    unlink(path);
+    CHECK_INT(ek_timeline_write(events, 2, "/nowhere/timeline.json"), EK_EIO);
+    CHECK(strstr(ek_err_message(), "/nowhere/timeline.json") != NULL);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(random_graphs_run_in_order),       EK_CASE(the_same_graph_runs_again),
+    EK_CASE(a_transfer_overlaps_computation),  EK_CASE(a_failure_ends_the_run),
+    EK_CASE(a_failure_ends_polling),           EK_CASE(a_broken_graph_is_refused),
+    EK_CASE(recording_leaves_one_event_an_op), EK_CASE(the_timeline_is_json),
+};
+EK_TEST_MAIN(cases)
