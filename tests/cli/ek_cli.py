@@ -1,0 +1,188 @@
+"""What the tests of the command share: running it, small models and data, reading its files.
+
+The command's path is in EK_COMMAND, the folder tests/ in EK_TEST_DATA.  Every test works in a
+fresh folder of its own and passes every path to the command.
+"""
+
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests share the cores
+COMMAND = os.environ.get("EK_COMMAND", "evenkeel")
+TEST_DATA = os.environ.get(
+    "EK_TEST_DATA", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TIMEOUT_S = 120
+
+DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3, 130
+
+# 300 ids: enough for the byte tokenizer and its end token.
+CONFIG = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
+    "vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "tie_word_embeddings": False, "bos_token_id": None,
+    "eos_token_id": 256, "torch_dtype": "float32", "initializer_range": 0.1,
+}
+
+
+def run(*args, **kw):
+    """The command with these arguments; never raises for its exit status."""
+    kw.setdefault("timeout", TIMEOUT_S)
+    return subprocess.run([COMMAND, *map(str, args)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                          errors="replace", check=False, **kw)
+
+
+def start(*args, **kw):
+    return subprocess.Popen([COMMAND, *map(str, args)], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, **kw)
+
+
+def write(path, content):
+    mode = "wb" if isinstance(content, bytes) else "w"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, mode) as f:
+        f.write(content)
+    return path
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write_config(path, **changes):
+    return write(path, json.dumps({**CONFIG, **changes}))
+
+
+def token_ids(n, seed=1, vocab=300):
+    """Ids with something to learn in them: short patterns that come back."""
+    rng = random.Random(seed)
+    words = [[rng.randrange(vocab) for _ in range(rng.randrange(2, 6))] for _ in range(20)]
+    ids = []
+    while len(ids) < n:
+        ids += rng.choice(words)
+    return ids[:n]
+
+
+def write_tokens(path, ids, token_bytes=2):
+    return write(path, struct.pack("<%d%s" % (len(ids), "HI"[token_bytes == 4]), *ids))
+
+
+def metrics(out):
+    with open(os.path.join(out, "metrics.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+def losses(out):
+    return [m["loss"] for m in metrics(out)]
+
+
+def newest(out):
+    """The folder of the newest checkpoint of a run."""
+    folder = os.path.join(out, "checkpoint")
+    return os.path.join(folder, max(os.listdir(folder)))
+
+
+def weights(out):
+    return read(os.path.join(newest(out), "model.safetensors"))
+
+
+def safetensors(path):
+    """name -> (dtype, shape, bytes), parsed by hand."""
+    data = read(path)
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    body = data[8 + n:]
+    return {k: (v["dtype"], tuple(v["shape"]), body[v["data_offsets"][0]:v["data_offsets"][1]])
+            for k, v in header.items()}
+
+
+def write_safetensors(path, tensors):
+    """tensors: name -> (dtype, shape, bytes)."""
+    header, body = {}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape),
+                        "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    return write(path, struct.pack("<Q", len(text)) + text + body)
+
+
+def tree(folder):
+    """Every file below a folder, with its content."""
+    found = {}
+    for at, _, files in os.walk(folder):
+        for name in files:
+            path = os.path.join(at, name)
+            found[os.path.relpath(path, folder)] = read(path)
+    return found
+
+
+def lines_of(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for_steps(process, out, n):
+    """Waits until a run has written n lines of metrics, or has ended."""
+    path = os.path.join(out, "metrics.jsonl")
+    end = time.monotonic() + TIMEOUT_S
+    while lines_of(path) < n and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+class Case(unittest.TestCase):
+    """A test with a folder, a small model and a token file."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ek-test-")
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.config = write_config(self.path("config.json"))
+        self.data = write_tokens(self.path("data.bin"), token_ids(1500))
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def train_args(self, out, *more, dtype="fp32", data=None, steps=6):
+        """A short run; what comes later in `more` wins."""
+        return ["train", "--model", self.config, "--data", data or self.data, "--out",
+                self.path(out), "--steps", steps, "--batch", 4, "--seq", 16, "--threads", 2,
+                "--dtype", dtype, *more]
+
+    def train(self, out, *more, status=DONE, **kw):
+        r = run(*self.train_args(out, "--quiet", *more, **kw))
+        self.assertEqual(r.returncode, status, r.stderr)
+        return r
+
+    def evaluate(self, model, data, *more, dtype="fp64"):
+        r = run("eval", "--model", model, "--data", data, "--seq", 16, "--dtype", dtype,
+                "--threads", 2, "--json", *more, env={**os.environ, "TMPDIR": self.folder})
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)
+
+    def assert_close(self, a, b, relative):
+        self.assertEqual(len(a), len(b))
+        for i, (x, y) in enumerate(zip(a, b)):
+            self.assertLessEqual(abs(x - y), relative * abs(y), "entry %d: %r, %r" % (i, x, y))
+
+
+def main():
+    """unittest.main, with status 77 when every test was skipped."""
+    result = unittest.main(module="__main__", exit=False, verbosity=2).result
+    if not result.wasSuccessful() or result.testsRun == 0:
+        sys.exit(1)
+    sys.exit(77 if len(result.skipped) == result.testsRun else 0)

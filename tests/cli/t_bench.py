@@ -1,0 +1,171 @@
+"""evenkeel bench: each benchmark runs on a tiny model, prints what it promises, and its figures are
+numbers.  Nothing is asserted of how fast anything is."""
+
+import json
+import math
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, USAGE, run
+
+NAMES = ["gemm", "kernels", "step", "generate"]
+COMMON = {"bench", "model", "dtype", "kernels", "threads", "library", "ceilings"}
+CEILINGS = {"onednn_bf16_gflops", "onednn_fp32_gflops", "copy_gbs"}
+SIZES = {"steps", "batch", "seq", "micro_batch", "model_gflop_per_step", "step_ms",
+         "expert_max_over_mean"}
+
+
+class Bench(ek_cli.Case):
+    def bench(self, name, *more, config=None):
+        r = run("bench", name, "--model", config or self.config, "--threads", 1, "--repeats", 1,
+                "--steps", 1, "--seconds", 0.001, "--batch", 2, "--seq", 16, "--prompt", 4,
+                "--tokens", 8, *more)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(r.stderr, "")
+        return r.stdout
+
+    def bench_json(self, name, *more, config=None):
+        out = json.loads(self.bench(name, "--json", *more, config=config))
+        self.assertFalse(COMMON - set(out), "missing keys")
+        self.assertEqual((out["bench"], out["threads"]), (name, 1))
+        self.assertEqual(set(out["ceilings"]), CEILINGS)
+        for ceiling in out["ceilings"].values():
+            self.check_stat(ceiling, at_least=2)  # before and after
+        return out
+
+    def check_positive(self, x):
+        self.assertTrue(math.isfinite(x) and x > 0, x)
+
+    def check_stat(self, s, at_least=1):
+        self.assertEqual(set(s), {"median", "min", "max", "n"})
+        self.check_positive(s["min"])
+        self.assertLessEqual(s["min"], s["median"])
+        self.assertLessEqual(s["median"], s["max"])
+        self.assertTrue(math.isfinite(s["max"]))
+        self.assertGreaterEqual(s["n"], at_least)
+
+    def check_ratio(self, part, figure, ceiling):
+        """A ratio is median over median."""
+        self.check_positive(part)
+        self.assertLess(abs(part * ceiling["median"] / figure["median"] - 1), 1e-3)
+
+
+class Gemm(Bench):
+    def test_every_product(self):
+        out = self.bench_json("gemm")
+        c = out["ceilings"]
+        for p in out["products"]:
+            self.check_stat(p["gflops"])
+            self.check_positive(p["ratio"])
+            self.check_ratio(p["ratio_onednn_bf16"], p["gflops"], c["onednn_bf16_gflops"])
+            self.check_ratio(p["ratio_onednn_fp32"], p["gflops"], c["onednn_fp32_gflops"])
+        kinds = [(p["product"], p["direction"], p["split"]) for p in out["products"]]
+        self.assertEqual(len(kinds), len(set(kinds)))
+        # 3 products of all rows, 2 of experts evenly and skewed, 3 directions
+        self.assertEqual(len(kinds), (3 + 2 * 2) * 3)
+        up = [p for p in out["products"] if p["product"] == "expert up"]
+        self.assertEqual({(p["groups"], p["rows"], p["out"], p["in"]) for p in up},
+                         {(4, 2 * 32, 48, 16)})
+        self.assertEqual([(p["product"], p["rows"]) for p in out["few_rows"]][:4],
+                         [("query, key, value", n) for n in (1, 2, 4, 8)])
+        for p in out["few_rows"]:
+            self.check_stat(p["gbs"])
+            self.check_ratio(p["ratio"], p["gbs"], c["copy_gbs"])
+
+    def test_shared_expert(self):
+        config = ek_cli.write_config(
+            self.path("qwen.json"), architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe",
+            num_experts=4, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+            norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[])
+        out = self.bench_json("gemm", "--dtype", "fp32", config=config)
+        self.assertEqual(out["dtype"], "fp32")
+        shared = {(p["product"], p["out"], p["in"]) for p in out["products"]
+                  if p["product"].startswith("shared")}
+        self.assertEqual(shared, {("shared expert up", 80, 16), ("shared expert down", 16, 40)})
+
+
+class Steps(Bench):
+    def test_step(self):
+        for dtype in "bf16", "fp32":
+            out = self.bench_json("step", "--steps", 2, "--dtype", dtype)
+            self.assertFalse(SIZES - set(out), "missing keys")
+            self.assertEqual((out["steps"], out["batch"], out["seq"]), (2, 2, 16))
+            c = out["ceilings"]
+            self.assertEqual(c["copy_gbs"]["n"], 3)
+            for key in "tokens_per_s", "model_gflops", "step_ms":
+                self.check_stat(out[key], at_least=2)
+            both = out["ratio_onednn_bf16"], out["ratio_onednn_fp32"]
+            self.check_ratio(both[0], out["model_gflops"], c["onednn_bf16_gflops"])
+            self.check_ratio(both[1], out["model_gflops"], c["onednn_fp32_gflops"])
+            # bf16 work is held against the larger ceiling, fp32 work against that of fp32
+            want = min(both) if dtype == "bf16" else both[1]
+            self.assertLess(abs(out["ratio"] / want - 1), 1e-3)
+            # of two steps medians are means, so the shares add up
+            self.assertLess(abs(sum(g["share"] for g in out["groups"]) - 1), 1e-3)
+            self.assertNotIn("other", [g["name"] for g in out["groups"]])
+
+    def test_kernels(self):
+        out = self.bench_json("kernels", "--micro-batch", 1)
+        self.assertFalse(SIZES - set(out), "missing keys")
+        ops = {(p["name"], p["again"]): p for p in out["ops"]}
+        self.assertEqual(len(ops), len(out["ops"]))
+        for p in ops.values():
+            self.check_stat(p["ms"])
+            self.check_positive(p["ratio"])
+            self.check_positive(p["gbs"])
+            self.assertIn(p["bound"], ("matrix", "copy"))
+        for name in "qkv", "attention", "attention backward", "expert up", "adamw", "norm":
+            self.assertIn((name, False), ops)
+        self.assertEqual(ops["attention", False]["calls"], 2 * 2)  # layers, micro-batches
+        self.assertEqual(ops["gradient norm", False]["calls"], 1)
+        self.check_positive(ops["attention", False]["gflops"])
+        self.assertEqual(ops["norm", False]["gflops"], 0)
+        # recomputed work is shown but not counted
+        again = self.bench_json("kernels", "--micro-batch", 1, "--recompute", "full")
+        self.assertEqual(out["model_gflop_per_step"], again["model_gflop_per_step"])
+        self.assertIn(("qkv", True), {(p["name"], p["again"]) for p in again["ops"]})
+        self.assertNotIn(("qkv", True), ops)
+
+
+class Generate(Bench):
+    def test_generate(self):
+        out = self.bench_json("generate", "--repeats", 2)
+        self.assertEqual((out["prompt"], out["tokens"], out["repeats"]), (4, 8, 2))
+        self.check_stat(out["tokens_per_s"], at_least=2)
+        self.check_stat(out["gbs"], at_least=2)
+        self.check_ratio(out["ratio"], out["gbs"], out["ceilings"]["copy_gbs"])
+        self.check_ratio(out["active_mb_per_token"] / 1e3, out["gbs"], out["tokens_per_s"])
+
+
+class Command(Bench):
+    def test_text(self):
+        for name in NAMES:
+            text = self.bench(name)
+            for word in "oneDNN bf16 products", "oneDNN fp32 products", "copy", "min", "max":
+                self.assertIn(word, text)
+
+    def test_usage(self):
+        for args in ([], ["flops"], ["step", "gemm"], ["step", "--steps", 0],
+                     ["step", "--threads", "two"], ["step", "--dtype", "fp64"],
+                     ["gemm", "--repeats", 1001], ["gemm", "--seconds", 0], ["gemm", "--no"]):
+            r = run("bench", *args)
+            self.assertEqual((r.returncode, r.stdout), (USAGE, ""), args)
+            self.assertTrue(r.stderr.startswith("evenkeel bench: "), r.stderr)
+
+    def test_too_many_positions(self):
+        r = run("bench", "generate", "--model", self.config, "--prompt", 60, "--tokens", 60)
+        self.assertEqual(r.returncode, USAGE)
+        self.assertIn("max_position_embeddings", r.stderr)
+
+    def test_bad_model(self):
+        r = run("bench", "step", "--model", self.path("none"))
+        self.assertEqual((r.returncode, r.stdout), (BAD_INPUT, ""))
+
+    def test_help(self):
+        r = run("bench", "--help")
+        self.assertEqual(r.returncode, DONE)
+        for name in NAMES:
+            self.assertIn(name, r.stdout)
+
+
+if __name__ == "__main__":
+    ek_cli.main()

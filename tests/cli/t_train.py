@@ -1,0 +1,347 @@
+"""evenkeel train, line by line of what its users are promised: files, metrics, output, order of
+data, determinism, starting from weights."""
+
+import json
+import math
+import os
+import pty
+import struct
+import subprocess
+import unittest
+
+import ek_cli
+from ek_cli import DONE, losses, metrics, run, write, write_tokens
+
+METRICS = {
+    "step", "tokens", "loss", "aux_loss", "grad_norm", "lr", "step_ms", "tokens_per_s",
+    "expert_max_over_mean", "rank_max_over_mean", "dropped", "ranks", "comm_bytes", "peak_rss_mb",
+    "params_held",
+}
+# embedding, head, final norm; per layer two norms, q k v o, router, experts
+PARAMS = 2 * 300 * 16 + 16 + 2 * (2 * 16 + 16 * (16 + 8 + 8 + 16) + 4 * 16 + 4 * 3 * 16 * 24)
+
+
+class Files(ek_cli.Case):
+    def test_metrics(self):
+        self.train("run", "--batch", 3, "--lr", 0.01, "--warmup", 2, "--min-lr", 0.004)
+        all_steps = metrics(self.path("run"))
+        self.assertEqual([m["step"] for m in all_steps], list(range(6)))
+        for m in all_steps:
+            self.assertFalse(METRICS - set(m), "missing keys")
+            self.assertEqual(m["tokens"], 3 * 16)
+            self.assertTrue(math.isfinite(m["loss"]) and m["loss"] > 0)
+            self.assertGreater(m["grad_norm"], 0)
+            self.assertGreaterEqual(m["aux_loss"], 1.9)  # 1 a layer when balanced
+            self.assertGreaterEqual(m["expert_max_over_mean"], 1)
+            self.assertEqual((m["rank_max_over_mean"], m["dropped"], m["ranks"], m["comm_bytes"]),
+                             (1, 0, 1, 0))
+            self.assertEqual(m["params_held"], [PARAMS])
+            self.assertEqual(len(m["peak_rss_mb"]), 1)
+            self.assertGreater(m["peak_rss_mb"][0], 1)
+            self.assertLess(abs(m["tokens_per_s"] * m["step_ms"] / 1e3 / 48 - 1), 0.01)
+        want = [0.005, 0.01] + [0.004 + 0.006 * 0.5 * (1 + math.cos(math.pi * i / 3))
+                                for i in range(4)]
+        self.assert_close([m["lr"] for m in all_steps], want, 1e-12)
+
+    def test_loss_falls(self):
+        self.train("run", "--lr", 0.01, "--data-order", "sequential", steps=60)
+        all_steps = losses(self.path("run"))
+        self.assertLess(abs(all_steps[0] - math.log(300)), 0.5)
+        self.assertLess(sum(all_steps[-5:]) / 5, all_steps[0] - 1)
+
+    def test_out_holds_what_was_asked(self):
+        self.train("plain")
+        self.assertEqual(sorted(os.listdir(self.path("plain"))), ["checkpoint", "metrics.jsonl"])
+        self.train("all", "--timeline", "--record-routing", "--save-every", 2, "--keep", 2)
+        self.assertEqual(sorted(os.listdir(self.path("all"))),
+                         ["checkpoint", "metrics.jsonl", "routing.npy", "timeline.json"])
+        self.assertEqual(len(os.listdir(self.path("all", "checkpoint"))), 2)
+        files = set(os.listdir(ek_cli.newest(self.path("all"))))
+        self.assertTrue({"config.json", "model.safetensors", "optimizer.safetensors"} <= files)
+
+    def test_out_is_started_anew(self):
+        self.train("run", "--timeline", "--record-routing", "--save-every", 2)
+        self.train("run", steps=2)
+        self.assertEqual(sorted(os.listdir(self.path("run"))), ["checkpoint", "metrics.jsonl"])
+        self.assertEqual(len(metrics(self.path("run"))), 2)
+        self.assertEqual(len(os.listdir(self.path("run", "checkpoint"))), 1)
+
+    def test_slash_behind_out(self):
+        self.train("a/")
+        self.assertEqual(sorted(os.listdir(self.path("a"))), ["checkpoint", "metrics.jsonl"])
+
+    def test_timeline(self):
+        self.train("run", "--timeline", steps=20)
+        total_ms = sum(m["step_ms"] for m in metrics(self.path("run")))
+        with open(self.path("run", "timeline.json")) as f:
+            events = json.load(f)["traceEvents"]
+        lanes = {e["tid"]: e["args"]["name"] for e in events
+                 if e["ph"] == "M" and e["name"] == "thread_name"}
+        ops = [e for e in events if e["ph"] == "X"]
+        self.assertEqual({lanes[e["tid"]] for e in ops}, {"compute"})
+        self.assertTrue({"compute", "net"} <= set(lanes.values()))
+        self.assertTrue({"embed", "route", "expert up", "adamw"} <= {e["name"] for e in ops})
+        self.assertEqual({e["args"]["layer"] for e in ops if e["name"] == "route"}, {0, 1})
+        self.assertEqual(len([e for e in ops if e["name"] == "gradient norm"]), 20)
+        for a, b in zip(ops, ops[1:]):  # one lane: one op at a time; ts is rounded to 1 ns
+            self.assertLessEqual(a["ts"] + a["dur"], b["ts"] + 0.002)
+        self.assertGreater(sum(e["dur"] for e in ops) / 1e3, 0.5 * total_ms)
+
+    def test_routing(self):
+        self.train("run", "--record-routing", "--micro-batch", 3)
+        data = ek_cli.read(self.path("run", "routing.npy"))
+        self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
+        n = struct.unpack("<H", data[8:10])[0]
+        self.assertEqual((10 + n) % 64, 0)
+        header = eval(data[10:10 + n], {})  # the format is a Python dictionary
+        self.assertEqual(header, {"descr": "<u4", "fortran_order": False, "shape": (6, 2, 1, 4)})
+        counts = struct.unpack("<48I", data[10 + n:])
+        worst = 0
+        for i in range(12):  # step and layer
+            row = counts[4 * i:4 * i + 4]
+            self.assertEqual(sum(row), 4 * 16 * 2)
+            worst = max(worst, max(row) / 32)
+            if i % 2 == 1:
+                self.assertAlmostEqual(metrics(self.path("run"))[i // 2]["expert_max_over_mean"],
+                                       worst, 4)
+                worst = 0
+
+
+class Output(ek_cli.Case):
+    def test_summary(self):
+        r = run(*self.train_args("run", "--json"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        s = json.loads(r.stdout)
+        self.assertEqual(s["steps"], 6)
+        self.assertEqual(s["loss"], losses(self.path("run"))[-1])
+        self.assertEqual(s["params"], PARAMS)
+        self.assertEqual(s["active_params"], PARAMS - 2 * 2 * 3 * 16 * 24)
+        self.assertTrue(os.path.samefile(s["checkpoint"], ek_cli.newest(self.path("run"))))
+        for key in ("tokens_per_s", "seconds", "peak_rss_mb", "predicted_rss_mb"):
+            self.assertGreater(s[key], 0)
+
+    def test_summary_of_an_awkward_folder(self):
+        r = run(*self.train_args('a "b" \\c', "--json", "--quiet"))
+        s = json.loads(r.stdout)
+        self.assertTrue(os.path.samefile(s["checkpoint"], ek_cli.newest(self.path('a "b" \\c'))))
+
+    def test_quiet(self):
+        r = self.train("run")
+        self.assertEqual((r.stdout, r.stderr), ("", ""))
+        r = self.train("run", "--json")
+        self.assertEqual(r.stderr, "")
+        self.assertEqual(len(r.stdout.splitlines()), 1)
+
+    def test_plain_lines(self):
+        r = run(*self.train_args("run", steps=25))
+        self.assertNotIn("\r", r.stderr)
+        self.assertNotIn("\033", r.stderr)
+        shown = [line for line in r.stderr.splitlines() if line.startswith("step ")]
+        self.assertEqual([line.split()[1] for line in shown], ["1/25", "10/25", "20/25", "25/25"])
+        self.assertIn("loss %.4f" % losses(self.path("run"))[-1], shown[-1])
+        self.assertNotIn("step ", r.stdout.splitlines()[-1])
+        self.assertIn(ek_cli.newest(self.path("run")), r.stdout)
+
+    def test_live_line(self):
+        master, slave = pty.openpty()
+        with subprocess.Popen([ek_cli.COMMAND, *map(str, self.train_args("run"))],
+                              stdout=subprocess.DEVNULL, stderr=slave) as p:
+            os.close(slave)
+            text = b""
+            while True:
+                try:
+                    piece = os.read(master, 4096)
+                except OSError:  # what Linux says when the other side has closed
+                    break
+                if not piece:
+                    break
+                text += piece
+        os.close(master)
+        self.assertEqual(p.returncode, DONE, text)
+        self.assertIn(b"\rstep 6/6  loss ", text)
+        self.assertIn(b"left 0:00", text)
+
+    def test_processes_keep_their_name(self):
+        """Also where the command starts itself again to settle how OpenMP threads wait."""
+        env = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+        with ek_cli.start(*self.train_args("run", steps=100000), env=env) as p:
+            ek_cli.wait_for_steps(p, self.path("run"), 1)
+            name = ek_cli.read("/proc/%d/comm" % p.pid)
+            arguments = ek_cli.read("/proc/%d/cmdline" % p.pid)
+            p.kill()
+            p.communicate()
+        self.assertEqual(name, os.path.basename(ek_cli.COMMAND).encode() + b"\n")
+        self.assertTrue(arguments.startswith(ek_cli.COMMAND.encode() + b"\0train\0--model\0"))
+
+    def test_help_lists_options(self):
+        r = run("train", "--help")
+        self.assertEqual((r.returncode, r.stderr), (DONE, ""))
+        for option in ("model", "init", "data", "token-bytes", "tokenizer", "batch", "seq",
+                       "micro-batch", "data-order", "steps", "lr", "lr-schedule", "warmup",
+                       "min-lr", "wd", "beta1", "beta2", "eps", "clip", "aux-coef", "z-coef",
+                       "capacity-factor", "dtype", "device", "threads", "seed", "out", "timeline",
+                       "record-routing", "save-every", "keep", "resume", "quiet", "json",
+                       "config"):
+            self.assertIn("--" + option, r.stdout)
+
+
+class Same(ek_cli.Case):
+    def same_twice(self, *more, **kw):
+        self.train("a", *more, **kw)
+        self.train("b", *more, **kw)
+        self.assertEqual(losses(self.path("a")), losses(self.path("b")))
+        self.assertEqual(ek_cli.weights(self.path("a")), ek_cli.weights(self.path("b")))
+
+    def test_fp32_twice(self):
+        self.same_twice()
+
+    def test_bf16_twice(self):
+        self.same_twice("--micro-batch", 3, dtype="bf16")
+
+    def test_sequential_twice(self):
+        self.same_twice("--data-order", "sequential", dtype="bf16")
+
+    def test_seeds_differ(self):
+        self.train("a")
+        self.train("b", "--seed", 1)
+        self.assertNotEqual(losses(self.path("a"))[0], losses(self.path("b"))[0])
+
+    def test_orders_differ(self):
+        """After one epoch both orders have seen the same windows: 93 of 16 tokens, 3 a step."""
+        for order in ("sequential", "shuffled"):
+            self.train(order, "--data-order", order, "--batch", 3, "--lr", 0, "--aux-coef", 0,
+                       dtype="fp64", steps=31)
+        a, b = losses(self.path("sequential")), losses(self.path("shuffled"))
+        self.assertNotEqual(a[0], b[0])
+        self.assert_close([sum(a)], [sum(b)], 1e-12)
+
+    def test_micro_batches(self):
+        for n in (1, 2, 3, 5):
+            self.train("m%d" % n, "--micro-batch", n, "--batch", 5, "--aux-coef", 0, "--lr", 0.01,
+                       dtype="fp64")
+        for n in (1, 2, 3):
+            self.assert_close(losses(self.path("m%d" % n)), losses(self.path("m5")), 1e-12)
+
+    def test_balance_loss_of_micro_batches(self):
+        """Each micro-batch has its own; the step's is their mean by tokens."""
+        once = ["--lr", 0, "--data-order", "sequential"]
+        rest = write_tokens(self.path("rest.bin"), ek_cli.token_ids(1500)[3 * 16:])
+        self.train("ragged", *once, "--batch", 5, "--micro-batch", 3, dtype="fp64", steps=1)
+        self.train("first", *once, "--batch", 3, dtype="fp64", steps=1)
+        self.train("second", *once, "--batch", 2, data=rest, dtype="fp64", steps=1)
+        got, a, b = (metrics(self.path(x))[0] for x in ("ragged", "first", "second"))
+        for key in ("loss", "aux_loss"):
+            self.assert_close([got[key]], [0.6 * a[key] + 0.4 * b[key]], 1e-12)
+
+    def test_recomputation(self):
+        for how in ("off", "attention", "full"):
+            self.train(how, "--recompute", how, "--lr", 0.01, "--aux-coef", 0.1, dtype="fp64")
+        for how in ("attention", "full"):
+            self.assertEqual(losses(self.path(how)), losses(self.path("off")))
+            self.assertEqual([m["aux_loss"] for m in metrics(self.path(how))],
+                             [m["aux_loss"] for m in metrics(self.path("off"))])
+
+    def test_more_tokens_wrap(self):
+        """Sequential order goes back to the first window at the end."""
+        data = write_tokens(self.path("short.bin"), ek_cli.token_ids(3 * 16 + 1))
+        self.train("run", "--data-order", "sequential", "--batch", 3, "--lr", 0, data=data)
+        self.assertEqual(len(set(losses(self.path("run")))), 1)
+
+
+class Inputs(ek_cli.Case):
+    def test_config_file(self):
+        settings = {"model": self.config, "data": [self.data], "out": self.path("run"), "steps": 3,
+                    "batch": 2, "seq": 16, "threads": 2, "dtype": "fp32", "quiet": True,
+                    "lr": 0.5}
+        file = write(self.path("settings.json"), json.dumps(settings))
+        r = run("train", "--config", file, "--batch", 1, "--lr", 0)
+        self.assertEqual((r.returncode, r.stdout, r.stderr), (DONE, "", ""))
+        self.assertEqual([m["tokens"] for m in metrics(self.path("run"))], [16] * 3)
+        self.assertEqual([m["lr"] for m in metrics(self.path("run"))], [0] * 3)
+
+    def test_token_bytes(self):
+        wide = write_tokens(self.path("wide.bin"), ek_cli.token_ids(1500), 4)
+        self.train("a")
+        self.train("b", "--token-bytes", 4, data=wide)
+        self.assertEqual(losses(self.path("a")), losses(self.path("b")))
+
+    def test_several_token_files(self):
+        ids = ek_cli.token_ids(1500)
+        write_tokens(self.path("1.bin"), ids[:333])
+        write_tokens(self.path("2.bin"), ids[333:])
+        self.train("a")
+        self.train("b", "--data", self.path("2.bin"), data=self.path("1.bin"))
+        self.assertEqual(losses(self.path("a")), losses(self.path("b")))
+
+    def test_text_is_bytes_and_an_end(self):
+        texts = {"a.txt": "The ship keeps an even keel.\n" * 9, "b/c.md": "Ü and é " * 30}
+        ids = []
+        for name, text in sorted(texts.items()):
+            write(self.path("texts", name), text.encode())
+            ids += list(text.encode()) + [256]
+        tokens = write_tokens(self.path("texts.bin"), ids)
+        for order in ("sequential", "shuffled"):
+            self.train("text", "--data-order", order, data=self.path("texts"))
+            self.train("bin", "--data-order", order, data=tokens)
+            self.assertEqual(losses(self.path("text")), losses(self.path("bin")))
+
+    def cache(self):
+        folder = self.path("cached", ".evenkeel-tokens")
+        return {n: os.stat(os.path.join(folder, n)).st_ino for n in os.listdir(folder)}
+
+    def test_cache_of_tokens(self):
+        text = write(self.path("text.txt"), "All that is gold does not glitter. " * 30)
+        self.train("cached/a", data=text)
+        first = self.cache()
+        self.assertEqual(len(first), 1)
+        self.train("cached/b", data=text)
+        self.assertEqual(self.cache(), first)
+        self.assertEqual(losses(self.path("cached", "a")), losses(self.path("cached", "b")))
+        file = self.path("cached", ".evenkeel-tokens", *first)
+        damaged = bytearray(ek_cli.read(file))
+        damaged[7] ^= 1
+        write(file, bytes(damaged))
+        self.train("cached/c", data=text)
+        self.assertEqual(losses(self.path("cached", "a")), losses(self.path("cached", "c")))
+        write(text, "Not all those who wander are lost. " * 30)
+        self.train("cached/d", data=text)
+        self.assertEqual(len(self.cache()), 2)
+        self.assertNotEqual(losses(self.path("cached", "a")), losses(self.path("cached", "d")))
+
+    def test_starting_from_weights(self):
+        """The loss before the first update is the loss of the weights given."""
+        self.train("a", "--lr", 0.01, dtype="fp64", steps=10)
+        data = write_tokens(self.path("short.bin"), ek_cli.token_ids(4 * 16 + 1))
+        want = self.evaluate(self.path("a"), data)["loss"]
+        once = ["--data-order", "sequential", "--lr", 0]
+        folder = ek_cli.newest(self.path("a"))
+        for name, how in {
+                "file": ["--init", os.path.join(folder, "model.safetensors")],
+                "folder": ["--init", folder],
+                "model": ["--model", folder],
+                "run": ["--model", self.path("a")],
+        }.items():
+            self.train(name, *once, *how, data=data, dtype="fp64", steps=1)
+            self.assert_close(losses(self.path(name)), [want], 1e-12)
+        self.train("random", *once, data=data, dtype="fp64", steps=1)
+        self.assertGreater(losses(self.path("random"))[0], want + 0.05)
+
+    def test_going_on_from_the_own_folder(self):
+        """--model names the folder that --out starts anew: it is read before it goes."""
+        self.train("a", "--lr", 0.01, steps=10)
+        before = ek_cli.weights(self.path("a"))
+        self.train("a", "--model", self.path("a"), "--lr", 0, "--wd", 0, steps=1)
+        self.assertEqual(ek_cli.weights(self.path("a")), before)
+
+    def test_capacity(self):
+        self.train("a", "--capacity-factor", 0.5, dtype="fp64")
+        self.train("b", "--capacity-factor", -0.5, dtype="fp64")
+        # 4 sequences, 2 layers: at most ceil(2 * 0.5 * 16 / 4) = 4 places an expert
+        for m in metrics(self.path("a")):
+            self.assertGreaterEqual(m["dropped"], 4 * 2 * (32 - 16))
+        self.assertEqual(losses(self.path("a")), losses(self.path("b")))
+
+
+if __name__ == "__main__":
+    unittest.TestCase.maxDiff = None
+    ek_cli.main()

@@ -1,0 +1,75 @@
+"""Killing a run at random instants: what the tests in this folder share.
+
+A run that saves every 3 steps is killed with SIGKILL after a random delay, which is drawn from the
+time that the whole run takes, and is resumed; then the resumed run is killed, and so on, and the
+last one is left to end.  Instants before the first checkpoint are part of it: then the run is
+started again."""
+
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+
+import ek_cli  # noqa: E402  (the path above is where it is)
+
+
+class Kill(ek_cli.Case):
+    STEPS = 60
+
+    def arguments(self, out, dtype):
+        return self.train_args(out, "--save-every", 3, "--lr", 0.01, "--quiet", dtype=dtype,
+                               steps=self.STEPS)
+
+    def go_on(self, dtype):
+        """Arguments of the next start: with --resume once there is a checkpoint."""
+        more = ["--resume"] if os.path.exists(self.path("cut", "checkpoint")) else []
+        return self.arguments("cut", dtype) + more
+
+    def kill_one(self, dtype, delay):
+        """True if the kill came before the end."""
+        with ek_cli.start(*self.go_on(dtype)) as p:
+            time.sleep(delay)
+            p.send_signal(signal.SIGKILL)
+            _, err = p.communicate()
+        self.assertIn(p.returncode, (ek_cli.DONE, -signal.SIGKILL), err)
+        return p.returncode != ek_cli.DONE
+
+    def check_whole(self):
+        """At any instant: the checkpoint, once there, is one that eval can read."""
+        if os.path.exists(self.path("cut", "checkpoint")):
+            self.evaluate(self.path("cut"), self.data)
+
+    def kill_often(self, kills, seed, dtype):
+        begin = time.monotonic()
+        r = ek_cli.run(*self.arguments("whole", dtype))
+        self.assertEqual(r.returncode, ek_cli.DONE, r.stderr)
+        whole_s = time.monotonic() - begin
+        rng = random.Random(seed)
+        done = 0
+        for _ in range(4 * kills):
+            if done == kills:
+                break
+            if self.kill_one(dtype, rng.random() * whole_s):
+                done += 1
+                self.check_whole()
+            else:  # it had ended: begin again
+                self.same_as_whole()
+                os.rename(self.path("cut"), self.path("cut-%d" % rng.getrandbits(40)))
+        self.assertEqual(done, kills, "too few kills came before the end")
+        r = ek_cli.run(*self.go_on(dtype))
+        self.assertEqual(r.returncode, ek_cli.DONE, r.stderr)
+        self.same_as_whole()
+
+    def same_as_whole(self):
+        cut, whole = (ek_cli.metrics(self.path(x)) for x in ("cut", "whole"))
+        self.assertEqual([m["step"] for m in cut], list(range(self.STEPS)))
+        for key in ("loss", "grad_norm", "aux_loss"):
+            self.assertEqual([m[key] for m in cut], [m[key] for m in whole])
+        self.assertEqual(ek_cli.weights(self.path("cut")), ek_cli.weights(self.path("whole")))
+        kept = sorted(os.listdir(self.path("cut", "checkpoint")))
+        self.assertEqual(kept[-2:], ["step-%08d" % n for n in (self.STEPS - 3, self.STEPS)])
+        # a kill between the last save and the deletion of what it replaces leaves a third
+        self.assertLessEqual(len(kept), 3)
