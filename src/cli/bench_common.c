@@ -58,7 +58,7 @@ double bench_matrix_ceiling(const bench *b)
 {
     double fp32 = bench_stat_of(&b->ceilings.fp32).median;
 
-    return b->mode == EK_MODE_BF16 ? fmin(fp32, bench_stat_of(&b->ceilings.bf16).median) : fp32;
+    return b->mode == EK_MODE_BF16 ? fmax(fp32, bench_stat_of(&b->ceilings.bf16).median) : fp32;
 }
 
 double bench_copy_ceiling(const bench *b)

@@ -21,6 +21,14 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Workspace of a shared expert, or dense layer, of width ff.  A wider one may need less. */
+static size_t shared_workspace(const ek_kernels *k, int64_t tokens, int64_t d, int64_t ff)
+{
+    return ff == 0 ? 0
+                   : max_size(k->linear_workspace(k, tokens, 1, 2 * ff, d),
+                              k->linear_workspace(k, tokens, 1, d, ff));
+}
+
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                          const ek_model_spec *spec, int64_t max_tokens, int training)
 {
@@ -36,10 +44,8 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     s->hidden = ek_arena_take(a, hidden, comp);
     ws = max_size(k->linear_workspace(k, rows, spec->experts, 2 * spec->ff, d),
                   k->linear_workspace(k, rows, spec->experts, d, spec->ff));
-    if (shared > 0) {
-        ws = max_size(ws, k->linear_workspace(k, max_tokens, 1, 2 * shared, d));
-        ws = max_size(ws, k->linear_workspace(k, max_tokens, 1, d, shared));
-    }
+    ws = max_size(ws, shared_workspace(k, max_tokens, d, spec->shared_ff));
+    ws = max_size(ws, shared_workspace(k, max_tokens, d, spec->dense_ff));
     s->ws = ek_arena_take(a, (int64_t)ws, 1);
     s->y_real = ek_arena_take(a, max_tokens * d, real);
     if (training) {
