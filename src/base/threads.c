@@ -129,13 +129,13 @@ int ek_cores_usable(void)
     return cores > 1 ? cores : 1;
 }
 
-/* A "Name:   123 kB" line of /proc/self/status, in bytes. */
-static int64_t status_bytes(const char *name)
+/* A "Name:   123 kB" line of a file in /proc, in bytes. */
+static int64_t proc_bytes(const char *file, const char *name)
 {
     char line[256];
     long long kib = 0;
     size_t n = strlen(name);
-    FILE *f = fopen("/proc/self/status", "re");
+    FILE *f = fopen(file, "re");
 
     if (f == NULL)
         return 0;
@@ -150,10 +150,15 @@ static int64_t status_bytes(const char *name)
 
 int64_t ek_rss_bytes(void)
 {
-    return status_bytes("VmRSS");
+    return proc_bytes("/proc/self/status", "VmRSS");
 }
 
 int64_t ek_rss_peak_bytes(void)
 {
-    return status_bytes("VmHWM");
+    return proc_bytes("/proc/self/status", "VmHWM");
+}
+
+int64_t ek_memory_available(void)
+{
+    return proc_bytes("/proc/meminfo", "MemAvailable") + proc_bytes("/proc/meminfo", "SwapFree");
 }

@@ -16,4 +16,7 @@ double ek_cores_quota(const char *membership, const char *root);
 int64_t ek_rss_bytes(void);
 int64_t ek_rss_peak_bytes(void);
 
+/* Bytes of memory that the system could still give, swap included; 0 where it does not say. */
+int64_t ek_memory_available(void);
+
 #endif

@@ -1,6 +1,7 @@
 /* evenkeel: finds the subcommand and hands over. */
 #include "cli/cli.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,24 +50,35 @@ static void settle_openmp(char **argv)
     execv(self, argv); /* where this fails, go on as we are */
 }
 
+/* What was printed has to have arrived: a full disk or a closed pipe fails the command. */
+static int finish(int status)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == CLI_DONE) {
+        fprintf(stderr, "evenkeel: cannot write to the standard output\n");
+        return CLI_FAILED;
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     settle_openmp(argv);
+    signal(SIGPIPE, SIG_IGN); /* a reader that leaves is a failed write, not the end by a signal */
     if (argc < 2) {
         usage(stderr);
         return CLI_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
         usage(stdout);
-        return CLI_DONE;
+        return finish(CLI_DONE);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("evenkeel %s\n", EK_VERSION);
-        return CLI_DONE;
+        return finish(CLI_DONE);
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return finish(commands[i].run(argc - 1, argv + 1));
     fprintf(stderr, "evenkeel: there is no command %s\n", argv[1]);
     usage(stderr);
     return CLI_USAGE;

@@ -301,6 +301,8 @@ static ek_status write_texts(cache_writer *w, const text_list *l, const ek_token
         done += bytes;
         if (c->progress != NULL)
             c->progress(c->context, done, total);
+        EK_REQUIRE_OUT(c->stop == NULL || !c->stop(c->context), EK_ECANCELED,
+                       "interrupted while the texts were tokenised; nothing is kept of it");
     }
     EK_REQUIRE_OUT(w->record.documents > 0, EK_EFORMAT,
                    "the data holds no text: of %lld files %lld are binary and %lld empty",

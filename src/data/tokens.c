@@ -80,7 +80,7 @@ out:
     return st;
 }
 
-static int is_token_file(const char *path)
+int ek_tokens_is_file(const char *path)
 {
     size_t n = strlen(path);
 
@@ -95,7 +95,7 @@ ek_status ek_tokens_open(const ek_tokens_config *config, ek_tokens **out)
 
     EK_REQUIRE(config->n_paths > 0, EK_EINVAL, "no data: give files or folders with --data");
     for (int64_t i = 0; i < config->n_paths; i++)
-        files += is_token_file(config->paths[i]);
+        files += ek_tokens_is_file(config->paths[i]);
     EK_REQUIRE(files == 0 || files == config->n_paths, EK_EINVAL,
                "--data mixes %lld token files (.bin) with %lld texts; give one kind",
                (long long)files, (long long)(config->n_paths - files));

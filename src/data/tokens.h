@@ -34,6 +34,7 @@ typedef struct {
     const char *cache_dir;         /* for texts: where the cache file stands; made if missing */
     /* Called from the opening thread while texts are encoded; NULL: nobody asks. */
     void (*progress)(void *context, int64_t bytes_done, int64_t bytes_total);
+    int (*stop)(void *context); /* asked likewise; true ends the encoding with EK_ECANCELED */
     void *context;
 } ek_tokens_config;
 
@@ -45,9 +46,12 @@ typedef struct {
     int from_cache;                        /* nothing had to be encoded */
 } ek_tokens_info;
 
+/* Whether a path names a token file: .bin, and not a folder. */
+int ek_tokens_is_file(const char *path);
+
 /* Opens and checks every id against the vocabulary.  EK_EINVAL for a mixture of .bin files and
  * texts, EK_ENOENT, EK_EFORMAT for files without tokens, of odd size or with an id beyond the
- * vocabulary, EK_ENOSPC and EK_EIO for a cache that cannot be written. */
+ * vocabulary, EK_ENOSPC and EK_EIO for a cache that cannot be written, EK_ECANCELED. */
 EK_CHECKED ek_status ek_tokens_open(const ek_tokens_config *config, ek_tokens **out);
 
 /* A stream over ids in memory, which it borrows: the layout of a .bin file.  `name` is for

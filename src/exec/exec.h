@@ -5,7 +5,7 @@
  * each one when all it waits for is done; while it waits it yields the processor.
  *
  * Failure      the first op that fails ends the run: nothing more is started on any lane, and
- *              its message, extended by op, layer and micro-batch, is the caller's.
+ *              its message, extended by op and layer, is the caller's.
  * Recording    off by default.  On, every op leaves one event: the timeline and the per-op sums
  *              are made of them. */
 #ifndef EXEC_EXEC_H

@@ -70,8 +70,10 @@ out:
     return st;
 }
 
-/* Compares one setting of the run that was saved with this run's. */
-static ek_status same_setting(const char *key, const json_t *saved, const json_t *now)
+/* Compares one setting of the run that was saved with this run's.  before: what stands before the
+ * key where a user writes it. */
+static ek_status same_setting(const char *before, const char *key, const json_t *saved,
+                              const json_t *now)
 {
     char *a, *b;
     ek_status st = EK_OK;
@@ -81,15 +83,41 @@ static ek_status same_setting(const char *key, const json_t *saved, const json_t
     a = json_dumps(saved, JSON_ENCODE_ANY);
     b = json_dumps(now, JSON_ENCODE_ANY);
     st = EK_FAIL(EK_EINVAL,
-                 "--resume: the run was started with --%s %s, now it is %s; give the same, or "
+                 "--resume: the run was started with %s%s %s, now it is %s; give the same, or "
                  "start anew without --resume",
-                 key, a != NULL ? a : "?", b != NULL ? b : "?");
+                 before, key, a != NULL ? a : "?", b != NULL ? b : "?");
     free(a);
     free(b);
     return st;
 }
 
-ek_status ek_train_state(const char *folder, const json_t *settings, int64_t *steps_done)
+/* Compares the config that was saved with the model of this run, key by key. */
+static ek_status same_model(const char *folder, const ek_model_spec *spec)
+{
+    json_t *saved = NULL, *now = NULL;
+    char *text = NULL;
+    const char *key;
+    json_t *value;
+    ek_path path;
+    ek_status st;
+
+    EK_TRY_OUT(ek_path_set(&path, "%s/config.json", folder));
+    EK_TRY_OUT(ek_json_read(path.s, &saved));
+    EK_TRY_OUT(ek_hf_config_text(spec, &text));
+    EK_TRY_OUT(ek_json_parse(text, strlen(text), "the model's config", &now));
+    json_object_foreach(saved, key, value)
+    {
+        EK_TRY_OUT(same_setting("a model of ", key, value, json_object_get(now, key)));
+    }
+out:
+    free(text);
+    json_decref(saved);
+    json_decref(now);
+    return st;
+}
+
+ek_status ek_train_state(const char *folder, const json_t *settings, const ek_model_spec *spec,
+                         int64_t *steps_done)
 {
     json_t *state = NULL;
     const json_t *saved;
@@ -106,8 +134,9 @@ ek_status ek_train_state(const char *folder, const json_t *settings, int64_t *st
     EK_REQUIRE_OUT(json_is_object(saved), EK_EFORMAT, "%s: key `settings` is missing", path.s);
     json_object_foreach((json_t *)(uintptr_t)saved, key, value)
     {
-        EK_TRY_OUT(same_setting(key, value, json_object_get(settings, key)));
+        EK_TRY_OUT(same_setting("--", key, value, json_object_get(settings, key)));
     }
+    EK_TRY_OUT(same_model(folder, spec));
 out:
     json_decref(state);
     return st;

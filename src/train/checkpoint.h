@@ -20,9 +20,9 @@ EK_CHECKED ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer,
                                    const json_t *settings, int64_t steps_done, int64_t keep,
                                    const char *out_dir);
 
-/* Reads steps done from a checkpoint folder, and refuses settings that differ. */
+/* Reads steps done from a checkpoint folder, and refuses settings or a model that differ. */
 EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings,
-                                    int64_t *steps_done);
+                                    const ek_model_spec *spec, int64_t *steps_done);
 
 /* Reads masters and moments. */
 EK_CHECKED ek_status ek_train_load(ek_model *m, const char *folder);

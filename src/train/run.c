@@ -129,13 +129,6 @@ static ek_status make_settings(run *r)
     return EK_OK;
 }
 
-static int is_token_file(const char *path)
-{
-    size_t n = strlen(path);
-
-    return n > 4 && strcmp(path + n - 4, ".bin") == 0;
-}
-
 static ek_status open_data(run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -145,13 +138,14 @@ static ek_status open_data(run *r)
                            .token_bytes = c->token_bytes,
                            .vocab = r->source.spec.vocab,
                            .progress = r->hooks->tokenising,
+                           .stop = r->hooks->stop,
                            .context = r->hooks->context};
 
     if (c->tokenizer != NULL)
         EK_TRY(ek_tokenizer_open(c->tokenizer, &r->tokenizer));
     else if (r->source.tokenizer.s[0] != '\0')
         EK_TRY(ek_tokenizer_open(r->source.tokenizer.s, &r->tokenizer));
-    else if (!is_token_file(c->data[0]))
+    else if (!ek_tokens_is_file(c->data[0]))
         EK_TRY(ek_tokenizer_open("bytes", &r->tokenizer));
     if (r->tokenizer != NULL) {
         EK_REQUIRE(ek_tokenizer_vocab(r->tokenizer) <= r->source.spec.vocab, EK_EFORMAT,
@@ -198,7 +192,7 @@ static ek_status find_start(run *r)
     EK_TRY(st);
     if (r->found.warning[0] != '\0')
         ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
-    return ek_train_state(r->found.path.s, r->settings, &r->first_step);
+    return ek_train_state(r->found.path.s, r->settings, &r->source.spec, &r->first_step);
 }
 
 /* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
@@ -221,6 +215,20 @@ static ek_status open_out(run *r)
     return EK_OK;
 }
 
+/* Memory is granted before it is there, and a process that then asks too much of it is killed
+ * without a word; so it is asked for here. */
+static ek_status check_memory(const run *r)
+{
+    double want = (double)r->out->info.predicted_bytes - (double)r->base_rss;
+    double have = (double)ek_memory_available();
+
+    EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
+               "the run needs about %.1f GB of memory, and %.1f GB are available; lower "
+               "--micro-batch, --batch or --seq, or take a smaller model",
+               want / 1e9, have / 1e9);
+    return EK_OK;
+}
+
 static ek_status open_model(run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -230,6 +238,7 @@ static ek_status open_model(run *r)
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, 1, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
     r->out->info.predicted_bytes = (size_t)r->base_rss + r->model->arena.bytes + activations;
+    EK_TRY(check_memory(r));
     if (c->resume)
         EK_TRY(ek_train_load(r->model, r->found.path.s));
     else if (c->init != NULL)

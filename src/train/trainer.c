@@ -25,7 +25,9 @@ ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *
 {
     ek_pass_config pc = pass_config(cfg);
 
-    return ek_pass_measure(m, &pc, bytes);
+    EK_TRY(ek_pass_measure(m, &pc, bytes));
+    *bytes += 2 * sizeof(int32_t) * (size_t)cfg->batch * (size_t)cfg->seq;
+    return EK_OK;
 }
 
 /* Cuts the batch into micro-batches of consecutive sequences; the last may be smaller. */

@@ -31,7 +31,7 @@ typedef struct ek_trainer ek_trainer;
 EK_CHECKED ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out);
 void ek_trainer_destroy(ek_trainer **tr);
 
-/* Bytes of activations and scratch that such a trainer takes. */
+/* Bytes of activations, scratch and tokens that such a trainer takes. */
 EK_CHECKED ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes);
 
 /* Where the caller puts the next step's tokens: [batch, seq] each. */

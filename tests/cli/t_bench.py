@@ -104,7 +104,7 @@ class Steps(Bench):
             self.assertNotIn("other", [g["name"] for g in out["groups"]])
 
     def test_kernels(self):
-        out = self.bench_json("kernels", "--micro-batch", 1)
+        out = self.bench_json("kernels", "--micro-batch", 1, "--steps", 2)
         self.assertFalse(SIZES - set(out), "missing keys")
         ops = {(p["name"], p["again"]): p for p in out["ops"]}
         self.assertEqual(len(ops), len(out["ops"]))

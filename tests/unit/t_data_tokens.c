@@ -305,6 +305,35 @@ static void bad_texts_are_refused(void)
     leave();
 }
 
+static int stop_at_once(void *context)
+{
+    ++*(int64_t *)context;
+    return 1;
+}
+
+/* The caller may end the encoding; nothing of it stays. */
+static void encoding_can_be_stopped(void)
+{
+    const char *path;
+    int64_t asked = 0;
+    ek_names left = {0};
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+
+    enter();
+    path = put("a.txt", "text", 4);
+    c = text_config(&path, 1);
+    c.stop = stop_at_once;
+    c.context = &asked;
+    CHECK_INT(ek_tokens_open(&c, &t), EK_ECANCELED);
+    CHECK(t == NULL);
+    CHECK_INT(asked, 1);
+    CHECK_INT(ek_folder_entries(c.cache_dir, &left), EK_OK);
+    CHECK_INT(left.n, 0);
+    ek_names_free(&left);
+    leave();
+}
+
 /* One large document, which is cut into pieces: the ids of the whole, progress in between. */
 static void a_large_document_stays_whole(void)
 {
@@ -393,6 +422,7 @@ static const ek_case cases[] = {
     EK_CASE(folders_are_read_in_order),
     EK_CASE(the_cache_is_used_again_and_renewed),
     EK_CASE(bad_texts_are_refused),
+    EK_CASE(encoding_can_be_stopped),
     EK_CASE(threads_do_not_change_the_stream),
     EK_CASE(a_large_document_stays_whole),
 };
