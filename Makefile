@@ -35,6 +35,7 @@ bench: build
 	build/evenkeel bench gemm
 	build/evenkeel bench kernels
 	build/evenkeel bench step
+	build/evenkeel bench generate
 
 clean:
 	rm -rf build build-asan build-dev build-tsan build-coverage build-fuzz

@@ -8,9 +8,10 @@
  *
  * Threads      a run uses its caller's thread, an OpenMP team and, where ops wait for something
  *              else, one thread a lane.  One run at a time per process.
- * Errors       EK_EINVAL a setting, EK_ENOENT / EK_EFORMAT / EK_EUNSUPPORTED / EK_ECORRUPT an
- *              input, EK_ENOSPC / EK_EIO the disk, EK_ENONFINITE a loss or gradient that is not a
- *              number, EK_ECANCELED the stop hook. */
+ * Errors       EK_EINVAL a setting, EK_ESTATE `out` is in use by another run, EK_ENOENT /
+ *              EK_EFORMAT / EK_EUNSUPPORTED / EK_ECORRUPT an input, EK_ENOSPC / EK_EIO the disk,
+ *              EK_ENOMEM more memory than there is, EK_ENONFINITE a loss or gradient that is not
+ *              a number, EK_ECANCELED the stop hook. */
 #ifndef EK_TRAIN_H
 #define EK_TRAIN_H
 
@@ -23,7 +24,8 @@
 extern "C" {
 #endif
 
-/** Settings of a run.  A number of 0 (batch to steps) is the preset's; NULL words are defaults. */
+/** Settings of a run.  A number of 0 (batch to steps) is the preset's.  Words and paths that may be
+ *  NULL say so. */
 typedef struct {
     size_t size;             /* of this struct, set by the initialiser below */
     const char *model;       /* preset, config.json, or folder */

@@ -126,6 +126,10 @@ EK_CHECKED ek_status ek_folder_make(const ek_io *io, const char *path);
 
 EK_CHECKED ek_status ek_folder_sync(const ek_io *io, const char *path);
 
+/* Takes the lock of a folder (flock; nothing is written), which lasts until *fd is closed or the
+ * process ends.  EK_ESTATE: another process holds it.  A file system without locks gives them. */
+EK_CHECKED ek_status ek_folder_lock(const char *path, int *fd);
+
 /* Deletes a folder (or file) with all that it holds; links are deleted, not followed.  A missing
  * one is no failure.  Not synced: what is deleted may come back after a loss of power. */
 EK_CHECKED ek_status ek_folder_remove(const ek_io *io, const char *path);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -165,6 +166,20 @@ ek_status ek_folder_sync(const ek_io *io, const char *path)
     io->close(fd);
     if (e != 0)
         return ek_fail_errno(e, "sync folder", path);
+    return EK_OK;
+}
+
+ek_status ek_folder_lock(const char *path, int *fd)
+{
+    int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (lock < 0)
+        return ek_fail_errno(errno, "open folder", path);
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(lock);
+        return EK_FAIL(EK_ESTATE, "%s is in use by another process", path);
+    }
+    *fd = lock;
     return EK_OK;
 }
 

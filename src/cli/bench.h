@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     bench_samples bf16, fp32; /* matrix products of oneDNN, FLOP/s */
     bench_samples copy;       /* bytes read and bytes written, bytes/s */
+    bench_samples read;       /* reading alone, bytes/s */
 } bench_ceilings;
 
 typedef struct {
@@ -60,9 +61,9 @@ EK_CHECKED ek_status bench_gemm_few_rows(bench *b);
 void bench_add(bench_samples *s, double x);
 bench_stat bench_stat_of(const bench_samples *s);
 
-/* Measures all ceilings once more, or the copy bandwidth alone. */
+/* Measures all ceilings once more, or those of memory alone. */
 EK_CHECKED ek_status bench_measure_ceilings(bench *b);
-EK_CHECKED ek_status bench_measure_copy(bench *b);
+EK_CHECKED ek_status bench_measure_memory(bench *b);
 /* Median ceiling of matrix products in this mode: bf16 work may be done by whichever of the two
  * is faster, fp32 work in fp32 alone. */
 double bench_matrix_ceiling(const bench *b);

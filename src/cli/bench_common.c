@@ -34,12 +34,14 @@ bench_stat bench_stat_of(const bench_samples *s)
                         sorted.v[n - 1]};
 }
 
-ek_status bench_measure_copy(bench *b)
+ek_status bench_measure_memory(bench *b)
 {
-    double copy;
+    double copy, only_read;
 
     EK_TRY(ek_copy_bandwidth(b->seconds, &copy));
+    EK_TRY(ek_read_bandwidth(b->seconds, &only_read));
     bench_add(&b->ceilings.copy, copy);
+    bench_add(&b->ceilings.read, only_read);
     return EK_OK;
 }
 
@@ -51,7 +53,7 @@ ek_status bench_measure_ceilings(bench *b)
     EK_TRY(ek_gemm_ceiling(EK_MODE_FP32, b->seconds, &fp32));
     bench_add(&b->ceilings.bf16, bf16);
     bench_add(&b->ceilings.fp32, fp32);
-    return bench_measure_copy(b);
+    return bench_measure_memory(b);
 }
 
 double bench_matrix_ceiling(const bench *b)
@@ -75,6 +77,7 @@ void bench_print_ceilings(bench *b)
         {"oneDNN bf16 products", "onednn_bf16_gflops", "GFLOP/s", &b->ceilings.bf16},
         {"oneDNN fp32 products", "onednn_fp32_gflops", "GFLOP/s", &b->ceilings.fp32},
         {"copy, read and written", "copy_gbs", "GB/s", &b->ceilings.copy},
+        {"memory read alone", "read_gbs", "GB/s", &b->ceilings.read},
     };
     json_t *all = json_object();
 

@@ -125,9 +125,6 @@ static ek_status gemm_create(const bench *b, gemm *m)
     size_t bytes;
 
     m->n_products = bench_products(b, m->products);
-    for (size_t i = 0; i < m->n_products; i++)
-        EK_TRY(
-            b->k->linear_prepare(b->k, m->products[i].rows, m->products[i].out, m->products[i].in));
     ek_arena_measure(&m->arena);
     lay(b, m);
     EK_TRY(ek_arena_check(&m->arena, "matrix products"));

@@ -101,7 +101,7 @@ static ek_status measure_product(bench *b, few_rows *f)
     for (int64_t r = 0; r < b->repeats; r++)
         for (int i = 0; i < ROW_CASES; i++)
             EK_TRY_OUT(measure(b, f, i));
-    EK_TRY_OUT(bench_measure_copy(b));
+    EK_TRY_OUT(bench_measure_memory(b));
 out:
     ek_arena_fini(&f->arena);
     return st;

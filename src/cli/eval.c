@@ -1,8 +1,10 @@
 /* evenkeel eval: mean loss, perplexity, and how the experts were used. */
 #include "evenkeel/lm.h"
 
+#include "base/file.h"
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -67,9 +69,21 @@ static void print_text(const ek_lm_eval_result *e)
     }
 }
 
+/* A folder of this run alone, for texts while they are tokenised. */
+static ek_status make_scratch(ek_path *out)
+{
+    const char *temporary = getenv("TMPDIR");
+
+    EK_TRY(ek_path_set(out, "%s/evenkeel-eval-XXXXXX", temporary != NULL ? temporary : "/tmp"));
+    EK_REQUIRE(mkdtemp(out->s) != NULL, EK_EIO, "cannot make the folder %s: %s", out->s,
+               strerror(errno));
+    return EK_OK;
+}
+
 static ek_status run(const ek_options *o)
 {
-    const char *paths[DATA_MAX], *temporary = getenv("TMPDIR");
+    const char *paths[DATA_MAX];
+    ek_path scratch = {""};
     ek_lm_config lc = {sizeof(lc), ek_options_text(o, "tokenizer"), ek_options_text(o, "dtype"),
                        (int)ek_options_int(o, "threads")};
     ek_lm_eval_config ec = {.size = sizeof(ec),
@@ -77,8 +91,8 @@ static ek_status run(const ek_options *o)
                             .n_data = (int64_t)ek_options_count(o, "data"),
                             .token_bytes = ek_options_choice(o, "token-bytes") == 1 ? 4 : 2,
                             .seq = ek_options_int(o, "seq"),
-                            .cache_dir = temporary != NULL ? temporary : "/tmp"};
-    ek_lm_eval_result e;
+                            .cache_dir = scratch.s};
+    ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;
 
@@ -87,7 +101,11 @@ static ek_status run(const ek_options *o)
     for (size_t i = 0; i < (size_t)ec.n_data; i++)
         paths[i] = ek_options_list(o, "data", i);
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
-    st = ek_lm_eval(lm, &ec, &e);
+    st = make_scratch(&scratch);
+    if (st == EK_OK) {
+        st = ek_lm_eval(lm, &ec, &e);
+        ek_folder_discard(NULL, scratch.s);
+    }
     ek_lm_close(&lm);
     EK_TRY(st);
     if (ek_options_flag(o, "json"))

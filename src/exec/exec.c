@@ -263,12 +263,6 @@ void ek_exec_record(ek_exec *ex, int on)
     ex->recording = on;
 }
 
-void ek_exec_note(ek_exec *ex, const ek_event *e)
-{
-    if (ex->recording && !push(&ex->events, &ex->n_events, &ex->cap_events, e))
-        ex->lost_events = 1;
-}
-
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n)
 {
     *n = ex->n_events;

@@ -32,8 +32,6 @@ EK_CHECKED ek_status ek_exec_run(ek_exec *ex, const ek_graph *g);
 
 /* Switches recording on or off; earlier events stay. */
 void ek_exec_record(ek_exec *ex, int on);
-/* Adds an event of the caller's own (a phase outside the graph). */
-void ek_exec_note(ek_exec *ex, const ek_event *e);
 /* The events so far, in order of their ends per lane; valid until the next run. */
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n);
 void ek_exec_forget(ek_exec *ex);

@@ -120,6 +120,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *cfg, ek_lm_eval_result 
     EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
                "ek_lm_eval_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
     EK_TRY(choose_length(s, &ec.seq));
+    ek_kernels_enter(lm->kernels);
     EK_TRY(ek_tokens_open(&tc, &tokens));
     ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
     st = ek_evaluate(lm->model, tokens, &ec, &e);
@@ -184,6 +185,18 @@ static ek_status put_token(const ek_lm *lm, int32_t id, writer *w)
     return EK_OK;
 }
 
+/* A tokenizer of another model would give ids that this one does not have. */
+static ek_status fits(const ek_lm *lm)
+{
+    int64_t has = ek_tokenizer_vocab(lm->tokenizer), vocab = lm->model->spec.vocab;
+
+    EK_REQUIRE(lm->source.tokenizer.s[0] != '\0' || has <= vocab, EK_EFORMAT,
+               "the tokenizer has %lld tokens, the model's vocabulary %lld; name the model's "
+               "tokenizer",
+               (long long)has, (long long)vocab);
+    return EK_OK;
+}
+
 /* A prompt's ids; an empty one is begun with the begin or end token. */
 static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
 {
@@ -236,6 +249,8 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
                "ek_lm_generate_config is %zu bytes, this library expects %zu", cfg->size,
                sizeof(*cfg));
+    EK_TRY_OUT(fits(lm));
+    ek_kernels_enter(lm->kernels);
     EK_TRY_OUT(encode(lm, prompt, &ids));
     session_cfg.capacity = ids.n + cfg->tokens;
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));

@@ -110,29 +110,6 @@ static ek_status prepare(ek_session *s, ek_model *m, const ek_session_config *cf
     return ek_arena_check(&s->arena, "a session");
 }
 
-static ek_status prepare_products(const ek_session *s)
-{
-    const ek_model_spec *m = &s->model->spec;
-    const ek_kernels *k = s->model->k;
-    int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, n = s->cfg.block;
-    int64_t rows = n * ek_moe_cols(m);
-
-    EK_TRY(k->linear_prepare(k, n, q + 2 * kv, m->hidden));
-    EK_TRY(k->linear_prepare(k, n, m->hidden, q));
-    EK_TRY(k->linear_prepare(k, 1, m->vocab, m->hidden));
-    EK_TRY(k->linear_prepare(k, rows, 2 * m->ff, m->hidden));
-    EK_TRY(k->linear_prepare(k, rows, m->hidden, m->ff));
-    for (int64_t l = 0; l < m->layers; l++) {
-        int64_t shared = s->model->layers[l].experts.shared_ff;
-
-        if (shared == 0)
-            continue;
-        EK_TRY(k->linear_prepare(k, n, 2 * shared, m->hidden));
-        EK_TRY(k->linear_prepare(k, n, m->hidden, shared));
-    }
-    return EK_OK;
-}
-
 /* Grows the graph to the longest step, so that no later one allocates. */
 static ek_status reserve_graph(ek_session *s)
 {
@@ -166,7 +143,6 @@ ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_sessio
     lay_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
     ek_rope_fill(&m->spec, s->cfg.capacity, m->k->real, s->cos_sin);
-    EK_TRY_OUT(prepare_products(s));
     EK_TRY_OUT(ek_exec_create(&s->exec));
     EK_TRY_OUT(reserve_graph(s));
     *out = s;

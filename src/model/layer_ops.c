@@ -291,7 +291,8 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
 
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
-    dep = add(p, g, "norm again", op_norm2_again, l, micro, 1, 0, 2 * n * d * r, dep);
+    else
+        dep = add(p, g, "norm again", op_norm2_again, l, micro, 1, 0, 2 * n * d * r, dep);
     dep = ek_moe_build_backward(&p->moe[l], g, micro, mb->n, dep);
     dep = add(p, g, "norm backward", op_norm2_backward, l, micro, 0, 0, 4 * n * d * r, dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)

@@ -13,21 +13,12 @@ typedef struct {
     int64_t n_params;
 } walk;
 
-static void *take(walk *w, int64_t n, size_t size, size_t *account)
-{
-    size_t before = w->arena->used;
-    void *p = ek_arena_take(w->arena, n, size);
-
-    *account += w->arena->used - before;
-    return p;
-}
-
 static void *take_form(walk *w, ek_weight *x, ek_form form)
 {
     const ek_kernels *k = w->m->k;
     size_t bytes = k->packed_bytes(k, x->out, x->in, form);
 
-    return bytes > 0 ? take(w, (int64_t)bytes, 1, &w->m->bytes.packed) : x->p;
+    return bytes > 0 ? ek_arena_take(w->arena, (int64_t)bytes, 1) : x->p;
 }
 
 /* One weight.  in == 0: a vector.  forms: it is a side of matrix products. */
@@ -41,11 +32,11 @@ static void lay_weight(walk *w, ek_weight *x, int64_t out, int64_t in, int forms
     x->out = out;
     x->in = in;
     n = ek_weight_elements(x);
-    x->p = take(w, n, real, &m->bytes.master);
+    x->p = ek_arena_take(w->arena, n, real);
     if (m->trained) {
-        x->g = take(w, n, real, &m->bytes.gradient);
-        x->m = take(w, n, real, &m->bytes.moments);
-        x->v = take(w, n, real, &m->bytes.moments);
+        x->g = ek_arena_take(w->arena, n, real);
+        x->m = ek_arena_take(w->arena, n, real);
+        x->v = ek_arena_take(w->arena, n, real);
     }
     if (forms) {
         x->forward = take_form(w, x, EK_FORM_FORWARD);
@@ -53,7 +44,7 @@ static void lay_weight(walk *w, ek_weight *x, int64_t out, int64_t in, int forms
             x->backward = take_form(w, x, EK_FORM_BACKWARD);
     }
     if (m->params != NULL)
-        m->params[w->n_params] = (ek_param){x, layer, expert, in > 0, forms, 1};
+        m->params[w->n_params] = (ek_param){x, layer, expert, in > 0, 1};
     w->n_params++;
     m->n_elements += n;
 }
@@ -115,7 +106,6 @@ static void lay_model(ek_model *m)
     ek_layer measured;
 
     m->n_elements = 0;
-    memset(&m->bytes, 0, sizeof(m->bytes));
     m->layers = ek_arena_take(&m->arena, m->spec.layers, sizeof(*m->layers));
     m->params = ek_arena_take(&m->arena, m->n_params, sizeof(*m->params));
     lay_weight(&w, &m->embed, m->spec.vocab, m->spec.hidden, m->spec.tie_embeddings, -1, -1);

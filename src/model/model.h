@@ -29,14 +29,8 @@ typedef struct {
     ek_weight *w;
     int32_t layer, expert; /* -1: of no layer, no expert */
     int decay;             /* a matrix: weight decay applies */
-    int packed;            /* has forms to pack */
     int trained;           /* 0: kept by feedback (router bias), not by gradients */
 } ek_param;
-
-/* Where the bytes of a model are. */
-typedef struct {
-    size_t master, gradient, moments, packed;
-} ek_model_bytes;
 
 typedef struct {
     ek_model_spec spec;
@@ -47,7 +41,6 @@ typedef struct {
     ek_param *params;
     int64_t n_params;   /* entries of params */
     int64_t n_elements; /* numbers held in masters, each once */
-    ek_model_bytes bytes;
     ek_arena arena;
 } ek_model;
 

@@ -153,27 +153,6 @@ static void lay_pass(ek_pass *p)
                   p->moe != NULL ? &p->moe[l] : &measured_moe);
 }
 
-static ek_status prepare_products(const ek_pass *p)
-{
-    const ek_model_spec *s = &p->model->spec;
-    const ek_kernels *k = p->model->k;
-    int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    int64_t rows = p->max_tokens * ek_moe_cols(s), shared = s->shared_ff;
-
-    if (s->dense_ff > shared)
-        shared = s->dense_ff;
-    EK_TRY(k->linear_prepare(k, p->max_tokens, q + 2 * kv, s->hidden));
-    EK_TRY(k->linear_prepare(k, p->max_tokens, s->hidden, q));
-    EK_TRY(k->linear_prepare(k, p->head_rows, s->vocab, s->hidden));
-    EK_TRY(k->linear_prepare(k, rows, 2 * s->ff, s->hidden));
-    EK_TRY(k->linear_prepare(k, rows, s->hidden, s->ff));
-    if (shared > 0) {
-        EK_TRY(k->linear_prepare(k, p->max_tokens, 2 * shared, s->hidden));
-        EK_TRY(k->linear_prepare(k, p->max_tokens, s->hidden, shared));
-    }
-    return EK_OK;
-}
-
 static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
 {
     int64_t rows;
@@ -218,7 +197,6 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
     lay_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
     ek_rope_fill(&m->spec, cfg->max_seq, m->k->real, p->cos_sin);
-    EK_TRY_OUT(prepare_products(p));
     *out = p;
     p = NULL;
 out:

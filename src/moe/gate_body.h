@@ -53,8 +53,8 @@ static void NAME(limit_groups)(const ek_gate_spec *gs, int64_t experts, R *score
         int64_t want = gs->kind == EK_GATE_SIGMOID_BIAS && width > 1 ? 2 : 1;
 
         NAME(choose)(score + g * width, width, want, top);
-        value[g] = score[g * width + top[0]];
-        if (want == 2)
+        value[g] = top[0] >= 0 ? score[g * width + top[0]] : (R)-INFINITY;
+        if (top[1] >= 0)
             value[g] += score[g * width + top[1]];
     }
     NAME(choose)(value, gs->groups, gs->group_top, best);

@@ -16,6 +16,23 @@ static int64_t rows_of(const ek_model_spec *spec, int64_t tokens)
     return tokens * ek_moe_cols(spec);
 }
 
+/* Width of the dense layers; 0 where the model has none, whatever its config says. */
+static int64_t dense_width(const ek_model_spec *spec)
+{
+    for (int64_t l = 0; l < spec->layers; l++)
+        if (spec->dense[l])
+            return spec->dense_ff;
+    return 0;
+}
+
+/* The widest of shared expert and dense layers. */
+static int64_t shared_width(const ek_model_spec *spec)
+{
+    int64_t dense = dense_width(spec);
+
+    return spec->shared_ff > dense ? spec->shared_ff : dense;
+}
+
 static size_t max_size(size_t a, size_t b)
 {
     return a > b ? a : b;
@@ -35,7 +52,7 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     int64_t d = spec->hidden, rows = rows_of(spec, max_tokens);
     size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp), ws;
     int64_t hidden = spec->ff * rows;
-    int64_t shared = spec->shared_ff > spec->dense_ff ? spec->shared_ff : spec->dense_ff;
+    int64_t shared = shared_width(spec);
 
     if (shared * max_tokens > hidden)
         hidden = shared * max_tokens;
@@ -45,7 +62,7 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     ws = max_size(k->linear_workspace(k, rows, spec->experts, 2 * spec->ff, d),
                   k->linear_workspace(k, rows, spec->experts, d, spec->ff));
     ws = max_size(ws, shared_workspace(k, max_tokens, d, spec->shared_ff));
-    ws = max_size(ws, shared_workspace(k, max_tokens, d, spec->dense_ff));
+    ws = max_size(ws, shared_workspace(k, max_tokens, d, dense_width(spec)));
     s->ws = ek_arena_take(a, (int64_t)ws, 1);
     s->y_real = ek_arena_take(a, max_tokens * d, real);
     if (training) {
@@ -87,7 +104,7 @@ void ek_moe_take_saved(ek_moe *m, ek_arena *a, int64_t max_tokens, int any)
     int64_t rows = rows_of(spec, max_tokens), shared = m->w->shared_ff;
 
     if (any)
-        shared = spec->shared_ff > spec->dense_ff ? spec->shared_ff : spec->dense_ff;
+        shared = shared_width(spec);
     s->shared_gu = ek_arena_take(a, max_tokens * 2 * shared, comp);
     s->shared_scale = ek_arena_take(a, shared > 0 ? max_tokens : 0, real);
     if (!any && !m->w->routed)

@@ -42,9 +42,8 @@ ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **
     EK_REQUIRE(k != NULL, EK_ENOMEM, "cannot allocate %zu bytes for the kernel table", sizeof(*k));
     if (isa > ek_cpu_isa())
         isa = ek_cpu_isa();
-    omp_set_dynamic(0); /* the workspaces count on the team size */
-    omp_set_num_threads(threads);
     k->threads = threads;
+    ek_kernels_enter(k);
     ek_kernels_ref(k, mode);
     if (isa > EK_ISA_REF && mode != EK_MODE_FP64) {
         k->name = Name[mode][isa];
@@ -65,6 +64,12 @@ void ek_kernels_destroy(ek_kernels **k)
         ek_kernels_cpu_fini(*k);
     free(*k);
     *k = NULL;
+}
+
+void ek_kernels_enter(const ek_kernels *k)
+{
+    omp_set_dynamic(0); /* the workspaces count on the team size */
+    omp_set_num_threads(k->threads);
 }
 
 static const char *const mode_names[] = {

@@ -2,7 +2,7 @@
  *
  * Every kernel exists as a plain reference (tensor/ref: the oracle) and, for what matters, as a
  * fast one (tensor/cpu).  A table is filled with the reference first, then overwritten by what
- * the CPU can run; `names` says which is which.
+ * the CPU can run; `name` and `products` say what it is made of.
  *
  * Two element types per table.
  *   R  real:    residual stream, norms, router, gradients, master weights.  float or double.
@@ -88,10 +88,6 @@ struct ek_kernels {
     /* Workspace of the three above for up to `rows` rows in all and `n_groups` groups. */
     size_t (*linear_workspace)(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
                                int64_t in);
-    /* Makes ready (creates and caches) all that products of this shape need, so that no later
-     * call allocates, whatever the rows per group.  ldx, ldy as the calls will have them. */
-    ek_status (*linear_prepare)(const ek_kernels *k, int64_t rows, int64_t out, int64_t in);
-
     /* c R [m, n] = (or +=, if add) op(a) op(b), all R; op transposes if ta, tb.  For the router:
      * one of the sides is small. */
     void (*matmul_real)(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
@@ -199,6 +195,10 @@ ek_isa ek_cpu_isa(void);
  * OpenMP threads.  fp64 is always the reference.  Sets the calling thread's OpenMP team size. */
 EK_CHECKED ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out);
 void ek_kernels_destroy(ek_kernels **k);
+
+/* Gives the calling thread's OpenMP team the size of this table: once before it calls kernels,
+ * where another table or thread may have set it. */
+void ek_kernels_enter(const ek_kernels *k);
 
 /* Fills a table with the reference kernels of a mode (tensor/ref). */
 void ek_kernels_ref(ek_kernels *k, ek_mode mode);

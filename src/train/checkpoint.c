@@ -2,6 +2,7 @@
 #include "train/checkpoint.h"
 
 #include "base/json.h"
+#include "base/log.h"
 #include "model/hf_config.h"
 #include "model/hf_io.h"
 #include "model/source.h"
@@ -21,10 +22,11 @@ static ek_status save_tensors(ek_checkpoint *c, ek_model *m, ek_part part, const
     return ek_checkpoint_add(c, name, &sum);
 }
 
-static ek_status save_state(ek_checkpoint *c, const json_t *settings, int64_t steps_done)
+static ek_status save_state(ek_checkpoint *c, const ek_model *m, const json_t *settings,
+                            int64_t steps_done)
 {
-    json_t *state = json_pack("{s:I, s:O}", "steps_done", (json_int_t)steps_done, "settings",
-                              (json_t *)settings);
+    json_t *state = json_pack("{s:I, s:s, s:O}", "steps_done", (json_int_t)steps_done, "products",
+                              m->k->products, "settings", (json_t *)settings);
     char *text = state != NULL ? json_dumps(state, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     ek_status st;
 
@@ -54,7 +56,7 @@ ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer, const json_t
 
     EK_TRY_OUT(ek_checkpoint_begin(NULL, out_dir, steps_done, &c));
     EK_TRY_OUT(save_config(c, m));
-    EK_TRY_OUT(save_state(c, settings, steps_done));
+    EK_TRY_OUT(save_state(c, m, settings, steps_done));
     if (tokenizer != NULL) {
         size_t bytes;
         const char *text = ek_tokenizer_json(tokenizer, &bytes);
@@ -116,12 +118,12 @@ out:
     return st;
 }
 
-ek_status ek_train_state(const char *folder, const json_t *settings, const ek_model_spec *spec,
-                         int64_t *steps_done)
+ek_status ek_train_state(const char *folder, const json_t *settings, const ek_kernels *k,
+                         const ek_model_spec *spec, int64_t *steps_done)
 {
     json_t *state = NULL;
     const json_t *saved;
-    const char *key;
+    const char *key, *products = k->products;
     json_t *value;
     ek_path path;
     ek_status st = EK_OK;
@@ -137,6 +139,12 @@ ek_status ek_train_state(const char *folder, const json_t *settings, const ek_mo
         EK_TRY_OUT(same_setting("--", key, value, json_object_get(settings, key)));
     }
     EK_TRY_OUT(same_model(folder, spec));
+    EK_TRY_OUT(ek_json_text(state, path.s, "products", EK_JSON_OPTIONAL, &products));
+    if (strcmp(products, k->products) != 0)
+        ek_log("train", EK_LOG_WARN,
+               "matrix products are made of \"%s\" here, of \"%s\" so far: losses go on equal up "
+               "to rounding, not bit for bit",
+               k->products, products);
 out:
     json_decref(state);
     return st;

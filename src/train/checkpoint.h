@@ -4,7 +4,8 @@
  *   model.safetensors     masters, under Hugging Face names (F32; F64 in fp64)
  *   optimizer.safetensors NAME.exp_avg and NAME.exp_avg_sq
  *   tokenizer.json        where there is a tokenizer
- *   state.json            steps done, and the settings that a resumed run must share
+ *   state.json            steps done, what the matrix products were made of, and the settings
+ *                         that a resumed run must share
  *   manifest.json         sizes and checksums (store/checkpoint.h) */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
@@ -20,8 +21,9 @@ EK_CHECKED ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer,
                                    const json_t *settings, int64_t steps_done, int64_t keep,
                                    const char *out_dir);
 
-/* Reads steps done from a checkpoint folder, and refuses settings or a model that differ. */
-EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings,
+/* Reads steps done from a checkpoint folder, and refuses settings or a model that differ.  Kernels
+ * that differ are worth a warning: bits will too. */
+EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings, const ek_kernels *k,
                                     const ek_model_spec *spec, int64_t *steps_done);
 
 /* Reads masters and moments. */

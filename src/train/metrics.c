@@ -75,8 +75,17 @@ ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_m
         (double)ek_rss_peak_bytes() / 1e6, params_held, l->z_loss, r->flops / 1e9);
     ssize_t done = write(m->fd, line, (size_t)n);
 
+    if (done > 0 && done < n && ftruncate(m->fd, lseek(m->fd, 0, SEEK_END) - done) != 0)
+        done = -1; /* the torn line stays; a resumed run removes it */
     EK_REQUIRE(done == n, done < 0 && errno != ENOSPC ? EK_EIO : EK_ENOSPC, "cannot write %s: %s",
                m->path, done < 0 ? strerror(errno) : "the disk is full");
+    return EK_OK;
+}
+
+ek_status ek_metrics_sync(const ek_metrics *m)
+{
+    EK_REQUIRE(fsync(m->fd) == 0, errno == ENOSPC ? EK_ENOSPC : EK_EIO, "cannot sync %s: %s",
+               m->path, strerror(errno));
     return EK_OK;
 }
 

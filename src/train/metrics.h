@@ -16,6 +16,8 @@ typedef struct {
 EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
 EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
                                       int64_t params_held);
+/* What was written is on the disk when this returns: before a checkpoint that counts on it. */
+EK_CHECKED ek_status ek_metrics_sync(const ek_metrics *m);
 void ek_metrics_close(ek_metrics *m);
 
 #endif

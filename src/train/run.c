@@ -14,7 +14,9 @@
 #include "train/routing_trace.h"
 #include "train/trainer.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What training of a preset looks like unless the user says otherwise. */
 typedef struct {
@@ -50,6 +52,7 @@ typedef struct {
     ek_checkpoint_found found;
     ek_step_result last;
     int64_t first_step, base_rss;
+    int lock; /* of --out, so that two runs do not write to it; -1: not taken */
 } run;
 
 static int64_t first_of(int64_t a, int64_t b)
@@ -120,11 +123,14 @@ static ek_status read_words(run *r)
 static ek_status make_settings(run *r)
 {
     const ek_trainer_config *t = &r->training;
+    char data[40];
 
-    r->settings = json_pack("{s:I, s:I, s:I, s:s, s:I, s:s}", "batch", (json_int_t)t->batch, "seq",
-                            (json_int_t)t->seq, "seed", (json_int_t)t->seed, "data-order",
-                            r->shuffled ? "shuffled" : "sequential", "micro-batch",
-                            (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
+    snprintf(data, sizeof(data), "%lld tokens", (long long)ek_tokens_get_info(r->tokens).n_tokens);
+    r->settings =
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:s}", "data", data, "batch",
+                  (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed,
+                  "data-order", r->shuffled ? "shuffled" : "sequential", "micro-batch",
+                  (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
     EK_REQUIRE(r->settings != NULL, EK_ENOMEM, "no memory for the settings");
     return EK_OK;
 }
@@ -185,6 +191,8 @@ static ek_status find_start(run *r)
 
     if (!c->resume)
         return EK_OK;
+    if (ek_file_kind_of(c->out) == EK_FILE_FOLDER)
+        EK_TRY(ek_folder_lock(c->out, &r->lock));
     st = ek_checkpoint_latest(c->out, EK_CHECK_SUMS, &r->found);
     EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
                "--resume: there is no complete checkpoint in %s; leave --resume out to start",
@@ -192,7 +200,8 @@ static ek_status find_start(run *r)
     EK_TRY(st);
     if (r->found.warning[0] != '\0')
         ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
-    return ek_train_state(r->found.path.s, r->settings, &r->source.spec, &r->first_step);
+    return ek_train_state(r->found.path.s, r->settings, r->kernels, &r->source.spec,
+                          &r->first_step);
 }
 
 /* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
@@ -205,6 +214,7 @@ static ek_status open_out(run *r)
     if (c->resume)
         return EK_OK;
     EK_TRY(ek_folder_make(NULL, c->out));
+    EK_TRY(ek_folder_lock(c->out, &r->lock));
     EK_TRY(ek_checkpoint_clear(NULL, c->out));
     for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
         ek_path path;
@@ -290,15 +300,15 @@ static ek_status open_all(run *r)
     EK_TRY(ek_model_source_open(c->model, &r->source));
     fill_training(r);
     EK_TRY(check_length(r));
-    EK_TRY(make_settings(r));
     EK_TRY(ek_kernels_create(r->mode, ek_cpu_isa(), c->threads > 0 ? c->threads : ek_cores_usable(),
                              &r->kernels));
+    EK_TRY(open_data(r));
+    EK_TRY(make_settings(r));
     EK_TRY(find_start(r));
     if (r->first_step >= r->training.optimizer.steps) {
         r->out->finished_before = 1;
         return EK_OK;
     }
-    EK_TRY(open_data(r));
     EK_TRY(open_model(r));
     EK_TRY(open_out(r));
     EK_TRY(ek_metrics_open(c->out, r->first_step, &r->metrics));
@@ -315,6 +325,7 @@ static ek_status save(run *r)
     int64_t done = ek_trainer_steps_done(r->trainer);
     ek_checkpoint_found found;
 
+    EK_TRY(ek_metrics_sync(&r->metrics));
     EK_TRY(ek_train_save(r->model, r->tokenizer, r->settings, done, r->cfg->keep, r->cfg->out));
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
     memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
@@ -428,13 +439,18 @@ static void close_all(run *r)
     ek_tokenizer_destroy(&r->tokenizer);
     ek_kernels_destroy(&r->kernels);
     json_decref(r->settings);
+    if (r->lock >= 0)
+        close(r->lock);
 }
 
 ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_train_summary *out)
 {
     static const ek_train_hooks no_hooks = {0};
-    run r = {
-        .cfg = cfg, .hooks = hooks != NULL ? hooks : &no_hooks, .out = out, .metrics = {.fd = -1}};
+    run r = {.cfg = cfg,
+             .hooks = hooks != NULL ? hooks : &no_hooks,
+             .out = out,
+             .metrics = {.fd = -1},
+             .lock = -1};
     ek_status st = EK_OK;
 
     memset(out, 0, sizeof(*out));

@@ -172,11 +172,6 @@ ek_exec *ek_trainer_exec(ek_trainer *tr)
     return tr->exec;
 }
 
-const ek_graph *ek_trainer_graph(const ek_trainer *tr)
-{
-    return &tr->graph;
-}
-
 const ek_pass *ek_trainer_pass(const ek_trainer *tr)
 {
     return tr->pass;

@@ -49,8 +49,6 @@ void ek_trainer_resume(ek_trainer *tr, int64_t steps_done);
 EK_CHECKED ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k);
 
 ek_exec *ek_trainer_exec(ek_trainer *tr);
-/* The graph of the last step. */
-const ek_graph *ek_trainer_graph(const ek_trainer *tr);
 /* The layers' loads of the last step. */
 const ek_pass *ek_trainer_pass(const ek_trainer *tr);
 

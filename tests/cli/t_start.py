@@ -1,5 +1,6 @@
 """What happens before the first step: texts, memory, and the model of a run that goes on."""
 
+import fcntl
 import os
 import signal
 
@@ -44,6 +45,31 @@ class ResumedModel(ek_cli.Case):
             self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
         self.assertEqual(ek_cli.tree(self.path("run")), before)
         self.train("run", "--model", ek_cli.newest(self.path("run")), "--resume", steps=4)
+
+
+class TwoRuns(ek_cli.Case):
+    def test_one_folder(self):
+        """The second run is refused and leaves what the first has."""
+        self.train("run", steps=2)
+        before = ek_cli.tree(self.path("run"))
+        lock = os.open(self.path("run"), os.O_RDONLY)  # as a run at work holds it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for more in ([], ["--resume"]):
+            r = self.train("run", *more, status=FAILED, steps=4)
+            self.assertIn(self.path("run") + " is in use by another process", r.stderr)
+            self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
+        self.assertEqual(ek_cli.tree(self.path("run")), before)
+        os.close(lock)
+        self.train("run", "--resume", steps=4)
+
+    def test_a_run_at_work(self):
+        args = self.train_args("run", "--quiet", steps=100000)
+        with ek_cli.start(*args) as p:
+            ek_cli.wait_for_steps(p, self.path("run"), 1)
+            self.train("run", status=FAILED)
+            p.send_signal(signal.SIGINT)
+            _, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual(p.returncode, INTERRUPTED, err)
 
 
 class Memory(ek_cli.Case):

@@ -24,6 +24,8 @@ static void the_workspace_fits_shared_and_dense_layers(void)
         spec.ff = 32;
         spec.shared_ff = widths[i][0];
         spec.dense_ff = widths[i][1];
+        spec.layers = 2;
+        spec.dense[0] = 1;
         CHECK_INT(ek_kernels_create(EK_MODE_FP32, EK_ISA_AVX512_BF16, THREADS, &k), EK_OK);
         CHECK_INT(ek_arena_init(&a, 256 << 20, "the test"), EK_OK);
         ek_moe_take_scratch(&s, &a, k, &spec, TOKENS, 1);

@@ -100,7 +100,6 @@ static void call_init(call *t, const ek_kernels *k, ek_mode mode, int64_t out, i
             CHECK_INT(k->pack(k, out, in, (ek_form)f, t->w + i * out * in, t->packed[i][f]), EK_OK);
         }
     }
-    CHECK_INT(k->linear_prepare(k, t->rows, out, in), EK_OK);
     t->ws = room(k->linear_workspace(k, t->rows, n_groups, out, in));
 }
 

@@ -55,20 +55,45 @@ ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s)
     return EK_OK;
 }
 
-/* Each thread copies its own part. */
-static void copy_all(char *dst, const char *src)
+/* The part of an array that is the calling thread's. */
+static void own_part(size_t *first, size_t *last)
+{
+    size_t n = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
+
+    *first = COPY_BYTES / n * i;
+    *last = i + 1 == n ? COPY_BYTES : COPY_BYTES / n * (i + 1);
+}
+
+static void copy_all(char *dst, char *src)
 {
 #pragma omp parallel
     {
-        size_t n = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
-        size_t first = COPY_BYTES / n * i,
-               last = i + 1 == n ? COPY_BYTES : COPY_BYTES / n * (i + 1);
+        size_t first, last;
 
+        own_part(&first, &last);
         memcpy(dst + first, src + first, last - first);
     }
 }
 
-ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s)
+/* Sums src as words; the sum goes to dst, so that it cannot be left out. */
+static void read_all(char *dst, char *src)
+{
+    uint64_t all = 0;
+
+#pragma omp parallel reduction(+ : all)
+    {
+        size_t first, last;
+
+        own_part(&first, &last);
+        for (size_t i = first / sizeof(uint64_t); i < last / sizeof(uint64_t); i++)
+            all += ((const uint64_t *)(const void *)src)[i];
+    }
+    memcpy(dst, &all, sizeof(all));
+}
+
+/* Best rate of one of the above, whose passes move `bytes`. */
+static ek_status best_rate(void (*pass)(char *dst, char *src), double bytes, double seconds,
+                           double *bytes_per_s)
 {
     char *src = malloc(COPY_BYTES), *dst = malloc(COPY_BYTES);
     ek_status st = EK_OK;
@@ -76,19 +101,31 @@ ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s)
     int64_t start;
 
     EK_REQUIRE_OUT(src != NULL && dst != NULL, EK_ENOMEM,
-                   "no memory for two arrays of %d bytes to measure copying with", COPY_BYTES);
+                   "no memory for two arrays of %d bytes to measure bandwidth with", COPY_BYTES);
     memset(src, 1, COPY_BYTES);
-    copy_all(dst, src);
+    pass(dst, src);
     start = ek_clock_ns();
     do {
         int64_t one = ek_clock_ns();
+        double t;
 
-        copy_all(dst, src);
-        best = seconds_since(one) < best ? seconds_since(one) : best;
+        pass(dst, src);
+        t = seconds_since(one);
+        best = t < best ? t : best;
     } while (seconds_since(start) < seconds);
-    *bytes_per_s = 2.0 * COPY_BYTES / best;
+    *bytes_per_s = bytes / best;
 out:
     free(src);
     free(dst);
     return st;
+}
+
+ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s)
+{
+    return best_rate(copy_all, 2.0 * COPY_BYTES, seconds, bytes_per_s);
+}
+
+ek_status ek_read_bandwidth(double seconds, double *bytes_per_s)
+{
+    return best_rate(read_all, COPY_BYTES, seconds, bytes_per_s);
 }

@@ -1,6 +1,6 @@
 /* tensor/cpu/ceiling.h - what this machine can reach, measured: the yardsticks of benchmarks.
  *
- * Both run on the OpenMP team of the calling thread, repeat for about `seconds`, and give the
+ * All run on the OpenMP team of the calling thread, repeat for about `seconds`, and give the
  * best repetition, since anything else on the machine only makes one slower. */
 #ifndef TENSOR_CPU_CEILING_H
 #define TENSOR_CPU_CEILING_H
@@ -13,5 +13,9 @@ EK_CHECKED ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops
 
 /* Copy from one large array to another; bytes read and bytes written both count. */
 EK_CHECKED ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s);
+
+/* Reading a large array, nothing written: what bounds work that only reads, such as generation.
+ * It may be well below half of the copy figure's bytes read and written together. */
+EK_CHECKED ek_status ek_read_bandwidth(double seconds, double *bytes_per_s);
 
 #endif

@@ -229,15 +229,6 @@ static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_grou
     return room > weight ? room : weight;
 }
 
-static ek_status linear_prepare(const ek_kernels *k, int64_t rows, int64_t out, int64_t in)
-{
-    (void)k;
-    (void)rows;
-    (void)out;
-    (void)in;
-    return EK_OK;
-}
-
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
 {
     k->products = ops->name;
@@ -248,5 +239,4 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
     k->linear_backward_input = linear_backward_input;
     k->linear_backward_weight = ek_linear_weight;
     k->linear_workspace = linear_workspace;
-    k->linear_prepare = linear_prepare;
 }

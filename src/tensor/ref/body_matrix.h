@@ -165,15 +165,6 @@ static size_t NAME(linear_workspace)(const ek_kernels *k, int64_t rows, int64_t 
     return 0;
 }
 
-static ek_status NAME(linear_prepare)(const ek_kernels *k, int64_t rows, int64_t out, int64_t in)
-{
-    (void)k;
-    (void)rows;
-    (void)out;
-    (void)in;
-    return EK_OK;
-}
-
 /* One strip of a row of c.  a_step: distance of op(a)'s elements along the sum. */
 static void NAME(matmul_strip)(int64_t len, int64_t kk, const R *a, int64_t a_step, const R *b,
                                int64_t ldb, int tb, R *sum)

@@ -15,7 +15,6 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       ENTRY(linear_backward_input),
                       ENTRY(linear_backward_weight),
                       ENTRY(linear_workspace),
-                      ENTRY(linear_prepare),
                       ENTRY(matmul_real),
                       ENTRY(gather_comp),
                       ENTRY(gather_real),

@@ -3,7 +3,7 @@
 import crash
 
 
-class Long(crash.Kill):
+class Many(crash.Kill):
     def test_fp32(self):
         self.kill_often(20, 2, "fp32")
 
