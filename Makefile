@@ -1,5 +1,8 @@
 # The few commands of a newcomer.  Everything else is CMake: cmake --list-presets.
 
+# A python3 with torch, for the comparison that ends `make bench`.
+PYTHON ?= /usr/bin/python3
+
 .PHONY: help build demo test test-all bench clean
 
 help:
@@ -36,6 +39,11 @@ bench: build
 	build/evenkeel bench kernels
 	build/evenkeel bench step
 	build/evenkeel bench generate
+	@if $(PYTHON) -c "import torch" 2>/dev/null; then \
+	    $(PYTHON) bench/against_reference.py --dtypes bf16 --turns 2; \
+	else \
+	    echo "not measured beside PyTorch: $(PYTHON) has no torch (Debian: python3-torch)"; \
+	fi
 
 clean:
 	rm -rf build build-asan build-dev build-tsan build-coverage build-fuzz

@@ -5,8 +5,8 @@ Both get the same config, initial weights, tokens and settings, and take turns, 
 the same noise.  Printed are tokens/s over all steps but the first of every turn, and the ratio of
 the medians; the losses of both must agree, so that both did the same work.
 
-Needs a python3 with torch and numpy (Debian: python3-torch).  It is no part of `make test` or
-`make bench`.  Example:
+Needs a python3 with torch and numpy (Debian: python3-torch); `make bench` runs it where there is
+one, `make test` never does.  Example:
 
     bench/against_reference.py --command build/evenkeel
 """

@@ -5,6 +5,7 @@
  * ran; there is no second formula here.  Wall time is of whole steps: forward, backward, optimizer,
  * and packing the weights anew. */
 #include "base/clock.h"
+#include "base/threads.h"
 #include "cli/bench.h"
 #include "train/trainer.h"
 
@@ -31,6 +32,8 @@ typedef struct {
     int64_t n_ops;
     bench_samples wall; /* seconds a step */
     ek_step_result last;
+    int64_t resident; /* bytes that model and trainer have made resident after the warm-up */
+    size_t predicted; /* by the measuring mode of their arenas */
 } steps;
 
 /* Which part of the model an op belongs to, by the beginning of its name; first match. */
@@ -123,7 +126,10 @@ static ek_status steps_create(const bench *b, steps *s)
 
     s->ops = calloc(OPS_MAX, sizeof(*s->ops));
     EK_REQUIRE(s->ops != NULL, EK_ENOMEM, "no memory for the times of ops");
+    s->resident = -ek_rss_bytes();
     EK_TRY(ek_model_create(&b->spec, b->k, 1, &s->model));
+    EK_TRY(ek_trainer_measure(s->model, &cfg, &s->predicted));
+    s->predicted += s->model->arena.bytes;
     ek_model_init(s->model, 0);
     EK_TRY(ek_model_pack(s->model));
     return ek_trainer_create(s->model, &cfg, &s->trainer);
@@ -158,6 +164,7 @@ static ek_status run_steps(bench *b, steps *s)
         fill_batch(b, s, i);
         if (i < WARM_UP) {
             EK_TRY(ek_trainer_step(s->trainer, &s->last));
+            s->resident += i + 1 == WARM_UP ? ek_rss_bytes() : 0;
             continue;
         }
         EK_TRY(bench_measure_ceilings(b));
@@ -208,8 +215,12 @@ static void put_rates(bench *b, const steps *s)
     bench_say(b, "  %10.1f GFLOP/s   (%.1f .. %.1f)\n", r.median / 1e9, r.min / 1e9, r.max / 1e9);
     bench_say(b, "  %10.3f of the best matrix rate for %s\n", r.median / bench_matrix_ceiling(b),
               b->mode == EK_MODE_BF16 ? "bf16 (the larger of the next two)" : "fp32");
-    bench_say(b, "  %10.3f of oneDNN bf16\n  %10.3f of oneDNN fp32\n\n", r.median / bf16,
+    bench_say(b, "  %10.3f of oneDNN bf16\n  %10.3f of oneDNN fp32\n", r.median / bf16,
               r.median / fp32);
+    bench_say(b, "  %10.3f GB of memory for model and steps, %.3f of the prediction\n\n",
+              (double)s->resident / 1e9, (double)s->resident / (double)s->predicted);
+    bench_put(b, "memory_mb", json_real((double)s->resident / 1e6));
+    bench_put(b, "predicted_mb", json_real((double)s->predicted / 1e6));
     bench_put(b, "tokens_per_s", bench_stat_json(&tokens, 1));
     bench_put(b, "model_gflops", bench_stat_json(&rate, 1e-9));
     bench_put(b, "ratio", json_real(r.median / bench_matrix_ceiling(b)));
