@@ -16,7 +16,7 @@ enum { DATA_MAX = 4096 };
 static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
      "a Hugging Face folder, a checkpoint, or a run's folder"},
-    {"data", EK_OPTION_LIST, NULL, NULL, "PATH...", NULL, 1,
+    {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
      "text files and folders (read recursively), or .bin token files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},

@@ -17,7 +17,7 @@ static const ek_option options[] = {
      "preset (tiny, small, base), a Hugging Face config.json, or a folder with one (and weights)"},
     {"init", EK_OPTION_TEXT, NULL, "random from --seed", "FILE", NULL, 0,
      "safetensors file or folder with initial weights"},
-    {"data", EK_OPTION_LIST, NULL, NULL, "PATH...", NULL, 1,
+    {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
      "text files and folders (read recursively), or .bin token files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
