@@ -24,7 +24,7 @@ static ek_status generation_create(const bench *b, generation *g)
     ek_session_config sc = {.capacity = b->prompt + b->tokens};
     ek_sampler_config how = {.temperature = 0.8, .top_p = 0.95};
 
-    EK_TRY(ek_model_create(&b->spec, b->k, 0, &g->model));
+    EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 0}, &g->model));
     ek_model_init(g->model, 0);
     EK_TRY(ek_model_pack(g->model));
     EK_TRY(ek_session_create(g->model, &sc, &g->session));

@@ -127,7 +127,7 @@ static ek_status steps_create(const bench *b, steps *s)
     s->ops = calloc(OPS_MAX, sizeof(*s->ops));
     EK_REQUIRE(s->ops != NULL, EK_ENOMEM, "no memory for the times of ops");
     s->resident = -ek_rss_bytes();
-    EK_TRY(ek_model_create(&b->spec, b->k, 1, &s->model));
+    EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1}, &s->model));
     EK_TRY(ek_trainer_measure(s->model, &cfg, &s->predicted));
     s->predicted += s->model->arena.bytes;
     ek_model_init(s->model, 0);

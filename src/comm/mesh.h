@@ -42,6 +42,9 @@ EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 EK_CHECKED ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out);
 void ek_mesh_close(ek_mesh **m);
 
+/* The mesh of one rank: all sizes 1, no groups.  Who uses a group asks for its size first. */
+extern const ek_mesh ek_mesh_one;
+
 /* Part `part` of n things cut into `parts` contiguous runs, the first n % parts one longer:
  * [ek_run_first(n, parts, part), ek_run_first(n, parts, part + 1)). */
 static inline int64_t ek_run_first(int64_t n, int parts, int part)

@@ -21,7 +21,7 @@ static ek_status run(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out
 {
     const ek_model_spec *s = &e->m->spec;
     ek_moe_step step = {.top_k = s->top_k};
-    ek_micro mb = {seqs, seq, seqs * seq, 1.0, 0, e->inputs, e->targets};
+    ek_micro mb = ek_micro_alone(seqs, seq, 1, 0, e->inputs, e->targets);
 
     EK_TRY(ek_pass_begin(e->pass, &step, &mb, 1));
     ek_graph_reset(&e->graph);
@@ -63,7 +63,7 @@ static ek_status run_all(evaluator *e, const ek_tokens *tokens, const ek_evaluat
 ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_config *cfg,
                       ek_evaluation *out)
 {
-    ek_pass_config pc = {cfg->batch, cfg->seq, 0, EK_RECOMPUTE_OFF};
+    ek_pass_config pc = {.max_seqs = cfg->batch, .max_seq = cfg->seq};
     size_t room = (size_t)(cfg->batch * cfg->seq);
     evaluator e = {.m = m};
     ek_status st = EK_OK;

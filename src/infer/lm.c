@@ -44,7 +44,8 @@ static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, int thre
                model);
     EK_TRY(ek_kernels_create(mode, ek_cpu_isa(), threads > 0 ? threads : ek_cores_usable(),
                              &lm->kernels));
-    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, 0, &lm->model));
+    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
+                           &lm->model));
     EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s));
     return ek_model_pack(lm->model);
 }

@@ -29,18 +29,26 @@ static size_t workspace(const ek_session *s)
 
 static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
+    static const ek_moe_config alone = {0};
+    ek_moe_saved measured = {0};
+
     moe->k = s->model->k;
     moe->spec = &s->model->spec;
     moe->w = &s->model->layers[l].experts;
     moe->step = &s->step;
     moe->scratch = &s->scratch;
-    moe->x = s->x;
-    moe->y = s->y;
+    moe->mesh = &ek_mesh_one;
+    moe->cfg = &alone;
     ek_moe_take_state(moe, &s->arena, s->cfg.block);
-    if (l == 0)
-        ek_moe_take_saved(moe, &s->arena, s->cfg.block, 1);
-    else if (s->moe != NULL)
-        moe->saved = s->moe[0].saved;
+    moe->saved = l > 0 && s->moe != NULL ? s->moe[0].saved
+                                         : ek_arena_take(&s->arena, l == 0, sizeof(*moe->saved));
+    if (l > 0)
+        return;
+    ek_moe_take_saved(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, s->cfg.block, 1);
+    if (moe->saved != NULL) {
+        moe->saved->x = s->x;
+        moe->saved->y = s->y;
+    }
 }
 
 static void lay_session(ek_session *s)
@@ -113,7 +121,7 @@ static ek_status prepare(ek_session *s, ek_model *m, const ek_session_config *cf
 /* Grows the graph to the longest step, so that no later one allocates. */
 static ek_status reserve_graph(ek_session *s)
 {
-    s->micro = (ek_micro){.seqs = 1, .seq = 1, .n = 1};
+    s->micro = ek_micro_alone(1, 1, 1, 0, NULL, NULL);
     EK_TRY(ek_session_build(s, 1));
     ek_graph_reset(&s->graph);
     return EK_OK;
@@ -179,7 +187,7 @@ ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
         int64_t rows = n - done < s->cfg.block ? n - done : s->cfg.block;
 
         s->first = s->position + done;
-        s->micro = (ek_micro){.seqs = 1, .seq = rows, .n = rows, .share = 1, .inputs = ids + done};
+        s->micro = ek_micro_alone(1, rows, 1, 0, ids + done, NULL);
         EK_TRY(ek_session_build(s, done + rows == n));
         EK_TRY(ek_exec_run(s->exec, &s->graph));
     }

@@ -26,7 +26,7 @@ static ek_status op_embed(void *self, const ek_op *op)
     const ek_micro *mb = &p->micro[op->micro];
 
     p->model->k->embed_forward(mb->n, p->model->spec.hidden, mb->inputs, p->model->embed.p,
-                               p->x[0]);
+                               ek_pass_x(p, 0, op->micro));
     return EK_OK;
 }
 
@@ -60,7 +60,7 @@ static block block_of(const ek_pass *p, const ek_op *op)
                    rows < p->head_rows ? rows : p->head_rows,
                    m->spec.hidden,
                    m->spec.vocab,
-                   (char *)p->x[2 * m->spec.layers] + skip,
+                   (char *)ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro) + skip,
                    p->dx != NULL ? (char *)p->dx + skip : NULL};
 }
 

@@ -66,9 +66,10 @@ static ek_status load_one(ek_model *m, const ek_safetensors *st, const ek_hf_ten
     char name[NAME_MAX_LEN];
     const ek_safetensor *s;
     ek_hf_source other;
-    int64_t first, from = 0;
-    ek_weight *w = ek_model_find(m, t, &first);
+    int64_t from = 0;
+    ek_span at;
 
+    EK_REQUIRE(ek_model_span(m, t, &at), EK_EINTERNAL, "the model has no %s", t->name);
     snprintf(name, sizeof(name), "%s%s", t->name, a->suffix);
     s = ek_safetensors_find(st, name);
     if (s != NULL) {
@@ -81,7 +82,7 @@ static ek_status load_one(ek_model *m, const ek_safetensors *st, const ek_hf_ten
     EK_REQUIRE(s != NULL, EK_EFORMAT, "%s: tensor %s is missing; the config asks for it",
                ek_safetensors_count(st) > 0 ? ek_safetensors_get(st, 0)->file : "weights", name);
     seen[s - ek_safetensors_get(st, 0)] = 1;
-    return ek_safetensor_read(s, from, elements(t), array_at(m, w, a, first), m->k->real);
+    return ek_safetensor_read(s, from, elements(t), array_at(m, at.w, a, at.first), m->k->real);
 }
 
 /* Tensors that some writers add and that hold nothing of the model's own. */
@@ -166,13 +167,13 @@ ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *
     EK_TRY_OUT(ek_safetensors_create(io, path, mode, d.decls, d.n, &w));
     while ((i = ek_safetensors_next(w)) >= 0) {
         ek_hf_tensor t;
-        int64_t first;
-        ek_weight *x;
+        ek_span at;
 
         ek_hf_tensor_at(&m->spec, i / n_arrays, &t);
-        x = ek_model_find(m, &t, &first);
+        EK_REQUIRE_OUT(ek_model_span(m, &t, &at), EK_EINTERNAL, "the model has no %s", t.name);
         EK_TRY_OUT(ek_safetensors_append(w, d.names[i], elements(&t),
-                                         array_at(m, x, &arrays[i % n_arrays], first), m->k->real));
+                                         array_at(m, at.w, &arrays[i % n_arrays], at.first),
+                                         m->k->real));
     }
     EK_TRY_OUT(ek_safetensors_finish(&w, sum));
 out:

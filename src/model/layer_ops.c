@@ -42,14 +42,14 @@ static place place_of(ek_pass *p, const ek_op *op)
                    s,
                    &p->micro[op->micro],
                    &p->model->layers[op->layer],
-                   &p->saved[op->layer],
+                   ek_pass_saved(p, op->layer, op->micro),
                    s->hidden,
                    q,
                    kv,
                    q + 2 * kv,
-                   p->x[2 * op->layer],
-                   p->x[2 * op->layer + 1],
-                   p->x[2 * op->layer + 2]};
+                   ek_pass_x(p, 2 * op->layer, op->micro),
+                   ek_pass_x(p, 2 * op->layer + 1, op->micro),
+                   ek_pass_x(p, 2 * op->layer + 2, op->micro)};
 }
 
 static ek_attention attention_of(const place *a)

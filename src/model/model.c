@@ -32,19 +32,20 @@ static void lay_weight(walk *w, ek_weight *x, int64_t out, int64_t in, int forms
     x->out = out;
     x->in = in;
     n = ek_weight_elements(x);
-    x->p = ek_arena_take(w->arena, n, real);
-    if (m->trained) {
+    x->own = x->kept = n;
+    x->p = x->p_kept = ek_arena_take(w->arena, n, real);
+    if (m->cfg.trained) {
         x->g = ek_arena_take(w->arena, n, real);
         x->m = ek_arena_take(w->arena, n, real);
         x->v = ek_arena_take(w->arena, n, real);
     }
     if (forms) {
         x->forward = take_form(w, x, EK_FORM_FORWARD);
-        if (m->trained)
+        if (m->cfg.trained)
             x->backward = take_form(w, x, EK_FORM_BACKWARD);
     }
     if (m->params != NULL)
-        m->params[w->n_params] = (ek_param){x, layer, expert, in > 0, 1};
+        m->params[w->n_params] = (ek_param){x, layer, expert, EK_SHARE_STAGE, in > 0, 1};
     w->n_params++;
     m->n_elements += n;
 }
@@ -88,10 +89,10 @@ static void lay_layer(walk *w, ek_layer *y, int32_t l)
     }
     lay_weight(w, &y->out, d, q, 1, l, -1);
     lay_weight(w, &y->norm2, d, 0, 0, l, -1);
-    ek_moe_take_weights(moe, w->arena, s, l);
+    ek_moe_take_weights(moe, w->arena, s, w->m->cfg.mesh, l);
     if (moe->routed)
         lay_experts(w, moe, l);
-    if (moe->shared_ff > 0) {
+    if (moe->shared) {
         lay_weight(w, &moe->shared_up, 2 * moe->shared_ff, d, 1, l, -1);
         lay_weight(w, &moe->shared_down, d, moe->shared_ff, 1, l, -1);
     }
@@ -119,10 +120,64 @@ static void lay_model(ek_model *m)
     else
         m->head = m->embed;
     m->n_params = w.n_params;
+    m->n_whole = m->n_elements;
 }
 
-ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k, int trained,
-                          ek_model **out)
+/* What this rank's parts are cut to. */
+static ek_cut cut_of(const ek_model_spec *s, const ek_mesh *mesh)
+{
+    int tp = mesh->tp, at = mesh->tp_rank;
+    int64_t kv_heads = ek_run_length(s->kv_heads, tp, at);
+
+    return (ek_cut){.heads = kv_heads * (s->heads / s->kv_heads),
+                    .kv_first = ek_run_first(s->kv_heads, tp, at),
+                    .kv_heads = kv_heads,
+                    .vocab_first = ek_run_first(s->vocab, tp, at),
+                    .vocab = ek_run_length(s->vocab, tp, at),
+                    .ff_first = ek_run_first(s->ff, mesh->etp, mesh->etp_rank),
+                    .ff = ek_run_length(s->ff, mesh->etp, mesh->etp_rank),
+                    .shared_first = ek_run_first(s->shared_ff, tp, at),
+                    .shared_ff = ek_run_length(s->shared_ff, tp, at),
+                    .dense_first = ek_run_first(s->dense_ff, tp, at),
+                    .dense_ff = ek_run_length(s->dense_ff, tp, at)};
+}
+
+int ek_model_pieces(const ek_model *m)
+{
+    return m->cfg.mesh->pp * m->cfg.chunks;
+}
+
+int64_t ek_model_piece_first(const ek_model *m, int piece)
+{
+    return ek_run_first(m->spec.layers, ek_model_pieces(m), piece);
+}
+
+int ek_model_piece_of(const ek_model *m, int64_t layer)
+{
+    int piece = 0;
+
+    while (ek_model_piece_first(m, piece + 1) <= layer)
+        piece++;
+    return piece;
+}
+
+int ek_model_has_layer(const ek_model *m, int64_t layer)
+{
+    return ek_model_piece_of(m, layer) % m->cfg.mesh->pp == m->cfg.mesh->pp_rank;
+}
+
+int ek_model_has_embed(const ek_model *m)
+{
+    return m->cfg.mesh->pp_rank == 0;
+}
+
+int ek_model_has_head(const ek_model *m)
+{
+    return m->cfg.mesh->pp_rank == m->cfg.mesh->pp - 1;
+}
+
+ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
+                          const ek_model_config *cfg, ek_model **out)
 {
     ek_model *m = NULL;
     size_t bytes;
@@ -133,7 +188,12 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k, int tr
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for a model");
     m->spec = *spec;
     m->k = k;
-    m->trained = trained;
+    m->cfg = *cfg;
+    if (m->cfg.mesh == NULL)
+        m->cfg.mesh = &ek_mesh_one;
+    if (m->cfg.chunks == 0)
+        m->cfg.chunks = 1;
+    m->cut = cut_of(spec, m->cfg.mesh);
     ek_arena_measure(&m->arena);
     lay_model(m); /* counts the weights */
     ek_arena_measure(&m->arena);
@@ -190,62 +250,113 @@ void ek_model_init(ek_model *m, uint64_t seed)
 
     for (int64_t i = 0; i < count; i++) {
         ek_hf_tensor t;
-        ek_weight *w;
-        int64_t first, n;
+        ek_span a;
         double value;
         uint64_t stream;
 
         ek_hf_tensor_at(&m->spec, i, &t);
-        w = ek_model_find(m, &t, &first);
-        n = t.shape[0] * (t.dims > 1 ? t.shape[1] : 1);
+        if (!ek_model_span(m, &t, &a))
+            continue;
         value = initial_value(t.role);
         stream = ek_random_stream(t.name);
 #pragma omp parallel for schedule(static)
-        for (int64_t j = 0; j < n; j++)
-            set(m->k, w->p, first + j,
-                value >= 0 ? value
-                           : m->spec.init_range * ek_random_normal(seed, stream, (uint64_t)j));
+        for (int64_t r = 0; r < a.rows; r++) {
+            int64_t width = t.dims > 1 ? t.shape[1] : 1, from = (a.row + r) * width + a.col;
+
+            for (int64_t c = 0; c < a.cols; c++)
+                set(m->k, a.w->p, a.first + r * a.ld + c,
+                    value >= 0 ? value
+                               : m->spec.init_range *
+                                     ek_random_normal(seed, stream, (uint64_t)(from + c)));
+        }
     }
 }
 
-ek_weight *ek_model_find(ek_model *m, const ek_hf_tensor *t, int64_t *first)
+/* Rows [row, row + rows) of a tensor, as the rows of w from `at` on. */
+static int rows_of(ek_span *out, ek_weight *w, int64_t row, int64_t rows, int64_t at)
 {
-    const ek_model_spec *s = &m->spec;
-    int64_t d = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    ek_layer *y = t->layer >= 0 ? &m->layers[t->layer] : NULL;
-    ek_moe_weights *moe = y != NULL ? &y->experts : NULL;
+    int64_t width = w->in > 0 ? w->in : 1;
 
-    *first = 0;
-    switch (t->role) {
-    case EK_ROLE_EMBED: return &m->embed;
-    case EK_ROLE_FINAL_NORM: return &m->final_norm;
-    case EK_ROLE_HEAD: return &m->head;
-    case EK_ROLE_NORM1: return &y->norm1;
-    case EK_ROLE_NORM2: return &y->norm2;
-    case EK_ROLE_O: return &y->out;
-    case EK_ROLE_Q_NORM: return &y->q_norm;
-    case EK_ROLE_K_NORM: return &y->k_norm;
-    case EK_ROLE_Q: return &y->qkv;
-    case EK_ROLE_K: *first = q * d; return &y->qkv;
-    case EK_ROLE_V: *first = (q + kv) * d; return &y->qkv;
-    case EK_ROLE_Q_BIAS: return &y->qkv_bias;
-    case EK_ROLE_K_BIAS: *first = q; return &y->qkv_bias;
-    case EK_ROLE_V_BIAS: *first = q + kv; return &y->qkv_bias;
-    case EK_ROLE_ROUTER: return &moe->router;
-    case EK_ROLE_ROUTER_BIAS: return &moe->bias;
-    case EK_ROLE_SHARED_ROUTER: return &moe->shared_router;
-    case EK_ROLE_DENSE_GATE:
-    case EK_ROLE_SHARED_GATE: return &moe->shared_up;
-    case EK_ROLE_DENSE_UP:
-    case EK_ROLE_SHARED_UP: *first = moe->shared_ff * d; return &moe->shared_up;
-    case EK_ROLE_DENSE_DOWN:
-    case EK_ROLE_SHARED_DOWN: return &moe->shared_down;
-    case EK_ROLE_EXPERT_GATE: return &moe->up[t->expert];
-    case EK_ROLE_EXPERT_UP: *first = s->ff * d; return &moe->up[t->expert];
-    case EK_ROLE_EXPERT_DOWN: return &moe->down[t->expert];
-    case EK_ROLE_COUNT: break;
+    *out = (ek_span){w, at * width, width, row, rows, 0, width};
+    return rows > 0 && w->out > 0;
+}
+
+/* Columns of a tensor: all of w. */
+static int columns_of(ek_span *out, ek_weight *w, int64_t col)
+{
+    *out = (ek_span){w, 0, w->in, 0, w->out, col, w->in};
+    return w->out > 0 && w->in > 0;
+}
+
+static int whole_of(ek_span *out, ek_weight *w)
+{
+    return rows_of(out, w, 0, w->out, 0);
+}
+
+static int attention_span(ek_model *m, ek_layer *y, ek_role role, ek_span *out)
+{
+    const ek_cut *c = &m->cut;
+    int64_t hd = m->spec.head_dim, q = c->heads * hd, kv = c->kv_heads * hd;
+    int64_t kv_first = c->kv_first * hd, q_first = kv_first * (m->spec.heads / m->spec.kv_heads);
+
+    switch (role) {
+    case EK_ROLE_Q: return rows_of(out, &y->qkv, q_first, q, 0);
+    case EK_ROLE_K: return rows_of(out, &y->qkv, kv_first, kv, q);
+    case EK_ROLE_V: return rows_of(out, &y->qkv, kv_first, kv, q + kv);
+    case EK_ROLE_Q_BIAS: return rows_of(out, &y->qkv_bias, q_first, q, 0);
+    case EK_ROLE_K_BIAS: return rows_of(out, &y->qkv_bias, kv_first, kv, q);
+    case EK_ROLE_V_BIAS: return rows_of(out, &y->qkv_bias, kv_first, kv, q + kv);
+    case EK_ROLE_O: return columns_of(out, &y->out, q_first);
+    default: return 0;
     }
-    return NULL;
+}
+
+static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, ek_span *out)
+{
+    const ek_cut *c = &m->cut;
+    int64_t shared = moe->routed ? c->shared_first : c->dense_first;
+
+    switch (t->role) {
+    case EK_ROLE_DENSE_GATE:
+    case EK_ROLE_SHARED_GATE: return rows_of(out, &moe->shared_up, shared, moe->shared_ff, 0);
+    case EK_ROLE_DENSE_UP:
+    case EK_ROLE_SHARED_UP:
+        return rows_of(out, &moe->shared_up, shared, moe->shared_ff, moe->shared_ff);
+    case EK_ROLE_DENSE_DOWN:
+    case EK_ROLE_SHARED_DOWN: return columns_of(out, &moe->shared_down, shared);
+    case EK_ROLE_EXPERT_GATE: return rows_of(out, &moe->up[t->expert], c->ff_first, moe->ff, 0);
+    case EK_ROLE_EXPERT_UP: return rows_of(out, &moe->up[t->expert], c->ff_first, moe->ff, moe->ff);
+    case EK_ROLE_EXPERT_DOWN: return columns_of(out, &moe->down[t->expert], c->ff_first);
+    case EK_ROLE_ROUTER: return whole_of(out, &moe->router);
+    case EK_ROLE_ROUTER_BIAS: return whole_of(out, &moe->bias);
+    case EK_ROLE_SHARED_ROUTER: return whole_of(out, &moe->shared_router);
+    default: return 0;
+    }
+}
+
+int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out)
+{
+    ek_layer *y = t->layer >= 0 ? &m->layers[t->layer] : NULL;
+
+    if (t->layer >= 0 && !ek_model_has_layer(m, t->layer))
+        return 0;
+    switch (t->role) {
+    case EK_ROLE_EMBED: return rows_of(out, &m->embed, m->cut.vocab_first, m->cut.vocab, 0);
+    case EK_ROLE_HEAD: return rows_of(out, &m->head, m->cut.vocab_first, m->cut.vocab, 0);
+    case EK_ROLE_FINAL_NORM: return whole_of(out, &m->final_norm);
+    case EK_ROLE_NORM1: return whole_of(out, &y->norm1);
+    case EK_ROLE_NORM2: return whole_of(out, &y->norm2);
+    case EK_ROLE_Q_NORM: return whole_of(out, &y->q_norm);
+    case EK_ROLE_K_NORM: return whole_of(out, &y->k_norm);
+    case EK_ROLE_Q:
+    case EK_ROLE_K:
+    case EK_ROLE_V:
+    case EK_ROLE_Q_BIAS:
+    case EK_ROLE_K_BIAS:
+    case EK_ROLE_V_BIAS:
+    case EK_ROLE_O: return attention_span(m, y, t->role, out);
+    default: return expert_span(m, &y->experts, t, out);
+    }
 }
 
 ek_status ek_model_pack(ek_model *m)

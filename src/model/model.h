@@ -7,12 +7,18 @@
  * and up weights of an expert one of [2 ff, hidden], so that each is one product; Hugging Face
  * tensors are runs of rows of them (ek_model_find).
  *
+ * Parts        on a mesh of ranks a model holds only this rank's part: the layers of its pipeline
+ *              stage; of attention, the embedding, the head and shared experts what falls to its
+ *              tensor parallel rank (ek_cut); of the experts the ones that the placement puts here,
+ *              of each a run of its inner width.  ek_model_span says which part of a Hugging Face
+ *              tensor lies where.
  * Memory       every weight has a master, and where it is trained a gradient and two moments, all
  *              R (16 bytes a parameter in fp32), and the packed forms that the kernels read. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
 #include "base/arena.h"
+#include "comm/mesh.h"
 #include "model/hf_names.h"
 #include "moe/moe.h"
 #include "spec/model.h"
@@ -24,39 +30,85 @@ typedef struct {
     ek_moe_weights experts;
 } ek_layer;
 
+/* The ranks that hold the same part of a weight as this one, and so share its gradient. */
+typedef enum {
+    EK_SHARE_DP,    /* data parallel ranks: parts are cut by tensor parallelism */
+    EK_SHARE_STAGE, /* all ranks of the stage: whole tensors, each rank has met its own tokens */
+    EK_SHARE_EDP    /* expert data parallel ranks */
+} ek_share;
+
 /* One weight for those who treat all alike (optimizer, norm of the gradient, packing). */
 typedef struct {
     ek_weight *w;
     int32_t layer, expert; /* -1: of no layer, no expert */
-    int decay;             /* a matrix: weight decay applies */
-    int trained;           /* 0: kept by feedback (router bias), not by gradients */
+    ek_share share;
+    int decay;   /* a matrix: weight decay applies */
+    int trained; /* 0: kept by feedback (router bias), not by gradients */
 } ek_param;
 
+/* What this rank's parts are cut to.  Runs are ek_run's; query heads follow their key heads. */
 typedef struct {
-    ek_model_spec spec;
+    int64_t heads, kv_first, kv_heads; /* of attention, over tp */
+    int64_t vocab_first, vocab;        /* rows of embedding and head, over tp */
+    int64_t ff_first, ff;              /* of each expert, over etp */
+    int64_t shared_first, shared_ff;   /* of each shared expert, over tp */
+    int64_t dense_first, dense_ff;     /* of each dense layer, over tp */
+} ek_cut;
+
+typedef struct {
+    int trained;         /* gradients, moments and backward forms exist */
+    const ek_mesh *mesh; /* NULL: one rank; borrowed */
+    int chunks;          /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
+    int zero;            /* 0 to 3: what data parallel ranks share out (docs/parallelism.md) */
+} ek_model_config;
+
+typedef struct {
+    ek_model_spec spec; /* of the whole model */
     const ek_kernels *k;
-    int trained;                       /* gradients and moments exist */
-    ek_weight embed, final_norm, head; /* head.p == embed.p when they are tied */
-    ek_layer *layers;
-    ek_param *params;
+    ek_model_config cfg; /* mesh is never NULL, chunks never 0 */
+    ek_cut cut;
+    /* embed lies on the first stage, final_norm and head on the last; tied: head.p == embed.p on
+     * one stage, and a copy of it on the last where that is another. */
+    ek_weight embed, final_norm, head;
+    ek_layer *layers;   /* [spec.layers]; those of other stages are all zero */
+    ek_param *params;   /* the weights that are here */
     int64_t n_params;   /* entries of params */
     int64_t n_elements; /* numbers held in masters, each once */
+    int64_t n_whole;    /* numbers of the whole model */
     ek_arena arena;
 } ek_model;
 
-/* Lays out a model; masters are zero.  trained: with gradients, moments and backward forms. */
-EK_CHECKED ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k, int trained,
-                                     ek_model **out);
+/* Lays out this rank's part of a model; masters are zero. */
+EK_CHECKED ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
+                                     const ek_model_config *cfg, ek_model **out);
 void ek_model_destroy(ek_model **m);
 
-/* Initial weights: normal with the spec's init_range, norms one, biases zero; a number depends
- * on seed, tensor name and index alone. */
+/* The model in pieces, layer runs in order: piece i = chunk i / pp of stage i % pp. */
+int ek_model_pieces(const ek_model *m);
+int ek_model_piece_of(const ek_model *m, int64_t layer);
+/* First layer of a piece; piece == ek_model_pieces gives the number of layers. */
+int64_t ek_model_piece_first(const ek_model *m, int piece);
+/* Whether this rank's stage holds it. */
+int ek_model_has_layer(const ek_model *m, int64_t layer);
+int ek_model_has_embed(const ek_model *m);
+int ek_model_has_head(const ek_model *m);
+
+/* Initial weights (of the runs that are here): normal with the spec's init_range, norms one, biases
+ * zero; a number depends on seed, tensor name and index alone. */
 void ek_model_init(ek_model *m, uint64_t seed);
 
 /* Makes the packed forms of all weights from the masters. */
 EK_CHECKED ek_status ek_model_pack(ek_model *m);
 
-/* The weight that a Hugging Face tensor lives in, and its first element there. */
-ek_weight *ek_model_find(ek_model *m, const ek_hf_tensor *t, int64_t *first);
+/* The part of a Hugging Face tensor that this rank holds: rows x cols of it, from (row, col) on
+ * (a vector is one column), starting at element `first` of weight w, whose rows are ld apart. */
+typedef struct {
+    ek_weight *w;
+    int64_t first, ld;
+    int64_t row, rows, col, cols;
+} ek_span;
+
+/* 0: this rank holds nothing of it. */
+int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out);
 
 #endif

@@ -65,50 +65,103 @@ static void take_saved(ek_pass *p, ek_layer_saved *y, int attention, int rest)
     }
 }
 
-/* Memory of one layer; layers whose activations are recomputed share those of layer 0. */
-static void lay_layer(ek_pass *p, int32_t l, ek_layer_saved *y, ek_moe *moe)
+static void *x_at(const ek_pass *p, int slot, int64_t i)
+{
+    return p->x[slot * (2 * p->model->spec.layers + 1) + i];
+}
+
+int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro)
+{
+    int32_t layer = l >= 0                         ? l
+                    : ek_model_has_embed(p->model) ? 0
+                                                   : (int32_t)p->model->spec.layers - 1;
+    int chunk = ek_model_piece_of(p->model, layer) / p->model->cfg.mesh->pp;
+
+    return p->slot_of[chunk * p->cfg.micros + micro];
+}
+
+ek_layer_saved *ek_pass_saved(const ek_pass *p, int32_t l, int32_t micro)
+{
+    return &p->saved[ek_pass_slot(p, l, micro) * p->model->spec.layers + l];
+}
+
+/* Entry 2l+2 may be the input of a layer that is elsewhere: then it is the output of layer l. */
+void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro)
+{
+    int32_t l = i / 2;
+
+    if (l == (int32_t)p->model->spec.layers || !ek_model_has_layer(p->model, l))
+        l = (i - 1) / 2;
+    return x_at(p, ek_pass_slot(p, l, micro), i);
+}
+
+/* Memory of one layer for one micro-batch in flight; layers whose activations are recomputed share
+ * those of the first. */
+static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_moe *moe,
+                           ek_layer_saved *y, ek_moe_saved *kept)
 {
     int all = !p->cfg.training || p->cfg.recompute == EK_RECOMPUTE_FULL;
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
-    if (l > 0 && p->saved != NULL && attention)
-        *y = p->saved[0];
-    if (l > 0 && p->moe != NULL && all)
-        moe->saved = p->moe[0].saved;
-    take_saved(p, y, l == 0 || !attention, l == 0 || !all);
+    if (!first && p->saved != NULL && attention)
+        *y = p->saved[slot * p->model->spec.layers + p->first_layer];
+    if (!first && p->moe != NULL && all)
+        *kept = p->moe[p->first_layer].saved[slot];
+    take_saved(p, y, first || !attention, first || !all);
+    if (first || !all)
+        ek_moe_take_saved(moe, kept, &p->arena, p->max_tokens, all);
+    kept->y = y->y2;
+    kept->x = p->x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
+}
+
+static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
+{
+    ek_layer_saved measured_layer = {0};
+    ek_moe_saved measured_moe = {0};
+
     moe->k = p->model->k;
     moe->spec = &p->model->spec;
+    moe->mesh = p->model->cfg.mesh;
+    moe->cfg = &p->cfg.moe;
     moe->w = &p->model->layers[l].experts;
     moe->step = &p->step;
     moe->scratch = &p->scratch;
-    moe->y = y->y2;
     moe->dx = p->dx;
-    moe->x = p->x != NULL ? p->x[2 * l + 2] : NULL;
     ek_moe_take_state(moe, &p->arena, p->cfg.max_seq);
-    if (l == 0 || !all)
-        ek_moe_take_saved(moe, &p->arena, p->max_tokens, all);
+    moe->saved = ek_arena_take(&p->arena, p->slots, sizeof(*moe->saved));
+    for (int slot = 0; slot < p->slots; slot++) {
+        int64_t at = slot * p->model->spec.layers + l;
+
+        lay_layer_slot(p, l, slot, first, moe, p->saved != NULL ? &p->saved[at] : &measured_layer,
+                       moe->saved != NULL ? &moe->saved[slot] : &measured_moe);
+    }
 }
 
-static void lay_residuals(ek_pass *p)
+/* The residual stream of one slot: entries of the layers that are here. */
+static void lay_residuals(ek_pass *p, int slot)
 {
     int64_t layers = p->model->spec.layers, n = p->max_tokens * p->model->spec.hidden;
     size_t real = real_size(p);
-    void *mid = NULL;
+    void *mid = NULL, *shared[2] = {NULL, NULL};
 
-    p->x = ek_arena_take(&p->arena, 2 * layers + 1, sizeof(*p->x));
     for (int64_t i = 0; i <= 2 * layers; i++) {
+        int in = i < 2 * layers && ek_model_has_layer(p->model, i / 2);
+        int out = i > 0 && ek_model_has_layer(p->model, (i - 1) / 2);
         void *x;
 
-        if (!p->cfg.training && i >= 2) {
-            x = p->x != NULL ? p->x[i - 2] : NULL;
+        if (!in && !out)
+            continue;
+        if (!p->cfg.training && shared[i % 2] != NULL) {
+            x = shared[i % 2];
         } else if (p->cfg.recompute == EK_RECOMPUTE_FULL && i % 2 == 1) {
-            mid = i == 1 ? ek_arena_take(&p->arena, n, real) : mid;
+            mid = mid == NULL ? ek_arena_take(&p->arena, n, real) : mid;
             x = mid;
         } else {
             x = ek_arena_take(&p->arena, n, real);
         }
+        shared[i % 2] = x;
         if (p->x != NULL)
-            p->x[i] = x;
+            p->x[slot * (2 * layers + 1) + i] = x;
     }
 }
 
@@ -139,18 +192,28 @@ static void lay_scratch(ek_pass *p)
 static void lay_pass(ek_pass *p)
 {
     int64_t layers = p->model->spec.layers;
-    ek_layer_saved measured_layer = {0};
-    ek_moe measured_moe = {0};
+    int first = 1;
 
     lay_scratch(p);
     ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->max_tokens,
                         p->cfg.training);
-    lay_residuals(p);
-    p->saved = ek_arena_take(&p->arena, layers, sizeof(*p->saved));
+    p->slot_of =
+        ek_arena_take(&p->arena, p->model->cfg.chunks * p->cfg.micros, sizeof(*p->slot_of));
+    p->x = ek_arena_take(&p->arena, p->slots * (2 * layers + 1), sizeof(*p->x));
+    for (int slot = 0; slot < p->slots; slot++)
+        lay_residuals(p, slot);
+    p->saved = ek_arena_take(&p->arena, p->slots * layers, sizeof(*p->saved));
     p->moe = ek_arena_take(&p->arena, layers, sizeof(*p->moe));
-    for (int32_t l = 0; l < (int32_t)layers; l++)
-        lay_layer(p, l, p->saved != NULL ? &p->saved[l] : &measured_layer,
-                  p->moe != NULL ? &p->moe[l] : &measured_moe);
+    for (int32_t l = 0; l < (int32_t)layers; l++) {
+        ek_moe measured = {0};
+
+        if (!ek_model_has_layer(p->model, l))
+            continue;
+        if (first)
+            p->first_layer = l;
+        lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
+        first = 0;
+    }
 }
 
 static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
@@ -166,6 +229,10 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
                (long long)cfg->max_seqs, (long long)cfg->max_seq);
     p->model = m;
     p->cfg = *cfg;
+    if (p->cfg.micros == 0)
+        p->cfg.micros = 1;
+    p->slots = 1;
+    p->max_all = p->max_tokens;
     rows = HEAD_LOGITS_BYTES / (m->spec.vocab * (int64_t)sizeof(float));
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
     p->head_rows = rows < p->max_tokens ? rows : p->max_tokens;

@@ -8,8 +8,13 @@
  *   ek_exec_run(exec, graph)
  *   ek_pass_losses(p, &losses)          sums over the step
  *
- * Residual stream: x[0] embeddings, x[2l+1] after attention of layer l, x[2l+2] after its
- * experts; all are kept for backward, unless activations are recomputed. */
+ * Residual stream of a micro-batch: x[0] embeddings, x[2l+1] after attention of layer l, x[2l+2]
+ * after its experts; all are kept for backward, unless activations are recomputed.
+ *
+ * Ranks        a stage of a pipeline runs its pieces of the model in the order of
+ *              schedule/pipeline.h; micro-batches in flight have a slot each, a set of activations.
+ *              n counts the tokens of this rank, `all` those of its data parallel rank (ek_micro).
+ */
 #ifndef MODEL_PASS_H
 #define MODEL_PASS_H
 
@@ -23,18 +28,20 @@ typedef enum {
 } ek_recompute;
 
 typedef struct {
-    int64_t max_seqs, max_seq; /* largest micro-batch */
+    int64_t max_seqs, max_seq; /* largest micro-batch of this data parallel rank */
+    int64_t micros;            /* most micro-batches a step; 0 is 1 */
     int training;              /* 0: forward and loss alone */
     ek_recompute recompute;
+    ek_moe_config moe;
 } ek_pass_config;
 
 /* What one layer's forward leaves for its backward. */
 typedef struct {
     void *rstd1, *rstd2;                   /* R [n] */
     void *y1, *y2;                         /* C [n, d], the two norms */
-    void *qkv;                             /* C [n, (heads + 2 kv_heads) head_dim], rotated */
+    void *qkv;                             /* C [all, (heads + 2 kv_heads) head_dim], rotated */
     void *q_raw, *k_raw, *q_rstd, *k_rstd; /* before query and key norms */
-    void *o;                               /* C [n, heads head_dim] */
+    void *o;                               /* C [all, heads head_dim] */
     void *lse;                             /* R [seqs, heads, seq] */
 } ek_layer_saved;
 
@@ -51,19 +58,22 @@ typedef struct {
     ek_model *model;
     ek_pass_config cfg;
     ek_arena arena;
-    int64_t max_tokens, head_rows;
-    ek_layer_saved *saved;           /* [layers] */
-    ek_moe *moe;                     /* [layers] */
-    void **x;                        /* [2 layers + 1], each R [n, d] */
-    void *dx;                        /* R [n, d] */
-    void *dy, *dy_comp, *d_o, *dqkv; /* scratch of attention's backward */
-    void *cos_sin;                   /* R [max_seq, head_dim] */
-    void *y_final;                   /* C [head_rows, d] */
-    void *rstd_final;                /* R [head_rows] */
-    void *logits;                    /* R [head_rows, vocab] */
-    void *dlogits;                   /* C [head_rows, vocab] */
-    void *dy_final;                  /* R [head_rows, d] */
-    double *loss_rows;               /* [max_tokens] */
+    int64_t max_all, max_tokens, head_rows; /* of `all`, of n, of a block of the head */
+    int slots;                              /* micro-batches in flight */
+    int32_t *slot_of;                       /* [chunks][micros] */
+    int32_t first_layer;                    /* the first that is here */
+    ek_layer_saved *saved;                  /* [slots][layers] */
+    ek_moe *moe;                            /* [layers] */
+    void **x;                               /* [slots][2 layers + 1], each R [n, d] */
+    void *dx;                               /* R [n, d] */
+    void *dy, *dy_comp, *d_o, *dqkv;        /* scratch of attention's backward */
+    void *cos_sin;                          /* R [max_seq, head_dim] */
+    void *y_final;                          /* C [head_rows, d] */
+    void *rstd_final;                       /* R [head_rows] */
+    void *logits;                           /* R [head_rows, vocab] */
+    void *dlogits;                          /* C [head_rows, vocab] */
+    void *dy_final;                         /* R [head_rows, d] */
+    double *loss_rows;                      /* [max_tokens] */
     void *ws;
     ek_moe_scratch scratch;
     ek_moe_step step;
@@ -88,6 +98,12 @@ EK_CHECKED ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek
 EK_CHECKED ek_status ek_pass_build(ek_pass *p, ek_graph *g);
 
 void ek_pass_losses(const ek_pass *p, ek_losses *out);
+
+/* What an op of layer l (or -1: embed, head) and this micro-batch works on. */
+int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro);
+ek_layer_saved *ek_pass_saved(const ek_pass *p, int32_t l, int32_t micro);
+/* Entry i of the residual stream. */
+void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 
 /* Appends the forward ops of one layer, from x[2l] to x[2l+2] (model/layer_ops.c).  again: only
  * what backward needs.  Returns the last op. */

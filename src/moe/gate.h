@@ -7,14 +7,14 @@
 
 #include "moe/moe.h"
 
-/* Turns scratch logits (in m->probs) into m->probs, ids, weights; counts the load, adds the
+/* Turns scratch logits (in kept->probs) into kept->probs, ids, weights; counts the load, adds the
  * micro-batch's share to aux_loss and z_loss.  Drops over capacity. */
-void ek_gate_forward_f32(ek_moe *m, const ek_micro *mb);
-void ek_gate_forward_f64(ek_moe *m, const ek_micro *mb);
+void ek_gate_forward_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+void ek_gate_forward_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 
 /* From scratch->dweights and the balance and z losses to scratch->dlogits. */
-void ek_gate_backward_f32(ek_moe *m, const ek_micro *mb);
-void ek_gate_backward_f64(ek_moe *m, const ek_micro *mb);
+void ek_gate_backward_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+void ek_gate_backward_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 
 /* x = sigmoid(x), and d = d * x (1 - x) for x such a sigmoid: the shared expert's gate. */
 void ek_sigmoid_f32(float *x, int64_t n);

@@ -69,10 +69,10 @@ static void NAME(limit_groups)(const ek_gate_spec *gs, int64_t experts, R *score
 }
 
 /* Choice by scores that differ from the probabilities: with a bias, or limited to groups. */
-static void NAME(choose_by_score)(ek_moe *m, int64_t n)
+static void NAME(choose_by_score)(ek_moe *m, int64_t n, ek_moe_saved *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
-    const R *p = m->saved.probs, *bias = m->w->bias.p;
+    const R *p = kept->probs, *bias = m->w->bias.p;
     int64_t experts = m->spec->experts, cols = m->cols;
 
 #pragma omp parallel for schedule(static)
@@ -83,7 +83,7 @@ static void NAME(choose_by_score)(ek_moe *m, int64_t n)
             score[e] = p[t * experts + e] + (bias != NULL ? bias[e] : (R)0);
         if (gs->groups > 0)
             NAME(limit_groups)(gs, experts, score);
-        NAME(choose)(score, experts, cols, m->saved.ids + t * cols);
+        NAME(choose)(score, experts, cols, kept->ids + t * cols);
     }
 }
 
@@ -101,11 +101,11 @@ void NAME(ek_sigmoid_backward)(const R *x, R *d, int64_t n)
 }
 
 /* Weights of the chosen: their probabilities, over their sum if the family wants it. */
-static void NAME(weigh)(ek_moe *m, int64_t n)
+static void NAME(weigh)(ek_moe *m, int64_t n, ek_moe_saved *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
-    const R *p = m->saved.probs;
-    R *w = m->saved.weights;
+    const R *p = kept->probs;
+    R *w = kept->weights;
     int64_t experts = m->spec->experts, cols = m->cols;
 
 #pragma omp parallel for schedule(static)
@@ -113,7 +113,7 @@ static void NAME(weigh)(ek_moe *m, int64_t n)
         R sum = 0;
 
         for (int64_t j = 0; j < cols; j++) {
-            int32_t e = m->saved.ids[t * cols + j];
+            int32_t e = kept->ids[t * cols + j];
 
             w[t * cols + j] = e >= 0 ? p[t * experts + e] : (R)0;
             sum += w[t * cols + j];
@@ -156,26 +156,26 @@ static void NAME(sort_down)(const R *score, int32_t *list, int64_t n)
 }
 
 /* Each expert takes its `room` best tokens of each sequence. */
-static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb)
+static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
-    const R *p = m->saved.probs;
+    const R *p = kept->probs;
     int64_t experts = m->spec->experts, room = ek_gate_capacity(m, mb->seq);
 
     for (int64_t i = 0; i < mb->n * experts; i++)
-        m->saved.ids[i] = -1;
+        kept->ids[i] = -1;
     for (int64_t s = 0; s < mb->seqs; s++) {
         for (int64_t e = 0; e < experts; e++) {
             for (int64_t t = 0; t < mb->seq; t++)
                 m->order[t] = (int32_t)((s * mb->seq + t) * experts + e);
             NAME(sort_down)(p, m->order, mb->seq);
             for (int64_t i = 0; i < room && i < mb->seq; i++)
-                m->saved.ids[m->order[i]] = (int32_t)e;
+                kept->ids[m->order[i]] = (int32_t)e;
         }
     }
 }
 
 /* Marks what goes over capacity, lowest weight first, ties: later token first. */
-static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb)
+static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
     int64_t cols = m->cols, room = ek_gate_capacity(m, mb->seq), span = mb->seq * cols;
 
@@ -184,40 +184,40 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb)
             int64_t n = 0;
 
             for (int64_t i = s * span; i < (s + 1) * span; i++)
-                if (m->saved.ids[i] == e)
+                if (kept->ids[i] == e)
                     m->order[n++] = (int32_t)i;
             if (n <= room)
                 continue;
-            NAME(sort_down)(m->saved.weights, m->order, n);
+            NAME(sort_down)(kept->weights, m->order, n);
             for (int64_t i = room; i < n; i++)
-                m->saved.ids[m->order[i]] = -2 - e;
+                kept->ids[m->order[i]] = -2 - e;
             m->dropped += n - room;
         }
     }
 }
 
 /* Counts the load and adds this micro-batch's share to the losses. */
-static void NAME(account)(ek_moe *m, const ek_micro *mb)
+static void NAME(account)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
     int64_t experts = m->spec->experts, n = mb->n;
-    const R *p = m->saved.probs, *lse = m->saved.lse;
+    const R *p = kept->probs, *lse = kept->lse;
     double balance = 0, z = 0;
 
-    memset(m->saved.fraction, 0, (size_t)experts * sizeof(*m->saved.fraction));
+    memset(kept->fraction, 0, (size_t)experts * sizeof(*kept->fraction));
     for (int64_t i = 0; i < n * m->cols; i++)
-        if (m->saved.ids[i] >= 0)
-            m->saved.fraction[m->saved.ids[i]]++;
-    m->saved.assigned = 0;
+        if (kept->ids[i] >= 0)
+            kept->fraction[kept->ids[i]]++;
+    kept->assigned = 0;
     for (int64_t e = 0; e < experts; e++) {
-        m->saved.assigned += m->saved.fraction[e];
-        m->load[e] += m->saved.fraction[e];
+        kept->assigned += kept->fraction[e];
+        m->load[e] += kept->fraction[e];
     }
-    for (int64_t e = 0; e < experts && m->saved.assigned > 0; e++) {
+    for (int64_t e = 0; e < experts && kept->assigned > 0; e++) {
         double mean = 0;
 
         for (int64_t t = 0; t < n; t++)
             mean += (double)p[t * experts + e];
-        balance += (double)m->saved.fraction[e] / (double)m->saved.assigned * mean / (double)n;
+        balance += (double)kept->fraction[e] / (double)kept->assigned * mean / (double)n;
     }
     for (int64_t t = 0; t < n && m->spec->gate.kind != EK_GATE_SIGMOID_BIAS; t++)
         z += (double)lse[t] * (double)lse[t] / (double)n;
@@ -225,11 +225,11 @@ static void NAME(account)(ek_moe *m, const ek_micro *mb)
     m->z_loss += mb->share * z;
 }
 
-void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb)
+void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
     int64_t experts = m->spec->experts, n = mb->n;
-    R *p = m->saved.probs;
+    R *p = kept->probs;
 
     if (NAME(jittered)(m)) {
 #pragma omp parallel for schedule(static)
@@ -239,29 +239,30 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb)
     if (gs->kind == EK_GATE_SIGMOID_BIAS)
         NAME(ek_sigmoid)(p, n * experts);
     else
-        m->k->softmax_topk(n, experts, gs->kind == EK_GATE_SOFTMAX ? m->cols : 1, p, p,
-                           m->saved.ids, m->saved.lse);
+        m->k->softmax_topk(n, experts, gs->kind == EK_GATE_SOFTMAX ? m->cols : 1, p, p, kept->ids,
+                           kept->lse);
     if (gs->kind == EK_GATE_EXPERT_CHOICE)
-        NAME(expert_choice)(m, mb);
+        NAME(expert_choice)(m, mb, kept);
     else if (gs->kind == EK_GATE_SIGMOID_BIAS || gs->groups > 0)
-        NAME(choose_by_score)(m, n);
+        NAME(choose_by_score)(m, n, kept);
     for (int64_t t = 0; gs->kind != EK_GATE_EXPERT_CHOICE && t < n; t++)
         for (int64_t j = m->step->top_k; j < m->cols; j++)
-            m->saved.ids[t * m->cols + j] = -1;
-    NAME(weigh)(m, n);
-    NAME(account)(m, mb);
+            kept->ids[t * m->cols + j] = -1;
+    NAME(weigh)(m, n, kept);
+    NAME(account)(m, mb, kept);
     if (m->step->capacity_factor != 0 && gs->kind != EK_GATE_EXPERT_CHOICE)
-        NAME(drop_over_capacity)(m, mb);
+        NAME(drop_over_capacity)(m, mb, kept);
 }
 
 /* Gradient of the scores that the weights of token t were made of, added to ds [experts]. */
-static void NAME(weigh_backward)(const ek_moe *m, int64_t t, const R *dw, R *ds)
+static void NAME(weigh_backward)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, const R *dw,
+                                 R *ds)
 {
     const ek_gate_spec *gs = &m->spec->gate;
     int64_t cols = m->cols;
-    const int32_t *ids = m->saved.ids + t * cols;
-    const R *p = (const R *)m->saved.probs + t * m->spec->experts;
-    const R *w = (const R *)m->saved.weights + t * cols;
+    const int32_t *ids = kept->ids + t * cols;
+    const R *p = (const R *)kept->probs + t * m->spec->experts;
+    const R *w = (const R *)kept->weights + t * cols;
     R sum = 0, inner = 0;
 
     for (int64_t j = 0; j < cols; j++) {
@@ -278,32 +279,32 @@ static void NAME(weigh_backward)(const ek_moe *m, int64_t t, const R *dw, R *ds)
     }
 }
 
-void NAME(ek_gate_backward)(ek_moe *m, const ek_micro *mb)
+void NAME(ek_gate_backward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
     const ek_moe_step *step = m->step;
     int64_t experts = m->spec->experts, n = mb->n;
     int kind = (int)m->spec->gate.kind, noisy = NAME(jittered)(m);
     double balance =
-        kind == EK_GATE_SOFTMAX && m->saved.assigned > 0
-            ? mb->share * step->aux_coef * (double)experts / ((double)m->saved.assigned * (double)n)
+        kind == EK_GATE_SOFTMAX && kept->assigned > 0
+            ? mb->share * step->aux_coef * (double)experts / ((double)kept->assigned * (double)n)
             : 0;
     double z = kind == EK_GATE_SIGMOID_BIAS ? 0 : 2 * step->z_coef * mb->share / (double)n;
 
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < n; t++) {
-        const R *p = (const R *)m->saved.probs + t * experts;
+        const R *p = (const R *)kept->probs + t * experts;
         R *dl = (R *)m->scratch->dlogits + t * experts, inner = 0;
 
         for (int64_t e = 0; e < experts; e++)
-            dl[e] = (R)(balance * (double)m->saved.fraction[e]);
-        NAME(weigh_backward)(m, t, (const R *)m->scratch->dweights + t * m->cols, dl);
+            dl[e] = (R)(balance * (double)kept->fraction[e]);
+        NAME(weigh_backward)(m, kept, t, (const R *)m->scratch->dweights + t * m->cols, dl);
         for (int64_t e = 0; e < experts; e++)
             inner += dl[e] * p[e];
         for (int64_t e = 0; e < experts; e++) {
             if (kind == EK_GATE_SIGMOID_BIAS)
                 dl[e] *= p[e] * ((R)1 - p[e]);
             else
-                dl[e] = p[e] * (dl[e] - inner + (R)z * ((const R *)m->saved.lse)[t]);
+                dl[e] = p[e] * (dl[e] - inner + (R)z * ((const R *)kept->lse)[t]);
             if (noisy)
                 dl[e] *= NAME(jitter)(m, mb, t, e);
         }

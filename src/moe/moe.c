@@ -73,15 +73,25 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     }
 }
 
-void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec, int layer)
+void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
+                         const ek_mesh *mesh, int layer)
 {
+    int64_t shared = spec->dense[layer] ? spec->dense_ff : spec->shared_ff;
+
     w->layer = layer;
     w->routed = !spec->dense[layer];
-    w->shared_ff = w->routed ? spec->shared_ff : spec->dense_ff;
-    w->shared_gated = w->routed && spec->shared_ff > 0 && spec->shared_gated;
+    w->shared = shared > 0;
+    w->ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
+    w->shared_ff = ek_run_length(shared, mesh->tp, mesh->tp_rank);
+    w->shared_gated = w->routed && w->shared && spec->shared_gated;
     ek_placement_take(&w->placement, a, (int32_t)spec->experts, 1, (int32_t)spec->experts);
     if (w->placement.home != NULL)
         ek_placement_block(&w->placement);
+}
+
+int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh)
+{
+    return (mesh->edp_rank * mesh->ep + mesh->ep_rank) * w->placement.slots;
 }
 
 void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq)
@@ -96,10 +106,9 @@ void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq)
     m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
 }
 
-void ek_moe_take_saved(ek_moe *m, ek_arena *a, int64_t max_tokens, int any)
+void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, int64_t max_tokens, int any)
 {
     const ek_model_spec *spec = m->spec;
-    ek_moe_saved *s = &m->saved;
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
     int64_t rows = rows_of(spec, max_tokens), shared = m->w->shared_ff;
 
@@ -130,24 +139,24 @@ void ek_moe_begin_step(ek_moe *m)
 
 /* --- typed access to small R arrays --------------------------------------------------------- */
 
-static void scatter_weights(ek_moe *m, int64_t n)
+static void scatter_weights(ek_moe *m, const ek_moe_saved *kept, int64_t n)
 {
     for (int64_t i = 0; i < n * m->cols; i++) {
-        if (m->saved.row_of[i] < 0)
+        if (kept->row_of[i] < 0)
             continue;
         if (m->k->real == EK_F64)
-            ((double *)m->saved.row_weight)[m->saved.row_of[i]] = ((double *)m->saved.weights)[i];
+            ((double *)kept->row_weight)[kept->row_of[i]] = ((double *)kept->weights)[i];
         else
-            ((float *)m->saved.row_weight)[m->saved.row_of[i]] = ((float *)m->saved.weights)[i];
+            ((float *)kept->row_weight)[kept->row_of[i]] = ((float *)kept->weights)[i];
     }
 }
 
-static void gather_weight_gradients(ek_moe *m, int64_t n)
+static void gather_weight_gradients(ek_moe *m, const ek_moe_saved *kept, int64_t n)
 {
     const ek_moe_scratch *s = m->scratch;
 
     for (int64_t i = 0; i < n * m->cols; i++) {
-        int32_t row = m->saved.row_of[i];
+        int32_t row = kept->row_of[i];
 
         if (m->k->real == EK_F64)
             ((double *)s->dweights)[i] = row >= 0 ? ((double *)s->drow)[row] : 0;
@@ -166,34 +175,35 @@ static const ek_micro *micro_of(const ek_moe *m, const ek_op *op)
 static ek_status op_route(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_micro *mb = micro_of(m, op);
     const ek_kernels *k = m->k;
-    const void *y = k->comp == k->real ? m->y : m->scratch->y_real;
+    const void *y = k->comp == k->real ? kept->y : m->scratch->y_real;
     int64_t d = m->spec->hidden, experts = m->spec->experts;
     double aux_loss = m->aux_loss, z_loss = m->z_loss;
     int64_t dropped = m->dropped;
 
-    k->matmul_real(0, 1, mb->n, experts, d, y, d, m->w->router.p, d, 0, m->saved.probs, experts);
+    k->matmul_real(0, 1, mb->n, experts, d, y, d, m->w->router.p, d, 0, kept->probs, experts);
     if (k->real == EK_F64)
-        ek_gate_forward_f64(m, mb);
+        ek_gate_forward_f64(m, mb, kept);
     else
-        ek_gate_forward_f32(m, mb);
+        ek_gate_forward_f32(m, mb, kept);
     if (op->again) { /* counted before */
         m->aux_loss = aux_loss;
         m->z_loss = z_loss;
         m->dropped = dropped;
         for (int64_t e = 0; e < experts; e++)
-            m->load[e] -= m->saved.fraction[e];
+            m->load[e] -= kept->fraction[e];
     }
     return EK_OK;
 }
 
 /* Points the groups at the rows of each slot, and at the weights of the expert that it holds. */
-static void set_groups(ek_moe *m, int backward)
+static void set_groups(ek_moe *m, const ek_moe_saved *kept, int backward)
 {
     for (int32_t s = 0; s < m->w->placement.slots; s++) {
         int32_t e = m->w->placement.expert_of[s];
-        int64_t row = m->saved.offset[s], rows = m->saved.offset[s + 1] - row;
+        int64_t row = kept->offset[s], rows = kept->offset[s + 1] - row;
 
         m->up_groups[s] = (ek_group){row, rows, NULL, NULL};
         m->down_groups[s] = (ek_group){row, rows, NULL, NULL};
@@ -209,41 +219,42 @@ static void set_groups(ek_moe *m, int backward)
 static ek_status op_dispatch(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_micro *mb = micro_of(m, op);
     int64_t d = m->spec->hidden;
-    int64_t rows = ek_dispatch_rows(&m->w->placement, mb->n, m->cols, m->saved.ids, m->saved.row_of,
-                                    m->saved.token_of, m->saved.offset, m->next_row);
+    int64_t rows = ek_dispatch_rows(&m->w->placement, mb->n, m->cols, kept->ids, kept->row_of,
+                                    kept->token_of, kept->offset, m->next_row);
 
-    scatter_weights(m, mb->n);
-    set_groups(m, 0);
-    m->k->gather_comp(rows, d, m->saved.token_of, m->y, d, m->scratch->rows, d);
+    scatter_weights(m, kept, mb->n);
+    set_groups(m, kept, 0);
+    m->k->gather_comp(rows, d, kept->token_of, kept->y, d, m->scratch->rows, d);
     return EK_OK;
 }
 
 static ek_status op_expert_up(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f2 = 2 * m->spec->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden, f2 = 2 * m->w->ff;
 
-    (void)op;
     return m->k->linear_forward(m->k, m->up_groups, m->w->placement.slots, f2, d, m->scratch->rows,
-                                d, m->saved.gu, f2, EK_OUT_COMP, m->scratch->ws);
+                                d, kept->gu, f2, EK_OUT_COMP, m->scratch->ws);
 }
 
 static ek_status op_swiglu(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
 
-    (void)op;
-    m->k->swiglu_forward(m->saved.offset[m->w->placement.slots], m->spec->ff, m->saved.gu,
-                         m->saved.row_weight, m->scratch->hidden);
+    m->k->swiglu_forward(kept->offset[m->w->placement.slots], m->w->ff, kept->gu, kept->row_weight,
+                         m->scratch->hidden);
     return EK_OK;
 }
 
 static ek_status op_expert_down(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f = m->spec->ff;
+    int64_t d = m->spec->hidden, f = m->w->ff;
 
     (void)op;
     return m->k->linear_forward(m->k, m->down_groups, m->w->placement.slots, d, f,
@@ -254,9 +265,10 @@ static ek_status op_expert_down(void *self, const ek_op *op)
 static ek_status op_combine(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
 
-    m->k->combine(micro_of(m, op)->n, m->spec->hidden, m->cols, m->saved.row_of, m->scratch->rows,
-                  1, m->x);
+    m->k->combine(micro_of(m, op)->n, m->spec->hidden, m->cols, kept->row_of, m->scratch->rows, 1,
+                  kept->x);
     return EK_OK;
 }
 
@@ -269,31 +281,32 @@ static void sigmoid_rows(const ek_kernels *k, int64_t n, void *x)
 }
 
 /* NULL for a shared expert without a gate. */
-static void *shared_scale(const ek_moe *m)
+static void *shared_scale(const ek_moe *m, const ek_moe_saved *kept)
 {
-    return m->w->shared_gated ? m->saved.shared_scale : NULL;
+    return m->w->shared_gated ? kept->shared_scale : NULL;
 }
 
 static ek_status op_shared(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_kernels *k = m->k;
     int64_t n = micro_of(m, op)->n, d = m->spec->hidden, f = m->w->shared_ff;
-    const void *y = k->comp == k->real ? m->y : m->scratch->y_real;
+    const void *y = k->comp == k->real ? kept->y : m->scratch->y_real;
     ek_group *g = &m->shared_group;
 
     if (m->w->shared_gated) {
-        k->matmul_real(0, 1, n, 1, d, y, d, m->w->shared_router.p, d, 0, m->saved.shared_scale, 1);
-        sigmoid_rows(k, n, m->saved.shared_scale);
+        k->matmul_real(0, 1, n, 1, d, y, d, m->w->shared_router.p, d, 0, kept->shared_scale, 1);
+        sigmoid_rows(k, n, kept->shared_scale);
     }
     *g = (ek_group){0, n, m->w->shared_up.forward, NULL};
-    EK_TRY(k->linear_forward(k, g, 1, 2 * f, d, m->y, d, m->saved.shared_gu, 2 * f, EK_OUT_COMP,
+    EK_TRY(k->linear_forward(k, g, 1, 2 * f, d, kept->y, d, kept->shared_gu, 2 * f, EK_OUT_COMP,
                              m->scratch->ws));
     if (op->again)
         return EK_OK;
-    k->swiglu_forward(n, f, m->saved.shared_gu, shared_scale(m), m->scratch->hidden);
+    k->swiglu_forward(n, f, kept->shared_gu, shared_scale(m, kept), m->scratch->hidden);
     g->w = m->w->shared_down.forward;
-    EK_TRY(k->linear_forward(k, g, 1, d, f, m->scratch->hidden, f, m->x, d, EK_OUT_ADD,
+    EK_TRY(k->linear_forward(k, g, 1, d, f, m->scratch->hidden, f, kept->x, d, EK_OUT_ADD,
                              m->scratch->ws));
     return EK_OK;
 }
@@ -362,7 +375,7 @@ int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t toke
 
     if (m->w->routed)
         dep = build_routed_forward(m, g, micro, &c, again, dep);
-    if (m->w->shared_ff > 0)
+    if (m->w->shared)
         dep = add(m, g, "shared expert", op_shared, micro, again, 6 * c.n * c.d * c.sf,
                   (c.n * (2 * c.d + 5 * c.sf) + 3 * c.d * c.sf) * c.comp, dep);
     return dep;
@@ -372,11 +385,11 @@ int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t toke
 static ek_status op_combine_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
     int64_t d = m->spec->hidden;
 
-    (void)op;
-    set_groups(m, 1);
-    m->k->gather_real(m->saved.offset[m->w->placement.slots], d, m->saved.token_of, m->dx, d,
+    set_groups(m, kept, 1);
+    m->k->gather_real(kept->offset[m->w->placement.slots], d, kept->token_of, m->dx, d,
                       m->scratch->rows, d);
     return EK_OK;
 }
@@ -384,7 +397,7 @@ static ek_status op_combine_backward(void *self, const ek_op *op)
 static ek_status op_down_input(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f = m->spec->ff;
+    int64_t d = m->spec->hidden, f = m->w->ff;
 
     (void)op;
     return m->k->linear_backward_input(m->k, m->down_groups, m->w->placement.slots, d, f,
@@ -395,18 +408,17 @@ static ek_status op_down_input(void *self, const ek_op *op)
 static ek_status op_swiglu_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
 
-    (void)op;
-    m->k->swiglu_backward(m->saved.offset[m->w->placement.slots], m->spec->ff, m->saved.gu,
-                          m->saved.row_weight, m->scratch->hidden, m->saved.gu, m->scratch->hidden,
-                          m->scratch->drow);
+    m->k->swiglu_backward(kept->offset[m->w->placement.slots], m->w->ff, kept->gu, kept->row_weight,
+                          m->scratch->hidden, kept->gu, m->scratch->hidden, m->scratch->drow);
     return EK_OK;
 }
 
 static ek_status op_down_weight(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f = m->spec->ff;
+    int64_t d = m->spec->hidden, f = m->w->ff;
 
     (void)op;
     return m->k->linear_backward_weight(m->k, m->down_groups, m->w->placement.slots, d, f,
@@ -416,49 +428,50 @@ static ek_status op_down_weight(void *self, const ek_op *op)
 static ek_status op_up_input(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f2 = 2 * m->spec->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden, f2 = 2 * m->w->ff;
 
-    (void)op;
-    return m->k->linear_backward_input(m->k, m->up_groups, m->w->placement.slots, f2, d,
-                                       m->saved.gu, f2, m->scratch->rows, d, EK_OUT_COMP,
-                                       m->scratch->ws);
+    return m->k->linear_backward_input(m->k, m->up_groups, m->w->placement.slots, f2, d, kept->gu,
+                                       f2, m->scratch->rows, d, EK_OUT_COMP, m->scratch->ws);
 }
 
 static ek_status op_up_weight(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f2 = 2 * m->spec->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden, f2 = 2 * m->w->ff;
 
-    (void)op;
-    m->k->gather_comp(m->saved.offset[m->w->placement.slots], d, m->saved.token_of, m->y, d,
+    m->k->gather_comp(kept->offset[m->w->placement.slots], d, kept->token_of, kept->y, d,
                       m->scratch->rows2, d);
-    return m->k->linear_backward_weight(m->k, m->up_groups, m->w->placement.slots, f2, d,
-                                        m->saved.gu, f2, m->scratch->rows2, d, m->scratch->ws);
+    return m->k->linear_backward_weight(m->k, m->up_groups, m->w->placement.slots, f2, d, kept->gu,
+                                        f2, m->scratch->rows2, d, m->scratch->ws);
 }
 
 static ek_status op_dispatch_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
 
-    m->k->combine(micro_of(m, op)->n, m->spec->hidden, m->cols, m->saved.row_of, m->scratch->rows,
-                  0, m->scratch->dy);
+    m->k->combine(micro_of(m, op)->n, m->spec->hidden, m->cols, kept->row_of, m->scratch->rows, 0,
+                  m->scratch->dy);
     return EK_OK;
 }
 
 static ek_status op_route_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_micro *mb = micro_of(m, op);
     const ek_kernels *k = m->k;
     const ek_moe_scratch *s = m->scratch;
-    const void *y = k->comp == k->real ? m->y : s->y_real;
+    const void *y = k->comp == k->real ? kept->y : s->y_real;
     int64_t d = m->spec->hidden, experts = m->spec->experts;
 
-    gather_weight_gradients(m, mb->n);
+    gather_weight_gradients(m, kept, mb->n);
     if (k->real == EK_F64)
-        ek_gate_backward_f64(m, mb);
+        ek_gate_backward_f64(m, mb, kept);
     else
-        ek_gate_backward_f32(m, mb);
+        ek_gate_backward_f32(m, mb, kept);
     k->matmul_real(1, 0, experts, d, mb->n, s->dlogits, experts, y, d, 1, m->w->router.g, d);
     k->matmul_real(0, 0, mb->n, d, experts, s->dlogits, experts, m->w->router.p, d, 1, s->dy, d);
     return EK_OK;
@@ -467,27 +480,28 @@ static ek_status op_route_backward(void *self, const ek_op *op)
 static ek_status op_shared_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_kernels *k = m->k;
     const ek_moe_scratch *s = m->scratch;
     int64_t n = micro_of(m, op)->n, d = m->spec->hidden, f = m->w->shared_ff;
-    const void *y = k->comp == k->real ? m->y : s->y_real;
+    const void *y = k->comp == k->real ? kept->y : s->y_real;
     ek_group *g = &m->shared_group;
 
     k->to_comp(n, d, m->dx, s->rows);
     *g = (ek_group){0, n, m->w->shared_down.backward, m->w->shared_down.g};
     EK_TRY(k->linear_backward_input(k, g, 1, d, f, s->rows, d, s->hidden, f, EK_OUT_COMP, s->ws));
-    k->swiglu_backward(n, f, m->saved.shared_gu, shared_scale(m), s->hidden, m->saved.shared_gu,
+    k->swiglu_backward(n, f, kept->shared_gu, shared_scale(m, kept), s->hidden, kept->shared_gu,
                        s->hidden, m->w->shared_gated ? s->drow : NULL);
     EK_TRY(k->linear_backward_weight(k, g, 1, d, f, s->rows, d, s->hidden, f, s->ws));
     *g = (ek_group){0, n, m->w->shared_up.backward, m->w->shared_up.g};
-    EK_TRY(k->linear_backward_weight(k, g, 1, 2 * f, d, m->saved.shared_gu, 2 * f, m->y, d, s->ws));
-    EK_TRY(k->linear_backward_input(k, g, 1, 2 * f, d, m->saved.shared_gu, 2 * f, s->dy, d,
+    EK_TRY(k->linear_backward_weight(k, g, 1, 2 * f, d, kept->shared_gu, 2 * f, kept->y, d, s->ws));
+    EK_TRY(k->linear_backward_input(k, g, 1, 2 * f, d, kept->shared_gu, 2 * f, s->dy, d,
                                     m->w->routed ? EK_OUT_ADD : EK_OUT_REAL, s->ws));
     if (m->w->shared_gated) {
         if (k->real == EK_F64)
-            ek_sigmoid_backward_f64(m->saved.shared_scale, s->drow, n);
+            ek_sigmoid_backward_f64(kept->shared_scale, s->drow, n);
         else
-            ek_sigmoid_backward_f32(m->saved.shared_scale, s->drow, n);
+            ek_sigmoid_backward_f32(kept->shared_scale, s->drow, n);
         k->matmul_real(1, 0, 1, d, n, s->drow, 1, y, d, 1, m->w->shared_router.g, d);
         k->matmul_real(0, 0, n, d, 1, s->drow, 1, m->w->shared_router.p, d, 1, s->dy, d);
     }
@@ -524,7 +538,7 @@ int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tok
 
     if (m->w->routed)
         dep = build_routed_backward(m, g, micro, &c, dep);
-    if (m->w->shared_ff > 0)
+    if (m->w->shared)
         dep =
             add(m, g, "shared expert backward", op_shared_backward, micro, 0, 12 * c.n * c.d * c.sf,
                 (c.n * (4 * c.d + 11 * c.sf) + 3 * c.d * c.sf) * c.comp, dep);

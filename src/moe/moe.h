@@ -16,18 +16,42 @@
 
 #include "balance/placement.h"
 #include "base/arena.h"
+#include "comm/mesh.h"
 #include "schedule/graph.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"
 #include "tensor/weight.h"
 
-/* The tokens of one micro-batch, as every op of it sees them. */
+/* The tokens of one micro-batch, as every op of it sees them.  A data parallel rank has whole
+ * sequences, perhaps none; its tensor parallel ranks share their tokens out in runs, for all that
+ * works token by token (norms, residual stream, router, experts). */
 typedef struct {
-    int64_t seqs, seq, n;    /* n = seqs * seq */
-    double share;            /* of the step's tokens */
-    uint64_t first_sequence; /* counted within the step */
-    const int32_t *inputs, *targets;
+    int64_t seqs, seq;       /* of the data parallel rank */
+    int64_t all;             /* its tokens, seqs * seq: what attention and the head see */
+    int64_t first, n;        /* this rank's run of them; n == all without tensor parallelism */
+    int64_t total;           /* tokens of the micro-batch over all ranks */
+    double share;            /* total's part of the step's tokens */
+    uint64_t first_sequence; /* of the data parallel rank, counted within the step */
+    const int32_t *inputs, *targets; /* [all] */
 } ek_micro;
+
+/* A micro-batch of one rank alone. */
+static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, uint64_t first,
+                                      const int32_t *inputs, const int32_t *targets)
+{
+    int64_t n = seqs * seq;
+
+    return (ek_micro){seqs, seq, n, 0, n, n, share, first, inputs, targets};
+}
+
+/* How the layer exchanges tokens between ranks; all fixed for a run. */
+typedef struct {
+    int degree; /* chunks that dispatch, experts and combine are cut into (Tutel); 0 is 1 */
+    ek_a2a a2a;
+    int smart_group; /* > 0: chunks are ring distances between groups of so many ranks, FasterMoE's
+                        S/C/R schedule, instead of runs of tokens */
+    int force_balance; /* the gate's choice is replaced by one that spreads evenly */
+} ek_moe_config;
 
 /* Settings of a training step that the layer needs. */
 typedef struct {
@@ -52,21 +76,28 @@ typedef struct {
     void *ws;       /* kernel workspace */
 } ek_moe_scratch;
 
-/* Where the experts are, and their weights: what outlives a step. */
+/* Where the experts are, and their weights: what outlives a step.  Of an expert a rank holds a run
+ * of `ff` of its inner width (over etp), of the shared expert or dense layer one of shared_ff (over
+ * tp). */
 typedef struct {
     int layer;
     int routed;        /* 0: a dense layer, which has the shared expert alone */
-    int64_t shared_ff; /* 0: no shared expert */
+    int shared;        /* there is a shared expert (or dense layer) */
+    int64_t ff;        /* this rank's */
+    int64_t shared_ff; /* this rank's */
     int shared_gated;
-    ek_placement placement;
-    ek_weight router;     /* [experts, d] */
-    ek_weight bias;       /* [experts], sigmoid gate only */
-    ek_weight *up, *down; /* per expert: [2 ff, d] gate over up, [d, ff] */
+    ek_placement placement; /* over the edp * ep expert ranks of the stage; a rank of it is all its
+                               etp shards */
+    ek_weight router;       /* [experts, d] */
+    ek_weight bias;         /* [experts], sigmoid gate only */
+    ek_weight *up, *down; /* [experts], all zero where not here: [2 ff, d] gate over up, [d, ff] */
     ek_weight shared_up, shared_down, shared_router;
 } ek_moe_weights;
 
-/* What forward leaves for backward. */
+/* What forward leaves for backward, of one micro-batch in flight. */
 typedef struct {
+    void *x;            /* R [n, d], residual stream: combine adds to it; the owner's */
+    void *y;            /* C [n, d], its norm; as R it is in scratch->y_real unless C is R */
     void *probs;        /* R [n, experts] */
     void *lse;          /* R [n] */
     void *weights;      /* R [n, cols] */
@@ -85,16 +116,16 @@ typedef struct {
 typedef struct {
     const ek_kernels *k;
     const ek_model_spec *spec;
+    const ek_mesh *mesh; /* never NULL */
+    const ek_moe_config *cfg;
     ek_moe_weights *w;
     const ek_moe_step *step;
     const ek_moe_scratch *scratch;
     int cols; /* assignments a token can have */
-
-    void *x;  /* R [n, d], residual stream: combine adds to it */
-    void *y;  /* C [n, d], its norm; as R it is in scratch->y_real unless C is R */
     void *dx; /* R [n, d], gradient of x */
 
-    ek_moe_saved saved;
+    ek_moe_saved *saved;    /* [slots], micro-batches in flight */
+    const int32_t *slot_of; /* [micro-batches of the step]: which of them; NULL: always 0 */
     ek_group *up_groups, *down_groups; /* per slot of this rank */
     ek_group shared_group;
     int64_t *next_row; /* [slots], of the dispatch */
@@ -110,14 +141,26 @@ typedef struct {
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                          const ek_model_spec *spec, int64_t max_tokens, int training);
 
-/* What kind of layer `layer` is, and its placement: block order over one rank. */
-void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec, int layer);
+/* What kind of layer `layer` is, this rank's widths, and its placement: block order, every expert
+ * once on each of the edp runs of ep ranks. */
+void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
+                         const ek_mesh *mesh, int layer);
+
+/* This rank's first slot in the placement. */
+int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh);
 
 /* The arrays of m itself (m->k, spec, w are set), but for `saved`. */
 void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq);
 
-/* What forward saves.  any: room for a layer of any kind of this spec, to be shared by all. */
-void ek_moe_take_saved(ek_moe *m, ek_arena *a, int64_t max_tokens, int any);
+/* What forward saves, for one micro-batch (s->x and s->y are the owner's to set).  any: room for a
+ * layer of any kind of this spec, to be shared by all. */
+void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, int64_t max_tokens, int any);
+
+/* What the micro-batch of an op saves. */
+static inline ek_moe_saved *ek_moe_saved_of(const ek_moe *m, const ek_op *op)
+{
+    return &m->saved[m->slot_of != NULL ? m->slot_of[op->micro] : 0];
+}
 
 /* Assignments a token can have under a gate. */
 int ek_moe_cols(const ek_model_spec *spec);

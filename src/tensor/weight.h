@@ -4,13 +4,21 @@
 
 #include <stdint.h>
 
-/* A matrix [out, in], or a vector (in == 0 stands for "one-dimensional", of length out).
- * p, g, m, v are R; g, m, v are NULL where the model is not trained. */
+/* A matrix [out, in], or a vector (in == 0 stands for "one-dimensional", of length out): the part
+ * of a tensor that this rank computes with.  p, g, m, v are R; g, m, v are NULL where the model is
+ * not trained.
+ *
+ * Ranks that hold the same part share it out: each answers for a run of whole rows of it ("own"),
+ * which is counted in the gradient norm, saved in checkpoints and, with ZeRO, the only run whose
+ * optimizer state it keeps.  All runs are in elements from the start of the part. */
 typedef struct {
     int64_t out, in;
-    void *p;                  /* master weight */
+    void *p;                  /* master weight, all of it; NULL: not here now (ZeRO) */
     void *g;                  /* gradient, summed over the step's micro-batches */
-    void *m, *v;              /* AdamW moments */
+    int64_t own_first, own;   /* the run that this rank answers for */
+    int64_t kept_first, kept; /* the run that p_kept, m and v hold: all, or own with ZeRO */
+    void *p_kept;             /* master weight of that run */
+    void *m, *v;              /* AdamW moments of that run */
     void *forward, *backward; /* packed forms; == p where kernels read the master; NULL: none */
 } ek_weight;
 

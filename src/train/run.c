@@ -245,7 +245,8 @@ static ek_status open_model(run *r)
     size_t activations;
 
     r->base_rss = ek_rss_bytes();
-    EK_TRY(ek_model_create(&r->source.spec, r->kernels, 1, &r->model));
+    EK_TRY(
+        ek_model_create(&r->source.spec, r->kernels, &(ek_model_config){.trained = 1}, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
     r->out->info.predicted_bytes = (size_t)r->base_rss + r->model->arena.bytes + activations;
     EK_TRY(check_memory(r));

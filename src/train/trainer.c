@@ -18,7 +18,11 @@ struct ek_trainer {
 
 static ek_pass_config pass_config(const ek_trainer_config *cfg)
 {
-    return (ek_pass_config){cfg->micro_batch, cfg->seq, 1, cfg->recompute};
+    return (ek_pass_config){.max_seqs = cfg->micro_batch,
+                            .max_seq = cfg->seq,
+                            .micros = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch,
+                            .training = 1,
+                            .recompute = cfg->recompute};
 }
 
 ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes)
@@ -39,13 +43,9 @@ static void cut_batch(ek_trainer *tr)
         int64_t first = i * c->micro_batch, seqs = c->batch - first;
 
         seqs = seqs < c->micro_batch ? seqs : c->micro_batch;
-        tr->micro[i] = (ek_micro){seqs,
-                                  c->seq,
-                                  seqs * c->seq,
-                                  (double)seqs / (double)c->batch,
-                                  (uint64_t)first,
-                                  tr->inputs + first * c->seq,
-                                  tr->targets + first * c->seq};
+        tr->micro[i] =
+            ek_micro_alone(seqs, c->seq, (double)seqs / (double)c->batch, (uint64_t)first,
+                           tr->inputs + first * c->seq, tr->targets + first * c->seq);
     }
 }
 

@@ -67,7 +67,7 @@ static void generation(ek_mode mode)
     spec.ff = 16;
     spec.head_dim = 8;
     CHECK(ek_kernels_create(mode, ek_cpu_isa(), 2, &k) == EK_OK);
-    CHECK(ek_model_create(&spec, k, 0, &m) == EK_OK);
+    CHECK(ek_model_create(&spec, k, &(ek_model_config){.trained = 0}, &m) == EK_OK);
     ek_model_init(m, 3);
     CHECK(ek_model_pack(m) == EK_OK);
     before = atomic_load(&counted);

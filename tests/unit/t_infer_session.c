@@ -39,11 +39,10 @@ static ek_model_spec small_spec(void)
 
 static void run_pass(fixture *f)
 {
-    ek_pass_config cfg = {1, TOKENS, 0, EK_RECOMPUTE_OFF};
+    ek_pass_config cfg = {.max_seqs = 1, .max_seq = TOKENS};
     ek_moe_step step = {.top_k = f->model->spec.top_k, .seed = 5};
     int32_t targets[TOKENS];
-    ek_micro micro = {
-        .seqs = 1, .seq = TOKENS, .n = TOKENS, .share = 1, .inputs = f->ids, .targets = targets};
+    ek_micro micro = ek_micro_alone(1, TOKENS, 1, 0, f->ids, targets);
     ek_pass *pass = NULL;
     ek_exec *exec = NULL;
     ek_graph graph;
@@ -87,7 +86,7 @@ static void setup(fixture *f, const ek_model_spec *spec, ek_mode mode, ek_isa is
 {
     memset(f, 0, sizeof(*f));
     CHECK(ek_kernels_create(mode, isa, 2, &f->k) == EK_OK);
-    CHECK(ek_model_create(spec, f->k, 0, &f->model) == EK_OK);
+    CHECK(ek_model_create(spec, f->k, &(ek_model_config){.trained = 0}, &f->model) == EK_OK);
     ek_model_init(f->model, 7);
     shake_vectors(f->model);
     CHECK(ek_model_pack(f->model) == EK_OK);
@@ -310,7 +309,7 @@ static ek_status create(const ek_model_spec *spec, int64_t capacity, int64_t blo
     ek_status st;
 
     CHECK(ek_kernels_create(EK_MODE_FP32, EK_ISA_REF, 1, &k) == EK_OK);
-    CHECK(ek_model_create(spec, k, 0, &m) == EK_OK);
+    CHECK(ek_model_create(spec, k, &(ek_model_config){.trained = 0}, &m) == EK_OK);
     st = ek_session_create(m, &cfg, &s);
     CHECK((st == EK_OK) == (s != NULL));
     CHECK(ek_session_measure(m, &cfg, &bytes) == st);

@@ -140,13 +140,14 @@ static void for_every_model(void (*check)(const golden *g))
 
 static int setup(runner *r, const golden *g, ek_mode mode, ek_isa isa, int training)
 {
-    ek_pass_config cfg = {g->seqs, g->seq, training, EK_RECOMPUTE_OFF};
+    ek_pass_config cfg = {.max_seqs = g->seqs, .max_seq = g->seq, .training = training};
 
     memset(r, 0, sizeof(*r));
     ek_graph_init(&r->graph);
-    r->micro = (ek_micro){g->seqs, g->seq, g->seqs * g->seq, 1, 0, g->inputs, g->targets};
+    r->micro = ek_micro_alone(g->seqs, g->seq, 1, 0, g->inputs, g->targets);
     return ok(ek_kernels_create(mode, isa, 2, &r->k), g->name) &&
-           ok(ek_model_create(&g->spec, r->k, training, &r->model), g->name) &&
+           ok(ek_model_create(&g->spec, r->k, &(ek_model_config){.trained = training}, &r->model),
+              g->name) &&
            ok(ek_model_load_path(r->model, g->folder.s), g->name) &&
            ok(ek_model_pack(r->model), g->name) &&
            ok(ek_pass_create(r->model, &cfg, &r->pass), g->name) &&
@@ -233,12 +234,16 @@ static void check_losses(runner *r, const golden *g, const bounds *b)
 
 static double gradient_norm(runner *r, const ek_hf_tensor *t)
 {
-    int64_t first, n = t->shape[0] * (t->dims > 1 ? t->shape[1] : 1);
-    const ek_weight *w = ek_model_find(r->model, t, &first);
+    ek_span a;
     double sum = 0;
 
-    for (int64_t i = first; i < first + n; i++)
-        sum += real(r->k, w->g, i) * real(r->k, w->g, i);
+    CHECK(ek_model_span(r->model, t, &a));
+    for (int64_t i = 0; i < a.rows; i++)
+        for (int64_t j = 0; j < a.cols; j++) {
+            double g = real(r->k, a.w->g, a.first + i * a.ld + j);
+
+            sum += g * g;
+        }
     return sqrt(sum);
 }
 
@@ -366,8 +371,8 @@ static ek_status save_and_load(const golden *g, const ek_kernels *k, ek_dtype dt
     ek_safetensors *before = NULL, *after = NULL;
     ek_status st = EK_OK;
 
-    EK_TRY_OUT(ek_model_create(&g->spec, k, 0, &a));
-    EK_TRY_OUT(ek_model_create(&g->spec, k, 0, &b));
+    EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 0}, &a));
+    EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 0}, &b));
     EK_TRY_OUT(ek_model_load_path(a, g->folder.s));
     EK_TRY_OUT(ek_model_save(a, EK_PART_MASTER, dtype, NULL, path, EK_WRITE_REPLACE, NULL));
     EK_TRY_OUT(ek_model_load_path(b, path));

@@ -41,11 +41,12 @@ static ek_model_spec small_spec(void)
 
 static void setup(fixture *f, const ek_model_spec *spec, ek_recompute recompute)
 {
-    ek_pass_config cfg = {2, SEQ, 1, recompute};
+    ek_pass_config cfg = {
+        .max_seqs = 2, .max_seq = SEQ, .micros = 2, .training = 1, .recompute = recompute};
 
     memset(f, 0, sizeof(*f));
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 2, &f->k) == EK_OK);
-    CHECK(ek_model_create(spec, f->k, 1, &f->model) == EK_OK);
+    CHECK(ek_model_create(spec, f->k, &(ek_model_config){.trained = 1}, &f->model) == EK_OK);
     ek_model_init(f->model, 7);
     CHECK(ek_pass_create(f->model, &cfg, &f->pass) == EK_OK);
     CHECK(ek_exec_create(&f->exec) == EK_OK);
@@ -55,8 +56,8 @@ static void setup(fixture *f, const ek_model_spec *spec, ek_recompute recompute)
         f->tokens[i] = (int32_t)((i * 7 + i / SEQ) % 23);
         f->targets[i] = (int32_t)(ek_random_bits(1, 3, (uint64_t)i) % 23);
     }
-    f->micro[0] = (ek_micro){2, SEQ, 2 * SEQ, 2.0 / 3, 0, f->tokens, f->targets};
-    f->micro[1] = (ek_micro){1, SEQ, SEQ, 1.0 / 3, 2, f->tokens + 2 * SEQ, f->targets + 2 * SEQ};
+    f->micro[0] = ek_micro_alone(2, SEQ, 2.0 / 3, 0, f->tokens, f->targets);
+    f->micro[1] = ek_micro_alone(1, SEQ, 1.0 / 3, 2, f->tokens + 2 * SEQ, f->targets + 2 * SEQ);
     f->step = (ek_moe_step){.training = 1,
                             .aux_coef = 0.05,
                             .z_coef = 0.02,
@@ -275,14 +276,14 @@ static void placement_moves_rows_only(void)
     setup(&f, &s, EK_RECOMPUTE_OFF);
     before = run(&f);
     p = &f.model->layers[0].experts.placement;
-    row = f.pass->moe[0].saved.row_of[0];
+    row = f.pass->moe[0].saved[0].row_of[0];
     for (int32_t e = 0; e < p->experts; e++) {
         p->home[e] = p->experts - 1 - e;
         p->expert_of[p->home[e]] = e;
     }
     CHECK(ek_placement_check(p) == EK_OK);
     after = run(&f);
-    CHECK(f.pass->moe[0].saved.row_of[0] != row);
+    CHECK(f.pass->moe[0].saved[0].row_of[0] != row);
     CHECK(fabs(before.loss - after.loss) < 1e-14);
     check_all(&f);
     teardown(&f);

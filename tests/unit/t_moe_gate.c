@@ -13,6 +13,7 @@ typedef struct {
     ek_moe_weights w;
     ek_moe_step step;
     ek_micro micro;
+    ek_moe_saved saved;
     ek_moe m;
 } fixture;
 
@@ -46,17 +47,19 @@ static void setup(fixture *f, const ek_model_spec *spec, int64_t seqs, int64_t s
     CHECK(ek_arena_init(&f->arena, ARENA, "a layer") == EK_OK);
     CHECK(ek_kernels_create(mode, isa, 2, &f->k) == EK_OK);
     f->spec = *spec;
-    ek_moe_take_weights(&f->w, &f->arena, &f->spec, 1);
+    ek_moe_take_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 1);
     if (spec->gate.kind == EK_GATE_SIGMOID_BIAS)
         f->w.bias.p = ek_arena_take(&f->arena, spec->experts, real_size());
     f->m.k = f->k;
     f->m.spec = &f->spec;
     f->m.w = &f->w;
     f->m.step = &f->step;
+    f->m.mesh = &ek_mesh_one;
     ek_moe_take_state(&f->m, &f->arena, seq);
-    ek_moe_take_saved(&f->m, &f->arena, MAX_TOKENS, 0);
+    f->m.saved = &f->saved;
+    ek_moe_take_saved(&f->m, &f->saved, &f->arena, MAX_TOKENS, 0);
     CHECK(ek_arena_check(&f->arena, "a layer") == EK_OK);
-    f->micro = (ek_micro){.seqs = seqs, .seq = seq, .n = seqs * seq, .share = 1};
+    f->micro = ek_micro_alone(seqs, seq, 1, 0, NULL, NULL);
     f->step = (ek_moe_step){.training = 1, .top_k = spec->top_k, .micro = &f->micro};
     ek_moe_begin_step(&f->m);
 }
@@ -84,11 +87,11 @@ static void set(void *p, int64_t i, double x)
 static void forward(fixture *f, const double *logits)
 {
     for (int64_t i = 0; i < f->micro.n * f->spec.experts; i++)
-        set(f->m.saved.probs, i, logits[i]);
+        set(f->m.saved[0].probs, i, logits[i]);
     if (mode == EK_MODE_FP64)
-        ek_gate_forward_f64(&f->m, &f->micro);
+        ek_gate_forward_f64(&f->m, &f->micro, f->m.saved);
     else
-        ek_gate_forward_f32(&f->m, &f->micro);
+        ek_gate_forward_f32(&f->m, &f->micro, f->m.saved);
 }
 
 static int close_to(double got, double want)
@@ -103,14 +106,14 @@ static int close_to(double got, double want)
 static void check_ids(const fixture *f, const int32_t *want)
 {
     for (int64_t i = 0; i < f->micro.n * f->m.cols; i++)
-        if (f->m.saved.ids[i] != want[i])
+        if (f->m.saved[0].ids[i] != want[i])
             EK_T_FAIL("choice %d of token %d is %d, expected %d", (int)(i % f->m.cols),
-                      (int)(i / f->m.cols), (int)f->m.saved.ids[i], (int)want[i]);
+                      (int)(i / f->m.cols), (int)f->m.saved[0].ids[i], (int)want[i]);
 }
 
 static double weight(const fixture *f, int64_t token, int64_t j)
 {
-    return get(f->m.saved.weights, token * f->m.cols + j);
+    return get(f->m.saved[0].weights, token * f->m.cols + j);
 }
 
 static void ties_go_to_the_lower_expert(void)
@@ -140,8 +143,8 @@ static void weights_are_probabilities(void)
     CHECK_REAL(weight(&f, 1, 0), 3.0 / 8);
     CHECK_REAL(weight(&f, 1, 1), 3.0 / 8);
     for (int t = 0; t < 8; t++)
-        CHECK_REAL(get(f.m.saved.probs, t), exp(logits[t]) / (t < 4 ? 12 : 8));
-    CHECK_REAL(get(f.m.saved.lse, 0), log(12));
+        CHECK_REAL(get(f.m.saved[0].probs, t), exp(logits[t]) / (t < 4 ? 12 : 8));
+    CHECK_REAL(get(f.m.saved[0].lse, 0), log(12));
     f.spec.gate.normalise = 1;
     forward(&f, logits);
     CHECK_REAL(weight(&f, 0, 0), 5.0 / 9);
@@ -183,7 +186,7 @@ static void fewer_choices_in_a_step(void)
     CHECK_REAL(weight(&f, 0, 0), 5.0 / 9);
     CHECK(weight(&f, 0, 2) == 0);
     CHECK_INT(f.m.load[1], 0);
-    CHECK_INT(f.m.saved.assigned, 2);
+    CHECK_INT(f.m.saved[0].assigned, 2);
     teardown(&f);
 }
 
@@ -268,7 +271,7 @@ static void capacity_is_rounded_up(void)
         f.step.capacity_factor = table[i].factor;
         forward(&f, logits);
         for (int64_t j = 0; j < table[i].seq * table[i].top_k; j++)
-            kept += f.m.saved.ids[j] == 0;
+            kept += f.m.saved[0].ids[j] == 0;
         CHECK_INT(kept, table[i].places);
         CHECK_INT(f.m.dropped, table[i].top_k * (table[i].seq - table[i].places));
         teardown(&f);
@@ -288,7 +291,7 @@ static void drops_do_not_depend_on_micro_batches(void)
     setup(&f, &s, 4, 9);
     f.step.capacity_factor = 0.6;
     forward(&f, logits);
-    memcpy(whole, f.m.saved.ids, sizeof(whole));
+    memcpy(whole, f.m.saved[0].ids, sizeof(whole));
     CHECK(f.m.dropped > 0);
     teardown(&f);
     for (int q = 0; q < 4; q++) {
@@ -438,7 +441,7 @@ static void noisy(double *out, int64_t first, int64_t seqs, uint64_t seed, uint6
     f.step.training = training;
     forward(&f, logits);
     for (int64_t i = 0; i < seqs * 15; i++)
-        out[i] = get(f.m.saved.probs, i);
+        out[i] = get(f.m.saved[0].probs, i);
     teardown(&f);
 }
 

@@ -31,7 +31,7 @@ static void follows_the_step(void)
     CHECK(ek_model_preset("tiny", &spec) == EK_OK);
     spec.layers = 2;
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) == EK_OK);
-    CHECK(ek_model_create(&spec, k, 1, &m) == EK_OK);
+    CHECK(ek_model_create(&spec, k, &(ek_model_config){.trained = 1}, &m) == EK_OK);
     ek_model_init(m, 1);
     CHECK(ek_trainer_create(m, &cfg, &tr) == EK_OK);
     for (int i = 0; i < 3; i++) {
