@@ -1,129 +1,141 @@
-/* The executor.  Done flags are one atomic per op; lanes poll them and yield. */
-#include "exec/exec.h"
-
+/* The executor: lanes that run one op at a time, their threads, and a run from start to end.  Done
+ * flags are one atomic per op; lanes poll them and yield. */
 #include "base/clock.h"
+#include "base/tick.h"
+#include "exec/exec_priv.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    ek_exec *ex;
-    ek_lane lane;
-    pthread_t thread;
-    int started;
-    ek_event *events; /* of the current run; merged by the caller when it ends */
-    int64_t n_events, cap_events;
-} lane_worker;
-
-struct ek_exec {
-    lane_worker lanes[EK_LANE_COUNT];
-    const ek_graph *graph;
-    atomic_uchar *done;
-    int32_t cap_done;
-
-    pthread_mutex_t mutex; /* guards what follows */
-    pthread_cond_t wake, idle;
-    int64_t generation; /* of runs; a worker joins each run once */
-    int busy;           /* lanes still at work in this run, without the compute lane */
-    unsigned used;      /* lanes of this run, one bit each */
-    int quit;
-
-    atomic_int failed; /* ek_status of the first failure */
-    char message[1024];
-
-    int recording, lost_events;
-    ek_event *events;
-    int64_t n_events, cap_events;
-};
-
-static int push(ek_event **array, int64_t *n, int64_t *cap, const ek_event *e)
+static int push(ek_event_array *a, const ek_event *e)
 {
-    if (*n == *cap) {
-        int64_t want = *cap > 0 ? 2 * *cap : 1024;
-        ek_event *p = realloc(*array, (size_t)want * sizeof(*p));
+    if (a->n == a->cap) {
+        int64_t want = a->cap > 0 ? 2 * a->cap : 1024;
+        ek_event *p = realloc(a->list, (size_t)want * sizeof(*p));
 
         if (p == NULL)
             return 0;
-        *array = p;
-        *cap = want;
+        a->list = p;
+        a->cap = want;
     }
-    (*array)[(*n)++] = *e;
+    a->list[a->n++] = *e;
     return 1;
 }
 
-static void fail(ek_exec *ex, const ek_op *op, ek_status st)
+void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st)
 {
     int none = EK_OK;
 
     pthread_mutex_lock(&ex->mutex);
     if (atomic_compare_exchange_strong(&ex->failed, &none, (int)st)) {
-        int n = snprintf(ex->message, sizeof(ex->message), "%s: ", op->name);
+        char layer[32] = "", micro[32] = "";
 
         if (op->layer >= 0)
-            n = snprintf(ex->message, sizeof(ex->message), "%s of layer %d: ", op->name,
-                         (int)op->layer);
-        snprintf(ex->message + n, sizeof(ex->message) - (size_t)n, "%s", ek_err_message());
+            snprintf(layer, sizeof(layer), " of layer %d", (int)op->layer);
+        if (op->micro >= 0 && ex->many_micros)
+            snprintf(micro, sizeof(micro), ", micro-batch %d", (int)op->micro);
+        snprintf(ex->message, sizeof(ex->message), "%s%s%s: %s", op->name, layer, micro,
+                 ek_err_message());
     }
     pthread_mutex_unlock(&ex->mutex);
 }
 
-/* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
-static int wait_for_deps(ek_exec *ex, const ek_op *op)
+void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start_ns)
 {
-    for (int32_t i = 0; i < op->n_deps; i++) {
-        int32_t dep = ex->graph->deps[op->dep + i];
+    ek_exec *ex = w->ex;
+    const ek_op *op = &ex->graph->ops[id];
 
-        while (!atomic_load_explicit(&ex->done[dep], memory_order_acquire)) {
-            if (atomic_load_explicit(&ex->failed, memory_order_relaxed) != EK_OK)
-                return 0;
-            sched_yield();
-        }
+    if (ex->recording) {
+        ek_event e = {op->name, op->lane,      op->layer, op->micro, op->part, op->again,
+                      start_ns, ek_clock_ns(), op->flops, op->bytes, track};
+
+        if (!push(&w->events, &e))
+            atomic_store(&ex->lost_events, 1);
     }
-    return atomic_load_explicit(&ex->failed, memory_order_relaxed) == EK_OK;
+    atomic_fetch_add_explicit(&ex->steps, 1, memory_order_relaxed);
+    atomic_store_explicit(&ex->done[id], 1, memory_order_release);
 }
 
-static void run_lane(lane_worker *w)
+/* What a lane does while it cannot go on. */
+static void pass_time(ek_lane_worker *w)
+{
+    if (w->lane != EK_LANE_COMPUTE || !w->ex->config.inline_network || !ek_network_serve(w->ex))
+        sched_yield();
+}
+
+/* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
+static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
+{
+    ek_exec *ex = w->ex;
+
+    for (int32_t i = 0; i < op->n_deps; i++)
+        while (!ek_exec_is_done(ex, ex->graph->deps[op->dep + i])) {
+            if (ek_exec_has_failed(ex))
+                return 0;
+            pass_time(w);
+        }
+    return !ek_exec_has_failed(ex);
+}
+
+static void run_lane(ek_lane_worker *w)
 {
     ek_exec *ex = w->ex;
     const ek_graph *g = ex->graph;
+    int serves = w->lane == EK_LANE_COMPUTE && ex->config.inline_network;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
-        ek_event e = {op->name,  op->lane, op->layer, op->micro, op->part,
-                      op->again, 0,        0,         op->flops, op->bytes};
+        int64_t start_ns = 0;
         ek_status st;
 
         if (op->lane != w->lane)
             continue;
-        if (!wait_for_deps(ex, op))
+        if (serves) /* what the op before it has made ready starts now */
+            ek_network_serve(ex);
+        if (!wait_for_deps(w, op))
             return;
         if (ex->recording)
-            e.start_ns = ek_clock_ns();
-        while ((st = op->run(op->self, op)) == EK_PENDING) {
-            if (atomic_load_explicit(&ex->failed, memory_order_relaxed) != EK_OK)
+            start_ns = ek_clock_ns();
+        atomic_fetch_add_explicit(&ex->running, 1, memory_order_relaxed);
+        st = op->run(op->self, op);
+        atomic_fetch_sub_explicit(&ex->running, 1, memory_order_relaxed);
+        while (st == EK_PENDING) {
+            if (ek_exec_has_failed(ex))
                 return;
-            sched_yield();
+            pass_time(w);
+            st = op->run(op->self, op);
         }
         if (st < 0) {
-            fail(ex, op, st);
+            ek_exec_fail(ex, op, st);
             return;
         }
-        if (ex->recording) {
-            e.end_ns = ek_clock_ns();
-            if (!push(&w->events, &w->n_events, &w->cap_events, &e))
-                ex->lost_events = 1;
-        }
-        atomic_store_explicit(&ex->done[i], 1, memory_order_release);
+        ek_exec_op_done(w, i, 0, start_ns);
     }
+}
+
+static void tick(void *context)
+{
+    ek_network_serve(context);
+}
+
+/* The calling thread's part of a run. */
+static void run_here(ek_exec *ex)
+{
+    if (!ex->config.inline_network) {
+        run_lane(&ex->lanes[EK_LANE_COMPUTE]);
+        return;
+    }
+    ek_tick_set(tick, ex);
+    run_lane(&ex->lanes[EK_LANE_COMPUTE]);
+    ek_network_run(ex);
+    ek_tick_set(NULL, NULL);
 }
 
 static void *worker_main(void *arg)
 {
-    lane_worker *w = arg;
+    ek_lane_worker *w = arg;
     ek_exec *ex = w->ex;
     int64_t seen = 0;
 
@@ -137,7 +149,10 @@ static void *worker_main(void *arg)
             break;
         seen = ex->generation;
         pthread_mutex_unlock(&ex->mutex);
-        run_lane(w);
+        if (w->lane == EK_LANE_NET)
+            ek_network_run(ex);
+        else
+            run_lane(w);
         pthread_mutex_lock(&ex->mutex);
         if (--ex->busy == 0)
             pthread_cond_signal(&ex->idle);
@@ -146,11 +161,13 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-ek_status ek_exec_create(ek_exec **out)
+ek_status ek_exec_create(const ek_exec_config *config, ek_exec **out)
 {
     ek_exec *ex = calloc(1, sizeof(*ex));
 
     EK_REQUIRE(ex != NULL, EK_ENOMEM, "no memory for an executor");
+    if (config != NULL)
+        ex->config = *config;
     pthread_mutex_init(&ex->mutex, NULL);
     pthread_cond_init(&ex->wake, NULL);
     pthread_cond_init(&ex->idle, NULL);
@@ -159,6 +176,36 @@ ek_status ek_exec_create(ek_exec **out)
         ex->lanes[i].lane = (ek_lane)i;
     }
     *out = ex;
+    return EK_OK;
+}
+
+static void free_ops(ek_exec *ex)
+{
+    free(ex->done);
+    free(ex->cells);
+    free(ex->network.flights);
+    ex->done = NULL;
+    ex->cells = NULL;
+    ex->network.flights = NULL;
+    ex->cap_ops = 0;
+}
+
+/* Makes room for as many ops as the graph has room for. */
+static ek_status reserve_ops(ek_exec *ex, const ek_graph *g)
+{
+    size_t n = (size_t)g->cap_ops;
+
+    if (g->n_ops <= ex->cap_ops)
+        return EK_OK;
+    free_ops(ex);
+    ex->done = malloc(n * sizeof(*ex->done));
+    ex->cells = malloc(n * sizeof(*ex->cells));
+    ex->network.flights = malloc(n * sizeof(*ex->network.flights));
+    if (ex->done == NULL || ex->cells == NULL || ex->network.flights == NULL) {
+        free_ops(ex);
+        return EK_FAIL(EK_ENOMEM, "no memory to run %d ops", (int)g->n_ops);
+    }
+    ex->cap_ops = g->cap_ops;
     return EK_OK;
 }
 
@@ -176,13 +223,13 @@ void ek_exec_destroy(ek_exec **pex)
     for (int i = 0; i < EK_LANE_COUNT; i++) {
         if (ex->lanes[i].started)
             pthread_join(ex->lanes[i].thread, NULL);
-        free(ex->lanes[i].events);
+        free(ex->lanes[i].events.list);
     }
     pthread_mutex_destroy(&ex->mutex);
     pthread_cond_destroy(&ex->wake);
     pthread_cond_destroy(&ex->idle);
-    free(ex->done);
-    free(ex->events);
+    free_ops(ex);
+    free(ex->events.list);
     free(ex);
     *pex = NULL;
 }
@@ -191,7 +238,7 @@ void ek_exec_destroy(ek_exec **pex)
 static ek_status start_lanes(ek_exec *ex, unsigned used)
 {
     for (int i = 0; i < EK_LANE_COUNT; i++) {
-        lane_worker *w = &ex->lanes[i];
+        ek_lane_worker *w = &ex->lanes[i];
 
         if (i == EK_LANE_COMPUTE || !(used >> i & 1u) || w->started)
             continue;
@@ -205,56 +252,67 @@ static ek_status start_lanes(ek_exec *ex, unsigned used)
 static void collect_events(ek_exec *ex)
 {
     for (int i = 0; i < EK_LANE_COUNT; i++) {
-        lane_worker *w = &ex->lanes[i];
+        ek_event_array *from = &ex->lanes[i].events;
 
-        for (int64_t j = 0; j < w->n_events; j++)
-            if (!push(&ex->events, &ex->n_events, &ex->cap_events, &w->events[j]))
-                ex->lost_events = 1;
-        w->n_events = 0;
+        for (int64_t j = 0; j < from->n; j++)
+            if (!push(&ex->events, &from->list[j]))
+                atomic_store(&ex->lost_events, 1);
+        from->n = 0;
     }
 }
 
-ek_status ek_exec_run(ek_exec *ex, const ek_graph *g)
+/* Readies everything for the graph's ops; the set of workers that it needs. */
+static unsigned begin(ek_exec *ex, ek_graph *g)
 {
+    const unsigned compute = 1u << EK_LANE_COMPUTE, node = 1u << EK_LANE_NODE,
+                   net = 1u << EK_LANE_NET;
     unsigned used = 0;
-    int others = 0;
+
+    ex->graph = g;
+    ex->many_micros = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        used |= 1u << g->ops[i].lane;
+        ex->many_micros |= g->ops[i].micro > 0;
+        atomic_init(&ex->done[i], 0);
+        ex->cells[i] = NULL;
+        g->ops[i].state = &ex->cells[i];
+    }
+    atomic_store(&ex->failed, EK_OK);
+    atomic_store(&ex->running, 0);
+    ek_network_begin(ex);
+    if (used & node)
+        used |= net;
+    return used & ~(compute | node | (ex->config.inline_network ? net : 0u));
+}
+
+ek_status ek_exec_run(ek_exec *ex, ek_graph *g)
+{
+    unsigned used;
 
     EK_TRY(ek_graph_check(g));
-    for (int32_t i = 0; i < g->n_ops; i++)
-        used |= 1u << g->ops[i].lane;
-    used &= ~(1u << EK_LANE_COMPUTE);
-    for (unsigned bits = used; bits != 0; bits &= bits - 1)
-        others++;
-    if (g->n_ops > ex->cap_done) {
-        free(ex->done);
-        ex->done = malloc((size_t)g->cap_ops);
-        ex->cap_done = ex->done != NULL ? g->cap_ops : 0;
-        EK_REQUIRE(ex->done != NULL, EK_ENOMEM, "no memory to run %d ops", (int)g->n_ops);
-    }
-    for (int32_t i = 0; i < g->n_ops; i++)
-        atomic_init(&ex->done[i], 0);
-    atomic_store(&ex->failed, EK_OK);
-    ex->graph = g;
+    EK_TRY(reserve_ops(ex, g));
+    used = begin(ex, g);
     EK_TRY(start_lanes(ex, used));
 
     pthread_mutex_lock(&ex->mutex);
     ex->used = used;
-    ex->busy = others;
+    ex->busy = 0;
+    for (unsigned bits = used; bits != 0; bits &= bits - 1)
+        ex->busy++;
     ex->generation++;
-    if (others > 0)
+    if (used != 0)
         pthread_cond_broadcast(&ex->wake);
     pthread_mutex_unlock(&ex->mutex);
 
-    run_lane(&ex->lanes[EK_LANE_COMPUTE]);
+    run_here(ex);
 
     pthread_mutex_lock(&ex->mutex);
     while (ex->busy > 0)
         pthread_cond_wait(&ex->idle, &ex->mutex);
     pthread_mutex_unlock(&ex->mutex);
     collect_events(ex);
-    EK_REQUIRE(atomic_load(&ex->failed) == EK_OK, (ek_status)atomic_load(&ex->failed), "%s",
-               ex->message);
-    EK_REQUIRE(!ex->lost_events, EK_ENOMEM, "no memory for the timeline");
+    EK_REQUIRE(!ek_exec_has_failed(ex), (ek_status)atomic_load(&ex->failed), "%s", ex->message);
+    EK_REQUIRE(!atomic_load(&ex->lost_events), EK_ENOMEM, "no memory for the timeline");
     return EK_OK;
 }
 
@@ -265,11 +323,11 @@ void ek_exec_record(ek_exec *ex, int on)
 
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n)
 {
-    *n = ex->n_events;
-    return ex->events;
+    *n = ex->events.n;
+    return ex->events.list;
 }
 
 void ek_exec_forget(ek_exec *ex)
 {
-    ex->n_events = 0;
+    ex->events.n = 0;
 }

@@ -4,8 +4,14 @@
  * its own the first time that a graph uses it.  A lane takes its ops in graph order and starts
  * each one when all it waits for is done; while it waits it yields the processor.
  *
+ * Network      ops of a network lane start in graph order too, but a started op that returned
+ *              EK_PENDING does not hold up the next one; what must be serial says so by its
+ *              dependencies.  One thread makes all calls of both network lanes: a worker, or the
+ *              calling thread (inline_network).  Between the two lanes no order is kept, so all
+ *              ops on one group of ranks belong on one lane.
  * Failure      the first op that fails ends the run: nothing more is started on any lane, and
- *              its message, extended by op and layer, is the caller's.
+ *              its message, extended by op, layer and micro-batch, is the caller's.  What was in
+ *              flight stays so.
  * Recording    off by default.  On, every op leaves one event: the timeline and the per-op sums
  *              are made of them. */
 #ifndef EXEC_EXEC_H
@@ -15,6 +21,17 @@
 
 typedef struct ek_exec ek_exec;
 
+typedef struct {
+    int inline_network; /* the calling thread serves the network lanes, between its ops, while it
+                           waits and in ek_tick: where cores are too few for a thread that polls */
+    double watchdog_s;  /* > 0: a run in which a network op is in flight and nothing has moved for
+                           so long fails (EK_ETIMEOUT), and warns after half of it.  Computing
+                           counts as moving: the peer that waits is the one to tell */
+    int64_t (*moved)(void *context); /* a figure that changes while data moves, such as the bytes
+                                        sent; NULL: only ops that start or end count */
+    void *context;
+} ek_exec_config;
+
 /* One op that ran. */
 typedef struct {
     const char *name;
@@ -22,17 +39,20 @@ typedef struct {
     int32_t layer, micro, part, again;
     int64_t start_ns, end_ns; /* of ek_clock_ns */
     double flops, bytes;
+    int32_t track; /* of several in flight at once on a network lane, each has another */
 } ek_event;
 
-EK_CHECKED ek_status ek_exec_create(ek_exec **out);
+/* config NULL: a worker for the network lanes, no watchdog. */
+EK_CHECKED ek_status ek_exec_create(const ek_exec_config *config, ek_exec **out);
 void ek_exec_destroy(ek_exec **ex);
 
-/* Runs all ops of the graph; returns when every lane is done. */
-EK_CHECKED ek_status ek_exec_run(ek_exec *ex, const ek_graph *g);
+/* Runs all ops of the graph; returns when every lane is done.  Sets the ops' state. */
+EK_CHECKED ek_status ek_exec_run(ek_exec *ex, ek_graph *g);
 
 /* Switches recording on or off; earlier events stay. */
 void ek_exec_record(ek_exec *ex, int on);
-/* The events so far, in order of their ends per lane; valid until the next run. */
+/* The events so far; valid until the next run.  Those of the two network lanes together, and those
+ * of any other lane, are in order of their ends. */
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n);
 void ek_exec_forget(ek_exec *ex);
 

@@ -79,7 +79,7 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
     EK_REQUIRE_OUT(e.inputs != NULL && e.targets != NULL && out->load != NULL, EK_ENOMEM,
                    "no memory for %zu tokens", room);
     EK_TRY_OUT(ek_pass_create(m, &pc, &e.pass));
-    EK_TRY_OUT(ek_exec_create(&e.exec));
+    EK_TRY_OUT(ek_exec_create(NULL, &e.exec));
     EK_TRY_OUT(run_all(&e, tokens, cfg, out));
     out->loss = e.sum / (double)out->tokens;
     EK_REQUIRE_OUT(isfinite(out->loss), EK_ENONFINITE, "the loss is not finite: %g", out->loss);

@@ -151,7 +151,7 @@ ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_sessio
     lay_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
     ek_rope_fill(&m->spec, s->cfg.capacity, m->k->real, s->cos_sin);
-    EK_TRY_OUT(ek_exec_create(&s->exec));
+    EK_TRY_OUT(ek_exec_create(NULL, &s->exec));
     EK_TRY_OUT(reserve_graph(s));
     *out = s;
     s = NULL;

@@ -2,9 +2,10 @@
  *
  * A step is a list of ops.  An op names what it does, the lane it occupies, its cost (FLOPs and
  * bytes, written here by the builder and read from nowhere else) and the ops it waits for.
- * Builders append in an order in which every op follows what it waits for; ops of one lane run
- * in that order, like work queued on a stream.  A graph is only data: exec/ runs it, a simulator
- * can play it.
+ * Builders append in an order in which every op follows what it waits for.  Ops of one lane run
+ * in that order, like work queued on a stream, each when the one before is done; on the network
+ * lanes they start in that order, and several may be in flight at once.  A graph is only data:
+ * exec/ runs it, a simulator can play it.
  *
  * Memory       grows while the first step is built; ek_graph_reset keeps it, so building the
  *              same step again allocates nothing. */
@@ -13,6 +14,7 @@
 
 #include "evenkeel/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum {
@@ -29,6 +31,9 @@ typedef struct ek_op ek_op;
 /* Does the op.  EK_PENDING: started, not finished; the executor calls again. */
 typedef ek_status (*ek_op_fn)(void *self, const ek_op *op);
 
+/* One sentence on what an op that returned EK_PENDING waits for, for the message on a hang. */
+typedef void (*ek_op_describe_fn)(void *self, const ek_op *op, char *text, size_t cap);
+
 struct ek_op {
     const char *name; /* static text; also the key of its cost */
     ek_op_fn run;
@@ -39,6 +44,9 @@ struct ek_op {
     int32_t again;        /* 1: repeats an op of this step (recomputation): no model FLOPs */
     double flops, bytes;  /* arithmetic, and memory or network traffic */
     int32_t dep, n_deps;  /* its run of ek_graph.deps; set by ek_graph_add */
+    void **state;         /* a cell of its own, NULL when the op is first called in a run: where an
+                             op that returns EK_PENDING keeps what it waits for; set by the executor */
+    ek_op_describe_fn describe; /* NULL: has nothing to say */
 };
 
 typedef struct {

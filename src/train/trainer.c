@@ -68,7 +68,7 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     tr->n_micro = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch;
     ek_graph_init(&tr->graph);
     EK_TRY_OUT(ek_pass_create(m, &pc, &tr->pass));
-    EK_TRY_OUT(ek_exec_create(&tr->exec));
+    EK_TRY_OUT(ek_exec_create(NULL, &tr->exec));
     tokens = (size_t)(cfg->batch * cfg->seq);
     tr->micro = calloc((size_t)tr->n_micro, sizeof(*tr->micro));
     tr->inputs = calloc(tokens, sizeof(*tr->inputs));

@@ -73,7 +73,13 @@ static void random_graph(ek_graph *g, notes *n, uint64_t seed, int32_t ops)
     }
 }
 
-/* Every op ran once, after what it waits for, in graph order within its lane, one thread a lane. */
+static int is_network(ek_lane lane)
+{
+    return lane == EK_LANE_NODE || lane == EK_LANE_NET;
+}
+
+/* Every op ran once, after what it waits for, in graph order within its lane (on the network lanes,
+ * starts alone), one thread a lane. */
 static void check_order(const ek_graph *g, const notes *n)
 {
     int last[EK_LANE_COUNT], seen[EK_LANE_COUNT] = {0};
@@ -91,7 +97,7 @@ static void check_order(const ek_graph *g, const notes *n)
                 EK_T_FAIL("op %d began before op %d had ended", (int)i, (int)g->deps[op->dep + j]);
         if (n->start[i] < last[op->lane])
             EK_T_FAIL("op %d overtook another of its lane", (int)i);
-        last[op->lane] = n->end[i];
+        last[op->lane] = is_network(op->lane) ? n->start[i] : n->end[i];
         if (seen[op->lane]++ > 0 && !pthread_equal(thread[op->lane], n->thread[i]))
             EK_T_FAIL("op %d ran on another thread than its lane's", (int)i);
         thread[op->lane] = n->thread[i];
@@ -106,7 +112,7 @@ static void random_graphs_run_in_order(void)
     ek_graph g;
     notes n;
 
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     for (uint64_t seed = 0; seed < 200; seed++) {
         clear(&n);
@@ -125,7 +131,7 @@ static void the_same_graph_runs_again(void)
     ek_graph g;
     notes n;
 
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     clear(&n);
     random_graph(&g, &n, 77, 300);
@@ -190,7 +196,7 @@ static void a_transfer_overlaps_computation(void)
     ek_exec *ex = NULL;
     ek_graph g;
 
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
         loop_back w = {.wire = "balance"};
@@ -219,7 +225,7 @@ static void a_failure_ends_the_run(void)
     ek_graph g;
     notes n;
 
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
         int32_t first, after_it;
@@ -251,7 +257,7 @@ static void a_failure_ends_polling(void)
     ek_graph g;
     notes n;
 
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
         clear(&n);
@@ -275,7 +281,7 @@ static void a_broken_graph_is_refused(void)
     int32_t later = 5;
 
     clear(&n);
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     add(&g, &n, "op", EK_LANE_COMPUTE, -1, NULL, 0);
     add(&g, &n, "op", EK_LANE_COMPUTE, -1, &later, 1);
@@ -294,7 +300,7 @@ static void recording_leaves_one_event_an_op(void)
     int64_t count, per_layer[60] = {0};
     const ek_event *e;
 
-    CHECK(ek_exec_create(&ex) == EK_OK);
+    CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
     clear(&n);
     random_graph(&g, &n, 5, 60);
@@ -314,8 +320,8 @@ static void recording_leaves_one_event_an_op(void)
         per_layer[e[i].layer]++;
         CHECK_INT(e[i].lane, op->lane);
         CHECK(e[i].end_ns >= e[i].start_ns && e[i].flops == 1000 && e[i].bytes == 10);
-        for (int64_t j = 0; j < i; j++) /* within a lane nothing overlaps */
-            if (e[j].lane == e[i].lane)
+        for (int64_t j = 0; j < i; j++) /* within a lane or a track of it nothing overlaps */
+            if (e[j].lane == e[i].lane && e[j].track == e[i].track)
                 CHECK(e[j].end_ns <= e[i].start_ns);
     }
     for (int i = 0; i < 60; i++)
@@ -344,8 +350,8 @@ static const char *text(const json_t *o, const char *key)
 static void the_timeline_is_json(void)
 {
     const ek_event events[] = {
-        {"late", EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64},
-        {"early", EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128},
+        {"late", EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64, 0},
+        {"early", EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128, 0},
     };
     char path[] = "/tmp/ek-timeline-XXXXXX";
     int fd = mkstemp(path);

@@ -48,7 +48,7 @@ static void run_pass(fixture *f)
     ek_graph graph;
 
     ek_graph_init(&graph);
-    CHECK(ek_exec_create(&exec) == EK_OK);
+    CHECK(ek_exec_create(NULL, &exec) == EK_OK);
     CHECK(ek_pass_create(f->model, &cfg, &pass) == EK_OK);
     for (int v = 0; v < VOCAB; v++) {
         for (int t = 0; t < TOKENS; t++)

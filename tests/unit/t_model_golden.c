@@ -151,7 +151,7 @@ static int setup(runner *r, const golden *g, ek_mode mode, ek_isa isa, int train
            ok(ek_model_load_path(r->model, g->folder.s), g->name) &&
            ok(ek_model_pack(r->model), g->name) &&
            ok(ek_pass_create(r->model, &cfg, &r->pass), g->name) &&
-           ok(ek_exec_create(&r->exec), g->name);
+           ok(ek_exec_create(NULL, &r->exec), g->name);
 }
 
 static void teardown(runner *r)

@@ -49,7 +49,7 @@ static void setup(fixture *f, const ek_model_spec *spec, ek_recompute recompute)
     CHECK(ek_model_create(spec, f->k, &(ek_model_config){.trained = 1}, &f->model) == EK_OK);
     ek_model_init(f->model, 7);
     CHECK(ek_pass_create(f->model, &cfg, &f->pass) == EK_OK);
-    CHECK(ek_exec_create(&f->exec) == EK_OK);
+    CHECK(ek_exec_create(NULL, &f->exec) == EK_OK);
     ek_graph_init(&f->graph);
     for (int i = 0; i < SEQS * SEQ; i++) {
         /* no token twice in a row: equal ones at the start of a sequence tie exactly */

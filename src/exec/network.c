@@ -1,0 +1,180 @@
+/* The network lanes: ops start in graph order, several are in flight at once, and one thread polls
+ * them - a worker's, or, in inline mode, the calling thread between and inside its compute ops.
+ * That thread also watches for a hang. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "exec/exec_priv.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+static const ek_lane lanes[] = {EK_LANE_NODE, EK_LANE_NET};
+
+enum { N_LANES = sizeof(lanes) / sizeof(lanes[0]) };
+
+/* The first op of the lane from `from` on. */
+static int32_t find(const ek_graph *g, ek_lane lane, int32_t from)
+{
+    while (from < g->n_ops && g->ops[from].lane != lane)
+        from++;
+    return from;
+}
+
+void ek_network_begin(ek_exec *ex)
+{
+    ek_network *n = &ex->network;
+
+    for (int i = 0; i < N_LANES; i++) {
+        n->next[lanes[i]] = find(ex->graph, lanes[i], 0);
+        n->waits[lanes[i]] = 0;
+    }
+    n->n_flights = 0;
+    n->serving = 0;
+    n->warned = 0;
+    n->moved_ns = ek_clock_ns();
+}
+
+int ek_network_finished(const ek_exec *ex)
+{
+    const ek_network *n = &ex->network;
+
+    for (int i = 0; i < N_LANES; i++)
+        if (n->next[lanes[i]] < ex->graph->n_ops)
+            return 0;
+    return n->n_flights == 0;
+}
+
+/* Calls an op in flight.  1: it has ended and is no longer in flight. */
+static int poll_flight(ek_exec *ex, int32_t flight)
+{
+    ek_network *n = &ex->network;
+    ek_flight f = n->flights[flight];
+    const ek_op *op = &ex->graph->ops[f.id];
+    ek_status st = op->run(op->self, op);
+
+    if (st == EK_PENDING)
+        return 0;
+    n->n_flights--;
+    memmove(&n->flights[flight], &n->flights[flight + 1],
+            (size_t)(n->n_flights - flight) * sizeof(f));
+    if (st < 0)
+        ek_exec_fail(ex, op, st);
+    else
+        ek_exec_op_done(&ex->lanes[EK_LANE_NET], f.id, f.track, f.start_ns);
+    return 1;
+}
+
+static int32_t free_track(const ek_exec *ex, ek_lane lane)
+{
+    const ek_network *n = &ex->network;
+    int32_t track = 0;
+
+    for (int32_t i = 0; i < n->n_flights; i++)
+        if (ex->graph->ops[n->flights[i].id].lane == lane && n->flights[i].track == track) {
+            track++;
+            i = -1;
+        }
+    return track;
+}
+
+/* Starts the lane's ops up to the first one that has to wait; how many. */
+static int start(ek_exec *ex, ek_lane lane)
+{
+    ek_network *n = &ex->network;
+    const ek_graph *g = ex->graph;
+    int started = 0;
+
+    while (n->next[lane] < g->n_ops && !ek_exec_has_failed(ex)) {
+        int32_t id = n->next[lane];
+        const ek_op *op = &g->ops[id];
+
+        while (n->waits[lane] < op->n_deps &&
+               ek_exec_is_done(ex, g->deps[op->dep + n->waits[lane]]))
+            n->waits[lane]++;
+        if (n->waits[lane] < op->n_deps)
+            break;
+        n->flights[n->n_flights] = (ek_flight){.id = id};
+        if (ex->recording) {
+            n->flights[n->n_flights].track = free_track(ex, lane);
+            n->flights[n->n_flights].start_ns = ek_clock_ns();
+        }
+        n->n_flights++;
+        n->next[lane] = find(g, lane, id + 1);
+        n->waits[lane] = 0;
+        started++;
+        atomic_fetch_add_explicit(&ex->steps, 1, memory_order_relaxed);
+        poll_flight(ex, n->n_flights - 1);
+    }
+    return started;
+}
+
+static void describe(ek_exec *ex, const ek_op *op, char *text, size_t cap)
+{
+    text[0] = '\0';
+    if (op->describe != NULL)
+        op->describe(op->self, op, text, cap);
+    if (text[0] == '\0')
+        snprintf(text, cap, "%d network ops are in flight", (int)ex->network.n_flights);
+}
+
+/* Fails the run when ops are in flight and nothing has moved for too long: no op has started or
+ * ended on any lane, none computes, and the caller's figure has not changed. */
+static void watch(ek_exec *ex)
+{
+    ek_network *n = &ex->network;
+    const ek_exec_config *c = &ex->config;
+    int steps = atomic_load_explicit(&ex->steps, memory_order_relaxed);
+    int64_t now = ek_clock_ns(), moved = c->moved != NULL ? c->moved(c->context) : 0;
+    double quiet = (double)(now - n->moved_ns) / 1e9;
+    const ek_op *op;
+    char text[512];
+
+    if (n->n_flights == 0 || steps != n->steps || moved != n->moved ||
+        atomic_load_explicit(&ex->running, memory_order_relaxed) > 0) {
+        n->steps = steps;
+        n->moved = moved;
+        n->moved_ns = now;
+        n->warned = 0;
+        return;
+    }
+    if (quiet < c->watchdog_s / 2 || (n->warned && quiet < c->watchdog_s))
+        return;
+    op = &ex->graph->ops[n->flights[0].id];
+    describe(ex, op, text, sizeof(text));
+    if (quiet >= c->watchdog_s) {
+        ek_exec_fail(ex, op, EK_FAIL(EK_ETIMEOUT, "nothing has moved for %.3g s: %s", quiet, text));
+        return;
+    }
+    n->warned = 1;
+    ek_log("exec", EK_LOG_WARN, "%s (layer %d, micro-batch %d): nothing has moved for %.3g s: %s",
+           op->name, (int)op->layer, (int)op->micro, quiet, text);
+}
+
+int ek_network_serve(ek_exec *ex)
+{
+    ek_network *n = &ex->network;
+    int moved = 0;
+
+    if (n->serving)
+        return 0;
+    n->serving = 1;
+    for (int i = 0; i < N_LANES; i++)
+        moved += start(ex, lanes[i]);
+    for (int32_t i = 0; i < n->n_flights && !ek_exec_has_failed(ex);)
+        if (poll_flight(ex, i))
+            moved++;
+        else
+            i++;
+    if (moved == 0 && ex->config.watchdog_s > 0)
+        watch(ex);
+    n->serving = 0;
+    return moved > 0;
+}
+
+void ek_network_run(ek_exec *ex)
+{
+    while (!ek_exec_has_failed(ex) && !ek_network_finished(ex))
+        if (!ek_network_serve(ex))
+            sched_yield();
+}
