@@ -1,0 +1,40 @@
+/* exec/net.h - network ops of a step graph: an op that starts a comm operation and polls it.
+ *
+ *   static ek_status op_gather(void *self, const ek_op *op)
+ *   {
+ *       if (!ek_net_started(op))
+ *           EK_TRY(ek_comm_all_gather(group, buf, first, size, ek_net_cell(op)));
+ *       return ek_net_test(op);
+ *   }
+ *
+ * with .lane = EK_LANE_NET and .describe = ek_net_describe. */
+#ifndef EXEC_NET_H
+#define EXEC_NET_H
+
+#include "comm/comm.h"
+#include "schedule/graph.h"
+
+/* Where the op keeps the operation that it waits for. */
+static inline ek_coll **ek_net_cell(const ek_op *op)
+{
+    return (ek_coll **)op->state;
+}
+
+static inline int ek_net_started(const ek_op *op)
+{
+    return *op->state != NULL;
+}
+
+static inline ek_status ek_net_test(const ek_op *op)
+{
+    return ek_coll_test(ek_net_cell(op));
+}
+
+static inline void ek_net_describe(void *self, const ek_op *op, char *text, size_t cap)
+{
+    (void)self;
+    if (ek_net_started(op))
+        ek_coll_describe(*ek_net_cell(op), text, cap);
+}
+
+#endif
