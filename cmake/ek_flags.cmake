@@ -16,6 +16,10 @@ if(EK_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
   add_link_options(-fsanitize=fuzzer-no-link)
 endif()
+# Every collective verifies that all ranks make the same call (comm).
+if(EK_SANITIZE OR CMAKE_BUILD_TYPE MATCHES "^(Checked|Debug)$")
+  add_compile_definitions(EK_COMM_CHECKED)
+endif()
 
 # A file named *_avx512.c may use AVX-512 with bf16 dot products, *_avx2.c AVX2 with FMA.
 # They are entered only where the CPU has them (tensor/cpu chooses at run time).

@@ -2,7 +2,10 @@
 #
 #   tests/unit, tests/props   t_<layer>_*.c link the layer of their name and what it uses
 #   tests/cli, tests/crash    t_*.sh and t_*.py call the command, whose path is in EK_COMMAND;
-#                             t_<layer>_*.c as above.  Names that end in _long are labelled long
+#                             t_<layer>_*.c as above.  Names that end in _long are labelled long.
+#                             For each MPI there is, EK_MPIEXEC_<MPI> and EK_COMMAND_<MPI> are its
+#                             mpiexec and the command that is linked with it (MPICH, OPENMPI)
+#   tests/mpi                 t_<layer>_*.c, once for each MPI there is, run with 2, 3 and 4 ranks
 #   tests/fuzz                fuzz_*.c are replayed over tests/fuzz/corpus/<name>
 #                             (to search for more: the preset fuzz, then
 #                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
@@ -18,12 +21,22 @@ endif()
 # Threads that wait for work sleep, as two tests share two cores; tsan is not told about races in
 # libraries that were built without it.  (GCC 12 misaligns 64-byte vectors on the stack when asan
 # looks for use after return, so that is off.)
+#
+# Several ranks on this machine, as root or not: Open MPI wants to be told that ranks may share
+# cores, and then yields them; system calls that read another process's memory are often forbidden
+# in containers.
 set(EK_TEST_ENVIRONMENT
   OMP_WAIT_POLICY=passive
   EK_TEST_DATA=${CMAKE_SOURCE_DIR}/tests
   ASAN_OPTIONS=detect_leaks=1
+  LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0
   UBSAN_OPTIONS=print_stacktrace=1
-  TSAN_OPTIONS=ignore_noninstrumented_modules=1)
+  TSAN_OPTIONS=ignore_noninstrumented_modules=1
+  OMPI_ALLOW_RUN_AS_ROOT=1
+  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_mpi_yield_when_idle=1
+  OMPI_MCA_btl_vader_single_copy_mechanism=none)
 
 # ek_register(name label seconds): what every test has in common.
 function(ek_register name label seconds)
@@ -63,6 +76,17 @@ function(ek_add_script script label seconds)
   ek_register(${name} ${label} ${seconds})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
     EK_COMMAND=${CMAKE_BINARY_DIR}/evenkeel PYTHONDONTWRITEBYTECODE=1)
+  foreach(flavour IN LISTS EK_MPI_FLAVOURS)
+    string(TOUPPER ${flavour} upper)
+    set(command evenkeel)
+    if(NOT flavour STREQUAL EK_MPI_CHOSEN)
+      set(command evenkeel-${flavour})
+    endif()
+    if(EK_MPIEXEC_${upper})
+      set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+        EK_MPIEXEC_${upper}=${EK_MPIEXEC_${upper}} EK_COMMAND_${upper}=${CMAKE_BINARY_DIR}/${command})
+    endif()
+  endforeach()
 endfunction()
 
 foreach(folder unit props cli crash)
@@ -75,6 +99,33 @@ foreach(folder unit props cli crash)
   foreach(script IN LISTS scripts)
     ek_add_script(${script} ${folder} 300)
   endforeach()
+endforeach()
+
+# ek_add_mpi_program(source seconds): t_x.c is t_x.<flavour>.<ranks> in ctest.
+function(ek_add_mpi_program source seconds)
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "^t_([a-z0-9]+).*" "\\1" layer ${name})
+  foreach(flavour IN LISTS EK_MPI_FLAVOURS)
+    string(TOUPPER ${flavour} upper)
+    add_executable(${name}_${flavour} ${source})
+    target_include_directories(${name}_${flavour} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(${name}_${flavour} PRIVATE ek_comm_mpi_${flavour} ek_${layer})
+    foreach(ranks 2 3 4)
+      set(test ${name}.${flavour}.${ranks})
+      if(EK_MPIEXEC_${upper})
+        add_test(NAME ${test} COMMAND ${EK_MPIEXEC_${upper}} -n ${ranks} $<TARGET_FILE:${name}_${flavour}>)
+      else()
+        add_test(NAME ${test} COMMAND sh -c "echo skipped: there is no mpiexec of ${flavour}; exit 77")
+      endif()
+      ek_register(${test} mpi ${seconds})
+      set_tests_properties(${test} PROPERTIES PROCESSORS 2)
+    endforeach()
+  endforeach()
+endfunction()
+
+file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/mpi/t_*.c)
+foreach(source IN LISTS programs)
+  ek_add_mpi_program(${source} 60)
 endforeach()
 
 # One program per fuzz_<x>.c: with libFuzzer under EK_FUZZ, else with a main that replays files.

@@ -17,7 +17,7 @@ forbid() {
 
 library=$(find src -name '*.[ch]' ! -path 'src/cli/*')
 sources=$(find src include tests -name '*.[ch]')
-scripts=$(find tools tests cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake')
+scripts=$(find tools tests cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -path tools/cluster)
 build="CMakeLists.txt CMakePresets.json Makefile $(find cmake -type f)"
 docs=$(find docs ./*.md -type f -name '*.md' 2>/dev/null || true)
 start='(^|[^A-Za-z0-9_.>"`-])'

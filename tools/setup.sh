@@ -9,7 +9,7 @@
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
-          libdnnl-dev libjansson-dev libpcre2-dev libxxhash-dev"
+          libdnnl-dev libjansson-dev libpcre2-dev libxxhash-dev mpich libmpich-dev"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: not a Debian or Ubuntu system; please install what these are called here:" >&2
@@ -24,7 +24,7 @@ release="$ID $VERSION_ID"
 case "${1:-}" in
 '') ;;
 --test | --dev)
-    packages="$packages g++ python3 shellcheck"
+    packages="$packages g++ python3 shellcheck openmpi-bin libopenmpi-dev iproute2 util-linux"
     case "$release" in # the sources are formatted by version 14; others differ
     'debian 12' | 'ubuntu 22.04' | 'ubuntu 24.04') packages="$packages clang-format-14" ;;
     esac

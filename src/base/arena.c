@@ -4,27 +4,39 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE = 2 << 20 };
+/* A rest of a reserve below RESERVE_MIN bytes is counted as used: not worth a mapping of its own.
+ */
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, RESERVE_MIN = 64 << 10 };
 
 void ek_arena_measure(ek_arena *a)
 {
     memset(a, 0, sizeof(*a));
 }
 
-ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what)
+static ek_status map(ek_arena *a, size_t bytes, int flags, const char *what)
 {
     void *p;
 
     memset(a, 0, sizeof(*a));
     if (bytes == 0)
         bytes = EK_ARENA_ALIGN;
-    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     EK_REQUIRE(p != MAP_FAILED, EK_ENOMEM, "cannot reserve %zu bytes for %s", bytes, what);
     if (bytes >= 2 * HUGE_PAGE)
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice only */
     a->base = p;
     a->bytes = bytes;
     return EK_OK;
+}
+
+ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what)
+{
+    return map(a, bytes, 0, what);
+}
+
+ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *what)
+{
+    return map(a, measured->used, measured->unused > 0 ? MAP_NORESERVE : 0, what);
 }
 
 void ek_arena_fini(ek_arena *a)
@@ -53,6 +65,29 @@ void *ek_arena_take(ek_arena *a, int64_t n, size_t size)
     if (end > a->high)
         a->high = end;
     return a->base == NULL ? NULL : a->base + bytes;
+}
+
+void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t size)
+{
+    char *p = ek_arena_take(a, n, size);
+    size_t bytes = (size_t)n * size, likely = (size_t)expected * size;
+    uintptr_t from = ((uintptr_t)p + likely + PAGE - 1) / PAGE * PAGE;
+    uintptr_t to = ((uintptr_t)p + bytes) / PAGE * PAGE;
+
+    if (a->overflow)
+        return NULL;
+    if (bytes - likely < RESERVE_MIN)
+        return p;
+    a->unused += bytes - likely;
+    /* A huge page at the end of the likely part would back what is never used. */
+    if (p != NULL && a->bytes >= 2 * HUGE_PAGE)
+        (void)madvise((void *)from, to - from, MADV_NOHUGEPAGE);
+    return p;
+}
+
+size_t ek_arena_expected(const ek_arena *a)
+{
+    return a->used - a->unused;
 }
 
 ek_status ek_arena_check(const ek_arena *a, const char *what)

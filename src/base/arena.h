@@ -4,6 +4,9 @@
  * out an object runs twice, first to learn its size, then to take it.  What was predicted and
  * what is used therefore come from one piece of code.
  *
+ * Reserves     a piece may be laid out for a worst case that seldom comes (ek_arena_take_reserve);
+ *              memory that nobody touches costs nothing, so what is expected to be used is counted
+ *              apart from what is laid out.
  * Ownership    pieces are never freed one by one; ek_arena_fini releases all of them.
  * Contents     fresh memory is zero. */
 #ifndef BASE_ARENA_H
@@ -19,7 +22,8 @@ enum { EK_ARENA_ALIGN = 64 };
 typedef struct {
     unsigned char *base; /* NULL: measuring */
     size_t bytes, used, high;
-    int overflow; /* a size product or the reservation itself was exceeded */
+    size_t unused; /* of `used`, what is not expected to be touched: the rest of reserves */
+    int overflow;  /* a size product or the reservation itself was exceeded */
 } ek_arena;
 
 /* An arena that only measures: every ek_arena_take returns NULL. */
@@ -27,11 +31,17 @@ void ek_arena_measure(ek_arena *a);
 
 /* Reserves `bytes` of zeroed memory.  EK_ENOMEM when the system refuses. */
 EK_CHECKED ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what);
+/* The same for an arena as measured, its reserves not counted against the system's memory. */
+EK_CHECKED ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *what);
 void ek_arena_fini(ek_arena *a);
 
 /* n elements of `size` bytes, aligned to EK_ARENA_ALIGN; NULL when measuring or when exhausted.
  * Failure is sticky: check it once with ek_arena_check after a series of takes. */
 void *ek_arena_take(ek_arena *a, int64_t n, size_t size);
+/* Room for n elements of which only the first `expected` (at most n) are likely to be used. */
+void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t size);
+/* Bytes that are likely to be touched, of those taken so far. */
+size_t ek_arena_expected(const ek_arena *a);
 EK_CHECKED ek_status ek_arena_check(const ek_arena *a, const char *what);
 
 /* Scratch discipline: remember a place, use, go back to it. */

@@ -71,7 +71,8 @@ const char *ek_comm_library(ek_comm_kind kind);
 /* The mpiexec that belongs to the MPI of this build; "" without one. */
 const char *ek_comm_launcher(void);
 
-/* Ends every rank of the job at once with this exit status: for the command, after a failure. */
+/* Ends every rank of an MPI job at once with this exit status: for the command, after a failure.
+ * Returns where the job is this process alone. */
 void ek_comm_abort(ek_comm *world, int status);
 
 /* --- operations ---------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ void ek_comm_abort(ek_comm *world, int status);
 /* Makes progress.  EK_PENDING: not finished; EK_OK: finished, and *op is NULL; else it failed and
  * *op is NULL. */
 EK_CHECKED ek_status ek_coll_test(ek_coll **op);
-/* Tests and yields the processor until it is finished. */
+/* Tests until it is finished; in between it lets others run, and naps when it takes long. */
 EK_CHECKED ek_status ek_coll_wait(ek_coll **op);
 /* One sentence on what an operation waits for: "all_reduce on stage: rank 3 (node2) ..." */
 void ek_coll_describe(const ek_coll *op, char *text, size_t cap);

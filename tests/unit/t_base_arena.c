@@ -104,7 +104,77 @@ static void checked_arithmetic(void)
     CHECK(!ek_bytes_of(-1, 0, &s) && !ek_bytes_of(-1, 8, &s) && !ek_bytes_of(INT64_MAX, 3, &s));
 }
 
-static const ek_case cases[] = {EK_CASE(measuring_predicts), EK_CASE(impossible_sizes),
-                                EK_CASE(scratch), EK_CASE(refused_reservation),
-                                EK_CASE(checked_arithmetic)};
+/* Resident bytes of this process. */
+static size_t resident(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long all = 0, here = 0;
+
+    if (f != NULL) {
+        CHECK(fscanf(f, "%lu %lu", &all, &here) == 2);
+        fclose(f);
+    }
+    return here * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Pieces of `bytes` of which an eighth is likely, between small ones. */
+static void lay_reserves(ek_arena *a, char *piece[], int n, int64_t bytes)
+{
+    for (int i = 0; i < n; i++) {
+        ek_arena_take(a, 100, 8);
+        piece[i] = ek_arena_take_reserve(a, bytes, bytes / 8, 1);
+    }
+}
+
+static void reserves_count_what_is_likely(void)
+{
+    enum { PIECES = 10, LIKELY = 5 << 20 };
+    char *piece[PIECES];
+    ek_arena measured, a;
+    size_t before, used;
+
+    ek_arena_measure(&measured);
+    lay_reserves(&measured, piece, PIECES, 8 * LIKELY);
+    CHECK(piece[0] == NULL);
+    CHECK_INT(measured.used, PIECES * (8 * LIKELY + 832));
+    CHECK_INT(ek_arena_expected(&measured), PIECES * (LIKELY + 832));
+    before = resident();
+    CHECK_INT(ek_arena_init_as(&a, &measured, "test"), EK_OK);
+    lay_reserves(&a, piece, PIECES, 8 * LIKELY);
+    CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
+    CHECK_INT(ek_arena_expected(&a), ek_arena_expected(&measured));
+    for (int i = 0; i < PIECES; i++) {
+        CHECK(piece[i] != NULL);
+        memset(piece[i], 1, LIKELY);
+    }
+    used = resident() - before;
+    if (before > 0 && (used < PIECES * LIKELY * 0.97 || used > PIECES * LIKELY * 1.03))
+        EK_T_FAIL("%zu bytes are resident, expected %zu", used, ek_arena_expected(&a));
+    memset(piece[PIECES - 1], 1, 8 * LIKELY); /* the unlikely case */
+    CHECK(ek_arena_take_reserve(&a, INT64_MAX, 1, 8) == NULL);
+    CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
+    ek_arena_fini(&a);
+}
+
+/* A reserve with little to spare counts in full. */
+static void small_reserves(void)
+{
+    ek_arena a;
+
+    ek_arena_measure(&a);
+    ek_arena_take_reserve(&a, 64000, 64, 1);
+    CHECK_INT(ek_arena_expected(&a), 64000);
+    ek_arena_take_reserve(&a, 0, 0, 8);
+    CHECK_INT(ek_arena_expected(&a), 64000);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(measuring_predicts),
+    EK_CASE(impossible_sizes),
+    EK_CASE(scratch),
+    EK_CASE(refused_reservation),
+    EK_CASE(checked_arithmetic),
+    EK_CASE(reserves_count_what_is_likely),
+    EK_CASE(small_reserves),
+};
 EK_TEST_MAIN(cases)

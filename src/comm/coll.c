@@ -1,0 +1,349 @@
+/* Operations in flight: their pool, their messages, and their progress.
+ *
+ * Testing one operation makes progress on all that run in the world: ranks may wait for their
+ * operations in different orders, and each needs the others' help to finish. */
+#include "comm/coll.h"
+
+#include "base/patience.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the pool ---------------------------------------------------------------------------------
+ */
+
+/* The idle operation with the least scratch that suffices, else the one with the most. */
+static ek_coll *take(ek_comm *c, int64_t scratch)
+{
+    ek_coll **best = &c->idle, *op;
+
+    if (*best == NULL)
+        return calloc(1, sizeof(*op));
+    for (ek_coll **at = &(*best)->next; *at != NULL; at = &(*at)->next) {
+        int64_t cap = (*at)->scratch_cap, best_cap = (*best)->scratch_cap;
+
+        if (best_cap < scratch ? cap > best_cap : cap >= scratch && cap < best_cap)
+            best = at;
+    }
+    op = *best;
+    *best = op->next;
+    return op;
+}
+
+static void give(ek_coll *op)
+{
+    op->next = op->comm->idle;
+    op->comm->idle = op;
+}
+
+/* *p becomes room for `need` things; what was in it is lost when it had too little. */
+static ek_status grow(void *p, int64_t *cap, int64_t need, size_t size, const char *name)
+{
+    void *old, *fresh = NULL;
+
+    if (need <= *cap)
+        return EK_OK;
+    memcpy(&old, p, sizeof(old));
+    free(old);
+    *cap = 0;
+    if ((uint64_t)need < (SIZE_MAX - 64) / size) /* whole multiples of the alignment */
+        fresh = aligned_alloc(64, ((size_t)need * size + 63) / 64 * 64);
+    memcpy(p, &fresh, sizeof(fresh));
+    EK_REQUIRE(fresh != NULL, EK_ENOMEM, "%s: no memory for %lld times %zu bytes", name,
+               (long long)need, size);
+    *cap = need;
+    return EK_OK;
+}
+
+static ek_status check_world(const ek_world *w, const char *name)
+{
+    EK_REQUIRE(w->failed == EK_OK, w->failed, "%s after a failure: %s", name, w->why);
+    return EK_OK;
+}
+
+ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag, int64_t transfers,
+                        int64_t table, int64_t scratch, ek_coll **out)
+{
+    ek_coll *op;
+    ek_status st;
+
+    EK_TRY(check_world(c->world, name));
+    op = take(c, scratch);
+    EK_REQUIRE(op != NULL, EK_ENOMEM, "%s on %s: no memory", name, c->name);
+    op->comm = c;
+    op->name = name;
+    op->site = site;
+    EK_TRY_OUT(grow(&op->transfers, &op->transfers_cap, transfers, sizeof(ek_transfer), name));
+    EK_TRY_OUT(grow(&op->table, &op->table_cap, table, sizeof(int64_t), name));
+    EK_TRY_OUT(grow(&op->scratch, &op->scratch_cap, scratch, 1, name));
+    op->tag = tag;
+    if (tag < 0)
+        op->tag = TAG_COLLECTIVE + (int)(c->calls++ % (TAG_END - TAG_COLLECTIVE));
+    op->n_table = table;
+    op->agreed = op->posted = op->done = false;
+    op->n_transfers = op->settled = op->phase = op->gate = op->peer = 0;
+    op->amount = op->size = 0;
+    op->how = EK_SUM_F32;
+    op->next_rank = (c->rank + 1) % c->size;
+    op->prev_rank = (c->rank + c->size - 1) % c->size;
+    op->post = NULL;
+    op->step = ek_coll_step_settle;
+    *out = op;
+    return EK_OK;
+out:
+    give(op);
+    return st;
+}
+
+/* --- messages ---------------------------------------------------------------------------------
+ */
+
+static ek_status wrap(const ek_coll *op, ek_status st, const ek_transfer *t)
+{
+    const ek_comm *c = op->comm;
+
+    return EK_FAIL(st, "%s on %s: rank %d of %d %s rank %d (%s): %s", op->name, c->name, c->rank,
+                   c->size, t->incoming ? "receiving from" : "sending to", t->peer,
+                   c->hosts[t->peer], ek_err_message());
+}
+
+ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes, int to)
+{
+    ek_comm *c = op->comm;
+    ek_status st;
+
+    *t = (ek_transfer){.bytes = bytes, .peer = to, .open = true};
+    st = c->world->backend->send(c->state, buf, bytes, to, op->tag, &t->m);
+    if (st < 0)
+        return wrap(op, st, t);
+    c->world->bytes_sent += bytes;
+    return EK_OK;
+}
+
+ek_status ek_transfer_recv(ek_coll *op, ek_transfer *t, void *buf, int64_t bytes, int from)
+{
+    ek_comm *c = op->comm;
+    ek_status st;
+
+    *t = (ek_transfer){.bytes = bytes, .peer = from, .incoming = true, .open = true};
+    st = c->world->backend->recv(c->state, buf, bytes, from, op->tag, &t->m);
+    return st < 0 ? wrap(op, st, t) : EK_OK;
+}
+
+ek_status ek_transfer_test(ek_coll *op, ek_transfer *t)
+{
+    int done = 0;
+    ek_status st;
+
+    if (!t->open)
+        return EK_OK;
+    st = op->comm->world->backend->test(op->comm->state, &t->m, &done);
+    if (st < 0)
+        return wrap(op, st, t);
+    t->open = !done;
+    op->comm->world->arrived += done;
+    return EK_OK;
+}
+
+int64_t ek_coll_pieces(const ek_comm *c, int64_t bytes)
+{
+    int64_t max = c->world->message_max;
+
+    return bytes <= max ? 1 : (bytes - 1) / max + 1;
+}
+
+ek_status ek_coll_send(ek_coll *op, const void *buf, int64_t bytes, int to)
+{
+    const char *at = buf;
+    int64_t max = op->comm->world->message_max;
+
+    for (; bytes > max; at += max, bytes -= max)
+        EK_TRY(ek_transfer_send(op, &op->transfers[op->n_transfers++], at, max, to));
+    EK_TRY(ek_transfer_send(op, &op->transfers[op->n_transfers++], at, bytes, to));
+    return EK_OK;
+}
+
+ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from)
+{
+    char *at = buf;
+    int64_t max = op->comm->world->message_max;
+
+    for (; bytes > max; at += max, bytes -= max)
+        EK_TRY(ek_transfer_recv(op, &op->transfers[op->n_transfers++], at, max, from));
+    EK_TRY(ek_transfer_recv(op, &op->transfers[op->n_transfers++], at, bytes, from));
+    return EK_OK;
+}
+
+ek_status ek_coll_settle(ek_coll *op, int upto, int *done)
+{
+    *done = 0;
+    for (; op->settled < upto; op->settled++) {
+        EK_TRY(ek_transfer_test(op, &op->transfers[op->settled]));
+        if (op->transfers[op->settled].open)
+            return EK_OK;
+    }
+    *done = 1;
+    return EK_OK;
+}
+
+ek_status ek_coll_step_settle(ek_coll *op, int *done)
+{
+    return ek_coll_settle(op, op->n_transfers, done);
+}
+
+/* --- progress ---------------------------------------------------------------------------------
+ */
+
+static void link_running(ek_coll *op)
+{
+    ek_world *w = op->comm->world;
+
+    op->prev = NULL;
+    op->next = w->running;
+    if (op->next != NULL)
+        op->next->prev = op;
+    w->running = op;
+}
+
+static void unlink_running(ek_coll *op)
+{
+    if (op->prev != NULL)
+        op->prev->next = op->next;
+    else
+        op->comm->world->running = op->next;
+    if (op->next != NULL)
+        op->next->prev = op->prev;
+}
+
+/* The first failure is the world's: its text is kept for all that come to ask later. */
+static ek_status fail_world(ek_world *w, ek_status st)
+{
+    w->failed = st;
+    snprintf(w->why, sizeof(w->why), "%s", ek_err_message());
+    if (w->backend->failed != NULL)
+        w->backend->failed(w->state, w->why);
+    return st;
+}
+
+static ek_status advance(ek_coll *op)
+{
+    int done = 0;
+
+    if (op->done)
+        return EK_OK;
+    if (!op->agreed)
+        EK_TRY(ek_call_test(op));
+    if (!op->agreed)
+        return EK_OK;
+    if (!op->posted) {
+        EK_TRY(op->post(op));
+        op->posted = true;
+    }
+    EK_TRY(op->step(op, &done));
+    op->done = done != 0;
+    return EK_OK;
+}
+
+ek_status ek_coll_launch(ek_coll *op, ek_coll **out)
+{
+    const ek_comm *c = op->comm;
+    ek_status st = EK_OK;
+
+    link_running(op);
+    op->agreed = !c->world->checked || op->tag < TAG_MULTICAST || op->next_rank == c->rank;
+    if (!op->agreed)
+        st = ek_call_post(op);
+    if (st == EK_OK)
+        st = advance(op);
+    if (st < 0) {
+        st = fail_world(op->comm->world, st);
+        unlink_running(op);
+        give(op);
+        return st;
+    }
+    *out = op;
+    return EK_OK;
+}
+
+static ek_status advance_all(ek_coll *first)
+{
+    EK_TRY(advance(first));
+    if (first->done)
+        return EK_OK;
+    for (ek_coll *op = first->comm->world->running; op != NULL; op = op->next)
+        if (op != first)
+            EK_TRY(advance(op));
+    return EK_OK;
+}
+
+ek_status ek_coll_test(ek_coll **op)
+{
+    ek_coll *o = *op;
+    ek_world *w = o->comm->world;
+    ek_status st;
+
+    if (w->failed != EK_OK) {
+        st = EK_FAIL(w->failed, "%s", w->why);
+    } else {
+        st = advance_all(o);
+        if (st < 0)
+            st = fail_world(w, st);
+        else if (!o->done)
+            return EK_PENDING;
+    }
+    unlink_running(o);
+    give(o);
+    *op = NULL;
+    return st;
+}
+
+ek_status ek_coll_wait(ek_coll **op)
+{
+    const ek_world *w = (*op)->comm->world;
+    int64_t arrived = w->arrived;
+    ek_patience patience = {0};
+    ek_status st;
+
+    while ((st = ek_coll_test(op)) == EK_PENDING) {
+        if (w->arrived != arrived)
+            patience.polls = 0;
+        arrived = w->arrived;
+        ek_patience_wait(&patience);
+    }
+    return st;
+}
+
+/* The transfer that an operation waits for: the oldest open one, incoming before outgoing. */
+static const ek_transfer *waits_for(const ek_coll *op)
+{
+    const ek_transfer *found = NULL;
+
+    for (int i = 0; i < op->n_transfers; i++) {
+        const ek_transfer *t = &op->transfers[i];
+
+        if (t->open && (found == NULL || (t->incoming && !found->incoming)))
+            found = t;
+    }
+    return found;
+}
+
+void ek_coll_describe(const ek_coll *op, char *text, size_t cap)
+{
+    const ek_comm *c = op->comm;
+    const ek_transfer *t = waits_for(op);
+    char from[128] = "";
+
+    if (op->site != NULL)
+        snprintf(from, sizeof(from), ", called at %s", op->site);
+    if (!op->agreed)
+        snprintf(text, cap, "%s on %s: rank %d of %d waits for rank %d (%s) to make this call%s",
+                 op->name, c->name, c->rank, c->size, op->prev_rank, c->hosts[op->prev_rank], from);
+    else if (t == NULL)
+        snprintf(text, cap, "%s on %s: rank %d of %d waits for nothing%s", op->name, c->name,
+                 c->rank, c->size, from);
+    else
+        snprintf(text, cap, "%s on %s: rank %d of %d waits %s rank %d (%s), %lld bytes%s", op->name,
+                 c->name, c->rank, c->size, t->incoming ? "for" : "to send to", t->peer,
+                 c->hosts[t->peer], (long long)t->bytes, from);
+}

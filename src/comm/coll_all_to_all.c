@@ -1,0 +1,400 @@
+/* all_to_all: linear, pairwise, and two-dimensional hierarchical (2DH).
+ *
+ * 2DH makes fewer and longer messages between nodes.  With ranks written (node, place in node),
+ * and m the ranks of the caller's node a: first, rows for (x, y) on another node x go to the
+ * gateway (a, y mod m), one message to each rank of the own node; then each gateway sends (x, y)
+ * one message with the rows of all ranks of node a, by rank.  Rows within a node go directly.
+ * Nodes may differ in size, and ranks of a node need not be neighbours.  Everyone has all counts,
+ * so nobody has to ask for sizes.  With one node, or one rank on the node, nothing is forwarded
+ * and this is the linear form. */
+#include "comm/coll.h"
+
+#include <string.h>
+
+/* --- counts -----------------------------------------------------------------------------------
+ */
+
+static int64_t bytes_of(const ek_coll *op, int from, int to)
+{
+    return op->table[(int64_t)from * op->comm->size + to] * op->size;
+}
+
+/* Where the block for (or from) this rank starts in the caller's send (recv) buffer. */
+static int64_t send_at(const ek_coll *op, int to)
+{
+    int64_t at = 0;
+
+    for (int r = 0; r < to; r++)
+        at += bytes_of(op, op->comm->rank, r);
+    return at;
+}
+
+static int64_t recv_at(const ek_coll *op, int from)
+{
+    int64_t at = 0;
+
+    for (int r = 0; r < from; r++)
+        at += bytes_of(op, r, op->comm->rank);
+    return at;
+}
+
+static ek_status recv_block(ek_coll *op, int from)
+{
+    int64_t bytes = bytes_of(op, from, op->comm->rank);
+
+    if (bytes > 0)
+        EK_TRY(ek_coll_recv(op, op->buf + recv_at(op, from), bytes, from));
+    return EK_OK;
+}
+
+static ek_status send_block(ek_coll *op, int to)
+{
+    int64_t bytes = bytes_of(op, op->comm->rank, to);
+
+    if (bytes > 0)
+        EK_TRY(ek_coll_send(op, op->send + send_at(op, to), bytes, to));
+    return EK_OK;
+}
+
+static void copy_own(ek_coll *op)
+{
+    int me = op->comm->rank;
+    int64_t bytes = bytes_of(op, me, me);
+
+    if (bytes > 0)
+        memcpy(op->buf + recv_at(op, me), op->send + send_at(op, me), (size_t)bytes);
+}
+
+/* --- linear and pairwise ----------------------------------------------------------------------
+ */
+
+static ek_status post_linear(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+
+    for (int i = 1; i < c->size; i++)
+        EK_TRY(recv_block(op, (c->rank + c->size - i) % c->size));
+    for (int i = 1; i < c->size; i++)
+        EK_TRY(send_block(op, (c->rank + i) % c->size));
+    copy_own(op);
+    return EK_OK;
+}
+
+/* Round k: to the rank k further on, from the one k back. */
+static ek_status post_pair(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+    int far = ++op->phase;
+
+    op->n_transfers = op->settled = 0;
+    if (far >= c->size) {
+        copy_own(op);
+        return EK_OK;
+    }
+    EK_TRY(recv_block(op, (c->rank + c->size - far) % c->size));
+    EK_TRY(send_block(op, (c->rank + far) % c->size));
+    return EK_OK;
+}
+
+static ek_status step_pairs(ek_coll *op, int *done)
+{
+    for (;;) {
+        EK_TRY(ek_coll_step_settle(op, done));
+        if (!*done || op->phase >= op->comm->size)
+            return EK_OK;
+        EK_TRY(post_pair(op));
+    }
+}
+
+/* --- 2DH --------------------------------------------------------------------------------------
+ */
+
+static bool is_remote(const ek_comm *c, int rank)
+{
+    return c->node_of[rank] != c->node_of[c->rank];
+}
+
+/* The rank of `node` that handles what node sends to rank `to`. */
+static int gateway(const ek_comm *c, int node, int to)
+{
+    int place = c->place_of[to] % c->node_size[node], r = 0;
+
+    while (c->node_of[r] != node || c->place_of[r] != place)
+        r++;
+    return r;
+}
+
+/* Bytes that `from`, a rank of the caller's node, gives to the gateway `via` of that node. */
+static int64_t via_bytes(const ek_coll *op, int from, int via)
+{
+    const ek_comm *c = op->comm;
+    int64_t sum = 0;
+
+    for (int to = 0; to < c->size; to++)
+        if (is_remote(c, to) && gateway(c, c->node_of[c->rank], to) == via)
+            sum += bytes_of(op, from, to);
+    return sum;
+}
+
+/* Bytes from all ranks of `node` to rank `to`. */
+static int64_t node_bytes(const ek_coll *op, int node, int to)
+{
+    int64_t sum = 0;
+
+    for (int r = 0; r < op->comm->size; r++)
+        if (op->comm->node_of[r] == node)
+            sum += bytes_of(op, r, to);
+    return sum;
+}
+
+/* Whether the ranks of a node follow each other, so that their rows do in the receive buffer. */
+static bool is_contiguous(const ek_comm *c, int node, int *first)
+{
+    int r = 0, n = 0;
+
+    while (c->node_of[r] != node)
+        r++;
+    *first = r;
+    while (r + n < c->size && c->node_of[r + n] == node)
+        n++;
+    return n == c->node_size[node];
+}
+
+/* Scratch holds, one after another: what goes to each gateway of the own node; what comes from
+ * each of its ranks to this gateway; what comes from each node whose ranks are not contiguous;
+ * what is forwarded to each rank of other nodes. */
+enum { IN, STAGED, FORWARD };
+
+/* Calls that give the same answers in every phase: who of the own node passes on to `to`. */
+static bool passes_here(const ek_comm *c, int to)
+{
+    return is_remote(c, to) && gateway(c, c->node_of[c->rank], to) == c->rank;
+}
+
+/* Rows for other nodes, to the gateways of the own node. */
+static ek_status send_to_gateways(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+    unsigned char *at = op->scratch;
+
+    for (int via = 0; via < c->size; via++) {
+        unsigned char *start = at;
+
+        if (is_remote(c, via) || via == c->rank)
+            continue;
+        for (int to = 0; to < c->size; to++) {
+            int64_t bytes = bytes_of(op, c->rank, to);
+
+            if (bytes == 0 || !is_remote(c, to) || gateway(c, c->node_of[via], to) != via)
+                continue;
+            memcpy(at, op->send + send_at(op, to), (size_t)bytes);
+            at += bytes;
+        }
+        if (at > start)
+            EK_TRY(ek_coll_send(op, start, at - start, via));
+    }
+    op->region[IN] = at - op->scratch;
+    return EK_OK;
+}
+
+/* The other ranks' rows that this gateway passes on. */
+static ek_status recv_as_gateway(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+    unsigned char *at = op->scratch + op->region[IN];
+
+    for (int from = 0; from < c->size; from++) {
+        int64_t bytes = is_remote(c, from) ? 0 : via_bytes(op, from, c->rank);
+
+        if (from == c->rank || bytes == 0)
+            continue;
+        EK_TRY(ek_coll_recv(op, at, bytes, from));
+        at += bytes;
+    }
+    op->region[STAGED] = at - op->scratch;
+    return EK_OK;
+}
+
+/* One message from each other node. */
+static ek_status recv_from_nodes(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+    unsigned char *at = op->scratch + op->region[STAGED];
+
+    for (int node = 0; node < c->nodes; node++) {
+        int64_t bytes = node_bytes(op, node, c->rank);
+        int first;
+        bool in_place = is_contiguous(c, node, &first);
+
+        if (node == c->node_of[c->rank] || bytes == 0)
+            continue;
+        EK_TRY(ek_coll_recv(op, in_place ? op->buf + recv_at(op, first) : at, bytes,
+                            gateway(c, node, c->rank)));
+        at += in_place ? 0 : bytes;
+    }
+    op->region[FORWARD] = at - op->scratch;
+    return EK_OK;
+}
+
+static ek_status post_2dh(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+
+    EK_TRY(send_to_gateways(op));
+    EK_TRY(recv_as_gateway(op));
+    op->gate = op->n_transfers;
+    EK_TRY(recv_from_nodes(op));
+    for (int i = 1; i < c->size; i++)
+        if (!is_remote(c, (c->rank + c->size - i) % c->size))
+            EK_TRY(recv_block(op, (c->rank + c->size - i) % c->size));
+    for (int i = 1; i < c->size; i++)
+        if (!is_remote(c, (c->rank + i) % c->size))
+            EK_TRY(send_block(op, (c->rank + i) % c->size));
+    copy_own(op);
+    return EK_OK;
+}
+
+/* Puts the blocks of rank `from`, of the own node, where they belong in the messages that this
+ * gateway sends; blocks: those blocks by destination. */
+static void place_blocks(ek_coll *op, int from, const unsigned char *blocks)
+{
+    const ek_comm *c = op->comm;
+    int home = c->node_of[c->rank];
+    unsigned char *message = op->scratch + op->region[FORWARD];
+
+    for (int to = 0; to < c->size; to++) {
+        int64_t bytes = bytes_of(op, from, to), before = 0;
+
+        if (!passes_here(c, to))
+            continue;
+        for (int r = 0; r < from; r++)
+            before += c->node_of[r] == home ? bytes_of(op, r, to) : 0;
+        if (bytes > 0)
+            memcpy(message + before, from == c->rank ? op->send + send_at(op, to) : blocks,
+                   (size_t)bytes);
+        blocks += from == c->rank ? 0 : bytes;
+        message += node_bytes(op, home, to);
+    }
+}
+
+/* Second phase: one message to each rank of other nodes that this gateway serves.  A rank alone
+ * on its node has nothing to put together. */
+static ek_status forward(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+    int home = c->node_of[c->rank];
+    bool alone = c->node_size[home] == 1;
+    const unsigned char *at = op->scratch + op->region[IN];
+
+    for (int from = 0; from < c->size && !alone; from++) {
+        if (is_remote(c, from))
+            continue;
+        place_blocks(op, from, at);
+        at += from == c->rank ? 0 : via_bytes(op, from, c->rank);
+    }
+    at = op->scratch + op->region[FORWARD];
+    for (int to = 0; to < c->size; to++) {
+        int64_t bytes = passes_here(c, to) ? node_bytes(op, home, to) : 0;
+
+        if (bytes == 0)
+            continue;
+        EK_TRY(ek_coll_send(op, alone ? op->send + send_at(op, to) : at, bytes, to));
+        at += alone ? 0 : bytes;
+    }
+    return EK_OK;
+}
+
+/* Messages of nodes whose ranks are not contiguous, to their ranks' places. */
+static void unpack(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+    const unsigned char *at = op->scratch + op->region[STAGED];
+
+    for (int node = 0; node < c->nodes; node++) {
+        int first;
+
+        if (node == c->node_of[c->rank] || is_contiguous(c, node, &first))
+            continue;
+        for (int from = first; from < c->size; from++) {
+            int64_t bytes = c->node_of[from] == node ? bytes_of(op, from, c->rank) : 0;
+
+            if (bytes > 0)
+                memcpy(op->buf + recv_at(op, from), at, (size_t)bytes);
+            at += bytes;
+        }
+    }
+}
+
+static ek_status step_2dh(ek_coll *op, int *done)
+{
+    if (op->phase == 0) {
+        EK_TRY(ek_coll_settle(op, op->gate, done));
+        if (!*done)
+            return EK_OK;
+        EK_TRY(forward(op));
+        op->phase = 1;
+    }
+    EK_TRY(ek_coll_step_settle(op, done));
+    if (*done)
+        unpack(op);
+    return EK_OK;
+}
+
+/* Scratch that 2DH takes on this rank, at most: all that it sends and gets as a gateway, twice,
+ * its own rows, and all that comes to it. */
+static int64_t scratch_2dh(const ek_comm *c, const int64_t *rows, int64_t size)
+{
+    int64_t sum = 0;
+
+    for (int from = 0; from < c->size; from++)
+        for (int to = 0; to < c->size; to++) {
+            int64_t bytes = rows[(int64_t)from * c->size + to] * size;
+
+            if (!is_remote(c, from) && passes_here(c, to))
+                sum += 2 * bytes;
+            if (from == c->rank || to == c->rank)
+                sum += bytes;
+        }
+    return sum;
+}
+
+/* --- the call ---------------------------------------------------------------------------------
+ */
+
+ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, size_t size,
+                                const void *send, void *recv, ek_coll **op, const char *site)
+{
+    static const struct {
+        const char *name;
+        ek_status (*post)(ek_coll *op);
+        ek_status (*step)(ek_coll *op, int *done);
+    } forms[] = {
+        [EK_A2A_LINEAR] = {"all_to_all", post_linear, ek_coll_step_settle},
+        [EK_A2A_PAIRWISE] = {"all_to_all_pairwise", post_pair, step_pairs},
+        [EK_A2A_2DH] = {"all_to_all_2dh", post_2dh, step_2dh},
+    };
+    int64_t n = (int64_t)c->size * c->size, moved = 0, scratch, messages;
+    ek_coll *o;
+
+    for (int64_t i = 0; i < n; i++) {
+        EK_REQUIRE(
+            rows[i] >= 0 && (uint64_t)rows[i] <= (INT64_MAX / 4 - (uint64_t)moved) / (size + 1),
+            EK_EINVAL, "%s on %s: %lld rows of %zu bytes from rank %d to rank %d", forms[how].name,
+            c->name, (long long)rows[i], size, (int)(i / c->size), (int)(i % c->size));
+        if (i / c->size == c->rank || i % c->size == c->rank)
+            moved += rows[i] * (int64_t)size;
+    }
+    scratch = how == EK_A2A_2DH ? scratch_2dh(c, rows, (int64_t)size) : 0;
+    messages = 4 * (int64_t)c->size + (moved + scratch) / c->world->message_max;
+    EK_TRY(ek_coll_begin(c, forms[how].name, site, -1, messages, n, scratch, &o));
+    memcpy(o->table, rows, (size_t)n * sizeof(*rows));
+    for (int64_t i = 0; i < n; i++)
+        o->amount += rows[i];
+    o->buf = recv;
+    o->send = send;
+    o->size = (int64_t)size;
+    o->post = forms[how].post;
+    o->step = forms[how].step;
+    EK_TRY(ek_coll_launch(o, op));
+    return EK_OK;
+}

@@ -1,0 +1,298 @@
+/* all_reduce, reduce_scatter and all_gather: around a ring when long, so that a byte crosses each
+ * link once, and directly from rank to rank when short, which takes the fewest steps.
+ *
+ * Each sum is made on one rank, or on every rank in the same order, so all ranks get the same
+ * bits: on the ring a chunk is summed in the order in which it passes the ranks, directly in the
+ * order of ranks. */
+#include "comm/coll.h"
+#include "comm/mesh.h"
+
+#include <string.h>
+
+/* Bytes of the longest vector that goes directly, and of the longest that every rank sends whole
+ * to every other. */
+enum { DIRECT_MAX = 256 << 10, WHOLE_MAX = 16 << 10 };
+
+#define REDUCE_LOOP(type, expr)                                                                    \
+    do {                                                                                           \
+        type *restrict a = into;                                                                   \
+        const type *restrict b = from;                                                             \
+        int64_t n = bytes / (int64_t)sizeof(type);                                                 \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            a[i] = (expr);                                                                         \
+    } while (0)
+
+void ek_reduce_bytes(ek_reduce how, void *into, const void *from, int64_t bytes)
+{
+    switch (how) {
+    case EK_SUM_F32: REDUCE_LOOP(float, a[i] + b[i]); break;
+    case EK_SUM_F64: REDUCE_LOOP(double, a[i] + b[i]); break;
+    case EK_SUM_I64: REDUCE_LOOP(int64_t, a[i] + b[i]); break;
+    /* a NaN stays, whichever side it is on */
+    case EK_MAX_F64: REDUCE_LOOP(double, a[i] < b[i] || b[i] != b[i] ? b[i] : a[i]); break;
+    case EK_MAX_I64: REDUCE_LOOP(int64_t, a[i] < b[i] ? b[i] : a[i]); break;
+    }
+}
+
+static int64_t size_of(ek_reduce how)
+{
+    return how == EK_SUM_F32 ? 4 : 8;
+}
+
+static int64_t run_bytes(const ek_coll *op, int rank)
+{
+    return (op->table[rank + 1] - op->table[rank]) * op->size;
+}
+
+static unsigned char *run_at(const ek_coll *op, int rank)
+{
+    return op->buf + op->table[rank] * op->size;
+}
+
+/* --- directly ---------------------------------------------------------------------------------
+ */
+
+/* Receives op->bytes from every other rank, rank r's at `to` + r * stride. */
+static ek_status recv_from_all(ek_coll *op, unsigned char *to, int64_t stride)
+{
+    const ek_comm *c = op->comm;
+
+    for (int i = 1; i < c->size && op->bytes > 0; i++) {
+        int from = (c->rank + c->size - i) % c->size;
+
+        EK_TRY(ek_coll_recv(op, to + from * stride, op->bytes, from));
+    }
+    return EK_OK;
+}
+
+/* Everyone's vector to everyone. */
+static ek_status post_all_reduce(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+
+    if (op->bytes == 0)
+        return EK_OK;
+    EK_TRY(recv_from_all(op, op->scratch, op->bytes));
+    for (int i = 1; i < c->size; i++)
+        EK_TRY(ek_coll_send(op, op->buf, op->bytes, (c->rank + i) % c->size));
+    return EK_OK;
+}
+
+/* Everyone's run d to rank d. */
+static ek_status post_reduce_scatter(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+
+    EK_TRY(recv_from_all(op, op->scratch, op->bytes));
+    for (int i = 1; i < c->size; i++) {
+        int to = (c->rank + i) % c->size;
+
+        if (run_bytes(op, to) > 0)
+            EK_TRY(ek_coll_send(op, run_at(op, to), run_bytes(op, to), to));
+    }
+    return EK_OK;
+}
+
+/* When all vectors are here (scratch [size][bytes]), their sum replaces the caller's. */
+static void sum(ek_coll *op, unsigned char *mine)
+{
+    size_t bytes = (size_t)op->bytes;
+
+    if (bytes == 0)
+        return;
+    memcpy(op->scratch + op->comm->rank * op->bytes, mine, bytes);
+    for (int r = 1; r < op->comm->size; r++)
+        ek_reduce_bytes(op->how, op->scratch, op->scratch + r * op->bytes, op->bytes);
+    memcpy(mine, op->scratch, bytes);
+}
+
+static ek_status step_all_reduce(ek_coll *op, int *done)
+{
+    EK_TRY(ek_coll_step_settle(op, done));
+    if (*done)
+        sum(op, op->buf);
+    return EK_OK;
+}
+
+static ek_status step_reduce_scatter(ek_coll *op, int *done)
+{
+    EK_TRY(ek_coll_step_settle(op, done));
+    if (*done)
+        sum(op, run_at(op, op->comm->rank));
+    return EK_OK;
+}
+
+static ek_status post_all_gather(ek_coll *op)
+{
+    const ek_comm *c = op->comm;
+
+    for (int i = 1; i < c->size; i++) {
+        int from = (c->rank + c->size - i) % c->size;
+
+        if (run_bytes(op, from) > 0)
+            EK_TRY(ek_coll_recv(op, run_at(op, from), run_bytes(op, from), from));
+    }
+    for (int i = 1; i < c->size && op->bytes > 0; i++)
+        EK_TRY(ek_coll_send(op, run_at(op, c->rank), op->bytes, (c->rank + i) % c->size));
+    return EK_OK;
+}
+
+/* all_reduce in two steps: the sum of each run on its rank, then from there to all. */
+static ek_status step_two(ek_coll *op, int *done)
+{
+    if (op->phase == 0) {
+        EK_TRY(step_reduce_scatter(op, done));
+        if (!*done)
+            return EK_OK;
+        op->phase = 1;
+        EK_TRY(post_all_gather(op));
+    }
+    EK_TRY(ek_coll_step_settle(op, done));
+    return EK_OK;
+}
+
+/* --- around the ring --------------------------------------------------------------------------
+ */
+
+/* Steps of the stream: chunk start - u at step u; the first is the rank's own.  The first
+ * `reduced` chunks that come in are added, `replaced` more replace what was there. */
+static void ring(ek_coll *op, int start, int reduced, int replaced)
+{
+    const ek_comm *c = op->comm;
+    ek_stream *s = &op->stream;
+
+    s->chunks = c->size;
+    s->start = start % c->size;
+    s->in_first = 1;
+    s->reduce_end = 1 + reduced;
+    s->in_end = 1 + reduced + replaced;
+    s->out_end = reduced + replaced;
+    s->n_out = 1;
+    s->in.peer = (c->rank + c->size - 1) % c->size;
+    s->out[0].peer = (c->rank + 1) % c->size;
+    op->post = ek_stream_post;
+    op->step = ek_stream_step;
+}
+
+/* Bytes of the longest piece of any run. */
+static int64_t longest_piece(const ek_comm *c, const int64_t *first, int64_t size)
+{
+    int64_t most = 0;
+
+    for (int r = 0; r < c->size; r++)
+        if (first[r + 1] - first[r] > most)
+            most = first[r + 1] - first[r];
+    return most < c->world->segment / size ? most * size : c->world->segment;
+}
+
+static ek_status check_runs(const ek_comm *c, const char *name, const int64_t *first)
+{
+    EK_REQUIRE(first[0] == 0, EK_EINVAL, "%s on %s: the first run starts at %lld, not at 0", name,
+               c->name, (long long)first[0]);
+    for (int r = 0; r < c->size; r++)
+        EK_REQUIRE(first[r] <= first[r + 1], EK_EINVAL,
+                   "%s on %s: the run of rank %d is [%lld, %lld)", name, c->name, r,
+                   (long long)first[r], (long long)first[r + 1]);
+    return EK_OK;
+}
+
+/* --- the calls --------------------------------------------------------------------------------
+ */
+
+ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how, ek_coll **op,
+                                const char *site)
+{
+    static const char name[] = "all_reduce";
+    int64_t size = size_of(how), bytes, part, messages, slot;
+    int whole, direct;
+    ek_coll *o;
+
+    EK_REQUIRE(n >= 0 && n <= INT64_MAX / size, EK_EINVAL, "%s on %s: %lld elements", name, c->name,
+               (long long)n);
+    bytes = n * size;
+    part = ek_run_length(n, c->size, 0) * size; /* the longest */
+    whole = bytes <= WHOLE_MAX && c->size * bytes <= DIRECT_MAX;
+    direct = bytes <= DIRECT_MAX;
+    slot = part < c->world->segment ? part : c->world->segment;
+    messages = direct ? 4 * c->size * ek_coll_pieces(c, bytes) : ek_stream_transfers(1);
+    EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1,
+                         whole    ? c->size * bytes
+                         : direct ? c->size * part
+                                  : WINDOW * slot,
+                         &o));
+    for (int r = 0; r <= c->size; r++)
+        o->table[r] = ek_run_first(n, c->size, r);
+    o->bytes = whole ? bytes : (o->table[c->rank + 1] - o->table[c->rank]) * size;
+    o->stream.slot = slot;
+    if (direct) {
+        o->post = whole ? post_all_reduce : post_reduce_scatter;
+        o->step = whole ? step_all_reduce : step_two;
+    } else {
+        ring(o, c->rank + c->size - 1, c->size - 1, c->size - 1);
+    }
+    o->buf = buf;
+    o->size = size;
+    o->amount = n;
+    o->how = how;
+    EK_TRY(ek_coll_launch(o, op));
+    return EK_OK;
+}
+
+ek_status ek_comm_reduce_scatter_at(ek_comm *c, void *buf, const int64_t *first, ek_reduce how,
+                                    ek_coll **op, const char *site)
+{
+    static const char name[] = "reduce_scatter";
+    int64_t size = size_of(how), bytes;
+    ek_coll *o;
+
+    EK_TRY(check_runs(c, name, first));
+    bytes = (first[c->rank + 1] - first[c->rank]) * size;
+    if (first[c->size] * size <= DIRECT_MAX) {
+        int64_t messages = 2 * c->size * ek_coll_pieces(c, first[c->size] * size);
+
+        EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, c->size * bytes, &o));
+        o->post = post_reduce_scatter;
+        o->step = step_reduce_scatter;
+    } else {
+        int64_t slot = longest_piece(c, first, size);
+
+        EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, WINDOW * slot,
+                             &o));
+        o->stream.slot = slot;
+        ring(o, c->rank + c->size - 1, c->size - 1, 0);
+    }
+    memcpy(o->table, first, (size_t)(c->size + 1) * sizeof(*first));
+    o->amount = first[c->size];
+    o->buf = buf;
+    o->bytes = bytes;
+    o->size = size;
+    o->how = how;
+    EK_TRY(ek_coll_launch(o, op));
+    return EK_OK;
+}
+
+ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t *first, size_t size,
+                                ek_coll **op, const char *site)
+{
+    static const char name[] = "all_gather";
+    int64_t bytes = (int64_t)size;
+    ek_coll *o;
+
+    EK_TRY(check_runs(c, name, first));
+    if (first[c->size] * bytes <= DIRECT_MAX) {
+        int64_t messages = 2 * c->size * ek_coll_pieces(c, first[c->size] * bytes);
+
+        EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, 0, &o));
+        o->post = post_all_gather;
+    } else {
+        EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, 0, &o));
+        ring(o, c->rank, 0, c->size - 1);
+    }
+    memcpy(o->table, first, (size_t)(c->size + 1) * sizeof(*first));
+    o->amount = first[c->size];
+    o->buf = buf;
+    o->size = bytes;
+    o->bytes = (first[c->rank + 1] - first[c->rank]) * bytes;
+    EK_TRY(ek_coll_launch(o, op));
+    return EK_OK;
+}

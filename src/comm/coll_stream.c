@@ -1,0 +1,166 @@
+/* Long vectors passed on from rank to rank, in segments.
+ *
+ * A stream is a sequence of steps, each handling one chunk of the buffer, cut into segments.
+ * Chunks of the steps before in_first are the rank's own; the later ones come in, and leave again
+ * (up to out_end) as soon as they are here.  With the ranks in a ring this is reduce_scatter (the
+ * chunks that come in are added), all_gather (they replace), and all_reduce (first the one, then
+ * the other); with a tree or a chain, broadcast. */
+#include "comm/coll.h"
+
+#include <string.h>
+
+static int chunk_of(const ek_stream *s, int step)
+{
+    return (s->start + 2 * s->chunks - step % s->chunks) % s->chunks;
+}
+
+static unsigned char *address(const ek_coll *op, ek_place p)
+{
+    return op->buf + op->table[chunk_of(&op->stream, p.step)] * op->size + p.at;
+}
+
+/* Bytes from p to the end of its segment. */
+static int64_t length(const ek_coll *op, ek_place p)
+{
+    int chunk = chunk_of(&op->stream, p.step);
+    int64_t left = (op->table[chunk + 1] - op->table[chunk]) * op->size - p.at;
+    int64_t segment = op->comm->world->segment;
+
+    return left < segment ? left : segment;
+}
+
+/* Over empty chunks, to the next byte before `end`. */
+static ek_place settle(const ek_coll *op, ek_place p, int end)
+{
+    while (p.step < end && length(op, p) == 0)
+        p = (ek_place){p.step + 1, 0};
+    return p;
+}
+
+static ek_place after(const ek_coll *op, ek_place p, int end)
+{
+    p.at += length(op, p);
+    return settle(op, p, end);
+}
+
+static bool before(ek_place a, ek_place b)
+{
+    return a.step != b.step ? a.step < b.step : a.at < b.at;
+}
+
+int ek_stream_transfers(int n_out)
+{
+    return (1 + n_out) * WINDOW;
+}
+
+ek_status ek_stream_post(ek_coll *op)
+{
+    ek_stream *s = &op->stream;
+    int slots = ek_stream_transfers(s->n_out);
+
+    s->in.posted = s->in.done = settle(op, (ek_place){s->in_first, 0}, s->in_end);
+    s->in.n_posted = s->in.n_done = 0;
+    for (int i = 0; i < s->n_out; i++) {
+        s->out[i].posted = s->out[i].done = settle(op, (ek_place){0, 0}, s->out_end);
+        s->out[i].n_posted = s->out[i].n_done = 0;
+    }
+    memset(op->transfers, 0, (size_t)slots * sizeof(*op->transfers));
+    op->n_transfers = slots;
+    return EK_OK;
+}
+
+/* Whether the chunk of this step may be written over: a chunk that comes in for the second time
+ * has left before. */
+static bool may_replace(const ek_stream *s, int step)
+{
+    for (int i = 0; i < s->n_out; i++)
+        if (step >= s->chunks && s->out[i].done.step <= step - s->chunks)
+            return false;
+    return true;
+}
+
+/* The next piece begins to come in; pieces to be added land in scratch. */
+static ek_status post_in(ek_coll *op, bool *moved)
+{
+    ek_stream *s = &op->stream;
+    ek_lane_of_pieces *in = &s->in;
+    unsigned slot = in->n_posted % WINDOW;
+    unsigned char *to;
+
+    if (in->posted.step >= s->in_end || in->n_posted - in->n_done >= WINDOW)
+        return EK_OK;
+    if (!may_replace(s, in->posted.step))
+        return EK_OK;
+    to = in->posted.step < s->reduce_end ? op->scratch + slot * s->slot : address(op, in->posted);
+    EK_TRY(ek_transfer_recv(op, &op->transfers[slot], to, length(op, in->posted), in->peer));
+    in->posted = after(op, in->posted, s->in_end);
+    in->n_posted++;
+    *moved = true;
+    return EK_OK;
+}
+
+static ek_status test_in(ek_coll *op, bool *moved)
+{
+    ek_stream *s = &op->stream;
+    ek_lane_of_pieces *in = &s->in;
+    unsigned slot = in->n_done % WINDOW;
+
+    if (in->n_done == in->n_posted)
+        return EK_OK;
+    EK_TRY(ek_transfer_test(op, &op->transfers[slot]));
+    if (op->transfers[slot].open)
+        return EK_OK;
+    if (in->done.step < s->reduce_end)
+        ek_reduce_bytes(op->how, address(op, in->done), op->scratch + slot * s->slot,
+                        length(op, in->done));
+    in->done = after(op, in->done, s->in_end);
+    in->n_done++;
+    *moved = true;
+    return EK_OK;
+}
+
+static ek_status step_out(ek_coll *op, int i, bool *moved)
+{
+    ek_stream *s = &op->stream;
+    ek_lane_of_pieces *out = &s->out[i];
+    ek_transfer *slots = &op->transfers[(1 + i) * WINDOW];
+    ek_transfer *t;
+
+    if (out->n_done != out->n_posted) {
+        t = &slots[out->n_done % WINDOW];
+        EK_TRY(ek_transfer_test(op, t));
+        if (!t->open) {
+            out->done = after(op, out->done, s->out_end);
+            out->n_done++;
+            *moved = true;
+        }
+    }
+    if (out->posted.step < s->out_end && out->n_posted - out->n_done < WINDOW &&
+        (out->posted.step < s->in_first || before(out->posted, s->in.done))) {
+        t = &slots[out->n_posted % WINDOW];
+        EK_TRY(
+            ek_transfer_send(op, t, address(op, out->posted), length(op, out->posted), out->peer));
+        out->posted = after(op, out->posted, s->out_end);
+        out->n_posted++;
+        *moved = true;
+    }
+    return EK_OK;
+}
+
+ek_status ek_stream_step(ek_coll *op, int *done)
+{
+    ek_stream *s = &op->stream;
+    bool moved;
+
+    do {
+        moved = false;
+        EK_TRY(post_in(op, &moved));
+        EK_TRY(test_in(op, &moved));
+        for (int i = 0; i < s->n_out; i++)
+            EK_TRY(step_out(op, i, &moved));
+    } while (moved);
+    *done = s->in.done.step >= s->in_end;
+    for (int i = 0; i < s->n_out; i++)
+        *done = *done && s->out[i].done.step >= s->out_end;
+    return EK_OK;
+}

@@ -1,0 +1,100 @@
+/* The public face of a world of processes (evenkeel/job.h), and how they share a host's cores. */
+#include "evenkeel/job.h"
+
+#include "base/threads.h"
+#include "comm/comm.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+ek_status ek_job_join(ek_comm **world)
+{
+    return ek_comm_open(EK_COMM_MPI, world);
+}
+
+int ek_job_rank(const ek_comm *world)
+{
+    return ek_comm_rank(world);
+}
+
+int ek_job_size(const ek_comm *world)
+{
+    return ek_comm_size(world);
+}
+
+const char *ek_job_host(const ek_comm *world, int rank)
+{
+    return ek_comm_host(world, rank);
+}
+
+void ek_job_abort(ek_comm *world, int status)
+{
+    ek_comm_abort(world, status);
+}
+
+void ek_job_leave(ek_comm **world)
+{
+    ek_comm_close(world);
+}
+
+const char *ek_job_library(void)
+{
+    return ek_comm_library(EK_COMM_MPI);
+}
+
+const char *ek_job_launcher(void)
+{
+    return ek_comm_launcher();
+}
+
+/* What one rank tells the others of its cores. */
+typedef struct {
+    cpu_set_t mask;
+    int usable; /* the mask, cut by a quota */
+} core_share;
+
+/* Ranks that were bound to cores of their own keep them; those that share a mask divide it. */
+static int share_of(const ek_comm *world, const core_share *all)
+{
+    int rank = ek_comm_rank(world), ranks = 0, cores;
+    cpu_set_t host;
+
+    CPU_ZERO(&host);
+    for (int r = 0; r < ek_comm_size(world); r++)
+        if (ek_comm_node(world, r) == ek_comm_node(world, rank)) {
+            CPU_OR(&host, &host, &all[r].mask);
+            ranks++;
+        }
+    cores = CPU_COUNT(&host);
+    if (all[rank].usable < CPU_COUNT(&all[rank].mask) && all[rank].usable < cores)
+        cores = all[rank].usable; /* a quota, which is the host's */
+    cores /= ranks;
+    if (cores > all[rank].usable)
+        cores = all[rank].usable;
+    return cores > 0 ? cores : 1;
+}
+
+ek_status ek_job_cores(ek_comm *world, int *cores)
+{
+    int size = ek_comm_size(world), rank = ek_comm_rank(world);
+    core_share *all = calloc((size_t)size, sizeof(*all));
+    int64_t *first = calloc((size_t)size + 1, sizeof(*first));
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(all != NULL && first != NULL, EK_ENOMEM, "no memory for %d ranks", size);
+    for (int r = 0; r <= size; r++)
+        first[r] = r;
+    all[rank].usable = ek_cores_usable();
+    if (sched_getaffinity(0, sizeof(all[rank].mask), &all[rank].mask) != 0)
+        for (int i = 0; i < all[rank].usable && i < CPU_SETSIZE; i++)
+            CPU_SET((size_t)i, &all[rank].mask);
+    EK_TRY_OUT(ek_comm_all_gather(world, all, first, sizeof(*all), &op));
+    EK_TRY_OUT(ek_coll_wait(&op));
+    *cores = share_of(world, all);
+out:
+    free(all);
+    free(first);
+    return st;
+}

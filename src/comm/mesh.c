@@ -1,0 +1,144 @@
+/* Which groups a rank is in, from the sizes of a layout. */
+#include "comm/mesh.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int or_one(int n)
+{
+    return n == 0 ? 1 : n;
+}
+
+/* "1, 2 or 4": what divides n. */
+static void divisors(int n, char *text, size_t cap)
+{
+    size_t used = 0;
+    int left = 0;
+
+    for (int d = 1; d <= n; d++)
+        left += n % d == 0;
+    text[0] = '\0';
+    for (int d = 1; d <= n && used + 16 < cap; d++) {
+        if (n % d != 0)
+            continue;
+        left--;
+        used += (size_t)snprintf(text + used, cap - used, "%d%s", d,
+                                 left > 1    ? ", "
+                                 : left == 1 ? " or "
+                                             : "");
+    }
+}
+
+/* Whether `value` divides the `n` ranks that `what` names. */
+static ek_status check_factor(const char *option, int value, int n, const char *what)
+{
+    char fit[256];
+
+    divisors(n, fit, sizeof(fit));
+    EK_REQUIRE(value >= 0, EK_EINVAL, "%s %d is not a number of ranks: %s would fit", option, value,
+               fit);
+    EK_REQUIRE(n % or_one(value) == 0, EK_EINVAL, "%s %d does not divide %s: %s would", option,
+               value, what, fit);
+    return EK_OK;
+}
+
+ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks)
+{
+    char what[128];
+    int stage, etp;
+
+    snprintf(what, sizeof(what), "the %d rank%s there are", ranks, ranks == 1 ? "" : "s");
+    EK_TRY(check_factor("--pp", sizes->pp, ranks, what));
+    stage = ranks / or_one(sizes->pp);
+    snprintf(what, sizeof(what), "the %d rank%s of a pipeline stage", stage, stage == 1 ? "" : "s");
+    EK_TRY(check_factor("--tp", sizes->tp, stage, what));
+    EK_TRY(check_factor("--etp", sizes->etp, stage, what));
+    etp = or_one(sizes->etp);
+    if (etp > 1)
+        snprintf(what, sizeof(what), "the %d that --etp %d leaves of the %d ranks of a stage",
+                 stage / etp, etp, stage);
+    EK_TRY(check_factor("--ep", sizes->ep, stage / etp, what));
+    return EK_OK;
+}
+
+static void place(ek_mesh *m, const ek_mesh_sizes *sizes)
+{
+    m->pp = or_one(sizes->pp);
+    m->tp = or_one(sizes->tp);
+    m->ep = or_one(sizes->ep);
+    m->etp = or_one(sizes->etp);
+    m->stage_size = m->size / m->pp;
+    m->dp = m->stage_size / m->tp;
+    m->edp = m->stage_size / (m->ep * m->etp);
+    m->pp_rank = m->rank / m->stage_size;
+    m->at = m->rank % m->stage_size;
+    m->dp_rank = m->at / m->tp;
+    m->tp_rank = m->at % m->tp;
+    m->etp_rank = m->at % m->etp;
+    m->ep_rank = m->at / m->etp % m->ep;
+    m->edp_rank = m->at / m->etp / m->ep;
+}
+
+/* The group of the n world ranks first, first + stride, ... */
+static ek_status strided(const ek_mesh *m, const char *name, int first, int stride, int n,
+                         int *ranks, ek_comm **out)
+{
+    for (int i = 0; i < n; i++)
+        ranks[i] = first + i * stride;
+    EK_TRY(ek_comm_group(m->world, name, ranks, n, out));
+    return EK_OK;
+}
+
+static ek_status open_groups(ek_mesh *m, int *ranks)
+{
+    int start = m->pp_rank * m->stage_size, experts = m->ep * m->etp;
+
+    EK_TRY(strided(m, "stage", start, 1, m->stage_size, ranks, &m->stage));
+    EK_TRY(strided(m, "tp", start + m->dp_rank * m->tp, 1, m->tp, ranks, &m->tp_group));
+    EK_TRY(strided(m, "dp", start + m->tp_rank, m->tp, m->dp, ranks, &m->dp_group));
+    EK_TRY(strided(m, "edp", start + m->ep_rank * m->etp + m->etp_rank, experts, m->edp, ranks,
+                   &m->edp_group));
+    EK_TRY(strided(m, "pipe", m->at, m->stage_size, m->pp, ranks, &m->pipe));
+    if (m->pp > 1 && (m->pp_rank == 0 || m->pp_rank == m->pp - 1))
+        EK_TRY(strided(m, "ends", m->at, (m->pp - 1) * m->stage_size, 2, ranks, &m->ends));
+    return EK_OK;
+}
+
+ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out)
+{
+    int size = ek_comm_size(world), *ranks = NULL;
+    ek_mesh *m = NULL;
+    ek_status st;
+
+    EK_TRY(ek_mesh_check(sizes, size));
+    m = calloc(1, sizeof(*m));
+    ranks = calloc((size_t)size, sizeof(*ranks));
+    EK_REQUIRE_OUT(m != NULL && ranks != NULL, EK_ENOMEM, "no memory for a mesh of %d ranks", size);
+    m->world = world;
+    m->rank = ek_comm_rank(world);
+    m->size = size;
+    place(m, sizes);
+    EK_TRY_OUT(open_groups(m, ranks));
+    *out = m;
+    m = NULL;
+out:
+    ek_mesh_close(&m);
+    free(ranks);
+    return st;
+}
+
+void ek_mesh_close(ek_mesh **mesh)
+{
+    ek_mesh *m = *mesh;
+
+    if (m == NULL)
+        return;
+    ek_comm_close(&m->ends);
+    ek_comm_close(&m->pipe);
+    ek_comm_close(&m->edp_group);
+    ek_comm_close(&m->dp_group);
+    ek_comm_close(&m->tp_group);
+    ek_comm_close(&m->stage);
+    free(m);
+    *mesh = NULL;
+}

@@ -1,0 +1,248 @@
+/* The MPI back end: one communicator a group, non-blocking messages, everything by MPI_Test.
+ *
+ * Nothing blocks in MPI but making groups, and opening and closing the world; nothing ends the
+ * job but ek_comm_abort.  Counts are int, so longer messages come here in pieces. */
+#include "comm/backend.h"
+#include "comm/flavour.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t message_max = 1 << 30;
+
+/* The back end's state of one group. */
+typedef struct {
+    MPI_Comm comm;
+    int finalise; /* MPI was initialised here */
+    int far;      /* of the world: its ranks are on several hosts */
+} mpi_group;
+
+/* Which MPI_Request a message is, and how many bytes it must bring; -1: it is sent. */
+typedef struct {
+    MPI_Request request;
+    int expected;
+} mpi_message;
+
+_Static_assert(sizeof(mpi_message) <= sizeof(ek_message), "a message fits its handle");
+
+static ek_status check(int code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    if (code == MPI_SUCCESS)
+        return EK_OK;
+    MPI_Error_string(code, text, &length);
+    return EK_FAIL(EK_ECOMM, "%s failed: %s", call, text);
+}
+
+/* --- messages ---------------------------------------------------------------------------------
+ */
+
+static ek_status mpi_send(void *self, const void *buf, int64_t bytes, int to, int tag,
+                          ek_message *m)
+{
+    const mpi_group *g = self;
+    mpi_message sent = {.expected = -1};
+
+    EK_TRY(
+        check(MPI_Isend(buf, (int)bytes, MPI_BYTE, to, tag, g->comm, &sent.request), "MPI_Isend"));
+    memcpy(m, &sent, sizeof(sent));
+    return EK_OK;
+}
+
+static ek_status mpi_recv(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m)
+{
+    const mpi_group *g = self;
+    mpi_message wanted = {.expected = (int)bytes};
+
+    EK_TRY(check(MPI_Irecv(buf, (int)bytes, MPI_BYTE, from, tag, g->comm, &wanted.request),
+                 "MPI_Irecv"));
+    memcpy(m, &wanted, sizeof(wanted));
+    return EK_OK;
+}
+
+static ek_status mpi_test(void *self, ek_message *m, int *done)
+{
+    mpi_message message;
+    MPI_Status status;
+    int bytes;
+
+    (void)self;
+    memcpy(&message, m, sizeof(message));
+    EK_TRY(check(MPI_Test(&message.request, done, &status), "MPI_Test"));
+    memcpy(m, &message, sizeof(message));
+    if (!*done || message.expected < 0)
+        return EK_OK;
+    EK_TRY(check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count"));
+    EK_REQUIRE(bytes == message.expected, EK_ECOMM,
+               "a message of %d bytes is expected with %d bytes", bytes, message.expected);
+    return EK_OK;
+}
+
+/* --- groups -----------------------------------------------------------------------------------
+ */
+
+static ek_status make_group(MPI_Comm parent, const int *ranks, int n, MPI_Comm *out)
+{
+    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+    ek_status st;
+
+    EK_TRY_OUT(check(MPI_Comm_group(parent, &all), "MPI_Comm_group"));
+    EK_TRY_OUT(check(MPI_Group_incl(all, n, ranks, &some), "MPI_Group_incl"));
+    EK_TRY_OUT(check(MPI_Comm_create_group(parent, some, 0, out), "MPI_Comm_create_group"));
+    EK_TRY_OUT(check(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+out:
+    if (some != MPI_GROUP_NULL)
+        MPI_Group_free(&some);
+    if (all != MPI_GROUP_NULL)
+        MPI_Group_free(&all);
+    return st;
+}
+
+static ek_status mpi_make_group(void *self, const int *ranks, int n, void **out)
+{
+    const mpi_group *parent = self;
+    mpi_group *g = calloc(1, sizeof(*g));
+    ek_status st;
+
+    EK_REQUIRE(g != NULL, EK_ENOMEM, "no memory for a group of %d ranks", n);
+    st = make_group(parent->comm, ranks, n, &g->comm);
+    if (st < 0) {
+        free(g);
+        return st;
+    }
+    *out = g;
+    return EK_OK;
+}
+
+/* All ranks enter MPI_Finalize together, where a network is between them, and each a while after
+ * its last message: with MPICH 4.0 over UCX's TCP, a rank that comes while another is still in an
+ * earlier call stops answering, and both wait for ever (docs/cluster.md). */
+static void finalise(const mpi_group *g)
+{
+    struct timespec left = {.tv_nsec = 60000000};
+
+    if (g->far) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        while (nanosleep(&left, &left) != 0)
+            ;
+    }
+    MPI_Finalize();
+}
+
+/* After a failure, messages may be under way that nobody will ever take: MPI is left as it is. */
+static void mpi_close(void *self, int failed)
+{
+    mpi_group *g = self;
+
+    if (!failed) {
+        MPI_Comm_free(&g->comm);
+        if (g->finalise)
+            finalise(g);
+    }
+    free(g);
+}
+
+/* Of the world itself: with another communicator MPICH ends this process alone. */
+static void mpi_abort(void *self, int status)
+{
+    (void)self;
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+static const ek_backend backend = {
+    .name = "mpi",
+    .message_max = message_max,
+    .send = mpi_send,
+    .recv = mpi_recv,
+    .test = mpi_test,
+    .group = mpi_make_group,
+    .close = mpi_close,
+    .abort = mpi_abort,
+};
+
+/* --- the world --------------------------------------------------------------------------------
+ */
+
+/* Any one thread at a time may call. */
+static ek_status initialise(int *mine)
+{
+    int before = 0, level = 0;
+
+    EK_TRY(check(MPI_Initialized(&before), "MPI_Initialized"));
+    *mine = !before;
+    if (before)
+        EK_TRY(check(MPI_Query_thread(&level), "MPI_Query_thread"));
+    else
+        EK_TRY(
+            check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread"));
+    EK_REQUIRE(level >= MPI_THREAD_SERIALIZED, EK_EUNSUPPORTED,
+               "this MPI serves only the thread that initialised it (level %d)", level);
+    EK_TRY(check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                 "MPI_Comm_set_errhandler"));
+    return EK_OK;
+}
+
+static ek_status gather_hosts(MPI_Comm comm, int ranks, char (**hosts)[EK_HOST_CAP])
+{
+    char mine[EK_HOST_CAP] = "";
+
+    gethostname(mine, sizeof(mine) - 1);
+    *hosts = calloc((size_t)ranks, sizeof(**hosts));
+    EK_REQUIRE(*hosts != NULL, EK_ENOMEM, "no memory for the names of %d ranks' hosts", ranks);
+    EK_TRY(check(MPI_Allgather(mine, EK_HOST_CAP, MPI_CHAR, *hosts, EK_HOST_CAP, MPI_CHAR, comm),
+                 "MPI_Allgather"));
+    return EK_OK;
+}
+
+static ek_status open_world(ek_comm **world)
+{
+    mpi_group *g = calloc(1, sizeof(*g));
+    char(*hosts)[EK_HOST_CAP] = NULL;
+    int rank, ranks;
+    ek_status st;
+
+    EK_REQUIRE(g != NULL, EK_ENOMEM, "no memory for the MPI world");
+    EK_TRY_OUT(initialise(&g->finalise));
+    EK_TRY_OUT(check(MPI_Comm_dup(MPI_COMM_WORLD, &g->comm), "MPI_Comm_dup"));
+    EK_TRY_OUT(check(MPI_Comm_rank(g->comm, &rank), "MPI_Comm_rank"));
+    EK_TRY_OUT(check(MPI_Comm_size(g->comm, &ranks), "MPI_Comm_size"));
+    EK_TRY_OUT(gather_hosts(g->comm, ranks, &hosts));
+    for (int r = 1; r < ranks; r++)
+        g->far = g->far || strcmp(hosts[r], hosts[0]) != 0;
+    st = ek_comm_create(&backend, g, rank, ranks, (const char(*)[EK_HOST_CAP])hosts, world);
+    g = NULL;
+out:
+    free(hosts);
+    free(g);
+    return st;
+}
+
+/* --- which MPI --------------------------------------------------------------------------------
+ */
+
+#define TEXT2(x) #x
+#define TEXT(x)  TEXT2(x)
+
+const ek_mpi_flavour *ek_mpi_linked(void)
+{
+    static const ek_mpi_flavour flavour = {
+#if defined(MPICH_VERSION)
+        .library = "MPICH " MPICH_VERSION,
+#elif defined(OMPI_MAJOR_VERSION)
+        .library = "Open MPI " TEXT(OMPI_MAJOR_VERSION) "." TEXT(OMPI_MINOR_VERSION) "." TEXT(
+            OMPI_RELEASE_VERSION),
+#else
+        .library = "MPI " TEXT(MPI_VERSION) "." TEXT(MPI_SUBVERSION),
+#endif
+        .launcher = EK_MPI_LAUNCHER,
+        .open = open_world,
+    };
+
+    return &flavour;
+}

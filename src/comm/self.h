@@ -1,0 +1,9 @@
+/* comm/self.h - the world of one rank. */
+#ifndef COMM_SELF_H
+#define COMM_SELF_H
+
+#include "comm/comm.h"
+
+EK_CHECKED ek_status ek_self_open(ek_comm **world);
+
+#endif

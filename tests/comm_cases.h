@@ -1,0 +1,571 @@
+/* comm_cases.h - what collectives must do, for any back end: every rank runs each case over its
+ * world and compares with a serial account of what all ranks put in. */
+#ifndef COMM_CASES_H
+#define COMM_CASES_H
+
+#include "base/random.h"
+#include "comm/backend.h"
+#include "comm/comm.h"
+#include "comm/mesh.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One rank in a case. */
+typedef struct {
+    ek_comm *world;
+    int rank, size, failed;
+    uint64_t seed;
+} peer;
+
+typedef struct {
+    const char *name;
+    void (*run)(peer *p);
+} comm_case;
+
+#define EXPECT(p, cond)                                                                            \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            (p)->failed++;                                                                         \
+            fprintf(stderr, "%s:%d: rank %d of %d: failed: %s\n", __FILE__, __LINE__, (p)->rank,   \
+                    (p)->size, #cond);                                                             \
+        }                                                                                          \
+    } while (0)
+/* For calls that must succeed. */
+#define MUST(p, call)                                                                              \
+    do {                                                                                           \
+        if ((call) < 0) {                                                                          \
+            (p)->failed++;                                                                         \
+            fprintf(stderr, "%s:%d: rank %d: %s\n", __FILE__, __LINE__, (p)->rank, ek_err_text()); \
+        }                                                                                          \
+    } while (0)
+/* Starts an operation and waits for it. */
+#define DO(p, call)                                                                                \
+    do {                                                                                           \
+        ek_coll *op = NULL;                                                                        \
+        MUST(p, call);                                                                             \
+        if (op != NULL)                                                                            \
+            MUST(p, ek_coll_wait(&op));                                                            \
+    } while (0)
+
+static inline int64_t pick(uint64_t seed, uint64_t stream, uint64_t i, int64_t below)
+{
+    return (int64_t)(ek_random_bits(seed, stream, i) % (uint64_t)below);
+}
+
+/* A mixing of bits that costs little: most of what is compared is made by it. */
+static inline uint64_t mix(uint64_t seed, uint64_t stream, int64_t i)
+{
+    uint64_t x = (seed * 1000003 + stream) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
+
+    x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    return x ^ x >> 32;
+}
+
+/* What rank r puts at element i: small integers, so that sums are exact in every type. */
+static inline int64_t put(uint64_t seed, int r, int64_t i)
+{
+    return (int64_t)(mix(seed, (uint64_t)r, i) % 2001) - 1000;
+}
+
+static inline int64_t expected(const peer *p, ek_reduce how, int64_t i)
+{
+    int64_t all = put(p->seed, 0, i);
+
+    for (int r = 1; r < p->size; r++) {
+        int64_t one = put(p->seed, r, i);
+
+        if (how == EK_MAX_F64 || how == EK_MAX_I64)
+            all = one > all ? one : all;
+        else
+            all += one;
+    }
+    return all;
+}
+
+static inline void store(ek_reduce how, void *buf, int64_t i, int64_t value)
+{
+    if (how == EK_SUM_F32)
+        ((float *)buf)[i] = (float)value;
+    else if (how == EK_SUM_F64 || how == EK_MAX_F64)
+        ((double *)buf)[i] = (double)value;
+    else
+        ((int64_t *)buf)[i] = value;
+}
+
+static inline int64_t load(ek_reduce how, const void *buf, int64_t i)
+{
+    if (how == EK_SUM_F32)
+        return (int64_t)((const float *)buf)[i];
+    if (how == EK_SUM_F64 || how == EK_MAX_F64)
+        return (int64_t)((const double *)buf)[i];
+    return ((const int64_t *)buf)[i];
+}
+
+static const ek_reduce all_kinds[] = {EK_SUM_F32, EK_SUM_F64, EK_SUM_I64, EK_MAX_F64, EK_MAX_I64};
+
+static inline int64_t wrong_elements(const peer *p, ek_reduce how, const void *buf, int64_t from,
+                                     int64_t to)
+{
+    int64_t wrong = 0;
+
+    for (int64_t i = from; i < to; i++)
+        wrong += load(how, buf, i) != expected(p, how, i);
+    return wrong;
+}
+
+/* --- reductions -------------------------------------------------------------------------------
+ */
+
+static void case_all_reduce(peer *p)
+{
+    static const int64_t sizes[] = {0, 1, 2, 7, 1000, 2049, 5003, 33000, 80001};
+
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+        for (int k = 0; k < 5; k++) {
+            int64_t n = sizes[s];
+            double *buf = malloc((size_t)n * 8 + 8);
+
+            p->seed++;
+            for (int64_t i = 0; i < n; i++)
+                store(all_kinds[k], buf, i, put(p->seed, p->rank, i));
+            buf[n] = 77; /* not to be touched */
+            DO(p, ek_comm_all_reduce(p->world, buf, n, all_kinds[k], &op));
+            EXPECT(p, wrong_elements(p, all_kinds[k], buf, 0, n) == 0);
+            EXPECT(p, buf[n] == 77);
+            free(buf);
+        }
+}
+
+/* Numbers whose sum depends on the order: all ranks have the same bits, near the true sum. */
+static void case_same_bits(peer *p)
+{
+    static const int64_t sizes[] = {3, 500, 2049, 9001, 40001};
+
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        int64_t n = sizes[s], first[65], wrong = 0;
+        double *buf = malloc((size_t)n * 8);
+        double *all = malloc((size_t)(n * p->size) * 8);
+
+        for (int64_t i = 0; i < n; i++)
+            buf[i] = ek_random_normal(3, (uint64_t)p->rank, (uint64_t)i);
+        DO(p, ek_comm_all_reduce(p->world, buf, n, EK_SUM_F64, &op));
+        for (int64_t i = 0; i < n; i++) {
+            double sum = 0;
+
+            for (int r = 0; r < p->size; r++)
+                sum += ek_random_normal(3, (uint64_t)r, (uint64_t)i);
+            wrong += !(fabs(sum - buf[i]) < 1e-12);
+        }
+        EXPECT(p, wrong == 0);
+        for (int r = 0; r <= p->size; r++)
+            first[r] = r * n;
+        memcpy(all + p->rank * n, buf, (size_t)n * 8);
+        DO(p, ek_comm_all_gather(p->world, all, first, 8, &op));
+        for (int r = 0; r < p->size; r++)
+            EXPECT(p, memcmp(all + r * n, buf, (size_t)n * 8) == 0);
+        free(all);
+        free(buf);
+    }
+}
+
+/* Random runs, many of them empty; `most` elements each. */
+static void random_runs(const peer *p, int64_t most, int64_t *first)
+{
+    first[0] = 0;
+    for (int r = 0; r < p->size; r++) {
+        int64_t n = pick(p->seed, 1000, (uint64_t)r, most + 1);
+
+        first[r + 1] = first[r] + (pick(p->seed, 1001, (uint64_t)r, 3) == 0 ? 0 : n);
+    }
+}
+
+static void case_reduce_scatter(peer *p)
+{
+    static const int64_t most[] = {0, 1, 30, 400, 3000, 40000};
+
+    for (size_t s = 0; s < sizeof(most) / sizeof(most[0]); s++)
+        for (int k = 0; k < 5; k++) {
+            int64_t first[65], n;
+            void *buf;
+
+            p->seed++;
+            random_runs(p, most[s], first);
+            n = first[p->size];
+            buf = malloc((size_t)n * 8 + 8);
+            for (int64_t i = 0; i < n; i++)
+                store(all_kinds[k], buf, i, put(p->seed, p->rank, i));
+            DO(p, ek_comm_reduce_scatter(p->world, buf, first, all_kinds[k], &op));
+            EXPECT(p,
+                   wrong_elements(p, all_kinds[k], buf, first[p->rank], first[p->rank + 1]) == 0);
+            free(buf);
+        }
+}
+
+static unsigned char byte_of(uint64_t seed, int64_t i)
+{
+    return (unsigned char)mix(seed, 7777, i);
+}
+
+static void case_all_gather(peer *p)
+{
+    static const int64_t most[] = {0, 1, 100, 4000, 100000};
+    static const size_t sizes[] = {1, 3, 8};
+
+    for (size_t s = 0; s < sizeof(most) / sizeof(most[0]); s++)
+        for (size_t z = 0; z < 3; z++) {
+            int64_t first[65], bytes, wrong = 0;
+            unsigned char *buf;
+
+            p->seed++;
+            random_runs(p, most[s], first);
+            bytes = first[p->size] * (int64_t)sizes[z];
+            buf = calloc((size_t)bytes + 1, 1);
+            for (int64_t i = first[p->rank] * (int64_t)sizes[z];
+                 i < first[p->rank + 1] * (int64_t)sizes[z]; i++)
+                buf[i] = byte_of(p->seed, i);
+            DO(p, ek_comm_all_gather(p->world, buf, first, sizes[z], &op));
+            for (int64_t i = 0; i < bytes; i++)
+                wrong += buf[i] != byte_of(p->seed, i);
+            EXPECT(p, wrong == 0 && buf[bytes] == 0);
+            free(buf);
+        }
+}
+
+/* --- copies -----------------------------------------------------------------------------------
+ */
+
+static int64_t wrong_bytes(uint64_t seed, const unsigned char *buf, int64_t bytes)
+{
+    int64_t wrong = 0;
+
+    for (int64_t i = 0; i < bytes; i++)
+        wrong += buf[i] != byte_of(seed, i);
+    return wrong;
+}
+
+static void case_broadcast(peer *p)
+{
+    static const int64_t sizes[] = {0, 1, 999, 300001};
+    static const int64_t chained = (9 << 18) + 5;
+
+    for (int root = 0; root < p->size; root++)
+        for (size_t s = 0; s < 5; s++) {
+            int64_t bytes = s < 4 ? sizes[s] : root == 1 ? chained : 0;
+            unsigned char *buf = calloc((size_t)bytes + 1, 1);
+
+            p->seed++;
+            for (int64_t i = 0; i < bytes && p->rank == root; i++)
+                buf[i] = byte_of(p->seed, i);
+            DO(p, ek_comm_broadcast(p->world, buf, bytes, root, &op));
+            EXPECT(p, wrong_bytes(p->seed, buf, bytes) == 0 && buf[bytes] == 0);
+            free(buf);
+        }
+}
+
+/* Two sets of ranks at once, in random order, each with its own root; some ranks are in both. */
+static void case_multicast(peer *p)
+{
+    for (int round = 0; round < 6; round++) {
+        ek_coll *flight[2] = {NULL, NULL};
+        unsigned char buf[2][2000];
+
+        p->seed++;
+        memset(buf, 0, sizeof(buf));
+        for (int set = 0; set < 2; set++) {
+            uint64_t seed = p->seed * 2 + (uint64_t)set;
+            int n = 1 + (int)pick(seed, 3, 0, p->size), ranks[64], in = 0;
+
+            for (int i = 0; i < n; i++) {
+                ranks[i] = (int)ek_random_permute(seed, 4, (uint64_t)p->size, (uint64_t)i);
+                in |= ranks[i] == p->rank;
+            }
+            for (int64_t i = 0; i < 2000 && ranks[0] == p->rank; i++)
+                buf[set][i] = byte_of(seed, i);
+            if (in)
+                MUST(p,
+                     ek_comm_multicast(p->world, buf[set], 2000, ranks, n, 10 + set, &flight[set]));
+        }
+        for (int set = 1; set >= 0; set--)
+            if (flight[set] != NULL) {
+                MUST(p, ek_coll_wait(&flight[set]));
+                EXPECT(p, wrong_bytes(p->seed * 2 + (uint64_t)set, buf[set], 2000) == 0);
+            }
+    }
+}
+
+/* Around the ring with several tags at once, received in another order than sent. */
+static void case_send_recv(peer *p)
+{
+    int to = (p->rank + 1) % p->size, from = (p->rank + p->size - 1) % p->size;
+    int64_t out[6], in[6];
+    ek_coll *send[6], *recv[6];
+
+    if (p->size == 1)
+        return;
+    for (int i = 0; i < 6; i++)
+        out[i] = 100 * p->rank + i;
+    for (int i = 0; i < 6; i++) /* tags 0, 1, 2, 0, 1, 2 */
+        MUST(p, ek_comm_send(p->world, &out[i], i == 4 ? 0 : 8, to, i % 3, &send[i]));
+    for (int i = 5; i >= 0; i--) { /* of equal tags, the first received is the first sent */
+        int at = (i + 3) % 6;
+
+        in[at] = -1;
+        MUST(p, ek_comm_recv(p->world, &in[at], at == 4 ? 0 : 8, from, i % 3, &recv[i]));
+    }
+    for (int i = 0; i < 6; i++) {
+        MUST(p, ek_coll_wait(&recv[i]));
+        MUST(p, ek_coll_wait(&send[5 - i]));
+    }
+    for (int i = 0; i < 6; i++)
+        EXPECT(p, in[i] == (i == 4 ? -1 : 100 * from + i));
+}
+
+/* --- all to all -------------------------------------------------------------------------------
+ */
+
+/* Byte i of the block from rank `from` to rank `to`. */
+static unsigned char block_byte(uint64_t seed, int from, int to, int64_t i)
+{
+    return (unsigned char)mix(seed, (uint64_t)(100 + from * 64 + to), i);
+}
+
+static void one_all_to_all(peer *p, ek_comm *c, ek_a2a how, const int64_t *rows, size_t size)
+{
+    int n = ek_comm_size(c), me = ek_comm_rank(c);
+    int64_t out = 0, in = 0, wrong = 0, at = 0;
+    unsigned char *send, *recv;
+
+    for (int r = 0; r < n; r++) {
+        out += rows[me * n + r] * (int64_t)size;
+        in += rows[r * n + me] * (int64_t)size;
+    }
+    send = malloc((size_t)out + 1);
+    recv = calloc((size_t)in + 1, 1);
+    for (int r = 0; r < n; r++)
+        for (int64_t i = 0; i < rows[me * n + r] * (int64_t)size; i++)
+            send[at++] = block_byte(p->seed, me, r, i);
+    DO(p, ek_comm_all_to_all(c, how, rows, size, send, recv, &op));
+    at = 0;
+    for (int r = 0; r < n; r++)
+        for (int64_t i = 0; i < rows[r * n + me] * (int64_t)size; i++)
+            wrong += recv[at++] != block_byte(p->seed, r, me, i);
+    EXPECT(p, wrong == 0 && recv[in] == 0);
+    free(recv);
+    free(send);
+}
+
+/* Row counts of a kind: dense, sparse, one rank gets all, none. */
+static void random_rows(const peer *p, int n, int kind, int64_t *rows)
+{
+    for (int i = 0; i < n * n; i++) {
+        int64_t some = pick(p->seed, 50, (uint64_t)i, 40);
+
+        rows[i] = kind == 0   ? some
+                  : kind == 1 ? (pick(p->seed, 51, (uint64_t)i, 3) == 0 ? some : 0)
+                  : kind == 2 ? (i % n == n - 1 ? some : 0)
+                              : 0;
+    }
+}
+
+static void case_all_to_all(peer *p)
+{
+    static const size_t sizes[] = {1, 24, 500};
+
+    for (int how = 0; how < 3; how++)
+        for (int kind = 0; kind < 4; kind++)
+            for (size_t s = 0; s < 3; s++) {
+                int64_t rows[64 * 64];
+
+                p->seed++;
+                random_rows(p, p->size, kind, rows);
+                one_all_to_all(p, p->world, (ek_a2a)how, rows, sizes[s]);
+            }
+}
+
+/* 2DH over nodes of every shape: one, single ranks, ragged neighbours, scattered ranks. */
+static void case_all_to_all_nodes(peer *p)
+{
+    int ranks[64], node[64];
+    ek_comm *c = NULL;
+
+    for (int r = 0; r < p->size; r++)
+        ranks[r] = p->size - 1 - r; /* a group with another order than the world's */
+    MUST(p, ek_comm_group(p->world, "nodes", ranks, p->size, &c));
+    for (int shape = 0; shape < 12; shape++) {
+        int64_t rows[64 * 64];
+
+        for (int r = 0; r < p->size; r++)
+            node[r] = shape == 0   ? 9
+                      : shape == 1 ? 50 - r
+                      : shape == 2 ? r / 2
+                      : shape == 3 ? (r >= 1) + (r >= 4)
+                      : shape == 4 ? r % 2
+                                   : (int)pick((uint64_t)shape, 60, (uint64_t)r, 1 + shape % 4);
+        ek_comm_set_nodes(c, node);
+        for (int kind = 0; kind < 3; kind++) {
+            p->seed++;
+            random_rows(p, p->size, kind, rows);
+            one_all_to_all(p, c, EK_A2A_2DH, rows, 1 + 8 * (size_t)shape);
+        }
+    }
+    ek_comm_close(&c);
+}
+
+/* --- groups, overlap, accounts ----------------------------------------------------------------
+ */
+
+/* Every third rank forms a group, twice over; equal calls on all of them at once do not mix. */
+static void case_groups(peer *p)
+{
+    ek_comm *c[2] = {NULL, NULL};
+    int ranks[64], n = 0, color = p->rank % 3;
+    ek_coll *flight[3];
+    int64_t value[3] = {p->rank, 1, 1000 + p->rank}, want[3] = {0, 0, 0};
+
+    for (int r = color; r < p->size; r += 3)
+        ranks[n++] = r;
+    for (int i = 0; i < 2; i++)
+        MUST(p, ek_comm_group(p->world, i == 0 ? "one" : "two", ranks, n, &c[i]));
+    EXPECT(p, ek_comm_size(c[0]) == n && ek_comm_rank(c[0]) == p->rank / 3);
+    EXPECT(p, strcmp(ek_comm_name(c[1]), "two") == 0);
+    EXPECT(p, strcmp(ek_comm_host(c[0], 0), ek_comm_host(p->world, color)) == 0);
+    for (int i = 0; i < n; i++) {
+        want[0] += ranks[i];
+        want[1] += 1;
+        want[2] += 1000 + ranks[i];
+    }
+    if (p->rank % 2 == 0) {
+        MUST(p, ek_comm_all_reduce(c[0], &value[0], 1, EK_SUM_I64, &flight[0]));
+        MUST(p, ek_comm_all_reduce(c[1], &value[1], 1, EK_SUM_I64, &flight[1]));
+    } else {
+        MUST(p, ek_comm_all_reduce(c[1], &value[1], 1, EK_SUM_I64, &flight[1]));
+        MUST(p, ek_comm_all_reduce(c[0], &value[0], 1, EK_SUM_I64, &flight[0]));
+    }
+    MUST(p, ek_comm_all_reduce(c[0], &value[2], 1, EK_SUM_I64, &flight[2]));
+    for (int i = 2; i >= 0; i--) {
+        MUST(p, ek_coll_wait(&flight[i]));
+        EXPECT(p, value[i] == want[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        ek_comm_close(&c[i]);
+}
+
+/* Several long and short operations in flight, which every rank waits for in its own order. */
+static void case_overlap(peer *p)
+{
+    enum { OPS = 7, N = 40000 };
+    double *buf[OPS];
+    ek_coll *flight[OPS] = {NULL};
+    int64_t first[65];
+
+    for (int r = 0; r <= p->size; r++)
+        first[r] = ek_run_first(N, p->size, r);
+    for (int i = 0; i < OPS; i++) {
+        int64_t n = i % 2 == 0 ? N : 100;
+        int root = i % p->size;
+
+        p->seed = (uint64_t)(900 + i);
+        buf[i] = malloc(N * sizeof(double));
+        for (int64_t k = 0; k < N; k++)
+            buf[i][k] = (double)put(p->seed, i >= 5 ? 0 : p->rank, k);
+        if (i >= 5 && p->rank != root)
+            memset(buf[i], 0, N * sizeof(double));
+        if (i == 4)
+            MUST(p, ek_comm_reduce_scatter(p->world, buf[i], first, EK_SUM_F64, &flight[i]));
+        else if (i < 4)
+            MUST(p, ek_comm_all_reduce(p->world, buf[i], n, EK_SUM_F64, &flight[i]));
+        else
+            MUST(p, ek_comm_broadcast(p->world, buf[i], N * 8, root, &flight[i]));
+    }
+    for (int k = 0; k < OPS; k++) {
+        int i = (int)ek_random_permute(5, (uint64_t)p->rank, OPS, (uint64_t)k);
+
+        MUST(p, ek_coll_wait(&flight[i]));
+    }
+    for (int i = 0; i < OPS; i++) {
+        int64_t wrong = 0, from = i == 4 ? first[p->rank] : 0;
+        int64_t to = i == 4 ? first[p->rank + 1] : i % 2 == 0 || i == 5 ? N : 100;
+
+        p->seed = (uint64_t)(900 + i);
+        for (int64_t k = from; k < to; k++)
+            wrong +=
+                buf[i][k] != (double)(i >= 5 ? put(p->seed, 0, k) : expected(p, EK_SUM_F64, k));
+        EXPECT(p, wrong == 0);
+        free(buf[i]);
+    }
+}
+
+/* Payload bytes, exactly: around the ring, directly, to each rank. */
+static void case_bytes_sent(peer *p)
+{
+    int64_t n = 840 * 128, before, all = n * 8; /* 1 to 8 ranks share it evenly */
+    double *buf = calloc((size_t)n, 8);
+    int64_t rows[64 * 64], sum = 0;
+
+    before = ek_comm_bytes_sent(p->world);
+    DO(p, ek_comm_all_reduce(p->world, buf, n, EK_SUM_F64, &op));
+    EXPECT(p, ek_comm_bytes_sent(p->world) - before == 2 * (p->size - 1) * (all / p->size));
+    before = ek_comm_bytes_sent(p->world);
+    DO(p, ek_comm_all_reduce(p->world, buf, 5, EK_SUM_F64, &op));
+    EXPECT(p, ek_comm_bytes_sent(p->world) - before == (p->size - 1) * 40);
+    before = ek_comm_bytes_sent(p->world);
+    for (int i = 0; i < p->size * p->size; i++) {
+        rows[i] = i % 5;
+        sum += i / p->size == p->rank && i % p->size != p->rank ? i % 5 : 0;
+    }
+    DO(p, ek_comm_all_to_all(p->world, EK_A2A_LINEAR, rows, 16, buf, buf + n / 2, &op));
+    EXPECT(p, ek_comm_bytes_sent(p->world) - before == sum * 16);
+    before = ek_comm_bytes_sent(p->world);
+    DO(p, ek_comm_broadcast(p->world, buf, all, 0, &op));
+    sum = ek_comm_bytes_sent(p->world) - before;
+    DO(p, ek_comm_all_reduce(p->world, &sum, 1, EK_SUM_I64, &op));
+    EXPECT(p, sum == (p->size - 1) * all);
+    free(buf);
+}
+
+static void case_barrier(peer *p)
+{
+    for (int i = 0; i < 20; i++)
+        MUST(p, ek_comm_barrier(p->world));
+}
+
+/* A call that is wrong on every rank is refused, and nothing has happened. */
+static void case_refused(peer *p)
+{
+    int64_t first[65] = {0}, one = 1;
+    ek_coll *none = NULL;
+
+    first[p->size] = -1;
+    EXPECT(p, ek_comm_all_reduce(p->world, &one, -1, EK_SUM_I64, &none) == EK_EINVAL);
+    EXPECT(p, ek_comm_all_gather(p->world, &one, first, 8, &none) == EK_EINVAL);
+    EXPECT(p, ek_comm_broadcast(p->world, &one, 8, p->size, &none) == EK_EINVAL);
+    EXPECT(p, ek_comm_send(p->world, &one, 8, p->rank, 0, &none) == EK_EINVAL);
+    EXPECT(p, ek_comm_recv(p->world, &one, 8, 0, 1024, &none) == EK_EINVAL);
+    EXPECT(p, ek_comm_group(p->world, "none", &p->size, 1, &p->world) == EK_EINVAL);
+    EXPECT(p, none == NULL);
+    DO(p, ek_comm_all_reduce(p->world, &one, 1, EK_SUM_I64, &op));
+    EXPECT(p, one == p->size);
+}
+
+static const comm_case comm_cases[] = {
+    {"all_reduce", case_all_reduce},
+    {"same_bits", case_same_bits},
+    {"reduce_scatter", case_reduce_scatter},
+    {"all_gather", case_all_gather},
+    {"broadcast", case_broadcast},
+    {"multicast", case_multicast},
+    {"send_recv", case_send_recv},
+    {"all_to_all", case_all_to_all},
+    {"all_to_all_nodes", case_all_to_all_nodes},
+    {"groups", case_groups},
+    {"overlap", case_overlap},
+    {"bytes_sent", case_bytes_sent},
+    {"barrier", case_barrier},
+    {"refused", case_refused},
+};
+
+#endif

@@ -1,0 +1,58 @@
+/* The cases of comm over MPI: whole, and with messages cut into pieces.  Rank 0 reports. */
+#include "comm_cases.h"
+
+#include <unistd.h>
+
+/* Checks that failed on any rank. */
+static int agree(ek_comm *world, int mine)
+{
+    int64_t all = mine;
+    ek_coll *op = NULL;
+
+    if (ek_comm_all_reduce(world, &all, 1, EK_SUM_I64, &op) < 0 || ek_coll_wait(&op) < 0) {
+        fprintf(stderr, "%s\n", ek_err_text());
+        return 1;
+    }
+    return (int)all;
+}
+
+static int run_all(ek_comm *world, int rank, const char *only)
+{
+    int failed = 0;
+
+    for (size_t i = 0; i < sizeof(comm_cases) / sizeof(comm_cases[0]); i++) {
+        peer p = {.world = world, .rank = rank, .size = ek_comm_size(world)};
+        int wrong;
+
+        if (only != NULL && strcmp(only, comm_cases[i].name) != 0)
+            continue;
+        comm_cases[i].run(&p);
+        wrong = agree(world, p.failed);
+        failed += wrong;
+        if (rank == 0)
+            printf("%s %s\n", wrong ? "FAIL" : "ok  ", comm_cases[i].name);
+    }
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = argc > 1 ? argv[1] : NULL;
+    ek_comm *world = NULL;
+    int failed, rank;
+
+    alarm(120);
+    if (ek_comm_open(EK_COMM_MPI, &world) < 0) {
+        fprintf(stderr, "%s\n", ek_err_text());
+        return 1;
+    }
+    rank = ek_comm_rank(world);
+    if (rank == 0)
+        printf("%s, %d ranks on %s\n", ek_comm_library(EK_COMM_MPI), ek_comm_size(world),
+               ek_comm_host(world, 0));
+    failed = run_all(world, rank, only);
+    ek_comm_set_message_max(world, 808);
+    failed += run_all(world, rank, only);
+    ek_comm_close(&world);
+    return failed > 0;
+}

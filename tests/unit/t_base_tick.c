@@ -1,0 +1,99 @@
+/* The tick: whose it is, how often it comes, and that it does not come within itself. */
+#include "base/clock.h"
+#include "base/tick.h"
+#include "ek_test.h"
+
+#include <pthread.h>
+
+typedef struct {
+    int calls, inner;
+    int64_t last_ns, least_ns; /* the shortest time between two calls */
+} counter;
+
+static void count(void *context)
+{
+    counter *c = context;
+    int64_t now = ek_clock_ns();
+
+    if (c->calls++ > 0 && now - c->last_ns < c->least_ns)
+        c->least_ns = now - c->last_ns;
+    c->last_ns = now;
+}
+
+static void nothing_is_called_when_unset(void)
+{
+    counter c = {0};
+
+    ek_tick();
+    ek_tick_set(count, &c);
+    ek_tick();
+    CHECK_INT(c.calls, 1); /* the first tick comes at once */
+    ek_tick_set(NULL, NULL);
+    ek_tick();
+    CHECK_INT(c.calls, 1);
+}
+
+static void ticks_keep_their_distance(void)
+{
+    counter c = {.least_ns = INT64_MAX};
+
+    ek_tick_set(count, &c);
+    while (c.calls < 20)
+        ek_tick();
+    ek_tick_set(NULL, NULL);
+    CHECK(c.least_ns >= 40000);
+}
+
+static void count_twice(void *context)
+{
+    counter *c = context;
+    int64_t end = ek_clock_ns() + 200000;
+
+    c->calls++;
+    while (ek_clock_ns() < end) { /* long enough for the next tick to be due */
+        int before = c->calls;
+
+        ek_tick();
+        c->inner += c->calls - before;
+    }
+}
+
+static void a_tick_does_not_tick(void)
+{
+    counter c = {0};
+
+    ek_tick_set(count_twice, &c);
+    ek_tick();
+    ek_tick_set(NULL, NULL);
+    CHECK_INT(c.calls, 1);
+    CHECK_INT(c.inner, 0);
+}
+
+static void *tick_here(void *unused)
+{
+    for (int i = 0; i < 1000; i++)
+        ek_tick();
+    return unused;
+}
+
+static void other_threads_have_none(void)
+{
+    counter c = {0};
+    pthread_t thread;
+
+    ek_tick_set(count, &c);
+    CHECK(pthread_create(&thread, NULL, tick_here, NULL) == 0);
+    pthread_join(thread, NULL);
+    CHECK_INT(c.calls, 0);
+    ek_tick();
+    CHECK_INT(c.calls, 1);
+    ek_tick_set(NULL, NULL);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(nothing_is_called_when_unset),
+    EK_CASE(ticks_keep_their_distance),
+    EK_CASE(a_tick_does_not_tick),
+    EK_CASE(other_threads_have_none),
+};
+EK_TEST_MAIN(cases)

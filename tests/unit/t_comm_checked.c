@@ -1,0 +1,107 @@
+/* Checked worlds: the same call on all ranks passes; different calls fail with both sites. */
+#include "comm_threads.h"
+#include "ek_test.h"
+
+static void verified(peer *p)
+{
+    ek_comm_set_checked(p->world, 1);
+}
+
+static void same_calls(void)
+{
+    for (int ranks = 1; ranks <= 4; ranks++)
+        ek_t.failed += over_cases(ranks, verified);
+}
+
+enum { OPERATION, SIZE, TYPE, RUNS, ROOT, ALGORITHM, ROWS, MULTICAST, BARRIER, WAYS };
+
+static const char *const sites[3] = {"layer/a.c:1", "layer/b.c:22", "layer/c.c:333"};
+
+/* Rank 1 (odd) calls something else than ranks 0 and 2. */
+static ek_status call(const peer *p, int way, int odd, int64_t *buf, ek_coll **op)
+{
+    static const int64_t first[2][4] = {{0, 1, 2, 3}, {0, 1, 1, 3}};
+    static const int64_t rows[2][9] = {{0}, {0, 1}};
+    static const int ranks[2][3] = {{0, 1, 2}, {1, 0, 2}};
+    const char *site = sites[p->rank];
+    ek_comm *c = p->world;
+
+    switch (way) {
+    case OPERATION:
+        return odd ? ek_comm_broadcast_at(c, buf, 8, 0, op, site)
+                   : ek_comm_all_reduce_at(c, buf, 1, EK_SUM_I64, op, site);
+    case SIZE: return ek_comm_all_reduce_at(c, buf, 6 + odd, EK_SUM_I64, op, site);
+    case TYPE: return ek_comm_all_reduce_at(c, buf, 6, odd ? EK_MAX_I64 : EK_SUM_I64, op, site);
+    case RUNS: return ek_comm_all_gather_at(c, buf, first[odd], 8, op, site);
+    case ROOT: return ek_comm_broadcast_at(c, buf, 8, odd, op, site);
+    case ALGORITHM:
+        return ek_comm_all_to_all_at(c, odd ? EK_A2A_PAIRWISE : EK_A2A_LINEAR, rows[0], 8, buf,
+                                     buf + 32, op, site);
+    case ROWS: return ek_comm_all_to_all_at(c, EK_A2A_2DH, rows[odd], 8, buf, buf + 32, op, site);
+    case MULTICAST: return ek_comm_multicast_at(c, buf, 8 + 8 * odd, ranks[0], 3, 4, op, site);
+    default: return odd ? ek_comm_barrier(c) : ek_comm_all_gather_at(c, buf, first[0], 8, op, site);
+    }
+}
+
+/* The ranks after an odd one find out; the others learn it from them. */
+static void one_difference(peer *p)
+{
+    int64_t buf[64] = {0};
+    ek_coll *op = NULL;
+    ek_status st = call(p, (int)p->seed, p->rank == 1, buf, &op);
+    const char *says = ek_err_message();
+
+    if (st == EK_OK && op != NULL)
+        st = ek_coll_wait(&op);
+    EXPECT(p, st == EK_ECOMM);
+    EXPECT(p, strstr(says, "ranks of world call different things: rank ") != NULL);
+    EXPECT(p, p->seed == BARRIER || strstr(says, sites[1]) != NULL);
+    EXPECT(p, strstr(says, "rank 1 ") != NULL);
+    EXPECT(p, (strstr(says, sites[0]) != NULL && strstr(says, "rank 0 ") != NULL) ||
+                  (strstr(says, sites[2]) != NULL && strstr(says, "rank 2 ") != NULL));
+}
+
+static void different_calls(void)
+{
+    for (uint64_t way = 0; way < WAYS; way++) {
+        int wrong = over(3, verified, one_difference, way);
+
+        if (wrong > 0)
+            fprintf(stderr, "way %d to differ\n", (int)way);
+        ek_t.failed += wrong;
+    }
+}
+
+/* Before an operation asks for data, it asks for the call. */
+static void says_call(peer *p)
+{
+    char text[256];
+    int64_t one = 1;
+    ek_coll *sum = NULL;
+
+    if (p->rank == 0) {
+        DO(p, ek_comm_recv(p->world, &one, 8, 1, 6, &op));
+        DO(p, ek_comm_all_reduce(p->world, &one, 1, EK_SUM_I64, &op));
+        return;
+    }
+    MUST(p, ek_comm_all_reduce(p->world, &one, 1, EK_SUM_I64, &sum));
+    ek_coll_describe(sum, text, sizeof(text));
+    EXPECT(p, strstr(text, "all_reduce on world: rank 1 of 2 waits for rank 0 (") == text);
+    EXPECT(p, strstr(text, ") to make this call, called at ") != NULL);
+    DO(p, ek_comm_send(p->world, &one, 8, 0, 6, &op));
+    MUST(p, ek_coll_wait(&sum));
+    EXPECT(p, one == 2);
+}
+
+static void describe(void)
+{
+    ek_t.failed += over(2, verified, says_call, 0);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(same_calls),
+    EK_CASE(different_calls),
+    EK_CASE(describe),
+};
+
+EK_TEST_MAIN(cases)

@@ -1,0 +1,108 @@
+/* Collectives over ranks that are threads: every case with 1 to 8 ranks, whole and with messages
+ * cut into pieces; and what a failure does. */
+#include "comm_threads.h"
+#include "ek_test.h"
+
+static void whole(void)
+{
+    for (int ranks = 1; ranks <= 8; ranks++)
+        ek_t.failed += over_cases(ranks, NULL);
+}
+
+static void small_messages(peer *p)
+{
+    ek_comm_set_message_max(p->world, 808);
+}
+
+static void in_pieces(void)
+{
+    for (int ranks = 2; ranks <= 5; ranks++)
+        ek_t.failed += over_cases(ranks, small_messages);
+}
+
+/* --- failures ---------------------------------------------------------------------------------
+ */
+
+/* The receiver wants another length than the sender sends: an error on every rank, and for every
+ * operation after it. */
+static void wrong_length(peer *p)
+{
+    char buf[64] = "";
+    ek_coll *op = NULL, *other = NULL;
+    ek_status st;
+
+    st = ek_comm_recv(p->world, buf + 32, 5, (p->rank + 1) % p->size, 9, &other);
+    if (st == EK_OK)
+        st = p->rank == 0 ? ek_comm_send(p->world, buf, 16, 1, 3, &op)
+                          : ek_comm_recv(p->world, buf, p->rank == 1 ? 17 : 16, 0, 3, &op);
+    while (st == EK_OK && op != NULL)
+        st = ek_coll_wait(&op);
+    EXPECT(p, st == EK_ECOMM);
+    EXPECT(p, p->rank != 1 || strstr(ek_err_message(), "recv on world") != NULL ||
+                  strstr(ek_err_message(), "rank 0 has failed") != NULL);
+    EXPECT(p, ek_comm_all_reduce(p->world, buf, 1, EK_SUM_F32, &op) == EK_ECOMM);
+    EXPECT(p, ek_comm_barrier(p->world) == EK_ECOMM);
+}
+
+static void failure(void)
+{
+    ek_t.failed += over(3, NULL, wrong_length, 0);
+}
+
+/* Rank 1 says what it waits for, then lets rank 0 send it. */
+static void says_what(peer *p)
+{
+    char text[256], buf[8] = "", go[1] = "";
+    ek_coll *recv = NULL, *sum = NULL;
+    int64_t one = 1;
+
+    if (p->rank == 0) {
+        DO(p, ek_comm_recv(p->world, go, 1, 1, 6, &op));
+        DO(p, ek_comm_send(p->world, buf, 8, 1, 5, &op));
+        DO(p, ek_comm_all_reduce(p->world, &one, 1, EK_SUM_I64, &op));
+        return;
+    }
+    MUST(p, ek_comm_recv(p->world, buf, 8, 0, 5, &recv));
+    ek_coll_describe(recv, text, sizeof(text));
+    EXPECT(p, strstr(text, "recv on world: rank 1 of 2 waits for rank 0 (") == text);
+    EXPECT(p, strstr(text, "), 8 bytes") != NULL);
+    MUST(p, ek_comm_all_reduce(p->world, &one, 1, EK_SUM_I64, &sum));
+    ek_coll_describe(sum, text, sizeof(text));
+    EXPECT(p, strstr(text, "all_reduce on world: rank 1 of 2 waits for rank 0 (") == text);
+    EXPECT(p, strstr(text, "called at ") != NULL && strstr(text, "t_comm_collectives.c:") != NULL);
+    DO(p, ek_comm_send(p->world, go, 1, 0, 6, &op));
+    MUST(p, ek_coll_wait(&sum));
+    MUST(p, ek_coll_wait(&recv));
+    EXPECT(p, one == 2);
+}
+
+static void unverified(peer *p)
+{
+    ek_comm_set_checked(p->world, 0);
+}
+
+static void describe(void)
+{
+    ek_t.failed += over(2, unverified, says_what, 0);
+}
+
+/* The same cases in a world of one, which has its own back end. */
+static void self(void)
+{
+    for (size_t i = 0; i < sizeof(comm_cases) / sizeof(comm_cases[0]); i++) {
+        peer p = {.size = 1};
+
+        CHECK(ek_comm_open(EK_COMM_SELF, &p.world) == EK_OK);
+        CHECK_INT(ek_comm_size(p.world), 1);
+        comm_cases[i].run(&p);
+        ek_comm_close(&p.world);
+        CHECK(p.world == NULL);
+        ek_t.failed += p.failed;
+    }
+}
+
+static const ek_case cases[] = {
+    EK_CASE(whole), EK_CASE(in_pieces), EK_CASE(failure), EK_CASE(describe), EK_CASE(self),
+};
+
+EK_TEST_MAIN(cases)

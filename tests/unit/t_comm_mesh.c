@@ -1,0 +1,155 @@
+/* The groups of a layout, for every factorisation of up to 12 ranks, and what is refused. */
+#include "comm/mesh.h"
+#include "ek_test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { RANKS_MAX = 12 };
+
+typedef struct {
+    ek_comm *world;
+    ek_mesh_sizes sizes;
+    pthread_t thread;
+    int failed;
+} worker;
+
+static _Thread_local worker *me;
+
+#define EXPECT(cond)                                                                               \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            me->failed++;                                                                          \
+            fprintf(stderr, "%s:%d: failed: %s (rank %d of %d, pp %d tp %d ep %d etp %d)\n",       \
+                    __FILE__, __LINE__, #cond, ek_comm_rank(me->world), ek_comm_size(me->world),   \
+                    me->sizes.pp, me->sizes.tp, me->sizes.ep, me->sizes.etp);                      \
+        }                                                                                          \
+    } while (0)
+
+/* The members of a group, as sums over them of what they are: their number, their world ranks and
+ * the squares of those; and that each stands at the place that `at` says. */
+static void check_group(ek_comm *c, int size, int at, int first, int stride, const char *name)
+{
+    int rank = ek_comm_rank(me->world);
+    int64_t got[3] = {1, rank, rank * rank}, want[3] = {size, 0, 0};
+    ek_coll *op = NULL;
+
+    EXPECT(c != NULL);
+    for (int i = 0; i < size; i++) {
+        want[1] += first + i * stride;
+        want[2] += (first + i * stride) * (first + i * stride);
+    }
+    EXPECT(ek_comm_size(c) == size && ek_comm_rank(c) == at);
+    EXPECT(strcmp(ek_comm_name(c), name) == 0);
+    EXPECT(ek_comm_all_reduce(c, got, 3, EK_SUM_I64, &op) == EK_OK);
+    EXPECT(ek_coll_wait(&op) == EK_OK);
+    EXPECT(memcmp(got, want, sizeof(got)) == 0);
+}
+
+static void check_mesh(const ek_mesh *m)
+{
+    int start = m->pp_rank * m->stage_size, experts = m->ep * m->etp;
+
+    EXPECT(m->pp * m->dp * m->tp == m->size && m->pp * m->edp * m->ep * m->etp == m->size);
+    EXPECT(m->rank == m->pp_rank * m->stage_size + m->at && m->stage_size * m->pp == m->size);
+    EXPECT(m->at == m->dp_rank * m->tp + m->tp_rank);
+    EXPECT(m->at == (m->edp_rank * m->ep + m->ep_rank) * m->etp + m->etp_rank);
+    EXPECT(m->tp_rank < m->tp && m->dp_rank < m->dp && m->etp_rank < m->etp && m->ep_rank < m->ep);
+    EXPECT(m->edp_rank < m->edp && m->pp_rank < m->pp);
+    check_group(m->stage, m->stage_size, m->at, start, 1, "stage");
+    check_group(m->tp_group, m->tp, m->tp_rank, start + m->dp_rank * m->tp, 1, "tp");
+    check_group(m->dp_group, m->dp, m->dp_rank, start + m->tp_rank, m->tp, "dp");
+    check_group(m->edp_group, m->edp, m->edp_rank, start + m->at % experts, experts, "edp");
+    check_group(m->pipe, m->pp, m->pp_rank, m->at, m->stage_size, "pipe");
+    if (m->pp > 1 && (m->pp_rank == 0 || m->pp_rank == m->pp - 1))
+        check_group(m->ends, 2, m->pp_rank > 0, m->at, (m->pp - 1) * m->stage_size, "ends");
+    else
+        EXPECT(m->ends == NULL);
+}
+
+static void *work(void *arg)
+{
+    ek_mesh *m = NULL;
+
+    me = arg;
+    EXPECT(ek_mesh_open(me->world, &me->sizes, &m) == EK_OK);
+    if (m != NULL)
+        check_mesh(m);
+    ek_mesh_close(&m);
+    EXPECT(m == NULL);
+    ek_comm_close(&me->world);
+    return NULL;
+}
+
+static void one_layout(int ranks, ek_mesh_sizes sizes)
+{
+    ek_comm *worlds[RANKS_MAX];
+    worker w[RANKS_MAX];
+
+    CHECK(ek_comm_open_threads(ranks, worlds) == EK_OK);
+    for (int r = 0; r < ranks; r++) {
+        w[r] = (worker){.world = worlds[r], .sizes = sizes};
+        CHECK_INT(pthread_create(&w[r].thread, NULL, work, &w[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(w[r].thread, NULL);
+        ek_t.failed += w[r].failed;
+    }
+}
+
+/* Every size that passes the check opens; the check passes what divides, and nothing else. */
+static void factorisations(void)
+{
+    int opened = 0;
+
+    for (int ranks = 1; ranks <= RANKS_MAX; ranks++)
+        for (int pp = 0; pp <= ranks; pp++)
+            for (int tp = 0; tp <= ranks; tp++)
+                for (int ep = 0; ep <= ranks; ep++)
+                    for (int etp = 0; etp <= ranks; etp++) {
+                        ek_mesh_sizes s = {.pp = pp, .tp = tp, .ep = ep, .etp = etp};
+                        int p = pp + !pp, t = tp + !tp, e = (ep + !ep) * (etp + !etp);
+                        int legal = ranks % (p * t) == 0 && ranks % (p * e) == 0;
+
+                        CHECK_INT(ek_mesh_check(&s, ranks) == EK_OK, legal);
+                        if (!legal || pp == 0 || tp == 0 || ep == 0 || etp == 0)
+                            continue;
+                        one_layout(ranks, s);
+                        opened++;
+                    }
+    CHECK(opened > 200);
+}
+
+static void zeros(void)
+{
+    one_layout(6, (ek_mesh_sizes){0, 0, 0, 0});
+    one_layout(6, (ek_mesh_sizes){.ep = 3});
+}
+
+static void refused(int ranks, ek_mesh_sizes sizes, const char *says)
+{
+    CHECK(ek_mesh_check(&sizes, ranks) == EK_EINVAL);
+    if (strstr(ek_err_message(), says) == NULL)
+        EK_T_FAIL("the message is \"%s\", expected \"%s\"", ek_err_message(), says);
+}
+
+static void messages(void)
+{
+    refused(4, (ek_mesh_sizes){.pp = 3}, "--pp 3 does not divide the 4 ranks there are: 1, 2 or 4");
+    refused(1, (ek_mesh_sizes){.tp = 2},
+            "--tp 2 does not divide the 1 rank of a pipeline stage: 1");
+    refused(12, (ek_mesh_sizes){.pp = 2, .tp = 4},
+            "--tp 4 does not divide the 6 ranks of a pipeline stage: 1, 2, 3 or 6 would");
+    refused(12, (ek_mesh_sizes){.etp = 5}, "--etp 5 does not divide the 12 ranks");
+    refused(12, (ek_mesh_sizes){.ep = 4, .etp = 2},
+            "--ep 4 does not divide the 6 that --etp 2 leaves of the 12 ranks of a stage: 1, 2, 3");
+    refused(4, (ek_mesh_sizes){.ep = -1}, "--ep -1 is not a number of ranks: 1, 2 or 4 would fit");
+}
+
+static const ek_case cases[] = {
+    EK_CASE(factorisations),
+    EK_CASE(zeros),
+    EK_CASE(messages),
+};
+
+EK_TEST_MAIN(cases)
