@@ -6,5 +6,5 @@ if ! command -v shellcheck >/dev/null; then
     echo "skipped: no shellcheck"
     exit 77
 fi
-find tools tests bench .ci -type f \( -name '*.sh' -o -path '.ci/run' \) -print0 2>/dev/null |
+find tools tests bench .ci -type f \( -name '*.sh' -o -path tools/cluster -o -path '.ci/run' \) -print0 2>/dev/null |
     xargs -0 shellcheck
