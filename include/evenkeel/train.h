@@ -50,16 +50,32 @@ typedef struct {
     int64_t top_k;                /* experts a token in use; 0: the model's */
     const char *recompute;        /* "off", "attention" or "full" */
     const char *dtype;            /* "bf16", "fp32" or "fp64"; NULL: the best of this CPU */
-    int threads;                  /* 0: all cores */
+    int threads;                  /* compute threads of this process; 0: all cores */
     int64_t save_every, keep;     /* steps between checkpoints (0: at the end); how many to keep */
     int resume, timeline, record_routing;
+    struct ek_comm *world; /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
+                              of them give the same settings */
+    int pp, tp;            /* pipeline stages; ranks that share a layer's attention, embeddings
+                              and cross entropy.  Data parallelism takes the rest */
+    int ep, etp;           /* ranks that share experts out, and the ranks that share one expert:
+                              factors of a stage's ranks, like tp and independent of it */
+    int zero;              /* what data parallel ranks do not keep twice: 0 nothing, 1 optimizer
+                              state, 2 and gradients, 3 and weights */
+    int chunks;            /* pipeline: runs of layers a stage (1: 1F1B, more: interleaved) */
+    int pipeline_degree;   /* parts of a MoE layer's rows, so that exchange and computation
+                              overlap; 0: chosen by the library */
+    int smart_group;       /* instead: FasterMoE's schedule, with groups of so many ranks; 0: off */
+    const char *a2a;       /* all-to-all: "auto", "linear", "pairwise" or "2dh" */
+    int force_balance;     /* a gate that spreads tokens evenly over the experts */
+    double watchdog;       /* seconds without progress after which a run fails; 0: never */
 } ek_train_config;
 
 /* clang-format off */
 #define EK_TRAIN_CONFIG_INIT { .size = sizeof(ek_train_config), .model = "tiny", .out = "run",     \
     .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
     .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
-    .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2 }
+    .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
+    .etp = 1, .chunks = 1, .a2a = "auto", .watchdog = 300 }
 /* clang-format on */
 
 /** Facts of a run, known before its first step. */

@@ -10,19 +10,33 @@ void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ra
     p->home = ek_arena_take(a, experts, sizeof(*p->home));
 }
 
-void ek_placement_block(ek_placement *p)
+void ek_placement_block(ek_placement *p, int32_t runs)
 {
+    int32_t ranks = p->ranks / runs, each = p->experts / ranks, longer = p->experts % ranks;
+
     for (int32_t i = 0; i < p->ranks * p->slots; i++)
         p->expert_of[i] = -1;
     for (int32_t r = 0; r < p->ranks; r++) {
-        int32_t first = (int32_t)((int64_t)r * p->experts / p->ranks);
-        int32_t end = (int32_t)((int64_t)(r + 1) * p->experts / p->ranks);
+        int32_t place = r % ranks, here = each + (place < longer);
+        int32_t first = place * each + (place < longer ? place : longer);
 
-        for (int32_t e = first; e < end; e++) {
-            p->home[e] = r * p->slots + e - first;
-            p->expert_of[p->home[e]] = e;
+        for (int32_t i = 0; i < here; i++) {
+            p->expert_of[r * p->slots + i] = first + i;
+            if (r < ranks)
+                p->home[first + i] = r * p->slots + i;
         }
     }
+}
+
+void ek_placement_serve(const ek_placement *p, int32_t runs, int32_t run, int32_t *slot_of)
+{
+    int32_t slots = p->ranks / runs * p->slots, first = run * slots;
+
+    for (int32_t e = 0; e < p->experts; e++)
+        slot_of[e] = p->home[e];
+    for (int32_t i = first + slots - 1; i >= first; i--)
+        if (p->expert_of[i] >= 0)
+            slot_of[p->expert_of[i]] = i;
 }
 
 ek_status ek_placement_check(const ek_placement *p)

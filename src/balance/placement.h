@@ -22,9 +22,14 @@ typedef struct {
 /* Takes the arrays of a placement from an arena (which may be measuring). */
 void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots);
 
-/* Fills a placement in block order: rank r holds experts r * E / R to (r + 1) * E / R - 1, one
- * slot each; the slots left over are empty. */
-void ek_placement_block(ek_placement *p);
+/* Fills a placement in block order: the ranks form `runs` runs of equal length, and on each run
+ * every expert lies once, in order, as evenly as can be, the first ranks of a run holding one more;
+ * an expert's home is on the first run.  Slots left over are empty. */
+void ek_placement_block(ek_placement *p, int32_t runs);
+
+/* For each expert, the slot that serves the tokens of a run of ranks (one of `runs` of equal
+ * length): the first in that run that holds it, its home where the run has none. */
+void ek_placement_serve(const ek_placement *p, int32_t runs, int32_t run, int32_t *slot_of);
 
 /* Every expert has a home that holds it, and slots name experts that exist. */
 EK_CHECKED ek_status ek_placement_check(const ek_placement *p);

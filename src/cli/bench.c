@@ -15,13 +15,15 @@ static const ek_option options[] = {
      "weights are random"},
     {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
      "bf16|fp32", 0, "of matrix products"},
-    {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
+    {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
+     "compute threads of a rank"},
+    CLI_JOB_OPTIONS,
     {"repeats", EK_OPTION_INT, "5", NULL, NULL, "[1,1000]", 0,
-     "gemm, generate: measurements of each figure"},
+     "gemm, generate, a2a: measurements of each figure"},
     {"seconds", EK_OPTION_REAL, "0.1", NULL, "seconds", "(0,60]", 0,
      "length of one measurement of a product or a ceiling, at least"},
     {"steps", EK_OPTION_INT, "5", NULL, "steps", "[1,1000]", 0,
-     "kernels, step: training steps measured, after 2 that warm up"},
+     "kernels, step, moe: steps measured, after 2 that warm up"},
     {"batch", EK_OPTION_INT, "32", NULL, "sequences", "[1,1000000]", 0, "sequences a step"},
     {"seq", EK_OPTION_INT, "256", NULL, "tokens", "[1,10000000]", 0, "tokens a sequence"},
     {"micro-batch", EK_OPTION_INT, NULL, "the whole batch", "sequences", "[1,1000000]", 0,
@@ -32,6 +34,23 @@ static const ek_option options[] = {
      "generate: tokens before the measured ones"},
     {"tokens", EK_OPTION_INT, "128", NULL, "tokens", "[1,1000000]", 0,
      "generate: tokens of one measurement"},
+    {"longest", EK_OPTION_INT, "16384", NULL, "KiB", "[1,1048576]", 0,
+     "a2a: longest message between two ranks; from 1 KiB on, each 4 times the last"},
+    {"ranks-a-node", EK_OPTION_INT, NULL, "by host names", "ranks", "[1,100000]", 0,
+     "a2a: nodes as 2dh sees them: this many neighbouring ranks each"},
+    {"tp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "moe: ranks that share the tokens of a sequence"},
+    {"ep", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "moe: ranks that share out the experts of a layer"},
+    {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0, "moe: ranks that share an expert"},
+    {"degrees", EK_OPTION_TEXT, "1,2,4,8", NULL, "D,D,...", NULL, 0,
+     "moe: pipeline degrees to compare with the first"},
+    {"smart-groups", EK_OPTION_INT, "0", NULL, "ranks", "[0,1000000]", 0,
+     "moe: beside the degrees, exchange between groups of so many ranks; 0: not"},
+    {"a2a", EK_OPTION_CHOICE, "linear", NULL, NULL, "linear|pairwise|2dh", 0,
+     "moe: all-to-all between the ranks of a layer"},
+    {"timeline", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "moe: write a step of the fastest way, of the first rank (Perfetto, chrome://tracing)"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "one JSON object on stdout"},
 };
 
@@ -40,22 +59,24 @@ static const ek_option_table table = {
     "Measure evenkeel on this machine, and beside it what the machine can reach.",
     options,
     sizeof(options) / sizeof(options[0]),
-    "gemm|kernels|step|generate",
+    "gemm|kernels|step|generate|moe|a2a",
     1};
 
 typedef struct {
     const char *name;
     ek_status (*run)(bench *b);
+    int ranks;    /* it measures several */
+    int no_model; /* it has no model and no kernels */
+    int ceilings; /* of this machine stand beside its figures */
 } benchmark;
 
 static const benchmark benchmarks[] = {
-    {"gemm", bench_gemm},
-    {"kernels", bench_kernels},
-    {"step", bench_step},
-    {"generate", bench_generate},
+    {"gemm", bench_gemm, 0, 0, 1}, {"kernels", bench_kernels, 0, 0, 1},
+    {"step", bench_step, 0, 0, 1}, {"generate", bench_generate, 0, 0, 1},
+    {"moe", bench_moe, 1, 0, 0},   {"a2a", bench_a2a, 1, 1, 0},
 };
 
-static ek_status choose(const ek_options *o, const benchmark **chosen)
+static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen)
 {
     const char *name = ek_options_count(o, NULL) > 0 ? ek_options_list(o, NULL, 0) : NULL;
 
@@ -63,6 +84,8 @@ static ek_status choose(const ek_options *o, const benchmark **chosen)
     for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
         if (strcmp(benchmarks[i].name, name) == 0) {
             *chosen = &benchmarks[i];
+            EK_REQUIRE(ranks == 1 || benchmarks[i].ranks, EK_EINVAL,
+                       "bench %s measures one process; run it without --ranks and mpiexec", name);
             return EK_OK;
         }
     return EK_FAIL(EK_EINVAL, "there is no benchmark \"%s\"; there are %s", name, table.positional);
@@ -70,13 +93,7 @@ static ek_status choose(const ek_options *o, const benchmark **chosen)
 
 static ek_status open_bench(const ek_options *o, const char *name, bench *b)
 {
-    ek_model_source source;
-
-    EK_TRY(ek_model_source_open(ek_options_text(o, "model"), &source));
-    EK_TRY(ek_model_check(&source.spec));
     b->name = name;
-    b->spec = source.spec;
-    b->mode = cli_mode(o);
     b->seconds = ek_options_real(o, "seconds");
     b->repeats = ek_options_int(o, "repeats");
     b->steps = ek_options_int(o, "steps");
@@ -88,9 +105,32 @@ static ek_status open_bench(const ek_options *o, const char *name, bench *b)
     b->recompute = (ek_recompute)ek_options_choice(o, "recompute");
     b->prompt = ek_options_int(o, "prompt");
     b->tokens = ek_options_int(o, "tokens");
-    b->text = !ek_options_flag(o, "json");
+    b->longest = 1024 * ek_options_int(o, "longest");
+    b->ranks_a_node = (int)ek_options_int(o, "ranks-a-node");
+    b->sizes = (ek_mesh_sizes){1, (int)ek_options_int(o, "tp"), (int)ek_options_int(o, "ep"),
+                               (int)ek_options_int(o, "etp")};
+    b->degrees = ek_options_text(o, "degrees");
+    b->smart_group = (int)ek_options_int(o, "smart-groups");
+    b->a2a = (ek_a2a)ek_options_choice(o, "a2a");
+    b->timeline = ek_options_text(o, "timeline");
+    b->text = !ek_options_flag(o, "json") && b->job->rank == 0;
     b->json = json_object();
-    return ek_kernels_create(b->mode, ek_cpu_isa(), cli_threads(o), &b->k);
+    EK_REQUIRE(b->json != NULL, EK_ENOMEM, "no memory for the results");
+    bench_put(b, "bench", json_string(name));
+    return EK_OK;
+}
+
+static ek_status open_model(const ek_options *o, bench *b)
+{
+    ek_model_source source;
+    int threads;
+
+    EK_TRY(ek_model_source_open(ek_options_text(o, "model"), &source));
+    EK_TRY(ek_model_check(&source.spec));
+    b->spec = source.spec;
+    b->mode = cli_mode(o);
+    EK_TRY(cli_job_threads(b->job, o, &threads));
+    return ek_kernels_create(b->mode, ek_cpu_isa(), threads, &b->k);
 }
 
 static void say_what(bench *b, const char *model)
@@ -100,7 +140,6 @@ static void say_what(bench *b, const char *model)
     ek_dnnl_version(library, sizeof(library));
     bench_say(b, "%s of %s, kernels %s, %d threads, %s\n\n", b->name, model, b->k->name,
               b->k->threads, library);
-    bench_put(b, "bench", json_string(b->name));
     bench_put(b, "model", json_string(model));
     bench_put(b, "dtype", json_string(b->mode == EK_MODE_BF16 ? "bf16" : "fp32"));
     bench_put(b, "kernels", json_string(b->k->name));
@@ -118,20 +157,25 @@ static ek_status print_json(const bench *b)
     return EK_OK;
 }
 
-static ek_status run(const ek_options *o)
+static ek_status run(const ek_options *o, cli_job *job)
 {
     const benchmark *chosen = NULL;
     bench *b = NULL;
     ek_status st = EK_OK;
 
-    EK_TRY(choose(o, &chosen));
+    EK_TRY(choose(o, job->size, &chosen));
     b = calloc(1, sizeof(*b));
     EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a benchmark");
+    b->job = job;
     EK_TRY_OUT(open_bench(o, chosen->name, b));
-    say_what(b, ek_options_text(o, "model"));
+    if (!chosen->no_model) {
+        EK_TRY_OUT(open_model(o, b));
+        say_what(b, ek_options_text(o, "model"));
+    }
     EK_TRY_OUT(chosen->run(b));
-    bench_print_ceilings(b);
-    if (!b->text)
+    if (chosen->ceilings)
+        bench_print_ceilings(b);
+    if (!b->text && job->rank == 0)
         EK_TRY_OUT(print_json(b));
 out:
     ek_kernels_destroy(&b->k);
@@ -143,12 +187,16 @@ out:
 int cli_bench(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    cli_job job;
+    int status = cli_job_enter(&table, argc, argv, &o, &job);
     ek_status st;
 
     if (status >= 0)
         return status;
-    st = run(o);
+    st = run(o, &job);
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("bench", st) : CLI_DONE;
+    if (st < 0)
+        return cli_job_fail(&job, st);
+    cli_job_leave(&job);
+    return CLI_DONE;
 }

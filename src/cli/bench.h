@@ -10,7 +10,7 @@
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
-#include "cli/cli.h"
+#include "cli/job.h"
 #include "model/pass.h"
 
 #include <jansson.h>
@@ -35,6 +35,7 @@ typedef struct {
 
 typedef struct {
     const char *name; /* "gemm" */
+    cli_job *job;     /* of several ranks, the first one prints */
     ek_model_spec spec;
     ek_mode mode;
     ek_kernels *k;
@@ -43,7 +44,14 @@ typedef struct {
     int64_t batch, seq, micro_batch;
     ek_recompute recompute;
     int64_t prompt, tokens;
-    int text; /* print tables; else one JSON object */
+    int64_t longest; /* bytes of a message */
+    int ranks_a_node;
+    ek_mesh_sizes sizes;
+    const char *degrees; /* "1,2,4,8" */
+    int smart_group;
+    ek_a2a a2a;
+    const char *timeline; /* NULL: none */
+    int text;             /* print tables; else one JSON object */
     bench_ceilings ceilings;
     json_t *json;
     int lost; /* no memory for a part of json */
@@ -54,6 +62,8 @@ EK_CHECKED ek_status bench_gemm(bench *b);
 EK_CHECKED ek_status bench_kernels(bench *b);
 EK_CHECKED ek_status bench_step(bench *b);
 EK_CHECKED ek_status bench_generate(bench *b);
+EK_CHECKED ek_status bench_moe(bench *b);
+EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
 
 /* Products of a few rows, against copy bandwidth: a part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_few_rows(bench *b);

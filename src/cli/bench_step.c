@@ -54,8 +54,10 @@ static const struct {
     {"embed", "embedding, head, loss"},
     {"logits", "embedding, head, loss"},
     {"cross entropy", "embedding, head, loss"},
+    {"losses", "embedding, head, loss"},
     {"head", "embedding, head, loss"},
     {"gradient norm", "optimizer, packing"},
+    {"clip", "optimizer, packing"},
     {"adamw", "optimizer, packing"},
 };
 

@@ -1,12 +1,10 @@
 /* Shared by the subcommands: failures, common options, number formats. */
 #include "cli/cli.h"
 
-#include "base/threads.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
-static int exit_status(ek_status st)
+int cli_exit_status(ek_status st)
 {
     switch (st) {
     case EK_EINVAL:
@@ -20,12 +18,24 @@ static int exit_status(ek_status st)
     }
 }
 
+static FILE *own_err;
+
+FILE *cli_err(void)
+{
+    return own_err != NULL ? own_err : stderr;
+}
+
+void cli_set_err(FILE *f)
+{
+    own_err = f;
+}
+
 int cli_fail(const char *command, ek_status st)
 {
-    fprintf(stderr, "evenkeel %s: %s\n", command, ek_err_message());
+    fprintf(cli_err(), "evenkeel %s: %s\n", command, ek_err_message());
     if (ek_status_class(st) == EK_CLASS_BUG)
-        fprintf(stderr, "%s\nThis is a bug of evenkeel; please report it.\n", ek_err_text());
-    return exit_status(st);
+        fprintf(cli_err(), "%s\nThis is a bug of evenkeel; please report it.\n", ek_err_text());
+    return cli_exit_status(st);
 }
 
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out)
@@ -35,7 +45,7 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
     if (st < 0) {
         int status = cli_fail(table->command, st);
 
-        fprintf(stderr, "Try `evenkeel %s --help`.\n", table->command);
+        fprintf(cli_err(), "Try `evenkeel %s --help`.\n", table->command);
         return status;
     }
     if (ek_options_help_wanted(*out)) {
@@ -57,13 +67,6 @@ ek_mode cli_mode(const ek_options *o)
     if (ek_mode_parse(ek_options_text(o, "dtype"), &mode) < 0)
         mode = EK_MODE_FP32; /* cannot be: the option table knows the words */
     return mode;
-}
-
-int cli_threads(const ek_options *o)
-{
-    int64_t threads = ek_options_int(o, "threads");
-
-    return threads > 0 ? (int)threads : ek_cores_usable();
 }
 
 const char *cli_count(char *buf, size_t cap, double n)

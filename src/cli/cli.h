@@ -7,8 +7,16 @@
 #include "base/options.h"
 #include "tensor/kernels.h"
 
+#include <stdio.h>
+
 /* Exit statuses of the command (docs and contract). */
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_BAD_INPUT = 3, CLI_INTERRUPTED = 130 };
+
+int cli_exit_status(ek_status st);
+
+/* Where a command's own messages and progress go: stderr, unless another stream was set. */
+FILE *cli_err(void);
+void cli_set_err(FILE *f);
 
 /* Prints this thread's failure, one message on stderr, and gives its exit status. */
 int cli_fail(const char *command, ek_status st);
@@ -16,9 +24,8 @@ int cli_fail(const char *command, ek_status st);
 /* Reads the arguments of a command.  Returns -1 to go on, else an exit status (--help, errors). */
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
 
-/* --dtype and --threads of a command that works on kernels itself. */
+/* --dtype of a command that works on kernels itself. */
 ek_mode cli_mode(const ek_options *o);
-int cli_threads(const ek_options *o);
 
 /* "12.3 M", "4.56 G": a count with three digits; buf of at least 16 bytes. */
 const char *cli_count(char *buf, size_t cap, double n);
@@ -30,6 +37,7 @@ int cli_train(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_generate(int argc, char **argv);
 int cli_export(int argc, char **argv);
+int cli_check(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_info(int argc, char **argv);
 

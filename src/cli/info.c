@@ -1,12 +1,14 @@
-/* evenkeel info: what was built, what the CPU has, and which kernels are chosen. */
+/* evenkeel info: what was built, what the CPU has, which kernels are chosen, and which MPI. */
+#include "evenkeel/job.h"
+
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "tensor/kernels.h"
 
 #include <stdio.h>
 
-static const ek_option_table table = {"info", "Build, CPU features, kernels chosen.", NULL, 0, NULL,
-                                      0};
+static const ek_option_table table = {
+    "info", "Build, CPU features, kernels chosen, MPI.", NULL, 0, NULL, 0};
 
 static const char *isa_name(ek_isa isa)
 {
@@ -41,6 +43,10 @@ int cli_info(int argc, char **argv)
     print_kernels("bf16", EK_MODE_BF16);
     print_kernels("fp32", EK_MODE_FP32);
     print_kernels("fp64", EK_MODE_FP64);
-    printf("MPI: not built in; CUDA: not built in\n");
+    if (ek_job_launcher()[0] != '\0')
+        printf("MPI: %s; started by %s\n", ek_job_library(), ek_job_launcher());
+    else
+        printf("MPI: none\n");
+    printf("CUDA: none\n");
     return CLI_DONE;
 }

@@ -1,5 +1,6 @@
 /* evenkeel: finds the subcommand and hands over. */
 #include "cli/cli.h"
+#include "cli/job.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ static const command commands[] = {
     {"eval", cli_eval, "loss and perplexity of a model on text or token files"},
     {"generate", cli_generate, "continue a text"},
     {"export", cli_export, "write a checkpoint as a Hugging Face folder"},
+    {"check", cli_check, "verify a checkpoint and say what is in it"},
     {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},
     {"info", cli_info, "build, CPU, kernels"},
 };
@@ -34,17 +36,24 @@ static void usage(FILE *f)
 }
 
 /* Idle OpenMP threads spin for milliseconds by default, which on shared cores costs far more than
- * the wake-up it saves.  The runtime reads its settings when it is loaded, so they can only be
- * made before: by starting again.  A user's own settings stand. */
+ * the wake-up it saves; where several ranks share them, any spinning costs the others.  The runtime
+ * reads its settings when it is loaded, so they can only be made before: by starting again (before
+ * MPI, and keeping what its launcher handed down).  A user's own settings stand; ours
+ * may come from a launcher, which was alone. */
 static void settle_openmp(char **argv)
 {
+    static const char spins_alone[] = "10001";
+    const char *set = getenv("GOMP_SPINCOUNT");
+    const char *spins = cli_job_shared() ? "0" : spins_alone;
     char self[4096];
     ssize_t n;
 
-    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL)
+    if (set != NULL && (strcmp(set, spins_alone) != 0 || strcmp(set, spins) == 0))
+        return;
+    if (getenv("OMP_WAIT_POLICY") != NULL)
         return;
     n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* by its name, which it keeps */
-    if (n <= 0 || setenv("GOMP_SPINCOUNT", "10000", 1) != 0)
+    if (n <= 0 || setenv("GOMP_SPINCOUNT", spins, 1) != 0)
         return;
     self[n] = '\0';
     execv(self, argv); /* where this fails, go on as we are */
@@ -64,6 +73,7 @@ int main(int argc, char **argv)
 {
     settle_openmp(argv);
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is a failed write, not the end by a signal */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that has come to its limit */
     if (argc < 2) {
         usage(stderr);
         return CLI_USAGE;

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "cli/cli.h"
+#include "cli/job.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -24,7 +24,7 @@ static const ek_option options[] = {
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's, or bytes", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json (byte-level BPE)"},
     {"batch", EK_OPTION_INT, NULL, "8, or the preset's", "sequences", "[1,1000000]", 0,
-     "sequences a step"},
+     "sequences a step, over all ranks together"},
     {"seq", EK_OPTION_INT, NULL, "256, or the preset's", "tokens", "[1,10000000]", 0,
      "tokens a sequence"},
     {"micro-batch", EK_OPTION_INT, NULL, "the whole batch, or the preset's", "sequences",
@@ -57,7 +57,31 @@ static const ek_option options[] = {
      "bf16|fp32|fp64", 0,
      "of matrix products (master weights and moments fp32); fp64: all in double, for proofs"},
     {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu", 0, "where to compute"},
-    {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
+    {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
+     "compute threads of a rank"},
+    CLI_JOB_OPTIONS,
+    {"pp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "pipeline stages; data parallelism takes the ranks that --pp and --tp leave"},
+    {"pp-chunks", EK_OPTION_INT, "1", NULL, "chunks", "[1,1024]", 0,
+     "runs of layers in a stage: 1: one forward, one backward; more: interleaved"},
+    {"tp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "ranks that share attention, embeddings and cross entropy"},
+    {"ep", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "ranks that share out the experts of a layer, whatever --tp is"},
+    {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0, "ranks that share each expert"},
+    {"zero", EK_OPTION_CHOICE, "0", NULL, NULL, "0|1|2|3", 0,
+     "what data parallel ranks hold a share of: 1: optimizer state, 2: and gradients, 3: and "
+     "weights"},
+    {"pipeline-degree", EK_OPTION_CHOICE, "auto", NULL, NULL, "1|2|4|8|auto", 0,
+     "parts of the rows of a MoE layer, exchanged while others are computed"},
+    {"smart-groups", EK_OPTION_INT, "0", NULL, "ranks", "[0,1000000]", 0,
+     "instead of parts: exchange between groups of so many ranks (FasterMoE's schedule); 0: off"},
+    {"a2a", EK_OPTION_CHOICE, "auto", NULL, NULL, "linear|pairwise|2dh|auto", 0,
+     "all-to-all between the ranks of an expert layer"},
+    {"force-balance", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "a gate that spreads tokens evenly over the experts"},
+    {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
+     "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
     {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0,
      "gets metrics.jsonl, checkpoint/, timeline.json, routing.npy"},
@@ -88,6 +112,7 @@ static void on_signal(int sig)
 
 /* Progress display: one live line on a terminal, a line now and then elsewhere. */
 typedef struct {
+    const cli_job *job;
     int quiet, live;
     int64_t last_ns, every;
 } display;
@@ -101,19 +126,22 @@ static int stop_wanted(void *context)
 static void show_start(void *context, const ek_train_info *i)
 {
     display *d = context;
-    char a[16], b[16], c[16], m[16];
+    char a[16], b[16], c[16], m[16], ranks[32] = "";
 
     if (d->quiet)
         return;
-    fprintf(stderr,
+    if (d->job->size > 1)
+        snprintf(ranks, sizeof(ranks), "%d ranks of ", d->job->size);
+    fprintf(cli_err(),
             "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
-            " tokens a step\nkernels %s (products: %s), %d threads, about %sB of memory\n",
+            " tokens a step\nkernels %s (products: %s), %s%d threads, about %sB of memory%s\n",
             cli_count(a, sizeof(a), (double)i->params),
             cli_count(b, sizeof(b), (double)i->active_params),
             cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
-            i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes));
+            ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
+            d->job->size > 1 ? " on the first" : "");
     if (i->first_step > 0)
-        fprintf(stderr, "continuing after step %" PRId64 "\n", i->first_step);
+        fprintf(cli_err(), "continuing after step %" PRId64 "\n", i->first_step);
 }
 
 static void show_tokenising(void *context, int64_t done, int64_t total)
@@ -125,9 +153,10 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
         return;
     d->last_ns = now;
     if (d->live)
-        fprintf(stderr, "\rtokenising %3.0f %%%s",
+        fprintf(cli_err(), "\rtokenising %3.0f %%%s",
                 total > 0 ? 100.0 * (double)done / (double)total : 100.0,
                 done >= total ? "\n" : "");
+    fflush(cli_err());
 }
 
 static void show_step(void *context, const ek_train_progress *p)
@@ -143,20 +172,23 @@ static void show_step(void *context, const ek_train_progress *p)
     d->last_ns = now;
     cli_count(rate, sizeof(rate), p->tokens_per_s);
     cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
-    fprintf(stderr,
+    fprintf(cli_err(),
             "%sstep %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s%s",
             d->live ? "\r" : "", p->step, p->steps, p->loss, rate, p->expert_max_over_mean, eta,
             d->live ? "  \033[K" : "\n");
     if (d->live && last)
-        fputc('\n', stderr);
-    fflush(stderr);
+        fputc('\n', cli_err());
+    fflush(cli_err());
 }
 
 static void show_log(void *context, ek_log_level level, const char *component, const char *message)
 {
-    (void)context;
+    const cli_job *job = context;
+
     (void)component;
-    fprintf(stderr, "%s: %s\n", ek_log_level_name(level), message);
+    if (job->rank > 0)
+        fprintf(cli_err(), "rank %d: ", job->rank);
+    fprintf(cli_err(), "%s: %s\n", ek_log_level_name(level), message);
 }
 
 static void fill(const ek_options *o, ek_train_config *c, const char **data)
@@ -191,7 +223,6 @@ static void fill(const ek_options *o, ek_train_config *c, const char **data)
     c->top_k = ek_options_int(o, "top-k");
     c->recompute = ek_options_text(o, "recompute");
     c->dtype = ek_options_text(o, "dtype");
-    c->threads = (int)ek_options_int(o, "threads");
     c->save_every = ek_options_int(o, "save-every");
     c->keep = ek_options_int(o, "keep");
     c->resume = ek_options_flag(o, "resume");
@@ -199,27 +230,45 @@ static void fill(const ek_options *o, ek_train_config *c, const char **data)
     c->record_routing = ek_options_flag(o, "record-routing");
 }
 
-/* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
-static void print_json(const ek_train_summary *s)
+static void fill_parallel(const ek_options *o, ek_train_config *c)
 {
-    json_t *o = json_pack(
-        "{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o*}", "steps", (json_int_t)s->end.step, "loss",
-        s->end.loss, "tokens_per_s", s->tokens_per_s, "seconds", s->end.seconds, "params",
-        (json_int_t)s->info.params, "active_params", (json_int_t)s->info.active_params,
-        "peak_rss_mb", (double)s->peak_rss_bytes / 1e6, "predicted_rss_mb",
-        (double)s->info.predicted_bytes / 1e6, "checkpoint", json_string(s->checkpoint));
+    static const int degrees[] = {1, 2, 4, 8, 0};
+
+    c->pp = (int)ek_options_int(o, "pp");
+    c->chunks = (int)ek_options_int(o, "pp-chunks");
+    c->tp = (int)ek_options_int(o, "tp");
+    c->ep = (int)ek_options_int(o, "ep");
+    c->etp = (int)ek_options_int(o, "etp");
+    c->zero = ek_options_choice(o, "zero");
+    c->pipeline_degree = degrees[ek_options_choice(o, "pipeline-degree")];
+    c->smart_group = (int)ek_options_int(o, "smart-groups");
+    c->a2a = ek_options_text(o, "a2a");
+    c->force_balance = ek_options_flag(o, "force-balance");
+    c->watchdog = ek_options_real(o, "watchdog");
+}
+
+/* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
+static void print_json(const ek_train_summary *s, int ranks)
+{
+    json_t *o =
+        json_pack("{s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o*}", "ranks", ranks, "steps",
+                  (json_int_t)s->end.step, "loss", s->end.loss, "tokens_per_s", s->tokens_per_s,
+                  "seconds", s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
+                  (json_int_t)s->info.active_params, "peak_rss_mb", (double)s->peak_rss_bytes / 1e6,
+                  "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
+                  json_string(s->checkpoint));
 
     json_dumpf(o, stdout, 0);
     fputc('\n', stdout);
     json_decref(o);
 }
 
-static void print_summary(const ek_train_summary *s, int json)
+static void print_summary(const ek_train_summary *s, int ranks, int json)
 {
     char rate[16], time[24], peak[16], guess[16];
 
     if (json) {
-        print_json(s);
+        print_json(s, ranks);
         return;
     }
     printf("%" PRId64 " steps in %s, %s tokens/s, loss %.4f, peak memory %sB (predicted %sB)\n"
@@ -230,52 +279,65 @@ static void print_summary(const ek_train_summary *s, int json)
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes), s->checkpoint);
 }
 
-static int run_with(const ek_options *o)
+/* Rank 0 alone shows how the run goes; the others say what went wrong with them. */
+static display open_display(const ek_options *o, const cli_job *job)
+{
+    display d = {.job = job,
+                 .quiet = ek_options_flag(o, "quiet") || job->rank > 0,
+                 .live = job->live,
+                 .every = 10};
+
+    if (!ek_options_flag(o, "quiet"))
+        ek_log_set_sink(show_log, (void *)(uintptr_t)job,
+                        job->rank > 0 ? EK_LOG_ERROR : EK_LOG_WARN);
+    return d;
+}
+
+static int run_with(const ek_options *o, cli_job *job)
 {
     enum { DATA_MAX = 4096 };
     const char *data[DATA_MAX];
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
-    ek_train_summary summary;
-    display d = {ek_options_flag(o, "quiet"), isatty(STDERR_FILENO), 0, 1};
+    ek_train_summary summary = {0};
+    display d = open_display(o, job);
     ek_train_hooks hooks = {&d, show_start, show_step, show_tokenising, stop_wanted};
-    struct sigaction sa = {.sa_handler = on_signal};
+    int json = ek_options_flag(o, "json");
     ek_status st;
 
-    if (ek_options_count(o, "data") > DATA_MAX) {
-        fprintf(stderr, "evenkeel train: more than %d paths in --data; give their folder\n",
-                DATA_MAX);
-        return CLI_USAGE;
-    }
+    if (ek_options_count(o, "data") > DATA_MAX)
+        return cli_job_fail(job, EK_FAIL(EK_EINVAL,
+                                         "more than %d paths in --data; give their "
+                                         "folder",
+                                         DATA_MAX));
     fill(o, &cfg, data);
-    d.every = 10;
-    sa.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
-    if (!d.quiet)
-        ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
-    st = ek_train(&cfg, &hooks, &summary);
+    fill_parallel(o, &cfg);
+    cfg.world = job->world;
+    st = cli_job_threads(job, o, &cfg.threads);
+    if (st == EK_OK)
+        st = ek_train(&cfg, &hooks, &summary);
     if (d.live && !d.quiet && st < 0 && summary.end.step > 0)
-        fputc('\n', stderr);
+        fputc('\n', cli_err());
     if (st < 0)
-        return cli_fail("train", st);
-    if (summary.finished_before) {
-        if (!d.quiet)
-            fprintf(stderr, "%s: all its steps are done already\n", cfg.out);
-        return CLI_DONE;
-    }
-    if (!d.quiet || ek_options_flag(o, "json"))
-        print_summary(&summary, ek_options_flag(o, "json"));
+        return cli_job_fail(job, st);
+    if (summary.finished_before && !d.quiet)
+        fprintf(cli_err(), "%s: all its steps are done already\n", cfg.out);
+    else if (!summary.finished_before && job->rank == 0 && (!d.quiet || json))
+        print_summary(&summary, job->size, json);
+    cli_job_leave(job);
     return CLI_DONE;
 }
 
 int cli_train(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    cli_job job;
+    int status;
 
+    cli_job_catch(on_signal);
+    status = cli_job_enter(&table, argc, argv, &o, &job);
     if (status >= 0)
         return status;
-    status = run_with(o);
+    status = run_with(o, &job);
     ek_options_destroy(o);
     return status;
 }

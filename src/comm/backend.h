@@ -41,6 +41,10 @@ EK_CHECKED ek_status ek_comm_create(const ek_backend *backend, void *state, int 
 void ek_comm_decorate(ek_comm *world, const ek_backend *outer, void *outer_state,
                       const ek_backend **inner, void **state);
 
+/* Messages to other nodes travel in pieces of at most so many bytes (a multiple of 8, the same on
+ * all ranks).  Before the first operation. */
+void ek_comm_set_far_max(ek_comm *world, int64_t bytes);
+
 /* For tests: longer messages than this (a multiple of 8, the same on all ranks) travel in pieces;
  * and whether collectives check that all ranks make the same call. */
 void ek_comm_set_message_max(ek_comm *world, int64_t bytes);

@@ -4,6 +4,7 @@
  * operations in different orders, and each needs the others' help to finish. */
 #include "comm/coll.h"
 
+#include "base/clock.h"
 #include "base/patience.h"
 
 #include <stdio.h>
@@ -148,15 +149,22 @@ ek_status ek_transfer_test(ek_coll *op, ek_transfer *t)
 
 int64_t ek_coll_pieces(const ek_comm *c, int64_t bytes)
 {
-    int64_t max = c->world->message_max;
+    int64_t max = c->nodes > 1 ? c->world->far_max : c->world->message_max;
 
     return bytes <= max ? 1 : (bytes - 1) / max + 1;
+}
+
+static int64_t longest_to(const ek_comm *c, int peer)
+{
+    int far = c->node_of[peer] != c->node_of[c->rank];
+
+    return far ? c->world->far_max : c->world->message_max;
 }
 
 ek_status ek_coll_send(ek_coll *op, const void *buf, int64_t bytes, int to)
 {
     const char *at = buf;
-    int64_t max = op->comm->world->message_max;
+    int64_t max = longest_to(op->comm, to);
 
     for (; bytes > max; at += max, bytes -= max)
         EK_TRY(ek_transfer_send(op, &op->transfers[op->n_transfers++], at, max, to));
@@ -167,7 +175,7 @@ ek_status ek_coll_send(ek_coll *op, const void *buf, int64_t bytes, int to)
 ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from)
 {
     char *at = buf;
-    int64_t max = op->comm->world->message_max;
+    int64_t max = longest_to(op->comm, from);
 
     for (; bytes > max; at += max, bytes -= max)
         EK_TRY(ek_transfer_recv(op, &op->transfers[op->n_transfers++], at, max, from));
@@ -224,6 +232,12 @@ static ek_status fail_world(ek_world *w, ek_status st)
     if (w->backend->failed != NULL)
         w->backend->failed(w->state, w->why);
     return st;
+}
+
+void ek_comm_give_up(ek_comm *c)
+{
+    if (c->world->failed == EK_OK)
+        (void)fail_world(c->world, EK_ECANCELED);
 }
 
 static ek_status advance(ek_coll *op)
@@ -298,22 +312,6 @@ ek_status ek_coll_test(ek_coll **op)
     return st;
 }
 
-ek_status ek_coll_wait(ek_coll **op)
-{
-    const ek_world *w = (*op)->comm->world;
-    int64_t arrived = w->arrived;
-    ek_patience patience = {0};
-    ek_status st;
-
-    while ((st = ek_coll_test(op)) == EK_PENDING) {
-        if (w->arrived != arrived)
-            patience.polls = 0;
-        arrived = w->arrived;
-        ek_patience_wait(&patience);
-    }
-    return st;
-}
-
 /* The transfer that an operation waits for: the oldest open one, incoming before outgoing. */
 static const ek_transfer *waits_for(const ek_coll *op)
 {
@@ -346,4 +344,45 @@ void ek_coll_describe(const ek_coll *op, char *text, size_t cap)
         snprintf(text, cap, "%s on %s: rank %d of %d waits %s rank %d (%s), %lld bytes%s", op->name,
                  c->name, c->rank, c->size, t->incoming ? "for" : "to send to", t->peer,
                  c->hosts[t->peer], (long long)t->bytes, from);
+}
+
+/* Gives an operation up for which nothing has moved for too long. */
+static ek_status time_out(ek_coll **op, double quiet_s)
+{
+    ek_coll *o = *op;
+    char text[WHY_CAP];
+
+    ek_coll_describe(o, text, sizeof(text));
+    unlink_running(o);
+    give(o);
+    *op = NULL;
+    return fail_world(o->comm->world,
+                      EK_FAIL(EK_ETIMEOUT, "nothing has moved for %.3g s: %s", quiet_s, text));
+}
+
+ek_status ek_coll_wait(ek_coll **op)
+{
+    const ek_world *w = (*op)->comm->world;
+    int64_t arrived = w->arrived, seen = ek_clock_ns();
+    ek_patience patience = {0};
+    double quiet_s = 0;
+    ek_status st;
+
+    while ((st = ek_coll_test(op)) == EK_PENDING) {
+        int64_t now = ek_clock_ns();
+        double since = (double)(now - seen) / 1e9;
+
+        /* A pause of this process, which may have been stopped, counts little. */
+        quiet_s += since < w->watchdog_s / 8 ? since : w->watchdog_s / 8;
+        seen = now;
+        if (w->arrived != arrived) {
+            patience.polls = 0;
+            quiet_s = 0;
+        }
+        arrived = w->arrived;
+        if (w->watchdog_s > 0 && quiet_s > w->watchdog_s)
+            return time_out(op, quiet_s);
+        ek_patience_wait(&patience);
+    }
+    return st;
 }

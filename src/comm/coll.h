@@ -33,7 +33,9 @@ typedef struct {
     const ek_backend *backend;
     void *state; /* the back end's, of the group of all ranks */
     int64_t bytes_sent, message_max, segment;
-    int64_t arrived; /* messages finished */
+    int64_t far_max;   /* longest message to another node */
+    int64_t arrived;   /* messages finished */
+    double watchdog_s; /* of ek_coll_wait; 0: never */
     ek_coll *running;
     ek_status failed; /* EK_OK, or what the first failure was */
     char why[WHY_CAP];
@@ -146,7 +148,7 @@ EK_CHECKED ek_status ek_coll_settle(ek_coll *op, int upto, int *done);
 /* A step that waits for all transfers. */
 EK_CHECKED ek_status ek_coll_step_settle(ek_coll *op, int *done);
 
-/* How many transfers a message of this length takes. */
+/* How many transfers a message of this length takes, at most. */
 int64_t ek_coll_pieces(const ek_comm *c, int64_t bytes);
 
 /* --- coll_call.c --- */

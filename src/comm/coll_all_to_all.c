@@ -385,7 +385,7 @@ ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, siz
             moved += rows[i] * (int64_t)size;
     }
     scratch = how == EK_A2A_2DH ? scratch_2dh(c, rows, (int64_t)size) : 0;
-    messages = 4 * (int64_t)c->size + (moved + scratch) / c->world->message_max;
+    messages = 4 * (int64_t)c->size + ek_coll_pieces(c, moved + scratch);
     EK_TRY(ek_coll_begin(c, forms[how].name, site, -1, messages, n, scratch, &o));
     memcpy(o->table, rows, (size_t)n * sizeof(*rows));
     for (int64_t i = 0; i < n; i++)

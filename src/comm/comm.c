@@ -203,6 +203,16 @@ int64_t ek_comm_bytes_sent(const ek_comm *c)
     return c->world->bytes_sent;
 }
 
+void ek_comm_set_watchdog(ek_comm *c, double seconds)
+{
+    c->world->watchdog_s = seconds;
+}
+
+int64_t ek_comm_activity(const ek_comm *c)
+{
+    return c->world->bytes_sent + c->world->arrived;
+}
+
 void ek_comm_abort(ek_comm *world, int status)
 {
     if (world->world->backend->abort != NULL)
@@ -220,8 +230,13 @@ void ek_comm_decorate(ek_comm *world, const ek_backend *outer, void *outer_state
 
 void ek_comm_set_message_max(ek_comm *world, int64_t bytes)
 {
-    world->world->message_max = bytes;
+    world->world->message_max = world->world->far_max = bytes;
     world->world->segment = bytes < SEGMENT ? bytes : SEGMENT;
+}
+
+void ek_comm_set_far_max(ek_comm *world, int64_t bytes)
+{
+    world->world->far_max = bytes;
 }
 
 void ek_comm_set_checked(ek_comm *world, int checked)

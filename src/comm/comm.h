@@ -60,6 +60,11 @@ const char *ek_comm_name(const ek_comm *c);
 const char *ek_comm_host(const ek_comm *c, int rank);
 /* Node of a rank: ranks with one host name share a node; nodes are numbered by first rank. */
 int ek_comm_node(const ek_comm *c, int rank);
+/* How long ek_coll_wait bears that nothing arrives or leaves before it fails (EK_ETIMEOUT), on all
+ * groups of the world; 0, as at first: for ever. */
+void ek_comm_set_watchdog(ek_comm *c, double seconds);
+/* A figure that changes when a message of any group of the world starts or ends. */
+int64_t ek_comm_activity(const ek_comm *c);
 /* Says which node each rank is on, instead of the host names (tests, benchmarks). */
 void ek_comm_set_nodes(ek_comm *c, const int *node_of);
 
@@ -70,6 +75,10 @@ int64_t ek_comm_bytes_sent(const ek_comm *c);
 const char *ek_comm_library(ek_comm_kind kind);
 /* The mpiexec that belongs to the MPI of this build; "" without one. */
 const char *ek_comm_launcher(void);
+
+/* After a failure of the caller's, whose text is the thread's: the world counts as failed, so that
+ * closing it and its groups waits for nobody.  What is in flight stays so. */
+void ek_comm_give_up(ek_comm *c);
 
 /* Ends every rank of an MPI job at once with this exit status: for the command, after a failure.
  * Returns where the job is this process alone. */

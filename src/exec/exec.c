@@ -1,10 +1,10 @@
 /* The executor: lanes that run one op at a time, their threads, and a run from start to end.  Done
  * flags are one atomic per op; lanes poll them and yield. */
 #include "base/clock.h"
+#include "base/patience.h"
 #include "base/tick.h"
 #include "exec/exec_priv.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,20 +24,27 @@ static int push(ek_event_array *a, const ek_event *e)
     return 1;
 }
 
+void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap)
+{
+    char layer[32] = "", micro[32] = "";
+
+    if (op->layer >= 0)
+        snprintf(layer, sizeof(layer), " of layer %d", (int)op->layer);
+    if (op->micro >= 0 && ex->many_micros)
+        snprintf(micro, sizeof(micro), ", micro-batch %d", (int)op->micro);
+    snprintf(text, cap, "%s%s%s", op->name, layer, micro);
+}
+
 void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st)
 {
     int none = EK_OK;
 
     pthread_mutex_lock(&ex->mutex);
     if (atomic_compare_exchange_strong(&ex->failed, &none, (int)st)) {
-        char layer[32] = "", micro[32] = "";
+        char name[256];
 
-        if (op->layer >= 0)
-            snprintf(layer, sizeof(layer), " of layer %d", (int)op->layer);
-        if (op->micro >= 0 && ex->many_micros)
-            snprintf(micro, sizeof(micro), ", micro-batch %d", (int)op->micro);
-        snprintf(ex->message, sizeof(ex->message), "%s%s%s: %s", op->name, layer, micro,
-                 ek_err_message());
+        ek_exec_name_op(ex, op, name, sizeof(name));
+        snprintf(ex->message, sizeof(ex->message), "%s: %s", name, ek_err_message());
     }
     pthread_mutex_unlock(&ex->mutex);
 }
@@ -54,29 +61,50 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
         if (!push(&w->events, &e))
             atomic_store(&ex->lost_events, 1);
     }
-    atomic_fetch_add_explicit(&ex->steps, 1, memory_order_relaxed);
+    atomic_fetch_add(&ex->steps, 1);
     atomic_store_explicit(&ex->done[id], 1, memory_order_release);
 }
 
 /* What a lane does while it cannot go on. */
-static void pass_time(ek_lane_worker *w)
+static void pass_time(ek_lane_worker *w, ek_patience *patience)
 {
-    if (w->lane != EK_LANE_COMPUTE || !w->ex->config.inline_network || !ek_network_serve(w->ex))
-        sched_yield();
+    if (w->lane == EK_LANE_COMPUTE && w->ex->config.inline_network && ek_network_serve(w->ex))
+        patience->polls = 0;
+    else
+        ek_patience_wait(patience);
 }
 
 /* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
 static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
+    ek_patience patience = {0};
 
     for (int32_t i = 0; i < op->n_deps; i++)
         while (!ek_exec_is_done(ex, ex->graph->deps[op->dep + i])) {
             if (ek_exec_has_failed(ex))
                 return 0;
-            pass_time(w);
+            pass_time(w, &patience);
         }
     return !ek_exec_has_failed(ex);
+}
+
+/* Calls an op until it has ended; EK_PENDING: the run has failed meanwhile. */
+static ek_status run_op(ek_lane_worker *w, const ek_op *op)
+{
+    ek_exec *ex = w->ex;
+    ek_patience patience = {0};
+    ek_status st;
+
+    atomic_fetch_add(&ex->running, 1);
+    st = op->run(op->self, op);
+    atomic_fetch_add(&ex->steps, 1); /* before it no longer counts as running: see watch */
+    atomic_fetch_sub(&ex->running, 1);
+    while (st == EK_PENDING && !ek_exec_has_failed(ex)) {
+        pass_time(w, &patience);
+        st = op->run(op->self, op);
+    }
+    return st;
 }
 
 static void run_lane(ek_lane_worker *w)
@@ -98,15 +126,9 @@ static void run_lane(ek_lane_worker *w)
             return;
         if (ex->recording)
             start_ns = ek_clock_ns();
-        atomic_fetch_add_explicit(&ex->running, 1, memory_order_relaxed);
-        st = op->run(op->self, op);
-        atomic_fetch_sub_explicit(&ex->running, 1, memory_order_relaxed);
-        while (st == EK_PENDING) {
-            if (ek_exec_has_failed(ex))
-                return;
-            pass_time(w);
-            st = op->run(op->self, op);
-        }
+        st = run_op(w, op);
+        if (st == EK_PENDING)
+            return; /* given up, as the run has failed */
         if (st < 0) {
             ek_exec_fail(ex, op, st);
             return;

@@ -56,8 +56,26 @@ void ek_exec_record(ek_exec *ex, int on);
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n);
 void ek_exec_forget(ek_exec *ex);
 
-/* Writes the events as trace-event JSON, which Perfetto and chrome://tracing load: one track per
- * lane, times in microseconds from the first event. */
-EK_CHECKED ek_status ek_timeline_write(const ek_event *events, int64_t n, const char *path);
+/* Seconds, of events in the order of ek_exec_events. */
+typedef struct {
+    double wall_s;    /* from the first start to the last end */
+    double compute_s; /* in which the compute lane had an op */
+    double net_s;     /* in which a network op was in flight */
+    double exposed_s; /* ... and the compute lane had none */
+} ek_exec_times;
+
+void ek_exec_sum(const ek_event *events, int64_t n, ek_exec_times *out);
+
+/* Whose timeline it is.  Files of several ranks with one origin can be joined into one. */
+typedef struct {
+    int rank, ranks;
+    int64_t origin_ns; /* time 0, of ek_clock_ns; 0: the first event */
+} ek_timeline_rank;
+
+/* Writes the events as trace-event JSON, which Perfetto and chrome://tracing load: one process per
+ * rank, one track per lane, more for network ops that were in flight at once; times in
+ * microseconds.  who NULL: the only rank. */
+EK_CHECKED ek_status ek_timeline_write(const ek_event *events, int64_t n,
+                                       const ek_timeline_rank *who, const char *path);
 
 #endif

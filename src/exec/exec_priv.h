@@ -36,9 +36,10 @@ typedef struct {
     ek_flight *flights;           /* in order of start */
     int32_t n_flights;
     int serving, warned;
-    int64_t moved_ns; /* when anything last moved, for the watchdog */
-    int64_t moved;    /* the caller's figure at that time */
-    int steps;        /* ex->steps at that time */
+    double quiet_s;  /* for how long nothing has moved, as the watchdog counts */
+    int64_t seen_ns; /* when it last looked, and what it saw then: */
+    int64_t moved;   /* the caller's figure, */
+    unsigned steps;  /* and ex->steps */
 } ek_network;
 
 struct ek_exec {
@@ -51,7 +52,7 @@ struct ek_exec {
     atomic_uchar *done; /* [cap_ops], as are the network's flights */
     void **cells;       /* [cap_ops]: the ops' state */
 
-    atomic_int steps; /* ops that have started or ended, wrapping: the watchdog looks for change */
+    atomic_uint steps;  /* grows when an op starts or ends; the watchdog looks for change */
     atomic_int running; /* ops of other lanes that have not yet returned for the first time */
     atomic_int failed;  /* ek_status of the first failure */
 
@@ -80,6 +81,9 @@ static inline int ek_exec_is_done(ek_exec *ex, int32_t op)
 
 /* Op `id` of lane worker w has ended well: its event, when recording, and its flag. */
 void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start_ns);
+
+/* "all-to-all of layer 3, micro-batch 2", as far as they are known and there are several. */
+void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap);
 
 /* Ends the run with the calling thread's failure, unless another op has failed before. */
 void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st);

@@ -3,9 +3,9 @@
  * That thread also watches for a hang. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/patience.h"
 #include "exec/exec_priv.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,8 @@ void ek_network_begin(ek_exec *ex)
     n->n_flights = 0;
     n->serving = 0;
     n->warned = 0;
-    n->moved_ns = ek_clock_ns();
+    n->quiet_s = 0;
+    n->seen_ns = ek_clock_ns();
 }
 
 int ek_network_finished(const ek_exec *ex)
@@ -103,7 +104,7 @@ static int start(ek_exec *ex, ek_lane lane)
         n->next[lane] = find(g, lane, id + 1);
         n->waits[lane] = 0;
         started++;
-        atomic_fetch_add_explicit(&ex->steps, 1, memory_order_relaxed);
+        atomic_fetch_add(&ex->steps, 1);
         poll_flight(ex, n->n_flights - 1);
     }
     return started;
@@ -118,37 +119,48 @@ static void describe(ek_exec *ex, const ek_op *op, char *text, size_t cap)
         snprintf(text, cap, "%d network ops are in flight", (int)ex->network.n_flights);
 }
 
-/* Fails the run when ops are in flight and nothing has moved for too long: no op has started or
- * ended on any lane, none computes, and the caller's figure has not changed. */
-static void watch(ek_exec *ex)
+/* How long nothing has moved while ops were in flight: no op has started or ended on any lane, none
+ * computes, and the caller's figure has not changed.  Time in which this thread did not come here
+ * counts little: the whole process may have been stopped. */
+static double quiet_seconds(ek_exec *ex)
 {
     ek_network *n = &ex->network;
     const ek_exec_config *c = &ex->config;
-    int steps = atomic_load_explicit(&ex->steps, memory_order_relaxed);
-    int64_t now = ek_clock_ns(), moved = c->moved != NULL ? c->moved(c->context) : 0;
-    double quiet = (double)(now - n->moved_ns) / 1e9;
-    const ek_op *op;
-    char text[512];
+    int running = atomic_load(&ex->running); /* first: what ends after this shows in the steps */
+    unsigned steps = atomic_load(&ex->steps);
+    int64_t moved = c->moved != NULL ? c->moved(c->context) : 0, now = ek_clock_ns();
+    double since = (double)(now - n->seen_ns) / 1e9;
 
-    if (n->n_flights == 0 || steps != n->steps || moved != n->moved ||
-        atomic_load_explicit(&ex->running, memory_order_relaxed) > 0) {
+    n->seen_ns = now;
+    n->quiet_s += since < c->watchdog_s / 8 ? since : c->watchdog_s / 8;
+    if (n->n_flights == 0 || running > 0 || steps != n->steps || moved != n->moved) {
         n->steps = steps;
         n->moved = moved;
-        n->moved_ns = now;
+        n->quiet_s = 0;
         n->warned = 0;
-        return;
     }
-    if (quiet < c->watchdog_s / 2 || (n->warned && quiet < c->watchdog_s))
+    return n->quiet_s;
+}
+
+/* Warns, then fails the run, when nothing has moved for too long. */
+static void watch(ek_exec *ex)
+{
+    ek_network *n = &ex->network;
+    double quiet = quiet_seconds(ex);
+    const ek_op *op;
+    char name[256], text[512];
+
+    if (quiet < ex->config.watchdog_s / (n->warned ? 1 : 2) || quiet <= 0)
         return;
     op = &ex->graph->ops[n->flights[0].id];
     describe(ex, op, text, sizeof(text));
-    if (quiet >= c->watchdog_s) {
+    if (n->warned) {
         ek_exec_fail(ex, op, EK_FAIL(EK_ETIMEOUT, "nothing has moved for %.3g s: %s", quiet, text));
         return;
     }
     n->warned = 1;
-    ek_log("exec", EK_LOG_WARN, "%s (layer %d, micro-batch %d): nothing has moved for %.3g s: %s",
-           op->name, (int)op->layer, (int)op->micro, quiet, text);
+    ek_exec_name_op(ex, op, name, sizeof(name));
+    ek_log("exec", EK_LOG_WARN, "%s: nothing has moved for %.3g s: %s", name, quiet, text);
 }
 
 int ek_network_serve(ek_exec *ex)
@@ -174,7 +186,12 @@ int ek_network_serve(ek_exec *ex)
 
 void ek_network_run(ek_exec *ex)
 {
-    while (!ek_exec_has_failed(ex) && !ek_network_finished(ex))
-        if (!ek_network_serve(ex))
-            sched_yield();
+    ek_patience patience = {0};
+
+    while (!ek_exec_has_failed(ex) && !ek_network_finished(ex)) {
+        if (ek_network_serve(ex))
+            patience.polls = 0;
+        else
+            ek_patience_wait(&patience);
+    }
 }

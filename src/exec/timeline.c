@@ -1,4 +1,5 @@
-/* Trace-event JSON of recorded ops ("X" events; one thread id per lane). */
+/* Trace-event JSON of recorded ops ("X" events; a process id per rank, a thread id per lane and
+ * track). */
 #include "exec/exec.h"
 
 #include <errno.h>
@@ -6,12 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static void write_event(FILE *f, const ek_event *e, int64_t origin)
+static int track_id(ek_lane lane, int32_t track)
+{
+    return (int)lane + EK_LANE_COUNT * (int)track;
+}
+
+static void write_event(FILE *f, const ek_event *e, int rank, int64_t origin)
 {
     double us = (double)(e->start_ns - origin) / 1e3, dur = (double)(e->end_ns - e->start_ns) / 1e3;
 
-    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f",
-            (int)e->lane, e->name, us, dur);
+    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f",
+            rank, track_id(e->lane, e->track), e->name, us, dur);
     fprintf(f, ",\"args\":{\"layer\":%" PRId32 ",\"micro\":%" PRId32 ",\"part\":%" PRId32, e->layer,
             e->micro, e->part);
     fprintf(f, ",\"flops\":%.0f,\"bytes\":%.0f", e->flops, e->bytes);
@@ -20,27 +26,52 @@ static void write_event(FILE *f, const ek_event *e, int64_t origin)
     fprintf(f, "}}");
 }
 
-ek_status ek_timeline_write(const ek_event *events, int64_t n, const char *path)
+/* The name of a track, and its place below the rank's name. */
+static void name_track(FILE *f, int rank, ek_lane lane, int32_t track, int numbered)
+{
+    int id = track_id(lane, track);
+
+    fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",", rank, id);
+    fprintf(f, "\"args\":{\"name\":\"%s", ek_lane_name(lane));
+    if (numbered)
+        fprintf(f, " %d", (int)track);
+    fprintf(f, "\"}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",", rank,
+            id);
+    fprintf(f, "\"args\":{\"sort_index\":%d}}", (int)lane * 10000 + (int)track);
+}
+
+static void name_tracks(FILE *f, const ek_event *events, int64_t n, int rank)
+{
+    int32_t last[EK_LANE_COUNT] = {0};
+
+    for (int64_t i = 0; i < n; i++)
+        if (events[i].track > last[events[i].lane])
+            last[events[i].lane] = events[i].track;
+    for (int lane = 0; lane < EK_LANE_COUNT; lane++)
+        for (int32_t track = 0; track <= last[lane]; track++)
+            name_track(f, rank, (ek_lane)lane, track, last[lane] > 0);
+}
+
+ek_status ek_timeline_write(const ek_event *events, int64_t n, const ek_timeline_rank *who,
+                            const char *path)
 {
     FILE *f = fopen(path, "w");
-    int64_t origin = n > 0 ? events[0].start_ns : 0;
+    int rank = who != NULL ? who->rank : 0, ranks = who != NULL ? who->ranks : 1;
+    int64_t origin = who != NULL ? who->origin_ns : 0;
     int bad;
 
     EK_REQUIRE(f != NULL, EK_EIO, "cannot write %s: %s", path, strerror(errno));
-    for (int64_t i = 0; i < n; i++)
-        if (events[i].start_ns < origin)
+    for (int64_t i = 0; i < n && (who == NULL || who->origin_ns == 0); i++)
+        if (i == 0 || events[i].start_ns < origin)
             origin = events[i].start_ns;
     fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    fprintf(f,
-            "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"evenkeel rank "
-            "0\"}}");
-    for (int lane = 0; lane < EK_LANE_COUNT; lane++)
-        fprintf(f,
-                ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
-                "\"%s\"}}",
-                lane, ek_lane_name((ek_lane)lane));
+    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",", rank);
+    fprintf(f, "\"args\":{\"name\":\"evenkeel rank %d of %d\"}},\n", rank, ranks);
+    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",", rank);
+    fprintf(f, "\"args\":{\"sort_index\":%d}}", rank);
+    name_tracks(f, events, n, rank);
     for (int64_t i = 0; i < n; i++)
-        write_event(f, &events[i], origin);
+        write_event(f, &events[i], rank, origin);
     fprintf(f, "\n]}\n");
     bad = ferror(f);
     bad |= fclose(f) != 0;

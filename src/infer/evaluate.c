@@ -30,8 +30,7 @@ static ek_status run(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out
     e->sum += e->pass->loss_sum;
     out->tokens += seqs * seq;
     for (int64_t i = 0; i < s->layers * s->experts; i++)
-        if (e->pass->moe[i / s->experts].w->routed)
-            out->load[i] += e->pass->moe[i / s->experts].load[i % s->experts];
+        out->load[i] += (int64_t)ek_pass_load(e->pass, i / s->experts)[i % s->experts];
     return EK_OK;
 }
 

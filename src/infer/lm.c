@@ -36,12 +36,19 @@ static ek_status open_tokenizer(ek_lm *lm, const char *name)
     return EK_OK;
 }
 
-static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, int threads)
+/* Finds a model that has weights. */
+static ek_status open_source(const char *model, ek_model_source *out)
 {
-    EK_TRY(ek_model_source_open(model, &lm->source));
-    EK_REQUIRE(lm->source.weights.s[0] != '\0', EK_ENOENT,
+    EK_TRY(ek_model_source_open(model, out));
+    EK_REQUIRE(out->weights.s[0] != '\0', EK_ENOENT,
                "%s has no weights (model.safetensors); give a checkpoint or a Hugging Face folder",
                model);
+    return EK_OK;
+}
+
+static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, int threads)
+{
+    EK_TRY(open_source(model, &lm->source));
     EK_TRY(ek_kernels_create(mode, ek_cpu_isa(), threads > 0 ? threads : ek_cores_usable(),
                              &lm->kernels));
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
@@ -269,31 +276,39 @@ out:
 
 /* --- export ---------------------------------------------------------------------------------- */
 
-static ek_status write_folder(ek_lm *lm, ek_dtype dtype, const char *folder)
+/* What goes into the folder, of a model that is only looked at: weights pass from file to file. */
+static ek_status write_folder(const ek_model_source *source, ek_dtype dtype, const char *folder)
 {
-    ek_path path;
+    ek_tokenizer *tokenizer = NULL;
+    ek_boxes *files = NULL;
     char *config = NULL;
+    ek_path path;
     ek_status st;
 
-    EK_TRY(ek_folder_make(NULL, folder));
-    EK_TRY(ek_path_set(&path, "%s/config.json", folder));
-    EK_TRY(ek_hf_config_text(&lm->model->spec, &config));
-    st = ek_file_write(NULL, path.s, config, strlen(config));
+    EK_TRY_OUT(ek_boxes_open(source->weights.s, &files));
+    if (source->tokenizer.s[0] != '\0')
+        EK_TRY_OUT(ek_tokenizer_open(source->tokenizer.s, &tokenizer));
+    EK_TRY_OUT(ek_folder_make(NULL, folder));
+    EK_TRY_OUT(ek_path_set(&path, "%s/config.json", folder));
+    EK_TRY_OUT(ek_hf_config_text(&source->spec, &config));
+    EK_TRY_OUT(ek_file_write(NULL, path.s, config, strlen(config)));
+    EK_TRY_OUT(ek_path_set(&path, "%s/model.safetensors", folder));
+    EK_TRY_OUT(ek_hf_copy(&source->spec, files, dtype, NULL, path.s, EK_WRITE_DIRECT));
+    if (tokenizer != NULL) {
+        EK_TRY_OUT(ek_path_set(&path, "%s/tokenizer.json", folder));
+        EK_TRY_OUT(ek_tokenizer_save(tokenizer, path.s));
+    }
+out:
     free(config);
-    EK_TRY(st);
-    EK_TRY(ek_path_set(&path, "%s/model.safetensors", folder));
-    EK_TRY(ek_model_save(lm->model, EK_PART_MASTER, dtype, NULL, path.s, EK_WRITE_DIRECT, NULL));
-    if (lm->source.tokenizer.s[0] == '\0')
-        return EK_OK;
-    EK_TRY(ek_path_set(&path, "%s/tokenizer.json", folder));
-    return ek_tokenizer_save(lm->tokenizer, path.s);
+    ek_tokenizer_destroy(&tokenizer);
+    ek_boxes_close(&files);
+    return st;
 }
 
 ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
 {
-    static const ek_lm_config exact = {.size = sizeof(ek_lm_config), .dtype = "fp64"};
+    ek_model_source source;
     ek_path name, temporary = {""};
-    ek_lm *lm = NULL;
     ek_status st = EK_OK;
     int bf16;
 
@@ -304,19 +319,18 @@ ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
                "%s exists already; name a folder that does not", to);
     EK_REQUIRE(dtype == NULL || strcmp(dtype, "bf16") == 0 || strcmp(dtype, "fp32") == 0, EK_EINVAL,
                "no export dtype %s; there are bf16 and fp32", dtype);
-    EK_TRY_OUT(ek_lm_open(from, &exact, &lm)); /* doubles hold any stored type */
-    bf16 = strcmp(lm->model->spec.torch_dtype, "bfloat16") == 0;
+    EK_TRY(open_source(from, &source));
+    bf16 = strcmp(source.spec.torch_dtype, "bfloat16") == 0;
     if (dtype != NULL)
         bf16 = strcmp(dtype, "bf16") == 0;
-    memcpy(lm->model->spec.torch_dtype, bf16 ? "bfloat16" : "float32", bf16 ? 9 : 8);
+    memcpy(source.spec.torch_dtype, bf16 ? "bfloat16" : "float32", bf16 ? 9 : 8);
     EK_TRY_OUT(ek_path_set(&temporary, "%s.tmp", name.s));
     EK_TRY_OUT(ek_folder_remove(NULL, temporary.s));
-    EK_TRY_OUT(write_folder(lm, bf16 ? EK_BF16 : EK_F32, temporary.s));
+    EK_TRY_OUT(write_folder(&source, bf16 ? EK_BF16 : EK_F32, temporary.s));
     EK_TRY_OUT(ek_file_rename(NULL, temporary.s, name.s));
     temporary.s[0] = '\0';
 out:
     if (temporary.s[0] != '\0')
         ek_folder_discard(NULL, temporary.s);
-    ek_lm_close(&lm);
     return st;
 }

@@ -30,6 +30,7 @@ static size_t workspace(const ek_session *s)
 static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
     static const ek_moe_config alone = {0};
+    const ek_moe_room room = {s->cfg.block, s->cfg.block, s->cfg.block};
     ek_moe_saved measured = {0};
 
     moe->k = s->model->k;
@@ -44,7 +45,7 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
                                          : ek_arena_take(&s->arena, l == 0, sizeof(*moe->saved));
     if (l > 0)
         return;
-    ek_moe_take_saved(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, s->cfg.block, 1);
+    ek_moe_take_saved(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, &room, 1);
     if (moe->saved != NULL) {
         moe->saved->x = s->x;
         moe->saved->y = s->y;
@@ -76,7 +77,7 @@ static void lay_session(ek_session *s)
     s->logits = ek_arena_take(a, m->vocab, real);
     s->cos_sin = ek_arena_take(a, s->cfg.capacity * m->head_dim, real);
     s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
-    ek_moe_take_scratch(&s->scratch, a, k, m, n, 0);
+    ek_moe_take_scratch(&s->scratch, a, k, m, &ek_mesh_one, &(ek_moe_room){n, n, n}, 0);
     s->moe = ek_arena_take(a, m->layers, sizeof(*s->moe));
     for (int32_t l = 0; l < (int32_t)m->layers; l++)
         lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_LEN = EK_HF_NAME_MAX + 16 };
+enum { NAME_MAX_LEN = EK_HF_NAME_MAX + 16, COPY_ELEMENTS = 1 << 18 };
 
-/* The arrays of a weight that a part holds, and what is added to the tensor's name. */
+/* The numbers of a weight that a part holds, and what is added to the tensor's name. */
 typedef struct {
     const char *suffix;
-    size_t offset; /* in ek_weight */
+    size_t kept; /* offset in ek_weight of the array of the kept run */
 } part_array;
 
-static const part_array master[] = {{"", offsetof(ek_weight, p)}};
+static const part_array master[] = {{"", offsetof(ek_weight, p_kept)}};
 static const part_array moments[] = {{".exp_avg", offsetof(ek_weight, m)},
                                      {".exp_avg_sq", offsetof(ek_weight, v)}};
 
@@ -23,162 +23,315 @@ static const part_array *arrays_of(ek_part part, int *n)
     return part == EK_PART_MASTER ? master : moments;
 }
 
-static char *array_at(const ek_model *m, const ek_weight *w, const part_array *a, int64_t first)
+/* The array that holds the kept run; NULL where there is none. */
+static char *kept_array(const ek_weight *w, const part_array *a)
 {
     char *p;
 
-    memcpy(&p, (const char *)w + a->offset, sizeof(p));
-    return p + first * (int64_t)ek_dtype_size(m->k->real);
+    memcpy(&p, (const char *)w + a->kept, sizeof(p));
+    return p;
 }
 
-static int64_t elements(const ek_hf_tensor *t)
-{
-    return t->shape[0] * (t->dims > 1 ? t->shape[1] : 1);
-}
+/* --- where a tensor is stored ----------------------------------------------------------------- */
 
-static void shape_text(char *out, size_t cap, int dims, const int64_t *shape)
-{
-    size_t n = 0;
+/* Tensor t begins at row `row` of what is stored. */
+typedef struct {
+    const ek_boxed *stored;
+    int64_t row;
+} place;
 
-    for (int i = 0; i < dims && n < cap; i++)
-        n += (size_t)snprintf(out + n, cap - n, "%s%lld", i > 0 ? ", " : "", (long long)shape[i]);
-}
-
-static ek_status check_shape(const ek_safetensor *s, int dims, const int64_t *shape)
-{
-    char want[96], got[192];
-    int same = s->dims == dims;
-
-    for (int i = 0; i < dims && same; i++)
-        same = s->shape[i] == shape[i];
-    if (same)
-        return EK_OK;
-    shape_text(want, sizeof(want), dims, shape);
-    shape_text(got, sizeof(got), s->dims, s->shape);
-    return EK_FAIL(EK_EFORMAT, "%s: tensor %s has shape [%s], the config says [%s]", s->file,
-                   s->name, got, want);
-}
-
-/* Reads one array of one tensor; marks what it used in seen. */
-static ek_status load_one(ek_model *m, const ek_safetensors *st, const ek_hf_tensor *t,
-                          const part_array *a, unsigned char *seen)
+/* Finds and checks one array of one tensor. */
+static ek_status locate(const ek_model_spec *spec, const ek_boxes *files, const ek_hf_tensor *t,
+                        const char *suffix, place *out)
 {
     char name[NAME_MAX_LEN];
-    const ek_safetensor *s;
     ek_hf_source other;
-    int64_t from = 0;
-    ek_span at;
 
-    EK_REQUIRE(ek_model_span(m, t, &at), EK_EINTERNAL, "the model has no %s", t->name);
-    snprintf(name, sizeof(name), "%s%s", t->name, a->suffix);
-    s = ek_safetensors_find(st, name);
-    if (s != NULL) {
-        EK_TRY(check_shape(s, t->dims, t->shape));
-    } else if (a->suffix[0] == '\0' && ek_hf_alternative(&m->spec, t, &other) &&
-               (s = ek_safetensors_find(st, other.name)) != NULL) {
-        EK_TRY(check_shape(s, other.dims, other.shape));
-        from = other.first;
+    snprintf(name, sizeof(name), "%s%s", t->name, suffix);
+    *out = (place){ek_boxes_find(files, name), 0};
+    if (out->stored != NULL)
+        return ek_boxed_check(out->stored, t->dims, t->shape);
+    if (suffix[0] == '\0' && ek_hf_alternative(spec, t, &other) &&
+        (out->stored = ek_boxes_find(files, other.name)) != NULL) {
+        out->row = other.dims > 1 ? other.first / other.shape[other.dims - 1] : other.first;
+        return ek_boxed_check(out->stored, other.dims, other.shape);
     }
-    EK_REQUIRE(s != NULL, EK_EFORMAT, "%s: tensor %s is missing; the config asks for it",
-               ek_safetensors_count(st) > 0 ? ek_safetensors_get(st, 0)->file : "weights", name);
-    seen[s - ek_safetensors_get(st, 0)] = 1;
-    return ek_safetensor_read(s, from, elements(t), array_at(m, at.w, a, at.first), m->k->real);
+    return EK_FAIL(EK_EFORMAT, "%s: tensor %s is missing; the config asks for it",
+                   ek_boxes_path(files), name);
 }
 
 /* Tensors that some writers add and that hold nothing of the model's own. */
-static int harmless(const ek_model *m, const char *name)
+static int harmless(const ek_model_spec *spec, const char *name)
 {
     static const char inv_freq[] = "rotary_emb.inv_freq";
     size_t n = strlen(name), k = sizeof(inv_freq) - 1;
 
     return (n >= k && strcmp(name + n - k, inv_freq) == 0) ||
-           (m->spec.tie_embeddings && strcmp(name, "lm_head.weight") == 0);
+           (spec->tie_embeddings && strcmp(name, "lm_head.weight") == 0);
 }
 
-ek_status ek_model_load(ek_model *m, const ek_safetensors *st, ek_part part)
+ek_status ek_hf_check(const ek_model_spec *spec, const ek_boxes *files, ek_part part)
 {
     int n_arrays;
     const part_array *arrays = arrays_of(part, &n_arrays);
-    int64_t count = ek_hf_count(&m->spec), in_file = ek_safetensors_count(st);
-    unsigned char *seen = calloc((size_t)in_file + 1, 1);
-    ek_status status = EK_OK;
+    int64_t count = ek_hf_count(spec), stored = ek_boxes_count(files);
+    unsigned char *seen = calloc((size_t)stored + 1, 1);
+    ek_status st = EK_OK;
 
-    EK_REQUIRE(seen != NULL, EK_ENOMEM, "no memory to read %lld tensors", (long long)in_file);
-    for (int64_t i = 0; i < count && status == EK_OK; i++) {
+    EK_REQUIRE(seen != NULL, EK_ENOMEM, "no memory to read %lld tensors", (long long)stored);
+    for (int64_t i = 0; i < count; i++) {
         ek_hf_tensor t;
+        place at;
+
+        ek_hf_tensor_at(spec, i, &t);
+        for (int a = 0; a < n_arrays; a++) {
+            EK_TRY_OUT(locate(spec, files, &t, arrays[a].suffix, &at));
+            seen[at.stored - ek_boxes_get(files, 0)] = 1;
+        }
+    }
+    for (int64_t i = 0; i < stored; i++) {
+        const ek_boxed *x = ek_boxes_get(files, i);
+
+        EK_REQUIRE_OUT(seen[i] || harmless(spec, x->name), EK_EFORMAT,
+                       "%s: tensor %s is not part of the model that the config describes",
+                       x->pieces[0].t->file, x->name);
+    }
+out:
+    free(seen);
+    return st;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* Elements [first, first + n) of a weight, whole rows of it, and of a tensor what of them lies in
+ * its span: a box of the tensor that begins at element `from` of the weight.  0: nothing. */
+static int meet(const ek_span *s, int64_t first, int64_t n, ek_box *box, int64_t *from)
+{
+    int64_t begin = first > s->first ? first : s->first, end = s->first + s->rows * s->ld;
+
+    end = end < first + n ? end : first + n;
+    if (begin >= end)
+        return 0;
+    *box = (ek_box){s->row + (begin - s->first) / s->ld, (end - begin) / s->ld, s->col, s->cols};
+    *from = begin;
+    return 1;
+}
+
+/* A run of a weight must be rows of it, and a span all columns, for parts to be boxes. */
+static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t first, int64_t n)
+{
+    int64_t width = s->w->in > 0 ? s->w->in : 1;
+
+    EK_REQUIRE(s->ld == width && s->cols == width && s->first % width == 0 && first % width == 0 &&
+                   n % width == 0,
+               EK_EINTERNAL, "the run of %lld elements from %lld is not whole rows of %s",
+               (long long)n, (long long)first, t->name);
+    return EK_OK;
+}
+
+/* Reads what the kept run of a weight has of one array of a tensor. */
+static ek_status load_one(ek_model *m, const ek_boxes *files, const ek_hf_tensor *t,
+                          const ek_span *s, const part_array *a)
+{
+    const ek_weight *w = s->w;
+    char *kept = kept_array(w, a);
+    int64_t from;
+    ek_box box;
+    place at;
+
+    EK_TRY(check_rows(s, t, w->kept_first, w->kept));
+    if (kept == NULL || !meet(s, w->kept_first, w->kept, &box, &from))
+        return EK_OK;
+    EK_TRY(locate(&m->spec, files, t, a->suffix, &at));
+    box.row += at.row;
+    kept += (from - w->kept_first) * (int64_t)ek_dtype_size(m->k->real);
+    return ek_boxed_read(at.stored, &box, kept, s->ld, m->k->real);
+}
+
+ek_status ek_model_load(ek_model *m, const ek_boxes *files, ek_part part)
+{
+    int n_arrays;
+    const part_array *arrays = arrays_of(part, &n_arrays);
+    int64_t count = ek_hf_count(&m->spec);
+
+    EK_TRY(ek_hf_check(&m->spec, files, part));
+    for (int64_t i = 0; i < count; i++) {
+        ek_hf_tensor t;
+        ek_span s;
 
         ek_hf_tensor_at(&m->spec, i, &t);
-        for (int a = 0; a < n_arrays && status == EK_OK; a++)
-            status = load_one(m, st, &t, &arrays[a], seen);
+        if (!ek_model_span(m, &t, &s))
+            continue;
+        for (int a = 0; a < n_arrays; a++)
+            EK_TRY(load_one(m, files, &t, &s, &arrays[a]));
     }
-    for (int64_t i = 0; i < in_file && status == EK_OK; i++) {
-        const ek_safetensor *s = ek_safetensors_get(st, i);
-
-        if (!seen[i] && !harmless(m, s->name))
-            status = EK_FAIL(EK_EFORMAT,
-                             "%s: tensor %s is not part of the model that the config "
-                             "describes",
-                             s->file, s->name);
-    }
-    free(seen);
-    return status;
+    return EK_OK;
 }
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-/* Declarations of all arrays of a part, with their names. */
-typedef struct {
-    ek_tensor_decl *decls;
-    char (*names)[NAME_MAX_LEN];
-    int64_t n;
-} declared;
-
-static ek_status declare(const ek_model *m, const part_array *arrays, int n_arrays, ek_dtype dtype,
-                         declared *d)
+void ek_owns_free(ek_owns *o)
 {
-    int64_t count = ek_hf_count(&m->spec);
+    free(o->items);
+    memset(o, 0, sizeof(*o));
+}
 
-    d->n = count * n_arrays;
-    d->decls = calloc((size_t)d->n, sizeof(*d->decls));
-    d->names = calloc((size_t)d->n, sizeof(*d->names));
-    EK_REQUIRE(d->decls != NULL && d->names != NULL, EK_ENOMEM, "no memory to write %lld tensors",
-               (long long)d->n);
-    for (int64_t i = 0; i < d->n; i++) {
-        ek_hf_tensor t;
+/* Adds what this rank answers for of a tensor. */
+static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
+                         const part_array *arrays, int n_arrays)
+{
+    const ek_weight *w = s->w;
+    char name[NAME_MAX_LEN];
+    int64_t from;
+    ek_box box;
 
-        ek_hf_tensor_at(&m->spec, i / n_arrays, &t);
-        snprintf(d->names[i], sizeof(d->names[i]), "%s%s", t.name, arrays[i % n_arrays].suffix);
-        d->decls[i] = (ek_tensor_decl){d->names[i], dtype, t.dims, {t.shape[0], t.shape[1]}};
+    EK_TRY(check_rows(s, t, w->own_first, w->own));
+    if (!meet(s, w->own_first, w->own, &box, &from))
+        return EK_OK;
+    EK_REQUIRE(w->own_first >= w->kept_first && w->own_first + w->own <= w->kept_first + w->kept,
+               EK_EINTERNAL, "what this rank answers for of %s is not what it keeps", t->name);
+    for (int a = 0; a < n_arrays; a++) {
+        const char *kept = kept_array(w, &arrays[a]);
+        ek_own *x = &o->items[o->n++];
+
+        EK_REQUIRE(kept != NULL, EK_ESTATE, "the model has no %s%s to write", t->name,
+                   arrays[a].suffix);
+        snprintf(name, sizeof(name), "%s%s", t->name, arrays[a].suffix);
+        ek_box_name(x->name, sizeof(x->name), name, &box, t->dims, t->shape);
+        x->dims = t->dims;
+        x->shape[0] = box.rows;
+        x->shape[1] = box.cols;
+        x->data = kept + (from - w->kept_first) * (int64_t)ek_dtype_size(o->real);
+        x->elements = box.rows * box.cols;
+        x->first = o->elements;
+        o->elements += x->elements;
     }
     return EK_OK;
+}
+
+ek_status ek_model_own(ek_model *m, ek_part part, ek_owns *out)
+{
+    int n_arrays;
+    const part_array *arrays = arrays_of(part, &n_arrays);
+    int64_t count = ek_hf_count(&m->spec);
+    ek_owns o = {.real = m->k->real};
+    ek_status st = EK_OK;
+
+    o.items = calloc((size_t)(count * n_arrays), sizeof(*o.items));
+    EK_REQUIRE_OUT(o.items != NULL, EK_ENOMEM, "no memory to write %lld tensors",
+                   (long long)(count * n_arrays));
+    for (int64_t i = 0; i < count; i++) {
+        ek_hf_tensor t;
+        ek_span s;
+
+        ek_hf_tensor_at(&m->spec, i, &t);
+        if (ek_model_span(m, &t, &s))
+            EK_TRY_OUT(add_own(&o, &t, &s, arrays, n_arrays));
+    }
+    *out = o;
+    o.items = NULL;
+out:
+    free(o.items);
+    return st;
+}
+
+ek_status ek_owns_write(const ek_owns *o, ek_dtype dtype, const ek_io *io, const char *path,
+                        ek_write_mode mode, const atomic_int *stop, ek_file_sum *sum)
+{
+    ek_tensor_decl *decls = calloc((size_t)o->n + 1, sizeof(*decls));
+    ek_safetensors_writer *w = NULL;
+    ek_status st = EK_OK;
+    int64_t i;
+
+    EK_REQUIRE_OUT(decls != NULL, EK_ENOMEM, "no memory to write %lld tensors", (long long)o->n);
+    for (i = 0; i < o->n; i++) {
+        const ek_own *x = &o->items[i];
+
+        decls[i] = (ek_tensor_decl){x->name, dtype, x->dims, {x->shape[0], x->shape[1]}};
+    }
+    EK_TRY_OUT(ek_safetensors_create(io, path, mode, decls, o->n, &w));
+    while ((i = ek_safetensors_next(w)) >= 0) {
+        const ek_own *x = &o->items[i];
+
+        EK_REQUIRE_OUT(stop == NULL || !atomic_load(stop), EK_ECANCELED,
+                       "%s is not wanted any more", path);
+        EK_TRY_OUT(ek_safetensors_append(w, x->name, x->elements, x->data, o->real));
+    }
+    EK_TRY_OUT(ek_safetensors_finish(&w, sum));
+out:
+    ek_safetensors_abort(&w);
+    free(decls);
+    return st;
 }
 
 ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *io,
                         const char *path, ek_write_mode mode, ek_file_sum *sum)
 {
-    int n_arrays;
-    const part_array *arrays = arrays_of(part, &n_arrays);
-    ek_safetensors_writer *w = NULL;
-    declared d = {0};
+    ek_owns o = {0};
+    ek_status st;
+
+    EK_TRY(ek_model_own(m, part, &o));
+    st = ek_owns_write(&o, dtype, io, path, mode, NULL, sum);
+    ek_owns_free(&o);
+    return st;
+}
+
+/* --- from files to a file --------------------------------------------------------------------- */
+
+/* Appends a tensor, so many rows at a time that the buffer takes them.  Doubles hold any stored
+ * type, so that what is written is rounded once. */
+static ek_status copy_tensor(const ek_model_spec *spec, const ek_boxes *files,
+                             const ek_hf_tensor *t, ek_safetensors_writer *w)
+{
+    int64_t cols = t->dims > 1 ? t->shape[1] : 1;
+    int64_t most = COPY_ELEMENTS / cols > 0 ? COPY_ELEMENTS / cols : 1;
+    double *buffer = NULL;
+    place at;
     ek_status st = EK_OK;
-    int64_t i;
 
-    EK_TRY_OUT(declare(m, arrays, n_arrays, dtype, &d));
-    EK_TRY_OUT(ek_safetensors_create(io, path, mode, d.decls, d.n, &w));
-    while ((i = ek_safetensors_next(w)) >= 0) {
-        ek_hf_tensor t;
-        ek_span at;
+    most = most < t->shape[0] ? most : t->shape[0];
+    EK_TRY(locate(spec, files, t, "", &at));
+    buffer = malloc((size_t)(most * cols) * sizeof(*buffer));
+    EK_REQUIRE(buffer != NULL, EK_ENOMEM, "no memory for %lld rows of %s", (long long)most,
+               t->name);
+    for (int64_t row = 0, rows; row < t->shape[0]; row += rows) {
+        ek_box box;
 
-        ek_hf_tensor_at(&m->spec, i / n_arrays, &t);
-        EK_REQUIRE_OUT(ek_model_span(m, &t, &at), EK_EINTERNAL, "the model has no %s", t.name);
-        EK_TRY_OUT(ek_safetensors_append(w, d.names[i], elements(&t),
-                                         array_at(m, at.w, &arrays[i % n_arrays], at.first),
-                                         m->k->real));
+        rows = t->shape[0] - row < most ? t->shape[0] - row : most;
+        box = (ek_box){at.row + row, rows, 0, cols};
+        EK_TRY_OUT(ek_boxed_read(at.stored, &box, buffer, cols, EK_F64));
+        EK_TRY_OUT(ek_safetensors_append(w, t->name, rows * cols, buffer, EK_F64));
     }
-    EK_TRY_OUT(ek_safetensors_finish(&w, sum));
+out:
+    free(buffer);
+    return st;
+}
+
+ek_status ek_hf_copy(const ek_model_spec *spec, const ek_boxes *files, ek_dtype dtype,
+                     const ek_io *io, const char *path, ek_write_mode mode)
+{
+    int64_t count = ek_hf_count(spec), i;
+    ek_hf_tensor *tensors = calloc((size_t)count, sizeof(*tensors));
+    ek_tensor_decl *decls = calloc((size_t)count, sizeof(*decls));
+    ek_safetensors_writer *w = NULL;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(tensors != NULL && decls != NULL, EK_ENOMEM, "no memory to write %lld tensors",
+                   (long long)count);
+    EK_TRY_OUT(ek_hf_check(spec, files, EK_PART_MASTER));
+    for (i = 0; i < count; i++) {
+        ek_hf_tensor *t = &tensors[i];
+
+        ek_hf_tensor_at(spec, i, t);
+        decls[i] = (ek_tensor_decl){t->name, dtype, t->dims, {t->shape[0], t->shape[1]}};
+    }
+    EK_TRY_OUT(ek_safetensors_create(io, path, mode, decls, count, &w));
+    while ((i = ek_safetensors_next(w)) >= 0)
+        EK_TRY_OUT(copy_tensor(spec, files, &tensors[i], w));
+    EK_TRY_OUT(ek_safetensors_finish(&w, NULL));
 out:
     ek_safetensors_abort(&w);
-    free(d.decls);
-    free(d.names);
+    free(tensors);
+    free(decls);
     return st;
 }

@@ -1,12 +1,19 @@
-/* One transformer layer as ops: norm, query/key/value, attention, output, norm, experts. */
+/* One transformer layer as ops: norm, query/key/value, attention, output, norm, experts.
+ *
+ * Attention sees all tokens of the data parallel rank and the heads of this rank; norms and the
+ * residual stream see this rank's tokens.  With one tensor parallel rank both are the same, and
+ * the network ops between them are not built (p->scratch.tp is NULL). */
+#include "exec/net.h"
 #include "model/pass.h"
+#include "moe/tp.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Adds one compute op of layer l after `dep`. */
-static int32_t add(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
-                   int32_t micro, int again, double flops, double bytes, int32_t dep)
+/* Adds one compute op of layer l after `dep`, and after `net` unless that is negative. */
+static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
+                         int32_t micro, int again, double flops, double bytes, int32_t dep,
+                         int32_t net)
 {
     ek_op op = {.name = name,
                 .run = run,
@@ -19,27 +26,38 @@ static int32_t add(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int3
                 .flops = flops,
                 .bytes = bytes};
 
-    return ek_graph_after(g, &op, dep);
+    return ek_graph_add(g, &op, (int32_t[]){dep, net}, 2);
+}
+
+static int32_t add(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
+                   int32_t micro, int again, double flops, double bytes, int32_t dep)
+{
+    return add_after(p, g, name, run, l, micro, again, flops, bytes, dep, -1);
 }
 
 /* What the ops of a layer look up: sizes, weights, activations. */
 typedef struct {
     const ek_kernels *k;
     const ek_model_spec *s;
+    const ek_cut *cut;
+    const ek_tp *tp; /* NULL: one tensor parallel rank */
     const ek_micro *mb;
     ek_layer *w;
     ek_layer_saved *y;
-    int64_t d, q, kv, width; /* hidden, query width, key width, q + 2 kv */
+    int64_t d, q, kv, width; /* hidden; of this rank: query width, key width, q + 2 kv */
     void *x_in, *x_mid, *x_out;
 } place;
 
 static place place_of(ek_pass *p, const ek_op *op)
 {
     const ek_model_spec *s = &p->model->spec;
-    int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    const ek_cut *cut = &p->model->cut;
+    int64_t q = cut->heads * s->head_dim, kv = cut->kv_heads * s->head_dim;
 
     return (place){p->model->k,
                    s,
+                   cut,
+                   p->scratch.tp,
                    &p->micro[op->micro],
                    &p->model->layers[op->layer],
                    ek_pass_saved(p, op->layer, op->micro),
@@ -56,8 +74,8 @@ static ek_attention attention_of(const place *a)
 {
     return (ek_attention){a->mb->seqs,
                           a->mb->seq,
-                          a->s->heads,
-                          a->s->kv_heads,
+                          a->cut->heads,
+                          a->cut->kv_heads,
                           a->s->head_dim,
                           a->width,
                           1.0 / sqrt((double)a->s->head_dim)};
@@ -71,6 +89,18 @@ static void copy_real(const place *a, void *y, const void *x)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < a->mb->n; i++)
         memcpy((char *)y + i * row, (const char *)x + i * row, (size_t)row);
+}
+
+/* Whether attention has anything to do here: more ranks than key heads leave some without. */
+static int idle(const place *a)
+{
+    return a->width == 0 || a->mb->all == 0;
+}
+
+/* The input of the query, key and value product. */
+static const void *qkv_input(const place *a)
+{
+    return a->tp != NULL ? a->tp->y : a->y->y1;
 }
 
 static char *at(const place *a, void *comp, int64_t elements)
@@ -87,6 +117,8 @@ static ek_status op_norm1(void *self, const ek_op *op)
 
     a.k->rmsnorm_forward(a.mb->n, a.d, a.s->rms_eps, a.x_in, a.w->norm1.p, a.y->y1, NULL,
                          a.y->rstd1);
+    if (a.tp != NULL)
+        ek_tp_put(a.tp, op, a.tp->y, a.y->y1, a.k->comp);
     return EK_OK;
 }
 
@@ -95,11 +127,13 @@ static ek_status op_qkv(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    p->group = (ek_group){0, a.mb->n, a.w->qkv.forward, NULL};
-    EK_TRY(a.k->linear_forward(a.k, &p->group, 1, a.width, a.d, a.y->y1, a.d, a.y->qkv, a.width,
-                               EK_OUT_COMP, p->ws));
+    if (idle(&a))
+        return EK_OK;
+    p->group = (ek_group){0, a.mb->all, a.w->qkv.forward, NULL};
+    EK_TRY(a.k->linear_forward(a.k, &p->group, 1, a.width, a.d, qkv_input(&a), a.d, a.y->qkv,
+                               a.width, EK_OUT_COMP, p->ws));
     if (a.s->qkv_bias)
-        a.k->bias_forward(a.mb->n, a.width, a.w->qkv_bias.p, a.y->qkv, a.width);
+        a.k->bias_forward(a.mb->all, a.width, a.w->qkv_bias.p, a.y->qkv, a.width);
     return EK_OK;
 }
 
@@ -109,19 +143,71 @@ static int64_t norm_heads(const place *a, int64_t heads)
     return a->s->qk_norm == EK_QK_NORM_HEAD ? heads : 1;
 }
 
+/* Whether that head is spread over ranks: then sums over them come between. */
+static int norms_are_spread(const ek_pass *p)
+{
+    return p->scratch.tp != NULL && p->model->spec.qk_norm == EK_QK_NORM_FULL;
+}
+
+/* Sums of the keys' rows, after those of the queries'. */
+static double *key_sums(const ek_pass *p, const place *a)
+{
+    return p->norm_sums + a->mb->all;
+}
+
+static ek_status op_norm_squares(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+
+    memset(p->norm_sums, 0, (size_t)(2 * a.mb->all) * sizeof(double));
+    if (idle(&a))
+        return EK_OK;
+    a.k->widenorm_squares(a.mb->all, a.q, a.y->qkv, a.width, p->norm_sums);
+    a.k->widenorm_squares(a.mb->all, a.kv, at(&a, a.y->qkv, a.q), a.width, key_sums(p, &a));
+    return EK_OK;
+}
+
+static ek_status op_reduce_norms(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_reduce(a.tp->mesh->tp_group, p->norm_sums, 2 * a.mb->all, EK_SUM_F64,
+                                  ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static void qk_norms(ek_pass *p, const place *a)
+{
+    void *keys = at(a, a->y->qkv, a->q);
+    int64_t n = a->mb->all;
+
+    if (norms_are_spread(p)) {
+        a->k->widenorm_forward(n, a->q, a->s->heads * a->s->head_dim, a->s->rms_eps, p->norm_sums,
+                               a->w->q_norm.p, a->y->qkv, a->width, a->y->q_raw, a->y->q_rstd);
+        a->k->widenorm_forward(n, a->kv, a->s->kv_heads * a->s->head_dim, a->s->rms_eps,
+                               key_sums(p, a), a->w->k_norm.p, keys, a->width, a->y->k_raw,
+                               a->y->k_rstd);
+        return;
+    }
+    a->k->headnorm_forward(n, norm_heads(a, a->cut->heads), a->w->q_norm.out, a->s->rms_eps,
+                           a->w->q_norm.p, a->y->qkv, a->width, a->y->q_raw, a->y->q_rstd);
+    a->k->headnorm_forward(n, norm_heads(a, a->cut->kv_heads), a->w->k_norm.out, a->s->rms_eps,
+                           a->w->k_norm.p, keys, a->width, a->y->k_raw, a->y->k_rstd);
+}
+
 static ek_status op_rope(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (a.s->qk_norm != EK_QK_NORM_NONE) {
-        a.k->headnorm_forward(a.mb->n, norm_heads(&a, a.s->heads), a.w->q_norm.out, a.s->rms_eps,
-                              a.w->q_norm.p, a.y->qkv, a.width, a.y->q_raw, a.y->q_rstd);
-        a.k->headnorm_forward(a.mb->n, norm_heads(&a, a.s->kv_heads), a.w->k_norm.out, a.s->rms_eps,
-                              a.w->k_norm.p, at(&a, a.y->qkv, a.q), a.width, a.y->k_raw,
-                              a.y->k_rstd);
-    }
-    a.k->rope(a.mb->n, a.mb->seq, 0, a.s->heads + a.s->kv_heads, a.s->head_dim, p->cos_sin, 0,
+    if (idle(&a))
+        return EK_OK;
+    if (a.s->qk_norm != EK_QK_NORM_NONE)
+        qk_norms(p, &a);
+    a.k->rope(a.mb->all, a.mb->seq, 0, a.cut->heads + a.cut->kv_heads, a.s->head_dim, p->cos_sin, 0,
               a.y->qkv, a.width);
     return EK_OK;
 }
@@ -132,7 +218,8 @@ static ek_status op_attention(void *self, const ek_op *op)
     place a = place_of(p, op);
     ek_attention at_ = attention_of(&a);
 
-    a.k->attention_forward(&at_, a.y->qkv, a.y->o, a.y->lse, p->ws);
+    if (!idle(&a))
+        a.k->attention_forward(&at_, a.y->qkv, a.y->o, a.y->lse, p->ws);
     return EK_OK;
 }
 
@@ -145,6 +232,30 @@ static ek_status op_out(void *self, const ek_op *op)
     p->group = (ek_group){0, a.mb->n, a.w->out.forward, NULL};
     return a.k->linear_forward(a.k, &p->group, 1, a.d, a.q, a.y->o, a.q, a.x_mid, a.d, EK_OUT_ADD,
                                p->ws);
+}
+
+/* The part of this rank's heads. */
+static ek_status op_out_part(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+
+    if (idle(&a)) {
+        ek_tp_no_sum(a.tp, op);
+        return EK_OK;
+    }
+    p->group = (ek_group){0, a.mb->all, a.w->out.forward, NULL};
+    return a.k->linear_forward(a.k, &p->group, 1, a.d, a.q, a.y->o, a.q, a.tp->sum, a.d,
+                               EK_OUT_REAL, p->ws);
+}
+
+static ek_status op_out_add(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+
+    ek_tp_add_own(a.tp, op, a.x_in, a.x_mid);
+    return EK_OK;
 }
 
 /* The norm that the experts see, also as R for the router. */
@@ -167,29 +278,76 @@ static ek_status op_norm2(void *self, const ek_op *op)
     return EK_OK;
 }
 
-int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
-                               int32_t dep)
+/* Sizes that costs are made of. */
+typedef struct {
+    double n, all, d, q, width, seq, c, r;
+} sizes;
+
+static sizes sizes_of(const ek_pass *p, int32_t micro)
 {
     const ek_model_spec *s = &p->model->spec;
     const ek_micro *mb = &p->micro[micro];
-    double n = (double)mb->n, d = (double)s->hidden, q = (double)(s->heads * s->head_dim);
-    double width = q + 2 * (double)(s->kv_heads * s->head_dim);
-    double c = (double)ek_dtype_size(p->model->k->comp),
-           r = (double)ek_dtype_size(p->model->k->real);
+    double q = (double)(p->model->cut.heads * s->head_dim);
+
+    return (sizes){(double)mb->n,
+                   (double)mb->all,
+                   (double)s->hidden,
+                   q,
+                   q + 2 * (double)(p->model->cut.kv_heads * s->head_dim),
+                   (double)mb->seq,
+                   (double)ek_dtype_size(p->model->k->comp),
+                   (double)ek_dtype_size(p->model->k->real)};
+}
+
+static int32_t build_reduce_norms(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
+                                  int32_t dep)
+{
+    ek_op op = ek_tp_net_op(p->scratch.tp, "all-reduce norms", op_reduce_norms, p, l, micro, 2,
+                            sizeof(double));
+
+    op.bytes *= 2; /* there and back */
+    op.again = again;
+    return ek_graph_after(g, &op, dep);
+}
+
+static int32_t build_out(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again, int32_t dep)
+{
+    ek_tp *tp = p->scratch.tp;
+    sizes z = sizes_of(p, micro);
+
+    dep = add(p, g, "attention out", tp == NULL ? op_out : op_out_part, l, micro, again,
+              2 * z.all * z.d * z.q, z.all * z.q * z.c + 4 * z.all * z.d * z.r + z.d * z.q * z.c,
+              dep);
+    if (tp == NULL)
+        return dep;
+    dep = ek_tp_build_reduce_sum(tp, g, l, micro, again, dep);
+    return add(p, g, "attention add", op_out_add, l, micro, again, 0, 3 * z.n * z.d * z.r, dep);
+}
+
+int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
+                               int32_t dep)
+{
+    sizes z = sizes_of(p, micro);
     int only_attention = again && p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
-    dep = add(p, g, "norm", op_norm1, l, micro, again, 0, n * d * (r + c), dep);
-    dep = add(p, g, "qkv", op_qkv, l, micro, again, 2 * n * d * width,
-              (n * (d + width) + d * width) * c, dep);
-    dep = add(p, g, "rope", op_rope, l, micro, again, 0, 2 * n * width * c, dep);
-    dep = add(p, g, "attention", op_attention, l, micro, again, 2 * n * q * ((double)mb->seq + 1),
-              n * (width + q) * c, dep);
+    dep = add(p, g, "norm", op_norm1, l, micro, again, 0, z.n * z.d * (z.r + z.c), dep);
+    if (p->scratch.tp != NULL)
+        dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, again, dep);
+    dep = add(p, g, "qkv", op_qkv, l, micro, again, 2 * z.all * z.d * z.width,
+              (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
+    if (norms_are_spread(p)) {
+        dep = add(p, g, "norm squares", op_norm_squares, l, micro, again, 0, z.all * z.width * z.c,
+                  dep);
+        dep = build_reduce_norms(p, g, l, micro, again, dep);
+    }
+    dep = add(p, g, "rope", op_rope, l, micro, again, 0, 2 * z.all * z.width * z.c, dep);
+    dep = add(p, g, "attention", op_attention, l, micro, again, 2 * z.all * z.q * (z.seq + 1),
+              z.all * (z.width + z.q) * z.c, dep);
     if (only_attention)
         return dep;
-    dep = add(p, g, "attention out", op_out, l, micro, again, 2 * n * d * q,
-              n * q * c + 4 * n * d * r + d * q * c, dep);
-    dep = add(p, g, "norm", op_norm2, l, micro, again, 0, n * d * (4 * r + c), dep);
-    return ek_moe_build_forward(&p->moe[l], g, micro, mb->n, again, dep);
+    dep = build_out(p, g, l, micro, again, dep);
+    dep = add(p, g, "norm", op_norm2, l, micro, again, 0, z.n * z.d * (4 * z.r + z.c), dep);
+    return ek_moe_build_forward(&p->moe[l], g, micro, p->micro[micro].n, again, dep);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -216,16 +374,32 @@ static ek_status op_norm2_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_status op_out_backward(void *self, const ek_op *op)
+/* This rank's rows for the gathers of attention's backward: the gradient of its output, and its
+ * input again, unless recomputation has just left that there. */
+static ek_status op_gradient(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    a.k->to_comp(a.mb->n, a.d, p->dx, p->dy_comp);
-    p->group = (ek_group){0, a.mb->n, a.w->out.backward, a.w->out.g};
-    EK_TRY(a.k->linear_backward_weight(a.k, &p->group, 1, a.d, a.q, p->dy_comp, a.d, a.y->o, a.q,
-                                       p->ws));
-    return a.k->linear_backward_input(a.k, &p->group, 1, a.d, a.q, p->dy_comp, a.d, p->d_o, a.q,
+    ek_tp_put_comp(a.tp, op, a.tp->dy, p->dx);
+    if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
+        ek_tp_put(a.tp, op, a.tp->y, a.y->y1, a.k->comp);
+    return EK_OK;
+}
+
+static ek_status op_out_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+    void *dy = a.tp != NULL ? a.tp->dy : p->dy_comp;
+
+    if (idle(&a))
+        return EK_OK;
+    if (a.tp == NULL)
+        a.k->to_comp(a.mb->all, a.d, p->dx, dy);
+    p->group = (ek_group){0, a.mb->all, a.w->out.backward, a.w->out.g};
+    EK_TRY(a.k->linear_backward_weight(a.k, &p->group, 1, a.d, a.q, dy, a.d, a.y->o, a.q, p->ws));
+    return a.k->linear_backward_input(a.k, &p->group, 1, a.d, a.q, dy, a.d, p->d_o, a.q,
                                       EK_OUT_COMP, p->ws);
 }
 
@@ -235,8 +409,15 @@ static ek_status op_attention_backward(void *self, const ek_op *op)
     place a = place_of(p, op);
     ek_attention at_ = attention_of(&a);
 
-    a.k->attention_backward(&at_, a.y->qkv, a.y->o, a.y->lse, p->d_o, p->dqkv, p->ws);
+    if (!idle(&a))
+        a.k->attention_backward(&at_, a.y->qkv, a.y->o, a.y->lse, p->d_o, p->dqkv, p->ws);
     return EK_OK;
+}
+
+static void rope_backward(ek_pass *p, const place *a)
+{
+    a->k->rope(a->mb->all, a->mb->seq, 0, a->cut->heads + a->cut->kv_heads, a->s->head_dim,
+               p->cos_sin, 1, p->dqkv, a->width);
 }
 
 static ek_status op_rope_backward(void *self, const ek_op *op)
@@ -244,65 +425,168 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    a.k->rope(a.mb->n, a.mb->seq, 0, a.s->heads + a.s->kv_heads, a.s->head_dim, p->cos_sin, 1,
-              p->dqkv, a.width);
+    if (idle(&a))
+        return EK_OK;
+    rope_backward(p, &a);
     if (a.s->qk_norm != EK_QK_NORM_NONE) {
-        a.k->headnorm_backward(a.mb->n, norm_heads(&a, a.s->heads), a.w->q_norm.out, a.w->q_norm.p,
-                               a.y->q_raw, a.y->q_rstd, p->dqkv, a.width, a.w->q_norm.g, p->ws);
-        a.k->headnorm_backward(a.mb->n, norm_heads(&a, a.s->kv_heads), a.w->k_norm.out,
+        a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.cut->heads), a.w->q_norm.out,
+                               a.w->q_norm.p, a.y->q_raw, a.y->q_rstd, p->dqkv, a.width,
+                               a.w->q_norm.g, p->ws);
+        a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.cut->kv_heads), a.w->k_norm.out,
                                a.w->k_norm.p, a.y->k_raw, a.y->k_rstd, at(&a, p->dqkv, a.q),
                                a.width, a.w->k_norm.g, p->ws);
     }
     if (a.s->qkv_bias)
-        a.k->bias_backward(a.mb->n, a.width, p->dqkv, a.width, a.w->qkv_bias.g);
+        a.k->bias_backward(a.mb->all, a.width, p->dqkv, a.width, a.w->qkv_bias.g);
     return EK_OK;
 }
 
-static ek_status op_qkv_backward(void *self, const ek_op *op)
+/* The same in two steps, for norms that are spread over ranks. */
+static ek_status op_norm_dots(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    p->group = (ek_group){0, a.mb->n, a.w->qkv.backward, a.w->qkv.g};
-    EK_TRY(a.k->linear_backward_weight(a.k, &p->group, 1, a.width, a.d, p->dqkv, a.width, a.y->y1,
-                                       a.d, p->ws));
-    return a.k->linear_backward_input(a.k, &p->group, 1, a.width, a.d, p->dqkv, a.width, p->dy, a.d,
-                                      EK_OUT_REAL, p->ws);
+    memset(p->norm_sums, 0, (size_t)(2 * a.mb->all) * sizeof(double));
+    if (idle(&a))
+        return EK_OK;
+    rope_backward(p, &a);
+    a.k->widenorm_dots(a.mb->all, a.q, a.w->q_norm.p, a.y->q_raw, p->dqkv, a.width, p->norm_sums);
+    a.k->widenorm_dots(a.mb->all, a.kv, a.w->k_norm.p, a.y->k_raw, at(&a, p->dqkv, a.q), a.width,
+                       key_sums(p, &a));
+    return EK_OK;
+}
+
+static ek_status op_norm_spread_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+    int64_t n = a.mb->all, hd = a.s->head_dim;
+
+    if (idle(&a))
+        return EK_OK;
+    a.k->widenorm_backward(n, a.q, a.s->heads * hd, p->norm_sums, a.w->q_norm.p, a.y->q_raw,
+                           a.y->q_rstd, p->dqkv, a.width, a.w->q_norm.g);
+    a.k->widenorm_backward(n, a.kv, a.s->kv_heads * hd, key_sums(p, &a), a.w->k_norm.p, a.y->k_raw,
+                           a.y->k_rstd, at(&a, p->dqkv, a.q), a.width, a.w->k_norm.g);
+    if (a.s->qkv_bias)
+        a.k->bias_backward(n, a.width, p->dqkv, a.width, a.w->qkv_bias.g);
+    return EK_OK;
+}
+
+static ek_status op_qkv_weight(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+
+    if (idle(&a))
+        return EK_OK;
+    p->group = (ek_group){0, a.mb->all, a.w->qkv.backward, a.w->qkv.g};
+    return a.k->linear_backward_weight(a.k, &p->group, 1, a.width, a.d, p->dqkv, a.width,
+                                       qkv_input(&a), a.d, p->ws);
+}
+
+static ek_status op_qkv_input(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    place a = place_of(p, op);
+
+    if (idle(&a)) {
+        if (a.tp != NULL)
+            ek_tp_no_sum(a.tp, op);
+        return EK_OK;
+    }
+    p->group = (ek_group){0, a.mb->all, a.w->qkv.backward, a.w->qkv.g};
+    return a.k->linear_backward_input(a.k, &p->group, 1, a.width, a.d, p->dqkv, a.width,
+                                      a.tp != NULL ? a.tp->sum : p->dy, a.d, EK_OUT_REAL, p->ws);
+}
+
+static ek_status op_qkv_backward(void *self, const ek_op *op)
+{
+    EK_TRY(op_qkv_weight(self, op));
+    return op_qkv_input(self, op);
 }
 
 static ek_status op_norm1_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     place a = place_of(p, op);
+    const void *dy =
+        a.tp == NULL ? p->dy : ek_tp_own(a.tp, op, a.tp->sum, a.d, ek_dtype_size(a.k->real));
 
-    a.k->rmsnorm_backward(a.mb->n, a.d, a.x_in, a.w->norm1.p, a.y->rstd1, p->dy, p->dx,
-                          a.w->norm1.g, p->ws);
+    a.k->rmsnorm_backward(a.mb->n, a.d, a.x_in, a.w->norm1.p, a.y->rstd1, dy, p->dx, a.w->norm1.g,
+                          p->ws);
     return EK_OK;
+}
+
+/* Attention backward up to its heads, from the gradient of its output: *y_again is the op that
+ * brings the input of the query, key and value product, -1 where it is there. */
+static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro,
+                                        int32_t dep, int32_t *y_again)
+{
+    ek_tp *tp = p->scratch.tp;
+    sizes z = sizes_of(p, micro);
+
+    *y_again = -1;
+    if (tp != NULL) {
+        int32_t start = add(p, g, "attention gradient", op_gradient, l, micro, 0, 0,
+                            z.n * z.d * (z.r + 3 * z.c), dep);
+
+        dep = ek_tp_build_gather_dy(tp, g, l, micro, start);
+        if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
+            *y_again = ek_tp_build_gather_y(tp, g, l, micro, 0, start);
+    }
+    dep = add(p, g, "attention out backward", op_out_backward, l, micro, 0, 4 * z.all * z.d * z.q,
+              z.all * z.d * (z.r + 2 * z.c) + 2 * z.all * z.q * z.c + z.d * z.q * (z.c + 2 * z.r),
+              dep);
+    dep = add(p, g, "attention backward", op_attention_backward, l, micro, 0,
+              4 * z.all * z.q * (z.seq + 1), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
+    if (!norms_are_spread(p))
+        return add(p, g, "rope backward", op_rope_backward, l, micro, 0, 0,
+                   2 * z.all * z.width * z.c, dep);
+    dep = add(p, g, "rope backward", op_norm_dots, l, micro, 0, 0, 3 * z.all * z.width * z.c, dep);
+    dep = build_reduce_norms(p, g, l, micro, 0, dep);
+    return add(p, g, "norm backward", op_norm_spread_backward, l, micro, 0, 0,
+               3 * z.all * z.width * z.c, dep);
+}
+
+/* The input first: the sum of its gradient travels while the weight's is computed. */
+static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep,
+                                  int32_t y_again)
+{
+    ek_tp *tp = p->scratch.tp;
+    sizes z = sizes_of(p, micro);
+    double input = z.all * z.width * z.c + z.all * z.d * z.r + z.d * z.width * z.c;
+    double weight = z.all * (z.width + z.d) * z.c + 2 * z.d * z.width * z.r;
+    double flops = 2 * z.all * z.d * z.width;
+    int32_t sum;
+
+    if (tp == NULL) {
+        dep =
+            add(p, g, "qkv backward", op_qkv_backward, l, micro, 0, 2 * flops, input + weight, dep);
+        return add(p, g, "norm backward", op_norm1_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
+                   dep);
+    }
+    dep = add(p, g, "qkv input", op_qkv_input, l, micro, 0, flops, input, dep);
+    sum = ek_tp_build_reduce_sum(tp, g, l, micro, 0, dep);
+    dep = add_after(p, g, "qkv weight", op_qkv_weight, l, micro, 0, flops, weight, dep, y_again);
+    return add_after(p, g, "norm backward", op_norm1_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
+                     dep, sum);
 }
 
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep)
 {
-    const ek_model_spec *s = &p->model->spec;
-    const ek_micro *mb = &p->micro[micro];
-    double n = (double)mb->n, d = (double)s->hidden, q = (double)(s->heads * s->head_dim);
-    double width = q + 2 * (double)(s->kv_heads * s->head_dim);
-    double c = (double)ek_dtype_size(p->model->k->comp),
-           r = (double)ek_dtype_size(p->model->k->real);
+    sizes z = sizes_of(p, micro);
+    int32_t y_again;
 
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
     else
-        dep = add(p, g, "norm again", op_norm2_again, l, micro, 1, 0, 2 * n * d * r, dep);
-    dep = ek_moe_build_backward(&p->moe[l], g, micro, mb->n, dep);
-    dep = add(p, g, "norm backward", op_norm2_backward, l, micro, 0, 0, 4 * n * d * r, dep);
+        dep = add(p, g, "norm again", op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r, dep);
+    dep = ek_moe_build_backward(&p->moe[l], g, micro, p->micro[micro].n, dep);
+    dep = add(p, g, "norm backward", op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r, dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
-    dep = add(p, g, "attention out backward", op_out_backward, l, micro, 0, 4 * n * d * q,
-              n * d * (r + 2 * c) + 2 * n * q * c + d * q * (c + 2 * r), dep);
-    dep = add(p, g, "attention backward", op_attention_backward, l, micro, 0,
-              4 * n * q * ((double)mb->seq + 1), n * (2 * width + 3 * q) * c, dep);
-    dep = add(p, g, "rope backward", op_rope_backward, l, micro, 0, 0, 2 * n * width * c, dep);
-    dep = add(p, g, "qkv backward", op_qkv_backward, l, micro, 0, 4 * n * d * width,
-              n * (2 * width + d) * c + n * d * r + d * width * (c + 2 * r), dep);
-    return add(p, g, "norm backward", op_norm1_backward, l, micro, 0, 0, 4 * n * d * r, dep);
+    dep = build_attention_backward(p, g, l, micro, dep, &y_again);
+    return build_qkv_backward(p, g, l, micro, dep, y_again);
 }

@@ -42,8 +42,14 @@ typedef struct {
     ek_weight *w;
     int32_t layer, expert; /* -1: of no layer, no expert */
     ek_share share;
-    int decay;   /* a matrix: weight decay applies */
-    int trained; /* 0: kept by feedback (router bias), not by gradients */
+    int decay;     /* a matrix: weight decay applies */
+    int trained;   /* 0: kept by feedback (router bias), not by gradients */
+    int forms;     /* a side of matrix products */
+    int copy;      /* the last stage's copy of a tied embedding: the first stage answers for it */
+    int32_t place; /* where in the model, and which unit it moves in (model/units.h) */
+    int32_t unit;
+    int64_t offset; /* in the unit */
+    void *g_kept;   /* R [w->kept]: its gradient, over all ranks once it is reduced */
 } ek_param;
 
 /* What this rank's parts are cut to.  Runs are ek_run's; query heads follow their key heads. */
@@ -59,8 +65,12 @@ typedef struct {
     int trained;         /* gradients, moments and backward forms exist */
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
     int chunks;          /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
-    int zero;            /* 0 to 3: what data parallel ranks share out (docs/parallelism.md) */
+    int zero;            /* 0 to 3: what data parallel ranks share out (model/units.h); a model that
+                            is not trained shares out nothing */
+    int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */
 } ek_model_config;
+
+typedef struct ek_units ek_units; /* model/units.h */
 
 typedef struct {
     ek_model_spec spec; /* of the whole model */
@@ -73,9 +83,11 @@ typedef struct {
     ek_layer *layers;   /* [spec.layers]; those of other stages are all zero */
     ek_param *params;   /* the weights that are here */
     int64_t n_params;   /* entries of params */
-    int64_t n_elements; /* numbers held in masters, each once */
+    int64_t n_elements; /* numbers that this rank keeps in masters */
     int64_t n_whole;    /* numbers of the whole model */
-    ek_arena arena;
+    ek_units *units;
+    ek_arena arena;  /* of numbers */
+    ek_arena tables; /* of what describes them */
 } ek_model;
 
 /* Lays out this rank's part of a model; masters are zero. */
@@ -93,15 +105,18 @@ int ek_model_has_layer(const ek_model *m, int64_t layer);
 int ek_model_has_embed(const ek_model *m);
 int ek_model_has_head(const ek_model *m);
 
-/* Initial weights (of the runs that are here): normal with the spec's init_range, norms one, biases
- * zero; a number depends on seed, tensor name and index alone. */
+/* Initial weights (of the runs that are kept here): normal with the spec's init_range, norms one,
+ * biases zero; a number depends on seed, tensor name and index alone. */
 void ek_model_init(ek_model *m, uint64_t seed);
 
-/* Makes the packed forms of all weights from the masters. */
+/* Makes masters and packed forms ready for the first step, once the kept runs are filled: gathers
+ * what others keep (ZeRO 1 and 2), then packs.  Collective over the stage with ZeRO 1 and 2. */
 EK_CHECKED ek_status ek_model_pack(ek_model *m);
 
-/* The part of a Hugging Face tensor that this rank holds: rows x cols of it, from (row, col) on
- * (a vector is one column), starting at element `first` of weight w, whose rows are ld apart. */
+/* The part of a Hugging Face tensor that this rank computes with: rows x cols of it, from
+ * (row, col) on (a vector is one column), starting at element `first` of weight w, whose rows are
+ * ld apart.  Where w->kept is less than w, of these elements only [kept_first, kept_first + kept)
+ * are here, in w->p_kept; own == 0: another rank answers for all of it. */
 typedef struct {
     ek_weight *w;
     int64_t first, ld;

@@ -3,6 +3,7 @@
 
 #include "model/rope.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,36 +28,42 @@ static size_t larger(size_t a, size_t b)
 static size_t workspace(const ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
+    const ek_cut *cut = &p->model->cut;
     const ek_kernels *k = p->model->k;
-    int64_t q = s->heads * s->head_dim, width = q + 2 * s->kv_heads * s->head_dim;
-    ek_attention a = {p->cfg.max_seqs, p->cfg.max_seq, s->heads, s->kv_heads,
+    int64_t q = cut->heads * s->head_dim, width = q + 2 * cut->kv_heads * s->head_dim;
+    ek_attention a = {p->cfg.max_seqs, p->cfg.max_seq, cut->heads, cut->kv_heads,
                       s->head_dim,     width,          1.0};
-    size_t ws = k->linear_workspace(k, p->max_tokens, 1, width, s->hidden);
+    size_t ws = k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width);
 
-    ws = larger(ws, k->linear_workspace(k, p->max_tokens, 1, s->hidden, q));
-    ws = larger(ws, k->linear_workspace(k, p->head_rows, 1, s->vocab, s->hidden));
-    ws = larger(ws, k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width));
+    if (cut->vocab > 0)
+        ws = larger(ws, k->linear_workspace(k, p->head_rows, 1, cut->vocab, s->hidden));
+    if (width == 0)
+        return ws;
+    ws = larger(ws, k->linear_workspace(k, p->max_all, 1, width, s->hidden));
+    ws = larger(ws, k->linear_workspace(k, p->max_all, 1, s->hidden, q));
     return larger(ws, k->attention_workspace(k, &a));
 }
 
 static void take_saved(ek_pass *p, ek_layer_saved *y, int attention, int rest)
 {
     const ek_model_spec *s = &p->model->spec;
-    int64_t n = p->max_tokens, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    const ek_cut *cut = &p->model->cut;
+    int64_t n = p->max_tokens, all = p->max_all;
+    int64_t q = cut->heads * s->head_dim, kv = cut->kv_heads * s->head_dim;
     size_t real = real_size(p), comp = comp_size(p);
     ek_arena *a = &p->arena;
 
     if (attention) {
         y->rstd1 = ek_arena_take(a, n, real);
         y->y1 = ek_arena_take(a, n * s->hidden, comp);
-        y->qkv = ek_arena_take(a, n * (q + 2 * kv), comp);
-        y->o = ek_arena_take(a, n * q, comp);
-        y->lse = ek_arena_take(a, n * s->heads, real);
+        y->qkv = ek_arena_take(a, all * (q + 2 * kv), comp);
+        y->o = ek_arena_take(a, all * q, comp);
+        y->lse = ek_arena_take(a, all * cut->heads, real);
         if (s->qk_norm != EK_QK_NORM_NONE) {
-            y->q_raw = ek_arena_take(a, n * q, comp);
-            y->k_raw = ek_arena_take(a, n * kv, comp);
-            y->q_rstd = ek_arena_take(a, n * s->heads, real);
-            y->k_rstd = ek_arena_take(a, n * s->kv_heads, real);
+            y->q_raw = ek_arena_take(a, all * q, comp);
+            y->k_raw = ek_arena_take(a, all * kv, comp);
+            y->q_rstd = ek_arena_take(a, all * cut->heads, real);
+            y->k_rstd = ek_arena_take(a, all * cut->kv_heads, real);
         }
     }
     if (rest) {
@@ -95,21 +102,22 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro)
     return x_at(p, ek_pass_slot(p, l, micro), i);
 }
 
-/* Memory of one layer for one micro-batch in flight; layers whose activations are recomputed share
- * those of the first. */
+/* Memory of one layer for one micro-batch in flight; where activations are recomputed, all layers
+ * and slots share those of the first. */
 static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_moe *moe,
                            ek_layer_saved *y, ek_moe_saved *kept)
 {
     int all = !p->cfg.training || p->cfg.recompute == EK_RECOMPUTE_FULL;
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
+    first = first && slot == 0;
     if (!first && p->saved != NULL && attention)
-        *y = p->saved[slot * p->model->spec.layers + p->first_layer];
+        *y = p->saved[p->first_layer];
     if (!first && p->moe != NULL && all)
-        *kept = p->moe[p->first_layer].saved[slot];
+        *kept = p->moe[p->first_layer].saved[0];
     take_saved(p, y, first || !attention, first || !all);
     if (first || !all)
-        ek_moe_take_saved(moe, kept, &p->arena, p->max_tokens, all);
+        ek_moe_take_saved(moe, kept, &p->arena, &p->room, all);
     kept->y = y->y2;
     kept->x = p->x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
 }
@@ -142,7 +150,7 @@ static void lay_residuals(ek_pass *p, int slot)
 {
     int64_t layers = p->model->spec.layers, n = p->max_tokens * p->model->spec.hidden;
     size_t real = real_size(p);
-    void *mid = NULL, *shared[2] = {NULL, NULL};
+    void *shared[2] = {NULL, NULL};
 
     for (int64_t i = 0; i <= 2 * layers; i++) {
         int in = i < 2 * layers && ek_model_has_layer(p->model, i / 2);
@@ -154,8 +162,7 @@ static void lay_residuals(ek_pass *p, int slot)
         if (!p->cfg.training && shared[i % 2] != NULL) {
             x = shared[i % 2];
         } else if (p->cfg.recompute == EK_RECOMPUTE_FULL && i % 2 == 1) {
-            mid = mid == NULL ? ek_arena_take(&p->arena, n, real) : mid;
-            x = mid;
+            x = p->mid;
         } else {
             x = ek_arena_take(&p->arena, n, real);
         }
@@ -165,28 +172,151 @@ static void lay_residuals(ek_pass *p, int slot)
     }
 }
 
+/* What gathers and partial sums of tensor parallel ranks go through. */
+static void lay_tp(ek_pass *p)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    ek_arena *a = &p->arena;
+
+    p->tp = (ek_tp){.mesh = mesh,
+                    .k = p->model->k,
+                    .step = &p->step,
+                    .d = p->model->spec.hidden,
+                    .max_all = p->max_all};
+    p->scratch.tp = &p->tp;
+    ek_tp_take(&p->tp, a, p->cfg.training);
+    p->ids = ek_arena_take(a, p->max_all, sizeof(*p->ids));
+    if (p->model->spec.qk_norm == EK_QK_NORM_FULL)
+        p->norm_sums = ek_arena_take(a, 2 * p->max_all, sizeof(double));
+    p->vocab_stats = ek_arena_take(a, 3 * mesh->tp * p->head_rows, sizeof(double));
+    p->vocab_factor = ek_arena_take(a, p->head_rows, sizeof(double));
+    p->vocab_hit = ek_arena_take(a, p->head_rows, sizeof(double));
+}
+
 static void lay_scratch(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
-    int64_t n = p->max_tokens, d = s->hidden, q = s->heads * s->head_dim;
+    const ek_cut *cut = &p->model->cut;
+    int64_t n = p->max_tokens, d = s->hidden, q = cut->heads * s->head_dim;
     size_t real = real_size(p), comp = comp_size(p);
     ek_arena *a = &p->arena;
+    int parts = p->model->cfg.mesh->tp > 1;
 
     p->ws = ek_arena_take(a, (int64_t)workspace(p), 1);
     p->cos_sin = ek_arena_take(a, p->cfg.max_seq * s->head_dim, real);
-    p->y_final = ek_arena_take(a, p->head_rows * d, comp);
-    p->rstd_final = ek_arena_take(a, p->head_rows, real);
-    p->logits = ek_arena_take(a, p->head_rows * s->vocab, real);
-    p->loss_rows = ek_arena_take(a, n, sizeof(double));
+    p->y_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, comp);
+    p->rstd_final = ek_arena_take(a, parts ? n : p->head_rows, real);
+    p->logits = ek_arena_take(a, p->head_rows * cut->vocab, real);
+    p->loss_rows = ek_arena_take(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
+    if (parts)
+        lay_tp(p);
     if (!p->cfg.training)
         return;
+    if (p->cfg.recompute == EK_RECOMPUTE_FULL)
+        p->mid = ek_arena_take(a, n * d, real);
     p->dx = ek_arena_take(a, n * d, real);
-    p->dy = ek_arena_take(a, n * d, real);
-    p->dy_comp = ek_arena_take(a, n * d, comp);
-    p->d_o = ek_arena_take(a, n * q, comp);
-    p->dqkv = ek_arena_take(a, n * (q + 2 * s->kv_heads * s->head_dim), comp);
-    p->dlogits = ek_arena_take(a, p->head_rows * s->vocab, comp);
-    p->dy_final = ek_arena_take(a, p->head_rows * d, real);
+    if (p->model->cfg.mesh->pp > 1) {
+        p->dx_in = ek_arena_take(a, n * d, real);
+        p->dx_out = ek_arena_take(a, n * d, real);
+    }
+    p->dy = ek_arena_take(a, parts ? 0 : n * d, real);
+    p->dy_comp = ek_arena_take(a, parts ? 0 : n * d, comp);
+    p->d_o = ek_arena_take(a, p->max_all * q, comp);
+    p->dqkv = ek_arena_take(a, p->max_all * (q + 2 * cut->kv_heads * s->head_dim), comp);
+    p->dlogits = ek_arena_take(a, p->head_rows * cut->vocab, comp);
+    p->dy_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, real);
+}
+
+/* --- sums over ranks ----------------------------------------------------------------------------
+ */
+
+/* Loss, vote, balance loss, z-loss, drops; then of every layer its ranks' max over mean and the
+ * load of each expert. */
+enum { SUM_LOSS, SUM_VOTE, SUM_AUX, SUM_Z, SUM_DROPPED, SUMS_FIXED };
+
+static void lay_sums(ek_pass *p)
+{
+    const ek_model_spec *s = &p->model->spec;
+
+    p->n_sums = SUMS_FIXED + s->layers * (1 + s->experts);
+    p->sums = ek_arena_take(&p->arena, p->n_sums, sizeof(*p->sums));
+}
+
+static double *layer_sums(const ek_pass *p, int64_t layer)
+{
+    return p->sums + SUMS_FIXED + layer * (1 + p->model->spec.experts);
+}
+
+const double *ek_pass_load(const ek_pass *p, int64_t layer)
+{
+    return layer_sums(p, layer) + 1;
+}
+
+double ek_pass_votes(const ek_pass *p)
+{
+    return p->sums[SUM_VOTE];
+}
+
+void ek_pass_sum(ek_pass *p)
+{
+    const ek_model_spec *s = &p->model->spec;
+
+    memset(p->sums, 0, (size_t)p->n_sums * sizeof(*p->sums));
+    p->sums[SUM_LOSS] = p->loss_sum;
+    p->sums[SUM_VOTE] = p->vote;
+    if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
+        return;
+    for (int64_t l = 0; l < s->layers; l++) {
+        const ek_moe *m = &p->moe[l];
+
+        if (!ek_model_has_layer(p->model, l) || !m->w->routed)
+            continue;
+        p->sums[SUM_AUX] += m->aux_loss;
+        p->sums[SUM_Z] += m->z_loss;
+        p->sums[SUM_DROPPED] += (double)m->dropped;
+        layer_sums(p, l)[0] = ek_moe_rank_max_over_mean(m);
+        for (int64_t e = 0; e < s->experts; e++)
+            layer_sums(p, l)[1 + e] = (double)m->load[e];
+    }
+}
+
+void ek_pass_losses(const ek_pass *p, ek_losses *out)
+{
+    const ek_model_spec *s = &p->model->spec;
+    const double *sums = p->sums;
+
+    memset(out, 0, sizeof(*out));
+    out->loss = sums[SUM_LOSS] / (double)p->step_tokens;
+    out->aux_loss = sums[SUM_AUX];
+    out->z_loss = sums[SUM_Z];
+    out->dropped = (int64_t)sums[SUM_DROPPED];
+    for (int64_t l = 0; l < s->layers; l++) {
+        const double *load = ek_pass_load(p, l);
+        double total = 0, most = 0;
+
+        if (s->dense[l])
+            continue;
+        for (int64_t e = 0; e < s->experts; e++) {
+            total += load[e];
+            most = load[e] > most ? load[e] : most;
+        }
+        out->expert_max_over_mean =
+            fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
+        out->rank_max_over_mean = fmax(out->rank_max_over_mean, load[-1]);
+    }
+}
+
+/* --- memory of the whole ------------------------------------------------------------------------
+ */
+
+static void lay_order(ek_pass *p)
+{
+    int64_t chunks = p->model->cfg.chunks, items = chunks * p->cfg.micros;
+
+    p->slot_of = ek_arena_take(&p->arena, items, sizeof(*p->slot_of));
+    p->order = ek_arena_take(&p->arena, 2 * items, sizeof(*p->order));
+    p->slot_freed = ek_arena_take(&p->arena, chunks * p->slots, sizeof(*p->slot_freed));
+    p->slot_taken = ek_arena_take(&p->arena, chunks * p->slots, sizeof(*p->slot_taken));
 }
 
 static void lay_pass(ek_pass *p)
@@ -195,10 +325,10 @@ static void lay_pass(ek_pass *p)
     int first = 1;
 
     lay_scratch(p);
-    ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->max_tokens,
-                        p->cfg.training);
-    p->slot_of =
-        ek_arena_take(&p->arena, p->model->cfg.chunks * p->cfg.micros, sizeof(*p->slot_of));
+    ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
+                        &p->room, p->cfg.training);
+    lay_order(p);
+    lay_sums(p);
     p->x = ek_arena_take(&p->arena, p->slots * (2 * layers + 1), sizeof(*p->x));
     for (int slot = 0; slot < p->slots; slot++)
         lay_residuals(p, slot);
@@ -216,26 +346,51 @@ static void lay_pass(ek_pass *p)
     }
 }
 
+/* Micro-batches of a chunk that are in flight at once. */
+static ek_status count_slots(ek_pass *p)
+{
+    const ek_model_config *c = &p->model->cfg;
+    ek_pipe_item *items = malloc((size_t)(2 * c->chunks * p->cfg.micros) * sizeof(*items));
+    int64_t n;
+
+    EK_REQUIRE(items != NULL, EK_ENOMEM, "no memory for %lld micro-batches",
+               (long long)p->cfg.micros);
+    n = ek_pipe_order(c->mesh->pp, c->chunks, p->cfg.micros, c->mesh->pp_rank, 1, items);
+    for (int i = 0; i < c->chunks; i++) {
+        int64_t slots = ek_pipe_slots(items, n, i);
+
+        p->slots = slots > p->slots ? (int)slots : p->slots;
+    }
+    free(items);
+    return EK_OK;
+}
+
 static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
 {
+    const ek_mesh *mesh = m->cfg.mesh;
     int64_t rows;
 
     EK_REQUIRE(cfg->max_seqs > 0 && cfg->max_seq > 0, EK_EINVAL,
                "a micro-batch of %lld sequences of %lld tokens", (long long)cfg->max_seqs,
                (long long)cfg->max_seq);
-    EK_REQUIRE(!__builtin_mul_overflow(cfg->max_seqs, cfg->max_seq, &p->max_tokens) &&
-                   p->max_tokens * ek_moe_cols(&m->spec) < INT32_MAX,
+    EK_REQUIRE(!__builtin_mul_overflow(cfg->max_seqs, cfg->max_seq, &p->max_all) &&
+                   p->max_all * ek_moe_cols(&m->spec) < INT32_MAX,
                EK_EOVERFLOW, "a micro-batch of %lld sequences of %lld tokens is too large",
                (long long)cfg->max_seqs, (long long)cfg->max_seq);
     p->model = m;
     p->cfg = *cfg;
     if (p->cfg.micros == 0)
         p->cfg.micros = 1;
+    p->max_tokens = ek_run_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->slots = 1;
-    p->max_all = p->max_tokens;
-    rows = HEAD_LOGITS_BYTES / (m->spec.vocab * (int64_t)sizeof(float));
+    p->room =
+        (ek_moe_room){p->max_tokens, p->max_all, cfg->max_total > 0 ? cfg->max_total : p->max_all};
+    EK_TRY(ek_moe_check_room(&m->spec, mesh, &p->room));
+    if (cfg->training)
+        EK_TRY(count_slots(p));
+    rows = HEAD_LOGITS_BYTES / (ek_run_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
-    p->head_rows = rows < p->max_tokens ? rows : p->max_tokens;
+    p->head_rows = rows < p->max_all ? rows : p->max_all;
     ek_arena_measure(&p->arena);
     lay_pass(p);
     return ek_arena_check(&p->arena, "activations");
@@ -247,20 +402,20 @@ ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes)
 
     memset(&p, 0, sizeof(p));
     EK_TRY(init(&p, m, cfg));
-    *bytes = p.arena.used;
+    *bytes = ek_arena_expected(&p.arena);
     return EK_OK;
 }
 
 ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
 {
     ek_pass *p = calloc(1, sizeof(*p));
-    size_t bytes;
+    ek_arena measured;
     ek_status st = EK_OK;
 
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a pass");
     EK_TRY_OUT(init(p, m, cfg));
-    bytes = p->arena.used;
-    EK_TRY_OUT(ek_arena_init(&p->arena, bytes, "activations"));
+    measured = p->arena;
+    EK_TRY_OUT(ek_arena_init_as(&p->arena, &measured, "activations"));
     lay_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
     ek_rope_fill(&m->spec, cfg->max_seq, m->k->real, p->cos_sin);
@@ -282,6 +437,10 @@ void ek_pass_destroy(ek_pass **pp)
 
 ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *micro, int64_t n_micro)
 {
+    const int32_t *slot_of = p->slot_of;
+
+    EK_REQUIRE(n_micro <= p->cfg.micros, EK_EINVAL, "%lld micro-batches, room is for %lld",
+               (long long)n_micro, (long long)p->cfg.micros);
     p->step = *step;
     p->step.micro = micro;
     p->micro = micro;
@@ -293,51 +452,14 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
                    "micro-batch %lld is %lld x %lld, room is for %lld x %lld", (long long)i,
                    (long long)micro[i].seqs, (long long)micro[i].seq, (long long)p->cfg.max_seqs,
                    (long long)p->cfg.max_seq);
-        p->step_tokens += micro[i].n;
+        p->step_tokens += micro[i].total;
     }
-    for (int64_t l = 0; l < p->model->spec.layers; l++)
-        ek_moe_begin_step(&p->moe[l]);
-    return EK_OK;
-}
-
-ek_status ek_pass_build(ek_pass *p, ek_graph *g)
-{
-    int32_t layers = (int32_t)p->model->spec.layers, dep = -1;
-
-    for (int32_t i = 0; i < (int32_t)p->n_micro; i++) {
-        dep = ek_embed_build(p, g, i, dep);
-        for (int32_t l = 0; l < layers; l++)
-            dep = ek_layer_build_forward(p, g, l, i, 0, dep);
-        dep = ek_head_build(p, g, i, dep);
-        if (!p->cfg.training)
-            continue;
-        for (int32_t l = layers - 1; l >= 0; l--)
-            dep = ek_layer_build_backward(p, g, l, i, dep);
-        dep = ek_embed_build_backward(p, g, i, dep);
-    }
-    return ek_graph_check(g);
-}
-
-void ek_pass_losses(const ek_pass *p, ek_losses *out)
-{
-    memset(out, 0, sizeof(*out));
-    out->loss = p->loss_sum / (double)p->step_tokens;
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
-        const ek_moe *m = &p->moe[l];
-        int64_t total = 0, most = 0;
-        double ratio;
-
-        if (!m->w->routed)
+        if (!ek_model_has_layer(p->model, l))
             continue;
-        for (int64_t e = 0; e < p->model->spec.experts; e++) {
-            total += m->load[e];
-            most = m->load[e] > most ? m->load[e] : most;
-        }
-        ratio = total > 0 ? (double)(most * p->model->spec.experts) / (double)total : 1;
-        if (ratio > out->expert_max_over_mean)
-            out->expert_max_over_mean = ratio;
-        out->aux_loss += m->aux_loss;
-        out->z_loss += m->z_loss;
-        out->dropped += m->dropped;
+        p->moe[l].slot_of =
+            slot_of + ek_model_piece_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
+        ek_moe_begin_step(&p->moe[l]);
     }
+    return EK_OK;
 }

@@ -19,7 +19,9 @@
 #define MODEL_PASS_H
 
 #include "model/model.h"
+#include "moe/tp.h"
 #include "schedule/graph.h"
+#include "schedule/pipeline.h"
 
 typedef enum {
     EK_RECOMPUTE_OFF,
@@ -29,6 +31,7 @@ typedef enum {
 
 typedef struct {
     int64_t max_seqs, max_seq; /* largest micro-batch of this data parallel rank */
+    int64_t max_total;         /* tokens of the largest over all ranks; 0: this rank's alone */
     int64_t micros;            /* most micro-batches a step; 0 is 1 */
     int training;              /* 0: forward and loss alone */
     ek_recompute recompute;
@@ -51,7 +54,8 @@ typedef struct {
     double aux_loss; /* sum over layers, mean over micro-batches; without coefficient */
     double z_loss;
     int64_t dropped;
-    double expert_max_over_mean; /* of the worst layer */
+    double expert_max_over_mean; /* busiest expert over the mean, of the worst layer */
+    double rank_max_over_mean;   /* likewise of expert ranks: rows that they compute */
 } ek_losses;
 
 typedef struct {
@@ -65,28 +69,44 @@ typedef struct {
     ek_layer_saved *saved;                  /* [slots][layers] */
     ek_moe *moe;                            /* [layers] */
     void **x;                               /* [slots][2 layers + 1], each R [n, d] */
+    void *mid;                              /* R [n, d], x[2l+1] of all layers when recomputed */
     void *dx;                               /* R [n, d] */
+    void *dx_in, *dx_out;                   /* R [n, d], from and to the neighbour stages */
+    ek_pipe_item *order;                    /* [2 chunks micros], the stage's work */
+    int32_t *slot_freed;                    /* [chunks][slots], while a step is built: the op after
+                                               which a slot's activations may be overwritten */
+    unsigned char *slot_taken;              /* [chunks][slots] */
+    int32_t dx_in_read, dx_out_sent;        /* likewise for dx_in and dx_out */
     void *dy, *dy_comp, *d_o, *dqkv;        /* scratch of attention's backward */
     void *cos_sin;                          /* R [max_seq, head_dim] */
     void *y_final;                          /* C [head_rows, d] */
     void *rstd_final;                       /* R [head_rows] */
-    void *logits;                           /* R [head_rows, vocab] */
-    void *dlogits;                          /* C [head_rows, vocab] */
+    void *logits;                           /* R [head_rows, this rank's vocab] */
+    void *dlogits;                          /* C [head_rows, this rank's vocab] */
     void *dy_final;                         /* R [head_rows, d] */
     double *loss_rows;                      /* [max_tokens] */
     void *ws;
-    ek_moe_scratch scratch;
+    ek_moe_scratch scratch; /* its tp: NULL with one tensor parallel rank, else &tp */
+    ek_tp tp;
+    int32_t *ids;                     /* [max_all], of this rank's run of the vocabulary */
+    double *vocab_stats;              /* [tp, head_rows, 3] */
+    double *norm_sums;                /* [2 max_all], of query and key norms of full width */
+    double *vocab_factor, *vocab_hit; /* [head_rows] */
+    ek_moe_room room;
     ek_moe_step step;
     const ek_micro *micro;
     int64_t n_micro, step_tokens;
     double loss_sum;
+    double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
+    int64_t n_sums;
+    double vote;    /* the owner's: summed along (ek_pass_votes) */
     ek_group group; /* of dense products */
 } ek_pass;
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
 void ek_pass_destroy(ek_pass **p);
 
-/* Bytes that a pass of this kind takes, without taking them. */
+/* Bytes that a pass of this kind is expected to use, without taking them. */
 EK_CHECKED ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes);
 
 /* Starts a step over these micro-batches (borrowed until the step is done).  step gives training
@@ -97,7 +117,15 @@ EK_CHECKED ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek
 /* Appends the ops of the step to a graph (reset by the caller). */
 EK_CHECKED ek_status ek_pass_build(ek_pass *p, ek_graph *g);
 
+/* Of the sums: read after the step, and on a mesh after p->sums has been summed over the world. */
 void ek_pass_losses(const ek_pass *p, ek_losses *out);
+/* Sum of the ranks' votes. */
+double ek_pass_votes(const ek_pass *p);
+/* [experts]: assignments of a layer, before drops. */
+const double *ek_pass_load(const ek_pass *p, int64_t layer);
+
+/* Fills p->sums with this rank's part; the last op of a step does it. */
+void ek_pass_sum(ek_pass *p);
 
 /* What an op of layer l (or -1: embed, head) and this micro-batch works on. */
 int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro);
@@ -110,7 +138,8 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
                                int32_t dep);
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
-/* Appends embedding, and loss head (with its backward when training) (model/head_ops.c). */
+/* Appends embedding, and loss head (with its backward when training) (model/head_ops.c).  Ops of
+ * one lane run in graph order, so a first compute op need only wait for what another lane does. */
 int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
 int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
 int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);

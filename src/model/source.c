@@ -58,11 +58,11 @@ ek_status ek_model_source_open(const char *name, ek_model_source *out)
 
 ek_status ek_model_load_path(ek_model *m, const char *path)
 {
-    ek_safetensors *st = NULL;
+    ek_boxes *files = NULL;
     ek_status status;
 
-    EK_TRY(ek_safetensors_open(path, &st));
-    status = ek_model_load(m, st, EK_PART_MASTER);
-    ek_safetensors_close(&st);
+    EK_TRY(ek_boxes_open(path, &files));
+    status = ek_model_load(m, files, EK_PART_MASTER);
+    ek_boxes_close(&files);
     return status;
 }

@@ -14,6 +14,31 @@ static int64_t ek_gate_capacity(const ek_moe *m, int64_t seq)
     return (int64_t)ceil((double)m->step->top_k * f * (double)seq / (double)m->spec->experts);
 }
 
+/* A token's place in the step, the same in every layout. */
+static uint64_t ek_gate_position(const ek_micro *mb, int64_t t)
+{
+    return mb->first_sequence * (uint64_t)mb->seq + (uint64_t)(mb->first + t);
+}
+
+/* The choice that spreads evenly: assignment j of token t goes to expert t k + j, modulo E. */
+static void ek_gate_spread(const ek_moe *m, const ek_micro *mb, int32_t *ids)
+{
+    int64_t experts = m->spec->experts, cols = m->cols, k = m->step->top_k;
+    int by_expert = m->spec->gate.kind == EK_GATE_EXPERT_CHOICE; /* a column is an expert */
+
+    for (int64_t i = 0; i < mb->n * cols; i++)
+        ids[i] = -1;
+    for (int64_t t = 0; t < mb->n; t++) {
+        uint64_t first = ek_gate_position(mb, t) * (uint64_t)k;
+
+        for (int64_t j = 0; j < k; j++) {
+            int32_t e = (int32_t)((first + (uint64_t)j) % (uint64_t)experts);
+
+            ids[t * cols + (by_expert ? e : j)] = e;
+        }
+    }
+}
+
 #define R       float
 #define NAME(x) x##_f32
 #include "moe/gate_body.h"
@@ -25,6 +50,70 @@ static int64_t ek_gate_capacity(const ek_moe *m, int64_t seq)
 #include "moe/gate_body.h"
 #undef R
 #undef NAME
+
+int ek_gate_needs_sequences(const ek_moe *m)
+{
+    return m->step->capacity_factor != 0 || m->spec->gate.kind == EK_GATE_EXPERT_CHOICE;
+}
+
+/* Sums over ranks of one word of their tallies. */
+static int64_t count_of(const ek_moe *m, const ek_moe_saved *kept, int64_t word)
+{
+    int64_t count = 0;
+
+    for (int r = 0; r < m->x.ranks; r++)
+        count += ek_tally_of(m, kept, r)[word].count;
+    return count;
+}
+
+static double sum_of(const ek_moe *m, const ek_moe_saved *kept, int64_t word)
+{
+    double sum = 0;
+
+    for (int r = 0; r < m->x.ranks; r++)
+        sum += ek_tally_of(m, kept, r)[word].sum;
+    return sum;
+}
+
+void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int again)
+{
+    int64_t experts = m->spec->experts;
+    double balance = 0;
+
+    kept->assigned = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        kept->fraction[e] = count_of(m, kept, EK_TALLY_CHOSEN + e);
+        kept->assigned += kept->fraction[e];
+    }
+    if (again)
+        return;
+    for (int64_t e = 0; e < experts; e++) {
+        m->load[e] += kept->fraction[e];
+        if (kept->assigned > 0)
+            balance += (double)kept->fraction[e] / (double)kept->assigned *
+                       sum_of(m, kept, ek_tally_probs(experts) + e) / (double)mb->total;
+    }
+    m->aux_loss += mb->share * (double)experts * balance;
+    m->z_loss += mb->share * sum_of(m, kept, EK_TALLY_Z);
+    m->dropped += count_of(m, kept, EK_TALLY_DROPPED);
+    for (int r = 0; r < m->x.ranks; r++)
+        for (int c = 0; c < m->x.token_chunks; c++)
+            for (int64_t e = 0; e < experts; e++)
+                m->rank_rows[ek_exchange_server(&m->x, r, e) / m->x.slots] +=
+                    ek_tally_of(m, kept, r)[ek_tally_rows(experts, c) + e].count;
+}
+
+double ek_moe_rank_max_over_mean(const ek_moe *m)
+{
+    int ranks = m->x.ranks / m->x.shards;
+    int64_t total = 0, most = 0;
+
+    for (int r = 0; r < ranks; r++) {
+        total += m->rank_rows[r];
+        most = m->rank_rows[r] > most ? m->rank_rows[r] : most;
+    }
+    return total > 0 ? (double)most * ranks / (double)total : 1;
+}
 
 void ek_moe_update_bias(ek_moe *m)
 {

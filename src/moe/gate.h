@@ -7,10 +7,22 @@
 
 #include "moe/moe.h"
 
-/* Turns scratch logits (in kept->probs) into kept->probs, ids, weights; counts the load, adds the
- * micro-batch's share to aux_loss and z_loss.  Drops over capacity. */
+/* Turns logits (in kept->probs) into kept->probs, lse, ids, weights; drops over capacity.  Where
+ * capacity counts, or experts choose, mb's n tokens are whole sequences. */
 void ek_gate_forward_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 void ek_gate_forward_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+
+/* Counts this rank's choices and sums up its probabilities, for the statistics that all ranks of
+ * the stage make of them. */
+void ek_gate_tally_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+void ek_gate_tally_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+
+/* From the tallies of all ranks, in their order: kept->fraction and assigned, and, unless again,
+ * what the micro-batch adds to the sums of the step. */
+void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int again);
+
+/* Whether the choice for a token depends on the other tokens of its sequence. */
+int ek_gate_needs_sequences(const ek_moe *m);
 
 /* From scratch->dweights and the balance and z losses to scratch->dlogits. */
 void ek_gate_backward_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
@@ -21,5 +33,11 @@ void ek_sigmoid_f32(float *x, int64_t n);
 void ek_sigmoid_f64(double *x, int64_t n);
 void ek_sigmoid_backward_f32(const float *x, float *d, int64_t n);
 void ek_sigmoid_backward_f64(const double *x, double *d, int64_t n);
+
+/* A rank's tally. */
+static inline ek_tally *ek_tally_of(const ek_moe *m, const ek_moe_saved *kept, int rank)
+{
+    return kept->tally + rank * m->x.words;
+}
 
 #endif

@@ -9,9 +9,7 @@ static R NAME(jitter)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
 {
     const ek_moe_step *s = m->step;
     uint64_t stream = s->step << 16 | (uint64_t)m->w->layer;
-    uint64_t index =
-        (mb->first_sequence * (uint64_t)mb->seq + (uint64_t)t) * (uint64_t)m->spec->experts +
-        (uint64_t)e;
+    uint64_t index = ek_gate_position(mb, t) * (uint64_t)m->spec->experts + (uint64_t)e;
     double u = ek_random_uniform(s->seed ^ ek_random_stream("jitter"), stream, index);
 
     return (R)(1.0 + m->spec->gate.jitter * (2.0 * u - 1.0));
@@ -191,38 +189,38 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_saved
             NAME(sort_down)(kept->weights, m->order, n);
             for (int64_t i = room; i < n; i++)
                 kept->ids[m->order[i]] = -2 - e;
-            m->dropped += n - room;
         }
     }
 }
 
-/* Counts the load and adds this micro-batch's share to the losses. */
-static void NAME(account)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+/* What this rank's tokens add to the statistics of the micro-batch. */
+void NAME(ek_gate_tally)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
-    int64_t experts = m->spec->experts, n = mb->n;
     const R *p = kept->probs, *lse = kept->lse;
-    double balance = 0, z = 0;
+    int64_t experts = m->spec->experts, n = mb->n;
+    int chunks = m->x.token_chunks;
+    ek_tally *own = ek_tally_of(m, kept, m->x.at);
 
-    memset(kept->fraction, 0, (size_t)experts * sizeof(*kept->fraction));
-    for (int64_t i = 0; i < n * m->cols; i++)
-        if (kept->ids[i] >= 0)
-            kept->fraction[kept->ids[i]]++;
-    kept->assigned = 0;
-    for (int64_t e = 0; e < experts; e++) {
-        kept->assigned += kept->fraction[e];
-        m->load[e] += kept->fraction[e];
-    }
-    for (int64_t e = 0; e < experts && kept->assigned > 0; e++) {
-        double mean = 0;
+    memset(own, 0, (size_t)m->x.words * sizeof(*own));
+    for (int c = 0; c < chunks; c++) {
+        int64_t first = ek_run_first(n, chunks, c), end = ek_run_first(n, chunks, c + 1);
 
-        for (int64_t t = 0; t < n; t++)
-            mean += (double)p[t * experts + e];
-        balance += (double)kept->fraction[e] / (double)kept->assigned * mean / (double)n;
+        for (int64_t i = first * m->cols; i < end * m->cols; i++) {
+            int32_t e = kept->ids[i];
+
+            if (e >= 0)
+                own[ek_tally_rows(experts, c) + e].count++;
+            if (e != -1)
+                own[EK_TALLY_CHOSEN + (e >= 0 ? e : -2 - e)].count++;
+            if (e < -1)
+                own[EK_TALLY_DROPPED].count++;
+        }
     }
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t e = 0; e < experts; e++)
+            own[ek_tally_probs(experts) + e].sum += (double)p[t * experts + e];
     for (int64_t t = 0; t < n && m->spec->gate.kind != EK_GATE_SIGMOID_BIAS; t++)
-        z += (double)lse[t] * (double)lse[t] / (double)n;
-    m->aux_loss += mb->share * (double)experts * balance;
-    m->z_loss += mb->share * z;
+        own[EK_TALLY_Z].sum += (double)lse[t] * (double)lse[t] / (double)mb->total;
 }
 
 void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
@@ -248,8 +246,9 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
     for (int64_t t = 0; gs->kind != EK_GATE_EXPERT_CHOICE && t < n; t++)
         for (int64_t j = m->step->top_k; j < m->cols; j++)
             kept->ids[t * m->cols + j] = -1;
+    if (m->cfg->force_balance)
+        ek_gate_spread(m, mb, kept->ids);
     NAME(weigh)(m, n, kept);
-    NAME(account)(m, mb, kept);
     if (m->step->capacity_factor != 0 && gs->kind != EK_GATE_EXPERT_CHOICE)
         NAME(drop_over_capacity)(m, mb, kept);
 }
@@ -284,11 +283,11 @@ void NAME(ek_gate_backward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
     const ek_moe_step *step = m->step;
     int64_t experts = m->spec->experts, n = mb->n;
     int kind = (int)m->spec->gate.kind, noisy = NAME(jittered)(m);
-    double balance =
-        kind == EK_GATE_SOFTMAX && kept->assigned > 0
-            ? mb->share * step->aux_coef * (double)experts / ((double)kept->assigned * (double)n)
-            : 0;
-    double z = kind == EK_GATE_SIGMOID_BIAS ? 0 : 2 * step->z_coef * mb->share / (double)n;
+    double balance = kind == EK_GATE_SOFTMAX && kept->assigned > 0
+                         ? mb->share * step->aux_coef * (double)experts /
+                               ((double)kept->assigned * (double)mb->total)
+                         : 0;
+    double z = kind == EK_GATE_SIGMOID_BIAS ? 0 : 2 * step->z_coef * mb->share / (double)mb->total;
 
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < n; t++) {

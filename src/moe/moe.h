@@ -10,6 +10,13 @@
  * The gate weight is folded into h, so the combine only sums, and its gradient falls out of the
  * SwiGLU's.  The ops are appended to a step graph by ek_moe_build_*.
  *
+ * Ranks        every rank of a pipeline stage has tokens of its own.  Where experts are spread
+ *              (ep * etp > 1), rows travel to the ranks that serve them and back, in chunks that
+ *              overlap with the products of other chunks (moe/exchange.h); a gate weight travels
+ *              with its row, and its gradient with the row's.  Statistics of the micro-batch
+ *              (balance loss, load, drops) are those of all ranks of the stage, the same on each.
+ *              One rank alone exchanges nothing and copies nothing for it.
+ *
  * Ownership    arrays live in the arenas given to ek_moe_take_*. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
@@ -17,6 +24,7 @@
 #include "balance/placement.h"
 #include "base/arena.h"
 #include "comm/mesh.h"
+#include "moe/exchange.h"
 #include "schedule/graph.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"
@@ -63,6 +71,43 @@ typedef struct {
     const ek_micro *micro; /* indexed by op->micro */
 } ek_moe_step;
 
+/* Tokens of the largest micro-batch. */
+typedef struct {
+    int64_t tokens; /* of this rank */
+    int64_t all;    /* of its data parallel rank */
+    int64_t total;  /* of all ranks of the stage together */
+} ek_moe_room;
+
+/* What forward leaves for backward, of one micro-batch in flight.  Rows are those that this rank
+ * computes, in the order of moe/exchange.h's `experts`; sent are those of its tokens, in the order
+ * of `send` where rows travel, else the same. */
+typedef struct {
+    void *x;            /* R [n, d], residual stream: combine adds to it; the owner's */
+    void *y;            /* C [n, d], its norm; as R it is in scratch->y_real unless C is R */
+    void *probs;        /* R [n, experts] */
+    void *lse;          /* R [n] */
+    void *weights;      /* R [n, cols] */
+    int32_t *ids;       /* [n, cols], negative: none, or over capacity (moe/gate_body.h) */
+    int32_t *row_of;    /* [n, cols, etp] row sent, negative likewise */
+    int32_t *token_of;  /* [sent] */
+    void *row_weight;   /* R [rows] */
+    int64_t *offset;    /* [chunks, slots + 1] */
+    ek_tally *tally;    /* [stage, x.words] */
+    int64_t *fraction;  /* [experts], assignments before drops */
+    int64_t assigned;   /* their sum */
+    void *gu;           /* C [rows, 2 ff] */
+    void *shared_gu;    /* C [all, 2 shared_ff] */
+    void *shared_scale; /* R [all] */
+
+    /* where rows travel */
+    void *rows;            /* C [rows, d], the experts' input */
+    int32_t *from_recv;    /* [rows] */
+    int32_t *from_experts; /* [rows] */
+    int64_t *send_first;   /* [chunks + 1] */
+} ek_moe_saved;
+
+typedef struct ek_tp ek_tp; /* moe/tp.h */
+
 /* Room that all layers share: nothing in it lives longer than one layer's forward or backward. */
 typedef struct {
     void *rows;     /* C [rows, d] */
@@ -74,6 +119,15 @@ typedef struct {
     void *dweights; /* R [n, k] */
     void *drow;     /* R [rows] */
     void *ws;       /* kernel workspace */
+    ek_tp *tp;      /* of the shared expert between ranks; NULL: one tensor parallel rank */
+
+    /* where rows travel: C [d] each, and behind it, one way, an R */
+    void *send, *recv;
+    int64_t *matrix;    /* [stage, stage], of the thread that starts network ops */
+    int64_t *each;      /* [stage + 1]: 0, 1, 2, ... */
+    ek_moe_saved whole; /* probs, lse, weights, ids of `all` tokens: gates that need sequences, and
+                           tensor parallel ranks that share them out */
+    int64_t *tp_first;  /* [tp + 1], likewise: first token of each */
 } ek_moe_scratch;
 
 /* Where the experts are, and their weights: what outlives a step.  Of an expert a rank holds a run
@@ -94,25 +148,6 @@ typedef struct {
     ek_weight shared_up, shared_down, shared_router;
 } ek_moe_weights;
 
-/* What forward leaves for backward, of one micro-batch in flight. */
-typedef struct {
-    void *x;            /* R [n, d], residual stream: combine adds to it; the owner's */
-    void *y;            /* C [n, d], its norm; as R it is in scratch->y_real unless C is R */
-    void *probs;        /* R [n, experts] */
-    void *lse;          /* R [n] */
-    void *weights;      /* R [n, cols] */
-    int32_t *ids;       /* [n, cols], negative: none, or over capacity (moe/gate_body.h) */
-    int32_t *row_of;    /* [n, cols], negative likewise */
-    int32_t *token_of;  /* [rows] */
-    void *row_weight;   /* R [rows] */
-    int64_t *offset;    /* [slots + 1] */
-    int64_t *fraction;  /* [experts], assignments before drops */
-    int64_t assigned;   /* their sum */
-    void *gu;           /* C [rows, 2 ff] */
-    void *shared_gu;    /* C [n, 2 shared_ff] */
-    void *shared_scale; /* R [n] */
-} ek_moe_saved;
-
 typedef struct {
     const ek_kernels *k;
     const ek_model_spec *spec;
@@ -123,23 +158,32 @@ typedef struct {
     const ek_moe_scratch *scratch;
     int cols; /* assignments a token can have */
     void *dx; /* R [n, d], gradient of x */
+    ek_exchange x;
 
     ek_moe_saved *saved;    /* [slots], micro-batches in flight */
     const int32_t *slot_of; /* [micro-batches of the step]: which of them; NULL: always 0 */
-    ek_group *up_groups, *down_groups; /* per slot of this rank */
+    ek_group *up_groups, *down_groups; /* [slots of this rank], of the op that runs */
+    int64_t n_groups;
     ek_group shared_group;
-    int64_t *next_row; /* [slots], of the dispatch */
-    int32_t *order;    /* [max_seq * cols], of capacity and expert choice */
+    int32_t *out_op, *back_op; /* [chunks], while a graph is built: the ops that move a chunk */
+    int32_t *order;            /* [max_seq * cols], of capacity and expert choice */
 
     /* sums over the step's micro-batches, cleared by ek_moe_begin_step */
     double aux_loss, z_loss; /* without coefficients */
     int64_t *load;           /* [experts], assignments before drops */
+    int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
     int64_t dropped;
 } ek_moe;
 
-/* Sizes of the scratch for a layer of this spec; shared by all layers. */
+/* Whether row numbers of this room fit their type: EK_EOVERFLOW. */
+EK_CHECKED ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh *mesh,
+                                       const ek_moe_room *room);
+
+/* The scratch for a layer of this spec; shared by all layers.  Where rows travel, room is laid out
+ * for all of them on one rank, and counted for an even spread (ek_arena_expected). */
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                         const ek_model_spec *spec, int64_t max_tokens, int training);
+                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room,
+                         int training);
 
 /* What kind of layer `layer` is, this rank's widths, and its placement: block order, every expert
  * once on each of the edp runs of ep ranks. */
@@ -149,12 +193,13 @@ void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *sp
 /* This rank's first slot in the placement. */
 int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh);
 
-/* The arrays of m itself (m->k, spec, w are set), but for `saved`. */
+/* The arrays of m itself (m->k, spec, mesh, cfg, w are set), but for `saved`. */
 void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq);
 
 /* What forward saves, for one micro-batch (s->x and s->y are the owner's to set).  any: room for a
  * layer of any kind of this spec, to be shared by all. */
-void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, int64_t max_tokens, int any);
+void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
+                       int any);
 
 /* What the micro-batch of an op saves. */
 static inline ek_moe_saved *ek_moe_saved_of(const ek_moe *m, const ek_op *op)
@@ -165,7 +210,7 @@ static inline ek_moe_saved *ek_moe_saved_of(const ek_moe *m, const ek_op *op)
 /* Assignments a token can have under a gate. */
 int ek_moe_cols(const ek_model_spec *spec);
 
-/* Clears the step sums. */
+/* Clears the step sums; a placement may have changed since the last step. */
 void ek_moe_begin_step(ek_moe *m);
 
 /* Appends the layer's forward ops for micro-batch `micro` after `dep`; returns the last one.
@@ -176,6 +221,9 @@ int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t toke
 /* Appends the backward ops: reads dx, leaves the gradient of y in scratch->dy and adds weight
  * gradients.  scratch->y_real must hold y as R unless C is R. */
 int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int32_t dep);
+
+/* Rows that the busiest expert rank computed in this step, over the mean of the ranks. */
+double ek_moe_rank_max_over_mean(const ek_moe *m);
 
 /* Sigmoid gate: moves the bias against the load of the step (bias_rate * sign(mean - load)). */
 void ek_moe_update_bias(ek_moe *m);

@@ -11,7 +11,7 @@
 struct ek_checkpoint {
     const ek_io *io;
     int64_t step;
-    json_t *files;           /* of the manifest */
+    json_t *files, *layout;  /* of the manifest; layout may be empty */
     ek_path folder;          /* where the files are written */
     ek_path temporary, name; /* the folder that is renamed, and to what */
     ek_path aside;           /* where an old checkpoint of that name goes */
@@ -115,6 +115,15 @@ static ek_status choose_names(ek_checkpoint *c, const char *out_dir)
     return EK_OK;
 }
 
+static void free_checkpoint(ek_checkpoint *c)
+{
+    if (c == NULL)
+        return;
+    json_decref(c->files);
+    json_decref(c->layout);
+    free(c);
+}
+
 ek_status ek_checkpoint_begin(const ek_io *io, const char *out_dir, int64_t step,
                               ek_checkpoint **out)
 {
@@ -122,7 +131,10 @@ ek_status ek_checkpoint_begin(const ek_io *io, const char *out_dir, int64_t step
     ek_status st;
 
     EK_REQUIRE_OUT(step >= 0, EK_EINVAL, "a checkpoint of step %" PRId64 " cannot be", step);
-    EK_REQUIRE_OUT(c != NULL && (c->files = json_object()) != NULL, EK_ENOMEM,
+    EK_REQUIRE_OUT(c != NULL, EK_ENOMEM, "no memory for a checkpoint in %s", out_dir);
+    c->files = json_object();
+    c->layout = json_object();
+    EK_REQUIRE_OUT(c->files != NULL && c->layout != NULL, EK_ENOMEM,
                    "no memory for a checkpoint in %s", out_dir);
     c->io = io;
     c->step = step;
@@ -135,9 +147,7 @@ ek_status ek_checkpoint_begin(const ek_io *io, const char *out_dir, int64_t step
 out:
     if (c != NULL && c->temporary.s[0] != '\0')
         ek_folder_discard(io, c->temporary.s);
-    if (c != NULL)
-        json_decref(c->files);
-    free(c);
+    free_checkpoint(c);
     return st;
 }
 
@@ -172,14 +182,24 @@ ek_status ek_checkpoint_write(ek_checkpoint *c, const char *name, const void *da
     return ek_file_write(c->io, p.s, data, bytes);
 }
 
+ek_status ek_checkpoint_layout(ek_checkpoint *c, const char *key, int64_t value)
+{
+    EK_REQUIRE(json_object_set_new(c->layout, key, json_integer(value)) == 0, EK_ENOMEM,
+               "no memory for the layout of %s", c->name.s);
+    return EK_OK;
+}
+
 static ek_status write_manifest(const ek_checkpoint *c)
 {
     json_t *root = json_pack("{s:s, s:i, s:I, s:O}", "format", EK_MANIFEST_FORMAT, "version",
                              EK_MANIFEST_VERSION, "step", (json_int_t)c->step, "files", c->files);
-    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = NULL;
     ek_path p;
     ek_status st;
 
+    if (root != NULL &&
+        (json_object_size(c->layout) == 0 || json_object_set(root, "layout", c->layout) == 0))
+        text = json_dumps(root, JSON_INDENT(2));
     EK_REQUIRE_OUT(text != NULL, EK_ENOMEM, "no memory for the manifest of %s", c->name.s);
     EK_TRY_OUT(ek_path_set(&p, "%s/%s", c->folder.s, EK_MANIFEST_NAME));
     EK_TRY_OUT(ek_file_write(c->io, p.s, text, strlen(text)));
@@ -220,8 +240,7 @@ void ek_checkpoint_abort(ek_checkpoint **c)
     if (*c == NULL)
         return;
     ek_folder_discard((*c)->io, (*c)->temporary.s);
-    json_decref((*c)->files);
-    free(*c);
+    free_checkpoint(*c);
     *c = NULL;
 }
 

@@ -4,6 +4,9 @@
  *                                     manifest.json: format, version, step, and size and XXH64
  *                                     of every file; written last
  *
+ * A checkpoint of several ranks is one folder, too: each rank writes files of its own into the
+ * temporary folder, and one of them begins, enters the sums of all files, and commits.
+ *
  * A checkpoint is written into a temporary folder, synced, and appears under its name by one
  * rename.  The first one is written in <out>/checkpoint.tmp/step-N, so that <out>/checkpoint
  * itself appears only with a complete checkpoint in it; later ones in <out>/checkpoint/step-N.tmp.
@@ -12,7 +15,7 @@
  * A crash at any instant leaves the newest committed checkpoint whole.  Leftovers (*.tmp, *.old)
  * are cleared when the next one begins.
  *
- * Ownership    one writer at a time per <out>. */
+ * Ownership    one writer at a time per <out>; files may be written by several, in parallel. */
 #ifndef STORE_CHECKPOINT_H
 #define STORE_CHECKPOINT_H
 
@@ -42,6 +45,10 @@ EK_CHECKED ek_status ek_checkpoint_add(ek_checkpoint *c, const char *name, const
 /* Writes a small file and enters it. */
 EK_CHECKED ek_status ek_checkpoint_write(ek_checkpoint *c, const char *name, const void *data,
                                          size_t bytes);
+
+/* Notes in the manifest one number of the layout that the checkpoint is written by, such as "tp".
+ */
+EK_CHECKED ek_status ek_checkpoint_layout(ek_checkpoint *c, const char *key, int64_t value);
 
 /* Writes the manifest and gives the folder its name.  Frees *c in any case; after a failure the
  * checkpoint before is the newest one, or, if only the last sync failed, the new one is. */
@@ -73,6 +80,9 @@ typedef struct {
  * EK_ENOENT when there is none, EK_ECORRUPT when all there are are damaged. */
 EK_CHECKED ek_status ek_checkpoint_latest(const char *dir, ek_checkpoint_check check,
                                           ek_checkpoint_found *out);
+
+/* The newest checkpoint folder of such a `dir` by its name, whether it is complete or not. */
+EK_CHECKED ek_status ek_checkpoint_newest(const char *dir, ek_path *out);
 
 /* Checks one checkpoint folder, checksums included: EK_ECORRUPT names the file. */
 EK_CHECKED ek_status ek_checkpoint_verify(const char *path);

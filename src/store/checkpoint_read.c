@@ -190,3 +190,21 @@ out:
     free(steps);
     return st;
 }
+
+ek_status ek_checkpoint_newest(const char *dir, ek_path *out)
+{
+    ek_step_entry *steps = NULL;
+    ek_path folder;
+    int64_t n = 0;
+    int itself;
+    ek_status st;
+
+    EK_TRY(find_folder(dir, &folder, &itself));
+    if (itself)
+        return ek_path_set(out, "%s", folder.s);
+    EK_TRY(ek_checkpoint_steps(folder.s, &steps, &n));
+    st = n > 0 ? ek_path_set(out, "%s/%s", folder.s, steps[0].name)
+               : EK_FAIL(EK_ENOENT, "no checkpoint in %s", folder.s);
+    free(steps);
+    return st;
+}

@@ -111,4 +111,9 @@ EK_CHECKED ek_status ek_safetensors_finish(ek_safetensors_writer **w, ek_file_su
 /* Gives up: deletes what was written.  Leaves the text of the failure alone. */
 void ek_safetensors_abort(ek_safetensors_writer **w);
 
+/* The text of an index (*.index.json) of these files of a folder, from their headers.  EK_EFORMAT
+ * when two hold a tensor of one name.  The caller frees *text. */
+EK_CHECKED ek_status ek_safetensors_index_text(const char *folder, const char *const *names,
+                                               int64_t n, char **text);
+
 #endif

@@ -101,15 +101,15 @@ struct ek_kernels {
     /* The same from src R, rounded to C. */
     void (*gather_real)(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
                         void *dst, int64_t ldd);
-    /* x R [n, d] = (or +=, if add) sum over j < k of rows C [row_of[i * k + j]], in the order of
-     * j; a negative row_of adds nothing. */
+    /* x R [n, d] = (or +=, if add) sum over j < k of rows C [row_of[i * k + j]], at stride ld, in
+     * the order of j; a negative row_of adds nothing. */
     void (*combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
-                    int add, void *x);
+                    int64_t ld, int add, void *x);
     /* y C [n, d] = x R [n, d]. */
     void (*to_comp)(int64_t n, int64_t d, const void *x, void *y);
-    /* x R [n, d] = table R [v, d] at ids. */
+    /* x R [n, d] = table R [v, d] at ids; a negative id gives a row of zeros. */
     void (*embed_forward)(int64_t n, int64_t d, const int32_t *ids, const void *table, void *x);
-    /* dtable R [v, d] += dx R at ids, tokens in order. */
+    /* dtable R [v, d] += dx R at ids, tokens in order; a negative id adds nothing. */
     void (*embed_backward)(int64_t n, int64_t d, const int32_t *ids, const void *dx, void *dtable);
     /* x C [n, d] += b R [d]; ld strides x. */
     void (*bias_forward)(int64_t n, int64_t d, const void *b, void *x, int64_t ld);
@@ -133,6 +133,18 @@ struct ek_kernels {
     void (*headnorm_backward)(int64_t n, int64_t heads, int64_t width, const void *w,
                               const void *raw, const void *rstd, void *dx, int64_t ld, void *dw,
                               void *ws);
+    /* The same norms with one head whose `whole` columns are spread over ranks, `width` of them
+     * here: first each rank's part of a row's sum, sums [n], then, from the sums over ranks, its
+     * part of the result.  Forward the sum is of squares, backward of w dy raw. */
+    void (*widenorm_squares)(int64_t n, int64_t width, const void *x, int64_t ld, double *sums);
+    void (*widenorm_forward)(int64_t n, int64_t width, int64_t whole, double eps,
+                             const double *sums, const void *w, void *x, int64_t ld, void *raw,
+                             void *rstd);
+    void (*widenorm_dots)(int64_t n, int64_t width, const void *w, const void *raw, const void *dy,
+                          int64_t ld, double *sums);
+    void (*widenorm_backward)(int64_t n, int64_t width, int64_t whole, const double *sums,
+                              const void *w, const void *raw, const void *rstd, void *dx,
+                              int64_t ld, void *dw);
     size_t (*rmsnorm_workspace)(const ek_kernels *k, int64_t d);
 
     /* --- attention -------------------------------------------------------------------------- */
@@ -173,6 +185,17 @@ struct ek_kernels {
      * NULL.  logits R may be overwritten.  A negative target: loss 0, gradient 0. */
     void (*cross_entropy)(int64_t n, int64_t v, void *logits, int64_t ld, const int32_t *target,
                           double scale, double *loss, void *dlogits, int64_t ldd);
+    /* Cross entropy over one of several runs of the vocabulary, v wide.  logits R [n, v] become
+     * exp(logit - top), 0 at the target; top is the row's maximum (-inf where v is 0).
+     * stats [n, 3]: top, the sum of the exponentials, and the target's logit.  A negative target is
+     * of another run, or of none: then the sum is of all, and the logit is 0. */
+    void (*vocab_exponentials)(int64_t n, int64_t v, void *logits, int64_t ld,
+                               const int32_t *target, double *stats);
+    /* Its gradient: dlogits C [n, v] = factor[i] times the exponentials, and hit[i] at the target.
+     */
+    void (*vocab_gradient)(int64_t n, int64_t v, const void *exponentials, int64_t ld,
+                           const int32_t *target, const double *factor, const double *hit,
+                           void *dlogits, int64_t ldd);
     /* Sum of squares of g R [n], in an order that only n fixes. */
     double (*sum_squares)(int64_t n, const void *g);
     /* p, m, v are updated, g is zeroed; all R [n]. */

@@ -13,8 +13,9 @@
  * optimizer state it keeps.  All runs are in elements from the start of the part. */
 typedef struct {
     int64_t out, in;
-    void *p;                  /* master weight, all of it; NULL: not here now (ZeRO) */
-    void *g;                  /* gradient, summed over the step's micro-batches */
+    void *p;                  /* where kernels read the master, all of it; with ZeRO 3 it is there
+                                 while they need it, NULL: they read packed forms alone */
+    void *g;                  /* gradient, where backward adds */
     int64_t own_first, own;   /* the run that this rank answers for */
     int64_t kept_first, kept; /* the run that p_kept, m and v hold: all, or own with ZeRO */
     void *p_kept;             /* master weight of that run */

@@ -1,76 +1,14 @@
-/* Saving and loading a run's state, file by file. */
+/* Finding and reading what a run has saved. */
 #include "train/checkpoint.h"
 
 #include "base/json.h"
 #include "base/log.h"
 #include "model/hf_config.h"
 #include "model/hf_io.h"
-#include "model/source.h"
-#include "store/checkpoint.h"
+#include "train/agree.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static ek_status save_tensors(ek_checkpoint *c, ek_model *m, ek_part part, const char *name)
-{
-    ek_dtype dtype = m->k->real;
-    ek_file_sum sum;
-    ek_path path;
-
-    EK_TRY(ek_path_set(&path, "%s/%s", ek_checkpoint_folder(c), name));
-    EK_TRY(ek_model_save(m, part, dtype, NULL, path.s, EK_WRITE_DIRECT, &sum));
-    return ek_checkpoint_add(c, name, &sum);
-}
-
-static ek_status save_state(ek_checkpoint *c, const ek_model *m, const json_t *settings,
-                            int64_t steps_done)
-{
-    json_t *state = json_pack("{s:I, s:s, s:O}", "steps_done", (json_int_t)steps_done, "products",
-                              m->k->products, "settings", (json_t *)settings);
-    char *text = state != NULL ? json_dumps(state, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
-    ek_status st;
-
-    json_decref(state);
-    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for state.json");
-    st = ek_checkpoint_write(c, "state.json", text, strlen(text));
-    free(text);
-    return st;
-}
-
-static ek_status save_config(ek_checkpoint *c, const ek_model *m)
-{
-    char *text = NULL;
-    ek_status st;
-
-    EK_TRY(ek_hf_config_text(&m->spec, &text));
-    st = ek_checkpoint_write(c, "config.json", text, strlen(text));
-    free(text);
-    return st;
-}
-
-ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer, const json_t *settings,
-                        int64_t steps_done, int64_t keep, const char *out_dir)
-{
-    ek_checkpoint *c = NULL;
-    ek_status st = EK_OK;
-
-    EK_TRY_OUT(ek_checkpoint_begin(NULL, out_dir, steps_done, &c));
-    EK_TRY_OUT(save_config(c, m));
-    EK_TRY_OUT(save_state(c, m, settings, steps_done));
-    if (tokenizer != NULL) {
-        size_t bytes;
-        const char *text = ek_tokenizer_json(tokenizer, &bytes);
-
-        EK_TRY_OUT(ek_checkpoint_write(c, "tokenizer.json", text, bytes));
-    }
-    EK_TRY_OUT(save_tensors(c, m, EK_PART_MASTER, "model.safetensors"));
-    EK_TRY_OUT(save_tensors(c, m, EK_PART_MOMENTS, "optimizer.safetensors"));
-    EK_TRY_OUT(ek_checkpoint_commit(&c));
-    EK_TRY_OUT(ek_checkpoint_prune(NULL, out_dir, keep));
-out:
-    ek_checkpoint_abort(&c);
-    return st;
-}
 
 /* Compares one setting of the run that was saved with this run's.  before: what stands before the
  * key where a user writes it. */
@@ -150,17 +88,37 @@ out:
     return st;
 }
 
+static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_part part)
+{
+    ek_boxes *files = NULL;
+    ek_status st;
+
+    EK_TRY(ek_boxes_open_in(folder, name, &files));
+    st = ek_model_load(m, files, part);
+    ek_boxes_close(&files);
+    return st;
+}
+
+static ek_status load_parts(ek_model *m, const char *folder)
+{
+    EK_TRY(load_part(m, folder, "model", EK_PART_MASTER));
+    return load_part(m, folder, "optimizer", EK_PART_MOMENTS);
+}
+
 ek_status ek_train_load(ek_model *m, const char *folder)
 {
-    ek_safetensors *st = NULL;
-    ek_status status;
-    ek_path path;
+    return ek_agree(m->cfg.mesh->world, "read the checkpoint", load_parts(m, folder));
+}
 
-    EK_TRY(ek_path_set(&path, "%s/model.safetensors", folder));
-    EK_TRY(ek_model_load_path(m, path.s));
-    EK_TRY(ek_path_set(&path, "%s/optimizer.safetensors", folder));
-    EK_TRY(ek_safetensors_open(path.s, &st));
-    status = ek_model_load(m, st, EK_PART_MOMENTS);
-    ek_safetensors_close(&st);
-    return status;
+ek_status ek_train_latest(const ek_mesh *mesh, const char *dir, ek_checkpoint_check check,
+                          ek_checkpoint_found *out)
+{
+    ek_status st = mesh->rank == 0 ? ek_checkpoint_latest(dir, check, out) : EK_OK;
+    ek_coll *op = NULL;
+
+    EK_TRY(ek_agree(mesh->world, "find a checkpoint", st));
+    if (mesh->size == 1)
+        return EK_OK;
+    EK_TRY(ek_comm_broadcast(mesh->world, out, (int64_t)sizeof(*out), 0, &op));
+    return ek_coll_wait(&op);
 }

@@ -2,7 +2,6 @@
 #include "train/metrics.h"
 
 #include "base/file.h"
-#include "base/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,22 +57,74 @@ ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m
     return EK_OK;
 }
 
-ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
-                           int64_t params_held)
+/* "[1, 2, 3]" of one number of each rank, scaled. */
+static size_t put_list(char *at, size_t room, const ek_rank_metrics *r, int ranks, size_t offset,
+                       double scale, int digits)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < ranks && n < room; i++) {
+        double x;
+
+        memcpy(&x, (const char *)&r[i] + offset, sizeof(x));
+        n += (size_t)snprintf(at + n, room - n, "%s%.*f", i > 0 ? ", " : "[", digits, x * scale);
+    }
+    if (n < room)
+        n += (size_t)snprintf(at + n, room - n, "]");
+    return n;
+}
+
+static ek_status reserve_line(ek_metrics *m, int ranks)
+{
+    size_t room = LINE_CAP + 48 * (size_t)ranks;
+
+    if (m->room >= room)
+        return EK_OK;
+    free(m->line);
+    m->line = malloc(room);
+    m->room = m->line != NULL ? room : 0;
+    EK_REQUIRE(m->line != NULL, EK_ENOMEM, "no memory for a line of metrics");
+    return EK_OK;
+}
+
+static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
+                       const ek_rank_metrics *of_rank, int ranks)
 {
     const ek_losses *l = &r->losses;
-    char line[LINE_CAP];
-    int n = snprintf(
-        line, sizeof(line),
+    double bytes = 0, flops = 0;
+    size_t n;
+
+    for (int i = 0; i < ranks; i++) {
+        bytes += of_rank[i].comm_bytes;
+        flops += of_rank[i].flops;
+    }
+    n = (size_t)snprintf(
+        m->line, m->room,
         "{\"step\": %" PRId64 ", \"tokens\": %" PRId64 ", \"loss\": %.17g, \"aux_loss\": %.17g, "
         "\"grad_norm\": %.17g, \"lr\": %.17g, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
-        "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": 1, \"dropped\": %" PRId64
-        ", \"ranks\": 1, \"comm_bytes\": 0, \"peak_rss_mb\": [%.1f], \"params_held\": [%" PRId64
-        "], \"z_loss\": %.17g, \"model_gflops\": %.3f}\n",
+        "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": %.6g, \"dropped\": %" PRId64
+        ", \"ranks\": %d, \"comm_bytes\": %.0f, \"peak_rss_mb\": ",
         r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, step_ms,
-        (double)r->tokens / step_ms * 1e3, l->expert_max_over_mean, l->dropped,
-        (double)ek_rss_peak_bytes() / 1e6, params_held, l->z_loss, r->flops / 1e9);
-    ssize_t done = write(m->fd, line, (size_t)n);
+        (double)r->tokens / step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
+        l->dropped, ranks, bytes);
+    n += put_list(m->line + n, m->room - n, of_rank, ranks,
+                  offsetof(ek_rank_metrics, peak_rss_bytes), 1e-6, 1);
+    n += (size_t)snprintf(m->line + n, m->room - n, ", \"params_held\": ");
+    n += put_list(m->line + n, m->room - n, of_rank, ranks, offsetof(ek_rank_metrics, params_held),
+                  1, 0);
+    n += (size_t)snprintf(m->line + n, m->room - n,
+                          ", \"z_loss\": %.17g, \"model_gflops\": %.3f}\n", l->z_loss, flops / 1e9);
+    return n;
+}
+
+ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
+                           const ek_rank_metrics *of_rank, int ranks)
+{
+    ssize_t n, done;
+
+    EK_TRY(reserve_line(m, ranks));
+    n = (ssize_t)put_line(m, r, step_ms, of_rank, ranks);
+    done = write(m->fd, m->line, (size_t)n);
 
     if (done > 0 && done < n && ftruncate(m->fd, lseek(m->fd, 0, SEEK_END) - done) != 0)
         done = -1; /* the torn line stays; a resumed run removes it */
@@ -93,5 +144,6 @@ void ek_metrics_close(ek_metrics *m)
 {
     if (m->fd >= 0)
         close(m->fd);
-    m->fd = -1;
+    free(m->line);
+    *m = (ek_metrics){.fd = -1};
 }

@@ -10,12 +10,20 @@
 typedef struct {
     int fd;
     char path[4096];
+    char *line; /* kept from step to step */
+    size_t room;
 } ek_metrics;
+
+/* What each rank says of itself at the end of a step; plain numbers, so that they can travel. */
+typedef struct {
+    double comm_bytes, peak_rss_bytes, params_held, flops;
+} ek_rank_metrics;
 
 /* Opens <out>/metrics.jsonl, keeping the lines of steps before `first_step`; 0 starts it anew. */
 EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
+/* of_rank [ranks]. */
 EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
-                                      int64_t params_held);
+                                      const ek_rank_metrics *of_rank, int ranks);
 /* What was written is on the disk when this returns: before a checkpoint that counts on it. */
 EK_CHECKED ek_status ek_metrics_sync(const ek_metrics *m);
 void ek_metrics_close(ek_metrics *m);

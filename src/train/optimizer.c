@@ -1,11 +1,17 @@
-/* The norm, the update and the packing, layer by layer. */
+/* The norm over all ranks, then unit by unit the update, the gathering and the packing. */
 #include "train/optimizer.h"
 
+#include "exec/net.h"
+#include "model/units.h"
+
 #include <math.h>
+#include <string.h>
 
 void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg)
 {
     *o = (ek_optimizer){.model = m, .cfg = *cfg};
+    o->sums = &o->sum_squares;
+    o->n_sums = 1;
 }
 
 double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
@@ -22,19 +28,45 @@ double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
     return cfg->min_lr + (cfg->lr - cfg->min_lr) * 0.5 * (1 + cos(pi * (double)at / (double)span));
 }
 
-/* Norm over every gradient, summed in the order of the weights; sets up this step's update. */
+/* Sum of squares of what this rank answers for, in the order of the weights. */
 static ek_status op_norm(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
-    ek_model *m = o->model;
-    double sum = 0, t = (double)(o->steps_done + 1);
-    const ek_optimizer_config *c = &o->cfg;
+    const ek_model *m = o->model;
+    int64_t real = (int64_t)ek_dtype_size(m->k->real);
+    double sum = 0;
 
     (void)op;
-    for (int64_t i = 0; i < m->n_params; i++)
-        if (m->params[i].trained)
-            sum += m->k->sum_squares(ek_weight_elements(m->params[i].w), m->params[i].w->g);
-    o->grad_norm = sqrt(sum);
+    for (int64_t i = 0; i < m->n_params; i++) {
+        const ek_param *p = &m->params[i];
+        const char *g = p->g_kept;
+
+        if (p->trained && p->w->own > 0)
+            sum += m->k->sum_squares(p->w->own, g + (p->w->own_first - p->w->kept_first) * real);
+    }
+    o->sums[0] = sum;
+    return EK_OK;
+}
+
+static ek_status op_sum_ranks(void *self, const ek_op *op)
+{
+    ek_optimizer *o = self;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_reduce(o->model->cfg.mesh->world, o->sums, o->n_sums, EK_SUM_F64,
+                                  ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+/* Sets up this step's update, from the sum over all ranks. */
+static ek_status op_clip(void *self, const ek_op *op)
+{
+    ek_optimizer *o = self;
+    const ek_optimizer_config *c = &o->cfg;
+    double t = (double)(o->steps_done + 1);
+
+    (void)op;
+    o->grad_norm = sqrt(o->sums[0]);
     EK_REQUIRE(isfinite(o->grad_norm), EK_ENONFINITE,
                "step %lld: the gradient is not finite; lower --lr, or look at the data",
                (long long)o->steps_done);
@@ -51,45 +83,45 @@ static ek_status op_norm(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_status update(ek_optimizer *o, ek_param *p)
+/* What reduce_scatter left outside the kept run. */
+static void clear_rest(const ek_model *m, const ek_unit *u)
 {
-    const ek_kernels *k = o->model->k;
-    ek_weight *w = p->w;
-    ek_adamw h = o->now;
+    size_t real = ek_dtype_size(m->k->real);
+    int64_t end = u->kept_first + u->kept;
 
-    if (!p->decay)
-        h.decay = 0;
-    if (p->trained)
-        k->adamw(&h, ek_weight_elements(w), w->p, w->g, w->m, w->v);
-    if (w->forward != NULL && w->forward != w->p)
-        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, w->p, w->forward));
-    if (w->backward != NULL && w->backward != w->p)
-        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, w->p, w->backward));
-    return EK_OK;
+    memset(u->g, 0, (size_t)u->kept_first * real);
+    memset((char *)u->g + end * (int64_t)real, 0, (size_t)(u->n - end) * real);
 }
 
-/* Updates the weights of one layer (op->layer -1: those of none). */
+/* Updates what this rank keeps of unit op->part, and zeroes its gradient. */
 static ek_status op_update(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
+    const ek_model *m = o->model;
+    const ek_unit *u = &m->units->unit[op->part];
 
-    for (int64_t i = 0; i < o->model->n_params; i++)
-        if (o->model->params[i].layer == op->layer)
-            EK_TRY(update(o, &o->model->params[i]));
-    return EK_OK;
+    for (int32_t i = 0; i < u->n_params; i++) {
+        const ek_param *p = &m->params[u->params[i]];
+        ek_adamw h = o->now;
+
+        if (!p->decay)
+            h.decay = 0;
+        if (p->w->kept > 0)
+            m->k->adamw(&h, p->w->kept, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
+    }
+    if (u->cut && u->g_set == NULL)
+        clear_rest(m, u);
+    return u->cut ? EK_OK : ek_unit_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
 /* Bytes that an update moves: masters, gradients and moments in and out, packed forms out. */
-static double update_bytes(const ek_model *m, int32_t layer)
+static double update_bytes(const ek_model *m, const ek_unit *u)
 {
-    double r = (double)ek_dtype_size(m->k->real), bytes = 0;
+    double r = (double)ek_dtype_size(m->k->real), bytes = 8 * r * (double)u->kept;
 
-    for (int64_t i = 0; i < m->n_params; i++) {
-        const ek_weight *w = m->params[i].w;
+    for (int32_t i = 0; i < u->n_params && !u->cut; i++) {
+        const ek_weight *w = m->params[u->params[i]].w;
 
-        if (m->params[i].layer != layer)
-            continue;
-        bytes += 8 * r * (double)ek_weight_elements(w);
         if (w->forward != NULL && w->forward != w->p)
             bytes += (r + 2) * (double)ek_weight_elements(w);
         if (w->backward != NULL && w->backward != w->p)
@@ -98,25 +130,61 @@ static double update_bytes(const ek_model *m, int32_t layer)
     return bytes;
 }
 
-int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
+static int32_t add(ek_optimizer *o, ek_graph *g, const char *name, ek_op_fn run, ek_lane lane,
+                   double bytes, int32_t dep)
 {
-    const ek_model *m = o->model;
-    ek_op op = {.name = "gradient norm",
-                .run = op_norm,
+    ek_op op = {.name = name,
+                .run = run,
                 .self = o,
-                .lane = EK_LANE_COMPUTE,
+                .lane = lane,
                 .layer = -1,
                 .micro = -1,
                 .part = -1,
-                .bytes = (double)ek_dtype_size(m->k->real) * (double)m->n_elements};
+                .bytes = bytes,
+                .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
 
-    dep = ek_graph_after(g, &op, dep);
-    op.name = "adamw";
-    op.run = op_update;
-    for (int32_t l = -1; l < (int32_t)m->spec.layers; l++) {
-        op.layer = l;
-        op.bytes = update_bytes(m, l);
-        dep = ek_graph_after(g, &op, dep);
+    return ek_graph_after(g, &op, dep);
+}
+
+/* The units, one after the other.  Where masters are gathered after the update (ZeRO 1 and 2), a
+ * unit is packed after the update of the next, which hides the gathering. */
+static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
+{
+    ek_model *m = o->model;
+    int32_t gathering = -1, gathered = -1;
+
+    for (int32_t i = 0; i < m->units->n; i++) {
+        const ek_unit *u = &m->units->unit[i];
+        int32_t before = gathering, op = gathered;
+
+        if (!u->trained)
+            continue;
+        dep = add(o, g, "adamw", op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep);
+        if (dep >= 0) {
+            g->ops[dep].part = i;
+            g->ops[dep].layer = u->place >= 0 ? u->place : -1;
+        }
+        if (!u->cut || m->cfg.zero == 3)
+            continue;
+        gathered = ek_units_build_gather(m, g, i, dep);
+        gathering = i;
+        if (before >= 0)
+            dep = ek_units_build_pack(m, g, before, op);
     }
-    return dep;
+    return gathering >= 0 ? ek_units_build_pack(m, g, gathering, gathered) : dep;
+}
+
+int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
+{
+    ek_model *m = o->model;
+
+    dep = ek_units_build_finish(m, g, dep);
+    dep = add(o, g, "gradient norm", op_norm, EK_LANE_COMPUTE,
+              (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep);
+    if (m->cfg.mesh->size > 1)
+        dep = add(o, g, "sum over ranks", op_sum_ranks, EK_LANE_NET,
+                  (double)o->n_sums * (double)sizeof(double), dep);
+    dep = add(o, g, "clip", op_clip, EK_LANE_COMPUTE, (double)o->n_sums * (double)sizeof(double),
+              dep);
+    return build_updates(o, g, dep);
 }

@@ -39,10 +39,10 @@ ek_status ek_routing_trace_add(ek_routing_trace *t, const ek_pass *p)
     }
     at = t->counts + t->iterations++ * size;
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
-        if (!p->moe[l].w->routed)
+        if (p->model->spec.dense[l])
             continue;
         for (int64_t e = 0; e < t->experts; e++)
-            *at++ = (uint32_t)p->moe[l].load[e];
+            *at++ = (uint32_t)ek_pass_load(p, l)[e];
     }
     return EK_OK;
 }

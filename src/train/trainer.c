@@ -1,6 +1,8 @@
 /* One step: micro-batches through the graph, then the optimizer in the same graph. */
 #include "train/trainer.h"
 
+#include "exec/net.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,46 +15,82 @@ struct ek_trainer {
     ek_graph graph;
     ek_micro *micro;
     int64_t n_micro;
+    int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
     int32_t *inputs, *targets;
 };
 
-static ek_pass_config pass_config(const ek_trainer_config *cfg)
+static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cfg)
 {
-    return (ek_pass_config){.max_seqs = cfg->micro_batch,
+    return (ek_pass_config){.max_seqs = ek_run_length(cfg->micro_batch, m->cfg.mesh->dp, 0),
+                            .max_total = cfg->micro_batch * cfg->seq,
                             .max_seq = cfg->seq,
                             .micros = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch,
                             .training = 1,
-                            .recompute = cfg->recompute};
+                            .recompute = cfg->recompute,
+                            .moe = cfg->moe};
+}
+
+/* This rank's sequences of micro-batch i, of all: runs of consecutive sequences, the last
+ * micro-batch may be smaller. */
+static int64_t sequences_of(const ek_model *m, const ek_trainer_config *c, int64_t i,
+                            int64_t *first, int64_t *of_all)
+{
+    int64_t begin = i * c->micro_batch, all = c->batch - begin;
+    const ek_mesh *mesh = m->cfg.mesh;
+
+    all = all < c->micro_batch ? all : c->micro_batch;
+    *first = begin + ek_run_first(all, mesh->dp, mesh->dp_rank);
+    *of_all = all;
+    return ek_run_length(all, mesh->dp, mesh->dp_rank);
+}
+
+static int64_t count_sequences(const ek_model *m, const ek_trainer_config *c)
+{
+    int64_t n = 0, first, all;
+
+    for (int64_t i = 0; i * c->micro_batch < c->batch; i++)
+        n += sequences_of(m, c, i, &first, &all);
+    return n;
 }
 
 ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes)
 {
-    ek_pass_config pc = pass_config(cfg);
+    ek_pass_config pc = pass_config(m, cfg);
 
     EK_TRY(ek_pass_measure(m, &pc, bytes));
-    *bytes += 2 * sizeof(int32_t) * (size_t)cfg->batch * (size_t)cfg->seq;
+    *bytes += 2 * sizeof(int32_t) * (size_t)(count_sequences(m, cfg) * cfg->seq);
     return EK_OK;
 }
 
-/* Cuts the batch into micro-batches of consecutive sequences; the last may be smaller. */
 static void cut_batch(ek_trainer *tr)
 {
     const ek_trainer_config *c = &tr->cfg;
+    const ek_mesh *mesh = tr->model->cfg.mesh;
+    int64_t done = 0;
 
     for (int64_t i = 0; i < tr->n_micro; i++) {
-        int64_t first = i * c->micro_batch, seqs = c->batch - first;
+        int64_t first, whole, seqs = sequences_of(tr->model, c, i, &first, &whole);
+        int64_t all = seqs * c->seq;
 
-        seqs = seqs < c->micro_batch ? seqs : c->micro_batch;
-        tr->micro[i] =
-            ek_micro_alone(seqs, c->seq, (double)seqs / (double)c->batch, (uint64_t)first,
-                           tr->inputs + first * c->seq, tr->targets + first * c->seq);
+        tr->micro[i] = (ek_micro){.seqs = seqs,
+                                  .seq = c->seq,
+                                  .all = all,
+                                  .first = ek_run_first(all, mesh->tp, mesh->tp_rank),
+                                  .n = ek_run_length(all, mesh->tp, mesh->tp_rank),
+                                  .total = whole * c->seq,
+                                  .share = (double)whole / (double)c->batch,
+                                  .first_sequence = (uint64_t)first,
+                                  .inputs = tr->inputs + done * c->seq,
+                                  .targets = tr->targets + done * c->seq};
+        for (int64_t j = 0; j < seqs; j++)
+            tr->sequence[done++] = first + j;
     }
 }
 
 ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out)
 {
     ek_trainer *tr = NULL;
-    ek_pass_config pc = pass_config(cfg);
+    ek_pass_config pc = pass_config(m, cfg);
     ek_status st = EK_OK;
     size_t tokens;
 
@@ -68,13 +106,16 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     tr->n_micro = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch;
     ek_graph_init(&tr->graph);
     EK_TRY_OUT(ek_pass_create(m, &pc, &tr->pass));
-    EK_TRY_OUT(ek_exec_create(NULL, &tr->exec));
-    tokens = (size_t)(cfg->batch * cfg->seq);
+    EK_TRY_OUT(ek_exec_create(&cfg->exec, &tr->exec));
+    tr->n_sequences = count_sequences(m, cfg);
+    tokens = (size_t)(tr->n_sequences * cfg->seq) + 1;
+    tr->sequence = calloc((size_t)tr->n_sequences + 1, sizeof(*tr->sequence));
     tr->micro = calloc((size_t)tr->n_micro, sizeof(*tr->micro));
     tr->inputs = calloc(tokens, sizeof(*tr->inputs));
     tr->targets = calloc(tokens, sizeof(*tr->targets));
-    EK_REQUIRE_OUT(tr->micro != NULL && tr->inputs != NULL && tr->targets != NULL, EK_ENOMEM,
-                   "no memory for %zu tokens", tokens);
+    EK_REQUIRE_OUT(tr->micro != NULL && tr->sequence != NULL && tr->inputs != NULL &&
+                       tr->targets != NULL,
+                   EK_ENOMEM, "no memory for %zu tokens", tokens);
     cut_batch(tr);
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
     *out = tr;
@@ -95,10 +136,26 @@ void ek_trainer_destroy(ek_trainer **ptr)
     ek_exec_destroy(&tr->exec);
     ek_graph_fini(&tr->graph);
     free(tr->micro);
+    free(tr->sequence);
     free(tr->inputs);
     free(tr->targets);
     free(tr);
     *ptr = NULL;
+}
+
+int64_t ek_trainer_sequences(const ek_trainer *tr)
+{
+    return tr->n_sequences;
+}
+
+int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i)
+{
+    return tr->sequence[i];
+}
+
+void ek_trainer_vote(ek_trainer *tr, double vote)
+{
+    tr->pass->vote = vote;
 }
 
 int32_t *ek_trainer_inputs(ek_trainer *tr)
@@ -121,6 +178,41 @@ static double model_flops(const ek_graph *g)
     return sum;
 }
 
+/* Losses, loads and votes of all ranks. */
+static ek_status op_sum_losses(void *self, const ek_op *op)
+{
+    ek_trainer *tr = self;
+    ek_comm *world = tr->model->cfg.mesh->world;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_reduce(world, tr->pass->sums, tr->pass->n_sums, EK_SUM_F64,
+                                  ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static void build_sum(ek_trainer *tr)
+{
+    ek_op op = {.name = "sum losses",
+                .run = op_sum_losses,
+                .self = tr,
+                .lane = EK_LANE_NET,
+                .layer = -1,
+                .micro = -1,
+                .part = -1,
+                .bytes = (double)tr->pass->n_sums * sizeof(double),
+                .describe = ek_net_describe};
+
+    if (tr->model->cfg.mesh->size > 1)
+        ek_graph_after(&tr->graph, &op, tr->graph.n_ops - 1);
+}
+
+static int64_t bytes_sent(const ek_trainer *tr)
+{
+    const ek_mesh *mesh = tr->model->cfg.mesh;
+
+    return mesh->size > 1 ? ek_comm_bytes_sent(mesh->world) : 0;
+}
+
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -132,16 +224,24 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
                         .seed = c->seed,
                         .step = (uint64_t)tr->optimizer.steps_done};
 
+    int32_t last;
+
     out->step = tr->optimizer.steps_done;
     out->tokens = c->batch * c->seq;
+    out->comm_bytes = -bytes_sent(tr);
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->micro, tr->n_micro));
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
-    ek_optimizer_build(&tr->optimizer, &tr->graph, tr->graph.n_ops - 1);
+    last = tr->graph.n_ops - 1;
+    build_sum(tr);
+    ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
     ek_pass_losses(tr->pass, &out->losses);
     for (int64_t l = 0; l < tr->model->spec.layers; l++)
-        ek_moe_update_bias(&tr->pass->moe[l]);
+        if (ek_model_has_layer(tr->model, l))
+            ek_moe_update_bias(&tr->pass->moe[l]);
+    out->comm_bytes += bytes_sent(tr);
+    out->votes = ek_pass_votes(tr->pass);
     out->grad_norm = tr->optimizer.grad_norm;
     out->lr = tr->optimizer.lr;
     out->flops = model_flops(&tr->graph);

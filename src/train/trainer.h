@@ -1,5 +1,9 @@
 /* train/trainer.h - one training step at a time, over a model that the caller owns.
  *
+ * On a mesh (the model's) every rank has a trainer, and steps are collective over the world.  A
+ * data parallel rank works on its own sequences of each micro-batch; what a step says of itself is
+ * of all ranks together.
+ *
  * A trainer holds the pass, the optimizer, the executor and the buffers of a step.  Where tokens
  * come from and what happens between steps (metrics, checkpoints) is the caller's. */
 #ifndef TRAIN_TRAINER_H
@@ -15,6 +19,8 @@ typedef struct {
     int64_t top_k; /* experts a token in use, at most the model's; 0: the model's */
     uint64_t seed;
     ek_recompute recompute;
+    ek_moe_config moe;
+    ek_exec_config exec;
     ek_optimizer_config optimizer;
 } ek_trainer_config;
 
@@ -23,7 +29,9 @@ typedef struct {
     int64_t step, tokens;
     ek_losses losses;
     double grad_norm, lr;
-    double flops; /* of the model: recomputation not counted */
+    double flops;       /* of the model on this rank: recomputation not counted */
+    int64_t comm_bytes; /* sent by this rank */
+    double votes;       /* sum over ranks of what ek_trainer_vote said */
 } ek_step_result;
 
 typedef struct ek_trainer ek_trainer;
@@ -34,9 +42,16 @@ void ek_trainer_destroy(ek_trainer **tr);
 /* Bytes of activations, scratch and tokens that such a trainer takes. */
 EK_CHECKED ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes);
 
-/* Where the caller puts the next step's tokens: [batch, seq] each. */
+/* How many sequences of a step this rank works on, and which of the batch is the i-th. */
+int64_t ek_trainer_sequences(const ek_trainer *tr);
+int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i);
+
+/* Where the caller puts the next step's tokens: [sequences, seq] each. */
 int32_t *ek_trainer_inputs(ek_trainer *tr);
 int32_t *ek_trainer_targets(ek_trainer *tr);
+
+/* A number that the next steps sum over ranks (whether someone wants to stop). */
+void ek_trainer_vote(ek_trainer *tr, double vote);
 
 /* Takes a step over them. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);

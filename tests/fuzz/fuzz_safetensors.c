@@ -1,6 +1,7 @@
 /* The safetensors reader on arbitrary bytes: it must refuse them with a message, or give tensors
- * that lie inside the input, tile its data and can be read to their last element. */
-#include "store/safetensors.h"
+ * that lie inside the input, tile its data and can be read to their last element; and likewise the
+ * parts of tensors that their names make of them. */
+#include "store/boxes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,35 @@ static void read_ends(const ek_safetensor *t)
     require(ek_safetensor_read(t, t->elements, 1, room, EK_F32) != EK_OK);
 }
 
+/* The corners of every part, by the tensor that it belongs to. */
+static void read_parts(const ek_safetensors *st)
+{
+    ek_boxes *b = NULL;
+    int64_t pieces = 0;
+
+    if (ek_boxes_of(st, &b) != EK_OK) {
+        require(b == NULL && ek_err_message()[0] != '\0');
+        return;
+    }
+    for (int64_t i = 0; i < ek_boxes_count(b); i++) {
+        const ek_boxed *x = ek_boxes_get(b, i);
+
+        require(ek_boxes_find(b, x->name) == x && x->n > 0);
+        pieces += x->n;
+        for (int64_t k = 0; k < x->n; k++) {
+            const ek_box *p = &x->pieces[k].box;
+            ek_box corner = {p->row + p->rows - 1, 1, p->col + p->cols - 1, 1};
+            double room;
+
+            if (p->rows > 0 && p->cols > 0)
+                require((ek_boxed_read(x, &corner, &room, 1, EK_F64) == EK_OK) ==
+                        x->pieces[k].t->readable);
+        }
+    }
+    require(pieces == ek_safetensors_count(st));
+    ek_boxes_close(&b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ek_safetensors *st = NULL;
@@ -48,6 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes += t->bytes;
     }
     require(bytes <= size);
+    read_parts(st);
     ek_safetensors_close(&st);
     return 0;
 }

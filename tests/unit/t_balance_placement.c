@@ -9,12 +9,17 @@ typedef struct {
     ek_placement p;
 } fixture;
 
-static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
+static void setup_runs(fixture *f, int32_t experts, int32_t ranks, int32_t slots, int32_t runs)
 {
     CHECK(ek_arena_init(&f->arena, ROOM, "a placement") == EK_OK);
     ek_placement_take(&f->p, &f->arena, experts, ranks, slots);
     CHECK(ek_arena_check(&f->arena, "a placement") == EK_OK);
-    ek_placement_block(&f->p);
+    ek_placement_block(&f->p, runs);
+}
+
+static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
+{
+    setup_runs(f, experts, ranks, slots, 1);
 }
 
 static void teardown(fixture *f)
@@ -71,6 +76,71 @@ static void blocks_for_any_numbers(void)
             check_blocks(experts, ranks);
 }
 
+/* On each of several runs of ranks every expert lies once, in the same places; homes are on the
+ * first.  Whoever asks is served on its own run. */
+static void check_runs(int32_t experts, int32_t runs, int32_t ranks)
+{
+    int32_t slots = (experts + ranks - 1) / ranks, slot_of[64];
+    fixture f;
+
+    setup_runs(&f, experts, runs * ranks, slots, runs);
+    CHECK(ek_placement_check(&f.p) == EK_OK);
+    for (int32_t run = 0; run < runs; run++) {
+        int32_t held = 0;
+
+        ek_placement_serve(&f.p, runs, run, slot_of);
+        for (int32_t i = 0; i < ranks * slots; i++) {
+            CHECK_INT(f.p.expert_of[run * ranks * slots + i], f.p.expert_of[i]);
+            held += f.p.expert_of[i] >= 0;
+        }
+        CHECK_INT(held, experts);
+        for (int32_t e = 0; e < experts; e++) {
+            CHECK(f.p.home[e] < ranks * slots);
+            CHECK_INT(slot_of[e], run * ranks * slots + f.p.home[e]);
+        }
+    }
+    teardown(&f);
+}
+
+static void runs_hold_every_expert(void)
+{
+    for (int32_t experts = 1; experts <= 9; experts++)
+        for (int32_t runs = 1; runs <= 4; runs++)
+            for (int32_t ranks = 1; ranks <= 11; ranks++)
+                check_runs(experts, runs, ranks);
+}
+
+/* By hand: 5 experts on 3 ranks are 2, 2 and 1 of them. */
+static void longer_runs_come_first(void)
+{
+    const int32_t want[] = {0, 1, 2, 3, 4, -1};
+    fixture f;
+
+    setup(&f, 5, 3, 2);
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(f.p.expert_of[i], want[i]);
+    teardown(&f);
+}
+
+/* The first of several slots serves; the home serves where a run has none. */
+static void replicas_and_missing_experts(void)
+{
+    int32_t slot_of[3];
+    fixture f;
+
+    setup_runs(&f, 3, 4, 3, 2); /* two runs of two ranks, a slot to spare on each rank */
+    f.p.expert_of[5] = 0;       /* run 0: again, on rank 1 */
+    f.p.expert_of[6] = -1;      /* run 1 loses expert 0 */
+    CHECK(ek_placement_check(&f.p) == EK_OK);
+    ek_placement_serve(&f.p, 2, 0, slot_of);
+    CHECK_INT(slot_of[0], 0);
+    ek_placement_serve(&f.p, 2, 1, slot_of);
+    CHECK_INT(slot_of[0], f.p.home[0]);
+    CHECK_INT(slot_of[1], 7);
+    CHECK_INT(slot_of[2], 9);
+    teardown(&f);
+}
+
 /* The check refuses `p`, naming `word`. */
 static void refused(const ek_placement *p, const char *word)
 {
@@ -116,9 +186,9 @@ static void measuring_gives_the_size(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(one_rank_holds_experts_in_order),
-    EK_CASE(blocks_for_any_numbers),
-    EK_CASE(check_finds_faults),
+    EK_CASE(one_rank_holds_experts_in_order), EK_CASE(blocks_for_any_numbers),
+    EK_CASE(runs_hold_every_expert),          EK_CASE(longer_runs_come_first),
+    EK_CASE(replicas_and_missing_experts),    EK_CASE(check_finds_faults),
     EK_CASE(measuring_gives_the_size),
 };
 EK_TEST_MAIN(cases)

@@ -20,6 +20,17 @@ static void in_pieces(void)
         ek_t.failed += over_cases(ranks, small_messages);
 }
 
+static void short_to_other_nodes(peer *p)
+{
+    ek_comm_set_far_max(p->world, 72);
+}
+
+static void far_in_pieces(void)
+{
+    for (int ranks = 2; ranks <= 5; ranks++)
+        ek_t.failed += over_cases(ranks, short_to_other_nodes);
+}
+
 /* --- failures ---------------------------------------------------------------------------------
  */
 
@@ -102,7 +113,8 @@ static void self(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(whole), EK_CASE(in_pieces), EK_CASE(failure), EK_CASE(describe), EK_CASE(self),
+    EK_CASE(whole),   EK_CASE(in_pieces), EK_CASE(far_in_pieces),
+    EK_CASE(failure), EK_CASE(describe),  EK_CASE(self),
 };
 
 EK_TEST_MAIN(cases)

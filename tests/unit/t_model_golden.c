@@ -189,9 +189,10 @@ static void check_logits(runner *r, const golden *g, const bounds *b)
     int64_t v = g->spec.vocab;
 
     CHECK(r->pass->head_rows >= r->micro.n); /* one block holds all rows */
-    if (!run(r, g, 1))
+    if (!run(r, g, 2))
         return;
     CHECK(strcmp(r->graph.ops[r->graph.n_ops].name, "cross entropy") == 0);
+    CHECK(strcmp(r->graph.ops[r->graph.n_ops + 1].name, "losses") == 0);
     for (int64_t row = 0; row < r->micro.n; row++) {
         double largest = 0;
 

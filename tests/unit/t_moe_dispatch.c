@@ -1,4 +1,5 @@
 /* Dispatch is a stable counting sort of assignments by slot. */
+#include "balance/placement.h"
 #include "base/random.h"
 #include "ek_test.h"
 #include "moe/dispatch.h"
@@ -18,7 +19,7 @@ static void setup(fixture *f, int32_t experts, int32_t slots, int64_t n, int64_t
 {
     memset(f, 0, sizeof(*f));
     f->p = (ek_placement){experts, 1, slots, f->expert_of, f->home};
-    ek_placement_block(&f->p);
+    ek_placement_block(&f->p, 1);
     f->n = n;
     f->cols = cols;
 }
@@ -28,8 +29,8 @@ static void dispatch(fixture *f)
     memset(f->row_of, 0x55, sizeof(f->row_of));
     memset(f->token_of, 0x55, sizeof(f->token_of));
     memset(f->offset, 0x55, sizeof(f->offset));
-    f->rows =
-        ek_dispatch_rows(&f->p, f->n, f->cols, f->ids, f->row_of, f->token_of, f->offset, f->next);
+    f->rows = ek_dispatch_rows(f->p.home, 0, f->p.slots, f->n, f->cols, f->ids, f->row_of,
+                               f->token_of, f->offset, f->next);
 }
 
 /* Rows are a permutation of the assignments that there are; within a slot they follow the order

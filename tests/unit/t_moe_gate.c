@@ -14,6 +14,7 @@ typedef struct {
     ek_moe_step step;
     ek_micro micro;
     ek_moe_saved saved;
+    ek_moe_config cfg;
     ek_moe m;
 } fixture;
 
@@ -55,9 +56,11 @@ static void setup(fixture *f, const ek_model_spec *spec, int64_t seqs, int64_t s
     f->m.w = &f->w;
     f->m.step = &f->step;
     f->m.mesh = &ek_mesh_one;
+    f->m.cfg = &f->cfg;
     ek_moe_take_state(&f->m, &f->arena, seq);
     f->m.saved = &f->saved;
-    ek_moe_take_saved(&f->m, &f->saved, &f->arena, MAX_TOKENS, 0);
+    ek_moe_take_saved(&f->m, &f->saved, &f->arena,
+                      &(ek_moe_room){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS}, 0);
     CHECK(ek_arena_check(&f->arena, "a layer") == EK_OK);
     f->micro = ek_micro_alone(seqs, seq, 1, 0, NULL, NULL);
     f->step = (ek_moe_step){.training = 1, .top_k = spec->top_k, .micro = &f->micro};
@@ -88,10 +91,14 @@ static void forward(fixture *f, const double *logits)
 {
     for (int64_t i = 0; i < f->micro.n * f->spec.experts; i++)
         set(f->m.saved[0].probs, i, logits[i]);
-    if (mode == EK_MODE_FP64)
+    if (mode == EK_MODE_FP64) {
         ek_gate_forward_f64(&f->m, &f->micro, f->m.saved);
-    else
+        ek_gate_tally_f64(&f->m, &f->micro, f->m.saved);
+    } else {
         ek_gate_forward_f32(&f->m, &f->micro, f->m.saved);
+        ek_gate_tally_f32(&f->m, &f->micro, f->m.saved);
+    }
+    ek_gate_account(&f->m, &f->micro, f->m.saved, 0);
 }
 
 static int close_to(double got, double want)

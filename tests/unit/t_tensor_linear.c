@@ -266,8 +266,9 @@ static void shape_check(const ek_linear_ops *ops, ek_mode mode, int threads, int
 
 static void shapes_check(const ek_linear_ops *ops, ek_mode mode)
 {
-    static const int64_t sizes[][2] = {{1, 1},   {1, 37},  {33, 1},  {2, 2},   {31, 33}, {32, 64},
-                                       {65, 17}, {47, 96}, {96, 31}, {128, 5}, {7, 300}, {290, 34}};
+    static const int64_t sizes[][2] = {{1, 1},   {1, 37},   {33, 1},  {2, 2},   {31, 33},
+                                       {32, 64}, {65, 17},  {47, 96}, {96, 31}, {128, 5},
+                                       {7, 300}, {290, 34}, {0, 7},   {40, 0}};
     static const int64_t few[] = {0}, one[] = {1}, mixed[] = {3, 0, 1, 28, 15},
                          many[] = {0, 301, 14, 0}, steps[] = {513, 0, 2};
 

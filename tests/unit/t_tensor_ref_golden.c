@@ -283,7 +283,7 @@ static void run_rows(modes *m)
     note(m, "gather_comp", c, y, N * D);
     k->gather_real(N, D, idx, x, D, y, D);
     note(m, "gather_real", c, y, N * D);
-    k->combine(N, D, 2, idx, xc, 1, x);
+    k->combine(N, D, 2, idx, xc, D, 1, x);
     note(m, "combine", r, x, N * D);
     k->to_comp(N, D, x, y);
     note(m, "to_comp", c, y, N * D);

@@ -181,10 +181,10 @@ static void gather_combine_adjoint(void)
     K.gather_comp(ROWS, D, idx, x, D, ax, D);
     for (int64_t c = 0; c < D; c++)
         CHECK(ax[4 * D + c] == 0 && ax[D + c] == x[2 * D + c]);
-    K.combine(N, D, TOP, row_of, y, 0, aty);
+    K.combine(N, D, TOP, row_of, y, D, 0, aty);
     CHECK(near(inner(ax, y, ROWS * D), inner(x, aty, N * D)));
     memcpy(more, x, sizeof(x));
-    K.combine(N, D, TOP, row_of, y, 1, more);
+    K.combine(N, D, TOP, row_of, y, D, 1, more);
     for (int64_t i = 0; i < N * D; i++)
         CHECK(more[i] == x[i] + aty[i]);
     K.gather_real(ROWS, D, idx, x, D, y, D);

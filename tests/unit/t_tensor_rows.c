@@ -281,15 +281,15 @@ static void test_gather(void)
 static void combine_make(const shape *s, buf *b)
 {
     b[0] = integers(s->n * s->k, -1, s->n * s->k + 1);
-    b[1] = numbers(COMP, (s->n * s->k + 1) * s->d, 1, 0, s->wild);
+    b[1] = numbers(COMP, (s->n * s->k + 1) * (s->d + 1), 1, 0, s->wild);
     b[2] = numbers(REAL, s->n * s->d, 1, 0, 0);
     b[3] = numbers(REAL, s->n * s->d, 1, 0, 0);
 }
 
 static void combine_run(const ek_kernels *k, const shape *s, buf *b)
 {
-    k->combine(s->n, s->d, s->k, b[0].p, b[1].p, 0, b[2].p);
-    k->combine(s->n, s->d, s->k, b[0].p, b[1].p, 1, b[3].p);
+    k->combine(s->n, s->d, s->k, b[0].p, b[1].p, s->d, 0, b[2].p);
+    k->combine(s->n, s->d, s->k, b[0].p, b[1].p, s->d + 1, 1, b[3].p);
 }
 
 static void test_combine(void)
@@ -325,7 +325,7 @@ static void test_to_comp(void)
 
 static void embed_make(const shape *s, buf *b)
 {
-    b[0] = integers(s->n, 0, 11); /* so few that tokens repeat */
+    b[0] = integers(s->n, -1, 11); /* so few that tokens repeat */
     b[1] = numbers(REAL, 11 * s->d, 1, 0, s->wild);
     b[2] = numbers(REAL, s->n * s->d, 1, 0, 0);
     b[3] = numbers(REAL, s->n * s->d, 1, 0, s->wild);
@@ -539,6 +539,32 @@ static void test_loss(void)
     each_table(&t, &large, 1);
 }
 
+static void vocab_make(const shape *s, buf *b)
+{
+    loss_make(s, b);
+    free(b[2].p);
+    b[2] = numbers(DOUBLE, s->n * 3, 1, 1e-6, 0);
+    b[2].own = 1;
+    b[4] = numbers(DOUBLE, s->n, 1, 0, 0);
+    b[5] = numbers(DOUBLE, s->n, 1, 0, 0);
+    b[0].tol = 1e-6;
+}
+
+static void vocab_run(const ek_kernels *k, const shape *s, buf *b)
+{
+    k->vocab_exponentials(s->n, s->d, b[0].p, s->d + 1, b[1].p, b[2].p);
+    k->vocab_gradient(s->n, s->d, b[0].p, s->d + 1, b[1].p, b[4].p, b[5].p, b[3].p, s->d + 3);
+}
+
+static void test_vocab(void)
+{
+    const subject t = {"vocab", vocab_make, vocab_run};
+    const shape large = {5, 50257, 2, 0, 0};
+
+    each_shape(&t);
+    each_table(&t, &large, 1);
+}
+
 /* --- optimizer ------------------------------------------------------------------------------- */
 
 static void adamw_make(const shape *s, buf *b)
@@ -574,6 +600,6 @@ static const ek_case cases[] = {
     EK_CASE(test_gather), EK_CASE(test_combine),       EK_CASE(test_to_comp),
     EK_CASE(test_embed),  EK_CASE(test_bias),          EK_CASE(test_norm_forward),
     EK_CASE(test_router), EK_CASE(test_norm_backward), EK_CASE(test_swiglu),
-    EK_CASE(test_loss),   EK_CASE(test_optimizer),
+    EK_CASE(test_loss),   EK_CASE(test_vocab),         EK_CASE(test_optimizer),
 };
 EK_TEST_MAIN(cases)

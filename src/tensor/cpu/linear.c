@@ -6,6 +6,8 @@
  * else a strip, stays in L1).  Nothing is allocated: strips live in the workspace. */
 #include "tensor/cpu/linear.h"
 
+#include "base/tick.h"
+
 #include <omp.h>
 #include <stdatomic.h>
 
@@ -38,10 +40,10 @@ static const ek_linear_ops *ops_of(const ek_kernels *k)
     return k->state;
 }
 
-/* Strips of K = k elements that a thread holds at once. */
+/* Strips of so many words that a thread holds at once.  None, of K = 0: a rank's empty part. */
 static int64_t strips_held(int64_t words)
 {
-    int64_t n = STRIP_BYTES / (words * EK_STRIP_WIDTH * 4);
+    int64_t n = words > 0 ? STRIP_BYTES / (words * EK_STRIP_WIDTH * 4) : STRIPS_MAX;
 
     return n < 1 ? 1 : n > STRIPS_MAX ? STRIPS_MAX : n;
 }
@@ -111,6 +113,7 @@ static void unit_run(const product *t, const char *w, int64_t row, int64_t rows,
             t->ops->tile_packed(r1 - r0, cols, t->words, strips + s * bytes, w + p * t->panel_bytes,
                                 t->mode, c + r0 * t->c_bytes, t->ldc);
         }
+        ek_tick();
     }
 }
 

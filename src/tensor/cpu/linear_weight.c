@@ -6,6 +6,7 @@
  * of the next, so there is one barrier a step.  Columns of dy become strips of the thread that
  * needs them.  All work of a step is taken from one counter; the steps of a group add to dw in
  * order, so the bits do not depend on the number of threads. */
+#include "base/tick.h"
 #include "tensor/cpu/linear.h"
 
 #include <omp.h>
@@ -98,6 +99,7 @@ static void unit_run(const weight *t, const step *s, int64_t c0, int64_t c1, con
             t->ops->tile(at_most(EK_STRIP, c1 - c), at_most(EK_PANEL, t->in - column), s->words,
                          strips + i * strip_bytes, panels + p * s->words * EK_PANEL * 4, EK_OUT_ADD,
                          dw + c * t->in + column, t->in);
+        ek_tick();
     }
 }
 

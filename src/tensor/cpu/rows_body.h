@@ -38,6 +38,7 @@ static void fill_rows(ek_kernels *k, ek_mode mode, ek_isa isa)
     k->embed_backward = embed_backward;
     k->rmsnorm_backward = rmsnorm_backward;
     k->softmax_topk = softmax_topk;
+    k->vocab_exponentials = vocab_exponentials;
     k->sum_squares = sum_squares;
     k->adamw = adamw;
     if (mode == EK_MODE_FP32) {

@@ -1,5 +1,5 @@
 /* rows_body_math.h - row kernels that compute something and round it to C: rmsnorm_forward,
- * swiglu, cross_entropy.
+ * swiglu, cross_entropy, vocab_gradient.
  *
  * Included by rows_body.h with what rows_body_move.h needs, and with
  *   comp_sigmoid    the logistic function, as exact as C is */
@@ -145,10 +145,28 @@ static void FN(cross_entropy)(int64_t n, int64_t v, void *logits, int64_t ld, co
     }
 }
 
+static void FN(vocab_gradient)(int64_t n, int64_t v, const void *exps, int64_t ld,
+                               const int32_t *target, const double *factor, const double *hit,
+                               void *dlogits, int64_t ldd)
+{
+#pragma omp parallel for schedule(static) if (n * v >= ROWS_SERIAL)
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = (const float *)exps + i * ld;
+        COMP *dx = (COMP *)dlogits + i * ldd;
+        const vf f = vf_set((float)factor[i]);
+
+        for (int64_t c = 0; c < v; c += VF)
+            comp_store(dx + c, vf_load(x + c, v - c) * f, v - c, 0);
+        if (target[i] >= 0)
+            comp_store(dx + target[i], vf_set((float)hit[i]), 1, 0);
+    }
+}
+
 static void FN(fill_math)(ek_kernels *k)
 {
     k->rmsnorm_forward = FN(rmsnorm_forward);
     k->swiglu_forward = FN(swiglu_forward);
     k->swiglu_backward = FN(swiglu_backward);
     k->cross_entropy = FN(cross_entropy);
+    k->vocab_gradient = FN(vocab_gradient);
 }

@@ -40,7 +40,7 @@ static void FN(gather_real)(int64_t n, int64_t d, const int32_t *idx, const void
 }
 
 static void FN(combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
-                        int add, void *x)
+                        int64_t ld, int add, void *x)
 {
     const int stream = !add && rows_stream(x, d * 4, n);
 
@@ -56,7 +56,7 @@ static void FN(combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of, 
 
                 for (int64_t j = 0; j < k; j++)
                     if (from[j] >= 0)
-                        sum = sum + comp_load((const COMP *)rows + from[j] * d + c, d - c);
+                        sum = sum + comp_load((const COMP *)rows + from[j] * ld + c, d - c);
                 if (add)
                     sum = vf_load(y + c, d - c) + sum;
                 vf_store(y + c, sum, d - c, stream);

@@ -249,6 +249,29 @@ static inline double exponentials(int64_t v, float *x, float top)
     return vd_sum(sum);
 }
 
+static void vocab_exponentials(int64_t n, int64_t v, void *logits, int64_t ld,
+                               const int32_t *target, double *stats)
+{
+#pragma omp parallel for schedule(static) if (n * v >= ROWS_SERIAL)
+    for (int64_t i = 0; i < n; i++) {
+        const vf low = vf_set(-INFINITY);
+        float *x = (float *)logits + i * ld, at = 0;
+        vf max = low;
+        float top;
+
+        for (int64_t c = 0; c < v; c += VF)
+            max = vf_max(vf_load_fill(x + c, v - c, low), max);
+        top = vf_top(max);
+        if (target[i] >= 0) {
+            at = x[target[i]];
+            x[target[i]] = -INFINITY;
+        }
+        stats[3 * i] = (double)top;
+        stats[3 * i + 1] = exponentials(v, x, top);
+        stats[3 * i + 2] = (double)at;
+    }
+}
+
 /* --- optimizer ------------------------------------------------------------------------------ */
 
 /* In at most 256 chunks, whose sums are added in order. */

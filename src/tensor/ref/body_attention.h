@@ -72,10 +72,12 @@ static void NAME(attention_forward)(const ek_attention *a, const void *qkv, void
             const C *key = (const C *)qkv + b * seq * a->ld + (heads + h / per) * dim;
             const C *value = key + a->kv_heads * dim;
 
-            for (int64_t t = 0; t < seq; t++)
+            for (int64_t t = 0; t < seq; t++) {
                 l[(b * heads + h) * seq + t] = NAME(attend)(
                     t + 1, dim, (R)a->scale, q + t * a->ld, key, value, a->ld,
                     out + ((b * seq + t) * heads + h) * dim, room + omp_get_thread_num() * seq);
+                ek_tick();
+            }
         }
     }
 }
@@ -192,6 +194,7 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
 
             NAME(query_gradient)
             (&s, r % seq, grad + r * a->ld + h * dim, room + omp_get_thread_num() * 2 * dim);
+            ek_tick();
         }
     }
 #pragma omp parallel for collapse(2) if (work > SMALL)
@@ -205,6 +208,7 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
                 HEAD s = NAME(head_of)(a, qkv, d_o, lse, delta, r / seq, h);
 
                 NAME(key_gradient)(&s, r % seq, dk, dv);
+                ek_tick();
             }
             NAME(put_row)(dim, (R)a->scale, dk, to);
             NAME(put_row)(dim, 1, dv, to + a->kv_heads * dim);

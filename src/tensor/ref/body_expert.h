@@ -118,6 +118,46 @@ static void NAME(cross_entropy)(int64_t n, int64_t v, void *logits, int64_t ld,
     }
 }
 
+static void NAME(vocab_exponentials)(int64_t n, int64_t v, void *logits, int64_t ld,
+                                     const int32_t *target, double *stats)
+{
+    R *rows = logits;
+
+#pragma omp parallel for if (n * v > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        R *x = rows + i * ld;
+        double top = -INFINITY, sum = 0;
+
+        for (int64_t c = 0; c < v; c++)
+            top = (double)x[c] > top ? (double)x[c] : top;
+        stats[3 * i + 2] = target[i] < 0 ? 0 : (double)x[target[i]];
+        for (int64_t c = 0; c < v; c++) {
+            double e = c == target[i] ? 0 : exp((double)x[c] - top);
+
+            sum += e;
+            x[c] = (R)e;
+        }
+        stats[3 * i] = top;
+        stats[3 * i + 1] = sum;
+    }
+}
+
+static void NAME(vocab_gradient)(int64_t n, int64_t v, const void *exponentials, int64_t ld,
+                                 const int32_t *target, const double *factor, const double *hit,
+                                 void *dlogits, int64_t ldd)
+{
+    const R *from = exponentials;
+    C *to = dlogits;
+
+#pragma omp parallel for if (n * v > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t c = 0; c < v; c++)
+            to[i * ldd + c] = TO_C((R)(factor[i] * (double)from[i * ld + c]));
+        if (target[i] >= 0)
+            to[i * ldd + target[i]] = TO_C((R)hit[i]);
+    }
+}
+
 static double NAME(sum_squares)(int64_t n, const void *g)
 {
     enum { PARTS = 64 };

@@ -108,6 +108,78 @@ static void NAME(headnorm_backward)(int64_t n, int64_t heads, int64_t width, con
     }
 }
 
+static void NAME(widenorm_squares)(int64_t n, int64_t width, const void *x, int64_t ld,
+                                   double *sums)
+{
+    const C *from = x;
+
+#pragma omp parallel for if (n * width > SMALL)
+    for (int64_t i = 0; i < n; i++)
+        sums[i] = (double)NAME(dot)(width, from + i * ld, from + i * ld);
+}
+
+static void NAME(widenorm_forward)(int64_t n, int64_t width, int64_t whole, double eps,
+                                   const double *sums, const void *w, void *x, int64_t ld,
+                                   void *raw, void *rstd)
+{
+    const R *weight = w;
+    C *to = x, *keep = raw;
+    R *rs = rstd;
+
+#pragma omp parallel for if (n * width > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        C *xi = to + i * ld;
+        R s = (R)(1 / sqrt(sums[i] / (double)whole + eps));
+
+        rs[i] = s;
+        memcpy(keep + i * width, xi, (size_t)width * sizeof(C));
+        for (int64_t c = 0; c < width; c++)
+            xi[c] = TO_C(TO_R(xi[c]) * s * weight[c]);
+    }
+}
+
+static void NAME(widenorm_dots)(int64_t n, int64_t width, const void *w, const void *raw,
+                                const void *dy, int64_t ld, double *sums)
+{
+    const R *weight = w;
+    const C *from = raw, *g = dy;
+
+#pragma omp parallel for if (n * width > SMALL)
+    for (int64_t i = 0; i < n; i++) {
+        R sum = 0;
+
+        for (int64_t c = 0; c < width; c++)
+            sum += weight[c] * TO_R(g[i * ld + c]) * TO_R(from[i * width + c]);
+        sums[i] = (double)sum;
+    }
+}
+
+static void NAME(widenorm_backward)(int64_t n, int64_t width, int64_t whole, const double *sums,
+                                    const void *w, const void *raw, const void *rstd, void *dx,
+                                    int64_t ld, void *dw)
+{
+    const R *weight = w, *rs = rstd;
+    const C *from = raw;
+    C *g = dx;
+    R *gw = dw;
+
+#pragma omp parallel for if (n * width > SMALL)
+    for (int64_t c0 = 0; c0 < width; c0 += 64) {
+        int64_t end = NAME(least)(c0 + 64, width);
+
+        for (int64_t i = 0; i < n; i++) {
+            R mean = (R)(sums[i] * (double)rs[i] / (double)whole);
+
+            for (int64_t c = c0; c < end; c++) {
+                R y = TO_R(g[i * ld + c]), x = TO_R(from[i * width + c]);
+
+                gw[c] += y * x * rs[i];
+                g[i * ld + c] = TO_C(rs[i] * (weight[c] * y - x * rs[i] * mean));
+            }
+        }
+    }
+}
+
 static size_t NAME(rmsnorm_workspace)(const ek_kernels *k, int64_t d)
 {
     (void)k;

@@ -28,7 +28,7 @@ static void NAME(gather_real)(int64_t n, int64_t d, const int32_t *idx, const vo
 }
 
 static void NAME(combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
-                          int add, void *x)
+                          int64_t ld, int add, void *x)
 {
     const C *from = rows;
     R *to = x;
@@ -42,7 +42,7 @@ static void NAME(combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of
                 int64_t row = row_of[i * k + j];
 
                 if (row >= 0)
-                    sum += TO_R(from[row * d + c]);
+                    sum += TO_R(from[row * ld + c]);
             }
             to[i * d + c] = add ? to[i * d + c] + sum : sum;
         }
@@ -66,8 +66,10 @@ static void NAME(embed_forward)(int64_t n, int64_t d, const int32_t *ids, const 
     R *to = x;
 
 #pragma omp parallel for if (n * d > SMALL)
-    for (int64_t i = 0; i < n; i++)
-        memcpy(to + i * d, from + ids[i] * d, (size_t)d * sizeof(R));
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t c = 0; c < d; c++)
+            to[i * d + c] = ids[i] < 0 ? 0 : from[ids[i] * d + c];
+    }
 }
 
 static void NAME(embed_backward)(int64_t n, int64_t d, const int32_t *ids, const void *dx,
@@ -81,7 +83,7 @@ static void NAME(embed_backward)(int64_t n, int64_t d, const int32_t *ids, const
         int64_t end = NAME(least)(c0 + 64, d);
 
         for (int64_t i = 0; i < n; i++) {
-            for (int64_t c = c0; c < end; c++)
+            for (int64_t c = c0; c < end && ids[i] >= 0; c++)
                 to[ids[i] * d + c] += from[i * d + c];
         }
     }

@@ -28,6 +28,10 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       ENTRY(rmsnorm_backward),
                       ENTRY(headnorm_forward),
                       ENTRY(headnorm_backward),
+                      ENTRY(widenorm_squares),
+                      ENTRY(widenorm_forward),
+                      ENTRY(widenorm_dots),
+                      ENTRY(widenorm_backward),
                       ENTRY(rmsnorm_workspace),
                       ENTRY(rope),
                       ENTRY(attention_forward),
@@ -38,6 +42,8 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       ENTRY(swiglu_forward),
                       ENTRY(swiglu_backward),
                       ENTRY(cross_entropy),
+                      ENTRY(vocab_exponentials),
+                      ENTRY(vocab_gradient),
                       ENTRY(sum_squares),
                       ENTRY(adamw)};
 }

@@ -1,0 +1,357 @@
+/* MoE layers alone, forward and backward, by pipeline degree: `bench moe`.
+ *
+ * Runs all routed layers of a model, without attention, on made-up activations that are spread
+ * evenly over the experts, on one rank or several.  Degrees take turns, step by step, so that all
+ * see the same noise.  A step is as slow as its slowest rank, and so is each of the times that it
+ * is made of.  The ceiling of a degree is the longer of its two: what computes, and what the
+ * network takes; a step that hides the other perfectly lasts so long.  Rank 0 prints. */
+#include "base/clock.h"
+#include "base/threads.h"
+#include "cli/bench.h"
+#include "exec/exec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_UP = 2, WAYS_MAX = 8, DEGREE_MAX = 64 };
+
+/* What is measured of a step, in seconds. */
+enum { WALL, COMPUTE, EXPERTS, NET, EXPOSED, TIMES };
+
+static const char *const time_names[TIMES] = {"ms", "compute_ms", "experts_ms", "net_ms",
+                                              "exposed_ms"};
+
+/* One way to exchange rows: a degree, or groups of ranks. */
+typedef struct {
+    char name[32];
+    ek_moe_config config;
+    ek_pass *pass;
+    int64_t sent; /* bytes of a step, by all ranks */
+    bench_samples times[TIMES];
+} way;
+
+typedef struct {
+    int ranks, nodes;
+    ek_mesh *opened; /* NULL: one rank */
+    const ek_mesh *mesh;
+    ek_model *model;
+    ek_exec *exec;
+    ek_graph graph;
+    ek_micro micro;
+    int64_t layers; /* with experts */
+    int n_ways;
+    way ways[WAYS_MAX];
+} moe;
+
+/* --- setting up -------------------------------------------------------------------------------
+ */
+
+/* "1,2,4" to ways. */
+static ek_status read_degrees(const bench *b, moe *m)
+{
+    const char *at = b->degrees;
+    char *end;
+
+    do {
+        long degree = strtol(at, &end, 10);
+        way *w = &m->ways[m->n_ways];
+
+        EK_REQUIRE(end != at && degree >= 1 && degree <= DEGREE_MAX && (*end == ',' || *end == 0),
+                   EK_EINVAL, "--degrees %s: numbers from 1 to %d with commas between are wanted",
+                   b->degrees, DEGREE_MAX);
+        EK_REQUIRE(m->n_ways < WAYS_MAX - 1, EK_EINVAL, "--degrees %s: at most %d of them",
+                   b->degrees, WAYS_MAX - 1);
+        snprintf(w->name, sizeof(w->name), "degree %ld", degree);
+        w->config = (ek_moe_config){(int)degree, b->a2a, 0, 1};
+        m->n_ways++;
+        at = end + 1;
+    } while (*end == ',');
+    if (b->smart_group > 0) {
+        way *w = &m->ways[m->n_ways++];
+
+        snprintf(w->name, sizeof(w->name), "groups of %d", b->smart_group);
+        w->config = (ek_moe_config){1, b->a2a, b->smart_group, 1};
+    }
+    return EK_OK;
+}
+
+static ek_status open_mesh(const bench *b, moe *m)
+{
+    m->ranks = b->job->size;
+    m->mesh = &ek_mesh_one;
+    m->nodes = 1;
+    EK_TRY(ek_mesh_check(&b->sizes, m->ranks));
+    if (m->ranks == 1)
+        return EK_OK;
+    EK_TRY(ek_mesh_open(b->job->world, &b->sizes, &m->opened));
+    m->mesh = m->opened;
+    for (int r = 0; r < m->ranks; r++)
+        if (ek_comm_node(b->job->world, r) >= m->nodes)
+            m->nodes = ek_comm_node(b->job->world, r) + 1;
+    return EK_OK;
+}
+
+/* As in training: a thread for the network where this host has a core to spare. */
+static ek_status open_exec(const bench *b, moe *m)
+{
+    ek_exec_config cfg = {0};
+    int here = 0;
+
+    for (int r = 0; r < m->ranks; r++)
+        here += m->ranks == 1 ||
+                ek_comm_node(b->job->world, r) == ek_comm_node(b->job->world, b->job->rank);
+    cfg.inline_network = here * b->k->threads >= ek_cores_usable();
+    return ek_exec_create(&cfg, &m->exec);
+}
+
+static void cut_batch(const bench *b, moe *m)
+{
+    const ek_mesh *mesh = m->mesh;
+    ek_micro mb =
+        ek_micro_alone(ek_run_length(b->batch, mesh->dp, mesh->dp_rank), b->seq, 1,
+                       (uint64_t)ek_run_first(b->batch, mesh->dp, mesh->dp_rank), NULL, NULL);
+
+    mb.first = ek_run_first(mb.all, mesh->tp, mesh->tp_rank);
+    mb.n = ek_run_length(mb.all, mesh->tp, mesh->tp_rank);
+    mb.total = b->batch * b->seq;
+    m->micro = mb;
+}
+
+/* A way's activations, and numbers in those that the layers read. */
+static ek_status open_way(const bench *b, moe *m, way *w)
+{
+    ek_pass_config cfg = {.max_seqs = ek_run_length(b->batch, m->mesh->dp, 0),
+                          .max_seq = b->seq,
+                          .max_total = b->batch * b->seq,
+                          .training = 1,
+                          .moe = w->config};
+    int64_t n = m->micro.n * b->spec.hidden;
+
+    EK_TRY(ek_pass_create(m->model, &cfg, &w->pass));
+    for (int64_t l = 0; l < b->spec.layers; l++) {
+        bench_fill(b->k->real, n, w->pass->moe[l].saved[0].x);
+        bench_fill(b->k->comp, n, w->pass->moe[l].saved[0].y);
+    }
+    bench_fill(b->k->real, n, w->pass->dx);
+    if (b->k->comp != b->k->real)
+        bench_fill(b->k->real, n, w->pass->scratch.y_real);
+    return EK_OK;
+}
+
+static ek_status moe_open(const bench *b, moe *m)
+{
+    ek_graph_init(&m->graph);
+    EK_TRY(read_degrees(b, m));
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        m->layers += !b->spec.dense[l];
+    EK_REQUIRE(m->layers > 0, EK_EINVAL, "this model has no layer with experts");
+    EK_TRY(open_mesh(b, m));
+    EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1, .mesh = m->mesh},
+                           &m->model));
+    ek_model_init(m->model, 0);
+    EK_TRY(ek_model_pack(m->model));
+    EK_TRY(open_exec(b, m));
+    cut_batch(b, m);
+    for (int i = 0; i < m->n_ways; i++)
+        EK_TRY(open_way(b, m, &m->ways[i]));
+    return EK_OK;
+}
+
+static void moe_close(moe *m)
+{
+    for (int i = 0; i < m->n_ways; i++)
+        ek_pass_destroy(&m->ways[i].pass);
+    ek_exec_destroy(&m->exec);
+    ek_graph_fini(&m->graph);
+    ek_model_destroy(&m->model);
+    ek_mesh_close(&m->opened);
+}
+
+/* --- measuring --------------------------------------------------------------------------------
+ */
+
+/* All layers forward, then all of them back. */
+static ek_status build(const bench *b, moe *m, way *w)
+{
+    ek_moe_step step = {.training = 1, .aux_coef = 0.01, .top_k = b->spec.top_k};
+    int64_t n = m->micro.n;
+    int32_t dep = -1;
+
+    EK_TRY(ek_pass_begin(w->pass, &step, &m->micro, 1));
+    ek_graph_reset(&m->graph);
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        if (!b->spec.dense[l])
+            dep = ek_moe_build_forward(&w->pass->moe[l], &m->graph, 0, n, 0, dep);
+    for (int64_t l = b->spec.layers - 1; l >= 0; l--)
+        if (!b->spec.dense[l])
+            dep = ek_moe_build_backward(&w->pass->moe[l], &m->graph, 0, n, dep);
+    return EK_OK;
+}
+
+/* Largest, or sum, over ranks. */
+static ek_status agree(const bench *b, double *x, int64_t n, ek_reduce how)
+{
+    ek_coll *op;
+
+    if (b->job->world == NULL)
+        return EK_OK;
+    EK_TRY(ek_comm_all_reduce(b->job->world, x, n, how, &op));
+    EK_TRY(ek_coll_wait(&op));
+    return EK_OK;
+}
+
+static double seconds_of_experts(const ek_event *e, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (strncmp(e[i].name, "expert", 6) == 0 || strncmp(e[i].name, "swiglu", 6) == 0)
+            sum += (double)(e[i].end_ns - e[i].start_ns) * 1e-9;
+    return sum;
+}
+
+static int64_t bytes_sent(const bench *b)
+{
+    return b->job->world != NULL ? ek_comm_bytes_sent(b->job->world) : 0;
+}
+
+static ek_status run_step(const bench *b, moe *m, way *w, int counts)
+{
+    double t[TIMES], sent = -(double)bytes_sent(b);
+    ek_exec_times sums;
+    const ek_event *events;
+    int64_t n, start;
+
+    EK_TRY(build(b, m, w));
+    ek_exec_record(m->exec, 1);
+    ek_exec_forget(m->exec);
+    if (b->job->world != NULL)
+        EK_TRY(ek_comm_barrier(b->job->world));
+    start = ek_clock_ns();
+    EK_TRY(ek_exec_run(m->exec, &m->graph));
+    t[WALL] = (double)(ek_clock_ns() - start) * 1e-9;
+    sent += (double)bytes_sent(b);
+    events = ek_exec_events(m->exec, &n);
+    ek_exec_sum(events, n, &sums);
+    t[COMPUTE] = sums.compute_s;
+    t[EXPERTS] = seconds_of_experts(events, n);
+    t[NET] = sums.net_s;
+    t[EXPOSED] = sums.exposed_s;
+    EK_TRY(agree(b, t, TIMES, EK_MAX_F64));
+    EK_TRY(agree(b, &sent, 1, EK_SUM_F64));
+    w->sent = (int64_t)sent;
+    for (int i = 0; i < TIMES && counts; i++)
+        bench_add(&w->times[i], t[i]);
+    return EK_OK;
+}
+
+static ek_status measure(const bench *b, moe *m)
+{
+    for (int64_t step = 0; step < b->steps + WARM_UP; step++)
+        for (int i = 0; i < m->n_ways; i++)
+            EK_TRY(run_step(b, m, &m->ways[i], step >= WARM_UP));
+    return EK_OK;
+}
+
+static double median(const way *w, int time)
+{
+    return bench_stat_of(&w->times[time]).median;
+}
+
+static way *best(moe *m)
+{
+    way *found = &m->ways[0];
+
+    for (int i = 1; i < m->n_ways; i++)
+        if (median(&m->ways[i], WALL) < median(found, WALL))
+            found = &m->ways[i];
+    return found;
+}
+
+/* One more step of the best way, as rank 0 sees it. */
+static ek_status write_timeline(const bench *b, moe *m)
+{
+    const ek_timeline_rank who = {.rank = b->job->rank, .ranks = m->ranks};
+    const ek_event *events;
+    int64_t n;
+
+    if (b->timeline == NULL)
+        return EK_OK;
+    EK_TRY(run_step(b, m, best(m), 0));
+    events = ek_exec_events(m->exec, &n);
+    return b->job->rank == 0 ? ek_timeline_write(events, n, &who, b->timeline) : EK_OK;
+}
+
+/* --- printing ---------------------------------------------------------------------------------
+ */
+
+static void put_way(bench *b, const moe *m, const way *w, json_t *all)
+{
+    bench_stat t = bench_stat_of(&w->times[WALL]);
+    double rows = (double)(m->micro.total * b->spec.top_k * m->layers) / t.median;
+    double speed = median(&m->ways[0], WALL) / t.median;
+    double ceiling = fmax(median(w, COMPUTE), median(w, NET)) / t.median;
+    json_t *row = json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:I}", "way", w->name, "degree",
+                            w->config.degree, "smart_groups", w->config.smart_group, "rows_per_s",
+                            rows, "speed", speed, "ratio", ceiling, "bytes", (json_int_t)w->sent);
+
+    bench_say(b, "%-13s %9.2f (%8.2f .. %8.2f) %10.0f %7.2f %9.2f %9.2f %9.2f %9.2f %8.2f\n",
+              w->name, t.median * 1e3, t.min * 1e3, t.max * 1e3, rows, speed,
+              median(w, COMPUTE) * 1e3, median(w, EXPERTS) * 1e3, median(w, NET) * 1e3,
+              median(w, EXPOSED) * 1e3, ceiling);
+    for (int i = 0; i < TIMES; i++)
+        if (json_object_set_new(row, time_names[i], bench_stat_json(&w->times[i], 1e3)) != 0)
+            b->lost = 1;
+    bench_append(b, all, row);
+}
+
+static void put(bench *b, moe *m)
+{
+    json_t *all = json_array();
+
+    bench_say(b,
+              "%lld layers with %lld experts, %lld x %lld tokens a step, %d rank%s on %d node%s, "
+              "ep %d, etp %d, tp %d; %lld steps each\n\n",
+              (long long)m->layers, (long long)b->spec.experts, (long long)b->batch,
+              (long long)b->seq, m->ranks, m->ranks > 1 ? "s" : "", m->nodes,
+              m->nodes > 1 ? "s" : "", m->mesh->ep, m->mesh->etp, m->mesh->tp, (long long)b->steps);
+    bench_say(b, "%-13s %9s (%8s .. %8s) %10s %7s %9s %9s %9s %9s %8s\n", "", "ms/step", "min",
+              "max", "rows/s", "speed", "compute", "experts", "network", "exposed", "ceiling");
+    for (int i = 0; i < m->n_ways; i++)
+        put_way(b, m, &m->ways[i], all);
+    bench_say(b,
+              "\nspeed: against %s.  compute, experts' products of it, network, and network in "
+              "which nothing computes: ms of the slowest rank.\nceiling: the longer of compute and "
+              "network, of ms/step.\nbest: %s; %.3f MB sent a step by all ranks\n",
+              m->ways[0].name, best(m)->name, (double)best(m)->sent / 1e6);
+    bench_put(b, "ranks", json_integer(m->ranks));
+    bench_put(b, "nodes", json_integer(m->nodes));
+    bench_put(b, "ep", json_integer(m->mesh->ep));
+    bench_put(b, "etp", json_integer(m->mesh->etp));
+    bench_put(b, "tp", json_integer(m->mesh->tp));
+    bench_put(b, "layers", json_integer(m->layers));
+    bench_put(b, "batch", json_integer(b->batch));
+    bench_put(b, "seq", json_integer(b->seq));
+    bench_put(b, "steps", json_integer(b->steps));
+    bench_put(b, "best", json_string(best(m)->name));
+    bench_put(b, "ways", all);
+}
+
+ek_status bench_moe(bench *b)
+{
+    moe *m = calloc(1, sizeof(*m));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for a benchmark");
+    EK_TRY_OUT(moe_open(b, m));
+    EK_TRY_OUT(measure(b, m));
+    EK_TRY_OUT(write_timeline(b, m));
+    if (b->job->rank == 0)
+        put(b, m);
+out:
+    moe_close(m);
+    free(m);
+    return st;
+}

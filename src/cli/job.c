@@ -1,0 +1,314 @@
+/* Joining a job, or starting one; what its ranks print, and how one of them fails. */
+#include "cli/job.h"
+
+#include "base/threads.h"
+#include "cli/launch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* mpiexec may drop what it has not yet passed on when a job is aborted. */
+enum { LEAVE_SECONDS = 60, PASSED_ON_MS = 200, LINE_CAP = 4096 };
+
+/* --- the environment -------------------------------------------------------------------------- */
+
+typedef struct {
+    int inside;     /* started as part of a job */
+    int rank, size; /* 0: not said */
+    int launched;   /* by evenkeel's own --ranks: how many; else 0 */
+    int live;
+} surroundings;
+
+static int number_in(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : 0;
+}
+
+/* MPICH and srun --mpi=pmi2 set PMI_*, Open MPI OMPI_*, srun --mpi=pmix PMIX_*.  SLURM_* alone,
+ * as in the script of sbatch, are no job: there would be nobody to join. */
+static surroundings look_around(void)
+{
+    static const char *const names[][3] = {
+        {"PMI_RANK", "PMI_SIZE", "PMI_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+        {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
+    };
+    const char *launched = getenv(LAUNCH_VARIABLE);
+    surroundings s = {0};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
+        if (getenv(names[i][0]) != NULL && getenv(names[i][1]) != NULL) {
+            s.inside = 1;
+            s.rank = number_in(names[i][0]);
+            s.size = number_in(names[i][2]);
+        }
+    if (s.inside && launched != NULL) {
+        s.launched = atoi(launched);
+        s.live = strstr(launched, " live") != NULL;
+    }
+    return s;
+}
+
+int cli_job_shared(void)
+{
+    surroundings s = look_around();
+
+    return s.inside && s.size != 1;
+}
+
+/* --- stderr of a worker ----------------------------------------------------------------------- */
+
+/* Marks what is written for the launcher (cli/launch.h); one write a line, so that those of
+ * several workers do not mix. */
+static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
+{
+    size_t done = 0;
+
+    (void)cookie;
+    while (done < bytes) {
+        const char *from = text + done, *end = memchr(from, '\n', bytes - done);
+        size_t n = end != NULL ? (size_t)(end - from) : bytes - done;
+        char line[LINE_CAP];
+        int length;
+
+        if (n > LINE_CAP - 3)
+            n = LINE_CAP - 3;
+        length = *from == LAUNCH_NOTE
+                     ? snprintf(line, sizeof(line), "%.*s\n", (int)n, from)
+                     : snprintf(line, sizeof(line), "%c%.*s\n",
+                                end != NULL ? LAUNCH_LINE : LAUNCH_PART, (int)n, from);
+        if (write(STDERR_FILENO, line, (size_t)length) < 0)
+            return 0;
+        done += n + (end == from + n);
+    }
+    return (ssize_t)bytes;
+}
+
+/* What libraries print to stderr stays without a mark. */
+static void mark_own_lines(void)
+{
+    static const cookie_io_functions_t functions = {.write = write_marked};
+    FILE *marked = fopencookie(NULL, "w", functions);
+
+    if (marked == NULL)
+        return; /* the launcher then takes our lines for mpiexec's */
+    setvbuf(marked, NULL, _IOLBF, LINE_CAP);
+    cli_set_err(marked);
+}
+
+/* Tells the launcher who this is: "start" as early as can be, for it may be killed while it joins,
+ * and "rank" when it is there. */
+static void introduce(const char *how, int rank, const char *host)
+{
+    fprintf(cli_err(), "%c%s %d pid %ld host %s\n", LAUNCH_NOTE, how, rank, (long)getpid(), host);
+}
+
+/* A worker of a launcher ends with its mpiexec, even one that is stopped and cannot see it go. */
+static void begin_launched(int rank)
+{
+    char host[256] = "";
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    mark_own_lines();
+    gethostname(host, sizeof(host) - 1);
+    introduce("start", rank, host);
+    launch_watch_join(rank);
+}
+
+static void wait_ms(int ms)
+{
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+
+    while (nanosleep(&left, &left) != 0)
+        ;
+}
+
+/* Of the workers of a launcher all get SIGUSR1 or none; SIGTERM comes to those that are left when
+ * one has died (Open MPI), and then there is nothing to save. */
+void cli_job_catch(void (*stop)(int sig))
+{
+    struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
+    struct sigaction ignored = {.sa_handler = SIG_IGN};
+    const struct sigaction *others = look_around().launched > 0 ? &ignored : &caught;
+
+    sigaction(SIGUSR1, &caught, NULL);
+    sigaction(SIGINT, others, NULL);
+    sigaction(SIGTERM, others, NULL);
+}
+
+/* --- entering --------------------------------------------------------------------------------- */
+
+static int start(const ek_option_table *table, int argc, char **argv, const ek_options *o)
+{
+    launch l = {.command = table->command,
+                .ranks = (int)ek_options_int(o, "ranks"),
+                .hosts = ek_options_text(o, "hosts"),
+                .mpiexec_args = ek_options_text(o, "mpiexec-args"),
+                .out = ek_options_text(o, "out"),
+                .resume = ek_options_flag(o, "resume"),
+                .live = isatty(STDERR_FILENO),
+                .argc = argc,
+                .argv = argv};
+
+    return cli_launch(&l);
+}
+
+static ek_status check_size(const surroundings *s, const cli_job *job, const ek_options *o)
+{
+    int size = job->size, wanted = (int)ek_options_int(o, "ranks");
+
+    if (s->launched > 0)
+        wanted = s->launched;
+    EK_REQUIRE(s->size == 0 || s->size == size, EK_EINVAL,
+               "%d processes were started, but MPI sees %d: this evenkeel was built with %s, so "
+               "start it with that one's mpiexec (%s)",
+               s->size, size, ek_job_library(), ek_job_launcher());
+    EK_REQUIRE(wanted == 0 || wanted == size, EK_EINVAL,
+               "%d ranks are wanted (--ranks), but this job has %d; give both the same number, or "
+               "leave --ranks out",
+               wanted, size);
+    return EK_OK;
+}
+
+/* Joins first, so that a mistake in the arguments is reported once as well. */
+static int join(const surroundings *s, ek_status parsed, const ek_options *o, cli_job *job)
+{
+    char mistake[LINE_CAP] = "";
+    ek_status st;
+
+    if (parsed < 0)
+        snprintf(mistake, sizeof(mistake), "%s", ek_err_message());
+    job->rank = s->rank;
+    st = ek_job_join(&job->world);
+    if (st == EK_EUNSUPPORTED && s->size == 1)
+        return parsed < 0 ? cli_job_fail(job, EK_FAIL(parsed, "%s", mistake)) : -1;
+    if (st < 0)
+        return cli_job_fail(job, st);
+    job->rank = ek_job_rank(job->world);
+    job->size = ek_job_size(job->world);
+    if (s->size > 0 && s->size != job->size && s->rank > 0) { /* first of a world of its own */
+        wait_ms(1000);
+        cli_job_leave(job);
+        return CLI_USAGE; /* check_size's, which the real first rank reports */
+    }
+    if (s->launched > 0)
+        introduce("rank", job->rank, ek_job_host(job->world, job->rank));
+    st = parsed < 0 ? EK_FAIL(parsed, "%s", mistake) : check_size(s, job, o);
+    return st < 0 ? cli_job_fail(job, st) : -1;
+}
+
+int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o, cli_job *job)
+{
+    surroundings s = look_around();
+    ek_status parsed;
+    int status;
+
+    *o = NULL;
+    *job = (cli_job){.command = table->command, .size = 1};
+    if (!s.inside) {
+        status = cli_parse(table, argc, argv, o);
+        if (status >= 0)
+            return status;
+        if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL) {
+            status = start(table, argc, argv, *o);
+            ek_options_destroy(*o);
+            return status;
+        }
+        job->live = isatty(STDERR_FILENO);
+        return -1;
+    }
+    if (s.launched > 0)
+        begin_launched(s.rank);
+    job->live = s.launched > 0 ? s.live : isatty(STDERR_FILENO);
+    parsed = ek_options_parse(table, argc - 1, argv + 1, o);
+    if (parsed == EK_OK && ek_options_help_wanted(*o)) {
+        ek_options_destroy(*o);
+        return s.rank == 0 ? cli_parse(table, argc, argv, o) : CLI_DONE;
+    }
+    status = join(&s, parsed, *o, job);
+    if (status >= 0)
+        ek_options_destroy(*o);
+    return status;
+}
+
+ek_status cli_job_threads(const cli_job *job, const ek_options *o, int *threads)
+{
+    int64_t wanted = ek_options_int(o, "threads");
+
+    *threads = wanted > 0 ? (int)wanted : ek_cores_usable();
+    return job->world != NULL && wanted == 0 ? ek_job_cores(job->world, threads) : EK_OK;
+}
+
+/* --- failing and leaving ---------------------------------------------------------------------- */
+
+/* The lowest rank that fails speaks first and ends the others while they wait. */
+static int turn_ms(const cli_job *job, ek_status st)
+{
+    int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
+
+    if (st == EK_EPEER || st == EK_ECOMM)
+        return 2000; /* another has reported, or will; or one is dead, and mpiexec says so */
+    return ms < 1000 ? ms : 1000;
+}
+
+static void report(const cli_job *job, ek_status st)
+{
+    char who[512];
+
+    snprintf(who, sizeof(who), "%s", job->command);
+    if (job->size > 1 && ek_status_class(st) != EK_CLASS_USAGE && st != EK_ECANCELED)
+        snprintf(who, sizeof(who), "%s: rank %d on %s", job->command, job->rank,
+                 ek_job_host(job->world, job->rank));
+    if (cli_err() != stderr)
+        fprintf(cli_err(), "%cfailed %d\n", LAUNCH_NOTE, cli_exit_status(st));
+    cli_fail(who, st);
+    fflush(stdout);
+}
+
+static void end_now(int sig)
+{
+    (void)sig;
+    _exit(CLI_FAILED);
+}
+
+int cli_job_fail(cli_job *job, ek_status st)
+{
+    int status = cli_exit_status(st);
+
+    if (st == EK_ECANCELED) { /* all ranks have agreed on it */
+        if (job->rank == 0)
+            report(job, st);
+    } else {
+        signal(SIGTERM, end_now); /* Open MPI ends the others so, and they need not speak */
+        wait_ms(turn_ms(job, st));
+        report(job, st);
+        if (job->size > 1) {
+            fflush(cli_err());
+            wait_ms(PASSED_ON_MS);
+            ek_job_abort(job->world, status);
+            _exit(status);
+        }
+    }
+    cli_job_leave(job);
+    return status;
+}
+
+void cli_job_leave(cli_job *job)
+{
+    if (job->world == NULL)
+        return;
+    fflush(stdout);
+    fflush(cli_err());
+    signal(SIGALRM, end_now);
+    launch_watch_leave();
+    alarm(LEAVE_SECONDS); /* a rank that does not come must not hold the others for ever */
+    ek_job_leave(&job->world);
+    alarm(0);
+}

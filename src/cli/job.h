@@ -1,0 +1,57 @@
+/* cli/job.h - the job that a command runs in: alone, joined, or started by it.
+ *
+ *   evenkeel train ...                      alone
+ *   evenkeel train --ranks 4 ...            starts mpiexec with itself 4 times, speaks for them,
+ * and waits (cli/launch.h) mpiexec -n 4 evenkeel train ...         joins; so do the 4 that --ranks
+ * started
+ *
+ * Of a job, rank 0 alone shows progress and results.  A failure is reported by the lowest rank that
+ * finds it, which then ends the others. */
+#ifndef CLI_JOB_H
+#define CLI_JOB_H
+
+#include "evenkeel/job.h"
+
+#include "cli/cli.h"
+
+typedef struct {
+    const char *command;
+    ek_comm *world; /* NULL: this process alone */
+    int rank, size; /* 0, 1: alone */
+    int live;       /* there is a terminal to draw on, here or at the launcher's */
+} cli_job;
+
+/* Rows of the option table of a command that can run on several ranks. */
+/* clang-format off */
+#define CLI_JOB_OPTIONS                                                                            \
+    {"ranks", EK_OPTION_INT, NULL, "1, or the slots of --hosts", "processes", "[1,1000000]", 0,    \
+     "processes to start, through mpiexec; in a job already: how many it has"},                    \
+    {"hosts", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,                                         \
+     "hosts to start them on, one a line: HOST, HOST:PROCESSES or HOST slots=PROCESSES"},          \
+    {"mpiexec-args", EK_OPTION_TEXT, NULL, NULL, "\"WORDS\"", NULL, 0,                             \
+     "more arguments for mpiexec, parted by spaces"}
+/* clang-format on */
+
+/* Lets `stop` be called by the signals that ask a command to end in good order: SIGINT, SIGTERM,
+ * and SIGUSR1, which is what a launcher sends.  Before cli_job_enter. */
+void cli_job_catch(void (*stop)(int sig));
+
+/* Reads the arguments of such a command and finds its job.  Returns -1 to go on; else an exit
+ * status: of a mistake, of --help, or of the job that this process has started. */
+int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o,
+                  cli_job *job);
+
+/* --threads, or an even share of this host's cores.  Collective. */
+EK_CHECKED ek_status cli_job_threads(const cli_job *job, const ek_options *o, int *threads);
+
+/* Reports this thread's failure once for the whole job, and ends all of it; does not return when
+ * there are others.  An interruption (EK_ECANCELED) is an end that all ranks have agreed on. */
+int cli_job_fail(cli_job *job, ek_status st);
+
+/* Leaves the job, all ranks together.  Before it, what was printed is on its way. */
+void cli_job_leave(cli_job *job);
+
+/* Whether this process is one of several of a job, by its environment alone. */
+int cli_job_shared(void);
+
+#endif

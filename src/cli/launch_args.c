@@ -1,0 +1,206 @@
+/* The hosts of a job, and the command line of its mpiexec, MPICH's (Hydra) or Open MPI's.
+ *
+ * Both take hosts as "a:2,b:1".  Workers are not bound to cores: an OpenMP team has to spread. */
+#include "evenkeel/job.h"
+
+#include "base/file.h"
+#include "cli/launch_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HOSTS_BYTES_MAX = 16 << 20, SLOTS_MAX = 100000, PATH_CAP = 4096 };
+
+static const char blanks[] = " \t\r";
+
+/* --- hosts ------------------------------------------------------------------------------------ */
+
+/* K of "K", or -1. */
+static int64_t slots_of(const char *text)
+{
+    char *end;
+    long k = strtol(text, &end, 10);
+
+    return *text >= '0' && *text <= '9' && *end == '\0' && k >= 1 && k <= SLOTS_MAX ? k : -1;
+}
+
+/* One line: HOST, HOST:K or HOST slots=K.  *host: NULL for an empty line. */
+static ek_status read_line(const char *path, int number, char *line, char **host, int64_t *slots)
+{
+    char *rest, *word, *colon;
+
+    line[strcspn(line, "#")] = '\0';
+    *host = strtok_r(line, blanks, &rest);
+    *slots = 1;
+    if (*host == NULL)
+        return EK_OK;
+    word = strtok_r(NULL, blanks, &rest);
+    colon = strchr(*host, ':');
+    if (colon != NULL) {
+        *colon = '\0';
+        *slots = slots_of(colon + 1);
+    } else if (word != NULL && strncmp(word, "slots=", 6) == 0) {
+        *slots = slots_of(word + 6);
+        word = strtok_r(NULL, blanks, &rest);
+    }
+    EK_REQUIRE(*slots > 0, EK_EFORMAT, "%s, line %d: the processes of host %s are from 1 to %d",
+               path, number, *host, SLOTS_MAX);
+    EK_REQUIRE(word == NULL, EK_EFORMAT,
+               "%s, line %d: %s stands behind host %s; a line is HOST, HOST:PROCESSES or HOST "
+               "slots=PROCESSES",
+               path, number, word, *host);
+    EK_REQUIRE(**host != '\0' && **host != '-' && strchr(*host, ',') == NULL, EK_EFORMAT,
+               "%s, line %d: \"%s\" is no name of a host", path, number, *host);
+    return EK_OK;
+}
+
+static ek_status read_lines(const char *path, char *text, FILE *list, int64_t *slots)
+{
+    char *rest = text, *line;
+
+    for (int number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
+        char *host;
+        int64_t k;
+
+        EK_TRY(read_line(path, number, line, &host, &k));
+        if (host == NULL)
+            continue;
+        fprintf(list, "%s%s:%lld", *slots > 0 ? "," : "", host, (long long)k);
+        *slots += k;
+    }
+    EK_REQUIRE(*slots > 0, EK_EFORMAT, "%s names no hosts", path);
+    return EK_OK;
+}
+
+ek_status launch_hosts_read(const char *path, launch_hosts *out)
+{
+    char *text = NULL;
+    size_t bytes, room;
+    FILE *list;
+    ek_status st;
+
+    memset(out, 0, sizeof(*out));
+    EK_TRY(ek_file_read(path, HOSTS_BYTES_MAX, &text, &bytes));
+    list = open_memstream(&out->list, &room);
+    if (list == NULL) {
+        free(text);
+        return EK_FAIL(EK_ENOMEM, "no memory for the hosts of %s", path);
+    }
+    st = read_lines(path, text, list, &out->slots);
+    free(text);
+    if (fclose(list) != 0 && st == EK_OK)
+        st = EK_FAIL(EK_ENOMEM, "no memory for the hosts of %s", path);
+    if (st < 0)
+        launch_hosts_free(out);
+    return st;
+}
+
+void launch_hosts_free(launch_hosts *h)
+{
+    free(h->list);
+    h->list = NULL;
+}
+
+/* --- arguments -------------------------------------------------------------------------------- */
+
+/* Takes an argument; where there is no more room (see launch_args_make) it is left out. */
+static void add(launch_args *a, const char *word)
+{
+    if (a->n + 1 < a->room)
+        a->argv[a->n++] = (char *)(uintptr_t)word;
+}
+
+static void add_mpich(launch_args *a, const char *hosts)
+{
+    add(a, "-bind-to");
+    add(a, "none");
+    if (hosts != NULL) {
+        add(a, "-hosts");
+        add(a, hosts);
+    }
+}
+
+static void add_open_mpi(launch_args *a, const char *hosts)
+{
+    static const char *const passed[] = {LAUNCH_VARIABLE, "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"};
+
+    add(a, "--oversubscribe");
+    add(a, "--bind-to");
+    add(a, "none");
+    if (geteuid() == 0)
+        add(a, "--allow-run-as-root");
+    if (hosts != NULL) {
+        add(a, "--host");
+        add(a, hosts);
+        for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+            if (getenv(passed[i]) != NULL) {
+                add(a, "-x");
+                add(a, passed[i]);
+            }
+    }
+}
+
+static void add_words(launch_args *a, char *words)
+{
+    char *rest, *word;
+
+    for (word = strtok_r(words, blanks, &rest); word != NULL; word = strtok_r(NULL, blanks, &rest))
+        add(a, word);
+}
+
+/* This program, by its own path and name. */
+static ek_status own_path(char **out)
+{
+    char path[PATH_CAP];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+    EK_REQUIRE(n > 0, EK_EIO, "the system does not say where evenkeel lies (/proc/self/exe)");
+    path[n] = '\0';
+    *out = strdup(path);
+    EK_REQUIRE(*out != NULL, EK_ENOMEM, "no memory for the command line of mpiexec");
+    return EK_OK;
+}
+
+ek_status launch_args_make(const launch *l, const char *mpiexec, int ranks, const char *hosts,
+                           launch_args *out)
+{
+    const char *more = l->mpiexec_args != NULL ? l->mpiexec_args : "";
+    ek_status st = EK_OK;
+
+    memset(out, 0, sizeof(*out));
+    out->room = (size_t)l->argc + strlen(more) + 32; /* a word has a letter at least */
+    out->argv = calloc(out->room, sizeof(*out->argv));
+    out->owned[0] = strdup(mpiexec);
+    out->owned[1] = strdup(more);
+    out->owned[2] = malloc(16);
+    EK_REQUIRE_OUT(out->argv != NULL && out->owned[0] != NULL && out->owned[1] != NULL &&
+                       out->owned[2] != NULL,
+                   EK_ENOMEM, "no memory for the command line of mpiexec");
+    EK_TRY_OUT(own_path(&out->owned[3]));
+    snprintf(out->owned[2], 16, "%d", ranks);
+    add(out, out->owned[0]);
+    add(out, "-n");
+    add(out, out->owned[2]);
+    if (strncmp(ek_job_library(), "Open MPI", 8) == 0)
+        add_open_mpi(out, hosts);
+    else
+        add_mpich(out, hosts);
+    add_words(out, out->owned[1]);
+    add(out, out->owned[3]);
+    for (int i = 0; i < l->argc; i++)
+        add(out, l->argv[i]);
+    return EK_OK;
+out:
+    launch_args_free(out);
+    return st;
+}
+
+void launch_args_free(launch_args *a)
+{
+    for (size_t i = 0; i < sizeof(a->owned) / sizeof(a->owned[0]); i++)
+        free(a->owned[i]);
+    free(a->argv);
+    memset(a, 0, sizeof(*a));
+}

@@ -1,0 +1,246 @@
+/* What a job says: workers' lines are printed, mpiexec's are held back and searched for who died.
+ *
+ * MPICH's mpiexec reports the end of a worker on stdout, in a block that begins with a line of
+ * "=", Open MPI's on stderr. */
+#include "base/clock.h"
+#include "cli/launch_priv.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELD_MAX = 1 << 16, LINE_CAP = 1024 };
+
+ek_status launch_talk_init(launch_talk *t, int ranks)
+{
+    memset(t, 0, sizeof(*t));
+    t->ranks = ranks;
+    t->death = (launch_death){.rank = -1, .pid = -1, .code = -1, .signal = -1};
+    t->workers = calloc((size_t)ranks, sizeof(*t->workers));
+    t->held = malloc(HELD_MAX);
+    if (t->workers == NULL || t->held == NULL) {
+        launch_talk_fini(t);
+        return EK_FAIL(EK_ENOMEM, "no memory for %d workers", ranks);
+    }
+    return EK_OK;
+}
+
+void launch_talk_fini(launch_talk *t)
+{
+    free(t->workers);
+    free(t->held);
+    t->workers = NULL;
+    t->held = NULL;
+}
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+static void print(launch_talk *t, const char *text, size_t n)
+{
+    if (t->drawn && n > 0 && text[0] != '\r')
+        fputc('\n', stderr);
+    t->drawn = 0;
+    fwrite(text, 1, n, stderr);
+}
+
+/* --- who died --------------------------------------------------------------------------------- */
+
+/* Where `key` ends in the line, or NULL. */
+static const char *behind(const char *line, const char *key)
+{
+    const char *at = strstr(line, key);
+
+    return at != NULL ? at + strlen(key) : NULL;
+}
+
+/* "=   PID 10124 RUNNING AT node3", "=   EXIT CODE: 9", "... EXIT STRING: Killed (signal 9)". */
+static void search_mpich(launch_death *d, const char *line)
+{
+    const char *at;
+
+    if (line[0] == '=' && (at = behind(line, "PID ")) != NULL) {
+        if (sscanf(at, "%d RUNNING AT %255s", &d->pid, d->host) != 2)
+            d->pid = -1;
+    } else if (line[0] == '=' && (at = behind(line, "EXIT CODE: ")) != NULL) {
+        d->code = atoi(at);
+    } else if ((at = behind(line, "EXIT STRING: ")) != NULL &&
+               (at = behind(at, "(signal ")) != NULL) {
+        d->signal = atoi(at);
+    }
+}
+
+/* "... noticed that process rank 1 with PID 0 on node node3 exited on signal 9 (Killed).", or
+ * "  Process name: [[19330,1],0]" and "  Exit code:    3". */
+static void search_open_mpi(launch_death *d, const char *line)
+{
+    const char *at;
+
+    if ((at = behind(line, "noticed that process rank ")) != NULL) {
+        if (sscanf(at, "%d with PID %*d on node %255s", &d->rank, d->host) != 2)
+            d->rank = -1;
+        if ((at = behind(at, "exited on signal ")) != NULL)
+            d->signal = atoi(at);
+    } else if ((at = behind(line, "Process name: [[")) != NULL) {
+        if (sscanf(at, "%*d,%*d],%d", &d->rank) != 1)
+            d->rank = -1;
+    } else if ((at = behind(line, "Exit code: ")) != NULL) {
+        d->code = atoi(at);
+    }
+}
+
+/* The worker that was seen to end first, unless it may have been killed because of one that cannot
+ * be seen; else the one that mpiexec named. */
+static int first_seen(const launch_talk *t, int named)
+{
+    int first = t->watch != NULL ? t->watch->first : -1;
+
+    if (first < 0 || t->watch->watched == t->ranks || named < 0)
+        return first >= 0 ? first : named;
+    return strcmp(t->workers[first].host, t->workers[named].host) == 0 ? first : named;
+}
+
+/* The worker of which mpiexec spoke, or -1. */
+static int dead_rank(const launch_talk *t)
+{
+    const launch_death *d = &t->death;
+    int named = -1;
+
+    if (d->rank >= 0)
+        return d->rank < t->ranks ? d->rank : -1;
+    for (int same_host = 1; same_host >= 0 && named < 0; same_host--)
+        for (int r = 0; r < t->ranks && d->pid > 0 && named < 0; r++)
+            if (t->workers[r].pid == d->pid &&
+                (!same_host || strcmp(t->workers[r].host, d->host) == 0))
+                named = r;
+    return d->signal == SIGKILL ? first_seen(t, named) : named;
+}
+
+int launch_talk_death(const launch_talk *t, char *text, size_t cap)
+{
+    const launch_death *d = &t->death;
+    int rank = dead_rank(t), n;
+
+    if (rank < 0 && d->pid < 0)
+        return 0;
+    if (rank >= 0 && t->workers[rank].pid > 0)
+        n = snprintf(text, cap, "rank %d on %s (process %d)", rank, t->workers[rank].host,
+                     t->workers[rank].pid);
+    else if (rank >= 0)
+        n = snprintf(text, cap, "rank %d%s%s", rank, d->host[0] != '\0' ? " on " : "", d->host);
+    else
+        n = snprintf(text, cap, "process %d on %s", d->pid, d->host);
+    if (n < 0 || (size_t)n >= cap)
+        return 1;
+    if (d->signal > 0)
+        snprintf(text + n, cap - (size_t)n, " was killed by signal %d (%s)", d->signal,
+                 strsignal(d->signal));
+    else
+        snprintf(text + n, cap - (size_t)n, " ended without a word (status %d)", d->code);
+    return 1;
+}
+
+/* --- lines ------------------------------------------------------------------------------------ */
+
+static void hold(launch_talk *t, const char *line, size_t n)
+{
+    char text[LINE_CAP];
+
+    snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
+    search_mpich(&t->death, text);
+    search_open_mpi(&t->death, text);
+    if (t->held_bytes + n + 1 > HELD_MAX)
+        return;
+    memcpy(t->held + t->held_bytes, line, n);
+    t->held[t->held_bytes + n] = '\n';
+    t->held_bytes += n + 1;
+    if (t->held_since == 0)
+        t->held_since = ek_clock_ns();
+}
+
+void launch_talk_release(launch_talk *t)
+{
+    if (t->held_bytes > 0)
+        print(t, t->held, t->held_bytes);
+    launch_talk_drop(t);
+}
+
+void launch_talk_drop(launch_talk *t)
+{
+    t->held_bytes = 0;
+    t->held_since = 0;
+}
+
+void launch_talk_stdout(launch_talk *t, const char *line, size_t n)
+{
+    static const char rule[] = "==============================";
+
+    if (n == 0 && !t->noise) {
+        t->blank++;
+        return;
+    }
+    t->noise = t->noise || (n > sizeof(rule) && memcmp(line, rule, sizeof(rule) - 1) == 0);
+    if (t->noise) {
+        hold(t, line, n);
+        return;
+    }
+    for (; t->blank > 0; t->blank--)
+        fputc('\n', stdout);
+    fwrite(line, 1, n, stdout);
+    fputc('\n', stdout);
+    fflush(stdout);
+}
+
+/* "start ..." or "rank ...", of which the second has the host's name as the others know it. */
+static int note_worker(launch_talk *t, const char *text)
+{
+    launch_worker w = {0}, *known;
+    char how[8];
+    int rank;
+
+    if (sscanf(text, "%7s %d pid %d host %255s", how, &rank, &w.pid, w.host) != 4 || rank < 0 ||
+        rank >= t->ranks)
+        return 0;
+    known = &t->workers[rank];
+    w.joined = known->joined || strcmp(how, "rank") == 0;
+    t->ready += w.joined - known->joined;
+    *known = w;
+    return 1;
+}
+
+static void note(launch_talk *t, const char *line, size_t n)
+{
+    char text[LINE_CAP];
+    int status;
+
+    snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
+    if (!note_worker(t, text) && sscanf(text, "failed %d", &status) == 1 && t->reported++ == 0)
+        t->status = status;
+}
+
+/* One report is enough: a second worker may have begun its own before the first one ended it. */
+static void say(launch_talk *t, const char *text, size_t n, int part)
+{
+    if (t->reported > 1)
+        return;
+    if (t->drawn && n == 0) { /* the end of the line that is drawn */
+        fputc('\n', stderr);
+        t->drawn = 0;
+        return;
+    }
+    print(t, text, n);
+    if (part)
+        t->drawn = 1;
+    else
+        fputc('\n', stderr);
+}
+
+void launch_talk_stderr(launch_talk *t, const char *line, size_t n)
+{
+    switch (n > 0 ? line[0] : 0) {
+    case LAUNCH_NOTE: note(t, line + 1, n - 1); return;
+    case LAUNCH_LINE: say(t, line + 1, n - 1, 0); return;
+    case LAUNCH_PART: say(t, line + 1, n - 1, 1); return;
+    default: hold(t, line, n); return;
+    }
+}

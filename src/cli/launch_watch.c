@@ -1,0 +1,166 @@
+/* Which worker of a job died first.
+ *
+ * MPICH's mpiexec kills all other workers with SIGKILL when one has died, and then names one of
+ * those that were killed.  So each worker on the launcher's host holds a connection to the
+ * launcher, which breaks when it ends; the first one that breaks without a word is the one. */
+#include "cli/launch_priv.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define NAME_VARIABLE "EK_LAUNCHED_BY"
+
+enum { BATCH = 64, NAME_CAP = 16, NO_RANK = -1, HIGH_NUMBER = 960 };
+
+/* --- the launcher's end ----------------------------------------------------------------------- */
+
+/* What epoll keeps of a connection: its descriptor, and the rank once it has said which it is. */
+static int keep(int set, int how, int fd, int rank)
+{
+    struct epoll_event e = {.events = EPOLLIN,
+                            .data.u64 = (uint64_t)(uint32_t)fd << 32 | (uint32_t)(rank + 1)};
+
+    return epoll_ctl(set, how, fd, &e);
+}
+
+/* Listens under a name that the system chooses, which is no file's and goes with this process. */
+static int listen_somewhere(char *name)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    socklen_t n = sizeof(a.sun_family);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&a, n) == 0 && listen(fd, SOMAXCONN) == 0) {
+        n = sizeof(a);
+        if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 &&
+            n < offsetof(struct sockaddr_un, sun_path) + NAME_CAP) {
+            memcpy(name, a.sun_path + 1, n - offsetof(struct sockaddr_un, sun_path) - 1);
+            return fd;
+        }
+    }
+    close(fd);
+    return -1;
+}
+
+void launch_watch_init(launch_watch *w)
+{
+    char name[NAME_CAP] = "";
+
+    *w = (launch_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
+    w->door = listen_somewhere(name);
+    if (w->fd < 0 || w->door < 0 || keep(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
+        setenv(NAME_VARIABLE, name, 1) != 0)
+        launch_watch_fini(w); /* then mpiexec's word has to do */
+}
+
+/* Connections of workers that are still there end with this process. */
+void launch_watch_fini(launch_watch *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    if (w->door >= 0)
+        close(w->door);
+    w->fd = w->door = -1;
+    unsetenv(NAME_VARIABLE);
+}
+
+static void let_in(const launch_watch *w)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+    int fd;
+
+    while ((fd = accept4(w->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != geteuid() ||
+            keep(w->fd, EPOLL_CTL_ADD, fd, NO_RANK) != 0)
+            close(fd);
+}
+
+/* A worker says which rank it is, that it leaves in good order, or nothing more. */
+static void hear(launch_watch *w, int fd, int rank)
+{
+    int32_t said = NO_RANK;
+    ssize_t n = recv(fd, &said, sizeof(said), 0);
+
+    if (n == (ssize_t)sizeof(said) && said >= 0 && keep(w->fd, EPOLL_CTL_MOD, fd, said) == 0) {
+        w->watched++;
+        return;
+    }
+    if (n <= 0 && rank != NO_RANK && w->first == NO_RANK)
+        w->first = rank;
+    close(fd);
+}
+
+void launch_watch_look(launch_watch *w)
+{
+    struct epoll_event e[BATCH]; /* in the order in which they came */
+    int n = epoll_wait(w->fd, e, BATCH, 0);
+
+    for (int i = 0; i < n; i++) {
+        int fd = (int)(e[i].data.u64 >> 32), rank = (int)(uint32_t)e[i].data.u64 - 1;
+
+        if (fd == w->door)
+            let_in(w);
+        else
+            hear(w, fd, rank);
+    }
+}
+
+/* --- a worker's end --------------------------------------------------------------------------- */
+
+static int to_launcher = -1;
+
+/* Linux closes the files of a dead process from the highest number down, and MPICH begins to kill
+ * the other workers when its own connection to one closes: with a high number ours closes before
+ * it, and the launcher learns of this death before the others. */
+static int with_high_number(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_NUMBER);
+
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
+}
+
+static void tell(int32_t what)
+{
+    if (to_launcher >= 0 && send(to_launcher, &what, sizeof(what), MSG_NOSIGNAL) < 0) {
+        close(to_launcher);
+        to_launcher = -1;
+    }
+}
+
+void launch_watch_join(int rank)
+{
+    const char *name = getenv(NAME_VARIABLE);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = name != NULL ? strlen(name) : 0;
+
+    if (n == 0 || n >= NAME_CAP)
+        return;
+    memcpy(a.sun_path + 1, name, n);
+    to_launcher = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (to_launcher >= 0 &&
+        connect(to_launcher, (struct sockaddr *)&a,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0) {
+        close(to_launcher); /* it is on another host */
+        to_launcher = -1;
+        return;
+    }
+    to_launcher = with_high_number(to_launcher);
+    tell(rank);
+}
+
+void launch_watch_leave(void)
+{
+    tell(NO_RANK);
+}

@@ -1,0 +1,18 @@
+/* model/head_priv.h - what the two forms of the loss head share. */
+#ifndef MODEL_HEAD_PRIV_H
+#define MODEL_HEAD_PRIV_H
+
+#include "model/pass.h"
+
+/* A compute op of no layer. */
+ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int32_t part,
+                 double flops, double bytes);
+
+/* Ids counted from this rank's first row of the vocabulary, -1 where it has not got them.  In
+ * p->ids, until the next call. */
+const int32_t *ek_head_local_ids(ek_pass *p, int64_t n, const int32_t *ids);
+
+/* ek_head_build between tensor parallel ranks (model/head_tp.c). */
+int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
+
+#endif

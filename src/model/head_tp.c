@@ -1,0 +1,262 @@
+/* The loss head between tensor parallel ranks: each has the final norm of its tokens and a run of
+ * the vocabulary.
+ *
+ * The norm is gathered.  Block by block of rows, each rank computes its logits, and the ranks tell
+ * one another three numbers a row: the largest logit, the sum of the exponentials below it, and
+ * the target's logit where they have it.  From these every rank finds the same loss and its own
+ * part of the gradient.  While they travel, the block before goes backward.  The gradient of the
+ * norm is summed and scattered once, at the end. */
+#include "exec/net.h"
+#include "model/head_priv.h"
+#include "moe/tp.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STATS = 3 }; /* of ek_kernels.vocab_exponentials */
+
+/* Rows [first, first + rows) of the micro-batch. */
+typedef struct {
+    const ek_kernels *k;
+    const ek_model *m;
+    const ek_micro *mb;
+    int64_t first, rows, d, v; /* v: this rank's run of the vocabulary */
+    char *y, *dy;              /* C and R, at the first row */
+} block;
+
+static block block_of(const ek_pass *p, const ek_op *op)
+{
+    const ek_model *m = p->model;
+    const ek_micro *mb = &p->micro[op->micro];
+    int64_t first = (int64_t)op->part * p->head_rows, rows = mb->all - first;
+    int64_t skip = first * m->spec.hidden;
+
+    return (block){m->k,
+                   m,
+                   mb,
+                   first,
+                   rows < p->head_rows ? rows : p->head_rows,
+                   m->spec.hidden,
+                   m->cut.vocab,
+                   (char *)p->tp.y + skip * (int64_t)ek_dtype_size(m->k->comp),
+                   (char *)p->tp.sum + skip * (int64_t)ek_dtype_size(m->k->real)};
+}
+
+/* The three numbers of a block's row, of one rank. */
+static double *stats_of(const ek_pass *p, const block *b, int rank, int64_t row)
+{
+    return p->vocab_stats + (rank * b->rows + row) * STATS;
+}
+
+static ek_status op_final_norm(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_model *m = p->model;
+    const void *x = ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro);
+
+    m->k->rmsnorm_forward(p->micro[op->micro].n, m->spec.hidden, m->spec.rms_eps, x,
+                          m->final_norm.p,
+                          ek_tp_own(&p->tp, op, p->tp.y, m->spec.hidden, ek_dtype_size(m->k->comp)),
+                          NULL, p->rstd_final);
+    return EK_OK;
+}
+
+static ek_status op_logits(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    block b = block_of(p, op);
+    const int32_t *targets = ek_head_local_ids(p, b.rows, b.mb->targets + b.first);
+
+    if (b.v > 0) {
+        p->group = (ek_group){0, b.rows, b.m->head.forward, NULL};
+        EK_TRY(b.k->linear_forward(b.k, &p->group, 1, b.v, b.d, b.y, b.d, p->logits, b.v,
+                                   EK_OUT_REAL, p->ws));
+    }
+    b.k->vocab_exponentials(b.rows, b.v, p->logits, b.v, targets,
+                            stats_of(p, &b, b.m->cfg.mesh->tp_rank, 0));
+    return EK_OK;
+}
+
+static ek_status op_gather_stats(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    block b = block_of(p, op);
+
+    if (!ek_net_started(op)) {
+        for (int r = 0; r <= b.m->cfg.mesh->tp; r++)
+            p->tp.first[r] = r * b.rows * STATS;
+        EK_TRY(ek_comm_all_gather(b.m->cfg.mesh->tp_group, p->vocab_stats, p->tp.first,
+                                  sizeof(double), ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+/* The rank that has a row of the vocabulary. */
+static int owner_of(const block *b, int64_t id)
+{
+    int tp = b->m->cfg.mesh->tp, r = 0;
+
+    while (ek_run_first(b->m->spec.vocab, tp, r + 1) <= id)
+        r++;
+    return r;
+}
+
+/* Loss of one row in nats.  *own: what this rank's exponentials are to be multiplied with to
+ * become probabilities; *hit: the target's probability minus one. */
+static double row_loss(const ek_pass *p, const block *b, int64_t row, double *own, double *hit)
+{
+    const ek_mesh *mesh = b->m->cfg.mesh;
+    int32_t target = b->mb->targets[b->first + row];
+    double top = -INFINITY, at = -INFINITY, total;
+
+    for (int r = 0; r < mesh->tp; r++)
+        top = fmax(top, stats_of(p, b, r, row)[0]);
+    if (target >= 0)
+        at = stats_of(p, b, owner_of(b, target), row)[2] - top;
+    total = exp(at);
+    for (int r = 0; r < mesh->tp; r++) {
+        const double *s = stats_of(p, b, r, row);
+
+        total += s[1] * exp(s[0] - top);
+    }
+    *own = exp(stats_of(p, b, mesh->tp_rank, row)[0] - top) / total;
+    *hit = (exp(at) - total) / total;
+    if (target >= 0)
+        return log(total) - at;
+    *own = *hit = 0;
+    return 0;
+}
+
+static ek_status op_loss(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    block b = block_of(p, op);
+    const int32_t *targets = ek_head_local_ids(p, b.rows, b.mb->targets + b.first);
+    double scale = 1.0 / (double)p->step_tokens;
+
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < b.rows; i++) {
+        p->loss_rows[i] = row_loss(p, &b, i, &p->vocab_factor[i], &p->vocab_hit[i]);
+        p->vocab_factor[i] *= scale;
+        p->vocab_hit[i] *= scale;
+    }
+    for (int64_t i = 0; i < b.rows; i++) /* each token counts on one rank */
+        if (b.first + i >= b.mb->first && b.first + i < b.mb->first + b.mb->n)
+            p->loss_sum += p->loss_rows[i];
+    if (p->cfg.training)
+        b.k->vocab_gradient(b.rows, b.v, p->logits, b.v, targets, p->vocab_factor, p->vocab_hit,
+                            p->dlogits, b.v);
+    return EK_OK;
+}
+
+static ek_status op_head_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    block b = block_of(p, op);
+
+    if (b.v == 0) {
+        memset(b.dy, 0, (size_t)(b.rows * b.d) * ek_dtype_size(b.k->real));
+        return EK_OK;
+    }
+    p->group = (ek_group){0, b.rows, b.m->head.backward, b.m->head.g};
+    EK_TRY(
+        b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, b.y, b.d, p->ws));
+    return b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, b.dy, b.d,
+                                      EK_OUT_REAL, p->ws);
+}
+
+static ek_status op_final_norm_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    ek_model *m = p->model;
+    int64_t n = p->micro[op->micro].n, d = m->spec.hidden;
+    size_t real = ek_dtype_size(m->k->real);
+
+    memset(p->dx, 0, (size_t)(n * d) * real);
+    m->k->rmsnorm_backward(
+        n, d, ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro), m->final_norm.p, p->rstd_final,
+        ek_tp_own(&p->tp, op, p->tp.sum, d, real), p->dx, m->final_norm.g, p->ws);
+    return EK_OK;
+}
+
+/* Sizes that costs are made of. */
+typedef struct {
+    double rows, d, v, c, r;
+} sizes;
+
+static sizes sizes_of(const ek_pass *p, int64_t rows)
+{
+    return (sizes){(double)rows, (double)p->model->spec.hidden, (double)p->model->cut.vocab,
+                   (double)ek_dtype_size(p->model->k->comp),
+                   (double)ek_dtype_size(p->model->k->real)};
+}
+
+static int64_t rows_of(const ek_pass *p, int32_t micro, int32_t part)
+{
+    int64_t left = p->micro[micro].all - (int64_t)part * p->head_rows;
+
+    return left < p->head_rows ? left : p->head_rows;
+}
+
+/* Logits of a block and the exchange of its three numbers a row, the last op. */
+static int32_t build_logits(ek_pass *p, ek_graph *g, int32_t micro, int32_t part, int32_t dep)
+{
+    sizes z = sizes_of(p, rows_of(p, micro, part));
+    ek_op logits = ek_head_op(p, "logits", op_logits, micro, part, 2 * z.rows * z.d * z.v,
+                              z.rows * z.d * z.c + 3 * z.rows * z.v * z.r + z.d * z.v * z.c);
+    ek_op stats = ek_tp_net_op(&p->tp, "gather logit sums", op_gather_stats, p, -1, micro, 0, 0);
+
+    stats.part = part;
+    stats.bytes = z.rows * STATS * (double)sizeof(double) * (p->model->cfg.mesh->tp - 1);
+    dep = ek_graph_after(g, &logits, dep);
+    return ek_graph_after(g, &stats, dep);
+}
+
+static int32_t build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t part, int32_t dep)
+{
+    sizes z = sizes_of(p, rows_of(p, micro, part));
+    ek_op op = ek_head_op(p, "head backward", op_head_backward, micro, part, 4 * z.rows * z.d * z.v,
+                          2 * z.rows * z.v * z.c + z.rows * z.d * (z.c + z.r) +
+                              z.d * z.v * (z.c + 2 * z.r));
+
+    return ek_graph_after(g, &op, dep);
+}
+
+/* Blocks in turn, each one's way back under the next one's exchange.  dep: the gathered norm. */
+static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    int64_t all = p->micro[micro].all;
+
+    for (int32_t part = 0; (int64_t)part * p->head_rows < all; part++) {
+        sizes z = sizes_of(p, rows_of(p, micro, part));
+        ek_op loss =
+            ek_head_op(p, "cross entropy", op_loss, micro, part, 0, z.rows * z.v * (z.r + z.c));
+        int32_t deps[2] = {build_logits(p, g, micro, part, dep), -1};
+
+        if (p->cfg.training && part > 0)
+            deps[1] = build_backward(p, g, micro, part - 1, dep);
+        dep = ek_graph_add(g, &loss, deps, 2);
+        if (p->cfg.training && (int64_t)(part + 1) * p->head_rows >= all)
+            dep = build_backward(p, g, micro, part, dep);
+    }
+    return dep;
+}
+
+int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    sizes z = sizes_of(p, p->micro[micro].n);
+    ek_op norm =
+        ek_head_op(p, "final norm", op_final_norm, micro, -1, 0, z.rows * z.d * (z.r + z.c));
+    ek_op back = ek_head_op(p, "final norm backward", op_final_norm_backward, micro, -1, 0,
+                            4 * z.rows * z.d * z.r);
+
+    if (p->micro[micro].all == 0) /* on all tensor parallel ranks alike */
+        return dep;
+    dep = ek_graph_after(g, &norm, dep);
+    dep = ek_tp_build_gather_y(&p->tp, g, -1, micro, 0, dep);
+    dep = build_blocks(p, g, micro, dep);
+    if (!p->cfg.training)
+        return dep;
+    dep = ek_tp_build_reduce_sum(&p->tp, g, -1, micro, 0, dep);
+    return ek_graph_after(g, &back, dep);
+}

@@ -1,0 +1,190 @@
+/* The walk over a model: one function a kind of layer, which says of each weight that is here how
+ * large this rank's part is and which ranks have the same part. */
+#include "model/layout.h"
+
+#include "model/units.h"
+
+#include <string.h>
+
+/* The walk's state: what it adds to. */
+typedef struct {
+    ek_model *m;
+    int64_t n;
+    int32_t place; /* of the weights that come */
+} walk;
+
+static void add(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share, int32_t expert)
+{
+    int32_t layer = w->place >= 0 ? w->place : -1;
+
+    x->out = out;
+    x->in = in;
+    if (w->m->params != NULL)
+        w->m->params[w->n] = (ek_param){.w = x,
+                                        .layer = layer,
+                                        .expert = expert,
+                                        .share = share,
+                                        .decay = in > 0,
+                                        .trained = 1,
+                                        .place = w->place};
+    w->n++;
+}
+
+/* A vector, a matrix, and a matrix that is a side of products.  Of length 0: not here. */
+static void add_vector(walk *w, ek_weight *x, int64_t out, ek_share share)
+{
+    if (out > 0)
+        add(w, x, out, 0, share, -1);
+}
+
+static void add_matrix(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share)
+{
+    if (out > 0 && in > 0)
+        add(w, x, out, in, share, -1);
+}
+
+static void add_product(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share,
+                        int32_t expert)
+{
+    if (out == 0 || in == 0)
+        return;
+    add(w, x, out, in, share, expert);
+    if (w->m->params != NULL)
+        w->m->params[w->n - 1].forms = 1;
+}
+
+/* Whether an expert lies on this rank.  Not known, and assumed, while the tables are measured. */
+static int has_expert(const ek_model *m, const ek_moe_weights *moe, int32_t e)
+{
+    const ek_placement *at = &moe->placement;
+    int32_t first = ek_moe_first_slot(moe, m->cfg.mesh);
+
+    if (at->expert_of == NULL)
+        return 1;
+    for (int32_t s = 0; s < at->slots; s++)
+        if (at->expert_of[first + s] == e)
+            return 1;
+    return 0;
+}
+
+static void walk_experts(walk *w, ek_moe_weights *moe)
+{
+    const ek_model_spec *s = &w->m->spec;
+    int64_t d = s->hidden;
+
+    add_matrix(w, &moe->router, s->experts, d, EK_SHARE_STAGE);
+    if (s->gate.kind == EK_GATE_SIGMOID_BIAS) {
+        add_vector(w, &moe->bias, s->experts, EK_SHARE_STAGE);
+        if (w->m->params != NULL)
+            w->m->params[w->n - 1].trained = 0;
+    }
+    moe->up = ek_arena_take(&w->m->tables, s->experts, sizeof(*moe->up));
+    moe->down = ek_arena_take(&w->m->tables, s->experts, sizeof(*moe->down));
+    for (int32_t e = 0; e < (int32_t)s->experts; e++) {
+        ek_weight measured[2]; /* stand in while the tables are measured */
+        ek_weight *up = moe->up != NULL ? &moe->up[e] : &measured[0];
+        ek_weight *down = moe->down != NULL ? &moe->down[e] : &measured[1];
+
+        if (!has_expert(w->m, moe, e))
+            continue;
+        add_product(w, up, 2 * moe->ff, d, EK_SHARE_EDP, e);
+        add_product(w, down, d, moe->ff, EK_SHARE_EDP, e);
+    }
+}
+
+static void walk_layer(walk *w, ek_layer *y, int32_t l)
+{
+    const ek_model_spec *s = &w->m->spec;
+    const ek_cut *c = &w->m->cut;
+    int64_t d = s->hidden, hd = s->head_dim;
+    int64_t q = c->heads * hd, width = q + 2 * c->kv_heads * hd;
+    int by_head = s->qk_norm == EK_QK_NORM_HEAD;
+    ek_moe_weights *moe = &y->experts;
+
+    w->place = l;
+    add_vector(w, &y->norm1, d, EK_SHARE_STAGE);
+    add_product(w, &y->qkv, width, d, EK_SHARE_DP, -1);
+    if (s->qkv_bias)
+        add_vector(w, &y->qkv_bias, width, EK_SHARE_DP);
+    if (s->qk_norm != EK_QK_NORM_NONE) {
+        add_vector(w, &y->q_norm, by_head ? hd : q, by_head ? EK_SHARE_STAGE : EK_SHARE_DP);
+        add_vector(w, &y->k_norm, by_head ? hd : c->kv_heads * hd,
+                   by_head ? EK_SHARE_STAGE : EK_SHARE_DP);
+    }
+    add_product(w, &y->out, d, q, EK_SHARE_DP, -1);
+    add_vector(w, &y->norm2, d, EK_SHARE_STAGE);
+    ek_moe_take_weights(moe, &w->m->tables, s, w->m->cfg.mesh, l);
+    if (moe->routed)
+        walk_experts(w, moe);
+    if (moe->shared) {
+        add_product(w, &moe->shared_up, 2 * moe->shared_ff, d, EK_SHARE_DP, -1);
+        add_product(w, &moe->shared_down, d, moe->shared_ff, EK_SHARE_DP, -1);
+    }
+    if (moe->shared_gated)
+        add_matrix(w, &moe->shared_router, 1, d, EK_SHARE_STAGE);
+}
+
+/* The embedding; where it is also the head, products read it too. */
+static void walk_embed(walk *w)
+{
+    ek_model *m = w->m;
+
+    w->place = EK_PLACE_EMBED;
+    if (m->spec.tie_embeddings && ek_model_has_head(m))
+        add_product(w, &m->embed, m->cut.vocab, m->spec.hidden, EK_SHARE_DP, -1);
+    else
+        add_matrix(w, &m->embed, m->cut.vocab, m->spec.hidden, EK_SHARE_DP);
+}
+
+static void walk_head(walk *w)
+{
+    ek_model *m = w->m;
+    int64_t before;
+
+    w->place = EK_PLACE_HEAD;
+    add_vector(w, &m->final_norm, m->spec.hidden, EK_SHARE_STAGE);
+    if (m->spec.tie_embeddings && ek_model_has_embed(m))
+        return; /* the embedding itself */
+    before = w->n;
+    add_product(w, &m->head, m->cut.vocab, m->spec.hidden, EK_SHARE_DP, -1);
+    if (m->params != NULL && w->n > before)
+        m->params[before].copy = m->spec.tie_embeddings;
+}
+
+int64_t ek_model_walk(ek_model *m)
+{
+    walk w = {m, 0, EK_PLACE_NONE};
+
+    m->layers = ek_arena_take(&m->tables, m->spec.layers, sizeof(*m->layers));
+    m->params = ek_arena_take(&m->tables, m->n_params, sizeof(*m->params));
+    if (ek_model_has_embed(m))
+        walk_embed(&w);
+    for (int32_t l = 0; l < (int32_t)m->spec.layers; l++) {
+        ek_layer measured;
+
+        memset(&measured, 0, sizeof(measured));
+        if (ek_model_has_layer(m, l))
+            walk_layer(&w, m->layers != NULL ? &m->layers[l] : &measured, l);
+    }
+    if (ek_model_has_head(m))
+        walk_head(&w);
+    return w.n;
+}
+
+ek_cut ek_model_cut(const ek_model_spec *s, const ek_mesh *mesh)
+{
+    int tp = mesh->tp, at = mesh->tp_rank;
+    int64_t kv_heads = ek_run_length(s->kv_heads, tp, at);
+
+    return (ek_cut){.heads = kv_heads * (s->heads / s->kv_heads),
+                    .kv_first = ek_run_first(s->kv_heads, tp, at),
+                    .kv_heads = kv_heads,
+                    .vocab_first = ek_run_first(s->vocab, tp, at),
+                    .vocab = ek_run_length(s->vocab, tp, at),
+                    .ff_first = ek_run_first(s->ff, mesh->etp, mesh->etp_rank),
+                    .ff = ek_run_length(s->ff, mesh->etp, mesh->etp_rank),
+                    .shared_first = ek_run_first(s->shared_ff, tp, at),
+                    .shared_ff = ek_run_length(s->shared_ff, tp, at),
+                    .dense_first = ek_run_first(s->dense_ff, tp, at),
+                    .dense_ff = ek_run_length(s->dense_ff, tp, at)};
+}

@@ -1,0 +1,293 @@
+/* The order of a step's ops: a stage's pieces of the model, forward and backward, and what goes to
+ * and comes from the neighbour stages. */
+#include "exec/net.h"
+#include "model/pass.h"
+#include "model/units.h"
+
+#include <string.h>
+
+/* One piece of work, while its ops are appended. */
+typedef struct {
+    ek_pass *p;
+    ek_graph *g;
+    int32_t micro;
+    int chunk, piece, slot;
+    int32_t first, end; /* layers */
+    int32_t next;       /* place after this work */
+    int last_backward;  /* of this chunk's backward pieces in the step */
+} work;
+
+static int64_t stream_bytes(const work *w)
+{
+    const ek_model *m = w->p->model;
+
+    return w->p->micro[w->micro].n * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
+}
+
+static int is_last(const work *w)
+{
+    return w->piece == ek_model_pieces(w->p->model) - 1;
+}
+
+/* --- between stages ----------------------------------------------------------------------------
+ */
+
+enum { TAG_FORWARD = 1, TAG_BACKWARD = 2 };
+
+/* The stage of a piece, as a rank of the pipe group. */
+static int stage_of(const ek_pass *p, int piece)
+{
+    return piece % p->model->cfg.mesh->pp;
+}
+
+/* op->part is the piece; the other end of the edge is the piece before or after. */
+static ek_status transfer(ek_pass *p, const ek_op *op, int send, void *buf, int peer_piece, int tag)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    int64_t bytes = (int64_t)op->bytes;
+    int peer = stage_of(p, peer_piece);
+
+    if (!ek_net_started(op) && send)
+        EK_TRY(ek_comm_send(mesh->pipe, buf, bytes, peer, tag, ek_net_cell(op)));
+    else if (!ek_net_started(op))
+        EK_TRY(ek_comm_recv(mesh->pipe, buf, bytes, peer, tag, ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static ek_status op_recv_forward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    int32_t at = 2 * (int32_t)ek_model_piece_first(p->model, op->part);
+
+    return transfer(p, op, 0, ek_pass_x(p, at, op->micro), op->part - 1, TAG_FORWARD);
+}
+
+static ek_status op_send_forward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    int32_t at = 2 * (int32_t)ek_model_piece_first(p->model, op->part + 1);
+
+    return transfer(p, op, 1, ek_pass_x(p, at, op->micro), op->part + 1, TAG_FORWARD);
+}
+
+static ek_status op_recv_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    return transfer(p, op, 0, p->dx_in, op->part + 1, TAG_BACKWARD);
+}
+
+static ek_status op_send_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    return transfer(p, op, 1, p->dx_out, op->part - 1, TAG_BACKWARD);
+}
+
+static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void *from)
+{
+    int64_t row = p->model->spec.hidden * (int64_t)ek_dtype_size(p->model->k->real);
+
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < p->micro[op->micro].n; i++)
+        memcpy((char *)to + i * row, (const char *)from + i * row, (size_t)row);
+}
+
+static ek_status op_gradient_in(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    copy_stream(p, op, p->dx, p->dx_in);
+    return EK_OK;
+}
+
+static ek_status op_gradient_out(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    copy_stream(p, op, p->dx_out, p->dx);
+    return EK_OK;
+}
+
+static int32_t add(const work *w, const char *name, ek_op_fn run, ek_lane lane, int32_t a,
+                   int32_t b)
+{
+    int32_t deps[2] = {a, b};
+    ek_op op = {.name = name,
+                .run = run,
+                .self = w->p,
+                .lane = lane,
+                .layer = -1,
+                .micro = w->micro,
+                .part = w->piece,
+                .bytes = (double)stream_bytes(w),
+                .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
+
+    return ek_graph_add(w->g, &op, deps, 2);
+}
+
+/* --- pieces ------------------------------------------------------------------------------------
+ */
+
+/* Weights are made ready place by place; the next place is told, so that its weights can come while
+ * this one computes. */
+static int32_t use(const work *w, int32_t place, int32_t next, int uses, int32_t dep)
+{
+    return ek_units_build_use(w->p->model, w->g, place, next, uses, dep);
+}
+
+static void build_forward(const work *w)
+{
+    ek_pass *p = w->p;
+    int32_t *freed = &p->slot_freed[w->chunk * p->slots + w->slot], dep;
+    int head = is_last(w) && !p->cfg.training;
+
+    if (w->piece == 0) {
+        dep = use(w, EK_PLACE_EMBED, w->first, EK_USE_FORWARD, *freed);
+        dep = ek_embed_build(p, w->g, w->micro, dep);
+    } else {
+        dep = add(w, "receive", op_recv_forward, EK_LANE_NET, *freed, -1);
+    }
+    for (int32_t l = w->first; l < w->end; l++) {
+        int32_t next = l + 1 < w->end ? l + 1 : head ? EK_PLACE_HEAD : w->next;
+
+        dep = use(w, l, next, EK_USE_FORWARD, dep);
+        dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
+    }
+    if (head) { /* else it comes with the backward */
+        dep = use(w, EK_PLACE_HEAD, w->next, EK_USE_FORWARD, dep);
+        dep = ek_head_build(p, w->g, w->micro, dep);
+    }
+    *freed = dep;
+    if (!is_last(w))
+        *freed = add(w, "send", op_send_forward, EK_LANE_NET, dep, -1);
+}
+
+/* Where the gradient of the piece's output comes from: the loss, or the next stage. */
+static int32_t gradient_of_output(const work *w)
+{
+    ek_pass *p = w->p;
+    int32_t freed = p->slot_freed[w->chunk * p->slots + w->slot], dep;
+
+    if (is_last(w)) {
+        dep = use(w, EK_PLACE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
+        dep = ek_head_build(p, w->g, w->micro, dep);
+        ek_units_build_reduce(p->model, w->g, EK_PLACE_HEAD, w->micro, w->last_backward, dep);
+        return dep;
+    }
+    dep = add(w, "receive gradient", op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
+    p->dx_in_read = add(w, "gradient in", op_gradient_in, EK_LANE_COMPUTE, dep, freed);
+    return p->dx_in_read;
+}
+
+static void build_backward(const work *w)
+{
+    ek_pass *p = w->p;
+    ek_model *m = p->model;
+    int32_t dep = gradient_of_output(w);
+    int uses = EK_USE_BACKWARD | (p->cfg.recompute != EK_RECOMPUTE_OFF ? EK_USE_FORWARD : 0);
+
+    for (int32_t l = w->end - 1; l >= w->first; l--) {
+        int32_t next = l > w->first ? l - 1 : w->piece == 0 ? EK_PLACE_EMBED : w->next;
+
+        dep = use(w, l, next, uses, dep);
+        dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
+        ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, dep);
+    }
+    if (w->piece == 0) {
+        dep = use(w, EK_PLACE_EMBED, w->next, EK_USE_BACKWARD, dep);
+        dep = ek_embed_build_backward(p, w->g, w->micro, dep);
+        ek_units_build_reduce(m, w->g, EK_PLACE_EMBED, w->micro, w->last_backward, dep);
+    } else {
+        dep = add(w, "gradient out", op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
+        p->dx_out_sent = add(w, "send gradient", op_send_backward, EK_LANE_NET, dep, -1);
+    }
+    p->slot_freed[w->chunk * p->slots + w->slot] = dep;
+}
+
+/* The lowest slot of a chunk that no micro-batch is in. */
+static int take_slot(ek_pass *p, int chunk)
+{
+    int slot = 0;
+
+    while (slot < p->slots - 1 && p->slot_taken[chunk * p->slots + slot])
+        slot++;
+    p->slot_taken[chunk * p->slots + slot] = 1;
+    return slot;
+}
+
+static int piece_of(const ek_pass *p, const ek_pipe_item *item)
+{
+    return item->chunk * p->model->cfg.mesh->pp + p->model->cfg.mesh->pp_rank;
+}
+
+/* The place whose ops come first in an item. */
+static int32_t first_place(const ek_pass *p, const ek_pipe_item *item)
+{
+    int piece = piece_of(p, item);
+
+    if (item->backward && piece == ek_model_pieces(p->model) - 1)
+        return EK_PLACE_HEAD;
+    if (item->backward)
+        return (int32_t)ek_model_piece_first(p->model, piece + 1) - 1;
+    return piece == 0 ? EK_PLACE_EMBED : (int32_t)ek_model_piece_first(p->model, piece);
+}
+
+static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_t next)
+{
+    int piece = piece_of(p, item);
+    int32_t *slot = &p->slot_of[item->chunk * p->cfg.micros + item->micro];
+    work w = {.p = p,
+              .g = g,
+              .micro = item->micro,
+              .chunk = item->chunk,
+              .piece = piece,
+              .first = (int32_t)ek_model_piece_first(p->model, piece),
+              .end = (int32_t)ek_model_piece_first(p->model, piece + 1),
+              .next = next,
+              .last_backward = item->micro == (int32_t)p->n_micro - 1};
+
+    if (!item->backward)
+        *slot = take_slot(p, item->chunk);
+    w.slot = *slot;
+    if (item->backward)
+        build_backward(&w);
+    else
+        build_forward(&w);
+    if (item->backward || !p->cfg.training)
+        p->slot_taken[item->chunk * p->slots + w.slot] = 0;
+}
+
+static ek_status op_sum(void *self, const ek_op *op)
+{
+    (void)op;
+    ek_pass_sum(self);
+    return EK_OK;
+}
+
+ek_status ek_pass_build(ek_pass *p, ek_graph *g)
+{
+    const ek_model_config *c = &p->model->cfg;
+    ek_op sum = {.name = "losses",
+                 .run = op_sum,
+                 .self = p,
+                 .lane = EK_LANE_COMPUTE,
+                 .layer = -1,
+                 .micro = -1,
+                 .part = -1,
+                 .bytes = (double)p->n_sums * sizeof(*p->sums)};
+    int64_t n = ek_pipe_order(c->mesh->pp, c->chunks, p->n_micro, c->mesh->pp_rank, p->cfg.training,
+                              p->order);
+
+    p->dx_in_read = p->dx_out_sent = -1;
+    for (int i = 0; i < c->chunks * p->slots; i++) {
+        p->slot_freed[i] = -1;
+        p->slot_taken[i] = 0;
+    }
+    ek_units_begin_step(p->model);
+    for (int64_t i = 0; i < n; i++)
+        build_item(p, g, &p->order[i],
+                   i + 1 < n ? first_place(p, &p->order[i + 1]) : EK_PLACE_NONE);
+    ek_graph_after(g, &sum, -1);
+    return ek_graph_check(g);
+}

@@ -1,0 +1,180 @@
+/* The choice of experts: router, gate, what the ranks of the stage tell one another about it, and
+ * the gradient back. */
+#include "exec/net.h"
+#include "moe/gate.h"
+#include "moe/moe_priv.h"
+
+#include <string.h>
+
+/* Whether the gate runs on whole sequences that tensor parallel ranks share. */
+static int chooses_whole(const ek_moe *m)
+{
+    return m->mesh->tp > 1 && ek_gate_needs_sequences(m);
+}
+
+static void gate_forward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+{
+    if (m->k->real == EK_F64)
+        ek_gate_forward_f64(m, mb, kept);
+    else
+        ek_gate_forward_f32(m, mb, kept);
+}
+
+static void tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+{
+    if (m->k->real == EK_F64)
+        ek_gate_tally_f64(m, mb, kept);
+    else
+        ek_gate_tally_f32(m, mb, kept);
+}
+
+static ek_status op_route(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+    const ek_kernels *k = m->k;
+    const void *y = k->comp == k->real ? kept->y : m->scratch->y_real;
+    int64_t d = m->spec->hidden, experts = m->spec->experts;
+    void *logits = kept->probs;
+
+    if (chooses_whole(m))
+        logits = ek_moe_at(k->real, m->scratch->whole.probs, mb->first * experts);
+    k->matmul_real(0, 1, mb->n, experts, d, y, d, m->w->router.p, d, 0, logits, experts);
+    if (chooses_whole(m))
+        return EK_OK;
+    gate_forward(m, mb, kept);
+    tally(m, mb, kept);
+    if (m->x.ranks == 1)
+        ek_gate_account(m, mb, kept, op->again);
+    return EK_OK;
+}
+
+static ek_status op_gather_logits(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_moe_scratch *s = m->scratch;
+    const ek_micro *mb = ek_moe_micro(m, op);
+
+    if (!ek_net_started(op)) {
+        for (int r = 0; r <= m->mesh->tp; r++)
+            s->tp_first[r] = ek_run_first(mb->all, m->mesh->tp, r);
+        EK_TRY(ek_comm_all_gather(m->mesh->tp_group, s->whole.probs, s->tp_first,
+                                  (size_t)m->spec->experts * ek_dtype_size(m->k->real),
+                                  ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+/* Copies this rank's run of an array over all tokens. */
+static void copy_own(const ek_micro *mb, void *to, const void *whole, int64_t width, size_t size)
+{
+    size_t row = (size_t)width * size;
+
+    memcpy(to, (const char *)whole + (size_t)mb->first * row, (size_t)mb->n * row);
+}
+
+/* The gate on whole sequences, of which this rank's tokens are kept. */
+static ek_status op_choose(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_saved whole = m->scratch->whole;
+    const ek_micro *mb = ek_moe_micro(m, op);
+    ek_micro all = *mb;
+    size_t real = ek_dtype_size(m->k->real);
+
+    all.first = 0;
+    all.n = mb->all;
+    gate_forward(m, &all, &whole);
+    copy_own(mb, kept->probs, whole.probs, m->spec->experts, real);
+    copy_own(mb, kept->lse, whole.lse, 1, real);
+    copy_own(mb, kept->weights, whole.weights, m->cols, real);
+    copy_own(mb, kept->ids, whole.ids, m->cols, sizeof(*kept->ids));
+    tally(m, mb, kept);
+    return EK_OK;
+}
+
+static ek_status op_tell(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_gather(m->mesh->stage, ek_moe_saved_of(m, op)->tally, m->scratch->each,
+                                  (size_t)m->x.words * sizeof(ek_tally), ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+int32_t ek_moe_build_choice(const ek_moe_builder *b, int32_t *told, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+    ek_moe *m = b->m;
+
+    dep = ek_moe_add(b, "route", op_route, -1, 2 * c->n * c->d * c->experts,
+                     c->n * (c->d + 3 * c->experts) * c->real, dep);
+    if (chooses_whole(m)) {
+        double all = (double)m->step->micro[b->micro].all;
+
+        dep = ek_moe_add_net(b, "gather logits", op_gather_logits, -1,
+                             (double)(m->mesh->tp - 1) * c->n * c->experts * c->real, dep, -1);
+        dep = ek_moe_add(b, "choose", op_choose, -1, 0, 3 * all * c->experts * c->real, dep);
+    }
+    *told = -1;
+    if (m->x.ranks > 1)
+        *told = ek_moe_add_net(b, "tell counts", op_tell, -1,
+                               (double)((m->x.ranks - 1) * m->x.words) * sizeof(ek_tally), dep, -1);
+    return dep;
+}
+
+static ek_status op_account(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+
+    ek_gate_account(m, mb, kept, op->again);
+    if (!ek_moe_travels(m))
+        return EK_OK;
+    ek_exchange_sort(&m->x, kept->tally, mb->n, m->cols, kept->ids, kept->row_of, kept->token_of,
+                     kept->send_first);
+    ek_exchange_receive(&m->x, kept->tally, kept->offset, kept->from_recv, kept->from_experts);
+    return EK_OK;
+}
+
+int32_t ek_moe_build_account(const ek_moe_builder *b, int32_t told)
+{
+    double words = (double)(b->m->x.ranks * b->m->x.words) * sizeof(ek_tally);
+
+    return ek_moe_add(b, "account", op_account, -1, 0,
+                      words + (ek_moe_travels(b->m) ? 8 * (b->c.sent + b->c.rows) : 0), told);
+}
+
+/* --- backward -------------------------------------------------------------------------------- */
+
+static ek_status op_route_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+    const ek_kernels *k = m->k;
+    const ek_moe_scratch *s = m->scratch;
+    const void *y = k->comp == k->real ? kept->y : s->y_real;
+    int64_t d = m->spec->hidden, experts = m->spec->experts;
+
+    ek_moe_gather_weight_gradients(m, kept, mb->n);
+    if (k->real == EK_F64)
+        ek_gate_backward_f64(m, mb, kept);
+    else
+        ek_gate_backward_f32(m, mb, kept);
+    k->matmul_real(1, 0, experts, d, mb->n, s->dlogits, experts, y, d, 1, m->w->router.g, d);
+    k->matmul_real(0, 0, mb->n, d, experts, s->dlogits, experts, m->w->router.p, d, 1, s->dy, d);
+    return EK_OK;
+}
+
+int32_t ek_moe_build_choice_backward(const ek_moe_builder *b, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+
+    return ek_moe_add(b, "route backward", op_route_backward, -1, 4 * c->n * c->d * c->experts,
+                      c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
+}

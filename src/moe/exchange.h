@@ -1,0 +1,104 @@
+/* moe/exchange.h - which rows travel between the ranks of a stage, and where they lie.
+ *
+ * A source is a place of the stage with tokens of its own; a server is a place with experts (one
+ * of the `shards` places of an expert rank).  A source in expert data parallel run i has an
+ * assignment served by the slot that its run has for the expert, on each of the slot's shards.
+ * The exchange is cut into chunks, in one of two ways:
+ *
+ *   by tokens    chunk c holds run c of every source's tokens (Tutel's degree)
+ *   by distance  places form groups of `group` (the last may be smaller); chunk c holds what goes
+ *                from group g to group g + c, modulo their number (FasterMoE's S/C/R)
+ *
+ *   send     [chunk][server][slot][token]      at a source; returned rows lie in the same places
+ *   recv     [chunk][source][slot][token]      at a server
+ *   experts  [chunk][slot][source][token]      at a server: an expert's rows of a chunk together
+ *
+ * All of it follows from the tallies of all ranks: integer-exact, the same on every rank. */
+#ifndef MOE_EXCHANGE_H
+#define MOE_EXCHANGE_H
+
+#include "balance/placement.h"
+#include "base/arena.h"
+#include "comm/mesh.h"
+
+#include <stdint.h>
+
+/* A word of what a rank tells the others about its tokens: its number of dropped assignments, its
+ * sum for the z-loss, then by expert its choices before drops, its sums of probabilities, and for
+ * each run of its tokens the rows that it sends. */
+typedef union {
+    int64_t count;
+    double sum;
+} ek_tally;
+
+enum { EK_TALLY_DROPPED, EK_TALLY_Z, EK_TALLY_CHOSEN };
+
+static inline int64_t ek_tally_words(int64_t experts, int token_chunks)
+{
+    return EK_TALLY_CHOSEN + (2 + token_chunks) * experts;
+}
+
+/* First words of a rank's runs by expert. */
+static inline int64_t ek_tally_probs(int64_t experts)
+{
+    return EK_TALLY_CHOSEN + experts;
+}
+
+static inline int64_t ek_tally_rows(int64_t experts, int token_chunk)
+{
+    return EK_TALLY_CHOSEN + (2 + token_chunk) * experts;
+}
+
+typedef struct {
+    int ranks, at;                      /* places of the stage; this one */
+    int runs, shards;                   /* edp, etp */
+    int group;                          /* > 0: chunks by distance */
+    int token_chunks;                   /* runs that a source's tokens are cut into */
+    int chunks;                         /* exchanges */
+    int32_t experts, slots, first_slot; /* slots of an expert rank; this rank's first */
+    int64_t words;                      /* of a rank's tally */
+    int32_t *serves;                    /* [runs, experts] slot that serves an expert's rows */
+    int64_t *next;                      /* [ranks * slots], scratch of the sorts */
+    int64_t *start;                     /* [ranks], likewise */
+} ek_exchange;
+
+/* Sizes and arrays.  degree, group: of ek_moe_config; without experts parallelism there is one
+ * chunk. */
+void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek_placement *p,
+                      int degree, int group);
+
+/* Reads off the placement which slot serves whom. */
+void ek_exchange_follow(ek_exchange *x, const ek_placement *p);
+
+/* The slot that serves a source's rows for an expert. */
+static inline int32_t ek_exchange_server(const ek_exchange *x, int source, int64_t expert)
+{
+    return x->serves[(int64_t)(source / (x->ranks / x->runs)) * x->experts + expert];
+}
+
+/* The chunk in which rows of a token chunk go from source to server. */
+static inline int ek_exchange_chunk(const ek_exchange *x, int source, int server, int token_chunk)
+{
+    return x->group > 0 ? (server / x->group - source / x->group + x->chunks) % x->chunks
+                        : token_chunk;
+}
+
+/* Rows of a chunk from every source to every server, rows [ranks, ranks]; back: the transpose, of
+ * the rows that return. */
+void ek_exchange_matrix(const ek_exchange *x, const ek_tally *tally, int chunk, int back,
+                        int64_t *rows);
+
+/* This rank's assignments in the order of the send buffer.
+ *   ids [n, cols] -> row_of [n, cols, shards] (negative: none), token_of [rows sent],
+ *   send_first [chunks + 1] */
+void ek_exchange_sort(ek_exchange *x, const ek_tally *tally, int64_t n, int64_t cols,
+                      const int32_t *ids, int32_t *row_of, int32_t *token_of, int64_t *send_first);
+
+/* The rows that this rank serves.
+ *   offset [chunks, slots + 1]  in the order of experts
+ *   from_recv [rows]            by row of experts, its row in recv, counted within the chunk
+ *   from_experts [rows]         by row of recv, its row in experts, counted within the chunk */
+void ek_exchange_receive(ek_exchange *x, const ek_tally *tally, int64_t *offset, int32_t *from_recv,
+                         int32_t *from_experts);
+
+#endif

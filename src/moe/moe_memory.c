@@ -1,0 +1,225 @@
+/* The memory of a MoE layer: how many rows there can be, and what is laid out for them. */
+#include "moe/gate.h"
+#include "moe/moe.h"
+#include "moe/shared.h"
+
+#include <string.h>
+
+int ek_moe_cols(const ek_model_spec *spec)
+{
+    return (int)(spec->gate.kind == EK_GATE_EXPERT_CHOICE ? spec->experts : spec->top_k);
+}
+
+/* How many rows a piece of memory is for: all there can be, and how many of them are likely. */
+typedef struct {
+    int64_t most, likely;
+} count;
+
+static int travels(const ek_mesh *mesh)
+{
+    return mesh->ep * mesh->etp > 1;
+}
+
+/* Rows of this rank's tokens. */
+static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+{
+    int64_t copies = travels(mesh) ? mesh->etp : 1;
+    count c = {room->tokens * copies * ek_moe_cols(spec), room->tokens * copies * spec->top_k};
+
+    if (!travels(mesh))
+        c.likely = c.most;
+    return c;
+}
+
+/* Rows that this rank computes: at worst all of the micro-batch's that its slots can have. */
+static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+{
+    int64_t slots = (spec->experts + mesh->ep - 1) / mesh->ep, cols = ek_moe_cols(spec);
+    int ranks = mesh->edp * mesh->ep;
+    count c;
+
+    if (!travels(mesh))
+        return sent_rows(spec, mesh, room);
+    c.most = room->total * (slots < cols ? slots : cols);
+    c.likely = (room->total * spec->top_k + ranks - 1) / ranks;
+    if (c.likely > c.most)
+        c.likely = c.most;
+    return c;
+}
+
+ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+{
+    int64_t per_token = (int64_t)ek_moe_cols(spec) * mesh->etp, rows;
+
+    EK_REQUIRE(room->tokens <= room->total &&
+                   !__builtin_mul_overflow(room->total, per_token, &rows) && rows < INT32_MAX,
+               EK_EOVERFLOW,
+               "a micro-batch of %lld tokens, with up to %lld rows each, is too large: at most "
+               "%d rows",
+               (long long)room->total, (long long)per_token, INT32_MAX - 1);
+    return EK_OK;
+}
+
+static void *take(ek_arena *a, count rows, int64_t width, size_t size)
+{
+    return ek_arena_take_reserve(a, rows.most * width, rows.likely * width, size);
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
+                        const ek_moe_room *room)
+{
+    int64_t d = spec->hidden, ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
+    int64_t rows = served_rows(spec, mesh, room).most;
+    size_t ws = max_size(k->linear_workspace(k, rows, spec->experts, 2 * ff, d),
+                         k->linear_workspace(k, rows, spec->experts, d, ff));
+
+    return max_size(ws, ek_shared_workspace(k, spec, mesh, room));
+}
+
+/* The gate's results for all tokens of the data parallel rank. */
+static void take_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_model_spec *spec,
+                       const ek_mesh *mesh, const ek_moe_room *room)
+{
+    int64_t cols = ek_moe_cols(spec), n = mesh->tp > 1 ? room->all : 0;
+
+    s->whole.probs = ek_arena_take(a, n * spec->experts, real);
+    s->whole.lse = ek_arena_take(a, n, real);
+    s->whole.weights = ek_arena_take(a, n * cols, real);
+    s->whole.ids = ek_arena_take(a, n * cols, sizeof(*s->whole.ids));
+    s->tp_first = ek_arena_take(a, mesh->tp + 1, sizeof(*s->tp_first));
+}
+
+static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                        const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+{
+    size_t row = (size_t)spec->hidden * ek_dtype_size(k->comp) + ek_dtype_size(k->real);
+    int64_t ranks = mesh->stage_size;
+
+    s->each = ek_arena_take(a, ranks + 1, sizeof(*s->each));
+    for (int64_t r = 0; r <= ranks && s->each != NULL; r++)
+        s->each[r] = r;
+    take_whole(s, a, ek_dtype_size(k->real), spec, mesh, room);
+    if (!travels(mesh))
+        return;
+    s->matrix = ek_arena_take(a, ranks * ranks, sizeof(*s->matrix));
+    s->send = take(a, sent_rows(spec, mesh, room), 1, row);
+    s->recv = take(a, served_rows(spec, mesh, room), 1, row);
+}
+
+void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room,
+                         int training)
+{
+    int64_t d = spec->hidden, n = room->tokens, cols = ek_moe_cols(spec);
+    int64_t ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank), shared;
+    size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
+    count rows = served_rows(spec, mesh, room), hidden = {ff * rows.most, ff * rows.likely};
+
+    if (rows.most < n) /* the shared expert's */
+        rows.most = n;
+    if (rows.likely < n)
+        rows.likely = n;
+    shared = ek_shared_hidden(spec, mesh, room);
+    if (hidden.most < shared)
+        hidden.most = shared;
+    if (hidden.likely < shared)
+        hidden.likely = shared;
+    s->rows = take(a, rows, d, comp);
+    s->rows2 = take(a, rows, d, comp);
+    s->hidden = take(a, hidden, 1, comp);
+    s->ws = ek_arena_take(a, (int64_t)workspace(k, spec, mesh, room), 1);
+    s->y_real = ek_arena_take(a, n * d, real);
+    if (training) {
+        s->dy = ek_arena_take(a, n * d, real);
+        s->dlogits = ek_arena_take(a, n * spec->experts, real);
+        s->dweights = ek_arena_take(a, n * cols, real);
+        s->drow = take(a, rows, 1, real);
+    }
+    take_travel(s, a, k, spec, mesh, room);
+}
+
+void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
+                         const ek_mesh *mesh, int layer)
+{
+    int64_t shared = spec->dense[layer] ? spec->dense_ff : spec->shared_ff;
+
+    w->layer = layer;
+    w->routed = !spec->dense[layer];
+    w->shared = shared > 0;
+    w->ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
+    w->shared_ff = ek_run_length(shared, mesh->tp, mesh->tp_rank);
+    w->shared_gated = w->routed && w->shared && spec->shared_gated;
+    ek_placement_take(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
+                      (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep));
+    if (w->placement.home != NULL)
+        ek_placement_block(&w->placement, mesh->edp);
+}
+
+int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh)
+{
+    return (mesh->edp_rank * mesh->ep + mesh->ep_rank) * w->placement.slots;
+}
+
+void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq)
+{
+    const ek_placement *p = &m->w->placement;
+
+    m->cols = ek_moe_cols(m->spec);
+    ek_exchange_take(&m->x, a, m->mesh, p, m->cfg->degree, m->cfg->smart_group);
+    m->up_groups = ek_arena_take(a, p->slots, sizeof(*m->up_groups));
+    m->down_groups = ek_arena_take(a, p->slots, sizeof(*m->down_groups));
+    m->out_op = ek_arena_take(a, m->x.chunks, sizeof(*m->out_op));
+    m->back_op = ek_arena_take(a, m->x.chunks, sizeof(*m->back_op));
+    m->order = ek_arena_take(a, max_seq * m->cols, sizeof(*m->order));
+    m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
+    m->rank_rows = ek_arena_take(a, p->ranks, sizeof(*m->rank_rows));
+}
+
+/* Of the routed experts. */
+static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room)
+{
+    const ek_model_spec *spec = m->spec;
+    size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
+    int64_t n = room->tokens, chunks = m->x.chunks, slots = m->x.slots;
+    count sent = sent_rows(spec, m->mesh, room), rows = served_rows(spec, m->mesh, room);
+
+    s->probs = ek_arena_take(a, n * spec->experts, real);
+    s->lse = ek_arena_take(a, n, real);
+    s->weights = ek_arena_take(a, n * m->cols, real);
+    s->ids = ek_arena_take(a, n * m->cols, sizeof(*s->ids));
+    s->row_of = ek_arena_take(a, sent.most, sizeof(*s->row_of));
+    s->token_of = take(a, sent, 1, sizeof(*s->token_of));
+    s->row_weight = take(a, rows, 1, real);
+    s->offset = ek_arena_take(a, chunks * (slots + 1), sizeof(*s->offset));
+    s->tally = ek_arena_take(a, m->x.ranks * m->x.words, sizeof(*s->tally));
+    s->fraction = ek_arena_take(a, spec->experts, sizeof(*s->fraction));
+    s->gu = take(a, rows, 2 * m->w->ff, comp);
+    if (!travels(m->mesh))
+        return;
+    s->rows = take(a, rows, spec->hidden, comp);
+    s->from_recv = take(a, rows, 1, sizeof(*s->from_recv));
+    s->from_experts = take(a, rows, 1, sizeof(*s->from_experts));
+    s->send_first = ek_arena_take(a, chunks + 1, sizeof(*s->send_first));
+}
+
+void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
+                       int any)
+{
+    ek_shared_take_saved(m, s, a, room, any);
+    if (any || m->w->routed)
+        take_routed(m, s, a, room);
+}
+
+void ek_moe_begin_step(ek_moe *m)
+{
+    m->aux_loss = m->z_loss = 0;
+    m->dropped = 0;
+    memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
+    memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));
+    ek_exchange_follow(&m->x, &m->w->placement);
+}

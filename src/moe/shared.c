@@ -1,0 +1,440 @@
+/* Shared experts and dense layers: forward and backward as ops. */
+#include "moe/shared.h"
+
+#include "moe/gate.h"
+#include "moe/tp.h"
+
+#include <string.h>
+
+/* Width of the dense layers; 0 where the model has none, whatever its config says. */
+static int64_t dense_width(const ek_model_spec *spec)
+{
+    for (int64_t l = 0; l < spec->layers; l++)
+        if (spec->dense[l])
+            return spec->dense_ff;
+    return 0;
+}
+
+/* This rank's part of a width. */
+static int64_t part_of(int64_t width, const ek_mesh *mesh)
+{
+    return ek_run_length(width, mesh->tp, mesh->tp_rank);
+}
+
+/* The widest of shared expert and dense layers. */
+static int64_t widest(const ek_model_spec *spec)
+{
+    int64_t dense = dense_width(spec);
+
+    return spec->shared_ff > dense ? spec->shared_ff : dense;
+}
+
+int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+{
+    return part_of(widest(spec), mesh) * room->all;
+}
+
+/* Of one width.  A wider one may need less. */
+static size_t workspace(const ek_kernels *k, int64_t tokens, int64_t d, int64_t ff)
+{
+    size_t up = ff > 0 ? k->linear_workspace(k, tokens, 1, 2 * ff, d) : 0;
+    size_t down = ff > 0 ? k->linear_workspace(k, tokens, 1, d, ff) : 0;
+
+    return up > down ? up : down;
+}
+
+size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
+                           const ek_moe_room *room)
+{
+    size_t a = workspace(k, room->all, spec->hidden, part_of(dense_width(spec), mesh));
+    size_t b = workspace(k, room->all, spec->hidden, part_of(spec->shared_ff, mesh));
+
+    return a > b ? a : b;
+}
+
+void ek_shared_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
+                          int any)
+{
+    size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
+    int64_t width = any ? part_of(widest(m->spec), m->mesh) : m->w->shared_ff;
+    int exists = any ? widest(m->spec) > 0 : m->w->shared;
+
+    s->shared_gu = ek_arena_take(a, room->all * 2 * width, comp);
+    s->shared_scale = ek_arena_take(a, exists ? room->all : 0, real);
+}
+
+/* --- rows that it works on -------------------------------------------------------------------- */
+
+/* Tokens, and room for them: of this rank, or gathered. */
+typedef struct {
+    int64_t n;
+    const void *y;       /* C [n, d], input */
+    void *dy;            /* C [n, d], gradient of the output */
+    void *hidden, *drow; /* C [n, f], R [n] */
+    void *ws;
+} room;
+
+static const ek_micro *micro_of(const ek_moe *m, const ek_op *op)
+{
+    return &m->step->micro[op->micro];
+}
+
+static room room_of(const ek_moe *m, const ek_op *op)
+{
+    const ek_moe_scratch *s = m->scratch;
+    const ek_tp *t = s->tp;
+    const ek_micro *mb = micro_of(m, op);
+
+    if (t != NULL)
+        return (room){mb->all, t->y, t->dy, s->hidden, t->dscale, s->ws};
+    return (room){mb->n, ek_moe_saved_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
+}
+
+/* This rank's run of a column R of the room; gates concern own tokens. */
+static void *own(const ek_moe *m, const ek_op *op, void *column)
+{
+    const ek_tp *t = m->scratch->tp;
+
+    return t != NULL ? ek_tp_own(t, op, column, 1, ek_dtype_size(m->k->real)) : column;
+}
+
+/* The input of this rank's tokens as R. */
+static const void *y_real(const ek_moe *m, const ek_moe_saved *kept)
+{
+    return m->k->comp == m->k->real ? kept->y : m->scratch->y_real;
+}
+
+/* NULL for a shared expert without a gate. */
+static void *scale_of(const ek_moe *m, const ek_moe_saved *kept)
+{
+    return m->w->shared_gated ? kept->shared_scale : NULL;
+}
+
+/* --- forward ---------------------------------------------------------------------------------- */
+
+static void gate(const ek_moe *m, const ek_op *op)
+{
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_kernels *k = m->k;
+    int64_t n = micro_of(m, op)->n, d = m->spec->hidden;
+    void *scale = own(m, op, kept->shared_scale);
+
+    if (n == 0)
+        return;
+    k->matmul_real(0, 1, n, 1, d, y_real(m, kept), d, m->w->shared_router.p, d, 0, scale, 1);
+    if (k->real == EK_F64)
+        ek_sigmoid_f64(scale, n);
+    else
+        ek_sigmoid_f32(scale, n);
+}
+
+/* out (as `mode` says) the output, or its part; again: only what backward needs. */
+static ek_status up_down(ek_moe *m, const ek_op *op, void *out, ek_out mode)
+{
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_kernels *k = m->k;
+    room r = room_of(m, op);
+    int64_t d = m->spec->hidden, f = m->w->shared_ff;
+    ek_group *g = &m->shared_group;
+
+    *g = (ek_group){0, r.n, m->w->shared_up.forward, NULL};
+    EK_TRY(k->linear_forward(k, g, 1, 2 * f, d, r.y, d, kept->shared_gu, 2 * f, EK_OUT_COMP, r.ws));
+    if (op->again)
+        return EK_OK;
+    k->swiglu_forward(r.n, f, kept->shared_gu, scale_of(m, kept), r.hidden);
+    g->w = m->w->shared_down.forward;
+    return k->linear_forward(k, g, 1, d, f, r.hidden, f, out, d, mode, r.ws);
+}
+
+static ek_status op_shared(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    if (m->w->shared_gated)
+        gate(m, op);
+    return up_down(m, op, ek_moe_saved_of(m, op)->x, EK_OUT_ADD);
+}
+
+/* This rank's tokens for the gather, and their gate. */
+static ek_status op_start(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_tp *t = m->scratch->tp;
+
+    ek_tp_put(t, op, t->y, ek_moe_saved_of(m, op)->y, m->k->comp);
+    if (m->w->shared_gated)
+        gate(m, op);
+    return EK_OK;
+}
+
+static ek_status op_gather_scale(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    return ek_tp_gather(m->scratch->tp, op, ek_moe_saved_of(m, op)->shared_scale, 1, m->k->real);
+}
+
+static ek_status op_shared_part(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_tp *t = m->scratch->tp;
+
+    if (m->w->shared_ff > 0)
+        return up_down(m, op, t->sum, EK_OUT_REAL);
+    ek_tp_no_sum(t, op);
+    return EK_OK;
+}
+
+static ek_status op_add(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+
+    ek_tp_add_own(m->scratch->tp, op, kept->x, kept->x);
+    return EK_OK;
+}
+
+/* --- backward --------------------------------------------------------------------------------- */
+
+static ek_status down_backward(ek_moe *m, const ek_op *op)
+{
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_kernels *k = m->k;
+    room r = room_of(m, op);
+    int64_t d = m->spec->hidden, f = m->w->shared_ff;
+    ek_group *g = &m->shared_group;
+
+    *g = (ek_group){0, r.n, m->w->shared_down.backward, m->w->shared_down.g};
+    EK_TRY(k->linear_backward_input(k, g, 1, d, f, r.dy, d, r.hidden, f, EK_OUT_COMP, r.ws));
+    k->swiglu_backward(r.n, f, kept->shared_gu, scale_of(m, kept), r.hidden, kept->shared_gu,
+                       r.hidden, m->w->shared_gated ? r.drow : NULL);
+    return k->linear_backward_weight(k, g, 1, d, f, r.dy, d, r.hidden, f, r.ws);
+}
+
+static ek_status up_weight(ek_moe *m, const ek_op *op)
+{
+    const void *dgu = ek_moe_saved_of(m, op)->shared_gu;
+    room r = room_of(m, op);
+    int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
+
+    m->shared_group = (ek_group){0, r.n, m->w->shared_up.backward, m->w->shared_up.g};
+    return m->k->linear_backward_weight(m->k, &m->shared_group, 1, f2, d, dgu, f2, r.y, d, r.ws);
+}
+
+static ek_status up_input(ek_moe *m, const ek_op *op, void *dy, ek_out mode)
+{
+    const void *dgu = ek_moe_saved_of(m, op)->shared_gu;
+    room r = room_of(m, op);
+    int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
+
+    m->shared_group = (ek_group){0, r.n, m->w->shared_up.backward, m->w->shared_up.g};
+    return m->k->linear_backward_input(m->k, &m->shared_group, 1, f2, d, dgu, f2, dy, d, mode,
+                                       r.ws);
+}
+
+static void gate_backward(const ek_moe *m, const ek_op *op)
+{
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    const ek_kernels *k = m->k;
+    int64_t n = micro_of(m, op)->n, d = m->spec->hidden;
+    void *scale = own(m, op, kept->shared_scale), *dscale = own(m, op, room_of(m, op).drow);
+    ek_weight *w = &m->w->shared_router;
+
+    if (n == 0)
+        return;
+    if (k->real == EK_F64)
+        ek_sigmoid_backward_f64(scale, dscale, n);
+    else
+        ek_sigmoid_backward_f32(scale, dscale, n);
+    k->matmul_real(1, 0, 1, d, n, dscale, 1, y_real(m, kept), d, 1, w->g, d);
+    k->matmul_real(0, 0, n, d, 1, dscale, 1, w->p, d, 1, m->scratch->dy, d);
+}
+
+static ek_status op_shared_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    m->k->to_comp(micro_of(m, op)->n, m->spec->hidden, m->dx, m->scratch->rows);
+    EK_TRY(down_backward(m, op));
+    EK_TRY(up_weight(m, op));
+    EK_TRY(up_input(m, op, m->scratch->dy, m->w->routed ? EK_OUT_ADD : EK_OUT_REAL));
+    if (m->w->shared_gated)
+        gate_backward(m, op);
+    return EK_OK;
+}
+
+static ek_status op_start_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_tp *t = m->scratch->tp;
+
+    ek_tp_put_comp(t, op, t->dy, m->dx);
+    ek_tp_put(t, op, t->y, ek_moe_saved_of(m, op)->y, m->k->comp);
+    return EK_OK;
+}
+
+static ek_status op_part_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_tp *t = m->scratch->tp;
+
+    if (m->w->shared_ff > 0) {
+        EK_TRY(down_backward(m, op));
+        return up_input(m, op, t->sum, EK_OUT_REAL);
+    }
+    ek_tp_no_sum(t, op);
+    if (m->w->shared_gated)
+        memset(t->dscale, 0, (size_t)micro_of(m, op)->all * ek_dtype_size(m->k->real));
+    return EK_OK;
+}
+
+static ek_status op_reduce_dscale(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    return ek_tp_reduce_scatter(m->scratch->tp, op, m->scratch->tp->dscale, 1);
+}
+
+static ek_status op_up_weight(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    return m->w->shared_ff > 0 ? up_weight(m, op) : EK_OK;
+}
+
+static ek_status op_add_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_tp *t = m->scratch->tp;
+
+    if (m->w->routed)
+        ek_tp_add_own(t, op, m->scratch->dy, m->scratch->dy);
+    else
+        ek_tp_get(t, op, m->scratch->dy);
+    if (m->w->shared_gated)
+        gate_backward(m, op);
+    return EK_OK;
+}
+
+/* --- the graph -------------------------------------------------------------------------------- */
+
+/* Sizes that costs are made of. */
+typedef struct {
+    double n, all, d, f, comp, real;
+} sizes;
+
+static sizes sizes_of(const ek_moe *m, int32_t micro)
+{
+    return (sizes){(double)m->step->micro[micro].n,   (double)m->step->micro[micro].all,
+                   (double)m->spec->hidden,           (double)m->w->shared_ff,
+                   (double)ek_dtype_size(m->k->comp), (double)ek_dtype_size(m->k->real)};
+}
+
+static ek_op op_of(ek_moe *m, const char *name, ek_op_fn run, int32_t micro, int again,
+                   double flops, double bytes)
+{
+    return (ek_op){.name = name,
+                   .run = run,
+                   .self = m,
+                   .lane = EK_LANE_COMPUTE,
+                   .layer = m->w->layer,
+                   .micro = micro,
+                   .part = -1,
+                   .again = again,
+                   .flops = flops,
+                   .bytes = bytes};
+}
+
+/* A network op over a column of the room. */
+static int32_t add_column(ek_moe *m, ek_graph *g, const char *name, ek_op_fn run, int32_t micro,
+                          int again, int32_t dep)
+{
+    ek_op op = ek_tp_net_op(m->scratch->tp, name, run, m, m->w->layer, micro, 1,
+                            ek_dtype_size(m->k->real));
+
+    op.again = again;
+    return ek_graph_after(g, &op, dep);
+}
+
+ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, int again,
+                                        int32_t dep)
+{
+    ek_shared_start s = {dep, -1, -1, -1};
+    sizes c = sizes_of(m, micro);
+    ek_op op;
+
+    if (!m->w->shared || m->scratch->tp == NULL)
+        return s;
+    op = op_of(m, "shared expert tokens", op_start, micro, again, 0, 2 * c.n * c.d * c.comp);
+    s.after = ek_graph_after(g, &op, dep);
+    s.y = ek_tp_build_gather_y(m->scratch->tp, g, m->w->layer, micro, again, s.after);
+    if (m->w->shared_gated)
+        s.scale = add_column(m, g, "gather gate", op_gather_scale, micro, again, s.after);
+    return s;
+}
+
+int32_t ek_shared_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int again,
+                                const ek_shared_start *start, int32_t dep)
+{
+    ek_tp *t = m->scratch->tp;
+    sizes c = sizes_of(m, micro);
+    ek_op op = op_of(m, "shared expert", t == NULL ? op_shared : op_shared_part, micro, again,
+                     6 * c.all * c.d * c.f, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
+    ek_op sum = op_of(m, "shared expert add", op_add, micro, again, 0, 3 * c.n * c.d * c.real);
+
+    dep = ek_graph_add(g, &op, (int32_t[]){dep, start->y, start->scale}, 3);
+    if (t == NULL || again)
+        return dep;
+    dep = ek_tp_build_reduce_sum(t, g, m->w->layer, micro, again, dep);
+    return ek_graph_after(g, &sum, dep);
+}
+
+ek_shared_start ek_shared_start_backward(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+{
+    ek_shared_start s = {dep, -1, -1, -1};
+    sizes c = sizes_of(m, micro);
+    ek_tp *t = m->scratch->tp;
+    ek_op op;
+
+    if (!m->w->shared || t == NULL)
+        return s;
+    op = op_of(m, "shared expert tokens", op_start_backward, micro, 0, 0,
+               c.n * c.d * (3 * c.comp + c.real));
+    s.after = ek_graph_after(g, &op, dep);
+    s.dy = ek_tp_build_gather_dy(t, g, m->w->layer, micro, s.after);
+    s.y = ek_tp_build_gather_y(t, g, m->w->layer, micro, 0, s.after);
+    return s;
+}
+
+static int32_t build_part_backward(ek_moe *m, ek_graph *g, int32_t micro,
+                                   const ek_shared_start *start, int32_t dep)
+{
+    sizes c = sizes_of(m, micro);
+    double up = 4 * c.all * c.d * c.f;
+    ek_op part = op_of(m, "shared expert backward", op_part_backward, micro, 0, 2 * up,
+                       (c.all * (2 * c.d + 9 * c.f) + 2 * c.d * c.f) * c.comp);
+    ek_op weight = op_of(m, "shared expert up weight", op_up_weight, micro, 0, up,
+                         c.all * (c.d + 2 * c.f) * c.comp + 4 * c.d * c.f * c.real);
+    ek_op sum = op_of(m, "shared expert add", op_add_backward, micro, 0, 0, 3 * c.n * c.d * c.real);
+    int32_t net[3];
+
+    dep = ek_graph_add(g, &part, (int32_t[]){dep, start->dy}, 2);
+    net[0] = ek_tp_build_reduce_sum(m->scratch->tp, g, m->w->layer, micro, 0, dep);
+    net[1] = m->w->shared_gated
+                 ? add_column(m, g, "reduce-scatter gate", op_reduce_dscale, micro, 0, dep)
+                 : -1;
+    net[2] = ek_graph_add(g, &weight, (int32_t[]){dep, start->y}, 2);
+    return ek_graph_add(g, &sum, net, 3);
+}
+
+int32_t ek_shared_build_backward(ek_moe *m, ek_graph *g, int32_t micro,
+                                 const ek_shared_start *start, int32_t dep)
+{
+    sizes c = sizes_of(m, micro);
+    ek_op op = op_of(m, "shared expert backward", op_shared_backward, micro, 0,
+                     12 * c.n * c.d * c.f, (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp);
+
+    if (m->scratch->tp != NULL)
+        return build_part_backward(m, g, micro, start, dep);
+    return ek_graph_after(g, &op, dep);
+}

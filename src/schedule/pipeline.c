@@ -1,0 +1,90 @@
+/* Orders of pipeline stages: a sequence of forwards and one of backwards, the same on every stage,
+ * merged by how many forwards the stage is ahead. */
+#include "schedule/pipeline.h"
+
+typedef struct {
+    int64_t stages, chunks, micros;
+} pipe;
+
+/* A place in the sequence of forwards or backwards: micro-batch `at` of a group, in a chunk. */
+typedef struct {
+    int64_t group, first, chunk, at; /* first: the group's first micro-batch */
+} place;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t groups(const pipe *p)
+{
+    return p->micros < p->stages ? 1 : p->micros / p->stages;
+}
+
+static int64_t group_size(const pipe *p, int64_t group)
+{
+    return p->micros / groups(p) + (group < p->micros % groups(p));
+}
+
+/* The item at a place, which moves on. */
+static ek_pipe_item next(const pipe *p, place *x, int backward)
+{
+    int64_t chunk = backward ? p->chunks - 1 - x->chunk : x->chunk;
+    ek_pipe_item item = {(int32_t)(x->first + x->at), (int32_t)chunk, backward};
+
+    if (++x->at < group_size(p, x->group))
+        return item;
+    x->at = 0;
+    if (++x->chunk < p->chunks)
+        return item;
+    x->chunk = 0;
+    x->first += group_size(p, x->group++);
+    return item;
+}
+
+/* Forwards before the first one that a backward follows: enough to keep the stages behind at work
+ * until a gradient comes back, and with chunks, for a whole group to reach the last chunk. */
+static int64_t warm_up(const pipe *p, int64_t stage)
+{
+    int64_t behind = p->stages - stage - 1;
+
+    return p->chunks == 1 ? behind : 2 * behind + (p->chunks - 1) * group_size(p, 0);
+}
+
+int64_t ek_pipe_order(int stages, int chunks, int64_t micros, int stage, int training,
+                      ek_pipe_item *items)
+{
+    pipe p = {stages, chunks, micros};
+    int64_t all = micros * chunks, n = 0,
+            forwards = training ? least(warm_up(&p, stage), all) : all;
+    place f = {0}, b = {0};
+
+    while (n < forwards)
+        items[n++] = next(&p, &f, 0);
+    for (int64_t i = 0; training && i < all; i++) {
+        if (forwards + i < all)
+            items[n++] = next(&p, &f, 0);
+        items[n++] = next(&p, &b, 1);
+    }
+    return n;
+}
+
+int64_t ek_pipe_in_flight(int stages, int chunks, int64_t micros, int stage)
+{
+    pipe p = {stages, chunks, micros};
+
+    return least(warm_up(&p, stage) + 1, micros * chunks);
+}
+
+int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int chunk)
+{
+    int64_t now = 0, most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (items[i].chunk != chunk)
+            continue;
+        now += items[i].backward ? -1 : 1;
+        most = now > most ? now : most;
+    }
+    return most;
+}

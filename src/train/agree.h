@@ -1,0 +1,20 @@
+/* train/agree.h - ranks that fail together.
+ *
+ * Work that each rank does by itself (reading files, making folders) may fail on one of them.  The
+ * others must not go on into a collective that it will not join: they meet here, and all fail. */
+#ifndef TRAIN_AGREE_H
+#define TRAIN_AGREE_H
+
+#include "comm/comm.h"
+
+/* Every rank gives the status of its own work.  EK_OK when all are; else the ranks that failed get
+ * their status back, and the others EK_EPEER: "rank 3 (host) could not WHAT: ..." with the text of
+ * the first that failed; all get EK_ECANCELED when that is its status.  Collective; waits.  world:
+ * NULL for one rank. */
+EK_CHECKED ek_status ek_agree(ek_comm *world, const char *what, ek_status mine);
+
+/* The second half of it: `failed` is known to all as the first rank that failed.  Its text goes to
+ * all. */
+EK_CHECKED ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_status mine);
+
+#endif

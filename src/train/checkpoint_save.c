@@ -1,0 +1,479 @@
+/* Saving a run's state: every rank its own files, all together one checkpoint.
+ *
+ *   begin   rank 0 makes the temporary folder, all learn of it; lists of what each answers for, a
+ *           copy of that if the caller is not to wait; then the writing itself
+ *   poll    one small all-reduce a call, started by one call and looked at by the next: has a rank
+ *           failed, is one still writing, is the checkpoint committed?  The answers are the same on
+ *           all ranks, so that they decide alike
+ *   commit  when all have written: rank 0 gathers the sums of all files, writes the indexes, checks
+ *           that every element is in the files once, and writes the manifest */
+#include "base/arena.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "model/hf_config.h"
+#include "model/hf_io.h"
+#include "train/agree.h"
+#include "train/checkpoint.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PARTS = 2, FAILURE_MAX = 512, FILE_NAME_MAX = 64 };
+
+static const char *const part_names[PARTS] = {"model", "optimizer"};
+static const ek_part part_kinds[PARTS] = {EK_PART_MASTER, EK_PART_MOMENTS};
+
+/* How far this rank is. */
+typedef enum { WRITING, WRITTEN, COMMITTING, COMMITTED, FAILED } stage;
+
+/* What the ranks ask each other, so that the maximum is the answer. */
+typedef struct {
+    int64_t failed;      /* size - rank of a rank that failed, else 0 */
+    int64_t writing;     /* a rank has not written all yet */
+    int64_t uncommitted; /* rank 0 has not committed yet */
+} question;
+
+struct ek_train_saving {
+    ek_train_save_config cfg;
+    const ek_mesh *mesh;
+    ek_checkpoint *checkpoint; /* on rank 0 */
+    ek_path folder;            /* the temporary one */
+    char *config, *state;      /* texts of rank 0's small files */
+    ek_owns owns[PARTS];
+    ek_arena copy;           /* of what they list; empty: it is written from the model */
+    ek_file_sum sums[PARTS]; /* of this rank's files; bytes -1: it has none */
+    ek_file_sum *all;        /* [size][PARTS], when gathered */
+    int64_t *first;          /* [size + 1]: rank r's are [r] of it */
+
+    /* the thread, or what is done in its place */
+    pthread_t thread;
+    int started;
+    atomic_int stage, stop;
+    ek_status status; /* of a failure, valid at FAILED */
+    char failure[FAILURE_MAX];
+
+    question round;
+    ek_coll *op; /* of the round that is under way */
+};
+
+/* --- what the thread does --------------------------------------------------------------------- */
+
+/* "model.safetensors", or of several ranks "model-00001-of-00004.safetensors". */
+static void file_name(char *out, int part, int rank, int size)
+{
+    if (size == 1)
+        snprintf(out, FILE_NAME_MAX, "%s.safetensors", part_names[part]);
+    else
+        snprintf(out, FILE_NAME_MAX, "%s-%05d-of-%05d.safetensors", part_names[part], rank + 1,
+                 size);
+}
+
+/* The small files, by rank 0. */
+static ek_status write_texts(ek_train_saving *s)
+{
+    EK_TRY(ek_checkpoint_write(s->checkpoint, "config.json", s->config, strlen(s->config)));
+    EK_TRY(ek_checkpoint_write(s->checkpoint, "state.json", s->state, strlen(s->state)));
+    if (s->cfg.tokenizer != NULL) {
+        size_t bytes;
+        const char *text = ek_tokenizer_json(s->cfg.tokenizer, &bytes);
+
+        EK_TRY(ek_checkpoint_write(s->checkpoint, "tokenizer.json", text, bytes));
+    }
+    return EK_OK;
+}
+
+/* This rank's files. */
+static ek_status write_own(ek_train_saving *s)
+{
+    const ek_mesh *mesh = s->mesh;
+
+    EK_REQUIRE(ek_file_kind_of(s->folder.s) == EK_FILE_FOLDER, EK_ENOENT,
+               "%s is not there: the folder of --out must be one that all hosts share",
+               s->folder.s);
+    if (mesh->rank == 0)
+        EK_TRY(write_texts(s));
+    for (int part = 0; part < PARTS; part++) {
+        char name[FILE_NAME_MAX];
+        ek_path path;
+
+        s->sums[part].bytes = -1;
+        if (s->owns[part].n == 0)
+            continue;
+        file_name(name, part, mesh->rank, mesh->size);
+        EK_TRY(ek_path_set(&path, "%s/%s", s->folder.s, name));
+        EK_TRY(ek_owns_write(&s->owns[part], s->owns[part].real, s->cfg.io, path.s, EK_WRITE_DIRECT,
+                             &s->stop, &s->sums[part]));
+    }
+    ek_arena_fini(&s->copy); /* its memory is wanted elsewhere */
+    return mesh->rank == 0 ? EK_OK : ek_folder_sync(s->cfg.io, s->folder.s);
+}
+
+/* Enters all ranks' files of a part into the manifest; of several ranks, writes their index, and
+ * makes sure that they hold the whole model. */
+static ek_status enter_part(ek_train_saving *s, int part)
+{
+    int size = s->mesh->size, n = 0;
+    char(*names)[FILE_NAME_MAX] = calloc((size_t)size, sizeof(*names));
+    const char **list = calloc((size_t)size, sizeof(*list));
+    ek_boxes *files = NULL;
+    char *text = NULL;
+    ek_path index;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(names != NULL && list != NULL, EK_ENOMEM, "no memory for %d file names", size);
+    for (int r = 0; r < size; r++) {
+        const ek_file_sum *sum = &s->all[r * PARTS + part];
+
+        if (sum->bytes < 0)
+            continue;
+        file_name(names[n], part, r, size);
+        EK_TRY_OUT(ek_checkpoint_add(s->checkpoint, names[n], sum));
+        list[n] = names[n];
+        n++;
+    }
+    if (size == 1)
+        goto out;
+    EK_TRY_OUT(ek_safetensors_index_text(s->folder.s, list, n, &text));
+    EK_TRY_OUT(ek_path_set(&index, "%s.safetensors.index.json", part_names[part]));
+    EK_TRY_OUT(ek_checkpoint_write(s->checkpoint, index.s, text, strlen(text)));
+    EK_TRY_OUT(ek_path_set(&index, "%s/%s.safetensors.index.json", s->folder.s, part_names[part]));
+    EK_TRY_OUT(ek_boxes_open(index.s, &files));
+    EK_TRY_OUT(ek_hf_check(&s->cfg.model->spec, files, part_kinds[part]));
+out:
+    ek_boxes_close(&files);
+    free(text);
+    free(list);
+    free(names);
+    return st;
+}
+
+static ek_status note_layout(ek_train_saving *s)
+{
+    const ek_mesh *m = s->mesh;
+    const struct {
+        const char *key;
+        int value;
+    } notes[] = {
+        {"ranks", m->size}, {"pp", m->pp}, {"dp", m->dp},   {"tp", m->tp},
+        {"edp", m->edp},    {"ep", m->ep}, {"etp", m->etp}, {"zero", s->cfg.model->cfg.zero}};
+
+    for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]) && m->size > 1; i++)
+        EK_TRY(ek_checkpoint_layout(s->checkpoint, notes[i].key, notes[i].value));
+    return EK_OK;
+}
+
+static ek_status commit(ek_train_saving *s)
+{
+    for (int part = 0; part < PARTS; part++)
+        EK_TRY(enter_part(s, part));
+    EK_TRY(note_layout(s));
+    EK_TRY(ek_checkpoint_commit(&s->checkpoint));
+    return ek_checkpoint_prune(s->cfg.io, s->cfg.out_dir, s->cfg.keep);
+}
+
+/* Does what the stage asks for, and keeps the text of a failure for the caller's thread. */
+static void *work(void *self)
+{
+    ek_train_saving *s = self;
+    int committing = atomic_load(&s->stage) == COMMITTING;
+    ek_status st = committing ? commit(s) : write_own(s);
+
+    if (st < 0) {
+        s->status = st;
+        snprintf(s->failure, sizeof(s->failure), "%s", ek_err_message());
+    }
+    atomic_store(&s->stage, st < 0 ? FAILED : committing ? COMMITTED : WRITTEN);
+    return NULL;
+}
+
+static void join(ek_train_saving *s)
+{
+    if (s->started)
+        pthread_join(s->thread, NULL);
+    s->started = 0;
+}
+
+/* Starts a stage; signals stay with the threads that there were. */
+static void start(ek_train_saving *s, stage what)
+{
+    sigset_t all, before;
+
+    join(s);
+    atomic_store(&s->stage, what);
+    if (s->cfg.background || s->mesh->size > 1) { /* others must not wait for a slow disk */
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+        s->started = pthread_create(&s->thread, NULL, work, s) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (!s->started)
+        work(s);
+}
+
+/* --- beginning -------------------------------------------------------------------------------- */
+
+size_t ek_train_save_bytes(const ek_model *m)
+{
+    int64_t own = 0;
+
+    for (int64_t i = 0; i < m->n_params; i++)
+        own += m->params[i].w->own;
+    return (size_t)own * (1 + 2) * ek_dtype_size(m->k->real); /* master and two moments */
+}
+
+static ek_status make_texts(ek_train_saving *s)
+{
+    const ek_train_save_config *c = &s->cfg;
+    json_t *state = json_pack("{s:I, s:s, s:O}", "steps_done", (json_int_t)c->steps_done,
+                              "products", c->model->k->products, "settings", (json_t *)c->settings);
+
+    s->state = state != NULL ? json_dumps(state, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    json_decref(state);
+    EK_REQUIRE(s->state != NULL, EK_ENOMEM, "no memory for state.json");
+    return ek_hf_config_text(&c->model->spec, &s->config);
+}
+
+/* What can fail before there is anything to write into. */
+static ek_status prepare(ek_train_saving *s)
+{
+    EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory to save a checkpoint");
+    for (int part = 0; part < PARTS; part++)
+        EK_TRY(ek_model_own(s->cfg.model, part_kinds[part], &s->owns[part]));
+    s->all = calloc((size_t)s->mesh->size * PARTS, sizeof(*s->all));
+    s->first = calloc((size_t)s->mesh->size + 1, sizeof(*s->first));
+    EK_REQUIRE(s->all != NULL && s->first != NULL, EK_ENOMEM, "no memory for the sums of %d ranks",
+               s->mesh->size);
+    if (s->mesh->rank != 0)
+        return EK_OK;
+    EK_TRY(make_texts(s));
+    EK_TRY(ek_checkpoint_begin(s->cfg.io, s->cfg.out_dir, s->cfg.steps_done, &s->checkpoint));
+    return ek_path_set(&s->folder, "%s", ek_checkpoint_folder(s->checkpoint));
+}
+
+/* Copies what is to be written, so that the model may change.  0: there is no memory for it. */
+static int copy_own(ek_train_saving *s)
+{
+    size_t size = ek_dtype_size(s->owns[0].real);
+    size_t bytes = (size_t)(s->owns[0].elements + s->owns[1].elements) * size;
+    int64_t have = ek_memory_available();
+    unsigned char *to;
+
+    if ((have > 0 && bytes > (size_t)have) ||
+        ek_arena_init(&s->copy, bytes + EK_ARENA_ALIGN, "the copy of a checkpoint") < 0)
+        return 0;
+    to = s->copy.base;
+    for (int part = 0; part < PARTS; part++) {
+        ek_owns *o = &s->owns[part];
+
+#pragma omp parallel for schedule(dynamic)
+        for (int64_t i = 0; i < o->n; i++) {
+            ek_own *x = &o->items[i];
+            unsigned char *at = to + (size_t)x->first * size;
+
+            memcpy(at, x->data, (size_t)x->elements * size);
+            x->data = at;
+        }
+        to += (size_t)o->elements * size;
+    }
+    return 1;
+}
+
+static void free_saving(ek_train_saving **ps)
+{
+    ek_train_saving *s = *ps;
+
+    if (s == NULL)
+        return;
+    ek_checkpoint_abort(&s->checkpoint);
+    for (int part = 0; part < PARTS; part++)
+        ek_owns_free(&s->owns[part]);
+    free(s->config);
+    free(s->state);
+    ek_arena_fini(&s->copy);
+    free(s->all);
+    free(s->first);
+    if (s->op == NULL) /* else its buffer is in s, and the operation's until the world ends */
+        free(s);
+    *ps = NULL;
+}
+
+static ek_status tell_folder(ek_train_saving *s)
+{
+    ek_coll *op = NULL;
+
+    if (s->mesh->size == 1)
+        return EK_OK;
+    EK_TRY(ek_comm_broadcast(s->mesh->world, s->folder.s, (int64_t)sizeof(s->folder.s), 0, &op));
+    return ek_coll_wait(&op);
+}
+
+ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving **out)
+{
+    const ek_mesh *mesh = cfg->model->cfg.mesh;
+    ek_train_saving *s = calloc(1, sizeof(*s));
+    ek_status st;
+
+    if (s != NULL) {
+        s->cfg = *cfg;
+        s->mesh = mesh;
+    }
+    EK_TRY_OUT(ek_agree(mesh->world, "save", prepare(s)));
+    EK_TRY_OUT(tell_folder(s));
+    if (cfg->background && !copy_own(s)) {
+        ek_log("train", EK_LOG_WARN,
+               "no memory for a copy of %.1f GB: training waits until the checkpoint is written",
+               (double)ek_train_save_bytes(cfg->model) / 1e9);
+        s->cfg.background = 0;
+    }
+    start(s, WRITING);
+    *out = s;
+    s = NULL;
+out:
+    free_saving(&s);
+    return st;
+}
+
+/* --- going on --------------------------------------------------------------------------------- */
+
+static ek_status start_round(ek_train_saving *s)
+{
+    stage at = (stage)atomic_load(&s->stage);
+    int rank = s->mesh->rank, size = s->mesh->size;
+
+    s->round = (question){.failed = at == FAILED ? size - rank : 0,
+                          .writing = at == WRITING,
+                          .uncommitted = rank == 0 && at != COMMITTED};
+    if (size == 1)
+        return EK_OK;
+    return ek_comm_all_reduce(s->mesh->world, &s->round, sizeof(s->round) / sizeof(int64_t),
+                              EK_MAX_I64, &s->op);
+}
+
+/* All have written: rank 0 learns the sums, and commits. */
+static ek_status start_commit(ek_train_saving *s)
+{
+    int size = s->mesh->size, rank = s->mesh->rank;
+    ek_coll *op = NULL;
+
+    memcpy(&s->all[rank * PARTS], s->sums, sizeof(s->sums));
+    for (int r = 0; r <= size; r++)
+        s->first[r] = r;
+    if (size > 1) {
+        EK_TRY(ek_comm_all_gather(s->mesh->world, s->all, s->first, sizeof(s->sums), &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    if (rank == 0)
+        start(s, COMMITTING);
+    else
+        atomic_store(&s->stage, COMMITTING);
+    return EK_OK;
+}
+
+/* All ranks stop; when none writes any more, rank 0 deletes the folder. */
+static ek_status fail(ek_train_saving **ps, int failed)
+{
+    ek_train_saving *s = *ps;
+    ek_comm *world = s->mesh->world;
+    int size = s->mesh->size;
+    ek_status st = EK_OK;
+
+    atomic_store(&s->stop, 1);
+    join(s);
+    if (s->mesh->rank == failed)
+        st = EK_FAIL(s->status, "%s", s->failure);
+    if (size > 1) {
+        ek_status met = ek_comm_barrier(world);
+
+        if (met >= 0)
+            st = ek_agree_failed(world, "save", failed, st);
+        else
+            st = met;
+    }
+    free_saving(ps);
+    return st;
+}
+
+/* Looks at the round that the last call began, and begins the next. */
+static ek_status advance(ek_train_saving **ps)
+{
+    ek_train_saving *s = *ps;
+    int several = s->mesh->size > 1;
+
+    if (several && s->op == NULL)
+        return start_round(s);
+    if (several)
+        EK_TRY(ek_coll_wait(&s->op));
+    else
+        EK_TRY(start_round(s));
+    if (s->round.failed > 0)
+        return fail(ps, s->mesh->size - (int)s->round.failed);
+    if (!s->round.uncommitted) {
+        join(s);
+        free_saving(ps);
+        return EK_OK;
+    }
+    if (!s->round.writing && atomic_load(&s->stage) == WRITTEN)
+        EK_TRY(start_commit(s));
+    return several ? start_round(s) : EK_OK;
+}
+
+ek_status ek_train_save_poll(ek_train_saving **s)
+{
+    ek_status st = advance(s);
+
+    if (st < 0)
+        ek_train_save_abandon(s);
+    return st;
+}
+
+/* Several ranks go on asking each other while they write: a rank that does not answer is not there
+ * any more, one that answers may write for as long as it takes. */
+static void wait_a_while(ek_train_saving *s)
+{
+    struct timespec nap = {0, 2000000};
+    stage at = (stage)atomic_load(&s->stage);
+
+    if (s->mesh->size == 1)
+        join(s);
+    else if (at == WRITING || at == COMMITTING)
+        nanosleep(&nap, NULL);
+}
+
+ek_status ek_train_save_finish(ek_train_saving **s)
+{
+    while (*s != NULL) {
+        wait_a_while(*s);
+        EK_TRY(ek_train_save_poll(s));
+    }
+    return EK_OK;
+}
+
+void ek_train_save_abandon(ek_train_saving **ps)
+{
+    ek_train_saving *s = *ps;
+
+    if (s == NULL)
+        return;
+    atomic_store(&s->stop, 1);
+    join(s);
+    free_saving(ps);
+}
+
+ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer, const json_t *settings,
+                        int64_t steps_done, int64_t keep, const char *out_dir)
+{
+    ek_train_save_config cfg = {.model = m,
+                                .tokenizer = tokenizer,
+                                .settings = settings,
+                                .steps_done = steps_done,
+                                .keep = keep,
+                                .out_dir = out_dir};
+    ek_train_saving *s = NULL;
+
+    EK_TRY(ek_train_save_begin(&cfg, &s));
+    return ek_train_save_finish(&s);
+}

@@ -1,0 +1,63 @@
+/* train/run_impl.h - the inside of a run, for run.c (steps), run_open.c (what comes before them)
+ * and run_ranks.c (what its ranks tell each other between steps). */
+#ifndef TRAIN_RUN_IMPL_H
+#define TRAIN_RUN_IMPL_H
+
+#include "evenkeel/train.h"
+
+#include "data/tokens.h"
+#include "data/windows.h"
+#include "model/source.h"
+#include "store/checkpoint.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/routing_trace.h"
+#include "train/trainer.h"
+
+/* All that a run holds open. */
+typedef struct {
+    const ek_train_config *cfg;
+    const ek_train_hooks *hooks;
+    ek_train_summary *out;
+    ek_comm *world; /* NULL: one rank */
+    int rank, ranks;
+    ek_mesh *mesh; /* NULL: one rank */
+    ek_model_source source;
+    ek_kernels *kernels;
+    ek_tokenizer *tokenizer;
+    ek_tokens *tokens;
+    ek_windows windows;
+    ek_model *model;
+    ek_trainer *trainer;
+    ek_trainer_config training;
+    ek_mode mode;
+    int shuffled;
+    ek_metrics metrics;
+    ek_rank_metrics *of_rank; /* [ranks], of the last step */
+    ek_routing_trace trace;
+    json_t *settings;
+    ek_checkpoint_found found;
+    ek_step_result last;
+    ek_train_saving *saving; /* a checkpoint under way; NULL: none */
+    int background;          /* there is memory to save while steps go on */
+    int64_t first_step, base_rss;
+    int64_t origin_ns; /* when rank 0 began its steps: 0 of the timelines */
+    int lock;          /* of --out, so that two runs do not write to it; -1: not taken */
+} ek_run;
+
+/* Everything before the first step. */
+EK_CHECKED ek_status ek_run_open(ek_run *r);
+
+/* The first rank of each host calls `work` before the others of that host do (so that what it
+ * leaves on the disk is there for them), and then all agree.  Collective. */
+EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
+                                          ek_status (*work)(ek_run *r));
+
+/* One record of each rank, on all ranks: all [ranks] of `size` bytes, of which each has filled its
+ * own.  Collective. */
+EK_CHECKED ek_status ek_run_gather(ek_run *r, void *all, size_t size);
+
+/* Sum of a number over the ranks of this one's host. */
+EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
+
+#endif

@@ -1,0 +1,398 @@
+/* What comes before the first step of a run: settings, data, the start, the model, --out. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "train/agree.h"
+#include "train/run_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What training of a preset looks like unless the user says otherwise. */
+typedef struct {
+    const char *name;
+    int64_t batch, micro_batch, seq, steps;
+} training_preset;
+
+static const training_preset presets[] = {
+    {"tiny", 8, 8, 256, 1500},
+    {"small", 32, 32, 256, 1000},
+    {"base", 32, 4, 1024, 10000},
+    {"", 8, 0, 256, 100},
+};
+
+static int64_t first_of(int64_t a, int64_t b)
+{
+    return a > 0 ? a : b;
+}
+
+static void fill_training(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    const training_preset *p = presets;
+    ek_trainer_config *t = &r->training;
+
+    while (p->name[0] != '\0' && strcmp(p->name, r->source.preset) != 0)
+        p++;
+    t->batch = first_of(c->batch, p->batch);
+    t->seq = first_of(c->seq, p->seq);
+    t->micro_batch = first_of(c->micro_batch, first_of(p->micro_batch, t->batch));
+    if (t->micro_batch > t->batch)
+        t->micro_batch = t->batch;
+    t->aux_coef = c->aux_coef;
+    t->z_coef = c->z_coef;
+    t->capacity_factor = c->capacity_factor;
+    t->top_k = c->top_k;
+    t->seed = c->seed;
+    t->optimizer = (ek_optimizer_config){.lr = c->lr,
+                                         .min_lr = c->min_lr >= 0 ? c->min_lr : c->lr / 10,
+                                         .cosine = strcmp(c->lr_schedule, "cosine") == 0,
+                                         .steps = first_of(c->steps, p->steps),
+                                         .decay = c->wd,
+                                         .beta1 = c->beta1,
+                                         .beta2 = c->beta2,
+                                         .eps = c->eps,
+                                         .clip = c->clip};
+    t->optimizer.warmup = c->warmup >= 0 ? c->warmup : t->optimizer.steps / 100;
+}
+
+/* The place of a word among those allowed; -1 if it is none of them. */
+static int word_of(const char *word, const char *const *allowed)
+{
+    for (int i = 0; allowed[i] != NULL; i++)
+        if (strcmp(word, allowed[i]) == 0)
+            return i;
+    return -1;
+}
+
+static ek_status read_words(ek_run *r)
+{
+    static const char *const orders[] = {"sequential", "shuffled", NULL};
+    static const char *const schedules[] = {"constant", "cosine", NULL};
+    static const char *const recomputes[] = {"off", "attention", "full", NULL};
+    static const char *const exchanges[] = {"linear", "pairwise", "2dh", "auto", NULL};
+    const ek_train_config *c = r->cfg;
+    int recompute = word_of(c->recompute, recomputes), a2a = word_of(c->a2a, exchanges);
+
+    EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
+               "ek_train_config is %zu bytes, this library expects %zu", c->size, sizeof(*c));
+    EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
+    EK_REQUIRE(word_of(c->data_order, orders) >= 0, EK_EINVAL, "no data order %s", c->data_order);
+    EK_REQUIRE(word_of(c->lr_schedule, schedules) >= 0, EK_EINVAL, "no learning rate schedule %s",
+               c->lr_schedule);
+    EK_REQUIRE(recompute >= 0, EK_EINVAL, "no recomputation %s", c->recompute);
+    r->shuffled = strcmp(c->data_order, "shuffled") == 0;
+    EK_REQUIRE(a2a >= 0, EK_EINVAL, "no all-to-all %s", c->a2a);
+    EK_REQUIRE(c->zero >= 0 && c->zero <= 3, EK_EINVAL, "--zero %d is not from 0 to 3", c->zero);
+    r->training.recompute = (ek_recompute)recompute;
+    r->training.moe = (ek_moe_config){.degree = c->pipeline_degree > 0 ? c->pipeline_degree : 1,
+                                      .a2a = a2a < 3 ? (ek_a2a)a2a : EK_A2A_LINEAR,
+                                      .smart_group = c->smart_group,
+                                      .force_balance = c->force_balance};
+    return ek_mode_parse(c->dtype, &r->mode);
+}
+
+/* What a resumed run must share with the one that it goes on with. */
+static ek_status make_settings(ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    char data[40];
+
+    snprintf(data, sizeof(data), "%lld tokens", (long long)ek_tokens_get_info(r->tokens).n_tokens);
+    r->settings =
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:s}", "data", data, "batch",
+                  (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed,
+                  "data-order", r->shuffled ? "shuffled" : "sequential", "micro-batch",
+                  (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
+    EK_REQUIRE(r->settings != NULL, EK_ENOMEM, "no memory for the settings");
+    return EK_OK;
+}
+
+static ek_status open_data(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_path parent, cache;
+    ek_tokens_config tc = {.paths = c->data,
+                           .n_paths = c->n_data,
+                           .token_bytes = c->token_bytes,
+                           .vocab = r->source.spec.vocab,
+                           .progress = r->hooks->tokenising,
+                           .stop = r->hooks->stop,
+                           .context = r->hooks->context};
+
+    if (c->tokenizer != NULL)
+        EK_TRY(ek_tokenizer_open(c->tokenizer, &r->tokenizer));
+    else if (r->source.tokenizer.s[0] != '\0')
+        EK_TRY(ek_tokenizer_open(r->source.tokenizer.s, &r->tokenizer));
+    else if (!ek_tokens_is_file(c->data[0]))
+        EK_TRY(ek_tokenizer_open("bytes", &r->tokenizer));
+    if (r->tokenizer != NULL) {
+        EK_REQUIRE(ek_tokenizer_vocab(r->tokenizer) <= r->source.spec.vocab, EK_EFORMAT,
+                   "the tokenizer has %lld tokens, the model's vocabulary %lld: choose a model "
+                   "with a larger one, or another --tokenizer",
+                   (long long)ek_tokenizer_vocab(r->tokenizer), (long long)r->source.spec.vocab);
+        if (ek_tokenizer_end(r->tokenizer) < 0 && r->source.spec.eos_id >= 0)
+            EK_TRY(ek_tokenizer_set_end(r->tokenizer, r->source.spec.eos_id));
+    }
+    EK_TRY(ek_path_parent(c->out, &parent));
+    EK_TRY(ek_path_set(&cache, "%s/.evenkeel-tokens", parent.s));
+    tc.tokenizer = r->tokenizer;
+    tc.cache_dir = cache.s;
+    EK_TRY(ek_tokens_open(&tc, &r->tokens));
+    return ek_windows_init(&r->windows, r->tokens, r->training.batch, r->training.seq,
+                           r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
+}
+
+static ek_status check_length(const ek_run *r)
+{
+    int64_t limit = r->source.spec.max_positions, window = r->source.spec.sliding_window;
+
+    EK_REQUIRE(r->training.seq <= limit, EK_EINVAL,
+               "--seq %lld is over the model's %lld positions (max_position_embeddings)",
+               (long long)r->training.seq, (long long)limit);
+    EK_REQUIRE(window == 0 || r->training.seq <= window, EK_EUNSUPPORTED,
+               "--seq %lld is over the config's sliding_window %lld, which is not implemented",
+               (long long)r->training.seq, (long long)window);
+    return EK_OK;
+}
+
+/* Finds where to go on. */
+static ek_status find_start(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    const ek_mesh *mesh = r->mesh != NULL ? r->mesh : &ek_mesh_one;
+    ek_status st = EK_OK;
+
+    if (!c->resume)
+        return EK_OK;
+    if (r->rank == 0 && ek_file_kind_of(c->out) == EK_FILE_FOLDER)
+        st = ek_folder_lock(c->out, &r->lock);
+    EK_TRY(ek_agree(r->world, "lock --out", st));
+    st = ek_train_latest(mesh, c->out, EK_CHECK_SUMS, &r->found);
+    EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
+               "--resume: there is no complete checkpoint in %s; leave --resume out to start",
+               c->out);
+    EK_TRY(st);
+    if (r->found.warning[0] != '\0' && r->rank == 0)
+        ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
+    return ek_agree(
+        r->world, "read the checkpoint's state",
+        ek_train_state(r->found.path.s, r->settings, r->kernels, &r->source.spec, &r->first_step));
+}
+
+/* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
+ * mistake in them costs nothing, and the earlier run may itself be the model. */
+static ek_status open_out(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy"};
+
+    if (c->resume || r->rank != 0)
+        return EK_OK;
+    EK_TRY(ek_folder_make(NULL, c->out));
+    EK_TRY(ek_folder_lock(c->out, &r->lock));
+    EK_TRY(ek_checkpoint_clear(NULL, c->out));
+    for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
+        ek_path path;
+
+        EK_TRY(ek_path_set(&path, "%s/%s", c->out, leftovers[i]));
+        EK_TRY(ek_file_remove(NULL, path.s));
+    }
+    return EK_OK;
+}
+
+/* Layers, experts and heads go wherever arithmetic lets them; layers alone must not run out. */
+static ek_status check_layout(const ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_mesh_sizes sizes = {c->pp, c->tp, c->ep, c->etp};
+    int chunks = c->pp > 1 && c->chunks > 1 ? c->chunks : 1, pp = c->pp > 1 ? c->pp : 1;
+
+    EK_TRY(ek_mesh_check(&sizes, r->ranks));
+    EK_REQUIRE((int64_t)pp * chunks <= r->source.spec.layers, EK_EINVAL,
+               "--pp %d with --pp-chunks %d cuts the model in %d pieces, and it has %lld layers",
+               pp, chunks, pp * chunks, (long long)r->source.spec.layers);
+    return EK_OK;
+}
+
+static ek_status open_mesh(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_mesh_sizes sizes = {c->pp, c->tp, c->ep, c->etp};
+
+    return r->ranks > 1 ? ek_mesh_open(r->world, &sizes, &r->mesh) : EK_OK;
+}
+
+static int64_t moved(void *world)
+{
+    return ek_comm_activity(world);
+}
+
+/* Without a core to spare on this host, a thread that polls the network would only take time from
+ * those that compute. */
+static ek_status settle_exec(ek_run *r)
+{
+    double busy = (double)r->kernels->threads;
+
+    EK_TRY(ek_run_sum_on_host(r, &busy));
+    r->training.exec.inline_network = busy >= (double)ek_cores_usable();
+    r->training.exec.watchdog_s = r->cfg->watchdog;
+    if (r->ranks > 1) {
+        r->training.exec.moved = moved;
+        r->training.exec.context = r->world;
+    }
+    return EK_OK;
+}
+
+/* Compute threads of this rank: as given, or its share of the host's cores. */
+static ek_status open_kernels(ek_run *r)
+{
+    double ranks = 1;
+    int threads = r->cfg->threads;
+
+    if (threads == 0) {
+        EK_TRY(ek_run_sum_on_host(r, &ranks));
+        threads = (int)((double)ek_cores_usable() / ranks);
+    }
+    return ek_kernels_create(r->mode, ek_cpu_isa(), threads > 1 ? threads : 1, &r->kernels);
+}
+
+/* Memory is granted before it is there, and a process that then asks too much of it is killed
+ * without a word; so it is asked for here. */
+static ek_status check_memory(ek_run *r)
+{
+    double want = (double)r->out->info.predicted_bytes - (double)r->base_rss;
+    double have = (double)ek_memory_available(), copy = (double)ek_train_save_bytes(r->model);
+
+    EK_TRY(ek_run_sum_on_host(r, &want));
+    EK_TRY(ek_run_sum_on_host(r, &copy));
+    r->background = r->cfg->save_every > 0 && (have == 0 || 1.1 * (want + copy) <= have);
+    if (r->background)
+        r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
+    EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
+               "the run needs about %.1f GB of memory, and %.1f GB are available; lower "
+               "--micro-batch, --batch or --seq, or take a smaller model",
+               want / 1e9, have / 1e9);
+    return EK_OK;
+}
+
+static ek_status lay_model(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_model_config mc = {.trained = 1,
+                          .mesh = r->mesh,
+                          .chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
+                          .zero = c->zero};
+    size_t activations;
+
+    r->base_rss = ek_rss_bytes();
+    EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, &r->model));
+    EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
+    r->out->info.predicted_bytes = (size_t)r->base_rss + r->model->arena.bytes + activations;
+    return EK_OK;
+}
+
+/* First weights that come from files or from the seed. */
+static ek_status first_weights(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+
+    if (c->init != NULL)
+        return ek_model_load_path(r->model, c->init);
+    if (r->source.weights.s[0] != '\0')
+        return ek_model_load_path(r->model, r->source.weights.s);
+    ek_model_init(r->model, c->seed);
+    return EK_OK;
+}
+
+static ek_status fill_model(ek_run *r)
+{
+    if (r->cfg->resume)
+        EK_TRY(ek_train_load(r->model, r->found.path.s));
+    else
+        EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
+    return ek_model_pack(r->model);
+}
+
+static ek_status start(ek_run *r)
+{
+    EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
+    ek_trainer_resume(r->trainer, r->first_step);
+    ek_exec_record(ek_trainer_exec(r->trainer), r->cfg->timeline);
+    return EK_OK;
+}
+
+/* Parameters that a token meets: all but the experts that it is not sent to. */
+static int64_t active_params(const ek_model *m)
+{
+    const ek_model_spec *s = &m->spec;
+    int64_t idle = 0;
+
+    for (int64_t l = 0; l < s->layers; l++)
+        if (!s->dense[l])
+            idle += (s->experts - s->top_k) * 3 * s->hidden * s->ff;
+    return m->n_whole - idle;
+}
+
+static void fill_info(ek_run *r)
+{
+    ek_train_info *i = &r->out->info;
+
+    i->kernels = r->kernels->name;
+    i->products = r->kernels->products;
+    i->threads = r->kernels->threads;
+    i->params = r->model->n_whole;
+    i->active_params = active_params(r->model);
+    i->tokens = ek_tokens_get_info(r->tokens).n_tokens;
+    i->first_step = r->first_step;
+    i->steps = r->training.optimizer.steps;
+    i->batch = r->training.batch;
+    i->seq = r->training.seq;
+}
+
+/* What each rank can check by itself. */
+static ek_status read_settings(ek_run *r)
+{
+    EK_TRY(read_words(r));
+    EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
+    fill_training(r);
+    EK_TRY(check_length(r));
+    return check_layout(r);
+}
+
+static ek_status open_trace(ek_run *r)
+{
+    r->of_rank = calloc((size_t)r->ranks, sizeof(*r->of_rank));
+    EK_REQUIRE(r->of_rank != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    if (r->rank == 0)
+        EK_TRY(ek_metrics_open(r->cfg->out, r->first_step, &r->metrics));
+    if (r->cfg->record_routing)
+        EK_TRY(ek_routing_trace_init(&r->trace, &r->source.spec));
+    return EK_OK;
+}
+
+ek_status ek_run_open(ek_run *r)
+{
+    EK_TRY(ek_agree(r->world, "read the settings", read_settings(r)));
+    EK_TRY(ek_agree(r->world, "open the kernels", open_kernels(r)));
+    EK_TRY(ek_run_leaders_first(r, "open the data", open_data));
+    EK_TRY(ek_agree(r->world, "note the settings", make_settings(r)));
+    EK_TRY(open_mesh(r));
+    EK_TRY(find_start(r));
+    if (r->first_step >= r->training.optimizer.steps) {
+        r->out->finished_before = 1;
+        return EK_OK;
+    }
+    EK_TRY(settle_exec(r));
+    EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
+    EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
+    EK_TRY(fill_model(r));
+    EK_TRY(ek_agree(r->world, "start", start(r)));
+    EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
+    EK_TRY(ek_agree(r->world, "open the metrics", open_trace(r)));
+    fill_info(r);
+    if (r->hooks->started != NULL)
+        r->hooks->started(r->hooks->context, &r->out->info);
+    return EK_OK;
+}

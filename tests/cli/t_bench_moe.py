@@ -1,0 +1,99 @@
+"""evenkeel bench moe, on one rank and on several with each MPI there is: its figures are numbers
+that belong together, every degree does the same work, and what cannot be measured is refused.
+Nothing is asserted of how fast anything is."""
+
+import json
+import math
+import os
+import subprocess
+import unittest
+
+import ek_cli
+from ek_cli import DONE, USAGE
+
+FLAVOURS = [f for f in ("MPICH", "OPENMPI") if os.environ.get("EK_MPIEXEC_" + f)]
+TIMES = ("ms", "compute_ms", "experts_ms", "net_ms", "exposed_ms")
+
+
+class Moe(ek_cli.Case):
+    def args(self, *more):
+        return ["bench", "moe", "--model", self.config, "--threads", "1", "--steps", "2",
+                "--batch", "3", "--seq", "16", *more]
+
+    def on_ranks(self, flavour, ranks, *more):
+        return subprocess.run(
+            [os.environ["EK_MPIEXEC_" + flavour], "-n", str(ranks),
+             os.environ["EK_COMMAND_" + flavour], *self.args(*more)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            timeout=ek_cli.TIMEOUT_S, check=False)
+
+    def check_ways(self, out, names, network):
+        self.assertEqual([w["way"] for w in out["ways"]], names)
+        self.assertIn(out["best"], names)
+        first = out["ways"][0]
+        rows = 3 * 16 * out["layers"] * 2  # top-2
+        for w in out["ways"]:
+            for name in TIMES:
+                t = w[name]
+                self.assertEqual(t["n"], 2)
+                self.assertTrue(0 <= t["min"] <= t["median"] <= t["max"] < math.inf, t)
+            self.assertGreater(w["compute_ms"]["min"], 0)
+            self.assertGreater(w["experts_ms"]["min"], 0)
+            self.assertLessEqual(w["experts_ms"]["max"], w["compute_ms"]["max"])
+            self.assertLessEqual(w["exposed_ms"]["max"], w["net_ms"]["max"])
+            self.assertLessEqual(w["compute_ms"]["median"], w["ms"]["median"])
+            self.assertEqual(w["net_ms"]["min"] > 0, network)
+            self.assertEqual(w["bytes"] > 0, network)
+            for what, is_now in ((w["rows_per_s"], 1e3 * rows / w["ms"]["median"]),
+                                 (w["speed"], first["ms"]["median"] / w["ms"]["median"]),
+                                 (w["ratio"], max(w["compute_ms"]["median"], w["net_ms"]["median"])
+                                  / w["ms"]["median"])):
+                self.assertLess(abs(what / is_now - 1), 1e-3)
+
+    def test_one_rank(self):
+        r = ek_cli.run(*self.args("--degrees", "2,1", "--json"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        out = json.loads(r.stdout)
+        self.assertEqual((out["bench"], out["ranks"], out["ep"], out["steps"]), ("moe", 1, 1, 2))
+        self.check_ways(out, ["degree 2", "degree 1"], False)
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_ranks(self):
+        for flavour in FLAVOURS:
+            timeline = self.path("timeline-%s.json" % flavour)
+            r = self.on_ranks(flavour, 3, "--ep", "3", "--degrees", "1,3", "--smart-groups", "1",
+                              "--a2a", "pairwise", "--json", "--timeline", timeline)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            out = json.loads(r.stdout)
+            self.assertEqual((out["ranks"], out["nodes"], out["ep"]), (3, 1, 3))
+            self.check_ways(out, ["degree 1", "degree 3", "groups of 1"], True)
+            # The rows are the same whatever the way; what differs is the counts told beforehand.
+            per_row = out["layers"] * 3 * 16 * 2
+            for w in out["ways"]:
+                self.assertLess(abs(w["bytes"] - out["ways"][0]["bytes"]) / per_row, 64)
+            with open(timeline) as f:
+                events = json.load(f)["traceEvents"]
+            names = {e["name"] for e in events}
+            self.assertTrue({"dispatch rows", "expert up", "combine"} <= names or
+                            any("expert up" in n for n in names), names)
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_text(self):
+        r = self.on_ranks(FLAVOURS[0], 2, "--ep", "2", "--degrees", "1,2")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(r.stdout.count("\ndegree 1 "), 1, r.stdout)
+        self.assertEqual(r.stdout.count("\ndegree 2 "), 1, r.stdout)
+        self.assertIn("2 ranks on 1 node, ep 2", r.stdout)
+
+    def test_refused(self):
+        for degrees in ("", "0", "1,", "1,x", "65", "1,2,3,4,5,6,7,8"):
+            r = ek_cli.run(*self.args("--degrees", degrees))
+            self.assertEqual(r.returncode, USAGE, degrees + r.stderr)
+            self.assertIn("--degrees", r.stderr)
+        r = ek_cli.run(*self.args("--ep", "2"))
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("--ep", r.stderr)
+
+
+if __name__ == "__main__":
+    ek_cli.main()

@@ -1,0 +1,347 @@
+/* equal_cases.h - any layout trains as one rank does: layouts drawn by seed over small models of
+ * odd shapes (equal_models.h), compared step by step; and what one layout saves, another goes on
+ * with.  For ranks that are threads and for ranks of MPI. */
+#ifndef EQUAL_CASES_H
+#define EQUAL_CASES_H
+
+#include "equal_models.h"
+#include "kept_numbers.h"
+#include "train/checkpoint.h"
+
+enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
+
+/* Which ranks share a node. */
+typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;
+
+/* One way to train. */
+typedef struct {
+    int model, shape; /* which of equal_spec, of equal_shape_of */
+    int ranks, pp, chunks, tp, ep, etp, zero;
+    int degree, group;
+    ek_a2a a2a;
+    equal_nodes nodes;
+    ek_recompute recompute;
+    ek_mode mode;
+    int worker; /* a thread of its own serves the network */
+} equal_layout;
+
+/* Which steps of it, and what is saved and loaded. */
+typedef struct {
+    int from, to;
+    int save_at;     /* before this step, one of them; -1: never */
+    int background;  /* how */
+    const char *dir; /* where to; with from > 0 also where from */
+    kept_record *record;
+} equal_leg;
+
+/* What training gave; equal on all ranks but for what each holds. */
+typedef struct {
+    double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
+    int64_t dropped[EQUAL_STEPS], held, owned, whole, sent;
+    int done; /* it ended well */
+} equal_result;
+
+static inline int equal_steps_of(ek_mode mode)
+{
+    return mode == EK_MODE_FP64 ? EQUAL_STEPS : EQUAL_STEPS_FP32;
+}
+
+static inline equal_leg equal_whole(const equal_layout *l)
+{
+    return (equal_leg){.to = equal_steps_of(l->mode), .save_at = -1};
+}
+
+static inline const char *equal_text(const equal_layout *l)
+{
+    static _Thread_local char text[320];
+    static const char *const a2a[] = {"linear", "pairwise", "2dh"};
+    static const char *const nodes[] = {"one node", "nodes of two", "ragged nodes"};
+
+    snprintf(text, sizeof(text),
+             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, degree "
+             "%d, group %d, a2a %s (%s), recompute %d, network %s",
+             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep,
+             l->etp, l->zero, l->degree, l->group, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
+             l->worker ? "worker" : "inline");
+    return text;
+}
+
+/* Node of each rank. */
+static inline void equal_set_nodes(ek_comm *world, const equal_layout *l)
+{
+    static const int ragged[EQUAL_RANKS_MAX] = {0, 1, 1, 0, 1, 2, 3, 3};
+    int node_of[EQUAL_RANKS_MAX];
+
+    for (int i = 0; i < l->ranks; i++)
+        node_of[i] = l->nodes == EQUAL_TWOS ? i / 2 : l->nodes == EQUAL_RAGGED ? ragged[i] : 0;
+    ek_comm_set_nodes(world, node_of);
+}
+
+static inline ek_trainer_config equal_config(const equal_layout *l)
+{
+    equal_shape shape = equal_shape_of(l->shape);
+
+    return (ek_trainer_config){.batch = shape.batch,
+                               .seq = shape.seq,
+                               .micro_batch = shape.micro,
+                               .aux_coef = 0.02,
+                               .z_coef = 0.01,
+                               .capacity_factor = equal_capacity(l->model),
+                               .seed = 11,
+                               .recompute = l->recompute,
+                               .moe = {.degree = l->degree,
+                                       .a2a = l->a2a,
+                                       .smart_group = l->group,
+                                       .force_balance = l->model == 14},
+                               .exec = {.inline_network = !l->worker, .watchdog_s = 60},
+                               .optimizer = {.lr = 3e-4,
+                                             .min_lr = 3e-5,
+                                             .cosine = 1,
+                                             .warmup = 2,
+                                             .steps = EQUAL_STEPS,
+                                             .decay = 0.1,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.95,
+                                             .eps = 1e-8,
+                                             .clip = 0.5}};
+}
+
+/* --- training --------------------------------------------------------------------------------- */
+
+static inline int equal_no_sync(int fd)
+{
+    (void)fd;
+    return 0;
+}
+
+static inline ek_status equal_begin_save(ek_model *m, const equal_leg *leg, ek_io *io, json_t *set,
+                                         ek_train_saving **s)
+{
+    ek_train_save_config cfg = {.model = m,
+                                .settings = set,
+                                .steps_done = leg->save_at,
+                                .keep = 1,
+                                .out_dir = leg->dir,
+                                .background = leg->background,
+                                .io = io};
+
+    *io = ek_io_system;
+    io->sync = equal_no_sync; /* many saves take no time */
+    kept_enter(leg->record, m);
+    return ek_train_save_begin(&cfg, s);
+}
+
+static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
+                                       equal_result *out)
+{
+    ek_step_result r;
+    int64_t top_k = equal_top_k(l->model, i);
+    ek_model_spec spec;
+
+    equal_spec(l->model, &spec);
+    equal_tokens(tr, i, equal_shape_of(l->shape).seq, spec.vocab);
+    if (top_k > 0)
+        EK_TRY(ek_trainer_set_top_k(tr, top_k));
+    EK_TRY(ek_trainer_step(tr, &r));
+    out->loss[i] = r.losses.loss;
+    out->aux[i] = r.losses.aux_loss;
+    out->norm[i] = r.grad_norm;
+    out->dropped[i] = r.losses.dropped;
+    out->sent += r.comm_bytes;
+    return EK_OK;
+}
+
+static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const equal_leg *leg,
+                                    equal_result *out)
+{
+    ek_trainer_config cfg = equal_config(l);
+    ek_trainer *tr = NULL;
+    ek_train_saving *saving = NULL;
+    json_t *settings = json_object();
+    ek_status st = EK_OK;
+    ek_io io;
+
+    EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
+    ek_trainer_resume(tr, leg->from);
+    for (int i = leg->from; i < leg->to; i++) {
+        if (i == leg->save_at)
+            EK_TRY_OUT(equal_begin_save(m, leg, &io, settings, &saving));
+        EK_TRY_OUT(equal_one_step(tr, l, i, out));
+        if (saving != NULL)
+            EK_TRY_OUT(ek_train_save_poll(&saving));
+    }
+    if (saving != NULL)
+        EK_TRY_OUT(ek_train_save_finish(&saving));
+    out->held = m->n_elements;
+    out->whole = m->n_whole;
+    for (int64_t i = 0; i < m->n_params; i++)
+        out->owned += m->params[i].w->own;
+    out->done = 1;
+out:
+    ek_train_save_abandon(&saving);
+    ek_trainer_destroy(&tr);
+    json_decref(settings);
+    return st;
+}
+
+/* The model as it starts, or as the checkpoint has it. */
+static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
+{
+    const ek_mesh *mesh = m->cfg.mesh;
+    ek_checkpoint_found found;
+
+    if (leg->from == 0) {
+        ek_model_init(m, 7);
+        return ek_model_pack(m);
+    }
+    EK_TRY(ek_train_latest(mesh, leg->dir, EK_CHECK_SUMS, &found));
+    EK_REQUIRE(found.step == leg->from, EK_EINVAL, "the checkpoint is of step %lld, not %d",
+               (long long)found.step, leg->from);
+    EK_TRY(ek_train_load(m, found.path.s));
+    kept_enter(leg->record, m);
+    return ek_model_pack(m);
+}
+
+/* Trains over `world` (NULL: one rank alone). */
+static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const equal_leg *leg,
+                                    equal_result *out)
+{
+    ek_mesh_sizes sizes = {l->pp, l->tp, l->ep, l->etp};
+    ek_model_config mc = {.trained = 1, .chunks = l->chunks, .zero = l->zero};
+    ek_kernels *k = NULL;
+    ek_model *m = NULL;
+    ek_mesh *mesh = NULL;
+    ek_model_spec spec;
+    ek_status st = EK_OK;
+
+    memset(out, 0, sizeof(*out));
+    equal_spec(l->model, &spec);
+    EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
+    if (world != NULL)
+        EK_TRY_OUT(ek_mesh_open(world, &sizes, &mesh));
+    mc.mesh = mesh;
+    EK_TRY_OUT(ek_model_create(&spec, k, &mc, &m));
+    EK_TRY_OUT(equal_fill(m, leg));
+    EK_TRY_OUT(equal_steps(m, l, leg, out));
+out:
+    ek_model_destroy(&m);
+    ek_mesh_close(&mesh);
+    ek_kernels_destroy(&k);
+    return st;
+}
+
+/* --- comparing -------------------------------------------------------------------------------- */
+
+/* The losses of one rank, trained once for each model, shape and mode. */
+static inline const equal_result *equal_alone(const equal_layout *like)
+{
+    static equal_result kept[2][EQUAL_MODELS][EQUAL_SHAPES];
+    equal_result *r = &kept[like->mode != EK_MODE_FP64][like->model][like->shape];
+    equal_layout l = {.model = like->model, .shape = like->shape, .degree = 1, .mode = like->mode};
+    equal_leg leg = equal_whole(&l);
+
+    if (!r->done && equal_train(NULL, &l, &leg, r) < 0)
+        EK_T_FAIL("%s: %s", equal_text(&l), ek_err_text());
+    return r;
+}
+
+static inline int equal_close(double got, double want, double bound)
+{
+    return fabs(got - want) <= bound * fabs(want);
+}
+
+/* Compares what a rank saw with what one rank alone saw: the first step that parts is told. */
+static inline void equal_compare(const equal_layout *l, const equal_leg *leg,
+                                 const equal_result *got)
+{
+    const equal_result *want = equal_alone(l);
+    int exact = l->mode == EK_MODE_FP64;
+
+    for (int i = leg->from; i < leg->to; i++) {
+        if (equal_close(got->loss[i], want->loss[i], exact ? 1e-9 : 5e-6) &&
+            equal_close(got->aux[i], want->aux[i], exact ? 1e-9 : 1e-4) &&
+            equal_close(got->norm[i], want->norm[i], exact ? 1e-9 : 1e-3) &&
+            got->dropped[i] == want->dropped[i])
+            continue;
+        EK_T_FAIL("%s: step %d: loss %.15g, balance loss %.15g, norm %.15g, %lld dropped; one rank "
+                  "has %.15g, %.15g, %.15g, %lld",
+                  equal_text(l), i, got->loss[i], got->aux[i], got->norm[i],
+                  (long long)got->dropped[i], want->loss[i], want->aux[i], want->norm[i],
+                  (long long)want->dropped[i]);
+        return;
+    }
+}
+
+/* What all ranks hold together, and that they talked. */
+static inline void equal_shares(const equal_layout *l, const equal_result *of_rank)
+{
+    int64_t owned = 0, sent = 0, whole = of_rank[0].whole;
+    int cut = l->pp > 1 || l->tp > 1 || l->ep > 1 || l->etp > 1 || l->zero == 3;
+
+    for (int i = 0; i < l->ranks; i++) {
+        owned += of_rank[i].owned;
+        sent += of_rank[i].sent;
+        if (cut && l->ranks > 1 && of_rank[i].held >= whole)
+            EK_T_FAIL("%s: rank %d holds %lld of %lld parameters", equal_text(l), i,
+                      (long long)of_rank[i].held, (long long)whole);
+    }
+    if (owned != whole)
+        EK_T_FAIL("%s: the ranks answer for %lld parameters of %lld", equal_text(l),
+                  (long long)owned, (long long)whole);
+    if (l->ranks > 1 && sent <= 0)
+        EK_T_FAIL("%s: nothing was sent", equal_text(l));
+}
+
+/* A divisor of n, by a random number. */
+static inline int equal_divisor(int n, uint64_t bits)
+{
+    int divisors[64] = {1}, count = 0;
+
+    for (int d = 1; d <= n; d++)
+        if (n % d == 0)
+            divisors[count++] = d;
+    return divisors[bits % (uint64_t)count];
+}
+
+/* Whether sizes make a layout of a model. */
+static inline int equal_legal(const equal_layout *l)
+{
+    int stage = l->ranks / l->pp;
+
+    return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
+           (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model);
+}
+
+/* The i-th layout of `ranks` ranks. */
+static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
+{
+    static const int degrees[] = {1, 2, 3, 4, 8};
+    enum { DRAWS = 15 };
+    uint64_t b[DRAWS];
+    equal_layout l = {.ranks = ranks};
+    int stage;
+
+    for (int j = 0; j < DRAWS; j++)
+        b[j] = ek_random_bits(seed, (uint64_t)ranks, (uint64_t)(i * DRAWS + j)) >> 7;
+    l.model = (int)(b[10] % EQUAL_MODELS);
+    l.shape = (int)(b[12] % EQUAL_SHAPES);
+    do {
+        l.pp = equal_divisor(ranks, b[0]++);
+        l.chunks = l.pp > 1 ? 1 + (int)(b[1]++ % 3) : 1;
+        stage = ranks / l.pp;
+        l.tp = equal_divisor(stage, b[2]);
+        l.etp = equal_divisor(stage, b[3]);
+        l.ep = equal_divisor(stage / l.etp, b[4]);
+    } while (!equal_legal(&l));
+    l.zero = (int)(b[5] % 4);
+    l.degree = degrees[b[6] % 5];
+    l.group = b[7] % 4 == 0 ? 1 + (int)(b[7] / 4 % 2) : 0;
+    l.a2a = (ek_a2a)(b[8] % 3);
+    l.nodes = l.a2a == EK_A2A_2DH ? EQUAL_TWOS + (b[8] / 3) % 2 : EQUAL_ONE_NODE;
+    l.recompute = (ek_recompute)(b[9] % 3);
+    l.mode = b[11] % 4 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
+    l.worker = b[13] % 4 == 0;
+    return l;
+}
+
+#endif

@@ -1,0 +1,221 @@
+/* What a MoE layer over ranks sends, in which order, and the memory that it lays out. */
+#include "moe_ranks.h"
+
+/* Bytes that all ranks together send in a step: rows whose server is another place, four times,
+ * twice with a number behind, and everyone's tally to all others, as often as it is told. */
+static int64_t bytes_expected(const scenario *s, const result *one)
+{
+    int tp = s->sizes.tp, dp = s->ranks / tp, run = s->sizes.ep * s->sizes.etp;
+    int64_t experts = s->spec.experts, cols = ek_moe_cols(&s->spec), bytes, row = 0;
+
+    bytes = MICROS * (1 + s->again) * (int64_t)s->ranks * (s->ranks - 1) *
+            ek_tally_words(experts, run > 1 && s->cfg.smart_group == 0 ? s->cfg.degree : 1) * 8;
+    for (int i = 0; i < MICROS; i++)
+        for (int at = 0; at < s->ranks; at++) {
+            int64_t n = ek_run_length(ek_run_length(s->seqs[i], dp, at / tp) * s->seq, tp, at % tp);
+
+            for (int64_t j = 0; j < n * cols; j++, row++) {
+                int server = at / run * run, e = one->ids[row];
+
+                if (e < 0)
+                    continue;
+                while (ek_run_first(experts, s->sizes.ep, (server % run) / s->sizes.etp + 1) <= e)
+                    server += s->sizes.etp;
+                for (int k = 0; k < s->sizes.etp; k++)
+                    bytes +=
+                        server + k == at ? 0 : 8 * ((4 + s->again) * s->spec.hidden + 2 + s->again);
+            }
+        }
+    return bytes;
+}
+
+static void count_bytes(scenario *s, const result *one, int i)
+{
+    result many;
+    char text[128];
+
+    if (s->ranks == 1)
+        return;
+    s->cfg.degree = 1 + i % 2;
+    s->cfg.smart_group = i % 3 == 2 ? 2 : 0;
+    s->cfg.a2a = (ek_a2a)(i % 2); /* the hierarchical form passes rows on */
+    s->again = i % 5 == 1;
+    describe(s, text, sizeof(text));
+    if (run_ranks(s, &many) && many.bytes != bytes_expected(s, one))
+        EK_T_FAIL("%s: %lld bytes were sent, expected %lld", text, (long long)many.bytes,
+                  (long long)bytes_expected(s, one));
+    drop(&many);
+}
+
+static void bytes_that_move(void)
+{
+    each_layout(plain(), count_bytes);
+}
+
+/* A layer on rank 0 of a mesh that nobody opened: to look at what it would do. */
+static void imagine(layer *l, rank *me, const ek_mesh *mesh)
+{
+    memset(l, 0, sizeof(*l));
+    l->me = me;
+    l->s = me->s;
+    l->mesh = mesh;
+    MUST(ek_arena_init(&l->arena, ARENA, "a layer"));
+    MUST(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &l->k));
+    ek_graph_init(&l->graph);
+    take_weights(l);
+    set_micros(l);
+    take_state(l);
+    MUST(ek_arena_check(&l->arena, "a layer"));
+    l->step = (ek_moe_step){.training = 1, .top_k = me->s->top_k, .micro = l->micro};
+}
+
+static int waits_for(const ek_graph *g, const ek_op *op, int32_t dep)
+{
+    for (int32_t i = 0; i < op->n_deps; i++)
+        if (g->deps[op->dep + i] == dep)
+            return 1;
+    return 0;
+}
+
+/* The ops that move rows follow one another: all out before the first comes back, one at a time. */
+static void check_one_at_a_time(const ek_graph *g, const char *out, const char *back, int chunks)
+{
+    int32_t last = -1;
+    int n = 0;
+
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+
+        if (strcmp(op->name, out) != 0 && strcmp(op->name, back) != 0)
+            continue;
+        CHECK(strcmp(op->name, n < chunks ? out : back) == 0);
+        CHECK_INT(op->part, n % chunks);
+        CHECK_INT(op->lane, EK_LANE_NET);
+        CHECK(last < 0 || waits_for(g, op, last));
+        CHECK(op->describe != NULL);
+        last = i;
+        n++;
+    }
+    CHECK_INT(n, 2 * chunks);
+}
+
+static void chunks_travel_one_at_a_time(void)
+{
+    const ek_mesh mesh = {
+        .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 1, .ep = 4, .etp = 1, .stage_size = 4};
+    scenario s = plain();
+    rank me = {.s = &s};
+    layer *l = malloc(sizeof(*l));
+
+    s.cfg.degree = 3;
+    imagine(l, &me, &mesh);
+    ek_moe_build_forward(&l->m, &l->graph, 0, l->micro[0].n, 0, -1);
+    check_one_at_a_time(&l->graph, "dispatch rows", "return rows", 3);
+    ek_graph_reset(&l->graph);
+    ek_moe_build_backward(&l->m, &l->graph, 0, l->micro[0].n, -1);
+    check_one_at_a_time(&l->graph, "dispatch gradients", "return gradients", 3);
+    close_layer(l);
+    free(l);
+    CHECK(!me.failed);
+}
+
+/* Data parallel ranks that hold all experts tell each other their counts, and no more; one rank
+ * alone does what it did before there were ranks. */
+static void what_stays_here_does_not_travel(void)
+{
+    const ek_mesh mesh = {
+        .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 4, .ep = 1, .etp = 1, .stage_size = 4};
+    static const char *const alone[] = {"route",       "dispatch", "expert up", "swiglu",
+                                        "expert down", "combine",  "account",   "tell counts"};
+    scenario s = plain();
+    rank me = {.s = &s};
+    layer *l = malloc(sizeof(*l));
+
+    s.cfg.degree = 3;
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
+        imagine(l, &me, ranks == 1 ? &ek_mesh_one : &mesh);
+        ek_moe_build_forward(&l->m, &l->graph, 0, l->micro[0].n, 0, -1);
+        CHECK_INT(l->graph.n_ops, ranks == 1 ? 6 : 8);
+        for (int32_t i = 0; i < l->graph.n_ops; i++) {
+            int known = 0;
+
+            for (int j = 0; j < l->graph.n_ops; j++)
+                known += strcmp(l->graph.ops[i].name, alone[j]) == 0;
+            CHECK_INT(known, 1);
+        }
+        ek_graph_reset(&l->graph);
+        ek_moe_build_backward(&l->m, &l->graph, 0, l->micro[0].n, -1);
+        CHECK_INT(l->graph.n_ops, 8);
+        close_layer(l);
+    }
+    free(l);
+    CHECK(!me.failed);
+}
+
+/* Room is laid out for all rows on one rank and counted for an even spread. */
+static void memory_is_counted_for_an_even_spread(void)
+{
+    ek_mesh mesh = {
+        .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 1, .ep = 4, .etp = 1, .stage_size = 4};
+    scenario s = plain();
+    size_t alone;
+    ek_moe_room room = {10000, 10000, 40000};
+    ek_kernels *k = NULL;
+    ek_arena a;
+    ek_moe_scratch scratch = {0};
+
+    s.spec.hidden = 64;
+    s.spec.ff = 96;
+    s.spec.experts = 8;
+    CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) == EK_OK);
+    ek_arena_measure(&a);
+    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &ek_mesh_one, &(ek_moe_room){10000, 10000, 10000},
+                        1);
+    CHECK_INT(a.unused, 0);
+    alone = a.used;
+    ek_arena_measure(&a);
+    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &mesh, &room, 1);
+    /* as many rows as alone, and those on their way, out and in */
+    CHECK_INT((int64_t)(ek_arena_expected(&a) - alone) / 100000, 2 * 20000 * 65 * 8 / 100000);
+    /* of four ranks' rows three more, of d twice, the inner width, an R, and the way in */
+    CHECK_INT((int64_t)a.unused, 3 * 20000 * (2 * 64 + 96 + 1 + 65) * 8);
+    room.total = INT32_MAX;
+    CHECK_INT(ek_moe_check_room(&s.spec, &mesh, &room), EK_EOVERFLOW);
+    room.total = INT32_MAX / 2 - 1;
+    CHECK_INT(ek_moe_check_room(&s.spec, &mesh, &room), EK_OK);
+    mesh.etp = 4;
+    CHECK_INT(ek_moe_check_room(&s.spec, &mesh, &room), EK_EOVERFLOW);
+    ek_kernels_destroy(&k);
+}
+
+/* The busiest expert rank of 3, whose experts are 0 1, 2 3, 4. */
+static void busiest_rank(void)
+{
+    scenario s = plain();
+    result one, many;
+    int64_t a, b, c, most;
+
+    s.ranks = 6;
+    s.sizes.ep = 3;
+    s.sizes.etp = 2;
+    run_alone(&s, &one);
+    CHECK(one.rank_max == 1);
+    a = one.load[0] + one.load[1];
+    b = one.load[2] + one.load[3];
+    c = one.load[4];
+    most = a > b ? a : b;
+    most = most > c ? most : c;
+    if (run_ranks(&s, &many))
+        CHECK(many.rank_max == (double)most * 3 / (double)(a + b + c));
+    drop(&many);
+    drop(&one);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(bytes_that_move),
+    EK_CASE(chunks_travel_one_at_a_time),
+    EK_CASE(what_stays_here_does_not_travel),
+    EK_CASE(memory_is_counted_for_an_even_spread),
+    EK_CASE(busiest_rank),
+};
+EK_TEST_MAIN(cases)

@@ -1,0 +1,67 @@
+/* Any layout trains as one rank does, and goes on with what any other has saved: a sample, drawn
+ * by the seed EK_TEST_SEED (1).  EK_TEST_ONLY=i takes the i-th of each case alone; EK_TEST_RANKS
+ * and EK_TEST_COUNT take so many layouts of so many ranks instead.  Ranks are threads. */
+#include "equal_threads.h"
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+static void run(int ranks, int count)
+{
+    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
+    int only = number("EK_TEST_ONLY", -1);
+
+    for (int i = 0; i < count; i++)
+        if (only < 0 || only == i) {
+            equal_layout l = equal_draw(seed, ranks, i);
+
+            if (only == i)
+                fprintf(stderr, "%s\n", equal_text(&l));
+            equal_check(&l);
+        }
+}
+
+static void one_rank(void)
+{
+    run(1, 6);
+}
+
+static void two_ranks(void)
+{
+    run(2, 18);
+}
+
+static void three_ranks(void)
+{
+    run(3, 12);
+}
+
+static void four_ranks(void)
+{
+    run(number("EK_TEST_RANKS", 4), number("EK_TEST_COUNT", 24));
+}
+
+static void saved_by_one_loaded_by_another(void)
+{
+    static const int ranks[][2] = {{4, 1}, {2, 3}, {1, 4}, {3, 2}, {4, 4}, {3, 4}, {2, 2}, {4, 2}};
+    int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = number("EK_TEST_ONLY", -1);
+    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
+
+    for (int i = 0; i < n; i++)
+        if (only < 0 || only == i)
+            equal_check_drawn_pair(seed, ranks[i][0], ranks[i][1], i);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(one_rank),
+    EK_CASE(two_ranks),
+    EK_CASE(three_ranks),
+    EK_CASE(four_ranks),
+    EK_CASE(saved_by_one_loaded_by_another),
+};
+
+EK_TEST_MAIN(cases)
