@@ -1,6 +1,8 @@
 # Warnings, sanitizers, and the instruction sets of the files that need one.
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
   -Wmissing-prototypes -Wundef -Wwrite-strings -Wpointer-arith -Wformat=2 -Wvla)
+# Messages name places in the source as seen from its root.
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(EK_WERROR)
   add_compile_options(-Werror)
 endif()

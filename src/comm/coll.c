@@ -100,13 +100,28 @@ out:
 /* --- messages ---------------------------------------------------------------------------------
  */
 
+/* "rank 1 (node3)" of the world; of another group "rank 1 (node3, rank 5 of all)". */
+static const char *name_peer(const ek_comm *c, int rank, char *text, size_t cap)
+{
+    int n = snprintf(text, cap, "rank %d (%s", rank, c->hosts[rank]);
+
+    if (n < 0 || (size_t)n >= cap)
+        return text;
+    if (c->state == c->world->state)
+        snprintf(text + n, cap - (size_t)n, ")");
+    else
+        snprintf(text + n, cap - (size_t)n, ", rank %d of all)", c->world_of[rank]);
+    return text;
+}
+
 static ek_status wrap(const ek_coll *op, ek_status st, const ek_transfer *t)
 {
     const ek_comm *c = op->comm;
+    char peer[EK_HOST_CAP + 64];
 
-    return EK_FAIL(st, "%s on %s: rank %d of %d %s rank %d (%s): %s", op->name, c->name, c->rank,
-                   c->size, t->incoming ? "receiving from" : "sending to", t->peer,
-                   c->hosts[t->peer], ek_err_message());
+    return EK_FAIL(st, "%s on %s: rank %d of %d %s %s: %s", op->name, c->name, c->rank, c->size,
+                   t->incoming ? "receiving from" : "sending to",
+                   name_peer(c, t->peer, peer, sizeof(peer)), ek_err_message());
 }
 
 ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes, int to)
@@ -330,20 +345,20 @@ void ek_coll_describe(const ek_coll *op, char *text, size_t cap)
 {
     const ek_comm *c = op->comm;
     const ek_transfer *t = waits_for(op);
-    char from[128] = "";
+    char from[128] = "", peer[EK_HOST_CAP + 64];
 
     if (op->site != NULL)
         snprintf(from, sizeof(from), ", called at %s", op->site);
     if (!op->agreed)
-        snprintf(text, cap, "%s on %s: rank %d of %d waits for rank %d (%s) to make this call%s",
-                 op->name, c->name, c->rank, c->size, op->prev_rank, c->hosts[op->prev_rank], from);
+        snprintf(text, cap, "%s on %s: rank %d of %d waits for %s to make this call%s", op->name,
+                 c->name, c->rank, c->size, name_peer(c, op->prev_rank, peer, sizeof(peer)), from);
     else if (t == NULL)
         snprintf(text, cap, "%s on %s: rank %d of %d waits for nothing%s", op->name, c->name,
                  c->rank, c->size, from);
     else
-        snprintf(text, cap, "%s on %s: rank %d of %d waits %s rank %d (%s), %lld bytes%s", op->name,
-                 c->name, c->rank, c->size, t->incoming ? "for" : "to send to", t->peer,
-                 c->hosts[t->peer], (long long)t->bytes, from);
+        snprintf(text, cap, "%s on %s: rank %d of %d waits %s %s, %lld bytes%s", op->name, c->name,
+                 c->rank, c->size, t->incoming ? "for" : "to send to",
+                 name_peer(c, t->peer, peer, sizeof(peer)), (long long)t->bytes, from);
 }
 
 /* Gives an operation up for which nothing has moved for too long. */

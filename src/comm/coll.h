@@ -48,6 +48,7 @@ struct ek_comm {
     const char *name;
     int rank, size, nodes;
     unsigned calls; /* collectives started: the tag of the next one */
+    int *world_of;  /* [size] rank in the world */
     int *node_of;   /* [size] */
     int *place_of;  /* [size] place of a rank in its node, by rank */
     int *node_size; /* [nodes] */

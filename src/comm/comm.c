@@ -22,6 +22,7 @@ static void free_comm(ek_comm *c)
         free(op->table);
         free(op);
     }
+    free(c->world_of);
     free(c->node_of);
     free(c->place_of);
     free(c->node_size);
@@ -39,11 +40,13 @@ static ek_comm *new_comm(ek_world *w, const char *name, int rank, int size)
     c->name = name;
     c->rank = rank;
     c->size = size;
+    c->world_of = calloc((size_t)size, sizeof(*c->world_of));
     c->node_of = calloc((size_t)size, sizeof(*c->node_of));
     c->place_of = calloc((size_t)size, sizeof(*c->place_of));
     c->node_size = calloc((size_t)size, sizeof(*c->node_size));
     c->hosts = calloc((size_t)size, sizeof(*c->hosts));
-    if (c->node_of == NULL || c->place_of == NULL || c->node_size == NULL || c->hosts == NULL) {
+    if (c->world_of == NULL || c->node_of == NULL || c->place_of == NULL || c->node_size == NULL ||
+        c->hosts == NULL) {
         free_comm(c);
         return NULL;
     }
@@ -75,6 +78,7 @@ ek_status ek_comm_create(const ek_backend *backend, void *state, int rank, int r
         while (strcmp(hosts[same], hosts[r]) != 0)
             same++;
         c->node_of[r] = same;
+        c->world_of[r] = r;
     }
     ek_comm_set_nodes(c, c->node_of);
     *out = c;
@@ -104,6 +108,7 @@ ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int
     c = new_comm(w, name, me, n);
     EK_REQUIRE(c != NULL, EK_ENOMEM, "group %s: no memory for %d ranks", name, n);
     for (int i = 0; i < n; i++) {
+        c->world_of[i] = parent->world_of[ranks[i]];
         c->node_of[i] = parent->node_of[ranks[i]];
         memcpy(c->hosts[i], parent->hosts[ranks[i]], sizeof(c->hosts[i]));
     }

@@ -97,6 +97,50 @@ static void describe(void)
     ek_t.failed += over(2, unverified, says_what, 0);
 }
 
+/* Rank 0 never joins in: rank 2 does not wait for ever, and says whom it waits for, by its place in
+ * the group and in the world. */
+static void never_comes(peer *p)
+{
+    static const int ranks[] = {2, 0};
+    ek_comm *pair = NULL;
+    ek_coll *recv = NULL;
+    char buf[8];
+
+    if (p->rank == 1)
+        return;
+    MUST(p, ek_comm_group(p->world, "pair", ranks, 2, &pair));
+    if (p->rank == 2) {
+        ek_comm_set_watchdog(p->world, 0.05);
+        MUST(p, ek_comm_recv(pair, buf, 8, 1, 5, &recv));
+        EXPECT(p, ek_coll_wait(&recv) == EK_ETIMEOUT && recv == NULL);
+        EXPECT(p, strstr(ek_err_message(), "nothing has moved for ") == ek_err_message());
+        EXPECT(p, strstr(ek_err_message(), "recv on pair: rank 0 of 2 waits for rank 1 (") != NULL);
+        EXPECT(p, strstr(ek_err_message(), ", rank 0 of all), 8 bytes") != NULL);
+        EXPECT(p, ek_comm_barrier(p->world) == EK_ETIMEOUT); /* the world has failed */
+    }
+    ek_comm_close(&pair);
+}
+
+static void watchdog(void)
+{
+    ek_t.failed += over(3, NULL, never_comes, 0);
+}
+
+/* A world that was given up takes nothing more, with the text of what was wrong. */
+static void gives_up(peer *p)
+{
+    (void)EK_FAIL(EK_EIO, "the disk is gone");
+    ek_comm_give_up(p->world);
+    (void)EK_FAIL(EK_EIO, "something else");
+    EXPECT(p, ek_comm_barrier(p->world) < 0);
+    EXPECT(p, strstr(ek_err_message(), "the disk is gone") != NULL);
+}
+
+static void given_up(void)
+{
+    ek_t.failed += over(2, NULL, gives_up, 0);
+}
+
 /* The same cases in a world of one, which has its own back end. */
 static void self(void)
 {
@@ -113,8 +157,8 @@ static void self(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(whole),   EK_CASE(in_pieces), EK_CASE(far_in_pieces),
-    EK_CASE(failure), EK_CASE(describe),  EK_CASE(self),
+    EK_CASE(whole),    EK_CASE(in_pieces), EK_CASE(far_in_pieces), EK_CASE(failure),
+    EK_CASE(describe), EK_CASE(watchdog),  EK_CASE(given_up),      EK_CASE(self),
 };
 
 EK_TEST_MAIN(cases)
