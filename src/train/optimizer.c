@@ -68,8 +68,7 @@ static ek_status op_clip(void *self, const ek_op *op)
     (void)op;
     o->grad_norm = sqrt(o->sums[0]);
     EK_REQUIRE(isfinite(o->grad_norm), EK_ENONFINITE,
-               "step %lld: the gradient is not finite; lower --lr, or look at the data",
-               (long long)o->steps_done);
+               "the gradient is not finite; lower --lr, or look at the data");
     o->lr = ek_learning_rate(c, o->steps_done);
     o->now = (ek_adamw){o->lr,
                         c->decay,

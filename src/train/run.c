@@ -122,6 +122,7 @@ static ek_status step_loop(ek_run *r)
     while (!stop && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
+        r->step = ek_trainer_steps_done(r->trainer);
         if (r->ranks > 1 && h->stop != NULL)
             ek_trainer_vote(r->trainer, h->stop(h->context));
         EK_TRY(one_step(r, &r->last));
@@ -151,6 +152,18 @@ static ek_status step_loop(ek_run *r)
                "--resume",
                (long long)p->step, (long long)p->steps);
     return EK_OK;
+}
+
+/* Of a failure, the step under way is named, as the metrics count them. */
+static ek_status take_steps(ek_run *r)
+{
+    ek_status st = step_loop(r);
+    char text[1024];
+
+    if (st >= 0 || st == EK_ECANCELED)
+        return st;
+    snprintf(text, sizeof(text), "%s", ek_err_message());
+    return EK_FAIL(st, "step %lld: %s", (long long)r->step, text);
 }
 
 static ek_status write_timeline(ek_run *r, const char *path)
@@ -231,7 +244,7 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     memset(out, 0, sizeof(*out));
     EK_TRY_OUT(ek_run_open(&r));
     if (!out->finished_before) {
-        st = step_loop(&r);
+        st = take_steps(&r);
         if (st == EK_OK || st == EK_ECANCELED) {
             ek_status extra = write_extras(&r);
 

@@ -41,6 +41,7 @@ typedef struct {
     ek_train_saving *saving; /* a checkpoint under way; NULL: none */
     int background;          /* there is memory to save while steps go on */
     int64_t first_step, base_rss;
+    int64_t step;      /* under way */
     int64_t origin_ns; /* when rank 0 began its steps: 0 of the timelines */
     int lock;          /* of --out, so that two runs do not write to it; -1: not taken */
 } ek_run;
