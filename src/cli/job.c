@@ -12,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* mpiexec may drop what it has not yet passed on when a job is aborted. */
-enum { LEAVE_SECONDS = 60, PASSED_ON_MS = 200, LINE_CAP = 4096 };
+/* PASSED_ON_MS: mpiexec may drop what it has not yet passed on when a job is aborted.  PEER_MS: so
+ * long a failure that is likely to come from another rank's end waits for what ends the job. */
+enum { LEAVE_SECONDS = 60, PASSED_ON_MS = 200, PEER_MS = 2000, LINE_CAP = 4096 };
 
 /* --- the environment -------------------------------------------------------------------------- */
 
@@ -110,24 +111,34 @@ static void introduce(const char *how, int rank, const char *host)
     fprintf(cli_err(), "%c%s %d pid %ld host %s\n", LAUNCH_NOTE, how, rank, (long)getpid(), host);
 }
 
-/* A worker of a launcher ends with its mpiexec, even one that is stopped and cannot see it go. */
-static void begin_launched(int rank)
-{
-    char host[256] = "";
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    mark_own_lines();
-    gethostname(host, sizeof(host) - 1);
-    introduce("start", rank, host);
-    launch_watch_join(rank);
-}
-
 static void wait_ms(int ms)
 {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
 
     while (nanosleep(&left, &left) != 0)
         ;
+}
+
+/* UCX, on which MPICH stands, aborts the process when it cannot read the memory of a rank that has
+ * just died, and may be faster than the news of that.  mpiexec ends this one before the wait is
+ * over, unless there was no such rank. */
+static void abort_later(int sig)
+{
+    wait_ms(PEER_MS);
+    signal(sig, SIG_DFL); /* abort() raises it again */
+}
+
+/* A worker of a launcher ends with its mpiexec, even one that is stopped and cannot see it go. */
+static void begin_launched(int rank)
+{
+    char host[256] = "";
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGABRT, abort_later);
+    mark_own_lines();
+    gethostname(host, sizeof(host) - 1);
+    introduce("start", rank, host);
+    launch_watch_join(rank);
 }
 
 /* Of the workers of a launcher all get SIGUSR1 or none; SIGTERM comes to those that are left when
@@ -254,7 +265,7 @@ static int turn_ms(const cli_job *job, ek_status st)
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
 
     if (st == EK_EPEER || st == EK_ECOMM)
-        return 2000; /* another has reported, or will; or one is dead, and mpiexec says so */
+        return PEER_MS; /* another has reported, or will; or one is dead, and mpiexec says so */
     return ms < 1000 ? ms : 1000;
 }
 
