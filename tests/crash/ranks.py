@@ -1,0 +1,336 @@
+"""Jobs of several ranks that come to harm: what t_ranks.py and t_ranks_long.py share.
+
+Every test is there once for each MPI that this build found.  A Job is one run on a small model in
+double precision, in which every layout gives the same losses; Disaster has the checks that hold
+whatever happened to it: it ends soon, says what was wrong once, leaves no process and no half of a
+checkpoint, and another layout can go on from where it stood."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+
+import ek_cli  # noqa: E402  (the path above is where it is)
+from ek_cli import BAD_INPUT, DONE, FAILED, INTERRUPTED, USAGE  # noqa: E402, F401
+
+IN_A_JOB = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "EK_")
+QUIET = {k: v for k, v in os.environ.items() if not k.startswith(IN_A_JOB)}
+HOST = socket.gethostname()
+SOON_S = 10  # in which a job that has lost a rank ends
+
+# With 3 layers, 4 experts and 2 heads.
+LAYOUTS = (
+    (2, "--ep 2"),
+    (2, "--tp 2"),
+    (3, "--pp 3"),
+    (4, "--pp 2 --ep 2 --zero 1"),
+    (2, "--zero 3"),
+    (2, "--etp 2 --zero 2"),
+)
+
+
+def flavours():
+    """Name -> command, of each MPI that a command of this build is linked with."""
+    return {name: os.environ["EK_COMMAND_" + name] for name in ("MPICH", "OPENMPI")
+            if os.path.exists(os.environ.get("EK_COMMAND_" + name, ""))}
+
+
+def status_of(pid, key):
+    """A line of /proc/PID/status, or None when the process is gone."""
+    try:
+        with open("/proc/%d/status" % pid) as f:
+            for line in f:
+                if line.startswith(key + ":"):
+                    return line.split(":", 1)[1].strip()
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return None
+
+
+def alive(pid):
+    state = status_of(pid, "State")
+    return state is not None and state[0] not in "ZX"
+
+
+def rank_of(pid):
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as f:
+            words = f.read().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    for w in words:
+        if w.startswith((b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")):
+            return int(w.split(b"=")[1])
+    return None
+
+
+def has_begun(pid):
+    """Whether a worker has told the launcher who it is, over a connection with a high number."""
+    try:
+        return any(int(n) >= 900 for n in os.listdir("/proc/%d/fd" % pid))
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Job:
+    """A started job: its launcher, its mpiexec, its workers."""
+
+    def __init__(self, command, args, out, **kw):
+        self.command = os.path.realpath(command)
+        self.out = out
+        self.process = subprocess.Popen(
+            [command, *map(str, args)], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL, text=True, errors="replace", **kw)
+
+    def members(self):
+        """(mpiexec or None, workers as they were started) of those that are alive."""
+        mpiexec, workers = None, []
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                with open("/proc/%d/cmdline" % pid, "rb") as f:
+                    words = f.read().decode(errors="replace").split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if self.out not in words or pid == self.process.pid or not alive(pid):
+                continue
+            if words[0] == self.command:
+                workers.append(pid)
+            elif status_of(pid, "PPid") == str(self.process.pid):
+                mpiexec = pid
+        return mpiexec, sorted(workers)
+
+    def wait_for_members(self, ranks):
+        """All of them, or what is there when the job ends before."""
+        end = time.monotonic() + ek_cli.TIMEOUT_S
+        while True:
+            mpiexec, workers = self.members()
+            if len(workers) == ranks and mpiexec or self.process.poll() is not None:
+                return mpiexec, workers
+            if time.monotonic() > end:
+                raise AssertionError("only %d workers of %d have started" % (len(workers), ranks))
+            time.sleep(0.005)
+
+    def rank(self, r):
+        """The process of a rank, by what its mpiexec has told it."""
+        for pid in self.members()[1]:
+            if rank_of(pid) == r:
+                return pid
+        raise AssertionError("there is no rank %d" % r)
+
+    def wait_for_steps(self, n):
+        ek_cli.wait_for_steps(self.process, self.out, n)
+
+    def end(self, within=ek_cli.TIMEOUT_S):
+        """(status, stdout, stderr); fails when it takes longer."""
+        try:
+            out, err = self.process.communicate(timeout=within)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError("the job has not ended within %.3g s" % within) from None
+        return self.process.returncode, out, err
+
+    def kill(self):
+        mpiexec, workers = self.members()
+        for pid in [self.process.pid, mpiexec, *workers]:
+            try:
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if self.process.poll() is None:
+            self.process.communicate()
+
+
+class Disaster(ek_cli.Case):
+    """Tests of one command; `command` is set by both()."""
+
+    command = None
+    steps = 12
+
+    def setUp(self):
+        super().setUp()
+        self.config = ek_cli.write_config(self.path("config.json"), num_hidden_layers=3)
+        self.out = self.path("run")
+
+    # --- jobs ----------------------------------------------------------------------------------
+
+    def args(self, layout, *more, steps=None, out=None, data=None):
+        ranks, words = layout
+        return ["train", "--model", self.config, "--data", data or self.data, "--out",
+                out or self.out, "--steps", steps or self.steps, "--batch", 4, "--micro-batch", 2,
+                "--seq", 16, "--threads", 1, "--dtype", "fp64", "--lr", 0.01, "--seed", 5,
+                "--quiet", *(["--ranks", ranks] if ranks > 1 else []), *words.split(), *more]
+
+    def job(self, layout, *more, **kw):
+        j = Job(self.command, self.args(layout, *more, **kw), kw.get("out") or self.out)
+        self.addCleanup(j.process.stdout.close)
+        self.addCleanup(j.process.stderr.close)
+        self.addCleanup(j.kill)
+        return j
+
+    def run_job(self, layout, *more, status=DONE, **kw):
+        got, _, err = self.job(layout, *more, **kw).end()
+        self.assertEqual(got, status, err)
+        return err
+
+    # --- checks --------------------------------------------------------------------------------
+
+    def assert_gone(self, job, *pids, within=5):
+        """Nobody is left, these neither; what the kernel has yet to tear down gets a moment."""
+        end = time.monotonic() + within
+        while (any(map(bool, job.members())) or any(map(alive, pids))) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual((job.members(), [p for p in pids if alive(p)]), ((None, []), []))
+
+    def assert_said(self, ended, status, *patterns):
+        """The job's one message matches them all, and is all it said."""
+        got, out, err = ended
+        self.assertEqual((got, out), (status, ""), err)
+        lines = err.splitlines()
+        self.assertEqual(len([s for s in lines if s.startswith("evenkeel train:")]), 1, err)
+        self.assertEqual(len(lines), 1, err)
+        for pattern in patterns:
+            self.assertRegex(lines[0], pattern)
+
+    def assert_whole(self):
+        """What stands under a final name is right; how many steps it has, 0 without one."""
+        folder = os.path.join(self.out, "checkpoint")
+        if not os.path.exists(folder):
+            return 0
+        r = ek_cli.run("check", "--checkpoint", self.out, "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)["step"]
+
+    def temporaries(self):
+        """What a save that did not end has left."""
+        found = []
+        for at, folders, files in os.walk(self.out):
+            found += [os.path.join(at, n) for n in folders + files if "tmp" in n]
+        return found
+
+    def reference(self, steps=None):
+        """Losses of the same run on one rank that nothing happens to."""
+        out = self.path("whole-%d" % (steps or self.steps))
+        if not os.path.exists(out):
+            r = ek_cli.run(*self.args((1, ""), out=out, steps=steps))
+            self.assertEqual(r.returncode, DONE, r.stderr)
+        return ek_cli.losses(out)
+
+    def assert_same_losses(self, steps=None):
+        want = self.reference(steps)
+        got = ek_cli.metrics(self.out)
+        self.assertEqual([m["step"] for m in got], list(range(len(want))))
+        self.assert_close([m["loss"] for m in got], want, 1e-9)
+
+    # --- one disaster --------------------------------------------------------------------------
+
+    def started_s(self, layout):
+        """How long it takes until the first step of a run, and how long the rest."""
+        begin = time.monotonic()
+        j = self.job(layout, "--save-every", 1)
+        j.wait_for_steps(1)
+        first = time.monotonic() - begin
+        status, _, err = j.end()
+        self.assertEqual(status, DONE, err)
+        self.assert_same_losses()
+        os.rename(self.out, self.path("measured-%d" % len(os.listdir(self.folder))))
+        return first, time.monotonic() - begin - first
+
+    def strike(self, layout, victim, delay, *more):
+        """Kills a rank (by number), "mpiexec" or "launcher" after a delay.  Whether it came before
+        the end."""
+        j = self.job(layout, "--save-every", 1, *more)
+        time.sleep(delay)
+        mpiexec, workers = j.wait_for_members(layout[0])
+        pid = {"mpiexec": mpiexec, "launcher": j.process.pid}.get(victim)
+        if isinstance(victim, int):
+            pid = workers[victim] if victim < len(workers) else None
+        if pid is None or j.process.poll() is not None:
+            status, _, err = j.end()
+            self.assertEqual(status, DONE, err)
+            return False
+        return self.kill_in(j, victim, pid)
+
+    def kill_at_step(self, layout, victim, step):
+        """The same, after a step, of a run that would be long."""
+        shutil.rmtree(self.out, True)
+        j = self.job(layout, "--save-every", 1, steps=100000)
+        j.wait_for_steps(step)
+        pid = {"mpiexec": j.members()[0], "launcher": j.process.pid}.get(victim)
+        self.kill_in(j, victim, j.rank(victim) if pid is None else pid)
+        self.assertGreater(self.assert_whole(), 0)
+
+    def kill_in(self, j, victim, pid):
+        rank, introduced = rank_of(pid), has_begun(pid)
+        os.kill(pid, signal.SIGKILL)
+        begin = time.monotonic()
+        status, out, err = j.end(SOON_S)
+        self.assert_gone(j, within=SOON_S - (time.monotonic() - begin))
+        if status == DONE and self.all_steps_done():
+            return False  # it had done all its work when it was hit
+        self.check_message(victim, rank, pid, (status, out, err), introduced)
+        self.assert_whole()
+        return True
+
+    def all_steps_done(self):
+        return len(ek_cli.metrics(self.out)) == self.steps
+
+    def check_message(self, victim, rank, pid, ended, introduced):
+        if victim == "launcher":
+            self.assertEqual((ended[0], ended[2]), (-signal.SIGKILL, ""))
+            return
+        far = r"(after step \d+|before a step was done); (the checkpoint %s/\S+ is whole, go on "\
+              r"from it with --resume|there is no checkpoint yet, start again)$" % \
+              re.escape(self.out)
+        host, who = re.escape(HOST), r"mpiexec ended \(signal 9\) without a worker's report"
+        if victim != "mpiexec":
+            who = r"rank %d on %s \(process %d\)" % (rank, host, pid)
+            if not introduced:  # nobody knew yet who it is
+                who = r"(rank \d( on %s)?( \(process \d+\))?|process \d+ on %s)" % (host, host)
+            who += r" was killed by signal 9 \(Killed\)"
+        self.assert_said(ended, FAILED, "^evenkeel train: %s %s" % (who, far))
+
+    def go_on(self, layout):
+        """Resumes, or starts where there is no checkpoint yet, and compares with the reference."""
+        resumed = ["--resume"] if self.assert_whole() else []
+        self.run_job(layout, "--save-every", 1, *resumed)
+        self.assert_same_losses()
+        self.assertEqual(self.temporaries(), [])
+
+    def kill_at_random(self, seed, kills, layouts=LAYOUTS):
+        """Kills after random delays, each in another layout, which goes on from what the one
+        before has left; a run that gets to its end is checked, and started anew."""
+        rng = random.Random(seed)
+        first, rest = self.started_s(layouts[0])
+        done = 0
+        for turn in range(4 * kills):
+            if done == kills:
+                break
+            layout = layouts[turn % len(layouts)]
+            victim = rng.choice([*range(layout[0]), *range(layout[0]), "mpiexec", "launcher"])
+            delay = rng.random() * (first if rng.random() < 0.3 else first + rest)
+            more = ["--resume"] if self.assert_whole() else []
+            with self.subTest(turn=turn, layout=layout, victim=victim, delay=round(delay, 3)):
+                if self.strike(layout, victim, delay, *more):
+                    done += 1
+            if self.assert_whole() == self.steps:
+                self.assert_same_losses()
+                os.rename(self.out, self.path("done-%d" % turn))
+        self.assertEqual(done, kills, "too few kills came before the end")
+        self.go_on(rng.choice(((1, ""), *layouts)))
+
+
+def both(scope, *cases):
+    """Each of these classes once for each MPI."""
+    for case in cases:
+        for name, command in flavours().items():
+            scope[case.__name__ + name] = type(
+                case.__name__ + name, (case,), {"command": command, "__module__": "__main__"})
