@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WHY_MAX = 512 };
+enum { WHY_MAX = 512, LETTERS = 512 };
 
 /* One side's call, until the other side's comes; then until its owner has asked. */
 typedef struct letter {
-    struct letter *next, *all; /* in its box or among the spare; of all that there are */
+    struct letter *next; /* in its box or among the spare */
     int group, from, to, tag;
     int incoming; /* the receiver's */
     const void *source;
@@ -22,6 +22,12 @@ typedef struct letter {
     int64_t bytes;
     int done;
 } letter;
+
+/* Letters are made many at once, so that a steady state of messages is reached soon. */
+typedef struct sheet {
+    struct sheet *next;
+    letter letters[LETTERS];
+} sheet;
 
 /* Who belongs to a group: found again by every member when it makes the group. */
 typedef struct group {
@@ -37,7 +43,8 @@ typedef struct {
     int groups;
     group *known;
     letter **box; /* [ranks of the world] calls of either side about messages to a rank */
-    letter *spare, *all;
+    letter *spare;
+    sheet *sheets;
     int failed; /* rank + 1 of the first that failed */
     char why[WHY_MAX];
 } hub;
@@ -53,15 +60,18 @@ static letter *new_letter(hub *h)
 {
     letter *l = h->spare;
 
-    if (l != NULL) {
-        h->spare = l->next;
-        return l;
+    if (l == NULL) {
+        sheet *more = calloc(1, sizeof(*more));
+
+        if (more == NULL)
+            return NULL;
+        more->next = h->sheets;
+        h->sheets = more;
+        for (l = more->letters; l < more->letters + LETTERS - 1; l++)
+            l->next = l + 1;
+        l = more->letters;
     }
-    l = calloc(1, sizeof(*l));
-    if (l != NULL) {
-        l->all = h->all;
-        h->all = l;
-    }
+    h->spare = l->next;
     return l;
 }
 
@@ -117,7 +127,6 @@ static ek_status post(const place *p, letter call, ek_message *m)
                (long long)(call.incoming ? call.bytes : other->bytes));
     mine = new_letter(h);
     EK_REQUIRE(mine != NULL, EK_ENOMEM, "no memory for a message");
-    call.all = mine->all;
     *mine = call;
     m->handle[0] = mine;
     if (other == NULL) {
@@ -271,11 +280,11 @@ static void free_hub(hub *h)
         free(g->made);
         free(g);
     }
-    while (h->all != NULL) {
-        letter *l = h->all;
+    while (h->sheets != NULL) {
+        sheet *s = h->sheets;
 
-        h->all = l->all;
-        free(l);
+        h->sheets = s->next;
+        free(s);
     }
     pthread_mutex_destroy(&h->mutex);
     free(h->box);

@@ -3,6 +3,8 @@
  * and EK_TEST_COUNT take so many layouts of so many ranks instead.  Ranks are threads. */
 #include "equal_threads.h"
 
+enum { SECONDS = 300 }; /* for a case: sanitizers make it slow */
+
 static int number(const char *name, int otherwise)
 {
     const char *text = getenv(name);
@@ -15,6 +17,7 @@ static void run(int ranks, int count)
     uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
     int only = number("EK_TEST_ONLY", -1);
 
+    alarm(SECONDS);
     for (int i = 0; i < count; i++)
         if (only < 0 || only == i) {
             equal_layout l = equal_draw(seed, ranks, i);
@@ -51,6 +54,7 @@ static void saved_by_one_loaded_by_another(void)
     int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = number("EK_TEST_ONLY", -1);
     uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
 
+    alarm(SECONDS);
     for (int i = 0; i < n; i++)
         if (only < 0 || only == i)
             equal_check_drawn_pair(seed, ranks[i][0], ranks[i][1], i);

@@ -1,78 +1,11 @@
 /* Steps in the steady state allocate nothing, whatever the tokens and so the experts' loads: this
- * program counts every call of the allocator, by us, the OpenMP runtime and the matrix library. */
+ * program counts every call of the allocator that we make. */
 #include "base/random.h"
+#include "count_allocations.h"
 #include "ek_test.h"
 #include "train/trainer.h"
 
-#include <errno.h>
-#include <stdatomic.h>
-
 enum { BATCH = 5, MICRO = 2, SEQ = 40, VOCAB = 300, WARM = 2, STEPS = 5 };
-
-static atomic_int counting, allocations;
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTED 1
-
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t align, size_t n);
-void __libc_free(void *p);
-
-static void count(void)
-{
-    if (atomic_load_explicit(&counting, memory_order_relaxed))
-        atomic_fetch_add(&allocations, 1);
-}
-
-void *malloc(size_t n)
-{
-    count();
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    count();
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    count();
-    return __libc_realloc(p, n);
-}
-
-void *aligned_alloc(size_t align, size_t n)
-{
-    count();
-    return __libc_memalign(align, n);
-}
-
-void *memalign(size_t align, size_t n);
-void *memalign(size_t align, size_t n)
-{
-    count();
-    return __libc_memalign(align, n);
-}
-
-int posix_memalign(void **out, size_t align, size_t n)
-{
-    count();
-    *out = __libc_memalign(align, n);
-    return *out != NULL ? 0 : ENOMEM;
-}
-
-void free(void *p)
-{
-    if (p != NULL) /* what is freed in a step was allocated in one */
-        count();
-    __libc_free(p);
-}
-#else
-#define COUNTED 0
-#endif
 
 static ek_model_spec base_spec(void)
 {
