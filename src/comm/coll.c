@@ -38,13 +38,16 @@ static void give(ek_coll *op)
     op->comm->idle = op;
 }
 
-/* *p becomes room for `need` things; what was in it is lost when it had too little. */
+/* *p becomes room for `need` things; what was in it is lost when it had too little.  It grows by
+ * half at least: sizes that follow the tokens would else find a new largest one now and then. */
 static ek_status grow(void *p, int64_t *cap, int64_t need, size_t size, const char *name)
 {
     void *old, *fresh = NULL;
 
     if (need <= *cap)
         return EK_OK;
+    if (need < *cap + *cap / 2)
+        need = *cap + *cap / 2;
     memcpy(&old, p, sizeof(old));
     free(old);
     *cap = 0;
