@@ -164,8 +164,11 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
     ek_trainer_resume(tr, leg->from);
     for (int i = leg->from; i < leg->to; i++) {
-        if (i == leg->save_at)
+        if (i == leg->save_at) {
             EK_TRY_OUT(equal_begin_save(m, leg, &io, settings, &saving));
+            if (!leg->background) /* it is written from the model */
+                EK_TRY_OUT(ek_train_save_finish(&saving));
+        }
         EK_TRY_OUT(equal_one_step(tr, l, i, out));
         if (saving != NULL)
             EK_TRY_OUT(ek_train_save_poll(&saving));

@@ -28,7 +28,8 @@ typedef struct {
     int64_t steps_done, keep;      /* the newest `keep` checkpoints stay */
     const char *out_dir;           /* the same folder for all ranks */
     int background;  /* a thread writes a copy of what this rank answers for while the caller goes
-                        on; where memory for it is refused, as without: begin writes */
+                        on; where memory for it is refused, begin writes.  0: the model may not
+                        change until the save is finished */
     const ek_io *io; /* NULL: the system's */
 } ek_train_save_config;
 

@@ -315,6 +315,7 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
 {
     const ek_mesh *mesh = cfg->model->cfg.mesh;
     ek_train_saving *s = calloc(1, sizeof(*s));
+    int refused = 0;
     ek_status st;
 
     if (s != NULL) {
@@ -328,8 +329,11 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
                "no memory for a copy of %.1f GB: training waits until the checkpoint is written",
                (double)ek_train_save_bytes(cfg->model) / 1e9);
         s->cfg.background = 0;
+        refused = 1;
     }
     start(s, WRITING);
+    if (refused) /* the caller will go on and change the model */
+        join(s);
     *out = s;
     s = NULL;
 out:
