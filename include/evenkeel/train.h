@@ -50,8 +50,8 @@ typedef struct {
     int64_t top_k;                /* experts a token in use; 0: the model's */
     const char *recompute;        /* "off", "attention" or "full" */
     const char *dtype;            /* "bf16", "fp32" or "fp64"; NULL: the best of this CPU */
-    int threads;                  /* compute threads of this process; 0: all cores */
-    int64_t save_every, keep;     /* steps between checkpoints (0: at the end); how many to keep */
+    int threads; /* compute threads of this process; 0: its share of the host's cores */
+    int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
     int resume, timeline, record_routing;
     struct ek_comm *world; /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                               of them give the same settings */

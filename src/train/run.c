@@ -59,7 +59,7 @@ static ek_status one_step(ek_run *r, ek_step_result *result)
                        ek_trainer_inputs(r->trainer) + i * seq,
                        ek_trainer_targets(r->trainer) + i * seq);
     EK_TRY(ek_trainer_step(r->trainer, result));
-    if (r->cfg->record_routing)
+    if (r->cfg->record_routing && r->rank == 0)
         EK_TRY(ek_routing_trace_add(&r->trace, ek_trainer_pass(r->trainer)));
     return EK_OK;
 }

@@ -49,8 +49,8 @@ typedef struct {
 /* Everything before the first step. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
 
-/* The first rank of each host calls `work` before the others of that host do (so that what it
- * leaves on the disk is there for them), and then all agree.  Collective. */
+/* Rank 0 calls `work`, then the first rank of each other host, then the rest, so that what one
+ * leaves on the disk is there for those after it; all agree in between.  Collective. */
 EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
                                           ek_status (*work)(ek_run *r));
 
@@ -58,7 +58,14 @@ EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
  * own.  Collective. */
 EK_CHECKED ek_status ek_run_gather(ek_run *r, void *all, size_t size);
 
-/* Sum of a number over the ranks of this one's host. */
+/* Sum of a number over the ranks of this one's host; its least over all ranks. */
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
+EK_CHECKED ek_status ek_run_least(ek_run *r, double *x);
+
+/* Fails where ranks have not read the same data and settings. */
+EK_CHECKED ek_status ek_run_check_same(ek_run *r);
+
+/* Fails where --out, which rank 0 has made, is not the same folder for all ranks. */
+EK_CHECKED ek_status ek_run_check_shared(ek_run *r);
 
 #endif

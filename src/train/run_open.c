@@ -199,6 +199,14 @@ static ek_status open_out(ek_run *r)
         EK_TRY(ek_path_set(&path, "%s/%s", c->out, leftovers[i]));
         EK_TRY(ek_file_remove(NULL, path.s));
     }
+    for (int i = 1;; i++) { /* timelines of other ranks */
+        ek_path path;
+
+        EK_TRY(ek_path_set(&path, "%s/timeline-rank%d.json", c->out, i));
+        if (ek_file_kind_of(path.s) == EK_FILE_NONE)
+            break;
+        EK_TRY(ek_file_remove(NULL, path.s));
+    }
     return EK_OK;
 }
 
@@ -248,14 +256,15 @@ static ek_status settle_exec(ek_run *r)
 /* Compute threads of this rank: as given, or its share of the host's cores. */
 static ek_status open_kernels(ek_run *r)
 {
-    double ranks = 1;
+    double ranks = 1, isa = (double)ek_cpu_isa();
     int threads = r->cfg->threads;
 
+    EK_TRY(ek_run_least(r, &isa)); /* all ranks lay weights out alike */
     if (threads == 0) {
         EK_TRY(ek_run_sum_on_host(r, &ranks));
         threads = (int)((double)ek_cores_usable() / ranks);
     }
-    return ek_kernels_create(r->mode, ek_cpu_isa(), threads > 1 ? threads : 1, &r->kernels);
+    return ek_kernels_create(r->mode, (ek_isa)isa, threads > 1 ? threads : 1, &r->kernels);
 }
 
 /* Memory is granted before it is there, and a process that then asks too much of it is killed
@@ -264,10 +273,13 @@ static ek_status check_memory(ek_run *r)
 {
     double want = (double)r->out->info.predicted_bytes - (double)r->base_rss;
     double have = (double)ek_memory_available(), copy = (double)ek_train_save_bytes(r->model);
+    double room;
 
     EK_TRY(ek_run_sum_on_host(r, &want));
     EK_TRY(ek_run_sum_on_host(r, &copy));
-    r->background = r->cfg->save_every > 0 && (have == 0 || 1.1 * (want + copy) <= have);
+    room = have == 0 || 1.1 * (want + copy) <= have;
+    EK_TRY(ek_run_least(r, &room)); /* all ranks save in the background, or none */
+    r->background = r->cfg->save_every > 0 && room > 0;
     if (r->background)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
@@ -378,6 +390,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_agree(r->world, "open the kernels", open_kernels(r)));
     EK_TRY(ek_run_leaders_first(r, "open the data", open_data));
     EK_TRY(ek_agree(r->world, "note the settings", make_settings(r)));
+    EK_TRY(ek_run_check_same(r));
     EK_TRY(open_mesh(r));
     EK_TRY(find_start(r));
     if (r->first_step >= r->training.optimizer.steps) {
@@ -390,6 +403,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(fill_model(r));
     EK_TRY(ek_agree(r->world, "start", start(r)));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
+    EK_TRY(ek_run_check_shared(r));
     EK_TRY(ek_agree(r->world, "open the metrics", open_trace(r)));
     fill_info(r);
     if (r->hooks->started != NULL)

@@ -1,4 +1,7 @@
 /* What the ranks of a run tell each other outside the steps. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/random.h"
 #include "train/agree.h"
 #include "train/run_impl.h"
 
@@ -25,14 +28,116 @@ out:
 
 ek_status ek_run_leaders_first(ek_run *r, const char *what, ek_status (*work)(ek_run *r))
 {
-    int leader = 0;
+    int leader = 0, turn;
 
     if (r->ranks == 1)
         return work(r);
     while (ek_comm_node(r->world, leader) != ek_comm_node(r->world, r->rank))
         leader++;
-    EK_TRY(ek_agree(r->world, what, r->rank == leader ? work(r) : EK_OK));
-    return ek_agree(r->world, what, r->rank != leader ? work(r) : EK_OK);
+    turn = r->rank == 0 ? 0 : r->rank == leader ? 1 : 2;
+    for (int i = 0; i < 3; i++)
+        EK_TRY(ek_agree(r->world, what, i == turn ? work(r) : EK_OK));
+    return EK_OK;
+}
+
+ek_status ek_run_least(ek_run *r, double *x)
+{
+    double negative = -*x;
+    ek_coll *op = NULL;
+
+    if (r->ranks == 1)
+        return EK_OK;
+    EK_TRY(ek_comm_all_reduce(r->world, &negative, 1, EK_MAX_F64, &op));
+    EK_TRY(ek_coll_wait(&op));
+    *x = -negative;
+    return EK_OK;
+}
+
+/* What must be the same on all ranks, as numbers. */
+typedef struct {
+    uint64_t settings, kernels, data;
+} likeness;
+
+/* Of a sample of the windows: a copy of the data that lacks a file has others. */
+static uint64_t data_likeness(const ek_run *r)
+{
+    enum { SAMPLES = 16 };
+    int64_t seq = r->training.seq;
+    int32_t *inputs = malloc((size_t)seq * 2 * sizeof(*inputs));
+    uint64_t sum = 0;
+
+    for (int i = 0; i < SAMPLES && inputs != NULL; i++) {
+        ek_windows_row(&r->windows, i * i, i % r->training.batch, inputs, inputs + seq);
+        for (int64_t t = 0; t < seq; t++)
+            sum = ek_random_bits(sum, (uint64_t)t, (uint64_t)inputs[t]);
+    }
+    free(inputs);
+    return sum;
+}
+
+static ek_status compare(ek_run *r, const likeness *all)
+{
+    for (int i = 1; i < r->ranks; i++) {
+        const char *what = all[i].settings != all[0].settings ? "settings"
+                           : all[i].data != all[0].data       ? "data"
+                           : all[i].kernels != all[0].kernels ? "kernels"
+                                                              : NULL;
+
+        EK_REQUIRE(what == NULL, EK_EINVAL,
+                   "rank %d on %s has other %s than rank 0 on %s; all ranks need the same options, "
+                   "the same data and the same build",
+                   i, ek_comm_host(r->world, i), what, ek_comm_host(r->world, 0));
+    }
+    return EK_OK;
+}
+
+ek_status ek_run_check_same(ek_run *r)
+{
+    likeness *all;
+    char *text;
+    ek_status st = EK_OK;
+
+    if (r->ranks == 1)
+        return EK_OK;
+    all = calloc((size_t)r->ranks, sizeof(*all));
+    text = json_dumps(r->settings, JSON_SORT_KEYS);
+    EK_TRY_OUT(ek_agree(r->world, "compare settings",
+                        all != NULL && text != NULL
+                            ? EK_OK
+                            : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
+    all[r->rank] =
+        (likeness){ek_random_stream(text), ek_random_stream(r->kernels->name), data_likeness(r)};
+    EK_TRY_OUT(ek_run_gather(r, all, sizeof(*all)));
+    EK_TRY_OUT(compare(r, all));
+out:
+    free(all);
+    free(text);
+    return st;
+}
+
+ek_status ek_run_check_shared(ek_run *r)
+{
+    double stamp = r->rank == 0 ? (double)ek_clock_ns() : 0;
+    ek_path path;
+    ek_status st;
+
+    if (r->ranks == 1)
+        return EK_OK;
+    stamp = -stamp;
+    EK_TRY(ek_run_least(r, &stamp)); /* rank 0's: a name that nobody has looked for before */
+    EK_TRY(ek_path_set(&path, "%s/.shared-%.0f", r->cfg->out, -stamp));
+    EK_TRY(ek_agree(r->world, "write to --out",
+                    r->rank == 0 ? ek_file_replace(NULL, path.s, "", 0) : EK_OK));
+    st = ek_file_kind_of(path.s) == EK_FILE_REGULAR
+             ? EK_OK
+             : EK_FAIL(EK_EINVAL,
+                       "--out %s is not the folder that rank 0 on %s writes to; give one that all "
+                       "hosts share",
+                       r->cfg->out, ek_comm_host(r->world, 0));
+    st = ek_agree(r->world, "find --out", st);
+    if (r->rank == 0)
+        (void)!ek_file_remove(NULL, path.s);
+    return st;
 }
 
 ek_status ek_run_sum_on_host(ek_run *r, double *x)
