@@ -199,7 +199,8 @@ static void tick(launcher *x)
         if (x->interrupts == 1)
             x->kill_at = 0;
     }
-    if (x->talk.reported && x->talk.status != CLI_INTERRUPTED && x->kill_at == 0)
+    if (x->kill_at == 0 && ((x->talk.reported && x->talk.status != CLI_INTERRUPTED) ||
+                            x->watch.ended > 0)) /* which mpiexec may fail to see */
         x->kill_at = now + 5 * second;
     if (x->kill_at != 0 && now >= x->kill_at)
         kill_job(x, SIGKILL);
@@ -216,7 +217,8 @@ static void follow(launcher *x)
                               {x->streams[1].fd, POLLIN, 0},
                               {x->signals, POLLIN, 0},
                               {x->watch.fd, POLLIN, 0}};
-        int due = x->ended || x->interrupts > 0 || x->talk.reported || x->talk.held_since != 0;
+        int due = x->ended || x->interrupts > 0 || x->talk.reported || x->talk.held_since != 0 ||
+                  x->watch.ended > 0;
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
             if (p[3].revents != 0) /* first: the others are about to be killed */

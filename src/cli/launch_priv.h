@@ -38,6 +38,7 @@ typedef struct {
     int fd;      /* readable when there is something to look at; -1: nobody is watched */
     int door;    /* where workers come in */
     int watched; /* how many have */
+    int ended;   /* how many of these have ended, in whatever way */
     int first;   /* the rank that ended first without leaving; -1: none, or none that is watched */
 } launch_watch;
 

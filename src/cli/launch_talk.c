@@ -122,6 +122,8 @@ int launch_talk_death(const launch_talk *t, char *text, size_t cap)
     int rank = dead_rank(t), n;
 
     if (rank < 0 && d->pid < 0)
+        rank = first_seen(t, -1);
+    if (rank < 0 && d->pid < 0)
         return 0;
     if (rank >= 0 && t->workers[rank].pid > 0)
         n = snprintf(text, cap, "rank %d on %s (process %d)", rank, t->workers[rank].host,
@@ -135,8 +137,10 @@ int launch_talk_death(const launch_talk *t, char *text, size_t cap)
     if (d->signal > 0)
         snprintf(text + n, cap - (size_t)n, " was killed by signal %d (%s)", d->signal,
                  strsignal(d->signal));
-    else
+    else if (d->code >= 0)
         snprintf(text + n, cap - (size_t)n, " ended without a word (status %d)", d->code);
+    else
+        snprintf(text + n, cap - (size_t)n, " ended without a word, unseen by mpiexec,");
     return 1;
 }
 

@@ -94,8 +94,11 @@ static void hear(launch_watch *w, int fd, int rank)
         w->watched++;
         return;
     }
-    if (n <= 0 && rank != NO_RANK && w->first == NO_RANK)
+    if (n == (ssize_t)sizeof(said) && keep(w->fd, EPOLL_CTL_MOD, fd, NO_RANK) == 0)
+        return; /* it leaves */
+    if (rank != NO_RANK && w->first == NO_RANK)
         w->first = rank;
+    w->ended++;
     close(fd);
 }
 

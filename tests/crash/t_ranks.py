@@ -14,7 +14,7 @@ from ranks import BAD_INPUT, DONE, FAILED, HOST, INTERRUPTED, SOON_S, USAGE, ek_
 
 class Killed(ranks.Disaster):
     def test_at_random(self):
-        self.kill_at_random(1, 5)
+        self.kill_at_random(1, 4)
 
     def test_each(self):
         layout = (4, "--pp 2 --ep 2 --zero 1")
