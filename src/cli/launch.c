@@ -202,10 +202,12 @@ static void tick(launcher *x)
     if (x->kill_at == 0 && ((x->talk.reported && x->talk.status != CLI_INTERRUPTED) ||
                             x->watch.ended > 0)) /* which mpiexec may fail to see */
         x->kill_at = now + 5 * second;
-    if (x->kill_at != 0 && now >= x->kill_at)
+    if (x->kill_at != 0 && now >= x->kill_at) {
+        x->talk.unseen = !x->ended;
         kill_job(x, SIGKILL);
+    }
     if (x->talk.held_since != 0 && now - x->talk.held_since > 3 * second && !x->ended &&
-        !x->talk.reported && x->interrupts == 0)
+        !x->talk.reported && x->interrupts == 0 && x->watch.ended == 0)
         launch_talk_release(&x->talk);
 }
 
@@ -292,6 +294,7 @@ static int judge(launcher *x)
         launch_talk_drop(t);
         return t->status;
     }
+    t->unseen = t->unseen || code >= 0;
     if (code == CLI_DONE) {
         launch_talk_release(t);
         return CLI_DONE;

@@ -72,6 +72,7 @@ typedef struct {
     size_t held_bytes, held_room;
     int64_t held_since; /* ek_clock_ns() of the oldest; 0: none */
     launch_death death;
+    int unseen;          /* mpiexec has not seen how the first worker ended */
     launch_watch *watch; /* or NULL */
 } launch_talk;
 

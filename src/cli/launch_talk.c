@@ -121,7 +121,7 @@ int launch_talk_death(const launch_talk *t, char *text, size_t cap)
     const launch_death *d = &t->death;
     int rank = dead_rank(t), n;
 
-    if (rank < 0 && d->pid < 0)
+    if (rank < 0 && d->pid < 0 && t->unseen)
         rank = first_seen(t, -1);
     if (rank < 0 && d->pid < 0)
         return 0;

@@ -62,11 +62,17 @@ class FullDisk(ranks.Disaster):
                 shutil.rmtree(self.out, True)
                 j = self.job(self.layout, "--save-every", 2, steps=100000)
                 j.wait_for_steps(5)
-                # under a metrics line for rank 0, its files are larger
                 resource.prlimit(j.rank(rank), resource.RLIMIT_FSIZE, (4096, 4096))
                 ended = j.end(SOON_S)
                 self.assert_stands(j, ended, r"^evenkeel train: rank %d on %s: " % (rank, HOST),
                                    r"%s/\S+: File too large" % self.out)
+
+    def test_of_the_metrics(self):
+        j = self.job(self.layout, steps=100000)
+        j.wait_for_steps(2)
+        resource.prlimit(j.rank(0), resource.RLIMIT_FSIZE, (4096, 4096))
+        self.assert_said(j.end(SOON_S), FAILED, r"^evenkeel train: rank 0 on %s: step \d+: " % HOST,
+                         r"%s/metrics.jsonl: " % self.out)
 
     def test_of_all(self):
         disk = self.path("disk")
