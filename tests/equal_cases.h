@@ -326,7 +326,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
 
     for (int j = 0; j < DRAWS; j++)
         b[j] = ek_random_bits(seed, (uint64_t)ranks, (uint64_t)(i * DRAWS + j)) >> 7;
-    l.model = (int)(b[10] % EQUAL_MODELS);
+    l.model = (int)((seed + (uint64_t)(i + 4 * ranks)) % EQUAL_MODELS); /* all come in turn */
     l.shape = (int)(b[12] % EQUAL_SHAPES);
     do {
         l.pp = equal_divisor(ranks, b[0]++);

@@ -35,17 +35,17 @@ static void one_rank(void)
 
 static void two_ranks(void)
 {
-    run(2, 18);
+    run(2, EQUAL_MODELS);
 }
 
 static void three_ranks(void)
 {
-    run(3, 12);
+    run(3, EQUAL_MODELS);
 }
 
 static void four_ranks(void)
 {
-    run(number("EK_TEST_RANKS", 4), number("EK_TEST_COUNT", 24));
+    run(number("EK_TEST_RANKS", 4), number("EK_TEST_COUNT", 2 * EQUAL_MODELS));
 }
 
 static void saved_by_one_loaded_by_another(void)
