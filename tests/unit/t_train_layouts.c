@@ -5,13 +5,14 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "faulty_io.h"
+#include "kept_numbers.h"
 #include "model/hf_io.h"
 #include "model/source.h"
 #include "train/checkpoint.h"
 
 #include <pthread.h>
 
-enum { RANKS_MAX = 8, KINDS = 3 };
+enum { RANKS_MAX = 8 };
 
 typedef struct {
     int ranks;
@@ -105,52 +106,45 @@ static float number(uint64_t stream, int64_t i, int kind, double salt)
     return (float)((double)x + 0.25 * (double)(kind + 1) + salt * 524288);
 }
 
-static float *array_of(const ek_weight *w, int kind)
-{
-    void *const arrays[KINDS] = {w->p_kept, w->m, w->v};
+typedef struct {
+    double salt;
+    int fill, kinds;
+    int64_t n, wrong;
+} visitor;
 
-    return arrays[kind];
+static void visit_number(void *context, const ek_hf_tensor *t, int64_t tensor, int64_t index,
+                         void *const *at)
+{
+    visitor *v = context;
+
+    (void)tensor;
+    for (int kind = 0; kind < v->kinds; kind++) {
+        float x = number(ek_random_stream(t->name), index, kind, v->salt), *kept = at[kind];
+
+        if (v->fill)
+            *kept = x;
+        else
+            v->wrong += *kept != x;
+        v->n++;
+    }
 }
 
 /* Fills all that this rank keeps, or counts what is not as if it had been filled so; *n: numbers
  * looked at. */
 static int64_t visit(ek_model *m, double salt, int fill, int kinds, int64_t *n)
 {
-    int64_t wrong = 0;
+    visitor v = {.salt = salt, .fill = fill, .kinds = kinds};
 
-    for (int64_t i = 0; i < ek_hf_count(&m->spec); i++) {
-        ek_hf_tensor t;
-        ek_span s;
-
-        ek_hf_tensor_at(&m->spec, i, &t);
-        if (!ek_model_span(m, &t, &s))
-            continue;
-        for (int64_t e = 0; e < s.rows * s.cols; e++) {
-            int64_t row = s.row + e / s.cols, col = s.col + e % s.cols;
-            int64_t at = s.first + e / s.cols * s.ld + e % s.cols - s.w->kept_first;
-            int64_t width = t.dims > 1 ? t.shape[1] : 1;
-
-            if (at < 0 || at >= s.w->kept)
-                continue;
-            for (int kind = 0; kind < kinds; kind++) {
-                float x = number(ek_random_stream(t.name), row * width + col, kind, salt);
-
-                if (fill)
-                    array_of(s.w, kind)[at] = x;
-                else
-                    wrong += array_of(s.w, kind)[at] != x;
-                ++*n;
-            }
-        }
-    }
-    return wrong;
+    kept_each(m, visit_number, &v);
+    *n += v.n;
+    return v.wrong;
 }
 
 static void fill(ek_model *m, double salt)
 {
     int64_t n = 0;
 
-    visit(m, salt, 1, KINDS, &n);
+    visit(m, salt, 1, KEPT_KINDS, &n);
 }
 
 /* --- ranks ------------------------------------------------------------------------------------ */
@@ -260,7 +254,7 @@ static void load(peer *p)
     MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, &found));
     EXPECT(p, found.step == p->j->step);
     MUST(p, ek_train_load(p->m, found.path.s));
-    wrong = visit(p->m, p->j->salt, 0, KINDS, &n);
+    wrong = visit(p->m, p->j->salt, 0, KEPT_KINDS, &n);
     EXPECT(p, wrong == 0 && n > 0);
 }
 
