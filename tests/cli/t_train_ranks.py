@@ -1,0 +1,83 @@
+"""Training on several ranks, as a user starts it: losses, what each rank holds and sends, and the
+memory that was predicted."""
+
+import json
+import os
+
+import ek_cli
+from ek_cli import DONE, run
+
+QUIET = ("--quiet", "--threads", 1)
+
+
+def has_mpi():
+    for line in run("info").stdout.splitlines():
+        if line.startswith("MPI: "):
+            return os.access(line.split("started by ")[-1], os.X_OK)
+    return False
+
+
+class Ranks(ek_cli.Case):
+    def setUp(self):
+        super().setUp()
+        if not has_mpi():
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+
+    def train(self, name, *more, **sizes):
+        config = ek_cli.write_config(self.path("config.json"), **sizes)
+        data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
+        out = self.path(name)
+        r = run("train", "--model", config, "--data", data, "--out", out, "--json", *QUIET, *more)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
+            return json.loads(r.stdout), [json.loads(line) for line in f]
+
+    def test_shares_and_losses(self):
+        steps = ("--batch", 5, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp64")
+        alone, want = self.train("one", *steps)
+        layout = ("--tp", 2, "--ep", 2, "--etp", 2, "--zero", 3, "--pipeline-degree", 2)
+        _, got = self.train("four", *steps, "--ranks", 4, *layout)
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(want, got):
+            for key in "loss", "aux_loss", "grad_norm":
+                self.assertLess(abs(b[key] / a[key] - 1), 1e-9, key)
+            self.assertEqual((a["ranks"], a["comm_bytes"]), (1, 0))
+            self.assertEqual((b["ranks"], len(b["peak_rss_mb"])), (4, 4))
+            # with ZeRO 3 every parameter lies on one rank alone
+            self.assertEqual(sum(b["params_held"]), alone["params"])
+            self.assertLess(max(b["params_held"]), 0.5 * alone["params"])
+            # attention, embedding and head alone gather and scatter every token's row often
+            self.assertGreater(b["comm_bytes"], 5 * 32 * 16 * 8 * 10)
+            self.assertGreaterEqual(b["rank_max_over_mean"], 1)
+
+    def test_stages_hold_their_layers(self):
+        steps = ("--batch", 4, "--seq", 32, "--micro-batch", 1, "--steps", 2, "--dtype", "fp64")
+        alone, want = self.train("one", *steps)
+        _, got = self.train("two", *steps, "--ranks", 2, "--pp", 2)
+        self.assertEqual(sum(got[0]["params_held"]), alone["params"])
+        # the residual stream of each micro-batch forward and its gradient back, and small sums
+        stream = 2 * 4 * 32 * 16 * 8
+        self.assertTrue(stream < got[0]["comm_bytes"] < 1.5 * stream, got[0]["comm_bytes"])
+        self.assertLess(abs(got[1]["loss"] / want[1]["loss"] - 1), 1e-9)
+
+    def check_memory(self, *layout):
+        sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 4,
+                 "num_attention_heads": 4, "head_dim": 64, "num_local_experts": 16,
+                 "max_position_embeddings": 512}
+        if b"__asan_init" in ek_cli.read(ek_cli.COMMAND):
+            self.skipTest("a sanitizer holds memory of its own")
+        s, lines = self.train("run", "--ranks", 2, "--batch", 8, "--seq", 128, "--steps", 3,
+                              "--dtype", "bf16", "--force-balance", *layout, **sizes)
+        ratio = s["predicted_rss_mb"] / max(lines[-1]["peak_rss_mb"])
+        self.assertTrue(0.95 <= ratio <= 1.05, "%s: predicted %.1f MB, measured %s" %
+                        (layout, s["predicted_rss_mb"], lines[-1]["peak_rss_mb"]))
+
+    def test_memory(self):
+        self.check_memory("--ep", 2)
+        self.check_memory("--zero", 1)
+        self.check_memory("--zero", 3)
+        self.check_memory("--pp", 2, "--micro-batch", 4)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
