@@ -95,9 +95,10 @@ static int first_seen(const launch_talk *t, int named)
 {
     int first = t->watch != NULL ? t->watch->first : -1;
 
-    if (first < 0 || t->watch->watched == t->ranks || named < 0)
-        return first >= 0 ? first : named;
-    return strcmp(t->workers[first].host, t->workers[named].host) == 0 ? first : named;
+    if (first >= 0 && (t->watch->watched == t->ranks ||
+                       (named >= 0 && strcmp(t->workers[first].host, t->workers[named].host) == 0)))
+        return first;
+    return named;
 }
 
 /* The worker of which mpiexec spoke, or -1. */

@@ -190,15 +190,16 @@ class Disaster(ek_cli.Case):
             time.sleep(0.01)
         self.assertEqual((job.members(), [p for p in pids if alive(p)]), ((None, []), []))
 
-    def assert_said(self, ended, status, *patterns):
-        """The job's one message matches them all, and is all it said."""
+    def assert_said(self, ended, status, *patterns, alone=True):
+        """The job's one message matches them all, and (alone) is all it said."""
         got, out, err = ended
         self.assertEqual((got, out), (status, ""), err)
         lines = err.splitlines()
         self.assertEqual(len([s for s in lines if s.startswith("evenkeel train:")]), 1, err)
-        self.assertEqual(len(lines), 1, err)
+        if alone:
+            self.assertEqual(len(lines), 1, err)
         for pattern in patterns:
-            self.assertRegex(lines[0], pattern)
+            self.assertRegex(lines[-1], pattern)
 
     def assert_whole(self):
         """What stands under a final name is right; how many steps it has, 0 without one."""
@@ -294,12 +295,14 @@ class Disaster(ek_cli.Case):
         if victim != "mpiexec":
             who = r"rank %d on %s \(process %d\)" % (rank, host, pid)
             if not introduced:  # nobody knew yet who it is
-                who = r"(rank \d( on %s)?( \(process \d+\))?|process \d+ on %s)" % (host, host)
+                who = r"(rank \d( on %s)?( \(process \d+\))?|process \d+ on %s|mpiexec)" % (
+                    host, host)
             # Open MPI's mpiexec sometimes hangs when a worker dies early, and cannot say how it died
-            who += r" (was killed by signal 9 \(Killed\)|ended without a word, unseen by mpiexec,)"
+            who += r" (was killed by signal 9 \(Killed\)|ended without a word, unseen by mpiexec,|"\
+                   r"ended \(\w+ \d+\) without a worker's report)"
             if self.all_steps_done():  # perhaps killed while all left, which mpiexec may not see
                 who = "(%s|mpiexec ended \\(signal 9\\) without a worker's report)" % who
-        self.assert_said(ended, FAILED, "^evenkeel train: %s %s" % (who, far))
+        self.assert_said(ended, FAILED, "^evenkeel train: %s %s" % (who, far), alone=introduced)
 
     def go_on(self, layout):
         """Resumes, or starts where there is no checkpoint yet, and compares with the reference."""
@@ -324,6 +327,8 @@ class Disaster(ek_cli.Case):
             with self.subTest(turn=turn, layout=layout, victim=victim, delay=round(delay, 3)):
                 if self.strike(layout, victim, delay, *more):
                     done += 1
+                else:  # the machine is faster than when that was measured
+                    first, rest = 0.8 * first, 0.8 * rest
             if self.assert_whole() == self.steps:
                 self.assert_same_losses()
                 os.rename(self.out, self.path("done-%d" % turn))
