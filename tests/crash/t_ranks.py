@@ -74,6 +74,11 @@ class FullDisk(ranks.Disaster):
         self.assert_said(j.end(SOON_S), FAILED, r"^evenkeel train: rank 0 on %s: step \d+: " % HOST,
                          r"%s/metrics.jsonl: " % self.out)
 
+    def test_without_a_job(self):
+        r = ek_cli.run(*self.args((1, "")), preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (4096, 4096)))
+        self.assert_said((r.returncode, r.stdout, r.stderr), FAILED, "File too large")
+
     def test_of_all(self):
         disk = self.path("disk")
         os.mkdir(disk)
