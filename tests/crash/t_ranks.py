@@ -76,9 +76,9 @@ class FullDisk(ranks.Disaster):
 
     def test_without_a_job(self):
         r = ek_cli.run(*self.args((1, "")), preexec_fn=lambda: resource.setrlimit(
-            resource.RLIMIT_FSIZE, (4096, 4096)))
+            resource.RLIMIT_FSIZE, (0, 0)))
         self.assert_said((r.returncode, r.stdout, r.stderr), FAILED,
-                         "metrics.jsonl: (File too large|the disk is full)")
+                         "metrics.jsonl: File too large")
 
     def test_of_all(self):
         disk = self.path("disk")
