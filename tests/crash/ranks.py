@@ -270,7 +270,7 @@ class Disaster(ek_cli.Case):
         self.assertGreater(self.assert_whole(), 0)
 
     def kill_in(self, j, victim, pid):
-        rank, introduced = rank_of(pid), has_begun(pid)
+        rank, introduced = rank_of(pid), all(map(has_begun, j.members()[1]))
         os.kill(pid, signal.SIGKILL)
         begin = time.monotonic()
         status, out, err = j.end(SOON_S)
@@ -294,7 +294,7 @@ class Disaster(ek_cli.Case):
         host, who = re.escape(HOST), r"mpiexec ended \(signal 9\) without a worker's report"
         if victim != "mpiexec":
             who = r"rank %d on %s \(process %d\)" % (rank, host, pid)
-            if not introduced:  # nobody knew yet who it is
+            if not introduced:  # one of which nothing is known yet may have died first
                 who = r"(rank \d( on %s)?( \(process \d+\))?|process \d+ on %s|mpiexec)" % (
                     host, host)
             # Open MPI's mpiexec sometimes hangs when a worker dies early, and cannot say how it died
