@@ -277,8 +277,9 @@ static void place_blocks(ek_coll *op, int from, const unsigned char *blocks)
     }
 }
 
-/* Second phase: one message to each rank of other nodes that this gateway serves.  A rank alone
- * on its node has nothing to put together. */
+/* Second phase: one message to each rank of other nodes that this gateway serves, in an order in
+ * which not all nodes begin with the same one.  A rank alone on its node has nothing to put
+ * together. */
 static ek_status forward(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -292,14 +293,15 @@ static ek_status forward(ek_coll *op)
         place_blocks(op, from, at);
         at += from == c->rank ? 0 : via_bytes(op, from, c->rank);
     }
-    at = op->scratch + op->region[FORWARD];
-    for (int to = 0; to < c->size; to++) {
-        int64_t bytes = passes_here(c, to) ? node_bytes(op, home, to) : 0;
+    for (int turn = 0; turn < 2; turn++) { /* those behind this rank, then those before it */
+        at = op->scratch + op->region[FORWARD];
+        for (int to = 0; to < c->size; to++) {
+            int64_t bytes = passes_here(c, to) ? node_bytes(op, home, to) : 0;
 
-        if (bytes == 0)
-            continue;
-        EK_TRY(ek_coll_send(op, alone ? op->send + send_at(op, to) : at, bytes, to));
-        at += alone ? 0 : bytes;
+            if (bytes > 0 && (to < c->rank) == turn)
+                EK_TRY(ek_coll_send(op, alone ? op->send + send_at(op, to) : at, bytes, to));
+            at += alone ? 0 : bytes;
+        }
     }
     return EK_OK;
 }
