@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """What pipelining inside MoE layers is worth between nodes, and what all-to-alls make of a link.
 
-Makes a cluster of nodes on this machine (tools/cluster; needs root), one thread and half a core
-each.  Then
+Makes a cluster of nodes on this machine (tools/cluster; needs root), one thread and 0.4 cores each,
+so that all together leave something to the kernel, which is the network.  Then
 
   1. looks for the bandwidth at which the all-to-alls of the layers take as long as the products of
      their experts, both measured at degree 1 by `evenkeel bench moe`;
@@ -11,7 +11,7 @@ each.  Then
   3. at that bandwidth, `evenkeel bench a2a`: messages of 1 MiB and up are to reach 0.9 of the link;
   4. the same with two ranks a node: 2DH against linear, by size of message.
 
-Takes less than three minutes.  Exit status 1: a target is missed; 77: no cluster can be made here.
+Takes about five minutes.  Exit status 1: a target is missed; 77: no cluster can be made here.
 
 Example:
 
@@ -28,12 +28,12 @@ import tempfile
 TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
 SPEED_WANTED, LINK_WANTED, MIB = 1.4, 0.9, 1 << 20
 # Of the search: where it starts, how many tries at most, and until the two times differ by how much.
-FIRST_MBIT, ROUNDS, CLOSE = 120.0, 5, 0.08
+FIRST_MBIT, ROUNDS, CLOSE = 75.0, 5, 0.08
 
-# The layers of the preset `small`, two of them.
+# Two layers as wide as those of the preset `small`; options() says how wide their experts are.
 CONFIG = {
     "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
-    "vocab_size": 320, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2,
+    "vocab_size": 320, "hidden_size": 512, "num_hidden_layers": 2,
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 8,
     "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
     "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
@@ -47,12 +47,14 @@ def options():
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
                    help="what that evenkeel is linked with")
     p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--cpu", default="0.5", help="cores of a node")
-    p.add_argument("--batch", type=int, default=16, help="sequences a step, over all nodes")
-    p.add_argument("--seq", type=int, default=128, help="tokens a sequence")
-    p.add_argument("--degrees", default="1,2,4,8")
+    p.add_argument("--cpu", default="0.4", help="cores of a node; all together less than there are")
+    p.add_argument("--batch", type=int, default=32, help="sequences a step, over all nodes")
+    p.add_argument("--seq", type=int, default=256, help="tokens a sequence")
+    p.add_argument("--ff", type=int, default=1792,
+                   help="width of an expert: 1792 has Mixtral's proportions, 1024 those of `small`")
+    p.add_argument("--degrees", default="1,2,4,8,16")
     p.add_argument("--smart-groups", type=int, default=1, help="0: without them")
-    p.add_argument("--steps", type=int, default=5, help="steps of each degree that are measured")
+    p.add_argument("--steps", type=int, default=4, help="steps of each degree that are measured")
     p.add_argument("--bandwidth", type=float, default=0,
                    help="of a node, in Mbit/s, instead of the search for it")
     p.add_argument("--timeline", help="write a step of the best degree to this file")
@@ -189,9 +191,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
         config = os.path.join(folder, "config.json")
         with open(config, "w") as f:
-            json.dump(CONFIG, f)
-        say(o, "%d nodes of %s cores, one thread each, %s; %d x %d tokens a step" %
-            (o.nodes, o.cpu, o.mpi, o.batch, o.seq))
+            json.dump({**CONFIG, "intermediate_size": o.ff}, f)
+        say(o, "%d nodes of %s cores, one thread each, %s; %d x %d tokens a step, experts 512 x %d" %
+            (o.nodes, o.cpu, o.mpi, o.batch, o.seq, o.ff))
         mbit, tried = find_bandwidth(cluster, config)
         say(o, "\nMoE layers at %.1f Mbit/s a node; ms of the slowest rank" % mbit)
         moe, fast = degrees(cluster, config)
