@@ -26,4 +26,7 @@ endif()
 # A file named *_avx512.c may use AVX-512 with bf16 dot products, *_avx2.c AVX2 with FMA.
 # They are entered only where the CPU has them (tensor/cpu chooses at run time).
 set(EK_FLAGS_avx512 "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512")
+if(CMAKE_BUILD_TYPE STREQUAL "Debug") # there, GCC's intrinsics are macros that convert signs
+  string(APPEND EK_FLAGS_avx512 " -Wno-sign-conversion")
+endif()
 set(EK_FLAGS_avx2 "-mavx2 -mfma -mf16c -mbmi2")

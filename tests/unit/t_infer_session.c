@@ -41,7 +41,7 @@ static void run_pass(fixture *f)
 {
     ek_pass_config cfg = {.max_seqs = 1, .max_seq = TOKENS};
     ek_moe_step step = {.top_k = f->model->spec.top_k, .seed = 5};
-    int32_t targets[TOKENS];
+    int32_t targets[TOKENS] = {0};
     ek_micro micro = ek_micro_alone(1, TOKENS, 1, 0, f->ids, targets);
     ek_pass *pass = NULL;
     ek_exec *exec = NULL;
