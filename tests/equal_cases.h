@@ -22,7 +22,8 @@ typedef struct {
     equal_nodes nodes;
     ek_recompute recompute;
     ek_mode mode;
-    int worker; /* a thread of its own serves the network */
+    int worker;  /* a thread of its own serves the network */
+    int columns; /* the embedding is cut by columns, where it is not the head as well */
 } equal_layout;
 
 /* Which steps of it, and what is saved and loaded. */
@@ -58,11 +59,11 @@ static inline const char *equal_text(const equal_layout *l)
     static const char *const nodes[] = {"one node", "nodes of two", "ragged nodes"};
 
     snprintf(text, sizeof(text),
-             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, degree "
-             "%d, group %d, a2a %s (%s), recompute %d, network %s",
+             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
+             "degree %d, group %d, a2a %s (%s), recompute %d, network %s, embedding %s",
              l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep,
              l->etp, l->zero, l->degree, l->group, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
-             l->worker ? "worker" : "inline");
+             l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole");
     return text;
 }
 
@@ -219,6 +220,7 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
 
     memset(out, 0, sizeof(*out));
     equal_spec(l->model, &spec);
+    mc.embed_columns = l->columns && !spec.tie_embeddings;
     EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
     if (world != NULL)
         EK_TRY_OUT(ek_mesh_open(world, &sizes, &mesh));
@@ -279,7 +281,8 @@ static inline void equal_compare(const equal_layout *l, const equal_leg *leg,
 static inline void equal_shares(const equal_layout *l, const equal_result *of_rank)
 {
     int64_t owned = 0, sent = 0, whole = of_rank[0].whole;
-    int cut = l->pp > 1 || l->tp > 1 || l->ep > 1 || l->etp > 1 || l->zero == 3;
+    int columns = l->columns && !equal_tied(l->model) && l->ranks / l->pp / l->tp > 1;
+    int cut = l->pp > 1 || l->tp > 1 || l->ep > 1 || l->etp > 1 || l->zero == 3 || columns;
 
     for (int i = 0; i < l->ranks; i++) {
         owned += of_rank[i].owned;
@@ -344,6 +347,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.recompute = (ek_recompute)(b[9] % 3);
     l.mode = b[11] % 4 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
     l.worker = b[13] % 4 == 0;
+    l.columns = b[14] % 3 == 0;
     return l;
 }
 

@@ -118,6 +118,14 @@ static inline int64_t equal_layers(int model)
     return s.layers;
 }
 
+static inline int equal_tied(int model)
+{
+    ek_model_spec s;
+
+    equal_spec(model, &s);
+    return s.tie_embeddings;
+}
+
 static inline double equal_capacity(int model)
 {
     return model == 6 ? 0.8 : model == 7 ? -0.7 : 0;

@@ -164,6 +164,10 @@ static inline void parts_of(const rank *r, const ek_param *p, int *from, int *to
         *from = mesh->at;
         *to = stage;
         break;
+    case EK_SHARE_NONE: /* nobody else could make up the rest */
+        *from = 0;
+        *to = 1;
+        break;
     }
     if (mesh->size > 1)
         *to = *from + 1;

@@ -61,6 +61,8 @@ typedef struct {
                               factors of a stage's ranks, like tp and independent of it */
     int zero;              /* what data parallel ranks do not keep twice: 0 nothing, 1 optimizer
                               state, 2 and gradients, 3 and weights */
+    int embed_columns;     /* data parallel ranks cut the embedding by columns instead of holding
+                              it each */
     int chunks;            /* pipeline: runs of layers a stage (1: 1F1B, more: interleaved) */
     int pipeline_degree;   /* parts of a MoE layer's rows, so that exchange and computation
                               overlap; 0: chosen by the library */

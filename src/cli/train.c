@@ -72,6 +72,8 @@ static const ek_option options[] = {
     {"zero", EK_OPTION_CHOICE, "0", NULL, NULL, "0|1|2|3", 0,
      "what data parallel ranks hold a share of: 1: optimizer state, 2: and gradients, 3: and "
      "weights"},
+    {"embed-columns", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "data parallel ranks share the embedding out by columns, instead of a copy each"},
     {"pipeline-degree", EK_OPTION_CHOICE, "auto", NULL, NULL, "1|2|4|8|auto", 0,
      "parts of the rows of a MoE layer, exchanged while others are computed (auto: 1 today)"},
     {"smart-groups", EK_OPTION_INT, "0", NULL, "ranks", "[0,1000000]", 0,
@@ -240,6 +242,7 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->ep = (int)ek_options_int(o, "ep");
     c->etp = (int)ek_options_int(o, "etp");
     c->zero = ek_options_choice(o, "zero");
+    c->embed_columns = ek_options_flag(o, "embed-columns");
     c->pipeline_degree = degrees[ek_options_choice(o, "pipeline-degree")];
     c->smart_group = (int)ek_options_int(o, "smart-groups");
     c->a2a = ek_options_text(o, "a2a");

@@ -1,13 +1,8 @@
-/* Both ends of the model as ops: embedding, and the loss head of one tensor parallel rank
- * (several: model/head_tp.c).
+/* The loss head of one tensor parallel rank (several: model/head_tp.c) as ops.
  *
- * Of the embedding a rank has a run of rows: it looks up what it has, zeros for the rest, and the
- * sum over ranks is scattered to the ranks of the tokens.  The head works on blocks of rows, so
- * logits of the whole batch never exist: final norm, logits, cross entropy and, when training, the
- * gradients of all three, block by block. */
+ * It works on blocks of rows, so logits of the whole batch never exist: final norm, logits, cross
+ * entropy and, when training, the gradients of all three, block by block. */
 #include "model/head_priv.h"
-#include "model/pass.h"
-#include "moe/tp.h"
 
 #include <string.h>
 
@@ -25,70 +20,18 @@ ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int3
                    .bytes = bytes};
 }
 
-static ek_status op_embed(void *self, const ek_op *op)
+void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t *local)
 {
-    ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
+    int64_t first = m->cut.vocab_first, end = first + m->cut.vocab;
 
-    p->model->k->embed_forward(mb->n, p->model->spec.hidden, mb->inputs, p->model->embed.p,
-                               ek_pass_x(p, 0, op->micro));
-    return EK_OK;
-}
-
-static ek_status op_embed_backward(void *self, const ek_op *op)
-{
-    ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
-
-    p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->dx, p->model->embed.g);
-    return EK_OK;
+    for (int64_t i = 0; i < n; i++)
+        local[i] = ids[i] >= first && ids[i] < end ? (int32_t)(ids[i] - first) : -1;
 }
 
 const int32_t *ek_head_local_ids(ek_pass *p, int64_t n, const int32_t *ids)
 {
-    int64_t first = p->model->cut.vocab_first, end = first + p->model->cut.vocab;
-
-    for (int64_t i = 0; i < n; i++)
-        p->ids[i] = ids[i] >= first && ids[i] < end ? (int32_t)(ids[i] - first) : -1;
+    ek_head_localise(p->model, n, ids, p->ids);
     return p->ids;
-}
-
-static ek_status op_embed_part(void *self, const ek_op *op)
-{
-    ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
-
-    p->model->k->embed_forward(mb->all, p->model->spec.hidden,
-                               ek_head_local_ids(p, mb->all, mb->inputs), p->model->embed.p,
-                               p->tp.sum);
-    return EK_OK;
-}
-
-static ek_status op_embed_rows(void *self, const ek_op *op)
-{
-    ek_pass *p = self;
-
-    ek_tp_get(&p->tp, op, ek_pass_x(p, 0, op->micro));
-    return EK_OK;
-}
-
-static ek_status op_embed_gradient(void *self, const ek_op *op)
-{
-    ek_pass *p = self;
-
-    ek_tp_put(&p->tp, op, p->tp.sum, p->dx, p->model->k->real);
-    return EK_OK;
-}
-
-static ek_status op_embed_part_backward(void *self, const ek_op *op)
-{
-    ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
-
-    p->model->k->embed_backward(mb->all, p->model->spec.hidden,
-                                ek_head_local_ids(p, mb->all, mb->inputs), p->tp.sum,
-                                p->model->embed.g);
-    return EK_OK;
 }
 
 /* One block of the head: rows [first, first + rows) of the micro-batch. */
@@ -156,42 +99,6 @@ static ek_status op_head_backward(void *self, const ek_op *op)
     b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->rstd_final, p->dy_final, b.dx,
                           m->final_norm.g, p->ws);
     return EK_OK;
-}
-
-/* Bytes of `times` passes over the rows of `n` tokens. */
-static double row_bytes(const ek_pass *p, double times, int64_t n)
-{
-    return times * (double)(n * p->model->spec.hidden) * (double)ek_dtype_size(p->model->k->real);
-}
-
-int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
-{
-    const ek_micro *mb = &p->micro[micro];
-    ek_op op = ek_head_op(p, "embed", p->scratch.tp == NULL ? op_embed : op_embed_part, micro, -1,
-                          0, row_bytes(p, 2, mb->all));
-    ek_op rows = ek_head_op(p, "embed rows", op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
-
-    dep = ek_graph_after(g, &op, dep);
-    if (p->scratch.tp == NULL)
-        return dep;
-    dep = ek_tp_build_reduce_sum(p->scratch.tp, g, -1, micro, 0, dep);
-    return ek_graph_after(g, &rows, dep);
-}
-
-int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
-{
-    const ek_micro *mb = &p->micro[micro];
-    ek_op rows =
-        ek_head_op(p, "embed gradient", op_embed_gradient, micro, -1, 0, row_bytes(p, 2, mb->n));
-    ek_op op = ek_head_op(p, "embed backward",
-                          p->scratch.tp == NULL ? op_embed_backward : op_embed_part_backward, micro,
-                          -1, 0, row_bytes(p, 3, mb->all));
-
-    if (p->scratch.tp != NULL) {
-        dep = ek_graph_after(g, &rows, dep);
-        dep = ek_tp_build_gather_sum(p->scratch.tp, g, -1, micro, dep);
-    }
-    return ek_graph_after(g, &op, dep);
 }
 
 int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)

@@ -1,4 +1,4 @@
-/* model/head_priv.h - what the two forms of the loss head share. */
+/* model/head_priv.h - what the ops of the model's two ends share: embedding and loss head. */
 #ifndef MODEL_HEAD_PRIV_H
 #define MODEL_HEAD_PRIV_H
 
@@ -8,8 +8,11 @@
 ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int32_t part,
                  double flops, double bytes);
 
-/* Ids counted from this rank's first row of the vocabulary, -1 where it has not got them.  In
- * p->ids, until the next call. */
+/* Ids counted from this rank's first row of the vocabulary, -1 where it has not got them; in
+ * place, perhaps. */
+void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t *local);
+
+/* The same in p->ids, until the next call. */
 const int32_t *ek_head_local_ids(ek_pass *p, int64_t n, const int32_t *ids);
 
 /* ek_head_build between tensor parallel ranks (model/head_tp.c). */

@@ -133,7 +133,8 @@ static void walk_embed(walk *w)
     if (m->spec.tie_embeddings && ek_model_has_head(m))
         add_product(w, &m->embed, m->cut.vocab, m->spec.hidden, EK_SHARE_DP, -1);
     else
-        add_matrix(w, &m->embed, m->cut.vocab, m->spec.hidden, EK_SHARE_DP);
+        add_matrix(w, &m->embed, m->cut.vocab, m->cut.embed_cols,
+                   m->cfg.embed_columns ? EK_SHARE_NONE : EK_SHARE_DP);
 }
 
 static void walk_head(walk *w)
@@ -171,9 +172,11 @@ int64_t ek_model_walk(ek_model *m)
     return w.n;
 }
 
-ek_cut ek_model_cut(const ek_model_spec *s, const ek_mesh *mesh)
+ek_cut ek_model_cut(const ek_model_spec *s, const ek_model_config *cfg)
 {
+    const ek_mesh *mesh = cfg->mesh;
     int tp = mesh->tp, at = mesh->tp_rank;
+    int dp = cfg->embed_columns ? mesh->dp : 1, dp_rank = cfg->embed_columns ? mesh->dp_rank : 0;
     int64_t kv_heads = ek_run_length(s->kv_heads, tp, at);
 
     return (ek_cut){.heads = kv_heads * (s->heads / s->kv_heads),
@@ -181,6 +184,8 @@ ek_cut ek_model_cut(const ek_model_spec *s, const ek_mesh *mesh)
                     .kv_heads = kv_heads,
                     .vocab_first = ek_run_first(s->vocab, tp, at),
                     .vocab = ek_run_length(s->vocab, tp, at),
+                    .embed_first = ek_run_first(s->hidden, dp, dp_rank),
+                    .embed_cols = ek_run_length(s->hidden, dp, dp_rank),
                     .ff_first = ek_run_first(s->ff, mesh->etp, mesh->etp_rank),
                     .ff = ek_run_length(s->ff, mesh->etp, mesh->etp_rank),
                     .shared_first = ek_run_first(s->shared_ff, tp, at),

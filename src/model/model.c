@@ -95,6 +95,8 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
     EK_TRY(ek_model_check(spec));
     EK_REQUIRE(cfg->zero >= 0 && cfg->zero <= 3, EK_EINVAL, "zero %d is not from 0 to 3",
                cfg->zero);
+    EK_REQUIRE(!cfg->embed_columns || !spec->tie_embeddings, EK_EINVAL,
+               "an embedding that is the head as well cannot be cut by columns");
     m = calloc(1, sizeof(*m));
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for a model");
     m->spec = *spec;
@@ -106,7 +108,9 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
         m->cfg.chunks = 1;
     if (!m->cfg.trained)
         m->cfg.zero = 0;
-    m->cut = ek_model_cut(spec, m->cfg.mesh);
+    if (m->cfg.mesh->dp == 1)
+        m->cfg.embed_columns = 0;
+    m->cut = ek_model_cut(spec, &m->cfg);
     EK_TRY_OUT(make_tables(m));
     EK_TRY_OUT(take_weights(m));
     if (spec->tie_embeddings && ek_model_has_embed(m) && ek_model_has_head(m))

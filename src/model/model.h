@@ -9,11 +9,11 @@
  *
  * Parts        on a mesh of ranks a model holds only this rank's part: the layers of its pipeline
  *              stage; of attention, the embedding, the head and shared experts what falls to its
- *              tensor parallel rank (ek_cut); of the experts the ones that the placement puts here,
- *              of each a run of its inner width.  ek_model_span says which part of a Hugging Face
- *              tensor lies where.
- * Memory       every weight has a master, and where it is trained a gradient and two moments, all
- *              R (16 bytes a parameter in fp32), and the packed forms that the kernels read. */
+ *              tensor parallel rank (ek_cut), of the embedding perhaps a run of columns of that; of
+ * the experts the ones that the placement puts here, of each a run of its inner width.
+ * ek_model_span says which part of a Hugging Face tensor lies where. Memory       every weight has
+ * a master, and where it is trained a gradient and two moments, all R (16 bytes a parameter in
+ * fp32), and the packed forms that the kernels read. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -34,7 +34,8 @@ typedef struct {
 typedef enum {
     EK_SHARE_DP,    /* data parallel ranks: parts are cut by tensor parallelism */
     EK_SHARE_STAGE, /* all ranks of the stage: whole tensors, each rank has met its own tokens */
-    EK_SHARE_EDP    /* expert data parallel ranks */
+    EK_SHARE_EDP,   /* expert data parallel ranks */
+    EK_SHARE_NONE   /* this rank alone */
 } ek_share;
 
 /* One weight for those who treat all alike (optimizer, norm of the gradient, packing). */
@@ -56,6 +57,7 @@ typedef struct {
 typedef struct {
     int64_t heads, kv_first, kv_heads; /* of attention, over tp */
     int64_t vocab_first, vocab;        /* rows of embedding and head, over tp */
+    int64_t embed_first, embed_cols;   /* columns of the embedding: all, or over dp */
     int64_t ff_first, ff;              /* of each expert, over etp */
     int64_t shared_first, shared_ff;   /* of each shared expert, over tp */
     int64_t dense_first, dense_ff;     /* of each dense layer, over tp */
@@ -67,6 +69,8 @@ typedef struct {
     int chunks;          /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
     int zero;            /* 0 to 3: what data parallel ranks share out (model/units.h); a model that
                             is not trained shares out nothing */
+    int embed_columns;   /* data parallel ranks cut the embedding by columns instead of holding it
+                            each; it must not be the head as well */
     int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */
 } ek_model_config;
 

@@ -210,6 +210,7 @@ static void lay_scratch(ek_pass *p)
     p->loss_rows = ek_arena_take(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
     if (parts)
         lay_tp(p);
+    ek_embed_take(p);
     if (!p->cfg.training)
         return;
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)

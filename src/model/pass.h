@@ -58,6 +58,15 @@ typedef struct {
     double rank_max_over_mean;   /* likewise of expert ranks: rows that they compute */
 } ek_losses;
 
+/* Of an embedding whose columns are spread over data parallel ranks (model/embed_ops.c). */
+typedef struct {
+    int32_t *ids;          /* [slots][room.total], of all data parallel ranks by rank, counted from
+                              this rank's first row of the vocabulary */
+    void *own;             /* R [room.total, this rank's columns] */
+    void *blocks;          /* R [max_all, d] in blocks: the columns of each rank */
+    int64_t *rows, *first; /* [dp][dp], [dp + 1], for the one thread that starts network ops */
+} ek_embed_columns;
+
 typedef struct {
     ek_model *model;
     ek_pass_config cfg;
@@ -88,6 +97,7 @@ typedef struct {
     void *ws;
     ek_moe_scratch scratch; /* its tp: NULL with one tensor parallel rank, else &tp */
     ek_tp tp;
+    ek_embed_columns columns;
     int32_t *ids;                     /* [max_all], of this rank's run of the vocabulary */
     double *vocab_stats;              /* [tp, head_rows, 3] */
     double *norm_sums;                /* [2 max_all], of query and key norms of full width */
@@ -138,6 +148,8 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
                                int32_t dep);
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
+/* Takes what the embedding needs besides (model/embed_ops.c). */
+void ek_embed_take(ek_pass *p);
 /* Appends embedding, and loss head (with its backward when training) (model/head_ops.c).  Ops of
  * one lane run in graph order, so a first compute op need only wait for what another lane does. */
 int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);

@@ -68,6 +68,16 @@ static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, 
     }
 }
 
+/* Of the embedding: rows by tensor parallelism, columns perhaps by data parallelism. */
+static int embed_of(ek_model *m, ek_span *out)
+{
+    const ek_cut *c = &m->cut;
+
+    *out = (ek_span){&m->embed,    0, m->embed.in, c->vocab_first, c->vocab, c->embed_first,
+                     c->embed_cols};
+    return m->embed.out > 0 && m->embed.in > 0;
+}
+
 /* Whether this rank has the embedding as its head alone. */
 static int tied_copy(const ek_model *m)
 {
@@ -82,8 +92,8 @@ int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out)
         return 0;
     switch (t->role) {
     case EK_ROLE_EMBED:
-        return rows_of(out, tied_copy(m) ? &m->head : &m->embed, m->cut.vocab_first, m->cut.vocab,
-                       0);
+        return tied_copy(m) ? rows_of(out, &m->head, m->cut.vocab_first, m->cut.vocab, 0)
+                            : embed_of(m, out);
     case EK_ROLE_HEAD: return rows_of(out, &m->head, m->cut.vocab_first, m->cut.vocab, 0);
     case EK_ROLE_FINAL_NORM: return whole_of(out, &m->final_norm);
     case EK_ROLE_NORM1: return whole_of(out, &y->norm1);

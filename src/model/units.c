@@ -53,7 +53,7 @@ static int packed_alone(const ek_model *m, const ek_param *p)
 }
 
 /* What weights of one unit have in common, as a number below KEYS. */
-enum { KEYS = 3 * 2 * 2 };
+enum { KEYS = 4 * 2 * 2 };
 
 static int key_of(const ek_model *m, const ek_param *p)
 {
@@ -129,6 +129,11 @@ static void join_group(const ek_mesh *mesh, ek_unit *u)
         u->group = mesh->edp_group;
         u->size = mesh->edp;
         u->rank = mesh->edp_rank;
+        break;
+    case EK_SHARE_NONE:
+        u->group = NULL;
+        u->size = 1;
+        u->rank = 0;
         break;
     }
 }

@@ -218,6 +218,8 @@ static ek_status check_layout(const ek_run *r)
     int chunks = c->pp > 1 && c->chunks > 1 ? c->chunks : 1, pp = c->pp > 1 ? c->pp : 1;
 
     EK_TRY(ek_mesh_check(&sizes, r->ranks));
+    EK_REQUIRE(!c->embed_columns || !r->source.spec.tie_embeddings, EK_EINVAL,
+               "--embed-columns: this model's embedding is its head as well (tie_word_embeddings)");
     EK_REQUIRE((int64_t)pp * chunks <= r->source.spec.layers, EK_EINVAL,
                "--pp %d with --pp-chunks %d cuts the model in %d pieces, and it has %lld layers",
                pp, chunks, pp * chunks, (long long)r->source.spec.layers);
@@ -295,7 +297,8 @@ static ek_status lay_model(ek_run *r)
     ek_model_config mc = {.trained = 1,
                           .mesh = r->mesh,
                           .chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
-                          .zero = c->zero};
+                          .zero = c->zero,
+                          .embed_columns = c->embed_columns};
     size_t activations;
 
     r->base_rss = ek_rss_bytes();

@@ -60,6 +60,25 @@ class Ranks(ek_cli.Case):
         self.assertTrue(stream < got[0]["comm_bytes"] < 1.5 * stream, got[0]["comm_bytes"])
         self.assertLess(abs(got[1]["loss"] / want[1]["loss"] - 1), 1e-9)
 
+    def test_embedding_in_columns(self):
+        steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 3, "--dtype", "fp64")
+        alone, want = self.train("one", *steps)
+        _, whole = self.train("whole", *steps, "--ranks", 3)
+        _, got = self.train("columns", *steps, "--ranks", 3, "--embed-columns")
+        for a, b in zip(want, got):
+            self.assertLess(abs(b["loss"] / a["loss"] - 1), 1e-9)
+        self.assertEqual(whole[0]["params_held"], [alone["params"]] * 3)
+        # 16 columns are 6, 5 and 5 of them
+        missing = [alone["params"] - n for n in got[0]["params_held"]]
+        rows = missing[0] // 10
+        self.assertGreater(rows, 200)
+        self.assertEqual(missing, [10 * rows, 11 * rows, 11 * rows])
+        config = ek_cli.write_config(self.path("tied.json"), tie_word_embeddings=True)
+        r = ek_cli.run("train", "--model", config, "--data", self.data, "--out",
+                       self.path("refused"), "--seq", 32, "--ranks", 2, "--embed-columns")
+        self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
+        self.assertRegex(r.stderr, "--embed-columns: this model's embedding is its head as well")
+
     def check_memory(self, *layout):
         sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 4,
                  "num_attention_heads": 4, "head_dim": 64, "num_local_experts": 16,

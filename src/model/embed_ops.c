@@ -1,0 +1,308 @@
+/* The embedding as ops.
+ *
+ * Between tensor parallel ranks each has a run of its rows: it looks up what it has, zeros for the
+ * rest, and the sum over ranks is scattered to the ranks of the tokens.
+ *
+ * Between data parallel ranks each has all of that, or a run of its columns (ek_model_config's
+ * embed_columns; SE-MoE, arXiv 2205.10034, section 4, "embedding partition in data parallelism").
+ * Then ids are gathered from all, each rank looks up its columns for all, and an all-to-all takes
+ * them to the ranks of the tokens; the gradients go the other way, and are not reduced. */
+#include "exec/net.h"
+#include "model/head_priv.h"
+
+#include <string.h>
+
+static ek_status op_embed(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+
+    p->model->k->embed_forward(mb->n, p->model->spec.hidden, mb->inputs, p->model->embed.p,
+                               ek_pass_x(p, 0, op->micro));
+    return EK_OK;
+}
+
+static ek_status op_embed_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+
+    p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->dx, p->model->embed.g);
+    return EK_OK;
+}
+
+static ek_status op_embed_part(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+
+    p->model->k->embed_forward(mb->all, p->model->spec.hidden,
+                               ek_head_local_ids(p, mb->all, mb->inputs), p->model->embed.p,
+                               p->tp.sum);
+    return EK_OK;
+}
+
+static ek_status op_embed_rows(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    ek_tp_get(&p->tp, op, ek_pass_x(p, 0, op->micro));
+    return EK_OK;
+}
+
+static ek_status op_embed_gradient(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    ek_tp_put(&p->tp, op, p->tp.sum, p->dx, p->model->k->real);
+    return EK_OK;
+}
+
+static ek_status op_embed_part_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+
+    p->model->k->embed_backward(mb->all, p->model->spec.hidden,
+                                ek_head_local_ids(p, mb->all, mb->inputs), p->tp.sum,
+                                p->model->embed.g);
+    return EK_OK;
+}
+
+/* --- columns over data parallel ranks --------------------------------------------------------- */
+
+void ek_embed_take(ek_pass *p)
+{
+    ek_embed_columns *c = &p->columns;
+    const ek_model *m = p->model;
+    int dp = m->cfg.mesh->dp;
+    size_t real = ek_dtype_size(m->k->real);
+
+    if (!m->cfg.embed_columns || !ek_model_has_embed(m))
+        return;
+    c->ids = ek_arena_take(&p->arena, p->slots * p->room.total, sizeof(*c->ids));
+    c->own = ek_arena_take(&p->arena, p->room.total * m->cut.embed_cols, real);
+    c->blocks = ek_arena_take(&p->arena, p->max_all * m->spec.hidden, real);
+    c->rows = ek_arena_take(&p->arena, (int64_t)dp * dp, sizeof(*c->rows));
+    c->first = ek_arena_take(&p->arena, dp + 1, sizeof(*c->first));
+}
+
+/* Tokens of the micro-batch before those of a data parallel rank. */
+static int64_t token_of(const ek_pass *p, const ek_micro *mb, int rank)
+{
+    return ek_run_first(mb->total / mb->seq, p->model->cfg.mesh->dp, rank) * mb->seq;
+}
+
+static int64_t column_of(const ek_pass *p, int rank)
+{
+    return ek_run_first(p->model->spec.hidden, p->model->cfg.mesh->dp, rank);
+}
+
+static int32_t *ids_of(const ek_pass *p, const ek_op *op)
+{
+    return p->columns.ids + ek_pass_slot(p, -1, op->micro) * p->room.total;
+}
+
+/* All columns of this data parallel rank's tokens: where forward leaves them, or backward finds
+ * their gradients. */
+static char *whole_rows(const ek_pass *p, const ek_op *op, int backward)
+{
+    return p->scratch.tp != NULL ? p->tp.sum : backward ? p->dx : ek_pass_x(p, 0, op->micro);
+}
+
+static ek_status op_gather_ids(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    const ek_micro *mb = &p->micro[op->micro];
+    const ek_mesh *mesh = p->model->cfg.mesh;
+
+    if (!ek_net_started(op)) {
+        for (int r = 0; r <= mesh->dp; r++)
+            p->columns.first[r] = token_of(p, mb, r);
+        if (mb->all > 0)
+            memcpy(ids_of(p, op) + p->columns.first[mesh->dp_rank], mb->inputs,
+                   (size_t)mb->all * sizeof(int32_t));
+        EK_TRY(ek_comm_all_gather(mesh->dp_group, ids_of(p, op), p->columns.first, sizeof(int32_t),
+                                  ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+static ek_status op_embed_columns(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+    int64_t n = p->micro[op->micro].total;
+    int32_t *ids = ids_of(p, op);
+
+    ek_head_localise(p->model, n, ids, ids);
+    if (p->model->embed.p != NULL)
+        p->model->k->embed_forward(n, p->model->cut.embed_cols, ids, p->model->embed.p,
+                                   p->columns.own);
+    return EK_OK;
+}
+
+static ek_status op_embed_columns_backward(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    if (p->model->embed.p != NULL)
+        p->model->k->embed_backward(p->micro[op->micro].total, p->model->cut.embed_cols,
+                                    ids_of(p, op), p->columns.own, p->model->embed.g);
+    return EK_OK;
+}
+
+/* Blocks of columns go to the ranks of the tokens, or their gradients to those of the columns. */
+static ek_status exchange(ek_pass *p, const ek_op *op, int backward)
+{
+    const ek_micro *mb = &p->micro[op->micro];
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    ek_embed_columns *c = &p->columns;
+
+    if (!ek_net_started(op)) {
+        for (int from = 0; from < mesh->dp; from++)
+            for (int to = 0; to < mesh->dp; to++) {
+                int tokens = backward ? from : to, columns = backward ? to : from;
+
+                c->rows[from * mesh->dp + to] =
+                    (token_of(p, mb, tokens + 1) - token_of(p, mb, tokens)) *
+                    (column_of(p, columns + 1) - column_of(p, columns));
+            }
+        EK_TRY(ek_comm_all_to_all(mesh->dp_group, p->cfg.moe.a2a, c->rows,
+                                  ek_dtype_size(p->model->k->real), backward ? c->blocks : c->own,
+                                  backward ? c->own : c->blocks, ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+static ek_status op_columns_home(void *self, const ek_op *op)
+{
+    return exchange(self, op, 0);
+}
+
+static ek_status op_columns_out(void *self, const ek_op *op)
+{
+    return exchange(self, op, 1);
+}
+
+/* Between rows [all, d] and the blocks of their columns. */
+static void copy_blocks(ek_pass *p, const ek_op *op, int backward)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    int64_t real = (int64_t)ek_dtype_size(p->model->k->real), d = p->model->spec.hidden * real;
+    int64_t all = p->micro[op->micro].all;
+    char *rows = whole_rows(p, op, backward);
+
+    for (int r = 0; r < mesh->dp; r++) {
+        int64_t col = column_of(p, r) * real, width = column_of(p, r + 1) * real - col;
+        char *block = (char *)p->columns.blocks + all * col;
+
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < all; i++)
+            if (backward)
+                memcpy(block + i * width, rows + i * d + col, (size_t)width);
+            else
+                memcpy(rows + i * d + col, block + i * width, (size_t)width);
+    }
+}
+
+static ek_status op_join_columns(void *self, const ek_op *op)
+{
+    copy_blocks(self, op, 0);
+    return EK_OK;
+}
+
+static ek_status op_split_columns(void *self, const ek_op *op)
+{
+    copy_blocks(self, op, 1);
+    return EK_OK;
+}
+
+/* --- builders --------------------------------------------------------------------------------- */
+
+/* Bytes of `times` passes over the rows of `n` tokens. */
+static double row_bytes(const ek_pass *p, double times, int64_t n)
+{
+    return times * (double)(n * p->model->spec.hidden) * (double)ek_dtype_size(p->model->k->real);
+}
+
+static ek_op net_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, double bytes)
+{
+    ek_op op = ek_head_op(p, name, run, micro, -1, 0, bytes);
+
+    op.lane = EK_LANE_NET;
+    op.describe = ek_net_describe;
+    return op;
+}
+
+/* Bytes of rows that a rank sends of `n` tokens' when their columns are spread over dp ranks. */
+static double sent(const ek_pass *p, int64_t n)
+{
+    double dp = (double)p->model->cfg.mesh->dp;
+
+    return row_bytes(p, (dp - 1) / dp, n);
+}
+
+static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    const ek_micro *mb = &p->micro[micro];
+    ek_op ids = net_op(p, "gather ids", op_gather_ids, micro,
+                       (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
+    ek_op embed = ek_head_op(p, "embed", op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
+    ek_op home = net_op(p, "gather columns", op_columns_home, micro, sent(p, mb->all));
+    ek_op join =
+        ek_head_op(p, "join columns", op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
+
+    dep = ek_graph_after(g, &ids, dep);
+    dep = ek_graph_after(g, &embed, dep);
+    dep = ek_graph_after(g, &home, dep);
+    return ek_graph_after(g, &join, dep);
+}
+
+static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    const ek_micro *mb = &p->micro[micro];
+    ek_op split =
+        ek_head_op(p, "split columns", op_split_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
+    ek_op out = net_op(p, "spread columns", op_columns_out, micro, sent(p, mb->all));
+    ek_op embed = ek_head_op(p, "embed backward", op_embed_columns_backward, micro, -1, 0,
+                             row_bytes(p, 3, mb->all));
+
+    dep = ek_graph_after(g, &split, dep);
+    dep = ek_graph_after(g, &out, dep);
+    return ek_graph_after(g, &embed, dep);
+}
+
+int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    const ek_micro *mb = &p->micro[micro];
+    ek_op op = ek_head_op(p, "embed", p->scratch.tp == NULL ? op_embed : op_embed_part, micro, -1,
+                          0, row_bytes(p, 2, mb->all));
+    ek_op rows = ek_head_op(p, "embed rows", op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
+
+    if (p->model->cfg.embed_columns)
+        dep = build_columns(p, g, micro, dep);
+    else
+        dep = ek_graph_after(g, &op, dep);
+    if (p->scratch.tp == NULL)
+        return dep;
+    dep = ek_tp_build_reduce_sum(p->scratch.tp, g, -1, micro, 0, dep);
+    return ek_graph_after(g, &rows, dep);
+}
+
+int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+{
+    const ek_micro *mb = &p->micro[micro];
+    ek_op rows =
+        ek_head_op(p, "embed gradient", op_embed_gradient, micro, -1, 0, row_bytes(p, 2, mb->n));
+    ek_op op = ek_head_op(p, "embed backward",
+                          p->scratch.tp == NULL ? op_embed_backward : op_embed_part_backward, micro,
+                          -1, 0, row_bytes(p, 3, mb->all));
+
+    if (p->scratch.tp != NULL) {
+        dep = ek_graph_after(g, &rows, dep);
+        dep = ek_tp_build_gather_sum(p->scratch.tp, g, -1, micro, dep);
+    }
+    if (p->model->cfg.embed_columns)
+        return build_columns_backward(p, g, micro, dep);
+    return ek_graph_after(g, &op, dep);
+}
