@@ -1,6 +1,8 @@
 /* Placements: layout, the block order they start in, validity. */
 #include "balance/placement.h"
 
+#include <string.h>
+
 void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots)
 {
     p->experts = experts;
@@ -8,6 +10,13 @@ void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ra
     p->slots = slots;
     p->expert_of = ek_arena_take(a, (int64_t)ranks * slots, sizeof(*p->expert_of));
     p->home = ek_arena_take(a, experts, sizeof(*p->home));
+}
+
+void ek_placement_copy(ek_placement *to, const ek_placement *from)
+{
+    memcpy(to->expert_of, from->expert_of,
+           (size_t)from->ranks * (size_t)from->slots * sizeof(*to->expert_of));
+    memcpy(to->home, from->home, (size_t)from->experts * sizeof(*to->home));
 }
 
 void ek_placement_block(ek_placement *p, int32_t runs)

@@ -22,6 +22,9 @@ typedef struct {
 /* Takes the arrays of a placement from an arena (which may be measuring). */
 void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots);
 
+/* Copies one of the same sizes. */
+void ek_placement_copy(ek_placement *to, const ek_placement *from);
+
 /* Fills a placement in block order: the ranks form `runs` runs of equal length, and on each run
  * every expert lies once, in order, as evenly as can be, the first ranks of a run holding one more;
  * an expert's home is on the first run.  Slots left over are empty. */

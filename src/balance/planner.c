@@ -1,0 +1,255 @@
+/* The planners by name, and the arithmetic that they share. */
+#include "balance/planner.h"
+
+#include <string.h>
+
+const ek_planner *const ek_planners[] = {&ek_planner_off, &ek_planner_exact, NULL};
+
+const ek_planner *ek_planner_find(const char *name)
+{
+    for (int i = 0; ek_planners[i] != NULL; i++)
+        if (strcmp(ek_planners[i]->name, name) == 0)
+            return ek_planners[i];
+    return NULL;
+}
+
+void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
+{
+    ek_placement_take(&p->placement, a, l->experts, l->ranks, l->slots);
+    p->quota = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*p->quota));
+}
+
+void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total)
+{
+    memset(total, 0, (size_t)l->experts * sizeof(*total));
+    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts)
+        for (int32_t e = 0; e < l->experts; e++)
+            total[e] += counts[e];
+}
+
+void ek_plan_homes_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
+{
+    memset(p->quota, 0, (size_t)(l->ranks * l->slots) * sizeof(*p->quota));
+    for (int32_t e = 0; e < l->experts; e++)
+        p->quota[p->placement.home[e]] = total[e];
+}
+
+int32_t ek_plan_slot(const ek_placement *p, int32_t rank, int32_t expert)
+{
+    for (int32_t s = rank * p->slots; s < (rank + 1) * p->slots; s++)
+        if (p->expert_of[s] == expert)
+            return s;
+    return -1;
+}
+
+int32_t ek_plan_free_slot(const ek_placement *p, int32_t rank)
+{
+    return ek_plan_slot(p, rank, -1);
+}
+
+int ek_plan_is_replica(const ek_placement *p, int32_t slot)
+{
+    int32_t e = p->expert_of[slot], rank = slot / p->slots;
+
+    return e >= 0 && p->home[e] / p->slots != rank && ek_plan_slot(p, rank, e) == slot;
+}
+
+int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load)
+{
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        load[r] = 0;
+        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++)
+            load[r] += p->quota[s];
+        most = load[r] > most ? load[r] : most;
+    }
+    return most;
+}
+
+/* --- counts that a plan was not made from ----------------------------------------------------- */
+
+/* A product of two numbers of assignments, which 64 bits might not hold. */
+__extension__ typedef __int128 wide;
+
+/* floor(a b / c) without overflow of the product; c > 0. */
+static int64_t share(int64_t a, int64_t b, int64_t c)
+{
+    return (int64_t)((wide)a * b / c);
+}
+
+/* What is left of total when every slot of the expert has got the floor of its share goes one by
+ * one to the largest remainders. */
+static void serve_expert(const ek_plan_limits *l, int64_t total, const ek_plan *planned,
+                         int32_t expert, int64_t *quota)
+{
+    const ek_placement *at = &planned->placement;
+    int32_t all = l->ranks * l->slots;
+    int64_t sum = 0, left = total;
+
+    for (int32_t s = 0; s < all; s++)
+        sum += at->expert_of[s] == expert ? planned->quota[s] : 0;
+    if (sum == 0) { /* the plan knew of none: home has them */
+        quota[at->home[expert]] = total;
+        return;
+    }
+    for (int32_t s = 0; s < all; s++)
+        if (at->expert_of[s] == expert)
+            left -= quota[s] = share(total, planned->quota[s], sum);
+    for (; left > 0; left--) {
+        int32_t best = -1;
+        wide most = -1;
+
+        for (int32_t s = 0; s < all; s++) {
+            wide rest;
+
+            if (at->expert_of[s] != expert)
+                continue;
+            rest = (wide)total * planned->quota[s] - (wide)quota[s] * sum;
+            if (rest > most) {
+                most = rest;
+                best = s;
+            }
+        }
+        quota[best]++;
+    }
+}
+
+void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan *planned,
+                   int64_t *quota)
+{
+    memset(quota, 0, (size_t)(l->ranks * l->slots) * sizeof(*quota));
+    for (int32_t e = 0; e < l->experts; e++)
+        serve_expert(l, total[e], planned, e, quota);
+}
+
+/* --- who goes where --------------------------------------------------------------------------- */
+
+/* Moves what sources still have to slots that still have room, for the pairs that are near enough:
+ * 0: the source's own rank, 1: its node, 2: any. */
+static void fill(const ek_plan_limits *l, int64_t *source, const int32_t *slots, int32_t n,
+                 int64_t *room, int near, int64_t *rows)
+{
+    for (int32_t r = 0; r < l->ranks; r++)
+        for (int32_t i = 0; i < n && source[r] > 0; i++) {
+            int32_t at = slots[i] / l->slots;
+            int64_t k = source[r] < room[i] ? source[r] : room[i];
+
+            if ((near == 0 && at != r) || (near == 1 && ek_plan_node(l, at) != ek_plan_node(l, r)))
+                continue;
+            rows[(int64_t)r * n + i] += k;
+            source[r] -= k;
+            room[i] -= k;
+        }
+}
+
+int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_placement *p,
+                      const int64_t *quota, int32_t expert, int64_t *memory, int32_t *slots,
+                      int64_t *rows)
+{
+    int32_t n = 0, all = l->ranks * l->slots;
+    int64_t *source = memory, *room = memory + l->ranks;
+
+    for (int32_t s = 0; s < all; s++)
+        if (p->expert_of[s] == expert) {
+            slots[n] = s;
+            room[n++] = quota[s];
+        }
+    for (int32_t r = 0; r < l->ranks; r++)
+        source[r] = counts[(int64_t)r * l->experts + expert];
+    memset(rows, 0, (size_t)l->ranks * (size_t)n * sizeof(*rows));
+    for (int near = 0; near < 3; near++)
+        fill(l, source, slots, n, room, near, rows);
+    return n;
+}
+
+/* Adds what an expert's slots make ranks serve, send and get. */
+static void add_traffic(const ek_plan_limits *l, const ek_plan *p, int32_t n, const int32_t *slots,
+                        const int64_t *rows, int64_t *served, int64_t *sent, int64_t *got)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int32_t at = slots[i] / l->slots;
+
+        served[at] += p->quota[slots[i]];
+        for (int32_t r = 0; r < l->ranks; r++)
+            if (r != at) {
+                sent[r] += rows[(int64_t)r * n + i];
+                got[at] += rows[(int64_t)r * n + i];
+            }
+    }
+}
+
+/* Replicas that the busiest link carries: a rank gets those in its slots, and hands each expert of
+ * its own that has any on once. */
+static int32_t busiest_replicas(const ek_plan_limits *l, const ek_placement *at)
+{
+    int32_t most = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t gets = 0, gives = 0;
+
+        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
+            int32_t e = at->expert_of[s], others = 0;
+
+            if (e < 0)
+                continue;
+            gets += ek_plan_is_replica(at, s);
+            for (int32_t o = 0; at->home[e] == s && o < l->ranks * l->slots; o++)
+                others += at->expert_of[o] == e && ek_plan_is_replica(at, o);
+            gives += others > 0;
+        }
+        most = gets > most ? gets : most;
+        most = gives > most ? gives : most;
+    }
+    return most;
+}
+
+static int64_t largest_of(const int64_t *x, int32_t n)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                    int64_t *memory, int32_t *slots)
+{
+    int64_t *served = memory, *sent = served + l->ranks, *got = sent + l->ranks;
+    int64_t *split = got + l->ranks, *rows = split + l->ranks + l->ranks * l->slots, links;
+
+    memset(memory, 0, 3 * (size_t)l->ranks * sizeof(*memory));
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t n = ek_plan_split(l, counts, &p->placement, p->quota, e, split, slots, rows);
+
+        add_traffic(l, p, n, slots, rows, served, sent, got);
+    }
+    links = largest_of(sent, l->ranks);
+    links = largest_of(got, l->ranks) > links ? largest_of(got, l->ranks) : links;
+    return (double)largest_of(served, l->ranks) * l->costs.row_s + (double)links * l->costs.send_s +
+           busiest_replicas(l, &p->placement) * l->costs.replica_s;
+}
+
+ek_status ek_plan_check(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
+{
+    const ek_placement *at = &p->placement;
+
+    EK_TRY(ek_placement_check(at));
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        EK_REQUIRE(p->quota[s] >= 0 && (p->quota[s] == 0 || at->expert_of[s] >= 0), EK_EINVAL,
+                   "plan: slot %d, which holds expert %d, serves %lld assignments", (int)s,
+                   (int)at->expert_of[s], (long long)p->quota[s]);
+    for (int32_t e = 0; e < l->experts; e++) {
+        int64_t total = 0, served = 0;
+
+        for (int32_t r = 0; r < l->ranks; r++)
+            total += counts[(int64_t)r * l->experts + e];
+        for (int32_t s = 0; s < l->ranks * l->slots; s++)
+            served += at->expert_of[s] == e ? p->quota[s] : 0;
+        EK_REQUIRE(served == total, EK_EINVAL,
+                   "plan: expert %d has %lld assignments, its slots serve %lld", (int)e,
+                   (long long)total, (long long)served);
+    }
+    return EK_OK;
+}

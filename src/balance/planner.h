@@ -1,0 +1,123 @@
+/* balance/planner.h - what decides where experts lie and who serves whose assignments.
+ *
+ *   plan(counts[source][expert], placement, costs, limits) -> placement', quotas, reasons
+ *
+ * A planner is one file: pure, deterministic, integer-exact, the same answer on every rank, no
+ * allocation once its memory is laid out.  It starts from a valid placement and leaves a valid one;
+ * what the model computes does not change with it.
+ *
+ * Units        an assignment is one token's row for one expert (top-k expanded).  Times are
+ *              seconds.
+ * Quotas       quota[slot]: the assignments that a slot serves, of all sources together; the
+ *              quotas of an expert's slots add up to its counts.  Which source goes to which slot
+ *              follows (ek_plan_split). */
+#ifndef BALANCE_PLANNER_H
+#define BALANCE_PLANNER_H
+
+#include "balance/placement.h"
+
+/* What things take, for one layer; the terms that the systems' models have in common. */
+typedef struct {
+    double row_s;         /* a rank computes an assignment: forward and backward */
+    double send_s;        /* a rank's link carries an assignment's rows: all four exchanges */
+    double replica_s;     /* a link carries a replica: weights out and gradients back */
+    double replica_bytes; /* the same as bytes */
+    double state_bytes;   /* of an expert that moves for good: weights, master, moments */
+} ek_plan_costs;
+
+/* What a planner is made for. */
+typedef struct {
+    int32_t experts, ranks, slots; /* slots a rank */
+    const int32_t *node_of;        /* [ranks]; NULL: every rank is a node of its own */
+    int32_t replicas_min;          /* nodes that have to hold each expert, where they suffice: for
+                                      planners whose placement lasts and that place replicas */
+    ek_plan_costs costs;
+} ek_plan_limits;
+
+enum { EK_PLAN_WHY = 192 };
+
+/* One layer's plan. */
+typedef struct {
+    ek_placement placement;   /* in: as it is; out: as it shall be */
+    int64_t *quota;           /* [ranks * slots] */
+    double before_s, after_s; /* predicted by the planner's own model, with the placement as it
+                                 was and as it shall be */
+    char why[EK_PLAN_WHY];    /* what it decided, and why, in a line; written when asked for */
+    int explain;              /* in: `why` is wanted */
+} ek_plan;
+
+typedef struct {
+    const char *name;
+    const char *what; /* one line, with its source */
+    int lasting;      /* its placement stays until it plans again; else its replicas are for once,
+                         and it starts from the placement without those of the time before */
+    /* Its memory, NULL while the arena measures. */
+    void *(*take)(ek_arena *a, const ek_plan_limits *l);
+    /* counts [ranks][experts], by source. */
+    ek_status (*plan)(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p);
+} ek_planner;
+
+extern const ek_planner ek_planner_off, ek_planner_exact, ek_planner_shadow, ek_planner_place,
+    ek_planner_prophet, ek_planner_replicate;
+
+/* All of them, by the names of --balance; NULL-terminated. */
+extern const ek_planner *const ek_planners[];
+/* NULL: there is none of that name. */
+const ek_planner *ek_planner_find(const char *name);
+
+/* The arrays of a plan. */
+void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
+
+/* --- arithmetic that planners and dispatchers share --------------------------------------------
+ */
+
+static inline int32_t ek_plan_node(const ek_plan_limits *l, int32_t rank)
+{
+    return l->node_of != NULL ? l->node_of[rank] : rank;
+}
+
+/* Assignments of each expert, over sources: total [experts]. */
+void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total);
+
+/* Quotas with every home serving all of its expert. */
+void ek_plan_homes_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p);
+
+/* Rank's slot that holds an expert; -1. */
+int32_t ek_plan_slot(const ek_placement *p, int32_t rank, int32_t expert);
+/* An empty slot of a rank; -1. */
+int32_t ek_plan_free_slot(const ek_placement *p, int32_t rank);
+
+/* Whether a slot holds a copy that had to come from another rank: neither home nor a second slot of
+ * a rank that has the expert already. */
+int ek_plan_is_replica(const ek_placement *p, int32_t slot);
+
+/* Assignments that each rank serves: load [ranks]; returns the largest. */
+int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load);
+
+/* Quotas for counts that the plan was not made from: an expert's are shared out over its slots in
+ * the proportion of the plan's, largest remainders first, lower slots first. */
+void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan *planned,
+                   int64_t *quota);
+
+/* Which slot serves which source's assignments of an expert: slots are the numbers of its slots,
+ * ascending, n of them (returned; at most ranks * slots), rows [ranks][n].  What a source's own
+ * rank serves comes first, then what its node does, then the rest, sources and slots in order
+ * (north-west corner; Lazarus' dispatcher in integers, which asks for no second exchange).  Every
+ * row adds up to the source's count, every column to the quota.  memory: [ranks + ranks * slots].
+ */
+int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_placement *p,
+                      const int64_t *quota, int32_t expert, int64_t *memory, int32_t *slots,
+                      int64_t *rows);
+
+/* What a layer takes with a plan, by a model that no planner searches with: the busiest rank's
+ * products, the busiest link's rows, and the busiest link's replicas, where those who have a
+ * replica pass it on.  memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]. */
+double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                    int64_t *memory, int32_t *slots);
+
+/* Validity: ek_placement_check, quotas that are not negative, lie where the expert does and add up
+ * to the counts. */
+EK_CHECKED ek_status ek_plan_check(const ek_plan_limits *l, const int64_t *counts,
+                                   const ek_plan *p);
+
+#endif

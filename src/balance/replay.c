@@ -1,0 +1,219 @@
+/* Replay of a trace: one placement a layer, planned and judged iteration by iteration. */
+#include "balance/replay.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Loads that differ by no more are equal but for rounding. */
+static const double rounding = 0.5;
+
+typedef struct {
+    const ek_trace *t;
+    const ek_replay_config *cfg;
+    ek_plan_limits l;
+    ek_arena arena;
+    void *planner;          /* its memory */
+    int64_t *counts, *seen; /* [ranks][experts] of the iteration, and what the plan is made from */
+    int64_t *total, *load;  /* [experts], [ranks] */
+    int64_t *memory;        /* of ek_plan_time */
+    int32_t *slots;         /* likewise */
+    ek_plan plan, served;   /* as made; as it serves the iteration's counts */
+    ek_placement *kept;     /* [layers] */
+    double *us, *rb;        /* [plans] */
+    double before_s, after_s, bytes;
+} replay;
+
+static void lay(replay *r)
+{
+    const ek_plan_limits *l = &r->l;
+    int64_t table = (int64_t)l->ranks * l->experts, slots = (int64_t)l->ranks * l->slots;
+    int64_t plans = r->t->iterations * r->t->layers;
+    ek_arena *a = &r->arena;
+
+    r->planner = r->cfg->planner->take(a, l);
+    r->counts = ek_arena_take(a, table, sizeof(*r->counts));
+    r->seen = ek_arena_take(a, table, sizeof(*r->seen));
+    r->total = ek_arena_take(a, l->experts, sizeof(*r->total));
+    r->load = ek_arena_take(a, l->ranks, sizeof(*r->load));
+    r->memory = ek_arena_take(a, 4 * l->ranks + (l->ranks + 1) * slots, sizeof(*r->memory));
+    r->slots = ek_arena_take(a, slots, sizeof(*r->slots));
+    ek_plan_take(&r->plan, a, l);
+    ek_plan_take(&r->served, a, l);
+    r->kept = ek_arena_take(a, r->t->layers, sizeof(*r->kept));
+    for (int64_t i = 0; i < r->t->layers; i++) {
+        ek_placement measured;
+
+        ek_placement_take(r->kept != NULL ? &r->kept[i] : &measured, a, l->experts, l->ranks,
+                          l->slots);
+    }
+    r->us = ek_arena_take(a, plans, sizeof(*r->us));
+    r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
+}
+
+static ek_status reserve(replay *r)
+{
+    ek_arena measured;
+
+    ek_arena_measure(&r->arena);
+    lay(r);
+    EK_TRY(ek_arena_check(&r->arena, "the replay of a trace"));
+    measured = r->arena;
+    EK_TRY(ek_arena_init_as(&r->arena, &measured, "the replay of a trace"));
+    lay(r);
+    for (int64_t i = 0; i < r->t->layers; i++)
+        ek_placement_block(&r->kept[i], 1);
+    return ek_arena_check(&r->arena, "the replay of a trace");
+}
+
+/* --- figures ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    double max_over_mean, deviation;
+} spread;
+
+static spread spread_of(replay *r, const ek_plan *p)
+{
+    int64_t most = ek_plan_loads(&r->l, p, r->load);
+    double mean = 0, sum = 0;
+
+    for (int32_t i = 0; i < r->l.ranks; i++)
+        mean += (double)r->load[i] / r->l.ranks;
+    for (int32_t i = 0; i < r->l.ranks; i++)
+        sum += ((double)r->load[i] - mean) * ((double)r->load[i] - mean);
+    return (spread){mean > 0 ? (double)most / mean : 1, sqrt(sum / r->l.ranks)};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The value that a part `q` of n lies below; sorts them. */
+static double quantile(double *x, int64_t n, double q)
+{
+    qsort(x, (size_t)n, sizeof(*x), by_size);
+    return n > 0 ? x[(int64_t)(q * (double)(n - 1) + 0.5)] : 0;
+}
+
+/* Whether a rank had an expert. */
+static int had(const ek_placement *before, int32_t rank, int32_t expert)
+{
+    return ek_plan_slot(before, rank, expert) >= 0;
+}
+
+/* Bytes that a plan moves: replicas go out and gradients come back each time; an expert that a
+ * lasting placement puts where it was not brings its state along, once. */
+static double bytes_of(const replay *r, const ek_placement *before)
+{
+    const ek_placement *now = &r->plan.placement;
+    double bytes = 0;
+
+    for (int32_t s = 0; s < r->l.ranks * r->l.slots; s++) {
+        int32_t e = now->expert_of[s];
+
+        if (e < 0)
+            continue;
+        if (ek_plan_is_replica(now, s))
+            bytes += r->l.costs.replica_bytes;
+        if (r->cfg->planner->lasting && !had(before, s / r->l.slots, e))
+            bytes += r->l.costs.state_bytes;
+    }
+    return bytes;
+}
+
+/* --- one layer of one iteration --------------------------------------------------------------- */
+
+/* With every expert at home alone, homes in block order. */
+static spread judge_before(replay *r)
+{
+    ek_placement_block(&r->served.placement, 1);
+    ek_plan_totals(&r->l, r->counts, r->total);
+    ek_plan_homes_only(&r->l, r->total, &r->served);
+    r->before_s += ek_plan_time(&r->l, r->counts, &r->served, r->memory, r->slots);
+    return spread_of(r, &r->served);
+}
+
+static ek_status make_plan(replay *r, int64_t layer, double *us)
+{
+    int64_t start;
+
+    ek_placement_copy(&r->plan.placement, &r->kept[layer]);
+    start = ek_clock_ns();
+    EK_TRY(r->cfg->planner->plan(r->planner, &r->l, r->seen, &r->plan));
+    *us = (double)(ek_clock_ns() - start) * 1e-3;
+    EK_TRY(ek_plan_check(&r->l, r->seen, &r->plan));
+    r->bytes += bytes_of(r, &r->kept[layer]);
+    if (r->cfg->planner->lasting)
+        ek_placement_copy(&r->kept[layer], &r->plan.placement);
+    return EK_OK;
+}
+
+static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_result *out)
+{
+    spread before, after;
+
+    ek_trace_counts(r->t, iteration, layer, r->l.ranks, r->counts);
+    ek_trace_counts(r->t, iteration - r->cfg->lag, layer, r->l.ranks, r->seen);
+    before = judge_before(r);
+    EK_TRY(make_plan(r, layer, &r->us[out->plans]));
+    ek_placement_copy(&r->served.placement, &r->plan.placement);
+    ek_plan_serve(&r->l, r->total, &r->plan, r->served.quota);
+    r->served.before_s = r->plan.before_s;
+    r->served.after_s = r->plan.after_s;
+    memcpy(r->served.why, r->plan.why, sizeof(r->served.why));
+    EK_TRY(ek_plan_check(&r->l, r->counts, &r->served));
+    after = spread_of(r, &r->served);
+    r->after_s += ek_plan_time(&r->l, r->counts, &r->served, r->memory, r->slots);
+    r->rb[out->plans++] = fmax(before.deviation, rounding) / fmax(after.deviation, rounding);
+    out->before += before.max_over_mean;
+    out->mean += after.max_over_mean;
+    out->worst = fmax(out->worst, after.max_over_mean);
+    return r->cfg->each != NULL
+               ? r->cfg->each(r->cfg->context, iteration, layer, r->counts, &r->served)
+               : EK_OK;
+}
+
+static void finish(replay *r, ek_replay_result *out)
+{
+    double n = (double)out->plans;
+
+    out->before /= n;
+    out->mean /= n;
+    out->bytes = r->bytes / n;
+    out->us_median = quantile(r->us, out->plans, 0.5);
+    out->us_p99 = quantile(r->us, out->plans, 0.99);
+    out->rb_median = quantile(r->rb, out->plans, 0.5);
+    out->speedup = r->after_s > 0 ? r->before_s / r->after_s : 1;
+}
+
+ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg, ek_replay_result *out)
+{
+    replay r = {.t = t, .cfg = cfg, .l = cfg->limits};
+    ek_status st = EK_OK;
+
+    memset(out, 0, sizeof(*out));
+    EK_REQUIRE(t->experts == cfg->limits.experts, EK_EINVAL,
+               "the trace has %lld experts, the plan is for %d", (long long)t->experts,
+               (int)cfg->limits.experts);
+    EK_REQUIRE(cfg->limits.ranks > 0 &&
+                   cfg->limits.slots >= (t->experts + cfg->limits.ranks - 1) / cfg->limits.ranks,
+               EK_EINVAL, "%d ranks of %d slots cannot hold %lld experts", (int)cfg->limits.ranks,
+               (int)cfg->limits.slots, (long long)t->experts);
+    EK_REQUIRE(cfg->lag >= 0 && cfg->lag < t->iterations, EK_EINVAL,
+               "a lag of %lld iterations, and the trace has %lld", (long long)cfg->lag,
+               (long long)t->iterations);
+    EK_TRY_OUT(reserve(&r));
+    r.plan.explain = cfg->each != NULL;
+    for (int64_t i = cfg->lag; i < t->iterations; i++)
+        for (int64_t layer = 0; layer < t->layers; layer++)
+            EK_TRY_OUT(one(&r, i, layer, out));
+    finish(&r, out);
+out:
+    ek_arena_fini(&r.arena);
+    return st;
+}

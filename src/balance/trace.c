@@ -1,0 +1,173 @@
+/* Reading of routing traces. */
+#include "balance/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sums over a layer of numbers up to count_max cannot overflow. */
+enum { AXES_MAX = 4, HEAD_MAX = 4096, LAYER_MAX = 1 << 22 };
+
+/* A number of more assignments than this is taken for a broken file. */
+static const uint64_t count_max = (uint64_t)1 << 40;
+
+/* --- the header ------------------------------------------------------------------------------- */
+
+/* Where the text of a header lies, which is a Python dictionary. */
+static ek_status find_head(const char *path, const ek_file_map *m, size_t *at, size_t *n)
+{
+    const unsigned char *p = m->data;
+
+    EK_REQUIRE(m->bytes > 12 && memcmp(p, "\x93NUMPY", 6) == 0 && p[6] >= 1 && p[6] <= 3,
+               EK_EFORMAT, "%s: not an .npy file", path);
+    *at = p[6] == 1 ? 10 : 12;
+    *n = (size_t)p[8] | (size_t)p[9] << 8;
+    if (p[6] > 1)
+        *n |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
+    EK_REQUIRE(*n < HEAD_MAX && *at + *n <= m->bytes, EK_EFORMAT,
+               "%s: an .npy header of %zu bytes in a file of %zu", path, *n, m->bytes);
+    return EK_OK;
+}
+
+/* The value of a key, or NULL. */
+static const char *value_of(const char *head, const char *key)
+{
+    const char *at = strstr(head, key);
+
+    if (at == NULL)
+        return NULL;
+    at += strlen(key);
+    return at + strspn(at, " :");
+}
+
+static ek_status read_shape(const char *path, const char *at, int64_t *shape, int *axes)
+{
+    *axes = 0;
+    EK_REQUIRE(at != NULL && *at == '(', EK_EFORMAT, "%s: an .npy header without a shape", path);
+    for (at++; *at != ')' && *at != '\0';) {
+        char *end;
+        long long n = strtoll(at, &end, 10);
+
+        EK_REQUIRE(*at >= '0' && *at <= '9' && n > 0 && n <= INT32_MAX && *axes < AXES_MAX,
+                   EK_EFORMAT, "%s: a trace has 2 to 4 axes, none of them empty", path);
+        shape[(*axes)++] = n;
+        at = end + strspn(end, " ");
+        EK_REQUIRE(*at == ',' || *at == ')', EK_EFORMAT, "%s: an .npy header of a strange shape",
+                   path);
+        at += *at == ',';
+        at += strspn(at, " ");
+    }
+    EK_REQUIRE(*at == ')' && *axes >= 2, EK_EFORMAT,
+               "%s: a trace has 2 to 4 axes, none of them empty", path);
+    return EK_OK;
+}
+
+static ek_status read_head(const char *path, const char *head, ek_trace *t)
+{
+    const char *type = value_of(head, "'descr'"), *order = value_of(head, "'fortran_order'");
+    int64_t shape[AXES_MAX] = {0};
+    int axes = 0;
+
+    EK_REQUIRE(type != NULL && type[0] == '\'' && (type[1] == '<' || type[1] == '|') &&
+                   type[2] == 'u' && strchr("1248", type[3]) != NULL && type[3] != '\0' &&
+                   type[4] == '\'',
+               EK_EFORMAT, "%s: a trace holds unsigned integers, little-endian", path);
+    t->width = type[3] - '0';
+    EK_REQUIRE(order != NULL && strncmp(order, "False", 5) == 0, EK_EFORMAT,
+               "%s: a trace is in C order", path);
+    EK_TRY(read_shape(path, value_of(head, "'shape'"), shape, &axes));
+    t->iterations = axes > 2 ? shape[0] : 1;
+    t->layers = shape[axes > 2];
+    t->sources = axes == 4 ? shape[2] : 1;
+    t->experts = shape[axes - 1];
+    EK_REQUIRE(t->sources * t->experts <= LAYER_MAX, EK_EFORMAT,
+               "%s: %lld sources of %lld experts are too many", path, (long long)t->sources,
+               (long long)t->experts);
+    return EK_OK;
+}
+
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+static uint64_t number(const ek_trace *t, int64_t i)
+{
+    const unsigned char *p = t->data + i * t->width;
+    uint64_t x = 0;
+
+    for (int b = t->width; b-- > 0;)
+        x = x << 8 | p[b];
+    return x;
+}
+
+static ek_status check_numbers(const char *path, const ek_trace *t, int64_t n)
+{
+    for (int64_t i = 0; t->width == 8 && i < n; i++)
+        EK_REQUIRE(number(t, i) <= count_max, EK_EFORMAT, "%s: number %lld is %llu, too many", path,
+                   (long long)i, (unsigned long long)number(t, i));
+    return EK_OK;
+}
+
+static ek_status read_trace(const char *path, ek_trace *t)
+{
+    char head[HEAD_MAX];
+    size_t at = 0, bytes = 0;
+    int64_t n;
+
+    EK_TRY(find_head(path, &t->map, &at, &bytes));
+    memcpy(head, (const char *)t->map.data + at, bytes);
+    head[bytes] = '\0';
+    EK_TRY(read_head(path, head, t));
+    EK_REQUIRE(!__builtin_mul_overflow(t->iterations * t->layers, t->sources * t->experts, &n) &&
+                   n <= INT64_MAX / 8 &&
+                   (uint64_t)n * (uint64_t)t->width == t->map.bytes - at - bytes,
+               EK_EFORMAT, "%s: %zu bytes of numbers, its header says otherwise", path,
+               t->map.bytes - at - bytes);
+    t->data = (const unsigned char *)t->map.data + at + bytes;
+    return check_numbers(path, t, n);
+}
+
+ek_status ek_trace_open(const char *path, ek_trace *t)
+{
+    ek_status st;
+
+    memset(t, 0, sizeof(*t));
+    EK_TRY(ek_file_map_open(path, &t->map));
+    st = read_trace(path, t);
+    if (st < 0)
+        ek_trace_close(t);
+    return st;
+}
+
+void ek_trace_close(ek_trace *t)
+{
+    if (t->map.data != NULL)
+        ek_file_map_close(&t->map);
+    memset(t, 0, sizeof(*t));
+}
+
+/* The assignments of an expert from the sources that lie before rank `rank` of `ranks`; first: the
+ * number of the first source's. */
+static int64_t before(const ek_trace *t, int64_t first, int32_t rank, int32_t ranks)
+{
+    int64_t whole = rank * t->sources / ranks, rest = rank * t->sources % ranks, sum = 0;
+
+    for (int64_t s = 0; s < whole; s++)
+        sum += (int64_t)number(t, first + s * t->experts);
+    return rest > 0 ? sum + (int64_t)number(t, first + whole * t->experts) * rest / ranks : sum;
+}
+
+void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_t ranks,
+                     int64_t *counts)
+{
+    int64_t first = (iteration * t->layers + layer) * t->sources * t->experts;
+
+    for (int64_t e = 0; e < t->experts; e++) {
+        int64_t low = 0;
+
+        for (int32_t r = 0; r < ranks; r++) {
+            int64_t high = before(t, first + e, r + 1, ranks);
+
+            counts[r * t->experts + e] = high - low;
+            low = high;
+        }
+    }
+}

@@ -1,0 +1,238 @@
+/* evenkeel plan: a routing trace played through a planner. */
+#include "balance/replay.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ek_option options[] = {
+    {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
+     "numbers of assignments: unsigned integers [iteration][layer][source rank][expert]; the "
+     "first and the source axis may be missing"},
+    {"policy", EK_OPTION_TEXT, "exact", NULL, "NAME", NULL, 0, "the planner; listed below"},
+    {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
+    {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
+     "places for experts that a rank has beside those that the experts need"},
+    {"lag", EK_OPTION_INT, "0", NULL, "iterations", "[0,1000000000]", 0,
+     "plan on the counts of so many iterations before the one that is judged"},
+    {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
+     "that the ranks lie on, in runs"},
+    {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
+     "that have to hold each expert (replicate)"},
+    {"emit", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "write every placement and who serves whom, a JSON object a line"},
+    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
+};
+
+static const ek_option_table table = {"plan",
+                                      "Replay a routing trace through a planner: balance, bytes "
+                                      "and time of its plans.",
+                                      options,
+                                      sizeof(options) / sizeof(options[0]),
+                                      NULL,
+                                      0};
+
+/* The machine that times and bytes are of, whatever this one is, so that figures repeat: experts of
+ * 2048 x 1024 (three matrices, bf16), 200 Tflop/s a rank, a link of 50 GB/s each way. */
+static ek_plan_costs costs(void)
+{
+    const double weights = 3.0 * 2048 * 1024, bf16 = 2, flops = 200e12, link = 50e9;
+    const double master_and_moments = 12;
+
+    return (ek_plan_costs){.row_s = 3 * 2 * weights / flops,
+                           .send_s = 4 * 2048 * bf16 / link,
+                           .replica_s = 2 * weights * bf16 / link,
+                           .replica_bytes = 2 * weights * bf16,
+                           .state_bytes = weights * (bf16 + master_and_moments)};
+}
+
+typedef struct {
+    ek_trace trace;
+    ek_replay_config cfg;
+    int32_t *node_of;
+    FILE *emit;
+    int64_t *memory; /* of ek_plan_split */
+    int32_t *slots;
+} plan;
+
+/* --- what is emitted -------------------------------------------------------------------------- */
+
+static void put_list(FILE *f, const char *name, const int32_t *x, int64_t n)
+{
+    fprintf(f, ", \"%s\": [", name);
+    for (int64_t i = 0; i < n; i++)
+        fprintf(f, "%s%d", i > 0 ? ", " : "", (int)x[i]);
+    fputc(']', f);
+}
+
+/* [source rank, slot, assignments] of an expert's that are not none. */
+static void put_split(const plan *x, const int64_t *counts, const ek_plan *p, int32_t expert,
+                      int *some)
+{
+    const ek_plan_limits *l = &x->cfg.limits;
+    int64_t *rows = x->memory + l->ranks + l->ranks * l->slots;
+    int32_t n =
+        ek_plan_split(l, counts, &p->placement, p->quota, expert, x->memory, x->slots, rows);
+
+    for (int32_t r = 0; r < l->ranks; r++)
+        for (int32_t i = 0; i < n; i++)
+            if (rows[(int64_t)r * n + i] > 0)
+                fprintf(x->emit, "%s[%d, %d, %lld]", (*some)++ > 0 ? ", " : "", (int)r,
+                        (int)x->slots[i], (long long)rows[(int64_t)r * n + i]);
+}
+
+static ek_status emit(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
+                      const ek_plan *p)
+{
+    plan *x = context;
+    const ek_plan_limits *l = &x->cfg.limits;
+    int some = 0;
+
+    fprintf(x->emit, "{\"iteration\": %lld, \"layer\": %lld", (long long)iteration,
+            (long long)layer);
+    put_list(x->emit, "expert_of", p->placement.expert_of, (int64_t)l->ranks * l->slots);
+    put_list(x->emit, "home", p->placement.home, l->experts);
+    fprintf(x->emit, ", \"split\": [");
+    for (int32_t e = 0; e < l->experts; e++)
+        put_split(x, counts, p, e, &some);
+    fprintf(x->emit, "]}\n");
+    EK_REQUIRE(!ferror(x->emit), EK_EIO, "cannot write the plans: %s", strerror(errno));
+    return EK_OK;
+}
+
+static ek_status open_emit(plan *x, const char *path)
+{
+    int64_t slots = (int64_t)x->cfg.limits.ranks * x->cfg.limits.slots;
+
+    if (path == NULL)
+        return EK_OK;
+    x->emit = fopen(path, "w");
+    EK_REQUIRE(x->emit != NULL, EK_EIO, "%s: %s", path, strerror(errno));
+    x->memory = calloc((size_t)(x->cfg.limits.ranks * (slots + 1) + slots), sizeof(*x->memory));
+    x->slots = calloc((size_t)slots, sizeof(*x->slots));
+    EK_REQUIRE(x->memory != NULL && x->slots != NULL, EK_ENOMEM, "no memory for plans");
+    x->cfg.each = emit;
+    x->cfg.context = x;
+    return EK_OK;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static ek_status find_planner(const char *name, const ek_planner **out)
+{
+    char all[256] = "";
+
+    *out = ek_planner_find(name);
+    if (*out != NULL)
+        return EK_OK;
+    for (int i = 0; ek_planners[i] != NULL; i++)
+        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i > 0 ? ", " : "",
+                 ek_planners[i]->name);
+    return EK_FAIL(EK_EINVAL, "--policy %s: there are %s", name, all);
+}
+
+static ek_status configure(const ek_options *o, plan *x)
+{
+    ek_plan_limits *l = &x->cfg.limits;
+    int64_t nodes;
+
+    EK_TRY(find_planner(ek_options_text(o, "policy"), &x->cfg.planner));
+    EK_TRY(ek_trace_open(ek_options_text(o, "trace"), &x->trace));
+    l->experts = (int32_t)x->trace.experts;
+    l->ranks = (int32_t)ek_options_int(o, "ranks");
+    l->slots = (l->experts + l->ranks - 1) / l->ranks + (int32_t)ek_options_int(o, "spare-slots");
+    l->replicas_min = (int32_t)ek_options_int(o, "replicas-min");
+    l->costs = costs();
+    x->cfg.lag = ek_options_int(o, "lag");
+    nodes = ek_options_given(o, "nodes") ? ek_options_int(o, "nodes") : l->ranks;
+    EK_REQUIRE(nodes <= l->ranks, EK_EINVAL, "--nodes %lld is more than --ranks %d",
+               (long long)nodes, (int)l->ranks);
+    x->node_of = calloc((size_t)l->ranks, sizeof(*x->node_of));
+    EK_REQUIRE(x->node_of != NULL, EK_ENOMEM, "no memory for plans");
+    for (int32_t r = 0; r < l->ranks; r++)
+        x->node_of[r] = (int32_t)(r * nodes / l->ranks);
+    l->node_of = x->node_of;
+    return open_emit(x, ek_options_text(o, "emit"));
+}
+
+static ek_status print_json(const plan *x, const ek_replay_result *r)
+{
+    json_t *o = json_pack(
+        "{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "policy",
+        x->cfg.planner->name, "ranks", (int)x->cfg.limits.ranks, "slots", (int)x->cfg.limits.slots,
+        "max_over_mean_before", r->before, "max_over_mean_mean", r->mean, "max_over_mean_worst",
+        r->worst, "plan_us_median", r->us_median, "plan_us_p99", r->us_p99, "bytes_moved", r->bytes,
+        "plans", (json_int_t)r->plans, "predicted_speedup", r->speedup, "rb_median", r->rb_median);
+    char *text = o != NULL ? json_dumps(o, JSON_REAL_PRECISION(8)) : NULL;
+
+    json_decref(o);
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the result");
+    puts(text);
+    free(text);
+    return EK_OK;
+}
+
+static void print_text(const plan *x, const ek_replay_result *r)
+{
+    const ek_plan_limits *l = &x->cfg.limits;
+    char bytes[16];
+
+    printf("%s: %s\n", x->cfg.planner->name, x->cfg.planner->what);
+    printf("  trace       %lld iterations, %lld layers, %lld sources, %lld experts\n",
+           (long long)x->trace.iterations, (long long)x->trace.layers, (long long)x->trace.sources,
+           (long long)x->trace.experts);
+    printf("  onto        %d ranks of %d slots\n", (int)l->ranks, (int)l->slots);
+    printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f\n", r->before, r->mean,
+           (long long)r->plans, r->worst);
+    printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
+    printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
+    printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n", r->speedup);
+}
+
+static ek_status run(const ek_options *o, plan *x)
+{
+    ek_replay_result r;
+
+    EK_TRY(configure(o, x));
+    EK_TRY(ek_replay(&x->trace, &x->cfg, &r));
+    if (ek_options_flag(o, "json"))
+        return print_json(x, &r);
+    print_text(x, &r);
+    return EK_OK;
+}
+
+static ek_status close_plan(plan *x)
+{
+    int bad = x->emit != NULL && fclose(x->emit) != 0;
+
+    ek_trace_close(&x->trace);
+    free(x->node_of);
+    free(x->memory);
+    free(x->slots);
+    EK_REQUIRE(!bad, EK_EIO, "cannot write the plans: %s", strerror(errno));
+    return EK_OK;
+}
+
+int cli_plan(int argc, char **argv)
+{
+    plan x = {0};
+    ek_options *o = NULL;
+    int status = cli_parse(&table, argc, argv, &o);
+    ek_status st, closed;
+
+    if (status >= 0)
+        return status;
+    st = run(o, &x);
+    closed = st == EK_OK ? close_plan(&x) : EK_OK;
+    if (st < 0) {
+        status = cli_fail("plan", st);
+        st = close_plan(&x);
+        (void)st;
+    } else {
+        status = closed < 0 ? cli_fail("plan", closed) : CLI_DONE;
+    }
+    ek_options_destroy(o);
+    return status;
+}
