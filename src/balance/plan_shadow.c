@@ -1,0 +1,203 @@
+/* shadow: hot experts lie on every rank for a step, and each rank computes its own tokens there.
+ *
+ * Source       FasterMoE (He et al., PPoPP 2022), section 3 (the model of a layer's time), section
+ *              4.1 and Algorithm 1 (dynamic shadowing).
+ * Formula      B_w the assignments that rank w serves, r the number of shadowed experts:
+ *                  none shadowed   max_w B_w (row_s + send_s)
+ *                  r shadowed      max_w B'_w row_s + r replica_s
+ *              with row_s = 12 alpha H^2 / P, send_s = 4 H b / Wn, replica_s = 2 (2 alpha H^2 b) /
+ *              Wn for experts of two matrices.  Experts are visited by descending load, the smaller
+ *              id first among equals; the first that does not lower the time ends the search.
+ * Complexity   (r + 1) (experts + ranks slots) + ranks experts.
+ *
+ * Departures
+ *   - Slots are finite.  An expert for which some rank has no slot cannot be shadowed; it ends the
+ *     search too, so that what is shadowed is always the hottest.
+ *   - An expert that only its own rank asks for ends the search.  Shadowing it moves no assignment;
+ *     the formula would still call the first such a gain, because it drops the send term as soon as
+ *     anything is shadowed.  One rank alone is the plain case of it.
+ *   - A rank that already holds the expert uses the slot it has; the replica is charged all the
+ *     same, since weights and gradients travel every step.
+ *
+ * Kept as the paper has it: what unshadowed experts still send is not in the second formula, so
+ * after_s is too low where sending dominates, and counts that are even already may get a shadow
+ * that does not pay.
+ *
+ * Shadows are made for one step.  What the placement holds beforehand is kept, so the caller gives
+ * it without the shadows of the step before. */
+#include "balance/planner.h"
+
+#include <stdio.h>
+
+typedef struct {
+    int64_t *left;    /* [experts] loads of the experts not yet visited; -1: visited */
+    int64_t *load;    /* [ranks] with what is shadowed so far and the expert in question */
+    int32_t *shadows; /* [experts] in the order they were taken */
+} memory;
+
+/* A search as it stands, or as it ended. */
+typedef struct {
+    int32_t n;        /* shadowed experts */
+    int64_t least;    /* assignments of the heaviest rank with them */
+    int32_t refused;  /* the expert that ended the search; -1: none did */
+    int32_t full;     /* the rank that has no slot for it; -1: all do */
+    double refused_s; /* the time with it, where all ranks have a slot */
+    int64_t moved;    /* its assignments that other ranks than its own ask for */
+} search;
+
+static void *take(ek_arena *a, const ek_plan_limits *l)
+{
+    memory *m = ek_arena_take(a, 1, sizeof(*m));
+    int64_t *left = ek_arena_take(a, l->experts, sizeof(*left));
+    int64_t *load = ek_arena_take(a, l->ranks, sizeof(*load));
+    int32_t *shadows = ek_arena_take(a, l->experts, sizeof(*shadows));
+
+    if (m != NULL)
+        *m = (memory){left, load, shadows};
+    return m;
+}
+
+static int32_t hottest(const ek_plan_limits *l, const int64_t *left)
+{
+    int32_t best = -1;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        if (left[e] >= 0 && (best < 0 || left[e] > left[best]))
+            best = e;
+    return best;
+}
+
+/* The slot of a rank that holds the expert or may come to: its home, one that has it, an empty one;
+ * -1. */
+static int32_t slot_for(const ek_placement *at, int32_t rank, int32_t expert)
+{
+    int32_t s;
+
+    if (at->home[expert] / at->slots == rank)
+        return at->home[expert];
+    s = ek_plan_slot(at, rank, expert);
+    return s >= 0 ? s : ek_plan_free_slot(at, rank);
+}
+
+static int32_t full_rank(const ek_plan_limits *l, const ek_placement *at, int32_t expert)
+{
+    for (int32_t r = 0; r < l->ranks; r++)
+        if (slot_for(at, r, expert) < 0)
+            return r;
+    return -1;
+}
+
+/* Every rank serves its own assignments of the expert; returns the heaviest rank's load. */
+static int64_t shift_loads(const ek_plan_limits *l, const int64_t *counts, int32_t expert,
+                           int32_t home, int64_t moved, int64_t *load)
+{
+    int64_t most = 0;
+
+    load[home] -= moved;
+    for (int32_t r = 0; r < l->ranks; r++) {
+        load[r] += r == home ? 0 : counts[(int64_t)r * l->experts + expert];
+        most = load[r] > most ? load[r] : most;
+    }
+    return most;
+}
+
+static void shadow(const ek_plan_limits *l, const int64_t *counts, int32_t expert, ek_plan *p)
+{
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t s = slot_for(&p->placement, r, expert);
+
+        p->placement.expert_of[s] = expert;
+        p->quota[s] = counts[(int64_t)r * l->experts + expert];
+    }
+}
+
+/* Shadows the hottest expert that is left, if that pays. */
+static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, search *now, ek_plan *p)
+{
+    int32_t e = hottest(l, m->left), home;
+    int64_t most;
+
+    now->refused = e;
+    if (e < 0)
+        return 0;
+    home = p->placement.home[e] / l->slots;
+    now->moved = m->left[e] - counts[(int64_t)home * l->experts + e];
+    now->full = full_rank(l, &p->placement, e);
+    if (now->moved == 0 || now->full >= 0)
+        return 0;
+    m->left[e] = -1;
+    /* Not undone where it does not pay: the search ends then. */
+    most = shift_loads(l, counts, e, home, now->moved, m->load);
+    now->refused_s = (double)most * l->costs.row_s + (double)(now->n + 1) * l->costs.replica_s;
+    if (!(now->refused_s < p->after_s))
+        return 0;
+    shadow(l, counts, e, p);
+    p->after_s = now->refused_s;
+    now->least = most;
+    m->shadows[now->n++] = e;
+    return 1;
+}
+
+/* --- in words --------------------------------------------------------------------------------- */
+
+static const double MS = 1e3; /* milliseconds of a second */
+
+/* What ended the search; returns what snprintf does. */
+static int explain_end(const search *now, char *text, size_t room)
+{
+    int e = (int)now->refused;
+
+    if (e < 0)
+        return snprintf(text, room, "no expert is left");
+    if (now->moved == 0)
+        return snprintf(text, room, "none elsewhere asks for expert %d", e);
+    if (now->full >= 0)
+        return snprintf(text, room, "expert %d: no free slot on rank %d", e, (int)now->full);
+    return snprintf(text, room, "expert %d would make it %.3f ms", e, MS * now->refused_s);
+}
+
+/* The experts come last, as many as there is room for. */
+static void explain(const memory *m, const search *now, int64_t most, ek_plan *p)
+{
+    char end[64];
+    int n;
+
+    (void)explain_end(now, end, sizeof(end));
+    n = snprintf(p->why, sizeof(p->why),
+                 "%d shadowed, heaviest rank %lld -> %lld, %.3f -> %.3f ms; %s%s", (int)now->n,
+                 (long long)most, (long long)now->least, MS * p->before_s, MS * p->after_s, end,
+                 now->n > 0 ? "; shadowed" : "");
+    for (int32_t i = 0; i < now->n && n < EK_PLAN_WHY; i++) {
+        size_t room = sizeof(p->why) - (size_t)n;
+        int k = snprintf(p->why + n, room, " %d", (int)m->shadows[i]);
+
+        if ((size_t)k >= room) {
+            p->why[n] = '\0'; /* no half of a number */
+            return;
+        }
+        n += k;
+    }
+}
+
+static ek_status plan(void *its, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    memory *m = its;
+    search now = {.refused = -1, .full = -1};
+    int64_t most;
+
+    ek_plan_totals(l, counts, m->left);
+    ek_plan_homes_only(l, m->left, p);
+    most = now.least = ek_plan_loads(l, p, m->load);
+    p->before_s = p->after_s = (double)most * (l->costs.row_s + l->costs.send_s);
+    while (step(l, counts, m, &now, p)) {
+    }
+    if (p->explain)
+        explain(m, &now, most, p);
+    return EK_OK;
+}
+
+const ek_planner ek_planner_shadow = {
+    .name = "shadow",
+    .what = "hot experts on every rank for a step (FasterMoE, PPoPP 2022)",
+    .take = take,
+    .plan = plan};
