@@ -1,0 +1,383 @@
+/* place: homes are permuted such that the most loaded rank has the least to do.
+ *
+ * Source       SmartMoE (ATC 2023), online stage: section 6, algorithms 1 and 2, and the placement
+ *              greedy of its artifact.
+ *
+ * Minimises    max over ranks of the sum of counts of the experts at home there, with at most
+ *              ceil(experts / ranks) homes a rank.  Time: that load * (row_s + send_s).
+ *
+ * Steps        1. bound: max(heaviest expert, ceil(all / ranks)).  Where even that would not be
+ *                 taken (4.), nothing is searched.
+ *              2. packing: longest processing time first (LPT: heaviest expert first, to the least
+ *                 loaded rank with room; ties to smaller numbers).  Where that misses the bound: up
+ *                 to 12 experts exactly (place_dp.h); more experts by LPT onto M virtual devices,
+ *                 ranks < M <= 12, and those exactly onto ranks, the best M if it beats LPT.
+ *              3. relabelling: a packing does not know which rank is which, so its groups are given
+ *                 to ranks such that the most experts stay (Hungarian method on the numbers of
+ *                 experts in common).  Who stays keeps its slot; the others take empty slots, lower
+ *                 numbers first.
+ *              4. rule: the new placement is taken if the predicted time falls by more than 5 %.
+ *
+ * Complexity   O(experts^2 + experts ranks + ranks 3^min(experts, 12) + ranks^3), the third term
+ *              only where LPT misses the bound, the last only for a placement that is taken.
+ *
+ * Departures   - The artifact takes any improvement and does not count what a move costs.  On its
+ *                own trace 5 % saves nine updates of ten and costs about 1 % of balance.
+ *              - The artifact numbers groups as LPT met them; step 3 moves fewer experts.
+ *              - The paper's hybrid fills a rank with M / N virtual devices; here a rank has room
+ *                for experts, so that no number need divide another.
+ *              - The exact program's ranks need not be full.
+ *              - No replicas: a placement that has some is refused, slots beyond homes stay empty.
+ *
+ * Counts times a number give the same placement: only whole loads are compared.  Which counts are
+ * planned for, and how often, is the caller's choice. */
+#include "balance/plan_place.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A placement is taken if it saves more than one part in so many. */
+enum { WORTH = 20 };
+
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static void match_take(ek_place_match *m, ek_arena *a, int32_t n)
+{
+    m->n = n;
+    m->overlap = ek_arena_take(a, (int64_t)n * n, sizeof(*m->overlap));
+    m->group_of = ek_arena_take(a, n, sizeof(*m->group_of));
+    m->price_group = ek_arena_take(a, n, sizeof(*m->price_group));
+    m->price_rank = ek_arena_take(a, n, sizeof(*m->price_rank));
+    m->slack = ek_arena_take(a, n, sizeof(*m->slack));
+    m->from = ek_arena_take(a, n, sizeof(*m->from));
+    m->done = ek_arena_take(a, n, sizeof(*m->done));
+}
+
+ek_place *ek_place_take(ek_arena *a, int32_t experts, int32_t ranks)
+{
+    ek_place *m = ek_arena_take(a, 1, sizeof(*m)), at = {.experts = experts, .ranks = ranks};
+    int32_t items = least(experts, EK_PLACE_ITEMS), bins = ranks > items ? ranks : items;
+
+    at.load = ek_arena_take(a, experts, sizeof(*at.load));
+    at.order = ek_arena_take(a, experts, sizeof(*at.order));
+    at.rank_of = ek_arena_take(a, experts, sizeof(*at.rank_of));
+    at.sum = ek_arena_take(a, bins, sizeof(*at.sum));
+    at.held = ek_arena_take(a, bins, sizeof(*at.held));
+    at.device = ek_arena_take(a, experts, sizeof(*at.device));
+    if (ranks < items) /* else LPT reaches the bound, or no number of devices lies between */
+        ek_place_dp_take(&at.dp, a, items, ranks);
+    match_take(&at.match, a, ranks);
+    if (m != NULL)
+        *m = at;
+    return m;
+}
+
+/* --- packing ---------------------------------------------------------------------------------- */
+
+/* ceil(experts / bins): the fewest places that suffice everywhere. */
+static int32_t places(const ek_place *m, int32_t bins)
+{
+    return m->experts / bins + (m->experts % bins > 0);
+}
+
+int32_t ek_place_capacity(const ek_place *m)
+{
+    return places(m, m->ranks);
+}
+
+int64_t ek_place_bound(const ek_place *m)
+{
+    int64_t all = 0, heaviest = 0, mean;
+
+    for (int32_t e = 0; e < m->experts; e++) {
+        all += m->load[e];
+        heaviest = m->load[e] > heaviest ? m->load[e] : heaviest;
+    }
+    mean = all / m->ranks + (all % m->ranks > 0);
+    return heaviest > mean ? heaviest : mean;
+}
+
+/* By insertion, which keeps equals in order; qsort may allocate. */
+void ek_place_sort(ek_place *m)
+{
+    for (int32_t e = 0; e < m->experts; e++) {
+        int32_t i = e;
+
+        for (; i > 0 && m->load[m->order[i - 1]] < m->load[e]; i--)
+            m->order[i] = m->order[i - 1];
+        m->order[i] = e;
+    }
+}
+
+/* LPT into any number of bins: bin_of [experts], and sum and held of the bins. */
+static int64_t greedy(ek_place *m, int32_t bins, int32_t *bin_of)
+{
+    int32_t room = places(m, bins);
+    int64_t most = 0;
+
+    memset(m->sum, 0, (size_t)bins * sizeof(*m->sum));
+    memset(m->held, 0, (size_t)bins * sizeof(*m->held));
+    for (int32_t i = 0; i < m->experts; i++) {
+        int32_t e = m->order[i], to = -1;
+
+        for (int32_t b = 0; b < bins; b++)
+            if (m->held[b] < room && (to < 0 || m->sum[b] < m->sum[to]))
+                to = b;
+        bin_of[e] = to;
+        m->held[to]++;
+        m->sum[to] += m->load[e];
+        most = m->sum[to] > most ? m->sum[to] : most;
+    }
+    return most;
+}
+
+int64_t ek_place_lpt(ek_place *m)
+{
+    return greedy(m, m->ranks, m->rank_of);
+}
+
+/* Devices, whose experts stay together, onto ranks; rank_of changes for something better alone, as
+ * otherwise a plan would depend on whether the bound is a whole number. */
+static int64_t exact(ek_place *m, int32_t devices, int64_t below)
+{
+    int64_t most = ek_place_exact(&m->dp, m->sum, m->held, devices, m->ranks, ek_place_capacity(m),
+                                  m->rank_of_device);
+
+    if (most < 0 || most >= below)
+        return -1;
+    for (int32_t e = 0; e < m->experts; e++)
+        m->rank_of[e] = m->rank_of_device[m->device[e]];
+    return most;
+}
+
+int64_t ek_place_all(ek_place *m, int64_t below)
+{
+    for (int32_t e = 0; e < m->experts; e++) {
+        m->device[e] = e;
+        m->sum[e] = m->load[e];
+        m->held[e] = 1;
+    }
+    return exact(m, m->experts, below);
+}
+
+int64_t ek_place_hybrid(ek_place *m, int32_t devices, int64_t below)
+{
+    greedy(m, devices, m->device);
+    return exact(m, devices, below);
+}
+
+int64_t ek_place_pack(ek_place *m, int32_t *devices)
+{
+    int64_t most, bound = ek_place_bound(m);
+    int32_t from = least(m->experts, EK_PLACE_ITEMS);
+
+    ek_place_sort(m);
+    *devices = 0;
+    most = ek_place_lpt(m);
+    for (int32_t d = from; d > m->ranks && most > bound; d--) {
+        int64_t now = d == m->experts ? ek_place_all(m, most) : ek_place_hybrid(m, d, most);
+
+        if (now >= 0) {
+            most = now;
+            *devices = d;
+        }
+        if (d == m->experts) /* no other can be better */
+            break;
+    }
+    return most;
+}
+
+/* --- relabelling ------------------------------------------------------------------------------ */
+
+/* Finds a rank for group `g` by the cheapest augmenting path from it to a rank that has none;
+ * groups on the path change ranks.  The prices keep every reduced cost from falling below zero. */
+static void assign_group(ek_place_match *m, int32_t g)
+{
+    int32_t at = g, last = -1; /* the group the path has come to, and the rank it came by */
+
+    memset(m->done, 0, (size_t)m->n);
+    for (int32_t r = 0; r < m->n; r++)
+        m->slack[r] = INT_MAX;
+    do {
+        const int32_t *overlap = m->overlap + (int64_t)at * m->n;
+        int32_t next = -1, step;
+
+        for (int32_t r = 0; r < m->n; r++) {
+            int32_t cost = -overlap[r] - m->price_group[at] - m->price_rank[r];
+
+            if (m->done[r])
+                continue;
+            if (cost < m->slack[r]) {
+                m->slack[r] = cost;
+                m->from[r] = last;
+            }
+            if (next < 0 || m->slack[r] < m->slack[next])
+                next = r;
+        }
+        step = m->slack[next];
+        m->price_group[g] += step;
+        for (int32_t r = 0; r < m->n; r++)
+            if (m->done[r]) {
+                m->price_group[m->group_of[r]] += step;
+                m->price_rank[r] -= step;
+            } else {
+                m->slack[r] -= step;
+            }
+        m->done[next] = 1;
+        last = next;
+        at = m->group_of[next];
+    } while (at >= 0);
+    for (int32_t before; last >= 0; last = before) {
+        before = m->from[last];
+        m->group_of[last] = before >= 0 ? m->group_of[before] : g;
+    }
+}
+
+void ek_place_assign(ek_place_match *m)
+{
+    for (int32_t i = 0; i < m->n; i++) {
+        m->group_of[i] = -1;
+        m->price_group[i] = m->price_rank[i] = 0;
+    }
+    for (int32_t g = 0; g < m->n; g++)
+        assign_group(m, g);
+}
+
+int32_t ek_place_relabel(ek_place *m, const ek_placement *p)
+{
+    ek_place_match *by = &m->match;
+    int32_t moved = 0, *rank_of_group = by->slack;
+
+    memset(by->overlap, 0, (size_t)m->ranks * (size_t)m->ranks * sizeof(*by->overlap));
+    for (int32_t e = 0; e < m->experts; e++)
+        by->overlap[(int64_t)m->rank_of[e] * m->ranks + p->home[e] / p->slots]++;
+    ek_place_assign(by);
+    for (int32_t r = 0; r < m->ranks; r++)
+        rank_of_group[by->group_of[r]] = r;
+    for (int32_t e = 0; e < m->experts; e++) {
+        m->rank_of[e] = rank_of_group[m->rank_of[e]];
+        moved += m->rank_of[e] != p->home[e] / p->slots;
+    }
+    return moved;
+}
+
+/* --- the planner ------------------------------------------------------------------------------ */
+
+static void *take(ek_arena *a, const ek_plan_limits *l)
+{
+    return ek_place_take(a, l->experts, l->ranks);
+}
+
+/* More than 5 %, exactly: for whole numbers d, d > n / 20 if and only if d > floor(n / 20). */
+static int worth(int64_t before, int64_t after)
+{
+    return before - after > before / WORTH;
+}
+
+/* Empties the slots of experts that leave, then gives them new ones.  A rank has as many slots as
+ * homes, as all experts have one. */
+static void settle(const int32_t *rank_of, ek_placement *p)
+{
+    for (int32_t e = 0; e < p->experts; e++)
+        if (p->home[e] / p->slots != rank_of[e])
+            p->expert_of[p->home[e]] = -1;
+    for (int32_t e = 0; e < p->experts; e++)
+        if (p->home[e] / p->slots != rank_of[e]) {
+            p->home[e] = ek_plan_free_slot(p, rank_of[e]);
+            p->expert_of[p->home[e]] = e;
+        }
+}
+
+static ek_status no_replicas(const ek_placement *p)
+{
+    for (int32_t s = 0; s < p->ranks * p->slots; s++) {
+        int32_t e = p->expert_of[s];
+
+        EK_REQUIRE(e < 0 || p->home[e] == s, EK_EUNSUPPORTED,
+                   "planner place: slot %d holds a replica of expert %d, and place moves homes "
+                   "alone; start from a placement without replicas, or take another planner",
+                   (int)s, (int)e);
+    }
+    return EK_OK;
+}
+
+static double percent(int64_t before, int64_t after)
+{
+    return before > 0 ? 100.0 * (double)(before - after) / (double)before : 0.0;
+}
+
+static void explain_stay(ek_plan *p, int64_t before, int64_t after, const char *what)
+{
+    if (p->explain)
+        snprintf(p->why, sizeof(p->why),
+                 "place: stays at largest load %lld; %s %lld would save %.1f %%, not more than "
+                 "%d %%",
+                 (long long)before, what, (long long)after, percent(before, after), 100 / WORTH);
+}
+
+static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t bound, int32_t devices,
+                         int32_t moved)
+{
+    char by[48] = "LPT";
+
+    if (!p->explain)
+        return;
+    if (devices == p->placement.experts)
+        snprintf(by, sizeof(by), "exact packing");
+    else if (devices > 0)
+        snprintf(by, sizeof(by), "hybrid of %d devices", (int)devices);
+    snprintf(p->why, sizeof(p->why),
+             "place: %d of %d experts move, largest load %lld -> %lld (-%.1f %%, bound %lld) by %s",
+             (int)moved, (int)p->placement.experts, (long long)before, (long long)after,
+             percent(before, after), (long long)bound, by);
+}
+
+/* The largest load with the placement as it shall be. */
+static int64_t decide(ek_place *m, int64_t before, ek_plan *p)
+{
+    int64_t bound = ek_place_bound(m), after;
+    int32_t devices, moved;
+
+    if (!worth(before, bound)) {
+        explain_stay(p, before, bound, "the bound of");
+        return before;
+    }
+    after = ek_place_pack(m, &devices);
+    if (!worth(before, after)) {
+        explain_stay(p, before, after, "the best packing, of");
+        return before;
+    }
+    moved = ek_place_relabel(m, &p->placement);
+    settle(m->rank_of, &p->placement);
+    explain_move(p, before, after, bound, devices, moved);
+    return after;
+}
+
+static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    ek_place *m = memory;
+    double each = l->costs.row_s + l->costs.send_s;
+    int64_t before;
+
+    EK_TRY(no_replicas(&p->placement));
+    ek_plan_totals(l, counts, m->load);
+    ek_plan_homes_only(l, m->load, p);
+    before = ek_plan_loads(l, p, m->sum);
+    p->before_s = (double)before * each;
+    p->after_s = (double)decide(m, before, p) * each;
+    ek_plan_homes_only(l, m->load, p);
+    return EK_OK;
+}
+
+const ek_planner ek_planner_place = {
+    .name = "place",
+    .what = "homes permuted for the least largest load (SmartMoE, ATC 2023)",
+    .lasting = 1,
+    .take = take,
+    .plan = plan};
