@@ -1,0 +1,459 @@
+/* prophet: replicas for a step, where they pay, chosen greedily.
+ *
+ * Source       Pro-Prophet (arXiv 2411.10003v2): light placement section 4.A, model 4.B, Algorithm
+ *              1.  Weights go out to replicas and gradients come back to the home, which keeps the
+ *              optimizer state; a rank with a replica computes its own sources' assignments, all
+ *              others go to the home.
+ * Formula      T' = send_s max R + row_s max H + replica_s C / D
+ *              D ranks; R assignments that a rank receives from others, H those it computes, C the
+ *              copies of replicated experts, homes included: s (D - n) for the paper's s experts
+ *              sent to all but n.  No overlap is credited (its section 5).
+ * Complexity   with E experts on D ranks: O(D E) for the loads, O(D sqrt(D)) for each expert that
+ *              is tried, at most E of them, and O(D) for each replica.
+ *
+ * ek_prophet_select is Algorithm 1 as printed.  The planner departs from it:
+ *  - It works on experts and not on whole devices' experts fused, and includes ranks one by one
+ *    instead of all but n: a uniform n > 1 loses, and few ranks have most of an expert's rows.
+ *  - The algorithm sends to everyone and trusts that the best prefix drops what did not pay.  Here
+ *    a rank is included when T' falls, when its rows cost more to send than the replica, or when
+ *    the heaviest rank gains more than the copy costs and stays no lighter than the one included.
+ *    The third rule is for ranks that are equally heavy, or nearly: none of them alone lowers a
+ *    maximum, so the first two would end at once.
+ *  - The best prefix is one of inclusions, not of experts.  Then replicas that T' is no better for
+ *    are dropped again, last ones first: many were steps on the way to later, better ones.
+ *  - alpha is 1/2: 1 stops too early when ranks are included one by one, and T' guards the rest.
+ *  - Slots are finite.  Old replicas are given up first, since these are sent anew every step; the
+ *    placement stays as it is unless the new one is better than it with them.
+ *  - limits.replicas_min does not matter here: replicas of a step are no protection. */
+#include "balance/plan_prophet.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double alpha_of_plans = 0.5;
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* --- loads ------------------------------------------------------------------------------------ */
+
+void ek_prophet_loads_take(ek_prophet_loads *o, ek_arena *a, int32_t ranks)
+{
+    o->ranks = ranks;
+    o->copies = 0;
+    o->served = ek_arena_take(a, ranks, sizeof(*o->served));
+    o->received = ek_arena_take(a, ranks, sizeof(*o->received));
+    o->key = ek_arena_take(a, ranks, sizeof(*o->key));
+    o->order = ek_arena_take(a, ranks, sizeof(*o->order));
+}
+
+static void loads_clear(ek_prophet_loads *o)
+{
+    memset(o->served, 0, (size_t)o->ranks * sizeof(*o->served));
+    memset(o->received, 0, (size_t)o->ranks * sizeof(*o->received));
+    o->copies = 0;
+}
+
+/* k assignments of a source are computed at a home. */
+static void go_home(ek_prophet_loads *o, int32_t source, int32_t home, int64_t k)
+{
+    o->served[home] += k;
+    o->received[home] += source != home ? k : 0;
+}
+
+/* They stay with the source, another rank. */
+static void stay(ek_prophet_loads *o, int32_t source, int32_t home, int64_t k)
+{
+    o->served[home] -= k;
+    o->received[home] -= k;
+    o->served[source] += k;
+}
+
+/* The largest of x, one rank left out (-1: none). */
+static int64_t most(const int64_t *x, int32_t ranks, int32_t without)
+{
+    int64_t m = 0;
+
+    for (int32_t r = 0; r < ranks; r++)
+        if (r != without)
+            m = larger(m, x[r]);
+    return m;
+}
+
+static int32_t heaviest(const ek_prophet_loads *o)
+{
+    int32_t at = 0;
+
+    for (int32_t r = 1; r < o->ranks; r++)
+        if (o->served[r] > o->served[at])
+            at = r;
+    return at;
+}
+
+/* The paper's equation 7. */
+static bool balanced(const ek_prophet_loads *o, double alpha)
+{
+    int64_t least = o->served[0], all = 0;
+
+    for (int32_t r = 0; r < o->ranks; r++) {
+        least = o->served[r] < least ? o->served[r] : least;
+        all += o->served[r];
+    }
+    return (double)(o->served[heaviest(o)] - least) < alpha * (double)all / (double)o->ranks;
+}
+
+static double time_of(const ek_plan_costs *c, int32_t ranks, int64_t received, int64_t served,
+                      int64_t copies)
+{
+    return c->send_s * (double)received + c->row_s * (double)served +
+           c->replica_s * (double)copies / (double)ranks;
+}
+
+static double loads_time(const ek_plan_costs *c, const ek_prophet_loads *o)
+{
+    return time_of(c, o->ranks, most(o->received, o->ranks, -1), most(o->served, o->ranks, -1),
+                   o->copies);
+}
+
+/* Ranks by ascending key, lower ranks first: a Shell sort, as the C library's may allocate. */
+static void sort_ranks(ek_prophet_loads *o)
+{
+    const int64_t *key = o->key;
+    int32_t *at = o->order, gap = 1;
+
+    for (int32_t r = 0; r < o->ranks; r++)
+        at[r] = r;
+    while (gap < o->ranks / 3)
+        gap = 3 * gap + 1;
+    for (; gap > 0; gap /= 3)
+        for (int32_t i = gap; i < o->ranks; i++) {
+            int32_t r = at[i], j = i;
+
+            for (; j >= gap; j -= gap) {
+                int32_t q = at[j - gap];
+
+                if (key[q] < key[r] || (key[q] == key[r] && q < r))
+                    break;
+                at[j] = q;
+            }
+            at[j] = r;
+        }
+}
+
+/* --- Algorithm 1 ------------------------------------------------------------------------------ */
+
+static bool used(const ek_prophet_selection *s, int32_t n, int32_t expert)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (s->expert[i] == expert)
+            return true;
+    return false;
+}
+
+/* The n-th selected expert goes to all devices but the excluded. */
+static void send_expert(const ek_prophet_case *c, ek_prophet_loads *o, ek_prophet_selection *s,
+                        int32_t n, int32_t expert)
+{
+    s->expert[n] = expert;
+    for (int32_t r = 0; r < c->devices; r++)
+        o->key[r] = c->counts[(int64_t)r * c->devices + expert];
+    o->key[expert] = INT64_MAX; /* its home has it */
+    sort_ranks(o);
+    for (int32_t i = 0; i < c->devices - 1; i++) {
+        int32_t r = o->order[i];
+
+        if (i < c->excluded)
+            s->without[(int64_t)n * c->excluded + i] = r;
+        else
+            stay(o, r, expert, o->key[r]);
+    }
+    o->copies += c->devices - c->excluded;
+}
+
+void ek_prophet_select(const ek_prophet_case *c, ek_prophet_loads *o, ek_prophet_selection *s)
+{
+    loads_clear(o);
+    for (int32_t r = 0; r < c->devices; r++)
+        for (int32_t e = 0; e < c->devices; e++)
+            go_home(o, r, e, c->counts[(int64_t)r * c->devices + e]);
+    s->before_s = s->after_s = loads_time(&c->costs, o);
+    s->selected = 0;
+    for (int32_t n = 0; !balanced(o, c->alpha); n++) {
+        int32_t expert = heaviest(o);
+        double t;
+
+        if (used(s, n, expert))
+            break;
+        send_expert(c, o, s, n, expert);
+        t = loads_time(&c->costs, o);
+        if (t < s->after_s) {
+            s->after_s = t;
+            s->selected = n + 1;
+        }
+    }
+}
+
+/* --- the planner ------------------------------------------------------------------------------ */
+
+typedef struct {
+    ek_prophet_loads loads;
+    int64_t *total;         /* [experts] */
+    int32_t *replicas;      /* [experts] */
+    bool *tried;            /* [experts] */
+    int32_t *room;          /* [ranks], slots */
+    int32_t *expert, *rank; /* [ranks * slots]: replicas in the order of inclusion: which, on which
+                              rank */
+    int32_t included, kept; /* how many of them there are, and in the best prefix */
+    double best;            /* its time */
+} memory;
+
+static void *take(ek_arena *a, const ek_plan_limits *l)
+{
+    memory *m = ek_arena_take(a, 1, sizeof(*m)), in = {0};
+    int64_t slots = (int64_t)l->ranks * l->slots;
+
+    ek_prophet_loads_take(&in.loads, a, l->ranks);
+    in.total = ek_arena_take(a, l->experts, sizeof(*in.total));
+    in.replicas = ek_arena_take(a, l->experts, sizeof(*in.replicas));
+    in.tried = ek_arena_take(a, l->experts, sizeof(*in.tried));
+    in.room = ek_arena_take(a, l->ranks, sizeof(*in.room));
+    in.expert = ek_arena_take(a, slots, sizeof(*in.expert));
+    in.rank = ek_arena_take(a, slots, sizeof(*in.rank));
+    if (m != NULL)
+        *m = in;
+    return m;
+}
+
+static int32_t home_rank(const ek_placement *p, int32_t expert)
+{
+    return p->home[expert] / p->slots;
+}
+
+/* The expert that a slot holds a replica of, for its rank to serve; -1: none, a home, or one of
+ * several slots of a rank that hold the same. */
+static int32_t replica_at(const ek_placement *p, int32_t slot)
+{
+    int32_t e = p->expert_of[slot], r = slot / p->slots;
+
+    return e >= 0 && r != home_rank(p, e) && ek_plan_slot(p, r, e) == slot ? e : -1;
+}
+
+/* The first replica brings the home's own copy in. */
+static int32_t next_copies(const memory *m, int32_t expert)
+{
+    return m->replicas[expert] == 0 ? 2 : 1;
+}
+
+/* A rank with k assignments for an expert gets a replica. */
+static void add_replica(memory *m, int32_t expert, int32_t rank, int32_t home, int64_t k)
+{
+    stay(&m->loads, rank, home, k);
+    m->loads.copies += next_copies(m, expert);
+    m->replicas[expert]++;
+}
+
+static void drop_replica(memory *m, int32_t expert, int32_t rank, int32_t home, int64_t k)
+{
+    stay(&m->loads, rank, home, -k);
+    m->replicas[expert]--;
+    m->loads.copies -= next_copies(m, expert);
+}
+
+/* Loads and free slots with homes alone. */
+static void homes_alone(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                        const ek_placement *p)
+{
+    loads_clear(&m->loads);
+    memset(m->replicas, 0, (size_t)l->experts * sizeof(*m->replicas));
+    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
+        m->room[r] = l->slots;
+        for (int32_t e = 0; e < l->experts; e++)
+            go_home(&m->loads, r, home_rank(p, e), counts[e]);
+    }
+    for (int32_t e = 0; e < l->experts; e++)
+        m->room[home_rank(p, e)]--;
+}
+
+/* Adds what the replicas of a placement do to the loads with homes alone. */
+static void add_replicas(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                         const ek_placement *p)
+{
+    for (int32_t s = 0; s < l->ranks * l->slots; s++) {
+        int32_t e = replica_at(p, s), r = s / l->slots;
+
+        if (e >= 0)
+            add_replica(m, e, r, home_rank(p, e), counts[(int64_t)r * l->experts + e]);
+    }
+}
+
+/* A rank's heaviest home expert that has not been tried and has assignments; -1. */
+static int32_t heaviest_expert(const memory *m, const ek_placement *p, int32_t rank)
+{
+    int32_t at = -1;
+    int64_t load = 0;
+
+    for (int32_t s = rank * p->slots; s < (rank + 1) * p->slots; s++) {
+        int32_t e = p->expert_of[s];
+
+        if (e < 0 || p->home[e] != s || m->tried[e])
+            continue;
+        if (m->total[e] > load || (m->total[e] == load && at > e)) {
+            load = m->total[e];
+            at = e;
+        }
+    }
+    return at;
+}
+
+static void include(memory *m, int32_t expert, int32_t rank, int32_t home, int64_t k, double t)
+{
+    add_replica(m, expert, rank, home, k);
+    m->room[rank]--;
+    m->expert[m->included] = expert;
+    m->rank[m->included++] = rank;
+    if (t < m->best) {
+        m->best = t;
+        m->kept = m->included;
+    }
+}
+
+/* Includes the ranks that are worth it for an expert, those with most assignments first. */
+static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts, int32_t expert,
+                       int32_t home)
+{
+    const ek_plan_costs *c = &l->costs;
+    ek_prophet_loads *o = &m->loads;
+    int64_t others_receive = most(o->received, l->ranks, home);
+    int64_t others_serve = most(o->served, l->ranks, home);
+    double now = loads_time(c, o);
+
+    for (int32_t r = 0; r < l->ranks; r++)
+        o->key[r] = r != home ? -counts[(int64_t)r * l->experts + expert] : 0;
+    sort_ranks(o);
+    for (int32_t i = 0; i < l->ranks && o->key[o->order[i]] < 0; i++) {
+        int32_t r = o->order[i], copies = next_copies(m, expert);
+        int64_t k = -o->key[r], here = o->served[r] + k, there = o->served[home] - k;
+        double t = time_of(c, l->ranks, larger(others_receive, o->received[home] - k),
+                           larger(others_serve, larger(here, there)), o->copies + copies);
+        double gain = (double)k * (c->send_s + c->row_s);
+        bool relief = here <= there && gain > time_of(c, l->ranks, 0, 0, copies);
+
+        if (m->room[r] == 0 || !(t < now || (double)k * c->send_s > c->replica_s || relief))
+            continue;
+        include(m, expert, r, home, k, t);
+        others_serve = larger(others_serve, here);
+        now = t;
+    }
+}
+
+/* Chooses replicas, beginning with homes alone. */
+static void choose(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_placement *p)
+{
+    memset(m->tried, 0, (size_t)l->experts * sizeof(*m->tried));
+    m->included = m->kept = 0;
+    m->best = loads_time(&l->costs, &m->loads);
+    while (!balanced(&m->loads, alpha_of_plans)) {
+        int32_t home = heaviest(&m->loads), expert = heaviest_expert(m, p, home);
+
+        if (expert < 0)
+            break;
+        m->tried[expert] = true;
+        try_expert(m, l, counts, expert, home);
+    }
+}
+
+/* Leaves the best prefix, without what it does not need. */
+static void prune(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_placement *p)
+{
+    for (int32_t i = m->included - 1; i >= 0; i--) {
+        int32_t e = m->expert[i], r = m->rank[i], home = home_rank(p, e);
+        int64_t k = counts[(int64_t)r * l->experts + e];
+        double t;
+
+        drop_replica(m, e, r, home, k);
+        if (i >= m->kept)
+            continue;
+        t = loads_time(&l->costs, &m->loads);
+        if (t > m->best) {
+            add_replica(m, e, r, home, k);
+            continue;
+        }
+        m->best = t;
+        m->expert[i] = m->expert[--m->kept];
+        m->rank[i] = m->rank[m->kept];
+    }
+}
+
+/* Replaces the replicas of a placement by those chosen. */
+static void apply(const memory *m, ek_placement *p)
+{
+    for (int32_t s = 0; s < p->ranks * p->slots; s++)
+        if (p->expert_of[s] >= 0 && p->home[p->expert_of[s]] != s)
+            p->expert_of[s] = -1;
+    for (int32_t i = 0; i < m->kept; i++)
+        p->expert_of[ek_plan_free_slot(p, m->rank[i])] = m->expert[i];
+}
+
+/* Replicas serve their own rank's sources, homes the rest. */
+static void set_quotas(const memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    ek_plan_homes_only(l, m->total, p);
+    for (int32_t s = 0; s < l->ranks * l->slots; s++) {
+        int32_t e = replica_at(&p->placement, s);
+
+        if (e < 0)
+            continue;
+        p->quota[s] = counts[(int64_t)(s / l->slots) * l->experts + e];
+        p->quota[p->placement.home[e]] -= p->quota[s];
+    }
+}
+
+static void explain(memory *m, const ek_plan_limits *l, int64_t before, bool better, ek_plan *p)
+{
+    int64_t after = ek_plan_loads(l, p, m->loads.served);
+
+    if (better)
+        snprintf(p->why, sizeof(p->why),
+                 "%d replicas (%d tried): heaviest rank %lld -> %lld assignments, %.3f -> %.3f ms",
+                 (int)m->kept, (int)m->included, (long long)before, (long long)after,
+                 p->before_s * 1e3, p->after_s * 1e3);
+    else
+        snprintf(p->why, sizeof(p->why),
+                 "as it was (%d replicas tried): heaviest rank %lld assignments, %.3f ms; best "
+                 "found %.3f ms",
+                 (int)m->included, (long long)before, p->before_s * 1e3, m->best * 1e3);
+}
+
+static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    memory *m = mem;
+    int64_t before;
+    bool better;
+
+    ek_plan_totals(l, counts, m->total);
+    homes_alone(m, l, counts, &p->placement);
+    add_replicas(m, l, counts, &p->placement);
+    p->before_s = loads_time(&l->costs, &m->loads);
+    before = most(m->loads.served, l->ranks, -1);
+
+    homes_alone(m, l, counts, &p->placement);
+    choose(m, l, counts, &p->placement);
+    prune(m, l, counts, &p->placement);
+    better = m->best < p->before_s;
+    p->after_s = better ? m->best : p->before_s;
+    if (better)
+        apply(m, &p->placement);
+    set_quotas(m, l, counts, p);
+    if (p->explain)
+        explain(m, l, before, better, p);
+    return EK_OK;
+}
+
+const ek_planner ek_planner_prophet = {
+    .name = "prophet",
+    .what = "replicas for a step where they pay (Pro-Prophet, arXiv 2411.10003)",
+    .take = take,
+    .plan = plan};
