@@ -1,0 +1,421 @@
+/* replicate: popular experts get more replicas, all replicas of one expert serve alike, and they
+ * lie where failures of nodes hurt least.
+ *
+ * Source       Lazarus (arXiv 2407.04656v2): allocation (eq. 1), placement by maximum rank overlap,
+ *              its dispatcher's quotas, greedy matching of planned nodes to those that are there.
+ * Allocation   experts by assignments t ascending, S slots, f = limits.replicas_min:
+ *                r_e = max(floor(t_e / (sum over e' >= e of t_e') * (S - sum over e' < e of r_e')),
+ *                          f')
+ *              f' = min(f, floor(S / E)).  The r_e add up to S: every slot is filled.  Of an expert
+ *              that many take, several replicas lie on a node, even on a rank.
+ * Placement    the better of maximum rank overlap and spread, repaired until every expert lies on
+ *              min(f, r_e, nodes) nodes as far as the nodes' slots admit that, then improved by
+ *              swaps (replicate_place.c).  Planned nodes become real ones of their size by most
+ *              experts kept; in a node, replicas go to the rank with the least load that does not
+ *              have the expert, largest first.
+ * Quotas       floor(t / r) a slot, the first t mod r slots one more.
+ * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
+ *              what moving the experts takes are not modelled.
+ * Accepted     when the largest load falls by more than 5 %, or experts come to lie on f' nodes
+ *              that did not.  The latter is worth any load: survival is a constraint, not a term.
+ *              Then alone the plan may be slower than no balancing.
+ * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
+ *              expert on one node.  Among placements that survive as much, the nodes' loads are
+ *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
+ *              more than their share.  Survival beyond f - 1 failures is worth 5 % of load: where
+ *              the spread placement has less by more, it is taken.  A placement that stays is
+ *              served by homes alone where that is better.
+ * Complexity   O(E^2 + nodes^2 E + S ranks slots) and the climb's limit of work. */
+#include "balance/planner.h"
+#include "balance/replicate_place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+__extension__ typedef __int128 wide;
+
+enum { GAIN_OF = 100, GAIN_TO = 95 }; /* a plan that takes less than 95 % is worth moving for */
+enum { ONE = 1 << 24 };               /* all assignments, as replicas' loads are measured */
+
+typedef struct {
+    ek_replicate_nodes nodes;
+    ek_replicate_place now, best, other;
+    int32_t *node_of_rank; /* [ranks] */
+    int32_t *image;        /* [nodes] the node that a planned one becomes */
+    int32_t *taken;        /* [nodes] whether it is one's image */
+    int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
+    int64_t *total, *weight, *key;                       /* [experts] */
+    int64_t *fatal, *node_load, *load;                   /* [most + 1], [nodes], [ranks] */
+    int32_t *drawn;                                      /* [ranks * slots] */
+    ek_placement next;
+    int64_t *quota; /* [ranks * slots] */
+} memory;
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Nodes are numbered by their first ranks.  node_of_rank may be NULL. */
+static int32_t number_nodes(const ek_plan_limits *l, int32_t *node_of_rank)
+{
+    int32_t nodes = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t q = 0;
+
+        while (ek_plan_node(l, q) != ek_plan_node(l, r))
+            q++;
+        if (node_of_rank != NULL)
+            node_of_rank[r] = q < r ? node_of_rank[q] : nodes;
+        nodes += q == r;
+    }
+    return nodes;
+}
+
+static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
+{
+    int32_t nodes = number_nodes(l, NULL), slots = l->ranks * l->slots;
+    int32_t **of_expert[] = {&m->order, &m->replicas, &m->left, &m->need, &m->by_weight};
+
+    ek_replicate_nodes_take(&m->nodes, a, nodes, l->experts, slots);
+    ek_replicate_place_take(&m->now, a, &m->nodes);
+    ek_replicate_place_take(&m->best, a, &m->nodes);
+    ek_replicate_place_take(&m->other, a, &m->nodes);
+    m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
+    m->image = ek_arena_take(a, nodes, sizeof(*m->image));
+    m->taken = ek_arena_take(a, nodes, sizeof(*m->taken));
+    for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
+        *of_expert[i] = ek_arena_take(a, l->experts, sizeof(**of_expert[i]));
+    m->total = ek_arena_take(a, l->experts, sizeof(*m->total));
+    m->weight = ek_arena_take(a, l->experts, sizeof(*m->weight));
+    m->key = ek_arena_take(a, l->experts, sizeof(*m->key));
+    m->fatal = ek_arena_take(a, m->nodes.most + 1, sizeof(*m->fatal));
+    m->node_load = ek_arena_take(a, nodes, sizeof(*m->node_load));
+    m->load = ek_arena_take(a, l->ranks, sizeof(*m->load));
+    m->drawn = ek_arena_take(a, slots, sizeof(*m->drawn));
+    ek_placement_take(&m->next, a, l->experts, l->ranks, l->slots);
+    m->quota = ek_arena_take(a, slots, sizeof(*m->quota));
+}
+
+/* Which failures are tried depends on the nodes alone, and is laid out here once. */
+static void *take(ek_arena *a, const ek_plan_limits *l)
+{
+    memory m = {0}, *kept = ek_arena_take(a, 1, sizeof(m));
+
+    take_arrays(&m, a, l);
+    if (kept == NULL || a->overflow)
+        return NULL;
+    number_nodes(l, m.node_of_rank);
+    for (int32_t r = 0; r < l->ranks; r++) {
+        m.nodes.ranks[m.node_of_rank[r]]++;
+        m.nodes.room[m.node_of_rank[r]] += l->slots;
+    }
+    ek_replicate_nodes_ready(&m.nodes);
+    *kept = m;
+    return kept;
+}
+
+/* --- serving ---------------------------------------------------------------------------------- */
+
+/* Quotas of replicas that serve alike; returns the largest load of a rank. */
+static int64_t serve_alike(const memory *m, const ek_plan_limits *l, const ek_placement *at,
+                           int64_t *quota)
+{
+    int32_t slots = l->ranks * l->slots, *seen = m->left;
+    ek_plan p = {.quota = quota};
+
+    memset(seen, 0, (size_t)l->experts * sizeof(*seen));
+    for (int32_t s = 0; s < slots; s++)
+        if (at->expert_of[s] >= 0)
+            seen[at->expert_of[s]]++;
+    for (int32_t e = 0; e < l->experts; e++)
+        m->key[e] = seen[e];
+    memset(seen, 0, (size_t)l->experts * sizeof(*seen));
+    for (int32_t s = 0; s < slots; s++) {
+        int32_t e = at->expert_of[s];
+
+        quota[s] = e < 0 ? 0 : m->total[e] / m->key[e] + (seen[e]++ < m->total[e] % m->key[e]);
+    }
+    return ek_plan_loads(l, &p, m->load);
+}
+
+/* The placement as it is, served as well as it is here: alike or by homes alone. */
+static int64_t serve_now(const memory *m, const ek_plan_limits *l, ek_plan *p)
+{
+    int64_t alike = serve_alike(m, l, &p->placement, p->quota), homes;
+
+    ek_plan_homes_only(l, m->total, p);
+    homes = ek_plan_loads(l, p, m->load);
+    return homes <= alike ? homes : serve_alike(m, l, &p->placement, p->quota);
+}
+
+/* --- from nodes to ranks ---------------------------------------------------------------------- */
+
+/* The placement as it is, by nodes. */
+static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
+{
+    ek_replicate_place_clear(&m->nodes, &m->now);
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        if (p->expert_of[s] >= 0)
+            ek_replicate_put(&m->nodes, &m->now, m->node_of_rank[s / l->slots], p->expert_of[s]);
+}
+
+/* Replicas of a planned node that a node has already. */
+static int64_t kept(const memory *m, const ek_replicate_place *w, int32_t planned, int32_t node)
+{
+    int64_t n = 0;
+
+    for (int32_t e = 0; e < m->nodes.experts; e++) {
+        int32_t a = w->count[(int64_t)e * m->nodes.nodes + planned];
+        int32_t b = m->now.count[(int64_t)e * m->nodes.nodes + node];
+
+        n += a < b ? a : b;
+    }
+    return n;
+}
+
+/* Planned nodes become real ones of their size, each in its turn the one that has most of it. */
+static void match_nodes(memory *m, const ek_replicate_place *w)
+{
+    const ek_replicate_nodes *s = &m->nodes;
+
+    memset(m->taken, 0, (size_t)s->nodes * sizeof(*m->taken));
+    for (int32_t i = 0; i < s->nodes; i++) {
+        int64_t most = -1;
+
+        for (int32_t n = 0; n < s->nodes; n++) {
+            int64_t k = m->taken[n] || s->room[n] != s->room[i] ? -1 : kept(m, w, i, n);
+
+            if (k > most) {
+                most = k;
+                m->image[i] = n;
+            }
+        }
+        m->taken[m->image[i]] = 1;
+    }
+}
+
+/* Whether rank r is a better place than q for a replica: does not have the expert, has less load,
+ * held it before. */
+static int better_rank(const memory *m, const ek_placement *now, int32_t r, int32_t q,
+                       int32_t expert)
+{
+    int twice_r = ek_plan_slot(&m->next, r, expert) >= 0;
+    int twice_q = ek_plan_slot(&m->next, q, expert) >= 0;
+
+    if (twice_r != twice_q)
+        return twice_r < twice_q;
+    if (m->load[r] != m->load[q])
+        return m->load[r] < m->load[q];
+    return ek_plan_slot(now, r, expert) >= 0 && ek_plan_slot(now, q, expert) < 0;
+}
+
+static void put_on_rank(memory *m, const ek_placement *now, int32_t node, int32_t expert)
+{
+    int32_t best = -1;
+
+    for (int32_t r = 0; r < now->ranks; r++)
+        if (m->node_of_rank[r] == node && ek_plan_free_slot(&m->next, r) >= 0 &&
+            (best < 0 || better_rank(m, now, r, best, expert)))
+            best = r;
+    m->next.expert_of[ek_plan_free_slot(&m->next, best)] = expert;
+    m->load[best] += m->weight[expert];
+}
+
+/* What a rank keeps stays in its slot; the rest goes to the others in order. */
+static void order_slots(memory *m, const ek_placement *now, int32_t rank)
+{
+    int32_t first = rank * now->slots, *next = m->next.expert_of + first;
+
+    memcpy(m->drawn, next, (size_t)now->slots * sizeof(*next));
+    for (int32_t i = 0; i < now->slots; i++)
+        next[i] = -1;
+    for (int keep = 1; keep >= 0; keep--)
+        for (int32_t i = 0; i < now->slots; i++)
+            for (int32_t s = 0; s < now->slots && m->drawn[i] >= 0; s++)
+                if (next[s] < 0 && (!keep || now->expert_of[first + s] == m->drawn[i])) {
+                    next[s] = m->drawn[i];
+                    m->drawn[i] = -1;
+                }
+}
+
+/* Homes stay on their ranks where those keep a replica, in their slots if they can. */
+static void find_homes(memory *m, const ek_placement *now)
+{
+    for (int32_t e = 0; e < now->experts; e++) {
+        int32_t was = now->home[e], s = ek_plan_slot(&m->next, was / now->slots, e);
+
+        if (m->next.expert_of[was] == e)
+            s = was;
+        for (int32_t r = 0; s < 0; r++)
+            s = ek_plan_slot(&m->next, r, e);
+        m->next.home[e] = s;
+    }
+}
+
+/* The next placement from one by nodes; returns its largest load. */
+static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *now,
+                       const ek_replicate_place *w)
+{
+    match_nodes(m, w);
+    for (int32_t i = 0; i < l->ranks * l->slots; i++)
+        m->next.expert_of[i] = -1;
+    memset(m->load, 0, (size_t)l->ranks * sizeof(*m->load));
+    for (int32_t i = l->experts - 1; i >= 0; i--)
+        for (int32_t n = 0, e = m->by_weight[i]; n < m->nodes.nodes; n++)
+            for (int32_t k = w->count[(int64_t)e * m->nodes.nodes + n]; k > 0; k--)
+                put_on_rank(m, now, m->image[n], e);
+    for (int32_t r = 0; r < l->ranks; r++)
+        order_slots(m, now, r);
+    find_homes(m, now);
+    return serve_alike(m, l, &m->next, m->quota);
+}
+
+/* --- deciding --------------------------------------------------------------------------------- */
+
+static int64_t part(int64_t t, int64_t of)
+{
+    return (int64_t)((wide)t * ONE / of);
+}
+
+/* A replica's load in parts of all assignments: the same for counts k times as large. */
+static void weigh(memory *m, const ek_plan_limits *l)
+{
+    int64_t sum = 0;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        sum += m->total[e];
+    for (int32_t e = 0; e < l->experts; e++)
+        m->weight[e] = sum > 0 ? part(m->total[e], sum) / m->replicas[e] : ONE / l->experts;
+    ek_replicate_ascending(l->experts, m->weight, m->by_weight);
+}
+
+/* Nodes that experts miss, of those that each is to lie on whatever its popularity. */
+static int64_t missing(const memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+{
+    int32_t least = ek_replicate_least(l->experts, m->nodes.slots, l->replicas_min);
+    int64_t lack = 0;
+
+    least = least < m->nodes.nodes ? least : m->nodes.nodes;
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t n = ek_replicate_distinct(&m->nodes, w, e);
+
+        lack += n < least ? least - n : 0;
+    }
+    return lack;
+}
+
+static void place(memory *m, const ek_plan_limits *l)
+{
+    ek_replicate_nodes *s = &m->nodes;
+
+    s->work = 0;
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t r = m->replicas[e] < s->nodes ? m->replicas[e] : s->nodes;
+
+        m->need[e] = r < l->replicas_min ? r : l->replicas_min > 1 ? l->replicas_min : 1;
+    }
+    ek_replicate_mro(s, m->order, m->replicas, m->left, &m->best);
+    ek_replicate_score(s, m->need, &m->best);
+    ek_replicate_repair(s, m->need, &m->best);
+    ek_replicate_spread(s, m->order, m->replicas, m->left, &m->other);
+    ek_replicate_score(s, m->need, &m->other);
+    ek_replicate_repair(s, m->need, &m->other);
+    if (ek_replicate_compare(s, &m->other, &m->best) < 0)
+        ek_replicate_place_copy(s, &m->best, &m->other);
+    ek_replicate_climb(s, m->need, m->weight, &m->best, m->fatal, m->node_load);
+    ek_replicate_even(s, m->replicas, m->weight, &m->best, m->node_load);
+    ek_replicate_even(s, m->replicas, m->weight, &m->other, m->node_load);
+}
+
+/* Whether a load falls by enough to move for. */
+static int lower(int64_t from, int64_t to)
+{
+    return (wide)to * GAIN_OF < (wide)from * GAIN_TO;
+}
+
+static void accept(const memory *m, const ek_plan_limits *l, ek_plan *p)
+{
+    size_t slots = (size_t)(l->ranks * l->slots);
+
+    ek_placement_copy(&p->placement, &m->next);
+    memcpy(p->quota, m->quota, slots * sizeof(*m->quota));
+}
+
+/* The number of nodes that may fail, whichever they are. */
+static int32_t survives(const memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+{
+    int32_t least = m->nodes.nodes;
+
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t n = ek_replicate_distinct(&m->nodes, w, e);
+
+        least = n < least ? n : least;
+    }
+    return least - 1;
+}
+
+static void explain(const memory *m, const ek_plan_limits *l, const char *verdict, int64_t before,
+                    int64_t offered, const ek_replicate_place *w, ek_plan *p)
+{
+    int64_t sum = 0;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        sum += m->total[e];
+    snprintf(
+        p->why, sizeof(p->why),
+        "%s: %s, largest load %lld -> %lld of mean %lld; %d to %d replicas; survives any %d of "
+        "%d nodes",
+        verdict, w == &m->other ? "spread" : "surviving most", (long long)before,
+        (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
+        (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, w), (int)m->nodes.nodes);
+}
+
+/* Realizes the placement that survives most; the spread one where that has less load by more than
+ * 5 % and is on the nodes that count.  Returns the one taken.  What lies where does not enter into
+ * that: the same counts ask for the same placement again. */
+static const ek_replicate_place *offer(memory *m, const ek_plan_limits *l, const ek_placement *now,
+                                       int64_t *load)
+{
+    int64_t best = realize(m, l, now, &m->best);
+
+    *load = realize(m, l, now, &m->other);
+    if (lower(best, *load) && missing(m, l, &m->other) <= missing(m, l, &m->best))
+        return &m->other;
+    *load = realize(m, l, now, &m->best);
+    return &m->best;
+}
+
+static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    memory *m = memory_of;
+    const ek_replicate_place *w;
+    const char *verdict = "kept, not 5 % better";
+    double unit = l->costs.row_s + l->costs.send_s;
+    int64_t before, offered, now, then;
+
+    ek_plan_totals(l, counts, m->total);
+    EK_TRY(ek_replicate_allocate(l->experts, m->nodes.slots, l->replicas_min, m->total, m->order,
+                                 m->replicas));
+    weigh(m, l);
+    before = serve_now(m, l, p);
+    read_now(m, l, &p->placement);
+    place(m, l);
+    w = offer(m, l, &p->placement, &offered);
+    now = missing(m, l, &m->now);
+    then = missing(m, l, w);
+    p->before_s = p->after_s = (double)before * unit;
+    if (then < now || (then == now && lower(before, offered))) {
+        verdict = then < now ? "moved, experts lacked nodes" : "moved";
+        accept(m, l, p);
+        p->after_s = (double)offered * unit;
+    }
+    if (p->explain)
+        explain(m, l, verdict, before, offered, w, p);
+    return EK_OK;
+}
+
+const ek_planner ek_planner_replicate = {
+    .name = "replicate",
+    .what = "replicas by popularity, placed to survive failures (Lazarus, arXiv 2407.04656)",
+    .lasting = 1,
+    .take = take,
+    .plan = plan};

@@ -1,0 +1,361 @@
+/* replicate: the planner, and what it comes to against all placements of small cases. */
+#include "balance_golden.h"
+#include "replicate_cases.h"
+
+/* --- against all placements ------------------------------------------------------------------- */
+
+typedef struct {
+    const fixture *f;
+    int32_t held[8];  /* nodes that hold each expert */
+    unsigned mask[8]; /* experts of each node */
+    int64_t best[8];
+} search;
+
+static void compare_all(search *x)
+{
+    int64_t fatal[8] = {0};
+    int32_t nodes = x->f->s.nodes;
+
+    for (unsigned failed = 1; failed + 1 < 1u << nodes; failed++) {
+        unsigned alive = 0;
+
+        for (int32_t n = 0; n < nodes; n++)
+            alive |= failed >> n & 1 ? 0 : x->mask[n];
+        fatal[__builtin_popcount(failed)] += alive + 1 != 1u << x->f->s.experts;
+    }
+    for (int32_t k = 1; k < nodes; k++)
+        if (fatal[k] != x->best[k]) {
+            if (fatal[k] < x->best[k])
+                memcpy(x->best, fatal, sizeof(fatal));
+            return;
+        }
+}
+
+/* Every way to fill the nodes from the n-th on, up to their order.  Replicas may be left over:
+ * wherever those went, nothing would get worse. */
+static void fill_nodes(search *x, int32_t n)
+{
+    const ek_replicate_nodes *s = &x->f->s;
+
+    if (n == s->nodes) {
+        compare_all(x);
+        return;
+    }
+    for (unsigned mask = n > 0 ? x->mask[n - 1] : 0; mask < 1u << s->experts; mask++) {
+        int fits = __builtin_popcount(mask) <= s->room[n];
+
+        for (int32_t e = 0; e < s->experts; e++)
+            fits &= (x->held[e] += (int32_t)(mask >> e & 1)) <= x->f->r[e];
+        x->mask[n] = mask;
+        if (fits)
+            fill_nodes(x, n + 1);
+        for (int32_t e = 0; e < s->experts; e++)
+            x->held[e] -= (int32_t)(mask >> e & 1);
+    }
+}
+/* --- the planner ------------------------------------------------------------------------------ */
+
+/* By hand: 2 ranks of 2 slots, one expert takes 30 of 36: it gets three slots of four. */
+static void popular_expert_is_replicated(void)
+{
+    planned f;
+
+    start(&f, 2, 2, 2, 1, 1);
+    count_same(&f, 0, 15);
+    count_same(&f, 1, 3);
+    make(&f);
+    CHECK(moved(&f));
+    CHECK(fabs(f.p.before_s - 30 * 3e-6) < 1e-12);
+    CHECK(fabs(f.p.after_s - 20 * 3e-6) < 1e-12); /* ten a replica, two of them on one rank */
+    for (int r = 0; r < 2; r++)
+        CHECK(ek_plan_slot(&f.p.placement, r, 0) >= 0);
+    finish(&f);
+}
+
+/* By hand: one node of two ranks of three slots; 400, 500 and 500 get one, two and three replicas.
+ * Both ranks have the second expert, though one of them has less load already. */
+static void replicas_lie_on_different_ranks(void)
+{
+    planned f;
+
+    start(&f, 3, 2, 3, 2, 1);
+    f.counts[0] = 400;
+    f.counts[1] = 500;
+    f.counts[5] = 500;
+    make(&f);
+    CHECK(moved(&f));
+    for (int32_t e = 1; e < 3; e++)
+        for (int32_t r = 0; r < 2; r++)
+            CHECK(ek_plan_slot(&f.p.placement, r, e) >= 0);
+    finish(&f);
+}
+
+static void remainders_go_to_the_first_slots(void)
+{
+    planned f;
+
+    start(&f, 1, 3, 1, 1, 1);
+    f.counts[1] = 101;
+    make(&f);
+    CHECK_INT(f.p.quota[0], 34);
+    CHECK_INT(f.p.quota[1], 34);
+    CHECK_INT(f.p.quota[2], 33);
+    CHECK_INT(f.p.placement.home[0], 0);
+    finish(&f);
+}
+
+static void nothing_to_do(void)
+{
+    int32_t was[8];
+    planned f;
+
+    start(&f, 8, 4, 2, 1, 1);
+    memcpy(was, f.p.placement.expert_of, sizeof(was));
+    make(&f); /* no counts */
+    CHECK(!moved(&f) && f.p.after_s == 0);
+    for (int e = 0; e < 8; e++)
+        count_same(&f, e, 100);
+    f.counts[0] += 5; /* no free slot, a percent of skew */
+    make(&f);
+    CHECK(!moved(&f));
+    CHECK(memcmp(was, f.p.placement.expert_of, sizeof(was)) == 0);
+    CHECK(f.p.before_s == f.p.after_s);
+    finish(&f);
+}
+
+/* Experts come to lie on the nodes they need though nothing gets faster, once. */
+static void replicas_min_is_kept(void)
+{
+    int32_t was[16];
+    planned f;
+
+    start(&f, 8, 4, 4, 2, 2);
+    for (int e = 0; e < 8; e++)
+        count_same(&f, e, 100);
+    make(&f);
+    CHECK(moved(&f));
+    for (int32_t e = 0; e < 8; e++)
+        CHECK_INT(nodes_with(&f, e), 2);
+    memcpy(was, f.p.placement.expert_of, sizeof(was));
+    make(&f);
+    CHECK(!moved(&f));
+    CHECK(memcmp(was, f.p.placement.expert_of, sizeof(was)) == 0);
+    finish(&f);
+}
+
+static void edges_of_ranks(void)
+{
+    planned f;
+
+    start(&f, 5, 1, 7, 1, 2); /* one rank */
+    count_same(&f, 3, 9);
+    make(&f);
+    CHECK(!moved(&f));
+    finish(&f);
+    start(&f, 2, 7, 1, 2, 2); /* more ranks than experts; the last node has one of them */
+    count_same(&f, 1, 9);
+    make(&f);
+    CHECK(moved(&f));
+    CHECK(nodes_with(&f, 0) >= 2 && nodes_with(&f, 1) >= 2);
+    finish(&f);
+    start(&f, 4, 4, 1, 1, 3); /* no slot free: nothing to replicate with */
+    count_same(&f, 0, 1000);
+    make(&f);
+    CHECK(!moved(&f));
+    finish(&f);
+}
+
+static void random_counts(planned *f, uint64_t n)
+{
+    for (int32_t i = 0; i < f->l.ranks * f->l.experts; i++) {
+        uint64_t bits = ek_random_bits(n, 2, (uint64_t)i), skew;
+
+        skew = ek_random_bits(n, 3, (uint64_t)(i % f->l.experts)) % 12;
+        f->counts[i] = (int64_t)(bits % (UINT64_C(1) << skew));
+    }
+}
+
+static int32_t pick(uint64_t n, uint64_t i, int32_t from, int32_t to)
+{
+    return from + (int32_t)(ek_random_bits(n, 4, i) % (uint64_t)(to - from + 1));
+}
+
+/* Experts are on the nodes they are promised, where all nodes have as many slots. */
+static void check_promise(const planned *f, int32_t nodes)
+{
+    int32_t least = ek_replicate_least(f->l.experts, f->l.ranks * f->l.slots, f->l.replicas_min);
+
+    for (int32_t e = 0; e < f->l.experts; e++)
+        CHECK(nodes_with(f, e) >= (least < nodes ? least : nodes));
+}
+
+static void check_random(uint64_t n, int32_t of_node)
+{
+    int32_t ranks = of_node * pick(n, 0, 1, 9), experts = pick(n, 1, 1, 20);
+    int32_t was[MANY], slots, least = pick(n, 3, 0, 4);
+    planned f, g;
+    int first;
+
+    if (n % 3 == 0 && ranks > 1)
+        ranks--; /* the last node is smaller */
+    slots = (experts + ranks - 1) / ranks + pick(n, 2, 0, 3);
+    start(&f, experts, ranks, slots, of_node, least);
+    start(&g, experts, ranks, slots, of_node, least);
+    for (uint64_t step = 0; step < 3; step++) {
+        random_counts(&f, n * 3 + step);
+        memcpy(g.counts, f.counts, sizeof(f.counts));
+        memcpy(was, f.p.placement.expert_of, (size_t)(ranks * slots) * sizeof(*was));
+        make(&f);
+        make(&g);
+        first = strstr(f.p.why, "lacked") != NULL;
+        CHECK(memcmp(f.p.quota, g.p.quota, (size_t)(ranks * slots) * sizeof(*f.p.quota)) == 0);
+        CHECK(strcmp(f.p.why, g.p.why) == 0);
+        CHECK(first || f.p.after_s <= f.p.before_s);
+        CHECK(first || !moved(&f) || f.p.after_s < 0.95001 * f.p.before_s);
+        CHECK(moved(&f) ||
+              memcmp(was, f.p.placement.expert_of, (size_t)(ranks * slots) * sizeof(*was)) == 0);
+        make(&g); /* there is nothing more to gain from the same counts */
+        CHECK(!moved(&g));
+        if (n % 3 != 0)
+            check_promise(&f, ranks / of_node);
+        for (int32_t s = 0; s < ranks * slots; s++)
+            CHECK(!moved(&f) || f.p.placement.expert_of[s] >= 0);
+    }
+    finish(&f);
+    finish(&g);
+}
+
+static void random_cases(void)
+{
+    for (uint64_t n = 0; n < 200; n++)
+        check_random(n, 1 + (int32_t)(n % 4));
+}
+
+/* Homes stay on their ranks where those keep a replica. */
+static void homes_stay(void)
+{
+    for (uint64_t n = 0; n < 50; n++) {
+        int32_t was[12];
+        planned f;
+
+        start(&f, 12, 6, 4, 2, 2);
+        memcpy(was, f.p.placement.home, sizeof(was));
+        random_counts(&f, n);
+        make(&f);
+        for (int32_t e = 0; e < 12; e++) {
+            int32_t rank = f.p.placement.home[e] / 4, s = 0;
+
+            while (f.p.placement.expert_of[s] != e)
+                s++;
+            if (ek_plan_slot(&f.p.placement, was[e] / 4, e) >= 0)
+                CHECK_INT(rank, was[e] / 4);
+            else
+                CHECK_INT(f.p.placement.home[e], s);
+        }
+        finish(&f);
+    }
+}
+/* The planner arrives there too, unless it prefers the spread placement for its load.  Returns
+ * whether it did not. */
+static int plan_is_best(fixture *f, const int64_t *total, const int64_t *fatal)
+{
+    int32_t room = f->s.room[0], most;
+    planned p;
+
+    start(&p, f->s.experts, f->s.nodes, room, 1, 2);
+    memcpy(p.counts, total, (size_t)f->s.experts * sizeof(*total));
+    make(&p);
+    most = strstr(p.p.why, "surviving most") != NULL;
+    ek_replicate_place_clear(&f->s, &f->w);
+    for (int32_t s = 0; s < f->s.slots; s++)
+        ek_replicate_put(&f->s, &f->w, s / room, p.p.placement.expert_of[s]);
+    ek_replicate_score(&f->s, f->need, &f->w);
+    CHECK_INT(f->w.lack, 0);
+    for (int32_t k = 1; k < f->s.nodes && most; k++)
+        CHECK_INT(f->w.fatal[k], fatal[k]);
+    finish(&p);
+    return most;
+}
+
+/* The placement climbed to is the best of all there are; what it started from was not always. */
+static void climbing_finds_the_best(void)
+{
+    int tried = 0, missed = 0, planned_too = 0;
+
+    for (uint64_t n = 0; tried < 60; n++) {
+        int32_t nodes = 3 + (int32_t)(n % 3), room = 2 + (int32_t)(n / 3 % 3), order[8], r[8];
+        int32_t experts = room + (int32_t)(n / 9 % 3);
+        int64_t total[8];
+        search x = {0};
+        fixture f;
+
+        if (experts > 5 || nodes * room < 2 * experts)
+            continue;
+        for (int32_t e = 0; e < experts; e++)
+            total[e] = 10 + (int64_t)(ek_random_bits(n, 5, (uint64_t)e) % 20);
+        allocate(experts, nodes * room, 2, total, order, r);
+        setup(&f, nodes, room, experts, r, 2);
+        x.f = &f;
+        x.best[1] = INT64_MAX;
+        fill_nodes(&x, 0);
+        spread(&f);
+        ek_replicate_place_copy(&f.s, &f.other, &f.w);
+        mro(&f);
+        if (ek_replicate_compare(&f.s, &f.other, &f.w) < 0)
+            ek_replicate_place_copy(&f.s, &f.w, &f.other);
+        missed += memcmp(f.w.fatal + 1, x.best + 1, (size_t)f.s.most * 8) != 0;
+        best(&f);
+        CHECK_INT(f.w.lack, 0);
+        for (int32_t k = 1; k < nodes; k++)
+            CHECK_INT(f.w.fatal[k], x.best[k]);
+        planned_too += plan_is_best(&f, total, x.best);
+        teardown(&f);
+        tried++;
+    }
+    CHECK(missed > 0 && planned_too > missed);
+}
+
+/* --- what was measured ------------------------------------------------------------------------ */
+
+enum { STEPS = 5, SOURCES = 16, EXPERTS = 32 };
+
+/* Every step from block order: 16 ranks on 8 nodes, four slots each, an expert on one node or on
+ * two at least.  Two replicas of 32 experts are all that there is room for. */
+static void traced_counts(void)
+{
+    int64_t counts[SOURCES * EXPERTS], load[SOURCES], sum;
+
+    if (!golden_counts(0, counts))
+        SKIP(golden_missing);
+    for (int step = 0; step < STEPS; step++)
+        for (int32_t least = 1; least <= 2; least++) {
+            planned f;
+
+            CHECK(golden_counts(step, counts));
+            start(&f, EXPERTS, SOURCES, 4, 2, least);
+            sum = 0;
+            for (int i = 0; i < SOURCES * EXPERTS; i++)
+                sum += f.counts[i] = counts[i];
+            make(&f);
+            CHECK(moved(&f));
+            check_promise(&f, 8);
+            CHECK(f.p.after_s < f.p.before_s);
+            CHECK(ek_plan_loads(&f.l, &f.p, load) < 2 * sum / SOURCES);
+            finish(&f);
+        }
+}
+
+static const ek_case cases[] = {
+    EK_CASE(climbing_finds_the_best),
+    EK_CASE(popular_expert_is_replicated),
+    EK_CASE(replicas_lie_on_different_ranks),
+    EK_CASE(remainders_go_to_the_first_slots),
+    EK_CASE(nothing_to_do),
+    EK_CASE(replicas_min_is_kept),
+    EK_CASE(edges_of_ranks),
+    EK_CASE(random_cases),
+    EK_CASE(homes_stay),
+    EK_CASE(traced_counts),
+};
+
+EK_TEST_MAIN(cases)
