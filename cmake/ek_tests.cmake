@@ -150,6 +150,23 @@ foreach(source IN LISTS fuzzers)
   endif()
 endforeach()
 
+# The examples, as their first lines say to build and run them.
+add_executable(example_balance ${CMAKE_SOURCE_DIR}/examples/balance.c)
+target_link_libraries(example_balance PRIVATE evenkeel_library)
+add_test(NAME example.balance.c COMMAND example_balance)
+if(EK_SANITIZE)
+  add_test(NAME example.balance.py COMMAND sh -c
+    "echo skipped: a sanitizer wants to be loaded before Python; exit 77")
+else()
+  add_test(NAME example.balance.py COMMAND python3 ${CMAKE_SOURCE_DIR}/examples/balance.py
+    $<TARGET_FILE:evenkeel_library>)
+endif()
+foreach(language c py)
+  ek_register(example.balance.${language} cli 60)
+  set_tests_properties(example.balance.${language} PROPERTIES
+    PASS_REGULAR_EXPRESSION "3200 to 1400.*rank 3.*assignments leave their rank" )
+endforeach()
+
 function(ek_add_check name)
   add_test(NAME static.${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/${name}.sh ${ARGN})
   ek_register(static.${name} static 120)

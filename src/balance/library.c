@@ -1,0 +1,171 @@
+/* evenkeel/balance.h over the planners: memory, checks, and the placement that lasts. */
+#include "evenkeel/balance.h"
+
+#include "balance/planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT_MAX_BITS = 40, SIZE_MAX_32 = 1 << 20 };
+
+struct ek_balance {
+    const ek_planner *planner;
+    ek_plan_limits l;
+    ek_arena arena;
+    void *memory;
+    int32_t *node_of;
+    int64_t *total;        /* [experts] */
+    ek_plan plan, served;  /* the last plan; as it serves other counts */
+    ek_placement base;     /* what the next plan starts from */
+    int64_t *split, *rows; /* of ek_plan_split */
+    int32_t *slots;
+};
+
+const char *ek_balance_policy(int i)
+{
+    if (i < 0)
+        return NULL;
+    for (int j = 0; j < i; j++)
+        if (ek_planners[j] == NULL)
+            return NULL;
+    return ek_planners[i] != NULL ? ek_planners[i]->name : NULL;
+}
+
+static void lay(ek_balance *b)
+{
+    ek_plan_limits *l = &b->l;
+    int64_t slots = (int64_t)l->ranks * l->slots;
+    ek_arena *a = &b->arena;
+
+    b->node_of = ek_arena_take(a, l->ranks, sizeof(*b->node_of));
+    b->memory = b->planner->take(a, l);
+    b->total = ek_arena_take(a, l->experts, sizeof(*b->total));
+    ek_plan_take(&b->plan, a, l);
+    ek_plan_take(&b->served, a, l);
+    ek_placement_take(&b->base, a, l->experts, l->ranks, l->slots);
+    b->split = ek_arena_take(a, l->ranks + slots, sizeof(*b->split));
+    b->rows = ek_arena_take(a, l->ranks * slots, sizeof(*b->rows));
+    b->slots = ek_arena_take(a, slots, sizeof(*b->slots));
+}
+
+static ek_status check_config(const ek_balance_config *c)
+{
+    EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
+               "ek_balance_config of %zu bytes, this library's has %zu", c->size, sizeof(*c));
+    EK_REQUIRE(c->experts >= 1 && c->experts <= SIZE_MAX_32, EK_EINVAL, "%d experts",
+               (int)c->experts);
+    EK_REQUIRE(c->ranks >= 1 && c->ranks <= SIZE_MAX_32, EK_EINVAL, "%d ranks", (int)c->ranks);
+    EK_REQUIRE(c->spare_slots >= 0 && c->spare_slots <= SIZE_MAX_32, EK_EINVAL, "%d spare slots",
+               (int)c->spare_slots);
+    EK_REQUIRE(c->row_s >= 0 && c->send_s >= 0 && c->replica_s >= 0, EK_EINVAL,
+               "a time below zero, or none");
+    EK_REQUIRE((int64_t)c->ranks * ((c->experts + c->ranks - 1) / c->ranks + c->spare_slots) <=
+                   INT32_MAX / 8,
+               EK_EOVERFLOW, "%d ranks of %d spare slots are too many", (int)c->ranks,
+               (int)c->spare_slots);
+    return EK_OK;
+}
+
+static ek_status make(ek_balance *b, const ek_balance_config *c)
+{
+    const char *policy = c->policy != NULL ? c->policy : "exact";
+    ek_arena measured;
+
+    EK_TRY(check_config(c));
+    b->planner = ek_planner_find(policy);
+    EK_REQUIRE(b->planner != NULL, EK_EINVAL, "no balance policy %s", policy);
+    b->l = (ek_plan_limits){
+        .experts = c->experts,
+        .ranks = c->ranks,
+        .slots = (c->experts + c->ranks - 1) / c->ranks + c->spare_slots,
+        .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
+        .costs = {.row_s = c->row_s, .send_s = c->send_s, .replica_s = c->replica_s}};
+    b->l.node_of = c->node_of; /* a planner may size its memory by nodes */
+    ek_arena_measure(&b->arena);
+    lay(b);
+    EK_TRY(ek_arena_check(&b->arena, "a planner"));
+    measured = b->arena;
+    EK_TRY(ek_arena_init_as(&b->arena, &measured, "a planner"));
+    lay(b);
+    EK_TRY(ek_arena_check(&b->arena, "a planner"));
+    if (c->node_of != NULL) {
+        memcpy(b->node_of, c->node_of, (size_t)c->ranks * sizeof(*b->node_of));
+        b->l.node_of = b->node_of;
+    }
+    ek_placement_block(&b->base, 1);
+    ek_placement_block(&b->plan.placement, 1);
+    b->plan.explain = 1;
+    return EK_OK;
+}
+
+ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out)
+{
+    ek_balance *b = calloc(1, sizeof(*b));
+    ek_status st;
+
+    EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a planner");
+    st = make(b, cfg);
+    if (st < 0)
+        ek_balance_destroy(&b);
+    *out = b;
+    return st;
+}
+
+void ek_balance_destroy(ek_balance **b)
+{
+    if (b == NULL || *b == NULL)
+        return;
+    ek_arena_fini(&(*b)->arena);
+    free(*b);
+    *b = NULL;
+}
+
+static ek_status check_counts(const ek_balance *b, const int64_t *counts)
+{
+    int64_t n = (int64_t)b->l.ranks * b->l.experts, bad = -1;
+
+    for (int64_t i = 0; i < n; i++)
+        if (counts[i] < 0 || counts[i] >> COUNT_MAX_BITS != 0)
+            bad = i;
+    EK_REQUIRE(bad < 0, EK_EINVAL, "rank %lld has %lld assignments to expert %lld",
+               (long long)(bad / b->l.experts), (long long)counts[bad],
+               (long long)(bad % b->l.experts));
+    return EK_OK;
+}
+
+ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_result *out)
+{
+    EK_TRY(check_counts(b, counts));
+    ek_placement_copy(&b->plan.placement, &b->base);
+    b->plan.why[0] = '\0';
+    EK_TRY(b->planner->plan(b->memory, &b->l, counts, &b->plan));
+    if (b->planner->lasting)
+        ek_placement_copy(&b->base, &b->plan.placement);
+    *out = (ek_balance_plan_result){.slots = b->l.slots,
+                                    .expert_of = b->plan.placement.expert_of,
+                                    .home = b->plan.placement.home,
+                                    .quota = b->plan.quota,
+                                    .before_s = b->plan.before_s,
+                                    .after_s = b->plan.after_s,
+                                    .why = b->plan.why};
+    return EK_OK;
+}
+
+ek_status ek_balance_split(ek_balance *b, const int64_t *counts, int64_t *rows)
+{
+    int64_t slots = (int64_t)b->l.ranks * b->l.slots;
+
+    EK_TRY(check_counts(b, counts));
+    ek_plan_totals(&b->l, counts, b->total);
+    ek_plan_serve(&b->l, b->total, &b->plan, b->served.quota);
+    memset(rows, 0, (size_t)(b->l.ranks * slots) * sizeof(*rows));
+    for (int32_t e = 0; e < b->l.experts; e++) {
+        int32_t n = ek_plan_split(&b->l, counts, &b->plan.placement, b->served.quota, e, b->split,
+                                  b->slots, b->rows);
+
+        for (int32_t r = 0; r < b->l.ranks; r++)
+            for (int32_t i = 0; i < n; i++)
+                rows[r * slots + b->slots[i]] = b->rows[(int64_t)r * n + i];
+    }
+    return EK_OK;
+}

@@ -1,0 +1,180 @@
+/* evenkeel/balance.h: every policy plans and splits, nothing is allocated after create, what a
+ * lasting policy decided lasts, and what does not fit is refused. */
+#include "evenkeel/balance.h"
+
+#include "base/random.h"
+#include "count_allocations.h"
+#include "ek_test.h"
+
+enum { RANKS = 5, EXPERTS = 7, SPARE = 2, SLOTS = 2 + SPARE, PLANS = 20 };
+
+static ek_balance *create(const char *policy)
+{
+    static const int32_t node_of[RANKS] = {0, 0, 1, 1, 2};
+    ek_balance_config c = {.size = sizeof(c),
+                           .policy = policy,
+                           .experts = EXPERTS,
+                           .ranks = RANKS,
+                           .spare_slots = SPARE,
+                           .node_of = node_of,
+                           .row_s = 1e-6,
+                           .send_s = 1e-6,
+                           .replica_s = 1e-5};
+    ek_balance *b = NULL;
+
+    if (ek_balance_create(&c, &b) < 0)
+        EK_T_FAIL("%s: %s", policy, ek_err_text());
+    return b;
+}
+
+static void draw(int64_t *counts, int n)
+{
+    for (int i = 0; i < RANKS * EXPERTS; i++)
+        counts[i] = (int64_t)(ek_random_bits(1, (uint64_t)n, (uint64_t)i) %
+                              (uint64_t)(i % EXPERTS == n % EXPERTS ? 900 : 100));
+}
+
+/* Sums of a split: by source and expert the counts. */
+static void check_split(const ek_balance_plan_result *p, const int64_t *counts, const int64_t *rows)
+{
+    int64_t got[RANKS * EXPERTS] = {0};
+
+    for (int r = 0; r < RANKS; r++)
+        for (int s = 0; s < RANKS * SLOTS; s++) {
+            int64_t n = rows[r * RANKS * SLOTS + s];
+
+            CHECK(n >= 0 && (n == 0 || p->expert_of[s] >= 0));
+            if (n > 0)
+                got[r * EXPERTS + p->expert_of[s]] += n;
+        }
+    CHECK(memcmp(got, counts, sizeof(got)) == 0);
+}
+
+static int64_t busiest(const int64_t *quota)
+{
+    int64_t most = 0;
+
+    for (int r = 0; r < RANKS; r++) {
+        int64_t sum = 0;
+
+        for (int s = 0; s < SLOTS; s++)
+            sum += quota[r * SLOTS + s];
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
+static void plans_of(const char *policy)
+{
+    int64_t counts[RANKS * EXPERTS], other[RANKS * EXPERTS], rows[RANKS * RANKS * SLOTS];
+    ek_balance *b = create(policy);
+    ek_balance_plan_result p;
+
+    if (b == NULL)
+        return;
+    draw(other, 99);
+    CHECK(ek_balance_split(b, other, rows) == EK_OK); /* before the first plan */
+    atomic_store(&allocations, 0);
+    atomic_store(&counting, 1);
+    for (int n = 0; n < PLANS; n++) {
+        draw(counts, n);
+        CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+        CHECK_INT(p.slots, SLOTS);
+        CHECK(ek_balance_split(b, counts, rows) == EK_OK);
+        check_split(&p, counts, rows);
+        CHECK(ek_balance_split(b, other, rows) == EK_OK);
+        check_split(&p, other, rows);
+        for (int e = 0; e < EXPERTS; e++)
+            CHECK_INT(p.expert_of[p.home[e]], e);
+    }
+    atomic_store(&counting, 0);
+    CHECK_INT(atomic_load(&allocations), 0);
+    CHECK(busiest(p.quota) > 0);
+    ek_balance_destroy(&b);
+    CHECK(b == NULL);
+}
+
+static void every_policy(void)
+{
+    int n = 0;
+
+    for (; ek_balance_policy(n) != NULL; n++)
+        plans_of(ek_balance_policy(n));
+    CHECK(n >= 5);
+    CHECK(ek_balance_policy(-1) == NULL && ek_balance_policy(n + 1) == NULL);
+}
+
+/* A permutation that place found stays when the next counts give no reason to move. */
+static void place_goes_on_from_its_plan(void)
+{
+    int64_t counts[RANKS * EXPERTS] = {0};
+    int32_t home[EXPERTS];
+    ek_balance *b = create("place");
+    ek_balance_plan_result p;
+    int moved = 0;
+
+    counts[0] = 500;
+    counts[1] = 500;
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    memcpy(home, p.home, sizeof(home));
+    for (int e = 0; e < EXPERTS; e++)
+        moved += home[e] / SLOTS != (e < 4 ? e / 2 : e - 2);
+    CHECK(moved > 0);
+    CHECK_INT(busiest(p.quota), 500);
+    counts[0] = 510;
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    CHECK(memcmp(home, p.home, sizeof(home)) == 0);
+    ek_balance_destroy(&b);
+}
+
+static void refused(ek_balance_config c, const char *text)
+{
+    ek_balance *b = NULL;
+
+    CHECK(ek_balance_create(&c, &b) < 0);
+    CHECK(b == NULL);
+    if (strstr(ek_err_text(), text) == NULL)
+        EK_T_FAIL("\"%s\" does not say \"%s\"", ek_err_text(), text);
+}
+
+static void what_does_not_fit(void)
+{
+    const ek_balance_config good = {.size = sizeof(good), .experts = 4, .ranks = 2};
+    ek_balance_config c = good;
+    int64_t counts[8] = {0};
+    ek_balance_plan_result p;
+    ek_balance *b = NULL;
+
+    c.size--;
+    refused(c, "ek_balance_config");
+    c = good;
+    c.policy = "best";
+    refused(c, "no balance policy best");
+    c = good;
+    c.experts = 0;
+    refused(c, "0 experts");
+    c = good;
+    c.ranks = -1;
+    refused(c, "-1 ranks");
+    c = good;
+    c.spare_slots = -2;
+    refused(c, "-2 spare slots");
+    c = good;
+    c.row_s = NAN;
+    refused(c, "a time");
+    CHECK(ek_balance_create(&good, &b) == EK_OK);
+    counts[5] = -1;
+    CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL);
+    CHECK(strstr(ek_err_text(), "rank 1 has -1 assignments to expert 1") != NULL);
+    ek_balance_destroy(&b);
+    ek_balance_destroy(&b);
+    ek_balance_destroy(NULL);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(every_policy),
+    EK_CASE(place_goes_on_from_its_plan),
+    EK_CASE(what_does_not_fit),
+};
+
+EK_TEST_MAIN(cases)
