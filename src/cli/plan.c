@@ -11,7 +11,8 @@ static const ek_option options[] = {
     {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
      "numbers of assignments: unsigned integers [iteration][layer][source rank][expert]; the "
      "first and the source axis may be missing"},
-    {"policy", EK_OPTION_TEXT, "exact", NULL, "NAME", NULL, 0, "the planner; listed below"},
+    {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL, "off|shadow|place|prophet|replicate|exact", 0,
+     "the planner (docs/balance.md)"},
     {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
      "places for experts that a rank has beside those that the experts need"},
@@ -120,25 +121,12 @@ static ek_status open_emit(plan *x, const char *path)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-static ek_status find_planner(const char *name, const ek_planner **out)
-{
-    char all[256] = "";
-
-    *out = ek_planner_find(name);
-    if (*out != NULL)
-        return EK_OK;
-    for (int i = 0; ek_planners[i] != NULL; i++)
-        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i > 0 ? ", " : "",
-                 ek_planners[i]->name);
-    return EK_FAIL(EK_EINVAL, "--policy %s: there are %s", name, all);
-}
-
 static ek_status configure(const ek_options *o, plan *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
     int64_t nodes;
 
-    EK_TRY(find_planner(ek_options_text(o, "policy"), &x->cfg.planner));
+    x->cfg.planner = ek_planner_find(ek_options_text(o, "policy"));
     EK_TRY(ek_trace_open(ek_options_text(o, "trace"), &x->trace));
     l->experts = (int32_t)x->trace.experts;
     l->ranks = (int32_t)ek_options_int(o, "ranks");

@@ -103,7 +103,7 @@ class Plan(ek_cli.Case):
     def test_mistakes(self):
         trace = self.skewed()
         for more, status, text in (
-                (("--ranks", 4, "--policy", "best"), 2, "--policy best: there are off, shadow, "),
+                (("--ranks", 4, "--policy", "best"), 2, "off, shadow, place, prophet, replicate, exact"),
                 (("--ranks", 4, "--lag", 6), 2, "a lag of 6 iterations, and the trace has 6"),
                 (("--ranks", 4, "--nodes", 5), 2, "--nodes 5 is more than --ranks 4"),
                 ((), 2, "--ranks"),
