@@ -3,13 +3,9 @@
 
 #include <string.h>
 
-const ek_planner *const ek_planners[] = {&ek_planner_off,
-                                         &ek_planner_shadow,
-                                         &ek_planner_place,
-                                         &ek_planner_prophet,
-                                         &ek_planner_replicate,
-                                         &ek_planner_exact,
-                                         NULL};
+const ek_planner *const ek_planners[] = {
+    &ek_planner_off,       &ek_planner_shadow, &ek_planner_place, &ek_planner_prophet,
+    &ek_planner_replicate, &ek_planner_eplb,   &ek_planner_exact, NULL};
 
 const ek_planner *ek_planner_find(const char *name)
 {

@@ -58,7 +58,7 @@ typedef struct {
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_exact, ek_planner_shadow, ek_planner_place,
-    ek_planner_prophet, ek_planner_replicate;
+    ek_planner_prophet, ek_planner_replicate, ek_planner_eplb;
 
 /* All of them, by the names of --balance; NULL-terminated. */
 extern const ek_planner *const ek_planners[];

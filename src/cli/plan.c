@@ -11,8 +11,8 @@ static const ek_option options[] = {
     {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
      "numbers of assignments: unsigned integers [iteration][layer][source rank][expert]; the "
      "first and the source axis may be missing"},
-    {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL, "off|shadow|place|prophet|replicate|exact", 0,
-     "the planner (docs/balance.md)"},
+    {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL,
+     "off|shadow|place|prophet|replicate|eplb|exact", 0, "the planner (docs/balance.md)"},
     {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
      "places for experts that a rank has beside those that the experts need"},

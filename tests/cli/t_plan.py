@@ -7,7 +7,7 @@ import struct
 import ek_cli
 from ek_cli import run
 
-POLICIES = ("off", "shadow", "place", "prophet", "replicate", "exact")
+POLICIES = ("off", "shadow", "place", "prophet", "replicate", "eplb", "exact")
 KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean",
         "max_over_mean_worst", "plan_us_median", "plan_us_p99", "bytes_moved", "plans",
         "predicted_speedup", "rb_median"}
@@ -103,7 +103,7 @@ class Plan(ek_cli.Case):
     def test_mistakes(self):
         trace = self.skewed()
         for more, status, text in (
-                (("--ranks", 4, "--policy", "best"), 2, "off, shadow, place, prophet, replicate, exact"),
+                (("--ranks", 4, "--policy", "best"), 2, "off, shadow, place, prophet, replicate, eplb, exact"),
                 (("--ranks", 4, "--lag", 6), 2, "a lag of 6 iterations, and the trace has 6"),
                 (("--ranks", 4, "--nodes", 5), 2, "--nodes 5 is more than --ranks 4"),
                 ((), 2, "--ranks"),
