@@ -9,7 +9,7 @@
  * smaller expert and the smaller rank come first.  All replicas of an expert serve alike, the first
  * ones one assignment more where that does not divide.
  *
- * Complexity: O(slots_all log slots_all + slots_all ranks + extra experts).
+ * Complexity: O(ranks experts) to add up the counts, O(slots_all log(slots_all)) to plan.
  *
  * Departures: an expert that has a replica on its home's rank keeps its home there, else the home
  * is where its first replica lies.  What the move costs is not weighed, as it is not in the source.
@@ -26,6 +26,7 @@ typedef struct {
     int32_t *order, *room; /* [experts], [experts] by falling weight, and room to sort */
     double *load;          /* [ranks] */
     int32_t *used;         /* [ranks] slots */
+    int32_t *open, n_open; /* heap of the ranks that have room */
 } memory;
 
 static void *take(ek_arena *a, const ek_plan_limits *l)
@@ -39,9 +40,53 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
     at->room = ek_arena_take(a, l->experts, sizeof(*at->room));
     at->load = ek_arena_take(a, l->ranks, sizeof(*at->load));
+    at->open = ek_arena_take(a, l->ranks, sizeof(*at->open));
     at->used = ek_arena_take(a, l->ranks, sizeof(*at->used));
     return m;
 }
+
+/* --- heaps ------------------------------------------------------------------------------------ */
+
+/* Whether a comes before b. */
+typedef int (*order_fn)(const memory *m, int32_t a, int32_t b);
+
+static int heavier_expert(const memory *m, int32_t a, int32_t b)
+{
+    return m->weight[a] > m->weight[b] || (m->weight[a] >= m->weight[b] && a < b);
+}
+
+static int lighter_rank(const memory *m, int32_t a, int32_t b)
+{
+    return m->load[a] < m->load[b] || (m->load[a] <= m->load[b] && a < b);
+}
+
+/* Lets entry i sink to where it belongs. */
+static void sink(const memory *m, int32_t *heap, int32_t n, int32_t i, order_fn before)
+{
+    for (;;) {
+        int32_t child = 2 * i + 1, entry = heap[i];
+
+        if (child >= n)
+            return;
+        if (child + 1 < n && before(m, heap[child + 1], heap[child]))
+            child++;
+        if (!before(m, heap[child], entry))
+            return;
+        heap[i] = heap[child];
+        heap[child] = entry;
+        i = child;
+    }
+}
+
+static void fill(const memory *m, int32_t *heap, int32_t n, order_fn before)
+{
+    for (int32_t i = 0; i < n; i++)
+        heap[i] = i;
+    for (int32_t i = n / 2; i-- > 0;)
+        sink(m, heap, n, i, before);
+}
+
+/* --- the plan --------------------------------------------------------------------------------- */
 
 /* How many replicas each expert has. */
 static void allocate(memory *m, const ek_plan_limits *l)
@@ -52,27 +97,32 @@ static void allocate(memory *m, const ek_plan_limits *l)
         m->replicas[e] = 1;
         m->weight[e] = (double)m->total[e];
     }
+    fill(m, m->room, l->experts, heavier_expert);
     while (extra-- > 0) {
-        int32_t heaviest = 0;
+        int32_t e = m->room[0];
 
-        for (int32_t e = 1; e < l->experts; e++)
-            if (m->weight[e] > m->weight[heaviest])
-                heaviest = e;
-        m->replicas[heaviest]++;
-        m->weight[heaviest] = (double)m->total[heaviest] / m->replicas[heaviest];
+        m->replicas[e]++;
+        m->weight[e] = (double)m->total[e] / m->replicas[e];
+        sink(m, m->room, l->experts, 0, heavier_expert);
     }
 }
 
-/* Merges [a, b) and [b, end) of order, both by falling weight, in room. */
+/* Merges [a, b) and [b, end) of order, both by falling weight, in room.  Which one is next cannot
+ * be predicted, so nothing branches on it. */
 static void merge(const memory *m, int32_t a, int32_t b, int32_t end)
 {
-    int32_t i = a, j = b;
+    int32_t i = a, j = b, k = a;
 
-    for (int32_t k = a; k < end; k++)
-        m->room[k] = j >= end || (i < b && m->weight[m->order[i]] >= m->weight[m->order[j]])
-                         ? m->order[i++]
-                         : m->order[j++];
-    memcpy(m->order + a, m->room + a, (size_t)(end - a) * sizeof(*m->order));
+    while (i < b && j < end) {
+        int first = m->weight[m->order[i]] >= m->weight[m->order[j]];
+
+        m->room[k++] = m->order[first ? i : j];
+        i += first;
+        j += !first;
+    }
+    memcpy(m->room + k, m->order + i, (size_t)(b - i) * sizeof(*m->order));
+    k += b - i; /* what is left of [b, end) stays where it is */
+    memcpy(m->order + a, m->room + a, (size_t)(k - a) * sizeof(*m->order));
 }
 
 static void sort(memory *m, int32_t experts)
@@ -84,30 +134,30 @@ static void sort(memory *m, int32_t experts)
             merge(m, a, a + run, a + 2 * run < experts ? a + 2 * run : experts);
 }
 
-/* The rank with the least load that has room. */
-static int32_t lightest(const memory *m, const ek_plan_limits *l)
+/* A slot of the rank with the least load that has room, which gets `weight`. */
+static int32_t take_slot(memory *m, const ek_plan_limits *l, double weight)
 {
-    int32_t best = -1;
+    int32_t r = m->open[0], slot = r * l->slots + m->used[r]++;
 
-    for (int32_t r = 0; r < l->ranks; r++)
-        if (m->used[r] < l->slots && (best < 0 || m->load[r] < m->load[best]))
-            best = r;
-    return best;
+    m->load[r] += weight;
+    if (m->used[r] == l->slots)
+        m->open[0] = m->open[--m->n_open];
+    sink(m, m->open, m->n_open, 0, lighter_rank);
+    return slot;
 }
 
 /* Puts all replicas of an expert; was: the rank of its home so far. */
 static void put(memory *m, const ek_plan_limits *l, int32_t e, int32_t was, ek_plan *p)
 {
-    int64_t each = m->total[e] / m->replicas[e], longer = m->total[e] % m->replicas[e];
-    int32_t home = -1;
+    int32_t n = m->replicas[e], home = -1;
+    int64_t each = n > 1 ? m->total[e] / n : m->total[e], longer = m->total[e] - each * n;
 
-    for (int32_t i = 0; i < m->replicas[e]; i++) {
-        int32_t r = lightest(m, l), slot = r * l->slots + m->used[r]++;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t slot = take_slot(m, l, m->weight[e]);
 
-        m->load[r] += m->weight[e];
         p->placement.expert_of[slot] = e;
         p->quota[slot] = each + (i < longer);
-        if (home < 0 || (r == was && home / l->slots != was))
+        if (home < 0 || (slot / l->slots == was && home / l->slots != was))
             home = slot;
     }
     p->placement.home[e] = home;
@@ -153,6 +203,8 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     sort(m, l->experts);
     memset(m->load, 0, (size_t)l->ranks * sizeof(*m->load));
     memset(m->used, 0, (size_t)l->ranks * sizeof(*m->used));
+    m->n_open = l->ranks;
+    fill(m, m->open, m->n_open, lighter_rank);
     for (int32_t i = 0; i < l->experts; i++)
         put(m, l, m->order[i], p->placement.home[m->order[i]] / l->slots, p);
     after = most_of(l, p);
