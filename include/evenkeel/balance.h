@@ -53,16 +53,20 @@ EK_API const char *ek_balance_policy(int i);
 
 /** Makes a planner and all the memory that it will use.
  *
- *  @return EK_EINVAL with the name of what does not fit; EK_ENOMEM */
+ *  @param[out] out  NULL on failure
+ *  @return EK_EINVAL with the name of what does not fit; EK_EOVERFLOW for too many slots; EK_ENOMEM
+ */
 EK_CHECKED EK_API ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out);
 
 /** Releases *b and sets it to NULL; NULL and *b == NULL are fine. */
 EK_API void ek_balance_destroy(ek_balance **b);
 
-/** Plans for these counts.  "place" and "replicate" go on from where their last plan put the
- *  experts; the others' replicas are for once.
+/** Plans for these counts.  "place", "replicate" and "eplb" go on from where their last plan put
+ * the experts; the others' replicas are for once.
  *
- *  @param[in] counts  [ranks][experts], assignments by source rank; none negative */
+ *  @param[in] counts  [ranks][experts], assignments by source rank; none negative, 2^62 in all at
+ * most
+ *  @return EK_EINVAL with the first count that is not */
 EK_CHECKED EK_API ek_status ek_balance_plan(ek_balance *b, const int64_t *counts,
                                             ek_balance_plan_result *out);
 

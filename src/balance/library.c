@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT_MAX_BITS = 40, SIZE_MAX_32 = 1 << 20 };
+enum { SIZE_MAX_32 = 1 << 20 };
+
+/* Of all assignments together: no sum of them overflows. */
+static const int64_t counts_max = (int64_t)1 << 62;
 
 struct ek_balance {
     const ek_planner *planner;
@@ -103,6 +106,7 @@ ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out)
     ek_balance *b = calloc(1, sizeof(*b));
     ek_status st;
 
+    *out = NULL;
     EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a planner");
     st = make(b, cfg);
     if (st < 0)
@@ -122,11 +126,12 @@ void ek_balance_destroy(ek_balance **b)
 
 static ek_status check_counts(const ek_balance *b, const int64_t *counts)
 {
-    int64_t n = (int64_t)b->l.ranks * b->l.experts, bad = -1;
+    int64_t n = (int64_t)b->l.ranks * b->l.experts, bad = -1, sum = 0;
 
-    for (int64_t i = 0; i < n; i++)
-        if (counts[i] < 0 || counts[i] >> COUNT_MAX_BITS != 0)
-            bad = i;
+    for (int64_t i = 0; i < n && bad < 0; i++) {
+        bad = counts[i] < 0 || counts[i] > counts_max - sum ? i : -1;
+        sum += bad < 0 ? counts[i] : 0;
+    }
     EK_REQUIRE(bad < 0, EK_EINVAL, "rank %lld has %lld assignments to expert %lld",
                (long long)(bad / b->l.experts), (long long)counts[bad],
                (long long)(bad % b->l.experts));

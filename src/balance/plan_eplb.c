@@ -6,8 +6,9 @@
  * Formula: every slot is filled.  Each expert has one replica; each further slot goes to the expert
  * with the largest t_e / r_e, t_e its assignments and r_e its replicas so far.  Then replicas, by
  * falling t_e / r_e, go one by one to the rank with the least load that has room.  Among equals the
- * smaller expert and the smaller rank come first.  All replicas of an expert serve alike, the first
- * ones one assignment more where that does not divide.
+ * smaller expert and the smaller rank come first; loads a replica are compared as IEEE doubles.
+ * All replicas of an expert serve alike, the first ones one assignment more where that does not
+ * divide.
  *
  * Complexity: O(ranks experts) to add up the counts, O(slots_all log(slots_all)) to plan.
  *

@@ -2,9 +2,9 @@
  *
  *   plan(counts[source][expert], placement, costs, limits) -> placement', quotas, reasons
  *
- * A planner is one file: pure, deterministic, integer-exact, the same answer on every rank, no
- * allocation once its memory is laid out.  It starts from a valid placement and leaves a valid one;
- * what the model computes does not change with it.
+ * A planner is one file: pure, deterministic, the same answer on every rank, with quotas in whole
+ * assignments, and no allocation once its memory is laid out.  It starts from a valid placement and
+ * leaves a valid one; what the model computes does not change with it.
  *
  * Units        an assignment is one token's row for one expert (top-k expanded).  Times are
  *              seconds.
@@ -60,7 +60,7 @@ typedef struct {
 extern const ek_planner ek_planner_off, ek_planner_exact, ek_planner_shadow, ek_planner_place,
     ek_planner_prophet, ek_planner_replicate, ek_planner_eplb;
 
-/* All of them, by the names of --balance; NULL-terminated. */
+/* All of them, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
 /* NULL: there is none of that name. */
 const ek_planner *ek_planner_find(const char *name);

@@ -1,6 +1,6 @@
 /* balance/trace.h - routing traces: .npy files of unsigned integers, numbers of assignments (top-k
- * expanded) with axes [iteration][layer][source rank][expert].  The first axis may be missing, and
- * the source axis with or without it. */
+ * expanded), with four axes [iteration][layer][source rank][expert], three [iteration][layer]
+ * [expert] or two [layer][expert]. */
 #ifndef BALANCE_TRACE_H
 #define BALANCE_TRACE_H
 

@@ -9,8 +9,8 @@
 
 static const ek_option options[] = {
     {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
-     "numbers of assignments: unsigned integers [iteration][layer][source rank][expert]; the "
-     "first and the source axis may be missing"},
+     "numbers of assignments, unsigned integers: [iteration][layer][source rank][expert], "
+     "[iteration][layer][expert] or [layer][expert]"},
     {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL,
      "off|shadow|place|prophet|replicate|eplb|exact", 0, "the planner (docs/balance.md)"},
     {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
@@ -95,7 +95,7 @@ static ek_status emit(void *context, int64_t iteration, int64_t layer, const int
             (long long)layer);
     put_list(x->emit, "expert_of", p->placement.expert_of, (int64_t)l->ranks * l->slots);
     put_list(x->emit, "home", p->placement.home, l->experts);
-    fprintf(x->emit, ", \"split\": [");
+    fprintf(x->emit, ", \"why\": \"%s\", \"split\": [", p->why);
     for (int32_t e = 0; e < l->experts; e++)
         put_split(x, counts, p, e, &some);
     fprintf(x->emit, "]}\n");
@@ -179,28 +179,37 @@ static void print_text(const plan *x, const ek_replay_result *r)
     printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n", r->speedup);
 }
 
+/* Nothing is said of plans that could not be written. */
+static ek_status end_emit(plan *x)
+{
+    FILE *f = x->emit;
+
+    x->emit = NULL;
+    EK_REQUIRE(f == NULL || fclose(f) == 0, EK_EIO, "cannot write the plans: %s", strerror(errno));
+    return EK_OK;
+}
+
 static ek_status run(const ek_options *o, plan *x)
 {
     ek_replay_result r;
 
     EK_TRY(configure(o, x));
     EK_TRY(ek_replay(&x->trace, &x->cfg, &r));
+    EK_TRY(end_emit(x));
     if (ek_options_flag(o, "json"))
         return print_json(x, &r);
     print_text(x, &r);
     return EK_OK;
 }
 
-static ek_status close_plan(plan *x)
+static void close_plan(plan *x)
 {
-    int bad = x->emit != NULL && fclose(x->emit) != 0;
-
+    if (x->emit != NULL)
+        fclose(x->emit);
     ek_trace_close(&x->trace);
     free(x->node_of);
     free(x->memory);
     free(x->slots);
-    EK_REQUIRE(!bad, EK_EIO, "cannot write the plans: %s", strerror(errno));
-    return EK_OK;
 }
 
 int cli_plan(int argc, char **argv)
@@ -208,19 +217,12 @@ int cli_plan(int argc, char **argv)
     plan x = {0};
     ek_options *o = NULL;
     int status = cli_parse(&table, argc, argv, &o);
-    ek_status st, closed;
+    ek_status st;
 
     if (status >= 0)
         return status;
     st = run(o, &x);
-    closed = st == EK_OK ? close_plan(&x) : EK_OK;
-    if (st < 0) {
-        status = cli_fail("plan", st);
-        st = close_plan(&x);
-        (void)st;
-    } else {
-        status = closed < 0 ? cli_fail("plan", closed) : CLI_DONE;
-    }
+    close_plan(&x);
     ek_options_destroy(o);
-    return status;
+    return st < 0 ? cli_fail("plan", st) : CLI_DONE;
 }

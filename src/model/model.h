@@ -9,11 +9,11 @@
  *
  * Parts        on a mesh of ranks a model holds only this rank's part: the layers of its pipeline
  *              stage; of attention, the embedding, the head and shared experts what falls to its
- *              tensor parallel rank (ek_cut), of the embedding perhaps a run of columns of that; of
- * the experts the ones that the placement puts here, of each a run of its inner width.
- * ek_model_span says which part of a Hugging Face tensor lies where. Memory       every weight has
- * a master, and where it is trained a gradient and two moments, all R (16 bytes a parameter in
- * fp32), and the packed forms that the kernels read. */
+ *              tensor parallel rank (ek_cut), of the embedding perhaps a run of columns of that;
+ *              of the experts the ones that the placement puts here, of each a run of its inner
+ *              width.  ek_model_span says which part of a Hugging Face tensor lies where.
+ * Memory       every weight has a master, and where it is trained a gradient and two moments, all
+ *              R (16 bytes a parameter in fp32), and the packed forms that the kernels read. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 

@@ -93,6 +93,7 @@ class Plan(ek_cli.Case):
             for source, slot, n in p["split"]:
                 served[source * 5 + p["expert_of"][slot]] += n
             self.assertEqual(served, list(numbers[15 * i:15 * (i + 1)]))
+            self.assertRegex(p["why"], r"^\d+ replicas bring the busiest rank from ")
 
     def test_text(self):
         out = self.plan(self.skewed(), "--ranks", 4).stdout
@@ -107,7 +108,8 @@ class Plan(ek_cli.Case):
                 (("--ranks", 4, "--lag", 6), 2, "a lag of 6 iterations, and the trace has 6"),
                 (("--ranks", 4, "--nodes", 5), 2, "--nodes 5 is more than --ranks 4"),
                 ((), 2, "--ranks"),
-                (("--ranks", 4, "--emit", self.path("no/such")), 1, "no/such")):
+                (("--ranks", 4, "--emit", self.path("no/such")), 1, "no/such"),
+                (("--ranks", 4, "--emit", "/dev/full"), 1, "cannot write the plans")):
             with self.subTest(more):
                 r = self.plan(trace, *more, status=status)
                 self.assertEqual(r.stdout, "")

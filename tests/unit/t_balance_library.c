@@ -166,6 +166,11 @@ static void what_does_not_fit(void)
     counts[5] = -1;
     CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL);
     CHECK(strstr(ek_err_text(), "rank 1 has -1 assignments to expert 1") != NULL);
+    counts[5] = (int64_t)1 << 61;
+    counts[6] = ((int64_t)1 << 61) + 1;
+    CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL); /* together more than 2^62 */
+    counts[6]--;
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
     ek_balance_destroy(&b);
     ek_balance_destroy(&b);
     ek_balance_destroy(NULL);
