@@ -26,6 +26,7 @@ typedef struct {
     double *weight;        /* [experts] t_e / r_e */
     int32_t *order, *room; /* [experts], [experts] by falling weight, and room to sort */
     double *load;          /* [ranks] */
+    int64_t *served;       /* [ranks] */
     int32_t *used;         /* [ranks] slots */
     int32_t *open, n_open; /* heap of the ranks that have room */
 } memory;
@@ -40,6 +41,7 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     at->weight = ek_arena_take(a, l->experts, sizeof(*at->weight));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
     at->room = ek_arena_take(a, l->experts, sizeof(*at->room));
+    at->served = ek_arena_take(a, l->ranks, sizeof(*at->served));
     at->load = ek_arena_take(a, l->ranks, sizeof(*at->load));
     at->open = ek_arena_take(a, l->ranks, sizeof(*at->open));
     at->used = ek_arena_take(a, l->ranks, sizeof(*at->used));
@@ -179,20 +181,6 @@ static int64_t most_at_home(const ek_plan_limits *l, const int64_t *total, const
     return most;
 }
 
-static int64_t most_of(const ek_plan_limits *l, const ek_plan *p)
-{
-    int64_t most = 0;
-
-    for (int32_t r = 0; r < l->ranks; r++) {
-        int64_t sum = 0;
-
-        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++)
-            sum += p->quota[s];
-        most = sum > most ? sum : most;
-    }
-    return most;
-}
-
 static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
@@ -208,7 +196,7 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     fill(m, m->open, m->n_open, lighter_rank);
     for (int32_t i = 0; i < l->experts; i++)
         put(m, l, m->order[i], p->placement.home[m->order[i]] / l->slots, p);
-    after = most_of(l, p);
+    after = ek_plan_loads(l, p, m->served);
     p->before_s = (double)before * (l->costs.row_s + l->costs.send_s);
     p->after_s = (double)after * (l->costs.row_s + l->costs.send_s);
     if (p->explain)

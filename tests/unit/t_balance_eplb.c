@@ -3,52 +3,20 @@
 #include "balance/replay.h"
 #include "balance_golden.h"
 #include "base/random.h"
+#include "plan_fixture.h"
 
 enum { DRAWS = 300 };
 
-typedef struct {
-    ek_arena arena;
-    ek_plan_limits l;
-    ek_plan p;
-    void *memory;
-    int64_t *counts, *load;
-} fixture;
-
-static void lay_out(fixture *f, ek_arena *a)
-{
-    ek_plan_take(&f->p, a, &f->l);
-    f->counts = ek_arena_take(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
-    f->load = ek_arena_take(a, f->l.ranks, sizeof(*f->load));
-    f->memory = ek_planner_eplb.take(a, &f->l);
-}
-
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
 {
-    ek_arena measured;
-
-    memset(f, 0, sizeof(*f));
-    f->l = (ek_plan_limits){
-        .experts = experts, .ranks = ranks, .slots = slots, .costs = {.row_s = 1, .send_s = 1}};
-    ek_arena_measure(&measured);
-    lay_out(f, &measured);
-    CHECK(f->memory == NULL);
-    CHECK(ek_arena_init_as(&f->arena, &measured, "a plan") == EK_OK);
-    lay_out(f, &f->arena);
-    CHECK_INT(f->arena.used, measured.used);
-    ek_placement_block(&f->p.placement, 1);
-    f->p.explain = 1;
-}
-
-static void teardown(fixture *f)
-{
-    ek_arena_fini(&f->arena);
+    plan_setup(f, &ek_planner_eplb, experts, ranks, slots,
+               (ek_plan_costs){.row_s = 1, .send_s = 1});
 }
 
 /* The busiest rank's assignments; every slot is filled. */
 static int64_t run(fixture *f)
 {
-    CHECK(ek_planner_eplb.plan(f->memory, &f->l, f->counts, &f->p) == EK_OK);
-    CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
+    plan_make(f, f->counts);
     for (int32_t s = 0; s < f->l.ranks * f->l.slots; s++)
         CHECK(f->p.placement.expert_of[s] >= 0);
     return ek_plan_loads(&f->l, &f->p, f->load);

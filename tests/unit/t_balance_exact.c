@@ -3,49 +3,15 @@
 #include "balance/replay.h"
 #include "balance_golden.h"
 #include "base/random.h"
+#include "plan_fixture.h"
 
 enum { DRAWS = 400 };
-
-typedef struct {
-    ek_arena arena;
-    ek_plan_limits l;
-    ek_plan p;
-    void *memory;
-    int64_t *counts, *load;
-} fixture;
-
-static void lay_out(fixture *f, ek_arena *a)
-{
-    ek_plan_take(&f->p, a, &f->l);
-    f->counts = ek_arena_take(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
-    f->load = ek_arena_take(a, f->l.ranks, sizeof(*f->load));
-    f->memory = ek_planner_exact.take(a, &f->l);
-}
 
 /* Block order with so many spare slots a rank; no assignments. */
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t spare)
 {
-    ek_arena measured;
-
-    memset(f, 0, sizeof(*f));
-    f->l = (ek_plan_limits){.experts = experts,
-                            .ranks = ranks,
-                            .slots = (experts + ranks - 1) / ranks + spare,
-                            .costs = {.row_s = 1e-6, .send_s = 1e-6}};
-    ek_arena_measure(&measured);
-    lay_out(f, &measured);
-    CHECK(f->memory == NULL);
-    CHECK(ek_arena_init_as(&f->arena, &measured, "a plan") == EK_OK);
-    lay_out(f, &f->arena);
-    CHECK(ek_arena_check(&f->arena, "a plan") == EK_OK);
-    CHECK_INT(f->arena.used, measured.used);
-    ek_placement_block(&f->p.placement, 1);
-    f->p.explain = 1;
-}
-
-static void teardown(fixture *f)
-{
-    ek_arena_fini(&f->arena);
+    plan_setup(f, &ek_planner_exact, experts, ranks, (experts + ranks - 1) / ranks + spare,
+               (ek_plan_costs){.row_s = 1e-6, .send_s = 1e-6});
 }
 
 /* All of an expert's assignments come from rank 0. */
@@ -56,8 +22,7 @@ static void set_total(fixture *f, int32_t expert, int64_t n)
 
 static int64_t run(fixture *f)
 {
-    CHECK(ek_planner_exact.plan(f->memory, &f->l, f->counts, &f->p) == EK_OK);
-    CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
+    plan_make(f, f->counts);
     CHECK(f->p.after_s <= f->p.before_s + f->l.costs.replica_s);
     return ek_plan_loads(&f->l, &f->p, f->load);
 }

@@ -5,50 +5,20 @@
 #include "balance/plan_prophet.h"
 #include "balance_golden.h"
 #include "base/random.h"
+#include "plan_fixture.h"
 
 enum { CASES = 5, SOURCES = 16, EXPERTS = 32 };
 
 /* --- a plan under test ------------------------------------------------------------------------ */
 
-typedef struct {
-    ek_plan_limits l;
-    ek_arena arena;
-    void *memory;
-    ek_plan p;
-} fixture;
-
-static void lay_out(fixture *f, ek_arena *a)
-{
-    ek_plan_take(&f->p, a, &f->l);
-    f->memory = ek_planner_prophet.take(a, &f->l);
-}
-
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots, ek_plan_costs costs)
 {
-    ek_arena measured;
-
-    memset(f, 0, sizeof(*f));
-    f->l = (ek_plan_limits){experts, ranks, slots, NULL, 1, costs};
-    ek_arena_measure(&measured);
-    lay_out(f, &measured);
-    CHECK(f->memory == NULL);
-    CHECK(ek_arena_init_as(&f->arena, &measured, "a plan") == EK_OK);
-    lay_out(f, &f->arena);
-    CHECK(ek_arena_check(&f->arena, "a plan") == EK_OK);
-    CHECK_INT(f->arena.used, measured.used);
-    ek_placement_block(&f->p.placement, 1);
-}
-
-static void teardown(fixture *f)
-{
-    ek_arena_fini(&f->arena);
+    plan_setup(f, &ek_planner_prophet, experts, ranks, slots, costs);
 }
 
 static void make(fixture *f, const int64_t *counts)
 {
-    CHECK(ek_planner_prophet.plan(f->memory, &f->l, counts, &f->p) == EK_OK);
-    if (ek_plan_check(&f->l, counts, &f->p) != EK_OK)
-        EK_T_FAIL("%s", ek_err_message());
+    plan_make(f, counts);
 }
 
 static int32_t replicas_of(const ek_placement *p)

@@ -1,53 +1,19 @@
 /* Shadowing: Algorithm 1 of FasterMoE by hand and on a recorded routing trace, what ends the
  * search, and properties over random layers. */
-#include "balance/planner.h"
 #include "balance_golden.h"
 #include "base/random.h"
+#include "plan_fixture.h"
 
 enum { EXPERTS = 32, RANKS = 16, SLOTS = 16, DRAWS = 600 };
 
-typedef struct {
-    ek_arena arena;
-    ek_plan_limits l;
-    ek_plan p;
-    void *memory;
-    int64_t *counts;
-} fixture;
-
-static void lay_out(fixture *f, ek_arena *a)
-{
-    ek_plan_take(&f->p, a, &f->l);
-    f->counts = ek_arena_take(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
-    f->memory = ek_planner_shadow.take(a, &f->l);
-}
-
-/* Block order, no assignments. */
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots, ek_plan_costs costs)
 {
-    ek_arena measured;
-
-    memset(f, 0, sizeof(*f));
-    f->l = (ek_plan_limits){.experts = experts, .ranks = ranks, .slots = slots, .costs = costs};
-    ek_arena_measure(&measured);
-    lay_out(f, &measured);
-    CHECK(f->memory == NULL);
-    CHECK(ek_arena_init_as(&f->arena, &measured, "a plan") == EK_OK);
-    lay_out(f, &f->arena);
-    CHECK(ek_arena_check(&f->arena, "a plan") == EK_OK);
-    CHECK_INT(f->arena.used, measured.used);
-    ek_placement_block(&f->p.placement, 1);
-    f->p.explain = 1;
-}
-
-static void teardown(fixture *f)
-{
-    ek_arena_fini(&f->arena);
+    plan_setup(f, &ek_planner_shadow, experts, ranks, slots, costs);
 }
 
 static void run(fixture *f)
 {
-    CHECK(ek_planner_shadow.plan(f->memory, &f->l, f->counts, &f->p) == EK_OK);
-    CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
+    plan_make(f, f->counts);
     CHECK(f->p.after_s <= f->p.before_s);
 }
 
