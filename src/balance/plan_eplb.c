@@ -110,8 +110,7 @@ static void allocate(memory *m, const ek_plan_limits *l)
     }
 }
 
-/* Merges [a, b) and [b, end) of order, both by falling weight, in room.  Which one is next cannot
- * be predicted, so nothing branches on it. */
+/* Merges [a, b) and [b, end) of order, both by falling weight, in room. */
 static void merge(const memory *m, int32_t a, int32_t b, int32_t end)
 {
     int32_t i = a, j = b, k = a;
