@@ -51,7 +51,10 @@ static inline void teardown(fixture *f)
 /* Plans for these counts; the plan has to be valid. */
 static inline void plan_make(fixture *f, const int64_t *counts)
 {
-    CHECK(f->planner->plan(f->memory, &f->l, counts, &f->p) == EK_OK);
+    if (f->planner->slow != NULL)
+        CHECK(f->planner->slow(f->memory, &f->l, counts, &f->p) == EK_OK);
+    if (f->planner->fast != NULL)
+        CHECK(f->planner->fast(f->memory, &f->l, counts, &f->p) == EK_OK);
     if (ek_plan_check(&f->l, counts, &f->p) != EK_OK)
         EK_T_FAIL("%s", ek_err_message());
 }

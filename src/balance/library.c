@@ -143,9 +143,12 @@ ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_
     EK_TRY(check_counts(b, counts));
     ek_placement_copy(&b->plan.placement, &b->base);
     b->plan.why[0] = '\0';
-    EK_TRY(b->planner->plan(b->memory, &b->l, counts, &b->plan));
-    if (b->planner->lasting)
+    if (b->planner->slow != NULL) {
+        EK_TRY(b->planner->slow(b->memory, &b->l, counts, &b->plan));
         ek_placement_copy(&b->base, &b->plan.placement);
+    }
+    if (b->planner->fast != NULL)
+        EK_TRY(b->planner->fast(b->memory, &b->l, counts, &b->plan));
     *out = (ek_balance_plan_result){.slots = b->l.slots,
                                     .expert_of = b->plan.placement.expert_of,
                                     .home = b->plan.placement.home,

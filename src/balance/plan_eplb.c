@@ -208,6 +208,5 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_eplb = {
     .name = "eplb",
     .what = "replicas of the heaviest experts, packed longest first (DeepSeek's EPLB)",
-    .lasting = 1,
     .take = take,
-    .plan = plan};
+    .slow = plan};

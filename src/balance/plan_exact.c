@@ -265,4 +265,4 @@ const ek_planner ek_planner_exact = {
     .name = "exact",
     .what = "replicas from this micro-batch's counts, assignments split (UltraEP and others)",
     .take = take,
-    .plan = plan};
+    .fast = plan};

@@ -378,6 +378,5 @@ static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *coun
 const ek_planner ek_planner_place = {
     .name = "place",
     .what = "homes permuted for the least largest load (SmartMoE, ATC 2023)",
-    .lasting = 1,
     .take = take,
-    .plan = plan};
+    .slow = plan};

@@ -456,4 +456,4 @@ const ek_planner ek_planner_prophet = {
     .name = "prophet",
     .what = "replicas for a step where they pay (Pro-Prophet, arXiv 2411.10003)",
     .take = take,
-    .plan = plan};
+    .fast = plan};

@@ -416,6 +416,5 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
 const ek_planner ek_planner_replicate = {
     .name = "replicate",
     .what = "replicas by popularity, placed to survive failures (Lazarus, arXiv 2407.04656)",
-    .lasting = 1,
     .take = take,
-    .plan = plan};
+    .slow = plan};

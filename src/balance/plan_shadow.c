@@ -200,4 +200,4 @@ const ek_planner ek_planner_shadow = {
     .name = "shadow",
     .what = "hot experts on every rank for a step (FasterMoE, PPoPP 2022)",
     .take = take,
-    .plan = plan};
+    .fast = plan};

@@ -4,7 +4,8 @@
  *
  * A planner is one file: pure, deterministic, the same answer on every rank, with quotas in whole
  * assignments, and no allocation once its memory is laid out.  It starts from a valid placement and
- * leaves a valid one; what the model computes does not change with it.
+ * leaves a valid one; what the model computes does not change with it.  It has two speeds: slow,
+ * from history, moves experts for good; fast, after the gate, adds replicas for once.
  *
  * Units        an assignment is one token's row for one expert (top-k expanded).  Times are
  *              seconds.
@@ -46,15 +47,22 @@ typedef struct {
     int explain;              /* in: `why` is wanted */
 } ek_plan;
 
+/* counts [ranks][experts], by source. */
+typedef ek_status (*ek_plan_fn)(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p);
+
+/* A planner has one speed or both. */
 typedef struct {
     const char *name;
     const char *what; /* one line, with its source */
-    int lasting;      /* its placement stays until it plans again; else its replicas are for once,
-                         and it starts from the placement without those of the time before */
     /* Its memory, NULL while the arena measures. */
     void *(*take)(ek_arena *a, const ek_plan_limits *l);
-    /* counts [ranks][experts], by source. */
-    ek_status (*plan)(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p);
+    /* Between steps, from the load of the past: a placement that stays until the next one, for
+     * which experts move with their state.  NULL: they stay where they are. */
+    ek_plan_fn slow;
+    /* After the gate, from the counts that are to be served: replicas for once, in slots that the
+     * lasting placement leaves empty, and quotas.  NULL: nothing but what is there. */
+    ek_plan_fn fast;
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_exact, ek_planner_shadow, ek_planner_place,

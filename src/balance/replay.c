@@ -106,9 +106,19 @@ static int had(const ek_placement *before, int32_t rank, int32_t expert)
     return ek_plan_slot(before, rank, expert) >= 0;
 }
 
-/* Bytes that a plan moves: replicas go out and gradients come back each time; an expert that a
- * lasting placement puts where it was not brings its state along, once. */
-static double bytes_of(const replay *r, const ek_placement *before)
+/* Bytes of replicas: they go out and gradients come back each time. */
+static double replicated(const replay *r)
+{
+    double bytes = 0;
+
+    for (int32_t s = 0; s < r->l.ranks * r->l.slots; s++)
+        bytes += ek_plan_is_replica(&r->plan.placement, s) ? r->l.costs.replica_bytes : 0;
+    return bytes;
+}
+
+/* Bytes of experts that a lasting placement puts where they were not: they bring their state along,
+ * once. */
+static double moved(const replay *r, const ek_placement *before)
 {
     const ek_placement *now = &r->plan.placement;
     double bytes = 0;
@@ -116,11 +126,7 @@ static double bytes_of(const replay *r, const ek_placement *before)
     for (int32_t s = 0; s < r->l.ranks * r->l.slots; s++) {
         int32_t e = now->expert_of[s];
 
-        if (e < 0)
-            continue;
-        if (ek_plan_is_replica(now, s))
-            bytes += r->l.costs.replica_bytes;
-        if (r->cfg->planner->lasting && !had(before, s / r->l.slots, e))
+        if (e >= 0 && !had(before, s / r->l.slots, e))
             bytes += r->l.costs.state_bytes;
     }
     return bytes;
@@ -140,17 +146,21 @@ static spread judge_before(replay *r)
 
 static ek_status make_plan(replay *r, int64_t layer, double *us)
 {
+    const ek_planner *planner = r->cfg->planner;
     int64_t start;
 
     ek_placement_copy(&r->plan.placement, &r->kept[layer]);
     start = ek_clock_ns();
-    EK_TRY(r->cfg->planner->plan(r->planner, &r->l, r->seen, &r->plan));
-    *us = (double)(ek_clock_ns() - start) * 1e-3;
-    EK_TRY(ek_plan_check(&r->l, r->seen, &r->plan));
-    r->bytes += bytes_of(r, &r->kept[layer]);
-    if (r->cfg->planner->lasting)
+    if (planner->slow != NULL) {
+        EK_TRY(planner->slow(r->planner, &r->l, r->seen, &r->plan));
+        r->bytes += moved(r, &r->kept[layer]);
         ek_placement_copy(&r->kept[layer], &r->plan.placement);
-    return EK_OK;
+    }
+    if (planner->fast != NULL)
+        EK_TRY(planner->fast(r->planner, &r->l, r->seen, &r->plan));
+    *us = (double)(ek_clock_ns() - start) * 1e-3;
+    r->bytes += replicated(r);
+    return ek_plan_check(&r->l, r->seen, &r->plan);
 }
 
 static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_result *out)

@@ -346,7 +346,7 @@ static void plan_and_check(fixture *f, int64_t want)
 {
     int64_t load[64];
 
-    CHECK(ek_planner_place.plan(f->memory, &f->l, f->counts, &f->p) == EK_OK);
+    CHECK(ek_planner_place.slow(f->memory, &f->l, f->counts, &f->p) == EK_OK);
     CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
     CHECK_INT(ek_plan_loads(&f->l, &f->p, load), want);
     CHECK(f->p.after_s == (double)want * 3 && f->p.after_s <= f->p.before_s);
@@ -411,7 +411,7 @@ static void replicas_are_refused(void)
 
     setup(&f, 4, 2, 3);
     f.p.placement.expert_of[5] = 0;
-    CHECK_INT(ek_planner_place.plan(f.memory, &f.l, f.counts, &f.p), EK_EUNSUPPORTED);
+    CHECK_INT(ek_planner_place.slow(f.memory, &f.l, f.counts, &f.p), EK_EUNSUPPORTED);
     CHECK(strstr(ek_err_message(), "place") != NULL);
     CHECK(strstr(ek_err_message(), "slot 5") != NULL);
     teardown(&f);
@@ -508,17 +508,17 @@ static void check_random(dice *d, int *moved)
     ek_plan_homes_only(&l, g.counts, &g.p);
     before = ek_plan_loads(&l, &g.p, load);
 
-    CHECK(ek_planner_place.plan(f.memory, &l, f.counts, &f.p) == EK_OK);
+    CHECK(ek_planner_place.slow(f.memory, &l, f.counts, &f.p) == EK_OK);
     *moved += check_against(&f, &g.p.placement, before);
     if (ranks <= 6)
         check_fewest_moves(&f, &g.p.placement);
     for (int32_t i = 0; i < ranks * experts; i++)
         g.counts[i] = f.counts[i] * times;
-    CHECK(ek_planner_place.plan(g.memory, &l, g.counts, &g.p) == EK_OK);
+    CHECK(ek_planner_place.slow(g.memory, &l, g.counts, &g.p) == EK_OK);
     CHECK(same_placement(&f.p.placement, &g.p.placement));
 
     /* there is nothing left to do */
-    CHECK(ek_planner_place.plan(f.memory, &l, f.counts, &f.p) == EK_OK);
+    CHECK(ek_planner_place.slow(f.memory, &l, f.counts, &f.p) == EK_OK);
     CHECK(same_placement(&f.p.placement, &g.p.placement));
     teardown(&g);
     teardown(&f);

@@ -681,8 +681,8 @@ static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *c
 /* What a lasting placement moves is paid for once, and what is for once each time. */
 static void bytes_of_moves_and_replicas(void)
 {
-    ek_planner lasting = {.name = "swap", .lasting = 1, .take = take_totals, .plan = swap};
-    ek_planner fleeting = {.name = "swap", .take = take_totals, .plan = swap_anew};
+    ek_planner lasting = {.name = "swap", .take = take_totals, .slow = swap};
+    ek_planner fleeting = {.name = "swap", .take = take_totals, .fast = swap_anew};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -701,8 +701,7 @@ static void bytes_of_moves_and_replicas(void)
 
 static void layers_have_placements_of_their_own(void)
 {
-    ek_planner planner = {
-        .name = "add", .lasting = 1, .take = take_totals_and_calls, .plan = add_once};
+    ek_planner planner = {.name = "add", .take = take_totals_and_calls, .slow = add_once};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -717,7 +716,7 @@ static void layers_have_placements_of_their_own(void)
 
 static void bad_plans_end_the_replay(void)
 {
-    ek_planner planner = {.name = "bad", .take = take_totals, .plan = lose_one};
+    ek_planner planner = {.name = "bad", .take = take_totals, .fast = lose_one};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -727,7 +726,7 @@ static void bad_plans_end_the_replay(void)
     c = config(&planner, 2, 3, &w);
     CHECK_INT(ek_replay(&t, &c, &r), EK_EINVAL);
     CHECK(strstr(ek_err_message(), "its slots serve 9") != NULL);
-    planner.plan = give_up;
+    planner.fast = give_up;
     CHECK_INT(ek_replay(&t, &c, &r), EK_EUNSUPPORTED);
     CHECK_INT(w.calls, 0);
     close_by_hand(&t);
