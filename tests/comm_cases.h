@@ -71,12 +71,13 @@ static inline int64_t put(uint64_t seed, int r, int64_t i)
     return (int64_t)(mix(seed, (uint64_t)r, i) % 2001) - 1000;
 }
 
-static inline int64_t expected(const peer *p, ek_reduce how, int64_t i)
+/* ranks [n] (NULL: 0 to n - 1) together */
+static inline int64_t expected_of(uint64_t seed, const int *ranks, int n, ek_reduce how, int64_t i)
 {
-    int64_t all = put(p->seed, 0, i);
+    int64_t all = put(seed, ranks != NULL ? ranks[0] : 0, i);
 
-    for (int r = 1; r < p->size; r++) {
-        int64_t one = put(p->seed, r, i);
+    for (int r = 1; r < n; r++) {
+        int64_t one = put(seed, ranks != NULL ? ranks[r] : r, i);
 
         if (how == EK_MAX_F64 || how == EK_MAX_I64)
             all = one > all ? one : all;
@@ -84,6 +85,11 @@ static inline int64_t expected(const peer *p, ek_reduce how, int64_t i)
             all += one;
     }
     return all;
+}
+
+static inline int64_t expected(const peer *p, ek_reduce how, int64_t i)
+{
+    return expected_of(p->seed, NULL, p->size, how, i);
 }
 
 static inline void store(ek_reduce how, void *buf, int64_t i, int64_t value)
@@ -266,6 +272,26 @@ static void case_broadcast(peer *p)
         }
 }
 
+/* --- lists of ranks ---------------------------------------------------------------------------
+ */
+
+typedef struct {
+    int n, ranks[64], at; /* at: the caller's place, -1: none */
+} rank_list;
+
+/* Some of the ranks, at least one, in random order. */
+static rank_list random_list(const peer *p, uint64_t seed)
+{
+    rank_list l = {.n = 1 + (int)pick(seed, 3, 0, p->size), .at = -1};
+
+    for (int i = 0; i < l.n; i++) {
+        l.ranks[i] = (int)ek_random_permute(seed, 4, (uint64_t)p->size, (uint64_t)i);
+        if (l.ranks[i] == p->rank)
+            l.at = i;
+    }
+    return l;
+}
+
 /* Two sets of ranks at once, in random order, each with its own root; some ranks are in both. */
 static void case_multicast(peer *p)
 {
@@ -277,17 +303,13 @@ static void case_multicast(peer *p)
         memset(buf, 0, sizeof(buf));
         for (int set = 0; set < 2; set++) {
             uint64_t seed = p->seed * 2 + (uint64_t)set;
-            int n = 1 + (int)pick(seed, 3, 0, p->size), ranks[64], in = 0;
+            rank_list l = random_list(p, seed);
 
-            for (int i = 0; i < n; i++) {
-                ranks[i] = (int)ek_random_permute(seed, 4, (uint64_t)p->size, (uint64_t)i);
-                in |= ranks[i] == p->rank;
-            }
-            for (int64_t i = 0; i < 2000 && ranks[0] == p->rank; i++)
+            for (int64_t i = 0; i < 2000 && l.at == 0; i++)
                 buf[set][i] = byte_of(seed, i);
-            if (in)
-                MUST(p,
-                     ek_comm_multicast(p->world, buf[set], 2000, ranks, n, 10 + set, &flight[set]));
+            if (l.at >= 0)
+                MUST(p, ek_comm_multicast(p->world, buf[set], 2000, l.ranks, l.n, 10 + set,
+                                          &flight[set]));
         }
         for (int set = 1; set >= 0; set--)
             if (flight[set] != NULL) {
@@ -295,6 +317,140 @@ static void case_multicast(peer *p)
                 EXPECT(p, wrong_bytes(p->seed * 2 + (uint64_t)set, buf[set], 2000) == 0);
             }
     }
+}
+
+/* Starts one of this seed, where the caller is in the list; buf [n + 1] is allocated. */
+static void start_multireduce(peer *p, const rank_list *l, uint64_t seed, ek_reduce how, int64_t n,
+                              int tag, double **buf, ek_coll **op)
+{
+    *buf = malloc((size_t)n * 8 + 8);
+    for (int64_t i = 0; i < n; i++)
+        store(how, *buf, i, put(seed, p->rank, i));
+    (*buf)[n] = 77; /* not to be touched */
+    if (l->at >= 0)
+        MUST(p, ek_comm_multireduce(p->world, *buf, n, how, l->ranks, l->n, tag, op));
+}
+
+static void end_multireduce(peer *p, const rank_list *l, uint64_t seed, ek_reduce how, int64_t n,
+                            double **buf, ek_coll **op)
+{
+    int64_t wrong = 0;
+
+    if (*op != NULL)
+        MUST(p, ek_coll_wait(op));
+    for (int64_t i = 0; i < n && l->at == 0; i++)
+        wrong += load(how, *buf, i) != expected_of(seed, l->ranks, l->n, how, i);
+    EXPECT(p, wrong == 0 && (*buf)[n] == 77);
+    free(*buf);
+    *buf = NULL;
+}
+
+/* One after the other, of one tag and over other ranks each time, whoever is late; up to more
+ * segments than are in flight at once. */
+static void case_multireduce(peer *p)
+{
+    static const int64_t sizes[] = {0, 1, 7, 202, 2049, 33000, 140001};
+
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+        for (int k = 0; k < (sizes[s] < 3000 ? 5 : 2); k++)
+            for (int round = 0; round < (sizes[s] < 3000 ? 3 : 1); round++) {
+                uint64_t seed = ++p->seed;
+                rank_list l = random_list(p, seed);
+                ek_coll *op = NULL;
+                double *buf;
+
+                start_multireduce(p, &l, seed, all_kinds[k], sizes[s], 5, &buf, &op);
+                end_multireduce(p, &l, seed, all_kinds[k], sizes[s], &buf, &op);
+            }
+}
+
+/* Many at once over overlapping lists, with multicasts of the same tags the other way, started and
+ * waited for in another order on every rank. */
+static void case_many_lists(peer *p)
+{
+    enum { LISTS = 12 };
+    static const int64_t sizes[] = {0, 1, 33, 500, 34001, 80001};
+    uint64_t me = (uint64_t)p->rank;
+    ek_coll *sum[LISTS] = {NULL}, *copy[LISTS] = {NULL};
+    unsigned char bytes[LISTS][3000];
+    double *buf[LISTS];
+    rank_list l[LISTS];
+    int back[64];
+
+    memset(bytes, 0, sizeof(bytes));
+    for (uint64_t k = 0; k < LISTS; k++) {
+        int i = (int)ek_random_permute(20, me, LISTS, k), tag = i == 0 ? 1023 : i - 1;
+        ek_reduce how = i % 2 == 0 ? EK_SUM_F32 : EK_SUM_F64;
+
+        l[i] = random_list(p, 300 + (uint64_t)i);
+        start_multireduce(p, &l[i], (uint64_t)i, how, sizes[i % 6], tag, &buf[i], &sum[i]);
+        for (int r = 0; r < l[i].n; r++)
+            back[r] = l[i].ranks[l[i].n - 1 - r];
+        for (int64_t b = 0; b < 3000 && back[0] == p->rank; b++)
+            bytes[i][b] = byte_of((uint64_t)i, b);
+        if (l[i].at >= 0)
+            MUST(p, ek_comm_multicast(p->world, bytes[i], 3000, back, l[i].n, tag, &copy[i]));
+    }
+    for (uint64_t k = 0; k < LISTS; k++) {
+        int i = (int)ek_random_permute(21, me, LISTS, k);
+        ek_reduce how = i % 2 == 0 ? EK_SUM_F32 : EK_SUM_F64;
+
+        end_multireduce(p, &l[i], (uint64_t)i, how, sizes[i % 6], &buf[i], &sum[i]);
+        if (copy[i] != NULL) {
+            MUST(p, ek_coll_wait(&copy[i]));
+            EXPECT(p, wrong_bytes((uint64_t)i, bytes[i], 3000) == 0);
+        }
+    }
+}
+
+/* Numbers whose sum depends on the order: added from the end of the list, bit by bit, on every back
+ * end and whatever the length of a message. */
+static void case_multireduce_order(peer *p)
+{
+    static const int64_t sizes[] = {1, 2, 505, 9001, 70001};
+
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        rank_list l = {.n = p->size};
+        int64_t n = sizes[s], wrong = 0;
+        double *buf = malloc((size_t)n * 8);
+        float *small = malloc((size_t)n * 4);
+
+        for (int i = 0; i < l.n; i++)
+            l.ranks[i] = (int)ek_random_permute(s, 9, (uint64_t)l.n, (uint64_t)i);
+        for (int64_t i = 0; i < n; i++) {
+            buf[i] = 1 / (double)(put(s, p->rank, i) * 2 + 1);
+            small[i] = (float)buf[i];
+        }
+        DO(p, ek_comm_multireduce(p->world, buf, n, EK_SUM_F64, l.ranks, l.n, 0, &op));
+        DO(p, ek_comm_multireduce(p->world, small, n, EK_SUM_F32, l.ranks, l.n, 0, &op));
+        for (int64_t i = 0; i < n && p->rank == l.ranks[0]; i++) {
+            double sum = 1 / (double)(put(s, l.ranks[l.n - 1], i) * 2 + 1);
+            float less = (float)sum;
+
+            for (int r = l.n - 2; r >= 0; r--) {
+                double one = 1 / (double)(put(s, l.ranks[r], i) * 2 + 1);
+
+                sum = one + sum;
+                less = (float)one + less;
+            }
+            wrong += memcmp(&sum, &buf[i], 8) != 0 || memcmp(&less, &small[i], 4) != 0;
+        }
+        EXPECT(p, wrong == 0);
+        free(small);
+        free(buf);
+    }
+}
+
+/* One rank alone: done at once, and its bits stay. */
+static void case_multireduce_one(peer *p)
+{
+    float buf[3] = {-0.0f, NAN, (float)p->rank}, was[3];
+    ek_coll *op = NULL;
+
+    memcpy(was, buf, sizeof(buf));
+    MUST(p, ek_comm_multireduce(p->world, buf, 3, EK_SUM_F32, &p->rank, 1, 1023, &op));
+    EXPECT(p, op != NULL && ek_coll_test(&op) == EK_OK && op == NULL);
+    EXPECT(p, memcmp(was, buf, sizeof(buf)) == 0);
 }
 
 /* Around the ring with several tags at once, received in another order than sent. */
@@ -505,6 +661,7 @@ static void case_bytes_sent(peer *p)
     int64_t n = 840 * 128, before, all = n * 8; /* 1 to 8 ranks share it evenly */
     double *buf = calloc((size_t)n, 8);
     int64_t rows[64 * 64], sum = 0;
+    int list[64];
 
     before = ek_comm_bytes_sent(p->world);
     DO(p, ek_comm_all_reduce(p->world, buf, n, EK_SUM_F64, &op));
@@ -524,6 +681,11 @@ static void case_bytes_sent(peer *p)
     sum = ek_comm_bytes_sent(p->world) - before;
     DO(p, ek_comm_all_reduce(p->world, &sum, 1, EK_SUM_I64, &op));
     EXPECT(p, sum == (p->size - 1) * all);
+    for (int r = 0; r < p->size; r++)
+        list[r] = r;
+    before = ek_comm_bytes_sent(p->world);
+    DO(p, ek_comm_multireduce(p->world, buf, n, EK_SUM_F64, list, p->size, 7, &op));
+    EXPECT(p, ek_comm_bytes_sent(p->world) - before == (p->rank > 0 ? all : 0));
     free(buf);
 }
 
@@ -531,6 +693,27 @@ static void case_barrier(peer *p)
 {
     for (int i = 0; i < 20; i++)
         MUST(p, ek_comm_barrier(p->world));
+}
+
+static void refused_lists(peer *p, ek_coll **none)
+{
+    int twice[2] = {p->rank, p->rank}, other = (p->rank + 1) % p->size;
+    float one = 1;
+
+    for (int tag = -1; tag <= 1024; tag += 1025) {
+        EXPECT(p, ek_comm_multicast(p->world, &one, 4, twice, 1, tag, none) == EK_EINVAL);
+        EXPECT(p, ek_comm_multireduce(p->world, &one, 1, EK_SUM_F32, twice, 1, tag, none) ==
+                      EK_EINVAL);
+    }
+    EXPECT(p, ek_comm_multicast(p->world, &one, -1, twice, 1, 0, none) == EK_EINVAL);
+    EXPECT(p, ek_comm_multicast(p->world, &one, 4, &p->size, 1, 0, none) == EK_EINVAL);
+    EXPECT(p, ek_comm_multireduce(p->world, &one, -1, EK_SUM_F32, twice, 1, 0, none) == EK_EINVAL);
+    EXPECT(p, ek_comm_multireduce(p->world, &one, 1, EK_SUM_F32, twice, 2, 0, none) == EK_EINVAL);
+    EXPECT(p, ek_comm_multireduce(p->world, &one, 1, EK_SUM_F32, twice, 0, 0, none) == EK_EINVAL);
+    EXPECT(p,
+           ek_comm_multireduce(p->world, &one, 1, EK_SUM_F32, &p->size, 1, 0, none) == EK_EINVAL);
+    EXPECT(p, other == p->rank || ek_comm_multireduce(p->world, &one, 1, EK_SUM_F32, &other, 1, 0,
+                                                      none) == EK_EINVAL);
 }
 
 /* A call that is wrong on every rank is refused, and nothing has happened. */
@@ -546,6 +729,7 @@ static void case_refused(peer *p)
     EXPECT(p, ek_comm_send(p->world, &one, 8, p->rank, 0, &none) == EK_EINVAL);
     EXPECT(p, ek_comm_recv(p->world, &one, 8, 0, 1024, &none) == EK_EINVAL);
     EXPECT(p, ek_comm_group(p->world, "none", &p->size, 1, &p->world) == EK_EINVAL);
+    refused_lists(p, &none);
     EXPECT(p, none == NULL);
     DO(p, ek_comm_all_reduce(p->world, &one, 1, EK_SUM_I64, &op));
     EXPECT(p, one == p->size);
@@ -558,6 +742,10 @@ static const comm_case comm_cases[] = {
     {"all_gather", case_all_gather},
     {"broadcast", case_broadcast},
     {"multicast", case_multicast},
+    {"multireduce", case_multireduce},
+    {"multireduce_order", case_multireduce_order},
+    {"multireduce_one", case_multireduce_one},
+    {"many_lists", case_many_lists},
     {"send_recv", case_send_recv},
     {"all_to_all", case_all_to_all},
     {"all_to_all_nodes", case_all_to_all_nodes},

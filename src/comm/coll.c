@@ -100,6 +100,38 @@ out:
     return st;
 }
 
+/* --- lists of ranks ---------------------------------------------------------------------------
+ */
+
+ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, int n, int tag,
+                        int *at)
+{
+    int found = -1;
+
+    EK_REQUIRE(tag >= 0 && tag < TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d", name,
+               c->name, tag, TAGS - 1);
+    for (int i = 0; i < n; i++) {
+        EK_REQUIRE(ranks[i] >= 0 && ranks[i] < c->size, EK_EINVAL,
+                   "%s on %s: rank %d is not in 0 to %d", name, c->name, ranks[i], c->size - 1);
+        EK_REQUIRE(ranks[i] != c->rank || found < 0, EK_EINVAL, "%s on %s: rank %d stands twice",
+                   name, c->name, c->rank);
+        if (ranks[i] == c->rank)
+            found = i;
+    }
+    EK_REQUIRE(found >= 0, EK_EINVAL, "%s on %s: rank %d is not among the %d ranks", name, c->name,
+               c->rank, n);
+    *at = found;
+    return EK_OK;
+}
+
+void ek_coll_along(ek_coll *op, const int *ranks, int n, int at)
+{
+    op->next_rank = ranks[(at + 1) % n];
+    op->prev_rank = ranks[(at + n - 1) % n];
+    for (int i = 0; i < n; i++)
+        op->table[op->n_table - n + i] = ranks[i];
+}
+
 /* --- messages ---------------------------------------------------------------------------------
  */
 

@@ -15,9 +15,11 @@ enum {
     WINDOW = 4,          /* pieces in flight in one direction */
     CHILDREN_MAX = 31,   /* of a rank in a binomial tree over up to 2^31 ranks */
     WHY_CAP = 1024,
-    TAG_MULTICAST = 1024, /* below: send and recv */
-    TAG_MULTICAST_CALL = 2048,
-    TAG_COLLECTIVE = 3072,
+    TAGS = 1024,          /* of send and recv, of multicast, and of multireduce */
+    TAG_MULTICAST = TAGS, /* below: send and recv */
+    TAG_MULTIREDUCE = 2 * TAGS,
+    TAG_CALL = 3 * TAGS, /* of multicasts and multireduces, in checked worlds */
+    TAG_COLLECTIVE = 5 * TAGS,
     TAG_END = 32768,
     SITE_CAP = 96
 };
@@ -105,7 +107,8 @@ struct ek_coll {
     /* Kept between uses, grown as needed. */
     unsigned char *scratch;
     ek_transfer *transfers;
-    int64_t *table; /* [n_table] runs [size + 1] or rows [size][size], copied from the caller */
+    int64_t *table; /* [n_table] runs, [size + 1] or of a stream, or rows [size][size]; then a list
+                       of ranks: copied from the caller */
     int64_t scratch_cap, transfers_cap, table_cap, n_table;
 
     int n_transfers, settled; /* transfers before `settled` are finished */
@@ -148,6 +151,13 @@ EK_CHECKED ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int fro
 EK_CHECKED ek_status ek_coll_settle(ek_coll *op, int upto, int *done);
 /* A step that waits for all transfers. */
 EK_CHECKED ek_status ek_coll_step_settle(ek_coll *op, int *done);
+
+/* The caller's place in a list of ranks of the group, where it stands once; checks the tag. */
+EK_CHECKED ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, int n,
+                                   int tag, int *at);
+/* The operation is one of these ranks alone, the caller at place `at`: checked worlds ask along the
+ * list, and compare it, in the last n entries of the table. */
+void ek_coll_along(ek_coll *op, const int *ranks, int n, int at);
 
 /* How many transfers a message of this length takes, at most. */
 int64_t ek_coll_pieces(const ek_comm *c, int64_t bytes);

@@ -54,14 +54,13 @@ static ek_status cast(ek_comm *c, const char *name, const char *site, int tag, v
 
     while (!chain && 1LL << children < n)
         children++;
-    EK_TRY(ek_coll_begin(c, name, site, tag, ek_stream_transfers(children), 2, 0, &o));
+    EK_TRY(ek_coll_begin(c, name, site, tag, ek_stream_transfers(children),
+                         ranks != NULL ? 2 + n : 2, 0, &o));
     o->buf = buf;
     o->bytes = o->amount = bytes;
     o->peer = ranks != NULL ? ranks[0] : root;
-    if (ranks != NULL) {
-        o->next_rank = ranks[(at + 1) % n];
-        o->prev_rank = ranks[(at + n - 1) % n];
-    }
+    if (ranks != NULL)
+        ek_coll_along(o, ranks, n, at);
     tree(o, ranks, root, n, at, chain);
     EK_TRY(ek_coll_launch(o, op));
     return EK_OK;
@@ -89,19 +88,12 @@ ek_status ek_comm_broadcast_at(ek_comm *c, void *buf, int64_t bytes, int root, e
 ek_status ek_comm_multicast_at(ek_comm *c, void *buf, int64_t bytes, const int *ranks, int n,
                                int tag, ek_coll **op, const char *site)
 {
-    int at = -1;
+    static const char name[] = "multicast";
+    int at;
 
-    EK_REQUIRE(tag >= 0 && tag < TAG_MULTICAST_CALL - TAG_MULTICAST, EK_EINVAL,
-               "multicast on %s: tag %d is not in 0 to %d", c->name, tag,
-               TAG_MULTICAST_CALL - TAG_MULTICAST - 1);
-    for (int i = 0; i < n; i++) {
-        EK_TRY(check_call(c, "multicast", bytes, ranks[i]));
-        if (ranks[i] == c->rank)
-            at = i;
-    }
-    EK_REQUIRE(at >= 0, EK_EINVAL, "multicast on %s: rank %d is not among the %d ranks", c->name,
-               c->rank, n);
-    EK_TRY(cast(c, "multicast", site, TAG_MULTICAST + tag, buf, bytes, ranks, 0, n, at, op));
+    EK_TRY(ek_coll_place(c, name, ranks, n, tag, &at));
+    EK_TRY(check_call(c, name, bytes, ranks[0]));
+    EK_TRY(cast(c, name, site, TAG_MULTICAST + tag, buf, bytes, ranks, 0, n, at, op));
     return EK_OK;
 }
 
@@ -125,8 +117,8 @@ static ek_status one_message(ek_comm *c, const char *name, int64_t bytes, int pe
 {
     EK_TRY(check_call(c, name, bytes, peer));
     EK_REQUIRE(peer != c->rank, EK_EINVAL, "%s on %s: rank %d to itself", name, c->name, peer);
-    EK_REQUIRE(tag >= 0 && tag < TAG_MULTICAST, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d",
-               name, c->name, tag, TAG_MULTICAST - 1);
+    EK_REQUIRE(tag >= 0 && tag < TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d", name,
+               c->name, tag, TAGS - 1);
     EK_TRY(ek_coll_begin(c, name, NULL, tag, ek_coll_pieces(c, bytes), 0, 0, out));
     (*out)->bytes = bytes;
     (*out)->peer = peer;

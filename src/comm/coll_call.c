@@ -37,10 +37,10 @@ ek_status ek_call_post(ek_coll *op)
 {
     const ek_comm *c = op->comm;
     const ek_backend *b = c->world->backend;
-    int tag = op->tag; /* one operation a tag, but for multicasts */
+    int tag = op->tag; /* one operation a tag, but for those over lists of ranks */
 
-    if (tag < TAG_MULTICAST_CALL)
-        tag += TAG_MULTICAST_CALL - TAG_MULTICAST;
+    if (tag < TAG_CALL)
+        tag += TAG_CALL - TAG_MULTICAST;
     describe_call(op, &op->mine);
     EK_TRY(b->recv(c->state, &op->theirs, sizeof(op->theirs), op->prev_rank, tag, &op->call_in));
     EK_TRY(b->send(c->state, &op->mine, sizeof(op->mine), op->next_rank, tag, &op->call_out));

@@ -1,9 +1,10 @@
 /* all_reduce, reduce_scatter and all_gather: around a ring when long, so that a byte crosses each
- * link once, and directly from rank to rank when short, which takes the fewest steps.
+ * link once, and directly from rank to rank when short, which takes the fewest steps; multireduce,
+ * along a chain of the ranks of a list.
  *
  * Each sum is made on one rank, or on every rank in the same order, so all ranks get the same
  * bits: on the ring a chunk is summed in the order in which it passes the ranks, directly in the
- * order of ranks. */
+ * order of ranks, and on the chain from the end of the list. */
 #include "comm/coll.h"
 #include "comm/mesh.h"
 
@@ -174,6 +175,34 @@ static void ring(ek_coll *op, int start, int reduced, int replaced)
     op->step = ek_stream_step;
 }
 
+/* --- along a chain ----------------------------------------------------------------------------
+ */
+
+/* The stream from the last of the list to the first: what comes in is added to buf, and what is in
+ * buf then goes on.
+ *
+ * Short vectors take the same way.  A tree would bring them in fewer hops (3 instead of 7 from 8
+ * ranks), but add in another order; and what is short depends on the back end, so the bits would
+ * too. */
+static void chain(ek_coll *op, const int *ranks, int n, int at)
+{
+    ek_stream *s = &op->stream;
+    bool last = at + 1 == n;
+
+    s->chunks = 1;
+    s->start = 0;
+    s->in_first = last ? 1 : 0; /* the chunk of the last is its own */
+    s->reduce_end = s->in_end = s->out_end = 1;
+    s->n_out = at > 0 ? 1 : 0;
+    s->in.peer = ranks[last ? at : at + 1];
+    s->out[0].peer = ranks[at > 0 ? at - 1 : at];
+    op->post = ek_stream_post;
+    op->step = ek_stream_step;
+}
+
+/* --- the calls --------------------------------------------------------------------------------
+ */
+
 /* Bytes of the longest piece of any run. */
 static int64_t longest_piece(const ek_comm *c, const int64_t *first, int64_t size)
 {
@@ -195,9 +224,6 @@ static ek_status check_runs(const ek_comm *c, const char *name, const int64_t *f
                    (long long)first[r], (long long)first[r + 1]);
     return EK_OK;
 }
-
-/* --- the calls --------------------------------------------------------------------------------
- */
 
 ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how, ek_coll **op,
                                 const char *site)
@@ -293,6 +319,37 @@ ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t *first, siz
     o->buf = buf;
     o->size = bytes;
     o->bytes = (first[c->rank + 1] - first[c->rank]) * bytes;
+    EK_TRY(ek_coll_launch(o, op));
+    return EK_OK;
+}
+
+ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how, const int *ranks,
+                                 int n_ranks, int tag, ek_coll **op, const char *site)
+{
+    static const char name[] = "multireduce";
+    int64_t size = size_of(how), slot;
+    int at;
+    ek_coll *o;
+
+    EK_TRY(ek_coll_place(c, name, ranks, n_ranks, tag, &at));
+    EK_REQUIRE(n >= 0 && n <= INT64_MAX / size, EK_EINVAL, "%s on %s: %lld elements", name, c->name,
+               (long long)n);
+    slot = n * size < c->world->segment ? n * size : c->world->segment;
+    if (at + 1 == n_ranks) /* nothing comes in */
+        slot = 0;
+    EK_TRY(ek_coll_begin(c, name, site, TAG_MULTIREDUCE + tag, ek_stream_transfers(1), 2 + n_ranks,
+                         WINDOW * slot, &o));
+    o->table[0] = 0;
+    o->table[1] = n;
+    ek_coll_along(o, ranks, n_ranks, at);
+    chain(o, ranks, n_ranks, at);
+    o->stream.slot = slot;
+    o->amount = n;
+    o->peer = ranks[0];
+    o->buf = buf;
+    o->bytes = n * size;
+    o->size = size;
+    o->how = how;
     EK_TRY(ek_coll_launch(o, op));
     return EK_OK;
 }

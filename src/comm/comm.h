@@ -10,7 +10,8 @@
  *
  * Collective     all ranks of the group make the same calls on it in the same order; operations
  *                in flight on one group may overlap.  send and recv concern two ranks alone and
- *                match by tag, in order for equal tags.
+ *                match by tag, in order for equal tags; multicast and multireduce concern the
+ *                ranks of a list alone and match by tag, one at a time.
  * Sizes          bytes and elements are int64_t without limit: long messages travel in pieces.
  * Threads        of all groups of a world, one thread at a time.
  * Errors         EK_ECOMM names the operation, the group and the peer.  After a failure the world
@@ -30,7 +31,7 @@ typedef struct ek_coll ek_coll; /* an operation in flight */
 
 typedef enum { EK_COMM_SELF, EK_COMM_MPI } ek_comm_kind;
 
-/* Element type and how two are made one, in all_reduce and reduce_scatter. */
+/* Element type and how two are made one, in all_reduce, reduce_scatter and multireduce. */
 typedef enum { EK_SUM_F32, EK_SUM_F64, EK_SUM_I64, EK_MAX_F64, EK_MAX_I64 } ek_reduce;
 
 typedef enum { EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH } ek_a2a;
@@ -125,11 +126,33 @@ EK_CHECKED ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t 
 EK_CHECKED ek_status ek_comm_broadcast_at(ek_comm *c, void *buf, int64_t bytes, int root,
                                           ek_coll **op, const char *site);
 
-/* From ranks[0] to ranks[1 .. n - 1], by a tree among them; collective over these n alone. */
+/* multicast and multireduce: collective over the ranks of a list alone, of which the caller is one
+ * and each stands once; all of them give the same list.
+ *
+ * 0 <= tag < 1024, for each of the two apart.  Any number may be in flight with different tags,
+ * started in any order.  With equal tags they must not be in flight together where two ranks are in
+ * both lists, not even when the lists are equal: a rank that passes on what it gets sends pieces of
+ * the first after those of the second, and they are taken for each other.  It is enough that every
+ * rank finishes the first before it starts the second.
+ *
+ * Long vectors take a chain of the list, every link of which carries them once, in pieces that
+ * stream; short ones of multicast a tree. */
+
+/* From ranks[0] to ranks[1 .. n - 1]. */
 #define ek_comm_multicast(c, buf, bytes, ranks, n, tag, op)                                        \
     ek_comm_multicast_at(c, buf, bytes, ranks, n, tag, op, EK_SITE)
 EK_CHECKED ek_status ek_comm_multicast_at(ek_comm *c, void *buf, int64_t bytes, const int *ranks,
                                           int n, int tag, ek_coll **op, const char *site);
+
+/* buf [n] of ranks[0] := the sum (or maximum) of all listed ranks' buf, made from the end of the
+ * list: of a, b and c it is a + (b + c), whatever the length and the back end.  On the other ranks
+ * buf is where the sums of those after them pass through, and then undefined.  Of one rank: done at
+ * once, buf is as it was. */
+#define ek_comm_multireduce(c, buf, n, how, ranks, n_ranks, tag, op)                               \
+    ek_comm_multireduce_at(c, buf, n, how, ranks, n_ranks, tag, op, EK_SITE)
+EK_CHECKED ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
+                                            const int *ranks, int n_ranks, int tag, ek_coll **op,
+                                            const char *site);
 
 /* Rows from every rank to every rank.  rows [size][size]: rows[i * size + j] go from i to j, the
  * same on all ranks.  send holds the caller's rows by destination, recv gets them by source, both

@@ -13,7 +13,21 @@ static void same_calls(void)
         ek_t.failed += over_cases(ranks, verified);
 }
 
-enum { OPERATION, SIZE, TYPE, RUNS, ROOT, ALGORITHM, ROWS, MULTICAST, BARRIER, WAYS };
+enum {
+    OPERATION,
+    SIZE,
+    TYPE,
+    RUNS,
+    ROOT,
+    ALGORITHM,
+    ROWS,
+    MULTICAST,
+    MULTIREDUCE,
+    KIND,
+    LIST,
+    BARRIER,
+    WAYS
+};
 
 static const char *const sites[3] = {"layer/a.c:1", "layer/b.c:22", "layer/c.c:333"};
 
@@ -22,7 +36,7 @@ static ek_status call(const peer *p, int way, int odd, int64_t *buf, ek_coll **o
 {
     static const int64_t first[2][4] = {{0, 1, 2, 3}, {0, 1, 1, 3}};
     static const int64_t rows[2][9] = {{0}, {0, 1}};
-    static const int ranks[2][3] = {{0, 1, 2}, {1, 0, 2}};
+    static const int ranks[3] = {0, 1, 2};
     const char *site = sites[p->rank];
     ek_comm *c = p->world;
 
@@ -38,7 +52,14 @@ static ek_status call(const peer *p, int way, int odd, int64_t *buf, ek_coll **o
         return ek_comm_all_to_all_at(c, odd ? EK_A2A_PAIRWISE : EK_A2A_LINEAR, rows[0], 8, buf,
                                      buf + 32, op, site);
     case ROWS: return ek_comm_all_to_all_at(c, EK_A2A_2DH, rows[odd], 8, buf, buf + 32, op, site);
-    case MULTICAST: return ek_comm_multicast_at(c, buf, 8 + 8 * odd, ranks[0], 3, 4, op, site);
+    case MULTICAST: return ek_comm_multicast_at(c, buf, 8 + 8 * odd, ranks, 3, 4, op, site);
+    case MULTIREDUCE:
+        return ek_comm_multireduce_at(c, buf, 6 + odd, EK_SUM_I64, ranks, 3, 4, op, site);
+    case KIND:
+        return ek_comm_multireduce_at(c, buf, 6, odd ? EK_SUM_F64 : EK_SUM_I64, ranks, 3, 4, op,
+                                      site);
+    case LIST: /* rank 0 stands before rank 1 in both */
+        return ek_comm_multireduce_at(c, buf, 6, EK_SUM_I64, ranks, 3 - odd, 4, op, site);
     default: return odd ? ek_comm_barrier(c) : ek_comm_all_gather_at(c, buf, first[0], 8, op, site);
     }
 }
@@ -74,6 +95,32 @@ static void different_calls(void)
     }
 }
 
+/* Of the lists of ranks 0 and 1, only the third ranks differ: rank 1 finds out. */
+static void third_differs(peer *p)
+{
+    const int ranks[3] = {0, 1, 2 + p->rank};
+    int64_t buf[6] = {0};
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    if (p->rank > 1)
+        return;
+    if (p->seed == 0)
+        st = ek_comm_multireduce(p->world, buf, 6, EK_SUM_I64, ranks, 3, 4, &op);
+    else
+        st = ek_comm_multicast(p->world, buf, 48, ranks, 3, 4, &op);
+    if (st == EK_OK)
+        st = ek_coll_wait(&op);
+    EXPECT(p, st == EK_ECOMM);
+    EXPECT(p, strstr(ek_err_message(), "ranks of world call different things: rank 0 ") != NULL);
+}
+
+static void different_lists(void)
+{
+    for (uint64_t multicast = 0; multicast < 2; multicast++)
+        ek_t.failed += over(4, verified, third_differs, multicast);
+}
+
 /* Before an operation asks for data, it asks for the call. */
 static void says_call(peer *p)
 {
@@ -103,6 +150,7 @@ static void describe(void)
 static const ek_case cases[] = {
     EK_CASE(same_calls),
     EK_CASE(different_calls),
+    EK_CASE(different_lists),
     EK_CASE(describe),
 };
 
