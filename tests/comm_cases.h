@@ -379,7 +379,7 @@ static void case_many_lists(peer *p)
 
     memset(bytes, 0, sizeof(bytes));
     for (uint64_t k = 0; k < LISTS; k++) {
-        int i = (int)ek_random_permute(20, me, LISTS, k), tag = i == 0 ? 1023 : i - 1;
+        int i = (int)ek_random_permute(20, me, LISTS, k), tag = i == 0 ? EK_COMM_TAGS - 1 : i - 1;
         ek_reduce how = i % 2 == 0 ? EK_SUM_F32 : EK_SUM_F64;
 
         l[i] = random_list(p, 300 + (uint64_t)i);
@@ -448,7 +448,7 @@ static void case_multireduce_one(peer *p)
     ek_coll *op = NULL;
 
     memcpy(was, buf, sizeof(buf));
-    MUST(p, ek_comm_multireduce(p->world, buf, 3, EK_SUM_F32, &p->rank, 1, 1023, &op));
+    MUST(p, ek_comm_multireduce(p->world, buf, 3, EK_SUM_F32, &p->rank, 1, EK_COMM_TAGS - 1, &op));
     EXPECT(p, op != NULL && ek_coll_test(&op) == EK_OK && op == NULL);
     EXPECT(p, memcmp(was, buf, sizeof(buf)) == 0);
 }
@@ -700,7 +700,7 @@ static void refused_lists(peer *p, ek_coll **none)
     int twice[2] = {p->rank, p->rank}, other = (p->rank + 1) % p->size;
     float one = 1;
 
-    for (int tag = -1; tag <= 1024; tag += 1025) {
+    for (int tag = -1; tag <= EK_COMM_TAGS; tag += EK_COMM_TAGS + 1) {
         EXPECT(p, ek_comm_multicast(p->world, &one, 4, twice, 1, tag, none) == EK_EINVAL);
         EXPECT(p, ek_comm_multireduce(p->world, &one, 1, EK_SUM_F32, twice, 1, tag, none) ==
                       EK_EINVAL);
@@ -727,7 +727,7 @@ static void case_refused(peer *p)
     EXPECT(p, ek_comm_all_gather(p->world, &one, first, 8, &none) == EK_EINVAL);
     EXPECT(p, ek_comm_broadcast(p->world, &one, 8, p->size, &none) == EK_EINVAL);
     EXPECT(p, ek_comm_send(p->world, &one, 8, p->rank, 0, &none) == EK_EINVAL);
-    EXPECT(p, ek_comm_recv(p->world, &one, 8, 0, 1024, &none) == EK_EINVAL);
+    EXPECT(p, ek_comm_recv(p->world, &one, 8, 0, EK_COMM_TAGS, &none) == EK_EINVAL);
     EXPECT(p, ek_comm_group(p->world, "none", &p->size, 1, &p->world) == EK_EINVAL);
     refused_lists(p, &none);
     EXPECT(p, none == NULL);

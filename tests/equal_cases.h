@@ -6,6 +6,7 @@
 
 #include "equal_models.h"
 #include "kept_numbers.h"
+#include "random_planner.h"
 #include "train/checkpoint.h"
 
 enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
@@ -24,7 +25,16 @@ typedef struct {
     ek_mode mode;
     int worker;  /* a thread of its own serves the network */
     int columns; /* the embedding is cut by columns, where it is not the head as well */
+    int balance; /* who puts replicas of experts: of equal_planners */
 } equal_layout;
+
+static const ek_planner *const equal_planners[] = {NULL, &random_planner, &ek_planner_exact};
+
+/* Spare slots of a rank. */
+static inline int equal_spare(const equal_layout *l)
+{
+    return l->balance == 0 ? 0 : 1 + l->shape % 2;
+}
 
 /* Which steps of it, and what is saved and loaded. */
 typedef struct {
@@ -38,7 +48,7 @@ typedef struct {
 /* What training gave; equal on all ranks but for what each holds. */
 typedef struct {
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
-    int64_t dropped[EQUAL_STEPS], held, owned, whole, sent;
+    int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas;
     int done; /* it ended well */
 } equal_result;
 
@@ -54,16 +64,17 @@ static inline equal_leg equal_whole(const equal_layout *l)
 
 static inline const char *equal_text(const equal_layout *l)
 {
-    static _Thread_local char text[320];
+    static _Thread_local char text[400];
     static const char *const a2a[] = {"linear", "pairwise", "2dh"};
     static const char *const nodes[] = {"one node", "nodes of two", "ragged nodes"};
 
     snprintf(text, sizeof(text),
              "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
-             "degree %d, group %d, a2a %s (%s), recompute %d, network %s, embedding %s",
+             "degree %d, group %d, a2a %s (%s), recompute %d, network %s, embedding %s, balance %s",
              l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep,
              l->etp, l->zero, l->degree, l->group, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
-             l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole");
+             l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
+             l->balance ? equal_planners[l->balance]->name : "off");
     return text;
 }
 
@@ -93,7 +104,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                                .moe = {.degree = l->degree,
                                        .a2a = l->a2a,
                                        .smart_group = l->group,
-                                       .force_balance = l->model == 14},
+                                       .force_balance = l->model == 14,
+                                       .planner = equal_planners[l->balance]},
                                .exec = {.inline_network = !l->worker, .watchdog_s = 60},
                                .optimizer = {.lr = 3e-4,
                                              .min_lr = 3e-5,
@@ -149,6 +161,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->norm[i] = r.grad_norm;
     out->dropped[i] = r.losses.dropped;
     out->sent += r.comm_bytes;
+    out->replicas += r.losses.replicas;
     return EK_OK;
 }
 
@@ -211,7 +224,8 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                                     equal_result *out)
 {
     ek_mesh_sizes sizes = {l->pp, l->tp, l->ep, l->etp};
-    ek_model_config mc = {.trained = 1, .chunks = l->chunks, .zero = l->zero};
+    ek_model_config mc = {
+        .trained = 1, .chunks = l->chunks, .zero = l->zero, .spare_slots = equal_spare(l)};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
@@ -294,6 +308,8 @@ static inline void equal_shares(const equal_layout *l, const equal_result *of_ra
     if (owned != whole)
         EK_T_FAIL("%s: the ranks answer for %lld parameters of %lld", equal_text(l),
                   (long long)owned, (long long)whole);
+    if (l->balance == 1 && l->ep > 1 && of_rank[0].replicas <= 0)
+        EK_T_FAIL("%s: there were no replicas", equal_text(l));
     if (l->ranks > 1 && sent <= 0)
         EK_T_FAIL("%s: nothing was sent", equal_text(l));
 }
@@ -322,7 +338,7 @@ static inline int equal_legal(const equal_layout *l)
 static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
 {
     static const int degrees[] = {1, 2, 3, 4, 8};
-    enum { DRAWS = 15 };
+    enum { DRAWS = 16 };
     uint64_t b[DRAWS];
     equal_layout l = {.ranks = ranks};
     int stage;
@@ -348,6 +364,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.mode = b[11] % 4 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
     l.worker = b[13] % 4 == 0;
     l.columns = b[14] % 3 == 0;
+    l.balance = (int)(b[15] % 3);
     return l;
 }
 

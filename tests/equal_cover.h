@@ -22,6 +22,7 @@ enum {
     COVER_MODE,
     COVER_WORKER,
     COVER_COLUMNS,
+    COVER_BALANCE,
     COVER_FACTORS,
     COVER_ZEROS = 4,
     COVER_LEVELS = 16,  /* the most of a factor */
@@ -48,7 +49,7 @@ static const int cover_sizes[] = {1, 2, 3, 4, 6, 8}; /* of ranks and of what the
 static inline int cover_levels(int factor)
 {
     static const int levels[COVER_FACTORS] = {
-        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2};
+        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, 3};
 
     return levels[factor];
 }
@@ -76,6 +77,7 @@ static inline equal_layout cover_layout(const cover_row *r)
         .mode = v[COVER_MODE] == 0 ? EK_MODE_FP64 : EK_MODE_FP32,
         .worker = v[COVER_WORKER],
         .columns = v[COVER_COLUMNS],
+        .balance = v[COVER_BALANCE],
     };
 }
 

@@ -104,17 +104,17 @@ static inline ek_status build_pass(rank *r)
         dep = ek_units_build_use(m, g, EK_PLACE_HEAD, layers - 1, EK_USE_FORWARD | EK_USE_BACKWARD,
                                  dep);
         dep = ek_head_build(r->pass, g, i, dep);
-        ek_units_build_reduce(m, g, EK_PLACE_HEAD, i, last, dep);
+        ek_units_build_reduce(m, g, EK_PLACE_HEAD, i, last, -1, dep);
         for (int32_t l = layers - 1; l >= 0; l--) {
             int32_t next = l > 0 ? l - 1 : EK_PLACE_EMBED;
 
             dep = ek_units_build_use(m, g, l, next, EK_USE_BACKWARD, dep);
             dep = ek_layer_build_backward(r->pass, g, l, i, dep);
-            ek_units_build_reduce(m, g, l, i, last, dep);
+            ek_units_build_reduce(m, g, l, i, last, -1, dep);
         }
         dep = ek_units_build_use(m, g, EK_PLACE_EMBED, EK_PLACE_NONE, EK_USE_BACKWARD, dep);
         dep = ek_embed_build_backward(r->pass, g, i, dep);
-        ek_units_build_reduce(m, g, EK_PLACE_EMBED, i, last, dep);
+        ek_units_build_reduce(m, g, EK_PLACE_EMBED, i, last, -1, dep);
     }
     return EK_OK;
 }
@@ -235,7 +235,7 @@ static inline void build_made_up(rank *r)
                 continue;
             dep = ek_units_build_use(r->m, &r->graph, place, EK_PLACE_NONE, EK_USE_BACKWARD, dep);
             dep = ek_graph_after(&r->graph, &op, dep);
-            ek_units_build_reduce(r->m, &r->graph, place, i, i == micros_of(r->j) - 1, dep);
+            ek_units_build_reduce(r->m, &r->graph, place, i, i == micros_of(r->j) - 1, -1, dep);
         }
 }
 

@@ -69,7 +69,11 @@ typedef struct {
     int smart_group;       /* instead: FasterMoE's schedule, with groups of so many ranks; 0: off */
     const char *a2a;       /* all-to-all: "auto", "linear", "pairwise" or "2dh" */
     int force_balance;     /* a gate that spreads tokens evenly over the experts */
-    double watchdog;       /* seconds without progress after which a run fails; 0: never */
+    const char *balance;   /* who keeps expert ranks (ep > 1) evenly loaded: a policy of
+                              evenkeel/balance.h */
+    int spare_slots;       /* slots of each rank for replicas of experts */
+    int replicas_min; /* hosts that have to hold each expert, for policies whose replicas last */
+    double watchdog;  /* seconds without progress after which a run fails; 0: never */
 } ek_train_config;
 
 /* clang-format off */
@@ -77,7 +81,8 @@ typedef struct {
     .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
     .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
     .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
-    .etp = 1, .chunks = 1, .a2a = "auto", .watchdog = 300 }
+    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "off", .spare_slots = 1, .replicas_min = 1,      \
+    .watchdog = 300 }
 /* clang-format on */
 
 /** Facts of a run, known before its first step. */

@@ -64,7 +64,7 @@ static ek_status read_degrees(const bench *b, moe *m)
         EK_REQUIRE(m->n_ways < WAYS_MAX - 1, EK_EINVAL, "--degrees %s: at most %d of them",
                    b->degrees, WAYS_MAX - 1);
         snprintf(w->name, sizeof(w->name), "degree %ld", degree);
-        w->config = (ek_moe_config){(int)degree, b->a2a, 0, 1};
+        w->config = (ek_moe_config){.degree = (int)degree, .a2a = b->a2a, .force_balance = 1};
         m->n_ways++;
         at = end + 1;
     } while (*end == ',');
@@ -72,7 +72,8 @@ static ek_status read_degrees(const bench *b, moe *m)
         way *w = &m->ways[m->n_ways++];
 
         snprintf(w->name, sizeof(w->name), "groups of %d", b->smart_group);
-        w->config = (ek_moe_config){1, b->a2a, b->smart_group, 1};
+        w->config = (ek_moe_config){
+            .degree = 1, .a2a = b->a2a, .smart_group = b->smart_group, .force_balance = 1};
     }
     return EK_OK;
 }

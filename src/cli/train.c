@@ -80,6 +80,11 @@ static const ek_option options[] = {
      "instead of parts: exchange between groups of so many ranks (FasterMoE's schedule); 0: off"},
     {"a2a", EK_OPTION_CHOICE, "auto", NULL, NULL, "linear|pairwise|2dh|auto", 0,
      "all-to-all between the ranks of an expert layer (auto: linear today)"},
+    {"balance", EK_OPTION_CHOICE, "off", NULL, NULL, "off|shadow|prophet|exact", 0,
+     "replicas of busy experts, for one micro-batch each, so that all --ep ranks are equally busy: "
+     "shadow (FasterMoE), prophet (Pro-Prophet), exact (from the counts after the gate)"},
+    {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
+     "room of a rank for replicas of experts"},
     {"force-balance", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "a gate that spreads tokens evenly over the experts"},
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
@@ -247,6 +252,8 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->smart_group = (int)ek_options_int(o, "smart-groups");
     c->a2a = ek_options_text(o, "a2a");
     c->force_balance = ek_options_flag(o, "force-balance");
+    c->balance = ek_options_text(o, "balance");
+    c->spare_slots = (int)ek_options_int(o, "spare-slots");
     c->watchdog = ek_options_real(o, "watchdog");
 }
 

@@ -108,8 +108,8 @@ ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, in
 {
     int found = -1;
 
-    EK_REQUIRE(tag >= 0 && tag < TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d", name,
-               c->name, tag, TAGS - 1);
+    EK_REQUIRE(tag >= 0 && tag < EK_COMM_TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d",
+               name, c->name, tag, EK_COMM_TAGS - 1);
     for (int i = 0; i < n; i++) {
         EK_REQUIRE(ranks[i] >= 0 && ranks[i] < c->size, EK_EINVAL,
                    "%s on %s: rank %d is not in 0 to %d", name, c->name, ranks[i], c->size - 1);

@@ -15,11 +15,10 @@ enum {
     WINDOW = 4,          /* pieces in flight in one direction */
     CHILDREN_MAX = 31,   /* of a rank in a binomial tree over up to 2^31 ranks */
     WHY_CAP = 1024,
-    TAGS = 1024,          /* of send and recv, of multicast, and of multireduce */
-    TAG_MULTICAST = TAGS, /* below: send and recv */
-    TAG_MULTIREDUCE = 2 * TAGS,
-    TAG_CALL = 3 * TAGS, /* of multicasts and multireduces, in checked worlds */
-    TAG_COLLECTIVE = 5 * TAGS,
+    TAG_MULTICAST = EK_COMM_TAGS, /* below: send and recv */
+    TAG_MULTIREDUCE = 2 * EK_COMM_TAGS,
+    TAG_CALL = 3 * EK_COMM_TAGS, /* of multicasts and multireduces, in checked worlds */
+    TAG_COLLECTIVE = 5 * EK_COMM_TAGS,
     TAG_END = 32768,
     SITE_CAP = 96
 };

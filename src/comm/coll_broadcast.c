@@ -117,8 +117,8 @@ static ek_status one_message(ek_comm *c, const char *name, int64_t bytes, int pe
 {
     EK_TRY(check_call(c, name, bytes, peer));
     EK_REQUIRE(peer != c->rank, EK_EINVAL, "%s on %s: rank %d to itself", name, c->name, peer);
-    EK_REQUIRE(tag >= 0 && tag < TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d", name,
-               c->name, tag, TAGS - 1);
+    EK_REQUIRE(tag >= 0 && tag < EK_COMM_TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d",
+               name, c->name, tag, EK_COMM_TAGS - 1);
     EK_TRY(ek_coll_begin(c, name, NULL, tag, ek_coll_pieces(c, bytes), 0, 0, out));
     (*out)->bytes = bytes;
     (*out)->peer = peer;

@@ -34,6 +34,9 @@ typedef enum { EK_COMM_SELF, EK_COMM_MPI } ek_comm_kind;
 /* Element type and how two are made one, in all_reduce, reduce_scatter and multireduce. */
 typedef enum { EK_SUM_F32, EK_SUM_F64, EK_SUM_I64, EK_MAX_F64, EK_MAX_I64 } ek_reduce;
 
+/* Tags that a caller may choose are below this. */
+enum { EK_COMM_TAGS = 4096 };
+
 typedef enum { EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH } ek_a2a;
 
 /* --- worlds and groups --------------------------------------------------------------------------
@@ -129,11 +132,11 @@ EK_CHECKED ek_status ek_comm_broadcast_at(ek_comm *c, void *buf, int64_t bytes, 
 /* multicast and multireduce: collective over the ranks of a list alone, of which the caller is one
  * and each stands once; all of them give the same list.
  *
- * 0 <= tag < 1024, for each of the two apart.  Any number may be in flight with different tags,
- * started in any order.  With equal tags they must not be in flight together where two ranks are in
- * both lists, not even when the lists are equal: a rank that passes on what it gets sends pieces of
- * the first after those of the second, and they are taken for each other.  It is enough that every
- * rank finishes the first before it starts the second.
+ * 0 <= tag < EK_COMM_TAGS, for each of the two apart.  Any number may be in flight with different
+ * tags, started in any order.  With equal tags they must not be in flight together where two ranks
+ * are in both lists, not even when the lists are equal: a rank that passes on what it gets sends
+ * pieces of the first after those of the second, and they are taken for each other.  It is enough
+ * that every rank finishes the first before it starts the second.
  *
  * Long vectors take a chain of the list, every link of which carries them once, in pieces that
  * stream; short ones of multicast a tree. */
@@ -164,7 +167,7 @@ EK_CHECKED ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t
                                            const void *send, void *recv, ek_coll **op,
                                            const char *site);
 
-/* One message between two ranks of the group; 0 <= tag < 1024. */
+/* One message between two ranks of the group; 0 <= tag < EK_COMM_TAGS. */
 EK_CHECKED ek_status ek_comm_send(ek_comm *c, const void *buf, int64_t bytes, int to, int tag,
                                   ek_coll **op);
 EK_CHECKED ek_status ek_comm_recv(ek_comm *c, void *buf, int64_t bytes, int from, int tag,

@@ -75,7 +75,7 @@ static void pass_time(ek_lane_worker *w, ek_patience *patience)
 }
 
 /* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
-static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
+static int wait_all(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
     ek_patience patience = {0};
@@ -87,6 +87,16 @@ static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
             pass_time(w, &patience);
         }
     return !ek_exec_has_failed(ex);
+}
+
+static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
+{
+    int64_t start = op->waited_ns != NULL ? ek_clock_ns() : 0;
+    int go_on = wait_all(w, op);
+
+    if (op->waited_ns != NULL)
+        *op->waited_ns += ek_clock_ns() - start;
+    return go_on;
 }
 
 /* Calls an op until it has ended; EK_PENDING: the run has failed meanwhile. */

@@ -27,10 +27,11 @@ static size_t workspace(const ek_session *s)
     return larger(ws, (size_t)k->threads * (size_t)s->cfg.capacity * ek_dtype_size(k->real));
 }
 
+static const ek_moe_config moe_config = {0};
+
 static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
-    static const ek_moe_config alone = {0};
-    const ek_moe_room room = {s->cfg.block, s->cfg.block, s->cfg.block};
+    const ek_moe_room room = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
     ek_moe_saved measured = {0};
 
     moe->k = s->model->k;
@@ -39,8 +40,8 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
     moe->step = &s->step;
     moe->scratch = &s->scratch;
     moe->mesh = &ek_mesh_one;
-    moe->cfg = &alone;
-    ek_moe_take_state(moe, &s->arena, s->cfg.block);
+    moe->cfg = &moe_config;
+    ek_moe_take_state(moe, &s->arena, s->cfg.block, 1);
     moe->saved = l > 0 && s->moe != NULL ? s->moe[0].saved
                                          : ek_arena_take(&s->arena, l == 0, sizeof(*moe->saved));
     if (l > 0)
@@ -77,7 +78,8 @@ static void lay_session(ek_session *s)
     s->logits = ek_arena_take(a, m->vocab, real);
     s->cos_sin = ek_arena_take(a, s->cfg.capacity * m->head_dim, real);
     s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
-    ek_moe_take_scratch(&s->scratch, a, k, m, &ek_mesh_one, &(ek_moe_room){n, n, n}, 0);
+    ek_moe_take_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config, &(ek_moe_room){n, n, n, 0},
+                        0);
     s->moe = ek_arena_take(a, m->layers, sizeof(*s->moe));
     for (int32_t l = 0; l < (int32_t)m->layers; l++)
         lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);

@@ -113,7 +113,7 @@ static void walk_layer(walk *w, ek_layer *y, int32_t l)
     }
     add_product(w, &y->out, d, q, EK_SHARE_DP, -1);
     add_vector(w, &y->norm2, d, EK_SHARE_STAGE);
-    ek_moe_take_weights(moe, &w->m->tables, s, w->m->cfg.mesh, l);
+    ek_moe_take_weights(moe, &w->m->tables, s, w->m->cfg.mesh, w->m->cfg.spare_slots, l);
     if (moe->routed)
         walk_experts(w, moe);
     if (moe->shared) {

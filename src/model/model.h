@@ -69,6 +69,7 @@ typedef struct {
     int chunks;          /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
     int zero;            /* 0 to 3: what data parallel ranks share out (model/units.h); a model that
                             is not trained shares out nothing */
+    int32_t spare_slots; /* of each rank, for replicas of experts */
     int embed_columns;   /* data parallel ranks cut the embedding by columns instead of holding it
                             each; it must not be the head as well */
     int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */

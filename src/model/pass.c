@@ -135,7 +135,7 @@ static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
     moe->step = &p->step;
     moe->scratch = &p->scratch;
     moe->dx = p->dx;
-    ek_moe_take_state(moe, &p->arena, p->cfg.max_seq);
+    ek_moe_take_state(moe, &p->arena, p->cfg.max_seq, p->slots);
     moe->saved = ek_arena_take(&p->arena, p->slots, sizeof(*moe->saved));
     for (int slot = 0; slot < p->slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
@@ -231,26 +231,39 @@ static void lay_scratch(ek_pass *p)
 /* --- sums over ranks ----------------------------------------------------------------------------
  */
 
-/* Loss, vote, balance loss, z-loss, drops; then of every layer its ranks' max over mean and the
- * load of each expert. */
-enum { SUM_LOSS, SUM_VOTE, SUM_AUX, SUM_Z, SUM_DROPPED, SUMS_FIXED };
+/* Loss, vote and waiting of every rank; what is the same on all ranks of a stage; then of every
+ * layer its ranks' max over mean, without and with replicas, and the load of each expert. */
+enum {
+    SUM_LOSS,
+    SUM_VOTE,
+    SUM_WAITED,
+    SUM_AUX,
+    SUM_Z,
+    SUM_DROPPED,
+    SUM_PLANS,
+    SUM_REPLICAS,
+    SUM_REPLICA_BYTES,
+    SUM_PLAN,
+    SUMS_FIXED
+};
+enum { LAYER_HOME, LAYER_RANKS, LAYER_LOAD };
 
 static void lay_sums(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
 
-    p->n_sums = SUMS_FIXED + s->layers * (1 + s->experts);
+    p->n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
     p->sums = ek_arena_take(&p->arena, p->n_sums, sizeof(*p->sums));
 }
 
 static double *layer_sums(const ek_pass *p, int64_t layer)
 {
-    return p->sums + SUMS_FIXED + layer * (1 + p->model->spec.experts);
+    return p->sums + SUMS_FIXED + layer * (LAYER_LOAD + p->model->spec.experts);
 }
 
 const double *ek_pass_load(const ek_pass *p, int64_t layer)
 {
-    return layer_sums(p, layer) + 1;
+    return layer_sums(p, layer) + LAYER_LOAD;
 }
 
 double ek_pass_votes(const ek_pass *p)
@@ -265,6 +278,8 @@ void ek_pass_sum(ek_pass *p)
     memset(p->sums, 0, (size_t)p->n_sums * sizeof(*p->sums));
     p->sums[SUM_LOSS] = p->loss_sum;
     p->sums[SUM_VOTE] = p->vote;
+    for (int64_t l = 0; l < s->layers; l++)
+        p->sums[SUM_WAITED] += (double)p->moe[l].waited_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
         return;
     for (int64_t l = 0; l < s->layers; l++) {
@@ -275,9 +290,14 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_AUX] += m->aux_loss;
         p->sums[SUM_Z] += m->z_loss;
         p->sums[SUM_DROPPED] += (double)m->dropped;
-        layer_sums(p, l)[0] = ek_moe_rank_max_over_mean(m);
+        p->sums[SUM_PLANS] += (double)m->plans;
+        p->sums[SUM_REPLICAS] += (double)m->replicas;
+        p->sums[SUM_REPLICA_BYTES] += ek_moe_replica_bytes(m);
+        p->sums[SUM_PLAN] += m->plan_s;
+        layer_sums(p, l)[LAYER_HOME] = ek_moe_home_max_over_mean(m);
+        layer_sums(p, l)[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
         for (int64_t e = 0; e < s->experts; e++)
-            layer_sums(p, l)[1 + e] = (double)m->load[e];
+            layer_sums(p, l)[LAYER_LOAD + e] = (double)m->load[e];
     }
 }
 
@@ -291,6 +311,11 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     out->aux_loss = sums[SUM_AUX];
     out->z_loss = sums[SUM_Z];
     out->dropped = (int64_t)sums[SUM_DROPPED];
+    out->plans = (int64_t)sums[SUM_PLANS];
+    out->replicas = (int64_t)sums[SUM_REPLICAS];
+    out->replica_bytes = sums[SUM_REPLICA_BYTES];
+    out->plan_s = sums[SUM_PLAN];
+    out->replica_wait_s = sums[SUM_WAITED] / p->model->cfg.mesh->size;
     for (int64_t l = 0; l < s->layers; l++) {
         const double *load = ek_pass_load(p, l);
         double total = 0, most = 0;
@@ -303,7 +328,8 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         }
         out->expert_max_over_mean =
             fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
-        out->rank_max_over_mean = fmax(out->rank_max_over_mean, load[-1]);
+        out->rank_max_over_mean = fmax(out->rank_max_over_mean, layer_sums(p, l)[LAYER_RANKS]);
+        out->home_max_over_mean = fmax(out->home_max_over_mean, layer_sums(p, l)[LAYER_HOME]);
     }
 }
 
@@ -327,7 +353,7 @@ static void lay_pass(ek_pass *p)
 
     lay_scratch(p);
     ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
-                        &p->room, p->cfg.training);
+                        &p->cfg.moe, &p->room, p->cfg.training);
     lay_order(p);
     lay_sums(p);
     p->x = ek_arena_take(&p->arena, p->slots * (2 * layers + 1), sizeof(*p->x));
@@ -384,8 +410,8 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
         p->cfg.micros = 1;
     p->max_tokens = ek_run_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->slots = 1;
-    p->room =
-        (ek_moe_room){p->max_tokens, p->max_all, cfg->max_total > 0 ? cfg->max_total : p->max_all};
+    p->room = (ek_moe_room){p->max_tokens, p->max_all,
+                            cfg->max_total > 0 ? cfg->max_total : p->max_all, m->cfg.spare_slots};
     EK_TRY(ek_moe_check_room(&m->spec, mesh, &p->room));
     if (cfg->training)
         EK_TRY(count_slots(p));

@@ -56,6 +56,11 @@ typedef struct {
     int64_t dropped;
     double expert_max_over_mean; /* busiest expert over the mean, of the worst layer */
     double rank_max_over_mean;   /* likewise of expert ranks: rows that they compute */
+    double home_max_over_mean;   /* ... that they would compute with every expert at home alone */
+    int64_t plans, replicas;     /* that planners made, and replicas in them */
+    double replica_bytes;        /* that these moved: weights out, gradients back */
+    double plan_s;               /* that planners took, on one rank of each stage */
+    double replica_wait_s;       /* that products stood still for replicas, mean of the ranks */
 } ek_losses;
 
 /* Of an embedding whose columns are spread over data parallel ranks (model/embed_ops.c). */

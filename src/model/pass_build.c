@@ -172,7 +172,7 @@ static int32_t gradient_of_output(const work *w)
     if (is_last(w)) {
         dep = use(w, EK_PLACE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
         dep = ek_head_build(p, w->g, w->micro, dep);
-        ek_units_build_reduce(p->model, w->g, EK_PLACE_HEAD, w->micro, w->last_backward, dep);
+        ek_units_build_reduce(p->model, w->g, EK_PLACE_HEAD, w->micro, w->last_backward, -1, dep);
         return dep;
     }
     dep = add(w, "receive gradient", op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
@@ -192,12 +192,12 @@ static void build_backward(const work *w)
 
         dep = use(w, l, next, uses, dep);
         dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
-        ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, dep);
+        ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].home_op, dep);
     }
     if (w->piece == 0) {
         dep = use(w, EK_PLACE_EMBED, w->next, EK_USE_BACKWARD, dep);
         dep = ek_embed_build_backward(p, w->g, w->micro, dep);
-        ek_units_build_reduce(m, w->g, EK_PLACE_EMBED, w->micro, w->last_backward, dep);
+        ek_units_build_reduce(m, w->g, EK_PLACE_EMBED, w->micro, w->last_backward, -1, dep);
     } else {
         dep = add(w, "gradient out", op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
         p->dx_out_sent = add(w, "send gradient", op_send_backward, EK_LANE_NET, dep, -1);

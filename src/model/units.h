@@ -51,9 +51,10 @@ int32_t ek_units_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next
 
 /* After the last op (dep) of a place's backward for a micro-batch, its weight gradients included:
  * network ops that reduce its gradients, if this is the step's last micro-batch (last) or ZeRO 2
- * and 3 need it now.  They wait for all compute ops so far. */
+ * and 3 need it now.  They wait for all compute ops so far.  also: a network op that adds to them
+ * as well; -1: none. */
 void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
-                           int32_t dep);
+                           int32_t also, int32_t dep);
 
 /* --- for the optimizer ---------------------------------------------------------------------------
  */
@@ -99,7 +100,7 @@ typedef struct {
     int64_t p_at, g_at;
 
     /* in the graph being built */
-    int32_t reduced; /* the op that reduced its gradients; -1: none */
+    int32_t reduced; /* the network op after which its gradients are complete; -1: none */
     int32_t fetched; /* the op that brought its masters; -1: none */
     int pending;     /* gradients are reduced, but not yet added to what is kept */
 } ek_unit;

@@ -384,10 +384,10 @@ int32_t ek_units_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next
 }
 
 void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
-                           int32_t dep)
+                           int32_t also, int32_t dep)
 {
     ek_set *s = ek_units_set(m, EK_SET_GRADIENT, place);
-    int32_t first, end, deps[] = {dep, computed(g)};
+    int32_t first, end, deps[] = {dep, computed(g), also};
 
     if (m->cfg.zero < 2 && !last)
         return;
@@ -397,10 +397,12 @@ void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micr
         ek_op op = op_of(m, "reduce gradients", u->cut ? op_reduce_scatter : op_all_reduce,
                          EK_LANE_NET, place, i, u->cut ? sent(m, u) : 2 * sent(m, u));
 
+        if (u->size == 1 && also >= 0)
+            u->reduced = also;
         if (u->size == 1 || !u->trained || (!u->cut && !last))
             continue;
         op.micro = micro;
-        u->reduced = ek_graph_add(g, &op, deps, 2);
+        u->reduced = ek_graph_add(g, &op, deps, 3);
         u->pending = u->g_set != NULL;
         s->holds = place;
     }

@@ -1,6 +1,7 @@
 /* The choice of experts: router, gate, what the ranks of the stage tell one another about it, and
  * the gradient back. */
 #include "exec/net.h"
+#include "moe/deal.h"
 #include "moe/gate.h"
 #include "moe/moe_priv.h"
 
@@ -130,14 +131,18 @@ static ek_status op_account(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_route *route = ek_moe_route_of(m, op);
     const ek_micro *mb = ek_moe_micro(m, op);
 
     ek_gate_account(m, mb, kept, op->again);
     if (!ek_moe_travels(m))
         return EK_OK;
-    ek_exchange_sort(&m->x, kept->tally, mb->n, m->cols, kept->ids, kept->row_of, kept->token_of,
+    if (!op->again)
+        ek_deal(m, kept->tally, route);
+    ek_exchange_list(&m->x, route->expert_of);
+    ek_exchange_sort(&m->x, route->dealt, mb->n, m->cols, kept->ids, kept->row_of, kept->token_of,
                      kept->send_first);
-    ek_exchange_receive(&m->x, kept->tally, kept->offset, kept->from_recv, kept->from_experts);
+    ek_exchange_receive(&m->x, route->dealt, kept->offset, kept->from_recv, kept->from_experts);
     return EK_OK;
 }
 

@@ -18,10 +18,15 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
     x->experts = p->experts;
     x->slots = p->slots;
     x->first_slot = (mesh->edp_rank * mesh->ep + mesh->ep_rank) * p->slots;
+    x->all_slots = x->ranks / x->shards * p->slots;
     x->words = ek_tally_words(p->experts, x->token_chunks);
     x->serves = ek_arena_take(a, (int64_t)x->runs * p->experts, sizeof(*x->serves));
     x->next = ek_arena_take(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
     x->start = ek_arena_take(a, x->ranks, sizeof(*x->start));
+    x->list = ek_arena_take(a, x->all_slots, sizeof(*x->list));
+    x->first = ek_arena_take(a, p->experts + 1, sizeof(*x->first));
+    x->cursor = ek_arena_take(a, p->experts, sizeof(*x->cursor));
+    x->left = ek_arena_take(a, p->experts, sizeof(*x->left));
 }
 
 void ek_exchange_follow(ek_exchange *x, const ek_placement *p)
@@ -30,9 +35,43 @@ void ek_exchange_follow(ek_exchange *x, const ek_placement *p)
         ek_placement_serve(p, x->runs, run, x->serves + (int64_t)run * x->experts);
 }
 
-static const ek_tally *rows_of(const ek_exchange *x, const ek_tally *tally, int source, int chunk)
+void ek_exchange_list(ek_exchange *x, const int32_t *expert_of)
 {
-    return tally + source * x->words + ek_tally_rows(x->experts, chunk);
+    int32_t *at = x->cursor, n = 0;
+
+    memset(at, 0, (size_t)x->experts * sizeof(*at));
+    for (int32_t s = 0; s < x->all_slots; s++)
+        if (expert_of[s] >= 0)
+            at[expert_of[s]]++;
+    for (int32_t e = 0; e < x->experts; e++) {
+        x->first[e] = n;
+        n += at[e];
+        at[e] = x->first[e];
+    }
+    x->first[x->experts] = n;
+    for (int32_t s = 0; s < x->all_slots; s++)
+        if (expert_of[s] >= 0)
+            x->list[at[expert_of[s]]++] = s;
+}
+
+void ek_exchange_deal(const ek_exchange *x, const ek_tally *tally, int32_t *dealt)
+{
+    int64_t n = (int64_t)x->token_chunks * x->ranks * x->all_slots;
+
+    memset(dealt, 0, (size_t)n * sizeof(*dealt));
+    for (int chunk = 0; chunk < x->token_chunks; chunk++)
+        for (int source = 0; source < x->ranks; source++) {
+            const ek_tally *count = tally + source * x->words + ek_tally_rows(x->experts, chunk);
+            int32_t *to = ek_exchange_dealt(x, dealt, chunk, source);
+
+            for (int32_t e = 0; e < x->experts; e++)
+                to[ek_exchange_server(x, source, e)] += (int32_t)count[e].count;
+        }
+}
+
+static const int32_t *rows_of(const ek_exchange *x, const int32_t *dealt, int chunk, int source)
+{
+    return dealt + ((int64_t)chunk * x->ranks + source) * x->all_slots;
 }
 
 /* The token chunk of a chunk of the exchange. */
@@ -41,63 +80,64 @@ static int token_chunk_of(const ek_exchange *x, int chunk)
     return x->group > 0 ? 0 : chunk;
 }
 
-void ek_exchange_matrix(const ek_exchange *x, const ek_tally *tally, int chunk, int back,
+/* A source's rows for all slots of an expert rank. */
+static int64_t rows_for(const ek_exchange *x, const int32_t *rows, int expert_rank)
+{
+    const int32_t *at = rows + (int64_t)expert_rank * x->slots;
+    int64_t sum = 0;
+
+    for (int32_t s = 0; s < x->slots; s++)
+        sum += at[s];
+    return sum;
+}
+
+void ek_exchange_matrix(const ek_exchange *x, const int32_t *dealt, int chunk, int back,
                         int64_t *rows)
 {
     int tokens = token_chunk_of(x, chunk);
 
     memset(rows, 0, (size_t)x->ranks * (size_t)x->ranks * sizeof(*rows));
-    for (int source = 0; source < x->ranks; source++) {
-        const ek_tally *count = rows_of(x, tally, source, tokens);
-
-        for (int32_t e = 0; e < x->experts; e++) {
-            int server = ek_exchange_server(x, source, e) / x->slots * x->shards;
-
-            for (int end = server + x->shards; server < end; server++)
-                if (ek_exchange_chunk(x, source, server, tokens) == chunk)
-                    rows[back ? server * x->ranks + source : source * x->ranks + server] +=
-                        count[e].count;
-        }
-    }
+    for (int source = 0; source < x->ranks; source++)
+        for (int server = 0; server < x->ranks; server++)
+            if (ek_exchange_chunk(x, source, server, tokens) == chunk)
+                rows[back ? server * x->ranks + source : source * x->ranks + server] =
+                    rows_for(x, rows_of(x, dealt, tokens, source), server / x->shards);
 }
 
 /* Where this rank's rows of a token chunk begin in the send buffer: x->start by server, after
  * `row` rows; x->next by slot, counted from there. */
-static int64_t place_sent(ek_exchange *x, const ek_tally *tally, int tokens, int64_t row,
+static int64_t place_sent(ek_exchange *x, const int32_t *dealt, int tokens, int64_t row,
                           int64_t *send_first)
 {
-    const ek_tally *count = rows_of(x, tally, x->at, tokens);
+    const int32_t *rows = rows_of(x, dealt, tokens, x->at);
     int first = x->group > 0 ? 0 : tokens, end = x->group > 0 ? x->chunks : tokens + 1;
-    int64_t all = (int64_t)(x->ranks / x->shards) * x->slots;
 
-    memset(x->next, 0, (size_t)all * sizeof(*x->next));
-    for (int32_t e = 0; e < x->experts; e++)
-        x->next[ek_exchange_server(x, x->at, e)] += count[e].count;
-    memset(x->start, 0, (size_t)x->ranks * sizeof(*x->start));
-    for (int server = 0; server < x->ranks; server++)
-        for (int s = 0; s < x->slots; s++)
-            x->start[server] += x->next[server / x->shards * x->slots + s];
     for (int chunk = first; chunk < end; chunk++) {
         send_first[chunk] = row;
         for (int server = 0; server < x->ranks; server++)
             if (ek_exchange_chunk(x, x->at, server, tokens) == chunk) {
-                int64_t rows = x->start[server];
-
                 x->start[server] = row;
-                row += rows;
+                row += rows_for(x, rows, server / x->shards);
             }
     }
-    for (int64_t s = 0, at = 0; s < all; s++) {
-        int64_t rows = x->next[s];
-
+    for (int32_t s = 0, at = 0; s < x->all_slots; s++) {
         at = s % x->slots == 0 ? 0 : at;
         x->next[s] = at;
-        at += rows;
+        at += rows[s];
     }
     return row;
 }
 
-void ek_exchange_sort(ek_exchange *x, const ek_tally *tally, int64_t n, int64_t cols,
+/* The slot that serves this rank's next row for an expert. */
+static int32_t next_slot(ek_exchange *x, const int32_t *rows, int32_t expert)
+{
+    while (x->left[expert] == 0)
+        x->left[expert] = rows[x->list[x->cursor[expert]++]];
+    x->left[expert]--;
+    return x->list[x->cursor[expert] - 1];
+}
+
+void ek_exchange_sort(ek_exchange *x, const int32_t *dealt, int64_t n, int64_t cols,
                       const int32_t *ids, int32_t *row_of, int32_t *token_of, int64_t *send_first)
 {
     int64_t rows = 0;
@@ -106,9 +146,12 @@ void ek_exchange_sort(ek_exchange *x, const ek_tally *tally, int64_t n, int64_t 
         int64_t t = ek_run_first(n, x->token_chunks, tokens);
         int64_t end = ek_run_first(n, x->token_chunks, tokens + 1);
 
-        rows = place_sent(x, tally, tokens, rows, send_first);
+        rows = place_sent(x, dealt, tokens, rows, send_first);
+        memcpy(x->cursor, x->first, (size_t)x->experts * sizeof(*x->cursor));
+        memset(x->left, 0, (size_t)x->experts * sizeof(*x->left));
         for (int64_t i = t * cols; i < end * cols; i++) {
-            int32_t slot = ids[i] >= 0 ? ek_exchange_server(x, x->at, ids[i]) : -1;
+            int32_t slot =
+                ids[i] >= 0 ? next_slot(x, rows_of(x, dealt, tokens, x->at), ids[i]) : -1;
             int64_t at = slot >= 0 ? x->next[slot]++ : 0;
 
             for (int j = 0; j < x->shards; j++) {
@@ -125,28 +168,22 @@ void ek_exchange_sort(ek_exchange *x, const ek_tally *tally, int64_t n, int64_t 
 }
 
 /* Rows of a chunk from a source for each of this rank's slots, into count [slots]; their sum. */
-static int64_t count_received(const ek_exchange *x, const ek_tally *tally, int chunk, int source,
+static int64_t count_received(const ek_exchange *x, const int32_t *dealt, int chunk, int source,
                               int64_t *count)
 {
     int tokens = token_chunk_of(x, chunk);
-    const ek_tally *rows = rows_of(x, tally, source, tokens);
+    const int32_t *rows = rows_of(x, dealt, tokens, source) + x->first_slot;
     int64_t sum = 0;
 
     memset(count, 0, (size_t)x->slots * sizeof(*count));
     if (ek_exchange_chunk(x, source, x->at, tokens) != chunk)
         return 0;
-    for (int32_t e = 0; e < x->experts; e++) {
-        int32_t slot = ek_exchange_server(x, source, e) - x->first_slot;
-
-        if (slot >= 0 && slot < x->slots) {
-            count[slot] += rows[e].count;
-            sum += rows[e].count;
-        }
-    }
+    for (int32_t s = 0; s < x->slots; s++)
+        sum += count[s] = rows[s];
     return sum;
 }
 
-void ek_exchange_receive(ek_exchange *x, const ek_tally *tally, int64_t *offset, int32_t *from_recv,
+void ek_exchange_receive(ek_exchange *x, const int32_t *dealt, int64_t *offset, int32_t *from_recv,
                          int32_t *from_experts)
 {
     int64_t base = 0;
@@ -155,7 +192,7 @@ void ek_exchange_receive(ek_exchange *x, const ek_tally *tally, int64_t *offset,
         int64_t row = 0; /* of experts, within the chunk */
 
         for (int source = 0; source < x->ranks; source++)
-            row += count_received(x, tally, chunk, source, x->next + (int64_t)source * x->slots);
+            row += count_received(x, dealt, chunk, source, x->next + (int64_t)source * x->slots);
         offset[x->slots] = base + row;
         row = 0;
         for (int slot = 0; slot < x->slots; slot++) {

@@ -13,7 +13,8 @@
  *   recv     [chunk][source][slot][token]      at a server
  *   experts  [chunk][slot][source][token]      at a server: an expert's rows of a chunk together
  *
- * All of it follows from the tallies of all ranks: integer-exact, the same on every rank. */
+ * All of it follows from the tallies of all ranks, and from a plan that does (moe/deal.h):
+ * integer-exact, the same on every rank. */
 #ifndef MOE_EXCHANGE_H
 #define MOE_EXCHANGE_H
 
@@ -49,6 +50,8 @@ static inline int64_t ek_tally_rows(int64_t experts, int token_chunk)
     return EK_TALLY_CHOSEN + (2 + token_chunk) * experts;
 }
 
+/* A table `dealt` says which slot serves which rows: [token_chunks, ranks, all_slots], of a
+ * source's rows of a token chunk how many a slot serves. */
 typedef struct {
     int ranks, at;                      /* places of the stage; this one */
     int runs, shards;                   /* edp, etp */
@@ -56,10 +59,15 @@ typedef struct {
     int token_chunks;                   /* runs that a source's tokens are cut into */
     int chunks;                         /* exchanges */
     int32_t experts, slots, first_slot; /* slots of an expert rank; this rank's first */
+    int32_t all_slots;                  /* of all expert ranks */
     int64_t words;                      /* of a rank's tally */
-    int32_t *serves;                    /* [runs, experts] slot that serves an expert's rows */
-    int64_t *next;                      /* [ranks * slots], scratch of the sorts */
-    int64_t *start;                     /* [ranks], likewise */
+    int32_t *serves; /* [runs, experts] slot that serves an expert's rows, if no other does */
+    int32_t *list;   /* [all_slots] slots that hold something, by expert */
+    int32_t *first;  /* [experts + 1] where an expert's begin */
+    int64_t *next;   /* [ranks * slots], scratch of the sorts */
+    int64_t *start;  /* [ranks], likewise */
+    int32_t *cursor; /* [experts], likewise */
+    int32_t *left;   /* [experts], likewise */
 } ek_exchange;
 
 /* Sizes and arrays.  degree, group: of ek_moe_config; without experts parallelism there is one
@@ -70,7 +78,11 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
 /* Reads off the placement which slot serves whom. */
 void ek_exchange_follow(ek_exchange *x, const ek_placement *p);
 
-/* The slot that serves a source's rows for an expert. */
+/* Lists the slots of each expert. */
+void ek_exchange_list(ek_exchange *x, const int32_t *expert_of);
+
+/* The slot that serves a source's rows for an expert when each run keeps to the slots in `serves`.
+ */
 static inline int32_t ek_exchange_server(const ek_exchange *x, int source, int64_t expert)
 {
     return x->serves[(int64_t)(source / (x->ranks / x->runs)) * x->experts + expert];
@@ -83,22 +95,33 @@ static inline int ek_exchange_chunk(const ek_exchange *x, int source, int server
                         : token_chunk;
 }
 
+/* A source's rows of a token chunk in a table. */
+static inline int32_t *ek_exchange_dealt(const ek_exchange *x, int32_t *dealt, int token_chunk,
+                                         int source)
+{
+    return dealt + ((int64_t)token_chunk * x->ranks + source) * x->all_slots;
+}
+
+/* The table in which each run keeps to the slots in `serves`. */
+void ek_exchange_deal(const ek_exchange *x, const ek_tally *tally, int32_t *dealt);
+
 /* Rows of a chunk from every source to every server, rows [ranks, ranks]; back: the transpose, of
  * the rows that return. */
-void ek_exchange_matrix(const ek_exchange *x, const ek_tally *tally, int chunk, int back,
+void ek_exchange_matrix(const ek_exchange *x, const int32_t *dealt, int chunk, int back,
                         int64_t *rows);
 
-/* This rank's assignments in the order of the send buffer.
+/* This rank's assignments in the order of the send buffer; x lists the slots that were dealt to.
+ * Of an expert's, the first in order go to the first of its slots.
  *   ids [n, cols] -> row_of [n, cols, shards] (negative: none), token_of [rows sent],
  *   send_first [chunks + 1] */
-void ek_exchange_sort(ek_exchange *x, const ek_tally *tally, int64_t n, int64_t cols,
+void ek_exchange_sort(ek_exchange *x, const int32_t *dealt, int64_t n, int64_t cols,
                       const int32_t *ids, int32_t *row_of, int32_t *token_of, int64_t *send_first);
 
 /* The rows that this rank serves.
  *   offset [chunks, slots + 1]  in the order of experts
  *   from_recv [rows]            by row of experts, its row in recv, counted within the chunk
  *   from_experts [rows]         by row of recv, its row in experts, counted within the chunk */
-void ek_exchange_receive(ek_exchange *x, const ek_tally *tally, int64_t *offset, int32_t *from_recv,
+void ek_exchange_receive(ek_exchange *x, const int32_t *dealt, int64_t *offset, int32_t *from_recv,
                          int32_t *from_experts);
 
 #endif

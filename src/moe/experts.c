@@ -4,26 +4,23 @@
  * output and that of the input, and the input is gathered once more for its weights' gradient.
  * Where they do, the input is kept->rows, which is saved, and its gradient goes to scratch->rows2:
  * so the gradients of the weights can wait until all other chunks are on their way. */
-#include "moe/moe_priv.h"
+#include "moe/replicas.h"
 
 /* Points the groups at the chunk's rows of each slot, and at the weights of its expert. */
-static void set_groups(ek_moe *m, const ek_moe_saved *kept, int chunk, int backward)
+static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int backward)
 {
-    const int64_t *offset = ek_moe_offset(m, kept, chunk);
+    const int64_t *offset = ek_moe_offset(m, kept, ek_moe_chunk(op));
+    const int32_t *held = ek_slots_held(m, op);
     int64_t n = 0;
 
     for (int32_t s = 0; s < m->x.slots; s++) {
-        int32_t e = m->w->placement.expert_of[m->x.first_slot + s];
-        const ek_weight *up, *down;
+        int64_t rows = offset[s + 1] - offset[s];
+        ek_slot_weights w;
 
-        if (e < 0)
+        if (!ek_slot_weights_of(m, held, s, backward, &w))
             continue;
-        up = &m->w->up[e];
-        down = &m->w->down[e];
-        m->up_groups[n] = (ek_group){offset[s], offset[s + 1] - offset[s],
-                                     backward ? up->backward : up->forward, up->g};
-        m->down_groups[n] = (ek_group){offset[s], offset[s + 1] - offset[s],
-                                       backward ? down->backward : down->forward, down->g};
+        m->up_groups[n] = (ek_group){offset[s], rows, w.up, w.up_grad};
+        m->down_groups[n] = (ek_group){offset[s], rows, w.down, w.down_grad};
         n++;
     }
     m->n_groups = n;
@@ -39,7 +36,7 @@ static ek_moe_saved *enter(ek_moe *m, const ek_op *op, int backward)
 {
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
 
-    set_groups(m, kept, ek_moe_chunk(op), backward);
+    set_groups(m, op, kept, backward);
     return kept;
 }
 

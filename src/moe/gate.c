@@ -99,20 +99,30 @@ void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int agai
     for (int r = 0; r < m->x.ranks; r++)
         for (int c = 0; c < m->x.token_chunks; c++)
             for (int64_t e = 0; e < experts; e++)
-                m->rank_rows[ek_exchange_server(&m->x, r, e) / m->x.slots] +=
+                m->home_rows[ek_exchange_server(&m->x, r, e) / m->x.slots] +=
                     ek_tally_of(m, kept, r)[ek_tally_rows(experts, c) + e].count;
 }
 
-double ek_moe_rank_max_over_mean(const ek_moe *m)
+static double max_over_mean(const ek_moe *m, const int64_t *rows)
 {
     int ranks = m->x.ranks / m->x.shards;
     int64_t total = 0, most = 0;
 
     for (int r = 0; r < ranks; r++) {
-        total += m->rank_rows[r];
-        most = m->rank_rows[r] > most ? m->rank_rows[r] : most;
+        total += rows[r];
+        most = rows[r] > most ? rows[r] : most;
     }
     return total > 0 ? (double)most * ranks / (double)total : 1;
+}
+
+double ek_moe_rank_max_over_mean(const ek_moe *m)
+{
+    return max_over_mean(m, m->x.ranks / m->x.runs > 1 ? m->rank_rows : m->home_rows);
+}
+
+double ek_moe_home_max_over_mean(const ek_moe *m)
+{
+    return max_over_mean(m, m->home_rows);
 }
 
 void ek_moe_update_bias(ek_moe *m)

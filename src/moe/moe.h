@@ -21,7 +21,7 @@
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
 
-#include "balance/placement.h"
+#include "balance/planner.h"
 #include "base/arena.h"
 #include "comm/mesh.h"
 #include "moe/exchange.h"
@@ -58,8 +58,34 @@ typedef struct {
     ek_a2a a2a;
     int smart_group; /* > 0: chunks are ring distances between groups of so many ranks, FasterMoE's
                         S/C/R schedule, instead of runs of tokens */
-    int force_balance; /* the gate's choice is replaced by one that spreads evenly */
+    int force_balance;         /* the gate's choice is replaced by one that spreads evenly */
+    const ek_planner *planner; /* who balances ranks; NULL: nobody.  Only where rows travel */
+    int32_t replicas_min;      /* of its limits */
+    ek_plan_costs costs;       /* likewise */
 } ek_moe_config;
+
+/* Whose rows each slot serves in a micro-batch: made before its forward, and kept for its
+ * backward. */
+typedef struct {
+    int32_t *expert_of; /* [all slots], what each slot holds */
+    int32_t *dealt;     /* [token chunks, ranks, all slots], moe/exchange.h */
+} ek_moe_route;
+
+/* What a planner works with; all layers share it (moe/deal.h). */
+typedef struct {
+    const ek_planner *planner; /* NULL: none */
+    ek_plan_limits limits;     /* of a run of ep ranks */
+    void *memory;              /* the planner's */
+    int32_t *node_of;          /* [runs, ep] */
+    int32_t *home;             /* [experts] */
+    int64_t *quota;            /* [ep * slots] */
+    int64_t *counts;           /* [ep, experts] */
+    int64_t *split, *rows, *parts;
+    int32_t *slots;
+    int failed; /* it is asked no more */
+} ek_moe_dealer;
+
+typedef struct ek_replicas ek_replicas; /* moe/replicas.h */
 
 /* Settings of a training step that the layer needs. */
 typedef struct {
@@ -73,9 +99,10 @@ typedef struct {
 
 /* Tokens of the largest micro-batch. */
 typedef struct {
-    int64_t tokens; /* of this rank */
-    int64_t all;    /* of its data parallel rank */
-    int64_t total;  /* of all ranks of the stage together */
+    int64_t tokens;      /* of this rank */
+    int64_t all;         /* of its data parallel rank */
+    int64_t total;       /* of all ranks of the stage together */
+    int32_t spare_slots; /* of a rank, for replicas */
 } ek_moe_room;
 
 /* What forward leaves for backward, of one micro-batch in flight.  Rows are those that this rank
@@ -128,6 +155,8 @@ typedef struct {
     ek_moe_saved whole; /* probs, lse, weights, ids of `all` tokens: gates that need sequences, and
                            tensor parallel ranks that share them out */
     int64_t *tp_first;  /* [tp + 1], likewise: first token of each */
+    ek_moe_dealer dealer;
+    ek_replicas *replicas; /* NULL: there are none */
 } ek_moe_scratch;
 
 /* Where the experts are, and their weights: what outlives a step.  Of an expert a rank holds a run
@@ -155,13 +184,18 @@ typedef struct {
     const ek_moe_config *cfg;
     ek_moe_weights *w;
     const ek_moe_step *step;
-    const ek_moe_scratch *scratch;
-    int cols; /* assignments a token can have */
-    void *dx; /* R [n, d], gradient of x */
+    ek_moe_scratch *scratch;
+    ek_moe_dealer *dealer; /* the scratch's */
+    int cols;              /* assignments a token can have */
+    void *dx;              /* R [n, d], gradient of x */
     ek_exchange x;
 
     ek_moe_saved *saved;    /* [slots], micro-batches in flight */
+    ek_moe_route *route;    /* [slots], where rows travel */
     const int32_t *slot_of; /* [micro-batches of the step]: which of them; NULL: always 0 */
+    int32_t home_op;        /* in the graph being built: the op that brings the gradients of this
+                               layer's replicas home; -1: none */
+    struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the op that runs */
     int64_t n_groups;
     ek_group shared_group;
@@ -172,7 +206,11 @@ typedef struct {
     double aux_loss, z_loss; /* without coefficients */
     int64_t *load;           /* [experts], assignments before drops */
     int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
+    int64_t *home_rows;      /* [expert ranks], likewise with every expert at home alone */
     int64_t dropped;
+    int64_t plans, replicas; /* made, and replicas in them */
+    double plan_s;           /* that planners took */
+    int64_t waited_ns;       /* that products stood still for replicas */
 } ek_moe;
 
 /* Whether row numbers of this room fit their type: EK_EOVERFLOW. */
@@ -182,19 +220,20 @@ EK_CHECKED ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh 
 /* The scratch for a layer of this spec; shared by all layers.  Where rows travel, room is laid out
  * for all of them on one rank, and counted for an even spread (ek_arena_expected). */
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room,
-                         int training);
+                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
+                         const ek_moe_room *room, int training);
 
 /* What kind of layer `layer` is, this rank's widths, and its placement: block order, every expert
- * once on each of the edp runs of ep ranks. */
+ * once on each of the edp runs of ep ranks, and spare_slots empty slots besides on each rank. */
 void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
-                         const ek_mesh *mesh, int layer);
+                         const ek_mesh *mesh, int32_t spare_slots, int layer);
 
 /* This rank's first slot in the placement. */
 int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh);
 
-/* The arrays of m itself (m->k, spec, mesh, cfg, w are set), but for `saved`. */
-void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq);
+/* The arrays of m itself (m->k, spec, mesh, cfg, w, scratch are set), but for `saved`; slots:
+ * micro-batches in flight. */
+void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots);
 
 /* What forward saves, for one micro-batch (s->x and s->y are the owner's to set).  any: room for a
  * layer of any kind of this spec, to be shared by all. */
@@ -205,6 +244,11 @@ void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_m
 static inline ek_moe_saved *ek_moe_saved_of(const ek_moe *m, const ek_op *op)
 {
     return &m->saved[m->slot_of != NULL ? m->slot_of[op->micro] : 0];
+}
+
+static inline ek_moe_route *ek_moe_route_of(const ek_moe *m, const ek_op *op)
+{
+    return &m->route[m->slot_of != NULL ? m->slot_of[op->micro] : 0];
 }
 
 /* Assignments a token can have under a gate. */
@@ -222,8 +266,15 @@ int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t toke
  * gradients.  scratch->y_real must hold y as R unless C is R. */
 int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int32_t dep);
 
-/* Rows that the busiest expert rank computed in this step, over the mean of the ranks. */
+/* Forgets the ops of the graph before: for owners that build more than one in a step. */
+void ek_moe_begin_graph(ek_moe *m);
+
+/* Rows that the busiest expert rank computed in this step, over the mean of the ranks; and what
+ * that would be with every expert at home alone. */
 double ek_moe_rank_max_over_mean(const ek_moe *m);
+double ek_moe_home_max_over_mean(const ek_moe *m);
+/* Bytes that the step's replicas moved: weights out twice and gradients back. */
+double ek_moe_replica_bytes(const ek_moe *m);
 
 /* Sigmoid gate: moves the bias against the load of the step (bias_rate * sign(mean - load)). */
 void ek_moe_update_bias(ek_moe *m);

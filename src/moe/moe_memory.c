@@ -1,6 +1,7 @@
 /* The memory of a MoE layer: how many rows there can be, and what is laid out for them. */
+#include "moe/deal.h"
 #include "moe/gate.h"
-#include "moe/moe.h"
+#include "moe/replicas.h"
 #include "moe/shared.h"
 
 #include <string.h>
@@ -8,6 +9,12 @@
 int ek_moe_cols(const ek_model_spec *spec)
 {
     return (int)(spec->gate.kind == EK_GATE_EXPERT_CHOICE ? spec->experts : spec->top_k);
+}
+
+/* Slots of an expert rank. */
+static int32_t slots_of(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
+{
+    return (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep) + spare_slots;
 }
 
 /* How many rows a piece of memory is for: all there can be, and how many of them are likely. */
@@ -34,7 +41,7 @@ static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_
 /* Rows that this rank computes: at worst all of the micro-batch's that its slots can have. */
 static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
 {
-    int64_t slots = (spec->experts + mesh->ep - 1) / mesh->ep, cols = ek_moe_cols(spec);
+    int64_t cols = ek_moe_cols(spec), slots = slots_of(spec, mesh, room->spare_slots);
     int ranks = mesh->edp * mesh->ep;
     count c;
 
@@ -74,9 +81,9 @@ static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek
                         const ek_moe_room *room)
 {
     int64_t d = spec->hidden, ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
-    int64_t rows = served_rows(spec, mesh, room).most;
-    size_t ws = max_size(k->linear_workspace(k, rows, spec->experts, 2 * ff, d),
-                         k->linear_workspace(k, rows, spec->experts, d, ff));
+    int64_t rows = served_rows(spec, mesh, room).most, groups = spec->experts + room->spare_slots;
+    size_t ws = max_size(k->linear_workspace(k, rows, groups, 2 * ff, d),
+                         k->linear_workspace(k, rows, groups, d, ff));
 
     return max_size(ws, ek_shared_workspace(k, spec, mesh, room));
 }
@@ -111,9 +118,22 @@ static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     s->recv = take(a, served_rows(spec, mesh, room), 1, row);
 }
 
+/* What balances ranks: only where they can serve each other. */
+static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
+                         const ek_moe_room *room, int training)
+{
+    if (!travels(mesh))
+        return;
+    ek_deal_take(&s->dealer, a, cfg, mesh, (int32_t)spec->experts,
+                 slots_of(spec, mesh, room->spare_slots));
+    if (cfg->planner != NULL)
+        s->replicas = ek_replicas_take(a, k, spec, mesh, room->spare_slots, training);
+}
+
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room,
-                         int training)
+                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
+                         const ek_moe_room *room, int training)
 {
     int64_t d = spec->hidden, n = room->tokens, cols = ek_moe_cols(spec);
     int64_t ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank), shared;
@@ -141,10 +161,11 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         s->drow = take(a, rows, 1, real);
     }
     take_travel(s, a, k, spec, mesh, room);
+    take_balance(s, a, k, spec, mesh, cfg, room, training);
 }
 
 void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
-                         const ek_mesh *mesh, int layer)
+                         const ek_mesh *mesh, int32_t spare_slots, int layer)
 {
     int64_t shared = spec->dense[layer] ? spec->dense_ff : spec->shared_ff;
 
@@ -155,7 +176,7 @@ void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *sp
     w->shared_ff = ek_run_length(shared, mesh->tp, mesh->tp_rank);
     w->shared_gated = w->routed && w->shared && spec->shared_gated;
     ek_placement_take(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
-                      (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep));
+                      slots_of(spec, mesh, spare_slots));
     if (w->placement.home != NULL)
         ek_placement_block(&w->placement, mesh->edp);
 }
@@ -165,7 +186,24 @@ int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh)
     return (mesh->edp_rank * mesh->ep + mesh->ep_rank) * w->placement.slots;
 }
 
-void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq)
+/* What each micro-batch in flight keeps of a plan. */
+static void take_routes(ek_moe *m, ek_arena *a, int slots)
+{
+    int64_t sources = (int64_t)m->x.token_chunks * m->x.ranks;
+
+    if (!travels(m->mesh))
+        return;
+    m->route = ek_arena_take(a, slots, sizeof(*m->route));
+    for (int i = 0; i < slots; i++) {
+        ek_moe_route measured, *r = m->route != NULL ? &m->route[i] : &measured;
+
+        r->expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*r->expert_of));
+        r->dealt = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->dealt));
+    }
+    ek_replicas_take_flights(m, a);
+}
+
+void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
 {
     const ek_placement *p = &m->w->placement;
 
@@ -178,6 +216,9 @@ void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq)
     m->order = ek_arena_take(a, max_seq * m->cols, sizeof(*m->order));
     m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
     m->rank_rows = ek_arena_take(a, p->ranks, sizeof(*m->rank_rows));
+    m->home_rows = ek_arena_take(a, p->ranks, sizeof(*m->home_rows));
+    m->dealer = &m->scratch->dealer;
+    take_routes(m, a, slots);
 }
 
 /* Of the routed experts. */
@@ -215,10 +256,23 @@ void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_m
         take_routed(m, s, a, room);
 }
 
+void ek_moe_begin_graph(ek_moe *m)
+{
+    ek_replicas *r = m->scratch->replicas;
+
+    m->home_op = -1;
+    if (r != NULL)
+        r->cleared[0] = r->cleared[1] = -1;
+}
+
 void ek_moe_begin_step(ek_moe *m)
 {
     m->aux_loss = m->z_loss = 0;
-    m->dropped = 0;
+    m->dropped = m->plans = m->replicas = 0;
+    m->plan_s = 0;
+    m->waited_ns = 0;
+    ek_moe_begin_graph(m);
+    memset(m->home_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->home_rows));
     memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
     memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));
     ek_exchange_follow(&m->x, &m->w->placement);

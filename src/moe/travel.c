@@ -13,7 +13,7 @@
  * Network ops carry one chunk at a time, in order, so that the first ones come early. */
 #include "exec/net.h"
 #include "moe/dispatch.h"
-#include "moe/moe_priv.h"
+#include "moe/replicas.h"
 
 #include <string.h>
 
@@ -259,7 +259,7 @@ static ek_status exchange(ek_moe *m, const ek_op *op, int back, int64_t size, co
                           char *to)
 {
     if (!ek_net_started(op)) {
-        ek_exchange_matrix(&m->x, ek_moe_saved_of(m, op)->tally, ek_moe_chunk(op), back,
+        ek_exchange_matrix(&m->x, ek_moe_route_of(m, op)->dealt, ek_moe_chunk(op), back,
                            m->scratch->matrix);
         EK_TRY(ek_comm_all_to_all(m->mesh->stage, m->cfg->a2a, m->scratch->matrix, (size_t)size,
                                   from, to, ek_net_cell(op)));
@@ -375,8 +375,9 @@ static const way backward = {"combine backward",
                              ek_moe_build_products_backward};
 
 /* All chunks out, one after the other; then each one's products as it comes, and its rows back.
- * Returns the last compute op; m->back_op are the ops that bring each chunk's rows home. */
-static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t dep)
+ * fetched: the op that brings what products need besides.  Returns the last compute op; m->back_op
+ * are the ops that bring each chunk's rows home. */
+static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched, int32_t dep)
 {
     const ek_exchange *x = &b->m->x;
     const ek_moe_cost *c = &b->c;
@@ -390,6 +391,8 @@ static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t dep)
     back = net;
     for (int i = 0; i < x->chunks; i++) {
         dep = ek_moe_add(b, "unpack", w->unpack, i, 0, packed * c->rows, out[i]);
+        if (i == 0)
+            dep = ek_replicas_build_here(b, fetched, dep);
         dep = w->products(b, i, dep);
         if (b->again)
             continue;
@@ -417,7 +420,7 @@ int32_t ek_moe_build_travel(const ek_moe_builder *b, int32_t dep)
 {
     if (!ek_moe_travels(b->m))
         return build_here(b, dep);
-    dep = build_way(b, &forward, dep);
+    dep = build_way(b, &forward, ek_replicas_build_fetch(b, 0, dep), dep);
     return b->again ? dep : build_join(b, &forward, dep);
 }
 
@@ -425,9 +428,11 @@ int32_t ek_moe_build_travel_backward(const ek_moe_builder *b, int32_t dep)
 {
     if (!ek_moe_travels(b->m))
         return build_here_backward(b, dep);
-    dep = build_way(b, &backward, dep);
+    dep = build_way(b, &backward, ek_replicas_build_fetch(b, 1, dep), dep);
+    dep = ek_replicas_build_clear(b, dep);
     for (int i = 0; i < b->m->x.chunks; i++)
         dep = ek_moe_build_weight_gradients(b, i, dep);
+    ek_replicas_build_home(b, dep);
     return build_join(b, &backward, dep);
 }
 

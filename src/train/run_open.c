@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "train/agree.h"
+#include "train/balance.h"
 #include "train/run_impl.h"
 
 #include <stdio.h>
@@ -90,6 +91,7 @@ static ek_status read_words(ek_run *r)
                                       .a2a = a2a < 3 ? (ek_a2a)a2a : EK_A2A_LINEAR,
                                       .smart_group = c->smart_group,
                                       .force_balance = c->force_balance};
+    EK_TRY(ek_run_read_balance(r));
     return ek_mode_parse(c->dtype, &r->mode);
 }
 
@@ -301,6 +303,7 @@ static ek_status lay_model(ek_run *r)
                           .embed_columns = c->embed_columns};
     size_t activations;
 
+    ek_run_set_balance(r, &mc);
     r->base_rss = ek_rss_bytes();
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));

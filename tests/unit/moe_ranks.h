@@ -26,10 +26,12 @@ typedef struct {
     int collapse; /* one expert takes all tokens */
     int again;    /* forward is recomputed before backward */
     ek_mode mode;
+    ek_isa isa;
 
     int ranks;
     ek_mesh_sizes sizes;
     ek_moe_config cfg;
+    int32_t spare_slots;
 } scenario;
 
 /* What one rank leaves, or the sum of all of them. */
@@ -37,8 +39,8 @@ typedef struct {
     double *x, *dy;             /* [tokens, d], its own rows */
     double *router, *up, *down; /* gradients, [experts, ...] in full */
     int32_t *ids;               /* [tokens, cols] */
-    double aux, z, rank_max;
-    int64_t dropped, load[EK_GATE_EXPERTS_MAX];
+    double aux, z, rank_max, home_max;
+    int64_t replicas, dropped, load[EK_GATE_EXPERTS_MAX];
     int64_t bytes, held; /* sent in the second step; expert parameters held */
 } result;
 
@@ -183,7 +185,7 @@ static inline void take_weights(layer *l)
     int64_t d = l->s->spec.hidden, experts = l->s->spec.experts;
     int32_t first;
 
-    ek_moe_take_weights(&l->w, &l->arena, &l->s->spec, l->mesh, 0);
+    ek_moe_take_weights(&l->w, &l->arena, &l->s->spec, l->mesh, l->s->spare_slots, 0);
     MUST(ek_placement_check(&l->w.placement));
     take_weight(l, &l->w.router, experts, d);
     l->me->out.held = 0;
@@ -232,7 +234,7 @@ static inline void take_state(layer *l)
         all = l->micro[i].all > all ? l->micro[i].all : all;
         total = l->micro[i].total > total ? l->micro[i].total : total;
     }
-    room = (ek_moe_room){n, all, total};
+    room = (ek_moe_room){n, all, total, l->s->spare_slots};
     MUST(ek_moe_check_room(&l->s->spec, l->mesh, &room));
     l->m = (ek_moe){.k = l->k,
                     .spec = &l->s->spec,
@@ -243,8 +245,8 @@ static inline void take_state(layer *l)
                     .scratch = &l->scratch,
                     .saved = l->saved,
                     .slot_of = l->slot_of};
-    ek_moe_take_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &room, 1);
-    ek_moe_take_state(&l->m, &l->arena, l->s->seq);
+    ek_moe_take_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &l->s->cfg, &room, 1);
+    ek_moe_take_state(&l->m, &l->arena, l->s->seq, MICROS);
     l->m.dx = take_real(l, n * d);
     for (int i = 0; i < MICROS; i++) {
         ek_moe_take_saved(&l->m, &l->saved[i], &l->arena, &room, 0);
@@ -271,7 +273,7 @@ static inline void open_layer(layer *l, rank *me)
         ek_comm_set_nodes(l->mesh->stage, nodes);
     }
     MUST(ek_arena_init(&l->arena, ARENA, "a layer"));
-    MUST(ek_kernels_create(l->s->mode, EK_ISA_REF, 1, &l->k));
+    MUST(ek_kernels_create(l->s->mode, l->s->isa, 1, &l->k));
     MUST(ek_exec_create(&exec, &l->exec));
     ek_graph_init(&l->graph);
     take_weights(l);
@@ -302,6 +304,7 @@ static inline void run_graph(layer *l)
     MUST(ek_graph_check(&l->graph));
     MUST(ek_exec_run(l->exec, &l->graph));
     ek_graph_reset(&l->graph);
+    ek_moe_begin_graph(&l->m);
 }
 
 /* Numbers of tokens [first, first + n), as R. */
@@ -388,6 +391,8 @@ static inline void collect(layer *l)
     out->z = l->m.z_loss;
     out->dropped = l->m.dropped;
     out->rank_max = ek_moe_rank_max_over_mean(&l->m);
+    out->home_max = ek_moe_home_max_over_mean(&l->m);
+    out->replicas = l->m.replicas;
 }
 
 static inline void clear_gradient(const layer *l, ek_weight *w)
@@ -451,6 +456,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
         sum->held += one->held;
         if (one->aux != all[0].out.aux || one->z != all[0].out.z ||
             one->dropped != all[0].out.dropped || one->rank_max != all[0].out.rank_max ||
+            one->home_max != all[0].out.home_max || one->replicas != all[0].out.replicas ||
             memcmp(one->load, all[0].out.load, (size_t)e * sizeof(*one->load)) != 0)
             EK_T_FAIL("statistics of rank %d are not those of rank 0", r);
     }
@@ -458,6 +464,8 @@ static inline void gather(const scenario *s, rank *all, result *sum)
     sum->z = all[0].out.z;
     sum->dropped = all[0].out.dropped;
     sum->rank_max = all[0].out.rank_max;
+    sum->home_max = all[0].out.home_max;
+    sum->replicas = all[0].out.replicas;
     memcpy(sum->load, all[0].out.load, sizeof(sum->load));
 }
 

@@ -16,6 +16,7 @@ typedef struct {
     ek_moe_saved saved;
     ek_moe_config cfg;
     ek_moe m;
+    ek_moe_scratch scratch;
 } fixture;
 
 static ek_mode mode; /* of the round that runs now */
@@ -48,7 +49,7 @@ static void setup(fixture *f, const ek_model_spec *spec, int64_t seqs, int64_t s
     CHECK(ek_arena_init(&f->arena, ARENA, "a layer") == EK_OK);
     CHECK(ek_kernels_create(mode, isa, 2, &f->k) == EK_OK);
     f->spec = *spec;
-    ek_moe_take_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 1);
+    ek_moe_take_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 0, 1);
     if (spec->gate.kind == EK_GATE_SIGMOID_BIAS)
         f->w.bias.p = ek_arena_take(&f->arena, spec->experts, real_size());
     f->m.k = f->k;
@@ -57,10 +58,11 @@ static void setup(fixture *f, const ek_model_spec *spec, int64_t seqs, int64_t s
     f->m.step = &f->step;
     f->m.mesh = &ek_mesh_one;
     f->m.cfg = &f->cfg;
-    ek_moe_take_state(&f->m, &f->arena, seq);
+    f->m.scratch = &f->scratch;
+    ek_moe_take_state(&f->m, &f->arena, seq, 1);
     f->m.saved = &f->saved;
     ek_moe_take_saved(&f->m, &f->saved, &f->arena,
-                      &(ek_moe_room){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS}, 0);
+                      &(ek_moe_room){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS, 0}, 0);
     CHECK(ek_arena_check(&f->arena, "a layer") == EK_OK);
     f->micro = ek_micro_alone(seqs, seq, 1, 0, NULL, NULL);
     f->step = (ek_moe_step){.training = 1, .top_k = spec->top_k, .micro = &f->micro};

@@ -159,7 +159,7 @@ static void memory_is_counted_for_an_even_spread(void)
         .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 1, .ep = 4, .etp = 1, .stage_size = 4};
     scenario s = plain();
     size_t alone;
-    ek_moe_room room = {10000, 10000, 40000};
+    ek_moe_room room = {10000, 10000, 40000, 0};
     ek_kernels *k = NULL;
     ek_arena a;
     ek_moe_scratch scratch = {0};
@@ -169,12 +169,12 @@ static void memory_is_counted_for_an_even_spread(void)
     s.spec.experts = 8;
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) == EK_OK);
     ek_arena_measure(&a);
-    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &ek_mesh_one, &(ek_moe_room){10000, 10000, 10000},
-                        1);
+    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &ek_mesh_one, &s.cfg,
+                        &(ek_moe_room){10000, 10000, 10000, 0}, 1);
     CHECK_INT(a.unused, 0);
     alone = a.used;
     ek_arena_measure(&a);
-    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &mesh, &room, 1);
+    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &mesh, &s.cfg, &room, 1);
     /* as many rows as alone, and those on their way, out and in */
     CHECK_INT((int64_t)(ek_arena_expected(&a) - alone) / 100000, 2 * 20000 * 65 * 8 / 100000);
     /* of four ranks' rows three more, of d twice, the inner width, an R, and the way in */

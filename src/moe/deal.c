@@ -1,0 +1,252 @@
+/* Plans of a micro-batch, and the rows dealt out by them. */
+#include "moe/deal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <string.h>
+
+/* Nodes of the expert ranks of a run, numbered by first rank. */
+static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
+{
+    int32_t nodes = 0;
+
+    for (int r = 0; r < mesh->ep; r++) {
+        int first = run * mesh->ep * mesh->etp, same = 0;
+        int node = ek_comm_node(mesh->stage, first + r * mesh->etp);
+
+        while (same < r && ek_comm_node(mesh->stage, first + same * mesh->etp) != node)
+            same++;
+        node_of[r] = same < r ? node_of[same] : nodes++;
+    }
+}
+
+void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
+                  int32_t experts, int32_t slots)
+{
+    int64_t all = (int64_t)mesh->ep * slots;
+
+    if (cfg->planner == NULL)
+        return;
+    d->planner = cfg->planner;
+    d->limits = (ek_plan_limits){.experts = experts,
+                                 .ranks = mesh->ep,
+                                 .slots = slots,
+                                 .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
+                                 .costs = cfg->costs};
+    d->memory = d->planner->take(a, &d->limits); /* every rank a node: the most there can be */
+    d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
+    for (int run = 0; run < mesh->edp && d->node_of != NULL; run++)
+        number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
+    d->home = ek_arena_take(a, experts, sizeof(*d->home));
+    d->quota = ek_arena_take(a, all, sizeof(*d->quota));
+    d->counts = ek_arena_take(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
+    d->split = ek_arena_take(a, mesh->ep + all, sizeof(*d->split));
+    d->slots = ek_arena_take(a, all, sizeof(*d->slots));
+    d->rows = ek_arena_take(a, mesh->ep * all, sizeof(*d->rows));
+    d->parts = ek_arena_take(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
+                             sizeof(*d->parts));
+}
+
+/* --- counts and plan ---------------------------------------------------------------------------
+ */
+
+/* Counts of a run, [ep, experts]: an expert rank's are those of all its shards. */
+static void count(const ek_moe *m, const ek_tally *tally, int run)
+{
+    const ek_exchange *x = &m->x;
+    ek_moe_dealer *d = m->dealer;
+    int per_run = x->ranks / x->runs;
+
+    memset(d->counts, 0, (size_t)d->limits.ranks * (size_t)x->experts * sizeof(*d->counts));
+    for (int i = 0; i < per_run; i++)
+        for (int chunk = 0; chunk < x->token_chunks; chunk++) {
+            const ek_tally *rows =
+                tally + (run * per_run + i) * x->words + ek_tally_rows(x->experts, chunk);
+            int64_t *to = d->counts + (int64_t)(i / x->shards) * x->experts;
+
+            for (int32_t e = 0; e < x->experts; e++)
+                to[e] += rows[e].count;
+        }
+}
+
+/* The plan of a run, which has its slots in place in the route. */
+static ek_status plan(ek_moe *m, int run, ek_moe_route *route, ek_plan *p)
+{
+    const ek_exchange *x = &m->x;
+    ek_moe_dealer *d = m->dealer;
+    int32_t first = run * d->limits.ranks * x->slots;
+    int64_t start;
+    ek_status st;
+
+    for (int32_t e = 0; e < x->experts; e++)
+        d->home[e] = x->serves[(int64_t)run * x->experts + e] - first;
+    *p = (ek_plan){
+        .placement = {x->experts, d->limits.ranks, x->slots, route->expert_of + first, d->home},
+        .quota = d->quota};
+    d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
+    start = ek_clock_ns();
+    st = d->planner->fast(d->memory, &d->limits, d->counts, p);
+    m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
+    m->plans++;
+    if (st < 0)
+        return st;
+    for (int32_t e = 0; e < x->experts; e++)
+        EK_REQUIRE(d->home[e] == x->serves[(int64_t)run * x->experts + e] - first, EK_EINVAL,
+                   "it moved the home of expert %d", (int)e);
+    return ek_placement_check(&p->placement);
+}
+
+/* --- dealing -----------------------------------------------------------------------------------
+ */
+
+void ek_deal_parts(int64_t *left, int32_t n, const int64_t *parts, int32_t n_parts,
+                   void (*put)(void *context, int32_t part, int32_t slot, int64_t rows),
+                   void *context)
+{
+    int64_t all = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        all += left[i];
+    for (int32_t part = 0; part < n_parts && all > 0; part++) {
+        int64_t rest = parts[part];
+
+        for (int32_t i = 0; i < n; i++)
+            rest -= left[i] * parts[part] / all;
+        for (int32_t i = 0; i < n; i++) { /* those with a fraction get what is left over */
+            int64_t share = left[i] * parts[part], rows = share / all;
+
+            if (rest > 0 && share % all > 0) {
+                rows++;
+                rest--;
+            }
+            left[i] -= rows;
+            put(context, part, i, rows);
+        }
+        all -= parts[part];
+    }
+}
+
+/* Where dealt rows of an expert and an expert rank's tokens go. */
+typedef struct {
+    const ek_exchange *x;
+    int32_t *dealt;
+    const int32_t *slots; /* of all runs */
+    int source;           /* the first shard's */
+} target;
+
+static void put(void *context, int32_t part, int32_t slot, int64_t rows)
+{
+    target *t = context;
+    int source = t->source + part / t->x->token_chunks;
+
+    ek_exchange_dealt(t->x, t->dealt, part % t->x->token_chunks, source)[t->slots[slot]] +=
+        (int32_t)rows;
+}
+
+/* Rows of an expert from the tokens of one expert rank, to n slots. */
+static void deal_rank(ek_moe *m, const ek_tally *tally, int32_t expert, int source, int64_t *left,
+                      int32_t n, int32_t *dealt)
+{
+    const ek_exchange *x = &m->x;
+    target t = {x, dealt, m->dealer->slots, source};
+
+    for (int i = 0; i < x->shards * x->token_chunks; i++)
+        m->dealer->parts[i] = tally[(source + i / x->token_chunks) * x->words +
+                                    ek_tally_rows(x->experts, i % x->token_chunks) + expert]
+                                  .count;
+    ek_deal_parts(left, n, m->dealer->parts, x->shards * x->token_chunks, put, &t);
+}
+
+/* Slots, rows by expert rank, and whether these are all that there are. */
+static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
+{
+    ek_moe_dealer *d = m->dealer;
+
+    *n = ek_plan_split(&d->limits, d->counts, &p->placement, p->quota, expert, d->split, d->slots,
+                       d->rows);
+    for (int32_t r = 0; r < d->limits.ranks; r++) {
+        int64_t sum = 0, want = d->counts[(int64_t)r * m->x.experts + expert];
+
+        for (int32_t i = 0; i < *n; i++)
+            sum += d->rows[(int64_t)r * *n + i];
+        EK_REQUIRE(sum == want, EK_EINVAL, "it serves %lld of %lld assignments to expert %d",
+                   (long long)sum, (long long)want, (int)expert);
+    }
+    return EK_OK;
+}
+
+static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_route *route)
+{
+    const ek_exchange *x = &m->x;
+    ek_moe_dealer *d = m->dealer;
+    int32_t first = run * d->limits.ranks * x->slots;
+    int per_run = x->ranks / x->runs;
+    ek_plan p;
+
+    count(m, tally, run);
+    EK_TRY(plan(m, run, route, &p));
+    for (int32_t e = 0; e < x->experts; e++) {
+        int32_t n;
+
+        EK_TRY(split(m, &p, e, &n));
+        for (int32_t i = 0; i < n; i++)
+            d->slots[i] += first;
+        for (int32_t r = 0; r < d->limits.ranks; r++)
+            deal_rank(m, tally, e, run * per_run + r * x->shards, d->rows + (int64_t)r * n, n,
+                      route->dealt);
+    }
+    for (int32_t s = 0; s < d->limits.ranks * x->slots; s++)
+        m->replicas += ek_plan_is_replica(&p.placement, s);
+    return EK_OK;
+}
+
+static void put_home(ek_moe *m, ek_moe_route *route)
+{
+    const ek_placement *p = &m->w->placement;
+
+    memcpy(route->expert_of, p->expert_of, (size_t)m->x.all_slots * sizeof(*p->expert_of));
+}
+
+static ek_status deal_runs(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
+{
+    const ek_exchange *x = &m->x;
+
+    memset(route->dealt, 0,
+           (size_t)x->token_chunks * (size_t)x->ranks * (size_t)x->all_slots *
+               sizeof(*route->dealt));
+    for (int run = 0; run < x->runs; run++)
+        EK_TRY(deal_run(m, tally, run, route));
+    return EK_OK;
+}
+
+/* Rows that each expert rank serves. */
+static void account(ek_moe *m, const ek_moe_route *route)
+{
+    const ek_exchange *x = &m->x;
+    const int32_t *rows = route->dealt;
+
+    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++, rows += x->all_slots)
+        for (int32_t s = 0; s < x->all_slots; s++)
+            m->rank_rows[s / x->slots] += rows[s];
+}
+
+void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
+{
+    ek_moe_dealer *d = m->dealer;
+    int plans = d->planner != NULL && d->planner->fast != NULL && !d->failed;
+
+    put_home(m, route);
+    if (plans && deal_runs(m, tally, route) < 0) {
+        d->failed = 1;
+        plans = 0;
+        put_home(m, route);
+        if (m->mesh->at == 0)
+            ek_log("balance", EK_LOG_WARN,
+                   "layer %d: the planner %s failed: %s; training goes on without it", m->w->layer,
+                   d->planner->name, ek_err_message());
+    }
+    if (!plans)
+        ek_exchange_deal(&m->x, tally, route->dealt);
+    account(m, route);
+}

@@ -1,0 +1,27 @@
+/* moe/deal.h - which slot serves which rows of a micro-batch: a planner's answer, made into the
+ * table that the exchange follows (moe/exchange.h).
+ *
+ * Each run of `ep` expert ranks plans for itself, from the counts of its own tokens, over its own
+ * copies of the experts; every rank makes the plans of all runs, for the exchange needs the rows
+ * of all.  A planner that fails is left out from then on: every rank sees the same failure, says
+ * so, and goes on with experts at home. */
+#ifndef MOE_DEAL_H
+#define MOE_DEAL_H
+
+#include "moe/moe.h"
+
+/* Scratch of a layer's planning, which all layers share. */
+void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
+                  int32_t experts, int32_t slots);
+
+/* Plans for a micro-batch from the tallies of all ranks, and fills its route. */
+void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route);
+
+/* Deals rows out: n slots have `left` [n] of them to serve, whose sum is that of the counts of all
+ * parts; parts [n_parts] of a source's rows get each their share of every slot, as even as whole
+ * rows allow.  put(context, part, slot, rows) is told. left ends at zero. */
+void ek_deal_parts(int64_t *left, int32_t n, const int64_t *parts, int32_t n_parts,
+                   void (*put)(void *context, int32_t part, int32_t slot, int64_t rows),
+                   void *context);
+
+#endif

@@ -1,0 +1,437 @@
+/* Memory of replicas, and the ops that move their weights and gradients. */
+#include "moe/replicas.h"
+
+#include "exec/net.h"
+
+#include <string.h>
+
+/* Which op a flight is of; a layer has at most one of each under way. */
+enum { FETCH_FORWARD, FETCH_BACKWARD, HOME, FLIGHTS };
+
+/* --- memory ------------------------------------------------------------------------------------
+ */
+
+int32_t ek_replica_slots(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
+{
+    int64_t each = (spec->experts + mesh->ep - 1) / mesh->ep;
+
+    return (int32_t)(each - ek_run_length(spec->experts, mesh->ep, mesh->ep_rank)) + spare_slots;
+}
+
+/* Bytes of a form; kernels without one read the master itself. */
+static int64_t form_bytes(const ek_kernels *k, int64_t out, int64_t in, int backward)
+{
+    size_t packed = k->packed_bytes(k, out, in, backward ? EK_FORM_BACKWARD : EK_FORM_FORWARD);
+
+    return packed > 0 ? (int64_t)packed : out * in * (int64_t)ek_dtype_size(k->real);
+}
+
+static void *take_form(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in, int training)
+{
+    int64_t bytes = form_bytes(k, out, in, 0);
+
+    if (training && form_bytes(k, out, in, 1) > bytes)
+        bytes = form_bytes(k, out, in, 1);
+    return ek_arena_take(a, bytes, 1);
+}
+
+ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
+                              const ek_mesh *mesh, int32_t spare_slots, int training)
+{
+    ek_replicas *r = ek_arena_take(a, 1, sizeof(*r)), measured;
+    ek_replicas *at = r != NULL ? r : &measured;
+    int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
+    size_t real = ek_dtype_size(k->real);
+
+    at->n = ek_replica_slots(spec, mesh, spare_slots);
+    at->calls = 0;
+    at->number = ek_arena_take(a, spec->experts, sizeof(*at->number));
+    at->ranks = ek_arena_take(a, mesh->ep, sizeof(*at->ranks));
+    at->slot = ek_arena_take(a, at->n, sizeof(*at->slot));
+    for (int32_t i = 0; i < at->n; i++) {
+        ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
+
+        slot->up = take_form(a, k, 2 * f, d, training);
+        slot->down = take_form(a, k, d, f, training);
+        for (int turn = 0; turn < 2 && training; turn++) {
+            slot->up_grad[turn] = ek_arena_take(a, 2 * f * d, real);
+            slot->down_grad[turn] = ek_arena_take(a, d * f, real);
+        }
+    }
+    return r;
+}
+
+void ek_replicas_take_flights(ek_moe *m, ek_arena *a)
+{
+    m->flights = ek_arena_take(a, FLIGHTS, sizeof(*m->flights));
+    for (int i = 0; i < FLIGHTS; i++) {
+        ek_coll **coll = ek_arena_take(a, 2 * (int64_t)m->x.slots, sizeof(*coll));
+
+        if (m->flights != NULL)
+            m->flights[i].coll = coll;
+    }
+}
+
+double ek_moe_replica_bytes(const ek_moe *m)
+{
+    const ek_kernels *k = m->k;
+    int64_t d = m->spec->hidden, f = m->w->ff, bytes = 0;
+
+    for (int backward = 0; backward < 2; backward++)
+        bytes += form_bytes(k, 2 * f, d, backward) + form_bytes(k, d, f, backward);
+    bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
+    return (double)(m->replicas * bytes * m->mesh->etp);
+}
+
+/* --- what lies in a slot ------------------------------------------------------------------------
+ */
+
+static int turn_of(const ek_moe *m)
+{
+    return m->w->layer % 2;
+}
+
+/* The memory of one of this rank's slots that the lasting placement leaves empty. */
+static ek_replica *memory_of(const ek_moe *m, int32_t slot)
+{
+    const int32_t *lasting = m->w->placement.expert_of + m->x.first_slot;
+    int32_t i = 0;
+
+    for (int32_t s = 0; s < slot; s++)
+        i += lasting[s] < 0;
+    return &m->scratch->replicas->slot[i];
+}
+
+/* Whether this rank has an expert for good. */
+static int lies_here(const ek_moe *m, int32_t expert)
+{
+    const int32_t *lasting = m->w->placement.expert_of + m->x.first_slot;
+
+    for (int32_t s = 0; s < m->x.slots; s++)
+        if (lasting[s] == expert)
+            return 1;
+    return 0;
+}
+
+const int32_t *ek_slots_held(const ek_moe *m, const ek_op *op)
+{
+    const int32_t *all =
+        m->route != NULL ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of;
+
+    return all + m->x.first_slot;
+}
+
+int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int backward,
+                       ek_slot_weights *out)
+{
+    int32_t e = held[slot];
+    const ek_replica *r;
+
+    if (e < 0)
+        return 0;
+    if (lies_here(m, e)) {
+        const ek_weight *up = &m->w->up[e], *down = &m->w->down[e];
+
+        *out = (ek_slot_weights){backward ? up->backward : up->forward,
+                                 backward ? down->backward : down->forward, up->g, down->g};
+        return 1;
+    }
+    for (int32_t s = 0; s < slot; s++) /* a second slot reads what the first has */
+        if (held[s] == e)
+            slot = s;
+    r = memory_of(m, slot);
+    *out = (ek_slot_weights){r->up, r->down, r->up_grad[turn_of(m)], r->down_grad[turn_of(m)]};
+    return 1;
+}
+
+/* --- who takes part -----------------------------------------------------------------------------
+ */
+
+/* This rank's run of ranks in a route. */
+typedef struct {
+    const ek_moe *m;
+    const int32_t *expert_of; /* [ep * slots] */
+    const int32_t *home;      /* [experts], counted from the start of all runs */
+    int32_t slots, first;     /* of a rank; the run's first */
+} run;
+
+static run run_of(const ek_moe *m, const ek_moe_route *route)
+{
+    int32_t first = m->mesh->edp_rank * m->mesh->ep * m->x.slots;
+
+    return (run){m, route->expert_of + first,
+                 m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts, m->x.slots, first};
+}
+
+static int32_t home_rank(const run *r, int32_t expert)
+{
+    return (r->home[expert] - r->first) / r->slots;
+}
+
+static int holds(const run *r, int32_t rank, int32_t expert)
+{
+    for (int32_t s = rank * r->slots; s < (rank + 1) * r->slots; s++)
+        if (r->expert_of[s] == expert)
+            return 1;
+    return 0;
+}
+
+/* Numbers the experts that have replicas; how many there are. */
+static int32_t number_experts(const run *r, ek_replicas *own)
+{
+    int32_t n = 0;
+
+    for (int32_t e = 0; e < r->m->x.experts; e++)
+        own->number[e] = -1;
+    for (int32_t s = 0; s < r->m->mesh->ep * r->slots; s++) {
+        int32_t e = r->expert_of[s];
+
+        if (e >= 0 && own->number[e] < 0 && home_rank(r, e) != s / r->slots)
+            own->number[e] = n++;
+    }
+    return n;
+}
+
+/* The ranks of the stage that have an expert, this rank's shard of it, its home first. */
+static int list_ranks(const run *r, int32_t expert, int *ranks)
+{
+    const ek_mesh *mesh = r->m->mesh;
+    int32_t home = home_rank(r, expert);
+    int n = 0;
+
+    for (int32_t i = -1; i < mesh->ep; i++) {
+        int32_t rank = i < 0 ? home : i;
+
+        if (i == home || !holds(r, rank, expert))
+            continue;
+        ranks[n++] = (mesh->edp_rank * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
+    }
+    return n;
+}
+
+/* --- ops of the network lane --------------------------------------------------------------------
+ */
+
+/* One expert's messages. */
+typedef struct {
+    ek_moe *m;
+    ek_replica_flight *flight;
+    const int *ranks;
+    int n_ranks, kind;
+    int tag; /* and the next */
+    ek_slot_weights w;
+} transfer;
+
+static ek_status send_weights(const transfer *t)
+{
+    const ek_moe *m = t->m;
+    int64_t d = m->spec->hidden, f = m->w->ff;
+    int backward = t->kind == FETCH_BACKWARD;
+    ek_coll **coll = t->flight->coll + t->flight->n;
+
+    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.up, form_bytes(m->k, 2 * f, d, backward),
+                             t->ranks, t->n_ranks, t->tag, &coll[0]));
+    t->flight->n++;
+    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.down, form_bytes(m->k, d, f, backward), t->ranks,
+                             t->n_ranks, (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
+    t->flight->n++;
+    return EK_OK;
+}
+
+static ek_status sum_gradients(const transfer *t)
+{
+    const ek_moe *m = t->m;
+    int64_t d = m->spec->hidden, f = m->w->ff;
+    ek_reduce how = m->k->real == EK_F64 ? EK_SUM_F64 : EK_SUM_F32;
+    ek_coll **coll = t->flight->coll + t->flight->n;
+
+    EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.up_grad, 2 * f * d, how, t->ranks, t->n_ranks,
+                               t->tag, &coll[0]));
+    t->flight->n++;
+    EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.down_grad, d * f, how, t->ranks, t->n_ranks,
+                               (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
+    t->flight->n++;
+    return EK_OK;
+}
+
+/* Starts the messages of every expert that this rank has and others have too. */
+static ek_status start(ek_moe *m, const ek_moe_route *route, int kind)
+{
+    ek_replicas *own = m->scratch->replicas;
+    run r = run_of(m, route);
+    const int32_t *held = route->expert_of + m->x.first_slot;
+    int32_t n = number_experts(&r, own);
+
+    m->flights[kind].n = 0;
+    for (int32_t s = 0; s < m->x.slots; s++) {
+        int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
+        transfer t = {.m = m, .flight = &m->flights[kind], .ranks = own->ranks, .kind = kind};
+
+        if (number < 0)
+            continue;
+        own->number[e] = -1; /* once, though two slots may have it */
+        t.n_ranks = list_ranks(&r, e, own->ranks);
+        t.tag = (int)((own->calls + 2 * (unsigned)number) % EK_COMM_TAGS);
+        ek_slot_weights_of(m, held, s, kind != FETCH_FORWARD, &t.w);
+        EK_TRY(kind == HOME ? sum_gradients(&t) : send_weights(&t));
+    }
+    own->calls += 2 * (unsigned)n;
+    return EK_OK;
+}
+
+static ek_status test(ek_replica_flight *f)
+{
+    ek_status all = EK_OK;
+
+    for (int i = 0; i < f->n; i++) {
+        ek_status st = f->coll[i] != NULL ? ek_coll_test(&f->coll[i]) : EK_OK;
+
+        if (st < 0)
+            return st;
+        all = st == EK_PENDING ? EK_PENDING : all;
+    }
+    return all;
+}
+
+static ek_status move(ek_moe *m, const ek_op *op, int kind)
+{
+    if (*op->state == NULL) {
+        *op->state = &m->flights[kind];
+        EK_TRY(start(m, ek_moe_route_of(m, op), kind));
+    }
+    return test(&m->flights[kind]);
+}
+
+static ek_status op_fetch_forward(void *self, const ek_op *op)
+{
+    return move(self, op, FETCH_FORWARD);
+}
+
+static ek_status op_fetch_backward(void *self, const ek_op *op)
+{
+    return move(self, op, FETCH_BACKWARD);
+}
+
+static ek_status op_home(void *self, const ek_op *op)
+{
+    return move(self, op, HOME);
+}
+
+/* The first message that is not through. */
+static void describe(void *self, const ek_op *op, char *text, size_t cap)
+{
+    const ek_replica_flight *f = *op->state;
+
+    (void)self;
+    for (int i = 0; f != NULL && i < f->n; i++)
+        if (f->coll[i] != NULL) {
+            ek_coll_describe(f->coll[i], text, cap);
+            return;
+        }
+}
+
+/* --- ops of the compute lane --------------------------------------------------------------------
+ */
+
+static ek_status op_here(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    return EK_OK;
+}
+
+static ek_status op_clear(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const int32_t *held = ek_slots_held(m, op);
+    size_t n = (size_t)(m->spec->hidden * m->w->ff) * ek_dtype_size(m->k->real);
+    int turn = turn_of(m);
+
+    for (int32_t s = 0; s < m->x.slots; s++)
+        if (held[s] >= 0 && !lies_here(m, held[s])) {
+            ek_replica *r = memory_of(m, s);
+
+            memset(r->up_grad[turn], 0, 2 * n);
+            memset(r->down_grad[turn], 0, n);
+        }
+    return EK_OK;
+}
+
+/* --- builders -----------------------------------------------------------------------------------
+ */
+
+static int has_replicas(const ek_moe *m)
+{
+    return m->scratch->replicas != NULL;
+}
+
+/* Bytes of the weights in this rank's spare slots, each number `size` bytes. */
+static double bytes_of(const ek_moe_builder *b, double size)
+{
+    return b->m->scratch->replicas->n * 3 * b->c.d * b->c.f * size;
+}
+
+static int32_t add_net(const ek_moe_builder *b, const char *name, ek_op_fn run_op, double bytes,
+                       int32_t dep)
+{
+    int32_t id = ek_moe_add_net(b, name, run_op, -1, bytes, dep, -1);
+
+    if (id >= 0)
+        b->g->ops[id].describe = describe;
+    return id;
+}
+
+int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
+{
+    if (!has_replicas(b->m))
+        return -1;
+    return add_net(b, "replicas", backward ? op_fetch_backward : op_fetch_forward,
+                   bytes_of(b, b->c.comp), dep);
+}
+
+int32_t ek_replicas_build_here(const ek_moe_builder *b, int32_t fetched, int32_t dep)
+{
+    const int32_t deps[] = {dep, fetched};
+    ek_op op = {.name = "replicas here",
+                .run = op_here,
+                .self = b->m,
+                .lane = EK_LANE_COMPUTE,
+                .layer = b->m->w->layer,
+                .micro = b->micro,
+                .part = -1,
+                .again = b->again,
+                .waited_ns = &b->m->waited_ns};
+
+    if (fetched < 0)
+        return dep;
+    return ek_graph_add(b->g, &op, deps, 2);
+}
+
+int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
+{
+    ek_moe *m = b->m;
+    ek_replicas *own = m->scratch->replicas;
+    ek_op op = {.name = "clear replicas",
+                .run = op_clear,
+                .self = m,
+                .lane = EK_LANE_COMPUTE,
+                .layer = m->w->layer,
+                .micro = b->micro,
+                .part = -1,
+                .waited_ns = &m->waited_ns};
+
+    if (!has_replicas(m))
+        return dep;
+    op.bytes = bytes_of(b, b->c.real);
+    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->home_op, own->cleared[turn_of(m)]}, 3);
+}
+
+void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep)
+{
+    ek_moe *m = b->m;
+
+    if (!has_replicas(m))
+        return;
+    m->home_op = add_net(b, "replica gradients", op_home, bytes_of(b, b->c.real), dep);
+    m->scratch->replicas->cleared[turn_of(m)] = m->home_op;
+}

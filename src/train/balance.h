@@ -1,0 +1,13 @@
+/* train/balance.h - what balances the expert ranks of a run: the planner, its costs, its slots. */
+#ifndef TRAIN_BALANCE_H
+#define TRAIN_BALANCE_H
+
+#include "train/run_impl.h"
+
+/* Reads --balance and what belongs to it into the settings of the run. */
+EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
+
+/* Completes the model's config and the trainer's, when the mesh is open. */
+void ek_run_set_balance(ek_run *r, ek_model_config *mc);
+
+#endif

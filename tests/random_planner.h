@@ -1,0 +1,55 @@
+/* random_planner.h - a planner for tests: replicas anywhere, quotas at random, another plan each
+ * time.  Whatever it does, what is computed must not change. */
+#ifndef RANDOM_PLANNER_H
+#define RANDOM_PLANNER_H
+
+#include "balance/planner.h"
+#include "base/random.h"
+
+typedef struct {
+    uint64_t draws;
+    int64_t *total; /* [experts] */
+} ek_random_planner;
+
+static inline void *random_take(ek_arena *a, const ek_plan_limits *l)
+{
+    ek_random_planner *r = ek_arena_take(a, 1, sizeof(*r)), none;
+    ek_random_planner *at = r != NULL ? r : &none;
+
+    at->draws = 0;
+    at->total = ek_arena_take(a, l->experts, sizeof(*at->total));
+    return r;
+}
+
+/* From 0 to n. */
+static inline int64_t random_up_to(ek_random_planner *r, int64_t n)
+{
+    return (int64_t)(ek_random_bits(7, 1, r->draws++) % (uint64_t)(n + 1));
+}
+
+static inline ek_status random_fast(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                    ek_plan *p)
+{
+    ek_random_planner *r = memory;
+    int32_t all = l->ranks * l->slots;
+
+    ek_plan_totals(l, counts, r->total);
+    for (int32_t s = 0; s < all; s++)
+        if (p->placement.expert_of[s] < 0 && random_up_to(r, 3) > 0)
+            p->placement.expert_of[s] = (int32_t)random_up_to(r, l->experts - 1);
+    for (int32_t s = 0; s < all; s++) {
+        int32_t e = p->placement.expert_of[s];
+
+        p->quota[s] = e < 0 ? 0 : random_up_to(r, r->total[e]);
+        if (e >= 0)
+            r->total[e] -= p->quota[s];
+    }
+    for (int32_t e = 0; e < l->experts; e++)
+        p->quota[p->placement.home[e]] += r->total[e];
+    return EK_OK;
+}
+
+static const ek_planner random_planner = {
+    .name = "random", .what = "anything", .take = random_take, .fast = random_fast};
+
+#endif

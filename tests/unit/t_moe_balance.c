@@ -1,0 +1,235 @@
+/* A MoE layer whose experts have replicas, over ranks, against the same layer on one rank: whatever
+ * a planner decides, outputs and gradients are the same, and the replicas are at work. */
+#include "moe/deal.h"
+#include "moe_ranks.h"
+#include "random_planner.h"
+
+static int64_t replicas_seen;
+
+/* Runs a scenario and compares; adds up what was at work. */
+static result at_work(const scenario *s, const result *one)
+{
+    result many;
+
+    if (run_ranks(s, &many)) {
+        compare(s, one, &many);
+        CHECK(many.home_max >= 1);
+        replicas_seen += many.replicas;
+    }
+    drop(&many);
+    return many;
+}
+
+/* --- any plan ----------------------------------------------------------------------------------
+ */
+
+static void anywhere(scenario *s, const result *one, int i)
+{
+    static const int degrees[] = {1, 2, 3, 17};
+
+    s->cfg = (ek_moe_config){.planner = &random_planner,
+                             .degree = degrees[i % 4],
+                             .smart_group = i % 4 == 3 ? 1 + i % 3 : 0,
+                             .a2a = (ek_a2a)(i % 3)};
+    s->again = i % 3 == 0;
+    s->spare_slots = 1 + i % 3;
+    at_work(s, one);
+}
+
+static void replicas_anywhere_change_nothing(void)
+{
+    replicas_seen = 0;
+    each_layout(plain(), anywhere);
+    CHECK(replicas_seen > 50);
+}
+
+static void more_ranks_than_experts(void)
+{
+    scenario s = plain();
+
+    s.spec.experts = 2;
+    s.spec.top_k = s.top_k = 1;
+    replicas_seen = 0;
+    each_layout(s, anywhere);
+    CHECK(replicas_seen > 50);
+}
+
+static void one_expert_takes_all(void)
+{
+    scenario s = plain();
+
+    s.collapse = 1;
+    s.top_k = 1;
+    each_layout(s, anywhere);
+}
+
+static void shared_by_tensor_parallel_ranks(scenario *s, const result *one, int i)
+{
+    static const int sizes[RANKS_MAX + 1][3] = {{1, 1, 1}, {1, 1, 1}, {2, 2, 1}, {3, 3, 1},
+                                                {2, 4, 2}, {5, 5, 1}, {2, 3, 6}};
+
+    s->sizes.tp = sizes[s->ranks][i % 3];
+    anywhere(s, one, i);
+    s->sizes.tp = 1;
+}
+
+static void with_capacity_and_tensor_parallel_ranks(void)
+{
+    scenario s = plain();
+
+    s.capacity_factor = 1;
+    each_layout(s, shared_by_tensor_parallel_ranks);
+}
+
+/* Kernels with packed forms, in both element sizes. */
+static void packed_forms(scenario *s, const result *one, int i)
+{
+    if (i % 3 == 0)
+        anywhere(s, one, i);
+}
+
+static void with_other_kernels(void)
+{
+    scenario s = plain();
+
+    s.isa = ek_cpu_isa();
+    s.mode = EK_MODE_FP32;
+    each_layout(s, packed_forms);
+    s.mode = EK_MODE_BF16;
+    each_layout(s, packed_forms);
+}
+
+/* --- a plan that balances ----------------------------------------------------------------------
+ */
+
+static void exact_balances(void)
+{
+    scenario s = plain();
+    result one, off, exact;
+
+    s.seqs[0] = 40;
+    s.seqs[1] = 30;
+    s.collapse = 1;
+    s.ranks = 4;
+    s.sizes.ep = 4;
+    run_alone(&s, &one);
+    s.cfg = (ek_moe_config){.degree = 2};
+    off = at_work(&s, &one);
+    CHECK_INT(off.replicas, 0);
+    CHECK(off.rank_max == off.home_max && off.rank_max > 1.5);
+    s.cfg.planner = &ek_planner_exact;
+    s.spare_slots = 1;
+    replicas_seen = 0;
+    exact = at_work(&s, &one);
+    CHECK(exact.home_max == off.home_max);
+    CHECK(exact.rank_max < 1.02);
+    CHECK(replicas_seen > 0);
+    /* weights go out twice and gradients come back, on top of rows that move less or more */
+    CHECK(exact.bytes > off.bytes);
+    drop(&one);
+}
+
+/* --- a planner that fails ----------------------------------------------------------------------
+ */
+
+static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    (void)memory;
+    (void)l;
+    (void)counts;
+    (void)p;
+    return EK_FAIL(EK_EINVAL, "no plan");
+}
+
+static ek_status lose_some(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    EK_TRY(random_fast(memory, l, counts, p));
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        p->quota[s] /= 2;
+    return EK_OK;
+}
+
+static ek_status move_homes(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                            ek_plan *p)
+{
+    EK_TRY(random_fast(memory, l, counts, p));
+    p->placement.home[0] = p->placement.home[1];
+    return EK_OK;
+}
+
+static void failing_planners_are_left_out(void)
+{
+    static const ek_plan_fn fast[] = {give_up, lose_some, move_homes};
+    scenario s = plain();
+    result one;
+
+    run_alone(&s, &one);
+    s.ranks = 4;
+    s.sizes.ep = 2;
+    s.spare_slots = 2;
+    for (int i = 0; i < 3; i++) {
+        ek_planner bad = {.name = "bad", .take = random_take, .fast = fast[i]};
+        result r;
+
+        s.cfg = (ek_moe_config){.degree = 1, .planner = &bad};
+        r = at_work(&s, &one);
+        CHECK_INT(r.replicas, 0);
+        CHECK(r.rank_max == r.home_max);
+    }
+    drop(&one);
+}
+
+/* --- dealing -----------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    int64_t part[5], slot[4];
+} sums;
+
+static void put_sum(void *context, int32_t part, int32_t slot, int64_t rows)
+{
+    sums *s = context;
+
+    CHECK(rows >= 0);
+    s->part[part] += rows;
+    s->slot[slot] += rows;
+}
+
+/* Every part and every slot gets what it has to, and no part more than one row beyond its share. */
+static void rows_are_dealt_evenly(void)
+{
+    for (uint64_t i = 0; i < 500; i++) {
+        int64_t left[4], want[4], parts[5], all = 0;
+        sums got = {{0}, {0}};
+
+        for (int p = 0; p < 5; p++) {
+            parts[p] = (int64_t)(ek_random_bits(3, i, (uint64_t)p) % 9) * (p != 2);
+            all += parts[p];
+        }
+        for (int s = 0; s < 4; s++) {
+            want[s] =
+                s < 3 ? (int64_t)(ek_random_bits(4, i, (uint64_t)s) % (uint64_t)(all + 1)) : all;
+            all -= want[s];
+            left[s] = want[s];
+        }
+        ek_deal_parts(left, 4, parts, 5, put_sum, &got);
+        for (int s = 0; s < 4; s++) {
+            CHECK_INT(got.slot[s], want[s]);
+            CHECK_INT(left[s], 0);
+        }
+        for (int p = 0; p < 5; p++)
+            CHECK_INT(got.part[p], parts[p]);
+    }
+}
+
+static const ek_case cases[] = {
+    EK_CASE(rows_are_dealt_evenly),
+    EK_CASE(replicas_anywhere_change_nothing),
+    EK_CASE(more_ranks_than_experts),
+    EK_CASE(one_expert_takes_all),
+    EK_CASE(with_capacity_and_tensor_parallel_ranks),
+    EK_CASE(with_other_kernels),
+    EK_CASE(exact_balances),
+    EK_CASE(failing_planners_are_left_out),
+};
+EK_TEST_MAIN(cases)
