@@ -1,5 +1,7 @@
-/* Reading of routing traces. */
+/* Reading and writing of routing traces. */
 #include "balance/trace.h"
+
+#include "base/threads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +100,11 @@ static uint64_t number(const ek_trace *t, int64_t i)
     return x;
 }
 
+int64_t ek_trace_number(const ek_trace *t, int64_t i)
+{
+    return (int64_t)number(t, i);
+}
+
 static ek_status check_numbers(const char *path, const ek_trace *t, int64_t n)
 {
     for (int64_t i = 0; t->width == 8 && i < n; i++)
@@ -137,10 +144,30 @@ ek_status ek_trace_open(const char *path, ek_trace *t)
     return st;
 }
 
+ek_status ek_trace_read(const char *path, ek_trace *t)
+{
+    size_t bytes;
+    int64_t have = ek_memory_available();
+
+    EK_TRY(ek_trace_open(path, t));
+    bytes = (size_t)ek_trace_numbers(t) * (size_t)t->width;
+    t->own = have == 0 || bytes <= (size_t)have ? malloc(bytes) : NULL;
+    if (t->own == NULL) {
+        ek_trace_close(t);
+        return EK_FAIL(EK_ENOMEM, "%s: no memory for its %zu bytes", path, bytes);
+    }
+    memcpy(t->own, t->data, bytes);
+    ek_file_map_close(&t->map);
+    memset(&t->map, 0, sizeof(t->map));
+    t->data = t->own;
+    return EK_OK;
+}
+
 void ek_trace_close(ek_trace *t)
 {
     if (t->map.data != NULL)
         ek_file_map_close(&t->map);
+    free(t->own);
     memset(t, 0, sizeof(*t));
 }
 
@@ -170,4 +197,36 @@ void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_
             low = high;
         }
     }
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* Format version 1.0: magic, length of the header, the header padded to 64 bytes, the numbers. */
+ek_status ek_trace_out_open(const char *path, const int64_t *shape, ek_file_out *out)
+{
+    enum { PREFIX = 10, HEADER = 118 };
+    char head[PREFIX + HEADER + 1];
+    ek_status st;
+    int n;
+
+    for (int i = 0; i < AXES_MAX; i++)
+        EK_REQUIRE(shape[i] > 0 && shape[i] <= INT32_MAX, EK_EINVAL,
+                   "%s: an axis of %lld in a trace", path, (long long)shape[i]);
+    EK_REQUIRE(shape[2] * shape[3] <= LAYER_MAX, EK_EINVAL,
+               "%s: %lld sources of %lld experts are too many", path, (long long)shape[2],
+               (long long)shape[3]);
+    memcpy(head, "\x93NUMPY\x01\x00", 8);
+    head[8] = HEADER;
+    head[9] = 0;
+    n = snprintf(head + PREFIX, HEADER,
+                 "{'descr': '<u4', 'fortran_order': False, 'shape': (%lld, %lld, %lld, %lld), }",
+                 (long long)shape[0], (long long)shape[1], (long long)shape[2],
+                 (long long)shape[3]);
+    memset(head + PREFIX + n, ' ', (size_t)(HEADER - n));
+    head[PREFIX + HEADER - 1] = '\n';
+    EK_TRY(ek_file_out_open(NULL, path, out));
+    st = ek_file_out_write(out, head, PREFIX + HEADER);
+    if (st < 0)
+        ek_file_out_discard(out);
+    return st;
 }

@@ -21,6 +21,7 @@ static const command commands[] = {
     {"export", cli_export, "write a checkpoint as a Hugging Face folder"},
     {"check", cli_check, "verify a checkpoint and say what is in it"},
     {"plan", cli_plan, "replay a routing trace through a planner"},
+    {"workload", cli_workload, "make up a routing trace"},
     {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},
     {"info", cli_info, "build, CPU, kernels"},
 };

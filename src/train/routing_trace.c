@@ -1,10 +1,8 @@
-/* Collecting loads, and writing them as .npy (format version 1.0: magic, header length, a Python
- * dictionary padded to 64 bytes, then the array in C order). */
+/* Collecting loads, and writing them. */
 #include "train/routing_trace.h"
 
-#include "base/file.h"
+#include "balance/trace.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,25 +47,16 @@ ek_status ek_routing_trace_add(ek_routing_trace *t, const ek_pass *p)
 
 ek_status ek_routing_trace_write(const ek_routing_trace *t, const char *path)
 {
-    enum { PREFIX = 10, HEADER = 118 };
-    char head[PREFIX + HEADER + 1];
+    const int64_t shape[] = {t->iterations, t->layers, 1, t->experts};
     size_t bytes = (size_t)(t->iterations * t->layers * t->experts) * sizeof(*t->counts);
     ek_file_out f;
-    int n;
+    ek_status st;
 
-    memcpy(head, "\x93NUMPY\x01\x00", 8);
-    head[8] = HEADER;
-    head[9] = 0;
-    n = snprintf(head + PREFIX, HEADER,
-                 "{'descr': '<u4', 'fortran_order': False, 'shape': (%lld, %lld, 1, %lld), }",
-                 (long long)t->iterations, (long long)t->layers, (long long)t->experts);
-    memset(head + PREFIX + n, ' ', (size_t)(HEADER - n));
-    head[PREFIX + HEADER - 1] = '\n';
-    EK_TRY(ek_file_out_open(NULL, path, &f));
-    if (ek_file_out_write(&f, head, PREFIX + HEADER) < 0 ||
-        ek_file_out_write(&f, t->counts, bytes) < 0) {
+    EK_TRY(ek_trace_out_open(path, shape, &f));
+    st = ek_file_out_write(&f, t->counts, bytes);
+    if (st < 0) {
         ek_file_out_discard(&f);
-        return EK_FAIL(EK_EIO, "%s", ek_err_message());
+        return st;
     }
     return ek_file_out_close(&f);
 }
