@@ -23,9 +23,10 @@ typedef struct {
     equal_nodes nodes;
     ek_recompute recompute;
     ek_mode mode;
-    int worker;  /* a thread of its own serves the network */
-    int columns; /* the embedding is cut by columns, where it is not the head as well */
-    int balance; /* who puts replicas of experts: of equal_planners */
+    int worker;             /* a thread of its own serves the network */
+    int columns;            /* the embedding is cut by columns, where it is not the head as well */
+    const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
+    int balance;            /* who puts replicas of experts: of equal_planners */
 } equal_layout;
 
 static const ek_planner *const equal_planners[] = {NULL, &random_planner, &ek_planner_exact};
@@ -104,7 +105,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                                .moe = {.degree = l->degree,
                                        .a2a = l->a2a,
                                        .smart_group = l->group,
-                                       .force_balance = l->model == 14,
+                                       .force_balance = l->model == 14 && l->replay == NULL,
+                                       .replay = l->replay,
                                        .planner = equal_planners[l->balance]},
                                .exec = {.inline_network = !l->worker, .watchdog_s = 60},
                                .optimizer = {.lr = 3e-4,
@@ -256,7 +258,11 @@ static inline const equal_result *equal_alone(const equal_layout *like)
 {
     static equal_result kept[2][EQUAL_MODELS][EQUAL_SHAPES];
     equal_result *r = &kept[like->mode != EK_MODE_FP64][like->model][like->shape];
-    equal_layout l = {.model = like->model, .shape = like->shape, .degree = 1, .mode = like->mode};
+    equal_layout l = {.model = like->model,
+                      .shape = like->shape,
+                      .degree = 1,
+                      .mode = like->mode,
+                      .replay = like->replay};
     equal_leg leg = equal_whole(&l);
 
     if (!r->done && equal_train(NULL, &l, &leg, r) < 0)

@@ -70,6 +70,7 @@ static inline void fill_tokens(rank *r)
         r->micro[i] = ek_micro_alone(seqs, SEQ, 1.0 / micros, (uint64_t)(i * SEQS + first),
                                      r->tokens[0][i], r->tokens[1][i]);
         r->micro[i].total = SEQS * SEQ;
+        r->micro[i].micro_first = (uint64_t)(i * SEQS);
         for (int64_t t = 0; t < seqs * SEQ; t++)
             for (int a = 0; a < 2; a++)
                 r->tokens[a][i][t] =

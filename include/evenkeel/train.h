@@ -73,7 +73,9 @@ typedef struct {
                               evenkeel/balance.h */
     int spare_slots;       /* slots of each rank for replicas of experts */
     int replicas_min; /* hosts that have to hold each expert, for policies whose replicas last */
-    double watchdog;  /* seconds without progress after which a run fails; 0: never */
+    const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
+                                   has in place of its own; NULL: none */
+    double watchdog;            /* seconds without progress after which a run fails; 0: never */
 } ek_train_config;
 
 /* clang-format off */

@@ -87,6 +87,8 @@ static const ek_option options[] = {
      "room of a rank for replicas of experts"},
     {"force-balance", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "a gate that spreads tokens evenly over the experts"},
+    {"replay-routing", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
+     "a gate with the loads of a routing trace of as many experts, scaled to the step's tokens"},
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
      "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
@@ -254,6 +256,7 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->force_balance = ek_options_flag(o, "force-balance");
     c->balance = ek_options_text(o, "balance");
     c->spare_slots = (int)ek_options_int(o, "spare-slots");
+    c->replay_routing = ek_options_text(o, "replay-routing");
     c->watchdog = ek_options_real(o, "watchdog");
 }
 

@@ -26,8 +26,6 @@ static void ek_gate_spread(const ek_moe *m, const ek_micro *mb, int32_t *ids)
     int64_t experts = m->spec->experts, cols = m->cols, k = m->step->top_k;
     int by_expert = m->spec->gate.kind == EK_GATE_EXPERT_CHOICE; /* a column is an expert */
 
-    for (int64_t i = 0; i < mb->n * cols; i++)
-        ids[i] = -1;
     for (int64_t t = 0; t < mb->n; t++) {
         uint64_t first = ek_gate_position(mb, t) * (uint64_t)k;
 
@@ -37,6 +35,38 @@ static void ek_gate_spread(const ek_moe *m, const ek_micro *mb, int32_t *ids)
             ids[t * cols + (by_expert ? e : j)] = e;
         }
     }
+}
+
+/* The choice of a recorded trace, of whose layers the routed ones count. */
+static void ek_gate_replay(const ek_moe *m, const ek_micro *mb, int32_t *ids)
+{
+    int64_t before = (int64_t)(mb->first_sequence - mb->micro_first) * mb->seq;
+    ek_replay_of of = {.trace = m->cfg->replay,
+                       .iteration = (int64_t)m->step->step,
+                       .total = mb->total,
+                       .first = before + mb->first,
+                       .n = mb->n,
+                       .top_k = m->step->top_k};
+
+    for (int l = 0; l < m->w->layer; l++)
+        of.layer += !m->spec->dense[l];
+    ek_replay_choose(&m->replay, &of, m->cols, ids);
+}
+
+/* Whether the gate's choice is replaced, and how. */
+static int ek_gate_is_forced(const ek_moe *m)
+{
+    return m->cfg->force_balance || m->cfg->replay != NULL;
+}
+
+static void ek_gate_force(const ek_moe *m, const ek_micro *mb, int32_t *ids)
+{
+    for (int64_t i = 0; i < mb->n * m->cols; i++)
+        ids[i] = -1;
+    if (m->cfg->force_balance)
+        ek_gate_spread(m, mb, ids);
+    else
+        ek_gate_replay(m, mb, ids);
 }
 
 #define R       float

@@ -246,8 +246,8 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
     for (int64_t t = 0; gs->kind != EK_GATE_EXPERT_CHOICE && t < n; t++)
         for (int64_t j = m->step->top_k; j < m->cols; j++)
             kept->ids[t * m->cols + j] = -1;
-    if (m->cfg->force_balance)
-        ek_gate_spread(m, mb, kept->ids);
+    if (ek_gate_is_forced(m))
+        ek_gate_force(m, mb, kept->ids);
     NAME(weigh)(m, n, kept);
     if (m->step->capacity_factor != 0 && gs->kind != EK_GATE_EXPERT_CHOICE)
         NAME(drop_over_capacity)(m, mb, kept);

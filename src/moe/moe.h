@@ -25,6 +25,7 @@
 #include "base/arena.h"
 #include "comm/mesh.h"
 #include "moe/exchange.h"
+#include "moe/replay_gate.h"
 #include "schedule/graph.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"
@@ -40,6 +41,7 @@ typedef struct {
     int64_t total;           /* tokens of the micro-batch over all ranks */
     double share;            /* total's part of the step's tokens */
     uint64_t first_sequence; /* of the data parallel rank, counted within the step */
+    uint64_t micro_first;    /* of the micro-batch, likewise */
     const int32_t *inputs, *targets; /* [all] */
 } ek_micro;
 
@@ -49,7 +51,7 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
 {
     int64_t n = seqs * seq;
 
-    return (ek_micro){seqs, seq, n, 0, n, n, share, first, inputs, targets};
+    return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets};
 }
 
 /* How the layer exchanges tokens between ranks; all fixed for a run. */
@@ -58,7 +60,8 @@ typedef struct {
     ek_a2a a2a;
     int smart_group; /* > 0: chunks are ring distances between groups of so many ranks, FasterMoE's
                         S/C/R schedule, instead of runs of tokens */
-    int force_balance;         /* the gate's choice is replaced by one that spreads evenly */
+    int force_balance;      /* the gate's choice is replaced by one that spreads evenly, */
+    const ek_trace *replay; /* or by one with these loads (of as many experts); NULL: it stands */
     const ek_planner *planner; /* who balances ranks; NULL: nobody.  Only where rows travel */
     int32_t replicas_min;      /* of its limits */
     ek_plan_costs costs;       /* likewise */
@@ -201,6 +204,7 @@ typedef struct {
     ek_group shared_group;
     int32_t *out_op, *back_op; /* [chunks], while a graph is built: the ops that move a chunk */
     int32_t *order;            /* [max_seq * cols], of capacity and expert choice */
+    ek_replay_room replay;     /* where loads are replayed */
 
     /* sums over the step's micro-batches, cleared by ek_moe_begin_step */
     double aux_loss, z_loss; /* without coefficients */

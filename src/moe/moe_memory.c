@@ -214,6 +214,8 @@ void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     m->out_op = ek_arena_take(a, m->x.chunks, sizeof(*m->out_op));
     m->back_op = ek_arena_take(a, m->x.chunks, sizeof(*m->back_op));
     m->order = ek_arena_take(a, max_seq * m->cols, sizeof(*m->order));
+    if (m->cfg->replay != NULL)
+        ek_replay_take(&m->replay, a, m->spec->experts);
     m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
     m->rank_rows = ek_arena_take(a, p->ranks, sizeof(*m->rank_rows));
     m->home_rows = ek_arena_take(a, p->ranks, sizeof(*m->home_rows));

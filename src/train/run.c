@@ -217,6 +217,7 @@ static void close_all(ek_run *r)
     ek_metrics_close(&r->metrics);
     ek_routing_trace_fini(&r->trace);
     ek_trainer_destroy(&r->trainer);
+    ek_trace_close(&r->replay);
     ek_model_destroy(&r->model);
     ek_mesh_close(&r->mesh);
     free(r->of_rank);

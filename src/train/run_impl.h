@@ -5,6 +5,7 @@
 
 #include "evenkeel/train.h"
 
+#include "balance/trace.h"
 #include "data/tokens.h"
 #include "data/windows.h"
 #include "model/source.h"
@@ -35,6 +36,7 @@ typedef struct {
     ek_metrics metrics;
     ek_rank_metrics *of_rank; /* [ranks], of the last step */
     ek_routing_trace trace;
+    ek_trace replay; /* what the gates replay */
     json_t *settings;
     ek_checkpoint_found found;
     ek_step_result last;

@@ -86,6 +86,9 @@ static ek_status read_words(ek_run *r)
     r->shuffled = strcmp(c->data_order, "shuffled") == 0;
     EK_REQUIRE(a2a >= 0, EK_EINVAL, "no all-to-all %s", c->a2a);
     EK_REQUIRE(c->zero >= 0 && c->zero <= 3, EK_EINVAL, "--zero %d is not from 0 to 3", c->zero);
+    EK_REQUIRE(
+        !c->force_balance || c->replay_routing == NULL, EK_EINVAL,
+        "--force-balance and --replay-routing each replace the gate's choice: leave one out");
     r->training.recompute = (ek_recompute)recompute;
     r->training.moe = (ek_moe_config){.degree = c->pipeline_degree > 0 ? c->pipeline_degree : 1,
                                       .a2a = a2a < 3 ? (ek_a2a)a2a : EK_A2A_LINEAR,
@@ -209,6 +212,26 @@ static ek_status open_out(ek_run *r)
             break;
         EK_TRY(ek_file_remove(NULL, path.s));
     }
+    return EK_OK;
+}
+
+/* Reads the trace that the gates replay, whole: nothing that happens to its file matters later. */
+static ek_status open_replay(ek_run *r)
+{
+    const char *path = r->cfg->replay_routing;
+    const ek_model_spec *spec = &r->source.spec;
+    int64_t routed = 0;
+
+    if (path == NULL)
+        return EK_OK;
+    for (int64_t l = 0; l < spec->layers; l++)
+        routed += !spec->dense[l];
+    EK_REQUIRE(routed > 0, EK_EINVAL, "--replay-routing: the model has no routed layer");
+    EK_TRY(ek_trace_read(path, &r->replay));
+    EK_REQUIRE(r->replay.experts == spec->experts, EK_EFORMAT,
+               "--replay-routing %s is of %lld experts, and the model has %lld", path,
+               (long long)r->replay.experts, (long long)spec->experts);
+    r->training.moe.replay = &r->replay;
     return EK_OK;
 }
 
@@ -376,6 +399,7 @@ static ek_status read_settings(ek_run *r)
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
     fill_training(r);
     EK_TRY(check_length(r));
+    EK_TRY(open_replay(r));
     return check_layout(r);
 }
 

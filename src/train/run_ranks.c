@@ -55,7 +55,7 @@ ek_status ek_run_least(ek_run *r, double *x)
 
 /* What must be the same on all ranks, as numbers. */
 typedef struct {
-    uint64_t settings, kernels, data;
+    uint64_t settings, kernels, data, replay;
 } likeness;
 
 /* Of a sample of the windows: a copy of the data that lacks a file has others. */
@@ -75,17 +75,30 @@ static uint64_t data_likeness(const ek_run *r)
     return sum;
 }
 
+/* Of the trace that gates replay. */
+static uint64_t replay_likeness(const ek_run *r)
+{
+    const ek_trace *t = &r->replay;
+    uint64_t sum =
+        ek_random_bits((uint64_t)t->iterations, (uint64_t)t->layers, (uint64_t)t->sources);
+
+    for (int64_t i = 0; t->data != NULL && i < ek_trace_numbers(t); i++)
+        sum = ek_random_bits(sum, (uint64_t)i, (uint64_t)ek_trace_number(t, i));
+    return sum;
+}
+
 static ek_status compare(ek_run *r, const likeness *all)
 {
     for (int i = 1; i < r->ranks; i++) {
         const char *what = all[i].settings != all[0].settings ? "settings"
                            : all[i].data != all[0].data       ? "data"
+                           : all[i].replay != all[0].replay   ? "loads to replay"
                            : all[i].kernels != all[0].kernels ? "kernels"
                                                               : NULL;
 
         EK_REQUIRE(what == NULL, EK_EINVAL,
                    "rank %d on %s has other %s than rank 0 on %s; all ranks need the same options, "
-                   "the same data and the same build",
+                   "the same files and the same build",
                    i, ek_comm_host(r->world, i), what, ek_comm_host(r->world, 0));
     }
     return EK_OK;
@@ -105,8 +118,8 @@ ek_status ek_run_check_same(ek_run *r)
                         all != NULL && text != NULL
                             ? EK_OK
                             : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
-    all[r->rank] =
-        (likeness){ek_random_stream(text), ek_random_stream(r->kernels->name), data_likeness(r)};
+    all[r->rank] = (likeness){ek_random_stream(text), ek_random_stream(r->kernels->name),
+                              data_likeness(r), replay_likeness(r)};
     EK_TRY_OUT(ek_run_gather(r, all, sizeof(*all)));
     EK_TRY_OUT(compare(r, all));
 out:

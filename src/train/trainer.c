@@ -80,6 +80,7 @@ static void cut_batch(ek_trainer *tr)
                                   .total = whole * c->seq,
                                   .share = (double)whole / (double)c->batch,
                                   .first_sequence = (uint64_t)first,
+                                  .micro_first = (uint64_t)(i * c->micro_batch),
                                   .inputs = tr->inputs + done * c->seq,
                                   .targets = tr->targets + done * c->seq};
         for (int64_t j = 0; j < seqs; j++)

@@ -3,24 +3,27 @@ memory that was predicted."""
 
 import json
 import os
+import subprocess
 
 import ek_cli
-from ek_cli import DONE, run
+from ek_cli import DONE, USAGE, run
 
 QUIET = ("--quiet", "--threads", 1)
 
 
-def has_mpi():
+def mpiexec():
+    """Its path, or None."""
     for line in run("info").stdout.splitlines():
-        if line.startswith("MPI: "):
-            return os.access(line.split("started by ")[-1], os.X_OK)
-    return False
+        path = line.split("started by ")[-1]
+        if line.startswith("MPI: ") and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 class Ranks(ek_cli.Case):
     def setUp(self):
         super().setUp()
-        if not has_mpi():
+        if mpiexec() is None:
             self.skipTest("no MPI is built in, or its mpiexec is missing")
 
     def train(self, name, *more, **sizes):
@@ -78,6 +81,37 @@ class Ranks(ek_cli.Case):
                        self.path("refused"), "--seq", 32, "--ranks", 2, "--embed-columns")
         self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
         self.assertRegex(r.stderr, "--embed-columns: this model's embedding is its head as well")
+
+    def test_replayed_loads(self):
+        trace = self.path("trace.npy")
+        r = run("workload", "--name", "W6", "--ranks", 3, "--experts", 4, "--iterations", 8,
+                "--tokens", 50, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        steps = ("--batch", 5, "--seq", 32, "--micro-batch", 2, "--steps", 6, "--dtype", "fp64",
+                 "--replay-routing", trace)
+        _, want = self.train("one", *steps)
+        _, got = self.train("three", *steps, "--ranks", 3, "--ep", 3, "--pipeline-degree", 2)
+        for a, b in zip(want, got):
+            for key in "loss", "aux_loss", "grad_norm":
+                self.assertLess(abs(b[key] / a[key] - 1), 1e-9, key)
+        hot = [m["rank_max_over_mean"] for m in got]
+        self.assertLess(max(hot[:4]), 1.6)  # 4 experts on 3 ranks
+        self.assertGreater(min(hot[4:]), 1.6)
+
+    def test_ranks_replay_the_same_trace(self):
+        rank = []
+        for seed in 1, 2:
+            trace = self.path("%d.npy" % seed)
+            r = run("workload", "--name", "W7", "--ranks", 2, "--experts", 4, "--out", trace,
+                    "--seed", seed)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            rank += [["-n", "1", ek_cli.COMMAND,
+                      *map(str, self.train_args("run", "--quiet", "--replay-routing", trace))]]
+        r = subprocess.run([mpiexec(), *rank[0], ":", *rank[1]], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                           timeout=ek_cli.TIMEOUT_S, check=False)
+        self.assertEqual(r.returncode, USAGE, r.stdout)
+        self.assertIn("has other loads to replay than rank 0", r.stdout)
 
     def check_memory(self, *layout):
         sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 4,

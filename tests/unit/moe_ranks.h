@@ -218,6 +218,7 @@ static inline void set_micros(layer *l)
         mb->first = ek_run_first(mb->all, mesh->tp, mesh->tp_rank);
         mb->n = ek_run_length(mb->all, mesh->tp, mesh->tp_rank);
         mb->total = l->s->seqs[i] * seq;
+        mb->micro_first = (uint64_t)before;
         l->row[i] = (before + first) * seq + mb->first;
         l->slot_of[i] = MICROS - 1 - i;
         before += l->s->seqs[i];

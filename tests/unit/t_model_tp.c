@@ -101,6 +101,7 @@ static void micros_of(const ek_mesh *mesh, ek_micro *out)
                             total,
                             (double)total / step_tokens,
                             (uint64_t)(10 * m + first),
+                            (uint64_t)(10 * m),
                             inputs[m] + first * seq,
                             targets[m] + first * seq};
     }

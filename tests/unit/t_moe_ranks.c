@@ -165,6 +165,37 @@ static void forced_balance(void)
     each_layout(s, mixed);
 }
 
+static void replayed_loads(void)
+{
+    enum { SOURCES = 2, EXPERTS = 5 };
+    static const unsigned char numbers[SOURCES * EXPERTS] = {20, 1, 9, 0, 10, 0, 0, 2, 2, 1};
+    static const ek_trace trace = {.data = numbers,
+                                   .width = 1,
+                                   .iterations = 1,
+                                   .layers = 1,
+                                   .sources = SOURCES,
+                                   .experts = EXPERTS};
+    scenario s = plain();
+    result one;
+
+    s.cfg.replay = &trace;
+    run_alone(&s, &one);
+    CHECK(one.load[0] > 0 && one.load[3] > 0 && one.load[3] < one.load[2]);
+    CHECK_INT(one.load[0] + one.load[1] + one.load[2] + one.load[3] + one.load[4],
+              tokens_of(&s) * s.top_k);
+    drop(&one);
+    each_layout(s, tensor_parallel);
+    s.capacity_factor = 0.9; /* what is replayed may be dropped, and counts as wished for */
+    run_alone(&s, &one);
+    CHECK(one.dropped > 0);
+    drop(&one);
+    each_layout(s, tensor_parallel);
+    s.capacity_factor = 0;
+    s.spec.gate.kind = EK_GATE_EXPERT_CHOICE;
+    s.spec.gate.normalise = 0;
+    each_layout(s, mixed);
+}
+
 /* Other types of rows and of what travels behind them; an odd width puts these off their natural
  * alignment. */
 static void other_types(void)
@@ -193,6 +224,7 @@ static const ek_case cases[] = {
     EK_CASE(more_shards_than_width),
     EK_CASE(ranks_without_tokens),
     EK_CASE(forced_balance),
+    EK_CASE(replayed_loads),
     EK_CASE(other_types),
 };
 EK_TEST_MAIN(cases)

@@ -133,8 +133,18 @@ static void other_gates(void)
     check_modes(&s, (ek_trainer_config){0});
 }
 
+static void replayed_loads(void)
+{
+    static const unsigned char numbers[] = {9, 0, 200, 7, 1, 5, 0, 0, 0, 3, 0, 0};
+    static const ek_trace trace = {
+        .data = numbers, .width = 1, .iterations = 1, .layers = 1, .sources = 2, .experts = 6};
+    ek_model_spec s = base_spec();
+
+    check_modes(&s, (ek_trainer_config){.moe = {.replay = &trace}});
+}
+
 static const ek_case cases[] = {
     EK_CASE(the_counter_counts),        EK_CASE(plain_steps), EK_CASE(recomputation),
-    EK_CASE(capacity_shared_and_dense), EK_CASE(other_gates),
+    EK_CASE(capacity_shared_and_dense), EK_CASE(other_gates), EK_CASE(replayed_loads),
 };
 EK_TEST_MAIN(cases)
