@@ -85,7 +85,6 @@ static void choose_in(const ek_replay_room *r, const ek_replay_of *of, const blo
     int64_t end = b->first + b->n < of->first + of->n ? b->first + b->n : of->first + of->n;
     int64_t begin = b->first > of->first ? b->first : of->first;
 
-#pragma omp parallel for schedule(static)
     for (int64_t t = begin; t < end; t++) {
         int64_t place = (t - b->first) * b->stride % b->n;
 
