@@ -147,7 +147,7 @@ static void draw(uint64_t seed, unsigned char *x, ek_trace *t)
     for (uint64_t i = 0; i < NUMBERS; i++) {
         uint64_t bits = ek_random_bits(4, seed, i);
 
-        x[i] = bits % 3 == 0 ? 0 : (unsigned char)(bits >> 32 >> bits % 7);
+        x[i] = (unsigned char)(bits % 3 == 0 ? 0 : bits >> 56 >> bits % 7);
     }
 }
 
