@@ -29,7 +29,8 @@ typedef struct {
     int balance;            /* who puts replicas of experts: of equal_planners */
 } equal_layout;
 
-static const ek_planner *const equal_planners[] = {NULL, &random_planner, &ek_planner_exact};
+static const ek_planner *const equal_planners[] = {NULL, &random_planner, &ek_planner_exact,
+                                                   &random_lasting};
 
 /* Spare slots of a rank. */
 static inline int equal_spare(const equal_layout *l)
@@ -107,7 +108,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                                        .smart_group = l->group,
                                        .force_balance = l->model == 14 && l->replay == NULL,
                                        .replay = l->replay,
-                                       .planner = equal_planners[l->balance]},
+                                       .planner = equal_planners[l->balance],
+                                       .plan_every = 1},
                                .exec = {.inline_network = !l->worker, .watchdog_s = 60},
                                .optimizer = {.lr = 3e-4,
                                              .min_lr = 3e-5,
@@ -226,8 +228,11 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                                     equal_result *out)
 {
     ek_mesh_sizes sizes = {l->pp, l->tp, l->ep, l->etp};
-    ek_model_config mc = {
-        .trained = 1, .chunks = l->chunks, .zero = l->zero, .spare_slots = equal_spare(l)};
+    ek_model_config mc = {.trained = 1,
+                          .chunks = l->chunks,
+                          .zero = l->zero,
+                          .spare_slots = equal_spare(l),
+                          .lasting_slots = l->balance == 3};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
@@ -307,14 +312,14 @@ static inline void equal_shares(const equal_layout *l, const equal_result *of_ra
     for (int i = 0; i < l->ranks; i++) {
         owned += of_rank[i].owned;
         sent += of_rank[i].sent;
-        if (cut && l->ranks > 1 && of_rank[i].held >= whole)
+        if (cut && l->balance < 3 && l->ranks > 1 && of_rank[i].held >= whole)
             EK_T_FAIL("%s: rank %d holds %lld of %lld parameters", equal_text(l), i,
                       (long long)of_rank[i].held, (long long)whole);
     }
     if (owned != whole)
         EK_T_FAIL("%s: the ranks answer for %lld parameters of %lld", equal_text(l),
                   (long long)owned, (long long)whole);
-    if (l->balance == 1 && l->ep > 1 && of_rank[0].replicas <= 0)
+    if (l->balance % 2 == 1 && l->ep > 1 && of_rank[0].replicas <= 0)
         EK_T_FAIL("%s: there were no replicas", equal_text(l));
     if (l->ranks > 1 && sent <= 0)
         EK_T_FAIL("%s: nothing was sent", equal_text(l));
@@ -337,7 +342,8 @@ static inline int equal_legal(const equal_layout *l)
     int stage = l->ranks / l->pp;
 
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
-           (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model);
+           (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model) &&
+           (l->balance < 3 || l->zero == 0 || stage == l->ep * l->etp);
 }
 
 /* The i-th layout of `ranks` ranks. */
@@ -370,7 +376,9 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.mode = b[11] % 4 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
     l.worker = b[13] % 4 == 0;
     l.columns = b[14] % 3 == 0;
-    l.balance = (int)(b[15] % 3);
+    l.balance = (int)(b[15] % 4);
+    if (!equal_legal(&l))
+        l.balance = 1;
     return l;
 }
 

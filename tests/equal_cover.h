@@ -49,7 +49,7 @@ static const int cover_sizes[] = {1, 2, 3, 4, 6, 8}; /* of ranks and of what the
 static inline int cover_levels(int factor)
 {
     static const int levels[COVER_FACTORS] = {
-        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, 3};
+        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, 4};
 
     return levels[factor];
 }
@@ -59,7 +59,7 @@ static inline equal_layout cover_layout(const cover_row *r)
     static const int degrees[] = {1, 2, 3, 4, 8};
     const int *v = r->level;
 
-    return (equal_layout){
+    equal_layout l = {
         .ranks = cover_sizes[v[COVER_RANKS]],
         .pp = cover_sizes[v[COVER_PP]],
         .chunks = 1 + v[COVER_CHUNKS],
@@ -79,6 +79,10 @@ static inline equal_layout cover_layout(const cover_row *r)
         .columns = v[COVER_COLUMNS],
         .balance = v[COVER_BALANCE],
     };
+
+    if (l.balance == 3 && !equal_legal(&l)) /* experts cannot move there */
+        l.balance = 1;
+    return l;
 }
 
 static inline int cover_legal(const cover_row *r)

@@ -49,7 +49,29 @@ static inline ek_status random_fast(void *memory, const ek_plan_limits *l, const
     return EK_OK;
 }
 
+/* Homes and replicas that stay, anywhere. */
+static inline ek_status random_slow(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                    ek_plan *p)
+{
+    ek_random_planner *r = memory;
+    int32_t all = l->ranks * l->slots;
+
+    for (int32_t s = 0; s < all; s++)
+        p->placement.expert_of[s] = -1;
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t s = (int32_t)random_up_to(r, all - 1);
+
+        while (p->placement.expert_of[s] >= 0)
+            s = (s + 1) % all;
+        p->placement.expert_of[s] = e;
+        p->placement.home[e] = s;
+    }
+    return random_fast(memory, l, counts, p);
+}
+
 static const ek_planner random_planner = {
     .name = "random", .what = "anything", .take = random_take, .fast = random_fast};
+static const ek_planner random_lasting = {
+    .name = "random that lasts", .what = "anything", .take = random_take, .slow = random_slow};
 
 #endif

@@ -72,6 +72,7 @@ typedef struct {
     const char *balance;   /* who keeps expert ranks (ep > 1) evenly loaded: a policy of
                               evenkeel/balance.h */
     int spare_slots;       /* slots of each rank for replicas of experts */
+    int64_t plan_every;    /* steps between placements that last (0: never a new one) */
     int replicas_min; /* hosts that have to hold each expert, for policies whose replicas last */
     const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
                                    has in place of its own; NULL: none */
@@ -83,7 +84,7 @@ typedef struct {
     .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
     .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
     .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
-    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "off", .spare_slots = 1, .replicas_min = 1,      \
+    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "off", .spare_slots = 1, .replicas_min = 1, .plan_every = 10,      \
     .watchdog = 300 }
 /* clang-format on */
 

@@ -37,17 +37,6 @@ void ek_placement_block(ek_placement *p, int32_t runs)
     }
 }
 
-void ek_placement_serve(const ek_placement *p, int32_t runs, int32_t run, int32_t *slot_of)
-{
-    int32_t slots = p->ranks / runs * p->slots, first = run * slots;
-
-    for (int32_t e = 0; e < p->experts; e++)
-        slot_of[e] = p->home[e];
-    for (int32_t i = first + slots - 1; i >= first; i--)
-        if (p->expert_of[i] >= 0)
-            slot_of[p->expert_of[i]] = i;
-}
-
 ek_status ek_placement_check(const ek_placement *p)
 {
     for (int32_t e = 0; e < p->experts; e++) {

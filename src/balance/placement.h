@@ -30,10 +30,6 @@ void ek_placement_copy(ek_placement *to, const ek_placement *from);
  * an expert's home is on the first run.  Slots left over are empty. */
 void ek_placement_block(ek_placement *p, int32_t runs);
 
-/* For each expert, the slot that serves the tokens of a run of ranks (one of `runs` of equal
- * length): the first in that run that holds it, its home where the run has none. */
-void ek_placement_serve(const ek_placement *p, int32_t runs, int32_t run, int32_t *slot_of);
-
 /* Every expert has a home that holds it, and slots name experts that exist. */
 EK_CHECKED ek_status ek_placement_check(const ek_placement *p);
 

@@ -80,9 +80,16 @@ static const ek_option options[] = {
      "instead of parts: exchange between groups of so many ranks (FasterMoE's schedule); 0: off"},
     {"a2a", EK_OPTION_CHOICE, "auto", NULL, NULL, "linear|pairwise|2dh|auto", 0,
      "all-to-all between the ranks of an expert layer (auto: linear today)"},
-    {"balance", EK_OPTION_CHOICE, "off", NULL, NULL, "off|shadow|prophet|exact", 0,
-     "replicas of busy experts, for one micro-batch each, so that all --ep ranks are equally busy: "
-     "shadow (FasterMoE), prophet (Pro-Prophet), exact (from the counts after the gate)"},
+    {"balance", EK_OPTION_CHOICE, "off", NULL, NULL,
+     "off|shadow|place|prophet|replicate|eplb|exact", 0,
+     "keeps all --ep ranks equally busy, by replicas for one micro-batch: shadow (FasterMoE), "
+     "prophet (Pro-Prophet), exact (from the counts after the gate); or by experts and replicas "
+     "that "
+     "move with their state: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek)"},
+    {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[0,1000000000]", 0,
+     "place, replicate, eplb: how often experts may move for good; 0: never"},
+    {"replicas-min", EK_OPTION_INT, "1", NULL, "hosts", "[1,1000000]", 0,
+     "replicate: hosts that have to hold each expert"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
      "room of a rank for replicas of experts"},
     {"force-balance", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
@@ -256,6 +263,8 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->force_balance = ek_options_flag(o, "force-balance");
     c->balance = ek_options_text(o, "balance");
     c->spare_slots = (int)ek_options_int(o, "spare-slots");
+    c->replicas_min = (int)ek_options_int(o, "replicas-min");
+    c->plan_every = ek_options_int(o, "plan-every");
     c->replay_routing = ek_options_text(o, "replay-routing");
     c->watchdog = ek_options_real(o, "watchdog");
 }

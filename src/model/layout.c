@@ -53,18 +53,29 @@ static void add_product(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share
         w->m->params[w->n - 1].forms = 1;
 }
 
-/* Whether an expert lies on this rank.  Not known, and assumed, while the tables are measured. */
-static int has_expert(const ek_model *m, const ek_moe_weights *moe, int32_t e)
+/* The weights of one slot of this rank, if it keeps an expert, or may come to.  While the tables
+ * are measured it is not known which, and one is assumed. */
+static void walk_slot(walk *w, ek_moe_weights *moe, int32_t slot)
 {
-    const ek_placement *at = &moe->placement;
-    int32_t first = ek_moe_first_slot(moe, m->cfg.mesh);
+    const ek_model_spec *s = &w->m->spec;
+    ek_weight measured[2]; /* stand in while the tables are measured */
+    ek_weight *up = &measured[0], *down = &measured[1];
+    int32_t expert = 0;
 
-    if (at->expert_of == NULL)
-        return 1;
-    for (int32_t s = 0; s < at->slots; s++)
-        if (at->expert_of[first + s] == e)
-            return 1;
-    return 0;
+    if (moe->param_of != NULL) {
+        expert = moe->placement.expert_of[ek_moe_first_slot(moe, w->m->cfg.mesh) + slot];
+        moe->param_of[slot] = -1;
+        up = expert >= 0 ? &moe->up[expert] : &moe->empty[2 * slot];
+        down = expert >= 0 ? &moe->down[expert] : &moe->empty[2 * slot + 1];
+    }
+    if (expert < 0 && !w->m->cfg.lasting_slots)
+        return;
+    if (moe->param_of != NULL && moe->ff > 0)
+        moe->param_of[slot] = (int32_t)w->n;
+    add_product(w, up, 2 * moe->ff, s->hidden, EK_SHARE_EDP, expert);
+    add_product(w, down, s->hidden, moe->ff, EK_SHARE_EDP, expert);
+    for (int64_t i = w->n - 2; w->m->params != NULL && expert < 0 && moe->ff > 0 && i < w->n; i++)
+        w->m->params[i].idle = 1;
 }
 
 static void walk_experts(walk *w, ek_moe_weights *moe)
@@ -80,16 +91,11 @@ static void walk_experts(walk *w, ek_moe_weights *moe)
     }
     moe->up = ek_arena_take(&w->m->tables, s->experts, sizeof(*moe->up));
     moe->down = ek_arena_take(&w->m->tables, s->experts, sizeof(*moe->down));
-    for (int32_t e = 0; e < (int32_t)s->experts; e++) {
-        ek_weight measured[2]; /* stand in while the tables are measured */
-        ek_weight *up = moe->up != NULL ? &moe->up[e] : &measured[0];
-        ek_weight *down = moe->down != NULL ? &moe->down[e] : &measured[1];
-
-        if (!has_expert(w->m, moe, e))
-            continue;
-        add_product(w, up, 2 * moe->ff, d, EK_SHARE_EDP, e);
-        add_product(w, down, d, moe->ff, EK_SHARE_EDP, e);
-    }
+    moe->empty =
+        ek_arena_take(&w->m->tables, 2 * (int64_t)moe->placement.slots, sizeof(*moe->empty));
+    moe->param_of = ek_arena_take(&w->m->tables, moe->placement.slots, sizeof(*moe->param_of));
+    for (int32_t slot = 0; slot < moe->placement.slots; slot++)
+        walk_slot(w, moe, slot);
 }
 
 static void walk_layer(walk *w, ek_layer *y, int32_t l)

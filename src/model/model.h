@@ -46,6 +46,7 @@ typedef struct {
     int decay;     /* a matrix: weight decay applies */
     int trained;   /* 0: kept by feedback (router bias), not by gradients */
     int forms;     /* a side of matrix products */
+    int idle;      /* of a slot without an expert, or with a replica: another answers for it */
     int copy;      /* the last stage's copy of a tied embedding: the first stage answers for it */
     int32_t place; /* where in the model, and which unit it moves in (model/units.h) */
     int32_t unit;
@@ -70,6 +71,8 @@ typedef struct {
     int zero;            /* 0 to 3: what data parallel ranks share out (model/units.h); a model that
                             is not trained shares out nothing */
     int32_t spare_slots; /* of each rank, for replicas of experts */
+    int lasting_slots;   /* every slot keeps optimizer state, so that experts and replicas can come
+                            to stay; 0: those that experts start in alone */
     int embed_columns;   /* data parallel ranks cut the embedding by columns instead of holding it
                             each; it must not be the head as well */
     int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */

@@ -243,6 +243,7 @@ enum {
     SUM_PLANS,
     SUM_REPLICAS,
     SUM_REPLICA_BYTES,
+    SUM_MOVED,
     SUM_PLAN,
     SUMS_FIXED
 };
@@ -282,6 +283,7 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_WAITED] += (double)p->moe[l].waited_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
         return;
+    p->sums[SUM_MOVED] = (double)(p->experts_moved * p->model->cfg.mesh->edp);
     for (int64_t l = 0; l < s->layers; l++) {
         const ek_moe *m = &p->moe[l];
 
@@ -314,6 +316,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     out->plans = (int64_t)sums[SUM_PLANS];
     out->replicas = (int64_t)sums[SUM_REPLICAS];
     out->replica_bytes = sums[SUM_REPLICA_BYTES];
+    out->experts_moved = (int64_t)sums[SUM_MOVED];
     out->plan_s = sums[SUM_PLAN];
     out->replica_wait_s = sums[SUM_WAITED] / p->model->cfg.mesh->size;
     for (int64_t l = 0; l < s->layers; l++) {
@@ -346,6 +349,15 @@ static void lay_order(ek_pass *p)
     p->slot_taken = ek_arena_take(&p->arena, chunks * p->slots, sizeof(*p->slot_taken));
 }
 
+/* Whether a planner may move experts for good. */
+static int moves_experts(const ek_pass *p)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    const ek_planner *planner = p->cfg.moe.planner;
+
+    return p->cfg.training && planner != NULL && planner->slow != NULL && mesh->ep > 1;
+}
+
 static void lay_pass(ek_pass *p)
 {
     int64_t layers = p->model->spec.layers;
@@ -361,6 +373,8 @@ static void lay_pass(ek_pass *p)
         lay_residuals(p, slot);
     p->saved = ek_arena_take(&p->arena, p->slots * layers, sizeof(*p->saved));
     p->moe = ek_arena_take(&p->arena, layers, sizeof(*p->moe));
+    if (moves_experts(p))
+        p->migrations = ek_arena_take(&p->arena, layers, sizeof(*p->migrations));
     for (int32_t l = 0; l < (int32_t)layers; l++) {
         ek_moe measured = {0};
 
@@ -369,6 +383,9 @@ static void lay_pass(ek_pass *p)
         if (first)
             p->first_layer = l;
         lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
+        if (moves_experts(p) && !p->model->spec.dense[l])
+            ek_migration_take(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
+                              &p->arena, p->model, l);
         first = 0;
     }
 }
@@ -488,5 +505,6 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
             slot_of + ek_model_piece_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
         ek_moe_begin_step(&p->moe[l]);
     }
+    ek_pass_rebalance(p);
     return EK_OK;
 }

@@ -18,6 +18,7 @@
 #ifndef MODEL_PASS_H
 #define MODEL_PASS_H
 
+#include "model/migrate.h"
 #include "model/model.h"
 #include "moe/tp.h"
 #include "schedule/graph.h"
@@ -56,9 +57,10 @@ typedef struct {
     int64_t dropped;
     double expert_max_over_mean; /* busiest expert over the mean, of the worst layer */
     double rank_max_over_mean;   /* likewise of expert ranks: rows that they compute */
-    double home_max_over_mean;   /* ... that they would compute with every expert at home alone */
+    double home_max_over_mean;   /* ... that they would with every expert alone where it began */
     int64_t plans, replicas;     /* that planners made, and replicas in them */
     double replica_bytes;        /* that these moved: weights out, gradients back */
+    int64_t experts_moved;       /* whose state went to another rank, before this step */
     double plan_s;               /* that planners took, on one rank of each stage */
     double replica_wait_s;       /* that products stood still for replicas, mean of the ranks */
 } ek_losses;
@@ -82,6 +84,7 @@ typedef struct {
     int32_t first_layer;                    /* the first that is here */
     ek_layer_saved *saved;                  /* [slots][layers] */
     ek_moe *moe;                            /* [layers] */
+    ek_migration *migrations;               /* [layers]; NULL: experts never move */
     void **x;                               /* [slots][2 layers + 1], each R [n, d] */
     void *mid;                              /* R [n, d], x[2l+1] of all layers when recomputed */
     void *dx;                               /* R [n, d] */
@@ -114,8 +117,9 @@ typedef struct {
     double loss_sum;
     double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
     int64_t n_sums;
-    double vote;    /* the owner's: summed along (ek_pass_votes) */
-    ek_group group; /* of dense products */
+    int64_t steps_seen, experts_moved; /* the latter before this step, by this stage */
+    double vote;                       /* the owner's: summed along (ek_pass_votes) */
+    ek_group group;                    /* of dense products */
 } ek_pass;
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
@@ -153,6 +157,9 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
                                int32_t dep);
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
+/* Before a step: lasting placements, when the planner makes some and it is time
+ * (model/pass_balance.c). */
+void ek_pass_rebalance(ek_pass *p);
 /* Takes what the embedding needs besides (model/embed_ops.c). */
 void ek_embed_take(ek_pass *p);
 /* Appends embedding, and loss head (with its backward when training) (model/head_ops.c).  Ops of

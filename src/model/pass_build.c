@@ -152,6 +152,8 @@ static void build_forward(const work *w)
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_PLACE_HEAD : w->next;
 
         dep = use(w, l, next, EK_USE_FORWARD, dep);
+        if (p->migrations != NULL)
+            dep = ek_migrate_build_end(&p->migrations[l], w->g, dep);
         dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
     }
     if (head) { /* else it comes with the backward */
@@ -192,6 +194,8 @@ static void build_backward(const work *w)
 
         dep = use(w, l, next, uses, dep);
         dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
+        if (w->last_backward)
+            ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
         ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].home_op, dep);
     }
     if (w->piece == 0) {
@@ -285,6 +289,9 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
         p->slot_taken[i] = 0;
     }
     ek_units_begin_step(p->model);
+    for (int64_t l = 0; p->migrations != NULL && l < p->model->spec.layers; l++)
+        if (ek_model_has_layer(p->model, l) && !p->model->spec.dense[l])
+            ek_migrate_build_start(&p->migrations[l], g);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->order[i],
                    i + 1 < n ? first_place(p, &p->order[i + 1]) : EK_PLACE_NONE);

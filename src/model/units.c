@@ -163,6 +163,20 @@ static int64_t overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end, int64
     return from < to ? to - from : 0;
 }
 
+/* What this rank owns and keeps of a weight. */
+static void share_weight(const ek_unit *u, ek_param *p)
+{
+    ek_weight *w = p->w;
+    int64_t end = p->offset + ek_weight_elements(w), first;
+
+    w->own = overlap(p->offset, end, u->first[u->rank], u->first[u->rank + 1], &first);
+    w->own_first = first - p->offset;
+    w->kept = overlap(p->offset, end, u->kept_first, u->kept_first + u->kept, &first);
+    w->kept_first = first - p->offset;
+    if (p->copy || p->idle)
+        w->own_first = w->own = 0;
+}
+
 /* The runs of each rank; what this one owns and keeps of each weight. */
 static void share_out(ek_model *m, ek_unit *u)
 {
@@ -172,18 +186,16 @@ static void share_out(ek_model *m, ek_unit *u)
     u->first[u->size] = u->n;
     u->kept_first = u->cut ? u->first[u->rank] : 0;
     u->kept = u->cut ? u->first[u->rank + 1] - u->kept_first : u->n;
-    for (int32_t i = 0; i < u->n_params; i++) {
-        ek_param *p = &m->params[u->params[i]];
-        ek_weight *w = p->w;
-        int64_t end = p->offset + ek_weight_elements(w), first;
+    for (int32_t i = 0; i < u->n_params; i++)
+        share_weight(u, &m->params[u->params[i]]);
+}
 
-        w->own = overlap(p->offset, end, u->first[u->rank], u->first[u->rank + 1], &first);
-        w->own_first = first - p->offset;
-        w->kept = overlap(p->offset, end, u->kept_first, u->kept_first + u->kept, &first);
-        w->kept_first = first - p->offset;
-        if (p->copy)
-            w->own_first = w->own = 0;
-    }
+void ek_units_set_idle(ek_model *m, int32_t param, int idle)
+{
+    ek_param *p = &m->params[param];
+
+    p->idle = idle;
+    share_weight(&m->units->unit[p->unit], p);
 }
 
 static void fill_unit(ek_model *m, ek_unit *u, int64_t *runs)

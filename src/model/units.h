@@ -128,10 +128,15 @@ ek_set *ek_units_set(const ek_model *m, ek_set_kind kind, int32_t place);
 /* Units of a place: [*first, *end). */
 void ek_units_of(const ek_model *m, int32_t place, int32_t *first, int32_t *end);
 
+/* Whether another rank, or none, answers for a weight (ek_param.idle). */
+void ek_units_set_idle(ek_model *m, int32_t param, int idle);
+
 /* Starts to bring the masters of a cut unit into u->p. */
 EK_CHECKED ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll **op);
-/* Makes packed forms (EK_USE_*) of a unit from u->p. */
+/* Makes packed forms (EK_USE_*) of a unit from u->p; of one of its weights. */
 EK_CHECKED ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses);
+EK_CHECKED ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_param *p,
+                                         int uses);
 /* ZeRO 2 and 3: adds the reduced run of u->g to what is kept, and clears u->g. */
 void ek_unit_collect(const ek_model *m, const ek_unit *u);
 

@@ -29,20 +29,23 @@ ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll **op)
     return ek_comm_all_gather(u->group, u->p, u->first, real, op);
 }
 
-ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
+ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_param *p, int uses)
 {
     const ek_kernels *k = m->k;
+    const ek_weight *w = p->w;
+    const char *master = (const char *)u->p + p->offset * (int64_t)real_size(m);
 
-    for (int32_t i = 0; i < u->n_params; i++) {
-        const ek_param *p = &m->params[u->params[i]];
-        const ek_weight *w = p->w;
-        const char *master = (const char *)u->p + p->offset * (int64_t)real_size(m);
+    if ((uses & EK_USE_FORWARD) && w->forward != NULL && w->forward != w->p)
+        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
+    if ((uses & EK_USE_BACKWARD) && w->backward != NULL && w->backward != w->p)
+        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, master, w->backward));
+    return EK_OK;
+}
 
-        if ((uses & EK_USE_FORWARD) && w->forward != NULL && w->forward != w->p)
-            EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
-        if ((uses & EK_USE_BACKWARD) && w->backward != NULL && w->backward != w->p)
-            EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, master, w->backward));
-    }
+ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
+{
+    for (int32_t i = 0; i < u->n_params; i++)
+        EK_TRY(ek_unit_pack_weight(m, u, &m->params[u->params[i]], uses));
     return EK_OK;
 }
 

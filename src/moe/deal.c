@@ -38,6 +38,9 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
     d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
     for (int run = 0; run < mesh->edp && d->node_of != NULL; run++)
         number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
+    if (d->planner->slow != NULL)
+        ek_plan_take(&d->lasting, a, &d->limits);
+    d->total = ek_arena_take(a, experts, sizeof(*d->total));
     d->home = ek_arena_take(a, experts, sizeof(*d->home));
     d->quota = ek_arena_take(a, all, sizeof(*d->quota));
     d->counts = ek_arena_take(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
@@ -70,6 +73,17 @@ static void count(const ek_moe *m, const ek_tally *tally, int run)
         }
 }
 
+/* Shares of a lasting placement. */
+static ek_status serve(ek_moe *m, ek_plan *p)
+{
+    ek_moe_dealer *d = m->dealer;
+    ek_plan planned = {.placement = p->placement, .quota = m->lasting_quota};
+
+    ek_plan_totals(&d->limits, d->counts, d->total);
+    ek_plan_serve(&d->limits, d->total, &planned, p->quota);
+    return EK_OK;
+}
+
 /* The plan of a run, which has its slots in place in the route. */
 static ek_status plan(ek_moe *m, int run, ek_moe_route *route, ek_plan *p)
 {
@@ -86,7 +100,8 @@ static ek_status plan(ek_moe *m, int run, ek_moe_route *route, ek_plan *p)
         .quota = d->quota};
     d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
     start = ek_clock_ns();
-    st = d->planner->fast(d->memory, &d->limits, d->counts, p);
+    st = d->planner->fast != NULL ? d->planner->fast(d->memory, &d->limits, d->counts, p)
+                                  : serve(m, p);
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
     if (st < 0)
@@ -176,6 +191,15 @@ static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
     return EK_OK;
 }
 
+/* Adds a run's counts to what lasting placements are made from. */
+static void remember(ek_moe *m)
+{
+    int64_t n = (int64_t)m->dealer->limits.ranks * m->x.experts;
+
+    for (int64_t i = 0; m->history != NULL && i < n; i++)
+        m->history[i] += m->dealer->counts[i];
+}
+
 static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_route *route)
 {
     const ek_exchange *x = &m->x;
@@ -185,6 +209,7 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
     ek_plan p;
 
     count(m, tally, run);
+    remember(m);
     EK_TRY(plan(m, run, route, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
@@ -231,20 +256,59 @@ static void account(ek_moe *m, const ek_moe_route *route)
             m->rank_rows[s / x->slots] += rows[s];
 }
 
+void ek_deal_give_up(ek_moe *m)
+{
+    m->dealer->failed = 1;
+    if (m->mesh->at == 0)
+        ek_log("balance", EK_LOG_WARN,
+               "layer %d: the planner %s failed: %s; training goes on without it", m->w->layer,
+               m->dealer->planner->name, ek_err_message());
+}
+
+/* Whether two placements of a run put experts on the same ranks, with the same homes. */
+static int alike(const ek_placement *a, const ek_placement *b)
+{
+    for (int32_t e = 0; e < a->experts; e++)
+        if (a->home[e] / a->slots != b->home[e] / a->slots)
+            return 0;
+    for (int32_t s = 0; s < a->ranks * a->slots; s++)
+        if ((a->expert_of[s] >= 0 && ek_plan_slot(b, s / a->slots, a->expert_of[s]) < 0) ||
+            (b->expert_of[s] >= 0 && ek_plan_slot(a, s / a->slots, b->expert_of[s]) < 0))
+            return 0;
+    return 1;
+}
+
+int ek_deal_slow(ek_moe *m)
+{
+    ek_moe_dealer *d = m->dealer;
+    ek_placement now = m->w->placement; /* its first run, by which all go */
+    int64_t start = ek_clock_ns();
+    ek_status st;
+
+    now.ranks = d->limits.ranks;
+    ek_placement_copy(&d->lasting.placement, &now);
+    d->limits.node_of = d->node_of;
+    st = d->planner->slow(d->memory, &d->limits, m->history, &d->lasting);
+    if (st == EK_OK)
+        st = ek_plan_check(&d->limits, m->history, &d->lasting);
+    memset(m->history, 0, (size_t)d->limits.ranks * (size_t)m->x.experts * sizeof(*m->history));
+    m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
+    m->plans++;
+    if (st < 0)
+        ek_deal_give_up(m);
+    return st == EK_OK && !alike(&now, &d->lasting.placement);
+}
+
 void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 {
     ek_moe_dealer *d = m->dealer;
-    int plans = d->planner != NULL && d->planner->fast != NULL && !d->failed;
+    int plans = d->planner != NULL && !d->failed;
 
     put_home(m, route);
     if (plans && deal_runs(m, tally, route) < 0) {
-        d->failed = 1;
+        ek_deal_give_up(m);
         plans = 0;
         put_home(m, route);
-        if (m->mesh->at == 0)
-            ek_log("balance", EK_LOG_WARN,
-                   "layer %d: the planner %s failed: %s; training goes on without it", m->w->layer,
-                   d->planner->name, ek_err_message());
     }
     if (!plans)
         ek_exchange_deal(&m->x, tally, route->dealt);

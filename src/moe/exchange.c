@@ -24,6 +24,11 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
     x->next = ek_arena_take(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
     x->start = ek_arena_take(a, x->ranks, sizeof(*x->start));
     x->list = ek_arena_take(a, x->all_slots, sizeof(*x->list));
+    x->start_rank = ek_arena_take(a, p->experts, sizeof(*x->start_rank));
+    for (int r = 0; r < mesh->ep && x->start_rank != NULL; r++)
+        for (int64_t e = ek_run_first(p->experts, mesh->ep, r);
+             e < ek_run_first(p->experts, mesh->ep, r + 1); e++)
+            x->start_rank[e] = r;
     x->first = ek_arena_take(a, p->experts + 1, sizeof(*x->first));
     x->cursor = ek_arena_take(a, p->experts, sizeof(*x->cursor));
     x->left = ek_arena_take(a, p->experts, sizeof(*x->left));
@@ -31,8 +36,11 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
 
 void ek_exchange_follow(ek_exchange *x, const ek_placement *p)
 {
+    int32_t per_run = p->ranks / x->runs * p->slots;
+
     for (int run = 0; run < x->runs; run++)
-        ek_placement_serve(p, x->runs, run, x->serves + (int64_t)run * x->experts);
+        for (int32_t e = 0; e < x->experts; e++)
+            x->serves[(int64_t)run * x->experts + e] = run * per_run + p->home[e];
 }
 
 void ek_exchange_list(ek_exchange *x, const int32_t *expert_of)

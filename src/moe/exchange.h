@@ -61,13 +61,14 @@ typedef struct {
     int32_t experts, slots, first_slot; /* slots of an expert rank; this rank's first */
     int32_t all_slots;                  /* of all expert ranks */
     int64_t words;                      /* of a rank's tally */
-    int32_t *serves; /* [runs, experts] slot that serves an expert's rows, if no other does */
-    int32_t *list;   /* [all_slots] slots that hold something, by expert */
-    int32_t *first;  /* [experts + 1] where an expert's begin */
-    int64_t *next;   /* [ranks * slots], scratch of the sorts */
-    int64_t *start;  /* [ranks], likewise */
-    int32_t *cursor; /* [experts], likewise */
-    int32_t *left;   /* [experts], likewise */
+    int32_t *serves;     /* [runs, experts] slot that serves an expert's rows, if no other does */
+    int32_t *start_rank; /* [experts] expert rank of a run that has it when all begins */
+    int32_t *list;       /* [all_slots] slots that hold something, by expert */
+    int32_t *first;      /* [experts + 1] where an expert's begin */
+    int64_t *next;       /* [ranks * slots], scratch of the sorts */
+    int64_t *start;      /* [ranks], likewise */
+    int32_t *cursor;     /* [experts], likewise */
+    int32_t *left;       /* [experts], likewise */
 } ek_exchange;
 
 /* Sizes and arrays.  degree, group: of ek_moe_config; without experts parallelism there is one
@@ -75,7 +76,8 @@ typedef struct {
 void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek_placement *p,
                       int degree, int group);
 
-/* Reads off the placement which slot serves whom. */
+/* Reads off the placement which slot serves whom: in each run, that of the home in the first, as
+ * all runs are alike. */
 void ek_exchange_follow(ek_exchange *x, const ek_placement *p);
 
 /* Lists the slots of each expert. */

@@ -129,7 +129,7 @@ void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int agai
     for (int r = 0; r < m->x.ranks; r++)
         for (int c = 0; c < m->x.token_chunks; c++)
             for (int64_t e = 0; e < experts; e++)
-                m->home_rows[ek_exchange_server(&m->x, r, e) / m->x.slots] +=
+                m->home_rows[r / (m->x.ranks / m->x.runs) * m->mesh->ep + m->x.start_rank[e]] +=
                     ek_tally_of(m, kept, r)[ek_tally_rows(experts, c) + e].count;
 }
 

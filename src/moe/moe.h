@@ -63,6 +63,7 @@ typedef struct {
     int force_balance;      /* the gate's choice is replaced by one that spreads evenly, */
     const ek_trace *replay; /* or by one with these loads (of as many experts); NULL: it stands */
     const ek_planner *planner; /* who balances ranks; NULL: nobody.  Only where rows travel */
+    int64_t plan_every;        /* steps between placements that last; 0: never a new one */
     int32_t replicas_min;      /* of its limits */
     ek_plan_costs costs;       /* likewise */
 } ek_moe_config;
@@ -83,6 +84,8 @@ typedef struct {
     int32_t *home;             /* [experts] */
     int64_t *quota;            /* [ep * slots] */
     int64_t *counts;           /* [ep, experts] */
+    int64_t *total;            /* [experts] */
+    ek_plan lasting;           /* what its slow half has just made */
     int64_t *split, *rows, *parts;
     int32_t *slots;
     int failed; /* it is asked no more */
@@ -177,6 +180,8 @@ typedef struct {
     ek_weight router;       /* [experts, d] */
     ek_weight bias;         /* [experts], sigmoid gate only */
     ek_weight *up, *down; /* [experts], all zero where not here: [2 ff, d] gate over up, [d, ff] */
+    ek_weight *empty;     /* [2 slots], up and down of slots without an expert that keep state */
+    int32_t *param_of;    /* [slots], the model's number of what a slot keeps; -1: nothing */
     ek_weight shared_up, shared_down, shared_router;
 } ek_moe_weights;
 
@@ -196,6 +201,10 @@ typedef struct {
     ek_moe_saved *saved;    /* [slots], micro-batches in flight */
     ek_moe_route *route;    /* [slots], where rows travel */
     const int32_t *slot_of; /* [micro-batches of the step]: which of them; NULL: always 0 */
+    int64_t *history;       /* [ep, experts], choices since the last placement was made; NULL: the
+                               planner makes none that lasts */
+    int64_t *lasting_quota; /* [ep * slots], how a lasting placement shares experts out */
+    int32_t lasting;        /* replicas in it */
     int32_t home_op;        /* in the graph being built: the op that brings the gradients of this
                                layer's replicas home; -1: none */
     struct ek_replica_flight *flights; /* moe/replicas.h */
@@ -210,7 +219,7 @@ typedef struct {
     double aux_loss, z_loss; /* without coefficients */
     int64_t *load;           /* [experts], assignments before drops */
     int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
-    int64_t *home_rows;      /* [expert ranks], likewise with every expert at home alone */
+    int64_t *home_rows;      /* [expert ranks], likewise with every expert alone where it began */
     int64_t dropped;
     int64_t plans, replicas; /* made, and replicas in them */
     double plan_s;           /* that planners took */
@@ -273,8 +282,13 @@ int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tok
 /* Forgets the ops of the graph before: for owners that build more than one in a step. */
 void ek_moe_begin_graph(ek_moe *m);
 
+/* After a layer's last backward of a step (dep): appends what gives all copies of an expert that
+ * stay the sum of their gradients.  Whoever reads these gradients waits for m->home_op, if it is
+ * not negative. */
+void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
+
 /* Rows that the busiest expert rank computed in this step, over the mean of the ranks; and what
- * that would be with every expert at home alone. */
+ * that would be with every expert alone where it began. */
 double ek_moe_rank_max_over_mean(const ek_moe *m);
 double ek_moe_home_max_over_mean(const ek_moe *m);
 /* Bytes that the step's replicas moved: weights out twice and gradients back. */

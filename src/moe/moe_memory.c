@@ -128,7 +128,8 @@ static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     ek_deal_take(&s->dealer, a, cfg, mesh, (int32_t)spec->experts,
                  slots_of(spec, mesh, room->spare_slots));
     if (cfg->planner != NULL)
-        s->replicas = ek_replicas_take(a, k, spec, mesh, room->spare_slots, training);
+        s->replicas = ek_replicas_take(
+            a, k, spec, mesh, cfg->planner->fast != NULL ? room->spare_slots : -1, training);
 }
 
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -199,6 +200,11 @@ static void take_routes(ek_moe *m, ek_arena *a, int slots)
 
         r->expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*r->expert_of));
         r->dealt = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->dealt));
+    }
+    if (m->cfg->planner != NULL && m->cfg->planner->slow != NULL) {
+        m->history = ek_arena_take(a, (int64_t)m->mesh->ep * m->x.experts, sizeof(*m->history));
+        m->lasting_quota =
+            ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->lasting_quota));
     }
     ek_replicas_take_flights(m, a);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Which op a flight is of; a layer has at most one of each under way. */
-enum { FETCH_FORWARD, FETCH_BACKWARD, HOME, FLIGHTS };
+enum { FETCH_FORWARD, FETCH_BACKWARD, HOME, SHARE, FLIGHTS };
 
 /* --- memory ------------------------------------------------------------------------------------
  */
@@ -43,11 +43,11 @@ ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_s
     int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
     size_t real = ek_dtype_size(k->real);
 
-    at->n = ek_replica_slots(spec, mesh, spare_slots);
+    at->n = spare_slots >= 0 ? ek_replica_slots(spec, mesh, spare_slots) : -1;
     at->calls = 0;
     at->number = ek_arena_take(a, spec->experts, sizeof(*at->number));
     at->ranks = ek_arena_take(a, mesh->ep, sizeof(*at->ranks));
-    at->slot = ek_arena_take(a, at->n, sizeof(*at->slot));
+    at->slot = ek_arena_take(a, at->n > 0 ? at->n : 0, sizeof(*at->slot));
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
 
@@ -80,6 +80,9 @@ double ek_moe_replica_bytes(const ek_moe *m)
     for (int backward = 0; backward < 2; backward++)
         bytes += form_bytes(k, 2 * f, d, backward) + form_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
+    if (m->lasting > 0) /* their gradients there and back, once a step */
+        return (double)(m->lasting * m->mesh->edp * m->mesh->etp * 6 * f * d) *
+               (double)ek_dtype_size(k->real);
     return (double)(m->replicas * bytes * m->mesh->etp);
 }
 
@@ -155,12 +158,12 @@ typedef struct {
     int32_t slots, first;     /* of a rank; the run's first */
 } run;
 
-static run run_of(const ek_moe *m, const ek_moe_route *route)
+static run run_of(const ek_moe *m, const int32_t *expert_of)
 {
     int32_t first = m->mesh->edp_rank * m->mesh->ep * m->x.slots;
 
-    return (run){m, route->expert_of + first,
-                 m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts, m->x.slots, first};
+    return (run){m, expert_of + first, m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts,
+                 m->x.slots, first};
 }
 
 static int32_t home_rank(const run *r, int32_t expert)
@@ -254,12 +257,32 @@ static ek_status sum_gradients(const transfer *t)
     return EK_OK;
 }
 
-/* Starts the messages of every expert that this rank has and others have too. */
-static ek_status start(ek_moe *m, const ek_moe_route *route, int kind)
+static ek_status share_gradients(const transfer *t)
 {
+    const ek_moe *m = t->m;
+    int64_t size = m->spec->hidden * m->w->ff * (int64_t)ek_dtype_size(m->k->real);
+    ek_coll **coll = t->flight->coll + t->flight->n;
+
+    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.up_grad, 2 * size, t->ranks, t->n_ranks, t->tag,
+                             &coll[0]));
+    t->flight->n++;
+    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.down_grad, size, t->ranks, t->n_ranks,
+                             (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
+    t->flight->n++;
+    return EK_OK;
+}
+
+/* Starts the messages of every expert that this rank has and others have too; expert_of: all slots.
+ */
+static ek_status start(ek_moe *m, const int32_t *expert_of, int kind)
+{
+    static ek_status (*const begin[])(const transfer *t) = {[FETCH_FORWARD] = send_weights,
+                                                            [FETCH_BACKWARD] = send_weights,
+                                                            [HOME] = sum_gradients,
+                                                            [SHARE] = share_gradients};
     ek_replicas *own = m->scratch->replicas;
-    run r = run_of(m, route);
-    const int32_t *held = route->expert_of + m->x.first_slot;
+    run r = run_of(m, expert_of);
+    const int32_t *held = expert_of + m->x.first_slot;
     int32_t n = number_experts(&r, own);
 
     m->flights[kind].n = 0;
@@ -273,7 +296,7 @@ static ek_status start(ek_moe *m, const ek_moe_route *route, int kind)
         t.n_ranks = list_ranks(&r, e, own->ranks);
         t.tag = (int)((own->calls + 2 * (unsigned)number) % EK_COMM_TAGS);
         ek_slot_weights_of(m, held, s, kind != FETCH_FORWARD, &t.w);
-        EK_TRY(kind == HOME ? sum_gradients(&t) : send_weights(&t));
+        EK_TRY(begin[kind](&t));
     }
     own->calls += 2 * (unsigned)n;
     return EK_OK;
@@ -293,11 +316,19 @@ static ek_status test(ek_replica_flight *f)
     return all;
 }
 
+/* Whether there are replicas that do not stay. */
+static int has_replicas(const ek_moe *m)
+{
+    return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0;
+}
+
 static ek_status move(ek_moe *m, const ek_op *op, int kind)
 {
     if (*op->state == NULL) {
         *op->state = &m->flights[kind];
-        EK_TRY(start(m, ek_moe_route_of(m, op), kind));
+        EK_TRY(start(
+            m, has_replicas(m) ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of,
+            kind));
     }
     return test(&m->flights[kind]);
 }
@@ -315,6 +346,11 @@ static ek_status op_fetch_backward(void *self, const ek_op *op)
 static ek_status op_home(void *self, const ek_op *op)
 {
     return move(self, op, HOME);
+}
+
+static ek_status op_share(void *self, const ek_op *op)
+{
+    return move(self, op, SHARE);
 }
 
 /* The first message that is not through. */
@@ -359,11 +395,6 @@ static ek_status op_clear(void *self, const ek_op *op)
 
 /* --- builders -----------------------------------------------------------------------------------
  */
-
-static int has_replicas(const ek_moe *m)
-{
-    return m->scratch->replicas != NULL;
-}
 
 /* Bytes of the weights in this rank's spare slots, each number `size` bytes. */
 static double bytes_of(const ek_moe_builder *b, double size)
@@ -434,4 +465,15 @@ void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep)
         return;
     m->home_op = add_net(b, "replica gradients", op_home, bytes_of(b, b->c.real), dep);
     m->scratch->replicas->cleared[turn_of(m)] = m->home_op;
+}
+
+void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+{
+    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
+    double bytes = 3.0 * (double)(m->spec->hidden * m->w->ff) * (double)ek_dtype_size(m->k->real);
+
+    if (m->lasting == 0)
+        return;
+    dep = add_net(&b, "replica gradients", op_home, bytes, dep);
+    m->home_op = add_net(&b, "share gradients", op_share, bytes, dep);
 }

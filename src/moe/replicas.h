@@ -25,14 +25,14 @@ typedef struct ek_replica_flight {
     int n;
 } ek_replica_flight;
 
-/* Memory of one slot for a replica. */
+/* Memory of one slot for a replica that does not stay. */
 typedef struct {
     void *up, *down;                 /* forms */
     void *up_grad[2], *down_grad[2]; /* R; by turns of layers */
 } ek_replica;
 
 struct ek_replicas {
-    int32_t n; /* slots of a rank that may hold one */
+    int32_t n; /* slots of a rank that may hold one; -1: replicas stay, and keep their own state */
     ek_replica *slot;
     int32_t cleared[2]; /* in the graph being built, by turn: the op after which gradients of the
                            replicas are no longer needed; -1: none */
@@ -46,7 +46,7 @@ struct ek_replicas {
 /* Slots of a rank that may hold a replica. */
 int32_t ek_replica_slots(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots);
 
-/* NULL where there are none. */
+/* spare_slots -1: replicas stay. */
 ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
                               const ek_mesh *mesh, int32_t spare_slots, int training);
 /* What a layer needs. */

@@ -8,6 +8,6 @@
 EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
 
 /* Completes the model's config and the trainer's, when the mesh is open. */
-void ek_run_set_balance(ek_run *r, ek_model_config *mc);
+EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);
 
 #endif

@@ -104,11 +104,12 @@ static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
         "\"grad_norm\": %.17g, \"lr\": %.17g, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
         "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": %.6g, \"dropped\": %" PRId64
         ", \"ranks\": %d, \"comm_bytes\": %.0f, \"rank_max_over_mean_before\": %.6g, "
-        "\"plans\": %" PRId64 ", \"replicas\": %" PRId64 ", \"replica_mb\": %.3f, "
+        "\"plans\": %" PRId64 ", \"experts_moved\": %" PRId64 ", \"replicas\": %" PRId64
+        ", \"replica_mb\": %.3f, "
         "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, \"peak_rss_mb\": ",
         r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, step_ms,
         (double)r->tokens / step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
-        l->dropped, ranks, bytes, l->home_max_over_mean, l->plans, l->replicas,
+        l->dropped, ranks, bytes, l->home_max_over_mean, l->plans, l->experts_moved, l->replicas,
         l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
     n += put_list(m->line + n, m->room - n, of_rank, ranks,
                   offsetof(ek_rank_metrics, peak_rss_bytes), 1e-6, 1);

@@ -326,7 +326,7 @@ static ek_status lay_model(ek_run *r)
                           .embed_columns = c->embed_columns};
     size_t activations;
 
-    ek_run_set_balance(r, &mc);
+    EK_TRY(ek_run_set_balance(r, &mc));
     r->base_rss = ek_rss_bytes();
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));

@@ -1,0 +1,335 @@
+/* New placements of a layer's experts, and the travel of their state. */
+#include "model/migrate.h"
+
+#include "exec/net.h"
+#include "model/units.h"
+
+#include <string.h>
+
+enum { TAG_STATE = 3, ARRAYS = 6 }; /* master and two moments, of two matrices */
+
+int ek_model_can_migrate(const ek_model *m)
+{
+    return m->cfg.trained && (m->cfg.zero == 0 || m->cfg.mesh->edp == 1);
+}
+
+static ek_moe_weights *experts_of(const ek_migration *mg)
+{
+    return &mg->m->layers[mg->layer].experts;
+}
+
+/* Numbers of one expert here. */
+static int64_t numbers(const ek_migration *mg)
+{
+    return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
+}
+
+void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer)
+{
+    const ek_moe_weights *w = &m->layers[layer].experts;
+    int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots;
+    int64_t most = 3 * 3 * m->spec.hidden * w->ff * slots;
+
+    mg->m = m;
+    mg->layer = layer;
+    mg->n_in = mg->n_out = 0;
+    mg->in = ek_arena_take(a, slots, sizeof(*mg->in));
+    mg->out = ek_arena_take(a, all, sizeof(*mg->out));
+    mg->coll = ek_arena_take(a, ARRAYS * (slots + all), sizeof(*mg->coll));
+    mg->expert_of = ek_arena_take(a, all, sizeof(*mg->expert_of));
+    mg->staging = ek_arena_take_reserve(a, most, 0, ek_dtype_size(m->k->real));
+}
+
+/* --- the new placement --------------------------------------------------------------------------
+ */
+
+/* Slots of a rank of a run that keep state. */
+static int32_t lasting_slots(const ek_migration *mg, int32_t rank)
+{
+    const ek_model *m = mg->m;
+
+    return m->cfg.lasting_slots ? experts_of(mg)->placement.slots
+                                : (int32_t)ek_run_length(m->spec.experts, m->cfg.mesh->ep, rank);
+}
+
+/* Whether one of `slots` holds an expert. */
+static int32_t find(const int32_t *slots, int32_t n, int32_t expert)
+{
+    for (int32_t s = 0; s < n; s++)
+        if (slots[s] == expert)
+            return s;
+    return -1;
+}
+
+/* A rank's slots: those who stay where they are, those who come in what is free. */
+static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t rank)
+{
+    int32_t slots = to->slots, n = lasting_slots(mg, rank), free_slot = 0;
+    const int32_t *was = experts_of(mg)->placement.expert_of + rank * slots;
+    const int32_t *wanted = to->expert_of + rank * slots;
+    int32_t *now = mg->expert_of + rank * slots;
+
+    for (int32_t s = 0; s < slots; s++)
+        now[s] = was[s] >= 0 && find(wanted, slots, was[s]) >= 0 ? was[s] : -1;
+    for (int32_t s = 0; s < slots; s++) {
+        if (wanted[s] < 0 || find(now, slots, wanted[s]) >= 0)
+            continue;
+        while (free_slot < n && now[free_slot] >= 0)
+            free_slot++;
+        EK_REQUIRE(free_slot < n, EK_EINVAL,
+                   "layer %d: rank %d of the experts' has no room for the state of expert %d",
+                   (int)mg->layer, (int)rank, (int)wanted[s]);
+        now[free_slot] = wanted[s];
+    }
+    return EK_OK;
+}
+
+/* The rank of the stage that is `rank` in this one's run, with this rank's shards. */
+static int in_stage(const ek_migration *mg, int32_t rank)
+{
+    const ek_mesh *mesh = mg->m->cfg.mesh;
+
+    return (mesh->edp_rank * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
+}
+
+/* What comes to and goes from this rank, in the order of experts. */
+static void list_moves(ek_migration *mg)
+{
+    const ek_placement *p = &experts_of(mg)->placement;
+    int32_t slots = p->slots, me = mg->m->cfg.mesh->ep_rank;
+
+    mg->n_in = mg->n_out = 0;
+    mg->experts_moved = 0;
+    for (int32_t e = 0; e < p->experts; e++) {
+        int32_t home = p->home[e] / slots;
+
+        for (int32_t r = 0; r < mg->m->cfg.mesh->ep; r++) {
+            int32_t slot = find(mg->expert_of + r * slots, slots, e);
+
+            if (slot < 0 || find(p->expert_of + r * slots, slots, e) >= 0)
+                continue;
+            mg->experts_moved++;
+            if (r == me)
+                mg->in[mg->n_in++] = (ek_move){e, slot, in_stage(mg, home)};
+            if (home == me)
+                mg->out[mg->n_out++] = (ek_move){e, p->home[e] % slots, in_stage(mg, r)};
+        }
+    }
+}
+
+/* Gives the memory of a slot to another expert: its weights are the model's from now on. */
+static void rename_slot(ek_migration *mg, int32_t slot, int32_t was, int32_t now)
+{
+    ek_moe_weights *w = experts_of(mg);
+    ek_weight *up = was >= 0 ? &w->up[was] : &w->empty[2 * slot];
+    ek_weight *down = was >= 0 ? &w->down[was] : &w->empty[2 * slot + 1];
+    ek_weight *up_now = now >= 0 ? &w->up[now] : &w->empty[2 * slot];
+    ek_weight *down_now = now >= 0 ? &w->down[now] : &w->empty[2 * slot + 1];
+    ek_param *p = &mg->m->params[w->param_of[slot]];
+
+    *up_now = *up;
+    *down_now = *down;
+    memset(up, 0, sizeof(*up));
+    memset(down, 0, sizeof(*down));
+    p[0].w = up_now;
+    p[1].w = down_now;
+    p[0].expert = p[1].expert = now;
+}
+
+/* Who answers for what lies in this rank's slots. */
+static void set_idle(ek_migration *mg)
+{
+    const ek_moe_weights *w = experts_of(mg);
+    int32_t first = mg->m->cfg.mesh->ep_rank * w->placement.slots;
+
+    for (int32_t s = 0; s < w->placement.slots; s++) {
+        int32_t e = w->placement.expert_of[first + s], param = w->param_of[s];
+
+        for (int i = 0; i < 2 && param >= 0; i++)
+            ek_units_set_idle(mg->m, param + i, e < 0 || w->placement.home[e] != first + s);
+    }
+}
+
+static void adopt(ek_migration *mg, const ek_placement *to)
+{
+    const ek_mesh *mesh = mg->m->cfg.mesh;
+    ek_moe_weights *w = experts_of(mg);
+    ek_placement *p = &w->placement;
+    int32_t all = mesh->ep * p->slots, first = mesh->ep_rank * p->slots;
+
+    for (int32_t s = 0; s < p->slots; s++) {
+        int32_t was = p->expert_of[first + s], now = mg->expert_of[first + s];
+
+        if (was != now && w->param_of[s] >= 0)
+            rename_slot(mg, s, was, now);
+    }
+    for (int run = 0; run < mesh->edp; run++)
+        memcpy(p->expert_of + run * all, mg->expert_of, (size_t)all * sizeof(*p->expert_of));
+    for (int32_t e = 0; e < p->experts; e++) {
+        int32_t rank = to->home[e] / p->slots;
+
+        p->home[e] = rank * p->slots + find(mg->expert_of + rank * p->slots, p->slots, e);
+    }
+    set_idle(mg);
+}
+
+/* Quotas of slots as `to` has them, for the slots where the experts now lie. */
+static void move_quotas(const ek_migration *mg, const ek_placement *to, const int64_t *from,
+                        int64_t *quota)
+{
+    int32_t slots = to->slots;
+
+    memset(quota, 0, (size_t)(to->ranks * slots) * sizeof(*quota));
+    for (int32_t s = 0; s < to->ranks * slots; s++) {
+        int32_t first = s / slots * slots;
+
+        if (to->expert_of[s] >= 0)
+            quota[first + find(mg->expert_of + first, slots, to->expert_of[s])] += from[s];
+    }
+}
+
+ek_status ek_migrate_to(ek_migration *mg, const ek_placement *to, const int64_t *from,
+                        int64_t *quota)
+{
+    for (int32_t r = 0; r < to->ranks; r++)
+        EK_TRY(fill_rank(mg, to, r));
+    list_moves(mg);
+    adopt(mg, to);
+    move_quotas(mg, to, from, quota);
+    return EK_OK;
+}
+
+/* --- travel ------------------------------------------------------------------------------------
+ */
+
+/* The arrays of one slot's state. */
+static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_t *n)
+{
+    const ek_param *p = &mg->m->params[experts_of(mg)->param_of[slot]];
+
+    for (int i = 0; i < ARRAYS; i++) {
+        const ek_weight *w = p[i / 3].w;
+
+        arrays[i] = i % 3 == 0 ? w->p_kept : i % 3 == 1 ? w->m : w->v;
+        n[i] = ek_weight_elements(w);
+    }
+}
+
+static char *staged(const ek_migration *mg, int32_t i)
+{
+    return (char *)mg->staging + 3 * i * numbers(mg) * (int64_t)ek_dtype_size(mg->m->k->real);
+}
+
+static ek_status start(ek_migration *mg)
+{
+    ek_comm *stage = mg->m->cfg.mesh->stage;
+    int64_t real = (int64_t)ek_dtype_size(mg->m->k->real), n[ARRAYS];
+    void *arrays[ARRAYS];
+
+    mg->n_coll = 0;
+    for (int32_t i = 0; i < mg->n_in; i++) {
+        char *to = staged(mg, i);
+
+        state_of(mg, mg->in[i].slot, arrays, n);
+        for (int j = 0; j < ARRAYS; j++) {
+            EK_TRY(ek_comm_recv(stage, to, n[j] * real, mg->in[i].peer, TAG_STATE,
+                                &mg->coll[mg->n_coll++]));
+            to += n[j] * real;
+        }
+    }
+    for (int32_t i = 0; i < mg->n_out; i++) {
+        state_of(mg, mg->out[i].slot, arrays, n);
+        for (int j = 0; j < ARRAYS; j++)
+            EK_TRY(ek_comm_send(stage, arrays[j], n[j] * real, mg->out[i].peer, TAG_STATE,
+                                &mg->coll[mg->n_coll++]));
+    }
+    return EK_OK;
+}
+
+static ek_status op_travel(void *self, const ek_op *op)
+{
+    ek_migration *mg = self;
+    ek_status all = EK_OK;
+
+    if (*op->state == NULL) {
+        *op->state = mg;
+        EK_TRY(start(mg));
+    }
+    for (int32_t i = 0; i < mg->n_coll; i++) {
+        ek_status st = mg->coll[i] != NULL ? ek_coll_test(&mg->coll[i]) : EK_OK;
+
+        if (st < 0)
+            return st;
+        all = st == EK_PENDING ? EK_PENDING : all;
+    }
+    return all;
+}
+
+static void describe(void *self, const ek_op *op, char *text, size_t cap)
+{
+    const ek_migration *mg = self;
+
+    for (int32_t i = 0; *op->state != NULL && i < mg->n_coll; i++)
+        if (mg->coll[i] != NULL) {
+            ek_coll_describe(mg->coll[i], text, cap);
+            return;
+        }
+}
+
+/* Puts what has come in its place, and makes its packed forms. */
+static ek_status op_settle(void *self, const ek_op *op)
+{
+    const ek_migration *mg = self;
+    const ek_model *m = mg->m;
+    int64_t real = (int64_t)ek_dtype_size(m->k->real), n[ARRAYS];
+    void *arrays[ARRAYS];
+
+    (void)op;
+    for (int32_t i = 0; i < mg->n_in; i++) {
+        const ek_param *p = &m->params[experts_of(mg)->param_of[mg->in[i].slot]];
+        const char *from = staged(mg, i);
+
+        state_of(mg, mg->in[i].slot, arrays, n);
+        for (int j = 0; j < ARRAYS; j++) {
+            memcpy(arrays[j], from, (size_t)(n[j] * real));
+            from += n[j] * real;
+        }
+        for (int j = 0; j < 2; j++)
+            EK_TRY(ek_unit_pack_weight(m, &m->units->unit[p[j].unit], &p[j],
+                                       EK_USE_FORWARD | EK_USE_BACKWARD));
+    }
+    return EK_OK;
+}
+
+static ek_op op_of(ek_migration *mg, const char *name, ek_op_fn run, ek_lane lane, int32_t moves)
+{
+    return (ek_op){.name = name,
+                   .run = run,
+                   .self = mg,
+                   .lane = lane,
+                   .layer = mg->layer,
+                   .micro = -1,
+                   .part = -1,
+                   .bytes =
+                       3.0 * (double)numbers(mg) * moves * (double)ek_dtype_size(mg->m->k->real),
+                   .describe = lane == EK_LANE_NET ? describe : NULL};
+}
+
+void ek_migrate_build_start(ek_migration *mg, ek_graph *g)
+{
+    ek_op op = op_of(mg, "move experts", op_travel, EK_LANE_NET, mg->n_out);
+
+    mg->op = -1;
+    if (mg->experts_moved > 0)
+        mg->op = ek_graph_after(g, &op, -1);
+}
+
+int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
+{
+    ek_op op = op_of(mg, "settle experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
+
+    if (mg->experts_moved == 0)
+        return dep;
+    mg->experts_moved = 0;
+    return ek_graph_add(g, &op, (int32_t[]){dep, mg->op}, 2);
+}
