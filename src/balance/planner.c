@@ -215,8 +215,8 @@ static int64_t largest_of(const int64_t *x, int32_t n)
     return most;
 }
 
-double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                    int64_t *memory, int32_t *slots)
+ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                               int64_t *memory, int32_t *slots)
 {
     int64_t *served = memory, *sent = served + l->ranks, *got = sent + l->ranks;
     int64_t *split = got + l->ranks, *rows = split + l->ranks + l->ranks * l->slots, links;
@@ -229,8 +229,17 @@ double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_pla
     }
     links = largest_of(sent, l->ranks);
     links = largest_of(got, l->ranks) > links ? largest_of(got, l->ranks) : links;
-    return (double)largest_of(served, l->ranks) * l->costs.row_s + (double)links * l->costs.send_s +
-           busiest_replicas(l, &p->placement) * l->costs.replica_s;
+    return (ek_plan_terms){(double)largest_of(served, l->ranks) * l->costs.row_s,
+                           (double)links * l->costs.send_s,
+                           busiest_replicas(l, &p->placement) * l->costs.replica_s};
+}
+
+double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                    int64_t *memory, int32_t *slots)
+{
+    ek_plan_terms t = ek_plan_terms_of(l, counts, p, memory, slots);
+
+    return t.products_s + t.rows_s + t.replicas_s;
 }
 
 ek_status ek_plan_check(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)

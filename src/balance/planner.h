@@ -117,9 +117,18 @@ int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_p
                       const int64_t *quota, int32_t expert, int64_t *memory, int32_t *slots,
                       int64_t *rows);
 
-/* What a layer takes with a plan, by a model that no planner searches with: the busiest rank's
- * products, the busiest link's rows, and the busiest link's replicas, where those who have a
- * replica pass it on.  memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]. */
+/* What a layer takes with a plan, by a model that no planner searches with. */
+typedef struct {
+    double products_s; /* the busiest rank's */
+    double rows_s;     /* the busiest link's */
+    double replicas_s; /* the busiest link's, where those who have a replica pass it on */
+} ek_plan_terms;
+
+/* memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]. */
+ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                               int64_t *memory, int32_t *slots);
+
+/* Their sum: one after the other. */
 double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
                     int64_t *memory, int32_t *slots);
 

@@ -1,0 +1,65 @@
+/* The DDL-Roofline of a layer. */
+#include "balance/roofline.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+ek_roofline_work ek_roofline_work_of(const ek_plan_limits *l, const int64_t *counts,
+                                     const ek_plan *p, double row_flops, int64_t *memory,
+                                     int32_t *slots)
+{
+    ek_plan_terms t = ek_plan_terms_of(l, counts, p, memory, slots);
+    int64_t rows = 0;
+
+    for (int64_t i = 0; i < (int64_t)l->ranks * l->experts; i++)
+        rows += counts[i];
+    return (ek_roofline_work){.ranks = l->ranks,
+                              .rank_flops_s = l->costs.row_s > 0 ? row_flops / l->costs.row_s : 0,
+                              .flops = row_flops * (double)rows,
+                              .computing_s = t.products_s,
+                              .talking_s = t.rows_s + t.replicas_s};
+}
+
+void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step)
+{
+    if (sum->ranks == 0) {
+        *sum = *step;
+        return;
+    }
+    sum->time_s = sum->time_s > 0 && step->time_s > 0 ? sum->time_s + step->time_s : 0;
+    sum->flops += step->flops;
+    sum->computing_s += step->computing_s;
+    sum->talking_s += step->talking_s;
+}
+
+ek_roofline ek_roofline_of(const ek_roofline_work *w)
+{
+    double p = w->rank_flops_s, both = w->computing_s + w->talking_s;
+    double time = w->time_s > 0 ? w->time_s : both;
+    ek_roofline r = {.measured = w->time_s > 0};
+
+    if (w->computing_s > 0)
+        r.r_cc = w->talking_s > 0 ? w->computing_s / w->talking_s : (double)INFINITY;
+    if (time > 0 && w->ranks > 0)
+        r.achieved = w->flops / ((double)w->ranks * time);
+    if (both > 0) {
+        r.ideal = p * fmin(1, r.r_cc);
+        r.semi_ideal = p * w->computing_s / both;
+    }
+    return r;
+}
+
+int ek_roofline_line(const ek_roofline_work *w, int64_t layer, char *text, size_t cap)
+{
+    ek_roofline r = ek_roofline_of(w);
+    double giga = 1e-9, percent = w->rank_flops_s > 0 ? 100 * r.achieved / w->rank_flops_s : 0;
+
+    if (w->flops <= 0)
+        return snprintf(text, cap, "layer %" PRId64 ": no assignments", layer);
+    return snprintf(text, cap,
+                    "layer %" PRId64 ": R_CC %.3g, %.3g GFLOP/s a rank%s of %.3g (%.0f %%); "
+                    "balanced %.3g, overlapped %.3g",
+                    layer, r.r_cc, r.achieved * giga, r.measured ? "" : " predicted",
+                    w->rank_flops_s * giga, percent, r.semi_ideal * giga, r.ideal * giga);
+}
