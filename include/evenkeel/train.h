@@ -76,7 +76,10 @@ typedef struct {
     int replicas_min; /* hosts that have to hold each expert, for policies whose replicas last */
     const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
                                    has in place of its own; NULL: none */
-    double watchdog;            /* seconds without progress after which a run fails; 0: never */
+    const char *reroute;  /* "off"; "topology" or "swipe": replaces some choices of the gate while
+                             training, which CHANGES THE MODEL, topology even with the layout */
+    double reroute_limit; /* topology: part of a sequence's assignments that may leave a node */
+    double watchdog;      /* seconds without progress after which a run fails; 0: never */
 } ek_train_config;
 
 /* clang-format off */
@@ -84,8 +87,8 @@ typedef struct {
     .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
     .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
     .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
-    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "off", .spare_slots = 1, .replicas_min = 1, .plan_every = 10,      \
-    .watchdog = 300 }
+    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "off", .spare_slots = 1, .replicas_min = 1,   \
+    .plan_every = 10, .reroute = "off", .reroute_limit = 0.14, .watchdog = 300 }
 /* clang-format on */
 
 /** Facts of a run, known before its first step. */

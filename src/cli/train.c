@@ -96,6 +96,11 @@ static const ek_option options[] = {
      "a gate that spreads tokens evenly over the experts"},
     {"replay-routing", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
      "a gate with the loads of a routing trace of as many experts, scaled to the step's tokens"},
+    {"reroute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|topology|swipe", 0,
+     "CHANGES THE MODEL: tokens over a limit go to other experts than the gate's; topology: inside "
+     "their node, so LOSSES DEPEND ON THE LAYOUT; swipe: to experts with room, per sequence"},
+    {"reroute-limit", EK_OPTION_REAL, "0.14", NULL, NULL, "[0,1]", 0,
+     "--reroute topology: part of a sequence's assignments that may leave their node"},
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
      "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
@@ -266,6 +271,8 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->replicas_min = (int)ek_options_int(o, "replicas-min");
     c->plan_every = ek_options_int(o, "plan-every");
     c->replay_routing = ek_options_text(o, "replay-routing");
+    c->reroute = ek_options_text(o, "reroute");
+    c->reroute_limit = ek_options_real(o, "reroute-limit");
     c->watchdog = ek_options_real(o, "watchdog");
 }
 

@@ -2,6 +2,7 @@
 #include "model/pass.h"
 
 #include "model/rope.h"
+#include "moe/reroute.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -430,6 +431,7 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     p->room = (ek_moe_room){p->max_tokens, p->max_all,
                             cfg->max_total > 0 ? cfg->max_total : p->max_all, m->cfg.spare_slots};
     EK_TRY(ek_moe_check_room(&m->spec, mesh, &p->room));
+    EK_TRY(ek_reroute_check(&m->spec, &cfg->moe));
     if (cfg->training)
         EK_TRY(count_slots(p));
     rows = HEAD_LOGITS_BYTES / (ek_run_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));

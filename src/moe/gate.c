@@ -2,6 +2,7 @@
 #include "moe/gate.h"
 
 #include "base/random.h"
+#include "moe/reroute.h"
 
 #include <math.h>
 #include <string.h>
@@ -72,18 +73,21 @@ static void ek_gate_force(const ek_moe *m, const ek_micro *mb, int32_t *ids)
 #define R       float
 #define NAME(x) x##_f32
 #include "moe/gate_body.h"
+#include "moe/reroute_body.h"
 #undef R
 #undef NAME
 
 #define R       double
 #define NAME(x) x##_f64
 #include "moe/gate_body.h"
+#include "moe/reroute_body.h"
 #undef R
 #undef NAME
 
 int ek_gate_needs_sequences(const ek_moe *m)
 {
-    return m->step->capacity_factor != 0 || m->spec->gate.kind == EK_GATE_EXPERT_CHOICE;
+    return m->step->capacity_factor != 0 || m->spec->gate.kind == EK_GATE_EXPERT_CHOICE ||
+           ek_reroute_applies(m);
 }
 
 /* Sums over ranks of one word of their tallies. */

@@ -3,6 +3,9 @@
  * A choice in ids is an expert e, -1 for none, or -2 - e for one that went over capacity: its
  * weight is lost, but it keeps its part in the normalisation and so in the gradient. */
 
+/* moe/reroute_body.h */
+static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+
 /* Router noise: logits times uniform(1 - j, 1 + j), a number of its own for every (seed, step,
  * layer, sequence, position, expert), whatever the layout. */
 static R NAME(jitter)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
@@ -246,6 +249,8 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
     for (int64_t t = 0; gs->kind != EK_GATE_EXPERT_CHOICE && t < n; t++)
         for (int64_t j = m->step->top_k; j < m->cols; j++)
             kept->ids[t * m->cols + j] = -1;
+    if (ek_reroute_applies(m))
+        NAME(reroute)(m, mb, kept);
     if (ek_gate_is_forced(m))
         ek_gate_force(m, mb, kept->ids);
     NAME(weigh)(m, n, kept);

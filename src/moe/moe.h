@@ -54,6 +54,10 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
     return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets};
 }
 
+/* Whether some of the gate's choices are replaced by others while training, for the sake of where
+ * experts lie or how they are loaded.  It changes what the model computes (moe/reroute.h). */
+typedef enum { EK_REROUTE_OFF, EK_REROUTE_TOPOLOGY, EK_REROUTE_SWIPE } ek_reroute;
+
 /* How the layer exchanges tokens between ranks; all fixed for a run. */
 typedef struct {
     int degree; /* chunks that dispatch, experts and combine are cut into (Tutel); 0 is 1 */
@@ -66,6 +70,8 @@ typedef struct {
     int64_t plan_every;        /* steps between placements that last; 0: never a new one */
     int32_t replicas_min;      /* of its limits */
     ek_plan_costs costs;       /* likewise */
+    ek_reroute reroute;
+    double reroute_limit; /* topology: part of a sequence's assignments that may leave the node */
 } ek_moe_config;
 
 /* Whose rows each slot serves in a micro-batch: made before its forward, and kept for its
@@ -212,8 +218,11 @@ typedef struct {
     int64_t n_groups;
     ek_group shared_group;
     int32_t *out_op, *back_op; /* [chunks], while a graph is built: the ops that move a chunk */
-    int32_t *order;            /* [max_seq * cols], of capacity and expert choice */
+    int32_t *order;            /* [max_seq * cols], of gates that need sequences */
     ek_replay_room replay;     /* where loads are replayed */
+    unsigned char *allowed;    /* of re-routing: [tp, experts] whether an expert is on the node of a
+                                  tensor parallel rank, or [experts] whether it has room */
+    int64_t *taken;            /* [experts], likewise: assignments in a sequence */
 
     /* sums over the step's micro-batches, cleared by ek_moe_begin_step */
     double aux_loss, z_loss; /* without coefficients */

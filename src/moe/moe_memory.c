@@ -1,7 +1,9 @@
 /* The memory of a MoE layer: how many rows there can be, and what is laid out for them. */
 #include "moe/deal.h"
 #include "moe/gate.h"
+#include "moe/moe.h"
 #include "moe/replicas.h"
+#include "moe/reroute.h"
 #include "moe/shared.h"
 
 #include <string.h>
@@ -222,6 +224,7 @@ void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     m->order = ek_arena_take(a, max_seq * m->cols, sizeof(*m->order));
     if (m->cfg->replay != NULL)
         ek_replay_take(&m->replay, a, m->spec->experts);
+    ek_reroute_take(m, a);
     m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
     m->rank_rows = ek_arena_take(a, p->ranks, sizeof(*m->rank_rows));
     m->home_rows = ek_arena_take(a, p->ranks, sizeof(*m->home_rows));
@@ -284,4 +287,5 @@ void ek_moe_begin_step(ek_moe *m)
     memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
     memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));
     ek_exchange_follow(&m->x, &m->w->placement);
+    ek_reroute_follow(m);
 }

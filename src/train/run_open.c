@@ -73,8 +73,10 @@ static ek_status read_words(ek_run *r)
     static const char *const schedules[] = {"constant", "cosine", NULL};
     static const char *const recomputes[] = {"off", "attention", "full", NULL};
     static const char *const exchanges[] = {"linear", "pairwise", "2dh", "auto", NULL};
+    static const char *const reroutes[] = {"off", "topology", "swipe", NULL};
     const ek_train_config *c = r->cfg;
     int recompute = word_of(c->recompute, recomputes), a2a = word_of(c->a2a, exchanges);
+    int reroute = word_of(c->reroute, reroutes);
 
     EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
                "ek_train_config is %zu bytes, this library expects %zu", c->size, sizeof(*c));
@@ -85,6 +87,7 @@ static ek_status read_words(ek_run *r)
     EK_REQUIRE(recompute >= 0, EK_EINVAL, "no recomputation %s", c->recompute);
     r->shuffled = strcmp(c->data_order, "shuffled") == 0;
     EK_REQUIRE(a2a >= 0, EK_EINVAL, "no all-to-all %s", c->a2a);
+    EK_REQUIRE(reroute >= 0, EK_EINVAL, "no re-routing %s", c->reroute);
     EK_REQUIRE(c->zero >= 0 && c->zero <= 3, EK_EINVAL, "--zero %d is not from 0 to 3", c->zero);
     EK_REQUIRE(
         !c->force_balance || c->replay_routing == NULL, EK_EINVAL,
@@ -93,7 +96,9 @@ static ek_status read_words(ek_run *r)
     r->training.moe = (ek_moe_config){.degree = c->pipeline_degree > 0 ? c->pipeline_degree : 1,
                                       .a2a = a2a < 3 ? (ek_a2a)a2a : EK_A2A_LINEAR,
                                       .smart_group = c->smart_group,
-                                      .force_balance = c->force_balance};
+                                      .force_balance = c->force_balance,
+                                      .reroute = (ek_reroute)reroute,
+                                      .reroute_limit = c->reroute_limit};
     EK_TRY(ek_run_read_balance(r));
     return ek_mode_parse(c->dtype, &r->mode);
 }
@@ -403,6 +408,20 @@ static ek_status read_settings(ek_run *r)
     return check_layout(r);
 }
 
+/* What nobody should find out from the losses. */
+static void warn_of_gates(const ek_run *r)
+{
+    ek_reroute reroute = r->training.moe.reroute;
+
+    if (r->rank == 0 && reroute != EK_REROUTE_OFF)
+        ek_log("train", EK_LOG_WARN,
+               "--reroute %s changes the model: tokens go to experts that "
+               "the gate did not choose%s",
+               r->cfg->reroute,
+               reroute == EK_REROUTE_TOPOLOGY ? ", and losses depend on nodes, ranks and placement"
+                                              : "");
+}
+
 static ek_status open_trace(ek_run *r)
 {
     r->of_rank = calloc((size_t)r->ranks, sizeof(*r->of_rank));
@@ -436,6 +455,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_check_shared(r));
     EK_TRY(ek_agree(r->world, "open the metrics", open_trace(r)));
     fill_info(r);
+    warn_of_gates(r);
     if (r->hooks->started != NULL)
         r->hooks->started(r->hooks->context, &r->out->info);
     return EK_OK;

@@ -53,6 +53,34 @@ class Ranks(ek_cli.Case):
             self.assertGreater(b["comm_bytes"], 5 * 32 * 16 * 8 * 10)
             self.assertGreaterEqual(b["rank_max_over_mean"], 1)
 
+    def test_rerouting(self):
+        steps = ("--batch", 4, "--seq", 32, "--steps", 3, "--dtype", "fp64")
+        _, off = self.train("off", *steps)
+        _, one = self.train("one", *steps, "--reroute", "swipe")
+        _, two = self.train("two", *steps, "--reroute", "swipe", "--ranks", 2, "--ep", 2)
+        self.assertGreater(off[2]["expert_max_over_mean"], one[2]["expert_max_over_mean"])
+        self.assertLessEqual(one[2]["expert_max_over_mean"], 1.0001)
+        for a, b, c in zip(off, one, two):
+            self.assertLess(abs(c["loss"] / b["loss"] - 1), 1e-9)
+            self.assertNotEqual(a["loss"], b["loss"])
+        # one node, so nothing leaves it
+        _, near = self.train("near", *steps, "--reroute", "topology", "--reroute-limit", 0,
+                             "--ranks", 2, "--ep", 2)
+        for a, b in zip(off, near):
+            self.assertLess(abs(b["loss"] / a["loss"] - 1), 1e-9)
+
+    def test_rerouting_is_not_silent(self):
+        config = ek_cli.write_config(self.path("config.json"))
+        data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
+        args = ("train", "--model", config, "--data", data, "--batch", 2, "--seq", 32, "--steps",
+                1, "--out", self.path("out"))
+        r = run(*args, "--reroute", "topology")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertRegex(r.stderr, "warn: --reroute topology changes the model.*losses depend")
+        r = run(*args, "--reroute", "swipe", "--force-balance")
+        self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
+        self.assertRegex(r.stderr, "--reroute has nothing to do where --force-balance replaces the")
+
     def test_stages_hold_their_layers(self):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 1, "--steps", 2, "--dtype", "fp64")
         alone, want = self.train("one", *steps)

@@ -453,6 +453,8 @@ static inline void gather(const scenario *s, rank *all, result *sum)
         add(sum->router, one->router, e * d);
         add(sum->up, one->up, e * 2 * f * d);
         add(sum->down, one->down, e * d * f);
+        for (int64_t i = 0; i < n * ek_moe_cols(&s->spec); i++)
+            sum->ids[i] += one->ids[i]; /* a token is one rank's */
         sum->bytes += one->bytes;
         sum->held += one->held;
         if (one->aux != all[0].out.aux || one->z != all[0].out.z ||

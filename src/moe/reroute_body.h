@@ -1,0 +1,156 @@
+/* Re-routing for one element type, included after gate_body.h (R, NAME).
+ *
+ * While it works, kept->weights holds the scores of the chosen: what a choice goes by, which is the
+ * probability, with the bias where there is one. */
+
+static R NAME(score_of)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, int32_t e)
+{
+    const R *bias = m->w->bias.p;
+
+    return ((const R *)kept->probs)[t * m->spec->experts + e] + (bias != NULL ? bias[e] : (R)0);
+}
+
+/* Assignment i goes to expert e. */
+static void NAME(give)(const ek_moe *m, const ek_moe_saved *kept, int64_t i, int32_t e)
+{
+    kept->ids[i] = e;
+    ((R *)kept->weights)[i] = e >= 0 ? NAME(score_of)(m, kept, i / m->cols, e) : (R)0;
+}
+
+static int NAME(has)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, int32_t e)
+{
+    for (int64_t j = 0; j < m->step->top_k; j++)
+        if (kept->ids[t * m->cols + j] == e)
+            return 1;
+    return 0;
+}
+
+/* The best expert of a token among those allowed that it does not have yet; -1. */
+static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_saved *kept, int64_t t,
+                                const unsigned char *allowed)
+{
+    int32_t best = -1;
+    R most = 0;
+
+    for (int32_t e = 0; e < (int32_t)m->spec->experts; e++) {
+        R score;
+
+        if (!allowed[e] || NAME(has)(m, kept, t, e))
+            continue;
+        score = NAME(score_of)(m, kept, t, e);
+        if (best < 0 || score > most) {
+            best = e;
+            most = score;
+        }
+    }
+    return best;
+}
+
+/* --- topology --------------------------------------------------------------------------------- */
+
+/* The experts near the rank that has token t of the data parallel rank's. */
+static const unsigned char *NAME(near)(const ek_moe *m, const ek_micro *mb, int64_t t)
+{
+    int r = 0;
+
+    while (ek_run_first(mb->all, m->mesh->tp, r + 1) <= t)
+        r++;
+    return m->allowed + r * m->spec->experts;
+}
+
+/* Sequence s: the best few of the assignments that leave a node do, the rest stays there. */
+static void NAME(stay_near)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s)
+{
+    int64_t cols = m->cols, k = m->step->top_k, n = 0;
+    int64_t room = (int64_t)floor(m->cfg->reroute_limit * (double)(k * mb->seq));
+
+    for (int64_t t = s * mb->seq; t < (s + 1) * mb->seq; t++) {
+        const unsigned char *near = NAME(near)(m, mb, t);
+
+        for (int64_t i = t * cols; i < t * cols + k; i++)
+            if (kept->ids[i] >= 0 && !near[kept->ids[i]])
+                m->order[n++] = (int32_t)i;
+    }
+    NAME(sort_down)(kept->weights, m->order, n);
+    for (int64_t i = room; i < n; i++) {
+        int64_t t = m->order[i] / cols;
+        int32_t e = NAME(best_other)(m, kept, t, NAME(near)(m, mb, t));
+
+        if (e >= 0)
+            NAME(give)(m, kept, m->order[i], e);
+    }
+}
+
+/* --- swipe ------------------------------------------------------------------------------------ */
+
+/* Room for assignment i, whose token has all experts that have room: another token of sequence s
+ * goes there and leaves its own place, for an expert that this one lacks. */
+static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s,
+                             int64_t i, int32_t *passed)
+{
+    int64_t cols = m->cols;
+
+    for (int64_t t = s * mb->seq; t < (s + 1) * mb->seq; t++)
+        for (int64_t j = t * cols; j < t * cols + m->step->top_k; j++) {
+            int32_t place = kept->ids[j], e;
+
+            if (place < 0 || NAME(has)(m, kept, i / cols, place))
+                continue;
+            e = NAME(best_other)(m, kept, t, m->allowed);
+            if (e < 0)
+                break; /* whichever place of this token */
+            NAME(give)(m, kept, j, e);
+            *passed = place;
+            return e;
+        }
+    return -1;
+}
+
+/* Moves assignment i of sequence s from an expert that has too many, and so will have no room. */
+static void NAME(swipe_one)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s, int64_t i,
+                            int64_t share)
+{
+    int32_t filled = NAME(best_other)(m, kept, i / m->cols, m->allowed), to = filled;
+
+    if (filled < 0)
+        filled = NAME(hand_on)(m, mb, kept, s, i, &to);
+    if (filled < 0)
+        return;
+    NAME(give)(m, kept, i, to);
+    m->allowed[filled] = ++m->taken[filled] < share;
+}
+
+/* Sequence s: no expert serves more than its share. */
+static void NAME(swipe)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s)
+{
+    int64_t experts = m->spec->experts, span = mb->seq * m->cols, k = m->step->top_k;
+    int64_t share = (k * mb->seq + experts - 1) / experts;
+
+    memset(m->taken, 0, (size_t)experts * sizeof(*m->taken));
+    for (int64_t i = s * span; i < (s + 1) * span; i++)
+        if (kept->ids[i] >= 0)
+            m->taken[kept->ids[i]]++;
+    for (int64_t e = 0; e < experts; e++)
+        m->allowed[e] = m->taken[e] < share;
+    for (int32_t e = 0; e < (int32_t)experts; e++) {
+        int64_t n = 0;
+
+        for (int64_t i = s * span; i < (s + 1) * span && m->taken[e] > share; i++)
+            if (kept->ids[i] == e)
+                m->order[n++] = (int32_t)i;
+        NAME(sort_down)(kept->weights, m->order, n);
+        for (int64_t i = share; i < n; i++)
+            NAME(swipe_one)(m, mb, kept, s, m->order[i], share);
+    }
+}
+
+static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+{
+    for (int64_t i = 0; i < mb->n * m->cols; i++)
+        NAME(give)(m, kept, i, kept->ids[i]);
+    for (int64_t s = 0; s < mb->seqs; s++)
+        if (m->cfg->reroute == EK_REROUTE_TOPOLOGY)
+            NAME(stay_near)(m, mb, kept, s);
+        else
+            NAME(swipe)(m, mb, kept, s);
+}
