@@ -224,9 +224,20 @@ static double read_bytes(const ek_kernels *k, const ek_weight *w)
 static double layer_bytes(const ek_kernels *k, const ek_model_spec *m, const ek_layer *y)
 {
     const ek_moe_weights *e = &y->experts;
-    const ek_weight *each[] = {&y->norm1,  &y->qkv,       &y->qkv_bias,    &y->q_norm,
-                               &y->k_norm, &y->out,       &y->norm2,       &e->router,
-                               &e->bias,   &e->shared_up, &e->shared_down, &e->shared_router};
+    const ek_weight *each[] = {&e->router_projection,
+                               &e->router_scale,
+                               &y->norm1,
+                               &y->qkv,
+                               &y->qkv_bias,
+                               &y->q_norm,
+                               &y->k_norm,
+                               &y->out,
+                               &y->norm2,
+                               &e->router,
+                               &e->bias,
+                               &e->shared_up,
+                               &e->shared_down,
+                               &e->shared_router};
     double sum = 0;
 
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)

@@ -397,7 +397,8 @@ static ek_status read_rest(const reader *r)
 static ek_status check_own_keys(const reader *r, const json_t *own)
 {
     static const char *const known[] = {"gate",      "groups",    "group_top", "scale",
-                                        "normalise", "bias_rate", "shared_ff", "shared_gated"};
+                                        "normalise", "bias_rate", "shared_ff", "shared_gated",
+                                        "router",    "router_dim"};
     const char *name;
     const json_t *x;
 
@@ -414,6 +415,25 @@ static ek_status check_own_keys(const reader *r, const json_t *own)
         EK_REQUIRE(i < sizeof(known) / sizeof(known[0]), EK_EFORMAT,
                    "%s: key `evenkeel.%.40s` is not known", r->file, name);
     }
+    return EK_OK;
+}
+
+/* A router is linear, or cosine and then has a width. */
+static ek_status read_router(const reader *r, const json_t *own)
+{
+    const char *router = "linear";
+
+    EK_TRY(ek_json_text(own, r->file, "router", EK_JSON_OPTIONAL, &router));
+    if (strcmp(router, "cosine") == 0) {
+        r->m->router_dim = HF_ROUTER_DIM;
+        return ek_json_int(own, r->file, "router_dim", EK_JSON_OPTIONAL, 1, INT32_MAX,
+                           &r->m->router_dim);
+    }
+    EK_REQUIRE(strcmp(router, "linear") == 0, EK_EFORMAT,
+               "%s: key `evenkeel.router`: \"%.40s\" is not known; linear and cosine are", r->file,
+               router);
+    EK_REQUIRE(json_object_get(own, "router_dim") == NULL, EK_EFORMAT,
+               "%s: key `evenkeel.router_dim`: it is of router cosine alone", r->file);
     return EK_OK;
 }
 
@@ -436,6 +456,7 @@ static ek_status read_own(const reader *r)
                "expert-choice are",
                r->file, gate);
     g->kind = (ek_gate_kind)kind;
+    EK_TRY(read_router(r, own));
     EK_TRY(ek_json_int(own, r->file, "groups", EK_JSON_OPTIONAL, 0, INT16_MAX, &groups));
     EK_TRY(ek_json_int(own, r->file, "group_top", EK_JSON_OPTIONAL, 0, INT16_MAX, &top));
     g->groups = (int)groups;

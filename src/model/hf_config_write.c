@@ -34,7 +34,7 @@ static ek_status check_family(const ek_model_spec *m, const hf_family *f)
                "a config.json of model_type %s cannot say whether the shared expert is gated",
                f->model_type);
     EK_REQUIRE(own || (m->gate.kind == EK_GATE_SOFTMAX && m->gate.groups == 0 &&
-                       m->gate.scale == 1 && m->gate.jitter == 0),
+                       m->gate.scale == 1 && m->gate.jitter == 0 && m->router_dim == 0),
                EK_EUNSUPPORTED, "a config.json of model_type %s cannot say this gate",
                f->model_type);
     EK_REQUIRE(own || m->sliding_window == 0, EK_EUNSUPPORTED,
@@ -127,6 +127,10 @@ static int put_own(json_t *o, const ek_model_spec *m)
     ek_model_default(&normal);
     if (g->kind != normal.gate.kind)
         bad |= put_text(own, "gate", hf_gate_names[g->kind]);
+    if (m->router_dim > 0) {
+        bad |= put_text(own, "router", "cosine");
+        bad |= put_int(own, "router_dim", m->router_dim);
+    }
     if (g->groups > 0) {
         bad |= put_int(own, "groups", g->groups);
         bad |= put_int(own, "group_top", g->group_top);

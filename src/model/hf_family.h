@@ -31,4 +31,7 @@ enum { HF_SHARED_FF = 5632 };
 /* Values of evenkeel.gate, by ek_gate_kind. */
 extern const char *const hf_gate_names[3];
 
+/* Width of a cosine router whose config does not say: Tutel's. */
+enum { HF_ROUTER_DIM = 256 };
+
 #endif

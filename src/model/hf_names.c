@@ -16,6 +16,8 @@ typedef enum {
     Q_NORM_WIDTH,
     K_NORM_WIDTH,
     EXPERTS,
+    ROUTER_IN,
+    ROUTER_DIM,
     FF,
     SHARED_FF,
     DENSE_FF
@@ -51,7 +53,9 @@ static const role_row roles[EK_ROLE_COUNT] = {
     [EK_ROLE_DENSE_GATE] = {IN_LAYER, DENSE_FF, HIDDEN, "mlp.gate_proj.weight"},
     [EK_ROLE_DENSE_UP] = {IN_LAYER, DENSE_FF, HIDDEN, "mlp.up_proj.weight"},
     [EK_ROLE_DENSE_DOWN] = {IN_LAYER, HIDDEN, DENSE_FF, "mlp.down_proj.weight"},
-    [EK_ROLE_ROUTER] = {IN_BLOCK, EXPERTS, HIDDEN, "gate.weight"},
+    [EK_ROLE_ROUTER] = {IN_BLOCK, EXPERTS, ROUTER_IN, "gate.weight"},
+    [EK_ROLE_ROUTER_PROJECTION] = {IN_BLOCK, ROUTER_DIM, HIDDEN, "gate.projection.weight"},
+    [EK_ROLE_ROUTER_SCALE] = {IN_BLOCK, ONE, NONE, "gate.log_scale"},
     [EK_ROLE_ROUTER_BIAS] = {IN_BLOCK, EXPERTS, NONE, "gate.e_score_correction_bias"},
     [EK_ROLE_SHARED_ROUTER] = {IN_BLOCK, ONE, HIDDEN, "shared_expert_gate.weight"},
     [EK_ROLE_SHARED_GATE] = {IN_BLOCK, SHARED_FF, HIDDEN, "shared_expert.gate_proj.weight"},
@@ -91,6 +95,8 @@ static int64_t size_of(const ek_model_spec *m, size_name s)
     case Q_NORM_WIDTH: return (whole ? m->heads : 1) * m->head_dim;
     case K_NORM_WIDTH: return (whole ? m->kv_heads : 1) * m->head_dim;
     case EXPERTS: return m->experts;
+    case ROUTER_IN: return m->router_dim > 0 ? m->router_dim : m->hidden;
+    case ROUTER_DIM: return m->router_dim;
     case FF: return m->ff;
     case SHARED_FF: return m->shared_ff;
     case DENSE_FF: return m->dense_ff;
@@ -119,6 +125,8 @@ static int present(const ek_model_spec *m, ek_role role, int64_t layer)
     case EK_ROLE_EXPERT_GATE:
     case EK_ROLE_EXPERT_UP:
     case EK_ROLE_EXPERT_DOWN: return !dense;
+    case EK_ROLE_ROUTER_PROJECTION:
+    case EK_ROLE_ROUTER_SCALE: return !dense && m->router_dim > 0;
     case EK_ROLE_ROUTER_BIAS: return !dense && m->gate.kind == EK_GATE_SIGMOID_BIAS;
     case EK_ROLE_SHARED_ROUTER: return !dense && m->shared_ff > 0 && m->shared_gated;
     case EK_ROLE_SHARED_GATE:

@@ -28,6 +28,8 @@ typedef enum {
     EK_ROLE_DENSE_UP,
     EK_ROLE_DENSE_DOWN,
     EK_ROLE_ROUTER,
+    EK_ROLE_ROUTER_PROJECTION, /* of a cosine router, as is the scale */
+    EK_ROLE_ROUTER_SCALE,
     EK_ROLE_ROUTER_BIAS, /* of the sigmoid gate; not trained by gradient */
     EK_ROLE_SHARED_ROUTER,
     EK_ROLE_SHARED_GATE,

@@ -83,7 +83,11 @@ static void walk_experts(walk *w, ek_moe_weights *moe)
     const ek_model_spec *s = &w->m->spec;
     int64_t d = s->hidden;
 
-    add_matrix(w, &moe->router, s->experts, d, EK_SHARE_STAGE);
+    add_matrix(w, &moe->router, s->experts, s->router_dim > 0 ? s->router_dim : d, EK_SHARE_STAGE);
+    if (s->router_dim > 0) {
+        add_matrix(w, &moe->router_projection, s->router_dim, d, EK_SHARE_STAGE);
+        add_vector(w, &moe->router_scale, 1, EK_SHARE_STAGE);
+    }
     if (s->gate.kind == EK_GATE_SIGMOID_BIAS) {
         add_vector(w, &moe->bias, s->experts, EK_SHARE_STAGE);
         if (w->m->params != NULL)

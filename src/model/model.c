@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "model/layout.h"
 #include "model/units.h"
+#include "moe/cosine.h"
 
 #include <stdlib.h>
 
@@ -155,6 +156,7 @@ static double initial_value(ek_role role)
     case EK_ROLE_K_BIAS:
     case EK_ROLE_V_BIAS:
     case EK_ROLE_ROUTER_BIAS: return 0;
+    case EK_ROLE_ROUTER_SCALE: return EK_COSINE_THETA;
     default: return -1;
     }
 }

@@ -62,6 +62,8 @@ static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, 
     case EK_ROLE_EXPERT_UP: return rows_of(out, &moe->up[t->expert], c->ff_first, moe->ff, moe->ff);
     case EK_ROLE_EXPERT_DOWN: return columns_of(out, &moe->down[t->expert], c->ff_first);
     case EK_ROLE_ROUTER: return whole_of(out, &moe->router);
+    case EK_ROLE_ROUTER_PROJECTION: return whole_of(out, &moe->router_projection);
+    case EK_ROLE_ROUTER_SCALE: return whole_of(out, &moe->router_scale);
     case EK_ROLE_ROUTER_BIAS: return whole_of(out, &moe->bias);
     case EK_ROLE_SHARED_ROUTER: return whole_of(out, &moe->shared_router);
     default: return 0;

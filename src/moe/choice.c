@@ -1,6 +1,7 @@
 /* The choice of experts: router, gate, what the ranks of the stage tell one another about it, and
  * the gradient back. */
 #include "exec/net.h"
+#include "moe/cosine.h"
 #include "moe/deal.h"
 #include "moe/gate.h"
 #include "moe/moe_priv.h"
@@ -41,7 +42,10 @@ static ek_status op_route(void *self, const ek_op *op)
 
     if (chooses_whole(m))
         logits = ek_moe_at(k->real, m->scratch->whole.probs, mb->first * experts);
-    k->matmul_real(0, 1, mb->n, experts, d, y, d, m->w->router.p, d, 0, logits, experts);
+    if (m->spec->router_dim > 0)
+        ek_cosine_forward(m, mb->n, y, logits);
+    else
+        k->matmul_real(0, 1, mb->n, experts, d, y, d, m->w->router.p, d, 0, logits, experts);
     if (chooses_whole(m))
         return EK_OK;
     gate_forward(m, mb, kept);
@@ -106,12 +110,20 @@ static ek_status op_tell(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
+/* Multiplications of the router, a token. */
+static double router_work(const ek_moe_builder *b)
+{
+    double p = (double)b->m->spec->router_dim;
+
+    return p > 0 ? p * (b->c.d + b->c.experts) : b->c.d * b->c.experts;
+}
+
 int32_t ek_moe_build_choice(const ek_moe_builder *b, int32_t *told, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
     ek_moe *m = b->m;
 
-    dep = ek_moe_add(b, "route", op_route, -1, 2 * c->n * c->d * c->experts,
+    dep = ek_moe_add(b, "route", op_route, -1, 2 * c->n * router_work(b),
                      c->n * (c->d + 3 * c->experts) * c->real, dep);
     if (chooses_whole(m)) {
         double all = (double)m->step->micro[b->micro].all;
@@ -171,6 +183,10 @@ static ek_status op_route_backward(void *self, const ek_op *op)
         ek_gate_backward_f64(m, mb, kept);
     else
         ek_gate_backward_f32(m, mb, kept);
+    if (m->spec->router_dim > 0) {
+        ek_cosine_backward(m, mb->n, y);
+        return EK_OK;
+    }
     k->matmul_real(1, 0, experts, d, mb->n, s->dlogits, experts, y, d, 1, m->w->router.g, d);
     k->matmul_real(0, 0, mb->n, d, experts, s->dlogits, experts, m->w->router.p, d, 1, s->dy, d);
     return EK_OK;
@@ -180,6 +196,6 @@ int32_t ek_moe_build_choice_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    return ek_moe_add(b, "route backward", op_route_backward, -1, 4 * c->n * c->d * c->experts,
+    return ek_moe_add(b, "route backward", op_route_backward, -1, 4 * c->n * router_work(b),
                       c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
 }

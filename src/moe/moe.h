@@ -147,6 +147,14 @@ typedef struct {
 
 typedef struct ek_tp ek_tp; /* moe/tp.h */
 
+/* Of the cosine router (moe/cosine.h): unit rows of tokens and experts, what lengths they had, and
+ * gradients. */
+typedef struct {
+    void *u, *u_length; /* R [n, p], [n] */
+    void *m, *m_length; /* R [experts, p], [experts] */
+    void *du, *dm, *dot;
+} ek_cosine_room;
+
 /* Room that all layers share: nothing in it lives longer than one layer's forward or backward. */
 typedef struct {
     void *rows;     /* C [rows, d] */
@@ -158,7 +166,8 @@ typedef struct {
     void *dweights; /* R [n, k] */
     void *drow;     /* R [rows] */
     void *ws;       /* kernel workspace */
-    ek_tp *tp;      /* of the shared expert between ranks; NULL: one tensor parallel rank */
+    ek_cosine_room cosine;
+    ek_tp *tp; /* of the shared expert between ranks; NULL: one tensor parallel rank */
 
     /* where rows travel: C [d] each, and behind it, one way, an R */
     void *send, *recv;
@@ -183,8 +192,9 @@ typedef struct {
     int shared_gated;
     ek_placement placement; /* over the edp * ep expert ranks of the stage; a rank of it is all its
                                etp shards */
-    ek_weight router;       /* [experts, d] */
-    ek_weight bias;         /* [experts], sigmoid gate only */
+    ek_weight router;       /* [experts, d], or [experts, p] of a cosine router: with */
+    ek_weight router_projection, router_scale; /* [p, d], [1] */
+    ek_weight bias;                            /* [experts], sigmoid gate only */
     ek_weight *up, *down; /* [experts], all zero where not here: [2 ff, d] gate over up, [d, ff] */
     ek_weight *empty;     /* [2 slots], up and down of slots without an expert that keep state */
     int32_t *param_of;    /* [slots], the model's number of what a slot keeps; -1: nothing */

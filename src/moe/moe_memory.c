@@ -1,4 +1,5 @@
 /* The memory of a MoE layer: how many rows there can be, and what is laid out for them. */
+#include "moe/cosine.h"
 #include "moe/deal.h"
 #include "moe/gate.h"
 #include "moe/moe.h"
@@ -163,6 +164,7 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         s->dweights = ek_arena_take(a, n * cols, real);
         s->drow = take(a, rows, 1, real);
     }
+    ek_cosine_take(&s->cosine, a, k, spec, n, training);
     take_travel(s, a, k, spec, mesh, room);
     take_balance(s, a, k, spec, mesh, cfg, room, training);
 }

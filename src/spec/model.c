@@ -96,6 +96,7 @@ static const size_rule size_rules[] = {
     RULE("the experts' intermediate size", ff, 1, WIDTH_MAX),
     RULE("shared_expert_intermediate_size", shared_ff, 0, WIDTH_MAX),
     RULE("intermediate_size", dense_ff, 0, WIDTH_MAX),
+    RULE("router_dim", router_dim, 0, WIDTH_MAX),
     RULE("max_position_embeddings", max_positions, 1, POSITIONS_MAX),
     RULE("sliding_window", sliding_window, 0, POSITIONS_MAX),
 };
@@ -138,7 +139,8 @@ static ek_status check_total(const ek_model_spec *m)
     for (int64_t l = 0; l < m->layers; l++) {
         int fits = m->dense[l] ? ek_i64_mul(3 * d, m->dense_ff, &ffn)
                                : ek_i64_mul(m->experts, 3 * d * m->ff + d, &ffn) &&
-                                     ek_i64_add(ffn, 3 * d * m->shared_ff, &ffn);
+                                     ek_i64_add(ffn, 3 * d * m->shared_ff, &ffn) &&
+                                     ek_i64_add(ffn, m->router_dim * (d + m->experts), &ffn);
 
         fits = fits && ek_i64_add(total, attention, &total) && ek_i64_add(total, ffn, &total);
         EK_REQUIRE(fits && total <= PARAMETERS_MAX, EK_EINVAL,

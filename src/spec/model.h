@@ -52,6 +52,7 @@ typedef struct {
     int64_t dense_ff;                   /* width of the network of dense layers */
     unsigned char dense[EK_LAYERS_MAX]; /* 1: this layer is dense */
     ek_gate_spec gate;
+    int64_t router_dim; /* of a cosine router's space (moe/cosine.h); 0: the router is linear */
     ek_qk_norm qk_norm;
     int qkv_bias;
     int tie_embeddings;

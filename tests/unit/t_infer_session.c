@@ -229,6 +229,14 @@ static void sigmoid_bias_groups(void)
     on_reference(&s);
 }
 
+static void cosine_router(void)
+{
+    ek_model_spec s = small_spec();
+
+    s.router_dim = 3;
+    on_reference(&s);
+}
+
 /* Jitter is noise of training: a session has none. */
 static void softmax_groups_jitter(void)
 {
@@ -357,10 +365,12 @@ static void active_bytes(void)
     spec.shared_gated = 1;
     spec.dense_ff = 14;
     spec.dense[0] = 1;
+    spec.router_dim = 4;
     setup(&f, &spec, EK_MODE_FP32, EK_ISA_REF);
     CHECK(ek_session_create(f.model, &cfg, &s) == EK_OK);
     attention = 12 * 20 + 20 + 2 * 4 + 12 * 12 + 2 * 12; /* qkv and bias, norms of heads, out */
-    moe = 5 * 12 + 2 * 3 * 9 * 12 + 3 * 10 * 12 + 12;    /* router, 2 experts, shared, its gate */
+    moe = (5 + 12) * 4 + 1;                              /* router */
+    moe += 2 * 3 * 9 * 12 + 3 * 10 * 12 + 12;            /* 2 experts, shared, its gate */
     dense = 3 * 14 * 12;
     ends = 12 + 12 + 23 * 12; /* embedding row, norm, head */
     cache = 2 * 2 * 4;        /* of one position: 2 layers, key and value */
@@ -402,6 +412,7 @@ static const ek_case cases[] = {
     EK_CASE(olmoe_full_norm),
     EK_CASE(qwen3_head_norm_tied),
     EK_CASE(qwen2_shared_bias_dense),
+    EK_CASE(cosine_router),
     EK_CASE(sigmoid_bias_groups),
     EK_CASE(softmax_groups_jitter),
     EK_CASE(fast_kernels),

@@ -39,10 +39,16 @@ static ek_model_spec small_spec(void)
     return s;
 }
 
+static ek_reroute reroute; /* of the passes that are set up */
+
 static void setup(fixture *f, const ek_model_spec *spec, ek_recompute recompute)
 {
-    ek_pass_config cfg = {
-        .max_seqs = 2, .max_seq = SEQ, .micros = 2, .training = 1, .recompute = recompute};
+    ek_pass_config cfg = {.max_seqs = 2,
+                          .max_seq = SEQ,
+                          .micros = 2,
+                          .training = 1,
+                          .recompute = recompute,
+                          .moe.reroute = reroute};
 
     memset(f, 0, sizeof(*f));
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 2, &f->k) == EK_OK);
@@ -220,6 +226,37 @@ static void expert_choice(void)
     with_spec(&s, EK_RECOMPUTE_OFF);
 }
 
+static void cosine_router(void)
+{
+    ek_model_spec s = small_spec();
+
+    s.router_dim = 4;
+    with_spec(&s, EK_RECOMPUTE_OFF);
+    s.gate.kind = EK_GATE_SIGMOID_BIAS;
+    s.gate.jitter = 0.1;
+    s.dense_ff = 14;
+    s.dense[0] = 1;
+    with_spec(&s, EK_RECOMPUTE_FULL);
+}
+
+static void swiped(void)
+{
+    ek_model_spec s = small_spec();
+    fixture f;
+
+    setup(&f, &s, EK_RECOMPUTE_FULL);
+    f.step.capacity_factor = 1; /* what is even by then drops nothing */
+    CHECK(run(&f).dropped > 0);
+    teardown(&f);
+    reroute = EK_REROUTE_SWIPE;
+    setup(&f, &s, EK_RECOMPUTE_FULL);
+    reroute = EK_REROUTE_OFF;
+    f.step.capacity_factor = 1;
+    CHECK_INT(run(&f).dropped, 0);
+    check_all(&f);
+    teardown(&f);
+}
+
 static void capacity_drops(void)
 {
     ek_model_spec s = small_spec();
@@ -297,6 +334,8 @@ static const ek_case cases[] = {
     EK_CASE(sigmoid_bias_groups),
     EK_CASE(softmax_groups_jitter),
     EK_CASE(expert_choice),
+    EK_CASE(cosine_router),
+    EK_CASE(swiped),
     EK_CASE(capacity_drops),
     EK_CASE(recompute_is_the_same),
     EK_CASE(placement_moves_rows_only),

@@ -195,6 +195,14 @@ static void own_gates_are_read(void)
     CHECK(m.gate.scale == 2.5 && !m.gate.normalise && m.gate.bias_rate == 0.01 && m.shared_gated);
     CHECK(read_patched(mixtral, "{\"evenkeel\":{\"gate\":\"expert-choice\"}}", &m) == EK_OK);
     CHECK_INT(m.gate.kind, EK_GATE_EXPERT_CHOICE);
+    CHECK_INT(m.router_dim, 0);
+    CHECK(read_patched(mixtral, "{\"evenkeel\":{\"router\":\"cosine\"}}", &m) == EK_OK);
+    CHECK_INT(m.router_dim, 256);
+    CHECK(read_patched(mixtral, "{\"evenkeel\":{\"router\":\"cosine\",\"router_dim\":16}}", &m) ==
+          EK_OK);
+    CHECK_INT(m.router_dim, 16);
+    CHECK(read_patched(mixtral, "{\"evenkeel\":{\"router\":\"linear\"}}", &m) == EK_OK);
+    CHECK_INT(m.router_dim, 0);
 }
 
 static void other_arithmetic_is_refused_by_key(void)
@@ -259,6 +267,9 @@ static void contradictions_are_refused_by_key(void)
     BAD(qwen2, "{\"mlp_only_layers\":[0,1,2,3]}", "no layer with experts");
     BAD(olmoe, "{\"evenkeel\":{}}", "key `evenkeel`");
     BAD(mixtral, "{\"evenkeel\":{\"gate\":\"hash\"}}", "`evenkeel.gate`: \"hash\"");
+    BAD(mixtral, "{\"evenkeel\":{\"router\":\"square\"}}", "`evenkeel.router`: \"square\"");
+    BAD(mixtral, "{\"evenkeel\":{\"router\":\"cosine\",\"router_dim\":0}}", "router_dim");
+    BAD(mixtral, "{\"evenkeel\":{\"router_dim\":16}}", "`evenkeel.router_dim`");
     BAD(mixtral, "{\"evenkeel\":{\"group\":2}}", "`evenkeel.group` is not known");
     BAD(mixtral, "{\"evenkeel\":{\"groups\":2,\"group_top\":1}}", "groups is 2");
     BAD(mixtral, "{\"evenkeel\":[]}", "key `evenkeel`: expected an object");
@@ -353,6 +364,7 @@ static void presets_and_own_gates_round_trip(void)
     round_trip(&m);
     m.gate.kind = EK_GATE_EXPERT_CHOICE;
     m.gate.groups = m.gate.group_top = 0;
+    m.router_dim = 48;
     round_trip(&m);
 }
 
@@ -376,6 +388,9 @@ static void a_family_says_only_what_its_keys_can(void)
     CHECK(read_patched(olmoe, "{}", &base) == EK_OK);
     m = base;
     m.gate.kind = EK_GATE_EXPERT_CHOICE;
+    CHECK(ek_hf_config_text(&m, &text) == EK_EUNSUPPORTED);
+    m = base;
+    m.router_dim = 8;
     CHECK(ek_hf_config_text(&m, &text) == EK_EUNSUPPORTED);
     m = base;
     m.shared_ff = 8;

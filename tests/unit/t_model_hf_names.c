@@ -160,6 +160,8 @@ static void absent_roles_are_absent(void)
     CHECK(!ek_hf_tensor_of(&m, EK_ROLE_Q_BIAS, 0, -1, &t));
     CHECK(!ek_hf_tensor_of(&m, EK_ROLE_Q_NORM, 0, -1, &t));
     CHECK(!ek_hf_tensor_of(&m, EK_ROLE_ROUTER_BIAS, 0, -1, &t));
+    CHECK(!ek_hf_tensor_of(&m, EK_ROLE_ROUTER_SCALE, 0, -1, &t));
+    CHECK(!ek_hf_tensor_of(&m, EK_ROLE_ROUTER_PROJECTION, 0, -1, &t));
     CHECK(!ek_hf_tensor_of(&m, EK_ROLE_SHARED_UP, 0, -1, &t));
     CHECK(!ek_hf_tensor_of(&m, EK_ROLE_DENSE_UP, 0, -1, &t));
     CHECK(!ek_hf_tensor_of(&m, EK_ROLE_ROUTER, m.layers, -1, &t));
@@ -196,6 +198,32 @@ static void own_gates_have_names(void)
     CHECK_INT(t.shape[1], 48);
 }
 
+static void a_cosine_router_has_names(void)
+{
+    ek_model_spec m;
+    ek_hf_tensor t;
+    int64_t plain;
+
+    CHECK(ek_model_preset("tiny", &m) == EK_OK);
+    plain = ek_hf_count(&m);
+    m.router_dim = 24;
+    CHECK_INT(ek_hf_count(&m), plain + 2 * m.layers);
+    CHECK(ek_hf_tensor_of(&m, EK_ROLE_ROUTER, 1, -1, &t));
+    CHECK(strcmp(t.name, "model.layers.1.block_sparse_moe.gate.weight") == 0);
+    CHECK_INT(t.shape[0], 8);
+    CHECK_INT(t.shape[1], 24);
+    CHECK(ek_hf_tensor_of(&m, EK_ROLE_ROUTER_PROJECTION, 1, -1, &t));
+    CHECK(strcmp(t.name, "model.layers.1.block_sparse_moe.gate.projection.weight") == 0);
+    CHECK_INT(t.shape[0], 24);
+    CHECK_INT(t.shape[1], m.hidden);
+    CHECK(ek_hf_tensor_of(&m, EK_ROLE_ROUTER_SCALE, 1, -1, &t));
+    CHECK(strcmp(t.name, "model.layers.1.block_sparse_moe.gate.log_scale") == 0);
+    CHECK_INT(t.dims, 1);
+    CHECK_INT(t.shape[0], 1);
+    m.dense[1] = 1;
+    CHECK(!ek_hf_tensor_of(&m, EK_ROLE_ROUTER_SCALE, 1, -1, &t));
+}
+
 /* gradient norms were stored under the same names */
 static void golden_gradients_have_our_names(void)
 {
@@ -226,9 +254,10 @@ static void golden_gradients_have_our_names(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(names_are_those_in_the_files), EK_CASE(grouped_files_are_covered_by_alternatives),
-    EK_CASE(numbers_and_roles_agree),      EK_CASE(absent_roles_are_absent),
-    EK_CASE(own_gates_have_names),         EK_CASE(golden_gradients_have_our_names),
+    EK_CASE(names_are_those_in_the_files),    EK_CASE(grouped_files_are_covered_by_alternatives),
+    EK_CASE(numbers_and_roles_agree),         EK_CASE(absent_roles_are_absent),
+    EK_CASE(a_cosine_router_has_names),       EK_CASE(own_gates_have_names),
+    EK_CASE(golden_gradients_have_our_names),
 };
 
 EK_TEST_MAIN(cases)

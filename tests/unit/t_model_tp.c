@@ -250,6 +250,8 @@ static int64_t times_held(const job *j, const ek_hf_tensor *t)
     case EK_ROLE_NORM2:
     case EK_ROLE_FINAL_NORM:
     case EK_ROLE_ROUTER:
+    case EK_ROLE_ROUTER_PROJECTION:
+    case EK_ROLE_ROUTER_SCALE:
     case EK_ROLE_SHARED_ROUTER: return ranks;
     case EK_ROLE_Q_NORM:
     case EK_ROLE_K_NORM: return j->spec.qk_norm == EK_QK_NORM_HEAD ? ranks : j->dp;

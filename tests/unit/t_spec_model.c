@@ -76,6 +76,8 @@ static void sizes_are_refused_by_name(void)
     REFUSED(m.ff = 0, "intermediate size");
     REFUSED(m.shared_ff = -4, "shared_expert_intermediate_size");
     REFUSED(m.shared_gated = 1, "shared_gated");
+    REFUSED(m.router_dim = -1, "router_dim is -1");
+    REFUSED(m.router_dim = (1 << 20) + 1, "router_dim");
     REFUSED(m.max_positions = 0, "max_position_embeddings");
     REFUSED(m.sliding_window = -1, "sliding_window");
 }

@@ -1,0 +1,31 @@
+/* moe/cosine.h - the cosine router: logits from angles instead of products.
+ *
+ *   z = W y                        W [p, d]: the token in a space of p dimensions
+ *   logit_e = s cos(z, M_e)        M [experts, p]
+ *   s = exp(min(theta, log 100))   learned; 1 / s is the temperature, at least 0.01
+ *
+ * Sources      X-MoE (Chi et al., NeurIPS 2022), section 3; Tutel's cosine_top gate, from which the
+ *              bounds are: theta starts at log 2.  As in the papers' formula W has no bias, which
+ *              Tutel's has; both matrices start like all others.
+ * Gradient     with u = z / |z| and m_e = M_e / |M_e|: dtheta = sum u . du (0 beyond the bound),
+ *              dz = (du - (du . u) u) / |z|, dM_e likewise.  A row shorter than 1e-12 counts as
+ *              zero and gets none.
+ * Complexity   O(n p (d + experts)); one matrix [n, p] of scratch. */
+#ifndef MOE_COSINE_H
+#define MOE_COSINE_H
+
+#include "moe/moe.h"
+
+/* What theta starts at. */
+#define EK_COSINE_THETA 0.69314718055994530942
+
+void ek_cosine_take(ek_cosine_room *c, ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
+                    int64_t tokens, int training);
+
+/* y R [n, d] -> logits R [n, experts]. */
+void ek_cosine_forward(const ek_moe *m, int64_t n, const void *y, void *logits);
+
+/* From scratch->dlogits (which it changes) to the weights' gradients; adds to scratch->dy. */
+void ek_cosine_backward(const ek_moe *m, int64_t n, const void *y);
+
+#endif
