@@ -306,6 +306,7 @@ static void round_trip(const ek_model_spec *m)
     CHECK_INT(back.shared_ff, m->shared_ff);
     CHECK_INT(back.gate.kind, m->gate.kind);
     CHECK_INT(back.gate.groups, m->gate.groups);
+    CHECK_INT(back.router_dim, m->router_dim);
     CHECK_INT(back.gate.normalise, m->gate.normalise);
     CHECK_INT(back.qkv_bias, m->qkv_bias);
     CHECK_INT(back.qk_norm, m->qk_norm);
