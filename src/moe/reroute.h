@@ -11,8 +11,10 @@
  *              on its node that it does not have yet; where the node has none, it stays as it was.
  *              The paper's limit is Wnet / (M Wlocal), for M ranks a node and the bandwidths of
  *              network and node; its code takes 0.14.  The paper counts first choices of a rank's
- *              tokens, this file all assignments of a sequence.  RESULTS DEPEND ON THE LAYOUT: on
- *              nodes, ranks and placement (with one node nothing changes).
+ *              tokens, this file all assignments of a sequence.  Near is where an expert is at
+ *              home for the token's run of ranks: a plan, which comes after the gate, is not known.
+ *              RESULTS DEPEND ON THE LAYOUT: on nodes, ranks and placement (with one node nothing
+ *              changes).
  *   swipe      FastMoE's SWIPE gate, the balancer of BaGuaLu (PPoPP'22).  No expert serves more
  *              than its share ceil(k T / E) of a sequence: the assignments of the smallest score
  *              leave it, ties: the later token, each for the token's best expert that has room.
