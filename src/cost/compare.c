@@ -1,0 +1,128 @@
+/* Sums of predicted and measured times by the names of ops. */
+#include "cost/compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ek_compare_begin(ek_compare *c)
+{
+    memset(c, 0, sizeof(*c));
+}
+
+static ek_compare_row *row_of(ek_compare *c, const char *name)
+{
+    ek_compare_row *r;
+
+    for (int i = 0; i < c->n; i++)
+        if (c->row[i].name == name || strcmp(c->row[i].name, name) == 0)
+            return &c->row[i];
+    if (c->n == EK_COMPARE_ROWS)
+        return NULL;
+    r = &c->row[c->n++];
+    *r = (ek_compare_row){.name = name, .predicted = 1};
+    return r;
+}
+
+void ek_compare_add(ek_compare *c, const char *name, double predicted_s, double measured_s)
+{
+    ek_compare_row *r = row_of(c, name);
+
+    c->measured_s += measured_s;
+    if (r == NULL) {
+        c->lost++;
+        return;
+    }
+    r->count++;
+    r->measured_s += measured_s;
+    if (predicted_s < 0)
+        r->predicted = 0;
+    else
+        r->predicted_s += predicted_s;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const ek_compare_row *x = a, *y = b;
+
+    if (x->measured_s != y->measured_s)
+        return x->measured_s < y->measured_s ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+void ek_compare_sort(ek_compare *c)
+{
+    qsort(c->row, (size_t)c->n, sizeof(c->row[0]), longest_first);
+}
+
+double ek_compare_ratio(const ek_compare_row *r)
+{
+    return r->predicted && r->predicted_s > 0 ? r->measured_s / r->predicted_s : 0;
+}
+
+/* Seconds between the two, in which nobody would see a difference below. */
+static double between(const ek_compare_row *r)
+{
+    return r->predicted ? fabs(r->measured_s - r->predicted_s) : 0;
+}
+
+int ek_compare_parts(const ek_compare *c, const ek_compare_row *r)
+{
+    double larger = fmax(r->measured_s, r->predicted_s);
+
+    return between(r) > EK_COMPARE_PART * r->predicted_s &&
+           larger > EK_COMPARE_LEAST * c->measured_s;
+}
+
+int ek_compare_parted(const ek_compare *c, const ek_compare_row **worst)
+{
+    int n = 0;
+
+    *worst = NULL;
+    for (int i = 0; i < c->n; i++) {
+        const ek_compare_row *r = &c->row[i];
+
+        if (!ek_compare_parts(c, r))
+            continue;
+        n++;
+        if (*worst == NULL || between(r) > between(*worst))
+            *worst = r;
+    }
+    return n;
+}
+
+const char *ek_compare_warning(const ek_compare *c, char *text, size_t cap)
+{
+    const ek_compare_row *worst;
+    int n = ek_compare_parted(c, &worst);
+
+    if (cap > 0)
+        text[0] = '\0';
+    if (n > 0)
+        snprintf(text, cap,
+                 "predicted and measured times part by more than %.0f %% in %d op%s, most in %s: "
+                 "%.3g ms predicted, %.3g ms measured",
+                 100 * EK_COMPARE_PART, n, n > 1 ? "s" : "", worst->name, worst->predicted_s * 1e3,
+                 worst->measured_s * 1e3);
+    return text;
+}
+
+const char ek_compare_head[] =
+    "op                         count predicted ms  measured ms  measured/predicted";
+
+const char *ek_compare_row_text(const ek_compare *c, const ek_compare_row *r, char *text,
+                                size_t cap)
+{
+    char predicted[32] = "-", ratio[32] = "-";
+
+    if (r->predicted) {
+        snprintf(predicted, sizeof(predicted), "%.3f", r->predicted_s * 1e3);
+        if (r->predicted_s > 0)
+            snprintf(ratio, sizeof(ratio), "%.2f%s", ek_compare_ratio(r),
+                     ek_compare_parts(c, r) ? " !" : "");
+    }
+    snprintf(text, cap, "%-24s %7lld %12s %12.3f  %s", r->name, (long long)r->count, predicted,
+             r->measured_s * 1e3, ratio);
+    return text;
+}

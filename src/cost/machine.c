@@ -1,0 +1,83 @@
+/* Tables: what lies between their points, and what noise may not do to them. */
+#include "cost/machine.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Between two points; the ends are exact, and rounding leads out of them nowhere. */
+static double between(double x0, double y0, double x1, double y1, double x)
+{
+    double t = log(x / x0) / log(x1 / x0);
+    double y = exp(log(y0) + t * (log(y1) - log(y0)));
+
+    return fmax(fmin(y0, y1), fmin(fmax(y0, y1), y));
+}
+
+/* Where x lies inside the table: x[0] <= x <= x[n - 1]. */
+static double inside(const ek_cost_table *t, double x)
+{
+    int32_t i = 0;
+
+    while (i + 1 < t->n && t->x[i + 1] <= x)
+        i++;
+    if (x <= t->x[i] || i + 1 == t->n)
+        return t->y[i];
+    return between(t->x[i], t->y[i], t->x[i + 1], t->y[i + 1], x);
+}
+
+double ek_cost_time_at(const ek_cost_table *t, double x)
+{
+    int32_t last = t->n - 1;
+
+    if (t->n == 0)
+        return 0;
+    if (x <= t->x[0])
+        return t->y[0];
+    return x >= t->x[last] ? t->y[last] * (x / t->x[last]) : inside(t, x);
+}
+
+double ek_cost_rate_at(const ek_cost_table *t, double x)
+{
+    if (t->n == 0)
+        return 0;
+    if (x <= t->x[0])
+        return t->y[0] * (x / t->x[0]);
+    return x >= t->x[t->n - 1] ? t->y[t->n - 1] : inside(t, x);
+}
+
+void ek_cost_smooth_times(ek_cost_table *t)
+{
+    for (int32_t i = t->n - 2; i >= 0; i--)
+        t->y[i] = fmin(t->y[i], t->y[i + 1]);
+}
+
+void ek_cost_smooth_rates(ek_cost_table *t)
+{
+    for (int32_t i = t->n - 2; i >= 0; i--)
+        t->y[i] = fmax(t->y[i], t->y[i + 1] * (t->x[i] / t->x[i + 1]));
+}
+
+const char *ek_cost_product_name(ek_cost_product p)
+{
+    static const char *const names[EK_COST_PRODUCTS] = {"forward", "backward_input",
+                                                        "backward_weight"};
+
+    return names[p];
+}
+
+const char *ek_link_name(ek_link link)
+{
+    static const char *const names[EK_LINKS] = {"node", "net"};
+
+    return names[link];
+}
+
+int ek_machine_comp_bytes(const ek_machine *m)
+{
+    return strcmp(m->dtype, "bf16") == 0 ? 2 : strcmp(m->dtype, "fp32") == 0 ? 4 : 8;
+}
+
+int ek_machine_real_bytes(const ek_machine *m)
+{
+    return strcmp(m->dtype, "fp64") == 0 ? 8 : 4;
+}

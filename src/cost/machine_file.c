@@ -1,0 +1,380 @@
+/* The machine file: JSON whose keys carry their units, written one table a line so that people can
+ * read it, and read strictly: no key may be missing, none may be unknown, and no table may let more
+ * work take less time. */
+#include "base/file.h"
+#include "base/json.h"
+#include "cost/machine.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSION = 1, COUNT_MAX = 1 << 30, FILE_BYTES_MAX = 1 << 20 };
+
+/* Sizes and rates beyond these are mistakes; products of a few stay finite. */
+#define X_MAX 1e18
+#define Y_MAX 1e24
+#define Y_MIN 1e-24
+
+/* --- what is allowed ---------------------------------------------------------------------------
+ */
+
+static int is_positive(double x, double most)
+{
+    return isfinite(x) && x > 0 && x <= most;
+}
+
+/* Values at ascending sizes.  Times may not fall, rates may not grow faster than sizes. */
+static ek_status check_table(const ek_cost_table *t, const char *file, const char *key, int rates)
+{
+    EK_REQUIRE(t->n >= 1 && t->n <= EK_COST_POINTS, EK_EFORMAT,
+               "%s: key `%s`: %d points; 1 to %d are allowed", file, key, (int)t->n,
+               EK_COST_POINTS);
+    for (int32_t i = 0; i < t->n; i++) {
+        EK_REQUIRE(is_positive(t->x[i], X_MAX), EK_EFORMAT,
+                   "%s: key `%s`: size %g of point %d is not above 0", file, key, t->x[i],
+                   (int)i + 1);
+        EK_REQUIRE(is_positive(t->y[i], Y_MAX) && t->y[i] >= Y_MIN, EK_EFORMAT,
+                   "%s: key `%s`: value %g of point %d is not above 0", file, key, t->y[i],
+                   (int)i + 1);
+        EK_REQUIRE(i == 0 || t->x[i] > t->x[i - 1], EK_EFORMAT,
+                   "%s: key `%s`: sizes have to ascend, and %g follows %g", file, key, t->x[i],
+                   t->x[i - 1]);
+        EK_REQUIRE(i == 0 || rates || t->y[i] >= t->y[i - 1], EK_EFORMAT,
+                   "%s: key `%s`: %g takes less time than %g", file, key, t->x[i], t->x[i - 1]);
+        EK_REQUIRE(i == 0 || !rates ||
+                       t->y[i] / t->y[i - 1] <= t->x[i] / t->x[i - 1] * (1 + 8 * DBL_EPSILON),
+                   EK_EFORMAT, "%s: key `%s`: at these rates %g rows take less time than %g", file,
+                   key, t->x[i], t->x[i - 1]);
+    }
+    return EK_OK;
+}
+
+static ek_status check_link(const ek_link_cost *l, ek_link link, const char *file)
+{
+    char key[64];
+
+    if (l->message.n == 0 && l->hop.n == 0)
+        return EK_OK;
+    EK_REQUIRE(l->ranks_a_node >= 1 && l->ranks_a_node <= COUNT_MAX, EK_EFORMAT,
+               "%s: key `%s.ranks_a_node`: %lld is not between 1 and %d", file, ek_link_name(link),
+               (long long)l->ranks_a_node, COUNT_MAX);
+    snprintf(key, sizeof(key), "%s.all_to_all", ek_link_name(link));
+    EK_TRY(check_table(&l->message, file, key, 0));
+    snprintf(key, sizeof(key), "%s.multicast", ek_link_name(link));
+    return check_table(&l->hop, file, key, 0);
+}
+
+ek_status ek_machine_check(const ek_machine *m, const char *file)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } counts[] = {{"ranks", m->ranks},   {"nodes", m->nodes}, {"threads", m->threads},
+                  {"hidden", m->hidden}, {"ff", m->ff},       {"experts", m->experts}};
+
+    EK_REQUIRE(strcmp(m->dtype, "bf16") == 0 || strcmp(m->dtype, "fp32") == 0 ||
+                   strcmp(m->dtype, "fp64") == 0,
+               EK_EFORMAT, "%s: key `dtype`: \"%s\" is none of bf16, fp32 and fp64", file,
+               m->dtype);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        EK_REQUIRE(counts[i].value >= 1 && counts[i].value <= COUNT_MAX, EK_EFORMAT,
+                   "%s: key `%s`: %lld is not between 1 and %d", file, counts[i].key,
+                   (long long)counts[i].value, COUNT_MAX);
+    EK_REQUIRE(isfinite(m->took_s) && m->took_s >= 0, EK_EFORMAT,
+               "%s: key `measured_in_s`: %g is no time", file, m->took_s);
+    EK_REQUIRE(is_positive(m->copy, Y_MAX) && m->copy >= Y_MIN, EK_EFORMAT,
+               "%s: key `copy_bytes_per_s`: %g is not above 0", file, m->copy);
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        EK_TRY(check_table(&m->rate[p], file, ek_cost_product_name((ek_cost_product)p),
+                           1 /* rates */));
+    for (int l = 0; l < EK_LINKS; l++)
+        EK_TRY(check_link(&m->link[l], (ek_link)l, file));
+    return EK_OK;
+}
+
+/* --- writing -----------------------------------------------------------------------------------
+ */
+
+/* The fewest digits that read back as the same number. */
+static void put_number(FILE *f, double x)
+{
+    char text[40];
+
+    for (int digits = 4; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    fputs(text, f);
+}
+
+static void put_array(FILE *f, const char *key, const double *x, int32_t n)
+{
+    fprintf(f, "\"%s\": [", key);
+    for (int32_t i = 0; i < n; i++) {
+        fputs(i > 0 ? ", " : "", f);
+        put_number(f, x[i]);
+    }
+    fputc(']', f);
+}
+
+static void put_text(FILE *f, const char *key, const char *text, int *lost)
+{
+    json_t *value = json_string(text);
+    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+
+    *lost |= quoted == NULL;
+    fprintf(f, "  \"%s\": %s,\n", key, quoted != NULL ? quoted : "\"\"");
+    free(quoted);
+    json_decref(value);
+}
+
+static void put_link(FILE *f, const ek_machine *m, ek_link link)
+{
+    const ek_link_cost *l = &m->link[link];
+
+    if (l->message.n == 0)
+        return;
+    fprintf(f, ",\n  \"%s\": {\n    \"ranks_a_node\": %lld,\n    \"all_to_all\": {\n      ",
+            ek_link_name(link), (long long)l->ranks_a_node);
+    put_array(f, "message_bytes", l->message.x, l->message.n);
+    fputs(",\n      ", f);
+    put_array(f, "seconds_a_message", l->message.y, l->message.n);
+    fputs("},\n    \"multicast\": {\n      ", f);
+    put_array(f, "message_bytes", l->hop.x, l->hop.n);
+    fputs(",\n      ", f);
+    put_array(f, "seconds_a_hop", l->hop.y, l->hop.n);
+    fputs("}}", f);
+}
+
+static void put_machine(FILE *f, const ek_machine *m, int *lost)
+{
+    fprintf(f, "{\n  \"evenkeel_machine\": %d,\n", VERSION);
+    put_text(f, "name", m->name, lost);
+    put_text(f, "key", m->key, lost);
+    fprintf(f,
+            "  \"dtype\": \"%s\",\n  \"ranks\": %lld,\n  \"nodes\": %lld,\n  \"threads\": %lld,\n"
+            "  \"measured_in_s\": ",
+            m->dtype, (long long)m->ranks, (long long)m->nodes, (long long)m->threads);
+    put_number(f, m->took_s);
+    fputs(",\n  \"copy_bytes_per_s\": ", f);
+    put_number(f, m->copy);
+    fprintf(f,
+            ",\n  \"expert\": {\n    \"hidden\": %lld,\n    \"ff\": %lld,\n    \"experts\": %lld",
+            (long long)m->hidden, (long long)m->ff, (long long)m->experts);
+    for (int p = 0; p < EK_COST_PRODUCTS; p++) {
+        fprintf(f, ",\n    \"%s\": {\n      ", ek_cost_product_name((ek_cost_product)p));
+        put_array(f, "rows_an_expert", m->rate[p].x, m->rate[p].n);
+        fputs(",\n      ", f);
+        put_array(f, "flops_per_s", m->rate[p].y, m->rate[p].n);
+        fputc('}', f);
+    }
+    fputc('}', f);
+    for (int l = 0; l < EK_LINKS; l++)
+        put_link(f, m, (ek_link)l);
+    fputs("\n}\n", f);
+}
+
+ek_status ek_machine_text(const ek_machine *m, char **text, size_t *bytes)
+{
+    FILE *f;
+    int lost = 0;
+
+    *text = NULL;
+    f = open_memstream(text, bytes);
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for a machine file");
+    put_machine(f, m, &lost);
+    lost |= ferror(f);
+    if (fclose(f) != 0 || lost) {
+        free(*text);
+        *text = NULL;
+        return EK_FAIL(EK_ENOMEM, "no memory for a machine file");
+    }
+    return EK_OK;
+}
+
+ek_status ek_machine_write(const ek_machine *m, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    ek_status st;
+
+    EK_TRY(ek_machine_check(m, path));
+    EK_TRY_OUT(ek_machine_text(m, &text, &bytes));
+    EK_TRY_OUT(ek_file_replace(NULL, path, text, bytes));
+out:
+    free(text);
+    return st;
+}
+
+/* --- reading -----------------------------------------------------------------------------------
+ */
+
+/* Refuses keys that are not in the NULL-terminated list. */
+static ek_status known(const json_t *o, const char *file, const char *const *keys)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)o, key, value)
+    {
+        int i = 0;
+
+        while (keys[i] != NULL && strcmp(keys[i], key) != 0)
+            i++;
+        EK_REQUIRE(keys[i] != NULL, EK_EFORMAT, "%s: key `%s` is unknown", file, key);
+    }
+    return EK_OK;
+}
+
+static ek_status object_of(const json_t *o, const char *file, const char *key, json_t **out)
+{
+    *out = json_object_get(o, key);
+    EK_REQUIRE(*out != NULL, EK_EFORMAT, "%s: key `%s` is missing", file, key);
+    EK_REQUIRE(json_is_object(*out), EK_EFORMAT, "%s: key `%s`: expected an object, found %s", file,
+               key, ek_json_type_name(*out));
+    return EK_OK;
+}
+
+static ek_status read_text(const json_t *o, const char *file, const char *key, char *to, size_t cap)
+{
+    const char *text = NULL;
+
+    EK_TRY(ek_json_text(o, file, key, EK_JSON_REQUIRED, &text));
+    EK_REQUIRE(strlen(text) < cap, EK_EFORMAT, "%s: key `%s`: longer than %zu bytes", file, key,
+               cap - 1);
+    memcpy(to, text, strlen(text) + 1);
+    return EK_OK;
+}
+
+static ek_status read_count(const json_t *o, const char *file, const char *key, int64_t *out)
+{
+    return ek_json_int(o, file, key, EK_JSON_REQUIRED, 1, COUNT_MAX, out);
+}
+
+static ek_status read_array(const json_t *o, const char *file, const char *where, const char *key,
+                            double *out, int32_t *n)
+{
+    const json_t *a = json_object_get(o, key);
+
+    EK_REQUIRE(json_is_array(a), EK_EFORMAT, "%s: key `%s.%s`: expected an array, found %s", file,
+               where, key, ek_json_type_name(a));
+    EK_REQUIRE(json_array_size(a) >= 1 && json_array_size(a) <= EK_COST_POINTS, EK_EFORMAT,
+               "%s: key `%s.%s`: %zu points; 1 to %d are allowed", file, where, key,
+               json_array_size(a), EK_COST_POINTS);
+    *n = (int32_t)json_array_size(a);
+    for (int32_t i = 0; i < *n; i++) {
+        const json_t *x = json_array_get(a, (size_t)i);
+
+        EK_REQUIRE(json_is_number(x), EK_EFORMAT, "%s: key `%s.%s`: expected a number, found %s",
+                   file, where, key, ek_json_type_name(x));
+        out[i] = json_number_value(x);
+    }
+    return EK_OK;
+}
+
+/* {x_key: [...], y_key: [...]} */
+static ek_status read_table(const json_t *o, const char *file, const char *key, const char *x_key,
+                            const char *y_key, ek_cost_table *t)
+{
+    const char *const keys[] = {x_key, y_key, NULL};
+    json_t *table = NULL;
+    int32_t n = 0;
+
+    EK_TRY(object_of(o, file, key, &table));
+    EK_TRY(known(table, file, keys));
+    EK_TRY(read_array(table, file, key, x_key, t->x, &t->n));
+    EK_TRY(read_array(table, file, key, y_key, t->y, &n));
+    EK_REQUIRE(n == t->n, EK_EFORMAT, "%s: key `%s`: %d of `%s`, but %d of `%s`", file, key,
+               (int)t->n, x_key, (int)n, y_key);
+    return EK_OK;
+}
+
+static ek_status read_expert(const json_t *root, const char *file, ek_machine *m)
+{
+    static const char *const keys[] = {
+        "hidden", "ff", "experts", "forward", "backward_input", "backward_weight", NULL};
+    json_t *o = NULL;
+
+    EK_TRY(object_of(root, file, "expert", &o));
+    EK_TRY(known(o, file, keys));
+    EK_TRY(read_count(o, file, "hidden", &m->hidden));
+    EK_TRY(read_count(o, file, "ff", &m->ff));
+    EK_TRY(read_count(o, file, "experts", &m->experts));
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        EK_TRY(read_table(o, file, ek_cost_product_name((ek_cost_product)p), "rows_an_expert",
+                          "flops_per_s", &m->rate[p]));
+    return EK_OK;
+}
+
+static ek_status read_link(const json_t *root, const char *file, ek_link link, ek_machine *m)
+{
+    static const char *const keys[] = {"ranks_a_node", "all_to_all", "multicast", NULL};
+    ek_link_cost *l = &m->link[link];
+    json_t *o = NULL;
+
+    if (json_object_get(root, ek_link_name(link)) == NULL)
+        return EK_OK;
+    EK_TRY(object_of(root, file, ek_link_name(link), &o));
+    EK_TRY(known(o, file, keys));
+    EK_TRY(read_count(o, file, "ranks_a_node", &l->ranks_a_node));
+    EK_TRY(read_table(o, file, "all_to_all", "message_bytes", "seconds_a_message", &l->message));
+    return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);
+}
+
+static ek_status read_root(const json_t *o, const char *file, ek_machine *m)
+{
+    static const char *const keys[] = {
+        "evenkeel_machine", "name",   "key",  "dtype", "ranks", "nodes", "threads", "measured_in_s",
+        "copy_bytes_per_s", "expert", "node", "net",   NULL};
+    int64_t version = 0;
+
+    EK_TRY(ek_json_int(o, file, "evenkeel_machine", EK_JSON_REQUIRED, 0, COUNT_MAX, &version));
+    EK_REQUIRE(version == VERSION, EK_EFORMAT,
+               "%s: key `evenkeel_machine`: version %lld; this program reads version %d", file,
+               (long long)version, VERSION);
+    EK_TRY(known(o, file, keys));
+    EK_TRY(read_text(o, file, "name", m->name, sizeof(m->name)));
+    EK_TRY(read_text(o, file, "key", m->key, sizeof(m->key)));
+    EK_TRY(read_text(o, file, "dtype", m->dtype, sizeof(m->dtype)));
+    EK_TRY(read_count(o, file, "ranks", &m->ranks));
+    EK_TRY(read_count(o, file, "nodes", &m->nodes));
+    EK_TRY(read_count(o, file, "threads", &m->threads));
+    EK_TRY(ek_json_real(o, file, "measured_in_s", EK_JSON_REQUIRED, &m->took_s));
+    EK_TRY(ek_json_real(o, file, "copy_bytes_per_s", EK_JSON_REQUIRED, &m->copy));
+    EK_TRY(read_expert(o, file, m));
+    for (int l = 0; l < EK_LINKS; l++)
+        EK_TRY(read_link(o, file, (ek_link)l, m));
+    return ek_machine_check(m, file);
+}
+
+ek_status ek_machine_parse(const char *text, size_t bytes, const char *file, ek_machine *out)
+{
+    json_t *root = NULL;
+    ek_status st;
+
+    memset(out, 0, sizeof(*out));
+    EK_TRY(ek_json_parse(text, bytes, file, &root));
+    st = read_root(root, file, out);
+    json_decref(root);
+    if (st < 0)
+        memset(out, 0, sizeof(*out));
+    return st;
+}
+
+ek_status ek_machine_read(const char *path, ek_machine *out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    ek_status st;
+
+    memset(out, 0, sizeof(*out));
+    EK_TRY_OUT(ek_file_read(path, FILE_BYTES_MAX, &text, &bytes));
+    EK_TRY_OUT(ek_machine_parse(text, bytes, path, out));
+out:
+    free(text);
+    return st;
+}
