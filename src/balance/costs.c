@@ -1,0 +1,119 @@
+/* Planners' costs from a machine's tables. */
+#include "balance/costs.h"
+
+#include <math.h>
+
+/* Rows that a serving rank's copies move, in rows of hidden and of ff numbers: unpack and repack,
+ * forward and backward, and swiglu both ways; each reads and writes. */
+enum { COPIES_HIDDEN = 8, COPIES_FF = 9, EXCHANGES = 4 };
+
+typedef struct {
+    const ek_machine *m;
+    const ek_plan_setting *s;
+    double weights; /* of an expert */
+    double comp, real;
+    double experts; /* of the layer */
+    ek_cost_why *why;
+} conversion;
+
+/* A row's products and copies where each rank serves its even share. */
+static double row_seconds(const conversion *c)
+{
+    static const char *const names[EK_COST_PRODUCTS] = {"forward", "backward input",
+                                                        "backward weight"};
+    const ek_model_spec *spec = c->s->spec;
+    double here = fmax(1, c->experts / c->s->ranks),
+           rows = c->s->rows > 0 ? c->s->rows : 1e6 * here;
+    double seconds[EK_COST_PRODUCTS], sum = 0, copies, bytes;
+    char flops[EK_COST_QUANTITY], rate[EK_COST_QUANTITY];
+
+    bytes = (COPIES_HIDDEN * (double)spec->hidden + COPIES_FF * (double)spec->ff) * c->comp;
+    copies = ek_cost_copies(c->m, bytes);
+    for (int p = 0; p < EK_COST_PRODUCTS; p++) {
+        seconds[p] =
+            ek_cost_products(c->m, (ek_cost_product)p, spec->hidden, spec->ff, rows, here) / rows;
+        sum += seconds[p];
+    }
+    ek_cost_say(c->why, 0, "expert row", sum + copies, "s",
+                "products and copies, %.0f rows an expert%s", rows / here,
+                c->m->hidden != spec->hidden || c->m->ff != spec->ff
+                    ? "; measured with experts of another size"
+                    : "");
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        ek_cost_say(c->why, 1, names[p], seconds[p], "s", "6 x %lld x %lld = %s at %s",
+                    (long long)spec->hidden, (long long)spec->ff,
+                    ek_cost_quantity(flops, ek_cost_row_flops(spec->hidden, spec->ff), "FLOP"),
+                    ek_cost_quantity(rate, ek_cost_rate_at(&c->m->rate[p], rows / here), "FLOP/s"));
+    ek_cost_say(c->why, 1, "copies", copies, "s", "(%d x %lld + %d x %lld) x %g B at %s",
+                COPIES_HIDDEN, (long long)spec->hidden, COPIES_FF, (long long)spec->ff, c->comp,
+                ek_cost_quantity(rate, c->m->copy, "B/s"));
+    return sum + copies;
+}
+
+/* A row out with its gate weight, its result back, and the gradients of both. */
+static double send_seconds(const conversion *c)
+{
+    double row = EXCHANGES * (double)c->s->spec->hidden * c->comp + 2 * c->real;
+    double away = (double)(c->s->ranks - 1) / c->s->ranks;
+    double rows = (c->s->rows > 0 ? c->s->rows : 1e6) * away, one, seconds;
+    int at = c->why != NULL ? c->why->n : 0;
+
+    if (c->s->ranks == 1)
+        return 0;
+    ek_cost_say(c->why, 0, "row sent", 0, "s",
+                "%d all-to-alls of %.0f rows / %.0f; a row is %d x %lld x %g + 2 x %g B in all",
+                EXCHANGES, rows, rows, EXCHANGES, (long long)c->s->spec->hidden, c->comp, c->real);
+    one = ek_cost_all_to_all(c->m, c->s->ranks, c->s->nodes, rows * row / EXCHANGES, c->why, 1);
+    seconds = EXCHANGES * one / rows;
+    if (c->why != NULL && at < c->why->n)
+        c->why->line[at].value = seconds;
+    return seconds;
+}
+
+/* Weights out and gradients back, from rank to rank. */
+static double replica_seconds(const conversion *c)
+{
+    ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
+    double out = ek_cost_multicast(c->m, link, 2, c->weights * c->comp);
+    double back = ek_cost_multicast(c->m, link, 2, c->weights * c->real);
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
+
+    if (c->s->ranks == 1)
+        return 0;
+    ek_cost_say(c->why, 0, "replica", out + back, "s", "a hop %s each",
+                link == EK_LINK_NET ? "between nodes" : "inside a node");
+    ek_cost_say(c->why, 1, "weights out", out, "s", "%s",
+                ek_cost_quantity(a, c->weights * c->comp, "B"));
+    ek_cost_say(c->why, 1, "gradients back", back, "s", "%s",
+                ek_cost_quantity(b, c->weights * c->real, "B"));
+    return out + back;
+}
+
+ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_plan_costs *out,
+                           ek_cost_why *why)
+{
+    conversion c = {.m = m, .s = s, .why = why};
+    double read;
+
+    EK_REQUIRE(s->ranks >= 1 && s->nodes >= 1 && s->rows >= 0, EK_EINVAL,
+               "costs of %d ranks on %d nodes and %g rows", (int)s->ranks, (int)s->nodes, s->rows);
+    EK_REQUIRE(s->ranks == 1 || ek_cost_has_links(m), EK_EINVAL,
+               "the machine \"%s\" was measured with one rank, so that nothing is known of its "
+               "links; measure it with several ranks",
+               m->name);
+    c.weights = 3.0 * (double)s->spec->hidden * (double)s->spec->ff;
+    c.comp = ek_machine_comp_bytes(m);
+    c.real = ek_machine_real_bytes(m);
+    c.experts = (double)(s->experts > 0 ? s->experts : s->spec->experts);
+    read = c.comp < c.real ? c.comp : 0;
+    out->row_s = row_seconds(&c); /* in the order in which they give their reasons */
+    out->send_s = send_seconds(&c);
+    out->replica_s = replica_seconds(&c);
+    out->replica_bytes = c.weights * (c.comp + c.real);
+    out->state_bytes = c.weights * (read + 3 * c.real);
+    ek_cost_say(why, 0, "replica bytes", out->replica_bytes, "B", "3 x %lld x %lld x (%g + %g) B",
+                (long long)s->spec->hidden, (long long)s->spec->ff, c.comp, c.real);
+    ek_cost_say(why, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x (%g + 3 x %g) B",
+                (long long)s->spec->hidden, (long long)s->spec->ff, read, c.real);
+    return EK_OK;
+}

@@ -1,0 +1,35 @@
+/* balance/costs.h - what planners reckon with, from the costs that a machine was measured to have.
+ */
+#ifndef BALANCE_COSTS_H
+#define BALANCE_COSTS_H
+
+#include "balance/planner.h"
+#include "cost/cost.h"
+#include "spec/model.h"
+
+/* Whose layer is planned. */
+typedef struct {
+    const ek_model_spec *spec;
+    int32_t experts; /* of a layer; 0: the model's */
+    int32_t ranks, nodes;
+    double rows; /* assignments of a rank's tokens in a layer of a micro-batch, on average: rates
+                    depend on it.  0: so many that rates are at their best */
+} ek_plan_setting;
+
+/* Fills *out:
+ *
+ *   row_s          18 hidden ff FLOPs at the rate of the rows that an expert has when all is even,
+ *                  and the copies of a row on the serving rank
+ *   send_s         four all-to-alls, over the rows that leave their rank when all is even
+ *   replica_s      one hop with the weights and one with the gradients, between nodes where there
+ *                  are several
+ *   replica_bytes  3 hidden ff numbers as products read them, and as gradients are held
+ *   state_bytes    the same numbers as products read them (where they are not the master weights
+ *                  themselves), master weights and two moments
+ *
+ * why: NULL, or gets the factors.  EK_EINVAL: several ranks, and the machine's links were never
+ * measured. */
+EK_CHECKED ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s,
+                                      ek_plan_costs *out, ek_cost_why *why);
+
+#endif
