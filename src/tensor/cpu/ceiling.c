@@ -56,27 +56,27 @@ ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s)
 }
 
 /* The part of an array that is the calling thread's. */
-static void own_part(size_t *first, size_t *last)
+static void own_part(size_t bytes, size_t *first, size_t *last)
 {
     size_t n = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
 
-    *first = COPY_BYTES / n * i;
-    *last = i + 1 == n ? COPY_BYTES : COPY_BYTES / n * (i + 1);
+    *first = bytes / n * i;
+    *last = i + 1 == n ? bytes : bytes / n * (i + 1);
 }
 
-static void copy_all(char *dst, char *src)
+static void copy_all(char *dst, char *src, size_t bytes)
 {
 #pragma omp parallel
     {
         size_t first, last;
 
-        own_part(&first, &last);
+        own_part(bytes, &first, &last);
         memcpy(dst + first, src + first, last - first);
     }
 }
 
 /* Sums src as words; the sum goes to dst, so that it cannot be left out. */
-static void read_all(char *dst, char *src)
+static void read_all(char *dst, char *src, size_t bytes)
 {
     uint64_t all = 0;
 
@@ -84,36 +84,36 @@ static void read_all(char *dst, char *src)
     {
         size_t first, last;
 
-        own_part(&first, &last);
+        own_part(bytes, &first, &last);
         for (size_t i = first / sizeof(uint64_t); i < last / sizeof(uint64_t); i++)
             all += ((const uint64_t *)(const void *)src)[i];
     }
     memcpy(dst, &all, sizeof(all));
 }
 
-/* Best rate of one of the above, whose passes move `bytes`. */
-static ek_status best_rate(void (*pass)(char *dst, char *src), double bytes, double seconds,
-                           double *bytes_per_s)
+/* Best rate of one of the above over arrays of `bytes`, of which a pass moves `times` as many. */
+static ek_status best_rate(void (*pass)(char *dst, char *src, size_t bytes), size_t bytes,
+                           double times, double seconds, double *bytes_per_s)
 {
-    char *src = malloc(COPY_BYTES), *dst = malloc(COPY_BYTES);
+    char *src = malloc(bytes), *dst = malloc(bytes);
     ek_status st = EK_OK;
     double best = 1e30;
     int64_t start;
 
     EK_REQUIRE_OUT(src != NULL && dst != NULL, EK_ENOMEM,
-                   "no memory for two arrays of %d bytes to measure bandwidth with", COPY_BYTES);
-    memset(src, 1, COPY_BYTES);
-    pass(dst, src);
+                   "no memory for two arrays of %zu bytes to measure bandwidth with", bytes);
+    memset(src, 1, bytes);
+    pass(dst, src, bytes);
     start = ek_clock_ns();
     do {
         int64_t one = ek_clock_ns();
         double t;
 
-        pass(dst, src);
+        pass(dst, src, bytes);
         t = seconds_since(one);
         best = t < best ? t : best;
     } while (seconds_since(start) < seconds);
-    *bytes_per_s = bytes / best;
+    *bytes_per_s = times * (double)bytes / best;
 out:
     free(src);
     free(dst);
@@ -122,10 +122,15 @@ out:
 
 ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s)
 {
-    return best_rate(copy_all, 2.0 * COPY_BYTES, seconds, bytes_per_s);
+    return best_rate(copy_all, COPY_BYTES, 2, seconds, bytes_per_s);
+}
+
+ek_status ek_copy_bandwidth_of(size_t bytes, double seconds, double *bytes_per_s)
+{
+    return best_rate(copy_all, bytes, 2, seconds, bytes_per_s);
 }
 
 ek_status ek_read_bandwidth(double seconds, double *bytes_per_s)
 {
-    return best_rate(read_all, COPY_BYTES, seconds, bytes_per_s);
+    return best_rate(read_all, COPY_BYTES, 1, seconds, bytes_per_s);
 }

@@ -14,6 +14,9 @@ EK_CHECKED ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops
 /* Copy from one large array to another; bytes read and bytes written both count. */
 EK_CHECKED ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s);
 
+/* The same over arrays of so many bytes, which a cache may hold. */
+EK_CHECKED ek_status ek_copy_bandwidth_of(size_t bytes, double seconds, double *bytes_per_s);
+
 /* Reading a large array, nothing written: what bounds work that only reads, such as generation.
  * It may be well below half of the copy figure's bytes read and written together. */
 EK_CHECKED ek_status ek_read_bandwidth(double seconds, double *bytes_per_s);

@@ -1,0 +1,279 @@
+/* Calibration with tiny budgets: on one rank and on several that are threads, it gives positive
+ * numbers, the same bits everywhere, for the link classes that there are; what is kept is found
+ * again, and what cannot be read or written does no harm.  How fast anything is is not looked at.
+ */
+#include "base/file.h"
+#include "base/log.h"
+#include "ek_test.h"
+#include "machine_fixture.h"
+#include "train/calibrate.h"
+
+#include <pthread.h>
+
+enum { RANKS_MAX = 5 };
+
+static char warning[512];
+
+static void hear(void *context, ek_log_level level, const char *component, const char *message)
+{
+    (void)context;
+    if (level == EK_LOG_WARN && strcmp(component, "train") == 0)
+        snprintf(warning, sizeof(warning), "%s", message);
+}
+
+static ek_model_spec model(void)
+{
+    ek_model_spec s;
+
+    ek_model_default(&s);
+    s.hidden = 12;
+    s.ff = 7;
+    s.experts = 5;
+    s.top_k = 2;
+    return s;
+}
+
+typedef struct {
+    ek_comm *world;
+    const int *nodes; /* NULL: one */
+    ek_mode mode;
+    ek_model_spec spec;
+    double budget;
+    const char *cache;
+    int anew;
+    ek_machine m;
+    int cached;
+    ek_status st;
+    char text[512];
+    pthread_t thread;
+} rank;
+
+static void *work(void *arg)
+{
+    rank *r = arg;
+    ek_kernels *k = NULL;
+    ek_calibrate_config cfg = {.spec = &r->spec,
+                               .world = r->world,
+                               .budget_s = r->budget,
+                               .cache = r->cache,
+                               .anew = r->anew};
+
+    memset(&r->m, 0x55, sizeof(r->m));
+    r->cached = -1;
+    if (r->nodes != NULL)
+        ek_comm_set_nodes(r->world, r->nodes);
+    r->st = ek_kernels_create(r->mode, EK_ISA_REF, 1, &k);
+    cfg.k = k;
+    if (r->st == EK_OK)
+        r->st = ek_calibrate(&cfg, &r->m, &r->cached);
+    if (r->st < 0)
+        snprintf(r->text, sizeof(r->text), "%s", ek_err_text());
+    ek_kernels_destroy(&k);
+    return NULL;
+}
+
+/* What every machine is; groups: experts that were measured. */
+static void check(const ek_machine *m, int64_t ranks, int64_t nodes, int64_t groups)
+{
+    CHECK(ek_machine_check(m, "measured") == EK_OK);
+    CHECK_INT(m->ranks, ranks);
+    CHECK_INT(m->nodes, nodes);
+    CHECK_INT(m->experts, groups);
+    CHECK(m->hidden == 12 && m->ff == 7 && m->threads == 1);
+    CHECK(m->rate[0].n == m->rate[1].n && m->rate[0].n == m->rate[2].n);
+    CHECK(m->name[0] != '\0' && m->key[0] != '\0');
+}
+
+static void on_one_rank(void)
+{
+    static const char *const names[] = {"fp64", "fp32", "bf16"};
+
+    for (int mode = 0; mode < 3; mode++) {
+        rank r = {.mode = (ek_mode)mode, .spec = model(), .budget = 1e-4};
+
+        work(&r);
+        CHECK(r.st == EK_OK && r.cached == 0);
+        check(&r.m, 1, 1, 5);
+        CHECK(strcmp(r.m.dtype, names[mode]) == 0);
+        CHECK(r.m.link[0].message.n == 0 && r.m.link[1].message.n == 0);
+    }
+}
+
+/* The least of it is one point; with time there are all. */
+static void budgets(void)
+{
+    rank r = {.mode = EK_MODE_FP32, .spec = model(), .budget = 1e-9};
+
+    work(&r);
+    CHECK(r.st == EK_OK);
+    CHECK_INT(r.m.rate[0].n, 1);
+    CHECK(r.m.rate[0].x[0] == 64);
+    r.budget = 1000; /* it ends when figures repeat */
+    work(&r);
+    CHECK(r.st == EK_OK);
+    CHECK_INT(r.m.rate[0].n, 6);
+    CHECK(r.m.rate[0].x[0] == 1 && r.m.rate[0].x[5] == 1024);
+}
+
+/* An expert too large to be measured as it is: narrower. */
+static void large_experts(void)
+{
+    rank r = {.mode = EK_MODE_FP32, .spec = model(), .budget = 1e-9};
+
+    r.spec.hidden = 8;
+    r.spec.ff = 1 << 20;
+    work(&r);
+    CHECK(r.st == EK_OK);
+    CHECK(r.m.hidden == 8 && r.m.ff < 1 << 20 && 3 * 8 * r.m.ff <= 1 << 20);
+    CHECK_INT(r.m.experts, 1);
+}
+
+static void run(rank *ranks, int n, rank how)
+{
+    ek_comm *worlds[RANKS_MAX];
+
+    CHECK(ek_comm_open_threads(n, worlds) == EK_OK);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = how;
+        ranks[i].world = worlds[i];
+        CHECK(pthread_create(&ranks[i].thread, NULL, work, &ranks[i]) == 0);
+    }
+    for (int i = 0; i < n; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < n; i++)
+        ek_comm_close(&worlds[i]);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i].st < 0)
+            EK_T_FAIL("rank %d of %d: %s", i, n, ranks[i].text);
+        CHECK(memcmp(&ranks[i].m, &ranks[0].m, sizeof(ranks[i].m)) == 0);
+        CHECK_INT(ranks[i].cached, ranks[0].cached);
+    }
+}
+
+static void on_several_ranks(void)
+{
+    static const struct {
+        int ranks, node_of[RANKS_MAX], nodes, most, near, far; /* most: ranks a node */
+    } cases[] = {
+        {2, {0, 0}, 1, 2, 1, 0},          {2, {0, 1}, 2, 1, 0, 1},
+        {3, {0, 1, 0}, 2, 2, 1, 1},       {4, {0, 0, 1, 1}, 2, 2, 1, 1},
+        {5, {0, 1, 2, 2, 0}, 3, 2, 1, 1}, {5, {0, 0, 0, 0, 0}, 1, 5, 1, 0},
+    };
+    static rank ranks[RANKS_MAX];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const ek_machine *m = &ranks[0].m;
+
+        run(ranks, cases[i].ranks,
+            (rank){
+                .mode = EK_MODE_FP32, .spec = model(), .nodes = cases[i].node_of, .budget = 1e-3});
+        check(m, cases[i].ranks, cases[i].nodes, (5 + cases[i].ranks - 1) / cases[i].ranks);
+        CHECK((m->link[EK_LINK_NODE].message.n > 0) == cases[i].near);
+        CHECK((m->link[EK_LINK_NODE].hop.n > 0) == cases[i].near);
+        CHECK((m->link[EK_LINK_NET].message.n > 0) == cases[i].far);
+        CHECK((m->link[EK_LINK_NET].hop.n > 0) == cases[i].far);
+        for (int l = 0; l < EK_LINKS; l++)
+            if (m->link[l].message.n > 0)
+                CHECK_INT(m->link[l].ranks_a_node, cases[i].most);
+    }
+}
+
+/* --- the cache ---------------------------------------------------------------------------------
+ */
+
+static void kept_and_found(void)
+{
+    char folder[] = "/tmp/ek_calibrate_XXXXXX", cache[64];
+    rank r = {.mode = EK_MODE_FP32, .spec = model(), .budget = 1e-4};
+    static rank ranks[RANKS_MAX];
+    ek_names names = {0};
+    ek_machine first;
+
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(cache, sizeof(cache), "%s/not/there", folder);
+    r.cache = cache;
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0);
+    first = r.m;
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 1);
+    CHECK(memcmp(&first, &r.m, sizeof(first)) == 0);
+    r.anew = 1;
+    r.budget = 0.01;
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0);
+    CHECK(memcmp(&first, &r.m, sizeof(first)) != 0); /* took_s alone differs */
+    first = r.m;
+    r.anew = 0;
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 1 && memcmp(&first, &r.m, sizeof(first)) == 0);
+    r.mode = EK_MODE_FP64; /* other kernels, other sizes, other ranks: other files */
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0);
+    r.spec.ff = 8;
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0);
+    run(ranks, 3, r);
+    CHECK(ranks[0].st == EK_OK && ranks[0].cached == 0);
+    run(ranks, 3, r);
+    CHECK(ranks[0].st == EK_OK && ranks[0].cached == 1);
+    CHECK(ek_folder_entries(cache, &names) == EK_OK);
+    CHECK_INT(names.n, 4);
+    ek_names_free(&names);
+    CHECK(ek_folder_remove(NULL, folder) == EK_OK);
+}
+
+static void harmless(void)
+{
+    char folder[] = "/tmp/ek_calibrate_XXXXXX", path[512];
+    rank r = {.mode = EK_MODE_FP32, .spec = model(), .budget = 1e-4, .cache = folder};
+    ek_names names = {0};
+
+    CHECK(mkdtemp(folder) != NULL);
+    ek_log_set_sink(hear, NULL, EK_LOG_WARN);
+    warning[0] = '\0';
+    work(&r);
+    CHECK(r.st == EK_OK && warning[0] == '\0');
+    CHECK(ek_folder_entries(folder, &names) == EK_OK && names.n == 1);
+    snprintf(path, sizeof(path), "%s/%s", folder, names.n > 0 ? names.names[0] : "");
+    ek_names_free(&names);
+    CHECK(ek_file_replace(NULL, path, "{", 1) == EK_OK);
+    work(&r); /* a spoilt file is measured again, and replaced */
+    CHECK(r.st == EK_OK && r.cached == 0);
+    CHECK(strstr(warning, "costs are measured again: ") == warning);
+    CHECK(strstr(warning, path) != NULL);
+    warning[0] = '\0';
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 1 && warning[0] == '\0');
+    r.cache = "/dev/null/cache";
+    work(&r); /* no place to keep it */
+    CHECK(r.st == EK_OK && r.cached == 0);
+    CHECK(strstr(warning, "measured costs are not kept: ") == warning);
+    ek_log_set_sink(NULL, NULL, EK_LOG_WARN);
+    CHECK(ek_folder_remove(NULL, folder) == EK_OK);
+}
+
+/* A file of the right name that was measured on something else. */
+static void somebody_elses(void)
+{
+    char folder[] = "/tmp/ek_calibrate_XXXXXX", path[512];
+    rank r = {.mode = EK_MODE_FP32, .spec = model(), .budget = 1e-4, .cache = folder};
+    ek_names names = {0};
+    ek_machine other = by_hand();
+
+    CHECK(mkdtemp(folder) != NULL);
+    work(&r);
+    CHECK(ek_folder_entries(folder, &names) == EK_OK && names.n == 1);
+    snprintf(path, sizeof(path), "%s/%s", folder, names.n > 0 ? names.names[0] : "");
+    ek_names_free(&names);
+    CHECK(ek_machine_write(&other, path) == EK_OK);
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0 && r.m.ranks == 1);
+    CHECK(ek_folder_remove(NULL, folder) == EK_OK);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(on_one_rank),    EK_CASE(budgets),  EK_CASE(large_experts),  EK_CASE(on_several_ranks),
+    EK_CASE(kept_and_found), EK_CASE(harmless), EK_CASE(somebody_elses),
+};
+EK_TEST_MAIN(cases)
