@@ -51,6 +51,12 @@ static const ek_option options[] = {
      "moe: all-to-all between the ranks of a layer"},
     {"timeline", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
      "moe: write a step of the fastest way, of the first rank (Perfetto, chrome://tracing)"},
+    {"out", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "costs: write what was measured, for `evenkeel plan --machine FILE`"},
+    {"budget", EK_OPTION_REAL, "1.6", NULL, "seconds", "(0,60]", 0, "costs: time to measure in"},
+    {"cached", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "costs: take what an earlier run has measured here for the same ranks, threads and sizes, "
+     "where there is such"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "one JSON object on stdout"},
 };
 
@@ -59,7 +65,7 @@ static const ek_option_table table = {
     "Measure evenkeel on this machine, and beside it what the machine can reach.",
     options,
     sizeof(options) / sizeof(options[0]),
-    "gemm|kernels|step|generate|moe|a2a",
+    "gemm|kernels|step|generate|moe|a2a|costs",
     1};
 
 typedef struct {
@@ -71,9 +77,10 @@ typedef struct {
 } benchmark;
 
 static const benchmark benchmarks[] = {
-    {"gemm", bench_gemm, 0, 0, 1}, {"kernels", bench_kernels, 0, 0, 1},
-    {"step", bench_step, 0, 0, 1}, {"generate", bench_generate, 0, 0, 1},
-    {"moe", bench_moe, 1, 0, 0},   {"a2a", bench_a2a, 1, 1, 0},
+    {"gemm", bench_gemm, 0, 0, 1},   {"kernels", bench_kernels, 0, 0, 1},
+    {"step", bench_step, 0, 0, 1},   {"generate", bench_generate, 0, 0, 1},
+    {"moe", bench_moe, 1, 0, 0},     {"a2a", bench_a2a, 1, 1, 0},
+    {"costs", bench_costs, 1, 0, 0},
 };
 
 static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen)
@@ -113,6 +120,9 @@ static ek_status open_bench(const ek_options *o, const char *name, bench *b)
     b->smart_group = (int)ek_options_int(o, "smart-groups");
     b->a2a = (ek_a2a)ek_options_choice(o, "a2a");
     b->timeline = ek_options_text(o, "timeline");
+    b->out = ek_options_text(o, "out");
+    b->budget = ek_options_real(o, "budget");
+    b->cached = ek_options_flag(o, "cached");
     b->text = !ek_options_flag(o, "json") && b->job->rank == 0;
     b->json = json_object();
     EK_REQUIRE(b->json != NULL, EK_ENOMEM, "no memory for the results");

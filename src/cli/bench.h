@@ -51,6 +51,9 @@ typedef struct {
     int smart_group;
     ek_a2a a2a;
     const char *timeline; /* NULL: none */
+    const char *out;      /* a machine file; NULL: none */
+    double budget;        /* seconds to measure costs in */
+    int cached;           /* costs that are kept will do */
     int text;             /* print tables; else one JSON object */
     bench_ceilings ceilings;
     json_t *json;
@@ -63,6 +66,7 @@ EK_CHECKED ek_status bench_kernels(bench *b);
 EK_CHECKED ek_status bench_step(bench *b);
 EK_CHECKED ek_status bench_generate(bench *b);
 EK_CHECKED ek_status bench_moe(bench *b);
+EK_CHECKED ek_status bench_costs(bench *b);
 EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
 
 /* Products of a few rows, against copy bandwidth: a part of bench_gemm. */

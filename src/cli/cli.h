@@ -4,6 +4,7 @@
 
 #include "evenkeel/err.h"
 
+#include "base/file.h"
 #include "base/options.h"
 #include "tensor/kernels.h"
 
@@ -31,6 +32,10 @@ ek_mode cli_mode(const ek_options *o);
 const char *cli_count(char *buf, size_t cap, double n);
 /* "1:23:45" or "12:34". */
 const char *cli_duration(char *buf, size_t cap, double seconds);
+
+/* The user's folder for what can be made again, $XDG_CACHE_HOME/evenkeel or ~/.cache/evenkeel, in
+ * *p; NULL where there is none. */
+const char *cli_cache_folder(ek_path *p);
 
 /* The subcommands; argv[0] is the command's own name. */
 int cli_train(int argc, char **argv);

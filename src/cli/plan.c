@@ -1,6 +1,8 @@
 /* evenkeel plan: a routing trace played through a planner. */
+#include "balance/costs.h"
 #include "balance/replay.h"
 #include "cli/cli.h"
+#include "model/source.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -22,6 +24,11 @@ static const ek_option options[] = {
      "that the ranks lie on, in runs"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
      "that have to hold each expert (replicate)"},
+    {"model", EK_OPTION_TEXT, NULL, "experts of 2048 x 1024", "MODEL", NULL, 0,
+     "whose experts' sizes: a preset (tiny, small, base), a Hugging Face config.json, or a folder "
+     "with one"},
+    {"machine", EK_OPTION_TEXT, NULL, "200 Tflop/s a rank, 50 GB/s a link", "FILE", NULL, 0,
+     "what times are reckoned with, as `evenkeel bench costs --out FILE` measures it"},
     {"emit", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
      "write every placement and who serves whom, a JSON object a line"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
@@ -35,15 +42,18 @@ static const ek_option_table table = {"plan",
                                       NULL,
                                       0};
 
-/* The machine that times and bytes are of, whatever this one is, so that figures repeat: experts of
- * 2048 x 1024 (three matrices, bf16), 200 Tflop/s a rank, a link of 50 GB/s each way. */
-static ek_plan_costs costs(void)
+/* Experts that times and bytes are of by default (three matrices of this size). */
+enum { HIDDEN = 2048, FF = 1024 };
+
+/* The machine that they are of by default, whatever this one is, so that figures repeat: bf16,
+ * 200 Tflop/s a rank, a link of 50 GB/s each way. */
+static ek_plan_costs built_in_costs(const ek_model_spec *m)
 {
-    const double weights = 3.0 * 2048 * 1024, bf16 = 2, flops = 200e12, link = 50e9;
-    const double master_and_moments = 12;
+    const double weights = 3.0 * (double)m->hidden * (double)m->ff;
+    const double bf16 = 2, flops = 200e12, link = 50e9, master_and_moments = 12;
 
     return (ek_plan_costs){.row_s = 3 * 2 * weights / flops,
-                           .send_s = 4 * 2048 * bf16 / link,
+                           .send_s = 4 * (double)m->hidden * bf16 / link,
                            .replica_s = 2 * weights * bf16 / link,
                            .replica_bytes = 2 * weights * bf16,
                            .state_bytes = weights * (bf16 + master_and_moments)};
@@ -52,6 +62,9 @@ static ek_plan_costs costs(void)
 typedef struct {
     ek_trace trace;
     ek_replay_config cfg;
+    ek_model_source *model;
+    ek_machine *machine; /* NULL: the built-in one */
+    ek_cost_why why;     /* of its costs */
     int32_t *node_of;
     FILE *emit;
     int64_t *memory; /* of ek_plan_split */
@@ -119,6 +132,53 @@ static ek_status open_emit(plan *x, const char *path)
     return EK_OK;
 }
 
+/* --- the machine ------------------------------------------------------------------------------ */
+
+/* Assignments of a layer that a rank's tokens make, mean of the trace. */
+static ek_status rows_of(const plan *x, double *rows)
+{
+    const ek_trace *t = &x->trace;
+    int64_t *counts = calloc((size_t)t->experts, sizeof(*counts));
+
+    EK_REQUIRE(counts != NULL, EK_ENOMEM, "no memory for plans");
+    *rows = 0;
+    for (int64_t i = 0; i < t->iterations * t->layers; i++) {
+        ek_trace_counts(t, i / t->layers, i % t->layers, 1, counts);
+        for (int64_t e = 0; e < t->experts; e++)
+            *rows += (double)counts[e];
+    }
+    free(counts);
+    *rows /= (double)t->iterations * (double)t->layers * (double)x->cfg.limits.ranks;
+    return EK_OK;
+}
+
+/* Costs of --model's experts on --machine. */
+static ek_status choose_costs(const ek_options *o, int64_t nodes, plan *x)
+{
+    const char *model = ek_options_text(o, "model"), *machine = ek_options_text(o, "machine");
+    ek_plan_limits *l = &x->cfg.limits;
+    ek_plan_setting s = {.experts = l->experts, .ranks = l->ranks, .nodes = (int32_t)nodes};
+
+    x->model = calloc(1, sizeof(*x->model));
+    EK_REQUIRE(x->model != NULL, EK_ENOMEM, "no memory for plans");
+    s.spec = &x->model->spec;
+    ek_model_default(&x->model->spec);
+    x->model->spec.hidden = HIDDEN;
+    x->model->spec.ff = FF;
+    if (model != NULL) {
+        EK_TRY(ek_model_source_open(model, x->model));
+        EK_TRY(ek_model_check(&x->model->spec));
+    }
+    l->costs = built_in_costs(&x->model->spec);
+    if (machine == NULL)
+        return EK_OK;
+    x->machine = calloc(1, sizeof(*x->machine));
+    EK_REQUIRE(x->machine != NULL, EK_ENOMEM, "no memory for plans");
+    EK_TRY(ek_machine_read(machine, x->machine));
+    EK_TRY(rows_of(x, &s.rows));
+    return ek_plan_costs_of(x->machine, &s, &l->costs, &x->why);
+}
+
 /* --- the command ------------------------------------------------------------------------------ */
 
 static ek_status configure(const ek_options *o, plan *x)
@@ -132,11 +192,11 @@ static ek_status configure(const ek_options *o, plan *x)
     l->ranks = (int32_t)ek_options_int(o, "ranks");
     l->slots = (l->experts + l->ranks - 1) / l->ranks + (int32_t)ek_options_int(o, "spare-slots");
     l->replicas_min = (int32_t)ek_options_int(o, "replicas-min");
-    l->costs = costs();
     x->cfg.lag = ek_options_int(o, "lag");
     nodes = ek_options_given(o, "nodes") ? ek_options_int(o, "nodes") : l->ranks;
     EK_REQUIRE(nodes <= l->ranks, EK_EINVAL, "--nodes %lld is more than --ranks %d",
                (long long)nodes, (int)l->ranks);
+    EK_TRY(choose_costs(o, nodes, x));
     x->node_of = calloc((size_t)l->ranks, sizeof(*x->node_of));
     EK_REQUIRE(x->node_of != NULL, EK_ENOMEM, "no memory for plans");
     for (int32_t r = 0; r < l->ranks; r++)
@@ -165,7 +225,7 @@ static ek_status print_json(const plan *x, const ek_replay_result *r)
 static void print_text(const plan *x, const ek_replay_result *r)
 {
     const ek_plan_limits *l = &x->cfg.limits;
-    char bytes[16];
+    char bytes[16], line[320];
 
     printf("%s: %s\n", x->cfg.planner->name, x->cfg.planner->what);
     printf("  trace       %lld iterations, %lld layers, %lld sources, %lld experts\n",
@@ -176,7 +236,14 @@ static void print_text(const plan *x, const ek_replay_result *r)
            (long long)r->plans, r->worst);
     printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
     printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
-    printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n", r->speedup);
+    if (x->machine == NULL) {
+        printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n",
+               r->speedup);
+        return;
+    }
+    printf("  speed-up    %.3f, predicted for %s:\n", r->speedup, x->machine->name);
+    for (int i = 0; i < x->why.n; i++)
+        printf("    %s\n", ek_cost_line_text(&x->why.line[i], line, sizeof(line)));
 }
 
 /* Nothing is said of plans that could not be written. */
@@ -207,6 +274,8 @@ static void close_plan(plan *x)
     if (x->emit != NULL)
         fclose(x->emit);
     ek_trace_close(&x->trace);
+    free(x->machine);
+    free(x->model);
     free(x->node_of);
     free(x->memory);
     free(x->slots);

@@ -5,7 +5,7 @@ import random
 import struct
 
 import ek_cli
-from ek_cli import run
+from ek_cli import run, write
 
 POLICIES = ("off", "shadow", "place", "prophet", "replicate", "eplb", "exact")
 KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean",
@@ -20,6 +20,21 @@ def write_npy(path, shape, numbers):
         f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
         f.write(struct.pack("<%dI" % len(numbers), *numbers))
     return path
+
+
+def machine(dtype="bf16", flops=1e12, link=1e9, latency=1e-5, links=("node", "net")):
+    """A machine file: one rate for all products, 1 TB/s of copies, links of one bandwidth."""
+    sizes = [1024, 1 << 20]
+    rate = {"rows_an_expert": [1], "flops_per_s": [flops]}
+    times = [max(latency, n / link) for n in sizes]
+    traffic = {"ranks_a_node": 1,
+               "all_to_all": {"message_bytes": sizes, "seconds_a_message": times},
+               "multicast": {"message_bytes": sizes, "seconds_a_hop": times}}
+    return {"evenkeel_machine": 1, "name": "made by hand", "key": "", "dtype": dtype, "ranks": 2,
+            "nodes": 2, "threads": 1, "measured_in_s": 1, "copy_bytes_per_s": 1e12,
+            "expert": {"hidden": 512, "ff": 1024, "experts": 4, "forward": rate,
+                       "backward_input": rate, "backward_weight": rate},
+            **{name: traffic for name in links}}
 
 
 class Plan(ek_cli.Case):
@@ -100,6 +115,67 @@ class Plan(ek_cli.Case):
         self.assertRegex(out, r"^exact: ")
         self.assertRegex(out, r"trace +6 iterations, 2 layers, 4 sources, 10 experts\n")
         self.assertRegex(out, r"max/mean +[\d.]+ before, [\d.]+ with 12 plans, worst [\d.]+\n")
+
+    def one_hot(self):
+        """One expert of two takes all, so that `exact` makes one replica a layer."""
+        return write_npy(self.path("hot.npy"), (1, 1, 2, 2), (100000, 0, 100000, 0))
+
+    def write_machine(self, **how):
+        return write(self.path("machine.json"), json.dumps(machine(**how)))
+
+    def test_sizes_of_a_model(self):
+        trace = self.one_hot()
+        expert = 3 * 512 * 1024  # numbers of `small`
+        built_in = self.result(trace, "--ranks", 2)
+        self.assertEqual(built_in["bytes_moved"], 3 * 2048 * 1024 * 4)
+        self.assertEqual(self.result(trace, "--ranks", 2, "--model", "small")["bytes_moved"],
+                         expert * 4)
+        for dtype, size in (("bf16", 2 + 4), ("fp32", 4 + 4), ("fp64", 8 + 8)):
+            with self.subTest(dtype):
+                file = self.write_machine(dtype=dtype)
+                r = self.result(trace, "--ranks", 2, "--model", "small", "--machine", file)
+                self.assertEqual(r["bytes_moved"], expert * size)
+                r = self.result(trace, "--ranks", 2, "--machine", file)
+                self.assertAlmostEqual(r["bytes_moved"] / (3 * 2048 * 1024 * size), 1, 7)
+
+    def test_times_of_a_machine(self):
+        """One rank serves 200000 rows, half of them from the other; or each serves its own."""
+        file = self.write_machine()
+        r = self.result(self.one_hot(), "--ranks", 2, "--model", "small", "--machine", file)
+        row = 18 * 512 * 1024 / 1e12 + (8 * 512 + 9 * 1024) * 2 / 1e12
+        send = (4 * 512 * 2 + 2 * 4) / 1e9
+        replica = 3 * 512 * 1024 * 6 / 1e9
+        before, after = 200000 * row + 100000 * send, 100000 * row + replica
+        self.assertAlmostEqual(r["predicted_speedup"] / (before / after), 1, 4)
+
+    def test_a_slow_link_is_not_worth_it(self):
+        dear = self.write_machine(flops=1e16, link=1e5)
+        r = self.result(write_npy(self.path("even.npy"), (1, 1, 2, 2), (110, 100, 110, 100)),
+                        "--policy", "shadow", "--ranks", 2, "--model", "small", "--machine", dear)
+        self.assertEqual(r["bytes_moved"], 0)
+
+    def test_text_with_reasons(self):
+        file = self.write_machine(links=("node",))
+        out = self.plan(self.one_hot(), "--ranks", 2, "--model", "small", "--machine", file).stdout
+        self.assertIn("predicted for made by hand:\n", out)
+        self.assertRegex(out, r"expert row +9\.46 us +=.* 100000 rows an expert\n")
+        self.assertRegex(out, r"forward +3\.15 us +=.*3\.15 MFLOP at 1 TFLOP/s\n")
+        self.assertIn("the other class, as this was not measured", out)
+
+    def test_bad_machines(self):
+        trace, good = self.one_hot(), machine()
+        for change, text in (({"evenkeel_machine": 2}, "version 2"), ({"dtype": "int8"}, "int8"),
+                             ({"more": 1}, "key `more` is unknown"), ({"expert": 1}, "an object")):
+            with self.subTest(change):
+                file = write(self.path("bad.json"), json.dumps({**good, **change}))
+                r = self.plan(trace, "--ranks", 2, "--machine", file, status=3)
+                self.assertIn("bad.json: ", r.stderr)
+                self.assertIn(text, r.stderr)
+        self.plan(trace, "--ranks", 2, "--machine", self.path("missing.json"), status=3)
+        self.plan(trace, "--ranks", 2, "--model", "enormous", status=3)
+        alone = self.write_machine(links=())
+        r = self.plan(trace, "--ranks", 2, "--machine", alone, status=2)
+        self.assertIn("was measured with one rank", r.stderr)
 
     def test_mistakes(self):
         trace = self.skewed()

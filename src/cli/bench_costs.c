@@ -1,0 +1,141 @@
+/* What planners reckon with, measured: the cost tables of this machine, and what a layer's parts
+ * take by them, with the reasons.  Rank 0 prints. */
+#include "balance/costs.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/bench.h"
+#include "train/calibrate.h"
+
+#include <stdlib.h>
+
+enum { LINE = 320 };
+
+static void show_log(void *context, ek_log_level level, const char *component, const char *message)
+{
+    (void)context;
+    (void)component;
+    fprintf(cli_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
+}
+
+static ek_status measure(const bench *b, ek_machine *m, int *cached)
+{
+    ek_path folder;
+    ek_calibrate_config cfg = {
+        .spec = &b->spec,
+        .k = b->k,
+        .world = b->job->size > 1 ? b->job->world : NULL,
+        .budget_s = b->budget,
+        .cache = cli_cache_folder(&folder),
+        .anew = !b->cached,
+    };
+
+    return ek_calibrate(&cfg, m, cached);
+}
+
+/* --- printing ---------------------------------------------------------------------------------
+ */
+
+static void put_rates(const bench *b, const ek_machine *m)
+{
+    char rate[EK_COST_QUANTITY];
+
+    bench_say(b, "products of %lld expert%s of %lld x %lld, by rows an expert\n%8s",
+              (long long)m->experts, m->experts > 1 ? "s" : "", (long long)m->hidden,
+              (long long)m->ff, "rows");
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        bench_say(b, " %16s", ek_cost_product_name((ek_cost_product)p));
+    for (int32_t i = 0; i < m->rate[0].n; i++) {
+        bench_say(b, "\n%8.0f", m->rate[0].x[i]);
+        for (int p = 0; p < EK_COST_PRODUCTS; p++)
+            bench_say(b, " %16s", ek_cost_quantity(rate, m->rate[p].y[i], "FLOP/s"));
+    }
+    bench_say(b, "\n\ncopies, read and written: %s\n", ek_cost_quantity(rate, m->copy, "B/s"));
+}
+
+static void put_times(const bench *b, const char *name, const ek_cost_table *t)
+{
+    char size[EK_COST_QUANTITY], time[EK_COST_QUANTITY], rate[EK_COST_QUANTITY];
+
+    bench_say(b, "  %s\n", name);
+    for (int32_t i = 0; i < t->n; i++)
+        bench_say(b, "%12s %10s %12s\n", ek_cost_quantity(size, t->x[i], "B"),
+                  ek_cost_quantity(time, t->y[i], "s"),
+                  ek_cost_quantity(rate, t->x[i] / t->y[i], "B/s"));
+}
+
+static void put_links(const bench *b, const ek_machine *m)
+{
+    for (int l = 0; l < EK_LINKS; l++) {
+        if (m->link[l].message.n == 0)
+            continue;
+        bench_say(b, "\nmessages %s, up to %lld ranks a node\n",
+                  l == EK_LINK_NODE ? "inside a node" : "between nodes",
+                  (long long)m->link[l].ranks_a_node);
+        put_times(b, "all-to-all, a message", &m->link[l].message);
+        put_times(b, "multicast, a hop", &m->link[l].hop);
+    }
+}
+
+/* What the figures come to for this model's layers. */
+static void put_plan(bench *b, const ek_plan_setting *s, const ek_plan_costs *c,
+                     const ek_cost_why *why)
+{
+    char line[LINE];
+
+    bench_say(b, "\na layer of %lld experts on %d rank%s and %d node%s, %.0f assignments a rank\n",
+              (long long)s->spec->experts, (int)s->ranks, s->ranks > 1 ? "s" : "", (int)s->nodes,
+              s->nodes > 1 ? "s" : "", s->rows);
+    for (int i = 0; i < why->n; i++)
+        bench_say(b, "%s\n", ek_cost_line_text(&why->line[i], line, sizeof(line)));
+    bench_put(b, "costs",
+              json_pack("{s:f, s:f, s:f, s:f, s:f}", "row_s", c->row_s, "send_s", c->send_s,
+                        "replica_s", c->replica_s, "replica_bytes", c->replica_bytes, "state_bytes",
+                        c->state_bytes));
+}
+
+static ek_status put_machine(bench *b, const ek_machine *m)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    json_t *o = NULL;
+    ek_status st;
+
+    EK_TRY_OUT(ek_machine_text(m, &text, &bytes));
+    EK_TRY_OUT(ek_json_parse(text, bytes, "machine", &o));
+    bench_put(b, "machine", o);
+out:
+    free(text);
+    return st;
+}
+
+static ek_status put(bench *b, const ek_machine *m, int cached)
+{
+    double rows = (double)(b->micro_batch * b->seq * b->spec.top_k) / (double)m->ranks;
+    ek_plan_setting s = {&b->spec, 0, (int32_t)m->ranks, (int32_t)m->nodes, rows};
+    ek_cost_why why = {0};
+    ek_plan_costs c;
+
+    EK_TRY(ek_plan_costs_of(m, &s, &c, &why));
+    bench_say(b, "%s\n%s in %.2f s\n\n", m->name, cached ? "from the cache; measured" : "measured",
+              m->took_s);
+    put_rates(b, m);
+    put_links(b, m);
+    put_plan(b, &s, &c, &why);
+    bench_put(b, "cached", json_boolean(cached));
+    return put_machine(b, m);
+}
+
+ek_status bench_costs(bench *b)
+{
+    ek_machine m;
+    int cached = 0;
+
+    if (b->job->rank == 0)
+        ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
+    EK_TRY(measure(b, &m, &cached));
+    if (b->job->rank > 0)
+        return EK_OK;
+    if (b->out != NULL)
+        EK_TRY(ek_machine_write(&m, b->out));
+    return put(b, &m, cached);
+}

@@ -1,0 +1,110 @@
+"""`evenkeel bench costs`, on one rank and with each MPI there is: its figures are numbers, the file
+that it writes is what `plan` reads, and --cached gives the same again.  Nothing is asserted of how
+fast anything is."""
+
+import json
+import math
+import os
+import struct
+import subprocess
+import unittest
+
+import ek_cli
+from ek_cli import DONE, read, write, write_config
+
+FLAVOURS = [f for f in ("MPICH", "OPENMPI") if os.environ.get("EK_MPIEXEC_" + f)]
+
+
+class Costs(ek_cli.Case):
+    def run_bench(self, *args, flavour=None, ranks=1, cache="cache"):
+        command = [ek_cli.COMMAND]
+        if flavour is not None:
+            command = [os.environ["EK_MPIEXEC_" + flavour], "-n", str(ranks),
+                       os.environ["EK_COMMAND_" + flavour]]
+        config = write_config(self.path("config.json"))
+        return subprocess.run(
+            [*command, "bench", "costs", "--model", config, "--dtype", "fp32", "--threads", "1",
+             "--budget", "0.01", *args],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            timeout=ek_cli.TIMEOUT_S, check=False,
+            env={**os.environ, "XDG_CACHE_HOME": self.path(cache)})
+
+    def result(self, *args, **kw):
+        r = self.run_bench("--json", *args, **kw)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)
+
+    def check_numbers(self, xs):
+        for x in xs:
+            self.assertTrue(math.isfinite(x) and x > 0, x)
+
+    def test_one_rank(self):
+        out = self.result()
+        m = out["machine"]
+        self.assertEqual((out["bench"], out["cached"], m["dtype"], m["ranks"]),
+                         ("costs", False, "fp32", 1))
+        self.assertEqual((m["expert"]["hidden"], m["expert"]["ff"], m["expert"]["experts"]),
+                         (16, 24, 4))
+        for product in ("forward", "backward_input", "backward_weight"):
+            self.check_numbers(m["expert"][product]["flops_per_s"])
+        self.check_numbers([m["copy_bytes_per_s"], out["costs"]["row_s"]])
+        self.assertEqual(out["costs"]["replica_bytes"], 3 * 16 * 24 * 8)
+        self.assertEqual(out["costs"]["send_s"], 0)
+        self.assertNotIn("node", m)
+
+    def test_text(self):
+        r = self.run_bench()
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertRegex(r.stdout, r"\nmeasured in [\d.]+ s\n")
+        self.assertRegex(r.stdout, r"\nproducts of 4 experts of 16 x 24, by rows an expert\n")
+        self.assertRegex(r.stdout, r"\nexpert row +[\d.]+ [un]?s  = products and copies, ")
+        self.assertRegex(r.stdout, r"\n  forward +[\d.]+ [un]?s  = 6 x 16 x 24 = 2\.3 kFLOP at ")
+
+    def test_cached(self):
+        first = self.result("--cached")
+        again = self.result("--cached")
+        self.assertEqual((first["cached"], again["cached"]), (False, True))
+        self.assertEqual(first["machine"], again["machine"])
+        self.assertFalse(self.result()["cached"])
+        self.assertFalse(self.result("--cached", "--dtype", "bf16")["cached"])
+        files = os.listdir(self.path("cache/evenkeel"))
+        self.assertEqual(len(files), 2)
+        self.assertTrue(all(f.startswith("machine-") and f.endswith(".json") for f in files), files)
+
+    def test_cache_that_cannot_be_written(self):
+        write(self.path("taken"), "")
+        r = self.run_bench("--json", cache="taken")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("measured costs are not kept: ", r.stderr)
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_several_ranks(self):
+        for flavour in FLAVOURS:
+            with self.subTest(flavour):
+                file = self.path("machine.json")
+                out = self.result("--out", file, flavour=flavour, ranks=2)
+                m = out["machine"]
+                self.assertEqual((m["ranks"], m["nodes"], m["node"]["ranks_a_node"]), (2, 1, 2))
+                self.check_numbers(m["node"]["all_to_all"]["seconds_a_message"] +
+                                   m["node"]["multicast"]["seconds_a_hop"] +
+                                   [out["costs"]["send_s"], out["costs"]["replica_s"]])
+                self.assertEqual(json.loads(read(file)), m)
+                self.plan(file)
+
+    def plan(self, machine):
+        head = "{'descr': '<u4', 'fortran_order': False, 'shape': (1, 1, 2, 4), }".ljust(117) + "\n"
+        trace = write(self.path("trace.npy"),
+                      b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() +
+                      struct.pack("<8I", 90, 2, 3, 4, 5, 6, 7, 8))
+        r = ek_cli.run("plan", "--trace", trace, "--ranks", 2, "--machine", machine, "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertGreater(json.loads(r.stdout)["predicted_speedup"], 0)
+
+    def test_out_that_cannot_be_written(self):
+        r = self.run_bench("--out", self.path("no/such/folder/m.json"))
+        self.assertNotEqual(r.returncode, DONE)
+        self.assertIn("no/such/folder", r.stderr)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
