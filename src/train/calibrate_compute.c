@@ -9,6 +9,7 @@
  * depend on it, and memory and time do. */
 #include "base/arena.h"
 #include "base/clock.h"
+#include "cost/cost.h"
 #include "tensor/cpu/ceiling.h"
 #include "train/agree.h"
 #include "train/calibrate_priv.h"
@@ -22,6 +23,7 @@ enum {
     WEIGHTS_LEAST = 256 << 10,
     WEIGHTS_A_SECOND = 32 << 20,
     ROWS_BYTES_MOST = 64 << 20,
+    ROWS_MOST = 2048, /* of all experts together: with many rows each, few of them do */
     COPY_BYTES_MOST = 32 << 20,
     COPY_BYTES_LEAST = 1 << 20,
     COPY_BYTES_A_SECOND = 400 << 20,
@@ -36,10 +38,11 @@ static const int order[POINTS] = {3, 0, 4, 2, 5, 1};
 
 typedef struct {
     const ek_kernels *k;
-    int64_t d, f, experts, rows; /* rows: most an expert */
+    int64_t d, f, experts;
+    int64_t rows; /* room for so many, of all experts together */
     ek_arena arena;
     ek_group *up, *down;
-    void *x, *out; /* every input and every result, [experts * rows, 2 f or d] */
+    void *x, *out; /* every input and every result, [rows, 2 f or d] */
     void *master;
     void *packed[2][2]; /* [up, down][form] */
     void *dw[2];
@@ -83,14 +86,13 @@ static void choose_sizes(const ek_calibration *c, double budget_s, bench *b)
     b->f = at_most(s->ff, weights / (3 * b->d));
     b->experts = at_most(at_most(experts, EXPERTS_MOST), weights / (3 * b->d * b->f));
     wide = 2 * b->f > b->d ? 2 * b->f : b->d;
-    b->rows = at_most(rows_of[POINTS - 1],
-                      ROWS_BYTES_MOST / (b->experts * wide * (int64_t)ek_dtype_size(b->k->comp)));
+    b->rows = at_most(ROWS_MOST, ROWS_BYTES_MOST / (wide * (int64_t)ek_dtype_size(b->k->comp)));
     b->rows = b->rows < rows_of[order[0]] ? rows_of[order[0]] : b->rows;
 }
 
 static void lay(bench *b)
 {
-    int64_t rows = b->experts * b->rows, wide = 2 * b->f > b->d ? 2 * b->f : b->d;
+    int64_t rows = b->rows, wide = 2 * b->f > b->d ? 2 * b->f : b->d;
     size_t comp = ek_dtype_size(b->k->comp), real = ek_dtype_size(b->k->real);
     size_t up = b->k->linear_workspace(b->k, rows, b->experts, 2 * b->f, b->d);
     size_t down = b->k->linear_workspace(b->k, rows, b->experts, b->d, b->f);
@@ -137,7 +139,7 @@ static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
     EK_TRY(ek_arena_init(&b->arena, bytes, "calibration"));
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
-    rows = b->experts * b->rows;
+    rows = b->rows;
     wide = 2 * b->f > b->d ? 2 * b->f : b->d;
     memset(b->x, FILL, (size_t)(rows * wide) * ek_dtype_size(b->k->comp));
     memset(b->master, FILL, (size_t)(2 * b->f * b->d) * ek_dtype_size(b->k->real));
@@ -146,12 +148,19 @@ static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
     return EK_OK;
 }
 
-static void set_groups(bench *b, ek_cost_product p, int64_t rows)
+/* Experts that a point is measured with. */
+static int64_t experts_of(const bench *b, int point)
+{
+    return at_most(b->rows / rows_of[point], b->experts);
+}
+
+static void set_groups(bench *b, ek_cost_product p, int point)
 {
     int form = p == EK_COST_FORWARD ? EK_FORM_FORWARD : EK_FORM_BACKWARD;
+    int64_t rows = rows_of[point], experts = experts_of(b, point);
     size_t real = ek_dtype_size(b->k->real);
 
-    for (int64_t e = 0; e < b->experts; e++) {
+    for (int64_t e = 0; e < experts; e++) {
         for (int i = 0; i < 2; i++) {
             size_t weight = (size_t)e * form_bytes(b, i, form);
             size_t gradient = (size_t)(e * (2 - i) * b->f * b->d) * real;
@@ -162,11 +171,11 @@ static void set_groups(bench *b, ek_cost_product p, int64_t rows)
     }
 }
 
-/* Up and down in one direction. */
-static ek_status call(const bench *b, ek_cost_product p)
+/* Up and down of n experts in one direction. */
+static ek_status call(const bench *b, ek_cost_product p, int64_t n)
 {
     const ek_kernels *k = b->k;
-    int64_t d = b->d, f = b->f, f2 = 2 * b->f, n = b->experts;
+    int64_t d = b->d, f = b->f, f2 = 2 * b->f;
 
     switch (p) {
     case EK_COST_FORWARD:
@@ -193,9 +202,9 @@ static ek_status time_call(bench *b, ek_cost_product p, int point, double *secon
 {
     int64_t start;
 
-    set_groups(b, p, rows_of[point]);
+    set_groups(b, p, point);
     start = ek_clock_ns();
-    EK_TRY(call(b, p));
+    EK_TRY(call(b, p, experts_of(b, point)));
     *seconds = since(start);
     return EK_OK;
 }
@@ -207,7 +216,8 @@ static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
 
     for (int i = 0; i < POINTS; i++) {
         int point = order[i];
-        double longer = (double)rows_of[point] / (double)rows_of[order[0]];
+        double rows = (double)(rows_of[point] * experts_of(b, point));
+        double longer = rows / (double)(rows_of[order[0]] * experts_of(b, order[0]));
 
         t->missing[point] = i > 0 && (rows_of[point] > b->rows ||
                                       since(start) + 2 * base * (longer > 1 ? longer : 1) > budget);
@@ -250,7 +260,7 @@ static ek_status measure_all(bench *b, int64_t start, double budget, times *t)
 {
     int calls = 1;
 
-    EK_TRY(warm_up(b, start, 0.5 * budget, t));
+    EK_TRY(warm_up(b, start, 0.8 * budget, t));
     while (calls > 0)
         EK_TRY(again(b, start, budget, t, &calls));
     return EK_OK;
@@ -265,7 +275,7 @@ static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
         ek_cost_table *rate = &c->m->rate[p];
 
         for (int i = 0; i < POINTS; i++) {
-            double flops = 6.0 * (double)(rows_of[i] * b->experts) * (double)b->d * (double)b->f;
+            double flops = (double)(rows_of[i] * experts_of(b, i)) * ek_cost_row_flops(b->d, b->f);
 
             if (t->missing[i] > 0)
                 continue;

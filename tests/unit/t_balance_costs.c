@@ -75,6 +75,7 @@ static void edges(void)
     ek_model_spec spec = model();
     ek_plan_setting s = {&spec, 0, 1, 1, 100};
     ek_plan_costs c, other;
+    ek_cost_why why = {0};
 
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK); /* nobody to send to */
     CHECK(c.send_s == 0 && c.replica_s == 0 && c.row_s > 0);
@@ -85,7 +86,8 @@ static void edges(void)
     CHECK(strstr(ek_err_message(), "measured with one rank") != NULL);
     m = by_hand();
     s.ranks = 20; /* more than experts: one each */
-    CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
+    CHECK(ek_plan_costs_of(&m, &s, &c, &why) == EK_OK);
+    CHECK(strstr(why.line[0].text, "copies, 100 rows an expert") != NULL);
     s.experts = 20; /* of a trace, in place of the model's */
     CHECK(ek_plan_costs_of(&m, &s, &other, NULL) == EK_OK);
     CHECK_NEAR(c.row_s, other.row_s);
