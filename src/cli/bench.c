@@ -51,6 +51,9 @@ static const ek_option options[] = {
      "moe: all-to-all between the ranks of a layer"},
     {"timeline", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
      "moe: write a step of the fastest way, of the first rank (Perfetto, chrome://tracing)"},
+    {"machine", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "moe: predict the ops of a step by what `bench costs --out FILE` has measured, and tell where "
+     "they part"},
     {"out", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
      "costs: write what was measured, for `evenkeel plan --machine FILE`"},
     {"budget", EK_OPTION_REAL, "1.6", NULL, "seconds", "(0,60]", 0, "costs: time to measure in"},
@@ -120,6 +123,7 @@ static ek_status open_bench(const ek_options *o, const char *name, bench *b)
     b->smart_group = (int)ek_options_int(o, "smart-groups");
     b->a2a = (ek_a2a)ek_options_choice(o, "a2a");
     b->timeline = ek_options_text(o, "timeline");
+    b->machine = ek_options_text(o, "machine");
     b->out = ek_options_text(o, "out");
     b->budget = ek_options_real(o, "budget");
     b->cached = ek_options_flag(o, "cached");

@@ -11,6 +11,7 @@
 #define CLI_BENCH_H
 
 #include "cli/job.h"
+#include "exec/exec.h"
 #include "model/pass.h"
 
 #include <jansson.h>
@@ -51,6 +52,7 @@ typedef struct {
     int smart_group;
     ek_a2a a2a;
     const char *timeline; /* NULL: none */
+    const char *machine;  /* a file to predict by; NULL: none */
     const char *out;      /* a machine file; NULL: none */
     double budget;        /* seconds to measure costs in */
     int cached;           /* costs that are kept will do */
@@ -68,6 +70,10 @@ EK_CHECKED ek_status bench_generate(bench *b);
 EK_CHECKED ek_status bench_moe(bench *b);
 EK_CHECKED ek_status bench_costs(bench *b);
 EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
+
+/* Holds the ops of a step of MoE layers on this mesh against what b->machine says of them. */
+EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,
+                                     const ek_event *events, int64_t n);
 
 /* Products of a few rows, against copy bandwidth: a part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_few_rows(bench *b);

@@ -1,10 +1,11 @@
 /* What planners reckon with, measured: the cost tables of this machine, and what a layer's parts
- * take by them, with the reasons.  Rank 0 prints. */
+ * take by them, with the reasons; and the ops of a step held against them.  Rank 0 prints. */
 #include "balance/costs.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/bench.h"
 #include "train/calibrate.h"
+#include "train/predict.h"
 
 #include <stdlib.h>
 
@@ -138,4 +139,53 @@ ek_status bench_costs(bench *b)
     if (b->out != NULL)
         EK_TRY(ek_machine_write(&m, b->out));
     return put(b, &m, cached);
+}
+
+/* --- predicted against measured ---------------------------------------------------------------
+ */
+
+static void put_compared(bench *b, const ek_compare *c)
+{
+    json_t *all = json_array();
+    char line[LINE];
+
+    bench_say(b, "\npredicted and measured, a step of rank 0\n%s\n", ek_compare_head);
+    for (int i = 0; i < c->n; i++) {
+        const ek_compare_row *r = &c->row[i];
+
+        bench_say(b, "%s\n", ek_compare_row_text(c, r, line, sizeof(line)));
+        bench_append(
+            b, all,
+            json_pack("{s:s, s:I, s:o, s:f, s:b}", "op", r->name, "count", (json_int_t)r->count,
+                      "predicted_ms", r->predicted ? json_real(r->predicted_s * 1e3) : json_null(),
+                      "measured_ms", r->measured_s * 1e3, "parts", ek_compare_parts(c, r)));
+    }
+    bench_put(b, "predicted", all);
+    if (ek_compare_warning(c, line, sizeof(line))[0] != '\0')
+        fprintf(cli_err(), "evenkeel bench: %s\n", line);
+}
+
+ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes, const ek_event *events,
+                          int64_t n)
+{
+    ek_machine *m = calloc(1, sizeof(*m));
+    ek_compare *c = calloc(1, sizeof(*c));
+    ek_predict_config cfg = {.machine = m,
+                             .spec = &b->spec,
+                             .ranks = (int64_t)mesh->ep * mesh->etp,
+                             .nodes = nodes,
+                             .experts = (b->spec.experts + mesh->ep - 1) / mesh->ep,
+                             .etp = mesh->etp};
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(m != NULL && c != NULL, EK_ENOMEM, "no memory for predictions");
+    EK_TRY_OUT(ek_machine_read(b->machine, m));
+    ek_compare_begin(c);
+    ek_predict_add(&cfg, events, n, c);
+    ek_compare_sort(c);
+    put_compared(b, c);
+out:
+    free(m);
+    free(c);
+    return st;
 }

@@ -285,6 +285,19 @@ static ek_status write_timeline(const bench *b, moe *m)
     return b->job->rank == 0 ? ek_timeline_write(events, n, &who, b->timeline) : EK_OK;
 }
 
+/* One more step of the best way, its ops held against what a machine file says. */
+static ek_status predict(bench *b, moe *m)
+{
+    const ek_event *events;
+    int64_t n;
+
+    if (b->machine == NULL)
+        return EK_OK;
+    EK_TRY(run_step(b, m, best(m), 0));
+    events = ek_exec_events(m->exec, &n);
+    return b->job->rank == 0 ? bench_predicted(b, m->mesh, m->nodes, events, n) : EK_OK;
+}
+
 /* --- printing ---------------------------------------------------------------------------------
  */
 
@@ -351,6 +364,7 @@ ek_status bench_moe(bench *b)
     EK_TRY_OUT(write_timeline(b, m));
     if (b->job->rank == 0)
         put(b, m);
+    EK_TRY_OUT(predict(b, m));
 out:
     moe_close(m);
     free(m);

@@ -64,6 +64,21 @@ def write_config(path, **changes):
     return write(path, json.dumps({**CONFIG, **changes}))
 
 
+def machine(dtype="bf16", flops=1e12, link=1e9, latency=1e-5, links=("node", "net")):
+    """A machine file: one rate for all products, 1 TB/s of copies, links of one bandwidth."""
+    sizes = [1024, 1 << 20]
+    rate = {"rows_an_expert": [1], "flops_per_s": [flops]}
+    times = [max(latency, n / link) for n in sizes]
+    traffic = {"ranks_a_node": 1,
+               "all_to_all": {"message_bytes": sizes, "seconds_a_message": times},
+               "multicast": {"message_bytes": sizes, "seconds_a_hop": times}}
+    return {"evenkeel_machine": 1, "name": "made by hand", "key": "", "dtype": dtype, "ranks": 2,
+            "nodes": 2, "threads": 1, "measured_in_s": 1, "copy_bytes_per_s": 1e12,
+            "expert": {"hidden": 512, "ff": 1024, "experts": 4, "forward": rate,
+                       "backward_input": rate, "backward_weight": rate},
+            **{name: traffic for name in links}}
+
+
 def token_ids(n, seed=1, vocab=300):
     """Ids with something to learn in them: short patterns that come back."""
     rng = random.Random(seed)

@@ -10,9 +10,65 @@ import subprocess
 import unittest
 
 import ek_cli
-from ek_cli import DONE, read, write, write_config
+from ek_cli import BAD_INPUT, DONE, machine, read, write, write_config
 
 FLAVOURS = [f for f in ("MPICH", "OPENMPI") if os.environ.get("EK_MPIEXEC_" + f)]
+
+
+def bench_moe(config, file, *args, command=(ek_cli.COMMAND,)):
+    return subprocess.run(
+        [*command, "bench", "moe", "--model", config, "--dtype", "fp32", "--threads", "1",
+         "--steps", "1", "--batch", "3", "--seq", "16", "--degrees", "1", "--machine", file, *args],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        timeout=ek_cli.TIMEOUT_S, check=False)
+
+
+class Predicted(ek_cli.Case):
+    """`bench moe --machine`: ops held against a machine of 1000 FLOP/s and 1 kB/s, which nothing is."""
+
+    def setUp(self):
+        super().setUp()
+        self.config = write_config(self.path("config.json"))
+        self.file = write(self.path("machine.json"), json.dumps(machine("fp32", flops=1e3, link=1e3)))
+
+    def test_one_rank(self):
+        r = bench_moe(self.config, self.file, "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        ops = {o["op"]: o for o in json.loads(r.stdout)["predicted"]}
+        rows, expert = 3 * 16 * 2, 16 * 24
+        for name, factor in (("expert up", 4), ("expert down", 2), ("expert up input", 4),
+                             ("expert down weight", 2)):
+            o = ops[name]
+            self.assertEqual((o["count"], o["parts"]), (2, True))
+            self.assertAlmostEqual(o["predicted_ms"] / (2 * factor * rows * expert), 1, 4)
+            self.assertGreater(o["measured_ms"], 0)
+        self.assertIsNone(ops["route"]["predicted_ms"])
+        self.assertFalse(ops["route"]["parts"])
+        self.assertRegex(r.stderr, r"part by more than 20 % in \d+ ops, most in expert up")
+
+    def test_text(self):
+        r = bench_moe(self.config, self.file)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertRegex(r.stdout, r"\nexpert up +2 +294912\.000 +[\d.]+  0\.00 !\n")
+
+    def test_bad_file(self):
+        r = bench_moe(self.config, write(self.path("bad.json"), "{}"))
+        self.assertEqual(r.returncode, BAD_INPUT, r.stderr)
+        self.assertIn("bad.json: ", r.stderr)
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_ranks(self):
+        for flavour in FLAVOURS:
+            r = bench_moe(self.config, self.file, "--ep", "2", "--json",
+                          command=(os.environ["EK_MPIEXEC_" + flavour], "-n", "2",
+                                   os.environ["EK_COMMAND_" + flavour]))
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            ops = {o["op"]: o for o in json.loads(r.stdout)["predicted"]}
+            for name in ("dispatch rows", "return rows", "dispatch gradients", "return gradients"):
+                # of 2 sequences on rank 0, half of the rows go to the other, in each of 2 layers
+                sent = 2 * 16 * 2 // 2 * 16 * 4
+                self.assertAlmostEqual(ops[name]["predicted_ms"] / (2 * sent), 1, 4)
+            self.assertIsNone(ops["tell counts"]["predicted_ms"])
 
 
 class Costs(ek_cli.Case):
