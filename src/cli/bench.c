@@ -37,7 +37,7 @@ static const ek_option options[] = {
     {"longest", EK_OPTION_INT, "16384", NULL, "KiB", "[1,1048576]", 0,
      "a2a: longest message between two ranks; from 1 KiB on, each 4 times the last"},
     {"ranks-a-node", EK_OPTION_INT, NULL, "by host names", "ranks", "[1,100000]", 0,
-     "a2a: nodes as 2dh sees them: this many neighbouring ranks each"},
+     "a2a, costs: what counts as a node: this many neighbouring ranks each"},
     {"tp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
      "moe: ranks that share the tokens of a sequence"},
     {"ep", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,

@@ -78,6 +78,9 @@ EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,
 /* Products of a few rows, against copy bandwidth: a part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_few_rows(bench *b);
 
+/* Takes b->ranks_a_node neighbouring ranks each for a node; 0: host names decide. */
+EK_CHECKED ek_status bench_set_nodes(const bench *b);
+
 void bench_add(bench_samples *s, double x);
 bench_stat bench_stat_of(const bench_samples *s);
 

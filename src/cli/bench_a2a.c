@@ -78,16 +78,7 @@ static ek_status a2a_open(const bench *b, a2a *m)
                (long long)m->sizes[m->n_sizes - 1], m->ranks);
     memset(m->send, 1, (size_t)bytes);
     memset(m->recv, 0, (size_t)bytes);
-    if (b->ranks_a_node > 0) {
-        int *node = calloc((size_t)m->ranks, sizeof(*node));
-
-        EK_REQUIRE(node != NULL, EK_ENOMEM, "no memory for %d ranks", m->ranks);
-        for (int r = 0; r < m->ranks; r++)
-            node[r] = r / b->ranks_a_node;
-        ek_comm_set_nodes(m->world, node);
-        free(node);
-    }
-    return EK_OK;
+    return bench_set_nodes(b);
 }
 
 static void a2a_close(a2a *m)

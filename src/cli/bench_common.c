@@ -94,6 +94,21 @@ void bench_print_ceilings(bench *b)
     bench_put(b, "ceilings", all);
 }
 
+ek_status bench_set_nodes(const bench *b)
+{
+    int *node;
+
+    if (b->ranks_a_node == 0 || b->job->size == 1)
+        return EK_OK;
+    node = calloc((size_t)b->job->size, sizeof(*node));
+    EK_REQUIRE(node != NULL, EK_ENOMEM, "no memory for %d ranks", b->job->size);
+    for (int r = 0; r < b->job->size; r++)
+        node[r] = r / b->ranks_a_node;
+    ek_comm_set_nodes(b->job->world, node);
+    free(node);
+    return EK_OK;
+}
+
 void bench_fill(ek_dtype type, int64_t n, void *x)
 {
     enum { PERIOD = 4093 }; /* prime, so that rows differ */

@@ -133,6 +133,7 @@ ek_status bench_costs(bench *b)
 
     if (b->job->rank == 0)
         ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
+    EK_TRY(bench_set_nodes(b));
     EK_TRY(measure(b, &m, &cached));
     if (b->job->rank > 0)
         return EK_OK;

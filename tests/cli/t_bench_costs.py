@@ -147,12 +147,21 @@ class Costs(ek_cli.Case):
                 self.assertEqual(json.loads(read(file)), m)
                 self.plan(file)
 
-    def plan(self, machine):
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_nodes(self):
+        out = self.result("--ranks-a-node", "2", flavour=FLAVOURS[0], ranks=3)
+        m = out["machine"]
+        self.assertEqual((m["ranks"], m["nodes"]), (3, 2))
+        for link in ("node", "net"):
+            self.assertEqual(m[link]["ranks_a_node"], 2)
+            self.check_numbers(m[link]["all_to_all"]["seconds_a_message"])
+
+    def plan(self, file):
         head = "{'descr': '<u4', 'fortran_order': False, 'shape': (1, 1, 2, 4), }".ljust(117) + "\n"
         trace = write(self.path("trace.npy"),
                       b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() +
                       struct.pack("<8I", 90, 2, 3, 4, 5, 6, 7, 8))
-        r = ek_cli.run("plan", "--trace", trace, "--ranks", 2, "--machine", machine, "--json")
+        r = ek_cli.run("plan", "--trace", trace, "--ranks", 2, "--machine", file, "--json")
         self.assertEqual(r.returncode, DONE, r.stderr)
         self.assertGreater(json.loads(r.stdout)["predicted_speedup"], 0)
 
