@@ -317,19 +317,22 @@ static ek_op op_of(ek_migration *mg, const char *name, ek_op_fn run, ek_lane lan
 
 void ek_migrate_build_start(ek_migration *mg, ek_graph *g)
 {
-    ek_op op = op_of(mg, "move experts", op_travel, EK_LANE_NET, mg->n_out);
+    ek_op op;
 
     mg->op = -1;
-    if (mg->experts_moved > 0)
-        mg->op = ek_graph_after(g, &op, -1);
+    if (mg->experts_moved == 0)
+        return;
+    op = op_of(mg, "move experts", op_travel, EK_LANE_NET, mg->n_out);
+    mg->op = ek_graph_after(g, &op, -1);
 }
 
 int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 {
-    ek_op op = op_of(mg, "settle experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
+    ek_op op;
 
-    if (mg->experts_moved == 0)
+    if (mg->experts_moved == 0) /* nor in a layer without experts */
         return dep;
+    op = op_of(mg, "settle experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
     mg->experts_moved = 0;
     return ek_graph_add(g, &op, (int32_t[]){dep, mg->op}, 2);
 }
