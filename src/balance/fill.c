@@ -1,0 +1,250 @@
+/* Replicas up to a target load, and the smallest target.
+ *
+ * Complexity   O(replicas (ranks + experts / ranks)) for each target, of which there are at most
+ *              EK_FILL_SEARCH + 1. */
+#include "balance/fill.h"
+
+#include <string.h>
+
+/* A load is as good as another that is lower by this part of the mean. */
+static const double close_enough = 0.0005;
+
+void ek_fill_take(ek_fill *m, ek_arena *a, const ek_plan_limits *l)
+{
+    int64_t slots = (int64_t)l->ranks * l->slots;
+
+    m->total = ek_arena_take(a, l->experts, sizeof(*m->total));
+    m->left = ek_arena_take(a, l->experts, sizeof(*m->left));
+    m->load = ek_arena_take(a, l->ranks, sizeof(*m->load));
+    m->start = ek_arena_take(a, l->ranks, sizeof(*m->start));
+    m->spare = ek_arena_take(a, slots, sizeof(*m->spare));
+    m->n_spare = ek_arena_take(a, l->ranks, sizeof(*m->n_spare));
+    m->homes = ek_arena_take(a, l->experts, sizeof(*m->homes));
+    m->first_home = ek_arena_take(a, l->ranks + 1, sizeof(*m->first_home));
+    m->rank_of = ek_arena_take(a, l->experts, sizeof(*m->rank_of));
+    m->largest = ek_arena_take(a, l->ranks, sizeof(*m->largest));
+    m->most_left = ek_arena_take(a, l->ranks, sizeof(*m->most_left));
+    m->room = ek_arena_take(a, l->ranks, sizeof(*m->room));
+    m->gives = ek_arena_take(a, l->ranks, sizeof(*m->gives));
+    m->given = ek_arena_take(a, l->experts, sizeof(*m->given));
+    m->moves = ek_arena_take(a, slots, sizeof(*m->moves));
+    m->best = ek_arena_take(a, slots, sizeof(*m->best));
+}
+
+static int64_t most_of(const ek_fill *m, int32_t ranks)
+{
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < ranks; r++)
+        most = m->load[r] > most ? m->load[r] : most;
+    return most;
+}
+
+int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        m->first_home[r] = n;
+        m->load[r] = 0;
+        m->n_spare[r] = 0;
+        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
+            int32_t e = p->expert_of[s];
+
+            if (e >= 0 && p->home[e] == s) {
+                m->homes[n++] = e;
+                m->rank_of[e] = r;
+                m->load[r] += m->total[e];
+            } else {
+                p->expert_of[s] = -1;
+                m->spare[r * l->slots + m->n_spare[r]++] = s;
+            }
+        }
+        m->start[r] = m->load[r];
+    }
+    m->first_home[l->ranks] = n;
+    m->n_best = 0;
+    return m->least = most_of(m, l->ranks);
+}
+
+/* --- one target ------------------------------------------------------------------------------- */
+
+static void find_largest(ek_fill *m, int32_t rank, int32_t budget)
+{
+    int any = m->gives[rank] < budget;
+    int32_t best = -1;
+    int64_t most = 0;
+
+    for (int32_t i = m->first_home[rank]; i < m->first_home[rank + 1]; i++) {
+        int32_t e = m->homes[i];
+
+        if (m->left[e] > most && (any || m->given[e])) {
+            best = e;
+            most = m->left[e];
+        }
+    }
+    m->largest[rank] = best;
+    m->most_left[rank] = most;
+}
+
+/* Of the ranks above the target, the one with the largest expert left; -1: none is, or none of them
+ * has anything to give. */
+static int32_t giver(const ek_fill *m, int32_t ranks, int64_t target)
+{
+    int32_t best = -1;
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < ranks; r++)
+        if (m->load[r] > target && m->most_left[r] > most) {
+            best = r;
+            most = m->most_left[r];
+        }
+    return best;
+}
+
+/* Of the ranks below the target with an empty slot, the lowest; -1: there is none. */
+static int32_t receiver(const ek_fill *m, int32_t ranks, int64_t target)
+{
+    int32_t best = -1;
+    int64_t least = target;
+
+    for (int32_t r = 0; r < ranks; r++)
+        if (m->load[r] < least && m->room[r] > 0) {
+            best = r;
+            least = m->load[r];
+        }
+    return best;
+}
+
+static void start(ek_fill *m, const ek_plan_limits *l, int32_t budget)
+{
+    memcpy(m->load, m->start, (size_t)l->ranks * sizeof(*m->load));
+    memcpy(m->left, m->total, (size_t)l->experts * sizeof(*m->left));
+    memset(m->given, 0, (size_t)l->experts);
+    memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
+    for (int32_t r = 0; r < l->ranks; r++) {
+        m->room[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
+        find_largest(m, r, budget);
+    }
+}
+
+static void add_move(ek_fill *m, const ek_plan_limits *l, int32_t n, int32_t from, int32_t to,
+                     int64_t amount)
+{
+    int32_t expert = m->largest[from];
+
+    m->moves[n] = (ek_fill_move){expert, m->spare[to * l->slots + --m->room[to]], amount};
+    m->left[expert] -= amount;
+    m->load[from] -= amount;
+    m->load[to] += amount;
+    m->gives[from] += !m->given[expert];
+    m->given[expert] = 1;
+}
+
+/* Moves until no rank is above the target, or nothing more can go; their number. */
+static int32_t fill(ek_fill *m, const ek_plan_limits *l, int64_t target, int32_t budget)
+{
+    int32_t n = 0, from, to;
+
+    start(m, l, budget);
+    while ((from = giver(m, l->ranks, target)) >= 0 && (to = receiver(m, l->ranks, target)) >= 0) {
+        int64_t excess = m->load[from] - target, gap = target - m->load[to];
+        int64_t amount = m->most_left[from] < gap ? m->most_left[from] : gap;
+
+        /* More than the excess only where what is then missing can come back, and where it fills a
+         * slot that would have to stay half empty. */
+        if (amount > excess && (m->room[from] == 0 || m->room[to] > 1))
+            amount = excess;
+        add_move(m, l, n++, from, to, amount);
+        find_largest(m, from, budget);
+    }
+    return n;
+}
+
+/* Drops moves without which no rank comes above `most`; how many are left. */
+static int32_t drop_idle(ek_fill *m, const ek_plan_limits *l, int32_t n, int64_t most)
+{
+    int32_t kept = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        ek_fill_move *v = &m->moves[i];
+        int32_t home = m->rank_of[v->expert], at = v->slot / l->slots;
+
+        if (m->load[home] + v->amount <= most) {
+            m->load[home] += v->amount;
+            m->load[at] -= v->amount;
+        } else {
+            m->moves[kept++] = *v;
+        }
+    }
+    return kept;
+}
+
+/* --- the search ------------------------------------------------------------------------------- */
+
+/* Makes the moves for a target and keeps them if their busiest rank is less busy than that of the
+ * best so far, or as busy with fewer replicas.  Returns that rank's load. */
+static int64_t attempt(ek_fill *m, const ek_plan_limits *l, int64_t target, int64_t slack,
+                       int32_t budget)
+{
+    int32_t n = fill(m, l, target, budget);
+    int64_t most = most_of(m, l->ranks), bound = most > target + slack ? most : target + slack;
+
+    n = drop_idle(m, l, n, bound);
+    most = most_of(m, l->ranks);
+    if (most < m->least || (most == m->least && n < m->n_best)) {
+        m->least = most;
+        m->n_best = n;
+        memcpy(m->best, m->moves, (size_t)n * sizeof(*m->best));
+    }
+    return most;
+}
+
+void ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget)
+{
+    int64_t low = mean, slack = (int64_t)(close_enough * (double)mean), high;
+
+    m->least = INT64_MAX;
+    m->n_best = 0;
+    high = attempt(m, l, low, slack, budget);
+    for (int i = 0; i < EK_FILL_SEARCH && high - low > slack; i++) {
+        int64_t target = low + (high - low) / 2;
+        int64_t most = attempt(m, l, target, slack, budget);
+
+        if (most > target + slack)
+            low = target;
+        else
+            high = target;
+        high = most < high ? most : high;
+    }
+}
+
+int32_t ek_fill_links(ek_fill *m, const ek_plan_limits *l)
+{
+    int32_t most = 0;
+
+    memset(m->given, 0, (size_t)l->experts);
+    memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
+    memset(m->room, 0, (size_t)l->ranks * sizeof(*m->room)); /* here: what each gets */
+    for (int32_t i = 0; i < m->n_best; i++) {
+        int32_t e = m->best[i].expert, from = m->rank_of[e], to = m->best[i].slot / l->slots;
+
+        m->room[to]++;
+        m->gives[from] += !m->given[e];
+        m->given[e] = 1;
+        most = m->room[to] > most ? m->room[to] : most;
+        most = m->gives[from] > most ? m->gives[from] : most;
+    }
+    return most;
+}
+
+void ek_fill_apply(const ek_fill_move *moves, int32_t n, ek_plan *p)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const ek_fill_move *v = &moves[i];
+
+        p->placement.expert_of[v->slot] = v->expert;
+        p->quota[v->slot] = v->amount;
+        p->quota[p->placement.home[v->expert]] -= v->amount;
+    }
+}

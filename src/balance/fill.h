@@ -1,0 +1,61 @@
+/* balance/fill.h - replicas that fill ranks up to a target load: the construction that the planners
+ * `exact` and `auto` search with.
+ *
+ * For a target load, of the ranks above it the one that has the largest expert left gives of that
+ * expert to the rank furthest below it, as much as fills that one's gap and the expert has, even
+ * where the giver falls below the target itself: it then takes from another in its own spare slot.
+ * That is Walker's alias method (A. J. Walker, 1977; M. D. Vose, 1991) on ranks: with one spare
+ * slot a rank, any loads balance perfectly as long as no gap needs two experts.
+ *
+ * A budget bounds what a link carries: replicas that a rank gets, and experts of its own that it
+ * hands out, each counted once however many get it (who has it passes it on). */
+#ifndef BALANCE_FILL_H
+#define BALANCE_FILL_H
+
+#include "balance/planner.h"
+
+enum { EK_FILL_SEARCH = 12 }; /* targets after the first */
+
+/* An expert's assignments that go to a spare slot. */
+typedef struct {
+    int32_t expert, slot;
+    int64_t amount;
+} ek_fill_move;
+
+typedef struct {
+    int64_t *total;        /* [experts]; filled by the caller */
+    int64_t *load, *start; /* [ranks]; with every expert at home alone */
+    int64_t *left;         /* [experts] what home still serves */
+    int32_t *spare;        /* [ranks * slots] numbers of empty slots, rank by rank */
+    int32_t *n_spare;      /* [ranks] */
+    int32_t *homes;        /* [experts] by home rank */
+    int32_t *first_home;   /* [ranks + 1] */
+    int32_t *rank_of;      /* [experts] home's */
+    int32_t *largest;      /* [ranks] of the experts at home that it may give of, the one with most
+                              left; -1: none */
+    int64_t *most_left;    /* [ranks] its assignments */
+    int32_t *room, *gives; /* [ranks] replicas that it may still get, experts that it gives of */
+    unsigned char *given;  /* [experts] whether it is given of */
+    ek_fill_move *moves;   /* [ranks * slots] of the target at work */
+    ek_fill_move *best;    /* [ranks * slots] of the best so far */
+    int32_t n_best;
+    int64_t least; /* the busiest rank's load with these */
+} ek_fill;
+
+void ek_fill_take(ek_fill *m, ek_arena *a, const ek_plan_limits *l);
+
+/* Empties all slots of p but homes, and starts from them; m->total is the caller's.  The busiest
+ * rank's load. */
+int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p);
+
+/* The moves with the smallest target that works, found by bisection between the mean and `start`,
+ * at most `budget` replicas a link; then without those that lower nothing: m->best, m->least. */
+void ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget);
+
+/* Replicas that the busiest link carries with m->best. */
+int32_t ek_fill_links(ek_fill *m, const ek_plan_limits *l);
+
+/* Puts moves into a plan that has homes alone. */
+void ek_fill_apply(const ek_fill_move *moves, int32_t n, ek_plan *p);
+
+#endif
