@@ -200,23 +200,27 @@ static int64_t attempt(ek_fill *m, const ek_plan_limits *l, int64_t target, int6
     return most;
 }
 
-void ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget)
+int ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget, int64_t limit)
 {
-    int64_t low = mean, slack = (int64_t)(close_enough * (double)mean), high;
+    int64_t low = mean, slack = (int64_t)(close_enough * (double)mean), high, most;
 
     m->least = INT64_MAX;
     m->n_best = 0;
-    high = attempt(m, l, low, slack, budget);
-    for (int i = 0; i < EK_FILL_SEARCH && high - low > slack; i++) {
-        int64_t target = low + (high - low) / 2;
-        int64_t most = attempt(m, l, target, slack, budget);
+    if (limit < INT64_MAX &&
+        attempt(m, l, limit - slack > mean ? limit - slack : mean, slack, budget) > limit)
+        return 0;
+    most = attempt(m, l, low, slack, budget);
+    high = m->least;
+    for (int i = 0; i < EK_FILL_SEARCH && most > low + slack && high - low > slack; i++) {
+        int64_t target = low + (high - low) / 2, reached = attempt(m, l, target, slack, budget);
 
-        if (most > target + slack)
+        if (reached > target + slack)
             low = target;
         else
             high = target;
-        high = most < high ? most : high;
+        high = reached < high ? reached : high;
     }
+    return 1;
 }
 
 int32_t ek_fill_links(ek_fill *m, const ek_plan_limits *l)

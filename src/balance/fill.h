@@ -48,9 +48,11 @@ void ek_fill_take(ek_fill *m, ek_arena *a, const ek_plan_limits *l);
  * rank's load. */
 int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p);
 
-/* The moves with the smallest target that works, found by bisection between the mean and `start`,
- * at most `budget` replicas a link; then without those that lower nothing: m->best, m->least. */
-void ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget);
+/* The moves with the smallest target that works, found by bisection from the mean upwards, at most
+ * `budget` replicas a link, without those that lower nothing: m->best, m->least.  0: no rank would
+ * stay at or below `limit`, which is found out before anything else; INT64_MAX: any will do. */
+int ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget,
+                   int64_t limit);
 
 /* Replicas that the busiest link carries with m->best. */
 int32_t ek_fill_links(ek_fill *m, const ek_plan_limits *l);

@@ -20,15 +20,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* An expert by its negated t_e / r_e, or a rank by its load: what is smaller comes first. */
 typedef struct {
-    int64_t *total;        /* [experts] */
-    int32_t *replicas;     /* [experts] */
-    double *weight;        /* [experts] t_e / r_e */
-    int32_t *order, *room; /* [experts], [experts] by falling weight, and room to sort */
-    double *load;          /* [ranks] */
-    int64_t *served;       /* [ranks] */
-    int32_t *used;         /* [ranks] slots */
-    int32_t *open, n_open; /* heap of the ranks that have room */
+    double key;
+    int32_t id;
+} entry;
+
+enum { BYTES = sizeof(double), DIGITS = 256 };
+
+typedef struct {
+    int64_t *total;            /* [experts] */
+    int32_t *replicas;         /* [experts] */
+    int32_t (*starts)[DIGITS]; /* [BYTES] of a sort: where a byte's values go */
+    entry *order, *room;       /* [experts] by falling t_e / r_e, and room to sort */
+    int64_t *served;           /* [ranks] */
+    int32_t *used;             /* [ranks] slots */
+    entry *open;               /* heap of the ranks that have room */
+    int32_t n_open;
 } memory;
 
 static void *take(ek_arena *a, const ek_plan_limits *l)
@@ -38,11 +46,10 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 
     at->total = ek_arena_take(a, l->experts, sizeof(*at->total));
     at->replicas = ek_arena_take(a, l->experts, sizeof(*at->replicas));
-    at->weight = ek_arena_take(a, l->experts, sizeof(*at->weight));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
+    at->starts = ek_arena_take(a, BYTES, sizeof(*at->starts));
     at->room = ek_arena_take(a, l->experts, sizeof(*at->room));
     at->served = ek_arena_take(a, l->ranks, sizeof(*at->served));
-    at->load = ek_arena_take(a, l->ranks, sizeof(*at->load));
     at->open = ek_arena_take(a, l->ranks, sizeof(*at->open));
     at->used = ek_arena_take(a, l->ranks, sizeof(*at->used));
     return m;
@@ -50,112 +57,128 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 
 /* --- heaps ------------------------------------------------------------------------------------ */
 
-/* Whether a comes before b. */
-typedef int (*order_fn)(const memory *m, int32_t a, int32_t b);
-
-static int heavier_expert(const memory *m, int32_t a, int32_t b)
+/* Whether a comes before b; without branches, as none of them could be foretold. */
+static inline int before(entry a, entry b)
 {
-    return m->weight[a] > m->weight[b] || (m->weight[a] >= m->weight[b] && a < b);
+    return (a.key < b.key) | (!(a.key > b.key) & (a.id < b.id));
 }
 
-static int lighter_rank(const memory *m, int32_t a, int32_t b)
+/* Puts an entry where heap[i] is or below.  The hole goes down to a leaf first, and the entry up
+ * from there: it is mostly one of the last. */
+static void sink(entry *heap, int32_t n, int32_t i, entry e)
 {
-    return m->load[a] < m->load[b] || (m->load[a] <= m->load[b] && a < b);
-}
+    int32_t top = i;
 
-/* Lets entry i sink to where it belongs. */
-static void sink(const memory *m, int32_t *heap, int32_t n, int32_t i, order_fn before)
-{
-    for (;;) {
-        int32_t child = 2 * i + 1, entry = heap[i];
-
-        if (child >= n)
-            return;
-        if (child + 1 < n && before(m, heap[child + 1], heap[child]))
-            child++;
-        if (!before(m, heap[child], entry))
-            return;
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        child += child + 1 < n && before(heap[child + 1], heap[child]);
         heap[i] = heap[child];
-        heap[child] = entry;
-        i = child;
     }
-}
-
-static void fill(const memory *m, int32_t *heap, int32_t n, order_fn before)
-{
-    for (int32_t i = 0; i < n; i++)
-        heap[i] = i;
-    for (int32_t i = n / 2; i-- > 0;)
-        sink(m, heap, n, i, before);
+    for (; i > top && before(e, heap[(i - 1) / 2]); i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = e;
 }
 
 /* --- the plan --------------------------------------------------------------------------------- */
 
-/* How many replicas each expert has. */
+static void share(memory *m, entry *e)
+{
+    e->key = -(double)m->total[e->id] / m->replicas[e->id];
+}
+
+/* The byte of a key that a pass sorts by, largest first: bits of negative doubles grow as these
+ * fall. */
+static int digit(double key, int pass)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &key, sizeof(bits));
+    return (int)(~(bits >> (8 * pass)) & 0xff);
+}
+
+/* order by its keys, by one byte after the other (radix sort); equals stay in order. */
+static void sort(memory *m, int32_t n)
+{
+    memset(m->starts, 0, BYTES * sizeof(*m->starts));
+    for (int32_t i = 0; i < n; i++)
+        for (int pass = 0; pass < BYTES; pass++)
+            m->starts[pass][digit(m->order[i].key, pass)]++;
+    for (int pass = 0; pass < BYTES; pass++) {
+        int32_t *start = m->starts[pass], at = 0;
+        entry *sorted = m->room;
+
+        if (start[digit(m->order[0].key, pass)] == n) /* all alike */
+            continue;
+        for (int d = 0; d < DIGITS; d++) {
+            int32_t here = start[d];
+
+            start[d] = at;
+            at += here;
+        }
+        for (int32_t i = 0; i < n; i++)
+            sorted[start[digit(m->order[i].key, pass)]++] = m->order[i];
+        m->room = m->order;
+        m->order = sorted;
+    }
+}
+
+/* The same where few are out of order. */
+static void sort_again(memory *m, int32_t n)
+{
+    for (int32_t i = 1; i < n; i++) {
+        entry e = m->order[i];
+        int32_t to = i;
+
+        for (; to > 0 && before(e, m->order[to - 1]); to--)
+            m->order[to] = m->order[to - 1];
+        m->order[to] = e;
+    }
+}
+
+/* How many replicas each expert has, and m->order. */
 static void allocate(memory *m, const ek_plan_limits *l)
 {
     int32_t extra = l->ranks * l->slots - l->experts;
 
     for (int32_t e = 0; e < l->experts; e++) {
         m->replicas[e] = 1;
-        m->weight[e] = (double)m->total[e];
+        m->order[e] = (entry){.id = e};
+        share(m, &m->order[e]);
     }
-    fill(m, m->room, l->experts, heavier_expert);
+    sort(m, l->experts);
+    memcpy(m->room, m->order, (size_t)l->experts * sizeof(*m->room)); /* in order: a heap */
     while (extra-- > 0) {
-        int32_t e = m->room[0];
+        entry e = m->room[0];
 
-        m->replicas[e]++;
-        m->weight[e] = (double)m->total[e] / m->replicas[e];
-        sink(m, m->room, l->experts, 0, heavier_expert);
+        m->replicas[e.id]++;
+        share(m, &e);
+        sink(m->room, l->experts, 0, e);
     }
-}
-
-/* Merges [a, b) and [b, end) of order, both by falling weight, in room. */
-static void merge(const memory *m, int32_t a, int32_t b, int32_t end)
-{
-    int32_t i = a, j = b, k = a;
-
-    while (i < b && j < end) {
-        int first = m->weight[m->order[i]] >= m->weight[m->order[j]];
-
-        m->room[k++] = m->order[first ? i : j];
-        i += first;
-        j += !first;
-    }
-    memcpy(m->room + k, m->order + i, (size_t)(b - i) * sizeof(*m->order));
-    k += b - i; /* what is left of [b, end) stays where it is */
-    memcpy(m->order + a, m->room + a, (size_t)(k - a) * sizeof(*m->order));
-}
-
-static void sort(memory *m, int32_t experts)
-{
-    for (int32_t e = 0; e < experts; e++)
-        m->order[e] = e;
-    for (int32_t run = 1; run < experts; run *= 2)
-        for (int32_t a = 0; a + run < experts; a += 2 * run)
-            merge(m, a, a + run, a + 2 * run < experts ? a + 2 * run : experts);
+    for (int32_t i = 0; i < l->experts; i++)
+        share(m, &m->order[i]);
+    sort_again(m, l->experts);
 }
 
 /* A slot of the rank with the least load that has room, which gets `weight`. */
 static int32_t take_slot(memory *m, const ek_plan_limits *l, double weight)
 {
-    int32_t r = m->open[0], slot = r * l->slots + m->used[r]++;
+    entry r = m->open[0];
+    int32_t slot = r.id * l->slots + m->used[r.id]++;
 
-    m->load[r] += weight;
-    if (m->used[r] == l->slots)
-        m->open[0] = m->open[--m->n_open];
-    sink(m, m->open, m->n_open, 0, lighter_rank);
+    r.key += weight;
+    if (m->used[r.id] == l->slots)
+        r = m->open[--m->n_open];
+    sink(m->open, m->n_open, 0, r);
     return slot;
 }
 
 /* Puts all replicas of an expert; was: the rank of its home so far. */
-static void put(memory *m, const ek_plan_limits *l, int32_t e, int32_t was, ek_plan *p)
+static void put(memory *m, const ek_plan_limits *l, entry x, int32_t was, ek_plan *p)
 {
-    int32_t n = m->replicas[e], home = -1;
+    int32_t e = x.id, n = m->replicas[e], home = -1;
     int64_t each = n > 1 ? m->total[e] / n : m->total[e], longer = m->total[e] - each * n;
 
     for (int32_t i = 0; i < n; i++) {
-        int32_t slot = take_slot(m, l, m->weight[e]);
+        int32_t slot = take_slot(m, l, -x.key);
 
         p->placement.expert_of[slot] = e;
         p->quota[slot] = each + (i < longer);
@@ -183,25 +206,24 @@ static int64_t most_at_home(const ek_plan_limits *l, const int64_t *total, const
 static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
-    int64_t before, after;
+    int64_t most, after;
 
     ek_plan_totals(l, counts, m->total);
-    before = most_at_home(l, m->total, &p->placement);
+    most = most_at_home(l, m->total, &p->placement);
     allocate(m, l);
-    sort(m, l->experts);
-    memset(m->load, 0, (size_t)l->ranks * sizeof(*m->load));
     memset(m->used, 0, (size_t)l->ranks * sizeof(*m->used));
+    for (int32_t r = 0; r < l->ranks; r++) /* a heap as it is */
+        m->open[r] = (entry){0, r};
     m->n_open = l->ranks;
-    fill(m, m->open, m->n_open, lighter_rank);
     for (int32_t i = 0; i < l->experts; i++)
-        put(m, l, m->order[i], p->placement.home[m->order[i]] / l->slots, p);
+        put(m, l, m->order[i], p->placement.home[m->order[i].id] / l->slots, p);
     after = ek_plan_loads(l, p, m->served);
-    p->before_s = (double)before * (l->costs.row_s + l->costs.send_s);
+    p->before_s = (double)most * (l->costs.row_s + l->costs.send_s);
     p->after_s = (double)after * (l->costs.row_s + l->costs.send_s);
     if (p->explain)
         snprintf(p->why, sizeof(p->why),
                  "%d replicas bring the busiest rank from %lld to %lld assignments",
-                 (int)(l->ranks * l->slots - l->experts), (long long)before, (long long)after);
+                 (int)(l->ranks * l->slots - l->experts), (long long)most, (long long)after);
     return EK_OK;
 }
 

@@ -35,7 +35,7 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     ek_plan_homes_only(l, m->total, p);
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
-    ek_fill_search(m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX);
+    (void)ek_fill_search(m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX, INT64_MAX);
     ek_fill_apply(m->best, m->n_best, p);
     p->before_s = (double)before * (l->costs.row_s + l->costs.send_s);
     p->after_s = (double)m->least * (l->costs.row_s + l->costs.send_s) +

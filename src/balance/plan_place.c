@@ -104,15 +104,20 @@ int64_t ek_place_bound(const ek_place *m)
 }
 
 /* By insertion, which keeps equals in order; qsort may allocate. */
-void ek_place_sort(ek_place *m)
+void ek_place_order(const int64_t *load, int32_t n, int32_t *order)
 {
-    for (int32_t e = 0; e < m->experts; e++) {
+    for (int32_t e = 0; e < n; e++) {
         int32_t i = e;
 
-        for (; i > 0 && m->load[m->order[i - 1]] < m->load[e]; i--)
-            m->order[i] = m->order[i - 1];
-        m->order[i] = e;
+        for (; i > 0 && load[order[i - 1]] < load[e]; i--)
+            order[i] = order[i - 1];
+        order[i] = e;
     }
+}
+
+void ek_place_sort(ek_place *m)
+{
+    ek_place_order(m->load, m->experts, m->order);
 }
 
 /* LPT into any number of bins: bin_of [experts], and sum and held of the bins. */

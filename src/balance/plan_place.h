@@ -38,6 +38,8 @@ ek_place *ek_place_take(ek_arena *a, int32_t experts, int32_t ranks);
 int32_t ek_place_capacity(const ek_place *m);
 /* What no packing stays below: the heaviest expert, the mean over ranks rounded up. */
 int64_t ek_place_bound(const ek_place *m);
+/* Numbers of loads [n], heaviest first, smaller numbers first among equals. */
+void ek_place_order(const int64_t *load, int32_t n, int32_t *order);
 /* order from load. */
 void ek_place_sort(ek_place *m);
 

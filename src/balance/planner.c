@@ -4,8 +4,9 @@
 #include <string.h>
 
 const ek_planner *const ek_planners[] = {
-    &ek_planner_off,       &ek_planner_shadow, &ek_planner_place, &ek_planner_prophet,
-    &ek_planner_replicate, &ek_planner_eplb,   &ek_planner_exact, NULL};
+    &ek_planner_off,     &ek_planner_shadow,    &ek_planner_place,
+    &ek_planner_prophet, &ek_planner_replicate, &ek_planner_eplb,
+    &ek_planner_exact,   &ek_planner_auto,      NULL};
 
 const ek_planner *ek_planner_find(const char *name)
 {
@@ -20,6 +21,51 @@ void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
     ek_placement_take(&p->placement, a, l->experts, l->ranks, l->slots);
     p->quota = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*p->quota));
 }
+
+/* --- history ---------------------------------------------------------------------------------- */
+
+static const int64_t remembered_max = (int64_t)1 << 62;
+
+static int64_t sum_of(const int64_t *x, int64_t n)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+
+void ek_plan_history_take(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l)
+{
+    *h = (ek_plan_history){
+        .counts = ek_arena_take(a, (int64_t)l->ranks * l->experts, sizeof(*h->counts))};
+}
+
+void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
+{
+    int64_t n = (int64_t)l->ranks * l->experts, room = remembered_max - sum_of(counts, n);
+    int64_t enough = l->lasts > 0 ? 2 * l->lasts : 1;
+
+    while (h->of >= enough || sum_of(h->counts, n) > room) {
+        for (int64_t i = 0; i < n; i++)
+            h->counts[i] /= 2;
+        h->of /= 2;
+    }
+    for (int64_t i = 0; i < n; i++)
+        h->counts[i] += counts[i];
+    h->of++;
+    h->due++;
+}
+
+int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
+{
+    if (l->lasts <= 0 || h->due < l->lasts)
+        return 0;
+    h->due = 0;
+    return 1;
+}
+
+/* --- sums and slots --------------------------------------------------------------------------- */
 
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total)
 {

@@ -23,7 +23,8 @@ typedef struct {
     double send_s;        /* a rank's link carries an assignment's rows: all four exchanges */
     double replica_s;     /* a link carries a replica: weights out and gradients back */
     double replica_bytes; /* the same as bytes */
-    double state_bytes;   /* of an expert that moves for good: weights, master, moments */
+    double move_s;        /* a link carries the state of an expert that moves for good, one way */
+    double state_bytes;   /* the same as bytes: weights, master, moments */
 } ek_plan_costs;
 
 /* What a planner is made for. */
@@ -32,6 +33,9 @@ typedef struct {
     const int32_t *node_of;        /* [ranks]; NULL: every rank is a node of its own */
     int32_t replicas_min;          /* nodes that have to hold each expert, where they suffice: for
                                       planners whose placement lasts and that place replicas */
+    int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
+                                      which is what a move has to pay for itself in (`auto`); 0:
+                                      none pays */
     ek_plan_costs costs;
 } ek_plan_limits;
 
@@ -45,6 +49,7 @@ typedef struct {
                                  was and as it shall be */
     char why[EK_PLAN_WHY];    /* what it decided, and why, in a line; written when asked for */
     int explain;              /* in: `why` is wanted */
+    int64_t of;               /* in, slow: micro-batches that the counts are the sum of; 0 is one */
 } ek_plan;
 
 /* counts [ranks][experts], by source. */
@@ -66,7 +71,7 @@ typedef struct {
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_exact, ek_planner_shadow, ek_planner_place,
-    ek_planner_prophet, ek_planner_replicate, ek_planner_eplb;
+    ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_auto;
 
 /* All of them, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
@@ -75,6 +80,20 @@ const ek_planner *ek_planner_find(const char *name);
 
 /* The arrays of a plan. */
 void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
+
+/* What a slow planner that also has a fast side plans from: the counts so far, older ones fading:
+ * of l->lasts to twice as many micro-batches, as soon as there are that many. */
+typedef struct {
+    int64_t *counts; /* [ranks][experts], sums */
+    int64_t of;      /* micro-batches that they are the sum of */
+    int64_t due;     /* micro-batches since the last time that it was due */
+} ek_plan_history;
+
+void ek_plan_history_take(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l);
+/* Adds a micro-batch; at most 2^62 assignments are remembered, so that no sum overflows. */
+void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts);
+/* Whether a lasting placement is to be asked for: once every l->lasts micro-batches. */
+int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l);
 
 /* --- arithmetic that planners and dispatchers share --------------------------------------------
  */

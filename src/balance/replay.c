@@ -21,10 +21,17 @@ typedef struct {
     int64_t *memory;        /* of ek_plan_time */
     int32_t *slots;         /* likewise */
     ek_plan plan, served;   /* as made; as it serves the iteration's counts */
-    ek_placement *kept;     /* [layers] */
+    ek_plan *kept;          /* [layers] the lasting placement, and the quotas it was made with */
+    ek_plan_history *past;  /* [layers]; NULL: the planner does not have both speeds */
     double *us, *rb;        /* [plans] */
     double before_s, after_s, bytes;
 } replay;
+
+/* Whether the planner's slow side plans from the iterations before. */
+static int asks_the_past(const ek_replay_config *cfg)
+{
+    return cfg->history == NULL && cfg->planner->slow != NULL && cfg->planner->fast != NULL;
+}
 
 static void lay(replay *r)
 {
@@ -44,10 +51,16 @@ static void lay(replay *r)
     ek_plan_take(&r->served, a, l);
     r->kept = ek_arena_take(a, r->t->layers, sizeof(*r->kept));
     for (int64_t i = 0; i < r->t->layers; i++) {
-        ek_placement measured;
+        ek_plan measured;
 
-        ek_placement_take(r->kept != NULL ? &r->kept[i] : &measured, a, l->experts, l->ranks,
-                          l->slots);
+        ek_plan_take(r->kept != NULL ? &r->kept[i] : &measured, a, l);
+    }
+    if (asks_the_past(r->cfg))
+        r->past = ek_arena_take(a, r->t->layers, sizeof(*r->past));
+    for (int64_t i = 0; asks_the_past(r->cfg) && i < r->t->layers; i++) {
+        ek_plan_history measured;
+
+        ek_plan_history_take(r->past != NULL ? &r->past[i] : &measured, a, l);
     }
     r->us = ek_arena_take(a, plans, sizeof(*r->us));
     r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
@@ -64,7 +77,7 @@ static ek_status reserve(replay *r)
     EK_TRY(ek_arena_init_as(&r->arena, &measured, "the replay of a trace"));
     lay(r);
     for (int64_t i = 0; i < r->t->layers; i++)
-        ek_placement_block(&r->kept[i], 1);
+        ek_placement_block(&r->kept[i].placement, 1);
     return ek_arena_check(&r->arena, "the replay of a trace");
 }
 
@@ -144,23 +157,73 @@ static spread judge_before(replay *r)
     return spread_of(r, &r->served);
 }
 
+/* A lasting placement for the layer, from these counts of `of` micro-batches. */
+static ek_status place(replay *r, int64_t layer, const int64_t *counts, int64_t of)
+{
+    ek_placement *kept = &r->kept[layer].placement;
+
+    r->plan.of = of;
+    EK_TRY(r->cfg->planner->slow(r->planner, &r->l, counts, &r->plan));
+    r->bytes += moved(r, kept);
+    ek_placement_copy(kept, &r->plan.placement);
+    return EK_OK;
+}
+
+static ek_status slow(replay *r, int64_t layer)
+{
+    if (r->past != NULL) {
+        ek_plan_history *h = &r->past[layer];
+
+        return ek_plan_due(h, &r->l) ? place(r, layer, h->counts, h->of) : EK_OK;
+    }
+    return r->cfg->history == NULL ? place(r, layer, r->seen, 1) : EK_OK;
+}
+
 static ek_status make_plan(replay *r, int64_t layer, double *us)
 {
     const ek_planner *planner = r->cfg->planner;
     int64_t start;
 
-    ek_placement_copy(&r->plan.placement, &r->kept[layer]);
+    ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
     start = ek_clock_ns();
-    if (planner->slow != NULL) {
-        EK_TRY(planner->slow(r->planner, &r->l, r->seen, &r->plan));
-        r->bytes += moved(r, &r->kept[layer]);
-        ek_placement_copy(&r->kept[layer], &r->plan.placement);
-    }
-    if (planner->fast != NULL)
+    if (planner->slow != NULL)
+        EK_TRY(slow(r, layer));
+    if (planner->fast != NULL) {
         EK_TRY(planner->fast(r->planner, &r->l, r->seen, &r->plan));
+    } else if (r->cfg->history != NULL) { /* as the lasting placement serves them */
+        ek_plan_totals(&r->l, r->seen, r->total);
+        ek_plan_serve(&r->l, r->total, &r->kept[layer], r->plan.quota);
+    }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
     r->bytes += replicated(r);
+    if (r->past != NULL)
+        ek_plan_remember(&r->past[layer], &r->l, r->seen);
     return ek_plan_check(&r->l, r->seen, &r->plan);
+}
+
+/* Lasting placements of all layers, once. */
+static ek_status place_all(replay *r, ek_replay_result *out)
+{
+    const ek_trace *h = r->cfg->history;
+    int64_t table = (int64_t)r->l.ranks * r->l.experts;
+
+    for (int64_t layer = 0; layer < r->t->layers; layer++) {
+        int64_t start;
+
+        memset(r->seen, 0, (size_t)table * sizeof(*r->seen));
+        for (int64_t i = 0; i < h->iterations; i++) {
+            ek_trace_counts(h, i, layer, r->l.ranks, r->counts);
+            for (int64_t c = 0; c < table; c++)
+                r->seen[c] += r->counts[c];
+        }
+        ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
+        start = ek_clock_ns();
+        EK_TRY(place(r, layer, r->seen, h->iterations));
+        out->slow_us += (double)(ek_clock_ns() - start) * 1e-3 / (double)r->t->layers;
+        memcpy(r->kept[layer].quota, r->plan.quota,
+               (size_t)(r->l.ranks * r->l.slots) * sizeof(*r->plan.quota));
+    }
+    return EK_OK;
 }
 
 static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_result *out)
@@ -172,6 +235,7 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
     before = judge_before(r);
     EK_TRY(make_plan(r, layer, &r->us[out->plans]));
     ek_placement_copy(&r->served.placement, &r->plan.placement);
+    ek_plan_totals(&r->l, r->counts, r->total);
     ek_plan_serve(&r->l, r->total, &r->plan, r->served.quota);
     r->served.before_s = r->plan.before_s;
     r->served.after_s = r->plan.after_s;
@@ -217,8 +281,15 @@ ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg, ek_replay_re
     EK_REQUIRE(cfg->lag >= 0 && cfg->lag < t->iterations, EK_EINVAL,
                "a lag of %lld iterations, and the trace has %lld", (long long)cfg->lag,
                (long long)t->iterations);
+    EK_REQUIRE(cfg->history == NULL ||
+                   (cfg->history->layers == t->layers && cfg->history->experts == t->experts),
+               EK_EINVAL, "the history has %lld layers of %lld experts, the trace %lld of %lld",
+               (long long)cfg->history->layers, (long long)cfg->history->experts,
+               (long long)t->layers, (long long)t->experts);
     EK_TRY_OUT(reserve(&r));
     r.plan.explain = cfg->each != NULL;
+    if (cfg->history != NULL && cfg->planner->slow != NULL)
+        EK_TRY_OUT(place_all(&r, out));
     for (int64_t i = cfg->lag; i < t->iterations; i++)
         for (int64_t layer = 0; layer < t->layers; layer++)
             EK_TRY_OUT(one(&r, i, layer, out));

@@ -10,6 +10,11 @@ typedef struct {
     const ek_planner *planner;
     ek_plan_limits limits; /* slots: ceil(experts / ranks) and the spare ones */
     int64_t lag;           /* a plan is made from the counts of so many iterations before */
+    /* Lasting placements are made once, from the sums of this trace's iterations, layer by layer.
+     * NULL: planners that are slow alone are asked each time with the counts that a plan is made
+     * from; those of both speeds once every limits.lasts iterations, with these counts of the
+     * iterations before. */
+    const ek_trace *history;
     /* Called with every plan and the quotas that served the counts; NULL: nobody asks.  EK_OK or a
      * failure that ends the replay. */
     ek_status (*each)(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
@@ -23,7 +28,9 @@ typedef struct {
     double before;      /* mean max/mean with every expert at home alone, homes in block order */
     double mean, worst; /* max/mean with the plans */
     double rb_median;   /* standard deviation of the ranks' loads before over after */
-    double us_median, us_p99; /* of making one layer's plan */
+    double us_median, us_p99; /* of making one layer's plan; lasting placements made from a history
+                                 of their own are not in it */
+    double slow_us;           /* of making one of those, mean; 0: there are none */
     double bytes;             /* of replicas and of experts that move, mean */
     double speedup;           /* summed time before over after, by ek_plan_time */
 } ek_replay_result;

@@ -14,12 +14,16 @@ static const ek_option options[] = {
      "numbers of assignments, unsigned integers: [iteration][layer][source rank][expert], "
      "[iteration][layer][expert] or [layer][expert]"},
     {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL,
-     "off|shadow|place|prophet|replicate|eplb|exact", 0, "the planner (docs/balance.md)"},
+     "off|shadow|place|prophet|replicate|eplb|exact|auto", 0, "the planner (docs/balance.md)"},
     {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
      "places for experts that a rank has beside those that the experts need"},
     {"lag", EK_OPTION_INT, "0", NULL, "iterations", "[0,1000000000]", 0,
      "plan on the counts of so many iterations before the one that is judged"},
+    {"history", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
+     "make lasting placements once, from the sums of this trace, and judge them on --trace"},
+    {"lasts", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,
+     "that a lasting placement has to pay for its moves in (auto)"},
     {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
      "that the ranks lie on, in runs"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
@@ -50,17 +54,19 @@ enum { HIDDEN = 2048, FF = 1024 };
 static ek_plan_costs built_in_costs(const ek_model_spec *m)
 {
     const double weights = 3.0 * (double)m->hidden * (double)m->ff;
-    const double bf16 = 2, flops = 200e12, link = 50e9, master_and_moments = 12;
+    const double bf16 = 2, flops = 200e12, link = 50e9;
+    const double state = weights * (bf16 + 12); /* with master and moments */
 
     return (ek_plan_costs){.row_s = 3 * 2 * weights / flops,
                            .send_s = 4 * (double)m->hidden * bf16 / link,
                            .replica_s = 2 * weights * bf16 / link,
                            .replica_bytes = 2 * weights * bf16,
-                           .state_bytes = weights * (bf16 + master_and_moments)};
+                           .move_s = state / link,
+                           .state_bytes = state};
 }
 
 typedef struct {
-    ek_trace trace;
+    ek_trace trace, history;
     ek_replay_config cfg;
     ek_model_source *model;
     ek_machine *machine; /* NULL: the built-in one */
@@ -192,7 +198,12 @@ static ek_status configure(const ek_options *o, plan *x)
     l->ranks = (int32_t)ek_options_int(o, "ranks");
     l->slots = (l->experts + l->ranks - 1) / l->ranks + (int32_t)ek_options_int(o, "spare-slots");
     l->replicas_min = (int32_t)ek_options_int(o, "replicas-min");
+    l->lasts = ek_options_int(o, "lasts");
     x->cfg.lag = ek_options_int(o, "lag");
+    if (ek_options_text(o, "history") != NULL) {
+        EK_TRY(ek_trace_open(ek_options_text(o, "history"), &x->history));
+        x->cfg.history = &x->history;
+    }
     nodes = ek_options_given(o, "nodes") ? ek_options_int(o, "nodes") : l->ranks;
     EK_REQUIRE(nodes <= l->ranks, EK_EINVAL, "--nodes %lld is more than --ranks %d",
                (long long)nodes, (int)l->ranks);
@@ -207,12 +218,13 @@ static ek_status configure(const ek_options *o, plan *x)
 
 static ek_status print_json(const plan *x, const ek_replay_result *r)
 {
-    json_t *o = json_pack(
-        "{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "policy",
-        x->cfg.planner->name, "ranks", (int)x->cfg.limits.ranks, "slots", (int)x->cfg.limits.slots,
-        "max_over_mean_before", r->before, "max_over_mean_mean", r->mean, "max_over_mean_worst",
-        r->worst, "plan_us_median", r->us_median, "plan_us_p99", r->us_p99, "bytes_moved", r->bytes,
-        "plans", (json_int_t)r->plans, "predicted_speedup", r->speedup, "rb_median", r->rb_median);
+    json_t *o = json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:f}",
+                          "policy", x->cfg.planner->name, "ranks", (int)x->cfg.limits.ranks,
+                          "slots", (int)x->cfg.limits.slots, "max_over_mean_before", r->before,
+                          "max_over_mean_mean", r->mean, "max_over_mean_worst", r->worst,
+                          "plan_us_median", r->us_median, "plan_us_p99", r->us_p99, "bytes_moved",
+                          r->bytes, "plans", (json_int_t)r->plans, "predicted_speedup", r->speedup,
+                          "rb_median", r->rb_median, "slow_us_mean", r->slow_us);
     char *text = o != NULL ? json_dumps(o, JSON_REAL_PRECISION(8)) : NULL;
 
     json_decref(o);
@@ -235,6 +247,8 @@ static void print_text(const plan *x, const ek_replay_result *r)
     printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f\n", r->before, r->mean,
            (long long)r->plans, r->worst);
     printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
+    if (x->cfg.history != NULL)
+        printf("  before that %.1f us a layer for lasting placements\n", r->slow_us);
     printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
     if (x->machine == NULL) {
         printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n",
@@ -274,6 +288,7 @@ static void close_plan(plan *x)
     if (x->emit != NULL)
         fclose(x->emit);
     ek_trace_close(&x->trace);
+    ek_trace_close(&x->history);
     free(x->machine);
     free(x->model);
     free(x->node_of);

@@ -1,0 +1,378 @@
+/* auto: homes by history, replicas by this micro-batch's counts, each where it pays.
+ *
+ * Source       Ours, of known parts: what `exact` searches with (fill.h: Walker's alias method on
+ *              ranks; UltraEP, arXiv 2606.04101), a threshold for moving homes as SmartMoE has one
+ *              (ATC 2023), a replica's time against what it saves as in FasterMoE (PPoPP 2022) and
+ *              Pro-Prophet (arXiv 2411.10003).
+ *
+ * Model        B the busiest rank's assignments, D the busiest source's, n the replicas that the
+ *              busiest link carries (a rank gets them; or gives experts, each counted once):
+ *                  T = B row_s + max(B, D) send_s + n replica_s
+ *              Balancing does not shorten what the busiest source sends, hence D.  Without row_s
+ *              and send_s balance is all that counts, as for `exact`.
+ *
+ * fast         Of the plans with at most n replicas a link, for each n = 0, 1, 2, ... up to what
+ *              `exact` takes, the one with the least T: n is bound to be too many where
+ *              n replica_s is more than the mean load could save.  So a replica that takes more
+ *              time than it saves is left out, T is never worse than doing nothing, and with
+ *              replica_s = 0 the plan is that of `exact`.
+ *
+ * slow         A permutation of homes; a rank keeps as many as it has, spare slots are left for the
+ *              fast side.  Experts, heaviest first, stay where they are as long as the others on
+ *              their rank do not come above a level; who may not stay goes to the least loaded rank
+ *              that has room.  `Others` leaves out the rank's heaviest expert, as that is the one
+ *              that the fast side gives of: a rank needs one heavy donor and the rest level, not
+ *              all of it.  One packing counts it in, for ranks without spare slots.  Of the
+ *              packings for several levels and the present homes, the one with the least
+ *                  lasts * mean T + (experts that the busiest link moves) move_s
+ *              the mean over the history and VARIATIONS of it, in which each expert's load is up to
+ *              SWING higher or lower (what comes is not what was), T with what fast makes of it.
+ *
+ * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
+ *              the replicas a link that may pay.  slow: PACKINGS (O(experts ranks) and 1 +
+ *              VARIATIONS times fast), O(experts^2) to sort. */
+#include "balance/fill.h"
+#include "balance/plan_place.h"
+#include "base/random.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { VARIATIONS = 3 };
+
+/* What others of a rank may come to for an expert to stay, in parts of the mean load; whether the
+ * rank's heaviest expert counts. */
+typedef struct {
+    double level;
+    int with_heaviest;
+} packing;
+
+static const packing packings[] = {{1.5, 0}, {1.1, 0}, {0.8, 0}, {0.8, 1}};
+enum { PACKINGS = sizeof(packings) / sizeof(packings[0]) };
+
+/* A way to serve a layer. */
+typedef struct {
+    double s;      /* predicted, of a micro-batch */
+    int64_t most;  /* the busiest rank's load */
+    int32_t links; /* replicas that the busiest link carries */
+    int32_t n;     /* replicas */
+} outcome;
+
+typedef struct {
+    ek_plan_costs costs; /* that a search works with */
+    int64_t busiest;     /* source's assignments: D */
+    double of;           /* micro-batches that counts are the sum of */
+    ek_fill fill;
+    ek_fill_move *kept; /* [ranks * slots] of the best outcome */
+    /* slow */
+    int64_t *history;      /* [experts] totals */
+    int32_t *order;        /* [experts] heaviest first */
+    int32_t *rank_of;      /* [experts] of the packing at work */
+    int64_t *sum;          /* [ranks] its loads */
+    int64_t *heaviest;     /* [ranks] and those of its heaviest experts */
+    int32_t *room, *moved; /* [ranks] homes that a rank may still get, and those that come */
+    ek_placement next, best;
+} memory;
+
+static void *take(ek_arena *a, const ek_plan_limits *l)
+{
+    memory *m = ek_arena_take(a, 1, sizeof(*m)), measured;
+    memory *at = m != NULL ? m : &measured;
+
+    ek_fill_take(&at->fill, a, l);
+    at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
+    at->history = ek_arena_take(a, l->experts, sizeof(*at->history));
+    at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
+    at->rank_of = ek_arena_take(a, l->experts, sizeof(*at->rank_of));
+    at->sum = ek_arena_take(a, l->ranks, sizeof(*at->sum));
+    at->heaviest = ek_arena_take(a, l->ranks, sizeof(*at->heaviest));
+    at->room = ek_arena_take(a, l->ranks, sizeof(*at->room));
+    at->moved = ek_arena_take(a, l->ranks, sizeof(*at->moved));
+    ek_placement_take(&at->next, a, l->experts, l->ranks, l->slots);
+    ek_placement_take(&at->best, a, l->experts, l->ranks, l->slots);
+    return m;
+}
+
+/* --- what things take ------------------------------------------------------------------------- */
+
+static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
+{
+    m->costs = l->costs;
+    if (!(m->costs.row_s + m->costs.send_s > 0)) {
+        m->costs.row_s = 1;
+        m->costs.replica_s = 0;
+    }
+    m->of = of > 0 ? (double)of : 1;
+    m->busiest = 0;
+    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
+        int64_t sum = 0;
+
+        for (int32_t e = 0; e < l->experts; e++)
+            sum += counts[e];
+        m->busiest = sum > m->busiest ? sum : m->busiest;
+    }
+}
+
+static double time_of(const memory *m, int64_t most, int32_t links)
+{
+    int64_t sent = most > m->busiest ? most : m->busiest;
+
+    return ((double)most * m->costs.row_s + (double)sent * m->costs.send_s) / m->of +
+           (links > 0 ? links * m->costs.replica_s : 0);
+}
+
+/* The largest load of a rank for which the time is below `s` with so many replicas a link; -1. */
+static int64_t load_for(const memory *m, double s, int32_t links)
+{
+    double left = (s - links * m->costs.replica_s) * m->of;
+    double load = left / (m->costs.row_s + m->costs.send_s);
+
+    if (load < (double)m->busiest) { /* which takes what it takes to send */
+        left -= (double)m->busiest * m->costs.send_s;
+        load = m->costs.row_s > 0 ? left / m->costs.row_s : left > 0 ? (double)m->busiest : -1;
+    }
+    return load < 0 ? -1 : load < 0x1p62 ? (int64_t)load : (int64_t)1 << 62;
+}
+
+/* --- fast ------------------------------------------------------------------------------------- */
+
+static int64_t mean_of(const memory *m, const ek_plan_limits *l)
+{
+    int64_t sum = 0;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        sum += m->fill.total[e];
+    return sum / l->ranks + (sum % l->ranks > 0);
+}
+
+/* Takes what fill has found if it is better. */
+static void take_better(memory *m, const ek_plan_limits *l, outcome *best)
+{
+    outcome now = {.most = m->fill.least, .n = m->fill.n_best};
+
+    now.links = ek_fill_links(&m->fill, l);
+    now.s = time_of(m, now.most, now.links);
+    if (now.s < best->s) {
+        *best = now;
+        memcpy(m->kept, m->fill.best, (size_t)now.n * sizeof(*m->kept));
+    }
+}
+
+/* The least time for the homes that fill starts from, `most` with them alone: m->kept. */
+static outcome search(memory *m, const ek_plan_limits *l, int64_t most)
+{
+    outcome best = {.s = time_of(m, most, 0), .most = most};
+    int64_t floor = mean_of(m, l);
+    int32_t links;
+
+    if (!(time_of(m, floor, 1) < best.s))
+        return best;
+    (void)ek_fill_search(&m->fill, l, floor, INT32_MAX, INT64_MAX);
+    take_better(m, l, &best);
+    links = ek_fill_links(&m->fill, l);
+    floor = m->fill.least; /* fewer replicas are not expected to come below */
+    for (int32_t n = 1; n < links && time_of(m, floor, n) < best.s; n++)
+        if (ek_fill_search(&m->fill, l, floor, n, load_for(m, best.s, n)))
+            take_better(m, l, &best);
+    return best;
+}
+
+static void explain_fast(const ek_plan_limits *l, int64_t before, int64_t mean, const outcome *now,
+                         ek_plan *p)
+{
+    if (now->n == 0)
+        snprintf(p->why, sizeof(p->why),
+                 "no replicas: the busiest rank's %lld assignments take %.4g ms, the mean's %lld "
+                 "with one a link no less, or none was found",
+                 (long long)before, p->before_s * 1e3, (long long)mean);
+    else
+        snprintf(p->why, sizeof(p->why),
+                 "%d replicas, at most %d a link, bring the busiest rank from %lld to %lld "
+                 "assignments, %.4f of the mean, and %.4g to %.4g ms",
+                 (int)now->n, (int)now->links, (long long)before, (long long)now->most,
+                 mean > 0 ? (double)now->most / (double)mean : 1.0, p->before_s * 1e3,
+                 p->after_s * 1e3);
+    (void)l;
+}
+
+static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    memory *m = mem;
+    int64_t before;
+    outcome now;
+
+    ek_plan_totals(l, counts, m->fill.total);
+    set_model(m, l, counts, 1);
+    before = ek_fill_homes(&m->fill, l, &p->placement);
+    ek_plan_homes_only(l, m->fill.total, p);
+    now = search(m, l, before);
+    ek_fill_apply(m->kept, now.n, p);
+    p->before_s = time_of(m, before, 0);
+    p->after_s = now.s;
+    if (p->explain)
+        explain_fast(l, before, mean_of(m, l), &now, p);
+    return EK_OK;
+}
+
+/* --- slow: packings --------------------------------------------------------------------------- */
+
+/* Homes that each rank may have: as many as now. */
+static void count_homes(memory *m, const ek_plan_limits *l, const ek_placement *p)
+{
+    memset(m->room, 0, (size_t)l->ranks * sizeof(*m->room));
+    for (int32_t e = 0; e < l->experts; e++)
+        m->room[p->home[e] / l->slots]++;
+}
+
+/* Whether an expert may stay. */
+static int stays(const memory *m, int32_t home, int64_t load, double level, int with_heaviest)
+{
+    int64_t others = m->sum[home] - (with_heaviest ? 0 : m->heaviest[home]);
+
+    return m->room[home] > 0 && (m->sum[home] == 0 || (double)(others + load) <= level);
+}
+
+static int32_t least_loaded(const memory *m, const ek_plan_limits *l)
+{
+    int32_t best = -1;
+
+    for (int32_t r = 0; r < l->ranks; r++)
+        if (m->room[r] > 0 && (best < 0 || m->sum[r] < m->sum[best]))
+            best = r;
+    return best;
+}
+
+/* m->rank_of; returns how many experts the busiest link moves. */
+static int32_t pack(memory *m, const ek_plan_limits *l, const ek_placement *p, double level,
+                    int with_heaviest)
+{
+    int32_t most = 0;
+
+    count_homes(m, l, p);
+    memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
+    memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
+    memset(m->moved, 0, (size_t)l->ranks * sizeof(*m->moved));
+    for (int32_t i = 0; i < l->experts; i++) {
+        int32_t e = m->order[i], home = p->home[e] / l->slots, to = home;
+        int64_t load = m->history[e];
+
+        if (!stays(m, home, load, level, with_heaviest))
+            to = least_loaded(m, l);
+        m->rank_of[e] = to;
+        m->heaviest[to] = m->sum[to] > 0 ? m->heaviest[to] : load;
+        m->sum[to] += load;
+        m->room[to]--;
+        m->moved[to] += to != home; /* as many leave as come */
+        most = m->moved[to] > most ? m->moved[to] : most;
+    }
+    return most;
+}
+
+/* The packing as a placement, m->next: who moves takes a slot that another leaves, lower numbers
+ * first. */
+static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
+{
+    enum { LEFT = -2 };
+    ek_placement *n = &m->next;
+
+    ek_placement_copy(n, p);
+    for (int32_t e = 0; e < l->experts; e++)
+        if (p->home[e] / l->slots != m->rank_of[e])
+            n->expert_of[p->home[e]] = LEFT;
+    for (int32_t e = 0; e < l->experts; e++)
+        if (p->home[e] / l->slots != m->rank_of[e]) {
+            n->home[e] = ek_plan_slot(n, m->rank_of[e], LEFT);
+            n->expert_of[n->home[e]] = e;
+        }
+}
+
+/* --- slow: the choice ------------------------------------------------------------------------- */
+
+/* Between 1 - SWING and 1 + SWING of a load, the same for a variation and an expert each time. */
+static int64_t vary(int64_t load, int32_t variation, int32_t expert)
+{
+    enum { ONE = 1024, SWING = ONE / 2 };
+    uint64_t bits = ek_random_bits(0, (uint64_t)variation, (uint64_t)expert);
+    int64_t factor = ONE - SWING + (int64_t)(bits % (2 * SWING + 1));
+
+    return load / ONE * factor + load % ONE * factor / ONE;
+}
+
+/* The mean time over the history and its variations with these homes. */
+static double expected(memory *m, const ek_plan_limits *l, ek_placement *p)
+{
+    double sum = 0;
+
+    for (int32_t v = 0; v <= VARIATIONS; v++) {
+        for (int32_t e = 0; e < l->experts; e++)
+            m->fill.total[e] = v == 0 ? m->history[e] : vary(m->history[e], v, e);
+        sum += search(m, l, ek_fill_homes(&m->fill, l, p)).s;
+    }
+    return sum / (1 + VARIATIONS);
+}
+
+static int32_t movers(const ek_plan_limits *l, const ek_placement *a, const ek_placement *b)
+{
+    int32_t n = 0;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        n += a->home[e] / l->slots != b->home[e] / l->slots;
+    return n;
+}
+
+static void explain_slow(const ek_plan_limits *l, int32_t moved, double now, ek_plan *p)
+{
+    if (moved == 0)
+        snprintf(
+            p->why, sizeof(p->why),
+            "homes stay, at %.4g ms a micro-batch: no packing of %d saves in %lld of them what "
+            "its moves take",
+            now * 1e3, (int)PACKINGS, (long long)l->lasts);
+    else
+        snprintf(p->why, sizeof(p->why),
+                 "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
+                 (int)moved, (int)l->experts, p->after_s * 1e3, now * 1e3, (long long)l->lasts);
+}
+
+static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    memory *m = mem;
+    double now, least, mean = 0;
+
+    ek_plan_totals(l, counts, m->history);
+    set_model(m, l, counts, p->of);
+    for (int32_t e = 0; e < l->experts; e++)
+        mean += (double)m->history[e] / l->ranks;
+    ek_place_order(m->history, l->experts, m->order);
+    now = p->after_s = expected(m, l, &p->placement);
+    least = now * (double)l->lasts;
+    ek_placement_copy(&m->best, &p->placement);
+    for (int i = 0; i < PACKINGS; i++) {
+        int32_t links =
+            pack(m, l, &p->placement, packings[i].level * mean, packings[i].with_heaviest);
+        double move_s = links * l->costs.move_s, s;
+
+        if (links == 0 || !(move_s < least))
+            continue;
+        settle(m, l, &p->placement);
+        s = expected(m, l, &m->next);
+        if (s * (double)l->lasts + move_s < least) {
+            least = s * (double)l->lasts + move_s;
+            p->after_s = s;
+            ek_placement_copy(&m->best, &m->next);
+        }
+    }
+    p->before_s = now;
+    if (p->explain)
+        explain_slow(l, movers(l, &p->placement, &m->best), now, p);
+    ek_placement_copy(&p->placement, &m->best);
+    ek_plan_homes_only(l, m->history, p);
+    return EK_OK;
+}
+
+const ek_planner ek_planner_auto = {
+    .name = "auto",
+    .what = "homes by history, replicas by the counts, each where it pays",
+    .take = take,
+    .slow = slow,
+    .fast = fast};
