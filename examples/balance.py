@@ -16,14 +16,15 @@ class Config(ctypes.Structure):
                 ("experts", ctypes.c_int32), ("ranks", ctypes.c_int32),
                 ("spare_slots", ctypes.c_int32), ("node_of", ctypes.POINTER(ctypes.c_int32)),
                 ("replicas_min", ctypes.c_int32), ("row_s", ctypes.c_double),
-                ("send_s", ctypes.c_double), ("replica_s", ctypes.c_double)]
+                ("send_s", ctypes.c_double), ("replica_s", ctypes.c_double),
+                ("move_s", ctypes.c_double), ("lasts", ctypes.c_int64)]
 
 
 class Plan(ctypes.Structure):
     _fields_ = [("slots", ctypes.c_int32), ("expert_of", ctypes.POINTER(ctypes.c_int32)),
                 ("home", ctypes.POINTER(ctypes.c_int32)), ("quota", ctypes.POINTER(ctypes.c_int64)),
                 ("before_s", ctypes.c_double), ("after_s", ctypes.c_double),
-                ("why", ctypes.c_char_p)]
+                ("why", ctypes.c_char_p), ("why_homes", ctypes.c_char_p)]
 
 
 def main():

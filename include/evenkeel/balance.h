@@ -36,6 +36,9 @@ typedef struct {
     double row_s;           /* seconds: a rank computes an assignment, forward and backward */
     double send_s;          /* a link carries an assignment's rows, all four exchanges */
     double replica_s;       /* a link carries a replica, weights out and gradients back */
+    double move_s;          /* a link carries the state of an expert that moves for good ("auto") */
+    int64_t lasts; /* plans in which such moves have to pay for themselves ("auto"); 0: homes
+                      stay */
 } ek_balance_config;
 
 /** A plan; its arrays belong to the planner and hold until its next call. */
@@ -46,6 +49,7 @@ typedef struct {
     const int64_t *quota; /* [ranks * slots]: assignments that the slot serves, of all sources */
     double before_s, after_s; /* what the planner's model says of before and after */
     const char *why;          /* what it decided, in a line; may be empty */
+    const char *why_homes; /* "auto": the same of the homes, when it was last asked; may be empty */
 } ek_balance_plan_result;
 
 /** Names of the policies: "off", "exact", ...; NULL behind the last. */
@@ -62,7 +66,9 @@ EK_CHECKED EK_API ek_status ek_balance_create(const ek_balance_config *cfg, ek_b
 EK_API void ek_balance_destroy(ek_balance **b);
 
 /** Plans for these counts.  "place", "replicate" and "eplb" go on from where their last plan put
- * the experts; the others' replicas are for once.
+ *  the experts; the others' replicas are for once.  "auto" does both: replicas for these counts,
+ * and with every `lasts`th plan homes for the counts given before, those of up to twice as many
+ * plans; who moves has to be there before these counts are served.
  *
  *  @param[in] counts  [ranks][experts], assignments by source rank; none negative, 2^62 in all at
  * most

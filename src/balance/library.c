@@ -20,6 +20,7 @@ struct ek_balance {
     int64_t *total;        /* [experts] */
     ek_plan plan, served;  /* the last plan; as it serves other counts */
     ek_placement base;     /* what the next plan starts from */
+    ek_plan_history past;  /* of planners of both speeds */
     int64_t *split, *rows; /* of ek_plan_split */
     int32_t *slots;
 };
@@ -34,6 +35,11 @@ const char *ek_balance_policy(int i)
     return ek_planners[i] != NULL ? ek_planners[i]->name : NULL;
 }
 
+static int has_both(const ek_balance *b)
+{
+    return b->planner->slow != NULL && b->planner->fast != NULL;
+}
+
 static void lay(ek_balance *b)
 {
     ek_plan_limits *l = &b->l;
@@ -46,6 +52,8 @@ static void lay(ek_balance *b)
     ek_plan_take(&b->plan, a, l);
     ek_plan_take(&b->served, a, l);
     ek_placement_take(&b->base, a, l->experts, l->ranks, l->slots);
+    if (has_both(b))
+        ek_plan_history_take(&b->past, a, l);
     b->split = ek_arena_take(a, l->ranks + slots, sizeof(*b->split));
     b->rows = ek_arena_take(a, l->ranks * slots, sizeof(*b->rows));
     b->slots = ek_arena_take(a, slots, sizeof(*b->slots));
@@ -60,8 +68,10 @@ static ek_status check_config(const ek_balance_config *c)
     EK_REQUIRE(c->ranks >= 1 && c->ranks <= SIZE_MAX_32, EK_EINVAL, "%d ranks", (int)c->ranks);
     EK_REQUIRE(c->spare_slots >= 0 && c->spare_slots <= SIZE_MAX_32, EK_EINVAL, "%d spare slots",
                (int)c->spare_slots);
-    EK_REQUIRE(c->row_s >= 0 && c->send_s >= 0 && c->replica_s >= 0, EK_EINVAL,
+    EK_REQUIRE(c->row_s >= 0 && c->send_s >= 0 && c->replica_s >= 0 && c->move_s >= 0, EK_EINVAL,
                "a time below zero, or none");
+    EK_REQUIRE(c->lasts >= 0 && c->lasts <= INT32_MAX, EK_EINVAL, "homes that last %lld plans",
+               (long long)c->lasts);
     EK_REQUIRE((int64_t)c->ranks * ((c->experts + c->ranks - 1) / c->ranks + c->spare_slots) <=
                    INT32_MAX / 8,
                EK_EOVERFLOW, "%d ranks of %d spare slots are too many", (int)c->ranks,
@@ -77,12 +87,15 @@ static ek_status make(ek_balance *b, const ek_balance_config *c)
     EK_TRY(check_config(c));
     b->planner = ek_planner_find(policy);
     EK_REQUIRE(b->planner != NULL, EK_EINVAL, "no balance policy %s", policy);
-    b->l = (ek_plan_limits){
-        .experts = c->experts,
-        .ranks = c->ranks,
-        .slots = (c->experts + c->ranks - 1) / c->ranks + c->spare_slots,
-        .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
-        .costs = {.row_s = c->row_s, .send_s = c->send_s, .replica_s = c->replica_s}};
+    b->l = (ek_plan_limits){.experts = c->experts,
+                            .ranks = c->ranks,
+                            .slots = (c->experts + c->ranks - 1) / c->ranks + c->spare_slots,
+                            .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
+                            .lasts = c->lasts,
+                            .costs = {.row_s = c->row_s,
+                                      .send_s = c->send_s,
+                                      .replica_s = c->replica_s,
+                                      .move_s = c->move_s}};
     b->l.node_of = c->node_of; /* a planner may size its memory by nodes */
     ek_arena_measure(&b->arena);
     lay(b);
@@ -138,16 +151,36 @@ static ek_status check_counts(const ek_balance *b, const int64_t *counts)
     return EK_OK;
 }
 
+static ek_status place(ek_balance *b, const int64_t *counts, int64_t of)
+{
+    b->plan.of = of;
+    EK_TRY(b->planner->slow(b->memory, &b->l, counts, &b->plan));
+    ek_placement_copy(&b->base, &b->plan.placement);
+    return EK_OK;
+}
+
+/* Homes from the counts so far, then replicas for these. */
+static ek_status plan_both(ek_balance *b, const int64_t *counts)
+{
+    if (ek_plan_due(&b->past, &b->l)) {
+        EK_TRY(place(b, b->past.counts, b->past.of));
+        memcpy(b->plan.why_homes, b->plan.why, sizeof(b->plan.why));
+    }
+    EK_TRY(b->planner->fast(b->memory, &b->l, counts, &b->plan));
+    ek_plan_remember(&b->past, &b->l, counts);
+    return EK_OK;
+}
+
 ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_result *out)
 {
     EK_TRY(check_counts(b, counts));
     ek_placement_copy(&b->plan.placement, &b->base);
     b->plan.why[0] = '\0';
-    if (b->planner->slow != NULL) {
-        EK_TRY(b->planner->slow(b->memory, &b->l, counts, &b->plan));
-        ek_placement_copy(&b->base, &b->plan.placement);
-    }
-    if (b->planner->fast != NULL)
+    if (has_both(b))
+        EK_TRY(plan_both(b, counts));
+    else if (b->planner->slow != NULL)
+        EK_TRY(place(b, counts, 1));
+    else
         EK_TRY(b->planner->fast(b->memory, &b->l, counts, &b->plan));
     *out = (ek_balance_plan_result){.slots = b->l.slots,
                                     .expert_of = b->plan.placement.expert_of,
@@ -155,7 +188,8 @@ ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_
                                     .quota = b->plan.quota,
                                     .before_s = b->plan.before_s,
                                     .after_s = b->plan.after_s,
-                                    .why = b->plan.why};
+                                    .why = b->plan.why,
+                                    .why_homes = b->plan.why_homes};
     return EK_OK;
 }
 

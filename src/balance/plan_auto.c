@@ -22,19 +22,23 @@
  *              their rank do not come above a level; who may not stay goes to the least loaded rank
  *              that has room.  `Others` leaves out the rank's heaviest expert, as that is the one
  *              that the fast side gives of: a rank needs one heavy donor and the rest level, not
- *              all of it.  One packing counts it in, for ranks without spare slots.  Of the
- *              packings for several levels and the present homes, the one with the least
+ *              all of it.  One packing counts it in, for ranks without spare slots.  Then experts
+ *              go back home that can change places with one that is not at home either and has
+ *              about their load.  Of the packings for several levels and the present homes, the one
+ *              with the least
  *                  lasts * mean T + (experts that the busiest link moves) move_s
  *              the mean over the history and VARIATIONS of it, in which each expert's load is up to
  *              SWING higher or lower (what comes is not what was), T with what fast makes of it.
+ *              So homes move only for a gain that is expected to pay for it.
  *
  * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
- *              the replicas a link that may pay.  slow: PACKINGS (O(experts ranks) and 1 +
- *              VARIATIONS times fast), O(experts^2) to sort. */
+ *              the replicas a link that may pay.  slow: PACKINGS times O(experts (experts + ranks))
+ *              and 1 + VARIATIONS times fast. */
 #include "balance/fill.h"
 #include "balance/plan_place.h"
 #include "base/random.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +53,9 @@ typedef struct {
 
 static const packing packings[] = {{1.5, 0}, {1.1, 0}, {0.8, 0}, {0.8, 1}};
 enum { PACKINGS = sizeof(packings) / sizeof(packings[0]) };
+
+/* Loads that differ by no more than this part of the mean are as good as each other. */
+static const double about = 1.0 / 32;
 
 /* A way to serve a layer. */
 typedef struct {
@@ -177,14 +184,14 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most)
     return best;
 }
 
-static void explain_fast(const ek_plan_limits *l, int64_t before, int64_t mean, const outcome *now,
+static void explain_fast(const memory *m, int64_t before, int64_t mean, const outcome *now,
                          ek_plan *p)
 {
     if (now->n == 0)
         snprintf(p->why, sizeof(p->why),
                  "no replicas: the busiest rank's %lld assignments take %.4g ms, the mean's %lld "
-                 "with one a link no less, or none was found",
-                 (long long)before, p->before_s * 1e3, (long long)mean);
+                 "with one replica a link %.4g",
+                 (long long)before, p->before_s * 1e3, (long long)mean, time_of(m, mean, 1) * 1e3);
     else
         snprintf(p->why, sizeof(p->why),
                  "%d replicas, at most %d a link, bring the busiest rank from %lld to %lld "
@@ -192,7 +199,6 @@ static void explain_fast(const ek_plan_limits *l, int64_t before, int64_t mean, 
                  (int)now->n, (int)now->links, (long long)before, (long long)now->most,
                  mean > 0 ? (double)now->most / (double)mean : 1.0, p->before_s * 1e3,
                  p->after_s * 1e3);
-    (void)l;
 }
 
 static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
@@ -210,7 +216,7 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
     p->before_s = time_of(m, before, 0);
     p->after_s = now.s;
     if (p->explain)
-        explain_fast(l, before, mean_of(m, l), &now, p);
+        explain_fast(m, before, mean_of(m, l), &now, p);
     return EK_OK;
 }
 
@@ -242,16 +248,13 @@ static int32_t least_loaded(const memory *m, const ek_plan_limits *l)
     return best;
 }
 
-/* m->rank_of; returns how many experts the busiest link moves. */
-static int32_t pack(memory *m, const ek_plan_limits *l, const ek_placement *p, double level,
-                    int with_heaviest)
+/* m->rank_of. */
+static void pack(memory *m, const ek_plan_limits *l, const ek_placement *p, double level,
+                 int with_heaviest)
 {
-    int32_t most = 0;
-
     count_homes(m, l, p);
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
-    memset(m->moved, 0, (size_t)l->ranks * sizeof(*m->moved));
     for (int32_t i = 0; i < l->experts; i++) {
         int32_t e = m->order[i], home = p->home[e] / l->slots, to = home;
         int64_t load = m->history[e];
@@ -262,7 +265,52 @@ static int32_t pack(memory *m, const ek_plan_limits *l, const ek_placement *p, d
         m->heaviest[to] = m->sum[to] > 0 ? m->heaviest[to] : load;
         m->sum[to] += load;
         m->room[to]--;
-        m->moved[to] += to != home; /* as many leave as come */
+    }
+}
+
+/* Whether two experts may change places: neither rank then has more than the fuller of them has
+ * now, and neither much less. */
+static int alike(const memory *m, int32_t a, int32_t b, double mean)
+{
+    int64_t more = m->history[a] - m->history[b];
+    int64_t of_a = m->sum[m->rank_of[a]] - more, of_b = m->sum[m->rank_of[b]] + more;
+    int64_t now = of_a + more > of_b - more ? of_a + more : of_b - more;
+    double most = (double)now > mean ? (double)now : mean;
+
+    return fabs((double)more) <= about * mean && (double)of_a <= most && (double)of_b <= most;
+}
+
+/* Lets experts go back home that may change places with one that is not at home either; lightest
+ * first, as they moved last, to where room was left. */
+static void send_home(memory *m, const ek_plan_limits *l, const ek_placement *p, double mean)
+{
+    for (int32_t i = l->experts; i-- > 0;) {
+        int32_t e = m->order[i], home = p->home[e] / l->slots;
+
+        for (int32_t k = l->experts; k-- > 0 && m->rank_of[e] != home;) {
+            int32_t other = m->order[k];
+
+            if (m->rank_of[other] == home && p->home[other] / l->slots != home &&
+                alike(m, e, other, mean)) {
+                m->sum[home] += m->history[e] - m->history[other];
+                m->sum[m->rank_of[e]] += m->history[other] - m->history[e];
+                m->rank_of[other] = m->rank_of[e];
+                m->rank_of[e] = home;
+            }
+        }
+    }
+}
+
+/* Experts that the busiest link moves. */
+static int32_t busiest_move(memory *m, const ek_plan_limits *l, const ek_placement *p)
+{
+    int32_t most = 0;
+
+    memset(m->moved, 0, (size_t)l->ranks * sizeof(*m->moved));
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t to = m->rank_of[e];
+
+        m->moved[to] += to != p->home[e] / l->slots; /* as many leave as come */
         most = m->moved[to] > most ? m->moved[to] : most;
     }
     return most;
@@ -348,10 +396,13 @@ static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts,
     least = now * (double)l->lasts;
     ek_placement_copy(&m->best, &p->placement);
     for (int i = 0; i < PACKINGS; i++) {
-        int32_t links =
-            pack(m, l, &p->placement, packings[i].level * mean, packings[i].with_heaviest);
-        double move_s = links * l->costs.move_s, s;
+        double move_s, s;
+        int32_t links;
 
+        pack(m, l, &p->placement, packings[i].level * mean, packings[i].with_heaviest);
+        send_home(m, l, &p->placement, mean);
+        links = busiest_move(m, l, &p->placement);
+        move_s = links * l->costs.move_s;
         if (links == 0 || !(move_s < least))
             continue;
         settle(m, l, &p->placement);

@@ -25,7 +25,7 @@
  *
  * Shadows are made for one step.  What the placement holds beforehand is kept, so the caller gives
  * it without the shadows of the step before. */
-#include "balance/planner.h"
+#include "balance/plan_shadow.h"
 
 #include <stdio.h>
 
@@ -79,7 +79,7 @@ static int32_t slot_for(const ek_placement *at, int32_t rank, int32_t expert)
     return s >= 0 ? s : ek_plan_free_slot(at, rank);
 }
 
-static int32_t full_rank(const ek_plan_limits *l, const ek_placement *at, int32_t expert)
+int32_t ek_shadow_full(const ek_plan_limits *l, const ek_placement *at, int32_t expert)
 {
     for (int32_t r = 0; r < l->ranks; r++)
         if (slot_for(at, r, expert) < 0)
@@ -101,7 +101,7 @@ static int64_t shift_loads(const ek_plan_limits *l, const int64_t *counts, int32
     return most;
 }
 
-static void shadow(const ek_plan_limits *l, const int64_t *counts, int32_t expert, ek_plan *p)
+void ek_shadow(const ek_plan_limits *l, const int64_t *counts, int32_t expert, ek_plan *p)
 {
     for (int32_t r = 0; r < l->ranks; r++) {
         int32_t s = slot_for(&p->placement, r, expert);
@@ -122,7 +122,7 @@ static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, searc
         return 0;
     home = p->placement.home[e] / l->slots;
     now->moved = m->left[e] - counts[(int64_t)home * l->experts + e];
-    now->full = full_rank(l, &p->placement, e);
+    now->full = ek_shadow_full(l, &p->placement, e);
     if (now->moved == 0 || now->full >= 0)
         return 0;
     m->left[e] = -1;
@@ -131,7 +131,7 @@ static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, searc
     now->refused_s = (double)most * l->costs.row_s + (double)(now->n + 1) * l->costs.replica_s;
     if (!(now->refused_s < p->after_s))
         return 0;
-    shadow(l, counts, e, p);
+    ek_shadow(l, counts, e, p);
     p->after_s = now->refused_s;
     now->least = most;
     m->shadows[now->n++] = e;

@@ -3,10 +3,11 @@
 
 #include <string.h>
 
-const ek_planner *const ek_planners[] = {
-    &ek_planner_off,     &ek_planner_shadow,    &ek_planner_place,
-    &ek_planner_prophet, &ek_planner_replicate, &ek_planner_eplb,
-    &ek_planner_exact,   &ek_planner_auto,      NULL};
+const ek_planner *const ek_planners[] = {&ek_planner_off,       &ek_planner_shadow,
+                                         &ek_planner_fastermoe, &ek_planner_place,
+                                         &ek_planner_prophet,   &ek_planner_replicate,
+                                         &ek_planner_eplb,      &ek_planner_exact,
+                                         &ek_planner_auto,      NULL};
 
 const ek_planner *ek_planner_find(const char *name)
 {
@@ -44,7 +45,7 @@ void ek_plan_history_take(ek_plan_history *h, ek_arena *a, const ek_plan_limits 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
 {
     int64_t n = (int64_t)l->ranks * l->experts, room = remembered_max - sum_of(counts, n);
-    int64_t enough = l->lasts > 0 ? 2 * l->lasts : 1;
+    int64_t enough = l->lasts > 0 ? 2 * l->lasts : 2;
 
     while (h->of >= enough || sum_of(h->counts, n) > room) {
         for (int64_t i = 0; i < n; i++)

@@ -43,13 +43,15 @@ enum { EK_PLAN_WHY = 192 };
 
 /* One layer's plan. */
 typedef struct {
-    ek_placement placement;   /* in: as it is; out: as it shall be */
-    int64_t *quota;           /* [ranks * slots] */
-    double before_s, after_s; /* predicted by the planner's own model, with the placement as it
-                                 was and as it shall be */
-    char why[EK_PLAN_WHY];    /* what it decided, and why, in a line; written when asked for */
-    int explain;              /* in: `why` is wanted */
-    int64_t of;               /* in, slow: micro-batches that the counts are the sum of; 0 is one */
+    ek_placement placement;      /* in: as it is; out: as it shall be */
+    int64_t *quota;              /* [ranks * slots] */
+    double before_s, after_s;    /* predicted by the planner's own model, with the placement as it
+                                    was and as it shall be */
+    char why[EK_PLAN_WHY];       /* what it decided, and why, in a line; written when asked for */
+    char why_homes[EK_PLAN_WHY]; /* the same of the lasting placement, where a plan for once comes
+                                    after it; the caller copies it */
+    int explain;                 /* in: `why` is wanted */
+    int64_t of; /* in, slow: micro-batches that the counts are the sum of; 0 is one */
 } ek_plan;
 
 /* counts [ranks][experts], by source. */
@@ -70,8 +72,8 @@ typedef struct {
     ek_plan_fn fast;
 } ek_planner;
 
-extern const ek_planner ek_planner_off, ek_planner_exact, ek_planner_shadow, ek_planner_place,
-    ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_auto;
+extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe, ek_planner_place,
+    ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_exact, ek_planner_auto;
 
 /* All of them, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];

@@ -166,6 +166,7 @@ static ek_status place(replay *r, int64_t layer, const int64_t *counts, int64_t 
     EK_TRY(r->cfg->planner->slow(r->planner, &r->l, counts, &r->plan));
     r->bytes += moved(r, kept);
     ek_placement_copy(kept, &r->plan.placement);
+    memcpy(r->kept[layer].why, r->plan.why, sizeof(r->plan.why));
     return EK_OK;
 }
 
@@ -193,6 +194,7 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
     } else if (r->cfg->history != NULL) { /* as the lasting placement serves them */
         ek_plan_totals(&r->l, r->seen, r->total);
         ek_plan_serve(&r->l, r->total, &r->kept[layer], r->plan.quota);
+        memcpy(r->plan.why, r->kept[layer].why, sizeof(r->plan.why));
     }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
     r->bytes += replicated(r);
@@ -240,6 +242,8 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
     r->served.before_s = r->plan.before_s;
     r->served.after_s = r->plan.after_s;
     memcpy(r->served.why, r->plan.why, sizeof(r->served.why));
+    if (r->cfg->planner->fast != NULL)
+        memcpy(r->served.why_homes, r->kept[layer].why, sizeof(r->served.why_homes));
     EK_TRY(ek_plan_check(&r->l, r->counts, &r->served));
     after = spread_of(r, &r->served);
     r->after_s += ek_plan_time(&r->l, r->counts, &r->served, r->memory, r->slots);

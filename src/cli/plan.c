@@ -14,7 +14,8 @@ static const ek_option options[] = {
      "numbers of assignments, unsigned integers: [iteration][layer][source rank][expert], "
      "[iteration][layer][expert] or [layer][expert]"},
     {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL,
-     "off|shadow|place|prophet|replicate|eplb|exact|auto", 0, "the planner (docs/balance.md)"},
+     "off|shadow|fastermoe|place|prophet|replicate|eplb|exact|auto", 0,
+     "the planner (docs/balance.md)"},
     {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
      "places for experts that a rank has beside those that the experts need"},
@@ -114,7 +115,8 @@ static ek_status emit(void *context, int64_t iteration, int64_t layer, const int
             (long long)layer);
     put_list(x->emit, "expert_of", p->placement.expert_of, (int64_t)l->ranks * l->slots);
     put_list(x->emit, "home", p->placement.home, l->experts);
-    fprintf(x->emit, ", \"why\": \"%s\", \"split\": [", p->why);
+    fprintf(x->emit, ", \"why\": \"%s\", \"why_homes\": \"%s\", \"split\": [", p->why,
+            p->why_homes);
     for (int32_t e = 0; e < l->experts; e++)
         put_split(x, counts, p, e, &some);
     fprintf(x->emit, "]}\n");

@@ -7,10 +7,10 @@ import struct
 import ek_cli
 from ek_cli import machine, run, write
 
-POLICIES = ("off", "shadow", "place", "prophet", "replicate", "eplb", "exact")
+POLICIES = ("off", "fastermoe", "shadow", "place", "prophet", "replicate", "eplb", "exact", "auto")
 KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean",
         "max_over_mean_worst", "plan_us_median", "plan_us_p99", "bytes_moved", "plans",
-        "predicted_speedup", "rb_median"}
+        "predicted_speedup", "rb_median", "slow_us_mean"}
 
 
 def write_npy(path, shape, numbers):
@@ -60,7 +60,9 @@ class Plan(ek_cli.Case):
         self.assertLess(got["exact"]["max_over_mean_worst"], 1.01)
         self.assertGreater(got["exact"]["predicted_speedup"], 1.4)
         self.assertGreater(got["exact"]["rb_median"], 10)
-        for policy in POLICIES[1:]:
+        self.assertGreaterEqual(got["auto"]["predicted_speedup"],
+                                max(r["predicted_speedup"] for r in got.values()) * 0.999)
+        for policy in POLICIES[2:]:
             self.assertLess(got[policy]["max_over_mean_mean"], got["off"]["max_over_mean_mean"])
             self.assertGreater(got[policy]["bytes_moved"], 0)
 
@@ -70,6 +72,41 @@ class Plan(ek_cli.Case):
         late = self.result(trace, "--policy", "exact", "--ranks", 4, "--lag", 3)
         self.assertEqual(late["plans"], 6)
         self.assertGreater(late["max_over_mean_mean"], now["max_over_mean_mean"] + 0.05)
+
+    def rotated(self, name, by):
+        """[iteration][layer][expert]: experts `by` and `by` + 1, which start on one rank, are hot."""
+        numbers = [50000 if e in (by, by + 1) else 2000 for e in range(12)]
+        return write_npy(self.path(name), (2, 1, 12), numbers * 2)
+
+    def test_homes_by_another_trace(self):
+        past, now = self.rotated("past.npy", 0), self.rotated("now.npy", 6)
+        for policy, judged, low, high in (("place", past, 1, 1.8), ("place", now, 1.8, 3),
+                                          ("eplb", past, 1, 1.3), ("eplb", now, 1.5, 3),
+                                          ("auto", past, 1, 1.01), ("auto", now, 1, 1.01)):
+            with self.subTest((policy, judged)):
+                lines = self.path("plans.jsonl")
+                r = self.result(judged, "--policy", policy, "--ranks", 4, "--history", past,
+                                "--emit", lines)
+                self.assertTrue(low <= r["max_over_mean_worst"] <= high, r)
+                self.assertGreater(r["slow_us_mean"], 0)
+                with open(lines, encoding="utf-8") as f:
+                    plans = [json.loads(line) for line in f]
+                self.assertEqual(plans[0]["home"], plans[1]["home"])  # they last
+                self.assertNotEqual([s // 4 for s in plans[0]["home"]], [e // 3 for e in range(12)])
+                if policy == "auto":
+                    self.assertRegex(plans[0]["why_homes"], r"^\d+ of 12 experts move, ")
+                    self.assertRegex(plans[0]["why"], r"^\d+ replicas, at most \d a link, ")
+                else:
+                    self.assertEqual(plans[0]["why_homes"], "")
+
+    def test_homes_stay_where_they_do_not_pay(self):
+        past, lines = self.rotated("past.npy", 0), self.path("plans.jsonl")
+        self.result(past, "--policy", "auto", "--ranks", 4, "--history", past, "--lasts", 1,
+                    "--emit", lines)
+        with open(lines, encoding="utf-8") as f:
+            p = json.loads(f.readline())
+        self.assertEqual([s // 4 for s in p["home"]], [e // 3 for e in range(12)])
+        self.assertRegex(p["why_homes"], "^homes stay, ")
 
     def test_missing_axes_and_more_ranks_than_experts(self):
         trace = write_npy(self.path("two.npy"), (1, 3), (700, 70, 0))
@@ -165,9 +202,12 @@ class Plan(ek_cli.Case):
     def test_mistakes(self):
         trace = self.skewed()
         for more, status, text in (
-                (("--ranks", 4, "--policy", "best"), 2, "off, shadow, place, prophet, replicate, eplb, exact"),
+                (("--ranks", 4, "--policy", "best"), 2, "off, shadow, fastermoe, place, prophet, replicate, eplb, exact, auto"),
                 (("--ranks", 4, "--lag", 6), 2, "a lag of 6 iterations, and the trace has 6"),
                 (("--ranks", 4, "--nodes", 5), 2, "--nodes 5 is more than --ranks 4"),
+                (("--ranks", 4, "--policy", "auto", "--history", self.rotated("h.npy", 0)), 2,
+                 "the history has 1 layers of 12 experts, the trace 2 of 10"),
+                (("--ranks", 4, "--history", self.path("none.npy")), 3, "none.npy"),
                 ((), 2, "--ranks"),
                 (("--ranks", 4, "--emit", self.path("no/such")), 1, "no/such"),
                 (("--ranks", 4, "--emit", "/dev/full"), 1, "cannot write the plans")):

@@ -6,7 +6,7 @@
 #include "count_allocations.h"
 #include "ek_test.h"
 
-enum { RANKS = 5, EXPERTS = 7, SPARE = 2, SLOTS = 2 + SPARE, PLANS = 20 };
+enum { RANKS = 5, EXPERTS = 7, SPARE = 2, SLOTS = 2 + SPARE, PLANS = 20, LASTS = 6 };
 
 static ek_balance *create(const char *policy)
 {
@@ -19,7 +19,9 @@ static ek_balance *create(const char *policy)
                            .node_of = node_of,
                            .row_s = 1e-6,
                            .send_s = 1e-6,
-                           .replica_s = 1e-5};
+                           .replica_s = 1e-5,
+                           .move_s = 1e-5,
+                           .lasts = LASTS};
     ek_balance *b = NULL;
 
     if (ek_balance_create(&c, &b) < 0)
@@ -127,6 +129,43 @@ static void place_goes_on_from_its_plan(void)
     ek_balance_destroy(&b);
 }
 
+static int32_t homes_moved(const ek_balance_plan_result *p)
+{
+    int32_t n = 0;
+
+    for (int e = 0; e < EXPERTS; e++)
+        n += p->home[e] / SLOTS != (e < 4 ? e / 2 : e - 2);
+    return n;
+}
+
+/* Two experts of one rank take all: they part after as many plans as homes have to pay in; until
+ * then replicas do what they can. */
+static void auto_moves_homes_for_the_counts_so_far(void)
+{
+    int64_t counts[RANKS * EXPERTS] = {0};
+    ek_balance *b = create("auto");
+    ek_balance_plan_result p;
+
+    if (b == NULL)
+        return;
+    for (int r = 0; r < RANKS; r++)
+        counts[r * EXPERTS] = counts[r * EXPERTS + 1] = 1000;
+    for (int n = 0; n < LASTS; n++) {
+        CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+        CHECK_INT(homes_moved(&p), 0);
+        CHECK(p.why_homes[0] == '\0');
+        CHECK(busiest(p.quota) < 5000);
+    }
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    CHECK_INT(homes_moved(&p), 2);
+    CHECK(strstr(p.why_homes, "2 of 7 experts move") != NULL);
+    CHECK(strstr(p.why, "replicas") != NULL);
+    CHECK_INT(busiest(p.quota), 2000);
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    CHECK_INT(homes_moved(&p), 2);
+    ek_balance_destroy(&b);
+}
+
 static void refused(ek_balance_config c, const char *text)
 {
     ek_balance *b = NULL;
@@ -162,6 +201,12 @@ static void what_does_not_fit(void)
     c = good;
     c.row_s = NAN;
     refused(c, "a time");
+    c = good;
+    c.move_s = -1;
+    refused(c, "a time");
+    c = good;
+    c.lasts = -1;
+    refused(c, "homes that last -1 plans");
     CHECK(ek_balance_create(&good, &b) == EK_OK);
     counts[5] = -1;
     CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL);
@@ -179,6 +224,7 @@ static void what_does_not_fit(void)
 static const ek_case cases[] = {
     EK_CASE(every_policy),
     EK_CASE(place_goes_on_from_its_plan),
+    EK_CASE(auto_moves_homes_for_the_counts_so_far),
     EK_CASE(what_does_not_fit),
 };
 

@@ -70,6 +70,62 @@ static void planners_are_found_by_name(void)
     CHECK(ek_planner_find("Exact") == NULL);
 }
 
+/* --- history ---------------------------------------------------------------------------------- */
+
+/* Homes that last two micro-batches: at four remembered, half of them are forgotten. */
+static void history_fades(void)
+{
+    const int64_t counts[] = {10, 0, 6, 1}, after_four[] = {40, 0, 24, 4};
+    const int64_t after_five[] = {30, 0, 18, 3};
+    int64_t sums[4] = {0};
+    ek_plan_history h = {.counts = sums};
+    fixture f;
+
+    setup(&f, 2, 2, 1);
+    f.l.lasts = 2;
+    CHECK(!ek_plan_due(&h, &f.l));
+    ek_plan_remember(&h, &f.l, counts);
+    CHECK(!ek_plan_due(&h, &f.l));
+    ek_plan_remember(&h, &f.l, counts);
+    CHECK(ek_plan_due(&h, &f.l));
+    CHECK(!ek_plan_due(&h, &f.l)); /* once */
+    ek_plan_remember(&h, &f.l, counts);
+    CHECK(!ek_plan_due(&h, &f.l));
+    ek_plan_remember(&h, &f.l, counts);
+    CHECK(ek_plan_due(&h, &f.l));
+    check_all(sums, after_four, 4);
+    CHECK_INT(h.of, 4);
+    ek_plan_remember(&h, &f.l, counts);
+    check_all(sums, after_five, 4);
+    CHECK_INT(h.of, 3);
+    f.l.lasts = 0;
+    h.due = 100;
+    CHECK(!ek_plan_due(&h, &f.l));
+}
+
+/* No sum comes above 2^62, whatever is remembered. */
+static void history_does_not_overflow(void)
+{
+    const int64_t counts[] = {(int64_t)1 << 61, (int64_t)1 << 60, 0, (int64_t)1 << 60};
+    int64_t sums[4] = {0};
+    ek_plan_history h = {.counts = sums};
+    fixture f;
+
+    setup(&f, 2, 2, 1);
+    f.l.lasts = 1000;
+    for (int i = 0; i < 70; i++) {
+        int64_t sum = 0;
+
+        ek_plan_remember(&h, &f.l, counts);
+        for (int c = 0; c < 4; c++) {
+            CHECK(sums[c] >= counts[c]);
+            sum += sums[c];
+        }
+        CHECK(sum <= (int64_t)1 << 62);
+    }
+    CHECK(h.of == 1); /* there is no room for more */
+}
+
 /* --- sums and slots --------------------------------------------------------------------------- */
 
 static void totals_homes_and_loads(void)
@@ -601,6 +657,8 @@ static void random_shapes(void)
 
 static const ek_case cases[] = {
     EK_CASE(planners_are_found_by_name),
+    EK_CASE(history_fades),
+    EK_CASE(history_does_not_overflow),
     EK_CASE(totals_homes_and_loads),
     EK_CASE(serves_in_proportion),
     EK_CASE(unknown_experts_go_home),

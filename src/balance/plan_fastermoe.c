@@ -1,0 +1,99 @@
+/* fastermoe: FasterMoE's shadowing as it was released, which is not what its paper says (`shadow`
+ * is).
+ *
+ * Source       FastMoE's repository (laekov/fastmoe, fmoe/fastermoe/shadow_policy.py), which
+ *              FasterMoE (He et al., PPoPP 2022) was merged into: its policy for where to shadow,
+ *              as switched on by FMOE_FASTER_SHADOW_ENABLE.
+ * Formula      S_w the assignments that rank w SENDS, in falling order S_(0), S_(1), ...; as long
+ * as S_(i+1) (row_s + send_s) + (i + 1) replica_s / 2 is below what it was before (first: S_(0)
+ * (row_s + send_s)), the expert whose number is that of the rank of S_(i) is shadowed; the last
+ * rank is not looked at. Complexity   ranks experts to add up, ranks^2 to go through them in order,
+ * ranks slots a shadow.
+ *
+ * What differs from the paper
+ *   - S_w takes the place of B_w, the assignments that w serves: sums go over the wrong axis of the
+ *     gathered counts.  Where all ranks have equal batches all S_w are equal, and nothing is ever
+ *     shadowed, however hot an expert is.
+ *   - A rank's number is taken for an expert's: with uneven batches the experts 0 ... ranks - 1 of
+ *     the ranks with most tokens are shadowed, whatever their loads.
+ *   - A shadow costs the weights' way out alone, and what is not shadowed still sends.
+ *
+ * Departures   Slots are finite: an expert for which some rank has no slot ends the search.  So
+ * does a rank's number that no expert has. */
+#include "balance/plan_shadow.h"
+
+#include <stdio.h>
+
+typedef struct {
+    int64_t *total; /* [experts] */
+    int64_t *sends; /* [ranks]; -1: gone through */
+} memory;
+
+static void *take(ek_arena *a, const ek_plan_limits *l)
+{
+    memory *m = ek_arena_take(a, 1, sizeof(*m));
+    int64_t *total = ek_arena_take(a, l->experts, sizeof(*total));
+    int64_t *sends = ek_arena_take(a, l->ranks, sizeof(*sends));
+
+    if (m != NULL)
+        *m = (memory){total, sends};
+    return m;
+}
+
+static void add_up(memory *m, const ek_plan_limits *l, const int64_t *counts)
+{
+    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
+        m->sends[r] = 0;
+        for (int32_t e = 0; e < l->experts; e++)
+            m->sends[r] += counts[e];
+    }
+}
+
+/* The rank that sends most of those not gone through; -1. */
+static int32_t most_sent(const memory *m, int32_t ranks)
+{
+    int32_t best = -1;
+
+    for (int32_t r = 0; r < ranks; r++)
+        if (m->sends[r] >= 0 && (best < 0 || m->sends[r] > m->sends[best]))
+            best = r;
+    return best;
+}
+
+static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    memory *m = mem;
+    double each = l->costs.row_s + l->costs.send_s;
+    int32_t n = 0, now, next;
+
+    ek_plan_totals(l, counts, m->total);
+    ek_plan_homes_only(l, m->total, p);
+    add_up(m, l, counts);
+    now = most_sent(m, l->ranks);
+    p->before_s = p->after_s = (double)m->sends[now] * each;
+    for (;; now = next) {
+        double s;
+
+        m->sends[now] = -1;
+        next = most_sent(m, l->ranks);
+        if (next < 0 || now >= l->experts || ek_shadow_full(l, &p->placement, now) >= 0)
+            break;
+        s = (double)m->sends[next] * each + (n + 1) * l->costs.replica_s / 2;
+        if (!(s < p->after_s))
+            break;
+        p->after_s = s;
+        ek_shadow(l, counts, now, p);
+        n++;
+    }
+    if (p->explain)
+        snprintf(p->why, sizeof(p->why),
+                 "%d experts shadowed, by what ranks send: %.4g to %.4g ms by its own model",
+                 (int)n, p->before_s * 1e3, p->after_s * 1e3);
+    return EK_OK;
+}
+
+const ek_planner ek_planner_fastermoe = {
+    .name = "fastermoe",
+    .what = "shadowing as FasterMoE's released code decides it, by what ranks send",
+    .take = take,
+    .fast = plan};
