@@ -205,6 +205,23 @@ static void spare_slots_spare_moves(void)
     teardown(&f);
 }
 
+/* Rank 1 has to give of two experts until one of its three leaves.  Those beside rank 0's heavy one,
+ * which alone has more than the mean, are not in its way and stay. */
+static void who_is_beside_a_heavy_one_stays(void)
+{
+    const int64_t total[] = {1000, 50, 50, 400, 400, 400, 20, 20, 20, 20, 20, 20};
+    fixture f;
+
+    setup(&f, 12, 4, 1, 50);
+    set_totals(&f, total);
+    f.l.costs.move_s = 1;
+    f.l.lasts = 100;
+    place(&f);
+    CHECK_INT(moved(&f), 2);
+    CHECK(rank_of(&f, 1) == 0 && rank_of(&f, 2) == 0);
+    teardown(&f);
+}
+
 /* Ranks of three, two and two homes keep so many; replicas of before go, spare slots are left. */
 static void ranks_keep_their_number(void)
 {
@@ -541,6 +558,7 @@ static const ek_case cases[] = {
     EK_CASE(a_move_has_to_pay),
     EK_CASE(hot_experts_part),
     EK_CASE(spare_slots_spare_moves),
+    EK_CASE(who_is_beside_a_heavy_one_stays),
     EK_CASE(ranks_keep_their_number),
     EK_CASE(a_sum_is_of_its_micro_batches),
     EK_CASE(nothing_to_do),
