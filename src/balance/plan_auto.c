@@ -26,23 +26,19 @@
  *              go back home that can change places with one that is not at home either and has
  *              about their load.  Of the packings for several levels and the present homes, the one
  *              with the least
- *                  lasts * mean T + (experts that the busiest link moves) move_s
- *              the mean over the history and VARIATIONS of it, in which each expert's load is up to
- *              SWING higher or lower (what comes is not what was), T with what fast makes of it.
- *              So homes move only for a gain that is expected to pay for it.
+ *                  lasts * T + (experts that the busiest link moves) move_s
+ *              T for a micro-batch of the history, with what fast makes of it.  So homes move only
+ *              for a gain that is expected to pay for it.
  *
  * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
  *              the replicas a link that may pay.  slow: PACKINGS times O(experts (experts + ranks))
- *              and 1 + VARIATIONS times fast. */
+ *              and fast. */
 #include "balance/fill.h"
 #include "balance/plan_place.h"
-#include "base/random.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { VARIATIONS = 3 };
 
 /* What others of a rank may come to for an expert to stay, in parts of the mean load; whether the
  * rank's heaviest expert counts. */
@@ -72,7 +68,6 @@ typedef struct {
     ek_fill fill;
     ek_fill_move *kept; /* [ranks * slots] of the best outcome */
     /* slow */
-    int64_t *history;      /* [experts] totals */
     int32_t *order;        /* [experts] heaviest first */
     int32_t *rank_of;      /* [experts] of the packing at work */
     int64_t *sum;          /* [ranks] its loads */
@@ -88,7 +83,6 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 
     ek_fill_take(&at->fill, a, l);
     at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
-    at->history = ek_arena_take(a, l->experts, sizeof(*at->history));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
     at->rank_of = ek_arena_take(a, l->experts, sizeof(*at->rank_of));
     at->sum = ek_arena_take(a, l->ranks, sizeof(*at->sum));
@@ -257,7 +251,7 @@ static void pack(memory *m, const ek_plan_limits *l, const ek_placement *p, doub
     memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
     for (int32_t i = 0; i < l->experts; i++) {
         int32_t e = m->order[i], home = p->home[e] / l->slots, to = home;
-        int64_t load = m->history[e];
+        int64_t load = m->fill.total[e];
 
         if (!stays(m, home, load, level, with_heaviest))
             to = least_loaded(m, l);
@@ -272,7 +266,7 @@ static void pack(memory *m, const ek_plan_limits *l, const ek_placement *p, doub
  * now, and neither much less. */
 static int alike(const memory *m, int32_t a, int32_t b, double mean)
 {
-    int64_t more = m->history[a] - m->history[b];
+    int64_t more = m->fill.total[a] - m->fill.total[b];
     int64_t of_a = m->sum[m->rank_of[a]] - more, of_b = m->sum[m->rank_of[b]] + more;
     int64_t now = of_a + more > of_b - more ? of_a + more : of_b - more;
     double most = (double)now > mean ? (double)now : mean;
@@ -292,8 +286,8 @@ static void send_home(memory *m, const ek_plan_limits *l, const ek_placement *p,
 
             if (m->rank_of[other] == home && p->home[other] / l->slots != home &&
                 alike(m, e, other, mean)) {
-                m->sum[home] += m->history[e] - m->history[other];
-                m->sum[m->rank_of[e]] += m->history[other] - m->history[e];
+                m->sum[home] += m->fill.total[e] - m->fill.total[other];
+                m->sum[m->rank_of[e]] += m->fill.total[other] - m->fill.total[e];
                 m->rank_of[other] = m->rank_of[e];
                 m->rank_of[e] = home;
             }
@@ -336,27 +330,10 @@ static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
 
 /* --- slow: the choice ------------------------------------------------------------------------- */
 
-/* Between 1 - SWING and 1 + SWING of a load, the same for a variation and an expert each time. */
-static int64_t vary(int64_t load, int32_t variation, int32_t expert)
-{
-    enum { ONE = 1024, SWING = ONE / 2 };
-    uint64_t bits = ek_random_bits(0, (uint64_t)variation, (uint64_t)expert);
-    int64_t factor = ONE - SWING + (int64_t)(bits % (2 * SWING + 1));
-
-    return load / ONE * factor + load % ONE * factor / ONE;
-}
-
-/* The mean time over the history and its variations with these homes. */
+/* Predicted with these homes, of a micro-batch of the history. */
 static double expected(memory *m, const ek_plan_limits *l, ek_placement *p)
 {
-    double sum = 0;
-
-    for (int32_t v = 0; v <= VARIATIONS; v++) {
-        for (int32_t e = 0; e < l->experts; e++)
-            m->fill.total[e] = v == 0 ? m->history[e] : vary(m->history[e], v, e);
-        sum += search(m, l, ek_fill_homes(&m->fill, l, p)).s;
-    }
-    return sum / (1 + VARIATIONS);
+    return search(m, l, ek_fill_homes(&m->fill, l, p)).s;
 }
 
 static int32_t movers(const ek_plan_limits *l, const ek_placement *a, const ek_placement *b)
@@ -368,56 +345,62 @@ static int32_t movers(const ek_plan_limits *l, const ek_placement *a, const ek_p
     return n;
 }
 
-static void explain_slow(const ek_plan_limits *l, int32_t moved, double now, ek_plan *p)
+static void explain_slow(const ek_plan_limits *l, int32_t moved, ek_plan *p)
 {
     if (moved == 0)
         snprintf(
             p->why, sizeof(p->why),
             "homes stay, at %.4g ms a micro-batch: no packing of %d saves in %lld of them what "
             "its moves take",
-            now * 1e3, (int)PACKINGS, (long long)l->lasts);
+            p->before_s * 1e3, (int)PACKINGS, (long long)l->lasts);
     else
         snprintf(p->why, sizeof(p->why),
                  "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
-                 (int)moved, (int)l->experts, p->after_s * 1e3, now * 1e3, (long long)l->lasts);
+                 (int)moved, (int)l->experts, p->after_s * 1e3, p->before_s * 1e3,
+                 (long long)l->lasts);
+}
+
+/* Keeps a packing as m->best if it takes less than *least, moves and all. */
+static void consider(memory *m, const ek_plan_limits *l, const packing *with, double mean,
+                     double *least, ek_plan *p)
+{
+    double move_s, s;
+    int32_t links;
+
+    pack(m, l, &p->placement, with->level * mean, with->with_heaviest);
+    send_home(m, l, &p->placement, mean);
+    links = busiest_move(m, l, &p->placement);
+    move_s = links * l->costs.move_s;
+    if (links == 0 || !(move_s < *least)) /* it has been seen, or cannot pay */
+        return;
+    settle(m, l, &p->placement);
+    s = expected(m, l, &m->next);
+    if (s * (double)l->lasts + move_s < *least) {
+        *least = s * (double)l->lasts + move_s;
+        p->after_s = s;
+        ek_placement_copy(&m->best, &m->next);
+    }
 }
 
 static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
-    double now, least, mean = 0;
+    double least, mean = 0;
 
-    ek_plan_totals(l, counts, m->history);
+    ek_plan_totals(l, counts, m->fill.total);
     set_model(m, l, counts, p->of);
     for (int32_t e = 0; e < l->experts; e++)
-        mean += (double)m->history[e] / l->ranks;
-    ek_place_order(m->history, l->experts, m->order);
-    now = p->after_s = expected(m, l, &p->placement);
-    least = now * (double)l->lasts;
+        mean += (double)m->fill.total[e] / l->ranks;
+    ek_place_order(m->fill.total, l->experts, m->order);
+    p->before_s = p->after_s = expected(m, l, &p->placement);
+    least = p->before_s * (double)l->lasts;
     ek_placement_copy(&m->best, &p->placement);
-    for (int i = 0; i < PACKINGS; i++) {
-        double move_s, s;
-        int32_t links;
-
-        pack(m, l, &p->placement, packings[i].level * mean, packings[i].with_heaviest);
-        send_home(m, l, &p->placement, mean);
-        links = busiest_move(m, l, &p->placement);
-        move_s = links * l->costs.move_s;
-        if (links == 0 || !(move_s < least))
-            continue;
-        settle(m, l, &p->placement);
-        s = expected(m, l, &m->next);
-        if (s * (double)l->lasts + move_s < least) {
-            least = s * (double)l->lasts + move_s;
-            p->after_s = s;
-            ek_placement_copy(&m->best, &m->next);
-        }
-    }
-    p->before_s = now;
+    for (int i = 0; i < PACKINGS; i++)
+        consider(m, l, &packings[i], mean, &least, p);
     if (p->explain)
-        explain_slow(l, movers(l, &p->placement, &m->best), now, p);
+        explain_slow(l, movers(l, &p->placement, &m->best), p);
     ek_placement_copy(&p->placement, &m->best);
-    ek_plan_homes_only(l, m->history, p);
+    ek_plan_homes_only(l, m->fill.total, p);
     return EK_OK;
 }
 
