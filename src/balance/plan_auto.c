@@ -70,6 +70,8 @@ typedef struct {
     /* slow */
     int32_t *order;        /* [experts] heaviest first */
     int32_t *rank_of;      /* [experts] of the packing at work */
+    int32_t *away;         /* [experts] those of it that are not at home, the lightest first */
+    int32_t *away_at;      /* [experts] where they are */
     int64_t *sum;          /* [ranks] its loads */
     int64_t *heaviest;     /* [ranks] and those of its heaviest experts */
     int32_t *room, *moved; /* [ranks] homes that a rank may still get, and those that come */
@@ -85,6 +87,8 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
     at->rank_of = ek_arena_take(a, l->experts, sizeof(*at->rank_of));
+    at->away = ek_arena_take(a, l->experts, sizeof(*at->away));
+    at->away_at = ek_arena_take(a, l->experts, sizeof(*at->away_at));
     at->sum = ek_arena_take(a, l->ranks, sizeof(*at->sum));
     at->heaviest = ek_arena_take(a, l->ranks, sizeof(*at->heaviest));
     at->room = ek_arena_take(a, l->ranks, sizeof(*at->room));
@@ -267,31 +271,55 @@ static void pack(memory *m, const ek_plan_limits *l, const ek_placement *p, doub
 static int alike(const memory *m, int32_t a, int32_t b, double mean)
 {
     int64_t more = m->fill.total[a] - m->fill.total[b];
-    int64_t of_a = m->sum[m->rank_of[a]] - more, of_b = m->sum[m->rank_of[b]] + more;
-    int64_t now = of_a + more > of_b - more ? of_a + more : of_b - more;
-    double most = (double)now > mean ? (double)now : mean;
+    int64_t of_a = m->sum[m->rank_of[a]], of_b = m->sum[m->rank_of[b]];
+    double most = (double)(of_a > of_b ? of_a : of_b);
 
-    return fabs((double)more) <= about * mean && (double)of_a <= most && (double)of_b <= most;
+    most = most > mean ? most : mean;
+    return fabs((double)more) <= about * mean && (double)(of_a - more) <= most &&
+           (double)(of_b + more) <= most;
+}
+
+static void change_places(memory *m, int32_t a, int32_t b)
+{
+    int64_t more = m->fill.total[a] - m->fill.total[b];
+    int32_t rank = m->rank_of[a];
+
+    m->sum[rank] -= more;
+    m->sum[m->rank_of[b]] += more;
+    m->rank_of[a] = m->rank_of[b];
+    m->rank_of[b] = rank;
+}
+
+/* Where an expert is that is not at home; -1. */
+static int32_t rank_away(const memory *m, const ek_placement *p, int32_t expert)
+{
+    int32_t at = m->rank_of[expert];
+
+    return at != p->home[expert] / p->slots ? at : -1;
 }
 
 /* Lets experts go back home that may change places with one that is not at home either; lightest
  * first, as they moved last, to where room was left. */
 static void send_home(memory *m, const ek_plan_limits *l, const ek_placement *p, double mean)
 {
+    int32_t n = 0;
+
     for (int32_t i = l->experts; i-- > 0;) {
-        int32_t e = m->order[i], home = p->home[e] / l->slots;
+        int32_t e = m->order[i];
 
-        for (int32_t k = l->experts; k-- > 0 && m->rank_of[e] != home;) {
-            int32_t other = m->order[k];
+        m->away[n] = e;
+        m->away_at[n] = rank_away(m, p, e);
+        n += m->away_at[n] >= 0;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        int32_t e = m->away[i], home = p->home[e] / l->slots;
 
-            if (m->rank_of[other] == home && p->home[other] / l->slots != home &&
-                alike(m, e, other, mean)) {
-                m->sum[home] += m->fill.total[e] - m->fill.total[other];
-                m->sum[m->rank_of[e]] += m->fill.total[other] - m->fill.total[e];
-                m->rank_of[other] = m->rank_of[e];
-                m->rank_of[e] = home;
+        for (int32_t k = 0; k < n && m->rank_of[e] != home; k++)
+            if (m->away_at[k] == home && alike(m, e, m->away[k], mean)) {
+                change_places(m, e, m->away[k]);
+                m->away_at[k] = rank_away(m, p, m->away[k]);
+                m->away_at[i] = -1;
             }
-        }
     }
 }
 
