@@ -12,6 +12,9 @@ KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean"
         "max_over_mean_worst", "plan_us_median", "plan_us_p99", "bytes_moved", "plans",
         "predicted_speedup", "rb_median", "slow_us_mean"}
 
+# Micro-batches in which the homes of `rotated` pay for themselves.
+PAYS_IN = 4
+
 
 def write_npy(path, shape, numbers):
     head = "{'descr': '<u4', 'fortran_order': False, 'shape': %r, }" % (tuple(shape),)
@@ -73,10 +76,21 @@ class Plan(ek_cli.Case):
         self.assertEqual(late["plans"], 6)
         self.assertGreater(late["max_over_mean_mean"], now["max_over_mean_mean"] + 0.05)
 
-    def rotated(self, name, by):
-        """[iteration][layer][expert]: experts `by` and `by` + 1, which start on one rank, are hot."""
-        numbers = [50000 if e in (by, by + 1) else 2000 for e in range(12)]
-        return write_npy(self.path(name), (2, 1, 12), numbers * 2)
+    def rotated(self, name, by, iterations=2):
+        """Two layers: experts `by` and `by` + 1, which start on one rank, are hot; none is."""
+        numbers = [50000 if e in (by, by + 1) else 2000 for e in range(12)] + [2000] * 12
+        return write_npy(self.path(name), (iterations, 2, 12), numbers * iterations)
+
+    def emitted(self, trace, *more):
+        """The result, and what is emitted by layer and iteration."""
+        lines = self.path("plans.jsonl")
+        r = self.result(trace, "--ranks", 4, "--emit", lines, *more)
+        with open(lines, encoding="utf-8") as f:
+            plans = [json.loads(line) for line in f]
+        return r, plans[::2], plans[1::2]
+
+    def stayed(self, r, plan):
+        return [s // r["slots"] for s in plan["home"]] == [e // 3 for e in range(12)]
 
     def test_homes_by_another_trace(self):
         past, now = self.rotated("past.npy", 0), self.rotated("now.npy", 6)
@@ -84,29 +98,32 @@ class Plan(ek_cli.Case):
                                           ("eplb", past, 1, 1.3), ("eplb", now, 1.5, 3),
                                           ("auto", past, 1, 1.01), ("auto", now, 1, 1.01)):
             with self.subTest((policy, judged)):
-                lines = self.path("plans.jsonl")
-                r = self.result(judged, "--policy", policy, "--ranks", 4, "--history", past,
-                                "--emit", lines)
+                r, hot, even = self.emitted(judged, "--policy", policy, "--history", past)
                 self.assertTrue(low <= r["max_over_mean_worst"] <= high, r)
                 self.assertGreater(r["slow_us_mean"], 0)
-                with open(lines, encoding="utf-8") as f:
-                    plans = [json.loads(line) for line in f]
-                self.assertEqual(plans[0]["home"], plans[1]["home"])  # they last
-                self.assertNotEqual([s // 4 for s in plans[0]["home"]], [e // 3 for e in range(12)])
+                self.assertEqual(hot[0]["home"], hot[1]["home"])  # they last
+                self.assertFalse(self.stayed(r, hot[0]))
                 if policy == "auto":
-                    self.assertRegex(plans[0]["why_homes"], r"^\d+ of 12 experts move, ")
-                    self.assertRegex(plans[0]["why"], r"^\d+ replicas, at most \d a link, ")
+                    self.assertRegex(hot[0]["why_homes"], r"^2 of 12 experts move, .* of 16.5 ms a micro-batch")
+                    self.assertRegex(even[0]["why_homes"], "^homes stay, ")
+                    self.assertRegex(hot[0]["why"], r"^\d+ replicas, at most \d a link, ")
                 else:
-                    self.assertEqual(plans[0]["why_homes"], "")
+                    self.assertNotEqual(hot[0]["why"], even[0]["why"])
+                    self.assertEqual(hot[0]["why_homes"], "")
 
     def test_homes_stay_where_they_do_not_pay(self):
-        past, lines = self.rotated("past.npy", 0), self.path("plans.jsonl")
-        self.result(past, "--policy", "auto", "--ranks", 4, "--history", past, "--lasts", 1,
-                    "--emit", lines)
-        with open(lines, encoding="utf-8") as f:
-            p = json.loads(f.readline())
-        self.assertEqual([s // 4 for s in p["home"]], [e // 3 for e in range(12)])
-        self.assertRegex(p["why_homes"], "^homes stay, ")
+        past = self.rotated("past.npy", 0)
+        for lasts, stay in ((1, True), (PAYS_IN - 1, True), (PAYS_IN, False)):
+            with self.subTest(lasts):
+                r, hot, _ = self.emitted(past, "--policy", "auto", "--history", past, "--lasts",
+                                         lasts)
+                self.assertEqual(self.stayed(r, hot[0]), stay)
+                self.assertEqual(hot[0]["why_homes"].startswith("homes stay, "), stay)
+
+    def test_homes_by_the_iterations_before(self):
+        r, hot, _ = self.emitted(self.rotated("t.npy", 0, 9), "--policy", "auto", "--lasts", 4)
+        self.assertEqual([p["why_homes"] != "" for p in hot], [False] * 4 + [True] * 5)
+        self.assertEqual([self.stayed(r, p) for p in hot], [True] * 4 + [False] * 5)
 
     def test_missing_axes_and_more_ranks_than_experts(self):
         trace = write_npy(self.path("two.npy"), (1, 3), (700, 70, 0))
@@ -201,12 +218,15 @@ class Plan(ek_cli.Case):
 
     def test_mistakes(self):
         trace = self.skewed()
+        one_layer = write_npy(self.path("one.npy"), (1, 1, 10), range(10))
         for more, status, text in (
                 (("--ranks", 4, "--policy", "best"), 2, "off, shadow, fastermoe, place, prophet, replicate, eplb, exact, auto"),
                 (("--ranks", 4, "--lag", 6), 2, "a lag of 6 iterations, and the trace has 6"),
                 (("--ranks", 4, "--nodes", 5), 2, "--nodes 5 is more than --ranks 4"),
                 (("--ranks", 4, "--policy", "auto", "--history", self.rotated("h.npy", 0)), 2,
-                 "the history has 1 layers of 12 experts, the trace 2 of 10"),
+                 "the history has 2 layers of 12 experts, the trace 2 of 10"),
+                (("--ranks", 4, "--policy", "auto", "--history", one_layer), 2,
+                 "the history has 1 layers of 10 experts, the trace 2 of 10"),
                 (("--ranks", 4, "--history", self.path("none.npy")), 3, "none.npy"),
                 ((), 2, "--ranks"),
                 (("--ranks", 4, "--emit", self.path("no/such")), 1, "no/such"),

@@ -203,7 +203,7 @@ static void ties_exclude_the_lower_device(void)
     int32_t expert[3], without[3];
     ek_prophet_selection s = {0, 0, 0, expert, without};
 
-    select_for(3, 1, 1, (ek_plan_costs){1, 1, 3, 0, 0}, counts, &s);
+    select_for(3, 1, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 3}, counts, &s);
     CHECK(near(s.before_s, 13));
     CHECK(near(s.after_s, 10));
     CHECK_INT(s.selected, 1);
@@ -219,13 +219,13 @@ static void algorithm_1_goes_on_past_a_loss(void)
     int32_t expert[4];
     ek_prophet_selection s = {0, 0, 0, expert, NULL};
 
-    select_for(4, 0, 1, (ek_plan_costs){1, 1, 1, 0, 0}, counts, &s);
+    select_for(4, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1}, counts, &s);
     CHECK(near(s.before_s, 14)); /* 6 + 8 */
     CHECK(near(s.after_s, 6));   /* 0 + 4 + 2 */
     CHECK_INT(s.selected, 2);
     CHECK_INT(expert[0], 0);
     CHECK_INT(expert[1], 1);
-    select_for(4, 0, 1, (ek_plan_costs){1, 1, 9, 0, 0}, counts, &s);
+    select_for(4, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 9}, counts, &s);
     CHECK_INT(s.selected, 0);
     CHECK(near(s.after_s, 14));
 }
@@ -237,13 +237,13 @@ static void algorithm_1_at_the_edges(void)
     ek_prophet_selection s = {0, 0, 0, expert, without};
 
     for (int32_t n = 0; n < 3; n++) {
-        select_for(3, n, 1, (ek_plan_costs){1, 1, 1, 0, 0}, nothing, &s);
+        select_for(3, n, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1}, nothing, &s);
         CHECK_INT(s.selected, 0);
         CHECK(near(s.after_s, 0));
     }
-    select_for(3, 0, 1, (ek_plan_costs){1, 1, 0, 0, 0}, nothing, &s);
+    select_for(3, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 0}, nothing, &s);
     CHECK_INT(s.selected, 0); /* what lowers nothing is not selected, free or not */
-    select_for(1, 0, 1, (ek_plan_costs){1, 1, 1, 0, 0}, one, &s);
+    select_for(1, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1}, one, &s);
     CHECK_INT(s.selected, 0);
     CHECK(near(s.after_s, 5));
 }
@@ -257,7 +257,7 @@ static void ranks_without_assignments_get_no_replica(void)
     static const int64_t counts[] = {3, 0, 0, 2, 2, 0, 0, 0, 2};
     fixture f;
 
-    setup(&f, 3, 3, 2, (ek_plan_costs){1, 1, 1, 0, 0});
+    setup(&f, 3, 3, 2, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
     make(&f, counts);
     CHECK_INT(f.p.placement.expert_of[3], 0);
     CHECK_INT(f.p.placement.expert_of[5], -1);
@@ -275,7 +275,7 @@ static void equally_heavy_ranks_are_both_relieved(void)
     static const int64_t counts[] = {4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0};
     fixture f;
 
-    setup(&f, 4, 4, 3, (ek_plan_costs){1, 1, 6, 0, 0});
+    setup(&f, 4, 4, 3, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 6});
     make(&f, counts);
     CHECK(near(f.p.before_s, 12 + 16));
     CHECK(f.p.after_s < f.p.before_s);
@@ -291,7 +291,7 @@ static void needless_replicas_are_dropped(void)
     static const int64_t counts[] = {2, 0, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};
     fixture f;
 
-    setup(&f, 4, 4, 3, (ek_plan_costs){1, 0, 0, 0, 0});
+    setup(&f, 4, 4, 3, (ek_plan_costs){.row_s = 1, .send_s = 0, .replica_s = 0});
     make(&f, counts);
     CHECK(near(f.p.before_s, 4));
     CHECK(near(f.p.after_s, 3));
@@ -308,7 +308,7 @@ static void ties_take_the_lower_expert(void)
     static const int64_t counts[] = {0, 0, 0, 0, 5, 5, 0, 0};
     fixture f;
 
-    setup(&f, 4, 2, 3, (ek_plan_costs){1, 1, 1, 0, 0});
+    setup(&f, 4, 2, 3, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
     f.p.placement.expert_of[0] = 1;
     f.p.placement.expert_of[1] = 0;
     f.p.placement.home[0] = 1;
@@ -323,7 +323,8 @@ static void ties_take_the_lower_expert(void)
 static void stays_as_it_was(void)
 {
     static const int64_t counts[] = {9, 0, 9, 0}, nothing[4] = {0};
-    const ek_plan_costs cheap = {1, 1, 1, 0, 0}, dear = {1, 1, 1000, 0, 0};
+    const ek_plan_costs cheap = {.row_s = 1, .send_s = 1, .replica_s = 1},
+                        dear = {.row_s = 1, .send_s = 1, .replica_s = 1000};
     const struct {
         int32_t experts, ranks, slots;
         ek_plan_costs costs;
@@ -356,7 +357,7 @@ static void one_expert_takes_all(void)
 
     for (int r = 0; r < 7; r++)
         counts[r * 3 + 1] = 10;
-    setup(&f, 3, 7, 1, (ek_plan_costs){1, 1, 1, 0, 0});
+    setup(&f, 3, 7, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
     f.p.explain = 1;
     make(&f, counts);
     CHECK_INT(replicas_of(&f.p.placement), 4); /* ranks 0 and 2 are full */
@@ -373,7 +374,7 @@ static void old_replicas_make_room(void)
     static const int64_t counts[] = {9, 0, 0, 9, 0, 0, 9, 0, 0};
     fixture f;
 
-    setup(&f, 3, 3, 2, (ek_plan_costs){1, 1, 1, 0, 0});
+    setup(&f, 3, 3, 2, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
     f.p.placement.expert_of[1] = 2;
     f.p.placement.expert_of[3] = 2;
     f.p.placement.expert_of[5] = 1;
@@ -500,8 +501,9 @@ static void check_random(uint64_t seed)
     fixture f;
 
     setup(&f, experts, ranks, slots,
-          (ek_plan_costs){ek_random_uniform(seed, 1, 0), ek_random_uniform(seed, 1, 1),
-                          1 << pick(seed, &at, 12), 0, 0});
+          (ek_plan_costs){.row_s = ek_random_uniform(seed, 1, 0),
+                          .send_s = ek_random_uniform(seed, 1, 1),
+                          .replica_s = 1 << pick(seed, &at, 12)});
     random_counts(&f, seed, &at, counts);
     off = time_of(&f.l, counts, &f.p.placement);
     if (dirty)
@@ -531,7 +533,7 @@ static void large_counts(void)
 
     for (int i = 0; i < 64; i++)
         counts[i] = i % 8 == 0 ? (int64_t)1 << 50 : 1;
-    setup(&f, 8, 8, 2, (ek_plan_costs){1e-6, 1e-6, 1e-3, 0, 0});
+    setup(&f, 8, 8, 2, (ek_plan_costs){.row_s = 1e-6, .send_s = 1e-6, .replica_s = 1e-3});
     f.p.explain = 1;
     make(&f, counts);
     CHECK_INT(replicas_of(&f.p.placement), 7);
