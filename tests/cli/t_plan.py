@@ -104,7 +104,8 @@ class Plan(ek_cli.Case):
                 self.assertEqual(hot[0]["home"], hot[1]["home"])  # they last
                 self.assertFalse(self.stayed(r, hot[0]))
                 if policy == "auto":
-                    self.assertRegex(hot[0]["why_homes"], r"^2 of 12 experts move, .* of 16.5 ms a micro-batch")
+                    self.assertRegex(hot[0]["why_homes"],
+                                     "^2 of 12 experts move, .* of 16.5 ms a micro-batch, ")
                     self.assertRegex(even[0]["why_homes"], "^homes stay, ")
                     self.assertRegex(hot[0]["why"], r"^\d+ replicas, at most \d a link, ")
                 else:
