@@ -73,6 +73,8 @@ typedef struct {
                               evenkeel/balance.h */
     int spare_slots;       /* slots of each rank for replicas of experts */
     int64_t plan_every;    /* steps between placements that last (0: never a new one) */
+    const char *cache;     /* folder in which the machine's costs are kept; NULL: measured anew */
+    int recalibrate;       /* measured anew whatever is kept */
     int replicas_min; /* hosts that have to hold each expert, for policies whose replicas last */
     const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
                                    has in place of its own; NULL: none */
@@ -87,7 +89,7 @@ typedef struct {
     .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
     .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
     .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
-    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "off", .spare_slots = 1, .replicas_min = 1,   \
+    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "auto", .spare_slots = 1, .replicas_min = 1,   \
     .plan_every = 10, .reroute = "off", .reroute_limit = 0.14, .watchdog = 300 }
 /* clang-format on */
 
@@ -119,9 +121,21 @@ typedef struct {
     int (*stop)(void *context); /* true: save and end with EK_ECANCELED */
 } ek_train_hooks;
 
+/** What balance did, means of the steps of this process but the first. */
+typedef struct {
+    const char *policy;      /* NULL: there was nothing to balance */
+    double before, after;    /* busiest rank's rows over the mean, worst layer: with every expert
+                                alone where it began, and as it was */
+    double replicas;         /* of all layers and micro-batches of a step */
+    double replica_bytes;    /* that these moved in a step */
+    double experts_moved;    /* for good, a step */
+    double plan_s, waited_s; /* of a step: planning; products that stood still for replicas */
+} ek_train_balance;
+
 typedef struct {
     ek_train_info info;
     ek_train_progress end;
+    ek_train_balance balance;
     double tokens_per_s;    /* mean over this process's steps but the first */
     int64_t peak_rss_bytes; /* of this process */
     int finished_before;    /* resume found nothing left to do */

@@ -70,7 +70,8 @@ static double send_seconds(const conversion *c)
     return seconds;
 }
 
-/* Weights out and gradients back, from rank to rank. */
+/* Weights out, for products of the forward and of the backward pass, and gradients back, from rank
+ * to rank. */
 static double replica_seconds(const conversion *c)
 {
     ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
@@ -80,20 +81,27 @@ static double replica_seconds(const conversion *c)
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_say(c->why, 0, "replica", out + back, "s", "a hop %s each",
+    ek_cost_say(c->why, 0, "replica", 2 * out + back, "s", "a hop %s each",
                 link == EK_LINK_NET ? "between nodes" : "inside a node");
-    ek_cost_say(c->why, 1, "weights out", out, "s", "%s",
+    ek_cost_say(c->why, 1, "weights out, twice", out, "s", "%s each",
                 ek_cost_quantity(a, c->weights * c->comp, "B"));
     ek_cost_say(c->why, 1, "gradients back", back, "s", "%s",
                 ek_cost_quantity(b, c->weights * c->real, "B"));
-    return out + back;
+    return 2 * out + back;
+}
+
+/* Master and moments, from rank to rank. */
+static double move_seconds(const conversion *c)
+{
+    ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
+
+    return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link, 2, 3 * c->weights * c->real);
 }
 
 ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_plan_costs *out,
                            ek_cost_why *why)
 {
     conversion c = {.m = m, .s = s, .why = why};
-    double read;
 
     EK_REQUIRE(s->ranks >= 1 && s->nodes >= 1 && s->rows >= 0, EK_EINVAL,
                "costs of %d ranks on %d nodes and %g rows", (int)s->ranks, (int)s->nodes, s->rows);
@@ -105,15 +113,16 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     c.comp = ek_machine_comp_bytes(m);
     c.real = ek_machine_real_bytes(m);
     c.experts = (double)(s->experts > 0 ? s->experts : s->spec->experts);
-    read = c.comp < c.real ? c.comp : 0;
     out->row_s = row_seconds(&c); /* in the order in which they give their reasons */
     out->send_s = send_seconds(&c);
     out->replica_s = replica_seconds(&c);
-    out->replica_bytes = c.weights * (c.comp + c.real);
-    out->state_bytes = c.weights * (read + 3 * c.real);
-    ek_cost_say(why, 0, "replica bytes", out->replica_bytes, "B", "3 x %lld x %lld x (%g + %g) B",
-                (long long)s->spec->hidden, (long long)s->spec->ff, c.comp, c.real);
-    ek_cost_say(why, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x (%g + 3 x %g) B",
-                (long long)s->spec->hidden, (long long)s->spec->ff, read, c.real);
+    out->replica_bytes = c.weights * (2 * c.comp + c.real);
+    out->move_s = move_seconds(&c);
+    out->state_bytes = c.weights * 3 * c.real;
+    ek_cost_say(why, 0, "replica bytes", out->replica_bytes, "B",
+                "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,
+                (long long)s->spec->ff, c.comp, c.real);
+    ek_cost_say(why, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x 3 x %g B",
+                (long long)s->spec->hidden, (long long)s->spec->ff, c.real);
     return EK_OK;
 }

@@ -21,11 +21,10 @@ typedef struct {
  *   row_s          18 hidden ff FLOPs at the rate of the rows that an expert has when all is even,
  *                  and the copies of a row on the serving rank
  *   send_s         four all-to-alls, over the rows that leave their rank when all is even
- *   replica_s      one hop with the weights and one with the gradients, between nodes where there
- *                  are several
- *   replica_bytes  3 hidden ff numbers as products read them, and as gradients are held
- *   state_bytes    the same numbers as products read them (where they are not the master weights
- *                  themselves), master weights and two moments
+ *   replica_s      two hops with the weights, for forward and backward products, and one with the
+ *                  gradients, between nodes where there are several
+ *   replica_bytes  3 hidden ff numbers twice as products read them, and once as gradients are held
+ *   move_s, state_bytes   a hop with the same numbers as master weights and two moments
  *
  * why: NULL, or gets the factors.  EK_EINVAL: several ranks, and the machine's links were never
  * measured. */

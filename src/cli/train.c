@@ -80,14 +80,19 @@ static const ek_option options[] = {
      "instead of parts: exchange between groups of so many ranks (FasterMoE's schedule); 0: off"},
     {"a2a", EK_OPTION_CHOICE, "auto", NULL, NULL, "linear|pairwise|2dh|auto", 0,
      "all-to-all between the ranks of an expert layer (auto: linear today)"},
-    {"balance", EK_OPTION_CHOICE, "off", NULL, NULL,
-     "off|shadow|place|prophet|replicate|eplb|exact", 0,
+    {"balance", EK_OPTION_CHOICE, "auto", NULL, NULL,
+     "off|shadow|place|prophet|replicate|exact|auto|fastermoe|eplb", 0,
      "keeps all --ep ranks equally busy, by replicas for one micro-batch: shadow (FasterMoE), "
      "prophet (Pro-Prophet), exact (from the counts after the gate); or by experts and replicas "
      "that "
-     "move with their state: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek)"},
+     "move with their state: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek); or by both, "
+     "where "
+     "it pays: auto"},
+    {"recalibrate", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "measure what this machine takes, which planners go by, though it is known from an earlier "
+     "run"},
     {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[0,1000000000]", 0,
-     "place, replicate, eplb: how often experts may move for good; 0: never"},
+     "place, replicate, eplb, auto: how often experts may move for good; 0: never"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "hosts", "[1,1000000]", 0,
      "replicate: hosts that have to hold each expert"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
@@ -270,10 +275,20 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->spare_slots = (int)ek_options_int(o, "spare-slots");
     c->replicas_min = (int)ek_options_int(o, "replicas-min");
     c->plan_every = ek_options_int(o, "plan-every");
+    c->recalibrate = ek_options_flag(o, "recalibrate");
     c->replay_routing = ek_options_text(o, "replay-routing");
     c->reroute = ek_options_text(o, "reroute");
     c->reroute_limit = ek_options_real(o, "reroute-limit");
     c->watchdog = ek_options_real(o, "watchdog");
+}
+
+static json_t *balance_json(const ek_train_balance *b)
+{
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
+                     "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
+                     "replicas", b->replicas, "replica_mb", b->replica_bytes / 1e6, "experts_moved",
+                     b->experts_moved, "plan_ms", b->plan_s * 1e3, "replica_wait_ms",
+                     b->waited_s * 1e3);
 }
 
 /* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
@@ -287,9 +302,24 @@ static void print_json(const ek_train_summary *s, int ranks)
                   "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
                   json_string(s->checkpoint));
 
+    if (s->balance.policy != NULL)
+        json_object_set_new(o, "balance", balance_json(&s->balance));
     json_dumpf(o, stdout, 0);
     fputc('\n', stdout);
     json_decref(o);
+}
+
+/* What balance did in a step. */
+static void print_balance(const ek_train_balance *b)
+{
+    char bytes[16];
+
+    printf(
+        "balance %s: busiest rank %.2f of the mean, %.2f without; a step has %.0f replicas (%sB), "
+        "%.2f moves, %.2f ms of plans, %.2f ms of waiting\n",
+        b->policy, b->after, b->before, b->replicas,
+        cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
+        b->waited_s * 1e3);
 }
 
 static void print_summary(const ek_train_summary *s, int ranks, int json)
@@ -306,6 +336,8 @@ static void print_summary(const ek_train_summary *s, int ranks, int json)
            cli_count(rate, sizeof(rate), s->tokens_per_s), s->end.loss,
            cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes), s->checkpoint);
+    if (s->balance.policy != NULL)
+        print_balance(&s->balance);
 }
 
 /* Rank 0 alone shows how the run goes; the others say what went wrong with them. */
@@ -326,6 +358,7 @@ static int run_with(const ek_options *o, cli_job *job)
 {
     enum { DATA_MAX = 4096 };
     const char *data[DATA_MAX];
+    ek_path cache;
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary = {0};
     display d = open_display(o, job);
@@ -340,6 +373,7 @@ static int run_with(const ek_options *o, cli_job *job)
                                          DATA_MAX));
     fill(o, &cfg, data);
     fill_parallel(o, &cfg);
+    cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
     st = cli_job_threads(job, o, &cfg.threads);
     if (st == EK_OK)

@@ -232,12 +232,13 @@ static void lay_scratch(ek_pass *p)
 /* --- sums over ranks ----------------------------------------------------------------------------
  */
 
-/* Loss, vote and waiting of every rank; what is the same on all ranks of a stage; then of every
- * layer its ranks' max over mean, without and with replicas, and the load of each expert. */
+/* Loss, vote, waiting and time of every rank; what is the same on all ranks of a stage; then of
+ * every layer its ranks' max over mean, without and with replicas, and the load of each expert. */
 enum {
     SUM_LOSS,
     SUM_VOTE,
     SUM_WAITED,
+    SUM_STEP,
     SUM_AUX,
     SUM_Z,
     SUM_DROPPED,
@@ -280,6 +281,7 @@ void ek_pass_sum(ek_pass *p)
     memset(p->sums, 0, (size_t)p->n_sums * sizeof(*p->sums));
     p->sums[SUM_LOSS] = p->loss_sum;
     p->sums[SUM_VOTE] = p->vote;
+    p->sums[SUM_STEP] = p->last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
         p->sums[SUM_WAITED] += (double)p->moe[l].waited_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
@@ -319,6 +321,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     out->replica_bytes = sums[SUM_REPLICA_BYTES];
     out->experts_moved = (int64_t)sums[SUM_MOVED];
     out->plan_s = sums[SUM_PLAN];
+    out->step_s = sums[SUM_STEP] / p->model->cfg.mesh->size;
     out->replica_wait_s = sums[SUM_WAITED] / p->model->cfg.mesh->size;
     for (int64_t l = 0; l < s->layers; l++) {
         const double *load = ek_pass_load(p, l);

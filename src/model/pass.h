@@ -61,6 +61,7 @@ typedef struct {
     int64_t plans, replicas;     /* that planners made, and replicas in them */
     double replica_bytes;        /* that these moved: weights out, gradients back */
     int64_t experts_moved;       /* whose state went to another rank, before this step */
+    double step_s;               /* that the owner said of the step before, mean of the ranks */
     double plan_s;               /* that planners took, on one rank of each stage */
     double replica_wait_s;       /* that products stood still for replicas, mean of the ranks */
 } ek_losses;
@@ -118,6 +119,7 @@ typedef struct {
     double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
     int64_t n_sums;
     int64_t steps_seen, experts_moved; /* the latter before this step, by this stage */
+    double last_step_s;                /* the owner's: how long the step before took */
     double vote;                       /* the owner's: summed along (ek_pass_votes) */
     ek_group group;                    /* of dense products */
 } ek_pass;

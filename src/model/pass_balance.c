@@ -7,7 +7,7 @@ static int is_balanced(const ek_pass *p, int64_t l)
 {
     const ek_moe *m = &p->moe[l];
 
-    return ek_model_has_layer(p->model, l) && m->w->routed && m->history != NULL &&
+    return ek_model_has_layer(p->model, l) && m->w->routed && m->history.counts != NULL &&
            !m->dealer->failed;
 }
 

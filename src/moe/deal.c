@@ -33,6 +33,7 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
                                  .ranks = mesh->ep,
                                  .slots = slots,
                                  .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
+                                 .lasts = cfg->lasts,
                                  .costs = cfg->costs};
     d->memory = d->planner->take(a, &d->limits); /* every rank a node: the most there can be */
     d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
@@ -191,15 +192,6 @@ static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
     return EK_OK;
 }
 
-/* Adds a run's counts to what lasting placements are made from. */
-static void remember(ek_moe *m)
-{
-    int64_t n = (int64_t)m->dealer->limits.ranks * m->x.experts;
-
-    for (int64_t i = 0; m->history != NULL && i < n; i++)
-        m->history[i] += m->dealer->counts[i];
-}
-
 static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_route *route)
 {
     const ek_exchange *x = &m->x;
@@ -209,7 +201,8 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
     ek_plan p;
 
     count(m, tally, run);
-    remember(m);
+    if (m->history.counts != NULL)
+        ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
     EK_TRY(plan(m, run, route, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
@@ -288,10 +281,10 @@ int ek_deal_slow(ek_moe *m)
     now.ranks = d->limits.ranks;
     ek_placement_copy(&d->lasting.placement, &now);
     d->limits.node_of = d->node_of;
-    st = d->planner->slow(d->memory, &d->limits, m->history, &d->lasting);
+    d->lasting.of = m->history.of;
+    st = d->planner->slow(d->memory, &d->limits, m->history.counts, &d->lasting);
     if (st == EK_OK)
-        st = ek_plan_check(&d->limits, m->history, &d->lasting);
-    memset(m->history, 0, (size_t)d->limits.ranks * (size_t)m->x.experts * sizeof(*m->history));
+        st = ek_plan_check(&d->limits, m->history.counts, &d->lasting);
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
     if (st < 0)

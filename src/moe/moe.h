@@ -68,6 +68,7 @@ typedef struct {
     const ek_trace *replay; /* or by one with these loads (of as many experts); NULL: it stands */
     const ek_planner *planner; /* who balances ranks; NULL: nobody.  Only where rows travel */
     int64_t plan_every;        /* steps between placements that last; 0: never a new one */
+    int64_t lasts;             /* micro-batches in so many steps */
     int32_t replicas_min;      /* of its limits */
     ek_plan_costs costs;       /* likewise */
     ek_reroute reroute;
@@ -214,15 +215,14 @@ typedef struct {
     void *dx;              /* R [n, d], gradient of x */
     ek_exchange x;
 
-    ek_moe_saved *saved;    /* [slots], micro-batches in flight */
-    ek_moe_route *route;    /* [slots], where rows travel */
-    const int32_t *slot_of; /* [micro-batches of the step]: which of them; NULL: always 0 */
-    int64_t *history;       /* [ep, experts], choices since the last placement was made; NULL: the
-                               planner makes none that lasts */
-    int64_t *lasting_quota; /* [ep * slots], how a lasting placement shares experts out */
-    int32_t lasting;        /* replicas in it */
-    int32_t home_op;        /* in the graph being built: the op that brings the gradients of this
-                               layer's replicas home; -1: none */
+    ek_moe_saved *saved;     /* [slots], micro-batches in flight */
+    ek_moe_route *route;     /* [slots], where rows travel */
+    const int32_t *slot_of;  /* [micro-batches of the step]: which of them; NULL: always 0 */
+    ek_plan_history history; /* what lasting placements are made from; counts NULL: none are made */
+    int64_t *lasting_quota;  /* [ep * slots], how a lasting placement shares experts out */
+    int32_t lasting;         /* replicas in it */
+    int32_t home_op;         /* in the graph being built: the op that brings the gradients of this
+                                layer's replicas home; -1: none */
     struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the op that runs */
     int64_t n_groups;

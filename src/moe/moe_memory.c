@@ -206,7 +206,7 @@ static void take_routes(ek_moe *m, ek_arena *a, int slots)
         r->dealt = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->dealt));
     }
     if (m->cfg->planner != NULL && m->cfg->planner->slow != NULL) {
-        m->history = ek_arena_take(a, (int64_t)m->mesh->ep * m->x.experts, sizeof(*m->history));
+        ek_plan_history_take(&m->history, a, &m->dealer->limits);
         m->lasting_quota =
             ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->lasting_quota));
     }

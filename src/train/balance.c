@@ -1,6 +1,13 @@
 /* Settings of a run's balance. */
 #include "train/balance.h"
 
+#include "balance/costs.h"
+#include "base/log.h"
+#include "train/agree.h"
+#include "train/calibrate.h"
+
+#include <stdlib.h>
+
 ek_status ek_run_read_balance(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -15,11 +22,66 @@ ek_status ek_run_read_balance(ek_run *r)
     return EK_OK;
 }
 
+static int is_balanced(const ek_run *r)
+{
+    return r->training.moe.planner != NULL && r->mesh != NULL && r->mesh->ep > 1;
+}
+
+/* Nodes that the ranks of a stage are on. */
+static int32_t count_nodes(const ek_mesh *mesh)
+{
+    int32_t nodes = 0;
+
+    for (int r = 0; r < mesh->stage_size; r++)
+        if (ek_comm_node(mesh->stage, r) >= nodes)
+            nodes = ek_comm_node(mesh->stage, r) + 1;
+    return nodes;
+}
+
+static ek_status set_costs(ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    const ek_model_spec *spec = &r->source.spec;
+    int64_t top_k = t->top_k > 0 ? t->top_k : spec->top_k;
+    ek_plan_setting s = {.spec = spec,
+                         .ranks = r->mesh->stage_size,
+                         .nodes = count_nodes(r->mesh),
+                         .rows = (double)(t->micro_batch * t->seq * top_k) / r->mesh->stage_size};
+    ek_cost_why why = {0};
+    char line[256];
+
+    EK_TRY(ek_plan_costs_of(r->machine, &s, &r->training.moe.costs, &why));
+    for (int i = 0; i < why.n && r->rank == 0; i++)
+        ek_log("balance", EK_LOG_DEBUG, "%s", ek_cost_line_text(&why.line[i], line, sizeof(line)));
+    return EK_OK;
+}
+
+ek_status ek_run_calibrate(ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    ek_calibrate_config c = {.spec = &r->source.spec,
+                             .k = r->kernels,
+                             .cache = r->cfg->cache,
+                             .anew = r->cfg->recalibrate};
+    int64_t micros = (t->batch + t->micro_batch - 1) / t->micro_batch;
+
+    if (!is_balanced(r))
+        return EK_OK;
+    r->training.moe.lasts = r->cfg->plan_every * micros;
+    r->machine = calloc(1, sizeof(*r->machine));
+    EK_TRY(ek_agree(r->world, "get memory for costs",
+                    r->machine != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for costs")));
+    c.world = r->mesh->stage;
+    c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
+    EK_TRY(ek_calibrate(&c, r->machine, NULL));
+    return set_costs(r);
+}
+
 ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
 {
     const ek_planner *p;
 
-    if (r->mesh == NULL || r->mesh->ep == 1)
+    if (!is_balanced(r))
         r->training.moe.planner = NULL;
     p = r->training.moe.planner;
     if (p == NULL)
@@ -34,4 +96,26 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
                p->name, r->cfg->zero, r->mesh->edp);
     r->training.moe.plan_every = 0;
     return EK_OK;
+}
+
+static void add_mean(double *mean, double x, int64_t n)
+{
+    *mean += (x - *mean) / (double)n;
+}
+
+void ek_run_add_balance(ek_run *r, int64_t n)
+{
+    const ek_losses *l = &r->last.losses;
+    ek_train_balance *b = &r->out->balance;
+
+    if (!is_balanced(r))
+        return;
+    b->policy = r->training.moe.planner->name;
+    add_mean(&b->before, l->home_max_over_mean, n);
+    add_mean(&b->after, l->rank_max_over_mean, n);
+    add_mean(&b->replicas, (double)l->replicas, n);
+    add_mean(&b->replica_bytes, l->replica_bytes, n);
+    add_mean(&b->experts_moved, (double)l->experts_moved, n);
+    add_mean(&b->plan_s, l->plan_s, n);
+    add_mean(&b->waited_s, l->replica_wait_s, n);
 }

@@ -7,6 +7,13 @@
 /* Reads --balance and what belongs to it into the settings of the run. */
 EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
 
+/* Measures what planners reckon with, where one is to be asked: as kept from an earlier run, or
+ * now.  Collective. */
+EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
+
+/* Adds the last step, the n-th that counts, to the summary's means. */
+void ek_run_add_balance(ek_run *r, int64_t n);
+
 /* Completes the model's config and the trainer's, when the mesh is open. */
 EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);
 

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/threads.h"
 #include "train/agree.h"
+#include "train/balance.h"
 #include "train/run_impl.h"
 
 #include <stdio.h>
@@ -142,6 +143,8 @@ static ek_status step_loop(ek_run *r)
         if (p->step == r->first_step + 1)
             second = now;
         else
+            ek_run_add_balance(r, p->step - r->first_step - 1);
+        if (p->step > r->first_step + 1)
             r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * r->last.tokens) /
                                    ((double)(now - second) / 1e9);
         if (h->step != NULL)
@@ -220,6 +223,7 @@ static void close_all(ek_run *r)
     ek_trace_close(&r->replay);
     ek_model_destroy(&r->model);
     ek_mesh_close(&r->mesh);
+    free(r->machine);
     free(r->of_rank);
     ek_tokens_close(&r->tokens);
     ek_tokenizer_destroy(&r->tokenizer);

@@ -6,6 +6,7 @@
 #include "evenkeel/train.h"
 
 #include "balance/trace.h"
+#include "cost/machine.h"
 #include "data/tokens.h"
 #include "data/windows.h"
 #include "model/source.h"
@@ -31,6 +32,7 @@ typedef struct {
     ek_model *model;
     ek_trainer *trainer;
     ek_trainer_config training;
+    ek_machine *machine; /* what it takes, where somebody plans by it; NULL: nobody does */
     ek_mode mode;
     int shuffled;
     ek_metrics metrics;

@@ -447,6 +447,7 @@ ek_status ek_run_open(ek_run *r)
         return EK_OK;
     }
     EK_TRY(settle_exec(r));
+    EK_TRY(ek_run_calibrate(r));
     EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
     EK_TRY(fill_model(r));

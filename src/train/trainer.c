@@ -1,6 +1,8 @@
 /* One step: micro-batches through the graph, then the optimizer in the same graph. */
 #include "train/trainer.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "exec/net.h"
 
 #include <math.h>
@@ -17,6 +19,7 @@ struct ek_trainer {
     int64_t n_micro;
     int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
     int32_t *inputs, *targets;
+    int slow_plans; /* steps running in which planning took too much */
 };
 
 static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cfg)
@@ -214,6 +217,27 @@ static int64_t bytes_sent(const ek_trainer *tr)
     return mesh->size > 1 ? ek_comm_bytes_sent(mesh->world) : 0;
 }
 
+/* A planner that takes more than this part of the steps, so many times running, costs more than it
+ * can save. */
+static const double planning_allowed = 0.25;
+enum { PATIENCE = 3 };
+
+/* All ranks go by the same figures, so they leave the planner out together. */
+static void watch_planner(ek_trainer *tr, const ek_losses *l)
+{
+    ek_moe_dealer *d = &tr->pass->scratch.dealer;
+    double part = l->step_s > 0 ? l->plan_s / tr->model->cfg.mesh->pp / l->step_s : 0;
+
+    tr->slow_plans = part > planning_allowed ? tr->slow_plans + 1 : 0;
+    if (tr->slow_plans < PATIENCE || d->planner == NULL || d->failed)
+        return;
+    d->failed = 1;
+    if (tr->model->cfg.mesh->rank == 0)
+        ek_log("balance", EK_LOG_WARN,
+               "the planner %s takes %.0f %% of a step; training goes on without it",
+               d->planner->name, 100 * part);
+}
+
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -225,6 +249,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
                         .seed = c->seed,
                         .step = (uint64_t)tr->optimizer.steps_done};
 
+    int64_t start = ek_clock_ns();
     int32_t last;
 
     out->step = tr->optimizer.steps_done;
@@ -237,7 +262,9 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     build_sum(tr);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
+    tr->pass->last_step_s = (double)(ek_clock_ns() - start) * 1e-9;
     ek_pass_losses(tr->pass, &out->losses);
+    watch_planner(tr, &out->losses);
     for (int64_t l = 0; l < tr->model->spec.layers; l++)
         if (ek_model_has_layer(tr->model, l))
             ek_moe_update_bias(&tr->pass->moe[l]);

@@ -16,6 +16,8 @@ import time
 import unittest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests share the cores
+# ... and what machines were measured to take, but not with their user
+os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "evenkeel-tests-%d" % os.getuid())
 COMMAND = os.environ.get("EK_COMMAND", "evenkeel")
 TEST_DATA = os.environ.get(
     "EK_TEST_DATA", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -184,7 +184,7 @@ class Plan(ek_cli.Case):
         r = self.result(self.one_hot(), "--ranks", 2, "--model", "small", "--machine", file)
         row = 18 * 512 * 1024 / 1e12 + (8 * 512 + 9 * 1024) * 2 / 1e12
         send = (4 * 512 * 2 + 2 * 4) / 1e9
-        replica = 3 * 512 * 1024 * 6 / 1e9
+        replica = 3 * 512 * 1024 * 8 / 1e9
         before, after = 200000 * row + 100000 * send, 100000 * row + replica
         self.assertAlmostEqual(r["predicted_speedup"] / (before / after), 1, 4)
 

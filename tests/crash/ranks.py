@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
@@ -23,6 +24,7 @@ from ek_cli import BAD_INPUT, DONE, FAILED, INTERRUPTED, USAGE  # noqa: E402, F4
 
 IN_A_JOB = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "EK_")
 QUIET = {k: v for k, v in os.environ.items() if not k.startswith(IN_A_JOB)}
+QUIET["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "evenkeel-tests-%d" % os.getuid())
 HOST = socket.gethostname()
 SOON_S = 10  # in which a job that has lost a rank ends
 

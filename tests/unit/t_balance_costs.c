@@ -29,10 +29,11 @@ static void by_the_book(void)
     /* 24 rows leave; a message is a third of a quarter of them: 1040 B take the latency */
     CHECK(sent * row / 4 / 3 < 1e4);
     CHECK_NEAR(c.send_s, 4 * (2 * 100e-6) / sent);
-    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * (2 + 4));
-    CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * (2 + 12));
+    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * (2 * 2 + 4));
+    CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 12);
+    CHECK_NEAR(c.move_s, 3 * 64 * 100 * 12 / 1e8);
     /* between nodes; 38 and 77 kB at 0.1 GB/s */
-    CHECK_NEAR(c.replica_s, 3 * 64 * 100 * (2 + 4) / 1e8);
+    CHECK_NEAR(c.replica_s, 3 * 64 * 100 * (2 * 2 + 4) / 1e8);
 }
 
 static void few_rows_are_dear(void)
@@ -61,11 +62,11 @@ static void types(void)
 
     strcpy(m.dtype, "fp32"); /* the weights are the master weights */
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
-    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 8);
+    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 12);
     CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 12);
     strcpy(m.dtype, "fp64");
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
-    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 16);
+    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 24);
     CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 24);
 }
 
