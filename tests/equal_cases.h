@@ -27,10 +27,30 @@ typedef struct {
     int columns;            /* the embedding is cut by columns, where it is not the head as well */
     const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
     int balance;            /* who puts replicas of experts: of equal_planners */
+    const ek_planner *planner; /* somebody else in its place, like in all that is asked here */
 } equal_layout;
 
-static const ek_planner *const equal_planners[] = {NULL, &random_planner, &ek_planner_exact,
-                                                   &random_lasting};
+/* The first EQUAL_DRAWN are drawn, and covered. */
+static const ek_planner *const equal_planners[] = {
+    NULL,
+    &random_planner,
+    &ek_planner_exact,
+    &random_lasting,
+    &ek_planner_shadow,
+    &ek_planner_place,
+    &ek_planner_prophet,
+    &ek_planner_replicate,
+    &ek_planner_eplb,
+    &ek_planner_auto,
+    &ek_planner_fastermoe,
+};
+enum { EQUAL_DRAWN = 4, EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0]) };
+
+/* Whether experts move for good. */
+static inline int equal_moves(const equal_layout *l)
+{
+    return l->balance > 0 && equal_planners[l->balance]->slow != NULL;
+}
 
 /* Spare slots of a rank. */
 static inline int equal_spare(const equal_layout *l)
@@ -50,8 +70,9 @@ typedef struct {
 /* What training gave; equal on all ranks but for what each holds. */
 typedef struct {
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
-    int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas;
-    int done; /* it ended well */
+    int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
+    double before, after; /* busiest ranks over the mean, sums over steps */
+    int done;             /* it ended well */
 } equal_result;
 
 static inline int equal_steps_of(ek_mode mode)
@@ -110,8 +131,10 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .force_balance = l->model == 14 && l->replay == NULL,
                 .replay = l->replay,
                 .reroute = l->model == 15 && l->replay == NULL ? EK_REROUTE_SWIPE : EK_REROUTE_OFF,
-                .planner = equal_planners[l->balance],
-                .plan_every = 1},
+                .planner = l->planner != NULL ? l->planner : equal_planners[l->balance],
+                .plan_every = 1,
+                .lasts = 20,
+                .costs = {.row_s = 1e-3, .send_s = 1e-4, .replica_s = 1e-3, .move_s = 1e-3}},
         .exec = {.inline_network = !l->worker, .watchdog_s = 60},
         .optimizer = {.lr = 3e-4,
                       .min_lr = 3e-5,
@@ -168,6 +191,10 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->dropped[i] = r.losses.dropped;
     out->sent += r.comm_bytes;
     out->replicas += r.losses.replicas;
+    out->moved += r.losses.experts_moved;
+    out->plans += r.losses.plans;
+    out->before += r.losses.home_max_over_mean;
+    out->after += r.losses.rank_max_over_mean;
     return EK_OK;
 }
 
@@ -234,7 +261,8 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                           .chunks = l->chunks,
                           .zero = l->zero,
                           .spare_slots = equal_spare(l),
-                          .lasting_slots = l->balance == 3};
+                          .lasting_slots =
+                              equal_moves(l) && equal_planners[l->balance]->fast == NULL};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
@@ -314,14 +342,14 @@ static inline void equal_shares(const equal_layout *l, const equal_result *of_ra
     for (int i = 0; i < l->ranks; i++) {
         owned += of_rank[i].owned;
         sent += of_rank[i].sent;
-        if (cut && l->balance < 3 && l->ranks > 1 && of_rank[i].held >= whole)
+        if (cut && !equal_moves(l) && l->ranks > 1 && of_rank[i].held >= whole)
             EK_T_FAIL("%s: rank %d holds %lld of %lld parameters", equal_text(l), i,
                       (long long)of_rank[i].held, (long long)whole);
     }
     if (owned != whole)
         EK_T_FAIL("%s: the ranks answer for %lld parameters of %lld", equal_text(l),
                   (long long)owned, (long long)whole);
-    if (l->balance % 2 == 1 && l->ep > 1 && of_rank[0].replicas <= 0)
+    if ((l->balance == 1 || l->balance == 3) && l->ep > 1 && of_rank[0].replicas <= 0)
         EK_T_FAIL("%s: there were no replicas", equal_text(l));
     if (l->ranks > 1 && sent <= 0)
         EK_T_FAIL("%s: nothing was sent", equal_text(l));
@@ -345,7 +373,7 @@ static inline int equal_legal(const equal_layout *l)
 
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
            (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model) &&
-           (l->balance < 3 || l->zero == 0 || stage == l->ep * l->etp);
+           (!equal_moves(l) || l->zero == 0 || stage == l->ep * l->etp);
 }
 
 /* The i-th layout of `ranks` ranks. */
@@ -378,7 +406,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.mode = b[11] % 4 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
     l.worker = b[13] % 4 == 0;
     l.columns = b[14] % 3 == 0;
-    l.balance = (int)(b[15] % 4);
+    l.balance = (int)(b[15] % EQUAL_DRAWN);
     if (!equal_legal(&l))
         l.balance = 1;
     return l;

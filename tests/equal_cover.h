@@ -49,7 +49,7 @@ static const int cover_sizes[] = {1, 2, 3, 4, 6, 8}; /* of ranks and of what the
 static inline int cover_levels(int factor)
 {
     static const int levels[COVER_FACTORS] = {
-        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, 4};
+        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, EQUAL_DRAWN};
 
     return levels[factor];
 }
@@ -80,7 +80,7 @@ static inline equal_layout cover_layout(const cover_row *r)
         .balance = v[COVER_BALANCE],
     };
 
-    if (l.balance == 3 && !equal_legal(&l)) /* experts cannot move there */
+    if (equal_moves(&l) && !equal_legal(&l)) /* experts cannot move there */
         l.balance = 1;
     return l;
 }

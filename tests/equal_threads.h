@@ -24,10 +24,10 @@ static inline void *equal_rank_main(void *arg)
     return NULL;
 }
 
-/* Takes the steps of a leg; every rank is compared with one rank alone. */
-static inline void equal_check_leg(const equal_layout *l, const equal_leg *leg)
+/* Takes the steps of a leg; every rank is compared with one rank alone.  result [ranks]. */
+static inline void equal_check_leg_into(const equal_layout *l, const equal_leg *leg,
+                                        equal_result *result)
 {
-    static equal_result result[EQUAL_RANKS_MAX];
     equal_rank r[EQUAL_RANKS_MAX];
     ek_comm *world[EQUAL_RANKS_MAX];
     int before = ek_t.failed;
@@ -50,6 +50,20 @@ static inline void equal_check_leg(const equal_layout *l, const equal_leg *leg)
     }
     if (ek_t.failed == before)
         equal_shares(l, result);
+}
+
+static inline void equal_check_leg(const equal_layout *l, const equal_leg *leg)
+{
+    static equal_result result[EQUAL_RANKS_MAX];
+
+    equal_check_leg_into(l, leg, result);
+}
+
+static inline void equal_check_into(const equal_layout *l, equal_result *result)
+{
+    equal_leg leg = equal_whole(l);
+
+    equal_check_leg_into(l, &leg, result);
 }
 
 static inline void equal_check(const equal_layout *l)
