@@ -2,8 +2,10 @@
 
 # A python3 with torch, for the comparison that ends `make bench`.
 PYTHON ?= /usr/bin/python3
+# Options of bench/balance.py, such as BALANCE="--repeats 1 --workloads trace,W1".
+BALANCE ?=
 
-.PHONY: help build demo test test-all bench clean
+.PHONY: help build demo test test-all bench bench-balance clean
 
 help:
 	@echo "make demo      install what is missing, build, train a small model, let it write"
@@ -11,6 +13,7 @@ help:
 	@echo "make test      install what is missing, build, run the tests, with sanitizers and without"
 	@echo "make test-all  make test and the long tests"
 	@echo "make bench     measure matrix products, kernels and whole steps against this machine"
+	@echo "make bench-balance  the table of balance strategies: hours, as root; goes on where it was ended"
 	@echo "make clean     remove what was built"
 
 build:
@@ -44,6 +47,10 @@ bench: build
 	else \
 	    echo "not measured beside PyTorch: $(PYTHON) has no torch (Debian: python3-torch)"; \
 	fi
+
+# With EK_TRACES, the folder of recorded traces, their routing too.
+bench-balance: build
+	bench/balance.py --command build/evenkeel --resume $(BALANCE)
 
 clean:
 	rm -rf build build-asan build-dev build-tsan build-coverage build-fuzz

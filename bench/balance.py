@@ -1,0 +1,578 @@
+#!/usr/bin/python3
+"""What each balance strategy is worth in training: a table over workloads, bandwidths and policies.
+
+Makes a cluster of nodes of half a core each on this machine (tools/cluster; needs root), one
+thread a node, and trains the layers of `small` with 32 experts over all of them (--ep).  Routing
+is replayed (--replay-routing): from the recorded trace of --traces, where there is one, and from
+the workloads that `evenkeel workload` makes up.  Then
+
+  1. `evenkeel bench moe` looks for the bandwidth at which the all-to-alls of a layer take half the
+     time of its experts' products;
+  2. at that bandwidth and at a quarter of it, every workload is trained with every policy and with
+     --force-balance, the ceiling, in turns: one start a workload, bandwidth, policy and repeat.
+     The first steps of a start do not count, and it is ended without a checkpoint;
+  3. the table: a row's rate is held against the force-balance of the same turn.  Behind the
+     median stand the lowest and the highest turn (of one turn alone: steps).  What it takes to
+     move experts for good in a step that does not count is charged to those that do, a
+     --plan-every'th each;
+  4. the check: `auto` is behind the best other policy in no row by more than the spread, half of
+     what lies between lowest and highest, and reaches 0.92 of force-balance on the recorded trace.
+
+Every start adds a line to --results, so that a run that was ended goes on with --resume, also with
+more workloads, policies or repeats than before; --table prints what is there.  Policies that the
+command does not know are left out.  The whole table takes hours: --estimate says how many.  Exit
+status 1: a target is missed, or a start failed; 77: no cluster can be made here.
+
+Example:
+
+    bench/balance.py --command build/evenkeel --traces ../traces --resume >table.md
+"""
+
+import argparse
+import ast
+import hashlib
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, rate, read_results, say,
+                           show)
+
+TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
+TRACE_FILE = "gpt_moe_e32_r16.npy"
+POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
+# Iterations at which a workload changes at once; the counted steps lie around it.
+CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
+
+# Of the search for the bandwidth: where it starts, how many tries, how near it has to come.
+FIRST_MBIT, ROUNDS, CLOSE = 150.0, 4, 0.06
+FOR_EVER = 1000000  # steps a start is asked for; it is ended after those that are wanted
+
+# Layers of the preset `small`, but for the number of experts.
+CONFIG = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
+    "vocab_size": 320, "hidden_size": 512, "intermediate_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+    "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
+    "initializer_range": 0.02,
+}
+
+# Defaults, and those of --quick.
+FULL = {"workloads": ",".join(WORKLOADS), "bandwidths": "1,0.25", "batch": 320, "seq": 256,
+        "steps": 5, "repeats": 2, "wait_calm": 60.0}
+QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "steps": 4,
+         "repeats": 1, "wait_calm": 0.0}
+
+# What has to be the same for results to stand in one table.
+SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "steps", "warm_up",
+            "spare_slots", "plan_every", "seed", "train_args", "trace")
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
+    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
+                   help="what that evenkeel is linked with")
+    p.add_argument("--traces", default=os.environ.get("EK_TRACES"), metavar="DIR",
+                   help="folder with %s (default: EK_TRACES)" % TRACE_FILE)
+    p.add_argument("--workloads", help="of %s" % FULL["workloads"])
+    p.add_argument("--policies", default=",".join(POLICIES),
+                   help="also eplb (default: %(default)s)")
+    p.add_argument("--bandwidths", help="times the one searched for (default: 1,0.25)")
+    p.add_argument("--mbit", type=float, default=0,
+                   help="of a node, as bandwidth 1, instead of the search for it")
+    p.add_argument("--nodes", type=int, default=4)
+    p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
+    p.add_argument("--layers", type=int, default=1, help="of the model (default: %(default)s)")
+    p.add_argument("--experts", type=int, default=32, help="of a layer (default: %(default)s)")
+    p.add_argument("--spare-slots", type=int, default=1, help="of a rank (default: %(default)s)")
+    p.add_argument("--plan-every", type=int, default=10,
+                   help="steps until experts move for good again (default: %(default)s)")
+    p.add_argument("--batch", type=int, help="sequences a step, over all nodes (default: 320)")
+    p.add_argument("--seq", type=int, help="tokens a sequence (default: 256)")
+    p.add_argument("--steps", type=int, help="of a start (default: 5)")
+    p.add_argument("--warm-up", type=int, default=2, help="of these, not counted: in the first "
+                   "experts cannot have moved, in the second they do (default: 2)")
+    p.add_argument("--repeats", type=int, help="turns (default: 2)")
+    p.add_argument("--seed", type=int, default=0, help="of the workloads that are made up")
+    p.add_argument("--train-args", default="", metavar="\"WORDS\"", help="more options of train")
+    p.add_argument("--quick", action="store_true", help="tiny: shows that all of it works")
+    p.add_argument("--wait-calm", type=float, metavar="S", help="seconds to wait, at most, until "
+                   "nobody else uses the machine, before each start (default: 60)")
+    p.add_argument("--results", default="build/bench-balance.jsonl", metavar="FILE")
+    p.add_argument("--resume", action="store_true", help="go on with --results")
+    p.add_argument("--table", action="store_true", help="print the table of --results alone")
+    p.add_argument("--estimate", action="store_true",
+                   help="measure the bandwidth, say how long the rest takes, and end")
+    o = p.parse_args()
+    for key, value in (QUICK if o.quick else FULL).items():
+        if getattr(o, key) is None:
+            setattr(o, key, value)
+    o.workloads, o.policies = o.workloads.split(","), o.policies.split(",")
+    o.bandwidths = [float(x) for x in o.bandwidths.split(",")]
+    for name in o.workloads:
+        if name not in WORKLOADS:
+            p.error("no workload %s" % name)
+    for name in o.policies:
+        if name not in ORDER:
+            p.error("no policy %s" % name)
+    if (not 0 <= o.warm_up < o.steps or min(o.repeats, o.layers, o.plan_every) < 1 or
+            min(o.bandwidths) <= 0):
+        p.error("--steps must be more than --warm-up, the other numbers positive")
+    return o
+
+
+# ---- the cluster --------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A cluster that lasts as long as this object is entered."""
+
+    def __init__(self, o):
+        self.o = o
+        self.name = "balance%d" % os.getpid()
+
+    def words(self, *args):
+        return [TOOL, "--name", self.name, *map(str, args)]
+
+    def call(self, *args, what=None):
+        r = subprocess.run(self.words(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           stdin=subprocess.DEVNULL, text=True, check=False)
+        if r.returncode == 77:
+            say(r.stderr.strip() or r.stdout.strip())
+            sys.exit(77)
+        if r.returncode != 0:
+            sys.exit("%s ended with status %d: %s" % (what or "cluster " + str(args[0]),
+                                                      r.returncode, r.stderr.strip()))
+        return r.stdout
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            say("a cluster needs root")
+            sys.exit(77)
+        try:
+            self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(self.words("down"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       check=False)
+
+    def set_bandwidth(self, mbit):
+        self.call("bandwidth", "all", "%dkbit" % round(1000 * mbit))
+
+    def mpiexec(self, *args):
+        o = self.o
+        return ["mpiexec", "--mpi", o.mpi, "-n", o.nodes, os.path.abspath(o.command), *args]
+
+    def user_seconds(self):
+        """What the processes of the nodes have computed."""
+        total = 0.0
+        for line in self.call("show").splitlines()[1:]:
+            for pid in re.findall(r"\((\d+)\)", line):
+                try:
+                    with open("/proc/%s/stat" % pid) as f:
+                        total += int(f.read().rsplit(")", 1)[1].split()[11])
+                except (OSError, IndexError):
+                    pass
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def end_all(self):
+        """Ends every process in the nodes at once; the nodes come back empty."""
+        self.call("kill", "all")
+        self.call("revive", "all")
+
+
+def machine_seconds():
+    """Of all processors since the start: by programs (steal included), and by all but idling."""
+    with open("/proc/stat") as f:
+        n = [int(x) for x in f.readline().split()[1:9]]
+    user, nice, system, _, _, irq, softirq, steal = n
+    tick = os.sysconf("SC_CLK_TCK")
+    return (user + nice + steal) / tick, (user + nice + system + irq + softirq + steal) / tick
+
+
+def wait_calm(limit):
+    """Waits until nobody uses the machine, at most so many seconds."""
+    end = time.monotonic() + limit
+    while limit > 0:
+        before = machine_seconds()[1]
+        time.sleep(1)
+        if machine_seconds()[1] - before <= CALM or time.monotonic() > end:
+            return
+
+
+# ---- routing ------------------------------------------------------------------------------------
+
+
+def cut_trace(source, first, n, layers, to):
+    """Iterations from `first` on, and of their layers so many, evenly spread, as a trace."""
+    with open(source, "rb") as f:
+        head = f.read(10)
+        if head[:8] != b"\x93NUMPY\x01\x00":
+            sys.exit("%s is no .npy file of version 1" % source)
+        header = ast.literal_eval(f.read(struct.unpack("<H", head[8:])[0]).decode("latin1"))
+        data = f.read()
+    iterations, all_layers, sources, experts = header["shape"]
+    block = int(header["descr"][2:]) * sources * experts
+    if header["fortran_order"]:
+        sys.exit("%s is in Fortran order" % source)
+    out = b""
+    for i in range(first, first + n):
+        for k in range(layers):
+            layer = (2 * k + 1) * all_layers // (2 * layers)
+            at = (i % iterations * all_layers + layer) * block
+            out += data[at:at + block]
+    text = "{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d, %d, %d), }" % (
+        header["descr"], n, layers, sources, experts)
+    text += " " * (-(len(text) + 11) % 64) + "\n"
+    with open(to, "wb") as f:
+        f.write(head[:8] + struct.pack("<H", len(text)) + text.encode() + out)
+
+
+class Routing:
+    """The traces that are replayed, made when they are first wanted."""
+
+    def __init__(self, o, folder):
+        self.o, self.folder = o, folder
+
+    def file(self, name):
+        o, to = self.o, os.path.join(self.folder, name + ".npy")
+        if os.path.exists(to):
+            return to
+        if name == "trace":
+            cut_trace(o.trace, o.trace_first, o.steps, o.layers, to)
+            return to
+        counted = o.steps - o.warm_up
+        first = max(0, CHANGES.get(name, 0) - o.warm_up - counted // 2)
+        whole = to + ".whole"
+        args = [o.command, "workload", "--name", name, "--ranks", o.nodes, "--experts", o.experts,
+                "--layers", o.layers, "--iterations", first + o.steps, "--seed", o.seed,
+                "--tokens", o.batch * o.seq // o.nodes, "--out", whole]
+        r = subprocess.run([str(a) for a in args], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.PIPE, text=True, check=False)
+        if r.returncode != 0:
+            sys.exit("workload %s ended with status %d: %s" % (name, r.returncode,
+                                                               r.stderr.strip()))
+        cut_trace(whole, first, o.steps, o.layers, to)
+        return to
+
+
+def find_trace(o):
+    """Sets o.trace, the recorded one, or takes it from the workloads."""
+    o.trace, o.trace_first = None, 0
+    if "trace" not in o.workloads:
+        return
+    path = os.path.join(o.traces, TRACE_FILE) if o.traces else None
+    if path is None or not os.path.exists(path):
+        say("no recorded trace: %s; made-up workloads alone" %
+            (path + " is not there" if path else "neither --traces nor EK_TRACES is given"))
+        o.workloads.remove("trace")
+        return
+    with open(path, "rb") as f:
+        iterations, _, _, experts = ast.literal_eval(
+            re.search(rb"'shape': (\([^)]*\))", f.read(256))[1].decode())
+    if experts != o.experts:
+        sys.exit("%s is of %d experts, not of %d" % (path, experts, o.experts))
+    o.trace, o.trace_first = os.path.abspath(path), iterations // 2
+
+
+# ---- one start ----------------------------------------------------------------------------------
+
+
+class Work:
+    """The files of all starts."""
+
+    def __init__(self, o, folder, cluster):
+        self.o, self.folder, self.cluster = o, folder, cluster
+        self.routing = Routing(o, folder)
+        self.config = os.path.join(folder, "config.json")
+        self.tokens = os.path.join(folder, "tokens.bin")
+        with open(self.config, "w") as f:
+            json.dump({**CONFIG, "num_hidden_layers": o.layers, "num_local_experts": o.experts}, f)
+        rng = random.Random(0)
+        ids = [int(256 ** rng.random()) for _ in range(o.batch * (o.seq + 1))]
+        with open(self.tokens, "wb") as f:
+            f.write(struct.pack("<%dH" % len(ids), *ids))
+
+    def words(self, workload, policy, out):
+        o = self.o
+        args = ["train", "--model", self.config, "--data", self.tokens, "--batch", o.batch,
+                "--micro-batch", o.batch, "--seq", o.seq, "--steps", FOR_EVER, "--threads", 1,
+                "--ep", o.nodes, "--out", out, "--quiet", *o.train_args.split()]
+        if policy == CEILING:
+            return args + ["--force-balance"]
+        if o.has_plan_every:
+            args += ["--plan-every", o.plan_every]
+        return args + ["--balance", policy, "--spare-slots", o.spare_slots, "--replay-routing",
+                       self.routing.file(workload)]
+
+    def train(self, workload, policy, patience):
+        """Lines of metrics of the steps that are wanted, or {"failed": why}.  A start whose next
+        step does not end for so many seconds has failed."""
+        o, out = self.o, os.path.join(self.folder, "run")
+        metrics, errors = os.path.join(out, "metrics.jsonl"), os.path.join(self.folder, "errors")
+        words = self.cluster.words(*self.cluster.mpiexec(*self.words(workload, policy, out)))
+        wait_calm(o.wait_calm)
+        begin, programs = time.monotonic(), machine_seconds()[0]
+        with open(errors, "w") as f:
+            job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=f, start_new_session=True)
+        try:
+            lines, why = follow(job, metrics, o.steps, patience)
+            ours, seconds = self.cluster.user_seconds(), time.monotonic() - begin
+            others = machine_seconds()[0] - programs - ours
+        finally:
+            self.cluster.end_all()
+            end(job)
+            shutil.rmtree(out, ignore_errors=True)
+        if why is not None:
+            with open(errors) as f:
+                text = [line.strip() for line in f if line.strip()]
+            return {"failed": "%s: %s" % (why, text[0] if text else "no word")}
+        return {"seconds": round(seconds, 1), "others": round(max(0, others) / seconds, 3),
+                "steps": [json.loads(line) for line in lines]}
+
+
+def follow(job, metrics, steps, patience):
+    """The first lines of metrics as soon as they are there, and None, or why they do not come."""
+    lines, last = [], time.monotonic()
+    while True:
+        ended = job.poll() is not None
+        try:
+            with open(metrics) as f:
+                now = [line for line in f if line.endswith("\n")]
+        except OSError:
+            now = []
+        if len(now) >= steps:
+            return now[:steps], None
+        if len(now) > len(lines):
+            lines, last = now, time.monotonic()
+        if ended:
+            return lines, "ended with status %d" % job.returncode
+        if time.monotonic() - last > patience:
+            return lines, "no step for %.0f s" % patience
+        time.sleep(0.1)
+
+
+def end(job):
+    """The launcher of processes that are gone."""
+    try:
+        job.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+# ---- bandwidth, and how long it takes -----------------------------------------------------------
+
+
+def bench_moe(work):
+    o = work.o
+    out = work.cluster.call(*work.cluster.mpiexec(
+        "bench", "moe", "--json", "--model", work.config, "--threads", 1, "--ep", o.nodes,
+        "--batch", o.batch, "--seq", o.seq, "--degrees", "1", "--steps", 1), what="bench moe")
+    return json.loads(out)["ways"][0]
+
+
+def find_bandwidth(work):
+    """The head of the results: bandwidth 1, and what was tried for it."""
+    o, tried = work.o, []
+    mbit = o.mbit or FIRST_MBIT
+    for _ in range(1 if o.mbit or o.quick else ROUNDS):
+        work.cluster.set_bandwidth(mbit)
+        wait_calm(o.wait_calm)
+        way = bench_moe(work)
+        net, experts = way["net_ms"]["median"], way["experts_ms"]["median"]
+        tried.append({"mbit": mbit, "net_ms": net, "experts_ms": experts,
+                      "compute_ms": way["compute_ms"]["median"]})
+        say("  at %6.1f Mbit/s a node: all-to-alls %7.1f ms, experts' products %7.1f ms: %.2f" %
+            (mbit, net, experts, net / experts))
+        if abs(net / experts / NET_SHARE - 1) <= CLOSE:
+            break
+        if not o.mbit:
+            mbit *= net / experts / NET_SHARE
+    best = min(tried, key=lambda t: abs(math.log(t["net_ms"] / t["experts_ms"] / NET_SHARE)))
+    return {"mbit": best["mbit"], "search": tried, "best": best}
+
+
+def guess(o, head, factor):
+    """Seconds of a start, before any was seen: a layer around its experts takes about a third of
+    their time besides, and loads are uneven."""
+    best = head["best"]
+    net = best["net_ms"] * head["mbit"] / best["mbit"] / factor
+    return 6 + o.steps * 1.3 * (1.35 * best["compute_ms"] + net) / 1e3
+
+
+class Clock:
+    """How long the rest takes: by what starts took, or the guess where there was none yet."""
+
+    def __init__(self, o, head, rows):
+        self.o, self.head = o, head
+        self.took = {}
+        for r in rows:
+            self.add(r["bandwidth"], r.get("wall"))
+
+    def add(self, factor, seconds):
+        if seconds is not None:
+            self.took.setdefault(factor, []).append(seconds)
+
+    def start(self, factor):
+        took = self.took.get(factor)
+        return statistics.mean(took) if took else guess(self.o, self.head, factor)
+
+    def rest(self, starts):
+        return sum(self.start(s["bandwidth"]) for s in starts)
+
+
+def duration(seconds):
+    return "%.1f min" % (seconds / 60) if seconds < 5400 else "%.1f h" % (seconds / 3600)
+
+
+# ---- results ------------------------------------------------------------------------------------
+
+
+def add_result(path, row):
+    torn = False
+    if os.path.exists(path) and os.path.getsize(path) > 0:
+        with open(path, "rb") as f:
+            f.seek(-1, os.SEEK_END)
+            torn = f.read() != b"\n"
+    with open(path, "a") as f:
+        f.write("\n" * torn + json.dumps(row) + "\n")
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def settings(o):
+    s = {k: getattr(o, k) for k in SETTINGS}
+    s["trace"] = os.path.basename(o.trace) if o.trace else None
+    return s
+
+
+def check_settings(o, head):
+    """Results of other settings do not stand in one table; a trace may be added or left out."""
+    ours, theirs = settings(o), head["settings"]
+    for k in SETTINGS:
+        if ours[k] != theirs[k] and None not in (ours[k], theirs[k]):
+            sys.exit("%s was measured with %s %s, and now it is %s" %
+                     (o.results, k.replace("_", "-"), theirs[k], ours[k]))
+
+
+def known_policies(o):
+    """Those that were asked for and that this command has, the ceiling first.  A command that
+    moves no experts for good has no --plan-every."""
+    text = subprocess.run([o.command, "train", "--help"], stdout=subprocess.PIPE, text=True,
+                          check=True).stdout
+    o.has_plan_every = "--plan-every" in text
+    names = re.search(r"--balance ((?:\w+\|)*\w+)", text)[1].split("|")
+    missing = [p for p in o.policies if p not in names and p != CEILING]
+    if missing:
+        say("left out, as this evenkeel's --balance does not know them: " + ", ".join(missing))
+    return [CEILING] + [p for p in o.policies if p in names]
+
+
+def starts_wanted(o, policies):
+    """All of them: repeats outermost, so that each gives a whole table, and policies in turns."""
+    out = []
+    for repeat in range(o.repeats):
+        turn = repeat % len(policies)
+        for factor in o.bandwidths:
+            for workload in o.workloads:
+                for policy in policies[turn:] + policies[:turn]:
+                    out.append({"workload": workload, "bandwidth": factor, "policy": policy,
+                                "repeat": repeat})
+    return out
+
+
+# ---- all of it ----------------------------------------------------------------------------------
+
+
+def make_starts(work, head, results, todo, program):
+    o, clock = work.o, Clock(work.o, head, results.values())
+    for n, s in enumerate(todo):
+        begin = time.monotonic()
+        work.cluster.set_bandwidth(head["mbit"] * s["bandwidth"])
+        row = {**s, "program": program,
+               **work.train(s["workload"], s["policy"], max(300, 10 * clock.start(s["bandwidth"])))}
+        if "failed" not in row:
+            row["wall"] = round(time.monotonic() - begin, 1)
+            clock.add(s["bandwidth"], row["wall"])
+        add_result(o.results, row)
+        results[key(row)] = row
+        say("[%d/%d] %-9s x %-4g %-13s %s; %s left" %
+            (n + 1, len(todo), s["workload"], s["bandwidth"], s["policy"],
+             row["failed"] if "failed" in row else "%8.0f tokens/s%s" %
+             (rate(row, head), ", noisy" if row["others"] > CALM else ""),
+             duration(clock.rest(todo[n + 1:]))))
+
+
+def measure(o, head, results, todo, program):
+    """Makes the starts of todo; returns the head, which --estimate alone writes nowhere."""
+    with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
+        work = Work(o, folder, cluster)
+        if head is None:
+            say("bandwidth at which all-to-alls take %.2f of experts' products" % NET_SHARE)
+            head = {"settings": settings(o), "trace_first": o.trace_first, **find_bandwidth(work)}
+            if not o.estimate:
+                add_result(o.results, head)
+        say("%d starts of %d steps: about %s" %
+            (len(todo), o.steps, duration(Clock(o, head, results.values()).rest(todo))))
+        if not o.estimate:
+            make_starts(work, head, results, todo, program)
+    return head
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    o = options()
+    if o.table:
+        head, results = read_results(o.results)
+        if head is None:
+            sys.exit("%s holds no results" % o.results)
+        sys.exit(not show(head, results))
+    find_trace(o)
+    if not o.workloads:
+        sys.exit("nothing is left to measure")
+    policies = known_policies(o)
+    with open(o.command, "rb") as f:
+        program = hashlib.sha256(f.read()).hexdigest()[:12]
+    head, results = read_results(o.results) if o.resume else (None, {})
+    if head is not None:
+        check_settings(o, head)
+        if o.trace and head["settings"]["trace"] is None:
+            head = {**head, "settings": settings(o), "trace_first": o.trace_first}
+            add_result(o.results, head)
+    elif os.path.exists(o.results) and not o.estimate and not o.resume:
+        sys.exit("%s is there already: --resume goes on with it; or remove it" % o.results)
+    todo = [s for s in starts_wanted(o, policies)
+            if key(s) not in results or "failed" in results[key(s)]]
+    os.makedirs(os.path.dirname(os.path.abspath(o.results)), exist_ok=True)
+    try:
+        head = measure(o, head, results, todo, program) if todo else head
+    except KeyboardInterrupt:
+        head, results = read_results(o.results)
+        say("interrupted: go on with --resume")
+        if head is None:
+            sys.exit(130)
+    if o.estimate:
+        sys.exit(0)
+    sys.exit(not show(head, results))
+
+
+if __name__ == "__main__":
+    main()
