@@ -92,7 +92,9 @@ class Row:
         self.turns = [t for t in turns if "failed" not in t]
         self.rate = self.ratio = None
         self.low = self.high = None
-        self.noisy = any(t["others"] > CALM for t in self.turns)
+        self.noisy = any(t["others"] > CALM for t in
+                         self.turns + [ceilings[t["repeat"]] for t in self.turns
+                                       if t["repeat"] in ceilings])
         if not self.turns:
             return
         self.rate = statistics.median(rate(t, head) for t in self.turns)
@@ -159,8 +161,8 @@ def print_head(head, rows):
              s["spare_slots"], "s"[:s["spare_slots"] != 1], s["batch"], s["seq"],
              s["batch"] * s["seq"] // s["nodes"], s["steps"], s["warm_up"],
              s["plan_every"], count(turns)))
-    print("Bandwidth x 1 is %.1f Mbit/s a node: all-to-alls of the MoE layers %.0f ms, their experts' "
-          "products %.0f ms: %.2f, by `bench moe` at %.1f Mbit/s, balanced (wanted: %.2f)."
+    print("Bandwidth x 1 is %.1f Mbit/s a node: all-to-alls of the MoE layers %.0f ms, products of "
+          "their experts %.0f ms: %.2f, by `bench moe` at %.1f Mbit/s, balanced (wanted: %.2f)."
           % (head["mbit"], best["net_ms"], best["experts_ms"],
              best["net_ms"] / best["experts_ms"], best["mbit"], NET_SHARE))
     if s["trace"]:
@@ -182,7 +184,8 @@ def print_table(head, results, rows):
             print(table_line(where, policy, row, head))
     print()
     if any(r.noisy for of in rows.values() for r in of.values()):
-        print("\\* others kept more than %.1f cores busy meanwhile: not to be relied on.\n" % CALM)
+        print("\\* others kept more than %.1f cores busy meanwhile, or in the turn of "
+              "force-balance: not to be relied on.\n" % CALM)
     programs = {r["program"] for r in results.values()}
     if len(programs) > 1:
         print("These are results of %d builds of evenkeel.\n" % len(programs))

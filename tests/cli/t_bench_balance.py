@@ -99,6 +99,9 @@ class Table(ek_cli.Case):
         out = self.table([start("off", [400, 400], others=0.5)], 0)
         self.assertIn("2500 |  * |", out)
         self.assertIn("others kept more than 0.1 cores busy", out)
+        out = self.table([start("force-balance", [400, 400], others=0.5),
+                          start("off", [400, 400])], 0)
+        self.assertIn("`off` | 2500 | 1.000 (1.000 .. 1.000) * |", out)
 
 
 class Cut(ek_cli.Case):
