@@ -170,7 +170,7 @@ class Plan(ek_cli.Case):
         self.assertEqual(built_in["bytes_moved"], 3 * 2048 * 1024 * 4)
         self.assertEqual(self.result(trace, "--ranks", 2, "--model", "small")["bytes_moved"],
                          expert * 4)
-        for dtype, size in (("bf16", 2 + 4), ("fp32", 4 + 4), ("fp64", 8 + 8)):
+        for dtype, size in (("bf16", 2 * 2 + 4), ("fp32", 3 * 4), ("fp64", 3 * 8)):
             with self.subTest(dtype):
                 file = self.write_machine(dtype=dtype)
                 r = self.result(trace, "--ranks", 2, "--model", "small", "--machine", file)

@@ -122,9 +122,40 @@ class Ranks(ek_cli.Case):
         for a, b in zip(want, got):
             for key in "loss", "aux_loss", "grad_norm":
                 self.assertLess(abs(b[key] / a[key] - 1), 1e-9, key)
-        hot = [m["rank_max_over_mean"] for m in got]
+        hot = [m["rank_max_over_mean_before"] for m in got]
         self.assertLess(max(hot[:4]), 1.6)  # 4 experts on 3 ranks
         self.assertGreater(min(hot[4:]), 1.6)
+
+    def test_balance(self):
+        """Policies change who serves, and nothing that is computed; what they did is told."""
+        trace = self.path("trace.npy")
+        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--iterations", 4,
+                "--tokens", 50, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        steps = ("--batch", 4, "--seq", 32, "--steps", 6, "--dtype", "fp64", "--ranks", 2, "--ep", 2,
+                 "--replay-routing", trace)
+        _, want = self.train("off", *steps, "--balance", "off")
+        self.assertEqual({m["replicas"] + m["plans"] for m in want}, {0})
+        for policy in "exact", "eplb", "auto":
+            summary, got = self.train(policy, *steps, "--balance", policy, "--plan-every", 2)
+            for a, b in zip(want, got):
+                for key in "loss", "aux_loss", "grad_norm":
+                    self.assertLess(abs(b[key] / a[key] - 1), 1e-9, (policy, key))
+                self.assertEqual(b["rank_max_over_mean_before"], a["rank_max_over_mean"])
+            told = summary["balance"]
+            self.assertEqual(told["policy"], policy)
+            self.assertGreater(told["rank_max_over_mean_before"], 1.3)
+            if policy != "auto":  # which may find that nothing pays
+                self.assertLess(told["rank_max_over_mean"], 1.15)
+                self.assertGreater(told["replicas"], 0)
+                self.assertGreater(told["replica_mb"], 0)
+        self.assertEqual(got[-1]["rank_max_over_mean_before"], want[-1]["rank_max_over_mean"])
+        self.assertGreater(sum(m["experts_moved"] for m in ek_cli.metrics(self.path("eplb"))), 0)
+        cut = ek_cli.run("train", "--data", self.data, "--model", self.config, "--out",
+                         self.path("cut"), "--seq", 32, "--ranks", 4, "--ep", 2, "--zero", 1,
+                         "--balance", "place")
+        self.assertEqual((cut.returncode, cut.stdout), (2, ""), cut.stderr)
+        self.assertRegex(cut.stderr, "--balance place .* --zero 1")
 
     def test_ranks_replay_the_same_trace(self):
         rank = []
