@@ -24,11 +24,19 @@ static int64_t numbers(const ek_migration *mg)
     return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
 }
 
-void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer)
+void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
+{
+    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
+    int64_t expert = 3 * 3 * m->spec.hidden * m->cut.ff;
+
+    return ek_arena_take_reserve(a, slots * expert, (slots + 1) / 2 * expert,
+                                 ek_dtype_size(m->k->real));
+}
+
+void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging)
 {
     const ek_moe_weights *w = &m->layers[layer].experts;
     int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots;
-    int64_t most = 3 * 3 * m->spec.hidden * w->ff * slots;
 
     mg->m = m;
     mg->layer = layer;
@@ -37,7 +45,7 @@ void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer
     mg->out = ek_arena_take(a, all, sizeof(*mg->out));
     mg->coll = ek_arena_take(a, ARRAYS * (slots + all), sizeof(*mg->coll));
     mg->expert_of = ek_arena_take(a, all, sizeof(*mg->expert_of));
-    mg->staging = ek_arena_take_reserve(a, most, 0, ek_dtype_size(m->k->real));
+    mg->staging = staging;
 }
 
 /* --- the new placement --------------------------------------------------------------------------
@@ -315,15 +323,15 @@ static ek_op op_of(ek_migration *mg, const char *name, ek_op_fn run, ek_lane lan
                    .describe = lane == EK_LANE_NET ? describe : NULL};
 }
 
-void ek_migrate_build_start(ek_migration *mg, ek_graph *g)
+void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
 {
     ek_op op;
 
-    mg->op = -1;
-    if (mg->experts_moved == 0)
+    if (mg->experts_moved == 0 || mg->started)
         return;
+    mg->started = 1;
     op = op_of(mg, "move experts", op_travel, EK_LANE_NET, mg->n_out);
-    mg->op = ek_graph_after(g, &op, -1);
+    mg->op = ek_graph_after(g, &op, dep);
 }
 
 int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
@@ -334,5 +342,6 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
         return dep;
     op = op_of(mg, "settle experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
     mg->experts_moved = 0;
+    mg->started = 0;
     return ek_graph_add(g, &op, (int32_t[]){dep, mg->op}, 2);
 }

@@ -3,7 +3,7 @@
  *
  *   ek_migrate_to(m, layer, to, mg)     between steps: who sends what to whom; from here on the
  *                                       model's tables speak of the new placement
- *   ek_migrate_build_start(...)         first in the next step's graph: state travels
+ *   ek_migrate_build_start(...)         early in the next step's graph: state travels
  *   ek_migrate_build_end(...)           before the layer's first op: state is in place, and packed
  *
  * Bits do not change on the way.  An expert that stays on a rank stays in its slot; one that comes
@@ -34,15 +34,18 @@ typedef struct {
     void *staging;         /* R: what comes, until the old content has left */
     int32_t *expert_of;    /* [ep * slots], scratch */
     int64_t experts_moved; /* over all ranks of a run: state that was sent, in experts */
+    int started;           /* in the graph being built */
     int32_t op;            /* in the graph being built */
 } ek_migration;
 
 /* Whether experts of this model can move. */
 int ek_model_can_migrate(const ek_model *m);
 
-/* Takes what a layer's moves need; staging is NULL while measuring, and is reserved, not counted.
- */
-void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer);
+/* Room for what comes to one layer, which two layers of a model take in turns. */
+void *ek_migration_take_staging(ek_arena *a, const ek_model *m);
+
+/* Takes what a layer's moves need besides. */
+void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging);
 
 /* Adopts a placement of one run of ranks; on a rank its experts may come to lie in other slots, and
  * `from`, quotas of its slots, become quota [ep * slots].  EK_EINVAL: a rank has no room for all
@@ -50,9 +53,9 @@ void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer
 EK_CHECKED ek_status ek_migrate_to(ek_migration *mg, const ek_placement *to, const int64_t *from,
                                    int64_t *quota);
 
-/* Appends the travel of what moves, if anything does; and its end, which returns what the layer's
- * ops wait for. */
-void ek_migrate_build_start(ek_migration *mg, ek_graph *g);
+/* Appends the travel of what moves, if anything does, after dep, when staging is free; and its end,
+ * which returns what the layer's ops wait for. */
+void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep);
 int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep);
 
 #endif

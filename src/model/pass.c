@@ -362,10 +362,17 @@ static int moves_experts(const ek_pass *p)
     return p->cfg.training && planner != NULL && planner->slow != NULL && mesh->ep > 1;
 }
 
+static void take_migrations(ek_pass *p)
+{
+    p->migrations = ek_arena_take(&p->arena, p->model->spec.layers, sizeof(*p->migrations));
+    for (int i = 0; i < 2; i++)
+        p->staging[i] = ek_migration_take_staging(&p->arena, p->model);
+}
+
 static void lay_pass(ek_pass *p)
 {
     int64_t layers = p->model->spec.layers;
-    int first = 1;
+    int first = 1, turn = 0;
 
     lay_scratch(p);
     ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
@@ -378,7 +385,7 @@ static void lay_pass(ek_pass *p)
     p->saved = ek_arena_take(&p->arena, p->slots * layers, sizeof(*p->saved));
     p->moe = ek_arena_take(&p->arena, layers, sizeof(*p->moe));
     if (moves_experts(p))
-        p->migrations = ek_arena_take(&p->arena, layers, sizeof(*p->migrations));
+        take_migrations(p);
     for (int32_t l = 0; l < (int32_t)layers; l++) {
         ek_moe measured = {0};
 
@@ -389,7 +396,7 @@ static void lay_pass(ek_pass *p)
         lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
         if (moves_experts(p) && !p->model->spec.dense[l])
             ek_migration_take(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
-                              &p->arena, p->model, l);
+                              &p->arena, p->model, l, p->staging[turn++ % 2]);
         first = 0;
     }
 }

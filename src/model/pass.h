@@ -86,6 +86,7 @@ typedef struct {
     ek_layer_saved *saved;                  /* [slots][layers] */
     ek_moe *moe;                            /* [layers] */
     ek_migration *migrations;               /* [layers]; NULL: experts never move */
+    void *staging[2];                       /* theirs, by turns of the layers that are here */
     void **x;                               /* [slots][2 layers + 1], each R [n, d] */
     void *mid;                              /* R [n, d], x[2l+1] of all layers when recomputed */
     void *dx;                               /* R [n, d] */

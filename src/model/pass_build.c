@@ -136,6 +136,35 @@ static int32_t use(const work *w, int32_t place, int32_t next, int uses, int32_t
     return ek_units_build_use(w->p->model, w->g, place, next, uses, dep);
 }
 
+/* The next layer with experts here after l; the number of layers: there is none. */
+static int32_t next_experts(const ek_pass *p, int32_t l)
+{
+    for (l++; l < (int32_t)p->model->spec.layers; l++)
+        if (ek_model_has_layer(p->model, l) && !p->model->spec.dense[l])
+            break;
+    return l;
+}
+
+/* Experts that come to the layer after l start once dep is done. */
+static void start_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
+{
+    int32_t next = next_experts(p, l);
+
+    if (p->migrations != NULL && next < (int32_t)p->model->spec.layers)
+        ek_migrate_build_start(&p->migrations[next], g, dep);
+}
+
+/* Before a layer: those that come to it are here, and those for the next but one, which have their
+ * room now, start. */
+static int32_t build_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
+{
+    if (p->migrations == NULL || p->model->spec.dense[l])
+        return dep;
+    dep = ek_migrate_build_end(&p->migrations[l], g, dep);
+    start_moves(p, g, next_experts(p, l), dep);
+    return dep;
+}
+
 static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
@@ -152,8 +181,7 @@ static void build_forward(const work *w)
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_PLACE_HEAD : w->next;
 
         dep = use(w, l, next, EK_USE_FORWARD, dep);
-        if (p->migrations != NULL)
-            dep = ek_migrate_build_end(&p->migrations[l], w->g, dep);
+        dep = build_moves(p, w->g, l, dep);
         dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
     }
     if (head) { /* else it comes with the backward */
@@ -289,9 +317,8 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
         p->slot_taken[i] = 0;
     }
     ek_units_begin_step(p->model);
-    for (int64_t l = 0; p->migrations != NULL && l < p->model->spec.layers; l++)
-        if (ek_model_has_layer(p->model, l) && !p->model->spec.dense[l])
-            ek_migrate_build_start(&p->migrations[l], g);
+    start_moves(p, g, -1, -1);
+    start_moves(p, g, next_experts(p, -1), -1);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->order[i],
                    i + 1 < n ? first_place(p, &p->order[i + 1]) : EK_PLACE_NONE);

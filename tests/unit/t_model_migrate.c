@@ -103,14 +103,14 @@ static ek_status rounds(ek_model *m, mover *v)
     ek_placement_take(&to, &a, (int32_t)m->spec.experts, m->cfg.mesh->ep,
                       m->layers[0].experts.placement.slots);
     for (int l = 0; l < 2; l++)
-        ek_migration_take(&mg[l], &a, m, l);
+        ek_migration_take(&mg[l], &a, m, l, ek_migration_take_staging(&a, m));
     for (uint64_t round = 0; round < ROUNDS; round++) {
         ek_graph_reset(&g);
         for (int l = 0; l < 2; l++) {
             draw(m, &to, round, (uint64_t)l, v->lasting);
             EK_TRY(ek_migrate_to(&mg[l], &to, from, quota));
             v->moved += mg[l].experts_moved;
-            ek_migrate_build_start(&mg[l], &g);
+            ek_migrate_build_start(&mg[l], &g, -1);
         }
         for (int l = 0; l < 2; l++)
             ek_migrate_build_end(&mg[l], &g, -1);
