@@ -574,6 +574,14 @@ static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
                      dep, sum);
 }
 
+/* Whether the layer before l is the next whose experts run, with weights that are there already. */
+static int comes_next(const ek_pass *p, int32_t l)
+{
+    return l > 0 && ek_model_has_layer(p->model, l - 1) &&
+           ek_model_piece_of(p->model, l - 1) == ek_model_piece_of(p->model, l) &&
+           p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3;
+}
+
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep)
 {
     sizes z = sizes_of(p, micro);
@@ -584,6 +592,8 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
     else
         dep = add(p, g, "norm again", op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r, dep);
     dep = ek_moe_build_backward(&p->moe[l], g, micro, p->micro[micro].n, dep);
+    if (comes_next(p, l))
+        ek_moe_build_prefetch(&p->moe[l - 1], g, micro, dep);
     dep = add(p, g, "norm backward", op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r, dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);

@@ -223,6 +223,8 @@ typedef struct {
     int32_t lasting;         /* replicas in it */
     int32_t home_op;         /* in the graph being built: the op that brings the gradients of this
                                 layer's replicas home; -1: none */
+    int32_t fetch_op;        /* likewise: the op that brings weights for its next backward ahead of
+                                time; -1: none */
     struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the op that runs */
     int64_t n_groups;
@@ -300,6 +302,12 @@ int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tok
 
 /* Forgets the ops of the graph before: for owners that build more than one in a step. */
 void ek_moe_begin_graph(ek_moe *m);
+
+/* When another layer's backward products of this micro-batch are done (dep), and before what comes
+ * between the two: appends what brings the weights of this layer's replicas for its backward.  The
+ * forms that they are sent from must be there, and no other layer may run its products meanwhile.
+ */
+void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
 /* After a layer's last backward of a step (dep): appends what gives all copies of an expert that
  * stay the sum of their gradients.  Whoever reads these gradients waits for m->home_op, if it is

@@ -273,7 +273,7 @@ void ek_moe_begin_graph(ek_moe *m)
 {
     ek_replicas *r = m->scratch->replicas;
 
-    m->home_op = -1;
+    m->home_op = m->fetch_op = -1;
     if (r != NULL)
         r->cleared[0] = r->cleared[1] = -1;
 }

@@ -414,8 +414,14 @@ static int32_t add_net(const ek_moe_builder *b, const char *name, ek_op_fn run_o
 
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
 {
+    int32_t ahead = b->m->fetch_op;
+
     if (!has_replicas(b->m))
         return -1;
+    if (backward && ahead >= 0) {
+        b->m->fetch_op = -1;
+        return ahead;
+    }
     return add_net(b, "replicas", backward ? op_fetch_backward : op_fetch_forward,
                    bytes_of(b, b->c.comp), dep);
 }
@@ -465,6 +471,17 @@ void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep)
         return;
     m->home_op = add_net(b, "replica gradients", op_home, bytes_of(b, b->c.real), dep);
     m->scratch->replicas->cleared[turn_of(m)] = m->home_op;
+}
+
+void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+{
+    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
+
+    b.c.d = (double)m->spec->hidden;
+    b.c.f = (double)m->w->ff;
+    b.c.comp = (double)ek_dtype_size(m->k->comp);
+    if (m->w->routed)
+        m->fetch_op = ek_replicas_build_fetch(&b, 1, dep);
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
