@@ -52,7 +52,8 @@ int32_t ek_units_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next
 /* After the last op (dep) of a place's backward for a micro-batch, its weight gradients included:
  * network ops that reduce its gradients, if this is the step's last micro-batch (last) or ZeRO 2
  * and 3 need it now.  They wait for all compute ops so far.  also: a network op that adds to them
- * as well; -1: none. */
+ * as well; -1: none.  What one rank has alone waits for it with the norms, which the whole stage
+ * shares in every layer. */
 void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
                            int32_t also, int32_t dep);
 

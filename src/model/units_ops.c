@@ -400,8 +400,6 @@ void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micr
         ek_op op = op_of(m, "reduce gradients", u->cut ? op_reduce_scatter : op_all_reduce,
                          EK_LANE_NET, place, i, u->cut ? sent(m, u) : 2 * sent(m, u));
 
-        if (u->size == 1 && also >= 0)
-            u->reduced = also;
         if (u->size == 1 || !u->trained || (!u->cut && !last))
             continue;
         op.micro = micro;

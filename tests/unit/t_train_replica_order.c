@@ -1,0 +1,232 @@
+/* What the ops of replicas wait for in a step's graph: memory that layers share is free when it is
+ * written, and gradients are complete when they are read.  Only the graph is looked at, for a race
+ * seldom shows in what comes out. */
+#include "ek_test.h"
+#include "model/pass.h"
+#include "model/units.h"
+#include "train/optimizer.h"
+
+#include <pthread.h>
+
+enum { MICROS = 3, LAYERS = 4, OPS_MAX = 1200 };
+
+/* before[i][j]: op j is done when op i starts. */
+static unsigned char before[OPS_MAX][OPS_MAX];
+
+static void close_over(const ek_graph *g)
+{
+    int32_t compute = -1;
+
+    memset(before, 0, sizeof(before));
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+
+        for (int32_t d = -1; d < op->n_deps; d++) {
+            int32_t j = d >= 0 ? g->deps[op->dep + d] : op->lane == EK_LANE_COMPUTE ? compute : -1;
+
+            for (int32_t k = 0; j >= 0 && k <= j; k++)
+                before[i][k] |= before[j][k] | (k == j);
+        }
+        if (op->lane == EK_LANE_COMPUTE)
+            compute = i;
+    }
+}
+
+static int is(const ek_op *op, const char *name)
+{
+    return strcmp(op->name, name) == 0;
+}
+
+/* Whether an op reads the weights in a layer's slots. */
+static int is_product(const ek_op *op)
+{
+    return is(op, "expert up") || is(op, "expert down") || is(op, "expert up input") ||
+           is(op, "expert down input");
+}
+
+static int same_work(const ek_op *a, const ek_op *b)
+{
+    return a->layer == b->layer && a->micro == b->micro && a->again == b->again;
+}
+
+static void must(const ek_graph *g, int32_t i, int32_t j)
+{
+    if (!before[i][j])
+        EK_T_FAIL("%s of layer %d, micro-batch %d does not wait for %s of layer %d, micro-batch %d",
+                  g->ops[i].name, g->ops[i].layer, g->ops[i].micro, g->ops[j].name, g->ops[j].layer,
+                  g->ops[j].micro);
+}
+
+/* The op in the compute lane that waits for what a fetch brings. */
+static int32_t here_of(const ek_graph *g, int32_t fetch)
+{
+    for (int32_t i = fetch; i < g->n_ops; i++)
+        for (int32_t d = 0; is(&g->ops[i], "replicas here") && d < g->ops[i].n_deps; d++)
+            if (g->deps[g->ops[i].dep + d] == fetch)
+                return i;
+    return -1;
+}
+
+/* Forms are overwritten by a fetch: the products that read what was there are done. */
+static int check_fetches(const ek_graph *g)
+{
+    int fetches = 0;
+
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        int32_t here = is(&g->ops[i], "replicas") ? here_of(g, i) : -1;
+
+        if (!is(&g->ops[i], "replicas"))
+            continue;
+        fetches++;
+        CHECK(here >= 0 && g->ops[here].layer == g->ops[i].layer &&
+              g->ops[here].micro == g->ops[i].micro);
+        for (int32_t j = 0; j < here; j++)
+            if (is_product(&g->ops[j]))
+                must(g, i, j);
+        for (int32_t j = here + 1; j < g->n_ops && !is(&g->ops[j], "replicas here"); j++)
+            if (is_product(&g->ops[j]) && same_work(&g->ops[j], &g->ops[i]))
+                must(g, j, i);
+    }
+    return fetches;
+}
+
+/* Gradients: of replicas, which are cleared; of homes, to which they are added. */
+static int check_gradients(const ek_graph *g)
+{
+    int homes = 0;
+
+    for (int32_t j = 0; j < g->n_ops; j++) {
+        if (!is(&g->ops[j], "replica gradients"))
+            continue;
+        homes++;
+        for (int32_t i = j + 1; i < g->n_ops; i++) {
+            const ek_op *op = &g->ops[i];
+
+            if (is(op, "clear replicas") && op->layer % 2 == g->ops[j].layer % 2)
+                must(g, i, j);
+            if ((is(op, "expert up weight") || is(op, "reduce gradients")) &&
+                op->layer == g->ops[j].layer)
+                must(g, i, j);
+            if (is(op, "gradient norm"))
+                must(g, i, j);
+        }
+        for (int32_t i = 0; i < j; i++)
+            if (is(&g->ops[i], "expert up weight") && same_work(&g->ops[i], &g->ops[j]))
+                must(g, j, i);
+    }
+    return homes;
+}
+
+typedef struct {
+    ek_comm *world;
+    int ep, zero;
+    ek_recompute recompute;
+    int looks; /* one of the ranks */
+    int fetches, homes, failed;
+} peer;
+
+static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
+{
+    ek_model_spec spec;
+    ek_model_config mc = {.trained = 1, .mesh = mesh, .spare_slots = 1, .zero = p->zero};
+    ek_pass_config pc = {.max_seqs = 2,
+                         .max_seq = 4,
+                         .max_total = 8,
+                         .micros = MICROS,
+                         .training = 1,
+                         .recompute = p->recompute,
+                         .moe = {.degree = 2, .planner = &ek_planner_exact}};
+    ek_moe_step step = {.training = 1, .top_k = 2};
+    int32_t tokens[8] = {0};
+    ek_micro micro[MICROS];
+    ek_model *m = NULL;
+    ek_pass *pass = NULL;
+    ek_optimizer o;
+    ek_optimizer_config oc = {.steps = 1};
+    ek_graph g;
+
+    ek_model_default(&spec);
+    spec.vocab = 16;
+    spec.hidden = 8;
+    spec.layers = LAYERS;
+    spec.heads = spec.kv_heads = 2;
+    spec.head_dim = 4;
+    spec.experts = 4;
+    spec.top_k = 2;
+    spec.ff = 6;
+    for (int i = 0; i < MICROS; i++)
+        micro[i] = ek_micro_alone(1, 4, 1.0 / MICROS, 0, tokens, tokens);
+    EK_TRY(ek_model_create(&spec, k, &mc, &m));
+    EK_TRY(ek_pass_create(m, &pc, &pass));
+    EK_TRY(ek_pass_begin(pass, &step, micro, MICROS));
+    ek_graph_init(&g);
+    EK_TRY(ek_pass_build(pass, &g));
+    ek_optimizer_init(&o, m, &oc);
+    ek_optimizer_build(&o, &g, g.n_ops - 1);
+    EK_TRY(ek_graph_check(&g));
+    CHECK(g.n_ops < OPS_MAX);
+    if (p->looks && g.n_ops < OPS_MAX) {
+        close_over(&g);
+        p->fetches = check_fetches(&g);
+        p->homes = check_gradients(&g);
+    }
+    ek_graph_fini(&g);
+    ek_pass_destroy(&pass);
+    ek_model_destroy(&m);
+    return EK_OK;
+}
+
+static void *peer_main(void *arg)
+{
+    peer *p = arg;
+    ek_mesh *mesh = NULL;
+    ek_kernels *k = NULL;
+    ek_mesh_sizes sizes = {1, 1, p->ep, 1};
+
+    p->failed = ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) < 0 ||
+                ek_mesh_open(p->world, &sizes, &mesh) < 0 || look(p, mesh, k) < 0;
+    if (p->failed)
+        fprintf(stderr, "%s\n", ek_err_message());
+    ek_mesh_close(&mesh);
+    ek_kernels_destroy(&k);
+    return NULL;
+}
+
+static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
+{
+    ek_comm *worlds[4];
+    pthread_t threads[4];
+    peer p[4];
+
+    CHECK(ek_comm_open_threads(ranks, worlds) == EK_OK);
+    for (int r = 0; r < ranks; r++) {
+        p[r] = (peer){
+            .world = worlds[r], .ep = ep, .zero = zero, .recompute = recompute, .looks = r == 0};
+        CHECK(pthread_create(&threads[r], NULL, peer_main, &p[r]) == 0);
+    }
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(threads[r], NULL);
+        CHECK(!p[r].failed);
+        ek_comm_close(&worlds[r]);
+    }
+    CHECK_INT(p[0].fetches, (recompute == EK_RECOMPUTE_FULL ? 3 : 2) * LAYERS * MICROS);
+    CHECK_INT(p[0].homes, LAYERS * MICROS);
+}
+
+static void kept_activations(void)
+{
+    look_at(2, 2, 0, EK_RECOMPUTE_OFF);
+    look_at(4, 2, 2, EK_RECOMPUTE_OFF);
+}
+
+static void recomputed_activations(void)
+{
+    look_at(2, 2, 0, EK_RECOMPUTE_FULL);
+    look_at(4, 2, 3, EK_RECOMPUTE_ATTENTION);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(kept_activations),
+    EK_CASE(recomputed_activations),
+};
+EK_TEST_MAIN(cases)
