@@ -38,9 +38,7 @@ void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer
     const ek_moe_weights *w = &m->layers[layer].experts;
     int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots;
 
-    mg->m = m;
-    mg->layer = layer;
-    mg->n_in = mg->n_out = 0;
+    *mg = (ek_migration){.m = m, .layer = layer, .op = -1};
     mg->in = ek_arena_take(a, slots, sizeof(*mg->in));
     mg->out = ek_arena_take(a, all, sizeof(*mg->out));
     mg->coll = ek_arena_take(a, ARRAYS * (slots + all), sizeof(*mg->coll));
