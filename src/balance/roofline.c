@@ -21,6 +21,16 @@ ek_roofline_work ek_roofline_work_of(const ek_plan_limits *l, const int64_t *cou
                               .talking_s = t.rows_s + t.replicas_s};
 }
 
+ek_roofline_work ek_roofline_work_counted(int32_t ranks, const ek_plan_costs *c, double row_flops,
+                                          const ek_roofline_counts *n)
+{
+    return (ek_roofline_work){.ranks = ranks,
+                              .rank_flops_s = c->row_s > 0 ? row_flops / c->row_s : 0,
+                              .flops = row_flops * n->rows,
+                              .computing_s = n->busiest * c->row_s,
+                              .talking_s = n->link * c->send_s + n->replicas * c->replica_s};
+}
+
 void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step)
 {
     if (sum->ranks == 0) {

@@ -39,6 +39,19 @@ ek_roofline_work ek_roofline_work_of(const ek_plan_limits *l, const int64_t *cou
                                      const ek_plan *p, double row_flops, int64_t *memory,
                                      int32_t *slots);
 
+/* What of a layer's plans the work follows from, each added up over micro-batches: so that it can
+ * be counted where rows are dealt, and cost little there. */
+typedef struct {
+    double rows;     /* assignments, of all ranks */
+    double busiest;  /* those that the busiest rank serves */
+    double link;     /* rows on the busiest link, one way */
+    double replicas; /* replicas on the busiest link */
+} ek_roofline_counts;
+
+/* The same as ek_roofline_work_of, for counts of any number of micro-batches. */
+ek_roofline_work ek_roofline_work_counted(int32_t ranks, const ek_plan_costs *c, double row_flops,
+                                          const ek_roofline_counts *n);
+
 /* Adds another step of the same layer.  A step without a time leaves the sum without one. */
 void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step);
 

@@ -233,7 +233,8 @@ static void lay_scratch(ek_pass *p)
  */
 
 /* Loss, vote, waiting and time of every rank; what is the same on all ranks of a stage; then of
- * every layer its ranks' max over mean, without and with replicas, and the load of each expert. */
+ * every layer its ranks' max over mean, without and with replicas, its counts for the roofline, and
+ * the load of each expert. */
 enum {
     SUM_LOSS,
     SUM_VOTE,
@@ -249,7 +250,7 @@ enum {
     SUM_PLAN,
     SUMS_FIXED
 };
-enum { LAYER_HOME, LAYER_RANKS, LAYER_LOAD };
+enum { LAYER_HOME, LAYER_RANKS, LAYER_ROWS, LAYER_BUSIEST, LAYER_LINK, LAYER_REPLICAS, LAYER_LOAD };
 
 static void lay_sums(ek_pass *p)
 {
@@ -267,6 +268,14 @@ static double *layer_sums(const ek_pass *p, int64_t layer)
 const double *ek_pass_load(const ek_pass *p, int64_t layer)
 {
     return layer_sums(p, layer) + LAYER_LOAD;
+}
+
+ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer)
+{
+    const double *sums = layer_sums(p, layer);
+
+    return (ek_roofline_counts){sums[LAYER_ROWS], sums[LAYER_BUSIEST], sums[LAYER_LINK],
+                                sums[LAYER_REPLICAS]};
 }
 
 double ek_pass_votes(const ek_pass *p)
@@ -289,6 +298,7 @@ void ek_pass_sum(ek_pass *p)
     p->sums[SUM_MOVED] = (double)(p->experts_moved * p->model->cfg.mesh->edp);
     for (int64_t l = 0; l < s->layers; l++) {
         const ek_moe *m = &p->moe[l];
+        double *sums = layer_sums(p, l);
 
         if (!ek_model_has_layer(p->model, l) || !m->w->routed)
             continue;
@@ -299,10 +309,14 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_REPLICAS] += (double)m->replicas;
         p->sums[SUM_REPLICA_BYTES] += ek_moe_replica_bytes(m);
         p->sums[SUM_PLAN] += m->plan_s;
-        layer_sums(p, l)[LAYER_HOME] = ek_moe_home_max_over_mean(m);
-        layer_sums(p, l)[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
+        sums[LAYER_HOME] = ek_moe_home_max_over_mean(m);
+        sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
+        sums[LAYER_ROWS] = m->work.rows;
+        sums[LAYER_BUSIEST] = m->work.busiest;
+        sums[LAYER_LINK] = m->work.link;
+        sums[LAYER_REPLICAS] = m->work.replicas;
         for (int64_t e = 0; e < s->experts; e++)
-            layer_sums(p, l)[LAYER_LOAD + e] = (double)m->load[e];
+            sums[LAYER_LOAD + e] = (double)m->load[e];
     }
 }
 

@@ -145,6 +145,8 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out);
 double ek_pass_votes(const ek_pass *p);
 /* [experts]: assignments of a layer, before drops. */
 const double *ek_pass_load(const ek_pass *p, int64_t layer);
+/* What its ranks and links carried in the step; nothing where rows do not travel. */
+ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer);
 
 /* Fills p->sums with this rank's part; the last op of a step does it. */
 void ek_pass_sum(ek_pass *p);

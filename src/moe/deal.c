@@ -4,7 +4,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <math.h>
 #include <string.h>
+
+/* What is counted of every expert rank in a micro-batch: rows served, sent and got, replicas got
+ * and given. */
+enum { SERVED, SENT, GOT, GETS, GIVES, KINDS };
 
 /* Nodes of the expert ranks of a run, numbered by first rank. */
 static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
@@ -26,6 +31,7 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
 {
     int64_t all = (int64_t)mesh->ep * slots;
 
+    d->traffic = ek_arena_take(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->traffic));
     if (cfg->planner == NULL)
         return;
     d->planner = cfg->planner;
@@ -192,6 +198,27 @@ static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
     return EK_OK;
 }
 
+/* A rank gets the replicas in its slots, and hands each expert of its own on once, however many get
+ * it.  Replicas that last are not brought. */
+static void count_replicas(ek_moe *m, const ek_placement *p, int run)
+{
+    ek_moe_dealer *d = m->dealer;
+    int64_t *gets = d->traffic + (int64_t)GETS * m->w->placement.ranks + (int64_t)run * p->ranks;
+    int64_t *gives = gets + (GIVES - GETS) * m->w->placement.ranks;
+
+    memset(d->total, 0, (size_t)p->experts * sizeof(*d->total));
+    for (int32_t s = 0; s < p->ranks * p->slots; s++) {
+        if (!ek_plan_is_replica(p, s))
+            continue;
+        m->replicas++;
+        if (d->planner->fast == NULL)
+            continue;
+        gets[s / p->slots]++;
+        if (d->total[p->expert_of[s]]++ == 0)
+            gives[p->home[p->expert_of[s]] / p->slots]++;
+    }
+}
+
 static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_route *route)
 {
     const ek_exchange *x = &m->x;
@@ -214,8 +241,7 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
             deal_rank(m, tally, e, run * per_run + r * x->shards, d->rows + (int64_t)r * n, n,
                       route->dealt);
     }
-    for (int32_t s = 0; s < d->limits.ranks * x->slots; s++)
-        m->replicas += ek_plan_is_replica(&p.placement, s);
+    count_replicas(m, &p.placement, run);
     return EK_OK;
 }
 
@@ -238,15 +264,53 @@ static ek_status deal_runs(ek_moe *m, const ek_tally *tally, ek_moe_route *route
     return EK_OK;
 }
 
-/* Rows that each expert rank serves. */
-static void account(ek_moe *m, const ek_moe_route *route)
+static double busiest(const ek_moe *m, int kind)
+{
+    int32_t ranks = m->w->placement.ranks;
+    const int64_t *of = m->dealer->traffic + (int64_t)kind * ranks;
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < ranks; r++)
+        most = of[r] > most ? of[r] : most;
+    return (double)most;
+}
+
+/* Rows that each expert rank serves, and those that come to it and leave it. */
+static void count_rows(ek_moe *m, const ek_moe_route *route)
 {
     const ek_exchange *x = &m->x;
     const int32_t *rows = route->dealt;
+    int32_t ranks = m->w->placement.ranks;
+    int64_t *served = m->dealer->traffic, *sent = served + SENT * ranks,
+            *got = served + GOT * ranks;
 
-    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++, rows += x->all_slots)
-        for (int32_t s = 0; s < x->all_slots; s++)
-            m->rank_rows[s / x->slots] += rows[s];
+    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++) {
+        int32_t from = (int32_t)(i % x->ranks) / x->shards;
+
+        for (int32_t at = 0; at < ranks; at++, rows += x->slots) {
+            int64_t n = 0;
+
+            for (int32_t s = 0; s < x->slots; s++)
+                n += rows[s];
+            served[at] += n;
+            sent[from] += at != from ? n : 0;
+            got[at] += at != from ? n : 0;
+        }
+    }
+}
+
+/* Adds the micro-batch to the sums of the step. */
+static void account(ek_moe *m, const ek_moe_route *route, int planned)
+{
+    count_rows(m, route);
+    for (int32_t r = 0; r < m->w->placement.ranks; r++) {
+        m->rank_rows[r] += m->dealer->traffic[r];
+        m->work.rows += (double)m->dealer->traffic[r];
+    }
+    m->work.busiest += busiest(m, SERVED);
+    m->work.link += fmax(busiest(m, SENT), busiest(m, GOT));
+    if (planned)
+        m->work.replicas += fmax(busiest(m, GETS), busiest(m, GIVES));
 }
 
 void ek_deal_give_up(ek_moe *m)
@@ -297,6 +361,7 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
     ek_moe_dealer *d = m->dealer;
     int plans = d->planner != NULL && !d->failed;
 
+    memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
     put_home(m, route);
     if (plans && deal_runs(m, tally, route) < 0) {
         ek_deal_give_up(m);
@@ -305,5 +370,5 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
     }
     if (!plans)
         ek_exchange_deal(&m->x, tally, route->dealt);
-    account(m, route);
+    account(m, route, plans);
 }

@@ -22,6 +22,7 @@
 #define MOE_MOE_H
 
 #include "balance/planner.h"
+#include "balance/roofline.h"
 #include "base/arena.h"
 #include "comm/mesh.h"
 #include "moe/exchange.h"
@@ -95,7 +96,8 @@ typedef struct {
     ek_plan lasting;           /* what its slow half has just made */
     int64_t *split, *rows, *parts;
     int32_t *slots;
-    int failed; /* it is asked no more */
+    int64_t *traffic; /* [kinds, expert ranks], of a micro-batch */
+    int failed;       /* it is asked no more */
 } ek_moe_dealer;
 
 typedef struct ek_replicas ek_replicas; /* moe/replicas.h */
@@ -244,6 +246,7 @@ typedef struct {
     int64_t dropped;
     int64_t plans, replicas; /* made, and replicas in them */
     double plan_s;           /* that planners took */
+    ek_roofline_counts work; /* of all expert ranks, where rows travel */
     int64_t waited_ns;       /* that products stood still for replicas */
 } ek_moe;
 

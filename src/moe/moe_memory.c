@@ -283,6 +283,7 @@ void ek_moe_begin_step(ek_moe *m)
     m->aux_loss = m->z_loss = 0;
     m->dropped = m->plans = m->replicas = 0;
     m->plan_s = 0;
+    m->work = (ek_roofline_counts){0};
     m->waited_ns = 0;
     ek_moe_begin_graph(m);
     memset(m->home_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->home_rows));
