@@ -40,6 +40,7 @@ typedef struct {
     double *router, *up, *down; /* gradients, [experts, ...] in full */
     int32_t *ids;               /* [tokens, cols] */
     double aux, z, rank_max, home_max;
+    ek_roofline_counts work;
     int64_t replicas, dropped, load[EK_GATE_EXPERTS_MAX];
     int64_t bytes, held; /* sent in the second step; expert parameters held */
 } result;
@@ -393,6 +394,7 @@ static inline void collect(layer *l)
     out->dropped = l->m.dropped;
     out->rank_max = ek_moe_rank_max_over_mean(&l->m);
     out->home_max = ek_moe_home_max_over_mean(&l->m);
+    out->work = l->m.work;
     out->replicas = l->m.replicas;
 }
 
@@ -460,6 +462,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
         if (one->aux != all[0].out.aux || one->z != all[0].out.z ||
             one->dropped != all[0].out.dropped || one->rank_max != all[0].out.rank_max ||
             one->home_max != all[0].out.home_max || one->replicas != all[0].out.replicas ||
+            memcmp(&one->work, &all[0].out.work, sizeof(one->work)) != 0 ||
             memcmp(one->load, all[0].out.load, (size_t)e * sizeof(*one->load)) != 0)
             EK_T_FAIL("statistics of rank %d are not those of rank 0", r);
     }
@@ -468,6 +471,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
     sum->dropped = all[0].out.dropped;
     sum->rank_max = all[0].out.rank_max;
     sum->home_max = all[0].out.home_max;
+    sum->work = all[0].out.work;
     sum->replicas = all[0].out.replicas;
     memcpy(sum->load, all[0].out.load, sizeof(sum->load));
 }

@@ -181,6 +181,21 @@ static void nothing_to_do(void)
     teardown(&f);
 }
 
+/* Counts of two micro-batches at once, as they are kept where rows are dealt. */
+static void counted(void)
+{
+    const ek_roofline_counts counts = {.rows = 12, .busiest = 8, .link = 4, .replicas = 2};
+    const ek_plan_costs costs = {.row_s = 2, .send_s = 0.5, .replica_s = 3};
+    ek_roofline_work w = ek_roofline_work_counted(3, &costs, ROW_FLOPS, &counts);
+
+    CHECK_INT(w.ranks, 3);
+    CHECK_REAL(w.rank_flops_s, ROW_FLOPS / 2.0);
+    CHECK_REAL(w.flops, 12.0 * ROW_FLOPS);
+    CHECK_REAL(w.computing_s, 16.0);
+    CHECK_REAL(w.talking_s, 8.0);
+    CHECK_REAL(w.time_s, 0.0);
+}
+
 static void steps_add_up(void)
 {
     ek_roofline_work sum = {0}, a = {2, 10, 40, 4, 1, 3}, b = {2, 10, 20, 1, 3, 2};
@@ -228,6 +243,7 @@ static const ek_case cases[] = {
     EK_CASE(one_rank_says_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(nothing_to_do),
+    EK_CASE(counted),
     EK_CASE(steps_add_up),
     EK_CASE(says_it_in_a_line),
 };

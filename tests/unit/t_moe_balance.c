@@ -129,6 +129,85 @@ static void exact_balances(void)
     drop(&one);
 }
 
+/* --- what is counted of plans ------------------------------------------------------------------
+ */
+
+static ek_plan_terms watched; /* of the plans of all ranks and steps */
+static int64_t plans_watched;
+static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
+
+static ek_status watched_fast(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                              ek_plan *p)
+{
+    enum { SLOTS_MAX = RANKS_MAX * 16 };
+    int64_t room[4 * RANKS_MAX + (RANKS_MAX + 1) * SLOTS_MAX];
+    int32_t slots[SLOTS_MAX];
+    ek_plan_limits units = *l;
+    ek_plan_terms t;
+
+    EK_REQUIRE(l->ranks * l->slots <= SLOTS_MAX, EK_EINVAL, "more slots than this test has");
+    EK_TRY(ek_planner_exact.fast(memory, l, counts, p));
+    units.costs = (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1};
+    t = ek_plan_terms_of(&units, counts, p, room, slots);
+    pthread_mutex_lock(&watching);
+    watched.products_s += t.products_s;
+    watched.rows_s += t.rows_s;
+    watched.replicas_s += t.replicas_s;
+    plans_watched++;
+    pthread_mutex_unlock(&watching);
+    return EK_OK;
+}
+
+static void counts_are_those_of_the_plans(void)
+{
+    ek_planner planner = ek_planner_exact;
+    int64_t replicas = 0;
+
+    planner.fast = watched_fast;
+    for (int i = 0; i < 4; i++) {
+        scenario s = plain();
+        result one, many;
+        double times;
+
+        s.ranks = s.sizes.ep = 2 + i;
+        s.collapse = i % 2;
+        s.spare_slots = 1;
+        s.cfg = (ek_moe_config){.degree = 1 + i % 2, .planner = &planner};
+        watched = (ek_plan_terms){0};
+        plans_watched = 0;
+        run_alone(&s, &one);
+        many = at_work(&s, &one);
+        times = (double)plans_watched / MICROS; /* that the same micro-batches were planned */
+        CHECK(times >= s.ranks);
+        CHECK(many.work.busiest * times == watched.products_s);
+        CHECK(many.work.link * times == watched.rows_s);
+        CHECK(many.work.replicas * times == watched.replicas_s);
+        CHECK(many.work.rows >= many.work.busiest && many.work.rows > 0);
+        replicas += many.replicas;
+        drop(&one);
+    }
+    CHECK(replicas > 0);
+}
+
+/* Experts alone: all rows go to one rank, and those of the others over its link. */
+static void counts_without_a_planner(void)
+{
+    scenario s = plain();
+    result one, many;
+
+    s.collapse = 1;
+    s.top_k = 1;
+    s.ranks = s.sizes.ep = 3;
+    run_alone(&s, &one);
+    many = at_work(&s, &one);
+    CHECK(many.work.rows > 0);
+    CHECK(many.work.busiest == many.work.rows);
+    CHECK(many.work.link > 0 && many.work.link < many.work.rows);
+    CHECK(many.work.replicas == 0.0);
+    CHECK(one.work.rows == 0.0); /* nothing travels */
+    drop(&one);
+}
+
 /* --- a planner that fails ----------------------------------------------------------------------
  */
 
@@ -227,6 +306,8 @@ static const ek_case cases[] = {
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(one_expert_takes_all),
+    EK_CASE(counts_are_those_of_the_plans),
+    EK_CASE(counts_without_a_planner),
     EK_CASE(with_capacity_and_tensor_parallel_ranks),
     EK_CASE(with_other_kernels),
     EK_CASE(exact_balances),
