@@ -112,6 +112,28 @@ typedef struct {
     double seconds;               /* of this process's steps */
 } ek_train_progress;
 
+/** Where a MoE layer stands on FasterMoE's DDL-Roofline, over the steps of this process but the
+ *  first.  FLOP/s are one rank's. */
+typedef struct {
+    int64_t layer;
+    double r_cc;       /* time that the busiest rank computes over that in which the busiest link
+                          talks; infinite where nothing is said */
+    double achieved;   /* useful ones in the layer's time */
+    double semi_ideal; /* balanced, products and exchanges in turn */
+    double ideal;      /* products and exchanges overlap in full */
+    double peak;       /* of the products alone */
+    int measured;      /* 0: the layer's time is predicted, as there is no timeline */
+    const char *line;  /* the same in words, until the hook returns */
+} ek_train_layer;
+
+/** What the ops of a name were predicted to take on rank 0, and took, in the same steps. */
+typedef struct {
+    const char *op;
+    int64_t count;
+    double predicted_s; /* negative: nobody predicts it */
+    double measured_s;
+} ek_train_cost;
+
 /** What a run calls while it works; each may be NULL. */
 typedef struct {
     void *context;
@@ -119,6 +141,9 @@ typedef struct {
     void (*step)(void *context, const ek_train_progress *progress);
     void (*tokenising)(void *context, int64_t bytes_done, int64_t bytes_total);
     int (*stop)(void *context); /* true: save and end with EK_ECANCELED */
+    /* At the end, on rank 0: every MoE layer where a policy balances; with a timeline, every op */
+    void (*layer)(void *context, const ek_train_layer *layer);
+    void (*cost)(void *context, const ek_train_cost *cost);
 } ek_train_hooks;
 
 /** What balance did, means of the steps of this process but the first. */

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,7 +113,8 @@ static const ek_option options[] = {
     {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0,
      "gets metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "write timeline.json (Perfetto, chrome://tracing)"},
+     "write timeline.json (Perfetto, chrome://tracing); where --balance has measured costs, hold "
+     "the ops against them"},
     {"record-routing", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write routing.npy, the experts' loads of every step and layer"},
     {"save-every", EK_OPTION_INT, "0", NULL, "steps", "[0,1000000000]", 0,
@@ -136,11 +138,14 @@ static void on_signal(int sig)
     interrupted = 1;
 }
 
-/* Progress display: one live line on a terminal, a line now and then elsewhere. */
+/* Progress display: one live line on a terminal, a line now and then elsewhere; and what the run
+ * says at its end, for the summary. */
 typedef struct {
     const cli_job *job;
-    int quiet, live;
+    int quiet, live, json;
     int64_t last_ns, every;
+    json_t *layers; /* objects, or lines of text; NULL: there are none */
+    json_t *costs;  /* objects */
 } display;
 
 static int stop_wanted(void *context)
@@ -205,6 +210,44 @@ static void show_step(void *context, const ek_train_progress *p)
     if (d->live && last)
         fputc('\n', cli_err());
     fflush(cli_err());
+}
+
+/* JSON has no infinity. */
+static json_t *number_of(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void add_to(json_t **list, json_t *o)
+{
+    if (*list == NULL)
+        *list = json_array();
+    json_array_append_new(*list, o);
+}
+
+static void keep_layer(void *context, const ek_train_layer *l)
+{
+    display *d = context;
+    json_t *o =
+        d->json ? json_pack("{s:I, s:o, s:f, s:f, s:f, s:f, s:b}", "layer", (json_int_t)l->layer,
+                            "r_cc", number_of(l->r_cc), "achieved_gflops", l->achieved / 1e9,
+                            "semi_ideal_gflops", l->semi_ideal / 1e9, "ideal_gflops",
+                            l->ideal / 1e9, "peak_gflops", l->peak / 1e9, "measured", l->measured)
+                : json_string(l->line);
+
+    add_to(&d->layers, o);
+}
+
+static void keep_cost(void *context, const ek_train_cost *c)
+{
+    display *d = context;
+    int predicted = c->predicted_s >= 0;
+
+    add_to(&d->costs,
+           json_pack("{s:s, s:I, s:o, s:f, s:o}", "op", c->op, "count", (json_int_t)c->count,
+                     "predicted_ms", predicted ? json_real(c->predicted_s * 1e3) : json_null(),
+                     "measured_ms", c->measured_s * 1e3, "ratio",
+                     c->predicted_s > 0 ? json_real(c->measured_s / c->predicted_s) : json_null()));
 }
 
 static void show_log(void *context, ek_log_level level, const char *component, const char *message)
@@ -292,18 +335,22 @@ static json_t *balance_json(const ek_train_balance *b)
 }
 
 /* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
-static void print_json(const ek_train_summary *s, int ranks)
+static void print_json(const ek_train_summary *s, const display *d)
 {
     json_t *o =
-        json_pack("{s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o*}", "ranks", ranks, "steps",
-                  (json_int_t)s->end.step, "loss", s->end.loss, "tokens_per_s", s->tokens_per_s,
-                  "seconds", s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
-                  (json_int_t)s->info.active_params, "peak_rss_mb", (double)s->peak_rss_bytes / 1e6,
-                  "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
-                  json_string(s->checkpoint));
+        json_pack("{s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o*}", "ranks", d->job->size,
+                  "steps", (json_int_t)s->end.step, "loss", s->end.loss, "tokens_per_s",
+                  s->tokens_per_s, "seconds", s->end.seconds, "params", (json_int_t)s->info.params,
+                  "active_params", (json_int_t)s->info.active_params, "peak_rss_mb",
+                  (double)s->peak_rss_bytes / 1e6, "predicted_rss_mb",
+                  (double)s->info.predicted_bytes / 1e6, "checkpoint", json_string(s->checkpoint));
 
     if (s->balance.policy != NULL)
         json_object_set_new(o, "balance", balance_json(&s->balance));
+    if (d->layers != NULL)
+        json_object_set(o, "roofline", d->layers);
+    if (d->costs != NULL)
+        json_object_set(o, "costs", d->costs);
     json_dumpf(o, stdout, 0);
     fputc('\n', stdout);
     json_decref(o);
@@ -322,12 +369,21 @@ static void print_balance(const ek_train_balance *b)
         b->waited_s * 1e3);
 }
 
-static void print_summary(const ek_train_summary *s, int ranks, int json)
+/* Of few layers, all. */
+static void print_layers(const json_t *lines)
+{
+    enum { FEW = 8 };
+
+    for (size_t i = 0; json_array_size(lines) <= FEW && i < json_array_size(lines); i++)
+        printf("%s\n", json_string_value(json_array_get(lines, i)));
+}
+
+static void print_summary(const ek_train_summary *s, const display *d)
 {
     char rate[16], time[24], peak[16], guess[16];
 
-    if (json) {
-        print_json(s, ranks);
+    if (d->json) {
+        print_json(s, d);
         return;
     }
     printf("%" PRId64 " steps in %s, %s tokens/s, loss %.4f, peak memory %sB (predicted %sB)\n"
@@ -338,6 +394,7 @@ static void print_summary(const ek_train_summary *s, int ranks, int json)
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes), s->checkpoint);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);
+    print_layers(d->layers);
 }
 
 /* Rank 0 alone shows how the run goes; the others say what went wrong with them. */
@@ -346,6 +403,7 @@ static display open_display(const ek_options *o, const cli_job *job)
     display d = {.job = job,
                  .quiet = ek_options_flag(o, "quiet") || job->rank > 0,
                  .live = job->live,
+                 .json = ek_options_flag(o, "json"),
                  .every = 10};
 
     if (!ek_options_flag(o, "quiet"))
@@ -362,8 +420,8 @@ static int run_with(const ek_options *o, cli_job *job)
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary = {0};
     display d = open_display(o, job);
-    ek_train_hooks hooks = {&d, show_start, show_step, show_tokenising, stop_wanted};
-    int json = ek_options_flag(o, "json");
+    ek_train_hooks hooks = {&d,          show_start, show_step, show_tokenising,
+                            stop_wanted, keep_layer, keep_cost};
     ek_status st;
 
     if (ek_options_count(o, "data") > DATA_MAX)
@@ -384,8 +442,10 @@ static int run_with(const ek_options *o, cli_job *job)
         return cli_job_fail(job, st);
     if (summary.finished_before && !d.quiet)
         fprintf(cli_err(), "%s: all its steps are done already\n", cfg.out);
-    else if (!summary.finished_before && job->rank == 0 && (!d.quiet || json))
-        print_summary(&summary, job->size, json);
+    else if (!summary.finished_before && job->rank == 0 && (!d.quiet || d.json))
+        print_summary(&summary, &d);
+    json_decref(d.layers);
+    json_decref(d.costs);
     cli_job_leave(job);
     return CLI_DONE;
 }

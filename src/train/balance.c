@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/calibrate.h"
+#include "train/explain.h"
 
 #include <stdlib.h>
 
@@ -69,8 +70,11 @@ ek_status ek_run_calibrate(ek_run *r)
         return EK_OK;
     r->training.moe.lasts = r->cfg->plan_every * micros;
     r->machine = calloc(1, sizeof(*r->machine));
+    r->layers = calloc((size_t)r->source.spec.layers, sizeof(*r->layers));
     EK_TRY(ek_agree(r->world, "get memory for costs",
-                    r->machine != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for costs")));
+                    r->machine != NULL && r->layers != NULL
+                        ? EK_OK
+                        : EK_FAIL(EK_ENOMEM, "no memory for costs")));
     c.world = r->mesh->stage;
     c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
     EK_TRY(ek_calibrate(&c, r->machine, NULL));
@@ -118,4 +122,5 @@ void ek_run_add_balance(ek_run *r, int64_t n)
     add_mean(&b->experts_moved, (double)l->experts_moved, n);
     add_mean(&b->plan_s, l->plan_s, n);
     add_mean(&b->waited_s, l->replica_wait_s, n);
+    ek_run_add_layers(r);
 }

@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "train/agree.h"
 #include "train/balance.h"
+#include "train/explain.h"
 #include "train/run_impl.h"
 
 #include <stdio.h>
@@ -112,7 +113,7 @@ out:
 static ek_status step_loop(ek_run *r)
 {
     ek_train_progress *p = &r->out->end;
-    int64_t begin = ek_clock_ns(), last = begin, second = begin;
+    int64_t begin = ek_clock_ns(), last = begin;
     const ek_train_hooks *h = r->hooks;
     int stop = 0;
 
@@ -141,12 +142,12 @@ static ek_status step_loop(ek_run *r)
         p->tokens_per_s = (double)r->last.tokens / p->step_ms * 1e3;
         p->seconds = (double)(now - begin) / 1e9;
         if (p->step == r->first_step + 1)
-            second = now;
+            r->counted_ns = now;
         else
             ek_run_add_balance(r, p->step - r->first_step - 1);
         if (p->step > r->first_step + 1)
             r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * r->last.tokens) /
-                                   ((double)(now - second) / 1e9);
+                                   ((double)(now - r->counted_ns) / 1e9);
         if (h->step != NULL)
             h->step(h->context, p);
     }
@@ -224,6 +225,7 @@ static void close_all(ek_run *r)
     ek_model_destroy(&r->model);
     ek_mesh_close(&r->mesh);
     free(r->machine);
+    free(r->layers);
     free(r->of_rank);
     ek_tokens_close(&r->tokens);
     ek_tokenizer_destroy(&r->tokenizer);
@@ -250,6 +252,8 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     EK_TRY_OUT(ek_run_open(&r));
     if (!out->finished_before) {
         st = take_steps(&r);
+        if (st == EK_OK)
+            st = ek_run_explain(&r);
         if (st == EK_OK || st == EK_ECANCELED) {
             ek_status extra = write_extras(&r);
 

@@ -5,6 +5,7 @@
 
 #include "evenkeel/train.h"
 
+#include "balance/roofline.h"
 #include "balance/trace.h"
 #include "cost/machine.h"
 #include "data/tokens.h"
@@ -32,7 +33,8 @@ typedef struct {
     ek_model *model;
     ek_trainer *trainer;
     ek_trainer_config training;
-    ek_machine *machine; /* what it takes, where somebody plans by it; NULL: nobody does */
+    ek_machine *machine;      /* what it takes, where somebody plans by it; NULL: nobody does */
+    ek_roofline_work *layers; /* [model's], of the steps but the first; NULL like machine */
     ek_mode mode;
     int shuffled;
     ek_metrics metrics;
@@ -45,9 +47,10 @@ typedef struct {
     ek_train_saving *saving; /* a checkpoint under way; NULL: none */
     int background;          /* there is memory to save while steps go on */
     int64_t first_step, base_rss;
-    int64_t step;      /* under way */
-    int64_t origin_ns; /* when rank 0 began its steps: 0 of the timelines */
-    int lock;          /* of --out, so that two runs do not write to it; -1: not taken */
+    int64_t step;       /* under way */
+    int64_t counted_ns; /* when the first step of this process had ended; 0: it has not */
+    int64_t origin_ns;  /* when rank 0 began its steps: 0 of the timelines */
+    int lock;           /* of --out, so that two runs do not write to it; -1: not taken */
 } ek_run;
 
 /* Everything before the first step. */
