@@ -3,6 +3,7 @@ memory that was predicted."""
 
 import json
 import os
+import re
 import subprocess
 
 import ek_cli
@@ -171,6 +172,88 @@ class Ranks(ek_cli.Case):
                            timeout=ek_cli.TIMEOUT_S, check=False)
         self.assertEqual(r.returncode, USAGE, r.stdout)
         self.assertIn("has other loads to replay than rank 0", r.stdout)
+
+    def check_point(self, point):
+        self.assertGreater(point["r_cc"], 0)
+        self.assertLessEqual(point["semi_ideal_gflops"], point["ideal_gflops"] * (1 + 1e-9))
+        self.assertLessEqual(point["ideal_gflops"], point["peak_gflops"])
+        self.assertGreater(point["achieved_gflops"], 0)
+        if not point["measured"]:
+            self.assertLessEqual(point["achieved_gflops"],
+                                 point["semi_ideal_gflops"] * (1 + 1e-9))
+
+    def test_roofline(self):
+        trace = self.path("trace.npy")
+        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--layers", 2, "--tokens",
+                32, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        steps = ("--batch", 4, "--seq", 32, "--steps", 4, "--dtype", "fp32", "--replay-routing",
+                 trace)
+        ranks = ("--ranks", 2, "--ep", 2)
+        exact, _ = self.train("exact", *steps, *ranks, "--balance", "exact")
+        # no move pays in no steps, and without spare slots there are no replicas
+        homes, _ = self.train("homes", *steps, *ranks, "--plan-every", 0, "--spare-slots", 0)
+        for summary in exact, homes:
+            self.assertEqual([p["layer"] for p in summary["roofline"]], [0, 1])
+            self.assertNotIn("costs", summary)
+            for point in summary["roofline"]:
+                self.assertFalse(point["measured"])
+                self.check_point(point)
+        # how far under the curve of balance: by the busiest rank's rows over the mean
+        for summary, worst in (exact, 1), (homes, homes["balance"]["rank_max_over_mean"]):
+            far = [p["semi_ideal_gflops"] / p["achieved_gflops"] for p in summary["roofline"]]
+            self.assertAlmostEqual(max(far), worst, delta=0.05)
+        self.assertGreater(homes["balance"]["rank_max_over_mean"], 1.3)
+
+        # nothing was measured to go by where nobody plans
+        for layout in ranks + ("--balance", "off"), ():
+            summary, _ = self.train("off", *steps, *layout, "--timeline")
+            self.assertFalse({"roofline", "costs"} & set(summary))
+        once, _ = self.train("once", *steps, *ranks, "--steps", 1, "--timeline")
+        self.assertFalse({"roofline", "costs"} & set(once))
+
+    def test_predicted_and_measured(self):
+        steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
+                 "--pp", 2, "--ep", 2, "--ranks", 4)
+        summary, _ = self.train("run", *steps, "--timeline")
+        self.assertEqual([p["layer"] for p in summary["roofline"]], [0, 1])
+        for point in summary["roofline"]:  # of both stages
+            self.assertTrue(point["measured"])
+            self.check_point(point)
+        costs = {c["op"]: c for c in summary["costs"]}
+        self.assertEqual(len(costs), len(summary["costs"]))
+        for name in "expert up", "expert down weight", "dispatch rows", "swiglu":
+            c = costs[name]
+            self.assertEqual(c["count"], 3 * 2, name)  # steps but the first, micro-batches
+            self.assertGreater(c["predicted_ms"], 0)
+            self.assertAlmostEqual(c["ratio"], c["measured_ms"] / c["predicted_ms"])
+        self.assertEqual((costs["attention"]["predicted_ms"], costs["attention"]["ratio"]),
+                         (None, None))
+        longest = [c["measured_ms"] for c in summary["costs"]]
+        self.assertEqual(longest, sorted(longest, reverse=True))
+
+    def test_what_the_summary_says_of_layers(self):
+        config = ek_cli.write_config(self.path("config.json"))
+        args = ("train", "--model", config, "--data", self.data, "--batch", 2, "--seq", 32,
+                "--steps", 3, "--ranks", 2, "--ep", 2, "--threads", 1, "--timeline")
+        r = run(*args, "--out", self.path("few"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        point = r"layer \d: R_CC [\d.e+-]+, [\d.e+-]+ GFLOP/s a rank of "
+        self.assertEqual([line[:7] for line in r.stdout.splitlines() if re.match(point, line)],
+                         ["layer 0", "layer 1"])
+        r = run(*args, "--out", self.path("few"), "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        costs = json.loads(r.stdout)["costs"]
+        least = 0.01 * sum(c["measured_ms"] for c in costs)
+        parted = [c for c in costs if c["predicted_ms"] is not None
+                  and abs(c["measured_ms"] - c["predicted_ms"]) > 0.2 * c["predicted_ms"]
+                  and max(c["measured_ms"], c["predicted_ms"]) > least]
+        self.assertEqual(r.stderr.count("predicted and measured times part by more than 20 %"),
+                         len(parted) > 0)
+        config = ek_cli.write_config(self.path("config.json"), num_hidden_layers=9)
+        r = run(*args, "--out", self.path("many"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertNotIn("R_CC", r.stdout)
 
     def check_memory(self, *layout):
         sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 4,
