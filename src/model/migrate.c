@@ -29,7 +29,9 @@ void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
     int64_t expert = 3 * 3 * m->spec.hidden * m->cut.ff;
 
-    return ek_arena_take_reserve(a, slots * expert, (slots + 1) / 2 * expert,
+    /* A policy that only moves homes does so where it pays, and seldom. */
+    return ek_arena_take_reserve(a, slots * expert,
+                                 m->cfg.lasting_slots ? (slots + 1) / 2 * expert : 0,
                                  ek_dtype_size(m->k->real));
 }
 
