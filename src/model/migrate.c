@@ -108,6 +108,8 @@ static void list_moves(ek_migration *mg)
 
     mg->n_in = mg->n_out = 0;
     mg->experts_moved = 0;
+    if (experts_of(mg)->ff == 0) /* nor have those with whom this rank would exchange any */
+        return;
     for (int32_t e = 0; e < p->experts; e++) {
         int32_t home = p->home[e] / slots;
 

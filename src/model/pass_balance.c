@@ -2,6 +2,7 @@
  * steps before. */
 #include "model/pass.h"
 #include "moe/deal.h"
+#include "moe/reroute.h"
 
 static int is_balanced(const ek_pass *p, int64_t l)
 {
@@ -36,6 +37,7 @@ static void place_layer(ek_pass *p, int64_t l)
     p->experts_moved += p->migrations[l].experts_moved;
     m->lasting = count_replicas(m);
     ek_exchange_follow(&m->x, &m->w->placement);
+    ek_reroute_follow(m);
 }
 
 void ek_pass_rebalance(ek_pass *p)

@@ -41,10 +41,12 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
                                  .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
                                  .lasts = cfg->lasts,
                                  .costs = cfg->costs};
-    d->memory = d->planner->take(a, &d->limits); /* every rank a node: the most there can be */
     d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
     for (int run = 0; run < mesh->edp && d->node_of != NULL; run++)
         number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
+    d->limits.node_of =
+        d->node_of; /* NULL while measuring: every rank a node, the most there can be */
+    d->memory = d->planner->take(a, &d->limits);
     if (d->planner->slow != NULL)
         ek_plan_take(&d->lasting, a, &d->limits);
     d->total = ek_arena_take(a, experts, sizeof(*d->total));
@@ -359,12 +361,14 @@ int ek_deal_slow(ek_moe *m)
 void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 {
     ek_moe_dealer *d = m->dealer;
-    int plans = d->planner != NULL && !d->failed;
+    /* Placements that last are served by without asking anybody. */
+    int plans = d->planner != NULL && !d->unfit && (d->planner->fast == NULL || !d->failed);
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
     put_home(m, route);
     if (plans && deal_runs(m, tally, route) < 0) {
         ek_deal_give_up(m);
+        d->unfit = 1;
         plans = 0;
         put_home(m, route);
     }

@@ -98,6 +98,7 @@ typedef struct {
     int32_t *slots;
     int64_t *traffic; /* [kinds, expert ranks], of a micro-batch */
     int failed;       /* it is asked no more */
+    int unfit;        /* nor is what it has left served by */
 } ek_moe_dealer;
 
 typedef struct ek_replicas ek_replicas; /* moe/replicas.h */

@@ -5,6 +5,7 @@
 #include "train/agree.h"
 #include "train/run_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 ek_status ek_run_gather(ek_run *r, void *all, size_t size)
@@ -55,7 +56,7 @@ ek_status ek_run_least(ek_run *r, double *x)
 
 /* What must be the same on all ranks, as numbers. */
 typedef struct {
-    uint64_t settings, kernels, data, replay;
+    uint64_t settings, options, kernels, data, replay;
 } likeness;
 
 /* Of a sample of the windows: a copy of the data that lacks a file has others. */
@@ -87,10 +88,24 @@ static uint64_t replay_likeness(const ek_run *r)
     return sum;
 }
 
+/* Of the options that change who does what, beside those that a resumed run must share. */
+static uint64_t options_likeness(const ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    char text[512];
+
+    snprintf(text, sizeof(text), "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s", c->pp,
+             c->tp, c->ep, c->etp, c->zero, c->embed_columns, c->chunks, c->pipeline_degree,
+             c->smart_group, c->a2a, c->balance, c->spare_slots, (long long)c->plan_every,
+             c->replicas_min, c->reroute, c->reroute_limit, c->force_balance, c->recompute);
+    return ek_random_stream(text);
+}
+
 static ek_status compare(ek_run *r, const likeness *all)
 {
     for (int i = 1; i < r->ranks; i++) {
         const char *what = all[i].settings != all[0].settings ? "settings"
+                           : all[i].options != all[0].options ? "options"
                            : all[i].data != all[0].data       ? "data"
                            : all[i].replay != all[0].replay   ? "loads to replay"
                            : all[i].kernels != all[0].kernels ? "kernels"
@@ -118,8 +133,9 @@ ek_status ek_run_check_same(ek_run *r)
                         all != NULL && text != NULL
                             ? EK_OK
                             : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
-    all[r->rank] = (likeness){ek_random_stream(text), ek_random_stream(r->kernels->name),
-                              data_likeness(r), replay_likeness(r)};
+    all[r->rank] =
+        (likeness){ek_random_stream(text), options_likeness(r), ek_random_stream(r->kernels->name),
+                   data_likeness(r), replay_likeness(r)};
     EK_TRY_OUT(ek_run_gather(r, all, sizeof(*all)));
     EK_TRY_OUT(compare(r, all));
 out:
