@@ -167,7 +167,7 @@ static ek_status exchange(ek_pass *p, const ek_op *op, int backward)
                     (token_of(p, mb, tokens + 1) - token_of(p, mb, tokens)) *
                     (column_of(p, columns + 1) - column_of(p, columns));
             }
-        EK_TRY(ek_comm_all_to_all(mesh->dp_group, p->cfg.moe.a2a, c->rows,
+        EK_TRY(ek_comm_all_to_all(mesh->dp_group, ek_moe_a2a(&p->cfg.moe, &p->step), c->rows,
                                   ek_dtype_size(p->model->k->real), backward ? c->blocks : c->own,
                                   backward ? c->own : c->blocks, ek_net_cell(op)));
     }

@@ -13,13 +13,12 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
     x->runs = mesh->edp;
     x->shards = mesh->etp;
     x->group = travel ? group : 0;
-    x->token_chunks = travel && group == 0 && degree > 1 ? degree : 1;
-    x->chunks = x->group > 0 ? (x->ranks + x->group - 1) / x->group : x->token_chunks;
+    x->token_chunks_max = travel && group == 0 && degree > 1 ? degree : 1;
     x->experts = p->experts;
     x->slots = p->slots;
     x->first_slot = (mesh->edp_rank * mesh->ep + mesh->ep_rank) * p->slots;
     x->all_slots = x->ranks / x->shards * p->slots;
-    x->words = ek_tally_words(p->experts, x->token_chunks);
+    ek_exchange_cut(x, 0);
     x->serves = ek_arena_take(a, (int64_t)x->runs * p->experts, sizeof(*x->serves));
     x->next = ek_arena_take(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
     x->start = ek_arena_take(a, x->ranks, sizeof(*x->start));
@@ -32,6 +31,15 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
     x->first = ek_arena_take(a, p->experts + 1, sizeof(*x->first));
     x->cursor = ek_arena_take(a, p->experts, sizeof(*x->cursor));
     x->left = ek_arena_take(a, p->experts, sizeof(*x->left));
+}
+
+void ek_exchange_cut(ek_exchange *x, int degree)
+{
+    int most = x->token_chunks_max;
+
+    x->token_chunks = degree > 0 && degree < most ? degree : most;
+    x->chunks = x->group > 0 ? (x->ranks + x->group - 1) / x->group : x->token_chunks;
+    x->words = ek_tally_words(x->experts, x->token_chunks);
 }
 
 void ek_exchange_follow(ek_exchange *x, const ek_placement *p)

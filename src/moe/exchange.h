@@ -56,7 +56,8 @@ typedef struct {
     int ranks, at;                      /* places of the stage; this one */
     int runs, shards;                   /* edp, etp */
     int group;                          /* > 0: chunks by distance */
-    int token_chunks;                   /* runs that a source's tokens are cut into */
+    int token_chunks;                   /* runs that a source's tokens are cut into, */
+    int token_chunks_max;               /* and the most there can be */
     int chunks;                         /* exchanges */
     int32_t experts, slots, first_slot; /* slots of an expert rank; this rank's first */
     int32_t all_slots;                  /* of all expert ranks */
@@ -72,9 +73,14 @@ typedef struct {
 } ek_exchange;
 
 /* Sizes and arrays.  degree, group: of ek_moe_config; without experts parallelism there is one
- * chunk. */
+ * chunk.  Until it is cut otherwise the exchange is cut into the most chunks that it can have:
+ * who takes memory by its sizes has enough for all. */
 void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek_placement *p,
                       int degree, int group);
+
+/* Cuts it into another number of token chunks, as far as there is room (0: all that there is);
+ * tallies and tables made before are void.  Chunks by distance stay as they are. */
+void ek_exchange_cut(ek_exchange *x, int degree);
 
 /* Reads off the placement which slot serves whom: in each run, that of the home in the first, as
  * all runs are alike. */

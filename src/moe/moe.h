@@ -59,7 +59,8 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
  * experts lie or how they are loaded.  It changes what the model computes (moe/reroute.h). */
 typedef enum { EK_REROUTE_OFF, EK_REROUTE_TOPOLOGY, EK_REROUTE_SWIPE } ek_reroute;
 
-/* How the layer exchanges tokens between ranks; all fixed for a run. */
+/* How the layer exchanges tokens between ranks; all fixed for a run, but that a step may have less
+ * than `degree`, and another a2a (ek_moe_traffic). */
 typedef struct {
     int degree; /* chunks that dispatch, experts and combine are cut into (Tutel); 0 is 1 */
     ek_a2a a2a;
@@ -103,6 +104,12 @@ typedef struct {
 
 typedef struct ek_replicas ek_replicas; /* moe/replicas.h */
 
+/* How rows travel in a step: the same on all ranks. */
+typedef struct {
+    int degree; /* chunks by tokens, at most the config's; 0: the config's, and its a2a */
+    ek_a2a a2a;
+} ek_moe_traffic;
+
 /* Settings of a training step that the layer needs. */
 typedef struct {
     int training;
@@ -111,7 +118,14 @@ typedef struct {
     int64_t top_k;          /* of this step, at most the spec's */
     uint64_t seed, step;
     const ek_micro *micro; /* indexed by op->micro */
+    ek_moe_traffic traffic;
 } ek_moe_step;
+
+/* The all-to-all of a step. */
+static inline ek_a2a ek_moe_a2a(const ek_moe_config *c, const ek_moe_step *s)
+{
+    return s->traffic.degree > 0 ? s->traffic.a2a : c->a2a;
+}
 
 /* Tokens of the largest micro-batch. */
 typedef struct {
@@ -292,7 +306,8 @@ static inline ek_moe_route *ek_moe_route_of(const ek_moe *m, const ek_op *op)
 /* Assignments a token can have under a gate. */
 int ek_moe_cols(const ek_model_spec *spec);
 
-/* Clears the step sums; a placement may have changed since the last step. */
+/* Clears the step sums; a placement may have changed since the last step, and m->step says how rows
+ * travel in this one. */
 void ek_moe_begin_step(ek_moe *m);
 
 /* Appends the layer's forward ops for micro-batch `micro` after `dep`; returns the last one.

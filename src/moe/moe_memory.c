@@ -286,6 +286,7 @@ void ek_moe_begin_step(ek_moe *m)
     m->work = (ek_roofline_counts){0};
     m->waited_ns = 0;
     ek_moe_begin_graph(m);
+    ek_exchange_cut(&m->x, m->step->traffic.degree);
     memset(m->home_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->home_rows));
     memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
     memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));

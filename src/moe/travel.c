@@ -261,8 +261,8 @@ static ek_status exchange(ek_moe *m, const ek_op *op, int back, int64_t size, co
     if (!ek_net_started(op)) {
         ek_exchange_matrix(&m->x, ek_moe_route_of(m, op)->dealt, ek_moe_chunk(op), back,
                            m->scratch->matrix);
-        EK_TRY(ek_comm_all_to_all(m->mesh->stage, m->cfg->a2a, m->scratch->matrix, (size_t)size,
-                                  from, to, ek_net_cell(op)));
+        EK_TRY(ek_comm_all_to_all(m->mesh->stage, ek_moe_a2a(m->cfg, m->step), m->scratch->matrix,
+                                  (size_t)size, from, to, ek_net_cell(op)));
     }
     return ek_net_test(op);
 }
