@@ -90,7 +90,9 @@ static ek_status reserve_line(ek_metrics *m, int ranks)
 static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
                        const ek_rank_metrics *of_rank, int ranks)
 {
+    static const char *const a2a[] = {"linear", "pairwise", "2dh"};
     const ek_losses *l = &r->losses;
+    int degree = r->traffic.degree;
     double bytes = 0, flops = 0;
     size_t n;
 
@@ -117,7 +119,10 @@ static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
     n += put_list(m->line + n, m->room - n, of_rank, ranks, offsetof(ek_rank_metrics, params_held),
                   1, 0);
     n += (size_t)snprintf(m->line + n, m->room - n,
-                          ", \"z_loss\": %.17g, \"model_gflops\": %.3f}\n", l->z_loss, flops / 1e9);
+                          ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
+                          "\"a2a\": \"%s\"}\n",
+                          l->z_loss, flops / 1e9, degree > 0 ? degree : 1,
+                          degree > 0 ? a2a[r->traffic.a2a] : "none");
     return n;
 }
 

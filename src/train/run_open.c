@@ -99,6 +99,8 @@ static ek_status read_words(ek_run *r)
                                       .force_balance = c->force_balance,
                                       .reroute = (ek_reroute)reroute,
                                       .reroute_limit = c->reroute_limit};
+    r->training.tune_degree = c->pipeline_degree <= 0;
+    r->training.tune_a2a = a2a == 3;
     EK_TRY(ek_run_read_balance(r));
     return ek_mode_parse(c->dtype, &r->mode);
 }

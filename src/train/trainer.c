@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "exec/net.h"
+#include "train/tune.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,18 +20,51 @@ struct ek_trainer {
     int64_t n_micro;
     int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
     int32_t *inputs, *targets;
-    int slow_plans; /* steps running in which planning took too much */
+    int slow_plans;          /* steps running in which planning took too much */
+    ek_moe_traffic traffic;  /* of the next steps, unless they are tuned */
+    ek_tune *tune;           /* NULL: they are not */
+    ek_tune_choice ran_with; /* of the step before, whose time comes with this one's sums */
+    int has_run;
 };
 
+/* Whether rows travel between ranks in some layer. */
+static int travels(const ek_model *m)
+{
+    int64_t routed = 0;
+
+    for (int64_t l = 0; l < m->spec.layers; l++)
+        routed += !m->spec.dense[l];
+    return routed > 0 && m->cfg.mesh->ep * m->cfg.mesh->etp > 1;
+}
+
+/* How rows may travel: the settings to choose from, or the one that is given; their number. */
+static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_traffic *out)
+{
+    const ek_moe_config *c = &cfg->moe;
+
+    out[0] = (ek_moe_traffic){c->degree > 1 ? c->degree : 1, c->a2a};
+    if ((!cfg->tune_degree && !cfg->tune_a2a) || c->smart_group > 0 || !travels(m))
+        return 1;
+    return ek_tune_settings(m->cfg.mesh, cfg->tune_degree ? 0 : out[0].degree,
+                            cfg->tune_a2a ? -1 : (int)c->a2a, out);
+}
+
+/* With room for the most chunks that a step may have. */
 static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cfg)
 {
+    ek_moe_traffic settings[EK_TUNE_SETTINGS];
+    int n = settings_of(m, cfg, settings);
+    ek_moe_config moe = cfg->moe;
+
+    for (int i = 0; i < n; i++)
+        moe.degree = settings[i].degree > moe.degree ? settings[i].degree : moe.degree;
     return (ek_pass_config){.max_seqs = ek_run_length(cfg->micro_batch, m->cfg.mesh->dp, 0),
                             .max_total = cfg->micro_batch * cfg->seq,
                             .max_seq = cfg->seq,
                             .micros = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch,
                             .training = 1,
                             .recompute = cfg->recompute,
-                            .moe = cfg->moe};
+                            .moe = moe};
 }
 
 /* This rank's sequences of micro-batch i, of all: runs of consecutive sequences, the last
@@ -91,6 +125,21 @@ static void cut_batch(ek_trainer *tr)
     }
 }
 
+/* The settings to choose from, if there is a choice. */
+static ek_status start_tuning(ek_trainer *tr)
+{
+    ek_moe_traffic settings[EK_TUNE_SETTINGS];
+    int n = settings_of(tr->model, &tr->cfg, settings);
+
+    tr->traffic = settings[0];
+    if (n == 1)
+        return EK_OK;
+    tr->tune = malloc(sizeof(*tr->tune));
+    EK_REQUIRE(tr->tune != NULL, EK_ENOMEM, "no memory for tuning");
+    ek_tune_init(tr->tune, settings, n);
+    return EK_OK;
+}
+
 ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out)
 {
     ek_trainer *tr = NULL;
@@ -111,6 +160,7 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     ek_graph_init(&tr->graph);
     EK_TRY_OUT(ek_pass_create(m, &pc, &tr->pass));
     EK_TRY_OUT(ek_exec_create(&cfg->exec, &tr->exec));
+    EK_TRY_OUT(start_tuning(tr));
     tr->n_sequences = count_sequences(m, cfg);
     tokens = (size_t)(tr->n_sequences * cfg->seq) + 1;
     tr->sequence = calloc((size_t)tr->n_sequences + 1, sizeof(*tr->sequence));
@@ -139,6 +189,7 @@ void ek_trainer_destroy(ek_trainer **ptr)
     ek_pass_destroy(&tr->pass);
     ek_exec_destroy(&tr->exec);
     ek_graph_fini(&tr->graph);
+    free(tr->tune);
     free(tr->micro);
     free(tr->sequence);
     free(tr->inputs);
@@ -238,6 +289,54 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
                d->planner->name, 100 * part);
 }
 
+/* --- tuning ------------------------------------------------------------------------------------
+ */
+
+static const char *name_of(ek_a2a a2a)
+{
+    static const char *const names[] = {"linear", "pairwise", "2dh"};
+
+    return names[a2a];
+}
+
+static void say_found(const ek_trainer *tr, const ek_tune_result *r)
+{
+    if (tr->model->cfg.mesh->rank == 0)
+        ek_log("tune", EK_LOG_INFO,
+               "pipeline degree %d, all-to-all %s: %.2f ms a step, found in %lld steps (degree %d, "
+               "%s: %.2f times that); expert capacity from %lld",
+               r->best.degree, name_of(r->best.a2a), r->best_s * 1e3, (long long)r->steps,
+               r->first.degree, name_of(r->first.a2a), r->gain,
+               (long long)r->bucket * EK_TUNE_CAPACITY);
+}
+
+/* How rows travel in this step; if that is tuned, `with` is what the tuner knows it by. */
+static ek_moe_traffic choose_traffic(ek_trainer *tr, int64_t top_k, ek_tune_choice *with)
+{
+    const ek_trainer_config *c = &tr->cfg;
+    int64_t bucket;
+
+    if (tr->tune == NULL)
+        return tr->traffic;
+    bucket = ek_tune_bucket_of(c->micro_batch * c->seq, top_k, tr->model->spec.experts,
+                               c->capacity_factor);
+    *with = ek_tune_next(tr->tune, bucket);
+    return with->traffic;
+}
+
+/* The time that came with a step's sums is that of the step before, and alike on all ranks. */
+static void tell_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *with)
+{
+    ek_tune_result found;
+
+    if (tr->tune == NULL)
+        return;
+    if (tr->has_run && ek_tune_add(tr->tune, &tr->ran_with, l->step_s, &found))
+        say_found(tr, &found);
+    tr->ran_with = *with;
+    tr->has_run = 1;
+}
+
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -250,11 +349,13 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
                         .step = (uint64_t)tr->optimizer.steps_done};
 
     int64_t start = ek_clock_ns();
+    ek_tune_choice with = {0};
     int32_t last;
 
     out->step = tr->optimizer.steps_done;
     out->tokens = c->batch * c->seq;
     out->comm_bytes = -bytes_sent(tr);
+    step.traffic = choose_traffic(tr, step.top_k, &with);
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->micro, tr->n_micro));
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
@@ -265,6 +366,8 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     tr->pass->last_step_s = (double)(ek_clock_ns() - start) * 1e-9;
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
+    tell_time(tr, &out->losses, &with);
+    out->traffic = travels(tr->model) ? step.traffic : (ek_moe_traffic){0};
     for (int64_t l = 0; l < tr->model->spec.layers; l++)
         if (ek_model_has_layer(tr->model, l))
             ek_moe_update_bias(&tr->pass->moe[l]);
@@ -292,6 +395,18 @@ ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k)
                "top-k %lld is not from 1 to the model's %lld", (long long)top_k,
                (long long)tr->model->spec.top_k);
     tr->cfg.top_k = top_k;
+    return EK_OK;
+}
+
+ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
+{
+    int most = tr->pass->cfg.moe.degree > 1 ? tr->pass->cfg.moe.degree : 1;
+
+    EK_REQUIRE(traffic->degree > 0 && traffic->degree <= most, EK_EINVAL,
+               "a pipeline degree of %d, there is room for 1 to %d", traffic->degree, most);
+    tr->traffic = *traffic;
+    free(tr->tune);
+    tr->tune = NULL;
     return EK_OK;
 }
 

@@ -20,6 +20,8 @@ typedef struct {
     uint64_t seed;
     ek_recompute recompute;
     ek_moe_config moe;
+    int tune_degree, tune_a2a; /* moe.degree, moe.a2a are chosen while training (train/tune.h),
+                                 where rows travel and chunks are not by distance */
     ek_exec_config exec;
     ek_optimizer_config optimizer;
 } ek_trainer_config;
@@ -29,9 +31,10 @@ typedef struct {
     int64_t step, tokens;
     ek_losses losses;
     double grad_norm, lr;
-    double flops;       /* of the model on this rank: recomputation not counted */
-    int64_t comm_bytes; /* sent by this rank */
-    double votes;       /* sum over ranks of what ek_trainer_vote said */
+    double flops;           /* of the model on this rank: recomputation not counted */
+    int64_t comm_bytes;     /* sent by this rank */
+    double votes;           /* sum over ranks of what ek_trainer_vote said */
+    ek_moe_traffic traffic; /* how rows travelled; degree 0: they did not */
 } ek_step_result;
 
 typedef struct ek_trainer ek_trainer;
@@ -62,6 +65,10 @@ void ek_trainer_resume(ek_trainer *tr, int64_t steps_done);
 
 /* Experts a token in use from the next step on, 1 to the model's top_k (dynamic top-k). */
 EK_CHECKED ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k);
+
+/* How rows travel from the next step on, up to the degree that there is room for: that of the
+ * config, or the most that tuning could choose, which ends with this.  The same on all ranks. */
+EK_CHECKED ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic);
 
 ek_exec *ek_trainer_exec(ek_trainer *tr);
 /* The layers' loads of the last step. */

@@ -1,0 +1,260 @@
+/* The search for the fastest setting, step by step. */
+#include "train/tune.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rounds of a stage.  The first warms up: a setting's first step may take memory.  The second
+ * sorts out what is hopeless, and the others half of what is left. */
+static const int rounds[] = {1, 2, 3, 6, 9, 16};
+enum { STAGES = sizeof(rounds) / sizeof(rounds[0]) };
+
+/* What takes so many times the best is not tried again. */
+static const double hopeless = 1.5;
+/* A choice is made again when its steps take so many times what they did, or so many times less. */
+static const double changed = 1.3;
+
+/* Times are taken to be between these. */
+static const double least = 1e-9, most = 1e9;
+
+/* --- settings ----------------------------------------------------------------------------------
+ */
+
+/* Whether some ranks that exchange share a node, and others do not: runs of neighbours do. */
+static int has_nodes(const ek_mesh *mesh)
+{
+    int run = mesh->ep * mesh->etp;
+
+    for (int first = 0; first < mesh->size; first += run) {
+        int same = 0, other = 0;
+
+        for (int i = first; i < first + run; i++)
+            for (int j = first; j < i; j++)
+                if (ek_comm_node(mesh->world, i) == ek_comm_node(mesh->world, j))
+                    same = 1;
+                else
+                    other = 1;
+        if (same && other)
+            return 1;
+    }
+    return 0;
+}
+
+int ek_tune_settings(const ek_mesh *mesh, int degree, int a2a, ek_moe_traffic *out)
+{
+    static const int degrees[] = {1, 2, 4, 8};
+    int run = mesh->ep * mesh->etp, n = 0;
+    int worth[] = {1, run > 2, run > 2 && has_nodes(mesh)};
+
+    for (int a = EK_A2A_LINEAR; a <= EK_A2A_2DH; a++)
+        for (int d = 0; d < 4; d++)
+            if ((a2a >= 0 ? a == a2a : worth[a]) && (degree > 0 ? d == 0 : run > 1 || d == 0))
+                out[n++] = (ek_moe_traffic){degree > 0 ? degree : degrees[d], (ek_a2a)a};
+    return run > 1 ? n : 1;
+}
+
+int64_t ek_tune_bucket_of(int64_t tokens, int64_t top_k, int64_t experts, double capacity_factor)
+{
+    double f = capacity_factor != 0 ? fabs(capacity_factor) : 1;
+
+    return (int64_t)(f * (double)tokens * (double)top_k / (double)experts / EK_TUNE_CAPACITY);
+}
+
+/* --- a search ----------------------------------------------------------------------------------
+ */
+
+static void begin_search(ek_tune *t, ek_tune_bucket *b)
+{
+    b->search = ++t->searches;
+    b->began = t->step;
+    b->last = b->best;
+    b->best = t->n > 1 ? -1 : 0;
+    b->stage = b->tried = b->timed = 0;
+    b->n_watched = 0;
+    b->n_left = t->n;
+    for (int i = 0; i < t->n; i++) {
+        b->left[i] = i;
+        b->n[i] = 0;
+    }
+}
+
+void ek_tune_init(ek_tune *t, const ek_moe_traffic *settings, int n)
+{
+    memset(t, 0, sizeof(*t));
+    t->n = n < EK_TUNE_SETTINGS ? n : EK_TUNE_SETTINGS;
+    memcpy(t->settings, settings, (size_t)t->n * sizeof(*settings));
+}
+
+static ek_tune_bucket *bucket_of(ek_tune *t, int64_t key)
+{
+    ek_tune_bucket *b = t->bucket;
+
+    for (int i = 0; i < t->n_buckets; i++)
+        if (t->bucket[i].key == key)
+            return &t->bucket[i];
+    if (t->n_buckets < EK_TUNE_BUCKETS)
+        b = &t->bucket[t->n_buckets++];
+    else
+        for (int i = 1; i < EK_TUNE_BUCKETS; i++)
+            if (t->bucket[i].used < b->used)
+                b = &t->bucket[i];
+    b->key = key;
+    b->best = -1;
+    b->patience = EK_TUNE_PATIENCE;
+    begin_search(t, b);
+    return b;
+}
+
+static double median(const double *s, int n)
+{
+    double sorted[EK_TUNE_SAMPLES] = {0};
+
+    for (int i = 0; i < n; i++) {
+        int at = i;
+
+        for (; at > 0 && sorted[at - 1] > s[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = s[i];
+    }
+    return sorted[(n - 1) / 2];
+}
+
+static double median_of(const ek_tune_bucket *b, int setting)
+{
+    return median(b->s[setting], b->n[setting]);
+}
+
+/* What a setting takes: the median over rounds of its time over the mean of those that are left. */
+static double score_of(const ek_tune_bucket *b, int setting)
+{
+    double ratio[EK_TUNE_SAMPLES];
+
+    for (int k = 0; k < b->n[setting]; k++) {
+        double sum = 0;
+
+        for (int i = 0; i < b->n_left; i++)
+            sum += b->s[b->left[i]][k];
+        ratio[k] = b->s[setting][k] * b->n_left / sum;
+    }
+    return median(ratio, b->n[setting]);
+}
+
+/* Puts the better ones first; of equal ones the simpler stays ahead. */
+static void sort_left(ek_tune_bucket *b, double *score)
+{
+    for (int i = 0; i < b->n_left; i++)
+        score[i] = score_of(b, b->left[i]);
+    for (int i = 1; i < b->n_left; i++) {
+        double of_moved = score[i];
+        int moved = b->left[i], at = i;
+
+        for (; at > 0 && score[at - 1] > of_moved; at--) {
+            b->left[at] = b->left[at - 1];
+            score[at] = score[at - 1];
+        }
+        b->left[at] = moved;
+        score[at] = of_moved;
+    }
+}
+
+/* How many times longer a setting took than another, in the rounds that both were in. */
+static double ratio_of(const ek_tune_bucket *b, int a, int other)
+{
+    double ratio[EK_TUNE_SAMPLES];
+    int n = b->n[a] < b->n[other] ? b->n[a] : b->n[other];
+
+    for (int k = 0; k < n; k++)
+        ratio[k] = b->s[a][k] / b->s[other][k];
+    return median(ratio, n);
+}
+
+static void settle(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
+{
+    b->best = b->left[0];
+    b->best_s = median_of(b, b->best);
+    *found = (ek_tune_result){.best = t->settings[b->best],
+                              .first = t->settings[0],
+                              .best_s = b->best_s,
+                              .gain = ratio_of(b, 0, b->best),
+                              .bucket = b->key,
+                              .steps = t->step - b->began};
+    if (b->best != b->last)
+        b->patience = EK_TUNE_PATIENCE;
+    else if (b->patience < EK_TUNE_PATIENCE_MAX)
+        b->patience *= 2;
+    b->began = t->step;
+}
+
+/* Leaves those that may be the best.  1: that is one. */
+static int end_stage(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
+{
+    if (b->stage > 0) {
+        double score[EK_TUNE_SETTINGS];
+        int stay = b->stage == 1 ? b->n_left : (b->n_left + 1) / 2, n = 1;
+
+        sort_left(b, score);
+        while (n < stay && score[n] <= hopeless * score[0])
+            n++;
+        b->n_left = n;
+    }
+    b->stage++;
+    b->tried = b->timed = 0;
+    if (b->n_left > 1 && b->stage < STAGES)
+        return 0;
+    settle(t, b, found);
+    return 1;
+}
+
+/* --- steps -------------------------------------------------------------------------------------
+ */
+
+ek_tune_choice ek_tune_next(ek_tune *t, int64_t bucket)
+{
+    ek_tune_bucket *b = bucket_of(t, bucket);
+    int all, round, at, place;
+
+    b->used = t->step++;
+    if (b->best >= 0)
+        return (ek_tune_choice){t->settings[b->best], b->best, b->stage, b->search};
+    all = b->n_left * rounds[b->stage];
+    if (b->tried == all) /* the last times are still to come */
+        return (ek_tune_choice){t->settings[b->left[0]], b->left[0], -1, b->search};
+    round = b->tried / b->n_left;
+    at = b->tried++ % b->n_left;
+    place = b->left[round % 2 == 0 ? at : b->n_left - 1 - at];
+    return (ek_tune_choice){t->settings[place], place, b->stage, b->search};
+}
+
+/* Of a bucket that has settled. */
+static void watch(ek_tune *t, ek_tune_bucket *b, double seconds)
+{
+    double now;
+
+    b->watched[b->n_watched++] = seconds;
+    if (b->n_watched < EK_TUNE_WATCH)
+        return;
+    b->n_watched = 0;
+    now = median(b->watched, EK_TUNE_WATCH);
+    if (t->n > 1 && t->step - b->began >= b->patience &&
+        (now > changed * b->best_s || changed * now < b->best_s))
+        begin_search(t, b);
+}
+
+int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_result *found)
+{
+    ek_tune_bucket *b = t->bucket, *end = t->bucket + t->n_buckets;
+
+    while (b < end && b->search != c->search)
+        b++;
+    if (b == end || c->stage != b->stage)
+        return 0; /* of a search that is over, or not counted */
+    if (b->best >= 0) {
+        watch(t, b, seconds);
+        return 0;
+    }
+    if (b->stage > 0)
+        b->s[c->place][b->n[c->place]++] = seconds < most ? fmax(seconds, least) : most;
+    if (++b->timed < b->n_left * rounds[b->stage])
+        return 0;
+    return end_stage(t, b, found);
+}
