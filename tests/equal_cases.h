@@ -14,6 +14,10 @@ enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
 /* Which ranks share a node. */
 typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;
 
+/* How rows travel: as the layout says, in another way every step (its degree is the most), or as is
+ * found to be fastest. */
+typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
+
 /* One way to train. */
 typedef struct {
     int model, shape; /* which of equal_spec, of equal_shape_of */
@@ -28,6 +32,7 @@ typedef struct {
     const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
     int balance;            /* who puts replicas of experts: of equal_planners */
     const ek_planner *planner; /* somebody else in its place, like in all that is asked here */
+    equal_ways ways;
 } equal_layout;
 
 /* The first EQUAL_DRAWN are drawn, and covered. */
@@ -71,6 +76,8 @@ typedef struct {
 typedef struct {
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
+    ek_moe_traffic way[EQUAL_STEPS];
+    int cut[EQUAL_STEPS]; /* runs of tokens that a layer's rows travelled in */
     double before, after; /* busiest ranks over the mean, sums over steps */
     int done;             /* it ended well */
 } equal_result;
@@ -90,14 +97,16 @@ static inline const char *equal_text(const equal_layout *l)
     static _Thread_local char text[400];
     static const char *const a2a[] = {"linear", "pairwise", "2dh"};
     static const char *const nodes[] = {"one node", "nodes of two", "ragged nodes"};
+    static const char *const ways[] = {"", " at most", " or tuned"};
 
-    snprintf(text, sizeof(text),
-             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
-             "degree %d, group %d, a2a %s (%s), recompute %d, network %s, embedding %s, balance %s",
-             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep,
-             l->etp, l->zero, l->degree, l->group, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
-             l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
-             l->balance ? equal_planners[l->balance]->name : "off");
+    snprintf(
+        text, sizeof(text),
+        "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
+        "degree %d%s, group %d, a2a %s (%s), recompute %d, network %s, embedding %s, balance %s",
+        l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep, l->etp,
+        l->zero, l->degree, ways[l->ways], l->group, a2a[l->a2a], nodes[l->nodes],
+        (int)l->recompute, l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
+        l->balance ? equal_planners[l->balance]->name : "off");
     return text;
 }
 
@@ -135,6 +144,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .plan_every = 1,
                 .lasts = 20,
                 .costs = {.row_s = 1e-3, .send_s = 1e-4, .replica_s = 1e-3, .move_s = 1e-3}},
+        .tune_degree = l->ways == EQUAL_TUNED,
+        .tune_a2a = l->ways == EQUAL_TUNED,
         .exec = {.inline_network = !l->worker, .watchdog_s = 60},
         .optimizer = {.lr = 3e-4,
                       .min_lr = 3e-5,
@@ -173,6 +184,14 @@ static inline ek_status equal_begin_save(ek_model *m, const equal_leg *leg, ek_i
     return ek_train_save_begin(&cfg, s);
 }
 
+/* How rows travel in step i: any degree up to the layout's, any all-to-all. */
+static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
+{
+    uint64_t bits = ek_random_bits(23, (uint64_t)l->ranks, (uint64_t)i) >> 7;
+
+    return (ek_moe_traffic){1 + (int)(bits % (uint64_t)l->degree), (ek_a2a)(bits / 64 % 3)};
+}
+
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
                                        equal_result *out)
 {
@@ -184,7 +203,14 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     equal_tokens(tr, i, equal_shape_of(l->shape).seq, spec.vocab);
     if (top_k > 0)
         EK_TRY(ek_trainer_set_top_k(tr, top_k));
+    if (l->ways == EQUAL_RESTLESS) {
+        ek_moe_traffic t = equal_traffic(l, i);
+
+        EK_TRY(ek_trainer_set_traffic(tr, &t));
+    }
     EK_TRY(ek_trainer_step(tr, &r));
+    out->way[i] = r.traffic;
+    out->cut[i] = ek_trainer_pass(tr)->moe[ek_trainer_pass(tr)->first_layer].x.token_chunks;
     out->loss[i] = r.losses.loss;
     out->aux[i] = r.losses.aux_loss;
     out->norm[i] = r.grad_norm;

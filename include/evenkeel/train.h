@@ -65,9 +65,10 @@ typedef struct {
                               it each */
     int chunks;            /* pipeline: runs of layers a stage (1: 1F1B, more: interleaved) */
     int pipeline_degree;   /* parts of a MoE layer's rows, so that exchange and computation
-                              overlap; 0: chosen by the library */
+                              overlap; 0: tuned while training */
     int smart_group;       /* instead: FasterMoE's schedule, with groups of so many ranks; 0: off */
-    const char *a2a;       /* all-to-all: "auto", "linear", "pairwise" or "2dh" */
+    const char *a2a;       /* all-to-all: "linear", "pairwise", "2dh", or "auto": tuned
+                              while training */
     int force_balance;     /* a gate that spreads tokens evenly over the experts */
     const char *balance;   /* who keeps expert ranks (ep > 1) evenly loaded: a policy of
                               evenkeel/balance.h */

@@ -13,7 +13,7 @@ enum { RANKS_MAX = 4, BATCH = 5, MICRO = 2, SEQ = 16, VOCAB = 120, WARM = 12, ST
 typedef struct {
     int ranks;
     ek_mesh_sizes sizes;
-    int chunks, zero, worker;
+    int chunks, zero, worker, tuned;
     ek_moe_config moe;
     ek_mode mode;
 } layout;
@@ -74,6 +74,8 @@ static ek_status train(const rank *r, int first)
         .seq = SEQ,
         .aux_coef = 0.01,
         .moe = l->moe,
+        .tune_degree = l->tuned,
+        .tune_a2a = l->tuned,
         .exec = {.inline_network = !l->worker, .watchdog_s = 60},
         .optimizer = {
             .lr = 1e-3, .steps = 100, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1}};
@@ -171,6 +173,13 @@ static void expert_parallel(void)
     check((layout){.ranks = 4, .sizes = {.ep = 2, .etp = 2}, .moe = {.smart_group = 1}});
 }
 
+/* Every setting has been tried once when counting begins. */
+static void tuned(void)
+{
+    check((layout){.ranks = 4, .sizes = {.ep = 4}, .tuned = 1});
+    check((layout){.ranks = 4, .sizes = {.ep = 2, .etp = 2}, .zero = 1, .tuned = 1});
+}
+
 static void tensor_parallel(void)
 {
     check((layout){.ranks = 4, .sizes = {.tp = 2, .ep = 4}, .zero = 3});
@@ -186,6 +195,7 @@ static void pipeline(void)
 static const ek_case cases[] = {
     EK_CASE(data_parallel),
     EK_CASE(expert_parallel),
+    EK_CASE(tuned),
     EK_CASE(tensor_parallel),
     EK_CASE(pipeline),
 };

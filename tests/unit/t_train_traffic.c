@@ -1,0 +1,137 @@
+/* Rows that travel in another way every step, or as tuning has it: other chunks, another
+ * all-to-all, and the same losses as one rank alone.  Ranks are threads. */
+#include "equal_threads.h"
+
+enum { ALL = 12, FEW = 16 };
+
+static equal_layout over(int ranks, equal_ways ways)
+{
+    return (equal_layout){.ranks = ranks,
+                          .pp = 1,
+                          .chunks = 1,
+                          .tp = 1,
+                          .ep = ranks,
+                          .etp = 1,
+                          .degree = ways == EQUAL_RESTLESS ? 8 : 1,
+                          .nodes = EQUAL_TWOS,
+                          .ways = ways};
+}
+
+/* Different settings among the ways of a run, which are the same on all ranks. */
+static int count_ways(const equal_layout *l, const equal_result *of_rank, int steps)
+{
+    uint64_t seen = 0;
+
+    for (int i = 0; i < steps; i++) {
+        const ek_moe_traffic *w = &of_rank[0].way[i];
+
+        const ek_moe_traffic told = equal_traffic(l, i);
+
+        if (l->ways == EQUAL_RESTLESS)
+            CHECK(w->degree == told.degree && w->a2a == told.a2a);
+        CHECK_INT(of_rank[0].cut[i], w->degree > 0 && l->group == 0 ? w->degree : 1);
+        for (int r = 1; r < l->ranks; r++)
+            CHECK(of_rank[r].way[i].degree == w->degree && of_rank[r].way[i].a2a == w->a2a);
+        seen |= UINT64_C(1) << (w->degree * 3 + (int)w->a2a);
+    }
+    return __builtin_popcountll(seen);
+}
+
+/* Takes so many steps; how many ways there were. */
+static int trains(const equal_layout *l, int steps)
+{
+    static equal_result result[EQUAL_RANKS_MAX];
+    equal_leg leg = {.to = steps, .save_at = -1};
+
+    equal_check_leg_into(l, &leg, result);
+    return count_ways(l, result, steps);
+}
+
+static void any_way_is_the_same(void)
+{
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        equal_layout l = over(ranks, EQUAL_RESTLESS);
+
+        l.recompute = ranks == 3 ? EK_RECOMPUTE_FULL : EK_RECOMPUTE_OFF;
+        CHECK(trains(&l, EQUAL_STEPS) > 10);
+    }
+}
+
+/* Where much else is cut too: experts, their shards, stages, copies, the embedding. */
+static void in_other_layouts(void)
+{
+    equal_layout l = over(4, EQUAL_RESTLESS);
+
+    l.ep = 2;
+    l.etp = 2;
+    l.columns = 1;
+    trains(&l, FEW);
+    l.etp = 1;
+    l.zero = 3;
+    trains(&l, FEW);
+    l.zero = 0;
+    l.pp = 2;
+    l.chunks = 2;
+    l.worker = 1;
+    trains(&l, FEW);
+    l = over(4, EQUAL_RESTLESS);
+    l.tp = 2;
+    l.shape = 2;
+    trains(&l, FEW);
+}
+
+/* Plans are made from the tallies, which are cut as the chunks are. */
+static void under_planners(void)
+{
+    for (int balance = 1; balance < EQUAL_DRAWN; balance++) {
+        equal_layout l = over(2, EQUAL_RESTLESS);
+
+        l.degree = 5;
+        l.balance = balance;
+        CHECK(trains(&l, FEW) > 6);
+    }
+}
+
+static void capacities_and_other_gates(void)
+{
+    for (int model = 2; model < EQUAL_MODELS; model += 5) {
+        equal_layout l = over(2, EQUAL_RESTLESS);
+
+        l.model = model;
+        trains(&l, FEW);
+    }
+}
+
+/* In so few steps all settings have been tried: 12 on nodes of two, 8 on one node, 4 of two ranks.
+ */
+static void tuned(void)
+{
+    equal_layout l = over(4, EQUAL_TUNED);
+
+    CHECK_INT(trains(&l, FEW), ALL);
+    l.nodes = EQUAL_ONE_NODE;
+    CHECK_INT(trains(&l, FEW), 8);
+    l = over(2, EQUAL_TUNED);
+    CHECK_INT(trains(&l, FEW), 4);
+}
+
+static void not_tuned_where_there_is_no_choice(void)
+{
+    equal_layout l = over(4, EQUAL_TUNED);
+
+    l.group = 1; /* chunks by distance */
+    CHECK_INT(trains(&l, FEW), 1);
+    l.group = 0;
+    l.ep = 1; /* nothing travels */
+    CHECK_INT(trains(&l, FEW), 1);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(any_way_is_the_same),
+    EK_CASE(in_other_layouts),
+    EK_CASE(under_planners),
+    EK_CASE(capacities_and_other_gates),
+    EK_CASE(tuned),
+    EK_CASE(not_tuned_where_there_is_no_choice),
+};
+EK_TEST_MAIN(cases)
