@@ -28,7 +28,8 @@ WARM_UP = 2  # steps of a turn that do not count
 
 # Options of the ranks, of one rank beside them, and the least ratio that is wanted.
 LAYOUTS = {
-    "ep": (["--ep", "2", "--force-balance"], ["--force-balance"], 0.93),
+    "ep": (["--ep", "2", "--force-balance", "--pipeline-degree", "1", "--a2a", "linear"],
+            ["--force-balance"], 0.93),
     "zero": (["--zero", "1"], [], 0.90),
     "dp": ([], [], 0.85),
 }

@@ -76,13 +76,12 @@ static const ek_option options[] = {
     {"embed-columns", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "data parallel ranks share the embedding out by columns, instead of a copy each"},
     {"pipeline-degree", EK_OPTION_CHOICE, "auto", NULL, NULL, "1|2|4|8|auto", 0,
-     "parts of the rows of a MoE layer, exchanged while others are computed (auto: what turns out "
-     "to "
-     "be fastest)"},
+     "parts of the rows of a MoE layer, exchanged while others are computed (auto: tuned while "
+     "training)"},
     {"smart-groups", EK_OPTION_INT, "0", NULL, "ranks", "[0,1000000]", 0,
      "instead of parts: exchange between groups of so many ranks (FasterMoE's schedule); 0: off"},
     {"a2a", EK_OPTION_CHOICE, "auto", NULL, NULL, "linear|pairwise|2dh|auto", 0,
-     "all-to-all between the ranks of an expert layer (auto: what turns out to be fastest)"},
+     "all-to-all between the ranks of an expert layer (auto: tuned while training)"},
     {"balance", EK_OPTION_CHOICE, "auto", NULL, NULL,
      "off|shadow|place|prophet|replicate|exact|auto|fastermoe|eplb", 0,
      "keeps all --ep ranks equally busy, by replicas for one micro-batch: shadow (FasterMoE), "
@@ -410,7 +409,7 @@ static display open_display(const ek_options *o, const cli_job *job)
 
     if (!ek_options_flag(o, "quiet"))
         ek_log_set_sink(show_log, (void *)(uintptr_t)job,
-                        job->rank > 0 ? EK_LOG_ERROR : EK_LOG_WARN);
+                        job->rank > 0 ? EK_LOG_ERROR : EK_LOG_INFO);
     return d;
 }
 

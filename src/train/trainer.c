@@ -7,6 +7,7 @@
 #include "train/tune.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct ek_trainer {
@@ -301,13 +302,18 @@ static const char *name_of(ek_a2a a2a)
 
 static void say_found(const ek_trainer *tr, const ek_tune_result *r)
 {
-    if (tr->model->cfg.mesh->rank == 0)
-        ek_log("tune", EK_LOG_INFO,
-               "pipeline degree %d, all-to-all %s: %.2f ms a step, found in %lld steps (degree %d, "
-               "%s: %.2f times that); expert capacity from %lld",
-               r->best.degree, name_of(r->best.a2a), r->best_s * 1e3, (long long)r->steps,
-               r->first.degree, name_of(r->first.a2a), r->gain,
-               (long long)r->bucket * EK_TUNE_CAPACITY);
+    char than[80] = "";
+
+    if (tr->model->cfg.mesh->rank != 0)
+        return;
+    if (r->best.degree != r->first.degree || r->best.a2a != r->first.a2a)
+        snprintf(than, sizeof(than), "; degree %d and %s take %.2f times that", r->first.degree,
+                 name_of(r->first.a2a), r->gain);
+    ek_log("tune", EK_LOG_INFO,
+           "pipeline degree %d, all-to-all %s: %.2f ms a step, found in %lld steps for a capacity "
+           "of experts from %lld on%s",
+           r->best.degree, name_of(r->best.a2a), r->best_s * 1e3, (long long)r->steps,
+           (long long)r->bucket * EK_TUNE_CAPACITY, than);
 }
 
 /* How rows travel in this step; if that is tuned, `with` is what the tuner knows it by. */

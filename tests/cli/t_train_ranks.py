@@ -82,6 +82,31 @@ class Ranks(ek_cli.Case):
         self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
         self.assertRegex(r.stderr, "--reroute has nothing to do where --force-balance replaces the")
 
+    def test_tuning(self):
+        config = ek_cli.write_config(self.path("config.json"))
+        data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
+
+        def ways(*more):
+            r = run("train", "--model", config, "--data", data, "--batch", 4, "--seq", 16, "--out",
+                    self.path("out"), *more)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            with open(self.path("out/metrics.jsonl"), encoding="utf-8") as f:
+                lines = [json.loads(line) for line in f]
+            return r.stderr, {(m["pipeline_degree"], m["a2a"]) for m in lines}
+
+        two = ("--ranks", 2, "--ep", 2)
+        said, tried = ways(*two, "--steps", 60)
+        self.assertEqual(tried, {(d, "linear") for d in (1, 2, 4, 8)})
+        self.assertRegex(said, r"(?m)^info: pipeline degree [1248], all-to-all linear: [0-9.]+ ms")
+        said, tried = ways(*two, "--steps", 6, "--pipeline-degree", 2)
+        self.assertEqual((tried, "info:" in said), ({(2, "linear")}, False))
+        _, tried = ways(*two, "--steps", 6, "--a2a", "pairwise")
+        self.assertEqual(tried, {(d, "pairwise") for d in (1, 2, 4, 8)})
+        _, tried = ways(*two, "--steps", 6, "--smart-groups", 1)
+        self.assertEqual(tried, {(1, "linear")})
+        for nothing in (), ("--ranks", 2):
+            self.assertEqual(ways("--steps", 2, *nothing)[1], {(1, "none")})
+
     def test_stages_hold_their_layers(self):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 1, "--steps", 2, "--dtype", "fp64")
         alone, want = self.train("one", *steps)

@@ -193,11 +193,8 @@ static void pipeline(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(data_parallel),
-    EK_CASE(expert_parallel),
-    EK_CASE(tuned),
-    EK_CASE(tensor_parallel),
-    EK_CASE(pipeline),
+    EK_CASE(data_parallel),   EK_CASE(expert_parallel), EK_CASE(tuned),
+    EK_CASE(tensor_parallel), EK_CASE(pipeline),
 };
 
 EK_TEST_MAIN(cases)
