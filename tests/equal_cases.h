@@ -77,9 +77,10 @@ typedef struct {
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
     ek_moe_traffic way[EQUAL_STEPS];
-    int cut[EQUAL_STEPS]; /* runs of tokens that a layer's rows travelled in */
-    double before, after; /* busiest ranks over the mean, sums over steps */
-    int done;             /* it ended well */
+    int64_t bytes[EQUAL_STEPS]; /* sent */
+    int cut[EQUAL_STEPS];       /* runs of tokens that a layer's rows travelled in */
+    double before, after;       /* busiest ranks over the mean, sums over steps */
+    int done;                   /* it ended well */
 } equal_result;
 
 static inline int equal_steps_of(ek_mode mode)
@@ -210,6 +211,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     }
     EK_TRY(ek_trainer_step(tr, &r));
     out->way[i] = r.traffic;
+    out->bytes[i] = r.comm_bytes;
     out->cut[i] = ek_trainer_pass(tr)->moe[ek_trainer_pass(tr)->first_layer].x.token_chunks;
     out->loss[i] = r.losses.loss;
     out->aux[i] = r.losses.aux_loss;

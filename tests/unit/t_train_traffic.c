@@ -57,6 +57,30 @@ static void any_way_is_the_same(void)
     }
 }
 
+/* By nodes, ranks pass on what is others': each step sends as many bytes as its all-to-all takes.
+ */
+static void bytes_are_those_of_the_way(void)
+{
+    static equal_result got[3][EQUAL_RANKS_MAX];
+    equal_layout l = over(4, EQUAL_GIVEN);
+    equal_leg leg = {.to = FEW, .save_at = -1};
+    int64_t nodes = 0;
+
+    equal_check_leg_into(&l, &leg, got[0]);
+    l.a2a = EK_A2A_2DH;
+    equal_check_leg_into(&l, &leg, got[1]);
+    l.ways = EQUAL_RESTLESS;
+    equal_check_leg_into(&l, &leg, got[2]);
+    for (int i = 0; i < FEW; i++) {
+        int by_nodes = equal_traffic(&l, i).a2a == EK_A2A_2DH;
+
+        nodes += by_nodes;
+        CHECK(got[0][0].bytes[i] < got[1][0].bytes[i]);
+        CHECK_INT(got[2][0].bytes[i], got[by_nodes][0].bytes[i]);
+    }
+    CHECK(nodes > 0 && nodes < FEW);
+}
+
 /* Where much else is cut too: experts, their shards, stages, copies, the embedding. */
 static void in_other_layouts(void)
 {
@@ -128,6 +152,7 @@ static void not_tuned_where_there_is_no_choice(void)
 
 static const ek_case cases[] = {
     EK_CASE(any_way_is_the_same),
+    EK_CASE(bytes_are_those_of_the_way),
     EK_CASE(in_other_layouts),
     EK_CASE(under_planners),
     EK_CASE(capacities_and_other_gates),

@@ -247,12 +247,16 @@ static void buckets_are_apart(void)
     y = sim_step(&s, 1, &clusters[1], 1);
     CHECK(seconds_of(&clusters[0], x) == best_of(&clusters[0], s.settings, ALL));
     CHECK(seconds_of(&clusters[1], y) == best_of(&clusters[1], s.settings, ALL));
-    for (int64_t bucket = 2; bucket < 2 + EK_TUNE_BUCKETS; bucket++) /* which are all there are */
+    for (int64_t bucket = 2; bucket <= EK_TUNE_BUCKETS; bucket++) { /* one more than there are */
         sim_step(&s, bucket, &clusters[0], 1);
-    CHECK_INT(s.found_n, 2);
+        sim_step(&s, 0, &clusters[0], 1);
+    }
     for (int step = 0; step < LIMIT; step++)
         sim_step(&s, 0, &clusters[0], 1);
-    CHECK_INT(s.found_n, 3);
+    CHECK_INT(s.found_n, 2); /* this one is in use, */
+    for (int step = 0; step < LIMIT; step++)
+        sim_step(&s, 1, &clusters[1], 1);
+    CHECK_INT(s.found_n, 3); /* and that was forgotten */
 }
 
 /* Another world: what was best is not. */
@@ -291,6 +295,11 @@ static void nonsense_is_survived(void)
     for (int step = 0; step < 500; step++)
         sim_step(&s, 0, &clusters[0], step % 3 == 0 ? NAN : step % 3 == 1 ? 0 : INFINITY);
     CHECK(s.found_n >= 1);
+    sim_init(&s, ALL);
+    while (s.found_n == 0 && s.steps < LIMIT) /* of the best, no number */
+        if (sim_step(&s, 0, &clusters[1], 1).degree == 1)
+            s.before_s = NAN;
+    CHECK_INT(s.found.best.degree, 2);
 }
 
 /* --- what there is to choose from --------------------------------------------------------------
