@@ -43,7 +43,7 @@ static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_t
 {
     const ek_moe_config *c = &cfg->moe;
 
-    out[0] = (ek_moe_traffic){c->degree > 1 ? c->degree : 1, c->a2a};
+    out[0] = (ek_moe_traffic){c->degree > 1 && c->smart_group == 0 ? c->degree : 1, c->a2a};
     if ((!cfg->tune_degree && !cfg->tune_a2a) || c->smart_group > 0 || !travels(m))
         return 1;
     return ek_tune_settings(m->cfg.mesh, cfg->tune_degree ? 0 : out[0].degree,
