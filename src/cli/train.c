@@ -84,12 +84,13 @@ static const ek_option options[] = {
      "all-to-all between the ranks of an expert layer (auto: tuned while training)"},
     {"balance", EK_OPTION_CHOICE, "auto", NULL, NULL,
      "off|shadow|place|prophet|replicate|exact|auto|fastermoe|eplb", 0,
-     "keeps all --ep ranks equally busy, by replicas for one micro-batch: shadow (FasterMoE), "
-     "prophet (Pro-Prophet), exact (from the counts after the gate); or by experts and replicas "
-     "that "
-     "move with their state: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek); or by both, "
-     "where "
-     "it pays: auto"},
+     "keeps all --ep ranks equally busy, by replicas for one micro-batch: shadow (FasterMoE; "
+     "fastermoe "
+     "as released), prophet (Pro-Prophet), exact (from the counts after the gate); or by experts "
+     "and "
+     "replicas that move with their state: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek); "
+     "or "
+     "by both, where it pays: auto"},
     {"recalibrate", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "measure what this machine takes, which planners go by, though it is known from an earlier "
      "run"},
