@@ -106,7 +106,8 @@ def options():
                    "experts cannot have moved, in the second they do (default: 2)")
     p.add_argument("--repeats", type=int, help="turns (default: 2)")
     p.add_argument("--seed", type=int, default=0, help="of the workloads that are made up")
-    p.add_argument("--train-args", default="--pipeline-degree 1 --a2a linear", metavar="\"WORDS\"", help="more options of train")
+    p.add_argument("--train-args", default="--pipeline-degree 1 --a2a linear",
+                   metavar="\"WORDS\"", help="more options of train (default: %(default)s)")
     p.add_argument("--quick", action="store_true", help="tiny: shows that all of it works")
     p.add_argument("--wait-calm", type=float, metavar="S", help="seconds to wait, at most, until "
                    "nobody else uses the machine, before each start (default: 60)")
