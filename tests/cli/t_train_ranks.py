@@ -239,7 +239,7 @@ class Ranks(ek_cli.Case):
 
     def test_predicted_and_measured(self):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
-                 "--pp", 2, "--ep", 2, "--ranks", 4)
+                 "--pp", 2, "--ep", 2, "--ranks", 4, "--pipeline-degree", 1)
         summary, _ = self.train("run", *steps, "--timeline")
         self.assertEqual([p["layer"] for p in summary["roofline"]], [0, 1])
         for point in summary["roofline"]:  # of both stages
