@@ -28,9 +28,8 @@ static void place_layer(ek_pass *p, int64_t l)
     ek_moe *m = &p->moe[l];
     const ek_plan *plan = &m->dealer->lasting;
 
-    if (!ek_deal_slow(m) && m->dealer->failed)
-        return;
-    if (ek_migrate_to(&p->migrations[l], &plan->placement, plan->quota, m->lasting_quota) < 0) {
+    if (ek_deal_slow(m) < 0 ||
+        ek_migrate_to(&p->migrations[l], &plan->placement, plan->quota, m->lasting_quota) < 0) {
         ek_deal_give_up(m);
         return;
     }

@@ -324,20 +324,7 @@ void ek_deal_give_up(ek_moe *m)
                m->dealer->planner->name, ek_err_message());
 }
 
-/* Whether two placements of a run put experts on the same ranks, with the same homes. */
-static int alike(const ek_placement *a, const ek_placement *b)
-{
-    for (int32_t e = 0; e < a->experts; e++)
-        if (a->home[e] / a->slots != b->home[e] / a->slots)
-            return 0;
-    for (int32_t s = 0; s < a->ranks * a->slots; s++)
-        if ((a->expert_of[s] >= 0 && ek_plan_slot(b, s / a->slots, a->expert_of[s]) < 0) ||
-            (b->expert_of[s] >= 0 && ek_plan_slot(a, s / a->slots, b->expert_of[s]) < 0))
-            return 0;
-    return 1;
-}
-
-int ek_deal_slow(ek_moe *m)
+ek_status ek_deal_slow(ek_moe *m)
 {
     ek_moe_dealer *d = m->dealer;
     ek_placement now = m->w->placement; /* its first run, by which all go */
@@ -353,9 +340,7 @@ int ek_deal_slow(ek_moe *m)
         st = ek_plan_check(&d->limits, m->history.counts, &d->lasting);
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
-    if (st < 0)
-        ek_deal_give_up(m);
-    return st == EK_OK && !alike(&now, &d->lasting.placement);
+    return st;
 }
 
 void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)

@@ -14,10 +14,8 @@
 void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
                   int32_t experts, int32_t slots);
 
-/* Makes a lasting placement from the layer's history: m->dealer->lasting, of one run of ranks.  1:
- * it is another than the one that there is; 0: it is not, or the planner has failed, which has been
- * said. */
-int ek_deal_slow(ek_moe *m);
+/* Makes a lasting placement of one run of ranks from the layer's history: m->dealer->lasting. */
+EK_CHECKED ek_status ek_deal_slow(ek_moe *m);
 /* The planner is asked no more: says why (ek_err_message). */
 void ek_deal_give_up(ek_moe *m);
 

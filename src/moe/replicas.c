@@ -11,7 +11,8 @@ enum { FETCH_FORWARD, FETCH_BACKWARD, HOME, SHARE, FLIGHTS };
 /* --- memory ------------------------------------------------------------------------------------
  */
 
-int32_t ek_replica_slots(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
+/* Slots of a rank that may hold a replica. */
+static int32_t replica_slots(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
 {
     int64_t each = (spec->experts + mesh->ep - 1) / mesh->ep;
 
@@ -43,7 +44,7 @@ ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_s
     int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
     size_t real = ek_dtype_size(k->real);
 
-    at->n = spare_slots >= 0 ? ek_replica_slots(spec, mesh, spare_slots) : -1;
+    at->n = spare_slots >= 0 ? replica_slots(spec, mesh, spare_slots) : -1;
     at->calls = 0;
     at->number = ek_arena_take(a, spec->experts, sizeof(*at->number));
     at->ranks = ek_arena_take(a, mesh->ep, sizeof(*at->ranks));
@@ -225,20 +226,36 @@ typedef struct {
     ek_slot_weights w;
 } transfer;
 
+/* Both matrices from the home to all who have the expert. */
+static ek_status cast(const transfer *t, void *up, int64_t up_bytes, void *down, int64_t down_bytes)
+{
+    ek_comm *stage = t->m->mesh->stage;
+    ek_coll **coll = t->flight->coll + t->flight->n;
+
+    EK_TRY(ek_comm_multicast(stage, up, up_bytes, t->ranks, t->n_ranks, t->tag, &coll[0]));
+    t->flight->n++;
+    EK_TRY(ek_comm_multicast(stage, down, down_bytes, t->ranks, t->n_ranks,
+                             (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
+    t->flight->n++;
+    return EK_OK;
+}
+
 static ek_status send_weights(const transfer *t)
 {
     const ek_moe *m = t->m;
     int64_t d = m->spec->hidden, f = m->w->ff;
     int backward = t->kind == FETCH_BACKWARD;
-    ek_coll **coll = t->flight->coll + t->flight->n;
 
-    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.up, form_bytes(m->k, 2 * f, d, backward),
-                             t->ranks, t->n_ranks, t->tag, &coll[0]));
-    t->flight->n++;
-    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.down, form_bytes(m->k, d, f, backward), t->ranks,
-                             t->n_ranks, (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
-    t->flight->n++;
-    return EK_OK;
+    return cast(t, t->w.up, form_bytes(m->k, 2 * f, d, backward), t->w.down,
+                form_bytes(m->k, d, f, backward));
+}
+
+static ek_status share_gradients(const transfer *t)
+{
+    const ek_moe *m = t->m;
+    int64_t size = m->spec->hidden * m->w->ff * (int64_t)ek_dtype_size(m->k->real);
+
+    return cast(t, t->w.up_grad, 2 * size, t->w.down_grad, size);
 }
 
 static ek_status sum_gradients(const transfer *t)
@@ -253,21 +270,6 @@ static ek_status sum_gradients(const transfer *t)
     t->flight->n++;
     EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.down_grad, d * f, how, t->ranks, t->n_ranks,
                                (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
-    t->flight->n++;
-    return EK_OK;
-}
-
-static ek_status share_gradients(const transfer *t)
-{
-    const ek_moe *m = t->m;
-    int64_t size = m->spec->hidden * m->w->ff * (int64_t)ek_dtype_size(m->k->real);
-    ek_coll **coll = t->flight->coll + t->flight->n;
-
-    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.up_grad, 2 * size, t->ranks, t->n_ranks, t->tag,
-                             &coll[0]));
-    t->flight->n++;
-    EK_TRY(ek_comm_multicast(m->mesh->stage, t->w.down_grad, size, t->ranks, t->n_ranks,
-                             (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
     t->flight->n++;
     return EK_OK;
 }

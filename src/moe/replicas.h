@@ -43,9 +43,6 @@ struct ek_replicas {
     int *ranks;      /* [ep] */
 };
 
-/* Slots of a rank that may hold a replica. */
-int32_t ek_replica_slots(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots);
-
 /* spare_slots -1: replicas stay. */
 ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
                               const ek_mesh *mesh, int32_t spare_slots, int training);

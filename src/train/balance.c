@@ -57,7 +57,6 @@ static ek_status set_costs(ek_run *r)
     char line[256];
 
     spec.ff = (spec.ff + r->mesh->etp - 1) / r->mesh->etp; /* what a rank has of an expert */
-
     EK_TRY(ek_plan_costs_of(r->machine, &s, &r->training.moe.costs, &why));
     EK_TRY(ek_comm_broadcast(r->mesh->stage, &r->training.moe.costs, sizeof(r->training.moe.costs),
                              0, &op));
