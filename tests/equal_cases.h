@@ -23,6 +23,7 @@ typedef struct {
     int model, shape; /* which of equal_spec, of equal_shape_of */
     int ranks, pp, chunks, tp, ep, etp, zero;
     int degree, group;
+    int gather; /* slices that shards gather (ek_exchange_gather); with ways not given: any */
     ek_a2a a2a;
     equal_nodes nodes;
     ek_recompute recompute;
@@ -57,9 +58,21 @@ static inline int equal_moves(const equal_layout *l)
     return l->balance > 0 && equal_planners[l->balance]->slow != NULL;
 }
 
+/* Whether experts' state may lie in all slots, so that nothing is brought there for once. */
+static inline int equal_lasts(const equal_layout *l)
+{
+    return equal_moves(l) && equal_planners[l->balance]->fast == NULL;
+}
+
 /* Spare slots of a rank. */
 static inline int equal_spare(const equal_layout *l)
 {
+    ek_model_spec spec;
+
+    if (l->gather < 0 || (l->gather != 0 && l->ways != EQUAL_GIVEN)) {
+        equal_spec(l->model, &spec);
+        return (int)spec.experts;
+    }
     return l->balance == 0 ? 0 : 1 + l->shape % 2;
 }
 
@@ -76,6 +89,7 @@ typedef struct {
 typedef struct {
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
+    double brought; /* bytes of weights and gradients for products elsewhere */
     ek_moe_traffic way[EQUAL_STEPS];
     int64_t bytes[EQUAL_STEPS]; /* sent */
     int cut[EQUAL_STEPS];       /* runs of tokens that a layer's rows travelled in */
@@ -100,14 +114,15 @@ static inline const char *equal_text(const equal_layout *l)
     static const char *const nodes[] = {"one node", "nodes of two", "ragged nodes"};
     static const char *const ways[] = {"", " at most", " or tuned"};
 
-    snprintf(
-        text, sizeof(text),
-        "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
-        "degree %d%s, group %d, a2a %s (%s), recompute %d, network %s, embedding %s, balance %s",
-        l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep, l->etp,
-        l->zero, l->degree, ways[l->ways], l->group, a2a[l->a2a], nodes[l->nodes],
-        (int)l->recompute, l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
-        l->balance ? equal_planners[l->balance]->name : "off");
+    snprintf(text, sizeof(text),
+             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
+             "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
+             "%s, balance %s",
+             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep,
+             l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
+             nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
+             l->columns ? "in columns" : "whole",
+             l->balance ? equal_planners[l->balance]->name : "off");
     return text;
 }
 
@@ -137,6 +152,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
         .recompute = l->recompute,
         .moe = {.degree = l->degree,
                 .a2a = l->a2a,
+                .gather = l->ways == EQUAL_GIVEN ? l->gather : 0,
+                .gather_most = l->ways != EQUAL_GIVEN && l->gather != 0 ? EK_GATHER_ALL : 0,
                 .smart_group = l->group,
                 .force_balance = l->model == 14 && l->replay == NULL,
                 .replay = l->replay,
@@ -147,6 +164,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .costs = {.row_s = 1e-3, .send_s = 1e-4, .replica_s = 1e-3, .move_s = 1e-3}},
         .tune_degree = l->ways == EQUAL_TUNED,
         .tune_a2a = l->ways == EQUAL_TUNED,
+        .tune_gather = l->ways == EQUAL_TUNED && l->gather != 0,
         .exec = {.inline_network = !l->worker, .watchdog_s = 60},
         .optimizer = {.lr = 3e-4,
                       .min_lr = 3e-5,
@@ -185,12 +203,25 @@ static inline ek_status equal_begin_save(ek_model *m, const equal_leg *leg, ek_i
     return ek_train_save_begin(&cfg, s);
 }
 
-/* How rows travel in step i: any degree up to the layout's, any all-to-all. */
+/* A divisor of n, by a random number. */
+static inline int equal_divisor(int n, uint64_t bits)
+{
+    int divisors[64] = {1}, count = 0;
+
+    for (int d = 1; d <= n; d++)
+        if (n % d == 0)
+            divisors[count++] = d;
+    return divisors[bits % (uint64_t)count];
+}
+
+/* How rows travel in step i: any degree up to the layout's, any all-to-all, any slices. */
 static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
 {
     uint64_t bits = ek_random_bits(23, (uint64_t)l->ranks, (uint64_t)i) >> 7;
+    int gather = bits / 256 % 3 == 0 ? EK_GATHER_ALL : equal_divisor(l->etp, bits / 1024);
 
-    return (ek_moe_traffic){1 + (int)(bits % (uint64_t)l->degree), (ek_a2a)(bits / 64 % 3)};
+    return (ek_moe_traffic){1 + (int)(bits % (uint64_t)l->degree), (ek_a2a)(bits / 64 % 3),
+                            l->gather != 0 ? gather : 0};
 }
 
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
@@ -219,6 +250,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->dropped[i] = r.losses.dropped;
     out->sent += r.comm_bytes;
     out->replicas += r.losses.replicas;
+    out->brought += r.losses.replica_bytes;
     out->moved += r.losses.experts_moved;
     out->plans += r.losses.plans;
     out->before += r.losses.home_max_over_mean;
@@ -289,8 +321,7 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                           .chunks = l->chunks,
                           .zero = l->zero,
                           .spare_slots = equal_spare(l),
-                          .lasting_slots =
-                              equal_moves(l) && equal_planners[l->balance]->fast == NULL};
+                          .lasting_slots = equal_lasts(l)};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
@@ -379,19 +410,10 @@ static inline void equal_shares(const equal_layout *l, const equal_result *of_ra
                   (long long)owned, (long long)whole);
     if ((l->balance == 1 || l->balance == 3) && l->ep > 1 && of_rank[0].replicas <= 0)
         EK_T_FAIL("%s: there were no replicas", equal_text(l));
+    if ((l->gather > 1 || (l->gather < 0 && l->ep * l->etp > 1)) && of_rank[0].brought <= 0)
+        EK_T_FAIL("%s: nothing was gathered", equal_text(l));
     if (l->ranks > 1 && sent <= 0)
         EK_T_FAIL("%s: nothing was sent", equal_text(l));
-}
-
-/* A divisor of n, by a random number. */
-static inline int equal_divisor(int n, uint64_t bits)
-{
-    int divisors[64] = {1}, count = 0;
-
-    for (int d = 1; d <= n; d++)
-        if (n % d == 0)
-            divisors[count++] = d;
-    return divisors[bits % (uint64_t)count];
 }
 
 /* Whether sizes make a layout of a model. */
@@ -401,14 +423,15 @@ static inline int equal_legal(const equal_layout *l)
 
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
            (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model) &&
-           (!equal_moves(l) || l->zero == 0 || stage == l->ep * l->etp);
+           (!equal_moves(l) || l->zero == 0 || stage == l->ep * l->etp) &&
+           (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather == 0 || !equal_lasts(l));
 }
 
 /* The i-th layout of `ranks` ranks. */
 static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
 {
     static const int degrees[] = {1, 2, 3, 4, 8};
-    enum { DRAWS = 16 };
+    enum { DRAWS = 17 };
     uint64_t b[DRAWS];
     equal_layout l = {.ranks = ranks};
     int stage;
@@ -437,6 +460,10 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.balance = (int)(b[15] % EQUAL_DRAWN);
     if (!equal_legal(&l))
         l.balance = 1;
+    if (b[16] % 2 == 0) /* what nothing can be gathered with stays as it is */
+        l.gather = b[16] % 4 == 0 ? EK_GATHER_ALL : equal_divisor(l.etp, b[16] / 4);
+    if (!equal_legal(&l))
+        l.gather = 0;
     return l;
 }
 

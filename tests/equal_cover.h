@@ -23,6 +23,7 @@ enum {
     COVER_WORKER,
     COVER_COLUMNS,
     COVER_BALANCE,
+    COVER_GATHER,
     COVER_FACTORS,
     COVER_ZEROS = 4,
     COVER_LEVELS = 16,  /* the most of a factor */
@@ -49,7 +50,7 @@ static const int cover_sizes[] = {1, 2, 3, 4, 6, 8}; /* of ranks and of what the
 static inline int cover_levels(int factor)
 {
     static const int levels[COVER_FACTORS] = {
-        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, EQUAL_DRAWN};
+        6, 6, 3, 6, 6, 6, 4, 5, 3, 4, 3, EQUAL_MODELS, EQUAL_SHAPES, 2, 2, 2, EQUAL_DRAWN, 3};
 
     return levels[factor];
 }
@@ -82,6 +83,9 @@ static inline equal_layout cover_layout(const cover_row *r)
 
     if (equal_moves(&l) && !equal_legal(&l)) /* experts cannot move there */
         l.balance = 1;
+    l.gather = (int[]){0, l.etp, EK_GATHER_ALL}[v[COVER_GATHER]];
+    if (equal_lasts(&l))
+        l.gather = 0;
     return l;
 }
 

@@ -53,30 +53,34 @@ typedef struct {
     int threads; /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
     int resume, timeline, record_routing;
-    struct ek_comm *world; /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
-                              of them give the same settings */
-    int pp, tp;            /* pipeline stages; ranks that share a layer's attention, embeddings
-                              and cross entropy.  Data parallelism takes the rest */
-    int ep, etp;           /* ranks that share experts out, and the ranks that share one expert:
-                              factors of a stage's ranks, like tp and independent of it */
-    int zero;              /* what data parallel ranks do not keep twice: 0 nothing, 1 optimizer
-                              state, 2 and gradients, 3 and weights */
-    int embed_columns;     /* data parallel ranks cut the embedding by columns instead of holding
-                              it each */
-    int chunks;            /* pipeline: runs of layers a stage (1: 1F1B, more: interleaved) */
-    int pipeline_degree;   /* parts of a MoE layer's rows, so that exchange and computation
-                              overlap; 0: tuned while training */
-    int smart_group;       /* instead: FasterMoE's schedule, with groups of so many ranks; 0: off */
-    const char *a2a;       /* all-to-all: "linear", "pairwise", "2dh", or "auto": tuned
-                              while training */
-    int force_balance;     /* a gate that spreads tokens evenly over the experts */
-    const char *balance;   /* who keeps expert ranks (ep > 1) evenly loaded: a policy of
-                              evenkeel/balance.h */
-    int spare_slots;       /* slots of each rank for replicas of experts */
-    int64_t plan_every;    /* steps between placements that last (0: never a new one) */
-    const char *cache;     /* folder in which the machine's costs are kept; NULL: measured anew */
-    int recalibrate;       /* measured anew whatever is kept */
-    int replicas_min; /* hosts that have to hold each expert, for policies whose replicas last */
+    struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
+                               of them give the same settings */
+    int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings
+                               and cross entropy.  Data parallelism takes the rest */
+    int ep, etp;            /* ranks that share experts out, and the ranks that share one expert:
+                               factors of a stage's ranks, like tp and independent of it */
+    const char *adaptive_r; /* Tutel's r, of the etp shards of an expert those that a row goes to,
+                               which gather the slices of the others: a divisor of etp, as text;
+                               "0": rows stay, and every rank is brought every expert; "auto": tuned
+                               while training; "etp": nothing is gathered */
+    int zero;               /* what data parallel ranks do not keep twice: 0 nothing, 1 optimizer
+                               state, 2 and gradients, 3 and weights */
+    int embed_columns;      /* data parallel ranks cut the embedding by columns instead of holding
+                               it each */
+    int chunks;             /* pipeline: runs of layers a stage (1: 1F1B, more: interleaved) */
+    int pipeline_degree;    /* parts of a MoE layer's rows, so that exchange and computation
+                               overlap; 0: tuned while training */
+    int smart_group;     /* instead: FasterMoE's schedule, with groups of so many ranks; 0: off */
+    const char *a2a;     /* all-to-all: "linear", "pairwise", "2dh", or "auto": tuned
+                            while training */
+    int force_balance;   /* a gate that spreads tokens evenly over the experts */
+    const char *balance; /* who keeps expert ranks (ep > 1) evenly loaded: a policy of
+                            evenkeel/balance.h */
+    int spare_slots;     /* slots of each rank for replicas of experts */
+    int64_t plan_every;  /* steps between placements that last (0: never a new one) */
+    const char *cache;   /* folder in which the machine's costs are kept; NULL: measured anew */
+    int recalibrate;     /* measured anew whatever is kept */
+    int replicas_min;    /* hosts that have to hold each expert, for policies whose replicas last */
     const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
                                    has in place of its own; NULL: none */
     const char *reroute;  /* "off"; "topology" or "swipe": replaces some choices of the gate while
@@ -90,7 +94,7 @@ typedef struct {
     .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
     .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
     .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
-    .etp = 1, .chunks = 1, .a2a = "auto", .balance = "auto", .spare_slots = 1, .replicas_min = 1,   \
+    .etp = 1, .adaptive_r = "etp", .chunks = 1, .a2a = "auto", .balance = "auto", .spare_slots = 1, .replicas_min = 1,   \
     .plan_every = 10, .reroute = "off", .reroute_limit = 0.14, .watchdog = 300 }
 /* clang-format on */
 

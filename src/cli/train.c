@@ -70,6 +70,11 @@ static const ek_option options[] = {
     {"ep", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
      "ranks that share out the experts of a layer, whatever --tp is"},
     {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0, "ranks that share each expert"},
+    {"adaptive-r", EK_OPTION_TEXT, "etp", NULL, NULL, NULL, 0,
+     "Tutel's r, of the --etp ranks that share an expert those that a row goes to: a divisor of "
+     "it, "
+     "where ranks gather one another's parts; 0: rows stay, all experts come to them; auto: tuned "
+     "while training"},
     {"zero", EK_OPTION_CHOICE, "0", NULL, NULL, "0|1|2|3", 0,
      "what data parallel ranks hold a share of: 1: optimizer state, 2: and gradients, 3: and "
      "weights"},
@@ -310,6 +315,7 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
     c->tp = (int)ek_options_int(o, "tp");
     c->ep = (int)ek_options_int(o, "ep");
     c->etp = (int)ek_options_int(o, "etp");
+    c->adaptive_r = ek_options_text(o, "adaptive-r");
     c->zero = ek_options_choice(o, "zero");
     c->embed_columns = ek_options_flag(o, "embed-columns");
     c->pipeline_degree = degrees[ek_options_choice(o, "pipeline-degree")];

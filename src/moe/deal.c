@@ -32,6 +32,7 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
     int64_t all = (int64_t)mesh->ep * slots;
 
     d->traffic = ek_arena_take(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->traffic));
+    d->total = ek_arena_take(a, experts, sizeof(*d->total));
     if (cfg->planner == NULL)
         return;
     d->planner = cfg->planner;
@@ -49,7 +50,6 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
     d->memory = d->planner->take(a, &d->limits);
     if (d->planner->slow != NULL)
         ek_plan_take(&d->lasting, a, &d->limits);
-    d->total = ek_arena_take(a, experts, sizeof(*d->total));
     d->home = ek_arena_take(a, experts, sizeof(*d->home));
     d->quota = ek_arena_take(a, all, sizeof(*d->quota));
     d->counts = ek_arena_take(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
@@ -200,11 +200,26 @@ static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
     return EK_OK;
 }
 
+/* Whether a rank has what is in a slot for good. */
+static int lasts(const ek_moe *m, int32_t slot)
+{
+    return m->w->placement.expert_of[slot] >= 0;
+}
+
+static int has(const int32_t *expert_of, int32_t slots, int32_t expert)
+{
+    for (int32_t s = 0; s < slots; s++)
+        if (expert_of[s] == expert)
+            return 1;
+    return 0;
+}
+
 /* A rank gets the replicas in its slots, and hands each expert of its own on once, however many get
  * it.  Replicas that last are not brought. */
 static void count_replicas(ek_moe *m, const ek_placement *p, int run)
 {
     ek_moe_dealer *d = m->dealer;
+    int brought = d->planner == NULL || d->planner->fast != NULL || m->x.local;
     int64_t *gets = d->traffic + (int64_t)GETS * m->w->placement.ranks + (int64_t)run * p->ranks;
     int64_t *gives = gets + (GIVES - GETS) * m->w->placement.ranks;
 
@@ -213,7 +228,7 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int run)
         if (!ek_plan_is_replica(p, s))
             continue;
         m->replicas++;
-        if (d->planner->fast == NULL)
+        if (!brought)
             continue;
         gets[s / p->slots]++;
         if (d->total[p->expert_of[s]]++ == 0)
@@ -245,6 +260,63 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
     }
     count_replicas(m, &p.placement, run);
     return EK_OK;
+}
+
+/* --- where every rank serves its own rows -------------------------------------------------------
+ */
+
+/* Puts the experts that a rank lacks into its empty slots. */
+static void fill_rank(const ek_moe *m, int32_t *expert_of)
+{
+    int32_t e = 0;
+
+    for (int32_t s = 0; s < m->x.slots; s++) {
+        if (expert_of[s] >= 0)
+            continue;
+        while (e < m->x.experts && has(expert_of, m->x.slots, e))
+            e++;
+        if (e < m->x.experts)
+            expert_of[s] = e++;
+    }
+}
+
+/* Each source's rows go to its own rank's slots. */
+static void deal_own(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
+{
+    const ek_exchange *x = &m->x;
+
+    memset(route->dealt, 0,
+           (size_t)x->token_chunks * (size_t)x->ranks * (size_t)x->all_slots *
+               sizeof(*route->dealt));
+    for (int chunk = 0; chunk < x->token_chunks; chunk++)
+        for (int source = 0; source < x->ranks; source++) {
+            const ek_tally *count = tally + source * x->words + ek_tally_rows(x->experts, chunk);
+            int32_t first = source / x->shards * x->slots;
+            int32_t *to = ek_exchange_dealt(x, route->dealt, chunk, source);
+
+            for (int32_t s = first; s < first + x->slots; s++)
+                if (route->expert_of[s] >= 0)
+                    to[s] = (int32_t)count[route->expert_of[s]].count;
+        }
+}
+
+/* Tutel's r = 0: everything is everywhere. */
+static void deal_local(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
+{
+    int32_t ranks = m->w->placement.ranks / m->x.runs;
+
+    for (int32_t r = 0; r < m->w->placement.ranks; r++)
+        fill_rank(m, route->expert_of + r * m->x.slots);
+    deal_own(m, tally, route);
+    for (int run = 0; run < m->x.runs; run++) {
+        ek_placement p = {.experts = m->x.experts,
+                          .ranks = ranks,
+                          .slots = m->x.slots,
+                          .expert_of = route->expert_of + run * ranks * m->x.slots,
+                          .home = m->w->placement.home};
+
+        count_replicas(m, &p, run);
+    }
 }
 
 static void put_home(ek_moe *m, ek_moe_route *route)
@@ -301,18 +373,33 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
     }
 }
 
+/* Slices that ranks are brought for products. */
+static void count_slices(ek_moe *m, const ek_moe_route *route)
+{
+    const ek_exchange *x = &m->x;
+    int64_t shards = x->shards, members = x->members;
+
+    for (int32_t s = 0; s < x->all_slots; s++)
+        if (route->expert_of[s] >= 0)
+            m->slices += shards * (lasts(m, s) ? members - 1 : members);
+}
+
 /* Adds the micro-batch to the sums of the step. */
 static void account(ek_moe *m, const ek_moe_route *route, int planned)
 {
+    double members = m->x.members;
+
     count_rows(m, route);
     for (int32_t r = 0; r < m->w->placement.ranks; r++) {
         m->rank_rows[r] += m->dealer->traffic[r];
         m->work.rows += (double)m->dealer->traffic[r];
     }
     m->work.busiest += busiest(m, SERVED);
-    m->work.link += fmax(busiest(m, SENT), busiest(m, GOT));
+    /* A shard has its part of its expert rank's rows, and of each expert so many slices. */
+    m->work.link += fmax(busiest(m, SENT), busiest(m, GOT)) / members;
     if (planned)
-        m->work.replicas += fmax(busiest(m, GETS), busiest(m, GIVES));
+        m->work.replicas += fmax(busiest(m, GETS), busiest(m, GIVES)) * members;
+    m->work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
 }
 
 void ek_deal_give_up(ek_moe *m)
@@ -347,7 +434,8 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 {
     ek_moe_dealer *d = m->dealer;
     /* Placements that last are served by without asking anybody. */
-    int plans = d->planner != NULL && !d->unfit && (d->planner->fast == NULL || !d->failed);
+    int plans =
+        d->planner != NULL && !m->x.local && !d->unfit && (d->planner->fast == NULL || !d->failed);
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
     put_home(m, route);
@@ -357,7 +445,10 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
         plans = 0;
         put_home(m, route);
     }
-    if (!plans)
+    if (m->x.local)
+        deal_local(m, tally, route);
+    else if (!plans)
         ek_exchange_deal(&m->x, tally, route->dealt);
-    account(m, route, plans);
+    count_slices(m, route);
+    account(m, route, plans || m->x.local);
 }

@@ -19,8 +19,11 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
     x->first_slot = (mesh->edp_rank * mesh->ep + mesh->ep_rank) * p->slots;
     x->all_slots = x->ranks / x->shards * p->slots;
     ek_exchange_cut(x, 0);
+    ek_exchange_gather(x, 1);
     x->serves = ek_arena_take(a, (int64_t)x->runs * p->experts, sizeof(*x->serves));
     x->next = ek_arena_take(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
+    x->member = ek_arena_take(a, x->all_slots, sizeof(*x->member));
+    x->part = ek_arena_take(a, x->all_slots, sizeof(*x->part));
     x->start = ek_arena_take(a, x->ranks, sizeof(*x->start));
     x->list = ek_arena_take(a, x->all_slots, sizeof(*x->list));
     x->start_rank = ek_arena_take(a, p->experts, sizeof(*x->start_rank));
@@ -40,6 +43,13 @@ void ek_exchange_cut(ek_exchange *x, int degree)
     x->token_chunks = degree > 0 && degree < most ? degree : most;
     x->chunks = x->group > 0 ? (x->ranks + x->group - 1) / x->group : x->token_chunks;
     x->words = ek_tally_words(x->experts, x->token_chunks);
+}
+
+void ek_exchange_gather(ek_exchange *x, int gather)
+{
+    x->local = gather == EK_GATHER_ALL;
+    x->members = x->local ? x->shards : gather > 1 ? gather : 1;
+    x->copies = x->shards / x->members;
 }
 
 void ek_exchange_follow(ek_exchange *x, const ek_placement *p)
@@ -96,14 +106,21 @@ static int token_chunk_of(const ek_exchange *x, int chunk)
     return x->group > 0 ? 0 : chunk;
 }
 
-/* A source's rows for all slots of an expert rank. */
-static int64_t rows_for(const ek_exchange *x, const int32_t *rows, int expert_rank)
+/* The place of a server in its group. */
+static int member_of(const ek_exchange *x, int server)
 {
-    const int32_t *at = rows + (int64_t)expert_rank * x->slots;
+    return server % x->shards % x->members;
+}
+
+/* A source's rows for all slots of a server. */
+static int64_t rows_for(const ek_exchange *x, const int32_t *rows, int source, int server)
+{
+    int32_t first = server / x->shards * x->slots;
+    int member = member_of(x, server);
     int64_t sum = 0;
 
-    for (int32_t s = 0; s < x->slots; s++)
-        sum += at[s];
+    for (int32_t s = first; s < first + x->slots; s++)
+        sum += ek_exchange_part(x, source, s, member, rows[s]);
     return sum;
 }
 
@@ -117,11 +134,11 @@ void ek_exchange_matrix(const ek_exchange *x, const int32_t *dealt, int chunk, i
         for (int server = 0; server < x->ranks; server++)
             if (ek_exchange_chunk(x, source, server, tokens) == chunk)
                 rows[back ? server * x->ranks + source : source * x->ranks + server] =
-                    rows_for(x, rows_of(x, dealt, tokens, source), server / x->shards);
+                    rows_for(x, rows_of(x, dealt, tokens, source), source, server);
 }
 
 /* Where this rank's rows of a token chunk begin in the send buffer: x->start by server, after
- * `row` rows; x->next by slot, counted from there. */
+ * `row` rows; x->next by slot and member, counted from there. */
 static int64_t place_sent(ek_exchange *x, const int32_t *dealt, int tokens, int64_t row,
                           int64_t *send_first)
 {
@@ -133,14 +150,15 @@ static int64_t place_sent(ek_exchange *x, const int32_t *dealt, int tokens, int6
         for (int server = 0; server < x->ranks; server++)
             if (ek_exchange_chunk(x, x->at, server, tokens) == chunk) {
                 x->start[server] = row;
-                row += rows_for(x, rows, server / x->shards);
+                row += rows_for(x, rows, x->at, server);
             }
     }
-    for (int32_t s = 0, at = 0; s < x->all_slots; s++) {
-        at = s % x->slots == 0 ? 0 : at;
-        x->next[s] = at;
-        at += rows[s];
-    }
+    for (int member = 0; member < x->members; member++)
+        for (int32_t s = 0, at = 0; s < x->all_slots; s++) {
+            at = s % x->slots == 0 ? 0 : at;
+            x->next[(int64_t)s * x->members + member] = at;
+            at += ek_exchange_part(x, x->at, s, member, rows[s]);
+        }
     return row;
 }
 
@@ -153,6 +171,28 @@ static int32_t next_slot(ek_exchange *x, const int32_t *rows, int32_t expert)
     return x->list[x->cursor[expert] - 1];
 }
 
+/* The member of each group that serves this rank's next row for a slot. */
+static int next_member(ek_exchange *x, const int32_t *rows, int32_t slot)
+{
+    while (x->part[slot] == 0)
+        x->part[slot] = ek_exchange_part(x, x->at, slot, ++x->member[slot], rows[slot]);
+    x->part[slot]--;
+    return x->member[slot];
+}
+
+/* Where the next row of a slot lies, in the sends to each of its copies: row_of [copies]. */
+static void place_row(ek_exchange *x, const int32_t *rows, int32_t slot, int32_t token,
+                      int32_t *row_of, int32_t *token_of)
+{
+    int member = next_member(x, rows, slot), server = slot / x->slots * x->shards + member;
+    int64_t at = x->next[(int64_t)slot * x->members + member]++;
+
+    for (int j = 0; j < x->copies; j++, server += x->members) {
+        row_of[j] = (int32_t)(x->start[server] + at);
+        token_of[row_of[j]] = token;
+    }
+}
+
 void ek_exchange_sort(ek_exchange *x, const int32_t *dealt, int64_t n, int64_t cols,
                       const int32_t *ids, int32_t *row_of, int32_t *token_of, int64_t *send_first)
 {
@@ -161,24 +201,19 @@ void ek_exchange_sort(ek_exchange *x, const int32_t *dealt, int64_t n, int64_t c
     for (int tokens = 0; tokens < x->token_chunks; tokens++) {
         int64_t t = ek_run_first(n, x->token_chunks, tokens);
         int64_t end = ek_run_first(n, x->token_chunks, tokens + 1);
+        const int32_t *to = rows_of(x, dealt, tokens, x->at);
 
         rows = place_sent(x, dealt, tokens, rows, send_first);
         memcpy(x->cursor, x->first, (size_t)x->experts * sizeof(*x->cursor));
         memset(x->left, 0, (size_t)x->experts * sizeof(*x->left));
-        for (int64_t i = t * cols; i < end * cols; i++) {
-            int32_t slot =
-                ids[i] >= 0 ? next_slot(x, rows_of(x, dealt, tokens, x->at), ids[i]) : -1;
-            int64_t at = slot >= 0 ? x->next[slot]++ : 0;
-
-            for (int j = 0; j < x->shards; j++) {
-                int64_t row =
-                    slot >= 0 ? x->start[slot / x->slots * x->shards + j] + at : (int64_t)-1;
-
-                row_of[i * x->shards + j] = (int32_t)row;
-                if (row >= 0)
-                    token_of[row] = (int32_t)(i / cols);
-            }
-        }
+        memset(x->part, 0, (size_t)x->all_slots * sizeof(*x->part));
+        memset(x->member, -1, (size_t)x->all_slots * sizeof(*x->member));
+        for (int64_t i = t * cols; i < end * cols; i++)
+            if (ids[i] >= 0)
+                place_row(x, to, next_slot(x, to, ids[i]), (int32_t)(i / cols),
+                          row_of + i * x->copies, token_of);
+            else
+                memset(row_of + i * x->copies, -1, (size_t)x->copies * sizeof(*row_of));
     }
     send_first[x->chunks] = rows;
 }
@@ -189,13 +224,14 @@ static int64_t count_received(const ek_exchange *x, const int32_t *dealt, int ch
 {
     int tokens = token_chunk_of(x, chunk);
     const int32_t *rows = rows_of(x, dealt, tokens, source) + x->first_slot;
+    int member = member_of(x, x->at);
     int64_t sum = 0;
 
     memset(count, 0, (size_t)x->slots * sizeof(*count));
     if (ek_exchange_chunk(x, source, x->at, tokens) != chunk)
         return 0;
     for (int32_t s = 0; s < x->slots; s++)
-        sum += count[s] = rows[s];
+        sum += count[s] = ek_exchange_part(x, source, x->first_slot + s, member, rows[s]);
     return sum;
 }
 

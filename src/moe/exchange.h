@@ -2,7 +2,11 @@
  *
  * A source is a place of the stage with tokens of its own; a server is a place with experts (one
  * of the `shards` places of an expert rank).  A source in expert data parallel run i has an
- * assignment served by the slot that its run has for the expert, on each of the slot's shards.
+ * assignment served by the slot that its run has for the expert, on `copies` of the slot's shards
+ * (Tutel's r): shards form groups of `members`, which have gathered one another's slices of the
+ * experts, and a row goes to one member of each group.  A source's rows for a slot are cut into
+ * runs for the members; when rows are `local`, each serves those of its own tokens.
+ *
  * The exchange is cut into chunks, in one of two ways:
  *
  *   by tokens    chunk c holds run c of every source's tokens (Tutel's degree)
@@ -55,6 +59,8 @@ static inline int64_t ek_tally_rows(int64_t experts, int token_chunk)
 typedef struct {
     int ranks, at;                      /* places of the stage; this one */
     int runs, shards;                   /* edp, etp */
+    int members, copies;                /* of a group; groups: shards / members */
+    int local;                          /* every rank serves its own rows, and those alone */
     int group;                          /* > 0: chunks by distance */
     int token_chunks;                   /* runs that a source's tokens are cut into, */
     int token_chunks_max;               /* and the most there can be */
@@ -66,7 +72,9 @@ typedef struct {
     int32_t *start_rank; /* [experts] expert rank of a run that has it when all begins */
     int32_t *list;       /* [all_slots] slots that hold something, by expert */
     int32_t *first;      /* [experts + 1] where an expert's begin */
-    int64_t *next;       /* [ranks * slots], scratch of the sorts */
+    int64_t *next;       /* [ranks * slots], scratch of the sorts: of a slot for each member */
+    int32_t *member;     /* [all_slots], likewise: which is next, */
+    int32_t *part;       /* [all_slots], and how many rows it still gets */
     int64_t *start;      /* [ranks], likewise */
     int32_t *cursor;     /* [experts], likewise */
     int32_t *left;       /* [experts], likewise */
@@ -81,6 +89,11 @@ void ek_exchange_take(ek_exchange *x, ek_arena *a, const ek_mesh *mesh, const ek
 /* Cuts it into another number of token chunks, as far as there is room (0: all that there is);
  * tallies and tables made before are void.  Chunks by distance stay as they are. */
 void ek_exchange_cut(ek_exchange *x, int degree);
+
+/* How many shards of an expert gather their slices: a divisor of etp, 0 is 1; EK_GATHER_ALL: all of
+ * them, and every rank has every expert and serves its own rows. */
+enum { EK_GATHER_ALL = -1 };
+void ek_exchange_gather(ek_exchange *x, int gather);
 
 /* Reads off the placement which slot serves whom: in each run, that of the home in the first, as
  * all runs are alike. */
@@ -103,6 +116,15 @@ static inline int ek_exchange_chunk(const ek_exchange *x, int source, int server
                         : token_chunk;
 }
 
+/* Of a source's rows for a slot, those that this member of a group serves. */
+static inline int32_t ek_exchange_part(const ek_exchange *x, int source, int32_t slot, int member,
+                                       int32_t rows)
+{
+    if (x->local)
+        return source % x->shards == member ? rows : 0;
+    return (int32_t)ek_run_length(rows, x->members, (member + source + slot) % x->members);
+}
+
 /* A source's rows of a token chunk in a table. */
 static inline int32_t *ek_exchange_dealt(const ek_exchange *x, int32_t *dealt, int token_chunk,
                                          int source)
@@ -120,7 +142,7 @@ void ek_exchange_matrix(const ek_exchange *x, const int32_t *dealt, int chunk, i
 
 /* This rank's assignments in the order of the send buffer; x lists the slots that were dealt to.
  * Of an expert's, the first in order go to the first of its slots.
- *   ids [n, cols] -> row_of [n, cols, shards] (negative: none), token_of [rows sent],
+ *   ids [n, cols] -> row_of [n, cols, copies] (negative: none), token_of [rows sent],
  *   send_first [chunks + 1] */
 void ek_exchange_sort(ek_exchange *x, const int32_t *dealt, int64_t n, int64_t cols,
                       const int32_t *ids, int32_t *row_of, int32_t *token_of, int64_t *send_first);

@@ -3,11 +3,16 @@
  * Where rows do not travel, scratch->rows holds in turn the input, the output, the gradient of the
  * output and that of the input, and the input is gathered once more for its weights' gradient.
  * Where they do, the input is kept->rows, which is saved, and its gradient goes to scratch->rows2:
- * so the gradients of the weights can wait until all other chunks are on their way. */
+ * so the gradients of the weights can wait until all other chunks are on their way.
+ *
+ * Where shards gather slices (moe/replicas.h), all goes slice by slice: kept->gu and
+ * scratch->hidden hold a chunk's rows of the first slice, then those of the second, ..., and what
+ * is a sum over slices is summed as R. */
 #include "moe/replicas.h"
 
-/* Points the groups at the chunk's rows of each slot, and at the weights of its expert. */
-static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int backward)
+/* Points the groups at the chunk's rows of each slot, and at a slice of its expert's weights. */
+static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int slice,
+                       int backward)
 {
     const int64_t *offset = ek_moe_offset(m, kept, ek_moe_chunk(op));
     const int32_t *held = ek_slots_held(m, op);
@@ -17,7 +22,7 @@ static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int
         int64_t rows = offset[s + 1] - offset[s];
         ek_slot_weights w;
 
-        if (!ek_slot_weights_of(m, held, s, backward, &w))
+        if (!ek_slot_weights_of(m, held, s, slice, backward, &w))
             continue;
         m->up_groups[n] = (ek_group){offset[s], rows, w.up, w.up_grad};
         m->down_groups[n] = (ek_group){offset[s], rows, w.down, w.down_grad};
@@ -31,13 +36,37 @@ static void *input_of(const ek_moe *m, const ek_moe_saved *kept)
     return ek_moe_travels(m) ? kept->rows : m->scratch->rows;
 }
 
-/* What an op works on, with the groups set. */
-static ek_moe_saved *enter(ek_moe *m, const ek_op *op, int backward)
-{
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+/* A slice of a chunk. */
+typedef struct {
+    int64_t first, rows;                 /* the chunk's */
+    int64_t f;                           /* width */
+    void *gu, *hidden;                   /* C [rows, 2 f], [rows, f] of it */
+    void *gu_of_row_0, *hidden_of_row_0; /* where its row 0 would be, were the slice all rows */
+} slice;
 
-    set_groups(m, op, kept, backward);
-    return kept;
+static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int i)
+{
+    int chunk = ek_moe_chunk(op);
+    int64_t first = ek_moe_first_row(m, kept, chunk), rows = ek_moe_rows(m, kept, chunk);
+    int64_t f = ek_slice_width(m, i);
+    int64_t at = first * ek_slice_first(m, m->x.members) + rows * ek_slice_first(m, i);
+    ek_dtype comp = m->k->comp;
+
+    return (slice){.first = first,
+                   .rows = rows,
+                   .f = f,
+                   .gu = ek_moe_at(comp, kept->gu, 2 * at),
+                   .hidden = ek_moe_at(comp, m->scratch->hidden, at),
+                   .gu_of_row_0 = ek_moe_at(comp, kept->gu, 2 * (at - first * f)),
+                   .hidden_of_row_0 = ek_moe_at(comp, m->scratch->hidden, at - first * f)};
+}
+
+/* How a product leaves its part of what is a sum over slices. */
+static ek_out sum_of(const ek_moe *m, int i)
+{
+    if (m->x.members == 1)
+        return EK_OUT_COMP;
+    return i == 0 ? EK_OUT_REAL : EK_OUT_ADD;
 }
 
 /* --- forward --------------------------------------------------------------------------------- */
@@ -45,35 +74,47 @@ static ek_moe_saved *enter(ek_moe *m, const ek_op *op, int backward)
 static ek_status op_up(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = enter(m, op, 0);
-    int64_t d = m->spec->hidden, f2 = 2 * m->w->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden;
 
-    return m->k->linear_forward(m->k, m->up_groups, m->n_groups, f2, d, input_of(m, kept), d,
-                                kept->gu, f2, EK_OUT_COMP, m->scratch->ws);
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        set_groups(m, op, kept, i, 0);
+        EK_TRY(m->k->linear_forward(m->k, m->up_groups, m->n_groups, 2 * s.f, d, input_of(m, kept),
+                                    d, s.gu_of_row_0, 2 * s.f, EK_OUT_COMP, m->scratch->ws));
+    }
+    return EK_OK;
 }
 
 static ek_status op_swiglu(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
-    const ek_kernels *k = m->k;
-    int chunk = ek_moe_chunk(op);
-    int64_t first = ek_moe_first_row(m, kept, chunk), f = m->w->ff;
 
-    k->swiglu_forward(ek_moe_rows(m, kept, chunk), f, ek_moe_at(k->comp, kept->gu, first * 2 * f),
-                      ek_moe_at(k->real, kept->row_weight, first),
-                      ek_moe_at(k->comp, m->scratch->hidden, first * f));
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        m->k->swiglu_forward(s.rows, s.f, s.gu, ek_moe_at(m->k->real, kept->row_weight, s.first),
+                             s.hidden);
+    }
     return EK_OK;
 }
 
 static ek_status op_down(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f = m->w->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden;
 
-    enter(m, op, 0);
-    return m->k->linear_forward(m->k, m->down_groups, m->n_groups, d, f, m->scratch->hidden, f,
-                                m->scratch->rows, d, EK_OUT_COMP, m->scratch->ws);
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        set_groups(m, op, kept, i, 0);
+        EK_TRY(m->k->linear_forward(m->k, m->down_groups, m->n_groups, d, s.f, s.hidden_of_row_0,
+                                    s.f, m->scratch->rows, d, sum_of(m, i), m->scratch->ws));
+    }
+    return EK_OK;
 }
 
 int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -95,11 +136,28 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
 static ek_status op_down_input(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f = m->w->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden;
 
-    enter(m, op, 1);
-    return m->k->linear_backward_input(m->k, m->down_groups, m->n_groups, d, f, m->scratch->rows, d,
-                                       m->scratch->hidden, f, EK_OUT_COMP, m->scratch->ws);
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        set_groups(m, op, kept, i, 1);
+        EK_TRY(m->k->linear_backward_input(m->k, m->down_groups, m->n_groups, d, s.f,
+                                           m->scratch->rows, d, s.hidden_of_row_0, s.f, EK_OUT_COMP,
+                                           m->scratch->ws));
+    }
+    return EK_OK;
+}
+
+/* a += b, R [n]. */
+static void add_real(ek_dtype real, void *a, const void *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (real == EK_F64)
+            ((double *)a)[i] += ((const double *)b)[i];
+        else
+            ((float *)a)[i] += ((const float *)b)[i];
 }
 
 static ek_status op_swiglu_backward(void *self, const ek_op *op)
@@ -107,51 +165,74 @@ static ek_status op_swiglu_backward(void *self, const ek_op *op)
     ek_moe *m = self;
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_kernels *k = m->k;
-    int chunk = ek_moe_chunk(op);
-    int64_t first = ek_moe_first_row(m, kept, chunk), f = m->w->ff;
-    void *gu = ek_moe_at(k->comp, kept->gu, first * 2 * f);
-    void *hidden = ek_moe_at(k->comp, m->scratch->hidden, first * f);
 
-    k->swiglu_backward(ek_moe_rows(m, kept, chunk), f, gu,
-                       ek_moe_at(k->real, kept->row_weight, first), hidden, gu, hidden,
-                       ek_moe_at(k->real, m->scratch->drow, first));
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+        void *drow = ek_moe_at(k->real, m->scratch->drow, s.first);
+        void *part = i == 0 ? drow : ek_moe_at(k->real, m->scratch->drow_add, s.first);
+
+        k->swiglu_backward(s.rows, s.f, s.gu, ek_moe_at(k->real, kept->row_weight, s.first),
+                           s.hidden, s.gu, s.hidden, part);
+        if (i > 0)
+            add_real(k->real, drow, part, s.rows);
+    }
     return EK_OK;
 }
 
 static ek_status op_down_weight(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int64_t d = m->spec->hidden, f = m->w->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden;
 
-    enter(m, op, 1);
-    return m->k->linear_backward_weight(m->k, m->down_groups, m->n_groups, d, f, m->scratch->rows,
-                                        d, m->scratch->hidden, f, m->scratch->ws);
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        set_groups(m, op, kept, i, 1);
+        EK_TRY(m->k->linear_backward_weight(m->k, m->down_groups, m->n_groups, d, s.f,
+                                            m->scratch->rows, d, s.hidden_of_row_0, s.f,
+                                            m->scratch->ws));
+    }
+    return EK_OK;
 }
 
 static ek_status op_up_input(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = enter(m, op, 1);
-    int64_t d = m->spec->hidden, f2 = 2 * m->w->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden;
     void *to = ek_moe_travels(m) ? m->scratch->rows2 : m->scratch->rows;
 
-    return m->k->linear_backward_input(m->k, m->up_groups, m->n_groups, f2, d, kept->gu, f2, to, d,
-                                       EK_OUT_COMP, m->scratch->ws);
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        set_groups(m, op, kept, i, 1);
+        EK_TRY(m->k->linear_backward_input(m->k, m->up_groups, m->n_groups, 2 * s.f, d,
+                                           s.gu_of_row_0, 2 * s.f, to, d, sum_of(m, i),
+                                           m->scratch->ws));
+    }
+    return EK_OK;
 }
 
 static ek_status op_up_weight(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = enter(m, op, 1);
-    int64_t d = m->spec->hidden, f2 = 2 * m->w->ff;
+    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    int64_t d = m->spec->hidden;
     void *x = kept->rows;
 
     if (!ek_moe_travels(m)) {
         x = m->scratch->rows2;
         m->k->gather_comp(ek_moe_rows(m, kept, 0), d, kept->token_of, kept->y, d, x, d);
     }
-    return m->k->linear_backward_weight(m->k, m->up_groups, m->n_groups, f2, d, kept->gu, f2, x, d,
-                                        m->scratch->ws);
+    for (int i = 0; i < m->x.members; i++) {
+        slice s = slice_of(m, op, kept, i);
+
+        set_groups(m, op, kept, i, 1);
+        EK_TRY(m->k->linear_backward_weight(m->k, m->up_groups, m->n_groups, 2 * s.f, d,
+                                            s.gu_of_row_0, 2 * s.f, x, d, m->scratch->ws));
+    }
+    return EK_OK;
 }
 
 static int32_t add_down_weight(const ek_moe_builder *b, int32_t part, int32_t dep)

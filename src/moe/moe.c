@@ -1,6 +1,7 @@
 /* The MoE layer as ops of a step graph: the order of its parts. */
 #include "exec/net.h"
 #include "moe/moe_priv.h"
+#include "moe/replicas.h"
 #include "moe/shared.h"
 
 /* --- appending ops --------------------------------------------------------------------------- */
@@ -47,11 +48,11 @@ static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t 
     double total = m->x.ranks > 1 ? (double)m->step->micro[micro].total : (double)tokens;
     double ranks = m->mesh->edp * m->mesh->ep;
     ek_moe_cost c = {.n = (double)tokens,
-                     .sent = (double)tokens * per_token * m->mesh->etp,
-                     .rows =
-                         ek_moe_travels(m) ? total * per_token / ranks : (double)tokens * per_token,
+                     .sent = (double)tokens * per_token * m->x.copies,
+                     .rows = ek_moe_travels(m) ? total * per_token / (ranks * m->x.members)
+                                               : (double)tokens * per_token,
                      .d = (double)s->hidden,
-                     .f = (double)m->w->ff,
+                     .f = (double)ek_slice_first(m, m->x.members),
                      .experts = (double)s->experts,
                      .here = (double)s->experts / m->mesh->ep,
                      .comp = (double)ek_dtype_size(m->k->comp),

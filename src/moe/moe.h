@@ -60,10 +60,12 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
 typedef enum { EK_REROUTE_OFF, EK_REROUTE_TOPOLOGY, EK_REROUTE_SWIPE } ek_reroute;
 
 /* How the layer exchanges tokens between ranks; all fixed for a run, but that a step may have less
- * than `degree`, and another a2a (ek_moe_traffic). */
+ * than `degree`, another a2a, another `gather` (ek_moe_traffic). */
 typedef struct {
     int degree; /* chunks that dispatch, experts and combine are cut into (Tutel); 0 is 1 */
     ek_a2a a2a;
+    int gather;      /* how many shards gather their slices of experts (ek_exchange_gather) */
+    int gather_most; /* the most that a step may have; EK_GATHER_ALL: as all */
     int smart_group; /* > 0: chunks are ring distances between groups of so many ranks, FasterMoE's
                         S/C/R schedule, instead of runs of tokens */
     int force_balance;      /* the gate's choice is replaced by one that spreads evenly, */
@@ -106,8 +108,9 @@ typedef struct ek_replicas ek_replicas; /* moe/replicas.h */
 
 /* How rows travel in a step: the same on all ranks. */
 typedef struct {
-    int degree; /* chunks by tokens, at most the config's; 0: the config's, and its a2a */
+    int degree; /* chunks by tokens, at most the config's; 0: all is the config's */
     ek_a2a a2a;
+    int gather; /* likewise (ek_exchange_gather) */
 } ek_moe_traffic;
 
 /* Settings of a training step that the layer needs. */
@@ -125,6 +128,18 @@ typedef struct {
 static inline ek_a2a ek_moe_a2a(const ek_moe_config *c, const ek_moe_step *s)
 {
     return s->traffic.degree > 0 ? s->traffic.a2a : c->a2a;
+}
+
+/* Tutel's r: shards of an expert that a row goes to; 0: rows stay. */
+int ek_moe_traffic_r(const ek_moe_traffic *t, int etp);
+
+/* Whether a step may gather so, by what memory was taken for. */
+int ek_moe_can_gather(const ek_moe_config *c, const ek_mesh *mesh, int gather);
+
+/* The shards that gather slices in a step. */
+static inline int ek_moe_gather(const ek_moe_config *c, const ek_moe_step *s)
+{
+    return s->traffic.degree > 0 ? s->traffic.gather : c->gather;
 }
 
 /* Tokens of the largest micro-batch. */
@@ -145,14 +160,14 @@ typedef struct {
     void *lse;          /* R [n] */
     void *weights;      /* R [n, cols] */
     int32_t *ids;       /* [n, cols], negative: none, or over capacity (moe/gate_body.h) */
-    int32_t *row_of;    /* [n, cols, etp] row sent, negative likewise */
+    int32_t *row_of;    /* [n, cols, x.copies] row sent, negative likewise */
     int32_t *token_of;  /* [sent] */
     void *row_weight;   /* R [rows] */
     int64_t *offset;    /* [chunks, slots + 1] */
     ek_tally *tally;    /* [stage, x.words] */
     int64_t *fraction;  /* [experts], assignments before drops */
     int64_t assigned;   /* their sum */
-    void *gu;           /* C [rows, 2 ff] */
+    void *gu;           /* C [rows, 2 ff], slice by slice within a chunk */
     void *shared_gu;    /* C [all, 2 shared_ff] */
     void *shared_scale; /* R [all] */
 
@@ -175,14 +190,15 @@ typedef struct {
 
 /* Room that all layers share: nothing in it lives longer than one layer's forward or backward. */
 typedef struct {
-    void *rows;     /* C [rows, d] */
-    void *rows2;    /* C [rows, d] */
-    void *hidden;   /* C [rows, ff] */
+    void *rows;     /* C [rows, d], or R: sums over slices */
+    void *rows2;    /* likewise */
+    void *hidden;   /* C [rows, ff], slice by slice within a chunk */
     void *y_real;   /* R [n, d] */
     void *dy;       /* R [n, d], gradient of the norm's output; the norm's owner reads it */
     void *dlogits;  /* R [n, experts] */
     void *dweights; /* R [n, k] */
     void *drow;     /* R [rows] */
+    void *drow_add; /* R [rows], of one slice */
     void *ws;       /* kernel workspace */
     ek_cosine_room cosine;
     ek_tp *tp; /* of the shared expert between ranks; NULL: one tensor parallel rank */
@@ -260,6 +276,7 @@ typedef struct {
     int64_t *home_rows;      /* [expert ranks], likewise with every expert alone where it began */
     int64_t dropped;
     int64_t plans, replicas; /* made, and replicas in them */
+    int64_t slices;          /* that ranks were brought */
     double plan_s;           /* that planners took */
     ek_roofline_counts work; /* of all expert ranks, where rows travel */
     int64_t waited_ns;       /* that products stood still for replicas */

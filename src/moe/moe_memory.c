@@ -25,6 +25,29 @@ typedef struct {
     int64_t most, likely;
 } count;
 
+/* The most shards that gather their slices. */
+static int members_most(const ek_moe_config *cfg, const ek_mesh *mesh)
+{
+    int most = cfg->gather_most > cfg->gather ? cfg->gather_most : cfg->gather;
+
+    if (cfg->gather == EK_GATHER_ALL || cfg->gather_most == EK_GATHER_ALL)
+        return mesh->etp;
+    return most > 1 ? most : 1;
+}
+
+int ek_moe_traffic_r(const ek_moe_traffic *t, int etp)
+{
+    return t->gather == EK_GATHER_ALL ? 0 : etp / (t->gather > 1 ? t->gather : 1);
+}
+
+int ek_moe_can_gather(const ek_moe_config *c, const ek_mesh *mesh, int gather)
+{
+    if (gather == EK_GATHER_ALL)
+        return c->gather == EK_GATHER_ALL || c->gather_most == EK_GATHER_ALL;
+    return gather >= 0 && gather <= members_most(c, mesh) &&
+           mesh->etp % (gather > 1 ? gather : 1) == 0;
+}
+
 static int travels(const ek_mesh *mesh)
 {
     return mesh->ep * mesh->etp > 1;
@@ -83,7 +106,7 @@ static size_t max_size(size_t a, size_t b)
 static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
                         const ek_moe_room *room)
 {
-    int64_t d = spec->hidden, ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
+    int64_t d = spec->hidden, ff = ek_run_length(spec->ff, mesh->etp, 0);
     int64_t rows = served_rows(spec, mesh, room).most, groups = spec->experts + room->spare_slots;
     size_t ws = max_size(k->linear_workspace(k, rows, groups, 2 * ff, d),
                          k->linear_workspace(k, rows, groups, d, ff));
@@ -130,9 +153,11 @@ static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         return;
     ek_deal_take(&s->dealer, a, cfg, mesh, (int32_t)spec->experts,
                  slots_of(spec, mesh, room->spare_slots));
-    if (cfg->planner != NULL)
+    if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas = ek_replicas_take(
-            a, k, spec, mesh, cfg->planner->fast != NULL ? room->spare_slots : -1, training);
+            a, k, spec, mesh,
+            cfg->planner == NULL || cfg->planner->fast != NULL ? room->spare_slots : -1,
+            members_most(cfg, mesh), training);
 }
 
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -140,9 +165,11 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                          const ek_moe_room *room, int training)
 {
     int64_t d = spec->hidden, n = room->tokens, cols = ek_moe_cols(spec);
-    int64_t ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank), shared;
+    int64_t ff = ek_run_length(spec->ff, mesh->etp, 0), shared;
+    int gathers = members_most(cfg, mesh);
     size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
-    count rows = served_rows(spec, mesh, room), hidden = {ff * rows.most, ff * rows.likely};
+    count rows = served_rows(spec, mesh, room);
+    count hidden = {ff * gathers * rows.most, ff * rows.likely};
 
     if (rows.most < n) /* the shared expert's */
         rows.most = n;
@@ -153,6 +180,8 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         hidden.most = shared;
     if (hidden.likely < shared)
         hidden.likely = shared;
+    if (gathers > 1) /* fewer rows then, but sums of theirs as R */
+        rows.most *= 2;
     s->rows = take(a, rows, d, comp);
     s->rows2 = take(a, rows, d, comp);
     s->hidden = take(a, hidden, 1, comp);
@@ -163,6 +192,8 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         s->dlogits = ek_arena_take(a, n * spec->experts, real);
         s->dweights = ek_arena_take(a, n * cols, real);
         s->drow = take(a, rows, 1, real);
+        if (gathers > 1)
+            s->drow_add = take(a, rows, 1, real);
     }
     ek_cosine_take(&s->cosine, a, k, spec, n, training);
     take_travel(s, a, k, spec, mesh, room);
@@ -252,7 +283,9 @@ static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_
     s->offset = ek_arena_take(a, chunks * (slots + 1), sizeof(*s->offset));
     s->tally = ek_arena_take(a, m->x.ranks * m->x.words, sizeof(*s->tally));
     s->fraction = ek_arena_take(a, spec->experts, sizeof(*s->fraction));
-    s->gu = take(a, rows, 2 * m->w->ff, comp);
+    rows.most *= members_most(m->cfg, m->mesh);
+    s->gu = take(a, rows, 2 * ek_run_length(spec->ff, m->mesh->etp, 0), comp);
+    rows.most /= members_most(m->cfg, m->mesh);
     if (!travels(m->mesh))
         return;
     s->rows = take(a, rows, spec->hidden, comp);
@@ -281,12 +314,13 @@ void ek_moe_begin_graph(ek_moe *m)
 void ek_moe_begin_step(ek_moe *m)
 {
     m->aux_loss = m->z_loss = 0;
-    m->dropped = m->plans = m->replicas = 0;
+    m->dropped = m->plans = m->replicas = m->slices = 0;
     m->plan_s = 0;
     m->work = (ek_roofline_counts){0};
     m->waited_ns = 0;
     ek_moe_begin_graph(m);
     ek_exchange_cut(&m->x, m->step->traffic.degree);
+    ek_exchange_gather(&m->x, ek_moe_gather(m->cfg, m->step));
     memset(m->home_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->home_rows));
     memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
     memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));

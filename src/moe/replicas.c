@@ -11,12 +11,13 @@ enum { FETCH_FORWARD, FETCH_BACKWARD, HOME, SHARE, FLIGHTS };
 /* --- memory ------------------------------------------------------------------------------------
  */
 
-/* Slots of a rank that may hold a replica. */
-static int32_t replica_slots(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
+/* Slices in a rank's slots but for those that it has for good. */
+static int32_t slices_brought(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots,
+                              int members)
 {
-    int64_t each = (spec->experts + mesh->ep - 1) / mesh->ep;
+    int64_t slots = (spec->experts + mesh->ep - 1) / mesh->ep + spare_slots;
 
-    return (int32_t)(each - ek_run_length(spec->experts, mesh->ep, mesh->ep_rank)) + spare_slots;
+    return (int32_t)(slots * members - ek_run_length(spec->experts, mesh->ep, mesh->ep_rank));
 }
 
 /* Bytes of a form; kernels without one read the master itself. */
@@ -37,17 +38,17 @@ static void *take_form(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in
 }
 
 ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                              const ek_mesh *mesh, int32_t spare_slots, int training)
+                              const ek_mesh *mesh, int32_t spare_slots, int members, int training)
 {
     ek_replicas *r = ek_arena_take(a, 1, sizeof(*r)), measured;
     ek_replicas *at = r != NULL ? r : &measured;
-    int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
+    int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, 0); /* the widest */
     size_t real = ek_dtype_size(k->real);
 
-    at->n = spare_slots >= 0 ? replica_slots(spec, mesh, spare_slots) : -1;
+    at->n = spare_slots >= 0 ? slices_brought(spec, mesh, spare_slots, members) : -1;
     at->calls = 0;
     at->number = ek_arena_take(a, spec->experts, sizeof(*at->number));
-    at->ranks = ek_arena_take(a, mesh->ep, sizeof(*at->ranks));
+    at->ranks = ek_arena_take(a, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
     at->slot = ek_arena_take(a, at->n > 0 ? at->n : 0, sizeof(*at->slot));
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
@@ -66,7 +67,7 @@ void ek_replicas_take_flights(ek_moe *m, ek_arena *a)
 {
     m->flights = ek_arena_take(a, FLIGHTS, sizeof(*m->flights));
     for (int i = 0; i < FLIGHTS; i++) {
-        ek_coll **coll = ek_arena_take(a, 2 * (int64_t)m->x.slots, sizeof(*coll));
+        ek_coll **coll = ek_arena_take(a, 2 * (int64_t)m->x.slots * m->x.shards, sizeof(*coll));
 
         if (m->flights != NULL)
             m->flights[i].coll = coll;
@@ -84,7 +85,7 @@ double ek_moe_replica_bytes(const ek_moe *m)
     if (m->lasting > 0) /* their gradients there and back, once a step */
         return (double)(m->lasting * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
-    return (double)(m->replicas * bytes * m->mesh->etp);
+    return (double)(m->slices * bytes);
 }
 
 /* --- what lies in a slot ------------------------------------------------------------------------
@@ -95,14 +96,21 @@ static int turn_of(const ek_moe *m)
     return m->w->layer % 2;
 }
 
-/* The memory of one of this rank's slots that the lasting placement leaves empty. */
-static ek_replica *memory_of(const ek_moe *m, int32_t slot)
+/* Which slice of its group this rank has for good. */
+static int own_slice(const ek_moe *m)
+{
+    return m->mesh->etp_rank % m->x.members;
+}
+
+/* The memory for a slice in one of this rank's slots, but for those that are there for good. */
+static ek_replica *memory_of(const ek_moe *m, int32_t slot, int slice)
 {
     const int32_t *lasting = m->w->placement.expert_of + m->x.first_slot;
-    int32_t i = 0;
+    int32_t i = slot * m->x.members + slice;
 
     for (int32_t s = 0; s < slot; s++)
-        i += lasting[s] < 0;
+        i -= lasting[s] >= 0;
+    i -= lasting[slot] >= 0 && slice > own_slice(m);
     return &m->scratch->replicas->slot[i];
 }
 
@@ -125,7 +133,18 @@ const int32_t *ek_slots_held(const ek_moe *m, const ek_op *op)
     return all + m->x.first_slot;
 }
 
-int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int backward,
+/* The memory that a slice of a slot's expert was brought to; NULL: it is here for good. */
+static ek_replica *brought(const ek_moe *m, const int32_t *held, int32_t slot, int slice)
+{
+    if (slice == own_slice(m) && lies_here(m, held[slot]))
+        return NULL;
+    for (int32_t s = 0; s < slot; s++) /* a second slot reads what the first has */
+        if (held[s] == held[slot])
+            slot = s;
+    return memory_of(m, slot, slice);
+}
+
+int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int slice, int backward,
                        ek_slot_weights *out)
 {
     int32_t e = held[slot];
@@ -133,17 +152,14 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int b
 
     if (e < 0)
         return 0;
-    if (lies_here(m, e)) {
+    r = brought(m, held, slot, slice);
+    if (r == NULL) {
         const ek_weight *up = &m->w->up[e], *down = &m->w->down[e];
 
         *out = (ek_slot_weights){backward ? up->backward : up->forward,
                                  backward ? down->backward : down->forward, up->g, down->g};
         return 1;
     }
-    for (int32_t s = 0; s < slot; s++) /* a second slot reads what the first has */
-        if (held[s] == e)
-            slot = s;
-    r = memory_of(m, slot);
     *out = (ek_slot_weights){r->up, r->down, r->up_grad[turn_of(m)], r->down_grad[turn_of(m)]};
     return 1;
 }
@@ -153,13 +169,13 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int b
 
 /* This rank's run of ranks in a route. */
 typedef struct {
-    const ek_moe *m;
+    ek_moe *m;
     const int32_t *expert_of; /* [ep * slots] */
     const int32_t *home;      /* [experts], counted from the start of all runs */
     int32_t slots, first;     /* of a rank; the run's first */
 } run;
 
-static run run_of(const ek_moe *m, const int32_t *expert_of)
+static run run_of(ek_moe *m, const int32_t *expert_of)
 {
     int32_t first = m->mesh->edp_rank * m->mesh->ep * m->x.slots;
 
@@ -180,13 +196,15 @@ static int holds(const run *r, int32_t rank, int32_t expert)
     return 0;
 }
 
-/* Numbers the experts that have replicas; how many there are. */
+/* Numbers the experts that have to be brought: those with replicas, or all where slices are
+ * gathered.  How many there are. */
 static int32_t number_experts(const run *r, ek_replicas *own)
 {
-    int32_t n = 0;
+    int all = r->m->x.members > 1;
+    int32_t n = all ? r->m->x.experts : 0;
 
     for (int32_t e = 0; e < r->m->x.experts; e++)
-        own->number[e] = -1;
+        own->number[e] = all ? e : -1;
     for (int32_t s = 0; s < r->m->mesh->ep * r->slots; s++) {
         int32_t e = r->expert_of[s];
 
@@ -196,19 +214,21 @@ static int32_t number_experts(const run *r, ek_replicas *own)
     return n;
 }
 
-/* The ranks of the stage that have an expert, this rank's shard of it, its home first. */
-static int list_ranks(const run *r, int32_t expert, int *ranks)
+/* The ranks of the stage that compute with a slice of this rank's group, its home first. */
+static int list_ranks(const run *r, int32_t expert, int slice, int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
+    int members = r->m->x.members, first = mesh->etp_rank / members * members;
     int32_t home = home_rank(r, expert);
     int n = 0;
 
-    for (int32_t i = -1; i < mesh->ep; i++) {
-        int32_t rank = i < 0 ? home : i;
-
-        if (i == home || !holds(r, rank, expert))
+    ranks[n++] = (mesh->edp_rank * mesh->ep + home) * mesh->etp + first + slice;
+    for (int32_t rank = 0; rank < mesh->ep; rank++) {
+        if (!holds(r, rank, expert))
             continue;
-        ranks[n++] = (mesh->edp_rank * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
+        for (int i = 0; i < members; i++)
+            if (rank != home || i != slice)
+                ranks[n++] = (mesh->edp_rank * mesh->ep + rank) * mesh->etp + first + i;
     }
     return n;
 }
@@ -216,13 +236,14 @@ static int list_ranks(const run *r, int32_t expert, int *ranks)
 /* --- ops of the network lane --------------------------------------------------------------------
  */
 
-/* One expert's messages. */
+/* The messages of one slice of an expert. */
 typedef struct {
     ek_moe *m;
     ek_replica_flight *flight;
     const int *ranks;
     int n_ranks, kind;
-    int tag; /* and the next */
+    int tag;   /* and the next */
+    int64_t f; /* its width */
     ek_slot_weights w;
 } transfer;
 
@@ -243,17 +264,17 @@ static ek_status cast(const transfer *t, void *up, int64_t up_bytes, void *down,
 static ek_status send_weights(const transfer *t)
 {
     const ek_moe *m = t->m;
-    int64_t d = m->spec->hidden, f = m->w->ff;
+    int64_t d = m->spec->hidden;
     int backward = t->kind == FETCH_BACKWARD;
 
-    return cast(t, t->w.up, form_bytes(m->k, 2 * f, d, backward), t->w.down,
-                form_bytes(m->k, d, f, backward));
+    return cast(t, t->w.up, form_bytes(m->k, 2 * t->f, d, backward), t->w.down,
+                form_bytes(m->k, d, t->f, backward));
 }
 
 static ek_status share_gradients(const transfer *t)
 {
     const ek_moe *m = t->m;
-    int64_t size = m->spec->hidden * m->w->ff * (int64_t)ek_dtype_size(m->k->real);
+    int64_t size = m->spec->hidden * t->f * (int64_t)ek_dtype_size(m->k->real);
 
     return cast(t, t->w.up_grad, 2 * size, t->w.down_grad, size);
 }
@@ -261,27 +282,50 @@ static ek_status share_gradients(const transfer *t)
 static ek_status sum_gradients(const transfer *t)
 {
     const ek_moe *m = t->m;
-    int64_t d = m->spec->hidden, f = m->w->ff;
+    int64_t d = m->spec->hidden;
     ek_reduce how = m->k->real == EK_F64 ? EK_SUM_F64 : EK_SUM_F32;
     ek_coll **coll = t->flight->coll + t->flight->n;
 
-    EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.up_grad, 2 * f * d, how, t->ranks, t->n_ranks,
-                               t->tag, &coll[0]));
+    EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.up_grad, 2 * t->f * d, how, t->ranks,
+                               t->n_ranks, t->tag, &coll[0]));
     t->flight->n++;
-    EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.down_grad, d * f, how, t->ranks, t->n_ranks,
+    EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.down_grad, d * t->f, how, t->ranks, t->n_ranks,
                                (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
     t->flight->n++;
     return EK_OK;
 }
 
-/* Starts the messages of every expert that this rank has and others have too; expert_of: all slots.
- */
-static ek_status start(ek_moe *m, const int32_t *expert_of, int kind)
+/* Starts the messages of the slices of the expert in a slot; number: of the expert. */
+static ek_status start_slot(const run *r, const int32_t *held, int32_t slot, int32_t number,
+                            int kind)
 {
     static ek_status (*const begin[])(const transfer *t) = {[FETCH_FORWARD] = send_weights,
                                                             [FETCH_BACKWARD] = send_weights,
                                                             [HOME] = sum_gradients,
                                                             [SHARE] = share_gradients};
+    ek_moe *m = r->m;
+    ek_replicas *own = m->scratch->replicas;
+    int members = m->x.members;
+
+    for (int i = 0; i < members; i++) {
+        transfer t = {.m = m,
+                      .flight = &m->flights[kind],
+                      .ranks = own->ranks,
+                      .n_ranks = list_ranks(r, held[slot], i, own->ranks),
+                      .kind = kind,
+                      .tag =
+                          (int)((own->calls + 2 * (unsigned)(number * members + i)) % EK_COMM_TAGS),
+                      .f = ek_slice_width(m, i)};
+
+        ek_slot_weights_of(m, held, slot, i, kind != FETCH_FORWARD, &t.w);
+        EK_TRY(begin[kind](&t));
+    }
+    return EK_OK;
+}
+
+/* Starts the messages of all that this rank has and others have too; expert_of: all slots. */
+static ek_status start(ek_moe *m, const int32_t *expert_of, int kind)
+{
     ek_replicas *own = m->scratch->replicas;
     run r = run_of(m, expert_of);
     const int32_t *held = expert_of + m->x.first_slot;
@@ -290,17 +334,13 @@ static ek_status start(ek_moe *m, const int32_t *expert_of, int kind)
     m->flights[kind].n = 0;
     for (int32_t s = 0; s < m->x.slots; s++) {
         int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
-        transfer t = {.m = m, .flight = &m->flights[kind], .ranks = own->ranks, .kind = kind};
 
         if (number < 0)
             continue;
         own->number[e] = -1; /* once, though two slots may have it */
-        t.n_ranks = list_ranks(&r, e, own->ranks);
-        t.tag = (int)((own->calls + 2 * (unsigned)number) % EK_COMM_TAGS);
-        ek_slot_weights_of(m, held, s, kind != FETCH_FORWARD, &t.w);
-        EK_TRY(begin[kind](&t));
+        EK_TRY(start_slot(&r, held, s, number, kind));
     }
-    own->calls += 2 * (unsigned)n;
+    own->calls += 2 * (unsigned)(n * m->x.members);
     return EK_OK;
 }
 
@@ -318,19 +358,24 @@ static ek_status test(ek_replica_flight *f)
     return all;
 }
 
-/* Whether there are replicas that do not stay. */
-static int has_replicas(const ek_moe *m)
+/* Whether there is room for what does not stay. */
+static int has_room(const ek_moe *m)
 {
     return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0;
+}
+
+/* Whether this step may bring something there. */
+static int has_replicas(const ek_moe *m)
+{
+    return has_room(m) && (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
 }
 
 static ek_status move(ek_moe *m, const ek_op *op, int kind)
 {
     if (*op->state == NULL) {
         *op->state = &m->flights[kind];
-        EK_TRY(start(
-            m, has_replicas(m) ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of,
-            kind));
+        EK_TRY(start(m, has_room(m) ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of,
+                     kind));
     }
     return test(&m->flights[kind]);
 }
@@ -382,15 +427,17 @@ static ek_status op_clear(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     const int32_t *held = ek_slots_held(m, op);
-    size_t n = (size_t)(m->spec->hidden * m->w->ff) * ek_dtype_size(m->k->real);
+    size_t column = (size_t)m->spec->hidden * ek_dtype_size(m->k->real);
     int turn = turn_of(m);
 
     for (int32_t s = 0; s < m->x.slots; s++)
-        if (held[s] >= 0 && !lies_here(m, held[s])) {
-            ek_replica *r = memory_of(m, s);
+        for (int i = 0; i < m->x.members; i++) {
+            ek_replica *r = held[s] >= 0 ? brought(m, held, s, i) : NULL;
 
-            memset(r->up_grad[turn], 0, 2 * n);
-            memset(r->down_grad[turn], 0, n);
+            if (r == NULL)
+                continue;
+            memset(r->up_grad[turn], 0, 2 * column * (size_t)ek_slice_width(m, i));
+            memset(r->down_grad[turn], 0, column * (size_t)ek_slice_width(m, i));
         }
     return EK_OK;
 }

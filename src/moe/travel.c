@@ -170,7 +170,7 @@ static ek_status op_pack(void *self, const ek_op *op)
     layout l = layout_of(m);
     int chunk = ek_moe_chunk(op);
     region r = region_of(m, kept, chunk, l.wide);
-    int64_t t, end, copies = (int64_t)m->cols * m->x.shards;
+    int64_t t, end, copies = (int64_t)m->cols * m->x.copies;
 
     l.k->gather_comp(r.sent, l.d, kept->token_of + r.first_sent, kept->y, l.d, r.send, l.wide_ld);
     tokens_of(m, ek_moe_micro(m, op)->n, chunk, &t, &end);
@@ -179,7 +179,7 @@ static ek_status op_pack(void *self, const ek_op *op)
 
         if (row >= 0 && row < r.sent)
             copy_real(&l, r.send + l.thin, l.wide, row, kept->weights,
-                      (int64_t)ek_dtype_size(l.k->real), i / m->x.shards);
+                      (int64_t)ek_dtype_size(l.k->real), i / m->x.copies);
     }
     return EK_OK;
 }
@@ -201,6 +201,21 @@ static ek_status op_unpack(void *self, const ek_op *op)
     return EK_OK;
 }
 
+/* What the products have left in `rows` for the chunk, in the order of recv: C, or R where it is a
+ * sum over slices. */
+static void gather_sums(const ek_moe *m, const ek_moe_saved *kept, const region *r,
+                        const void *rows, char *recv, int64_t ld)
+{
+    int sums = m->x.members > 1;
+    int64_t d = m->spec->hidden;
+    const void *from = ek_moe_at(sums ? m->k->real : m->k->comp, rows, r->first * d);
+
+    if (sums)
+        m->k->gather_real(r->rows, d, kept->from_experts + r->first, from, d, recv, ld);
+    else
+        m->k->gather_comp(r->rows, d, kept->from_experts + r->first, from, d, recv, ld);
+}
+
 static ek_status op_repack(void *self, const ek_op *op)
 {
     ek_moe *m = self;
@@ -208,8 +223,7 @@ static ek_status op_repack(void *self, const ek_op *op)
     layout l = layout_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
 
-    l.k->gather_comp(r.rows, l.d, kept->from_experts + r.first,
-                     ek_moe_at(l.k->comp, m->scratch->rows, r.first * l.d), l.d, r.recv, l.thin_ld);
+    gather_sums(m, kept, &r, m->scratch->rows, r.recv, l.thin_ld);
     return EK_OK;
 }
 
@@ -245,8 +259,7 @@ static ek_status op_repack_gradient(void *self, const ek_op *op)
     const int32_t *from = kept->from_experts + r.first;
     const char *drow = ek_moe_at(l.k->real, m->scratch->drow, r.first);
 
-    l.k->gather_comp(r.rows, l.d, from, ek_moe_at(l.k->comp, m->scratch->rows2, r.first * l.d), l.d,
-                     r.recv, l.wide_ld);
+    gather_sums(m, kept, &r, m->scratch->rows2, r.recv, l.wide_ld);
     for (int64_t i = 0; i < r.rows; i++)
         copy_real(&l, r.recv + l.thin, l.wide, i, drow, (int64_t)ek_dtype_size(l.k->real), from[i]);
     return EK_OK;
@@ -311,7 +324,7 @@ static ek_status op_combine(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
-    int64_t d = m->spec->hidden, t, end, copies = (int64_t)m->cols * m->x.shards;
+    int64_t d = m->spec->hidden, t, end, copies = (int64_t)m->cols * m->x.copies;
 
     tokens_of(m, ek_moe_micro(m, op)->n, ek_moe_chunk(op), &t, &end);
     m->k->combine(end - t, d, copies, kept->row_of + t * copies, m->scratch->send, d, 1,
@@ -324,7 +337,7 @@ static ek_status op_dispatch_backward(void *self, const ek_op *op)
     ek_moe *m = self;
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
     layout l = layout_of(m);
-    int64_t t, end, copies = (int64_t)m->cols * m->x.shards;
+    int64_t t, end, copies = (int64_t)m->cols * m->x.copies;
 
     tokens_of(m, ek_moe_micro(m, op)->n, ek_moe_chunk(op), &t, &end);
     l.k->combine(end - t, l.d, copies, kept->row_of + t * copies, m->scratch->send, l.wide_ld, 0,
@@ -338,7 +351,7 @@ static double rows_sent(const ek_moe_builder *b, int chunk)
     const ek_exchange *x = &b->m->x;
     int run = x->ranks / x->runs, first = x->at / run * run, others = 0;
 
-    for (int server = first; server < first + run; server++)
+    for (int server = first; server < first + run && !x->local; server++)
         others +=
             server != x->at && (x->group == 0 || ek_exchange_chunk(x, x->at, server, 0) == chunk);
     return b->c.sent * others / run / x->token_chunks;
@@ -465,8 +478,8 @@ void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_saved *kept, i
     for (int64_t i = 0; i < n * m->cols; i++) {
         double sum = 0;
 
-        for (int j = 0; j < m->x.shards; j++) {
-            int64_t row = kept->row_of[i * m->x.shards + j];
+        for (int j = 0; j < m->x.copies; j++) {
+            int64_t row = kept->row_of[i * m->x.copies + j];
 
             sum += row >= 0 ? real_of(l.k->real, from + row * stride) : 0;
         }

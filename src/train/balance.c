@@ -8,6 +8,7 @@
 #include "train/explain.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 ek_status ek_run_read_balance(ek_run *r)
 {
@@ -111,6 +112,52 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
                "%d ranks that hold the same experts; take --zero 0, more --ep, or exact",
                p->name, r->cfg->zero, r->mesh->edp);
     r->training.moe.plan_every = 0;
+    return EK_OK;
+}
+
+/* --adaptive-r as a number; -1: auto. */
+static ek_status read_r(const char *text, int etp, int *r)
+{
+    char *end;
+    long n;
+
+    *r = strcmp(text, "auto") == 0 ? -1 : etp;
+    if (*r < 0 || strcmp(text, "etp") == 0)
+        return EK_OK;
+    n = strtol(text, &end, 10);
+    EK_REQUIRE(end != text && *end == '\0' && n >= 0 && n <= etp && (n == 0 || etp % n == 0),
+               EK_EINVAL, "--adaptive-r %s is not 0, a divisor of --etp %d, etp or auto", text,
+               etp);
+    *r = (int)n;
+    return EK_OK;
+}
+
+ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
+{
+    ek_moe_config *c = &r->training.moe;
+    int etp = r->mesh != NULL ? r->mesh->etp : 1, ep = r->mesh != NULL ? r->mesh->ep : 1, want;
+    int64_t experts = r->source.spec.experts, each = (experts + ep - 1) / ep;
+    int lasting = c->planner != NULL && c->planner->fast == NULL, all_fit;
+
+    EK_TRY(read_r(r->cfg->adaptive_r, etp, &want));
+    if (want == etp || ep * etp == 1)
+        return EK_OK;
+    EK_REQUIRE(!lasting, EK_EINVAL,
+               "--balance %s has experts with their state in every slot, and --adaptive-r %s "
+               "brings them there for once; take --adaptive-r etp, or another policy",
+               c->planner->name, r->cfg->adaptive_r);
+    all_fit = experts * etp <= EK_COMM_TAGS / 8;
+    EK_REQUIRE(want < 0 || all_fit, EK_EINVAL,
+               "--adaptive-r %d of %lld experts with --etp %d takes more than %d messages at once; "
+               "take --adaptive-r etp",
+               want, (long long)experts, etp, EK_COMM_TAGS / 8);
+    if (!all_fit)
+        return EK_OK;
+    c->gather = want < 0 ? 1 : want == 0 ? EK_GATHER_ALL : etp / want;
+    c->gather_most = want < 0 ? EK_GATHER_ALL : 0;
+    r->training.tune_gather = want < 0;
+    if (want <= 0 && mc->spare_slots < experts - each)
+        mc->spare_slots = (int32_t)(experts - each);
     return EK_OK;
 }
 

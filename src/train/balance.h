@@ -14,6 +14,9 @@ EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
 /* Adds the last step, the n-th that counts, to the summary's means. */
 void ek_run_add_balance(ek_run *r, int64_t n);
 
+/* Reads --adaptive-r, when the mesh is open: what ranks gather, and the slots that this takes. */
+EK_CHECKED ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc);
+
 /* Completes the model's config and the trainer's, when the mesh is open. */
 EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);
 

@@ -334,6 +334,7 @@ static ek_status lay_model(ek_run *r)
     size_t activations;
 
     EK_TRY(ek_run_set_balance(r, &mc));
+    EK_TRY(ek_run_set_slices(r, &mc));
     r->base_rss = ek_rss_bytes();
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));

@@ -43,11 +43,20 @@ static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_t
 {
     const ek_moe_config *c = &cfg->moe;
 
-    out[0] = (ek_moe_traffic){c->degree > 1 && c->smart_group == 0 ? c->degree : 1, c->a2a};
-    if ((!cfg->tune_degree && !cfg->tune_a2a) || c->smart_group > 0 || !travels(m))
+    ek_tune_given given;
+
+    out[0] =
+        (ek_moe_traffic){c->degree > 1 && c->smart_group == 0 ? c->degree : 1, c->a2a, c->gather};
+    if ((!cfg->tune_degree && !cfg->tune_a2a && !cfg->tune_gather) || c->smart_group > 0 ||
+        !travels(m))
         return 1;
-    return ek_tune_settings(m->cfg.mesh, cfg->tune_degree ? 0 : out[0].degree,
-                            cfg->tune_a2a ? -1 : (int)c->a2a, out);
+    given = (ek_tune_given){.degree = cfg->tune_degree ? 0 : out[0].degree,
+                            .a2a = cfg->tune_a2a ? -1 : (int)c->a2a,
+                            .gather = c->gather != 0 ? c->gather : 1,
+                            .gather_all = c->gather_most == EK_GATHER_ALL};
+    if (cfg->tune_gather)
+        given.gather = 0;
+    return ek_tune_settings(m->cfg.mesh, &given, out);
 }
 
 /* With room for the most chunks that a step may have. */
@@ -300,19 +309,27 @@ static const char *name_of(ek_a2a a2a)
     return names[a2a];
 }
 
+static int is_same(const ek_moe_traffic *a, const ek_moe_traffic *b)
+{
+    return a->degree == b->degree && a->a2a == b->a2a && a->gather == b->gather;
+}
+
 static void say_found(const ek_trainer *tr, const ek_tune_result *r)
 {
-    char than[80] = "";
+    char than[96] = "", how[32] = "";
+    int etp = tr->model->cfg.mesh->etp;
 
     if (tr->model->cfg.mesh->rank != 0)
         return;
-    if (r->best.degree != r->first.degree || r->best.a2a != r->first.a2a)
+    if (tr->cfg.tune_gather)
+        snprintf(how, sizeof(how), "r %d, ", ek_moe_traffic_r(&r->best, etp));
+    if (!is_same(&r->best, &r->first))
         snprintf(than, sizeof(than), "; degree %d and %s take %.2f times that", r->first.degree,
                  name_of(r->first.a2a), r->gain);
     ek_log("tune", EK_LOG_INFO,
-           "pipeline degree %d, all-to-all %s: %.2f ms a step, found in %lld steps for a capacity "
-           "of experts from %lld on%s",
-           r->best.degree, name_of(r->best.a2a), r->best_s * 1e3, (long long)r->steps,
+           "%spipeline degree %d, all-to-all %s: %.2f ms a step, found in %lld steps for a "
+           "capacity of experts from %lld on%s",
+           how, r->best.degree, name_of(r->best.a2a), r->best_s * 1e3, (long long)r->steps,
            (long long)r->bucket * EK_TUNE_CAPACITY, than);
 }
 
@@ -410,6 +427,9 @@ ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
 
     EK_REQUIRE(traffic->degree > 0 && traffic->degree <= most, EK_EINVAL,
                "a pipeline degree of %d, there is room for 1 to %d", traffic->degree, most);
+    EK_REQUIRE(ek_moe_can_gather(&tr->pass->cfg.moe, tr->model->cfg.mesh, traffic->gather),
+               EK_EINVAL, "gathering %d slices: there is no room, or %d shards cannot",
+               traffic->gather, tr->model->cfg.mesh->etp);
     tr->traffic = *traffic;
     free(tr->tune);
     tr->tune = NULL;

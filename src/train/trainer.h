@@ -20,8 +20,9 @@ typedef struct {
     uint64_t seed;
     ek_recompute recompute;
     ek_moe_config moe;
-    int tune_degree, tune_a2a; /* moe.degree, moe.a2a are chosen while training (train/tune.h),
-                                 where rows travel and chunks are not by distance */
+    int tune_degree, tune_a2a, tune_gather; /* moe.degree, moe.a2a, moe.gather up to gather_most are
+                                              chosen while training (train/tune.h), where rows
+                                              travel and chunks are not by distance */
     ek_exec_config exec;
     ek_optimizer_config optimizer;
 } ek_trainer_config;

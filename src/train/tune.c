@@ -6,8 +6,12 @@
 
 /* Rounds of a stage.  The first warms up: a setting's first step may take memory.  The second
  * sorts out what is hopeless, and the others half of what is left. */
-static const int rounds[] = {1, 2, 3, 6, 9, 16};
-enum { STAGES = sizeof(rounds) / sizeof(rounds[0]) };
+static const int rounds_of_few[] = {1, 2, 3, 6, 9, 16};
+static const int rounds_of_many[] = {1, 1, 2, 4, 6, 9, 9};
+enum {
+    STAGES = sizeof(rounds_of_few) / sizeof(rounds_of_few[0]),
+    STAGES_OF_MANY = sizeof(rounds_of_many) / sizeof(rounds_of_many[0])
+};
 
 /* What takes so many times the best is not tried again. */
 static const double hopeless = 1.5;
@@ -40,7 +44,9 @@ static int has_nodes(const ek_mesh *mesh)
     return 0;
 }
 
-int ek_tune_settings(const ek_mesh *mesh, int degree, int a2a, ek_moe_traffic *out)
+/* Degrees and all-to-alls with one way to gather; how many. */
+static int add_ways(const ek_mesh *mesh, const ek_tune_given *given, int gather, int room,
+                    ek_moe_traffic *out)
 {
     static const int degrees[] = {1, 2, 4, 8};
     int run = mesh->ep * mesh->etp, n = 0;
@@ -48,9 +54,27 @@ int ek_tune_settings(const ek_mesh *mesh, int degree, int a2a, ek_moe_traffic *o
 
     for (int a = EK_A2A_LINEAR; a <= EK_A2A_2DH; a++)
         for (int d = 0; d < 4; d++)
-            if ((a2a >= 0 ? a == a2a : worth[a]) && (degree > 0 ? d == 0 : run > 1 || d == 0))
-                out[n++] = (ek_moe_traffic){degree > 0 ? degree : degrees[d], (ek_a2a)a};
-    return run > 1 ? n : 1;
+            if (n < room && (given->a2a >= 0 ? a == given->a2a : worth[a]) &&
+                (given->degree > 0 ? d == 0 : run > 1 || d == 0))
+                out[n++] = (ek_moe_traffic){given->degree > 0 ? given->degree : degrees[d],
+                                            (ek_a2a)a, gather};
+    return n;
+}
+
+int ek_tune_settings(const ek_mesh *mesh, const ek_tune_given *given, ek_moe_traffic *out)
+{
+    ek_tune_given all = {given->degree > 0 ? given->degree : 1,
+                         given->a2a >= 0 ? given->a2a : EK_A2A_LINEAR, EK_GATHER_ALL, 0};
+    int room = EK_TUNE_SETTINGS - 1, n = 0;
+
+    if (given->gather > 0)
+        n = add_ways(mesh, given, given->gather, room, out);
+    for (int g = 1; g <= mesh->etp && given->gather == 0; g++)
+        if (mesh->etp % g == 0)
+            n += add_ways(mesh, given, g, room - n, out + n);
+    if (given->gather < 0 || (given->gather == 0 && given->gather_all))
+        n += add_ways(mesh, &all, EK_GATHER_ALL, 1, out + n);
+    return mesh->ep * mesh->etp > 1 ? n : 1;
 }
 
 int64_t ek_tune_bucket_of(int64_t tokens, int64_t top_k, int64_t experts, double capacity_factor)
@@ -62,6 +86,17 @@ int64_t ek_tune_bucket_of(int64_t tokens, int64_t top_k, int64_t experts, double
 
 /* --- a search ----------------------------------------------------------------------------------
  */
+
+static int stages(const ek_tune *t)
+{
+    return t->n > EK_TUNE_FEW ? STAGES_OF_MANY : STAGES;
+}
+
+/* Rounds of a bucket's stage. */
+static int rounds(const ek_tune *t, const ek_tune_bucket *b)
+{
+    return t->n > EK_TUNE_FEW ? rounds_of_many[b->stage] : rounds_of_few[b->stage];
+}
 
 static void begin_search(ek_tune *t, ek_tune_bucket *b)
 {
@@ -199,7 +234,7 @@ static int end_stage(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
     }
     b->stage++;
     b->tried = b->timed = 0;
-    if (b->n_left > 1 && b->stage < STAGES)
+    if (b->n_left > 1 && b->stage < stages(t))
         return 0;
     settle(t, b, found);
     return 1;
@@ -216,7 +251,7 @@ ek_tune_choice ek_tune_next(ek_tune *t, int64_t bucket)
     b->used = t->step++;
     if (b->best >= 0)
         return (ek_tune_choice){t->settings[b->best], b->best, b->stage, b->search};
-    all = b->n_left * rounds[b->stage];
+    all = b->n_left * rounds(t, b);
     if (b->tried == all) /* the last times are still to come */
         return (ek_tune_choice){t->settings[b->left[0]], b->left[0], -1, b->search};
     round = b->tried / b->n_left;
@@ -254,7 +289,7 @@ int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_res
     }
     if (b->stage > 0)
         b->s[c->place][b->n[c->place]++] = seconds < most ? fmax(seconds, least) : most;
-    if (++b->timed < b->n_left * rounds[b->stage])
+    if (++b->timed < b->n_left * rounds(t, b))
         return 0;
     return end_stage(t, b, found);
 }

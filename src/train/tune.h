@@ -1,4 +1,5 @@
-/* train/tune.h - the pipeline degree and the all-to-all of the steps, chosen while training.
+/* train/tune.h - Tutel's r, the pipeline degree and the all-to-all of the steps, chosen while
+ * training.
  *
  * Source   Tutel (MLSys 2023), section 3.3: a table from the capacity of a step, in buckets, to the
  *          setting that was measured to be best; the parts are tuned jointly, as an exchange beside
@@ -7,7 +8,8 @@
  * Search   of one bucket: every setting is tried once, which is not counted; then in rounds, each
  *          of which tries all that are left, to and fro.  After two rounds those go that take far
  *          longer; then, after a few more, the slower half, until one is left: of 12 settings after
- *          175 steps at most.  A time counts as part of its round's
+ *          175 steps at most.  With more settings rounds are fewer: of 25 after 161 steps.
+ *          A time counts as part of its round's
  *          mean, as loads come and go, and the median over rounds is what a setting is judged by.
  * Watch    when the steps of a bucket that has settled take another time than they did for long,
  *          its search begins anew; one that finds the same again makes the tuner more patient.
@@ -20,7 +22,8 @@
 #include "moe/moe.h"
 
 enum {
-    EK_TUNE_SETTINGS = 12,  /* most settings to choose from */
+    EK_TUNE_SETTINGS = 61,  /* most settings to choose from: five r's, and 0 */
+    EK_TUNE_FEW = 12,       /* so many are tried more often */
     EK_TUNE_BUCKETS = 16,   /* kept; then the one that was not used for longest goes */
     EK_TUNE_SAMPLES = 40,   /* times of a setting, at most */
     EK_TUNE_WATCH = 21,     /* steps by which one that has settled is judged */
@@ -67,10 +70,19 @@ typedef struct {
     ek_tune_bucket bucket[EK_TUNE_BUCKETS];
 } ek_tune;
 
-/* The settings worth trying on a mesh, the simplest first; their number.  degree > 0: this one
- * alone; a2a >= 0: likewise.  Pairs take turns where more than two ranks exchange; by nodes where
- * ranks that exchange are on several, and some of them on the same.  1 where nothing travels. */
-int ek_tune_settings(const ek_mesh *mesh, int degree, int a2a, ek_moe_traffic *out);
+/* What is not to be chosen. */
+typedef struct {
+    int degree;     /* > 0: this one alone */
+    int a2a;        /* >= 0: likewise */
+    int gather;     /* not 0: likewise (ek_exchange_gather) */
+    int gather_all; /* EK_GATHER_ALL is to choose from, too */
+} ek_tune_given;
+
+/* The settings worth trying on a mesh, the simplest first; their number.  Pairs take turns where
+ * more than two ranks exchange; by nodes where ranks that exchange are on several, and some of them
+ * on the same.  Where everything is gathered no rows travel, and there is one setting for it.
+ * 1 where nothing travels at all. */
+int ek_tune_settings(const ek_mesh *mesh, const ek_tune_given *given, ek_moe_traffic *out);
 
 /* The bucket of a step: by the rows of an expert, were they spread evenly, times the capacity
  * factor if there is one. */

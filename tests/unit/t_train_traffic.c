@@ -28,11 +28,12 @@ static int count_ways(const equal_layout *l, const equal_result *of_rank, int st
         const ek_moe_traffic told = equal_traffic(l, i);
 
         if (l->ways == EQUAL_RESTLESS)
-            CHECK(w->degree == told.degree && w->a2a == told.a2a);
+            CHECK(w->degree == told.degree && w->a2a == told.a2a && w->gather == told.gather);
         CHECK_INT(of_rank[0].cut[i], w->degree > 0 ? w->degree : 1);
         for (int r = 1; r < l->ranks; r++)
-            CHECK(of_rank[r].way[i].degree == w->degree && of_rank[r].way[i].a2a == w->a2a);
-        seen |= UINT64_C(1) << (w->degree * 3 + (int)w->a2a);
+            CHECK(of_rank[r].way[i].degree == w->degree && of_rank[r].way[i].a2a == w->a2a &&
+                  of_rank[r].way[i].gather == w->gather);
+        seen |= UINT64_C(1) << ((w->degree * 3 + (int)w->a2a + 27 * (w->gather + 1)) % 61);
     }
     return __builtin_popcountll(seen);
 }
@@ -104,6 +105,32 @@ static void in_other_layouts(void)
     trains(&l, FEW);
 }
 
+/* Tutel's r, another one every step: 0, and all divisors of the shards. */
+static void any_r(void)
+{
+    equal_layout l = over(4, EQUAL_RESTLESS);
+
+    l.gather = EK_GATHER_ALL;
+    CHECK(trains(&l, EQUAL_STEPS) > 10);
+    l.ep = 1;
+    l.etp = 4;
+    l.recompute = EK_RECOMPUTE_FULL;
+    CHECK(trains(&l, EQUAL_STEPS) > 10);
+    l.ep = l.etp = 2;
+    l.recompute = EK_RECOMPUTE_OFF;
+    trains(&l, FEW);
+    l.balance = 2;
+    trains(&l, FEW);
+    l.balance = 0;
+    l.ways = EQUAL_TUNED;
+    trains(&l, EQUAL_STEPS);
+    l = over(3, EQUAL_RESTLESS); /* an inner width that three shards do not divide */
+    l.ep = 1;
+    l.etp = 3;
+    l.gather = EK_GATHER_ALL;
+    trains(&l, FEW);
+}
+
 /* Plans are made from the tallies, which are cut as the chunks are. */
 static void under_planners(void)
 {
@@ -155,6 +182,7 @@ static const ek_case cases[] = {
     EK_CASE(any_way_is_the_same),
     EK_CASE(bytes_are_those_of_the_way),
     EK_CASE(in_other_layouts),
+    EK_CASE(any_r),
     EK_CASE(under_planners),
     EK_CASE(capacities_and_other_gates),
     EK_CASE(tuned),

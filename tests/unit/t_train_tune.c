@@ -41,7 +41,7 @@ static int all_settings(ek_moe_traffic *s)
 
     for (int a = EK_A2A_LINEAR; a <= EK_A2A_2DH; a++)
         for (int d = 1; d <= 8; d *= 2)
-            s[n++] = (ek_moe_traffic){d, (ek_a2a)a};
+            s[n++] = (ek_moe_traffic){d, (ek_a2a)a, 1};
     return n;
 }
 
@@ -316,7 +316,7 @@ static int count(int ranks, int ep, int etp, const int *node_of, int degree, int
     for (int i = 0; i < ranks; i++)
         ek_comm_set_nodes(world[i], node_of);
     mesh.world = world[0];
-    n = ek_tune_settings(&mesh, degree, a2a, out);
+    n = ek_tune_settings(&mesh, &(ek_tune_given){degree, a2a, 1, 0}, out);
     for (int i = 0; i < ranks; i++)
         ek_comm_close(&world[i]);
     return n;

@@ -1,0 +1,266 @@
+/* Rows where shards gather one another's slices (Tutel's r): each goes to one member of every
+ * group, evenly, and lies where both ends think; how many move, and how many slices are brought. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "moe/exchange.h"
+#include "moe/replicas.h"
+
+enum { RANKS_MAX = 8, EXPERTS = 5, COLS = 2, TOKENS = 40, CHUNKS_MAX = 3, SLOTS_MAX = EXPERTS };
+
+/* The exchange of every rank of a stage, and their tokens' choices. */
+typedef struct {
+    ek_mesh mesh[RANKS_MAX];
+    ek_exchange x[RANKS_MAX];
+    ek_placement p;
+    ek_arena arena;
+    int64_t tokens[RANKS_MAX];
+    int32_t ids[RANKS_MAX][TOKENS * COLS];
+    ek_tally *tally;
+    int32_t *dealt;
+    int32_t *row_of[RANKS_MAX], *token_of[RANKS_MAX];
+    int64_t send_first[RANKS_MAX][CHUNKS_MAX + 1];
+} world;
+
+static void open_world(world *w, int ep, int etp, int spare, int degree, int group)
+{
+    int ranks = ep * etp;
+
+    memset(w, 0, sizeof(*w));
+    for (int pass = 0; pass < 2; pass++) {
+        ek_arena measured = w->arena;
+
+        if (pass == 0)
+            ek_arena_measure(&w->arena);
+        else
+            CHECK(ek_arena_init_as(&w->arena, &measured, "a world") == EK_OK);
+        ek_placement_take(&w->p, &w->arena, EXPERTS, ep, (EXPERTS + ep - 1) / ep + spare);
+        if (w->p.home != NULL)
+            ek_placement_block(&w->p, 1);
+        for (int r = 0; r < ranks; r++) {
+            w->mesh[r] = (ek_mesh){.size = ranks,
+                                   .edp = 1,
+                                   .ep = ep,
+                                   .etp = etp,
+                                   .stage_size = ranks,
+                                   .at = r,
+                                   .ep_rank = r / etp,
+                                   .etp_rank = r % etp};
+            ek_exchange_take(&w->x[r], &w->arena, &w->mesh[r], &w->p, degree, group);
+            w->row_of[r] = ek_arena_take(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
+            w->token_of[r] = ek_arena_take(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
+        }
+        w->tally = ek_arena_take(&w->arena, ranks * ek_tally_words(EXPERTS, CHUNKS_MAX),
+                                 sizeof(*w->tally));
+        w->dealt = ek_arena_take(&w->arena, (int64_t)CHUNKS_MAX * ranks * w->x[0].all_slots,
+                                 sizeof(*w->dealt));
+    }
+    for (int r = 0; r < ranks; r++)
+        ek_exchange_follow(&w->x[r], &w->p);
+}
+
+/* Choices at random, some dropped; sources of different sizes, one without tokens. */
+static void choose(world *w, uint64_t seed)
+{
+    const ek_exchange *x = &w->x[0];
+
+    memset(w->tally, 0, (size_t)x->ranks * (size_t)x->words * sizeof(*w->tally));
+    for (int r = 0; r < x->ranks; r++) {
+        w->tokens[r] = r == 1 ? 0 : TOKENS - 7 * (r % 4);
+        for (int64_t i = 0; i < w->tokens[r] * COLS; i++) {
+            int32_t e = (int32_t)(ek_random_bits(seed, (uint64_t)r, (uint64_t)i) % (EXPERTS + 1));
+            int chunk = 0;
+
+            w->ids[r][i] = e < EXPERTS ? e : -1;
+            while (i / COLS >= ek_run_first(w->tokens[r], x->token_chunks, chunk + 1))
+                chunk++;
+            if (e < EXPERTS)
+                w->tally[r * x->words + ek_tally_rows(EXPERTS, chunk) + e].count++;
+        }
+    }
+}
+
+/* What every rank would send and get, followed row by row: [from][to] rows of a chunk. */
+static void follow(world *w, int gather)
+{
+    int ranks = w->x[0].ranks, copies, chunks = w->x[0].chunks;
+    int64_t matrix[RANKS_MAX * RANKS_MAX];
+
+    for (int r = 0; r < ranks; r++) {
+        ek_exchange_gather(&w->x[r], gather);
+        ek_exchange_list(&w->x[r], w->p.expert_of);
+        ek_exchange_sort(&w->x[r], w->dealt, w->tokens[r], COLS, w->ids[r], w->row_of[r],
+                         w->token_of[r], w->send_first[r]);
+    }
+    copies = w->x[0].copies;
+    for (int to = 0; to < ranks; to++) {
+        static int64_t offset[CHUNKS_MAX * (SLOTS_MAX + 4)];
+        static int32_t from_recv[RANKS_MAX * TOKENS * COLS],
+            from_experts[RANKS_MAX * TOKENS * COLS];
+        ek_exchange *x = &w->x[to];
+        int64_t base = 0;
+
+        ek_exchange_receive(x, w->dealt, offset, from_recv, from_experts);
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            int32_t at = 0; /* of recv */
+
+            ek_exchange_matrix(x, w->dealt, chunk, 0, matrix);
+            for (int from = 0; from < ranks; from++) {
+                int64_t first = w->send_first[from][chunk];
+
+                for (int server = 0; server < to; server++)
+                    first += matrix[from * ranks + server];
+                for (int64_t i = 0; i < matrix[from * ranks + to]; i++, at++) {
+                    const int64_t *of = offset + chunk * (x->slots + 1);
+                    int32_t row = from_experts[base + at], slot = 0, token, expert;
+                    int found = 0;
+
+                    CHECK_INT(from_recv[base + row], at);
+                    while (slot < x->slots && base + row >= of[slot + 1])
+                        slot++;
+                    expert = w->p.expert_of[x->first_slot + slot];
+                    token = w->token_of[from][first + i];
+                    for (int c = 0; c < COLS * copies; c++)
+                        if (w->row_of[from][token * COLS * copies + c] == first + i) {
+                            CHECK_INT(w->ids[from][token * COLS + c / copies], expert);
+                            CHECK_INT(to % x->shards / x->members, c % copies); /* its group */
+                            found++;
+                        }
+                    CHECK_INT(found, 1);
+                }
+            }
+            base += at;
+        }
+    }
+}
+
+/* Rows of a source for a slot are spread over the members of a group to one. */
+static void check_spread(const world *w)
+{
+    const ek_exchange *x = &w->x[0];
+
+    for (int source = 0; source < x->ranks; source++)
+        for (int32_t slot = 0; slot < x->all_slots; slot++)
+            for (int32_t rows = 0; rows < 9; rows++) {
+                int32_t sum = 0;
+
+                for (int m = 0; m < x->members; m++) {
+                    int32_t part = ek_exchange_part(x, source, slot, m, rows);
+
+                    CHECK(x->local || part <= rows / x->members + 1);
+                    CHECK(x->local || part >= rows / x->members);
+                    sum += part;
+                }
+                CHECK_INT(sum, rows);
+            }
+}
+
+static void every_row_goes_to_one_member_of_each_group(void)
+{
+    static const int sizes[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {3, 2}, {1, 6}, {2, 3}};
+    static world w;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int degree = 1; degree <= CHUNKS_MAX; degree += 2)
+            for (int g = 1; g <= sizes[i][1]; g++) {
+                if (sizes[i][1] % g != 0)
+                    continue;
+                open_world(&w, sizes[i][0], sizes[i][1], 0, degree, 0);
+                choose(&w, i);
+                ek_exchange_deal(&w.x[0], w.tally, w.dealt);
+                follow(&w, g);
+                check_spread(&w);
+                ek_arena_fini(&w.arena);
+            }
+}
+
+/* r = 0: with every expert everywhere no row leaves its rank. */
+static void rows_stay(void)
+{
+    static world w;
+    int64_t matrix[RANKS_MAX * RANKS_MAX];
+
+    open_world(&w, 2, 2, EXPERTS - 3, 1, 0);
+    choose(&w, 3);
+    for (int rank = 0; rank < 2; rank++) /* as a plan of this kind has it */
+        for (int32_t s = 0, e = 0; s < w.p.slots; s++) {
+            int32_t *slot = &w.p.expert_of[rank * w.p.slots + s];
+
+            while (*slot < 0 && e < EXPERTS && w.p.home[e] / w.p.slots == rank)
+                e++;
+            *slot = *slot < 0 ? e++ : *slot;
+        }
+    memset(w.dealt, 0, (size_t)w.x[0].ranks * (size_t)w.x[0].all_slots * sizeof(*w.dealt));
+    for (int source = 0; source < 4; source++)
+        for (int32_t s = source / 2 * w.p.slots; s < (source / 2 + 1) * w.p.slots; s++)
+            w.dealt[source * w.x[0].all_slots + s] =
+                (int32_t)w
+                    .tally[source * w.x[0].words + ek_tally_rows(EXPERTS, 0) + w.p.expert_of[s]]
+                    .count;
+    follow(&w, EK_GATHER_ALL);
+    check_spread(&w);
+    ek_exchange_matrix(&w.x[0], w.dealt, 0, 0, matrix);
+    for (int i = 0; i < 16; i++)
+        CHECK(i % 5 == 0 ? (i == 5) == (matrix[i] == 0) : matrix[i] == 0);
+    ek_arena_fini(&w.arena);
+}
+
+/* With 8 ranks, 4 shards an expert and C rows of each rank for each of 2 experts: a rank sends
+ * r E C rows, its own included (Tutel, table 4). */
+static void rows_are_those_of_tutel(void)
+{
+    enum { C = 4 };
+    static world w;
+    int64_t matrix[RANKS_MAX * RANKS_MAX];
+
+    open_world(&w, 2, 4, 0, 1, 0);
+    memset(w.tally, 0, (size_t)w.x[0].ranks * (size_t)w.x[0].words * sizeof(*w.tally));
+    for (int r = 0; r < 8; r++)
+        for (int e = 0; e < 4; e += 3) /* one of each rank's */
+            w.tally[r * w.x[0].words + ek_tally_rows(EXPERTS, 0) + e].count = C;
+    ek_exchange_deal(&w.x[0], w.tally, w.dealt);
+    for (int r = 1; r <= 4; r *= 2) {
+        ek_exchange_gather(&w.x[0], 4 / r);
+        ek_exchange_matrix(&w.x[0], w.dealt, 0, 0, matrix);
+        for (int from = 0; from < 8; from++) {
+            int64_t sent = 0, got = 0;
+
+            for (int to = 0; to < 8; to++) {
+                sent += matrix[from * 8 + to];
+                got += matrix[to * 8 + from];
+                CHECK_INT(matrix[from * 8 + to], r * C / 4);
+            }
+            CHECK_INT(sent, r * 2 * C);
+            CHECK_INT(got, r * 2 * C);
+        }
+    }
+    ek_arena_fini(&w.arena);
+}
+
+/* A group's slices tile its part of the inner width, whatever divides it. */
+static void slices_tile_the_width(void)
+{
+    ek_model_spec spec = {.ff = 11};
+    ek_mesh mesh = {.etp = 4};
+    ek_moe m = {.spec = &spec, .mesh = &mesh};
+
+    for (m.x.members = 1; m.x.members <= 4; m.x.members *= 2)
+        for (mesh.etp_rank = 0; mesh.etp_rank < 4; mesh.etp_rank++) {
+            int first = mesh.etp_rank / m.x.members * m.x.members;
+            int64_t at = 0;
+
+            for (int i = 0; i < m.x.members; i++) {
+                CHECK_INT(ek_slice_first(&m, i), at);
+                CHECK_INT(ek_slice_width(&m, i), ek_run_length(11, 4, first + i));
+                at += ek_slice_width(&m, i);
+            }
+            CHECK_INT(ek_slice_first(&m, m.x.members), at);
+        }
+}
+
+static const ek_case cases[] = {
+    EK_CASE(every_row_goes_to_one_member_of_each_group),
+    EK_CASE(rows_stay),
+    EK_CASE(rows_are_those_of_tutel),
+    EK_CASE(slices_tile_the_width),
+};
+EK_TEST_MAIN(cases)
