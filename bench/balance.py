@@ -47,9 +47,12 @@ import time
 
 from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, rate, read_results, say,
                            show)
+from nodes import Cluster
 
-TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
 TRACE_FILE = "gpt_moe_e32_r16.npy"
+# Policies that move experts for good, in the second step for the first time: the others need not
+# take the first at all.
+MOVING = ("place", "replicate", "eplb", "auto")
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
 # Iterations at which a workload changes at once; the counted steps lie around it.
 CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
@@ -103,7 +106,8 @@ def options():
     p.add_argument("--seq", type=int, help="tokens a sequence (default: 256)")
     p.add_argument("--steps", type=int, help="of a start (default: 5)")
     p.add_argument("--warm-up", type=int, default=2, help="of these, not counted: in the first "
-                   "experts cannot have moved, in the second they do (default: 2)")
+                   "experts cannot have moved, in the second they do; policies that move none take "
+                   "one of them alone (default: 2)")
     p.add_argument("--repeats", type=int, help="turns (default: 2)")
     p.add_argument("--seed", type=int, default=0, help="of the workloads that are made up")
     p.add_argument("--train-args", default="--pipeline-degree 1 --a2a linear",
@@ -134,68 +138,7 @@ def options():
     return o
 
 
-# ---- the cluster --------------------------------------------------------------------------------
-
-
-class Cluster:
-    """A cluster that lasts as long as this object is entered."""
-
-    def __init__(self, o):
-        self.o = o
-        self.name = "balance%d" % os.getpid()
-
-    def words(self, *args):
-        return [TOOL, "--name", self.name, *map(str, args)]
-
-    def call(self, *args, what=None):
-        r = subprocess.run(self.words(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                           stdin=subprocess.DEVNULL, text=True, check=False)
-        if r.returncode == 77:
-            say(r.stderr.strip() or r.stdout.strip())
-            sys.exit(77)
-        if r.returncode != 0:
-            sys.exit("%s ended with status %d: %s" % (what or "cluster " + str(args[0]),
-                                                      r.returncode, r.stderr.strip()))
-        return r.stdout
-
-    def __enter__(self):
-        if os.geteuid() != 0:
-            say("a cluster needs root")
-            sys.exit(77)
-        try:
-            self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run(self.words("down"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                       check=False)
-
-    def set_bandwidth(self, mbit):
-        self.call("bandwidth", "all", "%dkbit" % round(1000 * mbit))
-
-    def mpiexec(self, *args):
-        o = self.o
-        return ["mpiexec", "--mpi", o.mpi, "-n", o.nodes, os.path.abspath(o.command), *args]
-
-    def user_seconds(self):
-        """What the processes of the nodes have computed."""
-        total = 0.0
-        for line in self.call("show").splitlines()[1:]:
-            for pid in re.findall(r"\((\d+)\)", line):
-                try:
-                    with open("/proc/%s/stat" % pid) as f:
-                        total += int(f.read().rsplit(")", 1)[1].split()[11])
-                except (OSError, IndexError):
-                    pass
-        return total / os.sysconf("SC_CLK_TCK")
-
-    def end_all(self):
-        """Ends every process in the nodes at once; the nodes come back empty."""
-        self.call("kill", "all")
-        self.call("revive", "all")
+# ---- the machine --------------------------------------------------------------------------------
 
 
 def machine_seconds():
@@ -251,12 +194,13 @@ class Routing:
     def __init__(self, o, folder):
         self.o, self.folder = o, folder
 
-    def file(self, name):
-        o, to = self.o, os.path.join(self.folder, name + ".npy")
+    def file(self, name, skipped):
+        """A workload but for its first iterations."""
+        o, to = self.o, os.path.join(self.folder, "%s.%d.npy" % (name, skipped))
         if os.path.exists(to):
             return to
         if name == "trace":
-            cut_trace(o.trace, o.trace_first, o.steps, o.layers, to)
+            cut_trace(o.trace, o.trace_first + skipped, o.steps - skipped, o.layers, to)
             return to
         counted = o.steps - o.warm_up
         first = max(0, CHANGES.get(name, 0) - o.warm_up - counted // 2)
@@ -269,7 +213,7 @@ class Routing:
         if r.returncode != 0:
             sys.exit("workload %s ended with status %d: %s" % (name, r.returncode,
                                                                r.stderr.strip()))
-        cut_trace(whole, first, o.steps, o.layers, to)
+        cut_trace(whole, first + skipped, o.steps - skipped, o.layers, to)
         return to
 
 
@@ -310,7 +254,7 @@ class Work:
         with open(self.tokens, "wb") as f:
             f.write(struct.pack("<%dH" % len(ids), *ids))
 
-    def words(self, workload, policy, out):
+    def words(self, workload, policy, skipped, out):
         o = self.o
         args = ["train", "--model", self.config, "--data", self.tokens, "--batch", o.batch,
                 "--micro-batch", o.batch, "--seq", o.seq, "--steps", FOR_EVER, "--threads", 1,
@@ -320,21 +264,23 @@ class Work:
         if o.has_plan_every:
             args += ["--plan-every", o.plan_every]
         return args + ["--balance", policy, "--spare-slots", o.spare_slots, "--replay-routing",
-                       self.routing.file(workload)]
+                       self.routing.file(workload, skipped)]
 
     def train(self, workload, policy, patience):
         """Lines of metrics of the steps that are wanted, or {"failed": why}.  A start whose next
         step does not end for so many seconds has failed."""
         o, out = self.o, os.path.join(self.folder, "run")
+        skipped = 0 if policy in MOVING else max(0, o.warm_up - 1)
         metrics, errors = os.path.join(out, "metrics.jsonl"), os.path.join(self.folder, "errors")
-        words = self.cluster.words(*self.cluster.mpiexec(*self.words(workload, policy, out)))
+        words = self.cluster.words(*self.cluster.mpiexec(*self.words(workload, policy, skipped,
+                                                                         out)))
         wait_calm(o.wait_calm)
         begin, programs = time.monotonic(), machine_seconds()[0]
         with open(errors, "w") as f:
             job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=f, start_new_session=True)
         try:
-            lines, why = follow(job, metrics, o.steps, patience)
+            lines, why = follow(job, metrics, o.steps - skipped, patience)
             ours, seconds = self.cluster.user_seconds(), time.monotonic() - begin
             others = machine_seconds()[0] - programs - ours
         finally:
@@ -345,7 +291,7 @@ class Work:
             with open(errors) as f:
                 text = [line.strip() for line in f if line.strip()]
             return {"failed": "%s: %s" % (why, text[0] if text else "no word")}
-        return {"seconds": round(seconds, 1), "others": round(max(0, others) / seconds, 3),
+        return {"skipped": skipped, "seconds": round(seconds, 1), "others": round(max(0, others) / seconds, 3),
                 "steps": [json.loads(line) for line in lines]}
 
 
@@ -384,10 +330,10 @@ def end(job):
 
 def bench_moe(work):
     o = work.o
-    out = work.cluster.call(*work.cluster.mpiexec(
-        "bench", "moe", "--json", "--model", work.config, "--threads", 1, "--ep", o.nodes,
-        "--batch", o.batch, "--seq", o.seq, "--degrees", "1", "--steps", 1), what="bench moe")
-    return json.loads(out)["ways"][0]
+    out = work.cluster.bench(
+        1, "moe", "--model", work.config, "--threads", 1, "--ep", o.nodes, "--batch", o.batch, "--seq",
+        o.seq, "--degrees", "1", "--steps", 1)
+    return out["ways"][0]
 
 
 def find_bandwidth(work):

@@ -55,14 +55,19 @@ def read_results(path):
 # ---- the table ----------------------------------------------------------------------------------
 
 
+def uncounted(row, head):
+    """How many of its steps are not counted."""
+    return head["settings"]["warm_up"] - row.get("skipped", 0)
+
+
 def counted(row, head):
-    return row["steps"][head["settings"]["warm_up"]:]
+    return row["steps"][uncounted(row, head):]
 
 
 def charge(turn, head):
     """ms a counted step owes for experts that moved in uncounted ones, but the first."""
     typical = statistics.median(s["step_ms"] for s in counted(turn, head))
-    moving = [s["step_ms"] for s in turn["steps"][1:head["settings"]["warm_up"]]
+    moving = [s["step_ms"] for s in turn["steps"][1:uncounted(turn, head)]
               if s.get("experts_moved", 0) > 0]
     return sum(max(0, ms - typical) for ms in moving) / head["settings"]["plan_every"]
 
@@ -192,13 +197,15 @@ def print_table(head, results, rows):
 
 
 def check_losses(results):
-    """Policies do the same work: at a step, losses of a workload are the same."""
+    """Policies do the same work: at a step, losses of a workload are the same, where as many steps
+    were skipped."""
     good, seen = True, {}
     for r in results.values():
         if "failed" in r or r["policy"] == CEILING:
             continue
         for s in r["steps"]:
-            first = seen.setdefault((r["workload"], s["step"]), (s["loss"], r["policy"]))
+            work = (r["workload"], r.get("skipped", 0), s["step"])
+            first = seen.setdefault(work, (s["loss"], r["policy"]))
             if not abs(s["loss"] - first[0]) <= LOSS_CLOSE:
                 print("%s, step %d: loss %.6f with %s, %.6f with %s: not the same work" %
                       (r["workload"], s["step"], s["loss"], r["policy"], first[0], first[1]))

@@ -21,11 +21,11 @@ Example:
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
-TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
+from nodes import Cluster
+
 SPEED_WANTED, LINK_WANTED, MIB = 1.4, 0.9, 1 << 20
 # Of the search: where it starts, how many tries at most, and until the two times differ by how much.
 FIRST_MBIT, ROUNDS, CLOSE = 75.0, 5, 0.08
@@ -60,50 +60,6 @@ def options():
     p.add_argument("--timeline", help="write a step of the best degree to this file")
     p.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return p.parse_args()
-
-
-class Cluster:
-    """A cluster that lasts as long as this object is entered."""
-
-    def __init__(self, o):
-        self.o = o
-        self.name = "bench%d" % os.getpid()
-
-    def call(self, *args, what=None):
-        r = subprocess.run([TOOL, "--name", self.name, *map(str, args)], stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, check=False)
-        if r.returncode == 77:
-            print(r.stderr.strip() or r.stdout.strip(), file=sys.stderr)
-            sys.exit(77)
-        if r.returncode != 0:
-            sys.exit("%s ended with status %d: %s" % (what or "cluster " + str(args[0]),
-                                                      r.returncode, r.stderr.strip()))
-        return r.stdout
-
-    def __enter__(self):
-        if os.geteuid() != 0:
-            print("a cluster needs root", file=sys.stderr)
-            sys.exit(77)
-        try:
-            self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([TOOL, "--name", self.name, "down"], stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, check=False)
-
-    def set_bandwidth(self, mbit):
-        self.call("bandwidth", "all", "%dkbit" % round(1000 * mbit))
-
-    def bench(self, ppn, name, *args):
-        """Results of `evenkeel bench` with so many ranks a node."""
-        out = self.call("mpiexec", "--mpi", self.o.mpi, "--ppn", ppn, "-n", ppn * self.o.nodes,
-                        os.path.abspath(self.o.command), "bench", name, "--json", *args,
-                        what="bench " + name)
-        return json.loads(out)
 
 
 def say(o, text):

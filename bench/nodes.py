@@ -1,0 +1,78 @@
+"""A cluster of nodes on this machine (tools/cluster; needs root), as the benchmarks use it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
+
+
+class Cluster:
+    """A cluster that lasts as long as this object is entered.  o has nodes, cpu (cores of a node),
+    mpi and command (path of evenkeel)."""
+
+    def __init__(self, o):
+        self.o = o
+        self.name = "bench%d" % os.getpid()
+
+    def words(self, *args):
+        return [TOOL, "--name", self.name, *map(str, args)]
+
+    def call(self, *args, what=None):
+        r = subprocess.run(self.words(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           stdin=subprocess.DEVNULL, text=True, check=False)
+        if r.returncode == 77:
+            print(r.stderr.strip() or r.stdout.strip(), file=sys.stderr)
+            sys.exit(77)
+        if r.returncode != 0:
+            sys.exit("%s ended with status %d: %s" % (what or "cluster " + str(args[0]),
+                                                      r.returncode, r.stderr.strip()))
+        return r.stdout
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            print("a cluster needs root", file=sys.stderr)
+            sys.exit(77)
+        try:
+            self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(self.words("down"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       check=False)
+
+    def set_bandwidth(self, mbit):
+        self.call("bandwidth", "all", "%dkbit" % round(1000 * mbit))
+
+    def mpiexec(self, *args, ppn=1):
+        """The words that run evenkeel with so many ranks on every node."""
+        o = self.o
+        return ["mpiexec", "--mpi", o.mpi, "--ppn", ppn, "-n", ppn * o.nodes,
+                os.path.abspath(o.command), *args]
+
+    def bench(self, ppn, name, *args):
+        """Results of `evenkeel bench` with so many ranks a node."""
+        return json.loads(self.call(*self.mpiexec("bench", name, "--json", *args, ppn=ppn),
+                                    what="bench " + name))
+
+    def user_seconds(self):
+        """What the processes of the nodes have computed."""
+        total = 0.0
+        for line in self.call("show").splitlines()[1:]:
+            for pid in re.findall(r"\((\d+)\)", line):
+                try:
+                    with open("/proc/%s/stat" % pid) as f:
+                        total += int(f.read().rsplit(")", 1)[1].split()[11])
+                except (OSError, IndexError):
+                    pass
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def end_all(self):
+        """Ends every process in the nodes at once; the nodes come back empty."""
+        self.call("kill", "all")
+        self.call("revive", "all")
