@@ -24,6 +24,10 @@ void ek_fill_take(ek_fill *m, ek_arena *a, const ek_plan_limits *l)
     m->rank_of = ek_arena_take(a, l->experts, sizeof(*m->rank_of));
     m->largest = ek_arena_take(a, l->ranks, sizeof(*m->largest));
     m->most_left = ek_arena_take(a, l->ranks, sizeof(*m->most_left));
+    m->largest_first = ek_arena_take(a, l->ranks, sizeof(*m->largest_first));
+    m->most_first = ek_arena_take(a, l->ranks, sizeof(*m->most_first));
+    m->offer = ek_arena_take(a, l->ranks, sizeof(*m->offer));
+    m->gap = ek_arena_take(a, l->ranks, sizeof(*m->gap));
     m->room = ek_arena_take(a, l->ranks, sizeof(*m->room));
     m->gives = ek_arena_take(a, l->ranks, sizeof(*m->gives));
     m->given = ek_arena_take(a, l->experts, sizeof(*m->given));
@@ -46,7 +50,8 @@ int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p)
 
     for (int32_t r = 0; r < l->ranks; r++) {
         m->first_home[r] = n;
-        m->load[r] = 0;
+        m->load[r] = m->most_first[r] = 0;
+        m->largest_first[r] = -1;
         m->n_spare[r] = 0;
         for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
             int32_t e = p->expert_of[s];
@@ -55,6 +60,10 @@ int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p)
                 m->homes[n++] = e;
                 m->rank_of[e] = r;
                 m->load[r] += m->total[e];
+                if (m->total[e] > m->most_first[r]) {
+                    m->largest_first[r] = e;
+                    m->most_first[r] = m->total[e];
+                }
             } else {
                 p->expert_of[s] = -1;
                 m->spare[r * l->slots + m->n_spare[r]++] = s;
@@ -87,44 +96,39 @@ static void find_largest(ek_fill *m, int32_t rank, int32_t budget)
     m->most_left[rank] = most;
 }
 
-/* Of the ranks above the target, the one with the largest expert left; -1: none is, or none of them
- * has anything to give. */
-static int32_t giver(const ek_fill *m, int32_t ranks, int64_t target)
+/* What a rank offers or lacks, after a change. */
+static void weigh(ek_fill *m, int32_t rank, int64_t target)
 {
-    int32_t best = -1;
+    int64_t lacks = target - m->load[rank];
+
+    m->offer[rank] = lacks < 0 ? m->most_left[rank] : 0;
+    m->gap[rank] = lacks > 0 && m->room[rank] > 0 ? lacks : 0;
+}
+
+/* The first of the largest, if that is more than 0; -1. */
+static int32_t largest_of(const int64_t *x, int32_t n)
+{
     int64_t most = 0;
+    int32_t at = -1;
 
-    for (int32_t r = 0; r < ranks; r++)
-        if (m->load[r] > target && m->most_left[r] > most) {
-            best = r;
-            most = m->most_left[r];
-        }
-    return best;
+    for (int32_t i = 0; i < n; i++) {
+        at = x[i] > most ? i : at;
+        most = x[i] > most ? x[i] : most;
+    }
+    return at;
 }
 
-/* Of the ranks below the target with an empty slot, the lowest; -1: there is none. */
-static int32_t receiver(const ek_fill *m, int32_t ranks, int64_t target)
-{
-    int32_t best = -1;
-    int64_t least = target;
-
-    for (int32_t r = 0; r < ranks; r++)
-        if (m->load[r] < least && m->room[r] > 0) {
-            best = r;
-            least = m->load[r];
-        }
-    return best;
-}
-
-static void start(ek_fill *m, const ek_plan_limits *l, int32_t budget)
+static void start(ek_fill *m, const ek_plan_limits *l, int64_t target, int32_t budget)
 {
     memcpy(m->load, m->start, (size_t)l->ranks * sizeof(*m->load));
     memcpy(m->left, m->total, (size_t)l->experts * sizeof(*m->left));
     memset(m->given, 0, (size_t)l->experts);
     memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
+    memcpy(m->largest, m->largest_first, (size_t)l->ranks * sizeof(*m->largest));
+    memcpy(m->most_left, m->most_first, (size_t)l->ranks * sizeof(*m->most_left));
     for (int32_t r = 0; r < l->ranks; r++) {
         m->room[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
-        find_largest(m, r, budget);
+        weigh(m, r, target);
     }
 }
 
@@ -141,15 +145,17 @@ static void add_move(ek_fill *m, const ek_plan_limits *l, int32_t n, int32_t fro
     m->given[expert] = 1;
 }
 
-/* Moves until no rank is above the target, or nothing more can go; their number. */
+/* Of the ranks above the target, the one with the largest expert left gives to the lowest with an
+ * empty slot, until no rank is above it or nothing more can go; how many moves. */
 static int32_t fill(ek_fill *m, const ek_plan_limits *l, int64_t target, int32_t budget)
 {
     int32_t n = 0, from, to;
 
-    start(m, l, budget);
-    while ((from = giver(m, l->ranks, target)) >= 0 && (to = receiver(m, l->ranks, target)) >= 0) {
-        int64_t excess = m->load[from] - target, gap = target - m->load[to];
-        int64_t amount = m->most_left[from] < gap ? m->most_left[from] : gap;
+    start(m, l, target, budget);
+    while ((from = largest_of(m->offer, l->ranks)) >= 0 &&
+           (to = largest_of(m->gap, l->ranks)) >= 0) {
+        int64_t excess = m->load[from] - target;
+        int64_t amount = m->offer[from] < m->gap[to] ? m->offer[from] : m->gap[to];
 
         /* More than the excess only where what is then missing can come back, and where it fills a
          * slot that would have to stay half empty. */
@@ -157,6 +163,8 @@ static int32_t fill(ek_fill *m, const ek_plan_limits *l, int64_t target, int32_t
             amount = excess;
         add_move(m, l, n++, from, to, amount);
         find_largest(m, from, budget);
+        weigh(m, from, target);
+        weigh(m, to, target);
     }
     return n;
 }
@@ -203,13 +211,15 @@ static int64_t attempt(ek_fill *m, const ek_plan_limits *l, int64_t target, int6
 int ek_fill_search(ek_fill *m, const ek_plan_limits *l, int64_t mean, int32_t budget, int64_t limit)
 {
     int64_t low = mean, slack = (int64_t)(close_enough * (double)mean), high, most;
+    int64_t first = limit < INT64_MAX && limit - slack > mean ? limit - slack : mean;
 
     m->least = INT64_MAX;
     m->n_best = 0;
-    if (limit < INT64_MAX &&
-        attempt(m, l, limit - slack > mean ? limit - slack : mean, slack, budget) > limit)
+    most = attempt(m, l, first, slack, budget);
+    if (most > limit)
         return 0;
-    most = attempt(m, l, low, slack, budget);
+    if (first > low)
+        most = attempt(m, l, low, slack, budget);
     high = m->least;
     for (int i = 0; i < EK_FILL_SEARCH && most > low + slack && high - low > slack; i++) {
         int64_t target = low + (high - low) / 2, reached = attempt(m, l, target, slack, budget);

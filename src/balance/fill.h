@@ -23,17 +23,21 @@ typedef struct {
 } ek_fill_move;
 
 typedef struct {
-    int64_t *total;        /* [experts]; filled by the caller */
-    int64_t *load, *start; /* [ranks]; with every expert at home alone */
-    int64_t *left;         /* [experts] what home still serves */
-    int32_t *spare;        /* [ranks * slots] numbers of empty slots, rank by rank */
-    int32_t *n_spare;      /* [ranks] */
-    int32_t *homes;        /* [experts] by home rank */
-    int32_t *first_home;   /* [ranks + 1] */
-    int32_t *rank_of;      /* [experts] home's */
-    int32_t *largest;      /* [ranks] of the experts at home that it may give of, the one with most
-                              left; -1: none */
-    int64_t *most_left;    /* [ranks] its assignments */
+    int64_t *total;         /* [experts]; filled by the caller */
+    int64_t *load, *start;  /* [ranks]; with every expert at home alone */
+    int64_t *left;          /* [experts] what home still serves */
+    int32_t *spare;         /* [ranks * slots] numbers of empty slots, rank by rank */
+    int32_t *n_spare;       /* [ranks] */
+    int32_t *homes;         /* [experts] by home rank */
+    int32_t *first_home;    /* [ranks + 1] */
+    int32_t *rank_of;       /* [experts] home's */
+    int32_t *largest;       /* [ranks] of the experts at home that it may give of, the one with most
+                               left; -1: none */
+    int64_t *most_left;     /* [ranks] its assignments */
+    int32_t *largest_first; /* [ranks] the same two before anything is given */
+    int64_t *most_first;
+    int64_t *offer, *gap;  /* [ranks] what a rank above the target may give at once; what one below
+                              it with an empty slot lacks; otherwise 0 */
     int32_t *room, *gives; /* [ranks] replicas that it may still get, experts that it gives of */
     unsigned char *given;  /* [experts] whether it is given of */
     ek_fill_move *moves;   /* [ranks * slots] of the target at work */
