@@ -30,9 +30,14 @@
  *              T for a micro-batch of the history, with what fast makes of it.  So homes move only
  *              for a gain that is expected to pay for it.
  *
+ * Shortcuts    Where one replica a link comes as low as the mean load would with two, no more are
+ *              looked for.  A packing, or the present homes, is searched only as far as it may yet
+ *              have the least.  Packings come in the order in which they are mostly best, and no
+ *              more are made once none could save more than 1 / 512 of the time.
+ *
  * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
- *              the replicas a link that may pay.  slow: PACKINGS times O(experts (experts + ranks))
- *              and fast. */
+ *              the replicas a link that may pay.  slow: the same for each packing, and
+ *              O(experts ranks) to make it, plus the square of those away on one rank for each. */
 #include "balance/fill.h"
 #include "balance/plan_place.h"
 
@@ -47,8 +52,11 @@ typedef struct {
     int with_heaviest;
 } packing;
 
-static const packing packings[] = {{1.5, 0}, {1.1, 0}, {0.8, 0}, {0.8, 1}};
+static const packing packings[] = {{0.8, 0}, {0.8, 1}, {1.1, 0}, {1.5, 0}};
 enum { PACKINGS = sizeof(packings) / sizeof(packings[0]) };
+
+/* No more packings are tried where they could save no more than this part of the time. */
+static const double worth = 1.0 / 512;
 
 /* Loads that differ by no more than this part of the mean are as good as each other. */
 static const double about = 1.0 / 32;
@@ -68,13 +76,17 @@ typedef struct {
     ek_fill fill;
     ek_fill_move *kept; /* [ranks * slots] of the best outcome */
     /* slow */
-    int32_t *order;        /* [experts] heaviest first */
-    int32_t *rank_of;      /* [experts] of the packing at work */
-    int32_t *away;         /* [experts] those of it that are not at home, the lightest first */
-    int32_t *away_at;      /* [experts] where they are */
-    int64_t *sum;          /* [ranks] its loads */
-    int64_t *heaviest;     /* [ranks] and those of its heaviest experts */
-    int32_t *room, *moved; /* [ranks] homes that a rank may still get, and those that come */
+    int32_t *order, *sorting; /* [experts] heaviest first, and half sorted */
+    int32_t *home;            /* [experts] the rank where it is at home now */
+    int32_t *homes;           /* [ranks] how many these are */
+    int32_t *rank_of;         /* [experts] of the packing at work */
+    int32_t *away;            /* [experts] those of it that are not at home, the lightest first */
+    int32_t *first, *after;   /* [ranks], [experts] lists of them by rank: numbers in `away`,
+                                 ascending; -1 ends */
+    int64_t *sum;             /* [ranks] its loads */
+    int64_t *open;            /* [ranks] the same where there is room, INT64_MAX elsewhere */
+    int64_t *heaviest;        /* [ranks] and those of its heaviest experts */
+    int32_t *room, *moved;    /* [ranks] homes that a rank may still get, and those that come */
     ek_placement next, best;
 } memory;
 
@@ -86,10 +98,15 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     ek_fill_take(&at->fill, a, l);
     at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
+    at->sorting = ek_arena_take(a, l->experts, sizeof(*at->sorting));
+    at->home = ek_arena_take(a, l->experts, sizeof(*at->home));
+    at->homes = ek_arena_take(a, l->ranks, sizeof(*at->homes));
     at->rank_of = ek_arena_take(a, l->experts, sizeof(*at->rank_of));
     at->away = ek_arena_take(a, l->experts, sizeof(*at->away));
-    at->away_at = ek_arena_take(a, l->experts, sizeof(*at->away_at));
+    at->first = ek_arena_take(a, l->ranks, sizeof(*at->first));
+    at->after = ek_arena_take(a, l->experts, sizeof(*at->after));
     at->sum = ek_arena_take(a, l->ranks, sizeof(*at->sum));
+    at->open = ek_arena_take(a, l->ranks, sizeof(*at->open));
     at->heaviest = ek_arena_take(a, l->ranks, sizeof(*at->heaviest));
     at->room = ek_arena_take(a, l->ranks, sizeof(*at->room));
     at->moved = ek_arena_take(a, l->ranks, sizeof(*at->moved));
@@ -100,8 +117,11 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 
 /* --- what things take ------------------------------------------------------------------------- */
 
+/* The costs, and what there is to serve: m->busiest and the experts' totals. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
+    int64_t *total = m->fill.total;
+
     m->costs = l->costs;
     if (!(m->costs.row_s + m->costs.send_s > 0)) {
         m->costs.row_s = 1;
@@ -109,11 +129,14 @@ static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts,
     }
     m->of = of > 0 ? (double)of : 1;
     m->busiest = 0;
+    memset(total, 0, (size_t)l->experts * sizeof(*total));
     for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
         int64_t sum = 0;
 
-        for (int32_t e = 0; e < l->experts; e++)
+        for (int32_t e = 0; e < l->experts; e++) {
             sum += counts[e];
+            total[e] += counts[e];
+        }
         m->busiest = sum > m->busiest ? sum : m->busiest;
     }
 }
@@ -150,9 +173,12 @@ static int64_t mean_of(const memory *m, const ek_plan_limits *l)
     return sum / l->ranks + (sum % l->ranks > 0);
 }
 
-/* Takes what fill has found if it is better. */
-static void take_better(memory *m, const ek_plan_limits *l, outcome *best)
+/* Looks for moves with so many replicas a link, from a load of `floor` upwards, and takes them if
+ * they are better.  Whether a rank's load stays at or below `limit`. */
+static int try_links(memory *m, const ek_plan_limits *l, int64_t floor, int32_t links,
+                     int64_t limit, outcome *best)
 {
+    int found = ek_fill_search(&m->fill, l, floor, links, limit);
     outcome now = {.most = m->fill.least, .n = m->fill.n_best};
 
     now.links = ek_fill_links(&m->fill, l);
@@ -161,24 +187,31 @@ static void take_better(memory *m, const ek_plan_limits *l, outcome *best)
         *best = now;
         memcpy(m->kept, m->fill.best, (size_t)now.n * sizeof(*m->kept));
     }
+    return found;
 }
 
-/* The least time for the homes that fill starts from, `most` with them alone: m->kept. */
-static outcome search(memory *m, const ek_plan_limits *l, int64_t most)
+/* The least time for the homes that fill starts from, `most` with them alone: m->kept.  Where it is
+ * not below `below`, the least that came up until that was known. */
+static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double below)
 {
     outcome best = {.s = time_of(m, most, 0), .most = most};
-    int64_t floor = mean_of(m, l);
+    int64_t floor = mean_of(m, l), limit = INT64_MAX;
     int32_t links;
 
-    if (!(time_of(m, floor, 1) < best.s))
+    if (!(time_of(m, floor, 1) < fmin(best.s, below)))
         return best;
-    (void)ek_fill_search(&m->fill, l, floor, INT32_MAX, INT64_MAX);
-    take_better(m, l, &best);
+    /* Where one replica a link comes as low as the mean with two, more cannot be better. */
+    if (m->costs.replica_s > 0 &&
+        try_links(m, l, floor, 1, load_for(m, time_of(m, floor, 2), 1), &best))
+        return best;
+    if (below < best.s)
+        limit = load_for(m, below, 1);
+    if (!try_links(m, l, floor, INT32_MAX, limit, &best))
+        return best;
     links = ek_fill_links(&m->fill, l);
     floor = m->fill.least; /* fewer replicas are not expected to come below */
-    for (int32_t n = 1; n < links && time_of(m, floor, n) < best.s; n++)
-        if (ek_fill_search(&m->fill, l, floor, n, load_for(m, best.s, n)))
-            take_better(m, l, &best);
+    for (int32_t n = 1; n < links && time_of(m, floor, n) < fmin(best.s, below); n++)
+        (void)try_links(m, l, floor, n, load_for(m, fmin(best.s, below), n), &best);
     return best;
 }
 
@@ -205,11 +238,10 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
     int64_t before;
     outcome now;
 
-    ek_plan_totals(l, counts, m->fill.total);
     set_model(m, l, counts, 1);
     before = ek_fill_homes(&m->fill, l, &p->placement);
     ek_plan_homes_only(l, m->fill.total, p);
-    now = search(m, l, before);
+    now = search(m, l, before, INFINITY);
     ek_fill_apply(m->kept, now.n, p);
     p->before_s = time_of(m, before, 0);
     p->after_s = now.s;
@@ -220,12 +252,46 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
 
 /* --- slow: packings --------------------------------------------------------------------------- */
 
-/* Homes that each rank may have: as many as now. */
-static void count_homes(memory *m, const ek_plan_limits *l, const ek_placement *p)
+/* m->order: by digits of eight bits, the lowest first, which keeps equals in order. */
+static void sort_by_load(memory *m, const ek_plan_limits *l)
 {
-    memset(m->room, 0, (size_t)l->ranks * sizeof(*m->room));
-    for (int32_t e = 0; e < l->experts; e++)
-        m->room[p->home[e] / l->slots]++;
+    int64_t all = 0;
+
+    for (int32_t e = 0; e < l->experts; e++) {
+        m->order[e] = e;
+        all |= m->fill.total[e];
+    }
+    for (int shift = 0; shift < 63 && all >> shift > 0; shift += 8) {
+        int32_t end[257] = {0}, *sorted = m->sorting;
+
+        for (int32_t e = 0; e < l->experts; e++)
+            end[255 - (m->fill.total[e] >> shift & 255) + 1]++;
+        for (int d = 0; d < 255; d++)
+            end[d + 1] += end[d];
+        for (int32_t i = 0; i < l->experts; i++)
+            sorted[end[255 - (m->fill.total[m->order[i]] >> shift & 255)]++] = m->order[i];
+        m->sorting = m->order;
+        m->order = sorted;
+    }
+}
+
+/* What all packings start from: the experts' order and where they are now.  The busiest rank's load
+ * with them there. */
+static int64_t survey(memory *m, const ek_plan_limits *l, const ek_placement *p)
+{
+    int64_t most = 0;
+
+    sort_by_load(m, l);
+    memset(m->homes, 0, (size_t)l->ranks * sizeof(*m->homes));
+    memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t home = m->home[e] = p->home[e] / l->slots;
+
+        m->homes[home]++;
+        m->sum[home] += m->fill.total[e];
+        most = m->sum[home] > most ? m->sum[home] : most;
+    }
+    return most;
 }
 
 /* Whether an expert may stay. */
@@ -236,33 +302,36 @@ static int stays(const memory *m, int32_t home, int64_t load, double level, int 
     return m->room[home] > 0 && (m->sum[home] == 0 || (double)(others + load) <= level);
 }
 
-static int32_t least_loaded(const memory *m, const ek_plan_limits *l)
+static int32_t least_loaded(const memory *m, int32_t ranks)
 {
+    int64_t least = INT64_MAX;
     int32_t best = -1;
 
-    for (int32_t r = 0; r < l->ranks; r++)
-        if (m->room[r] > 0 && (best < 0 || m->sum[r] < m->sum[best]))
-            best = r;
+    for (int32_t r = 0; r < ranks; r++) {
+        best = m->open[r] < least ? r : best;
+        least = m->open[r] < least ? m->open[r] : least;
+    }
     return best;
 }
 
 /* m->rank_of. */
-static void pack(memory *m, const ek_plan_limits *l, const ek_placement *p, double level,
-                 int with_heaviest)
+static void pack(memory *m, const ek_plan_limits *l, double level, int with_heaviest)
 {
-    count_homes(m, l, p);
+    memcpy(m->room, m->homes, (size_t)l->ranks * sizeof(*m->room));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
+    for (int32_t r = 0; r < l->ranks; r++)
+        m->open[r] = m->room[r] > 0 ? 0 : INT64_MAX;
     for (int32_t i = 0; i < l->experts; i++) {
-        int32_t e = m->order[i], home = p->home[e] / l->slots, to = home;
+        int32_t e = m->order[i], to = m->home[e];
         int64_t load = m->fill.total[e];
 
-        if (!stays(m, home, load, level, with_heaviest))
-            to = least_loaded(m, l);
+        if (!stays(m, to, load, level, with_heaviest))
+            to = least_loaded(m, l->ranks);
         m->rank_of[e] = to;
         m->heaviest[to] = m->sum[to] > 0 ? m->heaviest[to] : load;
         m->sum[to] += load;
-        m->room[to]--;
+        m->open[to] = --m->room[to] > 0 ? m->sum[to] : INT64_MAX;
     }
 }
 
@@ -290,51 +359,75 @@ static void change_places(memory *m, int32_t a, int32_t b)
     m->rank_of[b] = rank;
 }
 
-/* Where an expert is that is not at home; -1. */
-static int32_t rank_away(const memory *m, const ek_placement *p, int32_t expert)
+/* Adds a number in `away` to the list of the rank where its expert is. */
+static void list(memory *m, int32_t i)
 {
-    int32_t at = m->rank_of[expert];
+    int32_t *at = &m->first[m->rank_of[m->away[i]]];
 
-    return at != p->home[expert] / p->slots ? at : -1;
+    while (*at >= 0 && *at < i)
+        at = &m->after[*at];
+    m->after[i] = *at;
+    *at = i;
 }
 
-/* Lets experts go back home that may change places with one that is not at home either; lightest
- * first, as they moved last, to where room was left. */
-static void send_home(memory *m, const ek_plan_limits *l, const ek_placement *p, double mean)
+/* Takes it out of a rank's. */
+static void unlist(memory *m, int32_t i, int32_t rank)
+{
+    int32_t *at = &m->first[rank];
+
+    while (*at != i)
+        at = &m->after[*at];
+    *at = m->after[i];
+}
+
+/* Who is away, the lightest first: m->away and the lists of ranks.  How many. */
+static int32_t find_away(memory *m, const ek_plan_limits *l)
 {
     int32_t n = 0;
 
     for (int32_t i = l->experts; i-- > 0;) {
-        int32_t e = m->order[i];
-
-        m->away[n] = e;
-        m->away_at[n] = rank_away(m, p, e);
-        n += m->away_at[n] >= 0;
+        m->away[n] = m->order[i];
+        n += m->rank_of[m->order[i]] != m->home[m->order[i]];
     }
-    for (int32_t i = 0; i < n; i++) {
-        int32_t e = m->away[i], home = p->home[e] / l->slots;
+    for (int32_t r = 0; r < l->ranks; r++)
+        m->first[r] = -1;
+    for (int32_t i = n; i-- > 0;) /* from behind each goes to the head of its list */
+        list(m, i);
+    return n;
+}
 
-        for (int32_t k = 0; k < n && m->rank_of[e] != home; k++)
-            if (m->away_at[k] == home && alike(m, e, m->away[k], mean)) {
-                change_places(m, e, m->away[k]);
-                m->away_at[k] = rank_away(m, p, m->away[k]);
-                m->away_at[i] = -1;
-            }
+/* Lets experts go back home that may change places with one that is not at home either; lightest
+ * first, as they moved last, to where room was left. */
+static void send_home(memory *m, const ek_plan_limits *l, double mean)
+{
+    int32_t n = find_away(m, l);
+
+    for (int32_t i = 0; i < n; i++) {
+        int32_t e = m->away[i], at = m->rank_of[e], home = m->home[e], k = -1;
+
+        if (at != home)
+            for (k = m->first[home]; k >= 0 && !alike(m, e, m->away[k], mean);)
+                k = m->after[k];
+        if (k < 0)
+            continue;
+        change_places(m, e, m->away[k]);
+        unlist(m, i, at);
+        unlist(m, k, home);
+        if (m->home[m->away[k]] != at)
+            list(m, k);
     }
 }
 
 /* Experts that the busiest link moves. */
-static int32_t busiest_move(memory *m, const ek_plan_limits *l, const ek_placement *p)
+static int32_t busiest_move(memory *m, const ek_plan_limits *l)
 {
     int32_t most = 0;
 
     memset(m->moved, 0, (size_t)l->ranks * sizeof(*m->moved));
-    for (int32_t e = 0; e < l->experts; e++) {
-        int32_t to = m->rank_of[e];
-
-        m->moved[to] += to != p->home[e] / l->slots; /* as many leave as come */
-        most = m->moved[to] > most ? m->moved[to] : most;
-    }
+    for (int32_t e = 0; e < l->experts; e++) /* as many leave as come */
+        m->moved[m->rank_of[e]] += m->rank_of[e] != m->home[e];
+    for (int32_t r = 0; r < l->ranks; r++)
+        most = m->moved[r] > most ? m->moved[r] : most;
     return most;
 }
 
@@ -347,10 +440,10 @@ static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
 
     ek_placement_copy(n, p);
     for (int32_t e = 0; e < l->experts; e++)
-        if (p->home[e] / l->slots != m->rank_of[e])
+        if (m->home[e] != m->rank_of[e])
             n->expert_of[p->home[e]] = LEFT;
     for (int32_t e = 0; e < l->experts; e++)
-        if (p->home[e] / l->slots != m->rank_of[e]) {
+        if (m->home[e] != m->rank_of[e]) {
             n->home[e] = ek_plan_slot(n, m->rank_of[e], LEFT);
             n->expert_of[n->home[e]] = e;
         }
@@ -358,18 +451,21 @@ static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
 
 /* --- slow: the choice ------------------------------------------------------------------------- */
 
-/* Predicted with these homes, of a micro-batch of the history. */
-static double expected(memory *m, const ek_plan_limits *l, ek_placement *p)
+/* Predicted with these homes, of a micro-batch of the history; where all that they last for does
+ * not take less than `below`, some time that they can be served in. */
+static double expected(memory *m, const ek_plan_limits *l, ek_placement *p, double below)
 {
-    return search(m, l, ek_fill_homes(&m->fill, l, p)).s;
+    return search(m, l, ek_fill_homes(&m->fill, l, p),
+                  l->lasts > 0 ? below / (double)l->lasts : INFINITY)
+        .s;
 }
 
-static int32_t movers(const ek_plan_limits *l, const ek_placement *a, const ek_placement *b)
+static int32_t movers(const memory *m, const ek_plan_limits *l)
 {
     int32_t n = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
-        n += a->home[e] / l->slots != b->home[e] / l->slots;
+        n += m->best.home[e] / l->slots != m->home[e];
     return n;
 }
 
@@ -383,7 +479,8 @@ static void explain_slow(const ek_plan_limits *l, int32_t moved, ek_plan *p)
             p->before_s * 1e3, (int)PACKINGS, (long long)l->lasts);
     else
         snprintf(p->why, sizeof(p->why),
-                 "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
+                 "%d of %d experts move, for %.4g instead of up to %.4g ms a micro-batch, %lld of "
+                 "them",
                  (int)moved, (int)l->experts, p->after_s * 1e3, p->before_s * 1e3,
                  (long long)l->lasts);
 }
@@ -395,14 +492,14 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     double move_s, s;
     int32_t links;
 
-    pack(m, l, &p->placement, with->level * mean, with->with_heaviest);
-    send_home(m, l, &p->placement, mean);
-    links = busiest_move(m, l, &p->placement);
+    pack(m, l, with->level * mean, with->with_heaviest);
+    send_home(m, l, mean);
+    links = busiest_move(m, l);
     move_s = links * l->costs.move_s;
-    if (links == 0 || !(move_s < *least)) /* it has been seen, or cannot pay */
+    if (links == 0 || !(move_s < *least)) /* homes that stay are considered anyway */
         return;
     settle(m, l, &p->placement);
-    s = expected(m, l, &m->next);
+    s = expected(m, l, &m->next, *least - move_s);
     if (s * (double)l->lasts + move_s < *least) {
         *least = s * (double)l->lasts + move_s;
         p->after_s = s;
@@ -410,23 +507,33 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     }
 }
 
+/* The same of the homes that there are. */
+static void consider_staying(memory *m, const ek_plan_limits *l, double *least, ek_plan *p)
+{
+    p->before_s = expected(m, l, &p->placement, *least);
+    if (p->before_s * (double)l->lasts <= *least) {
+        *least = p->before_s * (double)l->lasts;
+        p->after_s = p->before_s;
+        ek_placement_copy(&m->best, &p->placement);
+    }
+}
+
 static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
-    double least, mean = 0;
+    double least, enough, mean = 0;
 
-    ek_plan_totals(l, counts, m->fill.total);
     set_model(m, l, counts, p->of);
     for (int32_t e = 0; e < l->experts; e++)
         mean += (double)m->fill.total[e] / l->ranks;
-    ek_place_order(m->fill.total, l->experts, m->order);
-    p->before_s = p->after_s = expected(m, l, &p->placement);
-    least = p->before_s * (double)l->lasts;
-    ek_placement_copy(&m->best, &p->placement);
-    for (int i = 0; i < PACKINGS; i++)
+    least = (double)l->lasts * time_of(m, survey(m, l, &p->placement), 0);
+    enough = (double)l->lasts * time_of(m, mean_of(m, l), 0) * (1 + worth);
+    consider(m, l, &packings[0], mean, &least, p);
+    consider_staying(m, l, &least, p);
+    for (int i = 1; i < PACKINGS && least > enough; i++)
         consider(m, l, &packings[i], mean, &least, p);
     if (p->explain)
-        explain_slow(l, movers(l, &p->placement, &m->best), p);
+        explain_slow(l, movers(m, l), p);
     ek_placement_copy(&p->placement, &m->best);
     ek_plan_homes_only(l, m->fill.total, p);
     return EK_OK;
