@@ -196,13 +196,14 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
 {
     outcome best = {.s = time_of(m, most, 0), .most = most};
     int64_t floor = mean_of(m, l), limit = INT64_MAX;
+    double two = time_of(m, floor, 2), wanted = fmin(best.s, below);
     int32_t links;
 
-    if (!(time_of(m, floor, 1) < fmin(best.s, below)))
+    if (!(time_of(m, floor, 1) < wanted))
         return best;
     /* Where one replica a link comes as low as the mean with two, more cannot be better. */
     if (m->costs.replica_s > 0 &&
-        try_links(m, l, floor, 1, load_for(m, time_of(m, floor, 2), 1), &best))
+        (try_links(m, l, floor, 1, load_for(m, fmin(two, wanted), 1), &best) || two >= wanted))
         return best;
     if (below < best.s)
         limit = load_for(m, below, 1);
@@ -479,8 +480,7 @@ static void explain_slow(const ek_plan_limits *l, int32_t moved, ek_plan *p)
             p->before_s * 1e3, (int)PACKINGS, (long long)l->lasts);
     else
         snprintf(p->why, sizeof(p->why),
-                 "%d of %d experts move, for %.4g instead of up to %.4g ms a micro-batch, %lld of "
-                 "them",
+                 "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
                  (int)moved, (int)l->experts, p->after_s * 1e3, p->before_s * 1e3,
                  (long long)l->lasts);
 }
@@ -507,7 +507,8 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     }
 }
 
-/* The same of the homes that there are. */
+/* The same of the homes that there are.  What they would take is found out in full only to be told
+ * of. */
 static void consider_staying(memory *m, const ek_plan_limits *l, double *least, ek_plan *p)
 {
     p->before_s = expected(m, l, &p->placement, *least);
@@ -515,6 +516,8 @@ static void consider_staying(memory *m, const ek_plan_limits *l, double *least, 
         *least = p->before_s * (double)l->lasts;
         p->after_s = p->before_s;
         ek_placement_copy(&m->best, &p->placement);
+    } else if (p->explain) {
+        p->before_s = expected(m, l, &p->placement, INFINITY);
     }
 }
 
