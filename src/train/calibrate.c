@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The default leaves room, below 2 s, for what cannot be cut short. */
 #define BUDGET_S 1.6
@@ -162,19 +163,23 @@ static int look_up(ek_calibration *c)
     return 1;
 }
 
+/* Written under a name of its own first: other stages, or runs, may keep the same at once. */
+static ek_status write_cache(const ek_calibration *c)
+{
+    ek_path path, own;
+
+    EK_TRY(ek_folder_make(NULL, c->cfg->cache));
+    EK_TRY(cache_path(c, &path));
+    EK_TRY(ek_path_set(&own, "%s.%ld", path.s, (long)getpid()));
+    EK_TRY(ek_machine_write(c->m, own.s));
+    return ek_file_rename(NULL, own.s, path.s);
+}
+
 static void keep(const ek_calibration *c)
 {
-    ek_path path;
-    ek_status st;
-
     if (c->cfg->cache == NULL || c->rank > 0)
         return;
-    st = ek_folder_make(NULL, c->cfg->cache);
-    if (st == EK_OK)
-        st = cache_path(c, &path);
-    if (st == EK_OK)
-        st = ek_machine_write(c->m, path.s);
-    if (st < 0)
+    if (write_cache(c) < 0)
         ek_log("train", EK_LOG_WARN, "measured costs are not kept: %s", ek_err_message());
 }
 
