@@ -233,8 +233,8 @@ static void lay_scratch(ek_pass *p)
  */
 
 /* Loss, vote, waiting and time of every rank; what is the same on all ranks of a stage; then of
- * every layer its ranks' max over mean, without and with replicas, its counts for the roofline, and
- * the load of each expert. */
+ * every layer its ranks' max over mean, without and with replicas, its replicas and moves, its
+ * counts for the roofline, and the load of each expert. */
 enum {
     SUM_LOSS,
     SUM_VOTE,
@@ -244,13 +244,21 @@ enum {
     SUM_Z,
     SUM_DROPPED,
     SUM_PLANS,
-    SUM_REPLICAS,
-    SUM_REPLICA_BYTES,
-    SUM_MOVED,
     SUM_PLAN,
     SUMS_FIXED
 };
-enum { LAYER_HOME, LAYER_RANKS, LAYER_ROWS, LAYER_BUSIEST, LAYER_LINK, LAYER_REPLICAS, LAYER_LOAD };
+enum {
+    LAYER_HOME,
+    LAYER_RANKS,
+    LAYER_COPIES,
+    LAYER_COPIES_BYTES,
+    LAYER_MOVED,
+    LAYER_ROWS,
+    LAYER_BUSIEST,
+    LAYER_LINK,
+    LAYER_REPLICAS,
+    LAYER_LOAD
+};
 
 static void lay_sums(ek_pass *p)
 {
@@ -278,6 +286,14 @@ ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer)
                                 sums[LAYER_REPLICAS]};
 }
 
+ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
+{
+    const double *sums = layer_sums(p, layer);
+
+    return (ek_layer_balance){sums[LAYER_HOME], sums[LAYER_RANKS], sums[LAYER_COPIES],
+                              sums[LAYER_COPIES_BYTES], sums[LAYER_MOVED]};
+}
+
 double ek_pass_votes(const ek_pass *p)
 {
     return p->sums[SUM_VOTE];
@@ -295,7 +311,6 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_WAITED] += (double)p->moe[l].waited_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
         return;
-    p->sums[SUM_MOVED] = (double)(p->experts_moved * p->model->cfg.mesh->edp);
     for (int64_t l = 0; l < s->layers; l++) {
         const ek_moe *m = &p->moe[l];
         double *sums = layer_sums(p, l);
@@ -306,11 +321,12 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_Z] += m->z_loss;
         p->sums[SUM_DROPPED] += (double)m->dropped;
         p->sums[SUM_PLANS] += (double)m->plans;
-        p->sums[SUM_REPLICAS] += (double)m->replicas;
-        p->sums[SUM_REPLICA_BYTES] += ek_moe_replica_bytes(m);
         p->sums[SUM_PLAN] += m->plan_s;
         sums[LAYER_HOME] = ek_moe_home_max_over_mean(m);
         sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
+        sums[LAYER_COPIES] = (double)m->replicas;
+        sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
+        sums[LAYER_MOVED] = (double)(p->moved[l] * p->model->cfg.mesh->edp);
         sums[LAYER_ROWS] = m->work.rows;
         sums[LAYER_BUSIEST] = m->work.busiest;
         sums[LAYER_LINK] = m->work.link;
@@ -331,14 +347,12 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     out->z_loss = sums[SUM_Z];
     out->dropped = (int64_t)sums[SUM_DROPPED];
     out->plans = (int64_t)sums[SUM_PLANS];
-    out->replicas = (int64_t)sums[SUM_REPLICAS];
-    out->replica_bytes = sums[SUM_REPLICA_BYTES];
-    out->experts_moved = (int64_t)sums[SUM_MOVED];
     out->plan_s = sums[SUM_PLAN];
     out->step_s = sums[SUM_STEP] / p->model->cfg.mesh->size;
     out->replica_wait_s = sums[SUM_WAITED] / p->model->cfg.mesh->size;
     for (int64_t l = 0; l < s->layers; l++) {
         const double *load = ek_pass_load(p, l);
+        ek_layer_balance of = ek_pass_balance(p, l);
         double total = 0, most = 0;
 
         if (s->dense[l])
@@ -349,8 +363,11 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         }
         out->expert_max_over_mean =
             fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
-        out->rank_max_over_mean = fmax(out->rank_max_over_mean, layer_sums(p, l)[LAYER_RANKS]);
-        out->home_max_over_mean = fmax(out->home_max_over_mean, layer_sums(p, l)[LAYER_HOME]);
+        out->rank_max_over_mean = fmax(out->rank_max_over_mean, of.after);
+        out->home_max_over_mean = fmax(out->home_max_over_mean, of.before);
+        out->replicas += (int64_t)of.replicas;
+        out->replica_bytes += of.replica_bytes;
+        out->experts_moved += (int64_t)of.experts_moved;
     }
 }
 
@@ -394,6 +411,7 @@ static void lay_pass(ek_pass *p)
                         &p->cfg.moe, &p->room, p->cfg.training);
     lay_order(p);
     lay_sums(p);
+    p->moved = ek_arena_take(&p->arena, layers, sizeof(*p->moved));
     p->x = ek_arena_take(&p->arena, p->slots * (2 * layers + 1), sizeof(*p->x));
     for (int slot = 0; slot < p->slots; slot++)
         lay_residuals(p, slot);

@@ -66,6 +66,13 @@ typedef struct {
     double replica_wait_s;       /* that products stood still for replicas, mean of the ranks */
 } ek_losses;
 
+/* What balance did for a layer in a step. */
+typedef struct {
+    double before, after; /* busiest expert rank's rows over the mean of the ranks: with every
+                             expert alone where it began, and as they were served */
+    double replicas, replica_bytes, experts_moved; /* the layer's part of the step's */
+} ek_layer_balance;
+
 /* Of an embedding whose columns are spread over data parallel ranks (model/embed_ops.c). */
 typedef struct {
     int32_t *ids;          /* [slots][room.total], of all data parallel ranks by rank, counted from
@@ -119,10 +126,11 @@ typedef struct {
     double loss_sum;
     double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
     int64_t n_sums;
-    int64_t steps_seen, experts_moved; /* the latter before this step, by this stage */
-    double last_step_s;                /* the owner's: how long the step before took */
-    double vote;                       /* the owner's: summed along (ek_pass_votes) */
-    ek_group group;                    /* of dense products */
+    int64_t steps_seen;
+    int64_t *moved;     /* [layers], experts of a run of ranks that moved before this step */
+    double last_step_s; /* the owner's: how long the step before took */
+    double vote;        /* the owner's: summed along (ek_pass_votes) */
+    ek_group group;     /* of dense products */
 } ek_pass;
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
@@ -147,6 +155,9 @@ double ek_pass_votes(const ek_pass *p);
 const double *ek_pass_load(const ek_pass *p, int64_t layer);
 /* What its ranks and links carried in the step; nothing where rows do not travel. */
 ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer);
+
+/* Likewise: of a layer with experts. */
+ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer);
 
 /* Fills p->sums with this rank's part; the last op of a step does it. */
 void ek_pass_sum(ek_pass *p);

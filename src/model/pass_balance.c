@@ -4,6 +4,8 @@
 #include "moe/deal.h"
 #include "moe/reroute.h"
 
+#include <string.h>
+
 static int is_balanced(const ek_pass *p, int64_t l)
 {
     const ek_moe *m = &p->moe[l];
@@ -33,7 +35,7 @@ static void place_layer(ek_pass *p, int64_t l)
         ek_deal_give_up(m);
         return;
     }
-    p->experts_moved += p->migrations[l].experts_moved;
+    p->moved[l] = p->migrations[l].experts_moved;
     m->lasting = count_replicas(m);
     ek_exchange_follow(&m->x, &m->w->placement);
     ek_reroute_follow(m);
@@ -44,7 +46,7 @@ void ek_pass_rebalance(ek_pass *p)
     const ek_moe_config *c = &p->cfg.moe;
     int64_t after = p->steps_seen++;
 
-    p->experts_moved = 0;
+    memset(p->moved, 0, (size_t)p->model->spec.layers * sizeof(*p->moved));
     if (p->migrations == NULL || c->plan_every == 0 || after == 0 ||
         (after != 1 && after % c->plan_every != 0))
         return;

@@ -57,26 +57,42 @@ ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m
     return EK_OK;
 }
 
-/* "[1, 2, 3]" of one number of each rank, scaled. */
-static size_t put_list(char *at, size_t room, const ek_rank_metrics *r, int ranks, size_t offset,
-                       double scale, int digits)
-{
-    size_t n = 0;
+/* One number of each of n records of `size` bytes. */
+typedef struct {
+    const void *first;
+    int n;
+    size_t size, offset;
+} column;
 
-    for (int i = 0; i < ranks && n < room; i++) {
+/* `"name": [1, 2, 3]`, scaled. */
+static size_t put_list(char *at, size_t room, const char *name, column c, double scale, int digits)
+{
+    size_t n = (size_t)snprintf(at, room, "\"%s\": [", name);
+
+    for (int i = 0; i < c.n && n < room; i++) {
         double x;
 
-        memcpy(&x, (const char *)&r[i] + offset, sizeof(x));
-        n += (size_t)snprintf(at + n, room - n, "%s%.*f", i > 0 ? ", " : "[", digits, x * scale);
+        memcpy(&x, (const char *)c.first + (size_t)i * c.size + c.offset, sizeof(x));
+        n += (size_t)snprintf(at + n, room - n, "%s%.*f", i > 0 ? ", " : "", digits, x * scale);
     }
     if (n < room)
         n += (size_t)snprintf(at + n, room - n, "]");
     return n;
 }
 
-static ek_status reserve_line(ek_metrics *m, int ranks)
+static column of_ranks(const ek_metrics_step *s, size_t offset)
 {
-    size_t room = LINE_CAP + 48 * (size_t)ranks;
+    return (column){s->of_rank, s->ranks, sizeof(*s->of_rank), offset};
+}
+
+static column of_layers(const ek_metrics_step *s, size_t offset)
+{
+    return (column){s->of_layer, s->layers, sizeof(*s->of_layer), offset};
+}
+
+static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
+{
+    size_t room = LINE_CAP + 48 * (size_t)s->ranks + 96 * (size_t)s->layers;
 
     if (m->room >= room)
         return EK_OK;
@@ -87,18 +103,45 @@ static ek_status reserve_line(ek_metrics *m, int ranks)
     return EK_OK;
 }
 
-static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
-                       const ek_rank_metrics *of_rank, int ranks)
+/* `, "layers": {...}`, in the order of the layers. */
+static size_t put_layers(char *at, size_t room, const ek_metrics_step *s)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+        double scale;
+        int digits;
+    } lists[] = {
+        {"rank_max_over_mean", offsetof(ek_layer_balance, after), 1, 3},
+        {"rank_max_over_mean_before", offsetof(ek_layer_balance, before), 1, 3},
+        {"experts_moved", offsetof(ek_layer_balance, experts_moved), 1, 0},
+        {"replicas", offsetof(ek_layer_balance, replicas), 1, 0},
+        {"replica_mb", offsetof(ek_layer_balance, replica_bytes), 1e-6, 3},
+    };
+    size_t n = 0;
+
+    if (s->layers == 0)
+        return 0;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        n += (size_t)snprintf(at + n, room - n, "%s", i == 0 ? ", \"layers\": {" : ", ");
+        n += put_list(at + n, room - n, lists[i].name, of_layers(s, lists[i].offset),
+                      lists[i].scale, lists[i].digits);
+    }
+    return n + (size_t)snprintf(at + n, room - n, "}");
+}
+
+static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
 {
     static const char *const a2a[] = {"linear", "pairwise", "2dh"};
+    const ek_step_result *r = s->result;
     const ek_losses *l = &r->losses;
     int degree = r->traffic.degree;
     double bytes = 0, flops = 0;
     size_t n;
 
-    for (int i = 0; i < ranks; i++) {
-        bytes += of_rank[i].comm_bytes;
-        flops += of_rank[i].flops;
+    for (int i = 0; i < s->ranks; i++) {
+        bytes += s->of_rank[i].comm_bytes;
+        flops += s->of_rank[i].flops;
     }
     n = (size_t)snprintf(
         m->line, m->room,
@@ -108,16 +151,17 @@ static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
         ", \"ranks\": %d, \"comm_bytes\": %.0f, \"rank_max_over_mean_before\": %.6g, "
         "\"plans\": %" PRId64 ", \"experts_moved\": %" PRId64 ", \"replicas\": %" PRId64
         ", \"replica_mb\": %.3f, "
-        "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, \"peak_rss_mb\": ",
-        r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, step_ms,
-        (double)r->tokens / step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
-        l->dropped, ranks, bytes, l->home_max_over_mean, l->plans, l->experts_moved, l->replicas,
+        "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, ",
+        r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, s->step_ms,
+        (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
+        l->dropped, s->ranks, bytes, l->home_max_over_mean, l->plans, l->experts_moved, l->replicas,
         l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
-    n += put_list(m->line + n, m->room - n, of_rank, ranks,
-                  offsetof(ek_rank_metrics, peak_rss_bytes), 1e-6, 1);
-    n += (size_t)snprintf(m->line + n, m->room - n, ", \"params_held\": ");
-    n += put_list(m->line + n, m->room - n, of_rank, ranks, offsetof(ek_rank_metrics, params_held),
-                  1, 0);
+    n += put_list(m->line + n, m->room - n, "peak_rss_mb",
+                  of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);
+    n += (size_t)snprintf(m->line + n, m->room - n, ", ");
+    n += put_list(m->line + n, m->room - n, "params_held",
+                  of_ranks(s, offsetof(ek_rank_metrics, params_held)), 1, 0);
+    n += put_layers(m->line + n, m->room - n, s);
     n += (size_t)snprintf(m->line + n, m->room - n,
                           ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
                           "\"a2a\": \"%s\"}\n",
@@ -126,13 +170,12 @@ static size_t put_line(ek_metrics *m, const ek_step_result *r, double step_ms,
     return n;
 }
 
-ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
-                           const ek_rank_metrics *of_rank, int ranks)
+ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)
 {
     ssize_t n, done;
 
-    EK_TRY(reserve_line(m, ranks));
-    n = (ssize_t)put_line(m, r, step_ms, of_rank, ranks);
+    EK_TRY(reserve_line(m, s));
+    n = (ssize_t)put_line(m, s);
     done = write(m->fd, m->line, (size_t)n);
 
     if (done > 0 && done < n && ftruncate(m->fd, lseek(m->fd, 0, SEEK_END) - done) != 0)

@@ -19,11 +19,19 @@ typedef struct {
     double comm_bytes, peak_rss_bytes, params_held, flops;
 } ek_rank_metrics;
 
+/* What a line is made of. */
+typedef struct {
+    const ek_step_result *result;
+    double step_ms;
+    const ek_rank_metrics *of_rank; /* [ranks] */
+    int ranks;
+    const ek_layer_balance *of_layer; /* [layers], those with experts */
+    int layers;                       /* 0: nothing is said of layers */
+} ek_metrics_step;
+
 /* Opens <out>/metrics.jsonl, keeping the lines of steps before `first_step`; 0 starts it anew. */
 EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
-/* of_rank [ranks]. */
-EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_step_result *r, double step_ms,
-                                      const ek_rank_metrics *of_rank, int ranks);
+EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s);
 /* What was written is on the disk when this returns: before a checkpoint that counts on it. */
 EK_CHECKED ek_status ek_metrics_sync(const ek_metrics *m);
 void ek_metrics_close(ek_metrics *m);

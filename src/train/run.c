@@ -73,15 +73,29 @@ static int wants_save(const ek_run *r, int64_t done, int stop)
     return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0);
 }
 
+/* How balanced the layers were in the last step. */
+static void look_at_layers(const ek_run *r)
+{
+    const ek_model_spec *spec = &r->source.spec;
+    int n = 0;
+
+    for (int64_t l = 0; l < spec->layers && r->routed > 0; l++)
+        if (!spec->dense[l])
+            r->of_layer[n++] = ek_pass_balance(ek_trainer_pass(r->trainer), l);
+}
+
 /* One line of metrics.jsonl, with what every rank says of itself. */
 static ek_status write_metrics(ek_run *r, double step_ms)
 {
+    ek_metrics_step s = {&r->last, step_ms, r->of_rank, r->ranks, r->of_layer, r->routed};
+
     r->of_rank[r->rank] = (ek_rank_metrics){(double)r->last.comm_bytes, (double)ek_rss_peak_bytes(),
                                             (double)r->model->n_elements, r->last.flops};
     EK_TRY(ek_run_gather(r, r->of_rank, sizeof(*r->of_rank)));
     if (r->rank != 0)
         return EK_OK;
-    return ek_metrics_write(&r->metrics, &r->last, step_ms, r->of_rank, r->ranks);
+    look_at_layers(r);
+    return ek_metrics_write(&r->metrics, &s);
 }
 
 /* Whether to stop after this step.  Many ranks have voted with the step, so that all stop after
@@ -227,6 +241,7 @@ static void close_all(ek_run *r)
     free(r->machine);
     free(r->layers);
     free(r->of_rank);
+    free(r->of_layer);
     ek_tokens_close(&r->tokens);
     ek_tokenizer_destroy(&r->tokenizer);
     ek_kernels_destroy(&r->kernels);

@@ -38,7 +38,9 @@ typedef struct {
     ek_mode mode;
     int shuffled;
     ek_metrics metrics;
-    ek_rank_metrics *of_rank; /* [ranks], of the last step */
+    ek_rank_metrics *of_rank;   /* [ranks], of the last step */
+    ek_layer_balance *of_layer; /* [routed], likewise */
+    int routed;                 /* layers whose experts are spread over ranks */
     ek_routing_trace trace;
     ek_trace replay; /* what the gates replay */
     json_t *settings;

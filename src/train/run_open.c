@@ -425,10 +425,22 @@ static void warn_of_gates(const ek_run *r)
                                               : "");
 }
 
+static ek_status take_metrics(ek_run *r)
+{
+    const ek_model_spec *spec = &r->source.spec;
+
+    for (int64_t l = 0; l < spec->layers && r->mesh != NULL && r->mesh->ep > 1; l++)
+        r->routed += !spec->dense[l];
+    r->of_rank = calloc((size_t)r->ranks, sizeof(*r->of_rank));
+    r->of_layer = calloc((size_t)r->routed + 1, sizeof(*r->of_layer));
+    EK_REQUIRE(r->of_rank != NULL && r->of_layer != NULL, EK_ENOMEM, "no memory for %d ranks",
+               r->ranks);
+    return EK_OK;
+}
+
 static ek_status open_trace(ek_run *r)
 {
-    r->of_rank = calloc((size_t)r->ranks, sizeof(*r->of_rank));
-    EK_REQUIRE(r->of_rank != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    EK_TRY(take_metrics(r));
     if (r->rank == 0)
         EK_TRY(ek_metrics_open(r->cfg->out, r->first_step, &r->metrics));
     if (r->cfg->record_routing)

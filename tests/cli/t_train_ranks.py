@@ -183,6 +183,40 @@ class Ranks(ek_cli.Case):
         self.assertEqual((cut.returncode, cut.stdout), (2, ""), cut.stderr)
         self.assertRegex(cut.stderr, "--balance place .* --zero 1")
 
+    def check_layers(self, step, layers):
+        """The step's figures are of the worst layer, or sums over layers."""
+        of = step["layers"]
+        self.assertEqual(set(of), {"rank_max_over_mean", "rank_max_over_mean_before",
+                                   "experts_moved", "replicas", "replica_mb"})
+        for name, values in of.items():
+            self.assertEqual(len(values), layers, name)
+            together = max(values) if "max_over_mean" in name else sum(values)
+            self.assertAlmostEqual(together, step[name], delta=2e-3, msg=name)
+
+    def test_balance_of_layers(self):
+        """Every layer with experts, of all stages; the others are not in the lists."""
+        trace = self.path("trace.npy")
+        r = run("workload", "--name", "W7", "--ranks", 2, "--experts", 4, "--layers", 3,
+                "--iterations", 4, "--tokens", 64, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
+                 "--replay-routing", trace)
+        ranks = ("--ep", 2, "--plan-every", 2)
+        model = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                 "moe_intermediate_size": 24, "num_hidden_layers": 4, "mlp_only_layers": [1]}
+        for policy in "off", "eplb", "exact":
+            _, stages = self.train("stages", *steps, *ranks, "--ranks", 4, "--pp", 2, "--balance",
+                                   policy, **model)
+            _, one = self.train("one", *steps, *ranks, "--ranks", 2, "--balance", policy, **model)
+            for a, b in zip(stages, one):
+                self.check_layers(a, 3)
+                # routing is replayed, so stages make no difference
+                self.assertEqual(a["layers"], b["layers"], policy)
+                self.assertEqual(len(set(a["layers"]["rank_max_over_mean_before"])), 3)
+        self.assertGreater(max(one[0]["layers"]["replicas"]), 0)
+        _, alone = self.train("alone", *steps, "--ranks", 2, **model)
+        self.assertNotIn("layers", alone[0])
+
     def test_ranks_replay_the_same_trace(self):
         rank = []
         for seed in 1, 2:
