@@ -1,8 +1,8 @@
 /* evenkeel/train.h - a training run from its settings to its files: what `evenkeel train` does.
  *
  * A run leaves in `out`: metrics.jsonl (one JSON object a step), checkpoint/ (folders that are
- * Hugging Face folders too), and on request timeline.json and routing.npy.  Texts are tokenised
- * into .evenkeel-tokens beside `out`, which runs share.
+ * Hugging Face folders too), and on request timeline.json, routing.npy and plans.jsonl.  Texts are
+ * tokenised into .evenkeel-tokens beside `out`, which runs share.
  *
  * Choices are words, the same as the command's options.
  *
@@ -52,7 +52,7 @@ typedef struct {
     const char *dtype;            /* "bf16", "fp32" or "fp64"; NULL: the best of this CPU */
     int threads; /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
-    int resume, timeline, record_routing;
+    int resume, timeline, record_routing, record_plans;
     struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                                of them give the same settings */
     int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings

@@ -1,13 +1,12 @@
 /* evenkeel plan: a routing trace played through a planner. */
 #include "balance/costs.h"
+#include "balance/plan_lines.h"
 #include "balance/replay.h"
 #include "cli/cli.h"
 #include "model/source.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const ek_option options[] = {
     {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
@@ -73,71 +72,26 @@ typedef struct {
     ek_machine *machine; /* NULL: the built-in one */
     ek_cost_why why;     /* of its costs */
     int32_t *node_of;
-    FILE *emit;
-    int64_t *memory; /* of ek_plan_split */
-    int32_t *slots;
+    ek_plan_lines emit;
 } plan;
-
-/* --- what is emitted -------------------------------------------------------------------------- */
-
-static void put_list(FILE *f, const char *name, const int32_t *x, int64_t n)
-{
-    fprintf(f, ", \"%s\": [", name);
-    for (int64_t i = 0; i < n; i++)
-        fprintf(f, "%s%d", i > 0 ? ", " : "", (int)x[i]);
-    fputc(']', f);
-}
-
-/* [source rank, slot, assignments] of an expert's that are not none. */
-static void put_split(const plan *x, const int64_t *counts, const ek_plan *p, int32_t expert,
-                      int *some)
-{
-    const ek_plan_limits *l = &x->cfg.limits;
-    int64_t *rows = x->memory + l->ranks + l->ranks * l->slots;
-    int32_t n =
-        ek_plan_split(l, counts, &p->placement, p->quota, expert, x->memory, x->slots, rows);
-
-    for (int32_t r = 0; r < l->ranks; r++)
-        for (int32_t i = 0; i < n; i++)
-            if (rows[(int64_t)r * n + i] > 0)
-                fprintf(x->emit, "%s[%d, %d, %lld]", (*some)++ > 0 ? ", " : "", (int)r,
-                        (int)x->slots[i], (long long)rows[(int64_t)r * n + i]);
-}
 
 static ek_status emit(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
                       const ek_plan *p)
 {
     plan *x = context;
-    const ek_plan_limits *l = &x->cfg.limits;
-    int some = 0;
+    ek_plan_place at = {.iteration = iteration, .layer = layer, .micro = -1};
 
-    fprintf(x->emit, "{\"iteration\": %lld, \"layer\": %lld", (long long)iteration,
-            (long long)layer);
-    put_list(x->emit, "expert_of", p->placement.expert_of, (int64_t)l->ranks * l->slots);
-    put_list(x->emit, "home", p->placement.home, l->experts);
-    fprintf(x->emit, ", \"why\": \"%s\", \"why_homes\": \"%s\", \"split\": [", p->why,
-            p->why_homes);
-    for (int32_t e = 0; e < l->experts; e++)
-        put_split(x, counts, p, e, &some);
-    fprintf(x->emit, "]}\n");
-    EK_REQUIRE(!ferror(x->emit), EK_EIO, "cannot write the plans: %s", strerror(errno));
-    return EK_OK;
+    ek_plan_lines_add(&x->emit, &at, &x->cfg.limits, counts, p);
+    return ferror(x->emit.file) ? ek_plan_lines_flush(&x->emit) : EK_OK;
 }
 
 static ek_status open_emit(plan *x, const char *path)
 {
-    int64_t slots = (int64_t)x->cfg.limits.ranks * x->cfg.limits.slots;
-
     if (path == NULL)
         return EK_OK;
-    x->emit = fopen(path, "w");
-    EK_REQUIRE(x->emit != NULL, EK_EIO, "%s: %s", path, strerror(errno));
-    x->memory = calloc((size_t)(x->cfg.limits.ranks * (slots + 1) + slots), sizeof(*x->memory));
-    x->slots = calloc((size_t)slots, sizeof(*x->slots));
-    EK_REQUIRE(x->memory != NULL && x->slots != NULL, EK_ENOMEM, "no memory for plans");
     x->cfg.each = emit;
     x->cfg.context = x;
-    return EK_OK;
+    return ek_plan_lines_open(path, &x->cfg.limits, &x->emit);
 }
 
 /* --- the machine ------------------------------------------------------------------------------ */
@@ -262,23 +216,14 @@ static void print_text(const plan *x, const ek_replay_result *r)
         printf("    %s\n", ek_cost_line_text(&x->why.line[i], line, sizeof(line)));
 }
 
-/* Nothing is said of plans that could not be written. */
-static ek_status end_emit(plan *x)
-{
-    FILE *f = x->emit;
-
-    x->emit = NULL;
-    EK_REQUIRE(f == NULL || fclose(f) == 0, EK_EIO, "cannot write the plans: %s", strerror(errno));
-    return EK_OK;
-}
-
 static ek_status run(const ek_options *o, plan *x)
 {
     ek_replay_result r;
 
     EK_TRY(configure(o, x));
     EK_TRY(ek_replay(&x->trace, &x->cfg, &r));
-    EK_TRY(end_emit(x));
+    if (x->emit.file != NULL) /* nothing is said of plans that could not be written */
+        EK_TRY(ek_plan_lines_flush(&x->emit));
     if (ek_options_flag(o, "json"))
         return print_json(x, &r);
     print_text(x, &r);
@@ -287,15 +232,12 @@ static ek_status run(const ek_options *o, plan *x)
 
 static void close_plan(plan *x)
 {
-    if (x->emit != NULL)
-        fclose(x->emit);
+    ek_plan_lines_close(&x->emit);
     ek_trace_close(&x->trace);
     ek_trace_close(&x->history);
     free(x->machine);
     free(x->model);
     free(x->node_of);
-    free(x->memory);
-    free(x->slots);
 }
 
 int cli_plan(int argc, char **argv)

@@ -118,12 +118,15 @@ static const ek_option options[] = {
      "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
     {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0,
-     "gets metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy"},
+     "gets metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, plans.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write timeline.json (Perfetto, chrome://tracing); where --balance has measured costs, hold "
      "the ops against them"},
     {"record-routing", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write routing.npy, the experts' loads of every step and layer"},
+    {"record-plans", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "write plans.jsonl: where --balance puts experts, why, and who serves whom, of every step, "
+     "layer and micro-batch"},
     {"save-every", EK_OPTION_INT, "0", NULL, "steps", "[0,1000000000]", 0,
      "checkpoint every N steps; 0: at the end alone"},
     {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
@@ -304,6 +307,7 @@ static void fill(const ek_options *o, ek_train_config *c, const char **data)
     c->resume = ek_options_flag(o, "resume");
     c->timeline = ek_options_flag(o, "timeline");
     c->record_routing = ek_options_flag(o, "record-routing");
+    c->record_plans = ek_options_flag(o, "record-plans");
 }
 
 static void fill_parallel(const ek_options *o, ek_train_config *c)

@@ -36,6 +36,7 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
     if (cfg->planner == NULL)
         return;
     d->planner = cfg->planner;
+    d->listener = cfg->listener;
     d->limits = (ek_plan_limits){.experts = experts,
                                  .ranks = mesh->ep,
                                  .slots = slots,
@@ -106,7 +107,8 @@ static ek_status plan(ek_moe *m, int run, ek_moe_route *route, ek_plan *p)
         d->home[e] = x->serves[(int64_t)run * x->experts + e] - first;
     *p = (ek_plan){
         .placement = {x->experts, d->limits.ranks, x->slots, route->expert_of + first, d->home},
-        .quota = d->quota};
+        .quota = d->quota,
+        .explain = d->listener.hear != NULL};
     d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
     start = ek_clock_ns();
     st = d->planner->fast != NULL ? d->planner->fast(d->memory, &d->limits, d->counts, p)
@@ -236,6 +238,14 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int run)
     }
 }
 
+static void tell(const ek_moe *m, int run, const int64_t *counts, const ek_plan *p)
+{
+    const ek_moe_dealer *d = m->dealer;
+
+    if (d->listener.hear != NULL)
+        d->listener.hear(d->listener.context, m->w->layer, run, &d->limits, counts, p);
+}
+
 static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_route *route)
 {
     const ek_exchange *x = &m->x;
@@ -259,6 +269,7 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
                       route->dealt);
     }
     count_replicas(m, &p.placement, run);
+    tell(m, run, d->counts, &p);
     return EK_OK;
 }
 
@@ -422,11 +433,18 @@ ek_status ek_deal_slow(ek_moe *m)
     ek_placement_copy(&d->lasting.placement, &now);
     d->limits.node_of = d->node_of;
     d->lasting.of = m->history.of;
+    d->lasting.explain =
+        d->listener.hear != NULL || (m->mesh->at == 0 && ek_log_heard(EK_LOG_DEBUG));
     st = d->planner->slow(d->memory, &d->limits, m->history.counts, &d->lasting);
     if (st == EK_OK)
         st = ek_plan_check(&d->limits, m->history.counts, &d->lasting);
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
+    if (st == EK_OK && d->lasting.explain) {
+        tell(m, -1, m->history.counts, &d->lasting);
+        ek_log("balance", EK_LOG_DEBUG, "layer %d: %s: %s", m->w->layer, d->planner->name,
+               d->lasting.why);
+    }
     return st;
 }
 

@@ -59,6 +59,14 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
  * experts lie or how they are loaded.  It changes what the model computes (moe/reroute.h). */
 typedef enum { EK_REROUTE_OFF, EK_REROUTE_TOPOLOGY, EK_REROUTE_SWIPE } ek_reroute;
 
+/* Hears of every plan of a layer, with its reasons: one for a micro-batch of a run of ranks, whose
+ * quotas serve these counts, or (run -1) one that lasts, made from these. */
+typedef struct {
+    void (*hear)(void *context, int layer, int run, const ek_plan_limits *l, const int64_t *counts,
+                 const ek_plan *p); /* NULL: nobody */
+    void *context;
+} ek_moe_listener;
+
 /* How the layer exchanges tokens between ranks; all fixed for a run, but that a step may have less
  * than `degree`, another a2a, another `gather` (ek_moe_traffic). */
 typedef struct {
@@ -75,6 +83,7 @@ typedef struct {
     int64_t lasts;             /* micro-batches in so many steps */
     int32_t replicas_min;      /* of its limits */
     ek_plan_costs costs;       /* likewise */
+    ek_moe_listener listener;  /* on the rank that has it */
     ek_reroute reroute;
     double reroute_limit; /* topology: part of a sequence's assignments that may leave the node */
 } ek_moe_config;
@@ -102,6 +111,7 @@ typedef struct {
     int64_t *traffic; /* [kinds, expert ranks], of a micro-batch */
     int failed;       /* it is asked no more */
     int unfit;        /* nor is what it has left served by */
+    ek_moe_listener listener;
 } ek_moe_dealer;
 
 typedef struct ek_replicas ek_replicas; /* moe/replicas.h */

@@ -98,8 +98,12 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     if (!is_balanced(r))
         r->training.moe.planner = NULL;
     p = r->training.moe.planner;
+    EK_REQUIRE(p != NULL || !r->cfg->record_plans, EK_EINVAL,
+               "--record-plans: nobody plans with --balance off, or with --ep 1");
     if (p == NULL)
         return EK_OK;
+    if (r->cfg->record_plans && r->mesh->at == 0)
+        r->training.moe.listener = ek_plan_record_listener(&r->plans);
     mc->spare_slots = r->cfg->spare_slots;
     EK_REQUIRE((int64_t)r->mesh->ep * r->cfg->spare_slots <= EK_COMM_TAGS / 8, EK_EINVAL,
                "--spare-slots %d on %d ranks are more than %d replicas", r->cfg->spare_slots,

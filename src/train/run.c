@@ -60,7 +60,9 @@ static ek_status one_step(ek_run *r, ek_step_result *result)
         ek_windows_row(&r->windows, step, ek_trainer_sequence(r->trainer, i),
                        ek_trainer_inputs(r->trainer) + i * seq,
                        ek_trainer_targets(r->trainer) + i * seq);
+    ek_plan_record_begin(&r->plans, step, r->source.spec.layers);
     EK_TRY(ek_trainer_step(r->trainer, result));
+    EK_TRY(ek_plan_record_end(&r->plans));
     if (r->cfg->record_routing && r->rank == 0)
         EK_TRY(ek_routing_trace_add(&r->trace, ek_trainer_pass(r->trainer)));
     return EK_OK;
@@ -235,6 +237,7 @@ static void close_all(ek_run *r)
     ek_metrics_close(&r->metrics);
     ek_routing_trace_fini(&r->trace);
     ek_trainer_destroy(&r->trainer);
+    ek_plan_record_close(&r->plans);
     ek_trace_close(&r->replay);
     ek_model_destroy(&r->model);
     ek_mesh_close(&r->mesh);

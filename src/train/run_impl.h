@@ -14,6 +14,7 @@
 #include "store/checkpoint.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/plan_record.h"
 #include "train/routing_trace.h"
 #include "train/trainer.h"
 
@@ -42,6 +43,7 @@ typedef struct {
     ek_layer_balance *of_layer; /* [routed], likewise */
     int routed;                 /* layers whose experts are spread over ranks */
     ek_routing_trace trace;
+    ek_plan_record plans;
     ek_trace replay; /* what the gates replay */
     json_t *settings;
     ek_checkpoint_found found;

@@ -193,12 +193,26 @@ static ek_status find_start(ek_run *r)
         ek_train_state(r->found.path.s, r->settings, r->kernels, &r->source.spec, &r->first_step));
 }
 
+/* Removes <out>/<name>1<end>, <name>2<end>, ... as far as there are some. */
+static ek_status remove_numbered(const char *out, const char *name, const char *end)
+{
+    for (int i = 1;; i++) {
+        ek_path path;
+
+        EK_TRY(ek_path_set(&path, "%s/%s%d%s", out, name, i, end));
+        if (ek_file_kind_of(path.s) == EK_FILE_NONE)
+            return EK_OK;
+        EK_TRY(ek_file_remove(NULL, path.s));
+    }
+}
+
 /* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
  * mistake in them costs nothing, and the earlier run may itself be the model. */
 static ek_status open_out(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
-    static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy"};
+    static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy",
+                                            "plans.jsonl"};
 
     if (c->resume || r->rank != 0)
         return EK_OK;
@@ -211,15 +225,8 @@ static ek_status open_out(ek_run *r)
         EK_TRY(ek_path_set(&path, "%s/%s", c->out, leftovers[i]));
         EK_TRY(ek_file_remove(NULL, path.s));
     }
-    for (int i = 1;; i++) { /* timelines of other ranks */
-        ek_path path;
-
-        EK_TRY(ek_path_set(&path, "%s/timeline-rank%d.json", c->out, i));
-        if (ek_file_kind_of(path.s) == EK_FILE_NONE)
-            break;
-        EK_TRY(ek_file_remove(NULL, path.s));
-    }
-    return EK_OK;
+    EK_TRY(remove_numbered(c->out, "timeline-rank", ".json")); /* of other ranks, of stages */
+    return remove_numbered(c->out, "plans-stage", ".jsonl");
 }
 
 /* Reads the trace that the gates replay, whole: nothing that happens to its file matters later. */
@@ -445,6 +452,8 @@ static ek_status open_trace(ek_run *r)
         EK_TRY(ek_metrics_open(r->cfg->out, r->first_step, &r->metrics));
     if (r->cfg->record_routing)
         EK_TRY(ek_routing_trace_init(&r->trace, &r->source.spec));
+    if (r->cfg->record_plans && r->mesh->at == 0)
+        EK_TRY(ek_plan_record_open(&r->plans, r->cfg->out, ek_trainer_pass(r->trainer)));
     return EK_OK;
 }
 

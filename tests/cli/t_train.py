@@ -183,7 +183,7 @@ class Output(ek_cli.Case):
                        "micro-batch", "data-order", "steps", "lr", "lr-schedule", "warmup",
                        "min-lr", "wd", "beta1", "beta2", "eps", "clip", "aux-coef", "z-coef",
                        "capacity-factor", "dtype", "device", "threads", "seed", "out", "timeline",
-                       "record-routing", "replay-routing", "save-every", "keep", "resume", "quiet", "json",
+                       "record-routing", "record-plans", "replay-routing", "save-every", "keep", "resume", "quiet", "json",
                        "config"):
             self.assertIn("--" + option, r.stdout)
 

@@ -217,6 +217,79 @@ class Ranks(ek_cli.Case):
         _, alone = self.train("alone", *steps, "--ranks", 2, **model)
         self.assertNotIn("layers", alone[0])
 
+    def plans(self, *names):
+        """Lines of these files of the run."""
+        lines = []
+        for name in names:
+            with open(self.path("run", name), encoding="utf-8") as f:
+                lines += [json.loads(line) for line in f]
+        return lines
+
+    def check_plan(self, plan):
+        """Slots hold what serves, homes their experts; the quotas, by slot."""
+        served = {}
+        for _, slot, rows in plan["split"]:
+            self.assertGreater(rows, 0)
+            self.assertGreaterEqual(plan["expert_of"][slot], 0)
+            served[slot] = served.get(slot, 0) + rows
+        self.assertEqual([plan["expert_of"][s] for s in plan["home"]], list(range(4)))
+        return served
+
+    def test_recorded_plans(self):
+        trace = self.path("trace.npy")
+        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--layers", 2,
+                "--iterations", 4, "--tokens", 64, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
+                 "--replay-routing", trace, "--record-plans", "--ep", 2, "--plan-every", 2)
+        # of a plan for once, and of the placement that lasts, from the second step on
+        why = {"exact": (".", "^$"), "eplb": ("^$", "."), "auto": ("replicas", "^homes stay|move")}
+        for policy in why:
+            # two runs of expert ranks; below, two stages
+            _, told = self.train("run", *steps, "--ranks", 4, "--balance", policy)
+            lines = self.plans("plans.jsonl")
+            self.assertEqual({(p["iteration"], p["layer"], p["micro"], p["run"]) for p in lines},
+                             {(i, l, m, n) for i in range(4) for l in range(2) for m in range(2)
+                              for n in range(2)})
+            self.assertEqual(len(lines), 32)
+            for step in told:
+                for l in range(2):
+                    of = [p for p in lines if (p["iteration"], p["layer"]) == (step["step"], l)]
+                    rows = [0] * 4
+                    replicas = 0
+                    for p in of:
+                        ranks = len(p["expert_of"]) // 2
+                        replicas += sum(e >= 0 and p["home"][e] // ranks != s // ranks
+                                        for s, e in enumerate(p["expert_of"]))
+                        for slot, n in self.check_plan(p).items():
+                            rows[2 * p["run"] + slot // ranks] += n
+                    self.assertEqual(sum(rows), 4 * 32 * 2)
+                    self.assertAlmostEqual(max(rows) * 4 / sum(rows),
+                                           step["layers"]["rank_max_over_mean"][l], delta=1e-3)
+                    self.assertEqual(replicas, step["layers"]["replicas"][l])
+            for p in lines:
+                once, lasting = p["why"], p["why_homes"]
+                if policy == "eplb":
+                    once, lasting = lasting, once  # which has one reason alone
+                self.assertRegex(once, why[policy][0])
+                self.assertRegex(lasting, why[policy][1] if p["iteration"] > 0 else "^$")
+        self.train("run", *steps, "--ranks", 4, "--pp", 2)
+        self.assertEqual([(p["iteration"], p["layer"], p["micro"], p["run"]) for p in
+                          self.plans("plans.jsonl", "plans-stage1.jsonl")],
+                         [(i, l, m, 0) for l in range(2) for i in range(4) for m in range(2)])
+        self.train("run", *steps[:-5], "--ranks", 2)
+        self.assertEqual([name for name in os.listdir(self.path("run")) if "plans" in name], [])
+        os.symlink("/dev/full", self.path("run", "plans.jsonl"))
+        r = run("train", "--model", self.path("config.json"), "--data", self.path("data.bin"),
+                "--out", self.path("run"), "--resume", *steps, "--steps", 6, "--ranks", 2, *QUIET)
+        self.assertEqual((r.returncode, r.stdout), (1, ""), r.stderr)
+        self.assertRegex(r.stderr, "cannot write the plans to .*/plans.jsonl: No space left")
+        for nobody in ("--ranks", 2, "--ep", 2, "--balance", "off"), ("--ranks", 2), ():
+            r = ek_cli.run("train", "--data", self.data, "--model", self.config, "--out",
+                           self.path("refused"), "--seq", 32, "--record-plans", *nobody)
+            self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
+            self.assertRegex(r.stderr, "--record-plans: nobody plans with --balance off, or with")
+
     def test_ranks_replay_the_same_trace(self):
         rank = []
         for seed in 1, 2:

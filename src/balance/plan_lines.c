@@ -1,0 +1,79 @@
+/* Plans as lines of JSON. */
+#include "balance/plan_lines.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+ek_status ek_plan_lines_open(const char *path, const ek_plan_limits *l, ek_plan_lines *out)
+{
+    size_t slots = (size_t)l->ranks * (size_t)l->slots;
+
+    memset(out, 0, sizeof(*out));
+    snprintf(out->path, sizeof(out->path), "%s", path);
+    out->split = calloc((size_t)l->ranks * (slots + 1) + slots, sizeof(*out->split));
+    out->slots = calloc(slots, sizeof(*out->slots));
+    EK_REQUIRE(out->split != NULL && out->slots != NULL, EK_ENOMEM, "no memory for plans");
+    out->file = fopen(path, "we");
+    EK_REQUIRE(out->file != NULL, EK_EIO, "%s: %s", path, strerror(errno));
+    return EK_OK;
+}
+
+static void put_list(FILE *f, const char *name, const int32_t *x, int64_t n)
+{
+    fprintf(f, ", \"%s\": [", name);
+    for (int64_t i = 0; i < n; i++)
+        fprintf(f, "%s%d", i > 0 ? ", " : "", (int)x[i]);
+    fputc(']', f);
+}
+
+/* [source rank, slot, assignments] of an expert's that are not none. */
+static void put_split(const ek_plan_lines *f, const ek_plan_limits *l, const int64_t *counts,
+                      const ek_plan *p, int32_t expert, int *some)
+{
+    int64_t *rows = f->split + l->ranks + l->ranks * l->slots;
+    int32_t n = ek_plan_split(l, counts, &p->placement, p->quota, expert, f->split, f->slots, rows);
+
+    for (int32_t r = 0; r < l->ranks; r++)
+        for (int32_t i = 0; i < n; i++)
+            if (rows[(int64_t)r * n + i] > 0)
+                fprintf(f->file, "%s[%d, %d, %lld]", (*some)++ > 0 ? ", " : "", (int)r,
+                        (int)f->slots[i], (long long)rows[(int64_t)r * n + i]);
+}
+
+void ek_plan_lines_add(ek_plan_lines *f, const ek_plan_place *at, const ek_plan_limits *l,
+                       const int64_t *counts, const ek_plan *p)
+{
+    int some = 0;
+
+    fprintf(f->file, "{\"iteration\": %lld, \"layer\": %lld", (long long)at->iteration,
+            (long long)at->layer);
+    if (at->micro >= 0)
+        fprintf(f->file, ", \"micro\": %lld, \"run\": %d", (long long)at->micro, (int)at->run);
+    put_list(f->file, "expert_of", p->placement.expert_of, (int64_t)l->ranks * l->slots);
+    put_list(f->file, "home", p->placement.home, l->experts);
+    fprintf(f->file, ", \"why\": \"%s\", \"why_homes\": \"%s\", \"split\": [", p->why,
+            p->why_homes);
+    for (int32_t e = 0; e < l->experts; e++)
+        put_split(f, l, counts, p, e, &some);
+    fprintf(f->file, "]}\n");
+}
+
+ek_status ek_plan_lines_flush(ek_plan_lines *f)
+{
+    int failed = ferror(f->file);
+
+    failed |= fflush(f->file) != 0;
+    EK_REQUIRE(!failed, errno == ENOSPC ? EK_ENOSPC : EK_EIO, "cannot write the plans to %s: %s",
+               f->path, strerror(errno));
+    return EK_OK;
+}
+
+void ek_plan_lines_close(ek_plan_lines *f)
+{
+    if (f->file != NULL)
+        fclose(f->file);
+    free(f->split);
+    free(f->slots);
+    memset(f, 0, sizeof(*f));
+}
