@@ -33,6 +33,7 @@ typedef struct {
     const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
     int balance;            /* who puts replicas of experts: of equal_planners */
     const ek_planner *planner; /* somebody else in its place, like in all that is asked here */
+    int replicas_min;          /* nodes that have to hold each expert */
     equal_ways ways;
 } equal_layout;
 
@@ -91,10 +92,11 @@ typedef struct {
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
     double brought; /* bytes of weights and gradients for products elsewhere */
     ek_moe_traffic way[EQUAL_STEPS];
-    int64_t bytes[EQUAL_STEPS]; /* sent */
-    int cut[EQUAL_STEPS];       /* runs of tokens that a layer's rows travelled in */
-    double before, after;       /* busiest ranks over the mean, sums over steps */
-    int done;                   /* it ended well */
+    int64_t bytes[EQUAL_STEPS];   /* sent */
+    int cut[EQUAL_STEPS];         /* runs of tokens that a layer's rows travelled in */
+    double before, after;         /* busiest ranks over the mean, sums over steps */
+    int least_nodes[EQUAL_STEPS]; /* that hold an expert for good, in the step: of all experts */
+    int done;                     /* it ended well */
 } equal_result;
 
 static inline int equal_steps_of(ek_mode mode)
@@ -160,6 +162,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .reroute = l->model == 15 && l->replay == NULL ? EK_REROUTE_SWIPE : EK_REROUTE_OFF,
                 .planner = l->planner != NULL ? l->planner : equal_planners[l->balance],
                 .plan_every = 1,
+                .replicas_min = l->replicas_min,
                 .lasts = 20,
                 .costs = {.row_s = 1e-3, .send_s = 1e-4, .replica_s = 1e-3, .move_s = 1e-3}},
         .tune_degree = l->ways == EQUAL_TUNED,
@@ -224,6 +227,46 @@ static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
                             l->gather != 0 ? gather : 0};
 }
 
+/* Nodes on which a run of ranks keeps an expert. */
+static inline int equal_nodes_of(const ek_moe *m, int32_t expert)
+{
+    const ek_placement *p = &m->w->placement;
+    int nodes[EQUAL_RANKS_MAX], n = 0;
+
+    for (int32_t r = 0; r < m->mesh->ep; r++) {
+        int node = m->mesh->size > 1 ? ek_comm_node(m->mesh->stage, r * m->mesh->etp) : 0;
+        int known = 0;
+
+        for (int i = 0; i < n; i++)
+            known |= nodes[i] == node;
+        if (!known && ek_plan_slot(p, r, expert) >= 0)
+            nodes[n++] = node;
+    }
+    return n;
+}
+
+/* The fewest of any expert; 0 where a rank lacks the weights of one that it is said to have. */
+static inline int equal_least_nodes(const ek_pass *p)
+{
+    int least = EQUAL_RANKS_MAX + 1;
+
+    for (int64_t l = 0; l < p->model->spec.layers; l++) {
+        const ek_moe *m = &p->moe[l];
+
+        for (int32_t e = 0; ek_model_has_layer(p->model, l) && m->w->routed && e < m->x.experts;
+             e++) {
+            int n = equal_nodes_of(m, e);
+            int32_t rank = m->mesh->edp_rank * m->mesh->ep + m->mesh->ep_rank;
+            int here = ek_plan_slot(&m->w->placement, rank, e) >= 0;
+
+            if (here != (m->w->up[e].p != NULL))
+                n = 0;
+            least = n < least ? n : least;
+        }
+    }
+    return least;
+}
+
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
                                        equal_result *out)
 {
@@ -241,6 +284,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
         EK_TRY(ek_trainer_set_traffic(tr, &t));
     }
     EK_TRY(ek_trainer_step(tr, &r));
+    out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
     out->way[i] = r.traffic;
     out->bytes[i] = r.comm_bytes;
     out->cut[i] = ek_trainer_pass(tr)->moe[ek_trainer_pass(tr)->first_layer].x.token_chunks;

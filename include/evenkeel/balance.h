@@ -32,7 +32,8 @@ typedef struct {
     int32_t experts, ranks; /* at least 1 each; nothing has to divide */
     int32_t spare_slots;    /* of a rank, 0 or more */
     const int32_t *node_of; /* [ranks], copied; NULL: every rank is a node of its own */
-    int32_t replicas_min;   /* nodes that are to hold each expert, for "replicate"; 0 is 1 */
+    int32_t replicas_min;   /* nodes that are to hold each expert, for "replicate" and "auto",
+                               which is "replicate" where that is more than 1; 0 is 1 */
     double row_s;           /* seconds: a rank computes an assignment, forward and backward */
     double send_s;          /* a link carries an assignment's rows, all four exchanges */
     double replica_s;       /* a link carries a replica, weights out and gradients back */

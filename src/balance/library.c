@@ -87,6 +87,7 @@ static ek_status make(ek_balance *b, const ek_balance_config *c)
     EK_TRY(check_config(c));
     b->planner = ek_planner_find(policy);
     EK_REQUIRE(b->planner != NULL, EK_EINVAL, "no balance policy %s", policy);
+    b->planner = ek_planner_for(b->planner, c->replicas_min);
     b->l = (ek_plan_limits){.experts = c->experts,
                             .ranks = c->ranks,
                             .slots = (c->experts + c->ranks - 1) / c->ranks + c->spare_slots,

@@ -418,3 +418,10 @@ const ek_planner ek_planner_replicate = {
     .what = "replicas by popularity, placed to survive failures (Lazarus, arXiv 2407.04656)",
     .take = take,
     .slow = plan};
+
+/* What `auto` is where several nodes have to hold each expert. */
+const ek_planner ek_planner_auto_lasting = {
+    .name = "auto",
+    .what = "replicas that last, by popularity, on --replicas-min nodes and more: as replicate",
+    .take = take,
+    .slow = plan};

@@ -17,6 +17,16 @@ const ek_planner *ek_planner_find(const char *name)
     return NULL;
 }
 
+const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min)
+{
+    return policy == &ek_planner_auto && replicas_min > 1 ? &ek_planner_auto_lasting : policy;
+}
+
+int ek_planner_keeps(const ek_planner *p)
+{
+    return p == &ek_planner_replicate || p == &ek_planner_auto_lasting;
+}
+
 void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 {
     ek_placement_take(&p->placement, a, l->experts, l->ranks, l->slots);

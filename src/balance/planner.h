@@ -32,7 +32,7 @@ typedef struct {
     int32_t experts, ranks, slots; /* slots a rank */
     const int32_t *node_of;        /* [ranks]; NULL: every rank is a node of its own */
     int32_t replicas_min;          /* nodes that have to hold each expert, where they suffice: for
-                                      planners whose placement lasts and that place replicas */
+                                      planners of which ek_planner_keeps is true */
     int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
                                       which is what a move has to pay for itself in (`auto`); 0:
                                       none pays */
@@ -74,11 +74,18 @@ typedef struct {
 
 extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe, ek_planner_place,
     ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_exact, ek_planner_auto;
+extern const ek_planner ek_planner_auto_lasting; /* see ek_planner_for */
 
 /* All of them, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
 /* NULL: there is none of that name. */
 const ek_planner *ek_planner_find(const char *name);
+/* Who plans under a policy's name when so many nodes have to hold each expert: with more than one
+ * `auto` is `replicate`, as only replicas that last are any protection; all others are themselves.
+ */
+const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min);
+/* Whether it puts experts on limits.replicas_min nodes. */
+int ek_planner_keeps(const ek_planner *p);
 
 /* The arrays of a plan. */
 void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l);

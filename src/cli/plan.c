@@ -27,7 +27,7 @@ static const ek_option options[] = {
     {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
      "that the ranks lie on, in runs"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
-     "that have to hold each expert (replicate)"},
+     "that have to hold each expert (replicate; auto, which is replicate with 2 and more)"},
     {"model", EK_OPTION_TEXT, NULL, "experts of 2048 x 1024", "MODEL", NULL, 0,
      "whose experts' sizes: a preset (tiny, small, base), a Hugging Face config.json, or a folder "
      "with one"},
@@ -148,12 +148,12 @@ static ek_status configure(const ek_options *o, plan *x)
     ek_plan_limits *l = &x->cfg.limits;
     int64_t nodes;
 
-    x->cfg.planner = ek_planner_find(ek_options_text(o, "policy"));
+    l->replicas_min = (int32_t)ek_options_int(o, "replicas-min");
+    x->cfg.planner = ek_planner_for(ek_planner_find(ek_options_text(o, "policy")), l->replicas_min);
     EK_TRY(ek_trace_open(ek_options_text(o, "trace"), &x->trace));
     l->experts = (int32_t)x->trace.experts;
     l->ranks = (int32_t)ek_options_int(o, "ranks");
     l->slots = (l->experts + l->ranks - 1) / l->ranks + (int32_t)ek_options_int(o, "spare-slots");
-    l->replicas_min = (int32_t)ek_options_int(o, "replicas-min");
     l->lasts = ek_options_int(o, "lasts");
     x->cfg.lag = ek_options_int(o, "lag");
     if (ek_options_text(o, "history") != NULL) {

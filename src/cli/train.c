@@ -102,7 +102,9 @@ static const ek_option options[] = {
     {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[0,1000000000]", 0,
      "place, replicate, eplb, auto: how often experts may move for good; 0: never"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "hosts", "[1,1000000]", 0,
-     "replicate: hosts that have to hold each expert"},
+     "replicate, auto: hosts that have to hold each expert, where there are so many and room for "
+     "it; "
+     "with 2 and more auto has the replicas of replicate, and none for one micro-batch"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
      "room of a rank for replicas of experts"},
     {"force-balance", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,

@@ -16,6 +16,7 @@ ek_status ek_run_read_balance(ek_run *r)
     const ek_planner *p = ek_planner_find(c->balance);
 
     EK_REQUIRE(p != NULL, EK_EINVAL, "no balance policy %s", c->balance);
+    p = ek_planner_for(p, c->replicas_min);
     EK_REQUIRE(c->spare_slots >= 0 && c->replicas_min >= 1, EK_EINVAL,
                "%d spare slots, replicas on %d hosts", c->spare_slots, c->replicas_min);
     r->training.moe.planner = p != &ek_planner_off ? p : NULL;
@@ -91,6 +92,38 @@ ek_status ek_run_calibrate(ek_run *r)
     return set_costs(r);
 }
 
+/* What --replicas-min comes to. */
+static ek_status check_hosts(const ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    int32_t want = r->cfg->replicas_min, ranks = r->mesh->ep;
+    int32_t experts = (int32_t)r->source.spec.experts, nodes = count_nodes(r->mesh);
+    int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->cfg->spare_slots);
+    int32_t each = slots / experts < nodes ? slots / experts : nodes;
+
+    if (want == 1)
+        return EK_OK;
+    EK_REQUIRE(!ek_planner_keeps(p) || r->cfg->plan_every > 0, EK_EINVAL,
+               "--replicas-min %d: with --plan-every 0 experts stay where they are", want);
+    if (r->rank != 0)
+        return EK_OK;
+    if (!ek_planner_keeps(p))
+        ek_log("balance", EK_LOG_WARN, "--replicas-min %d does not bind --balance %s", want,
+               p->name);
+    else if (each < want)
+        ek_log(
+            "balance", EK_LOG_WARN,
+            "--replicas-min %d: some experts will be on %d only: their ranks are on %d, and have "
+            "%d slots for %d experts",
+            want, each, nodes, slots, experts);
+    if (p == &ek_planner_auto_lasting)
+        ek_log("balance", EK_LOG_INFO,
+               "--replicas-min %d: auto places replicas that last, as replicate does, and makes "
+               "none for one micro-batch",
+               want);
+    return EK_OK;
+}
+
 ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
 {
     const ek_planner *p;
@@ -104,6 +137,7 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
         return EK_OK;
     if (r->cfg->record_plans && r->mesh->at == 0)
         r->training.moe.listener = ek_plan_record_listener(&r->plans);
+    EK_TRY(check_hosts(r));
     mc->spare_slots = r->cfg->spare_slots;
     EK_REQUIRE((int64_t)r->mesh->ep * r->cfg->spare_slots <= EK_COMM_TAGS / 8, EK_EINVAL,
                "--spare-slots %d on %d ranks are more than %d replicas", r->cfg->spare_slots,

@@ -126,6 +126,23 @@ class Plan(ek_cli.Case):
         self.assertEqual([p["why_homes"] != "" for p in hot], [False] * 4 + [True] * 5)
         self.assertEqual([self.stayed(r, p) for p in hot], [True] * 4 + [False] * 5)
 
+    def test_auto_on_several_nodes_is_replicate(self):
+        trace, lines, got = self.skewed(), self.path("plans.jsonl"), {}
+        for policy in "auto", "replicate":
+            for least in 1, 2:
+                r = self.result(trace, "--policy", policy, "--ranks", 6, "--nodes", 3,
+                                "--spare-slots", 2, "--replicas-min", least, "--emit", lines)
+                self.assertEqual(r["policy"], policy)
+                plans = ek_cli.read(lines)
+                got[policy, least] = plans
+                hosts = [{s // (2 * r["slots"]) for s, e in enumerate(p["expert_of"]) if e == x}
+                         for p in map(json.loads, plans.splitlines()) for x in range(10)]
+                self.assertEqual(min(map(len, hosts)), least)
+        self.assertEqual(got["auto", 2], got["replicate", 2])
+        self.assertNotEqual(got["auto", 1], got["replicate", 1])
+        r = self.plan(trace, "--policy", "auto", "--ranks", 6, "--replicas-min", 2)
+        self.assertRegex(r.stdout, "^auto: .* as replicate\n")
+
     def test_missing_axes_and_more_ranks_than_experts(self):
         trace = write_npy(self.path("two.npy"), (1, 3), (700, 70, 0))
         r = self.result(trace, "--ranks", 7)

@@ -217,6 +217,39 @@ class Ranks(ek_cli.Case):
         _, alone = self.train("alone", *steps, "--ranks", 2, **model)
         self.assertNotIn("layers", alone[0])
 
+    def test_replicas_on_hosts(self):
+        """One host alone is too few, which is said; else tests/unit/t_train_replicas_min.c."""
+        steps = ("--batch", 4, "--seq", 32, "--steps", 4, "--dtype", "fp64", "--ranks", 2, "--ep", 2)
+        _, want = self.train("off", *steps, "--balance", "off")
+        did = {}
+        for policy in "auto", "replicate":
+            summary, got = self.train(policy, *steps, "--balance", policy, "--replicas-min", 2,
+                                      "--spare-slots", 2)
+            self.assertEqual(summary["balance"]["policy"], policy)
+            for a, b in zip(want, got):
+                self.assertLess(abs(b["loss"] / a["loss"] - 1), 1e-9, policy)
+            did[policy] = [m["layers"]["replicas"] for m in got]
+            self.assertEqual(did[policy][0], [0, 0])
+            self.assertIn(4, did[policy][1])  # every slot of a layer, and they stay
+            self.assertEqual(did[policy][1:], 3 * did[policy][1:2])
+        self.assertEqual(did["auto"], did["replicate"])
+
+        def said(*more, status=DONE):
+            r = run("train", "--model", self.path("config.json"), "--data", self.path("data.bin"),
+                    "--out", self.path("run"), *steps, *more)
+            self.assertEqual(r.returncode, status, r.stderr)
+            return r.stderr
+
+        text = said("--replicas-min", 2)
+        self.assertRegex(text, "info: --replicas-min 2: auto places replicas that last, as replic")
+        self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 only: their ranks "
+                         "are on 1, and have 6 slots for 4 experts")
+        self.assertRegex(said("--replicas-min", 2, "--balance", "exact"),
+                         "warn: --replicas-min 2 does not bind --balance exact")
+        self.assertNotIn("replicas-min", said("--replicas-min", 1))
+        self.assertRegex(said("--replicas-min", 2, "--plan-every", 0, status=USAGE),
+                         "--replicas-min 2: with --plan-every 0 experts stay where they are")
+
     def plans(self, *names):
         """Lines of these files of the run."""
         lines = []

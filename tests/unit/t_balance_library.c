@@ -8,7 +8,7 @@
 
 enum { RANKS = 5, EXPERTS = 7, SPARE = 2, SLOTS = 2 + SPARE, PLANS = 20, LASTS = 6 };
 
-static ek_balance *create(const char *policy)
+static ek_balance *create_on(const char *policy, int nodes)
 {
     static const int32_t node_of[RANKS] = {0, 0, 1, 1, 2};
     ek_balance_config c = {.size = sizeof(c),
@@ -17,6 +17,7 @@ static ek_balance *create(const char *policy)
                            .ranks = RANKS,
                            .spare_slots = SPARE,
                            .node_of = node_of,
+                           .replicas_min = nodes,
                            .row_s = 1e-6,
                            .send_s = 1e-6,
                            .replica_s = 1e-5,
@@ -27,6 +28,11 @@ static ek_balance *create(const char *policy)
     if (ek_balance_create(&c, &b) < 0)
         EK_T_FAIL("%s: %s", policy, ek_err_text());
     return b;
+}
+
+static ek_balance *create(const char *policy)
+{
+    return create_on(policy, 0);
 }
 
 static void draw(int64_t *counts, int n)
@@ -64,6 +70,17 @@ static int64_t busiest(const int64_t *quota)
         most = sum > most ? sum : most;
     }
     return most;
+}
+
+static int nodes_of(const ek_balance_plan_result *p, int expert)
+{
+    static const int32_t node_of[RANKS] = {0, 0, 1, 1, 2};
+    int on[3] = {0};
+
+    for (int s = 0; s < RANKS * SLOTS; s++)
+        if (p->expert_of[s] == expert)
+            on[node_of[s / SLOTS]] = 1;
+    return on[0] + on[1] + on[2];
 }
 
 static void plans_of(const char *policy)
@@ -176,6 +193,29 @@ static void refused(ek_balance_config c, const char *text)
         EK_T_FAIL("\"%s\" does not say \"%s\"", ek_err_text(), text);
 }
 
+/* With `auto` as with `replicate`, which it then is. */
+static void experts_on_two_nodes(void)
+{
+    static const char *const policies[] = {"replicate", "auto"};
+    int32_t kept[2][RANKS * SLOTS];
+
+    for (int i = 0; i < 2; i++) {
+        ek_balance *b = create_on(policies[i], 2);
+        int64_t counts[RANKS * EXPERTS];
+        ek_balance_plan_result p;
+
+        for (int n = 0; n < 3; n++) {
+            draw(counts, n);
+            CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+            for (int e = 0; e < EXPERTS; e++)
+                CHECK(nodes_of(&p, e) >= 2);
+        }
+        memcpy(kept[i], p.expert_of, sizeof(kept[i]));
+        ek_balance_destroy(&b);
+    }
+    CHECK(memcmp(kept[0], kept[1], sizeof(kept[0])) == 0);
+}
+
 static void what_does_not_fit(void)
 {
     const ek_balance_config good = {.size = sizeof(good), .experts = 4, .ranks = 2};
@@ -225,6 +265,7 @@ static const ek_case cases[] = {
     EK_CASE(every_policy),
     EK_CASE(place_goes_on_from_its_plan),
     EK_CASE(auto_moves_homes_for_the_counts_so_far),
+    EK_CASE(experts_on_two_nodes),
     EK_CASE(what_does_not_fit),
 };
 

@@ -1,0 +1,116 @@
+/* Training with experts on several nodes each, that a node may fail: from the first placement on
+ * they are there, and losses are those of one rank alone.  Ranks are threads, some to a node. */
+#include "equal_threads.h"
+
+static const int keepers[] = {7, 9}; /* `replicate` and `auto`, of equal_planners */
+
+/* ep ranks two to a node, as planner `keeper` has it. */
+static equal_layout on_nodes(int keeper, int ranks, int ep, int hosts)
+{
+    equal_layout l = {.ranks = ranks,
+                      .pp = ranks / ep,
+                      .chunks = 1,
+                      .tp = 1,
+                      .ep = ep,
+                      .etp = 1,
+                      .degree = 2,
+                      .shape = 1,
+                      .nodes = EQUAL_TWOS,
+                      .balance = 7,
+                      .replicas_min = hosts};
+
+    l.planner = ek_planner_for(equal_planners[keepers[keeper]], hosts);
+    return l;
+}
+
+/* Nodes that hold the expert which has the fewest, in the step and on the rank where that is least;
+ * losses are compared inside. */
+static void train(const equal_layout *l, int *nodes)
+{
+    static equal_result result[EQUAL_RANKS_MAX];
+
+    equal_check_into(l, result);
+    for (int i = 0; i < EQUAL_STEPS; i++) {
+        nodes[i] = result[0].least_nodes[i];
+        for (int r = 1; r < l->ranks; r++)
+            nodes[i] = result[r].least_nodes[i] < nodes[i] ? result[r].least_nodes[i] : nodes[i];
+    }
+    CHECK(result[0].replicas > 0 && result[0].moved > 0);
+}
+
+static void check_hosts(const equal_layout *l, int hosts)
+{
+    int nodes[EQUAL_STEPS];
+
+    train(l, nodes);
+    CHECK_INT(nodes[0], 1); /* before there are loads to go by */
+    for (int i = 1; i < EQUAL_STEPS; i++)
+        if (nodes[i] < hosts) {
+            EK_T_FAIL("%s: in step %d an expert is on %d of %d nodes", equal_text(l), i, nodes[i],
+                      hosts);
+            return;
+        }
+}
+
+static void experts_lie_on_two_nodes(void)
+{
+    for (int keeper = 0; keeper < 2; keeper++) {
+        equal_layout l = on_nodes(keeper, 4, 4, 2);
+
+        CHECK(strcmp(l.planner->name, keeper == 0 ? "replicate" : "auto") == 0);
+        check_hosts(&l, 2);
+    }
+}
+
+/* Three nodes of two ranks; nodes of one, two and three ranks; two stages of two nodes. */
+static void on_other_nodes(void)
+{
+    equal_layout three = on_nodes(1, 6, 6, 3), ragged = on_nodes(1, 6, 6, 2);
+    equal_layout stages = on_nodes(1, 8, 4, 2);
+
+    check_hosts(&three, 3);
+    ragged.nodes = EQUAL_RAGGED;
+    check_hosts(&ragged, 2);
+    check_hosts(&stages, 2);
+}
+
+/* More nodes than there are: as many as there are. */
+static void as_far_as_nodes_suffice(void)
+{
+    equal_layout l = on_nodes(1, 4, 4, 3);
+
+    check_hosts(&l, 2);
+}
+
+/* Else the above would say nothing: popularity alone leaves experts on one node. */
+static void without_it_some_lie_on_one(void)
+{
+    equal_layout l = on_nodes(0, 4, 4, 1);
+    int nodes[EQUAL_STEPS], least = 2;
+
+    train(&l, nodes);
+    for (int i = 1; i < EQUAL_STEPS; i++)
+        least = nodes[i] < least ? nodes[i] : least;
+    CHECK_INT(least, 1);
+    CHECK(ek_planner_for(&ek_planner_auto, 1) == &ek_planner_auto);
+    CHECK(ek_planner_for(&ek_planner_auto, 0) == &ek_planner_auto);
+    CHECK(ek_planner_for(&ek_planner_exact, 2) == &ek_planner_exact);
+}
+
+/* What replicas hold is the same on all nodes, and one rank goes on from it. */
+static void replicas_are_the_same_bits(void)
+{
+    equal_layout l = on_nodes(1, 4, 4, 2), one = on_nodes(1, 4, 4, 2);
+
+    one.ranks = one.ep = one.pp = 1;
+    one.balance = 0;
+    one.planner = NULL;
+    equal_check_pair(&l, &one, 20);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(experts_lie_on_two_nodes),   EK_CASE(on_other_nodes),
+    EK_CASE(as_far_as_nodes_suffice),    EK_CASE(without_it_some_lie_on_one),
+    EK_CASE(replicas_are_the_same_bits),
+};
+EK_TEST_MAIN(cases)
