@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_CAP = 1536, METRICS_BYTES_MAX = 1 << 30 };
+enum { LINE_CAP = 2048, METRICS_BYTES_MAX = 1 << 30 };
 
 /* Bytes at the start of text that hold the lines of steps below first_step, in order from 0. */
 static size_t lines_before(const char *text, int64_t first_step)
