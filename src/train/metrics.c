@@ -164,9 +164,9 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
     n += put_layers(m->line + n, m->room - n, s);
     n += (size_t)snprintf(m->line + n, m->room - n,
                           ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
-                          "\"a2a\": \"%s\"}\n",
+                          "\"a2a\": \"%s\", \"adaptive_r\": %d}\n",
                           l->z_loss, flops / 1e9, degree > 0 ? degree : 1,
-                          degree > 0 ? a2a[r->traffic.a2a] : "none");
+                          degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r);
     return n;
 }
 

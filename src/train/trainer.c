@@ -391,6 +391,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     watch_planner(tr, &out->losses);
     tell_time(tr, &out->losses, &with);
     out->traffic = travels(tr->model) ? step.traffic : (ek_moe_traffic){0};
+    out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
     for (int64_t l = 0; l < tr->model->spec.layers; l++)
         if (ek_model_has_layer(tr->model, l))
             ek_moe_update_bias(&tr->pass->moe[l]);

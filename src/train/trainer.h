@@ -36,6 +36,7 @@ typedef struct {
     int64_t comm_bytes;     /* sent by this rank */
     double votes;           /* sum over ranks of what ek_trainer_vote said */
     ek_moe_traffic traffic; /* how rows travelled; degree 0: they did not */
+    int adaptive_r;         /* ranks of an expert that a row went to; 0: they gathered all */
 } ek_step_result;
 
 typedef struct ek_trainer ek_trainer;

@@ -36,6 +36,15 @@ class Ranks(ek_cli.Case):
         with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
             return json.loads(r.stdout), [json.loads(line) for line in f]
 
+    def refused(self, *more):
+        """What is said of wrong options."""
+        config = ek_cli.write_config(self.path("config.json"))
+        data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
+        r = run("train", "--model", config, "--data", data, "--out", self.path("none"), *QUIET,
+                *more)
+        self.assertEqual((r.returncode, r.stdout), (USAGE, ""), r.stderr)
+        return r.stderr
+
     def test_shares_and_losses(self):
         steps = ("--batch", 5, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp64")
         alone, want = self.train("one", *steps)
@@ -106,6 +115,29 @@ class Ranks(ek_cli.Case):
         self.assertEqual(tried, {(1, "linear")})
         for nothing in (), ("--ranks", 2):
             self.assertEqual(ways("--steps", 2, *nothing)[1], {(1, "none")})
+
+    def test_adaptive_r(self):
+        steps = ("--batch", 4, "--seq", 32, "--steps", 3, "--dtype", "fp64", "--balance", "off")
+        ranks = ("--ranks", 4, "--ep", 2, "--etp", 2, "--pipeline-degree", 1, "--a2a", "linear")
+        _, want = self.train("one", *steps)
+        brought = []
+        for r, number in (("etp", 2), ("1", 1), ("0", 0)):
+            _, got = self.train("r" + r, *steps, *ranks, "--adaptive-r", r)
+            self.assertEqual({m["adaptive_r"] for m in got}, {number})
+            for a, b in zip(want, got):
+                self.assertLess(abs(b["loss"] / a["loss"] - 1), 1e-9)
+            brought.append(got[0]["replica_mb"])
+        self.assertEqual(brought[0], 0)
+        self.assertTrue(0 < brought[1] < brought[2], brought)
+        _, got = self.train("auto", *steps[:4], *steps[6:], "--steps", 8, *ranks, "--adaptive-r",
+                            "auto")
+        self.assertEqual({m["adaptive_r"] for m in got}, {0, 1, 2})
+        for r in "3", "-1", "one", "2.0":
+            said = self.refused(*steps, *ranks, "--adaptive-r", r)
+            self.assertRegex(said, r"--adaptive-r %s is not 0, a divisor of --etp 2, etp or auto" % r)
+        said = self.refused(*steps[:-2], *ranks, "--adaptive-r", "1", "--balance", "replicate")
+        self.assertRegex(said, "--balance replicate has experts with their state in every slot, and "
+                               "--adaptive-r 1")
 
     def test_stages_hold_their_layers(self):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 1, "--steps", 2, "--dtype", "fp64")
