@@ -456,4 +456,5 @@ const ek_planner ek_planner_prophet = {
     .name = "prophet",
     .what = "replicas for a step where they pay (Pro-Prophet, arXiv 2411.10003)",
     .take = take,
-    .fast = plan};
+    .fast = plan,
+    .ahead = 1};

@@ -70,6 +70,10 @@ typedef struct {
     /* After the gate, from the counts that are to be served: replicas for once, in slots that the
      * lasting placement leaves empty, and quotas.  NULL: nothing but what is there. */
     ek_plan_fn fast;
+    /* In training `fast` is asked one micro-batch ahead, so that weights of replicas travel before
+     * the gate; the counts to be served then follow its quotas in proportion (ek_plan_serve).  Only
+     * without `slow`, for homes have to stay. */
+    int ahead;
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe, ek_planner_place,

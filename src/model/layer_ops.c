@@ -331,6 +331,8 @@ int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro
     int only_attention = again && p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
     dep = add(p, g, "norm", op_norm1, l, micro, again, 0, z.n * z.d * (z.r + z.c), dep);
+    if (!again)
+        ek_moe_build_ahead(&p->moe[l], g, micro, dep);
     if (p->scratch.tp != NULL)
         dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, again, dep);
     dep = add(p, g, "qkv", op_qkv, l, micro, again, 2 * z.all * z.d * z.width,

@@ -165,6 +165,16 @@ static int32_t build_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
     return dep;
 }
 
+/* Whose replicas may come as soon as the forward products of layer l are done: those of the next
+ * routed layer of the piece, if the weights that they are sent from are there. */
+static ek_moe *follower(const work *w, int32_t l)
+{
+    ek_pass *p = w->p;
+    int32_t next = next_experts(p, l);
+
+    return next < w->end && p->model->cfg.zero < 3 ? &p->moe[next] : NULL;
+}
+
 static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
@@ -182,6 +192,7 @@ static void build_forward(const work *w)
 
         dep = use(w, l, next, EK_USE_FORWARD, dep);
         dep = build_moves(p, w->g, l, dep);
+        p->moe[l].follower = follower(w, l);
         dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
     }
     if (head) { /* else it comes with the backward */

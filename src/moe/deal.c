@@ -83,36 +83,48 @@ static void count(const ek_moe *m, const ek_tally *tally, int run)
         }
 }
 
-/* Shares of a lasting placement. */
-static ek_status serve(ek_moe *m, ek_plan *p)
+/* Shares of a placement that other counts made: one that lasts, or was made ahead. */
+static ek_status serve(ek_moe *m, int64_t *made_with, ek_plan *p)
 {
     ek_moe_dealer *d = m->dealer;
-    ek_plan planned = {.placement = p->placement, .quota = m->lasting_quota};
+    ek_plan planned = {.placement = p->placement, .quota = made_with};
 
     ek_plan_totals(&d->limits, d->counts, d->total);
     ek_plan_serve(&d->limits, d->total, &planned, p->quota);
     return EK_OK;
 }
 
-/* The plan of a run, which has its slots in place in the route. */
-static ek_status plan(ek_moe *m, int run, ek_moe_route *route, ek_plan *p)
+static int is_ahead(const ek_moe *m)
+{
+    return m->ahead.expert_of != NULL;
+}
+
+/* Slots of a run that are in place in expert_of, of all runs, as a plan to be made. */
+static ek_plan begin_plan(ek_moe *m, int run, int32_t *expert_of, int64_t *quota)
 {
     const ek_exchange *x = &m->x;
     ek_moe_dealer *d = m->dealer;
     int32_t first = run * d->limits.ranks * x->slots;
-    int64_t start;
-    ek_status st;
 
     for (int32_t e = 0; e < x->experts; e++)
         d->home[e] = x->serves[(int64_t)run * x->experts + e] - first;
-    *p = (ek_plan){
-        .placement = {x->experts, d->limits.ranks, x->slots, route->expert_of + first, d->home},
-        .quota = d->quota,
-        .explain = d->listener.hear != NULL};
     d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
-    start = ek_clock_ns();
-    st = d->planner->fast != NULL ? d->planner->fast(d->memory, &d->limits, d->counts, p)
-                                  : serve(m, p);
+    return (ek_plan){
+        .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->home},
+        .quota = quota,
+        .explain = d->listener.hear != NULL};
+}
+
+/* The plan of a run for the counts that are there. */
+static ek_status plan(ek_moe *m, int run, ek_plan *p)
+{
+    const ek_exchange *x = &m->x;
+    ek_moe_dealer *d = m->dealer;
+    int32_t first = run * d->limits.ranks * x->slots;
+    int64_t start = ek_clock_ns();
+    ek_status st = d->planner->fast != NULL ? d->planner->fast(d->memory, &d->limits, d->counts, p)
+                                            : serve(m, m->lasting_quota, p);
+
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
     if (st < 0)
@@ -246,18 +258,29 @@ static void tell(const ek_moe *m, int run, const int64_t *counts, const ek_plan 
         d->listener.hear(d->listener.context, m->w->layer, run, &d->limits, counts, p);
 }
 
+/* The plan of a run that was made ahead, for the counts that are there. */
+static ek_status follow(ek_moe *m, int run, ek_plan *p)
+{
+    const ek_plan *made = &m->ahead.made[run];
+
+    p->before_s = made->before_s;
+    p->after_s = made->after_s;
+    memcpy(p->why, made->why, sizeof(p->why));
+    return serve(m, m->ahead.quota + (int64_t)run * p->placement.ranks * p->placement.slots, p);
+}
+
 static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_route *route)
 {
     const ek_exchange *x = &m->x;
     ek_moe_dealer *d = m->dealer;
     int32_t first = run * d->limits.ranks * x->slots;
     int per_run = x->ranks / x->runs;
-    ek_plan p;
+    ek_plan p = begin_plan(m, run, route->expert_of, d->quota);
 
     count(m, tally, run);
     if (m->history.counts != NULL)
         ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
-    EK_TRY(plan(m, run, route, &p));
+    EK_TRY(is_ahead(m) ? follow(m, run, &p) : plan(m, run, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
 
@@ -311,13 +334,18 @@ static void deal_own(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
         }
 }
 
+static void fill_ranks(const ek_moe *m, int32_t *expert_of)
+{
+    for (int32_t r = 0; r < m->w->placement.ranks; r++)
+        fill_rank(m, expert_of + r * m->x.slots);
+}
+
 /* Tutel's r = 0: everything is everywhere. */
 static void deal_local(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 {
     int32_t ranks = m->w->placement.ranks / m->x.runs;
 
-    for (int32_t r = 0; r < m->w->placement.ranks; r++)
-        fill_rank(m, route->expert_of + r * m->x.slots);
+    fill_ranks(m, route->expert_of);
     deal_own(m, tally, route);
     for (int run = 0; run < m->x.runs; run++) {
         ek_placement p = {.experts = m->x.experts,
@@ -330,11 +358,11 @@ static void deal_local(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
     }
 }
 
-static void put_home(ek_moe *m, ek_moe_route *route)
+static void put_home(const ek_moe *m, int32_t *expert_of)
 {
     const ek_placement *p = &m->w->placement;
 
-    memcpy(route->expert_of, p->expert_of, (size_t)m->x.all_slots * sizeof(*p->expert_of));
+    memcpy(expert_of, p->expert_of, (size_t)m->x.all_slots * sizeof(*p->expert_of));
 }
 
 static ek_status deal_runs(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
@@ -456,12 +484,14 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
         d->planner != NULL && !m->x.local && !d->unfit && (d->planner->fast == NULL || !d->failed);
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
-    put_home(m, route);
+    if (!is_ahead(m)) /* else slots are filled already, and stay so */
+        put_home(m, route->expert_of);
     if (plans && deal_runs(m, tally, route) < 0) {
         ek_deal_give_up(m);
         d->unfit = 1;
         plans = 0;
-        put_home(m, route);
+        if (!is_ahead(m))
+            put_home(m, route->expert_of);
     }
     if (m->x.local)
         deal_local(m, tally, route);
@@ -469,4 +499,43 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
         ek_exchange_deal(&m->x, tally, route->dealt);
     count_slices(m, route);
     account(m, route, plans || m->x.local);
+}
+
+/* --- ahead of time ------------------------------------------------------------------------------
+ */
+
+void ek_deal_place(const ek_moe *m, ek_moe_route *route)
+{
+    const ek_moe_ahead *a = &m->ahead;
+
+    if (m->x.local || !a->known || m->dealer->failed)
+        put_home(m, route->expert_of);
+    else
+        memcpy(route->expert_of, a->expert_of, (size_t)m->x.all_slots * sizeof(*a->expert_of));
+    if (m->x.local)
+        fill_ranks(m, route->expert_of);
+}
+
+static ek_status plan_runs(ek_moe *m, const ek_tally *tally)
+{
+    for (int run = 0; run < m->x.runs; run++) {
+        int64_t *quota = m->ahead.quota + (int64_t)run * m->dealer->limits.ranks * m->x.slots;
+        ek_plan p = begin_plan(m, run, m->ahead.expert_of, quota);
+
+        count(m, tally, run);
+        EK_TRY(plan(m, run, &p));
+        EK_TRY(ek_plan_check(&m->dealer->limits, m->dealer->counts, &p));
+        m->ahead.made[run] = p;
+    }
+    return EK_OK;
+}
+
+void ek_deal_ahead(ek_moe *m, const ek_tally *tally)
+{
+    if (m->x.local || m->dealer->failed)
+        return;
+    put_home(m, m->ahead.expert_of);
+    m->ahead.known = 1;
+    if (plan_runs(m, tally) < 0)
+        ek_deal_give_up(m);
 }

@@ -116,6 +116,14 @@ typedef struct {
 
 typedef struct ek_replicas ek_replicas; /* moe/replicas.h */
 
+/* What a planner that is asked one micro-batch ahead has for the layer's next forward. */
+typedef struct {
+    int32_t *expert_of; /* [all slots]; NULL: no planner is asked ahead */
+    int64_t *quota;     /* [all slots], for the counts that it was made from */
+    ek_plan *made;      /* [runs], what it says of itself */
+    int known;          /* 0: there are no counts to make it from yet */
+} ek_moe_ahead;
+
 /* How rows travel in a step: the same on all ranks. */
 typedef struct {
     int degree; /* chunks by tokens, at most the config's; 0: all is the config's */
@@ -245,7 +253,7 @@ typedef struct {
     ek_weight shared_up, shared_down, shared_router;
 } ek_moe_weights;
 
-typedef struct {
+typedef struct ek_moe {
     const ek_kernels *k;
     const ek_model_spec *spec;
     const ek_mesh *mesh; /* never NULL */
@@ -268,6 +276,10 @@ typedef struct {
                                 layer's replicas home; -1: none */
     int32_t fetch_op;        /* likewise: the op that brings weights for its next backward ahead of
                                 time; -1: none */
+    int32_t ahead_op;        /* likewise for its next forward */
+    struct ek_moe *follower; /* likewise: the layer whose replicas may have the slots' memory once
+                                this one's forward products are done; NULL: none */
+    ek_moe_ahead ahead;
     struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the op that runs */
     int64_t n_groups;
@@ -354,6 +366,12 @@ void ek_moe_begin_graph(ek_moe *m);
  * forms that they are sent from must be there, and no other layer may run its products meanwhile.
  */
 void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
+
+/* For planners that are asked ahead, nothing with others: after an op of the compute lane (dep), by
+ * which forward products of the layers before are done, appends what brings the weights of this
+ * layer's replicas for its next forward, if that is not on its way already.  The forms that they
+ * are sent from must be there. */
+void ek_moe_build_ahead(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
 /* After a layer's last backward of a step (dep): appends what gives all copies of an expert that
  * stay the sum of their gradients.  Whoever reads these gradients waits for m->home_op, if it is

@@ -241,6 +241,12 @@ static void take_routes(ek_moe *m, ek_arena *a, int slots)
         m->lasting_quota =
             ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->lasting_quota));
     }
+    if (m->cfg->planner != NULL && m->cfg->planner->ahead) {
+        m->ahead.expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*m->ahead.expert_of));
+        m->ahead.quota = ek_arena_take(a, m->x.all_slots, sizeof(*m->ahead.quota));
+        m->ahead.made = ek_arena_take(a, m->x.runs, sizeof(*m->ahead.made));
+        m->ahead.known = 0;
+    }
     ek_replicas_take_flights(m, a);
 }
 
@@ -306,7 +312,8 @@ void ek_moe_begin_graph(ek_moe *m)
 {
     ek_replicas *r = m->scratch->replicas;
 
-    m->home_op = m->fetch_op = -1;
+    m->home_op = m->fetch_op = m->ahead_op = -1;
+    m->follower = NULL;
     if (r != NULL)
         r->cleared[0] = r->cleared[1] = -1;
 }

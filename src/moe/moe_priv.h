@@ -3,6 +3,7 @@
  *   choice.c    route, choose, exchange of tallies, account; backward of the gate
  *   experts.c   the products of one chunk of rows
  *   travel.c    rows to where they are served and back, forward and backward
+ *   ahead.c     replicas planned one micro-batch ahead
  *   moe.c       the order of all these in a step graph */
 #ifndef MOE_MOE_PRIV_H
 #define MOE_MOE_PRIV_H
@@ -106,5 +107,12 @@ int32_t ek_moe_build_travel(const ek_moe_builder *b, int32_t dep);
 int32_t ek_moe_build_travel_backward(const ek_moe_builder *b, int32_t dep);
 /* Gradient of the gate weights from the rows that have come back: fills scratch->dweights. */
 void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_saved *kept, int64_t n);
+
+/* --- ahead.c ------------------------------------------------------------------------------------
+ */
+
+/* After the forward products (dep), while rows return: the plan for the layer's next forward, and
+ * the weights of its follower's replicas. */
+int32_t ek_moe_build_plan_ahead(const ek_moe_builder *b, int32_t dep);
 
 #endif

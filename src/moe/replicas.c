@@ -2,6 +2,7 @@
 #include "moe/replicas.h"
 
 #include "exec/net.h"
+#include "moe/deal.h"
 
 #include <string.h>
 
@@ -385,6 +386,13 @@ static ek_status op_fetch_forward(void *self, const ek_op *op)
     return move(self, op, FETCH_FORWARD);
 }
 
+static ek_status op_fetch_ahead(void *self, const ek_op *op)
+{
+    if (*op->state == NULL)
+        ek_deal_place(self, ek_moe_route_of(self, op));
+    return move(self, op, FETCH_FORWARD);
+}
+
 static ek_status op_fetch_backward(void *self, const ek_op *op)
 {
     return move(self, op, FETCH_BACKWARD);
@@ -463,12 +471,12 @@ static int32_t add_net(const ek_moe_builder *b, const char *name, ek_op_fn run_o
 
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
 {
-    int32_t ahead = b->m->fetch_op;
+    int32_t *sent = backward ? &b->m->fetch_op : &b->m->ahead_op, ahead = *sent;
 
     if (!has_replicas(b->m))
         return -1;
-    if (backward && ahead >= 0) {
-        b->m->fetch_op = -1;
+    if (ahead >= 0) {
+        *sent = -1;
         return ahead;
     }
     return add_net(b, "replicas", backward ? op_fetch_backward : op_fetch_forward,
@@ -522,15 +530,30 @@ void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep)
     m->scratch->replicas->cleared[turn_of(m)] = m->home_op;
 }
 
-void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
     b.c.d = (double)m->spec->hidden;
     b.c.f = (double)m->w->ff;
     b.c.comp = (double)ek_dtype_size(m->k->comp);
+    return b;
+}
+
+void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+{
+    ek_moe_builder b = builder_of(m, g, micro);
+
     if (m->w->routed)
         m->fetch_op = ek_replicas_build_fetch(&b, 1, dep);
+}
+
+void ek_moe_build_ahead(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+{
+    ek_moe_builder b = builder_of(m, g, micro);
+
+    if (m->w->routed && m->ahead.expert_of != NULL && m->ahead_op < 0)
+        m->ahead_op = add_net(&b, "replicas", op_fetch_ahead, bytes_of(&b, b.c.comp), dep);
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)

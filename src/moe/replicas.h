@@ -5,7 +5,9 @@
  * ranks there, for one micro-batch of one layer; optimizer state stays home.
  *
  *   forward    weights go out, in the form that forward products read, by a multicast from the home
- *              to all ranks with a replica, after the plan and under the dispatch of rows
+ *              to all ranks with a replica: after the plan and under the dispatch of rows, or, where
+ *              a plan is made one micro-batch ahead, before the gate, as soon as the layer before
+ *              has used its own (moe/ahead.c)
  *   backward   they go out again, in the form that the products for gradients of inputs read, for
  *              the slots' memory has served other layers meanwhile; the gradients of the weights
  *              are summed on the way back into the home's, under what comes after the layer
@@ -84,8 +86,8 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
                        ek_slot_weights *out);
 
 /* Appends what brings the weights of replicas, in the form for forward or backward products;
- * returns the network op, -1 where there are no replicas.  Its other end is in the compute lane,
- * before the first product of the layer. */
+ * returns the network op, -1 where there are no replicas, or the one that was appended ahead of
+ * time.  Its other end is in the compute lane, before the first product of the layer. */
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
 int32_t ek_replicas_build_here(const ek_moe_builder *b, int32_t fetched, int32_t dep);
 /* Before and after the products for gradients of weights: clears the replicas' gradients, and sums

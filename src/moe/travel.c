@@ -434,7 +434,10 @@ int32_t ek_moe_build_travel(const ek_moe_builder *b, int32_t dep)
     if (!ek_moe_travels(b->m))
         return build_here(b, dep);
     dep = build_way(b, &forward, ek_replicas_build_fetch(b, 0, dep), dep);
-    return b->again ? dep : build_join(b, &forward, dep);
+    if (b->again)
+        return dep;
+    dep = ek_moe_build_plan_ahead(b, dep);
+    return build_join(b, &forward, dep);
 }
 
 int32_t ek_moe_build_travel_backward(const ek_moe_builder *b, int32_t dep)

@@ -1,0 +1,37 @@
+/* Replicas planned one micro-batch ahead (Pro-Prophet's schedule): loads of a layer are much the same
+ * from one micro-batch to the next.
+ *
+ *   Plan    while a layer's rows return, from the counts that have just been served: what its slots
+ *           hold in its next forward, of this step or the next.  "Next" is in the order of the
+ *           layer's forwards on its stage, which all of its ranks share: no matter how many
+ *           micro-batches are in flight
+ *   Trans   the weights of the next routed layer's replicas start then, as the slots' memory, which
+ *           all layers share, has been read: under what is left of the exchange, the combine, the
+ *           attention and the gate.  A first layer of a piece, and each one where weights come layer
+ *           by layer (--zero 3), starts them at its own beginning
+ *
+ * At the gate the placement is there; counts decide who serves how much, no longer who has what.  A
+ * replica may be left without rows; it is a member of its expert's messages all the same. */
+#include "moe/deal.h"
+#include "moe/moe_priv.h"
+
+static ek_status op_plan(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    ek_deal_ahead(m, ek_moe_saved_of(m, op)->tally);
+    return EK_OK;
+}
+
+int32_t ek_moe_build_plan_ahead(const ek_moe_builder *b, int32_t dep)
+{
+    ek_moe *m = b->m;
+
+    if (m->ahead.expert_of == NULL)
+        return dep;
+    dep = ek_moe_add(b, "plan replicas", op_plan, -1, 0,
+                     (double)(m->x.ranks * m->x.words) * sizeof(ek_tally), dep);
+    if (m->follower != NULL)
+        ek_moe_build_ahead(m->follower, b->g, b->micro, dep);
+    return dep;
+}
