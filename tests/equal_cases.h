@@ -43,6 +43,7 @@ static const ek_planner *const equal_planners[] = {
     &random_planner,
     &ek_planner_exact,
     &random_lasting,
+    &random_ahead,
     &ek_planner_shadow,
     &ek_planner_place,
     &ek_planner_prophet,
@@ -51,7 +52,7 @@ static const ek_planner *const equal_planners[] = {
     &ek_planner_auto,
     &ek_planner_fastermoe,
 };
-enum { EQUAL_DRAWN = 4, EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0]) };
+enum { EQUAL_DRAWN = 5, EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0]) };
 
 /* Whether experts move for good. */
 static inline int equal_moves(const equal_layout *l)

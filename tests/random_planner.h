@@ -71,6 +71,11 @@ static inline ek_status random_slow(void *memory, const ek_plan_limits *l, const
 
 static const ek_planner random_planner = {
     .name = "random", .what = "anything", .take = random_take, .fast = random_fast};
+static const ek_planner random_ahead = {.name = "random ahead",
+                                        .what = "anything",
+                                        .take = random_take,
+                                        .fast = random_fast,
+                                        .ahead = 1};
 static const ek_planner random_lasting = {
     .name = "random that lasts", .what = "anything", .take = random_take, .slow = random_slow};
 

@@ -1,5 +1,5 @@
-/* Replicas planned one micro-batch ahead (Pro-Prophet's schedule): loads of a layer are much the same
- * from one micro-batch to the next.
+/* Replicas planned one micro-batch ahead (Pro-Prophet's schedule): loads of a layer are much the
+ * same from one micro-batch to the next.
  *
  *   Plan    while a layer's rows return, from the counts that have just been served: what its slots
  *           hold in its next forward, of this step or the next.  "Next" is in the order of the
@@ -7,8 +7,8 @@
  *           micro-batches are in flight
  *   Trans   the weights of the next routed layer's replicas start then, as the slots' memory, which
  *           all layers share, has been read: under what is left of the exchange, the combine, the
- *           attention and the gate.  A first layer of a piece, and each one where weights come layer
- *           by layer (--zero 3), starts them at its own beginning
+ *           attention and the gate.  A first layer of a piece, and each one where weights come
+ * layer by layer (--zero 3), starts them at its own beginning
  *
  * At the gate the placement is there; counts decide who serves how much, no longer who has what.  A
  * replica may be left without rows; it is a member of its expert's messages all the same. */

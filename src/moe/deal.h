@@ -19,8 +19,8 @@ EK_CHECKED ek_status ek_deal_slow(ek_moe *m);
 /* The planner is asked no more: says why (ek_err_message). */
 void ek_deal_give_up(ek_moe *m);
 
-/* Plans for a micro-batch from the tallies of all ranks, and fills its route; with a planner that is
- * asked ahead, what slots hold is there already, and the rest follows it. */
+/* Plans for a micro-batch from the tallies of all ranks, and fills its route; with a planner that
+ * is asked ahead, what slots hold is there already, and the rest follows it. */
 void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route);
 
 /* With a planner that is asked ahead: what slots hold in the layer's next forward, from the tallies

@@ -5,12 +5,11 @@
  * ranks there, for one micro-batch of one layer; optimizer state stays home.
  *
  *   forward    weights go out, in the form that forward products read, by a multicast from the home
- *              to all ranks with a replica: after the plan and under the dispatch of rows, or, where
- *              a plan is made one micro-batch ahead, before the gate, as soon as the layer before
- *              has used its own (moe/ahead.c)
- *   backward   they go out again, in the form that the products for gradients of inputs read, for
- *              the slots' memory has served other layers meanwhile; the gradients of the weights
- *              are summed on the way back into the home's, under what comes after the layer
+ *              to all ranks with a replica: after the plan and under the dispatch of rows, or,
+ * where a plan is made one micro-batch ahead, before the gate, as soon as the layer before has used
+ * its own (moe/ahead.c) backward   they go out again, in the form that the products for gradients
+ * of inputs read, for the slots' memory has served other layers meanwhile; the gradients of the
+ * weights are summed on the way back into the home's, under what comes after the layer
  *
  * Tutel's r   (MLSys 2023, section 3.2, its table 4) is the same with slices.  An expert is cut
  * into `etp` slices of its inner width, each with a home shard; with r < etp the shards of an

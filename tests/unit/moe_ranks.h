@@ -17,6 +17,8 @@
 
 enum { RANKS_MAX = 6, MICROS = 2, ARENA = 64 << 20 };
 
+typedef struct layer layer;
+
 /* What is computed, and how it is laid out. */
 typedef struct {
     ek_model_spec spec;
@@ -32,6 +34,7 @@ typedef struct {
     ek_mesh_sizes sizes;
     ek_moe_config cfg;
     int32_t spare_slots;
+    void (*look)(const layer *l, int turn); /* after each of the two steps of a rank; or NULL */
 } scenario;
 
 /* What one rank leaves, or the sum of all of them. */
@@ -91,7 +94,7 @@ static inline void drop(result *r)
 
 /* --- one rank -------------------------------------------------------------------------------- */
 
-typedef struct {
+struct layer {
     rank *me;
     const scenario *s;
     ek_arena arena;
@@ -108,7 +111,7 @@ typedef struct {
     ek_moe_saved saved[MICROS];
     int32_t slot_of[MICROS];
     ek_moe m;
-} layer;
+};
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -413,6 +416,12 @@ static inline void clear_gradients(layer *l)
         }
 }
 
+static inline void look(const layer *l, int turn)
+{
+    if (l->s->look != NULL && l->me->world != NULL)
+        l->s->look(l, turn);
+}
+
 static inline void *run_rank(void *arg)
 {
     rank *me = arg;
@@ -424,9 +433,12 @@ static inline void *run_rank(void *arg)
     if (!me->failed)
         run_step(l);
     if (!me->failed) {
+        look(l, 0);
         before = me->world != NULL ? ek_comm_bytes_sent(me->world) : 0;
         clear_gradients(l);
+        l->step.step++;
         run_step(l);
+        look(l, 1);
         me->out.bytes = me->world != NULL ? ek_comm_bytes_sent(me->world) - before : 0;
         collect(l);
     }

@@ -117,8 +117,37 @@ static int check_gradients(const ek_graph *g)
     return homes;
 }
 
+static int32_t find(const ek_graph *g, const char *name, int32_t layer, int32_t micro)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (is(&g->ops[i], name) && g->ops[i].layer == layer && g->ops[i].micro == micro &&
+            !g->ops[i].again)
+            return i;
+    EK_T_FAIL("no %s of layer %d, micro-batch %d", name, (int)layer, (int)micro);
+    return 0;
+}
+
+/* Plans made one micro-batch ahead: weights start before the gate, and under the combine of the
+ * layer before where they can, by a plan that is made; and in the lane's order before the counts
+ * are told, after which the next plan may be written. */
+static void check_ahead(const ek_graph *g, int zero)
+{
+    for (int32_t micro = 0; micro < MICROS; micro++)
+        for (int32_t l = 0; l < LAYERS; l++) {
+            int32_t fetch = find(g, "replicas", l, micro), route = find(g, "route", l, micro);
+
+            CHECK(fetch < route && fetch < find(g, "tell counts", l, micro));
+            CHECK(!before[fetch][route]);
+            if (l > 0 && zero < 3)
+                CHECK(!before[fetch][find(g, "combine", l - 1, micro)]);
+            if (micro > 0)
+                must(g, fetch, find(g, "plan replicas", l, micro - 1));
+        }
+}
+
 typedef struct {
     ek_comm *world;
+    const ek_planner *planner;
     int ep, zero;
     ek_recompute recompute;
     int looks; /* one of the ranks */
@@ -135,7 +164,7 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
                          .micros = MICROS,
                          .training = 1,
                          .recompute = p->recompute,
-                         .moe = {.degree = 2, .planner = &ek_planner_exact}};
+                         .moe = {.degree = 2, .planner = p->planner}};
     ek_moe_step step = {.training = 1, .top_k = 2};
     int32_t tokens[8] = {0};
     ek_micro micro[MICROS];
@@ -169,6 +198,8 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
         close_over(&g);
         p->fetches = check_fetches(&g);
         p->homes = check_gradients(&g);
+        if (p->planner->ahead)
+            check_ahead(&g, p->zero);
     }
     ek_graph_fini(&g);
     ek_pass_destroy(&pass);
@@ -192,7 +223,8 @@ static void *peer_main(void *arg)
     return NULL;
 }
 
-static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
+static void look_with(const ek_planner *planner, int ranks, int ep, int zero,
+                      ek_recompute recompute)
 {
     ek_comm *worlds[4];
     pthread_t threads[4];
@@ -200,8 +232,12 @@ static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
 
     CHECK(ek_comm_open_threads(ranks, worlds) == EK_OK);
     for (int r = 0; r < ranks; r++) {
-        p[r] = (peer){
-            .world = worlds[r], .ep = ep, .zero = zero, .recompute = recompute, .looks = r == 0};
+        p[r] = (peer){.world = worlds[r],
+                      .planner = planner,
+                      .ep = ep,
+                      .zero = zero,
+                      .recompute = recompute,
+                      .looks = r == 0};
         CHECK(pthread_create(&threads[r], NULL, peer_main, &p[r]) == 0);
     }
     for (int r = 0; r < ranks; r++) {
@@ -211,6 +247,12 @@ static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
     }
     CHECK_INT(p[0].fetches, (recompute == EK_RECOMPUTE_FULL ? 3 : 2) * LAYERS * MICROS);
     CHECK_INT(p[0].homes, LAYERS * MICROS);
+}
+
+static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
+{
+    look_with(&ek_planner_exact, ranks, ep, zero, recompute);
+    look_with(&ek_planner_prophet, ranks, ep, zero, recompute);
 }
 
 static void kept_activations(void)
