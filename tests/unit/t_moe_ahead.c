@@ -121,9 +121,12 @@ static void anywhere(scenario *s, const result *one, int i)
     s->cfg = (ek_moe_config){.planner = &random_ahead,
                              .degree = degrees[i % 4],
                              .smart_group = i % 4 == 3 ? 1 + i % 3 : 0,
+                             .gather = i % 5 == 1   ? s->sizes.etp
+                                       : i % 5 == 3 ? EK_GATHER_ALL
+                                                    : 0,
                              .a2a = (ek_a2a)(i % 3)};
     s->again = i % 3 == 0;
-    s->spare_slots = i % 4;
+    s->spare_slots = s->cfg.gather < 0 ? (int32_t)s->spec.experts : i % 4;
     if (run_ranks(s, &many)) {
         compare(s, one, &many);
         replicas_seen += many.replicas;

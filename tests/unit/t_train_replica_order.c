@@ -117,14 +117,31 @@ static int check_gradients(const ek_graph *g)
     return homes;
 }
 
-static int32_t find(const ek_graph *g, const char *name, int32_t layer, int32_t micro)
+static int32_t find_from(const ek_graph *g, int32_t first, const char *name, int32_t layer,
+                         int32_t micro)
 {
-    for (int32_t i = 0; i < g->n_ops; i++)
+    for (int32_t i = first; i < g->n_ops; i++)
         if (is(&g->ops[i], name) && g->ops[i].layer == layer && g->ops[i].micro == micro &&
             !g->ops[i].again)
             return i;
     EK_T_FAIL("no %s of layer %d, micro-batch %d", name, (int)layer, (int)micro);
     return 0;
+}
+
+static int32_t find(const ek_graph *g, const char *name, int32_t layer, int32_t micro)
+{
+    return find_from(g, 0, name, layer, micro);
+}
+
+/* For the backward of the last layer weights come under the loss head. */
+static void check_last_layer(const ek_graph *g)
+{
+    for (int32_t micro = 0; micro < MICROS; micro++) {
+        int32_t combine = find(g, "combine", LAYERS - 1, micro);
+
+        CHECK(!before[find_from(g, combine, "replicas", LAYERS - 1, micro)]
+                     [find(g, "logits", -1, micro)]);
+    }
 }
 
 /* Plans made one micro-batch ahead: weights start before the gate, and under the combine of the
@@ -200,6 +217,8 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
         p->homes = check_gradients(&g);
         if (p->planner->ahead)
             check_ahead(&g, p->zero);
+        if (p->zero < 3 && p->recompute != EK_RECOMPUTE_FULL)
+            check_last_layer(&g);
     }
     ek_graph_fini(&g);
     ek_pass_destroy(&pass);
