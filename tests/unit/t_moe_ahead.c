@@ -1,6 +1,7 @@
 /* A MoE layer whose replicas are planned one micro-batch ahead, over ranks: which counts a
  * placement is made from, that it is followed whatever the counts at hand, and that outputs and
  * gradients are those of one rank. */
+#include "moe/replicas.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
 
@@ -113,6 +114,18 @@ static void plans_follow_one_micro_batch_later(void)
 
 static int64_t replicas_seen;
 
+/* What the first step has left in the slots does not serve the second one. */
+static void spoil(const layer *l, int turn)
+{
+    const ek_replicas *r = l->scratch.replicas;
+    int64_t f = ek_run_length(l->s->spec.ff, l->mesh->etp, 0), d = l->s->spec.hidden;
+
+    for (int32_t i = 0; turn == 0 && r != NULL && i < r->n; i++) {
+        memset(r->slot[i].up, 0xff, (size_t)(2 * f * d) * sizeof(double));
+        memset(r->slot[i].down, 0xff, (size_t)(d * f) * sizeof(double));
+    }
+}
+
 static void anywhere(scenario *s, const result *one, int i)
 {
     static const int degrees[] = {1, 2, 3, 17};
@@ -126,6 +139,7 @@ static void anywhere(scenario *s, const result *one, int i)
                                                     : 0,
                              .a2a = (ek_a2a)(i % 3)};
     s->again = i % 3 == 0;
+    s->look = spoil;
     s->spare_slots = s->cfg.gather < 0 ? (int32_t)s->spec.experts : i % 4;
     if (run_ranks(s, &many)) {
         compare(s, one, &many);
