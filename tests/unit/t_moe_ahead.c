@@ -43,6 +43,8 @@ static ek_status follow_busiest(void *memory, const ek_plan_limits *l, const int
         p->quota[s] = counts[(int64_t)r * l->experts + most];
         p->quota[p->placement.home[most]] -= p->quota[s];
     }
+    if (p->explain)
+        snprintf(p->why, sizeof(p->why), "copies of %d", (int)most);
     return EK_OK;
 }
 
@@ -61,6 +63,24 @@ static int64_t served(const layer *l, const ek_moe_route *route, int32_t slot)
     for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++)
         n += route->dealt[i * x->all_slots + slot];
     return n;
+}
+
+/* Reasons are those of the plan in force, counts and quotas those of the micro-batch. */
+static void check_reasons(void *context, int of_layer, int run, const ek_plan_limits *limits,
+                          const int64_t *counts, const ek_plan *p)
+{
+    int32_t expert = NONE;
+    char why[EK_PLAN_WHY] = "";
+
+    (void)context;
+    CHECK(of_layer == 0 && run >= 0);
+    CHECK(ek_plan_check(limits, counts, p) == EK_OK);
+    for (int32_t s = 0; s < limits->ranks * limits->slots; s++)
+        if (ek_plan_is_replica(&p->placement, s))
+            expert = p->placement.expert_of[s];
+    if (expert != NONE)
+        snprintf(why, sizeof(why), "copies of %d", (int)expert);
+    CHECK(strcmp(p->why, why) == 0);
 }
 
 static void check_placements(const layer *l, int turn)
@@ -91,7 +111,8 @@ static void plans_follow_one_micro_batch_later(void)
     scenario s = plain();
     result one, many;
 
-    s.cfg = (ek_moe_config){.planner = &busiest_ahead, .replay = &jump};
+    s.cfg = (ek_moe_config){
+        .planner = &busiest_ahead, .replay = &jump, .listener = {check_reasons, NULL}};
     s.spare_slots = 1;
     s.look = check_placements;
     run_alone(&s, &one);
