@@ -44,13 +44,13 @@ static const ek_planner *const equal_planners[] = {
     &ek_planner_exact,
     &random_lasting,
     &random_ahead,
-    &ek_planner_shadow,
     &ek_planner_place,
     &ek_planner_prophet,
     &ek_planner_replicate,
     &ek_planner_eplb,
     &ek_planner_auto,
     &ek_planner_fastermoe,
+    &ek_planner_shadow,
 };
 enum { EQUAL_DRAWN = 5, EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0]) };
 

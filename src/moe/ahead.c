@@ -7,8 +7,8 @@
  *           micro-batches are in flight
  *   Trans   the weights of the next routed layer's replicas start then, as the slots' memory, which
  *           all layers share, has been read: under what is left of the exchange, the combine, the
- *           attention and the gate.  A first layer of a piece, and each one where weights come
- * layer by layer (--zero 3), starts them at its own beginning
+ *           attention and the gate.  A first layer of a piece starts them at its own beginning, and
+ *           so does each one where weights come layer by layer (--zero 3)
  *
  * At the gate the placement is there; counts decide who serves how much, no longer who has what.  A
  * replica may be left without rows; it is a member of its expert's messages all the same. */
