@@ -6,17 +6,18 @@
  *
  *   forward    weights go out, in the form that forward products read, by a multicast from the home
  *              to all ranks with a replica: after the plan and under the dispatch of rows, or,
- * where a plan is made one micro-batch ahead, before the gate, as soon as the layer before has used
- * its own (moe/ahead.c) backward   they go out again, in the form that the products for gradients
- * of inputs read, for the slots' memory has served other layers meanwhile; the gradients of the
- * weights are summed on the way back into the home's, under what comes after the layer
+ *              where a plan is made one micro-batch ahead, before the gate, as soon as the layer
+ *              before has used its own (moe/ahead.c)
+ *   backward   they go out again, in the form that the products for gradients of inputs read, for
+ *              the slots' memory has served other layers meanwhile; the gradients of the weights
+ *              are summed on the way back into the home's, under what comes after the layer
  *
  * Tutel's r   (MLSys 2023, section 3.2, its table 4) is the same with slices.  An expert is cut
- * into `etp` slices of its inner width, each with a home shard; with r < etp the shards of an
- * expert rank form r groups, and each brings its members the slices that they lack, of every expert
- * they serve, so that a row need only go to one of them.  With r = 0 every rank is brought
- * everything, and no row travels.  Where a slice is at home, and its optimizer state, never depends
- * on r.
+ *             into `etp` slices of its inner width, each with a home shard; with r < etp the shards
+ *             of an expert rank form r groups, and each brings its members the slices that they
+ *             lack, of every expert they serve, so that a row need only go to one of them.  With
+ *             r = 0 every rank is brought everything, and no row travels.  Where a slice is at
+ *             home, and its optimizer state, never depends on r.
  *
  * Memory      a slot's forms are shared by all layers; its gradient by every other layer, so that
  *             one can be on its way home while the next is added to.
@@ -29,7 +30,7 @@
 
 /* Messages of one op, in flight. */
 typedef struct ek_replica_flight {
-    ek_coll **coll; /* [2 slots] */
+    ek_coll **coll; /* [2 slots, etp] */
     int n;
 } ek_replica_flight;
 

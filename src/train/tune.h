@@ -8,10 +8,9 @@
  * Search   of one bucket: every setting is tried once, which is not counted; then in rounds, each
  *          of which tries all that are left, to and fro.  After two rounds those go that take far
  *          longer; then, after a few more, the slower half, until one is left: of 12 settings after
- *          175 steps at most.  With more settings rounds are fewer: of 25 one is left after
- *          182.
- *          A time counts as part of its round's
- *          mean, as loads come and go, and the median over rounds is what a setting is judged by.
+ *          175 steps at most.  With more settings rounds are fewer: of 25 one is left after 182.  A
+ *          time counts as part of its round's mean, as loads come and go, and the median over
+ *          rounds is what a setting is judged by.
  * Watch    when the steps of a bucket that has settled take another time than they did for long,
  *          its search begins anew; one that finds the same again makes the tuner more patient.
  * Agreed   the same times give the same settings: all ranks have to be told the same.
