@@ -57,6 +57,11 @@ POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
 # Iterations at which a workload changes at once; the counted steps lie around it.
 CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
 
+# Fields of metrics.jsonl that results keep.
+KEPT = ("step", "tokens", "loss", "step_ms", "comm_bytes", "rank_max_over_mean",
+        "rank_max_over_mean_before", "plan_ms", "replicas", "replica_mb", "replica_wait_ms",
+        "experts_moved")
+
 # Of the search for the bandwidth: where it starts, how many tries, how near it has to come.
 FIRST_MBIT, ROUNDS, CLOSE = 150.0, 4, 0.06
 FOR_EVER = 1000000  # steps a start is asked for; it is ended after those that are wanted
@@ -292,7 +297,11 @@ class Work:
                 text = [line.strip() for line in f if line.strip()]
             return {"failed": "%s: %s" % (why, text[0] if text else "no word")}
         return {"skipped": skipped, "seconds": round(seconds, 1), "others": round(max(0, others) / seconds, 3),
-                "steps": [json.loads(line) for line in lines]}
+                "steps": [kept(json.loads(line)) for line in lines]}
+
+
+def kept(line):
+    return {k: line[k] for k in KEPT if k in line}
 
 
 def follow(job, metrics, steps, patience):

@@ -62,7 +62,7 @@ class FullDisk(ranks.Disaster):
                 shutil.rmtree(self.out, True)
                 j = self.job(self.layout, "--save-every", 2, steps=100000)
                 j.wait_for_steps(5)
-                resource.prlimit(j.rank(rank), resource.RLIMIT_FSIZE, (4096, 4096))
+                resource.prlimit(j.rank(rank), resource.RLIMIT_FSIZE, (16384, 16384))
                 ended = j.end(SOON_S)
                 self.assert_stands(j, ended, r"^evenkeel train: rank %d on %s: " % (rank, HOST),
                                    r"%s/\S+: File too large" % self.out)
