@@ -13,6 +13,7 @@ static const ek_option_table table = {
 static const char *isa_name(ek_isa isa)
 {
     static const char *const names[] = {"none beyond the baseline", "AVX2 with FMA", "AVX-512",
+                                        "AVX-512 with bf16 dot products, which are slow",
                                         "AVX-512 with bf16 dot products"};
 
     return names[isa];

@@ -10,9 +10,11 @@
 static const char *const Name[][EK_ISA_AVX512_BF16 + 1] = {
     [EK_MODE_FP32] = {[EK_ISA_AVX2] = "cpu fp32 avx2",
                       [EK_ISA_AVX512] = "cpu fp32 avx512",
+                      [EK_ISA_AVX512_SLOW_BF16] = "cpu fp32 avx512",
                       [EK_ISA_AVX512_BF16] = "cpu fp32 avx512"},
     [EK_MODE_BF16] = {[EK_ISA_AVX2] = "cpu bf16 avx2",
                       [EK_ISA_AVX512] = "cpu bf16 avx512",
+                      [EK_ISA_AVX512_SLOW_BF16] = "cpu bf16 avx512_bf16",
                       [EK_ISA_AVX512_BF16] = "cpu bf16 avx512_bf16"},
 };
 
@@ -25,7 +27,9 @@ ek_isa ek_cpu_isa(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return EK_ISA_AVX2;
-    return __builtin_cpu_supports("avx512bf16") ? EK_ISA_AVX512_BF16 : EK_ISA_AVX512;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return EK_ISA_AVX512;
+    return ek_cpu_dots_pay() ? EK_ISA_AVX512_BF16 : EK_ISA_AVX512_SLOW_BF16;
 #else
     return EK_ISA_REF;
 #endif
@@ -78,7 +82,7 @@ static const char *const mode_names[] = {
 ek_status ek_mode_parse(const char *dtype, ek_mode *out)
 {
     if (dtype == NULL) {
-        *out = ek_cpu_isa() == EK_ISA_AVX512_BF16 ? EK_MODE_BF16 : EK_MODE_FP32;
+        *out = ek_cpu_isa() >= EK_ISA_AVX512_SLOW_BF16 ? EK_MODE_BF16 : EK_MODE_FP32;
         return EK_OK;
     }
     for (int i = EK_MODE_FP64; i <= EK_MODE_BF16; i++) {

@@ -208,10 +208,18 @@ typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 EK_CHECKED ek_status ek_mode_parse(const char *dtype, ek_mode *out);
 const char *ek_mode_name(ek_mode mode);
 
-/* Instruction sets, in order: a CPU that has one has those before it. */
-typedef enum { EK_ISA_REF, EK_ISA_AVX2, EK_ISA_AVX512, EK_ISA_AVX512_BF16 } ek_isa;
+/* Instruction sets, in order: a CPU that has one has those before it.  SLOW_BF16 has bf16 dot
+ * products that are slower than float ones, so that products are not made of them. */
+typedef enum {
+    EK_ISA_REF,
+    EK_ISA_AVX2,
+    EK_ISA_AVX512,
+    EK_ISA_AVX512_SLOW_BF16,
+    EK_ISA_AVX512_BF16
+} ek_isa;
 
-/* The best instruction set of this CPU. */
+/* The best instruction set of this CPU; the same whenever a process asks.  Ranks that send one
+ * another packed weights have to take the least of theirs. */
 ek_isa ek_cpu_isa(void);
 
 /* A table for `mode` on at most `isa` (EK_ISA_REF: the reference kernels alone) and `threads`

@@ -31,7 +31,7 @@ static const body bodies[] = {
     {"bf16 avx2", EK_MODE_BF16, EK_ISA_AVX2, ek_attention_fill_bf16_avx2, ek_rope_fill_bf16_avx2},
     {"bf16 avx512", EK_MODE_BF16, EK_ISA_AVX512, ek_attention_fill_bf16_avx512,
      ek_rope_fill_bf16_avx512},
-    {"bf16 dot avx512", EK_MODE_BF16, EK_ISA_AVX512_BF16, ek_attention_fill_dot_avx512,
+    {"bf16 dot avx512", EK_MODE_BF16, EK_ISA_AVX512_SLOW_BF16, ek_attention_fill_dot_avx512,
      ek_rope_fill_bf16_avx512},
 };
 enum { N_BODIES = sizeof(bodies) / sizeof(bodies[0]) };

@@ -350,7 +350,7 @@ static void bf16_avx512(void)
 
 static void bf16_avx512_bf16(void)
 {
-    if (ek_cpu_isa() < EK_ISA_AVX512_BF16)
+    if (ek_cpu_isa() < EK_ISA_AVX512_SLOW_BF16)
         SKIP("no bf16 dot products");
     ops_check(ek_linear_avx512_bf16(), EK_MODE_BF16);
 }

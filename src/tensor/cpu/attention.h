@@ -10,7 +10,7 @@
 
 /* Overwrites the entries attention_*, rope and headnorm_* of a table of `mode` with the best that
  * `isa` allows.  fp64 and EK_ISA_REF leave the table as it is.  bf16 dot products are used at
- * EK_ISA_AVX512_BF16: where a CPU is slow at them, give EK_ISA_AVX512. */
+ * EK_ISA_AVX512_BF16. */
 void ek_cpu_attention_fill(ek_kernels *k, ek_mode mode, ek_isa isa);
 
 /* One per compiled body: for ek_cpu_attention_fill alone. */

@@ -29,9 +29,6 @@ ek_status ek_kernels_cpu(ek_kernels *k, ek_mode mode, ek_isa isa)
     k->matmul_real = ek_dnnl_matmul_real;
     wake_matrix_library();
     ek_cpu_rows_fill(k, mode, isa);
-    /* what the products found of bf16 dot products holds for attention too */
-    if (isa == EK_ISA_AVX512_BF16 && linear != ek_linear_avx512_bf16())
-        isa = EK_ISA_AVX512;
     ek_cpu_attention_fill(k, mode, isa);
     return EK_OK;
 }

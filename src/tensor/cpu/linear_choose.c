@@ -2,11 +2,14 @@
  *
  * The bf16 dot product is no promise of speed: some processors finish two a cycle (twice the rate
  * of float multiply-adds), others one in two cycles (half of it), and the feature bits are the
- * same.  So both register tiles are timed, for less than a millisecond.  The rates differ by a
- * factor of two or more either way, hence the choice is the same in every run on a machine. */
+ * same.  So both register tiles are timed.  The rates differ by a factor of two or more either way,
+ * hence the choice is nearly always the same on a machine; and always in a process, which asks
+ * once. */
 #include "base/clock.h"
+#include "tensor/cpu/cpu.h"
 #include "tensor/cpu/linear.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum { WORDS = 128, TILES = 16, SAMPLES = 9 };
@@ -42,13 +45,24 @@ static const ek_linear_ops *faster(const ek_linear_ops *a, const ek_linear_ops *
     return best_a < best_b ? a : b;
 }
 
+int ek_cpu_dots_pay(void)
+{
+    static _Atomic int known; /* 0: not timed yet; 1: they do not; 2: they do */
+    const ek_linear_ops *dots = ek_linear_avx512_bf16();
+    int none = 0;
+
+    if (atomic_load(&known) == 0) /* of threads that ask at once the first to know decides */
+        atomic_compare_exchange_strong(
+            &known, &none, faster(dots, ek_linear_avx512(EK_MODE_BF16)) == dots ? 2 : 1);
+    return atomic_load(&known) == 2;
+}
+
 const ek_linear_ops *ek_linear_choose(ek_mode mode, ek_isa isa)
 {
     if (mode == EK_MODE_FP64 || isa < EK_ISA_AVX2)
         return NULL;
     if (isa < EK_ISA_AVX512)
         return ek_linear_avx2(mode);
-    if (isa < EK_ISA_AVX512_BF16 || mode != EK_MODE_BF16)
-        return ek_linear_avx512(mode);
-    return faster(ek_linear_avx512_bf16(), ek_linear_avx512(mode));
+    return isa == EK_ISA_AVX512_BF16 && mode == EK_MODE_BF16 ? ek_linear_avx512_bf16()
+                                                             : ek_linear_avx512(mode);
 }

@@ -49,7 +49,7 @@ static void fill_rows(ek_kernels *k, ek_mode mode, ek_isa isa)
         fill_math_bf16(k);
     }
 #if defined(__AVX512BF16__)
-    if (mode == EK_MODE_BF16 && isa >= EK_ISA_AVX512_BF16)
+    if (mode == EK_MODE_BF16 && isa >= EK_ISA_AVX512_SLOW_BF16)
         fill_math_near(k);
 #endif
     (void)isa;
