@@ -15,7 +15,9 @@
  *              `exact` takes, the one with the least T: n is bound to be too many where
  *              n replica_s is more than the mean load could save.  So a replica that takes more
  *              time than it saves is left out, T is never worse than doing nothing, and with
- *              replica_s = 0 the plan is that of `exact`.
+ *              replica_s = 0 the plan is that of `exact`.  T takes it that a source sends all its
+ *              tokens; where replicas near their tokens shorten that, by ek_near_time, they are
+ *              added, or made instead (near.h).
  *
  * slow         A permutation of homes; a rank keeps as many as it has, spare slots are left for the
  *              fast side.  Experts, heaviest first, stay where they are as long as the others on
@@ -39,6 +41,7 @@
  *              the replicas a link that may pay.  slow: the same for each packing, and
  *              O(experts ranks) to make it, plus the square of those away on one rank for each. */
 #include "balance/fill.h"
+#include "balance/near.h"
 #include "balance/plan_place.h"
 
 #include <math.h>
@@ -74,6 +77,7 @@ typedef struct {
     int64_t busiest;     /* source's assignments: D */
     double of;           /* micro-batches that counts are the sum of */
     ek_fill fill;
+    ek_near near;
     ek_fill_move *kept; /* [ranks * slots] of the best outcome */
     /* slow */
     int32_t *order, *sorting; /* [experts] heaviest first, and half sorted */
@@ -96,6 +100,7 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     memory *at = m != NULL ? m : &measured;
 
     ek_fill_take(&at->fill, a, l);
+    ek_near_take(&at->near, a, l);
     at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
     at->sorting = ek_arena_take(a, l->experts, sizeof(*at->sorting));
@@ -233,6 +238,14 @@ static void explain_fast(const memory *m, int64_t before, int64_t mean, const ou
                  p->after_s * 1e3);
 }
 
+static void explain_near(ek_plan *p)
+{
+    size_t n = strlen(p->why);
+
+    snprintf(p->why + n, sizeof(p->why) - n, "; others, near their tokens, %.4g ms",
+             p->after_s * 1e3);
+}
+
 static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
@@ -248,6 +261,8 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
     p->after_s = now.s;
     if (p->explain)
         explain_fast(m, before, mean_of(m, l), &now, p);
+    if (ek_near_improve(&m->near, l, counts, p, &p->after_s) && p->explain)
+        explain_near(p);
     return EK_OK;
 }
 

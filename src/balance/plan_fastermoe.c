@@ -4,11 +4,13 @@
  * Source       FastMoE's repository (laekov/fastmoe, fmoe/fastermoe/shadow_policy.py), which
  *              FasterMoE (He et al., PPoPP 2022) was merged into: its policy for where to shadow,
  *              as switched on by FMOE_FASTER_SHADOW_ENABLE.
- * Formula      S_w the assignments that rank w SENDS, in falling order S_(0), S_(1), ...; as long
- * as S_(i+1) (row_s + send_s) + (i + 1) replica_s / 2 is below what it was before (first: S_(0)
- * (row_s + send_s)), the expert whose number is that of the rank of S_(i) is shadowed; the last
- * rank is not looked at. Complexity   ranks experts to add up, ranks^2 to go through them in order,
- * ranks slots a shadow.
+ * Formula      S_w the assignments that rank w SENDS, in falling order S_(0), S_(1), ...  As long
+ *              as
+ *                  S_(i+1) (row_s + send_s) + (i + 1) replica_s / 2
+ *              is below what it was before (at first S_(0) (row_s + send_s)), the expert whose
+ *              number is that of the rank of S_(i) is shadowed; the last rank is not looked at.
+ * Complexity   ranks experts to add up the counts, ranks^2 to go through them in order, ranks slots
+ *              a shadow.
  *
  * What differs from the paper
  *   - S_w takes the place of B_w, the assignments that w serves: sums go over the wrong axis of the
