@@ -197,14 +197,13 @@ def print_table(head, results, rows):
 
 
 def check_losses(results):
-    """Policies do the same work: at a step, losses of a workload are the same, where as many steps
-    were skipped."""
+    """Policies do the same work: at an iteration of a workload losses are the same."""
     good, seen = True, {}
     for r in results.values():
         if "failed" in r or r["policy"] == CEILING:
             continue
         for s in r["steps"]:
-            work = (r["workload"], r.get("skipped", 0), s["step"])
+            work = (r["workload"], s["step"] + r.get("skipped", 0))
             first = seen.setdefault(work, (s["loss"], r["policy"]))
             if not abs(s["loss"] - first[0]) <= LOSS_CLOSE:
                 print("%s, step %d: loss %.6f with %s, %.6f with %s: not the same work" %

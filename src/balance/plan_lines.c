@@ -57,15 +57,16 @@ void ek_plan_lines_add(ek_plan_lines *f, const ek_plan_place *at, const ek_plan_
     for (int32_t e = 0; e < l->experts; e++)
         put_split(f, l, counts, p, e, &some);
     fprintf(f->file, "]}\n");
+    if (ferror(f->file) && f->error == 0)
+        f->error = errno;
 }
 
 ek_status ek_plan_lines_flush(ek_plan_lines *f)
 {
-    int failed = ferror(f->file);
-
-    failed |= fflush(f->file) != 0;
-    EK_REQUIRE(!failed, errno == ENOSPC ? EK_ENOSPC : EK_EIO, "cannot write the plans to %s: %s",
-               f->path, strerror(errno));
+    if (fflush(f->file) != 0 && f->error == 0)
+        f->error = errno;
+    EK_REQUIRE(f->error == 0, f->error == ENOSPC ? EK_ENOSPC : EK_EIO,
+               "cannot write the plans to %s: %s", f->path, strerror(f->error));
     return EK_OK;
 }
 

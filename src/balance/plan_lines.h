@@ -14,14 +14,14 @@ typedef struct {
     char path[4096];
     int64_t *split; /* of ek_plan_split */
     int32_t *slots;
+    int error; /* errno of the first write that failed; 0: none */
 } ek_plan_lines;
 
 /* Which plan a line is of. */
 typedef struct {
     int64_t iteration, layer;
-    int64_t
-        micro; /* of a training step, and the run of ranks that it is for; micro -1: of a trace */
-    int32_t run;
+    int64_t micro; /* of a training step; -1: of a trace */
+    int32_t run;   /* of ranks, that a step's plan is for */
 } ek_plan_place;
 
 /* For plans of so many ranks and slots; what the file held is gone. */

@@ -71,10 +71,9 @@ static const ek_option options[] = {
      "ranks that share out the experts of a layer, whatever --tp is"},
     {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0, "ranks that share each expert"},
     {"adaptive-r", EK_OPTION_TEXT, "etp", NULL, NULL, NULL, 0,
-     "Tutel's r, of the --etp ranks that share an expert those that a row goes to: a divisor of "
-     "it, "
-     "where ranks gather one another's parts; 0: rows stay, all experts come to them; auto: tuned "
-     "while training"},
+     "Tutel's r, of the --etp ranks of an expert those that a row goes to: a divisor, where ranks "
+     "gather one another's parts; 0: rows stay, all experts come to them; auto: tuned while "
+     "training"},
     {"zero", EK_OPTION_CHOICE, "0", NULL, NULL, "0|1|2|3", 0,
      "what data parallel ranks hold a share of: 1: optimizer state, 2: and gradients, 3: and "
      "weights"},
@@ -102,8 +101,7 @@ static const ek_option options[] = {
     {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[0,1000000000]", 0,
      "place, replicate, eplb, auto: how often experts may move for good; 0: never"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "hosts", "[1,1000000]", 0,
-     "replicate, auto: hosts that have to hold each expert, where there are so many and room for "
-     "it; "
+     "replicate, auto: hosts that have to hold each expert, as far as there are hosts and slots; "
      "with 2 and more auto has the replicas of replicate, and none for one micro-batch"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
      "room of a rank for replicas of experts"},

@@ -233,23 +233,23 @@ static int32_t computed(const ek_graph *g)
 
 /* The first layer of a backward piece has no layer before it, under which its replicas' weights
  * could come: they do under the head, or while the gradient is still on its way here. */
-static void prefetch_first(const work *w)
+static void prefetch_first(const work *w, int32_t before)
 {
     ek_pass *p = w->p;
 
     if (p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3)
-        ek_moe_build_prefetch(&p->moe[w->end - 1], w->g, w->micro, computed(w->g));
+        ek_moe_build_prefetch(&p->moe[w->end - 1], w->g, w->micro, before);
 }
 
 static void build_backward(const work *w)
 {
     ek_pass *p = w->p;
     ek_model *m = p->model;
-    int32_t dep;
+    int32_t before = computed(w->g), dep;
     int uses = EK_USE_BACKWARD | (p->cfg.recompute != EK_RECOMPUTE_OFF ? EK_USE_FORWARD : 0);
 
-    prefetch_first(w);
     dep = gradient_of_output(w);
+    prefetch_first(w, before); /* network ops start in order: the gradient's first */
     for (int32_t l = w->end - 1; l >= w->first; l--) {
         int32_t next = l > w->first ? l - 1 : w->piece == 0 ? EK_PLACE_EMBED : w->next;
 

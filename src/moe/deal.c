@@ -347,6 +347,10 @@ static void deal_local(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 
     fill_ranks(m, route->expert_of);
     deal_own(m, tally, route);
+    for (int run = 0; run < m->x.runs && m->history.counts != NULL; run++) {
+        count(m, tally, run);
+        ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
+    }
     for (int run = 0; run < m->x.runs; run++) {
         ek_placement p = {.experts = m->x.experts,
                           .ranks = ranks,
@@ -532,7 +536,7 @@ static ek_status plan_runs(ek_moe *m, const ek_tally *tally)
 
 void ek_deal_ahead(ek_moe *m, const ek_tally *tally)
 {
-    if (m->x.local || m->dealer->failed)
+    if (m->dealer->failed)
         return;
     put_home(m, m->ahead.expert_of);
     m->ahead.known = 1;

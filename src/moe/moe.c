@@ -67,7 +67,7 @@ static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 {
     int32_t told;
 
-    if (!b->again)
+    if (!b->again) /* where the owner had no place for it before */
         ek_moe_build_ahead(b->m, b->g, b->micro, dep);
     dep = ek_moe_build_choice(b, &told, dep);
     if (ek_moe_travels(b->m))

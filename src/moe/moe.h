@@ -361,9 +361,10 @@ int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tok
 /* Forgets the ops of the graph before: for owners that build more than one in a step. */
 void ek_moe_begin_graph(ek_moe *m);
 
-/* When another layer's backward products of this micro-batch are done (dep), and before what comes
- * between the two: appends what brings the weights of this layer's replicas for its backward.  The
- * forms that they are sent from must be there, and no other layer may run its products meanwhile.
+/* When the products that come before the layer's backward are done (dep: those of another layer's
+ * backward, or whatever ran last), and before what comes between: appends what brings the weights
+ * of this layer's replicas for its backward.  The forms that they are sent from must be there, and
+ * no other layer may run its products meanwhile.
  */
 void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 

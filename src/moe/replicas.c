@@ -453,10 +453,13 @@ static ek_status op_clear(void *self, const ek_op *op)
 /* --- builders -----------------------------------------------------------------------------------
  */
 
-/* Bytes of the weights in this rank's spare slots, each number `size` bytes. */
-static double bytes_of(const ek_moe_builder *b, double size)
+/* Bytes of the weights that a rank may be brought in this step, each number `size` bytes. */
+static double bytes_of(const ek_moe *m, ek_dtype type)
 {
-    return b->m->scratch->replicas->n * 3 * b->c.d * b->c.f * size;
+    int64_t here = ek_run_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);
+    int64_t slices = (int64_t)m->x.slots * m->x.members - here;
+
+    return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
 }
 
 static int32_t add_net(const ek_moe_builder *b, const char *name, ek_op_fn run_op, double bytes,
@@ -480,7 +483,7 @@ int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t d
         return ahead;
     }
     return add_net(b, "replicas", backward ? op_fetch_backward : op_fetch_forward,
-                   bytes_of(b, b->c.comp), dep);
+                   bytes_of(b->m, b->m->k->comp), dep);
 }
 
 int32_t ek_replicas_build_here(const ek_moe_builder *b, int32_t fetched, int32_t dep)
@@ -516,7 +519,7 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
 
     if (!has_replicas(m))
         return dep;
-    op.bytes = bytes_of(b, b->c.real);
+    op.bytes = bytes_of(b->m, b->m->k->real);
     return ek_graph_add(b->g, &op, (int32_t[]){dep, m->home_op, own->cleared[turn_of(m)]}, 3);
 }
 
@@ -526,23 +529,13 @@ void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep)
 
     if (!has_replicas(m))
         return;
-    m->home_op = add_net(b, "replica gradients", op_home, bytes_of(b, b->c.real), dep);
+    m->home_op = add_net(b, "replica gradients", op_home, bytes_of(b->m, b->m->k->real), dep);
     m->scratch->replicas->cleared[turn_of(m)] = m->home_op;
-}
-
-static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro)
-{
-    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
-
-    b.c.d = (double)m->spec->hidden;
-    b.c.f = (double)m->w->ff;
-    b.c.comp = (double)ek_dtype_size(m->k->comp);
-    return b;
 }
 
 void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 {
-    ek_moe_builder b = builder_of(m, g, micro);
+    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
     if (m->w->routed)
         m->fetch_op = ek_replicas_build_fetch(&b, 1, dep);
@@ -550,10 +543,10 @@ void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 
 void ek_moe_build_ahead(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 {
-    ek_moe_builder b = builder_of(m, g, micro);
+    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
     if (m->w->routed && m->ahead.expert_of != NULL && m->ahead_op < 0)
-        m->ahead_op = add_net(&b, "replicas", op_fetch_ahead, bytes_of(&b, b.c.comp), dep);
+        m->ahead_op = add_net(&b, "replicas", op_fetch_ahead, bytes_of(m, m->k->comp), dep);
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)

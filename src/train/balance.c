@@ -10,6 +10,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --adaptive-r as a number; -1: auto. */
+static ek_status read_r(const char *text, int etp, int *r)
+{
+    char *end;
+    long n;
+
+    *r = strcmp(text, "auto") == 0 ? -1 : etp;
+    if (*r < 0 || strcmp(text, "etp") == 0)
+        return EK_OK;
+    n = strtol(text, &end, 10);
+    EK_REQUIRE(end != text && *end == '\0' && n >= 0 && n <= etp && (n == 0 || etp % n == 0),
+               EK_EINVAL, "--adaptive-r %s is not 0, a divisor of --etp %d, etp or auto", text,
+               etp);
+    *r = (int)n;
+    return EK_OK;
+}
+
+/* What does not go with another r than etp; with 0 there are no rows to balance. */
+static ek_status check_r(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_moe_config *m = &r->training.moe;
+    int etp = c->etp > 1 ? c->etp : 1;
+
+    EK_TRY(read_r(c->adaptive_r, etp, &r->adaptive_r));
+    if (r->adaptive_r == etp || (c->ep <= 1 && etp == 1))
+        return EK_OK;
+    EK_REQUIRE(m->planner == NULL || m->planner->fast != NULL || c->ep <= 1, EK_EINVAL,
+               "--balance %s has experts with their state in every slot, and --adaptive-r %s "
+               "brings them there for once; take --adaptive-r etp, or another policy",
+               m->planner->name, c->adaptive_r);
+    EK_REQUIRE(r->adaptive_r >= 0 || c->smart_group == 0, EK_EINVAL,
+               "--smart-groups %d: its steps are not tuned, so --adaptive-r cannot be auto",
+               c->smart_group);
+    if (r->adaptive_r > 0 || m->planner == NULL)
+        return EK_OK;
+    if (r->adaptive_r == 0 && m->planner != &ek_planner_auto && r->rank == 0)
+        ek_log("balance", EK_LOG_WARN,
+               "--balance %s does nothing: with --adaptive-r 0 rows stay where they are",
+               m->planner->name);
+    m->planner = r->adaptive_r == 0 ? NULL : m->planner;
+    return EK_OK;
+}
+
 ek_status ek_run_read_balance(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -22,6 +66,9 @@ ek_status ek_run_read_balance(ek_run *r)
     r->training.moe.planner = p != &ek_planner_off ? p : NULL;
     r->training.moe.replicas_min = c->replicas_min;
     r->training.moe.plan_every = c->plan_every;
+    EK_TRY(check_r(r));
+    EK_REQUIRE(!c->record_plans || (r->training.moe.planner != NULL && c->ep > 1), EK_EINVAL,
+               "--record-plans: nobody plans with --balance off, --ep 1 or --adaptive-r 0");
     return EK_OK;
 }
 
@@ -131,8 +178,6 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     if (!is_balanced(r))
         r->training.moe.planner = NULL;
     p = r->training.moe.planner;
-    EK_REQUIRE(p != NULL || !r->cfg->record_plans, EK_EINVAL,
-               "--record-plans: nobody plans with --balance off, or with --ep 1");
     if (p == NULL)
         return EK_OK;
     if (r->cfg->record_plans && r->mesh->at == 0)
@@ -153,49 +198,30 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     return EK_OK;
 }
 
-/* --adaptive-r as a number; -1: auto. */
-static ek_status read_r(const char *text, int etp, int *r)
-{
-    char *end;
-    long n;
-
-    *r = strcmp(text, "auto") == 0 ? -1 : etp;
-    if (*r < 0 || strcmp(text, "etp") == 0)
-        return EK_OK;
-    n = strtol(text, &end, 10);
-    EK_REQUIRE(end != text && *end == '\0' && n >= 0 && n <= etp && (n == 0 || etp % n == 0),
-               EK_EINVAL, "--adaptive-r %s is not 0, a divisor of --etp %d, etp or auto", text,
-               etp);
-    *r = (int)n;
-    return EK_OK;
-}
-
 ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
 {
     ek_moe_config *c = &r->training.moe;
-    int etp = r->mesh != NULL ? r->mesh->etp : 1, ep = r->mesh != NULL ? r->mesh->ep : 1, want;
-    int64_t experts = r->source.spec.experts, each = (experts + ep - 1) / ep;
-    int lasting = c->planner != NULL && c->planner->fast == NULL, all_fit;
+    int etp = r->mesh != NULL ? r->mesh->etp : 1, ep = r->mesh != NULL ? r->mesh->ep : 1;
+    int want = r->adaptive_r;
+    int64_t experts = r->source.spec.experts, spare = experts - (experts + ep - 1) / ep;
 
-    EK_TRY(read_r(r->cfg->adaptive_r, etp, &want));
     if (want == etp || ep * etp == 1)
         return EK_OK;
-    EK_REQUIRE(!lasting, EK_EINVAL,
-               "--balance %s has experts with their state in every slot, and --adaptive-r %s "
-               "brings them there for once; take --adaptive-r etp, or another policy",
-               c->planner->name, r->cfg->adaptive_r);
-    all_fit = experts * etp <= EK_COMM_TAGS / 8;
-    EK_REQUIRE(want < 0 || all_fit, EK_EINVAL,
-               "--adaptive-r %d of %lld experts with --etp %d takes more than %d messages at once; "
+    EK_REQUIRE(experts * etp <= EK_COMM_TAGS / 8, EK_EINVAL,
+               "--adaptive-r %s of %lld experts with --etp %d takes more than %d messages at once; "
                "take --adaptive-r etp",
-               want, (long long)experts, etp, EK_COMM_TAGS / 8);
-    if (!all_fit)
-        return EK_OK;
+               r->cfg->adaptive_r, (long long)experts, etp, EK_COMM_TAGS / 8);
     c->gather = want < 0 ? 1 : want == 0 ? EK_GATHER_ALL : etp / want;
     c->gather_most = want < 0 ? EK_GATHER_ALL : 0;
     r->training.tune_gather = want < 0;
-    if (want <= 0 && mc->spare_slots < experts - each)
-        mc->spare_slots = (int32_t)(experts - each);
+    if (want > 0 || mc->spare_slots >= spare)
+        return EK_OK;
+    if (c->planner != NULL && r->rank == 0)
+        ek_log("balance", EK_LOG_INFO,
+               "--adaptive-r %s: each rank has %lld spare slots, so that all experts fit; %s may "
+               "use them, too",
+               r->cfg->adaptive_r, (long long)spare, c->planner->name);
+    mc->spare_slots = (int32_t)spare;
     return EK_OK;
 }
 

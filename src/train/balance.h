@@ -4,7 +4,7 @@
 
 #include "train/run_impl.h"
 
-/* Reads --balance and what belongs to it into the settings of the run. */
+/* Reads --balance, --adaptive-r and what belongs to them into the settings of the run. */
 EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
 
 /* Measures what planners reckon with, where one is to be asked: as kept from an earlier run, or
@@ -14,7 +14,7 @@ EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
 /* Adds the last step, the n-th that counts, to the summary's means. */
 void ek_run_add_balance(ek_run *r, int64_t n);
 
-/* Reads --adaptive-r, when the mesh is open: what ranks gather, and the slots that this takes. */
+/* What ranks gather, by --adaptive-r, and the slots that this takes; when the mesh is open. */
 EK_CHECKED ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc);
 
 /* Completes the model's config and the trainer's, when the mesh is open. */

@@ -325,8 +325,9 @@ static ek_status check_memory(ek_run *r)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
                "the run needs about %.1f GB of memory, and %.1f GB are available; lower "
-               "--micro-batch, --batch or --seq, or take a smaller model",
-               want / 1e9, have / 1e9);
+               "--micro-batch, --batch or --seq, %sor take a smaller model",
+               want / 1e9, have / 1e9,
+               r->training.moe.gather != 0 ? "take --adaptive-r etp, " : "");
     return EK_OK;
 }
 

@@ -42,7 +42,6 @@ static int travels(const ek_model *m)
 static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_traffic *out)
 {
     const ek_moe_config *c = &cfg->moe;
-
     ek_tune_given given;
 
     out[0] =

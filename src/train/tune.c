@@ -69,9 +69,14 @@ int ek_tune_settings(const ek_mesh *mesh, const ek_tune_given *given, ek_moe_tra
 
     if (given->gather > 0)
         n = add_ways(mesh, given, given->gather, room, out);
-    for (int g = 1; g <= mesh->etp && given->gather == 0; g++)
+    for (int i = 0; i < mesh->etp && given->gather == 0; i++) {
+        int g = i == 1  ? mesh->etp
+                : i > 1 ? i
+                        : 1; /* the ends first, if there is no room for all */
+
         if (mesh->etp % g == 0)
             n += add_ways(mesh, given, g, room - n, out + n);
+    }
     if (given->gather < 0 || (given->gather == 0 && given->gather_all))
         n += add_ways(mesh, &all, EK_GATHER_ALL, 1, out + n);
     return mesh->ep * mesh->etp > 1 ? n : 1;

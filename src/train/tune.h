@@ -8,12 +8,12 @@
  * Search   of one bucket: every setting is tried once, which is not counted; then in rounds, each
  *          of which tries all that are left, to and fro.  After two rounds those go that take far
  *          longer; then, after a few more, the slower half, until one is left: of 12 settings after
- *          175 steps at most.  With more settings rounds are fewer: of 25 one is left after 182.  A
- *          time counts as part of its round's mean, as loads come and go, and the median over
- *          rounds is what a setting is judged by.
- * Watch    when the steps of a bucket that has settled take another time than they did for long,
- *          its search begins anew; one that finds the same again makes the tuner more patient.
- * Agreed   the same times give the same settings: all ranks have to be told the same.
+ *          175 steps at most.  With more settings rounds are fewer: 25 take 182 steps, 37 take
+ *          262.  A time counts as part of its round's mean, as loads come and go, and the median
+ * over rounds is what a setting is judged by. Watch    when the steps of a bucket that has settled
+ * take another time than they did for long, its search begins anew; one that finds the same again
+ * makes the tuner more patient. Agreed   the same times give the same settings: all ranks have to
+ * be told the same.
  *
  * A pure state machine; nothing is allocated. */
 #ifndef TRAIN_TUNE_H
@@ -22,7 +22,7 @@
 #include "moe/moe.h"
 
 enum {
-    EK_TUNE_SETTINGS = 61,  /* most settings to choose from: five r's, and 0 */
+    EK_TUNE_SETTINGS = 61,  /* most settings to choose from: five r's with 12 each, and 0 */
     EK_TUNE_FEW = 12,       /* so many are tried more often */
     EK_TUNE_BUCKETS = 16,   /* kept; then the one that was not used for longest goes */
     EK_TUNE_SAMPLES = 40,   /* times of a setting, at most */

@@ -135,6 +135,11 @@ class Ranks(ek_cli.Case):
         for r in "3", "-1", "one", "2.0":
             said = self.refused(*steps, *ranks, "--adaptive-r", r)
             self.assertRegex(said, r"--adaptive-r %s is not 0, a divisor of --etp 2, etp or auto" % r)
+        said = self.refused(*steps[:-2], *ranks, "--adaptive-r", "0", "--record-plans")
+        self.assertRegex(said, "--record-plans: nobody plans with .* --adaptive-r 0")
+        said = self.refused(*steps, "--ranks", 4, "--ep", 2, "--etp", 2, "--adaptive-r", "auto",
+                            "--smart-groups", 1)
+        self.assertRegex(said, "--smart-groups 1: its steps are not tuned, so --adaptive-r cannot")
         said = self.refused(*steps[:-2], *ranks, "--adaptive-r", "1", "--balance", "replicate")
         self.assertRegex(said, "--balance replicate has experts with their state in every slot, and "
                                "--adaptive-r 1")
@@ -353,7 +358,7 @@ class Ranks(ek_cli.Case):
             r = ek_cli.run("train", "--data", self.data, "--model", self.config, "--out",
                            self.path("refused"), "--seq", 32, "--record-plans", *nobody)
             self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
-            self.assertRegex(r.stderr, "--record-plans: nobody plans with --balance off, or with")
+            self.assertRegex(r.stderr, "--record-plans: nobody plans with --balance off, --ep 1")
 
     def test_ranks_replay_the_same_trace(self):
         rank = []
