@@ -4,6 +4,11 @@
  * are nearly at their best, one row, and what lies around and between; those for which there is no
  * time are left out.
  *
+ * Where this rank has less than a processor a thread (a container's limit, more ranks than cores),
+ * a call of milliseconds either runs at full speed or stands still for long, and neither says what
+ * training gets.  So a call's time is what its thread had of a processor, and all times are divided
+ * by the part that it had of the time that went by.
+ *
  * Every expert has weights of its own, so that few rows read them from where they would lie in
  * training.  Experts that are large are measured narrower, and of many only some: rates hardly
  * depend on it, and memory and time do. */
@@ -143,6 +148,10 @@ static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
     wide = 2 * b->f > b->d ? 2 * b->f : b->d;
     memset(b->x, FILL, (size_t)(rows * wide) * ek_dtype_size(b->k->comp));
     memset(b->master, FILL, (size_t)(2 * b->f * b->d) * ek_dtype_size(b->k->real));
+    for (int i = 0; i < 2; i++) /* one call may have to do, and should not meet fresh memory */
+        memset(b->dw[i], 0,
+               (size_t)(b->experts * (2 - i) * b->f * b->d) * ek_dtype_size(b->k->real));
+    memset(b->out, 0, (size_t)(rows * wide) * ek_dtype_size(b->k->comp));
     for (int i = 0; i < 4; i++)
         EK_TRY(pack(b, i / 2, i % 2));
     return EK_OK;
@@ -192,20 +201,33 @@ static ek_status call(const bench *b, ek_cost_product p, int64_t n)
     }
 }
 
-/* What this rank has measured: seconds of each product, by point; missing: there was no time. */
+/* What this rank has measured: seconds of each product, by point, that its thread ran; missing:
+ * there was no time. */
 typedef struct {
     double seconds[EK_COST_PRODUCTS][POINTS], missing[POINTS];
     ek_repeats repeats[EK_COST_PRODUCTS][POINTS];
+    double ran_s, went_by_s; /* of all calls */
 } times;
 
-static ek_status time_call(bench *b, ek_cost_product p, int point, double *seconds)
+/* The part of a processor that the calls had; nearly all is all, but for noise. */
+static double share_of(const times *t)
 {
-    int64_t start;
+    double share = t->went_by_s > 0 ? t->ran_s / t->went_by_s : 1;
+
+    return share < 0.9 ? fmax(share, 0.01) : 1;
+}
+
+static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, double *seconds)
+{
+    int64_t start, ran;
 
     set_groups(b, p, point);
     start = ek_clock_ns();
+    ran = ek_clock_thread_ns();
     EK_TRY(call(b, p, experts_of(b, point)));
-    *seconds = since(start);
+    *seconds = (double)(ek_clock_thread_ns() - ran) * 1e-9;
+    t->ran_s += *seconds;
+    t->went_by_s += since(start);
     return EK_OK;
 }
 
@@ -219,15 +241,16 @@ static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
         double rows = (double)(rows_of[point] * experts_of(b, point));
         double longer = rows / (double)(rows_of[order[0]] * experts_of(b, order[0]));
 
-        t->missing[point] = i > 0 && (rows_of[point] > b->rows ||
-                                      since(start) + 2 * base * (longer > 1 ? longer : 1) > budget);
+        t->missing[point] =
+            i > 0 && (rows_of[point] > b->rows ||
+                      since(start) + 2 * base / share_of(t) * (longer > 1 ? longer : 1) > budget);
         for (int p = 0; p < EK_COST_PRODUCTS && t->missing[point] == 0; p++) {
             double seconds;
 
-            EK_TRY(time_call(b, (ek_cost_product)p, point, &t->seconds[p][point]));
-            if (i > 0 || since(start) + t->seconds[p][point] > budget)
+            EK_TRY(time_call(b, (ek_cost_product)p, point, t, &t->seconds[p][point]));
+            if (i > 0 || since(start) + t->seconds[p][point] / share_of(t) > budget)
                 continue;
-            EK_TRY(time_call(b, (ek_cost_product)p, point, &seconds));
+            EK_TRY(time_call(b, (ek_cost_product)p, point, t, &seconds));
             ek_repeats_add(&t->repeats[p][point], seconds);
             t->seconds[p][point] = seconds;
             base += seconds;
@@ -245,9 +268,9 @@ static ek_status again(bench *b, int64_t start, double budget, times *t, int *ca
             ek_repeats *r = &t->repeats[p][order[i]];
             double *best = &t->seconds[p][order[i]], seconds;
 
-            if (ek_repeats_agree(r) || since(start) + *best > budget)
+            if (ek_repeats_agree(r) || since(start) + *best / share_of(t) > budget)
                 continue;
-            EK_TRY(time_call(b, (ek_cost_product)p, order[i], &seconds));
+            EK_TRY(time_call(b, (ek_cost_product)p, order[i], t, &seconds));
             ek_repeats_add(r, seconds);
             *best = r->best;
             ++*calls;
@@ -269,6 +292,8 @@ static ek_status measure_all(bench *b, int64_t start, double budget, times *t)
 /* The points that every rank has measured, at the slowest rank's time. */
 static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
 {
+    for (int i = 0; i < EK_COST_PRODUCTS * POINTS; i++)
+        t->seconds[i / POINTS][i % POINTS] /= share_of(t);
     EK_TRY(ek_calibrate_largest(c, &t->seconds[0][0], EK_COST_PRODUCTS * POINTS));
     EK_TRY(ek_calibrate_largest(c, t->missing, POINTS));
     for (int p = 0; p < EK_COST_PRODUCTS; p++) {
@@ -290,14 +315,15 @@ static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
     return EK_OK;
 }
 
-static ek_status measure_copies(ek_calibration *c, double seconds)
+/* share: of a processor, that this rank has. */
+static ek_status measure_copies(ek_calibration *c, double seconds, double share)
 {
     double slowest, rate = 1;
     int64_t bytes = affordable(seconds, COPY_BYTES_A_SECOND, COPY_BYTES_LEAST, COPY_BYTES_MOST);
     ek_status st = ek_copy_bandwidth_of((size_t)bytes, seconds / 2, &rate); /* half to get them */
 
     EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure copies", st));
-    slowest = -rate;
+    slowest = -rate * share;
     EK_TRY(ek_calibrate_largest(c, &slowest, 1));
     c->m->copy = ek_calibrate_round(-slowest);
     return EK_OK;
@@ -316,5 +342,5 @@ ek_status ek_calibrate_compute(ek_calibration *c, double budget_s)
     ek_arena_fini(&b.arena);
     EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure products", st));
     EK_TRY(agree_on_rates(c, &b, &t));
-    return measure_copies(c, copies_s);
+    return measure_copies(c, copies_s, share_of(&t));
 }
