@@ -28,9 +28,10 @@
  *              go back home that can change places with one that is not at home either and has
  *              about their load.  Of the packings for several levels and the present homes, the one
  *              with the least
- *                  lasts * T + (experts that the busiest link moves) move_s
- *              T for a micro-batch of the history, with what fast makes of it.  So homes move only
- *              for a gain that is expected to pay for it.
+ *                  lasts * T + pays * (experts that the busiest link moves) move_s
+ *              T for a micro-batch of the history, with what fast makes of it.  Loads to come are
+ *              not those of the history, and homes that suit them less save less: so homes move
+ *              for a gain that is expected to pay for it twice over.
  *
  * Shortcuts    Where one replica a link comes as low as the mean load would with two, no more are
  *              looked for.  A packing, or the present homes, is searched only as far as it may yet
@@ -60,6 +61,9 @@ enum { PACKINGS = sizeof(packings) / sizeof(packings[0]) };
 
 /* No more packings are tried where they could save no more than this part of the time. */
 static const double worth = 1.0 / 512;
+
+/* How many times over a move is expected to pay. */
+static const double pays = 2;
 
 /* Loads that differ by no more than this part of the mean are as good as each other. */
 static const double about = 1.0 / 32;
@@ -490,9 +494,9 @@ static void explain_slow(const ek_plan_limits *l, int32_t moved, ek_plan *p)
     if (moved == 0)
         snprintf(
             p->why, sizeof(p->why),
-            "homes stay, at %.4g ms a micro-batch: no packing of %d saves in %lld of them what "
-            "its moves take",
-            p->before_s * 1e3, (int)PACKINGS, (long long)l->lasts);
+            "homes stay, at %.4g ms a micro-batch: no packing of %d saves in %lld of them %g times "
+            "what its moves take",
+            p->before_s * 1e3, (int)PACKINGS, (long long)l->lasts, pays);
     else
         snprintf(p->why, sizeof(p->why),
                  "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
@@ -510,7 +514,7 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     pack(m, l, with->level * mean, with->with_heaviest);
     send_home(m, l, mean);
     links = busiest_move(m, l);
-    move_s = links * l->costs.move_s;
+    move_s = pays * links * l->costs.move_s;
     if (links == 0 || !(move_s < *least)) /* homes that stay are considered anyway */
         return;
     settle(m, l, &p->placement);

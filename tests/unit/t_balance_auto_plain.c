@@ -165,7 +165,7 @@ static double cost(layer *x)
         links = come[r] > links ? come[r] : links;
     }
     CHECK(j->planner->fast(j->memory, &j->l, x->f.counts, &j->p) == EK_OK);
-    return j->p.after_s * (double)j->l.lasts + links * j->l.costs.move_s;
+    return j->p.after_s * (double)j->l.lasts + 2 * links * j->l.costs.move_s; /* pays twice */
 }
 
 /* The present homes and four packings, which auto's are one of; the least that one takes. */
