@@ -19,7 +19,8 @@ typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;
 typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 
 /* One way to train. */
-typedef struct {
+typedef struct equal_layout equal_layout;
+struct equal_layout {
     int model, shape; /* which of equal_spec, of equal_shape_of */
     int ranks, pp, chunks, tp, ep, etp, zero;
     int degree, group;
@@ -35,7 +36,10 @@ typedef struct {
     const ek_planner *planner; /* somebody else in its place, like in all that is asked here */
     int replicas_min;          /* nodes that have to hold each expert */
     equal_ways ways;
-} equal_layout;
+    /* Planners that take turns with that one, and who lets them, before a step. */
+    const ek_planner *const *others;
+    ek_status (*turn)(ek_trainer *tr, int step);
+};
 
 /* The first EQUAL_DRAWN are drawn, and covered. */
 static const ek_planner *const equal_planners[] = {
@@ -57,13 +61,13 @@ enum { EQUAL_DRAWN = 5, EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_p
 /* Whether experts move for good. */
 static inline int equal_moves(const equal_layout *l)
 {
-    return l->balance > 0 && equal_planners[l->balance]->slow != NULL;
+    return l->others != NULL || (l->balance > 0 && equal_planners[l->balance]->slow != NULL);
 }
 
-/* Whether experts' state may lie in all slots, so that nothing is brought there for once. */
+/* Whether experts' state may lie in all slots. */
 static inline int equal_lasts(const equal_layout *l)
 {
-    return equal_moves(l) && equal_planners[l->balance]->fast == NULL;
+    return equal_moves(l) && (l->others != NULL || equal_planners[l->balance]->fast == NULL);
 }
 
 /* Spare slots of a rank. */
@@ -162,6 +166,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .replay = l->replay,
                 .reroute = l->model == 15 && l->replay == NULL ? EK_REROUTE_SWIPE : EK_REROUTE_OFF,
                 .planner = l->planner != NULL ? l->planner : equal_planners[l->balance],
+                .others = l->others,
                 .plan_every = 1,
                 .replicas_min = l->replicas_min,
                 .lasts = 20,
@@ -284,6 +289,8 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
 
         EK_TRY(ek_trainer_set_traffic(tr, &t));
     }
+    if (l->turn != NULL && ek_trainer_pass(tr)->model->cfg.mesh->size > 1)
+        EK_TRY(l->turn(tr, i));
     EK_TRY(ek_trainer_step(tr, &r));
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
     out->way[i] = r.traffic;

@@ -387,10 +387,7 @@ static void lay_order(ek_pass *p)
 /* Whether a planner may move experts for good. */
 static int moves_experts(const ek_pass *p)
 {
-    const ek_mesh *mesh = p->model->cfg.mesh;
-    const ek_planner *planner = p->cfg.moe.planner;
-
-    return p->cfg.training && planner != NULL && planner->slow != NULL && mesh->ep > 1 &&
+    return p->cfg.training && ek_moe_may_place(&p->cfg.moe) && p->model->cfg.mesh->ep > 1 &&
            p->cfg.moe.plan_every > 0 && ek_model_can_migrate(p->model);
 }
 

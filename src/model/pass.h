@@ -176,6 +176,21 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
 /* Before a step: lasting placements, when the planner makes some and it is time
  * (model/pass_balance.c). */
 void ek_pass_rebalance(ek_pass *p);
+
+/* Between steps.  Another planner of the config's takes over; what the last one has placed stays.
+ * EK_EINVAL: it brings replicas for a micro-batch, for which there is room only where every rank
+ * has as many experts as in block order, each once; ek_pass_place is refused likewise.  Collective,
+ * as all that follows. */
+EK_CHECKED ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner);
+/* Lasting placements by the planner now, whatever plan_every says; or these of all layers [layers],
+ * of one run of ranks, whose quotas say how replicas share (EK_EINVAL: a rank has no room for the
+ * state; layers before it have moved).  The state travels in the next graph: a step's, or: */
+void ek_pass_place_anew(ek_pass *p);
+EK_CHECKED ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer);
+/* Appends the ops of what moves alone, to a graph that the caller has reset. */
+EK_CHECKED ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g);
+/* How experts of a layer lie now, and share: copied into a plan of the dealer's limits. */
+void ek_pass_placed(const ek_pass *p, int64_t layer, ek_plan *out);
 /* Takes what the embedding needs besides (model/embed_ops.c). */
 void ek_embed_take(ek_pass *p);
 /* Appends embedding, and loss head (with its backward when training) (model/head_ops.c).  Ops of

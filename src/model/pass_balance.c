@@ -6,23 +6,60 @@
 
 #include <string.h>
 
-static int is_balanced(const ek_pass *p, int64_t l)
+/* Whether experts of a layer may move. */
+static int is_movable(const ek_pass *p, int64_t l)
 {
-    const ek_moe *m = &p->moe[l];
-
-    return ek_model_has_layer(p->model, l) && m->w->routed && m->history.counts != NULL &&
-           !m->dealer->failed;
+    return p->migrations != NULL && ek_model_has_layer(p->model, l) && p->moe[l].w->routed;
 }
 
-/* Replicas in a layer's placement. */
-static int32_t count_replicas(const ek_moe *m)
+static int is_balanced(const ek_pass *p, int64_t l)
 {
-    const ek_placement *p = &m->w->placement;
-    int32_t all = m->dealer->limits.ranks * p->slots, n = 0;
+    const ek_moe_dealer *d = p->moe[l].dealer;
 
-    for (int32_t s = 0; s < all; s++)
+    return is_movable(p, l) && d->planner->slow != NULL && !d->failed;
+}
+
+/* Replicas in the first so many slots of a placement. */
+static int32_t count_replicas(const ek_placement *p, int32_t slots)
+{
+    int32_t n = 0;
+
+    for (int32_t s = 0; s < slots; s++)
         n += ek_plan_is_replica(p, s);
     return n;
+}
+
+/* Planners for a micro-batch have room for replicas where experts lie as in block order: so many on
+ * each rank, each once. */
+static ek_status check_room(const ek_pass *p, const ek_planner *planner, const ek_placement *at)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+
+    for (int32_t r = 0; r < mesh->ep && planner->fast != NULL; r++) {
+        int32_t n = 0, share = (int32_t)ek_run_length(at->experts, mesh->ep, r);
+
+        for (int32_t s = r * at->slots; s < (r + 1) * at->slots; s++)
+            n += at->expert_of[s] >= 0;
+        EK_REQUIRE(n == share, EK_EINVAL,
+                   "%s brings replicas for a micro-batch, and rank %d of the experts' has %d for "
+                   "good instead of %d",
+                   planner->name, (int)r, (int)n, (int)share);
+    }
+    return EK_OK;
+}
+
+static ek_status adopt(ek_pass *p, int64_t l, const ek_placement *to, const int64_t *quota)
+{
+    ek_moe *m = &p->moe[l];
+    int32_t slots = m->dealer->limits.ranks * m->w->placement.slots;
+
+    EK_TRY(check_room(p, m->dealer->planner, to));
+    EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->lasting_quota));
+    p->moved[l] = p->migrations[l].experts_moved;
+    m->lasting = count_replicas(&m->w->placement, slots);
+    ek_exchange_follow(&m->x, &m->w->placement);
+    ek_reroute_follow(m);
+    return EK_OK;
 }
 
 static void place_layer(ek_pass *p, int64_t l)
@@ -30,15 +67,51 @@ static void place_layer(ek_pass *p, int64_t l)
     ek_moe *m = &p->moe[l];
     const ek_plan *plan = &m->dealer->lasting;
 
-    if (ek_deal_slow(m) < 0 ||
-        ek_migrate_to(&p->migrations[l], &plan->placement, plan->quota, m->lasting_quota) < 0) {
+    if (ek_deal_slow(m) < 0 || adopt(p, l, &plan->placement, plan->quota) < 0)
         ek_deal_give_up(m);
-        return;
-    }
-    p->moved[l] = p->migrations[l].experts_moved;
-    m->lasting = count_replicas(m);
-    ek_exchange_follow(&m->x, &m->w->placement);
-    ek_reroute_follow(m);
+}
+
+static void forget_moves(ek_pass *p)
+{
+    memset(p->moved, 0, (size_t)p->model->spec.layers * sizeof(*p->moved));
+}
+
+ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
+{
+    EK_REQUIRE(p->cfg.moe.planner != NULL && p->model->cfg.mesh->ep > 1, EK_EINVAL,
+               "nobody balances the ranks of this run");
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        if (is_movable(p, l))
+            EK_TRY(check_room(p, planner, &p->moe[l].w->placement));
+    return ek_deal_set_planner(&p->scratch.dealer, &p->cfg.moe, planner);
+}
+
+void ek_pass_place_anew(ek_pass *p)
+{
+    forget_moves(p);
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        if (is_balanced(p, l))
+            place_layer(p, l);
+}
+
+ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer)
+{
+    forget_moves(p);
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        if (is_movable(p, l))
+            EK_TRY(adopt(p, l, &of_layer[l].placement, of_layer[l].quota));
+    return EK_OK;
+}
+
+void ek_pass_placed(const ek_pass *p, int64_t l, ek_plan *out)
+{
+    const ek_moe *m = &p->moe[l];
+    ek_placement now = m->w->placement; /* its first run, by which all go */
+
+    now.ranks = m->dealer->limits.ranks;
+    ek_placement_copy(&out->placement, &now);
+    for (int32_t s = 0; s < now.ranks * now.slots; s++)
+        out->quota[s] = m->lasting_quota != NULL ? m->lasting_quota[s] : 0;
 }
 
 void ek_pass_rebalance(ek_pass *p)
@@ -46,11 +119,7 @@ void ek_pass_rebalance(ek_pass *p)
     const ek_moe_config *c = &p->cfg.moe;
     int64_t after = p->steps_seen++;
 
-    memset(p->moved, 0, (size_t)p->model->spec.layers * sizeof(*p->moved));
-    if (p->migrations == NULL || c->plan_every == 0 || after == 0 ||
-        (after != 1 && after % c->plan_every != 0))
-        return;
-    for (int64_t l = 0; l < p->model->spec.layers; l++)
-        if (is_balanced(p, l))
-            place_layer(p, l);
+    forget_moves(p);
+    if (c->plan_every > 0 && after > 0 && (after == 1 || after % c->plan_every == 0))
+        ek_pass_place_anew(p);
 }

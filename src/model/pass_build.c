@@ -165,6 +165,18 @@ static int32_t build_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
     return dep;
 }
 
+ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g)
+{
+    int32_t dep = -1;
+
+    for (int32_t l = 0; p->migrations != NULL && l < (int32_t)p->model->spec.layers; l++)
+        if (ek_model_has_layer(p->model, l) && !p->model->spec.dense[l]) {
+            ek_migrate_build_start(&p->migrations[l], g, dep);
+            dep = ek_migrate_build_end(&p->migrations[l], g, dep);
+        }
+    return ek_graph_check(g);
+}
+
 /* Whose replicas may come as soon as the forward products of layer l are done: those of the next
  * routed layer of the piece, if the weights that they are sent from are there. */
 static ek_moe *follower(const work *w, int32_t l)

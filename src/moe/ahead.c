@@ -27,7 +27,7 @@ int32_t ek_moe_build_plan_ahead(const ek_moe_builder *b, int32_t dep)
 {
     ek_moe *m = b->m;
 
-    if (m->ahead.expert_of == NULL)
+    if (!ek_deal_is_ahead(m))
         return dep;
     dep = ek_moe_add(b, "plan replicas", op_plan, -1, 0,
                      (double)(m->x.ranks * m->x.words) * sizeof(ek_tally), dep);

@@ -26,6 +26,39 @@ static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
     }
 }
 
+/* Memory of the planners that there is a choice of, the first one's in use. */
+static void take_planners(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg)
+{
+    int others = 0;
+
+    while (cfg->others != NULL && cfg->others[others] != NULL)
+        others++;
+    d->memory_of = ek_arena_take(a, 1 + others, sizeof(*d->memory_of));
+    for (int i = 0; i <= others; i++) {
+        const ek_planner *p = i == 0 ? cfg->planner : cfg->others[i - 1];
+        void *memory = p->take(a, &d->limits);
+
+        if (d->memory_of != NULL)
+            d->memory_of[i] = memory;
+        d->memory = i == 0 ? memory : d->memory;
+    }
+}
+
+ek_status ek_deal_set_planner(ek_moe_dealer *d, const ek_moe_config *cfg, const ek_planner *p)
+{
+    int at = 0;
+
+    while (p != cfg->planner && cfg->others != NULL && cfg->others[at] != NULL &&
+           cfg->others[at++] != p)
+        ;
+    EK_REQUIRE(p == cfg->planner || (at > 0 && cfg->others[at - 1] == p), EK_EINVAL,
+               "the planner %s is none of those that this run was opened with", p->name);
+    d->planner = p;
+    d->memory = d->memory_of[p == cfg->planner ? 0 : at];
+    d->failed = d->unfit = 0;
+    return EK_OK;
+}
+
 void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
                   int32_t experts, int32_t slots)
 {
@@ -48,8 +81,8 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
         number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
     d->limits.node_of =
         d->node_of; /* NULL while measuring: every rank a node, the most there can be */
-    d->memory = d->planner->take(a, &d->limits);
-    if (d->planner->slow != NULL)
+    take_planners(d, a, cfg);
+    if (ek_moe_may_place(cfg))
         ek_plan_take(&d->lasting, a, &d->limits);
     d->home = ek_arena_take(a, experts, sizeof(*d->home));
     d->quota = ek_arena_take(a, all, sizeof(*d->quota));
@@ -94,9 +127,9 @@ static ek_status serve(ek_moe *m, int64_t *made_with, ek_plan *p)
     return EK_OK;
 }
 
-static int is_ahead(const ek_moe *m)
+int ek_deal_is_ahead(const ek_moe *m)
 {
-    return m->ahead.expert_of != NULL;
+    return m->ahead.expert_of != NULL && m->dealer->planner->ahead;
 }
 
 /* Slots of a run that are in place in expert_of, of all runs, as a plan to be made. */
@@ -280,7 +313,7 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
     count(m, tally, run);
     if (m->history.counts != NULL)
         ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
-    EK_TRY(is_ahead(m) ? follow(m, run, &p) : plan(m, run, &p));
+    EK_TRY(ek_deal_is_ahead(m) ? follow(m, run, &p) : plan(m, run, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
 
@@ -488,13 +521,13 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
         d->planner != NULL && !m->x.local && !d->unfit && (d->planner->fast == NULL || !d->failed);
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
-    if (!is_ahead(m)) /* else slots are filled already, and stay so */
+    if (!ek_deal_is_ahead(m)) /* else slots are filled already, and stay so */
         put_home(m, route->expert_of);
     if (plans && deal_runs(m, tally, route) < 0) {
         ek_deal_give_up(m);
         d->unfit = 1;
         plans = 0;
-        if (!is_ahead(m))
+        if (!ek_deal_is_ahead(m))
             put_home(m, route->expert_of);
     }
     if (m->x.local)
@@ -508,10 +541,25 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 /* --- ahead of time ------------------------------------------------------------------------------
  */
 
-void ek_deal_place(const ek_moe *m, ek_moe_route *route)
+/* Whether what was planned is for experts where they are now. */
+static int is_current(const ek_moe *m)
 {
-    const ek_moe_ahead *a = &m->ahead;
+    const ek_placement *now = &m->w->placement;
 
+    for (int32_t s = 0; s < m->x.all_slots; s++)
+        if (now->expert_of[s] >= 0 && now->expert_of[s] != m->ahead.expert_of[s])
+            return 0;
+    return 1;
+}
+
+void ek_deal_place(ek_moe *m, ek_moe_route *route)
+{
+    ek_moe_ahead *a = &m->ahead;
+
+    if (a->known && !is_current(m)) {
+        a->known = 0;
+        memset(a->quota, 0, (size_t)m->x.all_slots * sizeof(*a->quota));
+    }
     if (m->x.local || !a->known || m->dealer->failed)
         put_home(m, route->expert_of);
     else

@@ -14,6 +14,10 @@
 void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
                   int32_t experts, int32_t slots);
 
+/* Asks another planner from now on, one of cfg; what the one before has placed for good stays. */
+EK_CHECKED ek_status ek_deal_set_planner(ek_moe_dealer *d, const ek_moe_config *cfg,
+                                         const ek_planner *p);
+
 /* Makes a lasting placement of one run of ranks from the layer's history: m->dealer->lasting. */
 EK_CHECKED ek_status ek_deal_slow(ek_moe *m);
 /* The planner is asked no more: says why (ek_err_message). */
@@ -26,7 +30,8 @@ void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route);
 /* With a planner that is asked ahead: what slots hold in the layer's next forward, from the tallies
  * of the one that has just been; and that into a route. */
 void ek_deal_ahead(ek_moe *m, const ek_tally *tally);
-void ek_deal_place(const ek_moe *m, ek_moe_route *route);
+void ek_deal_place(ek_moe *m, ek_moe_route *route);
+int ek_deal_is_ahead(const ek_moe *m);
 
 /* Deals rows out: n slots have `left` [n] of them to serve, whose sum is that of the counts of all
  * parts; parts [n_parts] of a source's rows get each their share of every slot, as even as whole

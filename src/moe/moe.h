@@ -78,15 +78,23 @@ typedef struct {
                         S/C/R schedule, instead of runs of tokens */
     int force_balance;      /* the gate's choice is replaced by one that spreads evenly, */
     const ek_trace *replay; /* or by one with these loads (of as many experts); NULL: it stands */
-    const ek_planner *planner; /* who balances ranks; NULL: nobody.  Only where rows travel */
-    int64_t plan_every;        /* steps between placements that last; 0: never a new one */
-    int64_t lasts;             /* micro-batches in so many steps */
-    int32_t replicas_min;      /* of its limits */
-    ek_plan_costs costs;       /* likewise */
-    ek_moe_listener listener;  /* on the rank that has it */
+    const ek_planner *planner;       /* who balances ranks; NULL: nobody.  Only where rows travel */
+    const ek_planner *const *others; /* who may take its place between steps (ek_pass_set_planner),
+                                        NULL-terminated; NULL: none */
+    int64_t plan_every;              /* steps between placements that last; 0: never a new one */
+    int64_t lasts;                   /* micro-batches in so many steps */
+    int32_t replicas_min;            /* of its limits */
+    ek_plan_costs costs;             /* likewise */
+    ek_moe_listener listener;        /* on the rank that has it */
     ek_reroute reroute;
     double reroute_limit; /* topology: part of a sequence's assignments that may leave the node */
 } ek_moe_config;
+
+/* Whether one of those who may balance ranks places experts for good, plans for each micro-batch,
+ * or is asked ahead. */
+int ek_moe_may_place(const ek_moe_config *c);
+int ek_moe_may_bring(const ek_moe_config *c);
+int ek_moe_may_plan_ahead(const ek_moe_config *c);
 
 /* Whose rows each slot serves in a micro-batch: made before its forward, and kept for its
  * backward. */
@@ -100,6 +108,7 @@ typedef struct {
     const ek_planner *planner; /* NULL: none */
     ek_plan_limits limits;     /* of a run of ep ranks */
     void *memory;              /* the planner's */
+    void **memory_of;          /* [1 + others] of all that there is a choice of */
     int32_t *node_of;          /* [runs, ep] */
     int32_t *home;             /* [experts] */
     int64_t *quota;            /* [ep * slots] */

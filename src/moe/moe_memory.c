@@ -93,6 +93,38 @@ ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh *mesh, cons
     return EK_OK;
 }
 
+/* Planner i of those that there is a choice of; NULL: there are no more. */
+static const ek_planner *planner_at(const ek_moe_config *c, int i)
+{
+    if (i == 0 || c->others == NULL)
+        return i == 0 ? c->planner : NULL;
+    return c->others[i - 1];
+}
+
+int ek_moe_may_place(const ek_moe_config *c)
+{
+    for (int i = 0; planner_at(c, i) != NULL; i++)
+        if (planner_at(c, i)->slow != NULL)
+            return 1;
+    return 0;
+}
+
+int ek_moe_may_bring(const ek_moe_config *c)
+{
+    for (int i = 0; planner_at(c, i) != NULL; i++)
+        if (planner_at(c, i)->fast != NULL)
+            return 1;
+    return 0;
+}
+
+int ek_moe_may_plan_ahead(const ek_moe_config *c)
+{
+    for (int i = 0; planner_at(c, i) != NULL; i++)
+        if (planner_at(c, i)->ahead)
+            return 1;
+    return 0;
+}
+
 static void *take(ek_arena *a, count rows, int64_t width, size_t size)
 {
     return ek_arena_take_reserve(a, rows.most * width, rows.likely * width, size);
@@ -154,10 +186,10 @@ static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     ek_deal_take(&s->dealer, a, cfg, mesh, (int32_t)spec->experts,
                  slots_of(spec, mesh, room->spare_slots));
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
-        s->replicas = ek_replicas_take(
-            a, k, spec, mesh,
-            cfg->planner == NULL || cfg->planner->fast != NULL ? room->spare_slots : -1,
-            members_most(cfg, mesh), training);
+        s->replicas =
+            ek_replicas_take(a, k, spec, mesh,
+                             cfg->planner == NULL || ek_moe_may_bring(cfg) ? room->spare_slots : -1,
+                             members_most(cfg, mesh), training);
 }
 
 void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -236,12 +268,12 @@ static void take_routes(ek_moe *m, ek_arena *a, int slots)
         r->expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*r->expert_of));
         r->dealt = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->dealt));
     }
-    if (m->cfg->planner != NULL && m->cfg->planner->slow != NULL) {
+    if (ek_moe_may_place(m->cfg)) {
         ek_plan_history_take(&m->history, a, &m->dealer->limits);
         m->lasting_quota =
             ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->lasting_quota));
     }
-    if (m->cfg->planner != NULL && m->cfg->planner->ahead) {
+    if (ek_moe_may_plan_ahead(m->cfg)) {
         m->ahead.expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*m->ahead.expert_of));
         m->ahead.quota = ek_arena_take(a, m->x.all_slots, sizeof(*m->ahead.quota));
         m->ahead.made = ek_arena_take(a, m->x.runs, sizeof(*m->ahead.made));

@@ -359,10 +359,13 @@ static ek_status test(ek_replica_flight *f)
     return all;
 }
 
-/* Whether there is room for what does not stay. */
+/* Whether there is room for what does not stay, and nobody keeps what does in all of it. */
 static int has_room(const ek_moe *m)
 {
-    return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0;
+    const ek_planner *p = m->dealer->planner;
+
+    return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0 &&
+           (p == NULL || p->fast != NULL);
 }
 
 /* Whether this step may bring something there. */
@@ -545,7 +548,7 @@ void ek_moe_build_ahead(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
-    if (m->w->routed && m->ahead.expert_of != NULL && m->ahead_op < 0)
+    if (m->w->routed && ek_deal_is_ahead(m) && m->ahead_op < 0)
         m->ahead_op = add_net(&b, "replicas", op_fetch_ahead, bytes_of(m, m->k->comp), dep);
 }
 

@@ -436,6 +436,26 @@ ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
     return EK_OK;
 }
 
+ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p)
+{
+    tr->slow_plans = 0;
+    return ek_pass_set_planner(tr->pass, p);
+}
+
+ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *moved)
+{
+    if (of_layer != NULL)
+        EK_TRY(ek_pass_place(tr->pass, of_layer));
+    else
+        ek_pass_place_anew(tr->pass);
+    *moved = 0;
+    for (int64_t l = 0; l < tr->model->spec.layers; l++)
+        *moved += tr->pass->moved[l];
+    ek_graph_reset(&tr->graph);
+    EK_TRY(ek_pass_build_moves(tr->pass, &tr->graph));
+    return ek_exec_run(tr->exec, &tr->graph);
+}
+
 ek_exec *ek_trainer_exec(ek_trainer *tr)
 {
     return tr->exec;
