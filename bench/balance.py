@@ -3,25 +3,24 @@
 
 Makes a cluster of nodes of half a core each on this machine (tools/cluster; needs root), one
 thread a node, and trains the layers of `small` with 32 experts over all of them (--ep).  Routing
-is replayed (--replay-routing): from the recorded trace of --traces, where there is one, and from
-the workloads that `evenkeel workload` makes up.  Then
+is replayed: from the recorded trace of --traces, where there is one, and from the workloads that
+`evenkeel workload` makes up.  Then
 
   1. `evenkeel bench moe` looks for the bandwidth at which the all-to-alls of a layer take half the
      time of its experts' products;
-  2. at that bandwidth and at a quarter of it, every workload is trained with every policy and with
-     --force-balance, the ceiling, in turns: one start a workload, bandwidth, policy and repeat.
-     The first steps of a start do not count, and it is ended without a checkpoint;
-  3. the table: a row's rate is held against the force-balance of the same turn.  Behind the
-     median stand the lowest and the highest turn (of one turn alone: steps).  What it takes to
-     move experts for good in a step that does not count is charged to those that do, a
-     --plan-every'th each;
+  2. at that bandwidth and at a quarter of it, `evenkeel bench balance` trains on every workload:
+     one start each, in which all policies and even loads, as those of --force-balance, take turns
+     step by step;
+  3. the table: a step's rate is held against that of the start's median even step, and the median
+     round counts; behind it stand the lowest and the highest.  What it takes to move experts for good is
+     charged to the steps of those that do, a --plan-every'th each;
   4. the check: `auto` is behind the best other policy in no row by more than the spread, half of
-     what lies between lowest and highest, and reaches 0.92 of force-balance on the recorded trace.
+     what lies between lowest and highest, and reaches 0.92 of even loads on the recorded trace.
 
 Every start adds a line to --results, so that a run that was ended goes on with --resume, also with
-more workloads, policies or repeats than before; --table prints what is there.  Policies that the
-command does not know are left out.  The whole table takes hours: --estimate says how many.  Exit
-status 1: a target is missed, or a start failed; 77: no cluster can be made here.
+more workloads or repeats than before; --table prints what is there.  The whole table takes hours:
+--estimate says how many.  Exit status 1: a target is missed, or a start failed; 77: no cluster can
+be made here.
 
 Example:
 
@@ -36,7 +35,6 @@ import math
 import os
 import random
 import re
-import shutil
 import signal
 import statistics
 import struct
@@ -45,26 +43,18 @@ import sys
 import tempfile
 import time
 
-from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, rate, read_results, say,
-                           show)
+from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, read_results, rows_of,
+                           say, show)
 from nodes import Cluster
 
 TRACE_FILE = "gpt_moe_e32_r16.npy"
-# Policies that move experts for good, in the second step for the first time: the others need not
-# take the first at all.
-MOVING = ("place", "replicate", "eplb", "auto")
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
 # Iterations at which a workload changes at once; the counted steps lie around it.
 CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
 
-# Fields of metrics.jsonl that results keep.
-KEPT = ("step", "tokens", "loss", "step_ms", "comm_bytes", "rank_max_over_mean",
-        "rank_max_over_mean_before", "plan_ms", "replicas", "replica_mb", "replica_wait_ms",
-        "experts_moved")
-
 # Of the search for the bandwidth: where it starts, how many tries, how near it has to come.
-FIRST_MBIT, ROUNDS, CLOSE = 150.0, 4, 0.06
-FOR_EVER = 1000000  # steps a start is asked for; it is ended after those that are wanted
+FIRST_MBIT, TRIES, CLOSE = 150.0, 4, 0.06
+UNCOUNTED = 2  # steps of a start that warm up
 
 # Layers of the preset `small`, but for the number of experts.
 CONFIG = {
@@ -78,13 +68,13 @@ CONFIG = {
 
 # Defaults, and those of --quick.
 FULL = {"workloads": ",".join(WORKLOADS), "bandwidths": "1,0.25", "batch": 320, "seq": 256,
-        "steps": 5, "repeats": 2, "wait_calm": 60.0}
-QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "steps": 4,
+        "rounds": 3, "repeats": 1, "wait_calm": 60.0}
+QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "rounds": 2,
          "repeats": 1, "wait_calm": 0.0}
 
 # What has to be the same for results to stand in one table.
-SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "steps", "warm_up",
-            "spare_slots", "plan_every", "seed", "train_args", "trace")
+SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "rounds", "policies",
+            "spare_slots", "plan_every", "seed", "trace")
 
 
 def options():
@@ -96,7 +86,7 @@ def options():
                    help="folder with %s (default: EK_TRACES)" % TRACE_FILE)
     p.add_argument("--workloads", help="of %s" % FULL["workloads"])
     p.add_argument("--policies", default=",".join(POLICIES),
-                   help="also eplb (default: %(default)s)")
+                   help="also eplb, fastermoe (default: %(default)s)")
     p.add_argument("--bandwidths", help="times the one searched for (default: 1,0.25)")
     p.add_argument("--mbit", type=float, default=0,
                    help="of a node, as bandwidth 1, instead of the search for it")
@@ -109,14 +99,9 @@ def options():
                    help="steps until experts move for good again (default: %(default)s)")
     p.add_argument("--batch", type=int, help="sequences a step, over all nodes (default: 320)")
     p.add_argument("--seq", type=int, help="tokens a sequence (default: 256)")
-    p.add_argument("--steps", type=int, help="of a start (default: 5)")
-    p.add_argument("--warm-up", type=int, default=2, help="of these, not counted: in the first "
-                   "experts cannot have moved, in the second they do; policies that move none take "
-                   "one of them alone (default: 2)")
-    p.add_argument("--repeats", type=int, help="turns (default: 2)")
+    p.add_argument("--rounds", type=int, help="of a start: steps of each policy (default: 3)")
+    p.add_argument("--repeats", type=int, help="starts of a row (default: 1)")
     p.add_argument("--seed", type=int, default=0, help="of the workloads that are made up")
-    p.add_argument("--train-args", default="--pipeline-degree 1 --a2a linear",
-                   metavar="\"WORDS\"", help="more options of train (default: %(default)s)")
     p.add_argument("--quick", action="store_true", help="tiny: shows that all of it works")
     p.add_argument("--wait-calm", type=float, metavar="S", help="seconds to wait, at most, until "
                    "nobody else uses the machine, before each start (default: 60)")
@@ -135,11 +120,10 @@ def options():
         if name not in WORKLOADS:
             p.error("no workload %s" % name)
     for name in o.policies:
-        if name not in ORDER:
+        if name not in ORDER or name == CEILING:
             p.error("no policy %s" % name)
-    if (not 0 <= o.warm_up < o.steps or min(o.repeats, o.layers, o.plan_every) < 1 or
-            min(o.bandwidths) <= 0):
-        p.error("--steps must be more than --warm-up, the other numbers positive")
+    if min(o.rounds, o.repeats, o.layers, o.plan_every) < 1 or min(o.bandwidths) <= 0:
+        p.error("numbers must be positive")
     return o
 
 
@@ -199,26 +183,26 @@ class Routing:
     def __init__(self, o, folder):
         self.o, self.folder = o, folder
 
-    def file(self, name, skipped):
-        """A workload but for its first iterations."""
-        o, to = self.o, os.path.join(self.folder, "%s.%d.npy" % (name, skipped))
+    def file(self, name):
+        """A workload: an iteration that warms up, and those of the rounds."""
+        o, to = self.o, os.path.join(self.folder, name + ".npy")
+        n = 1 + o.rounds
         if os.path.exists(to):
             return to
         if name == "trace":
-            cut_trace(o.trace, o.trace_first + skipped, o.steps - skipped, o.layers, to)
+            cut_trace(o.trace, o.trace_first, n, o.layers, to)
             return to
-        counted = o.steps - o.warm_up
-        first = max(0, CHANGES.get(name, 0) - o.warm_up - counted // 2)
+        first = max(0, CHANGES.get(name, 0) - 1 - o.rounds // 2)
         whole = to + ".whole"
         args = [o.command, "workload", "--name", name, "--ranks", o.nodes, "--experts", o.experts,
-                "--layers", o.layers, "--iterations", first + o.steps, "--seed", o.seed,
+                "--layers", o.layers, "--iterations", first + n, "--seed", o.seed,
                 "--tokens", o.batch * o.seq // o.nodes, "--out", whole]
         r = subprocess.run([str(a) for a in args], stdout=subprocess.DEVNULL,
                            stderr=subprocess.PIPE, text=True, check=False)
         if r.returncode != 0:
             sys.exit("workload %s ended with status %d: %s" % (name, r.returncode,
                                                                r.stderr.strip()))
-        cut_trace(whole, first + skipped, o.steps - skipped, o.layers, to)
+        cut_trace(whole, first, n, o.layers, to)
         return to
 
 
@@ -251,78 +235,46 @@ class Work:
         self.o, self.folder, self.cluster = o, folder, cluster
         self.routing = Routing(o, folder)
         self.config = os.path.join(folder, "config.json")
-        self.tokens = os.path.join(folder, "tokens.bin")
         with open(self.config, "w") as f:
             json.dump({**CONFIG, "num_hidden_layers": o.layers, "num_local_experts": o.experts}, f)
-        rng = random.Random(0)
-        ids = [int(256 ** rng.random()) for _ in range(o.batch * (o.seq + 1))]
-        with open(self.tokens, "wb") as f:
-            f.write(struct.pack("<%dH" % len(ids), *ids))
 
-    def words(self, workload, policy, skipped, out):
+    def words(self, workload):
         o = self.o
-        args = ["train", "--model", self.config, "--data", self.tokens, "--batch", o.batch,
-                "--micro-batch", o.batch, "--seq", o.seq, "--steps", FOR_EVER, "--threads", 1,
-                "--ep", o.nodes, "--out", out, "--quiet", *o.train_args.split()]
-        if policy == CEILING:
-            return args + ["--force-balance"]
-        if o.has_plan_every:
-            args += ["--plan-every", o.plan_every]
-        return args + ["--balance", policy, "--spare-slots", o.spare_slots, "--replay-routing",
-                       self.routing.file(workload, skipped)]
+        return self.cluster.words(*self.cluster.mpiexec(
+            "bench", "balance", "--json", "--model", self.config, "--threads", 1, "--ep", o.nodes,
+            "--batch", o.batch, "--seq", o.seq, "--steps", o.rounds, "--policies",
+            ",".join(o.policies), "--spare-slots", o.spare_slots, "--plan-every", o.plan_every,
+            "--replay-routing", self.routing.file(workload)))
 
-    def train(self, workload, policy, patience):
-        """Lines of metrics of the steps that are wanted, or {"failed": why}.  A start whose next
-        step does not end for so many seconds has failed."""
-        o, out = self.o, os.path.join(self.folder, "run")
-        skipped = 0 if policy in MOVING else max(0, o.warm_up - 1)
-        metrics, errors = os.path.join(out, "metrics.jsonl"), os.path.join(self.folder, "errors")
-        words = self.cluster.words(*self.cluster.mpiexec(*self.words(workload, policy, skipped,
-                                                                         out)))
-        wait_calm(o.wait_calm)
+    def train(self, workload, patience):
+        """What `bench balance` says, or {"failed": why}: also after so many seconds."""
+        errors = os.path.join(self.folder, "errors")
+        wait_calm(self.o.wait_calm)
         begin, programs = time.monotonic(), machine_seconds()[0]
         with open(errors, "w") as f:
-            job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=f, start_new_session=True)
+            job = subprocess.Popen(self.words(workload), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=f, text=True,
+                                   start_new_session=True)
         try:
-            lines, why = follow(job, metrics, o.steps - skipped, patience)
-            ours, seconds = self.cluster.user_seconds(), time.monotonic() - begin
-            others = machine_seconds()[0] - programs - ours
+            text, why = job.communicate(timeout=patience)[0], None
+            if job.returncode != 0:
+                why = "ended with status %d" % job.returncode
+        except subprocess.TimeoutExpired:
+            why = "no end after %.0f s" % patience
         finally:
-            self.cluster.end_all()
-            end(job)
-            shutil.rmtree(out, ignore_errors=True)
+            if job.returncode is None:
+                self.cluster.end_all()
+                end(job)
+        seconds, programs = time.monotonic() - begin, machine_seconds()[0] - programs
         if why is not None:
             with open(errors) as f:
                 text = [line.strip() for line in f if line.strip()]
             return {"failed": "%s: %s" % (why, text[0] if text else "no word")}
-        return {"skipped": skipped, "seconds": round(seconds, 1), "others": round(max(0, others) / seconds, 3),
-                "steps": [kept(json.loads(line)) for line in lines]}
-
-
-def kept(line):
-    return {k: line[k] for k in KEPT if k in line}
-
-
-def follow(job, metrics, steps, patience):
-    """The first lines of metrics as soon as they are there, and None, or why they do not come."""
-    lines, last = [], time.monotonic()
-    while True:
-        ended = job.poll() is not None
-        try:
-            with open(metrics) as f:
-                now = [line for line in f if line.endswith("\n")]
-        except OSError:
-            now = []
-        if len(now) >= steps:
-            return now[:steps], None
-        if len(now) > len(lines):
-            lines, last = now, time.monotonic()
-        if ended:
-            return lines, "ended with status %d" % job.returncode
-        if time.monotonic() - last > patience:
-            return lines, "no step for %.0f s" % patience
-        time.sleep(0.1)
+        out = json.loads(text)
+        return {"seconds": round(seconds, 1),
+                "others": round(max(0.0, programs - out["cpu_s"]) / seconds, 3),
+                "tokens": out["tokens"], "costs": out["costs"],
+                "policies": out["policies"]}
 
 
 def end(job):
@@ -349,7 +301,7 @@ def find_bandwidth(work):
     """The head of the results: bandwidth 1, and what was tried for it."""
     o, tried = work.o, []
     mbit = o.mbit or FIRST_MBIT
-    for _ in range(1 if o.mbit or o.quick else ROUNDS):
+    for _ in range(1 if o.mbit or o.quick else TRIES):
         work.cluster.set_bandwidth(mbit)
         wait_calm(o.wait_calm)
         way = bench_moe(work)
@@ -371,7 +323,8 @@ def guess(o, head, factor):
     their time besides, and loads are uneven."""
     best = head["best"]
     net = best["net_ms"] * head["mbit"] / best["mbit"] / factor
-    return 6 + o.steps * 1.3 * (1.35 * best["compute_ms"] + net) / 1e3
+    steps = UNCOUNTED + o.rounds * (1 + len(o.policies))
+    return 10 + steps * 1.2 * (1.35 * best["compute_ms"] + net) / 1e3
 
 
 class Clock:
@@ -381,7 +334,7 @@ class Clock:
         self.o, self.head = o, head
         self.took = {}
         for r in rows:
-            self.add(r["bandwidth"], r.get("wall"))
+            self.add(r["bandwidth"], r.get("seconds"))
 
     def add(self, factor, seconds):
         if seconds is not None:
@@ -429,52 +382,34 @@ def check_settings(o, head):
                      (o.results, k.replace("_", "-"), theirs[k], ours[k]))
 
 
-def known_policies(o):
-    """Those that were asked for and that this command has, the ceiling first.  A command that
-    moves no experts for good has no --plan-every."""
-    text = subprocess.run([o.command, "train", "--help"], stdout=subprocess.PIPE, text=True,
-                          check=True).stdout
-    o.has_plan_every = "--plan-every" in text
-    names = re.search(r"--balance ((?:\w+\|)*\w+)", text)[1].split("|")
-    missing = [p for p in o.policies if p not in names and p != CEILING]
-    if missing:
-        say("left out, as this evenkeel's --balance does not know them: " + ", ".join(missing))
-    return [CEILING] + [p for p in o.policies if p in names]
-
-
-def starts_wanted(o, policies):
-    """All of them: repeats outermost, so that each gives a whole table, and policies in turns."""
-    out = []
-    for repeat in range(o.repeats):
-        turn = repeat % len(policies)
-        for factor in o.bandwidths:
-            for workload in o.workloads:
-                for policy in policies[turn:] + policies[:turn]:
-                    out.append({"workload": workload, "bandwidth": factor, "policy": policy,
-                                "repeat": repeat})
-    return out
+def starts_wanted(o):
+    """All of them: repeats outermost, so that each gives a whole table."""
+    return [{"workload": workload, "bandwidth": factor, "repeat": repeat}
+            for repeat in range(o.repeats) for factor in o.bandwidths for workload in o.workloads]
 
 
 # ---- all of it ----------------------------------------------------------------------------------
 
 
+def told(row, head):
+    """Of even loads, by policy."""
+    if "failed" in row:
+        return row["failed"]
+    text = " ".join("%s %.3f" % (p, r.ratio) for p, r in rows_of(head, [row]).items())
+    return text + (", noisy" if row["others"] > CALM else "")
+
+
 def make_starts(work, head, results, todo, program):
     o, clock = work.o, Clock(work.o, head, results.values())
     for n, s in enumerate(todo):
-        begin = time.monotonic()
         work.cluster.set_bandwidth(head["mbit"] * s["bandwidth"])
         row = {**s, "program": program,
-               **work.train(s["workload"], s["policy"], max(300, 10 * clock.start(s["bandwidth"])))}
-        if "failed" not in row:
-            row["wall"] = round(time.monotonic() - begin, 1)
-            clock.add(s["bandwidth"], row["wall"])
+               **work.train(s["workload"], max(600, 5 * clock.start(s["bandwidth"])))}
+        clock.add(s["bandwidth"], row.get("seconds"))
         add_result(o.results, row)
         results[key(row)] = row
-        say("[%d/%d] %-9s x %-4g %-13s %s; %s left" %
-            (n + 1, len(todo), s["workload"], s["bandwidth"], s["policy"],
-             row["failed"] if "failed" in row else "%8.0f tokens/s%s" %
-             (rate(row, head), ", noisy" if row["others"] > CALM else ""),
-             duration(clock.rest(todo[n + 1:]))))
+        say("[%d/%d] %s x %g: %s; %s left" % (n + 1, len(todo), s["workload"], s["bandwidth"],
+                                              told(row, head), duration(clock.rest(todo[n + 1:]))))
 
 
 def measure(o, head, results, todo, program):
@@ -486,8 +421,8 @@ def measure(o, head, results, todo, program):
             head = {"settings": settings(o), "trace_first": o.trace_first, **find_bandwidth(work)}
             if not o.estimate:
                 add_result(o.results, head)
-        say("%d starts of %d steps: about %s" %
-            (len(todo), o.steps, duration(Clock(o, head, results.values()).rest(todo))))
+        say("%d starts of %d rounds: about %s" %
+            (len(todo), o.rounds, duration(Clock(o, head, results.values()).rest(todo))))
         if not o.estimate:
             make_starts(work, head, results, todo, program)
     return head
@@ -504,7 +439,6 @@ def main():
     find_trace(o)
     if not o.workloads:
         sys.exit("nothing is left to measure")
-    policies = known_policies(o)
     with open(o.command, "rb") as f:
         program = hashlib.sha256(f.read()).hexdigest()[:12]
     head, results = read_results(o.results) if o.resume else (None, {})
@@ -515,7 +449,7 @@ def main():
             add_result(o.results, head)
     elif os.path.exists(o.results) and not o.estimate and not o.resume:
         sys.exit("%s is there already: --resume goes on with it; or remove it" % o.results)
-    todo = [s for s in starts_wanted(o, policies)
+    todo = [s for s in starts_wanted(o)
             if key(s) not in results or "failed" in results[key(s)]]
     os.makedirs(os.path.dirname(os.path.abspath(o.results)), exist_ok=True)
     try:

@@ -23,7 +23,7 @@ static const ek_option options[] = {
     {"seconds", EK_OPTION_REAL, "0.1", NULL, "seconds", "(0,60]", 0,
      "length of one measurement of a product or a ceiling, at least"},
     {"steps", EK_OPTION_INT, "5", NULL, "steps", "[1,1000]", 0,
-     "kernels, step, moe: steps measured, after 2 that warm up"},
+     "kernels, step, moe, balance: steps measured, after 2 that warm up"},
     {"batch", EK_OPTION_INT, "32", NULL, "sequences", "[1,1000000]", 0, "sequences a step"},
     {"seq", EK_OPTION_INT, "256", NULL, "tokens", "[1,10000000]", 0, "tokens a sequence"},
     {"micro-batch", EK_OPTION_INT, NULL, "the whole batch", "sequences", "[1,1000000]", 0,
@@ -39,16 +39,26 @@ static const ek_option options[] = {
     {"ranks-a-node", EK_OPTION_INT, NULL, "by host names", "ranks", "[1,100000]", 0,
      "a2a, costs: what counts as a node: this many neighbouring ranks each"},
     {"tp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
-     "moe: ranks that share the tokens of a sequence"},
+     "moe, balance: ranks that share the tokens of a sequence"},
     {"ep", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
-     "moe: ranks that share out the experts of a layer"},
-    {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0, "moe: ranks that share an expert"},
+     "moe, balance: ranks that share out the experts of a layer"},
+    {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "moe, balance: ranks that share an expert"},
     {"degrees", EK_OPTION_TEXT, "1,2,4,8", NULL, "D,D,...", NULL, 0,
      "moe: pipeline degrees to compare with the first"},
     {"smart-groups", EK_OPTION_INT, "0", NULL, "ranks", "[0,1000000]", 0,
      "moe: beside the degrees, exchange between groups of so many ranks; 0: not"},
     {"a2a", EK_OPTION_CHOICE, "linear", NULL, NULL, "linear|pairwise|2dh", 0,
-     "moe: all-to-all between the ranks of a layer"},
+     "moe, balance: all-to-all between the ranks of a layer"},
+    {"policies", EK_OPTION_TEXT, "off,shadow,place,prophet,replicate,exact,auto", NULL, "P,P,...",
+     NULL, 0, "balance: those of `train --balance` that take turns"},
+    {"replay-routing", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "balance: trace (.npy) of loads; its first iteration warms up, the steps measured have those "
+     "behind it"},
+    {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,100000]", 0,
+     "balance: slots of a rank beyond its share of the experts"},
+    {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[1,1000000]", 0,
+     "balance: steps that experts who move for good are expected to stay where they come"},
     {"timeline", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
      "moe: write a step of the fastest way, of the first rank (Perfetto, chrome://tracing)"},
     {"machine", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
@@ -68,7 +78,7 @@ static const ek_option_table table = {
     "Measure evenkeel on this machine, and beside it what the machine can reach.",
     options,
     sizeof(options) / sizeof(options[0]),
-    "gemm|kernels|step|generate|moe|a2a|costs",
+    "gemm|kernels|step|generate|moe|balance|a2a|costs",
     1};
 
 typedef struct {
@@ -83,7 +93,7 @@ static const benchmark benchmarks[] = {
     {"gemm", bench_gemm, 0, 0, 1},   {"kernels", bench_kernels, 0, 0, 1},
     {"step", bench_step, 0, 0, 1},   {"generate", bench_generate, 0, 0, 1},
     {"moe", bench_moe, 1, 0, 0},     {"a2a", bench_a2a, 1, 1, 0},
-    {"costs", bench_costs, 1, 0, 0},
+    {"costs", bench_costs, 1, 0, 0}, {"balance", bench_balance, 1, 0, 0},
 };
 
 static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen)
@@ -122,6 +132,10 @@ static ek_status open_bench(const ek_options *o, const char *name, bench *b)
     b->degrees = ek_options_text(o, "degrees");
     b->smart_group = (int)ek_options_int(o, "smart-groups");
     b->a2a = (ek_a2a)ek_options_choice(o, "a2a");
+    b->policies = ek_options_text(o, "policies");
+    b->replay = ek_options_text(o, "replay-routing");
+    b->spare_slots = (int)ek_options_int(o, "spare-slots");
+    b->plan_every = ek_options_int(o, "plan-every");
     b->timeline = ek_options_text(o, "timeline");
     b->machine = ek_options_text(o, "machine");
     b->out = ek_options_text(o, "out");

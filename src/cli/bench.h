@@ -11,6 +11,7 @@
 #define CLI_BENCH_H
 
 #include "cli/job.h"
+#include "cost/machine.h"
 #include "exec/exec.h"
 #include "model/pass.h"
 
@@ -51,6 +52,10 @@ typedef struct {
     const char *degrees; /* "1,2,4,8" */
     int smart_group;
     ek_a2a a2a;
+    const char *policies; /* "off,exact" */
+    const char *replay;   /* a trace; NULL: none */
+    int spare_slots;
+    int64_t plan_every;
     const char *timeline; /* NULL: none */
     const char *machine;  /* a file to predict by; NULL: none */
     const char *out;      /* a machine file; NULL: none */
@@ -62,6 +67,13 @@ typedef struct {
     int lost; /* no memory for a part of json */
 } bench;
 
+/* The ranks of a benchmark's job. */
+typedef struct {
+    int ranks, nodes;
+    ek_mesh *opened; /* NULL: one rank */
+    const ek_mesh *mesh;
+} bench_mesh;
+
 /* The benchmarks. */
 EK_CHECKED ek_status bench_gemm(bench *b);
 EK_CHECKED ek_status bench_kernels(bench *b);
@@ -69,7 +81,23 @@ EK_CHECKED ek_status bench_step(bench *b);
 EK_CHECKED ek_status bench_generate(bench *b);
 EK_CHECKED ek_status bench_moe(bench *b);
 EK_CHECKED ek_status bench_costs(bench *b);
+EK_CHECKED ek_status bench_balance(bench *b);
 EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
+
+/* By b->sizes. */
+EK_CHECKED ek_status bench_open_mesh(const bench *b, bench_mesh *m);
+void bench_close_mesh(bench_mesh *m);
+/* As in training: whether this host has no core to spare for a thread that polls the network. */
+int bench_inline_network(const bench *b);
+/* Largest, or sum, over the ranks of the job. */
+EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how);
+
+/* Costs of this machine; experts: that a rank holds, 0: an even share.  *cached: NULL, or whether
+ * an earlier run measured them. */
+EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m,
+                                         int *cached);
+/* As a JSON object. */
+json_t *bench_costs_json(const ek_plan_costs *c);
 
 /* Holds the ops of a step of MoE layers on this mesh against what b->machine says of them. */
 EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,

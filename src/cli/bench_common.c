@@ -1,5 +1,6 @@
 /* Shared by the benchmarks: samples, ceilings, data, and output as text or JSON. */
 #include "base/random.h"
+#include "base/threads.h"
 #include "cli/bench.h"
 #include "tensor/cpu/ceiling.h"
 
@@ -166,4 +167,48 @@ json_t *bench_stat_json(const bench_samples *s, double scale)
 
     return json_pack("{s:f, s:f, s:f, s:I}", "median", t.median * scale, "min", t.min * scale,
                      "max", t.max * scale, "n", (json_int_t)s->n);
+}
+
+/* --- ranks ------------------------------------------------------------------------------------ */
+
+ek_status bench_open_mesh(const bench *b, bench_mesh *m)
+{
+    m->ranks = b->job->size;
+    m->mesh = &ek_mesh_one;
+    m->nodes = 1;
+    EK_TRY(ek_mesh_check(&b->sizes, m->ranks));
+    if (m->ranks == 1)
+        return EK_OK;
+    EK_TRY(ek_mesh_open(b->job->world, &b->sizes, &m->opened));
+    m->mesh = m->opened;
+    for (int r = 0; r < m->ranks; r++)
+        if (ek_comm_node(b->job->world, r) >= m->nodes)
+            m->nodes = ek_comm_node(b->job->world, r) + 1;
+    return EK_OK;
+}
+
+void bench_close_mesh(bench_mesh *m)
+{
+    ek_mesh_close(&m->opened);
+}
+
+int bench_inline_network(const bench *b)
+{
+    int here = 0;
+
+    for (int r = 0; r < b->job->size; r++)
+        here += b->job->size == 1 ||
+                ek_comm_node(b->job->world, r) == ek_comm_node(b->job->world, b->job->rank);
+    return here * b->k->threads >= ek_cores_usable();
+}
+
+ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how)
+{
+    ek_coll *op;
+
+    if (b->job->world == NULL)
+        return EK_OK;
+    EK_TRY(ek_comm_all_reduce(b->job->world, x, n, how, &op));
+    EK_TRY(ek_coll_wait(&op));
+    return EK_OK;
 }

@@ -18,13 +18,14 @@ static void show_log(void *context, ek_log_level level, const char *component, c
     fprintf(cli_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
 }
 
-static ek_status measure(const bench *b, ek_machine *m, int *cached)
+ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m, int *cached)
 {
     ek_path folder;
     ek_calibrate_config cfg = {
         .spec = &b->spec,
         .k = b->k,
         .world = b->job->size > 1 ? b->job->world : NULL,
+        .experts = experts,
         .budget_s = b->budget,
         .cache = cli_cache_folder(&folder),
         .anew = !b->cached,
@@ -77,6 +78,13 @@ static void put_links(const bench *b, const ek_machine *m)
     }
 }
 
+json_t *bench_costs_json(const ek_plan_costs *c)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "row_s", c->row_s, "send_s", c->send_s,
+                     "replica_s", c->replica_s, "replica_bytes", c->replica_bytes, "move_s",
+                     c->move_s, "state_bytes", c->state_bytes);
+}
+
 /* What the figures come to for this model's layers. */
 static void put_plan(bench *b, const ek_plan_setting *s, const ek_plan_costs *c,
                      const ek_cost_why *why)
@@ -88,10 +96,7 @@ static void put_plan(bench *b, const ek_plan_setting *s, const ek_plan_costs *c,
               s->nodes > 1 ? "s" : "", s->rows);
     for (int i = 0; i < why->n; i++)
         bench_say(b, "%s\n", ek_cost_line_text(&why->line[i], line, sizeof(line)));
-    bench_put(b, "costs",
-              json_pack("{s:f, s:f, s:f, s:f, s:f}", "row_s", c->row_s, "send_s", c->send_s,
-                        "replica_s", c->replica_s, "replica_bytes", c->replica_bytes, "state_bytes",
-                        c->state_bytes));
+    bench_put(b, "costs", bench_costs_json(c));
 }
 
 static ek_status put_machine(bench *b, const ek_machine *m)
@@ -134,7 +139,7 @@ ek_status bench_costs(bench *b)
     if (b->job->rank == 0)
         ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
     EK_TRY(bench_set_nodes(b));
-    EK_TRY(measure(b, &m, &cached));
+    EK_TRY(bench_measure_costs(b, 0, &m, &cached));
     if (b->job->rank > 0)
         return EK_OK;
     if (b->out != NULL)

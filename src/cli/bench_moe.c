@@ -33,9 +33,7 @@ typedef struct {
 } way;
 
 typedef struct {
-    int ranks, nodes;
-    ek_mesh *opened; /* NULL: one rank */
-    const ek_mesh *mesh;
+    bench_mesh on;
     ek_model *model;
     ek_exec *exec;
     ek_graph graph;
@@ -78,38 +76,9 @@ static ek_status read_degrees(const bench *b, moe *m)
     return EK_OK;
 }
 
-static ek_status open_mesh(const bench *b, moe *m)
-{
-    m->ranks = b->job->size;
-    m->mesh = &ek_mesh_one;
-    m->nodes = 1;
-    EK_TRY(ek_mesh_check(&b->sizes, m->ranks));
-    if (m->ranks == 1)
-        return EK_OK;
-    EK_TRY(ek_mesh_open(b->job->world, &b->sizes, &m->opened));
-    m->mesh = m->opened;
-    for (int r = 0; r < m->ranks; r++)
-        if (ek_comm_node(b->job->world, r) >= m->nodes)
-            m->nodes = ek_comm_node(b->job->world, r) + 1;
-    return EK_OK;
-}
-
-/* As in training: a thread for the network where this host has a core to spare. */
-static ek_status open_exec(const bench *b, moe *m)
-{
-    ek_exec_config cfg = {0};
-    int here = 0;
-
-    for (int r = 0; r < m->ranks; r++)
-        here += m->ranks == 1 ||
-                ek_comm_node(b->job->world, r) == ek_comm_node(b->job->world, b->job->rank);
-    cfg.inline_network = here * b->k->threads >= ek_cores_usable();
-    return ek_exec_create(&cfg, &m->exec);
-}
-
 static void cut_batch(const bench *b, moe *m)
 {
-    const ek_mesh *mesh = m->mesh;
+    const ek_mesh *mesh = m->on.mesh;
     ek_micro mb =
         ek_micro_alone(ek_run_length(b->batch, mesh->dp, mesh->dp_rank), b->seq, 1,
                        (uint64_t)ek_run_first(b->batch, mesh->dp, mesh->dp_rank), NULL, NULL);
@@ -123,7 +92,7 @@ static void cut_batch(const bench *b, moe *m)
 /* A way's activations, and numbers in those that the layers read. */
 static ek_status open_way(const bench *b, moe *m, way *w)
 {
-    ek_pass_config cfg = {.max_seqs = ek_run_length(b->batch, m->mesh->dp, 0),
+    ek_pass_config cfg = {.max_seqs = ek_run_length(b->batch, m->on.mesh->dp, 0),
                           .max_seq = b->seq,
                           .max_total = b->batch * b->seq,
                           .training = 1,
@@ -143,17 +112,20 @@ static ek_status open_way(const bench *b, moe *m, way *w)
 
 static ek_status moe_open(const bench *b, moe *m)
 {
+    ek_exec_config exec = {0};
+
     ek_graph_init(&m->graph);
     EK_TRY(read_degrees(b, m));
     for (int64_t l = 0; l < b->spec.layers; l++)
         m->layers += !b->spec.dense[l];
     EK_REQUIRE(m->layers > 0, EK_EINVAL, "this model has no layer with experts");
-    EK_TRY(open_mesh(b, m));
-    EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1, .mesh = m->mesh},
+    EK_TRY(bench_open_mesh(b, &m->on));
+    EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1, .mesh = m->on.mesh},
                            &m->model));
     ek_model_init(m->model, 0);
     EK_TRY(ek_model_pack(m->model));
-    EK_TRY(open_exec(b, m));
+    exec.inline_network = bench_inline_network(b);
+    EK_TRY(ek_exec_create(&exec, &m->exec));
     cut_batch(b, m);
     for (int i = 0; i < m->n_ways; i++)
         EK_TRY(open_way(b, m, &m->ways[i]));
@@ -167,7 +139,7 @@ static void moe_close(moe *m)
     ek_exec_destroy(&m->exec);
     ek_graph_fini(&m->graph);
     ek_model_destroy(&m->model);
-    ek_mesh_close(&m->opened);
+    bench_close_mesh(&m->on);
 }
 
 /* --- measuring --------------------------------------------------------------------------------
@@ -188,18 +160,6 @@ static ek_status build(const bench *b, moe *m, way *w)
     for (int64_t l = b->spec.layers - 1; l >= 0; l--)
         if (!b->spec.dense[l])
             dep = ek_moe_build_backward(&w->pass->moe[l], &m->graph, 0, n, dep);
-    return EK_OK;
-}
-
-/* Largest, or sum, over ranks. */
-static ek_status agree(const bench *b, double *x, int64_t n, ek_reduce how)
-{
-    ek_coll *op;
-
-    if (b->job->world == NULL)
-        return EK_OK;
-    EK_TRY(ek_comm_all_reduce(b->job->world, x, n, how, &op));
-    EK_TRY(ek_coll_wait(&op));
     return EK_OK;
 }
 
@@ -240,8 +200,8 @@ static ek_status run_step(const bench *b, moe *m, way *w, int counts)
     t[EXPERTS] = seconds_of_experts(events, n);
     t[NET] = sums.net_s;
     t[EXPOSED] = sums.exposed_s;
-    EK_TRY(agree(b, t, TIMES, EK_MAX_F64));
-    EK_TRY(agree(b, &sent, 1, EK_SUM_F64));
+    EK_TRY(bench_agree(b, t, TIMES, EK_MAX_F64));
+    EK_TRY(bench_agree(b, &sent, 1, EK_SUM_F64));
     w->sent = (int64_t)sent;
     for (int i = 0; i < TIMES && counts; i++)
         bench_add(&w->times[i], t[i]);
@@ -274,7 +234,7 @@ static way *best(moe *m)
 /* One more step of the best way, as rank 0 sees it. */
 static ek_status write_timeline(const bench *b, moe *m)
 {
-    const ek_timeline_rank who = {.rank = b->job->rank, .ranks = m->ranks};
+    const ek_timeline_rank who = {.rank = b->job->rank, .ranks = m->on.ranks};
     const ek_event *events;
     int64_t n;
 
@@ -295,7 +255,7 @@ static ek_status predict(bench *b, moe *m)
         return EK_OK;
     EK_TRY(run_step(b, m, best(m), 0));
     events = ek_exec_events(m->exec, &n);
-    return b->job->rank == 0 ? bench_predicted(b, m->mesh, m->nodes, events, n) : EK_OK;
+    return b->job->rank == 0 ? bench_predicted(b, m->on.mesh, m->on.nodes, events, n) : EK_OK;
 }
 
 /* --- printing ---------------------------------------------------------------------------------
@@ -329,8 +289,9 @@ static void put(bench *b, moe *m)
               "%lld layers with %lld experts, %lld x %lld tokens a step, %d rank%s on %d node%s, "
               "ep %d, etp %d, tp %d; %lld steps each\n\n",
               (long long)m->layers, (long long)b->spec.experts, (long long)b->batch,
-              (long long)b->seq, m->ranks, m->ranks > 1 ? "s" : "", m->nodes,
-              m->nodes > 1 ? "s" : "", m->mesh->ep, m->mesh->etp, m->mesh->tp, (long long)b->steps);
+              (long long)b->seq, m->on.ranks, m->on.ranks > 1 ? "s" : "", m->on.nodes,
+              m->on.nodes > 1 ? "s" : "", m->on.mesh->ep, m->on.mesh->etp, m->on.mesh->tp,
+              (long long)b->steps);
     bench_say(b, "%-13s %9s (%8s .. %8s) %10s %7s %9s %9s %9s %9s %8s\n", "", "ms/step", "min",
               "max", "rows/s", "speed", "compute", "experts", "network", "exposed", "ceiling");
     for (int i = 0; i < m->n_ways; i++)
@@ -340,11 +301,11 @@ static void put(bench *b, moe *m)
               "which nothing computes: ms of the slowest rank.\nceiling: the longer of compute and "
               "network, of ms/step.\nbest: %s; %.3f MB sent a step by all ranks\n",
               m->ways[0].name, best(m)->name, (double)best(m)->sent / 1e6);
-    bench_put(b, "ranks", json_integer(m->ranks));
-    bench_put(b, "nodes", json_integer(m->nodes));
-    bench_put(b, "ep", json_integer(m->mesh->ep));
-    bench_put(b, "etp", json_integer(m->mesh->etp));
-    bench_put(b, "tp", json_integer(m->mesh->tp));
+    bench_put(b, "ranks", json_integer(m->on.ranks));
+    bench_put(b, "nodes", json_integer(m->on.nodes));
+    bench_put(b, "ep", json_integer(m->on.mesh->ep));
+    bench_put(b, "etp", json_integer(m->on.mesh->etp));
+    bench_put(b, "tp", json_integer(m->on.mesh->tp));
     bench_put(b, "layers", json_integer(m->layers));
     bench_put(b, "batch", json_integer(b->batch));
     bench_put(b, "seq", json_integer(b->seq));

@@ -1,34 +1,110 @@
-"""bench/balance.py: what its table and its checks make of results, and the traces it cuts.  The
-results are made up: nothing is measured here."""
+"""evenkeel bench balance, on ranks with each MPI there is: its figures belong together, policies do
+the same work in turns, and what cannot be measured is refused.  And bench/balance.py: what its table
+and its checks make of results (which are made up), and the traces it cuts.  Nothing is asserted of
+how fast anything is."""
 
 import json
 import os
 import struct
 import subprocess
 import sys
+import unittest
 
 import ek_cli
+from ek_cli import DONE, USAGE
 
 BENCH = os.path.join(os.path.dirname(ek_cli.TEST_DATA), "bench")
+FLAVOURS = [f for f in ("MPICH", "OPENMPI") if os.environ.get("EK_MPIEXEC_" + f)]
 HEAD = {
     "settings": {"mpi": "mpich", "nodes": 4, "cpu": "0.5", "layers": 1, "experts": 32,
-                 "batch": 320, "seq": 256, "steps": 4, "warm_up": 2, "spare_slots": 1,
-                 "plan_every": 10, "seed": 0, "train_args": "", "trace": "t.npy"},
+                 "batch": 320, "seq": 256, "rounds": 2, "policies": [], "spare_slots": 1,
+                 "plan_every": 10, "seed": 0, "trace": "t.npy"},
     "trace_first": 76, "mbit": 200.0,
     "best": {"mbit": 200.0, "net_ms": 2750.0, "experts_ms": 5500.0, "compute_ms": 5600.0}}
 
 
-def step(n, ms, **more):
-    return {"step": n, "tokens": 1000, "step_ms": ms, "loss": 5.0 + n, "comm_bytes": 4e6,
-            "rank_max_over_mean_before": 2.0, "rank_max_over_mean": 1.25, "replica_mb": 3.5,
-            "plan_ms": 0.125, "replica_wait_ms": 7.5, **more}
+class Bench(ek_cli.Case):
+    def loads(self):
+        """Of 4 iterations and a layer, in which few experts have most."""
+        path = self.path("loads.npy")
+        r = ek_cli.run("workload", "--name", "W7", "--ranks", 4, "--experts", 4, "--layers", 2,
+                       "--iterations", 4, "--tokens", 64, "--out", path)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return path
+
+    def args(self, *more):
+        return [str(a) for a in ("bench", "balance", "--model", self.config, "--threads", 1,
+                                 "--ep", 2, "--batch", 4, "--seq", 16, "--steps", 3, *more)]
+
+    def on_ranks(self, flavour, *more):
+        return subprocess.run(
+            [os.environ["EK_MPIEXEC_" + flavour], "-n", "2", os.environ["EK_COMMAND_" + flavour],
+             *self.args(*more)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            timeout=ek_cli.TIMEOUT_S, check=False)
+
+    def check(self, out, policies):
+        of = {p["policy"]: p for p in out["policies"]}
+        self.assertEqual(list(of), [*policies, "force-balance"])
+        for name, p in of.items():
+            self.assertEqual(len(p["rounds"]), 3)
+            for i, r in enumerate(p["rounds"]):
+                self.assertGreater(r["ms"], 0)
+                self.assertGreater(r["sent_mb"], 0)
+                if name != "force-balance":
+                    self.assertLess(abs(r["loss"] / of["off"]["rounds"][i]["loss"] - 1), 1e-3)
+                    self.assertEqual(r["before"], of["off"]["rounds"][i]["before"])
+            self.assertEqual(p["moved"] > 0, p["move_ms"] > 0)
+        for r in of["off"]["rounds"]:
+            self.assertEqual((r["replicas"], r["after"]), (0, r["before"]))
+            self.assertGreater(r["before"], 1.2)
+        for r in of["force-balance"]["rounds"]:
+            self.assertEqual((r["before"], r["after"], r["replicas"]), (1, 1, 0))
+        for r in of["exact"]["rounds"]:
+            self.assertGreater(r["replicas"], 0)
+            self.assertLess(r["after"], 1.05)
+        self.assertTrue(all(r["replicas"] > 0 for r in of["replicate"]["rounds"]))
+        self.assertGreater(of["replicate"]["moved"], 0)
+        self.assertGreater(out["cpu_s"], 0)
+        self.assertEqual(out["tokens"], 64)
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_policies_take_turns(self):
+        policies = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
+        for flavour in FLAVOURS:
+            r = self.on_ranks(flavour, "--replay-routing", self.loads(), "--json")
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            self.check(json.loads(r.stdout), policies)
+            text = self.on_ranks(flavour, "--replay-routing", self.loads(), "--policies",
+                                 "exact,off")
+            self.assertEqual(text.returncode, DONE, text.stderr)
+            rows = [line.split()[0] for line in text.stdout.splitlines() if " .. " in line]
+            self.assertEqual(rows[1:], ["exact", "off", "force-balance"])
+
+    def test_refused(self):
+        loads = self.loads()
+        for more, why in (([], "--replay-routing FILE"),
+                          (["--replay-routing", loads, "--policies", "off,best"], "policy best"),
+                          (["--replay-routing", loads, "--policies", "off,off"], "off twice"),
+                          (["--replay-routing", loads, "--policies", ","], "policy"),
+                          (["--replay-routing", loads, "--ep", "1"], "--ep of 2 or more")):
+            r = ek_cli.run(*self.args(*more))
+            self.assertEqual(r.returncode, USAGE, r.stderr)
+            self.assertIn(why, r.stderr)
 
 
-def start(policy, times, repeat=0, workload="trace", **more):
-    """A start whose two counted steps take these times."""
-    steps = [step(0, 9000.0), step(1, 500.0), *(step(2 + i, ms) for i, ms in enumerate(times))]
-    return {"workload": workload, "bandwidth": 1, "policy": policy, "repeat": repeat,
-            "program": "a", "others": 0.01, "steps": steps, **more}
+def rounds(times, **more):
+    return [{"ms": ms, "loss": 5.0 + i, "before": 2.0, "after": 1.25, "plan_ms": 0.125,
+             "replicas": 3, "replica_mb": 3.5, "wait_ms": 7.5, "sent_mb": 4.0, **more}
+            for i, ms in enumerate(times)]
+
+
+def start(policies, repeat=0, workload="trace", **more):
+    """A start whose steps take these times, by policy."""
+    of = [{"policy": p, "moved": 0, "move_ms": 0.0, "rounds": rounds(times)}
+          for p, times in policies.items()]
+    return {"workload": workload, "bandwidth": 1, "repeat": repeat, "program": "a", "others": 0.01,
+            "seconds": 10, "tokens": 1000, "policies": of, **more}
 
 
 class Table(ek_cli.Case):
@@ -42,66 +118,61 @@ class Table(ek_cli.Case):
         return r.stdout
 
     def test_row(self):
-        out = self.table([start("force-balance", [400, 500]), start("exact", [500, 500])], 0,
+        out = self.table([start({"exact": [450, 900, 500], "force-balance": [400, 450, 900]})], 0,
                          tail='{"torn')
-        self.assertIn("| trace | x 1 | `exact` | 2000 | 0.900 (0.800 .. 1.000) | 2.000 | 1.250 | "
+        self.assertIn("| trace | x 1 | `exact` | 2000 | 0.900 (0.500 .. 1.000) | 2.000 | 1.250 | "
                       "3.5 | 4.0 | 0.125 | 7.5 | 0 | 0 |", out)
         self.assertIn("auto was not measured", out)
         self.assertIn("exact/force-balance on the recorded trace, bandwidth x 1: 0.900", out)
 
-    def test_turns(self):
-        out = self.table([start("force-balance", [400, 400]), start("off", [800, 800]),
-                          start("force-balance", [500, 500], 1), start("off", [500, 500], 1),
-                          start("off", [100, 100], 2)], 0)
-        self.assertIn("`off` | 2000 | 0.750 (0.500 .. 1.000) |", out)
-        self.assertIn("2 to 3 turns a row", out)
+    def test_starts(self):
+        out = self.table([start({"off": [800, 800], "force-balance": [400, 400]}),
+                          start({"off": [500, 500], "force-balance": [500, 500]}, 1)], 0)
+        self.assertIn("`off` | 1625 | 0.750 (0.500 .. 1.000) |", out)
+        self.assertIn("2 starts a row", out)
 
     def test_moves_are_charged(self):
-        moved = start("place", [500, 500])
-        moved["steps"][1] = step(1, 1500.0, experts_moved=6)
-        out = self.table([start("force-balance", [500, 500]), moved], 0)
+        moved = start({"place": [500, 500], "force-balance": [500, 500]})
+        moved["policies"][0].update(moved=6, move_ms=1000.0)
+        out = self.table([moved], 0)
         self.assertIn("`place` | 1667 | 0.833 (0.833 .. 0.833) |", out)
         self.assertIn("| 6 | 100 |", out)
 
     def test_auto_behind(self):
-        ceiling = start("force-balance", [400, 400], workload="W1")
-        others = [ceiling, start("off", [900, 900], workload="W1"),
-                  start("exact", [500, 500], workload="W1")]
-        out = self.table([*others, start("auto", [505, 505], workload="W1")], 1)
+        others = {"off": [900, 900], "exact": [500, 500], "force-balance": [400, 400]}
+        out = self.table([start({**others, "auto": [505, 505]}, workload="W1")], 1)
         self.assertIn("W1, bandwidth x 1: auto 0.792 is behind exact 0.800", out)
-        out = self.table([*others, start("auto", [400, 640], workload="W1")], 0)
-        self.assertIn("behind by at most 0.031, nowhere by more than the spread", out)
+        out = self.table([start({**others, "auto": [400, 640]}, workload="W1")], 0)
+        self.assertIn("nowhere by more than the spread", out)
 
     def test_auto_on_the_trace(self):
-        ceiling = start("force-balance", [465, 465])
         self.assertIn("0.930, at least 0.92 is wanted\n",
-                      self.table([ceiling, start("auto", [500, 500])], 0))
+                      self.table([start({"auto": [500, 500], "force-balance": [465, 465]})], 0))
         self.assertIn("0.912, at least 0.92 is wanted: missed",
-                      self.table([ceiling, start("auto", [510, 510])], 1))
+                      self.table([start({"auto": [510, 510], "force-balance": [465, 465]})], 1))
 
     def test_failed_start(self):
-        failed = start("exact", [])
-        del failed["steps"], failed["others"]
-        failed["failed"] = "ended with status 3: no | memory"
-        rows = [start("force-balance", [400, 400]), failed]
-        out = self.table(rows, 1)
-        self.assertIn("| failed: ended with status 3: no / memory ||", out)
-        self.assertIn("failed: trace, bandwidth x 1, exact, turn 1", out)
-        self.assertIn("`exact` | 2500 |", self.table([*rows, start("exact", [400, 400])], 0))
+        good = {"exact": [400, 400], "force-balance": [400, 400]}
+        failed = {"workload": "W1", "bandwidth": 1, "repeat": 0, "program": "a",
+                  "failed": "ended with status 3: no memory"}
+        out = self.table([start(good), failed], 1)
+        self.assertIn("`exact` | 2500 |", out)
+        self.assertIn("failed: W1, bandwidth x 1, start 1: ended with status 3: no memory", out)
+        self.assertIn("| W1 | x 1 | `exact` | 2500 |",
+                      self.table([start(good), failed, start(good, workload="W1")], 0))
 
     def test_other_work(self):
-        other = start("exact", [400, 400])
-        other["steps"][3]["loss"] += 0.1
-        out = self.table([start("off", [400, 400]), other], 1)
-        self.assertIn("step 3: loss 8.100000 with exact, 8.000000 with off: not the same work", out)
+        other = start({"off": [400, 400], "exact": [400, 400]})
+        other["policies"][1]["rounds"][1]["loss"] += 0.1
+        other["policies"].append({"policy": "force-balance", "moved": 0, "move_ms": 0.0,
+                                  "rounds": rounds([400, 400])})
+        out = self.table([other], 1)
+        self.assertIn("round 2: losses from 6.000000 to 6.100000: not the same work", out)
 
     def test_busy_machine(self):
-        out = self.table([start("off", [400, 400], others=0.5)], 0)
-        self.assertIn("2500 |  * |", out)
-        self.assertIn("others kept more than 0.1 cores busy", out)
-        out = self.table([start("force-balance", [400, 400], others=0.5),
-                          start("off", [400, 400])], 0)
+        out = self.table([start({"off": [400, 400], "force-balance": [400, 400]}, others=0.5)], 0)
         self.assertIn("`off` | 2500 | 1.000 (1.000 .. 1.000) * |", out)
+        self.assertIn("others kept more than 0.1 cores busy", out)
 
 
 class Cut(ek_cli.Case):

@@ -1,0 +1,484 @@
+/* What balance policies are worth in training: `bench balance`.
+ *
+ * One run trains with each of --policies in turns, step by step, over the same model, tokens and
+ * loads, and with loads that are even, as --force-balance makes them: all see the same noise, and
+ * a policy's steps are held against the median even one.  Learning rate 0: what is computed
+ * is the same in all steps of a round, and their losses say whether it is.
+ *
+ *   warm-up     a step with the trace's first iteration, from which policies that move experts for
+ *               good make their placements, and one with even loads.  The first is that of a
+ *               policy that plans one micro-batch ahead, if there is one
+ *   round i     every policy and the even loads, with iteration i, in another order each round
+ *
+ * Experts are in block order but for the steps of those that move them.  There and back is not part
+ * of a step: the way there is told as move_ms.  A step is as slow as its slowest rank.  Rank 0
+ * prints. */
+#include "balance/costs.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/bench.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { POLICIES_MAX = 16 };
+
+/* Of a step; bytes, plans and waiting as in metrics.jsonl. */
+typedef struct {
+    double ms, loss, before, after, plan_ms, replicas, replica_mb, wait_ms, sent_mb;
+    char why[EK_PLAN_WHY]; /* of the last plan: its reasons */
+} sample;
+
+typedef struct {
+    const char *name;
+    const ek_planner *planner;
+    int even;              /* loads are, whatever the trace has */
+    sample *of;            /* [rounds] */
+    ek_plan *homes;        /* [layers] placements of its own; NULL: experts are in block order */
+    int64_t moved;         /* experts, from block order */
+    char why[EK_PLAN_WHY]; /* of these placements, the last layer's */
+    bench_samples move_s;
+} policy;
+
+typedef struct {
+    bench_mesh on;
+    ek_trace trace; /* and behind its iterations one that is even */
+    ek_model *model;
+    ek_trainer *trainer;
+    ek_arena arena;
+    ek_plan *block; /* [layers] */
+    const ek_planner *others[POLICIES_MAX + 1];
+    int n;
+    policy of[POLICIES_MAX + 1]; /* the last has even loads */
+    policy *there;               /* whose placements experts have; NULL: block order */
+    char why[EK_PLAN_WHY], why_homes[EK_PLAN_WHY]; /* of the last plans: for a micro-batch, and
+                                                      those that last */
+} balance;
+
+/* --- setting up --------------------------------------------------------------------------------
+ */
+
+static policy *even_of(balance *x)
+{
+    return &x->of[x->n];
+}
+
+static ek_status add_policy(const bench *b, balance *x, const char *name)
+{
+    const ek_planner *p = ek_planner_find(name);
+
+    EK_REQUIRE(p != NULL, EK_EINVAL, "--policies %s: no balance policy %s", b->policies, name);
+    EK_REQUIRE(x->n < POLICIES_MAX, EK_EINVAL, "--policies %s: more than %d", b->policies,
+               POLICIES_MAX);
+    for (int i = 0; i < x->n; i++)
+        EK_REQUIRE(x->of[i].planner != p, EK_EINVAL, "--policies %s: %s twice", b->policies, name);
+    x->of[x->n++] = (policy){.name = p->name, .planner = p};
+    return EK_OK;
+}
+
+/* "off,exact" to policies. */
+static ek_status read_policies(const bench *b, balance *x)
+{
+    char name[32];
+    const char *at = b->policies;
+    int n = 0;
+
+    for (; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+        EK_TRY(add_policy(b, x, name));
+    }
+    EK_REQUIRE(x->n > 0, EK_EINVAL, "--policies: none is named");
+    *even_of(x) = (policy){.name = "force-balance", .planner = &ek_planner_off, .even = 1};
+    for (int i = 0; i < x->n; i++)
+        if (x->of[i].planner != &ek_planner_off)
+            x->others[n++] = x->of[i].planner;
+    for (int i = 0; i <= x->n; i++) {
+        x->of[i].of = calloc((size_t)b->steps, sizeof(*x->of[i].of));
+        EK_REQUIRE(x->of[i].of != NULL, EK_ENOMEM, "no memory for a benchmark");
+    }
+    return EK_OK;
+}
+
+/* The trace, and one more iteration in which all experts have as much. */
+static ek_status read_loads(const bench *b, balance *x)
+{
+    ek_trace in;
+    int64_t n, more;
+    uint64_t *numbers;
+
+    EK_REQUIRE(b->replay != NULL, EK_EINVAL,
+               "bench balance needs loads: --replay-routing FILE (evenkeel workload makes some)");
+    EK_TRY(ek_trace_open(b->replay, &in));
+    n = ek_trace_numbers(&in);
+    more = in.layers * in.sources * in.experts;
+    numbers = malloc((size_t)(n + more) * sizeof(*numbers));
+    for (int64_t i = 0; numbers != NULL && i < n + more; i++)
+        numbers[i] = i < n ? (uint64_t)ek_trace_number(&in, i) : 1;
+    x->trace = (ek_trace){.own = numbers,
+                          .data = (const unsigned char *)numbers,
+                          .width = sizeof(*numbers),
+                          .iterations = in.iterations + 1,
+                          .layers = in.layers,
+                          .sources = in.sources,
+                          .experts = in.experts};
+    ek_trace_close(&in);
+    EK_REQUIRE(numbers != NULL, EK_ENOMEM, "no memory for %lld loads", (long long)(n + more));
+    EK_REQUIRE(x->trace.experts == b->spec.experts, EK_EFORMAT,
+               "--replay-routing %s is of %lld experts, and the model has %lld", b->replay,
+               (long long)x->trace.experts, (long long)b->spec.experts);
+    return EK_OK;
+}
+
+/* Whether some policy keeps replicas with a state of their own. */
+static int keeps_replicas(const balance *x)
+{
+    for (int i = 0; i < x->n; i++)
+        if (ek_planner_keeps(x->of[i].planner) || x->of[i].planner == &ek_planner_eplb)
+            return 1;
+    return 0;
+}
+
+static ek_status measure_costs(const bench *b, const balance *x, ek_plan_costs *out)
+{
+    ek_plan_setting s = {.spec = &b->spec,
+                         .ranks = x->on.mesh->ep * x->on.mesh->etp,
+                         .nodes = x->on.nodes,
+                         .rows = (double)(b->micro_batch * b->seq * b->spec.top_k) / x->on.ranks};
+    ek_machine *m = malloc(sizeof(*m));
+    ek_status st = EK_OK;
+    ek_coll *op;
+
+    EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for costs");
+    EK_TRY_OUT(
+        bench_measure_costs(b, (b->spec.experts + x->on.mesh->ep - 1) / x->on.mesh->ep, m, NULL));
+    EK_TRY_OUT(ek_plan_costs_of(m, &s, out, NULL));
+    EK_TRY_OUT(ek_comm_broadcast(b->job->world, out, sizeof(*out), 0, &op));
+    EK_TRY_OUT(ek_coll_wait(&op));
+out:
+    free(m);
+    return st;
+}
+
+static void hear(void *context, int layer, int run, const ek_plan_limits *l, const int64_t *counts,
+                 const ek_plan *p)
+{
+    balance *x = context;
+
+    (void)layer;
+    (void)l;
+    (void)counts;
+    memcpy(run >= 0 ? x->why : x->why_homes, p->why, sizeof(x->why));
+}
+
+static ek_status open_trainer(const bench *b, balance *x)
+{
+    int64_t micros = (b->batch + b->micro_batch - 1) / b->micro_batch;
+    ek_trainer_config cfg = {.batch = b->batch,
+                             .seq = b->seq,
+                             .micro_batch = b->micro_batch,
+                             .aux_coef = 0.01,
+                             .moe = {.degree = 1,
+                                     .a2a = b->a2a,
+                                     .replay = &x->trace,
+                                     .planner = &ek_planner_off,
+                                     .others = x->others,
+                                     .plan_every = INT64_MAX,
+                                     .lasts = b->plan_every * micros,
+                                     .replicas_min = 1,
+                                     .listener = {hear, x}},
+                             .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1}};
+    ek_model_config mc = {.trained = 1,
+                          .mesh = x->on.mesh,
+                          .spare_slots = b->spare_slots,
+                          .lasting_slots = keeps_replicas(x)};
+    int64_t n;
+
+    EK_TRY(measure_costs(b, x, &cfg.moe.costs));
+    cfg.exec.inline_network = bench_inline_network(b);
+    EK_TRY(ek_model_create(&b->spec, b->k, &mc, &x->model));
+    ek_model_init(x->model, 0);
+    EK_TRY(ek_model_pack(x->model));
+    EK_TRY(ek_trainer_create(x->model, &cfg, &x->trainer));
+    n = ek_trainer_sequences(x->trainer) * b->seq;
+    bench_fill_tokens(b->spec.vocab, (uint64_t)b->job->rank, n, ek_trainer_inputs(x->trainer));
+    bench_fill_tokens(b->spec.vocab, (uint64_t)b->job->rank, n, ek_trainer_targets(x->trainer));
+    return EK_OK;
+}
+
+/* Room for placements: of the block, and of those who make their own. */
+static ek_plan *take_plans(const bench *b, balance *x)
+{
+    ek_plan *plans = ek_arena_take(&x->arena, b->spec.layers, sizeof(*plans)), measured;
+
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        ek_plan_take(plans != NULL ? &plans[l] : &measured, &x->arena,
+                     &ek_trainer_pass(x->trainer)->scratch.dealer.limits);
+    return plans;
+}
+
+static void take_placements(const bench *b, balance *x)
+{
+    x->block = take_plans(b, x);
+    for (int i = 0; i < x->n; i++)
+        if (x->of[i].planner->slow != NULL)
+            x->of[i].homes = take_plans(b, x);
+}
+
+static void copy_placements(const bench *b, const balance *x, ek_plan *plans)
+{
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        if (!b->spec.dense[l])
+            ek_pass_placed(ek_trainer_pass(x->trainer), l, &plans[l]);
+}
+
+static ek_status balance_open(const bench *b, balance *x)
+{
+    size_t bytes;
+
+    EK_TRY(read_policies(b, x));
+    EK_TRY(read_loads(b, x));
+    EK_TRY(bench_open_mesh(b, &x->on));
+    EK_REQUIRE(x->on.mesh->ep > 1, EK_EINVAL,
+               "bench balance needs ranks that share experts out: --ep of 2 or more");
+    EK_TRY(open_trainer(b, x));
+    ek_arena_measure(&x->arena);
+    take_placements(b, x);
+    bytes = x->arena.used;
+    EK_TRY(ek_arena_init(&x->arena, bytes, "placements"));
+    take_placements(b, x);
+    if (x->block != NULL)
+        copy_placements(b, x, x->block);
+    return ek_arena_check(&x->arena, "placements");
+}
+
+static void balance_close(balance *x)
+{
+    for (int i = 0; i <= x->n; i++)
+        free(x->of[i].of);
+    ek_arena_fini(&x->arena);
+    ek_trainer_destroy(&x->trainer);
+    ek_model_destroy(&x->model);
+    bench_close_mesh(&x->on);
+    free(x->trace.own);
+}
+
+/* --- measuring ---------------------------------------------------------------------------------
+ */
+
+/* Seconds of the slowest rank since `start`, when all began. */
+static ek_status since(const bench *b, int64_t start, double *s)
+{
+    *s = (double)(ek_clock_ns() - start) * 1e-9;
+    return bench_agree(b, s, 1, EK_MAX_F64);
+}
+
+/* Experts go to where a policy has them; plans: NULL, it has not said where yet. */
+static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64_t *moved,
+                         double *s)
+{
+    int64_t start;
+
+    EK_TRY(ek_comm_barrier(b->job->world));
+    start = ek_clock_ns();
+    EK_TRY(ek_trainer_place(x->trainer, plans, moved));
+    return since(b, start, s);
+}
+
+/* The policy has the slots to itself: experts are where it wants them. */
+static ek_status enter(const bench *b, balance *x, policy *p)
+{
+    int known = p->move_s.n > 0;
+    int64_t moved;
+    double s;
+
+    if (x->there != NULL && x->there != p)
+        EK_TRY(move_to(b, x, x->block, &moved, &s));
+    EK_TRY(ek_trainer_set_planner(x->trainer, p->planner));
+    if (p->homes == NULL || x->there == p) {
+        x->there = p->homes != NULL ? p : NULL;
+        return EK_OK;
+    }
+    EK_TRY(move_to(b, x, known ? p->homes : NULL, &p->moved, &s));
+    if (!known) {
+        copy_placements(b, x, p->homes);
+        memcpy(p->why, x->why_homes, sizeof(p->why));
+    }
+    bench_add(&p->move_s, s);
+    x->there = p;
+    return EK_OK;
+}
+
+static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iteration, sample *out)
+{
+    ek_step_result r;
+    int64_t start;
+    double s, sent;
+
+    EK_TRY(enter(b, x, p));
+    x->why[0] = '\0';
+    ek_trainer_resume(x->trainer, p->even ? x->trace.iterations - 1 : iteration);
+    EK_TRY(ek_comm_barrier(b->job->world));
+    start = ek_clock_ns();
+    EK_TRY(ek_trainer_step(x->trainer, &r));
+    EK_TRY(since(b, start, &s));
+    sent = (double)r.comm_bytes;
+    EK_TRY(bench_agree(b, &sent, 1, EK_SUM_F64));
+    if (out == NULL)
+        return EK_OK;
+    *out = (sample){.ms = s * 1e3,
+                    .loss = r.losses.loss,
+                    .before = r.losses.home_max_over_mean,
+                    .after = r.losses.rank_max_over_mean,
+                    .plan_ms = r.losses.plan_s * 1e3,
+                    .replicas = (double)r.losses.replicas,
+                    .replica_mb = r.losses.replica_bytes * 1e-6,
+                    .wait_ms = r.losses.replica_wait_s * 1e3,
+                    .sent_mb = sent * 1e-6};
+    memcpy(out->why, x->why, sizeof(out->why));
+    return EK_OK;
+}
+
+static ek_status warm_up(const bench *b, balance *x)
+{
+    policy plain = {.name = "off", .planner = &ek_planner_off}, *first = &plain;
+
+    for (int i = 0; i < x->n; i++)
+        if (x->of[i].planner->ahead)
+            first = &x->of[i];
+    EK_TRY(run_step(b, x, first, 0, NULL));
+    for (int i = 0; i < x->n; i++)
+        if (x->of[i].homes != NULL)
+            EK_TRY(enter(b, x, &x->of[i]));
+    return run_step(b, x, even_of(x), 0, NULL);
+}
+
+static ek_status measure(const bench *b, balance *x)
+{
+    int64_t others = x->trace.iterations - 2; /* but the first, and the even one */
+
+    EK_TRY(warm_up(b, x));
+    for (int64_t round = 0; round < b->steps; round++)
+        for (int i = 0; i <= x->n; i++) {
+            policy *p = &x->of[(i + (int)round) % (x->n + 1)];
+            int64_t iteration = others > 0 ? 1 + round % others : 0;
+
+            EK_TRY(run_step(b, x, p, iteration, &p->of[round]));
+        }
+    return EK_OK;
+}
+
+/* --- printing ----------------------------------------------------------------------------------
+ */
+
+static double median_ms(const bench *b, const policy *p)
+{
+    bench_samples s = {0};
+
+    for (int64_t i = 0; i < b->steps; i++)
+        bench_add(&s, p->of[i].ms);
+    return bench_stat_of(&s).median;
+}
+
+/* Of a policy's rounds: the median time of even loads over its own. */
+static bench_stat against_even(const bench *b, balance *x, const policy *p)
+{
+    double even = median_ms(b, even_of(x));
+    bench_samples s = {0};
+
+    for (int64_t i = 0; i < b->steps; i++)
+        bench_add(&s, even / p->of[i].ms);
+    return bench_stat_of(&s);
+}
+
+static double mean_of(const bench *b, const policy *p, size_t field)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < b->steps; i++)
+        sum += *(const double *)((const char *)&p->of[i] + field);
+    return sum / (double)b->steps;
+}
+
+static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
+{
+    json_t *rounds = json_array(), *row;
+    bench_stat r = against_even(b, x, p), moves = bench_stat_of(&p->move_s);
+
+    for (int64_t i = 0; i < b->steps; i++) {
+        const sample *s = &p->of[i];
+
+        bench_append(b, rounds,
+                     json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "ms", s->ms,
+                               "loss", s->loss, "before", s->before, "after", s->after, "plan_ms",
+                               s->plan_ms, "replicas", s->replicas, "replica_mb", s->replica_mb,
+                               "wait_ms", s->wait_ms, "sent_mb", s->sent_mb, "why", s->why));
+    }
+    row = json_pack("{s:s, s:I, s:f, s:s, s:o}", "policy", p->name, "moved", (json_int_t)p->moved,
+                    "move_ms", p->moved > 0 ? moves.median * 1e3 : 0.0, "why", p->why, "rounds",
+                    rounds);
+    bench_append(b, all, row);
+    bench_say(b, "%-13s %10.2f  %5.3f (%5.3f .. %5.3f) %6.3f %6.3f %9.1f %9.1f %8.3f %8.1f",
+              p->name, median_ms(b, p), r.median, r.min, r.max,
+              mean_of(b, p, offsetof(sample, before)), mean_of(b, p, offsetof(sample, after)),
+              mean_of(b, p, offsetof(sample, replica_mb)), mean_of(b, p, offsetof(sample, sent_mb)),
+              mean_of(b, p, offsetof(sample, plan_ms)), mean_of(b, p, offsetof(sample, wait_ms)));
+    if (p->moved > 0)
+        bench_say(b, "  %lld experts move, %.1f ms", (long long)p->moved, moves.median * 1e3);
+    bench_say(b, "\n");
+}
+
+static void put(bench *b, balance *x, double cpu_s)
+{
+    json_t *all = json_array();
+
+    bench_say(b,
+              "%lld x %lld tokens a step, %d ranks on %d node%s, ep %d; %d spare slot%s a rank; "
+              "%lld rounds\n\n",
+              (long long)b->batch, (long long)b->seq, x->on.ranks, x->on.nodes,
+              x->on.nodes > 1 ? "s" : "", x->on.mesh->ep, b->spare_slots,
+              b->spare_slots != 1 ? "s" : "", (long long)b->steps);
+    bench_say(b, "%-13s %10s  %24s %6s %6s %9s %9s %8s %8s\n", "", "ms/step",
+              "of even (min .. max)", "before", "after", "replica", "sent", "plan", "wait");
+    bench_say(b, "%-13s %10s  %24s %6s %6s %9s %9s %8s %8s\n", "", "", "", "max/", "mean", "MB",
+              "MB", "ms", "ms");
+    for (int i = 0; i <= x->n; i++)
+        put_policy(b, x, &x->of[i], all);
+    bench_put(b, "ranks", json_integer(x->on.ranks));
+    bench_put(b, "nodes", json_integer(x->on.nodes));
+    bench_put(b, "tokens", json_integer(b->batch * b->seq));
+    bench_put(b, "cpu_s", json_real(cpu_s));
+    bench_put(b, "costs", bench_costs_json(&ek_trainer_pass(x->trainer)->cfg.moe.costs));
+    bench_put(b, "policies", all);
+}
+
+/* What all ranks have computed so far, in programs. */
+static ek_status cpu_seconds(const bench *b, double *s)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    *s = (double)u.ru_utime.tv_sec + 1e-6 * (double)u.ru_utime.tv_usec;
+    return bench_agree(b, s, 1, EK_SUM_F64);
+}
+
+ek_status bench_balance(bench *b)
+{
+    balance *x = calloc(1, sizeof(*x));
+    ek_status st = EK_OK;
+    double cpu_s;
+
+    EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for a benchmark");
+    EK_TRY_OUT(balance_open(b, x));
+    EK_TRY_OUT(measure(b, x));
+    EK_TRY_OUT(cpu_seconds(b, &cpu_s));
+    if (b->job->rank == 0)
+        put(b, x, cpu_s);
+out:
+    balance_close(x);
+    free(x);
+    return st;
+}
