@@ -47,6 +47,8 @@ def read_results(path):
                 continue
             if "settings" in row:
                 head = row
+                if "rounds" not in head["settings"]:
+                    sys.exit("%s is of an older bench/balance.py: remove it" % path)
             else:
                 rows[key(row)] = row
     return head, rows

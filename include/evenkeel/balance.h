@@ -38,8 +38,8 @@ typedef struct {
     double send_s;          /* a link carries an assignment's rows, all four exchanges */
     double replica_s;       /* a link carries a replica, weights out and gradients back */
     double move_s;          /* a link carries the state of an expert that moves for good ("auto") */
-    int64_t lasts; /* plans in which such moves have to pay for themselves ("auto"); 0: homes
-                      stay */
+    int64_t lasts; /* plans in which such moves have to pay for themselves twice over ("auto"); 0:
+                      homes stay */
 } ek_balance_config;
 
 /** A plan; its arrays belong to the planner and hold until its next call. */

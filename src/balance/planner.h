@@ -34,8 +34,8 @@ typedef struct {
     int32_t replicas_min;          /* nodes that have to hold each expert, where they suffice: for
                                       planners of which ek_planner_keeps is true */
     int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
-                                      which is what a move has to pay for itself in (`auto`); 0:
-                                      none pays */
+                                      in which a move has to pay for itself twice over (`auto`);
+                                      0: none does */
     ek_plan_costs costs;
 } ek_plan_limits;
 

@@ -66,9 +66,11 @@ static const ek_option options[] = {
      "they part"},
     {"out", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
      "costs: write what was measured, for `evenkeel plan --machine FILE`"},
-    {"budget", EK_OPTION_REAL, "1.6", NULL, "seconds", "(0,60]", 0, "costs: time to measure in"},
+    {"budget", EK_OPTION_REAL, "1.6", NULL, "seconds", "(0,60]", 0,
+     "costs, balance: time to measure costs in"},
     {"cached", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "costs: take what an earlier run has measured here for the same ranks, threads and sizes, "
+     "costs, balance: take what an earlier run has measured here for the same ranks, threads and "
+     "sizes, "
      "where there is such"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "one JSON object on stdout"},
 };

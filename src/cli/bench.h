@@ -92,6 +92,9 @@ int bench_inline_network(const bench *b);
 /* Largest, or sum, over the ranks of the job. */
 EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how);
 
+/* Warnings of the library go to stderr from now on, on rank 0. */
+void bench_show_warnings(const bench *b);
+
 /* Costs of this machine; experts: that a rank holds, 0: an even share.  *cached: NULL, or whether
  * an earlier run measured them. */
 EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m,

@@ -11,15 +11,16 @@
  *   round i     every policy and the even loads, with iteration i, in another order each round
  *
  * Experts are in block order but for the steps of those that move them.  There and back is not part
- * of a step: the way there is told as move_ms.  A step is as slow as its slowest rank.  Rank 0
- * prints. */
-#include "balance/costs.h"
+ * of a step: the way there is told as move_ms, with the first time's planning in it.  All share one
+ * layout: where a policy keeps replicas with state, everybody's optimizer goes over those slots,
+ * and `off` has ops for replicas that never come.  No planner is left out for being slow; one that
+ * fails ends the run.  A step is as slow as its slowest rank.  Rank 0 prints. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "cli/bench.h"
+#include "moe/replicas.h"
+#include "train/layer_costs.h"
 #include "train/trainer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,31 +134,25 @@ static ek_status read_loads(const bench *b, balance *x)
     return EK_OK;
 }
 
-/* Whether some policy keeps replicas with a state of their own. */
-static int keeps_replicas(const balance *x)
+/* Whether some policy may keep state in all slots. */
+static int fills_slots(const balance *x)
 {
     for (int i = 0; i < x->n; i++)
-        if (ek_planner_keeps(x->of[i].planner) || x->of[i].planner == &ek_planner_eplb)
+        if (x->of[i].planner->fast == NULL)
             return 1;
     return 0;
 }
 
 static ek_status measure_costs(const bench *b, const balance *x, ek_plan_costs *out)
 {
-    ek_plan_setting s = {.spec = &b->spec,
-                         .ranks = x->on.mesh->ep * x->on.mesh->etp,
-                         .nodes = x->on.nodes,
-                         .rows = (double)(b->micro_batch * b->seq * b->spec.top_k) / x->on.ranks};
     ek_machine *m = malloc(sizeof(*m));
+    int64_t experts = (b->spec.experts + x->on.mesh->ep - 1) / x->on.mesh->ep;
     ek_status st = EK_OK;
-    ek_coll *op;
 
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for costs");
-    EK_TRY_OUT(
-        bench_measure_costs(b, (b->spec.experts + x->on.mesh->ep - 1) / x->on.mesh->ep, m, NULL));
-    EK_TRY_OUT(ek_plan_costs_of(m, &s, out, NULL));
-    EK_TRY_OUT(ek_comm_broadcast(b->job->world, out, sizeof(*out), 0, &op));
-    EK_TRY_OUT(ek_coll_wait(&op));
+    EK_TRY_OUT(bench_measure_costs(b, experts, m, NULL));
+    EK_TRY_OUT(ek_layer_costs(m, &b->spec, x->on.mesh, (double)(b->micro_batch * b->seq),
+                              b->spec.top_k, out, NULL));
 out:
     free(m);
     return st;
@@ -188,16 +183,17 @@ static ek_status open_trainer(const bench *b, balance *x)
                                      .others = x->others,
                                      .plan_every = INT64_MAX,
                                      .lasts = b->plan_every * micros,
-                                     .replicas_min = 1,
-                                     .listener = {hear, x}},
+                                     .replicas_min = 1},
                              .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1}};
     ek_model_config mc = {.trained = 1,
                           .mesh = x->on.mesh,
                           .spare_slots = b->spare_slots,
-                          .lasting_slots = keeps_replicas(x)};
+                          .lasting_slots = fills_slots(x)};
     int64_t n;
 
     EK_TRY(measure_costs(b, x, &cfg.moe.costs));
+    if (b->job->rank == 0)
+        cfg.moe.listener = (ek_moe_listener){hear, x};
     cfg.exec.inline_network = bench_inline_network(b);
     EK_TRY(ek_model_create(&b->spec, b->k, &mc, &x->model));
     ek_model_init(x->model, 0);
@@ -237,6 +233,7 @@ static void copy_placements(const bench *b, const balance *x, ek_plan *plans)
 
 static ek_status balance_open(const bench *b, balance *x)
 {
+    int64_t routed = 0;
     size_t bytes;
 
     EK_TRY(read_policies(b, x));
@@ -244,6 +241,10 @@ static ek_status balance_open(const bench *b, balance *x)
     EK_TRY(bench_open_mesh(b, &x->on));
     EK_REQUIRE(x->on.mesh->ep > 1, EK_EINVAL,
                "bench balance needs ranks that share experts out: --ep of 2 or more");
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        routed += !b->spec.dense[l];
+    EK_REQUIRE(routed > 0, EK_EINVAL, "this model has no layer with experts");
+    EK_TRY(ek_replicas_check(x->on.mesh, b->spare_slots));
     EK_TRY(open_trainer(b, x));
     ek_arena_measure(&x->arena);
     take_placements(b, x);
@@ -276,6 +277,15 @@ static ek_status since(const bench *b, int64_t start, double *s)
     return bench_agree(b, s, 1, EK_MAX_F64);
 }
 
+/* Planners that have failed are left out, and that is not what is to be measured. */
+static ek_status check_planner(const balance *x, const policy *p)
+{
+    const ek_moe_dealer *d = &ek_trainer_pass(x->trainer)->scratch.dealer;
+
+    EK_REQUIRE(!d->failed && !d->unfit, EK_EINTERNAL, "the planner of %s has failed", p->name);
+    return EK_OK;
+}
+
 /* Experts go to where a policy has them; plans: NULL, it has not said where yet. */
 static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64_t *moved,
                          double *s)
@@ -302,7 +312,9 @@ static ek_status enter(const bench *b, balance *x, policy *p)
         x->there = p->homes != NULL ? p : NULL;
         return EK_OK;
     }
+    x->why_homes[0] = '\0';
     EK_TRY(move_to(b, x, known ? p->homes : NULL, &p->moved, &s));
+    EK_TRY(check_planner(x, p));
     if (!known) {
         copy_placements(b, x, p->homes);
         memcpy(p->why, x->why_homes, sizeof(p->why));
@@ -325,6 +337,7 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     start = ek_clock_ns();
     EK_TRY(ek_trainer_step(x->trainer, &r));
     EK_TRY(since(b, start, &s));
+    EK_TRY(check_planner(x, p));
     sent = (double)r.comm_bytes;
     EK_TRY(bench_agree(b, &sent, 1, EK_SUM_F64));
     if (out == NULL)
@@ -362,8 +375,9 @@ static ek_status measure(const bench *b, balance *x)
 
     EK_TRY(warm_up(b, x));
     for (int64_t round = 0; round < b->steps; round++)
-        for (int i = 0; i <= x->n; i++) {
-            policy *p = &x->of[(i + (int)round) % (x->n + 1)];
+        for (int64_t i = 0; i <= x->n; i++) { /* there and back, from another one each time */
+            int64_t at = (round % 2 == 0 ? i : x->n - i) + round;
+            policy *p = &x->of[at % (x->n + 1)];
             int64_t iteration = others > 0 ? 1 + round % others : 0;
 
             EK_TRY(run_step(b, x, p, iteration, &p->of[round]));
@@ -447,6 +461,7 @@ static void put(bench *b, balance *x, double cpu_s)
               "MB", "ms", "ms");
     for (int i = 0; i <= x->n; i++)
         put_policy(b, x, &x->of[i], all);
+    bench_say(b, "\nof even: the median even step over these; moves are not charged.\n");
     bench_put(b, "ranks", json_integer(x->on.ranks));
     bench_put(b, "nodes", json_integer(x->on.nodes));
     bench_put(b, "tokens", json_integer(b->batch * b->seq));
@@ -472,6 +487,7 @@ ek_status bench_balance(bench *b)
     double cpu_s;
 
     EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for a benchmark");
+    bench_show_warnings(b);
     EK_TRY_OUT(balance_open(b, x));
     EK_TRY_OUT(measure(b, x));
     EK_TRY_OUT(cpu_seconds(b, &cpu_s));

@@ -1,4 +1,5 @@
 /* Shared by the benchmarks: samples, ceilings, data, and output as text or JSON. */
+#include "base/log.h"
 #include "base/random.h"
 #include "base/threads.h"
 #include "cli/bench.h"
@@ -211,4 +212,17 @@ ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how)
     EK_TRY(ek_comm_all_reduce(b->job->world, x, n, how, &op));
     EK_TRY(ek_coll_wait(&op));
     return EK_OK;
+}
+
+static void show_log(void *context, ek_log_level level, const char *component, const char *message)
+{
+    (void)context;
+    (void)component;
+    fprintf(cli_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
+}
+
+void bench_show_warnings(const bench *b)
+{
+    if (b->job->rank == 0)
+        ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
 }

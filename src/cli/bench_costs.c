@@ -2,7 +2,6 @@
  * take by them, with the reasons; and the ops of a step held against them.  Rank 0 prints. */
 #include "balance/costs.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "cli/bench.h"
 #include "train/calibrate.h"
 #include "train/predict.h"
@@ -10,13 +9,6 @@
 #include <stdlib.h>
 
 enum { LINE = 320 };
-
-static void show_log(void *context, ek_log_level level, const char *component, const char *message)
-{
-    (void)context;
-    (void)component;
-    fprintf(cli_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
-}
 
 ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m, int *cached)
 {
@@ -136,8 +128,7 @@ ek_status bench_costs(bench *b)
     ek_machine m;
     int cached = 0;
 
-    if (b->job->rank == 0)
-        ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
+    bench_show_warnings(b);
     EK_TRY(bench_set_nodes(b));
     EK_TRY(bench_measure_costs(b, 0, &m, &cached));
     if (b->job->rank > 0)

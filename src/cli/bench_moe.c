@@ -6,7 +6,6 @@
  * is made of.  The ceiling of a degree is the longer of its two: what computes, and what the
  * network takes; a step that hides the other perfectly lasts so long.  Rank 0 prints. */
 #include "base/clock.h"
-#include "base/threads.h"
 #include "cli/bench.h"
 #include "exec/exec.h"
 

@@ -23,7 +23,7 @@ static const ek_option options[] = {
     {"history", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
      "make lasting placements once, from the sums of this trace, and judge them on --trace"},
     {"lasts", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,
-     "that a lasting placement has to pay for its moves in (auto)"},
+     "in which a lasting placement has to pay twice over for its moves (auto)"},
     {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
      "that the ranks lie on, in runs"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,

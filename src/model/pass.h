@@ -179,12 +179,13 @@ void ek_pass_rebalance(ek_pass *p);
 
 /* Between steps.  Another planner of the config's takes over; what the last one has placed stays.
  * EK_EINVAL: it brings replicas for a micro-batch, for which there is room only where every rank
- * has as many experts as in block order, each once; ek_pass_place is refused likewise.  Collective,
- * as all that follows. */
+ * has as many experts as in block order (ek_pass_place is refused likewise); or it brings none, and
+ * slices are to be gathered.  Collective, as all that follows. */
 EK_CHECKED ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner);
-/* Lasting placements by the planner now, whatever plan_every says; or these of all layers [layers],
- * of one run of ranks, whose quotas say how replicas share (EK_EINVAL: a rank has no room for the
- * state; layers before it have moved).  The state travels in the next graph: a step's, or: */
+/* Lasting placements by the planner now, if it makes any, whatever plan_every says; or these of all
+ * layers [layers], of one run of ranks, whose quotas say how replicas share (EK_EINVAL: a rank has
+ * no room for the state; layers before it have moved).  The state travels in the next graph: a
+ * step's, or: */
 void ek_pass_place_anew(ek_pass *p);
 EK_CHECKED ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer);
 /* Appends the ops of what moves alone, to a graph that the caller has reset. */

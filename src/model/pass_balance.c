@@ -29,8 +29,8 @@ static int32_t count_replicas(const ek_placement *p, int32_t slots)
     return n;
 }
 
-/* Planners for a micro-batch have room for replicas where experts lie as in block order: so many on
- * each rank, each once. */
+/* Planners for a micro-batch have room for replicas where every rank has as many experts as in
+ * block order: then each lies once, as all of them lie somewhere. */
 static ek_status check_room(const ek_pass *p, const ek_planner *planner, const ek_placement *at)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
@@ -80,6 +80,9 @@ ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
 {
     EK_REQUIRE(p->cfg.moe.planner != NULL && p->model->cfg.mesh->ep > 1, EK_EINVAL,
                "nobody balances the ranks of this run");
+    EK_REQUIRE(planner->fast != NULL || (p->cfg.moe.gather == 0 && p->cfg.moe.gather_most == 0),
+               EK_EINVAL, "%s brings nothing for a micro-batch, and slices are to be gathered",
+               planner->name);
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (is_movable(p, l))
             EK_TRY(check_room(p, planner, &p->moe[l].w->placement));
@@ -96,6 +99,7 @@ void ek_pass_place_anew(ek_pass *p)
 
 ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer)
 {
+    EK_REQUIRE(p->migrations != NULL, EK_EINVAL, "experts of this run do not move");
     forget_moves(p);
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (is_movable(p, l))

@@ -38,6 +38,14 @@ static void *take_form(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in
     return ek_arena_take(a, bytes, 1);
 }
 
+ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
+{
+    EK_REQUIRE(mesh->ep * spare_slots <= EK_COMM_TAGS / 8, EK_EINVAL,
+               "--spare-slots %lld on %d ranks are more than %d replicas", (long long)spare_slots,
+               mesh->ep, EK_COMM_TAGS / 8);
+    return EK_OK;
+}
+
 ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
                               const ek_mesh *mesh, int32_t spare_slots, int members, int training)
 {

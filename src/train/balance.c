@@ -1,11 +1,12 @@
 /* Settings of a run's balance. */
 #include "train/balance.h"
 
-#include "balance/costs.h"
 #include "base/log.h"
+#include "moe/replicas.h"
 #include "train/agree.h"
 #include "train/calibrate.h"
 #include "train/explain.h"
+#include "train/layer_costs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,39 +78,16 @@ static int is_balanced(const ek_run *r)
     return r->training.moe.planner != NULL && r->mesh != NULL && r->mesh->ep > 1;
 }
 
-/* Nodes that the ranks of a run, which share the experts out, are on. */
-static int32_t count_nodes(const ek_mesh *mesh)
-{
-    int32_t ranks = mesh->ep * mesh->etp, nodes = 0;
-
-    for (int32_t r = 0; r < ranks; r++) {
-        int32_t same = 0;
-
-        while (ek_comm_node(mesh->stage, same) != ek_comm_node(mesh->stage, r))
-            same++;
-        nodes += same == r;
-    }
-    return nodes;
-}
-
 static ek_status set_costs(ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
-    ek_model_spec spec = r->source.spec;
-    int64_t top_k = t->top_k > 0 ? t->top_k : spec.top_k;
-    ek_plan_setting s = {.spec = &spec,
-                         .ranks = r->mesh->ep * r->mesh->etp,
-                         .nodes = count_nodes(r->mesh),
-                         .rows = (double)(t->micro_batch * t->seq * top_k) / r->mesh->stage_size};
+    const ek_model_spec *spec = &r->source.spec;
+    int64_t top_k = t->top_k > 0 ? t->top_k : spec->top_k;
     ek_cost_why why = {0};
-    ek_coll *op = NULL;
     char line[256];
 
-    spec.ff = (spec.ff + r->mesh->etp - 1) / r->mesh->etp; /* what a rank has of an expert */
-    EK_TRY(ek_plan_costs_of(r->machine, &s, &r->training.moe.costs, &why));
-    EK_TRY(ek_comm_broadcast(r->mesh->stage, &r->training.moe.costs, sizeof(r->training.moe.costs),
-                             0, &op));
-    EK_TRY(ek_coll_wait(&op)); /* processors round otherwise, and plans have to be the same */
+    EK_TRY(ek_layer_costs(r->machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
+                          &r->training.moe.costs, &why));
     for (int i = 0; i < why.n && r->rank == 0; i++)
         ek_log("balance", EK_LOG_DEBUG, "%s", ek_cost_line_text(&why.line[i], line, sizeof(line)));
     return EK_OK;
@@ -144,7 +122,7 @@ static ek_status check_hosts(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
     int32_t want = r->cfg->replicas_min, ranks = r->mesh->ep;
-    int32_t experts = (int32_t)r->source.spec.experts, nodes = count_nodes(r->mesh);
+    int32_t experts = (int32_t)r->source.spec.experts, nodes = ek_layer_nodes(r->mesh);
     int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->cfg->spare_slots);
     int32_t each = slots / experts < nodes ? slots / experts : nodes;
 
@@ -184,9 +162,7 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
         r->training.moe.listener = ek_plan_record_listener(&r->plans);
     EK_TRY(check_hosts(r));
     mc->spare_slots = r->cfg->spare_slots;
-    EK_REQUIRE((int64_t)r->mesh->ep * r->cfg->spare_slots <= EK_COMM_TAGS / 8, EK_EINVAL,
-               "--spare-slots %d on %d ranks are more than %d replicas", r->cfg->spare_slots,
-               r->mesh->ep, EK_COMM_TAGS / 8);
+    EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
     mc->lasting_slots = p->fast == NULL;
     if (p->slow == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
         return EK_OK;

@@ -6,8 +6,9 @@
  *
  * Where this rank has less than a processor a thread (a container's limit, more ranks than cores),
  * a call of milliseconds either runs at full speed or stands still for long, and neither says what
- * training gets.  So a call's time is what its thread had of a processor, and all times are divided
- * by the part that it had of the time that went by.
+ * training gets.  So with one thread a call's time is what that had of a processor, and all times
+ * are divided by the part that it had of the time that went by.  Several threads also wait for each
+ * other, so theirs is the time that went by.
  *
  * Every expert has weights of its own, so that few rows read them from where they would lie in
  * training.  Experts that are large are measured narrower, and of many only some: rates hardly
@@ -201,12 +202,11 @@ static ek_status call(const bench *b, ek_cost_product p, int64_t n)
     }
 }
 
-/* What this rank has measured: seconds of each product, by point, that its thread ran; missing:
- * there was no time. */
+/* What this rank has measured: seconds of each product, by point; missing: there was no time. */
 typedef struct {
     double seconds[EK_COST_PRODUCTS][POINTS], missing[POINTS];
     ek_repeats repeats[EK_COST_PRODUCTS][POINTS];
-    double ran_s, went_by_s; /* of all calls */
+    double ran_s, went_by_s; /* of all calls: that they were on a processor, and that they took */
 } times;
 
 /* The part of a processor that the calls had; nearly all is all, but for noise. */
@@ -225,9 +225,11 @@ static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, dou
     start = ek_clock_ns();
     ran = ek_clock_thread_ns();
     EK_TRY(call(b, p, experts_of(b, point)));
-    *seconds = (double)(ek_clock_thread_ns() - ran) * 1e-9;
+    *seconds = since(start);
+    t->went_by_s += *seconds;
+    if (b->k->threads == 1)
+        *seconds = (double)(ek_clock_thread_ns() - ran) * 1e-9;
     t->ran_s += *seconds;
-    t->went_by_s += since(start);
     return EK_OK;
 }
 

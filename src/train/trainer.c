@@ -438,8 +438,9 @@ ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
 
 ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p)
 {
+    EK_TRY(ek_pass_set_planner(tr->pass, p));
     tr->slow_plans = 0;
-    return ek_pass_set_planner(tr->pass, p);
+    return EK_OK;
 }
 
 ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *moved)

@@ -72,7 +72,7 @@ EK_CHECKED ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k);
  * config, or the most that tuning could choose, which ends with this.  The same on all ranks. */
 EK_CHECKED ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic);
 
-/* Between steps: another planner of cfg.moe's takes over. */
+/* Between steps: another planner of cfg.moe's takes over; refused as ek_pass_set_planner says. */
 EK_CHECKED ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p);
 /* Brings experts to lasting places now: those that the planner makes for the loads so far, or
  * (of_layer not NULL, [layers]) these.  *moved: experts, over the layers of this stage.

@@ -161,6 +161,15 @@ class Table(ek_cli.Case):
         self.assertIn("| W1 | x 1 | `exact` | 2500 |",
                       self.table([start(good), failed, start(good, workload="W1")], 0))
 
+    def test_results_of_another_layout(self):
+        old = {**HEAD, "settings": {"steps": 5}}
+        path = ek_cli.write(self.path("results.jsonl"), json.dumps(old) + "\n")
+        r = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "balance.py"), "--table",
+                            "--results", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True, check=False, timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("is of an older bench/balance.py: remove it", r.stderr)
+
     def test_other_work(self):
         other = start({"off": [400, 400], "exact": [400, 400]})
         other["policies"][1]["rounds"][1]["loss"] += 0.1

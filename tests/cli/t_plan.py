@@ -12,8 +12,8 @@ KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean"
         "max_over_mean_worst", "plan_us_median", "plan_us_p99", "bytes_moved", "plans",
         "predicted_speedup", "rb_median", "slow_us_mean"}
 
-# Micro-batches in which the homes of `rotated` pay for themselves.
-PAYS_IN = 4
+# Micro-batches in which the homes of `rotated` pay for themselves twice over.
+PAYS_IN = 7
 
 
 def write_npy(path, shape, numbers):
@@ -122,9 +122,10 @@ class Plan(ek_cli.Case):
                 self.assertEqual(hot[0]["why_homes"].startswith("homes stay, "), stay)
 
     def test_homes_by_the_iterations_before(self):
-        r, hot, _ = self.emitted(self.rotated("t.npy", 0, 9), "--policy", "auto", "--lasts", 4)
-        self.assertEqual([p["why_homes"] != "" for p in hot], [False] * 4 + [True] * 5)
-        self.assertEqual([self.stayed(r, p) for p in hot], [True] * 4 + [False] * 5)
+        r, hot, _ = self.emitted(self.rotated("t.npy", 0, 13), "--policy", "auto", "--lasts",
+                                 PAYS_IN)
+        self.assertEqual([p["why_homes"] != "" for p in hot], [False] * 7 + [True] * 6)
+        self.assertEqual([self.stayed(r, p) for p in hot], [True] * 7 + [False] * 6)
 
     def test_auto_on_several_nodes_is_replicate(self):
         trace, lines, got = self.skewed(), self.path("plans.jsonl"), {}
