@@ -45,7 +45,7 @@ import time
 
 from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, read_results, rows_of,
                            say, show)
-from nodes import Cluster
+from nodes import MIXTRAL, Cluster
 
 TRACE_FILE = "gpt_moe_e32_r16.npy"
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
@@ -55,16 +55,6 @@ CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
 # Of the search for the bandwidth: where it starts, how many tries, how near it has to come.
 FIRST_MBIT, TRIES, CLOSE = 150.0, 4, 0.06
 UNCOUNTED = 2  # steps of a start that warm up
-
-# Layers of the preset `small`, but for the number of experts.
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
-    "vocab_size": 320, "hidden_size": 512, "intermediate_size": 1024,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
-    "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
-    "initializer_range": 0.02,
-}
 
 # Defaults, and those of --quick.
 FULL = {"workloads": ",".join(WORKLOADS), "bandwidths": "1,0.25", "batch": 320, "seq": 256,
@@ -236,7 +226,8 @@ class Work:
         self.routing = Routing(o, folder)
         self.config = os.path.join(folder, "config.json")
         with open(self.config, "w") as f:
-            json.dump({**CONFIG, "num_hidden_layers": o.layers, "num_local_experts": o.experts}, f)
+            json.dump({**MIXTRAL, "num_hidden_layers": o.layers,
+                       "num_local_experts": o.experts}, f)
 
     def words(self, workload):
         o = self.o

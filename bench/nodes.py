@@ -9,6 +9,18 @@ import sys
 TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
 
 
+# A Mixtral of one layer of 8 experts, as wide as the preset `small`; whose vocabulary is that of
+# bytes.
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
+    "vocab_size": 320, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 1,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 8,
+    "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
+    "initializer_range": 0.02,
+}
+
+
 class Cluster:
     """A cluster that lasts as long as this object is entered.  o has nodes, cpu (cores of a node),
     mpi and command (path of evenkeel)."""

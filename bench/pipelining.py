@@ -24,21 +24,11 @@ import os
 import sys
 import tempfile
 
-from nodes import Cluster
+from nodes import MIXTRAL, Cluster
 
 SPEED_WANTED, LINK_WANTED, MIB = 1.4, 0.9, 1 << 20
 # Of the search: where it starts, how many tries at most, and until the two times differ by how much.
 FIRST_MBIT, ROUNDS, CLOSE = 75.0, 5, 0.08
-
-# Two layers as wide as those of the preset `small`; options() says how wide their experts are.
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
-    "vocab_size": 320, "hidden_size": 512, "num_hidden_layers": 2,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 8,
-    "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
-    "initializer_range": 0.02,
-}
 
 
 def options():
@@ -147,7 +137,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
         config = os.path.join(folder, "config.json")
         with open(config, "w") as f:
-            json.dump({**CONFIG, "intermediate_size": o.ff}, f)
+            json.dump({**MIXTRAL, "num_hidden_layers": 2, "intermediate_size": o.ff}, f)
         say(o, "%d nodes of %s cores, one thread each, %s; %d x %d tokens a step, experts 512 x %d" %
             (o.nodes, o.cpu, o.mpi, o.batch, o.seq, o.ff))
         mbit, tried = find_bandwidth(cluster, config)

@@ -28,7 +28,7 @@ import struct
 import sys
 import tempfile
 
-from nodes import Cluster
+from nodes import MIXTRAL, Cluster
 
 STEPS_WANTED, RATIO_WANTED = 200, 1.05
 MOST_STEPS = 230  # that a search is given
@@ -45,14 +45,8 @@ PLACES = [
 ]
 RANKS, EP, ETP = 4, 2, 2
 
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
-    "vocab_size": 320, "hidden_size": 128, "num_hidden_layers": 1,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "num_local_experts": 8,
-    "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
-    "initializer_range": 0.02,
-}
+CONFIG = {**MIXTRAL, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "head_dim": 32}
 
 
 def options():

@@ -19,6 +19,15 @@ typedef struct {
     int32_t *home;      /* [experts], a slot number */
 } ek_placement;
 
+/* Of n slots, the first that holds an expert (-1: that is empty); -1: none does. */
+static inline int32_t ek_slot_find(const int32_t *expert_of, int32_t n, int32_t expert)
+{
+    for (int32_t s = 0; s < n; s++)
+        if (expert_of[s] == expert)
+            return s;
+    return -1;
+}
+
 /* Takes the arrays of a placement from an arena (which may be measuring). */
 void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots);
 

@@ -95,10 +95,9 @@ void ek_plan_homes_only(const ek_plan_limits *l, const int64_t *total, ek_plan *
 
 int32_t ek_plan_slot(const ek_placement *p, int32_t rank, int32_t expert)
 {
-    for (int32_t s = rank * p->slots; s < (rank + 1) * p->slots; s++)
-        if (p->expert_of[s] == expert)
-            return s;
-    return -1;
+    int32_t first = rank * p->slots, s = ek_slot_find(p->expert_of + first, p->slots, expert);
+
+    return s >= 0 ? first + s : -1;
 }
 
 int32_t ek_plan_free_slot(const ek_placement *p, int32_t rank)

@@ -60,15 +60,6 @@ static int32_t lasting_slots(const ek_migration *mg, int32_t rank)
                                 : (int32_t)ek_run_length(m->spec.experts, m->cfg.mesh->ep, rank);
 }
 
-/* Whether one of `slots` holds an expert. */
-static int32_t find(const int32_t *slots, int32_t n, int32_t expert)
-{
-    for (int32_t s = 0; s < n; s++)
-        if (slots[s] == expert)
-            return s;
-    return -1;
-}
-
 /* A rank's slots: those who stay where they are, those who come in what is free. */
 static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t rank)
 {
@@ -78,9 +69,9 @@ static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t ran
     int32_t *now = mg->expert_of + rank * slots;
 
     for (int32_t s = 0; s < slots; s++)
-        now[s] = was[s] >= 0 && find(wanted, slots, was[s]) >= 0 ? was[s] : -1;
+        now[s] = was[s] >= 0 && ek_slot_find(wanted, slots, was[s]) >= 0 ? was[s] : -1;
     for (int32_t s = 0; s < slots; s++) {
-        if (wanted[s] < 0 || find(now, slots, wanted[s]) >= 0)
+        if (wanted[s] < 0 || ek_slot_find(now, slots, wanted[s]) >= 0)
             continue;
         while (free_slot < n && now[free_slot] >= 0)
             free_slot++;
@@ -114,9 +105,9 @@ static void list_moves(ek_migration *mg)
         int32_t home = p->home[e] / slots;
 
         for (int32_t r = 0; r < mg->m->cfg.mesh->ep; r++) {
-            int32_t slot = find(mg->expert_of + r * slots, slots, e);
+            int32_t slot = ek_slot_find(mg->expert_of + r * slots, slots, e);
 
-            if (slot < 0 || find(p->expert_of + r * slots, slots, e) >= 0)
+            if (slot < 0 || ek_slot_find(p->expert_of + r * slots, slots, e) >= 0)
                 continue;
             mg->experts_moved++;
             if (r == me)
@@ -178,7 +169,7 @@ static void adopt(ek_migration *mg, const ek_placement *to)
     for (int32_t e = 0; e < p->experts; e++) {
         int32_t rank = to->home[e] / p->slots;
 
-        p->home[e] = rank * p->slots + find(mg->expert_of + rank * p->slots, p->slots, e);
+        p->home[e] = rank * p->slots + ek_slot_find(mg->expert_of + rank * p->slots, p->slots, e);
     }
     set_idle(mg);
 }
@@ -194,7 +185,7 @@ static void move_quotas(const ek_migration *mg, const ek_placement *to, const in
         int32_t first = s / slots * slots;
 
         if (to->expert_of[s] >= 0)
-            quota[first + find(mg->expert_of + first, slots, to->expert_of[s])] += from[s];
+            quota[first + ek_slot_find(mg->expert_of + first, slots, to->expert_of[s])] += from[s];
     }
 }
 

@@ -253,14 +253,6 @@ static int lasts(const ek_moe *m, int32_t slot)
     return m->w->placement.expert_of[slot] >= 0;
 }
 
-static int has(const int32_t *expert_of, int32_t slots, int32_t expert)
-{
-    for (int32_t s = 0; s < slots; s++)
-        if (expert_of[s] == expert)
-            return 1;
-    return 0;
-}
-
 /* A rank gets the replicas in its slots, and hands each expert of its own on once, however many get
  * it.  Replicas that last are not brought. */
 static void count_replicas(ek_moe *m, const ek_placement *p, int run)
@@ -340,7 +332,7 @@ static void fill_rank(const ek_moe *m, int32_t *expert_of)
     for (int32_t s = 0; s < m->x.slots; s++) {
         if (expert_of[s] >= 0)
             continue;
-        while (e < m->x.experts && has(expert_of, m->x.slots, e))
+        while (e < m->x.experts && ek_slot_find(expert_of, m->x.slots, e) >= 0)
             e++;
         if (e < m->x.experts)
             expert_of[s] = e++;

@@ -126,12 +126,7 @@ static ek_replica *memory_of(const ek_moe *m, int32_t slot, int slice)
 /* Whether this rank has an expert for good. */
 static int lies_here(const ek_moe *m, int32_t expert)
 {
-    const int32_t *lasting = m->w->placement.expert_of + m->x.first_slot;
-
-    for (int32_t s = 0; s < m->x.slots; s++)
-        if (lasting[s] == expert)
-            return 1;
-    return 0;
+    return ek_slot_find(m->w->placement.expert_of + m->x.first_slot, m->x.slots, expert) >= 0;
 }
 
 const int32_t *ek_slots_held(const ek_moe *m, const ek_op *op)
@@ -197,14 +192,6 @@ static int32_t home_rank(const run *r, int32_t expert)
     return (r->home[expert] - r->first) / r->slots;
 }
 
-static int holds(const run *r, int32_t rank, int32_t expert)
-{
-    for (int32_t s = rank * r->slots; s < (rank + 1) * r->slots; s++)
-        if (r->expert_of[s] == expert)
-            return 1;
-    return 0;
-}
-
 /* Numbers the experts that have to be brought: those with replicas, or all where slices are
  * gathered.  How many there are. */
 static int32_t number_experts(const run *r, ek_replicas *own)
@@ -233,7 +220,7 @@ static int list_ranks(const run *r, int32_t expert, int slice, int *ranks)
 
     ranks[n++] = (mesh->edp_rank * mesh->ep + home) * mesh->etp + first + slice;
     for (int32_t rank = 0; rank < mesh->ep; rank++) {
-        if (!holds(r, rank, expert))
+        if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0)
             continue;
         for (int i = 0; i < members; i++)
             if (rank != home || i != slice)
