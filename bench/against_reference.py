@@ -21,19 +21,13 @@ import subprocess
 import sys
 import tempfile
 
+from nodes import MIXTRAL
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 REFERENCE = os.path.join(HERE, "torch_moe.py")
 DTYPES = {"bf16": ("bfloat16", 5e-2), "fp32": ("float32", 1e-3)}
 
-# The preset `small`.
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
-    "vocab_size": 320, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 8,
-    "num_experts_per_tok": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "float32",
-    "initializer_range": 0.02,
-}
+SMALL = {**MIXTRAL, "num_hidden_layers": 4}  # the preset
 
 
 def options():
@@ -75,7 +69,7 @@ class Work:
         self.weights = os.path.join(folder, "weights.safetensors")
         self.tokens = os.path.join(folder, "tokens.bin")
         self.out = os.path.join(folder, "run")
-        config = CONFIG
+        config = SMALL
         if o.config:
             with open(o.config) as f:
                 config = json.load(f)

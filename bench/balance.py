@@ -12,8 +12,8 @@ is replayed: from the recorded trace of --traces, where there is one, and from t
      one start each, in which all policies and even loads, as those of --force-balance, take turns
      step by step;
   3. the table: a step's rate is held against that of the start's median even step, and the median
-     round counts; behind it stand the lowest and the highest.  What it takes to move experts for good is
-     charged to the steps of those that do, a --plan-every'th each;
+     round counts; behind it stand the lowest and the highest.  What it takes to move experts for
+     good is charged to the steps of those that do, a --plan-every'th each;
   4. the check: `auto` is behind the best other policy in no row by more than the spread, half of
      what lies between lowest and highest, and reaches 0.92 of even loads on the recorded trace.
 
@@ -49,7 +49,7 @@ from nodes import MIXTRAL, Cluster
 
 TRACE_FILE = "gpt_moe_e32_r16.npy"
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
-# Iterations at which a workload changes at once; the counted steps lie around it.
+# Iterations at which a workload changes, or has changed a good deal; the rounds lie around it.
 CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
 
 # Of the search for the bandwidth: where it starts, how many tries, how near it has to come.

@@ -10,7 +10,8 @@ import statistics
 import sys
 
 CEILING = "force-balance"
-ORDER = ["off", "shadow", "fastermoe", "place", "prophet", "replicate", "eplb", "exact", "auto", CEILING]
+ORDER = ["off", "shadow", "fastermoe", "place", "prophet", "replicate", "eplb", "exact", "auto",
+         CEILING]
 WORKLOADS = ["trace", "drifting", "stable", "switching", "flat",
              "W0", "W1", "W2", "W3", "W4", "W5", "W6", "W7"]
 NET_SHARE = 0.5    # of bandwidth 1: all-to-alls over products of experts
@@ -66,15 +67,14 @@ class Row:
     """All starts of a workload and bandwidth, as to one policy."""
 
     def __init__(self, head, starts, policy):
-        self.starts = [{**by_name(s), "tokens": s["tokens"]} for s in starts]
-        self.of = [s[policy] for s in self.starts]
+        self.of = [by_name(s)[policy] for s in starts]
         self.noisy = any(s["others"] > CALM for s in starts)
         self.owed = statistics.mean(charge(of, head) for of in self.of)
         ratios, rates = [], []
-        for s in self.starts:
-            owed = charge(s[policy], head)
-            even = statistics.median(r["ms"] for r in s[CEILING]["rounds"])
-            for mine in s[policy]["rounds"]:
+        for s, of in zip(starts, self.of):
+            owed = charge(of, head)
+            even = statistics.median(r["ms"] for r in by_name(s)[CEILING]["rounds"])
+            for mine in of["rounds"]:
                 ratios.append(even / (mine["ms"] + owed))
                 rates.append(1e3 * s["tokens"] / (mine["ms"] + owed))
         self.rate, self.ratio = statistics.median(rates), statistics.median(ratios)

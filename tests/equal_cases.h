@@ -19,8 +19,7 @@ typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;
 typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 
 /* One way to train. */
-typedef struct equal_layout equal_layout;
-struct equal_layout {
+typedef struct {
     int model, shape; /* which of equal_spec, of equal_shape_of */
     int ranks, pp, chunks, tp, ep, etp, zero;
     int degree, group;
@@ -39,7 +38,7 @@ struct equal_layout {
     /* Planners that take turns with that one, and who lets them, before a step. */
     const ek_planner *const *others;
     ek_status (*turn)(ek_trainer *tr, int step);
-};
+} equal_layout;
 
 /* The first EQUAL_DRAWN are drawn, and covered. */
 static const ek_planner *const equal_planners[] = {

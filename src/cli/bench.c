@@ -70,8 +70,7 @@ static const ek_option options[] = {
      "costs, balance: time to measure costs in"},
     {"cached", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "costs, balance: take what an earlier run has measured here for the same ranks, threads and "
-     "sizes, "
-     "where there is such"},
+     "sizes, where there is such"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "one JSON object on stdout"},
 };
 

@@ -29,14 +29,13 @@ static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
 /* Memory of the planners that there is a choice of, the first one's in use. */
 static void take_planners(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg)
 {
-    int others = 0;
+    int n = 0;
 
-    while (cfg->others != NULL && cfg->others[others] != NULL)
-        others++;
-    d->memory_of = ek_arena_take(a, 1 + others, sizeof(*d->memory_of));
-    for (int i = 0; i <= others; i++) {
-        const ek_planner *p = i == 0 ? cfg->planner : cfg->others[i - 1];
-        void *memory = p->take(a, &d->limits);
+    while (ek_moe_planner_at(cfg, n) != NULL)
+        n++;
+    d->memory_of = ek_arena_take(a, n, sizeof(*d->memory_of));
+    for (int i = 0; i < n; i++) {
+        void *memory = ek_moe_planner_at(cfg, i)->take(a, &d->limits);
 
         if (d->memory_of != NULL)
             d->memory_of[i] = memory;
@@ -48,13 +47,12 @@ ek_status ek_deal_set_planner(ek_moe_dealer *d, const ek_moe_config *cfg, const 
 {
     int at = 0;
 
-    while (p != cfg->planner && cfg->others != NULL && cfg->others[at] != NULL &&
-           cfg->others[at++] != p)
-        ;
-    EK_REQUIRE(p == cfg->planner || (at > 0 && cfg->others[at - 1] == p), EK_EINVAL,
+    while (ek_moe_planner_at(cfg, at) != NULL && ek_moe_planner_at(cfg, at) != p)
+        at++;
+    EK_REQUIRE(ek_moe_planner_at(cfg, at) == p, EK_EINVAL,
                "the planner %s is none of those that this run was opened with", p->name);
     d->planner = p;
-    d->memory = d->memory_of[p == cfg->planner ? 0 : at];
+    d->memory = d->memory_of[at];
     d->failed = d->unfit = 0;
     return EK_OK;
 }

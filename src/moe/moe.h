@@ -90,6 +90,9 @@ typedef struct {
     double reroute_limit; /* topology: part of a sequence's assignments that may leave the node */
 } ek_moe_config;
 
+/* Planner i of those who may balance ranks, the first one's first; NULL: there are no more. */
+const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i);
+
 /* Whether one of those who may balance ranks places experts for good, plans for each micro-batch,
  * or is asked ahead. */
 int ek_moe_may_place(const ek_moe_config *c);

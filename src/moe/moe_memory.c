@@ -93,8 +93,7 @@ ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh *mesh, cons
     return EK_OK;
 }
 
-/* Planner i of those that there is a choice of; NULL: there are no more. */
-static const ek_planner *planner_at(const ek_moe_config *c, int i)
+const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i)
 {
     if (i == 0 || c->others == NULL)
         return i == 0 ? c->planner : NULL;
@@ -103,24 +102,24 @@ static const ek_planner *planner_at(const ek_moe_config *c, int i)
 
 int ek_moe_may_place(const ek_moe_config *c)
 {
-    for (int i = 0; planner_at(c, i) != NULL; i++)
-        if (planner_at(c, i)->slow != NULL)
+    for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
+        if (ek_moe_planner_at(c, i)->slow != NULL)
             return 1;
     return 0;
 }
 
 int ek_moe_may_bring(const ek_moe_config *c)
 {
-    for (int i = 0; planner_at(c, i) != NULL; i++)
-        if (planner_at(c, i)->fast != NULL)
+    for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
+        if (ek_moe_planner_at(c, i)->fast != NULL)
             return 1;
     return 0;
 }
 
 int ek_moe_may_plan_ahead(const ek_moe_config *c)
 {
-    for (int i = 0; planner_at(c, i) != NULL; i++)
-        if (planner_at(c, i)->ahead)
+    for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
+        if (ek_moe_planner_at(c, i)->ahead)
             return 1;
     return 0;
 }

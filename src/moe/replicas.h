@@ -52,11 +52,11 @@ struct ek_replicas {
     int *ranks;      /* [ep * etp] */
 };
 
-/* spare_slots -1: replicas stay.  members: most shards that gather their slices. */
 /* Whether so many spare slots a rank are few enough for their messages to have tags of their own.
  */
 EK_CHECKED ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots);
 
+/* spare_slots -1: replicas stay.  members: most shards that gather their slices. */
 ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
                               const ek_mesh *mesh, int32_t spare_slots, int members, int training);
 /* What a layer needs. */
