@@ -39,9 +39,14 @@ ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *wh
     return map(a, measured->used, measured->unused > 0 ? MAP_NORESERVE : 0, what);
 }
 
+void ek_arena_over(ek_arena *a, void *memory, size_t bytes)
+{
+    *a = (ek_arena){.base = memory, .bytes = bytes, .borrowed = 1};
+}
+
 void ek_arena_fini(ek_arena *a)
 {
-    if (a->base != NULL)
+    if (a->base != NULL && !a->borrowed)
         munmap(a->base, a->bytes);
     memset(a, 0, sizeof(*a));
 }

@@ -24,6 +24,7 @@ typedef struct {
     size_t bytes, used, high;
     size_t unused; /* of `used`, what is not expected to be touched: the rest of reserves */
     int overflow;  /* a size product or the reservation itself was exceeded */
+    int borrowed;  /* the memory is somebody else's */
 } ek_arena;
 
 /* An arena that only measures: every ek_arena_take returns NULL. */
@@ -33,6 +34,8 @@ void ek_arena_measure(ek_arena *a);
 EK_CHECKED ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what);
 /* The same for an arena as measured, its reserves not counted against the system's memory. */
 EK_CHECKED ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *what);
+/* Cuts memory that is the caller's: zeroed, aligned to EK_ARENA_ALIGN, and there until fini. */
+void ek_arena_over(ek_arena *a, void *memory, size_t bytes);
 void ek_arena_fini(ek_arena *a);
 
 /* n elements of `size` bytes, aligned to EK_ARENA_ALIGN; NULL when measuring or when exhausted.

@@ -62,6 +62,41 @@ ek_status ek_path_parent(const char *path, ek_path *out)
     return EK_OK;
 }
 
+/* Appends the names of `rest` to a path, without empty ones and ".". */
+static ek_status append_names(ek_path *p, const char *rest)
+{
+    while (*rest != '\0') {
+        size_t n = strcspn(rest, "/"), at = strlen(p->s);
+
+        if (n > 0 && !(n == 1 && rest[0] == '.')) {
+            EK_REQUIRE(at + n + 1 < sizeof(p->s), EK_EINVAL, "a path is too long: %.64s...", p->s);
+            snprintf(p->s + at, sizeof(p->s) - at, "%s%.*s", at > 1 ? "/" : "", (int)n, rest);
+        }
+        rest += n + (rest[n] == '/');
+    }
+    return EK_OK;
+}
+
+ek_status ek_path_absolute(const char *path, ek_path *out)
+{
+    char part[sizeof(out->s)];
+    size_t n = strlen(path);
+
+    EK_REQUIRE(n < sizeof(part), EK_EINVAL, "a path of %zu bytes is too long: %.64s...", n, path);
+    for (;;) {
+        memcpy(part, path, n);
+        part[n] = '\0';
+        if (realpath(n > 0 ? part : ".", out->s) != NULL)
+            return append_names(out, path + n);
+        if (n == 0)
+            return ek_fail_errno(errno, "find the folder of", path);
+        while (n > 0 && path[n - 1] == '/')
+            n--;
+        while (n > 0 && path[n - 1] != '/')
+            n--;
+    }
+}
+
 ek_file_kind ek_file_kind_of(const char *path)
 {
     struct stat s;

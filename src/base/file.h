@@ -33,6 +33,10 @@ EK_CHECKED ek_status ek_path_set(ek_path *p, const char *fmt, ...) EK_PRINTF(2, 
 /* The folder that holds `path`: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
 EK_CHECKED ek_status ek_path_parent(const char *path, ek_path *out);
 
+/* The path from the root, links followed as far as it is there, so that all ways to write one path
+ * come to the same. */
+EK_CHECKED ek_status ek_path_absolute(const char *path, ek_path *out);
+
 typedef enum { EK_FILE_NONE, EK_FILE_REGULAR, EK_FILE_FOLDER, EK_FILE_OTHER } ek_file_kind;
 
 /* What stands at a path, links followed; EK_FILE_NONE also when it cannot be looked at. */

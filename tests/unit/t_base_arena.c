@@ -80,6 +80,21 @@ static void refused_reservation(void)
     ek_arena_fini(&a);
 }
 
+static void memory_of_another(void)
+{
+    static _Alignas(EK_ARENA_ALIGN) unsigned char memory[256];
+    ek_arena a;
+
+    ek_arena_over(&a, memory, sizeof(memory));
+    CHECK(ek_arena_take(&a, 3, 1) == memory);
+    CHECK(ek_arena_take(&a, 128, 1) == memory + EK_ARENA_ALIGN);
+    CHECK(ek_arena_take(&a, 65, 1) == NULL);
+    CHECK_INT(ek_arena_check(&a, "a test"), EK_EOVERFLOW);
+    ek_arena_fini(&a);
+    memory[255] = 1; /* it is still there */
+    CHECK(a.base == NULL);
+}
+
 static void checked_arithmetic(void)
 {
     size_t s = 0;
@@ -173,6 +188,7 @@ static const ek_case cases[] = {
     EK_CASE(impossible_sizes),
     EK_CASE(scratch),
     EK_CASE(refused_reservation),
+    EK_CASE(memory_of_another),
     EK_CASE(checked_arithmetic),
     EK_CASE(reserves_count_what_is_likely),
     EK_CASE(small_reserves),

@@ -63,6 +63,36 @@ static void paths(void)
     free(longer);
 }
 
+/* All ways to write a path come to one, whether it is there or not. */
+static void absolute_paths(void)
+{
+    static const char *const ways[] = {"f/run", "f//run/",    "./f/./run",
+                                       "l/run", "f/../f/run", "l/../f/run"};
+    char before[4096];
+    ek_path want, got;
+
+    begin();
+    CHECK(ek_folder_make(NULL, at("f")) == EK_OK && symlink("f", at("l")) == 0);
+    CHECK(realpath(root.s, want.s) != NULL && getcwd(before, sizeof(before)) != NULL);
+    CHECK(strlen(want.s) < 4000 && strcat(want.s, "/f/run") != NULL);
+    CHECK(chdir(root.s) == 0);
+    for (int there = 0; there < 2; there++) {
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+            CHECK_INT(ek_path_absolute(ways[i], &got), EK_OK);
+            CHECK(strcmp(got.s, want.s) == 0);
+        }
+        CHECK_INT(ek_path_absolute(at("f/run/"), &got), EK_OK);
+        CHECK(strcmp(got.s, want.s) == 0);
+        CHECK(ek_folder_make(NULL, at("f/run")) == EK_OK);
+    }
+    CHECK_INT(ek_path_absolute("new", &got), EK_OK);
+    CHECK(got.s[0] == '/' && strcmp(got.s + strlen(got.s) - 4, "/new") == 0);
+    CHECK_INT(ek_path_absolute("/no-such-folder/x", &got), EK_OK);
+    CHECK(strcmp(got.s, "/no-such-folder/x") == 0);
+    CHECK(chdir(before) == 0);
+    end();
+}
+
 static void reading(void)
 {
     ek_file_map m;
@@ -246,6 +276,7 @@ static void full_disk(void)
 
 static const ek_case cases[] = {
     EK_CASE(paths),
+    EK_CASE(absolute_paths),
     EK_CASE(reading),
     EK_CASE(listings),
     EK_CASE(replace_at_every_call),

@@ -1,0 +1,100 @@
+/* elastic/segment.h - named memory of a host that outlives the process which made it.
+ *
+ * A rank of an elastic run keeps its state (masters, moments, where its step stands) in a POSIX
+ * shared memory segment.  When mpiexec kills all processes, the segments stay, until somebody
+ * removes them or the host is gone; the next generation of processes goes on from them.
+ *
+ * Name         /evenkeel-RUN-GENERATION-RANK.  RUN is 16 hexadecimal digits, made of the user and
+ *              the run's --out (ek_run_id), so that the same command finds its own again.
+ * Memory       reserved when the segment is made, so that no write can fail later; mode 0600.
+ * Phases       BUILDING from the start on, FILLED when the rank's state is in it, READY when all
+ *              ranks' states are in theirs: from then on this generation counts, and an earlier
+ *              one's segments are no longer needed.  A segment that is still being built is never
+ *              recovered from.
+ * Locks        whoever made a segment holds its lock as long as it lives (flock), so that nobody
+ *              takes it for left behind before; so does the one who opens it to change it.
+ * Errors       EK_ENOSPC names the room that there is; EK_ECORRUPT a segment that is not one.
+ * Threads      none of these calls may race with another on the same segment. */
+#ifndef ELASTIC_SEGMENT_H
+#define ELASTIC_SEGMENT_H
+
+#include "evenkeel/err.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    EK_SEGMENT_NAME = 64, /* bytes of a name, its end included */
+    EK_SEGMENT_ALIGN = 4096,
+    EK_SEGMENT_TEXT = 256
+};
+
+/* Whose a segment is. */
+typedef struct {
+    uint64_t run;
+    int32_t generation, rank; /* from 0 */
+} ek_segment_id;
+
+typedef enum { EK_SEGMENT_BUILDING, EK_SEGMENT_FILLED, EK_SEGMENT_READY } ek_segment_phase;
+
+/* What a segment begins with. */
+typedef struct {
+    char magic[8];
+    uint32_t version, head_bytes;
+    uint64_t bytes; /* of the segment, this head included */
+    ek_segment_id id;
+    int32_t ranks;             /* of its generation */
+    int32_t pid;               /* who made it */
+    uint64_t likeness;         /* of what those who go on from it must share with the run */
+    char host[64];             /* where */
+    char out[EK_SEGMENT_TEXT]; /* the run's --out, for people; cut where it is longer */
+    _Atomic int32_t phase;     /* ek_segment_phase */
+} ek_segment_head;
+
+/* A segment that is mapped here. */
+typedef struct {
+    ek_segment_head *head; /* NULL: none */
+    unsigned char *body;   /* EK_SEGMENT_ALIGN bytes after it; all zero in a new one */
+    size_t body_bytes;
+    int fd; /* which holds the lock */
+} ek_segment;
+
+/* The run of this user with this --out: an absolute path. */
+uint64_t ek_run_id(const char *out);
+
+/* Makes a segment with room for `bytes` behind its head, and maps it.  One of the same name that
+ * an earlier try has left is replaced.  ranks, likeness, out: of the head. */
+EK_CHECKED ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t likeness,
+                                       const char *out, size_t bytes, ek_segment *s);
+
+/* Maps one that is there, and takes its lock, for which it waits so many seconds; negative: at once
+ * and without the lock, to look.  EK_ENOENT: it is not there; EK_ESTATE: somebody holds the lock;
+ * EK_ECORRUPT: it is not whole; EK_EUNSUPPORTED: it is of another version. */
+EK_CHECKED ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s);
+
+/* Takes the mapping away; the memory stays. */
+void ek_segment_close(ek_segment *s);
+
+static inline ek_segment_phase ek_segment_phase_of(const ek_segment *s)
+{
+    return (ek_segment_phase)atomic_load_explicit(&s->head->phase, memory_order_acquire);
+}
+
+/* All that was written to the segment before is there for whoever sees this phase. */
+static inline void ek_segment_set_phase(ek_segment *s, ek_segment_phase phase)
+{
+    atomic_store_explicit(&s->head->phase, (int32_t)phase, memory_order_release);
+}
+
+/* Gives the memory back once nobody maps it any more.  A missing one is no failure. */
+EK_CHECKED ek_status ek_segment_remove(const ek_segment_id *id);
+
+/* This user's segments on this host, by run, generation, rank; run 0: of all runs.  The caller
+ * frees *ids. */
+EK_CHECKED ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t *n);
+
+/* Bytes that segments of this host may still take. */
+EK_CHECKED ek_status ek_segment_room(size_t *bytes);
+
+#endif

@@ -1,0 +1,239 @@
+/* Ranks that are processes, with their state in segments, are killed at any instant, all of them,
+ * as mpiexec does; what is left goes on, and is bit for bit what it would have been.  A host may be
+ * lost as well, and whoever finishes a step may be killed in turn. */
+#include "base/clock.h"
+#include "elastic/verdict.h"
+#include "ledger_fixture.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { RANKS = 3, KILLS = 120 };
+
+/* What the ranks have together besides their segments: dies with a generation, like a network. */
+typedef struct {
+    _Atomic int64_t arrived;
+    _Atomic int64_t done[RANKS]; /* steps, by rank */
+} together;
+
+static together *with;
+
+/* Waits for the others, or for ever. */
+static void barrier(void)
+{
+    int64_t ticket = atomic_fetch_add(&with->arrived, 1) / RANKS;
+
+    while (atomic_load(&with->arrived) < (ticket + 1) * RANKS)
+        sched_yield();
+}
+
+static const ek_ledger_rule rule = {toy_update, NULL};
+
+static void train(ek_segment *s, int rank)
+{
+    ek_ledger l;
+
+    if (ek_ledger_open(s->body, s->body_bytes, &l) < 0)
+        _exit(1);
+    for (int64_t step = ek_ledger_look(&l).steps_done;; step++) {
+        toy_record by = toy_record_of(step);
+
+        toy_backward(&l, rank, step);
+        ek_ledger_reduced(&l, step);
+        barrier();
+        ek_ledger_record(&l, step, &by, sizeof(by));
+        ek_ledger_update(&l, &rule, 0, RUNS);
+        atomic_store(&with->done[rank], step + 1);
+    }
+}
+
+/* Lets processes run for so many microseconds, then kills them one after the other. */
+static void run_and_kill(const pid_t *child, int n, int64_t us, int first)
+{
+    struct timespec t = {0, us * 1000};
+
+    nanosleep(&t, NULL);
+    for (int i = 0; i < n; i++)
+        kill(child[(first + i) % n], SIGKILL);
+    for (int i = 0; i < n; i++)
+        CHECK_INT(waitpid(child[i], NULL, 0), child[i]);
+}
+
+static void start_ranks(ek_segment *s, pid_t *child)
+{
+    atomic_store(&with->arrived, 0);
+    for (int r = 0; r < RANKS; r++) {
+        child[r] = fork();
+        if (child[r] == 0)
+            train(&s[r], r);
+        CHECK(child[r] > 0);
+    }
+}
+
+/* A new generation's segments, with the state of `truth`. */
+static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, ek_segment *s)
+{
+    ek_ledger_run runs[RUNS];
+    ek_ledger l;
+
+    for (int r = 0; r < RANKS; r++) {
+        ek_segment_id id = {run, generation, r};
+
+        CHECK_INT(ek_segment_create(&id, RANKS, 0, "/t_elastic_commit", toy_bytes(), &s[r]), EK_OK);
+        toy_runs(runs);
+        CHECK_INT(ek_ledger_create(s[r].body, s[r].body_bytes, runs, RUNS, sizeof(float),
+                                   truth[r].steps_done, &l),
+                  EK_OK);
+        for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+            for (int i = 0; i < RUNS && j != 1; i++)
+                memcpy(toy_array(&l, i, j), truth[r].at[j][i],
+                       (size_t)numbers_of[i] * sizeof(float));
+        ek_segment_set_phase(&s[r], EK_SEGMENT_FILLED);
+    }
+    for (int r = 0; r < RANKS; r++)
+        ek_segment_set_phase(&s[r], EK_SEGMENT_READY);
+}
+
+static void remove_segments(uint64_t run)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = 0;
+
+    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
+    for (int64_t i = 0; i < n; i++)
+        CHECK_INT(ek_segment_remove(&ids[i]), EK_OK);
+    free(ids);
+}
+
+/* What the failures were like. */
+static struct {
+    int finished, undone, redone, interrupted;
+} seen;
+
+/* A process that finishes a step, and is killed after so many microseconds; 0: it is not. */
+static void finish(ek_segment *s, int64_t step, const void *record, int64_t us)
+{
+    ek_ledger l;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(ek_ledger_open(s->body, s->body_bytes, &l) < 0 ||
+              ek_ledger_finish(&l, &rule, step, record) < 0);
+    if (us > 0)
+        run_and_kill(&child, 1, us, 0);
+    else
+        CHECK(waitpid(child, NULL, 0) == child);
+}
+
+static void finish_all(ek_segment *s, const int *rank, const ek_verdict *v,
+                       const ek_survivor_role *role, uint64_t seed)
+{
+    int64_t step = v->steps_done - 1;
+    ek_ledger l;
+
+    for (int i = 0; i < RANKS - 1; i++) {
+        toy_record by;
+
+        if (role[i] != EK_SURVIVOR_FINISH)
+            continue;
+        CHECK_INT(ek_ledger_open(s[rank[v->record]].body, s->body_bytes, &l), EK_OK);
+        memcpy(&by, ek_ledger_recorded(&l), sizeof(by));
+        finish(&s[rank[i]], step, &by, 1 + (int64_t)(ek_random_bits(seed, 3, (uint64_t)i) % 400));
+        CHECK_INT(ek_ledger_open(s[rank[i]].body, s->body_bytes, &l), EK_OK);
+        seen.finished++;
+        if (ek_ledger_look(&l).steps_done > step)
+            continue;
+        seen.interrupted++;
+        seen.undone += ek_ledger_look(&l).begun;
+        finish(&s[rank[i]], step, &by, 0);
+    }
+}
+
+static int64_t done_by_all(void)
+{
+    int64_t least = INT64_MAX;
+
+    for (int r = 0; r < RANKS; r++) {
+        int64_t done = atomic_load(&with->done[r]);
+
+        least = done < least ? done : least;
+    }
+    return least;
+}
+
+/* Kills a generation, loses one rank of it with its host, and brings the others to one step. */
+static int64_t fail(ek_segment *s, uint64_t seed, int *gone)
+{
+    ek_survivor left[RANKS - 1];
+    ek_survivor_role role[RANKS - 1];
+    pid_t child[RANKS];
+    int lost = (int)(ek_random_bits(seed, 0, 0) % RANKS), rank[RANKS - 1], n = 0;
+    ek_verdict v;
+    ek_ledger l;
+
+    start_ranks(s, child);
+    run_and_kill(child, RANKS, 1 + (int64_t)(ek_random_bits(seed, 1, 0) % 9000),
+                 (int)(ek_random_bits(seed, 2, 0) % RANKS));
+    for (int r = 0; r < RANKS; r++) {
+        if (r == lost)
+            continue;
+        CHECK_INT(ek_ledger_open(s[r].body, s[r].body_bytes, &l), EK_OK);
+        left[n] = (ek_survivor){s[r].head->id.generation, r, ek_segment_phase_of(&s[r]),
+                                ek_ledger_look(&l)};
+        rank[n++] = r;
+    }
+    v = ek_survivors_judge(left, n, role);
+    CHECK_INT(v.generation, s[0].head->id.generation);
+    CHECK(v.steps_done >= done_by_all()); /* or it would be lost */
+    for (int i = 0; i < n; i++)
+        CHECK(role[i] == EK_SURVIVOR_THERE || role[i] == EK_SURVIVOR_FINISH);
+    seen.redone += role[0] == EK_SURVIVOR_THERE && role[1] == EK_SURVIVOR_THERE;
+    finish_all(s, rank, &v, role, seed);
+    *gone = lost;
+    return v.steps_done;
+}
+
+static void killed_at_any_instant(void)
+{
+    uint64_t run = ek_run_id("/t_elastic_commit") + (uint64_t)getpid();
+    ek_segment s[RANKS] = {{0}};
+    toy_truth truth[RANKS];
+    int64_t steps = 0;
+
+    with = mmap(NULL, sizeof(*with), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(with != MAP_FAILED);
+    for (int r = 0; r < RANKS; r++)
+        toy_truth_init(&truth[r], r);
+    for (int32_t generation = 0; generation < KILLS && ek_t.failed == 0; generation++) {
+        int64_t done;
+        int gone = -1;
+        ek_ledger l;
+
+        make_generation(run, generation, truth, s);
+        done = fail(s, (uint64_t)generation, &gone);
+        for (int r = 0; r < RANKS; r++) {
+            while (truth[r].steps_done < done)
+                toy_truth_step(&truth[r]);
+            CHECK_INT(ek_ledger_open(s[r].body, s[r].body_bytes, &l), EK_OK);
+            CHECK(r == gone || (ek_ledger_look(&l).steps_done == done && toy_is(&l, &truth[r])));
+            ek_segment_close(&s[r]);
+        }
+        remove_segments(run);
+        steps = done;
+    }
+    printf("%d kills, %lld steps: %d times a rank finished a step, %d of these were killed, %d in "
+           "the middle; %d times a step was taken again\n",
+           KILLS, (long long)steps, seen.finished, seen.interrupted, seen.undone, seen.redone);
+    CHECK(steps > KILLS / 4 && seen.finished > 0 && seen.undone > 0 && seen.redone > 0);
+    for (int r = 0; r < RANKS; r++)
+        toy_truth_fini(&truth[r]);
+    munmap(with, sizeof(*with));
+}
+
+static const ek_case cases[] = {EK_CASE(killed_at_any_instant)};
+
+EK_TEST_MAIN(cases)

@@ -1,0 +1,254 @@
+/* The ledger: steps through it are steps without it; a step that dies anywhere is finished to the
+ * same bits; what is no ledger is refused; and where survivors are told to go on. */
+#include "elastic/verdict.h"
+#include "ledger_fixture.h"
+
+#include <setjmp.h>
+
+/* Dies before, in the middle of, or after update number `at`. */
+typedef enum { BEFORE, MIDDLE, AFTER, MOMENTS } moment;
+typedef struct {
+    int calls, at;
+    moment when;
+    jmp_buf out;
+} death;
+
+static void update_and_die(void *context, const void *record, const ek_ledger_run *run, int64_t n,
+                           void *const arrays[EK_LEDGER_ARRAYS])
+{
+    death *d = context;
+    int now = d->calls++ == d->at;
+
+    if (now && d->when == BEFORE)
+        longjmp(d->out, 1);
+    if (now && d->when == MIDDLE) {
+        toy_update(NULL, record, run, (n + 1) / 2, arrays);
+        longjmp(d->out, 1);
+    }
+    toy_update(NULL, record, run, n, arrays);
+    if (now)
+        longjmp(d->out, 1);
+}
+
+static const ek_ledger_rule rule = {toy_update, NULL};
+
+static void *new_rank(int64_t steps_done, ek_ledger *l)
+{
+    void *memory = calloc(1, toy_bytes());
+    ek_ledger_run runs[RUNS];
+
+    toy_runs(runs);
+    CHECK_INT(ek_ledger_create(memory, toy_bytes(), runs, RUNS, sizeof(float), steps_done, l),
+              EK_OK);
+    return memory;
+}
+
+/* Up to the update. */
+static void begin_step(ek_ledger *l, int64_t step)
+{
+    toy_record by = toy_record_of(step);
+
+    toy_backward(l, 0, step);
+    ek_ledger_reduced(l, step);
+    ek_ledger_record(l, step, &by, sizeof(by));
+}
+
+static void steps_without_failures(void)
+{
+    ek_ledger l;
+    void *memory = new_rank(0, &l);
+    toy_truth truth;
+
+    toy_truth_init(&truth, 0);
+    for (int64_t step = 0; step < 5; step++) {
+        ek_ledger_state s = ek_ledger_look(&l);
+
+        CHECK(s.steps_done == step && !s.begun && s.recorded == step - 1);
+        begin_step(&l, step);
+        s = ek_ledger_look(&l);
+        CHECK(s.steps_done == step && s.reduced == step && s.recorded == step && !s.begun);
+        ek_ledger_update(&l, &rule, 0, 2);
+        s = ek_ledger_look(&l);
+        CHECK(s.steps_done == step && s.begun);
+        ek_ledger_update(&l, &rule, 2, RUNS);
+        toy_truth_step(&truth);
+        CHECK(toy_is(&l, &truth));
+    }
+    toy_truth_fini(&truth);
+    free(memory);
+}
+
+/* One that dies at an update is finished by another, perhaps after that one has died at it too. */
+static void die_and_finish(int at, moment when, int twice)
+{
+    ek_ledger l, found;
+    void *memory = new_rank(7, &l);
+    toy_truth truth;
+    death d = {.at = at, .when = when};
+    ek_ledger_rule dies = {update_and_die, &d};
+    ek_ledger_state s;
+    toy_record by = toy_record_of(7);
+
+    toy_truth_init(&truth, 0);
+    truth.steps_done = 7;
+    toy_truth_step(&truth);
+    begin_step(&l, 7);
+    if (setjmp(d.out) == 0)
+        ek_ledger_update(&l, &dies, 0, RUNS);
+    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
+    s = ek_ledger_look(&found);
+    CHECK(s.steps_done == 7 && s.begun && s.reduced == 7 && s.recorded == 7);
+    d = (death){.at = twice - 1, .when = when};
+    if (twice > 0 && setjmp(d.out) == 0)
+        CHECK_INT(ek_ledger_finish(&found, &dies, 7, &by), EK_OK);
+    s = ek_ledger_look(&found);
+    if (s.steps_done == 7)
+        CHECK_INT(ek_ledger_finish(&found, &rule, 7, &by), EK_OK);
+    s = ek_ledger_look(&found);
+    CHECK(s.steps_done == 8 && !s.begun);
+    CHECK(toy_is(&found, &truth));
+    begin_step(&found, 8); /* and goes on */
+    ek_ledger_update(&found, &rule, 0, RUNS);
+    toy_truth_step(&truth);
+    CHECK(toy_is(&found, &truth));
+    toy_truth_fini(&truth);
+    free(memory);
+}
+
+static void death_at_every_chunk(void)
+{
+    for (int at = 0; at < CHUNKS; at++)
+        for (int when = 0; when < MOMENTS; when++)
+            die_and_finish(at, (moment)when, 0);
+}
+
+static void death_while_finishing(void)
+{
+    for (int at = 0; at < CHUNKS; at++)
+        for (int twice = 1; at + twice <= CHUNKS; twice++)
+            die_and_finish(at, MIDDLE, twice);
+}
+
+/* Nothing of the update was begun here, and another's record comes. */
+static void finishing_by_another_ones_record(void)
+{
+    ek_ledger l;
+    void *memory = new_rank(0, &l);
+    toy_truth truth;
+    toy_record by = toy_record_of(0);
+
+    toy_truth_init(&truth, 0);
+    toy_truth_step(&truth);
+    toy_backward(&l, 0, 0);
+    CHECK_INT(ek_ledger_finish(&l, &rule, 0, &by), EK_ESTATE); /* gradients may not be whole */
+    ek_ledger_reduced(&l, 0);
+    CHECK_INT(ek_ledger_finish(&l, &rule, 1, &by), EK_ESTATE);
+    CHECK_INT(ek_ledger_look(&l).recorded, -1);
+    CHECK_INT(ek_ledger_finish(&l, &rule, 0, &by), EK_OK);
+    CHECK_INT(ek_ledger_look(&l).steps_done, 1);
+    CHECK(toy_is(&l, &truth));
+    toy_truth_fini(&truth);
+    free(memory);
+}
+
+static void what_is_no_ledger(void)
+{
+    ek_ledger l, found;
+    unsigned char *memory = new_rank(0, &l);
+    ek_ledger_run kept = l.run[1];
+
+    CHECK_INT(ek_ledger_open(memory, 100, &found), EK_ECORRUPT);
+    CHECK_INT(ek_ledger_open(memory, toy_bytes() - 64, &found), EK_ECORRUPT);
+    l.run[1].at[2] = (int64_t)toy_bytes() - 8;
+    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    l.run[1] = kept;
+    l.run[1].at[0] = 0; /* over the ledger itself */
+    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    l.run[1] = kept;
+    l.run[1].n = INT64_MAX / 4;
+    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    l.run[1] = kept;
+    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
+    memory[0] ^= 1;
+    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    free(memory);
+}
+
+/* --- verdicts ----------------------------------------------------------------------------------
+ */
+
+static ek_survivor survivor(int32_t generation, ek_segment_phase phase, int64_t done,
+                            int64_t reduced, int64_t recorded, int begun)
+{
+    return (ek_survivor){generation, 0, (int32_t)phase, {done, reduced, recorded, begun}};
+}
+
+static void nothing_is_left(void)
+{
+    ek_survivor s[] = {survivor(0, EK_SEGMENT_FILLED, 4, 3, 3, 0)};
+    ek_survivor_role role[1];
+
+    CHECK_INT(ek_survivors_judge(NULL, 0, NULL).generation, -1);
+    CHECK_INT(ek_survivors_judge(s, 1, role).generation, -1);
+    CHECK_INT(role[0], EK_SURVIVOR_OLD);
+}
+
+static void nobody_has_begun(void)
+{
+    ek_survivor s[] = {survivor(2, EK_SEGMENT_READY, 5, 5, 4, 0),
+                       survivor(2, EK_SEGMENT_READY, 5, 5, 5, 0),
+                       survivor(2, EK_SEGMENT_READY, 5, 4, 4, 0)};
+    ek_survivor_role role[3];
+    ek_verdict v = ek_survivors_judge(s, 3, role);
+
+    CHECK(v.generation == 2 && v.steps_done == 5 && v.record == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(role[i], EK_SURVIVOR_THERE);
+}
+
+static void one_has_begun(void)
+{
+    ek_survivor s[] = {survivor(0, EK_SEGMENT_READY, 5, 5, 4, 0),  /* waits for the norm */
+                       survivor(0, EK_SEGMENT_READY, 5, 5, 5, 1),  /* updates */
+                       survivor(0, EK_SEGMENT_READY, 6, 6, 5, 0),  /* is ahead already */
+                       survivor(0, EK_SEGMENT_FILLED, 5, 5, 5, 0), /* was killed before the mark */
+                       survivor(0, EK_SEGMENT_READY, 5, 4, 4, 0),  /* must not be */
+                       survivor(0, EK_SEGMENT_BUILDING, 0, -1, -1, 0)};
+    const ek_survivor_role want[] = {EK_SURVIVOR_FINISH, EK_SURVIVOR_FINISH, EK_SURVIVOR_THERE,
+                                     EK_SURVIVOR_FINISH, EK_SURVIVOR_UNFIT,  EK_SURVIVOR_OLD};
+    ek_survivor_role role[6];
+    ek_verdict v = ek_survivors_judge(s, 6, role);
+
+    CHECK(v.generation == 0 && v.steps_done == 6 && v.record == 1);
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(role[i], want[i]);
+}
+
+static void a_generation_was_coming(void)
+{
+    ek_survivor s[] = {survivor(3, EK_SEGMENT_READY, 9, 9, 9, 1),
+                       survivor(4, EK_SEGMENT_FILLED, 10, -1, -1, 0),
+                       survivor(4, EK_SEGMENT_BUILDING, 0, -1, -1, 0)};
+    ek_survivor_role role[3];
+    ek_verdict v = ek_survivors_judge(s, 3, role);
+
+    CHECK(v.generation == 3 && v.steps_done == 10 && v.record == 0);
+    CHECK(role[0] == EK_SURVIVOR_FINISH && role[1] == EK_SURVIVOR_OLD &&
+          role[2] == EK_SURVIVOR_OLD);
+    s[2].phase = EK_SEGMENT_READY; /* and one of it had passed */
+    s[2].state.steps_done = 10;
+    v = ek_survivors_judge(s, 3, role);
+    CHECK(v.generation == 4 && v.steps_done == 10 && v.record == -1);
+    CHECK(role[0] == EK_SURVIVOR_OLD && role[1] == EK_SURVIVOR_THERE &&
+          role[2] == EK_SURVIVOR_THERE);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(steps_without_failures),  EK_CASE(death_at_every_chunk),
+    EK_CASE(death_while_finishing),   EK_CASE(finishing_by_another_ones_record),
+    EK_CASE(what_is_no_ledger),       EK_CASE(nothing_is_left),
+    EK_CASE(nobody_has_begun),        EK_CASE(one_has_begun),
+    EK_CASE(a_generation_was_coming),
+};
+
+EK_TEST_MAIN(cases)

@@ -1,0 +1,228 @@
+/* Segments: made, found, left behind by a killed process, refused, removed. */
+#include "ek_test.h"
+#include "elastic/segment.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static uint64_t run_of_test(const char *name)
+{
+    char out[64];
+
+    snprintf(out, sizeof(out), "/t_elastic_segment/%s/%d", name, (int)getpid());
+    return ek_run_id(out);
+}
+
+static int64_t count(uint64_t run)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = -1;
+
+    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
+    free(ids);
+    return n;
+}
+
+static void ids(void)
+{
+    CHECK(ek_run_id("/a") != ek_run_id("/b"));
+    CHECK(ek_run_id("/a") == ek_run_id("/a"));
+    CHECK(ek_run_id("/a") != 0);
+}
+
+static void making(void)
+{
+    ek_segment_id id = {run_of_test("making"), 3, 1};
+    ek_segment s = {0}, again = {0};
+
+    CHECK_INT(ek_segment_create(&id, 4, 0, "/some/where", 100000, &s), EK_OK);
+    CHECK(s.body_bytes >= 100000 && (uintptr_t)s.body % EK_SEGMENT_ALIGN == 0);
+    CHECK_INT(ek_segment_phase_of(&s), EK_SEGMENT_BUILDING);
+    for (size_t i = 0; i < s.body_bytes; i++)
+        if (s.body[i] != 0) {
+            CHECK(!"new memory is zero");
+            break;
+        }
+    memset(s.body, 7, 100000);
+    ek_segment_set_phase(&s, EK_SEGMENT_READY);
+    CHECK_INT(ek_segment_open(&id, 0, &again), EK_ESTATE); /* who made it is here */
+    CHECK(again.head == NULL);
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_OK);
+    CHECK_INT(ek_segment_open(&id, 0, &again), EK_ESTATE); /* who changes it is alone */
+    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK);    /* others may look */
+    CHECK(again.body != s.body && again.body[99999] == 7);
+    CHECK_INT(ek_segment_phase_of(&again), EK_SEGMENT_READY);
+    CHECK(again.head->ranks == 4 && strcmp(again.head->out, "/some/where") == 0);
+    ek_segment_close(&again);
+    ek_segment_close(&s);
+    CHECK(s.head == NULL);
+    CHECK_INT(ek_segment_create(&id, 2, 0, "/other", 10, &s),
+              EK_OK); /* in the place of what is left */
+    CHECK(s.body[0] == 0 && s.head->ranks == 2);
+    ek_segment_close(&s);
+    CHECK_INT(count(id.run), 1);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(count(id.run), 0);
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_ENOENT);
+}
+
+static void private_to_its_user(void)
+{
+    ek_segment_id id = {run_of_test("private"), 0, 0};
+    ek_segment s = {0};
+    char path[128];
+    struct stat of = {0};
+
+    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 10, &s), EK_OK);
+    snprintf(path, sizeof(path), "/dev/shm/evenkeel-%016llx-0-0", (unsigned long long)id.run);
+    CHECK_INT(stat(path, &of), 0);
+    CHECK_INT(of.st_mode & 0777, 0600);
+    CHECK((size_t)of.st_blocks * 512 >= s.body_bytes); /* reserved, not only promised */
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+}
+
+static void outliving_its_maker(void)
+{
+    ek_segment_id id = {run_of_test("outliving"), 0, 0};
+    ek_segment s = {0};
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        if (ek_segment_create(&id, 1, 0, "/out", 1000, &s) < 0)
+            _exit(1);
+        s.body[999] = 42;
+        ek_segment_set_phase(&s, EK_SEGMENT_READY);
+        kill(getpid(), SIGKILL);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_OK);
+    CHECK(s.head != NULL && s.body[999] == 42 && s.head->pid == child);
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+}
+
+static void waiting_for_its_maker(void)
+{
+    ek_segment_id id = {run_of_test("waiting"), 0, 0};
+    ek_segment s = {0};
+    int ready[2];
+    char c;
+    pid_t child;
+
+    CHECK(pipe(ready) == 0);
+    child = fork();
+    if (child == 0) {
+        if (ek_segment_create(&id, 1, 0, "/out", 1000, &s) < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        usleep(200000);
+        s.body[0] = 9; /* its last word */
+        kill(getpid(), SIGKILL);
+    }
+    CHECK(read(ready[0], &c, 1) == 1);
+    CHECK_INT(ek_segment_open(&id, 0.01, &s), EK_ESTATE);
+    CHECK(strstr(ek_err_message(), "still runs") != NULL);
+    CHECK_INT(ek_segment_open(&id, 30, &s), EK_OK);
+    CHECK(s.head != NULL && s.body[0] == 9);
+    ek_segment_close(&s);
+    CHECK_INT(waitpid(child, NULL, 0), child);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+}
+
+static void too_large(void)
+{
+    ek_segment_id id = {run_of_test("large"), 0, 0};
+    ek_segment s = {0};
+    size_t room = 0;
+
+    CHECK_INT(ek_segment_room(&room), EK_OK);
+    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", room * 2 + (1 << 20), &s), EK_ENOSPC);
+    CHECK(s.head == NULL && strstr(ek_err_message(), "--elastic") != NULL);
+    CHECK_INT(count(id.run), 0);
+}
+
+static void listing(void)
+{
+    uint64_t run = run_of_test("listing");
+    ek_segment_id made[] = {{run, 2, 0}, {run, 0, 3}, {run, 10, 1}, {run, 0, 0}}, *found = NULL;
+    const int order[] = {3, 1, 0, 2};
+    ek_segment s = {0};
+    int64_t n = 0;
+
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(ek_segment_create(&made[i], 4, 0, "/out", 10, &s), EK_OK);
+        ek_segment_close(&s);
+    }
+    CHECK_INT(ek_segment_list(run, &found, &n), EK_OK);
+    CHECK_INT(n, 4);
+    for (int i = 0; i < 4 && n == 4; i++)
+        CHECK(found[i].generation == made[order[i]].generation &&
+              found[i].rank == made[order[i]].rank && found[i].run == run);
+    free(found);
+    CHECK_INT(ek_segment_list(0, &found, &n), EK_OK);
+    CHECK(n >= 4);
+    free(found);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(ek_segment_remove(&made[i]), EK_OK);
+}
+
+/* Puts a file of these bytes where a segment would be. */
+static void put(const ek_segment_id *id, const void *bytes, size_t n)
+{
+    char name[128];
+    int fd;
+
+    snprintf(name, sizeof(name), "/evenkeel-%016llx-%d-%d", (unsigned long long)id->run,
+             (int)id->generation, (int)id->rank);
+    fd = shm_open(name, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    CHECK(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+    close(fd);
+}
+
+static void what_is_none(void)
+{
+    ek_segment_id id = {run_of_test("none"), 0, 0}, other = {id.run, 0, 1};
+    static unsigned char bytes[3 * EK_SEGMENT_ALIGN];
+    ek_segment s = {0};
+
+    put(&id, bytes, 10);
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_ECORRUPT);
+    put(&id, bytes, sizeof(bytes)); /* killed before the head was whole */
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_ECORRUPT);
+    CHECK(s.head == NULL);
+    CHECK_INT(ek_segment_create(&other, 2, 0, "/out", 5000, &s), EK_OK);
+    memcpy(bytes, s.head, EK_SEGMENT_ALIGN);
+    ek_segment_close(&s);
+    put(&id, bytes, sizeof(bytes)); /* of another rank */
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_ECORRUPT);
+    CHECK(strstr(ek_err_message(), "not what its name says") != NULL);
+    put(&other, bytes, 2 * EK_SEGMENT_ALIGN); /* cut short */
+    CHECK_INT(ek_segment_open(&other, 0, &s), EK_ECORRUPT);
+    put(&other, bytes, sizeof(bytes));
+    CHECK_INT(ek_segment_open(&other, 0, &s), EK_OK);
+    s.head->version++;
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_open(&other, 0, &s), EK_EUNSUPPORTED);
+    CHECK(strstr(ek_err_message(), "version") != NULL);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(ek_segment_remove(&other), EK_OK);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(ids),
+    EK_CASE(making),
+    EK_CASE(private_to_its_user),
+    EK_CASE(outliving_its_maker),
+    EK_CASE(waiting_for_its_maker),
+    EK_CASE(too_large),
+    EK_CASE(listing),
+    EK_CASE(what_is_none),
+};
+
+EK_TEST_MAIN(cases)
