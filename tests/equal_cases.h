@@ -355,7 +355,7 @@ static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
         ek_model_init(m, 7);
         return ek_model_pack(m);
     }
-    EK_TRY(ek_train_latest(mesh, leg->dir, EK_CHECK_SUMS, &found));
+    EK_TRY(ek_train_latest(mesh, leg->dir, EK_CHECK_SUMS, 1, &found));
     EK_REQUIRE(found.step == leg->from, EK_EINVAL, "the checkpoint is of step %lld, not %d",
                (long long)found.step, leg->from);
     EK_TRY(ek_train_load(m, found.path.s));

@@ -53,6 +53,8 @@ typedef struct {
     int threads; /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
     int resume, timeline, record_routing, record_plans;
+    int elastic; /* state outlives this process, in shared memory; the run goes on from what is
+                    there, else from the newest checkpoint, else starts */
     struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                                of them give the same settings */
     int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings
@@ -105,6 +107,7 @@ typedef struct {
     int64_t params, active_params; /* all, and those that one token meets */
     int64_t tokens;                /* of the data */
     int64_t first_step, steps, batch, seq;
+    int from_memory;        /* first_step and state are what an earlier start has left in memory */
     size_t predicted_bytes; /* peak resident memory */
 } ek_train_info;
 

@@ -164,6 +164,7 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
                 .mpiexec_args = ek_options_text(o, "mpiexec-args"),
                 .out = ek_options_text(o, "out"),
                 .resume = ek_options_flag(o, "resume"),
+                .elastic = ek_options_flag(o, "elastic"),
                 .live = isatty(STDERR_FILENO),
                 .argc = argc,
                 .argv = argv};
@@ -212,6 +213,9 @@ static int join(const surroundings *s, ek_status parsed, const ek_options *o, cl
     if (s->launched > 0)
         introduce("rank", job->rank, ek_job_host(job->world, job->rank));
     st = parsed < 0 ? EK_FAIL(parsed, "%s", mistake) : check_size(s, job, o);
+    if (st == EK_OK && s->launched == 0 && ek_options_flag(o, "elastic"))
+        st = EK_FAIL(EK_EINVAL, "--elastic starts its workers itself, and again when some are "
+                                "lost: leave out the mpiexec or srun in front of evenkeel");
     return st < 0 ? cli_job_fail(job, st) : -1;
 }
 
@@ -227,7 +231,8 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         status = cli_parse(table, argc, argv, o);
         if (status >= 0)
             return status;
-        if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL) {
+        if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL ||
+            ek_options_flag(*o, "elastic")) {
             status = start(table, argc, argv, *o);
             ek_options_destroy(*o);
             return status;
@@ -269,6 +274,12 @@ static int turn_ms(const cli_job *job, ek_status st)
     return ms < 1000 ? ms : 1000;
 }
 
+/* Whether it is another rank, or the way to it, that has failed. */
+static int is_loss(ek_status st)
+{
+    return ek_status_class(st) == EK_CLASS_RANK || st == EK_ECOMM || st == EK_ETIMEOUT;
+}
+
 static void report(const cli_job *job, ek_status st)
 {
     char who[512];
@@ -278,7 +289,8 @@ static void report(const cli_job *job, ek_status st)
         snprintf(who, sizeof(who), "%s: rank %d on %s", job->command, job->rank,
                  ek_job_host(job->world, job->rank));
     if (cli_err() != stderr)
-        fprintf(cli_err(), "%cfailed %d\n", LAUNCH_NOTE, cli_exit_status(st));
+        fprintf(cli_err(), "%cfailed %d%s\n", LAUNCH_NOTE, cli_exit_status(st),
+                is_loss(st) ? " lost" : "");
     cli_fail(who, st);
     fflush(stdout);
 }

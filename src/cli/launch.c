@@ -24,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 1 << 20, TICK_MS = 50 };
+/* VAIN_MAX: starts running that may be lost without a step. */
+enum { LINE_MAX_BYTES = 1 << 20, TICK_MS = 50, VAIN_MAX = 4 };
 
 static const int64_t second = 1000000000;
 
@@ -38,17 +39,24 @@ typedef struct {
 
 typedef struct {
     const launch *l;
+    int ranks;
+    int signals;    /* signalfd */
+    sigset_t mask;  /* before */
+    int interrupts; /* signals that asked for the end */
+    time_t begin;
+    int64_t steps; /* done when the generation before ended */
+    int joined;    /* workers have been there, in whichever generation */
+    int vain;      /* generations running that were lost and had not done a step */
+
+    /* of one generation of workers */
     launch_talk talk;
     pid_t child;
     int ended, wait_status;
     stream streams[2]; /* stdout, stderr */
     launch_watch watch;
-    int signals;    /* signalfd */
-    sigset_t mask;  /* before */
-    int interrupts; /* signals that asked for the end */
-    int told;       /* the workers know of it */
+    int told; /* the workers know of the interruption */
     int64_t kill_at, drain_until;
-    time_t begin;
+    int again; /* another generation shall go on */
 } launcher;
 
 /* --- the child -------------------------------------------------------------------------------- */
@@ -96,22 +104,19 @@ static ek_status start_child(launcher *x, char **argv)
     return EK_OK;
 }
 
-static ek_status prepare(launcher *x, int ranks)
+static ek_status prepare(launcher *x)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     char value[32];
     sigset_t set;
 
-    EK_TRY(launch_talk_init(&x->talk, ranks));
-    launch_watch_init(&x->watch);
-    x->talk.watch = &x->watch;
     for (int i = 0; i < 2; i++) {
         x->streams[i].text = malloc(LINE_MAX_BYTES);
         EK_REQUIRE(x->streams[i].text != NULL, EK_ENOMEM, "no memory for the output of a job");
     }
     x->streams[0].line = launch_talk_stdout;
     x->streams[1].line = launch_talk_stderr;
-    snprintf(value, sizeof(value), "%d%s", ranks, x->l->live ? " live" : "");
+    snprintf(value, sizeof(value), "%d%s", x->ranks, x->l->live ? " live" : "");
     EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM, "no memory for a variable");
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
@@ -121,6 +126,28 @@ static ek_status prepare(launcher *x, int ranks)
     EK_REQUIRE(x->signals >= 0, EK_EIO, "cannot wait for signals: %s", strerror(errno));
     x->begin = time(NULL);
     return EK_OK;
+}
+
+static ek_status begin_generation(launcher *x, char **argv)
+{
+    x->ended = x->told = x->again = 0;
+    x->kill_at = 0;
+    EK_TRY(launch_talk_init(&x->talk, x->ranks));
+    launch_watch_init(&x->watch);
+    x->talk.watch = &x->watch;
+    return start_child(x, argv);
+}
+
+static void end_generation(launcher *x)
+{
+    for (int i = 0; i < 2; i++) {
+        if (x->streams[i].fd >= 0)
+            close(x->streams[i].fd);
+        x->streams[i].fd = -1;
+        x->streams[i].n = 0;
+    }
+    launch_watch_fini(&x->watch);
+    launch_talk_fini(&x->talk);
 }
 
 /* --- its output ------------------------------------------------------------------------------- */
@@ -201,9 +228,9 @@ static void tick(launcher *x)
     }
     if (x->kill_at == 0 && ((x->talk.reported && x->talk.status != CLI_INTERRUPTED) ||
                             x->watch.ended > 0)) /* which mpiexec may fail to see */
-        x->kill_at = now + 5 * second;
-    if (x->kill_at != 0 && now >= x->kill_at) {
-        x->talk.unseen = !x->ended;
+        x->kill_at = now + (x->l->elastic ? second / 4 : 5 * second);
+    if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
+        x->talk.unseen = 1;
         kill_job(x, SIGKILL);
     }
     if (x->talk.held_since != 0 && now - x->talk.held_since > 3 * second && !x->ended &&
@@ -266,6 +293,28 @@ static int64_t steps_done(const launcher *x)
     return done;
 }
 
+/* Whether any worker has said so, or mpiexec that it was there. */
+static int came_up(const launch_talk *t)
+{
+    int any = t->death.signal > 0;
+
+    for (int r = 0; r < t->ranks; r++)
+        any |= t->workers[r].pid > 0;
+    return any;
+}
+
+/* Whether another generation of workers is worth it: not where there never were any, and not
+ * without end where none takes a step. */
+static int may_go_on(launcher *x)
+{
+    int64_t done = steps_done(x);
+
+    x->vain = done > x->steps ? 0 : x->vain + 1;
+    x->steps = done; /* fewer, where a checkpoint was gone back to */
+    x->joined |= came_up(&x->talk);
+    return x->l->elastic && x->joined && x->interrupts == 0 && x->vain <= VAIN_MAX;
+}
+
 /* Ends what is said of a run that broke off: how far it came, and how to go on. */
 static void say_how_far(const launcher *x)
 {
@@ -276,8 +325,15 @@ static void say_how_far(const launcher *x)
         fprintf(stderr, " after step %lld", (long long)done);
     else
         fprintf(stderr, " before a step was done");
-    if ((done > 0 || x->l->resume) &&
-        ek_checkpoint_latest(x->l->out, EK_CHECK_SIZES, &found) == EK_OK)
+    if (x->again)
+        fprintf(stderr, "; going on from memory\n");
+    else if (x->l->elastic && x->vain > VAIN_MAX)
+        fprintf(stderr,
+                "; %d starts running were lost before a step was done, so this is the end; the "
+                "state may still be in memory, where the same command finds it\n",
+                x->vain);
+    else if ((done > 0 || x->l->resume) &&
+             ek_checkpoint_latest(x->l->out, EK_CHECK_SIZES, &found) == EK_OK)
         fprintf(stderr, "; the checkpoint %s is whole, go on from it with --resume\n",
                 found.path.s);
     else
@@ -292,6 +348,9 @@ static int judge(launcher *x)
 
     if (t->reported) {
         launch_talk_drop(t);
+        x->again = t->lost && may_go_on(x);
+        if (x->again)
+            fprintf(stderr, "evenkeel %s: going on from memory\n", x->l->command);
         return t->status;
     }
     t->unseen = t->unseen || code >= 0;
@@ -302,6 +361,7 @@ static int judge(launcher *x)
     if (t->drawn)
         fputc('\n', stderr);
     t->drawn = 0;
+    x->again = may_go_on(x);
     if (x->interrupts > 0) {
         fprintf(stderr, "evenkeel %s: interrupted, ended without saving", x->l->command);
     } else if (launch_talk_death(t, who, sizeof(who))) {
@@ -323,50 +383,71 @@ static int judge(launcher *x)
 
 static void finish(launcher *x)
 {
-    for (int i = 0; i < 2; i++) {
-        if (x->streams[i].fd >= 0)
-            close(x->streams[i].fd);
+    for (int i = 0; i < 2; i++)
         free(x->streams[i].text);
-    }
     if (x->signals >= 0) {
         close(x->signals);
         sigprocmask(SIG_SETMASK, &x->mask, NULL);
     }
-    launch_watch_fini(&x->watch);
-    launch_talk_fini(&x->talk);
 }
 
-static ek_status run_job(launcher *x, int ranks, char **argv, int *status)
+static ek_status run_generation(launcher *x, char **argv, int *status)
 {
-    EK_TRY(prepare(x, ranks));
-    EK_TRY(start_child(x, argv));
+    ek_status st;
+
+    EK_TRY_OUT(begin_generation(x, argv));
     follow(x);
     *status = judge(x);
+out:
+    end_generation(x);
+    return st;
+}
+
+/* Longer from start to start while none of them takes a step. */
+static void wait_before(const launcher *x)
+{
+    struct timespec t = {0, 0};
+    int64_t ns = x->vain > 0 ? second / 20 << x->vain : 0;
+
+    t.tv_sec = ns / second;
+    t.tv_nsec = ns % second;
+    nanosleep(&t, NULL);
+}
+
+/* With --elastic, generation after generation until one comes to its end. */
+static ek_status run_job(launcher *x, char **argv, int *status)
+{
+    EK_TRY(prepare(x));
+    do {
+        wait_before(x);
+        EK_TRY(run_generation(x, argv, status));
+    } while (x->again);
     return EK_OK;
 }
 
 static ek_status run(const launch *l, int *status)
 {
     launcher x = {.l = l,
+                  .ranks = l->ranks,
                   .signals = -1,
                   .watch = {.fd = -1, .door = -1},
                   .streams = {{.fd = -1}, {.fd = -1}}};
     const char *mpiexec = getenv("EK_MPIEXEC");
     launch_hosts hosts = {0};
     launch_args args = {0};
-    int ranks = l->ranks;
     ek_status st = EK_OK;
 
     if (mpiexec == NULL)
         mpiexec = ek_job_launcher();
     EK_REQUIRE(mpiexec[0] != '\0', EK_EINVAL,
-               "--ranks and --hosts need MPI, which this evenkeel was built without (EK_MPI=ON)");
+               "--ranks, --hosts and --elastic need MPI, which this evenkeel was built without "
+               "(EK_MPI=ON)");
     if (l->hosts != NULL)
         EK_TRY_OUT(launch_hosts_read(l->hosts, &hosts));
-    if (ranks == 0)
-        ranks = (int)hosts.slots;
-    EK_TRY_OUT(launch_args_make(l, mpiexec, ranks, hosts.list, &args));
-    EK_TRY_OUT(run_job(&x, ranks, args.argv, status));
+    if (x.ranks == 0)
+        x.ranks = l->hosts != NULL ? (int)hosts.slots : 1;
+    EK_TRY_OUT(launch_args_make(l, mpiexec, x.ranks, hosts.list, &args));
+    EK_TRY_OUT(run_job(&x, args.argv, status));
 out:
     finish(&x);
     launch_args_free(&args);

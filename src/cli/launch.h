@@ -18,7 +18,7 @@ enum {
     LAUNCH_PART = 0x1d, /* a text to print without the newline */
     LAUNCH_NOTE = 0x1c  /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
                            when it is ready, "failed S" before the report of a failure, S the exit
-                           status */
+                           status, "failed S lost" where it is one of another rank's */
 };
 
 typedef struct {
@@ -28,6 +28,7 @@ typedef struct {
     const char *mpiexec_args; /* or NULL */
     const char *out;          /* folder of the run, to say how far it came; or NULL */
     int resume;               /* the run goes on with an earlier one */
+    int elastic;              /* when workers are lost, others are started and go on */
     int live;                 /* standard error is a terminal to draw on */
     int argc;
     char **argv; /* of the command, its name first */

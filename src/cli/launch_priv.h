@@ -65,6 +65,7 @@ typedef struct {
     int ranks, ready;       /* workers, and those of them that are there */
     launch_worker *workers; /* [ranks] */
     int reported, status;   /* workers that have reported a failure; exit status of the first */
+    int lost;               /* that one fails because it has lost another */
     int drawn;              /* the terminal's line is not ended */
     int noise;              /* stdout: mpiexec's own from here on */
     int blank;              /* stdout: empty lines that may belong to it */

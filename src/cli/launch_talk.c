@@ -147,6 +147,14 @@ int launch_talk_death(const launch_talk *t, char *text, size_t cap)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
+/* What Open MPI's mpiexec says of every job that fails, and its rules. */
+static int says_nothing(const char *line)
+{
+    return strncmp(line, "Primary job  terminated normally, but", 37) == 0 ||
+           strncmp(line, "a non-zero exit code. Per user-direction", 40) == 0 ||
+           (strlen(line) > 70 && strspn(line, "-") == strlen(line));
+}
+
 static void hold(launch_talk *t, const char *line, size_t n)
 {
     char text[LINE_CAP];
@@ -154,6 +162,8 @@ static void hold(launch_talk *t, const char *line, size_t n)
     snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
     search_mpich(&t->death, text);
     search_open_mpi(&t->death, text);
+    if (says_nothing(text))
+        return;
     if (t->held_bytes + n + 1 > HELD_MAX)
         return;
     memcpy(t->held + t->held_bytes, line, n);
@@ -219,8 +229,10 @@ static void note(launch_talk *t, const char *line, size_t n)
     int status;
 
     snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
-    if (!note_worker(t, text) && sscanf(text, "failed %d", &status) == 1 && t->reported++ == 0)
-        t->status = status;
+    if (note_worker(t, text) || sscanf(text, "failed %d", &status) != 1 || t->reported++ > 0)
+        return;
+    t->status = status;
+    t->lost = strstr(text, " lost") != NULL;
 }
 
 /* One report is enough: a second worker may have begun its own before the first one ended it. */

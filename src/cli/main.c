@@ -20,6 +20,7 @@ static const command commands[] = {
     {"generate", cli_generate, "continue a text"},
     {"export", cli_export, "write a checkpoint as a Hugging Face folder"},
     {"check", cli_check, "verify a checkpoint and say what is in it"},
+    {"clean", cli_clean, "list or remove what runs with --elastic have left in memory"},
     {"plan", cli_plan, "replay a routing trace through a planner"},
     {"workload", cli_workload, "make up a routing trace"},
     {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},

@@ -132,6 +132,9 @@ static const ek_option options[] = {
     {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "continue from the newest complete checkpoint in --out"},
+    {"elastic", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "go on when workers are lost, from memory that outlives them: starts them again with what is "
+     "left, or goes on where the same command was ended"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress display"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
 };
@@ -182,7 +185,8 @@ static void show_start(void *context, const ek_train_info *i)
             ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
             d->job->size > 1 ? " on the first" : "");
     if (i->first_step > 0)
-        fprintf(cli_err(), "continuing after step %" PRId64 "\n", i->first_step);
+        fprintf(cli_err(), "continuing %safter step %" PRId64 "\n",
+                i->from_memory ? "from memory " : "", i->first_step);
 }
 
 static void show_tokenising(void *context, int64_t done, int64_t total)
@@ -305,6 +309,7 @@ static void fill(const ek_options *o, ek_train_config *c, const char **data)
     c->save_every = ek_options_int(o, "save-every");
     c->keep = ek_options_int(o, "keep");
     c->resume = ek_options_flag(o, "resume");
+    c->elastic = ek_options_flag(o, "elastic");
     c->timeline = ek_options_flag(o, "timeline");
     c->record_routing = ek_options_flag(o, "record-routing");
     c->record_plans = ek_options_flag(o, "record-plans");

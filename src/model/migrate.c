@@ -24,6 +24,15 @@ static int64_t numbers(const ek_migration *mg)
     return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
 }
 
+int ek_migration_turn(const ek_model *m, int32_t layer)
+{
+    int turn = 0;
+
+    for (int32_t l = 0; l < layer; l++)
+        turn ^= ek_model_has_layer(m, l) && !m->spec.dense[l];
+    return turn;
+}
+
 void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
 {
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
@@ -99,6 +108,10 @@ static void list_moves(ek_migration *mg)
 
     mg->n_in = mg->n_out = 0;
     mg->experts_moved = 0;
+    mg->changes = 0;
+    if (mg->m->cfg.state != NULL) /* slots that are given up have to be said, too */
+        mg->changes = memcmp(mg->expert_of, p->expert_of,
+                             (size_t)(mg->m->cfg.mesh->ep * slots) * sizeof(*p->expert_of)) != 0;
     if (experts_of(mg)->ff == 0) /* nor have those with whom this rank would exchange any */
         return;
     for (int32_t e = 0; e < p->experts; e++) {
@@ -116,6 +129,7 @@ static void list_moves(ek_migration *mg)
                 mg->out[mg->n_out++] = (ek_move){e, p->home[e] % slots, in_stage(mg, r)};
         }
     }
+    mg->changes |= mg->experts_moved > 0;
 }
 
 /* Gives the memory of a slot to another expert: its weights are the model's from now on. */
@@ -247,6 +261,14 @@ static ek_status start(ek_migration *mg)
     return EK_OK;
 }
 
+static void say_held(const ek_migration *mg, int32_t slot, int32_t expert)
+{
+    const ek_model_memory *state = mg->m->cfg.state;
+
+    if (state != NULL && experts_of(mg)->ff > 0)
+        state->holds(state->context, mg->layer, slot, expert);
+}
+
 static ek_status op_travel(void *self, const ek_op *op)
 {
     ek_migration *mg = self;
@@ -263,7 +285,22 @@ static ek_status op_travel(void *self, const ek_op *op)
             return st;
         all = st == EK_PENDING ? EK_PENDING : all;
     }
+    for (int32_t i = 0; i < mg->n_in && all == EK_OK; i++)
+        say_held(mg, -1 - i, mg->in[i].expert);
     return all;
+}
+
+/* All ranks of the stage have what comes to them. */
+static ek_status op_arrived(void *self, const ek_op *op)
+{
+    ek_migration *mg = self;
+
+    if (!ek_net_started(op)) {
+        mg->barrier = 1;
+        EK_TRY(ek_comm_all_reduce(mg->m->cfg.mesh->stage, &mg->barrier, 1, EK_SUM_F64,
+                                  ek_net_cell(op)));
+    }
+    return ek_net_test(op);
 }
 
 static void describe(void *self, const ek_op *op, char *text, size_t cap)
@@ -282,10 +319,13 @@ static ek_status op_settle(void *self, const ek_op *op)
 {
     const ek_migration *mg = self;
     const ek_model *m = mg->m;
+    const ek_placement *now = &experts_of(mg)->placement;
     int64_t real = (int64_t)ek_dtype_size(m->k->real), n[ARRAYS];
     void *arrays[ARRAYS];
 
     (void)op;
+    for (int32_t i = 0; i < mg->n_in; i++)
+        say_held(mg, mg->in[i].slot, -1);
     for (int32_t i = 0; i < mg->n_in; i++) {
         const ek_param *p = &m->params[experts_of(mg)->param_of[mg->in[i].slot]];
         const char *from = staged(mg, i);
@@ -299,6 +339,11 @@ static ek_status op_settle(void *self, const ek_op *op)
             EK_TRY(ek_unit_pack_weight(m, &m->units->unit[p[j].unit], &p[j],
                                        EK_USE_FORWARD | EK_USE_BACKWARD));
     }
+    for (int32_t s = 0; s < now->slots; s++)
+        if (experts_of(mg)->param_of[s] >= 0)
+            say_held(mg, s, now->expert_of[m->cfg.mesh->ep_rank * now->slots + s]);
+    for (int32_t i = 0; i < mg->n_in; i++)
+        say_held(mg, -1 - i, -1);
     return EK_OK;
 }
 
@@ -320,20 +365,26 @@ void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
 {
     ek_op op;
 
-    if (mg->experts_moved == 0 || mg->started)
+    if (!mg->changes || mg->started)
         return;
     mg->started = 1;
     op = op_of(mg, "move experts", op_travel, EK_LANE_NET, mg->n_out);
     mg->op = ek_graph_after(g, &op, dep);
+    if (mg->m->cfg.state == NULL)
+        return;
+    op = op_of(mg, "experts arrived", op_arrived, EK_LANE_NET, 0);
+    op.describe = ek_net_describe;
+    mg->op = ek_graph_after(g, &op, mg->op);
 }
 
 int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 {
     ek_op op;
 
-    if (mg->experts_moved == 0) /* nor in a layer without experts */
+    if (!mg->changes)
         return dep;
     op = op_of(mg, "settle experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
+    mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;
     return ek_graph_add(g, &op, (int32_t[]){dep, mg->op}, 2);

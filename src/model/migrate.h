@@ -10,6 +10,10 @@
  * takes the lowest slot that is free, and is sent by its home.  All runs of ranks (edp) do the
  * same, each by itself.
  *
+ * Crashes     where state outlives the process (cfg.state), what comes lies there, too, until all
+ *             ranks have got theirs, and only then are slots overwritten: at any time each expert
+ *             that moves is whole somewhere, and cfg.state->holds says where.
+ *
  * Needs       ranks that keep whole masters and moments of their experts: --zero 0, or edp 1. */
 #ifndef MODEL_MIGRATE_H
 #define MODEL_MIGRATE_H
@@ -34,6 +38,8 @@ typedef struct {
     void *staging;         /* R: what comes, until the old content has left */
     int32_t *expert_of;    /* [ep * slots], scratch */
     int64_t experts_moved; /* over all ranks of a run: state that was sent, in experts */
+    int changes;           /* something moves, of which this rank may have no slice */
+    double barrier;        /* of all ranks of the stage */
     int started;           /* in the graph being built */
     int32_t op;            /* in the graph being built */
 } ek_migration;
@@ -41,7 +47,8 @@ typedef struct {
 /* Whether experts of this model can move. */
 int ek_model_can_migrate(const ek_model *m);
 
-/* Room for what comes to one layer, which two layers of a model take in turns. */
+/* Room for what comes to one layer, which two layers of a model take in turns; whose turn it is. */
+int ek_migration_turn(const ek_model *m, int32_t layer);
 void *ek_migration_take_staging(ek_arena *a, const ek_model *m);
 
 /* Takes what a layer's moves need besides. */

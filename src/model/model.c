@@ -61,16 +61,26 @@ static ek_status make_tables(ek_model *m)
 
 static ek_status take_weights(ek_model *m)
 {
-    size_t bytes;
+    const ek_model_memory *state = m->cfg.state;
+    size_t bytes, state_bytes;
+    void *memory = NULL;
 
     for (int i = 0; i < 2; i++) {
         ek_arena_measure(&m->arena);
+        ek_arena_measure(&m->state);
         ek_units_lay(m);
     }
     EK_TRY(ek_arena_check(&m->arena, "the model"));
+    EK_TRY(ek_arena_check(&m->state, "the model's state"));
     bytes = m->arena.used;
+    state_bytes = m->state.used;
     EK_TRY(ek_arena_init(&m->arena, bytes, "the model's weights"));
+    if (state != NULL) {
+        EK_TRY(state->take(state->context, m, state_bytes, &memory));
+        ek_arena_over(&m->state, memory, state_bytes);
+    }
     ek_units_lay(m);
+    EK_TRY(ek_arena_check(&m->state, "the model's state"));
     return ek_arena_check(&m->arena, "the model");
 }
 
@@ -130,6 +140,7 @@ void ek_model_destroy(ek_model **pm)
         return;
     ek_units_destroy(&(*pm)->units);
     ek_arena_fini(&(*pm)->arena);
+    ek_arena_fini(&(*pm)->state);
     ek_arena_fini(&(*pm)->tables);
     free(*pm);
     *pm = NULL;

@@ -64,6 +64,21 @@ typedef struct {
     int64_t dense_first, dense_ff;     /* of each dense layer, over tp */
 } ek_cut;
 
+typedef struct ek_model ek_model;
+
+/* Who gives memory for masters, gradients and moments, so that they can outlive the process. */
+typedef struct {
+    /* Zeroed, aligned to EK_ARENA_ALIGN, there until the model is destroyed.  m: its units are
+     * known, but not where they lie. */
+    ek_status (*take)(void *context, const ek_model *m, size_t bytes, void **memory);
+    /* Which expert a slot of this rank's holds whole from now on, with its moments; -1: none, for
+     * it is about to be overwritten or is no longer kept up.  slot < 0: place -1 - slot of the
+     * layer's staging (ek_model.staging), which holds experts on their way. */
+    void (*holds)(void *context, int32_t layer, int32_t slot, int32_t expert);
+    void *context;
+    int moves; /* experts will move for good: staging is needed */
+} ek_model_memory;
+
 typedef struct {
     int trained;         /* gradients, moments and backward forms exist */
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
@@ -75,12 +90,13 @@ typedef struct {
                             to stay; 0: those that experts start in alone */
     int embed_columns;   /* data parallel ranks cut the embedding by columns instead of holding it
                             each; it must not be the head as well */
-    int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */
+    int64_t bucket_bytes;         /* gradients are reduced in pieces of about so much; 0: 32 MiB */
+    const ek_model_memory *state; /* NULL: the model's own; borrowed */
 } ek_model_config;
 
 typedef struct ek_units ek_units; /* model/units.h */
 
-typedef struct {
+struct ek_model {
     ek_model_spec spec; /* of the whole model */
     const ek_kernels *k;
     ek_model_config cfg; /* mesh is never NULL, chunks never 0 */
@@ -94,9 +110,11 @@ typedef struct {
     int64_t n_elements; /* numbers that this rank keeps in masters */
     int64_t n_whole;    /* numbers of the whole model */
     ek_units *units;
-    ek_arena arena;  /* of numbers */
-    ek_arena tables; /* of what describes them */
-} ek_model;
+    ek_arena arena;   /* of numbers */
+    ek_arena state;   /* of those numbers that cfg.state gives memory for */
+    void *staging[2]; /* there, by turns of layers (units.h): R [slots][9 hidden ff]; NULL: none */
+    ek_arena tables;  /* of what describes them */
+};
 
 /* Lays out this rank's part of a model; masters are zero. */
 EK_CHECKED ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,

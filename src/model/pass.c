@@ -395,13 +395,15 @@ static void take_migrations(ek_pass *p)
 {
     p->migrations = ek_arena_take(&p->arena, p->model->spec.layers, sizeof(*p->migrations));
     for (int i = 0; i < 2; i++)
-        p->staging[i] = ek_migration_take_staging(&p->arena, p->model);
+        p->staging[i] = p->model->staging[i] != NULL
+                            ? p->model->staging[i]
+                            : ek_migration_take_staging(&p->arena, p->model);
 }
 
 static void lay_pass(ek_pass *p)
 {
     int64_t layers = p->model->spec.layers;
-    int first = 1, turn = 0;
+    int first = 1;
 
     lay_scratch(p);
     ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
@@ -426,7 +428,7 @@ static void lay_pass(ek_pass *p)
         lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
         if (moves_experts(p) && !p->model->spec.dense[l])
             ek_migration_take(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
-                              &p->arena, p->model, l, p->staging[turn++ % 2]);
+                              &p->arena, p->model, l, p->staging[ek_migration_turn(p->model, l)]);
         first = 0;
     }
 }

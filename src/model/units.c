@@ -306,7 +306,7 @@ static void *in_set(const ek_set *s, int64_t bytes)
 
 static void lay_unit(ek_model *m, ek_unit *u)
 {
-    ek_arena *a = &m->arena;
+    ek_arena *a = m->cfg.state != NULL ? &m->state : &m->arena;
     size_t real = real_size(m);
 
     if (u->p_set != NULL) {
@@ -343,6 +343,16 @@ static void point_weight(ek_model *m, const ek_unit *u, ek_param *p)
     m->n_elements += u->p_set != NULL ? w->kept : ek_weight_elements(w);
 }
 
+/* Room for experts on their way that outlives the process as well. */
+static void lay_staging(ek_model *m)
+{
+    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
+
+    for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++)
+        m->staging[i] =
+            ek_arena_take(&m->state, slots * 9 * m->spec.hidden * m->cut.ff, real_size(m));
+}
+
 void ek_units_lay(ek_model *m)
 {
     ek_units *us = m->units;
@@ -367,6 +377,7 @@ void ek_units_lay(ek_model *m)
             lay_forms(m, u, p, &used);
         }
     }
+    lay_staging(m);
 }
 
 ek_status ek_units_create(ek_model *m)

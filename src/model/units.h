@@ -120,7 +120,8 @@ struct ek_units {
 /* Sorts the model's weights into units and shares these out. */
 EK_CHECKED ek_status ek_units_create(ek_model *m);
 void ek_units_destroy(ek_units **us);
-/* Lays out their memory in m->arena.  Measuring takes two calls: the first sizes the sets. */
+/* Lays out their memory in m->arena and m->state.  Measuring takes two calls: the first sizes the
+ * sets. */
 void ek_units_lay(ek_model *m);
 
 /* The memory that a place uses, of a kind that places take in turn. */

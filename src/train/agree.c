@@ -1,7 +1,8 @@
-/* One rank's failure becomes everybody's, with its text. */
+/* One rank's failure becomes everybody's, with its text; so do records. */
 #include "train/agree.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* What the rank that failed tells the others. */
 typedef struct {
@@ -39,4 +40,24 @@ ek_status ek_agree(ek_comm *world, const char *what, ek_status mine)
     EK_TRY(ek_comm_all_reduce(world, &first, 1, EK_MAX_I64, &op));
     EK_TRY(ek_coll_wait(&op));
     return first == 0 ? EK_OK : ek_agree_failed(world, what, size - (int)first, mine);
+}
+
+ek_status ek_gather(ek_comm *world, void *all, size_t size)
+{
+    int ranks = world != NULL ? ek_comm_size(world) : 1;
+    int64_t *first;
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    if (ranks == 1)
+        return EK_OK;
+    first = malloc(((size_t)ranks + 1) * sizeof(*first));
+    EK_REQUIRE(first != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    for (int i = 0; i <= ranks; i++)
+        first[i] = i;
+    EK_TRY_OUT(ek_comm_all_gather(world, all, first, size, &op));
+    EK_TRY_OUT(ek_coll_wait(&op));
+out:
+    free(first);
+    return st;
 }

@@ -1,4 +1,4 @@
-/* train/agree.h - ranks that fail together.
+/* train/agree.h - ranks that fail together, and what they say of themselves.
  *
  * Work that each rank does by itself (reading files, making folders) may fail on one of them.  The
  * others must not go on into a collective that it will not join: they meet here, and all fail. */
@@ -16,5 +16,9 @@ EK_CHECKED ek_status ek_agree(ek_comm *world, const char *what, ek_status mine);
 /* The second half of it: `failed` is known to all as the first rank that failed.  Its text goes to
  * all. */
 EK_CHECKED ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_status mine);
+
+/* One record of each rank, on all ranks: all [ranks] of `size` bytes, of which each has filled its
+ * own.  Collective; waits.  world: NULL for one rank. */
+EK_CHECKED ek_status ek_gather(ek_comm *world, void *all, size_t size);
 
 #endif

@@ -111,11 +111,15 @@ ek_status ek_train_load(ek_model *m, const char *folder)
 }
 
 ek_status ek_train_latest(const ek_mesh *mesh, const char *dir, ek_checkpoint_check check,
-                          ek_checkpoint_found *out)
+                          int needed, ek_checkpoint_found *out)
 {
     ek_status st = mesh->rank == 0 ? ek_checkpoint_latest(dir, check, out) : EK_OK;
     ek_coll *op = NULL;
 
+    if (st == EK_ENOENT && !needed) {
+        *out = (ek_checkpoint_found){0};
+        st = EK_OK;
+    }
     EK_TRY(ek_agree(mesh->world, "find a checkpoint", st));
     if (mesh->size == 1)
         return EK_OK;

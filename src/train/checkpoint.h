@@ -66,9 +66,11 @@ EK_CHECKED ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer,
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* ek_checkpoint_latest by rank 0, told to all.  Collective. */
+/* ek_checkpoint_latest by rank 0, told to all.  needed: 0: where there is none, out->path is empty,
+ * and that is no failure.  Collective. */
 EK_CHECKED ek_status ek_train_latest(const ek_mesh *mesh, const char *dir,
-                                     ek_checkpoint_check check, ek_checkpoint_found *out);
+                                     ek_checkpoint_check check, int needed,
+                                     ek_checkpoint_found *out);
 
 /* Reads steps done from a checkpoint folder, and refuses settings or a model that differ.  Kernels
  * that differ are worth a warning: bits will too. */

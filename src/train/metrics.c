@@ -13,22 +13,25 @@
 
 enum { LINE_CAP = 2048, METRICS_BYTES_MAX = 1 << 30 };
 
-/* Bytes at the start of text that hold the lines of steps below first_step, in order from 0. */
-static size_t lines_before(const char *text, int64_t first_step)
+/* Bytes at the start of text that hold the lines of steps below first_step, in order; *end: the
+ * last of these steps and 1. */
+static size_t lines_before(const char *text, int64_t first_step, int64_t *end)
 {
-    const char *at = text, *end;
+    const char *at = text, *next;
 
-    for (int64_t step = 0; step < first_step && (end = strchr(at, '\n')) != NULL; step++) {
+    *end = 0;
+    while ((next = strchr(at, '\n')) != NULL) {
         int64_t found = -1;
 
-        if (sscanf(at, "{\"step\": %" SCNd64, &found) != 1 || found != step)
+        if (sscanf(at, "{\"step\": %" SCNd64, &found) != 1 || found < *end || found >= first_step)
             break;
-        at = end + 1;
+        at = next + 1;
+        *end = found + 1;
     }
     return (size_t)(at - text);
 }
 
-static ek_status trim(const char *path, int64_t first_step)
+static ek_status trim(const char *path, int64_t first_step, int64_t *end)
 {
     char *text = NULL;
     size_t bytes;
@@ -37,7 +40,7 @@ static ek_status trim(const char *path, int64_t first_step)
     if (ek_file_kind_of(path) == EK_FILE_NONE)
         return EK_OK;
     EK_TRY(ek_file_read(path, METRICS_BYTES_MAX, &text, &bytes));
-    st = ek_file_replace(NULL, path, text, lines_before(text, first_step));
+    st = ek_file_replace(NULL, path, text, lines_before(text, first_step, end));
     free(text);
     return st;
 }
@@ -47,9 +50,10 @@ ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 
     m->fd = -1;
+    m->next = 0;
     snprintf(m->path, sizeof(m->path), "%s/metrics.jsonl", out_dir);
     if (first_step > 0)
-        EK_TRY(trim(m->path, first_step));
+        EK_TRY(trim(m->path, first_step, &m->next));
     else
         flags |= O_TRUNC;
     m->fd = open(m->path, flags, 0644);
@@ -82,7 +86,7 @@ static size_t put_list(char *at, size_t room, const char *name, column c, double
 
 static column of_ranks(const ek_metrics_step *s, size_t offset)
 {
-    return (column){s->of_rank, s->ranks, sizeof(*s->of_rank), offset};
+    return (column){s->of_rank, s->of_rank != NULL ? s->ranks : 0, sizeof(*s->of_rank), offset};
 }
 
 static column of_layers(const ek_metrics_step *s, size_t offset)
@@ -139,7 +143,7 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
     double bytes = 0, flops = 0;
     size_t n;
 
-    for (int i = 0; i < s->ranks; i++) {
+    for (int i = 0; i < s->ranks && s->of_rank != NULL; i++) {
         bytes += s->of_rank[i].comm_bytes;
         flops += s->of_rank[i].flops;
     }
@@ -164,9 +168,10 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
     n += put_layers(m->line + n, m->room - n, s);
     n += (size_t)snprintf(m->line + n, m->room - n,
                           ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
-                          "\"a2a\": \"%s\", \"adaptive_r\": %d}\n",
+                          "\"a2a\": \"%s\", \"adaptive_r\": %d%s}\n",
                           l->z_loss, flops / 1e9, degree > 0 ? degree : 1,
-                          degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r);
+                          degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r,
+                          s->of_rank == NULL ? ", \"recovered\": true" : "");
     return n;
 }
 

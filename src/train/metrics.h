@@ -9,6 +9,7 @@
 
 typedef struct {
     int fd;
+    int64_t next; /* the step after the last line of an earlier start that was kept */
     char path[4096];
     char *line; /* kept from step to step */
     size_t room;
@@ -23,7 +24,7 @@ typedef struct {
 typedef struct {
     const ek_step_result *result;
     double step_ms;
-    const ek_rank_metrics *of_rank; /* [ranks] */
+    const ek_rank_metrics *of_rank; /* [ranks]; NULL: those who could tell are gone */
     int ranks;
     const ek_layer_balance *of_layer; /* [layers], those with experts */
     int layers;                       /* 0: nothing is said of layers */

@@ -12,6 +12,7 @@ void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *
     *o = (ek_optimizer){.model = m, .cfg = *cfg};
     o->sums = &o->sum_squares;
     o->n_sums = 1;
+    o->known = -1;
 }
 
 double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
@@ -45,6 +46,8 @@ static ek_status op_norm(void *self, const ek_op *op)
             sum += m->k->sum_squares(p->w->own, g + (p->w->own_first - p->w->kept_first) * real);
     }
     o->sums[0] = sum;
+    if (o->ledger != NULL) /* the sum over ranks comes after this on all of them */
+        ek_ledger_reduced(o->ledger, o->steps_done);
     return EK_OK;
 }
 
@@ -78,6 +81,11 @@ static ek_status op_clip(void *self, const ek_op *op)
                         1 - pow(c->beta1, t),
                         1 - pow(c->beta2, t),
                         c->clip > 0 ? fmin(1.0, c->clip / (o->grad_norm + 1e-6)) : 1.0};
+    if (o->ledger != NULL) {
+        o->record.adamw = o->now;
+        o->tell(o->context, &o->record);
+        ek_ledger_record(o->ledger, o->steps_done, &o->record, sizeof(o->record));
+    }
     o->steps_done++;
     return EK_OK;
 }
@@ -92,22 +100,74 @@ static void clear_rest(const ek_model *m, const ek_unit *u)
     memset((char *)u->g + end * (int64_t)real, 0, (size_t)(u->n - end) * real);
 }
 
+static void update(const ek_kernels *k, const ek_adamw *by, int decays, int64_t n, void *p, void *g,
+                   void *m, void *v)
+{
+    ek_adamw h = *by;
+
+    if (!decays)
+        h.decay = 0;
+    k->adamw(&h, n, p, g, m, v);
+}
+
+static void update_chunk(void *context, const void *record, const ek_ledger_run *run, int64_t n,
+                         void *const a[EK_LEDGER_ARRAYS])
+{
+    const ek_step_record *r = record;
+
+    update(context, &r->adamw, (int)run->decays, n, a[0], a[1], a[2], a[3]);
+}
+
+ek_ledger_rule ek_optimizer_rule(const ek_kernels *k)
+{
+    return (ek_ledger_rule){update_chunk, (void *)(uintptr_t)k};
+}
+
+int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *runs,
+                          int64_t *runs_of)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < m->units->n; i++) {
+        const ek_unit *u = &m->units->unit[i];
+
+        if (runs_of != NULL)
+            runs_of[i] = n;
+        for (int32_t j = 0; j < u->n_params && u->trained; j++) {
+            const ek_param *p = &m->params[u->params[j]];
+            const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
+
+            if (p->w->kept == 0)
+                continue;
+            if (runs != NULL) {
+                runs[n] = (ek_ledger_run){.n = p->w->kept, .decays = p->decay};
+                for (int k = 0; k < EK_LEDGER_ARRAYS; k++)
+                    runs[n].at[k] = (const char *)arrays[k] - (const char *)base;
+            }
+            n++;
+        }
+    }
+    if (runs_of != NULL)
+        runs_of[m->units->n] = n;
+    return n;
+}
+
 /* Updates what this rank keeps of unit op->part, and zeroes its gradient. */
 static ek_status op_update(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
     const ek_model *m = o->model;
     const ek_unit *u = &m->units->unit[op->part];
+    ek_ledger_rule rule = ek_optimizer_rule(m->k);
 
-    for (int32_t i = 0; i < u->n_params; i++) {
+    for (int32_t i = 0; i < u->n_params && o->ledger == NULL; i++) {
         const ek_param *p = &m->params[u->params[i]];
-        ek_adamw h = o->now;
 
-        if (!p->decay)
-            h.decay = 0;
         if (p->w->kept > 0)
-            m->k->adamw(&h, p->w->kept, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
+            update(m->k, &o->now, p->decay, p->w->kept, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
     }
+    if (o->ledger != NULL)
+        ek_ledger_update(o->ledger, &rule, o->runs_of[op->part], o->runs_of[op->part + 1]);
     if (u->cut && u->g_set == NULL)
         clear_rest(m, u);
     return u->cut ? EK_OK : ek_unit_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
@@ -129,8 +189,9 @@ static double update_bytes(const ek_model *m, const ek_unit *u)
     return bytes;
 }
 
+/* Appends an op after two others (negative: none). */
 static int32_t add(ek_optimizer *o, ek_graph *g, const char *name, ek_op_fn run, ek_lane lane,
-                   double bytes, int32_t dep)
+                   double bytes, int32_t dep, int32_t also)
 {
     ek_op op = {.name = name,
                 .run = run,
@@ -142,7 +203,7 @@ static int32_t add(ek_optimizer *o, ek_graph *g, const char *name, ek_op_fn run,
                 .bytes = bytes,
                 .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
 
-    return ek_graph_after(g, &op, dep);
+    return ek_graph_add(g, &op, (int32_t[]){dep, also}, 2);
 }
 
 /* The units, one after the other.  Where masters are gathered after the update (ZeRO 1 and 2), a
@@ -158,7 +219,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 
         if (!u->trained)
             continue;
-        dep = add(o, g, "adamw", op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep);
+        dep = add(o, g, "adamw", op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
             g->ops[dep].layer = u->place >= 0 ? u->place : -1;
@@ -173,17 +234,19 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
     return gathering >= 0 ? ek_units_build_pack(m, g, gathering, gathered) : dep;
 }
 
+_Static_assert(sizeof(ek_step_record) <= EK_LEDGER_RECORD, "a ledger has room for the record");
+
 int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
 {
     ek_model *m = o->model;
 
     dep = ek_units_build_finish(m, g, dep);
     dep = add(o, g, "gradient norm", op_norm, EK_LANE_COMPUTE,
-              (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep);
+              (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (m->cfg.mesh->size > 1)
         dep = add(o, g, "sum over ranks", op_sum_ranks, EK_LANE_NET,
-                  (double)o->n_sums * (double)sizeof(double), dep);
+                  (double)o->n_sums * (double)sizeof(double), dep, -1);
     dep = add(o, g, "clip", op_clip, EK_LANE_COMPUTE, (double)o->n_sums * (double)sizeof(double),
-              dep);
+              dep, o->known);
     return build_updates(o, g, dep);
 }

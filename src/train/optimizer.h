@@ -3,12 +3,15 @@
  * Order: norm of all gradients (before clipping), each counted once over all ranks; then per unit
  * (model/units.h) the update of the masters and moments that are kept here, which zeroes the
  * gradients, and the packed forms made anew, after the masters that other ranks keep have come.
- * The state that outlives a step is in the weights (m, v) and `steps_done`. */
+ * The state that outlives a step is in the weights (m, v) and `steps_done`.
+ *
+ * With a ledger (elastic/ledger.h) the update commits through it: it then knows when the gradients
+ * are whole, has what the update goes by, and runs the update a chunk at a time. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
-#include "model/model.h"
-#include "schedule/graph.h"
+#include "elastic/ledger.h"
+#include "train/step.h"
 
 typedef struct {
     double lr, min_lr;
@@ -30,8 +33,22 @@ typedef struct {
      * are the sums over ranks after the step. */
     double *sums;
     int n_sums;
-    double sum_squares; /* sums, where nobody has set them */
+    double sum_squares;     /* sums, where nobody has set them */
+    ek_ledger *ledger;      /* NULL: the state does not outlive the process */
+    const int64_t *runs_of; /* [units + 1]: the first of the ledger's runs that is unit i's */
+    ek_step_record record;  /* of this step */
+    void (*tell)(void *context, ek_step_record *out); /* fills in what the optimizer cannot know */
+    void *context;
+    int32_t known; /* in the graph being built: the op after which `tell` knows it; -1: none */
 } ek_optimizer;
+
+/* The update as a ledger asks for it. */
+ek_ledger_rule ek_optimizer_rule(const ek_kernels *k);
+
+/* The runs of a ledger for this model: those of each trained unit in turn.  Returns their number;
+ * runs and runs_of [units + 1] may be NULL.  base: what runs count their bytes from. */
+int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *runs,
+                          int64_t *runs_of);
 
 void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg);
 

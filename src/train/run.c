@@ -93,7 +93,7 @@ static ek_status write_metrics(ek_run *r, double step_ms)
 
     r->of_rank[r->rank] = (ek_rank_metrics){(double)r->last.comm_bytes, (double)ek_rss_peak_bytes(),
                                             (double)r->model->n_elements, r->last.flops};
-    EK_TRY(ek_run_gather(r, r->of_rank, sizeof(*r->of_rank)));
+    EK_TRY(ek_gather(r->world, r->of_rank, sizeof(*r->of_rank)));
     if (r->rank != 0)
         return EK_OK;
     look_at_layers(r);
@@ -119,7 +119,7 @@ static ek_status set_origin(ek_run *r, int64_t now)
 
     EK_REQUIRE(all != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     all[r->rank] = (double)now;
-    EK_TRY_OUT(ek_run_gather(r, all, sizeof(*all)));
+    EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
     r->origin_ns = (int64_t)all[0];
 out:
     free(all);
@@ -135,6 +135,11 @@ static ek_status step_loop(ek_run *r)
 
     EK_TRY(set_origin(r, begin));
     p->steps = r->training.optimizer.steps;
+    if (r->first_step >= p->steps) { /* all but the checkpoint was done, and is in memory */
+        p->step = r->first_step;
+        p->loss = r->recovery.record.result.losses.loss;
+        return save(r, 1);
+    }
     if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
     while (!stop && ek_trainer_steps_done(r->trainer) < p->steps) {
@@ -231,7 +236,8 @@ static ek_status write_extras(ek_run *r)
     return EK_OK;
 }
 
-static void close_all(ek_run *r)
+/* st: how it ended. */
+static void close_all(ek_run *r, ek_status st)
 {
     ek_train_save_abandon(&r->saving);
     ek_metrics_close(&r->metrics);
@@ -249,6 +255,7 @@ static void close_all(ek_run *r)
     ek_tokenizer_destroy(&r->tokenizer);
     ek_kernels_destroy(&r->kernels);
     json_decref(r->settings);
+    ek_run_close_state(r, st);
     if (r->lock >= 0)
         close(r->lock);
 }
@@ -263,6 +270,7 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
                 .rank = cfg->world != NULL ? ek_comm_rank(cfg->world) : 0,
                 .ranks = cfg->world != NULL ? ek_comm_size(cfg->world) : 1,
                 .metrics = {.fd = -1},
+                .memory_step = -1,
                 .lock = -1};
     ek_status st = EK_OK;
 
@@ -282,6 +290,6 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
 out:
     if (st < 0 && st != EK_ECANCELED && r.ranks > 1)
         ek_comm_give_up(r.world);
-    close_all(&r);
+    close_all(&r, st);
     return st;
 }

@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/plan_record.h"
+#include "train/recover.h"
 #include "train/routing_trace.h"
 #include "train/trainer.h"
 
@@ -56,19 +57,46 @@ typedef struct {
     int64_t counted_ns; /* when the first step of this process had ended; 0: it has not */
     int64_t origin_ns;  /* when rank 0 began its steps: 0 of the timelines */
     int lock;           /* of --out, so that two runs do not write to it; -1: not taken */
+
+    /* with --elastic */
+    ek_rank_state state;
+    ek_recovery recovery;
+    uint64_t likeness;
+    ek_path out_path;                     /* of --out, from the root */
+    int64_t checkpoint_step, memory_step; /* steps done there; memory: -1: none */
 } ek_run;
 
 /* Everything before the first step. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
+
+/* Finds the newest checkpoint, and how many steps it has: with --resume there has to be one.  With
+ * memory_step >= 0 its checksums are not looked at: what is in memory is most likely newer, and
+ * waits.  Collective. */
+EK_CHECKED ek_status ek_run_find_checkpoint(ek_run *r);
 
 /* Rank 0 calls `work`, then the first rank of each other host, then the rest, so that what one
  * leaves on the disk is there for those after it; all agree in between.  Collective. */
 EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
                                           ek_status (*work)(ek_run *r));
 
-/* One record of each rank, on all ranks: all [ranks] of `size` bytes, of which each has filled its
- * own.  Collective. */
-EK_CHECKED ek_status ek_run_gather(ek_run *r, void *all, size_t size);
+/* --- with --elastic, without which these do nothing (run_elastic.c); collective ------------------
+ */
+
+/* Before the model is laid out: locks --out, and looks for the run's state in memory. */
+EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
+/* Once it is: fills it from there, if that is where the run goes on from.  Where not all is there
+ * memory_step becomes -1, and first_step the checkpoint's. */
+EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
+/* Once it is filled, from wherever. */
+EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
+/* Writes the line of the step before the first one where the rank that was to write it is gone. */
+EK_CHECKED ek_status ek_run_tell_of_last_step(ek_run *r);
+/* Where nothing is left to do: removes what is in memory. */
+EK_CHECKED ek_status ek_run_forget_memory(ek_run *r);
+/* Without --elastic and --resume, once --out is locked: removes what an earlier run has left. */
+EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
+/* After the model is gone; st: how the run ended. */
+void ek_run_close_state(ek_run *r, ek_status st);
 
 /* Sum of a number over the ranks of this one's host; its least over all ranks. */
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);

@@ -169,28 +169,44 @@ static ek_status check_length(const ek_run *r)
     return EK_OK;
 }
 
-/* Finds where to go on. */
-static ek_status find_start(ek_run *r)
+ek_status ek_run_find_checkpoint(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     const ek_mesh *mesh = r->mesh != NULL ? r->mesh : &ek_mesh_one;
-    ek_status st = EK_OK;
+    ek_checkpoint_check check = r->memory_step >= 0 ? EK_CHECK_SIZES : EK_CHECK_SUMS;
+    int needed = c->resume && r->memory_step < 0;
+    ek_status st = ek_train_latest(mesh, c->out, check, needed, &r->found);
 
-    if (!c->resume)
-        return EK_OK;
-    if (r->rank == 0 && ek_file_kind_of(c->out) == EK_FILE_FOLDER)
-        st = ek_folder_lock(c->out, &r->lock);
-    EK_TRY(ek_agree(r->world, "lock --out", st));
-    st = ek_train_latest(mesh, c->out, EK_CHECK_SUMS, &r->found);
+    r->checkpoint_step = 0;
     EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
                "--resume: there is no complete checkpoint in %s; leave --resume out to start",
                c->out);
     EK_TRY(st);
+    if (r->found.path.s[0] == '\0')
+        return EK_OK;
     if (r->found.warning[0] != '\0' && r->rank == 0)
         ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
-    return ek_agree(
-        r->world, "read the checkpoint's state",
-        ek_train_state(r->found.path.s, r->settings, r->kernels, &r->source.spec, &r->first_step));
+    return ek_agree(r->world, "read the checkpoint's state",
+                    ek_train_state(r->found.path.s, r->settings, r->kernels, &r->source.spec,
+                                   &r->checkpoint_step));
+}
+
+/* Finds where to go on. */
+static ek_status find_start(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_status st = EK_OK;
+
+    if (!c->resume && !c->elastic)
+        return EK_OK;
+    if (r->rank == 0 && r->lock < 0 && ek_file_kind_of(c->out) == EK_FILE_FOLDER)
+        st = ek_folder_lock(c->out, &r->lock);
+    EK_TRY(ek_agree(r->world, "lock --out", st));
+    EK_TRY(ek_run_find_checkpoint(r));
+    if (r->memory_step < r->checkpoint_step)
+        r->memory_step = -1;
+    r->first_step = r->memory_step >= 0 ? r->memory_step : r->checkpoint_step;
+    return EK_OK;
 }
 
 /* Removes <out>/<name>1<end>, <name>2<end>, ... as far as there are some. */
@@ -214,10 +230,11 @@ static ek_status open_out(ek_run *r)
     static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy",
                                             "plans.jsonl"};
 
-    if (c->resume || r->rank != 0)
+    if (r->first_step > 0 || c->resume || r->rank != 0)
         return EK_OK;
     EK_TRY(ek_folder_make(NULL, c->out));
-    EK_TRY(ek_folder_lock(c->out, &r->lock));
+    if (r->lock < 0)
+        EK_TRY(ek_folder_lock(c->out, &r->lock));
     EK_TRY(ek_checkpoint_clear(NULL, c->out));
     for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
         ek_path path;
@@ -312,7 +329,8 @@ static ek_status open_kernels(ek_run *r)
  * without a word; so it is asked for here. */
 static ek_status check_memory(ek_run *r)
 {
-    double want = (double)r->out->info.predicted_bytes - (double)r->base_rss;
+    double want = (double)r->out->info.predicted_bytes - (double)r->base_rss -
+                  (double)r->model->state.bytes; /* which has been taken */
     double have = (double)ek_memory_available(), copy = (double)ek_train_save_bytes(r->model);
     double room;
 
@@ -343,10 +361,17 @@ static ek_status lay_model(ek_run *r)
 
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
+    if (c->elastic) {
+        const ek_moe_config *moe = &r->training.moe;
+
+        r->state.memory.moves = ek_moe_may_place(moe) && moe->plan_every > 0;
+        mc.state = &r->state.memory;
+    }
     r->base_rss = ek_rss_bytes();
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
-    r->out->info.predicted_bytes = (size_t)r->base_rss + r->model->arena.bytes + activations;
+    r->out->info.predicted_bytes =
+        (size_t)r->base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
     return EK_OK;
 }
 
@@ -365,10 +390,12 @@ static ek_status first_weights(ek_run *r)
 
 static ek_status fill_model(ek_run *r)
 {
-    if (r->cfg->resume)
+    EK_TRY(ek_run_fill_from_memory(r));
+    if (r->memory_step < 0 && r->found.path.s[0] != '\0')
         EK_TRY(ek_train_load(r->model, r->found.path.s));
-    else
+    else if (r->memory_step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
+    EK_TRY(ek_run_commit_state(r));
     return ek_model_pack(r->model);
 }
 
@@ -376,6 +403,8 @@ static ek_status start(ek_run *r)
 {
     EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
     ek_trainer_resume(r->trainer, r->first_step);
+    if (r->cfg->elastic)
+        ek_trainer_set_ledger(r->trainer, &r->state.ledger, r->state.runs_of);
     ek_exec_record(ek_trainer_exec(r->trainer), r->cfg->timeline);
     return EK_OK;
 }
@@ -403,6 +432,7 @@ static void fill_info(ek_run *r)
     i->active_params = active_params(r->model);
     i->tokens = ek_tokens_get_info(r->tokens).n_tokens;
     i->first_step = r->first_step;
+    i->from_memory = r->memory_step >= 0;
     i->steps = r->training.optimizer.steps;
     i->batch = r->training.batch;
     i->seq = r->training.seq;
@@ -451,6 +481,7 @@ static ek_status open_trace(ek_run *r)
     EK_TRY(take_metrics(r));
     if (r->rank == 0)
         EK_TRY(ek_metrics_open(r->cfg->out, r->first_step, &r->metrics));
+    EK_TRY(ek_run_tell_of_last_step(r));
     if (r->cfg->record_routing)
         EK_TRY(ek_routing_trace_init(&r->trace, &r->source.spec));
     if (r->cfg->record_plans && r->mesh->at == 0)
@@ -466,10 +497,11 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_agree(r->world, "note the settings", make_settings(r)));
     EK_TRY(ek_run_check_same(r));
     EK_TRY(open_mesh(r));
+    EK_TRY(ek_run_find_memory(r));
     EK_TRY(find_start(r));
-    if (r->first_step >= r->training.optimizer.steps) {
+    if ((r->memory_step < 0 ? r->first_step : r->checkpoint_step) >= r->training.optimizer.steps) {
         r->out->finished_before = 1;
-        return EK_OK;
+        return ek_run_forget_memory(r);
     }
     EK_TRY(settle_exec(r));
     EK_TRY(ek_run_calibrate(r));
@@ -478,6 +510,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(fill_model(r));
     EK_TRY(ek_agree(r->world, "start", start(r)));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
+    EK_TRY(ek_run_clear_memory(r));
     EK_TRY(ek_run_check_shared(r));
     EK_TRY(ek_agree(r->world, "open the metrics", open_trace(r)));
     fill_info(r);

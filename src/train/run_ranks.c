@@ -8,25 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-ek_status ek_run_gather(ek_run *r, void *all, size_t size)
-{
-    int64_t *first;
-    ek_coll *op = NULL;
-    ek_status st = EK_OK;
-
-    if (r->ranks == 1)
-        return EK_OK;
-    first = malloc(((size_t)r->ranks + 1) * sizeof(*first));
-    EK_REQUIRE(first != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
-    for (int i = 0; i <= r->ranks; i++)
-        first[i] = i;
-    EK_TRY_OUT(ek_comm_all_gather(r->world, all, first, size, &op));
-    EK_TRY_OUT(ek_coll_wait(&op));
-out:
-    free(first);
-    return st;
-}
-
 ek_status ek_run_leaders_first(ek_run *r, const char *what, ek_status (*work)(ek_run *r))
 {
     int leader = 0, turn;
@@ -94,11 +75,11 @@ static uint64_t options_likeness(const ek_run *r)
     const ek_train_config *c = r->cfg;
     char text[512];
 
-    snprintf(text, sizeof(text), "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s",
+    snprintf(text, sizeof(text), "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s %d",
              c->pp, c->tp, c->ep, c->etp, c->zero, c->embed_columns, c->chunks, c->pipeline_degree,
              c->smart_group, c->a2a, c->balance, c->spare_slots, (long long)c->plan_every,
              c->replicas_min, c->reroute, c->reroute_limit, c->force_balance, c->recompute,
-             c->adaptive_r);
+             c->adaptive_r, c->elastic);
     return ek_random_stream(text);
 }
 
@@ -137,7 +118,7 @@ ek_status ek_run_check_same(ek_run *r)
     all[r->rank] =
         (likeness){ek_random_stream(text), options_likeness(r), ek_random_stream(r->kernels->name),
                    data_likeness(r), replay_likeness(r)};
-    EK_TRY_OUT(ek_run_gather(r, all, sizeof(*all)));
+    EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
     EK_TRY_OUT(compare(r, all));
 out:
     free(all);
@@ -177,7 +158,7 @@ ek_status ek_run_sum_on_host(ek_run *r, double *x)
 
     EK_REQUIRE(all != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     all[r->rank] = *x;
-    EK_TRY_OUT(ek_run_gather(r, all, sizeof(*all)));
+    EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
     for (int i = 0; i < r->ranks; i++)
         if (i != r->rank && ek_comm_node(r->world, i) == ek_comm_node(r->world, r->rank))
             *x += all[i];

@@ -21,10 +21,12 @@ struct ek_trainer {
     int64_t n_micro;
     int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
     int32_t *inputs, *targets;
-    int slow_plans;          /* steps running in which planning took too much */
-    ek_moe_traffic traffic;  /* of the next steps, unless they are tuned */
-    ek_tune *tune;           /* NULL: they are not */
-    ek_tune_choice ran_with; /* of the step before, whose time comes with this one's sums */
+    int slow_plans;            /* steps running in which planning took too much */
+    ek_moe_traffic traffic;    /* of the next steps, unless they are tuned */
+    ek_moe_traffic travelling; /* of the step under way */
+    int64_t began_ns;          /* likewise: when it began */
+    ek_tune *tune;             /* NULL: they are not */
+    ek_tune_choice ran_with;   /* of the step before, whose time comes with this one's sums */
     int has_run;
 };
 
@@ -254,7 +256,8 @@ static ek_status op_sum_losses(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-static void build_sum(ek_trainer *tr)
+/* Returns the op; -1 on one rank, which knows them. */
+static int32_t build_sum(ek_trainer *tr)
 {
     ek_op op = {.name = "sum losses",
                 .run = op_sum_losses,
@@ -266,8 +269,8 @@ static void build_sum(ek_trainer *tr)
                 .bytes = (double)tr->pass->n_sums * sizeof(double),
                 .describe = ek_net_describe};
 
-    if (tr->model->cfg.mesh->size > 1)
-        ek_graph_after(&tr->graph, &op, tr->graph.n_ops - 1);
+    return tr->model->cfg.mesh->size > 1 ? ek_graph_after(&tr->graph, &op, tr->graph.n_ops - 1)
+                                         : -1;
 }
 
 static int64_t bytes_sent(const ek_trainer *tr)
@@ -359,6 +362,32 @@ static void tell_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *
     tr->has_run = 1;
 }
 
+/* What is known of a step before its update, once losses are summed: for the ledger. */
+static void tell(void *context, ek_step_record *record)
+{
+    ek_trainer *tr = context;
+    ek_step_result *out = &record->result;
+
+    record->ranks = tr->model->cfg.mesh->size;
+    record->so_far_ms = (double)(ek_clock_ns() - tr->began_ns) / 1e6;
+    *out = (ek_step_result){.step = tr->optimizer.steps_done,
+                            .tokens = tr->cfg.batch * tr->cfg.seq,
+                            .grad_norm = tr->optimizer.grad_norm,
+                            .lr = tr->optimizer.lr};
+    ek_pass_losses(tr->pass, &out->losses);
+    if (travels(tr->model))
+        out->traffic = tr->travelling;
+    out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
+}
+
+void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *runs_of)
+{
+    tr->optimizer.ledger = ledger;
+    tr->optimizer.runs_of = runs_of;
+    tr->optimizer.tell = tell;
+    tr->optimizer.context = tr;
+}
+
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -370,22 +399,22 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
                         .seed = c->seed,
                         .step = (uint64_t)tr->optimizer.steps_done};
 
-    int64_t start = ek_clock_ns();
     ek_tune_choice with = {0};
     int32_t last;
 
+    tr->began_ns = ek_clock_ns();
     out->step = tr->optimizer.steps_done;
     out->tokens = c->batch * c->seq;
     out->comm_bytes = -bytes_sent(tr);
-    step.traffic = choose_traffic(tr, step.top_k, &with);
+    step.traffic = tr->travelling = choose_traffic(tr, step.top_k, &with);
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->micro, tr->n_micro));
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
     last = tr->graph.n_ops - 1;
-    build_sum(tr);
+    tr->optimizer.known = build_sum(tr);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
-    tr->pass->last_step_s = (double)(ek_clock_ns() - start) * 1e-9;
+    tr->pass->last_step_s = (double)(ek_clock_ns() - tr->began_ns) * 1e-9;
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
     tell_time(tr, &out->losses, &with);

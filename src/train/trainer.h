@@ -10,7 +10,6 @@
 #define TRAIN_TRAINER_H
 
 #include "exec/exec.h"
-#include "model/pass.h"
 #include "train/optimizer.h"
 
 typedef struct {
@@ -26,18 +25,6 @@ typedef struct {
     ek_exec_config exec;
     ek_optimizer_config optimizer;
 } ek_trainer_config;
-
-/* What a step says of itself. */
-typedef struct {
-    int64_t step, tokens;
-    ek_losses losses;
-    double grad_norm, lr;
-    double flops;           /* of the model on this rank: recomputation not counted */
-    int64_t comm_bytes;     /* sent by this rank */
-    double votes;           /* sum over ranks of what ek_trainer_vote said */
-    ek_moe_traffic traffic; /* how rows travelled; degree 0: they did not */
-    int adaptive_r;         /* ranks of an expert that a row went to; 0: they gathered all */
-} ek_step_result;
 
 typedef struct ek_trainer ek_trainer;
 
@@ -57,6 +44,10 @@ int32_t *ek_trainer_targets(ek_trainer *tr);
 
 /* A number that the next steps sum over ranks (whether someone wants to stop). */
 void ek_trainer_vote(ek_trainer *tr, double vote);
+
+/* From the next step on the update commits through a ledger; runs_of as ek_optimizer_runs says.
+ * Both are borrowed. */
+void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *runs_of);
 
 /* Takes a step over them. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);

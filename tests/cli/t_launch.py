@@ -317,6 +317,55 @@ put("  Process name: [[19330,1],1]\\n  Exit code:    23\\n"); sys.exit(23)''')
         self.assertLess(time.monotonic() - begin, 30)
 
 
+class Elastic(Case):
+    """What the launcher makes of generations of workers."""
+
+    def generations(self, script, **kw):
+        """A stand-in that counts its starts in a file, as n from 1 on."""
+        count = '''path = out + ".starts"
+n = int(open(path).read()) + 1 if os.path.exists(path) else 1
+open(path, "w").write(str(n)); ready(3)
+'''
+        r = self.launch(count + script, "--elastic", **kw)
+        return r, int(ek_cli.read(self.path("run.starts")))
+
+    def test_it_goes_on(self):
+        r, starts = self.generations("if n < 5: steps(n)" + "\n" + "if n == 5: sys.exit(0)" +
+                                     MPICH_DEATH)
+        self.assertEqual((r.returncode, starts), (DONE, 5), r.stderr)
+        self.assertEqual(r.stderr.splitlines(), [
+            "evenkeel train: rank 2 on node2 (process 102) was killed by signal 9 (Killed) after "
+            "step %d; going on from memory" % n for n in range(1, 5)])
+
+    def test_not_for_ever(self):
+        r, starts = self.generations("steps(3)" + MPICH_DEATH)
+        self.assertEqual((r.returncode, starts), (FAILED, 6), r.stderr)
+        self.assertRegex(r.stderr.splitlines()[-1], "after step 3; 5 starts running were lost "
+                         "before a step was done, so this is the end")
+
+    def test_a_worker_that_lost_another(self):
+        r, starts = self.generations('if n == 1: note("failed 1 lost"); line("why"); sys.exit(1)')
+        self.assertEqual((r.returncode, starts), (DONE, 2), r.stderr)
+        self.assertEqual(r.stderr, "why\nevenkeel train: going on from memory\n")
+
+    def test_not_after_a_mistake(self):
+        for status in (FAILED, USAGE, BAD_INPUT):
+            with self.subTest(status):
+                r, starts = self.generations('note("failed %d"); line("why"); sys.exit(1)' % status)
+                self.assert_said(r, status, "why")
+                self.assertEqual(starts, 1)
+                os.remove(self.path("run.starts"))
+
+    def test_not_when_interrupted(self):
+        p = self.start('listen(); ready(3); open(out + ".up", "w"); told()' + MPICH_DEATH,
+                       "--elastic")
+        self.wait_for(self.path("run.up"))
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=30)
+        self.assertEqual(p.returncode, INTERRUPTED, err)
+        self.assertNotIn("going on", err)
+
+
 class Signals(Case):
     def test_workers_are_told_and_save(self):
         for sig in (signal.SIGINT, signal.SIGTERM):

@@ -1,15 +1,28 @@
 /* Experts that move between ranks for good: weights, masters and moments are the same bits wherever
  * they come to lie, packed forms are those of the masters, and every weight has one rank that
- * answers for it. */
+ * answers for it; and where state outlives the processes, every expert is whole somewhere at any
+ * instant. */
 #include "model/hf_names.h"
 #include "model/migrate.h"
 #include "train_ranks.h"
 
-enum { ROUNDS = 12 };
+enum { ROUNDS = 12, LAYERS = 2, PLACES = 16 };
+
+/* What all ranks' memory holds: an expert, counted from 1, in slots and then in places of the
+ * staging.  What is whole in none of them at some instant would be lost if all were killed then. */
+typedef struct {
+    pthread_mutex_t lock;
+    int held[LAYERS][RANKS_MAX][2 * PLACES];
+    int run_of[RANKS_MAX], ranks, experts; /* ranks of one run, and shard, share experts out */
+    int64_t events, gaps;
+} witness;
 
 /* One rank. */
 typedef struct {
     int ranks, zero, lasting;
+    witness *seen; /* NULL: state ends with the process */
+    int rank;
+    void *memory;
     ek_mesh_sizes sizes;
     ek_comm *world;
     int64_t owned, whole, moved;
@@ -65,6 +78,58 @@ static void each_number(ek_model *m, int check, mover *v)
     }
 }
 
+static int is_held(const witness *w, int layer, int run, int expert)
+{
+    for (int r = 0; r < w->ranks; r++)
+        for (int i = 0; i < 2 * PLACES && w->run_of[r] == run; i++)
+            if (w->held[layer][r][i] == expert + 1)
+                return 1;
+    return 0;
+}
+
+static void witness_holds(void *context, int32_t layer, int32_t slot, int32_t expert)
+{
+    mover *v = context;
+    witness *w = v->seen;
+    int place = slot >= 0 ? slot : PLACES - 1 - slot;
+
+    pthread_mutex_lock(&w->lock);
+    w->events++;
+    w->held[layer][v->rank][place] = expert + 1;
+    for (int e = 0; e < w->experts; e++)
+        w->gaps += !is_held(w, layer, w->run_of[v->rank], e);
+    pthread_mutex_unlock(&w->lock);
+    usleep(20); /* lets others come in between */
+}
+
+static ek_status witness_take(void *context, const ek_model *m, size_t bytes, void **memory)
+{
+    mover *v = context;
+
+    (void)m;
+    v->memory = aligned_alloc(64, bytes);
+    EK_REQUIRE(v->memory != NULL, EK_ENOMEM, "no memory for a test");
+    *memory = memset(v->memory, 0, bytes);
+    return EK_OK;
+}
+
+/* How it is at first. */
+static void begin_watch(mover *v, const ek_model *m)
+{
+    const ek_mesh *mesh = m->cfg.mesh;
+    witness *w = v->seen;
+
+    pthread_mutex_lock(&w->lock);
+    w->run_of[v->rank] = mesh->edp_rank * mesh->etp + mesh->etp_rank;
+    for (int l = 0; l < LAYERS; l++) {
+        const ek_placement *p = &m->layers[l].experts.placement;
+
+        for (int32_t s = 0; s < p->slots; s++)
+            w->held[l][v->rank][s] = p->expert_of[mesh->ep_rank * p->slots + s] + 1;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* A placement of a run at random, the same on all ranks. */
 static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t layer, int lasting)
 {
@@ -103,7 +168,8 @@ static ek_status rounds(ek_model *m, mover *v)
     ek_placement_take(&to, &a, (int32_t)m->spec.experts, m->cfg.mesh->ep,
                       m->layers[0].experts.placement.slots);
     for (int l = 0; l < 2; l++)
-        ek_migration_take(&mg[l], &a, m, l, ek_migration_take_staging(&a, m));
+        ek_migration_take(&mg[l], &a, m, l,
+                          m->staging[l] != NULL ? m->staging[l] : ek_migration_take_staging(&a, m));
     for (uint64_t round = 0; round < ROUNDS; round++) {
         ek_graph_reset(&g);
         for (int l = 0; l < 2; l++) {
@@ -133,17 +199,23 @@ static ek_status move_about(mover *v)
     ek_mesh *mesh = NULL;
     ek_kernels *k = NULL;
     ek_model *m = NULL;
+    ek_model_memory memory = {witness_take, witness_holds, v, 1};
     ek_model_config mc = {
         .trained = 1, .zero = v->zero, .spare_slots = 1, .lasting_slots = v->lasting};
 
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k));
     EK_TRY(ek_mesh_open(v->world, &v->sizes, &mesh));
     mc.mesh = mesh;
+    mc.state = v->seen != NULL ? &memory : NULL;
     EK_TRY(ek_model_create(&spec, k, &mc, &m));
     CHECK(ek_model_can_migrate(m));
     each_number(m, 0, v);
+    if (v->seen != NULL)
+        begin_watch(v, m);
+    EK_TRY(ek_comm_barrier(v->world));
     EK_TRY(rounds(m, v));
     ek_model_destroy(&m);
+    free(v->memory);
     ek_mesh_close(&mesh);
     ek_kernels_destroy(&k);
     return EK_OK;
@@ -160,7 +232,8 @@ static void *mover_main(void *arg)
     return NULL;
 }
 
-static void move_over(int ranks, int ep, int etp, int zero, int lasting)
+/* seen: NULL: nobody looks what is whole when. */
+static void move_over(int ranks, int ep, int etp, int zero, int lasting, witness *seen)
 {
     ek_comm *worlds[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
@@ -173,6 +246,8 @@ static void move_over(int ranks, int ep, int etp, int zero, int lasting)
         v[r] = (mover){.ranks = ranks,
                        .zero = zero,
                        .lasting = lasting,
+                       .seen = seen,
+                       .rank = r,
                        .sizes = {1, 1, ep, etp},
                        .world = worlds[r]};
         CHECK(pthread_create(&threads[r], NULL, mover_main, &v[r]) == 0);
@@ -191,22 +266,42 @@ static void move_over(int ranks, int ep, int etp, int zero, int lasting)
 
 static void homes_change_places(void)
 {
-    move_over(2, 2, 1, 0, 0);
-    move_over(3, 3, 1, 3, 0);
-    move_over(4, 2, 1, 0, 0);
-    move_over(4, 2, 2, 1, 0);
+    move_over(2, 2, 1, 0, 0, NULL);
+    move_over(3, 3, 1, 3, 0, NULL);
+    move_over(4, 2, 1, 0, 0, NULL);
+    move_over(4, 2, 2, 1, 0, NULL);
 }
 
 static void replicas_come_to_stay(void)
 {
-    move_over(2, 2, 1, 2, 1);
-    move_over(3, 3, 1, 0, 1);
-    move_over(6, 3, 2, 0, 1);
-    move_over(8, 4, 1, 0, 1);
+    move_over(2, 2, 1, 2, 1, NULL);
+    move_over(3, 3, 1, 0, 1, NULL);
+    move_over(6, 3, 2, 0, 1, NULL);
+    move_over(8, 4, 1, 0, 1, NULL);
+}
+
+static void watch(int ranks, int ep, int etp, int lasting)
+{
+    witness w = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .ranks = ranks, .experts = (int)migrate_spec().experts};
+
+    move_over(ranks, ep, etp, 0, lasting, &w);
+    CHECK(w.events > ROUNDS * LAYERS * ranks);
+    CHECK_INT(w.gaps, 0);
+}
+
+static void whole_at_any_instant(void)
+{
+    watch(2, 2, 1, 0);
+    watch(3, 3, 1, 0);
+    watch(3, 3, 1, 1);
+    watch(6, 3, 2, 1);
+    watch(4, 2, 1, 1);
 }
 
 static const ek_case cases[] = {
     EK_CASE(homes_change_places),
     EK_CASE(replicas_come_to_stay),
+    EK_CASE(whole_at_any_instant),
 };
 EK_TEST_MAIN(cases)

@@ -255,7 +255,7 @@ static void load(peer *p)
     ek_checkpoint_found found;
     int64_t n = 0, wrong;
 
-    MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, &found));
+    MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, 1, &found));
     EXPECT(p, found.step == p->j->step);
     MUST(p, ek_train_load(p->m, found.path.s));
     wrong = visit(p->m, p->j->salt, 0, KEPT_KINDS, &n);
@@ -364,7 +364,7 @@ static void load_and_save(peer *p)
     ek_checkpoint_found found;
     ek_path out;
 
-    MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, &found));
+    MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, 1, &found));
     MUST(p, ek_train_load(p->m, found.path.s));
     MUST(p, ek_path_set(&out, "%s/again", root.s));
     MUST(p, ek_train_save(p->m, NULL, settings, p->j->step, 1, out.s));
@@ -646,7 +646,7 @@ static void an_abandoned_save(void)
 static void load_fails(peer *p)
 {
     ek_checkpoint_found found;
-    ek_status st = ek_train_latest(p->mesh, "/tmp/ek-no-such-folder", EK_CHECK_SUMS, &found);
+    ek_status st = ek_train_latest(p->mesh, "/tmp/ek-no-such-folder", EK_CHECK_SUMS, 1, &found);
 
     EXPECT(p, st == (p->rank == 0 ? EK_ENOENT : EK_EPEER));
     EXPECT(p, ek_train_load(p->m, "/tmp/ek-no-such-folder") == EK_ENOENT);

@@ -1,0 +1,107 @@
+/* evenkeel clean: what runs with --elastic have left in this host's shared memory, and its end. */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "elastic/ledger.h"
+#include "elastic/segment.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const ek_option options[] = {
+    {"out", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 0,
+     "remove what the run with this --out has left on this host; it then goes on from its newest "
+     "checkpoint"},
+    {"all", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "remove what all your runs have left here"},
+};
+
+static const ek_option_table table = {
+    "clean", "List what runs with --elastic have left in this host's memory, or remove it.",
+    options, sizeof(options) / sizeof(options[0]),
+    NULL,    0};
+
+/* Whether somebody still works on it. */
+static int is_in_use(const ek_segment_id *id)
+{
+    ek_segment s = {0};
+    ek_status st = ek_segment_open(id, 0, &s);
+
+    ek_segment_close(&s);
+    return st == EK_ESTATE;
+}
+
+/* One segment, in words. */
+static void show(const ek_segment_id *id, int in_use)
+{
+    static const char *const phases[] = {"being built", "filled", "ready"};
+    unsigned phase;
+    ek_segment s = {0};
+    ek_ledger l;
+    char bytes[16], step[32] = "";
+
+    if (ek_segment_open(id, -1, &s) < 0) {
+        printf("run %016" PRIx64 " generation %d rank %d: %s\n", id->run, (int)id->generation,
+               (int)id->rank, ek_err_message());
+        return;
+    }
+    if (ek_ledger_open(s.body, s.body_bytes, &l) == EK_OK)
+        snprintf(step, sizeof(step), ", %" PRId64 " steps done", ek_ledger_look(&l).steps_done);
+    phase = (unsigned)ek_segment_phase_of(&s);
+    printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", s.head->out, (int)id->rank,
+           (int)s.head->ranks, (int)id->generation,
+           cli_count(bytes, sizeof(bytes), (double)s.head->bytes),
+           phase <= EK_SEGMENT_READY ? phases[phase] : "of no phase", step,
+           in_use ? ", in use" : "");
+    ek_segment_close(&s);
+}
+
+/* Of one run, or of all: run 0.  Removes nothing where somebody still works on some of it. */
+static ek_status look_at(uint64_t run, int remove)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = 0, used = 0;
+    ek_status st;
+
+    EK_TRY_OUT(ek_segment_list(run, &ids, &n));
+    for (int64_t i = 0; i < n; i++) {
+        int in_use = is_in_use(&ids[i]);
+
+        show(&ids[i], in_use);
+        used += in_use;
+    }
+    EK_REQUIRE_OUT(!remove || used == 0, EK_ESTATE,
+                   "a run is not at its end; end it first, nothing was removed");
+    for (int64_t i = 0; i < n && remove; i++)
+        EK_TRY_OUT(ek_segment_remove(&ids[i]));
+    if (n == 0)
+        printf("nothing is left here\n");
+    else if (remove)
+        printf("%" PRId64 " removed\n", n);
+out:
+    free(ids);
+    return st;
+}
+
+static ek_status clean(const ek_options *o)
+{
+    const char *out = ek_options_text(o, "out");
+    ek_path path;
+
+    if (out == NULL)
+        return look_at(0, ek_options_flag(o, "all"));
+    EK_TRY(ek_path_absolute(out, &path));
+    return look_at(ek_run_id(path.s), 1);
+}
+
+int cli_clean(int argc, char **argv)
+{
+    ek_options *o = NULL;
+    int status = cli_parse(&table, argc, argv, &o);
+    ek_status st;
+
+    if (status >= 0)
+        return status;
+    st = clean(o);
+    ek_options_destroy(o);
+    return st < 0 ? cli_fail("clean", st) : CLI_DONE;
+}

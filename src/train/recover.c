@@ -1,0 +1,589 @@
+/* Finding, finishing, filling: see the header.  Tables are small against the state itself, so
+ * everybody gets all of them, and everybody makes the same plan. */
+#include "train/recover.h"
+
+#include "base/log.h"
+#include "train/agree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ek_status wait_for(ek_status st, ek_coll **op)
+{
+    return st < 0 ? st : ek_coll_wait(op);
+}
+
+static ek_status broadcast(ek_recovery *r, void *buf, size_t bytes, int root)
+{
+    ek_coll *op = NULL;
+
+    if (r->ranks == 1 || bytes == 0)
+        return EK_OK;
+    return wait_for(ek_comm_broadcast(r->world, buf, (int64_t)bytes, root, &op), &op);
+}
+
+static int host_of(const ek_recovery *r, int rank)
+{
+    return r->ranks > 1 ? ek_comm_node(r->world, rank) : 0;
+}
+
+/* Of this host's ranks, the one that serves a segment. */
+static int server_of(const ek_recovery *r, const ek_segment_id *id)
+{
+    int n = 0, at = 0;
+
+    for (int rank = 0; rank < r->ranks; rank++)
+        n += host_of(r, rank) == host_of(r, r->rank);
+    for (int rank = 0; rank < r->ranks; rank++)
+        if (host_of(r, rank) == host_of(r, r->rank) && at++ == id->rank % n)
+            return rank;
+    return r->rank;
+}
+
+/* --- what is there -----------------------------------------------------------------------------
+ */
+
+/* Seconds in which a process that was killed is gone. */
+static const double patience = 20;
+
+static ek_status open_tables(ek_found_segment *f)
+{
+    const ek_segment *s = &f->segment;
+    size_t end;
+
+    EK_TRY(ek_ledger_open(s->body, s->body_bytes, &f->ledger));
+    end = ek_ledger_end(&f->ledger);
+    return ek_parts_open(s->body + end, s->body_bytes - end, s->body_bytes,
+                         ek_ledger_real_bytes(&f->ledger), &f->parts);
+}
+
+/* What was left before it was whole is removed; one that somebody works on, or that another version
+ * of evenkeel could read, is a reason to stop. */
+static ek_status open_to_serve(ek_found_segment *f)
+{
+    ek_segment *s = &f->segment;
+    ek_status st = ek_segment_open(&f->id, patience, s);
+
+    if (st == EK_ENOENT)
+        return EK_OK;
+    if (st == EK_ECORRUPT)
+        return ek_segment_remove(&f->id);
+    EK_TRY(st);
+    if (ek_segment_phase_of(s) == EK_SEGMENT_BUILDING) {
+        ek_segment_close(s);
+        return ek_segment_remove(&f->id);
+    }
+    if (open_tables(f) < 0) {
+        ek_log("elastic", EK_LOG_WARN, "%s; it is not used", ek_err_message());
+        ek_segment_close(s);
+    }
+    return EK_OK;
+}
+
+static ek_status open_segments(ek_recovery *r)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = 0;
+    ek_status st;
+
+    EK_TRY_OUT(ek_segment_list(r->run, &ids, &n));
+    r->found = calloc((size_t)n + 1, sizeof(*r->found));
+    EK_REQUIRE_OUT(r->found != NULL, EK_ENOMEM, "no memory for %lld segments", (long long)n);
+    r->n_found = n;
+    for (int64_t i = 0; i < n; i++) {
+        ek_found_segment *f = &r->found[i];
+
+        *f = (ek_found_segment){
+            .id = ids[i], .served = server_of(r, &ids[i]) == r->rank, .left = -1};
+        if (f->served)
+            EK_TRY_OUT(open_to_serve(f));
+    }
+out:
+    free(ids);
+    return st;
+}
+
+/* Those of this host's that others serve, to copy from them. */
+static ek_status open_others(ek_recovery *r)
+{
+    for (int64_t i = 0; i < r->n_found; i++) {
+        ek_found_segment *f = &r->found[i];
+
+        if (f->served || f->left < 0 || r->left[f->left].role == EK_SURVIVOR_OLD)
+            continue;
+        EK_TRY(ek_segment_open(&f->id, -1, &f->segment));
+        EK_TRY(open_tables(f));
+    }
+    return EK_OK;
+}
+
+/* What one rank says to all of what it serves. */
+typedef struct {
+    int64_t generation; /* the newest that this rank has seen, in whatever state */
+    int64_t n;
+} summary;
+
+static ek_left left_of(const ek_recovery *r, const ek_found_segment *f)
+{
+    return (ek_left){.survivor = {.generation = f->id.generation,
+                                  .rank = f->id.rank,
+                                  .phase = (int32_t)ek_segment_phase_of(&f->segment),
+                                  .state = ek_ledger_look(&f->ledger)},
+                     .host = host_of(r, r->rank),
+                     .server = r->rank,
+                     .likeness = f->segment.head->likeness,
+                     .parts = f->parts.n};
+}
+
+static int serves(const ek_recovery *r, int64_t i)
+{
+    return r->found[i].served && r->found[i].segment.head != NULL;
+}
+
+/* Lists what is left, by server, so that all have the same list.  all [ranks]. */
+static ek_status list_left(ek_recovery *r, summary *all)
+{
+    ek_left *mine;
+    int64_t most = 0, n = 0;
+    ek_status st = EK_OK;
+
+    for (int64_t i = 0; i < r->n_found; i++)
+        all[r->rank].n += serves(r, i);
+    for (int64_t i = 0; i < r->n_found; i++)
+        if (r->found[i].id.generation >= all[r->rank].generation)
+            all[r->rank].generation = r->found[i].id.generation + 1;
+    EK_TRY(ek_gather(r->world, all, sizeof(*all)));
+    for (int i = 0; i < r->ranks; i++) {
+        most = all[i].n > most ? all[i].n : most;
+        r->generation =
+            all[i].generation > r->generation ? (int32_t)all[i].generation : r->generation;
+    }
+    mine = calloc((size_t)(r->ranks * most) + 1, sizeof(*mine));
+    r->left = calloc((size_t)(r->ranks * most) + 1, sizeof(*r->left));
+    EK_REQUIRE_OUT(mine != NULL && r->left != NULL, EK_ENOMEM, "no memory for %lld segments",
+                   (long long)(r->ranks * most));
+    for (int64_t i = 0; i < r->n_found; i++)
+        if (serves(r, i))
+            mine[r->rank * most + n++] = left_of(r, &r->found[i]);
+    if (most > 0)
+        EK_TRY_OUT(ek_gather(r->world, mine, (size_t)most * sizeof(*mine)));
+    for (int i = 0; i < r->ranks; i++)
+        for (int64_t j = 0; j < all[i].n; j++)
+            r->left[r->n_left++] = mine[i * most + j];
+out:
+    free(mine);
+    return st;
+}
+
+/* Which of the list this host's segments are. */
+static void recognise(ek_recovery *r)
+{
+    for (int64_t i = 0; i < r->n_found; i++)
+        for (int32_t j = 0; j < r->n_left; j++)
+            if (r->left[j].host == host_of(r, r->rank) &&
+                r->left[j].survivor.generation == r->found[i].id.generation &&
+                r->left[j].survivor.rank == r->found[i].id.rank)
+                r->found[i].left = j;
+}
+
+static ek_status judge(ek_recovery *r)
+{
+    ek_survivor *of = calloc((size_t)r->n_left + 1, sizeof(*of));
+    ek_survivor_role *role = calloc((size_t)r->n_left + 1, sizeof(*role));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(of != NULL && role != NULL, EK_ENOMEM, "no memory for %d ranks", r->n_left);
+    for (int32_t i = 0; i < r->n_left; i++)
+        of[i] = r->left[i].survivor;
+    r->verdict = ek_survivors_judge(of, r->n_left, role);
+    for (int32_t i = 0; i < r->n_left; i++) {
+        r->left[i].role = role[i];
+        r->finished += role[i] == EK_SURVIVOR_FINISH;
+        if (role[i] == EK_SURVIVOR_UNFIT && r->rank == 0)
+            ek_log("elastic", EK_LOG_WARN,
+                   "what rank %d has left stands at step %lld and cannot get to %lld; it is not "
+                   "used",
+                   (int)of[i].rank, (long long)of[i].state.steps_done,
+                   (long long)r->verdict.steps_done);
+    }
+out:
+    free(of);
+    free(role);
+    return st;
+}
+
+/* --- the step under way ------------------------------------------------------------------------
+ */
+
+/* The segment of this host that is left[i], if this rank serves it. */
+static ek_found_segment *served(const ek_recovery *r, int32_t left)
+{
+    for (int64_t i = 0; i < r->n_found; i++)
+        if (r->found[i].left == left && serves(r, i))
+            return &r->found[i];
+    return NULL;
+}
+
+static ek_status finish_mine(ek_recovery *r, const ek_kernels *k)
+{
+    ek_ledger_rule rule = ek_optimizer_rule(k);
+
+    for (int32_t i = 0; i < r->n_left; i++) {
+        ek_found_segment *f = served(r, i);
+
+        if (f == NULL || r->left[i].role != EK_SURVIVOR_FINISH)
+            continue;
+        EK_REQUIRE(ek_ledger_real_bytes(&f->ledger) == (int)ek_dtype_size(k->real), EK_EINVAL,
+                   "the run in memory has numbers of %d bytes; give it its --dtype",
+                   ek_ledger_real_bytes(&f->ledger));
+        EK_TRY(ek_ledger_finish(&f->ledger, &rule, r->verdict.steps_done - 1, &r->record));
+    }
+    return EK_OK;
+}
+
+/* The record goes to all, and those who have not done the last step finish it. */
+static ek_status finish_step(ek_recovery *r, const ek_kernels *k)
+{
+    const ek_found_segment *f;
+
+    if (r->verdict.record < 0)
+        return EK_OK;
+    f = served(r, r->verdict.record);
+    if (f != NULL)
+        memcpy(&r->record, ek_ledger_recorded(&f->ledger), sizeof(r->record));
+    EK_TRY(broadcast(r, &r->record, sizeof(r->record), r->left[r->verdict.record].server));
+    return ek_agree(r->world, "finish a step", finish_mine(r, k));
+}
+
+/* Removes what generations that did not get so far have left, so that there is room. */
+static ek_status remove_old(ek_recovery *r)
+{
+    for (int64_t i = 0; i < r->n_found; i++) {
+        ek_found_segment *f = &r->found[i];
+
+        if (!serves(r, i) || r->left[f->left].role != EK_SURVIVOR_OLD)
+            continue;
+        ek_segment_close(&f->segment);
+        EK_TRY(ek_segment_remove(&f->id));
+    }
+    return EK_OK;
+}
+
+ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, const ek_kernels *k)
+{
+    summary *all;
+    ek_status st = EK_OK;
+
+    *r = (ek_recovery){.world = world, .ranks = 1, .run = run, .verdict = {-1, 0, -1}};
+    if (world != NULL) {
+        r->rank = ek_comm_rank(world);
+        r->ranks = ek_comm_size(world);
+    }
+    all = calloc((size_t)r->ranks, sizeof(*all));
+    EK_TRY_OUT(ek_agree(world, "look for the state of the run",
+                        all != NULL ? open_segments(r)
+                                    : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
+    EK_TRY_OUT(list_left(r, all));
+    recognise(r);
+    EK_TRY_OUT(judge(r));
+    EK_TRY_OUT(finish_step(r, k));
+    EK_TRY_OUT(ek_agree(world, "remove what is of no use", remove_old(r)));
+    EK_TRY_OUT(ek_agree(world, "open the state of the run", open_others(r)));
+out:
+    free(all);
+    return st;
+}
+
+ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *out)
+{
+    for (int32_t i = 0; i < r->n_left; i++)
+        EK_REQUIRE(r->left[i].role == EK_SURVIVOR_OLD || r->left[i].likeness == likeness, EK_EINVAL,
+                   "--elastic: memory holds the state of a run with --out %s and another model, "
+                   "other data or settings; give the same, or end that one with `evenkeel clean "
+                   "--out %s`",
+                   out, out);
+    return EK_OK;
+}
+
+/* --- filling -----------------------------------------------------------------------------------
+ */
+
+/* Tables of parts that everybody has: of what is left, then of what is wanted. */
+typedef struct {
+    ek_state_holder *left, *wants;
+    int32_t *left_of; /* [n_left] of ek_recovery.left */
+    int32_t n_left;
+    ek_state_copy *copies;
+    int64_t n;
+} exchange;
+
+/* A table of n parts from one rank to all; mine: that rank's own. */
+static ek_status share_table(ek_recovery *r, ek_state_holder *h, int64_t n,
+                             const ek_state_part *mine, int from)
+{
+    size_t bytes = (size_t)n * sizeof(*h->parts.part);
+
+    h->parts.n = n;
+    h->parts.part = malloc(bytes + 1);
+    EK_REQUIRE(h->parts.part != NULL, EK_ENOMEM, "no memory for %lld parts", (long long)n);
+    if (r->rank == from)
+        memcpy(h->parts.part, mine, bytes);
+    return broadcast(r, h->parts.part, bytes, from);
+}
+
+static ek_status share_left(ek_recovery *r, exchange *x)
+{
+    for (int32_t i = 0; i < r->n_left; i++) {
+        const ek_left *l = &r->left[i];
+        const ek_found_segment *f = served(r, i);
+        ek_state_holder *h = &x->left[x->n_left];
+
+        if (l->role != EK_SURVIVOR_THERE && l->role != EK_SURVIVOR_FINISH)
+            continue;
+        h->host = l->host;
+        h->rank = l->server;
+        x->left_of[x->n_left++] = i;
+        EK_TRY(share_table(r, h, l->parts, f != NULL ? f->parts.part : NULL, l->server));
+    }
+    return EK_OK;
+}
+
+static ek_status share_wants(ek_recovery *r, exchange *x, const ek_state_parts *mine)
+{
+    int64_t *n = calloc((size_t)r->ranks, sizeof(*n));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(n != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    n[r->rank] = mine->n;
+    EK_TRY_OUT(ek_gather(r->world, n, sizeof(*n)));
+    for (int i = 0; i < r->ranks; i++) {
+        x->wants[i].host = host_of(r, i);
+        x->wants[i].rank = i;
+        EK_TRY_OUT(share_table(r, &x->wants[i], n[i], mine->part, i));
+    }
+out:
+    free(n);
+    return st;
+}
+
+/* How the box of a copy lies in a body. */
+typedef struct {
+    unsigned char *at[EK_STATE_ARRAYS];
+    int64_t rows, row_bytes, stride;
+} place;
+
+static place place_of(const ek_state_part *p, unsigned char *body, const ek_box *box, int real)
+{
+    place x = {.rows = box->rows, .row_bytes = box->cols * real, .stride = p->ld * real};
+
+    for (int j = 0; j < EK_STATE_ARRAYS; j++)
+        x.at[j] = body + ek_part_at(p, j, box, real);
+    return x;
+}
+
+/* Copies rows; a stride of 0 stands for rows without gaps. */
+static void copy_rows(unsigned char *to, int64_t to_stride, const unsigned char *from,
+                      int64_t from_stride, const place *x)
+{
+    for (int64_t i = 0; i < x->rows; i++)
+        memcpy(to + i * (to_stride > 0 ? to_stride : x->row_bytes),
+               from + i * (from_stride > 0 ? from_stride : x->row_bytes), (size_t)x->row_bytes);
+}
+
+static ek_found_segment *found_here(const ek_recovery *r, int32_t left)
+{
+    for (int64_t i = 0; i < r->n_found; i++)
+        if (r->found[i].left == left)
+            return &r->found[i];
+    return NULL;
+}
+
+static int is_local(const exchange *x, const ek_state_copy *c)
+{
+    return x->left[c->from].host == x->wants[c->to].host;
+}
+
+static int64_t bytes_of(const ek_state_copy *c, int real)
+{
+    return EK_STATE_ARRAYS * c->box.rows * c->box.cols * real;
+}
+
+/* What this rank wants and its host has. */
+static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s, int real)
+{
+    for (int64_t i = 0; i < x->n; i++) {
+        const ek_state_copy *c = &x->copies[i];
+        ek_found_segment *f;
+        place from, to;
+
+        if (c->to != r->rank || !is_local(x, c))
+            continue;
+        f = found_here(r, x->left_of[c->from]);
+        from = place_of(&x->left[c->from].parts.part[c->from_part], f->segment.body, &c->box, real);
+        to = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box, real);
+        for (int j = 0; j < EK_STATE_ARRAYS; j++)
+            copy_rows(to.at[j], to.stride, from.at[j], from.stride, &to);
+        r->bytes_copied += bytes_of(c, real);
+    }
+}
+
+/* Bytes from each rank to each other: rows [ranks][ranks]; returns whether there are any. */
+static int count_rows(const ek_recovery *r, const exchange *x, int real, int64_t *rows)
+{
+    int any = 0;
+
+    for (int64_t i = 0; i < x->n; i++)
+        if (!is_local(x, &x->copies[i])) {
+            rows[x->left[x->copies[i].from].rank * r->ranks + x->copies[i].to] +=
+                bytes_of(&x->copies[i], real);
+            any = 1;
+        }
+    return any;
+}
+
+/* Packs what goes from this rank to `peer`, or unpacks what has come from it: in the order of the
+ * copies, which both know. */
+static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_state *s, int real,
+                           int peer, int unpack, unsigned char *at)
+{
+    for (int64_t i = 0; i < x->n; i++) {
+        const ek_state_copy *c = &x->copies[i];
+        int from = x->left[c->from].rank;
+        place p;
+
+        if (is_local(x, c) || from != (unpack ? peer : r->rank) ||
+            c->to != (unpack ? r->rank : peer))
+            continue;
+        if (unpack)
+            p = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box, real);
+        else
+            p = place_of(&x->left[c->from].parts.part[c->from_part],
+                         found_here(r, x->left_of[c->from])->segment.body, &c->box, real);
+        for (int j = 0; j < EK_STATE_ARRAYS; j++) {
+            if (unpack)
+                copy_rows(p.at[j], p.stride, at, 0, &p);
+            else
+                copy_rows(at, 0, p.at[j], p.stride, &p);
+            at += p.rows * p.row_bytes;
+        }
+    }
+    return at;
+}
+
+static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_state *s, int real,
+                                  const int64_t *rows)
+{
+    int64_t out = 0, in = 0;
+    unsigned char *send, *recv, *at;
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    for (int i = 0; i < r->ranks; i++) {
+        out += rows[r->rank * r->ranks + i];
+        in += rows[i * r->ranks + r->rank];
+    }
+    send = at = malloc((size_t)out + 1);
+    recv = malloc((size_t)in + 1);
+    EK_TRY_OUT(ek_agree(r->world, "get memory to recover in",
+                        send != NULL && recv != NULL
+                            ? EK_OK
+                            : EK_FAIL(EK_ENOMEM, "no memory for %.1f MB of state on its way",
+                                      (double)(out + in) / 1e6)));
+    for (int i = 0; i < r->ranks; i++)
+        at = pack(r, x, s, real, i, 0, at);
+    EK_TRY_OUT(ek_comm_all_to_all(r->world, EK_A2A_LINEAR, rows, 1, send, recv, &op));
+    EK_TRY_OUT(ek_coll_wait(&op));
+    at = recv;
+    for (int i = 0; i < r->ranks; i++)
+        at = pack(r, x, s, real, i, 1, at);
+    r->bytes_received = in;
+out:
+    free(send);
+    free(recv);
+    return st;
+}
+
+static ek_status fill(ek_recovery *r, const exchange *x, ek_rank_state *s)
+{
+    int real = ek_ledger_real_bytes(&s->ledger);
+    int64_t *rows = calloc((size_t)r->ranks * (size_t)r->ranks, sizeof(*rows));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    copy_local(r, x, s, real);
+    if (count_rows(r, x, real, rows))
+        st = send_and_receive(r, x, s, real, rows);
+    free(rows);
+    return st;
+}
+
+static void close_exchange(exchange *x, int ranks)
+{
+    for (int32_t i = 0; x->left != NULL && i < x->n_left; i++)
+        free(x->left[i].parts.part);
+    for (int32_t i = 0; x->wants != NULL && i < ranks; i++)
+        free(x->wants[i].parts.part);
+    free(x->left);
+    free(x->wants);
+    free(x->left_of);
+    free(x->copies);
+}
+
+ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
+{
+    exchange x = {0};
+    ek_status st = EK_OK;
+
+    x.left = calloc((size_t)r->n_left + 1, sizeof(*x.left));
+    x.wants = calloc((size_t)r->ranks, sizeof(*x.wants));
+    x.left_of = calloc((size_t)r->n_left + 1, sizeof(*x.left_of));
+    EK_REQUIRE_OUT(x.left != NULL && x.wants != NULL && x.left_of != NULL, EK_ENOMEM,
+                   "no memory for %d ranks", r->ranks);
+    EK_TRY_OUT(share_left(r, &x));
+    EK_TRY_OUT(share_wants(r, &x, &s->parts));
+    EK_TRY_OUT(ek_parts_plan(x.left, x.n_left, x.wants, r->ranks, &x.copies, &x.n, missing));
+    EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
+    EK_TRY_OUT(fill(r, &x, s));
+out:
+    close_exchange(&x, r->ranks);
+    return st;
+}
+
+/* --- the end of it -----------------------------------------------------------------------------
+ */
+
+static void close_found(ek_recovery *r)
+{
+    for (int64_t i = 0; i < r->n_found; i++)
+        ek_segment_close(&r->found[i].segment);
+    free(r->found);
+    r->found = NULL;
+    r->n_found = 0;
+}
+
+ek_status ek_recover_remove(ek_recovery *r)
+{
+    ek_status st = EK_OK;
+
+    for (int64_t i = 0; i < r->n_found && st == EK_OK; i++)
+        if (r->found[i].served)
+            st = ek_segment_remove(&r->found[i].id);
+    close_found(r);
+    return ek_agree(r->world, "remove what an earlier start has left", st);
+}
+
+ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s)
+{
+    ek_segment_set_phase(&s->segment, EK_SEGMENT_FILLED);
+    EK_TRY(ek_agree(r->world, "fill its state", EK_OK));
+    ek_segment_set_phase(&s->segment, EK_SEGMENT_READY);
+    EK_TRY(ek_agree(r->world, "have its state ready", EK_OK));
+    return ek_recover_remove(r);
+}
+
+void ek_recover_close(ek_recovery *r)
+{
+    close_found(r);
+    free(r->left);
+    *r = (ek_recovery){0};
+}

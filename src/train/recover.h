@@ -1,0 +1,71 @@
+/* train/recover.h - a generation of ranks goes on from what an earlier one has left in memory.
+ *
+ * The way to start is the way to recover: every generation looks for segments of its run on all its
+ * hosts (find), lays out its model in segments of its own, and fills these from what was found
+ * (load), from a checkpoint or anew.  When all have theirs (commit), the earlier ones are removed;
+ * until then they stay, so that a failure in between loses nothing.
+ *
+ * Collective   over the world, all of them; world NULL: one rank.  A failure on one rank fails
+ *              all. */
+#ifndef TRAIN_RECOVER_H
+#define TRAIN_RECOVER_H
+
+#include "elastic/verdict.h"
+#include "train/state.h"
+
+/* What is left of one rank, known to all. */
+typedef struct {
+    ek_survivor survivor;
+    ek_survivor_role role;
+    int32_t host, server; /* where it is; the rank that reads it for the other hosts */
+    uint64_t likeness;
+    int64_t parts;
+} ek_left;
+
+/* A segment of this host.  One of the host's ranks serves it: holds its lock, finishes its step,
+ * sends from it, removes it. */
+typedef struct {
+    ek_segment_id id;
+    int served;         /* by this rank */
+    ek_segment segment; /* head NULL: it is of no use */
+    ek_ledger ledger;
+    ek_state_parts parts;
+    int32_t left; /* which of ek_recovery.left; -1: none of them */
+} ek_found_segment;
+
+typedef struct {
+    ek_comm *world;
+    int rank, ranks;
+    uint64_t run;
+    int32_t generation; /* this one */
+    ek_found_segment *found;
+    int64_t n_found;
+    ek_left *left;
+    int32_t n_left;
+    ek_verdict verdict;
+    ek_step_record record; /* of step verdict.steps_done - 1, where somebody has it */
+    int64_t finished;      /* ranks that had to finish that step */
+    int64_t bytes_copied, bytes_received; /* by this rank: on its host, from others */
+} ek_recovery;
+
+/* Finds what is left, and brings it to one step: verdict.generation -1: nothing is. */
+EK_CHECKED ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run,
+                                     const ek_kernels *k);
+
+/* Fails where what is left is of a run with other settings.  EK_EINVAL names what to do. */
+EK_CHECKED ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *out);
+
+/* Fills masters and moments from what is left.  EK_ENOENT: not all of the model is, and *missing
+ * is a tensor (of ek_hf_tensor_at) that is not whole; nothing has been filled then. */
+EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
+
+/* This rank's state is in its segment: from here on this generation counts, and earlier ones are
+ * removed. */
+EK_CHECKED ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s);
+
+/* Removes what was found, and gives its memory back. */
+EK_CHECKED ek_status ek_recover_remove(ek_recovery *r);
+
+void ek_recover_close(ek_recovery *r);
+
+#endif

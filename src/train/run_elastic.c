@@ -1,0 +1,193 @@
+/* What a run with --elastic does to outlive its ranks: finding its state in memory, going on from
+ * it, and giving the memory back at its end.  See docs/resilience.md. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "model/hf_config.h"
+#include "train/agree.h"
+#include "train/run_impl.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* What the ledger cannot protect, by option. */
+static ek_status check_options(const ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+
+    EK_REQUIRE(c->zero == 0, EK_EINVAL,
+               "--elastic: with --zero %d a rank's state lies nowhere else; take --zero 0",
+               c->zero);
+    EK_REQUIRE(r->source.spec.gate.kind != EK_GATE_SIGMOID_BIAS, EK_EUNSUPPORTED,
+               "--elastic: this model's router bias is not kept by gradients, which is not "
+               "implemented");
+    return EK_OK;
+}
+
+/* The run's number, by rank 0's path of --out. */
+static ek_status find_id(ek_run *r, uint64_t *id)
+{
+    ek_coll *op = NULL;
+
+    EK_TRY(ek_path_absolute(r->cfg->out, &r->out_path));
+    *id = ek_run_id(r->out_path.s);
+    if (r->ranks == 1)
+        return EK_OK;
+    EK_TRY(ek_comm_broadcast(r->world, id, sizeof(*id), 0, &op));
+    return ek_coll_wait(&op);
+}
+
+static ek_status likeness_of(const ek_run *r, uint64_t *out)
+{
+    char *settings = json_dumps(r->settings, JSON_SORT_KEYS), *model = NULL;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(settings != NULL, EK_ENOMEM, "no memory for the settings");
+    EK_TRY_OUT(ek_hf_config_text(&r->source.spec, &model));
+    *out = ek_random_bits(ek_random_stream(settings), ek_random_stream(model), 0);
+out:
+    free(settings);
+    free(model);
+    return st;
+}
+
+/* A run that is started anew leaves nothing of an earlier one. */
+static ek_status remove_all(uint64_t run)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = 0;
+    ek_status st = ek_segment_list(run, &ids, &n);
+
+    for (int64_t i = 0; i < n && st == EK_OK; i++)
+        st = ek_segment_remove(&ids[i]);
+    free(ids);
+    return st;
+}
+
+ek_status ek_run_clear_memory(ek_run *r)
+{
+    uint64_t id;
+
+    if (r->cfg->elastic || r->cfg->resume)
+        return EK_OK;
+    EK_TRY(find_id(r, &id));
+    return ek_agree(r->world, "remove an earlier run's state", remove_all(id));
+}
+
+/* Rank 0's, before anybody touches what is left.  The one before may take a moment to be gone. */
+static ek_status lock_out(ek_run *r)
+{
+    struct timespec nap = {0, 10000000};
+    int64_t end = ek_clock_ns() + 20000000000;
+    ek_status st = EK_OK;
+
+    if (r->rank != 0 || ek_file_kind_of(r->cfg->out) != EK_FILE_FOLDER)
+        return EK_OK;
+    while ((st = ek_folder_lock(r->cfg->out, &r->lock)) == EK_ESTATE && ek_clock_ns() < end)
+        nanosleep(&nap, NULL);
+    return st;
+}
+
+ek_status ek_run_find_memory(ek_run *r)
+{
+    uint64_t id;
+    ek_segment_id segment;
+
+    if (!r->cfg->elastic)
+        return EK_OK;
+    EK_TRY(ek_agree(r->world, "lock --out", lock_out(r)));
+    EK_TRY(find_id(r, &id));
+    EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
+    EK_TRY(ek_agree(r->world, "compare settings", likeness_of(r, &r->likeness)));
+    EK_TRY(ek_recover_find(&r->recovery, r->world, id, r->kernels));
+    EK_TRY(ek_recover_check(&r->recovery, r->likeness, r->cfg->out));
+    segment = (ek_segment_id){id, r->recovery.generation, r->rank};
+    ek_state_prepare(&r->state, &segment, r->ranks, r->likeness, r->out_path.s);
+    if (r->recovery.verdict.generation >= 0)
+        r->memory_step = r->recovery.verdict.steps_done;
+    return EK_OK;
+}
+
+/* What is not whole in memory is taken from where there is more: the run goes back to it. */
+static ek_status give_up_memory(ek_run *r, int32_t tensor)
+{
+    int64_t memory_step = r->memory_step;
+    ek_hf_tensor t;
+
+    ek_hf_tensor_at(&r->source.spec, tensor, &t);
+    r->memory_step = -1;
+    EK_TRY(ek_run_find_checkpoint(r)); /* with its sums this time */
+    r->first_step = r->checkpoint_step;
+    if (r->rank == 0)
+        ek_log(
+            "elastic", EK_LOG_WARN,
+            "no rank that is left has all of %s; going back from step %lld to %s, %lld steps are "
+            "taken again",
+            t.name, (long long)memory_step,
+            r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
+            (long long)(memory_step - r->first_step));
+    return ek_state_start(&r->state, r->model, r->first_step);
+}
+
+ek_status ek_run_fill_from_memory(ek_run *r)
+{
+    int32_t missing = -1;
+    ek_status st;
+
+    if (!r->cfg->elastic)
+        return EK_OK;
+    EK_TRY(ek_agree(r->world, "lay out its state",
+                    ek_state_start(&r->state, r->model, r->first_step)));
+    if (r->memory_step < 0)
+        return EK_OK;
+    st = ek_recover_load(&r->recovery, &r->state, &missing);
+    if (st == EK_ENOENT && missing >= 0)
+        return give_up_memory(r, missing);
+    return st;
+}
+
+ek_status ek_run_commit_state(ek_run *r)
+{
+    const ek_recovery *found = &r->recovery;
+
+    if (!r->cfg->elastic)
+        return EK_OK;
+    if (r->memory_step > 0 &&
+        found->verdict.record >= 0) /* its line may still have to be written */
+        ek_ledger_record(&r->state.ledger, r->memory_step - 1, &found->record,
+                         sizeof(found->record));
+    return ek_recover_commit(&r->recovery, &r->state);
+}
+
+ek_status ek_run_forget_memory(ek_run *r)
+{
+    return r->cfg->elastic ? ek_recover_remove(&r->recovery) : EK_OK;
+}
+
+ek_status ek_run_tell_of_last_step(ek_run *r)
+{
+    const ek_step_record *record = &r->recovery.record;
+    ek_metrics_step s = {&record->result, record->so_far_ms, NULL, record->ranks, NULL, 0};
+
+    if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
+        return EK_OK;
+    if (r->metrics.next == r->first_step - 1 && r->recovery.verdict.record >= 0)
+        return ek_metrics_write(&r->metrics, &s);
+    ek_log("elastic", EK_LOG_WARN, "metrics.jsonl has lost the lines of steps %lld to %lld",
+           (long long)r->metrics.next, (long long)r->first_step - 1);
+    return EK_OK;
+}
+
+void ek_run_close_state(ek_run *r, ek_status st)
+{
+    ek_segment_id id = r->state.id;
+    int made = r->state.segment.head != NULL;
+    int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
+    int saved = st == EK_OK || st == EK_ECANCELED; /* all of it is in a checkpoint */
+
+    ek_state_close(&r->state);
+    ek_recover_close(&r->recovery);
+    if (made && (saved || !ready))
+        (void)!ek_segment_remove(&id);
+}

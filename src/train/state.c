@@ -1,0 +1,254 @@
+/* The layout of a rank's segment, and its table of parts: one for each tensor but the experts',
+ * then three for each slot of each layer with experts, then three for each place of the staging. */
+#include "train/state.h"
+
+#include "model/migrate.h"
+#include "model/units.h"
+
+#include <stdlib.h>
+
+enum { OF_EXPERT = 3 }; /* gate, up, down */
+
+static const ek_role expert_roles[OF_EXPERT] = {EK_ROLE_EXPERT_GATE, EK_ROLE_EXPERT_UP,
+                                                EK_ROLE_EXPERT_DOWN};
+
+static int is_of_expert(ek_role role)
+{
+    return role == expert_roles[0] || role == expert_roles[1] || role == expert_roles[2];
+}
+
+static int is_routed(const ek_model *m, int64_t layer)
+{
+    return ek_model_has_layer(m, layer) && !m->spec.dense[layer];
+}
+
+static int64_t real_of(const ek_model *m)
+{
+    return (int64_t)ek_dtype_size(m->k->real);
+}
+
+/* --- the table of parts ------------------------------------------------------------------------
+ */
+
+static int64_t slots_of(const ek_model *m)
+{
+    for (int64_t l = 0; l < m->spec.layers; l++)
+        if (is_routed(m, l))
+            return m->layers[l].experts.placement.slots;
+    return 0;
+}
+
+/* The parts of slot 0 of a layer; of the first place of a staging: layers, layers + 1. */
+static int64_t first_part(const ek_rank_state *s, const ek_model *m, int64_t layer)
+{
+    int64_t before = 0;
+
+    for (int64_t l = 0; l < layer && l < m->spec.layers; l++)
+        before += is_routed(m, l);
+    before += layer > m->spec.layers; /* the first staging is before the second */
+    return s->tensors + before * OF_EXPERT * slots_of(m);
+}
+
+static int64_t count_parts(const ek_rank_state *s, const ek_model *m)
+{
+    return first_part(s, m, m->spec.layers) + (s->memory.moves ? 2 * OF_EXPERT * slots_of(m) : 0);
+}
+
+/* Where a matrix of masters and moments lies. */
+static void point(ek_state_part *p, const ek_rank_state *s, void *const arrays[EK_STATE_ARRAYS],
+                  int64_t first, int64_t real)
+{
+    for (int j = 0; j < EK_STATE_ARRAYS; j++)
+        p->at[j] = (unsigned char *)arrays[j] - s->segment.body + first * real;
+}
+
+/* The parts of an expert's state, gate and up in one matrix, down in another. */
+static void point_expert(const ek_rank_state *s, const ek_model *m, ek_state_part *p,
+                         void *const up[EK_STATE_ARRAYS], void *const down[EK_STATE_ARRAYS],
+                         int64_t ff)
+{
+    int64_t d = m->spec.hidden, real = real_of(m);
+
+    for (int i = 0; i < OF_EXPERT - 1; i++) {
+        p[i].box = (ek_box){m->cut.ff_first, ff, 0, d};
+        p[i].ld = d;
+        point(&p[i], s, up, i * ff * d, real);
+    }
+    p[2].box = (ek_box){0, d, m->cut.ff_first, ff};
+    p[2].ld = ff;
+    point(&p[2], s, down, 0, real);
+}
+
+static void hold(ek_rank_state *s, const ek_model *m, int64_t layer, ek_state_part *p,
+                 int32_t expert)
+{
+    for (int i = 0; i < OF_EXPERT; i++)
+        atomic_store_explicit(
+            &p[i].tensor,
+            expert < 0 ? -1 : s->tensor_of[(layer * m->spec.experts + expert) * OF_EXPERT + i],
+            memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst); /* before what is there is overwritten */
+}
+
+static void point_slots(ek_rank_state *s, const ek_model *m, int64_t layer)
+{
+    const ek_moe_weights *w = &m->layers[layer].experts;
+    ek_state_part *p = &s->parts.part[first_part(s, m, layer)];
+
+    for (int32_t slot = 0; slot < w->placement.slots; slot++, p += OF_EXPERT) {
+        int32_t at = w->param_of[slot];
+        const ek_weight *up, *down;
+
+        if (at < 0)
+            continue;
+        up = m->params[at].w;
+        down = m->params[at + 1].w;
+        point_expert(s, m, p, (void *[]){up->p_kept, up->m, up->v},
+                     (void *[]){down->p_kept, down->m, down->v}, w->ff);
+        hold(s, m, layer, p, m->params[at].expert);
+    }
+}
+
+/* As model/migrate.c stages it: of each expert up's three arrays, then down's. */
+static void point_staging(ek_rank_state *s, const ek_model *m, int turn)
+{
+    int64_t up = 2 * m->spec.hidden * m->cut.ff * real_of(m), down = up / 2;
+    ek_state_part *p = &s->parts.part[first_part(s, m, m->spec.layers + turn)];
+    char *at = m->staging[turn];
+
+    for (int64_t slot = 0; slot < slots_of(m); slot++, p += OF_EXPERT) {
+        point_expert(s, m, p, (void *[]){at, at + up, at + 2 * up},
+                     (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
+                     m->cut.ff);
+        at += 3 * (up + down);
+    }
+}
+
+/* The number of tensors but experts' that this rank has something of; parts, unless NULL, gets
+ * where that is. */
+static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_part *parts)
+{
+    int64_t count = ek_hf_count(&m->spec), n = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        ek_hf_tensor t;
+        ek_span a;
+
+        ek_hf_tensor_at(&m->spec, i, &t);
+        if (is_of_expert(t.role) || !ek_model_span(m, &t, &a))
+            continue;
+        if (parts != NULL) {
+            parts[n].box = (ek_box){a.row, a.rows, a.col, a.cols};
+            parts[n].ld = a.ld;
+            point(&parts[n], s, (void *[]){a.w->p_kept, a.w->m, a.w->v}, a.first, real_of(m));
+            atomic_store_explicit(&parts[n].tensor, (int32_t)i, memory_order_release);
+        }
+        n++;
+    }
+    return n;
+}
+
+/* The numbers of experts' tensors: [layers][experts][OF_EXPERT]. */
+static ek_status number_experts(ek_rank_state *s, const ek_model *m)
+{
+    int64_t count = ek_hf_count(&m->spec);
+
+    s->tensor_of =
+        calloc((size_t)(m->spec.layers * m->spec.experts * OF_EXPERT) + 1, sizeof(*s->tensor_of));
+    EK_REQUIRE(s->tensor_of != NULL, EK_ENOMEM, "no memory for the numbers of tensors");
+    for (int64_t i = 0; i < count; i++) {
+        ek_hf_tensor t;
+
+        ek_hf_tensor_at(&m->spec, i, &t);
+        for (int k = 0; k < OF_EXPERT; k++)
+            if (t.role == expert_roles[k])
+                s->tensor_of[(t.layer * m->spec.experts + t.expert) * OF_EXPERT + k] = (int32_t)i;
+    }
+    return EK_OK;
+}
+
+static void fill_table(ek_rank_state *s, ek_model *m)
+{
+    list_tensors(s, m, s->parts.part);
+    for (int64_t l = 0; l < m->spec.layers; l++)
+        if (is_routed(m, l))
+            point_slots(s, m, l);
+    for (int turn = 0; turn < 2 && s->memory.moves; turn++)
+        point_staging(s, m, turn);
+}
+
+/* Experts move: the ledger's memory follows. */
+static void holds(void *context, int32_t layer, int32_t slot, int32_t expert)
+{
+    ek_rank_state *s = context;
+    const ek_model *m = s->model;
+    int64_t at = slot >= 0 ? first_part(s, m, layer) + OF_EXPERT * slot
+                           : first_part(s, m, m->spec.layers + ek_migration_turn(m, layer)) +
+                                 OF_EXPERT * (int64_t)(-1 - slot);
+
+    hold(s, m, layer, &s->parts.part[at], expert);
+}
+
+/* --- the segment -------------------------------------------------------------------------------
+ */
+
+static ek_status take(void *context, const ek_model *m, size_t bytes, void **memory)
+{
+    ek_rank_state *s = context;
+    size_t before = ek_ledger_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), (int)real_of(m));
+
+    s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
+    before += ek_parts_bytes(count_parts(s, m));
+    EK_TRY(ek_segment_create(&s->id, s->ranks, s->likeness, s->out, before + bytes, &s->segment));
+    *memory = s->segment.body + before;
+    return EK_OK;
+}
+
+void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, uint64_t likeness,
+                      const char *out)
+{
+    *s = (ek_rank_state){.id = *id,
+                         .ranks = ranks,
+                         .likeness = likeness,
+                         .out = out,
+                         .memory = {.take = take, .holds = holds, .context = s}};
+}
+
+/* Starts the ledger, of this many runs. */
+static ek_status start_ledger(ek_rank_state *s, const ek_model *m, int64_t steps_done)
+{
+    int64_t n = ek_optimizer_runs(m, NULL, NULL, NULL);
+    ek_ledger_run *runs = malloc((size_t)(n + 1) * sizeof(*runs));
+    ek_status st;
+
+    free(s->runs_of);
+    s->runs_of = malloc(((size_t)m->units->n + 1) * sizeof(*s->runs_of));
+    EK_REQUIRE_OUT(runs != NULL && s->runs_of != NULL, EK_ENOMEM, "no memory for %lld runs",
+                   (long long)n);
+    ek_optimizer_runs(m, s->segment.body, runs, s->runs_of);
+    EK_TRY_OUT(ek_ledger_create(s->segment.body, s->segment.body_bytes, runs, n, (int)real_of(m),
+                                steps_done, &s->ledger));
+out:
+    free(runs);
+    return st;
+}
+
+ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done)
+{
+    s->model = m;
+    if (s->tensor_of == NULL)
+        EK_TRY(number_experts(s, m));
+    EK_TRY(start_ledger(s, m, steps_done));
+    ek_parts_create(s->segment.body + ek_ledger_end(&s->ledger), count_parts(s, m), &s->parts);
+    fill_table(s, m);
+    return EK_OK;
+}
+
+void ek_state_close(ek_rank_state *s)
+{
+    free(s->runs_of);
+    free(s->tensor_of);
+    s->runs_of = NULL;
+    s->tensor_of = NULL;
+    ek_segment_close(&s->segment);
+}

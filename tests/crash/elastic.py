@@ -1,0 +1,101 @@
+"""Runs with --elastic that come to harm: what t_elastic.py and t_elastic_long.py share.
+
+They have no checkpoints unless a test says so: whatever goes on does so from memory."""
+
+import glob
+import os
+import random
+import shutil
+import signal
+import time
+
+import ranks
+from ranks import DONE, ek_cli
+
+LAYOUTS = (
+    (2, "--ep 2 --balance exact"),
+    (3, "--ep 3 --balance prophet"),
+    (2, "--tp 2"),
+    (3, "--pp 3"),
+    (2, ""),
+    (4, "--pp 2 --etp 2"),
+)
+# Experts move for good.
+MOVING = (
+    (3, "--ep 3 --balance place --plan-every 1"),
+    (3, "--ep 3 --balance replicate --spare-slots 2 --plan-every 1"),
+)
+AGAIN = "going on from memory"
+
+
+class Elastic(ranks.Disaster):
+    steps = 40
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        return ek_cli.run("clean", "--out", self.out)
+
+    def elastic(self, layout, *more, **kw):
+        return self.job(layout, "--elastic", *more, **kw)
+
+    def told(self):
+        """Whole lines of the metrics; a step that is taken again has another time in its own."""
+        try:
+            text = ek_cli.read(os.path.join(self.out, "metrics.jsonl"))
+        except FileNotFoundError:
+            return b""
+        return text[:text.rfind(b"\n") + 1]
+
+    def segments(self):
+        """Files of this run's state, newest generation last."""
+        names = {}
+        for path in glob.glob("/dev/shm/evenkeel-*"):
+            try:
+                head = ek_cli.read(path)[:4096]
+            except FileNotFoundError:  # another test's
+                continue
+            if os.path.realpath(self.out).encode() + b"\0" in head:
+                names[tuple(map(int, path.rsplit("-", 2)[1:]))] = path
+        return [names[key] for key in sorted(names)]
+
+    def assert_done(self, job, kills=None, steps=None):
+        status, out, err = job.end()
+        out = [s for s in out.splitlines() if " UCX " not in s]  # of a rank that lost another
+        self.assertEqual((status, out), (DONE, []), err)
+        if kills is not None:
+            self.assertEqual(err.count(AGAIN), kills, err)
+        self.assert_same_losses(steps)
+        self.assert_gone(job)
+        self.assertEqual(self.segments(), [])
+        self.assertIn("nothing is left", self.clean().stdout)
+        return err
+
+    def kill_rank(self, job, rank):
+        worker = job.rank(rank)
+        os.kill(worker, signal.SIGKILL)
+        return worker
+
+
+    def kill_at_random_instants(self, seed, most, pause):
+        """Runs of every layout, each with so many kills or less, up to so many seconds apart; how
+        many there were."""
+        rng, done = random.Random(seed), 0
+        for layout in LAYOUTS + MOVING:
+            shutil.rmtree(self.out, True)
+            j, kills = self.elastic(layout), 0
+            with self.subTest(layout=layout):
+                while kills < most and j.process.poll() is None:
+                    time.sleep(rng.random() * pause)
+                    _, workers = j.members()
+                    if workers:
+                        try:
+                            os.kill(rng.choice(workers), signal.SIGKILL)
+                            kills += 1
+                        except ProcessLookupError:
+                            pass
+                self.assert_done(j)
+            done += kills
+        return done

@@ -1,0 +1,207 @@
+"""Runs with --elastic whose workers, or launcher, are killed: they go on from memory, lose no step
+and take none twice, and come to the losses of a run that nothing happened to."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import time
+
+import ranks
+from elastic import AGAIN, LAYOUTS, MOVING, Elastic
+from ranks import DONE, FAILED, INTERRUPTED, USAGE, ek_cli
+
+
+class Killed(Elastic):
+    def test_workers(self):
+        """One after the other; each recovery goes on where all ranks had been."""
+        self.kill_workers(LAYOUTS)
+
+    def test_workers_while_experts_move(self):
+        for layout in MOVING:
+            self.kill_workers([layout])
+            self.assertGreater(sum(m["experts_moved"] for m in ek_cli.metrics(self.out)), 3)
+
+    def kill_workers(self, layouts):
+        for layout in layouts:
+            with self.subTest(layout=layout):
+                shutil.rmtree(self.out, True)
+                rng = random.Random(str(layout))
+                j, kills = self.elastic(layout), 3
+                for k in range(kills):
+                    j.wait_for_steps(3 + 10 * k)
+                    j.wait_for_members(layout[0])
+                    worker, told = j.rank(rng.randrange(layout[0])), self.told()
+                    os.kill(worker, signal.SIGKILL)
+                    j.wait_for_steps(4 + 10 * k)
+                    self.assertTrue(self.told().startswith(told), "a step was taken again")
+                err = self.assert_done(j, kills)
+                self.assertEqual(err.count("was killed by signal 9") +
+                                 err.count("ended without a word"), kills, err)
+
+    def test_at_random(self):
+        """At any instant: also while they start, recover, or end."""
+        self.assertGreater(self.kill_at_random_instants(7, 4, 0.3), 10)
+
+    def test_launcher(self):
+        """The same command goes on, with another number of ranks and another layout, too."""
+        self.steps = 300
+        j = self.elastic(LAYOUTS[0])
+        for layout in (LAYOUTS[0], (3, "--ep 3"), (1, ""), (4, "--etp 2 --ep 2 --balance exact")):
+            with self.subTest(layout=layout):
+                j.wait_for_steps(self.told().count(b"\n") + 3)
+                os.kill(j.process.pid, signal.SIGKILL)
+                j.process.wait()
+                self.assert_gone(j)
+                told = self.told()
+                self.assertGreater(len(self.segments()), 0)
+                j = self.elastic(layout)
+                j.wait_for_steps(told.count(b"\n") + 1)
+                self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assert_done(j, 0)
+
+
+class Lost(Elastic):
+    """A segment that is gone stands for a host that is."""
+
+    steps = 600
+
+    def lose(self, j, rank):
+        """Kills a rank and what it has left: the order does not matter to who still maps it."""
+        worker = j.rank(rank)
+        os.unlink(self.segments()[rank])
+        os.kill(worker, signal.SIGKILL)
+
+    def test_of_replicas(self):
+        """Without expert parallelism every rank has all of the model."""
+        j = self.elastic((2, ""))
+        j.wait_for_steps(5)
+        self.lose(j, 1)
+        err = self.assert_done(j, 1)
+        self.assertNotIn("going back", err)
+
+    def test_of_the_only_one(self):
+        """Back to the newest checkpoint, by itself; or to the start."""
+        for more in (("--save-every", 4), ()):
+            with self.subTest(more=more):
+                shutil.rmtree(self.out, True)
+                j = self.elastic(LAYOUTS[0], *more)
+                j.wait_for_steps(6)
+                while more and not self.assert_whole():
+                    time.sleep(0.01)
+                self.lose(j, 0)
+                self.assert_done(j, 1)
+
+
+class Ends(Elastic):
+    def test_no_failure(self):
+        j = self.elastic(LAYOUTS[0])
+        self.assert_done(j, 0)
+
+    def test_alone(self):
+        j = self.elastic((1, ""))
+        j.wait_for_steps(4)
+        self.kill_rank(j, 0)
+        self.assert_done(j, 1)
+
+    def test_interrupted(self):
+        j = self.elastic(LAYOUTS[0], steps=100000)
+        j.wait_for_steps(4)
+        j.process.send_signal(signal.SIGINT)
+        status, _, err = j.end()
+        self.assertEqual(status, INTERRUPTED, err)
+        self.assertEqual(self.segments(), [])
+        self.assertGreater(self.assert_whole(), 3)
+
+    def test_a_mistake_is_not_tried_again(self):
+        j = self.job((2, "--ep 2 --zero 1"), "--elastic")
+        self.assert_said(j.end(), USAGE, r"--elastic: with --zero 1")
+        j = self.elastic(LAYOUTS[0], data=self.path("none.txt"))
+        status, _, err = j.end()
+        self.assertNotEqual(status, DONE)
+        self.assertNotIn(AGAIN, err)
+
+    def test_other_settings(self):
+        j = self.elastic(LAYOUTS[0], steps=100000)
+        j.wait_for_steps(4)
+        r = ek_cli.run("clean", "--out", self.out)
+        self.assertEqual(r.returncode, FAILED, r.stdout)
+        self.assertIn("not at its end", r.stderr)
+        self.assertRegex(r.stdout, r"--out %s: rank 0 of 2, generation 0, \S+ \S*B, ready, \d+ steps "
+                         r"done, in use\n" % re.escape(os.path.realpath(self.out)))
+        os.kill(j.process.pid, signal.SIGKILL)
+        j.process.wait()
+        self.assert_gone(j)
+        args = self.args(LAYOUTS[0], "--elastic")
+        args[args.index("--batch") + 1] = 8
+        again = ranks.Job(self.command, args, self.out)
+        status, _, err = again.end()
+        self.assertEqual(status, USAGE, err)
+        self.assertRegex(err, r"evenkeel clean --out")
+        listed = ek_cli.run("clean")
+        self.assertRegex(listed.stdout, r"--out %s: rank 1 of 2, generation 0, \S+ \S*B, ready, "
+                         r"\d+ steps done\n" % re.escape(os.path.realpath(self.out)))
+        r = self.clean()
+        self.assertRegex(r.stdout, r"\n2 removed")
+        self.assertEqual(self.segments(), [])
+
+    def test_done_but_not_saved(self):
+        """All steps are in memory, and only the last checkpoint is missing."""
+        j = self.elastic(LAYOUTS[0], steps=100000)
+        j.wait_for_steps(4)
+        os.kill(j.process.pid, signal.SIGKILL)
+        j.process.wait()
+        self.assert_gone(j)
+        j = self.elastic(LAYOUTS[0], steps=self.told().count(b"\n"))
+        status, _, err = j.end()
+        self.assertEqual(status, DONE, err)
+        self.assertEqual(self.assert_whole(), self.told().count(b"\n"))
+        self.assertEqual(self.segments(), [])
+
+    def test_the_line_of_a_step_is_not_lost(self):
+        """Two kills in a row: the second one before the line of the last step could be written."""
+        self.steps = 200
+        j = self.elastic(LAYOUTS[0])
+        for n in range(6):
+            j.wait_for_steps(10 + 15 * n)
+            for _ in range(2):
+                j.wait_for_members(2)
+                try:
+                    self.kill_rank(j, n % 2)
+                except (AssertionError, ProcessLookupError):
+                    pass
+        self.assert_done(j)
+
+    def test_beside_a_run(self):
+        """Neither a second start, nor one without --elastic, does any harm to a run."""
+        self.steps = 600
+        j = self.elastic(LAYOUTS[0])
+        j.wait_for_steps(5)
+        status, _, err = self.job(LAYOUTS[0]).end()
+        self.assertEqual(status, FAILED, err)
+        self.assertIn("is in use", err)
+        self.assertEqual(len(self.segments()), 2)
+        self.kill_rank(j, 0)
+        self.assert_done(j, 1)
+
+    def test_started_anew(self):
+        """Without --elastic nothing of it stays, and nothing of it is used."""
+        j = self.elastic(LAYOUTS[0], steps=100000)
+        j.wait_for_steps(4)
+        os.kill(j.process.pid, signal.SIGKILL)
+        j.process.wait()
+        self.assert_gone(j)
+        self.assertEqual(len(self.segments()), 2)
+        self.run_job(LAYOUTS[0])
+        self.assert_same_losses()
+        self.assertEqual(self.segments(), [])
+
+
+ranks.both(globals(), Killed, Lost, Ends)
+# Open MPI takes its time to end a job; t_elastic_long has all of it.
+globals().pop("KilledOPENMPI", None) if "KilledMPICH" in globals() else None
+del Killed, Lost, Ends
+
+if __name__ == "__main__":
+    ek_cli.main()

@@ -1,0 +1,21 @@
+"""More of t_elastic.py: a hundred and more kills at random instants, under each MPI."""
+
+import ranks
+from elastic import Elastic, ek_cli
+
+
+class Many(Elastic):
+    def test_at_random(self):
+        done = 0
+        for seed in range(100, 107):
+            with self.subTest(seed=seed):
+                done += self.kill_at_random_instants(seed, 4, 0.1 * (seed - 98))
+        print("%d kills" % done)
+        self.assertGreater(done, 100)
+
+
+ranks.both(globals(), Many)
+del Many
+
+if __name__ == "__main__":
+    ek_cli.main()
