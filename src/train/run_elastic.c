@@ -144,7 +144,15 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     st = ek_recover_load(&r->recovery, &r->state, &missing);
     if (st == EK_ENOENT && missing >= 0)
         return give_up_memory(r, missing);
-    return st;
+    EK_TRY(st);
+    if (r->rank == 0)
+        ek_log("elastic", EK_LOG_INFO,
+               "generation %d goes on from %d ranks' memory, %lld of which had the last step to "
+               "finish; rank 0 has copied %.1f MB on its host and received %.1f MB",
+               (int)r->recovery.generation, (int)r->recovery.n_left,
+               (long long)r->recovery.finished, (double)r->recovery.bytes_copied / 1e6,
+               (double)r->recovery.bytes_received / 1e6);
+    return EK_OK;
 }
 
 ek_status ek_run_commit_state(ek_run *r)
