@@ -186,6 +186,15 @@ void launch_talk_drop(launch_talk *t)
     t->held_since = 0;
 }
 
+/* "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR ...": MPICH's transport complains
+ * on stdout, as a rule of a rank that has just died. */
+static int is_of_ucx(const char *line, size_t n)
+{
+    static const char word[] = " UCX  ";
+
+    return n > 0 && line[0] == '[' && memmem(line, n, word, sizeof(word) - 1) != NULL;
+}
+
 void launch_talk_stdout(launch_talk *t, const char *line, size_t n)
 {
     static const char rule[] = "==============================";
@@ -195,7 +204,7 @@ void launch_talk_stdout(launch_talk *t, const char *line, size_t n)
         return;
     }
     t->noise = t->noise || (n > sizeof(rule) && memcmp(line, rule, sizeof(rule) - 1) == 0);
-    if (t->noise) {
+    if (t->noise || is_of_ucx(line, n)) {
         hold(t, line, n);
         return;
     }

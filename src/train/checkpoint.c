@@ -23,8 +23,8 @@ static ek_status same_setting(const char *before, const char *key, const json_t 
     a = json_dumps(saved, JSON_ENCODE_ANY);
     b = json_dumps(now, JSON_ENCODE_ANY);
     st = EK_FAIL(EK_EINVAL,
-                 "--resume: the run was started with %s%s %s, now it is %s; give the same, or "
-                 "start anew without --resume",
+                 "the run in --out was started with %s%s %s, now it is %s; give the same, or start "
+                 "anew, without --resume and --elastic",
                  before, key, a != NULL ? a : "?", b != NULL ? b : "?");
     free(a);
     free(b);

@@ -273,6 +273,17 @@ class Status(Case):
                     "evenkeel train: mpiexec ended (status %d) without a worker's report before a "
                     "step was done; there is no checkpoint yet, start again" % code)
 
+    def test_what_ucx_says_of_a_rank_that_died(self):
+        """On stdout, which is the command's own."""
+        ucx = "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR open() failed\\n"
+        r = self.launch('ready(3); put("%s", 1)' % ucx + MPICH_DEATH)
+        self.assert_said(r, FAILED, "evenkeel train: rank 2 on node2 (process 102) was killed by "
+                         "signal 9 (Killed) before a step was done; there is no checkpoint yet, "
+                         "start again")
+        r = self.launch('ready(3); put("%s", 1); sys.exit(3)' % ucx)
+        self.assertEqual(r.stdout, "")
+        self.assertIn("UCX  ERROR", r.stderr)  # the reason may be here
+
     def test_mpiexec_is_killed(self):
         r = self.launch("ready(3); os.kill(os.getpid(), signal.SIGKILL)")
         self.assertEqual(r.returncode, FAILED)
@@ -559,6 +570,12 @@ class WithMpi:
         r = self.under_mpiexec(self.ranks, *self.train_args("run", "--quiet"))
         self.assertEqual((r.returncode, r.stdout), (DONE, ""), r.stderr)
         self.assertEqual(len(ek_cli.metrics(self.path("run"))), 6)
+
+    def test_elastic_under_another_mpiexec(self):
+        r = self.under_mpiexec(self.ranks, *self.train_args("run", "--quiet", "--elastic"))
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("--elastic starts its workers itself", r.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
 
     def test_the_live_line_of_a_run(self):
         said, out = self.on_a_terminal([self.command, *map(str, self.job_args())], QUIET)
