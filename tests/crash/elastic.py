@@ -78,6 +78,11 @@ class Elastic(ranks.Disaster):
         return worker
 
 
+    def kill_launcher(self, job):
+        os.kill(job.process.pid, signal.SIGKILL)
+        job.process.wait()
+        self.assert_gone(job)
+
     def kill_at_random_instants(self, seed, most, pause):
         """Runs of every layout, each with so many kills or less, up to so many seconds apart; how
         many there were."""

@@ -156,6 +156,7 @@ class Disaster(ek_cli.Case):
 
     command = None
     steps = 12
+    lr = 0.01  # lower where there are hundreds of steps, over which roundings grow with it
 
     def setUp(self):
         super().setUp()
@@ -168,7 +169,7 @@ class Disaster(ek_cli.Case):
         ranks, words = layout
         return ["train", "--model", self.config, "--data", data or self.data, "--out",
                 out or self.out, "--steps", steps or self.steps, "--batch", 4, "--micro-batch", 2,
-                "--seq", 16, "--threads", 1, "--dtype", "fp64", "--lr", 0.01, "--seed", 5,
+                "--seq", 16, "--threads", 1, "--dtype", "fp64", "--lr", self.lr, "--seed", 5,
                 "--quiet", *(["--ranks", ranks] if ranks > 1 else []), *words.split(), *more]
 
     def job(self, layout, *more, **kw):

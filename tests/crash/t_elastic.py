@@ -46,14 +46,12 @@ class Killed(Elastic):
 
     def test_launcher(self):
         """The same command goes on, with another number of ranks and another layout, too."""
-        self.steps = 300
+        self.steps, self.lr = 300, 2e-4
         j = self.elastic(LAYOUTS[0])
         for layout in (LAYOUTS[0], (3, "--ep 3"), (1, ""), (4, "--etp 2 --ep 2 --balance exact")):
             with self.subTest(layout=layout):
                 j.wait_for_steps(self.told().count(b"\n") + 3)
-                os.kill(j.process.pid, signal.SIGKILL)
-                j.process.wait()
-                self.assert_gone(j)
+                self.kill_launcher(j)
                 told = self.told()
                 self.assertGreater(len(self.segments()), 0)
                 j = self.elastic(layout)
@@ -66,6 +64,7 @@ class Lost(Elastic):
     """A segment that is gone stands for a host that is."""
 
     steps = 600
+    lr = 2e-4
 
     def lose(self, j, rank):
         """Kills a rank and what it has left: the order does not matter to who still maps it."""
@@ -130,9 +129,7 @@ class Ends(Elastic):
         self.assertIn("not at its end", r.stderr)
         self.assertRegex(r.stdout, r"--out %s: rank 0 of 2, generation 0, \S+ \S*B, ready, \d+ steps "
                          r"done, in use\n" % re.escape(os.path.realpath(self.out)))
-        os.kill(j.process.pid, signal.SIGKILL)
-        j.process.wait()
-        self.assert_gone(j)
+        self.kill_launcher(j)
         args = self.args(LAYOUTS[0], "--elastic")
         args[args.index("--batch") + 1] = 8
         again = ranks.Job(self.command, args, self.out)
@@ -150,9 +147,7 @@ class Ends(Elastic):
         """All steps are in memory, and only the last checkpoint is missing."""
         j = self.elastic(LAYOUTS[0], steps=100000)
         j.wait_for_steps(4)
-        os.kill(j.process.pid, signal.SIGKILL)
-        j.process.wait()
-        self.assert_gone(j)
+        self.kill_launcher(j)
         j = self.elastic(LAYOUTS[0], steps=self.told().count(b"\n"))
         status, _, err = j.end()
         self.assertEqual(status, DONE, err)
@@ -161,7 +156,7 @@ class Ends(Elastic):
 
     def test_the_line_of_a_step_is_not_lost(self):
         """Two kills in a row: the second one before the line of the last step could be written."""
-        self.steps = 200
+        self.steps, self.lr = 200, 2e-4
         j = self.elastic(LAYOUTS[0])
         for n in range(6):
             j.wait_for_steps(10 + 15 * n)
@@ -175,7 +170,7 @@ class Ends(Elastic):
 
     def test_beside_a_run(self):
         """Neither a second start, nor one without --elastic, does any harm to a run."""
-        self.steps = 600
+        self.steps, self.lr = 1200, 2e-4
         j = self.elastic(LAYOUTS[0])
         j.wait_for_steps(5)
         status, _, err = self.job(LAYOUTS[0]).end()
@@ -189,9 +184,7 @@ class Ends(Elastic):
         """Without --elastic nothing of it stays, and nothing of it is used."""
         j = self.elastic(LAYOUTS[0], steps=100000)
         j.wait_for_steps(4)
-        os.kill(j.process.pid, signal.SIGKILL)
-        j.process.wait()
-        self.assert_gone(j)
+        self.kill_launcher(j)
         self.assertEqual(len(self.segments()), 2)
         self.run_job(LAYOUTS[0])
         self.assert_same_losses()
