@@ -53,8 +53,13 @@ typedef struct {
     int threads; /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
     int resume, timeline, record_routing, record_plans;
-    int elastic; /* state outlives this process, in shared memory; the run goes on from what is
-                    there, else from the newest checkpoint, else starts */
+    int elastic;      /* state outlives this process, in shared memory; the run goes on from what is
+                         there, else from the newest checkpoint, else starts.  ep becomes the least that
+                         fits the ranks and is not below the one given.  Whoever starts processes again
+                         and again sees to it that one run at a time works in `out` (ek_train does not
+                         lock it then) */
+    uint64_t starter; /* elastic: whoever that is, by a number of its own (0: nobody).  A process of
+                         an earlier start of the same one that is still there is killed */
     struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                                of them give the same settings */
     int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings
@@ -108,6 +113,8 @@ typedef struct {
     int64_t tokens;                /* of the data */
     int64_t first_step, steps, batch, seq;
     int from_memory;        /* first_step and state are what an earlier start has left in memory */
+    double memory_copied;   /* bytes of it that all ranks together have copied on their hosts */
+    double memory_received; /* and that they have received from other hosts */
     size_t predicted_bytes; /* peak resident memory */
 } ek_train_info;
 
@@ -152,6 +159,8 @@ typedef struct {
     /* At the end, on rank 0: every MoE layer where a policy balances; with a timeline, every op */
     void (*layer)(void *context, const ek_train_layer *layer);
     void (*cost)(void *context, const ek_train_cost *cost);
+    /* What begins: "transfer" (of weights, from wherever), "step", "checkpoint", "end" */
+    void (*phase)(void *context, const char *name);
 } ek_train_hooks;
 
 /** What balance did, means of the steps of this process but the first. */

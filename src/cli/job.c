@@ -3,8 +3,11 @@
 
 #include "base/threads.h"
 #include "cli/launch.h"
+#include "comm/mesh.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +25,8 @@ typedef struct {
     int inside;     /* started as part of a job */
     int rank, size; /* 0: not said */
     int launched;   /* by evenkeel's own --ranks: how many; else 0 */
-    int live;
+    int live, elastic;
+    uint64_t launcher; /* its number, with --elastic */
 } surroundings;
 
 static int number_in(const char *name)
@@ -41,7 +45,7 @@ static surroundings look_around(void)
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
         {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
     };
-    const char *launched = getenv(LAUNCH_VARIABLE);
+    const char *launched = getenv(LAUNCH_VARIABLE), *elastic;
     surroundings s = {0};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
@@ -53,6 +57,8 @@ static surroundings look_around(void)
     if (s.inside && launched != NULL) {
         s.launched = atoi(launched);
         s.live = strstr(launched, " live") != NULL;
+        s.elastic = (elastic = strstr(launched, " elastic=")) != NULL;
+        s.launcher = s.elastic ? strtoull(strchr(elastic, '=') + 1, NULL, 16) : 0;
     }
     return s;
 }
@@ -141,35 +147,87 @@ static void begin_launched(int rank)
     launch_watch_join(rank);
 }
 
-/* Of the workers of a launcher all get SIGUSR1 or none; SIGTERM comes to those that are left when
- * one has died (Open MPI), and then there is nothing to save. */
+/* To a launcher that lives on: this host is about to go. */
+static char notice[32];
+
+static void give_notice(int sig)
+{
+    int e = errno;
+
+    (void)sig;
+    (void)!write(STDERR_FILENO, notice, strlen(notice));
+    errno = e;
+}
+
+/* Of the workers of a launcher all get SIGUSR1 or none.  SIGTERM comes to those that are left when
+ * one has died (Open MPI), and then there is nothing to save; with --elastic it may also be the
+ * word of a host's owner, and the launcher finds out which of the two it is. */
 void cli_job_catch(void (*stop)(int sig))
 {
+    surroundings s = look_around();
     struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
     struct sigaction ignored = {.sa_handler = SIG_IGN};
-    const struct sigaction *others = look_around().launched > 0 ? &ignored : &caught;
+    struct sigaction noticed = {.sa_handler = give_notice, .sa_flags = SA_RESTART};
 
+    snprintf(notice, sizeof(notice), "%cnotice %d\n", LAUNCH_NOTE, s.rank);
     sigaction(SIGUSR1, &caught, NULL);
-    sigaction(SIGINT, others, NULL);
-    sigaction(SIGTERM, others, NULL);
+    sigaction(SIGINT, s.launched > 0 ? &ignored : &caught, NULL);
+    sigaction(SIGTERM, s.elastic ? &noticed : s.launched > 0 ? &ignored : &caught, NULL);
+}
+
+uint64_t cli_job_launcher(void)
+{
+    return look_around().launcher;
+}
+
+void cli_job_tell(const cli_job *job, const char *format, ...)
+{
+    char text[64];
+    va_list args;
+
+    if (job->rank != 0 || !look_around().elastic)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fprintf(cli_err(), "%c%s\n", LAUNCH_NOTE, text);
+    fflush(cli_err());
 }
 
 /* --- entering --------------------------------------------------------------------------------- */
 
+/* Hosts that come and go are for jobs that can. */
+static ek_status check_discover(const ek_options *o)
+{
+    const char *discover = ek_options_text(o, "discover");
+
+    EK_REQUIRE(discover == NULL || ek_options_flag(o, "elastic"), EK_EINVAL,
+               "--discover is for --elastic; give the hosts of other runs in a file (--hosts)");
+    EK_REQUIRE(discover == NULL || ek_options_text(o, "hosts") == NULL, EK_EINVAL,
+               "both --hosts and --discover say which hosts there are; give one of them");
+    return EK_OK;
+}
+
 static int start(const ek_option_table *table, int argc, char **argv, const ek_options *o)
 {
+    ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
+                           (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
+    ek_status st = check_discover(o);
     launch l = {.command = table->command,
                 .ranks = (int)ek_options_int(o, "ranks"),
                 .hosts = ek_options_text(o, "hosts"),
                 .mpiexec_args = ek_options_text(o, "mpiexec-args"),
                 .out = ek_options_text(o, "out"),
                 .resume = ek_options_flag(o, "resume"),
+                .discover = ek_options_text(o, "discover"),
                 .elastic = ek_options_flag(o, "elastic"),
+                .unit = ek_mesh_unit(&sizes),
+                .watchdog = ek_options_real(o, "watchdog"),
                 .live = isatty(STDERR_FILENO),
                 .argc = argc,
                 .argv = argv};
 
-    return cli_launch(&l);
+    return st < 0 ? cli_fail(table->command, st) : cli_launch(&l);
 }
 
 static ek_status check_size(const surroundings *s, const cli_job *job, const ek_options *o)
@@ -232,7 +290,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         if (status >= 0)
             return status;
         if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL ||
-            ek_options_flag(*o, "elastic")) {
+            ek_options_flag(*o, "elastic") || ek_options_text(*o, "discover") != NULL) {
             status = start(table, argc, argv, *o);
             ek_options_destroy(*o);
             return status;

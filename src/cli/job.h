@@ -54,4 +54,12 @@ void cli_job_leave(cli_job *job);
 /* Whether this process is one of several of a job, by its environment alone. */
 int cli_job_shared(void);
 
+/* The number of the launcher that starts workers again (--elastic); 0: there is none. */
+uint64_t cli_job_launcher(void);
+
+/* A word of rank 0's to a launcher that starts workers again (--elastic): how it gets on.  Without
+ * such a launcher nothing. */
+void cli_job_tell(const cli_job *job, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -4,14 +4,12 @@
 #include "evenkeel/job.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
-#include "store/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,45 +17,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-/* VAIN_MAX: starts running that may be lost without a step. */
-enum { LINE_MAX_BYTES = 1 << 20, TICK_MS = 50, VAIN_MAX = 4 };
+enum { LINE_MAX_BYTES = 1 << 20, TICK_MS = 50 };
 
 static const int64_t second = 1000000000;
-
-/* One of the job's streams, cut into lines. */
-typedef struct {
-    int fd; /* -1: at its end */
-    size_t n;
-    char *text; /* [LINE_MAX_BYTES] */
-    void (*line)(launch_talk *t, const char *line, size_t n);
-} stream;
-
-typedef struct {
-    const launch *l;
-    int ranks;
-    int signals;    /* signalfd */
-    sigset_t mask;  /* before */
-    int interrupts; /* signals that asked for the end */
-    time_t begin;
-    int64_t steps; /* done when the generation before ended */
-    int joined;    /* workers have been there, in whichever generation */
-    int vain;      /* generations running that were lost and had not done a step */
-
-    /* of one generation of workers */
-    launch_talk talk;
-    pid_t child;
-    int ended, wait_status;
-    stream streams[2]; /* stdout, stderr */
-    launch_watch watch;
-    int told; /* the workers know of the interruption */
-    int64_t kill_at, drain_until;
-    int again; /* another generation shall go on */
-} launcher;
 
 /* --- the child -------------------------------------------------------------------------------- */
 
@@ -107,7 +73,6 @@ static ek_status start_child(launcher *x, char **argv)
 static ek_status prepare(launcher *x)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-    char value[32];
     sigset_t set;
 
     for (int i = 0; i < 2; i++) {
@@ -116,8 +81,6 @@ static ek_status prepare(launcher *x)
     }
     x->streams[0].line = launch_talk_stdout;
     x->streams[1].line = launch_talk_stderr;
-    snprintf(value, sizeof(value), "%d%s", x->ranks, x->l->live ? " live" : "");
-    EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM, "no memory for a variable");
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
         sigaddset(&set, caught[i]);
@@ -128,13 +91,30 @@ static ek_status prepare(launcher *x)
     return EK_OK;
 }
 
+static ek_status set_variable(const launcher *x)
+{
+    char value[64];
+
+    snprintf(value, sizeof(value), "%d%s", x->ranks, x->l->live ? " live" : "");
+    if (x->l->elastic)
+        snprintf(value + strlen(value), 32, " elastic=%016" PRIx64, x->number);
+    EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM, "no memory for a variable");
+    return EK_OK;
+}
+
 static ek_status begin_generation(launcher *x, char **argv)
 {
-    x->ended = x->told = x->again = 0;
+    x->ended = x->told = x->again = x->resumed = 0;
     x->kill_at = 0;
+    x->reason = LAUNCH_NOT_ENDED;
+    EK_TRY(set_variable(x));
     EK_TRY(launch_talk_init(&x->talk, x->ranks));
     launch_watch_init(&x->watch);
+    launch_progress_begin(&x->progress, ek_clock_ns());
+    x->talk.terse = x->l->elastic;
     x->talk.watch = &x->watch;
+    x->talk.progress = &x->progress;
+    x->talk.members = x->members;
     return start_child(x, argv);
 }
 
@@ -153,7 +133,7 @@ static void end_generation(launcher *x)
 /* --- its output ------------------------------------------------------------------------------- */
 
 /* Hands on all whole lines; at the end, or where a line is longer than there is room, the rest. */
-static void cut(launcher *x, stream *s, int all)
+static void cut(launcher *x, launch_stream *s, int all)
 {
     size_t at = 0;
     char *end;
@@ -172,7 +152,7 @@ static void cut(launcher *x, stream *s, int all)
     s->n -= at;
 }
 
-static void take_output(launcher *x, stream *s)
+static void take_output(launcher *x, launch_stream *s)
 {
     ssize_t n = read(s->fd, s->text + s->n, LINE_MAX_BYTES - s->n);
 
@@ -195,19 +175,24 @@ static void kill_job(launcher *x, int sig)
         kill(x->child, sig);
 }
 
-static void take_signals(launcher *x)
+void launch_take_signals(launcher *x)
 {
     struct signalfd_siginfo info;
 
     while (read(x->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGCHLD) {
-            if (waitpid(x->child, &x->wait_status, WNOHANG) == x->child) {
+            if (x->child > 0 && waitpid(x->child, &x->wait_status, WNOHANG) == x->child) {
+                if (WIFSIGNALED(x->wait_status))
+                    kill(-x->child, SIGKILL); /* what it has left on this host */
                 x->ended = 1;
                 x->drain_until = ek_clock_ns() + 2 * second;
             }
             continue;
         }
         x->interrupts++;
+        x->talk.draining = 0; /* this one is to be told */
+        if (x->child <= 0)
+            continue;
         if (x->interrupts == 1 && x->talk.ready < x->talk.ranks)
             x->kill_at = ek_clock_ns() + 8 * second; /* nobody may be there to be told */
         else if (x->interrupts > 1)
@@ -215,20 +200,33 @@ static void take_signals(launcher *x)
     }
 }
 
+/* When a job is killed that is over, which mpiexec may fail to see; 0: it is not over. */
+static int64_t end_of_patience(const launcher *x, int64_t now)
+{
+    int failed = x->talk.reported && x->talk.status != CLI_INTERRUPTED;
+    int lost = failed || x->watch.first >= 0;
+
+    if (!failed && x->watch.ended == 0 && !(x->l->elastic && x->talk.reported))
+        return 0;
+    return now + (x->l->elastic && lost ? second / 4 : 5 * second);
+}
+
 /* What has become due. */
 static void tick(launcher *x)
 {
     int64_t now = ek_clock_ns();
 
-    if (x->interrupts > 0 && !x->told && x->talk.ready == x->talk.ranks) {
+    if ((x->interrupts > 0 || x->reason == LAUNCH_DRAIN) && !x->told &&
+        x->talk.ready == x->talk.ranks) {
         kill_job(x, SIGUSR1);
         x->told = 1;
         if (x->interrupts == 1)
             x->kill_at = 0;
     }
-    if (x->kill_at == 0 && ((x->talk.reported && x->talk.status != CLI_INTERRUPTED) ||
-                            x->watch.ended > 0)) /* which mpiexec may fail to see */
-        x->kill_at = now + (x->l->elastic ? second / 4 : 5 * second);
+    if (x->l->elastic)
+        launch_elastic_tick(x, now);
+    if (x->kill_at == 0)
+        x->kill_at = end_of_patience(x, now);
     if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
         x->talk.unseen = 1;
         kill_job(x, SIGKILL);
@@ -247,7 +245,7 @@ static void follow(launcher *x)
                               {x->signals, POLLIN, 0},
                               {x->watch.fd, POLLIN, 0}};
         int due = x->ended || x->interrupts > 0 || x->talk.reported || x->talk.held_since != 0 ||
-                  x->watch.ended > 0;
+                  x->watch.ended > 0 || x->l->elastic;
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
             if (p[3].revents != 0) /* first: the others are about to be killed */
@@ -256,7 +254,7 @@ static void follow(launcher *x)
                 if (p[i].revents != 0)
                     take_output(x, &x->streams[i]);
             if (p[2].revents != 0)
-                take_signals(x);
+                launch_take_signals(x);
         }
         tick(x);
     }
@@ -265,121 +263,6 @@ static void follow(launcher *x)
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
-
-/* Steps that the run has done, from the last line of its metrics; 0: it has not taken one. */
-static int64_t steps_done(const launcher *x)
-{
-    ek_path path;
-    ek_file_map m;
-    struct stat s;
-    const char *text, *line;
-    size_t n;
-    json_t *last;
-    int64_t done = 0;
-
-    if (ek_path_set(&path, "%s/metrics.jsonl", x->l->out) < 0 || stat(path.s, &s) != 0 ||
-        s.st_mtim.tv_sec < x->begin - 1 || ek_file_map_open(path.s, &m) < 0)
-        return 0;
-    text = m.data;
-    for (n = m.bytes; n > 0 && text[n - 1] != '\n';) /* a line that was being written */
-        n--;
-    line = n > 0 ? memrchr(text, '\n', n - 1) : NULL;
-    line = line != NULL ? line + 1 : text;
-    last = json_loadb(line, (size_t)(text + n - line), 0, NULL);
-    if (json_is_integer(json_object_get(last, "step")))
-        done = (int64_t)json_integer_value(json_object_get(last, "step")) + 1;
-    json_decref(last);
-    ek_file_map_close(&m);
-    return done;
-}
-
-/* Whether any worker has said so, or mpiexec that it was there. */
-static int came_up(const launch_talk *t)
-{
-    int any = t->death.signal > 0;
-
-    for (int r = 0; r < t->ranks; r++)
-        any |= t->workers[r].pid > 0;
-    return any;
-}
-
-/* Whether another generation of workers is worth it: not where there never were any, and not
- * without end where none takes a step. */
-static int may_go_on(launcher *x)
-{
-    int64_t done = steps_done(x);
-
-    x->vain = done > x->steps ? 0 : x->vain + 1;
-    x->steps = done; /* fewer, where a checkpoint was gone back to */
-    x->joined |= came_up(&x->talk);
-    return x->l->elastic && x->joined && x->interrupts == 0 && x->vain <= VAIN_MAX;
-}
-
-/* Ends what is said of a run that broke off: how far it came, and how to go on. */
-static void say_how_far(const launcher *x)
-{
-    int64_t done = steps_done(x);
-    ek_checkpoint_found found;
-
-    if (done > 0)
-        fprintf(stderr, " after step %lld", (long long)done);
-    else
-        fprintf(stderr, " before a step was done");
-    if (x->again)
-        fprintf(stderr, "; going on from memory\n");
-    else if (x->l->elastic && x->vain > VAIN_MAX)
-        fprintf(stderr,
-                "; %d starts running were lost before a step was done, so this is the end; the "
-                "state may still be in memory, where the same command finds it\n",
-                x->vain);
-    else if ((done > 0 || x->l->resume) &&
-             ek_checkpoint_latest(x->l->out, EK_CHECK_SIZES, &found) == EK_OK)
-        fprintf(stderr, "; the checkpoint %s is whole, go on from it with --resume\n",
-                found.path.s);
-    else
-        fprintf(stderr, "; there is no checkpoint yet, start again\n");
-}
-
-static int judge(launcher *x)
-{
-    int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
-    launch_talk *t = &x->talk;
-    char who[512];
-
-    if (t->reported) {
-        launch_talk_drop(t);
-        x->again = t->lost && may_go_on(x);
-        if (x->again)
-            fprintf(stderr, "evenkeel %s: going on from memory\n", x->l->command);
-        return t->status;
-    }
-    t->unseen = t->unseen || code >= 0;
-    if (code == CLI_DONE) {
-        launch_talk_release(t);
-        return CLI_DONE;
-    }
-    if (t->drawn)
-        fputc('\n', stderr);
-    t->drawn = 0;
-    x->again = may_go_on(x);
-    if (x->interrupts > 0) {
-        fprintf(stderr, "evenkeel %s: interrupted, ended without saving", x->l->command);
-    } else if (launch_talk_death(t, who, sizeof(who))) {
-        if (t->death.signal <= 0)
-            launch_talk_release(t); /* it may have said why */
-        fprintf(stderr, "evenkeel %s: %s", x->l->command, who);
-    } else {
-        launch_talk_release(t);
-        fprintf(stderr, "evenkeel %s: mpiexec ended (%s %d) without a worker's report",
-                x->l->command, code >= 0 ? "status" : "signal",
-                code >= 0 ? code : WTERMSIG(x->wait_status));
-    }
-    if (x->l->out != NULL)
-        say_how_far(x);
-    else
-        fputc('\n', stderr);
-    return x->interrupts > 0 ? CLI_INTERRUPTED : CLI_FAILED;
-}
 
 static void finish(launcher *x)
 {
@@ -397,68 +280,80 @@ static ek_status run_generation(launcher *x, char **argv, int *status)
 
     EK_TRY_OUT(begin_generation(x, argv));
     follow(x);
-    *status = judge(x);
+    x->child = 0;
+    *status = launch_judge(x);
 out:
     end_generation(x);
+    x->starts++;
     return st;
 }
 
-/* Longer from start to start while none of them takes a step. */
-static void wait_before(const launcher *x)
+/* Where the list of hosts stays as it is. */
+static ek_status read_hosts(launcher *x, launch_hosts *out)
 {
-    struct timespec t = {0, 0};
-    int64_t ns = x->vain > 0 ? second / 20 << x->vain : 0;
-
-    t.tv_sec = ns / second;
-    t.tv_nsec = ns % second;
-    nanosleep(&t, NULL);
-}
-
-/* With --elastic, generation after generation until one comes to its end. */
-static ek_status run_job(launcher *x, char **argv, int *status)
-{
-    EK_TRY(prepare(x));
-    do {
-        wait_before(x);
-        EK_TRY(run_generation(x, argv, status));
-    } while (x->again);
+    if (x->l->hosts != NULL)
+        EK_TRY(launch_hosts_read(x->l->hosts, out));
+    x->ranks = x->l->ranks > 0 ? x->l->ranks : out->n > 0 ? (int)launch_hosts_slots(out) : 1;
     return EK_OK;
 }
 
-static ek_status run(const launch *l, int *status)
+/* One start of workers, from the choice of hosts to its end. */
+static ek_status start_once(launcher *x, int *status)
 {
-    launcher x = {.l = l,
-                  .ranks = l->ranks,
-                  .signals = -1,
-                  .watch = {.fd = -1, .door = -1},
-                  .streams = {{.fd = -1}, {.fd = -1}}};
-    const char *mpiexec = getenv("EK_MPIEXEC");
     launch_hosts hosts = {0};
     launch_args args = {0};
+    char *list = NULL;
     ek_status st = EK_OK;
 
-    if (mpiexec == NULL)
-        mpiexec = ek_job_launcher();
-    EK_REQUIRE(mpiexec[0] != '\0', EK_EINVAL,
-               "--ranks, --hosts and --elastic need MPI, which this evenkeel was built without "
-               "(EK_MPI=ON)");
-    if (l->hosts != NULL)
-        EK_TRY_OUT(launch_hosts_read(l->hosts, &hosts));
-    if (x.ranks == 0)
-        x.ranks = l->hosts != NULL ? (int)hosts.slots : 1;
-    EK_TRY_OUT(launch_args_make(l, mpiexec, x.ranks, hosts.list, &args));
-    EK_TRY_OUT(run_job(&x, args.argv, status));
+    EK_TRY_OUT(x->l->elastic ? launch_elastic_choose(x, &hosts) : read_hosts(x, &hosts));
+    if (hosts.n > 0)
+        EK_TRY_OUT(launch_hosts_list(&hosts, &list));
+    EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks, list, &args));
+    EK_TRY_OUT(run_generation(x, args.argv, status));
 out:
-    finish(&x);
     launch_args_free(&args);
     launch_hosts_free(&hosts);
+    free(list);
     return st;
+}
+
+/* With --elastic, start after start until one comes to its end. */
+static ek_status run_job(launcher *x, int *status)
+{
+    EK_TRY(prepare(x));
+    if (x->l->elastic)
+        EK_TRY(launch_elastic_open(x));
+    do
+        EK_TRY(start_once(x, status));
+    while (x->again);
+    return EK_OK;
+}
+
+static ek_status run(launcher *x, int *status)
+{
+    x->mpiexec = getenv("EK_MPIEXEC");
+    if (x->mpiexec == NULL)
+        x->mpiexec = ek_job_launcher();
+    EK_REQUIRE(x->mpiexec[0] != '\0', EK_EINVAL,
+               "--ranks, --hosts and --elastic need MPI, which this evenkeel was built without "
+               "(EK_MPI=ON)");
+    return run_job(x, status);
 }
 
 int cli_launch(const launch *l)
 {
+    launcher x = {.l = l,
+                  .signals = -1,
+                  .watch = {.fd = -1, .door = -1},
+                  .streams = {{.fd = -1}, {.fd = -1}},
+                  .progress = {.watchdog_s = l->watchdog},
+                  .lock = -1};
     int status = CLI_FAILED;
-    ek_status st = run(l, &status);
+    ek_status st = run(&x, &status);
 
-    return st < 0 ? cli_fail(l->command, st) : status;
+    status = st < 0 ? cli_fail(l->command, st) : status;
+    if (l->elastic)
+        launch_elastic_close(&x, status);
+    finish(&x);
+    return status;
 }

@@ -5,9 +5,9 @@
  * and Open MPI hand on without ending the job themselves; a second one ends it at once.
  *
  * So that what mpiexec has to say about a failed job does not bury what the failed worker said,
- * workers that see LAUNCH_VARIABLE ("RANKS" or "RANKS live") begin each line on stderr with a
- * byte that says what it is.  Other lines come from mpiexec and MPI.  They wait a while, are
- * dropped when the job fails and the reason is known, and are printed otherwise. */
+ * workers that see LAUNCH_VARIABLE ("RANKS", then " live", " elastic=NUMBER") begin each line on
+ * stderr with a byte that says what it is.  Other lines come from mpiexec and MPI.  They wait a
+ * while, are dropped when the job fails and the reason is known, and are printed otherwise. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
 
@@ -16,19 +16,26 @@
 enum {
     LAUNCH_LINE = 0x1e, /* a line to print */
     LAUNCH_PART = 0x1d, /* a text to print without the newline */
-    LAUNCH_NOTE = 0x1c  /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
-                           when it is ready, "failed S" before the report of a failure, S the exit
-                           status, "failed S lost" where it is one of another rank's */
+    LAUNCH_NOTE =
+        0x1c /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
+                when it is ready, "failed S" before the report of a failure, S the exit
+                status, "failed S lost" where it is one of another rank's; of a job with
+                --elastic also "phase NAME" and "step N of M" (of rank 0; steps done), "recovered
+                COPIED RECEIVED" (bytes, of all ranks), and
+                "notice R": the host of rank R is about to go */
 };
 
 typedef struct {
     const char *command;      /* "train" */
     int ranks;                /* 0: as many as there are slots */
     const char *hosts;        /* file; NULL: this host */
+    const char *discover;     /* command that prints the hosts, instead; or NULL */
     const char *mpiexec_args; /* or NULL */
     const char *out;          /* folder of the run, to say how far it came; or NULL */
     int resume;               /* the run goes on with an earlier one */
-    int elastic;              /* when workers are lost, others are started and go on */
+    int elastic;              /* when workers are lost, others are started and go on; */
+    int unit;                 /* then in multiples of so many ranks */
+    double watchdog;          /* seconds without a sign of life, where nothing better is known */
     int live;                 /* standard error is a terminal to draw on */
     int argc;
     char **argv; /* of the command, its name first */

@@ -1,9 +1,8 @@
-/* The hosts of a job, and the command line of its mpiexec, MPICH's (Hydra) or Open MPI's.
+/* The command line of mpiexec, MPICH's (Hydra) or Open MPI's.
  *
  * Both take hosts as "a:2,b:1".  Workers are not bound to cores: an OpenMP team has to spread. */
 #include "evenkeel/job.h"
 
-#include "base/file.h"
 #include "cli/launch_priv.h"
 
 #include <stdio.h>
@@ -11,99 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HOSTS_BYTES_MAX = 16 << 20, SLOTS_MAX = 100000, PATH_CAP = 4096 };
+enum { PATH_CAP = 4096 };
 
 static const char blanks[] = " \t\r";
-
-/* --- hosts ------------------------------------------------------------------------------------ */
-
-/* K of "K", or -1. */
-static int64_t slots_of(const char *text)
-{
-    char *end;
-    long k = strtol(text, &end, 10);
-
-    return *text >= '0' && *text <= '9' && *end == '\0' && k >= 1 && k <= SLOTS_MAX ? k : -1;
-}
-
-/* One line: HOST, HOST:K or HOST slots=K.  *host: NULL for an empty line. */
-static ek_status read_line(const char *path, int number, char *line, char **host, int64_t *slots)
-{
-    char *rest, *word, *colon;
-
-    line[strcspn(line, "#")] = '\0';
-    *host = strtok_r(line, blanks, &rest);
-    *slots = 1;
-    if (*host == NULL)
-        return EK_OK;
-    word = strtok_r(NULL, blanks, &rest);
-    colon = strchr(*host, ':');
-    if (colon != NULL) {
-        *colon = '\0';
-        *slots = slots_of(colon + 1);
-    } else if (word != NULL && strncmp(word, "slots=", 6) == 0) {
-        *slots = slots_of(word + 6);
-        word = strtok_r(NULL, blanks, &rest);
-    }
-    EK_REQUIRE(*slots > 0, EK_EFORMAT, "%s, line %d: the processes of host %s are from 1 to %d",
-               path, number, *host, SLOTS_MAX);
-    EK_REQUIRE(word == NULL, EK_EFORMAT,
-               "%s, line %d: %s stands behind host %s; a line is HOST, HOST:PROCESSES or HOST "
-               "slots=PROCESSES",
-               path, number, word, *host);
-    EK_REQUIRE(**host != '\0' && **host != '-' && strchr(*host, ',') == NULL, EK_EFORMAT,
-               "%s, line %d: \"%s\" is no name of a host", path, number, *host);
-    return EK_OK;
-}
-
-static ek_status read_lines(const char *path, char *text, FILE *list, int64_t *slots)
-{
-    char *rest = text, *line;
-
-    for (int number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
-        char *host;
-        int64_t k;
-
-        EK_TRY(read_line(path, number, line, &host, &k));
-        if (host == NULL)
-            continue;
-        fprintf(list, "%s%s:%lld", *slots > 0 ? "," : "", host, (long long)k);
-        *slots += k;
-    }
-    EK_REQUIRE(*slots > 0, EK_EFORMAT, "%s names no hosts", path);
-    return EK_OK;
-}
-
-ek_status launch_hosts_read(const char *path, launch_hosts *out)
-{
-    char *text = NULL;
-    size_t bytes, room;
-    FILE *list;
-    ek_status st;
-
-    memset(out, 0, sizeof(*out));
-    EK_TRY(ek_file_read(path, HOSTS_BYTES_MAX, &text, &bytes));
-    list = open_memstream(&out->list, &room);
-    if (list == NULL) {
-        free(text);
-        return EK_FAIL(EK_ENOMEM, "no memory for the hosts of %s", path);
-    }
-    st = read_lines(path, text, list, &out->slots);
-    free(text);
-    if (fclose(list) != 0 && st == EK_OK)
-        st = EK_FAIL(EK_ENOMEM, "no memory for the hosts of %s", path);
-    if (st < 0)
-        launch_hosts_free(out);
-    return st;
-}
-
-void launch_hosts_free(launch_hosts *h)
-{
-    free(h->list);
-    h->list = NULL;
-}
-
-/* --- arguments -------------------------------------------------------------------------------- */
 
 /* Takes an argument; where there is no more room (see launch_args_make) it is left out. */
 static void add(launch_args *a, const char *word)

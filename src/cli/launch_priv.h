@@ -1,4 +1,5 @@
-/* cli/launch_priv.h - parts of the launcher: the command line of mpiexec, and what a job says. */
+/* cli/launch_priv.h - parts of the launcher: hosts, the command line of mpiexec, what a job says
+ * and how it gets on, and what becomes of it. */
 #ifndef CLI_LAUNCH_PRIV_H
 #define CLI_LAUNCH_PRIV_H
 
@@ -6,19 +7,38 @@
 
 #include "cli/launch.h"
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <time.h>
 
-/* --- hosts and arguments (launch_args.c) ------------------------------------------------------ */
+/* --- hosts (launch_hosts.c) ------------------------------------------------------------------- */
+
+enum { LAUNCH_HOST_CAP = 256 };
 
 typedef struct {
-    char *list; /* "a:2,b:1" */
+    char name[LAUNCH_HOST_CAP];
     int64_t slots;
+} launch_host;
+
+typedef struct {
+    launch_host *host; /* [n] */
+    int n;
 } launch_hosts;
 
-/* Reads a file of hosts; EK_ENOENT, EK_EFORMAT name file and line. */
+/* Reads a file of hosts, or such a text, which it changes; EK_ENOENT, EK_EFORMAT name file (or
+ * `what`) and line. */
 EK_CHECKED ek_status launch_hosts_read(const char *path, launch_hosts *out);
+EK_CHECKED ek_status launch_hosts_parse(const char *what, char *text, launch_hosts *out);
 void launch_hosts_free(launch_hosts *h);
+
+int64_t launch_hosts_slots(const launch_hosts *h);
+/* "a:2,b:1", to be freed. */
+EK_CHECKED ek_status launch_hosts_list(const launch_hosts *h, char **list);
+
+/* --- arguments (launch_args.c) ---------------------------------------------------------------- */
 
 /* The arguments of mpiexec, NULL at the end; text of its own behind `owned`. */
 typedef struct {
@@ -27,10 +47,141 @@ typedef struct {
     char *owned[4];
 } launch_args;
 
-/* mpiexec: its path; hosts: NULL for this one. */
+/* mpiexec: its path; hosts: a list, borrowed, or NULL for this one. */
 EK_CHECKED ek_status launch_args_make(const launch *l, const char *mpiexec, int ranks,
                                       const char *hosts, launch_args *out);
 void launch_args_free(launch_args *a);
+
+/* --- a command beside the job (launch_errand.c) ------------------------------------------------
+ */
+
+enum { LAUNCH_ERRAND_OUT = -1, LAUNCH_ERRAND_FAILED = 1000 };
+
+typedef struct {
+    pid_t pid;            /* 0: none is under way */
+    int64_t begin, limit; /* ek_clock_ns() */
+    double took;          /* seconds, once it has ended by itself */
+    int out;              /* what it has printed; -1: that is not kept */
+    int64_t looked;       /* for its children */
+    int stuck;            /* times running that all of these had ended */
+} launch_errand;
+
+/* Starts a command; keep: what it prints on stdout.  It is killed after so many seconds. */
+EK_CHECKED ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep,
+                                         double seconds);
+/* LAUNCH_ERRAND_OUT while it runs, else its exit status, once; LAUNCH_ERRAND_FAILED: it was killed,
+ * or took too long. */
+int launch_errand_look(launch_errand *e);
+/* Children of a process that have ended and that it has not yet seen; others: those that have not.
+ */
+int launch_has_ended_children(pid_t pid, int *others);
+/* What it has printed, to be freed; NULL: no memory. */
+char *launch_errand_said(launch_errand *e);
+/* Kills it if it still runs, and forgets it.  One that is all zeros but out = -1 may be ended. */
+void launch_errand_end(launch_errand *e);
+
+/* --- hosts that come and go (launch_members.c) -------------------------------------------------
+ */
+
+typedef enum { LAUNCH_UNCHANGED, LAUNCH_LOST, LAUNCH_GIVEN_BACK, LAUNCH_JOINED } launch_change;
+
+typedef struct {
+    launch_host host;
+    int listed;             /* stands on the list as it was last read */
+    int used;               /* ranks it has in the job under way */
+    int leaving;            /* has said that it is about to go */
+    int64_t asked;          /* in which round of questions */
+    int answer;             /* to the last question: 0: it is there */
+    int losses;             /* how often it was lost soon after it had come */
+    int64_t ask_at;         /* when to ask it again; ek_clock_ns() like the others */
+    int64_t back_at, since; /* not used before; used since */
+    launch_change change;   /* at the last launch_members_use() */
+    launch_errand errand;   /* the question under way */
+} launch_member;
+
+typedef struct {
+    const launch *l;
+    const char *mpiexec;
+    launch_member *member; /* [n], in the order of the list */
+    int n, begun, excused;
+    int64_t read_at, used_at, round;
+    double slowest_s; /* answer to the questions under way */
+    launch_errand discover;
+} launch_members;
+
+/* Reads the list of hosts, of l->hosts or l->discover, which takes a while; whether it is known. */
+EK_CHECKED ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec);
+EK_CHECKED ek_status launch_members_known(launch_members *m, int *known);
+void launch_members_close(launch_members *m);
+
+/* Between jobs: reads the list again and asks all hosts; whether it is known who is there. */
+EK_CHECKED ek_status launch_members_ask(launch_members *m);
+EK_CHECKED ek_status launch_members_asked(launch_members *m, int *asked);
+
+/* During one, now and then: reads the list, and asks hosts that take no part. */
+void launch_members_tend(launch_members *m);
+/* A host is about to go, that of a rank; or all that said so were wrong. */
+void launch_members_notice(launch_members *m, int rank);
+void launch_members_forget_notices(launch_members *m);
+/* A start has ended and had not done a step: hosts that were new in it are left out for a while,
+ * unless all were. */
+void launch_members_doubt(launch_members *m);
+/* Whether one that takes part should not. */
+int launch_members_leave(const launch_members *m);
+/* Whether others may answer in a moment. */
+int launch_members_asking(const launch_members *m);
+/* Slots of all that could take part now; of the list, whoever answers. */
+int64_t launch_members_slots(const launch_members *m);
+int64_t launch_members_listed_slots(const launch_members *m);
+
+/* Chooses hosts for so many ranks, at most the slots there are, in the order of the list. */
+EK_CHECKED ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out);
+/* Whether that changed anything, and what: "a, b do not answer; c takes part; ". */
+int launch_members_changed(const launch_members *m);
+void launch_members_say(const launch_members *m, FILE *f);
+
+/* --- how it gets on (launch_progress.c) --------------------------------------------------------
+ */
+
+/* By the words "phase NAME" of rank 0, but the first two: mpiexec starts workers until all have
+ * said so; they connect until all are ready; from then on they read data and look at what is left
+ * in memory (plan); they fill theirs (transfer); they take steps. */
+typedef enum {
+    LAUNCH_LAUNCH,
+    LAUNCH_CONNECT,
+    LAUNCH_PLAN,
+    LAUNCH_TRANSFER,
+    LAUNCH_STEP,
+    LAUNCH_CHECKPOINT,
+    LAUNCH_END,
+    LAUNCH_PHASES
+} launch_phase;
+
+enum { LAUNCH_STEPS_KEPT = 32 };
+
+typedef struct {
+    double watchdog_s; /* 0: for ever */
+    double longest_s[LAUNCH_PHASES], last_s[LAUNCH_STEPS_KEPT];
+    int64_t n; /* of steps whose times were taken, in all starts */
+
+    /* of one start */
+    launch_phase phase;
+    int64_t since, heard; /* the phase has begun; the last word */
+    int64_t steps;
+    double took_s[LAUNCH_PHASES], first_step_s;
+} launch_progress;
+
+const char *launch_phase_name(launch_phase phase);
+/* now: ek_clock_ns(). */
+void launch_progress_begin(launch_progress *p, int64_t now);
+void launch_progress_enter(launch_progress *p, launch_phase phase, int64_t now);
+/* A name of a phase, or any other word that is a sign of life. */
+void launch_progress_word(launch_progress *p, const char *name, int64_t now);
+void launch_progress_step(launch_progress *p, int64_t now);
+double launch_progress_median_s(const launch_progress *p); /* of a step; 0: none is known */
+/* How long the phase may be without a word; 0: for ever.  Whether it has been longer. */
+double launch_progress_patience_s(const launch_progress *p);
+int launch_progress_hangs(const launch_progress *p, int64_t now);
 
 /* --- who died first (launch_watch.c) ---------------------------------------------------------- */
 
@@ -62,19 +213,28 @@ typedef struct {
 } launch_death;
 
 typedef struct {
-    int ranks, ready;       /* workers, and those of them that are there */
-    launch_worker *workers; /* [ranks] */
-    int reported, status;   /* workers that have reported a failure; exit status of the first */
-    int lost;               /* that one fails because it has lost another */
-    int drawn;              /* the terminal's line is not ended */
-    int noise;              /* stdout: mpiexec's own from here on */
-    int blank;              /* stdout: empty lines that may belong to it */
-    char *held;             /* lines of mpiexec that wait */
+    int ranks, ready;        /* workers, and those of them that are there */
+    launch_worker *workers;  /* [ranks] */
+    int reported, status;    /* workers that have reported a failure; exit status of the first */
+    int lost;                /* that one fails because it has lost another */
+    int terse;               /* mpiexec's report of an end is understood, and not shown */
+    int draining;            /* an interruption is the launcher's own, and nothing is said of it */
+    int started;             /* workers that have said so */
+    int64_t steps;           /* done, by the last word; -1: no word yet */
+    int64_t first_step;      /* the first of them, counted from 0 */
+    int is_last;             /* none is left to do */
+    double copied, received; /* bytes of state, when it went on from memory */
+    int drawn;               /* the terminal's line is not ended */
+    int noise;               /* stdout: mpiexec's own from here on */
+    int blank;               /* stdout: empty lines that may belong to it */
+    char *held;              /* lines of mpiexec that wait */
     size_t held_bytes, held_room;
     int64_t held_since; /* ek_clock_ns() of the oldest; 0: none */
     launch_death death;
     int unseen;          /* mpiexec has not seen how the first worker ended */
     launch_watch *watch; /* or NULL */
+    launch_progress *progress;
+    launch_members *members; /* or NULL */
 } launch_talk;
 
 EK_CHECKED ek_status launch_talk_init(launch_talk *t, int ranks);
@@ -87,5 +247,86 @@ void launch_talk_release(launch_talk *t);
 void launch_talk_drop(launch_talk *t);
 /* "rank 2 on node3 (process 123) was killed by signal 9 (Killed)"; 0: nobody knows who died. */
 int launch_talk_death(const launch_talk *t, char *text, size_t cap);
+
+/* --- the launcher (launch.c) -------------------------------------------------------------------
+ */
+
+/* One of the job's streams, cut into lines. */
+typedef struct {
+    int fd; /* -1: at its end */
+    size_t n;
+    char *text;
+    void (*line)(launch_talk *t, const char *line, size_t n);
+} launch_stream;
+
+/* Why a start of workers was ended by the launcher. */
+typedef enum {
+    LAUNCH_NOT_ENDED,
+    LAUNCH_HUNG,    /* no sign of life */
+    LAUNCH_NO_WAY,  /* mpiexec could not reach all hosts, and does not say so */
+    LAUNCH_REGROUP, /* more hosts can take part */
+    LAUNCH_DRAIN    /* a host is to be given back: after a checkpoint */
+} launch_reason;
+
+typedef struct {
+    const launch *l;
+    const char *mpiexec;
+    int ranks;
+    int signals;    /* signalfd */
+    sigset_t mask;  /* before */
+    int interrupts; /* signals that asked for the end */
+    time_t begin;
+    int64_t steps; /* done when the start before ended */
+    int joined;    /* workers have been there, in whichever start */
+    int vain;      /* starts running that were lost and had not done a step */
+    int64_t starts;
+    launch_members *members; /* hosts that come and go; NULL: this host, or a list that stays */
+    launch_members members_space;
+    launch_progress progress;
+    int lock;                  /* of --out, with --elastic */
+    int made_out;              /* and this one has made it */
+    uint64_t number;           /* this launcher's own, for its workers */
+    int64_t seen_at;           /* when it was seen that work stops; ek_clock_ns(); 0: it goes on */
+    double seen_epoch;         /* the same, seconds since 1970 */
+    double ending_s, asking_s; /* until the last start had ended; then until hosts had answered */
+    char why[1024];            /* it has ended */
+
+    /* of one start */
+    launch_talk talk;
+    pid_t child;
+    int ended, wait_status;
+    launch_stream streams[2]; /* stdout, stderr */
+    launch_watch watch;
+    int told; /* the workers know of the interruption */
+    int64_t kill_at, drain_until;
+    int again; /* another one shall go on */
+    launch_reason reason;
+    int resumed;        /* its first step was told of */
+    int64_t end_seen;   /* when its end was seen to come; 0: it is not */
+    int64_t more_since; /* the step after which more hosts could take part; -1: they cannot */
+    int64_t tended_at;
+    int stuck; /* times running that a launcher of mpiexec's had ended before all workers were there
+                */
+} launcher;
+
+/* Reads the signals that have come. */
+void launch_take_signals(launcher *x);
+
+/* --- the end of a start (launch_judge.c) -------------------------------------------------------
+ */
+
+/* Says what there is to say, decides whether to go on; the exit status. */
+int launch_judge(launcher *x);
+
+/* --- what --elastic adds (launch_elastic.c) ----------------------------------------------------
+ */
+
+/* Once, before anything is started: takes the lock of --out, reads the hosts. */
+EK_CHECKED ek_status launch_elastic_open(launcher *x);
+void launch_elastic_close(launcher *x, int status);
+/* Before each start: who takes part, and as how many ranks.  EK_ECANCELED: interrupted. */
+EK_CHECKED ek_status launch_elastic_choose(launcher *x, launch_hosts *out);
+/* While it runs, some times a second. */
+void launch_elastic_tick(launcher *x, int64_t now);
 
 #endif

@@ -3,6 +3,7 @@
  * MPICH's mpiexec reports the end of a worker on stdout, in a block that begins with a line of
  * "=", Open MPI's on stderr. */
 #include "base/clock.h"
+#include "cli/cli.h"
 #include "cli/launch_priv.h"
 
 #include <signal.h>
@@ -16,6 +17,7 @@ ek_status launch_talk_init(launch_talk *t, int ranks)
 {
     memset(t, 0, sizeof(*t));
     t->ranks = ranks;
+    t->steps = -1;
     t->death = (launch_death){.rank = -1, .pid = -1, .code = -1, .signal = -1};
     t->workers = calloc((size_t)ranks, sizeof(*t->workers));
     t->held = malloc(HELD_MAX);
@@ -155,14 +157,21 @@ static int says_nothing(const char *line)
            (strlen(line) > 70 && strspn(line, "-") == strlen(line));
 }
 
-static void hold(launch_talk *t, const char *line, size_t n)
+/* "[mpiexec@head] ...", "[proxy:0:2@node3] ...": MPICH's, of what it did when something failed. */
+static int is_of_hydra(const char *line)
+{
+    return strncmp(line, "[mpiexec@", 9) == 0 || strncmp(line, "[proxy:", 7) == 0;
+}
+
+/* own: it is mpiexec's report of a worker's end. */
+static void hold(launch_talk *t, const char *line, size_t n, int own)
 {
     char text[LINE_CAP];
 
     snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
     search_mpich(&t->death, text);
     search_open_mpi(&t->death, text);
-    if (says_nothing(text))
+    if (says_nothing(text) || (t->terse && (own || is_of_hydra(text))))
         return;
     if (t->held_bytes + n + 1 > HELD_MAX)
         return;
@@ -205,7 +214,7 @@ void launch_talk_stdout(launch_talk *t, const char *line, size_t n)
     }
     t->noise = t->noise || (n > sizeof(rule) && memcmp(line, rule, sizeof(rule) - 1) == 0);
     if (t->noise || is_of_ucx(line, n)) {
-        hold(t, line, n);
+        hold(t, line, n, t->noise);
         return;
     }
     for (; t->blank > 0; t->blank--)
@@ -227,8 +236,37 @@ static int note_worker(launch_talk *t, const char *text)
         return 0;
     known = &t->workers[rank];
     w.joined = known->joined || strcmp(how, "rank") == 0;
+    t->started += known->pid == 0;
     t->ready += w.joined - known->joined;
     *known = w;
+    if (t->started == t->ranks && t->progress->phase == LAUNCH_LAUNCH)
+        launch_progress_enter(t->progress, LAUNCH_CONNECT, ek_clock_ns());
+    if (t->ready == t->ranks && t->progress->phase == LAUNCH_CONNECT)
+        launch_progress_enter(t->progress, LAUNCH_PLAN, ek_clock_ns());
+    return 1;
+}
+
+/* "phase NAME", "step N of M", "recovered BYTES BYTES", "notice R". */
+static int note_progress(launch_talk *t, const char *text)
+{
+    char name[32];
+    long long n, all;
+    int rank;
+
+    if (sscanf(text, "step %lld of %lld", &n, &all) == 2) {
+        t->first_step = t->steps < 0 ? n - 1 : t->first_step;
+        t->steps = n;
+        t->is_last = n >= all;
+        launch_progress_step(t->progress, ek_clock_ns());
+    } else if (sscanf(text, "recovered %lf %lf", &t->copied, &t->received) == 2) {
+        t->progress->heard = ek_clock_ns();
+    } else if (sscanf(text, "phase %31s", name) == 1) {
+        launch_progress_word(t->progress, name, ek_clock_ns());
+    } else if (sscanf(text, "notice %d", &rank) == 1 && t->members != NULL) {
+        launch_members_notice(t->members, rank);
+    } else {
+        return 0;
+    }
     return 1;
 }
 
@@ -238,7 +276,8 @@ static void note(launch_talk *t, const char *line, size_t n)
     int status;
 
     snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
-    if (note_worker(t, text) || sscanf(text, "failed %d", &status) != 1 || t->reported++ > 0)
+    if (note_worker(t, text) || note_progress(t, text) || sscanf(text, "failed %d", &status) != 1 ||
+        t->reported++ > 0)
         return;
     t->status = status;
     t->lost = strstr(text, " lost") != NULL;
@@ -247,7 +286,7 @@ static void note(launch_talk *t, const char *line, size_t n)
 /* One report is enough: a second worker may have begun its own before the first one ended it. */
 static void say(launch_talk *t, const char *text, size_t n, int part)
 {
-    if (t->reported > 1)
+    if (t->reported > 1 || (t->draining && t->reported > 0 && t->status == CLI_INTERRUPTED))
         return;
     if (t->drawn && n == 0) { /* the end of the line that is drawn */
         fputc('\n', stderr);
@@ -267,6 +306,6 @@ void launch_talk_stderr(launch_talk *t, const char *line, size_t n)
     case LAUNCH_NOTE: note(t, line + 1, n - 1); return;
     case LAUNCH_LINE: say(t, line + 1, n - 1, 0); return;
     case LAUNCH_PART: say(t, line + 1, n - 1, 1); return;
-    default: hold(t, line, n); return;
+    default: hold(t, line, n, 0); return;
     }
 }

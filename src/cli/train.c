@@ -133,8 +133,11 @@ static const ek_option options[] = {
     {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "continue from the newest complete checkpoint in --out"},
     {"elastic", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "go on when workers are lost, from memory that outlives them: starts them again with what is "
-     "left, or goes on where the same command was ended"},
+     "go on when workers or hosts are lost or hang, from memory that outlives them, with the hosts "
+     "that answer, and take in those that come (the list of --hosts is read again now and then); "
+     "--ep is the least then.  Also goes on where the same command was ended"},
+    {"discover", EK_OPTION_TEXT, NULL, NULL, "COMMAND", NULL, 0,
+     "--elastic: prints the hosts there are, as --hosts has them; asked every few seconds"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress display"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
 };
@@ -156,7 +159,7 @@ static void on_signal(int sig)
 typedef struct {
     const cli_job *job;
     int quiet, live, json;
-    int64_t last_ns, every;
+    int64_t last_ns, told_ns, every;
     json_t *layers; /* objects, or lines of text; NULL: there are none */
     json_t *costs;  /* objects */
 } display;
@@ -172,6 +175,8 @@ static void show_start(void *context, const ek_train_info *i)
     display *d = context;
     char a[16], b[16], c[16], m[16], ranks[32] = "";
 
+    if (i->from_memory)
+        cli_job_tell(d->job, "recovered %.0f %.0f", i->memory_copied, i->memory_received);
     if (d->quiet)
         return;
     if (d->job->size > 1)
@@ -194,6 +199,10 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
     display *d = context;
     int64_t now = ek_clock_ns();
 
+    if (now - d->told_ns > 1000000000) {
+        cli_job_tell(d->job, "phase tokenising");
+        d->told_ns = now;
+    }
     if (d->quiet || (done < total && now - d->last_ns < 200000000))
         return;
     d->last_ns = now;
@@ -211,6 +220,7 @@ static void show_step(void *context, const ek_train_progress *p)
     char rate[16], eta[24];
     int last = left == 0;
 
+    cli_job_tell(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
         (!last && !d->live && p->step % d->every != 0 && p->step != 1))
         return;
@@ -224,6 +234,13 @@ static void show_step(void *context, const ek_train_progress *p)
     if (d->live && last)
         fputc('\n', cli_err());
     fflush(cli_err());
+}
+
+static void tell_phase(void *context, const char *name)
+{
+    const display *d = context;
+
+    cli_job_tell(d->job, "phase %s", name);
 }
 
 /* JSON has no infinity. */
@@ -426,6 +443,9 @@ static display open_display(const ek_options *o, const cli_job *job)
     if (!ek_options_flag(o, "quiet"))
         ek_log_set_sink(show_log, (void *)(uintptr_t)job,
                         job->rank > 0 ? EK_LOG_ERROR : EK_LOG_INFO);
+    else if (ek_options_flag(o, "elastic") &&
+             job->rank == 0) /* steps that are lost are no display */
+        ek_log_set_sink(show_log, (void *)(uintptr_t)job, EK_LOG_WARN);
     return d;
 }
 
@@ -438,7 +458,7 @@ static int run_with(const ek_options *o, cli_job *job)
     ek_train_summary summary = {0};
     display d = open_display(o, job);
     ek_train_hooks hooks = {&d,          show_start, show_step, show_tokenising,
-                            stop_wanted, keep_layer, keep_cost};
+                            stop_wanted, keep_layer, keep_cost, tell_phase};
     ek_status st;
 
     if (ek_options_count(o, "data") > DATA_MAX)
@@ -450,6 +470,7 @@ static int run_with(const ek_options *o, cli_job *job)
     fill_parallel(o, &cfg);
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
+    cfg.starter = cli_job_launcher();
     st = cli_job_threads(job, o, &cfg.threads);
     if (st == EK_OK)
         st = ek_train(&cfg, &hooks, &summary);

@@ -61,6 +61,24 @@ ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks)
     return EK_OK;
 }
 
+int ek_mesh_unit(const ek_mesh_sizes *sizes)
+{
+    int tp = or_one(sizes->tp), etp = or_one(sizes->etp), both = tp;
+
+    while (both % etp != 0)
+        both += tp;
+    return or_one(sizes->pp) * both;
+}
+
+void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks)
+{
+    int n = ranks / or_one(sizes->pp) / or_one(sizes->etp), ep = or_one(sizes->ep);
+
+    while (ep < n && n % ep != 0)
+        ep++;
+    sizes->ep = ep < n ? ep : n;
+}
+
 static void place(ek_mesh *m, const ek_mesh_sizes *sizes)
 {
     m->pp = or_one(sizes->pp);

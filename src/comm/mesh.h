@@ -38,6 +38,12 @@ typedef struct {
  * not fit, and which values would. */
 EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 
+/* For worlds that shrink and grow: all sizes but ep fit a world of any multiple of so many ranks;
+ * and with the least ep that fits it and is not below the one given, else the largest, all do.  So
+ * a rank never holds more experts than it was meant to while there are enough ranks. */
+int ek_mesh_unit(const ek_mesh_sizes *sizes);
+void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks);
+
 /* Makes the groups; collective over the world. */
 EK_CHECKED ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out);
 void ek_mesh_close(ek_mesh **m);

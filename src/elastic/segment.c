@@ -8,18 +8,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char magic[8] = "EKSTATE";
 static const char folder[] = "/dev/shm";
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 _Static_assert(sizeof(ek_segment_head) <= EK_SEGMENT_ALIGN, "the head has a page");
 
@@ -168,6 +170,41 @@ static ek_status wait_for_end(int fd, const char *name, double wait_s)
         nanosleep(&nap, NULL);
     }
     return EK_OK;
+}
+
+/* The process that holds the lock of a file, by Linux's list of locks; 0: nobody there does. */
+static int holder_of(const struct stat *of)
+{
+    FILE *f = fopen("/proc/locks", "re");
+    char line[256];
+    int found = 0;
+
+    while (f != NULL && found == 0 && fgets(line, sizeof(line), f) != NULL) {
+        unsigned major, minor;
+        unsigned long long inode;
+        int pid;
+
+        if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%llu", &pid, &major, &minor, &inode) == 4 &&
+            inode == of->st_ino && makedev(major, minor) == of->st_dev)
+            found = pid;
+    }
+    if (f != NULL)
+        fclose(f);
+    return found;
+}
+
+int ek_segment_kill_holder(const ek_segment_id *id, uint64_t starter)
+{
+    ek_segment s = {0};
+    struct stat of;
+    int pid = 0;
+
+    if (starter == 0 || ek_segment_open(id, -1, &s) < 0)
+        return 0;
+    if (s.head->starter == starter && fstat(s.fd, &of) == 0)
+        pid = holder_of(&of);
+    ek_segment_close(&s);
+    return pid > 0 && pid != getpid() && kill(pid, SIGKILL) == 0 ? pid : 0;
 }
 
 ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s)

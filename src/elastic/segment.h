@@ -46,6 +46,7 @@ typedef struct {
     ek_segment_id id;
     int32_t ranks;             /* of its generation */
     int32_t pid;               /* who made it */
+    uint64_t starter;          /* who had started that; 0: nobody in particular */
     uint64_t likeness;         /* of what those who go on from it must share with the run */
     char host[64];             /* where */
     char out[EK_SEGMENT_TEXT]; /* the run's --out, for people; cut where it is longer */
@@ -64,7 +65,7 @@ typedef struct {
 uint64_t ek_run_id(const char *out);
 
 /* Makes a segment with room for `bytes` behind its head, and maps it.  One of the same name that
- * an earlier try has left is replaced.  ranks, likeness, out: of the head. */
+ * an earlier try has left is replaced.  ranks, likeness, out: of the head, whose starter is 0. */
 EK_CHECKED ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t likeness,
                                        const char *out, size_t bytes, ek_segment *s);
 
@@ -72,6 +73,12 @@ EK_CHECKED ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, u
  * and without the lock, to look.  EK_ENOENT: it is not there; EK_ESTATE: somebody holds the lock;
  * EK_ECORRUPT: it is not whole; EK_EUNSUPPORTED: it is of another version. */
 EK_CHECKED ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s);
+
+/* Kills the process that holds the lock of a segment which was made by a process of this starter:
+ * one that hangs, or is stopped, and of a start that this one knows to be over.  Returns its
+ * number; 0: there is none, it is of another starter, or the system does not say who holds the
+ * lock. */
+int ek_segment_kill_holder(const ek_segment_id *id, uint64_t starter);
 
 /* Takes the mapping away; the memory stays. */
 void ek_segment_close(ek_segment *s);

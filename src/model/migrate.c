@@ -214,6 +214,35 @@ ek_status ek_migrate_to(ek_migration *mg, const ek_placement *to, const int64_t 
     return EK_OK;
 }
 
+static void say_held(const ek_migration *mg, int32_t slot, int32_t expert)
+{
+    const ek_model_memory *state = mg->m->cfg.state;
+
+    if (state != NULL && experts_of(mg)->ff > 0)
+        state->holds(state->context, mg->layer, slot, expert);
+}
+
+/* What lies in this rank's slots, in memory that outlives the process. */
+static void say_slots(const ek_migration *mg)
+{
+    const ek_placement *now = &experts_of(mg)->placement;
+
+    for (int32_t s = 0; s < now->slots; s++)
+        if (experts_of(mg)->param_of[s] >= 0)
+            say_held(mg, s, now->expert_of[mg->m->cfg.mesh->ep_rank * now->slots + s]);
+}
+
+ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to, const int64_t *from,
+                            int64_t *quota)
+{
+    EK_TRY(ek_migrate_to(mg, to, from, quota));
+    mg->n_in = mg->n_out = 0;
+    mg->experts_moved = 0;
+    mg->changes = 0;
+    say_slots(mg);
+    return EK_OK;
+}
+
 /* --- travel ------------------------------------------------------------------------------------
  */
 
@@ -259,14 +288,6 @@ static ek_status start(ek_migration *mg)
                                 &mg->coll[mg->n_coll++]));
     }
     return EK_OK;
-}
-
-static void say_held(const ek_migration *mg, int32_t slot, int32_t expert)
-{
-    const ek_model_memory *state = mg->m->cfg.state;
-
-    if (state != NULL && experts_of(mg)->ff > 0)
-        state->holds(state->context, mg->layer, slot, expert);
 }
 
 static ek_status op_travel(void *self, const ek_op *op)
@@ -319,7 +340,6 @@ static ek_status op_settle(void *self, const ek_op *op)
 {
     const ek_migration *mg = self;
     const ek_model *m = mg->m;
-    const ek_placement *now = &experts_of(mg)->placement;
     int64_t real = (int64_t)ek_dtype_size(m->k->real), n[ARRAYS];
     void *arrays[ARRAYS];
 
@@ -339,9 +359,7 @@ static ek_status op_settle(void *self, const ek_op *op)
             EK_TRY(ek_unit_pack_weight(m, &m->units->unit[p[j].unit], &p[j],
                                        EK_USE_FORWARD | EK_USE_BACKWARD));
     }
-    for (int32_t s = 0; s < now->slots; s++)
-        if (experts_of(mg)->param_of[s] >= 0)
-            say_held(mg, s, now->expert_of[m->cfg.mesh->ep_rank * now->slots + s]);
+    say_slots(mg);
     for (int32_t i = 0; i < mg->n_in; i++)
         say_held(mg, -1 - i, -1);
     return EK_OK;

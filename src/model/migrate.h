@@ -60,6 +60,10 @@ void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer
 EK_CHECKED ek_status ek_migrate_to(ek_migration *mg, const ek_placement *to, const int64_t *from,
                                    int64_t *quota);
 
+/* The same of a model whose weights are yet to be filled in: nothing travels. */
+EK_CHECKED ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to,
+                                       const int64_t *from, int64_t *quota);
+
 /* Appends the travel of what moves, if anything does, after dep, when staging is free; and its end,
  * which returns what the layer's ops wait for. */
 void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep);

@@ -126,7 +126,8 @@ typedef struct {
     double loss_sum;
     double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
     int64_t n_sums;
-    int64_t steps_seen;
+    int64_t steps_seen, steps_before; /* by this pass; by those that it goes on from */
+    int placed;                       /* experts lie where those have placed them */
     int64_t *moved;     /* [layers], experts of a run of ranks that moved before this step */
     double last_step_s; /* the owner's: how long the step before took */
     double vote;        /* the owner's: summed along (ek_pass_votes) */
@@ -188,6 +189,10 @@ EK_CHECKED ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner);
  * step's, or: */
 void ek_pass_place_anew(ek_pass *p);
 EK_CHECKED ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer);
+/* Before weights are filled in: the experts of a layer lie so, and replicas share in proportion to
+ * quota [ep * slots].  EK_EINVAL as above. */
+EK_CHECKED ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to,
+                                    const int64_t *quota);
 /* Appends the ops of what moves alone, to a graph that the caller has reset. */
 EK_CHECKED ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g);
 /* How experts of a layer lie now, and share: copied into a plan of the dealer's limits. */

@@ -48,17 +48,36 @@ static ek_status check_room(const ek_pass *p, const ek_planner *planner, const e
     return EK_OK;
 }
 
-static ek_status adopt(ek_pass *p, int64_t l, const ek_placement *to, const int64_t *quota)
+/* The layer's rows go by its new placement. */
+static void follow(ek_pass *p, int64_t l)
 {
     ek_moe *m = &p->moe[l];
     int32_t slots = m->dealer->limits.ranks * m->w->placement.slots;
 
-    EK_TRY(check_room(p, m->dealer->planner, to));
-    EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->lasting_quota));
     p->moved[l] = p->migrations[l].experts_moved;
     m->lasting = count_replicas(&m->w->placement, slots);
     ek_exchange_follow(&m->x, &m->w->placement);
     ek_reroute_follow(m);
+}
+
+static ek_status adopt(ek_pass *p, int64_t l, const ek_placement *to, const int64_t *quota)
+{
+    ek_moe *m = &p->moe[l];
+
+    EK_TRY(check_room(p, m->dealer->planner, to));
+    EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->lasting_quota));
+    follow(p, l);
+    return EK_OK;
+}
+
+ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to, const int64_t *quota)
+{
+    ek_moe *m = &p->moe[l];
+
+    EK_REQUIRE(is_movable(p, l), EK_EINVAL, "experts of layer %d do not move", (int)l);
+    EK_TRY(check_room(p, m->dealer->planner, to));
+    EK_TRY(ek_migrate_assume(&p->migrations[l], to, quota, m->lasting_quota));
+    follow(p, l);
     return EK_OK;
 }
 
@@ -122,8 +141,9 @@ void ek_pass_rebalance(ek_pass *p)
 {
     const ek_moe_config *c = &p->cfg.moe;
     int64_t after = p->steps_seen++;
+    int first = after == 1 && !p->placed;
 
     forget_moves(p);
-    if (c->plan_every > 0 && after > 0 && (after == 1 || after % c->plan_every == 0))
+    if (c->plan_every > 0 && after > 0 && (first || (after + p->steps_before) % c->plan_every == 0))
         ek_pass_place_anew(p);
 }

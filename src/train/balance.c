@@ -36,9 +36,9 @@ static ek_status check_r(ek_run *r)
     int etp = c->etp > 1 ? c->etp : 1;
 
     EK_TRY(read_r(c->adaptive_r, etp, &r->adaptive_r));
-    if (r->adaptive_r == etp || (c->ep <= 1 && etp == 1))
+    if (r->adaptive_r == etp || (r->sizes.ep <= 1 && etp == 1))
         return EK_OK;
-    EK_REQUIRE(m->planner == NULL || m->planner->fast != NULL || c->ep <= 1, EK_EINVAL,
+    EK_REQUIRE(m->planner == NULL || m->planner->fast != NULL || r->sizes.ep <= 1, EK_EINVAL,
                "--balance %s has experts with their state in every slot, and --adaptive-r %s "
                "brings them there for once; take --adaptive-r etp, or another policy",
                m->planner->name, c->adaptive_r);
@@ -68,7 +68,7 @@ ek_status ek_run_read_balance(ek_run *r)
     r->training.moe.replicas_min = c->replicas_min;
     r->training.moe.plan_every = c->plan_every;
     EK_TRY(check_r(r));
-    EK_REQUIRE(!c->record_plans || (r->training.moe.planner != NULL && c->ep > 1), EK_EINVAL,
+    EK_REQUIRE(!c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
                "--record-plans: nobody plans with --balance off, --ep 1 or --adaptive-r 0");
     return EK_OK;
 }
@@ -101,6 +101,7 @@ ek_status ek_run_calibrate(ek_run *r)
                              .cache = r->cfg->cache,
                              .anew = r->cfg->recalibrate};
     int64_t micros = (t->batch + t->micro_batch - 1) / t->micro_batch;
+    ek_path last;
 
     if (!is_balanced(r))
         return EK_OK;
@@ -111,6 +112,13 @@ ek_status ek_run_calibrate(ek_run *r)
                     r->machine != NULL && r->layers != NULL
                         ? EK_OK
                         : EK_FAIL(EK_ENOMEM, "no memory for costs")));
+    if (r->cfg->elastic) {
+        EK_TRY(r->mesh->pp_rank == 0
+                   ? ek_path_set(&last, "%s/machine.json", r->cfg->out)
+                   : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank));
+        c.last = last.s;
+        c.hurry = r->memory_step >= 0;
+    }
     c.world = r->mesh->stage;
     c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
     EK_TRY(ek_calibrate(&c, r->machine, NULL));

@@ -28,6 +28,8 @@ typedef struct {
     double budget_s;   /* 0: 1.6 */
     const char *cache; /* a folder, made when needed; NULL: nothing is kept */
     int anew;          /* measures whatever the cache holds, and replaces that */
+    const char *last;  /* a file that gets the costs, too; NULL: none */
+    int hurry;         /* where the cache has none, those of `last` do, of more ranks or fewer */
 } ek_calibrate_config;
 
 /* Fills *out; *cached (NULL: nobody asks): whether it came from the cache.  Collective over the

@@ -43,8 +43,9 @@ static int server_of(const ek_recovery *r, const ek_segment_id *id)
 /* --- what is there -----------------------------------------------------------------------------
  */
 
-/* Seconds in which a process that was killed is gone. */
-static const double patience = 20;
+/* Seconds in which a process that was killed is gone; and after which one that was not, as its
+ * mpiexec hangs, or is stopped like itself, is killed. */
+static const double patience = 20, grace = 1;
 
 static ek_status open_tables(ek_found_segment *f)
 {
@@ -59,11 +60,19 @@ static ek_status open_tables(ek_found_segment *f)
 
 /* What was left before it was whole is removed; one that somebody works on, or that another version
  * of evenkeel could read, is a reason to stop. */
-static ek_status open_to_serve(ek_found_segment *f)
+static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
 {
     ek_segment *s = &f->segment;
-    ek_status st = ek_segment_open(&f->id, patience, s);
+    ek_status st = ek_segment_open(&f->id, grace, s);
 
+    if (st == EK_ESTATE) {
+        int pid = ek_segment_kill_holder(&f->id, r->starter);
+
+        if (pid > 0)
+            ek_log("elastic", EK_LOG_WARN,
+                   "process %d of an earlier start was still there, and is ended", pid);
+        st = ek_segment_open(&f->id, patience, s);
+    }
     if (st == EK_ENOENT)
         return EK_OK;
     if (st == EK_ECORRUPT)
@@ -96,7 +105,7 @@ static ek_status open_segments(ek_recovery *r)
         *f = (ek_found_segment){
             .id = ids[i], .served = server_of(r, &ids[i]) == r->rank, .left = -1};
         if (f->served)
-            EK_TRY_OUT(open_to_serve(f));
+            EK_TRY_OUT(open_to_serve(r, f));
     }
 out:
     free(ids);
@@ -132,7 +141,8 @@ static ek_left left_of(const ek_recovery *r, const ek_found_segment *f)
                      .host = host_of(r, r->rank),
                      .server = r->rank,
                      .likeness = f->segment.head->likeness,
-                     .parts = f->parts.n};
+                     .parts = f->parts.n,
+                     .ranks = f->segment.head->ranks};
 }
 
 static int serves(const ek_recovery *r, int64_t i)
@@ -269,12 +279,14 @@ static ek_status remove_old(ek_recovery *r)
     return EK_OK;
 }
 
-ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, const ek_kernels *k)
+ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t starter,
+                          const ek_kernels *k)
 {
     summary *all;
     ek_status st = EK_OK;
 
-    *r = (ek_recovery){.world = world, .ranks = 1, .run = run, .verdict = {-1, 0, -1}};
+    *r = (ek_recovery){
+        .world = world, .ranks = 1, .run = run, .starter = starter, .verdict = {-1, 0, -1}};
     if (world != NULL) {
         r->rank = ek_comm_rank(world);
         r->ranks = ek_comm_size(world);
@@ -308,11 +320,11 @@ ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *
 /* --- filling -----------------------------------------------------------------------------------
  */
 
-/* Tables of parts that everybody has: of what is left, then of what is wanted. */
+/* What is left, what is wanted, and how the one becomes the other. */
 typedef struct {
-    ek_state_holder *left, *wants;
-    int32_t *left_of; /* [n_left] of ek_recovery.left */
-    int32_t n_left;
+    const ek_state_holder *left;
+    const int32_t *left_of;
+    ek_state_holder *wants; /* [ranks] */
     ek_state_copy *copies;
     int64_t n;
 } exchange;
@@ -331,18 +343,22 @@ static ek_status share_table(ek_recovery *r, ek_state_holder *h, int64_t n,
     return broadcast(r, h->parts.part, bytes, from);
 }
 
-static ek_status share_left(ek_recovery *r, exchange *x)
+ek_status ek_recover_read_tables(ek_recovery *r)
 {
+    r->tables = calloc((size_t)r->n_left + 1, sizeof(*r->tables));
+    r->table_of = calloc((size_t)r->n_left + 1, sizeof(*r->table_of));
+    EK_REQUIRE(r->tables != NULL && r->table_of != NULL, EK_ENOMEM, "no memory for %d ranks",
+               r->n_left);
     for (int32_t i = 0; i < r->n_left; i++) {
         const ek_left *l = &r->left[i];
         const ek_found_segment *f = served(r, i);
-        ek_state_holder *h = &x->left[x->n_left];
+        ek_state_holder *h = &r->tables[r->n_tables];
 
         if (l->role != EK_SURVIVOR_THERE && l->role != EK_SURVIVOR_FINISH)
             continue;
         h->host = l->host;
         h->rank = l->server;
-        x->left_of[x->n_left++] = i;
+        r->table_of[r->n_tables++] = i;
         EK_TRY(share_table(r, h, l->parts, f != NULL ? f->parts.part : NULL, l->server));
     }
     return EK_OK;
@@ -517,35 +533,22 @@ static ek_status fill(ek_recovery *r, const exchange *x, ek_rank_state *s)
     return st;
 }
 
-static void close_exchange(exchange *x, int ranks)
-{
-    for (int32_t i = 0; x->left != NULL && i < x->n_left; i++)
-        free(x->left[i].parts.part);
-    for (int32_t i = 0; x->wants != NULL && i < ranks; i++)
-        free(x->wants[i].parts.part);
-    free(x->left);
-    free(x->wants);
-    free(x->left_of);
-    free(x->copies);
-}
-
 ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
 {
-    exchange x = {0};
+    exchange x = {.left = r->tables, .left_of = r->table_of};
     ek_status st = EK_OK;
 
-    x.left = calloc((size_t)r->n_left + 1, sizeof(*x.left));
     x.wants = calloc((size_t)r->ranks, sizeof(*x.wants));
-    x.left_of = calloc((size_t)r->n_left + 1, sizeof(*x.left_of));
-    EK_REQUIRE_OUT(x.left != NULL && x.wants != NULL && x.left_of != NULL, EK_ENOMEM,
-                   "no memory for %d ranks", r->ranks);
-    EK_TRY_OUT(share_left(r, &x));
+    EK_REQUIRE_OUT(x.wants != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     EK_TRY_OUT(share_wants(r, &x, &s->parts));
-    EK_TRY_OUT(ek_parts_plan(x.left, x.n_left, x.wants, r->ranks, &x.copies, &x.n, missing));
+    EK_TRY_OUT(ek_parts_plan(x.left, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
     EK_TRY_OUT(fill(r, &x, s));
 out:
-    close_exchange(&x, r->ranks);
+    for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
+        free(x.wants[i].parts.part);
+    free(x.wants);
+    free(x.copies);
     return st;
 }
 
@@ -584,6 +587,10 @@ ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s)
 void ek_recover_close(ek_recovery *r)
 {
     close_found(r);
+    for (int32_t i = 0; i < r->n_tables; i++)
+        free(r->tables[i].parts.part);
+    free(r->tables);
+    free(r->table_of);
     free(r->left);
     *r = (ek_recovery){0};
 }

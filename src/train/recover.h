@@ -20,6 +20,7 @@ typedef struct {
     int32_t host, server; /* where it is; the rank that reads it for the other hosts */
     uint64_t likeness;
     int64_t parts;
+    int32_t ranks; /* of its generation */
 } ek_left;
 
 /* A segment of this host.  One of the host's ranks serves it: holds its lock, finishes its step,
@@ -36,27 +37,35 @@ typedef struct {
 typedef struct {
     ek_comm *world;
     int rank, ranks;
-    uint64_t run;
+    uint64_t run, starter;
     int32_t generation; /* this one */
     ek_found_segment *found;
     int64_t n_found;
     ek_left *left;
     int32_t n_left;
     ek_verdict verdict;
-    ek_step_record record; /* of step verdict.steps_done - 1, where somebody has it */
-    int64_t finished;      /* ranks that had to finish that step */
+    ek_step_record record;   /* of step verdict.steps_done - 1, where somebody has it */
+    int64_t finished;        /* ranks that had to finish that step */
+    ek_state_holder *tables; /* parts of those that are of use, for all to read */
+    int32_t *table_of;       /* [n_tables] of left */
+    int32_t n_tables;
     int64_t bytes_copied, bytes_received; /* by this rank: on its host, from others */
 } ek_recovery;
 
-/* Finds what is left, and brings it to one step: verdict.generation -1: nothing is. */
-EK_CHECKED ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run,
+/* Finds what is left, and brings it to one step: verdict.generation -1: nothing is.  Processes of
+ * an earlier start by this starter that are still there are killed (elastic/segment.h). */
+EK_CHECKED ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t starter,
                                      const ek_kernels *k);
 
 /* Fails where what is left is of a run with other settings.  EK_EINVAL names what to do. */
 EK_CHECKED ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *out);
 
-/* Fills masters and moments from what is left.  EK_ENOENT: not all of the model is, and *missing
- * is a tensor (of ek_hf_tensor_at) that is not whole; nothing has been filled then. */
+/* Tells all what lies where in what is left: the tables. */
+EK_CHECKED ek_status ek_recover_read_tables(ek_recovery *r);
+
+/* Fills masters and moments from what is left, of which there are tables.  EK_ENOENT: not all of
+ * the model is, and *missing is a tensor (of ek_hf_tensor_at) that is not whole; nothing has been
+ * filled then. */
 EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
 
 /* This rank's state is in its segment: from here on this generation counts, and earlier ones are

@@ -35,12 +35,14 @@ static ek_status save(ek_run *r, int last)
                               .out_dir = r->cfg->out,
                               .background = r->background && !last};
 
+    ek_run_tell_phase(r, "checkpoint");
     EK_TRY(ek_train_save_finish(&r->saving));
     EK_TRY(ek_agree(r->world, "write the metrics",
                     r->rank == 0 ? ek_metrics_sync(&r->metrics) : EK_OK));
     EK_TRY(ek_train_save_begin(&c, &r->saving));
     if (!c.background)
         EK_TRY(ek_train_save_finish(&r->saving));
+    ek_run_tell_phase(r, last ? "end" : "step");
     return saved(r);
 }
 
@@ -142,6 +144,7 @@ static ek_status step_loop(ek_run *r)
     }
     if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
+    ek_run_tell_phase(r, "step");
     while (!stop && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
@@ -155,9 +158,6 @@ static ek_status step_loop(ek_run *r)
         p->step_ms = (double)(now - last) / 1e6;
         EK_TRY(write_metrics(r, p->step_ms));
         last = now; /* saving counts into the step that follows */
-        EK_TRY(go_on_saving(r));
-        if (wants_save(r, p->step, stop))
-            EK_TRY(save(r, stop || p->step == p->steps));
         p->loss = r->last.losses.loss;
         p->expert_max_over_mean = r->last.losses.expert_max_over_mean;
         p->tokens_per_s = (double)r->last.tokens / p->step_ms * 1e3;
@@ -171,6 +171,9 @@ static ek_status step_loop(ek_run *r)
                                    ((double)(now - r->counted_ns) / 1e9);
         if (h->step != NULL)
             h->step(h->context, p);
+        EK_TRY(go_on_saving(r));
+        if (wants_save(r, p->step, stop))
+            EK_TRY(save(r, stop || p->step == p->steps));
     }
     EK_REQUIRE(!stop || p->step == p->steps, EK_ECANCELED,
                "interrupted after step %lld of %lld; the checkpoint is written, go on with "

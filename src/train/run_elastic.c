@@ -75,20 +75,6 @@ ek_status ek_run_clear_memory(ek_run *r)
     return ek_agree(r->world, "remove an earlier run's state", remove_all(id));
 }
 
-/* Rank 0's, before anybody touches what is left.  The one before may take a moment to be gone. */
-static ek_status lock_out(ek_run *r)
-{
-    struct timespec nap = {0, 10000000};
-    int64_t end = ek_clock_ns() + 20000000000;
-    ek_status st = EK_OK;
-
-    if (r->rank != 0 || ek_file_kind_of(r->cfg->out) != EK_FILE_FOLDER)
-        return EK_OK;
-    while ((st = ek_folder_lock(r->cfg->out, &r->lock)) == EK_ESTATE && ek_clock_ns() < end)
-        nanosleep(&nap, NULL);
-    return st;
-}
-
 ek_status ek_run_find_memory(ek_run *r)
 {
     uint64_t id;
@@ -96,14 +82,13 @@ ek_status ek_run_find_memory(ek_run *r)
 
     if (!r->cfg->elastic)
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "lock --out", lock_out(r)));
     EK_TRY(find_id(r, &id));
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
     EK_TRY(ek_agree(r->world, "compare settings", likeness_of(r, &r->likeness)));
-    EK_TRY(ek_recover_find(&r->recovery, r->world, id, r->kernels));
+    EK_TRY(ek_recover_find(&r->recovery, r->world, id, r->cfg->starter, r->kernels));
     EK_TRY(ek_recover_check(&r->recovery, r->likeness, r->cfg->out));
     segment = (ek_segment_id){id, r->recovery.generation, r->rank};
-    ek_state_prepare(&r->state, &segment, r->ranks, r->likeness, r->out_path.s);
+    ek_state_prepare(&r->state, &segment, r->ranks, r->likeness, r->cfg->starter, r->out_path.s);
     if (r->recovery.verdict.generation >= 0)
         r->memory_step = r->recovery.verdict.steps_done;
     return EK_OK;
@@ -130,6 +115,21 @@ static ek_status give_up_memory(ek_run *r, int32_t tensor)
     return ek_state_start(&r->state, r->model, r->first_step);
 }
 
+/* Over all ranks. */
+static ek_status count_bytes(ek_run *r)
+{
+    double bytes[2] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received};
+    ek_coll *op = NULL;
+
+    if (r->ranks > 1) {
+        EK_TRY(ek_comm_all_reduce(r->world, bytes, 2, EK_SUM_F64, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    r->out->info.memory_copied = bytes[0];
+    r->out->info.memory_received = bytes[1];
+    return EK_OK;
+}
+
 ek_status ek_run_fill_from_memory(ek_run *r)
 {
     int32_t missing = -1;
@@ -141,18 +141,31 @@ ek_status ek_run_fill_from_memory(ek_run *r)
                     ek_state_start(&r->state, r->model, r->first_step)));
     if (r->memory_step < 0)
         return EK_OK;
+    EK_TRY(ek_recover_read_tables(&r->recovery));
+    EK_TRY(ek_agree(r->world, "place experts", ek_run_resettle(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
     if (st == EK_ENOENT && missing >= 0)
         return give_up_memory(r, missing);
     EK_TRY(st);
+    EK_TRY(count_bytes(r));
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
                "generation %d goes on from %d ranks' memory, %lld of which had the last step to "
-               "finish; rank 0 has copied %.1f MB on its host and received %.1f MB",
+               "finish; %.1f MB were copied on their hosts and %.1f MB sent to others",
                (int)r->recovery.generation, (int)r->recovery.n_left,
-               (long long)r->recovery.finished, (double)r->recovery.bytes_copied / 1e6,
-               (double)r->recovery.bytes_received / 1e6);
+               (long long)r->recovery.finished, r->out->info.memory_copied / 1e6,
+               r->out->info.memory_received / 1e6);
     return EK_OK;
+}
+
+ek_status ek_run_spread_experts(ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    int64_t moved;
+
+    if (!r->cfg->elastic || r->memory_step >= 0 || p == NULL || p->slow == NULL || p->fast != NULL)
+        return EK_OK;
+    return ek_trainer_place(r->trainer, NULL, &moved);
 }
 
 ek_status ek_run_commit_state(ek_run *r)

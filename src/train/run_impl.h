@@ -26,7 +26,8 @@ typedef struct {
     ek_train_summary *out;
     ek_comm *world; /* NULL: one rank */
     int rank, ranks;
-    ek_mesh *mesh; /* NULL: one rank */
+    ek_mesh_sizes sizes; /* with --elastic, of the ranks there are */
+    ek_mesh *mesh;       /* NULL: one rank */
     ek_model_source source;
     ek_kernels *kernels;
     ek_tokenizer *tokenizer;
@@ -66,6 +67,13 @@ typedef struct {
     int64_t checkpoint_step, memory_step; /* steps done there; memory: -1: none */
 } ek_run;
 
+/* Rank 0's hook. */
+static inline void ek_run_tell_phase(const ek_run *r, const char *name)
+{
+    if (r->hooks->phase != NULL)
+        r->hooks->phase(r->hooks->context, name);
+}
+
 /* Everything before the first step. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
 
@@ -82,11 +90,17 @@ EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
 /* --- with --elastic, without which these do nothing (run_elastic.c); collective ------------------
  */
 
-/* Before the model is laid out: locks --out, and looks for the run's state in memory. */
+/* Before the model is laid out: looks for the run's state in memory. */
 EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
 /* Once it is: fills it from there, if that is where the run goes on from.  Where not all is there
  * memory_step becomes -1, and first_step the checkpoint's. */
 EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
+/* Where replicas of experts last: before anything is filled in from memory, experts are said to lie
+ * where that has them (elastic/resettle.h; train/resettle.c); what starts otherwise has them
+ * brought before anybody counts on this generation.  So the loss of a host never finds it without.
+ */
+EK_CHECKED ek_status ek_run_resettle(ek_run *r);
+EK_CHECKED ek_status ek_run_spread_experts(ek_run *r);
 /* Once it is filled, from wherever. */
 EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
 /* Writes the line of the step before the first one where the rank that was to write it is gone. */

@@ -199,7 +199,7 @@ static ek_status find_start(ek_run *r)
 
     if (!c->resume && !c->elastic)
         return EK_OK;
-    if (r->rank == 0 && r->lock < 0 && ek_file_kind_of(c->out) == EK_FILE_FOLDER)
+    if (r->rank == 0 && !c->elastic && ek_file_kind_of(c->out) == EK_FILE_FOLDER)
         st = ek_folder_lock(c->out, &r->lock);
     EK_TRY(ek_agree(r->world, "lock --out", st));
     EK_TRY(ek_run_find_checkpoint(r));
@@ -228,12 +228,12 @@ static ek_status open_out(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy",
-                                            "plans.jsonl"};
+                                            "plans.jsonl", "generations.jsonl"};
 
     if (r->first_step > 0 || c->resume || r->rank != 0)
         return EK_OK;
     EK_TRY(ek_folder_make(NULL, c->out));
-    if (r->lock < 0)
+    if (!c->elastic)
         EK_TRY(ek_folder_lock(c->out, &r->lock));
     EK_TRY(ek_checkpoint_clear(NULL, c->out));
     for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
@@ -270,10 +270,9 @@ static ek_status open_replay(ek_run *r)
 static ek_status check_layout(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
-    ek_mesh_sizes sizes = {c->pp, c->tp, c->ep, c->etp};
     int chunks = c->pp > 1 && c->chunks > 1 ? c->chunks : 1, pp = c->pp > 1 ? c->pp : 1;
 
-    EK_TRY(ek_mesh_check(&sizes, r->ranks));
+    EK_TRY(ek_mesh_check(&r->sizes, r->ranks));
     EK_REQUIRE(!c->embed_columns || !r->source.spec.tie_embeddings, EK_EINVAL,
                "--embed-columns: this model's embedding is its head as well (tie_word_embeddings)");
     EK_REQUIRE((int64_t)pp * chunks <= r->source.spec.layers, EK_EINVAL,
@@ -284,10 +283,7 @@ static ek_status check_layout(const ek_run *r)
 
 static ek_status open_mesh(ek_run *r)
 {
-    const ek_train_config *c = r->cfg;
-    ek_mesh_sizes sizes = {c->pp, c->tp, c->ep, c->etp};
-
-    return r->ranks > 1 ? ek_mesh_open(r->world, &sizes, &r->mesh) : EK_OK;
+    return r->ranks > 1 ? ek_mesh_open(r->world, &r->sizes, &r->mesh) : EK_OK;
 }
 
 static int64_t moved(void *world)
@@ -390,23 +386,27 @@ static ek_status first_weights(ek_run *r)
 
 static ek_status fill_model(ek_run *r)
 {
+    ek_run_tell_phase(r, "transfer");
     EK_TRY(ek_run_fill_from_memory(r));
     if (r->memory_step < 0 && r->found.path.s[0] != '\0')
         EK_TRY(ek_train_load(r->model, r->found.path.s));
     else if (r->memory_step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
-    EK_TRY(ek_run_commit_state(r));
     return ek_model_pack(r->model);
 }
 
 static ek_status start(ek_run *r)
 {
-    EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
+    return ek_trainer_create(r->model, &r->training, &r->trainer);
+}
+
+/* The weights are there. */
+static void go_on(ek_run *r)
+{
     ek_trainer_resume(r->trainer, r->first_step);
     if (r->cfg->elastic)
         ek_trainer_set_ledger(r->trainer, &r->state.ledger, r->state.runs_of);
     ek_exec_record(ek_trainer_exec(r->trainer), r->cfg->timeline);
-    return EK_OK;
 }
 
 /* Parameters that a token meets: all but the experts that it is not sent to. */
@@ -441,6 +441,11 @@ static void fill_info(ek_run *r)
 /* What each rank can check by itself. */
 static ek_status read_settings(ek_run *r)
 {
+    const ek_train_config *c = r->cfg;
+
+    r->sizes = (ek_mesh_sizes){c->pp, c->tp, c->ep, c->etp};
+    if (c->elastic)
+        ek_mesh_fit(&r->sizes, r->ranks);
     EK_TRY(read_words(r));
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
     fill_training(r);
@@ -507,8 +512,11 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_calibrate(r));
     EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
-    EK_TRY(fill_model(r));
     EK_TRY(ek_agree(r->world, "start", start(r)));
+    EK_TRY(fill_model(r));
+    go_on(r);
+    EK_TRY(ek_run_spread_experts(r));
+    EK_TRY(ek_run_commit_state(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
     EK_TRY(ek_run_clear_memory(r));
     EK_TRY(ek_run_check_shared(r));

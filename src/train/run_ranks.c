@@ -76,10 +76,10 @@ static uint64_t options_likeness(const ek_run *r)
     char text[512];
 
     snprintf(text, sizeof(text), "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s %d",
-             c->pp, c->tp, c->ep, c->etp, c->zero, c->embed_columns, c->chunks, c->pipeline_degree,
-             c->smart_group, c->a2a, c->balance, c->spare_slots, (long long)c->plan_every,
-             c->replicas_min, c->reroute, c->reroute_limit, c->force_balance, c->recompute,
-             c->adaptive_r, c->elastic);
+             c->pp, c->tp, r->sizes.ep, c->etp, c->zero, c->embed_columns, c->chunks,
+             c->pipeline_degree, c->smart_group, c->a2a, c->balance, c->spare_slots,
+             (long long)c->plan_every, c->replicas_min, c->reroute, c->reroute_limit,
+             c->force_balance, c->recompute, c->adaptive_r, c->elastic);
     return ek_random_stream(text);
 }
 

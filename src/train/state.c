@@ -200,16 +200,18 @@ static ek_status take(void *context, const ek_model *m, size_t bytes, void **mem
     s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
     before += ek_parts_bytes(count_parts(s, m));
     EK_TRY(ek_segment_create(&s->id, s->ranks, s->likeness, s->out, before + bytes, &s->segment));
+    s->segment.head->starter = s->starter;
     *memory = s->segment.body + before;
     return EK_OK;
 }
 
 void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                      const char *out)
+                      uint64_t starter, const char *out)
 {
     *s = (ek_rank_state){.id = *id,
                          .ranks = ranks,
                          .likeness = likeness,
+                         .starter = starter,
                          .out = out,
                          .memory = {.take = take, .holds = holds, .context = s}};
 }

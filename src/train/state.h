@@ -13,7 +13,7 @@
 typedef struct {
     ek_segment_id id;
     int32_t ranks;
-    uint64_t likeness;
+    uint64_t likeness, starter;
     const char *out;        /* borrowed */
     ek_model_memory memory; /* for the model's config; moves: to be set before that is used */
     const ek_model *model;
@@ -27,7 +27,7 @@ typedef struct {
 
 /* Before the model is made: its segment will be this, and memory is for its config. */
 void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                      const char *out);
+                      uint64_t starter, const char *out);
 
 /* After it is made: starts ledger and table.  The state still has to be filled in.  May be called
  * again, for another number of steps. */

@@ -486,6 +486,18 @@ ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *mov
     return ek_exec_run(tr->exec, &tr->graph);
 }
 
+ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *to,
+                            const int64_t *quota)
+{
+    return ek_pass_assume(tr->pass, layer, to, quota);
+}
+
+void ek_trainer_keep_places(ek_trainer *tr, int64_t steps_done)
+{
+    tr->pass->placed = 1;
+    tr->pass->steps_before = steps_done;
+}
+
 ek_exec *ek_trainer_exec(ek_trainer *tr)
 {
     return tr->exec;

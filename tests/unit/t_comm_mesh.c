@@ -146,8 +146,35 @@ static void messages(void)
     refused(4, (ek_mesh_sizes){.ep = -1}, "--ep -1 is not a number of ranks: 1, 2 or 4 would fit");
 }
 
+/* Worlds that shrink and grow: whatever fits, with ep as the one thing that follows. */
+static void fitting(void)
+{
+    for (int pp = 1; pp <= 3; pp++)
+        for (int tp = 1; tp <= 4; tp++)
+            for (int etp = 1; etp <= 4; etp++) {
+                ek_mesh_sizes given = {pp, tp, 1, etp};
+                int unit = ek_mesh_unit(&given);
+
+                CHECK(unit % (pp * tp) == 0 && unit % (pp * etp) == 0 && unit <= pp * tp * etp);
+                for (int n = 1; n < unit; n++)
+                    CHECK_INT(ek_mesh_check(&given, n), EK_EINVAL);
+                for (int ranks = unit; ranks <= 8 * unit; ranks += unit)
+                    for (int ep = 0; ep <= 9; ep++) {
+                        ek_mesh_sizes s = {pp, tp, ep, etp};
+                        int most = ranks / pp / etp;
+
+                        ek_mesh_fit(&s, ranks);
+                        CHECK_INT(ek_mesh_check(&s, ranks), EK_OK);
+                        CHECK(s.ep >= ep || s.ep == most);
+                        for (int less = ep > 1 ? ep : 1; less < s.ep; less++)
+                            CHECK(most % less != 0);
+                    }
+            }
+}
+
 static const ek_case cases[] = {
     EK_CASE(factorisations),
+    EK_CASE(fitting),
     EK_CASE(zeros),
     EK_CASE(messages),
 };

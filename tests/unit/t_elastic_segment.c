@@ -135,6 +135,41 @@ static void waiting_for_its_maker(void)
     CHECK_INT(ek_segment_remove(&id), EK_OK);
 }
 
+/* One that is stopped gives nothing back by itself. */
+static void ending_its_maker(void)
+{
+    ek_segment_id id = {run_of_test("ending"), 0, 0};
+    ek_segment s = {0};
+    int ready[2], status = 0;
+    char c;
+    pid_t child;
+
+    CHECK(pipe(ready) == 0);
+    child = fork();
+    if (child == 0) {
+        if (ek_segment_create(&id, 1, 0, "/out", 1000, &s) < 0)
+            _exit(1);
+        s.head->starter = 77;
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        kill(getpid(), SIGSTOP);
+        _exit(1);
+    }
+    CHECK(read(ready[0], &c, 1) == 1);
+    CHECK_INT(ek_segment_open(&id, 0.01, &s), EK_ESTATE);
+    CHECK_INT(ek_segment_kill_holder(&id, 0), 0);
+    CHECK_INT(ek_segment_kill_holder(&id, 76), 0); /* somebody else's */
+    CHECK_INT(ek_segment_kill_holder(&id, 77), child);
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    CHECK_INT(ek_segment_kill_holder(&id, 77), 0);
+    CHECK_INT(ek_segment_open(&id, 30, &s), EK_OK);
+    CHECK_INT(ek_segment_kill_holder(&id, 77), 0); /* not this one */
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(ek_segment_kill_holder(&id, 77), 0);
+}
+
 static void too_large(void)
 {
     ek_segment_id id = {run_of_test("large"), 0, 0};
@@ -220,6 +255,7 @@ static const ek_case cases[] = {
     EK_CASE(private_to_its_user),
     EK_CASE(outliving_its_maker),
     EK_CASE(waiting_for_its_maker),
+    EK_CASE(ending_its_maker),
     EK_CASE(too_large),
     EK_CASE(listing),
     EK_CASE(what_is_none),

@@ -1,0 +1,318 @@
+/* What --elastic adds to a launcher: who takes part in each start, when a start is ended because
+ * it hangs or because hosts come and go, and what is said and written of it.
+ *
+ * Hosts that come are taken in at the end of a step: when rank 0 says that it is done the workers
+ * are killed, which costs nothing but what they have begun of the next one.  A host that is about
+ * to go may have what nobody else has, so a checkpoint is written first.
+ *
+ * The lock of --out is the launcher's own: a rank that hangs, or whose host is cut off, would keep
+ * those after it from taking it. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/random.h"
+#include "cli/cli.h"
+#include "cli/launch_priv.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Without hosts to go on with they are asked so many times, and the wait between doubles. */
+enum { TRIES_MAX = 7, FIRST_WAIT_MS = 250 };
+
+static const int64_t tend_every = 100000000; /* ns */
+
+/* Some time, which a signal that asks for the end cuts short. */
+static ek_status wait_some(launcher *x, int ms)
+{
+    int64_t end = ek_clock_ns() + (int64_t)ms * 1000000, left = end;
+
+    while (x->interrupts == 0 && (left = end - ek_clock_ns()) > 0) {
+        struct pollfd p = {x->signals, POLLIN, 0};
+
+        if (poll(&p, 1, (int)(left / 1000000 + 1)) > 0)
+            launch_take_signals(x);
+    }
+    EK_REQUIRE(x->interrupts == 0, EK_ECANCELED,
+               "interrupted while no worker was there; the state is in memory, where the same "
+               "command finds it");
+    return EK_OK;
+}
+
+/* What no number of hosts that answer could make good. */
+static ek_status check_ranks(const launcher *x)
+{
+    int64_t slots = launch_members_listed_slots(x->members);
+
+    EK_REQUIRE(x->l->ranks <= slots, EK_EINVAL,
+               "--ranks %d: the hosts that are named have room for %lld; name more, or more "
+               "processes of a host (HOST:PROCESSES)",
+               x->l->ranks, (long long)slots);
+    EK_REQUIRE(x->l->ranks % x->l->unit == 0, EK_EINVAL,
+               "--ranks %d: --pp, --tp and --etp need a multiple of %d", x->l->ranks, x->l->unit);
+    return EK_OK;
+}
+
+ek_status launch_elastic_open(launcher *x)
+{
+    int known;
+
+    x->number = ek_random_bits((uint64_t)ek_clock_ns(), (uint64_t)time(NULL), (uint64_t)getpid());
+    x->made_out = ek_file_kind_of(x->l->out) == EK_FILE_NONE;
+    EK_TRY(ek_folder_make(NULL, x->l->out));
+    EK_TRY(ek_folder_lock(x->l->out, &x->lock));
+    if (x->l->hosts == NULL && x->l->discover == NULL)
+        return EK_OK;
+    x->members = &x->members_space;
+    EK_TRY(launch_members_open(x->members, x->l, x->mpiexec));
+    EK_TRY(launch_members_known(x->members, &known));
+    while (!known) {
+        EK_TRY(wait_some(x, 5));
+        EK_TRY(launch_members_known(x->members, &known));
+    }
+    return check_ranks(x);
+}
+
+/* A folder of its own in which nothing came to stand does not stay. */
+void launch_elastic_close(launcher *x, int status)
+{
+    if (x->members != NULL)
+        launch_members_close(x->members);
+    if (x->lock < 0)
+        return;
+    if (status != CLI_DONE && x->made_out)
+        (void)!rmdir(x->l->out);
+    close(x->lock);
+}
+
+/* --- who takes part --------------------------------------------------------------------------- */
+
+/* As many as are wanted, or as there are, in whole units. */
+static int ranks_of(const launcher *x, int64_t slots)
+{
+    int64_t n = x->l->ranks > 0 && x->l->ranks < slots ? x->l->ranks : slots;
+
+    return (int)(n - n % x->l->unit);
+}
+
+static ek_status ask_all(launcher *x)
+{
+    int asked = 0;
+
+    EK_TRY(launch_members_ask(x->members));
+    EK_TRY(launch_members_asked(x->members, &asked));
+    while (!asked) {
+        EK_TRY(wait_some(x, 2));
+        EK_TRY(launch_members_asked(x->members, &asked));
+    }
+    return EK_OK;
+}
+
+static ek_status find_hosts(launcher *x)
+{
+    int64_t slots = 0;
+
+    for (int i = 0; i < TRIES_MAX; i++) {
+        EK_TRY(ask_all(x));
+        slots = launch_members_slots(x->members);
+        if (ranks_of(x, slots) > 0)
+            return EK_OK;
+        launch_members_forget_notices(x->members);
+        EK_TRY(wait_some(x, FIRST_WAIT_MS << i));
+    }
+    return EK_FAIL(EK_ECOMM,
+                   "the hosts of %s that answer have room for %lld ranks, and %d are the least; "
+                   "the run's state may still be in the memory of those that do not answer, where "
+                   "the same command finds it",
+                   x->l->discover != NULL ? "--discover" : x->l->hosts, (long long)slots,
+                   x->l->unit);
+}
+
+/* Longer from start to start while none of them takes a step. */
+static ek_status wait_before(launcher *x)
+{
+    return x->vain > 0 ? wait_some(x, 50 << x->vain) : EK_OK;
+}
+
+static void say_who(const launcher *x, int hosts)
+{
+    if (x->members == NULL || !launch_members_changed(x->members))
+        return;
+    fprintf(stderr, "evenkeel %s: ", x->l->command);
+    launch_members_say(x->members, stderr);
+    fprintf(stderr, "%d rank%s on %d host%s\n", x->ranks, x->ranks > 1 ? "s" : "", hosts,
+            hosts > 1 ? "s" : "");
+}
+
+ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
+{
+    int64_t begin = ek_clock_ns();
+
+    x->ending_s = x->end_seen > 0 ? (double)(begin - x->end_seen) / 1e9 : 0;
+    x->end_seen = 0;
+    x->more_since = -1;
+    x->stuck = 0;
+    EK_TRY(wait_before(x));
+    if (x->members == NULL) {
+        x->ranks = x->l->ranks > 0 ? x->l->ranks : 1;
+    } else {
+        EK_TRY(find_hosts(x));
+        x->ranks = ranks_of(x, launch_members_slots(x->members));
+        EK_TRY(launch_members_use(x->members, x->ranks, out));
+        say_who(x, out->n);
+    }
+    x->asking_s = (double)(ek_clock_ns() - begin) / 1e9;
+    return EK_OK;
+}
+
+/* --- the first step of a start ---------------------------------------------------------------- */
+
+static double epoch(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int hosts_used(const launcher *x)
+{
+    int n = 0;
+
+    for (int i = 0; x->members != NULL && i < x->members->n; i++)
+        n += x->members->member[i].used > 0;
+    return x->members != NULL ? n : 1;
+}
+
+/* A line of generations.jsonl; one that cannot be written is not worth a failure. */
+static void write_down(const launcher *x, double total_s)
+{
+    const double *took = x->progress.took_s;
+    json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I}", "generation", (json_int_t)x->starts, "time",
+                          epoch(), "ranks", x->ranks, "hosts", hosts_used(x), "first_step",
+                          (json_int_t)x->talk.first_step);
+    char *text;
+    ek_path path;
+    int fd = -1;
+
+    if (x->seen_at > 0)
+        json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f}", "after", x->why, "seen",
+                                            x->seen_epoch, "ending_s", x->ending_s, "total_s",
+                                            total_s));
+    json_object_update_new(o, json_pack("{s:f, s:f}", "copied_mb", x->talk.copied / 1e6,
+                                        "received_mb", x->talk.received / 1e6));
+    json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->asking_s,
+                                        "launch_s", took[LAUNCH_LAUNCH], "connect_s",
+                                        took[LAUNCH_CONNECT], "plan_s", took[LAUNCH_PLAN],
+                                        "transfer_s", took[LAUNCH_TRANSFER], "first_step_s",
+                                        x->progress.first_step_s));
+    text = json_dumps(o, JSON_REAL_PRECISION(6 + 7));
+    if (ek_path_set(&path, "%s/generations.jsonl", x->l->out) == EK_OK)
+        fd = open(path.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd >= 0 && text != NULL)
+        dprintf(fd, "%s\n", text);
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    json_decref(o);
+}
+
+/* How long it took from the loss to new work. */
+static void tell_of_resumption(launcher *x, int64_t now)
+{
+    const double *took = x->progress.took_s;
+    double total_s = (double)(now - x->seen_at) / 1e9;
+
+    x->resumed = 1;
+    write_down(x, x->seen_at > 0 ? total_s : 0);
+    if (x->seen_at > 0)
+        fprintf(stderr,
+                "evenkeel %s: step %lld done %.2f s later: ending %.2f, probe %.2f, launch %.2f, "
+                "connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
+                x->l->command, (long long)x->talk.first_step + 1, total_s, x->ending_s, x->asking_s,
+                took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN], took[LAUNCH_TRANSFER],
+                x->progress.first_step_s);
+    x->seen_at = 0;
+}
+
+/* --- while it runs ---------------------------------------------------------------------------- */
+
+/* From here on the start is as good as over. */
+static void see_end(launcher *x, int64_t now)
+{
+    if (x->end_seen != 0)
+        return;
+    x->end_seen = now;
+    if (x->seen_at != 0)
+        return; /* none has done a step since another one ended */
+    x->seen_at = now;
+    x->seen_epoch = epoch();
+}
+
+static void end_it(launcher *x, launch_reason why, int64_t now)
+{
+    x->reason = why;
+    x->kill_at = now;
+}
+
+/* Whether a step has ended since more hosts could take part, and nobody else is about to answer. */
+static int may_regroup(launcher *x)
+{
+    if (ranks_of(x, launch_members_slots(x->members)) <= x->ranks) {
+        x->more_since = -1;
+        return 0;
+    }
+    if (x->more_since < 0 || launch_members_asking(x->members))
+        x->more_since = x->talk.steps;
+    return x->talk.steps > x->more_since;
+}
+
+/* A host that was there when it was asked may be gone when workers are started (see
+ * launch_errand.c). */
+static int is_without_way(launcher *x)
+{
+    int others;
+
+    x->stuck = x->talk.ready < x->talk.ranks && launch_has_ended_children(x->child, &others) > 0
+                   ? x->stuck + 1
+                   : 0;
+    return x->stuck > 1;
+}
+
+static void tend_members(launcher *x, int64_t now)
+{
+    if (now - x->tended_at >= tend_every) {
+        launch_members_tend(x->members);
+        x->tended_at = now;
+        if (is_without_way(x)) {
+            end_it(x, LAUNCH_NO_WAY, now);
+            return;
+        }
+    }
+    if (launch_members_leave(x->members) && ranks_of(x, launch_members_slots(x->members)) > 0) {
+        x->reason = LAUNCH_DRAIN;
+        x->talk.draining = 1;
+    } else if (x->talk.steps > 0 && !x->talk.is_last && may_regroup(x)) {
+        end_it(x, LAUNCH_REGROUP, now);
+    }
+}
+
+void launch_elastic_tick(launcher *x, int64_t now)
+{
+    if (!x->resumed && x->talk.steps > 0)
+        tell_of_resumption(x, now);
+    if (x->ended || x->talk.reported || x->watch.ended > 0 || x->kill_at != 0) {
+        see_end(x, now);
+        return;
+    }
+    if (launch_progress_hangs(&x->progress, now))
+        end_it(x, LAUNCH_HUNG, now);
+    else if (x->members != NULL && x->reason == LAUNCH_NOT_ENDED && x->interrupts == 0)
+        tend_members(x, now);
+    if (x->kill_at != 0)
+        see_end(x, now);
+}

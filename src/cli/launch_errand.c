@@ -1,0 +1,151 @@
+/* A command that runs beside a job and has so long to end: asking a host, asking for hosts.
+ *
+ * MPICH's mpiexec waits for ever for a host to which its launcher (ssh, or what stands for it)
+ * finds no way.  That its launchers have ended, and itself has not, tells so. */
+#include "base/clock.h"
+#include "cli/launch_priv.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Between fork and exec. */
+static void become(char *const *argv, pid_t parent, int out)
+{
+    int null = open("/dev/null", O_RDWR);
+    sigset_t none;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127);
+    setpgid(0, 0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(null, STDIN_FILENO);
+    dup2(out >= 0 ? out : null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    execvp(argv[0], argv);
+    _exit(127);
+}
+
+ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, double seconds)
+{
+    pid_t parent = getpid();
+
+    *e = (launch_errand){.out = -1, .begin = ek_clock_ns()};
+    e->limit = e->begin + (int64_t)(seconds * 1e9);
+    if (keep) {
+        e->out = memfd_create("evenkeel", MFD_CLOEXEC);
+        EK_REQUIRE(e->out >= 0, EK_EIO, "no memory for what %s says", argv[0]);
+    }
+    e->pid = fork();
+    if (e->pid == 0)
+        become(argv, parent, e->out);
+    if (e->pid < 0) {
+        e->pid = 0;
+        launch_errand_end(e);
+        return EK_FAIL(EK_EIO, "cannot start %s", argv[0]);
+    }
+    setpgid(e->pid, e->pid);
+    return EK_OK;
+}
+
+static char state_of(long pid)
+{
+    char path[64], text[512], *at, state = 'Z';
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return state;
+    if (fgets(text, sizeof(text), f) != NULL && (at = strrchr(text, ')')) != NULL && at[1] == ' ')
+        state = at[2];
+    fclose(f);
+    return state;
+}
+
+int launch_has_ended_children(pid_t pid, int *others)
+{
+    char path[64];
+    int ended = 0;
+    long child;
+    FILE *f;
+
+    *others = 0;
+    snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)pid, (long)pid);
+    f = fopen(path, "re");
+    while (f != NULL && fscanf(f, "%ld", &child) == 1) {
+        int is_ended = state_of(child) == 'Z';
+
+        ended += is_ended;
+        *others += !is_ended;
+    }
+    if (f != NULL)
+        fclose(f);
+    return ended;
+}
+
+/* Seen twice, and asleep: one whose last child has ended may be about to end itself. */
+static int is_stuck(launch_errand *e, int64_t now)
+{
+    int others, stuck;
+
+    if (e->out >= 0 || now - e->looked < 60000000)
+        return 0; /* not mpiexec; or not yet again */
+    stuck =
+        launch_has_ended_children(e->pid, &others) > 0 && others == 0 && state_of(e->pid) == 'S';
+    e->looked = now;
+    e->stuck = stuck ? e->stuck + 1 : 0;
+    return e->stuck > 1;
+}
+
+int launch_errand_look(launch_errand *e)
+{
+    int64_t now = ek_clock_ns();
+    int status;
+
+    if (waitpid(e->pid, &status, WNOHANG) == e->pid) {
+        e->took = (double)(now - e->begin) / 1e9;
+        kill(-e->pid, SIGKILL); /* what it may have left */
+        e->pid = 0;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : LAUNCH_ERRAND_FAILED;
+    }
+    if (now < e->limit && !is_stuck(e, now))
+        return LAUNCH_ERRAND_OUT;
+    launch_errand_end(e);
+    return LAUNCH_ERRAND_FAILED;
+}
+
+char *launch_errand_said(launch_errand *e)
+{
+    struct stat s;
+    char *text = NULL;
+
+    if (fstat(e->out, &s) == 0 && (text = malloc((size_t)s.st_size + 1)) != NULL) {
+        ssize_t n = pread(e->out, text, (size_t)s.st_size, 0);
+
+        text[n > 0 ? n : 0] = '\0';
+    }
+    return text;
+}
+
+void launch_errand_end(launch_errand *e)
+{
+    if (e->pid > 0) {
+        kill(-e->pid, SIGKILL);
+        kill(e->pid, SIGKILL); /* where it has no group of its own yet */
+        waitpid(e->pid, NULL, 0);
+    }
+    if (e->pid >= 0 && e->begin > 0 && e->out >= 0)
+        close(e->out);
+    *e = (launch_errand){.out = -1};
+}

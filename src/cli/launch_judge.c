@@ -1,0 +1,170 @@
+/* The end of a start of workers: what is said of it, and whether others go on. */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/launch_priv.h"
+#include "store/checkpoint.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { VAIN_MAX = 4 }; /* starts running that may be lost without a step */
+
+/* Steps that the run has done, from the last line of its metrics; 0: it has not taken one. */
+static int64_t steps_done(const launcher *x)
+{
+    ek_path path;
+    ek_file_map m;
+    struct stat s;
+    const char *text, *line;
+    size_t n;
+    json_t *last;
+    int64_t done = 0;
+
+    if (ek_path_set(&path, "%s/metrics.jsonl", x->l->out) < 0 || stat(path.s, &s) != 0 ||
+        s.st_mtim.tv_sec < x->begin - 1 || ek_file_map_open(path.s, &m) < 0)
+        return 0;
+    text = m.data;
+    for (n = m.bytes; n > 0 && text[n - 1] != '\n';) /* a line that was being written */
+        n--;
+    line = n > 0 ? memrchr(text, '\n', n - 1) : NULL;
+    line = line != NULL ? line + 1 : text;
+    last = json_loadb(line, (size_t)(text + n - line), 0, NULL);
+    if (json_is_integer(json_object_get(last, "step")))
+        done = (int64_t)json_integer_value(json_object_get(last, "step")) + 1;
+    json_decref(last);
+    ek_file_map_close(&m);
+    return done;
+}
+
+/* Whether any worker has said so, or mpiexec that it was there. */
+static int came_up(const launch_talk *t)
+{
+    return t->death.signal > 0 || t->started > 0;
+}
+
+/* Whether another start is worth it: not where there never were any workers, and not without end
+ * where none takes a step. */
+static int may_go_on(launcher *x)
+{
+    int64_t done = steps_done(x);
+
+    x->vain = done > x->steps ? 0 : x->vain + 1;
+    x->steps = done; /* fewer, where a checkpoint was gone back to */
+    return x->l->elastic && x->joined && x->interrupts == 0 && x->vain <= VAIN_MAX;
+}
+
+/* Ends what is said of a run that broke off: how far it came, and how to go on. */
+static void say_how_far(const launcher *x, FILE *f)
+{
+    int64_t done = steps_done(x);
+    ek_checkpoint_found found;
+
+    if (done > 0)
+        fprintf(f, " after step %lld", (long long)done);
+    else
+        fprintf(f, " before a step was done");
+    if (x->again)
+        fprintf(f, "; going on from memory");
+    else if (x->l->elastic && x->vain > VAIN_MAX)
+        fprintf(f,
+                "; %d starts running were lost before a step was done, so this is the end; the "
+                "state may still be in memory, where the same command finds it",
+                x->vain);
+    else if ((done > 0 || x->l->resume) &&
+             ek_checkpoint_latest(x->l->out, EK_CHECK_SIZES, &found) == EK_OK)
+        fprintf(f, "; the checkpoint %s is whole, go on from it with --resume", found.path.s);
+    else
+        fprintf(f, "; there is no checkpoint yet, start again");
+}
+
+/* One that has failed by itself has said why; here it is whether others may do better. */
+static int judge_report(launcher *x)
+{
+    launch_talk *t = &x->talk;
+
+    launch_talk_drop(t);
+    if (x->reason == LAUNCH_DRAIN && t->status == CLI_INTERRUPTED && x->interrupts == 0) {
+        x->again = 1; /* its checkpoint is written */
+        snprintf(x->why, sizeof(x->why), "a host is given back");
+        return t->status;
+    }
+    x->again = t->lost && may_go_on(x);
+    snprintf(x->why, sizeof(x->why), "a rank has lost another");
+    if (x->again)
+        fprintf(stderr, "evenkeel %s: going on from memory\n", x->l->command);
+    return t->status;
+}
+
+/* Who has died, or what else has ended the start: "rank 1 on b (process 7) was killed ...". */
+static void tell_end(launcher *x, int code, FILE *f)
+{
+    launch_talk *t = &x->talk;
+    char who[512];
+
+    if (x->interrupts > 0) {
+        fprintf(f, "interrupted, ended without saving");
+    } else if (x->reason == LAUNCH_HUNG) {
+        fprintf(f, "no sign of life for %.1f s (%s), ended",
+                launch_progress_patience_s(&x->progress), launch_phase_name(x->progress.phase));
+    } else if (x->reason == LAUNCH_NO_WAY) {
+        fprintf(f, "mpiexec could not start workers on all hosts");
+    } else if (launch_talk_death(t, who, sizeof(who))) {
+        if (t->death.signal <= 0)
+            launch_talk_release(t); /* it may have said why */
+        fprintf(f, "%s", who);
+    } else {
+        launch_talk_release(t);
+        fprintf(f, "mpiexec ended (%s %d) without a worker's report",
+                code >= 0 ? "status" : "signal", code >= 0 ? code : WTERMSIG(x->wait_status));
+    }
+}
+
+/* One that has broken off, in one line. */
+static int judge_loss(launcher *x, int code)
+{
+    FILE *f = fmemopen(x->why, sizeof(x->why), "w");
+
+    x->again = may_go_on(x);
+    if (f != NULL) {
+        tell_end(x, code, f);
+        fclose(f);
+    }
+    fprintf(stderr, "evenkeel %s: %s", x->l->command, x->why);
+    if (x->l->out != NULL)
+        say_how_far(x, stderr);
+    fputc('\n', stderr);
+    return x->interrupts > 0 ? CLI_INTERRUPTED : CLI_FAILED;
+}
+
+int launch_judge(launcher *x)
+{
+    int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
+    launch_talk *t = &x->talk;
+
+    x->joined |= came_up(t);
+    if (x->members != NULL) {
+        if (x->reason != LAUNCH_DRAIN || !t->reported || t->status != CLI_INTERRUPTED)
+            launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
+        if (t->steps < 0)
+            launch_members_doubt(x->members);
+    }
+    if (t->reported)
+        return judge_report(x);
+    t->unseen = t->unseen || code >= 0;
+    if (code == CLI_DONE) {
+        launch_talk_release(t);
+        return CLI_DONE;
+    }
+    if (t->drawn)
+        fputc('\n', stderr);
+    t->drawn = 0;
+    if (x->reason == LAUNCH_REGROUP && x->interrupts == 0) {
+        x->again = 1; /* in the midst of the step after, of which nothing was done yet */
+        snprintf(x->why, sizeof(x->why), "more hosts can take part");
+        return CLI_FAILED;
+    }
+    return judge_loss(x, code);
+}

@@ -1,0 +1,444 @@
+/* The hosts of a job with --elastic: who is on the list, who answers, who takes part.
+ *
+ * A host answers when mpiexec can start evenkeel on it and hears of its end.  All are asked at
+ * once, each through an mpiexec of its own, so that one that is silent holds nobody up for long:
+ * when others have answered, the rest has ten times as long as they took. */
+#include "base/clock.h"
+#include "cli/launch_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
+/* How often a list is read, a command asked for it, and a host that takes no part asked again. */
+static const double read_every_s = 1, discover_every_s = 5, ask_every_s = 2, discover_s = 30;
+/* A host that was lost waits so long, and each time twice as long when it was lost soon after it
+ * had come; one that is about to go is given that time. */
+static const double back_s = 2, soon_s = 60, going_s = 60;
+enum { BACK_DOUBLES_MAX = 5 };
+
+static int64_t after(int64_t now, double s)
+{
+    return now + (int64_t)(s * 1e9);
+}
+
+/* --- the list --------------------------------------------------------------------------------- */
+
+static launch_member *find(launch_members *m, const char *name)
+{
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->member[i].host.name, name) == 0)
+            return &m->member[i];
+    return NULL;
+}
+
+/* Hosts that are not named any more, and take no part, are forgotten. */
+static void forget(launch_members *m)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+
+        if (x->listed || x->used > 0)
+            m->member[n++] = *x;
+        else
+            launch_errand_end(&x->errand);
+    }
+    m->n = n;
+}
+
+/* Takes a list.  Of a host that is named twice the slots add up. */
+static ek_status take_list(launch_members *m, const launch_hosts *h)
+{
+    launch_member *grown = realloc(m->member, (size_t)(m->n + h->n) * sizeof(*grown));
+
+    EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %d hosts", m->n + h->n);
+    m->member = grown;
+    for (int i = 0; i < m->n; i++)
+        grown[i].listed = 0;
+    for (int i = 0; i < h->n; i++) {
+        launch_member *x = find(m, h->host[i].name);
+
+        if (x != NULL && x->listed) {
+            x->host.slots += h->host[i].slots;
+            continue;
+        }
+        if (x == NULL) {
+            x = &m->member[m->n++];
+            *x = (launch_member){.errand = {.out = -1}};
+        }
+        x->host = h->host[i];
+        x->listed = 1;
+    }
+    forget(m);
+    return EK_OK;
+}
+
+static ek_status begin_discover(launch_members *m)
+{
+    char shell[] = "/bin/sh", c[] = "-c";
+    char *argv[] = {shell, c, (char *)(uintptr_t)m->l->discover, NULL};
+
+    return launch_errand_begin(&m->discover, argv, 1, discover_s);
+}
+
+static ek_status end_discover(launch_members *m, int status)
+{
+    char *text = status == 0 ? launch_errand_said(&m->discover) : NULL;
+    launch_hosts h = {0};
+    ek_status st = EK_OK;
+
+    launch_errand_end(&m->discover);
+    EK_REQUIRE(status == 0, EK_EFORMAT,
+               "--discover: \"%s\" %s%d; it has to print hosts, one a line, and end with status 0",
+               m->l->discover,
+               status == LAUNCH_ERRAND_FAILED ? "was killed, or took more seconds than "
+                                              : "ended with status ",
+               status == LAUNCH_ERRAND_FAILED ? (int)discover_s : status);
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for what --discover says");
+    st = launch_hosts_parse("--discover", text, &h);
+    free(text);
+    EK_TRY(st);
+    st = take_list(m, &h);
+    launch_hosts_free(&h);
+    return st;
+}
+
+/* A file is read at once; a command is asked and answers later. */
+static ek_status read_list(launch_members *m)
+{
+    launch_hosts h;
+    ek_status st;
+
+    if (m->l->discover != NULL)
+        return m->discover.pid > 0 ? EK_OK : begin_discover(m);
+    EK_TRY(launch_hosts_read(m->l->hosts, &h));
+    st = take_list(m, &h);
+    launch_hosts_free(&h);
+    return st;
+}
+
+/* A list that cannot be read does not end a run that goes well: said once. */
+static void excuse(launch_members *m, ek_status st)
+{
+    if (st < 0 && !m->excused)
+        fprintf(stderr, "evenkeel %s: %s; the hosts stay as they are\n", m->l->command,
+                ek_err_message());
+    m->excused = st < 0;
+}
+
+/* --- asking ----------------------------------------------------------------------------------- */
+
+static ek_status ask(launch_members *m, launch_member *x)
+{
+    char version[] = "--version", host[LAUNCH_HOST_CAP + 2];
+    char *argv[] = {version};
+    launch question = *m->l;
+    launch_args args;
+    ek_status st;
+
+    question.argc = 1;
+    question.argv = argv;
+    snprintf(host, sizeof(host), "%s:1", x->host.name);
+    EK_TRY(launch_args_make(&question, m->mpiexec, 1, host, &args));
+    x->answer = LAUNCH_ERRAND_OUT;
+    x->asked = m->round;
+    st = launch_errand_begin(&x->errand, args.argv, 0, answer_s);
+    launch_args_free(&args);
+    return st;
+}
+
+/* Whether it is known, by now, whether the host answers. */
+static int heard(launch_member *x, int64_t now)
+{
+    if (x->errand.pid > 0) {
+        x->answer = launch_errand_look(&x->errand);
+        if (x->answer == LAUNCH_ERRAND_OUT)
+            return 0;
+        x->ask_at = after(now, ask_every_s);
+    }
+    return 1;
+}
+
+ek_status launch_members_ask(launch_members *m)
+{
+    excuse(m, read_list(m));
+    m->slowest_s = 0;
+    m->round++;
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+
+        launch_errand_end(&x->errand);
+        if (x->listed)
+            EK_TRY(ask(m, x));
+    }
+    return EK_OK;
+}
+
+/* A command may name new ones meanwhile. */
+static ek_status ask_new(launch_members *m)
+{
+    int status = m->discover.pid > 0 ? launch_errand_look(&m->discover) : LAUNCH_ERRAND_OUT;
+
+    if (status == LAUNCH_ERRAND_OUT)
+        return EK_OK;
+    excuse(m, end_discover(m, status));
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].listed && m->member[i].asked != m->round)
+            EK_TRY(ask(m, &m->member[i]));
+    return EK_OK;
+}
+
+ek_status launch_members_asked(launch_members *m, int *asked)
+{
+    int64_t now = ek_clock_ns();
+    int waiting = 0, there = 0;
+    double patience;
+
+    EK_TRY(ask_new(m));
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+
+        if (!heard(x, now)) {
+            waiting++;
+        } else if (x->answer == 0) {
+            there++;
+            m->slowest_s = x->errand.took > m->slowest_s ? x->errand.took : m->slowest_s;
+        }
+    }
+    patience = answer_factor * m->slowest_s;
+    patience = patience > answer_least_s ? patience : answer_least_s;
+    for (int i = 0; i < m->n && waiting > 0 && there > 0; i++)
+        if (m->member[i].errand.pid > 0)
+            m->member[i].errand.limit = m->member[i].errand.begin + (int64_t)(patience * 1e9);
+    *asked = waiting == 0 && (there > 0 || m->discover.pid == 0);
+    return EK_OK;
+}
+
+ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec)
+{
+    *m = (launch_members){.l = l, .mpiexec = mpiexec, .discover = {.out = -1}};
+    return read_list(m);
+}
+
+ek_status launch_members_known(launch_members *m, int *known)
+{
+    int status = m->n == 0 ? launch_errand_look(&m->discover) : 0;
+
+    *known = status != LAUNCH_ERRAND_OUT;
+    return *known && m->n == 0 ? end_discover(m, status) : EK_OK;
+}
+
+void launch_members_close(launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        launch_errand_end(&m->member[i].errand);
+    launch_errand_end(&m->discover);
+    free(m->member);
+    *m = (launch_members){.discover = {.out = -1}};
+}
+
+/* --- while a job runs ------------------------------------------------------------------------- */
+
+static void tend_list(launch_members *m, int64_t now)
+{
+    if (m->discover.pid > 0) {
+        int status = launch_errand_look(&m->discover);
+
+        if (status != LAUNCH_ERRAND_OUT)
+            excuse(m, end_discover(m, status));
+    } else if (now >= m->read_at) {
+        m->read_at = after(now, m->l->discover != NULL ? discover_every_s : read_every_s);
+        excuse(m, read_list(m));
+    }
+}
+
+void launch_members_tend(launch_members *m)
+{
+    int64_t now = ek_clock_ns();
+
+    tend_list(m, now);
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+
+        if (x->used == 0 && x->listed && heard(x, now) && now >= x->ask_at && ask(m, x) < 0)
+            x->ask_at = after(now, ask_every_s);
+    }
+}
+
+static int usable(const launch_member *x, int64_t now)
+{
+    return x->listed && !x->leaving && x->answer == 0 && x->errand.pid == 0 &&
+           (x->used > 0 || now >= x->back_at);
+}
+
+int64_t launch_members_slots(const launch_members *m)
+{
+    int64_t n = 0, now = ek_clock_ns();
+
+    for (int i = 0; i < m->n; i++)
+        n += usable(&m->member[i], now) ? m->member[i].host.slots : 0;
+    return n;
+}
+
+int launch_members_asking(const launch_members *m)
+{
+    int64_t now = ek_clock_ns();
+
+    for (int i = 0; i < m->n; i++) {
+        const launch_member *x = &m->member[i];
+
+        if (x->used == 0 && x->listed && x->errand.pid > 0 &&
+            now < after(x->errand.begin, answer_least_s))
+            return 1;
+    }
+    return 0;
+}
+
+int64_t launch_members_listed_slots(const launch_members *m)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < m->n; i++)
+        n += m->member[i].listed ? m->member[i].host.slots : 0;
+    return n;
+}
+
+int launch_members_leave(const launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].used > 0 && (!m->member[i].listed || m->member[i].leaving))
+            return 1;
+    return 0;
+}
+
+void launch_members_notice(launch_members *m, int rank)
+{
+    for (int i = 0; i < m->n; rank -= m->member[i++].used)
+        if (rank < m->member[i].used) {
+            m->member[i].leaving = 1;
+            return;
+        }
+}
+
+void launch_members_forget_notices(launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        m->member[i].leaving = 0;
+}
+
+/* --- who takes part --------------------------------------------------------------------------- */
+
+/* A host was lost, or as good as that; for how many seconds it is left alone. */
+static double put_off(launch_member *x, int64_t now)
+{
+    int doubles = x->losses < BACK_DOUBLES_MAX ? x->losses : BACK_DOUBLES_MAX;
+    double s = back_s * (double)(1 << doubles);
+
+    x->back_at = after(now, s);
+    x->losses = now - x->since < after(0, soon_s) ? x->losses + 1 : 0;
+    return s;
+}
+
+/* A host that took part does not any more. */
+static void let_go(launch_member *x, int64_t now)
+{
+    if (x->answer != 0)
+        put_off(x, now);
+    else
+        x->back_at = x->leaving ? after(now, going_s) : now;
+}
+
+void launch_members_doubt(launch_members *m)
+{
+    int64_t now = ek_clock_ns();
+    int older = 0;
+
+    for (int i = 0; i < m->n; i++)
+        older += m->member[i].used > 0 && m->member[i].since < m->used_at;
+    for (int i = 0; i < m->n && older > 0; i++) {
+        launch_member *x = &m->member[i];
+
+        if (x->used == 0 || x->since < m->used_at)
+            continue;
+        fprintf(stderr, "evenkeel %s: no step was done with %s, which is left out for %.0f s\n",
+                m->l->command, x->host.name, put_off(x, now));
+        x->used = 0;
+    }
+}
+
+/* What there is to say of a host that is to have n ranks. */
+static launch_change change_of(const launch_members *m, const launch_member *x, int64_t n)
+{
+    if (n == 0 && x->listed && x->answer != 0 && (x->used > 0 || !m->begun))
+        return LAUNCH_LOST;
+    if (n == 0 && x->used > 0)
+        return LAUNCH_GIVEN_BACK;
+    return n > 0 && x->used == 0 && m->begun ? LAUNCH_JOINED : LAUNCH_UNCHANGED;
+}
+
+ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out)
+{
+    int64_t now = ek_clock_ns();
+
+    *out = (launch_hosts){.host = calloc((size_t)m->n + 1, sizeof(*out->host))};
+    EK_REQUIRE(out->host != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+        int64_t n = usable(x, now) ? x->host.slots : 0;
+
+        n = n < ranks ? n : ranks;
+        ranks -= n;
+        x->change = change_of(m, x, n);
+        if (x->used > 0 && n == 0)
+            let_go(x, now);
+        else if (x->used == 0 && n > 0)
+            x->since = now;
+        x->leaving = 0;
+        x->used = (int)n;
+        if (n > 0) {
+            out->host[out->n] = x->host;
+            out->host[out->n++].slots = n;
+        }
+    }
+    m->begun = 1;
+    m->used_at = now;
+    return EK_OK;
+}
+
+static int name_those(const launch_members *m, launch_change change, FILE *f)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].change == change)
+            fprintf(f, "%s%s", n++ > 0 ? ", " : "", m->member[i].host.name);
+    return n;
+}
+
+void launch_members_say(const launch_members *m, FILE *f)
+{
+    static const struct {
+        launch_change change;
+        const char *one, *many;
+    } what[] = {{LAUNCH_LOST, "does not answer", "do not answer"},
+                {LAUNCH_GIVEN_BACK, "is given back", "are given back"},
+                {LAUNCH_JOINED, "takes part", "take part"}};
+
+    for (size_t k = 0; k < sizeof(what) / sizeof(what[0]); k++) {
+        int n = name_those(m, what[k].change, f);
+
+        if (n > 0)
+            fprintf(f, " %s; ", n > 1 ? what[k].many : what[k].one);
+    }
+}
+
+int launch_members_changed(const launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].change != LAUNCH_UNCHANGED)
+            return 1;
+    return 0;
+}

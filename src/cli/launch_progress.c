@@ -1,0 +1,110 @@
+/* How a job gets on, by the words of its first rank: how long each phase takes, and how long one
+ * may take before it hangs.
+ *
+ * A step may take ten times the median of those before it, starting and connecting ten times the
+ * longest that they have taken in this run; never less than a few seconds.  What has not been seen
+ * yet, and phases that may be short once and long another time, have --watchdog seconds. */
+#include "base/clock.h"
+#include "cli/launch_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double factor = 10, step_least_s = 3, start_least_s = 20;
+enum { STEPS_MIN = 5 };
+
+static const char *const names[LAUNCH_PHASES] = {"launch", "connect",    "plan", "transfer",
+                                                 "step",   "checkpoint", "end"};
+
+const char *launch_phase_name(launch_phase phase)
+{
+    return names[phase];
+}
+
+void launch_progress_begin(launch_progress *p, int64_t now)
+{
+    p->phase = LAUNCH_LAUNCH;
+    p->since = p->heard = now;
+    p->steps = 0;
+    p->first_step_s = 0;
+    memset(p->took_s, 0, sizeof(p->took_s));
+}
+
+/* The phase under way has come to its end. */
+static void close_phase(launch_progress *p, int64_t now)
+{
+    double s = (double)(now - p->since) / 1e9;
+
+    p->took_s[p->phase] += s;
+    if (p->phase != LAUNCH_STEP && s > p->longest_s[p->phase])
+        p->longest_s[p->phase] = s;
+    p->since = p->heard = now;
+}
+
+void launch_progress_enter(launch_progress *p, launch_phase phase, int64_t now)
+{
+    if (phase == p->phase)
+        return;
+    close_phase(p, now);
+    p->phase = phase;
+}
+
+void launch_progress_word(launch_progress *p, const char *name, int64_t now)
+{
+    for (int i = 0; i < LAUNCH_PHASES; i++)
+        if (strcmp(name, names[i]) == 0)
+            launch_progress_enter(p, (launch_phase)i, now);
+    p->heard = now;
+}
+
+void launch_progress_step(launch_progress *p, int64_t now)
+{
+    if (p->phase == LAUNCH_STEP && p->steps > 0) /* the first one of a start is another matter */
+        p->last_s[p->n++ % LAUNCH_STEPS_KEPT] = (double)(now - p->since) / 1e9;
+    if (p->phase == LAUNCH_STEP && p->steps == 0)
+        p->first_step_s = (double)(now - p->since) / 1e9;
+    p->steps++;
+    close_phase(p, now);
+    p->phase = LAUNCH_STEP;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double launch_progress_median_s(const launch_progress *p)
+{
+    double sorted[LAUNCH_STEPS_KEPT];
+    int64_t n = p->n < LAUNCH_STEPS_KEPT ? p->n : LAUNCH_STEPS_KEPT;
+
+    if (n == 0)
+        return 0;
+    memcpy(sorted, p->last_s, (size_t)n * sizeof(*sorted));
+    qsort(sorted, (size_t)n, sizeof(*sorted), by_size);
+    return sorted[n / 2];
+}
+
+double launch_progress_patience_s(const launch_progress *p)
+{
+    double known = 0, least = start_least_s;
+
+    if (p->phase == LAUNCH_STEP) {
+        known = p->n >= STEPS_MIN ? launch_progress_median_s(p) : 0;
+        least = step_least_s;
+    } else if (p->phase == LAUNCH_LAUNCH || p->phase == LAUNCH_CONNECT) {
+        known = p->longest_s[p->phase];
+    }
+    if (known <= 0)
+        return p->watchdog_s;
+    return factor * known > least ? factor * known : least;
+}
+
+int launch_progress_hangs(const launch_progress *p, int64_t now)
+{
+    double s = launch_progress_patience_s(p);
+
+    return s > 0 && (double)(now - p->heard) / 1e9 > s;
+}

@@ -1,0 +1,109 @@
+/* Homes first, those with least choice before the others; then replicas, the rarest first. */
+#include "elastic/resettle.h"
+
+#include <string.h>
+
+typedef struct {
+    const ek_resettle *x;
+    unsigned char *may; /* [ranks][experts]: it could take it over */
+    int32_t *expert_of, *home;
+} settling;
+
+static int32_t slots_used(const settling *s, int32_t rank)
+{
+    int32_t n = 0;
+
+    while (n < s->x->slots && s->expert_of[rank * s->x->slots + n] >= 0)
+        n++;
+    return n;
+}
+
+static void put(settling *s, int32_t rank, int32_t expert)
+{
+    s->expert_of[rank * s->x->slots + slots_used(s, rank)] = expert;
+    s->may[rank * s->x->experts + expert] = 0;
+}
+
+/* Ranks of a host take over in turn what ranks of it have left. */
+static void pair(settling *s)
+{
+    const ek_resettle *x = s->x;
+
+    memset(s->may, 0, (size_t)x->ranks * (size_t)x->experts);
+    for (int32_t i = 0; i < x->n_left; i++) {
+        int32_t before = 0, here = 0, turn;
+
+        for (int32_t j = 0; j < i; j++)
+            before += x->left_host[j] == x->left_host[i];
+        for (int32_t r = 0; r < x->ranks; r++)
+            here += x->host[r] == x->left_host[i];
+        if (here == 0)
+            continue;
+        turn = before % here;
+        for (int32_t r = 0; r < x->ranks; r++)
+            if (x->host[r] == x->left_host[i] && turn-- == 0)
+                for (int32_t e = 0; e < x->experts; e++)
+                    s->may[r * x->experts + e] |= x->has[i * x->experts + e];
+    }
+}
+
+static int32_t choices(const settling *s, int32_t expert)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < s->x->ranks; r++)
+        n += s->may[r * s->x->experts + expert];
+    return n;
+}
+
+/* The rank with the fewest experts so far that may take it; `any`: whether it has it or not. */
+static int32_t least_used(const settling *s, int32_t expert, int any)
+{
+    int32_t best = -1, fewest = s->x->slots;
+
+    for (int32_t r = 0; r < s->x->ranks; r++) {
+        int32_t n = slots_used(s, r);
+
+        if ((any || s->may[r * s->x->experts + expert]) && n < fewest) {
+            best = r;
+            fewest = n;
+        }
+    }
+    return best;
+}
+
+static void settle_home(settling *s, int32_t expert)
+{
+    int32_t rank = least_used(s, expert, 0);
+
+    if (rank < 0)
+        rank = least_used(s, expert, 1);
+    s->home[expert] = rank * s->x->slots + slots_used(s, rank);
+    put(s, rank, expert);
+}
+
+void ek_resettle_layer(const ek_resettle *x, unsigned char *scratch, int32_t *expert_of,
+                       int32_t *home)
+{
+    settling s = {x, scratch, expert_of, home};
+
+    for (int32_t i = 0; i < x->ranks * x->slots; i++)
+        expert_of[i] = -1;
+    for (int32_t e = 0; e < x->experts; e++)
+        home[e] = -1;
+    pair(&s);
+    for (int32_t n = 1; n <= x->ranks; n++) /* nobody's last, where there is room left */
+        for (int32_t e = 0; e < x->experts; e++)
+            if (home[e] < 0 && choices(&s, e) == n)
+                settle_home(&s, e);
+    for (int32_t e = 0; e < x->experts; e++)
+        if (home[e] < 0)
+            settle_home(&s, e);
+    for (int32_t copy = 1; copy < x->ranks; copy++)
+        for (int32_t e = 0; e < x->experts; e++) {
+            int32_t rank = least_used(&s, e, 0);
+
+            if (rank >= 0)
+                put(&s, rank, e);
+        }
+}

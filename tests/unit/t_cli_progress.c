@@ -1,0 +1,104 @@
+/* How long each phase of a job may take, by the words that its first rank has said. */
+#include "cli/launch_priv.h"
+#include "ek_test.h"
+
+#include <math.h>
+
+static const int64_t s = 1000000000;
+
+/* A start up to its steps: so many seconds to launch, and the same to connect. */
+static int64_t begin(launch_progress *p, int64_t now, int64_t each)
+{
+    launch_progress_begin(p, now);
+    launch_progress_enter(p, LAUNCH_CONNECT, now += each);
+    launch_progress_enter(p, LAUNCH_PLAN, now += each);
+    launch_progress_word(p, "transfer", now += s);
+    launch_progress_word(p, "step", now += s);
+    return now;
+}
+
+static int64_t take_steps(launch_progress *p, int64_t now, int n, int64_t each)
+{
+    for (int i = 0; i < n; i++)
+        launch_progress_step(p, now += each);
+    return now;
+}
+
+static void nothing_is_known(void)
+{
+    launch_progress p = {.watchdog_s = 100};
+    int64_t now = s;
+
+    launch_progress_begin(&p, now);
+    CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
+    now = take_steps(&p, begin(&p, now, s), 3, s);
+    CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
+    p.watchdog_s = 0;
+    CHECK(!launch_progress_hangs(&p, now + 100000 * s));
+}
+
+static void steps(void)
+{
+    launch_progress p = {.watchdog_s = 100};
+    int64_t now = take_steps(&p, begin(&p, s, s), 1, 30 * s); /* the first is another matter */
+
+    CHECK(fabs(p.first_step_s - 30) <= 1e-9);
+    now = take_steps(&p, now, 9, s / 10);
+    CHECK(fabs(launch_progress_median_s(&p) - 0.1) <= 1e-9);
+    CHECK(!launch_progress_hangs(&p, now + 29 * s / 10)); /* not below 3 s */
+    CHECK(launch_progress_hangs(&p, now + 31 * s / 10));
+    now = take_steps(&p, now, 32, s);
+    CHECK(!launch_progress_hangs(&p, now + 9 * s) && launch_progress_hangs(&p, now + 11 * s));
+    now = begin(&p, now, s); /* the next start knows */
+    CHECK(fabs(p.first_step_s - 0) <= 0);
+    CHECK(!launch_progress_hangs(&p, now + 9 * s) && launch_progress_hangs(&p, now + 11 * s));
+}
+
+/* What a save takes is not part of steps, and has time of its own. */
+static void saves(void)
+{
+    launch_progress p = {.watchdog_s = 100};
+    int64_t now = begin(&p, s, s);
+
+    for (int i = 0; i < 10; i++) {
+        launch_progress_step(&p, now += 4 * s);
+        launch_progress_word(&p, "checkpoint", now);
+        CHECK(!launch_progress_hangs(&p, now + 99 * s));
+        launch_progress_word(&p, "step", now += 20 * s);
+    }
+    CHECK(fabs(launch_progress_median_s(&p) - 4) <= 1e-9);
+    CHECK(!launch_progress_hangs(&p, now + 39 * s) && launch_progress_hangs(&p, now + 41 * s));
+    launch_progress_word(&p, "end", now);
+    CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
+    CHECK(fabs(p.took_s[LAUNCH_CHECKPOINT] - 200) <= 1e-6);
+}
+
+/* Short once does not say short always: of state that is read, copied, sent. */
+static void other_phases(void)
+{
+    launch_progress p = {.watchdog_s = 100};
+    int64_t now = take_steps(&p, begin(&p, s, s), 9, s);
+
+    launch_progress_begin(&p, now);
+    CHECK(!launch_progress_hangs(&p, now + 19 * s) && launch_progress_hangs(&p, now + 21 * s));
+    launch_progress_enter(&p, LAUNCH_CONNECT, now);
+    CHECK(!launch_progress_hangs(&p, now + 19 * s) && launch_progress_hangs(&p, now + 21 * s));
+    launch_progress_enter(&p, LAUNCH_PLAN, now);
+    CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
+    launch_progress_word(&p, "tokenising", now + 90 * s); /* any word is a sign of life */
+    CHECK(p.phase == LAUNCH_PLAN && !launch_progress_hangs(&p, now + 180 * s));
+    launch_progress_word(&p, "transfer", now);
+    CHECK(!launch_progress_hangs(&p, now + 99 * s));
+    launch_progress_begin(&p, now);
+    now = begin(&p, now, 5 * s);
+    launch_progress_begin(&p, now);
+    CHECK(!launch_progress_hangs(&p, now + 49 * s) && launch_progress_hangs(&p, now + 51 * s));
+}
+
+static const ek_case cases[] = {
+    EK_CASE(nothing_is_known),
+    EK_CASE(steps),
+    EK_CASE(saves),
+    EK_CASE(other_phases),
+};
+EK_TEST_MAIN(cases)
