@@ -5,10 +5,11 @@ PYTHON ?= /usr/bin/python3
 # Options of bench/balance.py, such as BALANCE="--repeats 1 --workloads trace,W1".
 BALANCE ?=
 
-.PHONY: help build demo test test-all bench bench-balance clean
+.PHONY: help build demo demo-elastic test test-all bench bench-balance clean
 
 help:
 	@echo "make demo      install what is missing, build, train a small model, let it write"
+	@echo "make demo-elastic  as root: the same on a cluster of this machine whose nodes die and return"
 	@echo "make build     install what is missing, build build/evenkeel and build/libevenkeel.so"
 	@echo "make test      install what is missing, build, run the tests, with sanitizers and without"
 	@echo "make test-all  make test and the long tests"
@@ -23,6 +24,9 @@ build:
 
 demo: build
 	tools/demo.sh
+
+demo-elastic: build
+	tools/demo_elastic.sh
 
 # ci is release with warnings as errors; asan adds the address and undefined sanitizers.
 test:

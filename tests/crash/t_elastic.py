@@ -192,11 +192,9 @@ class Ends(Elastic):
 
 
 ranks.both(globals(), Lost, Ends)
-del Lost, Ends, Elastic
-if ranks.flavours():  # one MPI: the other takes its time to end a job, and has its turn in the long test
-    Killed.command = next(iter(ranks.flavours().values()))
-else:
-    del Killed
+# The other MPI takes its time to end a job, and has its turn in the long test.
+ranks.both(globals(), Killed, first=True)
+del Killed, Lost, Ends, Elastic
 
 if __name__ == "__main__":
     ek_cli.main()

@@ -1,0 +1,292 @@
+"""Runs with --elastic whose hosts go and come, for t_hosts.py and t_hosts_long.py.
+
+All on one machine: a program stands for mpiexec, which answers for hosts by files that a test makes,
+and starts workers here, whatever their host.  t_chaos.py has hosts of their own."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+import ranks
+from elastic import Elastic
+from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
+
+# Of a host "b": down-b: it does not answer; silent-b: nothing ever comes of asking it; broken-b: it
+# answers, and a job that has it ends before it begins.
+STAND_IN = """#!{python}
+import os, sys, time
+words = sys.argv[1:]
+at = words.index("-hosts") if "-hosts" in words else words.index("--host")
+hosts = [h.split(":")[0] for h in words[at + 1].split(",")]
+del words[at:at + 2]
+for h in hosts:
+    if os.path.exists(os.path.join({folder!r}, "silent-" + h)):
+        time.sleep(3600)
+    if os.path.exists(os.path.join({folder!r}, "down-" + h)):
+        sys.exit(255)
+    if os.path.exists(os.path.join({folder!r}, "broken-" + h)) and words[-1] != "--version":
+        sys.exit(1)
+os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
+"""
+
+
+class Hosts(Elastic):
+    steps = 1500
+    lr = 2e-4
+
+    def setUp(self):
+        super().setUp()
+        name = [n for n, c in ranks.flavours().items() if c == self.command][0]
+        path = ek_cli.write(self.path("mpiexec"), STAND_IN.format(
+            python=sys.executable, folder=self.folder, mpiexec=os.environ["EK_MPIEXEC_" + name]))
+        os.chmod(path, 0o755)
+        ranks.QUIET["EK_MPIEXEC"] = path
+        self.addCleanup(ranks.QUIET.pop, "EK_MPIEXEC")
+        self.hosts("a", "b", "c")
+
+    def hosts(self, *names):
+        """Makes the list: at once, so that nobody reads half of it."""
+        ek_cli.write(self.path("hosts.new"), "".join(n + "\n" for n in names))
+        os.rename(self.path("hosts.new"), self.path("hosts"))
+
+    def on_hosts(self, words="", *more, **kw):
+        return self.elastic((1, words), "--hosts", self.path("hosts"), *more, **kw)
+
+    def set(self, what, host):
+        ek_cli.write(self.path("%s-%s" % (what, host)), "")
+
+    def unset(self, what, host):
+        os.unlink(self.path("%s-%s" % (what, host)))
+
+    def lose(self, j, host, how="down"):
+        """Ends a host with all its rank has left."""
+        rank = self.used.index(host)
+        worker, segment = j.rank(rank), self.segments()[rank]
+        self.set(how, host)
+        os.unlink(segment)
+        os.kill(worker, signal.SIGKILL)
+        self.used.remove(host)
+
+    def generations(self):
+        try:
+            text = ek_cli.read(os.path.join(self.out, "generations.jsonl")).decode()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+    def wait_for_ranks(self, j, n):
+        """Until so many take steps."""
+        end = time.monotonic() + ek_cli.TIMEOUT_S
+        while not self.generations() or self.generations()[-1]["ranks"] != n:
+            if j.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError("never %d ranks: %s" % (n, j.end()[2]))
+            time.sleep(0.01)
+
+    def start(self, words="", n=3, **kw):
+        j = self.on_hosts(words, **kw)
+        self.used = ["a", "b", "c"][:n]
+        self.wait_for_ranks(j, n)
+        return j
+
+    def ranks_were(self):
+        return [g["ranks"] for g in self.generations()]
+
+
+class GoAndCome(Hosts):
+    def test_one_is_lost_and_comes_back(self):
+        """With --ep 2 of as many as there are: that of three ranks is 3, of two 2."""
+        self.steps = 2500
+        j = self.start()
+        j.wait_for_steps(20)
+        told = self.told()
+        self.lose(j, "b")
+        self.wait_for_ranks(j, 2)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        time.sleep(0.3)
+        self.unset("down", "b")
+        self.wait_for_ranks(j, 3)
+        err = self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [3, 2, 3])
+        self.assertIn("evenkeel train: b does not answer; 2 ranks on 2 hosts\n", err)
+        self.assertIn("evenkeel train: b takes part; 3 ranks on 3 hosts\n", err)
+        self.assertEqual(len(re.findall(r"step \d+ done \d\.\d\d s later: ending \d\.\d\d, probe "
+                                        r"\d\.\d\d, launch ", err)), 2, err)
+        self.assertEqual(self.generations()[2]["after"], "more hosts can take part")
+
+    def test_one_is_silent(self):
+        """The others have answered, and it is not waited for as long as it likes."""
+        j = self.start()
+        j.wait_for_steps(20)
+        self.lose(j, "a", "silent")
+        self.wait_for_ranks(j, 2)
+        self.assertLess(self.generations()[1]["probe_s"], 3)
+        self.unset("silent", "a")
+        self.assertIn("a does not answer; 2 ranks", self.assert_done(j))
+
+    def test_experts_that_nobody_has(self):
+        """Back to a checkpoint, with as many experts a rank as two ranks make it."""
+        j = self.start("--ep 3 --save-every 10")
+        j.wait_for_steps(40)
+        while not self.assert_whole():
+            time.sleep(0.01)
+        self.lose(j, "c")
+        self.wait_for_ranks(j, 2)
+        self.assert_done(j)
+
+    def test_one_after_the_other(self):
+        j = self.start()
+        for n, host in ((2, "a"), (1, "c")):
+            j.wait_for_steps(self.told().count(b"\n") + 20)
+            self.lose(j, host)
+            self.wait_for_ranks(j, n)
+        self.assert_done(j)
+
+    def test_one_is_missing_from_the_start(self):
+        self.set("down", "b")
+        j = self.start(n=2)
+        self.assertIn("b does not answer; 2 ranks on 2 hosts", self.assert_done(j))
+
+    def test_a_list_that_changes(self):
+        """A host that stands on it no more is given back, what it has is written; a new one comes.
+        No step is taken again."""
+        self.steps = 2000
+        j = self.start("--ep 3")
+        j.wait_for_steps(20)
+        self.hosts("a", "b")
+        self.wait_for_ranks(j, 2)
+        self.assertGreater(self.assert_whole(), 19)
+        told = self.told()
+        self.hosts("a", "b", "d", "e")
+        self.wait_for_ranks(j, 4)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        err = self.assert_done(j)
+        self.assertIn("c is given back; 2 ranks on 2 hosts", err)
+        self.assertIn("d, e take part; 4 ranks on 4 hosts", err)
+        self.assertNotIn("interrupted", err)
+
+    def test_a_list_that_is_no_list_any_more(self):
+        j = self.start()
+        j.wait_for_steps(20)
+        ek_cli.write(self.path("hosts"), "a b c\n")
+        err = self.assert_done(j)
+        self.assertEqual(err.count("the hosts stay as they are"), 1, err)
+
+    def test_discover(self):
+        """The same, by a command."""
+        self.steps = 2500
+        j = self.elastic((1, ""), "--discover", "cat %s" % self.path("hosts"))
+        self.wait_for_ranks(j, 3)
+        self.hosts("a", "b", "c", "d")
+        self.wait_for_ranks(j, 4)
+        self.assert_done(j)
+
+    def test_discover_others_when_all_are_lost(self):
+        j = self.elastic((1, ""), "--discover", "cat %s" % self.path("hosts"))
+        self.used = ["a", "b", "c"]
+        self.wait_for_ranks(j, 3)
+        j.wait_for_steps(20)
+        for host in "abc":
+            self.set("down", host)
+        self.hosts("d", "e")
+        self.kill_rank(j, 1)
+        self.wait_for_ranks(j, 2)
+        self.assert_done(j)
+
+    def test_one_comes_that_is_no_good(self):
+        """It answers, but no job comes about with it: the run goes on as before."""
+        self.steps = 2500
+        self.set("broken", "d")
+        j = self.start()
+        j.wait_for_steps(20)
+        self.hosts("a", "b", "c", "d")
+        end = time.monotonic() + ek_cli.TIMEOUT_S
+        while len(self.generations()) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        err = self.assert_done(j)
+        self.assertEqual(set(self.ranks_were()), {3})
+        self.assertIn("no step was done with d, which is left out for 2 s", err)
+
+    def test_notice_to_the_only_one(self):
+        """It has nobody to give what it has to."""
+        self.hosts("a")
+        j = self.start(n=1)
+        j.wait_for_steps(20)
+        os.kill(j.rank(0), signal.SIGTERM)
+        self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [1])
+
+    def test_notice(self):
+        """What its owner tells a worker stands for its host."""
+        j = self.start("--ep 3")
+        j.wait_for_steps(20)
+        told = self.told()
+        os.kill(j.rank(1), signal.SIGTERM)
+        self.wait_for_ranks(j, 2)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertIn("b is given back; 2 ranks on 2 hosts", self.assert_done(j))
+
+    def test_units(self):
+        """Three hosts, and a pipeline of two stages."""
+        j = self.start("--pp 2", n=2)
+        self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [2])
+
+
+class Hangs(Hosts):
+    def test_a_frozen_worker(self):
+        self.steps = 400
+        for rank in (0, 2):
+            with self.subTest(rank=rank):
+                shutil.rmtree(self.out, True)
+                j = self.start()
+                j.wait_for_steps(30)
+                frozen = time.time()
+                os.kill(j.rank(rank), signal.SIGSTOP)
+                while len(self.generations()) < 2:
+                    time.sleep(0.01)
+                self.assertLess(self.generations()[1]["seen"] - frozen, 6)
+                err = self.assert_done(j)
+                self.assertRegex(err, r"no sign of life for \d+\.\d s \(step\), ended after step "
+                                      r"\d+; going on from memory")
+
+
+class CannotGoOn(Hosts):
+    def test_nobody_is_there(self):
+        for host in "abc":
+            self.set("down", host)
+        j = self.on_hosts()
+        time.sleep(1)
+        j.process.send_signal(signal.SIGINT)
+        self.assert_said(j.end(), INTERRUPTED, "interrupted while no worker was there")
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_more_ranks_than_there_is_room_for(self):
+        j = self.elastic((4, ""), "--hosts", self.path("hosts"))
+        self.assert_said(j.end(), USAGE, r"--ranks 4: the hosts that are named have room for 3")
+        j = self.elastic((3, "--pp 2"), "--hosts", self.path("hosts"))
+        self.assert_said(j.end(), USAGE, r"--ranks 3: --pp, --tp and --etp need a multiple of 2")
+
+    def test_mistakes(self):
+        for words, status, said in (
+                (("--hosts", self.path("none")), BAD_INPUT, "none"),
+                (("--discover", "exit 3", "--elastic"), BAD_INPUT, "ended with status 3"),
+                (("--discover", "echo a b", "--elastic"), BAD_INPUT, "--discover, line 1"),
+                (("--discover", "true", "--elastic"), BAD_INPUT, "names no hosts"),
+                (("--discover", "true"), USAGE, "--discover is for --elastic"),
+                (("--discover", "true", "--hosts", "x", "--elastic"), USAGE, "one of them")):
+            with self.subTest(words):
+                j = self.job((1, ""), *words)
+                self.assert_said(j.end(), status, said)
+
+
+class Patience(Hosts):
+    def test_all_tries(self):
+        for host in "abc":
+            self.set("down", host)
+        begin = time.monotonic()
+        self.assert_said(self.on_hosts().end(), FAILED, "that answer have room for 0 ranks")
+        self.assertGreater(time.monotonic() - begin, 30)

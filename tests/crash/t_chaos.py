@@ -1,0 +1,25 @@
+"""Nodes of a cluster that are lost, and workers: what has to cross a network does.  Everything else
+that can happen is in t_chaos_long.py."""
+
+import chaos
+from ranks import ek_cli
+
+
+class Lost(chaos.Chaos):
+    def test_nodes_and_workers(self):
+        """No step is lost: what one node has, another one has, too, and goes on with."""
+        found = self.chaos("--failures", 4, "--kinds", "node,worker", "--seed", 3, "--lossless",
+                           "--down", 2)
+        self.assertEqual(len(found["failures"]), 4)
+        self.assertIn("node", [f["kind"] for f in found["failures"]])
+        self.assertGreaterEqual(len(found["recoveries"]), 3)
+        alone = [r for r in found["recoveries"] if r["ranks"] == r["ranks_before"] -
+                 (r["kind"] == "node")]  # nobody came at the same time
+        self.assertGreater(len(alone), 0)
+        for r in alone:
+            self.assertGreater(r["copied_mb"], 0, r)
+            self.assertEqual(r["received_mb"], 0, r)
+
+
+if __name__ == "__main__":
+    ek_cli.main()

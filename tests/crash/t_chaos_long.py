@@ -1,0 +1,49 @@
+"""Everything that can happen to a run with --elastic, many times, on clusters of four and five nodes;
+three nodes at once; nodes that come and go as a trace of spot instances says."""
+
+import subprocess
+
+import chaos
+from ranks import FAILED, ek_cli
+
+
+class Everything(chaos.Chaos):
+    nodes, steps = 4, 1500
+
+    def test_of_every_kind(self):
+        for self.mpi in ("mpich", "openmpi"):
+            with self.subTest(mpi=self.mpi):
+                found = self.chaos("--failures", 16, "--kinds", "worker,node,freeze,freeze-node,cut,"
+                                   "notice,supervisor,slow", "--seed", 5)
+                self.assertEqual(len(found["failures"]), 16)
+
+    def test_singles(self):
+        """Workers and nodes, one at a time: nothing is lost."""
+        self.nodes, self.steps = 5, 6000
+        for seed in range(4):
+            with self.subTest(seed=seed):
+                found = self.chaos("--failures", 25, "--kinds", "worker,node", "--seed", seed,
+                                   "--lossless", "--single", "--down", 1, "--pause", 1)
+                self.assertEqual(len(found["failures"]), 25)
+
+    def test_three_nodes_at_once(self):
+        """All that is left of some experts is in a checkpoint, to which it goes back by itself;
+        where that is not allowed, it is found out."""
+        path = self.script("3 node node1", "3 node node2", "3 node node3")
+        train = ("--save-every", 20, "--spare-slots", 1)
+        found = self.chaos("--script", path, train=train)
+        self.assertEqual(found["went_back"], 1)
+        said = self.chaos("--script", path, "--lossless", train=train, status=FAILED)
+        self.assertIn("1 times it went back to a checkpoint", said)
+
+    def test_a_trace(self):
+        made = subprocess.run([chaos.CHAOS, "--make-trace", "40", "4", "4"], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertIn("down", made)
+        path = ek_cli.write(self.path("trace"), made)
+        found = self.chaos("--trace", path, train=("--save-every", 100))
+        self.assertGreater(len(found["failures"]), 1)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
