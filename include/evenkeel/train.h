@@ -113,7 +113,8 @@ typedef struct {
     int64_t tokens;                /* of the data */
     int64_t first_step, steps, batch, seq;
     int from_memory;        /* first_step and state are what an earlier start has left in memory */
-    double memory_copied;   /* bytes of it that all ranks together have copied on their hosts */
+    double memory_taken;    /* bytes of it that all ranks together have left where they lie */
+    double memory_copied;   /* that they have copied on their hosts */
     double memory_received; /* and that they have received from other hosts */
     size_t predicted_bytes; /* peak resident memory */
 } ek_train_info;

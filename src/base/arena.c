@@ -102,6 +102,16 @@ ek_status ek_arena_check(const ek_arena *a, const char *what)
     return EK_OK;
 }
 
+void ek_arena_round(ek_arena *a, size_t to)
+{
+    if (a->used > SIZE_MAX - to)
+        a->overflow = 1;
+    else
+        a->used = (a->used + to - 1) / to * to;
+    if (a->used > a->high)
+        a->high = a->used;
+}
+
 size_t ek_arena_mark(const ek_arena *a)
 {
     return a->used;

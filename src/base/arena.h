@@ -47,6 +47,9 @@ void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t siz
 size_t ek_arena_expected(const ek_arena *a);
 EK_CHECKED ek_status ek_arena_check(const ek_arena *a, const char *what);
 
+/* What is taken next lies at a multiple of `to`, a power of two, from the arena's start. */
+void ek_arena_round(ek_arena *a, size_t to);
+
 /* Scratch discipline: remember a place, use, go back to it. */
 size_t ek_arena_mark(const ek_arena *a);
 void ek_arena_reset(ek_arena *a, size_t mark);

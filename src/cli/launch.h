@@ -16,13 +16,12 @@
 enum {
     LAUNCH_LINE = 0x1e, /* a line to print */
     LAUNCH_PART = 0x1d, /* a text to print without the newline */
-    LAUNCH_NOTE =
-        0x1c /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
-                when it is ready, "failed S" before the report of a failure, S the exit
-                status, "failed S lost" where it is one of another rank's; of a job with
-                --elastic also "phase NAME" and "step N of M" (of rank 0; steps done), "recovered
-                COPIED RECEIVED" (bytes, of all ranks), and
-                "notice R": the host of rank R is about to go */
+    LAUNCH_NOTE = 0x1c  /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
+                           when it is ready, "failed S" before the report of a failure, S the exit
+                           status, "failed S lost" where it is one of another rank's; of a job with
+                           --elastic also "phase NAME" and "step N of M" (of rank 0; steps done),
+                           "recovered  TAKEN COPIED RECEIVED" (bytes, of all ranks), and "notice R":
+                           the host of rank R is  about to go */
 };
 
 typedef struct {

@@ -203,8 +203,9 @@ static void write_down(const launcher *x, double total_s)
         json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f}", "after", x->why, "seen",
                                             x->seen_epoch, "ending_s", x->ending_s, "total_s",
                                             total_s));
-    json_object_update_new(o, json_pack("{s:f, s:f}", "copied_mb", x->talk.copied / 1e6,
-                                        "received_mb", x->talk.received / 1e6));
+    json_object_update_new(o, json_pack("{s:f, s:f, s:f}", "taken_mb", x->talk.taken / 1e6,
+                                        "copied_mb", x->talk.copied / 1e6, "received_mb",
+                                        x->talk.received / 1e6));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->asking_s,
                                         "launch_s", took[LAUNCH_LAUNCH], "connect_s",
                                         took[LAUNCH_CONNECT], "plan_s", took[LAUNCH_PLAN],

@@ -213,21 +213,21 @@ typedef struct {
 } launch_death;
 
 typedef struct {
-    int ranks, ready;        /* workers, and those of them that are there */
-    launch_worker *workers;  /* [ranks] */
-    int reported, status;    /* workers that have reported a failure; exit status of the first */
-    int lost;                /* that one fails because it has lost another */
-    int terse;               /* mpiexec's report of an end is understood, and not shown */
-    int draining;            /* an interruption is the launcher's own, and nothing is said of it */
-    int started;             /* workers that have said so */
-    int64_t steps;           /* done, by the last word; -1: no word yet */
-    int64_t first_step;      /* the first of them, counted from 0 */
-    int is_last;             /* none is left to do */
-    double copied, received; /* bytes of state, when it went on from memory */
-    int drawn;               /* the terminal's line is not ended */
-    int noise;               /* stdout: mpiexec's own from here on */
-    int blank;               /* stdout: empty lines that may belong to it */
-    char *held;              /* lines of mpiexec that wait */
+    int ranks, ready;       /* workers, and those of them that are there */
+    launch_worker *workers; /* [ranks] */
+    int reported, status;   /* workers that have reported a failure; exit status of the first */
+    int lost;               /* that one fails because it has lost another */
+    int terse;              /* mpiexec's report of an end is understood, and not shown */
+    int draining;           /* an interruption is the launcher's own, and nothing is said of it */
+    int started;            /* workers that have said so */
+    int64_t steps;          /* done, by the last word; -1: no word yet */
+    int64_t first_step;     /* the first of them, counted from 0 */
+    int is_last;            /* none is left to do */
+    double taken, copied, received; /* bytes of state, when it went on from memory */
+    int drawn;                      /* the terminal's line is not ended */
+    int noise;                      /* stdout: mpiexec's own from here on */
+    int blank;                      /* stdout: empty lines that may belong to it */
+    char *held;                     /* lines of mpiexec that wait */
     size_t held_bytes, held_room;
     int64_t held_since; /* ek_clock_ns() of the oldest; 0: none */
     launch_death death;

@@ -1,4 +1,7 @@
-/* Segments over shm_open; listed from the folder where Linux shows them. */
+/* Segments over shm_open; listed from the folder where Linux shows them.
+ *
+ * The file of a segment's name holds the head, where the pieces begin in the body, and the front of
+ * the body, each from a multiple of EK_SEGMENT_ALIGN on. */
 #include "elastic/segment.h"
 
 #include "base/clock.h"
@@ -21,7 +24,7 @@
 
 static const char magic[8] = "EKSTATE";
 static const char folder[] = "/dev/shm";
-enum { VERSION = 2 };
+enum { VERSION = 3, PIECES_MAX = 1 << 24 };
 
 _Static_assert(sizeof(ek_segment_head) <= EK_SEGMENT_ALIGN, "the head has a page");
 
@@ -29,6 +32,22 @@ static void name_of(const ek_segment_id *id, char name[EK_SEGMENT_NAME])
 {
     snprintf(name, EK_SEGMENT_NAME, "/evenkeel-%016" PRIx64 "-%" PRId32 "-%" PRId32, id->run,
              id->generation, id->rank);
+}
+
+static void name_of_piece(const ek_segment_id *id, int64_t k, char name[EK_SEGMENT_NAME])
+{
+    name_of(id, name);
+    snprintf(name + strlen(name), EK_SEGMENT_NAME - strlen(name), ".%" PRId64, k);
+}
+
+static size_t round_up(size_t n)
+{
+    return (n + EK_SEGMENT_ALIGN - 1) / EK_SEGMENT_ALIGN * EK_SEGMENT_ALIGN;
+}
+
+static size_t table_bytes(int64_t pieces)
+{
+    return pieces > 0 ? round_up(((size_t)pieces + 1) * sizeof(uint64_t)) : 0;
 }
 
 static ek_status fail(int error, const char *doing, const char *name)
@@ -58,27 +77,44 @@ ek_status ek_segment_room(size_t *bytes)
 /* --- mapping ----------------------------------------------------------------------------------
  */
 
-/* Maps an open segment, which keeps the descriptor. */
-static ek_status map(int fd, size_t bytes, const char *name, ek_segment *s)
+/* Maps the beginning of a file to a fixed address, within what was kept for it. */
+static ek_status map_at(unsigned char *at, int fd, size_t bytes, const char *name)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    int e = errno;
+    void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+
+    return p == MAP_FAILED ? fail(errno, "map", name) : EK_OK;
+}
+
+/* Keeps addresses for a whole segment, and maps the file of its name, which keeps the descriptor;
+ * a failure closes that. */
+static ek_status map(int fd, const ek_segment_head *h, const char *name, ek_segment *s)
+{
+    size_t before = EK_SEGMENT_ALIGN + table_bytes(h->pieces);
+    void *p = mmap(NULL, h->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ek_status st = EK_OK;
 
     if (p == MAP_FAILED) {
         close(fd);
-        return fail(e, "map", name);
+        return fail(ENOMEM, "map", name);
     }
     *s = (ek_segment){.head = p,
-                      .body = (unsigned char *)p + EK_SEGMENT_ALIGN,
-                      .body_bytes = bytes - EK_SEGMENT_ALIGN,
+                      .piece_at = (const uint64_t *)((unsigned char *)p + EK_SEGMENT_ALIGN),
+                      .body = (unsigned char *)p + before,
+                      .body_bytes = h->bytes - before,
                       .fd = fd};
+    EK_TRY_OUT(map_at(p, fd, before + h->front, name));
     return EK_OK;
+out:
+    munmap(p, h->bytes);
+    close(fd);
+    *s = (ek_segment){0};
+    return st;
 }
 
 void ek_segment_close(ek_segment *s)
 {
     if (s->head != NULL) {
-        munmap(s->head, s->body_bytes + EK_SEGMENT_ALIGN);
+        munmap(s->head, s->head->bytes);
         close(s->fd);
     }
     *s = (ek_segment){0};
@@ -98,61 +134,170 @@ static ek_status no_room(int error, size_t bytes, const char *name)
                    (double)bytes / 1e6, folder, (double)room / 1e6);
 }
 
-/* Opens a new one of so many bytes. */
-static ek_status reserve(const char *name, size_t bytes, int *fd)
+/* Opens a new file of so many bytes; whole: of the segment, for people. */
+static ek_status reserve(const char *name, int lock, size_t bytes, size_t whole, int *fd)
 {
     int e;
 
-    shm_unlink(name); /* nobody can be using it: a run has one generation at a time */
     *fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
     if (*fd < 0)
         return fail(errno, "make", name);
-    e = flock(*fd, LOCK_EX | LOCK_NB) == 0 ? posix_fallocate(*fd, 0, (off_t)bytes) : errno;
+    e = !lock || flock(*fd, LOCK_EX | LOCK_NB) == 0 ? posix_fallocate(*fd, 0, (off_t)bytes) : errno;
     if (e == 0)
         return EK_OK;
     close(*fd);
     shm_unlink(name);
-    return no_room(e, bytes, name);
+    return no_room(e, whole, name);
+}
+
+/* Where pieces begin in the body of a segment: at [n + 1], unless NULL.  Returns where they end. */
+static size_t lay_pieces(size_t front, const size_t *piece_bytes, int64_t n, uint64_t *at)
+{
+    size_t end = round_up(front > 0 ? front : 1);
+
+    for (int64_t k = 0; k <= n; k++) {
+        if (at != NULL)
+            at[k] = end;
+        end += k < n ? round_up(piece_bytes[k]) : 0;
+    }
+    return end;
 }
 
 ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                            const char *out, size_t bytes, ek_segment *s)
+                            const char *out, size_t front, const size_t *piece_bytes, int64_t n,
+                            ek_segment *s)
 {
     char name[EK_SEGMENT_NAME];
-    size_t all = (bytes + 2 * EK_SEGMENT_ALIGN - 1) / EK_SEGMENT_ALIGN * EK_SEGMENT_ALIGN;
+    ek_segment_head h = {.version = VERSION,
+                         .head_bytes = sizeof(h),
+                         .front = round_up(front > 0 ? front : 1),
+                         .pieces = n,
+                         .id = *id,
+                         .ranks = ranks,
+                         .likeness = likeness,
+                         .pid = (int32_t)getpid()};
+    size_t before = EK_SEGMENT_ALIGN + table_bytes(n);
     int fd = -1;
 
+    h.bytes = before + lay_pieces(front, piece_bytes, n, NULL);
+    snprintf(h.out, sizeof(h.out), "%s", out);
+    if (gethostname(h.host, sizeof(h.host) - 1) != 0)
+        h.host[0] = '\0';
     name_of(id, name);
-    EK_TRY(reserve(name, all, &fd));
-    EK_TRY(map(fd, all, name, s));
-    s->head->version = VERSION;
-    s->head->head_bytes = sizeof(*s->head);
-    s->head->bytes = all;
-    s->head->id = *id;
-    s->head->ranks = ranks;
-    s->head->likeness = likeness;
-    s->head->pid = (int32_t)getpid();
-    snprintf(s->head->out, sizeof(s->head->out), "%s", out);
-    if (gethostname(s->head->host, sizeof(s->head->host) - 1) != 0)
-        s->head->host[0] = '\0';
+    EK_TRY(ek_segment_remove(id)); /* nobody can be using it: a run has one generation at a time */
+    EK_TRY(reserve(name, 1, before + h.front, h.bytes, &fd));
+    EK_TRY(map(fd, &h, name, s));
+    memcpy(s->head, &h, sizeof(h));
+    if (n > 0)
+        lay_pieces(front, piece_bytes, n,
+                   (uint64_t *)((unsigned char *)s->head + EK_SEGMENT_ALIGN));
     ek_segment_set_phase(s, EK_SEGMENT_BUILDING);
     memcpy(s->head->magic, magic, sizeof(magic));
     return EK_OK;
 }
 
-static ek_status check(const ek_segment *s, const ek_segment_id *id, const char *name)
-{
-    const ek_segment_head *h = s->head;
+/* --- pieces ------------------------------------------------------------------------------------
+ */
 
+/* Maps piece k from an open file, which it closes. */
+static ek_status map_piece(ek_segment *s, int64_t k, int fd, const char *name)
+{
+    ek_status st = map_at(s->body + s->piece_at[k], fd, ek_segment_piece_bytes(s, k), name);
+
+    close(fd);
+    return st;
+}
+
+ek_status ek_segment_make_piece(ek_segment *s, int64_t k)
+{
+    char name[EK_SEGMENT_NAME];
+    int fd = -1;
+
+    name_of_piece(&s->head->id, k, name);
+    EK_TRY(reserve(name, 0, ek_segment_piece_bytes(s, k), s->head->bytes, &fd));
+    return map_piece(s, k, fd, name);
+}
+
+/* A piece that is there. */
+static ek_status open_piece(ek_segment *s, int64_t k)
+{
+    char name[EK_SEGMENT_NAME];
+    struct stat of = {0};
+    int fd;
+
+    name_of_piece(&s->head->id, k, name);
+    fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0)
+        return EK_FAIL(errno == ENOENT ? EK_ECORRUPT : EK_EIO, "shared memory %s cannot be opened",
+                       name);
+    if (fstat(fd, &of) != 0 || (uint64_t)of.st_size != ek_segment_piece_bytes(s, k)) {
+        close(fd);
+        return EK_FAIL(EK_ECORRUPT, "shared memory %s has %lld bytes instead of %zu", name,
+                       (long long)of.st_size, ek_segment_piece_bytes(s, k));
+    }
+    return map_piece(s, k, fd, name);
+}
+
+ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
+{
+    char old[EK_SEGMENT_NAME], name[EK_SEGMENT_NAME];
+    ek_path old_path, path;
+
+    name_of_piece(&from->head->id, j, old);
+    name_of_piece(&s->head->id, k, name);
+    EK_REQUIRE(ek_segment_piece_bytes(s, k) == ek_segment_piece_bytes(from, j), EK_EINVAL,
+               "shared memory %s is not as large as %s", old, name);
+    EK_TRY(ek_path_set(&old_path, "%s%s", folder, old));
+    EK_TRY(ek_path_set(&path, "%s%s", folder, name));
+    if (link(old_path.s, path.s) != 0)
+        return fail(errno, "take over", old);
+    return open_piece(s, k);
+}
+
+/* --- opening -----------------------------------------------------------------------------------
+ */
+
+/* Whether a file of so many bytes begins with the head of this segment. */
+static ek_status check_head(const ek_segment_head *h, const ek_segment_id *id, size_t bytes,
+                            const char *name)
+{
     EK_REQUIRE(memcmp(h->magic, magic, sizeof(magic)) == 0, EK_ECORRUPT,
                "shared memory %s is not the state of a run", name);
     EK_REQUIRE(h->version == VERSION && h->head_bytes == sizeof(*h), EK_EUNSUPPORTED,
                "shared memory %s is of another version of evenkeel (%u); go on with that one, or "
                "remove it with `evenkeel clean`",
                name, h->version);
-    EK_REQUIRE(h->bytes == s->body_bytes + EK_SEGMENT_ALIGN && h->id.run == id->run &&
+    EK_REQUIRE(h->pieces >= 0 && h->pieces < PIECES_MAX && h->front <= bytes &&
+                   EK_SEGMENT_ALIGN + table_bytes(h->pieces) + h->front == bytes &&
+                   h->bytes >= bytes && h->bytes < SIZE_MAX / 2 && h->id.run == id->run &&
                    h->id.generation == id->generation && h->id.rank == id->rank,
                EK_ECORRUPT, "shared memory %s is not what its name says", name);
+    return EK_OK;
+}
+
+/* Whether the pieces follow each other to the body's end. */
+static ek_status check_pieces(const ek_segment *s, const char *name)
+{
+    int64_t n = s->head->pieces;
+
+    for (int64_t k = 0; k < n; k++)
+        EK_REQUIRE(s->piece_at[k] < s->piece_at[k + 1] && s->piece_at[k] % EK_SEGMENT_ALIGN == 0,
+                   EK_ECORRUPT, "shared memory %s: piece %lld is empty", name, (long long)k);
+    EK_REQUIRE(n > 0 ? s->piece_at[0] == s->head->front && s->piece_at[n] == s->body_bytes
+                     : s->head->front == s->body_bytes,
+               EK_ECORRUPT, "shared memory %s is not what its name says", name);
+    return EK_OK;
+}
+
+static ek_status open_pieces(ek_segment *s, const char *name)
+{
+    EK_TRY(check_pieces(s, name));
+    if (ek_segment_phase_of(s) == EK_SEGMENT_BUILDING) {
+        s->body_bytes = s->head->front;
+        return EK_OK;
+    }
+    for (int64_t k = 0; k < s->head->pieces; k++)
+        EK_TRY(open_piece(s, k));
     return EK_OK;
 }
 
@@ -211,46 +356,64 @@ ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s)
 {
     char name[EK_SEGMENT_NAME];
     struct stat of = {0};
+    ek_segment_head h;
     ek_status st = EK_OK;
-    int fd;
+    int fd, kept;
 
     *s = (ek_segment){0};
     name_of(id, name);
     fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0)
         return fail(errno, "open", name);
-    st = wait_s >= 0 ? wait_for_end(fd, name, wait_s) : EK_OK;
-    if (st < 0) {
-        close(fd);
-        return st;
-    }
-    if (fstat(fd, &of) != 0 || of.st_size <= EK_SEGMENT_ALIGN) {
-        close(fd);
-        return EK_FAIL(EK_ECORRUPT, "shared memory %s has %lld bytes, too few for a run's state",
-                       name, (long long)of.st_size);
-    }
-    EK_TRY(map(fd, (size_t)of.st_size, name, s));
-    EK_TRY_OUT(check(s, id, name));
+    EK_TRY_OUT(wait_s >= 0 ? wait_for_end(fd, name, wait_s) : EK_OK);
+    EK_REQUIRE_OUT(fstat(fd, &of) == 0 && of.st_size > EK_SEGMENT_ALIGN &&
+                       pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h),
+                   EK_ECORRUPT, "shared memory %s has %lld bytes, too few for a run's state", name,
+                   (long long)of.st_size);
+    EK_TRY_OUT(check_head(&h, id, (size_t)of.st_size, name));
+    kept = fd;
+    fd = -1;
+    EK_TRY_OUT(map(kept, &h, name, s));
+    EK_TRY_OUT(open_pieces(s, name));
     return EK_OK;
 out:
     ek_segment_close(s);
+    if (fd >= 0)
+        close(fd);
     return st;
 }
 
+static int is_piece_of(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+
+    return strncmp(text, name, n) == 0 && text[n] == '.';
+}
+
+/* Removes the pieces first, so that what is cut short is found again. */
 ek_status ek_segment_remove(const ek_segment_id *id)
 {
     char name[EK_SEGMENT_NAME];
+    ek_names names = {0};
+    ek_status st = EK_OK;
 
     name_of(id, name);
+    EK_TRY_OUT(ek_folder_entries(folder, &names));
+    for (int64_t i = 0; i < names.n; i++)
+        if (is_piece_of(names.names[i], name + 1) && shm_unlink(names.names[i]) != 0)
+            EK_REQUIRE_OUT(errno == ENOENT, EK_EIO, "cannot remove shared memory %s",
+                           names.names[i]);
     if (shm_unlink(name) != 0 && errno != ENOENT)
-        return fail(errno, "remove", name);
-    return EK_OK;
+        st = fail(errno, "remove", name);
+out:
+    ek_names_free(&names);
+    return st;
 }
 
 /* --- listing ----------------------------------------------------------------------------------
  */
 
-/* Whether a name is that of a segment, to the letter. */
+/* Whether a name is that of a segment, or of a piece of one, to the letter. */
 static int read_name(const char *text, ek_segment_id *id)
 {
     char again[EK_SEGMENT_NAME];
@@ -259,7 +422,8 @@ static int read_name(const char *text, ek_segment_id *id)
                &id->rank) != 3)
         return 0;
     name_of(id, again);
-    return id->generation >= 0 && id->rank >= 0 && strcmp(again + 1, text) == 0;
+    return id->generation >= 0 && id->rank >= 0 &&
+           (strcmp(again + 1, text) == 0 || is_piece_of(text, again + 1));
 }
 
 /* Whether it is this user's. */
@@ -283,6 +447,17 @@ static int compare(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* Leaves one of each, of a sorted list; returns how many there are. */
+static int64_t count_once(ek_segment_id *ids, int64_t n)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (i == 0 || compare(&ids[i], &ids[kept - 1]) != 0)
+            ids[kept++] = ids[i];
+    return kept;
+}
+
 ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t *n)
 {
     ek_names names = {0};
@@ -301,6 +476,7 @@ ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t *n)
             ++*n;
     }
     qsort(*ids, (size_t)*n, sizeof(**ids), compare);
+    *n = count_once(*ids, *n);
 out:
     ek_names_free(&names);
     return st;

@@ -6,7 +6,13 @@
  *
  * Name         /evenkeel-RUN-GENERATION-RANK.  RUN is 16 hexadecimal digits, made of the user and
  *              the run's --out (ek_run_id), so that the same command finds its own again.
- * Memory       reserved when the segment is made, so that no write can fail later; mode 0600.
+ * Memory       reserved when it is made, so that no write can fail later; mode 0600.
+ * Pieces       behind its front, which lies in the file of its name, a segment goes on in files of
+ *              their own, NAME.0, NAME.1, ..., each as large as its maker says.  Mapped, all of it
+ *              is one body.  A new segment makes its pieces anew, or takes over those of another
+ *              that is on the same host: by a second name of the same file (link), so that either
+ *              segment can be removed, and nothing is copied.  Whoever does so changes nothing in
+ *              them that the other one's readers need until that one is given up.
  * Phases       BUILDING from the start on, FILLED when the rank's state is in it, READY when all
  *              ranks' states are in theirs: from then on this generation counts, and an earlier
  *              one's segments are no longer needed.  A segment that is still being built is never
@@ -25,8 +31,8 @@
 #include <stdint.h>
 
 enum {
-    EK_SEGMENT_NAME = 64, /* bytes of a name, its end included */
-    EK_SEGMENT_ALIGN = 4096,
+    EK_SEGMENT_NAME = 64,       /* bytes of a name, its end included */
+    EK_SEGMENT_ALIGN = 1 << 16, /* of pieces: a multiple of every page size that there is */
     EK_SEGMENT_TEXT = 256
 };
 
@@ -42,7 +48,9 @@ typedef enum { EK_SEGMENT_BUILDING, EK_SEGMENT_FILLED, EK_SEGMENT_READY } ek_seg
 typedef struct {
     char magic[8];
     uint32_t version, head_bytes;
-    uint64_t bytes; /* of the segment, this head included */
+    uint64_t bytes; /* of the segment, this head and its pieces included */
+    uint64_t front; /* of its body, in the file of its name */
+    int64_t pieces;
     ek_segment_id id;
     int32_t ranks;             /* of its generation */
     int32_t pid;               /* who made it */
@@ -55,8 +63,9 @@ typedef struct {
 
 /* A segment that is mapped here. */
 typedef struct {
-    ek_segment_head *head; /* NULL: none */
-    unsigned char *body;   /* EK_SEGMENT_ALIGN bytes after it; all zero in a new one */
+    ek_segment_head *head;    /* NULL: none */
+    const uint64_t *piece_at; /* [pieces + 1]: in the body, of each piece and of its end */
+    unsigned char *body;      /* at the start of a page; all zero in a new one */
     size_t body_bytes;
     int fd; /* which holds the lock */
 } ek_segment;
@@ -64,14 +73,30 @@ typedef struct {
 /* The run of this user with this --out: an absolute path. */
 uint64_t ek_run_id(const char *out);
 
-/* Makes a segment with room for `bytes` behind its head, and maps it.  One of the same name that
- * an earlier try has left is replaced.  ranks, likeness, out: of the head, whose starter is 0. */
+/* Makes a segment with room for `front` bytes behind its head, and maps it; behind that, rounded up
+ * to EK_SEGMENT_ALIGN, addresses are kept for n pieces of so many bytes each (rounded up as well),
+ * of which none is there yet.  One of the same name that an earlier try has left is replaced.
+ * ranks, likeness, out: of the head, whose starter is 0. */
 EK_CHECKED ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                                       const char *out, size_t bytes, ek_segment *s);
+                                       const char *out, size_t front, const size_t *piece_bytes,
+                                       int64_t n, ek_segment *s);
+
+/* Makes piece k, all zero. */
+EK_CHECKED ek_status ek_segment_make_piece(ek_segment *s, int64_t k);
+
+/* Takes over piece j of another segment of this host as piece k: of the same size. */
+EK_CHECKED ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from,
+                                           int64_t j);
+
+static inline size_t ek_segment_piece_bytes(const ek_segment *s, int64_t k)
+{
+    return (size_t)(s->piece_at[k + 1] - s->piece_at[k]);
+}
 
 /* Maps one that is there, and takes its lock, for which it waits so many seconds; negative: at once
- * and without the lock, to look.  EK_ENOENT: it is not there; EK_ESTATE: somebody holds the lock;
- * EK_ECORRUPT: it is not whole; EK_EUNSUPPORTED: it is of another version. */
+ * and without the lock, to look.  While it is being built its body is its front alone.
+ * EK_ENOENT: it is not there; EK_ESTATE: somebody holds the lock; EK_ECORRUPT: it is not whole;
+ * EK_EUNSUPPORTED: it is of another version. */
 EK_CHECKED ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s);
 
 /* Kills the process that holds the lock of a segment which was made by a process of this starter:
@@ -94,11 +119,12 @@ static inline void ek_segment_set_phase(ek_segment *s, ek_segment_phase phase)
     atomic_store_explicit(&s->head->phase, (int32_t)phase, memory_order_release);
 }
 
-/* Gives the memory back once nobody maps it any more.  A missing one is no failure. */
+/* Gives the memory back once nobody maps it any more, and no other segment has taken it over.  A
+ * missing one is no failure. */
 EK_CHECKED ek_status ek_segment_remove(const ek_segment_id *id);
 
-/* This user's segments on this host, by run, generation, rank; run 0: of all runs.  The caller
- * frees *ids. */
+/* This user's segments on this host, by run, generation, rank; run 0: of all runs; also one of
+ * which nothing but pieces is left.  The caller frees *ids. */
 EK_CHECKED ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t *n);
 
 /* Bytes that segments of this host may still take. */

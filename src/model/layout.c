@@ -23,6 +23,7 @@ static void add(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share, 
         w->m->params[w->n] = (ek_param){.w = x,
                                         .layer = layer,
                                         .expert = expert,
+                                        .slot = -1,
                                         .share = share,
                                         .decay = in > 0,
                                         .trained = 1,
@@ -74,8 +75,10 @@ static void walk_slot(walk *w, ek_moe_weights *moe, int32_t slot)
         moe->param_of[slot] = (int32_t)w->n;
     add_product(w, up, 2 * moe->ff, s->hidden, EK_SHARE_EDP, expert);
     add_product(w, down, s->hidden, moe->ff, EK_SHARE_EDP, expert);
-    for (int64_t i = w->n - 2; w->m->params != NULL && expert < 0 && moe->ff > 0 && i < w->n; i++)
-        w->m->params[i].idle = 1;
+    for (int64_t i = w->n - 2; w->m->params != NULL && moe->ff > 0 && i < w->n; i++) {
+        w->m->params[i].slot = slot;
+        w->m->params[i].idle = expert < 0;
+    }
 }
 
 static void walk_experts(walk *w, ek_moe_weights *moe)

@@ -261,7 +261,7 @@ static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_
 
 static char *staged(const ek_migration *mg, int32_t i)
 {
-    return (char *)mg->staging + 3 * i * numbers(mg) * (int64_t)ek_dtype_size(mg->m->k->real);
+    return (char *)mg->staging + i * (int64_t)ek_units_place_bytes(mg->m);
 }
 
 static ek_status start(ek_migration *mg)

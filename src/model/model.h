@@ -42,6 +42,7 @@ typedef enum {
 typedef struct {
     ek_weight *w;
     int32_t layer, expert; /* -1: of no layer, no expert */
+    int32_t slot;          /* of this rank's for experts, in its layer; -1: of none */
     ek_share share;
     int decay;     /* a matrix: weight decay applies */
     int trained;   /* 0: kept by feedback (router bias), not by gradients */
@@ -66,17 +67,20 @@ typedef struct {
 
 typedef struct ek_model ek_model;
 
-/* Who gives memory for masters, gradients and moments, so that they can outlive the process. */
+/* Who gives memory for masters, gradients and moments, so that they can outlive the process.  Each
+ * unit (model/units.h) begins a piece of it, and so does each place of the staging; a slot of
+ * experts makes a unit. */
 typedef struct {
-    /* Zeroed, aligned to EK_ARENA_ALIGN, there until the model is destroyed.  m: its units are
-     * known, but not where they lie. */
+    /* Zeroed, aligned to EK_ARENA_ALIGN, there until the model is destroyed; not touched before
+     * weights are.  m: its units are known, and where in the memory they lie (state_at). */
     ek_status (*take)(void *context, const ek_model *m, size_t bytes, void **memory);
     /* Which expert a slot of this rank's holds whole from now on, with its moments; -1: none, for
      * it is about to be overwritten or is no longer kept up.  slot < 0: place -1 - slot of the
      * layer's staging (ek_model.staging), which holds experts on their way. */
     void (*holds)(void *context, int32_t layer, int32_t slot, int32_t expert);
     void *context;
-    int moves; /* experts will move for good: staging is needed */
+    int moves;    /* experts will move for good: staging is needed */
+    size_t align; /* of pieces, a power of two */
 } ek_model_memory;
 
 typedef struct {
@@ -112,8 +116,10 @@ struct ek_model {
     ek_units *units;
     ek_arena arena;   /* of numbers */
     ek_arena state;   /* of those numbers that cfg.state gives memory for */
-    void *staging[2]; /* there, by turns of layers (units.h): R [slots][9 hidden ff]; NULL: none */
-    ek_arena tables;  /* of what describes them */
+    void *staging[2]; /* there, by turns of layers (units.h): [slots], ek_units_place_bytes each, of
+                         which R [9 hidden ff] are used; NULL: none */
+    size_t staging_at[2]; /* in `state` */
+    ek_arena tables;      /* of what describes them */
 };
 
 /* Lays out this rank's part of a model; masters are zero. */

@@ -60,6 +60,13 @@ static int key_of(const ek_model *m, const ek_param *p)
     return ((int)p->share * 2 + packed_alone(m, p)) * 2 + p->trained;
 }
 
+/* Whether a weight begins another unit than the one before it, of n elements with it. */
+static int begins_unit(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
+                       int64_t bucket)
+{
+    return n > bucket || (m->cfg.state != NULL && p->slot != slot_before);
+}
+
 /* Sorts params [from, to) of one place: numbers their units from `unit` on, and appends them to the
  * order of memory, of which *at entries are set.  Returns the next number. */
 static int32_t sort_place(ek_model *m, int64_t from, int64_t to, int32_t unit, int32_t *at)
@@ -69,6 +76,7 @@ static int32_t sort_place(ek_model *m, int64_t from, int64_t to, int32_t unit, i
     bucket /= (int64_t)real_size(m);
     for (int key = 0; key < KEYS; key++) {
         int64_t n = 0;
+        int32_t slot = -1;
 
         for (int64_t i = from; i < to; i++) {
             ek_param *p = &m->params[i];
@@ -76,10 +84,11 @@ static int32_t sort_place(ek_model *m, int64_t from, int64_t to, int32_t unit, i
 
             if (key_of(m, p) != key)
                 continue;
-            if (n > 0 && n + more > bucket) {
+            if (n > 0 && begins_unit(m, p, slot, n + more, bucket)) {
                 unit++;
                 n = 0;
             }
+            slot = p->slot;
             p->unit = unit;
             p->offset = n;
             n += more;
@@ -309,6 +318,9 @@ static void lay_unit(ek_model *m, ek_unit *u)
     ek_arena *a = m->cfg.state != NULL ? &m->state : &m->arena;
     size_t real = real_size(m);
 
+    if (m->cfg.state != NULL)
+        ek_arena_round(a, m->cfg.state->align);
+    u->state_at = m->state.used;
     if (u->p_set != NULL) {
         u->p = in_set(u->p_set, u->p_at);
         u->p_kept = ek_arena_take(a, u->kept, real);
@@ -343,14 +355,24 @@ static void point_weight(ek_model *m, const ek_unit *u, ek_param *p)
     m->n_elements += u->p_set != NULL ? w->kept : ek_weight_elements(w);
 }
 
+size_t ek_units_place_bytes(const ek_model *m)
+{
+    size_t bytes = (size_t)(9 * m->spec.hidden * m->cut.ff) * real_size(m);
+    size_t align = m->cfg.state != NULL ? m->cfg.state->align : 1;
+
+    return (bytes + align - 1) / align * align;
+}
+
 /* Room for experts on their way that outlives the process as well. */
 static void lay_staging(ek_model *m)
 {
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
 
-    for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++)
-        m->staging[i] =
-            ek_arena_take(&m->state, slots * 9 * m->spec.hidden * m->cut.ff, real_size(m));
+    for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++) {
+        ek_arena_round(&m->state, m->cfg.state->align);
+        m->staging_at[i] = m->state.used;
+        m->staging[i] = ek_arena_take(&m->state, slots, ek_units_place_bytes(m));
+    }
 }
 
 void ek_units_lay(ek_model *m)

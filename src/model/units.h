@@ -99,6 +99,7 @@ typedef struct {
     void *m, *v;              /* R [kept] */
     ek_set *p_set, *g_set;    /* where p, g are if that is a set, and how far in; else NULL */
     int64_t p_at, g_at;
+    size_t state_at; /* where its own memory begins in m->state */
 
     /* in the graph being built */
     int32_t reduced; /* the network op after which its gradients are complete; -1: none */
@@ -123,6 +124,9 @@ void ek_units_destroy(ek_units **us);
 /* Lays out their memory in m->arena and m->state.  Measuring takes two calls: the first sizes the
  * sets. */
 void ek_units_lay(ek_model *m);
+
+/* From place to place of a staging (ek_model.staging): bytes. */
+size_t ek_units_place_bytes(const ek_model *m);
 
 /* The memory that a place uses, of a kind that places take in turn. */
 ek_set *ek_units_set(const ek_model *m, ek_set_kind kind, int32_t place);

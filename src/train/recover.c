@@ -3,6 +3,7 @@
 #include "train/recover.h"
 
 #include "base/log.h"
+#include "elastic/take_over.h"
 #include "train/agree.h"
 
 #include <stdlib.h>
@@ -73,10 +74,8 @@ static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
                    "process %d of an earlier start was still there, and is ended", pid);
         st = ek_segment_open(&f->id, patience, s);
     }
-    if (st == EK_ENOENT)
-        return EK_OK;
-    if (st == EK_ECORRUPT)
-        return ek_segment_remove(&f->id);
+    if (st == EK_ENOENT || st == EK_ECORRUPT)
+        return ek_segment_remove(&f->id); /* pieces may be left of it */
     EK_TRY(st);
     if (ek_segment_phase_of(s) == EK_SEGMENT_BUILDING) {
         ek_segment_close(s);
@@ -424,6 +423,67 @@ static int64_t bytes_of(const ek_state_copy *c, int real)
     return EK_STATE_ARRAYS * c->box.rows * c->box.cols * real;
 }
 
+/* --- what is not copied: see elastic/take_over.h ---
+ */
+
+static ek_pieces pieces_of(const ek_segment *s, const ek_state_parts *parts)
+{
+    return (ek_pieces){parts, s->piece_at, s->head->pieces};
+}
+
+/* Those of what this rank serves that are of use. */
+static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of, ek_pieces *pieces)
+{
+    int32_t n = 0;
+
+    for (int64_t i = 0; i < r->n_found; i++) {
+        const ek_found_segment *f = &r->found[i];
+
+        if (!serves(r, i) || (r->left[f->left].role != EK_SURVIVOR_THERE &&
+                              r->left[f->left].role != EK_SURVIVOR_FINISH))
+            continue;
+        of[n] = f;
+        pieces[n++] = pieces_of(&f->segment, &f->parts);
+    }
+    return n;
+}
+
+/* A rank takes over pieces of what it serves itself, so that no two take the same. */
+static ek_status take_over(ek_recovery *r, ek_rank_state *s)
+{
+    ek_pieces want = pieces_of(&s->segment, &s->parts);
+    const ek_found_segment **of = calloc((size_t)r->n_found + 1, sizeof(*of));
+    ek_pieces *left = calloc((size_t)r->n_found + 1, sizeof(*left));
+    ek_piece_source *sources = calloc((size_t)want.n + 1, sizeof(*sources));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(of != NULL && left != NULL && sources != NULL, EK_ENOMEM,
+                   "no memory for %lld pieces", (long long)want.n);
+    EK_TRY_OUT(ek_take_over_plan(left, list_usable(r, of, left), &want, sources));
+    for (int64_t k = 0; k < want.n; k++) {
+        const ek_piece_source *from = &sources[k];
+
+        if (from->from < 0)
+            continue;
+        EK_TRY_OUT(ek_state_take_piece(s, k, &of[from->from]->segment, from->piece, from->whole));
+        r->bytes_taken += from->whole ? (int64_t)ek_segment_piece_bytes(&s->segment, k) : 0;
+    }
+    st = ek_state_make_pieces(s);
+out:
+    free(of);
+    free(left);
+    free(sources);
+    return st;
+}
+
+static int is_taken(const ek_rank_state *s, const ek_state_part *p)
+{
+    ek_pieces mine = pieces_of(&s->segment, &s->parts);
+    int64_t k = ek_piece_of(&mine, p->at[0]);
+
+    return k >= 0 && s->pieces[k] == EK_PIECE_TAKEN;
+}
+
 /* What this rank wants and its host has. */
 static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s, int real)
 {
@@ -432,7 +492,7 @@ static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s, int 
         ek_found_segment *f;
         place from, to;
 
-        if (c->to != r->rank || !is_local(x, c))
+        if (c->to != r->rank || !is_local(x, c) || is_taken(s, &s->parts.part[c->to_part]))
             continue;
         f = found_here(r, x->left_of[c->from]);
         from = place_of(&x->left[c->from].parts.part[c->from_part], f->segment.body, &c->box, real);
@@ -543,6 +603,7 @@ ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
     EK_TRY_OUT(share_wants(r, &x, &s->parts));
     EK_TRY_OUT(ek_parts_plan(x.left, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
+    EK_TRY_OUT(ek_agree(r->world, "take over state", take_over(r, s)));
     EK_TRY_OUT(fill(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
@@ -550,6 +611,15 @@ out:
     free(x.wants);
     free(x.copies);
     return st;
+}
+
+int64_t ek_recover_bytes(const ek_recovery *r)
+{
+    int64_t bytes = 0;
+
+    for (int64_t i = 0; i < r->n_found; i++)
+        bytes += serves(r, i) ? (int64_t)r->found[i].segment.head->bytes : 0;
+    return bytes;
 }
 
 /* --- the end of it -----------------------------------------------------------------------------

@@ -3,7 +3,9 @@
  * The way to start is the way to recover: every generation looks for segments of its run on all its
  * hosts (find), lays out its model in segments of its own, and fills these from what was found
  * (load), from a checkpoint or anew.  When all have theirs (commit), the earlier ones are removed;
- * until then they stay, so that a failure in between loses nothing.
+ * until then they stay, so that a failure in between loses nothing.  Pieces that are taken over are
+ * part of both until then: but for gradients, which nobody needs once steps are finished (find),
+ * they are not changed before.
  *
  * Collective   over the world, all of them; world NULL: one rank.  A failure on one rank fails
  *              all. */
@@ -49,7 +51,8 @@ typedef struct {
     ek_state_holder *tables; /* parts of those that are of use, for all to read */
     int32_t *table_of;       /* [n_tables] of left */
     int32_t n_tables;
-    int64_t bytes_copied, bytes_received; /* by this rank: on its host, from others */
+    /* By this rank: that stayed where they were, of its host, from others. */
+    int64_t bytes_taken, bytes_copied, bytes_received;
 } ek_recovery;
 
 /* Finds what is left, and brings it to one step: verdict.generation -1: nothing is.  Processes of
@@ -63,10 +66,14 @@ EK_CHECKED ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, c
 /* Tells all what lies where in what is left: the tables. */
 EK_CHECKED ek_status ek_recover_read_tables(ek_recovery *r);
 
-/* Fills masters and moments from what is left, of which there are tables.  EK_ENOENT: not all of
+/* Fills masters and moments from what is left, of which there are tables: takes over pieces of it,
+ * makes the others and copies.  EK_ENOENT: not all of
  * the model is, and *missing is a tensor (of ek_hf_tensor_at) that is not whole; nothing has been
  * filled then. */
 EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
+
+/* Bytes of this host that are taken by what this rank serves, and may come to use again. */
+int64_t ek_recover_bytes(const ek_recovery *r);
 
 /* This rank's state is in its segment: from here on this generation counts, and earlier ones are
  * removed. */

@@ -112,21 +112,24 @@ static ek_status give_up_memory(ek_run *r, int32_t tensor)
             t.name, (long long)memory_step,
             r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
             (long long)(memory_step - r->first_step));
-    return ek_state_start(&r->state, r->model, r->first_step);
+    EK_TRY(ek_state_start(&r->state, r->model, r->first_step));
+    return ek_agree(r->world, "get its memory", ek_state_make_pieces(&r->state));
 }
 
 /* Over all ranks. */
 static ek_status count_bytes(ek_run *r)
 {
-    double bytes[2] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received};
+    double bytes[3] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
+                       (double)r->recovery.bytes_taken};
     ek_coll *op = NULL;
 
     if (r->ranks > 1) {
-        EK_TRY(ek_comm_all_reduce(r->world, bytes, 2, EK_SUM_F64, &op));
+        EK_TRY(ek_comm_all_reduce(r->world, bytes, 3, EK_SUM_F64, &op));
         EK_TRY(ek_coll_wait(&op));
     }
     r->out->info.memory_copied = bytes[0];
     r->out->info.memory_received = bytes[1];
+    r->out->info.memory_taken = bytes[2];
     return EK_OK;
 }
 
@@ -140,7 +143,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     EK_TRY(ek_agree(r->world, "lay out its state",
                     ek_state_start(&r->state, r->model, r->first_step)));
     if (r->memory_step < 0)
-        return EK_OK;
+        return ek_agree(r->world, "get its memory", ek_state_make_pieces(&r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
     EK_TRY(ek_agree(r->world, "place experts", ek_run_resettle(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
@@ -151,10 +154,11 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
                "generation %d goes on from %d ranks' memory, %lld of which had the last step to "
-               "finish; %.1f MB were copied on their hosts and %.1f MB sent to others",
+               "finish; %.1f MB stayed where they lie, %.1f MB were copied on their hosts and %.1f "
+               "MB sent to others",
                (int)r->recovery.generation, (int)r->recovery.n_left,
-               (long long)r->recovery.finished, r->out->info.memory_copied / 1e6,
-               r->out->info.memory_received / 1e6);
+               (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
+               r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6);
     return EK_OK;
 }
 

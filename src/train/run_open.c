@@ -321,12 +321,20 @@ static ek_status open_kernels(ek_run *r)
     return ek_kernels_create(r->mode, (ek_isa)isa, threads > 1 ? threads : 1, &r->kernels);
 }
 
+/* What masters, gradients and moments take besides the memory that an earlier start has left. */
+static double state_to_come(const ek_run *r)
+{
+    double bytes = (double)r->model->state.bytes - (double)ek_recover_bytes(&r->recovery);
+
+    return bytes > 0 ? bytes : 0;
+}
+
 /* Memory is granted before it is there, and a process that then asks too much of it is killed
  * without a word; so it is asked for here. */
 static ek_status check_memory(ek_run *r)
 {
     double want = (double)r->out->info.predicted_bytes - (double)r->base_rss -
-                  (double)r->model->state.bytes; /* which has been taken */
+                  (double)r->model->state.bytes + state_to_come(r);
     double have = (double)ek_memory_available(), copy = (double)ek_train_save_bytes(r->model);
     double room;
 

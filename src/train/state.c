@@ -6,6 +6,7 @@
 #include "model/units.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { OF_EXPERT = 3 }; /* gate, up, down */
 
@@ -114,13 +115,13 @@ static void point_staging(ek_rank_state *s, const ek_model *m, int turn)
 {
     int64_t up = 2 * m->spec.hidden * m->cut.ff * real_of(m), down = up / 2;
     ek_state_part *p = &s->parts.part[first_part(s, m, m->spec.layers + turn)];
-    char *at = m->staging[turn];
 
     for (int64_t slot = 0; slot < slots_of(m); slot++, p += OF_EXPERT) {
+        char *at = (char *)m->staging[turn] + slot * (int64_t)ek_units_place_bytes(m);
+
         point_expert(s, m, p, (void *[]){at, at + up, at + 2 * up},
                      (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
                      m->cut.ff);
-        at += 3 * (up + down);
     }
 }
 
@@ -192,28 +193,78 @@ static void holds(void *context, int32_t layer, int32_t slot, int32_t expert)
 /* --- the segment -------------------------------------------------------------------------------
  */
 
+/* Bytes of the pieces: of each unit, then of each place of the stagings.  Returns their number. */
+static int64_t list_pieces(const ek_rank_state *s, const ek_model *m, size_t end, size_t *bytes)
+{
+    int64_t n = 0, places = s->memory.moves ? slots_of(m) : 0;
+    size_t units_end = places > 0 ? m->staging_at[0] : end;
+
+    for (int32_t i = 0; i < m->units->n; i++, n++)
+        if (bytes != NULL)
+            bytes[n] = (i + 1 < m->units->n ? m->units->unit[i + 1].state_at : units_end) -
+                       m->units->unit[i].state_at;
+    for (int64_t i = 0; i < 2 * places; i++, n++)
+        if (bytes != NULL)
+            bytes[n] = ek_units_place_bytes(m);
+    return n;
+}
+
 static ek_status take(void *context, const ek_model *m, size_t bytes, void **memory)
 {
     ek_rank_state *s = context;
-    size_t before = ek_ledger_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), (int)real_of(m));
+    size_t front = ek_ledger_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), (int)real_of(m));
+    int64_t n = list_pieces(s, m, bytes, NULL);
+    size_t *piece_bytes = calloc((size_t)n + 1, sizeof(*piece_bytes));
+    ek_status st = EK_OK;
 
+    s->pieces = calloc((size_t)n + 1, sizeof(*s->pieces));
+    EK_REQUIRE_OUT(piece_bytes != NULL && s->pieces != NULL, EK_ENOMEM, "no memory for %lld pieces",
+                   (long long)n);
     s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
-    before += ek_parts_bytes(count_parts(s, m));
-    EK_TRY(ek_segment_create(&s->id, s->ranks, s->likeness, s->out, before + bytes, &s->segment));
+    front += ek_parts_bytes(count_parts(s, m));
+    list_pieces(s, m, bytes, piece_bytes);
+    EK_TRY_OUT(ek_segment_create(&s->id, s->ranks, s->likeness, s->out, front, piece_bytes, n,
+                                 &s->segment));
     s->segment.head->starter = s->starter;
-    *memory = s->segment.body + before;
+    *memory = s->segment.body + s->segment.piece_at[0];
+out:
+    free(piece_bytes);
+    return st;
+}
+
+ek_status ek_state_take_piece(ek_rank_state *s, int64_t k, const ek_segment *from, int64_t j,
+                              int whole)
+{
+    EK_TRY(ek_segment_take_piece(&s->segment, k, from, j));
+    s->pieces[k] = whole ? EK_PIECE_TAKEN : EK_PIECE_REUSED;
+    if (k < s->model->units->n) {
+        const ek_unit *u = &s->model->units->unit[k];
+
+        memset(u->g, 0, (size_t)u->n * (size_t)real_of(s->model));
+    }
+    return EK_OK;
+}
+
+ek_status ek_state_make_pieces(ek_rank_state *s)
+{
+    for (int64_t k = 0; k < s->segment.head->pieces; k++)
+        if (s->pieces[k] == EK_PIECE_NONE) {
+            EK_TRY(ek_segment_make_piece(&s->segment, k));
+            s->pieces[k] = EK_PIECE_MADE;
+        }
     return EK_OK;
 }
 
 void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, uint64_t likeness,
                       uint64_t starter, const char *out)
 {
-    *s = (ek_rank_state){.id = *id,
-                         .ranks = ranks,
-                         .likeness = likeness,
-                         .starter = starter,
-                         .out = out,
-                         .memory = {.take = take, .holds = holds, .context = s}};
+    *s = (ek_rank_state){
+        .id = *id,
+        .ranks = ranks,
+        .likeness = likeness,
+        .starter = starter,
+        .out = out,
+        .memory = {.take = take, .holds = holds, .context = s, .align = EK_SEGMENT_ALIGN}};
 }
 
 /* Starts the ledger, of this many runs. */
@@ -250,6 +301,8 @@ void ek_state_close(ek_rank_state *s)
 {
     free(s->runs_of);
     free(s->tensor_of);
+    free(s->pieces);
+    s->pieces = NULL;
     s->runs_of = NULL;
     s->tensor_of = NULL;
     ek_segment_close(&s->segment);

@@ -2,13 +2,22 @@
  *
  * The body of its segment (elastic/segment.h) is the ledger (elastic/ledger.h), the table of parts
  * (elastic/parts.h), and the model's masters, gradients and moments, which the optimizer works on
- * where they lie: nothing is copied for safety's sake but a chunk at a time. */
+ * where they lie: nothing is copied for safety's sake but a chunk at a time.  Its front holds the
+ * first two, and each unit of weights a piece; so does each place of the staging. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
 #include "elastic/parts.h"
 #include "elastic/segment.h"
 #include "train/optimizer.h"
+
+/* Where a piece's memory is from. */
+typedef enum {
+    EK_PIECE_NONE,  /* it is not there yet */
+    EK_PIECE_MADE,  /* new, all zero */
+    EK_PIECE_TAKEN, /* somebody has left it, and it holds what is wanted here */
+    EK_PIECE_REUSED /* the same, but nothing is wanted */
+} ek_piece_origin;
 
 typedef struct {
     ek_segment_id id;
@@ -20,18 +29,27 @@ typedef struct {
     ek_segment segment;
     ek_ledger ledger;
     ek_state_parts parts;
-    int64_t tensors;    /* parts that are not of experts: the first ones */
-    int32_t *tensor_of; /* the numbers of experts' tensors */
-    int64_t *runs_of;   /* of the optimizer */
+    unsigned char *pieces; /* ek_piece_origin of each of the segment's */
+    int64_t tensors;       /* parts that are not of experts: the first ones */
+    int32_t *tensor_of;    /* the numbers of experts' tensors */
+    int64_t *runs_of;      /* of the optimizer */
 } ek_rank_state;
 
 /* Before the model is made: its segment will be this, and memory is for its config. */
 void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, uint64_t likeness,
                       uint64_t starter, const char *out);
 
-/* After it is made: starts ledger and table.  The state still has to be filled in.  May be called
- * again, for another number of steps. */
+/* After it is made: starts ledger and table.  Masters, gradients and moments are not there yet. May
+ * be called again, for another number of steps. */
 EK_CHECKED ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done);
+
+/* Takes over a piece that another segment of this host has (elastic/take_over.h), all but its
+ * gradients, which become zero; whole: it holds what is wanted. */
+EK_CHECKED ek_status ek_state_take_piece(ek_rank_state *s, int64_t k, const ek_segment *from,
+                                         int64_t j, int whole);
+
+/* Makes the pieces that are not there yet.  The state still has to be filled in. */
+EK_CHECKED ek_status ek_state_make_pieces(ek_rank_state *s);
 
 /* Takes the mapping away, after the model is gone; the segment stays. */
 void ek_state_close(ek_rank_state *s);

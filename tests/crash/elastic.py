@@ -3,6 +3,7 @@
 They have no checkpoints unless a test says so: whatever goes on does so from memory."""
 
 import glob
+import json
 import os
 import random
 import shutil
@@ -50,9 +51,12 @@ class Elastic(ranks.Disaster):
         return text[:text.rfind(b"\n") + 1]
 
     def segments(self):
-        """Files of this run's state, newest generation last."""
+        """Files that this run's state begins with, newest generation last; what else there is of
+        each goes by its name, a dot and a number."""
         names = {}
         for path in glob.glob("/dev/shm/evenkeel-*"):
+            if "." in path:
+                continue
             try:
                 head = ek_cli.read(path)[:4096]
             except FileNotFoundError:  # another test's
@@ -61,6 +65,26 @@ class Elastic(ranks.Disaster):
                 names[tuple(map(int, path.rsplit("-", 2)[1:]))] = path
         return [names[key] for key in sorted(names)]
 
+    def generations(self):
+        try:
+            text = ek_cli.read(os.path.join(self.out, "generations.jsonl")).decode()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+    @staticmethod
+    def remove_segment(path):
+        """As its host's end does."""
+        for name in [path] + glob.glob(path + ".*"):
+            os.unlink(name)
+
+    def assert_no_segments(self):
+        """Nor pieces of any, which nobody would find."""
+        self.assertEqual(self.segments(), [])
+        lost = [path for path in glob.glob("/dev/shm/evenkeel-*.*")
+                if not os.path.exists(path.rsplit(".", 1)[0])]
+        self.assertEqual([path for path in lost if os.path.exists(path)], [])
+
     def assert_done(self, job, kills=None, steps=None):
         status, out, err = job.end()
         self.assertEqual((status, out), (DONE, ""), err)
@@ -68,7 +92,7 @@ class Elastic(ranks.Disaster):
             self.assertEqual(err.count(AGAIN), kills, err)
         self.assert_same_losses(steps)
         self.assert_gone(job)
-        self.assertEqual(self.segments(), [])
+        self.assert_no_segments()
         self.assertIn("nothing is left", self.clean().stdout)
         return err
 

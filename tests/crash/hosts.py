@@ -3,7 +3,6 @@
 All on one machine: a program stands for mpiexec, which answers for hosts by files that a test makes,
 and starts workers here, whatever their host.  t_chaos.py has hosts of their own."""
 
-import json
 import os
 import re
 import shutil
@@ -67,16 +66,9 @@ class Hosts(Elastic):
         rank = self.used.index(host)
         worker, segment = j.rank(rank), self.segments()[rank]
         self.set(how, host)
-        os.unlink(segment)
+        self.remove_segment(segment)
         os.kill(worker, signal.SIGKILL)
         self.used.remove(host)
-
-    def generations(self):
-        try:
-            text = ek_cli.read(os.path.join(self.out, "generations.jsonl")).decode()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
     def wait_for_ranks(self, j, n):
         """Until so many take steps."""

@@ -17,7 +17,7 @@ class Lost(chaos.Chaos):
                  (r["kind"] == "node")]  # nobody came at the same time
         self.assertGreater(len(alone), 0)
         for r in alone:
-            self.assertGreater(r["copied_mb"], 0, r)
+            self.assertGreater(r["taken_mb"], 0, r)
             self.assertEqual(r["received_mb"], 0, r)
 
 

@@ -40,6 +40,19 @@ class Killed(Elastic):
                 self.assertEqual(err.count("was killed by signal 9") +
                                  err.count("ended without a word"), kills, err)
 
+    def test_that_nothing_is_copied(self):
+        """Ranks that go on where they were take their state over where it lies."""
+        for layout in LAYOUTS[:1] + MOVING[:1]:
+            with self.subTest(layout=layout):
+                shutil.rmtree(self.out, True)
+                j = self.elastic(layout)
+                j.wait_for_steps(6)
+                self.kill_rank(j, 0)
+                self.assert_done(j, 1)
+                found = self.generations()[-1]
+                self.assertGreater(found["taken_mb"], 0, found)
+                self.assertEqual((found["copied_mb"], found["received_mb"]), (0, 0), found)
+
     def test_at_random(self):
         """At any instant: also while they start, recover, or end."""
         self.assertGreater(self.kill_at_random_instants(7, 4, 0.3), 10)
@@ -69,7 +82,7 @@ class Lost(Elastic):
     def lose(self, j, rank):
         """Kills a rank and what it has left: the order does not matter to who still maps it."""
         worker = j.rank(rank)
-        os.unlink(self.segments()[rank])
+        self.remove_segment(self.segments()[rank])
         os.kill(worker, signal.SIGKILL)
 
     def test_of_replicas(self):
@@ -110,7 +123,7 @@ class Ends(Elastic):
         j.process.send_signal(signal.SIGINT)
         status, _, err = j.end()
         self.assertEqual(status, INTERRUPTED, err)
-        self.assertEqual(self.segments(), [])
+        self.assert_no_segments()
         self.assertGreater(self.assert_whole(), 3)
 
     def test_a_mistake_is_not_tried_again(self):
@@ -141,7 +154,7 @@ class Ends(Elastic):
                          r"\d+ steps done\n" % re.escape(os.path.realpath(self.out)))
         r = self.clean()
         self.assertRegex(r.stdout, r"\n2 removed")
-        self.assertEqual(self.segments(), [])
+        self.assert_no_segments()
 
     def test_done_but_not_saved(self):
         """All steps are in memory, and only the last checkpoint is missing."""
@@ -152,7 +165,7 @@ class Ends(Elastic):
         status, _, err = j.end()
         self.assertEqual(status, DONE, err)
         self.assertEqual(self.assert_whole(), self.told().count(b"\n"))
-        self.assertEqual(self.segments(), [])
+        self.assert_no_segments()
 
     def test_the_line_of_a_step_is_not_lost(self):
         """Two kills in a row: the second one before the line of the last step could be written."""
@@ -188,7 +201,7 @@ class Ends(Elastic):
         self.assertEqual(len(self.segments()), 2)
         self.run_job(LAYOUTS[0])
         self.assert_same_losses()
-        self.assertEqual(self.segments(), [])
+        self.assert_no_segments()
 
 
 ranks.both(globals(), Lost, Ends)

@@ -83,7 +83,9 @@ static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, 
     for (int r = 0; r < RANKS; r++) {
         ek_segment_id id = {run, generation, r};
 
-        CHECK_INT(ek_segment_create(&id, RANKS, 0, "/t_elastic_commit", toy_bytes(), &s[r]), EK_OK);
+        CHECK_INT(
+            ek_segment_create(&id, RANKS, 0, "/t_elastic_commit", toy_bytes(), NULL, 0, &s[r]),
+            EK_OK);
         toy_runs(runs);
         CHECK_INT(ek_ledger_create(s[r].body, s[r].body_bytes, runs, RUNS, sizeof(float),
                                    truth[r].steps_done, &l),

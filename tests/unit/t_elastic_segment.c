@@ -38,8 +38,8 @@ static void making(void)
     ek_segment_id id = {run_of_test("making"), 3, 1};
     ek_segment s = {0}, again = {0};
 
-    CHECK_INT(ek_segment_create(&id, 4, 0, "/some/where", 100000, &s), EK_OK);
-    CHECK(s.body_bytes >= 100000 && (uintptr_t)s.body % EK_SEGMENT_ALIGN == 0);
+    CHECK_INT(ek_segment_create(&id, 4, 0, "/some/where", 100000, NULL, 0, &s), EK_OK);
+    CHECK(s.body_bytes >= 100000 && (uintptr_t)s.body % 4096 == 0);
     CHECK_INT(ek_segment_phase_of(&s), EK_SEGMENT_BUILDING);
     for (size_t i = 0; i < s.body_bytes; i++)
         if (s.body[i] != 0) {
@@ -60,7 +60,7 @@ static void making(void)
     ek_segment_close(&again);
     ek_segment_close(&s);
     CHECK(s.head == NULL);
-    CHECK_INT(ek_segment_create(&id, 2, 0, "/other", 10, &s),
+    CHECK_INT(ek_segment_create(&id, 2, 0, "/other", 10, NULL, 0, &s),
               EK_OK); /* in the place of what is left */
     CHECK(s.body[0] == 0 && s.head->ranks == 2);
     ek_segment_close(&s);
@@ -78,7 +78,7 @@ static void private_to_its_user(void)
     char path[128];
     struct stat of = {0};
 
-    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 10, &s), EK_OK);
+    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 10, NULL, 0, &s), EK_OK);
     snprintf(path, sizeof(path), "/dev/shm/evenkeel-%016llx-0-0", (unsigned long long)id.run);
     CHECK_INT(stat(path, &of), 0);
     CHECK_INT(of.st_mode & 0777, 0600);
@@ -95,7 +95,7 @@ static void outliving_its_maker(void)
     pid_t child = fork();
 
     if (child == 0) {
-        if (ek_segment_create(&id, 1, 0, "/out", 1000, &s) < 0)
+        if (ek_segment_create(&id, 1, 0, "/out", 1000, NULL, 0, &s) < 0)
             _exit(1);
         s.body[999] = 42;
         ek_segment_set_phase(&s, EK_SEGMENT_READY);
@@ -119,7 +119,8 @@ static void waiting_for_its_maker(void)
     CHECK(pipe(ready) == 0);
     child = fork();
     if (child == 0) {
-        if (ek_segment_create(&id, 1, 0, "/out", 1000, &s) < 0 || write(ready[1], "x", 1) != 1)
+        if (ek_segment_create(&id, 1, 0, "/out", 1000, NULL, 0, &s) < 0 ||
+            write(ready[1], "x", 1) != 1)
             _exit(1);
         usleep(200000);
         s.body[0] = 9; /* its last word */
@@ -147,7 +148,7 @@ static void ending_its_maker(void)
     CHECK(pipe(ready) == 0);
     child = fork();
     if (child == 0) {
-        if (ek_segment_create(&id, 1, 0, "/out", 1000, &s) < 0)
+        if (ek_segment_create(&id, 1, 0, "/out", 1000, NULL, 0, &s) < 0)
             _exit(1);
         s.head->starter = 77;
         if (write(ready[1], "x", 1) != 1)
@@ -177,7 +178,7 @@ static void too_large(void)
     size_t room = 0;
 
     CHECK_INT(ek_segment_room(&room), EK_OK);
-    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", room * 2 + (1 << 20), &s), EK_ENOSPC);
+    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", room * 2 + (1 << 20), NULL, 0, &s), EK_ENOSPC);
     CHECK(s.head == NULL && strstr(ek_err_message(), "--elastic") != NULL);
     CHECK_INT(count(id.run), 0);
 }
@@ -191,7 +192,7 @@ static void listing(void)
     int64_t n = 0;
 
     for (int i = 0; i < 4; i++) {
-        CHECK_INT(ek_segment_create(&made[i], 4, 0, "/out", 10, &s), EK_OK);
+        CHECK_INT(ek_segment_create(&made[i], 4, 0, "/out", 10, NULL, 0, &s), EK_OK);
         ek_segment_close(&s);
     }
     CHECK_INT(ek_segment_list(run, &found, &n), EK_OK);
@@ -223,7 +224,7 @@ static void put(const ek_segment_id *id, const void *bytes, size_t n)
 static void what_is_none(void)
 {
     ek_segment_id id = {run_of_test("none"), 0, 0}, other = {id.run, 0, 1};
-    static unsigned char bytes[3 * EK_SEGMENT_ALIGN];
+    static unsigned char bytes[2 * EK_SEGMENT_ALIGN];
     ek_segment s = {0};
 
     put(&id, bytes, 10);
@@ -231,13 +232,13 @@ static void what_is_none(void)
     put(&id, bytes, sizeof(bytes)); /* killed before the head was whole */
     CHECK_INT(ek_segment_open(&id, 0, &s), EK_ECORRUPT);
     CHECK(s.head == NULL);
-    CHECK_INT(ek_segment_create(&other, 2, 0, "/out", 5000, &s), EK_OK);
+    CHECK_INT(ek_segment_create(&other, 2, 0, "/out", 5000, NULL, 0, &s), EK_OK);
     memcpy(bytes, s.head, EK_SEGMENT_ALIGN);
     ek_segment_close(&s);
     put(&id, bytes, sizeof(bytes)); /* of another rank */
     CHECK_INT(ek_segment_open(&id, 0, &s), EK_ECORRUPT);
     CHECK(strstr(ek_err_message(), "not what its name says") != NULL);
-    put(&other, bytes, 2 * EK_SEGMENT_ALIGN); /* cut short */
+    put(&other, bytes, EK_SEGMENT_ALIGN + 4096); /* cut short */
     CHECK_INT(ek_segment_open(&other, 0, &s), EK_ECORRUPT);
     put(&other, bytes, sizeof(bytes));
     CHECK_INT(ek_segment_open(&other, 0, &s), EK_OK);
@@ -249,6 +250,88 @@ static void what_is_none(void)
     CHECK_INT(ek_segment_remove(&other), EK_OK);
 }
 
+/* Fills a piece with a number. */
+static void fill_piece(ek_segment *s, int64_t k, int with)
+{
+    memset(s->body + s->piece_at[k], with, ek_segment_piece_bytes(s, k));
+}
+
+static int first_and_last(const ek_segment *s, int64_t k)
+{
+    int first = s->body[s->piece_at[k]], last = s->body[s->piece_at[k + 1] - 1];
+
+    return first == last ? first : -1;
+}
+
+static const size_t sizes[] = {10, EK_SEGMENT_ALIGN, EK_SEGMENT_ALIGN + 1};
+
+static void pieces(void)
+{
+    ek_segment_id id = {run_of_test("pieces"), 0, 0};
+    ek_segment s = {0}, again = {0};
+
+    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 100, sizes, 3, &s), EK_OK);
+    CHECK(s.piece_at[0] == EK_SEGMENT_ALIGN && s.piece_at[3] == s.body_bytes);
+    CHECK(ek_segment_piece_bytes(&s, 2) == 2 * EK_SEGMENT_ALIGN);
+    s.body[99] = 5;
+    CHECK_INT(ek_segment_make_piece(&s, 1), EK_OK);
+    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK); /* being built: to look at its front */
+    CHECK(again.body[99] == 5 && again.body_bytes == EK_SEGMENT_ALIGN);
+    ek_segment_close(&again);
+    ek_segment_set_phase(&s, EK_SEGMENT_FILLED);
+    CHECK_INT(ek_segment_open(&id, -1, &again), EK_ECORRUPT); /* two are missing */
+    CHECK_INT(ek_segment_make_piece(&s, 0), EK_OK);
+    CHECK_INT(ek_segment_make_piece(&s, 2), EK_OK);
+    for (int k = 0; k < 3; k++) {
+        CHECK_INT(first_and_last(&s, k), 0);
+        fill_piece(&s, k, k + 1);
+    }
+    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK);
+    CHECK(again.body_bytes == s.body_bytes);
+    for (int k = 0; k < 3; k++)
+        CHECK_INT(first_and_last(&again, k), k + 1);
+    ek_segment_close(&again);
+    ek_segment_close(&s);
+    CHECK_INT(count(id.run), 1);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(count(id.run), 0); /* not even of pieces */
+}
+
+static void pieces_that_are_taken_over(void)
+{
+    ek_segment_id old = {run_of_test("taken"), 4, 1}, new = {old.run, 5, 0};
+    const size_t others[] = {EK_SEGMENT_ALIGN + 2, 10};
+    ek_segment a = {0}, b = {0};
+    char head[128];
+
+    CHECK_INT(ek_segment_create(&old, 2, 0, "/out", 100, sizes, 3, &a), EK_OK);
+    for (int k = 0; k < 3; k++) {
+        CHECK_INT(ek_segment_make_piece(&a, k), EK_OK);
+        fill_piece(&a, k, k + 1);
+    }
+    CHECK_INT(ek_segment_create(&new, 1, 0, "/out", 100, others, 2, &b), EK_OK);
+    CHECK_INT(ek_segment_take_piece(&b, 0, &a, 0), EK_EINVAL); /* of another size */
+    CHECK_INT(ek_segment_take_piece(&b, 0, &a, 2), EK_OK);
+    CHECK_INT(ek_segment_make_piece(&b, 1), EK_OK);
+    CHECK_INT(first_and_last(&b, 0), 3);
+    fill_piece(&b, 0, 9);
+    CHECK_INT(first_and_last(&a, 2), 9); /* the same memory */
+    CHECK_INT(first_and_last(&b, 1), 0);
+    ek_segment_set_phase(&b, EK_SEGMENT_READY);
+    ek_segment_close(&a);
+    CHECK_INT(ek_segment_remove(&old), EK_OK);
+    ek_segment_close(&b);
+    CHECK_INT(ek_segment_open(&new, 0, &b), EK_OK); /* it stays as long as one has it */
+    CHECK_INT(first_and_last(&b, 0), 9);
+    ek_segment_close(&b);
+    snprintf(head, sizeof(head), "/evenkeel-%016llx-5-0", (unsigned long long)new.run);
+    CHECK_INT(shm_unlink(head), 0);
+    CHECK_INT(count(new.run), 1); /* pieces are found without it */
+    CHECK_INT(ek_segment_open(&new, 0, &b), EK_ENOENT);
+    CHECK_INT(ek_segment_remove(&new), EK_OK);
+    CHECK_INT(count(new.run), 0);
+}
+
 static const ek_case cases[] = {
     EK_CASE(ids),
     EK_CASE(making),
@@ -258,6 +341,8 @@ static const ek_case cases[] = {
     EK_CASE(ending_its_maker),
     EK_CASE(too_large),
     EK_CASE(listing),
+    EK_CASE(pieces),
+    EK_CASE(pieces_that_are_taken_over),
     EK_CASE(what_is_none),
 };
 

@@ -199,7 +199,7 @@ static ek_status move_about(mover *v)
     ek_mesh *mesh = NULL;
     ek_kernels *k = NULL;
     ek_model *m = NULL;
-    ek_model_memory memory = {witness_take, witness_holds, v, 1};
+    ek_model_memory memory = {witness_take, witness_holds, v, 1, 4096};
     ek_model_config mc = {
         .trained = 1, .zero = v->zero, .spare_slots = 1, .lasting_slots = v->lasting};
 
