@@ -77,10 +77,11 @@ ek_status ek_segment_room(size_t *bytes)
 /* --- mapping ----------------------------------------------------------------------------------
  */
 
-/* Maps the beginning of a file to a fixed address, within what was kept for it. */
-static ek_status map_at(unsigned char *at, int fd, size_t bytes, const char *name)
+/* Maps the beginning of a file to a fixed address, within what was kept for it.  flags:
+ * MAP_POPULATE where all of it will be used, which finds its pages at once instead of one by one. */
+static ek_status map_at(unsigned char *at, int fd, size_t bytes, int flags, const char *name)
 {
-    void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | flags, fd, 0);
 
     return p == MAP_FAILED ? fail(errno, "map", name) : EK_OK;
 }
@@ -102,7 +103,7 @@ static ek_status map(int fd, const ek_segment_head *h, const char *name, ek_segm
                       .body = (unsigned char *)p + before,
                       .body_bytes = h->bytes - before,
                       .fd = fd};
-    EK_TRY_OUT(map_at(p, fd, before + h->front, name));
+    EK_TRY_OUT(map_at(p, fd, before + h->front, 0, name));
     return EK_OK;
 out:
     munmap(p, h->bytes);
@@ -200,9 +201,9 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
  */
 
 /* Maps piece k from an open file, which it closes. */
-static ek_status map_piece(ek_segment *s, int64_t k, int fd, const char *name)
+static ek_status map_piece(ek_segment *s, int64_t k, int fd, int flags, const char *name)
 {
-    ek_status st = map_at(s->body + s->piece_at[k], fd, ek_segment_piece_bytes(s, k), name);
+    ek_status st = map_at(s->body + s->piece_at[k], fd, ek_segment_piece_bytes(s, k), flags, name);
 
     close(fd);
     return st;
@@ -215,11 +216,11 @@ ek_status ek_segment_make_piece(ek_segment *s, int64_t k)
 
     name_of_piece(&s->head->id, k, name);
     EK_TRY(reserve(name, 0, ek_segment_piece_bytes(s, k), s->head->bytes, &fd));
-    return map_piece(s, k, fd, name);
+    return map_piece(s, k, fd, MAP_POPULATE, name);
 }
 
 /* A piece that is there. */
-static ek_status open_piece(ek_segment *s, int64_t k)
+static ek_status open_piece(ek_segment *s, int64_t k, int flags)
 {
     char name[EK_SEGMENT_NAME];
     struct stat of = {0};
@@ -235,7 +236,7 @@ static ek_status open_piece(ek_segment *s, int64_t k)
         return EK_FAIL(EK_ECORRUPT, "shared memory %s has %lld bytes instead of %zu", name,
                        (long long)of.st_size, ek_segment_piece_bytes(s, k));
     }
-    return map_piece(s, k, fd, name);
+    return map_piece(s, k, fd, flags, name);
 }
 
 ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
@@ -251,7 +252,7 @@ ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from
     EK_TRY(ek_path_set(&path, "%s%s", folder, name));
     if (link(old_path.s, path.s) != 0)
         return fail(errno, "take over", old);
-    return open_piece(s, k);
+    return open_piece(s, k, MAP_POPULATE);
 }
 
 /* --- opening -----------------------------------------------------------------------------------
@@ -297,7 +298,7 @@ static ek_status open_pieces(ek_segment *s, const char *name)
         return EK_OK;
     }
     for (int64_t k = 0; k < s->head->pieces; k++)
-        EK_TRY(open_piece(s, k));
+        EK_TRY(open_piece(s, k, 0));
     return EK_OK;
 }
 
