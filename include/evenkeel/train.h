@@ -116,6 +116,7 @@ typedef struct {
     double memory_taken;    /* bytes of it that all ranks together have left where they lie */
     double memory_copied;   /* that they have copied on their hosts */
     double memory_received; /* and that they have received from other hosts */
+    int memory_lacks;       /* something was left there, and too little to go on with */
     size_t predicted_bytes; /* peak resident memory */
 } ek_train_info;
 

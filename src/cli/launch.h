@@ -20,8 +20,9 @@ enum {
                            when it is ready, "failed S" before the report of a failure, S the exit
                            status, "failed S lost" where it is one of another rank's; of a job with
                            --elastic also "phase NAME" and "step N of M" (of rank 0; steps done),
-                           "recovered  TAKEN COPIED RECEIVED" (bytes, of all ranks), and "notice R":
-                           the host of rank R is  about to go */
+                           "recovered  TAKEN COPIED RECEIVED" (it goes on from memory; bytes, of all
+                           ranks), "lacking" (it does  not, as too little is there), and "notice R":
+                           the host of rank R is about to go */
 };
 
 typedef struct {

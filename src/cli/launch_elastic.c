@@ -65,6 +65,7 @@ ek_status launch_elastic_open(launcher *x)
     x->made_out = ek_file_kind_of(x->l->out) == EK_FILE_NONE;
     EK_TRY(ek_folder_make(NULL, x->l->out));
     EK_TRY(ek_folder_lock(x->l->out, &x->lock));
+    x->done = launch_steps_written(x->l->out, 0);
     if (x->l->hosts == NULL && x->l->discover == NULL)
         return EK_OK;
     x->members = &x->members_space;
@@ -188,36 +189,81 @@ static int hosts_used(const launcher *x)
     return x->members != NULL ? n : 1;
 }
 
+/* Steps that had been done, and are taken again. */
+static int64_t steps_again(const launcher *x)
+{
+    return x->done > x->talk.first_step ? x->done - x->talk.first_step : 0;
+}
+
+/* Nobody should have to find that out from the numbers of steps. */
+static void warn_of_loss(const launcher *x)
+{
+    const launch_talk *t = &x->talk;
+    int64_t n = steps_again(x);
+
+    if (n == 0)
+        return;
+    fprintf(stderr, "evenkeel %s: warning: %lld %s taken again, from ", x->l->command, (long long)n,
+            n > 1 ? "steps that were done are" : "step that was done is");
+    if (t->recovered)
+        fprintf(stderr, "step %lld: newer ones are not left in memory\n", (long long)t->first_step);
+    else if (t->first_step > 0)
+        fprintf(stderr, "the checkpoint of step %lld: %s is left in memory\n",
+                (long long)t->first_step, t->lacking ? "not all of the run" : "nothing of the run");
+    else
+        fprintf(stderr, "the beginning: %s is left in memory, and there is no checkpoint\n",
+                t->lacking ? "not all of the run" : "nothing of the run");
+}
+
+static const char *source_of(const launch_talk *t)
+{
+    if (t->recovered)
+        return "memory";
+    return t->first_step > 0 ? "checkpoint" : "start";
+}
+
+/* A line at the end of a file, as a whole or not at all; text: its 0 becomes the newline. */
+static void add_line(const char *path, char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    ssize_t done;
+
+    if (fd < 0)
+        return;
+    text[bytes - 1] = '\n';
+    done = write(fd, text, bytes);
+    if (done > 0 && (size_t)done < bytes)
+        (void)!ftruncate(fd, lseek(fd, 0, SEEK_END) - done);
+    close(fd);
+}
+
 /* A line of generations.jsonl; one that cannot be written is not worth a failure. */
 static void write_down(const launcher *x, double total_s)
 {
     const double *took = x->progress.took_s;
-    json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I}", "generation", (json_int_t)x->starts, "time",
-                          epoch(), "ranks", x->ranks, "hosts", hosts_used(x), "first_step",
-                          (json_int_t)x->talk.first_step);
+    const launch_talk *t = &x->talk;
+    json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
+                          (json_int_t)x->starts, "time", epoch(), "ranks", x->ranks, "hosts",
+                          hosts_used(x), "first_step", (json_int_t)t->first_step, "from",
+                          source_of(t), "steps_again", (json_int_t)steps_again(x));
     char *text;
     ek_path path;
-    int fd = -1;
 
     if (x->seen_at > 0)
         json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f}", "after", x->why, "seen",
                                             x->seen_epoch, "ending_s", x->ending_s, "total_s",
                                             total_s));
-    json_object_update_new(o, json_pack("{s:f, s:f, s:f}", "taken_mb", x->talk.taken / 1e6,
-                                        "copied_mb", x->talk.copied / 1e6, "received_mb",
-                                        x->talk.received / 1e6));
+    json_object_update_new(o, json_pack("{s:f, s:f, s:f}", "taken_mb", t->taken / 1e6, "copied_mb",
+                                        t->copied / 1e6, "received_mb", t->received / 1e6));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->asking_s,
                                         "launch_s", took[LAUNCH_LAUNCH], "connect_s",
                                         took[LAUNCH_CONNECT], "plan_s", took[LAUNCH_PLAN],
                                         "transfer_s", took[LAUNCH_TRANSFER], "first_step_s",
                                         x->progress.first_step_s));
     text = json_dumps(o, JSON_REAL_PRECISION(6 + 7));
-    if (ek_path_set(&path, "%s/generations.jsonl", x->l->out) == EK_OK)
-        fd = open(path.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd >= 0 && text != NULL)
-        dprintf(fd, "%s\n", text);
-    if (fd >= 0)
-        close(fd);
+    if (text != NULL && ek_path_set(&path, "%s/generations.jsonl", x->l->out) == EK_OK)
+        add_line(path.s, text);
     free(text);
     json_decref(o);
 }
@@ -230,6 +276,7 @@ static void tell_of_resumption(launcher *x, int64_t now)
 
     x->resumed = 1;
     write_down(x, x->seen_at > 0 ? total_s : 0);
+    warn_of_loss(x);
     if (x->seen_at > 0)
         fprintf(stderr,
                 "evenkeel %s: step %lld done %.2f s later: ending %.2f, probe %.2f, launch %.2f, "

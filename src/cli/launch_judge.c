@@ -12,8 +12,7 @@
 
 enum { VAIN_MAX = 4 }; /* starts running that may be lost without a step */
 
-/* Steps that the run has done, from the last line of its metrics; 0: it has not taken one. */
-static int64_t steps_done(const launcher *x)
+int64_t launch_steps_written(const char *out, time_t since)
 {
     ek_path path;
     ek_file_map m;
@@ -23,8 +22,8 @@ static int64_t steps_done(const launcher *x)
     json_t *last;
     int64_t done = 0;
 
-    if (ek_path_set(&path, "%s/metrics.jsonl", x->l->out) < 0 || stat(path.s, &s) != 0 ||
-        s.st_mtim.tv_sec < x->begin - 1 || ek_file_map_open(path.s, &m) < 0)
+    if (ek_path_set(&path, "%s/metrics.jsonl", out) < 0 || stat(path.s, &s) != 0 ||
+        s.st_mtim.tv_sec < since || ek_file_map_open(path.s, &m) < 0)
         return 0;
     text = m.data;
     for (n = m.bytes; n > 0 && text[n - 1] != '\n';) /* a line that was being written */
@@ -37,6 +36,20 @@ static int64_t steps_done(const launcher *x)
     json_decref(last);
     ek_file_map_close(&m);
     return done;
+}
+
+/* Of this command; 0: it has not taken one. */
+static int64_t steps_done(const launcher *x)
+{
+    return launch_steps_written(x->l->out, x->begin - 1);
+}
+
+/* How far the run has come, which is less than before where it has gone back and said so. */
+static void note_done(launcher *x)
+{
+    int64_t written = steps_done(x), said = x->resumed ? x->talk.steps : x->done;
+
+    x->done = written > said ? written : said;
 }
 
 /* Whether any worker has said so, or mpiexec that it was there. */
@@ -145,6 +158,8 @@ int launch_judge(launcher *x)
     launch_talk *t = &x->talk;
 
     x->joined |= came_up(t);
+    if (x->l->elastic)
+        note_done(x);
     if (x->members != NULL) {
         if (x->reason != LAUNCH_DRAIN || !t->reported || t->status != CLI_INTERRUPTED)
             launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */

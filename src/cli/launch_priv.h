@@ -223,6 +223,7 @@ typedef struct {
     int64_t steps;          /* done, by the last word; -1: no word yet */
     int64_t first_step;     /* the first of them, counted from 0 */
     int is_last;            /* none is left to do */
+    int recovered, lacking; /* it goes on from memory; it does not, as too little is left there */
     double taken, copied, received; /* bytes of state, when it went on from memory */
     int drawn;                      /* the terminal's line is not ended */
     int noise;                      /* stdout: mpiexec's own from here on */
@@ -277,6 +278,7 @@ typedef struct {
     int interrupts; /* signals that asked for the end */
     time_t begin;
     int64_t steps; /* done when the start before ended */
+    int64_t done;  /* the same with --elastic, where earlier commands have done some, too */
     int joined;    /* workers have been there, in whichever start */
     int vain;      /* starts running that were lost and had not done a step */
     int64_t starts;
@@ -317,6 +319,8 @@ void launch_take_signals(launcher *x);
 
 /* Says what there is to say, decides whether to go on; the exit status. */
 int launch_judge(launcher *x);
+/* Steps that a run has done, by the last line of its metrics, if that was written since then. */
+int64_t launch_steps_written(const char *out, time_t since);
 
 /* --- what --elastic adds (launch_elastic.c) ----------------------------------------------------
  */

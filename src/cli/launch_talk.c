@@ -246,7 +246,7 @@ static int note_worker(launch_talk *t, const char *text)
     return 1;
 }
 
-/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES", "notice R". */
+/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES", "lacking", "notice R". */
 static int note_progress(launch_talk *t, const char *text)
 {
     char name[32];
@@ -260,6 +260,9 @@ static int note_progress(launch_talk *t, const char *text)
         launch_progress_step(t->progress, ek_clock_ns());
     } else if (sscanf(text, "recovered %lf %lf %lf", &t->taken, &t->copied, &t->received) == 3) {
         t->progress->heard = ek_clock_ns();
+        t->recovered = 1;
+    } else if (strcmp(text, "lacking") == 0) {
+        t->lacking = 1;
     } else if (sscanf(text, "phase %31s", name) == 1) {
         launch_progress_word(t->progress, name, ek_clock_ns());
     } else if (sscanf(text, "notice %d", &rank) == 1 && t->members != NULL) {

@@ -178,6 +178,8 @@ static void show_start(void *context, const ek_train_info *i)
     if (i->from_memory)
         cli_job_tell(d->job, "recovered %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
                      i->memory_received);
+    if (i->memory_lacks)
+        cli_job_tell(d->job, "lacking");
     if (d->quiet)
         return;
     if (d->job->size > 1)

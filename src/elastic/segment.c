@@ -78,7 +78,8 @@ ek_status ek_segment_room(size_t *bytes)
  */
 
 /* Maps the beginning of a file to a fixed address, within what was kept for it.  flags:
- * MAP_POPULATE where all of it will be used, which finds its pages at once instead of one by one. */
+ * MAP_POPULATE where all of it will be used, which finds its pages at once instead of one by one.
+ */
 static ek_status map_at(unsigned char *at, int fd, size_t bytes, int flags, const char *name)
 {
     void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | flags, fd, 0);

@@ -223,12 +223,14 @@ static ek_status remove_numbered(const char *out, const char *name, const char *
 }
 
 /* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
- * mistake in them costs nothing, and the earlier run may itself be the model. */
+ * mistake in them costs nothing, and the earlier run may itself be the model.  With --elastic this
+ * may be one start of many, and what is told of the others stays. */
 static ek_status open_out(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy",
                                             "plans.jsonl", "generations.jsonl"};
+    size_t n = sizeof(leftovers) / sizeof(leftovers[0]) - (c->elastic ? 1 : 0);
 
     if (r->first_step > 0 || c->resume || r->rank != 0)
         return EK_OK;
@@ -236,7 +238,7 @@ static ek_status open_out(ek_run *r)
     if (!c->elastic)
         EK_TRY(ek_folder_lock(c->out, &r->lock));
     EK_TRY(ek_checkpoint_clear(NULL, c->out));
-    for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         ek_path path;
 
         EK_TRY(ek_path_set(&path, "%s/%s", c->out, leftovers[i]));
@@ -441,6 +443,7 @@ static void fill_info(ek_run *r)
     i->tokens = ek_tokens_get_info(r->tokens).n_tokens;
     i->first_step = r->first_step;
     i->from_memory = r->memory_step >= 0;
+    i->memory_lacks = r->memory_step < 0 && r->recovery.n_left > 0;
     i->steps = r->training.optimizer.steps;
     i->batch = r->training.batch;
     i->seq = r->training.seq;

@@ -5,6 +5,8 @@ import json
 import os
 import pty
 import re
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -347,6 +349,57 @@ open(path, "w").write(str(n)); ready(3)
         self.assertEqual(r.stderr.splitlines(), [
             "evenkeel train: rank 2 on node2 (process 102) was killed by signal 9 (Killed) after "
             "step %d; going on from memory" % n for n in range(1, 5)])
+
+    def test_steps_that_are_taken_again(self):
+        """It is said how many, wherever the state comes from; a later start that goes on where this
+        one has come to says nothing, nor does one that a checkpoint was written for."""
+        lost = "evenkeel train: warning: %s taken again, from %s"
+        for notes, step, said in (
+                ("", 1, ("10 steps that were done are",
+                         "the beginning: nothing of the run is left in memory, and there is no "
+                         "checkpoint")),
+                ("", 8, ("3 steps that were done are",
+                         "the checkpoint of step 7: nothing of the run is left in memory")),
+                ("lacking", 10, ("1 step that was done is",
+                                 "the checkpoint of step 9: not all of the run is left in memory")),
+                ("recovered 5 5", 10, ("1 step that was done is",
+                                       "step 9: newer ones are not left in memory")),
+                ("recovered 5 5", 11, None)):
+            with self.subTest(notes=notes, step=step):
+                r, _ = self.generations('''
+if n == 1: steps(10); note("step 10 of 99"); time.sleep(0.3)
+if n == 2: note("%s"); steps(%d); note("step %d of 99"); time.sleep(0.3)
+if n == 3: note("recovered 5 5"); steps(%d); note("step %d of 99"); time.sleep(0.3); sys.exit(0)
+''' % (notes, step, step, step + 1, step + 1) + MPICH_DEATH)
+                self.assertEqual(r.returncode, DONE, r.stderr)
+                self.assertEqual([s for s in r.stderr.splitlines() if "warning" in s],
+                                 [lost % said] if said else [])
+                told = [json.loads(line) for line in
+                        ek_cli.read(self.path("run", "generations.jsonl")).decode().splitlines()]
+                self.assertEqual([g["steps_again"] for g in told], [0, 11 - step, 0])
+                os.remove(self.path("run.starts"))
+                shutil.rmtree(self.path("run"))
+
+    def test_steps_that_an_earlier_command_has_done(self):
+        path = write(self.path("run", "metrics.jsonl"), '{"step": 5}\n{"step": 6}\n{"st')
+        os.utime(path, (1, 1))
+        r = self.launch('ready(3); steps(1); note("step 1 of 9"); time.sleep(0.3)', "--elastic")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("warning: 7 steps that were done are taken again, from the beginning: ",
+                      r.stderr)
+
+    def test_no_room_for_a_line(self):
+        """What the launcher writes of a start is a whole line or nothing."""
+        command, env = self.fake('ready(3); steps(1); note("step 1 of 9"); time.sleep(0.3)',
+                                 "--elastic")
+        for room, lines in ((200, 0), (100000, 1)):
+            with self.subTest(room):
+                r = subprocess.run(command, env=env, check=False, capture_output=True, text=True,
+                                   preexec_fn=lambda n=room: resource.setrlimit(
+                                       resource.RLIMIT_FSIZE, (n, n)))
+                self.assertEqual(r.returncode, DONE, r.stderr)
+                told = ek_cli.read(self.path("run", "generations.jsonl")).splitlines()
+                self.assertEqual([json.loads(s)["ranks"] for s in told], [3] * lines)
 
     def test_not_for_ever(self):
         r, starts = self.generations("steps(3)" + MPICH_DEATH)

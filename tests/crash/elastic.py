@@ -50,6 +50,13 @@ class Elastic(ranks.Disaster):
             return b""
         return text[:text.rfind(b"\n") + 1]
 
+    def generations(self):
+        try:
+            text = ek_cli.read(os.path.join(self.out, "generations.jsonl")).decode()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
     def segments(self):
         """Files that this run's state begins with, newest generation last; what else there is of
         each goes by its name, a dot and a number."""

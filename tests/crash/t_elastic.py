@@ -106,6 +106,32 @@ class Lost(Elastic):
                 self.assert_done(j, 1)
 
 
+    def test_of_all(self):
+        """The same where nobody has anything left, and a word of what that costs."""
+        for more, source, said in (
+                (("--save-every", 250), "checkpoint", "the checkpoint of step 250: nothing of the "
+                                                      "run is left in memory"),
+                ((), "start", "the beginning: nothing of the run is left in memory, and there is "
+                              "no checkpoint")):
+            with self.subTest(more=more):
+                shutil.rmtree(self.out, True)
+                j = self.elastic(LAYOUTS[0], *more)
+                j.wait_for_steps(260)
+                while more and not self.assert_whole():
+                    time.sleep(0.01)
+                for path in self.segments():
+                    os.unlink(path)
+                self.kill_rank(j, 1)
+                j.process.wait()
+                err = self.assert_done(j, 1)
+                first, last = self.generations()
+                self.assertEqual((first["from"], first["steps_again"]), ("start", 0))
+                self.assertEqual(last["from"], source)
+                self.assertGreaterEqual(last["first_step"] + last["steps_again"], 260)
+                self.assertIn("evenkeel train: warning: %d steps that were done are taken again, from "
+                              "%s\n" % (last["steps_again"], said), err)
+
+
 class Ends(Elastic):
     def test_no_failure(self):
         j = self.elastic(LAYOUTS[0])
