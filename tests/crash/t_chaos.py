@@ -1,5 +1,5 @@
-"""Nodes of a cluster that are lost, and workers: what has to cross a network does.  Everything else
-that can happen is in t_chaos_long.py."""
+"""Nodes of a cluster that are lost, and workers: what has to cross a network does; and a disk that
+is full.  Everything else that can happen is in t_chaos_long.py."""
 
 import chaos
 from ranks import ek_cli
@@ -19,6 +19,14 @@ class Lost(chaos.Chaos):
         for r in alone:
             self.assertGreater(r["taken_mb"], 0, r)
             self.assertEqual(r["received_mb"], 0, r)
+
+
+class FullDisk(chaos.Chaos):
+    def test_of_the_run(self):
+        """It ends with a message, and goes on from memory when there is room again."""
+        found = self.chaos("--script", self.script("0.5 full-disk"), "--lossless", "--down", 2,
+                           train=("--save-every", 10), reference=False)
+        self.assertEqual(found["starts"], 2)
 
 
 if __name__ == "__main__":

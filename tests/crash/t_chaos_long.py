@@ -8,14 +8,23 @@ from ranks import FAILED, ek_cli
 
 
 class Everything(chaos.Chaos):
-    nodes, steps = 4, 1500
+    nodes, steps = 4, 2500
 
     def test_of_every_kind(self):
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
-                found = self.chaos("--failures", 16, "--kinds", "worker,node,freeze,freeze-node,cut,"
-                                   "notice,supervisor,slow", "--seed", 5)
-                self.assertEqual(len(found["failures"]), 16)
+                found = self.chaos("--failures", 20, "--kinds", "worker,node,freeze,freeze-node,"
+                                   "cut,notice,supervisor,slow,recovery,full-disk", "--seed", 5,
+                                   train=("--save-every", 50))
+                self.assertEqual(len(found["failures"]), 20)
+
+    def test_failures_during_recovery(self):
+        """A node and then a worker, before all is as it was: nothing is lost."""
+        for self.mpi in ("mpich", "openmpi"):
+            with self.subTest(mpi=self.mpi):
+                found = self.chaos("--failures", 9, "--kinds", "recovery:launch,recovery:transfer,"
+                                   "recovery:step", "--lossless", "--single", "--down", 1)
+                self.assertEqual(len(found["failures"]), 9)
 
     def test_singles(self):
         """Workers and nodes, one at a time: nothing is lost."""
