@@ -1,6 +1,9 @@
 """Nodes of a cluster that are lost, and workers: what has to cross a network does; and a disk that
 is full.  Everything else that can happen is in t_chaos_long.py."""
 
+import json
+import os
+
 import chaos
 from ranks import ek_cli
 
@@ -19,6 +22,25 @@ class Lost(chaos.Chaos):
         for r in alone:
             self.assertGreater(r["taken_mb"], 0, r)
             self.assertEqual(r["received_mb"], 0, r)
+
+    def test_replicas_come_back(self):
+        """A node is lost and, in the first step after that, a worker.  As many ranks go on as were
+        there before, but some experts have no replica any more: they get one at once, though it is
+        not the planner's turn for a thousand steps."""
+        self.nodes = 4
+        for turn in range(4):
+            out = self.path("kept-%d" % turn)
+            self.chaos("--script", self.script("0.3 recovery:step"), "--lossless", "--down", 600,
+                       "--keep", out, train=("--spare-slots", 1, "--plan-every", 1000),
+                       reference=False)
+            replicas = [m["replicas"] for m in ek_cli.metrics(out)]
+            last = json.loads(ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines()[-1])
+            first = last["first_step"]
+            if replicas[first] < replicas[3]:
+                break  # else the planner had its turn before the worker was killed
+        self.assertEqual(last["ranks"], 3)
+        self.assertLess(replicas[first], replicas[3])
+        self.assertGreaterEqual(min(replicas[first + 2:]), replicas[3])
 
 
 class FullDisk(chaos.Chaos):
