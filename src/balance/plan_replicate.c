@@ -53,26 +53,9 @@ typedef struct {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Nodes are numbered by their first ranks.  node_of_rank may be NULL. */
-static int32_t number_nodes(const ek_plan_limits *l, int32_t *node_of_rank)
-{
-    int32_t nodes = 0;
-
-    for (int32_t r = 0; r < l->ranks; r++) {
-        int32_t q = 0;
-
-        while (ek_plan_node(l, q) != ek_plan_node(l, r))
-            q++;
-        if (node_of_rank != NULL)
-            node_of_rank[r] = q < r ? node_of_rank[q] : nodes;
-        nodes += q == r;
-    }
-    return nodes;
-}
-
 static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
 {
-    int32_t nodes = number_nodes(l, NULL), slots = l->ranks * l->slots;
+    int32_t nodes = ek_plan_number_nodes(l, NULL), slots = l->ranks * l->slots;
     int32_t **of_expert[] = {&m->order, &m->replicas, &m->left, &m->need, &m->by_weight};
 
     ek_replicate_nodes_take(&m->nodes, a, nodes, l->experts, slots);
@@ -103,7 +86,7 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     take_arrays(&m, a, l);
     if (kept == NULL || a->overflow)
         return NULL;
-    number_nodes(l, m.node_of_rank);
+    ek_plan_number_nodes(l, m.node_of_rank);
     for (int32_t r = 0; r < l->ranks; r++) {
         m.nodes.ranks[m.node_of_rank[r]]++;
         m.nodes.room[m.node_of_rank[r]] += l->slots;

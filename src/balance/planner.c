@@ -76,6 +76,22 @@ int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
     return 1;
 }
 
+int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *node_of_rank)
+{
+    int32_t nodes = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t q = 0;
+
+        while (ek_plan_node(l, q) != ek_plan_node(l, r))
+            q++;
+        if (node_of_rank != NULL)
+            node_of_rank[r] = q < r ? node_of_rank[q] : nodes;
+        nodes += q == r;
+    }
+    return nodes;
+}
+
 /* --- sums and slots --------------------------------------------------------------------------- */
 
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total)

@@ -116,6 +116,10 @@ static inline int32_t ek_plan_node(const ek_plan_limits *l, int32_t rank)
     return l->node_of != NULL ? l->node_of[rank] : rank;
 }
 
+/* Numbers nodes from 0, by their first ranks: node_of_rank [ranks], or NULL.  Returns how many
+ * there are.  O(ranks^2). */
+int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *node_of_rank);
+
 /* Assignments of each expert, over sources: total [experts]. */
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total);
 

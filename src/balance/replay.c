@@ -1,6 +1,7 @@
 /* Replay of a trace: one placement a layer, planned and judged iteration by iteration. */
 #include "balance/replay.h"
 
+#include "balance/survive.h"
 #include "base/clock.h"
 
 #include <math.h>
@@ -24,6 +25,8 @@ typedef struct {
     ek_plan *kept;          /* [layers] the lasting placement, and the quotas it was made with */
     ek_plan_history *past;  /* [layers]; NULL: the planner does not have both speeds */
     double *us, *rb;        /* [plans] */
+    ek_holders holders;     /* of the lasting placements */
+    int32_t *node_of;       /* [ranks], numbered from 0 */
     double before_s, after_s, bytes;
 } replay;
 
@@ -62,6 +65,8 @@ static void lay(replay *r)
 
         ek_plan_history_take(r->past != NULL ? &r->past[i] : &measured, a, l);
     }
+    ek_holders_take(&r->holders, a, ek_plan_number_nodes(l, NULL), r->t->layers * l->experts);
+    r->node_of = ek_arena_take(a, l->ranks, sizeof(*r->node_of));
     r->us = ek_arena_take(a, plans, sizeof(*r->us));
     r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
 }
@@ -256,6 +261,20 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
                : EK_OK;
 }
 
+static void judge_survival(replay *r, ek_replay_result *out)
+{
+    ek_holders *h = &r->holders;
+
+    ek_plan_number_nodes(&r->l, r->node_of);
+    for (int64_t layer = 0; layer < r->t->layers; layer++)
+        ek_holders_add_placement(h, &r->kept[layer].placement, r->node_of);
+    out->nodes = h->domains;
+    out->survives = ek_holders_survive(h);
+    for (int32_t k = 1; k <= EK_REPLAY_LOST && k <= h->domains; k++)
+        out->survival[k - 1] = ek_holders_survival(h, k).p;
+    ek_holders_text(h, "node", out->survival_text, sizeof(out->survival_text));
+}
+
 static void finish(replay *r, ek_replay_result *out)
 {
     double n = (double)out->plans;
@@ -298,6 +317,7 @@ ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg, ek_replay_re
         for (int64_t layer = 0; layer < t->layers; layer++)
             EK_TRY_OUT(one(&r, i, layer, out));
     finish(&r, out);
+    judge_survival(&r, out);
 out:
     ek_arena_fini(&r.arena);
     return st;

@@ -22,6 +22,8 @@ typedef struct {
     void *context;
 } ek_replay_config;
 
+enum { EK_REPLAY_LOST = 3 };
+
 /* Means are over layers and iterations; max/mean is of assignments a rank serves. */
 typedef struct {
     int64_t plans;
@@ -33,6 +35,11 @@ typedef struct {
     double slow_us;           /* of making one of those, mean; 0: there are none */
     double bytes;             /* of replicas and of experts that move, mean */
     double speedup;           /* summed time before over after, by ek_plan_time */
+    /* What the lasting placements, as they are at the end, outlive, all layers together
+     * (balance/survive.h); replicas for once do not count. */
+    int32_t nodes, survives;         /* of so many nodes any so many may be lost */
+    double survival[EK_REPLAY_LOST]; /* the chance that all experts survive the loss of 1, 2, ... */
+    char survival_text[EK_PLAN_WHY];
 } ek_replay_result;
 
 /* EK_EINVAL: the trace and the config do not fit. */

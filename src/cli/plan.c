@@ -181,7 +181,14 @@ static ek_status print_json(const plan *x, const ek_replay_result *r)
                           "plan_us_median", r->us_median, "plan_us_p99", r->us_p99, "bytes_moved",
                           r->bytes, "plans", (json_int_t)r->plans, "predicted_speedup", r->speedup,
                           "rb_median", r->rb_median, "slow_us_mean", r->slow_us);
-    char *text = o != NULL ? json_dumps(o, JSON_REAL_PRECISION(8)) : NULL;
+    json_t *survival = json_array();
+    char *text;
+
+    for (int k = 0; k < EK_REPLAY_LOST && k + 1 < r->nodes; k++)
+        json_array_append_new(survival, json_real(r->survival[k]));
+    json_object_set_new(o, "survives", json_integer(r->survives));
+    json_object_set_new(o, "survival", survival);
+    text = o != NULL ? json_dumps(o, JSON_REAL_PRECISION(8)) : NULL;
 
     json_decref(o);
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the result");
@@ -206,6 +213,8 @@ static void print_text(const plan *x, const ek_replay_result *r)
     if (x->cfg.history != NULL)
         printf("  before that %.1f us a layer for lasting placements\n", r->slow_us);
     printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
+    if (ek_planner_keeps(x->cfg.planner))
+        printf("  failures    %s\n", r->survival_text);
     if (x->machine == NULL) {
         printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n",
                r->speedup);

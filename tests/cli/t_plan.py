@@ -1,5 +1,6 @@
 """`evenkeel plan`: a routing trace played through every planner, what it prints and emits."""
 
+import itertools
 import json
 import random
 import struct
@@ -10,7 +11,7 @@ from ek_cli import machine, run, write
 POLICIES = ("off", "fastermoe", "shadow", "place", "prophet", "replicate", "eplb", "exact", "auto")
 KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean",
         "max_over_mean_worst", "plan_us_median", "plan_us_p99", "bytes_moved", "plans",
-        "predicted_speedup", "rb_median", "slow_us_mean"}
+        "predicted_speedup", "rb_median", "slow_us_mean", "survives", "survival"}
 
 # Micro-batches in which the homes of `rotated` pay for themselves twice over.
 PAYS_IN = 7
@@ -143,6 +144,25 @@ class Plan(ek_cli.Case):
         self.assertNotEqual(got["auto", 1], got["replicate", 1])
         r = self.plan(trace, "--policy", "auto", "--ranks", 6, "--replicas-min", 2)
         self.assertRegex(r.stdout, "^auto: .* as replicate\n")
+
+    def test_what_the_last_placements_outlive(self):
+        """Against every loss of nodes, from what is emitted."""
+        trace, lines = self.skewed(), self.path("plans.jsonl")
+        how = ("--policy", "replicate", "--ranks", 8, "--nodes", 4, "--spare-slots", 2,
+               "--replicas-min", 2)
+        r = self.result(trace, *how, "--emit", lines)
+        last = list(map(json.loads, ek_cli.read(lines).splitlines()))[-2:]
+        holders = [{s // (2 * r["slots"]) for s, e in enumerate(p["expert_of"]) if e == x}
+                   for p in last for x in range(10)]
+        self.assertEqual(r["survives"], min(map(len, holders)) - 1)
+        for k, chance in enumerate(r["survival"], 1):
+            lost = list(itertools.combinations(range(4), k))
+            outlived = [all(h.difference(f) for h in holders) for f in lost]
+            self.assertAlmostEqual(chance, sum(outlived) / len(lost), 7)
+        self.assertEqual(len(r["survival"]), 3)
+        self.assertEqual(r["survival"][0], 1)
+        self.assertRegex(self.plan(trace, *how).stdout,
+                         r"failures +survives any 1 of 4 nodes; any 2 with probability 0\.\d\d; ")
 
     def test_missing_axes_and_more_ranks_than_experts(self):
         trace = write_npy(self.path("two.npy"), (1, 3), (700, 70, 0))

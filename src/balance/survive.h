@@ -1,0 +1,58 @@
+/* balance/survive.h - which losses of failure domains (nodes, racks) the experts of all layers
+ * outlive together.
+ *
+ * An expert's state is gone when all domains that hold it are.  One lost domain hits every layer,
+ * so layers are judged jointly: the run goes on if no expert of any layer is gone.
+ *
+ * Source       ours; Lazarus (arXiv 2407.04656v2) counts one layer at a time.
+ * Formula      holders H_1, H_2, ... (sets of domains, one for each expert of each layer); of N
+ *              domains k are lost, all C(N, k) sets F alike:
+ *                P(k) = 1 - |{F : some H_i is a subset of F}| / C(N, k)
+ *              Only the minimal H_i count: who has lost a set has lost the sets within it.  With m
+ *              the size of the smallest, P(k) = 1 for k < m, and P(m) = 1 - (how many have that
+ *              size) / C(N, m): exact for any N.  For larger k every F is tried while that takes
+ *              no more than 2^26 words to look at, else the same 2^16 drawn ones (fewer where that
+ *              is more, 2^10 at least), n of them: then |P - found| <= sqrt(ln 40 / 2 n) in 95 of
+ *              100 draws (Hoeffding), 0.0053 of 2^16.
+ * Complexity   adding O(n words) of n minimal sets; P(k) O(n words) up to the smallest set, the
+ *              words above beyond it.
+ *
+ * Pure, and the same for all who know the same. */
+#ifndef BALANCE_SURVIVE_H
+#define BALANCE_SURVIVE_H
+
+#include "balance/placement.h"
+
+/* The minimal sets of domains that hold an expert. */
+typedef struct {
+    int32_t domains, words;
+    int64_t n, room;
+    uint64_t *mask; /* [room + 1][words]; the last one is memory of ek_holders_add_placement */
+    int32_t *lost;  /* [domains], memory */
+} ek_holders;
+
+/* Room for the experts of all layers together. */
+void ek_holders_take(ek_holders *h, ek_arena *a, int32_t domains, int64_t room);
+void ek_holders_clear(ek_holders *h);
+/* An expert lies on the domains of this mask [words]. */
+void ek_holders_add(ek_holders *h, const uint64_t *mask);
+/* The experts of a layer.  domain_of [ranks], from 0 to domains - 1. */
+void ek_holders_add_placement(ek_holders *h, const ek_placement *p, const int32_t *domain_of);
+
+/* So many domains may be lost, whichever they are; -1: some expert lies nowhere.  Without experts
+ * all of them. */
+int32_t ek_holders_survive(const ek_holders *h);
+
+typedef struct {
+    double p;     /* that all experts survive */
+    double error; /* of p, in 95 of 100 draws; 0: counted */
+} ek_survival;
+
+/* The loss of k domains, 0 to all. */
+ek_survival ek_holders_survival(const ek_holders *h, int32_t k);
+
+/* Says it in words: "survives any 1 of 4 nodes; any 2 with probability 0.93", up to two more than
+ * it survives whichever they are.  domain: "node", "rack".  Returns text. */
+const char *ek_holders_text(const ek_holders *h, const char *domain, char *text, size_t cap);
+
+#endif
