@@ -2,7 +2,7 @@
  * lie where failures of nodes hurt least.
  *
  * Source       Lazarus (arXiv 2407.04656v2): allocation (eq. 1), placement by maximum rank overlap,
- *              its dispatcher's quotas, greedy matching of planned nodes to those that are there.
+ *              its dispatcher's quotas, planned nodes matched to those that are there.
  * Allocation   experts by assignments t ascending, S slots, f = limits.replicas_min:
  *                r_e = max(floor(t_e / (sum over e' >= e of t_e') * (S - sum over e' < e of r_e')),
  *                          f')
@@ -10,9 +10,12 @@
  *              that many take, several replicas lie on a node, even on a rank.
  * Placement    the better of maximum rank overlap and spread, repaired until every expert lies on
  *              min(f, r_e, nodes) nodes as far as the nodes' slots admit that, then improved by
- *              swaps (replicate_place.c).  Planned nodes become real ones of their size by most
- *              experts kept; in a node, replicas go to the rank with the least load that does not
- *              have the expert, largest first.
+ *              swaps (replicate_place.c).  Planned nodes become real ones of their size by the
+ *              assignment (assign.h) with which the fewest replicas come to nodes that do not have
+ *              their expert, and of such ones the fewest to other ranks of a node that has it.
+ *              Each layer has its own, so the bytes of all layers are the fewest, too.  In a node,
+ *              replicas go to the rank with the least load that does not have the expert, largest
+ *              first.
  * Quotas       floor(t / r) a slot, the first t mod r slots one more.
  * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
  *              what moving the experts takes are not modelled.
@@ -22,10 +25,11 @@
  * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
  *              expert on one node.  Among placements that survive as much, the nodes' loads are
  *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
- *              more than their share.  Survival beyond f - 1 failures is worth 5 % of load: where
- *              the spread placement has less by more, it is taken.  A placement that stays is
- *              served by homes alone where that is better.
- * Complexity   O(E^2 + nodes^2 E + S ranks slots) and the climb's limit of work. */
+ *              more than their share.  The paper matches nodes one after the other.  Survival
+ * beyond f - 1 failures is worth 5 % of load: where the spread placement has less by more, it is
+ * taken.  A placement that stays is served by homes alone where that is better. Complexity   O(E^2
+ * + nodes^2 E + nodes^3 + S ranks slots) and the climb's limit of work. */
+#include "balance/assign.h"
 #include "balance/planner.h"
 #include "balance/replicate_place.h"
 
@@ -42,7 +46,8 @@ typedef struct {
     ek_replicate_place now, best, other;
     int32_t *node_of_rank; /* [ranks] */
     int32_t *image;        /* [nodes] the node that a planned one becomes */
-    int32_t *taken;        /* [nodes] whether it is one's image */
+    ek_assign assign;      /* of [nodes] */
+    int64_t *cost;         /* [nodes][nodes] of a planned one becoming a node */
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
     int64_t *total, *weight, *key;                       /* [experts] */
     int64_t *fatal, *node_load, *load;                   /* [most + 1], [nodes], [ranks] */
@@ -64,7 +69,8 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_replicate_place_take(&m->other, a, &m->nodes);
     m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
     m->image = ek_arena_take(a, nodes, sizeof(*m->image));
-    m->taken = ek_arena_take(a, nodes, sizeof(*m->taken));
+    ek_assign_take(&m->assign, a, nodes);
+    m->cost = ek_arena_take(a, (int64_t)nodes * nodes, sizeof(*m->cost));
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
         *of_expert[i] = ek_arena_take(a, l->experts, sizeof(**of_expert[i]));
     m->total = ek_arena_take(a, l->experts, sizeof(*m->total));
@@ -141,39 +147,33 @@ static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
             ek_replicate_put(&m->nodes, &m->now, m->node_of_rank[s / l->slots], p->expert_of[s]);
 }
 
-/* Replicas of a planned node that a node has already. */
-static int64_t kept(const memory *m, const ek_replicate_place *w, int32_t planned, int32_t node)
+/* What it takes that a planned node becomes a node: replicas of experts that it does not have,
+ * which all have to come from others, before those of which it has too few. */
+static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t planned, int32_t node)
 {
-    int64_t n = 0;
+    int64_t come = 0, copied = 0;
 
     for (int32_t e = 0; e < m->nodes.experts; e++) {
         int32_t a = w->count[(int64_t)e * m->nodes.nodes + planned];
         int32_t b = m->now.count[(int64_t)e * m->nodes.nodes + node];
 
-        n += a < b ? a : b;
+        come += b == 0 ? a : 0;
+        copied += b > 0 && a > b ? a - b : 0;
     }
-    return n;
+    return come * (m->nodes.slots + 1) + copied;
 }
 
-/* Planned nodes become real ones of their size, each in its turn the one that has most of it. */
+/* Planned nodes become real ones of their size. */
 static void match_nodes(memory *m, const ek_replicate_place *w)
 {
     const ek_replicate_nodes *s = &m->nodes;
+    const int64_t never = (int64_t)(s->slots + 1) * (s->slots + 1); /* more than all together */
 
-    memset(m->taken, 0, (size_t)s->nodes * sizeof(*m->taken));
-    for (int32_t i = 0; i < s->nodes; i++) {
-        int64_t most = -1;
-
-        for (int32_t n = 0; n < s->nodes; n++) {
-            int64_t k = m->taken[n] || s->room[n] != s->room[i] ? -1 : kept(m, w, i, n);
-
-            if (k > most) {
-                most = k;
-                m->image[i] = n;
-            }
-        }
-        m->taken[m->image[i]] = 1;
-    }
+    for (int32_t i = 0; i < s->nodes; i++)
+        for (int32_t n = 0; n < s->nodes; n++)
+            m->cost[(int64_t)i * s->nodes + n] =
+                s->room[n] == s->room[i] ? cost_of(m, w, i, n) : never;
+    ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
 }
 
 /* Whether rank r is a better place than q for a replica: does not have the expert, has less load,

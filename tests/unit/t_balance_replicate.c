@@ -231,6 +231,50 @@ static void random_cases(void)
         check_random(n, 1 + (int32_t)(n % 4));
 }
 
+/* Replicas of experts that come to nodes without them, if what lies on node i now lay on `to` of
+ * it; of nodes from i on, at best.  Nodes have two ranks. */
+static int64_t least_that_come(const planned *f, const int32_t *was, int32_t i, unsigned used,
+                               int as_it_is)
+{
+    int32_t of_node = 2 * f->l.slots, nodes = f->l.ranks / 2;
+    int64_t best = i < nodes ? INT64_MAX : 0;
+
+    for (int32_t to = 0; to < nodes && i < nodes; to++) {
+        int64_t n = 0;
+
+        if ((used >> to & 1) != 0 || (as_it_is && to != i))
+            continue;
+        for (int32_t s = 0; s < of_node; s++)
+            n += ek_slot_find(was + to * of_node, of_node,
+                              f->p.placement.expert_of[i * of_node + s]) < 0;
+        n += least_that_come(f, was, i + 1, used | 1U << to, as_it_is);
+        best = n < best ? n : best;
+    }
+    return best;
+}
+
+/* Of all ways to say which node a planned one becomes, that which brings the fewest. */
+static void fewest_replicas_come(void)
+{
+    int plans = 0;
+
+    for (uint64_t n = 0; n < 60; n++) {
+        int32_t ranks = 2 * (2 + (int32_t)(n % 5)), was[MANY];
+        planned f;
+
+        start(&f, 10, ranks, (10 + ranks - 1) / ranks + 2, 2, 2);
+        for (uint64_t step = 0; step < 3; step++) {
+            memcpy(was, f.p.placement.expert_of, (size_t)(ranks * f.l.slots) * sizeof(*was));
+            random_counts(&f, n * 3 + step);
+            make(&f);
+            plans += moved(&f);
+            CHECK_INT(least_that_come(&f, was, 0, 0, 1), least_that_come(&f, was, 0, 0, 0));
+        }
+        finish(&f);
+    }
+    CHECK(plans > 100);
+}
+
 /* Homes stay on their ranks where those keep a replica. */
 static void homes_stay(void)
 {
@@ -354,6 +398,7 @@ static const ek_case cases[] = {
     EK_CASE(replicas_min_is_kept),
     EK_CASE(edges_of_ranks),
     EK_CASE(random_cases),
+    EK_CASE(fewest_replicas_come),
     EK_CASE(homes_stay),
     EK_CASE(traced_counts),
 };
