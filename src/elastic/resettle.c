@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+/* Where an expert may lie: with those who take it over; where it need not cross the network; where
+ * there is room. */
+typedef enum { TAKEN_OVER, ON_THE_HOST, ANYWHERE } whereabouts;
+
 typedef struct {
     const ek_resettle *x;
     unsigned char *may; /* [ranks][experts]: it could take it over */
@@ -56,15 +60,31 @@ static int32_t choices(const settling *s, int32_t expert)
     return n;
 }
 
-/* The rank with the fewest experts so far that may take it; `any`: whether it has it or not. */
-static int32_t least_used(const settling *s, int32_t expert, int any)
+static int host_has(const settling *s, int32_t rank, int32_t expert)
+{
+    const ek_resettle *x = s->x;
+
+    for (int32_t i = 0; i < x->n_left; i++)
+        if (x->left_host[i] == x->host[rank] && x->has[i * x->experts + expert])
+            return 1;
+    return 0;
+}
+
+static int may_lie(const settling *s, int32_t rank, int32_t expert, whereabouts where)
+{
+    return where == ANYWHERE || (where == ON_THE_HOST && host_has(s, rank, expert)) ||
+           (where == TAKEN_OVER && s->may[rank * s->x->experts + expert]);
+}
+
+/* The rank with the fewest experts so far of those where it may lie. */
+static int32_t least_used(const settling *s, int32_t expert, whereabouts where)
 {
     int32_t best = -1, fewest = s->x->slots;
 
     for (int32_t r = 0; r < s->x->ranks; r++) {
         int32_t n = slots_used(s, r);
 
-        if ((any || s->may[r * s->x->experts + expert]) && n < fewest) {
+        if (n < fewest && may_lie(s, r, expert, where)) {
             best = r;
             fewest = n;
         }
@@ -74,10 +94,12 @@ static int32_t least_used(const settling *s, int32_t expert, int any)
 
 static void settle_home(settling *s, int32_t expert)
 {
-    int32_t rank = least_used(s, expert, 0);
+    int32_t rank = least_used(s, expert, TAKEN_OVER);
 
     if (rank < 0)
-        rank = least_used(s, expert, 1);
+        rank = least_used(s, expert, ON_THE_HOST);
+    if (rank < 0)
+        rank = least_used(s, expert, ANYWHERE);
     s->home[expert] = rank * s->x->slots + slots_used(s, rank);
     put(s, rank, expert);
 }
@@ -101,7 +123,7 @@ void ek_resettle_layer(const ek_resettle *x, unsigned char *scratch, int32_t *ex
             settle_home(&s, e);
     for (int32_t copy = 1; copy < x->ranks; copy++)
         for (int32_t e = 0; e < x->experts; e++) {
-            int32_t rank = least_used(&s, e, 0);
+            int32_t rank = least_used(&s, e, TAKEN_OVER);
 
             if (rank >= 0)
                 put(&s, rank, e);

@@ -2,10 +2,11 @@
  * left: where they lie, so that nothing has to cross the network and no replica is lost.
  *
  * Every rank takes over what ranks of its host have left, as far as it has slots, and of the
- * experts that several ranks have then, the homes are spread evenly.  Whether that is a good
- * placement for the loads is the planner's business, a step later.
+ * experts that several ranks have then, the homes are spread evenly.  A home for which these have
+ * no room comes to another rank of a host that has the expert, and only then to any.  Whether that
+ * is a good placement for the loads is the planner's business, a step later.
  *
- * Pure, and the same for all who know the same.  O(ranks^2 experts). */
+ * Pure, and the same for all who know the same.  O(ranks (ranks + n_left) experts). */
 #ifndef ELASTIC_RESETTLE_H
 #define ELASTIC_RESETTLE_H
 

@@ -54,6 +54,7 @@ void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer
     mg->out = ek_arena_take(a, all, sizeof(*mg->out));
     mg->coll = ek_arena_take(a, ARRAYS * (slots + all), sizeof(*mg->coll));
     mg->expert_of = ek_arena_take(a, all, sizeof(*mg->expert_of));
+    mg->given = ek_arena_take(a, m->cfg.mesh->ep, sizeof(*mg->given));
     mg->staging = staging;
 }
 
@@ -100,35 +101,67 @@ static int in_stage(const ek_migration *mg, int32_t rank)
     return (mesh->edp_rank * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
 }
 
+static int is_near(const ek_migration *mg, int32_t a, int32_t b)
+{
+    const ek_comm *stage = mg->m->cfg.mesh->stage;
+
+    return ek_comm_node(stage, in_stage(mg, a)) == ek_comm_node(stage, in_stage(mg, b));
+}
+
+/* The rank that sends an expert to another, the home among equals. */
+static int32_t sender_of(const ek_migration *mg, int32_t expert, int32_t to)
+{
+    const ek_placement *p = &experts_of(mg)->placement;
+    int32_t best = p->home[expert] / p->slots;
+
+    for (int32_t r = 0; r < mg->m->cfg.mesh->ep && mg->m->cfg.lasting_slots; r++) {
+        int nearer = is_near(mg, r, to) - is_near(mg, best, to);
+
+        if (ek_slot_find(p->expert_of + r * p->slots, p->slots, expert) >= 0 &&
+            (nearer > 0 || (nearer == 0 && mg->given[r] < mg->given[best])))
+            best = r;
+    }
+    return best;
+}
+
+/* An expert comes to a slot of a rank. */
+static void list_move(ek_migration *mg, int32_t expert, int32_t to, int32_t slot)
+{
+    const ek_placement *p = &experts_of(mg)->placement;
+    int32_t me = mg->m->cfg.mesh->ep_rank, from = sender_of(mg, expert, to);
+    int32_t here = ek_slot_find(p->expert_of + me * p->slots, p->slots, expert);
+
+    mg->given[from]++;
+    mg->experts_moved++;
+    mg->crossed += !is_near(mg, from, to);
+    if (to == me)
+        mg->in[mg->n_in++] = (ek_move){expert, slot, in_stage(mg, from)};
+    if (from == me)
+        mg->out[mg->n_out++] = (ek_move){expert, here, in_stage(mg, to)};
+}
+
 /* What comes to and goes from this rank, in the order of experts. */
 static void list_moves(ek_migration *mg)
 {
     const ek_placement *p = &experts_of(mg)->placement;
-    int32_t slots = p->slots, me = mg->m->cfg.mesh->ep_rank;
+    int32_t slots = p->slots;
 
     mg->n_in = mg->n_out = 0;
-    mg->experts_moved = 0;
+    mg->experts_moved = mg->crossed = 0;
+    memset(mg->given, 0, (size_t)mg->m->cfg.mesh->ep * sizeof(*mg->given));
     mg->changes = 0;
     if (mg->m->cfg.state != NULL) /* slots that are given up have to be said, too */
         mg->changes = memcmp(mg->expert_of, p->expert_of,
                              (size_t)(mg->m->cfg.mesh->ep * slots) * sizeof(*p->expert_of)) != 0;
     if (experts_of(mg)->ff == 0) /* nor have those with whom this rank would exchange any */
         return;
-    for (int32_t e = 0; e < p->experts; e++) {
-        int32_t home = p->home[e] / slots;
-
+    for (int32_t e = 0; e < p->experts; e++)
         for (int32_t r = 0; r < mg->m->cfg.mesh->ep; r++) {
             int32_t slot = ek_slot_find(mg->expert_of + r * slots, slots, e);
 
-            if (slot < 0 || ek_slot_find(p->expert_of + r * slots, slots, e) >= 0)
-                continue;
-            mg->experts_moved++;
-            if (r == me)
-                mg->in[mg->n_in++] = (ek_move){e, slot, in_stage(mg, home)};
-            if (home == me)
-                mg->out[mg->n_out++] = (ek_move){e, p->home[e] % slots, in_stage(mg, r)};
+            if (slot >= 0 && ek_slot_find(p->expert_of + r * slots, slots, e) < 0)
+                list_move(mg, e, r, slot);
         }
-    }
     mg->changes |= mg->experts_moved > 0;
 }
 

@@ -7,8 +7,9 @@
  *   ek_migrate_build_end(...)           before the layer's first op: state is in place, and packed
  *
  * Bits do not change on the way.  An expert that stays on a rank stays in its slot; one that comes
- * takes the lowest slot that is free, and is sent by its home.  All runs of ranks (edp) do the
- * same, each by itself.
+ * takes the lowest slot that is free.  It is sent by one of those that have its state: by one of
+ * the own node where there is one, and of these by the one that has least to send.  All runs of
+ * ranks (edp) do the same, each by itself, each by the nodes that its own ranks are on.
  *
  * Crashes     where state outlives the process (cfg.state), what comes lies there, too, until all
  *             ranks have got theirs, and only then are slots overwritten: at any time each expert
@@ -37,7 +38,9 @@ typedef struct {
     int32_t n_coll;
     void *staging;         /* R: what comes, until the old content has left */
     int32_t *expert_of;    /* [ep * slots], scratch */
+    int32_t *given;        /* [ep] experts that a rank sends */
     int64_t experts_moved; /* over all ranks of a run: state that was sent, in experts */
+    int64_t crossed;       /* of these, from one node to another */
     int changes;           /* something moves, of which this rank may have no slice */
     double barrier;        /* of all ranks of the stage */
     int started;           /* in the graph being built */

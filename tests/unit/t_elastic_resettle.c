@@ -45,18 +45,12 @@ static int host_has(const layer *a, int32_t host, int32_t expert)
     return 0;
 }
 
-/* Whether some rank of every host that has the expert is full: it may be that one's to take over.
- */
+/* Whether all ranks of all hosts that have the expert are full. */
 static int no_room_at_home(const layer *a, int32_t expert)
 {
-    for (int32_t r = 0; r < a->x.ranks; r++) {
-        int full = 0;
-
-        for (int32_t o = 0; o < a->x.ranks; o++)
-            full |= a->host[o] == a->host[r] && holds(a, o, -1) == 0;
-        if (host_has(a, a->host[r], expert) && !full)
+    for (int32_t r = 0; r < a->x.ranks; r++)
+        if (host_has(a, a->host[r], expert) && holds(a, r, -1) > 0)
             return 0;
-    }
     return 1;
 }
 

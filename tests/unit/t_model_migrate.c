@@ -20,12 +20,13 @@ typedef struct {
 /* One rank. */
 typedef struct {
     int ranks, zero, lasting;
+    int of_node;   /* ranks of a node; 0: all are on one */
     witness *seen; /* NULL: state ends with the process */
     int rank;
     void *memory;
     ek_mesh_sizes sizes;
     ek_comm *world;
-    int64_t owned, whole, moved;
+    int64_t owned, whole, moved, crossed;
     int failed;
 } mover;
 
@@ -152,6 +153,27 @@ static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t l
                                          (uint64_t)m->spec.experts);
 }
 
+/* Experts that come to ranks on whose nodes nobody has them yet. */
+static int64_t must_cross(const ek_model *m, const ek_placement *to, int layer)
+{
+    const ek_mesh *mesh = m->cfg.mesh;
+    const ek_placement *p = &m->layers[layer].experts.placement;
+    int first = mesh->edp_rank * mesh->ep;
+    int64_t n = 0;
+
+    for (int32_t e = 0; e < to->experts; e++)
+        for (int32_t r = 0; r < to->ranks; r++) {
+            int near = ek_slot_find(to->expert_of + r * to->slots, to->slots, e) < 0;
+
+            for (int32_t q = 0; q < to->ranks; q++)
+                near |= ek_slot_find(p->expert_of + q * p->slots, p->slots, e) >= 0 &&
+                        ek_comm_node(mesh->stage, (first + q) * mesh->etp + mesh->etp_rank) ==
+                            ek_comm_node(mesh->stage, (first + r) * mesh->etp + mesh->etp_rank);
+            n += !near;
+        }
+    return n;
+}
+
 static ek_status rounds(ek_model *m, mover *v)
 {
     ek_placement to;
@@ -173,9 +195,14 @@ static ek_status rounds(ek_model *m, mover *v)
     for (uint64_t round = 0; round < ROUNDS; round++) {
         ek_graph_reset(&g);
         for (int l = 0; l < 2; l++) {
+            int64_t least;
+
             draw(m, &to, round, (uint64_t)l, v->lasting);
+            least = must_cross(m, &to, l);
             EK_TRY(ek_migrate_to(&mg[l], &to, from, quota));
             v->moved += mg[l].experts_moved;
+            v->crossed += mg[l].crossed;
+            v->failed |= mg[l].crossed != least;
             ek_migrate_build_start(&mg[l], &g, -1);
         }
         for (int l = 0; l < 2; l++)
@@ -199,10 +226,14 @@ static ek_status move_about(mover *v)
     ek_mesh *mesh = NULL;
     ek_kernels *k = NULL;
     ek_model *m = NULL;
+    int node_of[RANKS_MAX];
     ek_model_memory memory = {witness_take, witness_holds, v, 1, 4096};
     ek_model_config mc = {
         .trained = 1, .zero = v->zero, .spare_slots = 1, .lasting_slots = v->lasting};
 
+    for (int r = 0; r < v->ranks; r++)
+        node_of[r] = v->of_node > 0 ? r / v->of_node : 0;
+    ek_comm_set_nodes(v->world, node_of);
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k));
     EK_TRY(ek_mesh_open(v->world, &v->sizes, &mesh));
     mc.mesh = mesh;
@@ -232,8 +263,10 @@ static void *mover_main(void *arg)
     return NULL;
 }
 
-/* seen: NULL: nobody looks what is whole when. */
-static void move_over(int ranks, int ep, int etp, int zero, int lasting, witness *seen)
+/* seen: NULL: nobody looks what is whole when.  Returns how many experts came, and (crossed not
+ * NULL) how many of them from other nodes. */
+static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, int lasting,
+                            witness *seen, int64_t *crossed)
 {
     ek_comm *worlds[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
@@ -246,6 +279,7 @@ static void move_over(int ranks, int ep, int etp, int zero, int lasting, witness
         v[r] = (mover){.ranks = ranks,
                        .zero = zero,
                        .lasting = lasting,
+                       .of_node = of_node,
                        .seen = seen,
                        .rank = r,
                        .sizes = {1, 1, ep, etp},
@@ -262,6 +296,14 @@ static void move_over(int ranks, int ep, int etp, int zero, int lasting, witness
     }
     CHECK_INT(owned, v[0].whole);
     CHECK(v[0].moved > ROUNDS);
+    if (crossed != NULL)
+        *crossed = v[0].crossed;
+    return v[0].moved;
+}
+
+static void move_over(int ranks, int ep, int etp, int zero, int lasting, witness *seen)
+{
+    move_between(ranks, 0, ep, etp, zero, lasting, seen, NULL);
 }
 
 static void homes_change_places(void)
@@ -278,6 +320,16 @@ static void replicas_come_to_stay(void)
     move_over(3, 3, 1, 0, 1, NULL);
     move_over(6, 3, 2, 0, 1, NULL);
     move_over(8, 4, 1, 0, 1, NULL);
+}
+
+/* Nothing crosses to where there is a replica, and shards and runs ask their own nodes. */
+static void from_the_own_node(void)
+{
+    int64_t crossed, moved = move_between(4, 2, 4, 1, 0, 1, NULL, &crossed);
+
+    CHECK(crossed > 0 && crossed < moved);
+    move_between(8, 2, 4, 2, 0, 1, NULL, &crossed);
+    move_between(6, 2, 3, 1, 0, 1, NULL, &crossed);
 }
 
 static void watch(int ranks, int ep, int etp, int lasting)
@@ -302,6 +354,7 @@ static void whole_at_any_instant(void)
 static const ek_case cases[] = {
     EK_CASE(homes_change_places),
     EK_CASE(replicas_come_to_stay),
+    EK_CASE(from_the_own_node),
     EK_CASE(whole_at_any_instant),
 };
 EK_TEST_MAIN(cases)
