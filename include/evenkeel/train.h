@@ -165,6 +165,8 @@ typedef struct {
     void (*phase)(void *context, const char *name);
 } ek_train_hooks;
 
+enum { EK_TRAIN_LOST = 3 };
+
 /** What balance did, means of the steps of this process but the first. */
 typedef struct {
     const char *policy;      /* NULL: there was nothing to balance */
@@ -174,6 +176,12 @@ typedef struct {
     double replica_bytes;    /* that these moved in a step */
     double experts_moved;    /* for good, a step */
     double plan_s, waited_s; /* of a step: planning; products that stood still for replicas */
+    /* With replicas_min above 1, as experts lay in the end: of so many hosts any so many may be
+     * lost without the last replica of any expert of any layer; the chance of that when 1, 2, ...
+     * random ones are lost; and both in words ("" without). */
+    int hosts, survives;
+    double survival[EK_TRAIN_LOST];
+    char survival_text[192];
 } ek_train_balance;
 
 typedef struct {

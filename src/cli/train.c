@@ -364,11 +364,20 @@ static void fill_parallel(const ek_options *o, ek_train_config *c)
 
 static json_t *balance_json(const ek_train_balance *b)
 {
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
-                     "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
-                     "replicas", b->replicas, "replica_mb", b->replica_bytes / 1e6, "experts_moved",
-                     b->experts_moved, "plan_ms", b->plan_s * 1e3, "replica_wait_ms",
-                     b->waited_s * 1e3);
+    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
+                          "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
+                          "replicas", b->replicas, "replica_mb", b->replica_bytes / 1e6,
+                          "experts_moved", b->experts_moved, "plan_ms", b->plan_s * 1e3,
+                          "replica_wait_ms", b->waited_s * 1e3);
+    json_t *survival;
+
+    if (b->survival_text[0] == '\0')
+        return o;
+    json_object_set_new(o, "survives", json_integer(b->survives));
+    json_object_set_new(o, "survival", survival = json_array());
+    for (int k = 0; k < EK_TRAIN_LOST && k + 1 < b->hosts; k++)
+        json_array_append_new(survival, json_real(b->survival[k]));
+    return o;
 }
 
 /* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
@@ -404,6 +413,8 @@ static void print_balance(const ek_train_balance *b)
         b->policy, b->after, b->before, b->replicas,
         cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
         b->waited_s * 1e3);
+    if (b->survival_text[0] != '\0')
+        printf("experts, as they lay in the end: the run %s\n", b->survival_text);
 }
 
 /* Of few layers, all. */

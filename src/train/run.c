@@ -283,6 +283,8 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
         st = take_steps(&r);
         if (st == EK_OK)
             st = ek_run_explain(&r);
+        if (st == EK_OK)
+            st = ek_run_judge_survival(&r);
         if (st == EK_OK || st == EK_ECANCELED) {
             ek_status extra = write_extras(&r);
 

@@ -116,6 +116,10 @@ void ek_run_close_state(ek_run *r, ek_status st);
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
 EK_CHECKED ek_status ek_run_least(ek_run *r, double *x);
 
+/* With --replicas-min above 1: what losses of hosts the experts outlive, as they lie now, goes into
+ * out->balance.  Collective (survival.c). */
+EK_CHECKED ek_status ek_run_judge_survival(ek_run *r);
+
 /* Fails where ranks have not read the same data and settings. */
 EK_CHECKED ek_status ek_run_check_same(ek_run *r);
 

@@ -505,6 +505,15 @@ static ek_status open_trace(ek_run *r)
     return EK_OK;
 }
 
+static ek_status tell_survival(ek_run *r)
+{
+    EK_TRY(ek_run_judge_survival(r));
+    if (r->rank == 0 && r->out->balance.survival_text[0] != '\0')
+        ek_log("balance", EK_LOG_INFO, "--replicas-min %d: as experts lie now, the run %s",
+               r->cfg->replicas_min, r->out->balance.survival_text);
+    return EK_OK;
+}
+
 ek_status ek_run_open(ek_run *r)
 {
     EK_TRY(ek_agree(r->world, "read the settings", read_settings(r)));
@@ -528,6 +537,8 @@ ek_status ek_run_open(ek_run *r)
     go_on(r);
     EK_TRY(ek_run_spread_experts(r));
     EK_TRY(ek_run_commit_state(r));
+    if (r->cfg->elastic) /* else replicas are still to come */
+        EK_TRY(tell_survival(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
     EK_TRY(ek_run_clear_memory(r));
     EK_TRY(ek_run_check_shared(r));
