@@ -123,15 +123,17 @@ static inline void take_plan(planned *f)
     ek_plan_take(&f->p, &f->arena, &f->l);
 }
 
-/* Block order; a node has `of_node` ranks, the last one what is left. */
-static inline void start(planned *f, int32_t experts, int32_t ranks, int32_t slots, int32_t of_node,
-                         int32_t least)
+/* Block order; a node has `of_node` ranks, the last one what is left.  domain_of: see
+ * ek_plan_limits. */
+static inline void start_in(planned *f, int32_t experts, int32_t ranks, int32_t slots,
+                            int32_t of_node, int32_t least, const int32_t *domain_of)
 {
     memset(f, 0, sizeof(*f));
     f->l = (ek_plan_limits){.experts = experts,
                             .ranks = ranks,
                             .slots = slots,
                             .node_of = of_node > 1 ? f->node_of : NULL,
+                            .domain_of = domain_of,
                             .replicas_min = least,
                             .costs = {.row_s = 2e-6, .send_s = 1e-6}};
     for (int32_t r = 0; r < ranks; r++)
@@ -144,6 +146,12 @@ static inline void start(planned *f, int32_t experts, int32_t ranks, int32_t slo
     CHECK(ek_arena_check(&f->arena, "a plan") == EK_OK);
     ek_placement_block(&f->p.placement, 1);
     f->p.explain = 1;
+}
+
+static inline void start(planned *f, int32_t experts, int32_t ranks, int32_t slots, int32_t of_node,
+                         int32_t least)
+{
+    start_in(f, experts, ranks, slots, of_node, least, NULL);
 }
 
 static inline void finish(planned *f)

@@ -88,6 +88,8 @@ typedef struct {
     const char *cache;   /* folder in which the machine's costs are kept; NULL: measured anew */
     int recalibrate;     /* measured anew whatever is kept */
     int replicas_min;    /* hosts that have to hold each expert, for policies whose replicas last */
+    const int *rack_of;  /* [ranks of world] by any numbers: where there are several racks
+                            replicas_min is of these; NULL: they are not known */
     const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
                                    has in place of its own; NULL: none */
     const char *reroute;  /* "off"; "topology" or "swipe": replaces some choices of the gate while
@@ -181,7 +183,7 @@ typedef struct {
      * random ones are lost; and both in words ("" without). */
     int hosts, survives;
     double survival[EK_TRAIN_LOST];
-    char survival_text[192];
+    char survival_text[192], racks_text[192]; /* the latter of racks, where there are several */
 } ek_train_balance;
 
 typedef struct {

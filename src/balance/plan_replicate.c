@@ -8,6 +8,8 @@
  *                          f')
  *              f' = min(f, floor(S / E)).  The r_e add up to S: every slot is filled.  Of an expert
  *              that many take, several replicas lie on a node, even on a rank.
+ *              Nodes here are limits.domain_of where that says which nodes fail as one (racks); in
+ *              one of these, replicas of an expert go to different nodes as far as there is room.
  * Placement    the better of maximum rank overlap and spread, repaired until every expert lies on
  *              min(f, r_e, nodes) nodes as far as the nodes' slots admit that, then improved by
  *              swaps (replicate_place.c).  Planned nodes become real ones of their size by the
@@ -60,7 +62,7 @@ typedef struct {
 
 static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
 {
-    int32_t nodes = ek_plan_number_nodes(l, NULL), slots = l->ranks * l->slots;
+    int32_t nodes = ek_plan_number_domains(l, NULL), slots = l->ranks * l->slots;
     int32_t **of_expert[] = {&m->order, &m->replicas, &m->left, &m->need, &m->by_weight};
 
     ek_replicate_nodes_take(&m->nodes, a, nodes, l->experts, slots);
@@ -92,7 +94,7 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     take_arrays(&m, a, l);
     if (kept == NULL || a->overflow)
         return NULL;
-    ek_plan_number_nodes(l, m.node_of_rank);
+    ek_plan_number_domains(l, m.node_of_rank);
     for (int32_t r = 0; r < l->ranks; r++) {
         m.nodes.ranks[m.node_of_rank[r]]++;
         m.nodes.room[m.node_of_rank[r]] += l->slots;
@@ -176,14 +178,27 @@ static void match_nodes(memory *m, const ek_replicate_place *w)
     ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
 }
 
-/* Whether rank r is a better place than q for a replica: does not have the expert, has less load,
- * held it before. */
-static int better_rank(const memory *m, const ek_placement *now, int32_t r, int32_t q,
-                       int32_t expert)
+/* Whether a rank's node has an expert in the next placement, which only matters where nodes are not
+ * the failure domains. */
+static int node_has(const memory *m, const ek_plan_limits *l, int32_t rank, int32_t expert)
+{
+    for (int32_t r = 0; r < l->ranks && l->domain_of != NULL; r++)
+        if (ek_plan_node(l, r) == ek_plan_node(l, rank) && ek_plan_slot(&m->next, r, expert) >= 0)
+            return 1;
+    return 0;
+}
+
+/* Whether rank r is a better place than q for a replica: does not have the expert, is on another
+ * node than those that have, has less load, held it before. */
+static int better_rank(const memory *m, const ek_plan_limits *l, const ek_placement *now, int32_t r,
+                       int32_t q, int32_t expert)
 {
     int twice_r = ek_plan_slot(&m->next, r, expert) >= 0;
     int twice_q = ek_plan_slot(&m->next, q, expert) >= 0;
+    int near_r = node_has(m, l, r, expert), near_q = node_has(m, l, q, expert);
 
+    if (near_r != near_q)
+        return near_r < near_q;
     if (twice_r != twice_q)
         return twice_r < twice_q;
     if (m->load[r] != m->load[q])
@@ -191,13 +206,14 @@ static int better_rank(const memory *m, const ek_placement *now, int32_t r, int3
     return ek_plan_slot(now, r, expert) >= 0 && ek_plan_slot(now, q, expert) < 0;
 }
 
-static void put_on_rank(memory *m, const ek_placement *now, int32_t node, int32_t expert)
+static void put_on_rank(memory *m, const ek_plan_limits *l, const ek_placement *now, int32_t node,
+                        int32_t expert)
 {
     int32_t best = -1;
 
     for (int32_t r = 0; r < now->ranks; r++)
         if (m->node_of_rank[r] == node && ek_plan_free_slot(&m->next, r) >= 0 &&
-            (best < 0 || better_rank(m, now, r, best, expert)))
+            (best < 0 || better_rank(m, l, now, r, best, expert)))
             best = r;
     m->next.expert_of[ek_plan_free_slot(&m->next, best)] = expert;
     m->load[best] += m->weight[expert];
@@ -245,7 +261,7 @@ static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *n
     for (int32_t i = l->experts - 1; i >= 0; i--)
         for (int32_t n = 0, e = m->by_weight[i]; n < m->nodes.nodes; n++)
             for (int32_t k = w->count[(int64_t)e * m->nodes.nodes + n]; k > 0; k--)
-                put_on_rank(m, now, m->image[n], e);
+                put_on_rank(m, l, now, m->image[n], e);
     for (int32_t r = 0; r < l->ranks; r++)
         order_slots(m, now, r);
     find_homes(m, now);
@@ -346,10 +362,11 @@ static void explain(const memory *m, const ek_plan_limits *l, const char *verdic
     snprintf(
         p->why, sizeof(p->why),
         "%s: %s, largest load %lld -> %lld of mean %lld; %d to %d replicas; survives any %d of "
-        "%d nodes",
+        "%d %s",
         verdict, w == &m->other ? "spread" : "surviving most", (long long)before,
         (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
-        (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, w), (int)m->nodes.nodes);
+        (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, w), (int)m->nodes.nodes,
+        l->domain_of != NULL ? "racks" : "nodes");
 }
 
 /* Realizes the placement that survives most; the spread one where that has less load by more than

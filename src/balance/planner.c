@@ -76,20 +76,31 @@ int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
     return 1;
 }
 
-int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *node_of_rank)
+static int32_t number(const ek_plan_limits *l,
+                      int32_t (*group)(const ek_plan_limits *l, int32_t rank), int32_t *of_rank)
 {
-    int32_t nodes = 0;
+    int32_t n = 0;
 
     for (int32_t r = 0; r < l->ranks; r++) {
         int32_t q = 0;
 
-        while (ek_plan_node(l, q) != ek_plan_node(l, r))
+        while (group(l, q) != group(l, r))
             q++;
-        if (node_of_rank != NULL)
-            node_of_rank[r] = q < r ? node_of_rank[q] : nodes;
-        nodes += q == r;
+        if (of_rank != NULL)
+            of_rank[r] = q < r ? of_rank[q] : n;
+        n += q == r;
     }
-    return nodes;
+    return n;
+}
+
+int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *of_rank)
+{
+    return number(l, ek_plan_node, of_rank);
+}
+
+int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank)
+{
+    return number(l, ek_plan_domain, of_rank);
 }
 
 /* --- sums and slots --------------------------------------------------------------------------- */

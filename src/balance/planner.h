@@ -31,8 +31,10 @@ typedef struct {
 typedef struct {
     int32_t experts, ranks, slots; /* slots a rank */
     const int32_t *node_of;        /* [ranks]; NULL: every rank is a node of its own */
-    int32_t replicas_min;          /* nodes that have to hold each expert, where they suffice: for
-                                      planners of which ek_planner_keeps is true */
+    const int32_t *domain_of;      /* [ranks] what fails as one, such as racks: whole nodes, by any
+                                      numbers; NULL: every node does by itself */
+    int32_t replicas_min;          /* domains that have to hold each expert, where they suffice:
+                                      for planners of which ek_planner_keeps is true */
     int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
                                       in which a move has to pay for itself twice over (`auto`);
                                       0: none does */
@@ -88,7 +90,7 @@ const ek_planner *ek_planner_find(const char *name);
  * `auto` is `replicate`, as only replicas that last are any protection; all others are themselves.
  */
 const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min);
-/* Whether it puts experts on limits.replicas_min nodes. */
+/* Whether it puts experts in limits.replicas_min failure domains. */
 int ek_planner_keeps(const ek_planner *p);
 
 /* The arrays of a plan. */
@@ -116,9 +118,15 @@ static inline int32_t ek_plan_node(const ek_plan_limits *l, int32_t rank)
     return l->node_of != NULL ? l->node_of[rank] : rank;
 }
 
-/* Numbers nodes from 0, by their first ranks: node_of_rank [ranks], or NULL.  Returns how many
- * there are.  O(ranks^2). */
-int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *node_of_rank);
+static inline int32_t ek_plan_domain(const ek_plan_limits *l, int32_t rank)
+{
+    return l->domain_of != NULL ? l->domain_of[rank] : ek_plan_node(l, rank);
+}
+
+/* Numbers nodes, or failure domains, from 0, by their first ranks: of_rank [ranks], or NULL.
+ * Returns how many there are.  O(ranks^2). */
+int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *of_rank);
+int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank);
 
 /* Assignments of each expert, over sources: total [experts]. */
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total);

@@ -26,7 +26,7 @@ typedef struct {
     ek_plan_history *past;  /* [layers]; NULL: the planner does not have both speeds */
     double *us, *rb;        /* [plans] */
     ek_holders holders;     /* of the lasting placements */
-    int32_t *node_of;       /* [ranks], numbered from 0 */
+    int32_t *domain_of;     /* [ranks], numbered from 0 */
     double before_s, after_s, bytes;
 } replay;
 
@@ -66,7 +66,7 @@ static void lay(replay *r)
         ek_plan_history_take(r->past != NULL ? &r->past[i] : &measured, a, l);
     }
     ek_holders_take(&r->holders, a, ek_plan_number_nodes(l, NULL), r->t->layers * l->experts);
-    r->node_of = ek_arena_take(a, l->ranks, sizeof(*r->node_of));
+    r->domain_of = ek_arena_take(a, l->ranks, sizeof(*r->domain_of));
     r->us = ek_arena_take(a, plans, sizeof(*r->us));
     r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
 }
@@ -261,13 +261,24 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
                : EK_OK;
 }
 
+/* What holds the experts of all layers, in nodes or in failure domains. */
+static void find_holders(replay *r, int32_t (*group)(const ek_plan_limits *l, int32_t *of_rank))
+{
+    ek_holders_clear(&r->holders);
+    r->holders.domains = group(&r->l, r->domain_of);
+    for (int64_t layer = 0; layer < r->t->layers; layer++)
+        ek_holders_add_placement(&r->holders, &r->kept[layer].placement, r->domain_of);
+}
+
 static void judge_survival(replay *r, ek_replay_result *out)
 {
-    ek_holders *h = &r->holders;
+    const ek_holders *h = &r->holders;
 
-    ek_plan_number_nodes(&r->l, r->node_of);
-    for (int64_t layer = 0; layer < r->t->layers; layer++)
-        ek_holders_add_placement(h, &r->kept[layer].placement, r->node_of);
+    if (r->l.domain_of != NULL) {
+        find_holders(r, ek_plan_number_domains);
+        ek_holders_text(h, "rack", out->racks_text, sizeof(out->racks_text));
+    }
+    find_holders(r, ek_plan_number_nodes);
     out->nodes = h->domains;
     out->survives = ek_holders_survive(h);
     for (int32_t k = 1; k <= EK_REPLAY_LOST && k <= h->domains; k++)

@@ -40,6 +40,7 @@ typedef struct {
     int32_t nodes, survives;         /* of so many nodes any so many may be lost */
     double survival[EK_REPLAY_LOST]; /* the chance that all experts survive the loss of 1, 2, ... */
     char survival_text[EK_PLAN_WHY];
+    char racks_text[EK_PLAN_WHY]; /* the same of limits.domain_of; "" without */
 } ek_replay_result;
 
 /* EK_EINVAL: the trace and the config do not fit. */

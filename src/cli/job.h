@@ -27,7 +27,8 @@ typedef struct {
     {"ranks", EK_OPTION_INT, NULL, "1, or the slots of --hosts", "processes", "[1,1000000]", 0,    \
      "processes to start, through mpiexec; in a job already: how many it has"},                    \
     {"hosts", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,                                         \
-     "hosts to start them on, one a line: HOST, HOST:PROCESSES or HOST slots=PROCESSES"},          \
+     "hosts to start them on, one a line: HOST, HOST:PROCESSES or HOST slots=PROCESSES, and "      \
+     "perhaps rack=NAME"},                                                                         \
     {"mpiexec-args", EK_OPTION_TEXT, NULL, NULL, "\"WORDS\"", NULL, 0,                             \
      "more arguments for mpiexec, parted by spaces"}
 /* clang-format on */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
+#include "cli/racks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -302,18 +303,21 @@ static ek_status start_once(launcher *x, int *status)
 {
     launch_hosts hosts = {0};
     launch_args args = {0};
-    char *list = NULL;
+    char *list = NULL, *racks = NULL;
     ek_status st = EK_OK;
 
     EK_TRY_OUT(x->l->elastic ? launch_elastic_choose(x, &hosts) : read_hosts(x, &hosts));
     if (hosts.n > 0)
         EK_TRY_OUT(launch_hosts_list(&hosts, &list));
+    EK_TRY_OUT(launch_hosts_racks(&hosts, &racks));
+    EK_TRY_OUT(cli_racks_set(racks));
     EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks, list, &args));
     EK_TRY_OUT(run_generation(x, args.argv, status));
 out:
     launch_args_free(&args);
     launch_hosts_free(&hosts);
     free(list);
+    free(racks);
     return st;
 }
 

@@ -19,45 +19,59 @@ static int64_t slots_of(const char *text)
     return *text >= '0' && *text <= '9' && *end == '\0' && k >= 1 && k <= SLOTS_MAX ? k : -1;
 }
 
-/* One line: HOST, HOST:K or HOST slots=K.  *host: NULL for an empty line. */
-static ek_status read_line(const char *what, int number, char *line, char **host, int64_t *slots)
+/* The words behind a host: slots=K, unless HOST:K has said it, and rack=NAME.  *word: the first one
+ * that is neither; NULL: there is none. */
+static void read_words(char **rest, launch_host *h, int has_slots, char **word)
 {
-    char *rest, *word, *colon;
+    while ((*word = strtok_r(NULL, blanks, rest)) != NULL) {
+        if (strncmp(*word, "slots=", 6) == 0 && !has_slots) {
+            h->slots = slots_of(*word + 6);
+            has_slots = 1;
+        } else if (strncmp(*word, "rack=", 5) == 0 && h->rack[0] == '\0' && (*word)[5] != '\0' &&
+                   strlen(*word + 5) < LAUNCH_RACK_CAP) {
+            snprintf(h->rack, sizeof(h->rack), "%s", *word + 5);
+        } else {
+            return;
+        }
+    }
+}
 
+/* One line: HOST, HOST:K or HOST slots=K, and rack=NAME.  h->name is empty for an empty line. */
+static ek_status read_line(const char *what, int number, char *line, launch_host *h)
+{
+    char *rest, *host, *word, *colon;
+
+    *h = (launch_host){.slots = 1};
     line[strcspn(line, "#")] = '\0';
-    *host = strtok_r(line, blanks, &rest);
-    *slots = 1;
-    if (*host == NULL)
+    host = strtok_r(line, blanks, &rest);
+    if (host == NULL)
         return EK_OK;
-    word = strtok_r(NULL, blanks, &rest);
-    colon = strchr(*host, ':');
+    colon = strchr(host, ':');
     if (colon != NULL) {
         *colon = '\0';
-        *slots = slots_of(colon + 1);
-    } else if (word != NULL && strncmp(word, "slots=", 6) == 0) {
-        *slots = slots_of(word + 6);
-        word = strtok_r(NULL, blanks, &rest);
+        h->slots = slots_of(colon + 1);
     }
-    EK_REQUIRE(*slots > 0, EK_EFORMAT, "%s, line %d: the processes of host %s are from 1 to %d",
-               what, number, *host, SLOTS_MAX);
+    read_words(&rest, h, colon != NULL, &word);
+    EK_REQUIRE(h->slots > 0, EK_EFORMAT, "%s, line %d: the processes of host %s are from 1 to %d",
+               what, number, host, SLOTS_MAX);
     EK_REQUIRE(word == NULL, EK_EFORMAT,
                "%s, line %d: %s stands behind host %s; a line is HOST, HOST:PROCESSES or HOST "
-               "slots=PROCESSES",
-               what, number, word, *host);
-    EK_REQUIRE(**host != '\0' && **host != '-' && strchr(*host, ',') == NULL &&
-                   strlen(*host) < LAUNCH_HOST_CAP,
-               EK_EFORMAT, "%s, line %d: \"%s\" is no name of a host", what, number, *host);
+               "slots=PROCESSES, and may end with rack=NAME",
+               what, number, word, host);
+    EK_REQUIRE(*host != '\0' && *host != '-' && strchr(host, ',') == NULL &&
+                   strlen(host) < LAUNCH_HOST_CAP,
+               EK_EFORMAT, "%s, line %d: \"%s\" is no name of a host", what, number, host);
+    snprintf(h->name, sizeof(h->name), "%s", host);
     return EK_OK;
 }
 
-static ek_status add_host(launch_hosts *h, const char *name, int64_t slots)
+static ek_status add_host(launch_hosts *h, const launch_host *host)
 {
     launch_host *grown = realloc(h->host, (size_t)(h->n + 1) * sizeof(*grown));
 
     EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %d hosts", h->n + 1);
     h->host = grown;
-    grown[h->n] = (launch_host){.slots = slots};
-    snprintf(grown[h->n++].name, LAUNCH_HOST_CAP, "%s", name);
+    grown[h->n++] = *host;
     return EK_OK;
 }
 
@@ -68,12 +82,11 @@ ek_status launch_hosts_parse(const char *what, char *text, launch_hosts *out)
 
     *out = (launch_hosts){0};
     for (int number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
-        char *host;
-        int64_t k;
+        launch_host host;
 
-        EK_TRY_OUT(read_line(what, number, line, &host, &k));
-        if (host != NULL)
-            EK_TRY_OUT(add_host(out, host, k));
+        EK_TRY_OUT(read_line(what, number, line, &host));
+        if (host.name[0] != '\0')
+            EK_TRY_OUT(add_host(out, &host));
     }
     EK_REQUIRE_OUT(out->n > 0, EK_EFORMAT, "%s names no hosts", what);
     return EK_OK;
@@ -118,6 +131,36 @@ ek_status launch_hosts_list(const launch_hosts *h, char **list)
     EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", h->n);
     for (int i = 0; i < h->n; i++)
         fprintf(f, "%s%s:%lld", i > 0 ? "," : "", h->host[i].name, (long long)h->host[i].slots);
+    EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", h->n);
+    return EK_OK;
+}
+
+/* The number of a host's rack: the first host that is in it. */
+static int rack_number(const launch_hosts *h, int host)
+{
+    int first = 0;
+
+    while (first < host &&
+           (h->host[host].rack[0] == '\0' || strcmp(h->host[first].rack, h->host[host].rack) != 0))
+        first++;
+    return first;
+}
+
+ek_status launch_hosts_racks(const launch_hosts *h, char **list)
+{
+    size_t room;
+    int known = 0;
+    FILE *f;
+
+    *list = NULL;
+    for (int i = 0; i < h->n; i++)
+        known |= h->host[i].rack[0] != '\0';
+    if (!known)
+        return EK_OK;
+    f = open_memstream(list, &room);
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", h->n);
+    for (int i = 0; i < h->n; i++)
+        fprintf(f, "%s%lld:%d", i > 0 ? "," : "", (long long)h->host[i].slots, rack_number(h, i));
     EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", h->n);
     return EK_OK;
 }

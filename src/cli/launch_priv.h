@@ -16,10 +16,11 @@
 
 /* --- hosts (launch_hosts.c) ------------------------------------------------------------------- */
 
-enum { LAUNCH_HOST_CAP = 256 };
+enum { LAUNCH_HOST_CAP = 256, LAUNCH_RACK_CAP = 64 };
 
 typedef struct {
     char name[LAUNCH_HOST_CAP];
+    char rack[LAUNCH_RACK_CAP]; /* "": not said */
     int64_t slots;
 } launch_host;
 
@@ -37,6 +38,10 @@ void launch_hosts_free(launch_hosts *h);
 int64_t launch_hosts_slots(const launch_hosts *h);
 /* "a:2,b:1", to be freed. */
 EK_CHECKED ek_status launch_hosts_list(const launch_hosts *h, char **list);
+
+/* Which slots are in which racks, for RACKS_VARIABLE (cli/racks.h), to be freed; a host of which
+ * none is said is one by itself.  NULL: none is said of any. */
+EK_CHECKED ek_status launch_hosts_racks(const launch_hosts *h, char **list);
 
 /* --- arguments (launch_args.c) ---------------------------------------------------------------- */
 

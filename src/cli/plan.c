@@ -26,6 +26,8 @@ static const ek_option options[] = {
      "in which a lasting placement has to pay twice over for its moves (auto)"},
     {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
      "that the ranks lie on, in runs"},
+    {"racks", EK_OPTION_INT, NULL, "none are known", "racks", "[1,65536]", 0,
+     "that the nodes lie in, in runs; what --replicas-min is of"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
      "that have to hold each expert (replicate; auto, which is replicate with 2 and more)"},
     {"model", EK_OPTION_TEXT, NULL, "experts of 2048 x 1024", "MODEL", NULL, 0,
@@ -71,7 +73,7 @@ typedef struct {
     ek_model_source *model;
     ek_machine *machine; /* NULL: the built-in one */
     ek_cost_why why;     /* of its costs */
-    int32_t *node_of;
+    int32_t *node_of, *rack_of;
     ek_plan_lines emit;
 } plan;
 
@@ -143,6 +145,24 @@ static ek_status choose_costs(const ek_options *o, int64_t nodes, plan *x)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
+/* Racks of whole nodes.  One alone is nothing to spread over. */
+static ek_status choose_racks(const ek_options *o, int64_t nodes, plan *x)
+{
+    ek_plan_limits *l = &x->cfg.limits;
+    int64_t racks = ek_options_given(o, "racks") ? ek_options_int(o, "racks") : 1;
+
+    EK_REQUIRE(racks <= nodes, EK_EINVAL, "--racks %lld is more than the %lld nodes",
+               (long long)racks, (long long)nodes);
+    if (racks == 1)
+        return EK_OK;
+    x->rack_of = calloc((size_t)l->ranks, sizeof(*x->rack_of));
+    EK_REQUIRE(x->rack_of != NULL, EK_ENOMEM, "no memory for plans");
+    for (int32_t r = 0; r < l->ranks; r++)
+        x->rack_of[r] = (int32_t)(x->node_of[r] * racks / nodes);
+    l->domain_of = x->rack_of;
+    return EK_OK;
+}
+
 static ek_status configure(const ek_options *o, plan *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
@@ -169,6 +189,7 @@ static ek_status configure(const ek_options *o, plan *x)
     for (int32_t r = 0; r < l->ranks; r++)
         x->node_of[r] = (int32_t)(r * nodes / l->ranks);
     l->node_of = x->node_of;
+    EK_TRY(choose_racks(o, nodes, x));
     return open_emit(x, ek_options_text(o, "emit"));
 }
 
@@ -215,6 +236,8 @@ static void print_text(const plan *x, const ek_replay_result *r)
     printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
     if (ek_planner_keeps(x->cfg.planner))
         printf("  failures    %s\n", r->survival_text);
+    if (ek_planner_keeps(x->cfg.planner) && r->racks_text[0] != '\0')
+        printf("              %s\n", r->racks_text);
     if (x->machine == NULL) {
         printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n",
                r->speedup);
@@ -247,6 +270,7 @@ static void close_plan(plan *x)
     free(x->machine);
     free(x->model);
     free(x->node_of);
+    free(x->rack_of);
 }
 
 int cli_plan(int argc, char **argv)

@@ -4,12 +4,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/job.h"
+#include "cli/racks.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -101,7 +103,8 @@ static const ek_option options[] = {
     {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[0,1000000000]", 0,
      "place, replicate, eplb, auto: how often experts may move for good; 0: never"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "hosts", "[1,1000000]", 0,
-     "replicate, auto: hosts that have to hold each expert, as far as there are hosts and slots; "
+     "replicate, auto: hosts (where --hosts names several racks: racks) that have to hold each "
+     "expert, as far as there are such and slots; "
      "with 2 and more auto has the replicas of replicate, and none for one micro-batch"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
      "room of a rank for replicas of experts"},
@@ -415,6 +418,8 @@ static void print_balance(const ek_train_balance *b)
         b->waited_s * 1e3);
     if (b->survival_text[0] != '\0')
         printf("experts, as they lay in the end: the run %s\n", b->survival_text);
+    if (b->racks_text[0] != '\0')
+        printf("of racks it %s\n", b->racks_text);
 }
 
 /* Of few layers, all. */
@@ -473,6 +478,7 @@ static int run_with(const ek_options *o, cli_job *job)
     display d = open_display(o, job);
     ek_train_hooks hooks = {&d,          show_start, show_step, show_tokenising,
                             stop_wanted, keep_layer, keep_cost, tell_phase};
+    int *racks = NULL;
     ek_status st;
 
     if (ek_options_count(o, "data") > DATA_MAX)
@@ -487,7 +493,11 @@ static int run_with(const ek_options *o, cli_job *job)
     cfg.starter = cli_job_launcher();
     st = cli_job_threads(job, o, &cfg.threads);
     if (st == EK_OK)
+        st = cli_racks_get(job->size, &racks);
+    cfg.rack_of = racks;
+    if (st == EK_OK)
         st = ek_train(&cfg, &hooks, &summary);
+    free(racks);
     if (d.live && !d.quiet && st < 0 && summary.end.step > 0)
         fputc('\n', cli_err());
     if (st < 0)

@@ -26,6 +26,21 @@ static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
     }
 }
 
+/* Racks, or whatever fails as one, of a run. */
+static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int run, int32_t *domain_of)
+{
+    for (int r = 0; r < mesh->ep; r++)
+        domain_of[r] = cfg->domain_of[(run * mesh->ep + r) * mesh->etp];
+}
+
+/* By which nodes and domains the next plan is made. */
+static void ask_for_run(ek_moe_dealer *d, int run)
+{
+    d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
+    if (d->domain_of != NULL)
+        d->limits.domain_of = d->domain_of + (int64_t)run * d->limits.ranks;
+}
+
 /* Memory of the planners that there is a choice of, the first one's in use. */
 static void take_planners(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg)
 {
@@ -79,6 +94,11 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
         number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
     d->limits.node_of =
         d->node_of; /* NULL while measuring: every rank a node, the most there can be */
+    if (cfg->domain_of != NULL)
+        d->domain_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->domain_of));
+    for (int run = 0; run < mesh->edp && d->domain_of != NULL; run++)
+        copy_domains(cfg, mesh, run, d->domain_of + (int64_t)run * mesh->ep);
+    d->limits.domain_of = d->domain_of;
     take_planners(d, a, cfg);
     if (ek_moe_may_place(cfg))
         ek_plan_take(&d->lasting, a, &d->limits);
@@ -139,7 +159,7 @@ static ek_plan begin_plan(ek_moe *m, int run, int32_t *expert_of, int64_t *quota
 
     for (int32_t e = 0; e < x->experts; e++)
         d->home[e] = x->serves[(int64_t)run * x->experts + e] - first;
-    d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
+    ask_for_run(d, run);
     return (ek_plan){
         .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->home},
         .quota = quota,
@@ -486,7 +506,7 @@ ek_status ek_deal_slow(ek_moe *m)
 
     now.ranks = d->limits.ranks;
     ek_placement_copy(&d->lasting.placement, &now);
-    d->limits.node_of = d->node_of;
+    ask_for_run(d, 0);
     d->lasting.of = m->history.of;
     d->lasting.explain =
         d->listener.hear != NULL || (m->mesh->at == 0 && ek_log_heard(EK_LOG_DEBUG));

@@ -84,8 +84,9 @@ typedef struct {
     int64_t plan_every;              /* steps between placements that last; 0: never a new one */
     int64_t lasts;                   /* micro-batches in so many steps */
     int32_t replicas_min;            /* of its limits */
-    ek_plan_costs costs;             /* likewise */
-    ek_moe_listener listener;        /* on the rank that has it */
+    const int *domain_of; /* [ranks of the stage] what fails as one, for its limits; NULL: nodes */
+    ek_plan_costs costs;  /* likewise */
+    ek_moe_listener listener; /* on the rank that has it */
     ek_reroute reroute;
     double reroute_limit; /* topology: part of a sequence's assignments that may leave the node */
 } ek_moe_config;
@@ -113,6 +114,7 @@ typedef struct {
     void *memory;              /* the planner's */
     void **memory_of;          /* [1 + others] of all that there is a choice of */
     int32_t *node_of;          /* [runs, ep] */
+    int32_t *domain_of;        /* [runs, ep]; NULL: nodes */
     int32_t *home;             /* [experts] */
     int64_t *quota;            /* [ep * slots] */
     int64_t *counts;           /* [ep, experts] */

@@ -55,6 +55,27 @@ static ek_status check_r(ek_run *r)
     return EK_OK;
 }
 
+/* Racks are of whole hosts.  Where there is one alone, what may be lost are its hosts. */
+static void find_racks(ek_run *r)
+{
+    const int *rack_of = r->cfg->rack_of;
+    int several = 0;
+
+    for (int i = 1; i < r->ranks && rack_of != NULL; i++) {
+        several |= rack_of[i] != rack_of[0];
+        for (int j = 0; j < i; j++)
+            if (rack_of[i] != rack_of[j] &&
+                ek_comm_node(r->world, i) == ek_comm_node(r->world, j)) {
+                if (r->rank == 0)
+                    ek_log("balance", EK_LOG_WARN,
+                           "racks are not regarded: ranks %d and %d are on %s, and not in one rack",
+                           j, i, ek_comm_host(r->world, i));
+                return;
+            }
+    }
+    r->rack_of = several ? rack_of : NULL;
+}
+
 ek_status ek_run_read_balance(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -67,6 +88,7 @@ ek_status ek_run_read_balance(ek_run *r)
     r->training.moe.planner = p != &ek_planner_off ? p : NULL;
     r->training.moe.replicas_min = c->replicas_min;
     r->training.moe.plan_every = c->plan_every;
+    find_racks(r);
     EK_TRY(check_r(r));
     EK_REQUIRE(!c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
                "--record-plans: nobody plans with --balance off, --ep 1 or --adaptive-r 0");
@@ -125,14 +147,32 @@ ek_status ek_run_calibrate(ek_run *r)
     return set_costs(r);
 }
 
+/* What may be lost, of those that the ranks of a run are on. */
+static int32_t count_domains(const ek_run *r)
+{
+    const int *domain_of = r->training.moe.domain_of;
+    int32_t n = 0, ranks = r->mesh->ep * r->mesh->etp;
+
+    if (domain_of == NULL)
+        return ek_layer_nodes(r->mesh);
+    for (int32_t i = 0; i < ranks; i++) {
+        int32_t same = 0;
+
+        while (domain_of[same] != domain_of[i])
+            same++;
+        n += same == i;
+    }
+    return n;
+}
+
 /* What --replicas-min comes to. */
 static ek_status check_hosts(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
     int32_t want = r->cfg->replicas_min, ranks = r->mesh->ep;
-    int32_t experts = (int32_t)r->source.spec.experts, nodes = ek_layer_nodes(r->mesh);
+    int32_t experts = (int32_t)r->source.spec.experts, domains = count_domains(r);
     int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->cfg->spare_slots);
-    int32_t each = slots / experts < nodes ? slots / experts : nodes;
+    int32_t each = slots / experts < domains ? slots / experts : domains;
 
     if (want == 1)
         return EK_OK;
@@ -146,9 +186,10 @@ static ek_status check_hosts(const ek_run *r)
     else if (each < want)
         ek_log(
             "balance", EK_LOG_WARN,
-            "--replicas-min %d: some experts will be on %d only: their ranks are on %d, and have "
+            "--replicas-min %d: some experts will be %s %d only: their ranks are %s %d, and have "
             "%d slots for %d experts",
-            want, each, nodes, slots, experts);
+            want, r->rack_of != NULL ? "in racks," : "on", each, r->rack_of != NULL ? "in" : "on",
+            domains, slots, experts);
     if (p == &ek_planner_auto_lasting)
         ek_log("balance", EK_LOG_INFO,
                "--replicas-min %d: auto places replicas that last, as replicate does, and makes "
@@ -168,6 +209,8 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
         return EK_OK;
     if (r->cfg->record_plans && r->mesh->at == 0)
         r->training.moe.listener = ek_plan_record_listener(&r->plans);
+    if (r->rack_of != NULL)
+        r->training.moe.domain_of = r->rack_of + r->mesh->pp_rank * r->mesh->stage_size;
     EK_TRY(check_hosts(r));
     mc->spare_slots = r->cfg->spare_slots;
     EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));

@@ -22,6 +22,7 @@ static int applies(const ek_run *r)
 typedef struct {
     ek_resettle x;
     int32_t *left_host, *host;
+    int32_t *domain; /* [ranks] what fails as one: hosts, or racks */
     unsigned char *has, *scratch;
     ek_placement to;
     int64_t *quota;
@@ -32,6 +33,7 @@ static void free_room(room *m)
 {
     free(m->left_host);
     free(m->host);
+    free(m->domain);
     free(m->has);
     free(m->scratch);
     free(m->to.expert_of);
@@ -49,6 +51,7 @@ static ek_status get_room(const ek_run *r, int32_t slots, room *m)
 
     m->left_host = calloc(left + 1, sizeof(*m->left_host));
     m->host = calloc(ranks, sizeof(*m->host));
+    m->domain = calloc(ranks, sizeof(*m->domain));
     m->has = calloc(left + 1, experts);
     m->scratch = calloc(ranks, experts);
     m->to = (ek_placement){.experts = (int32_t)experts, .ranks = (int32_t)ranks, .slots = slots};
@@ -57,9 +60,9 @@ static ek_status get_room(const ek_run *r, int32_t slots, room *m)
     m->quota = calloc(all, sizeof(*m->quota));
     m->layer_of = calloc(tensors, sizeof(*m->layer_of));
     m->expert_of = calloc(tensors, sizeof(*m->expert_of));
-    EK_REQUIRE(m->left_host != NULL && m->host != NULL && m->has != NULL && m->scratch != NULL &&
-                   m->to.expert_of != NULL && m->to.home != NULL && m->quota != NULL &&
-                   m->layer_of != NULL && m->expert_of != NULL,
+    EK_REQUIRE(m->left_host != NULL && m->host != NULL && m->domain != NULL && m->has != NULL &&
+                   m->scratch != NULL && m->to.expert_of != NULL && m->to.home != NULL &&
+                   m->quota != NULL && m->layer_of != NULL && m->expert_of != NULL,
                EK_ENOMEM, "no memory to place experts in");
     return EK_OK;
 }
@@ -70,8 +73,12 @@ static void describe(const ek_run *r, room *m)
 
     for (int32_t i = 0; i < found->n_tables; i++)
         m->left_host[i] = found->tables[i].host;
-    for (int32_t i = 0; i < r->mesh->ep; i++) /* one run: ranks of the stage, in order */
-        m->host[i] = ek_comm_node(r->world, r->mesh->pp_rank * r->mesh->stage_size + i);
+    for (int32_t i = 0; i < r->mesh->ep; i++) { /* one run: ranks of the stage, in order */
+        int rank = r->mesh->pp_rank * r->mesh->stage_size + i;
+
+        m->host[i] = ek_comm_node(r->world, rank);
+        m->domain[i] = r->rack_of != NULL ? r->rack_of[rank] : m->host[i];
+    }
     for (int64_t i = 0; i < ek_hf_count(&r->source.spec); i++) {
         ek_hf_tensor t;
 
@@ -134,8 +141,8 @@ static int holds(const room *m, int32_t rank, int32_t expert)
     return ek_slot_find(m->to.expert_of + rank * m->to.slots, m->to.slots, expert) >= 0;
 }
 
-/* Ranks of different hosts, or (expert >= 0) those of them that hold the expert. */
-static int32_t count_hosts(const room *m, int32_t expert)
+/* Ranks of different domains, or (expert >= 0) those of them that hold the expert. */
+static int32_t count_domains(const room *m, int32_t expert)
 {
     int32_t n = 0;
 
@@ -143,20 +150,21 @@ static int32_t count_hosts(const room *m, int32_t expert)
         int counts = expert < 0 || holds(m, r, expert);
 
         for (int32_t before = 0; before < r && counts; before++)
-            counts = m->host[before] != m->host[r] || (expert >= 0 && !holds(m, before, expert));
+            counts =
+                m->domain[before] != m->domain[r] || (expert >= 0 && !holds(m, before, expert));
         n += counts;
     }
     return n;
 }
 
-/* Whether --replicas-min hosts hold every expert of a layer, as far as there are so many.  They may
- * not: who has left it may itself have lost a host just before. */
+/* Whether --replicas-min hosts, or racks, hold every expert of a layer, as far as there are so
+ * many.  They may not: who has left it may itself have lost a host just before. */
 static int has_replicas(const ek_run *r, const room *m)
 {
-    int32_t hosts = count_hosts(m, -1), want = r->cfg->replicas_min;
+    int32_t domains = count_domains(m, -1), want = r->cfg->replicas_min;
 
     for (int32_t e = 0; e < m->to.experts; e++)
-        if (count_hosts(m, e) < (want < hosts ? want : hosts))
+        if (count_domains(m, e) < (want < domains ? want : domains))
             return 0;
     return 1;
 }

@@ -40,7 +40,8 @@ typedef struct {
     ek_roofline_work *layers; /* [model's], of the steps but the first; NULL like machine */
     ek_mode mode;
     int shuffled;
-    int adaptive_r; /* -1: tuned */
+    int adaptive_r;     /* -1: tuned */
+    const int *rack_of; /* [ranks], several; NULL: hosts fail by themselves */
     ek_metrics metrics;
     ek_rank_metrics *of_rank;   /* [ranks], of the last step */
     ek_layer_balance *of_layer; /* [routed], likewise */

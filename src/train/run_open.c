@@ -511,6 +511,9 @@ static ek_status tell_survival(ek_run *r)
     if (r->rank == 0 && r->out->balance.survival_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "--replicas-min %d: as experts lie now, the run %s",
                r->cfg->replicas_min, r->out->balance.survival_text);
+    if (r->rank == 0 && r->out->balance.racks_text[0] != '\0')
+        ek_log("balance", EK_LOG_INFO, "of racks, which --replicas-min is of here, it %s",
+               r->out->balance.racks_text);
     return EK_OK;
 }
 

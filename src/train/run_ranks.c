@@ -73,6 +73,7 @@ static uint64_t replay_likeness(const ek_run *r)
 static uint64_t options_likeness(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
+    uint64_t racks = 0;
     char text[512];
 
     snprintf(text, sizeof(text), "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s %d",
@@ -80,7 +81,9 @@ static uint64_t options_likeness(const ek_run *r)
              c->pipeline_degree, c->smart_group, c->a2a, c->balance, c->spare_slots,
              (long long)c->plan_every, c->replicas_min, c->reroute, c->reroute_limit,
              c->force_balance, c->recompute, c->adaptive_r, c->elastic);
-    return ek_random_stream(text);
+    for (int i = 0; r->rack_of != NULL && i < r->ranks; i++)
+        racks = ek_random_bits(racks, (uint64_t)i, (uint64_t)r->rack_of[i]);
+    return ek_random_bits(ek_random_stream(text), racks, 0);
 }
 
 static ek_status compare(ek_run *r, const likeness *all)

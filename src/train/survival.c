@@ -1,4 +1,4 @@
-/* Which losses of hosts the experts of a run outlive, as they lie. */
+/* Which losses of hosts, and of racks, the experts of a run outlive, as they lie. */
 #include "balance/survive.h"
 #include "base/log.h"
 #include "train/agree.h"
@@ -13,33 +13,50 @@ typedef struct {
     ek_holders holders;
     int64_t *noted; /* [layers][experts][shards][words], masks */
     int64_t rows;
+    int32_t *domain_of; /* [ranks] */
 } judging;
 
-static void lay(judging *j, const ek_run *r, int32_t hosts)
+static void lay(judging *j, const ek_run *r, int32_t domains)
 {
     j->rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
-    ek_holders_take(&j->holders, &j->arena, hosts, j->rows);
+    ek_holders_take(&j->holders, &j->arena, domains, j->rows);
+    j->domain_of = ek_arena_take(&j->arena, r->ranks, sizeof(*j->domain_of));
     j->noted = ek_arena_take(&j->arena, j->rows * j->holders.words, sizeof(*j->noted));
 }
 
-static ek_status reserve(judging *j, const ek_run *r, int32_t hosts)
+static ek_status reserve(judging *j, const ek_run *r, int32_t domains)
 {
     ek_arena measured;
 
     ek_arena_measure(&j->arena);
-    lay(j, r, hosts);
+    lay(j, r, domains);
     measured = j->arena;
     EK_TRY(ek_arena_init_as(&j->arena, &measured, "where experts lie"));
-    lay(j, r, hosts);
+    lay(j, r, domains);
     return ek_arena_check(&j->arena, "where experts lie");
 }
 
-static int32_t count_hosts(const ek_run *r)
+/* Whether two ranks are lost together. */
+static int together(const ek_run *r, int racks, int a, int b)
+{
+    return racks ? r->rack_of[a] == r->rack_of[b]
+                 : ek_comm_node(r->world, a) == ek_comm_node(r->world, b);
+}
+
+/* Hosts, or racks, numbered by their first ranks: domain_of [ranks], or NULL.  How many. */
+static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
 {
     int32_t n = 0;
 
-    for (int i = 0; i < r->ranks; i++)
-        n = ek_comm_node(r->world, i) >= n ? ek_comm_node(r->world, i) + 1 : n;
+    for (int i = 0; i < r->ranks; i++) {
+        int first = 0;
+
+        while (!together(r, racks, first, i))
+            first++;
+        if (domain_of != NULL)
+            domain_of[i] = first < i ? domain_of[first] : n;
+        n += first == i;
+    }
     return n;
 }
 
@@ -52,10 +69,11 @@ static void note_layer(judging *j, const ek_run *r, int64_t layer)
     for (int32_t s = 0; s < p->ranks * p->slots; s++)
         for (int i = 0; i < mesh->etp && p->expert_of[s] >= 0; i++) {
             int rank = mesh->pp_rank * mesh->stage_size + s / p->slots * mesh->etp + i;
-            int host = ek_comm_node(r->world, rank);
+            int32_t domain = j->domain_of[rank];
             int64_t row = (layer * p->experts + p->expert_of[s]) * mesh->etp + i;
 
-            j->noted[row * j->holders.words + host / 64] |= (int64_t)(UINT64_C(1) << (host % 64));
+            j->noted[row * j->holders.words + domain / 64] |=
+                (int64_t)(UINT64_C(1) << (domain % 64));
         }
 }
 
@@ -87,24 +105,43 @@ static void add_noted(judging *j, const ek_run *r)
             ek_holders_add(&j->holders, (const uint64_t *)j->noted + i * j->holders.words);
 }
 
+/* The holders of all experts, by hosts or by racks. */
+static ek_status judge(judging *j, const ek_run *r, int racks)
+{
+    EK_TRY(ek_agree(r->world, "judge where experts lie",
+                    reserve(j, r, number_domains(r, racks, NULL))));
+    number_domains(r, racks, j->domain_of);
+    EK_TRY(note_all(j, r));
+    add_noted(j, r);
+    return EK_OK;
+}
+
+static void tell_hosts(const ek_holders *h, ek_train_balance *b)
+{
+    b->hosts = h->domains;
+    b->survives = ek_holders_survive(h);
+    for (int k = 1; k <= EK_TRAIN_LOST && k <= b->hosts; k++)
+        b->survival[k - 1] = ek_holders_survival(h, k).p;
+    ek_holders_text(h, "host", b->survival_text, sizeof(b->survival_text));
+}
+
 ek_status ek_run_judge_survival(ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
     ek_train_balance *b = &r->out->balance;
-    judging j = {0};
     ek_status st = EK_OK;
 
     if (p == NULL || !ek_planner_keeps(p) || r->cfg->replicas_min <= 1)
         return EK_OK;
-    EK_TRY_OUT(ek_agree(r->world, "judge where experts lie", reserve(&j, r, count_hosts(r))));
-    EK_TRY_OUT(note_all(&j, r));
-    add_noted(&j, r);
-    b->hosts = j.holders.domains;
-    b->survives = ek_holders_survive(&j.holders);
-    for (int k = 1; k <= EK_TRAIN_LOST && k <= b->hosts; k++)
-        b->survival[k - 1] = ek_holders_survival(&j.holders, k).p;
-    ek_holders_text(&j.holders, "host", b->survival_text, sizeof(b->survival_text));
-out:
-    ek_arena_fini(&j.arena);
+    for (int racks = 0; racks <= (r->rack_of != NULL) && st == EK_OK; racks++) {
+        judging j = {0};
+
+        st = judge(&j, r, racks);
+        if (st == EK_OK && !racks)
+            tell_hosts(&j.holders, b);
+        else if (st == EK_OK)
+            ek_holders_text(&j.holders, "rack", b->racks_text, sizeof(b->racks_text));
+        ek_arena_fini(&j.arena);
+    }
     return st;
 }

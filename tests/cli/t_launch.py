@@ -169,6 +169,15 @@ class CommandLine(Case):
             self.assertEqual(argv[:2], ["-n", wanted])
             self.assertIn("a:2,b:3,c:1", argv)
             self.assertEqual(env["EK_LAUNCHED"], wanted)
+            self.assertNotIn("EK_RACKS", env)
+
+    def test_racks(self):
+        hosts = write(self.path("hosts"), "a:2 rack=r1\nb rack=r2 slots=3\nc\nd slots=2 rack=r1\n")
+        r = self.launch_plain("--hosts", hosts)
+        self.assertEqual((r.returncode, r.stderr), (DONE, ""))
+        argv, env = json.loads(r.stdout)
+        self.assertIn("a:2,b:3,c:1,d:2", argv)
+        self.assertEqual(env["EK_RACKS"], "2:0,3:1,1:2,2:0")
 
     def launch_plain(self, *args):
         command, env = self.fake(self.SCRIPT)
@@ -183,6 +192,10 @@ class CommandLine(Case):
                             ("a:", ["host a"]), ("a slots=-1", ["host a"]),
                             ("a b", ["line 1", "b stands behind host a"]),
                             ("a:2 slots=2", ["slots=2"]), (":2", ["no name"]),
+                            ("a rack=", ["rack= stands behind host a"]),
+                            ("a rack=r1 rack=r2", ["rack=r2 stands behind"]),
+                            ("a rack=" + "r" * 64, ["line 1", "host a"]),
+                            ("a rack=r slots=0", ["host a are from 1"]),
                             ("-a", ["no name"]), ("a,b", ["no name"])]:
             with self.subTest(text):
                 file = write(self.path("hosts"), text)

@@ -164,6 +164,26 @@ class Plan(ek_cli.Case):
         self.assertRegex(self.plan(trace, *how).stdout,
                          r"failures +survives any 1 of 4 nodes; any 2 with probability 0\.\d\d; ")
 
+    def test_racks(self):
+        """Two nodes of a rack may be all that two of its nodes survive; two racks are better."""
+        trace, lines = self.skewed(), self.path("plans.jsonl")
+        how = ("--policy", "replicate", "--ranks", 8, "--nodes", 8, "--spare-slots", 1,
+               "--replicas-min", 2)
+        alone = []
+        for more in (), ("--racks", 3):
+            r = self.result(trace, *how, *more, "--emit", lines)
+            racks = [{s // r["slots"] * 3 // 8 for s, e in enumerate(p["expert_of"]) if e == x}
+                     for p in map(json.loads, ek_cli.read(lines).splitlines()) for x in range(10)]
+            alone.append(sum(len(x) < 2 for x in racks))
+            self.assertEqual(r["survives"], 1)
+        self.assertGreater(alone[0], 0)
+        self.assertEqual(alone[1], 0)
+        out = self.plan(trace, *how, "--racks", 3).stdout
+        self.assertRegex(out, r"failures +survives any 1 of 8 nodes; .*\n +survives any 1 of 3 racks; ")
+        self.assertNotIn("racks", self.plan(trace, *how, "--racks", 1).stdout)
+        r = self.plan(trace, *how, "--racks", 9, status=2)
+        self.assertIn("--racks 9 is more than the 8 nodes", r.stderr)
+
     def test_missing_axes_and_more_ranks_than_experts(self):
         trace = write_npy(self.path("two.npy"), (1, 3), (700, 70, 0))
         r = self.result(trace, "--ranks", 7)

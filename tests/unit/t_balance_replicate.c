@@ -275,6 +275,53 @@ static void fewest_replicas_come(void)
     CHECK(plans > 100);
 }
 
+/* Racks that hold an expert, where they are of `of_rack` ranks. */
+static int32_t racks_with(const planned *f, int32_t of_rack, int32_t expert)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < f->l.ranks; r += of_rack)
+        n += ek_slot_find(f->p.placement.expert_of + r * f->l.slots,
+                          (r + of_rack < f->l.ranks ? of_rack : f->l.ranks - r) * f->l.slots,
+                          expert) >= 0;
+    return n;
+}
+
+/* Racks of nodes of one rank or two: each expert is in all of them, and where they are fewer than
+ * the nodes that it has to be on, nearly always on as many nodes still. */
+static void experts_lie_in_racks(void)
+{
+    int alone = 0, few = 0, all = 0;
+
+    for (uint64_t n = 0; n < 80; n++) {
+        int32_t racks = 2 + (int32_t)(n % 2), of_rack = 2 + (int32_t)(n / 2 % 2), domain_of[MANY];
+        int32_t of_node = 1 + (int32_t)(n / 4 % 2), ranks, slots;
+        planned f;
+
+        of_rack *= of_node;
+        ranks = racks * of_rack;
+        slots = 36 / ranks + 1;
+        for (int known = 0; known < 2; known++) {
+            for (int32_t r = 0; r < ranks; r++)
+                domain_of[r] = 5 - r / of_rack;
+            start_in(&f, 12, ranks, slots, of_node, 3, known ? domain_of : NULL);
+            random_counts(&f, n);
+            make(&f);
+            for (int32_t e = 0; e < 12; e++) {
+                alone += !known && racks_with(&f, of_rack, e) < racks;
+                CHECK(!known || racks_with(&f, of_rack, e) == racks);
+                CHECK(known || nodes_with(&f, e) >= 3);
+                all += known;
+                few += known && nodes_with(&f, e) < 3;
+            }
+            CHECK(!known || strstr(f.p.why, racks == 2 ? "of 2 racks" : "of 3 racks") != NULL);
+            finish(&f);
+        }
+    }
+    CHECK(alone > 0); /* of those that nobody has told of racks */
+    CHECK(20 * few < all);
+}
+
 /* Homes stay on their ranks where those keep a replica. */
 static void homes_stay(void)
 {
@@ -399,6 +446,7 @@ static const ek_case cases[] = {
     EK_CASE(edges_of_ranks),
     EK_CASE(random_cases),
     EK_CASE(fewest_replicas_come),
+    EK_CASE(experts_lie_in_racks),
     EK_CASE(homes_stay),
     EK_CASE(traced_counts),
 };

@@ -12,7 +12,7 @@ enum { RANKS_MAX = 8, EXPERTS = 5, LAYERS = 4, SPARE = 2 };
 
 /* One rank. */
 typedef struct {
-    int ranks, of_host;
+    int ranks, of_host, hosts_of_rack; /* the latter 0: racks are not known */
     ek_mesh_sizes sizes;
     ek_comm *world;
     ek_train_summary out;
@@ -77,13 +77,16 @@ static ek_status judge(member *v, uint64_t seed)
     ek_train_config cfg = {.replicas_min = 2};
     ek_run r = {.cfg = &cfg, .out = &v->out, .world = v->world, .ranks = v->ranks};
     ek_model_config mc = {.trained = 1, .spare_slots = SPARE, .lasting_slots = 1};
-    int node_of[RANKS_MAX];
+    int node_of[RANKS_MAX], rack_of[RANKS_MAX];
 
     r.source.spec = spec_of();
     r.rank = ek_comm_rank(v->world);
     r.training.moe.planner = &ek_planner_replicate;
-    for (int i = 0; i < v->ranks; i++)
+    for (int i = 0; i < v->ranks; i++) {
         node_of[i] = i / v->of_host;
+        rack_of[i] = v->hosts_of_rack > 0 ? 9 - node_of[i] / v->hosts_of_rack : 0;
+    }
+    r.rack_of = v->hosts_of_rack > 0 ? rack_of : NULL;
     ek_comm_set_nodes(v->world, node_of);
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &r.kernels));
     EK_TRY(ek_mesh_open(v->world, &v->sizes, &r.mesh));
@@ -133,7 +136,40 @@ static double by_trying(const member *v, int ranks, int hosts, int k)
     return 1 - (double)fatal / sets;
 }
 
-static void run_on(int ranks, int of_host, ek_mesh_sizes sizes)
+/* So many racks may be lost, whichever they are. */
+static int racks_lost(const member *v, int ranks, int hosts, int hosts_of_rack)
+{
+    int racks = (hosts + hosts_of_rack - 1) / hosts_of_rack, least = racks;
+
+    for (int r = 0; r < ranks; r++)
+        for (int64_t i = 0; i < v[r].noted; i++) {
+            int in = 0;
+
+            for (int rack = 0; rack < racks; rack++)
+                in += (v[r].holders[i] >> (rack * hosts_of_rack) &
+                       ((UINT64_C(1) << hosts_of_rack) - 1)) != 0;
+            least = in - 1 < least ? in - 1 : least;
+        }
+    return least;
+}
+
+static void check_racks(const member *v, int ranks, int hosts)
+{
+    const char *text = v[0].out.balance.racks_text;
+    int of = v[0].hosts_of_rack, racks, any = -1, all = -1;
+
+    if (of == 0) {
+        CHECK(text[0] == '\0');
+        return;
+    }
+    racks = racks_lost(v, ranks, hosts, of);
+    CHECK(sscanf(text, "survives any %d of %d racks", &any, &all) == 2);
+    CHECK_INT(all, (hosts + of - 1) / of);
+    CHECK((strstr(text, "racks with") == NULL) == (racks > 0));
+    CHECK_INT(any, racks > 0 ? racks : 1);
+}
+
+static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes sizes)
 {
     ek_comm *worlds[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
@@ -143,7 +179,11 @@ static void run_on(int ranks, int of_host, ek_mesh_sizes sizes)
     memset(v, 0, sizeof(v));
     CHECK(ek_comm_open_threads(ranks, worlds) == EK_OK);
     for (int r = 0; r < ranks; r++) {
-        v[r] = (member){.ranks = ranks, .of_host = of_host, .sizes = sizes, .world = worlds[r]};
+        v[r] = (member){.ranks = ranks,
+                        .of_host = of_host,
+                        .hosts_of_rack = hosts_of_rack,
+                        .sizes = sizes,
+                        .world = worlds[r]};
         CHECK(pthread_create(&threads[r], NULL, member_main, &v[r]) == 0);
     }
     for (int r = 0; r < ranks; r++) {
@@ -163,17 +203,19 @@ static void run_on(int ranks, int of_host, ek_mesh_sizes sizes)
         CHECK(strncmp(b->survival_text, "survives ", 9) == 0);
         ek_comm_close(&worlds[r]);
     }
+    check_racks(v, ranks, hosts);
 }
 
 static void as_every_loss_says(void)
 {
     for (seed_of_all = 0; seed_of_all < 4; seed_of_all++) {
-        run_on(4, 1, (ek_mesh_sizes){1, 1, 4, 1});
-        run_on(6, 2, (ek_mesh_sizes){1, 1, 6, 1});
-        run_on(6, 2, (ek_mesh_sizes){1, 1, 3, 1}); /* two runs */
-        run_on(8, 1, (ek_mesh_sizes){1, 1, 4, 2}); /* shards on hosts of their own */
-        run_on(8, 2, (ek_mesh_sizes){2, 1, 4, 1}); /* stages of two hosts */
-        run_on(7, 3, (ek_mesh_sizes){1, 1, 7, 1});
+        run_on(4, 1, 0, (ek_mesh_sizes){1, 1, 4, 1});
+        run_on(6, 2, 0, (ek_mesh_sizes){1, 1, 6, 1});
+        run_on(6, 2, 2, (ek_mesh_sizes){1, 1, 3, 1}); /* two runs */
+        run_on(8, 1, 3, (ek_mesh_sizes){1, 1, 4, 2}); /* shards on hosts of their own */
+        run_on(8, 2, 2, (ek_mesh_sizes){2, 1, 4, 1}); /* stages of two hosts */
+        run_on(7, 3, 0, (ek_mesh_sizes){1, 1, 7, 1});
+        run_on(8, 1, 4, (ek_mesh_sizes){1, 1, 8, 1});
     }
 }
 
