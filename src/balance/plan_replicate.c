@@ -15,22 +15,22 @@
  *              swaps (replicate_place.c).  Planned nodes become real ones of their size by the
  *              assignment (assign.h) with which the fewest replicas come to nodes that do not have
  *              their expert, and of such ones the fewest to other ranks of a node that has it.
- *              Each layer has its own, so the bytes of all layers are the fewest, too.  In a node,
- *              replicas go to the rank with the least load that does not have the expert, largest
- *              first.
- * Quotas       floor(t / r) a slot, the first t mod r slots one more.
- * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
- *              what moving the experts takes are not modelled.
- * Accepted     when the largest load falls by more than 5 %, or experts come to lie on f' nodes
- *              that did not.  The latter is worth any load: survival is a constraint, not a term.
- *              Then alone the plan may be slower than no balancing.
- * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
- *              expert on one node.  Among placements that survive as much, the nodes' loads are
- *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
- *              more than their share.  The paper matches nodes one after the other.  Survival
- * beyond f - 1 failures is worth 5 % of load: where the spread placement has less by more, it is
- * taken.  A placement that stays is served by homes alone where that is better. Complexity   O(E^2
+ *              Each layer has its own, so the bytes of all layers are the fewest, too.  With f > 1
+ *              nodes then change places where the layer comes to fall with the same losses as
+ * others (align.h): survival is worth moves, and loads stay what they are.  In a node, replicas go
+ * to the rank with the least load that does not have the expert, largest first. Quotas floor(t / r)
+ * a slot, the first t mod r slots one more. Model        largest load of a rank * (row_s + send_s).
+ * The sum of the replicas' gradients and what moving the experts takes are not modelled. Accepted
+ * when the largest load falls by more than 5 %, or experts come to lie on f' nodes that did not.
+ * The latter is worth any load: survival is a constraint, not a term. Then alone the plan may be
+ * slower than no balancing. Departures   Overlap is a starting point and not the answer: it can put
+ * all replicas of an expert on one node.  Among placements that survive as much, the nodes' loads
+ * are evened out: overlap puts unpopular experts together, and nodes of popular ones get more than
+ * their share.  The paper matches nodes one after the other.  Survival beyond f - 1 failures is
+ * worth 5 % of load: where the spread placement has less by more, it is taken.  A placement that
+ * stays is served by homes alone where that is better. Complexity   O(E^2
  * + nodes^2 E + nodes^3 + S ranks slots) and the climb's limit of work. */
+#include "balance/align.h"
 #include "balance/assign.h"
 #include "balance/planner.h"
 #include "balance/replicate_place.h"
@@ -49,7 +49,8 @@ typedef struct {
     int32_t *node_of_rank; /* [ranks] */
     int32_t *image;        /* [nodes] the node that a planned one becomes */
     ek_assign assign;      /* of [nodes] */
-    int64_t *cost;         /* [nodes][nodes] of a planned one becoming a node */
+    ek_align align;
+    int64_t *cost; /* [nodes][nodes] of a planned one becoming a node */
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
     int64_t *total, *weight, *key;                       /* [experts] */
     int64_t *fatal, *node_load, *load;                   /* [most + 1], [nodes], [ranks] */
@@ -72,6 +73,7 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
     m->image = ek_arena_take(a, nodes, sizeof(*m->image));
     ek_assign_take(&m->assign, a, nodes);
+    ek_align_take(&m->align, a, nodes, l->experts);
     m->cost = ek_arena_take(a, (int64_t)nodes * nodes, sizeof(*m->cost));
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
         *of_expert[i] = ek_arena_take(a, l->experts, sizeof(**of_expert[i]));
@@ -165,8 +167,22 @@ static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t pla
     return come * (m->nodes.slots + 1) + copied;
 }
 
+/* Lets the layer fall with the same losses as others, where several nodes have to hold each expert.
+ */
+static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+{
+    int32_t words = (m->nodes.nodes + 63) / 64;
+
+    if (l->others == NULL || l->others->n == 0 || l->replicas_min <= 1)
+        return;
+    ek_align_clear(&m->align);
+    for (int32_t e = 0; e < l->experts; e++)
+        ek_align_add(&m->align, w->mask + (int64_t)e * words);
+    ek_align_nodes(&m->align, l->others, m->nodes.room, m->image);
+}
+
 /* Planned nodes become real ones of their size. */
-static void match_nodes(memory *m, const ek_replicate_place *w)
+static void match_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
 {
     const ek_replicate_nodes *s = &m->nodes;
     const int64_t never = (int64_t)(s->slots + 1) * (s->slots + 1); /* more than all together */
@@ -176,6 +192,7 @@ static void match_nodes(memory *m, const ek_replicate_place *w)
             m->cost[(int64_t)i * s->nodes + n] =
                 s->room[n] == s->room[i] ? cost_of(m, w, i, n) : never;
     ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
+    align_nodes(m, l, w);
 }
 
 /* Whether a rank's node has an expert in the next placement, which only matters where nodes are not
@@ -254,7 +271,7 @@ static void find_homes(memory *m, const ek_placement *now)
 static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *now,
                        const ek_replicate_place *w)
 {
-    match_nodes(m, w);
+    match_nodes(m, l, w);
     for (int32_t i = 0; i < l->ranks * l->slots; i++)
         m->next.expert_of[i] = -1;
     memset(m->load, 0, (size_t)l->ranks * sizeof(*m->load));

@@ -15,7 +15,7 @@
 #ifndef BALANCE_PLANNER_H
 #define BALANCE_PLANNER_H
 
-#include "balance/placement.h"
+#include "balance/survive.h"
 
 /* What things take, for one layer; the terms that the systems' models have in common. */
 typedef struct {
@@ -35,6 +35,9 @@ typedef struct {
                                       numbers; NULL: every node does by itself */
     int32_t replicas_min;          /* domains that have to hold each expert, where they suffice:
                                       for planners of which ek_planner_keeps is true */
+    const ek_holders *others;      /* what of these holds experts of other layers, for the same
+                                      planners: domains as ek_plan_number_domains has them, experts
+                                      on fewer than replicas_min left out; NULL: nobody says */
     int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
                                       in which a move has to pay for itself twice over (`auto`);
                                       0: none does */

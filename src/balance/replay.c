@@ -26,6 +26,7 @@ typedef struct {
     ek_plan_history *past;  /* [layers]; NULL: the planner does not have both speeds */
     double *us, *rb;        /* [plans] */
     ek_holders holders;     /* of the lasting placements */
+    ek_holders others;      /* of those of other layers than the one to be placed */
     int32_t *domain_of;     /* [ranks], numbered from 0 */
     double before_s, after_s, bytes;
 } replay;
@@ -66,6 +67,7 @@ static void lay(replay *r)
         ek_plan_history_take(r->past != NULL ? &r->past[i] : &measured, a, l);
     }
     ek_holders_take(&r->holders, a, ek_plan_number_nodes(l, NULL), r->t->layers * l->experts);
+    ek_holders_take(&r->others, a, ek_plan_number_domains(l, NULL), r->t->layers * l->experts);
     r->domain_of = ek_arena_take(a, l->ranks, sizeof(*r->domain_of));
     r->us = ek_arena_take(a, plans, sizeof(*r->us));
     r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
@@ -162,12 +164,27 @@ static spread judge_before(replay *r)
     return spread_of(r, &r->served);
 }
 
+/* Tells the planner where the experts of the other layers are. */
+static void note_others(replay *r, int64_t layer)
+{
+    if (r->l.replicas_min <= 1)
+        return;
+    ek_plan_number_domains(&r->l, r->domain_of);
+    ek_holders_clear(&r->others);
+    for (int64_t o = 0; o < r->t->layers; o++)
+        if (o != layer)
+            ek_holders_add_placement(&r->others, &r->kept[o].placement, r->domain_of,
+                                     r->l.replicas_min);
+    r->l.others = &r->others;
+}
+
 /* A lasting placement for the layer, from these counts of `of` micro-batches. */
 static ek_status place(replay *r, int64_t layer, const int64_t *counts, int64_t of)
 {
     ek_placement *kept = &r->kept[layer].placement;
 
     r->plan.of = of;
+    note_others(r, layer);
     EK_TRY(r->cfg->planner->slow(r->planner, &r->l, counts, &r->plan));
     r->bytes += moved(r, kept);
     ek_placement_copy(kept, &r->plan.placement);
@@ -267,7 +284,7 @@ static void find_holders(replay *r, int32_t (*group)(const ek_plan_limits *l, in
     ek_holders_clear(&r->holders);
     r->holders.domains = group(&r->l, r->domain_of);
     for (int64_t layer = 0; layer < r->t->layers; layer++)
-        ek_holders_add_placement(&r->holders, &r->kept[layer].placement, r->domain_of);
+        ek_holders_add_placement(&r->holders, &r->kept[layer].placement, r->domain_of, 0);
 }
 
 static void judge_survival(replay *r, ek_replay_result *out)

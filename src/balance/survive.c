@@ -40,14 +40,21 @@ static uint64_t *mask_at(const ek_holders *h, int64_t i)
     return h->mask + i * h->words;
 }
 
+int ek_holders_cover(const ek_holders *h, const uint64_t *mask)
+{
+    for (int64_t i = 0; i < h->n; i++)
+        if (within(mask_at(h, i), mask, h->words))
+            return 1;
+    return 0;
+}
+
 void ek_holders_add(ek_holders *h, const uint64_t *mask)
 {
     size_t bytes = (size_t)h->words * sizeof(*mask);
     int64_t kept = 0;
 
-    for (int64_t i = 0; i < h->n; i++)
-        if (within(mask_at(h, i), mask, h->words))
-            return;
+    if (ek_holders_cover(h, mask))
+        return;
     for (int64_t i = 0; i < h->n; i++)
         if (!within(mask, mask_at(h, i), h->words)) {
             memmove(mask_at(h, kept), mask_at(h, i), bytes);
@@ -57,7 +64,17 @@ void ek_holders_add(ek_holders *h, const uint64_t *mask)
     h->n = kept + 1;
 }
 
-void ek_holders_add_placement(ek_holders *h, const ek_placement *p, const int32_t *domain_of)
+static int32_t count(const uint64_t *mask, int32_t words)
+{
+    int32_t n = 0;
+
+    for (int32_t w = 0; w < words; w++)
+        n += __builtin_popcountll(mask[w]);
+    return n;
+}
+
+void ek_holders_add_placement(ek_holders *h, const ek_placement *p, const int32_t *domain_of,
+                              int32_t least)
 {
     uint64_t *mask = mask_at(h, h->room);
 
@@ -69,17 +86,9 @@ void ek_holders_add_placement(ek_holders *h, const ek_placement *p, const int32_
 
                 mask[d / 64] |= UINT64_C(1) << (d % 64);
             }
-        ek_holders_add(h, mask);
+        if (count(mask, h->words) >= least)
+            ek_holders_add(h, mask);
     }
-}
-
-static int32_t size_of(const ek_holders *h, int64_t i)
-{
-    int32_t n = 0;
-
-    for (int32_t w = 0; w < h->words; w++)
-        n += __builtin_popcountll(mask_at(h, i)[w]);
-    return n;
 }
 
 /* How many of the sets have the least size. */
@@ -89,7 +98,7 @@ static int64_t smallest(const ek_holders *h, int32_t *size)
 
     *size = h->domains + 1;
     for (int64_t i = 0; i < h->n; i++) {
-        int32_t s = size_of(h, i);
+        int32_t s = count(mask_at(h, i), h->words);
 
         n = s < *size ? 1 : n + (s == *size);
         *size = s < *size ? s : *size;
@@ -146,10 +155,7 @@ static int is_fatal(const ek_holders *h, int32_t k)
     memset(dead, 0, (size_t)h->words * sizeof(*dead));
     for (int32_t i = 0; i < k; i++)
         dead[h->lost[i] / 64] |= UINT64_C(1) << (h->lost[i] % 64);
-    for (int64_t i = 0; i < h->n; i++)
-        if (within(mask_at(h, i), dead, h->words))
-            return 1;
-    return 0;
+    return ek_holders_cover(h, dead);
 }
 
 static double try_all(const ek_holders *h, int32_t k, double sets)

@@ -36,8 +36,12 @@ void ek_holders_take(ek_holders *h, ek_arena *a, int32_t domains, int64_t room);
 void ek_holders_clear(ek_holders *h);
 /* An expert lies on the domains of this mask [words]. */
 void ek_holders_add(ek_holders *h, const uint64_t *mask);
-/* The experts of a layer.  domain_of [ranks], from 0 to domains - 1. */
-void ek_holders_add_placement(ek_holders *h, const ek_placement *p, const int32_t *domain_of);
+/* The experts of a layer, but those that lie on fewer than `least` domains.  domain_of [ranks],
+ * from 0 to domains - 1. */
+void ek_holders_add_placement(ek_holders *h, const ek_placement *p, const int32_t *domain_of,
+                              int32_t least);
+/* Whether who loses the domains of this mask loses one of these experts. */
+int ek_holders_cover(const ek_holders *h, const uint64_t *mask);
 
 /* So many domains may be lost, whichever they are; -1: some expert lies nowhere.  Without experts
  * all of them. */

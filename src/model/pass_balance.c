@@ -86,6 +86,10 @@ static void place_layer(ek_pass *p, int64_t l)
     ek_moe *m = &p->moe[l];
     const ek_plan *plan = &m->dealer->lasting;
 
+    ek_deal_forget_others(m);
+    for (int64_t o = 0; o < p->model->spec.layers; o++)
+        if (o != l && is_movable(p, o))
+            ek_deal_note_other(m, &p->moe[o].w->placement);
     if (ek_deal_slow(m) < 0 || adopt(p, l, &plan->placement, plan->quota) < 0)
         ek_deal_give_up(m);
 }

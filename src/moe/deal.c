@@ -73,7 +73,7 @@ ek_status ek_deal_set_planner(ek_moe_dealer *d, const ek_moe_config *cfg, const 
 }
 
 void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
-                  int32_t experts, int32_t slots)
+                  int64_t layers, int32_t experts, int32_t slots)
 {
     int64_t all = (int64_t)mesh->ep * slots;
 
@@ -100,6 +100,10 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
         copy_domains(cfg, mesh, run, d->domain_of + (int64_t)run * mesh->ep);
     d->limits.domain_of = d->domain_of;
     take_planners(d, a, cfg);
+    if (cfg->replicas_min > 1) {
+        ek_holders_take(&d->others, a, ek_plan_number_domains(&d->limits, NULL), layers * experts);
+        d->others_domain = ek_arena_take(a, mesh->ep, sizeof(*d->others_domain));
+    }
     if (ek_moe_may_place(cfg))
         ek_plan_take(&d->lasting, a, &d->limits);
     d->home = ek_arena_take(a, experts, sizeof(*d->home));
@@ -495,6 +499,28 @@ void ek_deal_give_up(ek_moe *m)
         ek_log("balance", EK_LOG_WARN,
                "layer %d: the planner %s failed: %s; training goes on without it", m->w->layer,
                m->dealer->planner->name, ek_err_message());
+}
+
+void ek_deal_forget_others(ek_moe *m)
+{
+    ek_moe_dealer *d = m->dealer;
+
+    if (d->others.room == 0)
+        return;
+    ask_for_run(d, 0);
+    ek_plan_number_domains(&d->limits, d->others_domain);
+    ek_holders_clear(&d->others);
+    d->limits.others = &d->others;
+}
+
+void ek_deal_note_other(ek_moe *m, const ek_placement *p)
+{
+    ek_moe_dealer *d = m->dealer;
+    ek_placement first = *p; /* run, by which all go */
+
+    first.ranks = d->limits.ranks;
+    if (d->others.room > 0)
+        ek_holders_add_placement(&d->others, &first, d->others_domain, d->limits.replicas_min);
 }
 
 ek_status ek_deal_slow(ek_moe *m)

@@ -10,14 +10,17 @@
 
 #include "moe/moe.h"
 
-/* Scratch of a layer's planning, which all layers share. */
+/* Scratch of a layer's planning, which all `layers` of the model share. */
 void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const ek_mesh *mesh,
-                  int32_t experts, int32_t slots);
+                  int64_t layers, int32_t experts, int32_t slots);
 
 /* Asks another planner from now on, one of cfg; what the one before has placed for good stays. */
 EK_CHECKED ek_status ek_deal_set_planner(ek_moe_dealer *d, const ek_moe_config *cfg,
                                          const ek_planner *p);
 
+/* Where the experts of other layers are, before ek_deal_slow: of none, and of one more. */
+void ek_deal_forget_others(ek_moe *m);
+void ek_deal_note_other(ek_moe *m, const ek_placement *p);
 /* Makes a lasting placement of one run of ranks from the layer's history: m->dealer->lasting. */
 EK_CHECKED ek_status ek_deal_slow(ek_moe *m);
 /* The planner is asked no more: says why (ek_err_message). */

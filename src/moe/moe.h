@@ -115,6 +115,8 @@ typedef struct {
     void **memory_of;          /* [1 + others] of all that there is a choice of */
     int32_t *node_of;          /* [runs, ep] */
     int32_t *domain_of;        /* [runs, ep]; NULL: nodes */
+    ek_holders others;         /* of other layers, for the slow half; no room: it does not ask */
+    int32_t *others_domain;    /* [ep], of the first run, as these have them */
     int32_t *home;             /* [experts] */
     int64_t *quota;            /* [ep * slots] */
     int64_t *counts;           /* [ep, experts] */

@@ -182,7 +182,7 @@ static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 {
     if (!travels(mesh))
         return;
-    ek_deal_take(&s->dealer, a, cfg, mesh, (int32_t)spec->experts,
+    ek_deal_take(&s->dealer, a, cfg, mesh, spec->layers, (int32_t)spec->experts,
                  slots_of(spec, mesh, room->spare_slots));
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas =

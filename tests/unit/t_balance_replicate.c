@@ -322,6 +322,57 @@ static void experts_lie_in_racks(void)
     CHECK(20 * few < all);
 }
 
+static double outlive_two(ek_holders *h, const planned *a, const planned *b)
+{
+    static const int32_t node_of[] = {0, 1, 2, 3, 4, 5};
+
+    ek_holders_clear(h);
+    ek_holders_add_placement(h, &a->p.placement, node_of, 0);
+    ek_holders_add_placement(h, &b->p.placement, node_of, 0);
+    return ek_holders_survival(h, 2).p;
+}
+
+/* A layer whose planner knows of another: as balanced as without, up to remainders, and together
+ * they outlive as many losses of two nodes or more. */
+static void layers_fall_together(void)
+{
+    static const int32_t node_of[] = {0, 1, 2, 3, 4, 5};
+    ek_holders others, both;
+    ek_arena a;
+    int more = 0;
+
+    CHECK(ek_arena_init(&a, 1 << 16, "holders") == EK_OK);
+    ek_holders_take(&others, &a, 6, 8);
+    ek_holders_take(&both, &a, 6, 16);
+    for (uint64_t n = 0; n < 100; n++) {
+        planned first, alone, told;
+        double p, q;
+
+        start(&first, 8, 6, 3, 1, 2);
+        start(&alone, 8, 6, 3, 1, 2);
+        start(&told, 8, 6, 3, 1, 2);
+        random_counts(&first, n);
+        random_counts(&alone, n + 1000);
+        memcpy(told.counts, alone.counts, sizeof(told.counts));
+        make(&first);
+        ek_holders_clear(&others);
+        ek_holders_add_placement(&others, &first.p.placement, node_of, 2);
+        told.l.others = &others;
+        make(&alone);
+        make(&told);
+        CHECK(fabs(alone.p.after_s - told.p.after_s) < 3.5 * 3e-6); /* a row more in each slot */
+        p = outlive_two(&both, &first, &alone);
+        q = outlive_two(&both, &first, &told);
+        CHECK(q > p - 1e-12);
+        more += q > p + 1e-12;
+        finish(&first);
+        finish(&alone);
+        finish(&told);
+    }
+    CHECK(more > 25);
+    ek_arena_fini(&a);
+}
+
 /* Homes stay on their ranks where those keep a replica. */
 static void homes_stay(void)
 {
@@ -447,6 +498,7 @@ static const ek_case cases[] = {
     EK_CASE(random_cases),
     EK_CASE(fewest_replicas_come),
     EK_CASE(experts_lie_in_racks),
+    EK_CASE(layers_fall_together),
     EK_CASE(homes_stay),
     EK_CASE(traced_counts),
 };

@@ -131,7 +131,7 @@ static void layers_fall_together(void)
         for (int layer = 0; layer < 2; layer++) {
             ek_placement p = {2, 4, 1, experts[across * layer], home};
 
-            ek_holders_add_placement(&f.h, &p, domain_of);
+            ek_holders_add_placement(&f.h, &p, domain_of, 0);
         }
         CHECK(fabs(survival(&f, 2) - (across ? 2.0 / 6 : 4.0 / 6)) < 1e-12);
         CHECK_INT(f.h.n, across ? 4 : 2);
@@ -149,18 +149,18 @@ static void domains_of_ranks(void)
     fixture f;
 
     setup(&f, 4, 2);
-    ek_holders_add_placement(&f.h, &p, one_each);
+    ek_holders_add_placement(&f.h, &p, one_each, 0);
     CHECK_INT(ek_holders_survive(&f.h), 2);
     CHECK(fabs(survival(&f, 3) - 0.5) < 1e-12);
     ek_holders_text(&f.h, "node", text, sizeof(text));
     CHECK(strcmp(text, "survives any 2 of 4 nodes; any 3 with probability 0.50") == 0);
     expert_of[7] = 1;
     ek_holders_clear(&f.h);
-    ek_holders_add_placement(&f.h, &p, pairs); /* expert 0 on the first pair alone */
+    ek_holders_add_placement(&f.h, &p, pairs, 0); /* expert 0 on the first pair alone */
     CHECK_INT(ek_holders_survive(&f.h), 0);
     teardown(&f);
     setup(&f, 1, 2);
-    ek_holders_add_placement(&f.h, &p, all);
+    ek_holders_add_placement(&f.h, &p, all, 0);
     CHECK(strcmp(ek_holders_text(&f.h, "rack", text, sizeof(text)), "survives no loss of a rack") ==
           0);
     ek_holders_clear(&f.h);
