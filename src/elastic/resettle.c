@@ -1,6 +1,8 @@
 /* Homes first, those with least choice before the others; then replicas, the rarest first. */
 #include "elastic/resettle.h"
 
+#include "balance/placement.h"
+
 #include <string.h>
 
 /* Where an expert may lie: with those who take it over; where it need not cross the network; where
@@ -9,7 +11,8 @@ typedef enum { TAKEN_OVER, ON_THE_HOST, ANYWHERE } whereabouts;
 
 typedef struct {
     const ek_resettle *x;
-    unsigned char *may; /* [ranks][experts]: it could take it over */
+    unsigned char *may;  /* [ranks][experts]: it could take it over */
+    unsigned char *seen; /* [ranks] in a search for room */
     int32_t *expert_of, *home;
 } settling;
 
@@ -25,7 +28,6 @@ static int32_t slots_used(const settling *s, int32_t rank)
 static void put(settling *s, int32_t rank, int32_t expert)
 {
     s->expert_of[rank * s->x->slots + slots_used(s, rank)] = expert;
-    s->may[rank * s->x->experts + expert] = 0;
 }
 
 /* Ranks of a host take over in turn what ranks of it have left. */
@@ -70,8 +72,17 @@ static int host_has(const settling *s, int32_t rank, int32_t expert)
     return 0;
 }
 
+static int holds(const settling *s, int32_t rank, int32_t expert)
+{
+    int32_t slots = s->x->slots;
+
+    return ek_slot_find(s->expert_of + rank * slots, slots, expert) >= 0;
+}
+
 static int may_lie(const settling *s, int32_t rank, int32_t expert, whereabouts where)
 {
+    if (holds(s, rank, expert))
+        return 0;
     return where == ANYWHERE || (where == ON_THE_HOST && host_has(s, rank, expert)) ||
            (where == TAKEN_OVER && s->may[rank * s->x->experts + expert]);
 }
@@ -92,14 +103,49 @@ static int32_t least_used(const settling *s, int32_t expert, whereabouts where)
     return best;
 }
 
+/* A slot for a home on a host that has the expert: an empty one, or one whose home can go to
+ * another of its own hosts, where that may push on others in turn (augmenting paths of a matching:
+ * if there is none now, there will be none later).  -1: there is none. */
+static int32_t slot_on_the_host(settling *s, int32_t expert)
+{
+    int32_t rank = least_used(s, expert, ON_THE_HOST), slots = s->x->slots;
+
+    if (rank >= 0)
+        return rank * slots + slots_used(s, rank);
+    for (int32_t r = 0; r < s->x->ranks; r++) {
+        if (s->seen[r] || !host_has(s, r, expert))
+            continue;
+        s->seen[r] = 1;
+        for (int32_t i = r * slots; i < (r + 1) * slots; i++) {
+            int32_t other = s->expert_of[i], to = slot_on_the_host(s, other);
+
+            if (to >= 0) {
+                s->expert_of[to] = other;
+                s->home[other] = to;
+                return i;
+            }
+        }
+    }
+    return -1;
+}
+
+/* Where nothing has to cross the network, if it can. */
 static void settle_home(settling *s, int32_t expert)
 {
-    int32_t rank = least_used(s, expert, TAKEN_OVER);
+    int32_t rank = least_used(s, expert, TAKEN_OVER), slot;
 
-    if (rank < 0)
-        rank = least_used(s, expert, ON_THE_HOST);
-    if (rank < 0)
-        rank = least_used(s, expert, ANYWHERE);
+    for (int32_t r = 0; r < s->x->ranks; r++)
+        s->seen[r] = 0;
+    slot = rank >= 0 ? rank * s->x->slots + slots_used(s, rank) : slot_on_the_host(s, expert);
+    s->home[expert] = slot;
+    if (slot >= 0)
+        s->expert_of[slot] = expert;
+}
+
+static void settle_anywhere(settling *s, int32_t expert)
+{
+    int32_t rank = least_used(s, expert, ANYWHERE);
+
     s->home[expert] = rank * s->x->slots + slots_used(s, rank);
     put(s, rank, expert);
 }
@@ -107,7 +153,7 @@ static void settle_home(settling *s, int32_t expert)
 void ek_resettle_layer(const ek_resettle *x, unsigned char *scratch, int32_t *expert_of,
                        int32_t *home)
 {
-    settling s = {x, scratch, expert_of, home};
+    settling s = {x, scratch, scratch + (size_t)x->ranks * (size_t)x->experts, expert_of, home};
 
     for (int32_t i = 0; i < x->ranks * x->slots; i++)
         expert_of[i] = -1;
@@ -121,6 +167,9 @@ void ek_resettle_layer(const ek_resettle *x, unsigned char *scratch, int32_t *ex
     for (int32_t e = 0; e < x->experts; e++)
         if (home[e] < 0)
             settle_home(&s, e);
+    for (int32_t e = 0; e < x->experts; e++)
+        if (home[e] < 0)
+            settle_anywhere(&s, e);
     for (int32_t copy = 1; copy < x->ranks; copy++)
         for (int32_t e = 0; e < x->experts; e++) {
             int32_t rank = least_used(&s, e, TAKEN_OVER);

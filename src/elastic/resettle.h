@@ -2,11 +2,12 @@
  * left: where they lie, so that nothing has to cross the network and no replica is lost.
  *
  * Every rank takes over what ranks of its host have left, as far as it has slots, and of the
- * experts that several ranks have then, the homes are spread evenly.  A home for which these have
- * no room comes to another rank of a host that has the expert, and only then to any.  Whether that
- * is a good placement for the loads is the planner's business, a step later.
+ * experts that several ranks have then, the homes are spread evenly.  As many homes as can be lie
+ * on hosts that have their expert (a matching, Kuhn 1955), so the fewest experts cross the network.
+ * Whether that is a good placement for the loads is the planner's business, a step later.
  *
- * Pure, and the same for all who know the same.  O(ranks (ranks + n_left) experts). */
+ * Pure, and the same for all who know the same.  O(experts ranks (ranks + n_left) slots), and at
+ * worst O(experts^2 ranks n_left) where homes have to be pushed about. */
 #ifndef ELASTIC_RESETTLE_H
 #define ELASTIC_RESETTLE_H
 
@@ -22,7 +23,7 @@ typedef struct {
 } ek_resettle;
 
 /* Fills expert_of [ranks * slots] (-1: empty) and home [experts] (slots).  An expert that nobody
- * has left comes to lie on a rank with the fewest homes.  scratch [ranks * experts]. */
+ * has left comes to lie on a rank with the fewest homes.  scratch [ranks * (experts + 1)]. */
 void ek_resettle_layer(const ek_resettle *x, unsigned char *scratch, int32_t *expert_of,
                        int32_t *home);
 

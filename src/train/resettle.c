@@ -53,7 +53,7 @@ static ek_status get_room(const ek_run *r, int32_t slots, room *m)
     m->host = calloc(ranks, sizeof(*m->host));
     m->domain = calloc(ranks, sizeof(*m->domain));
     m->has = calloc(left + 1, experts);
-    m->scratch = calloc(ranks, experts);
+    m->scratch = calloc(ranks, experts + 1);
     m->to = (ek_placement){.experts = (int32_t)experts, .ranks = (int32_t)ranks, .slots = slots};
     m->to.expert_of = calloc(all, sizeof(*m->to.expert_of));
     m->to.home = calloc(experts, sizeof(*m->to.home));

@@ -11,7 +11,7 @@ enum { RANKS = 7, EXPERTS = 12, LEFT = 9, SLOTS = EXPERTS };
 typedef struct {
     ek_resettle x;
     int32_t left_host[LEFT], host[RANKS];
-    unsigned char has[LEFT * EXPERTS], scratch[RANKS * EXPERTS];
+    unsigned char has[LEFT * EXPERTS], scratch[RANKS * (EXPERTS + 1)];
     int32_t expert_of[RANKS * SLOTS], home[EXPERTS];
 } layer;
 
@@ -54,9 +54,42 @@ static int no_room_at_home(const layer *a, int32_t expert)
     return 1;
 }
 
+/* Finds a slot for an expert on a host that has it, if need be by moving others: a matching of
+ * experts and slots. */
+static int match(const layer *a, int32_t expert, int32_t *owner, unsigned char *seen)
+{
+    for (int32_t s = 0; s < a->x.ranks * a->x.slots; s++) {
+        if (seen[s] || !host_has(a, a->host[s / a->x.slots], expert))
+            continue;
+        seen[s] = 1;
+        if (owner[s] < 0 || match(a, owner[s], owner, seen)) {
+            owner[s] = expert;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* As few homes as can be are on hosts that do not have their expert. */
+static void check_crossing(const layer *a)
+{
+    int32_t owner[RANKS * SLOTS], least = 0, crossing = 0;
+
+    memset(owner, -1, sizeof(owner));
+    for (int32_t e = 0; e < a->x.experts; e++) {
+        unsigned char seen[RANKS * SLOTS] = {0};
+
+        least += !match(a, e, owner, seen);
+        crossing += !host_has(a, a->host[a->home[e] / a->x.slots], e);
+    }
+    CHECK_INT(crossing, least);
+}
+
 static void check(const layer *a)
 {
     const ek_resettle *x = &a->x;
+
+    check_crossing(a);
 
     for (int32_t e = 0; e < x->experts; e++) {
         CHECK(a->home[e] >= 0 && a->home[e] < x->ranks * x->slots);
@@ -82,7 +115,7 @@ static void drawn(void)
         a.x.ranks = 1 + (int32_t)draw(&n, RANKS);
         a.x.n_left = (int32_t)draw(&n, LEFT + 1);
         least = (a.x.experts + a.x.ranks - 1) / a.x.ranks;
-        a.x.slots = least + (int32_t)draw(&n, a.x.experts - least + 1);
+        a.x.slots = least + (int32_t)draw(&n, turn % 2 ? 1 : a.x.experts - least + 1);
         for (int32_t i = 0; i < a.x.n_left; i++)
             a.left_host[i] = (int32_t)draw(&n, 5);
         for (int32_t r = 0; r < a.x.ranks; r++)
@@ -132,9 +165,28 @@ static void the_rare_ones_first(void)
     }
 }
 
+/* Four hosts of one slot: the third expert has no room on either of its hosts until the first goes
+ * to its other one, and the second, which lies there, to its own. */
+static void homes_push_one_another(void)
+{
+    static const unsigned char has[] = {1, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1};
+    layer a = {.x = {.experts = 4, .n_left = 4, .ranks = 4, .slots = 1}};
+
+    memcpy(a.has, has, sizeof(has));
+    for (int32_t r = 0; r < 4; r++)
+        a.left_host[r] = a.host[r] = r;
+    settle(&a);
+    check(&a);
+    CHECK_INT(a.home[0], 1);
+    CHECK_INT(a.home[1], 2);
+    CHECK_INT(a.home[2], 0);
+    CHECK_INT(a.home[3], 3);
+}
+
 static const ek_case cases[] = {
     EK_CASE(drawn),
     EK_CASE(unharmed),
     EK_CASE(the_rare_ones_first),
+    EK_CASE(homes_push_one_another),
 };
 EK_TEST_MAIN(cases)
