@@ -27,12 +27,12 @@ class Lost(chaos.Chaos):
         """A node is lost and, in the first step after that, a worker.  As many ranks go on as were
         there before, but some experts have no replica any more: they get one at once, though it is
         not the planner's turn for a thousand steps."""
-        self.nodes = 4
+        self.nodes, self.steps = 4, 120
         for turn in range(4):
             out = self.path("kept-%d" % turn)
             self.chaos("--script", self.script("0.3 recovery:step"), "--lossless", "--down", 600,
-                       "--keep", out, train=("--spare-slots", 1, "--plan-every", 1000),
-                       reference=False)
+                       "--keep", out, reference=False,
+                       train=("--spare-slots", 1, "--plan-every", 1000, "--batch", 24))
             replicas = [m["replicas"] for m in ek_cli.metrics(out)]
             last = json.loads(ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines()[-1])
             first = last["first_step"]
