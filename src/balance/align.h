@@ -2,15 +2,17 @@
  * same losses of domains as other layers do.
  *
  * Source       ours.  Lazarus (arXiv 2407.04656v2) places each layer by itself; but a lost node
- * hits all layers, and layers whose smallest sets of holders are the same ones fall together: of L
- * layers with d such sets each, C(N, m) - d losses of m domains of N are outlived instead of as few
- * as C(N, m) - L d. Formula      minimize |{H : no holder set of the others is a subset of
- * image(H)}| over the layer's smallest holder sets H: what adds to the losses of so many domains
- * that are fatal already. Method       from the image given, domains of one size change places in
- * pairs while that lessens the sum; the first pair that does is taken, until none does or 2^24
- * words have been looked at.  A local minimum: quadratic assignment is not solved exactly here.
+ *              hits all layers, and layers whose smallest sets of holders are the same ones fall
+ *              together: of L layers with d such sets each, C(N, m) - d losses of m domains of N
+ *              are outlived instead of as few as C(N, m) - L d.
+ * Formula      minimize |{H : no holder set of the others is a subset of image(H)}| over the
+ *              layer's smallest holder sets H: what adds to the losses of so many domains that are
+ *              fatal already.
+ * Method       from the image given, domains of one size change places in pairs while that lessens
+ *              the sum; the first pair that does is taken, until none does or 2^24 words have been
+ *              looked at.  A local minimum: quadratic assignment is not solved exactly here.
  * Complexity   a round of pairs O(N^2 H n words) at most, H and n being the numbers of sets, of
- * which only those with one of the two are looked at.
+ *              which only those with one of the two are looked at.
  *
  * Loads stay what they are, up to remainders, as domains change places whole.  Pure, the same for
  * all who know the same. */

@@ -5,8 +5,8 @@
  *              (1987) have them, without their initial reductions.
  * Formula      potentials u, v with cost_ij >= u_i + v_j, equal where i is assigned to j; each row
  *              in turn is added by Dijkstra's shortest path over cost_ij - u_i - v_j.  No
- * assignment costs less than sum u + sum v, which is what this one costs. Complexity   O(n^3) time,
- * O(n) memory beside the costs.
+ *              assignment costs less than sum u + sum v, which is what this one costs.
+ * Complexity   O(n^3) time, O(n) memory beside the costs.
  *
  * Pure; of several cheapest assignments always the same one. */
 #ifndef BALANCE_ASSIGN_H

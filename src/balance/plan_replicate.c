@@ -17,19 +17,24 @@
  *              their expert, and of such ones the fewest to other ranks of a node that has it.
  *              Each layer has its own, so the bytes of all layers are the fewest, too.  With f > 1
  *              nodes then change places where the layer comes to fall with the same losses as
- * others (align.h): survival is worth moves, and loads stay what they are.  In a node, replicas go
- * to the rank with the least load that does not have the expert, largest first. Quotas floor(t / r)
- * a slot, the first t mod r slots one more. Model        largest load of a rank * (row_s + send_s).
- * The sum of the replicas' gradients and what moving the experts takes are not modelled. Accepted
- * when the largest load falls by more than 5 %, or experts come to lie on f' nodes that did not.
- * The latter is worth any load: survival is a constraint, not a term. Then alone the plan may be
- * slower than no balancing. Departures   Overlap is a starting point and not the answer: it can put
- * all replicas of an expert on one node.  Among placements that survive as much, the nodes' loads
- * are evened out: overlap puts unpopular experts together, and nodes of popular ones get more than
- * their share.  The paper matches nodes one after the other.  Survival beyond f - 1 failures is
- * worth 5 % of load: where the spread placement has less by more, it is taken.  A placement that
- * stays is served by homes alone where that is better. Complexity   O(E^2
- * + nodes^2 E + nodes^3 + S ranks slots) and the climb's limit of work. */
+ *              others do (align.h): survival is worth moves, and loads stay what they are.  In a
+ *              node, replicas go to the rank with the least load that does not have the expert,
+ *              largest first.
+ * Quotas       floor(t / r) a slot, the first t mod r slots one more.
+ * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
+ *              what moving the experts takes are not modelled.
+ * Accepted     when the largest load falls by more than 5 %, or experts come to lie on f' nodes
+ *              that did not.  The latter is worth any load: survival is a constraint, not a term.
+ *              Then alone the plan may be slower than no balancing.
+ * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
+ *              expert on one node.  Among placements that survive as much, the nodes' loads are
+ *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
+ *              more than their share.  The paper matches nodes one after the other.  Survival
+ *              beyond f - 1 failures is worth 5 % of load: where the spread placement has less by
+ *              more, it is taken.  A placement that stays is served by homes alone where that is
+ *              better.
+ * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work and that of
+ *              the alignment. */
 #include "balance/align.h"
 #include "balance/assign.h"
 #include "balance/planner.h"
