@@ -1,9 +1,10 @@
 /* How a job gets on, by the words of its first rank: how long each phase takes, and how long one
  * may take before it hangs.
  *
- * A step may take ten times the median of those before it, starting and connecting ten times the
- * longest that they have taken in this run; never less than a few seconds.  What has not been seen
- * yet, and phases that may be short once and long another time, have --watchdog seconds. */
+ * A step may take ten times the median of those before it, or the longest while there are few;
+ * starting and connecting ten times the longest that they have taken in this run; never less than a
+ * few seconds.  What has not been seen yet, and phases that may be short once and long another
+ * time, have --watchdog seconds. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
@@ -87,12 +88,22 @@ double launch_progress_median_s(const launch_progress *p)
     return sorted[n / 2];
 }
 
+/* The longest of the steps since this start began; 0: it has taken none. */
+static double longest_step_s(const launch_progress *p)
+{
+    double longest = p->first_step_s;
+
+    for (int64_t i = 0; i < p->n && i < LAUNCH_STEPS_KEPT && p->steps > 0; i++)
+        longest = p->last_s[i] > longest ? p->last_s[i] : longest;
+    return longest;
+}
+
 double launch_progress_patience_s(const launch_progress *p)
 {
     double known = 0, least = start_least_s;
 
     if (p->phase == LAUNCH_STEP) {
-        known = p->n >= STEPS_MIN ? launch_progress_median_s(p) : 0;
+        known = p->n >= STEPS_MIN ? launch_progress_median_s(p) : longest_step_s(p);
         least = step_least_s;
     } else if (p->phase == LAUNCH_LAUNCH || p->phase == LAUNCH_CONNECT) {
         known = p->longest_s[p->phase];

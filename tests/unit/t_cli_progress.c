@@ -31,10 +31,27 @@ static void nothing_is_known(void)
 
     launch_progress_begin(&p, now);
     CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
-    now = take_steps(&p, begin(&p, now, s), 3, s);
+    now = begin(&p, now, s);
     CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
     p.watchdog_s = 0;
     CHECK(!launch_progress_hangs(&p, now + 100000 * s));
+}
+
+/* What few steps have taken is little to go by: it is the longest that counts, the first one too. */
+static void few_steps(void)
+{
+    launch_progress p = {.watchdog_s = 100};
+    int64_t now = take_steps(&p, begin(&p, s, s), 1, 2 * s);
+
+    CHECK(!launch_progress_hangs(&p, now + 19 * s) && launch_progress_hangs(&p, now + 21 * s));
+    now = take_steps(&p, now, 1, 4 * s);
+    now = take_steps(&p, now, 3, s);
+    CHECK(!launch_progress_hangs(&p, now + 39 * s) && launch_progress_hangs(&p, now + 41 * s));
+    now = take_steps(&p, now, 1, s); /* five that are not the first: the median of these */
+    CHECK(!launch_progress_hangs(&p, now + 9 * s) && launch_progress_hangs(&p, now + 11 * s));
+    p.n = 3;
+    now = begin(&p, now, s);
+    CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
 }
 
 static void steps(void)
@@ -97,6 +114,7 @@ static void other_phases(void)
 
 static const ek_case cases[] = {
     EK_CASE(nothing_is_known),
+    EK_CASE(few_steps),
     EK_CASE(steps),
     EK_CASE(saves),
     EK_CASE(other_phases),
