@@ -136,6 +136,17 @@ static ek_status no_room(int error, size_t bytes, const char *name)
                    (double)bytes / 1e6, folder, (double)room / 1e6);
 }
 
+/* Memory for all of a file: an error number.  A signal does not end it. */
+static int allocate(int fd, size_t bytes)
+{
+    int e;
+
+    do {
+        e = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (e == EINTR);
+    return e;
+}
+
 /* Opens a new file of so many bytes; whole: of the segment, for people. */
 static ek_status reserve(const char *name, int lock, size_t bytes, size_t whole, int *fd)
 {
@@ -144,7 +155,7 @@ static ek_status reserve(const char *name, int lock, size_t bytes, size_t whole,
     *fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
     if (*fd < 0)
         return fail(errno, "make", name);
-    e = !lock || flock(*fd, LOCK_EX | LOCK_NB) == 0 ? posix_fallocate(*fd, 0, (off_t)bytes) : errno;
+    e = !lock || flock(*fd, LOCK_EX | LOCK_NB) == 0 ? allocate(*fd, bytes) : errno;
     if (e == 0)
         return EK_OK;
     close(*fd);
@@ -179,6 +190,7 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
                          .likeness = likeness,
                          .pid = (int32_t)getpid()};
     size_t before = EK_SEGMENT_ALIGN + table_bytes(n);
+    ek_status st = EK_OK;
     int fd = -1;
 
     h.bytes = before + lay_pieces(front, piece_bytes, n, NULL);
@@ -188,7 +200,7 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     name_of(id, name);
     EK_TRY(ek_segment_remove(id)); /* nobody can be using it: a run has one generation at a time */
     EK_TRY(reserve(name, 1, before + h.front, h.bytes, &fd));
-    EK_TRY(map(fd, &h, name, s));
+    EK_TRY_OUT(map(fd, &h, name, s));
     memcpy(s->head, &h, sizeof(h));
     if (n > 0)
         lay_pieces(front, piece_bytes, n,
@@ -196,6 +208,9 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     ek_segment_set_phase(s, EK_SEGMENT_BUILDING);
     memcpy(s->head->magic, magic, sizeof(magic));
     return EK_OK;
+out:
+    shm_unlink(name);
+    return st;
 }
 
 /* --- pieces ------------------------------------------------------------------------------------

@@ -651,7 +651,9 @@ ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s)
     EK_TRY(ek_agree(r->world, "fill its state", EK_OK));
     ek_segment_set_phase(&s->segment, EK_SEGMENT_READY);
     EK_TRY(ek_agree(r->world, "have its state ready", EK_OK));
-    return ek_recover_remove(r);
+    EK_TRY(ek_recover_remove(r));
+    ek_state_clear_gradients(s);
+    return EK_OK;
 }
 
 void ek_recover_close(ek_recovery *r)

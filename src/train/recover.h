@@ -4,8 +4,8 @@
  * hosts (find), lays out its model in segments of its own, and fills these from what was found
  * (load), from a checkpoint or anew.  When all have theirs (commit), the earlier ones are removed;
  * until then they stay, so that a failure in between loses nothing.  Pieces that are taken over are
- * part of both until then: but for gradients, which nobody needs once steps are finished (find),
- * they are not changed before.
+ * part of both until then, and are not changed before: not even gradients, as a host that is not
+ * seen now and is later may be the one that had begun to update, and then all finish that step.
  *
  * Collective   over the world, all of them; world NULL: one rank.  A failure on one rank fails
  *              all. */

@@ -323,24 +323,30 @@ static ek_status open_kernels(ek_run *r)
     return ek_kernels_create(r->mode, (ek_isa)isa, threads > 1 ? threads : 1, &r->kernels);
 }
 
-/* What masters, gradients and moments take besides the memory that an earlier start has left. */
-static double state_to_come(const ek_run *r)
+/* What masters, gradients and moments of this host's ranks take besides the memory that an earlier
+ * start has left, and that is gone on from. */
+static ek_status state_to_come(ek_run *r, double *bytes)
 {
-    double bytes = (double)r->model->state.bytes - (double)ek_recover_bytes(&r->recovery);
-
-    return bytes > 0 ? bytes : 0;
+    *bytes = (double)r->model->state.bytes;
+    if (r->memory_step >= 0)
+        *bytes -= (double)ek_recover_bytes(&r->recovery);
+    EK_TRY(ek_run_sum_on_host(r, bytes));
+    *bytes = *bytes > 0 ? *bytes : 0;
+    return EK_OK;
 }
 
 /* Memory is granted before it is there, and a process that then asks too much of it is killed
  * without a word; so it is asked for here. */
 static ek_status check_memory(ek_run *r)
 {
-    double want = (double)r->out->info.predicted_bytes - (double)r->base_rss -
-                  (double)r->model->state.bytes + state_to_come(r);
+    double want =
+        (double)r->out->info.predicted_bytes - (double)r->base_rss - (double)r->model->state.bytes;
     double have = (double)ek_memory_available(), copy = (double)ek_train_save_bytes(r->model);
-    double room;
+    double room, state;
 
+    EK_TRY(state_to_come(r, &state));
     EK_TRY(ek_run_sum_on_host(r, &want));
+    want += state;
     EK_TRY(ek_run_sum_on_host(r, &copy));
     room = have == 0 || 1.1 * (want + copy) <= have;
     EK_TRY(ek_run_least(r, &room)); /* all ranks save in the background, or none */

@@ -237,12 +237,17 @@ ek_status ek_state_take_piece(ek_rank_state *s, int64_t k, const ek_segment *fro
 {
     EK_TRY(ek_segment_take_piece(&s->segment, k, from, j));
     s->pieces[k] = whole ? EK_PIECE_TAKEN : EK_PIECE_REUSED;
-    if (k < s->model->units->n) {
+    return EK_OK;
+}
+
+void ek_state_clear_gradients(ek_rank_state *s)
+{
+    for (int64_t k = 0; k < s->model->units->n; k++) {
         const ek_unit *u = &s->model->units->unit[k];
 
-        memset(u->g, 0, (size_t)u->n * (size_t)real_of(s->model));
+        if (s->pieces[k] == EK_PIECE_TAKEN || s->pieces[k] == EK_PIECE_REUSED)
+            memset(u->g, 0, (size_t)u->n * (size_t)real_of(s->model));
     }
-    return EK_OK;
 }
 
 ek_status ek_state_make_pieces(ek_rank_state *s)

@@ -43,13 +43,17 @@ void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, 
  * be called again, for another number of steps. */
 EK_CHECKED ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done);
 
-/* Takes over a piece that another segment of this host has (elastic/take_over.h), all but its
- * gradients, which become zero; whole: it holds what is wanted. */
+/* Takes over a piece that another segment of this host has (elastic/take_over.h); whole: it holds
+ * what is wanted. */
 EK_CHECKED ek_status ek_state_take_piece(ek_rank_state *s, int64_t k, const ek_segment *from,
                                          int64_t j, int whole);
 
 /* Makes the pieces that are not there yet.  The state still has to be filled in. */
 EK_CHECKED ek_status ek_state_make_pieces(ek_rank_state *s);
+
+/* Gradients of pieces that were taken over become zero: when the generation that they are from is
+ * given up.  Before, that one may yet be gone on from, by ranks that have to finish its step. */
+void ek_state_clear_gradients(ek_rank_state *s);
 
 /* Takes the mapping away, after the model is gone; the segment stays. */
 void ek_state_close(ek_rank_state *s);

@@ -72,17 +72,10 @@ class Elastic(ranks.Disaster):
                 names[tuple(map(int, path.rsplit("-", 2)[1:]))] = path
         return [names[key] for key in sorted(names)]
 
-    def generations(self):
-        try:
-            text = ek_cli.read(os.path.join(self.out, "generations.jsonl")).decode()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
-
     @staticmethod
     def remove_segment(path):
         """As its host's end does."""
-        for name in [path] + glob.glob(path + ".*"):
+        for name in glob.glob(path + ".*") + [path]:
             os.unlink(name)
 
     def assert_no_segments(self):

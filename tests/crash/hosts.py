@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import sys
 import time
 
@@ -115,7 +116,7 @@ class GoAndCome(Hosts):
         j.wait_for_steps(20)
         self.lose(j, "a", "silent")
         self.wait_for_ranks(j, 2)
-        self.assertLess(self.generations()[1]["probe_s"], 3)
+        self.assertLess(self.generations()[1]["probe_s"], 10)  # an answer may take 15
         self.unset("silent", "a")
         self.assertIn("a does not answer; 2 ranks", self.assert_done(j))
 
@@ -240,7 +241,8 @@ class Hangs(Hosts):
                 os.kill(j.rank(rank), signal.SIGSTOP)
                 while len(self.generations()) < 2:
                     time.sleep(0.01)
-                self.assertLess(self.generations()[1]["seen"] - frozen, 6)
+                step_s = statistics.median(m["step_ms"] for m in ek_cli.metrics(self.out)) / 1e3
+                self.assertLess(self.generations()[1]["seen"] - frozen, 6 + 20 * step_s)
                 err = self.assert_done(j)
                 self.assertRegex(err, r"no sign of life for \d+\.\d s \(step\), ended after step "
                                       r"\d+; going on from memory")

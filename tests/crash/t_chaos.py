@@ -39,7 +39,7 @@ class Lost(chaos.Chaos):
             if replicas[first] < replicas[3]:
                 break  # else the planner had its turn before the worker was killed
         self.assertEqual(last["ranks"], 3)
-        self.assertLess(replicas[first], replicas[3])
+        self.assertLess(replicas[first], replicas[3], "no worker was killed in its first step")
         self.assertGreaterEqual(min(replicas[first + 2:]), replicas[3])
 
 

@@ -37,7 +37,8 @@ static void nothing_is_known(void)
     CHECK(!launch_progress_hangs(&p, now + 100000 * s));
 }
 
-/* What few steps have taken is little to go by: it is the longest that counts, the first one too. */
+/* What few steps have taken is little to go by: it is the longest that counts, the first one too.
+ */
 static void few_steps(void)
 {
     launch_progress p = {.watchdog_s = 100};
@@ -113,10 +114,7 @@ static void other_phases(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(nothing_is_known),
-    EK_CASE(few_steps),
-    EK_CASE(steps),
-    EK_CASE(saves),
+    EK_CASE(nothing_is_known), EK_CASE(few_steps), EK_CASE(steps), EK_CASE(saves),
     EK_CASE(other_phases),
 };
 EK_TEST_MAIN(cases)
