@@ -19,6 +19,7 @@
  *              W <= 1,039 up to 16 nodes, <= 256 above (and N / 64). */
 #include "balance/replicate_place.h"
 
+#include "balance/subsets.h"
 #include "base/random.h"
 
 #include <string.h>
@@ -89,27 +90,6 @@ void ek_replicate_nodes_take(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, 
     s->core = ek_arena_take(a, experts, sizeof(*s->core));
 }
 
-/* The next set of k numbers below n, in lexicographic order. */
-static void next_set(int32_t *set, int32_t k, int32_t n)
-{
-    int32_t i = k - 1;
-
-    while (i > 0 && set[i] == n - k + i)
-        i--;
-    set[i]++;
-    for (int32_t j = i + 1; j < k; j++)
-        set[j] = set[j - 1] + 1;
-}
-
-/* Any k nodes, all sets being equally likely. */
-static void draw_set(int32_t *set, int32_t k, int32_t n, int64_t number)
-{
-    uint64_t stream = ((uint64_t)k << 32) | (uint64_t)number;
-
-    for (int32_t i = 0; i < k; i++)
-        set[i] = (int32_t)ek_random_permute(seed, stream, (uint64_t)n, (uint64_t)i);
-}
-
 static void fail_nodes(ek_replicate_nodes *s, int32_t k)
 {
     int32_t set[MOST_FAILURES];
@@ -122,11 +102,11 @@ static void fail_nodes(ek_replicate_nodes *s, int32_t k)
         int64_t word = s->word_of[k] + n / 64;
 
         if (all > s->sets[k])
-            draw_set(set, k, s->nodes, n);
+            ek_subset_draw(seed, set, k, s->nodes, n);
         for (int32_t i = 0; i < k; i++)
             s->dead[(int64_t)set[i] * s->words + word] |= UINT64_C(1) << (n % 64);
         if (all == s->sets[k] && n + 1 < all)
-            next_set(set, k, s->nodes);
+            ek_subset_next(set, k, s->nodes);
     }
 }
 

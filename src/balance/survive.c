@@ -1,7 +1,7 @@
 /* Holders as bit masks, and the sets of lost domains that cover one. */
 #include "balance/survive.h"
 
-#include "base/random.h"
+#include "balance/subsets.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,26 +127,6 @@ static double choose(int32_t n, int32_t k)
     return c;
 }
 
-/* The next set of k numbers below n, in lexicographic order. */
-static void next_set(int32_t *set, int32_t k, int32_t n)
-{
-    int32_t i = k - 1;
-
-    while (i > 0 && set[i] == n - k + i)
-        i--;
-    set[i]++;
-    for (int32_t j = i + 1; j < k; j++)
-        set[j] = set[j - 1] + 1;
-}
-
-static void draw_set(int32_t *set, int32_t k, int32_t n, int64_t number)
-{
-    uint64_t stream = ((uint64_t)k << 32) | (uint64_t)number;
-
-    for (int32_t i = 0; i < k; i++)
-        set[i] = (int32_t)ek_random_permute(seed, stream, (uint64_t)n, (uint64_t)i);
-}
-
 /* Whether the loss of the k domains in h->lost takes an expert. */
 static int is_fatal(const ek_holders *h, int32_t k)
 {
@@ -167,7 +147,7 @@ static double try_all(const ek_holders *h, int32_t k, double sets)
     for (double n = 1; n <= sets; n++) {
         fatal += is_fatal(h, k);
         if (n < sets)
-            next_set(h->lost, k, h->domains);
+            ek_subset_next(h->lost, k, h->domains);
     }
     return fatal;
 }
@@ -178,7 +158,7 @@ static ek_survival draw(const ek_holders *h, int32_t k)
 
     n = n > DRAWN ? DRAWN : n < DRAWN_LEAST ? DRAWN_LEAST : n;
     for (int64_t i = 0; i < n; i++) {
-        draw_set(h->lost, k, h->domains, i);
+        ek_subset_draw(seed, h->lost, k, h->domains, i);
         fatal += is_fatal(h, k);
     }
     return (ek_survival){.p = 1 - (double)fatal / (double)n,

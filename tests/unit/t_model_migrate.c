@@ -4,6 +4,7 @@
  * instant. */
 #include "model/hf_names.h"
 #include "model/migrate.h"
+#include "small_spec.h"
 #include "train_ranks.h"
 
 enum { ROUNDS = 12, LAYERS = 2, PLACES = 16 };
@@ -29,22 +30,6 @@ typedef struct {
     int64_t owned, whole, moved, crossed;
     int failed;
 } mover;
-
-static ek_model_spec migrate_spec(void)
-{
-    ek_model_spec s;
-
-    ek_model_default(&s);
-    s.vocab = 16;
-    s.hidden = 8;
-    s.layers = 2;
-    s.heads = s.kv_heads = 2;
-    s.head_dim = 4;
-    s.experts = 7;
-    s.top_k = 2;
-    s.ff = 5;
-    return s;
-}
 
 static double number_of(int kind, const ek_hf_tensor *t, int64_t row, int64_t col)
 {
@@ -222,7 +207,7 @@ static ek_status rounds(ek_model *m, mover *v)
 
 static ek_status move_about(mover *v)
 {
-    ek_model_spec spec = migrate_spec();
+    ek_model_spec spec = small_spec();
     ek_mesh *mesh = NULL;
     ek_kernels *k = NULL;
     ek_model *m = NULL;
@@ -335,7 +320,7 @@ static void from_the_own_node(void)
 static void watch(int ranks, int ep, int etp, int lasting)
 {
     witness w = {
-        .lock = PTHREAD_MUTEX_INITIALIZER, .ranks = ranks, .experts = (int)migrate_spec().experts};
+        .lock = PTHREAD_MUTEX_INITIALIZER, .ranks = ranks, .experts = (int)small_spec().experts};
 
     move_over(ranks, ep, etp, 0, lasting, &w);
     CHECK(w.events > ROUNDS * LAYERS * ranks);

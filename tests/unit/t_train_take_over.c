@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "model/units.h"
+#include "small_spec.h"
 #include "train/recover.h"
 
 enum { STEPS = 5 };
@@ -21,22 +22,6 @@ static uint64_t run_of_test(void)
 
     snprintf(out, sizeof(out), "/t_train_take_over/%d", (int)getpid());
     return ek_run_id(out);
-}
-
-static ek_model_spec small_spec(void)
-{
-    ek_model_spec s;
-
-    ek_model_default(&s);
-    s.vocab = 16;
-    s.hidden = 8;
-    s.layers = 2;
-    s.heads = s.kv_heads = 2;
-    s.head_dim = 4;
-    s.experts = 7;
-    s.top_k = 2;
-    s.ff = 5;
-    return s;
 }
 
 static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
