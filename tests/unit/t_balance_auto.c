@@ -178,6 +178,31 @@ static void a_move_has_to_pay(void)
 }
 
 /* Two hot experts on rank 0 of four: apart from each other, each rank gives of one alone. */
+/* 40, 40 and 10, 10, half of each from either rank: level by a replica, for 50 + 25, or by a move,
+ * for 50.  But the replica keeps 30 of a rank's 50 where they are, and a third of its time is
+ * waited for; homes that have parted keep 25: 28.3 and 25. */
+static void replicas_keep_tokens_where_they_are(void)
+{
+    const int64_t half[] = {20, 20, 5, 5};
+    fixture f;
+
+    for (int sent = 0; sent < 2; sent++) {
+        plan_setup(&f, &ek_planner_auto, 4, 2, 3,
+                   (ek_plan_costs){.row_s = 1 - sent, .send_s = sent, .replica_s = 25});
+        f.l.lasts = 10;
+        memcpy(f.counts, half, sizeof(half));
+        memcpy(f.counts + 4, half, sizeof(half));
+        f.l.costs.move_s = 80; /* 160 are to be saved in ten micro-batches */
+        place(&f);
+        CHECK_INT(moved(&f), sent ? 0 : 2);
+        f.l.costs.move_s = 20; /* 40: 250 by the coarse model leave no doubt */
+        place(&f);
+        CHECK_INT(moved(&f), 2);
+        teardown(&f);
+    }
+}
+
+/* Two hot experts on rank 0 of four: apart from each other, each rank gives of one alone. */
 static void hot_experts_part(void)
 {
     const int64_t total[] = {500, 500, 40, 40, 40, 40, 40, 40};
@@ -561,6 +586,7 @@ static const ek_case cases[] = {
     EK_CASE(what_the_busiest_source_sends_stays),
     EK_CASE(without_prices),
     EK_CASE(a_move_has_to_pay),
+    EK_CASE(replicas_keep_tokens_where_they_are),
     EK_CASE(hot_experts_part),
     EK_CASE(spare_slots_spare_moves),
     EK_CASE(who_is_beside_a_heavy_one_stays),
