@@ -4,7 +4,6 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "tensor/cpu/cpu.h"
-#include "tensor/cpu/dnnl_border.h"
 #include "tensor/cpu/linear.h"
 #include "tensor/kernels.h"
 
@@ -404,7 +403,10 @@ static void tables_agree(void)
     }
 }
 
-static void matmul_check(int ta, int tb, int64_t m, int64_t n, int64_t kk, int add)
+typedef void matmul_fn(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a, int64_t lda,
+                       const void *b, int64_t ldb, int add, void *c, int64_t ldc);
+
+static void matmul_check(matmul_fn *fn, int ta, int tb, int64_t m, int64_t n, int64_t kk, int add)
 {
     float *a = values(EK_MODE_FP32, 4, m * kk), *b = values(EK_MODE_FP32, 5, n * kk);
     float *got = room((size_t)(m * (n + PAD)) * 4), *want = room((size_t)(m * (n + PAD)) * 4);
@@ -421,7 +423,7 @@ static void matmul_check(int ta, int tb, int64_t m, int64_t n, int64_t kk, int a
             want[i * (n + PAD) + j] = (float)sum;
         }
     }
-    ek_dnnl_matmul_real(ta, tb, m, n, kk, a, ta ? m : kk, b, tb ? kk : n, add, got, n + PAD);
+    fn(ta, tb, m, n, kk, a, ta ? m : kk, b, tb ? kk : n, add, got, n + PAD);
     CHECK_NMSE(got, want, (size_t)(m * (n + PAD)), 1e-11);
     free(a);
     free(b);
@@ -429,22 +431,35 @@ static void matmul_check(int ta, int tb, int64_t m, int64_t n, int64_t kk, int a
     free(want);
 }
 
-static void matmul_real(void)
+static void matmul_checks(matmul_fn *fn)
 {
-    static const int64_t experts[] = {1, 5, 8, 60};
+    static const int64_t experts[] = {1, 5, 8, 14, 15, 60};
 
     for (size_t i = 0; i < sizeof(experts) / sizeof(experts[0]); i++) {
         int64_t e = experts[i];
 
         for (int add = 0; add < 2; add++) {
-            matmul_check(0, 1, 129, e, 64, add);
-            matmul_check(0, 0, 129, 64, e, add);
-            matmul_check(1, 0, e, 64, 129, add);
+            matmul_check(fn, 0, 1, 129, e, 64, add);
+            matmul_check(fn, 0, 1, e, 129, 300, add);
+            matmul_check(fn, 0, 0, 129, 64, e, add);
+            matmul_check(fn, 1, 0, e, 64, 1290, add);
+            matmul_check(fn, 1, 1, 77, e, 65, add);
         }
     }
-    matmul_check(0, 1, 0, 8, 64, 0);
-    matmul_check(1, 0, 8, 64, 0, 1);
-    matmul_check(1, 0, 8, 64, 0, 0);
+    matmul_check(fn, 0, 1, 2000, 8, 130, 0); /* more than one unit either way */
+    matmul_check(fn, 0, 0, 200, 700, 130, 1);
+    matmul_check(fn, 0, 1, 0, 8, 64, 0);
+    matmul_check(fn, 1, 0, 8, 64, 0, 1);
+    matmul_check(fn, 1, 0, 8, 64, 0, 0);
+}
+
+static void matmul_real(void)
+{
+    if (ek_cpu_isa() < EK_ISA_AVX2)
+        SKIP("no AVX2");
+    matmul_checks(ek_matmul_real_avx2);
+    if (ek_cpu_isa() >= EK_ISA_AVX512)
+        matmul_checks(ek_matmul_real_avx512);
 }
 
 static const ek_case cases[] = {

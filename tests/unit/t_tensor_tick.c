@@ -168,8 +168,7 @@ static void check_kernels(ek_mode mode, ek_isa isa)
         check_ticks(&b, forward, "linear_forward");
         check_ticks(&b, backward_input, "linear_backward_input");
         check_ticks(&b, backward_weight, "linear_backward_weight");
-        if (isa == EK_ISA_REF) /* else a library multiplies */
-            check_ticks(&b, router, "matmul_real");
+        check_ticks(&b, router, "matmul_real");
         check_ticks(&b, attend, "attention_forward");
         check_ticks(&b, attend_backward, "attention_backward");
         teardown(&b);

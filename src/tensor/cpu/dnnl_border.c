@@ -185,17 +185,6 @@ void ek_dnnl_matmul_destroy(ek_dnnl_matmul **pp)
     *pp = NULL;
 }
 
-void ek_dnnl_matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
-                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc)
-{
-    if (kk == 0 && !add) /* an empty sum; sgemm would return without writing it */
-        for (int64_t i = 0; i < m; i++)
-            memset((float *)c + i * ldc, 0, (size_t)n * sizeof(float));
-    if (m > 0 && n > 0 && kk > 0)
-        dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, kk, 1.0F, a, lda, b, ldb,
-                   add ? 1.0F : 0.0F, c, ldc);
-}
-
 void ek_dnnl_version(char *text, size_t size)
 {
     const dnnl_version_t *v = dnnl_version();

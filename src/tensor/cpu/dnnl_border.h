@@ -17,10 +17,6 @@ EK_CHECKED ek_status ek_dnnl_matmul_create(ek_mode mode, int64_t m, int64_t n, i
 EK_CHECKED ek_status ek_dnnl_matmul_run(ek_dnnl_matmul *p);
 void ek_dnnl_matmul_destroy(ek_dnnl_matmul **p);
 
-/* ek_kernels.matmul_real in float. */
-void ek_dnnl_matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
-                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
-
 /* "oneDNN 2.6.3". */
 void ek_dnnl_version(char *text, size_t size);
 

@@ -14,7 +14,8 @@
 enum {
     STRIP_BYTES = 768 * 1024, /* strips of one unit: a part of L2 */
     STRIPS_MAX = 16,          /* rows of one unit, in strips */
-    UNITS_PER_THREAD = 16     /* so that the last one is waited for 1/16 of the time at most */
+    UNITS_PER_THREAD = 16,    /* so that the last one is waited for 1/16 of the time at most */
+    PACKED_ROWS = 8           /* of a weight at a time: even */
 };
 
 /* One call: c[rows, n] = a[rows, k] b[k, n], the b of each group as panels. */
@@ -64,24 +65,47 @@ static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form
            (size_t)ek_packed_words(ops_of(k), kk);
 }
 
-static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
-                      const void *master, void *packed)
+/* Each row of w is a column of each panel. */
+static void pack_rows(const ek_linear_ops *ops, int64_t out, int64_t in, const float *w,
+                      char *packed)
 {
-    const ek_linear_ops *ops = ops_of(k);
-    int64_t n = form == EK_FORM_FORWARD ? out : in, kk = form == EK_FORM_FORWARD ? in : out;
-    int64_t panels = ek_ceil_div(n, EK_PANEL), bytes = ek_packed_words(ops, kk) * EK_PANEL * 4;
-    const float *w = master;
+    int64_t panels = ek_ceil_div(out, EK_PANEL), bytes = ek_packed_words(ops, in) * EK_PANEL * 4;
 
 #pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < panels; p++) {
-        int64_t first = p * EK_PANEL, width = n - first < EK_PANEL ? n - first : EK_PANEL;
-        char *dst = (char *)packed + p * bytes;
+        int64_t first = p * EK_PANEL, width = out - first < EK_PANEL ? out - first : EK_PANEL;
 
-        if (form == EK_FORM_FORWARD)
-            ops->pack_rows(width, kk, w + first * in, in, dst, EK_PANEL);
-        else
-            ops->pack_cols(kk, width, w + first, in, dst, EK_PANEL);
+        ops->pack_rows(width, in, w + first * in, in, packed + p * bytes, EK_PANEL);
     }
+}
+
+/* Each row of w is a row of all panels: some rows at a time, so that they are read from end to end
+ * and stay in cache from panel to panel. */
+static void pack_cols(const ek_linear_ops *ops, int64_t out, int64_t in, const float *w,
+                      char *packed)
+{
+    int64_t panels = ek_ceil_div(in, EK_PANEL), bytes = ek_packed_words(ops, out) * EK_PANEL * 4;
+
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < out; row += PACKED_ROWS) {
+        int64_t rows = out - row < PACKED_ROWS ? out - row : PACKED_ROWS;
+        char *dst = packed + row / ops->packed * EK_PANEL * 4;
+
+        for (int64_t p = 0; p < panels; p++) {
+            int64_t first = p * EK_PANEL, width = in - first < EK_PANEL ? in - first : EK_PANEL;
+
+            ops->pack_cols(rows, width, w + row * in + first, in, dst + p * bytes, EK_PANEL);
+        }
+    }
+}
+
+static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
+                      const void *master, void *packed)
+{
+    if (form == EK_FORM_FORWARD)
+        pack_rows(ops_of(k), out, in, master, packed);
+    else
+        pack_cols(ops_of(k), out, in, master, packed);
     return EK_OK;
 }
 

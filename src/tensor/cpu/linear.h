@@ -61,6 +61,12 @@ ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_gro
                            int64_t in, const void *dy, int64_t lddy, const void *x, int64_t ldx,
                            void *ws);
 
+/* linear_real.c: ek_kernels.matmul_real in float. */
+void ek_matmul_real_avx512(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
+                           int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
+void ek_matmul_real_avx2(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
+                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
+
 /* linear.c: the matrix products of a table with given pieces, and the best pieces for a CPU (NULL
  * where only the reference is left). */
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops);
