@@ -94,18 +94,20 @@ int launch_has_ended_children(pid_t pid, int *others)
     return ended;
 }
 
-/* Seen twice, and asleep: one whose last child has ended may be about to end itself. */
+enum { STUCK_NS = 20000000, STUCK_LOOKS = 3 }; /* from look to look; and so often */
+
+/* Seen again and again, and asleep: one whose last child has ended may be about to end itself. */
 static int is_stuck(launch_errand *e, int64_t now)
 {
     int others, stuck;
 
-    if (e->out >= 0 || now - e->looked < 60000000)
+    if (e->out >= 0 || now - e->looked < STUCK_NS)
         return 0; /* not mpiexec; or not yet again */
     stuck =
         launch_has_ended_children(e->pid, &others) > 0 && others == 0 && state_of(e->pid) == 'S';
     e->looked = now;
     e->stuck = stuck ? e->stuck + 1 : 0;
-    return e->stuck > 1;
+    return e->stuck >= STUCK_LOOKS;
 }
 
 int launch_errand_look(launch_errand *e)
