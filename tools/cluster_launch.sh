@@ -5,4 +5,4 @@ set -eu
 while [ "${1#-}" != "${1:-}" ]; do
     shift # options of ssh and rsh
 done
-exec "$(dirname "$0")/cluster" launch "$@"
+exec "${0%/*}/cluster" launch "$@"
