@@ -533,6 +533,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(open_mesh(r));
     EK_TRY(ek_run_find_memory(r));
     EK_TRY(find_start(r));
+    EK_TRY(ek_run_check_parts(r));
     if ((r->memory_step < 0 ? r->first_step : r->checkpoint_step) >= r->training.optimizer.steps) {
         r->out->finished_before = 1;
         return ek_run_forget_memory(r);

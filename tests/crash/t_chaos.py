@@ -5,7 +5,7 @@ import json
 import os
 
 import chaos
-from ranks import ek_cli
+from ranks import FAILED, ek_cli
 
 
 class Lost(chaos.Chaos):
@@ -41,6 +41,13 @@ class Lost(chaos.Chaos):
         self.assertEqual(last["ranks"], 3)
         self.assertLess(replicas[first], replicas[3], "no worker was killed in its first step")
         self.assertGreaterEqual(min(replicas[first + 2:]), replicas[3])
+
+
+class Refused(chaos.Chaos):
+    def test_parts_that_one_host_alone_has(self):
+        self.nodes = 2
+        said = self.chaos("--failures", 1, train=("--pp", 2), reference=False, status=FAILED)
+        self.assertRegex(said, r"(?s)ended with status 2:.*--elastic: with --pp 2 a host alone has")
 
 
 class FullDisk(chaos.Chaos):
