@@ -4,17 +4,24 @@
 Overhead: runs with and without it take turns; of each the median step and, from its timeline, the
 update of a step (`adamw`), which is where the ledger works, and the median ratio of the pairs.
 
-Recovery: one worker after the other of a run is killed; the time from the kill until a step that
-was not yet done is in metrics.jsonl, less one median step.  With two workers on two cores there is
-no host to be lost; this is the time of the launcher, MPI and what the next generation does.
+With --nodes on a cluster (tools/cluster; needs root), else as workers of this machine.  What stands
+behind -- goes to both runs of a pair.
+
+Recovery (not with --nodes: see tools/chaos): one worker after the other of a run is killed; the time
+from the kill until a step that was not yet done is in metrics.jsonl, less one median step.  With two
+workers on two cores there is no host to be lost; this is the time of the launcher, MPI and what the
+next generation does.
 
 Example:
 
     bench/elastic.py --command build/evenkeel --data docs src
+    bench/elastic.py --command build/evenkeel --data docs src --nodes 4 --steps 30 -- --batch 8 \\
+        --micro-batch 2 --seq 64 --balance replicate --replicas-min 2 --spare-slots 3
 """
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +32,8 @@ import sys
 import tempfile
 import time
 
+from nodes import Cluster
+
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -33,15 +42,24 @@ def options():
     p.add_argument("--model", default="small")
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--pairs", type=int, default=5, help="runs without and with (default: 5)")
-    p.add_argument("--steps", type=int, default=10, help="of such a run, of which 8 count")
+    p.add_argument("--steps", type=int, default=10, help="of such a run; the first two do not count")
+    p.add_argument("--nodes", type=int, default=0, help="of a cluster; 0: none is made")
+    p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
+    p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
+    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
+                   help="what that evenkeel is linked with")
     p.add_argument("--kills", type=int, default=20)
     p.add_argument("--json", action="store_true")
-    return p.parse_args()
+    p.add_argument("train", nargs="*", help="options of evenkeel train")
+    o = p.parse_args()
+    o.ranks = o.nodes or o.ranks
+    o.train = o.train or "--batch 16 --seq 256 --balance exact".split()
+    return o
 
 
 def words(o, out, *more):
-    return [o.command, "train", "--model", o.model, "--data", *o.data, "--out", out, "--ranks",
-            str(o.ranks), "--ep", str(o.ranks), "--threads", "1", "--balance", "exact", "--quiet",
+    return [os.path.realpath(o.command), "train", "--model", o.model, "--data", *o.data, "--out", out,
+            "--ranks", str(o.ranks), "--ep", str(o.ranks), "--threads", "1", "--quiet",
             *map(str, more)]
 
 
@@ -56,12 +74,17 @@ def metrics(out):
 # ---- overhead -----------------------------------------------------------------------------------
 
 
-def one_run(o, folder, *more):
+def one_run(o, folder, cluster, *more):
     """Medians of a run: ms a step, ms of update in it."""
     out = os.path.join(folder, "run")
     shutil.rmtree(out, True)
-    subprocess.run(words(o, out, "--batch", 16, "--seq", 256, "--steps", o.steps, "--timeline",
-                         *more), check=True, stdout=subprocess.DEVNULL)
+    run = words(o, out, *o.train, "--steps", o.steps, "--timeline", *more)
+    if cluster is not None:
+        hosts = os.path.join(folder, "hosts")
+        with open(hosts, "w") as f:
+            f.write("".join("node%d\n" % (i + 1) for i in range(o.nodes)))
+        run = cluster.words("run", "head", *run, "--hosts", hosts)
+    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(out, "timeline.json")) as f:
         events = json.load(f)
     events = events["traceEvents"] if isinstance(events, dict) else events
@@ -73,11 +96,11 @@ def one_run(o, folder, *more):
     return statistics.median(steps), took["adamw"] / o.steps
 
 
-def overhead(o, folder):
+def overhead(o, folder, cluster):
     without, with_it = [], []
     for i in range(o.pairs):
-        without.append(one_run(o, folder))
-        with_it.append(one_run(o, folder, "--elastic"))
+        for how in [[], ["--elastic"]][::1 - i % 2 * 2]:  # either is first in turn
+            (with_it if how else without).append(one_run(o, folder, cluster, *how))
         print("  pair %d: %.0f ms a step without, %.0f with; update %.0f and %.0f ms" %
               (i + 1, without[-1][0], with_it[-1][0], without[-1][1], with_it[-1][1]),
               file=sys.stderr)
@@ -128,7 +151,8 @@ def one_kill(o, out, turn):
 
 def recovery(o, folder):
     out = os.path.join(folder, "killed")
-    job = subprocess.Popen(words(o, out, "--elastic", "--batch", 4, "--seq", 128, "--steps", 100000),
+    job = subprocess.Popen(words(o, out, "--elastic", "--batch", 4, "--seq", 128, "--balance",
+                                 "exact", "--steps", 100000),
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         took = []
@@ -147,15 +171,22 @@ def recovery(o, folder):
 
 def main():
     o = options()
-    with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder:
-        result = {"overhead": overhead(o, folder), "recovery": recovery(o, folder)}
+    with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, \
+            Cluster(o) if o.nodes else contextlib.nullcontext() as cluster:
+        if cluster is not None:
+            cluster.call("bandwidth", "all", o.bandwidth)
+        result = {"overhead": overhead(o, folder, cluster)}
+        if cluster is None:
+            result["recovery"] = recovery(o, folder)
     if o.json:
         print(json.dumps(result))
         return
-    a, b = result["overhead"], result["recovery"]
+    a, b = result["overhead"], result.get("recovery")
     print("a step with --elastic takes %.3f of one without (%.3f .. %.3f); its update %.0f ms, "
           "without %.0f" % (a["step_ratio"]["median"], a["step_ratio"]["min"],
                             a["step_ratio"]["max"], a["update_ms_with"], a["update_ms_without"]))
+    if b is None:
+        return
     print("%d kills: a step is done %.2f s after one, over the step of %.2f s itself (median; 95 %% "
           "within %.2f s, the longest %.2f s)" % (b["kills"], b["median_s"], b["step_s"], b["p95_s"],
                                                   b["max_s"]))

@@ -1,0 +1,498 @@
+"""What can be done to a run on a cluster of this machine: its processes, nodes, links and disk fail
+and come back, by a script, by a trace of spot instances, or by chance.  For tools/chaos, which says
+what each kind is, and bench/spot.py."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+KINDS = ("worker", "node", "freeze", "freeze-node", "cut", "notice", "supervisor", "slow",
+         "recovery", "full-disk")
+RECOVERY = ("launch", "transfer", "step")
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def is_kind(text):
+    kind, _, when = text.partition(":")
+    return kind in KINDS and (not when or (kind == "recovery" and when in RECOVERY))
+
+
+class Wrong(Exception):
+    """What must not happen."""
+
+
+# ---- traces -------------------------------------------------------------------------------------
+
+
+def make_trace(nodes, seconds, lost, away, seed):
+    """Lines of a trace; a node stays at all times."""
+    rng, now, back, lines = random.Random(seed), 0.0, {}, []
+    while True:
+        now += rng.expovariate(1 / lost)
+        for node in [n for n, t in back.items() if t <= now]:
+            lines.append((back.pop(node), node, "up"))
+        there = [n for n in nodes if n not in back]
+        if now > seconds:
+            break
+        if len(there) > 1:
+            node = rng.choice(there)
+            back[node] = now + rng.expovariate(1 / away)
+            lines.append((now, node, "down"))
+    return ["%.2f %s %s" % line for line in sorted(lines) if line[0] <= seconds]
+
+
+def read_lines(path):
+    with open(path) as f:
+        for number, line in enumerate(f, 1):
+            words = line.split("#")[0].split()
+            if words:
+                yield "%s, line %d" % (path, number), words
+
+
+def read_trace(path, nodes):
+    """(seconds, kind, node): "lost" and "back"."""
+    events = []
+    for where, words in read_lines(path):
+        if len(words) != 3 or words[1] not in nodes or words[2] not in ("up", "down"):
+            sys.exit("%s: a line is SECONDS NODE up|down, with nodes %s to %s" %
+                     (where, nodes[0], nodes[-1]))
+        events.append((float(words[0]), "back" if words[2] == "up" else "lost", words[1]))
+    return sorted(events)
+
+
+def read_script(path, nodes):
+    events = []
+    for where, words in read_lines(path):
+        if len(words) not in (2, 3) or not is_kind(words[1]) or not set(words[2:]) <= set(nodes):
+            sys.exit("%s: a line is SECONDS KIND [NODE]" % where)
+        events.append((float(words[0]), words[1], words[2] if len(words) > 2 else None))
+    return sorted(events)
+
+
+# ---- the disk -----------------------------------------------------------------------------------
+
+
+class Disk:
+    """A file system of its own for --out, which all nodes see and which can be full: it is given as
+    much room as it takes."""
+
+    def __init__(self, path):
+        self.path = path
+        os.mkdir(path)
+
+    def mount(self, options):
+        r = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "evenkeel-chaos", self.path],
+                           capture_output=True, text=True, check=False)
+        return r.returncode == 0, r.stderr
+
+    def __enter__(self):
+        mounted, said = self.mount("mode=755")
+        if not mounted:
+            say("no disk can be made that gets full: %s" % said.strip())
+            sys.exit(77)
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", "-l", self.path], check=False)
+
+    def fill(self):
+        said = ""
+        for _ in range(100):  # it may grow meanwhile
+            s = os.statvfs(self.path)
+            done, said = self.mount("remount,size=%d" % ((s.f_blocks - s.f_bfree) * s.f_frsize))
+            if done:
+                return
+        raise Wrong("the disk cannot be made full: %s" % said)
+
+    def make_room(self):
+        done, said = self.mount("remount,size=50%")
+        if not done:
+            raise Wrong("the disk stays full: %s" % said)
+
+
+# ---- the run ------------------------------------------------------------------------------------
+
+
+def processes(pids, command, word="train"):
+    """Those that run the command, of these, with such an argument."""
+    found = []
+    for pid in pids:
+        try:
+            with open("/proc/%d/cmdline" % pid, "rb") as f:
+                words = f.read().decode(errors="replace").split("\0")
+            with open("/proc/%d/stat" % pid) as f:
+                state = f.read().rsplit(")", 1)[1].split()[0]
+        except (OSError, IndexError):
+            continue
+        if words[:2] == [command, "train"] and word in words and state not in "ZX":
+            found.append(pid)
+    return found
+
+
+def check_lines(path):
+    """Of a file of JSON lines none may be cut."""
+    try:
+        with open(path) as f:
+            text = f.read()
+    except FileNotFoundError:
+        return
+    try:
+        for line in text.splitlines():
+            json.loads(line)
+    except ValueError as e:
+        raise Wrong("%s has a broken line: %s" % (path, e)) from None
+    if text and not text.endswith("\n"):
+        raise Wrong("%s ends within a line" % path)
+
+
+class Run:
+    """One run, and what is done to it.  o: the options of tools/chaos, or the like of them."""
+
+    def __init__(self, o, cluster, folder, disk):
+        self.o, self.cluster, self.disk = o, cluster, disk
+        self.command = os.path.realpath(o.command)
+        self.out = os.path.abspath(o.keep) if o.keep else os.path.join(folder, "run")
+        if disk is not None:
+            self.out = os.path.join(disk.path, "run")
+        self.hosts = os.path.join(folder, "hosts")
+        self.errors = os.path.join(folder, "errors")
+        self.nodes = ["node%d" % (i + 1) for i in range(o.nodes)]
+        self.name_hosts(self.nodes)
+        self.failures = []  # {"kind", "node", "at", "steps"}
+        self.due = []       # (when, what to do)
+        self.process = None
+        self.said_before = 0     # bytes of its stderr, when it was started
+        self.shown, self.shown_at = 0, 0.0  # bytes of its stderr; when a step was last told
+        self.full = False        # the disk is
+        self.enough = None       # so many steps prove that it did no harm; None: it was not full
+        self.starts_wanted = 0   # lines of generations.jsonl, when the run is started again
+
+    def name_hosts(self, nodes):
+        with open(self.hosts, "w") as f:
+            f.write("".join(n + "\n" for n in nodes))
+
+    def words(self):
+        """Of `evenkeel train`."""
+        return [*self.o.train, "--out", self.out, "--hosts", self.hosts, "--elastic", "--quiet"]
+
+    def start(self):
+        words = self.cluster.words("run", "head", self.command, "train", *self.words())
+        with open(self.errors, "a") as f:
+            self.said_before = f.tell()
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=f,
+                                            stdout=subprocess.DEVNULL)
+
+    def lines(self, name):
+        """Whole lines of a file of --out."""
+        try:
+            with open(os.path.join(self.out, name), "rb") as f:
+                text = f.read()
+        except FileNotFoundError:
+            return []
+        return text[:text.rfind(b"\n") + 1].splitlines()
+
+    def generations(self):
+        return [json.loads(line) for line in self.lines("generations.jsonl")]
+
+    def pids(self, node):
+        r = subprocess.run(["ip", "netns", "pids", "evenkeel.%s.%s" % (self.cluster.name, node)],
+                           capture_output=True, text=True, check=False)
+        return [int(w) for w in r.stdout.split()]
+
+    def workers(self, node):
+        return processes(self.pids(node), self.command)
+
+    def all_workers(self):
+        """On whatever node, but not the command that has started them."""
+        found = set()
+        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+        for pid in processes(pids, self.command, self.out):
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as f:
+                    if b"\0EK_LAUNCHED=" in b"\0" + f.read():
+                        found.add(pid)
+            except OSError:
+                pass
+        return found
+
+    def kept(self):
+        """Generations of the run that the nodes have in memory."""
+        found = set()
+        for pid in self.holders():
+            try:
+                names = os.listdir("/proc/%d/root/dev/shm" % pid)
+            except OSError:  # it is dead
+                continue
+            found |= {int(n.rsplit("-", 2)[1]) for n in names if n.startswith("evenkeel-")}
+        return found
+
+    def later(self, seconds, *what):
+        self.due.append((time.monotonic() + seconds, what))
+
+    def do_due(self):
+        for item in [d for d in self.due if d[0] <= time.monotonic()]:
+            self.due.remove(item)
+            self.act(*item[1])
+
+    # ---- what may happen
+
+    def act(self, what, node):
+        if what == "lost":
+            self.cluster.call("kill", node)
+            self.prove_dead(node)
+        elif what == "back":
+            self.cluster.call("revive", node)
+            self.prove_empty(node)
+        elif what == "continue":
+            for pid in self.pids(node):
+                signal_to(pid, signal.SIGCONT)
+        elif what in ("cut", "restore"):
+            self.cluster.call(what, node)
+        elif what == "fast":
+            self.cluster.call("bandwidth", node, self.o.bandwidth)
+        elif what == "room":
+            self.disk.make_room()
+            self.full = False
+            self.enough = len(self.lines("metrics.jsonl")) + 3
+
+    def prove_dead(self, node):
+        r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
+                           check=False)
+        if r.returncode == 0:
+            raise Wrong("%s was killed, and its memory can be read" % node)
+
+    def prove_empty(self, node):
+        r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
+                           text=True, check=False)
+        if r.returncode != 0 or "evenkeel" in r.stdout:
+            raise Wrong("%s is back with what it had: %s%s" % (node, r.stdout, r.stderr))
+
+    def fail(self, kind, node, rng):
+        """Whether there was anything to harm."""
+        up = [n for n in self.nodes if n not in [w[1] for _, w in self.due]]
+        node = node or rng.choice([n for n in up if self.workers(n)] or [None])
+        if kind in ("supervisor", "full-disk"):
+            node = "head"
+        if node is None or (kind in ("worker", "freeze", "notice") and not self.workers(node)):
+            return False
+        entry = {"kind": kind, "node": node, "steps": len(self.lines("metrics.jsonl")),
+                 "generation": len(self.generations()), "at": time.time()}
+        if kind == "worker":
+            signal_to(rng.choice(self.workers(node)), signal.SIGKILL)
+        elif kind == "freeze":
+            signal_to(rng.choice(self.workers(node)), signal.SIGSTOP)
+        elif kind == "node":
+            self.act("lost", node)
+            self.later(self.o.down, "back", node)
+        elif kind == "cut":
+            self.act("cut", node)
+            self.later(self.o.down, "restore", node)
+        elif kind == "freeze-node":
+            for pid in self.pids(node):
+                if pid not in self.holders():
+                    signal_to(pid, signal.SIGSTOP)
+            self.later(self.o.down, "continue", node)
+        elif kind == "notice":
+            signal_to(rng.choice(self.workers(node)), signal.SIGTERM)
+            self.later(self.o.notice, "lost", node)
+            self.later(self.o.notice + self.o.down, "back", node)
+        elif kind == "slow":
+            self.cluster.call("bandwidth", node, "%dkbit" % (bits(self.o.bandwidth) // 10000))
+            self.later(self.o.down, "fast", node)
+        elif kind == "supervisor":
+            self.process.kill()
+            self.process.wait()
+            self.start()
+        elif kind == "full-disk":
+            self.disk.fill()
+            self.full = True
+            self.later(self.o.down, "room", node)
+        elif kind.startswith("recovery"):
+            entry["kind"] = self.fail_again(node, kind, rng)
+        self.failures.append(entry)
+        self.tell(entry)
+        return True
+
+    def fail_again(self, node, kind, rng):
+        """Loses a node, and kills a worker of the start that follows; what it comes to."""
+        when = kind.partition(":")[2] or rng.choice(RECOVERY)
+        before, newest, workers = self.all_workers(), max(self.kept(), default=-1), []
+
+        def has_come():
+            kept = self.kept() if when != "launch" else {newest + 1}
+            if max(kept, default=newest) <= newest or (when == "step" and min(kept) <= newest):
+                return False
+            workers[:] = sorted(self.all_workers() - before)
+            return len(workers) > 0
+
+        self.act("lost", node)
+        self.later(self.o.down, "back", node)
+        self.wait(has_come, 0.001)
+        if workers:
+            signal_to(rng.choice(workers), signal.SIGKILL)
+        return "recovery:" + when
+
+    def holders(self):
+        """Processes that are the nodes themselves."""
+        folder = os.environ.get("EVENKEEL_CLUSTER_DIR", "/run/evenkeel-cluster")
+        found = []
+        for node in self.nodes:
+            try:
+                with open(os.path.join(folder, self.cluster.name, node, "pid")) as f:
+                    found.append(int(f.read().split()[0]))
+            except (OSError, IndexError):
+                pass
+        return found
+
+    # ---- waiting
+
+    def show(self):
+        """What the run has said since, and every second where it is."""
+        with open(self.errors) as f:
+            f.seek(self.shown)
+            text = f.read()
+        self.shown += len(text[:text.rfind("\n") + 1].encode())
+        for line in text[:text.rfind("\n") + 1].splitlines():
+            say("    " + line)
+        steps = self.lines("metrics.jsonl")
+        if steps and time.monotonic() - self.shown_at > 1:
+            m = json.loads(steps[-1])
+            say("step %4d   loss %.4f   %d ranks" % (m["step"] + 1, m["loss"], m["ranks"]))
+            self.shown_at = time.monotonic()
+
+    def tell(self, entry):
+        if self.o.show or not self.o.script and not self.o.trace:
+            say("%2d. %s, %s, after step %d" % (len(self.failures), entry["kind"], entry["node"],
+                                                entry["steps"]))
+
+    def running(self):
+        """Whether it is, or will be: one that a full disk has ended is started again."""
+        if self.full:
+            return True
+        if self.enough is not None and self.process.poll() not in (None, 0):
+            self.check_end()
+            self.enough = None
+            self.starts_wanted = len(self.generations()) + 1
+            self.start()
+        elif self.enough is not None and len(self.lines("metrics.jsonl")) >= self.enough:
+            self.enough = None
+        return self.process.poll() is None
+
+    def check_end(self):
+        """It has ended because of a full disk: it has said so, and leaves nothing half-written."""
+        with open(self.errors) as f:
+            f.seek(self.said_before)
+            said = f.read().splitlines()
+        full = [s for s in said if re.search("No space left|disk is full", s)]
+        if self.process.returncode != 1 or len(full) != 1 or full != said[-1:] or \
+                not full[0].startswith("evenkeel train: "):
+            raise Wrong("with a full disk it ended with status %d and said\n%s" %
+                        (self.process.returncode, "\n".join(said)))
+        for name in ("metrics.jsonl", "generations.jsonl"):
+            check_lines(os.path.join(self.out, name))
+        if os.path.exists(os.path.join(self.out, "checkpoint")):
+            r = subprocess.run([self.command, "check", "--checkpoint", self.out],
+                               capture_output=True, text=True, check=False)
+            if r.returncode != 0:
+                raise Wrong("a full disk has left half a checkpoint: %s" % r.stderr)
+
+    def wait(self, until, nap=0.01):
+        """Does what is due; fails when no step is done for too long."""
+        steps, since = -1, time.monotonic()
+        while self.running() and not until():
+            self.do_due()
+            if self.o.show:
+                self.show()
+            n = len(self.lines("metrics.jsonl"))
+            if n != steps:
+                steps, since = n, time.monotonic()
+            if time.monotonic() - since > self.o.patience:
+                raise Wrong("no step for %.0f s after step %d" % (self.o.patience, steps))
+            time.sleep(nap)
+
+    def recovered(self):
+        """Whether steps are taken again after the last failure.  A command that was started anew
+        has to have seen one, or it has --watchdog seconds of patience with those that stop."""
+        last, starts = self.failures[-1], self.generations()
+        if last["kind"] not in ("supervisor", "full-disk"):
+            return last["kind"] == "slow" or len(starts) > last["generation"]
+        wanted = last["generation"] + 1 if last["kind"] == "supervisor" else self.starts_wanted
+        return (not self.full and self.enough is None and len(starts) >= wanted and
+                len(self.lines("metrics.jsonl")) >= starts[-1]["first_step"] + 2)
+
+    def is_whole(self):
+        last = self.generations()[-1]
+        return (not self.due and last["ranks"] == self.o.nodes and
+                len(self.lines("metrics.jsonl")) >= last["first_step"] + 4)
+
+    def harm_at_random(self):
+        o, rng = self.o, random.Random(self.o.seed)
+        kinds = []
+        for _ in range(o.failures):
+            if o.single:
+                self.wait(self.is_whole)
+            pause = o.every or rng.random() * o.pause
+            then = time.monotonic() + pause
+            self.wait(lambda t=then: time.monotonic() >= t)
+            if not kinds:
+                kinds = o.kinds.split(",")
+                rng.shuffle(kinds)
+            kind = kinds.pop()
+            while self.running() and not self.fail(kind, None, rng):
+                self.wait(lambda: True)
+                time.sleep(0.02)
+            if not self.running():
+                break
+            if not o.every:
+                self.wait(self.recovered)
+
+    def harm_by_list(self, events):
+        rng, begin = random.Random(self.o.seed), time.monotonic()
+        for seconds, kind, node in events:
+            self.wait(lambda t=begin + seconds: time.monotonic() >= t)
+            if not self.running():
+                break
+            if kind == "back":
+                self.act("back", node)
+            elif kind == "lost":
+                self.failures.append({"kind": "node", "node": node, "at": time.time(),
+                                      "steps": len(self.lines("metrics.jsonl")),
+                                      "generation": len(self.generations())})
+                self.tell(self.failures[-1])
+                self.act("lost", node)
+            else:
+                self.fail(kind, node, rng)
+
+    def harm(self):
+        o = self.o
+        self.start()
+        self.wait(lambda: len(self.lines("metrics.jsonl")) >= 3)
+        if o.trace:
+            self.harm_by_list(read_trace(o.trace, self.nodes))
+        elif o.script:
+            self.harm_by_list(read_script(o.script, self.nodes))
+        else:
+            self.harm_at_random()
+        self.wait(lambda: False)
+        if o.show:
+            self.show()
+
+
+def signal_to(pid, sig):
+    try:
+        os.kill(pid, sig)
+    except ProcessLookupError:
+        pass
+
+
+def bits(text):
+    return int(float(text.rstrip("bit").rstrip("gmk")) *
+               {"g": 1e9, "m": 1e6, "k": 1e3}.get(text[-4], 1))

@@ -1,0 +1,271 @@
+#!/usr/bin/python3
+"""What --elastic is worth where nodes come and go: samples trained against restart from checkpoint.
+
+Makes a cluster (tools/cluster; needs root) and trains on it, for the same seconds of the same trace
+of spot instances, once with --elastic and once for each of --save-every without: when a node that
+takes part is lost that run has ended, and is started again at once, with --resume, on all nodes
+that are there (it is told which; nobody has to find out).  Nodes that come back it takes in when it
+starts the next time, as taking them in sooner would cost it the steps since its checkpoint.
+
+What counts is the step that a run stands at when the time is over, saved or not.  Beside what was
+measured stands what the trace, the times of steps, saves and starts predict (`foretold`).
+
+What stands behind -- goes to `evenkeel train`; a run of n nodes has --ep n.
+
+Example:
+
+    bench/spot.py --seconds 600 --lost 75 --away 30 --wanted 3 -- --model small --data docs src \\
+        --batch 8 --micro-batch 2 --seq 64 --dtype bf16 --threads 1 --balance replicate \\
+        --replicas-min 2 --spare-slots 3 --plan-every 10
+
+Exit status: 0 done, 1 a run failed, or --elastic trained less than --wanted times the samples of
+the first of --save-every, or a ratio is off the foretold one by more than --close; 77: no cluster
+can be made here.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+from harm import Run, Wrong, make_trace, read_trace, say
+from nodes import Cluster
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0],
+                                epilog="What stands behind -- goes to evenkeel train.")
+    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
+    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
+                   help="what that evenkeel is linked with")
+    p.add_argument("--nodes", type=int, default=4)
+    p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
+    p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
+    p.add_argument("--seconds", type=float, default=600, help="of a run (default: %(default)s)")
+    p.add_argument("--trace", metavar="FILE", help="lines \"SECONDS NODE up|down\"; else one is "
+                   "made up")
+    p.add_argument("--lost", type=float, default=75, metavar="S",
+                   help="mean time until some node is lost (default: %(default)s)")
+    p.add_argument("--away", type=float, default=30, metavar="S",
+                   help="mean time that it is away (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--save-every", default="50,250", metavar="STEPS", help="of the runs that are "
+                   "started again (default: %(default)s)")
+    p.add_argument("--wanted", type=float, metavar="X", help="least ratio")
+    p.add_argument("--close", type=float, default=0.1, metavar="X",
+                   help="how far a ratio may be off the foretold one (default: %(default)s)")
+    p.add_argument("--json", action="store_true")
+    p.add_argument("train", nargs="*", help="options of evenkeel train")
+    o = p.parse_args()
+    o.save_every = [int(n) for n in o.save_every.split(",")]
+    o.keep, o.show, o.script, o.patience = None, False, None, 600
+    return o
+
+
+# ---- the runs -----------------------------------------------------------------------------------
+
+
+class Elastic(Run):
+    """One that goes on from memory, for a given time."""
+
+    def words(self):
+        return ["--ep", str(self.o.nodes), "--steps", "1000000", *super().words()]
+
+    def stands_at(self):
+        return len(self.lines("metrics.jsonl"))
+
+    def recoveries(self, why):
+        """Seconds, less the first step, of starts after such an end, or any other."""
+        return [g["total_s"] - g["first_step_s"] for g in self.generations()
+                if "after" in g and (g["after"] == "more hosts can take part") == why]
+
+    def live(self, events):
+        """Seconds from the third step on, in which it is harmed; the steps it gets on by."""
+        self.start()
+        self.wait(lambda: self.stands_at() >= 3)
+        begin, first = time.monotonic(), self.stands_at()
+        self.harm_by_list(events)
+        self.wait(lambda: time.monotonic() >= begin + self.o.seconds)
+        steps = self.stands_at() - first
+        if not self.running():
+            raise Wrong("the run has ended")
+        self.process.kill()
+        self.process.wait()
+        return steps
+
+
+class Restarted(Elastic):
+    """One that begins again from its checkpoint, with whoever is there."""
+
+    def __init__(self, o, cluster, folder, every):
+        super().__init__(o, cluster, folder, None)
+        self.every = every
+        self.away, self.took = set(), []
+        self.began, self.first = None, 0  # when it was started again, and at which step
+
+    def saved(self):
+        folder = os.path.join(self.out, "checkpoint")
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return max([int(n[5:]) for n in names if n[:5] == "step-" and n[5:].isdigit()], default=0)
+
+    def words(self):
+        there = [n for n in self.nodes if n not in self.away]
+        self.name_hosts(there)
+        return [*self.o.train, "--ep", str(len(there)), "--steps", "1000000", "--save-every",
+                str(self.every), "--out", self.out, "--hosts", self.hosts, "--quiet",
+                *["--resume"] * (self.saved() > 0)]
+
+    def act(self, what, node):
+        (self.away.add if what == "lost" else self.away.discard)(node)
+        super().act(what, node)
+
+    def stands_at(self):
+        n = super().stands_at()
+        return self.first if self.began is not None and n <= self.first else n
+
+    def running(self):
+        """It is started again when it ends."""
+        if self.process.poll() is not None:
+            if self.began is None:
+                self.began = time.monotonic()
+            self.first = self.saved()
+            if self.first == 0:
+                shutil.rmtree(self.out, ignore_errors=True)
+            else:  # what it will do itself, a little later
+                self.cut_metrics()
+            self.start()
+        elif self.began is not None and len(self.lines("metrics.jsonl")) > self.first:
+            self.took.append(time.monotonic() - self.began - self.last_step())
+            self.began = None
+        return True
+
+    def cut_metrics(self):
+        lines = self.lines("metrics.jsonl")[:self.first]
+        with open(os.path.join(self.out, "metrics.jsonl"), "wb") as f:
+            f.write(b"".join(line + b"\n" for line in lines))
+
+    def last_step(self):
+        return json.loads(self.lines("metrics.jsonl")[-1])["step_ms"] / 1e3
+
+
+def step_seconds(run):
+    """Median step by number of ranks."""
+    of = {}
+    for m in map(json.loads, run.lines("metrics.jsonl")[1:]):
+        if not m.get("recovered"):
+            of.setdefault(m["ranks"], []).append(m["step_ms"] / 1e3)
+    return {n: statistics.median(s) for n, s in of.items()}
+
+
+# ---- what was to be expected --------------------------------------------------------------------
+
+
+def step_of(seconds, n):
+    """Of n ranks; of a number that was not seen, as if all were as fast."""
+    near = min(seconds, key=lambda m: abs(m - n))
+    return seconds[n] if n in seconds else seconds[near] * near / n
+
+
+def foretold(events, o, step_s, lost_s, back_s, every):
+    """Steps by the end of a trace.  lost_s, back_s: from a loss, and from a return that is made use
+    of, to the beginning of the first step.  every: steps from save to save; 0: none is lost."""
+    nodes = {"node%d" % (i + 1) for i in range(o.nodes)}
+    there, used, steps, saved, now = set(nodes), set(nodes), 0, 0, 0.0
+    for at, what, node in [*events, (o.seconds, "end", None)]:
+        if at > now:  # else it is not at work yet
+            steps += int((at - now) / step_of(step_s, len(used)))
+            saved = steps // every * every if every else steps
+            now = at
+        if at >= o.seconds:
+            break
+        (there.discard if what == "lost" else there.add)(node)
+        if what == "lost" and node in used:
+            steps, used, now = saved, set(there), max(now, at) + lost_s
+        elif what == "back" and not every:
+            used, now = set(there), max(now, at) + back_s
+    return steps
+
+
+# ---- all of it ----------------------------------------------------------------------------------
+
+
+def trace_of(o, folder, nodes):
+    path = o.trace
+    if path is None:
+        path = os.path.join(folder, "trace")
+        with open(path, "w") as f:
+            f.write("".join(line + "\n" for line in
+                            make_trace(nodes, o.seconds, o.lost, o.away, o.seed)))
+    return [e for e in read_trace(path, nodes) if e[0] < o.seconds]
+
+
+def one(o, cluster, folder, events, every):
+    """The row of a run; every: 0 for --elastic."""
+    place = os.path.join(folder, "every%d" % every)
+    os.mkdir(place)
+    cluster.end_all()
+    run = Restarted(o, cluster, place, every) if every else Elastic(o, cluster, place, None)
+    try:
+        steps = run.live(events)
+    except Wrong as wrong:
+        with open(run.errors) as f:
+            raise Wrong("%s\n%s" % (wrong, f.read())) from None
+    finally:
+        if run.process is not None and run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+    step_s = step_seconds(run)
+    lost = run.took if every else run.recoveries(False)
+    back = [] if every else run.recoveries(True)
+    lost_s, back_s = (statistics.median(s) if s else 0.0 for s in (lost, back))
+    row = {"save_every": every, "steps": steps, "step_s": step_s, "starts": len(lost) + len(back),
+           "lost_s": lost_s, "back_s": back_s,
+           "foretold": foretold(events, o, step_s, lost_s, back_s, every)}
+    say("%s: %d steps, foretold %d; %d starts, %.2f s after a loss, %.2f s after a return; steps %s" %
+        ("every %d steps" % every if every else "--elastic", steps, row["foretold"], row["starts"],
+         lost_s, back_s, ", ".join("of %d ranks %.2f s" % x for x in sorted(step_s.items()))))
+    return row
+
+
+def report(o, rows):
+    """Whether all is as it should be."""
+    good, most = True, rows[0]
+    print("| restart from checkpoint, every | steps | --elastic | ratio | foretold |")
+    print("|---|---|---|---|---|")
+    for k, r in enumerate(rows[1:]):
+        ratio = most["steps"] / max(1, r["steps"])
+        expected = most["foretold"] / max(1, r["foretold"])
+        print("| %d steps | %d | %d | %.2f | %.2f |" % (r["save_every"], r["steps"], most["steps"],
+                                                       ratio, expected))
+        if o.wanted is not None:
+            good &= k > 0 or ratio >= o.wanted
+        else:
+            good &= abs(ratio / expected - 1) <= o.close
+    return good
+
+
+def main():
+    o = options()
+    folder = tempfile.mkdtemp(prefix="evenkeel-spot-")
+    try:
+        with Cluster(o) as cluster:
+            cluster.call("bandwidth", "all", o.bandwidth)
+            events = trace_of(o, folder, ["node%d" % (i + 1) for i in range(o.nodes)])
+            rows = [one(o, cluster, folder, events, every) for every in (0, *o.save_every)]
+    except Wrong as wrong:
+        say("spot: %s" % wrong)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if o.json:
+        print(json.dumps({"events": events, "rows": rows}))
+        return 0
+    return 0 if report(o, rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
