@@ -7,10 +7,10 @@ update of a step (`adamw`), which is where the ledger works, and the median rati
 With --nodes on a cluster (tools/cluster; needs root), else as workers of this machine.  What stands
 behind -- goes to both runs of a pair.
 
-Recovery (not with --nodes: see tools/chaos): one worker after the other of a run is killed; the time
-from the kill until a step that was not yet done is in metrics.jsonl, less one median step.  With two
-workers on two cores there is no host to be lost; this is the time of the launcher, MPI and what the
-next generation does.
+Recovery (not with --nodes: see tools/chaos): one worker after the other of a run is killed; the
+time from the kill until a step that was not yet done is in metrics.jsonl, less one median step.
+With two workers on two cores there is no host to be lost; this is the time of the launcher, MPI and
+what the next generation does.
 
 Example:
 
@@ -42,7 +42,8 @@ def options():
     p.add_argument("--model", default="small")
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--pairs", type=int, default=5, help="runs without and with (default: 5)")
-    p.add_argument("--steps", type=int, default=10, help="of such a run; the first two do not count")
+    p.add_argument("--steps", type=int, default=10,
+                   help="of such a run; the first two do not count (default: %(default)s)")
     p.add_argument("--nodes", type=int, default=0, help="of a cluster; 0: none is made")
     p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
     p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
@@ -58,8 +59,8 @@ def options():
 
 
 def words(o, out, *more):
-    return [os.path.realpath(o.command), "train", "--model", o.model, "--data", *o.data, "--out", out,
-            "--ranks", str(o.ranks), "--ep", str(o.ranks), "--threads", "1", "--quiet",
+    return [os.path.realpath(o.command), "train", "--model", o.model, "--data", *o.data, "--out",
+            out, "--ranks", str(o.ranks), "--ep", str(o.ranks), "--threads", "1", "--quiet",
             *map(str, more)]
 
 

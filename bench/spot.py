@@ -3,8 +3,8 @@
 
 Makes a cluster (tools/cluster; needs root) and trains on it, for the same seconds of the same trace
 of spot instances, once with --elastic and once for each of --save-every without: when a node that
-takes part is lost that run has ended, and is started again at once, with --resume, on all nodes
-that are there (it is told which; nobody has to find out).  Nodes that come back it takes in when it
+takes part is lost that run is ended, and started again at once, with --resume, on all nodes that
+are there (it is told which; nobody has to find out).  Nodes that come back it takes in when it
 starts the next time, as taking them in sooner would cost it the steps since its checkpoint.
 
 What counts is the step that a run stands at when the time is over, saved or not.  Beside what was
@@ -19,14 +19,15 @@ Example:
         --replicas-min 2 --spare-slots 3 --plan-every 10
 
 Exit status: 0 done, 1 a run failed, or --elastic trained less than --wanted times the samples of
-the first of --save-every, or a ratio is off the foretold one by more than --close; 77: no cluster
-can be made here.
+the first of --save-every, or (without --wanted) a ratio is off the foretold one by more than
+--close; 2 wrong usage; 77: no cluster can be made here.
 """
 
 import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -61,6 +62,9 @@ def options():
     p.add_argument("--json", action="store_true")
     p.add_argument("train", nargs="*", help="options of evenkeel train")
     o = p.parse_args()
+    for word in ("--ep", "--steps", "--save-every", "--out", "--hosts", "--resume", "--elastic"):
+        if word in o.train:
+            p.error("%s is not for you to say here" % word)
     o.save_every = [int(n) for n in o.save_every.split(",")]
     o.keep, o.show, o.script, o.patience = None, False, None, 600
     return o
@@ -72,16 +76,34 @@ def options():
 class Elastic(Run):
     """One that goes on from memory, for a given time."""
 
+    def __init__(self, o, cluster, folder):
+        super().__init__(o, cluster, folder, None)
+        self.times = {}  # of steps, by number of ranks, also of those that were lost again
+
     def words(self):
-        return ["--ep", str(self.o.nodes), "--steps", "1000000", *super().words()]
+        return [*self.o.train, "--ep", str(self.o.nodes), "--steps", "1000000", "--out", self.out,
+                "--hosts", self.hosts, "--elastic", "--quiet"]
 
     def stands_at(self):
         return len(self.lines("metrics.jsonl"))
 
-    def recoveries(self, why):
-        """Seconds, less the first step, of starts after such an end, or any other."""
+    def note_times(self):
+        """Of the steps in metrics.jsonl; the first is another matter."""
+        for m in map(json.loads, self.lines("metrics.jsonl")[1:]):
+            if not m.get("recovered"):
+                self.times.setdefault(m["ranks"], {})[m["step"]] = m["step_ms"] / 1e3
+
+    def step_s(self):
+        return {n: statistics.median(of.values()) for n, of in self.times.items()}
+
+    def recoveries(self, joined):
+        """Seconds until the first step, of starts after more hosts had come, or any other end."""
         return [g["total_s"] - g["first_step_s"] for g in self.generations()
-                if "after" in g and (g["after"] == "more hosts can take part") == why]
+                if "after" in g and (g["after"] == "more hosts can take part") == joined]
+
+    def starts(self):
+        """Those seconds after a loss, after a return."""
+        return self.recoveries(False), self.recoveries(True)
 
     def live(self, events):
         """Seconds from the third step on, in which it is harmed; the steps it gets on by."""
@@ -90,9 +112,10 @@ class Elastic(Run):
         begin, first = time.monotonic(), self.stands_at()
         self.harm_by_list(events)
         self.wait(lambda: time.monotonic() >= begin + self.o.seconds)
-        steps = self.stands_at() - first
         if not self.running():
             raise Wrong("the run has ended")
+        steps = self.stands_at() - first
+        self.note_times()
         self.process.kill()
         self.process.wait()
         return steps
@@ -102,10 +125,10 @@ class Restarted(Elastic):
     """One that begins again from its checkpoint, with whoever is there."""
 
     def __init__(self, o, cluster, folder, every):
-        super().__init__(o, cluster, folder, None)
+        super().__init__(o, cluster, folder)
         self.every = every
-        self.away, self.took = set(), []
-        self.began, self.first = None, 0  # when it was started again, and at which step
+        self.away, self.used, self.took = set(), set(), []
+        self.began, self.first = None, 0  # when it was lost, and the step that it goes on from
 
     def saved(self):
         folder = os.path.join(self.out, "checkpoint")
@@ -115,12 +138,20 @@ class Restarted(Elastic):
     def words(self):
         there = [n for n in self.nodes if n not in self.away]
         self.name_hosts(there)
+        self.used = set(there)
         return [*self.o.train, "--ep", str(len(there)), "--steps", "1000000", "--save-every",
                 str(self.every), "--out", self.out, "--hosts", self.hosts, "--quiet",
                 *["--resume"] * (self.saved() > 0)]
 
     def act(self, what, node):
-        (self.away.add if what == "lost" else self.away.discard)(node)
+        if what == "lost":
+            self.away.add(node)
+            if node in self.used:
+                self.began = time.monotonic()
+                self.process.kill()
+                self.process.wait()
+        else:
+            self.away.discard(node)
         super().act(what, node)
 
     def stands_at(self):
@@ -128,10 +159,10 @@ class Restarted(Elastic):
         return self.first if self.began is not None and n <= self.first else n
 
     def running(self):
-        """It is started again when it ends."""
+        """It is started again when it has ended."""
         if self.process.poll() is not None:
-            if self.began is None:
-                self.began = time.monotonic()
+            self.began = self.began or time.monotonic()
+            self.note_times()
             self.first = self.saved()
             if self.first == 0:
                 shutil.rmtree(self.out, ignore_errors=True)
@@ -139,26 +170,18 @@ class Restarted(Elastic):
                 self.cut_metrics()
             self.start()
         elif self.began is not None and len(self.lines("metrics.jsonl")) > self.first:
-            self.took.append(time.monotonic() - self.began - self.last_step())
+            last = json.loads(self.lines("metrics.jsonl")[-1])["step_ms"] / 1e3
+            self.took.append(time.monotonic() - self.began - last)
             self.began = None
         return True
+
+    def starts(self):
+        return self.took, []
 
     def cut_metrics(self):
         lines = self.lines("metrics.jsonl")[:self.first]
         with open(os.path.join(self.out, "metrics.jsonl"), "wb") as f:
             f.write(b"".join(line + b"\n" for line in lines))
-
-    def last_step(self):
-        return json.loads(self.lines("metrics.jsonl")[-1])["step_ms"] / 1e3
-
-
-def step_seconds(run):
-    """Median step by number of ranks."""
-    of = {}
-    for m in map(json.loads, run.lines("metrics.jsonl")[1:]):
-        if not m.get("recovered"):
-            of.setdefault(m["ranks"], []).append(m["step_ms"] / 1e3)
-    return {n: statistics.median(s) for n, s in of.items()}
 
 
 # ---- what was to be expected --------------------------------------------------------------------
@@ -173,20 +196,22 @@ def step_of(seconds, n):
 def foretold(events, o, step_s, lost_s, back_s, every):
     """Steps by the end of a trace.  lost_s, back_s: from a loss, and from a return that is made use
     of, to the beginning of the first step.  every: steps from save to save; 0: none is lost."""
+    if not step_s:
+        return 0
     nodes = {"node%d" % (i + 1) for i in range(o.nodes)}
-    there, used, steps, saved, now = set(nodes), set(nodes), 0, 0, 0.0
+    there, used, steps, now = set(nodes), set(nodes), 0, 0.0
     for at, what, node in [*events, (o.seconds, "end", None)]:
+        (there.discard if what == "lost" else there.add)(node)
+        interrupted = node in used if what == "lost" else what == "end" or not every
+        if not interrupted:
+            continue
         if at > now:  # else it is not at work yet
             steps += int((at - now) / step_of(step_s, len(used)))
-            saved = steps // every * every if every else steps
-            now = at
-        if at >= o.seconds:
+        if what == "end":
             break
-        (there.discard if what == "lost" else there.add)(node)
-        if what == "lost" and node in used:
-            steps, used, now = saved, set(there), max(now, at) + lost_s
-        elif what == "back" and not every:
-            used, now = set(there), max(now, at) + back_s
+        if what == "lost" and every:
+            steps = steps // every * every
+        used, now = set(there), at + (lost_s if what == "lost" else back_s)
     return steps
 
 
@@ -200,7 +225,13 @@ def trace_of(o, folder, nodes):
         with open(path, "w") as f:
             f.write("".join(line + "\n" for line in
                             make_trace(nodes, o.seconds, o.lost, o.away, o.seed)))
-    return [e for e in read_trace(path, nodes) if e[0] < o.seconds]
+    events = [e for e in read_trace(path, nodes) if e[0] < o.seconds]
+    there = set(nodes)
+    for at, what, node in events:
+        (there.discard if what == "lost" else there.add)(node)
+        if not there:
+            sys.exit("%s: at %g s no node is there" % (path, at))
+    return events
 
 
 def one(o, cluster, folder, events, every):
@@ -208,7 +239,7 @@ def one(o, cluster, folder, events, every):
     place = os.path.join(folder, "every%d" % every)
     os.mkdir(place)
     cluster.end_all()
-    run = Restarted(o, cluster, place, every) if every else Elastic(o, cluster, place, None)
+    run = Restarted(o, cluster, place, every) if every else Elastic(o, cluster, place)
     try:
         steps = run.live(events)
     except Wrong as wrong:
@@ -218,38 +249,42 @@ def one(o, cluster, folder, events, every):
         if run.process is not None and run.process.poll() is None:
             run.process.kill()
             run.process.wait()
-    step_s = step_seconds(run)
-    lost = run.took if every else run.recoveries(False)
-    back = [] if every else run.recoveries(True)
-    lost_s, back_s = (statistics.median(s) if s else 0.0 for s in (lost, back))
+    step_s, (lost, back) = run.step_s(), run.starts()
+    lost_s, back_s = (statistics.median(x) if x else 0.0 for x in (lost, back))
     row = {"save_every": every, "steps": steps, "step_s": step_s, "starts": len(lost) + len(back),
            "lost_s": lost_s, "back_s": back_s,
            "foretold": foretold(events, o, step_s, lost_s, back_s, every)}
-    say("%s: %d steps, foretold %d; %d starts, %.2f s after a loss, %.2f s after a return; steps %s" %
-        ("every %d steps" % every if every else "--elastic", steps, row["foretold"], row["starts"],
-         lost_s, back_s, ", ".join("of %d ranks %.2f s" % x for x in sorted(step_s.items()))))
+    say("%s: %d steps, foretold %d; %d starts, %.2f s after a loss, %.2f s after a return; "
+        "steps %s" % ("every %d steps" % every if every else "--elastic", steps, row["foretold"],
+                      row["starts"], lost_s, back_s,
+                      ", ".join("of %d ranks %.2f s" % x for x in sorted(step_s.items()))))
     return row
 
 
-def report(o, rows):
-    """Whether all is as it should be."""
-    good, most = True, rows[0]
+def judge(o, rows):
+    """Adds ratios to the rows; whether all is as it should be."""
+    good = True
+    for k, r in enumerate(rows[1:]):
+        r["ratio"] = rows[0]["steps"] / max(1, r["steps"])
+        r["expected"] = rows[0]["foretold"] / max(1, r["foretold"])
+        if o.wanted is None:
+            good &= abs(r["ratio"] / r["expected"] - 1) <= o.close
+        elif k == 0:
+            good &= r["ratio"] >= o.wanted
+    return good
+
+
+def print_table(rows):
     print("| restart from checkpoint, every | steps | --elastic | ratio | foretold |")
     print("|---|---|---|---|---|")
-    for k, r in enumerate(rows[1:]):
-        ratio = most["steps"] / max(1, r["steps"])
-        expected = most["foretold"] / max(1, r["foretold"])
-        print("| %d steps | %d | %d | %.2f | %.2f |" % (r["save_every"], r["steps"], most["steps"],
-                                                       ratio, expected))
-        if o.wanted is not None:
-            good &= k > 0 or ratio >= o.wanted
-        else:
-            good &= abs(ratio / expected - 1) <= o.close
-    return good
+    for r in rows[1:]:
+        print("| %d steps | %d | %d | %.2f | %.2f |" % (r["save_every"], r["steps"],
+                                                       rows[0]["steps"], r["ratio"], r["expected"]))
 
 
 def main():
     o = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with all that is to be removed
     folder = tempfile.mkdtemp(prefix="evenkeel-spot-")
     try:
         with Cluster(o) as cluster:
@@ -261,10 +296,12 @@ def main():
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    good = judge(o, rows)
     if o.json:
         print(json.dumps({"events": events, "rows": rows}))
-        return 0
-    return 0 if report(o, rows) else 1
+    else:
+        print_table(rows)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@
  *
  * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
  *              the replicas a link that may pay.  slow: the same for each packing, and
- *              O(experts ranks) to make it, plus the square of those away on one rank for each. */
+ *              O(experts ranks) to make it, plus the square of those away on one rank for each;
+ *              where it is in doubt, fast twice more.  Looked at closely is the best packing by T
+ *              alone. */
 #include "balance/fill.h"
 #include "balance/near.h"
 #include "balance/plan_place.h"
@@ -109,6 +111,7 @@ typedef struct {
     ek_placement next, best;
     ek_plan served;   /* of homes that are looked at more closely */
     double to_save_s; /* by the moves of `best`, while homes last */
+    double stay_s;    /* by T, a micro-batch with the homes that there are */
 } memory;
 
 static void *take(ek_arena *a, const ek_plan_limits *l)
@@ -541,14 +544,15 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     }
 }
 
-/* The same of the homes that there are.  What they would take is found out in full only to be told
- * of. */
+/* The same of the homes that there are, as far as what they take may leave a doubt; in full only to
+ * be told of, for ranks have to decide alike, and one may explain. */
 static void consider_staying(memory *m, const ek_plan_limits *l, double *least, ek_plan *p)
 {
-    p->before_s = expected(m, l, &p->placement, *least);
-    if (p->before_s * (double)l->lasts <= *least) {
-        *least = p->before_s * (double)l->lasts;
-        p->after_s = p->before_s;
+    m->stay_s = expected(m, l, &p->placement, *least + doubt * m->to_save_s);
+    p->before_s = m->stay_s;
+    if (m->stay_s * (double)l->lasts <= *least) {
+        *least = m->stay_s * (double)l->lasts;
+        p->after_s = m->stay_s;
         m->to_save_s = 0;
         ek_placement_copy(&m->best, &p->placement);
     } else if (p->explain) {
@@ -582,7 +586,7 @@ static int better_stay(memory *m, const ek_plan_limits *l, const int64_t *counts
 {
     double lasts = (double)l->lasts, stay, move;
 
-    if (!((p->before_s - p->after_s) * lasts < doubt * m->to_save_s))
+    if (!((m->stay_s - p->after_s) * lasts < doubt * m->to_save_s))
         return 0;
     stay = closely(m, l, counts, &p->placement);
     move = closely(m, l, counts, &m->best);
@@ -605,6 +609,7 @@ static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts,
     double least, enough, mean = 0;
 
     set_model(m, l, counts, p->of);
+    m->to_save_s = 0;
     for (int32_t e = 0; e < l->experts; e++)
         mean += (double)m->fill.total[e] / l->ranks;
     least = (double)l->lasts * time_of(m, survey(m, l, &p->placement), 0);

@@ -94,7 +94,7 @@ int launch_has_ended_children(pid_t pid, int *others)
     return ended;
 }
 
-enum { STUCK_NS = 20000000, STUCK_LOOKS = 3 }; /* from look to look; and so often */
+enum { STUCK_NS = 20000000, STUCK_LOOKS = 4 }; /* from look to look; and so often */
 
 /* Seen again and again, and asleep: one whose last child has ended may be about to end itself. */
 static int is_stuck(launch_errand *e, int64_t now)

@@ -25,43 +25,41 @@ static ek_status check_options(const ek_run *r)
     return EK_OK;
 }
 
-/* Whether the ranks that have the same part of what is not of experts are of one host. */
-static int on_one_host(const ek_run *r, int stage, int part)
+/* Whether ranks first, first + step, ... (n of them) are all of one host. */
+static int on_one_host(const ek_run *r, int first, int step, int n)
 {
-    const ek_mesh *m = r->mesh;
-    int first = stage * m->stage_size + part, host = ek_comm_node(r->world, first);
-
-    for (int i = 1; i < m->dp; i++)
-        if (ek_comm_node(r->world, first + i * m->tp) != host)
+    for (int i = 1; i < n; i++)
+        if (ek_comm_node(r->world, first + i * step) != ek_comm_node(r->world, first))
             return 0;
     return 1;
 }
 
-/* That the loss of a host does not take what no other one has. */
+/* That the loss of a host does not take what no other one has: ranks with the same part of what is
+ * not of experts are those of a stage, a --tp'th each. */
 static ek_status check_parts(const ek_run *r)
 {
     const ek_mesh *m = r->mesh;
 
+    EK_REQUIRE(!r->cfg->embed_columns || m->dp == 1, EK_EINVAL,
+               "--elastic: with --embed-columns a host alone has its columns of the embedding, "
+               "which would be lost with it; leave that out");
     for (int stage = 0; stage < m->pp; stage++)
         for (int part = 0; part < m->tp; part++)
-            EK_REQUIRE(!on_one_host(r, stage, part), EK_EINVAL,
-                       "--elastic: with --%s %d a host alone has part %d of the weights that are "
-                       "not experts', which would be lost with it; give each part ranks of two "
-                       "hosts, by more of them, or take --%s 1",
-                       m->pp > 1 ? "pp" : "tp", m->pp > 1 ? m->pp : m->tp,
-                       m->pp > 1 ? stage : part, m->pp > 1 ? "pp" : "tp");
+            EK_REQUIRE(!on_one_host(r, stage * m->stage_size + part, m->tp, m->dp), EK_EINVAL,
+                       "--elastic: with --pp %d --tp %d one host alone has part %d of stage %d, "
+                       "which would be lost with it; every part needs ranks on two hosts: take "
+                       "more hosts, or less of --pp and --tp",
+                       m->pp, m->tp, part, stage);
     return EK_OK;
 }
 
 ek_status ek_run_check_parts(ek_run *r)
 {
-    int hosts = 1;
-
     if (!r->cfg->elastic || r->mesh == NULL || r->memory_step >= 0 || r->first_step > 0)
         return EK_OK; /* it goes on as well as it can */
-    for (int i = 1; i < r->ranks; i++)
-        hosts += ek_comm_node(r->world, i) != ek_comm_node(r->world, 0);
-    return hosts > 1 ? ek_agree(r->world, "check --elastic", check_parts(r)) : EK_OK;
+    if (on_one_host(r, 0, 1, r->ranks))
+        return EK_OK; /* whose loss is that of the run */
+    return ek_agree(r->world, "check --elastic", check_parts(r));
 }
 
 /* The run's number, by rank 0's path of --out. */

@@ -93,8 +93,8 @@ EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
 
 /* Before the model is laid out: looks for the run's state in memory. */
 EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
-/* Where a run begins, on several hosts: EK_EINVAL if one alone has a part of what is not of experts.
- * One that has begun goes on with whoever is left. */
+/* Where a run begins, or begins anew, on several hosts: EK_EINVAL if one alone has a part of what
+ * is not of experts.  One that goes on does with whoever is left. */
 EK_CHECKED ek_status ek_run_check_parts(ek_run *r);
 /* Once it is: fills it from there, if that is where the run goes on from.  Where not all is there
  * memory_step becomes -1, and first_step the checkpoint's. */

@@ -204,6 +204,14 @@ class Same(ek_cli.Case):
     def test_sequential_twice(self):
         self.same_twice("--data-order", "sequential", dtype="bf16")
 
+    def test_any_threads(self):
+        for dtype in ("fp32", "bf16"):
+            for threads in (1, 3):
+                self.train("%s-%d" % (dtype, threads), "--threads", threads, dtype=dtype)
+            one, three = self.path(dtype + "-1"), self.path(dtype + "-3")
+            self.assertEqual(losses(one), losses(three))
+            self.assertEqual(ek_cli.weights(one), ek_cli.weights(three))
+
     def test_seeds_differ(self):
         self.train("a")
         self.train("b", "--seed", 1)

@@ -47,7 +47,7 @@ class Refused(chaos.Chaos):
     def test_parts_that_one_host_alone_has(self):
         self.nodes = 2
         said = self.chaos("--failures", 1, train=("--pp", 2), reference=False, status=FAILED)
-        self.assertRegex(said, r"(?s)ended with status 2:.*--elastic: with --pp 2 a host alone has")
+        self.assertRegex(said, r"(?s)ended with status 2:.*--elastic: with --pp 2 --tp 1 one host")
 
 
 class FullDisk(chaos.Chaos):
