@@ -70,12 +70,20 @@ static double send_seconds(const conversion *c)
     return seconds;
 }
 
+/* Weights from rank to rank, as products read them. */
+static double weights_seconds(const conversion *c)
+{
+    ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
+
+    return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link, 2, c->weights * c->comp);
+}
+
 /* Weights out, for products of the forward and of the backward pass, and gradients back, from rank
  * to rank. */
 static double replica_seconds(const conversion *c)
 {
     ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
-    double out = ek_cost_multicast(c->m, link, 2, c->weights * c->comp);
+    double out = weights_seconds(c);
     double back = ek_cost_multicast(c->m, link, 2, c->weights * c->real);
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
 
@@ -116,6 +124,7 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     out->row_s = row_seconds(&c); /* in the order in which they give their reasons */
     out->send_s = send_seconds(&c);
     out->replica_s = replica_seconds(&c);
+    out->waited_s = weights_seconds(&c);
     out->replica_bytes = c.weights * (2 * c.comp + c.real);
     out->move_s = move_seconds(&c);
     out->state_bytes = c.weights * 3 * c.real;

@@ -23,6 +23,8 @@ typedef struct {
  *   send_s         four all-to-alls, over the rows that leave their rank when all is even
  *   replica_s      two hops with the weights, for forward and backward products, and one with the
  *                  gradients, between nodes where there are several
+ *   waited_s       one with the weights: the others go on under other work (measured, where links
+ *                  were slow: 0.36 of replica_s)
  *   replica_bytes  3 hidden ff numbers twice as products read them, and once as gradients are held
  *   move_s, state_bytes   a hop with the same numbers as master weights and two moments
  *

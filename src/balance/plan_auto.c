@@ -74,10 +74,6 @@ static const double pays = 2;
 /* Up to how many times what it has to save a gain is looked at more closely. */
 static const double doubt = 4;
 
-/* The part of a replica's time that a step waits for, then: that of weights for the forward
- * products, as the rest travels under other work.  Measured, where links were slow: 0.36. */
-static const double exposed = 1.0 / 3;
-
 /* Loads that differ by no more than this part of the mean are as good as each other. */
 static const double about = 1.0 / 32;
 
@@ -577,7 +573,8 @@ static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
     (void)ek_near_improve(&m->near, &of_one, counts, p, &now.s);
     if (!(l->costs.send_s > 0) || l->ranks < 2)
         return now.s; /* it did not look at them */
-    of_one.costs.replica_s *= exposed;
+    if (of_one.costs.waited_s > 0)
+        of_one.costs.replica_s = of_one.costs.waited_s;
     return ek_near_time(&m->near, &of_one, counts, p);
 }
 

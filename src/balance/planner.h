@@ -22,6 +22,7 @@ typedef struct {
     double row_s;         /* a rank computes an assignment: forward and backward */
     double send_s;        /* a rank's link carries an assignment's rows: all four exchanges */
     double replica_s;     /* a link carries a replica: weights out and gradients back */
+    double waited_s;      /* of that, what travels under no other work; 0: all of it */
     double replica_bytes; /* the same as bytes */
     double move_s;        /* a link carries the state of an expert that moves for good, one way */
     double state_bytes;   /* the same as bytes: weights, master, moments */

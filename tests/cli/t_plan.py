@@ -14,7 +14,7 @@ KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean"
         "predicted_speedup", "rb_median", "slow_us_mean", "survives", "survival"}
 
 # Micro-batches in which the homes of `rotated` pay for themselves twice over.
-PAYS_IN = 7
+PAYS_IN = 8
 
 
 def write_npy(path, shape, numbers):
@@ -125,8 +125,9 @@ class Plan(ek_cli.Case):
     def test_homes_by_the_iterations_before(self):
         r, hot, _ = self.emitted(self.rotated("t.npy", 0, 13), "--policy", "auto", "--lasts",
                                  PAYS_IN)
-        self.assertEqual([p["why_homes"] != "" for p in hot], [False] * 7 + [True] * 6)
-        self.assertEqual([self.stayed(r, p) for p in hot], [True] * 7 + [False] * 6)
+        late = 13 - PAYS_IN
+        self.assertEqual([p["why_homes"] != "" for p in hot], [False] * PAYS_IN + [True] * late)
+        self.assertEqual([self.stayed(r, p) for p in hot], [True] * PAYS_IN + [False] * late)
 
     def test_auto_on_several_nodes_is_replicate(self):
         trace, lines, got = self.skewed(), self.path("plans.jsonl"), {}

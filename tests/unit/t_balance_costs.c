@@ -34,6 +34,7 @@ static void by_the_book(void)
     CHECK_NEAR(c.move_s, 3 * 64 * 100 * 12 / 1e8);
     /* between nodes; 38 and 77 kB at 0.1 GB/s */
     CHECK_NEAR(c.replica_s, 3 * 64 * 100 * (2 * 2 + 4) / 1e8);
+    CHECK_NEAR(c.waited_s, 3 * 64 * 100 * 2 / 1e8);
 }
 
 static void few_rows_are_dear(void)
