@@ -70,40 +70,34 @@ static double send_seconds(const conversion *c)
     return seconds;
 }
 
-/* Weights from rank to rank, as products read them. */
-static double weights_seconds(const conversion *c)
+/* From rank to rank, between nodes where there are several. */
+static ek_link link_of(const conversion *c)
 {
-    ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
+    return c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
+}
 
-    return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link, 2, c->weights * c->comp);
+static double hop_seconds(const conversion *c, double bytes)
+{
+    return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link_of(c), 2, bytes);
 }
 
 /* Weights out, for products of the forward and of the backward pass, and gradients back, from rank
  * to rank. */
 static double replica_seconds(const conversion *c)
 {
-    ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
-    double out = weights_seconds(c);
-    double back = ek_cost_multicast(c->m, link, 2, c->weights * c->real);
+    double out = hop_seconds(c, c->weights * c->comp);
+    double back = hop_seconds(c, c->weights * c->real);
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
 
     if (c->s->ranks == 1)
         return 0;
     ek_cost_say(c->why, 0, "replica", 2 * out + back, "s", "a hop %s each",
-                link == EK_LINK_NET ? "between nodes" : "inside a node");
+                link_of(c) == EK_LINK_NET ? "between nodes" : "inside a node");
     ek_cost_say(c->why, 1, "weights out, twice", out, "s", "%s each",
                 ek_cost_quantity(a, c->weights * c->comp, "B"));
     ek_cost_say(c->why, 1, "gradients back", back, "s", "%s",
                 ek_cost_quantity(b, c->weights * c->real, "B"));
     return 2 * out + back;
-}
-
-/* Master and moments, from rank to rank. */
-static double move_seconds(const conversion *c)
-{
-    ek_link link = c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
-
-    return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link, 2, 3 * c->weights * c->real);
 }
 
 ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_plan_costs *out,
@@ -124,9 +118,9 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     out->row_s = row_seconds(&c); /* in the order in which they give their reasons */
     out->send_s = send_seconds(&c);
     out->replica_s = replica_seconds(&c);
-    out->waited_s = weights_seconds(&c);
+    out->waited_s = hop_seconds(&c, c.weights * c.comp);
     out->replica_bytes = c.weights * (2 * c.comp + c.real);
-    out->move_s = move_seconds(&c);
+    out->move_s = hop_seconds(&c, 3 * c.weights * c.real); /* master and moments */
     out->state_bytes = c.weights * 3 * c.real;
     ek_cost_say(why, 0, "replica bytes", out->replica_bytes, "B",
                 "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,

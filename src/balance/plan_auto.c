@@ -238,6 +238,18 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
     return best;
 }
 
+/* Replicas and quotas for a plan's homes, with which the busiest rank has `most`. */
+static outcome serve(memory *m, const ek_plan_limits *l, ek_plan *p, int64_t *most)
+{
+    outcome now;
+
+    *most = ek_fill_homes(&m->fill, l, &p->placement);
+    ek_plan_homes_only(l, m->fill.total, p);
+    now = search(m, l, *most, INFINITY);
+    ek_fill_apply(m->kept, now.n, p);
+    return now;
+}
+
 static void explain_fast(const memory *m, int64_t before, int64_t mean, const outcome *now,
                          ek_plan *p)
 {
@@ -270,10 +282,7 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
     outcome now;
 
     set_model(m, l, counts, 1);
-    before = ek_fill_homes(&m->fill, l, &p->placement);
-    ek_plan_homes_only(l, m->fill.total, p);
-    now = search(m, l, before, INFINITY);
-    ek_fill_apply(m->kept, now.n, p);
+    now = serve(m, l, p, &before);
     p->before_s = time_of(m, before, 0);
     p->after_s = now.s;
     if (p->explain)
@@ -562,14 +571,13 @@ static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
 {
     ek_plan_limits of_one = *l;
     ek_plan *p = &m->served;
+    int64_t most;
     outcome now;
 
     of_one.costs.row_s /= m->of;
     of_one.costs.send_s /= m->of;
     ek_placement_copy(&p->placement, homes);
-    ek_plan_homes_only(l, m->fill.total, p);
-    now = search(m, l, ek_fill_homes(&m->fill, l, &p->placement), INFINITY);
-    ek_fill_apply(m->kept, now.n, p);
+    now = serve(m, l, p, &most);
     (void)ek_near_improve(&m->near, &of_one, counts, p, &now.s);
     if (!(l->costs.send_s > 0) || l->ranks < 2)
         return now.s; /* it did not look at them */

@@ -205,6 +205,27 @@ static void replicas_keep_tokens_where_they_are(void)
     }
 }
 
+/* The same, with rows that take time both to compute and to send: with a replica 50 + 20 + 25, with
+ * homes parted 50 + 25, ten times 20 less, for 160.  Where 5 of the 25 alone are waited for nothing
+ * is left to save. */
+static void what_is_hidden_does_not_count(void)
+{
+    const int64_t half[] = {20, 20, 5, 5};
+    fixture f;
+
+    for (int hidden = 0; hidden < 2; hidden++) {
+        plan_setup(&f, &ek_planner_auto, 4, 2, 3,
+                   (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 25, .move_s = 80});
+        f.l.costs.waited_s = hidden ? 5 : 0;
+        f.l.lasts = 10;
+        memcpy(f.counts, half, sizeof(half));
+        memcpy(f.counts + 4, half, sizeof(half));
+        place(&f);
+        CHECK_INT(moved(&f), hidden ? 0 : 2);
+        teardown(&f);
+    }
+}
+
 /* Two hot experts on rank 0 of four: apart from each other, each rank gives of one alone. */
 static void hot_experts_part(void)
 {
@@ -593,6 +614,7 @@ static const ek_case cases[] = {
     EK_CASE(without_prices),
     EK_CASE(a_move_has_to_pay),
     EK_CASE(replicas_keep_tokens_where_they_are),
+    EK_CASE(what_is_hidden_does_not_count),
     EK_CASE(hot_experts_part),
     EK_CASE(spare_slots_spare_moves),
     EK_CASE(who_is_beside_a_heavy_one_stays),

@@ -73,7 +73,7 @@ static void pack_rows(const ek_linear_ops *ops, int64_t out, int64_t in, const f
 
 #pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < panels; p++) {
-        int64_t first = p * EK_PANEL, width = out - first < EK_PANEL ? out - first : EK_PANEL;
+        int64_t first = p * EK_PANEL, width = ek_at_most(out - first, EK_PANEL);
 
         ops->pack_rows(width, in, w + first * in, in, packed + p * bytes, EK_PANEL);
     }
@@ -88,11 +88,11 @@ static void pack_cols(const ek_linear_ops *ops, int64_t out, int64_t in, const f
 
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < out; row += PACKED_ROWS) {
-        int64_t rows = out - row < PACKED_ROWS ? out - row : PACKED_ROWS;
+        int64_t rows = ek_at_most(out - row, PACKED_ROWS);
         char *dst = packed + row / ops->packed * EK_PANEL * 4;
 
         for (int64_t p = 0; p < panels; p++) {
-            int64_t first = p * EK_PANEL, width = in - first < EK_PANEL ? in - first : EK_PANEL;
+            int64_t first = p * EK_PANEL, width = ek_at_most(in - first, EK_PANEL);
 
             ops->pack_cols(rows, width, w + row * in + first, in, dst + p * bytes, EK_PANEL);
         }

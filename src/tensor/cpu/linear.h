@@ -72,6 +72,11 @@ void ek_matmul_real_avx2(int ta, int tb, int64_t m, int64_t n, int64_t kk, const
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops);
 const ek_linear_ops *ek_linear_choose(ek_mode mode, ek_isa isa);
 
+static inline int64_t ek_at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline int64_t ek_ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;

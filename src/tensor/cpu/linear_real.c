@@ -36,11 +36,6 @@ typedef struct {
     _Alignas(64) float panel[PANELS][WORDS * EK_PANEL];
 } pieces;
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Vectors [first, first + n) of a side, elements [k, k + words), as a piece so wide. */
 static void lay(const ek_linear_ops *ops, const side *s, int64_t first, int64_t n, int64_t k,
                 int64_t words, float *piece, int64_t width)
@@ -77,19 +72,19 @@ static void unit_run(const product *t, int64_t s0, int64_t s1, int64_t p0, int64
     pieces at;
 
     for (int64_t k = 0; k < t->k; k += WORDS) {
-        int64_t words = at_most(WORDS, t->k - k);
+        int64_t words = ek_at_most(WORDS, t->k - k);
 
         for (int64_t s = s0; s < s1; s++)
-            lay(t->ops, &t->strips, s * EK_STRIP, at_most(EK_STRIP, t->strips.n - s * EK_STRIP), k,
-                words, at.strip[s - s0], EK_STRIP_WIDTH);
+            lay(t->ops, &t->strips, s * EK_STRIP, ek_at_most(EK_STRIP, t->strips.n - s * EK_STRIP),
+                k, words, at.strip[s - s0], EK_STRIP_WIDTH);
         for (int64_t p = p0; p < p1; p++)
-            lay(t->ops, &t->panels, p * EK_PANEL, at_most(EK_PANEL, t->panels.n - p * EK_PANEL), k,
-                words, at.panel[p - p0], EK_PANEL);
+            lay(t->ops, &t->panels, p * EK_PANEL, ek_at_most(EK_PANEL, t->panels.n - p * EK_PANEL),
+                k, words, at.panel[p - p0], EK_PANEL);
         for (int64_t p = p0; p < p1; p++) {
             for (int64_t s = s0; s < s1; s++)
-                tile(t, s * EK_STRIP, at_most(EK_STRIP, t->strips.n - s * EK_STRIP), p * EK_PANEL,
-                     at_most(EK_PANEL, t->panels.n - p * EK_PANEL), words, at.strip[s - s0],
-                     at.panel[p - p0], t->add || k > 0);
+                tile(t, s * EK_STRIP, ek_at_most(EK_STRIP, t->strips.n - s * EK_STRIP),
+                     p * EK_PANEL, ek_at_most(EK_PANEL, t->panels.n - p * EK_PANEL), words,
+                     at.strip[s - s0], at.panel[p - p0], t->add || k > 0);
             ek_tick();
         }
     }
@@ -101,14 +96,14 @@ static void product_run(const product *t)
     int64_t panels = ek_ceil_div(t->panels.n, EK_PANEL);
     int64_t rows = ek_ceil_div(strips, STRIPS);
     int64_t threads = omp_get_max_threads(), units = threads > 1 ? threads * UNITS_PER_THREAD : 1;
-    int64_t some = at_most(PANELS, ek_ceil_div(panels * rows, units));
+    int64_t some = ek_at_most(PANELS, ek_ceil_div(panels * rows, units));
     int64_t columns = ek_ceil_div(panels, some);
 
 #pragma omp parallel for schedule(dynamic)
     for (int64_t u = 0; u < rows * columns; u++) {
         int64_t s = u / columns * STRIPS, p = u % columns * some;
 
-        unit_run(t, s, at_most(s + STRIPS, strips), p, at_most(p + some, panels));
+        unit_run(t, s, ek_at_most(s + STRIPS, strips), p, ek_at_most(p + some, panels));
     }
 }
 

@@ -34,11 +34,6 @@ typedef struct {
     int64_t tokens, columns, words;
 } step;
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The sizes of a step at its place; moves on over empty groups.  0 when there are no more. */
 static int step_settle(const weight *t, step *s)
 {
@@ -46,8 +41,8 @@ static int step_settle(const weight *t, step *s)
         s->group++;
     if (s->group >= t->n_groups)
         return 0;
-    s->tokens = at_most(WORDS * t->ops->per_word, t->g[s->group].rows - s->token);
-    s->columns = at_most(COLUMNS, t->in - s->column);
+    s->tokens = ek_at_most(WORDS * t->ops->per_word, t->g[s->group].rows - s->token);
+    s->columns = ek_at_most(COLUMNS, t->in - s->column);
     s->words = ek_strip_words(t->ops, s->tokens);
     return 1;
 }
@@ -76,7 +71,7 @@ static void panel_fill(const weight *t, const step *s, int64_t p, char *panels)
 {
     int64_t row = t->g[s->group].row + s->token, column = s->column + p * EK_PANEL;
 
-    t->ops->comp_cols(s->tokens, at_most(EK_PANEL, s->columns - p * EK_PANEL),
+    t->ops->comp_cols(s->tokens, ek_at_most(EK_PANEL, s->columns - p * EK_PANEL),
                       t->x + (row * t->ldx + column) * t->elem, t->ldx,
                       panels + p * s->words * EK_PANEL * 4, EK_PANEL);
 }
@@ -89,16 +84,16 @@ static void unit_run(const weight *t, const step *s, int64_t c0, int64_t c1, con
     float *dw = t->g[s->group].dw;
 
     for (int64_t c = c0, i = 0; c < c1; c += EK_STRIP, i++)
-        t->ops->comp_cols(s->tokens, at_most(EK_STRIP, c1 - c),
+        t->ops->comp_cols(s->tokens, ek_at_most(EK_STRIP, c1 - c),
                           t->dy + (row * t->lddy + c) * t->elem, t->lddy, strips + i * strip_bytes,
                           EK_STRIP_WIDTH);
     for (int64_t p = 0; p < step_panels(s); p++) {
         int64_t column = s->column + p * EK_PANEL;
 
         for (int64_t c = c0, i = 0; c < c1; c += EK_STRIP, i++)
-            t->ops->tile(at_most(EK_STRIP, c1 - c), at_most(EK_PANEL, t->in - column), s->words,
-                         strips + i * strip_bytes, panels + p * s->words * EK_PANEL * 4, EK_OUT_ADD,
-                         dw + c * t->in + column, t->in);
+            t->ops->tile(ek_at_most(EK_STRIP, c1 - c), ek_at_most(EK_PANEL, t->in - column),
+                         s->words, strips + i * strip_bytes, panels + p * s->words * EK_PANEL * 4,
+                         EK_OUT_ADD, dw + c * t->in + column, t->in);
         ek_tick();
     }
 }
@@ -118,7 +113,7 @@ static void step_run(weight *t, const step *s, const step *after, int slot, char
         if (u < fill)
             panel_fill(t, after, u, t->panels[!slot]);
         else
-            unit_run(t, s, (u - fill) * unit, at_most((u - fill + 1) * unit, t->out),
+            unit_run(t, s, (u - fill) * unit, ek_at_most((u - fill + 1) * unit, t->out),
                      t->panels[slot], strips);
     }
 }
