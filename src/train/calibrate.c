@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "train/calibrate_priv.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,7 +128,7 @@ static void describe(ek_calibration *c)
              cpu, c->ranks, c->ranks > 1 ? "s" : "", c->nodes, c->nodes > 1 ? "s" : "",
              cfg->k->threads, cfg->k->threads > 1 ? "s" : "", m->dtype);
     snprintf(m->key, sizeof(m->key),
-             "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 2",
+             "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 3",
              m->name, (unsigned long long)hosts_likeness(c),
              c->ranks > 1 ? ek_comm_library(EK_COMM_MPI) : "one rank", cfg->k->name,
              cfg->k->products, cfg->k->threads, (long long)m->experts, (long long)m->hidden,
@@ -231,7 +232,7 @@ static ek_status measure(ek_calibration *c)
         /* What products have left over, or taken too much, is what messages get. */
         took = (double)(ek_clock_ns() - start) * 1e-9;
         EK_TRY(ek_calibrate_largest(c, &took, 1));
-        EK_TRY(ek_calibrate_links(c, budget - took));
+        EK_TRY(ek_calibrate_links(c, fmax(budget - took, links / 2)));
     }
     took = (double)(ek_clock_ns() - start) * 1e-9;
     EK_TRY(ek_calibrate_largest(c, &took, 1));

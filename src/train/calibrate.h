@@ -4,8 +4,8 @@
  * training; copies; then, over several ranks, all-to-all and hops of multicasts at a few sizes,
  * inside nodes and between them apart.  Every figure has a share of the time that is left, and ends
  * early when its repetitions agree; points that would take too long are left out.  So the whole
- * stays under its budget but for the least that it measures: one repetition of one point of each
- * table.
+ * stays under its budget but for the least that it measures (one point of each table) and for
+ * messages while something holds the machine up, which may take a few times theirs.
  *
  * Of several ranks a figure is the slowest rank's, and all get the same bits.
  *

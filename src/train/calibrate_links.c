@@ -7,6 +7,7 @@
 #include "train/agree.h"
 #include "train/calibrate_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +16,7 @@ enum {
     LARGEST = 4 << 20,
     STEP = 4, /* from size to size */
     BUFFER_MOST = 32 << 20,
-    BUFFER_A_SECOND = 512 << 20, /* of each of two */
-    CALLS_MOST = 1000,           /* of a repetition */
-    REPETITIONS = 4              /* that a figure's share is cut into, at least */
+    BUFFER_A_SECOND = 512 << 20 /* of each of two */
 };
 
 /* One kind of figure. */
@@ -29,6 +28,7 @@ typedef struct {
 typedef struct {
     ek_calibration *c;
     int64_t start;          /* of the part */
+    double spent;           /* since then, by the slowest rank */
     int messages[EK_LINKS]; /* that a rank sends in an all-to-all, at most */
     int pair[EK_LINKS][2];  /* the hop that this rank takes part in; -1: none */
     int64_t *rows;          /* [ranks][ranks] */
@@ -142,70 +142,48 @@ static ek_status call(links *l, const figure *f, int64_t bytes)
     return EK_OK;
 }
 
-/* Seconds of one of n calls, and *spent: since the part began; both of the slowest rank. */
-static ek_status repeat(links *l, const figure *f, int64_t bytes, int n, double *seconds,
-                        double *spent)
+/* What ek_calibrate_sizes is to time. */
+typedef struct {
+    links *l;
+    const figure *f;
+} timed;
+
+/* Of the slowest rank, both. */
+static ek_status time_calls(void *context, int64_t bytes, int n, double *seconds, double *spent)
 {
+    const timed *of = context;
+    links *l = of->l;
     double t[2];
     int64_t start;
 
+    if (!of->f->hop)
+        set_rows(l, of->f->link, bytes);
     EK_TRY(ek_comm_barrier(l->c->world));
     start = ek_clock_ns();
     for (int i = 0; i < n; i++)
-        EK_TRY(call(l, f, bytes));
+        EK_TRY(call(l, of->f, bytes));
     t[0] = (double)(ek_clock_ns() - start) * 1e-9 / n;
     t[1] = (double)(ek_clock_ns() - l->start) * 1e-9;
     EK_TRY(ek_calibrate_largest(l->c, t, 2));
     *seconds = t[0];
-    *spent = t[1];
+    *spent = l->spent = t[1];
     return EK_OK;
 }
 
-/* The quickest repetition, until the part has spent `until`; at least one. */
-static ek_status measure(links *l, const figure *f, int64_t bytes, double until, double *best,
-                         double *spent)
-{
-    double seconds = 0, share;
-    ek_repeats r = {0};
-
-    if (!f->hop)
-        set_rows(l, f->link, bytes);
-    EK_TRY(repeat(l, f, bytes, 1, &seconds, spent));
-    *best = seconds > 1e-9 ? seconds : 1e-9;
-    share = (until - *spent) / REPETITIONS;
-    while (*spent + *best < until && !ek_repeats_agree(&r)) {
-        double n = share / *best;
-
-        EK_TRY(repeat(l, f, bytes,
-                      n < 1            ? 1
-                      : n > CALLS_MOST ? CALLS_MOST
-                                       : (int)n,
-                      &seconds, spent));
-        ek_repeats_add(&r, seconds);
-        *best = r.best; /* the first call has warmed up */
-    }
-    return EK_OK;
-}
-
-static ek_status measure_table(links *l, const figure *f, double until, double *spent,
-                               ek_cost_table *t)
+static ek_status measure_table(links *l, const figure *f, double share, ek_cost_table *t)
 {
     int per_call = f->hop ? 1 : l->messages[f->link];
-    double last = 0;
+    timed of = {l, f};
+    int64_t sizes[EK_COST_POINTS];
+    double seconds[EK_COST_POINTS];
+    int n = 0;
 
-    for (int64_t bytes = SMALLEST; bytes <= LARGEST && bytes * per_call <= l->room; bytes *= STEP) {
-        int sizes = 0;
-        double best = 0, share;
-
-        if (t->n > 0 && *spent + 2 * STEP * last > until)
-            break;
-        for (int64_t b = bytes; b <= LARGEST && b * per_call <= l->room; b *= STEP)
-            sizes++;
-        share = (until - *spent) / sizes;
-        EK_TRY(measure(l, f, bytes, *spent + share, &best, spent));
-        t->x[t->n] = (double)bytes;
-        t->y[t->n++] = ek_calibrate_round(best / per_call);
-        last = best;
+    for (int64_t bytes = SMALLEST; bytes <= LARGEST && bytes * per_call <= l->room; bytes *= STEP)
+        sizes[n++] = bytes;
+    EK_TRY(ek_calibrate_sizes(time_calls, &of, l->spent, share, sizes, seconds, &n));
+    for (t->n = 0; t->n < n; t->n++) {
+        t->x[t->n] = (double)sizes[t->n];
+        t->y[t->n] = ek_calibrate_round(seconds[t->n] / per_call);
     }
     ek_cost_smooth_times(t);
     return EK_OK;
@@ -216,19 +194,21 @@ static ek_status measure_all(links *l, double budget_s)
     static const figure figures[] = {
         {EK_LINK_NODE, 0}, {EK_LINK_NODE, 1}, {EK_LINK_NET, 0}, {EK_LINK_NET, 1}};
     enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
-    double spent = 0;
-    int left = 0;
+    int count = 0, left;
 
     for (int i = 0; i < FIGURES; i++)
-        left += l->messages[figures[i].link] > 0;
+        count += l->messages[figures[i].link] > 0;
+    left = count;
     for (int i = 0; i < FIGURES; i++) {
         ek_link_cost *cost = &l->c->m->link[figures[i].link];
+        double share = (budget_s - l->spent) / (left > 0 ? left : 1);
 
         if (l->messages[figures[i].link] == 0)
             continue;
         cost->ranks_a_node = l->c->a_node;
-        EK_TRY(measure_table(l, &figures[i], spent + (budget_s - spent) / left--, &spent,
+        EK_TRY(measure_table(l, &figures[i], fmax(share, budget_s / count / 2),
                              figures[i].hop ? &cost->hop : &cost->message));
+        left--;
     }
     return EK_OK;
 }

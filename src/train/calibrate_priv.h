@@ -2,7 +2,8 @@
  *
  *   calibrate.c          the order, what ranks agree on, the cache
  *   calibrate_compute.c  products and copies
- *   calibrate_links.c    messages */
+ *   calibrate_links.c    messages
+ *   calibrate_sizes.c    which sizes of them, and how often */
 #ifndef TRAIN_CALIBRATE_PRIV_H
 #define TRAIN_CALIBRATE_PRIV_H
 
@@ -49,6 +50,17 @@ double ek_calibrate_round(double x);
 
 /* x [n] := the largest of all ranks. */
 EK_CHECKED ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n);
+
+/* Seconds of one of n calls with so many bytes, and what has been spent since the same instant as
+ * ever; both the same on all ranks. */
+typedef ek_status ek_time_calls(void *context, int64_t bytes, int n, double *seconds,
+                                double *spent);
+
+/* Times the first of the ascending sizes [*n] that `share` seconds allow, at least one, and makes
+ * *n their number; took [*n]: of one call.  from: what has been spent.  Where calls are disturbed
+ * it may take a few times as long. */
+EK_CHECKED ek_status ek_calibrate_sizes(ek_time_calls *time_calls, void *context, double from,
+                                        double share, const int64_t *sizes, double *took, int *n);
 
 /* Fill their part of c->m in about so many seconds.  Collective. */
 EK_CHECKED ek_status ek_calibrate_compute(ek_calibration *c, double budget_s);

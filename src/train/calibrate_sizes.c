@@ -1,0 +1,96 @@
+/* Which sizes of messages are timed, and how often.
+ *
+ * What disturbs one call (another process, a processor's share used up, a message lost) must not
+ * decide, in neither direction: after a pause a limited link has a burst to give away.  So sizes
+ * are chosen by calls that two of them agree on, not by the clock; from the largest size down, each
+ * is timed three times at least; and what counts is the second quickest of them. */
+#include "train/calibrate_priv.h"
+
+#include <math.h>
+
+enum {
+    TRIES = 4,       /* of a size, at most, for two that agree */
+    REPETITIONS = 4, /* that a size's time is cut into, at least */
+    REPETITIONS_LEAST = 3,
+    CALLS_MOST = 1000, /* of a repetition */
+    AFFORD = 8,        /* calls of the largest size that all of it takes, about */
+    SLOWER = 3         /* times the share, then what is not needed is left out */
+};
+
+/* Two times say the same. */
+#define ALIKE 1.5
+
+typedef struct {
+    ek_time_calls *time_calls;
+    void *context;
+    double spent;
+} series;
+
+/* A call's seconds, from the two quickest of a few. */
+static ek_status try_size(series *s, int64_t bytes, double *took)
+{
+    ek_repeats r = {0};
+
+    while (r.n < 2 || (r.n < TRIES && r.next > ALIKE * r.best)) {
+        double seconds;
+
+        EK_TRY(s->time_calls(s->context, bytes, 1, &seconds, &s->spent));
+        ek_repeats_add(&r, seconds);
+    }
+    *took = r.best;
+    return EK_OK;
+}
+
+/* *n := the sizes that there is time for. */
+static ek_status choose_sizes(series *s, double share, const int64_t *sizes, double *took, int *n)
+{
+    int tried = 0;
+
+    for (; tried < *n; tried++) {
+        if (tried > 0 &&
+            AFFORD * took[tried - 1] * (double)sizes[tried] > share * (double)sizes[tried - 1])
+            break;
+        EK_TRY(try_size(s, sizes[tried], &took[tried]));
+    }
+    *n = tried;
+    return EK_OK;
+}
+
+/* A call's seconds, which are `expected` where there is no time below `limit` to know better. */
+static ek_status repeat_size(series *s, int64_t bytes, double expected, double share, double limit,
+                             double *took)
+{
+    double until = s->spent + share, seconds;
+    ek_repeats r = {0};
+
+    while (r.n < REPETITIONS_LEAST ? s->spent < limit
+                                   : s->spent + r.best < until && !ek_repeats_agree(&r)) {
+        double calls = share / REPETITIONS / (r.n > 0 ? r.best : expected);
+
+        EK_TRY(s->time_calls(s->context, bytes,
+                             calls < 1            ? 1
+                             : calls > CALLS_MOST ? CALLS_MOST
+                                                  : (int)calls,
+                             &seconds, &s->spent));
+        ek_repeats_add(&r, seconds);
+    }
+    *took = r.n >= REPETITIONS_LEAST ? r.next : expected;
+    return EK_OK;
+}
+
+ek_status ek_calibrate_sizes(ek_time_calls *time_calls, void *context, double from, double share,
+                             const int64_t *sizes, double *took, int *n)
+{
+    series s = {time_calls, context, from};
+    double until = from + share, limit = from + SLOWER * share, at_rate = 0;
+
+    EK_TRY(choose_sizes(&s, share, sizes, took, n));
+    for (int i = *n - 1; i >= 0; i--) {
+        double left = fmax(until - s.spent, 0) / (i + 1);
+        double least = at_rate * (double)sizes[i]; /* a byte of it is no cheaper than of the next */
+
+        EK_TRY(repeat_size(&s, sizes[i], fmax(took[i], least), left, limit, &took[i]));
+        at_rate = took[i] / (double)sizes[i];
+    }
+    return EK_OK;
+}
