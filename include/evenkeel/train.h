@@ -114,12 +114,15 @@ typedef struct {
     int64_t params, active_params; /* all, and those that one token meets */
     int64_t tokens;                /* of the data */
     int64_t first_step, steps, batch, seq;
-    int from_memory;        /* first_step and state are what an earlier start has left in memory */
-    double memory_taken;    /* bytes of it that all ranks together have left where they lie */
-    double memory_copied;   /* that they have copied on their hosts */
-    double memory_received; /* and that they have received from other hosts */
-    int memory_lacks;       /* something was left there, and too little to go on with */
-    size_t predicted_bytes; /* peak resident memory */
+    int from_memory;         /* first_step and state are what an earlier start has left in memory */
+    double memory_taken;     /* bytes of it that all ranks together have left where they lie */
+    double memory_copied;    /* that they have copied on their hosts */
+    double memory_received;  /* and that they have received from other hosts */
+    double memory_spare;     /* that was made for those to come, on hosts that were about to join */
+    char memory_pieces[544]; /* the run's number and a rank's pieces of memory: what `evenkeel
+                                reserve` makes there; "": without elastic, or too many sizes */
+    int memory_lacks;        /* something was left there, and too little to go on with */
+    size_t predicted_bytes;  /* peak resident memory */
 } ek_train_info;
 
 /** Where a run is, after each step. */

@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "elastic/ledger.h"
-#include "elastic/segment.h"
+#include "elastic/spare.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,6 +42,12 @@ static void show(const ek_segment_id *id, int in_use)
     if (ek_segment_open(id, -1, &s) < 0) {
         printf("run %016" PRIx64 " generation %d rank %d: %s\n", id->run, (int)id->generation,
                (int)id->rank, ek_err_message());
+        return;
+    }
+    if (ek_spare_is(id)) {
+        printf("--out %s: for a rank that was to come, %sB%s\n", s.head->out,
+               cli_count(bytes, sizeof(bytes), (double)s.head->bytes), in_use ? ", in use" : "");
+        ek_segment_close(&s);
         return;
     }
     if (ek_ledger_open(s.body, s.body_bytes, &l) == EK_OK)

@@ -20,9 +20,10 @@ enum {
                            when it is ready, "failed S" before the report of a failure, S the exit
                            status, "failed S lost" where it is one of another rank's; of a job with
                            --elastic also "phase NAME" and "step N of M" (of rank 0; steps done),
-                           "recovered  TAKEN COPIED RECEIVED" (it goes on from memory; bytes, of all
-                           ranks), "lacking" (it does  not, as too little is there), and "notice R":
-                           the host of rank R is about to go */
+                           "recovered TAKEN COPIED RECEIVED SPARE" (it goes on from memory; bytes,
+                           of all ranks), "lacking" (it does not, as too little is there), "memory
+                           RUN PIECES" (what a host that joins can make ready), and "notice R": the
+                           host of rank R is about to go */
 };
 
 typedef struct {

@@ -69,7 +69,7 @@ ek_status launch_elastic_open(launcher *x)
     if (x->l->hosts == NULL && x->l->discover == NULL)
         return EK_OK;
     x->members = &x->members_space;
-    EK_TRY(launch_members_open(x->members, x->l, x->mpiexec));
+    EK_TRY(launch_members_open(x->members, x->l, x->mpiexec, x->number));
     EK_TRY(launch_members_known(x->members, &known));
     while (!known) {
         EK_TRY(wait_some(x, 5));
@@ -254,8 +254,9 @@ static void write_down(const launcher *x, double total_s)
         json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f}", "after", x->why, "seen",
                                             x->seen_epoch, "ending_s", x->ending_s, "total_s",
                                             total_s));
-    json_object_update_new(o, json_pack("{s:f, s:f, s:f}", "taken_mb", t->taken / 1e6, "copied_mb",
-                                        t->copied / 1e6, "received_mb", t->received / 1e6));
+    json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f}", "taken_mb", t->taken / 1e6,
+                                        "copied_mb", t->copied / 1e6, "received_mb",
+                                        t->received / 1e6, "spare_mb", t->spare / 1e6));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->asking_s,
                                         "launch_s", took[LAUNCH_LAUNCH], "connect_s",
                                         took[LAUNCH_CONNECT], "plan_s", took[LAUNCH_PLAN],
@@ -307,10 +308,12 @@ static void end_it(launcher *x, launch_reason why, int64_t now)
     x->kill_at = now;
 }
 
-/* Whether a step has ended since more hosts could take part, and nobody else is about to answer. */
+/* Whether a step has ended since more hosts could take part, have their memory ready, and nobody
+ * else is about to answer. */
 static int may_regroup(launcher *x)
 {
-    if (ranks_of(x, launch_members_slots(x->members)) <= x->ranks) {
+    if (ranks_of(x, launch_members_slots(x->members)) <= x->ranks ||
+        launch_members_prepare(x->members)) {
         x->more_since = -1;
         return 0;
     }

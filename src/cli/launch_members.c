@@ -6,11 +6,14 @@
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
+/* To get memory ready, which may be all that a host has; and to give that back. */
+static const double prepare_s = 600, give_back_s = 5;
 /* How often a list is read, a command asked for it, and a host that takes no part asked again. */
 static const double read_every_s = 1, discover_every_s = 5, ask_every_s = 2, discover_s = 30;
 /* A host that was lost waits so long, and each time twice as long when it was lost soon after it
@@ -67,7 +70,7 @@ static ek_status take_list(launch_members *m, const launch_hosts *h)
         }
         if (x == NULL) {
             x = &m->member[m->n++];
-            *x = (launch_member){.errand = {.out = -1}};
+            *x = (launch_member){.errand = {.out = -1}, .number = m->numbers++};
         }
         x->host = h->host[i];
         x->listed = 1;
@@ -131,34 +134,49 @@ static void excuse(launch_members *m, ek_status st)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-static ek_status ask(launch_members *m, launch_member *x)
+/* Runs evenkeel on a host, with these arguments. */
+static ek_status run_on(const launch_members *m, launch_member *x, char **argv, int argc, double s)
 {
-    char version[] = "--version", host[LAUNCH_HOST_CAP + 2];
-    char *argv[] = {version};
-    launch question = *m->l;
+    char host[LAUNCH_HOST_CAP + 2];
+    launch errand = *m->l;
     launch_args args;
     ek_status st;
 
-    question.argc = 1;
-    question.argv = argv;
+    errand.argc = argc;
+    errand.argv = argv;
     snprintf(host, sizeof(host), "%s:1", x->host.name);
-    EK_TRY(launch_args_make(&question, m->mpiexec, 1, host, &args));
-    x->answer = LAUNCH_ERRAND_OUT;
-    x->asked = m->round;
-    st = launch_errand_begin(&x->errand, args.argv, 0, answer_s);
+    EK_TRY(launch_args_make(&errand, m->mpiexec, 1, host, &args));
+    st = launch_errand_begin(&x->errand, args.argv, 0, s);
     launch_args_free(&args);
     return st;
 }
 
-/* Whether it is known, by now, whether the host answers. */
+static ek_status ask(launch_members *m, launch_member *x)
+{
+    char version[] = "--version";
+    char *argv[] = {version};
+
+    x->answer = LAUNCH_ERRAND_OUT;
+    x->asked = m->round;
+    x->preparing = 0;
+    return run_on(m, x, argv, 1, answer_s);
+}
+
+/* Whether it is known, by now, whether the host answers.  One that could not get ready is asked
+ * again at once: it may be gone, or have no room, which is no reason to do without it. */
 static int heard(launch_member *x, int64_t now)
 {
-    if (x->errand.pid > 0) {
-        x->answer = launch_errand_look(&x->errand);
-        if (x->answer == LAUNCH_ERRAND_OUT)
-            return 0;
-        x->ask_at = after(now, ask_every_s);
-    }
+    int status;
+
+    if (x->errand.pid == 0)
+        return 1;
+    status = launch_errand_look(&x->errand);
+    if (status == LAUNCH_ERRAND_OUT)
+        return 0;
+    x->answer = status;
+    x->ask_at = x->preparing && status != 0 ? now : after(now, ask_every_s);
+    x->prepared = x->preparing || (x->prepared && status == 0);
+    x->preparing = 0;
     return 1;
 }
 
@@ -217,9 +235,83 @@ ek_status launch_members_asked(launch_members *m, int *asked)
     return EK_OK;
 }
 
-ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec)
+/* Whether it could take part. */
+static int usable(const launch_member *x, int64_t now)
+{
+    return x->listed && !x->leaving && x->answer == 0 && x->errand.pid == 0 &&
+           (x->used > 0 || now >= x->back_at);
+}
+
+/* --- memory for what is to come: see elastic/spare.h ---------------------------------------------
+ */
+
+void launch_members_know_memory(launch_members *m, const char *text)
+{
+    if (sscanf(text, "%31s %543s", m->run, m->pieces) != 2)
+        m->pieces[0] = '\0';
+}
+
+/* The more of a host's slots, the more ranks it has to have memory for. */
+static ek_status prepare(launch_members *m, launch_member *x)
+{
+    char command[] = "reserve", number[16], ranks[24], *out = (char *)(uintptr_t)m->l->out;
+    char *argv[] = {command, m->run, m->starter, number, ranks, m->pieces, out};
+
+    snprintf(number, sizeof(number), "%d", x->number);
+    snprintf(ranks, sizeof(ranks), "%lld", (long long)x->host.slots);
+    EK_TRY(run_on(m, x, argv, 7, prepare_s));
+    x->preparing = 1;
+    return EK_OK;
+}
+
+int launch_members_prepare(launch_members *m)
+{
+    int64_t now = ek_clock_ns();
+    int begun = 0;
+
+    for (int i = 0; i < m->n && m->pieces[0] != '\0'; i++) {
+        launch_member *x = &m->member[i];
+
+        if (x->used > 0 || x->prepared || !usable(x, now))
+            continue;
+        x->prepared = prepare(m, x) < 0; /* then without */
+        begun += !x->prepared;
+    }
+    return begun > 0;
+}
+
+/* Of hosts that have got ready and were not used, at the end. */
+static void give_back(launch_members *m)
+{
+    int64_t end = after(ek_clock_ns(), give_back_s);
+    int waiting = 1;
+
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+        char command[] = "reserve";
+        char *argv[] = {command, m->run, m->starter};
+        int owes = x->used == 0 && (x->prepared || x->preparing);
+
+        launch_errand_end(&x->errand);
+        if (owes)
+            (void)!run_on(m, x, argv, 3, give_back_s);
+    }
+    while (waiting > 0 && ek_clock_ns() < end) {
+        struct timespec nap = {0, 2000000};
+
+        waiting = 0;
+        for (int i = 0; i < m->n; i++)
+            waiting += !heard(&m->member[i], end);
+        if (waiting > 0)
+            nanosleep(&nap, NULL);
+    }
+}
+
+ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec,
+                              uint64_t starter)
 {
     *m = (launch_members){.l = l, .mpiexec = mpiexec, .discover = {.out = -1}};
+    snprintf(m->starter, sizeof(m->starter), "%016" PRIx64, starter);
     return read_list(m);
 }
 
@@ -233,6 +325,7 @@ ek_status launch_members_known(launch_members *m, int *known)
 
 void launch_members_close(launch_members *m)
 {
+    give_back(m);
     for (int i = 0; i < m->n; i++)
         launch_errand_end(&m->member[i].errand);
     launch_errand_end(&m->discover);
@@ -266,12 +359,6 @@ void launch_members_tend(launch_members *m)
         if (x->used == 0 && x->listed && heard(x, now) && now >= x->ask_at && ask(m, x) < 0)
             x->ask_at = after(now, ask_every_s);
     }
-}
-
-static int usable(const launch_member *x, int64_t now)
-{
-    return x->listed && !x->leaving && x->answer == 0 && x->errand.pid == 0 &&
-           (x->used > 0 || now >= x->back_at);
 }
 
 int64_t launch_members_slots(const launch_members *m)
@@ -398,6 +485,7 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
             x->since = now;
         x->leaving = 0;
         x->used = (int)n;
+        x->prepared = x->prepared && n == 0;
         if (n > 0) {
             out->host[out->n] = x->host;
             out->host[out->n++].slots = n;

@@ -16,7 +16,7 @@
 
 /* --- hosts (launch_hosts.c) ------------------------------------------------------------------- */
 
-enum { LAUNCH_HOST_CAP = 256, LAUNCH_RACK_CAP = 64 };
+enum { LAUNCH_HOST_CAP = 256, LAUNCH_RACK_CAP = 64, LAUNCH_PIECES_CAP = 544 };
 
 typedef struct {
     char name[LAUNCH_HOST_CAP];
@@ -101,21 +101,28 @@ typedef struct {
     int64_t ask_at;         /* when to ask it again; ek_clock_ns() like the others */
     int64_t back_at, since; /* not used before; used since */
     launch_change change;   /* at the last launch_members_use() */
-    launch_errand errand;   /* the question under way */
+    launch_errand errand;   /* the question under way, or its getting ready */
+    int number;             /* that no other one has */
+    int preparing;          /* it is the latter */
+    int prepared;           /* memory is there for what is to come */
 } launch_member;
 
 typedef struct {
     const launch *l;
     const char *mpiexec;
     launch_member *member; /* [n], in the order of the list */
-    int n, begun, excused;
+    int n, begun, excused, numbers;
     int64_t read_at, used_at, round;
     double slowest_s; /* answer to the questions under way */
+    char run[32];     /* numbers of the run and of the launcher, in hexadecimal digits; */
+    char starter[32]; /* and what a rank has of memory; "": not known */
+    char pieces[LAUNCH_PIECES_CAP];
     launch_errand discover;
 } launch_members;
 
 /* Reads the list of hosts, of l->hosts or l->discover, which takes a while; whether it is known. */
-EK_CHECKED ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec);
+EK_CHECKED ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec,
+                                         uint64_t starter);
 EK_CHECKED ek_status launch_members_known(launch_members *m, int *known);
 void launch_members_close(launch_members *m);
 
@@ -125,6 +132,11 @@ EK_CHECKED ek_status launch_members_asked(launch_members *m, int *asked);
 
 /* During one, now and then: reads the list, and asks hosts that take no part. */
 void launch_members_tend(launch_members *m);
+/* What ranks have of memory: "RUN PIECES".  Then hosts that could take part and do not yet get
+ * theirs ready, while the others go on; returns whether some have begun, or cannot be used before.
+ */
+void launch_members_know_memory(launch_members *m, const char *text);
+int launch_members_prepare(launch_members *m);
 /* A host is about to go, that of a rank; or all that said so were wrong. */
 void launch_members_notice(launch_members *m, int rank);
 void launch_members_forget_notices(launch_members *m);
@@ -230,6 +242,7 @@ typedef struct {
     int is_last;            /* none is left to do */
     int recovered, lacking; /* it goes on from memory; it does not, as too little is left there */
     double taken, copied, received; /* bytes of state, when it went on from memory */
+    double spare;                   /* bytes that hosts had made ready before they joined */
     int drawn;                      /* the terminal's line is not ended */
     int noise;                      /* stdout: mpiexec's own from here on */
     int blank;                      /* stdout: empty lines that may belong to it */

@@ -246,7 +246,8 @@ static int note_worker(launch_talk *t, const char *text)
     return 1;
 }
 
-/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES", "lacking", "notice R". */
+/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES BYTES", "lacking", "memory RUN PIECES",
+ * "notice R". */
 static int note_progress(launch_talk *t, const char *text)
 {
     char name[32];
@@ -258,13 +259,16 @@ static int note_progress(launch_talk *t, const char *text)
         t->steps = n;
         t->is_last = n >= all;
         launch_progress_step(t->progress, ek_clock_ns());
-    } else if (sscanf(text, "recovered %lf %lf %lf", &t->taken, &t->copied, &t->received) == 3) {
+    } else if (sscanf(text, "recovered %lf %lf %lf %lf", &t->taken, &t->copied, &t->received,
+                      &t->spare) == 4) {
         t->progress->heard = ek_clock_ns();
         t->recovered = 1;
     } else if (strcmp(text, "lacking") == 0) {
         t->lacking = 1;
     } else if (sscanf(text, "phase %31s", name) == 1) {
         launch_progress_word(t->progress, name, ek_clock_ns());
+    } else if (strncmp(text, "memory ", 7) == 0 && t->members != NULL) {
+        launch_members_know_memory(t->members, text + 7);
     } else if (sscanf(text, "notice %d", &rank) == 1 && t->members != NULL) {
         launch_members_notice(t->members, rank);
     } else {

@@ -21,6 +21,7 @@ static const command commands[] = {
     {"export", cli_export, "write a checkpoint as a Hugging Face folder"},
     {"check", cli_check, "verify a checkpoint and say what is in it"},
     {"clean", cli_clean, "list or remove what runs with --elastic have left in memory"},
+    {"reserve", cli_reserve, NULL}, /* not for people */
     {"plan", cli_plan, "replay a routing trace through a planner"},
     {"workload", cli_workload, "make up a routing trace"},
     {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},
@@ -34,7 +35,8 @@ static void usage(FILE *f)
             "usage: evenkeel COMMAND [options]\n\n",
             EK_VERSION);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary != NULL)
+            fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
 }
 

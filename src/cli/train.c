@@ -179,8 +179,10 @@ static void show_start(void *context, const ek_train_info *i)
     char a[16], b[16], c[16], m[16], ranks[32] = "";
 
     if (i->from_memory)
-        cli_job_tell(d->job, "recovered %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
-                     i->memory_received);
+        cli_job_tell(d->job, "recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
+                     i->memory_received, i->memory_spare);
+    if (i->memory_pieces[0] != '\0')
+        cli_job_tell(d->job, "memory %s", i->memory_pieces);
     if (i->memory_lacks)
         cli_job_tell(d->job, "lacking");
     if (d->quiet)

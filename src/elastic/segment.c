@@ -279,7 +279,9 @@ static ek_status open_piece(ek_segment *s, int64_t k)
     return map_piece(s, k, fd, name);
 }
 
-ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
+/* The file of piece j of one segment gets the name of piece k of another, by link() or rename(). */
+static ek_status get_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j,
+                           int (*by)(const char *, const char *))
 {
     char old[EK_SEGMENT_NAME], name[EK_SEGMENT_NAME];
     ek_path old_path, path;
@@ -290,11 +292,21 @@ ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from
                "shared memory %s is not as large as %s", old, name);
     EK_TRY(ek_path_set(&old_path, "%s%s", folder, old));
     EK_TRY(ek_path_set(&path, "%s%s", folder, name));
-    if (link(old_path.s, path.s) != 0)
+    if (by(old_path.s, path.s) != 0)
         return fail(errno, "take over", old);
     EK_TRY(open_piece(s, k));
     find_pages(s, k);
     return EK_OK;
+}
+
+ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
+{
+    return get_piece(s, k, from, j, link);
+}
+
+ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
+{
+    return get_piece(s, k, from, j, rename);
 }
 
 /* --- opening -----------------------------------------------------------------------------------

@@ -88,6 +88,11 @@ EK_CHECKED ek_status ek_segment_make_piece(ek_segment *s, int64_t k);
 EK_CHECKED ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from,
                                            int64_t j);
 
+/* Moves piece j of another segment of this host here, as piece k: of the same size.  EK_ENOENT:
+ * that one does not have it. */
+EK_CHECKED ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from,
+                                           int64_t j);
+
 static inline size_t ek_segment_piece_bytes(const ek_segment *s, int64_t k)
 {
     return (size_t)(s->piece_at[k + 1] - s->piece_at[k]);

@@ -3,6 +3,7 @@
 #include "train/recover.h"
 
 #include "base/log.h"
+#include "elastic/spare.h"
 #include "elastic/take_over.h"
 #include "train/agree.h"
 
@@ -77,6 +78,9 @@ static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
     if (st == EK_ENOENT || st == EK_ECORRUPT)
         return ek_segment_remove(&f->id); /* pieces may be left of it */
     EK_TRY(st);
+    f->spare = ek_spare_is(&f->id);
+    if (f->spare)
+        return EK_OK;
     if (ek_segment_phase_of(s) == EK_SEGMENT_BUILDING) {
         ek_segment_close(s);
         return ek_segment_remove(&f->id);
@@ -146,7 +150,7 @@ static ek_left left_of(const ek_recovery *r, const ek_found_segment *f)
 
 static int serves(const ek_recovery *r, int64_t i)
 {
-    return r->found[i].served && r->found[i].segment.head != NULL;
+    return r->found[i].served && r->found[i].segment.head != NULL && !r->found[i].spare;
 }
 
 /* Lists what is left, by server, so that all have the same list.  all [ranks]. */
@@ -159,7 +163,7 @@ static ek_status list_left(ek_recovery *r, summary *all)
     for (int64_t i = 0; i < r->n_found; i++)
         all[r->rank].n += serves(r, i);
     for (int64_t i = 0; i < r->n_found; i++)
-        if (r->found[i].id.generation >= all[r->rank].generation)
+        if (!ek_spare_is(&r->found[i].id) && r->found[i].id.generation >= all[r->rank].generation)
             all[r->rank].generation = r->found[i].id.generation + 1;
     EK_TRY(ek_gather(r->world, all, sizeof(*all)));
     for (int i = 0; i < r->ranks; i++) {
@@ -448,6 +452,20 @@ static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of, ek
     return n;
 }
 
+ek_status ek_recover_make_pieces(ek_recovery *r, ek_rank_state *s)
+{
+    for (int64_t i = 0; i < r->n_found; i++) {
+        ek_found_segment *f = &r->found[i];
+
+        if (!f->spare || f->segment.head == NULL)
+            continue;
+        EK_TRY(ek_state_use_spare(s, &f->segment, &r->bytes_spare));
+        ek_segment_close(&f->segment);
+        EK_TRY(ek_segment_remove(&f->id));
+    }
+    return ek_state_make_pieces(s);
+}
+
 /* A rank takes over pieces of what it serves itself, so that no two take the same. */
 static ek_status take_over(ek_recovery *r, ek_rank_state *s)
 {
@@ -468,7 +486,7 @@ static ek_status take_over(ek_recovery *r, ek_rank_state *s)
         EK_TRY_OUT(ek_state_take_piece(s, k, &of[from->from]->segment, from->piece, from->whole));
         r->bytes_taken += from->whole ? (int64_t)ek_segment_piece_bytes(&s->segment, k) : 0;
     }
-    st = ek_state_make_pieces(s);
+    st = ek_recover_make_pieces(r, s);
 out:
     free(of);
     free(left);
@@ -618,7 +636,7 @@ int64_t ek_recover_bytes(const ek_recovery *r)
     int64_t bytes = 0;
 
     for (int64_t i = 0; i < r->n_found; i++)
-        bytes += serves(r, i) ? (int64_t)r->found[i].segment.head->bytes : 0;
+        bytes += serves(r, i) || r->found[i].spare ? (int64_t)r->found[i].segment.head->bytes : 0;
     return bytes;
 }
 

@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     ek_segment_id id;
     int served;         /* by this rank */
+    int spare;          /* memory for a rank to come (elastic/spare.h), without state */
     ek_segment segment; /* head NULL: it is of no use */
     ek_ledger ledger;
     ek_state_parts parts;
@@ -53,6 +54,7 @@ typedef struct {
     int32_t n_tables;
     /* By this rank: that stayed where they were, of its host, from others. */
     int64_t bytes_taken, bytes_copied, bytes_received;
+    int64_t bytes_spare; /* that were made before it came */
 } ek_recovery;
 
 /* Finds what is left, and brings it to one step: verdict.generation -1: nothing is.  Processes of
@@ -65,6 +67,10 @@ EK_CHECKED ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, c
 
 /* Tells all what lies where in what is left: the tables. */
 EK_CHECKED ek_status ek_recover_read_tables(ek_recovery *r);
+
+/* Makes the pieces of a rank's state that are not there yet, of memory that was made for it where
+ * there is some; the rest of that is given back.  By itself, unlike the others. */
+EK_CHECKED ek_status ek_recover_make_pieces(ek_recovery *r, ek_rank_state *s);
 
 /* Fills masters and moments from what is left, of which there are tables: takes over pieces of it,
  * makes the others and copies.  EK_ENOENT: not all of

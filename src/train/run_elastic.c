@@ -4,10 +4,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "elastic/spare.h"
 #include "model/hf_config.h"
 #include "train/agree.h"
 #include "train/run_impl.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -150,23 +152,24 @@ static ek_status give_up_memory(ek_run *r, int32_t tensor)
             r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
             (long long)(memory_step - r->first_step));
     EK_TRY(ek_state_start(&r->state, r->model, r->first_step));
-    return ek_agree(r->world, "get its memory", ek_state_make_pieces(&r->state));
+    return ek_agree(r->world, "get its memory", ek_recover_make_pieces(&r->recovery, &r->state));
 }
 
 /* Over all ranks. */
 static ek_status count_bytes(ek_run *r)
 {
-    double bytes[3] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
-                       (double)r->recovery.bytes_taken};
+    double bytes[4] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
+                       (double)r->recovery.bytes_taken, (double)r->recovery.bytes_spare};
     ek_coll *op = NULL;
 
     if (r->ranks > 1) {
-        EK_TRY(ek_comm_all_reduce(r->world, bytes, 3, EK_SUM_F64, &op));
+        EK_TRY(ek_comm_all_reduce(r->world, bytes, 4, EK_SUM_F64, &op));
         EK_TRY(ek_coll_wait(&op));
     }
     r->out->info.memory_copied = bytes[0];
     r->out->info.memory_received = bytes[1];
     r->out->info.memory_taken = bytes[2];
+    r->out->info.memory_spare = bytes[3];
     return EK_OK;
 }
 
@@ -180,7 +183,8 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     EK_TRY(ek_agree(r->world, "lay out its state",
                     ek_state_start(&r->state, r->model, r->first_step)));
     if (r->memory_step < 0)
-        return ek_agree(r->world, "get its memory", ek_state_make_pieces(&r->state));
+        return ek_agree(r->world, "get its memory",
+                        ek_recover_make_pieces(&r->recovery, &r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
     EK_TRY(ek_agree(r->world, "place experts", ek_run_resettle(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
@@ -192,10 +196,11 @@ ek_status ek_run_fill_from_memory(ek_run *r)
         ek_log("elastic", EK_LOG_INFO,
                "generation %d goes on from %d ranks' memory, %lld of which had the last step to "
                "finish; %.1f MB stayed where they lie, %.1f MB were copied on their hosts and %.1f "
-               "MB sent to others",
+               "MB sent to others; %.1f MB had been made ready on hosts that join",
                (int)r->recovery.generation, (int)r->recovery.n_left,
                (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
-               r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6);
+               r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
+               r->out->info.memory_spare / 1e6);
     return EK_OK;
 }
 
@@ -220,6 +225,19 @@ ek_status ek_run_commit_state(ek_run *r)
         ek_ledger_record(&r->state.ledger, r->memory_step - 1, &found->record,
                          sizeof(found->record));
     return ek_recover_commit(&r->recovery, &r->state);
+}
+
+void ek_run_describe_memory(ek_run *r)
+{
+    char pieces[EK_SPARE_TEXT], *out = r->out->info.memory_pieces;
+
+    out[0] = '\0';
+    if (!r->cfg->elastic)
+        return;
+    ek_spare_describe(&r->state.segment, pieces, sizeof(pieces));
+    if (pieces[0] != '\0')
+        snprintf(out, sizeof(r->out->info.memory_pieces), "%016" PRIx64 " %s", r->state.id.run,
+                 pieces);
 }
 
 ek_status ek_run_forget_memory(ek_run *r)

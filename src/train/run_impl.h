@@ -107,6 +107,8 @@ EK_CHECKED ek_status ek_run_resettle(ek_run *r);
 EK_CHECKED ek_status ek_run_spread_experts(ek_run *r);
 /* Once it is filled, from wherever. */
 EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
+/* What a host that is about to join can make ready, into out->info.  By itself. */
+void ek_run_describe_memory(ek_run *r);
 /* Writes the line of the step before the first one where the rank that was to write it is gone. */
 EK_CHECKED ek_status ek_run_tell_of_last_step(ek_run *r);
 /* Where nothing is left to do: removes what is in memory. */

@@ -554,6 +554,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_check_shared(r));
     EK_TRY(ek_agree(r->world, "open the metrics", open_trace(r)));
     fill_info(r);
+    ek_run_describe_memory(r);
     warn_of_gates(r);
     if (r->hooks->started != NULL)
         r->hooks->started(r->hooks->context, &r->out->info);

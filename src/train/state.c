@@ -2,6 +2,7 @@
  * then three for each slot of each layer with experts, then three for each place of the staging. */
 #include "train/state.h"
 
+#include "elastic/spare.h"
 #include "model/migrate.h"
 #include "model/units.h"
 
@@ -248,6 +249,23 @@ void ek_state_clear_gradients(ek_rank_state *s)
         if (s->pieces[k] == EK_PIECE_TAKEN || s->pieces[k] == EK_PIECE_REUSED)
             memset(u->g, 0, (size_t)u->n * (size_t)real_of(s->model));
     }
+}
+
+ek_status ek_state_use_spare(ek_rank_state *s, const ek_segment *spare, int64_t *bytes)
+{
+    int64_t n = s->segment.head->pieces;
+    unsigned char *missing = calloc((size_t)n + 1, 1);
+    ek_status st;
+
+    EK_REQUIRE(missing != NULL, EK_ENOMEM, "no memory for %lld pieces", (long long)n);
+    for (int64_t k = 0; k < n; k++)
+        missing[k] = s->pieces[k] == EK_PIECE_NONE;
+    st = ek_spare_give(spare, &s->segment, missing, bytes);
+    for (int64_t k = 0; k < n; k++)
+        if (s->pieces[k] == EK_PIECE_NONE && !missing[k])
+            s->pieces[k] = EK_PIECE_MADE;
+    free(missing);
+    return st;
 }
 
 ek_status ek_state_make_pieces(ek_rank_state *s)

@@ -48,6 +48,10 @@ EK_CHECKED ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps
 EK_CHECKED ek_status ek_state_take_piece(ek_rank_state *s, int64_t k, const ek_segment *from,
                                          int64_t j, int whole);
 
+/* Moves memory that was made for a rank to come (elastic/spare.h) to pieces that are not there yet.
+ * *bytes grows by what was moved. */
+EK_CHECKED ek_status ek_state_use_spare(ek_rank_state *s, const ek_segment *spare, int64_t *bytes);
+
 /* Makes the pieces that are not there yet.  The state still has to be filled in. */
 EK_CHECKED ek_status ek_state_make_pieces(ek_rank_state *s);
 

@@ -375,14 +375,14 @@ open(path, "w").write(str(n)); ready(3)
                          "the checkpoint of step 7: nothing of the run is left in memory")),
                 ("lacking", 10, ("1 step that was done is",
                                  "the checkpoint of step 9: not all of the run is left in memory")),
-                ("recovered 0 5 5", 10, ("1 step that was done is",
+                ("recovered 0 5 5 0", 10, ("1 step that was done is",
                                        "step 9: newer ones are not left in memory")),
-                ("recovered 0 5 5", 11, None)):
+                ("recovered 0 5 5 0", 11, None)):
             with self.subTest(notes=notes, step=step):
                 r, _ = self.generations('''
 if n == 1: steps(10); note("step 10 of 99"); time.sleep(0.3)
 if n == 2: note("%s"); steps(%d); note("step %d of 99"); time.sleep(0.3)
-if n == 3: note("recovered 0 5 5"); steps(%d); note("step %d of 99"); time.sleep(0.3); sys.exit(0)
+if n == 3: note("recovered 0 5 5 0"); steps(%d); note("step %d of 99"); time.sleep(0.3); sys.exit(0)
 ''' % (notes, step, step, step + 1, step + 1) + MPICH_DEATH)
                 self.assertEqual(r.returncode, DONE, r.stderr)
                 self.assertEqual([s for s in r.stderr.splitlines() if "warning" in s],

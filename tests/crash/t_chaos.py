@@ -23,6 +23,12 @@ class Lost(chaos.Chaos):
             self.assertGreater(r["taken_mb"], 0, r)
             self.assertEqual(r["received_mb"], 0, r)
 
+    def test_a_node_comes_back(self):
+        """With its memory ready, so that it finds none when it is there."""
+        found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2)
+        self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes])
+        self.assertGreater(found["joins"][0]["spare_mb"], 0)
+
     def test_replicas_come_back(self):
         """A node is lost and, in the first step after that, a worker.  As many ranks go on as were
         there before, but some experts have no replica any more: they get one at once, though it is

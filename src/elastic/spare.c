@@ -1,0 +1,140 @@
+/* Pieces are listed by size, in the order in which sizes first occur. */
+#include "elastic/spare.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIZES_MAX = 32, PIECES_MAX = 1 << 20 };
+static const uint64_t size_max = (uint64_t)1 << 42; /* of a piece; all of them fit 64 bits */
+
+typedef struct {
+    uint64_t bytes;
+    int64_t count;
+} size_count;
+
+void ek_spare_describe(const ek_segment *s, char *text, size_t cap)
+{
+    size_count of[SIZES_MAX];
+    size_t at = 0;
+    int n = 0;
+
+    text[0] = '\0';
+    for (int64_t k = 0; k < s->head->pieces; k++) {
+        uint64_t bytes = ek_segment_piece_bytes(s, k);
+        int i = 0;
+
+        while (i < n && of[i].bytes != bytes)
+            i++;
+        if (i == SIZES_MAX)
+            return;
+        if (i == n)
+            of[n++] = (size_count){bytes, 0};
+        of[i].count++;
+    }
+    for (int i = 0; i < n && at < cap; i++)
+        at += (size_t)snprintf(text + at, cap - at, "%s%" PRIu64 "x%" PRId64, i > 0 ? "," : "",
+                               of[i].bytes, of[i].count);
+    if (at >= cap)
+        text[0] = '\0';
+}
+
+/* Sizes of pieces, to be freed. */
+static ek_status read_sizes(const char *text, size_t **bytes, int64_t *n)
+{
+    const char *at = text;
+    ek_status st = EK_OK;
+
+    *bytes = NULL;
+    *n = 0;
+    while (*at != '\0') {
+        uint64_t size = 0;
+        long long count = 0;
+        size_t *grown;
+        int used = 0;
+
+        EK_REQUIRE_OUT(sscanf(at, "%" SCNu64 "x%lld%n", &size, &count, &used) == 2 && size > 0 &&
+                           size <= size_max && size % EK_SEGMENT_ALIGN == 0 && count > 0 &&
+                           count < PIECES_MAX - *n && (at[used] == ',' || at[used] == '\0'),
+                       EK_EINVAL, "\"%s\" is no list of pieces of memory", text);
+        grown = realloc(*bytes, (size_t)(*n + count) * sizeof(**bytes));
+        EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %lld pieces", *n + count);
+        *bytes = grown;
+        for (long long i = 0; i < count; i++)
+            grown[(*n)++] = size;
+        at += used + (at[used] == ',');
+    }
+    EK_REQUIRE_OUT(*n > 0, EK_EINVAL, "a list of pieces of memory is empty");
+    return EK_OK;
+out:
+    free(*bytes);
+    *bytes = NULL;
+    return st;
+}
+
+ek_status ek_spare_make(const ek_segment_id *id, uint64_t starter, const char *out,
+                        const char *text)
+{
+    ek_segment s = {0};
+    size_t *bytes = NULL;
+    int64_t n = 0;
+    ek_status st = EK_OK;
+
+    EK_TRY(read_sizes(text, &bytes, &n));
+    (void)ek_segment_kill_holder(id, starter);
+    EK_TRY_OUT(ek_segment_create(id, 0, 0, out, 1, bytes, n, &s));
+    s.head->starter = starter;
+    for (int64_t k = 0; k < n && st == EK_OK; k++)
+        st = ek_segment_make_piece(&s, k);
+    if (st < 0)
+        (void)!ek_segment_remove(id);
+out:
+    ek_segment_close(&s);
+    free(bytes);
+    return st;
+}
+
+/* A piece of this size that is missing; -1: none is. */
+static int64_t find_missing(const ek_segment *s, const unsigned char *missing, size_t bytes)
+{
+    for (int64_t k = 0; k < s->head->pieces; k++)
+        if (missing[k] && ek_segment_piece_bytes(s, k) == bytes)
+            return k;
+    return -1;
+}
+
+ek_status ek_spare_give(const ek_segment *spare, ek_segment *s, unsigned char *missing,
+                        int64_t *bytes)
+{
+    for (int64_t j = 0; j < spare->head->pieces; j++) {
+        size_t size = ek_segment_piece_bytes(spare, j);
+        int64_t k = find_missing(s, missing, size);
+        ek_status st = k >= 0 ? ek_segment_move_piece(s, k, spare, j) : EK_ENOENT;
+
+        if (st == EK_ENOENT)
+            continue; /* it is not wanted, or whoever made them did not come so far */
+        EK_TRY(st);
+        missing[k] = 0;
+        *bytes += (int64_t)size;
+    }
+    return EK_OK;
+}
+
+ek_status ek_spare_remove(uint64_t run, uint64_t starter)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = 0;
+    ek_status st = EK_OK;
+
+    EK_TRY(ek_segment_list(run, &ids, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (!ek_spare_is(&ids[i]))
+            continue;
+        (void)ek_segment_kill_holder(&ids[i], starter);
+        EK_TRY_OUT(ek_segment_remove(&ids[i]));
+    }
+out:
+    free(ids);
+    return st;
+}

@@ -1,0 +1,122 @@
+/* Memory that is made before its rank comes: as large as another rank's, moved where it fits, and
+ * only what is there of it; given back. */
+#include "ek_test.h"
+#include "elastic/spare.h"
+
+enum { K = EK_SEGMENT_ALIGN };
+
+static uint64_t run_of_test(const char *name)
+{
+    char out[64];
+
+    snprintf(out, sizeof(out), "/t_elastic_spare/%s/%d", name, (int)getpid());
+    return ek_run_id(out);
+}
+
+static int64_t count(uint64_t run)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = -1;
+
+    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
+    free(ids);
+    return n;
+}
+
+static ek_segment create(const ek_segment_id *id, const size_t *bytes, int64_t n)
+{
+    ek_segment s = {0};
+
+    CHECK_INT(ek_segment_create(id, 1, 0, "/out", 10, bytes, n, &s), EK_OK);
+    return s;
+}
+
+static void described(void)
+{
+    const size_t bytes[] = {K, 2 * K, K - 5, K, 5 * K};
+    ek_segment_id id = {run_of_test("described"), 1, 0};
+    ek_segment s = create(&id, bytes, 5);
+    char text[EK_SPARE_TEXT];
+
+    ek_spare_describe(&s, text, sizeof(text));
+    CHECK(strcmp(text, "65536x3,131072x1,327680x1") == 0);
+    ek_spare_describe(&s, text, 20); /* not a part of it */
+    CHECK(text[0] == '\0');
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+}
+
+static void moved(void)
+{
+    const size_t bytes[] = {2 * K, K, 3 * K, K, K};
+    unsigned char missing[] = {1, 0, 1, 1, 1};
+    ek_segment_id id = {run_of_test("moved"), 4, 0}, spare_id = {id.run, 2, EK_SPARE_RANK + 1};
+    ek_segment s = create(&id, bytes, 5), spare = {0};
+    int64_t moved_bytes = 0;
+
+    CHECK(ek_spare_is(&spare_id) && !ek_spare_is(&id));
+    CHECK_INT(ek_spare_make(&spare_id, 77, "/out", "65536x7"), EK_OK);
+    CHECK_INT(ek_spare_make(&spare_id, 77, "/out", "131072x2,65536x1,196608x1"), EK_OK);
+    CHECK_INT(count(id.run), 2);
+    CHECK_INT(ek_segment_open(&spare_id, 0, &spare), EK_OK);
+    CHECK_INT(ek_segment_phase_of(&spare), EK_SEGMENT_BUILDING); /* no state */
+    CHECK(spare.head->starter == 77);
+    CHECK_INT(ek_spare_give(&spare, &s, missing, &moved_bytes), EK_OK);
+    CHECK_INT(moved_bytes, 6 * K);
+    CHECK(missing[0] == 0 && missing[2] == 0 && missing[3] == 0 && missing[4] == 1);
+    ek_segment_close(&spare);
+    CHECK_INT(ek_spare_remove(id.run, 77), EK_OK);
+    CHECK_INT(count(id.run), 1); /* and what was moved stays */
+    for (int k = 0; k < 4; k++)
+        for (size_t i = 0; k != 1 && i < bytes[k]; i++)
+            if (s.body[s.piece_at[k] + i]++ != 0) {
+                CHECK(!"spare memory is zero");
+                break;
+            }
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+}
+
+/* Who was to make it has been killed in the midst of it. */
+static void partly_there(void)
+{
+    const size_t bytes[] = {K, K};
+    unsigned char missing[] = {1, 1};
+    ek_segment_id id = {run_of_test("partly"), 4, 0}, spare_id = {id.run, 0, EK_SPARE_RANK + 3};
+    ek_segment s = create(&id, bytes, 2), spare = create(&spare_id, bytes, 2);
+    int64_t moved_bytes = 0;
+
+    CHECK_INT(ek_segment_make_piece(&spare, 1), EK_OK);
+    CHECK_INT(ek_spare_give(&spare, &s, missing, &moved_bytes), EK_OK);
+    CHECK_INT(moved_bytes, K);
+    CHECK(missing[0] == 0 && missing[1] == 1);
+    CHECK_INT(ek_spare_give(&spare, &s, missing, &moved_bytes), EK_OK); /* once */
+    CHECK_INT(moved_bytes, K);
+    ek_segment_close(&spare);
+    ek_segment_close(&s);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(ek_spare_remove(id.run, 0), EK_OK);
+    CHECK_INT(count(id.run), 0);
+}
+
+static void refused(void)
+{
+    static const char *const texts[] = {"",          "x",        "65536",         "65536x0",
+                                        "65535x1",   "65536x1;", "0x1",           "65536x-1",
+                                        "65536x1,,", "65536x1 ", "65536x9999999", "-65536x1"};
+    ek_segment_id id = {run_of_test("refused"), 0, EK_SPARE_RANK};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (ek_spare_make(&id, 0, "/out", texts[i]) != EK_EINVAL)
+            EK_T_FAIL("\"%s\": %s", texts[i], ek_err_message());
+    CHECK_INT(ek_spare_make(&id, 0, "/out", "65536x1,1099511627776x3"), EK_ENOSPC);
+    CHECK_INT(count(id.run), 0);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(described),
+    EK_CASE(moved),
+    EK_CASE(partly_there),
+    EK_CASE(refused),
+};
+EK_TEST_MAIN(cases)
