@@ -182,7 +182,7 @@ uint64_t cli_job_launcher(void)
 
 void cli_job_tell(const cli_job *job, const char *format, ...)
 {
-    char text[64];
+    char text[LAUNCH_NOTE_CAP];
     va_list args;
 
     if (job->rank != 0 || !look_around().elastic)

@@ -13,6 +13,8 @@
 
 #define LAUNCH_VARIABLE "EK_LAUNCHED"
 
+enum { LAUNCH_NOTE_CAP = 768 }; /* bytes of a note, its end included */
+
 enum {
     LAUNCH_LINE = 0x1e, /* a line to print */
     LAUNCH_PART = 0x1d, /* a text to print without the newline */

@@ -4,6 +4,7 @@
  * once, each through an mpiexec of its own, so that one that is silent holds nobody up for long:
  * when others have answered, the rest has ten times as long as they took. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "cli/launch_priv.h"
 
 #include <inttypes.h>
@@ -14,6 +15,8 @@
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
 /* To get memory ready, which may be all that a host has; and to give that back. */
 static const double prepare_s = 600, give_back_s = 5;
+/* So long those that are ready wait for others that are not. */
+static const double together_s = 20;
 /* How often a list is read, a command asked for it, and a host that takes no part asked again. */
 static const double read_every_s = 1, discover_every_s = 5, ask_every_s = 2, discover_s = 30;
 /* A host that was lost waits so long, and each time twice as long when it was lost soon after it
@@ -36,18 +39,52 @@ static launch_member *find(launch_members *m, const char *name)
     return NULL;
 }
 
-/* Hosts that are not named any more, and take no part, are forgotten. */
+/* Runs evenkeel on a host, with these arguments. */
+static ek_status run_on(const launch_members *m, launch_member *x, char **argv, int argc, double s)
+{
+    char host[LAUNCH_HOST_CAP + 2];
+    launch errand = *m->l;
+    launch_args args;
+    ek_status st;
+
+    errand.argc = argc;
+    errand.argv = argv;
+    snprintf(host, sizeof(host), "%s:1", x->host.name);
+    EK_TRY(launch_args_make(&errand, m->mpiexec, 1, host, &args));
+    st = launch_errand_begin(&x->errand, args.argv, 0, s);
+    launch_args_free(&args);
+    return st;
+}
+
+/* Ends what is asked of a host, and has it give back memory that it may have made ready and that
+ * was not used. */
+static void take_back(const launch_members *m, launch_member *x)
+{
+    char command[] = "reserve";
+    char *argv[] = {command, (char *)(uintptr_t)m->run, (char *)(uintptr_t)m->starter};
+
+    launch_errand_end(&x->errand);
+    if (x->owes)
+        (void)!run_on(m, x, argv, 3, give_back_s);
+    x->owes = x->preparing = x->prepared = 0;
+}
+
+/* Hosts that are not named any more, and take no part, are forgotten, once they owe nothing. */
 static void forget(launch_members *m)
 {
     int n = 0;
 
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
+        int gone = !x->listed && x->used == 0;
 
-        if (x->listed || x->used > 0)
-            m->member[n++] = *x;
-        else
+        if (gone && x->owes)
+            take_back(m, x);
+        else if (gone && !x->gives_back)
             launch_errand_end(&x->errand);
+        x->gives_back = gone && x->errand.pid > 0;
+        if (!gone || x->gives_back)
+            m->member[n++] = *x;
     }
     m->n = n;
 }
@@ -133,23 +170,6 @@ static void excuse(launch_members *m, ek_status st)
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
-
-/* Runs evenkeel on a host, with these arguments. */
-static ek_status run_on(const launch_members *m, launch_member *x, char **argv, int argc, double s)
-{
-    char host[LAUNCH_HOST_CAP + 2];
-    launch errand = *m->l;
-    launch_args args;
-    ek_status st;
-
-    errand.argc = argc;
-    errand.argv = argv;
-    snprintf(host, sizeof(host), "%s:1", x->host.name);
-    EK_TRY(launch_args_make(&errand, m->mpiexec, 1, host, &args));
-    st = launch_errand_begin(&x->errand, args.argv, 0, s);
-    launch_args_free(&args);
-    return st;
-}
 
 static ek_status ask(launch_members *m, launch_member *x)
 {
@@ -254,22 +274,37 @@ void launch_members_know_memory(launch_members *m, const char *text)
 /* The more of a host's slots, the more ranks it has to have memory for. */
 static ek_status prepare(launch_members *m, launch_member *x)
 {
-    char command[] = "reserve", number[16], ranks[24], *out = (char *)(uintptr_t)m->l->out;
-    char *argv[] = {command, m->run, m->starter, number, ranks, m->pieces, out};
+    char command[] = "reserve", number[16], ranks[24];
+    ek_path out;
+    char *argv[] = {command, m->run, m->starter, number, ranks, m->pieces, out.s};
 
+    EK_TRY(ek_path_absolute(m->l->out, &out));
     snprintf(number, sizeof(number), "%d", x->number);
     snprintf(ranks, sizeof(ranks), "%lld", (long long)x->host.slots);
     EK_TRY(run_on(m, x, argv, 7, prepare_s));
-    x->preparing = 1;
+    x->preparing = x->owes = 1;
     return EK_OK;
+}
+
+/* Slots of hosts that take part, or have got ready to. */
+static int64_t slots_to_be(const launch_members *m)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < m->n; i++) {
+        const launch_member *x = &m->member[i];
+
+        n += x->used > 0 || x->prepared || x->preparing ? x->host.slots : 0;
+    }
+    return n;
 }
 
 int launch_members_prepare(launch_members *m)
 {
-    int64_t now = ek_clock_ns();
+    int64_t now = ek_clock_ns(), wanted = m->l->ranks > 0 ? m->l->ranks : INT64_MAX;
     int begun = 0;
 
-    for (int i = 0; i < m->n && m->pieces[0] != '\0'; i++) {
+    for (int i = 0; i < m->n && m->pieces[0] != '\0' && slots_to_be(m) < wanted; i++) {
         launch_member *x = &m->member[i];
 
         if (x->used > 0 || x->prepared || !usable(x, now))
@@ -280,22 +315,15 @@ int launch_members_prepare(launch_members *m)
     return begun > 0;
 }
 
-/* Of hosts that have got ready and were not used, at the end. */
+/* At the end, from all: ranks remove what is on their hosts, where they come to that. */
 static void give_back(launch_members *m)
 {
     int64_t end = after(ek_clock_ns(), give_back_s);
     int waiting = 1;
 
-    for (int i = 0; i < m->n; i++) {
-        launch_member *x = &m->member[i];
-        char command[] = "reserve";
-        char *argv[] = {command, m->run, m->starter};
-        int owes = x->used == 0 && (x->prepared || x->preparing);
-
-        launch_errand_end(&x->errand);
-        if (owes)
-            (void)!run_on(m, x, argv, 3, give_back_s);
-    }
+    for (int i = 0; i < m->n; i++)
+        if (!m->member[i].gives_back)
+            take_back(m, &m->member[i]);
     while (waiting > 0 && ek_clock_ns() < end) {
         struct timespec nap = {0, 2000000};
 
@@ -356,7 +384,7 @@ void launch_members_tend(launch_members *m)
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        if (x->used == 0 && x->listed && heard(x, now) && now >= x->ask_at && ask(m, x) < 0)
+        if (x->used == 0 && heard(x, now) && x->listed && now >= x->ask_at && ask(m, x) < 0)
             x->ask_at = after(now, ask_every_s);
     }
 }
@@ -378,7 +406,7 @@ int launch_members_asking(const launch_members *m)
         const launch_member *x = &m->member[i];
 
         if (x->used == 0 && x->listed && x->errand.pid > 0 &&
-            now < after(x->errand.begin, answer_least_s))
+            now < after(x->errand.begin, x->preparing ? together_s : answer_least_s))
             return 1;
     }
     return 0;

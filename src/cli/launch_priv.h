@@ -104,7 +104,9 @@ typedef struct {
     launch_errand errand;   /* the question under way, or its getting ready */
     int number;             /* that no other one has */
     int preparing;          /* it is the latter */
-    int prepared;           /* memory is there for what is to come */
+    int prepared;           /* it has done what it can of that */
+    int owes;               /* it may have memory that the run has not used */
+    int gives_back;         /* that, before it is forgotten */
 } launch_member;
 
 typedef struct {
@@ -133,7 +135,7 @@ EK_CHECKED ek_status launch_members_asked(launch_members *m, int *asked);
 /* During one, now and then: reads the list, and asks hosts that take no part. */
 void launch_members_tend(launch_members *m);
 /* What ranks have of memory: "RUN PIECES".  Then hosts that could take part and do not yet get
- * theirs ready, while the others go on; returns whether some have begun, or cannot be used before.
+ * theirs ready, while the others go on; returns whether some have begun, and cannot be used before.
  */
 void launch_members_know_memory(launch_members *m, const char *text);
 int launch_members_prepare(launch_members *m);

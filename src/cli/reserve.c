@@ -6,6 +6,7 @@
  *
  * makes it for so many ranks of the launcher's HOSTth host, and removes what there is of the run.
  */
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "elastic/spare.h"
 
@@ -14,8 +15,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 enum { RANKS_MAX = 1 << 16 };
+
+/* For all of the ranks, or for none.  Memory is granted before it is there, so it is asked for. */
+static ek_status make(const ek_segment_id *first, int ranks, uint64_t starter, const char *out,
+                      const char *pieces)
+{
+    double have = (double)ek_memory_available(), want;
+    ek_segment_id id = *first;
+    size_t bytes;
+    ek_status st = EK_OK;
+
+    EK_TRY(ek_spare_bytes(pieces, &bytes));
+    want = (double)bytes * ranks;
+    EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
+               "%d ranks to come need about %.1f GB of memory, and %.1f GB are available", ranks,
+               want / 1e9, have / 1e9);
+    for (id.rank = EK_SPARE_RANK; id.rank < EK_SPARE_RANK + ranks && st == EK_OK; id.rank++)
+        st = ek_spare_make(&id, starter, out, pieces);
+    for (id.rank = EK_SPARE_RANK; id.rank < EK_SPARE_RANK + ranks && st < 0; id.rank++)
+        (void)!ek_segment_remove(&id);
+    return st;
+}
 
 static ek_status reserve(int argc, char **argv)
 {
@@ -31,18 +54,14 @@ static ek_status reserve(int argc, char **argv)
                EK_EINVAL, "this command is for evenkeel's launchers, which know its arguments");
     if (argc == 3)
         return ek_spare_remove(id.run, starter);
-    for (int i = 0; i < ranks; i++) {
-        id.rank = EK_SPARE_RANK + i;
-        EK_TRY(ek_spare_make(&id, starter, argv[6], argv[5]));
-    }
-    return EK_OK;
+    return make(&id, ranks, starter, argv[6], argv[5]);
 }
 
 int cli_reserve(int argc, char **argv)
 {
     ek_status st;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever has asked for it is gone */
-    st = reserve(argc, argv);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when whoever has asked for it is gone */
+    st = getppid() != 1 ? reserve(argc, argv) : EK_ECANCELED;
     return st < 0 ? cli_fail("reserve", st) : CLI_DONE;
 }

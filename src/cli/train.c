@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/job.h"
+#include "cli/launch.h"
 #include "cli/racks.h"
 
 #include <inttypes.h>
@@ -172,6 +173,9 @@ static int stop_wanted(void *context)
     (void)context;
     return interrupted != 0;
 }
+
+_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_pieces) <= LAUNCH_NOTE_CAP,
+               "a note holds what a rank has of memory");
 
 static void show_start(void *context, const ek_train_info *i)
 {

@@ -196,7 +196,8 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     if (gethostname(h.host, sizeof(h.host) - 1) != 0)
         h.host[0] = '\0';
     name_of(id, name);
-    EK_TRY(ek_segment_remove(id)); /* nobody can be using it: a run has one generation at a time */
+    /* nobody can be using it: a run has one generation at a time, and makes a spare one once */
+    EK_TRY(ek_segment_remove(id));
     EK_TRY(reserve(name, 1, before + h.front, h.bytes, &fd));
     EK_TRY_OUT(map(fd, &h, name, s));
     memcpy(s->head, &h, sizeof(h));
@@ -304,8 +305,17 @@ ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from
     return get_piece(s, k, from, j, link);
 }
 
+/* Whoever was killed while it made a piece may have left a file without memory. */
 ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
 {
+    char name[EK_SEGMENT_NAME];
+    struct stat of;
+    ek_path path;
+
+    name_of_piece(&from->head->id, j, name);
+    EK_TRY(ek_path_set(&path, "%s%s", folder, name));
+    if (stat(path.s, &of) != 0 || (size_t)of.st_size != ek_segment_piece_bytes(from, j))
+        return EK_ENOENT;
     return get_piece(s, k, from, j, rename);
 }
 

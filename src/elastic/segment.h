@@ -89,7 +89,7 @@ EK_CHECKED ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_se
                                            int64_t j);
 
 /* Moves piece j of another segment of this host here, as piece k: of the same size.  EK_ENOENT:
- * that one does not have it. */
+ * that one does not have it, or not whole. */
 EK_CHECKED ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from,
                                            int64_t j);
 

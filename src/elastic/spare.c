@@ -73,6 +73,19 @@ out:
     return st;
 }
 
+ek_status ek_spare_bytes(const char *text, size_t *bytes)
+{
+    size_t *of = NULL;
+    int64_t n = 0;
+
+    EK_TRY(read_sizes(text, &of, &n));
+    *bytes = 0;
+    for (int64_t k = 0; k < n; k++)
+        *bytes += of[k];
+    free(of);
+    return EK_OK;
+}
+
 ek_status ek_spare_make(const ek_segment_id *id, uint64_t starter, const char *out,
                         const char *text)
 {
@@ -121,20 +134,31 @@ ek_status ek_spare_give(const ek_segment *spare, ek_segment *s, unsigned char *m
     return EK_OK;
 }
 
-ek_status ek_spare_remove(uint64_t run, uint64_t starter)
+/* Those that are there now; *killed: whether somebody was at work on one. */
+static ek_status remove_those(uint64_t run, uint64_t starter, int *killed)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0;
     ek_status st = EK_OK;
 
+    *killed = 0;
     EK_TRY(ek_segment_list(run, &ids, &n));
     for (int64_t i = 0; i < n; i++) {
         if (!ek_spare_is(&ids[i]))
             continue;
-        (void)ek_segment_kill_holder(&ids[i], starter);
+        *killed |= ek_segment_kill_holder(&ids[i], starter) > 0;
         EK_TRY_OUT(ek_segment_remove(&ids[i]));
     }
 out:
     free(ids);
     return st;
+}
+
+ek_status ek_spare_remove(uint64_t run, uint64_t starter)
+{
+    int killed = 1;
+
+    while (killed) /* it may have made another piece before it was gone */
+        EK_TRY(remove_those(run, starter, &killed));
+    return EK_OK;
 }

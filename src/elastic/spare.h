@@ -20,6 +20,9 @@ static inline int ek_spare_is(const ek_segment_id *id)
  * text [cap]; "": there are none, or too many sizes. */
 void ek_spare_describe(const ek_segment *s, char *text, size_t cap);
 
+/* All of such a list; EK_EINVAL: it is none. */
+EK_CHECKED ek_status ek_spare_bytes(const char *text, size_t *bytes);
+
 /* Makes such pieces for a rank to come; id: of a run, its rank EK_SPARE_RANK or above.  What an
  * earlier order (of this starter) has made or still makes under this id is replaced.  starter, out:
  * as in a head.  EK_EINVAL: the text is none; EK_ENOSPC: there is no room, and nothing is left of

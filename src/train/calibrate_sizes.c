@@ -2,8 +2,9 @@
  *
  * What disturbs one call (another process, a processor's share used up, a message lost) must not
  * decide, in neither direction: after a pause a limited link has a burst to give away.  So sizes
- * are chosen by calls that two of them agree on, not by the clock; from the largest size down, each
- * is timed three times at least; and what counts is the second quickest of them. */
+ * are chosen by two calls that agree, of four at most, not by the clock; from the largest size
+ * down, each is timed three times, as long as that does not take far longer than it should; and
+ * what counts is the second quickest. */
 #include "train/calibrate_priv.h"
 
 #include <math.h>

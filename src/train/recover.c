@@ -636,7 +636,17 @@ int64_t ek_recover_bytes(const ek_recovery *r)
     int64_t bytes = 0;
 
     for (int64_t i = 0; i < r->n_found; i++)
-        bytes += serves(r, i) || r->found[i].spare ? (int64_t)r->found[i].segment.head->bytes : 0;
+        bytes += serves(r, i) ? (int64_t)r->found[i].segment.head->bytes : 0;
+    return bytes;
+}
+
+int64_t ek_recover_spare_bytes(const ek_recovery *r)
+{
+    int64_t bytes = 0;
+
+    for (int64_t i = 0; i < r->n_found; i++)
+        if (r->found[i].spare && r->found[i].segment.head != NULL)
+            bytes += (int64_t)r->found[i].segment.head->bytes;
     return bytes;
 }
 

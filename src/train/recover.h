@@ -80,6 +80,8 @@ EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *
 
 /* Bytes of this host that are taken by what this rank serves, and may come to use again. */
 int64_t ek_recover_bytes(const ek_recovery *r);
+/* Those of memory that was made ready for ranks to come. */
+int64_t ek_recover_spare_bytes(const ek_recovery *r);
 
 /* This rank's state is in its segment: from here on this generation counts, and earlier ones are
  * removed. */

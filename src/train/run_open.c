@@ -323,11 +323,11 @@ static ek_status open_kernels(ek_run *r)
     return ek_kernels_create(r->mode, (ek_isa)isa, threads > 1 ? threads : 1, &r->kernels);
 }
 
-/* What masters, gradients and moments of this host's ranks take besides the memory that an earlier
- * start has left, and that is gone on from. */
+/* What masters, gradients and moments of this host's ranks take besides the memory that was made
+ * ready for them, and that which an earlier start has left and is gone on from. */
 static ek_status state_to_come(ek_run *r, double *bytes)
 {
-    *bytes = (double)r->model->state.bytes;
+    *bytes = (double)r->model->state.bytes - (double)ek_recover_spare_bytes(&r->recovery);
     if (r->memory_step >= 0)
         *bytes -= (double)ek_recover_bytes(&r->recovery);
     EK_TRY(ek_run_sum_on_host(r, bytes));

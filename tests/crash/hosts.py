@@ -15,15 +15,20 @@ import ranks
 from elastic import Elastic
 from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 
-# Of a host "b": down-b: it does not answer; silent-b: nothing ever comes of asking it; broken-b: it
+# Of a host "slow", getting memory ready takes an hour.  Of a host "b": down-b: it does not answer; silent-b: nothing ever comes of asking it; broken-b: it
 # answers, and a job that has it ends before it begins.
 STAND_IN = """#!{python}
 import os, sys, time
 words = sys.argv[1:]
 at = words.index("-hosts") if "-hosts" in words else words.index("--host")
 hosts = [h.split(":")[0] for h in words[at + 1].split(",")]
+if "reserve" in words:
+    with open(os.path.join({folder!r}, "reserved"), "a") as f:
+        f.write(" ".join(hosts + words[words.index("reserve") + 1:]) + "\\n")
 del words[at:at + 2]
 for h in hosts:
+    if h == "slow" and "reserve" in words and words[-1] == {out!r}:
+        time.sleep(3600)
     if os.path.exists(os.path.join({folder!r}, "silent-" + h)):
         time.sleep(3600)
     if os.path.exists(os.path.join({folder!r}, "down-" + h)):
@@ -42,7 +47,8 @@ class Hosts(Elastic):
         super().setUp()
         name = [n for n, c in ranks.flavours().items() if c == self.command][0]
         path = ek_cli.write(self.path("mpiexec"), STAND_IN.format(
-            python=sys.executable, folder=self.folder, mpiexec=os.environ["EK_MPIEXEC_" + name]))
+            python=sys.executable, folder=self.folder, out=os.path.realpath(self.out),
+            mpiexec=os.environ["EK_MPIEXEC_" + name]))
         os.chmod(path, 0o755)
         ranks.QUIET["EK_MPIEXEC"] = path
         self.addCleanup(ranks.QUIET.pop, "EK_MPIEXEC")
@@ -85,6 +91,12 @@ class Hosts(Elastic):
         self.wait_for_ranks(j, n)
         return j
 
+    def reserved(self):
+        """Orders of memory, and to give it back: host and words."""
+        path = self.path("reserved")
+        return [line.split() for line in ek_cli.read(path).decode().splitlines()] \
+            if os.path.exists(path) else []
+
     def ranks_were(self):
         return [g["ranks"] for g in self.generations()]
 
@@ -109,6 +121,25 @@ class GoAndCome(Hosts):
         self.assertEqual(len(re.findall(r"step \d+ done \d\.\d\d s later: ending \d\.\d\d, probe "
                                         r"\d\.\d\d, launch ", err)), 2, err)
         self.assertEqual(self.generations()[2]["after"], "more hosts can take part")
+        orders = self.reserved()
+        self.assertEqual([(o[0], len(o)) for o in orders], [("b", 7), ("b", 3)], orders)
+        self.assertEqual((orders[0][4], orders[0][6]), ("1", os.path.realpath(self.out)))
+        self.assertRegex(orders[0][5], r"^\d+x\d+(,\d+x\d+)*$")
+
+    def test_one_comes_and_is_taken_off_the_list(self):
+        """Before it takes part: what it has got ready is given back."""
+        self.steps = 2500
+        j = self.start("--watchdog 300")
+        j.wait_for_steps(20)
+        self.hosts("a", "b", "c", "slow")
+        while not self.reserved():
+            time.sleep(0.01)
+        self.hosts("a", "b", "c")
+        while len(self.reserved()) < 2:
+            time.sleep(0.01)
+        self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [3])
+        self.assertEqual([(o[0], len(o)) for o in self.reserved()], [("slow", 7), ("slow", 3)])
 
     def test_one_is_silent(self):
         """The others have answered, and it is not waited for as long as it likes."""

@@ -3,6 +3,9 @@
 #include "ek_test.h"
 #include "elastic/spare.h"
 
+#include <fcntl.h>
+#include <inttypes.h>
+
 enum { K = EK_SEGMENT_ALIGN };
 
 static uint64_t run_of_test(const char *name)
@@ -77,19 +80,26 @@ static void moved(void)
     CHECK_INT(ek_segment_remove(&id), EK_OK);
 }
 
-/* Who was to make it has been killed in the midst of it. */
+/* Who was to make it has been killed in the midst of it, even of a piece. */
 static void partly_there(void)
 {
-    const size_t bytes[] = {K, K};
-    unsigned char missing[] = {1, 1};
+    const size_t bytes[] = {K, K, K};
+    unsigned char missing[] = {1, 1, 1};
+    char empty[128];
+    int fd;
     ek_segment_id id = {run_of_test("partly"), 4, 0}, spare_id = {id.run, 0, EK_SPARE_RANK + 3};
-    ek_segment s = create(&id, bytes, 2), spare = create(&spare_id, bytes, 2);
+    ek_segment s = create(&id, bytes, 3), spare = create(&spare_id, bytes, 3);
     int64_t moved_bytes = 0;
 
     CHECK_INT(ek_segment_make_piece(&spare, 1), EK_OK);
+    snprintf(empty, sizeof(empty), "/dev/shm/evenkeel-%016" PRIx64 "-0-%d.2", id.run,
+             (int)spare_id.rank);
+    fd = open(empty, O_CREAT | O_EXCL | O_RDWR, 0600);
+    CHECK(fd >= 0);
+    close(fd);
     CHECK_INT(ek_spare_give(&spare, &s, missing, &moved_bytes), EK_OK);
     CHECK_INT(moved_bytes, K);
-    CHECK(missing[0] == 0 && missing[1] == 1);
+    CHECK(missing[0] == 0 && missing[1] == 1 && missing[2] == 1);
     CHECK_INT(ek_spare_give(&spare, &s, missing, &moved_bytes), EK_OK); /* once */
     CHECK_INT(moved_bytes, K);
     ek_segment_close(&spare);

@@ -1,6 +1,6 @@
 /* The timing of messages over links that are made up: what comes out is what the link takes, to a
- * half, however slow it is, whatever it gives away after a pause, and whatever holds ranks up; in
- * quiet it keeps to its share of time. */
+ * half, however slow it is, whatever it gives away after a pause, and whatever holds ranks up (to
+ * twice, where they always are); in quiet it keeps to its share of time. */
 #include "base/random.h"
 #include "cost/machine.h"
 #include "ek_test.h"
