@@ -1,30 +1,11 @@
 /* Segments: made, found, left behind by a killed process, refused, removed. */
-#include "ek_test.h"
-#include "elastic/segment.h"
+#include "segment_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-static uint64_t run_of_test(const char *name)
-{
-    char out[64];
-
-    snprintf(out, sizeof(out), "/t_elastic_segment/%s/%d", name, (int)getpid());
-    return ek_run_id(out);
-}
-
-static int64_t count(uint64_t run)
-{
-    ek_segment_id *ids = NULL;
-    int64_t n = -1;
-
-    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
-    free(ids);
-    return n;
-}
 
 static void ids(void)
 {

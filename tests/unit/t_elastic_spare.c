@@ -1,30 +1,12 @@
 /* Memory that is made before its rank comes: as large as another rank's, moved where it fits, and
  * only what is there of it; given back. */
-#include "ek_test.h"
 #include "elastic/spare.h"
+#include "segment_fixture.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 
 enum { K = EK_SEGMENT_ALIGN };
-
-static uint64_t run_of_test(const char *name)
-{
-    char out[64];
-
-    snprintf(out, sizeof(out), "/t_elastic_spare/%s/%d", name, (int)getpid());
-    return ek_run_id(out);
-}
-
-static int64_t count(uint64_t run)
-{
-    ek_segment_id *ids = NULL;
-    int64_t n = -1;
-
-    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
-    free(ids);
-    return n;
-}
 
 static ek_segment create(const ek_segment_id *id, const size_t *bytes, int64_t n)
 {

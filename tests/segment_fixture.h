@@ -1,0 +1,27 @@
+/* segment_fixture.h - a run of a test's own, and what it has in shared memory. */
+#ifndef SEGMENT_FIXTURE_H
+#define SEGMENT_FIXTURE_H
+
+#include "ek_test.h"
+#include "elastic/segment.h"
+
+/* Nobody else's: by the process, and by a name that differs from test to test. */
+static inline uint64_t run_of_test(const char *name)
+{
+    char out[64];
+
+    snprintf(out, sizeof(out), "/segments/%s/%d", name, (int)getpid());
+    return ek_run_id(out);
+}
+
+static inline int64_t count(uint64_t run)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = -1;
+
+    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
+    free(ids);
+    return n;
+}
+
+#endif
