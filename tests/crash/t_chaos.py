@@ -24,9 +24,11 @@ class Lost(chaos.Chaos):
             self.assertEqual(r["received_mb"], 0, r)
 
     def test_a_node_comes_back(self):
-        """With its memory ready, so that it finds none when it is there."""
-        found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2)
-        self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes])
+        """With its memory ready, so that it finds none when it is there.  What is left to train
+        takes four times as long as the node is away, or more."""
+        found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2,
+                           train=("--batch", 18))
+        self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes], found)
         self.assertGreater(found["joins"][0]["spare_mb"], 0)
 
     def test_replicas_come_back(self):
