@@ -276,6 +276,8 @@ static void tell_of_resumption(launcher *x, int64_t now)
     double total_s = (double)(now - x->seen_at) / 1e9;
 
     x->resumed = 1;
+    if (x->members != NULL)
+        launch_members_settle(x->members);
     write_down(x, x->seen_at > 0 ? total_s : 0);
     warn_of_loss(x);
     if (x->seen_at > 0)

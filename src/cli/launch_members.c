@@ -315,7 +315,13 @@ int launch_members_prepare(launch_members *m)
     return begun > 0;
 }
 
-/* At the end, from all: ranks remove what is on their hosts, where they come to that. */
+void launch_members_settle(launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        m->member[i].owes = m->member[i].owes && m->member[i].used == 0;
+}
+
+/* At the end. */
 static void give_back(launch_members *m)
 {
     int64_t end = after(ek_clock_ns(), give_back_s);

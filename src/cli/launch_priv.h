@@ -139,6 +139,8 @@ void launch_members_tend(launch_members *m);
  */
 void launch_members_know_memory(launch_members *m, const char *text);
 int launch_members_prepare(launch_members *m);
+/* A step was done: hosts that take part have used what they had ready. */
+void launch_members_settle(launch_members *m);
 /* A host is about to go, that of a rank; or all that said so were wrong. */
 void launch_members_notice(launch_members *m, int rank);
 void launch_members_forget_notices(launch_members *m);

@@ -196,7 +196,7 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     if (gethostname(h.host, sizeof(h.host) - 1) != 0)
         h.host[0] = '\0';
     name_of(id, name);
-    /* nobody can be using it: a run has one generation at a time, and makes a spare one once */
+    /* nobody can be using it: a run has one generation at a time, and who made a spare is ended */
     EK_TRY(ek_segment_remove(id));
     EK_TRY(reserve(name, 1, before + h.front, h.bytes, &fd));
     EK_TRY_OUT(map(fd, &h, name, s));

@@ -135,10 +135,10 @@ static void lossy(void)
     links(LOSS, 0.3, 0.67, 1.5, 2);
 }
 
-int main(int argc, char **argv)
-{
-    static const ek_case cases[] = {EK_CASE(quiet), EK_CASE(half_a_processor), EK_CASE(stalled),
-                                    EK_CASE(lossy)};
-
-    return ek_test_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
-}
+static const ek_case cases[] = {
+    EK_CASE(quiet),
+    EK_CASE(half_a_processor),
+    EK_CASE(stalled),
+    EK_CASE(lossy),
+};
+EK_TEST_MAIN(cases)
