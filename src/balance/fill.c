@@ -49,9 +49,10 @@ int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p)
     int32_t n = 0;
 
     for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t largest = -1;
+        int64_t most = 0, load = 0;
+
         m->first_home[r] = n;
-        m->load[r] = m->most_first[r] = 0;
-        m->largest_first[r] = -1;
         m->n_spare[r] = 0;
         for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
             int32_t e = p->expert_of[s];
@@ -59,21 +60,30 @@ int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p)
             if (e >= 0 && p->home[e] == s) {
                 m->homes[n++] = e;
                 m->rank_of[e] = r;
-                m->load[r] += m->total[e];
-                if (m->total[e] > m->most_first[r]) {
-                    m->largest_first[r] = e;
-                    m->most_first[r] = m->total[e];
-                }
+                load += m->total[e];
+                largest = m->total[e] > most ? e : largest;
+                most = m->total[e] > most ? m->total[e] : most;
             } else {
                 p->expert_of[s] = -1;
                 m->spare[r * l->slots + m->n_spare[r]++] = s;
             }
         }
-        m->start[r] = m->load[r];
+        m->largest_first[r] = largest;
+        m->most_first[r] = most;
+        m->start[r] = m->load[r] = load;
     }
     m->first_home[l->ranks] = n;
     m->n_best = 0;
     return m->least = most_of(m, l->ranks);
+}
+
+int64_t ek_fill_bound_of_one(const ek_fill *m, const ek_plan_limits *l)
+{
+    int64_t bound = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++)
+        bound = m->start[r] - m->most_first[r] > bound ? m->start[r] - m->most_first[r] : bound;
+    return bound;
 }
 
 /* --- one target ------------------------------------------------------------------------------- */
@@ -86,11 +96,10 @@ static void find_largest(ek_fill *m, int32_t rank, int32_t budget)
 
     for (int32_t i = m->first_home[rank]; i < m->first_home[rank + 1]; i++) {
         int32_t e = m->homes[i];
+        int64_t left = m->left[e] * (any | m->given[e]);
 
-        if (m->left[e] > most && (any || m->given[e])) {
-            best = e;
-            most = m->left[e];
-        }
+        best = left > most ? e : best;
+        most = left > most ? left : most;
     }
     m->largest[rank] = best;
     m->most_left[rank] = most;
@@ -99,9 +108,9 @@ static void find_largest(ek_fill *m, int32_t rank, int32_t budget)
 /* What a rank offers or lacks, after a change. */
 static void weigh(ek_fill *m, int32_t rank, int64_t target)
 {
-    int64_t lacks = target - m->load[rank];
+    int64_t lacks = target - m->load[rank], left = m->most_left[rank];
 
-    m->offer[rank] = lacks < 0 ? m->most_left[rank] : 0;
+    m->offer[rank] = lacks < 0 ? left : 0;
     m->gap[rank] = lacks > 0 && m->room[rank] > 0 ? lacks : 0;
 }
 
@@ -111,6 +120,7 @@ static int32_t largest_of(const int64_t *x, int32_t n)
     int64_t most = 0;
     int32_t at = -1;
 
+#pragma GCC unroll 4
     for (int32_t i = 0; i < n; i++) {
         at = x[i] > most ? i : at;
         most = x[i] > most ? x[i] : most;

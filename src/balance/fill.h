@@ -52,6 +52,9 @@ void ek_fill_take(ek_fill *m, ek_arena *a, const ek_plan_limits *l);
  * rank's load. */
 int64_t ek_fill_homes(ek_fill *m, const ek_plan_limits *l, ek_placement *p);
 
+/* What the busiest rank cannot come below where each gives of one expert at most. */
+int64_t ek_fill_bound_of_one(const ek_fill *m, const ek_plan_limits *l);
+
 /* The moves with the smallest target that works, found by bisection from the mean upwards, at most
  * `budget` replicas a link, without those that lower nothing: m->best, m->least.  0: no rank would
  * stay at or below `limit`, which is found out before anything else; INT64_MAX: any will do. */

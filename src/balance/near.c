@@ -1,24 +1,40 @@
 /* Replicas near their tokens, by trial.
  *
  * Complexity   O(ranks slots + experts) for the time of a plan; O(ranks experts slots) to look for
- *              what each rank sends most of, twice, and O(experts slots) for each replica that is
- *              tried after that, of which there are at most as many as spare slots. */
+ *              what each rank sends most of, twice, and O((experts + ranks) slots) for each replica
+ *              that is tried after that, of which there are at most as many as spare slots. */
 #include "balance/near.h"
 
 #include <string.h>
+
+static void take_sums(ek_near_sums *s, ek_arena *a, const ek_plan_limits *l)
+{
+    s->served = ek_arena_take(a, l->ranks, sizeof(*s->served));
+    s->stay = ek_arena_take(a, l->ranks, sizeof(*s->stay));
+    s->gets = ek_arena_take(a, l->ranks, sizeof(*s->gets));
+    s->gives = ek_arena_take(a, l->ranks, sizeof(*s->gives));
+    s->given = ek_arena_take(a, l->experts, sizeof(*s->given));
+}
+
+static void copy_sums(const ek_plan_limits *l, ek_near_sums *to, const ek_near_sums *from)
+{
+    size_t ranks = (size_t)l->ranks;
+
+    memcpy(to->served, from->served, ranks * sizeof(*to->served));
+    memcpy(to->stay, from->stay, ranks * sizeof(*to->stay));
+    memcpy(to->gets, from->gets, ranks * sizeof(*to->gets));
+    memcpy(to->gives, from->gives, ranks * sizeof(*to->gives));
+    memcpy(to->given, from->given, (size_t)l->experts);
+}
 
 void ek_near_take(ek_near *n, ek_arena *a, const ek_plan_limits *l)
 {
     int64_t all = (int64_t)l->ranks * l->slots;
 
     n->tokens = ek_arena_take(a, l->ranks, sizeof(*n->tokens));
-    n->stay = ek_arena_take(a, l->ranks, sizeof(*n->stay));
-    n->served = ek_arena_take(a, l->ranks, sizeof(*n->served));
-    n->gets = ek_arena_take(a, l->ranks, sizeof(*n->gets));
-    n->gives = ek_arena_take(a, l->ranks, sizeof(*n->gives));
-    n->given = ek_arena_take(a, l->experts, sizeof(*n->given));
-    n->total = ek_arena_take(a, l->experts, sizeof(*n->total));
+    take_sums(&n->sums, a, l);
     for (int i = 0; i < 2; i++) {
+        take_sums(&n->aside[i], a, l);
         n->expert_of[i] = ek_arena_take(a, all, sizeof(*n->expert_of[i]));
         n->quota[i] = ek_arena_take(a, all, sizeof(*n->quota[i]));
     }
@@ -36,40 +52,57 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static void count_slot(ek_near *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                       int32_t slot)
+static void count_replica(ek_near_sums *n, const ek_plan_limits *l, const ek_plan *p, int32_t e,
+                          int32_t rank)
 {
-    int32_t e = p->placement.expert_of[slot], rank = slot / l->slots;
-
-    if (e < 0)
-        return;
-    n->served[rank] += p->quota[slot];
-    n->stay[rank] += least(p->quota[slot], counts[(int64_t)rank * l->experts + e]);
-    if (!ek_plan_is_replica(&p->placement, slot))
-        return;
     n->gets[rank]++;
     n->gives[p->placement.home[e] / l->slots] += !n->given[e];
     n->given[e] = 1;
 }
 
-double ek_near_time(ek_near *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
+/* n->sums. */
+static void add_up(ek_near *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
 {
+    const ek_placement *at = &p->placement;
+    ek_near_sums *sums = &n->sums;
+
+    memset(sums->served, 0, (size_t)l->ranks * sizeof(*sums->served));
+    memset(sums->stay, 0, (size_t)l->ranks * sizeof(*sums->stay));
+    memset(sums->gets, 0, (size_t)l->ranks * sizeof(*sums->gets));
+    memset(sums->gives, 0, (size_t)l->ranks * sizeof(*sums->gives));
+    memset(sums->given, 0, (size_t)l->experts);
+    for (int32_t r = 0, s = 0; r < l->ranks; r++, counts += l->experts)
+        for (int32_t i = 0; i < l->slots; i++, s++) {
+            int32_t e = at->expert_of[s];
+
+            if (e < 0)
+                continue;
+            sums->served[r] += p->quota[s];
+            sums->stay[r] += least(p->quota[s], counts[e]);
+            if (at->home[e] != s)
+                count_replica(sums, l, p, e, r);
+        }
+}
+
+/* Of n->sums. */
+static double seconds(const ek_near *n, const ek_plan_limits *l)
+{
+    const ek_near_sums *s = &n->sums;
     int64_t rows = 0, link = 0, replicas = 0;
 
-    memset(n->stay, 0, (size_t)l->ranks * sizeof(*n->stay));
-    memset(n->served, 0, (size_t)l->ranks * sizeof(*n->served));
-    memset(n->gets, 0, (size_t)l->ranks * sizeof(*n->gets));
-    memset(n->gives, 0, (size_t)l->ranks * sizeof(*n->gives));
-    memset(n->given, 0, (size_t)l->experts * sizeof(*n->given));
-    for (int32_t s = 0; s < l->ranks * l->slots; s++)
-        count_slot(n, l, counts, p, s);
     for (int32_t r = 0; r < l->ranks; r++) {
-        rows = most(rows, n->served[r]);
-        link = most(link, most(n->tokens[r], n->served[r]) - n->stay[r]);
-        replicas = most(replicas, most(n->gets[r], n->gives[r]));
+        rows = most(rows, s->served[r]);
+        link = most(link, most(n->tokens[r], s->served[r]) - s->stay[r]);
+        replicas = most(replicas, most(s->gets[r], s->gives[r]));
     }
     return (double)rows * l->costs.row_s + (double)link * l->costs.send_s +
            (double)replicas * l->costs.replica_s;
+}
+
+double ek_near_time(ek_near *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
+{
+    add_up(n, l, counts, p);
+    return seconds(n, l);
 }
 
 /* --- one replica more ------------------------------------------------------------------------- */
@@ -88,32 +121,38 @@ static int32_t wanted(const ek_plan_limits *l, const int64_t *counts, const ek_p
 }
 
 /* Takes up to `amount` of what a slot serves for others than its own rank. */
-static int64_t take_from(const ek_plan_limits *l, const int64_t *counts, ek_plan *p, int32_t slot,
-                         int32_t e, int64_t amount)
+static int64_t take_from(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                         int32_t slot, int32_t e, int64_t amount)
 {
-    int64_t own = counts[(int64_t)(slot / l->slots) * l->experts + e];
+    int32_t rank = slot / l->slots;
+    int64_t own = counts[(int64_t)rank * l->experts + e];
     int64_t some = least(amount, most(p->quota[slot] - own, 0));
 
     p->quota[slot] -= some;
+    n->sums.served[rank] -= some;
     return some;
 }
 
 /* A replica for the assignments of a rank's own tokens. */
-static void bring(const ek_plan_limits *l, const int64_t *counts, ek_plan *p, int32_t rank,
-                  int32_t e, int32_t slot)
+static void bring(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                  int32_t rank, int32_t e, int32_t slot)
 {
     int64_t amount = counts[(int64_t)rank * l->experts + e];
-    int64_t left = amount - take_from(l, counts, p, p->placement.home[e], e, amount);
+    int64_t left = amount - take_from(n, l, counts, p, p->placement.home[e], e, amount);
 
     for (int32_t s = 0; s < l->ranks * l->slots && left > 0; s++)
         if (p->placement.expert_of[s] == e)
-            left -= take_from(l, counts, p, s, e, left);
+            left -= take_from(n, l, counts, p, s, e, left);
     p->placement.expert_of[slot] = e;
     p->quota[slot] = amount - left;
+    n->sums.served[rank] += amount - left;
+    n->sums.stay[rank] += amount - left;
+    count_replica(&n->sums, l, p, e, rank);
 }
 
 /* Brings what a rank wants most, if it has a slot for it and it may pay. */
-static int bring_wanted(const ek_plan_limits *l, const int64_t *counts, ek_plan *p, int32_t rank)
+static int bring_wanted(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                        int32_t rank)
 {
     int32_t slot = ek_plan_free_slot(&p->placement, rank);
     int32_t e = slot >= 0 ? wanted(l, counts, p, rank) : -1;
@@ -121,7 +160,7 @@ static int bring_wanted(const ek_plan_limits *l, const int64_t *counts, ek_plan 
     if (e < 0 ||
         !((double)counts[(int64_t)rank * l->experts + e] * l->costs.send_s > l->costs.replica_s))
         return 0;
-    bring(l, counts, p, rank, e, slot);
+    bring(n, l, counts, p, rank, e, slot);
     return 1;
 }
 
@@ -131,14 +170,16 @@ static void put_aside(ek_near *n, const ek_plan_limits *l, const ek_plan *p, int
 {
     size_t all = (size_t)l->ranks * (size_t)l->slots;
 
+    copy_sums(l, &n->aside[where], &n->sums);
     memcpy(n->expert_of[where], p->placement.expert_of, all * sizeof(*n->expert_of[where]));
     memcpy(n->quota[where], p->quota, all * sizeof(*n->quota[where]));
 }
 
-static void put_back(const ek_near *n, const ek_plan_limits *l, ek_plan *p, int where)
+static void put_back(ek_near *n, const ek_plan_limits *l, ek_plan *p, int where)
 {
     size_t all = (size_t)l->ranks * (size_t)l->slots;
 
+    copy_sums(l, &n->sums, &n->aside[where]);
     memcpy(p->placement.expert_of, n->expert_of[where], all * sizeof(*n->expert_of[where]));
     memcpy(p->quota, n->quota[where], all * sizeof(*n->quota[where]));
 }
@@ -146,9 +187,9 @@ static void put_back(const ek_near *n, const ek_plan_limits *l, ek_plan *p, int 
 enum { BEST, TRIED };
 
 /* Keeps a change to a plan that took *s before, if it takes less now. */
-static int keep(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p, double *s)
+static int keep(ek_near *n, const ek_plan_limits *l, ek_plan *p, double *s)
 {
-    double now = ek_near_time(n, l, counts, p);
+    double now = seconds(n, l);
 
     if (!(now < *s)) {
         put_back(n, l, p, TRIED);
@@ -166,9 +207,9 @@ static void bring_all(ek_near *n, const ek_plan_limits *l, const int64_t *counts
 
     put_aside(n, l, p, TRIED);
     for (int32_t r = 0; r < l->ranks; r++)
-        some |= bring_wanted(l, counts, p, r);
+        some |= bring_wanted(n, l, counts, p, r);
     if (some)
-        (void)keep(n, l, counts, p, s);
+        (void)keep(n, l, p, s);
 }
 
 /* The rank that sends most. */
@@ -177,7 +218,7 @@ static int32_t busiest(const ek_near *n, int32_t ranks)
     int32_t most_of = 0;
 
     for (int32_t r = 1; r < ranks; r++)
-        if (n->tokens[r] - n->stay[r] > n->tokens[most_of] - n->stay[most_of])
+        if (n->tokens[r] - n->sums.stay[r] > n->tokens[most_of] - n->sums.stay[most_of])
             most_of = r;
     return most_of;
 }
@@ -188,8 +229,7 @@ static void bring_busiest(ek_near *n, const ek_plan_limits *l, const int64_t *co
 {
     for (int32_t i = 0; i < l->ranks * l->slots; i++) {
         put_aside(n, l, p, TRIED);
-        (void)ek_near_time(n, l, counts, p);
-        if (!bring_wanted(l, counts, p, busiest(n, l->ranks)) || !keep(n, l, counts, p, s))
+        if (!bring_wanted(n, l, counts, p, busiest(n, l->ranks)) || !keep(n, l, p, s))
             return;
     }
 }
@@ -202,31 +242,25 @@ static void bring_some(ek_near *n, const ek_plan_limits *l, const int64_t *count
 }
 
 /* Empties the slots of replicas. */
-static void leave_homes(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static void leave_homes(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
 {
     for (int32_t s = 0; s < l->ranks * l->slots; s++)
         if (p->placement.expert_of[s] >= 0 && p->placement.home[p->placement.expert_of[s]] != s)
             p->placement.expert_of[s] = -1;
-    ek_plan_totals(l, counts, n->total);
-    ek_plan_homes_only(l, n->total, p);
+    ek_plan_homes_only(l, total, p);
 }
 
-int ek_near_improve(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
-                    double *s)
+int ek_near_improve(ek_near *n, const ek_plan_limits *l, const int64_t *counts,
+                    const int64_t *total, ek_plan *p, double *s)
 {
     double given, with, alone;
 
     if (!(l->costs.send_s > 0) || l->ranks < 2)
         return 0;
-    for (int32_t r = 0; r < l->ranks; r++) {
-        n->tokens[r] = 0;
-        for (int32_t e = 0; e < l->experts; e++)
-            n->tokens[r] += counts[(int64_t)r * l->experts + e];
-    }
     given = with = ek_near_time(n, l, counts, p);
     bring_some(n, l, counts, p, &with);
     put_aside(n, l, p, BEST);
-    leave_homes(n, l, counts, p);
+    leave_homes(l, total, p);
     alone = ek_near_time(n, l, counts, p);
     bring_some(n, l, counts, p, &alone);
     if (!(alone < with))

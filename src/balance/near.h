@@ -9,15 +9,20 @@
 
 #include "balance/planner.h"
 
+/* What a plan comes to. */
 typedef struct {
-    int64_t *tokens;       /* [ranks] assignments of a source */
-    int64_t *stay;         /* [ranks] of these, served where they are */
-    int64_t *served;       /* [ranks] */
+    int64_t *served;       /* [ranks] assignments */
+    int64_t *stay;         /* [ranks] of these, a rank's own tokens' */
     int32_t *gets, *gives; /* [ranks] replicas */
-    unsigned char *given;  /* [experts] */
-    int32_t *expert_of[2]; /* [ranks * slots] of plans that are put aside */
-    int64_t *quota[2];     /* likewise */
-    int64_t *total;        /* [experts] */
+    unsigned char *given;  /* [experts] whether its home gives it */
+} ek_near_sums;
+
+typedef struct {
+    int64_t *tokens;       /* [ranks] assignments of a source; filled by the caller */
+    ek_near_sums sums;     /* of the plan at work */
+    ek_near_sums aside[2]; /* of plans that are put aside, */
+    int32_t *expert_of[2]; /* [ranks * slots] their replicas */
+    int64_t *quota[2];     /* and who serves how much */
 } ek_near;
 
 void ek_near_take(ek_near *n, ek_arena *a, const ek_plan_limits *l);
@@ -28,8 +33,8 @@ void ek_near_take(ek_near *n, ek_arena *a, const ek_plan_limits *l);
 double ek_near_time(ek_near *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p);
 
 /* Adds such replicas to a plan, or puts a plan of them alone in its place, if that takes less time:
- * 1, and *s says how much it takes.  0: it stays as it is. */
-int ek_near_improve(ek_near *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
-                    double *s);
+ * 1, and *s says how much it takes.  0: it stays as it is.  total: [experts]. */
+int ek_near_improve(ek_near *n, const ek_plan_limits *l, const int64_t *counts,
+                    const int64_t *total, ek_plan *p, double *s);
 
 #endif

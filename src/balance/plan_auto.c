@@ -139,7 +139,7 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 
 /* --- what things take ------------------------------------------------------------------------- */
 
-/* The costs, and what there is to serve: m->busiest and the experts' totals. */
+/* The costs, and what there is to serve: totals of experts and sources, m->busiest. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
     int64_t *total = m->fill.total;
@@ -159,6 +159,7 @@ static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts,
             sum += counts[e];
             total[e] += counts[e];
         }
+        m->near.tokens[r] = sum;
         m->busiest = sum > m->busiest ? sum : m->busiest;
     }
 }
@@ -219,13 +220,15 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
     outcome best = {.s = time_of(m, most, 0), .most = most};
     int64_t floor = mean_of(m, l), limit = INT64_MAX;
     double two = time_of(m, floor, 2), wanted = fmin(best.s, below);
+    int one = time_of(m, ek_fill_bound_of_one(&m->fill, l), 1) < below; /* may be enough */
     int32_t links;
 
     if (!(time_of(m, floor, 1) < wanted))
         return best;
     /* Where one replica a link comes as low as the mean with two, more cannot be better. */
     if (m->costs.replica_s > 0 &&
-        (try_links(m, l, floor, 1, load_for(m, fmin(two, wanted), 1), &best) || two >= wanted))
+        ((one && try_links(m, l, floor, 1, load_for(m, fmin(two, wanted), 1), &best)) ||
+         two >= wanted))
         return best;
     if (below < best.s)
         limit = load_for(m, below, 1);
@@ -233,7 +236,7 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
         return best;
     links = ek_fill_links(&m->fill, l);
     floor = m->fill.least; /* fewer replicas are not expected to come below */
-    for (int32_t n = 1; n < links && time_of(m, floor, n) < fmin(best.s, below); n++)
+    for (int32_t n = one ? 1 : 2; n < links && time_of(m, floor, n) < fmin(best.s, below); n++)
         (void)try_links(m, l, floor, n, load_for(m, fmin(best.s, below), n), &best);
     return best;
 }
@@ -287,7 +290,7 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
     p->after_s = now.s;
     if (p->explain)
         explain_fast(m, before, mean_of(m, l), &now, p);
-    if (ek_near_improve(&m->near, l, counts, p, &p->after_s) && p->explain)
+    if (ek_near_improve(&m->near, l, counts, m->fill.total, p, &p->after_s) && p->explain)
         explain_near(p);
     return EK_OK;
 }
@@ -349,6 +352,7 @@ static int32_t least_loaded(const memory *m, int32_t ranks)
     int64_t least = INT64_MAX;
     int32_t best = -1;
 
+#pragma GCC unroll 4
     for (int32_t r = 0; r < ranks; r++) {
         best = m->open[r] < least ? r : best;
         least = m->open[r] < least ? m->open[r] : least;
@@ -482,8 +486,7 @@ static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
 
     ek_placement_copy(n, p);
     for (int32_t e = 0; e < l->experts; e++)
-        if (m->home[e] != m->rank_of[e])
-            n->expert_of[p->home[e]] = LEFT;
+        n->expert_of[p->home[e]] = m->home[e] != m->rank_of[e] ? LEFT : e;
     for (int32_t e = 0; e < l->experts; e++)
         if (m->home[e] != m->rank_of[e]) {
             n->home[e] = ek_plan_slot(n, m->rank_of[e], LEFT);
@@ -578,7 +581,7 @@ static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
     of_one.costs.send_s /= m->of;
     ek_placement_copy(&p->placement, homes);
     now = serve(m, l, p, &most);
-    (void)ek_near_improve(&m->near, &of_one, counts, p, &now.s);
+    (void)ek_near_improve(&m->near, &of_one, counts, m->fill.total, p, &now.s);
     if (!(l->costs.send_s > 0) || l->ranks < 2)
         return now.s; /* it did not look at them */
     if (of_one.costs.waited_s > 0)

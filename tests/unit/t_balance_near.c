@@ -10,7 +10,7 @@ typedef struct {
     fixture f; /* of `exact`, which makes the plans that are improved */
     ek_arena arena;
     ek_near near;
-    int64_t *memory;
+    int64_t *memory, *total; /* [experts] */
     int32_t *slots;
 } world;
 
@@ -21,6 +21,7 @@ static void lay_out(world *w, ek_arena *a)
     ek_near_take(&w->near, a, &w->f.l);
     w->memory = ek_arena_take(a, 4 * w->f.l.ranks + (w->f.l.ranks + 1) * all, sizeof(*w->memory));
     w->slots = ek_arena_take(a, all, sizeof(*w->slots));
+    w->total = ek_arena_take(a, w->f.l.experts, sizeof(*w->total));
 }
 
 static void setup(world *w, int32_t experts, int32_t ranks, int32_t spare, ek_plan_costs costs)
@@ -62,7 +63,13 @@ static int improve(world *w, double *s)
     int better;
 
     *s = before;
-    better = ek_near_improve(&w->near, &w->f.l, w->f.counts, &w->f.p, s);
+    ek_plan_totals(&w->f.l, w->f.counts, w->total);
+    for (int32_t r = 0; r < w->f.l.ranks; r++) {
+        w->near.tokens[r] = 0;
+        for (int32_t e = 0; e < w->f.l.experts; e++)
+            w->near.tokens[r] += w->f.counts[r * w->f.l.experts + e];
+    }
+    better = ek_near_improve(&w->near, &w->f.l, w->f.counts, w->total, &w->f.p, s);
     if (ek_plan_check(&w->f.l, w->f.counts, &w->f.p) != EK_OK)
         EK_T_FAIL("%s", ek_err_message());
     CHECK(fabs(judged(w) - *s) <= 1e-12 * *s);
