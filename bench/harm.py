@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-KINDS = ("worker", "node", "freeze", "freeze-node", "cut", "notice", "supervisor", "slow",
+KINDS = ("worker", "node", "freeze", "freeze-node", "cut", "part", "notice", "supervisor", "slow",
          "recovery", "full-disk")
 RECOVERY = ("launch", "transfer", "step")
 
@@ -256,6 +256,8 @@ class Run:
                 signal_to(pid, signal.SIGCONT)
         elif what in ("cut", "restore"):
             self.cluster.call(what, node)
+        elif what in ("part", "join"):
+            self.cluster.call(what, *node)
         elif what == "fast":
             self.cluster.call("bandwidth", node, self.o.bandwidth)
         elif what == "room":
@@ -277,7 +279,8 @@ class Run:
 
     def fail(self, kind, node, rng):
         """Whether there was anything to harm."""
-        up = [n for n in self.nodes if n not in [w[1] for _, w in self.due]]
+        harmed = {n for _, (_, of) in self.due for n in ([of] if isinstance(of, str) else of)}
+        up = [n for n in self.nodes if n not in harmed]
         node = node or rng.choice([n for n in up if self.workers(n)] or [None])
         if kind in ("supervisor", "full-disk"):
             node = "head"
@@ -295,6 +298,12 @@ class Run:
         elif kind == "cut":
             self.act("cut", node)
             self.later(self.o.down, "restore", node)
+        elif kind == "part":
+            pair = (node, rng.choice([n for n in up if n != node and self.workers(n)] or [None]))
+            if pair[1] is None:
+                return False
+            self.act("part", pair)
+            self.later(self.o.down, "join", pair)
         elif kind == "freeze-node":
             for pid in self.pids(node):
                 if pid not in self.holders():

@@ -113,12 +113,28 @@ static ek_status ask_all(launcher *x)
     return EK_OK;
 }
 
+/* Those that took part when it hung, or came to nothing again, may not reach each other. */
+static ek_status test_links(launcher *x)
+{
+    int known = 0;
+
+    EK_TRY(launch_members_link(x->members));
+    EK_TRY(launch_members_linked(x->members, &known));
+    while (!known) {
+        EK_TRY(wait_some(x, 2));
+        EK_TRY(launch_members_linked(x->members, &known));
+    }
+    return EK_OK;
+}
+
 static ek_status find_hosts(launcher *x)
 {
     int64_t slots = 0;
 
     for (int i = 0; i < TRIES_MAX; i++) {
         EK_TRY(ask_all(x));
+        if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
+            EK_TRY(test_links(x));
         slots = launch_members_slots(x->members);
         if (ranks_of(x, slots) > 0)
             return EK_OK;

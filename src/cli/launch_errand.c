@@ -58,6 +58,21 @@ ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, dou
     return EK_OK;
 }
 
+ek_status launch_errand_run(launch_errand *e, const launch *l, const char *mpiexec, int ranks,
+                            const char *hosts, char **argv, int argc, double seconds)
+{
+    launch errand = *l;
+    launch_args args;
+    ek_status st;
+
+    errand.argc = argc;
+    errand.argv = argv;
+    EK_TRY(launch_args_make(&errand, mpiexec, ranks, hosts, &args));
+    st = launch_errand_begin(e, args.argv, 0, seconds);
+    launch_args_free(&args);
+    return st;
+}
+
 static char state_of(long pid)
 {
     char path[64], text[512], *at, state = 'Z';

@@ -43,17 +43,9 @@ static launch_member *find(launch_members *m, const char *name)
 static ek_status run_on(const launch_members *m, launch_member *x, char **argv, int argc, double s)
 {
     char host[LAUNCH_HOST_CAP + 2];
-    launch errand = *m->l;
-    launch_args args;
-    ek_status st;
 
-    errand.argc = argc;
-    errand.argv = argv;
     snprintf(host, sizeof(host), "%s:1", x->host.name);
-    EK_TRY(launch_args_make(&errand, m->mpiexec, 1, host, &args));
-    st = launch_errand_begin(&x->errand, args.argv, 0, s);
-    launch_args_free(&args);
-    return st;
+    return launch_errand_run(&x->errand, m->l, m->mpiexec, 1, host, argv, argc, s);
 }
 
 /* Ends what is asked of a host, and has it give back memory that it may have made ready and that
@@ -171,6 +163,28 @@ static void excuse(launch_members *m, ek_status st)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
+/* One that was cut off has to reach all that take part. */
+static ek_status ask_links(const launch_members *m, launch_member *x)
+{
+    char links[] = "links", *argv[] = {links}, *list;
+    int n = 1;
+    size_t room;
+    FILE *f = open_memstream(&list, &room);
+    ek_status st;
+
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
+    fprintf(f, "%s:1", x->host.name);
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].used > 0 && &m->member[i] != x) {
+            fprintf(f, ",%s:1", m->member[i].host.name);
+            n++;
+        }
+    EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", m->n);
+    st = launch_errand_run(&x->errand, m->l, m->mpiexec, n, list, argv, 1, answer_s);
+    free(list);
+    return st;
+}
+
 static ek_status ask(launch_members *m, launch_member *x)
 {
     char version[] = "--version";
@@ -179,7 +193,7 @@ static ek_status ask(launch_members *m, launch_member *x)
     x->answer = LAUNCH_ERRAND_OUT;
     x->asked = m->round;
     x->preparing = 0;
-    return run_on(m, x, argv, 1, answer_s);
+    return x->cut_off ? ask_links(m, x) : run_on(m, x, argv, 1, answer_s);
 }
 
 /* Whether it is known, by now, whether the host answers.  One that could not get ready is asked
@@ -195,6 +209,7 @@ static int heard(launch_member *x, int64_t now)
         return 0;
     x->answer = status;
     x->ask_at = x->preparing && status != 0 ? now : after(now, ask_every_s);
+    x->cut_off = x->cut_off && status != 0;
     x->prepared = x->preparing || (x->prepared && status == 0);
     x->preparing = 0;
     return 1;
@@ -260,6 +275,73 @@ static int usable(const launch_member *x, int64_t now)
 {
     return x->listed && !x->leaving && x->answer == 0 && x->errand.pid == 0 &&
            (x->used > 0 || now >= x->back_at);
+}
+
+/* --- who reaches whom ---------------------------------------------------------------------------
+ */
+
+ek_status launch_members_link(launch_members *m)
+{
+    launch_links *k = &m->links;
+    int silent = 0;
+
+    *k = (launch_links){.l = m->l, .mpiexec = m->mpiexec, .slowest_s = m->slowest_s};
+    k->host = calloc((size_t)m->n, sizeof(*k->host));
+    m->linked = calloc((size_t)m->n, sizeof(*m->linked));
+    EK_REQUIRE(k->host != NULL && m->linked != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].used > 0) {
+            k->host[k->n] = m->member[i].host.name;
+            m->linked[k->n++] = i;
+            silent += m->member[i].answer != 0;
+        }
+    k->n = silent > 0 ? 0 : k->n; /* which is reason enough */
+    return k->n > 1 ? launch_links_begin(k) : EK_OK;
+}
+
+static void end_links(launch_members *m)
+{
+    launch_links_end(&m->links);
+    free(m->links.host);
+    free(m->linked);
+    m->links = (launch_links){0};
+    m->linked = NULL;
+}
+
+/* It counts as lost until it reaches all others. */
+static void cut_off(launch_members *m, int which, const unsigned char *out)
+{
+    launch_member *x = &m->member[m->linked[which]];
+    int n = 0;
+
+    fprintf(stderr, "evenkeel %s: %s and ", m->l->command, x->host.name);
+    for (int i = 0; i < m->links.n; i++)
+        if (!out[i] && launch_links_cut(&m->links, which, i))
+            fprintf(stderr, "%s%s", n++ > 0 ? ", " : "", m->links.host[i]);
+    fprintf(stderr, " do not reach each other\n");
+    x->cut_off = 1;
+    x->answer = LAUNCH_ERRAND_FAILED;
+}
+
+ek_status launch_members_linked(launch_members *m, int *known)
+{
+    unsigned char *out;
+    int worst;
+
+    *known = 1;
+    if (m->links.n > 1)
+        EK_TRY(launch_links_look(&m->links, known));
+    if (!*known)
+        return EK_OK;
+    out = calloc((size_t)m->n, 1);
+    EK_REQUIRE(out != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
+    while (m->links.n > 1 && (worst = launch_links_worst(&m->links, out)) >= 0) {
+        cut_off(m, worst, out);
+        out[worst] = 1;
+    }
+    free(out);
+    end_links(m);
+    return EK_OK;
 }
 
 /* --- memory for what is to come: see elastic/spare.h ---------------------------------------------
@@ -363,6 +445,7 @@ void launch_members_close(launch_members *m)
     for (int i = 0; i < m->n; i++)
         launch_errand_end(&m->member[i].errand);
     launch_errand_end(&m->discover);
+    end_links(m);
     free(m->member);
     *m = (launch_members){.discover = {.out = -1}};
 }
@@ -493,6 +576,8 @@ void launch_members_doubt(launch_members *m)
 /* What there is to say of a host that is to have n ranks. */
 static launch_change change_of(const launch_members *m, const launch_member *x, int64_t n)
 {
+    if (n == 0 && x->cut_off && x->used > 0)
+        return LAUNCH_CUT_OFF;
     if (n == 0 && x->listed && x->answer != 0 && (x->used > 0 || !m->begun))
         return LAUNCH_LOST;
     if (n == 0 && x->used > 0)
@@ -546,6 +631,7 @@ void launch_members_say(const launch_members *m, FILE *f)
         launch_change change;
         const char *one, *many;
     } what[] = {{LAUNCH_LOST, "does not answer", "do not answer"},
+                {LAUNCH_CUT_OFF, "is left out", "are left out"},
                 {LAUNCH_GIVEN_BACK, "is given back", "are given back"},
                 {LAUNCH_JOINED, "takes part", "take part"}};
 

@@ -74,6 +74,10 @@ typedef struct {
 /* Starts a command; keep: what it prints on stdout.  It is killed after so many seconds. */
 EK_CHECKED ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep,
                                          double seconds);
+/* Runs this program with other arguments, through mpiexec. */
+EK_CHECKED ek_status launch_errand_run(launch_errand *e, const launch *l, const char *mpiexec,
+                                       int ranks, const char *hosts, char **argv, int argc,
+                                       double seconds);
 /* LAUNCH_ERRAND_OUT while it runs, else its exit status, once; LAUNCH_ERRAND_FAILED: it was killed,
  * or took too long. */
 int launch_errand_look(launch_errand *e);
@@ -85,16 +89,47 @@ char *launch_errand_said(launch_errand *e);
 /* Kills it if it still runs, and forgets it.  One that is all zeros but out = -1 may be ended. */
 void launch_errand_end(launch_errand *e);
 
+/* --- which hosts reach each other (launch_links.c) ---------------------------------------------
+ */
+
+typedef struct {
+    const launch *l;
+    const char *mpiexec;
+    const char **host; /* [n] names */
+    int n;
+    double slowest_s;      /* what the like of such a job has taken */
+    int round, whole;      /* 0: all at once, and whether that went well; then pairs */
+    unsigned char *cut;    /* [n * n] */
+    launch_errand *errand; /* [n] of the round */
+} launch_links;
+
+/* l to slowest_s are the caller's.  Begins; looks how it gets on; forgets all but those. */
+EK_CHECKED ek_status launch_links_begin(launch_links *k);
+EK_CHECKED ek_status launch_links_look(launch_links *k, int *known);
+void launch_links_end(launch_links *k);
+/* Whether two do not reach each other. */
+int launch_links_cut(const launch_links *k, int a, int b);
+/* Of those that are not left out [n], the one that most others do not reach, the last of equals;
+ * -1: all reach each other. */
+int launch_links_worst(const launch_links *k, const unsigned char *out);
+
 /* --- hosts that come and go (launch_members.c) -------------------------------------------------
  */
 
-typedef enum { LAUNCH_UNCHANGED, LAUNCH_LOST, LAUNCH_GIVEN_BACK, LAUNCH_JOINED } launch_change;
+typedef enum {
+    LAUNCH_UNCHANGED,
+    LAUNCH_LOST,
+    LAUNCH_CUT_OFF,
+    LAUNCH_GIVEN_BACK,
+    LAUNCH_JOINED
+} launch_change;
 
 typedef struct {
     launch_host host;
     int listed;             /* stands on the list as it was last read */
     int used;               /* ranks it has in the job under way */
     int leaving;            /* has said that it is about to go */
+    int cut_off;            /* not all others reach it */
     int64_t asked;          /* in which round of questions */
     int answer;             /* to the last question: 0: it is there */
     int losses;             /* how often it was lost soon after it had come */
@@ -120,6 +155,8 @@ typedef struct {
     char starter[32]; /* and what a rank has of memory; "": not known */
     char pieces[LAUNCH_PIECES_CAP];
     launch_errand discover;
+    launch_links links; /* of hosts that took part */
+    int *linked;        /* [links.n] their numbers here */
 } launch_members;
 
 /* Reads the list of hosts, of l->hosts or l->discover, which takes a while; whether it is known. */
@@ -131,6 +168,10 @@ void launch_members_close(launch_members *m);
 /* Between jobs: reads the list again and asks all hosts; whether it is known who is there. */
 EK_CHECKED ek_status launch_members_ask(launch_members *m);
 EK_CHECKED ek_status launch_members_asked(launch_members *m, int *asked);
+
+/* The same of whether those that took part reach each other; who does not is left out. */
+EK_CHECKED ek_status launch_members_link(launch_members *m);
+EK_CHECKED ek_status launch_members_linked(launch_members *m, int *known);
 
 /* During one, now and then: reads the list, and asks hosts that take no part. */
 void launch_members_tend(launch_members *m);

@@ -128,6 +128,11 @@ cluster cut node2 || fail "cut"
 expect "node1 " "hosts after cut" "$(cluster hosts | tr '\n' ' ')"
 cluster restore node2 || fail "restore"
 eventually linked || fail "node1 does not reach node2 over the restored link"
+cluster part node1 node2 || fail "part"
+! linked || fail "node1 reaches node2, from which it is parted"
+expect "node1 node2 " "hosts after part" "$(cluster hosts | tr '\n' ' ')"
+cluster join node1 node2 || fail "join"
+eventually linked || fail "node1 does not reach node2, which it has joined"
 
 shm="evenkeel.$EVENKEEL_CLUSTER.node2"
 mounted() { grep -qs " - tmpfs $shm " /proc/[0-9]*/mountinfo; }

@@ -15,8 +15,9 @@ import ranks
 from elastic import Elastic
 from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 
-# Of a host "slow", getting memory ready takes an hour.  Of a host "b": down-b: it does not answer; silent-b: nothing ever comes of asking it; broken-b: it
-# answers, and a job that has it ends before it begins.
+# Of a host "slow", getting memory ready takes an hour.  Of a host "b": down-b: it does not answer;
+# silent-b: nothing ever comes of asking it; broken-b: it answers, and a job that has it ends before
+# it begins.  apart-b-c: the two do not reach each other, where that is asked.
 STAND_IN = """#!{python}
 import os, sys, time
 words = sys.argv[1:]
@@ -26,6 +27,9 @@ if "reserve" in words:
     with open(os.path.join({folder!r}, "reserved"), "a") as f:
         f.write(" ".join(hosts + words[words.index("reserve") + 1:]) + "\\n")
 del words[at:at + 2]
+for a, b in [(a, b) for a in hosts for b in hosts] if "links" in words else []:
+    if os.path.exists(os.path.join({folder!r}, "apart-%s-%s" % (a, b))):
+        time.sleep(3600)
 for h in hosts:
     if h == "slow" and "reserve" in words and words[-1] == {out!r}:
         time.sleep(3600)
@@ -277,6 +281,29 @@ class Hangs(Hosts):
                 err = self.assert_done(j)
                 self.assertRegex(err, r"no sign of life for \d+\.\d s \(step\), ended after step "
                                       r"\d+; going on from memory")
+
+
+    def test_two_that_do_not_reach_each_other(self):
+        """One of them is left out until they do."""
+        self.steps = 2500
+        self.hosts("a", "b", "c", "d")
+        j = self.on_hosts()
+        self.wait_for_ranks(j, 4)
+        j.wait_for_steps(20)
+        told = self.told()
+        self.set("apart", "b-c")
+        os.kill(j.rank(1), signal.SIGSTOP)
+        self.wait_for_ranks(j, 3)
+        time.sleep(3)  # it is asked again
+        self.assertEqual(self.ranks_were(), [4, 3])
+        self.unset("apart", "b-c")
+        self.wait_for_ranks(j, 4)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        err = self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [4, 3, 4])
+        self.assertIn("evenkeel train: c and b do not reach each other\nevenkeel train: c is left "
+                      "out; 3 ranks on 3 hosts\n", err)
+        self.assertIn("c takes part; 4 ranks on 4 hosts", err)
 
 
 class CannotGoOn(Hosts):

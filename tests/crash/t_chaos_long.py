@@ -14,9 +14,18 @@ class Everything(chaos.Chaos):
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
                 found = self.chaos("--failures", 20, "--kinds", "worker,node,freeze,freeze-node,"
-                                   "cut,notice,supervisor,slow,recovery,full-disk", "--seed", 5,
+                                   "cut,part,notice,supervisor,slow,recovery,full-disk", "--seed", 5,
                                    train=("--save-every", 50))
                 self.assertEqual(len(found["failures"]), 20)
+
+    def test_two_that_do_not_reach_each_other(self):
+        """One of them is left out, until they do."""
+        for self.mpi in ("mpich", "openmpi"):
+            with self.subTest(mpi=self.mpi):
+                found = self.chaos("--script", self.script("2 part node2"), "--lossless", "--down",
+                                   30, train=("--batch", 24))
+                self.assertEqual([r["ranks"] for r in found["recoveries"]], [3], found)
+                self.assertEqual([r["ranks"] for r in found["joins"]], [4], found)
 
     def test_failures_during_recovery(self):
         """A node and then a worker, before all is as it was: nothing is lost."""

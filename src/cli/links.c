@@ -1,0 +1,49 @@
+/* evenkeel links: whether all ranks of a job reach each other.  Each sends every other one a byte;
+ * the job ends when all have come.  The launcher of a run with --elastic calls it
+ * (launch_links.c); people need not. */
+#include "evenkeel/job.h"
+
+#include "cli/cli.h"
+#include "comm/comm.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+static ek_status exchange(ek_comm *world)
+{
+    size_t n = (size_t)ek_comm_size(world);
+    int64_t *rows = malloc(n * n * sizeof(*rows));
+    char *bytes = calloc(2, n);
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(rows != NULL && bytes != NULL, EK_ENOMEM, "no memory for %zu ranks", n);
+    for (size_t i = 0; i < n * n; i++)
+        rows[i] = 1;
+    EK_TRY_OUT(ek_comm_all_to_all(world, EK_A2A_LINEAR, rows, 1, bytes, bytes + n, &op));
+    EK_TRY_OUT(ek_coll_wait(&op));
+out:
+    free(rows);
+    free(bytes);
+    return st;
+}
+
+int cli_links(int argc, char **argv)
+{
+    ek_comm *world = NULL;
+    ek_status st;
+
+    (void)argv;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when whoever has asked for it is gone */
+    if (argc > 1)
+        return cli_fail("links", EK_FAIL(EK_EINVAL, "this command is for evenkeel's launchers"));
+    st = ek_job_join(&world);
+    if (st >= 0)
+        st = exchange(world);
+    if (st < 0 && world != NULL)
+        ek_comm_give_up(world);
+    ek_job_leave(&world);
+    return st < 0 ? cli_fail("links", st) : CLI_DONE;
+}
