@@ -13,6 +13,8 @@
 #include <string.h>
 
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
+/* The least that one has to reach the others. */
+static const double links_least_s = 5;
 /* To get memory ready, which may be all that a host has; and to give that back. */
 static const double prepare_s = 600, give_back_s = 5;
 /* So long those that are ready wait for others that are not. */
@@ -167,6 +169,7 @@ static void excuse(launch_members *m, ek_status st)
 static ek_status ask_links(const launch_members *m, launch_member *x)
 {
     char links[] = "links", *argv[] = {links}, *list;
+    double s = answer_factor * m->slowest_s;
     int n = 1;
     size_t room;
     FILE *f = open_memstream(&list, &room);
@@ -180,7 +183,8 @@ static ek_status ask_links(const launch_members *m, launch_member *x)
             n++;
         }
     EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", m->n);
-    st = launch_errand_run(&x->errand, m->l, m->mpiexec, n, list, argv, 1, answer_s);
+    s = s > links_least_s ? s : links_least_s;
+    st = launch_errand_run(&x->errand, m->l, m->mpiexec, n, list, argv, 1, s);
     free(list);
     return st;
 }
