@@ -302,6 +302,7 @@ class Run:
             pair = (node, rng.choice([n for n in up if n != node and self.workers(n)] or [None]))
             if pair[1] is None:
                 return False
+            entry["other"] = pair[1]
             self.act("part", pair)
             self.later(self.o.down, "join", pair)
         elif kind == "freeze-node":
@@ -431,6 +432,8 @@ class Run:
         """Whether steps are taken again after the last failure.  A command that was started anew
         has to have seen one, or it has --watchdog seconds of patience with those that stop."""
         last, starts = self.failures[-1], self.generations()
+        if last["kind"] == "part" and not self.due:  # over before it was noticed
+            return True
         if last["kind"] not in ("supervisor", "full-disk"):
             return last["kind"] == "slow" or len(starts) > last["generation"]
         wanted = last["generation"] + 1 if last["kind"] == "supervisor" else self.starts_wanted

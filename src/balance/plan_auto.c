@@ -107,7 +107,9 @@ typedef struct {
     ek_placement next, best;
     ek_plan served;   /* of homes that are looked at more closely */
     double to_save_s; /* by the moves of `best`, while homes last */
-    double stay_s;    /* by T, a micro-batch with the homes that there are */
+    double stay_s;    /* by T, a micro-batch with the homes that there are; where that is not below
+                         known_s, which leaves no doubt, some time that is not either */
+    double known_s;
 } memory;
 
 static void *take(ek_arena *a, const ek_plan_limits *l)
@@ -556,7 +558,8 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
  * be told of, for ranks have to decide alike, and one may explain. */
 static void consider_staying(memory *m, const ek_plan_limits *l, double *least, ek_plan *p)
 {
-    m->stay_s = expected(m, l, &p->placement, *least + doubt * m->to_save_s);
+    m->known_s = *least + doubt * m->to_save_s;
+    m->stay_s = expected(m, l, &p->placement, m->known_s);
     p->before_s = m->stay_s;
     if (m->stay_s * (double)l->lasts <= *least) {
         *least = m->stay_s * (double)l->lasts;
@@ -593,7 +596,10 @@ static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
 static int better_stay(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     double lasts = (double)l->lasts, stay, move;
+    double below = p->after_s * lasts + doubt * m->to_save_s;
 
+    if (below > m->known_s) /* the moves of a later packing take more */
+        m->stay_s = expected(m, l, &p->placement, below);
     if (!((m->stay_s - p->after_s) * lasts < doubt * m->to_save_s))
         return 0;
     stay = closely(m, l, counts, &p->placement);

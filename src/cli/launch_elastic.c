@@ -129,8 +129,10 @@ static ek_status test_links(launcher *x)
 
 static ek_status find_hosts(launcher *x)
 {
+    const double *longest = x->progress.longest_s;
     int64_t slots = 0;
 
+    x->members->start_s = longest[LAUNCH_LAUNCH] + longest[LAUNCH_CONNECT];
     for (int i = 0; i < TRIES_MAX; i++) {
         EK_TRY(ask_all(x));
         if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
@@ -139,6 +141,7 @@ static ek_status find_hosts(launcher *x)
         if (ranks_of(x, slots) > 0)
             return EK_OK;
         launch_members_forget_notices(x->members);
+        launch_members_trust(x->members);
         EK_TRY(wait_some(x, FIRST_WAIT_MS << i));
     }
     return EK_FAIL(EK_ECOMM,

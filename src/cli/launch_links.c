@@ -1,28 +1,32 @@
 /* Which hosts reach each other.  A cut between two that both answer cannot be seen from here: their
  * workers wait for each other.  Jobs of `evenkeel links` tell: first one on all hosts, which ends
  * soon where nothing is cut; else one on each pair, in rounds in which every host has one. */
-#include "base/clock.h"
 #include "cli/launch_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* So long a job may take: more times what the quickest kind of job took, and at least this. */
-static const double least_s = 3, factor = 10;
+/* How many times what a start of this run takes such a job may take; at least; where that is not
+ * known. */
+static const double factor = 5, least_s = 3, unknown_s = 20;
+/* After so many pairs that failed no more of a host are tried. */
+enum { ENOUGH = 2 };
 
-static ek_status begin_job(launch_links *k, launch_errand *e, const int *hosts, int n)
+ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexec, double start_s,
+                           const char *const *host, int n)
 {
     char command[] = "links", *argv[] = {command}, *list;
-    double s = factor * k->slowest_s > least_s ? factor * k->slowest_s : least_s;
+    double s = start_s > 0 ? factor * start_s : unknown_s;
     size_t room;
     FILE *f = open_memstream(&list, &room);
     ek_status st;
 
     EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", n);
     for (int i = 0; i < n; i++)
-        fprintf(f, "%s%s:1", i > 0 ? "," : "", k->host[hosts[i]]);
+        fprintf(f, "%s%s:1", i > 0 ? "," : "", host[i]);
     EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", n);
-    st = launch_errand_run(e, k->l, k->mpiexec, n, list, argv, 1, s);
+    st = launch_errand_run(e, l, mpiexec, n, list, argv, 1, s > least_s ? s : least_s);
     free(list);
     return st;
 }
@@ -43,13 +47,31 @@ static int rounds_of(int n)
     return n + n % 2 - 1;
 }
 
+int launch_links_cut(const launch_links *k, int a, int b)
+{
+    return k->cut[a * k->n + b];
+}
+
+static int cuts_of(const launch_links *k, int host)
+{
+    int n = 0;
+
+    for (int i = 0; i < k->n; i++)
+        n += launch_links_cut(k, host, i);
+    return n;
+}
+
 static ek_status begin_round(launch_links *k)
 {
     for (int i = 0; i < (k->n + 1) / 2; i++) {
-        int hosts[2];
+        int a, b;
 
-        if (pair_of(k->n, k->round, i, &hosts[0], &hosts[1]))
-            EK_TRY(begin_job(k, &k->errand[i], hosts, 2));
+        if (pair_of(k->n, k->round, i, &a, &b) && cuts_of(k, a) < ENOUGH &&
+            cuts_of(k, b) < ENOUGH) {
+            const char *const two[] = {k->host[a], k->host[b]};
+
+            EK_TRY(launch_links_try(&k->errand[i], k->l, k->mpiexec, k->start_s, two, 2));
+        }
     }
     return EK_OK;
 }
@@ -57,35 +79,15 @@ static ek_status begin_round(launch_links *k)
 ek_status launch_links_begin(launch_links *k)
 {
     size_t n = (size_t)k->n;
-    int *all = calloc(n, sizeof(*all));
-    ek_status st = EK_OK;
 
     k->cut = calloc(n * n, 1);
     k->errand = calloc(n, sizeof(*k->errand));
-    EK_REQUIRE_OUT(all != NULL && k->cut != NULL && k->errand != NULL, EK_ENOMEM,
-                   "no memory for the links of %zu hosts", n);
-    for (int i = 0; i < k->n; i++) {
-        all[i] = i;
-        k->errand[i].out = -1;
-    }
-    k->round = 0;
-    EK_TRY_OUT(begin_job(k, &k->errand[0], all, k->n));
-out:
-    free(all);
-    return st;
-}
-
-/* Where no pair of several can run a job it is something else. */
-static void forget_if_all(launch_links *k)
-{
-    if (k->n == 2)
-        return;
+    EK_REQUIRE(k->cut != NULL && k->errand != NULL, EK_ENOMEM,
+               "no memory for the links of %zu hosts", n);
     for (int i = 0; i < k->n; i++)
-        for (int j = 0; j < k->n; j++)
-            if (i != j && !k->cut[i * k->n + j])
-                return;
-    for (int i = 0; i < k->n * k->n; i++)
-        k->cut[i] = 0;
+        k->errand[i].out = -1;
+    k->round = 0;
+    return launch_links_try(&k->errand[0], k->l, k->mpiexec, k->start_s, k->host, k->n);
 }
 
 /* Takes what the job has said; 0: it is still under way. */
@@ -103,8 +105,6 @@ static int heard(launch_links *k, int i)
     } else if (status != 0) {
         pair_of(k->n, k->round, i, &a, &b);
         k->cut[a * k->n + b] = k->cut[b * k->n + a] = 1;
-    } else if (k->errand[i].took > k->slowest_s) {
-        k->slowest_s = k->errand[i].took;
     }
     return 1;
 }
@@ -115,26 +115,18 @@ ek_status launch_links_look(launch_links *k, int *known)
 
     for (int i = 0; i < k->n; i++)
         waiting += !heard(k, i);
-    *known = 0;
-    if (waiting > 0)
+    *known = waiting == 0 && (k->whole || k->round == rounds_of(k->n));
+    if (waiting > 0 || *known)
         return EK_OK;
-    *known = k->whole || k->round == rounds_of(k->n);
-    if (*known) {
-        forget_if_all(k);
-        return EK_OK;
-    }
     k->round++;
     return begin_round(k);
 }
 
-int launch_links_cut(const launch_links *k, int a, int b)
+/* Of those that are not out, the one that most others do not reach, the last of equals; -1: none.
+ */
+static int worst(const launch_links *k, const unsigned char *out)
 {
-    return k->cut[a * k->n + b];
-}
-
-int launch_links_worst(const launch_links *k, const unsigned char *out)
-{
-    int worst = -1, most = 0;
+    int found = -1, most = 0;
 
     for (int i = 0; i < k->n; i++) {
         int n = 0;
@@ -142,11 +134,25 @@ int launch_links_worst(const launch_links *k, const unsigned char *out)
         for (int j = 0; j < k->n; j++)
             n += !out[j] && launch_links_cut(k, i, j);
         if (!out[i] && n > 0 && n >= most) {
-            worst = i;
+            found = i;
             most = n;
         }
     }
-    return worst;
+    return found;
+}
+
+int launch_links_choose(const launch_links *k, unsigned char *out)
+{
+    int n = 0, i;
+
+    memset(out, 0, (size_t)k->n);
+    while ((i = worst(k, out)) >= 0) {
+        out[i] = 1;
+        n++;
+    }
+    if (n > k->n / 2)
+        memset(out, 0, (size_t)k->n);
+    return n > k->n / 2 ? 0 : n;
 }
 
 void launch_links_end(launch_links *k)

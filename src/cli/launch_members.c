@@ -13,8 +13,6 @@
 #include <string.h>
 
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
-/* The least that one has to reach the others. */
-static const double links_least_s = 5;
 /* To get memory ready, which may be all that a host has; and to give that back. */
 static const double prepare_s = 600, give_back_s = 5;
 /* So long those that are ready wait for others that are not. */
@@ -165,31 +163,25 @@ static void excuse(launch_members *m, ek_status st)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-/* One that was cut off has to reach all that take part. */
+/* Whether it reaches all that take part. */
 static ek_status ask_links(const launch_members *m, launch_member *x)
 {
-    char links[] = "links", *argv[] = {links}, *list;
-    double s = answer_factor * m->slowest_s;
-    int n = 1;
-    size_t room;
-    FILE *f = open_memstream(&list, &room);
+    const char **host = calloc((size_t)m->n, sizeof(*host));
+    int n = 0;
     ek_status st;
 
-    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
-    fprintf(f, "%s:1", x->host.name);
+    EK_REQUIRE(host != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
+    host[n++] = x->host.name;
     for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0 && &m->member[i] != x) {
-            fprintf(f, ",%s:1", m->member[i].host.name);
-            n++;
-        }
-    EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", m->n);
-    s = s > links_least_s ? s : links_least_s;
-    st = launch_errand_run(&x->errand, m->l, m->mpiexec, n, list, argv, 1, s);
-    free(list);
+        if (m->member[i].used > 0)
+            host[n++] = m->member[i].host.name;
+    st = launch_links_try(&x->errand, m->l, m->mpiexec, m->start_s, host, n);
+    free(host);
     return st;
 }
 
-static ek_status ask(launch_members *m, launch_member *x)
+/* linking: if a job is under way, whose hosts one that is suspect has to reach. */
+static ek_status ask(launch_members *m, launch_member *x, int linking)
 {
     char version[] = "--version";
     char *argv[] = {version};
@@ -197,7 +189,17 @@ static ek_status ask(launch_members *m, launch_member *x)
     x->answer = LAUNCH_ERRAND_OUT;
     x->asked = m->round;
     x->preparing = 0;
-    return x->cut_off ? ask_links(m, x) : run_on(m, x, argv, 1, answer_s);
+    x->linking = linking && x->suspect;
+    return x->linking ? ask_links(m, x) : run_on(m, x, argv, 1, answer_s);
+}
+
+/* Each such question costs those at work some time. */
+static void note_links(launch_member *x, int64_t now, int status)
+{
+    x->linking = 0;
+    x->suspect = status != 0;
+    x->refusals = status != 0 ? x->refusals + 1 : 0;
+    x->ask_at = after(now, ask_every_s * (double)(1 << (x->refusals < 5 ? x->refusals : 5)));
 }
 
 /* Whether it is known, by now, whether the host answers.  One that could not get ready is asked
@@ -213,7 +215,8 @@ static int heard(launch_member *x, int64_t now)
         return 0;
     x->answer = status;
     x->ask_at = x->preparing && status != 0 ? now : after(now, ask_every_s);
-    x->cut_off = x->cut_off && status != 0;
+    if (x->linking)
+        note_links(x, now, status);
     x->prepared = x->preparing || (x->prepared && status == 0);
     x->preparing = 0;
     return 1;
@@ -229,7 +232,7 @@ ek_status launch_members_ask(launch_members *m)
 
         launch_errand_end(&x->errand);
         if (x->listed)
-            EK_TRY(ask(m, x));
+            EK_TRY(ask(m, x, 0));
     }
     return EK_OK;
 }
@@ -244,7 +247,7 @@ static ek_status ask_new(launch_members *m)
     excuse(m, end_discover(m, status));
     for (int i = 0; i < m->n; i++)
         if (m->member[i].listed && m->member[i].asked != m->round)
-            EK_TRY(ask(m, &m->member[i]));
+            EK_TRY(ask(m, &m->member[i], 0));
     return EK_OK;
 }
 
@@ -277,7 +280,7 @@ ek_status launch_members_asked(launch_members *m, int *asked)
 /* Whether it could take part. */
 static int usable(const launch_member *x, int64_t now)
 {
-    return x->listed && !x->leaving && x->answer == 0 && x->errand.pid == 0 &&
+    return x->listed && !x->leaving && !x->suspect && x->answer == 0 && x->errand.pid == 0 &&
            (x->used > 0 || now >= x->back_at);
 }
 
@@ -289,12 +292,12 @@ ek_status launch_members_link(launch_members *m)
     launch_links *k = &m->links;
     int silent = 0;
 
-    *k = (launch_links){.l = m->l, .mpiexec = m->mpiexec, .slowest_s = m->slowest_s};
+    *k = (launch_links){.l = m->l, .mpiexec = m->mpiexec, .start_s = m->start_s};
     k->host = calloc((size_t)m->n, sizeof(*k->host));
     m->linked = calloc((size_t)m->n, sizeof(*m->linked));
     EK_REQUIRE(k->host != NULL && m->linked != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
     for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0) {
+        if (m->member[i].used > 0 && m->member[i].listed) {
             k->host[k->n] = m->member[i].host.name;
             m->linked[k->n++] = i;
             silent += m->member[i].answer != 0;
@@ -312,25 +315,21 @@ static void end_links(launch_members *m)
     m->linked = NULL;
 }
 
-/* It counts as lost until it reaches all others. */
-static void cut_off(launch_members *m, int which, const unsigned char *out)
+static void say_cuts(const launch_members *m, int which, const unsigned char *out)
 {
-    launch_member *x = &m->member[m->linked[which]];
     int n = 0;
 
-    fprintf(stderr, "evenkeel %s: %s and ", m->l->command, x->host.name);
+    fprintf(stderr, "evenkeel %s: %s and ", m->l->command, m->links.host[which]);
     for (int i = 0; i < m->links.n; i++)
         if (!out[i] && launch_links_cut(&m->links, which, i))
             fprintf(stderr, "%s%s", n++ > 0 ? ", " : "", m->links.host[i]);
-    fprintf(stderr, " do not reach each other\n");
-    x->cut_off = 1;
-    x->answer = LAUNCH_ERRAND_FAILED;
+    fprintf(stderr, "%s do not reach each other\n", n > 0 ? "" : "others");
 }
 
 ek_status launch_members_linked(launch_members *m, int *known)
 {
     unsigned char *out;
-    int worst;
+    int n;
 
     *known = 1;
     if (m->links.n > 1)
@@ -339,13 +338,21 @@ ek_status launch_members_linked(launch_members *m, int *known)
         return EK_OK;
     out = calloc((size_t)m->n, 1);
     EK_REQUIRE(out != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
-    while (m->links.n > 1 && (worst = launch_links_worst(&m->links, out)) >= 0) {
-        cut_off(m, worst, out);
-        out[worst] = 1;
-    }
+    n = m->links.n > 1 ? launch_links_choose(&m->links, out) : 0;
+    for (int i = 0; n > 0 && i < m->links.n; i++)
+        if (out[i]) {
+            say_cuts(m, i, out);
+            m->member[m->linked[i]].suspect = 1;
+        }
     free(out);
     end_links(m);
     return EK_OK;
+}
+
+void launch_members_trust(launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        m->member[i].suspect = 0;
 }
 
 /* --- memory for what is to come: see elastic/spare.h ---------------------------------------------
@@ -477,7 +484,7 @@ void launch_members_tend(launch_members *m)
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        if (x->used == 0 && heard(x, now) && x->listed && now >= x->ask_at && ask(m, x) < 0)
+        if (x->used == 0 && heard(x, now) && x->listed && now >= x->ask_at && ask(m, x, 1) < 0)
             x->ask_at = after(now, ask_every_s);
     }
 }
@@ -553,7 +560,7 @@ static double put_off(launch_member *x, int64_t now)
 /* A host that took part does not any more. */
 static void let_go(launch_member *x, int64_t now)
 {
-    if (x->answer != 0)
+    if (x->answer != 0 || x->suspect)
         put_off(x, now);
     else
         x->back_at = x->leaving ? after(now, going_s) : now;
@@ -574,14 +581,15 @@ void launch_members_doubt(launch_members *m)
         fprintf(stderr, "evenkeel %s: no step was done with %s, which is left out for %.0f s\n",
                 m->l->command, x->host.name, put_off(x, now));
         x->used = 0;
+        x->suspect = 1;
     }
 }
 
 /* What there is to say of a host that is to have n ranks. */
 static launch_change change_of(const launch_members *m, const launch_member *x, int64_t n)
 {
-    if (n == 0 && x->cut_off && x->used > 0)
-        return LAUNCH_CUT_OFF;
+    if (n == 0 && x->suspect && x->used > 0)
+        return LAUNCH_LEFT_OUT;
     if (n == 0 && x->listed && x->answer != 0 && (x->used > 0 || !m->begun))
         return LAUNCH_LOST;
     if (n == 0 && x->used > 0)
@@ -635,7 +643,7 @@ void launch_members_say(const launch_members *m, FILE *f)
         launch_change change;
         const char *one, *many;
     } what[] = {{LAUNCH_LOST, "does not answer", "do not answer"},
-                {LAUNCH_CUT_OFF, "is left out", "are left out"},
+                {LAUNCH_LEFT_OUT, "is left out", "are left out"},
                 {LAUNCH_GIVEN_BACK, "is given back", "are given back"},
                 {LAUNCH_JOINED, "takes part", "take part"}};
 

@@ -97,21 +97,24 @@ typedef struct {
     const char *mpiexec;
     const char **host; /* [n] names */
     int n;
-    double slowest_s;      /* what the like of such a job has taken */
+    double start_s;        /* what a start takes; 0: not known */
     int round, whole;      /* 0: all at once, and whether that went well; then pairs */
     unsigned char *cut;    /* [n * n] */
     launch_errand *errand; /* [n] of the round */
 } launch_links;
 
-/* l to slowest_s are the caller's.  Begins; looks how it gets on; forgets all but those. */
+/* l to start_s are the caller's.  Begins; looks how it gets on; forgets all but those. */
 EK_CHECKED ek_status launch_links_begin(launch_links *k);
 EK_CHECKED ek_status launch_links_look(launch_links *k, int *known);
 void launch_links_end(launch_links *k);
 /* Whether two do not reach each other. */
 int launch_links_cut(const launch_links *k, int a, int b);
-/* Of those that are not left out [n], the one that most others do not reach, the last of equals;
- * -1: all reach each other. */
-int launch_links_worst(const launch_links *k, const unsigned char *out);
+/* Whom to leave out for the rest to reach each other: out [n], and how many.  None where that were
+ * more than half, which must have another cause. */
+int launch_links_choose(const launch_links *k, unsigned char *out);
+/* Begins one job, which ends with status 0 if all these reach each other. */
+EK_CHECKED ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexec,
+                                      double start_s, const char *const *host, int n);
 
 /* --- hosts that come and go (launch_members.c) -------------------------------------------------
  */
@@ -119,7 +122,7 @@ int launch_links_worst(const launch_links *k, const unsigned char *out);
 typedef enum {
     LAUNCH_UNCHANGED,
     LAUNCH_LOST,
-    LAUNCH_CUT_OFF,
+    LAUNCH_LEFT_OUT,
     LAUNCH_GIVEN_BACK,
     LAUNCH_JOINED
 } launch_change;
@@ -129,7 +132,9 @@ typedef struct {
     int listed;             /* stands on the list as it was last read */
     int used;               /* ranks it has in the job under way */
     int leaving;            /* has said that it is about to go */
-    int cut_off;            /* not all others reach it */
+    int suspect;            /* has to reach those that take part before it does, too */
+    int linking;            /* the question under way is that */
+    int refusals;           /* how often running it did not */
     int64_t asked;          /* in which round of questions */
     int answer;             /* to the last question: 0: it is there */
     int losses;             /* how often it was lost soon after it had come */
@@ -151,6 +156,7 @@ typedef struct {
     int n, begun, excused, numbers;
     int64_t read_at, used_at, round;
     double slowest_s; /* answer to the questions under way */
+    double start_s;   /* until workers were at work, the slowest start yet; the caller's */
     char run[32];     /* numbers of the run and of the launcher, in hexadecimal digits; */
     char starter[32]; /* and what a rank has of memory; "": not known */
     char pieces[LAUNCH_PIECES_CAP];
@@ -169,7 +175,8 @@ void launch_members_close(launch_members *m);
 EK_CHECKED ek_status launch_members_ask(launch_members *m);
 EK_CHECKED ek_status launch_members_asked(launch_members *m, int *asked);
 
-/* The same of whether those that took part reach each other; who does not is left out. */
+/* The same of whether those that took part reach each other, if all of them answer; who does not is
+ * left out. */
 EK_CHECKED ek_status launch_members_link(launch_members *m);
 EK_CHECKED ek_status launch_members_linked(launch_members *m, int *known);
 
@@ -188,6 +195,8 @@ void launch_members_forget_notices(launch_members *m);
 /* A start has ended and had not done a step: hosts that were new in it are left out for a while,
  * unless all were. */
 void launch_members_doubt(launch_members *m);
+/* Nobody is suspected any more. */
+void launch_members_trust(launch_members *m);
 /* Whether one that takes part should not. */
 int launch_members_leave(const launch_members *m);
 /* Whether others may answer in a moment. */

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
+
+enum { LONGEST_S = 300 }; /* if nobody ends it */
 
 static ek_status exchange(ek_comm *world)
 {
@@ -37,9 +40,10 @@ int cli_links(int argc, char **argv)
 
     (void)argv;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* when whoever has asked for it is gone */
+    alarm(LONGEST_S);
     if (argc > 1)
         return cli_fail("links", EK_FAIL(EK_EINVAL, "this command is for evenkeel's launchers"));
-    st = ek_job_join(&world);
+    st = getppid() != 1 ? ek_job_join(&world) : EK_ECANCELED;
     if (st >= 0)
         st = exchange(world);
     if (st < 0 && world != NULL)

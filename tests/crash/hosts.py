@@ -3,6 +3,7 @@
 All on one machine: a program stands for mpiexec, which answers for hosts by files that a test makes,
 and starts workers here, whatever their host.  t_chaos.py has hosts of their own."""
 
+import itertools
 import os
 import re
 import shutil
@@ -27,6 +28,9 @@ if "reserve" in words:
     with open(os.path.join({folder!r}, "reserved"), "a") as f:
         f.write(" ".join(hosts + words[words.index("reserve") + 1:]) + "\\n")
 del words[at:at + 2]
+if "links" in words:
+    with open(os.path.join({folder!r}, "linked"), "a") as f:
+        f.write(" ".join(hosts) + "\\n")
 for a, b in [(a, b) for a in hosts for b in hosts] if "links" in words else []:
     while os.path.exists(os.path.join({folder!r}, "apart-%s-%s" % (a, b))):
         time.sleep(0.02)
@@ -100,6 +104,11 @@ class Hosts(Elastic):
         path = self.path("reserved")
         return [line.split() for line in ek_cli.read(path).decode().splitlines()] \
             if os.path.exists(path) else []
+
+    def linked(self):
+        """Hosts of which it was tried whether they reach each other."""
+        path = self.path("linked")
+        return ek_cli.read(path).decode().splitlines() if os.path.exists(path) else []
 
     def ranks_were(self):
         return [g["ranks"] for g in self.generations()]
@@ -294,13 +303,18 @@ class Hangs(Hosts):
         self.set("apart", "b-c")
         os.kill(j.rank(1), signal.SIGSTOP)
         self.wait_for_ranks(j, 3)
-        time.sleep(3)  # it is asked again
+        while len(self.linked()) < 8:  # it is asked for, by then
+            time.sleep(0.01)
         self.assertEqual(self.ranks_were(), [4, 3])
         self.unset("apart", "b-c")
         self.wait_for_ranks(j, 4)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         err = self.assert_done(j)
         self.assertEqual(self.ranks_were(), [4, 3, 4])
+        tried = self.linked()
+        self.assertEqual({frozenset(t.split()) for t in tried[1:7]},
+                         {frozenset(p) for p in itertools.combinations("abcd", 2)})
+        self.assertEqual({tried[0], *tried[7:]}, {"a b c d", "c a b d"})
         self.assertIn("evenkeel train: c and b do not reach each other\nevenkeel train: c is left "
                       "out; 3 ranks on 3 hosts\n", err)
         self.assertIn("c takes part; 4 ranks on 4 hosts", err)
