@@ -100,6 +100,7 @@ static int heard(launch_links *k, int i)
     status = launch_errand_look(&k->errand[i]);
     if (status == LAUNCH_ERRAND_OUT)
         return 0;
+    k->good += status == 0;
     if (k->round == 0) {
         k->whole = status == 0;
     } else if (status != 0) {
@@ -143,10 +144,10 @@ static int worst(const launch_links *k, const unsigned char *out)
 
 int launch_links_choose(const launch_links *k, unsigned char *out)
 {
-    int n = 0, i;
+    int n = 0, i, other_cause = k->good == 0 && k->n > 2;
 
     memset(out, 0, (size_t)k->n);
-    while ((i = worst(k, out)) >= 0) {
+    while (!other_cause && (i = worst(k, out)) >= 0) {
         out[i] = 1;
         n++;
     }

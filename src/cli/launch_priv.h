@@ -99,6 +99,7 @@ typedef struct {
     int n;
     double start_s;        /* what a start takes; 0: not known */
     int round, whole;      /* 0: all at once, and whether that went well; then pairs */
+    int good;              /* jobs that did */
     unsigned char *cut;    /* [n * n] */
     launch_errand *errand; /* [n] of the round */
 } launch_links;
@@ -110,7 +111,7 @@ void launch_links_end(launch_links *k);
 /* Whether two do not reach each other. */
 int launch_links_cut(const launch_links *k, int a, int b);
 /* Whom to leave out for the rest to reach each other: out [n], and how many.  None where that were
- * more than half, which must have another cause. */
+ * more than half, or no two of several reach each other, which must have another cause. */
 int launch_links_choose(const launch_links *k, unsigned char *out);
 /* Begins one job, which ends with status 0 if all these reach each other. */
 EK_CHECKED ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexec,
