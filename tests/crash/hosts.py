@@ -305,12 +305,12 @@ class Hangs(Hosts):
         self.wait_for_ranks(j, 3)
         while len(self.linked()) < 8:  # it is asked for, by then
             time.sleep(0.01)
-        self.assertEqual(self.ranks_were(), [4, 3])
+        self.assertEqual(self.ranks_were()[-2:], [4, 3])
         self.unset("apart", "b-c")
         self.wait_for_ranks(j, 4)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         err = self.assert_done(j)
-        self.assertEqual(self.ranks_were(), [4, 3, 4])
+        self.assertEqual(self.ranks_were()[-3:], [4, 3, 4])
         tried = self.linked()
         self.assertEqual({frozenset(t.split()) for t in tried[1:7]},
                          {frozenset(p) for p in itertools.combinations("abcd", 2)})
