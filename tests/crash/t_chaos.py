@@ -12,7 +12,7 @@ class Lost(chaos.Chaos):
     def test_nodes_and_workers(self):
         """No step is lost: what one node has, another one has, too, and goes on with."""
         found = self.chaos("--failures", 4, "--kinds", "node,worker", "--seed", 3, "--lossless",
-                           "--down", 2)
+                           "--down", 2, train=("--batch", 18))
         self.assertEqual(len(found["failures"]), 4)
         self.assertIn("node", [f["kind"] for f in found["failures"]])
         self.assertGreaterEqual(len(found["recoveries"]), 3)
