@@ -38,9 +38,10 @@
  *              homes as fast would do it, and ek_near_time says whether it is enough.
  *
  * Shortcuts    Where one replica a link comes as low as the mean load would with two, no more are
- *              looked for.  A packing, or the present homes, is searched only as far as it may yet
- *              have the least.  Packings come in the order in which they are mostly best, and no
- *              more are made once none could save more than 1 / 512 of the time.
+ *              looked for; nor is one, where a rank had too much without its heaviest expert.
+ *              A packing, or the present homes, is searched only as far as it may yet have the
+ *              least.  Packings come in the order in which they are mostly best, and no more are
+ *              made once none could save more than 1 / 512 of the time.
  *
  * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
  *              the replicas a link that may pay.  slow: the same for each packing, and
@@ -107,8 +108,8 @@ typedef struct {
     ek_placement next, best;
     ek_plan served;   /* of homes that are looked at more closely */
     double to_save_s; /* by the moves of `best`, while homes last */
-    double stay_s;    /* by T, a micro-batch with the homes that there are; where that is not below
-                         known_s, which leaves no doubt, some time that is not either */
+    double stay_s; /* by T, a micro-batch with the homes that there are; if all that they last for
+                      comes to known_s, which leaves no doubt, some time of which it does, too */
     double known_s;
 } memory;
 

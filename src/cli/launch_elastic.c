@@ -57,10 +57,21 @@ static ek_status check_ranks(const launcher *x)
     return EK_OK;
 }
 
+/* Looks again and again until it is done. */
+static ek_status wait_until(launcher *x, ek_status (*look)(launch_members *m, int *done))
+{
+    int done = 0;
+
+    EK_TRY(look(x->members, &done));
+    while (!done) {
+        EK_TRY(wait_some(x, 2));
+        EK_TRY(look(x->members, &done));
+    }
+    return EK_OK;
+}
+
 ek_status launch_elastic_open(launcher *x)
 {
-    int known;
-
     x->number = ek_random_bits((uint64_t)ek_clock_ns(), (uint64_t)time(NULL), (uint64_t)getpid());
     x->made_out = ek_file_kind_of(x->l->out) == EK_FILE_NONE;
     EK_TRY(ek_folder_make(NULL, x->l->out));
@@ -70,11 +81,7 @@ ek_status launch_elastic_open(launcher *x)
         return EK_OK;
     x->members = &x->members_space;
     EK_TRY(launch_members_open(x->members, x->l, x->mpiexec, x->number));
-    EK_TRY(launch_members_known(x->members, &known));
-    while (!known) {
-        EK_TRY(wait_some(x, 5));
-        EK_TRY(launch_members_known(x->members, &known));
-    }
+    EK_TRY(wait_until(x, launch_members_known));
     return check_ranks(x);
 }
 
@@ -102,29 +109,15 @@ static int ranks_of(const launcher *x, int64_t slots)
 
 static ek_status ask_all(launcher *x)
 {
-    int asked = 0;
-
     EK_TRY(launch_members_ask(x->members));
-    EK_TRY(launch_members_asked(x->members, &asked));
-    while (!asked) {
-        EK_TRY(wait_some(x, 2));
-        EK_TRY(launch_members_asked(x->members, &asked));
-    }
-    return EK_OK;
+    return wait_until(x, launch_members_asked);
 }
 
 /* Those that took part when it hung, or came to nothing again, may not reach each other. */
 static ek_status test_links(launcher *x)
 {
-    int known = 0;
-
     EK_TRY(launch_members_link(x->members));
-    EK_TRY(launch_members_linked(x->members, &known));
-    while (!known) {
-        EK_TRY(wait_some(x, 2));
-        EK_TRY(launch_members_linked(x->members, &known));
-    }
-    return EK_OK;
+    return wait_until(x, launch_members_linked);
 }
 
 static ek_status find_hosts(launcher *x)

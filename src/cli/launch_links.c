@@ -31,20 +31,20 @@ ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexe
     return st;
 }
 
+static int rounds_of(int n)
+{
+    return n + n % 2 - 1;
+}
+
 /* The pairs of a round, from 1: as in a tournament, one stays where it is and the others go round.
  * Of an odd number one has nobody to meet. */
 static int pair_of(int n, int round, int i, int *a, int *b)
 {
-    int m = n + n % 2 - 1;
+    int m = rounds_of(n);
 
     *a = i == 0 ? m : (round - 1 + i) % m;
     *b = (round - 1 - i + m) % m;
     return *a < n && *b < n;
-}
-
-static int rounds_of(int n)
-{
-    return n + n % 2 - 1;
 }
 
 int launch_links_cut(const launch_links *k, int a, int b)

@@ -105,8 +105,8 @@ static void nothing_is_cut(void)
 /* All pairs are tried, each once, and that one alone is found. */
 static void one_pair_is_cut(void)
 {
-    for (int n = 2; n <= HOSTS_MAX; n++)
-        for (int b = 1; b<n; b += n> 5 ? 3 : 1) {
+    for (int n = 2, some = 1; n <= HOSTS_MAX; n++, some = n > 5 ? 3 : 1)
+        for (int b = 1; b < n; b += some) {
             const int cut[1][2] = {{b / 2, b}};
             trial t;
 
