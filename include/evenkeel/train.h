@@ -62,6 +62,9 @@ typedef struct {
                          an earlier start of the same one that is still there is killed */
     struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                                of them give the same settings */
+    int givers;             /* with elastic: no step is taken, but the state in memory becomes that
+                               of the other ranks, and the last so many of the world keep nothing of
+                               it: their hosts are about to go.  0: nobody's is */
     int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings
                                and cross entropy.  Data parallelism takes the rest */
     int ep, etp;            /* ranks that share experts out, and the ranks that share one expert:

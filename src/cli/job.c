@@ -27,6 +27,7 @@ typedef struct {
     int launched;   /* by evenkeel's own --ranks: how many; else 0 */
     int live, elastic;
     uint64_t launcher; /* its number, with --elastic */
+    int givers;        /* the last so many ranks are there to hand over what they have */
 } surroundings;
 
 static int number_in(const char *name)
@@ -45,7 +46,7 @@ static surroundings look_around(void)
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
         {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
     };
-    const char *launched = getenv(LAUNCH_VARIABLE), *elastic;
+    const char *launched = getenv(LAUNCH_VARIABLE), *elastic, *givers;
     surroundings s = {0};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
@@ -59,6 +60,8 @@ static surroundings look_around(void)
         s.live = strstr(launched, " live") != NULL;
         s.elastic = (elastic = strstr(launched, " elastic=")) != NULL;
         s.launcher = s.elastic ? strtoull(strchr(elastic, '=') + 1, NULL, 16) : 0;
+        givers = strstr(launched, " givers=");
+        s.givers = givers != NULL ? atoi(strchr(givers, '=') + 1) : 0;
     }
     return s;
 }
@@ -178,6 +181,11 @@ void cli_job_catch(void (*stop)(int sig))
 uint64_t cli_job_launcher(void)
 {
     return look_around().launcher;
+}
+
+int cli_job_givers(void)
+{
+    return look_around().givers;
 }
 
 void cli_job_tell(const cli_job *job, const char *format, ...)

@@ -94,11 +94,13 @@ static ek_status prepare(launcher *x)
 
 static ek_status set_variable(const launcher *x)
 {
-    char value[64];
+    char value[96];
 
-    snprintf(value, sizeof(value), "%d%s", x->ranks, x->l->live ? " live" : "");
+    snprintf(value, sizeof(value), "%d%s", x->ranks + x->givers, x->l->live ? " live" : "");
     if (x->l->elastic)
         snprintf(value + strlen(value), 32, " elastic=%016" PRIx64, x->number);
+    if (x->givers > 0)
+        snprintf(value + strlen(value), 24, " givers=%d", x->givers);
     EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM, "no memory for a variable");
     return EK_OK;
 }
@@ -109,7 +111,7 @@ static ek_status begin_generation(launcher *x, char **argv)
     x->kill_at = 0;
     x->reason = LAUNCH_NOT_ENDED;
     EK_TRY(set_variable(x));
-    EK_TRY(launch_talk_init(&x->talk, x->ranks));
+    EK_TRY(launch_talk_init(&x->talk, x->ranks + x->givers));
     launch_watch_init(&x->watch);
     launch_progress_begin(&x->progress, ek_clock_ns());
     x->talk.terse = x->l->elastic;
@@ -191,7 +193,6 @@ void launch_take_signals(launcher *x)
             continue;
         }
         x->interrupts++;
-        x->talk.draining = 0; /* this one is to be told */
         if (x->child <= 0)
             continue;
         if (x->interrupts == 1 && x->talk.ready < x->talk.ranks)
@@ -217,8 +218,7 @@ static void tick(launcher *x)
 {
     int64_t now = ek_clock_ns();
 
-    if ((x->interrupts > 0 || x->reason == LAUNCH_DRAIN) && !x->told &&
-        x->talk.ready == x->talk.ranks) {
+    if (x->interrupts > 0 && !x->told && x->talk.ready == x->talk.ranks) {
         kill_job(x, SIGUSR1);
         x->told = 1;
         if (x->interrupts == 1)
@@ -311,7 +311,7 @@ static ek_status start_once(launcher *x, int *status)
         EK_TRY_OUT(launch_hosts_list(&hosts, &list));
     EK_TRY_OUT(launch_hosts_racks(&hosts, &racks));
     EK_TRY_OUT(cli_racks_set(racks));
-    EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks, list, &args));
+    EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks + x->givers, list, &args));
     EK_TRY_OUT(run_generation(x, args.argv, status));
 out:
     launch_args_free(&args);

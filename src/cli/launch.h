@@ -5,9 +5,10 @@
  * and Open MPI hand on without ending the job themselves; a second one ends it at once.
  *
  * So that what mpiexec has to say about a failed job does not bury what the failed worker said,
- * workers that see LAUNCH_VARIABLE ("RANKS", then " live", " elastic=NUMBER") begin each line on
- * stderr with a byte that says what it is.  Other lines come from mpiexec and MPI.  They wait a
- * while, are dropped when the job fails and the reason is known, and are printed otherwise. */
+ * workers that see LAUNCH_VARIABLE ("RANKS", then " live", " elastic=NUMBER", " givers=RANKS")
+ * begin each line on stderr with a byte that says what it is.  Other lines come from mpiexec and
+ * MPI.  They wait a while, are dropped when the job fails and the reason is known, and are printed
+ * otherwise. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
 

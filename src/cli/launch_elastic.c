@@ -3,7 +3,8 @@
  *
  * Hosts that come are taken in at the end of a step: when rank 0 says that it is done the workers
  * are killed, which costs nothing but what they have begun of the next one.  A host that is about
- * to go may have what nobody else has, so a checkpoint is written first.
+ * to go may have what nobody else has, so there is a start in between, in which it gives that to
+ * those that stay, and no step is taken.
  *
  * The lock of --out is the launcher's own: a rank that hangs, or whose host is cut off, would keep
  * those after it from taking it. */
@@ -25,6 +26,8 @@
 enum { TRIES_MAX = 7, FIRST_WAIT_MS = 250 };
 
 static const int64_t tend_every = 100000000; /* ns */
+/* A host that is about to go may not be there for much longer. */
+static const int64_t leave_patience = 5000000000;
 
 /* Some time, which a signal that asks for the end cuts short. */
 static ek_status wait_some(launcher *x, int ms)
@@ -161,22 +164,35 @@ static void say_who(const launcher *x, int hosts)
             hosts > 1 ? "s" : "");
 }
 
+/* How long it took until the last start had ended, or all of that one if it was for hosts that are
+ * to go. */
+static void note_end(launcher *x, int64_t now)
+{
+    if (x->givers > 0)
+        x->giving_s += (double)(now - x->chosen_at) / 1e9;
+    else
+        x->ending_s = x->end_seen > 0 ? (double)(now - x->end_seen) / 1e9 : 0;
+    x->chosen_at = now;
+}
+
 ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
 {
     int64_t begin = ek_clock_ns();
 
-    x->ending_s = x->end_seen > 0 ? (double)(begin - x->end_seen) / 1e9 : 0;
+    note_end(x, begin);
     x->end_seen = 0;
     x->more_since = -1;
+    x->leave_at = 0;
     x->stuck = 0;
+    x->givers = 0;
     EK_TRY(wait_before(x));
     if (x->members == NULL) {
         x->ranks = x->l->ranks > 0 ? x->l->ranks : 1;
     } else {
         EK_TRY(find_hosts(x));
         x->ranks = ranks_of(x, launch_members_slots(x->members));
-        EK_TRY(launch_members_use(x->members, x->ranks, out));
-        say_who(x, out->n);
+        EK_TRY(launch_members_use(x->members, x->ranks, out, &x->givers));
+        say_who(x, out->n - x->givers);
     }
     x->asking_s = (double)(ek_clock_ns() - begin) / 1e9;
     return EK_OK;
@@ -263,9 +279,9 @@ static void write_down(const launcher *x, double total_s)
     ek_path path;
 
     if (x->seen_at > 0)
-        json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f}", "after", x->why, "seen",
-                                            x->seen_epoch, "ending_s", x->ending_s, "total_s",
-                                            total_s));
+        json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f, s:f}", "after", x->why, "seen",
+                                            x->seen_epoch, "ending_s", x->ending_s, "hand_over_s",
+                                            x->giving_s, "total_s", total_s));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f}", "taken_mb", t->taken / 1e6,
                                         "copied_mb", t->copied / 1e6, "received_mb",
                                         t->received / 1e6, "spare_mb", t->spare / 1e6));
@@ -286,20 +302,24 @@ static void tell_of_resumption(launcher *x, int64_t now)
 {
     const double *took = x->progress.took_s;
     double total_s = (double)(now - x->seen_at) / 1e9;
+    char giving[40] = "";
 
     x->resumed = 1;
     if (x->members != NULL)
         launch_members_settle(x->members);
     write_down(x, x->seen_at > 0 ? total_s : 0);
     warn_of_loss(x);
+    if (x->giving_s > 0)
+        snprintf(giving, sizeof(giving), ", handing over %.2f", x->giving_s);
     if (x->seen_at > 0)
         fprintf(stderr,
-                "evenkeel %s: step %lld done %.2f s later: ending %.2f, probe %.2f, launch %.2f, "
+                "evenkeel %s: step %lld done %.2f s later: ending %.2f%s, probe %.2f, launch %.2f, "
                 "connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
-                x->l->command, (long long)x->talk.first_step + 1, total_s, x->ending_s, x->asking_s,
-                took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN], took[LAUNCH_TRANSFER],
-                x->progress.first_step_s);
+                x->l->command, (long long)x->talk.first_step + 1, total_s, x->ending_s, giving,
+                x->asking_s, took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN],
+                took[LAUNCH_TRANSFER], x->progress.first_step_s);
     x->seen_at = 0;
+    x->giving_s = 0;
 }
 
 /* --- while it runs ---------------------------------------------------------------------------- */
@@ -348,20 +368,38 @@ static int is_without_way(launcher *x)
     return x->stuck > 1;
 }
 
+/* Whether one that takes part is to go, others can go on, and a step has ended since that was said,
+ * or takes too long to wait for. */
+static int may_hand_over(launcher *x, int64_t now)
+{
+    if (!launch_members_leave(x->members) || ranks_of(x, launch_members_slots(x->members)) == 0) {
+        x->leave_at = 0;
+        return 0;
+    }
+    if (x->leave_at == 0) {
+        x->leave_at = now;
+        x->leave_since = x->talk.steps;
+    }
+    return x->talk.steps > x->leave_since || now - x->leave_at > leave_patience;
+}
+
 static void tend_members(launcher *x, int64_t now)
 {
     if (now - x->tended_at >= tend_every) {
-        launch_members_tend(x->members);
+        if (x->givers == 0)
+            launch_members_tend(x->members);
         x->tended_at = now;
         if (is_without_way(x)) {
             end_it(x, LAUNCH_NO_WAY, now);
             return;
         }
     }
-    if (launch_members_leave(x->members) && ranks_of(x, launch_members_slots(x->members)) > 0) {
-        x->reason = LAUNCH_DRAIN;
-        x->talk.draining = 1;
-    } else if (x->talk.steps > 0 && !x->talk.is_last && may_regroup(x)) {
+    if (x->givers > 0 || x->talk.is_last)
+        return;
+    if (may_hand_over(x, now)) {
+        launch_members_decide(x->members);
+        end_it(x, LAUNCH_HAND_OVER, now);
+    } else if (x->talk.steps > 0 && may_regroup(x)) {
         end_it(x, LAUNCH_REGROUP, now);
     }
 }

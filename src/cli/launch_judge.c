@@ -99,11 +99,6 @@ static int judge_report(launcher *x)
     launch_talk *t = &x->talk;
 
     launch_talk_drop(t);
-    if (x->reason == LAUNCH_DRAIN && t->status == CLI_INTERRUPTED && x->interrupts == 0) {
-        x->again = 1; /* its checkpoint is written */
-        snprintf(x->why, sizeof(x->why), "a host is given back");
-        return t->status;
-    }
     x->again = t->lost && may_go_on(x);
     snprintf(x->why, sizeof(x->why), "a rank has lost another");
     if (x->again)
@@ -161,9 +156,9 @@ int launch_judge(launcher *x)
     if (x->l->elastic)
         note_done(x);
     if (x->members != NULL) {
-        if (x->reason != LAUNCH_DRAIN || !t->reported || t->status != CLI_INTERRUPTED)
+        if (x->reason != LAUNCH_HAND_OVER && x->givers == 0)
             launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
-        if (t->steps < 0)
+        if (t->steps < 0 && (x->givers == 0 || code != CLI_DONE))
             launch_members_doubt(x->members);
     }
     if (t->reported)
@@ -171,14 +166,18 @@ int launch_judge(launcher *x)
     t->unseen = t->unseen || code >= 0;
     if (code == CLI_DONE) {
         launch_talk_release(t);
+        if (x->givers > 0)
+            launch_members_given(x->members);
+        x->again = x->givers > 0;
         return CLI_DONE;
     }
     if (t->drawn)
         fputc('\n', stderr);
     t->drawn = 0;
-    if (x->reason == LAUNCH_REGROUP && x->interrupts == 0) {
+    if ((x->reason == LAUNCH_REGROUP || x->reason == LAUNCH_HAND_OVER) && x->interrupts == 0) {
         x->again = 1; /* in the midst of the step after, of which nothing was done yet */
-        snprintf(x->why, sizeof(x->why), "more hosts can take part");
+        snprintf(x->why, sizeof(x->why), "%s",
+                 x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is given back");
         return CLI_FAILED;
     }
     return judge_loss(x, code);

@@ -231,7 +231,7 @@ ek_status launch_members_ask(launch_members *m)
         launch_member *x = &m->member[i];
 
         launch_errand_end(&x->errand);
-        if (x->listed)
+        if (x->listed || x->used > 0) /* what it has is asked for, too */
             EK_TRY(ask(m, x, 0));
     }
     return EK_OK;
@@ -531,6 +531,8 @@ int launch_members_leave(const launch_members *m)
 
 void launch_members_notice(launch_members *m, int rank)
 {
+    if (m->decided)
+        return;
     for (int i = 0; i < m->n; rank -= m->member[i++].used)
         if (rank < m->member[i].used) {
             m->member[i].leaving = 1;
@@ -542,6 +544,19 @@ void launch_members_forget_notices(launch_members *m)
 {
     for (int i = 0; i < m->n; i++)
         m->member[i].leaving = 0;
+}
+
+void launch_members_decide(launch_members *m)
+{
+    m->decided = 1;
+}
+
+void launch_members_given(launch_members *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        m->member[i].given |= m->member[i].giving;
+        m->member[i].giving = 0;
+    }
 }
 
 /* --- who takes part --------------------------------------------------------------------------- */
@@ -585,9 +600,18 @@ void launch_members_doubt(launch_members *m)
     }
 }
 
+/* Whether a host that gets no rank has something to hand over. */
+static int has_to_give(const launch_member *x)
+{
+    return x->used > 0 && !x->given && (x->leaving || !x->listed) && !x->suspect &&
+           x->answer == 0 && x->errand.pid == 0;
+}
+
 /* What there is to say of a host that is to have n ranks. */
 static launch_change change_of(const launch_members *m, const launch_member *x, int64_t n)
 {
+    if (n == 0 && has_to_give(x))
+        return LAUNCH_GIVING;
     if (n == 0 && x->suspect && x->used > 0)
         return LAUNCH_LEFT_OUT;
     if (n == 0 && x->listed && x->answer != 0 && (x->used > 0 || !m->begun))
@@ -597,7 +621,21 @@ static launch_change change_of(const launch_members *m, const launch_member *x, 
     return n > 0 && x->used == 0 && m->begun ? LAUNCH_JOINED : LAUNCH_UNCHANGED;
 }
 
-ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out)
+/* Those that give stand behind the others; their number. */
+static int add_givers(const launch_members *m, launch_hosts *out)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].giving) {
+            out->host[out->n] = m->member[i].host;
+            out->host[out->n++].slots = 1;
+            n++;
+        }
+    return n;
+}
+
+ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out, int *givers)
 {
     int64_t now = ek_clock_ns();
 
@@ -610,11 +648,14 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
         n = n < ranks ? n : ranks;
         ranks -= n;
         x->change = change_of(m, x, n);
+        x->giving = x->change == LAUNCH_GIVING;
+        if (x->giving)
+            continue;
         if (x->used > 0 && n == 0)
             let_go(x, now);
         else if (x->used == 0 && n > 0)
             x->since = now;
-        x->leaving = 0;
+        x->leaving = x->given = 0;
         x->used = (int)n;
         x->prepared = x->prepared && n == 0;
         if (n > 0) {
@@ -622,6 +663,8 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
             out->host[out->n++].slots = n;
         }
     }
+    *givers = add_givers(m, out);
+    m->decided = *givers > 0;
     m->begun = 1;
     m->used_at = now;
     return EK_OK;
@@ -644,6 +687,7 @@ void launch_members_say(const launch_members *m, FILE *f)
         const char *one, *many;
     } what[] = {{LAUNCH_LOST, "does not answer", "do not answer"},
                 {LAUNCH_LEFT_OUT, "is left out", "are left out"},
+                {LAUNCH_GIVING, "hands over what it has", "hand over what they have"},
                 {LAUNCH_GIVEN_BACK, "is given back", "are given back"},
                 {LAUNCH_JOINED, "takes part", "take part"}};
 

@@ -124,6 +124,7 @@ typedef enum {
     LAUNCH_UNCHANGED,
     LAUNCH_LOST,
     LAUNCH_LEFT_OUT,
+    LAUNCH_GIVING,
     LAUNCH_GIVEN_BACK,
     LAUNCH_JOINED
 } launch_change;
@@ -133,6 +134,8 @@ typedef struct {
     int listed;             /* stands on the list as it was last read */
     int used;               /* ranks it has in the job under way */
     int leaving;            /* has said that it is about to go */
+    int giving;             /* is in the job under way for nothing but what it has to hand over */
+    int given;              /* has done that */
     int suspect;            /* has to reach those that take part before it does, too */
     int linking;            /* the question under way is that */
     int refusals;           /* how often running it did not */
@@ -155,6 +158,7 @@ typedef struct {
     const char *mpiexec;
     launch_member *member; /* [n], in the order of the list */
     int n, begun, excused, numbers;
+    int decided; /* who is to go: no notice counts any more */
     int64_t read_at, used_at, round;
     double slowest_s; /* answer to the questions under way */
     double start_s;   /* until workers were at work, the slowest start yet; the caller's */
@@ -198,16 +202,22 @@ void launch_members_forget_notices(launch_members *m);
 void launch_members_doubt(launch_members *m);
 /* Nobody is suspected any more. */
 void launch_members_trust(launch_members *m);
-/* Whether one that takes part should not. */
+/* Whether one that takes part should not; it is settled who; these have handed over what they had.
+ */
 int launch_members_leave(const launch_members *m);
+void launch_members_decide(launch_members *m);
+void launch_members_given(launch_members *m);
 /* Whether others may answer in a moment. */
 int launch_members_asking(const launch_members *m);
 /* Slots of all that could take part now; of the list, whoever answers. */
 int64_t launch_members_slots(const launch_members *m);
 int64_t launch_members_listed_slots(const launch_members *m);
 
-/* Chooses hosts for so many ranks, at most the slots there are, in the order of the list. */
-EK_CHECKED ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out);
+/* Chooses hosts for so many ranks, at most the slots there are, in the order of the list.  Behind
+ * them those that are to go and have something of the run, each for a rank that gives it to the
+ * others: *givers. */
+EK_CHECKED ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out,
+                                        int *givers);
 /* Whether that changed anything, and what: "a, b do not answer; c takes part; ". */
 int launch_members_changed(const launch_members *m);
 void launch_members_say(const launch_members *m, FILE *f);
@@ -290,7 +300,6 @@ typedef struct {
     int reported, status;   /* workers that have reported a failure; exit status of the first */
     int lost;               /* that one fails because it has lost another */
     int terse;              /* mpiexec's report of an end is understood, and not shown */
-    int draining;           /* an interruption is the launcher's own, and nothing is said of it */
     int started;            /* workers that have said so */
     int64_t steps;          /* done, by the last word; -1: no word yet */
     int64_t first_step;     /* the first of them, counted from 0 */
@@ -336,10 +345,10 @@ typedef struct {
 /* Why a start of workers was ended by the launcher. */
 typedef enum {
     LAUNCH_NOT_ENDED,
-    LAUNCH_HUNG,    /* no sign of life */
-    LAUNCH_NO_WAY,  /* mpiexec could not reach all hosts, and does not say so */
-    LAUNCH_REGROUP, /* more hosts can take part */
-    LAUNCH_DRAIN    /* a host is to be given back: after a checkpoint */
+    LAUNCH_HUNG,     /* no sign of life */
+    LAUNCH_NO_WAY,   /* mpiexec could not reach all hosts, and does not say so */
+    LAUNCH_REGROUP,  /* more hosts can take part */
+    LAUNCH_HAND_OVER /* a host is to be given back: the next start hands over what it has */
 } launch_reason;
 
 typedef struct {
@@ -364,9 +373,12 @@ typedef struct {
     int64_t seen_at;           /* when it was seen that work stops; ek_clock_ns(); 0: it goes on */
     double seen_epoch;         /* the same, seconds since 1970 */
     double ending_s, asking_s; /* until the last start had ended; then until hosts had answered */
+    double giving_s;           /* in between, in starts that handed state over */
     char why[1024];            /* it has ended */
 
     /* of one start */
+    int givers;        /* ranks beside these, of hosts that are to go: it is for them alone */
+    int64_t chosen_at; /* its hosts, ek_clock_ns() */
     launch_talk talk;
     pid_t child;
     int ended, wait_status;
@@ -379,6 +391,7 @@ typedef struct {
     int resumed;        /* its first step was told of */
     int64_t end_seen;   /* when its end was seen to come; 0: it is not */
     int64_t more_since; /* the step after which more hosts could take part; -1: they cannot */
+    int64_t leave_since, leave_at; /* that after which one is to go, and when it was; at 0: none */
     int64_t tended_at;
     int stuck; /* times running that a launcher of mpiexec's had ended before all workers were there
                 */

@@ -293,7 +293,7 @@ static void note(launch_talk *t, const char *line, size_t n)
 /* One report is enough: a second worker may have begun its own before the first one ended it. */
 static void say(launch_talk *t, const char *text, size_t n, int part)
 {
-    if (t->reported > 1 || (t->draining && t->reported > 0 && t->status == CLI_INTERRUPTED))
+    if (t->reported > 1)
         return;
     if (t->drawn && n == 0) { /* the end of the line that is drawn */
         fputc('\n', stderr);

@@ -474,6 +474,15 @@ static display open_display(const ek_options *o, const cli_job *job)
     return d;
 }
 
+static void print_end(const ek_train_summary *s, const ek_train_config *cfg, const cli_job *job,
+                      const display *d)
+{
+    if (s->finished_before && !d->quiet)
+        fprintf(cli_err(), "%s: all its steps are done already\n", cfg->out);
+    else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
+        print_summary(s, d);
+}
+
 static int run_with(const ek_options *o, cli_job *job)
 {
     enum { DATA_MAX = 4096 };
@@ -497,6 +506,7 @@ static int run_with(const ek_options *o, cli_job *job)
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
     cfg.starter = cli_job_launcher();
+    cfg.givers = cli_job_givers();
     st = cli_job_threads(job, o, &cfg.threads);
     if (st == EK_OK)
         st = cli_racks_get(job->size, &racks);
@@ -508,10 +518,8 @@ static int run_with(const ek_options *o, cli_job *job)
         fputc('\n', cli_err());
     if (st < 0)
         return cli_job_fail(job, st);
-    if (summary.finished_before && !d.quiet)
-        fprintf(cli_err(), "%s: all its steps are done already\n", cfg.out);
-    else if (!summary.finished_before && job->rank == 0 && (!d.quiet || d.json))
-        print_summary(&summary, &d);
+    if (cfg.givers == 0) /* else it goes on */
+        print_end(&summary, &cfg, job, &d);
     json_decref(d.layers);
     json_decref(d.costs);
     cli_job_leave(job);

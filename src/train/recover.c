@@ -246,7 +246,7 @@ static ek_status finish_mine(ek_recovery *r, const ek_kernels *k)
 
         if (f == NULL || r->left[i].role != EK_SURVIVOR_FINISH)
             continue;
-        EK_REQUIRE(ek_ledger_real_bytes(&f->ledger) == (int)ek_dtype_size(k->real), EK_EINVAL,
+        EK_REQUIRE(ek_ledger_real_bytes(&f->ledger) == r->real, EK_EINVAL,
                    "the run in memory has numbers of %d bytes; give it its --dtype",
                    ek_ledger_real_bytes(&f->ledger));
         EK_TRY(ek_ledger_finish(&f->ledger, &rule, r->verdict.steps_done - 1, &r->record));
@@ -290,6 +290,7 @@ ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t
 
     *r = (ek_recovery){
         .world = world, .ranks = 1, .run = run, .starter = starter, .verdict = {-1, 0, -1}};
+    r->real = (int)ek_dtype_size(k->real);
     if (world != NULL) {
         r->rank = ek_comm_rank(world);
         r->ranks = ek_comm_size(world);
@@ -503,7 +504,7 @@ static int is_taken(const ek_rank_state *s, const ek_state_part *p)
 }
 
 /* What this rank wants and its host has. */
-static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s, int real)
+static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s)
 {
     for (int64_t i = 0; i < x->n; i++) {
         const ek_state_copy *c = &x->copies[i];
@@ -513,23 +514,24 @@ static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s, int 
         if (c->to != r->rank || !is_local(x, c) || is_taken(s, &s->parts.part[c->to_part]))
             continue;
         f = found_here(r, x->left_of[c->from]);
-        from = place_of(&x->left[c->from].parts.part[c->from_part], f->segment.body, &c->box, real);
-        to = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box, real);
+        from =
+            place_of(&x->left[c->from].parts.part[c->from_part], f->segment.body, &c->box, r->real);
+        to = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box, r->real);
         for (int j = 0; j < EK_STATE_ARRAYS; j++)
             copy_rows(to.at[j], to.stride, from.at[j], from.stride, &to);
-        r->bytes_copied += bytes_of(c, real);
+        r->bytes_copied += bytes_of(c, r->real);
     }
 }
 
 /* Bytes from each rank to each other: rows [ranks][ranks]; returns whether there are any. */
-static int count_rows(const ek_recovery *r, const exchange *x, int real, int64_t *rows)
+static int count_rows(const ek_recovery *r, const exchange *x, int64_t *rows)
 {
     int any = 0;
 
     for (int64_t i = 0; i < x->n; i++)
         if (!is_local(x, &x->copies[i])) {
             rows[x->left[x->copies[i].from].rank * r->ranks + x->copies[i].to] +=
-                bytes_of(&x->copies[i], real);
+                bytes_of(&x->copies[i], r->real);
             any = 1;
         }
     return any;
@@ -537,8 +539,8 @@ static int count_rows(const ek_recovery *r, const exchange *x, int real, int64_t
 
 /* Packs what goes from this rank to `peer`, or unpacks what has come from it: in the order of the
  * copies, which both know. */
-static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_state *s, int real,
-                           int peer, int unpack, unsigned char *at)
+static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_state *s, int peer,
+                           int unpack, unsigned char *at)
 {
     for (int64_t i = 0; i < x->n; i++) {
         const ek_state_copy *c = &x->copies[i];
@@ -549,10 +551,11 @@ static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_stat
             c->to != (unpack ? r->rank : peer))
             continue;
         if (unpack)
-            p = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box, real);
+            p = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box,
+                         r->real);
         else
             p = place_of(&x->left[c->from].parts.part[c->from_part],
-                         found_here(r, x->left_of[c->from])->segment.body, &c->box, real);
+                         found_here(r, x->left_of[c->from])->segment.body, &c->box, r->real);
         for (int j = 0; j < EK_STATE_ARRAYS; j++) {
             if (unpack)
                 copy_rows(p.at[j], p.stride, at, 0, &p);
@@ -564,7 +567,7 @@ static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_stat
     return at;
 }
 
-static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_state *s, int real,
+static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_state *s,
                                   const int64_t *rows)
 {
     int64_t out = 0, in = 0;
@@ -584,12 +587,12 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
                             : EK_FAIL(EK_ENOMEM, "no memory for %.1f MB of state on its way",
                                       (double)(out + in) / 1e6)));
     for (int i = 0; i < r->ranks; i++)
-        at = pack(r, x, s, real, i, 0, at);
+        at = pack(r, x, s, i, 0, at);
     EK_TRY_OUT(ek_comm_all_to_all(r->world, EK_A2A_LINEAR, rows, 1, send, recv, &op));
     EK_TRY_OUT(ek_coll_wait(&op));
     at = recv;
     for (int i = 0; i < r->ranks; i++)
-        at = pack(r, x, s, real, i, 1, at);
+        at = pack(r, x, s, i, 1, at);
     r->bytes_received = in;
 out:
     free(send);
@@ -599,29 +602,29 @@ out:
 
 static ek_status fill(ek_recovery *r, const exchange *x, ek_rank_state *s)
 {
-    int real = ek_ledger_real_bytes(&s->ledger);
     int64_t *rows = calloc((size_t)r->ranks * (size_t)r->ranks, sizeof(*rows));
     ek_status st = EK_OK;
 
     EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
-    copy_local(r, x, s, real);
-    if (count_rows(r, x, real, rows))
-        st = send_and_receive(r, x, s, real, rows);
+    copy_local(r, x, s);
+    if (count_rows(r, x, rows))
+        st = send_and_receive(r, x, s, rows);
     free(rows);
     return st;
 }
 
 ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
 {
+    static const ek_state_parts nothing;
     exchange x = {.left = r->tables, .left_of = r->table_of};
     ek_status st = EK_OK;
 
     x.wants = calloc((size_t)r->ranks, sizeof(*x.wants));
     EK_REQUIRE_OUT(x.wants != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
-    EK_TRY_OUT(share_wants(r, &x, &s->parts));
+    EK_TRY_OUT(share_wants(r, &x, s != NULL ? &s->parts : &nothing));
     EK_TRY_OUT(ek_parts_plan(x.left, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
-    EK_TRY_OUT(ek_agree(r->world, "take over state", take_over(r, s)));
+    EK_TRY_OUT(ek_agree(r->world, "take over state", s != NULL ? take_over(r, s) : EK_OK));
     EK_TRY_OUT(fill(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
@@ -675,12 +678,15 @@ ek_status ek_recover_remove(ek_recovery *r)
 
 ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s)
 {
-    ek_segment_set_phase(&s->segment, EK_SEGMENT_FILLED);
+    if (s != NULL)
+        ek_segment_set_phase(&s->segment, EK_SEGMENT_FILLED);
     EK_TRY(ek_agree(r->world, "fill its state", EK_OK));
-    ek_segment_set_phase(&s->segment, EK_SEGMENT_READY);
+    if (s != NULL)
+        ek_segment_set_phase(&s->segment, EK_SEGMENT_READY);
     EK_TRY(ek_agree(r->world, "have its state ready", EK_OK));
     EK_TRY(ek_recover_remove(r));
-    ek_state_clear_gradients(s);
+    if (s != NULL)
+        ek_state_clear_gradients(s);
     return EK_OK;
 }
 

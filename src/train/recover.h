@@ -55,6 +55,7 @@ typedef struct {
     /* By this rank: that stayed where they were, of its host, from others. */
     int64_t bytes_taken, bytes_copied, bytes_received;
     int64_t bytes_spare; /* that were made before it came */
+    int real;            /* bytes of a number */
 } ek_recovery;
 
 /* Finds what is left, and brings it to one step: verdict.generation -1: nothing is.  Processes of
@@ -73,8 +74,8 @@ EK_CHECKED ek_status ek_recover_read_tables(ek_recovery *r);
 EK_CHECKED ek_status ek_recover_make_pieces(ek_recovery *r, ek_rank_state *s);
 
 /* Fills masters and moments from what is left, of which there are tables: takes over pieces of it,
- * makes the others and copies.  EK_ENOENT: not all of
- * the model is, and *missing is a tensor (of ek_hf_tensor_at) that is not whole; nothing has been
+ * makes the others and copies.  s: NULL for a rank that only gives.  EK_ENOENT: not all of the
+ * model is there, and *missing is a tensor (of ek_hf_tensor_at) that is not whole; nothing has been
  * filled then. */
 EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
 
@@ -83,8 +84,8 @@ int64_t ek_recover_bytes(const ek_recovery *r);
 /* Those of memory that was made ready for ranks to come. */
 int64_t ek_recover_spare_bytes(const ek_recovery *r);
 
-/* This rank's state is in its segment: from here on this generation counts, and earlier ones are
- * removed. */
+/* This rank's state is in its segment (s: NULL: it has none): from here on this generation counts,
+ * and earlier ones are removed. */
 EK_CHECKED ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s);
 
 /* Removes what was found, and gives its memory back. */

@@ -259,6 +259,8 @@ static void close_all(ek_run *r, ek_status st)
     ek_kernels_destroy(&r->kernels);
     json_decref(r->settings);
     ek_run_close_state(r, st);
+    if (r->world != r->all)
+        ek_comm_close(&r->world);
     if (r->lock >= 0)
         close(r->lock);
 }
@@ -270,16 +272,19 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
                 .hooks = hooks != NULL ? hooks : &no_hooks,
                 .out = out,
                 .world = cfg->world,
+                .all = cfg->world,
                 .rank = cfg->world != NULL ? ek_comm_rank(cfg->world) : 0,
                 .ranks = cfg->world != NULL ? ek_comm_size(cfg->world) : 1,
                 .metrics = {.fd = -1},
                 .memory_step = -1,
                 .lock = -1};
+    int gives;
     ek_status st = EK_OK;
 
     memset(out, 0, sizeof(*out));
-    EK_TRY_OUT(ek_run_open(&r));
-    if (!out->finished_before) {
+    EK_TRY_OUT(ek_run_part(&r, &gives));
+    EK_TRY_OUT(gives ? ek_run_give(&r) : ek_run_open(&r));
+    if (!out->finished_before && cfg->givers == 0) {
         st = take_steps(&r);
         if (st == EK_OK)
             st = ek_run_explain(&r);
@@ -293,8 +298,8 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     }
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
-    if (st < 0 && st != EK_ECANCELED && r.ranks > 1)
-        ek_comm_give_up(r.world);
+    if (st < 0 && st != EK_ECANCELED && r.all != NULL)
+        ek_comm_give_up(r.all);
     close_all(&r, st);
     return st;
 }

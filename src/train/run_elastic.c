@@ -64,17 +64,23 @@ ek_status ek_run_check_parts(ek_run *r)
     return ek_agree(r->world, "check --elastic", check_parts(r));
 }
 
-/* The run's number, by rank 0's path of --out. */
-static ek_status find_id(ek_run *r, uint64_t *id)
+/* Rank 0's number to all, those that give too. */
+static ek_status tell_all(ek_run *r, uint64_t *number)
 {
     ek_coll *op = NULL;
 
+    if (r->all == NULL)
+        return EK_OK;
+    EK_TRY(ek_comm_broadcast(r->all, number, sizeof(*number), 0, &op));
+    return ek_coll_wait(&op);
+}
+
+/* The run's number, by rank 0's path of --out. */
+static ek_status find_id(ek_run *r, uint64_t *id)
+{
     EK_TRY(ek_path_absolute(r->cfg->out, &r->out_path));
     *id = ek_run_id(r->out_path.s);
-    if (r->ranks == 1)
-        return EK_OK;
-    EK_TRY(ek_comm_broadcast(r->world, id, sizeof(*id), 0, &op));
-    return ek_coll_wait(&op);
+    return tell_all(r, id);
 }
 
 static ek_status likeness_of(const ek_run *r, uint64_t *out)
@@ -124,7 +130,7 @@ ek_status ek_run_find_memory(ek_run *r)
     EK_TRY(find_id(r, &id));
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
     EK_TRY(ek_agree(r->world, "compare settings", likeness_of(r, &r->likeness)));
-    EK_TRY(ek_recover_find(&r->recovery, r->world, id, r->cfg->starter, r->kernels));
+    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));
     EK_TRY(ek_recover_check(&r->recovery, r->likeness, r->cfg->out));
     segment = (ek_segment_id){id, r->recovery.generation, r->rank};
     ek_state_prepare(&r->state, &segment, r->ranks, r->likeness, r->cfg->starter, r->out_path.s);
@@ -132,6 +138,64 @@ ek_status ek_run_find_memory(ek_run *r)
         r->memory_step = r->recovery.verdict.steps_done;
     return EK_OK;
 }
+
+/* --- handing over ----------------------------------------------------------------------------- */
+
+/* What those that give are told. */
+enum { FORGET, KEEP, GIVE };
+
+static ek_status tell_givers(ek_run *r, uint64_t what)
+{
+    return r->cfg->givers > 0 ? tell_all(r, &what) : EK_OK;
+}
+
+ek_status ek_run_part(ek_run *r, int *gives)
+{
+    int all = r->ranks, stay = all - r->cfg->givers, *rank;
+    ek_status st = EK_OK;
+
+    *gives = r->rank >= stay;
+    if (r->cfg->givers == 0)
+        return EK_OK;
+    EK_REQUIRE(r->cfg->elastic && r->cfg->givers > 0 && stay > 0, EK_EINVAL,
+               "%d of %d ranks are to give their state to the others", r->cfg->givers, all);
+    r->ranks = *gives ? r->cfg->givers : stay;
+    r->rank -= *gives ? stay : 0;
+    r->world = NULL;
+    if (r->ranks == 1)
+        return EK_OK;
+    rank = calloc((size_t)r->ranks, sizeof(*rank));
+    EK_REQUIRE(rank != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    for (int i = 0; i < r->ranks; i++)
+        rank[i] = i + (*gives ? stay : 0);
+    st = ek_comm_group(r->all, *gives ? "givers" : "stayers", rank, r->ranks, &r->world);
+    free(rank);
+    return st;
+}
+
+ek_status ek_run_give(ek_run *r)
+{
+    uint64_t id, what;
+    int32_t missing = -1;
+    ek_status st = EK_OK;
+
+    EK_TRY(ek_agree(r->world, "read the settings", ek_run_read_words(r)));
+    EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
+    EK_TRY(find_id(r, &id));
+    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));
+    EK_TRY(tell_all(r, &what));
+    if (what == FORGET)
+        return ek_recover_remove(&r->recovery);
+    if (what == GIVE) {
+        EK_TRY(ek_recover_read_tables(&r->recovery));
+        st = ek_recover_load(&r->recovery, NULL, &missing);
+    }
+    if (st < 0 && missing < 0)
+        return st;
+    return ek_recover_commit(&r->recovery, NULL);
+}
+
+/* --- filling ---------------------------------------------------------------------------------- */
 
 /* What is not whole in memory is taken from where there is more: the run goes back to it. */
 static ek_status give_up_memory(ek_run *r, int32_t tensor)
@@ -182,6 +246,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "lay out its state",
                     ek_state_start(&r->state, r->model, r->first_step)));
+    EK_TRY(tell_givers(r, r->memory_step >= 0 ? GIVE : KEEP));
     if (r->memory_step < 0)
         return ek_agree(r->world, "get its memory",
                         ek_recover_make_pieces(&r->recovery, &r->state));
@@ -242,7 +307,10 @@ void ek_run_describe_memory(ek_run *r)
 
 ek_status ek_run_forget_memory(ek_run *r)
 {
-    return r->cfg->elastic ? ek_recover_remove(&r->recovery) : EK_OK;
+    if (!r->cfg->elastic)
+        return EK_OK;
+    EK_TRY(tell_givers(r, FORGET));
+    return ek_recover_remove(&r->recovery);
 }
 
 ek_status ek_run_tell_of_last_step(ek_run *r)
@@ -264,7 +332,8 @@ void ek_run_close_state(ek_run *r, ek_status st)
     ek_segment_id id = r->state.id;
     int made = r->state.segment.head != NULL;
     int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
-    int saved = st == EK_OK || st == EK_ECANCELED; /* all of it is in a checkpoint */
+    /* All of it is in a checkpoint. */
+    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->givers == 0;
 
     ek_state_close(&r->state);
     ek_recover_close(&r->recovery);

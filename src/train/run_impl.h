@@ -26,6 +26,7 @@ typedef struct {
     ek_train_summary *out;
     ek_comm *world; /* NULL: one rank */
     int rank, ranks;
+    ek_comm *all;        /* the same, and with cfg->givers the other side as well */
     ek_mesh_sizes sizes; /* with --elastic, of the ranks there are */
     ek_mesh *mesh;       /* NULL: one rank */
     ek_model_source source;
@@ -77,6 +78,9 @@ static inline void ek_run_tell_phase(const ek_run *r, const char *name)
 
 /* Everything before the first step. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
+/* Of that, what ranks that only give need as well: what is computed in, and how. */
+EK_CHECKED ek_status ek_run_read_words(ek_run *r);
+EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
 
 /* Finds the newest checkpoint, and how many steps it has: with --resume there has to be one.  With
  * memory_step >= 0 its checksums are not looked at: what is in memory is most likely newer, and
@@ -91,6 +95,11 @@ EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
 /* --- with --elastic, without which these do nothing (run_elastic.c); collective ------------------
  */
 
+/* With cfg->givers: makes those that stay and those that give worlds of their own, in which a rank
+ * has another number; whether this one gives.  Then it does that alone, while the others open the
+ * run. */
+EK_CHECKED ek_status ek_run_part(ek_run *r, int *gives);
+EK_CHECKED ek_status ek_run_give(ek_run *r);
 /* Before the model is laid out: looks for the run's state in memory. */
 EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
 /* Where a run begins, or begins anew, on several hosts: EK_EINVAL if one alone has a part of what
@@ -118,9 +127,9 @@ EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
 /* After the model is gone; st: how the run ended. */
 void ek_run_close_state(ek_run *r, ek_status st);
 
-/* Sum of a number over the ranks of this one's host; its least over all ranks. */
+/* Sum of a number over the ranks of this one's host; its least over ranks (NULL: one). */
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
-EK_CHECKED ek_status ek_run_least(ek_run *r, double *x);
+EK_CHECKED ek_status ek_run_least(ek_comm *ranks, double *x);
 
 /* With --replicas-min above 1: what losses of hosts the experts outlive, as they lie now, goes into
  * out->balance.  Collective (survival.c). */

@@ -67,7 +67,7 @@ static int word_of(const char *word, const char *const *allowed)
     return -1;
 }
 
-static ek_status read_words(ek_run *r)
+ek_status ek_run_read_words(ek_run *r)
 {
     static const char *const orders[] = {"sequential", "shuffled", NULL};
     static const char *const schedules[] = {"constant", "cosine", NULL};
@@ -310,12 +310,12 @@ static ek_status settle_exec(ek_run *r)
 }
 
 /* Compute threads of this rank: as given, or its share of the host's cores. */
-static ek_status open_kernels(ek_run *r)
+ek_status ek_run_open_kernels(ek_run *r)
 {
     double ranks = 1, isa = (double)ek_cpu_isa();
     int threads = r->cfg->threads;
 
-    EK_TRY(ek_run_least(r, &isa)); /* all ranks lay weights out alike */
+    EK_TRY(ek_run_least(r->all, &isa)); /* all ranks lay weights out, and update them, alike */
     if (threads == 0) {
         EK_TRY(ek_run_sum_on_host(r, &ranks));
         threads = (int)((double)ek_cores_usable() / ranks);
@@ -349,7 +349,7 @@ static ek_status check_memory(ek_run *r)
     want += state;
     EK_TRY(ek_run_sum_on_host(r, &copy));
     room = have == 0 || 1.1 * (want + copy) <= have;
-    EK_TRY(ek_run_least(r, &room)); /* all ranks save in the background, or none */
+    EK_TRY(ek_run_least(r->world, &room)); /* all ranks save in the background, or none */
     r->background = r->cfg->save_every > 0 && room > 0;
     if (r->background)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
@@ -463,7 +463,7 @@ static ek_status read_settings(ek_run *r)
     r->sizes = (ek_mesh_sizes){c->pp, c->tp, c->ep, c->etp};
     if (c->elastic)
         ek_mesh_fit(&r->sizes, r->ranks);
-    EK_TRY(read_words(r));
+    EK_TRY(ek_run_read_words(r));
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
     fill_training(r);
     EK_TRY(check_length(r));
@@ -526,7 +526,7 @@ static ek_status tell_survival(ek_run *r)
 ek_status ek_run_open(ek_run *r)
 {
     EK_TRY(ek_agree(r->world, "read the settings", read_settings(r)));
-    EK_TRY(ek_agree(r->world, "open the kernels", open_kernels(r)));
+    EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(ek_run_leaders_first(r, "open the data", open_data));
     EK_TRY(ek_agree(r->world, "note the settings", make_settings(r)));
     EK_TRY(ek_run_check_same(r));
@@ -547,6 +547,8 @@ ek_status ek_run_open(ek_run *r)
     go_on(r);
     EK_TRY(ek_run_spread_experts(r));
     EK_TRY(ek_run_commit_state(r));
+    if (r->cfg->givers > 0)
+        return EK_OK;    /* which is all that this start is for */
     if (r->cfg->elastic) /* else replicas are still to come */
         EK_TRY(tell_survival(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));

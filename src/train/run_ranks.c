@@ -22,14 +22,14 @@ ek_status ek_run_leaders_first(ek_run *r, const char *what, ek_status (*work)(ek
     return EK_OK;
 }
 
-ek_status ek_run_least(ek_run *r, double *x)
+ek_status ek_run_least(ek_comm *ranks, double *x)
 {
     double negative = -*x;
     ek_coll *op = NULL;
 
-    if (r->ranks == 1)
+    if (ranks == NULL)
         return EK_OK;
-    EK_TRY(ek_comm_all_reduce(r->world, &negative, 1, EK_MAX_F64, &op));
+    EK_TRY(ek_comm_all_reduce(ranks, &negative, 1, EK_MAX_F64, &op));
     EK_TRY(ek_coll_wait(&op));
     *x = -negative;
     return EK_OK;
@@ -138,7 +138,7 @@ ek_status ek_run_check_shared(ek_run *r)
     if (r->ranks == 1)
         return EK_OK;
     stamp = -stamp;
-    EK_TRY(ek_run_least(r, &stamp)); /* rank 0's: a name that nobody has looked for before */
+    EK_TRY(ek_run_least(r->world, &stamp)); /* rank 0's: a name that nobody has looked for before */
     EK_TRY(ek_path_set(&path, "%s/.shared-%.0f", r->cfg->out, -stamp));
     EK_TRY(ek_agree(r->world, "write to --out",
                     r->rank == 0 ? ek_file_replace(NULL, path.s, "", 0) : EK_OK));

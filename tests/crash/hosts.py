@@ -188,19 +188,20 @@ class GoAndCome(Hosts):
         self.assertIn("b does not answer; 2 ranks on 2 hosts", self.assert_done(j))
 
     def test_a_list_that_changes(self):
-        """A host that stands on it no more is given back, what it has is written; a new one comes.
-        No step is taken again."""
+        """A host that stands on it no more gives what it has to the others; a new one comes.  No step
+        is taken again, and nothing is saved for it."""
         self.steps = 2000
         j = self.start("--ep 3")
         j.wait_for_steps(20)
         self.hosts("a", "b")
         self.wait_for_ranks(j, 2)
-        self.assertGreater(self.assert_whole(), 19)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "checkpoint")))
         told = self.told()
         self.hosts("a", "b", "d", "e")
         self.wait_for_ranks(j, 4)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         err = self.assert_done(j)
+        self.assertIn("c hands over what it has; 2 ranks on 2 hosts", err)
         self.assertIn("c is given back; 2 ranks on 2 hosts", err)
         self.assertIn("d, e take part; 4 ranks on 4 hosts", err)
         self.assertNotIn("interrupted", err)
@@ -264,7 +265,28 @@ class GoAndCome(Hosts):
         os.kill(j.rank(1), signal.SIGTERM)
         self.wait_for_ranks(j, 2)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
-        self.assertIn("b is given back; 2 ranks on 2 hosts", self.assert_done(j))
+        err = self.assert_done(j)
+        self.assertIn("b hands over what it has; 2 ranks on 2 hosts", err)
+        self.assertIn("b is given back; 2 ranks on 2 hosts", err)
+        given = self.generations()[1]
+        self.assertEqual((given["after"], given["from"]), ("a host is given back", "memory"))
+        self.assertGreater(given["hand_over_s"], 0)
+
+    def test_notice_and_a_loss(self):
+        """A worker is killed while a host hands over what it has: that is begun again."""
+        self.steps = 2500
+        j = self.start("--ep 3")
+        j.wait_for_steps(20)
+        told, before = self.told(), self.segments()
+        os.kill(j.rank(1), signal.SIGTERM)
+        while self.segments() == before:  # until those that stay make theirs
+            time.sleep(0.001)
+        os.kill(j.rank(0), signal.SIGKILL)
+        self.wait_for_ranks(j, 2)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        err = self.assert_done(j)
+        self.assertEqual(err.count("b hands over what it has"), 2, err)
+        self.assertEqual(err.count("b is given back"), 1, err)
 
     def test_units(self):
         """Three hosts, and a pipeline of two stages."""

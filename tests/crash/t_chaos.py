@@ -31,6 +31,15 @@ class Lost(chaos.Chaos):
         self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes], found)
         self.assertGreater(found["joins"][0]["spare_mb"], 0)
 
+    def test_a_node_is_given_back(self):
+        """It has experts that no other one has, and says that it is about to go: it gives them to the
+        others, through memory."""
+        found = self.chaos("--script", self.script("0.5 notice node2"), "--lossless", "--down", 600,
+                           "--notice", 5, train=("--balance", "off", "--batch", 18,
+                                                 "--replicas-min", 1, "--spare-slots", 0))
+        self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
+        self.assertGreater(found["recoveries"][0]["hand_over"], 0)
+
     def test_replicas_come_back(self):
         """A node is lost and, in the first step after that, a worker.  As many ranks go on as were
         there before, but some experts have no replica any more: they get one at once, though it is
