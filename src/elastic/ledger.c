@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { VERSION = 1, ALIGN = 64, RECORDS = 2 };
+enum { VERSION = 2, ALIGN = 64, RECORDS = 2 };
 static const char magic[8] = "EKLEDGR";
 
 /* Two of them take turns, so that one is always whole. */
@@ -14,6 +14,13 @@ typedef struct {
     _Atomic int64_t step; /* -1: not whole */
     unsigned char bytes[EK_LEDGER_RECORD];
 } record;
+
+/* Likewise. */
+typedef struct {
+    _Atomic int64_t number; /* -1: not whole */
+    uint64_t n;
+    unsigned char bytes[EK_LEDGER_NOTE];
+} note;
 
 struct ek_ledger_head {
     char magic[8];
@@ -27,6 +34,7 @@ struct ek_ledger_head {
                                 updated; else done */
     _Atomic int64_t reduced;
     record records[RECORDS];
+    note notes[RECORDS];
 };
 
 static int64_t get(const _Atomic int64_t *x)
@@ -123,8 +131,10 @@ ek_status ek_ledger_create(void *memory, size_t bytes, const ek_ledger_run *runs
     set(&h->done, 0);
     set(&h->touched, 0);
     set(&h->reduced, -1);
-    for (int i = 0; i < RECORDS; i++)
+    for (int i = 0; i < RECORDS; i++) {
         set(&h->records[i].step, -1);
+        set(&h->notes[i].number, -1);
+    }
     memcpy(h->magic, magic, sizeof(magic));
     return check_runs(l, bytes);
 }
@@ -171,6 +181,35 @@ void ek_ledger_record(ek_ledger *l, int64_t step, const void *bytes, size_t n)
     atomic_thread_fence(memory_order_seq_cst); /* the mark before the bytes */
     memcpy(r->bytes, bytes, n);
     set(&r->step, step);
+}
+
+static const note *newest_note(const ek_ledger *l)
+{
+    const note *n = l->head->notes;
+
+    return get(&n[1].number) > get(&n[0].number) ? &n[1] : &n[0];
+}
+
+static note *next_note(ek_ledger *l)
+{
+    return &l->head->notes[newest_note(l) == &l->head->notes[0]];
+}
+
+void *ek_ledger_begin_note(ek_ledger *l)
+{
+    note *n = next_note(l);
+
+    set(&n->number, -1);
+    atomic_thread_fence(memory_order_seq_cst); /* the mark before the bytes */
+    return n->bytes;
+}
+
+void ek_ledger_end_note(ek_ledger *l, size_t bytes)
+{
+    note *n = next_note(l);
+
+    n->n = bytes;
+    set(&n->number, get(&newest_note(l)->number) + 1);
 }
 
 /* The arrays of a chunk, and its numbers: chunk `at` of a run. */
@@ -239,6 +278,14 @@ static const record *newest(const ek_ledger *l)
 const void *ek_ledger_recorded(const ek_ledger *l)
 {
     return newest(l)->bytes;
+}
+
+const void *ek_ledger_noted(const ek_ledger *l, size_t *bytes)
+{
+    const note *n = newest_note(l);
+
+    *bytes = get(&n->number) >= 0 && n->n <= EK_LEDGER_NOTE ? (size_t)n->n : 0;
+    return n->bytes;
 }
 
 ek_ledger_state ek_ledger_look(const ek_ledger *l)

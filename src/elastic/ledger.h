@@ -32,8 +32,9 @@
 
 enum {
     EK_LEDGER_CHUNK = 1 << 16,
-    EK_LEDGER_RECORD = 1024, /* bytes of a record, at most */
-    EK_LEDGER_ARRAYS = 4     /* masters, gradients, first and second moments */
+    EK_LEDGER_RECORD = 1024,  /* bytes of a record, at most */
+    EK_LEDGER_NOTE = 1 << 16, /* of a note */
+    EK_LEDGER_ARRAYS = 4      /* masters, gradients, first and second moments */
 };
 
 /* Numbers that lie in one piece in each of the arrays. */
@@ -88,6 +89,11 @@ void ek_ledger_record(ek_ledger *l, int64_t step, const void *record, size_t byt
  * order; the last one's end is the step's. */
 void ek_ledger_update(ek_ledger *l, const ek_ledger_rule *rule, int64_t first, int64_t end);
 
+/* What those that go on had better know, and can do without: room for EK_LEDGER_NOTE bytes; so many
+ * of them are written, and replace those before. */
+void *ek_ledger_begin_note(ek_ledger *l);
+void ek_ledger_end_note(ek_ledger *l, size_t bytes);
+
 /* --- after a failure ---------------------------------------------------------------------------
  */
 
@@ -103,6 +109,8 @@ ek_ledger_state ek_ledger_look(const ek_ledger *l);
 
 /* The last whole record; of the step that ek_ledger_look says. */
 const void *ek_ledger_recorded(const ek_ledger *l);
+/* The last whole note, and how long it is; 0: there is none. */
+const void *ek_ledger_noted(const ek_ledger *l, size_t *bytes);
 
 /* Finishes the step under way with its record, this rank's own or another's: undoes a chunk that is
  * half done, and updates the rest.  The step's gradients have to be whole. */

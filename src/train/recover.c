@@ -347,6 +347,23 @@ static ek_status share_table(ek_recovery *r, ek_state_holder *h, int64_t n,
     return broadcast(r, h->parts.part, bytes, from);
 }
 
+/* Ranks note alike; the first of them that is of use has its note told to all. */
+static ek_status share_note(ek_recovery *r)
+{
+    const ek_left *l = &r->left[r->table_of[0]];
+    const ek_found_segment *f = served(r, r->table_of[0]);
+    size_t bytes = 0;
+    const void *note = f != NULL ? ek_ledger_noted(&f->ledger, &bytes) : NULL;
+
+    r->note_bytes = bytes;
+    EK_TRY(broadcast(r, &r->note_bytes, sizeof(r->note_bytes), l->server));
+    r->note = malloc(r->note_bytes + 1);
+    EK_REQUIRE(r->note != NULL, EK_ENOMEM, "no memory for what was noted");
+    if (f != NULL)
+        memcpy(r->note, note, bytes);
+    return broadcast(r, r->note, r->note_bytes, l->server);
+}
+
 ek_status ek_recover_read_tables(ek_recovery *r)
 {
     r->tables = calloc((size_t)r->n_left + 1, sizeof(*r->tables));
@@ -365,7 +382,7 @@ ek_status ek_recover_read_tables(ek_recovery *r)
         r->table_of[r->n_tables++] = i;
         EK_TRY(share_table(r, h, l->parts, f != NULL ? f->parts.part : NULL, l->server));
     }
-    return EK_OK;
+    return r->n_tables > 0 ? share_note(r) : EK_OK;
 }
 
 static ek_status share_wants(ek_recovery *r, exchange *x, const ek_state_parts *mine)
@@ -695,6 +712,7 @@ void ek_recover_close(ek_recovery *r)
     close_found(r);
     for (int32_t i = 0; i < r->n_tables; i++)
         free(r->tables[i].parts.part);
+    free(r->note);
     free(r->tables);
     free(r->table_of);
     free(r->left);

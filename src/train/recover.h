@@ -52,6 +52,8 @@ typedef struct {
     ek_state_holder *tables; /* parts of those that are of use, for all to read */
     int32_t *table_of;       /* [n_tables] of left */
     int32_t n_tables;
+    void *note; /* of one of those (elastic/ledger.h), the same for all */
+    uint64_t note_bytes;
     /* By this rank: that stayed where they were, of its host, from others. */
     int64_t bytes_taken, bytes_copied, bytes_received;
     int64_t bytes_spare; /* that were made before it came */
@@ -66,7 +68,7 @@ EK_CHECKED ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t ru
 /* Fails where what is left is of a run with other settings.  EK_EINVAL names what to do. */
 EK_CHECKED ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *out);
 
-/* Tells all what lies where in what is left: the tables. */
+/* Tells all what lies where in what is left, the tables, and what was noted. */
 EK_CHECKED ek_status ek_recover_read_tables(ek_recovery *r);
 
 /* Makes the pieces of a rank's state that are not there yet, of memory that was made for it where

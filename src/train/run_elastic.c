@@ -237,6 +237,16 @@ static ek_status count_bytes(ek_run *r)
     return EK_OK;
 }
 
+/* What tuners had found out, as far as it is of use. */
+static void recall(ek_run *r)
+{
+    const ek_recovery *found = &r->recovery;
+
+    if (found->n_tables > 0)
+        (void)!ek_trainer_recall(r->trainer, found->note, (size_t)found->note_bytes,
+                                 found->left[found->table_of[0]].ranks != r->ranks);
+}
+
 ek_status ek_run_fill_from_memory(ek_run *r)
 {
     int32_t missing = -1;
@@ -251,6 +261,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
         return ek_agree(r->world, "get its memory",
                         ek_recover_make_pieces(&r->recovery, &r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
+    recall(r);
     EK_TRY(ek_agree(r->world, "place experts", ek_run_resettle(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
     if (st == EK_ENOENT && missing >= 0)

@@ -349,6 +349,20 @@ static ek_moe_traffic choose_traffic(ek_trainer *tr, int64_t top_k, ek_tune_choi
     return with->traffic;
 }
 
+/* For those that go on when this process is gone. */
+static void note(const ek_trainer *tr)
+{
+    ek_ledger *l = tr->optimizer.ledger;
+
+    if (l != NULL && tr->tune != NULL)
+        ek_ledger_end_note(l, ek_tune_pack(tr->tune, ek_ledger_begin_note(l), EK_LEDGER_NOTE));
+}
+
+int ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others)
+{
+    return tr->tune != NULL && ek_tune_unpack(tr->tune, note, bytes, others);
+}
+
 /* The time that came with a step's sums is that of the step before, and alike on all ranks. */
 static void tell_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *with)
 {
@@ -360,6 +374,7 @@ static void tell_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *
         say_found(tr, &found);
     tr->ran_with = *with;
     tr->has_run = 1;
+    note(tr);
 }
 
 /* What is known of a step before its update, once losses are summed: for the ledger. */
@@ -386,6 +401,7 @@ void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *run
     tr->optimizer.runs_of = runs_of;
     tr->optimizer.tell = tell;
     tr->optimizer.context = tr;
+    note(tr);
 }
 
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)

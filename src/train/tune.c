@@ -275,6 +275,8 @@ static void watch(ek_tune *t, ek_tune_bucket *b, double seconds)
         return;
     b->n_watched = 0;
     now = median(b->watched, EK_TUNE_WATCH);
+    if (b->best_s == 0)
+        b->best_s = now;
     if (t->n > 1 && t->step - b->began >= b->patience &&
         (now > changed * b->best_s || changed * now < b->best_s))
         begin_search(t, b);
@@ -292,9 +294,95 @@ int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_res
         watch(t, b, seconds);
         return 0;
     }
-    if (b->stage > 0)
+    if (b->stage > 0 && b->n[c->place] < EK_TUNE_SAMPLES)
         b->s[c->place][b->n[c->place]++] = seconds < most ? fmax(seconds, least) : most;
     if (++b->timed < b->n_left * rounds(t, b))
         return 0;
     return end_stage(t, b, found);
+}
+
+/* --- from process to process -------------------------------------------------------------------
+ */
+
+/* Begins a note; the buckets follow. */
+typedef struct {
+    uint64_t bucket_bytes;
+    int n, n_buckets;
+    ek_moe_traffic settings[EK_TUNE_SETTINGS];
+    int64_t step, searches;
+} note_head;
+
+size_t ek_tune_pack(const ek_tune *t, void *note, size_t room)
+{
+    note_head h = {sizeof(ek_tune_bucket), t->n, 0, {{0}}, t->step, t->searches};
+    char *to = (char *)note + sizeof(h);
+    int64_t before = INT64_MAX;
+
+    if (room < sizeof(h))
+        return 0;
+    while (h.n_buckets < t->n_buckets &&
+           sizeof(h) + (size_t)(h.n_buckets + 1) * sizeof(*t->bucket) <= room) {
+        const ek_tune_bucket *next = NULL; /* no two were used in the same step */
+
+        for (int i = 0; i < t->n_buckets; i++)
+            if (t->bucket[i].used < before && (next == NULL || t->bucket[i].used > next->used))
+                next = &t->bucket[i];
+        memcpy(to + (size_t)h.n_buckets++ * sizeof(*next), next, sizeof(*next));
+        before = next->used;
+    }
+    memcpy(h.settings, t->settings, (size_t)t->n * sizeof(*t->settings));
+    memcpy(note, &h, sizeof(h));
+    return sizeof(h) + (size_t)h.n_buckets * sizeof(*t->bucket);
+}
+
+static int is_of(const ek_tune *t, const note_head *h, size_t bytes)
+{
+    if (h->bucket_bytes != sizeof(ek_tune_bucket) || h->n != t->n || h->n_buckets < 0 ||
+        h->n_buckets > EK_TUNE_BUCKETS ||
+        bytes != sizeof(*h) + (size_t)h->n_buckets * sizeof(ek_tune_bucket))
+        return 0;
+    return memcmp(h->settings, t->settings, (size_t)t->n * sizeof(*t->settings)) == 0;
+}
+
+/* Whether nothing in a bucket points outside of it. */
+static int is_sound(const ek_tune *t, const ek_tune_bucket *b)
+{
+    int sound = b->best >= -1 && b->best < t->n && b->last >= -1 && b->last < t->n &&
+                b->stage >= 0 && b->stage <= stages(t) && (b->best >= 0 || b->stage < stages(t)) &&
+                b->n_left > 0 && b->n_left <= t->n && b->timed >= 0 && b->n_watched >= 0 &&
+                b->n_watched < EK_TUNE_WATCH &&
+                (b->best >= 0 || b->timed < b->n_left * rounds(t, b));
+
+    for (int i = 0; i < t->n && sound; i++)
+        sound = b->n[i] >= 0 && b->n[i] <= EK_TUNE_SAMPLES &&
+                (i >= b->n_left || (b->left[i] >= 0 && b->left[i] < t->n));
+    return sound;
+}
+
+int ek_tune_unpack(ek_tune *t, const void *note, size_t bytes, int others)
+{
+    const char *from = (const char *)note + sizeof(note_head);
+    note_head h;
+
+    if (bytes < sizeof(h))
+        return 0;
+    memcpy(&h, note, sizeof(h));
+    if (!is_of(t, &h, bytes))
+        return 0;
+    t->n_buckets = 0;
+    t->step = h.step;
+    t->searches = h.searches;
+    for (int i = 0; i < h.n_buckets; i++) {
+        ek_tune_bucket *b = &t->bucket[t->n_buckets];
+
+        memcpy(b, from + (size_t)i * sizeof(*b), sizeof(*b));
+        if (!is_sound(t, b))
+            continue;
+        t->n_buckets++;
+        b->tried = b->timed; /* the last times never came */
+        b->n_watched = 0;
+        if (others)
+            b->best_s = 0;
+    }
+    return 1;
 }

@@ -51,9 +51,9 @@ typedef struct {
     int64_t key, search, used; /* used: the step that last did */
     int64_t began;             /* of the search: a step; when it has settled, that one */
     int64_t patience;
-    int best; /* the setting that it has settled on; -1: it searches */
-    int last; /* what it had settled on before; -1: nothing */
-    double best_s;
+    int best;      /* the setting that it has settled on; -1: it searches */
+    int last;      /* what it had settled on before; -1: nothing */
+    double best_s; /* 0: to be found out, by the next steps that it is judged by */
     int stage, n_left, tried, timed; /* the latter of the stage */
     int left[EK_TUNE_SETTINGS];
     int n[EK_TUNE_SETTINGS];
@@ -96,5 +96,14 @@ ek_tune_choice ek_tune_next(ek_tune *t, int64_t bucket);
 /* How long a step took that ran with a choice; steps are told in order, none or some steps late.
  * 1: a search has ended with it, and this is what it found. */
 int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_result *found);
+
+/* What is known, for another process to go on from: the buckets used last, as many as fit.  The
+ * bytes that takes; at most `room`. */
+size_t ek_tune_pack(const ek_tune *t, void *note, size_t room);
+
+/* Goes on from that, where it is of the same settings: searches go on, and so does what they have
+ * found, but others: on other ranks, where steps take another time.  0: it is of no use, and
+ * nothing has changed. */
+int ek_tune_unpack(ek_tune *t, const void *note, size_t bytes, int others);
 
 #endif

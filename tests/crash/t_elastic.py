@@ -53,6 +53,20 @@ class Killed(Elastic):
                 self.assertGreater(found["taken_mb"], 0, found)
                 self.assertEqual((found["copied_mb"], found["received_mb"]), (0, 0), found)
 
+    def test_tuners_go_on(self):
+        """What exchanges had been found to be best is not looked for again.  The search among four
+        settings ends after 60 steps; for a hundred more none begins."""
+        self.steps, search = 150, 60
+        j = self.elastic((2, "--ep 2 --balance off"))
+        j.wait_for_steps(search + 10)
+        self.kill_rank(j, 1)
+        self.assert_done(j, 1)
+        first = self.generations()[1]["first_step"]
+        self.assertGreaterEqual(first, search + 10)
+        used = [(m["pipeline_degree"], m["a2a"]) for m in ek_cli.metrics(self.out)]
+        self.assertGreater(len(set(used[:4])), 1, "nothing was tuned")
+        self.assertEqual(set(used[search:first + 8]), {used[search]})
+
     def test_at_random(self):
         """At any instant: also while they start, recover, or end."""
         self.assertGreater(self.kill_at_random_instants(7, 4, 0.3), 10)

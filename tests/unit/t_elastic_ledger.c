@@ -243,11 +243,43 @@ static void a_generation_was_coming(void)
           role[2] == EK_SURVIVOR_THERE);
 }
 
+/* The last one that was finished, whatever has been begun since. */
+static void notes(void)
+{
+    ek_ledger l;
+    void *memory = new_rank(0, &l);
+    size_t bytes = 1;
+
+    ek_ledger_noted(&l, &bytes);
+    CHECK_INT(bytes, 0);
+    memset(ek_ledger_begin_note(&l), 1, EK_LEDGER_NOTE);
+    ek_ledger_noted(&l, &bytes);
+    CHECK_INT(bytes, 0);
+    for (int i = 2; i < 9; i++) {
+        ek_ledger found;
+        const unsigned char *noted;
+
+        memset(ek_ledger_begin_note(&l), i, EK_LEDGER_NOTE);
+        ek_ledger_end_note(&l, (size_t)(EK_LEDGER_NOTE >> (i % 3)));
+        memset(ek_ledger_begin_note(&l), 99, EK_LEDGER_NOTE);
+        CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
+        noted = ek_ledger_noted(&found, &bytes);
+        CHECK_INT(bytes, (size_t)EK_LEDGER_NOTE >> (i % 3));
+        CHECK(noted[0] == i && noted[bytes - 1] == i);
+    }
+    free(memory);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(steps_without_failures),  EK_CASE(death_at_every_chunk),
-    EK_CASE(death_while_finishing),   EK_CASE(finishing_by_another_ones_record),
-    EK_CASE(what_is_no_ledger),       EK_CASE(nothing_is_left),
-    EK_CASE(nobody_has_begun),        EK_CASE(one_has_begun),
+    EK_CASE(notes),
+    EK_CASE(steps_without_failures),
+    EK_CASE(death_at_every_chunk),
+    EK_CASE(death_while_finishing),
+    EK_CASE(finishing_by_another_ones_record),
+    EK_CASE(what_is_no_ledger),
+    EK_CASE(nothing_is_left),
+    EK_CASE(nobody_has_begun),
+    EK_CASE(one_has_begun),
     EK_CASE(a_generation_was_coming),
 };
 

@@ -332,6 +332,127 @@ static void nonsense_is_survived(void)
     CHECK_INT(s.found.best.degree, 2);
 }
 
+/* --- from process to process -------------------------------------------------------------------
+ */
+
+static unsigned char note[1 << 19];
+
+/* Another process goes on; it does not learn what the last step took. */
+static void die(sim *s, size_t room, int others)
+{
+    size_t bytes = ek_tune_pack(&s->t, note, room);
+
+    CHECK(bytes > 0 && bytes <= room);
+    ek_tune_init(&s->t, s->settings, s->t.n);
+    CHECK(ek_tune_unpack(&s->t, note, bytes, others));
+    s->steps = 0;
+}
+
+/* Searches that are cut short every few steps end all the same, with the best, and once. */
+static void others_go_on(void)
+{
+    static sim s;
+
+    for (int every = 2; every < 40; every += 6)
+        for (int i = 0; i < CLUSTERS; i++) {
+            int steps = 0, again = 0;
+
+            sim_init(&s, ALL);
+            for (; s.found_n == 0 && steps < 2 * LIMIT; steps++) {
+                if (steps % every == every - 1) {
+                    die(&s, sizeof(note), 0);
+                    again++;
+                }
+                sim_step(&s, 0, &clusters[i], noise(1, (uint64_t)steps, 0.05));
+            }
+            CHECK(steps <= LIMIT + 2 * again);
+            CHECK(seconds_of(&clusters[i], s.found.best) <=
+                  1.05 * best_of(&clusters[i], s.settings, ALL));
+            for (steps = 0; steps < 90; steps++) {
+                ek_moe_traffic now;
+
+                if (steps % every == 0)
+                    die(&s, sizeof(note), 0);
+                now = sim_step(&s, 0, &clusters[i], 1);
+                CHECK(memcmp(&now, &s.found.best, sizeof(now)) == 0);
+            }
+            CHECK_INT(s.found_n, 1);
+        }
+}
+
+/* On fewer ranks steps take longer, which is no reason to search; when they do later, it is. */
+static void others_are_fewer(void)
+{
+    static sim s;
+
+    sim_init(&s, ALL);
+    for (int step = 0; step < LIMIT; step++)
+        sim_step(&s, 0, &clusters[0], 1);
+    CHECK_INT(s.found_n, 1);
+    die(&s, sizeof(note), 1);
+    for (int step = 0; step < 2 * LIMIT; step++)
+        sim_step(&s, 0, &clusters[0], 1.6);
+    CHECK_INT(s.found_n, 1);
+    for (int step = 0; step < 2 * LIMIT; step++)
+        sim_step(&s, 0, &clusters[0], 1);
+    CHECK_INT(s.found_n, 2);
+}
+
+/* Where there is no room for all buckets, those used last are known. */
+static void the_last_ones_are_kept(void)
+{
+    static sim s;
+    size_t one;
+
+    sim_init(&s, ALL);
+    CHECK_INT(ek_tune_pack(&s.t, note, 16), 0);
+    one = ek_tune_pack(&s.t, note, sizeof(note)) + sizeof(ek_tune_bucket);
+    for (int step = 0; step < 3 * LIMIT; step++)
+        sim_step(&s, step % 3, &clusters[0], 1);
+    CHECK_INT(s.found_n, 3);
+    die(&s, one + sizeof(ek_tune_bucket), 0); /* of the last two steps */
+    for (int step = 0; step < 2 * LIMIT; step++)
+        sim_step(&s, 1 + step % 2, &clusters[0], 1);
+    CHECK_INT(s.found_n, 3);
+    for (int step = 0; step < LIMIT; step++)
+        sim_step(&s, 0, &clusters[0], 1);
+    CHECK_INT(s.found_n, 4);
+}
+
+/* Other settings, half a note, and notes of which bytes have changed. */
+static void notes_of_no_use(void)
+{
+    static sim s;
+    static unsigned char broken[sizeof(note)];
+    size_t bytes;
+
+    sim_init(&s, ALL);
+    for (int step = 0; step < 50; step++)
+        sim_step(&s, step % 2, &clusters[0], 1);
+    bytes = ek_tune_pack(&s.t, note, sizeof(note));
+    sim_init(&s, ALL - 1);
+    CHECK(!ek_tune_unpack(&s.t, note, bytes, 0));
+    sim_init(&s, ALL);
+    s.t.settings[3].degree = 16;
+    CHECK(!ek_tune_unpack(&s.t, note, bytes, 0));
+    for (size_t n = 0; n < bytes; n = n * 2 + 1) {
+        sim_init(&s, ALL);
+        CHECK(!ek_tune_unpack(&s.t, note, n, 0));
+    }
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        memcpy(broken, note, bytes);
+        for (uint64_t i = 0; i < 1 + seed % 7; i++) {
+            uint64_t x = ek_random_bits(seed, i, 1);
+
+            broken[seed % 2 ? x % bytes : x % 1024] = (unsigned char)(x >> 40);
+        }
+        sim_init(&s, ALL);
+        (void)!ek_tune_unpack(&s.t, broken, bytes, 0);
+        for (int step = 0; step < LIMIT; step++)
+            sim_step(&s, step % 3, &clusters[0], 1);
+    }
+}
+
 /* --- what there is to choose from --------------------------------------------------------------
  */
 
@@ -419,6 +540,10 @@ static const ek_case cases[] = {
     EK_CASE(searches_again_when_times_change),
     EK_CASE(patience_grows),
     EK_CASE(nonsense_is_survived),
+    EK_CASE(others_go_on),
+    EK_CASE(others_are_fewer),
+    EK_CASE(the_last_ones_are_kept),
+    EK_CASE(notes_of_no_use),
     EK_CASE(settings_fit_the_mesh),
     EK_CASE(buckets_by_capacity),
 };
