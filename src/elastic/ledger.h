@@ -33,7 +33,7 @@
 enum {
     EK_LEDGER_CHUNK = 1 << 16,
     EK_LEDGER_RECORD = 1024,  /* bytes of a record, at most */
-    EK_LEDGER_NOTE = 1 << 16, /* of a note */
+    EK_LEDGER_NOTE = 1 << 18, /* of a note */
     EK_LEDGER_ARRAYS = 4      /* masters, gradients, first and second moments */
 };
 

@@ -237,14 +237,14 @@ static ek_status count_bytes(ek_run *r)
     return EK_OK;
 }
 
-/* What tuners had found out, as far as it is of use. */
+/* What tuners and planners had found out, as far as it is of use. */
 static void recall(ek_run *r)
 {
     const ek_recovery *found = &r->recovery;
 
     if (found->n_tables > 0)
-        (void)!ek_trainer_recall(r->trainer, found->note, (size_t)found->note_bytes,
-                                 found->left[found->table_of[0]].ranks != r->ranks);
+        ek_trainer_recall(r->trainer, found->note, (size_t)found->note_bytes,
+                          found->left[found->table_of[0]].ranks != r->ranks);
 }
 
 ek_status ek_run_fill_from_memory(ek_run *r)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "exec/net.h"
+#include "train/note.h"
 #include "train/tune.h"
 
 #include <math.h>
@@ -354,13 +355,14 @@ static void note(const ek_trainer *tr)
 {
     ek_ledger *l = tr->optimizer.ledger;
 
-    if (l != NULL && tr->tune != NULL)
-        ek_ledger_end_note(l, ek_tune_pack(tr->tune, ek_ledger_begin_note(l), EK_LEDGER_NOTE));
+    if (l != NULL)
+        ek_ledger_end_note(
+            l, ek_note_write(tr->tune, tr->pass, ek_ledger_begin_note(l), EK_LEDGER_NOTE));
 }
 
-int ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others)
+void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others)
 {
-    return tr->tune != NULL && ek_tune_unpack(tr->tune, note, bytes, others);
+    ek_note_read(tr->tune, tr->pass, note, bytes, others);
 }
 
 /* The time that came with a step's sums is that of the step before, and alike on all ranks. */
@@ -374,7 +376,6 @@ static void tell_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *
         say_found(tr, &found);
     tr->ran_with = *with;
     tr->has_run = 1;
-    note(tr);
 }
 
 /* What is known of a step before its update, once losses are summed: for the ledger. */
@@ -434,6 +435,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
     tell_time(tr, &out->losses, &with);
+    note(tr);
     out->traffic = travels(tr->model) ? step.traffic : (ek_moe_traffic){0};
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
     for (int64_t l = 0; l < tr->model->spec.layers; l++)

@@ -49,9 +49,9 @@ void ek_trainer_vote(ek_trainer *tr, double vote);
  * Both are borrowed. */
 void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *runs_of);
 
-/* Goes on tuning from the note of an earlier trainer's ledger, of as many ranks or (others) of
- * another number; the same on all ranks.  1: it does; 0: that is of other settings. */
-int ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others);
+/* Goes on from what an earlier trainer, of as many ranks or (others) of another number, has noted
+ * in its ledger (train/note.h); the same on all ranks. */
+void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others);
 
 /* Takes a step over them. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);
