@@ -223,6 +223,12 @@ static int64_t steps_again(const launcher *x)
     return x->done > x->talk.first_step ? x->done - x->talk.first_step : 0;
 }
 
+/* Something was left in memory and not enough, here or where a host gave what it had. */
+static int lacks(const launcher *x)
+{
+    return x->talk.lacking || x->lacked;
+}
+
 /* Nobody should have to find that out from the numbers of steps. */
 static void warn_of_loss(const launcher *x)
 {
@@ -233,21 +239,21 @@ static void warn_of_loss(const launcher *x)
         return;
     fprintf(stderr, "evenkeel %s: warning: %lld %s taken again, from ", x->l->command, (long long)n,
             n > 1 ? "steps that were done are" : "step that was done is");
-    if (t->recovered)
+    if (t->recovered && !x->lacked)
         fprintf(stderr, "step %lld: newer ones are not left in memory\n", (long long)t->first_step);
     else if (t->first_step > 0)
         fprintf(stderr, "the checkpoint of step %lld: %s is left in memory\n",
-                (long long)t->first_step, t->lacking ? "not all of the run" : "nothing of the run");
+                (long long)t->first_step, lacks(x) ? "not all of the run" : "nothing of the run");
     else
         fprintf(stderr, "the beginning: %s is left in memory, and there is no checkpoint\n",
-                t->lacking ? "not all of the run" : "nothing of the run");
+                lacks(x) ? "not all of the run" : "nothing of the run");
 }
 
-static const char *source_of(const launch_talk *t)
+static const char *source_of(const launcher *x)
 {
-    if (t->recovered)
+    if (x->talk.recovered && !x->lacked)
         return "memory";
-    return t->first_step > 0 ? "checkpoint" : "start";
+    return x->talk.first_step > 0 ? "checkpoint" : "start";
 }
 
 /* A line at the end of a file, as a whole or not at all; text: its 0 becomes the newline. */
@@ -274,7 +280,7 @@ static void write_down(const launcher *x, double total_s)
     json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
                           (json_int_t)x->starts, "time", epoch(), "ranks", x->ranks, "hosts",
                           hosts_used(x), "first_step", (json_int_t)t->first_step, "from",
-                          source_of(t), "steps_again", (json_int_t)steps_again(x));
+                          source_of(x), "steps_again", (json_int_t)steps_again(x));
     char *text;
     ek_path path;
 
@@ -320,6 +326,7 @@ static void tell_of_resumption(launcher *x, int64_t now)
                 took[LAUNCH_TRANSFER], x->progress.first_step_s);
     x->seen_at = 0;
     x->giving_s = 0;
+    x->lacked = 0;
 }
 
 /* --- while it runs ---------------------------------------------------------------------------- */
@@ -380,7 +387,8 @@ static int may_hand_over(launcher *x, int64_t now)
         x->leave_at = now;
         x->leave_since = x->talk.steps;
     }
-    return x->talk.steps > x->leave_since || now - x->leave_at > leave_patience;
+    return x->talk.steps > x->leave_since ||
+           (x->progress.phase == LAUNCH_STEP && now - x->leave_at > leave_patience);
 }
 
 static void tend_members(launcher *x, int64_t now)
@@ -399,7 +407,7 @@ static void tend_members(launcher *x, int64_t now)
     if (may_hand_over(x, now)) {
         launch_members_decide(x->members);
         end_it(x, LAUNCH_HAND_OVER, now);
-    } else if (x->talk.steps > 0 && may_regroup(x)) {
+    } else if (x->leave_at == 0 && x->talk.steps > 0 && may_regroup(x)) {
         end_it(x, LAUNCH_REGROUP, now);
     }
 }

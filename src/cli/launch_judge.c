@@ -81,6 +81,8 @@ static void say_how_far(const launcher *x, FILE *f)
         fprintf(f, " before a step was done");
     if (x->again)
         fprintf(f, "; going on from memory");
+    else if (x->l->elastic && x->interrupts > 0)
+        fprintf(f, "; the state is in memory, where the same command finds it");
     else if (x->l->elastic && x->vain > VAIN_MAX)
         fprintf(f,
                 "; %d starts running were lost before a step was done, so this is the end; the "
@@ -147,6 +149,12 @@ static int judge_loss(launcher *x, int code)
     return x->interrupts > 0 ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
+/* It was for hosts that are to go, and has done what it was for. */
+static int has_given(const launcher *x, int code)
+{
+    return x->givers > 0 && code == CLI_DONE;
+}
+
 int launch_judge(launcher *x)
 {
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
@@ -156,9 +164,9 @@ int launch_judge(launcher *x)
     if (x->l->elastic)
         note_done(x);
     if (x->members != NULL) {
-        if (x->reason != LAUNCH_HAND_OVER && x->givers == 0)
+        if (x->reason != LAUNCH_HAND_OVER && !has_given(x, code))
             launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
-        if (t->steps < 0 && (x->givers == 0 || code != CLI_DONE))
+        if (t->steps < 0 && x->reason != LAUNCH_HAND_OVER && !has_given(x, code))
             launch_members_doubt(x->members);
     }
     if (t->reported)
@@ -166,9 +174,11 @@ int launch_judge(launcher *x)
     t->unseen = t->unseen || code >= 0;
     if (code == CLI_DONE) {
         launch_talk_release(t);
-        if (x->givers > 0)
+        if (has_given(x, code)) {
             launch_members_given(x->members);
-        x->again = x->givers > 0;
+            x->lacked |= t->lacking;
+            x->again = 1;
+        }
         return CLI_DONE;
     }
     if (t->drawn)

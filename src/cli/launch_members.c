@@ -22,7 +22,7 @@ static const double read_every_s = 1, discover_every_s = 5, ask_every_s = 2, dis
 /* A host that was lost waits so long, and each time twice as long when it was lost soon after it
  * had come; one that is about to go is given that time. */
 static const double back_s = 2, soon_s = 60, going_s = 60;
-enum { BACK_DOUBLES_MAX = 5 };
+enum { BACK_DOUBLES_MAX = 5, GIVE_TRIES_MAX = 2 };
 
 static int64_t after(int64_t now, double s)
 {
@@ -297,7 +297,7 @@ ek_status launch_members_link(launch_members *m)
     m->linked = calloc((size_t)m->n, sizeof(*m->linked));
     EK_REQUIRE(k->host != NULL && m->linked != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
     for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0 && m->member[i].listed) {
+        if (m->member[i].used > 0) {
             k->host[k->n] = m->member[i].host.name;
             m->linked[k->n++] = i;
             silent += m->member[i].answer != 0;
@@ -531,19 +531,18 @@ int launch_members_leave(const launch_members *m)
 
 void launch_members_notice(launch_members *m, int rank)
 {
-    if (m->decided)
-        return;
-    for (int i = 0; i < m->n; rank -= m->member[i++].used)
-        if (rank < m->member[i].used) {
-            m->member[i].leaving = 1;
-            return;
-        }
+    for (int i = 0; i < m->n && !m->decided; i++) {
+        launch_member *x = &m->member[i];
+
+        if (rank >= x->first && rank < x->first + (x->giving ? 1 : x->used))
+            x->leaving = 1;
+    }
 }
 
 void launch_members_forget_notices(launch_members *m)
 {
     for (int i = 0; i < m->n; i++)
-        m->member[i].leaving = 0;
+        m->member[i].leaving = m->member[i].leaving && m->member[i].giving;
 }
 
 void launch_members_decide(launch_members *m)
@@ -600,11 +599,11 @@ void launch_members_doubt(launch_members *m)
     }
 }
 
-/* Whether a host that gets no rank has something to hand over. */
+/* Whether a host that gets no rank has something to hand over, and may be able to. */
 static int has_to_give(const launch_member *x)
 {
-    return x->used > 0 && !x->given && (x->leaving || !x->listed) && !x->suspect &&
-           x->answer == 0 && x->errand.pid == 0;
+    return x->used > 0 && !x->given && x->tries < GIVE_TRIES_MAX && !x->suspect && x->answer == 0 &&
+           x->errand.pid == 0;
 }
 
 /* What there is to say of a host that is to have n ranks. */
@@ -614,22 +613,30 @@ static launch_change change_of(const launch_members *m, const launch_member *x, 
         return LAUNCH_GIVING;
     if (n == 0 && x->suspect && x->used > 0)
         return LAUNCH_LEFT_OUT;
-    if (n == 0 && x->listed && x->answer != 0 && (x->used > 0 || !m->begun))
+    if (n == 0 && x->answer != 0 && (x->used > 0 || (x->listed && !m->begun)))
         return LAUNCH_LOST;
     if (n == 0 && x->used > 0)
         return LAUNCH_GIVEN_BACK;
     return n > 0 && x->used == 0 && m->begun ? LAUNCH_JOINED : LAUNCH_UNCHANGED;
 }
 
+/* The next ranks of the job are those of a host, n of them. */
+static void add_host(launch_hosts *out, launch_member *x, int64_t n)
+{
+    x->first = (int)launch_hosts_slots(out);
+    out->host[out->n] = x->host;
+    out->host[out->n++].slots = n;
+}
+
 /* Those that give stand behind the others; their number. */
-static int add_givers(const launch_members *m, launch_hosts *out)
+static int add_givers(launch_members *m, launch_hosts *out)
 {
     int n = 0;
 
     for (int i = 0; i < m->n; i++)
         if (m->member[i].giving) {
-            out->host[out->n] = m->member[i].host;
-            out->host[out->n++].slots = 1;
+            add_host(out, &m->member[i], 1);
+            m->member[i].tries++;
             n++;
         }
     return n;
@@ -655,16 +662,14 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
             let_go(x, now);
         else if (x->used == 0 && n > 0)
             x->since = now;
-        x->leaving = x->given = 0;
+        x->leaving = x->given = x->tries = 0;
         x->used = (int)n;
         x->prepared = x->prepared && n == 0;
-        if (n > 0) {
-            out->host[out->n] = x->host;
-            out->host[out->n++].slots = n;
-        }
+        if (n > 0)
+            add_host(out, x, n);
     }
     *givers = add_givers(m, out);
-    m->decided = *givers > 0;
+    m->decided = 0;
     m->begun = 1;
     m->used_at = now;
     return EK_OK;

@@ -132,10 +132,10 @@ typedef enum {
 typedef struct {
     launch_host host;
     int listed;             /* stands on the list as it was last read */
-    int used;               /* ranks it has in the job under way */
+    int used, first;        /* ranks that it has, or had before it gives; the first in the job */
     int leaving;            /* has said that it is about to go */
     int giving;             /* is in the job under way for nothing but what it has to hand over */
-    int given;              /* has done that */
+    int given, tries;       /* has done that; in so many jobs */
     int suspect;            /* has to reach those that take part before it does, too */
     int linking;            /* the question under way is that */
     int refusals;           /* how often running it did not */
@@ -158,7 +158,7 @@ typedef struct {
     const char *mpiexec;
     launch_member *member; /* [n], in the order of the list */
     int n, begun, excused, numbers;
-    int decided; /* who is to go: no notice counts any more */
+    int decided; /* no notice counts any more */
     int64_t read_at, used_at, round;
     double slowest_s; /* answer to the questions under way */
     double start_s;   /* until workers were at work, the slowest start yet; the caller's */
@@ -202,10 +202,11 @@ void launch_members_forget_notices(launch_members *m);
 void launch_members_doubt(launch_members *m);
 /* Nobody is suspected any more. */
 void launch_members_trust(launch_members *m);
-/* Whether one that takes part should not; it is settled who; these have handed over what they had.
- */
+/* Whether one that takes part should not. */
 int launch_members_leave(const launch_members *m);
+/* The job is as good as over: what its workers say from here on is no notice. */
 void launch_members_decide(launch_members *m);
+/* Those that were to give have done so. */
 void launch_members_given(launch_members *m);
 /* Whether others may answer in a moment. */
 int launch_members_asking(const launch_members *m);
@@ -214,8 +215,8 @@ int64_t launch_members_slots(const launch_members *m);
 int64_t launch_members_listed_slots(const launch_members *m);
 
 /* Chooses hosts for so many ranks, at most the slots there are, in the order of the list.  Behind
- * them those that are to go and have something of the run, each for a rank that gives it to the
- * others: *givers. */
+ * them those that get none any more and have something of the run, each for a rank that gives it to
+ * the others: *givers. */
 EK_CHECKED ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out,
                                         int *givers);
 /* Whether that changed anything, and what: "a, b do not answer; c takes part; ". */
@@ -374,6 +375,7 @@ typedef struct {
     double seen_epoch;         /* the same, seconds since 1970 */
     double ending_s, asking_s; /* until the last start had ended; then until hosts had answered */
     double giving_s;           /* in between, in starts that handed state over */
+    int lacked;                /* in one of these too little was left in memory */
     char why[1024];            /* it has ended */
 
     /* of one start */

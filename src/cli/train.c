@@ -507,6 +507,7 @@ static int run_with(const ek_options *o, cli_job *job)
     cfg.world = job->world;
     cfg.starter = cli_job_launcher();
     cfg.givers = cli_job_givers();
+    d.quiet |= cfg.givers > 0;
     st = cli_job_threads(job, o, &cfg.threads);
     if (st == EK_OK)
         st = cli_racks_get(job->size, &racks);

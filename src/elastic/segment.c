@@ -24,7 +24,7 @@
 
 static const char magic[8] = "EKSTATE";
 static const char folder[] = "/dev/shm";
-enum { VERSION = 3, PIECES_MAX = 1 << 24 };
+enum { VERSION = 4, PIECES_MAX = 1 << 24 };
 
 _Static_assert(sizeof(ek_segment_head) <= EK_SEGMENT_ALIGN, "the head has a page");
 

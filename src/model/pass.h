@@ -127,7 +127,8 @@ typedef struct {
     double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
     int64_t n_sums;
     int64_t steps_seen, steps_before; /* by this pass; by those that it goes on from */
-    int placed;                       /* experts lie where those have placed them */
+    int placed;                       /* experts lie where these or those have placed them */
+    int recalled;                     /* loads that those have seen are known (train/note.h) */
     int64_t *moved;     /* [layers], experts of a run of ranks that moved before this step */
     double last_step_s; /* the owner's: how long the step before took */
     double vote;        /* the owner's: summed along (ek_pass_votes) */

@@ -145,9 +145,11 @@ void ek_pass_rebalance(ek_pass *p)
 {
     const ek_moe_config *c = &p->cfg.moe;
     int64_t after = p->steps_seen++;
-    int first = after == 1 && !p->placed;
+    int known = after > 0 || p->recalled, first = known && !p->placed;
 
     forget_moves(p);
-    if (c->plan_every > 0 && after > 0 && (first || (after + p->steps_before) % c->plan_every == 0))
-        ek_pass_place_anew(p);
+    if (c->plan_every == 0 || !known || (!first && (after + p->steps_before) % c->plan_every != 0))
+        return;
+    p->placed = 1;
+    ek_pass_place_anew(p);
 }

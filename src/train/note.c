@@ -71,7 +71,7 @@ size_t ek_note_write(const ek_tune *tune, const ek_pass *pass, void *note, size_
 }
 
 /* As if the tokens had come from all ranks alike. */
-static void read_layer(const ek_pass *pass, const unsigned char *from)
+static int read_layer(const ek_pass *pass, const unsigned char *from)
 {
     int64_t experts = pass->model->spec.experts, load;
     const unsigned char *loads = from + sizeof(layer_head);
@@ -83,10 +83,10 @@ static void read_layer(const ek_pass *pass, const unsigned char *from)
     for (int64_t e = 0; e < experts; e++) {
         memcpy(&load, loads + (size_t)e * sizeof(load), sizeof(load));
         if (load < 0 || load > most)
-            return;
+            return 0;
     }
     if (h == NULL || head.of <= 0 || head.of > most)
-        return;
+        return 0;
     h->of = head.of;
     for (int64_t e = 0; e < experts; e++) {
         int ranks = ranks_of(pass, head.layer);
@@ -95,23 +95,26 @@ static void read_layer(const ek_pass *pass, const unsigned char *from)
         for (int r = 0; r < ranks; r++)
             h->counts[r * experts + e] = load / ranks + (r < load % ranks);
     }
+    return 1;
 }
 
-void ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes, int others)
+int ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes, int others)
 {
     const unsigned char *from = note;
     size_t at = sizeof(note_head);
+    int known = 0;
     note_head h;
 
     if (bytes < sizeof(h))
-        return;
+        return 0;
     memcpy(&h, from, sizeof(h));
     if (h.experts != pass->model->spec.experts || h.layers < 0 ||
         (uint64_t)h.layers > (bytes - at) / layer_bytes(pass) ||
         h.tune_bytes != bytes - at - (uint64_t)h.layers * layer_bytes(pass))
-        return;
+        return 0;
     for (int64_t i = 0; i < h.layers; i++, at += layer_bytes(pass))
-        read_layer(pass, from + at);
+        known += read_layer(pass, from + at);
     if (tune != NULL)
         (void)!ek_tune_unpack(tune, from + at, bytes - at, others);
+    return known;
 }

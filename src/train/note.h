@@ -11,7 +11,8 @@
 size_t ek_note_write(const ek_tune *tune, const ek_pass *pass, void *note, size_t room);
 
 /* Goes on from a note, as far as it is of the same layers, experts and settings; others: of another
- * number of ranks.  What is not sound is left out. */
-void ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes, int others);
+ * number of ranks.  What is not sound is left out.  Returns the layers whose loads are known now.
+ */
+int ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes, int others);
 
 #endif

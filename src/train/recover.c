@@ -342,12 +342,12 @@ static ek_status share_table(ek_recovery *r, ek_state_holder *h, int64_t n,
     h->parts.n = n;
     h->parts.part = malloc(bytes + 1);
     EK_REQUIRE(h->parts.part != NULL, EK_ENOMEM, "no memory for %lld parts", (long long)n);
-    if (r->rank == from)
+    if (r->rank == from && bytes > 0)
         memcpy(h->parts.part, mine, bytes);
     return broadcast(r, h->parts.part, bytes, from);
 }
 
-/* Ranks note alike; the first of them that is of use has its note told to all. */
+/* Ranks of a stage note alike; of those that are of use the first one's note is told to all. */
 static ek_status share_note(ek_recovery *r)
 {
     const ek_left *l = &r->left[r->table_of[0]];

@@ -298,7 +298,8 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     }
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
-    if (st < 0 && st != EK_ECANCELED && r.all != NULL)
+    if (st < 0 && r.all != NULL && ek_comm_size(r.all) > 1 &&
+        (st != EK_ECANCELED || cfg->givers > 0)) /* which the others may not know of */
         ek_comm_give_up(r.all);
     close_all(&r, st);
     return st;

@@ -179,7 +179,7 @@ ek_status ek_run_give(ek_run *r)
     int32_t missing = -1;
     ek_status st = EK_OK;
 
-    EK_TRY(ek_agree(r->world, "read the settings", ek_run_read_words(r)));
+    EK_TRY(ek_agree(r->world, "read the settings", ek_mode_parse(r->cfg->dtype, &r->mode)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(find_id(r, &id));
     EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));

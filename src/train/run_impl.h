@@ -78,8 +78,7 @@ static inline void ek_run_tell_phase(const ek_run *r, const char *name)
 
 /* Everything before the first step. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
-/* Of that, what ranks that only give need as well: what is computed in, and how. */
-EK_CHECKED ek_status ek_run_read_words(ek_run *r);
+/* Of that, what ranks that only give need as well; the mode is known. */
 EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
 
 /* Finds the newest checkpoint, and how many steps it has: with --resume there has to be one.  With

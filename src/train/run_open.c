@@ -67,7 +67,7 @@ static int word_of(const char *word, const char *const *allowed)
     return -1;
 }
 
-ek_status ek_run_read_words(ek_run *r)
+static ek_status read_words(ek_run *r)
 {
     static const char *const orders[] = {"sequential", "shuffled", NULL};
     static const char *const schedules[] = {"constant", "cosine", NULL};
@@ -463,7 +463,7 @@ static ek_status read_settings(ek_run *r)
     r->sizes = (ek_mesh_sizes){c->pp, c->tp, c->ep, c->etp};
     if (c->elastic)
         ek_mesh_fit(&r->sizes, r->ranks);
-    EK_TRY(ek_run_read_words(r));
+    EK_TRY(read_words(r));
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
     fill_training(r);
     EK_TRY(check_length(r));
@@ -547,8 +547,12 @@ ek_status ek_run_open(ek_run *r)
     go_on(r);
     EK_TRY(ek_run_spread_experts(r));
     EK_TRY(ek_run_commit_state(r));
-    if (r->cfg->givers > 0)
-        return EK_OK;    /* which is all that this start is for */
+    if (r->cfg->givers > 0) { /* which is all that this start is for */
+        fill_info(r);
+        if (r->hooks->started != NULL)
+            r->hooks->started(r->hooks->context, &r->out->info);
+        return EK_OK;
+    }
     if (r->cfg->elastic) /* else replicas are still to come */
         EK_TRY(tell_survival(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));

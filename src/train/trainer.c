@@ -362,7 +362,7 @@ static void note(const ek_trainer *tr)
 
 void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others)
 {
-    ek_note_read(tr->tune, tr->pass, note, bytes, others);
+    tr->pass->recalled = ek_note_read(tr->tune, tr->pass, note, bytes, others) > 0;
 }
 
 /* The time that came with a step's sums is that of the step before, and alike on all ranks. */
