@@ -7,6 +7,8 @@ takes part is lost that run is ended, and started again at once, with --resume, 
 are there (it is told which; nobody has to find out).  Nodes that come back it takes in when it
 starts the next time, as taking them in sooner would cost it the steps since its checkpoint.
 
+The run with --elastic saves, too, as often as the first of the others: for what has no replica left.
+
 What counts is the step that a run stands at when the time is over, saved or not.  Beside what was
 measured stands what the trace, the times of steps, saves and starts predict (`foretold`).
 
@@ -81,8 +83,9 @@ class Elastic(Run):
         self.times = {}  # of steps, by number of ranks, also of those that were lost again
 
     def words(self):
-        return [*self.o.train, "--ep", str(self.o.nodes), "--steps", "1000000", "--out", self.out,
-                "--hosts", self.hosts, "--elastic", "--quiet"]
+        return [*self.o.train, "--ep", str(self.o.nodes), "--steps", "1000000", "--save-every",
+                str(self.o.save_every[0]), "--out", self.out, "--hosts", self.hosts, "--elastic",
+                "--quiet"]
 
     def stands_at(self):
         return len(self.lines("metrics.jsonl"))

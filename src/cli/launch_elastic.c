@@ -136,7 +136,6 @@ static ek_status find_hosts(launcher *x)
         slots = launch_members_slots(x->members);
         if (ranks_of(x, slots) > 0)
             return EK_OK;
-        launch_members_forget_notices(x->members);
         launch_members_trust(x->members);
         EK_TRY(wait_some(x, FIRST_WAIT_MS << i));
     }

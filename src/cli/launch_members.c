@@ -352,7 +352,7 @@ ek_status launch_members_linked(launch_members *m, int *known)
 void launch_members_trust(launch_members *m)
 {
     for (int i = 0; i < m->n; i++)
-        m->member[i].suspect = 0;
+        m->member[i].suspect = m->member[i].leaving = 0;
 }
 
 /* --- memory for what is to come: see elastic/spare.h ---------------------------------------------

@@ -194,13 +194,14 @@ void launch_members_know_memory(launch_members *m, const char *text);
 int launch_members_prepare(launch_members *m);
 /* A step was done: hosts that take part have used what they had ready. */
 void launch_members_settle(launch_members *m);
-/* A host is about to go, that of a rank; or all that said so were wrong. */
+/* A host is about to go, that of a rank; or all that said so were wrong, but those that were giving
+ * what they have. */
 void launch_members_notice(launch_members *m, int rank);
 void launch_members_forget_notices(launch_members *m);
 /* A start has ended and had not done a step: hosts that were new in it are left out for a while,
  * unless all were. */
 void launch_members_doubt(launch_members *m);
-/* Nobody is suspected any more. */
+/* Nobody is suspected any more, or about to go: there are no others. */
 void launch_members_trust(launch_members *m);
 /* Whether one that takes part should not. */
 int launch_members_leave(const launch_members *m);

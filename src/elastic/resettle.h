@@ -4,7 +4,7 @@
  * Every rank takes over what ranks of its host have left, as far as it has slots, and of the
  * experts that several ranks have then, the homes are spread evenly.  As many homes as can be lie
  * on hosts that have their expert (a matching, Kuhn 1955), so the fewest experts cross the network.
- * Whether that is a good placement for the loads is the planner's business, a step later.
+ * Whether that is a good placement for the loads is the planner's business, in the next step.
  *
  * Pure, and the same for all who know the same.  O(experts ranks (ranks + n_left) slots), and at
  * worst O(experts^2 ranks n_left) where homes have to be pushed about. */
