@@ -32,7 +32,8 @@ class Everything(chaos.Chaos):
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
                 found = self.chaos("--failures", 9, "--kinds", "recovery:launch,recovery:transfer,"
-                                   "recovery:step", "--lossless", "--single", "--down", 1)
+                                   "recovery:step", "--lossless", "--single", "--down", 1,
+                                   train=("--batch", 18))
                 self.assertEqual(len(found["failures"]), 9)
 
     def test_singles(self):
