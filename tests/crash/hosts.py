@@ -263,21 +263,6 @@ class GoAndCome(Hosts):
         self.assert_done(j)
         self.assertEqual(self.ranks_were(), [1])
 
-    def test_notice(self):
-        """What its owner tells a worker stands for its host."""
-        j = self.start("--ep 3")
-        j.wait_for_steps(20)
-        told = self.told()
-        os.kill(j.rank(1), signal.SIGTERM)
-        self.wait_for_ranks(j, 2)
-        self.assertTrue(self.told().startswith(told), "a step was taken again")
-        err = self.assert_done(j)
-        self.assertIn("b hands over what it has; 2 ranks on 2 hosts", err)
-        self.assertIn("b is given back; 2 ranks on 2 hosts", err)
-        given = self.generations()[1]
-        self.assertEqual((given["after"], given["from"]), ("a host is given back", "memory"))
-        self.assertGreater(given["hand_over_s"], 0)
-
     def give_back(self, *late):
         """Gives b back; its lines of stderr."""
         for k in late:
@@ -289,8 +274,15 @@ class GoAndCome(Hosts):
         self.wait_for_ranks(j, 2)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         err = self.assert_done(j)
-        self.assertEqual(err.count("b is given back"), 1, err)
+        self.assertEqual(err.count("b is given back; 2 ranks on 2 hosts"), 1, err)
         return err
+
+    def test_notice(self):
+        """What its owner tells a worker stands for its host."""
+        self.assertEqual(self.give_back().count("b hands over what it has; 2 ranks on 2 hosts"), 1)
+        given = self.generations()[1]
+        self.assertEqual((given["after"], given["from"]), ("a host is given back", "memory"))
+        self.assertGreater(given["hand_over_s"], 0)
 
     def gave(self):
         """Hosts of each start in which some handed over what they had."""
@@ -305,14 +297,14 @@ class GoAndCome(Hosts):
         self.assertEqual(self.gave(), ["a c b"] * 4)
 
     def test_notices(self):
-        """All but one are to go, at once or one after the other."""
+        """All but one are to go, one after the other."""
         self.steps = 2500
         j = self.start()
         j.wait_for_steps(20)
         told = self.told()
-        for rank in (1, 2):
-            os.kill(j.rank(rank), signal.SIGTERM)
-        self.wait_for_ranks(j, 1)
+        for left in (2, 1):
+            os.kill(j.rank(left), signal.SIGTERM)
+            self.wait_for_ranks(j, left)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assert_done(j)
         self.assertEqual({line.split()[0] for line in self.gave()}, {"a"})
