@@ -40,9 +40,10 @@ static ek_status wait_some(launcher *x, int ms)
         if (poll(&p, 1, (int)(left / 1000000 + 1)) > 0)
             launch_take_signals(x);
     }
-    EK_REQUIRE(x->interrupts == 0, EK_ECANCELED,
-               "interrupted while no worker was there; the state is in memory, where the same "
-               "command finds it");
+    EK_REQUIRE(x->interrupts == 0, EK_ECANCELED, "interrupted while no worker was there%s",
+               launch_left_in_memory(x)
+                   ? "; the state is in memory, where the same command finds it"
+                   : "");
     return EK_OK;
 }
 

@@ -44,6 +44,11 @@ static int64_t steps_done(const launcher *x)
     return launch_steps_written(x->l->out, x->begin - 1);
 }
 
+int launch_left_in_memory(const launcher *x)
+{
+    return x->talk.recovered || steps_done(x) > 0;
+}
+
 /* How far the run has come, which is less than before where it has gone back and said so. */
 static void note_done(launcher *x)
 {
@@ -81,7 +86,7 @@ static void say_how_far(const launcher *x, FILE *f)
         fprintf(f, " before a step was done");
     if (x->again)
         fprintf(f, "; going on from memory");
-    else if (x->l->elastic && x->interrupts > 0)
+    else if (x->l->elastic && x->interrupts > 0 && launch_left_in_memory(x))
         fprintf(f, "; the state is in memory, where the same command finds it");
     else if (x->l->elastic && x->vain > VAIN_MAX)
         fprintf(f,

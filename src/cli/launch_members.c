@@ -277,10 +277,15 @@ ek_status launch_members_asked(launch_members *m, int *asked)
     return EK_OK;
 }
 
+static int is_to_go(const launch_member *x)
+{
+    return !x->listed || x->leaving;
+}
+
 /* Whether it could take part. */
 static int usable(const launch_member *x, int64_t now)
 {
-    return x->listed && !x->leaving && !x->suspect && x->answer == 0 && x->errand.pid == 0 &&
+    return !is_to_go(x) && !x->suspect && x->answer == 0 && x->errand.pid == 0 &&
            (x->used > 0 || now >= x->back_at);
 }
 
@@ -296,12 +301,13 @@ ek_status launch_members_link(launch_members *m)
     k->host = calloc((size_t)m->n, sizeof(*k->host));
     m->linked = calloc((size_t)m->n, sizeof(*m->linked));
     EK_REQUIRE(k->host != NULL && m->linked != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
-    for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0) {
-            k->host[k->n] = m->member[i].host.name;
-            m->linked[k->n++] = i;
-            silent += m->member[i].answer != 0;
-        }
+    for (int go = 0; go < 2; go++) /* of equals the last one is left out */
+        for (int i = 0; i < m->n; i++)
+            if (m->member[i].used > 0 && is_to_go(&m->member[i]) == go) {
+                k->host[k->n] = m->member[i].host.name;
+                m->linked[k->n++] = i;
+                silent += m->member[i].answer != 0;
+            }
     k->n = silent > 0 ? 0 : k->n; /* which is reason enough */
     return k->n > 1 ? launch_links_begin(k) : EK_OK;
 }
@@ -524,7 +530,7 @@ int64_t launch_members_listed_slots(const launch_members *m)
 int launch_members_leave(const launch_members *m)
 {
     for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0 && (!m->member[i].listed || m->member[i].leaving))
+        if (m->member[i].used > 0 && is_to_go(&m->member[i]))
             return 1;
     return 0;
 }
@@ -542,7 +548,7 @@ void launch_members_notice(launch_members *m, int rank)
 void launch_members_forget_notices(launch_members *m)
 {
     for (int i = 0; i < m->n; i++)
-        m->member[i].leaving = m->member[i].leaving && m->member[i].giving;
+        m->member[i].leaving = m->member[i].left_before;
 }
 
 void launch_members_decide(launch_members *m)
@@ -656,6 +662,7 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
         ranks -= n;
         x->change = change_of(m, x, n);
         x->giving = x->change == LAUNCH_GIVING;
+        x->left_before = x->giving && x->leaving;
         if (x->giving)
             continue;
         if (x->used > 0 && n == 0)

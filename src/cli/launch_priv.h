@@ -134,7 +134,8 @@ typedef struct {
     int listed;             /* stands on the list as it was last read */
     int used, first;        /* ranks that it has, or had before it gives; the first in the job */
     int leaving;            /* has said that it is about to go */
-    int giving;             /* is in the job under way for nothing but what it has to hand over */
+    int giving;             /* is in the job under way for nothing but what it has to hand over, */
+    int left_before;        /* and had said that it is to go before that job began */
     int given, tries;       /* has done that; in so many jobs */
     int suspect;            /* has to reach those that take part before it does, too */
     int linking;            /* the question under way is that */
@@ -194,8 +195,8 @@ void launch_members_know_memory(launch_members *m, const char *text);
 int launch_members_prepare(launch_members *m);
 /* A step was done: hosts that take part have used what they had ready. */
 void launch_members_settle(launch_members *m);
-/* A host is about to go, that of a rank; or all that said so were wrong, but those that were giving
- * what they have. */
+/* A host is about to go, that of a rank; or all that said so in the job that has ended were wrong.
+ */
 void launch_members_notice(launch_members *m, int rank);
 void launch_members_forget_notices(launch_members *m);
 /* A start has ended and had not done a step: hosts that were new in it are left out for a while,
@@ -408,6 +409,8 @@ void launch_take_signals(launcher *x);
 
 /* Says what there is to say, decides whether to go on; the exit status. */
 int launch_judge(launcher *x);
+/* Whether one of this command with --elastic has gone on from memory, or left something there. */
+int launch_left_in_memory(const launcher *x);
 /* Steps that a run has done, by the last line of its metrics, if that was written since then. */
 int64_t launch_steps_written(const char *out, time_t since);
 

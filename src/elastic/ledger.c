@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { VERSION = 2, ALIGN = 64, RECORDS = 2 };
+enum { VERSION = 3, ALIGN = 64, RECORDS = 2 };
 static const char magic[8] = "EKLEDGR";
 
 /* Two of them take turns, so that one is always whole. */

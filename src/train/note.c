@@ -4,7 +4,7 @@
 #include <string.h>
 
 typedef struct {
-    int64_t experts, layers;
+    int64_t experts, layers, placed;
     uint64_t tune_bytes;
 } note_head;
 
@@ -53,7 +53,7 @@ static void write_layer(const ek_pass *pass, int64_t layer, unsigned char *to)
 
 size_t ek_note_write(const ek_tune *tune, const ek_pass *pass, void *note, size_t room)
 {
-    note_head h = {.experts = pass->model->spec.experts};
+    note_head h = {.experts = pass->model->spec.experts, .placed = pass->placed};
     unsigned char *to = note;
     size_t at = sizeof(h);
 
@@ -68,6 +68,15 @@ size_t ek_note_write(const ek_tune *tune, const ek_pass *pass, void *note, size_
     h.tune_bytes = tune != NULL ? ek_tune_pack(tune, to + at, room - at) : 0;
     memcpy(to, &h, sizeof(h));
     return at + h.tune_bytes;
+}
+
+static int64_t count_histories(const ek_pass *pass)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < pass->model->spec.layers; l++)
+        n += history_of(pass, l) != NULL;
+    return n;
 }
 
 /* As if the tokens had come from all ranks alike. */
@@ -98,23 +107,27 @@ static int read_layer(const ek_pass *pass, const unsigned char *from)
     return 1;
 }
 
-int ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes, int others)
+ek_note_found ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes,
+                           int others)
 {
     const unsigned char *from = note;
     size_t at = sizeof(note_head);
-    int known = 0;
+    ek_note_found found = {0};
+    int64_t known = 0;
     note_head h;
 
     if (bytes < sizeof(h))
-        return 0;
+        return found;
     memcpy(&h, from, sizeof(h));
     if (h.experts != pass->model->spec.experts || h.layers < 0 ||
         (uint64_t)h.layers > (bytes - at) / layer_bytes(pass) ||
         h.tune_bytes != bytes - at - (uint64_t)h.layers * layer_bytes(pass))
-        return 0;
+        return found;
     for (int64_t i = 0; i < h.layers; i++, at += layer_bytes(pass))
         known += read_layer(pass, from + at);
     if (tune != NULL)
         (void)!ek_tune_unpack(tune, from + at, bytes - at, others);
-    return known;
+    found.loads = known > 0 && known == count_histories(pass);
+    found.placed = h.placed != 0;
+    return found;
 }

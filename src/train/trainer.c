@@ -29,6 +29,7 @@ struct ek_trainer {
     ek_tune *tune;             /* NULL: they are not */
     ek_tune_choice ran_with;   /* of the step before, whose time comes with this one's sums */
     int has_run;
+    ek_note_found recalled; /* from an earlier trainer's note */
 };
 
 /* Whether rows travel between ranks in some layer. */
@@ -362,7 +363,8 @@ static void note(const ek_trainer *tr)
 
 void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others)
 {
-    tr->pass->recalled = ek_note_read(tr->tune, tr->pass, note, bytes, others) > 0;
+    tr->recalled = ek_note_read(tr->tune, tr->pass, note, bytes, others);
+    tr->pass->recalled = tr->recalled.loads;
 }
 
 /* The time that came with a step's sums is that of the step before, and alike on all ranks. */
@@ -512,7 +514,7 @@ ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *t
 
 void ek_trainer_keep_places(ek_trainer *tr, int64_t steps_done)
 {
-    tr->pass->placed = 1;
+    tr->pass->placed = tr->recalled.placed;
     tr->pass->steps_before = steps_done;
 }
 

@@ -74,8 +74,8 @@ EK_CHECKED ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p)
  * Collective; their state is there when this returns. */
 EK_CHECKED ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *moved);
 /* Before the model's weights are filled in: experts of a layer lie so (ek_pass_assume).  And once
- * all layers do: they were placed by loads like those to come, `steps_done` steps into the run, so
- * that the next plan can wait its time. */
+ * all layers do: if a planner had placed them so, `steps_done` steps into the run, which is what
+ * ek_trainer_recall has been told, the next plan can wait its time. */
 EK_CHECKED ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *to,
                                        const int64_t *quota);
 void ek_trainer_keep_places(ek_trainer *tr, int64_t steps_done);

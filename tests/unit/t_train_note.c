@@ -53,14 +53,17 @@ static void loads_are_known(void)
 {
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         static fake a, b;
+        ek_note_found found;
         size_t bytes;
 
         fake_init(&a, RANKS);
         fake_fill(&a);
         fake_init(&b, ranks);
+        a.pass.placed = ranks % 2;
         bytes = ek_note_write(NULL, &a.pass, note, BYTES);
         CHECK(bytes > 0 && bytes < BYTES);
-        ek_note_read(NULL, &b.pass, note, bytes, ranks != RANKS);
+        found = ek_note_read(NULL, &b.pass, note, bytes, ranks != RANKS);
+        CHECK(found.loads && found.placed == ranks % 2);
         for (int l = 0; l < LAYERS; l += 2) {
             CHECK_INT(b.moe[l].history.of, 10 + l);
             for (int e = 0; e < EXPERTS; e++) {
@@ -78,6 +81,7 @@ static void with_a_tuner_and_without_room(void)
     static const ek_moe_traffic settings[] = {{1, EK_A2A_LINEAR, 1}, {2, EK_A2A_LINEAR, 1}};
     static fake a, b;
     static ek_tune t, u;
+    ek_note_found found;
     size_t bytes;
 
     fake_init(&a, RANKS);
@@ -92,10 +96,11 @@ static void with_a_tuner_and_without_room(void)
         ek_tune_init(&u, settings, 2);
         bytes = ek_note_write(&t, &a.pass, note, room);
         CHECK(bytes <= room);
-        ek_note_read(&u, &b.pass, note, bytes, 0);
+        found = ek_note_read(&u, &b.pass, note, bytes, 0);
         for (int l = 0; l < LAYERS; l += 2)
             known += b.moe[l].history.of > 0;
         CHECK(known == 2 || room < 200);
+        CHECK_INT(found.loads, known == 2);
         CHECK(u.step == t.step || room < 25000);
     }
     CHECK_INT(u.step, 5);
