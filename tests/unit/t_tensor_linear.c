@@ -1,367 +1,82 @@
-/* t_tensor_linear - the matrix products of the CPU against sums in double, for every set of
- * pieces that this CPU can run.  Rows beyond a matrix's width hold NaN, so that reading one shows
- * in a result, and results have guards, so that writing one shows there. */
-#include "base/random.h"
-#include "ek_test.h"
+/* The matrix products of the CPU, for every set of pieces that this CPU can run. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/linear.h"
-#include "tensor/kernels.h"
+#include "unit/linear_subjects.h"
 
-#include <omp.h>
-
-enum { GROUPS_MAX = 6, PAD = 3, FORMS = 2 };
-
-static const float guard = 12345.0F; /* a bf16 rounds it, so it is compared as stored */
-
-/* One call: sizes, operands as floats (representable in C), and their forms in memory. */
-typedef struct {
-    ek_mode mode;
-    int64_t out, in, rows, n_groups;
-    ek_group g[GROUPS_MAX];
-    float *x, *dy, *w; /* [rows, in], [rows, out], [groups, out, in] */
-    void *xc, *dyc;    /* C, with PAD columns of NaN */
-    void *packed[GROUPS_MAX][FORMS];
-    void *ws;
-} call;
-
-static void *room(size_t bytes)
+static void *take(size_t bytes)
 {
-    void *p = aligned_alloc(64, (bytes + 64) / 64 * 64);
-
-    if (p == NULL)
-        abort();
-    memset(p, 0xff, (bytes + 64) / 64 * 64); /* NaN in float and in bf16 */
-    return p;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static size_t comp_size(ek_mode mode)
+static void give(void *p)
 {
-    return mode == EK_MODE_BF16 ? 2 : 4;
+    free(p);
 }
 
-static float value(ek_mode mode, uint64_t stream, int64_t i)
+/* Tables say how many threads they use. */
+static void take_turn(int turn)
 {
-    float v = (float)ek_random_normal(7, stream, (uint64_t)i);
-
-    return mode == EK_MODE_BF16 ? ek_bf16_to_float(ek_bf16_from_float(v)) : v;
+    (void)turn;
 }
 
-static void put(ek_mode mode, void *p, int64_t i, float v)
+static void fill_fp32_avx2(ek_kernels *k)
 {
-    if (mode == EK_MODE_BF16)
-        ((ek_bf16 *)p)[i] = ek_bf16_from_float(v);
-    else
-        ((float *)p)[i] = v;
+    ek_linear_fill(k, ek_linear_avx2(EK_MODE_FP32));
 }
 
-static float get(int bf16, const void *p, int64_t i)
+static void fill_bf16_avx2(ek_kernels *k)
 {
-    return bf16 ? ek_bf16_to_float(((const ek_bf16 *)p)[i]) : ((const float *)p)[i];
+    ek_linear_fill(k, ek_linear_avx2(EK_MODE_BF16));
 }
 
-static float *values(ek_mode mode, uint64_t stream, int64_t n)
+static void fill_fp32_avx512(ek_kernels *k)
 {
-    float *v = room((size_t)n * sizeof(float));
-
-    for (int64_t i = 0; i < n; i++)
-        v[i] = value(mode, stream, i);
-    return v;
+    ek_linear_fill(k, ek_linear_avx512(EK_MODE_FP32));
 }
 
-/* v [rows, cols] as C with PAD more columns. */
-static void *stored(ek_mode mode, const float *v, int64_t rows, int64_t cols)
+static void fill_bf16_avx512(ek_kernels *k)
 {
-    void *p = room((size_t)(rows * (cols + PAD)) * comp_size(mode));
-
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            put(mode, p, r * (cols + PAD) + c, v[r * cols + c]);
-    return p;
+    ek_linear_fill(k, ek_linear_avx512(EK_MODE_BF16));
 }
 
-/* Groups of the given sizes; the first starts at row 2, and between two a row is left out. */
-static void call_init(call *t, const ek_kernels *k, ek_mode mode, int64_t out, int64_t in,
-                      const int64_t *rows, int64_t n_groups)
+static void fill_bf16_avx512_bf16(ek_kernels *k)
 {
-    *t = (call){.mode = mode, .out = out, .in = in, .n_groups = n_groups, .rows = 2};
-    for (int64_t i = 0; i < n_groups; i++) {
-        t->g[i] = (ek_group){.row = t->rows, .rows = rows[i]};
-        t->rows += rows[i] + 1;
-    }
-    t->x = values(mode, 1, t->rows * in);
-    t->dy = values(mode, 2, t->rows * out);
-    t->w = values(mode, 3, n_groups * out * in);
-    t->xc = stored(mode, t->x, t->rows, in);
-    t->dyc = stored(mode, t->dy, t->rows, out);
-    for (int64_t i = 0; i < n_groups; i++) {
-        for (int f = 0; f < FORMS; f++) {
-            t->packed[i][f] = room(k->packed_bytes(k, out, in, (ek_form)f));
-            CHECK_INT(k->pack(k, out, in, (ek_form)f, t->w + i * out * in, t->packed[i][f]), EK_OK);
-        }
-    }
-    t->ws = room(k->linear_workspace(k, t->rows, n_groups, out, in));
-}
-
-static void call_fini(call *t)
-{
-    for (int64_t i = 0; i < t->n_groups; i++)
-        for (int f = 0; f < FORMS; f++)
-            free(t->packed[i][f]);
-    free(t->x);
-    free(t->dy);
-    free(t->w);
-    free(t->xc);
-    free(t->dyc);
-    free(t->ws);
-}
-
-/* Normalised error allowed: rounding of sums in float, or of results to bf16 (half of 2^-7). */
-static double allowed(int bf16)
-{
-    return bf16 ? 1.6e-5 : 1e-11;
-}
-
-/* want [rows, cols] (guards outside groups) of y or dx, in double, then as float. */
-static float *product_want(const call *t, ek_form form, ek_out mode)
-{
-    int64_t cols = form == EK_FORM_FORWARD ? t->out : t->in;
-    int64_t kk = form == EK_FORM_FORWARD ? t->in : t->out;
-    const float *a = form == EK_FORM_FORWARD ? t->x : t->dy;
-    float *want = room((size_t)(t->rows * cols) * sizeof(float));
-
-    for (int64_t i = 0; i < t->rows * cols; i++)
-        want[i] = guard;
-    for (int64_t g = 0; g < t->n_groups; g++) {
-        const float *w = t->w + g * t->out * t->in;
-
-        for (int64_t r = t->g[g].row; r < t->g[g].row + t->g[g].rows; r++) {
-            for (int64_t c = 0; c < cols; c++) {
-                double sum = mode == EK_OUT_ADD ? (double)guard : 0;
-
-                for (int64_t q = 0; q < kk; q++)
-                    sum += (double)a[r * kk + q] *
-                           (double)(form == EK_FORM_FORWARD ? w[c * kk + q] : w[q * cols + c]);
-                want[r * cols + c] = (float)sum;
-            }
-        }
-    }
-    return want;
-}
-
-/* Runs forward or backward_input into a fresh buffer of guards. */
-static void *product_run(call *t, const ek_kernels *k, ek_form form, ek_out mode)
-{
-    int64_t cols = form == EK_FORM_FORWARD ? t->out : t->in, ld = cols + PAD;
-    int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
-    void *y = room((size_t)(t->rows * ld) * sizeof(float));
-    ek_status st;
-
-    for (int64_t i = 0; i < t->rows * ld; i++)
-        put(bf16 ? EK_MODE_BF16 : EK_MODE_FP32, y, i, guard);
-    for (int64_t g = 0; g < t->n_groups; g++)
-        t->g[g].w = t->packed[g][form];
-    if (form == EK_FORM_FORWARD)
-        st = k->linear_forward(k, t->g, t->n_groups, t->out, t->in, t->xc, t->in + PAD, y, ld, mode,
-                               t->ws);
-    else
-        st = k->linear_backward_input(k, t->g, t->n_groups, t->out, t->in, t->dyc, t->out + PAD, y,
-                                      ld, mode, t->ws);
-    CHECK_INT(st, EK_OK);
-    return y;
-}
-
-static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mode)
-{
-    int64_t cols = form == EK_FORM_FORWARD ? t->out : t->in, ld = cols + PAD, touched = 0;
-    int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
-    float *want = product_want(t, form, mode), *got = room((size_t)(t->rows * cols) * 4);
-    void *y = product_run(t, k, form, mode);
-    float kept = bf16 ? ek_bf16_to_float(ek_bf16_from_float(guard)) : guard;
-
-    for (int64_t r = 0; r < t->rows; r++) {
-        for (int64_t c = 0; c < cols; c++) {
-            float v = get(bf16, y, r * ld + c);
-
-            /* Rows of no group must be as they were, and must not hide errors of the others. */
-            touched += want[r * cols + c] == guard && v != kept;
-            if (want[r * cols + c] == guard)
-                v = want[r * cols + c] = 0;
-            else if (mode == EK_OUT_ADD)
-                v -= guard, want[r * cols + c] -= guard;
-            got[r * cols + c] = v;
-        }
-        for (int64_t c = cols; c < ld; c++)
-            touched += get(bf16, y, r * ld + c) != kept;
-    }
-    CHECK_INT(touched, 0);
-    /* Adding to the guard rounds at its size: 2^-11 against sums of a few units. */
-    CHECK_NMSE(got, want, (size_t)(t->rows * cols), mode == EK_OUT_ADD ? 1e-5 : allowed(bf16));
-    free(want);
-    free(got);
-    free(y);
-}
-
-static float *weight_run(call *t, const ek_kernels *k)
-{
-    int64_t n = t->n_groups * t->out * t->in;
-    float *dw = room((size_t)(n + 1) * sizeof(float));
-
-    for (int64_t i = 0; i <= n; i++)
-        dw[i] = 0.5F;
-    for (int64_t g = 0; g < t->n_groups; g++)
-        t->g[g].dw = dw + g * t->out * t->in;
-    CHECK_INT(k->linear_backward_weight(k, t->g, t->n_groups, t->out, t->in, t->dyc, t->out + PAD,
-                                        t->xc, t->in + PAD, t->ws),
-              EK_OK);
-    CHECK(dw[n] == 0.5F);
-    return dw;
-}
-
-static void weight_check(call *t, const ek_kernels *k)
-{
-    int64_t n = t->n_groups * t->out * t->in, i = 0;
-    float *dw = weight_run(t, k), *want = room((size_t)n * sizeof(float));
-
-    for (int64_t g = 0; g < t->n_groups; g++) {
-        for (int64_t o = 0; o < t->out; o++) {
-            for (int64_t c = 0; c < t->in; c++, i++) {
-                double sum = 0.5;
-
-                for (int64_t r = t->g[g].row; r < t->g[g].row + t->g[g].rows; r++)
-                    sum += (double)t->dy[r * t->out + o] * (double)t->x[r * t->in + c];
-                want[i] = (float)sum;
-            }
-        }
-    }
-    CHECK_NMSE(dw, want, (size_t)n, allowed(0));
-    free(dw);
-    free(want);
-}
-
-static void table(ek_kernels *k, ek_mode mode, const ek_linear_ops *ops, int threads)
-{
-    memset(k, 0, sizeof(*k));
-    ek_kernels_ref(k, mode);
-    k->threads = threads;
-    ek_linear_fill(k, ops);
-}
-
-static void shape_check(const ek_linear_ops *ops, ek_mode mode, int threads, int64_t out,
-                        int64_t in, const int64_t *rows, int64_t n_groups)
-{
-    ek_kernels k;
-    call t;
-
-    table(&k, mode, ops, threads);
-    call_init(&t, &k, mode, out, in, rows, n_groups);
-    for (int f = 0; f < FORMS; f++) {
-        product_check(&t, &k, (ek_form)f, EK_OUT_COMP);
-        product_check(&t, &k, (ek_form)f, EK_OUT_REAL);
-        product_check(&t, &k, (ek_form)f, EK_OUT_ADD);
-    }
-    weight_check(&t, &k);
-    call_fini(&t);
-}
-
-static void shapes_check(const ek_linear_ops *ops, ek_mode mode)
-{
-    static const int64_t sizes[][2] = {{1, 1},   {1, 37},   {33, 1},  {2, 2},   {31, 33},
-                                       {32, 64}, {65, 17},  {47, 96}, {96, 31}, {128, 5},
-                                       {7, 300}, {290, 34}, {0, 7},   {40, 0}};
-    static const int64_t few[] = {0}, one[] = {1}, mixed[] = {3, 0, 1, 28, 15},
-                         many[] = {0, 301, 14, 0}, steps[] = {513, 0, 2};
-
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        int64_t out = sizes[i][0], in = sizes[i][1];
-
-        shape_check(ops, mode, 1, out, in, few, 1);
-        shape_check(ops, mode, 2, out, in, one, 1);
-        shape_check(ops, mode, 2, out, in, mixed, 5);
-    }
-    shape_check(ops, mode, 3, 45, 70, many, 4);
-    shape_check(ops, mode, 2, 16, 530, steps, 3); /* several steps along tokens and columns */
-    shape_check(ops, mode, 2, 300, 6, steps, 3);
-    shape_check(ops, mode, 2, 31, 35, mixed, 0); /* no group at all */
-}
-
-/* Bits must not depend on the number of threads, nor on the rows around. */
-static void threads_check(const ek_linear_ops *ops, ek_mode mode)
-{
-    static const int64_t rows[] = {77, 0, 530, 5};
-    const int64_t out = 75, in = 141;
-    float *dw[2];
-    void *y[2];
-    call t;
-
-    for (int i = 0; i < 2; i++) {
-        ek_kernels k;
-
-        table(&k, mode, ops, i + 1);
-        call_init(&t, &k, mode, out, in, rows, 4);
-        y[i] = product_run(&t, &k, EK_FORM_FORWARD, EK_OUT_REAL);
-        dw[i] = weight_run(&t, &k);
-        if (i == 1)
-            break;
-        call_fini(&t);
-    }
-    CHECK(memcmp(y[0], y[1], (size_t)(t.rows * (out + PAD)) * 4) == 0);
-    CHECK(memcmp(dw[0], dw[1], (size_t)(4 * out * in) * 4) == 0);
-    call_fini(&t);
-    for (int i = 0; i < 2; i++) {
-        free(y[i]);
-        free(dw[i]);
-    }
-}
-
-static void ops_check(const ek_linear_ops *ops, ek_mode mode)
-{
-    shapes_check(ops, mode);
-    threads_check(ops, mode);
+    ek_linear_fill(k, ek_linear_avx512_bf16());
 }
 
 static void fp32_avx2(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX2)
         SKIP("no AVX2");
-    ops_check(ek_linear_avx2(EK_MODE_FP32), EK_MODE_FP32);
+    products_check(fill_fp32_avx2, EK_MODE_FP32);
 }
 
 static void bf16_avx2(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX2)
         SKIP("no AVX2");
-    ops_check(ek_linear_avx2(EK_MODE_BF16), EK_MODE_BF16);
+    products_check(fill_bf16_avx2, EK_MODE_BF16);
 }
 
 static void fp32_avx512(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX512)
         SKIP("no AVX-512");
-    ops_check(ek_linear_avx512(EK_MODE_FP32), EK_MODE_FP32);
+    products_check(fill_fp32_avx512, EK_MODE_FP32);
 }
 
 static void bf16_avx512(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX512)
         SKIP("no AVX-512");
-    ops_check(ek_linear_avx512(EK_MODE_BF16), EK_MODE_BF16);
+    products_check(fill_bf16_avx512, EK_MODE_BF16);
 }
 
 static void bf16_avx512_bf16(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX512_SLOW_BF16)
         SKIP("no bf16 dot products");
-    ops_check(ek_linear_avx512_bf16(), EK_MODE_BF16);
-}
-
-/* Gives the kernel the weight itself, where it packs none. */
-static void master_as_packed(call *t, int64_t g, ek_form form)
-{
-    size_t bytes = (size_t)(t->out * t->in) * sizeof(float);
-
-    free(t->packed[g][form]);
-    t->packed[g][form] = room(bytes);
-    memcpy(t->packed[g][form], t->w + g * t->out * t->in, bytes);
+    products_check(fill_bf16_avx512_bf16, EK_MODE_BF16);
 }
 
 /* The table's forward and backward against the reference table of the same mode. */
@@ -382,75 +97,22 @@ static void tables_agree(void)
         CHECK_INT(ek_kernels_cpu(&cpu, modes[i], ek_cpu_isa()), EK_OK);
         call_init(&a, &ref, modes[i], 50, 35, rows, 3);
         call_init(&b, &cpu, modes[i], 50, 35, rows, 3);
-        for (int64_t g = 0; g < 3; g++)
-            for (int f = 0; f < FORMS && ref.packed_bytes(&ref, 50, 35, (ek_form)f) == 0; f++)
-                master_as_packed(&a, g, (ek_form)f);
         for (int f = 0; f < FORMS; f++) {
             want = product_run(&a, &ref, (ek_form)f, EK_OUT_REAL);
             got = product_run(&b, &cpu, (ek_form)f, EK_OUT_REAL);
             CHECK_NMSE(got, want, (size_t)(a.rows * (f == 0 ? 50 + PAD : 35 + PAD)), 1e-11);
-            free(want);
-            free(got);
+            give(want);
+            give(got);
         }
         want = weight_run(&a, &ref);
         got = weight_run(&b, &cpu);
         CHECK_NMSE(got, want, (size_t)3 * 50 * 35, 1e-11);
-        free(want);
-        free(got);
+        give(want);
+        give(got);
         call_fini(&a);
         call_fini(&b);
         ek_kernels_cpu_fini(&cpu);
     }
-}
-
-typedef void matmul_fn(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a, int64_t lda,
-                       const void *b, int64_t ldb, int add, void *c, int64_t ldc);
-
-static void matmul_check(matmul_fn *fn, int ta, int tb, int64_t m, int64_t n, int64_t kk, int add)
-{
-    float *a = values(EK_MODE_FP32, 4, m * kk), *b = values(EK_MODE_FP32, 5, n * kk);
-    float *got = room((size_t)(m * (n + PAD)) * 4), *want = room((size_t)(m * (n + PAD)) * 4);
-
-    for (int64_t i = 0; i < m * (n + PAD); i++)
-        got[i] = want[i] = 1.0F;
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            double sum = add;
-
-            for (int64_t q = 0; q < kk; q++)
-                sum += (double)(ta ? a[q * m + i] : a[i * kk + q]) *
-                       (double)(tb ? b[j * kk + q] : b[q * n + j]);
-            want[i * (n + PAD) + j] = (float)sum;
-        }
-    }
-    fn(ta, tb, m, n, kk, a, ta ? m : kk, b, tb ? kk : n, add, got, n + PAD);
-    CHECK_NMSE(got, want, (size_t)(m * (n + PAD)), 1e-11);
-    free(a);
-    free(b);
-    free(got);
-    free(want);
-}
-
-static void matmul_checks(matmul_fn *fn)
-{
-    static const int64_t experts[] = {1, 5, 8, 14, 15, 60};
-
-    for (size_t i = 0; i < sizeof(experts) / sizeof(experts[0]); i++) {
-        int64_t e = experts[i];
-
-        for (int add = 0; add < 2; add++) {
-            matmul_check(fn, 0, 1, 129, e, 64, add);
-            matmul_check(fn, 0, 1, e, 129, 300, add);
-            matmul_check(fn, 0, 0, 129, 64, e, add);
-            matmul_check(fn, 1, 0, e, 64, 1290, add);
-            matmul_check(fn, 1, 1, 77, e, 65, add);
-        }
-    }
-    matmul_check(fn, 0, 1, 2000, 8, 130, 0); /* more than one unit either way */
-    matmul_check(fn, 0, 0, 200, 700, 130, 1);
-    matmul_check(fn, 0, 1, 0, 8, 64, 0);
-    matmul_check(fn, 1, 0, 8, 64, 0, 1);
-    matmul_check(fn, 1, 0, 8, 64, 0, 0);
 }
 
 static void matmul_real(void)
