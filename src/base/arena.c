@@ -39,6 +39,20 @@ ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *wh
     return map(a, measured->used, measured->unused > 0 ? MAP_NORESERVE : 0, what);
 }
 
+ek_status ek_arena_init_from(ek_arena *a, const ek_memory *from, const ek_arena *measured,
+                             const char *what)
+{
+    size_t bytes = measured->used > 0 ? measured->used : EK_ARENA_ALIGN;
+    void *p;
+
+    if (from == NULL)
+        return ek_arena_init_as(a, measured, what);
+    ek_arena_measure(a);
+    EK_TRY(from->take(from, bytes, what, &p));
+    *a = (ek_arena){.base = p, .bytes = bytes, .from = from};
+    return EK_OK;
+}
+
 void ek_arena_over(ek_arena *a, void *memory, size_t bytes)
 {
     *a = (ek_arena){.base = memory, .bytes = bytes, .borrowed = 1};
@@ -46,12 +60,14 @@ void ek_arena_over(ek_arena *a, void *memory, size_t bytes)
 
 void ek_arena_fini(ek_arena *a)
 {
-    if (a->base != NULL && !a->borrowed)
+    if (a->from != NULL)
+        a->from->give(a->from, a->base, a->bytes);
+    else if (a->base != NULL && !a->borrowed)
         munmap(a->base, a->bytes);
     memset(a, 0, sizeof(*a));
 }
 
-void *ek_arena_take(ek_arena *a, int64_t n, size_t size)
+static void *cut(ek_arena *a, int64_t n, size_t size)
 {
     size_t bytes, end;
 
@@ -72,9 +88,22 @@ void *ek_arena_take(ek_arena *a, int64_t n, size_t size)
     return a->base == NULL ? NULL : a->base + bytes;
 }
 
+/* The system's memory is zero; other memory is made so, but for what is not likely to be used. */
+static void *clear(const ek_arena *a, void *p, int64_t n, size_t size)
+{
+    if (p != NULL && a->from != NULL)
+        memset(p, 0, (size_t)n * size);
+    return p;
+}
+
+void *ek_arena_take(ek_arena *a, int64_t n, size_t size)
+{
+    return clear(a, cut(a, n, size), n, size);
+}
+
 void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t size)
 {
-    char *p = ek_arena_take(a, n, size);
+    char *p = clear(a, cut(a, n, size), expected, size);
     size_t bytes = (size_t)n * size, likely = (size_t)expected * size;
     uintptr_t from = ((uintptr_t)p + likely + PAGE - 1) / PAGE * PAGE;
     uintptr_t to = ((uintptr_t)p + bytes) / PAGE * PAGE;
@@ -85,7 +114,7 @@ void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t siz
         return p;
     a->unused += bytes - likely;
     /* A huge page at the end of the likely part would back what is never used. */
-    if (p != NULL && a->bytes >= 2 * HUGE_PAGE)
+    if (p != NULL && a->from == NULL && a->bytes >= 2 * HUGE_PAGE)
         (void)madvise((void *)from, to - from, MADV_NOHUGEPAGE);
     return p;
 }

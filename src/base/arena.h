@@ -8,11 +8,14 @@
  *              memory that nobody touches costs nothing, so what is expected to be used is counted
  *              apart from what is laid out.
  * Ownership    pieces are never freed one by one; ek_arena_fini releases all of them.
- * Contents     fresh memory is zero. */
+ * Contents     fresh memory is zero; of an ek_memory, reserves only as far as they are likely to be
+ *              used. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
 #include "evenkeel/err.h"
+
+#include "base/memory.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,9 +25,10 @@ enum { EK_ARENA_ALIGN = 64 };
 typedef struct {
     unsigned char *base; /* NULL: measuring */
     size_t bytes, used, high;
-    size_t unused; /* of `used`, what is not expected to be touched: the rest of reserves */
-    int overflow;  /* a size product or the reservation itself was exceeded */
-    int borrowed;  /* the memory is somebody else's */
+    size_t unused;         /* of `used`, what is not expected to be touched: the rest of reserves */
+    int overflow;          /* a size product or the reservation itself was exceeded */
+    int borrowed;          /* the memory is somebody else's */
+    const ek_memory *from; /* where it comes from; NULL: the system */
 } ek_arena;
 
 /* An arena that only measures: every ek_arena_take returns NULL. */
@@ -34,6 +38,9 @@ void ek_arena_measure(ek_arena *a);
 EK_CHECKED ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what);
 /* The same for an arena as measured, its reserves not counted against the system's memory. */
 EK_CHECKED ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *what);
+/* The same of such memory; NULL: the system's. */
+EK_CHECKED ek_status ek_arena_init_from(ek_arena *a, const ek_memory *from,
+                                        const ek_arena *measured, const char *what);
 /* Cuts memory that is the caller's: zeroed, aligned to EK_ARENA_ALIGN, and there until fini. */
 void ek_arena_over(ek_arena *a, void *memory, size_t bytes);
 void ek_arena_fini(ek_arena *a);

@@ -64,7 +64,7 @@ ek_mode cli_mode(const ek_options *o)
 {
     ek_mode mode = EK_MODE_FP32;
 
-    if (ek_mode_parse(ek_options_text(o, "dtype"), &mode) < 0)
+    if (ek_mode_parse(ek_options_text(o, "dtype"), NULL, &mode) < 0)
         mode = EK_MODE_FP32; /* cannot be: the option table knows the words */
     return mode;
 }

@@ -24,8 +24,9 @@ static const ek_option options[] = {
      "bytes, or a Hugging Face tokenizer.json"},
     {"seq", EK_OPTION_INT, NULL, "256, or the model's positions if they are fewer", "tokens",
      "[1,10000000]", 0, "tokens a window"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
      "bf16|fp32|fp64", 0, "of matrix products"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "where to compute"},
     {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
 };
@@ -85,7 +86,7 @@ static ek_status run(const ek_options *o)
     const char *paths[DATA_MAX];
     ek_path scratch = {""};
     ek_lm_config lc = {sizeof(lc), ek_options_text(o, "tokenizer"), ek_options_text(o, "dtype"),
-                       (int)ek_options_int(o, "threads")};
+                       (int)ek_options_int(o, "threads"), ek_options_text(o, "device")};
     ek_lm_eval_config ec = {.size = sizeof(ec),
                             .data = paths,
                             .n_data = (int64_t)ek_options_count(o, "data"),

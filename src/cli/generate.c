@@ -21,8 +21,9 @@ static const ek_option options[] = {
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of the draws"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model's, or bytes", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
      "bf16|fp32|fp64", 0, "of matrix products"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "where to compute"},
     {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the text alone, no speed on stderr"},
 };
@@ -41,7 +42,7 @@ static ek_status run(const ek_options *o)
 {
     const char *prompt = ek_options_text(o, "prompt");
     ek_lm_config lc = {sizeof(lc), ek_options_text(o, "tokenizer"), ek_options_text(o, "dtype"),
-                       (int)ek_options_int(o, "threads")};
+                       (int)ek_options_int(o, "threads"), ek_options_text(o, "device")};
     ek_lm_generate_config gc = {.size = sizeof(gc),
                                 .tokens = ek_options_int(o, "tokens"),
                                 .temperature = ek_options_real(o, "temperature"),

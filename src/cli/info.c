@@ -3,12 +3,13 @@
 
 #include "base/threads.h"
 #include "cli/cli.h"
+#include "tensor/accelerator.h"
 #include "tensor/kernels.h"
 
 #include <stdio.h>
 
 static const ek_option_table table = {
-    "info", "Build, CPU features, kernels chosen, MPI.", NULL, 0, NULL, 0};
+    "info", "Build, CPU features, kernels chosen, MPI, CUDA.", NULL, 0, NULL, 0};
 
 static const char *isa_name(ek_isa isa)
 {
@@ -31,6 +32,21 @@ static void print_kernels(const char *dtype, ek_mode mode)
     ek_kernels_destroy(&k);
 }
 
+static void print_cuda(void)
+{
+    const ek_accelerator *a = ek_accelerator_linked();
+    int n = a != NULL ? a->count() : 0;
+    char text[320];
+
+    if (a == NULL)
+        printf("CUDA: none\n");
+    else if (n == 0)
+        printf("CUDA: %s; no device, or no driver for it\n", a->name);
+    for (int i = 0; i < n; i++)
+        printf("CUDA: %s; device %d: %s\n", a->name, i,
+               a->describe(i, text, sizeof(text)) == EK_OK ? text : ek_err_message());
+}
+
 int cli_info(int argc, char **argv)
 {
     ek_options *o = NULL;
@@ -48,6 +64,6 @@ int cli_info(int argc, char **argv)
         printf("MPI: %s; started by %s\n", ek_job_library(), ek_job_launcher());
     else
         printf("MPI: none\n");
-    printf("CUDA: none\n");
+    print_cuda();
     return CLI_DONE;
 }

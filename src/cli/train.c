@@ -57,10 +57,10 @@ static const ek_option options[] = {
      "experts a token in use, at most the model's"},
     {"recompute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|attention|full", 0,
      "activations to compute again in the backward pass instead of keeping them"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
      "bf16|fp32|fp64", 0,
      "of matrix products (master weights and moments fp32); fp64: all in double, for proofs"},
-    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu", 0, "where to compute"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "where to compute"},
     {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
      "compute threads of a rank"},
     CLI_JOB_OPTIONS,
@@ -335,6 +335,7 @@ static void fill(const ek_options *o, ek_train_config *c, const char **data)
     c->top_k = ek_options_int(o, "top-k");
     c->recompute = ek_options_text(o, "recompute");
     c->dtype = ek_options_text(o, "dtype");
+    c->device = ek_options_text(o, "device");
     c->save_every = ek_options_int(o, "save-every");
     c->keep = ek_options_int(o, "keep");
     c->resume = ek_options_flag(o, "resume");

@@ -137,6 +137,8 @@ static void run_lane(ek_lane_worker *w)
         if (ex->recording)
             start_ns = ek_clock_ns();
         st = run_op(w, op);
+        if (st == EK_OK && op->lane == EK_LANE_COMPUTE && ex->config.settle != NULL)
+            st = ex->config.settle(ex->config.computer);
         if (st == EK_PENDING)
             return; /* given up, as the run has failed */
         if (st < 0) {

@@ -27,6 +27,10 @@ typedef struct {
     double watchdog_s;  /* > 0: a run in which a network op is in flight and nothing has moved for
                            so long fails (EK_ETIMEOUT), and warns after half of it.  Computing
                            counts as moving: the peer that waits is the one to tell */
+    /* After each op of the compute lane that has ended well: waits for what it has started on an
+     * accelerator, and says how that ended; NULL: it computes itself. */
+    ek_status (*settle)(const void *computer);
+    const void *computer;
     int64_t (*moved)(void *context); /* a figure that changes while data moves, such as the bytes
                                         sent; NULL: only ops that start or end count */
     void *context;

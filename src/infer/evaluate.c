@@ -13,6 +13,7 @@ typedef struct {
     ek_pass *pass;
     ek_exec *exec;
     ek_graph graph;
+    ek_arena tokens;
     int32_t *inputs, *targets;
     double sum;
 } evaluator;
@@ -63,7 +64,7 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
                       ek_evaluation *out)
 {
     ek_pass_config pc = {.max_seqs = cfg->batch, .max_seq = cfg->seq};
-    size_t room = (size_t)(cfg->batch * cfg->seq);
+    int64_t room = cfg->batch * cfg->seq;
     evaluator e = {.m = m};
     ek_status st = EK_OK;
 
@@ -72,13 +73,11 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
                "the data hold %lld tokens; a loss needs two at least",
                (long long)ek_tokens_get_info(tokens).n_tokens);
     ek_graph_init(&e.graph);
-    e.inputs = calloc(room, sizeof(*e.inputs));
-    e.targets = calloc(room, sizeof(*e.targets));
+    EK_TRY_OUT(ek_model_take_tokens(m, room, &e.tokens, &e.inputs, &e.targets));
     out->load = calloc((size_t)(m->spec.layers * m->spec.experts), sizeof(*out->load));
-    EK_REQUIRE_OUT(e.inputs != NULL && e.targets != NULL && out->load != NULL, EK_ENOMEM,
-                   "no memory for %zu tokens", room);
+    EK_REQUIRE_OUT(out->load != NULL, EK_ENOMEM, "no memory for the loads");
     EK_TRY_OUT(ek_pass_create(m, &pc, &e.pass));
-    EK_TRY_OUT(ek_exec_create(NULL, &e.exec));
+    EK_TRY_OUT(ek_model_exec(m, NULL, &e.exec));
     EK_TRY_OUT(run_all(&e, tokens, cfg, out));
     out->loss = e.sum / (double)out->tokens;
     EK_REQUIRE_OUT(isfinite(out->loss), EK_ENONFINITE, "the loss is not finite: %g", out->loss);
@@ -86,7 +85,6 @@ out:
     ek_pass_destroy(&e.pass);
     ek_exec_destroy(&e.exec);
     ek_graph_fini(&e.graph);
-    free(e.inputs);
-    free(e.targets);
+    ek_arena_fini(&e.tokens);
     return st;
 }

@@ -46,15 +46,16 @@ static ek_status open_source(const char *model, ek_model_source *out)
     return EK_OK;
 }
 
-static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, int threads)
+static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg)
 {
     EK_TRY(open_source(model, &lm->source));
-    EK_TRY(ek_kernels_create(mode, ek_cpu_isa(), threads > 0 ? threads : ek_cores_usable(),
-                             &lm->kernels));
+    EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
+                           cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
                            &lm->model));
     EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s));
-    return ek_model_pack(lm->model);
+    EK_TRY(ek_model_pack(lm->model));
+    return ek_kernels_wait(lm->kernels);
 }
 
 ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
@@ -68,10 +69,10 @@ ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
         cfg = &defaults;
     EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
                "ek_lm_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
-    EK_TRY(ek_mode_parse(cfg->dtype, &mode));
+    EK_TRY(ek_mode_parse(cfg->dtype, cfg->device, &mode));
     lm = calloc(1, sizeof(*lm));
     EK_REQUIRE(lm != NULL, EK_ENOMEM, "no memory for a model");
-    EK_TRY_OUT(open_model(lm, model, mode, cfg->threads));
+    EK_TRY_OUT(open_model(lm, model, mode, cfg));
     EK_TRY_OUT(open_tokenizer(lm, cfg->tokenizer));
     *out = lm;
     lm = NULL;

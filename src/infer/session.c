@@ -77,6 +77,7 @@ static void lay_session(ek_session *s)
     s->o = ek_arena_take(a, n * q, comp);
     s->logits = ek_arena_take(a, m->vocab, real);
     s->cos_sin = ek_arena_take(a, s->cfg.capacity * m->head_dim, real);
+    s->ids = ek_arena_take(a, n, sizeof(*s->ids));
     s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
     ek_moe_take_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config, &(ek_moe_room){n, n, n, 0},
                         0);
@@ -143,18 +144,18 @@ ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *
 ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_session **out)
 {
     ek_session *s = calloc(1, sizeof(*s));
-    size_t bytes;
+    ek_arena measured;
     ek_status st = EK_OK;
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a session");
     ek_graph_init(&s->graph);
     EK_TRY_OUT(prepare(s, m, cfg));
-    bytes = s->arena.used;
-    EK_TRY_OUT(ek_arena_init(&s->arena, bytes, "a session"));
+    measured = s->arena;
+    EK_TRY_OUT(ek_arena_init_from(&s->arena, m->k->memory, &measured, "a session"));
     lay_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
     ek_rope_fill(&m->spec, s->cfg.capacity, m->k->real, s->cos_sin);
-    EK_TRY_OUT(ek_exec_create(NULL, &s->exec));
+    EK_TRY_OUT(ek_model_exec(m, NULL, &s->exec));
     EK_TRY_OUT(reserve_graph(s));
     *out = s;
     s = NULL;
@@ -190,7 +191,8 @@ ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
         int64_t rows = n - done < s->cfg.block ? n - done : s->cfg.block;
 
         s->first = s->position + done;
-        s->micro = ek_micro_alone(1, rows, 1, 0, ids + done, NULL);
+        memcpy(s->ids, ids + done, (size_t)rows * sizeof(*ids));
+        s->micro = ek_micro_alone(1, rows, 1, 0, s->ids, NULL);
         EK_TRY(ek_session_build(s, done + rows == n));
         EK_TRY(ek_exec_run(s->exec, &s->graph));
     }

@@ -26,6 +26,7 @@ struct ek_session {
     void *o;       /* C [block, heads head_dim] */
     void *logits;  /* R [vocab], of the last row */
     void *cos_sin; /* R [capacity, head_dim] */
+    int32_t *ids;  /* [block] */
     void *ws;
     ek_group group; /* of dense products */
 

@@ -62,7 +62,8 @@ static ek_status make_tables(ek_model *m)
 static ek_status take_weights(ek_model *m)
 {
     const ek_model_memory *state = m->cfg.state;
-    size_t bytes, state_bytes;
+    ek_arena measured;
+    size_t state_bytes;
     void *memory = NULL;
 
     for (int i = 0; i < 2; i++) {
@@ -72,9 +73,9 @@ static ek_status take_weights(ek_model *m)
     }
     EK_TRY(ek_arena_check(&m->arena, "the model"));
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
-    bytes = m->arena.used;
+    measured = m->arena;
     state_bytes = m->state.used;
-    EK_TRY(ek_arena_init(&m->arena, bytes, "the model's weights"));
+    EK_TRY(ek_arena_init_from(&m->arena, m->k->memory, &measured, "the model's weights"));
     if (state != NULL) {
         EK_TRY(state->take(state->context, m, state_bytes, &memory));
         ek_arena_over(&m->state, memory, state_bytes);
@@ -144,6 +145,40 @@ void ek_model_destroy(ek_model **pm)
     ek_arena_fini(&(*pm)->tables);
     free(*pm);
     *pm = NULL;
+}
+
+static ek_status settle(const void *kernels)
+{
+    return ek_kernels_wait(kernels);
+}
+
+ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec **out)
+{
+    ek_exec_config c = config != NULL ? *config : (ek_exec_config){0};
+
+    if (m->k->wait != NULL) {
+        c.settle = settle;
+        c.computer = m->k;
+    }
+    return ek_exec_create(&c, out);
+}
+
+ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_t **inputs,
+                               int32_t **targets)
+{
+    ek_arena measured;
+
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) {
+            ek_arena_measure(a);
+        } else {
+            measured = *a;
+            EK_TRY(ek_arena_init_from(a, m->k->memory, &measured, "tokens"));
+        }
+        *inputs = ek_arena_take(a, n + 1, sizeof(**inputs));
+        *targets = ek_arena_take(a, n + 1, sizeof(**targets));
+    }
+    return ek_arena_check(a, "tokens");
 }
 
 static void set(const ek_kernels *k, void *p, int64_t i, double x)

@@ -503,7 +503,7 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a pass");
     EK_TRY_OUT(init(p, m, cfg));
     measured = p->arena;
-    EK_TRY_OUT(ek_arena_init_as(&p->arena, &measured, "activations"));
+    EK_TRY_OUT(ek_arena_init_from(&p->arena, m->k->memory, &measured, "activations"));
     lay_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
     ek_rope_fill(&m->spec, cfg->max_seq, m->k->real, p->cos_sin);

@@ -1,6 +1,7 @@
 /* Making a table: the reference first, then what the CPU does better. */
 #include "tensor/kernels.h"
 
+#include "tensor/accelerator.h"
 #include "tensor/cpu/cpu.h"
 
 #include <omp.h>
@@ -17,6 +18,11 @@ static const char *const Name[][EK_ISA_AVX512_BF16 + 1] = {
                       [EK_ISA_AVX512_SLOW_BF16] = "cpu bf16 avx512_bf16",
                       [EK_ISA_AVX512_BF16] = "cpu bf16 avx512_bf16"},
 };
+
+static int is_cpu(const char *device)
+{
+    return device == NULL || strcmp(device, "cpu") == 0;
+}
 
 ek_isa ek_cpu_isa(void)
 {
@@ -35,20 +41,31 @@ ek_isa ek_cpu_isa(void)
 #endif
 }
 
-ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out)
+/* A table of the reference's. */
+static ek_status create(ek_mode mode, int threads, ek_kernels **out)
 {
-    ek_status st = EK_OK;
     ek_kernels *k = NULL;
 
     *out = NULL;
     EK_REQUIRE(threads > 0, EK_EINVAL, "kernels need at least 1 thread, not %d", threads);
     k = calloc(1, sizeof(*k));
     EK_REQUIRE(k != NULL, EK_ENOMEM, "cannot allocate %zu bytes for the kernel table", sizeof(*k));
-    if (isa > ek_cpu_isa())
-        isa = ek_cpu_isa();
     k->threads = threads;
     ek_kernels_enter(k);
     ek_kernels_ref(k, mode);
+    *out = k;
+    return EK_OK;
+}
+
+ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out)
+{
+    ek_status st = EK_OK;
+    ek_kernels *k = NULL;
+
+    *out = NULL;
+    EK_TRY(create(mode, threads, &k));
+    if (isa > ek_cpu_isa())
+        isa = ek_cpu_isa();
     if (isa > EK_ISA_REF && mode != EK_MODE_FP64) {
         k->name = Name[mode][isa];
         EK_TRY_OUT(ek_kernels_cpu(k, mode, isa));
@@ -60,11 +77,44 @@ out:
     return st;
 }
 
+__attribute__((weak)) const ek_accelerator *ek_accelerator_linked(void)
+{
+    return NULL;
+}
+
+ek_status ek_kernels_open(const char *device, int which, ek_mode mode, ek_isa isa, int threads,
+                          ek_kernels **out)
+{
+    const ek_accelerator *a = ek_accelerator_linked();
+    ek_kernels *k = NULL;
+    ek_status st = EK_OK;
+    int n;
+
+    *out = NULL;
+    if (is_cpu(device))
+        return ek_kernels_create(mode, isa, threads, out);
+    EK_REQUIRE(strcmp(device, "cuda") == 0, EK_EINVAL, "no device %s; there are cpu and cuda",
+               device);
+    EK_REQUIRE(a != NULL, EK_EINVAL,
+               "--device cuda: this evenkeel was built without CUDA; build it where nvcc is");
+    n = a->count();
+    EK_REQUIRE(n > 0, EK_EINVAL, "--device cuda: there is no CUDA device, or no driver for it");
+    EK_TRY(create(mode, threads, &k));
+    EK_TRY_OUT(a->open(k, mode, which % n));
+    *out = k;
+    k = NULL;
+out:
+    ek_kernels_destroy(&k);
+    return st;
+}
+
 void ek_kernels_destroy(ek_kernels **k)
 {
     if (*k == NULL)
         return;
-    if ((*k)->state != NULL)
+    if ((*k)->memory != NULL)
+        ek_accelerator_linked()->close(*k);
+    else if ((*k)->state != NULL)
         ek_kernels_cpu_fini(*k);
     free(*k);
     *k = NULL;
@@ -74,15 +124,23 @@ void ek_kernels_enter(const ek_kernels *k)
 {
     omp_set_dynamic(0); /* the workspaces count on the team size */
     omp_set_num_threads(k->threads);
+    if (k->enter != NULL)
+        k->enter(k);
+}
+
+ek_status ek_kernels_wait(const ek_kernels *k)
+{
+    return k->wait != NULL ? k->wait(k) : EK_OK;
 }
 
 static const char *const mode_names[] = {
     [EK_MODE_FP64] = "fp64", [EK_MODE_FP32] = "fp32", [EK_MODE_BF16] = "bf16"};
 
-ek_status ek_mode_parse(const char *dtype, ek_mode *out)
+ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out)
 {
     if (dtype == NULL) {
-        *out = ek_cpu_isa() >= EK_ISA_AVX512_SLOW_BF16 ? EK_MODE_BF16 : EK_MODE_FP32;
+        *out = !is_cpu(device) || ek_cpu_isa() >= EK_ISA_AVX512_SLOW_BF16 ? EK_MODE_BF16
+                                                                          : EK_MODE_FP32;
         return EK_OK;
     }
     for (int i = EK_MODE_FP64; i <= EK_MODE_BF16; i++) {

@@ -12,13 +12,15 @@
  * Arrays are row-major; ld* are row strides in elements; n, rows count tokens.
  * Buffers may not overlap unless a kernel says so; ws and packed forms are aligned to 64 bytes.  No
  * kernel allocates: the ones that need room take it from a workspace `ws`, whose size
- * ek_kernels_workspace gives.  Kernels run on the OpenMP team of the calling thread and give the
- * same bits for the same number of threads. */
+ * the table's ..._workspace gives.  Kernels run on the OpenMP team of the calling thread and give
+ * the same bits for the same number of threads; or on an accelerator, whose memory (`memory`) all
+ * arrays but groups then lie in, and what goes wrong there is known after ek_kernels_wait. */
 #ifndef TENSOR_KERNELS_H
 #define TENSOR_KERNELS_H
 
 #include "evenkeel/err.h"
 
+#include "base/memory.h"
 #include "tensor/dtype.h"
 
 #include <stddef.h>
@@ -64,7 +66,11 @@ struct ek_kernels {
     const char *products; /* what the matrix products are made of */
     ek_dtype real, comp;
     int threads;
-    void *state; /* of the matrix library; NULL for the reference */
+    void *state;             /* of the matrix library or the accelerator; NULL for the reference */
+    const ek_memory *memory; /* that arrays lie in; NULL: the system's */
+    /* See ek_kernels_enter and ek_kernels_wait; NULL: nothing but the team's size, nothing. */
+    void (*enter)(const ek_kernels *k);
+    ek_status (*wait)(const ek_kernels *k);
 
     /* --- matrix products: y = x W^T with W [out, in]; see ek_group ------------------------- */
 
@@ -204,8 +210,8 @@ struct ek_kernels {
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 
-/* "bf16", "fp32", "fp64"; NULL: bf16 where the CPU has bf16 instructions, else fp32. */
-EK_CHECKED ek_status ek_mode_parse(const char *dtype, ek_mode *out);
+/* "bf16", "fp32", "fp64"; NULL: bf16 where the device, as below, is fast at it, else fp32. */
+EK_CHECKED ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out);
 const char *ek_mode_name(ek_mode mode);
 
 /* Instruction sets, in order: a CPU that has one has those before it.  SLOW_BF16 has bf16 dot
@@ -225,11 +231,17 @@ ek_isa ek_cpu_isa(void);
 /* A table for `mode` on at most `isa` (EK_ISA_REF: the reference kernels alone) and `threads`
  * OpenMP threads.  fp64 is always the reference.  Sets the calling thread's OpenMP team size. */
 EK_CHECKED ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out);
+/* The same on a device: NULL or "cpu", or "cuda": device number `which` there, counted round.
+ * EK_EINVAL: there is none, or the program was built without. */
+EK_CHECKED ek_status ek_kernels_open(const char *device, int which, ek_mode mode, ek_isa isa,
+                                     int threads, ek_kernels **out);
 void ek_kernels_destroy(ek_kernels **k);
 
-/* Gives the calling thread's OpenMP team the size of this table: once before it calls kernels,
- * where another table or thread may have set it. */
+/* Gives the calling thread's OpenMP team the size of this table, and its accelerator: once before
+ * it calls kernels, where another table or thread may have set it. */
 void ek_kernels_enter(const ek_kernels *k);
+/* Returns when all kernels that were called are done, and how they ended. */
+EK_CHECKED ek_status ek_kernels_wait(const ek_kernels *k);
 
 /* Fills a table with the reference kernels of a mode (tensor/ref). */
 void ek_kernels_ref(ek_kernels *k, ek_mode mode);

@@ -135,14 +135,14 @@ static ek_status pack(bench *b, int down, int form)
 static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
 {
     int64_t rows, wide;
-    size_t bytes;
+    ek_arena measured;
 
     choose_sizes(c, budget_s, b);
     ek_arena_measure(&b->arena);
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
-    bytes = b->arena.used;
-    EK_TRY(ek_arena_init(&b->arena, bytes, "calibration"));
+    measured = b->arena;
+    EK_TRY(ek_arena_init_from(&b->arena, b->k->memory, &measured, "calibration"));
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
     rows = b->rows;
@@ -155,7 +155,7 @@ static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
     memset(b->out, 0, (size_t)(rows * wide) * ek_dtype_size(b->k->comp));
     for (int i = 0; i < 4; i++)
         EK_TRY(pack(b, i / 2, i % 2));
-    return EK_OK;
+    return ek_kernels_wait(b->k);
 }
 
 /* Experts that a point is measured with. */

@@ -18,6 +18,10 @@ static ek_status check_options(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
 
+    EK_REQUIRE(r->kernels->memory == NULL, EK_EINVAL,
+               "--elastic: state that outlives a process lies in the CPU's memory, not in that of "
+               "--device %s",
+               c->device);
     EK_REQUIRE(c->zero == 0, EK_EINVAL,
                "--elastic: with --zero %d a rank's state lies nowhere else; take --zero 0",
                c->zero);
@@ -179,7 +183,8 @@ ek_status ek_run_give(ek_run *r)
     int32_t missing = -1;
     ek_status st = EK_OK;
 
-    EK_TRY(ek_agree(r->world, "read the settings", ek_mode_parse(r->cfg->dtype, &r->mode)));
+    EK_TRY(ek_agree(r->world, "read the settings",
+                    ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->mode)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(find_id(r, &id));
     EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));

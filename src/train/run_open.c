@@ -102,7 +102,7 @@ static ek_status read_words(ek_run *r)
     r->training.tune_degree = c->pipeline_degree <= 0;
     r->training.tune_a2a = a2a == 3;
     EK_TRY(ek_run_read_balance(r));
-    return ek_mode_parse(c->dtype, &r->mode);
+    return ek_mode_parse(c->dtype, c->device, &r->mode);
 }
 
 /* What a resumed run must share with the one that it goes on with. */
@@ -300,13 +300,24 @@ static ek_status settle_exec(ek_run *r)
     double busy = (double)r->kernels->threads;
 
     EK_TRY(ek_run_sum_on_host(r, &busy));
-    r->training.exec.inline_network = busy >= (double)ek_cores_usable();
+    r->training.exec.inline_network =
+        r->kernels->memory == NULL && busy >= (double)ek_cores_usable();
     r->training.exec.watchdog_s = r->cfg->watchdog;
     if (r->ranks > 1) {
         r->training.exec.moved = moved;
         r->training.exec.context = r->world;
     }
     return EK_OK;
+}
+
+/* Which of its host's ranks this one is, from 0. */
+static int rank_on_host(const ek_run *r)
+{
+    int n = 0;
+
+    for (int i = 0; i < r->rank && r->ranks > 1; i++)
+        n += ek_comm_node(r->world, i) == ek_comm_node(r->world, r->rank);
+    return n;
 }
 
 /* Compute threads of this rank: as given, or its share of the host's cores. */
@@ -320,7 +331,8 @@ ek_status ek_run_open_kernels(ek_run *r)
         EK_TRY(ek_run_sum_on_host(r, &ranks));
         threads = (int)((double)ek_cores_usable() / ranks);
     }
-    return ek_kernels_create(r->mode, (ek_isa)isa, threads > 1 ? threads : 1, &r->kernels);
+    return ek_kernels_open(r->cfg->device, rank_on_host(r), r->mode, (ek_isa)isa,
+                           threads > 1 ? threads : 1, &r->kernels);
 }
 
 /* What masters, gradients and moments of this host's ranks take besides the memory that was made
@@ -335,13 +347,20 @@ static ek_status state_to_come(ek_run *r, double *bytes)
     return EK_OK;
 }
 
+static double memory_available(const ek_run *r)
+{
+    const ek_memory *m = r->kernels->memory;
+
+    return m != NULL ? (double)m->available(m) : (double)ek_memory_available();
+}
+
 /* Memory is granted before it is there, and a process that then asks too much of it is killed
  * without a word; so it is asked for here. */
 static ek_status check_memory(ek_run *r)
 {
     double want =
         (double)r->out->info.predicted_bytes - (double)r->base_rss - (double)r->model->state.bytes;
-    double have = (double)ek_memory_available(), copy = (double)ek_train_save_bytes(r->model);
+    double have = memory_available(r), copy = (double)ek_train_save_bytes(r->model);
     double room, state;
 
     EK_TRY(state_to_come(r, &state));

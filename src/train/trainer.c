@@ -21,6 +21,7 @@ struct ek_trainer {
     ek_micro *micro;
     int64_t n_micro;
     int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
+    ek_arena tokens;
     int32_t *inputs, *targets;
     int slow_plans;            /* steps running in which planning took too much */
     ek_moe_traffic traffic;    /* of the next steps, unless they are tuned */
@@ -158,8 +159,6 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     ek_trainer *tr = NULL;
     ek_pass_config pc = pass_config(m, cfg);
     ek_status st = EK_OK;
-    size_t tokens;
-
     EK_REQUIRE(cfg->batch > 0 && cfg->micro_batch > 0 && cfg->micro_batch <= cfg->batch, EK_EINVAL,
                "a batch of %lld sequences in micro-batches of %lld", (long long)cfg->batch,
                (long long)cfg->micro_batch);
@@ -172,17 +171,15 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     tr->n_micro = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch;
     ek_graph_init(&tr->graph);
     EK_TRY_OUT(ek_pass_create(m, &pc, &tr->pass));
-    EK_TRY_OUT(ek_exec_create(&cfg->exec, &tr->exec));
+    EK_TRY_OUT(ek_model_exec(m, &cfg->exec, &tr->exec));
     EK_TRY_OUT(start_tuning(tr));
     tr->n_sequences = count_sequences(m, cfg);
-    tokens = (size_t)(tr->n_sequences * cfg->seq) + 1;
     tr->sequence = calloc((size_t)tr->n_sequences + 1, sizeof(*tr->sequence));
     tr->micro = calloc((size_t)tr->n_micro, sizeof(*tr->micro));
-    tr->inputs = calloc(tokens, sizeof(*tr->inputs));
-    tr->targets = calloc(tokens, sizeof(*tr->targets));
-    EK_REQUIRE_OUT(tr->micro != NULL && tr->sequence != NULL && tr->inputs != NULL &&
-                       tr->targets != NULL,
-                   EK_ENOMEM, "no memory for %zu tokens", tokens);
+    EK_REQUIRE_OUT(tr->micro != NULL && tr->sequence != NULL, EK_ENOMEM,
+                   "no memory for %lld sequences", (long long)tr->n_sequences);
+    EK_TRY_OUT(ek_model_take_tokens(m, tr->n_sequences * cfg->seq, &tr->tokens, &tr->inputs,
+                                    &tr->targets));
     cut_batch(tr);
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
     *out = tr;
@@ -205,8 +202,7 @@ void ek_trainer_destroy(ek_trainer **ptr)
     free(tr->tune);
     free(tr->micro);
     free(tr->sequence);
-    free(tr->inputs);
-    free(tr->targets);
+    ek_arena_fini(&tr->tokens);
     free(tr);
     *ptr = NULL;
 }
