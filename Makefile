@@ -5,7 +5,7 @@ PYTHON ?= /usr/bin/python3
 # Options of bench/balance.py, such as BALANCE="--repeats 1 --workloads trace,W1".
 BALANCE ?=
 
-.PHONY: help build demo demo-elastic test test-all bench bench-balance clean
+.PHONY: help build demo demo-elastic test test-all test-cuda bench bench-balance clean
 
 help:
 	@echo "make demo      install what is missing, build, train a small model, let it write"
@@ -13,6 +13,7 @@ help:
 	@echo "make build     install what is missing, build build/evenkeel and build/libevenkeel.so"
 	@echo "make test      install what is missing, build, run the tests, with sanitizers and without"
 	@echo "make test-all  make test and the long tests"
+	@echo "make test-cuda  the tests of --device cuda alone, on a machine with a GPU"
 	@echo "make bench     measure matrix products, kernels and whole steps against this machine"
 	@echo "make bench-balance  the table of balance strategies: hours, as root; goes on where it was ended"
 	@echo "make clean     remove what was built"
@@ -40,6 +41,13 @@ test:
 
 test-all: test
 	ctest --preset long
+
+test-cuda:
+	tools/setup.sh --test
+	cmake --preset ci -DEK_CUDA=ON
+	cmake --build --preset ci
+	build/evenkeel info | grep "CUDA: .*; device"
+	ctest --preset ci -R "_gpu$$|^t_cuda$$"
 
 bench: build
 	build/evenkeel bench gemm

@@ -1,11 +1,17 @@
 # Warnings, sanitizers, and the instruction sets of the files that need one.
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
+set(EK_FLAGS_c -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
   -Wmissing-prototypes -Wundef -Wwrite-strings -Wpointer-arith -Wformat=2 -Wvla)
+set(EK_FLAGS_cxx -Wall -Wextra -Wpedantic -Wshadow)
 # Messages name places in the source as seen from its root.
-add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
-if(EK_WERROR)
-  add_compile_options(-Werror)
-endif()
+foreach(language c cxx)
+  list(APPEND EK_FLAGS_${language} -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+  if(EK_WERROR)
+    list(APPEND EK_FLAGS_${language} -Werror)
+  endif()
+endforeach()
+set(EK_FLAGS_cuda "$<$<BOOL:${EK_WERROR}>:-Werror=all-warnings>")
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:${EK_FLAGS_c}>" "$<$<COMPILE_LANGUAGE:CXX>:${EK_FLAGS_cxx}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:${EK_FLAGS_cuda}>")
 if(EK_SANITIZE)
   add_compile_options(-fsanitize=${EK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${EK_SANITIZE})

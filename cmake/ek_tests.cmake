@@ -3,9 +3,11 @@
 #   tests/unit, tests/props   t_<layer>_*.c link the layer of their name and what it uses
 #   tests/cli, tests/crash    t_*.sh and t_*.py call the command, whose path is in EK_COMMAND;
 #                             t_<layer>_*.c as above.  Names that end in _long are labelled long.
+#                             EK_COMMAND_EMULATED is one whose kernels for CUDA run on the host.
 #                             For each MPI there is, EK_MPIEXEC_<MPI> and EK_COMMAND_<MPI> are its
 #                             mpiexec and the command that is linked with it (MPICH, OPENMPI)
 #   tests/mpi                 t_<layer>_*.c, once for each MPI there is, run with 2, 3 and 4 ranks
+#   tests/cuda                t_tensor_*.c, with the kernels for CUDA, which run on the host there
 #   tests/fuzz                fuzz_*.c are replayed over tests/fuzz/corpus/<name>
 #                             (to search for more: the preset fuzz, then
 #                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
@@ -42,7 +44,7 @@ set(EK_TEST_ENVIRONMENT
 function(ek_register name label seconds)
   if(name MATCHES "_long$")
     list(APPEND label long)
-    set(seconds 3600)
+    set(seconds 7200)
   endif()
   math(EXPR seconds "${seconds} * ${EK_TEST_SLOWNESS}")
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${seconds}
@@ -76,6 +78,10 @@ function(ek_add_script script label seconds)
   ek_register(${name} ${label} ${seconds})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
     EK_COMMAND=${CMAKE_BINARY_DIR}/evenkeel PYTHONDONTWRITEBYTECODE=1)
+  if(TARGET evenkeel-emulated)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+      EK_COMMAND_EMULATED=${CMAKE_BINARY_DIR}/evenkeel-emulated)
+  endif()
   foreach(flavour IN LISTS EK_MPI_FLAVOURS)
     string(TOUPPER ${flavour} upper)
     set(command evenkeel)
@@ -99,6 +105,24 @@ foreach(folder unit props cli crash)
   foreach(script IN LISTS scripts)
     ek_add_script(${script} ${folder} 300)
   endforeach()
+endforeach()
+
+# Kernels for CUDA, on the host (cmake/ek_cuda.cmake), and as t_..._gpu on a GPU.
+file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/t_*.c)
+foreach(source IN LISTS programs)
+  get_filename_component(name ${source} NAME_WE)
+  if(TARGET ek_tensor_emulated)
+    ek_add_program(${source} unit 120)
+    target_link_libraries(${name} PRIVATE ek_tensor_emulated)
+  endif()
+  if(TARGET ek_tensor_cuda)
+    add_executable(${name}_gpu ${source})
+    target_include_directories(${name}_gpu PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(${name}_gpu PRIVATE ek_tensor ek_tensor_cuda)
+    set_target_properties(${name}_gpu PROPERTIES LINKER_LANGUAGE C)
+    add_test(NAME ${name}_gpu COMMAND ${name}_gpu)
+    ek_register(${name}_gpu "cuda" 300)
+  endif()
 endforeach()
 
 # ek_add_mpi_program(source seconds): t_x.c is t_x.<flavour>.<ranks> in ctest.

@@ -11,7 +11,7 @@ if [ "$format" = none ]; then
     exit 77
 fi
 files=$(for folder in src include tests bench; do
-    [ ! -d "$folder" ] || find "$folder" -name '*.[ch]'
+    [ ! -d "$folder" ] || find "$folder" -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp'
 done)
 # shellcheck disable=SC2086 # file names without spaces
 if [ "${1:-}" = --fix ]; then

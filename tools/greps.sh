@@ -15,8 +15,8 @@ forbid() {
     fi
 }
 
-library=$(find src -name '*.[ch]' ! -path 'src/cli/*')
-sources=$(find src include tests -name '*.[ch]')
+library=$(find src \( -name '*.[ch]' -o -name '*.cu' \) ! -path 'src/cli/*')
+sources=$(find src include tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp')
 scripts=$(find tools tests cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -path tools/cluster)
 build="CMakeLists.txt CMakePresets.json Makefile $(find cmake -type f)"
 docs=$(find docs ./*.md -type f -name '*.md' 2>/dev/null || true)

@@ -44,6 +44,15 @@ def run(*args, **kw):
                           errors="replace", check=False, **kw)
 
 
+def mpiexec():
+    """Its path, or None."""
+    for line in run("info").stdout.splitlines():
+        path = line.split("started by ")[-1]
+        if line.startswith("MPI: ") and os.access(path, os.X_OK):
+            return path
+    return None
+
+
 def start(*args, **kw):
     return subprocess.Popen([COMMAND, *map(str, args)], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, **kw)

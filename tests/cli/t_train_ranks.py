@@ -7,18 +7,9 @@ import re
 import subprocess
 
 import ek_cli
-from ek_cli import DONE, USAGE, run
+from ek_cli import DONE, USAGE, mpiexec, run
 
 QUIET = ("--quiet", "--threads", 1)
-
-
-def mpiexec():
-    """Its path, or None."""
-    for line in run("info").stdout.splitlines():
-        path = line.split("started by ")[-1]
-        if line.startswith("MPI: ") and os.access(path, os.X_OK):
-            return path
-    return None
 
 
 class Ranks(ek_cli.Case):

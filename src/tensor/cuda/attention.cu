@@ -1,0 +1,388 @@
+/* Causal attention, plain: no scores are kept, sums are in the real type.
+ *
+ * A block has EK_WARPS rows "of its own" (queries, or keys where gradients of keys are summed), a
+ * warp to each, and meets tiles of EK_WARP rows of the other side, a lane to each.  Dot products
+ * go over shared memory, STRIP elements of a head at a time; what is weighted and summed is read
+ * from global memory, lanes side by side, at most SUMS elements of a head: wider heads take several
+ * passes.
+ *
+ * With p = exp(scale q k - lse), delta = do . o and ds = p (do . v - delta):
+ *   dq = scale sum over keys of ds k,  dk = scale sum over queries of ds q,  dv = sum of p do. */
+#include "tensor/cuda/device.h"
+#include "tensor/cuda/fill.h"
+#include "tensor/cuda/launch.h"
+
+enum { STRIP = 64, SUMS = 256, PARTS = SUMS / EK_WARP };
+
+/* --- rotary embedding
+ * ------------------------------------------------------------------------------ */
+
+template <class R, class C>
+__global__ void rotate(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
+                       const R *table, int inverse, C *x, int64_t ld)
+{
+    int64_t half = head_dim / 2;
+
+    for (int64_t at = thread_of_all(); at < n * heads * half; at += threads_in_all()) {
+        int64_t i = at % half, h = at / half % heads, r = at / half / heads;
+        const R *cosine = table + (pos0 + r % seq) * head_dim, *sine = cosine + half;
+        C *v = x + r * ld + h * head_dim;
+        R a = to_real(v[i]), b = to_real(v[i + half]), s = inverse ? -sine[i] : sine[i];
+
+        put(&v[i], a * cosine[i] - b * s);
+        put(&v[i + half], b * cosine[i] + a * s);
+    }
+}
+
+template <class R, class C>
+static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
+                 const void *cos_sin, int inverse, void *x, int64_t ld)
+{
+    launch("rope", rotate<R, C>, blocks_for(n * heads * (head_dim / 2), EK_BLOCK), EK_BLOCK, n, seq,
+           pos0, heads, head_dim, (const R *)cos_sin, inverse, (C *)x, ld);
+}
+
+/* --- what the passes share
+ * ------------------------------------------------------------------------- */
+
+/* Rows of one head, `n` of them; row i begins at at + i * ld. */
+template <class C> struct rows_of {
+    const C *at;
+    int64_t ld, n;
+};
+
+/* Strips of a block's own rows and of a tile's. */
+template <class R> struct strips {
+    R own[EK_WARPS][STRIP];
+    R tile[EK_WARP][STRIP + 1];
+};
+
+/* rows [count][STRIP + pad] = elements c0 .. of rows from `first` on; 0 past the ends. */
+template <class R, class C>
+__device__ static void load_strip(R *to, int stride, int count, rows_of<C> rows, int64_t first,
+                                  int64_t c0, int64_t dim)
+{
+    for (int at = (int)threadIdx.x; at < count * STRIP; at += EK_BLOCK) {
+        int64_t i = first + at / STRIP, c = c0 + at % STRIP;
+
+        to[at / STRIP * stride + at % STRIP] =
+            i < rows.n && c < dim ? to_real(rows.at[i * rows.ld + c]) : 0;
+    }
+}
+
+/* The dot product of the warp's own row with the lane's of a tile. */
+template <class R, class C>
+__device__ static R dots(strips<R> *s, rows_of<C> own, int64_t own0, rows_of<C> tile, int64_t tile0,
+                         int64_t dim)
+{
+    R sum = 0;
+
+    for (int64_t c0 = 0; c0 < dim; c0 += STRIP) {
+        __syncthreads();
+        load_strip(&s->own[0][0], STRIP, EK_WARPS, own, own0, c0, dim);
+        load_strip(&s->tile[0][0], STRIP + 1, EK_WARP, tile, tile0, c0, dim);
+        __syncthreads();
+        for (int c = 0; c < STRIP; c++)
+            sum += s->own[warp_of()][c] * s->tile[lane_of()][c];
+    }
+    return sum;
+}
+
+/* acc += sum over the lanes' rows of a tile, weighted: of elements c0 .. c0 + SUMS a lane has every
+ * EK_WARP'th. */
+template <class R, class C>
+__device__ static void add_weighted(R acc[PARTS], R weight, rows_of<C> tile, int64_t tile0,
+                                    int64_t c0, int64_t dim)
+{
+    for (int j = 0; j < EK_WARP; j++) {
+        R w = __shfl_sync(ek_all_lanes, weight, j);
+        const C *row = tile.at + (tile0 + j) * tile.ld + c0;
+
+        if (w == 0 || tile0 + j >= tile.n) /* not seen, or not there */
+            continue;
+        for (int i = 0; i < PARTS; i++)
+            if (c0 + i * EK_WARP + lane_of() < dim)
+                acc[i] += w * to_real(row[i * EK_WARP + lane_of()]);
+    }
+}
+
+template <class R, class C>
+__device__ static void put_row(C *to, const R acc[PARTS], R factor, int64_t c0, int64_t dim)
+{
+    for (int i = 0; i < PARTS; i++)
+        if (c0 + i * EK_WARP + lane_of() < dim)
+            put(&to[c0 + i * EK_WARP + lane_of()], factor * acc[i]);
+}
+
+static int64_t blocks_of_rows(int64_t n)
+{
+    return (n + EK_WARPS - 1) / EK_WARPS;
+}
+
+/* --- forward
+ * --------------------------------------------------------------------------------------- */
+
+/* All heads of some sequences.  Query i of a sequence is at position pos0 + i and sees the keys up
+ * to its own; head h of sequence b begins at q + b * q_seq + h * dim, and so on. */
+template <class R, class C> struct attending {
+    int64_t queries, pos0, heads, per, dim; /* per: query heads of a key head */
+    R scale;
+    const C *q, *k, *v;
+    int64_t q_seq, q_ld, k_seq, k_ld;
+    C *o;   /* rows [heads * dim] of all sequences' queries */
+    R *lse; /* [sequence][head][query], or none */
+};
+
+template <class R, class C>
+__device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, int64_t c0)
+{
+    int64_t blocks = (a.queries + EK_WARPS - 1) / EK_WARPS, which = blockIdx.x / blocks;
+    int64_t b = which / a.heads, h = which % a.heads;
+    int64_t first = blockIdx.x % blocks * EK_WARPS, t = first + warp_of();
+    int64_t end = (first + EK_WARPS < a.queries ? first + EK_WARPS : a.queries) + a.pos0;
+    rows_of<C> q = {a.q + b * a.q_seq + h * a.dim, a.q_ld, a.queries};
+    rows_of<C> k = {a.k + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
+    rows_of<C> v = {a.v + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
+    R top = (R)-INFINITY, total = 0, acc[PARTS] = {};
+
+    for (int64_t j0 = 0; j0 < end; j0 += EK_WARP) {
+        R s = a.scale * dots(room, q, first, k, j0, a.dim), best, shrink;
+
+        if (j0 + lane_of() > a.pos0 + t || j0 + lane_of() >= end)
+            s = (R)-INFINITY;
+        best = warp_max(s);
+        best = best > top ? best : top;
+        shrink = real_exp(top - best);
+        s = real_exp(s - best);
+        total = total * shrink + warp_sum(s);
+        for (int i = 0; i < PARTS; i++)
+            acc[i] *= shrink;
+        add_weighted(acc, s, v, j0, c0, a.dim);
+        top = best;
+    }
+    if (t >= a.queries)
+        return;
+    put_row(a.o + ((b * a.queries + t) * a.heads + h) * a.dim, acc, 1 / total, c0, a.dim);
+    if (a.lse != nullptr && lane_of() == 0)
+        a.lse[(b * a.heads + h) * a.queries + t] = top + real_log(total);
+}
+
+template <class R, class C> __global__ void attend(attending<R, C> a)
+{
+    __shared__ strips<R> room;
+
+    for (int64_t c0 = 0; c0 < a.dim; c0 += SUMS)
+        attend_strip(&room, a, c0);
+}
+
+template <class R, class C>
+static void attention_forward(const ek_attention *a, const void *qkv, void *o, void *lse, void *ws)
+{
+    const C *q = (const C *)qkv, *k = q + a->heads * a->head_dim;
+    attending<R, C> x = {a->seq,
+                         0,
+                         a->heads,
+                         a->heads / a->kv_heads,
+                         a->head_dim,
+                         (R)a->scale,
+                         q,
+                         k,
+                         k + a->kv_heads * a->head_dim,
+                         a->seq * a->ld,
+                         a->ld,
+                         a->seq * a->ld,
+                         a->ld,
+                         (C *)o,
+                         (R *)lse};
+
+    (void)ws;
+    launch("attention_forward", attend<R, C>, a->batch * a->heads * blocks_of_rows(a->seq),
+           EK_BLOCK, x);
+}
+
+template <class R, class C>
+static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
+                             const void *k_cache, const void *v_cache, void *o, void *ws)
+{
+    attending<R, C> x = {m,
+                         pos0,
+                         a->heads,
+                         a->heads / a->kv_heads,
+                         a->head_dim,
+                         (R)a->scale,
+                         (const C *)qkv,
+                         (const C *)k_cache,
+                         (const C *)v_cache,
+                         0,
+                         a->ld,
+                         0,
+                         a->kv_heads * a->head_dim,
+                         (C *)o,
+                         nullptr};
+
+    (void)ws;
+    launch("attention_cached", attend<R, C>, a->heads * blocks_of_rows(m), EK_BLOCK, x);
+}
+
+/* --- backward
+ * -------------------------------------------------------------------------------------- */
+
+template <class R, class C> struct gradients {
+    int64_t batch, seq, heads, kv_heads, dim, ld;
+    R scale;
+    const C *qkv, *o, *d_o;
+    const R *lse;
+    R *delta; /* [batch, heads, seq] */
+    C *dqkv;
+};
+
+template <class R, class C> __global__ void find_delta(gradients<R, C> g)
+{
+    int64_t at = (int64_t)blockIdx.x * EK_WARPS + warp_of(), row = at / g.heads, h = at % g.heads;
+    R sum = 0;
+
+    if (row >= g.batch * g.seq)
+        return;
+    for (int64_t c = lane_of(); c < g.dim; c += EK_WARP)
+        sum += to_real(g.o[at * g.dim + c]) * to_real(g.d_o[at * g.dim + c]);
+    sum = warp_sum(sum);
+    if (lane_of() == 0)
+        g.delta[(row / g.seq * g.heads + h) * g.seq + row % g.seq] = sum;
+}
+
+/* The four sides of one query head of one sequence. */
+template <class R, class C> struct sides {
+    rows_of<C> q, k, v, d_o;
+    const R *lse, *delta;
+};
+
+template <class R, class C>
+__device__ static sides<R, C> sides_of(const gradients<R, C> &g, int64_t b, int64_t h)
+{
+    int64_t kv = h / (g.heads / g.kv_heads), width = g.heads * g.dim;
+    const C *row = g.qkv + b * g.seq * g.ld;
+
+    return {{row + h * g.dim, g.ld, g.seq},
+            {row + (g.heads + kv) * g.dim, g.ld, g.seq},
+            {row + (g.heads + g.kv_heads + kv) * g.dim, g.ld, g.seq},
+            {g.d_o + b * g.seq * width + h * g.dim, width, g.seq},
+            g.lse + (b * g.heads + h) * g.seq,
+            g.delta + (b * g.heads + h) * g.seq};
+}
+
+/* Whether the query sees the key, and both are there. */
+template <class R, class C> __device__ static bool sees(const sides<R, C> &s, int64_t t, int64_t j)
+{
+    return t < s.q.n && j <= t;
+}
+
+/* p of a query and a key from their score, and ds from that; 0 where nothing is seen, whatever
+ * stands there. */
+template <class R, class C>
+__device__ static R probability(const sides<R, C> &s, int64_t t, int64_t j, R score)
+{
+    return sees(s, t, j) ? real_exp(score - s.lse[t]) : 0;
+}
+
+template <class R, class C>
+__device__ static R score_gradient(const sides<R, C> &s, int64_t t, int64_t j, R p, R dp)
+{
+    return sees(s, t, j) ? p * (dp - s.delta[t]) : 0;
+}
+
+template <class R, class C>
+__device__ static void query_strip(strips<R> *room, const gradients<R, C> &g, int64_t c0)
+{
+    int64_t blocks = (g.seq + EK_WARPS - 1) / EK_WARPS, which = blockIdx.x / blocks;
+    int64_t b = which / g.heads, h = which % g.heads;
+    int64_t first = blockIdx.x % blocks * EK_WARPS, t = first + warp_of();
+    sides<R, C> s = sides_of(g, b, h);
+    R acc[PARTS] = {};
+
+    for (int64_t j0 = 0; j0 < first + EK_WARPS && j0 < g.seq; j0 += EK_WARP) {
+        int64_t j = j0 + lane_of();
+        R p = probability(s, t, j, g.scale * dots(room, s.q, first, s.k, j0, g.dim));
+        R dp = dots(room, s.d_o, first, s.v, j0, g.dim);
+
+        add_weighted(acc, score_gradient(s, t, j, p, dp), s.k, j0, c0, g.dim);
+    }
+    if (t < g.seq)
+        put_row(g.dqkv + (b * g.seq + t) * g.ld + h * g.dim, acc, g.scale, c0, g.dim);
+}
+
+template <class R, class C> __global__ void query_gradients(gradients<R, C> g)
+{
+    __shared__ strips<R> room;
+
+    for (int64_t c0 = 0; c0 < g.dim; c0 += SUMS)
+        query_strip(&room, g, c0);
+}
+
+template <class R, class C>
+__device__ static void key_strip(strips<R> *room, const gradients<R, C> &g, int64_t c0)
+{
+    int64_t blocks = (g.seq + EK_WARPS - 1) / EK_WARPS, which = blockIdx.x / blocks;
+    int64_t b = which / g.kv_heads, kv = which % g.kv_heads, per = g.heads / g.kv_heads;
+    int64_t first = blockIdx.x % blocks * EK_WARPS, j = first + warp_of();
+    R dk[PARTS] = {}, dv[PARTS] = {};
+    C *to = g.dqkv + (b * g.seq + j) * g.ld + (g.heads + kv) * g.dim;
+
+    for (int64_t h = kv * per; h < (kv + 1) * per; h++) {
+        sides<R, C> s = sides_of(g, b, h);
+
+        for (int64_t t0 = first; t0 < g.seq; t0 += EK_WARP) {
+            int64_t t = t0 + lane_of();
+            R p = probability(s, t, j, g.scale * dots(room, s.k, first, s.q, t0, g.dim));
+            R dp = dots(room, s.v, first, s.d_o, t0, g.dim);
+
+            add_weighted(dk, score_gradient(s, t, j, p, dp), s.q, t0, c0, g.dim);
+            add_weighted(dv, p, s.d_o, t0, c0, g.dim);
+        }
+    }
+    if (j >= g.seq)
+        return;
+    put_row(to, dk, g.scale, c0, g.dim);
+    put_row(to + g.kv_heads * g.dim, dv, (R)1, c0, g.dim);
+}
+
+template <class R, class C> __global__ void key_gradients(gradients<R, C> g)
+{
+    __shared__ strips<R> room;
+
+    for (int64_t c0 = 0; c0 < g.dim; c0 += SUMS)
+        key_strip(&room, g, c0);
+}
+
+/* ws: R delta [batch, heads, seq]. */
+template <class R, class C>
+static void attention_backward(const ek_attention *a, const void *qkv, const void *o,
+                               const void *lse, const void *d_o, void *dqkv, void *ws)
+{
+    gradients<R, C> g = {a->batch,       a->seq,      a->heads,       a->kv_heads,  a->head_dim,
+                         a->ld,          (R)a->scale, (const C *)qkv, (const C *)o, (const C *)d_o,
+                         (const R *)lse, (R *)ws,     (C *)dqkv};
+    int64_t rows = blocks_of_rows(a->seq);
+
+    launch("attention_backward delta", find_delta<R, C>,
+           blocks_of_rows(a->batch * a->seq * a->heads), EK_BLOCK, g);
+    launch("attention_backward dq", query_gradients<R, C>, a->batch * a->heads * rows, EK_BLOCK, g);
+    launch("attention_backward dk, dv", key_gradients<R, C>, a->batch * a->kv_heads * rows,
+           EK_BLOCK, g);
+}
+
+template <class R> static size_t attention_workspace(const ek_kernels *k, const ek_attention *a)
+{
+    (void)k;
+    return (size_t)(a->batch * a->heads * a->seq) * sizeof(R);
+}
+
+template <class R, class C> static void fill(ek_kernels *k)
+{
+    k->rope = rope<R, C>;
+    k->attention_forward = attention_forward<R, C>;
+    k->attention_backward = attention_backward<R, C>;
+    k->attention_workspace = attention_workspace<R>;
+    k->attention_cached = attention_cached<R, C>;
+}
+
+EK_CUDA_FILL(ek_cuda_fill_attention, fill)

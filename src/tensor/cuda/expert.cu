@@ -1,0 +1,231 @@
+/* The router's choice, SwiGLU, and what the optimizer does. */
+#include "tensor/cuda/device.h"
+#include "tensor/cuda/fill.h"
+#include "tensor/cuda/launch.h"
+
+/* --- router: a warp to each token ----------------------------------------------------------------
+ */
+
+/* What comes first in the order of choice: the larger, of equals the lower id.  What is not a
+ * number is as small as can be, and no id (-1) comes last. */
+template <class R> struct choice {
+    R p;
+    int32_t id;
+};
+
+template <class R> __device__ static bool is_before(choice<R> a, choice<R> b)
+{
+    return a.id >= 0 && (b.id < 0 || a.p > b.p || (a.p == b.p && a.id < b.id));
+}
+
+template <class R> __device__ static choice<R> choice_of(const R *p, int32_t id)
+{
+    choice<R> x = {p[id], id};
+
+    if (!(x.p == x.p))
+        x.p = (R)-INFINITY;
+    return x;
+}
+
+template <class R> __device__ static choice<R> warp_first(choice<R> x)
+{
+    for (int o = EK_WARP / 2; o > 0; o /= 2) {
+        choice<R> y;
+
+        y.p = __shfl_xor_sync(ek_all_lanes, x.p, o);
+        y.id = __shfl_xor_sync(ek_all_lanes, x.id, o);
+        if (is_before(y, x))
+            x = y;
+    }
+    return x;
+}
+
+/* The k first of p [e]: each time the first of those that come after the one before. */
+template <class R> __device__ static void choose(int64_t e, int64_t k, const R *p, int32_t *ids)
+{
+    choice<R> last = {0, -1};
+
+    for (int64_t j = 0; j < k; j++) {
+        choice<R> best = {0, -1};
+
+        for (int32_t c = lane_of(); c < (int32_t)e; c += EK_WARP) {
+            choice<R> x = choice_of(p, c);
+
+            if ((j == 0 || is_before(last, x)) && is_before(x, best))
+                best = x;
+        }
+        last = warp_first(best);
+        if (lane_of() == 0)
+            ids[j] = last.id;
+    }
+}
+
+template <class R>
+__global__ void choose_experts(int64_t n, int64_t e, int64_t k, const R *logits, R *probs,
+                               int32_t *ids, R *lse)
+{
+    int64_t i = (int64_t)blockIdx.x * EK_WARPS + warp_of();
+    const R *x = logits + i * e;
+    R *p = probs + i * e, top, total = 0;
+
+    if (i >= n)
+        return;
+    top = x[0];
+    for (int64_t c = lane_of(); c < e; c += EK_WARP)
+        top = x[c] > top ? x[c] : top;
+    top = warp_max(top);
+    for (int64_t c = lane_of(); c < e; c += EK_WARP) {
+        p[c] = real_exp(x[c] - top);
+        total += p[c];
+    }
+    total = warp_sum(total);
+    for (int64_t c = lane_of(); c < e; c += EK_WARP)
+        p[c] /= total;
+    if (lse != nullptr && lane_of() == 0)
+        lse[i] = top + real_log(total);
+    choose(e, k, p, ids + i * k); /* each lane reads what it has written itself */
+}
+
+template <class R>
+static void softmax_topk(int64_t n, int64_t e, int64_t k, const void *logits, void *probs,
+                         int32_t *ids, void *lse)
+{
+    launch("softmax_topk", choose_experts<R>, (n + EK_WARPS - 1) / EK_WARPS, EK_BLOCK, n, e, k,
+           (const R *)logits, (R *)probs, ids, (R *)lse);
+}
+
+/* --- SwiGLU
+ * ---------------------------------------------------------------------------------------- */
+
+template <class R, class C> __global__ void swiglu(int64_t f, const C *gu, const R *scale, C *h)
+{
+    int64_t i = blockIdx.x;
+    const C *gate = gu + i * 2 * f, *up = gate + f;
+    R s = scale != nullptr ? scale[i] : 1;
+
+    for (int64_t c = threadIdx.x; c < f; c += blockDim.x) {
+        R x = to_real(gate[c]);
+
+        put(&h[i * f + c], s * (x / (1 + real_exp(-x)) * to_real(up[c])));
+    }
+}
+
+template <class R, class C>
+static void swiglu_forward(int64_t n, int64_t f, const void *gu, const void *scale, void *h)
+{
+    launch("swiglu_forward", swiglu<R, C>, n, EK_BLOCK, f, (const C *)gu, (const R *)scale, (C *)h);
+}
+
+template <class R, class C>
+__global__ void swiglu_back(int64_t f, const C *gu, const R *scale, const C *dh, C *dgu, C *h,
+                            R *dscale)
+{
+    __shared__ R room[EK_WARPS];
+    int64_t i = blockIdx.x;
+    const C *gate = gu + i * 2 * f, *up = gate + f;
+    C *dgate = dgu + i * 2 * f, *dup = dgate + f;
+    R s = scale != nullptr ? scale[i] : 1, sum = 0;
+
+    for (int64_t c = threadIdx.x; c < f; c += blockDim.x) {
+        R x = to_real(gate[c]), u = to_real(up[c]), d = to_real(dh[i * f + c]);
+        R sigmoid = 1 / (1 + real_exp(-x)), silu = x * sigmoid;
+
+        sum += d * (silu * u);
+        put(&dgate[c], s * d * u * (sigmoid * (1 + x * (1 - sigmoid))));
+        put(&dup[c], s * d * silu);
+        if (h != nullptr)
+            put(&h[i * f + c], s * (silu * u));
+    }
+    sum = block_sum(sum, room);
+    if (dscale != nullptr && threadIdx.x == 0)
+        dscale[i] = sum;
+}
+
+template <class R, class C>
+static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *scale, const void *dh,
+                            void *dgu, void *h, void *dscale)
+{
+    launch("swiglu_backward", swiglu_back<R, C>, n, EK_BLOCK, f, (const C *)gu, (const R *)scale,
+           (const C *)dh, (C *)dgu, (C *)h, (R *)dscale);
+}
+
+/* --- optimizer
+ * ------------------------------------------------------------------------------------- */
+
+enum { PARTS_MAX = 1024, PART_MIN = 4096 };
+
+/* Each block a run of g, in the order of its threads. */
+template <class R> __global__ void sum_parts(int64_t n, const R *g, double *part)
+{
+    __shared__ double room[EK_WARPS];
+    int64_t per = (n + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * per;
+    int64_t end = begin + per < n ? begin + per : n;
+    double sum = 0;
+
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+        sum += (double)g[i] * (double)g[i];
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = sum;
+}
+
+template <class R> static double sum_squares(int64_t n, const void *g)
+{
+    double *part = ek_cuda_room(PARTS_MAX), sum = 0;
+    int64_t parts = n / PART_MIN + 1 < PARTS_MAX ? n / PART_MIN + 1 : (int64_t)PARTS_MAX;
+
+    if (part == nullptr)
+        return 0; /* the next wait says why */
+    launch("sum_squares", sum_parts<R>, parts, EK_BLOCK, n, (const R *)g, part);
+    ek_cuda_wait_here();
+    for (int64_t b = 0; b < parts; b++)
+        sum += part[b];
+    return sum;
+}
+
+template <class R> struct adamw_of {
+    R keep, lr, eps, beta1, beta2, rest1, rest2, correction1, correction2, clip;
+};
+
+template <class R> __global__ void update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
+{
+    for (int64_t i = thread_of_all(); i < n; i += threads_in_all()) {
+        R d = g[i] * h.clip;
+        R mi = h.beta1 * m[i] + h.rest1 * d, vi = h.beta2 * v[i] + h.rest2 * d * d;
+
+        m[i] = mi;
+        v[i] = vi;
+        p[i] =
+            p[i] * h.keep - h.lr * (mi / h.correction1) / (real_sqrt(vi / h.correction2) + h.eps);
+        g[i] = 0;
+    }
+}
+
+template <class R>
+static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v)
+{
+    adamw_of<R> of = {(R)(1 - h->lr * h->decay),
+                      (R)h->lr,
+                      (R)h->eps,
+                      (R)h->beta1,
+                      (R)h->beta2,
+                      (R)(1 - h->beta1),
+                      (R)(1 - h->beta2),
+                      (R)h->correction1,
+                      (R)h->correction2,
+                      (R)h->grad_scale};
+
+    launch("adamw", update<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, of, n, (R *)p, (R *)g, (R *)m,
+           (R *)v);
+}
+
+template <class R, class C> static void fill(ek_kernels *k)
+{
+    k->softmax_topk = softmax_topk<R>;
+    k->swiglu_forward = swiglu_forward<R, C>;
+    k->swiglu_backward = swiglu_backward<R, C>;
+    k->sum_squares = sum_squares<R>;
+    k->adamw = adamw<R>;
+}
+
+EK_CUDA_FILL(ek_cuda_fill_expert, fill)

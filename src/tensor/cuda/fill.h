@@ -1,0 +1,33 @@
+/* tensor/cuda/fill.h - each file of kernels puts its own into a table, by mode. */
+#ifndef TENSOR_CUDA_FILL_H
+#define TENSOR_CUDA_FILL_H
+
+#include "tensor/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void ek_cuda_fill_rows(ek_kernels *k, ek_mode mode);
+void ek_cuda_fill_norm(ek_kernels *k, ek_mode mode);
+void ek_cuda_fill_expert(ek_kernels *k, ek_mode mode);
+void ek_cuda_fill_loss(ek_kernels *k, ek_mode mode);
+void ek_cuda_fill_attention(ek_kernels *k, ek_mode mode);
+void ek_cuda_fill_matmul(ek_kernels *k, ek_mode mode);
+
+#ifdef __cplusplus
+}
+
+/* One of these, made of its template. */
+#define EK_CUDA_FILL(name, fill)                                                                   \
+    extern "C" void name(ek_kernels *k, ek_mode mode)                                              \
+    {                                                                                              \
+        switch (mode) {                                                                            \
+        case EK_MODE_FP64: fill<double, double>(k); break;                                         \
+        case EK_MODE_FP32: fill<float, float>(k); break;                                           \
+        case EK_MODE_BF16: fill<float, ek_bf16>(k); break;                                         \
+        }                                                                                          \
+    }
+#endif
+
+#endif

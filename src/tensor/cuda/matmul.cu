@@ -1,0 +1,223 @@
+/* Matrix products, plain: sums of 64 x 64 tiles by 256 threads of 4 x 4 each, in the real type.
+ * The oracle for faster ones, and what runs where there are none. */
+#include "tensor/cuda/device.h"
+#include "tensor/cuda/fill.h"
+#include "tensor/cuda/launch.h"
+
+enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, BATCH = 32 };
+static_assert(SIDE * SIDE == EK_BLOCK, "a thread to each 4 x 4 sums");
+
+/* c [m, n] = a [m, k] b [k, n]; element (i, t) of a is at a[i * a_i + t * a_t], (t, j) of b at
+ * b[t * b_t + j * b_j]; rows of c at stride ldc. */
+template <class X> struct product {
+    int64_t m, n, k;
+    const X *a;
+    int64_t a_i, a_t;
+    const X *b;
+    int64_t b_t, b_j;
+    void *c;
+    int64_t ldc;
+};
+
+/* As many as go with one launch, as its argument. */
+template <class X> struct products {
+    product<X> of[BATCH];
+};
+
+static int64_t tiles_of(int64_t n)
+{
+    return (n + TILE - 1) / TILE;
+}
+
+/* tile[t][i] = x[(i0 + i) * step_i + (t0 + t) * step_t], 0 past its ends; threads that follow each
+ * other read what lies side by side. */
+template <class R, class X>
+__device__ static void load_tile(R tile[DEPTH][TILE + 1], const X *x, int64_t step_i,
+                                 int64_t step_t, int64_t i0, int64_t end_i, int64_t t0,
+                                 int64_t end_t)
+{
+    for (int at = (int)threadIdx.x; at < TILE * DEPTH; at += EK_BLOCK) {
+        int i = step_i == 1 ? at % TILE : at / DEPTH, t = step_i == 1 ? at / TILE : at % DEPTH;
+        int inside = i0 + i < end_i && t0 + t < end_t;
+
+        tile[t][i] = inside ? to_real(x[(i0 + i) * step_i + (t0 + t) * step_t]) : 0;
+    }
+}
+
+template <class R, class C> __device__ static void put_sum(void *c, int64_t at, R sum, ek_out mode)
+{
+    switch (mode) {
+    case EK_OUT_COMP: put((C *)c + at, sum); break;
+    case EK_OUT_REAL: ((R *)c)[at] = sum; break;
+    case EK_OUT_ADD: ((R *)c)[at] += sum; break;
+    }
+}
+
+/* Block b works on tile b % tiles of product b / tiles; one that has fewer leaves the rest idle. */
+template <class R, class X, class C>
+__global__ void multiply_tiles(products<X> all, int64_t tiles, ek_out mode)
+{
+    __shared__ R ta[DEPTH][TILE + 1], tb[DEPTH][TILE + 1];
+    const product<X> &p = all.of[blockIdx.x / tiles];
+    int64_t across = (p.n + TILE - 1) / TILE, tile = blockIdx.x % tiles;
+    int64_t i0 = across > 0 ? tile / across * TILE : p.m,
+            j0 = across > 0 ? tile % across * TILE : 0;
+    int row = (int)threadIdx.x / SIDE, column = (int)threadIdx.x % SIDE;
+    R sum[EACH][EACH] = {};
+
+    if (i0 >= p.m)
+        return;
+    for (int64_t t0 = 0; t0 < p.k; t0 += DEPTH) {
+        load_tile(ta, p.a, p.a_i, p.a_t, i0, p.m, t0, p.k);
+        load_tile(tb, p.b, p.b_j, p.b_t, j0, p.n, t0, p.k);
+        __syncthreads();
+        for (int t = 0; t < DEPTH; t++)
+            for (int i = 0; i < EACH; i++)
+                for (int j = 0; j < EACH; j++)
+                    sum[i][j] += ta[t][row + i * SIDE] * tb[t][column + j * SIDE];
+        __syncthreads();
+    }
+    for (int i = 0; i < EACH; i++)
+        for (int j = 0; j < EACH; j++) {
+            int64_t y = i0 + row + i * SIDE, x = j0 + column + j * SIDE;
+
+            if (y < p.m && x < p.n)
+                put_sum<R, C>(p.c, y * p.ldc + x, sum[i][j], mode);
+        }
+}
+
+/* Products one by one; those that fill a launch are started together. */
+template <class R, class X, class C> struct collector {
+    const char *name;
+    ek_out mode;
+    products<X> all;
+    int n;
+    int64_t tiles; /* of the largest */
+
+    void flush()
+    {
+        launch(name, multiply_tiles<R, X, C>, n * tiles, EK_BLOCK, all, tiles, mode);
+        n = 0;
+        tiles = 0;
+    }
+
+    void add(const product<X> &p)
+    {
+        int64_t mine = tiles_of(p.m) * tiles_of(p.n);
+
+        if (mine == 0)
+            return;
+        all.of[n++] = p;
+        tiles = mine > tiles ? mine : tiles;
+        if (n == BATCH)
+            flush();
+    }
+};
+
+/* --- the table's
+ * ----------------------------------------------------------------------------------- */
+
+template <class R, class C>
+static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
+{
+    (void)k;
+    (void)form;
+    return sizeof(R) == sizeof(C) ? 0 : (size_t)out * (size_t)in * sizeof(C);
+}
+
+/* Both forms are [out, in] in C. */
+template <class R, class C>
+static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
+                      const void *master, void *packed)
+{
+    if (packed_bytes<R, C>(k, out, in, form) > 0)
+        k->to_comp(out, in, master, packed);
+    return EK_OK;
+}
+
+template <class R, class C>
+static ek_status linear_forward(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
+                                int64_t ldy, ek_out mode, void *ws)
+{
+    size_t size = mode == EK_OUT_COMP ? sizeof(C) : sizeof(R);
+    collector<R, C, C> c = {"linear_forward", mode, {}, 0, 0};
+
+    (void)k;
+    (void)ws;
+    for (int64_t e = 0; e < n_groups; e++)
+        c.add({g[e].rows, out, in, (const C *)x + g[e].row * ldx, ldx, 1, (const C *)g[e].w, 1, in,
+               (char *)y + (size_t)(g[e].row * ldy) * size, ldy});
+    c.flush();
+    return EK_OK;
+}
+
+template <class R, class C>
+static ek_status linear_backward_input(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                       int64_t out, int64_t in, const void *dy, int64_t lddy,
+                                       void *dx, int64_t lddx, ek_out mode, void *ws)
+{
+    size_t size = mode == EK_OUT_COMP ? sizeof(C) : sizeof(R);
+    collector<R, C, C> c = {"linear_backward_input", mode, {}, 0, 0};
+
+    (void)k;
+    (void)ws;
+    for (int64_t e = 0; e < n_groups; e++)
+        c.add({g[e].rows, in, out, (const C *)dy + g[e].row * lddy, lddy, 1, (const C *)g[e].w, in,
+               1, (char *)dx + (size_t)(g[e].row * lddx) * size, lddx});
+    c.flush();
+    return EK_OK;
+}
+
+template <class R, class C>
+static ek_status linear_backward_weight(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                        int64_t out, int64_t in, const void *dy, int64_t lddy,
+                                        const void *x, int64_t ldx, void *ws)
+{
+    collector<R, C, C> c = {"linear_backward_weight", EK_OUT_ADD, {}, 0, 0};
+
+    (void)k;
+    (void)ws;
+    for (int64_t e = 0; e < n_groups; e++)
+        if (g[e].rows > 0)
+            c.add({out, in, g[e].rows, (const C *)dy + g[e].row * lddy, 1, lddy,
+                   (const C *)x + g[e].row * ldx, ldx, 1, g[e].dw, in});
+    c.flush();
+    return EK_OK;
+}
+
+static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
+                               int64_t in)
+{
+    (void)k;
+    (void)rows;
+    (void)n_groups;
+    (void)out;
+    (void)in;
+    return 0;
+}
+
+template <class R>
+static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
+                        int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc)
+{
+    collector<R, R, R> all = {"matmul_real", add ? EK_OUT_ADD : EK_OUT_REAL, {}, 0, 0};
+
+    all.add({m, n, kk, (const R *)a, ta ? 1 : lda, ta ? lda : 1, (const R *)b, tb ? 1 : ldb,
+             tb ? ldb : 1, c, ldc});
+    all.flush();
+}
+
+template <class R, class C> static void fill(ek_kernels *k)
+{
+    k->products = "plain tiles";
+    k->packed_bytes = packed_bytes<R, C>;
+    k->pack = pack<R, C>;
+    k->linear_forward = linear_forward<R, C>;
+    k->linear_backward_input = linear_backward_input<R, C>;
+    k->linear_backward_weight = linear_backward_weight<R, C>;
+    k->linear_workspace = linear_workspace;
+    k->matmul_real = matmul_real<R>;
+}
+
+EK_CUDA_FILL(ek_cuda_fill_matmul, fill)

@@ -1,0 +1,163 @@
+/* Kernels that move rows: gather, combine, embedding, bias. */
+#include "tensor/cuda/device.h"
+#include "tensor/cuda/fill.h"
+#include "tensor/cuda/launch.h"
+
+template <class S, class C>
+__global__ void gather_rows(int64_t d, const int32_t *idx, const S *src, int64_t lds, C *dst,
+                            int64_t ldd)
+{
+    int64_t i = blockIdx.x, from = idx[i];
+
+    for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
+        put(&dst[i * ldd + c], from < 0 ? 0 : to_real(src[from * lds + c]));
+}
+
+template <class S, class C>
+static void gather(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
+                   void *dst, int64_t ldd)
+{
+    launch("gather", gather_rows<S, C>, n, EK_BLOCK, d, idx, (const S *)src, lds, (C *)dst, ldd);
+}
+
+template <class R, class C>
+__global__ void combine_rows(int64_t d, int64_t k, const int32_t *row_of, const C *rows, int64_t ld,
+                             int add, R *x)
+{
+    int64_t i = blockIdx.x;
+
+    for (int64_t c = threadIdx.x; c < d; c += blockDim.x) {
+        R sum = 0;
+
+        for (int64_t j = 0; j < k; j++) {
+            int64_t row = row_of[i * k + j];
+
+            if (row >= 0)
+                sum += to_real(rows[row * ld + c]);
+        }
+        x[i * d + c] = add ? x[i * d + c] + sum : sum;
+    }
+}
+
+template <class R, class C>
+static void combine(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
+                    int64_t ld, int add, void *x)
+{
+    launch("combine", combine_rows<R, C>, n, EK_BLOCK, d, k, row_of, (const C *)rows, ld, add,
+           (R *)x);
+}
+
+template <class R, class C> __global__ void round_all(int64_t n, const R *x, C *y)
+{
+    for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
+        put(&y[i], x[i]);
+}
+
+template <class R, class C> static void to_comp(int64_t n, int64_t d, const void *x, void *y)
+{
+    launch("to_comp", round_all<R, C>, blocks_for(n * d, EK_BLOCK), EK_BLOCK, n * d, (const R *)x,
+           (C *)y);
+}
+
+template <class R>
+static void embed_forward(int64_t n, int64_t d, const int32_t *ids, const void *table, void *x)
+{
+    launch("embed_forward", gather_rows<R, R>, n, EK_BLOCK, d, ids, (const R *)table, d, (R *)x, d);
+}
+
+/* Whether an earlier token has this one's id: looked for by all threads of the block. */
+__device__ static int came_before(const int32_t *ids, int64_t i)
+{
+    __shared__ int found;
+
+    if (threadIdx.x == 0)
+        found = 0;
+    __syncthreads();
+    for (int64_t j = threadIdx.x; j < i; j += blockDim.x)
+        if (ids[j] == ids[i])
+            found = 1;
+    __syncthreads();
+    return found;
+}
+
+/* The first token with an id adds the rows of all that have it, in their order; each warp finds
+ * these for itself. */
+template <class R>
+__global__ void add_rows_by_id(int64_t n, int64_t d, const int32_t *ids, const R *dx, R *dtable)
+{
+    int64_t first = blockIdx.x;
+    int32_t id = ids[first];
+
+    if (id < 0 || came_before(ids, first))
+        return;
+    for (int64_t j0 = first; j0 < n; j0 += EK_WARP) {
+        int64_t j = j0 + lane_of();
+        unsigned mine = __ballot_sync(ek_all_lanes, j < n && ids[j < n ? j : 0] == id);
+
+        for (; mine != 0; mine &= mine - 1) {
+            const R *row = dx + (j0 + __ffs((int)mine) - 1) * d;
+
+            for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
+                dtable[id * d + c] += row[c];
+        }
+    }
+}
+
+template <class R>
+static void embed_backward(int64_t n, int64_t d, const int32_t *ids, const void *dx, void *dtable)
+{
+    launch("embed_backward", add_rows_by_id<R>, n, EK_BLOCK, n, d, ids, (const R *)dx, (R *)dtable);
+}
+
+template <class R, class C> __global__ void add_bias(int64_t d, const R *b, C *x, int64_t ld)
+{
+    C *row = x + blockIdx.x * ld;
+
+    for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
+        put(&row[c], to_real(row[c]) + b[c]);
+}
+
+template <class R, class C>
+static void bias_forward(int64_t n, int64_t d, const void *b, void *x, int64_t ld)
+{
+    launch("bias_forward", add_bias<R, C>, n, EK_BLOCK, d, (const R *)b, (C *)x, ld);
+}
+
+template <class C> struct element {
+    const C *x;
+    int64_t ld;
+
+    __device__ auto operator()(int64_t i, int64_t c) const
+    {
+        return to_real(x[i * ld + c]);
+    }
+};
+
+template <class R, class C>
+__global__ void sum_bias(int64_t n, int64_t d, const C *dy, int64_t ld, R *db)
+{
+    element<C> f = {dy, ld};
+
+    sum_columns(n, d, f, db);
+}
+
+template <class R, class C>
+static void bias_backward(int64_t n, int64_t d, const void *dy, int64_t ld, void *db)
+{
+    launch("bias_backward", sum_bias<R, C>, blocks_of_columns(d), EK_BLOCK, n, d, (const C *)dy, ld,
+           (R *)db);
+}
+
+template <class R, class C> static void fill(ek_kernels *k)
+{
+    k->gather_comp = gather<C, C>;
+    k->gather_real = gather<R, C>;
+    k->combine = combine<R, C>;
+    k->to_comp = to_comp<R, C>;
+    k->embed_forward = embed_forward<R>;
+    k->embed_backward = embed_backward<R>;
+    k->bias_forward = bias_forward<R, C>;
+    k->bias_backward = bias_backward<R, C>;
+}
+
+EK_CUDA_FILL(ek_cuda_fill_rows, fill)

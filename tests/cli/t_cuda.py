@@ -1,0 +1,143 @@
+"""--device cuda as a user gives it.
+
+EK_COMMAND_EMULATED is a command whose kernels for CUDA run on the host, so that everything around
+them is tested where there is no GPU: what does not lie in the device's memory, and is given to a
+kernel, ends such a run.  On a machine with a GPU EK_COMMAND is tested as well.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+
+import ek_cli
+from ek_cli import DONE, FAILED, USAGE, run
+
+SMALL = ("--steps", 2, "--batch", 2, "--micro-batch", 1, "--seq", 8, "--threads", 1, "--quiet")
+
+
+def said_of_cuda(command):
+    out = subprocess.run([command, "info"], capture_output=True, text=True, check=True).stdout
+    return [line for line in out.splitlines() if line.startswith("CUDA: ")]
+
+
+class WithoutDevice(ek_cli.Case):
+    def test_without_a_device(self):
+        """A message and a status, and nothing is left."""
+        said = said_of_cuda(ek_cli.COMMAND)
+        if "device 0" in said[0]:
+            self.skipTest("there is a GPU")
+        r = run("train", "--model", self.config, "--data", self.data, "--out", self.path("run"),
+                "--device", "cuda", *SMALL)
+        self.assertEqual((r.returncode, r.stdout), (USAGE, ""), r.stderr)
+        self.assertRegex(r.stderr, r"^evenkeel train: --device cuda: (there is no CUDA device|this "
+                         r"evenkeel was built without CUDA)")
+        self.assertEqual(r.stderr.count("\n"), 1)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+
+class Gpu(ek_cli.Case):
+    command = ek_cli.COMMAND
+
+    def setUp(self):
+        super().setUp()
+        if "device 0" not in said_of_cuda(self.command)[0]:
+            self.skipTest("there is no GPU")
+
+    def call(self, *words, ranks=1):
+        words = [self.command, *map(str, words)]
+        if ranks > 1:
+            words += ["--ranks", str(ranks)]
+        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300,
+                              stdin=subprocess.DEVNULL)
+
+    def losses(self, name, *more, device, ranks=1):
+        r = self.call("train", "--model", self.config, "--data", self.data, "--out",
+                      self.path(name), "--device", device, *SMALL, *more, ranks=ranks)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        with open(self.path(name, "metrics.jsonl"), encoding="utf-8") as f:
+            return [json.loads(line)["loss"] for line in f]
+
+    def compare(self, *more, tolerance, ranks=1):
+        want = self.losses("cpu", *more, device="cpu", ranks=ranks)
+        got = self.losses("cuda", *more, device="cuda", ranks=ranks)
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(got, want):
+            self.assertLess(abs(a / b - 1), tolerance)
+
+    def test_fp32(self):
+        self.compare("--dtype", "fp32", tolerance=5e-7)
+
+    def test_fp64(self):
+        self.compare("--dtype", "fp64", "--recompute", "full", tolerance=1e-11)
+
+    def test_bf16(self):
+        self.compare("--dtype", "bf16", tolerance=2e-3)
+
+    def test_two_ranks(self):
+        """They share the device, and what they send each other goes by way of the host."""
+        if ek_cli.mpiexec() is None:
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+        for layout in (("--ep", 2, "--balance", "exact", "--spare-slots", 1), ("--tp", 2),
+                       ("--pp", 2), ("--zero", 3, "--pipeline-degree", 2)):
+            with self.subTest(layout=layout):
+                self.compare("--dtype", "fp32", *layout, tolerance=5e-7, ranks=2)
+                for name in "cpu", "cuda":
+                    shutil.rmtree(self.path(name))
+
+    def test_eval_and_generate(self):
+        self.losses("run", "--dtype", "fp32", device="cpu")
+        said = []
+        for device in "cpu", "cuda":
+            e = self.call("eval", "--model", self.path("run"), "--data", self.data, "--seq", 16,
+                          "--dtype", "fp32", "--device", device, "--json")
+            g = self.call("generate", "--model", self.path("run"), "--prompt", "keel", "--tokens",
+                          5, "--temperature", 0, "--dtype", "fp32", "--device", device, "--quiet")
+            self.assertEqual((e.returncode, g.returncode), (DONE, DONE), e.stderr + g.stderr)
+            said.append((json.loads(e.stdout), g.stdout))
+        self.assertLess(abs(said[0][0]["loss"] - said[1][0]["loss"]), 1e-6)
+        self.assertEqual(said[0][0]["expert_load"], said[1][0]["expert_load"])
+        self.assertEqual(said[0][1], said[1][1])
+
+    def test_families(self):
+        """A small model of each."""
+        models = os.path.join(ek_cli.TEST_DATA, "golden", "models")
+        short = ek_cli.write_tokens(self.path("short.bin"), [i * 7 % 50 for i in range(40)])
+        for name in sorted(os.listdir(models)):
+            with self.subTest(model=name):
+                loss = []
+                for device in "cpu", "cuda":
+                    r = self.call("eval", "--model", os.path.join(models, name), "--data",
+                                  short, "--seq", 12, "--dtype", "fp32", "--device", device,
+                                  "--json")
+                    self.assertEqual(r.returncode, DONE, r.stderr)
+                    loss.append(json.loads(r.stdout)["loss"])
+                self.assertLess(abs(loss[0] / loss[1] - 1), 1e-6)
+
+    def test_not_with_elastic(self):
+        r = self.call("train", "--model", self.config, "--data", self.data, "--out",
+                      self.path("run"), "--device", "cuda", "--elastic", *SMALL)
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("--elastic: state that outlives a process lies in the CPU's memory", r.stderr)
+
+
+class Emulated(Gpu):
+    command = os.environ.get("EK_COMMAND_EMULATED", "")
+
+    def setUp(self):
+        if not os.path.exists(self.command):
+            self.skipTest("no C++ compiler, or sanitizers: there is no command with emulated CUDA")
+        super().setUp()
+
+    def test_a_kernel_fails(self):
+        """It is named, with the op and the layer that it was for."""
+        os.environ["EK_EMULATED_FAILURE"] = "attention_backward dq"
+        self.addCleanup(os.environ.pop, "EK_EMULATED_FAILURE")
+        r = self.call("train", "--model", self.config, "--data", self.data, "--out",
+                      self.path("run"), "--device", "cuda", *SMALL)
+        self.assertEqual(r.returncode, FAILED, r.stderr)
+        self.assertRegex(r.stderr, r"attention backward of layer 1.*CUDA: attention_backward dq: ")
+
+
+if __name__ == "__main__":
+    ek_cli.main()

@@ -1,0 +1,48 @@
+/* tests/cuda/emulated/cuda_runtime_api.h - as much of CUDA's C interface as we use, on the host. */
+#ifndef EMULATED_CUDA_RUNTIME_API_H
+#define EMULATED_CUDA_RUNTIME_API_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorIllegalAddress = 700
+} cudaError_t;
+typedef struct emulated_stream *cudaStream_t;
+
+enum {
+    cudaMemAttachGlobal = 1,
+    cudaStreamNonBlocking = 1,
+    cudaDevAttrConcurrentManagedAccess = 89
+};
+
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    int major, minor;
+};
+
+const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
+cudaError_t cudaMemGetInfo(size_t *available, size_t *all);
+cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

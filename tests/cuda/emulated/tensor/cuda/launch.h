@@ -1,0 +1,31 @@
+/* tests/cuda/emulated/tensor/cuda/launch.h - stands for src/tensor/cuda/launch.h: a kernel runs at
+ * once, on the host. */
+#ifndef TENSOR_CUDA_LAUNCH_H
+#define TENSOR_CUDA_LAUNCH_H
+
+#include "tensor/cuda/stream.h"
+
+#include <cuda_runtime.h>
+
+enum { EK_GRID_MAX = 4 }; /* so that threads take several elements */
+
+template <class Kernel, class... Arguments>
+static void launch(const char *name, Kernel kernel, int64_t blocks, int threads, Arguments... a)
+{
+    auto call = [&] { kernel(a...); };
+    int foreign = blocks > 0 ? (0 + ... + emulated_is_foreign(&a, sizeof(a))) : 0;
+
+    if (!foreign && !emulated_is_to_fail(name))
+        emulated_run(
+            blocks, threads, [](void *f) { (*(decltype(call) *)f)(); }, &call);
+    ek_cuda_started(name, (int)cudaGetLastError());
+}
+
+static inline int64_t blocks_for(int64_t n, int threads)
+{
+    int64_t blocks = (n + threads - 1) / threads;
+
+    return blocks < EK_GRID_MAX ? blocks : (int64_t)EK_GRID_MAX;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* Attention, rope and head norms of tensor/cuda. */
+#include "cuda/device.h"
+#include "tensor/cuda/fill.h"
+#include "tensor/ref/ref.h"
+#include "unit/attention_subjects.h"
+
+static void fill_fp32(ek_kernels *k)
+{
+    ek_cuda_fill_attention(k, EK_MODE_FP32);
+    ek_cuda_fill_norm(k, EK_MODE_FP32);
+}
+
+static void fill_bf16(ek_kernels *k)
+{
+    ek_cuda_fill_attention(k, EK_MODE_BF16);
+    ek_cuda_fill_norm(k, EK_MODE_BF16);
+}
+
+static const body bodies[] = {{"cuda fp32", EK_MODE_FP32, EK_ISA_REF, fill_fp32, fill_fp32},
+                              {"cuda bf16", EK_MODE_BF16, EK_ISA_REF, fill_bf16, fill_bf16}};
+
+static const body *body_at(int i)
+{
+    check_device();
+    return i < 2 && device() != NULL ? &bodies[i] : NULL;
+}
+
+static int slow(void)
+{
+    return &emulated_backwards != NULL;
+}
+
+/* A value that is not a number does not reach gradients of queries that do not see it. */
+static void nan_of_the_future(void)
+{
+    ek_attention a = shape(1, 70, 1, 1, 16, 0);
+    float *qkv = numbers(5, 70 * 48, 1), *d_o = numbers(6, 70 * 16, 1);
+
+    if (body_at(0) == NULL)
+        SKIP("no CUDA device");
+    qkv[50 * 48 + 32 + 3] = NAN;
+    for (int i = 0; body_at(i) != NULL; i++) {
+        ek_kernels k = fast(body_at(i), 1);
+        results r = attend(&k, body_at(i)->mode, &a, qkv, d_o);
+
+        for (int64_t t = 0; t < 70; t++) {
+            CHECK(isnan(r.o[t * 16 + 3]) == (t >= 50));
+            CHECK(isnan(r.grad[t * 48]) == (t >= 50));
+        }
+        results_free(&r);
+    }
+    give(qkv);
+    give(d_o);
+}
+
+static const ek_case cases[] = {ATTENTION_CASES, EK_CASE(nan_of_the_future)};
+EK_TEST_MAIN(cases)

@@ -1,0 +1,95 @@
+/* A device's table: memory that both sides use, and what is said of kernels that go wrong. */
+#include "base/arena.h"
+#include "cuda/emulated.h"
+#include "ek_test.h"
+#include "tensor/kernels.h"
+
+static int is_there(void)
+{
+    ek_kernels *k = NULL;
+    int there = ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k) == EK_OK;
+
+    ek_kernels_destroy(&k);
+    return there;
+}
+
+static void opens_and_closes(void)
+{
+    if (!is_there())
+        SKIP("no CUDA device");
+    for (int again = 0; again < 2; again++) {
+        ek_kernels *k = NULL, *other = NULL;
+        const float x[3] = {1, 2.5F, -3};
+        void *room;
+
+        CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_BF16, EK_ISA_REF, 1, &k), EK_OK);
+        CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP64, EK_ISA_REF, 1, &other), EK_OK);
+        CHECK(k != NULL && k->memory != NULL && strcmp(k->name, "cuda bf16") == 0);
+        CHECK_INT(k->memory->take(k->memory, 1000, "a test", &room), EK_OK);
+        memcpy(room, x, sizeof(x));
+        k->to_comp(3, 1, room, (ek_bf16 *)room + 100);
+        CHECK_INT(ek_kernels_wait(k), EK_OK);
+        CHECK(ek_bf16_to_float(((ek_bf16 *)room)[101]) == 2.5F);
+        CHECK(k->sum_squares(3, room) == 1 + 6.25 + 9);
+        k->memory->give(k->memory, room, 1000);
+        ek_kernels_destroy(&other);
+        ek_kernels_destroy(&k);
+    }
+}
+
+static void what_goes_wrong_is_named(void)
+{
+    float x[3] = {1, 2, 3}, y[3] = {0};
+    ek_kernels *k = NULL;
+
+    if (&emulated_backwards == NULL)
+        SKIP("a GPU may well read the host's memory");
+    CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
+    k->to_comp(3, 1, x, y); /* not the device's memory */
+    k->bias_forward(3, 1, x, y, 1);
+    CHECK_INT(ek_kernels_wait(k), EK_EDEVICE);
+    CHECK(strstr(ek_err_message(), "CUDA: to_comp: an illegal memory access") != NULL);
+    CHECK(y[0] == 0);
+    ek_kernels_destroy(&k);
+}
+
+static void there_is_no_such_device(void)
+{
+    ek_kernels *k = NULL;
+
+    CHECK_INT(ek_kernels_open("gpu", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_EINVAL);
+    CHECK(k == NULL);
+    CHECK_INT(ek_kernels_open(NULL, 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
+    CHECK(k->memory == NULL);
+    CHECK_INT(ek_kernels_wait(k), EK_OK);
+    ek_kernels_destroy(&k);
+}
+
+/* An arena in a device's memory is cut and given back like any other. */
+static void an_arena(void)
+{
+    ek_kernels *k = NULL;
+    ek_arena a, measured;
+
+    if (!is_there())
+        SKIP("no CUDA device");
+    CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
+    for (int empty = 0; empty < 2; empty++) {
+        ek_arena_measure(&measured);
+        if (!empty)
+            (void)ek_arena_take_reserve(&measured, 1 << 22, 100, 1);
+        CHECK_INT(ek_arena_init_from(&a, k->memory, &measured, "a test"), EK_OK);
+        CHECK(k->memory->available(k->memory) > 0);
+        CHECK(empty || ek_arena_take_reserve(&a, 1 << 22, 100, 1) == a.base);
+        for (int i = 0; i < 100 && !empty; i++)
+            CHECK(a.base[i] == 0);
+        CHECK(ek_arena_take(&a, 1 << 22, 1) == NULL);
+        ek_arena_fini(&a);
+        CHECK(a.base == NULL);
+    }
+    ek_kernels_destroy(&k);
+}
+
+static const ek_case cases[] = {EK_CASE(opens_and_closes), EK_CASE(what_goes_wrong_is_named),
+                                EK_CASE(there_is_no_such_device), EK_CASE(an_arena)};
+EK_TEST_MAIN(cases)
