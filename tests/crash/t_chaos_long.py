@@ -20,6 +20,7 @@ class Everything(chaos.Chaos):
 
     def test_two_that_do_not_reach_each_other(self):
         """One of them is left out, until they do."""
+        self.steps = 1200
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
                 found = self.chaos("--script", self.script("2 part node2"), "--lossless", "--down",
