@@ -46,7 +46,7 @@ test-cuda:
 	tools/setup.sh --test
 	cmake --preset ci -DEK_CUDA=ON
 	cmake --build --preset ci
-	build/evenkeel info | grep "CUDA: .*; device"
+	@build/evenkeel info | grep "CUDA: .*; device" || { echo "there is no CUDA device here"; exit 1; }
 	ctest --preset ci -R "_gpu$$|^t_cuda$$"
 
 bench: build

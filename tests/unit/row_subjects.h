@@ -412,6 +412,36 @@ static void test_norm_backward(void)
     each_shape(&t);
 }
 
+/* Half of rows twice as wide, whose sums another rank would have as well. */
+static void wide_norm_make(const shape *s, buf *b)
+{
+    b[0] = numbers(COMP, s->n * (s->d + 2), 1, 2e-6, 0);
+    b[1] = numbers(REAL, s->d, 1, 0, 0);
+    b[2] = numbers(DOUBLE, s->n, 1, 1e-5, 0);
+    b[3] = numbers(COMP, s->n * s->d, 1, 0, 0);
+    b[4] = numbers(REAL, s->n, 1, 2e-6, 0);
+    b[5] = numbers(COMP, s->n * (s->d + 2), 1, 1e-5, 0);
+    b[6] = numbers(DOUBLE, s->n, 1, 1e-5, 0);
+    b[7] = numbers(REAL, s->d, 1, 1e-5, 0);
+}
+
+static void wide_norm_run(const ek_kernels *k, const shape *s, buf *b)
+{
+    const int64_t ld = s->d + 2, whole = 2 * s->d;
+
+    k->widenorm_squares(s->n, s->d, b[0].p, ld, b[2].p);
+    k->widenorm_forward(s->n, s->d, whole, 1e-5, b[2].p, b[1].p, b[0].p, ld, b[3].p, b[4].p);
+    k->widenorm_dots(s->n, s->d, b[1].p, b[3].p, b[5].p, ld, b[6].p);
+    k->widenorm_backward(s->n, s->d, whole, b[6].p, b[1].p, b[3].p, b[4].p, b[5].p, ld, b[7].p);
+}
+
+static void test_wide_norm(void)
+{
+    const subject t = {"widenorm", wide_norm_make, wide_norm_run};
+
+    each_shape(&t);
+}
+
 /* --- router ---------------------------------------------------------------------------------- */
 
 /* d experts.  Variant 1 makes ties by taking a few values only. */
@@ -590,10 +620,11 @@ static void test_optimizer(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(test_gather), EK_CASE(test_combine),       EK_CASE(test_to_comp),
-    EK_CASE(test_embed),  EK_CASE(test_bias),          EK_CASE(test_norm_forward),
-    EK_CASE(test_router), EK_CASE(test_norm_backward), EK_CASE(test_swiglu),
-    EK_CASE(test_loss),   EK_CASE(test_vocab),         EK_CASE(test_optimizer),
+    EK_CASE(test_gather),    EK_CASE(test_combine),       EK_CASE(test_to_comp),
+    EK_CASE(test_embed),     EK_CASE(test_bias),          EK_CASE(test_norm_forward),
+    EK_CASE(test_router),    EK_CASE(test_norm_backward), EK_CASE(test_swiglu),
+    EK_CASE(test_loss),      EK_CASE(test_vocab),         EK_CASE(test_optimizer),
+    EK_CASE(test_wide_norm),
 };
 
 #endif
