@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 ek_status ek_run_leaders_first(ek_run *r, const char *what, ek_status (*work)(ek_run *r))
 {
@@ -129,17 +130,36 @@ out:
     return st;
 }
 
+#define SHARED ".shared-"
+
+/* What this check has left where a rank was killed in the midst of it. */
+static void forget_shared(const char *out)
+{
+    ek_names l = {0};
+    ek_path path;
+
+    if (ek_folder_entries(out, &l) < 0)
+        return;
+    for (int64_t i = 0; i < l.n; i++)
+        if (strncmp(l.names[i], SHARED, strlen(SHARED)) == 0 &&
+            ek_path_set(&path, "%s/%s", out, l.names[i]) == EK_OK)
+            (void)!ek_file_remove(NULL, path.s);
+    ek_names_free(&l);
+}
+
 ek_status ek_run_check_shared(ek_run *r)
 {
     double stamp = r->rank == 0 ? (double)ek_clock_ns() : 0;
     ek_path path;
     ek_status st;
 
+    if (r->rank == 0)
+        forget_shared(r->cfg->out);
     if (r->ranks == 1)
         return EK_OK;
     stamp = -stamp;
     EK_TRY(ek_run_least(r->world, &stamp)); /* rank 0's: a name that nobody has looked for before */
-    EK_TRY(ek_path_set(&path, "%s/.shared-%.0f", r->cfg->out, -stamp));
+    EK_TRY(ek_path_set(&path, "%s/" SHARED "%.0f", r->cfg->out, -stamp));
     EK_TRY(ek_agree(r->world, "write to --out",
                     r->rank == 0 ? ek_file_replace(NULL, path.s, "", 0) : EK_OK));
     st = ek_file_kind_of(path.s) == EK_FILE_REGULAR

@@ -80,6 +80,14 @@ class Resume(ek_cli.Case):
         self.train("whole", "--lr-schedule", "constant", steps=8)
         self.assertEqual(losses(self.path("run")), losses(self.path("whole")))
 
+    def test_what_a_killed_check_has_left(self):
+        """Files by which ranks find out whether they share --out do not stay for ever."""
+        self.train("run", steps=2)
+        for name in ".shared-12.tmp", ".shared-12":
+            ek_cli.write(self.path("run", name), "")
+        self.train("run", "--resume", steps=4)
+        self.assertEqual([n for n in os.listdir(self.path("run")) if n[0] == "."], [])
+
     def test_finished(self):
         self.train("run")
         before = ek_cli.tree(self.path("run"))
