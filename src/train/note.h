@@ -1,7 +1,7 @@
 /* train/note.h - what a trainer has learnt beside its weights, for another process to go on from:
  * what its tuner has found out, the loads that planners go by, and whether one has placed the
- * experts by them.  It lies in the ledger
- * (elastic/ledger.h), is the same on all ranks of a stage, and nothing depends on it but speed. */
+ * experts by them.  It lies in the ledger (elastic/ledger.h), is the same on all ranks of a stage,
+ * and nothing depends on it but speed. */
 #ifndef TRAIN_NOTE_H
 #define TRAIN_NOTE_H
 

@@ -159,6 +159,7 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     ek_trainer *tr = NULL;
     ek_pass_config pc = pass_config(m, cfg);
     ek_status st = EK_OK;
+
     EK_REQUIRE(cfg->batch > 0 && cfg->micro_batch > 0 && cfg->micro_batch <= cfg->batch, EK_EINVAL,
                "a batch of %lld sequences in micro-batches of %lld", (long long)cfg->batch,
                (long long)cfg->micro_batch);

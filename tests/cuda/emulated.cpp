@@ -167,8 +167,7 @@ void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argum
     }
 }
 
-/* --- the runtime: what was started is done
- * --------------------------------------------------------- */
+/* --- the runtime: what was started is done --------------------------------------------------- */
 
 /* A stretch of memory that a device has. */
 struct stretch {

@@ -14,8 +14,7 @@
 
 enum { STRIP = 64, SUMS = 256, PARTS = SUMS / EK_WARP };
 
-/* --- rotary embedding
- * ------------------------------------------------------------------------------ */
+/* --- rotary embedding ------------------------------------------------------------------------ */
 
 template <class R, class C>
 __global__ void rotate(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
@@ -42,8 +41,7 @@ static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t he
            pos0, heads, head_dim, (const R *)cos_sin, inverse, (C *)x, ld);
 }
 
-/* --- what the passes share
- * ------------------------------------------------------------------------- */
+/* --- what the passes share ------------------------------------------------------------------- */
 
 /* Rows of one head, `n` of them; row i begins at at + i * ld. */
 template <class C> struct rows_of {
@@ -119,8 +117,7 @@ static int64_t blocks_of_rows(int64_t n)
     return (n + EK_WARPS - 1) / EK_WARPS;
 }
 
-/* --- forward
- * --------------------------------------------------------------------------------------- */
+/* --- forward --------------------------------------------------------------------------------- */
 
 /* All heads of some sequences.  Query i of a sequence is at position pos0 + i and sees the keys up
  * to its own; head h of sequence b begins at q + b * q_seq + h * dim, and so on. */
@@ -175,27 +172,34 @@ template <class R, class C> __global__ void attend(attending<R, C> a)
         attend_strip(&room, a, c0);
 }
 
+/* What does not depend on where keys and values lie. */
+template <class R, class C>
+static attending<R, C> attending_of(const ek_attention *a, const void *q, void *o)
+{
+    attending<R, C> x = {};
+
+    x.heads = a->heads;
+    x.per = a->heads / a->kv_heads;
+    x.dim = a->head_dim;
+    x.scale = (R)a->scale;
+    x.q = (const C *)q;
+    x.q_ld = a->ld;
+    x.o = (C *)o;
+    return x;
+}
+
 template <class R, class C>
 static void attention_forward(const ek_attention *a, const void *qkv, void *o, void *lse, void *ws)
 {
-    const C *q = (const C *)qkv, *k = q + a->heads * a->head_dim;
-    attending<R, C> x = {a->seq,
-                         0,
-                         a->heads,
-                         a->heads / a->kv_heads,
-                         a->head_dim,
-                         (R)a->scale,
-                         q,
-                         k,
-                         k + a->kv_heads * a->head_dim,
-                         a->seq * a->ld,
-                         a->ld,
-                         a->seq * a->ld,
-                         a->ld,
-                         (C *)o,
-                         (R *)lse};
+    attending<R, C> x = attending_of<R, C>(a, qkv, o);
 
     (void)ws;
+    x.queries = a->seq;
+    x.k = x.q + a->heads * a->head_dim;
+    x.v = x.k + a->kv_heads * a->head_dim;
+    x.k_ld = a->ld;
+    x.q_seq = x.k_seq = a->seq * a->ld;
+    x.lse = (R *)lse;
     launch("attention_forward", attend<R, C>, a->batch * a->heads * blocks_of_rows(a->seq),
            EK_BLOCK, x);
 }
@@ -204,28 +208,18 @@ template <class R, class C>
 static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
                              const void *k_cache, const void *v_cache, void *o, void *ws)
 {
-    attending<R, C> x = {m,
-                         pos0,
-                         a->heads,
-                         a->heads / a->kv_heads,
-                         a->head_dim,
-                         (R)a->scale,
-                         (const C *)qkv,
-                         (const C *)k_cache,
-                         (const C *)v_cache,
-                         0,
-                         a->ld,
-                         0,
-                         a->kv_heads * a->head_dim,
-                         (C *)o,
-                         nullptr};
+    attending<R, C> x = attending_of<R, C>(a, qkv, o);
 
     (void)ws;
+    x.queries = m;
+    x.pos0 = pos0;
+    x.k = (const C *)k_cache;
+    x.v = (const C *)v_cache;
+    x.k_ld = a->kv_heads * a->head_dim;
     launch("attention_cached", attend<R, C>, a->heads * blocks_of_rows(m), EK_BLOCK, x);
 }
 
-/* --- backward
- * -------------------------------------------------------------------------------------- */
+/* --- backward -------------------------------------------------------------------------------- */
 
 template <class R, class C> struct gradients {
     int64_t batch, seq, heads, kv_heads, dim, ld;

@@ -12,8 +12,6 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     int device, tables;
@@ -35,8 +33,7 @@ static ek_status check(cudaError_t e, const char *what)
     return EK_OK;
 }
 
-/* --- memory ------------------------------------------------------------------------------------
- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 static ek_status take(const ek_memory *m, size_t bytes, const char *what, void **out)
 {
@@ -71,8 +68,7 @@ static size_t available(const ek_memory *m)
 /* It outlives tables: arenas may be given back after them. */
 static const ek_memory managed = {take, give, available};
 
-/* --- the stream --------------------------------------------------------------------------------
- */
+/* --- the stream ------------------------------------------------------------------------------ */
 
 /* Which device a thread uses is the thread's own affair. */
 static void enter(const ek_kernels *k)
@@ -136,8 +132,7 @@ static ek_status wait_for(const ek_kernels *k)
     return failed == NULL ? EK_OK : check(shared.error, failed);
 }
 
-/* --- the table ---------------------------------------------------------------------------------
- */
+/* --- the table ------------------------------------------------------------------------------- */
 
 static int count(void)
 {
@@ -185,7 +180,6 @@ static ek_status open_table(ek_kernels *k, ek_mode mode, int device)
 {
     static const char *const names[] = {
         [EK_MODE_FP64] = "cuda fp64", [EK_MODE_FP32] = "cuda fp32", [EK_MODE_BF16] = "cuda bf16"};
-
     ek_status st;
 
     pthread_mutex_lock(&lock);

@@ -101,54 +101,63 @@ __device__ inline int64_t threads_in_all(void)
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* --- sums and maxima: every thread gets the result ---------------------------------------------
- */
+/* --- sums and maxima: every thread gets the result ------------------------------------------- */
 
-template <class R> __device__ R warp_sum(R x)
+struct adds {
+    template <class R> __device__ R operator()(R x, R y) const
+    {
+        return x + y;
+    }
+};
+
+struct larger {
+    template <class R> __device__ R operator()(R x, R y) const
+    {
+        return y > x ? y : x;
+    }
+};
+
+template <class R, class Two> __device__ R warp_fold(R x, Two two)
 {
     for (int o = EK_WARP / 2; o > 0; o /= 2)
-        x += __shfl_xor_sync(ek_all_lanes, x, o);
-    return x;
-}
-
-template <class R> __device__ R warp_max(R x)
-{
-    for (int o = EK_WARP / 2; o > 0; o /= 2) {
-        R y = __shfl_xor_sync(ek_all_lanes, x, o);
-
-        x = y > x ? y : x;
-    }
+        x = two(x, __shfl_xor_sync(ek_all_lanes, x, o));
     return x;
 }
 
 /* room: of the block, one for each warp; free again once all have come to the next barrier. */
-template <class R> __device__ R block_sum(R x, R *room)
+template <class R, class Two> __device__ R block_fold(R x, R *room, Two two)
 {
-    R sum = 0;
+    R all;
 
-    x = warp_sum(x);
+    x = warp_fold(x, two);
     __syncthreads();
     if (lane_of() == 0)
         room[warp_of()] = x;
     __syncthreads();
-    for (int w = 0; w < (int)(blockDim.x / EK_WARP); w++)
-        sum += room[w];
-    return sum;
+    all = room[0];
+    for (int w = 1; w < (int)(blockDim.x / EK_WARP); w++)
+        all = two(all, room[w]);
+    return all;
+}
+
+template <class R> __device__ R warp_sum(R x)
+{
+    return warp_fold(x, adds());
+}
+
+template <class R> __device__ R warp_max(R x)
+{
+    return warp_fold(x, larger());
+}
+
+template <class R> __device__ R block_sum(R x, R *room)
+{
+    return block_fold(x, room, adds());
 }
 
 template <class R> __device__ R block_max(R x, R *room)
 {
-    R top;
-
-    x = warp_max(x);
-    __syncthreads();
-    if (lane_of() == 0)
-        room[warp_of()] = x;
-    __syncthreads();
-    top = room[0];
-    for (int w = 1; w < (int)(blockDim.x / EK_WARP); w++)
-        top = room[w] > top ? room[w] : top;
-    return top;
+    return block_fold(x, room, larger());
 }
 
 /* --- sums over rows ----------------------------------------------------------------------------

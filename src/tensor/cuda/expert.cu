@@ -3,8 +3,7 @@
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
-/* --- router: a warp to each token ----------------------------------------------------------------
- */
+/* --- router: a warp to each token ------------------------------------------------------------ */
 
 /* What comes first in the order of choice: the larger, of equals the lower id.  What is not a
  * number is as small as can be, and no id (-1) comes last. */
@@ -94,8 +93,7 @@ static void softmax_topk(int64_t n, int64_t e, int64_t k, const void *logits, vo
            (const R *)logits, (R *)probs, ids, (R *)lse);
 }
 
-/* --- SwiGLU
- * ---------------------------------------------------------------------------------------- */
+/* --- SwiGLU ---------------------------------------------------------------------------------- */
 
 template <class R, class C> __global__ void swiglu(int64_t f, const C *gu, const R *scale, C *h)
 {
@@ -149,8 +147,7 @@ static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *sc
            (const C *)dh, (C *)dgu, (C *)h, (R *)dscale);
 }
 
-/* --- optimizer
- * ------------------------------------------------------------------------------------- */
+/* --- optimizer ------------------------------------------------------------------------------- */
 
 enum { PARTS_MAX = 1024, PART_MIN = 4096 };
 

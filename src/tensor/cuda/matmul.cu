@@ -114,23 +114,13 @@ template <class R, class X, class C> struct collector {
     }
 };
 
-/* --- the table's
- * ----------------------------------------------------------------------------------- */
+/* --- the table's ----------------------------------------------------------------------------- */
 
-template <class R, class C>
-static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
-{
-    (void)k;
-    (void)form;
-    return sizeof(R) == sizeof(C) ? 0 : (size_t)out * (size_t)in * sizeof(C);
-}
-
-/* Both forms are [out, in] in C. */
-template <class R, class C>
+/* Both forms are [out, in] in C; their size, and that no product needs room, is the reference's. */
 static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed)
 {
-    if (packed_bytes<R, C>(k, out, in, form) > 0)
+    if (k->packed_bytes(k, out, in, form) > 0)
         k->to_comp(out, in, master, packed);
     return EK_OK;
 }
@@ -186,17 +176,6 @@ static ek_status linear_backward_weight(const ek_kernels *k, const ek_group *g, 
     return EK_OK;
 }
 
-static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
-                               int64_t in)
-{
-    (void)k;
-    (void)rows;
-    (void)n_groups;
-    (void)out;
-    (void)in;
-    return 0;
-}
-
 template <class R>
 static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc)
@@ -211,12 +190,10 @@ static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const 
 template <class R, class C> static void fill(ek_kernels *k)
 {
     k->products = "plain tiles";
-    k->packed_bytes = packed_bytes<R, C>;
-    k->pack = pack<R, C>;
+    k->pack = pack;
     k->linear_forward = linear_forward<R, C>;
     k->linear_backward_input = linear_backward_input<R, C>;
     k->linear_backward_weight = linear_backward_weight<R, C>;
-    k->linear_workspace = linear_workspace;
     k->matmul_real = matmul_real<R>;
 }
 
