@@ -18,7 +18,7 @@ static inline void allocate(int32_t experts, int32_t slots, int32_t least, const
 typedef struct {
     ek_arena arena;
     ek_replicate_nodes s;
-    ek_replicate_place w, other;
+    ek_replicate_place w, other, now, near;
     int32_t order[MANY], r[MANY], left[MANY], need[MANY];
     int64_t key[MANY], fatal[MANY], load[MANY];
 } fixture;
@@ -28,6 +28,8 @@ static inline void lay_out(fixture *f, int32_t nodes, int32_t room, int32_t expe
     ek_replicate_nodes_take(&f->s, &f->arena, nodes, experts, nodes * room);
     ek_replicate_place_take(&f->w, &f->arena, &f->s);
     ek_replicate_place_take(&f->other, &f->arena, &f->s);
+    ek_replicate_place_take(&f->now, &f->arena, &f->s);
+    ek_replicate_place_take(&f->near, &f->arena, &f->s);
 }
 
 /* Equal nodes; experts are on `least` nodes where they have as many replicas. */
@@ -89,23 +91,28 @@ static inline void best(fixture *f)
 }
 
 /* Every replica lies somewhere, and what is kept along agrees. */
-static inline void check_place(const fixture *f)
+static inline void check_place_of(const fixture *f, const ek_replicate_place *w)
 {
     for (int32_t n = 0; n < f->s.nodes; n++)
-        CHECK_INT(f->w.vacant[n], 0);
+        CHECK_INT(w->vacant[n], 0);
     for (int32_t e = 0; e < f->s.experts; e++) {
         int32_t n = 0, nodes = 0, slots = 0;
 
         for (int32_t i = 0; i < f->s.nodes; i++) {
-            n += f->w.count[e * f->s.nodes + i];
-            nodes += f->w.count[e * f->s.nodes + i] > 0;
+            n += w->count[e * f->s.nodes + i];
+            nodes += w->count[e * f->s.nodes + i] > 0;
         }
         for (int32_t i = 0; i < f->s.slots; i++)
-            slots += f->w.at[i] == e;
+            slots += w->at[i] == e;
         CHECK_INT(n, f->r[e]);
         CHECK_INT(slots, f->r[e]);
-        CHECK_INT(ek_replicate_distinct(&f->s, &f->w, e), nodes);
+        CHECK_INT(ek_replicate_distinct(&f->s, w, e), nodes);
     }
+}
+
+static inline void check_place(const fixture *f)
+{
+    check_place_of(f, &f->w);
 }
 
 typedef struct {

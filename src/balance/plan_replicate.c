@@ -15,17 +15,18 @@
  *              swaps (replicate_place.c).  Planned nodes become real ones of their size by the
  *              assignment (assign.h) with which the fewest replicas come to nodes that do not have
  *              their expert, and of such ones the fewest to other ranks of a node that has it.
- *              Each layer has its own, so the bytes of all layers are the fewest, too.  With f > 1
- *              nodes then change places where the layer comes to fall with the same losses as
- *              others do (align.h): survival is worth moves, and loads stay what they are.  In a
- *              node, replicas go to the rank with the least load that does not have the expert,
- *              largest first.
+ *              With f > 1 nodes then change places where the layer comes to fall with the same
+ *              losses as others do (align.h): survival is worth moves.  Of the placements that
+ *              survive as much and have 5 % more load at most, one is looked for to which less has
+ *              to move (replicate_settle.h).  In a node, replicas go to the rank with the least
+ *              load that does not have the expert, largest first.
  * Quotas       floor(t / r) a slot, the first t mod r slots one more.
  * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
  *              what moving the experts takes are not modelled.
  * Accepted     when the largest load falls by more than 5 %, or experts come to lie on f' nodes
  *              that did not.  The latter is worth any load: survival is a constraint, not a term.
- *              Then alone the plan may be slower than no balancing.
+ *              Then alone the plan may be slower than no balancing.  A plan that would be accepted
+ *              as planned is, if not as what is nearer.
  * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
  *              expert on one node.  Among placements that survive as much, the nodes' loads are
  *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
@@ -33,12 +34,13 @@
  *              beyond f - 1 failures is worth 5 % of load: where the spread placement has less by
  *              more, it is taken.  A placement that stays is served by homes alone where that is
  *              better.
- * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work and that of
- *              the alignment. */
+ * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work, that
+ *              of settling, three times, and that of the alignment. */
 #include "balance/align.h"
 #include "balance/assign.h"
+#include "balance/near.h"
 #include "balance/planner.h"
-#include "balance/replicate_place.h"
+#include "balance/replicate_settle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,14 +48,17 @@
 __extension__ typedef __int128 wide;
 
 enum { GAIN_OF = 100, GAIN_TO = 95 }; /* a plan that takes less than 95 % is worth moving for */
-enum { ONE = 1 << 24 };               /* all assignments, as replicas' loads are measured */
+enum { SPARE_TO = 96 }; /* and one that takes 96 % is not, whatever rows are left over */
+enum { ONE = 1 << 24 }; /* all assignments, as replicas' loads are measured */
 
 typedef struct {
     ek_replicate_nodes nodes;
     ek_replicate_place now, best, other;
-    int32_t *node_of_rank; /* [ranks] */
-    int32_t *image;        /* [nodes] the node that a planned one becomes */
-    ek_assign assign;      /* of [nodes] */
+    ek_replicate_place real, near, least; /* of real nodes: see settle() and offer() */
+    int32_t *node_of_rank;                /* [ranks] */
+    int32_t *image;                       /* [nodes] the node that a planned one becomes */
+    ek_assign assign;                     /* of [nodes] */
+    ek_near time;
     ek_align align;
     int64_t *cost; /* [nodes][nodes] of a planned one becoming a node */
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
@@ -75,10 +80,14 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_replicate_place_take(&m->now, a, &m->nodes);
     ek_replicate_place_take(&m->best, a, &m->nodes);
     ek_replicate_place_take(&m->other, a, &m->nodes);
+    ek_replicate_place_take(&m->real, a, &m->nodes);
+    ek_replicate_place_take(&m->near, a, &m->nodes);
+    ek_replicate_place_take(&m->least, a, &m->nodes);
     m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
     m->image = ek_arena_take(a, nodes, sizeof(*m->image));
     ek_assign_take(&m->assign, a, nodes);
     ek_align_take(&m->align, a, nodes, l->experts);
+    ek_near_take(&m->time, a, l);
     m->cost = ek_arena_take(a, (int64_t)nodes * nodes, sizeof(*m->cost));
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
         *of_expert[i] = ek_arena_take(a, l->experts, sizeof(**of_expert[i]));
@@ -145,7 +154,7 @@ static int64_t serve_now(const memory *m, const ek_plan_limits *l, ek_plan *p)
     return homes <= alike ? homes : serve_alike(m, l, &p->placement, p->quota);
 }
 
-/* --- from nodes to ranks ---------------------------------------------------------------------- */
+/* --- from planned nodes to real ones ---------------------------------------------------------- */
 
 /* The placement as it is, by nodes. */
 static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
@@ -156,8 +165,8 @@ static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
             ek_replicate_put(&m->nodes, &m->now, m->node_of_rank[s / l->slots], p->expert_of[s]);
 }
 
-/* What it takes that a planned node becomes a node: replicas of experts that it does not have,
- * which all have to come from others, before those of which it has too few. */
+/* What it takes that a planned node becomes a node: replicas of experts that it does not have, one
+ * for each rank, which have to come from others, before those that its ranks copy. */
 static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t planned, int32_t node)
 {
     int64_t come = 0, copied = 0;
@@ -165,9 +174,11 @@ static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t pla
     for (int32_t e = 0; e < m->nodes.experts; e++) {
         int32_t a = w->count[(int64_t)e * m->nodes.nodes + planned];
         int32_t b = m->now.count[(int64_t)e * m->nodes.nodes + node];
+        int32_t ranks = m->nodes.ranks[node];
+        int32_t from_others = b > 0 ? 0 : a < ranks ? a : ranks;
 
-        come += b == 0 ? a : 0;
-        copied += b > 0 && a > b ? a - b : 0;
+        come += from_others;
+        copied += a > b + from_others ? a - b - from_others : 0;
     }
     return come * (m->nodes.slots + 1) + copied;
 }
@@ -186,8 +197,8 @@ static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_p
     ek_align_nodes(&m->align, l->others, m->nodes.room, m->image);
 }
 
-/* Planned nodes become real ones of their size. */
-static void match_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+/* Planned nodes become real ones of their size, with the fewest replicas that come. */
+static void match_nodes(memory *m, const ek_replicate_place *w)
 {
     const ek_replicate_nodes *s = &m->nodes;
     const int64_t never = (int64_t)(s->slots + 1) * (s->slots + 1); /* more than all together */
@@ -197,8 +208,66 @@ static void match_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_p
             m->cost[(int64_t)i * s->nodes + n] =
                 s->room[n] == s->room[i] ? cost_of(m, w, i, n) : never;
     ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
-    align_nodes(m, l, w);
 }
+
+/* A plan by real nodes, m->real. */
+static void match(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+{
+    match_nodes(m, w);
+    align_nodes(m, l, w);
+    ek_replicate_place_as(&m->nodes, w, m->image, &m->real);
+}
+
+/* --- among what lies there -------------------------------------------------------------------- */
+
+/* The largest load of a node, for each of its ranks. */
+static int64_t largest(const memory *m, const ek_replicate_place *w)
+{
+    int64_t most = 0;
+
+    ek_replicate_loads(&m->nodes, m->weight, w, m->node_load);
+    for (int32_t n = 0; n < m->nodes.nodes; n++) {
+        int64_t load = m->node_load[n] / m->nodes.ranks[n];
+
+        most = load > most ? load : most;
+    }
+    return most;
+}
+
+/* Takes what lies near, if that comes to what is aimed at, where no more replicas come. */
+static void try_near(memory *m, const ek_replicate_aim *aim)
+{
+    ek_replicate_nodes *s = &m->nodes;
+
+    ek_replicate_score(s, m->need, &m->near);
+    if (ek_replicate_settle(s, aim, m->node_load, &m->near) &&
+        ek_replicate_coming(s, &m->now, &m->near) <= ek_replicate_coming(s, &m->now, &m->real))
+        ek_replicate_place_copy(s, &m->real, &m->near);
+}
+
+/* Of what is in no more danger than m->real, and has at most so much load for a rank of a node, the
+ * placement for which the fewest replicas come. */
+static void settle(memory *m, const ek_plan_limits *l, int64_t most)
+{
+    ek_replicate_nodes *s = &m->nodes;
+    ek_replicate_aim aim = {.now = &m->now,
+                            .need = m->need,
+                            .replicas = m->replicas,
+                            .weight = m->weight,
+                            .most = most};
+
+    ek_replicate_regard(s, l->replicas_min > 1 ? l->others : NULL);
+    ek_replicate_score(s, m->need, &m->real);
+    ek_replicate_risk_of(s, &m->real, &aim.risk);
+    ek_replicate_settle(s, &aim, m->node_load, &m->real);
+    ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->near);
+    try_near(m, &aim);
+    match_nodes(m, &m->real);
+    ek_replicate_place_as(s, &m->real, m->image, &m->near);
+    try_near(m, &aim);
+}
+
+/* --- from nodes to ranks ---------------------------------------------------------------------- */
 
 /* Whether a rank's node has an expert in the next placement, which only matters where nodes are not
  * the failure domains. */
@@ -272,22 +341,27 @@ static void find_homes(memory *m, const ek_placement *now)
     }
 }
 
-/* The next placement from one by nodes; returns its largest load. */
-static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *now,
-                       const ek_replicate_place *w)
+/* The next placement, as m->real has it by nodes; returns its largest load. */
+static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *now)
 {
-    match_nodes(m, l, w);
     for (int32_t i = 0; i < l->ranks * l->slots; i++)
         m->next.expert_of[i] = -1;
     memset(m->load, 0, (size_t)l->ranks * sizeof(*m->load));
     for (int32_t i = l->experts - 1; i >= 0; i--)
         for (int32_t n = 0, e = m->by_weight[i]; n < m->nodes.nodes; n++)
-            for (int32_t k = w->count[(int64_t)e * m->nodes.nodes + n]; k > 0; k--)
-                put_on_rank(m, l, now, m->image[n], e);
+            for (int32_t k = m->real.count[(int64_t)e * m->nodes.nodes + n]; k > 0; k--)
+                put_on_rank(m, l, now, n, e);
     for (int32_t r = 0; r < l->ranks; r++)
         order_slots(m, now, r);
     find_homes(m, now);
     return serve_alike(m, l, &m->next, m->quota);
+}
+
+static int64_t realize_planned(memory *m, const ek_plan_limits *l, const ek_placement *now,
+                               const ek_replicate_place *w)
+{
+    match(m, l, w);
+    return realize(m, l, now);
 }
 
 /* --- deciding --------------------------------------------------------------------------------- */
@@ -391,19 +465,78 @@ static void explain(const memory *m, const ek_plan_limits *l, const char *verdic
         l->domain_of != NULL ? "racks" : "nodes");
 }
 
-/* Realizes the placement that survives most; the spread one where that has less load by more than
- * 5 % and is on the nodes that count.  Returns the one taken.  What lies where does not enter into
- * that: the same counts ask for the same placement again. */
-static const ek_replicate_place *offer(memory *m, const ek_plan_limits *l, const ek_placement *now,
-                                       int64_t *load)
+/* The placement that survives most; the spread one where that has less load by more than 5 % and is
+ * on the nodes that count.  What lies where does not enter into that: the same counts ask for the
+ * same placement again. */
+static const ek_replicate_place *choose(memory *m, const ek_plan_limits *l, const ek_placement *now)
 {
-    int64_t best = realize(m, l, now, &m->best);
+    int64_t best = realize_planned(m, l, now, &m->best);
+    int64_t other = realize_planned(m, l, now, &m->other);
 
-    *load = realize(m, l, now, &m->other);
-    if (lower(best, *load) && missing(m, l, &m->other) <= missing(m, l, &m->best))
-        return &m->other;
-    *load = realize(m, l, now, &m->best);
-    return &m->best;
+    return lower(best, other) && missing(m, l, &m->other) <= missing(m, l, &m->best) ? &m->other
+                                                                                     : &m->best;
+}
+
+/* What the largest load of a node may become: as good as that of the plan, which comes to
+ * `planned`, and where `before` is not as good and may stay, worth moving for. */
+static int64_t allowed(int64_t load, int64_t planned, int64_t before, int may_stay)
+{
+    int64_t most = load * GAIN_OF / SPARE_TO;
+    int64_t worth =
+        (int64_t)((wide)load * before * GAIN_TO / GAIN_OF / (planned > 0 ? planned : 1));
+
+    return !may_stay || worth >= most || worth < load ? most : worth;
+}
+
+/* What m->next takes as long as it lasts, and to move to, as far as that is known. */
+static double takes(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
+{
+    ek_plan next = {.placement = m->next, .quota = m->quota};
+    ek_plan_limits batch = *l; /* of the history's */
+
+    batch.costs.row_s /= (double)(of > 0 ? of : 1);
+    batch.costs.send_s /= (double)(of > 0 ? of : 1);
+    return ek_near_time(&m->time, &batch, counts, &next) * (double)l->lasts +
+           ek_replicate_busiest(&m->nodes, &m->now, &m->real) * l->costs.move_s;
+}
+
+/* Realizes a plan, or what is as good, worth moving for like the plan, and closer to what lies
+ * there, whichever takes least; returns its largest load. */
+static int64_t offer(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                     const ek_replicate_place *w, int64_t before)
+{
+    const ek_placement *now = &p->placement;
+    int may_stay = missing(m, l, w) >= missing(m, l, &m->now);
+    int64_t planned = realize_planned(m, l, now, w), load = largest(m, &m->real);
+    int64_t most[] = {load, allowed(load, planned, before, may_stay)};
+    double least = takes(m, l, counts, p->of);
+
+    ek_replicate_place_copy(&m->nodes, &m->least, &m->real);
+    for (int i = 0; i < 2; i++) {
+        int64_t settled;
+        double s;
+
+        match(m, l, w);
+        settle(m, l, most[i]);
+        settled = realize(m, l, now);
+        s = takes(m, l, counts, p->of);
+        if (s > least || lower(settled, planned) ||
+            (may_stay && lower(before, settled) != lower(before, planned)))
+            continue;
+        least = s;
+        ek_replicate_place_copy(&m->nodes, &m->least, &m->real);
+    }
+    ek_replicate_place_copy(&m->nodes, &m->real, &m->least);
+    return realize(m, l, now);
+}
+
+/* Assignments of each source. */
+static void add_tokens(memory *m, const ek_plan_limits *l, const int64_t *counts)
+{
+    memset(m->time.tokens, 0, (size_t)l->ranks * sizeof(*m->time.tokens));
+    for (int32_t r = 0; r < l->ranks; r++)
+        for (int32_t e = 0; e < l->experts; e++)
+            m->time.tokens[r] += counts[(int64_t)r * l->experts + e];
 }
 
 static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
@@ -415,13 +548,15 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
     int64_t before, offered, now, then;
 
     ek_plan_totals(l, counts, m->total);
+    add_tokens(m, l, counts);
     EK_TRY(ek_replicate_allocate(l->experts, m->nodes.slots, l->replicas_min, m->total, m->order,
                                  m->replicas));
     weigh(m, l);
     before = serve_now(m, l, p);
     read_now(m, l, &p->placement);
     place(m, l);
-    w = offer(m, l, &p->placement, &offered);
+    w = choose(m, l, &p->placement);
+    offered = offer(m, l, counts, p, w, before);
     now = missing(m, l, &m->now);
     then = missing(m, l, w);
     p->before_s = p->after_s = (double)before * unit;

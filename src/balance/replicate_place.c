@@ -1,6 +1,7 @@
 /* Replicas of experts on nodes: how many (Lazarus, arXiv 2407.04656v2, eq. 1), where (maximum rank
  * overlap, its section on placement, and the spread and compact placements that it is compared
- * with), and which failures they outlive.
+ * with), and which failures they outlive.  What of that lies there already is the business of
+ * replicate_settle.c.
  *
  * Score        a placement is scored by the number of sets of k nodes whose failure leaves some
  *              expert without a replica, for k = 1, 2, ...; fewer for the smallest k at which two
@@ -25,11 +26,10 @@
 #include <string.h>
 
 enum {
-    EXACT_NODES = 16,   /* every set of as many nodes can be tried: 65,536 */
-    MOST_FAILURES = 16, /* at once, where there are more nodes */
-    DRAWN = 1024,       /* sets of each number of nodes then */
-    TRIALS = 1 << 13,   /* swaps that either half of the climb tries */
-    WORK = 1 << 22      /* word operations that either half may take, and evening out */
+    EXACT_NODES = 16, /* every set of as many nodes can be tried: 65,536 */
+    DRAWN = 1024,     /* sets of each number of nodes then */
+    TRIALS = 1 << 13, /* swaps that either half of the climb tries */
+    WORK = 1 << 22    /* word operations that either half may take, and evening out */
 };
 
 __extension__ typedef __int128 wide;
@@ -62,7 +62,7 @@ static int64_t sets_of(int32_t nodes, int32_t k)
 
 static int32_t most_failures(int32_t nodes)
 {
-    return nodes <= EXACT_NODES ? nodes - 1 : MOST_FAILURES;
+    return nodes <= EXACT_NODES ? nodes - 1 : EK_REPLICATE_FAILURES;
 }
 
 static int32_t mask_words(const ek_replicate_nodes *s)
@@ -87,12 +87,14 @@ void ek_replicate_nodes_take(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, 
     s->word_of = ek_arena_take(a, s->most + 2, sizeof(*s->word_of));
     s->sets = ek_arena_take(a, s->most + 1, sizeof(*s->sets));
     s->dead = ek_arena_take(a, (int64_t)nodes * s->words, sizeof(*s->dead));
+    s->fallen = ek_arena_take(a, s->words, sizeof(*s->fallen));
+    s->fatal = ek_arena_take(a, s->words, sizeof(*s->fatal));
     s->core = ek_arena_take(a, experts, sizeof(*s->core));
 }
 
 static void fail_nodes(ek_replicate_nodes *s, int32_t k)
 {
-    int32_t set[MOST_FAILURES];
+    int32_t set[EK_REPLICATE_FAILURES];
     int64_t all = choose(s->nodes, k, s->sets[k]);
 
     for (int32_t i = 0; i < k; i++)
@@ -194,6 +196,15 @@ void ek_replicate_put(const ek_replicate_nodes *s, ek_replicate_place *w, int32_
 {
     hold(s, w, s->first[node + 1] - w->vacant[node], expert);
     w->vacant[node]--;
+}
+
+void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place *from,
+                           const int32_t *image, ek_replicate_place *to)
+{
+    ek_replicate_place_clear(s, to);
+    for (int32_t i = 0; i < s->slots; i++)
+        if (from->at[i] >= 0)
+            ek_replicate_put(s, to, image[s->node_of[i]], from->at[i]);
 }
 
 int32_t ek_replicate_distinct(const ek_replicate_nodes *s, const ek_replicate_place *w,
@@ -374,17 +385,26 @@ static int32_t find_core(ek_replicate_nodes *s, const ek_replicate_place *w)
     return n;
 }
 
-/* The sets of a word that take an expert. */
-static uint64_t taken(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert,
-                      int32_t word)
+/* The sets of a word that take all nodes of a mask. */
+static uint64_t taking(const ek_replicate_nodes *s, const uint64_t *mask, int32_t word)
 {
-    const uint64_t *mask = mask_of(s, w, expert);
     uint64_t sets = ~UINT64_C(0);
 
     for (int32_t i = 0; i < mask_words(s); i++)
         for (uint64_t m = mask[i]; m != 0 && sets != 0; m &= m - 1)
             sets &= s->dead[(int64_t)(i * 64 + __builtin_ctzll(m)) * s->words + word];
     return sets;
+}
+
+/* The fatal sets of a word, by the first n experts of the core. */
+static uint64_t fatal_sets(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t n,
+                           int32_t word)
+{
+    uint64_t lost = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        lost |= taking(s, mask_of(s, w, s->core[i]), word);
+    return lost;
 }
 
 /* Counts fatal sets; the sign is that of the first difference from `than` (NULL: from anything),
@@ -397,18 +417,47 @@ static int count_fatal(ek_replicate_nodes *s, const ek_replicate_place *w, const
 
     for (int32_t k = 1; k <= s->most && sign <= 0; k++) {
         fatal[k] = 0;
-        for (int32_t word = s->word_of[k]; word < s->word_of[k + 1]; word++) {
-            uint64_t lost = 0;
-
-            for (int32_t i = 0; i < n; i++)
-                lost |= taken(s, w, s->core[i], word);
-            fatal[k] += __builtin_popcountll(lost);
-        }
+        for (int32_t word = s->word_of[k]; word < s->word_of[k + 1]; word++)
+            fatal[k] += __builtin_popcountll(fatal_sets(s, w, n, word));
         s->work += (int64_t)n * 3 * (s->word_of[k + 1] - s->word_of[k]);
         if (than != NULL && sign == 0)
             sign = (fatal[k] > than[k]) - (fatal[k] < than[k]);
     }
     return sign;
+}
+
+void ek_replicate_regard(ek_replicate_nodes *s, const ek_holders *others)
+{
+    memset(s->fallen, 0, (size_t)s->words * sizeof(*s->fallen));
+    for (int64_t h = 0; others != NULL && h < others->n; h++)
+        for (int32_t word = 0; word < s->words; word++)
+            s->fallen[word] |= taking(s, others->mask + h * others->words, word);
+}
+
+void ek_replicate_risk_of(ek_replicate_nodes *s, const ek_replicate_place *w, ek_replicate_risk *r)
+{
+    int32_t n = find_core(s, w);
+
+    memset(r, 0, sizeof(*r));
+    r->lack = w->lack;
+    for (int32_t k = 1; k <= s->most; k++)
+        for (int32_t word = s->word_of[k]; word < s->word_of[k + 1]; word++) {
+            s->fatal[word] = fatal_sets(s, w, n, word);
+            r->alone[k] += __builtin_popcountll(s->fatal[word]);
+            r->joint[k] += __builtin_popcountll(s->fatal[word] | s->fallen[word]);
+        }
+    s->work += (int64_t)n * 3 * s->words;
+}
+
+int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
+{
+    const uint64_t *mask = mask_of(s, w, expert);
+    uint64_t more = 0;
+
+    for (int32_t word = 0; word < s->words && more == 0; word++)
+        more = taking(s, mask, word) & ~s->fatal[word];
+    s->work += 3 * (int64_t)s->words;
+    return more == 0;
 }
 
 static int64_t lack_of(const ek_replicate_nodes *s, const int32_t *need,
@@ -441,9 +490,8 @@ int ek_replicate_compare(const ek_replicate_nodes *s, const ek_replicate_place *
 
 /* --- better ones ------------------------------------------------------------------------------ */
 
-/* Swaps two slots' contents, the lack following. */
-static void swap(const ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w, int32_t i,
-                 int32_t j)
+void ek_replicate_swap(const ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
+                       int32_t i, int32_t j)
 {
     int32_t a = w->at[i], b = w->at[j];
 
@@ -453,8 +501,8 @@ static void swap(const ek_replicate_nodes *s, const int32_t *need, ek_replicate_
     w->lack += lack_of(s, need, w, a) + lack_of(s, need, w, b);
 }
 
-/* Slots of one expert on two nodes cannot be told apart, nor can two of one node. */
-static int may_swap(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t i, int32_t j)
+int ek_replicate_may_swap(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t i,
+                          int32_t j)
 {
     return w->at[i] != w->at[j] && s->node_of[i] != s->node_of[j];
 }
@@ -465,12 +513,12 @@ static int spread_slot(ek_replicate_nodes *s, const int32_t *need, ek_replicate_
     int64_t before = w->lack;
 
     for (int32_t j = 0; j < s->slots; j++) {
-        if (!may_swap(s, w, i, j) || *count_at(s, w, s->node_of[j], w->at[i]) > 0)
+        if (!ek_replicate_may_swap(s, w, i, j) || *count_at(s, w, s->node_of[j], w->at[i]) > 0)
             continue;
-        swap(s, need, w, i, j);
+        ek_replicate_swap(s, need, w, i, j);
         if (w->lack < before)
             return 1;
-        swap(s, need, w, i, j);
+        ek_replicate_swap(s, need, w, i, j);
     }
     return 0;
 }
@@ -494,8 +542,8 @@ static int64_t uneven(const ek_replicate_nodes *s, int32_t node, int64_t load)
     return load * load / s->ranks[node];
 }
 
-static void find_loads(const ek_replicate_nodes *s, const int64_t *weight,
-                       const ek_replicate_place *w, int64_t *load)
+void ek_replicate_loads(const ek_replicate_nodes *s, const int64_t *weight,
+                        const ek_replicate_place *w, int64_t *load)
 {
     memset(load, 0, (size_t)s->nodes * sizeof(*load));
     for (int32_t i = 0; i < s->slots; i++)
@@ -512,6 +560,13 @@ static int evens(const ek_replicate_nodes *s, const ek_replicate_place *w, const
            uneven(s, a, load[a]) + uneven(s, b, load[b]);
 }
 
+void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t a, int32_t b)
+{
+    for (int32_t i = 0; i < s->slots; i++)
+        if (w->at[i] == a || w->at[i] == b)
+            hold(s, w, i, w->at[i] == a ? b : a);
+}
+
 /* Two experts change places altogether if that evens out the loads. */
 static int exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
                     int64_t *load, int32_t a, int32_t b)
@@ -524,14 +579,9 @@ static int exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_p
                   uneven(s, n, load[n]);
     if (change >= 0)
         return 0;
-    for (int32_t i = 0; i < s->slots; i++) {
-        int32_t e = w->at[i];
-
-        if (e == a || e == b) {
-            hold(s, w, i, e == a ? b : a);
-            load[s->node_of[i]] += e == a ? d : -d;
-        }
-    }
+    for (int32_t n = 0; n < s->nodes; n++)
+        load[n] += d * (*count_at(s, w, n, a) - *count_at(s, w, n, b));
+    ek_replicate_exchange(s, w, a, b);
     return 1;
 }
 
@@ -541,7 +591,7 @@ void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int
     int64_t end = s->work + WORK;
     int moved = 1;
 
-    find_loads(s, weight, w, load);
+    ek_replicate_loads(s, weight, w, load);
     while (moved && s->work < end) {
         moved = 0;
         for (int32_t a = 0; a < s->experts && s->work < end; a++)
@@ -558,14 +608,14 @@ static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_pla
     int64_t lack = w->lack;
     int sign;
 
-    swap(s, need, w, i, j);
+    ek_replicate_swap(s, need, w, i, j);
     sign = (w->lack > lack) - (w->lack < lack);
     if (sign == 0)
         sign = count_fatal(s, w, w->fatal, fatal);
     else if (sign < 0)
         count_fatal(s, w, NULL, fatal);
     if (sign > 0)
-        swap(s, need, w, i, j);
+        ek_replicate_swap(s, need, w, i, j);
     if (sign < 0)
         memcpy(w->fatal + 1, fatal + 1, (size_t)s->most * sizeof(*fatal));
     return sign <= 0;
@@ -583,7 +633,8 @@ static void climb(ek_replicate_nodes *s, const int32_t *need, const int64_t *wei
         int32_t j = (int32_t)((bits & UINT32_MAX) * (uint64_t)s->slots >> 32);
         int64_t d;
 
-        if (!may_swap(s, w, i, j) || (load != NULL && !evens(s, w, weight, load, i, j)))
+        if (!ek_replicate_may_swap(s, w, i, j) ||
+            (load != NULL && !evens(s, w, weight, load, i, j)))
             continue;
         d = weight[w->at[j]] - weight[w->at[i]];
         if (try_swap(s, need, w, fatal, i, j) && load != NULL) {
@@ -597,6 +648,6 @@ void ek_replicate_climb(ek_replicate_nodes *s, const int32_t *need, const int64_
                         ek_replicate_place *w, int64_t *fatal, int64_t *load)
 {
     climb(s, need, weight, w, fatal, NULL);
-    find_loads(s, weight, w, load);
+    ek_replicate_loads(s, weight, w, load);
     climb(s, need, weight, w, fatal, load);
 }

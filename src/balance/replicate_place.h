@@ -6,9 +6,9 @@
 
 #include "evenkeel/err.h"
 
-#include "base/arena.h"
+#include "balance/survive.h"
 
-#include <stdint.h>
+enum { EK_REPLICATE_FAILURES = 16 }; /* at once, where there are more nodes */
 
 /* The nodes, and the sets of them whose failure is tried. */
 typedef struct {
@@ -23,6 +23,8 @@ typedef struct {
     int32_t *word_of; /* [most + 2] first word of the sets of so many nodes */
     int64_t *sets;    /* [most + 1] how many there are */
     uint64_t *dead;   /* [nodes][words] a bit a set: the node is in it */
+    uint64_t *fallen; /* [words] sets that are fatal to other layers, as regarded */
+    uint64_t *fatal;  /* [words] sets that are to the placement whose risk was asked for last */
     int32_t *core;    /* [experts] memory of the scoring */
     int64_t work;     /* word operations that the scoring has done */
 } ek_replicate_nodes;
@@ -49,6 +51,9 @@ void ek_replicate_place_copy(const ek_replicate_nodes *s, ek_replicate_place *to
 /* One more replica on a node that has room. */
 void ek_replicate_put(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t node,
                       int32_t expert);
+/* The same with nodes renamed: what lies on node n comes to node image[n], which has its room. */
+void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place *from,
+                           const int32_t *image, ek_replicate_place *to);
 int32_t ek_replicate_distinct(const ek_replicate_nodes *s, const ek_replicate_place *w,
                               int32_t expert);
 
@@ -74,6 +79,34 @@ void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate
 /* Negative: a is the better: fewer lacks, then fewer fatal sets of one node, of two, ... */
 int ek_replicate_compare(const ek_replicate_nodes *s, const ek_replicate_place *a,
                          const ek_replicate_place *b);
+
+/* What a placement is in danger of: nodes that experts miss, then sets of 1, 2, ... nodes that are
+ * fatal to it alone, and to it or other layers. */
+typedef struct {
+    int64_t lack, alone[EK_REPLICATE_FAILURES + 1], joint[EK_REPLICATE_FAILURES + 1];
+} ek_replicate_risk;
+
+/* Whose holders, of real nodes, are regarded from here on; NULL: nobody's. */
+void ek_replicate_regard(ek_replicate_nodes *s, const ek_holders *others);
+/* Of a placement whose lack is known. */
+void ek_replicate_risk_of(ek_replicate_nodes *s, const ek_replicate_place *w, ek_replicate_risk *r);
+/* Whether all sets that take an expert are fatal to the placement whose risk was asked for last. */
+int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert);
+
+/* Loads of nodes: load [nodes]. */
+void ek_replicate_loads(const ek_replicate_nodes *s, const int64_t *weight,
+                        const ek_replicate_place *w, int64_t *load);
+/* Whether a swap of two slots' contents changes anything: slots of one expert on two nodes cannot
+ * be told apart, nor can two of one node. */
+int ek_replicate_may_swap(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t i,
+                          int32_t j);
+/* Swaps them, the lack following. */
+void ek_replicate_swap(const ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
+                       int32_t i, int32_t j);
+/* Two experts change places altogether. */
+void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t a,
+                           int32_t b);
+
 /* Swaps contents of slots of two nodes while that brings experts to the nodes they need. */
 void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w);
 /* Evens out the nodes' loads without any change in what fails: experts with as many replicas
