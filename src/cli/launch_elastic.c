@@ -124,6 +124,13 @@ static ek_status test_links(launcher *x)
     return wait_until(x, launch_members_linked);
 }
 
+/* Whether all that could take part have shown just now that they are there: some with a step, the
+ * others with their memory, and who is not any more is found out by the start. */
+static int have_answered(const launcher *x)
+{
+    return x->reason == LAUNCH_REGROUP && x->vain == 0;
+}
+
 static ek_status find_hosts(launcher *x)
 {
     const double *longest = x->progress.longest_s;
@@ -131,7 +138,8 @@ static ek_status find_hosts(launcher *x)
 
     x->members->start_s = longest[LAUNCH_LAUNCH] + longest[LAUNCH_CONNECT];
     for (int i = 0; i < TRIES_MAX; i++) {
-        EK_TRY(ask_all(x));
+        if (i > 0 || !have_answered(x))
+            EK_TRY(ask_all(x));
         if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
             EK_TRY(test_links(x));
         slots = launch_members_slots(x->members);
