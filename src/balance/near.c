@@ -60,6 +60,16 @@ static void count_replica(ek_near_sums *n, const ek_plan_limits *l, const ek_pla
     n->given[e] = 1;
 }
 
+/* What a rank serves of an expert, in all its slots. */
+static int64_t served_of(const ek_plan_limits *l, const ek_plan *p, int32_t rank, int32_t e)
+{
+    int64_t n = 0;
+
+    for (int32_t s = rank * l->slots; s < (rank + 1) * l->slots; s++)
+        n += p->placement.expert_of[s] == e ? p->quota[s] : 0;
+    return n;
+}
+
 /* n->sums. */
 static void add_up(ek_near *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
 {
@@ -78,8 +88,10 @@ static void add_up(ek_near *n, const ek_plan_limits *l, const int64_t *counts, c
             if (e < 0)
                 continue;
             sums->served[r] += p->quota[s];
-            sums->stay[r] += least(p->quota[s], counts[e]);
-            if (at->home[e] != s)
+            if (ek_plan_slot(at, r, e) != s)
+                continue;
+            sums->stay[r] += least(served_of(l, p, r, e), counts[e]);
+            if (at->home[e] / l->slots != r)
                 count_replica(sums, l, p, e, r);
         }
 }

@@ -17,12 +17,13 @@
  *              their expert, and of such ones the fewest to other ranks of a node that has it.
  *              With f > 1 nodes then change places where the layer comes to fall with the same
  *              losses as others do (align.h): survival is worth moves.  Of the placements that
- *              survive as much and have 5 % more load at most, one is looked for to which less has
- *              to move (replicate_settle.h).  In a node, replicas go to the rank with the least
+ *              survive as much and have as much load, or 4 % more on a node, one is looked for to
+ *              which less has to move (replicate_settle.h), and taken if that takes less time for
+ *              as long as it lasts.  In a node, replicas go to the rank with the least
  *              load that does not have the expert, largest first.
  * Quotas       floor(t / r) a slot, the first t mod r slots one more.
  * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
- *              what moving the experts takes are not modelled.
+ *              what moving the experts takes only tell placements apart that are as good.
  * Accepted     when the largest load falls by more than 5 %, or experts come to lie on f' nodes
  *              that did not.  The latter is worth any load: survival is a constraint, not a term.
  *              Then alone the plan may be slower than no balancing.  A plan that would be accepted
@@ -35,7 +36,7 @@
  *              more, it is taken.  A placement that stays is served by homes alone where that is
  *              better.
  * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work, that
- *              of settling, three times, and that of the alignment. */
+ *              of settling, six times, and that of the alignment. */
 #include "balance/align.h"
 #include "balance/assign.h"
 #include "balance/near.h"
@@ -49,15 +50,16 @@ __extension__ typedef __int128 wide;
 
 enum { GAIN_OF = 100, GAIN_TO = 95 }; /* a plan that takes less than 95 % is worth moving for */
 enum { SPARE_TO = 96 }; /* and one that takes 96 % is not, whatever rows are left over */
+enum { GRADIENTS = 3 }; /* so many times their size an expert's state is */
 enum { ONE = 1 << 24 }; /* all assignments, as replicas' loads are measured */
 
 typedef struct {
     ek_replicate_nodes nodes;
     ek_replicate_place now, best, other;
-    ek_replicate_place real, near, least; /* of real nodes: see settle() and offer() */
-    int32_t *node_of_rank;                /* [ranks] */
-    int32_t *image;                       /* [nodes] the node that a planned one becomes */
-    ek_assign assign;                     /* of [nodes] */
+    ek_replicate_place real, near, matched, least; /* of real nodes: see settle() and offer() */
+    int32_t *node_of_rank;                         /* [ranks] */
+    int32_t *image;                                /* [nodes] the node that a planned one becomes */
+    ek_assign assign;                              /* of [nodes] */
     ek_near time;
     ek_align align;
     int64_t *cost; /* [nodes][nodes] of a planned one becoming a node */
@@ -82,6 +84,7 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_replicate_place_take(&m->other, a, &m->nodes);
     ek_replicate_place_take(&m->real, a, &m->nodes);
     ek_replicate_place_take(&m->near, a, &m->nodes);
+    ek_replicate_place_take(&m->matched, a, &m->nodes);
     ek_replicate_place_take(&m->least, a, &m->nodes);
     m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
     m->image = ek_arena_take(a, nodes, sizeof(*m->image));
@@ -227,7 +230,7 @@ static int64_t largest(const memory *m, const ek_replicate_place *w)
 
     ek_replicate_loads(&m->nodes, m->weight, w, m->node_load);
     for (int32_t n = 0; n < m->nodes.nodes; n++) {
-        int64_t load = m->node_load[n] / m->nodes.ranks[n];
+        int64_t load = (m->node_load[n] + m->nodes.ranks[n] - 1) / m->nodes.ranks[n];
 
         most = load > most ? load : most;
     }
@@ -239,7 +242,6 @@ static void try_near(memory *m, const ek_replicate_aim *aim)
 {
     ek_replicate_nodes *s = &m->nodes;
 
-    ek_replicate_score(s, m->need, &m->near);
     if (ek_replicate_settle(s, aim, m->node_load, &m->near) &&
         ek_replicate_coming(s, &m->now, &m->near) <= ek_replicate_coming(s, &m->now, &m->real))
         ek_replicate_place_copy(s, &m->real, &m->near);
@@ -257,8 +259,7 @@ static void settle(memory *m, const ek_plan_limits *l, int64_t most)
                             .most = most};
 
     ek_replicate_regard(s, l->replicas_min > 1 ? l->others : NULL);
-    ek_replicate_score(s, m->need, &m->real);
-    ek_replicate_risk_of(s, &m->real, &aim.risk);
+    ek_replicate_risk_of(s, m->need, &m->real, &aim.risk);
     ek_replicate_settle(s, &aim, m->node_load, &m->real);
     ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->near);
     try_near(m, &aim);
@@ -461,13 +462,13 @@ static void explain(const memory *m, const ek_plan_limits *l, const char *verdic
         "%d %s",
         verdict, w == &m->other ? "spread" : "surviving most", (long long)before,
         (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
-        (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, w), (int)m->nodes.nodes,
-        l->domain_of != NULL ? "racks" : "nodes");
+        (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, &m->real),
+        (int)m->nodes.nodes, l->domain_of != NULL ? "racks" : "nodes");
 }
 
 /* The placement that survives most; the spread one where that has less load by more than 5 % and is
- * on the nodes that count.  What lies where does not enter into that: the same counts ask for the
- * same placement again. */
+ * on the nodes that count.  What lies where enters into that by left over rows alone: the same
+ * counts ask for the same placement again. */
 static const ek_replicate_place *choose(memory *m, const ek_plan_limits *l, const ek_placement *now)
 {
     int64_t best = realize_planned(m, l, now, &m->best);
@@ -488,15 +489,22 @@ static int64_t allowed(int64_t load, int64_t planned, int64_t before, int may_st
     return !may_stay || worth >= most || worth < load ? most : worth;
 }
 
-/* What m->next takes as long as it lasts, and to move to, as far as that is known. */
+static double at_least_one(int64_t n)
+{
+    return n > 0 ? (double)n : 1;
+}
+
+/* What m->next takes as long as it lasts, and to move to, as far as that is known.  Of a replica
+ * gradients travel in each step, a third of what a move takes: no master, no moments. */
 static double takes(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
     ek_plan next = {.placement = m->next, .quota = m->quota};
     ek_plan_limits batch = *l; /* of the history's */
 
-    batch.costs.row_s /= (double)(of > 0 ? of : 1);
-    batch.costs.send_s /= (double)(of > 0 ? of : 1);
-    return ek_near_time(&m->time, &batch, counts, &next) * (double)l->lasts +
+    batch.costs.row_s /= at_least_one(of);
+    batch.costs.send_s /= at_least_one(of);
+    batch.costs.replica_s = l->costs.move_s / GRADIENTS / at_least_one(l->batches);
+    return ek_near_time(&m->time, &batch, counts, &next) * at_least_one(l->lasts) +
            ek_replicate_busiest(&m->nodes, &m->now, &m->real) * l->costs.move_s;
 }
 
@@ -506,21 +514,21 @@ static int64_t offer(memory *m, const ek_plan_limits *l, const int64_t *counts, 
                      const ek_replicate_place *w, int64_t before)
 {
     const ek_placement *now = &p->placement;
-    int may_stay = missing(m, l, w) >= missing(m, l, &m->now);
-    int64_t planned = realize_planned(m, l, now, w), load = largest(m, &m->real);
+    int64_t lack = missing(m, l, w), planned = realize_planned(m, l, now, w);
+    int may_stay = lack >= missing(m, l, &m->now);
+    int64_t load = largest(m, &m->real), settled;
     int64_t most[] = {load, allowed(load, planned, before, may_stay)};
-    double least = takes(m, l, counts, p->of);
+    double least = takes(m, l, counts, p->of), s;
 
+    ek_replicate_place_copy(&m->nodes, &m->matched, &m->real);
     ek_replicate_place_copy(&m->nodes, &m->least, &m->real);
     for (int i = 0; i < 2; i++) {
-        int64_t settled;
-        double s;
-
-        match(m, l, w);
+        ek_replicate_place_copy(&m->nodes, &m->real, &m->matched);
         settle(m, l, most[i]);
         settled = realize(m, l, now);
         s = takes(m, l, counts, p->of);
-        if (s > least || lower(settled, planned) ||
+        if (s > least || (i > 0 && s == least) || missing(m, l, &m->real) > lack ||
+            lower(settled, planned) ||
             (may_stay && lower(before, settled) != lower(before, planned)))
             continue;
         least = s;
@@ -558,7 +566,7 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
     w = choose(m, l, &p->placement);
     offered = offer(m, l, counts, p, w, before);
     now = missing(m, l, &m->now);
-    then = missing(m, l, w);
+    then = missing(m, l, &m->real);
     p->before_s = p->after_s = (double)before * unit;
     if (then < now || (then == now && lower(before, offered))) {
         verdict = then < now ? "moved, experts lacked nodes" : "moved";

@@ -42,6 +42,8 @@ typedef struct {
     int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
                                       in which a move has to pay for itself twice over (`auto`);
                                       0: none does */
+    int64_t batches; /* micro-batches of a step, at whose end replicas that last add up
+                        their gradients; 0 is one */
     ek_plan_costs costs;
 } ek_plan_limits;
 

@@ -88,7 +88,7 @@ void ek_replicate_nodes_take(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, 
     s->sets = ek_arena_take(a, s->most + 1, sizeof(*s->sets));
     s->dead = ek_arena_take(a, (int64_t)nodes * s->words, sizeof(*s->dead));
     s->fallen = ek_arena_take(a, s->words, sizeof(*s->fallen));
-    s->fatal = ek_arena_take(a, s->words, sizeof(*s->fatal));
+    s->holders = ek_arena_take(a, (int64_t)experts * mask_words(s), sizeof(*s->holders));
     s->core = ek_arena_take(a, experts, sizeof(*s->core));
 }
 
@@ -434,32 +434,6 @@ void ek_replicate_regard(ek_replicate_nodes *s, const ek_holders *others)
             s->fallen[word] |= taking(s, others->mask + h * others->words, word);
 }
 
-void ek_replicate_risk_of(ek_replicate_nodes *s, const ek_replicate_place *w, ek_replicate_risk *r)
-{
-    int32_t n = find_core(s, w);
-
-    memset(r, 0, sizeof(*r));
-    r->lack = w->lack;
-    for (int32_t k = 1; k <= s->most; k++)
-        for (int32_t word = s->word_of[k]; word < s->word_of[k + 1]; word++) {
-            s->fatal[word] = fatal_sets(s, w, n, word);
-            r->alone[k] += __builtin_popcountll(s->fatal[word]);
-            r->joint[k] += __builtin_popcountll(s->fatal[word] | s->fallen[word]);
-        }
-    s->work += (int64_t)n * 3 * s->words;
-}
-
-int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
-{
-    const uint64_t *mask = mask_of(s, w, expert);
-    uint64_t more = 0;
-
-    for (int32_t word = 0; word < s->words && more == 0; word++)
-        more = taking(s, mask, word) & ~s->fatal[word];
-    s->work += 3 * (int64_t)s->words;
-    return more == 0;
-}
-
 static int64_t lack_of(const ek_replicate_nodes *s, const int32_t *need,
                        const ek_replicate_place *w, int32_t expert)
 {
@@ -468,13 +442,52 @@ static int64_t lack_of(const ek_replicate_nodes *s, const int32_t *need,
     return n < need[expert] ? need[expert] - n : 0;
 }
 
-void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w)
+static void find_lack(const ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w)
 {
     w->lack = 0;
     for (int32_t e = 0; e < s->experts; e++)
         w->lack += lack_of(s, need, w, e);
+}
+
+void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w)
+{
+    find_lack(s, need, w);
     w->fatal[0] = 0;
     count_fatal(s, w, NULL, w->fatal);
+}
+
+void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
+                          ek_replicate_risk *r)
+{
+    size_t bytes = (size_t)mask_words(s) * sizeof(*s->holders);
+    int32_t n = find_core(s, w);
+
+    memset(r, 0, sizeof(*r));
+    find_lack(s, need, w);
+    r->lack = w->lack;
+    for (int32_t k = 1; k <= s->most; k++)
+        for (int32_t word = s->word_of[k]; word < s->word_of[k + 1]; word++) {
+            uint64_t lost = fatal_sets(s, w, n, word);
+
+            r->alone[k] += __builtin_popcountll(lost);
+            r->joint[k] += __builtin_popcountll(lost | s->fallen[word]);
+        }
+    s->work += (int64_t)n * 3 * s->words;
+    for (s->n_holders = 0; s->n_holders < n; s->n_holders++)
+        memcpy(s->holders + s->n_holders * mask_words(s), mask_of(s, w, s->core[s->n_holders]),
+               bytes);
+}
+
+int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
+{
+    int32_t words = mask_words(s);
+
+    for (int32_t i = 0; i < s->n_holders; i++) {
+        s->work += words;
+        if (within(s->holders + (int64_t)i * words, mask_of(s, w, expert), words))
+            return 1;
+    }
+    return 0;
 }
 
 int ek_replicate_compare(const ek_replicate_nodes *s, const ek_replicate_place *a,

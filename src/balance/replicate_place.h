@@ -24,9 +24,11 @@ typedef struct {
     int64_t *sets;    /* [most + 1] how many there are */
     uint64_t *dead;   /* [nodes][words] a bit a set: the node is in it */
     uint64_t *fallen; /* [words] sets that are fatal to other layers, as regarded */
-    uint64_t *fatal;  /* [words] sets that are to the placement whose risk was asked for last */
-    int32_t *core;    /* [experts] memory of the scoring */
-    int64_t work;     /* word operations that the scoring has done */
+    int32_t n_holders;
+    uint64_t *holders; /* [experts][ek_replicate_mask_words] smallest sets of nodes that held an
+                          expert in the placement whose risk was asked for last */
+    int32_t *core;     /* [experts] memory of the scoring */
+    int64_t work;      /* word operations that the scoring has done */
 } ek_replicate_nodes;
 
 /* Which node slot holds which expert. */
@@ -88,9 +90,11 @@ typedef struct {
 
 /* Whose holders, of real nodes, are regarded from here on; NULL: nobody's. */
 void ek_replicate_regard(ek_replicate_nodes *s, const ek_holders *others);
-/* Of a placement whose lack is known. */
-void ek_replicate_risk_of(ek_replicate_nodes *s, const ek_replicate_place *w, ek_replicate_risk *r);
-/* Whether all sets that take an expert are fatal to the placement whose risk was asked for last. */
+/* Finds the lack, too. */
+void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
+                          ek_replicate_risk *r);
+/* Whether all sets that take an expert, tried or not, were fatal to the placement whose risk was
+ * asked for last: the nodes of one of its experts are among this one's. */
 int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert);
 
 /* Loads of nodes: load [nodes]. */

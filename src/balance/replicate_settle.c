@@ -89,14 +89,17 @@ int64_t ek_replicate_coming(const ek_replicate_nodes *s, const ek_replicate_plac
 double ek_replicate_busiest(const ek_replicate_nodes *s, const ek_replicate_place *now,
                             const ek_replicate_place *w)
 {
-    double most = 0;
+    double most = 0, all = 0;
+    int32_t ranks = 0;
 
     for (int32_t node = 0; node < s->nodes; node++) {
         double n = (double)coming_to(s, now, w, node) / s->ranks[node];
 
         most = n > most ? n : most;
+        all += n * s->ranks[node];
+        ranks += s->ranks[node];
     }
-    return most;
+    return most + all / ranks;
 }
 
 /* So many replicas of an expert more on a node. */
@@ -139,7 +142,7 @@ static int keep(climb *c, const difference *d, int64_t lack, int32_t e, int32_t 
     if (c->reached)
         return c->w->lack <= lack && ek_replicate_is_safe(c->s, c->w, e) &&
                ek_replicate_is_safe(c->s, c->w, g);
-    ek_replicate_risk_of(c->s, c->w, &risk);
+    ek_replicate_risk_of(c->s, c->aim->need, c->w, &risk);
     sign = compare_risks(c->s, &risk, &c->risk);
     if (sign > 0 || (sign == 0 && !is_less(d)))
         return 0;
@@ -199,24 +202,25 @@ static int pass(climb *c)
     const ek_replicate_nodes *s = c->s;
     int moved = 0;
 
-    for (int32_t i = 0; i < s->slots; i++)
-        for (int32_t j = i + 1; j < s->slots && s->work < c->end; j++)
-            moved |= try_slots(c, i, j);
     for (int32_t a = 0; a < s->experts; a++)
         for (int32_t b = a + 1; b < s->experts && s->work < c->end; b++)
             if (c->aim->replicas[a] == c->aim->replicas[b])
                 moved |= try_experts(c, a, b);
+    for (int32_t i = 0; i < s->slots; i++)
+        for (int32_t j = i + 1; j < s->slots && s->work < c->end; j++)
+            moved |= try_slots(c, i, j);
     return moved;
 }
 
 int ek_replicate_settle(ek_replicate_nodes *s, const ek_replicate_aim *aim, int64_t *load,
                         ek_replicate_place *w)
 {
-    climb c = {.s = s, .aim = aim, .w = w, .load = load, .end = s->work + WORK};
+    climb c = {.s = s, .aim = aim, .w = w, .load = load};
     int64_t over = 0;
 
     ek_replicate_loads(s, aim->weight, w, load);
-    ek_replicate_risk_of(s, w, &c.risk);
+    ek_replicate_risk_of(s, aim->need, w, &c.risk);
+    c.end = s->work + WORK;
     c.reached = meets(s, &c.risk, &aim->risk);
     while (s->work < c.end && pass(&c))
         continue;
@@ -256,26 +260,13 @@ static int lies(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_
            count_of(s, w, node, expert) < count_of(s, aim->now, node, expert);
 }
 
-/* The node for one more replica that has come to all nodes that need it. */
-static int32_t node_for_more(const ek_replicate_nodes *s, const ek_replicate_aim *aim,
-                             int32_t expert, const int64_t *load, const ek_replicate_place *w)
-{
-    int32_t node;
-
-    for (int32_t n = 0; n < s->nodes; n++)
-        if (lies(s, aim, n, expert, w))
-            return n;
-    node = least_loaded(s, w, load, expert, 1);
-    return node >= 0 ? node : least_loaded(s, w, load, expert, 0);
-}
-
 void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t *left,
                           int64_t *load, ek_replicate_place *w)
 {
     ek_replicate_place_clear(s, w);
     memset(load, 0, (size_t)s->nodes * sizeof(*load));
     memcpy(left, aim->replicas, (size_t)s->experts * sizeof(*left));
-    for (int32_t e = 0; e < s->experts; e++)
+    for (int32_t e = 0; e < s->experts; e++) /* one on each node that has some */
         for (int32_t n = 0; n < s->nodes && left[e] > 0; n++)
             if (lies(s, aim, n, e, w))
                 put(s, aim, n, e, left, load, w);
@@ -287,7 +278,14 @@ void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *a
                 break;
             put(s, aim, n, e, left, load, w);
         }
+    for (int32_t e = 0; e < s->experts; e++) /* more, as they lie */
+        for (int32_t n = 0; n < s->nodes && left[e] > 0; n++)
+            while (left[e] > 0 && lies(s, aim, n, e, w))
+                put(s, aim, n, e, left, load, w);
     for (int32_t e = 0; e < s->experts; e++)
-        while (left[e] > 0)
-            put(s, aim, node_for_more(s, aim, e, load, w), e, left, load, w);
+        while (left[e] > 0) {
+            int32_t n = least_loaded(s, w, load, e, 1);
+
+            put(s, aim, n >= 0 ? n : least_loaded(s, w, load, e, 0), e, left, load, w);
+        }
 }

@@ -35,14 +35,15 @@ typedef struct {
 int64_t ek_replicate_coming(const ek_replicate_nodes *s, const ek_replicate_place *now,
                             const ek_replicate_place *w);
 
-/* Of them, for each rank of the node to which most come. */
+/* Of them, those that the busiest rank gets or gives: its share of those of the node to which most
+ * come, and of giving, which all do alike. */
 double ek_replicate_busiest(const ek_replicate_nodes *s, const ek_replicate_place *now,
                             const ek_replicate_place *w);
 
 /* What lies there, with as many replicas as there shall be: those that are too many go, those that
- * are missing come to nodes that lack the expert while it is on fewer than it needs, then to nodes
- * that have it already, the one with the least load first.  All slots are filled.  left [experts]
- * and load [nodes] are memory. */
+ * are missing come to nodes that lack the expert while it is on fewer than it needs, then lie where
+ * several do, then come to nodes that have it already, the one with the least load first.  All
+ * slots are filled.  left [experts] and load [nodes] are memory. */
 void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t *left,
                           int64_t *load, ek_replicate_place *w);
 

@@ -124,13 +124,6 @@ static ek_status test_links(launcher *x)
     return wait_until(x, launch_members_linked);
 }
 
-/* Whether all that could take part have shown just now that they are there: some with a step, the
- * others with their memory, and who is not any more is found out by the start. */
-static int have_answered(const launcher *x)
-{
-    return x->reason == LAUNCH_REGROUP && x->vain == 0;
-}
-
 static ek_status find_hosts(launcher *x)
 {
     const double *longest = x->progress.longest_s;
@@ -138,7 +131,7 @@ static ek_status find_hosts(launcher *x)
 
     x->members->start_s = longest[LAUNCH_LAUNCH] + longest[LAUNCH_CONNECT];
     for (int i = 0; i < TRIES_MAX; i++) {
-        if (i > 0 || !have_answered(x))
+        if (i > 0 || !x->all_there)
             EK_TRY(ask_all(x));
         if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
             EK_TRY(test_links(x));
@@ -198,6 +191,7 @@ ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
         x->ranks = x->l->ranks > 0 ? x->l->ranks : 1;
     } else {
         EK_TRY(find_hosts(x));
+        x->all_there = 0;
         x->ranks = ranks_of(x, launch_members_slots(x->members));
         EK_TRY(launch_members_use(x->members, x->ranks, out, &x->givers));
         say_who(x, out->n - x->givers);

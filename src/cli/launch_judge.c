@@ -191,6 +191,8 @@ int launch_judge(launcher *x)
     t->drawn = 0;
     if ((x->reason == LAUNCH_REGROUP || x->reason == LAUNCH_HAND_OVER) && x->interrupts == 0) {
         x->again = 1; /* in the midst of the step after, of which nothing was done yet */
+        x->all_there = x->reason == LAUNCH_REGROUP;
+        x->vain = x->all_there ? 0 : x->vain; /* a step had ended */
         snprintf(x->why, sizeof(x->why), "%s",
                  x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is given back");
         return CLI_FAILED;

@@ -392,7 +392,9 @@ typedef struct {
     int64_t kill_at, drain_until;
     int again; /* another one shall go on */
     launch_reason reason;
-    int resumed;        /* its first step was told of */
+    int all_there; /* those that could take part have just shown that they are there: they have done
+                      a step, or have memory ready; who is gone by now is found out by the start */
+    int resumed;   /* its first step was told of */
     int64_t end_seen;   /* when its end was seen to come; 0: it is not */
     int64_t more_since; /* the step after which more hosts could take part; -1: they cannot */
     int64_t leave_since, leave_at; /* that after which one is to go, and when it was; at 0: none */

@@ -88,6 +88,7 @@ void ek_deal_take(ek_moe_dealer *d, ek_arena *a, const ek_moe_config *cfg, const
                                  .slots = slots,
                                  .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
                                  .lasts = cfg->lasts,
+                                 .batches = cfg->batches,
                                  .costs = cfg->costs};
     d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
     for (int run = 0; run < mesh->edp && d->node_of != NULL; run++)

@@ -83,6 +83,7 @@ typedef struct {
                                         NULL-terminated; NULL: none */
     int64_t plan_every;              /* steps between placements that last; 0: never a new one */
     int64_t lasts;                   /* micro-batches in so many steps */
+    int64_t batches;                 /* in one */
     int32_t replicas_min;            /* of its limits */
     const int *domain_of; /* [ranks of the stage] what fails as one, for its limits; NULL: nodes */
     ek_plan_costs costs;  /* likewise */

@@ -128,6 +128,7 @@ ek_status ek_run_calibrate(ek_run *r)
     if (!is_balanced(r))
         return EK_OK;
     r->training.moe.lasts = r->cfg->plan_every * micros;
+    r->training.moe.batches = micros;
     r->machine = calloc(1, sizeof(*r->machine));
     r->layers = calloc((size_t)r->source.spec.layers, sizeof(*r->layers));
     EK_TRY(ek_agree(r->world, "get memory for costs",

@@ -28,8 +28,7 @@ static int64_t largest(scene *c, const ek_replicate_place *w)
 
 static void risk_of(scene *c, ek_replicate_place *w, ek_replicate_risk *r)
 {
-    ek_replicate_score(&c->f.s, c->f.need, w);
-    ek_replicate_risk_of(&c->f.s, w, r);
+    ek_replicate_risk_of(&c->f.s, c->f.need, w, r);
 }
 
 static int no_worse(const scene *c, const ek_replicate_risk *r)
@@ -86,10 +85,27 @@ static int64_t check_settled(scene *c, ek_replicate_place *w, int keeps)
     return reached ? after : INT64_MAX;
 }
 
+/* Whatever is lost, the plan would have lost an expert, too: each lies where one of the plan's did.
+ */
+static void check_harmless(const scene *c, const ek_replicate_place *plan)
+{
+    for (int32_t e = 0; e < c->f.s.experts; e++) {
+        int found = 0;
+
+        for (int32_t g = 0; g < c->f.s.experts && !found; g++)
+            found = (plan->mask[g] & ~c->f.w.mask[e]) == 0;
+        CHECK(found);
+    }
+}
+
 /* Of the plan, and of what is nearest to what lies there. */
 static int64_t settle_both(scene *c)
 {
-    int64_t plan = check_settled(c, &c->f.w, 1), near;
+    int64_t plan, near;
+
+    ek_replicate_place_copy(&c->f.s, &c->f.other, &c->f.w);
+    plan = check_settled(c, &c->f.w, 1);
+    check_harmless(c, &c->f.other);
 
     ek_replicate_nearest(&c->f.s, &c->aim, c->f.left, c->f.load, &c->f.near);
     check_place_of(&c->f, &c->f.near);
@@ -106,7 +122,7 @@ static void fewer_replicas_come(void)
     int64_t matched = 0, settled = 0;
 
     for (uint64_t n = 0; n < 150; n++) {
-        int32_t nodes = 2 + draw(n, 90, 7), room = 2 + draw(n, 91, 5), experts;
+        int32_t nodes = n % 10 == 0 ? 24 : 2 + draw(n, 90, 7), room = 2 + draw(n, 91, 5), experts;
         scene c;
 
         experts = 1 + draw(n, 92, nodes * room / 2);
