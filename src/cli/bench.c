@@ -13,8 +13,10 @@ static const ek_option options[] = {
      "whose shapes: a preset (tiny, small, base), a Hugging Face config.json, or a folder with "
      "one; "
      "weights are random"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the CPU is fast at it, else fp32", NULL,
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
      "bf16|fp32", 0, "of matrix products"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0,
+     "kernels, step, generate: where to compute; ceilings are measured of the CPU alone"},
     {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
      "compute threads of a rank"},
     CLI_JOB_OPTIONS,
@@ -88,17 +90,23 @@ typedef struct {
     int ranks;    /* it measures several */
     int no_model; /* it has no model and no kernels */
     int ceilings; /* of this machine stand beside its figures */
+    int devices;  /* it knows others than the CPU */
 } benchmark;
 
 static const benchmark benchmarks[] = {
-    {"gemm", bench_gemm, 0, 0, 1},   {"kernels", bench_kernels, 0, 0, 1},
-    {"step", bench_step, 0, 0, 1},   {"generate", bench_generate, 0, 0, 1},
-    {"moe", bench_moe, 1, 0, 0},     {"a2a", bench_a2a, 1, 1, 0},
-    {"costs", bench_costs, 1, 0, 0}, {"balance", bench_balance, 1, 0, 0},
+    {"gemm", bench_gemm, .ceilings = 1},
+    {"kernels", bench_kernels, .ceilings = 1, .devices = 1},
+    {"step", bench_step, .ceilings = 1, .devices = 1},
+    {"generate", bench_generate, .ceilings = 1, .devices = 1},
+    {"moe", bench_moe, .ranks = 1},
+    {"a2a", bench_a2a, .ranks = 1, .no_model = 1},
+    {"costs", bench_costs, .ranks = 1},
+    {"balance", bench_balance, .ranks = 1},
 };
 
 static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen)
 {
+    int on_cpu = strcmp(ek_options_text(o, "device"), "cpu") == 0;
     const char *name = ek_options_count(o, NULL) > 0 ? ek_options_list(o, NULL, 0) : NULL;
 
     EK_REQUIRE(name != NULL, EK_EINVAL, "name what to measure: %s", table.positional);
@@ -107,6 +115,8 @@ static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen
             *chosen = &benchmarks[i];
             EK_REQUIRE(ranks == 1 || benchmarks[i].ranks, EK_EINVAL,
                        "bench %s measures one process; run it without --ranks and mpiexec", name);
+            EK_REQUIRE(on_cpu || benchmarks[i].devices, EK_EINVAL,
+                       "bench %s measures the CPU; run it without --device", name);
             return EK_OK;
         }
     return EK_FAIL(EK_EINVAL, "there is no benchmark \"%s\"; there are %s", name, table.positional);
@@ -157,20 +167,24 @@ static ek_status open_model(const ek_options *o, bench *b)
     EK_TRY(ek_model_source_open(ek_options_text(o, "model"), &source));
     EK_TRY(ek_model_check(&source.spec));
     b->spec = source.spec;
-    b->mode = cli_mode(o);
+    b->device = ek_options_text(o, "device");
+    b->on_cpu = strcmp(b->device, "cpu") == 0;
+    EK_TRY(ek_mode_parse(ek_options_text(o, "dtype"), b->device, &b->mode));
     EK_TRY(cli_job_threads(b->job, o, &threads));
-    return ek_kernels_create(b->mode, ek_cpu_isa(), threads, &b->k);
+    return ek_kernels_open(b->device, 0, b->mode, ek_cpu_isa(), threads, &b->k);
 }
 
 static void say_what(bench *b, const char *model)
 {
-    char library[64];
+    char library[64] = "CUDA";
 
-    ek_dnnl_version(library, sizeof(library));
+    if (b->on_cpu)
+        ek_dnnl_version(library, sizeof(library));
     bench_say(b, "%s of %s, kernels %s, %d threads, %s\n\n", b->name, model, b->k->name,
               b->k->threads, library);
     bench_put(b, "model", json_string(model));
     bench_put(b, "dtype", json_string(b->mode == EK_MODE_BF16 ? "bf16" : "fp32"));
+    bench_put(b, "device", json_string(b->device));
     bench_put(b, "kernels", json_string(b->k->name));
     bench_put(b, "threads", json_integer(b->k->threads));
     bench_put(b, "library", json_string(library));
@@ -202,7 +216,7 @@ static ek_status run(const ek_options *o, cli_job *job)
         say_what(b, ek_options_text(o, "model"));
     }
     EK_TRY_OUT(chosen->run(b));
-    if (chosen->ceilings)
+    if (chosen->ceilings && b->on_cpu)
         bench_print_ceilings(b);
     if (!b->text && job->rank == 0)
         EK_TRY_OUT(print_json(b));

@@ -40,6 +40,8 @@ typedef struct {
     cli_job *job;     /* of several ranks, the first one prints */
     ek_model_spec spec;
     ek_mode mode;
+    const char *device; /* where the model computes */
+    int on_cpu;         /* whose ceilings are known */
     ek_kernels *k;
     double seconds;
     int64_t repeats, steps;

@@ -40,6 +40,8 @@ ek_status bench_measure_memory(bench *b)
 {
     double copy, only_read;
 
+    if (!b->on_cpu)
+        return EK_OK;
     EK_TRY(ek_copy_bandwidth(b->seconds, &copy));
     EK_TRY(ek_read_bandwidth(b->seconds, &only_read));
     bench_add(&b->ceilings.copy, copy);
@@ -51,6 +53,8 @@ ek_status bench_measure_ceilings(bench *b)
 {
     double bf16, fp32;
 
+    if (!b->on_cpu)
+        return EK_OK;
     EK_TRY(ek_gemm_ceiling(EK_MODE_BF16, b->seconds, &bf16));
     EK_TRY(ek_gemm_ceiling(EK_MODE_FP32, b->seconds, &fp32));
     bench_add(&b->ceilings.bf16, bf16);

@@ -79,11 +79,19 @@ static ek_status run(bench *b, generation *g)
     return bench_measure_ceilings(b);
 }
 
+static void put_ratios(bench *b, double rate)
+{
+    double ratio = rate / bench_copy_ceiling(b);
+    double of_read = rate / bench_stat_of(&b->ceilings.read).median;
+
+    bench_say(b, "  %8.3f of copy bandwidth, %.3f of memory read alone\n", ratio, of_read);
+    bench_put(b, "ratio", json_real(ratio));
+    bench_put(b, "ratio_read", json_real(of_read));
+}
+
 static void put(bench *b, const generation *g)
 {
     bench_stat t = bench_stat_of(&g->tokens), y = bench_stat_of(&g->bytes);
-    double ratio = y.median / bench_copy_ceiling(b);
-    double of_read = y.median / bench_stat_of(&b->ceilings.read).median;
 
     bench_say(b, "%lld times %lld tokens after a prompt of %lld, %.2f MB active a token\n",
               (long long)b->repeats, (long long)b->tokens, (long long)b->prompt,
@@ -91,15 +99,14 @@ static void put(bench *b, const generation *g)
     bench_say(b, "median (min .. max)\n");
     bench_say(b, "  %8.1f tokens/s  (%.1f .. %.1f)\n", t.median, t.min, t.max);
     bench_say(b, "  %8.2f GB/s      (%.2f .. %.2f)\n", y.median / 1e9, y.min / 1e9, y.max / 1e9);
-    bench_say(b, "  %8.3f of copy bandwidth, %.3f of memory read alone\n", ratio, of_read);
+    if (b->on_cpu)
+        put_ratios(b, y.median);
     bench_put(b, "repeats", json_integer(b->repeats));
     bench_put(b, "prompt", json_integer(b->prompt));
     bench_put(b, "tokens", json_integer(b->tokens));
     bench_put(b, "active_mb_per_token", json_real(g->active_bytes / 1e6));
     bench_put(b, "tokens_per_s", bench_stat_json(&g->tokens, 1));
     bench_put(b, "gbs", bench_stat_json(&g->bytes, 1e-9));
-    bench_put(b, "ratio", json_real(ratio));
-    bench_put(b, "ratio_read", json_real(of_read));
 }
 
 ek_status bench_generate(bench *b)

@@ -199,12 +199,28 @@ static void put_sizes(bench *b, const steps *s)
 
 /* --- bench step ------------------------------------------------------------------------------ */
 
+/* Of so many FLOP/s, and of memory as this process has it. */
+static void put_ratios(bench *b, const steps *s, double rate)
+{
+    double of_bf16 = rate / bench_stat_of(&b->ceilings.bf16).median;
+    double of_fp32 = rate / bench_stat_of(&b->ceilings.fp32).median;
+    double of_best = rate / bench_matrix_ceiling(b);
+
+    bench_say(b, "  %10.3f of the best matrix rate for %s\n", of_best,
+              b->mode == EK_MODE_BF16 ? "bf16 (the larger of the next two)" : "fp32");
+    bench_say(b, "  %10.3f of oneDNN bf16\n  %10.3f of oneDNN fp32\n", of_bf16, of_fp32);
+    bench_say(b, "  %10.3f GB of memory for model and steps, %.3f of the prediction\n",
+              (double)s->resident / 1e9, (double)s->resident / (double)s->predicted);
+    bench_put(b, "memory_mb", json_real((double)s->resident / 1e6));
+    bench_put(b, "ratio", json_real(of_best));
+    bench_put(b, "ratio_onednn_bf16", json_real(of_bf16));
+    bench_put(b, "ratio_onednn_fp32", json_real(of_fp32));
+}
+
 static void put_rates(bench *b, const steps *s)
 {
     bench_samples tokens = {0}, rate = {0};
     bench_stat t, r;
-    double bf16 = bench_stat_of(&b->ceilings.bf16).median,
-           fp32 = bench_stat_of(&b->ceilings.fp32).median;
 
     for (int64_t i = 0; i < s->wall.n; i++) {
         bench_add(&tokens, (double)s->last.tokens / s->wall.v[i]);
@@ -215,19 +231,14 @@ static void put_rates(bench *b, const steps *s)
     bench_say(b, "median (min .. max) over steps\n");
     bench_say(b, "  %10.0f tokens/s  (%.0f .. %.0f)\n", t.median, t.min, t.max);
     bench_say(b, "  %10.1f GFLOP/s   (%.1f .. %.1f)\n", r.median / 1e9, r.min / 1e9, r.max / 1e9);
-    bench_say(b, "  %10.3f of the best matrix rate for %s\n", r.median / bench_matrix_ceiling(b),
-              b->mode == EK_MODE_BF16 ? "bf16 (the larger of the next two)" : "fp32");
-    bench_say(b, "  %10.3f of oneDNN bf16\n  %10.3f of oneDNN fp32\n", r.median / bf16,
-              r.median / fp32);
-    bench_say(b, "  %10.3f GB of memory for model and steps, %.3f of the prediction\n\n",
-              (double)s->resident / 1e9, (double)s->resident / (double)s->predicted);
-    bench_put(b, "memory_mb", json_real((double)s->resident / 1e6));
+    if (b->on_cpu)
+        put_ratios(b, s, r.median);
+    else
+        bench_say(b, "  %10.3f GB of memory predicted\n", (double)s->predicted / 1e9);
+    bench_say(b, "\n");
     bench_put(b, "predicted_mb", json_real((double)s->predicted / 1e6));
     bench_put(b, "tokens_per_s", bench_stat_json(&tokens, 1));
     bench_put(b, "model_gflops", bench_stat_json(&rate, 1e-9));
-    bench_put(b, "ratio", json_real(r.median / bench_matrix_ceiling(b)));
-    bench_put(b, "ratio_onednn_bf16", json_real(r.median / bf16));
-    bench_put(b, "ratio_onednn_fp32", json_real(r.median / fp32));
 }
 
 typedef struct {
@@ -313,24 +324,36 @@ static int slower_op(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* One op: its time, and how near it comes to the ceiling that binds it, arithmetic or memory. */
-static void put_op(bench *b, const op_row *r, double wall, json_t *all)
+/* How near an op comes to the ceiling that binds it, arithmetic or memory. */
+static void put_ratio(bench *b, const op_row *r, double seconds, json_t *row)
 {
-    bench_stat t = bench_stat_of(&r->seconds);
     double arithmetic = r->flops / bench_matrix_ceiling(b),
            memory = r->bytes / bench_copy_ceiling(b);
     const char *bound = arithmetic > memory ? "matrix" : "copy";
-    double ratio = fmax(arithmetic, memory) / t.median, share = t.median / wall;
+    double ratio = fmax(arithmetic, memory) / seconds;
 
-    bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f  %5.2f %s\n", r->name,
+    bench_say(b, "  %5.2f %s", ratio, bound);
+    if (json_object_update_new(row, json_pack("{s:f, s:s}", "ratio", ratio, "bound", bound)) != 0)
+        b->lost = 1;
+}
+
+static void put_op(bench *b, const op_row *r, double wall, json_t *all)
+{
+    bench_stat t = bench_stat_of(&r->seconds);
+    double share = t.median / wall, gflops = r->flops / t.median / 1e9,
+           gbs = r->bytes / t.median / 1e9;
+    json_t *row =
+        json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f}", "name", r->name, "again", r->again,
+                  "calls", (json_int_t)r->calls, "ms", bench_stat_json(&r->seconds, 1e3), "share",
+                  share, "gflops", gflops, "gbs", gbs);
+
+    bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f", r->name,
               r->again ? '*' : ' ', (long long)r->calls, t.median * 1e3, t.min * 1e3, t.max * 1e3,
-              100 * share, r->flops / t.median / 1e9, r->bytes / t.median / 1e9, ratio, bound);
-    bench_append(b, all,
-                 json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f, s:f, s:s}", "name", r->name,
-                           "again", r->again, "calls", (json_int_t)r->calls, "ms",
-                           bench_stat_json(&r->seconds, 1e3), "share", share, "gflops",
-                           r->flops / t.median / 1e9, "gbs", r->bytes / t.median / 1e9, "ratio",
-                           ratio, "bound", bound));
+              100 * share, gflops, gbs);
+    if (b->on_cpu)
+        put_ratio(b, r, t.median, row);
+    bench_say(b, "\n");
+    bench_append(b, all, row);
 }
 
 static void put_ops(bench *b, steps *s)
@@ -339,7 +362,7 @@ static void put_ops(bench *b, steps *s)
 
     qsort(s->ops, (size_t)s->n_ops, sizeof(*s->ops), slower_op);
     bench_say(b, "  %-24s %5s %9s (%8s .. %8s) %7s %8s %7s  %s\n", "op", "calls", "ms/step", "min",
-              "max", "share", "GFLOP/s", "GB/s", "of its ceiling");
+              "max", "share", "GFLOP/s", "GB/s", b->on_cpu ? "of its ceiling" : "");
     for (int64_t i = 0; i < s->n_ops; i++)
         put_op(b, &s->ops[i], bench_stat_of(&s->wall).median, all);
     bench_say(b, "  * repeats work of the forward pass: no FLOPs of the model\n");

@@ -99,6 +99,25 @@ class Gpu(ek_cli.Case):
         self.assertEqual(said[0][0]["expert_load"], said[1][0]["expert_load"])
         self.assertEqual(said[0][1], said[1][1])
 
+    def test_bench(self):
+        """Figures, and no ceilings, which are the CPU's."""
+        for name in "step", "kernels", "generate":
+            with self.subTest(bench=name):
+                r = self.call("bench", name, "--model", self.config, "--device", "cuda", "--dtype",
+                              "fp32", "--batch", 2, "--seq", 16, "--steps", 1, "--repeats", 1,
+                              "--prompt", 4, "--tokens", 3, "--json")
+                self.assertEqual(r.returncode, DONE, r.stderr)
+                out = json.loads(r.stdout)
+                self.assertEqual(out["device"], "cuda")
+                self.assertIn("cuda", out["kernels"])
+                self.assertFalse({"ceilings", "ratio"} & set(out) or "NaN" in r.stdout, out)
+                ops = out.get("ops", [])
+                self.assertEqual(name == "kernels", any("expert" in o["name"] for o in ops))
+                self.assertNotIn("ratio", ops[0] if ops else {})
+        r = self.call("bench", "gemm", "--device", "cuda")
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("bench gemm measures the CPU; run it without --device", r.stderr)
+
     def test_families(self):
         """A small model of each."""
         models = os.path.join(ek_cli.TEST_DATA, "golden", "models")
