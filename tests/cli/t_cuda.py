@@ -79,7 +79,11 @@ class Gpu(ek_cli.Case):
         if ek_cli.mpiexec() is None:
             self.skipTest("no MPI is built in, or its mpiexec is missing")
         for layout in (("--ep", 2, "--balance", "exact", "--spare-slots", 1), ("--tp", 2),
-                       ("--pp", 2), ("--zero", 3, "--pipeline-degree", 2)):
+                       ("--pp", 2), ("--zero", 3, "--pipeline-degree", 2),
+                       ("--etp", 2), ("--etp", 2, "--adaptive-r", 1),
+                       ("--etp", 2, "--adaptive-r", 0), ("--embed-columns",),
+                       ("--ep", 2, "--balance", "replicate", "--spare-slots", 2),
+                       ("--ep", 2, "--a2a", "2dh", "--smart-groups", 1)):
             with self.subTest(layout=layout):
                 self.compare("--dtype", "fp32", *layout, tolerance=5e-7, ranks=2)
                 for name in "cpu", "cuda":
