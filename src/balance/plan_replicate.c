@@ -19,8 +19,8 @@
  *              losses as others do (align.h): survival is worth moves.  Of the placements that
  *              survive as much and have as much load, or 4 % more on a node, one is looked for to
  *              which less has to move (replicate_settle.h), and taken if that takes less time for
- *              as long as it lasts.  In a node, replicas go to the rank with the least
- *              load that does not have the expert, largest first.
+ *              as long as it lasts.  In a node, replicas go to the rank with the least load that
+ *              does not have the expert, largest first.
  * Quotas       floor(t / r) a slot, the first t mod r slots one more.
  * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
  *              what moving the experts takes only tell placements apart that are as good.

@@ -40,8 +40,6 @@ ek_status bench_measure_memory(bench *b)
 {
     double copy, only_read;
 
-    if (!b->on_cpu)
-        return EK_OK;
     EK_TRY(ek_copy_bandwidth(b->seconds, &copy));
     EK_TRY(ek_read_bandwidth(b->seconds, &only_read));
     bench_add(&b->ceilings.copy, copy);

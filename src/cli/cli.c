@@ -60,15 +60,6 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
     return -1;
 }
 
-ek_mode cli_mode(const ek_options *o)
-{
-    ek_mode mode = EK_MODE_FP32;
-
-    if (ek_mode_parse(ek_options_text(o, "dtype"), NULL, &mode) < 0)
-        mode = EK_MODE_FP32; /* cannot be: the option table knows the words */
-    return mode;
-}
-
 const char *cli_count(char *buf, size_t cap, double n)
 {
     static const char *const units[] = {"", " k", " M", " G", " T", " P"};

@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/options.h"
-#include "tensor/kernels.h"
 
 #include <stdio.h>
 
@@ -24,9 +23,6 @@ int cli_fail(const char *command, ek_status st);
 
 /* Reads the arguments of a command.  Returns -1 to go on, else an exit status (--help, errors). */
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
-
-/* --dtype of a command that works on kernels itself. */
-ek_mode cli_mode(const ek_options *o);
 
 /* "12.3 M", "4.56 G": a count with three digits; buf of at least 16 bytes. */
 const char *cli_count(char *buf, size_t cap, double n);
