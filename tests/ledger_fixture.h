@@ -6,11 +6,10 @@
 #include "ek_test.h"
 #include "elastic/ledger.h"
 
-enum { RUNS = 5, NUMBERS = 2 * EK_LEDGER_CHUNK + 1000 };
+enum { RUNS = 5, LANES = 3, MUCH = 132072, SOME = 65536, ALL = 100 + MUCH + 1 + SOME + 777 };
 
-/* Of runs, one of them of three chunks: in an order that is not that of memory. */
-static const int64_t numbers_of[RUNS] = {100, NUMBERS, 1, EK_LEDGER_CHUNK, 777};
-enum { CHUNKS = 1 + 3 + 1 + 1 + 1, ALL = 100 + NUMBERS + 1 + EK_LEDGER_CHUNK + 777 };
+/* Of runs, in an order that is not that of memory. */
+static const int64_t numbers_of[RUNS] = {100, MUCH, 1, SOME, 777};
 
 /* What the update goes by, beside gradients. */
 typedef struct {
@@ -19,13 +18,12 @@ typedef struct {
 
 static inline size_t toy_bytes(void)
 {
-    return ek_ledger_bytes(RUNS, sizeof(float)) +
-           EK_LEDGER_ARRAYS * sizeof(float) * (ALL + 16 * RUNS);
+    return ek_ledger_bytes(RUNS, LANES) + EK_LEDGER_ARRAYS * sizeof(float) * (ALL + 16 * RUNS);
 }
 
 static inline void toy_runs(ek_ledger_run *runs)
 {
-    int64_t at = (int64_t)ek_ledger_bytes(RUNS, sizeof(float));
+    int64_t at = (int64_t)ek_ledger_bytes(RUNS, LANES);
 
     memset(runs, 0, RUNS * sizeof(*runs));
     for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
@@ -76,11 +74,64 @@ static inline void toy_numbers(const toy_record *by, int decays, int64_t n, floa
     }
 }
 
-static inline void toy_update(void *context, const void *record, const ek_ledger_run *run,
-                              int64_t n, void *const arrays[EK_LEDGER_ARRAYS])
+/* Called between what an update does; a test may leave it there for good. */
+static void (*toy_tick)(void);
+
+static inline void toy_pause(void)
 {
+    if (toy_tick != NULL)
+        toy_tick();
+}
+
+/* A block of a lane, of n numbers after `done`, in pieces. */
+static inline void toy_block(const toy_record *by, int decays, ek_trail *t, int64_t done, int64_t n,
+                             float *const a[EK_LEDGER_ARRAYS])
+{
+    for (int j = 0; j < EK_LEDGER_ARRAYS; j++) {
+        toy_pause();
+        memcpy(ek_trail_kept(t, done, j), a[j] + done, (size_t)n * sizeof(float));
+    }
+    toy_pause();
+    ek_trail_touch(t, done + n);
+    for (int64_t i = done; i < done + n; i += n / 3 + 1) {
+        int64_t some = done + n - i < n / 3 + 1 ? done + n - i : n / 3 + 1;
+
+        toy_pause();
+        toy_numbers(by, decays, some, a[0] + i, a[1] + i, a[2] + i, a[3] + i);
+    }
+    toy_pause();
+}
+
+/* Lanes by turns. */
+static inline void toy_update(void *context, const void *record, const ek_ledger_run *run,
+                              void *const arrays[EK_LEDGER_ARRAYS], int lanes, ek_trail *trails)
+{
+    float *a[LANES][EK_LEDGER_ARRAYS];
+    int64_t at[LANES], own[LANES];
+    int left = 1;
+
     (void)context;
-    toy_numbers(record, (int)run->decays, n, arrays[0], arrays[1], arrays[2], arrays[3]);
+    for (int lane = 0; lane < lanes; lane++) {
+        int64_t first = ek_trail_first(run->n, lanes, lane);
+
+        own[lane] = ek_trail_first(run->n, lanes, lane + 1) - first;
+        for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+            a[lane][j] = (float *)arrays[j] + first;
+        at[lane] = ek_trail_resume(&trails[lane], sizeof(float),
+                                   (void *const[]){a[lane][0], a[lane][1], a[lane][2], a[lane][3]});
+    }
+    while (left) {
+        left = 0;
+        for (int lane = 0; lane < lanes; lane++) {
+            int64_t n = own[lane] - at[lane];
+
+            n = n < EK_TRAIL_BLOCK ? n : EK_TRAIL_BLOCK;
+            if (n > 0)
+                toy_block(record, (int)run->decays, &trails[lane], at[lane], n, a[lane]);
+            at[lane] += n;
+            left |= at[lane] < own[lane];
+        }
+    }
 }
 
 /* What should be there: masters and moments [3][RUNS][] of a rank, without any ledger. */

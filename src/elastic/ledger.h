@@ -9,7 +9,7 @@
  *      done 1
  *   3. what the update needs besides, and what the step has to tell, as a record
  *                                                  ek_ledger_record(l, t, ...)
- *   4. the update, a chunk at a time, each copied to an undo area first
+ *   4. the update, run by run, each leaving a trail (base/trail.h)
  *                                                  ek_ledger_update(l, ...)
  *
  * After a failure (elastic/verdict.h decides): where any survivor has begun 4, all have done 1, and
@@ -18,23 +18,23 @@
  * itself be killed, and finished by the next.
  *
  * Numbers      arrays of a real type of 4 or 8 bytes: masters, gradients, two moments.  Runs of
- *              them are given once, and updated in their order; a chunk is at most EK_LEDGER_CHUNK
- *              numbers of one run.
- * Threads      one at a time; the update it calls may use a team.
+ *              them are given once, and updated in their order.
+ * Threads      one at a time; the update it calls may use a team, a lane of the trail for each.
  * Processes    one writes; others may look (ek_ledger_look) when it has ended. */
 #ifndef ELASTIC_LEDGER_H
 #define ELASTIC_LEDGER_H
 
 #include "evenkeel/err.h"
 
+#include "base/trail.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    EK_LEDGER_CHUNK = 1 << 16,
-    EK_LEDGER_RECORD = 1024,  /* bytes of a record, at most */
-    EK_LEDGER_NOTE = 1 << 18, /* of a note */
-    EK_LEDGER_ARRAYS = 4      /* masters, gradients, first and second moments */
+    EK_LEDGER_RECORD = 1024,           /* bytes of a record, at most */
+    EK_LEDGER_NOTE = 1 << 18,          /* of a note */
+    EK_LEDGER_ARRAYS = EK_TRAIL_ARRAYS /* masters, gradients, first and second moments */
 };
 
 /* Numbers that lie in one piece in each of the arrays. */
@@ -42,7 +42,6 @@ typedef struct {
     int64_t at[EK_LEDGER_ARRAYS]; /* bytes from the start of the ledger's memory */
     int64_t n;
     int64_t decays; /* weight decay applies */
-    int64_t first;  /* its first chunk: set by ek_ledger_create */
 } ek_ledger_run;
 
 typedef struct ek_ledger_head ek_ledger_head;
@@ -51,23 +50,23 @@ typedef struct {
     unsigned char *memory;
     ek_ledger_head *head;
     ek_ledger_run *run;
-    void *undo;
+    ek_trail *trails; /* one a lane */
 } ek_ledger;
 
-/* Updates n numbers of a run as the record says. */
+/* Updates a run as the record says, from where the trails say that an update of it has come. */
 typedef struct {
-    void (*fn)(void *context, const void *record, const ek_ledger_run *run, int64_t n,
-               void *const arrays[EK_LEDGER_ARRAYS]);
+    void (*fn)(void *context, const void *record, const ek_ledger_run *run,
+               void *const arrays[EK_LEDGER_ARRAYS], int lanes, ek_trail *trails);
     void *context;
 } ek_ledger_rule;
 
 /* Bytes at the start of the memory that the ledger takes for itself, a multiple of 64. */
-size_t ek_ledger_bytes(int64_t runs, int real_bytes);
+size_t ek_ledger_bytes(int64_t runs, int lanes);
 
-/* Starts a ledger at the beginning of `memory` (zeroed), of `bytes` in all, after steps_done
- * steps. */
+/* Starts a ledger at the beginning of `memory` (zeroed, aligned to 64 bytes), of `bytes` in all,
+ * after steps_done steps. */
 EK_CHECKED ek_status ek_ledger_create(void *memory, size_t bytes, const ek_ledger_run *runs,
-                                      int64_t n_runs, int real_bytes, int64_t steps_done,
+                                      int64_t n_runs, int lanes, int real_bytes, int64_t steps_done,
                                       ek_ledger *l);
 
 /* Bytes of the numbers in its arrays; where its own bytes end. */
@@ -112,8 +111,8 @@ const void *ek_ledger_recorded(const ek_ledger *l);
 /* The last whole note, and how long it is; 0: there is none. */
 const void *ek_ledger_noted(const ek_ledger *l, size_t *bytes);
 
-/* Finishes the step under way with its record, this rank's own or another's: undoes a chunk that is
- * half done, and updates the rest.  The step's gradients have to be whole. */
+/* Finishes the step under way with its record, this rank's own or another's: goes on
+ * where the trails end.  The step's gradients have to be whole. */
 EK_CHECKED ek_status ek_ledger_finish(ek_ledger *l, const ek_ledger_rule *rule, int64_t step,
                                       const void *record);
 

@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ek_trail;
+
 /* A run of rows that meets one weight matrix: an expert's tokens, or (as one group) all tokens.
  * Rows of different groups of a call do not overlap; groups may be empty. */
 typedef struct {
@@ -206,6 +208,11 @@ struct ek_kernels {
     double (*sum_squares)(int64_t n, const void *g);
     /* p, m, v are updated, g is zeroed; all R [n]. */
     void (*adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v);
+    /* The same, to the same bits, so that it can be gone on with where it is broken off
+     * (base/trail.h): the numbers are shared by `lanes`, whose trails are either all at 0 or as
+     * such a call with the same n and lanes has left them.  NULL: not there. */
+    void (*adamw_resumable)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
+                            int lanes, struct ek_trail *trails);
 };
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;

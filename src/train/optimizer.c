@@ -100,27 +100,27 @@ static void clear_rest(const ek_model *m, const ek_unit *u)
     memset((char *)u->g + end * (int64_t)real, 0, (size_t)(u->n - end) * real);
 }
 
-static void update(const ek_kernels *k, const ek_adamw *by, int decays, int64_t n, void *p, void *g,
-                   void *m, void *v)
+static ek_adamw adamw_of(const ek_adamw *by, int decays)
 {
     ek_adamw h = *by;
 
     if (!decays)
         h.decay = 0;
-    k->adamw(&h, n, p, g, m, v);
+    return h;
 }
 
-static void update_chunk(void *context, const void *record, const ek_ledger_run *run, int64_t n,
-                         void *const a[EK_LEDGER_ARRAYS])
+static void update_run(void *context, const void *record, const ek_ledger_run *run,
+                       void *const a[EK_LEDGER_ARRAYS], int lanes, ek_trail *trails)
 {
-    const ek_step_record *r = record;
+    const ek_kernels *k = context;
+    ek_adamw h = adamw_of(&((const ek_step_record *)record)->adamw, (int)run->decays);
 
-    update(context, &r->adamw, (int)run->decays, n, a[0], a[1], a[2], a[3]);
+    k->adamw_resumable(&h, run->n, a[0], a[1], a[2], a[3], lanes, trails);
 }
 
 ek_ledger_rule ek_optimizer_rule(const ek_kernels *k)
 {
-    return (ek_ledger_rule){update_chunk, (void *)(uintptr_t)k};
+    return (ek_ledger_rule){update_run, (void *)(uintptr_t)k};
 }
 
 int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *runs,
@@ -162,9 +162,10 @@ static ek_status op_update(void *self, const ek_op *op)
 
     for (int32_t i = 0; i < u->n_params && o->ledger == NULL; i++) {
         const ek_param *p = &m->params[u->params[i]];
+        ek_adamw h = adamw_of(&o->now, p->decay);
 
         if (p->w->kept > 0)
-            update(m->k, &o->now, p->decay, p->w->kept, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
+            m->k->adamw(&h, p->w->kept, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
     }
     if (o->ledger != NULL)
         ek_ledger_update(o->ledger, &rule, o->runs_of[op->part], o->runs_of[op->part + 1]);

@@ -213,7 +213,7 @@ static int64_t list_pieces(const ek_rank_state *s, const ek_model *m, size_t end
 static ek_status take(void *context, const ek_model *m, size_t bytes, void **memory)
 {
     ek_rank_state *s = context;
-    size_t front = ek_ledger_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), (int)real_of(m));
+    size_t front = ek_ledger_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), m->k->threads);
     int64_t n = list_pieces(s, m, bytes, NULL);
     size_t *piece_bytes = calloc((size_t)n + 1, sizeof(*piece_bytes));
     ek_status st = EK_OK;
@@ -302,8 +302,8 @@ static ek_status start_ledger(ek_rank_state *s, const ek_model *m, int64_t steps
     EK_REQUIRE_OUT(runs != NULL && s->runs_of != NULL, EK_ENOMEM, "no memory for %lld runs",
                    (long long)n);
     ek_optimizer_runs(m, s->segment.body, runs, s->runs_of);
-    EK_TRY_OUT(ek_ledger_create(s->segment.body, s->segment.body_bytes, runs, n, (int)real_of(m),
-                                steps_done, &s->ledger));
+    EK_TRY_OUT(ek_ledger_create(s->segment.body, s->segment.body_bytes, runs, n, m->k->threads,
+                                (int)real_of(m), steps_done, &s->ledger));
 out:
     free(runs);
     return st;

@@ -87,7 +87,7 @@ static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, 
             ek_segment_create(&id, RANKS, 0, "/t_elastic_commit", toy_bytes(), NULL, 0, &s[r]),
             EK_OK);
         toy_runs(runs);
-        CHECK_INT(ek_ledger_create(s[r].body, s[r].body_bytes, runs, RUNS, sizeof(float),
+        CHECK_INT(ek_ledger_create(s[r].body, s[r].body_bytes, runs, RUNS, LANES, sizeof(float),
                                    truth[r].steps_done, &l),
                   EK_OK);
         for (int j = 0; j < EK_LEDGER_ARRAYS; j++)

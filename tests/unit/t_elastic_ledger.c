@@ -5,29 +5,16 @@
 
 #include <setjmp.h>
 
-/* Dies before, in the middle of, or after update number `at`. */
-typedef enum { BEFORE, MIDDLE, AFTER, MOMENTS } moment;
-typedef struct {
-    int calls, at;
-    moment when;
+/* How often an update pauses; it dies at pause number `at`. */
+static struct {
+    int64_t calls, at;
     jmp_buf out;
 } death;
 
-static void update_and_die(void *context, const void *record, const ek_ledger_run *run, int64_t n,
-                           void *const arrays[EK_LEDGER_ARRAYS])
+static void die_in_time(void)
 {
-    death *d = context;
-    int now = d->calls++ == d->at;
-
-    if (now && d->when == BEFORE)
-        longjmp(d->out, 1);
-    if (now && d->when == MIDDLE) {
-        toy_update(NULL, record, run, (n + 1) / 2, arrays);
-        longjmp(d->out, 1);
-    }
-    toy_update(NULL, record, run, n, arrays);
-    if (now)
-        longjmp(d->out, 1);
+    if (death.calls++ == death.at)
+        longjmp(death.out, 1);
 }
 
 static const ek_ledger_rule rule = {toy_update, NULL};
@@ -38,8 +25,9 @@ static void *new_rank(int64_t steps_done, ek_ledger *l)
     ek_ledger_run runs[RUNS];
 
     toy_runs(runs);
-    CHECK_INT(ek_ledger_create(memory, toy_bytes(), runs, RUNS, sizeof(float), steps_done, l),
-              EK_OK);
+    CHECK_INT(
+        ek_ledger_create(memory, toy_bytes(), runs, RUNS, LANES, sizeof(float), steps_done, l),
+        EK_OK);
     return memory;
 }
 
@@ -78,14 +66,28 @@ static void steps_without_failures(void)
     free(memory);
 }
 
-/* One that dies at an update is finished by another, perhaps after that one has died at it too. */
-static void die_and_finish(int at, moment when, int twice)
+/* Runs an update, or the rest of one, that dies at a pause. */
+static void die_at(int64_t pause, ek_ledger *l, int finishes, const toy_record *by)
+{
+    death.calls = 0;
+    death.at = pause;
+    toy_tick = die_in_time;
+    if (setjmp(death.out) == 0) {
+        if (finishes)
+            CHECK_INT(ek_ledger_finish(l, &rule, 7, by), EK_OK);
+        else
+            ek_ledger_update(l, &rule, 0, RUNS);
+    }
+    toy_tick = NULL;
+}
+
+/* One that dies in an update is finished by another, after some that have died at it too: `pause`
+ * says when each dies. */
+static void die_and_finish(const int64_t *pause, int deaths)
 {
     ek_ledger l, found;
     void *memory = new_rank(7, &l);
     toy_truth truth;
-    death d = {.at = at, .when = when};
-    ek_ledger_rule dies = {update_and_die, &d};
     ek_ledger_state s;
     toy_record by = toy_record_of(7);
 
@@ -93,17 +95,15 @@ static void die_and_finish(int at, moment when, int twice)
     truth.steps_done = 7;
     toy_truth_step(&truth);
     begin_step(&l, 7);
-    if (setjmp(d.out) == 0)
-        ek_ledger_update(&l, &dies, 0, RUNS);
+    die_at(pause[0], &l, 0, &by);
     CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
-    s = ek_ledger_look(&found);
-    CHECK(s.steps_done == 7 && s.begun && s.reduced == 7 && s.recorded == 7);
-    d = (death){.at = twice - 1, .when = when};
-    if (twice > 0 && setjmp(d.out) == 0)
-        CHECK_INT(ek_ledger_finish(&found, &dies, 7, &by), EK_OK);
-    s = ek_ledger_look(&found);
-    if (s.steps_done == 7)
-        CHECK_INT(ek_ledger_finish(&found, &rule, 7, &by), EK_OK);
+    for (int i = 1; i < deaths; i++) {
+        s = ek_ledger_look(&found);
+        CHECK(s.steps_done == 7 && s.begun && s.reduced == 7 && s.recorded == 7);
+        die_at(pause[i], &found, 1, &by);
+    }
+    CHECK(!toy_is(&found, &truth));
+    CHECK_INT(ek_ledger_finish(&found, &rule, 7, &by), EK_OK);
     s = ek_ledger_look(&found);
     CHECK(s.steps_done == 8 && !s.begun);
     CHECK(toy_is(&found, &truth));
@@ -115,18 +115,44 @@ static void die_and_finish(int at, moment when, int twice)
     free(memory);
 }
 
-static void death_at_every_chunk(void)
+static void death_at_every_pause(void)
 {
-    for (int at = 0; at < CHUNKS; at++)
-        for (int when = 0; when < MOMENTS; when++)
-            die_and_finish(at, (moment)when, 0);
+    for (int64_t at = 0; at < 60; at++) /* the first runs */
+        die_and_finish(&at, 1);
+    for (uint64_t i = 0; i < 100; i++) {
+        int64_t at = (int64_t)(ek_random_bits(1, 0, i) % (ALL / EK_TRAIL_BLOCK * 8));
+
+        die_and_finish(&at, 1);
+    }
 }
 
 static void death_while_finishing(void)
 {
-    for (int at = 0; at < CHUNKS; at++)
-        for (int twice = 1; at + twice <= CHUNKS; twice++)
-            die_and_finish(at, MIDDLE, twice);
+    enum { DEATHS = 6 };
+
+    for (uint64_t i = 0; i < 60; i++) {
+        int64_t at[DEATHS];
+
+        for (uint64_t j = 0; j < DEATHS; j++) /* at once, or after a while */
+            at[j] = (int64_t)(ek_random_bits(2, i, j) % (j % 2 == 0 || i % 2 == 0 ? 12 : 9000));
+        die_and_finish(at, DEATHS);
+    }
+}
+
+/* What the trails say has to lie in the run under way. */
+static void trails_that_lie(void)
+{
+    ek_ledger l;
+    void *memory = new_rank(7, &l);
+    toy_record by = toy_record_of(7);
+
+    begin_step(&l, 7);
+    die_at(20, &l, 0, &by);
+    ek_trail_touch(&l.trails[1], MUCH);
+    CHECK_INT(ek_ledger_finish(&l, &rule, 7, &by), EK_ECORRUPT);
+    ek_trail_touch(&l.trails[1], -1);
+    CHECK_INT(ek_ledger_finish(&l, &rule, 7, &by), EK_ECORRUPT);
+    free(memory);
 }
 
 /* Nothing of the update was begun here, and another's record comes. */
@@ -273,8 +299,9 @@ static void notes(void)
 static const ek_case cases[] = {
     EK_CASE(notes),
     EK_CASE(steps_without_failures),
-    EK_CASE(death_at_every_chunk),
+    EK_CASE(death_at_every_pause),
     EK_CASE(death_while_finishing),
+    EK_CASE(trails_that_lie),
     EK_CASE(finishing_by_another_ones_record),
     EK_CASE(what_is_no_ledger),
     EK_CASE(nothing_is_left),

@@ -12,8 +12,8 @@
 enum { EK_CPU_NORM_BLOCKS = 64 };
 
 /* Overwrites the row kernels of a table by those for `isa`: gather, combine, to_comp, embed,
- * bias, rmsnorm, softmax_topk, swiglu, cross_entropy, sum_squares, adamw.  Leaves the table as it
- * is where there is nothing faster (fp64, EK_ISA_REF, other processors). */
+ * bias, rmsnorm, softmax_topk, swiglu, cross_entropy, sum_squares, adamw, adamw_resumable.  Leaves
+ * the table as it is where there is nothing faster (fp64, EK_ISA_REF, other processors). */
 void ek_cpu_rows_fill(ek_kernels *k, ek_mode mode, ek_isa isa);
 
 /* The same for one instruction set; defined on x86-64 only. */

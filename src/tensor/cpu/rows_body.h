@@ -41,6 +41,7 @@ static void fill_rows(ek_kernels *k, ek_mode mode, ek_isa isa)
     k->vocab_exponentials = vocab_exponentials;
     k->sum_squares = sum_squares;
     k->adamw = adamw;
+    k->adamw_resumable = adamw_resumable;
     if (mode == EK_MODE_FP32) {
         fill_moves_f32(k);
         fill_math_f32(k);

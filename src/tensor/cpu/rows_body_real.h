@@ -3,6 +3,7 @@
  * Compiled through rows_body.h for the instruction set of the including file.  Work is shared by
  * rows, columns or blocks that only the shape fixes, and every element is summed in one order, so
  * that the bits are the same on any number of threads. */
+#include "base/trail.h"
 #include "tensor/cpu/rows.h"
 #include "tensor/cpu/vec.h"
 
@@ -299,28 +300,79 @@ static double sum_squares(int64_t n, const void *g)
     return total;
 }
 
+typedef struct {
+    vf keep, step, root, eps, b1, c1, b2, c2, scale;
+} adamw_by;
+
+static inline adamw_by adamw_coefficients(const ek_adamw *h)
+{
+    return (adamw_by){.keep = vf_set((float)(1 - h->lr * h->decay)),
+                      .step = vf_set((float)(-h->lr / h->correction1)),
+                      .root = vf_set((float)(1 / sqrt(h->correction2))),
+                      .eps = vf_set((float)h->eps),
+                      .b1 = vf_set((float)h->beta1),
+                      .c1 = vf_set((float)(1 - h->beta1)),
+                      .b2 = vf_set((float)h->beta2),
+                      .c2 = vf_set((float)(1 - h->beta2)),
+                      .scale = vf_set((float)h->grad_scale)};
+}
+
+static inline void adamw_vector(const adamw_by *by, int64_t left, float *p, float *g, float *m,
+                                float *v)
+{
+    const vf grad = vf_load(g, left) * by->scale;
+    const vf m1 = vf_fma(by->b1, vf_load(m, left), by->c1 * grad);
+    const vf v1 = vf_fma(by->b2, vf_load(v, left), by->c2 * grad * grad);
+    const vf d = vf_fma(vf_sqrt(v1), by->root, by->eps);
+
+    vf_store(p, vf_fma(by->step, m1 / d, vf_load(p, left) * by->keep), left, 0);
+    vf_store(m, m1, left, 0);
+    vf_store(v, v1, left, 0);
+    vf_store(g, vf_set(0), left, 0);
+}
+
 static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v)
 {
-    const vf keep = vf_set((float)(1 - h->lr * h->decay));
-    const vf step = vf_set((float)(-h->lr / h->correction1));
-    const vf root = vf_set((float)(1 / sqrt(h->correction2))), eps = vf_set((float)h->eps);
-    const vf b1 = vf_set((float)h->beta1), c1 = vf_set((float)(1 - h->beta1));
-    const vf b2 = vf_set((float)h->beta2), c2 = vf_set((float)(1 - h->beta2));
-    const vf scale = vf_set((float)h->grad_scale);
+    const adamw_by by = adamw_coefficients(h);
 
 #pragma omp parallel for schedule(static) if (n >= ROWS_SERIAL)
-    for (int64_t i = 0; i < n; i += VF) {
-        const int64_t left = n - i;
-        float *pi = (float *)p + i, *gi = (float *)g + i;
-        float *mi = (float *)m + i, *vi = (float *)v + i;
-        const vf grad = vf_load(gi, left) * scale;
-        const vf m1 = vf_fma(b1, vf_load(mi, left), c1 * grad);
-        const vf v1 = vf_fma(b2, vf_load(vi, left), c2 * grad * grad);
-        const vf d = vf_fma(vf_sqrt(v1), root, eps);
+    for (int64_t i = 0; i < n; i += VF)
+        adamw_vector(&by, n - i, (float *)p + i, (float *)g + i, (float *)m + i, (float *)v + i);
+}
 
-        vf_store(pi, vf_fma(step, m1 / d, vf_load(pi, left) * keep), left, 0);
-        vf_store(mi, m1, left, 0);
-        vf_store(vi, v1, left, 0);
-        vf_store(gi, vf_set(0), left, 0);
+/* The numbers of a lane, n of them. */
+static void adamw_lane(const adamw_by *by, int64_t n, float *const a[EK_TRAIL_ARRAYS],
+                       ek_trail *trail)
+{
+    void *const arrays[EK_TRAIL_ARRAYS] = {a[0], a[1], a[2], a[3]};
+
+    for (int64_t i = ek_trail_resume(trail, sizeof(float), arrays); i < n; i += EK_TRAIL_BLOCK) {
+        const int64_t block = n - i < EK_TRAIL_BLOCK ? n - i : EK_TRAIL_BLOCK;
+
+        for (int j = 0; j < EK_TRAIL_ARRAYS; j++) {
+            float *kept = ek_trail_kept(trail, i, j);
+
+            for (int64_t b = 0; b < block; b += VF)
+                vf_store(kept + b, vf_load(a[j] + i + b, block - b), block - b, 0);
+        }
+        ek_trail_touch(trail, i + block);
+        for (int64_t b = 0; b < block; b += VF)
+            adamw_vector(by, block - b, a[0] + i + b, a[1] + i + b, a[2] + i + b, a[3] + i + b);
+    }
+}
+
+static void adamw_resumable(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
+                            int lanes, ek_trail *trails)
+{
+    const adamw_by by = adamw_coefficients(h);
+
+#pragma omp parallel for schedule(static) if (n >= ROWS_SERIAL)
+    for (int lane = 0; lane < lanes; lane++) {
+        const int64_t at = ek_trail_first(n, lanes, lane);
+
+        adamw_lane(
+            &by, ek_trail_first(n, lanes, lane + 1) - at,
+            (float *const[]){(float *)p + at, (float *)g + at, (float *)m + at, (float *)v + at},
+            &trails[lane]);
     }
 }

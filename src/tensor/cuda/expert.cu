@@ -223,6 +223,7 @@ template <class R, class C> static void fill(ek_kernels *k)
     k->swiglu_backward = swiglu_backward<R, C>;
     k->sum_squares = sum_squares<R>;
     k->adamw = adamw<R>;
+    k->adamw_resumable = NULL; /* what outlives a process is not the device's memory */
 }
 
 EK_CUDA_FILL(ek_cuda_fill_expert, fill)

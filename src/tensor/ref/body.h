@@ -6,6 +6,7 @@
  * Sums run in R.  Each element of a result is summed by one thread in a fixed order, so the bits
  * do not depend on the number of threads. */
 #include "base/tick.h"
+#include "base/trail.h"
 
 #include <math.h>
 #include <omp.h>

@@ -177,21 +177,50 @@ static double NAME(sum_squares)(int64_t n, const void *g)
     return sum;
 }
 
-static void NAME(adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v)
+static inline void NAME(adamw_number)(const ek_adamw *h, R *p, R *g, R *m, R *v)
 {
     R keep = (R)(1 - h->lr * h->decay), lr = (R)h->lr, eps = (R)h->eps;
     R beta1 = (R)h->beta1, beta2 = (R)h->beta2, clip = (R)h->grad_scale;
     R rest1 = (R)(1 - h->beta1), rest2 = (R)(1 - h->beta2);
-    R correction1 = (R)h->correction1, correction2 = (R)h->correction2;
+    R correction1 = (R)h->correction1, correction2 = (R)h->correction2, d = *g * clip;
+
+    *m = beta1 * *m + rest1 * d;
+    *v = beta2 * *v + rest2 * d * d;
+    *p = *p * keep - lr * (*m / correction1) / (R_SQRT(*v / correction2) + eps);
+    *g = 0;
+}
+
+static void NAME(adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v)
+{
+    const ek_adamw by = *h;
     R *pp = p, *pg = g, *pm = m, *pv = v;
 
 #pragma omp parallel for if (n > SMALL)
-    for (int64_t i = 0; i < n; i++) {
-        R d = pg[i] * clip;
+    for (int64_t i = 0; i < n; i++)
+        NAME(adamw_number)(&by, &pp[i], &pg[i], &pm[i], &pv[i]);
+}
 
-        pm[i] = beta1 * pm[i] + rest1 * d;
-        pv[i] = beta2 * pv[i] + rest2 * d * d;
-        pp[i] = pp[i] * keep - lr * (pm[i] / correction1) / (R_SQRT(pv[i] / correction2) + eps);
-        pg[i] = 0;
+static void NAME(adamw_resumable)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
+                                  int lanes, ek_trail *trails)
+{
+    const ek_adamw by = *h;
+
+#pragma omp parallel for if (n > SMALL)
+    for (int lane = 0; lane < lanes; lane++) {
+        ek_trail *t = &trails[lane];
+        int64_t at = ek_trail_first(n, lanes, lane);
+        int64_t own = ek_trail_first(n, lanes, lane + 1) - at;
+        R *a[] = {(R *)p + at, (R *)g + at, (R *)m + at, (R *)v + at};
+        int64_t i = ek_trail_resume(t, sizeof(R), (void *const[]){a[0], a[1], a[2], a[3]});
+
+        for (; i < own; i += EK_TRAIL_BLOCK) {
+            int64_t end = NAME(least)(i + EK_TRAIL_BLOCK, own);
+
+            for (int j = 0; j < EK_TRAIL_ARRAYS; j++)
+                memcpy(ek_trail_kept(t, i, j), a[j] + i, (size_t)(end - i) * sizeof(R));
+            ek_trail_touch(t, end);
+            for (int64_t k = i; k < end; k++)
+                NAME(adamw_number)(&by, a[0] + k, a[1] + k, a[2] + k, a[3] + k);
+        }
     }
 }

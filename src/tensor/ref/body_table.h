@@ -45,5 +45,6 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       ENTRY(vocab_exponentials),
                       ENTRY(vocab_gradient),
                       ENTRY(sum_squares),
-                      ENTRY(adamw)};
+                      ENTRY(adamw),
+                      ENTRY(adamw_resumable)};
 }

@@ -1,0 +1,248 @@
+/* The optimizer's update that can be broken off: to the bits of the one that cannot, shared by any
+ * number of lanes; from any state that base/trail.h allows; and in processes that are killed. */
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/trail.h"
+#include "ek_test.h"
+#include "tensor/kernels.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { ARRAYS = EK_TRAIL_ARRAYS, BLOCK = EK_TRAIL_BLOCK, LANES = 7, LARGE = 1 << 20, KILLS = 60 };
+
+static const ek_adamw by = {0.1, 0.2, 0.9, 0.95, 1e-8, 0.4, 0.2, 0.7};
+
+/* Masters, gradients, moments of n numbers. */
+static void fill(const ek_kernels *k, int64_t n, void *const a[ARRAYS])
+{
+    for (int j = 0; j < ARRAYS; j++)
+        for (int64_t i = 0; i < n; i++) {
+            double x = ek_random_uniform(1, (uint64_t)j, (uint64_t)i) - (j == 3 ? 0 : 0.5);
+
+            if (k->real == EK_F64)
+                ((double *)a[j])[i] = x;
+            else
+                ((float *)a[j])[i] = (float)x;
+        }
+}
+
+static void *memory(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+static void take(void *a[ARRAYS], int64_t n)
+{
+    for (int j = 0; j < ARRAYS; j++)
+        a[j] = memory((size_t)n * sizeof(double));
+}
+
+static void give(void *a[ARRAYS], int64_t n)
+{
+    for (int j = 0; j < ARRAYS; j++)
+        munmap(a[j], (size_t)n * sizeof(double));
+}
+
+static int same(const ek_kernels *k, int64_t n, void *const a[ARRAYS], void *const b[ARRAYS])
+{
+    int is = 1;
+
+    for (int j = 0; j < ARRAYS; j++)
+        is &= memcmp(a[j], b[j], (size_t)n * ek_dtype_size(k->real)) == 0;
+    return is;
+}
+
+/* What a block under way may hold, in a state that its trail tells of: `done` numbers of the lane
+ * are new, the copy of the block behind them is whole, and it is half written. */
+static void break_off(const ek_kernels *k, ek_trail *t, int64_t done, int64_t own,
+                      void *const from[ARRAYS], void *const a[ARRAYS])
+{
+    size_t real = ek_dtype_size(k->real), n = (size_t)(own - done < BLOCK ? own - done : BLOCK);
+
+    k->adamw(&by, done, a[0], a[1], a[2], a[3]);
+    memset(t->kept, 0x7f, sizeof(t->kept));
+    ek_trail_touch(t, done + (int64_t)n);
+    for (int j = 0; j < ARRAYS; j++) {
+        memcpy(ek_trail_kept(t, done, j), (char *)from[j] + (size_t)done * real, n * real);
+        memset((char *)a[j] + (size_t)done * real, 0x55, n * real);
+    }
+}
+
+/* Lanes that were broken off after so many numbers each; the seed's. */
+static void from_anywhere(const ek_kernels *k, int64_t n, int lanes, uint64_t seed,
+                          void *const first[ARRAYS], void *const want[ARRAYS],
+                          void *const a[ARRAYS])
+{
+    size_t real = ek_dtype_size(k->real);
+    ek_trail trails[LANES];
+
+    memset(trails, 0, sizeof(trails));
+    for (int j = 0; j < ARRAYS; j++)
+        memcpy(a[j], first[j], (size_t)n * real);
+    for (int lane = 0; lane < lanes && seed > 0; lane++) {
+        int64_t at = ek_trail_first(n, lanes, lane), own = ek_trail_first(n, lanes, lane + 1) - at;
+        int64_t blocks = (own + BLOCK - 1) / BLOCK;
+        int64_t now = (int64_t)(ek_random_bits(seed, 0, (uint64_t)lane) % (uint64_t)(blocks + 1));
+        void *was[ARRAYS], *is[ARRAYS];
+
+        for (int j = 0; j < ARRAYS; j++) {
+            was[j] = (char *)first[j] + (size_t)at * real;
+            is[j] = (char *)a[j] + (size_t)at * real;
+        }
+        if (now > 0)
+            break_off(k, &trails[lane], (now - 1) * BLOCK, own, was, is);
+    }
+    k->adamw_resumable(&by, n, a[0], a[1], a[2], a[3], lanes, trails);
+    CHECK(same(k, n, a, want));
+}
+
+static void each_size(const ek_kernels *k)
+{
+    static const int64_t sizes[] = {1, 31, 32, 33, 100, 777, 5000, 40001};
+    void *first[ARRAYS], *want[ARRAYS], *a[ARRAYS];
+
+    take(first, LARGE);
+    take(want, LARGE);
+    take(a, LARGE);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        fill(k, sizes[i], first);
+        fill(k, sizes[i], want);
+        k->adamw(&by, sizes[i], want[0], want[1], want[2], want[3]);
+        CHECK(!same(k, sizes[i], first, want));
+        for (int lanes = 1; lanes <= LANES; lanes++)
+            for (uint64_t seed = 0; seed < 12; seed++)
+                from_anywhere(k, sizes[i], lanes, seed, first, want, a);
+    }
+    give(first, LARGE);
+    give(want, LARGE);
+    give(a, LARGE);
+}
+
+/* Each table that this CPU has. */
+static void each_table(void (*check)(const ek_kernels *k), int threads)
+{
+    for (int mode = EK_MODE_FP64; mode <= EK_MODE_FP32; mode++)
+        for (int isa = EK_ISA_REF; isa <= (int)(mode == EK_MODE_FP64 ? EK_ISA_REF : ek_cpu_isa());
+             isa++) {
+            ek_kernels *k = NULL;
+
+            CHECK_INT(ek_kernels_create((ek_mode)mode, (ek_isa)isa, threads, &k), EK_OK);
+            if (k != NULL)
+                check(k);
+            ek_kernels_destroy(&k);
+        }
+}
+
+/* --- killed: all kernels run in children, for a team does not outlive fork ----------------------
+ */
+
+typedef struct {
+    const ek_kernels *k;
+    int lanes;
+    ek_trail *trails;
+    void *a[ARRAYS];
+} work;
+
+static pid_t start(const work *w, int plain)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        ek_kernels_enter(w->k);
+        if (plain)
+            w->k->adamw(&by, LARGE, w->a[0], w->a[1], w->a[2], w->a[3]);
+        else
+            w->k->adamw_resumable(&by, LARGE, w->a[0], w->a[1], w->a[2], w->a[3], w->lanes,
+                                  w->trails);
+        _exit(0);
+    }
+    CHECK(child > 0);
+    return child;
+}
+
+static void end(pid_t child)
+{
+    CHECK_INT(waitpid(child, NULL, 0), child);
+}
+
+static void kill_after(pid_t child, int64_t us)
+{
+    struct timespec t = {0, us * 1000};
+
+    nanosleep(&t, NULL);
+    kill(child, SIGKILL);
+    end(child);
+}
+
+/* Whether a lane is neither at its beginning nor at its end. */
+static int is_under_way(const work *w)
+{
+    int is = 0;
+
+    for (int lane = 0; lane < w->lanes; lane++) {
+        int64_t own =
+            ek_trail_first(LARGE, w->lanes, lane + 1) - ek_trail_first(LARGE, w->lanes, lane);
+
+        is |= w->trails[lane].at > 0 && w->trails[lane].at < own;
+    }
+    return is;
+}
+
+static void copy(const ek_kernels *k, void *const to[ARRAYS], void *const from[ARRAYS])
+{
+    for (int j = 0; j < ARRAYS; j++)
+        memcpy(to[j], from[j], LARGE * ek_dtype_size(k->real));
+}
+
+static int hits;
+
+static void kill_and_resume(const ek_kernels *k)
+{
+    work w = {.k = k, .lanes = 2, .trails = memory(2 * sizeof(ek_trail))}, truth = {.k = k};
+    void *first[ARRAYS];
+    int64_t us, began, before = hits;
+
+    take(w.a, LARGE);
+    take(truth.a, LARGE);
+    take(first, LARGE);
+    fill(k, LARGE, first);
+    copy(k, truth.a, first);
+    began = ek_clock_ns();
+    end(start(&truth, 1));
+    us = (ek_clock_ns() - began) / 1000 + 1;
+    for (uint64_t i = 0; i < KILLS; i++) {
+        copy(k, w.a, first);
+        memset(w.trails, 0, 2 * sizeof(ek_trail));
+        for (uint64_t again = 0; again < 2; again++)
+            kill_after(start(&w, 0), 1 + (int64_t)(ek_random_bits(9, again, i) % (uint64_t)us));
+        hits += is_under_way(&w);
+        end(start(&w, 0));
+        CHECK(same(k, LARGE, w.a, truth.a));
+    }
+    printf("%s: %d of %d were under way\n", k->name, (int)(hits - before), KILLS);
+    give(w.a, LARGE);
+    give(truth.a, LARGE);
+    give(first, LARGE);
+    munmap(w.trails, 2 * sizeof(ek_trail));
+}
+
+static void killed_at_any_instant(void)
+{
+    each_table(kill_and_resume, 2);
+    CHECK(hits > KILLS / 10);
+}
+
+static void same_bits_from_anywhere(void)
+{
+    each_table(each_size, 2);
+}
+
+static const ek_case cases[] = {EK_CASE(killed_at_any_instant), EK_CASE(same_bits_from_anywhere)};
+
+EK_TEST_MAIN(cases)
