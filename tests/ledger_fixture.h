@@ -74,7 +74,7 @@ static inline void toy_numbers(const toy_record *by, int decays, int64_t n, floa
     }
 }
 
-/* Called between what an update does; a test may leave it there for good. */
+/* Called between what an update does; need not return. */
 static void (*toy_tick)(void);
 
 static inline void toy_pause(void)

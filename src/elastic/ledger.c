@@ -106,6 +106,7 @@ ek_status ek_ledger_create(void *memory, size_t bytes, const ek_ledger_run *runs
 {
     ek_ledger_head *h = memory;
 
+    EK_REQUIRE((uintptr_t)memory % ALIGN == 0, EK_EINVAL, "a ledger at %p", memory);
     EK_REQUIRE(n_runs > 0 && lanes > 0 && bytes >= ek_ledger_bytes(n_runs, lanes), EK_EINVAL,
                "a ledger of %lld runs and %d lanes in %zu bytes", (long long)n_runs, lanes, bytes);
     point(l, memory, n_runs);
@@ -209,10 +210,12 @@ static void update_run(ek_ledger *l, const ek_ledger_rule *rule, const void *by,
 
     for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
         arrays[j] = l->memory + l->run[i].at[j];
-    for (int lane = 0; get(&h->touched) == number && lane < h->lanes; lane++)
-        set(&l->trails[lane].at, 0);
-    set(&h->touched, number + 1);
-    atomic_thread_fence(memory_order_seq_cst); /* the mark before the update */
+    if (get(&h->touched) == number) {
+        for (int lane = 0; lane < h->lanes; lane++)
+            set(&l->trails[lane].at, 0);
+        set(&h->touched, number + 1);
+        atomic_thread_fence(memory_order_seq_cst); /* the mark before the update */
+    }
     rule->fn(rule->context, by, &l->run[i], arrays, h->lanes, l->trails);
     set(&h->done, number + 1);
 }
@@ -260,17 +263,22 @@ ek_ledger_state ek_ledger_look(const ek_ledger *l)
                              .begun = done % h->runs > 0 || touched > done};
 }
 
-/* Whether the trails are of the run under way, so that the update that follows them stays in it. */
-static ek_status check_trails(const ek_ledger *l)
+ek_status ek_ledger_check(const ek_ledger *l)
 {
     const ek_ledger_head *h = l->head;
-    int64_t done = get(&h->done), n = l->run[done % h->runs].n;
+    int64_t done = get(&h->done), ahead = get(&h->touched) - done, n;
 
-    for (int lane = 0; get(&h->touched) > done && lane < h->lanes; lane++) {
+    EK_REQUIRE(done >= 0 && (ahead == 0 || ahead == 1), EK_ECORRUPT,
+               "a ledger that has updated %lld runs and begun %lld", (long long)done,
+               (long long)get(&h->touched));
+    if (ahead == 0)
+        return EK_OK;
+    n = l->run[done % h->runs].n;
+    for (int lane = 0; lane < h->lanes; lane++) {
         int64_t at = get(&l->trails[lane].at);
         int64_t own = ek_trail_first(n, h->lanes, lane + 1) - ek_trail_first(n, h->lanes, lane);
 
-        EK_REQUIRE(at >= 0 && at <= own, EK_ECORRUPT,
+        EK_REQUIRE(at >= 0 && at <= own && (at % EK_TRAIL_BLOCK == 0 || at == own), EK_ECORRUPT,
                    "a ledger whose lane %d has come to %lld of %lld numbers", lane, (long long)at,
                    (long long)own);
     }
@@ -285,7 +293,7 @@ ek_status ek_ledger_finish(ek_ledger *l, const ek_ledger_rule *rule, int64_t ste
     EK_REQUIRE(s.steps_done == step && s.reduced == step, EK_ESTATE,
                "step %lld cannot be finished by a rank that has done %lld and reduced %lld",
                (long long)step, (long long)s.steps_done, (long long)s.reduced);
-    EK_TRY(check_trails(l));
+    EK_TRY(ek_ledger_check(l));
     for (int64_t i = get(&h->done) % h->runs; i < h->runs; i++)
         update_run(l, rule, by, i);
     return EK_OK;

@@ -106,13 +106,17 @@ typedef struct {
 
 ek_ledger_state ek_ledger_look(const ek_ledger *l);
 
+/* Whether it can be gone on with: its counters and trails fit its runs.  EK_ECORRUPT: they do not.
+ */
+EK_CHECKED ek_status ek_ledger_check(const ek_ledger *l);
+
 /* The last whole record; of the step that ek_ledger_look says. */
 const void *ek_ledger_recorded(const ek_ledger *l);
 /* The last whole note, and how long it is; 0: there is none. */
 const void *ek_ledger_noted(const ek_ledger *l, size_t *bytes);
 
-/* Finishes the step under way with its record, this rank's own or another's: goes on
- * where the trails end.  The step's gradients have to be whole. */
+/* Finishes the step under way with its record, this rank's own or another's: goes on where
+ * the trails end.  The step's gradients have to be whole. */
 EK_CHECKED ek_status ek_ledger_finish(ek_ledger *l, const ek_ledger_rule *rule, int64_t step,
                                       const void *record);
 

@@ -210,7 +210,7 @@ struct ek_kernels {
     void (*adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v);
     /* The same, to the same bits, so that it can be gone on with where it is broken off
      * (base/trail.h): the numbers are shared by `lanes`, whose trails are either all at 0 or as
-     * such a call with the same n and lanes has left them.  NULL: not there. */
+     * such a call with the same n and lanes, broken off, has left them.  NULL: not there. */
     void (*adamw_resumable)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
                             int lanes, struct ek_trail *trails);
 };

@@ -6,7 +6,7 @@
  * The state that outlives a step is in the weights (m, v) and `steps_done`.
  *
  * With a ledger (elastic/ledger.h) the update commits through it: it then knows when the gradients
- * are whole, has what the update goes by, and runs the update a chunk at a time. */
+ * are whole, has what the update goes by, and has it leave a trail. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 

@@ -55,6 +55,7 @@ static ek_status open_tables(ek_found_segment *f)
     size_t end;
 
     EK_TRY(ek_ledger_open(s->body, s->body_bytes, &f->ledger));
+    EK_TRY(ek_ledger_check(&f->ledger));
     end = ek_ledger_end(&f->ledger);
     return ek_parts_open(s->body + end, s->body_bytes - end, s->body_bytes,
                          ek_ledger_real_bytes(&f->ledger), &f->parts);

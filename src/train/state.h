@@ -2,8 +2,8 @@
  *
  * The body of its segment (elastic/segment.h) is the ledger (elastic/ledger.h), the table of parts
  * (elastic/parts.h), and the model's masters, gradients and moments, which the optimizer works on
- * where they lie: nothing is copied for safety's sake but a chunk at a time.  Its front holds the
- * first two, and each unit of weights a piece; so does each place of the staging. */
+ * where they lie: nothing is copied for safety's sake but the few numbers under way.  Its front
+ * holds the first two, and each unit of weights a piece; so does each place of the staging. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 

@@ -39,7 +39,7 @@ class Everything(chaos.Chaos):
 
     def test_singles(self):
         """Workers and nodes, one at a time: nothing is lost."""
-        self.nodes, self.steps = 5, 6000
+        self.nodes, self.steps = 5, 7500
         for seed in range(4):
             with self.subTest(seed=seed):
                 found = self.chaos("--failures", 25, "--kinds", "worker,node", "--seed", seed,

@@ -21,7 +21,8 @@ static const ek_ledger_rule rule = {toy_update, NULL};
 
 static void *new_rank(int64_t steps_done, ek_ledger *l)
 {
-    void *memory = calloc(1, toy_bytes());
+    size_t bytes = (toy_bytes() + 63) / 64 * 64;
+    void *memory = memset(aligned_alloc(64, bytes), 0, bytes);
     ek_ledger_run runs[RUNS];
 
     toy_runs(runs);
@@ -102,7 +103,7 @@ static void die_and_finish(const int64_t *pause, int deaths)
         CHECK(s.steps_done == 7 && s.begun && s.reduced == 7 && s.recorded == 7);
         die_at(pause[i], &found, 1, &by);
     }
-    CHECK(!toy_is(&found, &truth));
+    CHECK(ek_ledger_look(&found).begun);
     CHECK_INT(ek_ledger_finish(&found, &rule, 7, &by), EK_OK);
     s = ek_ledger_look(&found);
     CHECK(s.steps_done == 8 && !s.begun);
@@ -115,12 +116,33 @@ static void die_and_finish(const int64_t *pause, int deaths)
     free(memory);
 }
 
-static void death_at_every_pause(void)
+/* Pauses of runs 0 to end. */
+static int64_t pauses(int end)
 {
-    for (int64_t at = 0; at < 60; at++) /* the first runs */
-        die_and_finish(&at, 1);
-    for (uint64_t i = 0; i < 100; i++) {
-        int64_t at = (int64_t)(ek_random_bits(1, 0, i) % (ALL / EK_TRAIL_BLOCK * 8));
+    ek_ledger l;
+    void *memory = new_rank(7, &l);
+
+    begin_step(&l, 7);
+    death.calls = 0;
+    death.at = -1;
+    toy_tick = die_in_time;
+    ek_ledger_update(&l, &rule, 0, end);
+    toy_tick = NULL;
+    free(memory);
+    return death.calls;
+}
+
+/* Around the beginning and the end of each run, and anywhere. */
+static void death_at_any_pause(void)
+{
+    int64_t all = pauses(RUNS);
+
+    for (int run = 0; run <= RUNS; run++)
+        for (int64_t at = pauses(run) - 30; at < pauses(run) + 30; at++)
+            if (at >= 0 && at < all)
+                die_and_finish(&at, 1);
+    for (uint64_t i = 0; i < 60; i++) {
+        int64_t at = (int64_t)(ek_random_bits(1, 0, i) % (uint64_t)all);
 
         die_and_finish(&at, 1);
     }
@@ -139,19 +161,31 @@ static void death_while_finishing(void)
     }
 }
 
-/* What the trails say has to lie in the run under way. */
-static void trails_that_lie(void)
+/* The counters have to fit each other, and the trails the run under way. */
+static void counters_and_trails_that_lie(void)
 {
     ek_ledger l;
     void *memory = new_rank(7, &l);
     toy_record by = toy_record_of(7);
+    int64_t *counter; /* runs that are updated, and begun: where the ledger has them */
 
     begin_step(&l, 7);
     die_at(20, &l, 0, &by);
-    ek_trail_touch(&l.trails[1], MUCH);
-    CHECK_INT(ek_ledger_finish(&l, &rule, 7, &by), EK_ECORRUPT);
-    ek_trail_touch(&l.trails[1], -1);
-    CHECK_INT(ek_ledger_finish(&l, &rule, 7, &by), EK_ECORRUPT);
+    CHECK_INT(ek_ledger_check(&l), EK_OK);
+    for (int64_t i = 0; i < 3; i++) {
+        ek_trail_touch(&l.trails[1], (int64_t[]){MUCH, -1, 5}[i]);
+        CHECK_INT(ek_ledger_check(&l), EK_ECORRUPT);
+        CHECK_INT(ek_ledger_finish(&l, &rule, 7, &by), EK_ECORRUPT);
+    }
+    ek_trail_touch(&l.trails[1], 0);
+    CHECK_INT(ek_ledger_check(&l), EK_OK);
+    counter = (int64_t *)(void *)(l.memory + 48);
+    CHECK(counter[0] == 0 && counter[1] == 1);
+    for (int i = 0; i < 3; i++) {
+        counter[0] = (int64_t[]){1, -1, 0}[i];
+        counter[1] = (int64_t[]){0, 0, 2}[i];
+        CHECK_INT(ek_ledger_check(&l), EK_ECORRUPT);
+    }
     free(memory);
 }
 
@@ -299,9 +333,9 @@ static void notes(void)
 static const ek_case cases[] = {
     EK_CASE(notes),
     EK_CASE(steps_without_failures),
-    EK_CASE(death_at_every_pause),
+    EK_CASE(death_at_any_pause),
     EK_CASE(death_while_finishing),
-    EK_CASE(trails_that_lie),
+    EK_CASE(counters_and_trails_that_lie),
     EK_CASE(finishing_by_another_ones_record),
     EK_CASE(what_is_no_ledger),
     EK_CASE(nothing_is_left),

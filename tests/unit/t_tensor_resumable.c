@@ -1,15 +1,14 @@
 /* The optimizer's update that can be broken off: to the bits of the one that cannot, shared by any
  * number of lanes; from any state that base/trail.h allows; and in processes that are killed. */
-#include "base/clock.h"
 #include "base/random.h"
 #include "base/trail.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum { ARRAYS = EK_TRAIL_ARRAYS, BLOCK = EK_TRAIL_BLOCK, LANES = 7, LARGE = 1 << 20, KILLS = 60 };
 
@@ -74,6 +73,19 @@ static void break_off(const ek_kernels *k, ek_trail *t, int64_t done, int64_t ow
     }
 }
 
+/* A lane that has come to its end has the last block's old numbers. */
+static void check_trail(const ek_kernels *k, ek_trail *t, int64_t at, int64_t end,
+                        void *const first[ARRAYS])
+{
+    size_t real = ek_dtype_size(k->real);
+    int64_t last = end > at ? (end - at - 1) / BLOCK * BLOCK : 0;
+
+    CHECK_INT(t->at, end - at);
+    for (int j = 0; j < ARRAYS; j++)
+        CHECK(memcmp(ek_trail_kept(t, last, j), (char *)first[j] + (size_t)(at + last) * real,
+                     (size_t)(end - at - last) * real) == 0);
+}
+
 /* Lanes that were broken off after so many numbers each; the seed's. */
 static void from_anywhere(const ek_kernels *k, int64_t n, int lanes, uint64_t seed,
                           void *const first[ARRAYS], void *const want[ARRAYS],
@@ -100,6 +112,9 @@ static void from_anywhere(const ek_kernels *k, int64_t n, int lanes, uint64_t se
     }
     k->adamw_resumable(&by, n, a[0], a[1], a[2], a[3], lanes, trails);
     CHECK(same(k, n, a, want));
+    for (int lane = 0; lane < lanes; lane++)
+        check_trail(k, &trails[lane], ek_trail_first(n, lanes, lane),
+                    ek_trail_first(n, lanes, lane + 1), first);
 }
 
 static void each_size(const ek_kernels *k)
@@ -127,14 +142,18 @@ static void each_size(const ek_kernels *k)
 /* Each table that this CPU has. */
 static void each_table(void (*check)(const ek_kernels *k), int threads)
 {
+    char before[64] = "";
+
     for (int mode = EK_MODE_FP64; mode <= EK_MODE_FP32; mode++)
         for (int isa = EK_ISA_REF; isa <= (int)(mode == EK_MODE_FP64 ? EK_ISA_REF : ek_cpu_isa());
              isa++) {
             ek_kernels *k = NULL;
 
             CHECK_INT(ek_kernels_create((ek_mode)mode, (ek_isa)isa, threads, &k), EK_OK);
-            if (k != NULL)
+            if (k != NULL && strcmp(k->name, before) != 0) { /* some differ in products alone */
+                snprintf(before, sizeof(before), "%s", k->name);
                 check(k);
+            }
             ek_kernels_destroy(&k);
         }
 }
@@ -168,16 +187,22 @@ static pid_t start(const work *w, int plain)
 
 static void end(pid_t child)
 {
-    CHECK_INT(waitpid(child, NULL, 0), child);
+    int status = -1;
+
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK_INT(status, 0);
 }
 
-static void kill_after(pid_t child, int64_t us)
+/* Kills a child once a lane has come so far, or lets it end. */
+static void kill_at(pid_t child, const work *w, int lane, int64_t at)
 {
-    struct timespec t = {0, us * 1000};
-
-    nanosleep(&t, NULL);
+    while (w->trails[lane].at < at) {
+        if (waitpid(child, NULL, WNOHANG) == child)
+            return;
+        sched_yield();
+    }
     kill(child, SIGKILL);
-    end(child);
+    CHECK_INT(waitpid(child, NULL, 0), child);
 }
 
 /* Whether a lane is neither at its beginning nor at its end. */
@@ -206,26 +231,25 @@ static void kill_and_resume(const ek_kernels *k)
 {
     work w = {.k = k, .lanes = 2, .trails = memory(2 * sizeof(ek_trail))}, truth = {.k = k};
     void *first[ARRAYS];
-    int64_t us, began, before = hits;
+    int before = hits;
 
     take(w.a, LARGE);
     take(truth.a, LARGE);
     take(first, LARGE);
     fill(k, LARGE, first);
     copy(k, truth.a, first);
-    began = ek_clock_ns();
     end(start(&truth, 1));
-    us = (ek_clock_ns() - began) / 1000 + 1;
     for (uint64_t i = 0; i < KILLS; i++) {
         copy(k, w.a, first);
         memset(w.trails, 0, 2 * sizeof(ek_trail));
         for (uint64_t again = 0; again < 2; again++)
-            kill_after(start(&w, 0), 1 + (int64_t)(ek_random_bits(9, again, i) % (uint64_t)us));
+            kill_at(start(&w, 0), &w, (int)again,
+                    (int64_t)(ek_random_bits(9, again, i) % (LARGE / 2)) + 1);
         hits += is_under_way(&w);
         end(start(&w, 0));
         CHECK(same(k, LARGE, w.a, truth.a));
     }
-    printf("%s: %d of %d were under way\n", k->name, (int)(hits - before), KILLS);
+    printf("%s: %d of %d were under way\n", k->name, hits - before, KILLS);
     give(w.a, LARGE);
     give(truth.a, LARGE);
     give(first, LARGE);
@@ -235,7 +259,7 @@ static void kill_and_resume(const ek_kernels *k)
 static void killed_at_any_instant(void)
 {
     each_table(kill_and_resume, 2);
-    CHECK(hits > KILLS / 10);
+    CHECK(hits > KILLS / 2);
 }
 
 static void same_bits_from_anywhere(void)
