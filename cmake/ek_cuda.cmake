@@ -60,7 +60,8 @@ function(ek_cuda_emulated)
   if(NOT CMAKE_CXX_COMPILER)
     return()
   endif()
-  set(sources ${CMAKE_SOURCE_DIR}/tests/cuda/emulated.cpp)
+  set(sources ${CMAKE_SOURCE_DIR}/tests/cuda/emulated.cpp
+    ${CMAKE_SOURCE_DIR}/tests/cuda/emulated_core.cpp)
   foreach(kernels IN LISTS ek_cuda_kernels)
     get_filename_component(name ${kernels} NAME_WE)
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/emulated/${name}.cpp
@@ -72,6 +73,6 @@ function(ek_cuda_emulated)
     ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(ek_tensor_emulated PRIVATE EK_CUDA_NAME="emulated CUDA")
   # Its threads leave their stacks by longjmp, which a fortified one takes for a mistake.
-  target_compile_options(ek_tensor_emulated PRIVATE -U_FORTIFY_SOURCE)
+  target_compile_options(ek_tensor_emulated PRIVATE -U_FORTIFY_SOURCE -Wno-unknown-pragmas)
   set_target_properties(ek_tensor_emulated PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
 endfunction()

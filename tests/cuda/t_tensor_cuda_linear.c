@@ -1,5 +1,6 @@
-/* The plain matrix products of tensor/cuda. */
+/* The matrix products of tensor/cuda: plain, and of bf16 on tensor cores. */
 #include "cuda/device.h"
+#include "cuda/emulated.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/ref/ref.h"
 #include "unit/linear_subjects.h"
@@ -30,6 +31,7 @@ static void bf16(void)
         SKIP("no CUDA device");
     products_check(fill_bf16, EK_MODE_BF16);
     check_device();
+    CHECK(&emulated_multiplications == NULL || emulated_multiplications > 0);
 }
 
 static void matmul_real(void)

@@ -1,33 +1,13 @@
 /* Matrix products, plain: sums of 64 x 64 tiles by 256 threads of 4 x 4 each, in the real type.
- * The oracle for faster ones, and what runs where there are none. */
+ * The oracle for faster ones, and what runs where there are none: for bf16 there are
+ * (matmul_bf16.cu) where rows begin at multiples of 16 bytes. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
+#include "tensor/cuda/products.h"
 
-enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, BATCH = 32 };
+enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH };
 static_assert(SIDE * SIDE == EK_BLOCK, "a thread to each 4 x 4 sums");
-
-/* c [m, n] = a [m, k] b [k, n]; element (i, t) of a is at a[i * a_i + t * a_t], (t, j) of b at
- * b[t * b_t + j * b_j]; rows of c at stride ldc. */
-template <class X> struct product {
-    int64_t m, n, k;
-    const X *a;
-    int64_t a_i, a_t;
-    const X *b;
-    int64_t b_t, b_j;
-    void *c;
-    int64_t ldc;
-};
-
-/* As many as go with one launch, as its argument. */
-template <class X> struct products {
-    product<X> of[BATCH];
-};
-
-static int64_t tiles_of(int64_t n)
-{
-    return (n + TILE - 1) / TILE;
-}
 
 /* tile[t][i] = x[(i0 + i) * step_i + (t0 + t) * step_t], 0 past its ends; threads that follow each
  * other read what lies side by side. */
@@ -53,20 +33,15 @@ template <class R, class C> __device__ static void put_sum(void *c, int64_t at, 
     }
 }
 
-/* Block b works on tile b % tiles of product b / tiles; one that has fewer leaves the rest idle. */
 template <class R, class X, class C>
-__global__ void multiply_tiles(products<X> all, int64_t tiles, ek_out mode)
+__global__ void multiply_tiles(const __grid_constant__ products<X> all, ek_out mode)
 {
     __shared__ R ta[DEPTH][TILE + 1], tb[DEPTH][TILE + 1];
-    const product<X> &p = all.of[blockIdx.x / tiles];
-    int64_t across = (p.n + TILE - 1) / TILE, tile = blockIdx.x % tiles;
-    int64_t i0 = across > 0 ? tile / across * TILE : p.m,
-            j0 = across > 0 ? tile % across * TILE : 0;
+    int64_t i0, j0;
+    const product<X> &p = product_of_block(all, TILE, &i0, &j0);
     int row = (int)threadIdx.x / SIDE, column = (int)threadIdx.x % SIDE;
     R sum[EACH][EACH] = {};
 
-    if (i0 >= p.m)
-        return;
     for (int64_t t0 = 0; t0 < p.k; t0 += DEPTH) {
         load_tile(ta, p.a, p.a_i, p.a_t, i0, p.m, t0, p.k);
         load_tile(tb, p.b, p.b_j, p.b_t, j0, p.n, t0, p.k);
@@ -86,30 +61,38 @@ __global__ void multiply_tiles(products<X> all, int64_t tiles, ek_out mode)
         }
 }
 
+template <class X> static int multiply_fast(const char *, products<X> *, ek_out)
+{
+    return 0;
+}
+
+static int multiply_fast(const char *name, products<ek_bf16> *all, ek_out mode)
+{
+    return ek_cuda_multiply_bf16(name, all, mode);
+}
+
 /* Products one by one; those that fill a launch are started together. */
 template <class R, class X, class C> struct collector {
     const char *name;
     ek_out mode;
     products<X> all;
-    int n;
-    int64_t tiles; /* of the largest */
 
     void flush()
     {
-        launch(name, multiply_tiles<R, X, C>, n * tiles, EK_BLOCK, all, tiles, mode);
-        n = 0;
-        tiles = 0;
+        if (all.n > 0 && !multiply_fast(name, &all, mode)) {
+            int64_t blocks = number_tiles(&all, TILE);
+
+            launch(name, multiply_tiles<R, X, C>, blocks, EK_BLOCK, all, mode);
+        }
+        all.n = 0;
     }
 
     void add(const product<X> &p)
     {
-        int64_t mine = tiles_of(p.m) * tiles_of(p.n);
-
-        if (mine == 0)
+        if (p.m == 0 || p.n == 0)
             return;
-        all.of[n++] = p;
-        tiles = mine > tiles ? mine : tiles;
-        if (n == BATCH)
+        all.of[all.n++] = p;
+        if (all.n == EK_PRODUCTS)
             flush();
     }
 };
@@ -131,7 +114,7 @@ static ek_status linear_forward(const ek_kernels *k, const ek_group *g, int64_t 
                                 int64_t ldy, ek_out mode, void *ws)
 {
     size_t size = mode == EK_OUT_COMP ? sizeof(C) : sizeof(R);
-    collector<R, C, C> c = {"linear_forward", mode, {}, 0, 0};
+    collector<R, C, C> c = {"linear_forward", mode, {}};
 
     (void)k;
     (void)ws;
@@ -148,7 +131,7 @@ static ek_status linear_backward_input(const ek_kernels *k, const ek_group *g, i
                                        void *dx, int64_t lddx, ek_out mode, void *ws)
 {
     size_t size = mode == EK_OUT_COMP ? sizeof(C) : sizeof(R);
-    collector<R, C, C> c = {"linear_backward_input", mode, {}, 0, 0};
+    collector<R, C, C> c = {"linear_backward_input", mode, {}};
 
     (void)k;
     (void)ws;
@@ -164,7 +147,7 @@ static ek_status linear_backward_weight(const ek_kernels *k, const ek_group *g, 
                                         int64_t out, int64_t in, const void *dy, int64_t lddy,
                                         const void *x, int64_t ldx, void *ws)
 {
-    collector<R, C, C> c = {"linear_backward_weight", EK_OUT_ADD, {}, 0, 0};
+    collector<R, C, C> c = {"linear_backward_weight", EK_OUT_ADD, {}};
 
     (void)k;
     (void)ws;
@@ -180,7 +163,7 @@ template <class R>
 static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc)
 {
-    collector<R, R, R> all = {"matmul_real", add ? EK_OUT_ADD : EK_OUT_REAL, {}, 0, 0};
+    collector<R, R, R> all = {"matmul_real", add ? EK_OUT_ADD : EK_OUT_REAL, {}};
 
     all.add({m, n, kk, (const R *)a, ta ? 1 : lda, ta ? lda : 1, (const R *)b, tb ? 1 : ldb,
              tb ? ldb : 1, c, ldc});
@@ -189,7 +172,7 @@ static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const 
 
 template <class R, class C> static void fill(ek_kernels *k)
 {
-    k->products = "plain tiles";
+    k->products = sizeof(C) == sizeof(ek_bf16) ? "tensor cores (mma)" : "plain tiles";
     k->pack = pack;
     k->linear_forward = linear_forward<R, C>;
     k->linear_backward_input = linear_backward_input<R, C>;

@@ -1,0 +1,26 @@
+/* tests/cuda/emulated/tensor/cuda/tensor_core.h - stands for src/tensor/cuda/tensor_core.h: copies
+ * are made when they are waited for, no earlier; products one lane after another. */
+#ifndef TENSOR_CUDA_TENSOR_CORE_H
+#define TENSOR_CUDA_TENSOR_CORE_H
+
+#include <cuda_runtime.h>
+
+void copy_begin(void *shared, const void *from, int bytes);
+void copy_group(void);
+void emulated_copy_wait(int groups);
+
+template <int N> void copy_wait(void)
+{
+    emulated_copy_wait(N);
+}
+
+void emulated_matrices_load(unsigned r[4], const void *row, int transposed);
+
+template <bool TRANSPOSED> void matrices_load(unsigned r[4], const void *row)
+{
+    emulated_matrices_load(r, row, TRANSPOSED);
+}
+
+void matrices_multiply(float c[4], const unsigned a[4], const unsigned b[2]);
+
+#endif

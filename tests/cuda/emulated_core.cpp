@@ -1,0 +1,114 @@
+/* What a tensor core and copies in the background do, on the host (src/tensor/cuda/tensor_core.h).
+ * Lanes bring what they have to words that all of their warp can read. */
+#include "cuda/emulated.h"
+#include "tensor/cuda/tensor_core.h"
+#include "tensor/dtype.h"
+
+#include <deque>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WARP = 32, THREADS_MAX = 1024 };
+
+int64_t emulated_multiplications;
+
+/* --- copies: groups of a thread, the newest last ---------------------------------------------- */
+
+struct copy {
+    void *to;
+    const void *from;
+    int bytes;
+};
+
+static std::deque<std::deque<copy>> groups_of[THREADS_MAX];
+static std::deque<copy> begun_by[THREADS_MAX];
+
+void copy_begin(void *shared, const void *from, int bytes)
+{
+    if ((uintptr_t)shared % 16 != 0 || (uintptr_t)from % 16 != 0 || bytes < 0 || bytes > 16) {
+        fprintf(stderr, "emulated CUDA: a copy of %d bytes from %p to %p\n", bytes, from, shared);
+        abort();
+    }
+    begun_by[threadIdx.x].push_back({shared, from, bytes});
+}
+
+void copy_group(void)
+{
+    groups_of[threadIdx.x].push_back(begun_by[threadIdx.x]);
+    begun_by[threadIdx.x].clear();
+}
+
+void emulated_copy_wait(int groups)
+{
+    std::deque<std::deque<copy>> &all = groups_of[threadIdx.x];
+
+    for (; (int)all.size() > groups; all.pop_front())
+        for (const copy &c : all.front()) {
+            memset(c.to, 0, 16);
+            memcpy(c.to, c.from, (size_t)c.bytes);
+        }
+}
+
+/* --- matrices --------------------------------------------------------------------------------- */
+
+static const void *rows_of[THREADS_MAX];
+static unsigned words_of[THREADS_MAX][6];
+
+static void meet(void)
+{
+    (void)emulated_exchange(0, 0);
+}
+
+static ek_bf16 half_of(unsigned word, int which)
+{
+    return (ek_bf16)(word >> (16 * which));
+}
+
+void emulated_matrices_load(unsigned r[4], const void *row, int transposed)
+{
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x - lane;
+
+    if ((uintptr_t)row % 16 != 0)
+        abort();
+    rows_of[threadIdx.x] = row;
+    meet();
+    for (int m = 0; m < 4; m++) {
+        r[m] = 0;
+        for (int i = 0; i < 2; i++) {
+            int y = transposed ? lane % 4 * 2 + i : lane / 4;
+            int x = transposed ? lane / 4 : lane % 4 * 2 + i;
+
+            r[m] |= (unsigned)((const ek_bf16 *)rows_of[warp + m * 8 + y])[x] << (16 * i);
+        }
+    }
+    meet();
+}
+
+/* Element (i, t) of a, which lane (i % 8) * 4 + t % 8 / 2 has; (t, j) of b likewise. */
+static float a_of(int warp, int i, int t)
+{
+    unsigned word = words_of[warp + i % 8 * 4 + t % 8 / 2][i / 8 + t / 8 * 2];
+
+    return ek_bf16_to_float(half_of(word, t % 2));
+}
+
+static float b_of(int warp, int t, int j)
+{
+    unsigned word = words_of[warp + j * 4 + t % 8 / 2][4 + t / 8];
+
+    return ek_bf16_to_float(half_of(word, t % 2));
+}
+
+void matrices_multiply(float c[4], const unsigned a[4], const unsigned b[2])
+{
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x - lane;
+
+    memcpy(words_of[threadIdx.x], a, 4 * sizeof(*a));
+    memcpy(words_of[threadIdx.x] + 4, b, 2 * sizeof(*b));
+    meet();
+    for (int at = 0; at < 4; at++)
+        for (int t = 0; t < 16; t++)
+            c[at] += a_of(warp, lane / 4 + at / 2 * 8, t) * b_of(warp, t, lane % 4 * 2 + at % 2);
+    emulated_multiplications += lane == 0;
+    meet();
+}
