@@ -1,4 +1,5 @@
-/* Causal attention, plain: no scores are kept, sums are in the real type.
+/* Causal attention, plain: no scores are kept, sums are in the real type.  The oracle for faster
+ * ones, and what runs where there are none (attention_bf16.cu).
  *
  * A block has EK_WARPS rows "of its own" (queries, or keys where gradients of keys are summed), a
  * warp to each, and meets tiles of EK_WARP rows of the other side, a lane to each.  Dot products
@@ -8,7 +9,7 @@
  *
  * With p = exp(scale q k - lse), delta = do . o and ds = p (do . v - delta):
  *   dq = scale sum over keys of ds k,  dk = scale sum over queries of ds q,  dv = sum of p do. */
-#include "tensor/cuda/device.h"
+#include "tensor/cuda/attention.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
@@ -42,12 +43,6 @@ static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t he
 }
 
 /* --- what the passes share ------------------------------------------------------------------- */
-
-/* Rows of one head, `n` of them; row i begins at at + i * ld. */
-template <class C> struct rows_of {
-    const C *at;
-    int64_t ld, n;
-};
 
 /* Strips of a block's own rows and of a tile's. */
 template <class R> struct strips {
@@ -119,17 +114,6 @@ static int64_t blocks_of_rows(int64_t n)
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* All heads of some sequences.  Query i of a sequence is at position pos0 + i and sees the keys up
- * to its own; head h of sequence b begins at q + b * q_seq + h * dim, and so on. */
-template <class R, class C> struct attending {
-    int64_t queries, pos0, heads, per, dim; /* per: query heads of a key head */
-    R scale;
-    const C *q, *k, *v;
-    int64_t q_seq, q_ld, k_seq, k_ld;
-    C *o;   /* rows [heads * dim] of all sequences' queries */
-    R *lse; /* [sequence][head][query], or none */
-};
-
 template <class R, class C>
 __device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, int64_t c0)
 {
@@ -182,10 +166,27 @@ static attending<R, C> attending_of(const ek_attention *a, const void *q, void *
     x.per = a->heads / a->kv_heads;
     x.dim = a->head_dim;
     x.scale = (R)a->scale;
+    x.sequences = 1;
     x.q = (const C *)q;
     x.q_ld = a->ld;
     x.o = (C *)o;
     return x;
+}
+
+template <class R, class C> static int attend_fast(const char *, const attending<R, C> &)
+{
+    return 0;
+}
+
+static int attend_fast(const char *name, const attending<float, ek_bf16> &x)
+{
+    return ek_cuda_attend_bf16(name, x);
+}
+
+template <class R, class C> static void attend_all(const char *name, const attending<R, C> &x)
+{
+    if (!attend_fast(name, x))
+        launch(name, attend<R, C>, x.sequences * x.heads * blocks_of_rows(x.queries), EK_BLOCK, x);
 }
 
 template <class R, class C>
@@ -194,14 +195,14 @@ static void attention_forward(const ek_attention *a, const void *qkv, void *o, v
     attending<R, C> x = attending_of<R, C>(a, qkv, o);
 
     (void)ws;
+    x.sequences = a->batch;
     x.queries = a->seq;
     x.k = x.q + a->heads * a->head_dim;
     x.v = x.k + a->kv_heads * a->head_dim;
     x.k_ld = a->ld;
     x.q_seq = x.k_seq = a->seq * a->ld;
     x.lse = (R *)lse;
-    launch("attention_forward", attend<R, C>, a->batch * a->heads * blocks_of_rows(a->seq),
-           EK_BLOCK, x);
+    attend_all("attention_forward", x);
 }
 
 template <class R, class C>
@@ -216,19 +217,10 @@ static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, con
     x.k = (const C *)k_cache;
     x.v = (const C *)v_cache;
     x.k_ld = a->kv_heads * a->head_dim;
-    launch("attention_cached", attend<R, C>, a->heads * blocks_of_rows(m), EK_BLOCK, x);
+    attend_all("attention_cached", x);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
-
-template <class R, class C> struct gradients {
-    int64_t batch, seq, heads, kv_heads, dim, ld;
-    R scale;
-    const C *qkv, *o, *d_o;
-    const R *lse;
-    R *delta; /* [batch, heads, seq] */
-    C *dqkv;
-};
 
 template <class R, class C> __global__ void find_delta(gradients<R, C> g)
 {
@@ -242,26 +234,6 @@ template <class R, class C> __global__ void find_delta(gradients<R, C> g)
     sum = warp_sum(sum);
     if (lane_of() == 0)
         g.delta[(row / g.seq * g.heads + h) * g.seq + row % g.seq] = sum;
-}
-
-/* The four sides of one query head of one sequence. */
-template <class R, class C> struct sides {
-    rows_of<C> q, k, v, d_o;
-    const R *lse, *delta;
-};
-
-template <class R, class C>
-__device__ static sides<R, C> sides_of(const gradients<R, C> &g, int64_t b, int64_t h)
-{
-    int64_t kv = h / (g.heads / g.kv_heads), width = g.heads * g.dim;
-    const C *row = g.qkv + b * g.seq * g.ld;
-
-    return {{row + h * g.dim, g.ld, g.seq},
-            {row + (g.heads + kv) * g.dim, g.ld, g.seq},
-            {row + (g.heads + g.kv_heads + kv) * g.dim, g.ld, g.seq},
-            {g.d_o + b * g.seq * width + h * g.dim, width, g.seq},
-            g.lse + (b * g.heads + h) * g.seq,
-            g.delta + (b * g.heads + h) * g.seq};
 }
 
 /* Whether the query sees the key, and both are there. */
@@ -347,6 +319,16 @@ template <class R, class C> __global__ void key_gradients(gradients<R, C> g)
         key_strip(&room, g, c0);
 }
 
+template <class R, class C> static int gradients_fast(const gradients<R, C> &)
+{
+    return 0;
+}
+
+static int gradients_fast(const gradients<float, ek_bf16> &g)
+{
+    return ek_cuda_gradients_bf16(g);
+}
+
 /* ws: R delta [batch, heads, seq]. */
 template <class R, class C>
 static void attention_backward(const ek_attention *a, const void *qkv, const void *o,
@@ -359,6 +341,8 @@ static void attention_backward(const ek_attention *a, const void *qkv, const voi
 
     launch("attention_backward delta", find_delta<R, C>,
            blocks_of_rows(a->batch * a->seq * a->heads), EK_BLOCK, g);
+    if (gradients_fast(g))
+        return;
     launch("attention_backward dq", query_gradients<R, C>, a->batch * a->heads * rows, EK_BLOCK, g);
     launch("attention_backward dk, dv", key_gradients<R, C>, a->batch * a->kv_heads * rows,
            EK_BLOCK, g);

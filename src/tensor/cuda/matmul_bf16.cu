@@ -1,21 +1,17 @@
 /* Matrix products of bf16 on tensor cores: tiles of 128 x 128 by 8 warps of 64 x 32 each, sums in
  * float, 32 terms of the sums at a time, which are copied to shared memory two turns ahead.
- *
  * Operands may lie either way: terms of a sum side by side ("along"), as those of y = x W^T do, or
- * across.  A tile in shared memory is made of chunks of 16 bytes, in lines as they lie in memory;
- * the chunks of a line are exchanged so that eight of them from eight lines lie in different banks.
- */
-#include "tensor/cuda/device.h"
+ * across. */
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/products.h"
-#include "tensor/cuda/tensor_core.h"
+#include "tensor/cuda/tiles.h"
 
 enum {
     SIDE = 128,
     DEPTH = 32,
     STAGES = 3,
-    CHUNK = 8, /* numbers */
-    CHUNKS = SIDE * DEPTH / CHUNK,
+    CHUNKS = SIDE * DEPTH / EK_CHUNK,
+    COPIES = CHUNKS / EK_BLOCK,
     WARPS_DOWN = 2,
     WARP_ROWS = SIDE / WARPS_DOWN,
     WARP_COLUMNS = SIDE / (EK_WARPS / WARPS_DOWN),
@@ -23,57 +19,63 @@ enum {
     ACROSS = WARP_COLUMNS / 8
 };
 
-struct alignas(16) chunk {
-    ek_bf16 x[CHUNK];
+/* Chunks of a line of an operand's tile. */
+template <bool ALONG> constexpr int line_chunks = (ALONG ? DEPTH : SIDE) / EK_CHUNK;
+
+/* What a thread copies of an operand: of each tile COPIES chunks, in lines EK_BLOCK chunks apart,
+ * which lie in a tile as they do in their lines. */
+struct feed {
+    const ek_bf16 *x;    /* the first one of the next tile */
+    int64_t apart, step; /* to its other ones, to the next tile */
+    int lines, numbers;  /* that are left of the operand, from its first line and its chunk on */
+    int place;
 };
 
-/* One operand: lines `first` to `end` of the result, and the terms of their sums. */
-struct operand {
-    const ek_bf16 *x;
-    int64_t ld, first, end, terms;
-};
-
-template <bool ALONG> __device__ static int place_of(int line, int c)
+/* Of rows (of a) or columns (of b) first to end. */
+template <bool ALONG>
+__device__ static feed feed_of(const ek_bf16 *x, int64_t ld, int64_t first, int64_t end, int terms)
 {
-    return ALONG ? line * (DEPTH / CHUNK) + (c ^ (line / 2 % 4))
-                 : line * (SIDE / CHUNK) + (c ^ (line % 8));
+    int line = (int)threadIdx.x / line_chunks<ALONG>, c = (int)threadIdx.x % line_chunks<ALONG>;
+    int left = (int)(end - first);
+
+    return {x + (ALONG ? (first + line) * ld : line * ld + first) + c * EK_CHUNK,
+            EK_BLOCK / line_chunks<ALONG> * ld,
+            ALONG ? (int64_t)DEPTH : DEPTH * ld,
+            (ALONG ? left : terms) - line,
+            (ALONG ? terms : left) - c * EK_CHUNK,
+            chunk_place<line_chunks<ALONG>>(line, c)};
 }
 
-/* Begins to copy an operand's terms t0 to t0 + DEPTH; 0 past its ends. */
-template <bool ALONG> __device__ static void copy_terms(chunk *tile, const operand &o, int64_t t0)
+/* Begins to copy the next tile; 0 past the ends, and nothing else past the last term. */
+template <bool ALONG> __device__ static void copy_next(chunk *tile, feed *f)
 {
-    const int line_chunks = (ALONG ? DEPTH : SIDE) / CHUNK;
+    const int apart = EK_BLOCK / line_chunks<ALONG>;
+    int n = f->numbers < 0 ? 0 : f->numbers < EK_CHUNK ? f->numbers : (int)EK_CHUNK;
 
-    for (int at = (int)threadIdx.x; at < CHUNKS; at += EK_BLOCK) {
-        int line = at / line_chunks, c = at % line_chunks;
-        int64_t i = o.first + (ALONG ? line : c * CHUNK), t = t0 + (ALONG ? c * CHUNK : line);
-        int64_t left = ALONG ? (i < o.end ? o.terms - t : 0) : (t < o.terms ? o.end - i : 0);
-        int n = left > CHUNK ? CHUNK : left > 0 ? (int)left : 0;
-
-        copy_begin(&tile[place_of<ALONG>(line, c)],
-                   n > 0 ? o.x + (ALONG ? i * o.ld + t : t * o.ld + i) : o.x,
-                   n * (int)sizeof(ek_bf16));
-    }
+#pragma unroll
+    for (int e = 0; e < COPIES; e++)
+        copy_begin(&tile[f->place + e * EK_BLOCK], f->x + e * f->apart,
+                   e * apart < f->lines ? n * (int)sizeof(ek_bf16) : 0);
+    f->x += f->step;
+    (ALONG ? f->numbers : f->lines) -= DEPTH;
 }
 
 /* What matrices_multiply wants of a: rows i to i + 16 of the tile, terms t to t + 16. */
 template <bool ALONG> __device__ static void load_a(unsigned r[4], const chunk *tile, int i, int t)
 {
-    int l = lane_of();
-
-    matrices_load<!ALONG>(
-        r, &tile[ALONG ? place_of<true>(i + l % 16, t / CHUNK + l / 16)
-                       : place_of<false>(t + l % 8 + l / 16 * 8, i / CHUNK + l / 8 % 2)]);
+    if (ALONG)
+        load_by_lines<line_chunks<ALONG>, false>(r, tile, i, t);
+    else
+        load_by_halves<line_chunks<ALONG>, true>(r, tile, t, i);
 }
 
 /* And of b: columns j to j + 16, r[0] and r[1] for the first eight. */
 template <bool ALONG> __device__ static void load_b(unsigned r[4], const chunk *tile, int j, int t)
 {
-    int l = lane_of();
-
-    matrices_load<!ALONG>(
-        r, &tile[ALONG ? place_of<true>(j + l % 8 + l / 16 * 8, t / CHUNK + l / 8 % 2)
-                       : place_of<false>(t + l % 16, j / CHUNK + l / 16)]);
+    if (ALONG)
+        load_by_halves<line_chunks<ALONG>, false>(r, tile, j, t);
+    else
+        load_by_lines<line_chunks<ALONG>, true>(r, tile, t, j);
 }
 
 template <bool A_ALONG, bool B_ALONG>
@@ -99,31 +101,91 @@ __device__ static void multiply_terms(float sum[DOWN][ACROSS][4], const chunk *t
     }
 }
 
-/* Two numbers side by side, of which the second may be past the end of its row. */
-__device__ static void put_two(void *c, int64_t at, const float sum[2], int both, ek_out mode)
+/* --- results --------------------------------------------------------------------------------- */
+
+__device__ static float2 get_pair(const float *from)
 {
-    for (int x = 0; x < 1 + both; x++)
-        switch (mode) {
-        case EK_OUT_COMP: put((ek_bf16 *)c + at + x, sum[x]); break;
-        case EK_OUT_REAL: ((float *)c)[at + x] = sum[x]; break;
-        case EK_OUT_ADD: ((float *)c)[at + x] += sum[x]; break;
-        }
+    return *(const float2 *)from;
 }
 
-__device__ static void put_sums(const product<ek_bf16> &p, int64_t i0, int64_t j0,
-                                const float sum[DOWN][ACROSS][4], ek_out mode)
+__device__ static float2 get_pair(const ek_bf16 *)
 {
-    int64_t i = i0 + warp_of() % WARPS_DOWN * WARP_ROWS + lane_of() / 4;
-    int64_t j = j0 + warp_of() / WARPS_DOWN * WARP_COLUMNS + lane_of() % 4 * 2;
+    return {0, 0}; /* nothing is added to these */
+}
 
+__device__ static void put_pair(float *to, float2 x)
+{
+    *(float2 *)to = x;
+}
+
+__device__ static void put_pair(ek_bf16 *to, float2 x)
+{
+    *(unsigned *)to = two_bf16(x.x, x.y);
+}
+
+/* Two numbers side by side, of which `left` are there.  PAIRS: both or none, and at once. */
+template <class T, bool PAIRS> __device__ static float2 get_two(const T *from, int left)
+{
+    if (PAIRS)
+        return left > 0 ? get_pair(from) : float2{0, 0};
+    return {left > 0 ? (float)to_real(from[0]) : 0, left > 1 ? (float)to_real(from[1]) : 0};
+}
+
+template <class T, bool PAIRS> __device__ static void put_two(T *to, int left, float2 x)
+{
+    if (PAIRS) {
+        if (left > 0)
+            put_pair(to, x);
+        return;
+    }
+    if (left > 0)
+        put(to, x.x);
+    if (left > 1)
+        put(to + 1, x.y);
+}
+
+/* A lane's sums, of which `rows` by `columns` are inside from its first one on: a row at a time,
+ * all that is added to before anything is put. */
+template <class T, bool ADD, bool PAIRS>
+__device__ static void put_rows(T *row, int64_t ldc, int rows, int columns,
+                                const float sum[DOWN][ACROSS][4])
+{
 #pragma unroll
-    for (int y = 0; y < DOWN * 2; y++)
+    for (int y = 0; y < DOWN * 2; y++) {
+        T *to = row + y * 8 * ldc;
+        float2 was[ACROSS];
+
+        if (y * 8 >= rows)
+            return;
 #pragma unroll
         for (int x = 0; x < ACROSS; x++)
-            if (i + y * 8 < p.m && j + x * 8 < p.n)
-                put_two(p.c, (i + y * 8) * p.ldc + j + x * 8, &sum[y / 2][x][y % 2 * 2],
-                        j + x * 8 + 1 < p.n, mode);
+            was[x] = ADD ? get_two<T, PAIRS>(to + x * 8, columns - x * 8) : float2{0, 0};
+#pragma unroll
+        for (int x = 0; x < ACROSS; x++) {
+            const float *mine = &sum[y / 2][x][y % 2 * 2];
+
+            put_two<T, PAIRS>(to + x * 8, columns - x * 8,
+                              {was[x].x + mine[0], was[x].y + mine[1]});
+        }
+    }
 }
+
+template <class T, bool ADD>
+__device__ static void put_sums(const product<ek_bf16> &p, int64_t i0, int64_t j0,
+                                const float sum[DOWN][ACROSS][4])
+{
+    int i = warp_of() % WARPS_DOWN * WARP_ROWS + lane_of() / 4;
+    int j = warp_of() / WARPS_DOWN * WARP_COLUMNS + lane_of() % 4 * 2;
+    int rows = (int)(p.m - i0) - i, columns = (int)(p.n - j0) - j;
+    T *to = (T *)p.c + (i0 + i) * p.ldc + j0 + j;
+
+    if ((uintptr_t)p.c % (2 * sizeof(T)) == 0 && p.ldc % 2 == 0 && p.n % 2 == 0)
+        put_rows<T, ADD, true>(to, p.ldc, rows, columns, sum);
+    else
+        put_rows<T, ADD, false>(to, p.ldc, rows, columns, sum);
+}
+
+/* --- the kernel ------------------------------------------------------------------------------ */
 
 template <bool A_ALONG, bool B_ALONG>
 __global__ void __launch_bounds__(EK_BLOCK, 2)
@@ -132,47 +194,49 @@ __global__ void __launch_bounds__(EK_BLOCK, 2)
     __shared__ chunk ta[STAGES][CHUNKS], tb[STAGES][CHUNKS];
     int64_t i0, j0;
     const product<ek_bf16> &p = product_of_block(all, SIDE, &i0, &j0);
-    const operand a = {p.a, A_ALONG ? p.a_i : p.a_t, i0, p.m, p.k};
-    const operand b = {p.b, B_ALONG ? p.b_j : p.b_t, j0, p.n, p.k};
-    const int64_t turns = (p.k + DEPTH - 1) / DEPTH;
+    feed a = feed_of<A_ALONG>(p.a, A_ALONG ? p.a_i : p.a_t, i0, p.m, (int)p.k);
+    feed b = feed_of<B_ALONG>(p.b, B_ALONG ? p.b_j : p.b_t, j0, p.n, (int)p.k);
+    int turns = (int)((p.k + DEPTH - 1) / DEPTH), now = 0, next = STAGES - 1;
     float sum[DOWN][ACROSS][4] = {};
 
-    for (int64_t ahead = 0; ahead < STAGES - 1; ahead++) {
-        copy_terms<A_ALONG>(ta[ahead], a, ahead * DEPTH);
-        copy_terms<B_ALONG>(tb[ahead], b, ahead * DEPTH);
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; stage++) {
+        copy_next<A_ALONG>(ta[stage], &a);
+        copy_next<B_ALONG>(tb[stage], &b);
         copy_group();
     }
-    for (int64_t turn = 0; turn < turns; turn++) {
-        int64_t ahead = turn + STAGES - 1;
-
+#pragma unroll 1
+    for (int turn = 0; turn < turns; turn++) {
         copy_wait<STAGES - 2>(); /* this turn's are there, */
         __syncthreads(); /* all threads', and nobody reads those of the last turn any more */
-        if (ahead < turns) {
-            copy_terms<A_ALONG>(ta[ahead % STAGES], a, ahead * DEPTH);
-            copy_terms<B_ALONG>(tb[ahead % STAGES], b, ahead * DEPTH);
-        }
+        copy_next<A_ALONG>(ta[next], &a);
+        copy_next<B_ALONG>(tb[next], &b);
         copy_group();
-        multiply_terms<A_ALONG, B_ALONG>(sum, ta[turn % STAGES], tb[turn % STAGES]);
+        multiply_terms<A_ALONG, B_ALONG>(sum, ta[now], tb[now]);
+        next = now;
+        now = now + 1 < STAGES ? now + 1 : 0;
     }
     copy_wait<0>();
-    put_sums(p, i0, j0, sum, mode);
+    switch (mode) {
+    case EK_OUT_COMP: put_sums<ek_bf16, false>(p, i0, j0, sum); break;
+    case EK_OUT_REAL: put_sums<float, false>(p, i0, j0, sum); break;
+    case EK_OUT_ADD: put_sums<float, true>(p, i0, j0, sum); break;
+    }
 }
 
 /* --- which way ------------------------------------------------------------------------------- */
 
-static int is_aligned(const ek_bf16 *x, int64_t ld)
-{
-    return (uintptr_t)x % sizeof(chunk) == 0 && ld % CHUNK == 0;
-}
-
-/* Whether all of them lie in one of the ways that there are kernels for. */
+/* Whether all of them lie in one of the ways that there are kernels for, and are no larger than
+ * these can count. */
 static int lie(const products<ek_bf16> *all, bool a_along, bool b_along)
 {
     for (int i = 0; i < all->n; i++) {
         const product<ek_bf16> &p = all->of[i];
 
+        if (p.m > INT32_MAX - SIDE || p.n > INT32_MAX - SIDE || p.k > INT32_MAX - SIDE)
+            return 0;
         if ((a_along ? p.a_t : p.a_i) != 1 || (b_along ? p.b_t : p.b_j) != 1 ||
-            !is_aligned(p.a, a_along ? p.a_i : p.a_t) || !is_aligned(p.b, b_along ? p.b_j : p.b_t))
+            !has_chunks(p.a, a_along ? p.a_i : p.a_t) || !has_chunks(p.b, b_along ? p.b_j : p.b_t))
             return 0;
     }
     return 1;

@@ -49,14 +49,14 @@ __device__ const product<X> &product_of_block(const products<X> &all, int side, 
                                               int64_t *j0)
 {
     int e = 0;
-    int64_t tile, down;
+    unsigned tile, down; /* as many as fit a grid */
 
     while (blockIdx.x >= all.first[e + 1])
         e++;
-    tile = blockIdx.x - all.first[e];
-    down = (all.of[e].m + side - 1) / side;
-    *i0 = tile % down * side;
-    *j0 = tile / down * side;
+    tile = blockIdx.x - (unsigned)all.first[e];
+    down = (unsigned)((all.of[e].m + side - 1) / side);
+    *i0 = (int64_t)(tile % down) * side;
+    *j0 = (int64_t)(tile / down) * side;
     return all.of[e];
 }
 

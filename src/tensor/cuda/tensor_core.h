@@ -5,11 +5,15 @@
 
 #include <cuda_runtime.h>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "tensor cores of bf16 begin with compute capability 8.0: EK_CUDA_ARCHITECTURES"
+#endif
+
 /* Begins to copy 16 bytes to shared memory, of which the last 16 - bytes become 0 and are not read.
  * Both addresses are multiples of 16. */
 __device__ inline void copy_begin(void *shared, const void *from, int bytes)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
                      (unsigned)__cvta_generic_to_shared(shared)),
                  "l"(__cvta_generic_to_global(from)), "r"(bytes)
                  : "memory");

@@ -22,6 +22,10 @@ struct dim3 {
     unsigned x, y, z;
 };
 
+struct alignas(8) float2 {
+    float x, y;
+};
+
 /* Of the thread whose turn it is. */
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 

@@ -1,5 +1,6 @@
-/* tests/cuda/emulated/tensor/cuda/tensor_core.h - stands for src/tensor/cuda/tensor_core.h: copies
- * are made when they are waited for, no earlier; products one lane after another. */
+/* tests/cuda/emulated/tensor/cuda/tensor_core.h - stands for src/tensor/cuda/tensor_core.h: what
+ * is to be copied to is no number until the copy is made, when it is waited for; products one lane
+ * after another. */
 #ifndef TENSOR_CUDA_TENSOR_CORE_H
 #define TENSOR_CUDA_TENSOR_CORE_H
 
