@@ -78,7 +78,7 @@ static ek_status op_loss(void *self, const ek_op *op)
     block b = block_of(p, op);
 
     b.k->cross_entropy(b.rows, b.v, p->logits, b.v, b.mb->targets + b.first,
-                       1.0 / (double)p->step_tokens, p->loss_rows, p->dlogits, b.v);
+                       1.0 / (double)p->step_tokens, p->loss_rows, p->dlogits, p->dlogits_ld);
     for (int64_t i = 0; i < b.rows; i++)
         p->loss_sum += p->loss_rows[i];
     return EK_OK;
@@ -91,10 +91,10 @@ static ek_status op_head_backward(void *self, const ek_op *op)
     block b = block_of(p, op);
 
     p->group = (ek_group){0, b.rows, m->head.backward, m->head.g};
-    EK_TRY(b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, p->y_final,
-                                       b.d, p->ws));
-    EK_TRY(b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, p->dy_final,
-                                      b.d, EK_OUT_REAL, p->ws));
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld,
+                                       p->y_final, b.d, p->ws));
+    EK_TRY(b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld,
+                                      p->dy_final, b.d, EK_OUT_REAL, p->ws));
     memset(b.dx, 0, (size_t)(b.rows * b.d) * ek_dtype_size(b.k->real));
     b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->rstd_final, p->dy_final, b.dx,
                           m->final_norm.g, p->ws);

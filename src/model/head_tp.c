@@ -145,7 +145,7 @@ static ek_status op_loss(void *self, const ek_op *op)
             p->loss_sum += p->loss_rows[i];
     if (p->cfg.training)
         b.k->vocab_gradient(b.rows, b.v, p->logits, b.v, targets, p->vocab_factor, p->vocab_hit,
-                            p->dlogits, b.v);
+                            p->dlogits, p->dlogits_ld);
     return EK_OK;
 }
 
@@ -159,10 +159,10 @@ static ek_status op_head_backward(void *self, const ek_op *op)
         return EK_OK;
     }
     p->group = (ek_group){0, b.rows, b.m->head.backward, b.m->head.g};
-    EK_TRY(
-        b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, b.y, b.d, p->ws));
-    return b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, b.v, b.dy, b.d,
-                                      EK_OUT_REAL, p->ws);
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld, b.y,
+                                       b.d, p->ws));
+    return b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld, b.dy,
+                                      b.d, EK_OUT_REAL, p->ws);
 }
 
 static ek_status op_final_norm_backward(void *self, const ek_op *op)

@@ -225,7 +225,8 @@ static void lay_scratch(ek_pass *p)
     p->dy_comp = ek_arena_take(a, parts ? 0 : n * d, comp);
     p->d_o = ek_arena_take(a, p->max_all * q, comp);
     p->dqkv = ek_arena_take(a, p->max_all * (q + 2 * cut->kv_heads * s->head_dim), comp);
-    p->dlogits = ek_arena_take(a, p->head_rows * cut->vocab, comp);
+    p->dlogits_ld = (cut->vocab + 7) / 8 * 8;
+    p->dlogits = ek_arena_take(a, p->head_rows * p->dlogits_ld, comp);
     p->dy_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, real);
 }
 

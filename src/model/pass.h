@@ -108,7 +108,8 @@ typedef struct {
     void *y_final;                          /* C [head_rows, d] */
     void *rstd_final;                       /* R [head_rows] */
     void *logits;                           /* R [head_rows, this rank's vocab] */
-    void *dlogits;                          /* C [head_rows, this rank's vocab] */
+    void *dlogits;                          /* C [head_rows, this rank's vocab], at dlogits_ld */
+    int64_t dlogits_ld;                     /* a multiple of 8, as some kernels want rows to lie */
     void *dy_final;                         /* R [head_rows, d] */
     double *loss_rows;                      /* [max_tokens] */
     void *ws;
