@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double factor = 10, step_least_s = 3, start_least_s = 20;
+static const double factor = 10, step_least_s = 2.8, start_least_s = 20;
 enum { STEPS_MIN = 5 };
 
 static const char *const names[LAUNCH_PHASES] = {"launch", "connect",    "plan", "transfer",
