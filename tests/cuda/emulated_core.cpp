@@ -5,6 +5,8 @@
 #include "tensor/dtype.h"
 
 #include <deque>
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -112,4 +114,11 @@ void matrices_multiply(float c[4], const unsigned a[4], const unsigned b[2])
             c[at] += a_of(warp, lane / 4 + at / 2 * 8, t) * b_of(warp, t, lane % 4 * 2 + at % 2);
     emulated_multiplications += lane == 0;
     meet();
+}
+
+float exp2_fast(float x)
+{
+    float y = exp2f(x);
+
+    return y < FLT_MIN ? 0 : y;
 }

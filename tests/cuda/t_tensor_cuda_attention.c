@@ -55,6 +55,46 @@ static void nan_of_the_future(void)
     give(d_o);
 }
 
+/* What the shapes above leave out: on tensor cores, every one of them. */
+static void wide_heads_on_tensor_cores(void)
+{
+    static const struct {
+        int batch, seq, heads, kv, dim, more;
+    } shapes[] = {{2, 131, 3, 1, 128, 8}, {1, 97, 4, 2, 80, 16}, {2, 65, 2, 2, 72, 0},
+                  {1, 33, 1, 1, 120, 24}, {2, 67, 2, 1, 64, 40}, {3, 1, 2, 1, 96, 8}};
+
+    if (body_at(0) == NULL)
+        SKIP("no CUDA device");
+    take_turn(1);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        int64_t before = &emulated_multiplications == NULL ? -1 : emulated_multiplications;
+        ek_attention a = shape(shapes[i].batch, shapes[i].seq, shapes[i].heads, shapes[i].kv,
+                               shapes[i].dim, shapes[i].more);
+
+        match(&a, 1, tol_fp32, tol_bf16);
+        CHECK(&emulated_multiplications == NULL || emulated_multiplications > before);
+    }
+}
+
+static void cached_on_tensor_cores(void)
+{
+    static const struct {
+        int m, pos0, heads, kv, dim, more;
+    } shapes[] = {{16, 0, 2, 1, 64, 8},   {17, 5, 3, 1, 128, 0},   {40, 63, 4, 2, 80, 16},
+                  {100, 64, 2, 2, 64, 0}, {65, 300, 2, 1, 128, 8}, {64, 1, 1, 1, 8, 0}};
+
+    if (body_at(0) == NULL)
+        SKIP("no CUDA device");
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        int64_t before = &emulated_multiplications == NULL ? -1 : emulated_multiplications;
+        ek_attention a = shape(1, 1, shapes[i].heads, shapes[i].kv, shapes[i].dim, shapes[i].more);
+
+        match_cached(&a, shapes[i].m, shapes[i].pos0, false);
+        match_cached(&a, shapes[i].m, shapes[i].pos0, true);
+        CHECK(&emulated_multiplications == NULL || emulated_multiplications > before);
+    }
+}
+
 /* Some of all these were made on tensor cores. */
 static void on_tensor_cores(void)
 {
@@ -64,5 +104,6 @@ static void on_tensor_cores(void)
 }
 
 static const ek_case cases[] = {ATTENTION_CASES, EK_CASE(nan_of_the_future),
-                                EK_CASE(on_tensor_cores)};
+                                EK_CASE(wide_heads_on_tensor_cores),
+                                EK_CASE(cached_on_tensor_cores), EK_CASE(on_tensor_cores)};
 EK_TEST_MAIN(cases)

@@ -22,30 +22,53 @@ enum {
     OTHERS = 32 /* rows of a tile, backward */
 };
 
-static const float log2_e = 1.44269504088896341f;
+static const float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 typedef attending<float, ek_bf16> forward_bf16;
 typedef gradients<float, ek_bf16> backward_bf16;
 
 template <int D> constexpr int line_chunks = D / EK_CHUNK;
 
-/* Begins to copy LINES rows from `first` on; 0 past the last and past the end of a head.  A thread
- * has the same chunk of some lines, which lie in a tile as they do in their lines. */
+/* What a thread copies of rows that follow each other: the same chunk of some lines of each tile,
+ * which lie in a tile as they do in their lines. */
+struct row_feed {
+    const ek_bf16 *x; /* of its first line of the next tile */
+    int64_t apart;    /* from one of its lines to the next */
+    int left, place;  /* lines left, from its first one on; none past the end of a head */
+};
+
+template <int D>
+__device__ static row_feed row_feed_of(const rows_of<ek_bf16> &rows, int64_t first, int64_t dim)
+{
+    int line = (int)threadIdx.x / line_chunks<D>, c = (int)threadIdx.x % line_chunks<D>;
+
+    return {rows.at + (first + line) * rows.ld + c * EK_CHUNK, THREADS / line_chunks<D> * rows.ld,
+            c * EK_CHUNK < dim ? (int)(rows.n - first) - line : 0,
+            chunk_place<line_chunks<D>>(line, c)};
+}
+
+/* Begins to copy the next LINES rows; 0 past the last. */
+template <int D, int LINES> __device__ static void copy_next(chunk *tile, row_feed *f)
+{
+    const int apart = THREADS / line_chunks<D>;
+
+    static_assert(apart % 8 == 0, "lines of a thread have their chunks at the same place");
+#pragma unroll
+    for (int e = 0; e < LINES / apart; e++) {
+        copy_begin(&tile[f->place + e * THREADS], f->x,
+                   e * apart < f->left ? (int)sizeof(chunk) : 0);
+        f->x += f->apart;
+    }
+    f->left -= LINES;
+}
+
 template <int D, int LINES>
 __device__ static void copy_rows(chunk *tile, const rows_of<ek_bf16> &rows, int64_t first,
                                  int64_t dim)
 {
-    const int apart = THREADS / line_chunks<D>;
-    int line = (int)threadIdx.x / line_chunks<D>, c = (int)threadIdx.x % line_chunks<D>;
-    int64_t left = rows.n - first - line;
-    int place = chunk_place<line_chunks<D>>(line, c);
-    int bytes = c * EK_CHUNK < dim ? (int)sizeof(chunk) : 0;
-    const ek_bf16 *from = rows.at + (first + line) * rows.ld + c * EK_CHUNK;
+    row_feed f = row_feed_of<D>(rows, first, dim);
 
-#pragma unroll
-    for (int e = 0; e < LINES / apart; e++)
-        copy_begin(&tile[place + e * THREADS], from + e * apart * rows.ld,
-                   e * apart < left ? bytes : 0);
+    copy_next<D, LINES>(tile, &f);
 }
 
 /* The warp's 16 rows of a tile of a block's own. */
@@ -102,6 +125,17 @@ __device__ static int column_in(int x, int i)
     return x * 8 + lane_of() % 4 * 2 + i % 2;
 }
 
+/* s[x][i] = value where not seen(x, i). */
+template <int N, class Seen>
+__device__ static void fill_unless(float (&s)[N][4], float value, Seen seen)
+{
+#pragma unroll
+    for (int x = 0; x < N; x++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[x][i] = seen(x, i) ? s[x][i] : value;
+}
+
 /* Over the four lanes that share rows. */
 template <class Two> __device__ static float row_fold(float x, Two two)
 {
@@ -136,35 +170,37 @@ struct softmax {
 
 /* Scores become weights; shrink: by how much what was summed before shrinks.  Row i of the warp
  * sees columns up to last + i of a tile. */
-__device__ static void weigh(float s[KEYS / 8][4], softmax *m, float scale, int64_t last,
+__device__ static void weigh(float (&s)[KEYS / 8][4], softmax *m, float scale, int last,
                              float shrink[2])
 {
+    if (last < KEYS - 1) /* else all rows see all */
+        fill_unless(s, -INFINITY,
+                    [=](int x, int i) { return column_in(x, i) <= last + row_in(i); });
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float best = m->top[half], total = 0;
+        float best = -INFINITY, total = 0;
 
 #pragma unroll
         for (int x = 0; x < KEYS / 8; x++)
 #pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                s[x][i] = column_in(x, i) <= last + row_in(i) ? scale * s[x][i] : -INFINITY;
-                best = s[x][i] > best ? s[x][i] : best;
-            }
-        best = row_fold(best, larger());
-        shrink[half] = exp2f(m->top[half] - best);
+            for (int i = 2 * half; i < 2 * half + 2; i++)
+                best = fmaxf(best, s[x][i]);
+        best = fmaxf(m->top[half], scale * row_fold(best, larger()));
+        shrink[half] = exp2_fast(m->top[half] - best);
         m->top[half] = best;
 #pragma unroll
         for (int x = 0; x < KEYS / 8; x++)
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; i++) {
-                s[x][i] = exp2f(s[x][i] - best);
+                s[x][i] = exp2_fast(scale * s[x][i] - best);
                 total += s[x][i];
             }
         m->total[half] = m->total[half] * shrink[half] + total;
     }
 }
 
-template <int D> __global__ void __launch_bounds__(THREADS) attend_bf16(forward_bf16 a)
+template <int D>
+__global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_bf16 a)
 {
     __shared__ chunk kt[KEYS * line_chunks<D>], vt[KEYS * line_chunks<D>];
     int64_t blocks = (a.queries + ROWS - 1) / ROWS, which = blockIdx.x / blocks;
@@ -175,6 +211,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) attend_bf16(forward_
     rows_of<ek_bf16> q = {a.q + b * a.q_seq + h * a.dim, a.q_ld, a.queries};
     rows_of<ek_bf16> k = {a.k + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
     rows_of<ek_bf16> v = {a.v + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
+    row_feed next_k = row_feed_of<D>(k, 0, a.dim), next_v = row_feed_of<D>(v, 0, a.dim);
     softmax m = {{-INFINITY, -INFINITY}, {0, 0}};
     float sum[D / 8][4] = {}, total[2], factor[2];
     unsigned mine[D / 16][4];
@@ -185,23 +222,25 @@ template <int D> __global__ void __launch_bounds__(THREADS) attend_bf16(forward_
     __syncthreads();
     load_own<D>(mine, kt);
     __syncthreads();
-    copy_rows<D, KEYS>(kt, k, 0, a.dim);
+    copy_next<D, KEYS>(kt, &next_k);
     copy_group();
-    for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
+#pragma unroll 1
+    for (int j0 = 0; j0 < (int)end; j0 += KEYS) {
         float s[KEYS / 8][4] = {}, shrink[2];
+        int last = (int)(a.pos0 + own) - j0;
 
         copy_wait<0>();
         __syncthreads(); /* keys are there, values no longer wanted */
-        copy_rows<D, KEYS>(vt, v, j0, a.dim);
+        copy_next<D, KEYS>(vt, &next_v);
         copy_group();
 #pragma unroll
         for (int c = 0; c < D / 16; c++)
             add_dots<D, KEYS>(s, mine[c], kt, c);
         __syncthreads(); /* keys are no longer wanted */
-        if (j0 + KEYS < end)
-            copy_rows<D, KEYS>(kt, k, j0 + KEYS, a.dim);
+        if (j0 + KEYS < (int)end)
+            copy_next<D, KEYS>(kt, &next_k);
         copy_group();
-        weigh(s, &m, a.scale * log2_e, a.pos0 + own - j0, shrink);
+        weigh(s, &m, a.scale * log2_e, last, shrink);
 #pragma unroll
         for (int x = 0; x < D / 8; x++)
 #pragma unroll
@@ -218,7 +257,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) attend_bf16(forward_
         total[half] = row_fold(m.total[half], adds());
         factor[half] = 1 / total[half];
         if (a.lse != nullptr && t < a.queries && lane_of() % 4 == 0)
-            a.lse[(b * a.heads + h) * a.queries + t] = m.top[half] / log2_e + logf(total[half]);
+            a.lse[(b * a.heads + h) * a.queries + t] = m.top[half] * ln_2 + logf(total[half]);
     }
     put_rows<D>(a.o + (b * a.queries * a.heads + h) * a.dim, a.heads * a.dim, own, a.queries, a.dim,
                 sum, factor);
@@ -226,23 +265,28 @@ template <int D> __global__ void __launch_bounds__(THREADS) attend_bf16(forward_
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-/* What the gradients know of a query: lse in units of log 2; 0 past the last. */
+/* What the gradients know of a query: lse in units of log 2.  Past the last p is 0. */
 struct of_query {
     float lse, delta;
 };
 
 __device__ static of_query of_query_at(const sides<float, ek_bf16> &side, int64_t t)
 {
-    return t < side.q.n ? of_query{side.lse[t] * log2_e, side.delta[t]} : of_query{0, 0};
+    return t < side.q.n ? of_query{side.lse[t] * log2_e, side.delta[t]} : of_query{INFINITY, 0};
 }
 
-/* A score becomes p, and do . v becomes ds. */
-__device__ static void differentiate(float *s, float *dp, of_query of, int seen, float scale)
+/* Scores become p, and do . v become ds; of(x, i): of the query of number i of matrix x. */
+template <class Of>
+__device__ static void differentiate(float (&s)[OTHERS / 8][4], float (&ds)[OTHERS / 8][4],
+                                     float scale, Of of)
 {
-    float p = seen ? exp2f(scale * *s - of.lse) : 0;
-
-    *dp = seen ? p * (*dp - of.delta) : 0;
-    *s = p;
+#pragma unroll
+    for (int x = 0; x < OTHERS / 8; x++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            s[x][i] = exp2_fast(scale * s[x][i] - of(x, i).lse);
+            ds[x][i] = s[x][i] * (ds[x][i] - of(x, i).delta);
+        }
 }
 
 template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16(backward_bf16 g)
@@ -258,6 +302,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
     float dq[D / 8][4] = {};
     const float factor[2] = {g.scale, g.scale};
     const of_query of[2] = {of_query_at(side, own + row_in(0)), of_query_at(side, own + row_in(2))};
+    row_feed next_k = row_feed_of<D>(side.k, 0, g.dim), next_v = row_feed_of<D>(side.v, 0, g.dim);
 
     static_assert(2 * OTHERS >= ROWS, "own rows are loaded by way of both tiles");
     copy_rows<D, ROWS>(kt, side.q, first, g.dim);
@@ -268,16 +313,17 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
     load_own<D>(q, kt);
     load_own<D>(d_o, vt);
     __syncthreads();
-    copy_rows<D, OTHERS>(kt, side.k, 0, g.dim);
-    copy_rows<D, OTHERS>(vt, side.v, 0, g.dim);
+    copy_next<D, OTHERS>(kt, &next_k);
+    copy_next<D, OTHERS>(vt, &next_v);
     copy_group();
-    for (int64_t j0 = 0; j0 < end; j0 += OTHERS) {
-        int now = (int)(j0 / OTHERS % 2) * TILE, next = TILE - now;
+#pragma unroll 1
+    for (int j0 = 0; j0 < (int)end; j0 += OTHERS) {
+        int now = j0 / OTHERS % 2 * TILE, next = TILE - now, last = (int)own - j0;
         float s[OTHERS / 8][4] = {}, ds[OTHERS / 8][4] = {};
 
-        if (j0 + OTHERS < end) {
-            copy_rows<D, OTHERS>(kt + next, side.k, j0 + OTHERS, g.dim);
-            copy_rows<D, OTHERS>(vt + next, side.v, j0 + OTHERS, g.dim);
+        if (j0 + OTHERS < (int)end) {
+            copy_next<D, OTHERS>(kt + next, &next_k);
+            copy_next<D, OTHERS>(vt + next, &next_v);
         }
         copy_group();
         copy_wait<1>();
@@ -287,12 +333,9 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
             add_dots<D, OTHERS>(s, q[c], kt + now, c);
             add_dots<D, OTHERS>(ds, d_o[c], vt + now, c);
         }
-#pragma unroll
-        for (int x = 0; x < OTHERS / 8; x++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                differentiate(&s[x][i], &ds[x][i], of[i / 2],
-                              column_in(x, i) <= (int)(own - j0) + row_in(i), g.scale * log2_e);
+        differentiate(s, ds, g.scale * log2_e, [&](int, int i) { return of[i / 2]; });
+        if (last < OTHERS - 1) /* else all queries see all keys */
+            fill_unless(ds, 0, [=](int x, int i) { return column_in(x, i) <= last + row_in(i); });
         add_weighted<D, OTHERS>(dq, ds, kt + now);
         __syncthreads(); /* and no longer wanted */
     }
@@ -311,20 +354,28 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
     const float factor[2] = {g.scale, g.scale}, one[2] = {1, 1};
     ek_bf16 *to = g.dqkv + b * g.seq * g.ld + (g.heads + kv) * g.dim;
 
+    { /* keys and values are of the first group of copies */
+        sides<float, ek_bf16> side = sides_of(g, b, kv * per);
+
+        copy_rows<D, ROWS>(kt, side.k, first, g.dim);
+        copy_rows<D, ROWS>(vt, side.v, first, g.dim);
+    }
     for (int64_t h = kv * per; h < (kv + 1) * per; h++) {
         sides<float, ek_bf16> side = sides_of(g, b, h);
+        row_feed next_q = row_feed_of<D>(side.q, first, g.dim),
+                 next_d = row_feed_of<D>(side.d_o, first, g.dim);
 
-        for (int64_t t0 = first; t0 < g.seq; t0 += OTHERS) {
+#pragma unroll 1
+        for (int t0 = (int)first; t0 < (int)g.seq; t0 += OTHERS) {
             float s[OTHERS / 8][4] = {}, ds[OTHERS / 8][4] = {};
+            int before = (int)own - t0; /* row i is seen by columns from before + i on */
+            of_query mine, of[OTHERS / 8][2];
 
             __syncthreads(); /* queries of the turn before are no longer wanted */
-            if (h == kv * per && t0 == first) {
-                copy_rows<D, ROWS>(kt, side.k, first, g.dim);
-                copy_rows<D, ROWS>(vt, side.v, first, g.dim);
-            }
-            copy_rows<D, OTHERS>(qt, side.q, t0, g.dim);
-            copy_rows<D, OTHERS>(dt, side.d_o, t0, g.dim);
+            copy_next<D, OTHERS>(qt, &next_q);
+            copy_next<D, OTHERS>(dt, &next_d);
             copy_group();
+            mine = of_query_at(side, t0 + lane_of());
             copy_wait<0>();
             __syncthreads();
 #pragma unroll 2
@@ -339,12 +390,17 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
 #pragma unroll
             for (int x = 0; x < OTHERS / 8; x++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int64_t t = t0 + column_in(x, i);
-
-                    differentiate(&s[x][i], &ds[x][i], of_query_at(side, t),
-                                  t < g.seq && own + row_in(i) <= t, g.scale * log2_e);
+                for (int i = 0; i < 2; i++) {
+                    of[x][i].lse = __shfl_sync(ek_all_lanes, mine.lse, column_in(x, i));
+                    of[x][i].delta = __shfl_sync(ek_all_lanes, mine.delta, column_in(x, i));
                 }
+            differentiate(s, ds, g.scale * log2_e, [&](int x, int i) { return of[x][i % 2]; });
+            if (before > -15) { /* else all queries see all keys */
+                auto seen = [=](int x, int i) { return before + row_in(i) <= column_in(x, i); };
+
+                fill_unless(s, 0, seen);
+                fill_unless(ds, 0, seen);
+            }
             add_weighted<D, OTHERS>(dv, s, dt);
             add_weighted<D, OTHERS>(dk, ds, qt);
         }
@@ -360,17 +416,18 @@ static int64_t blocks_of_rows(int64_t n)
     return (n + ROWS - 1) / ROWS;
 }
 
-static int fits(int64_t dim)
+static int fits(int64_t dim, int64_t positions)
 {
-    return dim % EK_CHUNK == 0 && dim <= 128;
+    return dim % EK_CHUNK == 0 && dim <= 128 && positions <= INT32_MAX - 2 * ROWS;
 }
 
 int ek_cuda_attend_bf16(const char *name, const forward_bf16 &a)
 {
     int64_t blocks = a.sequences * a.heads * blocks_of_rows(a.queries);
 
-    if (!fits(a.dim) || a.queries < 16 || !has_chunks(a.q, a.q_ld) || !has_chunks(a.k, a.k_ld) ||
-        !has_chunks(a.v, a.k_ld) || !has_chunks(a.o, a.heads * a.dim))
+    if (!fits(a.dim, a.pos0 + a.queries) || !(a.scale > 0) || a.queries < 16 ||
+        !has_chunks(a.q, a.q_ld) || !has_chunks(a.k, a.k_ld) || !has_chunks(a.v, a.k_ld) ||
+        !has_chunks(a.o, a.heads * a.dim))
         return 0;
     if (a.dim <= 64)
         launch(name, attend_bf16<64>, blocks, THREADS, a);
@@ -385,7 +442,7 @@ int ek_cuda_gradients_bf16(const backward_bf16 &g)
     auto of_queries = g.dim <= 64 ? query_gradients_bf16<64> : query_gradients_bf16<128>;
     auto of_keys = g.dim <= 64 ? key_gradients_bf16<64> : key_gradients_bf16<128>;
 
-    if (!fits(g.dim) || !has_chunks(g.qkv, g.ld) || !has_chunks(g.dqkv, g.ld) ||
+    if (!fits(g.dim, g.seq) || !has_chunks(g.qkv, g.ld) || !has_chunks(g.dqkv, g.ld) ||
         !has_chunks(g.d_o, g.heads * g.dim))
         return 0;
     launch("attention_backward dq", of_queries, g.batch * g.heads * rows, THREADS, g);

@@ -20,7 +20,7 @@ enum {
 };
 
 /* Chunks of a line of an operand's tile. */
-template <bool ALONG> constexpr int line_chunks = (ALONG ? DEPTH : SIDE) / EK_CHUNK;
+template <bool ALONG> constexpr int operand_chunks = (ALONG ? DEPTH : SIDE) / EK_CHUNK;
 
 /* What a thread copies of an operand: of each tile COPIES chunks, in lines EK_BLOCK chunks apart,
  * which lie in a tile as they do in their lines. */
@@ -35,21 +35,22 @@ struct feed {
 template <bool ALONG>
 __device__ static feed feed_of(const ek_bf16 *x, int64_t ld, int64_t first, int64_t end, int terms)
 {
-    int line = (int)threadIdx.x / line_chunks<ALONG>, c = (int)threadIdx.x % line_chunks<ALONG>;
+    int line = (int)threadIdx.x / operand_chunks<ALONG>,
+        c = (int)threadIdx.x % operand_chunks<ALONG>;
     int left = (int)(end - first);
 
     return {x + (ALONG ? (first + line) * ld : line * ld + first) + c * EK_CHUNK,
-            EK_BLOCK / line_chunks<ALONG> * ld,
+            EK_BLOCK / operand_chunks<ALONG> * ld,
             ALONG ? (int64_t)DEPTH : DEPTH * ld,
             (ALONG ? left : terms) - line,
             (ALONG ? terms : left) - c * EK_CHUNK,
-            chunk_place<line_chunks<ALONG>>(line, c)};
+            chunk_place<operand_chunks<ALONG>>(line, c)};
 }
 
 /* Begins to copy the next tile; 0 past the ends, and nothing else past the last term. */
 template <bool ALONG> __device__ static void copy_next(chunk *tile, feed *f)
 {
-    const int apart = EK_BLOCK / line_chunks<ALONG>;
+    const int apart = EK_BLOCK / operand_chunks<ALONG>;
     int n = f->numbers < 0 ? 0 : f->numbers < EK_CHUNK ? f->numbers : (int)EK_CHUNK;
 
 #pragma unroll
@@ -64,18 +65,18 @@ template <bool ALONG> __device__ static void copy_next(chunk *tile, feed *f)
 template <bool ALONG> __device__ static void load_a(unsigned r[4], const chunk *tile, int i, int t)
 {
     if (ALONG)
-        load_by_lines<line_chunks<ALONG>, false>(r, tile, i, t);
+        load_by_lines<operand_chunks<ALONG>, false>(r, tile, i, t);
     else
-        load_by_halves<line_chunks<ALONG>, true>(r, tile, t, i);
+        load_by_halves<operand_chunks<ALONG>, true>(r, tile, t, i);
 }
 
 /* And of b: columns j to j + 16, r[0] and r[1] for the first eight. */
 template <bool ALONG> __device__ static void load_b(unsigned r[4], const chunk *tile, int j, int t)
 {
     if (ALONG)
-        load_by_halves<line_chunks<ALONG>, false>(r, tile, j, t);
+        load_by_halves<operand_chunks<ALONG>, false>(r, tile, j, t);
     else
-        load_by_lines<line_chunks<ALONG>, true>(r, tile, t, j);
+        load_by_lines<operand_chunks<ALONG>, true>(r, tile, t, j);
 }
 
 template <bool A_ALONG, bool B_ALONG>

@@ -62,4 +62,13 @@ __device__ inline void matrices_multiply(float c[4], const unsigned a[4], const 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* 2^x in one instruction, to some units of the last place; what is below 2^-126 is 0. */
+__device__ inline float exp2_fast(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #endif

@@ -23,5 +23,6 @@ template <bool TRANSPOSED> void matrices_load(unsigned r[4], const void *row)
 }
 
 void matrices_multiply(float c[4], const unsigned a[4], const unsigned b[2]);
+float exp2_fast(float x);
 
 #endif
