@@ -61,6 +61,7 @@ function(ek_cuda_emulated)
     return()
   endif()
   set(sources ${CMAKE_SOURCE_DIR}/tests/cuda/emulated.cpp
+    ${CMAKE_SOURCE_DIR}/tests/cuda/emulated_touch.cpp
     ${CMAKE_SOURCE_DIR}/tests/cuda/emulated_core.cpp)
   foreach(kernels IN LISTS ek_cuda_kernels)
     get_filename_component(name ${kernels} NAME_WE)

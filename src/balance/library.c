@@ -82,7 +82,6 @@ static ek_status check_config(const ek_balance_config *c)
 static ek_status make(ek_balance *b, const ek_balance_config *c)
 {
     const char *policy = c->policy != NULL ? c->policy : "exact";
-    ek_arena measured;
 
     EK_TRY(check_config(c));
     b->planner = ek_planner_find(policy);
@@ -101,8 +100,7 @@ static ek_status make(ek_balance *b, const ek_balance_config *c)
     ek_arena_measure(&b->arena);
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "a planner"));
-    measured = b->arena;
-    EK_TRY(ek_arena_init_as(&b->arena, &measured, "a planner"));
+    EK_TRY(ek_arena_reserve(&b->arena, "a planner"));
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "a planner"));
     if (c->node_of != NULL) {

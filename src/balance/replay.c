@@ -75,13 +75,10 @@ static void lay(replay *r)
 
 static ek_status reserve(replay *r)
 {
-    ek_arena measured;
-
     ek_arena_measure(&r->arena);
     lay(r);
     EK_TRY(ek_arena_check(&r->arena, "the replay of a trace"));
-    measured = r->arena;
-    EK_TRY(ek_arena_init_as(&r->arena, &measured, "the replay of a trace"));
+    EK_TRY(ek_arena_reserve(&r->arena, "the replay of a trace"));
     lay(r);
     for (int64_t i = 0; i < r->t->layers; i++)
         ek_placement_block(&r->kept[i].placement, 1);

@@ -242,7 +242,6 @@ ek_status ek_workload_open(const ek_workload *w, const ek_workload_shape *s,
 {
     ek_workload_maker *m = NULL;
     ek_status st = EK_OK;
-    ek_arena measured;
 
     EK_REQUIRE(s->iterations > 0 && s->layers > 0 && s->sources > 0 && s->experts > 0 &&
                    s->tokens >= 0 && s->top_k > 0,
@@ -258,8 +257,7 @@ ek_status ek_workload_open(const ek_workload *w, const ek_workload_shape *s,
     m->s = *s;
     ek_arena_measure(&m->arena);
     take(m);
-    measured = m->arena;
-    EK_TRY_OUT(ek_arena_init_as(&m->arena, &measured, "a workload"));
+    EK_TRY_OUT(ek_arena_reserve(&m->arena, "a workload"));
     take(m);
     EK_TRY_OUT(ek_arena_check(&m->arena, "a workload"));
     *out = m;

@@ -10,47 +10,56 @@ enum { HUGE_PAGE = 2 << 20, PAGE = 4096, RESERVE_MIN = 64 << 10 };
 
 void ek_arena_measure(ek_arena *a)
 {
+    ek_arena_measure_from(a, NULL, NULL);
+}
+
+void ek_arena_measure_from(ek_arena *a, const ek_memory *from, ek_arena *host)
+{
     memset(a, 0, sizeof(*a));
+    a->from = from;
+    if (from == NULL || host == NULL)
+        return;
+    ek_arena_measure(host);
+    a->host = host;
 }
 
 static ek_status map(ek_arena *a, size_t bytes, int flags, const char *what)
 {
     void *p;
 
-    memset(a, 0, sizeof(*a));
     if (bytes == 0)
         bytes = EK_ARENA_ALIGN;
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     EK_REQUIRE(p != MAP_FAILED, EK_ENOMEM, "cannot reserve %zu bytes for %s", bytes, what);
     if (bytes >= 2 * HUGE_PAGE)
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice only */
-    a->base = p;
-    a->bytes = bytes;
+    *a = (ek_arena){.base = p, .bytes = bytes};
     return EK_OK;
 }
 
 ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what)
 {
+    memset(a, 0, sizeof(*a));
     return map(a, bytes, 0, what);
 }
 
-ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *what)
+ek_status ek_arena_reserve(ek_arena *a, const char *what)
 {
-    return map(a, measured->used, measured->unused > 0 ? MAP_NORESERVE : 0, what);
-}
-
-ek_status ek_arena_init_from(ek_arena *a, const ek_memory *from, const ek_arena *measured,
-                             const char *what)
-{
-    size_t bytes = measured->used > 0 ? measured->used : EK_ARENA_ALIGN;
+    size_t bytes = a->used > 0 ? a->used : EK_ARENA_ALIGN;
     void *p;
 
-    if (from == NULL)
-        return ek_arena_init_as(a, measured, what);
-    ek_arena_measure(a);
-    EK_TRY(from->take(from, bytes, what, &p));
-    *a = (ek_arena){.base = p, .bytes = bytes, .from = from};
+    if (a->from == NULL)
+        return map(a, a->used, a->unused > 0 ? MAP_NORESERVE : 0, what);
+    if (a->host != NULL && a->host->base == NULL)
+        EK_TRY(ek_arena_reserve(a->host, what));
+    EK_TRY(a->from->take(a->from, bytes, what, &p));
+    *a = (ek_arena){.base = p, .bytes = bytes, .from = a->from, .host = a->host};
     return EK_OK;
+}
+
+ek_arena *ek_arena_host(ek_arena *a)
+{
+    return a->host != NULL ? a->host : a;
 }
 
 void ek_arena_over(ek_arena *a, void *memory, size_t bytes)
@@ -60,7 +69,9 @@ void ek_arena_over(ek_arena *a, void *memory, size_t bytes)
 
 void ek_arena_fini(ek_arena *a)
 {
-    if (a->from != NULL)
+    if (a->host != NULL)
+        ek_arena_fini(a->host);
+    if (a->base != NULL && a->from != NULL)
         a->from->give(a->from, a->base, a->bytes);
     else if (a->base != NULL && !a->borrowed)
         munmap(a->base, a->bytes);
@@ -128,7 +139,7 @@ ek_status ek_arena_check(const ek_arena *a, const char *what)
 {
     EK_REQUIRE(!a->overflow, EK_EOVERFLOW, "%s does not fit: %zu of %zu bytes were used", what,
                a->used, a->bytes);
-    return EK_OK;
+    return a->host != NULL ? ek_arena_check(a->host, what) : EK_OK;
 }
 
 void ek_arena_round(ek_arena *a, size_t to)

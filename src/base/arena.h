@@ -8,6 +8,8 @@
  *              memory that nobody touches costs nothing, so what is expected to be used is counted
  *              apart from what is laid out.
  * Ownership    pieces are never freed one by one; ek_arena_fini releases all of them.
+ * Host         beside an accelerator's memory there may be an arena of the system's, for what only
+ *              the host uses: a page that both sides use goes back and forth between them.
  * Contents     fresh memory is zero; of an ek_memory, reserves only as far as they are likely to be
  *              used. */
 #ifndef BASE_ARENA_H
@@ -22,25 +24,32 @@
 
 enum { EK_ARENA_ALIGN = 64 };
 
-typedef struct {
+typedef struct ek_arena ek_arena;
+
+struct ek_arena {
     unsigned char *base; /* NULL: measuring */
     size_t bytes, used, high;
     size_t unused;         /* of `used`, what is not expected to be touched: the rest of reserves */
     int overflow;          /* a size product or the reservation itself was exceeded */
     int borrowed;          /* the memory is somebody else's */
     const ek_memory *from; /* where it comes from; NULL: the system */
-} ek_arena;
+    ek_arena *host;        /* see ek_arena_host; NULL: this one */
+};
 
 /* An arena that only measures: every ek_arena_take returns NULL. */
 void ek_arena_measure(ek_arena *a);
+/* The same of an arena that will be cut from such memory (NULL: the system's).  Beside memory that
+ * is not the system's, `host` (or NULL) is measured, reserved and released with it. */
+void ek_arena_measure_from(ek_arena *a, const ek_memory *from, ek_arena *host);
+/* Reserves what was measured; reserves do not count against the system's memory.  After a failure
+ * it measures as before. */
+EK_CHECKED ek_status ek_arena_reserve(ek_arena *a, const char *what);
+
+/* The arena for what only the host reads and writes: `a` itself, or the one beside it. */
+ek_arena *ek_arena_host(ek_arena *a);
 
 /* Reserves `bytes` of zeroed memory.  EK_ENOMEM when the system refuses. */
 EK_CHECKED ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what);
-/* The same for an arena as measured, its reserves not counted against the system's memory. */
-EK_CHECKED ek_status ek_arena_init_as(ek_arena *a, const ek_arena *measured, const char *what);
-/* The same of such memory; NULL: the system's. */
-EK_CHECKED ek_status ek_arena_init_from(ek_arena *a, const ek_memory *from,
-                                        const ek_arena *measured, const char *what);
 /* Cuts memory that is the caller's: zeroed, aligned to EK_ARENA_ALIGN, and there until fini. */
 void ek_arena_over(ek_arena *a, void *memory, size_t bytes);
 void ek_arena_fini(ek_arena *a);

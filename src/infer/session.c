@@ -33,6 +33,7 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
     const ek_moe_room room = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
     ek_moe_saved measured = {0};
+    ek_arena *host = ek_arena_host(&s->arena);
 
     moe->k = s->model->k;
     moe->spec = &s->model->spec;
@@ -41,9 +42,9 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
     moe->scratch = &s->scratch;
     moe->mesh = &ek_mesh_one;
     moe->cfg = &moe_config;
-    ek_moe_take_state(moe, &s->arena, s->cfg.block, 1);
+    ek_moe_take_state(moe, host, s->cfg.block, 1);
     moe->saved = l > 0 && s->moe != NULL ? s->moe[0].saved
-                                         : ek_arena_take(&s->arena, l == 0, sizeof(*moe->saved));
+                                         : ek_arena_take(host, l == 0, sizeof(*moe->saved));
     if (l > 0)
         return;
     ek_moe_take_saved(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, &room, 1);
@@ -62,7 +63,7 @@ static void lay_session(ek_session *s)
     ek_arena *a = &s->arena;
     ek_moe measured = {0}; /* stands in while the arena only measures */
 
-    s->cache = ek_arena_take(a, m->layers, sizeof(*s->cache));
+    s->cache = ek_arena_take(ek_arena_host(a), m->layers, sizeof(*s->cache));
     for (int64_t l = 0; l < m->layers; l++) {
         void *key = ek_arena_take(a, s->cfg.capacity * kv, comp);
         void *value = ek_arena_take(a, s->cfg.capacity * kv, comp);
@@ -81,7 +82,7 @@ static void lay_session(ek_session *s)
     s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
     ek_moe_take_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config, &(ek_moe_room){n, n, n, 0},
                         0);
-    s->moe = ek_arena_take(a, m->layers, sizeof(*s->moe));
+    s->moe = ek_arena_take(ek_arena_host(a), m->layers, sizeof(*s->moe));
     for (int32_t l = 0; l < (int32_t)m->layers; l++)
         lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);
 }
@@ -117,7 +118,7 @@ static ek_status prepare(ek_session *s, ek_model *m, const ek_session_config *cf
     EK_REQUIRE(s->cfg.block <= (INT32_MAX - 1) / ek_moe_cols(&m->spec), EK_EOVERFLOW,
                "a block of %lld rows is too large", (long long)s->cfg.block);
     s->step = (ek_moe_step){.top_k = m->spec.top_k, .micro = &s->micro};
-    ek_arena_measure(&s->arena);
+    ek_arena_measure_from(&s->arena, m->k->memory, &s->host);
     lay_session(s);
     return ek_arena_check(&s->arena, "a session");
 }
@@ -144,14 +145,12 @@ ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *
 ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_session **out)
 {
     ek_session *s = calloc(1, sizeof(*s));
-    ek_arena measured;
     ek_status st = EK_OK;
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a session");
     ek_graph_init(&s->graph);
     EK_TRY_OUT(prepare(s, m, cfg));
-    measured = s->arena;
-    EK_TRY_OUT(ek_arena_init_from(&s->arena, m->k->memory, &measured, "a session"));
+    EK_TRY_OUT(ek_arena_reserve(&s->arena, "a session"));
     lay_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
     ek_rope_fill(&m->spec, s->cfg.capacity, m->k->real, s->cos_sin);

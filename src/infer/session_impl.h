@@ -12,7 +12,7 @@ typedef struct {
 struct ek_session {
     ek_model *model;
     ek_session_config cfg;
-    ek_arena arena;
+    ek_arena arena, host;
     ek_layer_cache *cache; /* [layers] */
     ek_moe *moe;           /* [layers]; what they save is shared */
     ek_moe_scratch scratch;

@@ -5,7 +5,6 @@
 #include "infer/session_impl.h"
 
 #include <math.h>
-#include <string.h>
 
 /* What the ops look up: sizes and weights. */
 typedef struct {
@@ -92,18 +91,16 @@ static ek_status op_rope(void *self, const ek_op *op)
     place a = place_of(s, op->layer);
     ek_dtype c = a.k->comp;
     ek_layer_cache *cache = &s->cache[op->layer];
-    size_t bytes = (size_t)a.kv * ek_dtype_size(c);
+    int64_t size = (int64_t)ek_dtype_size(c), row = a.kv * size, from_row = a.width * size;
 
     if (a.m->qk_norm != EK_QK_NORM_NONE)
         norm_heads(s, &a);
     a.k->rope(a.n, a.n, s->first, a.m->heads + a.m->kv_heads, a.m->head_dim, s->cos_sin, 0, s->qkv,
               a.width);
-    for (int64_t i = 0; i < a.n; i++) {
-        const char *key = advance(c, s->qkv, i * a.width + a.q);
-
-        memcpy(advance(c, cache->k, (s->first + i) * a.kv), key, bytes);
-        memcpy(advance(c, cache->v, (s->first + i) * a.kv), key + bytes, bytes);
-    }
+    a.k->copy_rows(a.n, row, advance(c, s->qkv, a.q), from_row,
+                   advance(c, cache->k, s->first * a.kv), row);
+    a.k->copy_rows(a.n, row, advance(c, s->qkv, a.q + a.kv), from_row,
+                   advance(c, cache->v, s->first * a.kv), row);
     return EK_OK;
 }
 

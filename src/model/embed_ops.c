@@ -83,8 +83,8 @@ void ek_embed_take(ek_pass *p)
     c->ids = ek_arena_take(&p->arena, p->slots * p->room.total, sizeof(*c->ids));
     c->own = ek_arena_take(&p->arena, p->room.total * m->cut.embed_cols, real);
     c->blocks = ek_arena_take(&p->arena, p->max_all * m->spec.hidden, real);
-    c->rows = ek_arena_take(&p->arena, (int64_t)dp * dp, sizeof(*c->rows));
-    c->first = ek_arena_take(&p->arena, dp + 1, sizeof(*c->first));
+    c->rows = ek_arena_take(ek_arena_host(&p->arena), (int64_t)dp * dp, sizeof(*c->rows));
+    c->first = ek_arena_take(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
 }
 
 /* Tokens of the micro-batch before those of a data parallel rank. */

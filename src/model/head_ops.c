@@ -4,8 +4,6 @@
  * entropy and, when training, the gradients of all three, block by block. */
 #include "model/head_priv.h"
 
-#include <string.h>
-
 ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int32_t part,
                  double flops, double bytes)
 {
@@ -95,7 +93,7 @@ static ek_status op_head_backward(void *self, const ek_op *op)
                                        p->y_final, b.d, p->ws));
     EK_TRY(b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld,
                                       p->dy_final, b.d, EK_OUT_REAL, p->ws));
-    memset(b.dx, 0, (size_t)(b.rows * b.d) * ek_dtype_size(b.k->real));
+    b.k->clear(b.rows * b.d * (int64_t)ek_dtype_size(b.k->real), b.dx);
     b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->rstd_final, p->dy_final, b.dx,
                           m->final_norm.g, p->ws);
     return EK_OK;

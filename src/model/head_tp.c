@@ -11,7 +11,6 @@
 #include "moe/tp.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { STATS = 3 }; /* of ek_kernels.vocab_exponentials */
 
@@ -155,7 +154,7 @@ static ek_status op_head_backward(void *self, const ek_op *op)
     block b = block_of(p, op);
 
     if (b.v == 0) {
-        memset(b.dy, 0, (size_t)(b.rows * b.d) * ek_dtype_size(b.k->real));
+        b.k->clear(b.rows * b.d * (int64_t)ek_dtype_size(b.k->real), b.dy);
         return EK_OK;
     }
     p->group = (ek_group){0, b.rows, b.m->head.backward, b.m->head.g};
@@ -172,7 +171,7 @@ static ek_status op_final_norm_backward(void *self, const ek_op *op)
     int64_t n = p->micro[op->micro].n, d = m->spec.hidden;
     size_t real = ek_dtype_size(m->k->real);
 
-    memset(p->dx, 0, (size_t)(n * d) * real);
+    m->k->clear(n * d * (int64_t)real, p->dx);
     m->k->rmsnorm_backward(
         n, d, ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro), m->final_norm.p, p->rstd_final,
         ek_tp_own(&p->tp, op, p->tp.sum, d, real), p->dx, m->final_norm.g, p->ws);

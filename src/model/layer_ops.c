@@ -86,9 +86,7 @@ static void copy_real(const place *a, void *y, const void *x)
 {
     int64_t row = a->d * (int64_t)ek_dtype_size(a->k->real);
 
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < a->mb->n; i++)
-        memcpy((char *)y + i * row, (const char *)x + i * row, (size_t)row);
+    a->k->copy_rows(a->mb->n, row, x, row, y, row);
 }
 
 /* Whether attention has anything to do here: more ranks than key heads leave some without. */

@@ -62,20 +62,18 @@ static ek_status make_tables(ek_model *m)
 static ek_status take_weights(ek_model *m)
 {
     const ek_model_memory *state = m->cfg.state;
-    ek_arena measured;
     size_t state_bytes;
     void *memory = NULL;
 
     for (int i = 0; i < 2; i++) {
-        ek_arena_measure(&m->arena);
+        ek_arena_measure_from(&m->arena, m->k->memory, NULL);
         ek_arena_measure(&m->state);
         ek_units_lay(m);
     }
     EK_TRY(ek_arena_check(&m->arena, "the model"));
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
-    measured = m->arena;
     state_bytes = m->state.used;
-    EK_TRY(ek_arena_init_from(&m->arena, m->k->memory, &measured, "the model's weights"));
+    EK_TRY(ek_arena_reserve(&m->arena, "the model's weights"));
     if (state != NULL) {
         EK_TRY(state->take(state->context, m, state_bytes, &memory));
         ek_arena_over(&m->state, memory, state_bytes);
@@ -166,15 +164,10 @@ ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec
 ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_t **inputs,
                                int32_t **targets)
 {
-    ek_arena measured;
-
+    ek_arena_measure_from(a, m->k->memory, NULL);
     for (int i = 0; i < 2; i++) {
-        if (i == 0) {
-            ek_arena_measure(a);
-        } else {
-            measured = *a;
-            EK_TRY(ek_arena_init_from(a, m->k->memory, &measured, "tokens"));
-        }
+        if (i == 1)
+            EK_TRY(ek_arena_reserve(a, "tokens"));
         *inputs = ek_arena_take(a, n + 1, sizeof(**inputs));
         *targets = ek_arena_take(a, n + 1, sizeof(**targets));
     }

@@ -136,8 +136,8 @@ static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
     moe->step = &p->step;
     moe->scratch = &p->scratch;
     moe->dx = p->dx;
-    ek_moe_take_state(moe, &p->arena, p->cfg.max_seq, p->slots);
-    moe->saved = ek_arena_take(&p->arena, p->slots, sizeof(*moe->saved));
+    ek_moe_take_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->slots);
+    moe->saved = ek_arena_take(ek_arena_host(&p->arena), p->slots, sizeof(*moe->saved));
     for (int slot = 0; slot < p->slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
 
@@ -266,7 +266,7 @@ static void lay_sums(ek_pass *p)
     const ek_model_spec *s = &p->model->spec;
 
     p->n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
-    p->sums = ek_arena_take(&p->arena, p->n_sums, sizeof(*p->sums));
+    p->sums = ek_arena_take(ek_arena_host(&p->arena), p->n_sums, sizeof(*p->sums));
 }
 
 static double *layer_sums(const ek_pass *p, int64_t layer)
@@ -378,11 +378,12 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
 static void lay_order(ek_pass *p)
 {
     int64_t chunks = p->model->cfg.chunks, items = chunks * p->cfg.micros;
+    ek_arena *a = ek_arena_host(&p->arena);
 
-    p->slot_of = ek_arena_take(&p->arena, items, sizeof(*p->slot_of));
-    p->order = ek_arena_take(&p->arena, 2 * items, sizeof(*p->order));
-    p->slot_freed = ek_arena_take(&p->arena, chunks * p->slots, sizeof(*p->slot_freed));
-    p->slot_taken = ek_arena_take(&p->arena, chunks * p->slots, sizeof(*p->slot_taken));
+    p->slot_of = ek_arena_take(a, items, sizeof(*p->slot_of));
+    p->order = ek_arena_take(a, 2 * items, sizeof(*p->order));
+    p->slot_freed = ek_arena_take(a, chunks * p->slots, sizeof(*p->slot_freed));
+    p->slot_taken = ek_arena_take(a, chunks * p->slots, sizeof(*p->slot_taken));
 }
 
 /* Whether a planner may move experts for good. */
@@ -394,7 +395,8 @@ static int moves_experts(const ek_pass *p)
 
 static void take_migrations(ek_pass *p)
 {
-    p->migrations = ek_arena_take(&p->arena, p->model->spec.layers, sizeof(*p->migrations));
+    p->migrations =
+        ek_arena_take(ek_arena_host(&p->arena), p->model->spec.layers, sizeof(*p->migrations));
     for (int i = 0; i < 2; i++)
         p->staging[i] = p->model->staging[i] != NULL
                             ? p->model->staging[i]
@@ -404,6 +406,7 @@ static void take_migrations(ek_pass *p)
 static void lay_pass(ek_pass *p)
 {
     int64_t layers = p->model->spec.layers;
+    ek_arena *host = ek_arena_host(&p->arena);
     int first = 1;
 
     lay_scratch(p);
@@ -411,12 +414,12 @@ static void lay_pass(ek_pass *p)
                         &p->cfg.moe, &p->room, p->cfg.training);
     lay_order(p);
     lay_sums(p);
-    p->moved = ek_arena_take(&p->arena, layers, sizeof(*p->moved));
-    p->x = ek_arena_take(&p->arena, p->slots * (2 * layers + 1), sizeof(*p->x));
+    p->moved = ek_arena_take(host, layers, sizeof(*p->moved));
+    p->x = ek_arena_take(host, p->slots * (2 * layers + 1), sizeof(*p->x));
     for (int slot = 0; slot < p->slots; slot++)
         lay_residuals(p, slot);
-    p->saved = ek_arena_take(&p->arena, p->slots * layers, sizeof(*p->saved));
-    p->moe = ek_arena_take(&p->arena, layers, sizeof(*p->moe));
+    p->saved = ek_arena_take(host, p->slots * layers, sizeof(*p->saved));
+    p->moe = ek_arena_take(host, layers, sizeof(*p->moe));
     if (moves_experts(p))
         take_migrations(p);
     for (int32_t l = 0; l < (int32_t)layers; l++) {
@@ -428,8 +431,8 @@ static void lay_pass(ek_pass *p)
             p->first_layer = l;
         lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
         if (moves_experts(p) && !p->model->spec.dense[l])
-            ek_migration_take(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
-                              &p->arena, p->model, l, p->staging[ek_migration_turn(p->model, l)]);
+            ek_migration_take(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0}, host,
+                              p->model, l, p->staging[ek_migration_turn(p->model, l)]);
         first = 0;
     }
 }
@@ -480,7 +483,7 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     rows = HEAD_LOGITS_BYTES / (ek_run_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
     p->head_rows = rows < p->max_all ? rows : p->max_all;
-    ek_arena_measure(&p->arena);
+    ek_arena_measure_from(&p->arena, m->k->memory, &p->host);
     lay_pass(p);
     return ek_arena_check(&p->arena, "activations");
 }
@@ -498,13 +501,11 @@ ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes)
 ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
 {
     ek_pass *p = calloc(1, sizeof(*p));
-    ek_arena measured;
     ek_status st = EK_OK;
 
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a pass");
     EK_TRY_OUT(init(p, m, cfg));
-    measured = p->arena;
-    EK_TRY_OUT(ek_arena_init_from(&p->arena, m->k->memory, &measured, "activations"));
+    EK_TRY_OUT(ek_arena_reserve(&p->arena, "activations"));
     lay_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
     ek_rope_fill(&m->spec, cfg->max_seq, m->k->real, p->cos_sin);

@@ -85,7 +85,7 @@ typedef struct {
 typedef struct {
     ek_model *model;
     ek_pass_config cfg;
-    ek_arena arena;
+    ek_arena arena, host;
     int64_t max_all, max_tokens, head_rows; /* of `all`, of n, of a block of the head */
     int slots;                              /* micro-batches in flight */
     int32_t *slot_of;                       /* [chunks][micros] */

@@ -4,8 +4,6 @@
 #include "model/pass.h"
 #include "model/units.h"
 
-#include <string.h>
-
 /* One piece of work, while its ops are appended. */
 typedef struct {
     ek_pass *p;
@@ -86,11 +84,10 @@ static ek_status op_send_backward(void *self, const ek_op *op)
 
 static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void *from)
 {
-    int64_t row = p->model->spec.hidden * (int64_t)ek_dtype_size(p->model->k->real);
+    const ek_kernels *k = p->model->k;
+    int64_t row = p->model->spec.hidden * (int64_t)ek_dtype_size(k->real);
 
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < p->micro[op->micro].n; i++)
-        memcpy((char *)to + i * row, (const char *)from + i * row, (size_t)row);
+    k->copy_rows(p->micro[op->micro].n, row, from, row, to, row);
 }
 
 static ek_status op_gradient_in(void *self, const ek_op *op)

@@ -155,7 +155,7 @@ static void take_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_mod
     s->whole.lse = ek_arena_take(a, n, real);
     s->whole.weights = ek_arena_take(a, n * cols, real);
     s->whole.ids = ek_arena_take(a, n * cols, sizeof(*s->whole.ids));
-    s->tp_first = ek_arena_take(a, mesh->tp + 1, sizeof(*s->tp_first));
+    s->tp_first = ek_arena_take(ek_arena_host(a), mesh->tp + 1, sizeof(*s->tp_first));
 }
 
 static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -164,13 +164,13 @@ static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     size_t row = (size_t)spec->hidden * ek_dtype_size(k->comp) + ek_dtype_size(k->real);
     int64_t ranks = mesh->stage_size;
 
-    s->each = ek_arena_take(a, ranks + 1, sizeof(*s->each));
+    s->each = ek_arena_take(ek_arena_host(a), ranks + 1, sizeof(*s->each));
     for (int64_t r = 0; r <= ranks && s->each != NULL; r++)
         s->each[r] = r;
     take_whole(s, a, ek_dtype_size(k->real), spec, mesh, room);
     if (!travels(mesh))
         return;
-    s->matrix = ek_arena_take(a, ranks * ranks, sizeof(*s->matrix));
+    s->matrix = ek_arena_take(ek_arena_host(a), ranks * ranks, sizeof(*s->matrix));
     s->send = take(a, sent_rows(spec, mesh, room), 1, row);
     s->recv = take(a, served_rows(spec, mesh, room), 1, row);
 }
@@ -182,7 +182,7 @@ static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 {
     if (!travels(mesh))
         return;
-    ek_deal_take(&s->dealer, a, cfg, mesh, spec->layers, (int32_t)spec->experts,
+    ek_deal_take(&s->dealer, ek_arena_host(a), cfg, mesh, spec->layers, (int32_t)spec->experts,
                  slots_of(spec, mesh, room->spare_slots));
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas =
@@ -308,6 +308,7 @@ static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_
     const ek_model_spec *spec = m->spec;
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
     int64_t n = room->tokens, chunks = m->x.chunks, slots = m->x.slots;
+    ek_arena *host = ek_arena_host(a);
     count sent = sent_rows(spec, m->mesh, room), rows = served_rows(spec, m->mesh, room);
 
     s->probs = ek_arena_take(a, n * spec->experts, real);
@@ -317,9 +318,9 @@ static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_
     s->row_of = ek_arena_take(a, sent.most, sizeof(*s->row_of));
     s->token_of = take(a, sent, 1, sizeof(*s->token_of));
     s->row_weight = take(a, rows, 1, real);
-    s->offset = ek_arena_take(a, chunks * (slots + 1), sizeof(*s->offset));
-    s->tally = ek_arena_take(a, m->x.ranks * m->x.words, sizeof(*s->tally));
-    s->fraction = ek_arena_take(a, spec->experts, sizeof(*s->fraction));
+    s->offset = ek_arena_take(host, chunks * (slots + 1), sizeof(*s->offset));
+    s->tally = ek_arena_take(host, m->x.ranks * m->x.words, sizeof(*s->tally));
+    s->fraction = ek_arena_take(host, spec->experts, sizeof(*s->fraction));
     rows.most *= members_most(m->cfg, m->mesh);
     s->gu = take(a, rows, 2 * ek_run_length(spec->ff, m->mesh->etp, 0), comp);
     rows.most /= members_most(m->cfg, m->mesh);
@@ -328,7 +329,7 @@ static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_
     s->rows = take(a, rows, spec->hidden, comp);
     s->from_recv = take(a, rows, 1, sizeof(*s->from_recv));
     s->from_experts = take(a, rows, 1, sizeof(*s->from_experts));
-    s->send_first = ek_arena_take(a, chunks + 1, sizeof(*s->send_first));
+    s->send_first = ek_arena_take(host, chunks + 1, sizeof(*s->send_first));
 }
 
 void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,

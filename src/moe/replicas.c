@@ -49,16 +49,17 @@ ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
 ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
                               const ek_mesh *mesh, int32_t spare_slots, int members, int training)
 {
-    ek_replicas *r = ek_arena_take(a, 1, sizeof(*r)), measured;
+    ek_arena *host = ek_arena_host(a);
+    ek_replicas *r = ek_arena_take(host, 1, sizeof(*r)), measured;
     ek_replicas *at = r != NULL ? r : &measured;
     int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, 0); /* the widest */
     size_t real = ek_dtype_size(k->real);
 
     at->n = spare_slots >= 0 ? slices_brought(spec, mesh, spare_slots, members) : -1;
     at->calls = 0;
-    at->number = ek_arena_take(a, spec->experts, sizeof(*at->number));
-    at->ranks = ek_arena_take(a, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
-    at->slot = ek_arena_take(a, at->n > 0 ? at->n : 0, sizeof(*at->slot));
+    at->number = ek_arena_take(host, spec->experts, sizeof(*at->number));
+    at->ranks = ek_arena_take(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
+    at->slot = ek_arena_take(host, at->n > 0 ? at->n : 0, sizeof(*at->slot));
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
 

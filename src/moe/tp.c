@@ -3,8 +3,6 @@
 
 #include "exec/net.h"
 
-#include <string.h>
-
 void ek_tp_take(ek_tp *t, ek_arena *a, int training)
 {
     size_t real = ek_dtype_size(t->k->real), comp = ek_dtype_size(t->k->comp);
@@ -12,7 +10,7 @@ void ek_tp_take(ek_tp *t, ek_arena *a, int training)
 
     t->y = ek_arena_take(a, rows * t->d, comp);
     t->sum = ek_arena_take(a, rows * t->d, real);
-    t->first = ek_arena_take(a, t->mesh->tp + 1, sizeof(*t->first));
+    t->first = ek_arena_take(ek_arena_host(a), t->mesh->tp + 1, sizeof(*t->first));
     if (!training)
         return;
     t->dy = ek_arena_take(a, rows * t->d, comp);
@@ -24,18 +22,12 @@ void *ek_tp_own(const ek_tp *t, const ek_op *op, void *buf, int64_t width, size_
     return (char *)buf + ek_tp_micro(t, op)->first * width * (int64_t)size;
 }
 
-static void copy_rows(int64_t n, int64_t row, char *to, const char *from)
-{
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        memcpy(to + i * row, from + i * row, (size_t)row);
-}
-
 void ek_tp_put(const ek_tp *t, const ek_op *op, void *buf, const void *rows, ek_dtype type)
 {
     size_t size = ek_dtype_size(type);
+    int64_t row = t->d * (int64_t)size;
 
-    copy_rows(ek_tp_micro(t, op)->n, t->d * (int64_t)size, ek_tp_own(t, op, buf, t->d, size), rows);
+    t->k->copy_rows(ek_tp_micro(t, op)->n, row, rows, row, ek_tp_own(t, op, buf, t->d, size), row);
 }
 
 void ek_tp_put_comp(const ek_tp *t, const ek_op *op, void *buf, const void *rows)
@@ -47,13 +39,14 @@ void ek_tp_put_comp(const ek_tp *t, const ek_op *op, void *buf, const void *rows
 void ek_tp_get(const ek_tp *t, const ek_op *op, void *y)
 {
     size_t size = ek_dtype_size(t->k->real);
+    int64_t row = t->d * (int64_t)size;
 
-    copy_rows(ek_tp_micro(t, op)->n, t->d * (int64_t)size, y, ek_tp_own(t, op, t->sum, t->d, size));
+    t->k->copy_rows(ek_tp_micro(t, op)->n, row, ek_tp_own(t, op, t->sum, t->d, size), row, y, row);
 }
 
 void ek_tp_no_sum(const ek_tp *t, const ek_op *op)
 {
-    memset(t->sum, 0, (size_t)(ek_tp_micro(t, op)->all * t->d) * ek_dtype_size(t->k->real));
+    t->k->clear(ek_tp_micro(t, op)->all * t->d * (int64_t)ek_dtype_size(t->k->real), t->sum);
 }
 
 void ek_tp_add_own(const ek_tp *t, const ek_op *op, const void *a, void *y)

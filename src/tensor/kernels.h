@@ -103,6 +103,11 @@ struct ek_kernels {
 
     /* --- rows ------------------------------------------------------------------------------- */
 
+    /* dst [n, bytes] = src, both at strides in bytes. */
+    void (*copy_rows)(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
+                      int64_t ldd);
+    /* x [bytes] = 0. */
+    void (*clear)(int64_t bytes, void *x);
     /* dst C [n, d] = src C [idx[i]]; a negative index gives a row of zeros. */
     void (*gather_comp)(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
                         void *dst, int64_t ldd);

@@ -135,14 +135,12 @@ static ek_status pack(bench *b, int down, int form)
 static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
 {
     int64_t rows, wide;
-    ek_arena measured;
 
     choose_sizes(c, budget_s, b);
-    ek_arena_measure(&b->arena);
+    ek_arena_measure_from(&b->arena, b->k->memory, NULL);
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
-    measured = b->arena;
-    EK_TRY(ek_arena_init_from(&b->arena, b->k->memory, &measured, "calibration"));
+    EK_TRY(ek_arena_reserve(&b->arena, "calibration"));
     lay(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
     rows = b->rows;

@@ -26,12 +26,9 @@ static void lay(judging *j, const ek_run *r, int32_t domains)
 
 static ek_status reserve(judging *j, const ek_run *r, int32_t domains)
 {
-    ek_arena measured;
-
     ek_arena_measure(&j->arena);
     lay(j, r, domains);
-    measured = j->arena;
-    EK_TRY(ek_arena_init_as(&j->arena, &measured, "where experts lie"));
+    EK_TRY(ek_arena_reserve(&j->arena, "where experts lie"));
     lay(j, r, domains);
     return ek_arena_check(&j->arena, "where experts lie");
 }

@@ -1,5 +1,7 @@
 /* Threads of a block by turns, see emulated/cuda_runtime.h: each has a stack of its own and runs
  * until it comes to a barrier, or to a word with the others of its warp. */
+#include "cuda/emulated_touch.h"
+
 #include <cuda_runtime.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -157,6 +159,7 @@ void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argum
         get_stacks();
     if (threads <= 0 || threads > THREADS_MAX || threads % WARP != 0)
         fail("a block has whole warps");
+    emulated_touch_allow(1);
     body_of = body;
     argument_of = argument;
     gridDim = {(unsigned)blocks, 1, 1};
@@ -165,17 +168,12 @@ void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argum
         blockIdx.x = (unsigned)turn_of((int)b, (int)blocks);
         run_block(threads);
     }
+    emulated_touch_allow(0);
 }
 
 /* --- the runtime: what was started is done --------------------------------------------------- */
 
-/* A stretch of memory that a device has. */
-struct stretch {
-    char *at;
-    size_t bytes;
-};
-
-static stretch given[GIVEN_MAX];
+static emulated_stretch given[GIVEN_MAX];
 static int n_given;
 static int strict; /* a device is in use */
 static cudaError_t last_error;
@@ -222,13 +220,21 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
     return cudaSuccess;
 }
 
+static const emulated_stretch *all_given(int *n)
+{
+    *n = n_given;
+    return given;
+}
+
 /* A whole number of pages, so that no address of ours lies beside somebody else's. */
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned)
 {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
 
-    *p = n_given < GIVEN_MAX ? aligned_alloc(PAGE, whole) : NULL;
-    if (*p == NULL)
+    if (n_given == GIVEN_MAX)
+        return cudaErrorMemoryAllocation;
+    *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*p == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     memset(*p, 0xff, whole);
     given[n_given++] = {(char *)*p, whole};
@@ -239,7 +245,7 @@ cudaError_t cudaFree(void *p)
 {
     for (int i = 0; i < n_given; i++)
         if (given[i].at == p) {
-            free(p);
+            munmap(p, given[i].bytes);
             given[i] = given[--n_given];
             return cudaSuccess;
         }
@@ -249,6 +255,7 @@ cudaError_t cudaFree(void *p)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     strict = 1;
+    emulated_touch_begin(all_given);
     *s = NULL;
     return cudaSuccess;
 }
@@ -298,4 +305,28 @@ int emulated_is_to_fail(const char *kernel)
         return 0;
     last_error = cudaErrorIllegalAddress;
     return 1;
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
+                              size_t width, size_t rows, int, cudaStream_t)
+{
+    if (width > to_stride || width > from_stride)
+        return cudaErrorInvalidValue;
+    if (emulated_is_foreign(&to, sizeof(to)) || emulated_is_foreign(&from, sizeof(from)))
+        return cudaGetLastError();
+    emulated_touch_allow(1);
+    for (size_t i = 0; i < rows; i++)
+        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, width);
+    emulated_touch_allow(0);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+{
+    if (emulated_is_foreign(&p, sizeof(p)))
+        return cudaGetLastError();
+    emulated_touch_allow(1);
+    memset(p, value, bytes);
+    emulated_touch_allow(0);
+    return cudaSuccess;
 }

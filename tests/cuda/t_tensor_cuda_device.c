@@ -69,16 +69,16 @@ static void there_is_no_such_device(void)
 static void an_arena(void)
 {
     ek_kernels *k = NULL;
-    ek_arena a, measured;
+    ek_arena a;
 
     if (!is_there())
         SKIP("no CUDA device");
     CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
     for (int empty = 0; empty < 2; empty++) {
-        ek_arena_measure(&measured);
+        ek_arena_measure_from(&a, k->memory, NULL);
         if (!empty)
-            (void)ek_arena_take_reserve(&measured, 1 << 22, 100, 1);
-        CHECK_INT(ek_arena_init_from(&a, k->memory, &measured, "a test"), EK_OK);
+            (void)ek_arena_take_reserve(&a, 1 << 22, 100, 1);
+        CHECK_INT(ek_arena_reserve(&a, "a test"), EK_OK);
         CHECK(k->memory->available(k->memory) > 0);
         CHECK(empty || ek_arena_take_reserve(&a, 1 << 22, 100, 1) == a.base);
         for (int i = 0; i < 100 && !empty; i++)

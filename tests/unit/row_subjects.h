@@ -270,6 +270,30 @@ static void test_gather(void)
     each_table(&t, &padded, 1);
 }
 
+/* Bytes, so that the lengths are odd as well; then a run of them is cleared. */
+static void copy_make(const shape *s, buf *b)
+{
+    b[0] = numbers(REAL, s->n * (s->d + 3) + 8, 1, 0, s->wild);
+    b[1] = numbers(REAL, s->n * (s->d + 2) + 8, 1, 0, 0);
+}
+
+static void copy_run(const ek_kernels *k, const shape *s, buf *b)
+{
+    int64_t real = (int64_t)width(REAL);
+
+    k->copy_rows(s->n, s->d * real - s->variant, b[0].p, (s->d + 3) * real, (char *)b[1].p + real,
+                 (s->d + 2) * real);
+    k->copy_rows(s->n, s->d * real, b[1].p, s->d * real, b[0].p, s->d * real);
+    k->clear(s->n * s->d * real / 2 - s->variant * (s->n > 0), (char *)b[1].p + s->variant);
+}
+
+static void test_copy(void)
+{
+    const subject t = {"copy_rows, clear", copy_make, copy_run};
+
+    each_shape(&t);
+}
+
 static void combine_make(const shape *s, buf *b)
 {
     b[0] = integers(s->n * s->k, -1, s->n * s->k + 1);
@@ -620,11 +644,11 @@ static void test_optimizer(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(test_gather),    EK_CASE(test_combine),       EK_CASE(test_to_comp),
-    EK_CASE(test_embed),     EK_CASE(test_bias),          EK_CASE(test_norm_forward),
-    EK_CASE(test_router),    EK_CASE(test_norm_backward), EK_CASE(test_swiglu),
-    EK_CASE(test_loss),      EK_CASE(test_vocab),         EK_CASE(test_optimizer),
-    EK_CASE(test_wide_norm),
+    EK_CASE(test_copy),         EK_CASE(test_gather),    EK_CASE(test_combine),
+    EK_CASE(test_to_comp),      EK_CASE(test_embed),     EK_CASE(test_bias),
+    EK_CASE(test_norm_forward), EK_CASE(test_router),    EK_CASE(test_norm_backward),
+    EK_CASE(test_swiglu),       EK_CASE(test_loss),      EK_CASE(test_vocab),
+    EK_CASE(test_optimizer),    EK_CASE(test_wide_norm),
 };
 
 #endif

@@ -17,11 +17,9 @@ static int64_t cost[LARGE * LARGE];
 
 static void setup(fixture *f, int32_t most)
 {
-    ek_arena measured;
-
-    ek_arena_measure(&measured);
-    ek_assign_take(&f->a, &measured, most);
-    CHECK(ek_arena_init_as(&f->arena, &measured, "an assignment") == EK_OK);
+    ek_arena_measure(&f->arena);
+    ek_assign_take(&f->a, &f->arena, most);
+    CHECK(ek_arena_reserve(&f->arena, "an assignment") == EK_OK);
     ek_assign_take(&f->a, &f->arena, most);
 }
 

@@ -247,15 +247,15 @@ static double time_of(const layer *x, int64_t most, int32_t links)
 static double plain_search(layer *x)
 {
     const ek_plan_limits *l = &x->f.l;
-    ek_arena measured, arena;
+    ek_arena arena;
     int64_t sum = 0, floor;
     int32_t links;
     double least;
     ek_fill m;
 
-    ek_arena_measure(&measured);
-    ek_fill_take(&m, &measured, l);
-    CHECK(ek_arena_init_as(&arena, &measured, "a search") == EK_OK);
+    ek_arena_measure(&arena);
+    ek_fill_take(&m, &arena, l);
+    CHECK(ek_arena_reserve(&arena, "a search") == EK_OK);
     ek_fill_take(&m, &arena, l);
     memcpy(m.total, x->total, (size_t)l->experts * sizeof(*m.total));
     least = time_of(x, ek_fill_homes(&m, l, &x->judge.p.placement), 0);

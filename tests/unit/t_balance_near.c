@@ -26,13 +26,11 @@ static void lay_out(world *w, ek_arena *a)
 
 static void setup(world *w, int32_t experts, int32_t ranks, int32_t spare, ek_plan_costs costs)
 {
-    ek_arena measured;
-
     plan_setup(&w->f, &ek_planner_exact, experts, ranks, (experts + ranks - 1) / ranks + spare,
                costs);
-    ek_arena_measure(&measured);
-    lay_out(w, &measured);
-    CHECK(ek_arena_init_as(&w->arena, &measured, "a world") == EK_OK);
+    ek_arena_measure(&w->arena);
+    lay_out(w, &w->arena);
+    CHECK(ek_arena_reserve(&w->arena, "a world") == EK_OK);
     lay_out(w, &w->arena);
 }
 

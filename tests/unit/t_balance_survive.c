@@ -16,11 +16,9 @@ typedef struct {
 
 static void setup(fixture *f, int32_t domains, int64_t room)
 {
-    ek_arena measured;
-
-    ek_arena_measure(&measured);
-    ek_holders_take(&f->h, &measured, domains, room);
-    CHECK(ek_arena_init_as(&f->arena, &measured, "holders") == EK_OK);
+    ek_arena_measure(&f->arena);
+    ek_holders_take(&f->h, &f->arena, domains, room);
+    CHECK(ek_arena_reserve(&f->arena, "holders") == EK_OK);
     ek_holders_take(&f->h, &f->arena, domains, room);
 }
 

@@ -27,12 +27,10 @@ static void open_world(world *w, int ep, int etp, int spare, int degree, int gro
 
     memset(w, 0, sizeof(*w));
     for (int pass = 0; pass < 2; pass++) {
-        ek_arena measured = w->arena;
-
         if (pass == 0)
             ek_arena_measure(&w->arena);
         else
-            CHECK(ek_arena_init_as(&w->arena, &measured, "a world") == EK_OK);
+            CHECK(ek_arena_reserve(&w->arena, "a world") == EK_OK);
         ek_placement_take(&w->p, &w->arena, EXPERTS, ep, (EXPERTS + ep - 1) / ep + spare);
         if (w->p.home != NULL)
             ek_placement_block(&w->p, 1);

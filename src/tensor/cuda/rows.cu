@@ -148,8 +148,33 @@ static void bias_backward(int64_t n, int64_t d, const void *dy, int64_t ld, void
            (R *)db);
 }
 
+/* --- what the runtime has ------------------------------------------------------------------------
+ */
+
+static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
+                      int64_t ldd)
+{
+    cudaError_t e = cudaSuccess;
+
+    if (n > 0 && bytes > 0)
+        e = cudaMemcpy2DAsync(dst, (size_t)ldd, src, (size_t)lds, (size_t)bytes, (size_t)n,
+                              cudaMemcpyDeviceToDevice, (cudaStream_t)ek_cuda_stream());
+    ek_cuda_started("copy_rows", (int)e);
+}
+
+static void clear(int64_t bytes, void *x)
+{
+    cudaError_t e = cudaSuccess;
+
+    if (bytes > 0)
+        e = cudaMemsetAsync(x, 0, (size_t)bytes, (cudaStream_t)ek_cuda_stream());
+    ek_cuda_started("clear", (int)e);
+}
+
 template <class R, class C> static void fill(ek_kernels *k)
 {
+    k->copy_rows = copy_rows;
+    k->clear = clear;
     k->gather_comp = gather<C, C>;
     k->gather_real = gather<R, C>;
     k->combine = combine<R, C>;

@@ -19,7 +19,8 @@ typedef struct emulated_stream *cudaStream_t;
 enum {
     cudaMemAttachGlobal = 1,
     cudaStreamNonBlocking = 1,
-    cudaDevAttrConcurrentManagedAccess = 89
+    cudaDevAttrConcurrentManagedAccess = 89,
+    cudaMemcpyDeviceToDevice = 3
 };
 
 struct cudaDeviceProp {
@@ -37,6 +38,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
 cudaError_t cudaMemGetInfo(size_t *available, size_t *all);
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
+                              size_t width, size_t rows, int kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
