@@ -22,14 +22,6 @@ static void gate_forward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
         ek_gate_forward_f32(m, mb, kept);
 }
 
-static void tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
-{
-    if (m->k->real == EK_F64)
-        ek_gate_tally_f64(m, mb, kept);
-    else
-        ek_gate_tally_f32(m, mb, kept);
-}
-
 static ek_status op_route(void *self, const ek_op *op)
 {
     ek_moe *m = self;
@@ -49,7 +41,7 @@ static ek_status op_route(void *self, const ek_op *op)
     if (chooses_whole(m))
         return EK_OK;
     gate_forward(m, mb, kept);
-    tally(m, mb, kept);
+    ek_gate_tally(m, mb, kept);
     if (m->x.ranks == 1)
         ek_gate_account(m, mb, kept, op->again);
     return EK_OK;
@@ -96,7 +88,7 @@ static ek_status op_choose(void *self, const ek_op *op)
     copy_own(mb, kept->lse, whole.lse, 1, real);
     copy_own(mb, kept->weights, whole.weights, m->cols, real);
     copy_own(mb, kept->ids, whole.ids, m->cols, sizeof(*kept->ids));
-    tally(m, mb, kept);
+    ek_gate_tally(m, mb, kept);
     return EK_OK;
 }
 
@@ -179,10 +171,7 @@ static ek_status op_route_backward(void *self, const ek_op *op)
     int64_t d = m->spec->hidden, experts = m->spec->experts;
 
     ek_moe_gather_weight_gradients(m, kept, mb->n);
-    if (k->real == EK_F64)
-        ek_gate_backward_f64(m, mb, kept);
-    else
-        ek_gate_backward_f32(m, mb, kept);
+    ek_gate_backward(m, mb, kept);
     if (m->spec->router_dim > 0) {
         ek_cosine_backward(m, mb->n, y);
         return EK_OK;

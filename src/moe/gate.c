@@ -70,6 +70,20 @@ static void ek_gate_force(const ek_moe *m, const ek_micro *mb, int32_t *ids)
         ek_gate_replay(m, mb, ids);
 }
 
+/* Whether logits have noise. */
+static int ek_gate_jitters(const ek_moe *m)
+{
+    return m->step->training && m->spec->gate.jitter > 0;
+}
+
+static ek_weighing ek_gate_weighing(const ek_moe *m)
+{
+    const ek_gate_spec *gs = &m->spec->gate;
+
+    return (ek_weighing){m->spec->experts, m->cols, gs->normalise, gs->kind == EK_GATE_SIGMOID_BIAS,
+                         gs->scale};
+}
+
 #define R       float
 #define NAME(x) x##_f32
 #include "moe/gate_body.h"
@@ -88,6 +102,61 @@ int ek_gate_needs_sequences(const ek_moe *m)
 {
     return m->step->capacity_factor != 0 || m->spec->gate.kind == EK_GATE_EXPERT_CHOICE ||
            ek_reroute_applies(m);
+}
+
+/* What a run of this rank's tokens chose. */
+static void tally_choices(const ek_moe *m, const ek_moe_saved *kept, int chunk, int64_t first,
+                          int64_t n, ek_tally *own)
+{
+    int64_t experts = m->spec->experts, count[2 * EK_GATE_EXPERTS_MAX];
+
+    m->k->count_choices(n * m->cols, experts, kept->ids + first * m->cols, count);
+    for (int64_t e = 0; e < experts; e++) {
+        own[ek_tally_rows(experts, chunk) + e].count = count[e];
+        own[EK_TALLY_CHOSEN + e].count += count[e] + count[experts + e];
+        own[EK_TALLY_DROPPED].count += count[experts + e];
+    }
+}
+
+void ek_gate_tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+{
+    int64_t experts = m->spec->experts;
+    int chunks = m->x.token_chunks;
+    ek_tally *own = ek_tally_of(m, kept, m->x.at);
+    double sums[EK_GATE_EXPERTS_MAX];
+
+    memset(own, 0, (size_t)m->x.words * sizeof(*own));
+    for (int c = 0; c < chunks; c++) {
+        int64_t first = ek_run_first(mb->n, chunks, c);
+
+        tally_choices(m, kept, c, first, ek_run_first(mb->n, chunks, c + 1) - first, own);
+    }
+    m->k->sum_columns(mb->n, experts, kept->probs, sums);
+    for (int64_t e = 0; e < experts; e++)
+        own[ek_tally_probs(experts) + e].sum = sums[e];
+    if (m->spec->gate.kind != EK_GATE_SIGMOID_BIAS)
+        own[EK_TALLY_Z].sum = m->k->sum_squares(mb->n, kept->lse) / (double)mb->total;
+}
+
+void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+{
+    const ek_weighing by = ek_gate_weighing(m);
+    const ek_moe_step *step = m->step;
+    int64_t experts = m->spec->experts;
+    double of_balance = m->spec->gate.kind == EK_GATE_SOFTMAX && kept->assigned > 0
+                            ? mb->share * step->aux_coef * (double)experts /
+                                  ((double)kept->assigned * (double)mb->total)
+                            : 0;
+    double z = 2 * step->z_coef * mb->share / (double)mb->total, balance[EK_GATE_EXPERTS_MAX];
+
+    for (int64_t e = 0; e < experts; e++)
+        balance[e] = of_balance * (double)kept->fraction[e];
+    m->k->weigh_backward(&by, mb->n, kept->probs, kept->lse, kept->ids, kept->weights,
+                         m->scratch->dweights, balance, z, m->scratch->dlogits);
+    if (ek_gate_jitters(m) && m->k->real == EK_F64)
+        jitter_gradients_f64(m, mb);
+    else if (ek_gate_jitters(m))
+        jitter_gradients_f32(m, mb);
 }
 
 /* Sums over ranks of one word of their tallies. */

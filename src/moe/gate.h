@@ -1,7 +1,8 @@
 /* moe/gate.h - from logits to experts and weights, and the gradient back.
  *
- * Two instantiations of one body (gate_body.h), for R = float and R = double; arrays as in
- * moe/moe.h.  What depends on a set of tokens uses one sequence, so no layout splits it. */
+ * The common choices are kernels (tensor/kernels.h); of the rest there are two instantiations of
+ * one body (gate_body.h), for R = float and R = double, on the host.  Arrays as in moe/moe.h.  What
+ * depends on a set of tokens uses one sequence, so no layout splits it. */
 #ifndef MOE_GATE_H
 #define MOE_GATE_H
 
@@ -14,8 +15,7 @@ void ek_gate_forward_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 
 /* Counts this rank's choices and sums up its probabilities, for the statistics that all ranks of
  * the stage make of them. */
-void ek_gate_tally_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
-void ek_gate_tally_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+void ek_gate_tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 
 /* From the tallies of all ranks, in their order: kept->fraction and assigned, and, unless again,
  * what the micro-batch adds to the sums of the step. */
@@ -25,8 +25,7 @@ void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int agai
 int ek_gate_needs_sequences(const ek_moe *m);
 
 /* From scratch->dweights and the balance and z losses to scratch->dlogits. */
-void ek_gate_backward_f32(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
-void ek_gate_backward_f64(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 
 /* x = sigmoid(x), and d = d * x (1 - x) for x such a sigmoid: the shared expert's gate. */
 void ek_sigmoid_f32(float *x, int64_t n);

@@ -18,11 +18,6 @@ static R NAME(jitter)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
     return (R)(1.0 + m->spec->gate.jitter * (2.0 * u - 1.0));
 }
 
-static int NAME(jittered)(const ek_moe *m)
-{
-    return m->step->training && m->spec->gate.jitter > 0;
-}
-
 /* The `want` largest of x [n] that are not -infinity, largest first, ties to the lower index. */
 static void NAME(choose)(const R *x, int64_t n, int64_t want, int32_t *ids)
 {
@@ -101,31 +96,6 @@ void NAME(ek_sigmoid_backward)(const R *x, R *d, int64_t n)
         d[i] *= x[i] * ((R)1 - x[i]);
 }
 
-/* Weights of the chosen: their probabilities, over their sum if the family wants it. */
-static void NAME(weigh)(ek_moe *m, int64_t n, ek_moe_saved *kept)
-{
-    const ek_gate_spec *gs = &m->spec->gate;
-    const R *p = kept->probs;
-    R *w = kept->weights;
-    int64_t experts = m->spec->experts, cols = m->cols;
-
-#pragma omp parallel for schedule(static)
-    for (int64_t t = 0; t < n; t++) {
-        R sum = 0;
-
-        for (int64_t j = 0; j < cols; j++) {
-            int32_t e = kept->ids[t * cols + j];
-
-            w[t * cols + j] = e >= 0 ? p[t * experts + e] : (R)0;
-            sum += w[t * cols + j];
-        }
-        if (!gs->normalise || sum <= 0)
-            sum = 1;
-        for (int64_t j = 0; j < cols; j++) /* divided, so that a single choice weighs 1 exactly */
-            w[t * cols + j] = (R)gs->scale * w[t * cols + j] / sum;
-    }
-}
-
 /* Whether a comes before b: the larger score, or the lower index of equals. */
 static int NAME(before)(const R *score, int32_t a, int32_t b)
 {
@@ -196,43 +166,14 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_saved
     }
 }
 
-/* What this rank's tokens add to the statistics of the micro-batch. */
-void NAME(ek_gate_tally)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
-{
-    const R *p = kept->probs, *lse = kept->lse;
-    int64_t experts = m->spec->experts, n = mb->n;
-    int chunks = m->x.token_chunks;
-    ek_tally *own = ek_tally_of(m, kept, m->x.at);
-
-    memset(own, 0, (size_t)m->x.words * sizeof(*own));
-    for (int c = 0; c < chunks; c++) {
-        int64_t first = ek_run_first(n, chunks, c), end = ek_run_first(n, chunks, c + 1);
-
-        for (int64_t i = first * m->cols; i < end * m->cols; i++) {
-            int32_t e = kept->ids[i];
-
-            if (e >= 0)
-                own[ek_tally_rows(experts, c) + e].count++;
-            if (e != -1)
-                own[EK_TALLY_CHOSEN + (e >= 0 ? e : -2 - e)].count++;
-            if (e < -1)
-                own[EK_TALLY_DROPPED].count++;
-        }
-    }
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t e = 0; e < experts; e++)
-            own[ek_tally_probs(experts) + e].sum += (double)p[t * experts + e];
-    for (int64_t t = 0; t < n && m->spec->gate.kind != EK_GATE_SIGMOID_BIAS; t++)
-        own[EK_TALLY_Z].sum += (double)lse[t] * (double)lse[t] / (double)mb->total;
-}
-
 void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
+    const ek_weighing by = ek_gate_weighing(m);
     int64_t experts = m->spec->experts, n = mb->n;
     R *p = kept->probs;
 
-    if (NAME(jittered)(m)) {
+    if (ek_gate_jitters(m)) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < n * experts; i++)
             p[i] *= NAME(jitter)(m, mb, i / experts, i % experts);
@@ -253,64 +194,18 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
         NAME(reroute)(m, mb, kept);
     if (ek_gate_is_forced(m))
         ek_gate_force(m, mb, kept->ids);
-    NAME(weigh)(m, n, kept);
+    m->k->weigh(&by, n, p, kept->ids, kept->weights);
     if (m->step->capacity_factor != 0 && gs->kind != EK_GATE_EXPERT_CHOICE)
         NAME(drop_over_capacity)(m, mb, kept);
 }
 
-/* Gradient of the scores that the weights of token t were made of, added to ds [experts]. */
-static void NAME(weigh_backward)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, const R *dw,
-                                 R *ds)
+/* The gradients of logits that noise was multiplied into. */
+static void NAME(jitter_gradients)(const ek_moe *m, const ek_micro *mb)
 {
-    const ek_gate_spec *gs = &m->spec->gate;
-    int64_t cols = m->cols;
-    const int32_t *ids = kept->ids + t * cols;
-    const R *p = (const R *)kept->probs + t * m->spec->experts;
-    const R *w = (const R *)kept->weights + t * cols;
-    R sum = 0, inner = 0;
-
-    for (int64_t j = 0; j < cols; j++) {
-        if (ids[j] == -1)
-            continue;
-        sum += p[ids[j] >= 0 ? ids[j] : -2 - ids[j]];
-        inner += dw[j] * w[j];
-    }
-    for (int64_t j = 0; j < cols; j++) {
-        if (ids[j] == -1)
-            continue;
-        ds[ids[j] >= 0 ? ids[j] : -2 - ids[j]] +=
-            gs->normalise && sum > 0 ? ((R)gs->scale * dw[j] - inner) / sum : (R)gs->scale * dw[j];
-    }
-}
-
-void NAME(ek_gate_backward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
-{
-    const ek_moe_step *step = m->step;
-    int64_t experts = m->spec->experts, n = mb->n;
-    int kind = (int)m->spec->gate.kind, noisy = NAME(jittered)(m);
-    double balance = kind == EK_GATE_SOFTMAX && kept->assigned > 0
-                         ? mb->share * step->aux_coef * (double)experts /
-                               ((double)kept->assigned * (double)mb->total)
-                         : 0;
-    double z = kind == EK_GATE_SIGMOID_BIAS ? 0 : 2 * step->z_coef * mb->share / (double)mb->total;
+    int64_t experts = m->spec->experts;
+    R *dl = m->scratch->dlogits;
 
 #pragma omp parallel for schedule(static)
-    for (int64_t t = 0; t < n; t++) {
-        const R *p = (const R *)kept->probs + t * experts;
-        R *dl = (R *)m->scratch->dlogits + t * experts, inner = 0;
-
-        for (int64_t e = 0; e < experts; e++)
-            dl[e] = (R)(balance * (double)kept->fraction[e]);
-        NAME(weigh_backward)(m, kept, t, (const R *)m->scratch->dweights + t * m->cols, dl);
-        for (int64_t e = 0; e < experts; e++)
-            inner += dl[e] * p[e];
-        for (int64_t e = 0; e < experts; e++) {
-            if (kind == EK_GATE_SIGMOID_BIAS)
-                dl[e] *= p[e] * ((R)1 - p[e]);
-            else
-                dl[e] = p[e] * (dl[e] - inner + (R)z * ((const R *)kept->lse)[t]);
-            if (noisy)
-                dl[e] *= NAME(jitter)(m, mb, t, e);
-        }
-    }
+    for (int64_t i = 0; i < mb->n * experts; i++)
+        dl[i] *= NAME(jitter)(m, mb, i / experts, i % experts);
 }

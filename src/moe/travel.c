@@ -12,7 +12,6 @@
  *
  * Network ops carry one chunk at a time, in order, so that the first ones come early. */
 #include "exec/net.h"
-#include "moe/dispatch.h"
 #include "moe/replicas.h"
 
 #include <string.h>
@@ -45,29 +44,18 @@ static void copy_real(const layout *l, char *to, int64_t to_stride, int64_t j, c
 
 /* --- within one rank ------------------------------------------------------------------------- */
 
-static void scatter_weights(const ek_moe *m, const ek_moe_saved *kept, int64_t n)
-{
-    for (int64_t i = 0; i < n * m->cols; i++) {
-        if (kept->row_of[i] < 0)
-            continue;
-        if (m->k->real == EK_F64)
-            ((double *)kept->row_weight)[kept->row_of[i]] = ((double *)kept->weights)[i];
-        else
-            ((float *)kept->row_weight)[kept->row_of[i]] = ((float *)kept->weights)[i];
-    }
-}
-
 static ek_status op_dispatch(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_saved *kept = ek_moe_saved_of(m, op);
     const ek_micro *mb = ek_moe_micro(m, op);
-    const int32_t *slot_of = m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts;
+    const ek_sorting by = {m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts, m->x.experts,
+                           m->x.first_slot, m->x.slots};
     int64_t d = m->spec->hidden;
-    int64_t rows = ek_dispatch_rows(slot_of, m->x.first_slot, m->x.slots, mb->n, m->cols, kept->ids,
-                                    kept->row_of, kept->token_of, kept->offset, m->x.next);
+    int64_t rows = m->k->sort_choices(&by, mb->n, m->cols, kept->ids, kept->row_of, kept->token_of,
+                                      kept->offset);
 
-    scatter_weights(m, kept, mb->n);
+    m->k->scatter_numbers(mb->n * m->cols, kept->row_of, kept->weights, kept->row_weight);
     m->k->gather_comp(rows, d, kept->token_of, kept->y, d, m->scratch->rows, d);
     return EK_OK;
 }
@@ -471,12 +459,12 @@ void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_saved *kept, i
 {
     const ek_moe_scratch *s = m->scratch;
     layout l = layout_of(m);
-    const char *from = s->drow;
-    int64_t stride = (int64_t)ek_dtype_size(l.k->real);
+    const char *from = (const char *)s->send + l.thin; /* behind the rows that have returned */
+    int64_t stride = l.wide;
 
-    if (ek_moe_travels(m)) { /* behind the rows that have returned */
-        from = (const char *)s->send + l.thin;
-        stride = l.wide;
+    if (!ek_moe_travels(m)) {
+        m->k->gather_numbers(n * m->cols, kept->row_of, s->drow, s->dweights);
+        return;
     }
     for (int64_t i = 0; i < n * m->cols; i++) {
         double sum = 0;

@@ -14,7 +14,8 @@
  * kernel allocates: the ones that need room take it from a workspace `ws`, whose size
  * the table's ..._workspace gives.  Kernels run on the OpenMP team of the calling thread and give
  * the same bits for the same number of threads; or on an accelerator, whose memory (`memory`) all
- * arrays but groups then lie in, and what goes wrong there is known after ek_kernels_wait. */
+ * arrays but groups and those called the host's then lie in, and what goes wrong there is known
+ * after ek_kernels_wait. */
 #ifndef TENSOR_KERNELS_H
 #define TENSOR_KERNELS_H
 
@@ -60,6 +61,21 @@ typedef struct {
     double correction1, correction2; /* 1 - beta^t */
     double grad_scale;               /* clip factor */
 } ek_adamw;
+
+/* How a router's choice becomes weights: k experts a token. */
+typedef struct {
+    int64_t experts, k;
+    int normalise; /* over the sum of the chosen */
+    int sigmoid;   /* probabilities are sigmoids of logits, else their softmax */
+    double scale;
+} ek_weighing;
+
+/* Which slot serves an expert: slot_of [experts] are from `first` on, `slots` of them. */
+typedef struct {
+    const int32_t *slot_of; /* the host's */
+    int64_t experts;
+    int32_t first, slots;
+} ek_sorting;
 
 typedef struct ek_kernels ek_kernels;
 
@@ -187,6 +203,31 @@ struct ek_kernels {
      * to the lower id; lse R [n] of the logits (NULL: not wanted).  probs may be logits. */
     void (*softmax_topk)(int64_t n, int64_t e, int64_t k, const void *logits, void *probs,
                          int32_t *ids, void *lse);
+    /* Of the ids of a choice -1 is none, and -2 - e expert e gone over its capacity. */
+
+    /* weights R [n, k]: of each id its probability (probs R [n, experts]; 0 of those that are not
+     * there), times scale, over their sum where that is to be and is above 0. */
+    void (*weigh)(const ek_weighing *by, int64_t n, const void *probs, const int32_t *ids,
+                  void *weights);
+    /* dlogits R [n, experts] are set, from dweights R [n, k], from balance [experts] (the host's),
+     * gradients of all probabilities, and, but of sigmoids, from z times lse R [n].  Those over
+     * capacity, which have lost their weight since, count as they did then. */
+    void (*weigh_backward)(const ek_weighing *by, int64_t n, const void *probs, const void *lse,
+                           const int32_t *ids, const void *weights, const void *dweights,
+                           const double *balance, double z, void *dlogits);
+    /* counts [2 experts] (the host's): how often each is in ids [n], then over capacity. */
+    void (*count_choices)(int64_t n, int64_t experts, const int32_t *ids, int64_t *counts);
+    /* sums [d] (the host's) of the columns of x R [n, d]. */
+    void (*sum_columns)(int64_t n, int64_t d, const void *x, double *sums);
+    /* A stable counting sort of assignments by the slot that serves them, so that the rows of a
+     * slot are contiguous, in token order: ids [n, k] -> row_of [n, k] (-1: none), token_of [rows],
+     * offset [slots + 1] (the host's).  Returns the number of rows. */
+    int64_t (*sort_choices)(const ek_sorting *by, int64_t n, int64_t k, const int32_t *ids,
+                            int32_t *row_of, int32_t *token_of, int64_t *offset);
+    /* to R [n] = from R [idx[i]], 0 where that is negative; and to R [idx[i]] = from R [n]. */
+    void (*gather_numbers)(int64_t n, const int32_t *idx, const void *from, void *to);
+    void (*scatter_numbers)(int64_t n, const int32_t *idx, const void *from, void *to);
+
     /* h C [n, f] = scale * silu(gate) * up; gu C [n, 2 f] holds gate, then up.  scale R [n] or
      * NULL for 1. */
     void (*swiglu_forward)(int64_t n, int64_t f, const void *gu, const void *scale, void *h);

@@ -152,6 +152,26 @@ class Emulated(Gpu):
             self.skipTest("no C++ compiler, or sanitizers: there is no command with emulated CUDA")
         super().setUp()
 
+    def touches(self, steps):
+        """How often the host used a page of the device's memory."""
+        name = self.path("touches-%d" % steps)
+        os.environ["EK_EMULATED_TOUCHES"] = name
+        self.addCleanup(os.environ.pop, "EK_EMULATED_TOUCHES", None)
+        r = self.call("bench", "step", "--model", self.config, "--device", "cuda", "--dtype",
+                      "bf16", "--batch", 4, "--micro-batch", 2, "--seq", 16, "--steps", steps,
+                      "--threads", 1, "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        with open(name, encoding="utf-8") as f:
+            return sum(int(line.split()[0]) for line in f)
+
+    def test_the_host_keeps_off(self):
+        """On one rank a step's tokens and the losses of its two micro-batches travel, no more: a
+        page that both sides use would go back and forth."""
+        before, after = self.touches(1), self.touches(3)
+        self.assertGreater(before, 0)
+        self.assertLessEqual((after - before) / 2, 1 + 2)
+        self.assertGreater(after, before)
+
     def test_a_kernel_fails(self):
         """It is named, with the op and the layer that it was for."""
         os.environ["EK_EMULATED_FAILURE"] = "attention_backward dq"

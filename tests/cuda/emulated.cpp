@@ -227,7 +227,7 @@ static const emulated_stretch *all_given(int *n)
 }
 
 /* A whole number of pages, so that no address of ours lies beside somebody else's. */
-cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned)
+static cudaError_t take(void **p, size_t bytes, int host)
 {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
 
@@ -237,8 +237,23 @@ cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned)
     if (*p == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     memset(*p, 0xff, whole);
-    given[n_given++] = {(char *)*p, whole};
+    given[n_given++] = {(char *)*p, whole, host};
     return cudaSuccess;
+}
+
+cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned)
+{
+    return take(p, bytes, 0);
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    return take(p, bytes, 0);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+    return take(p, bytes, 1);
 }
 
 cudaError_t cudaFree(void *p)
@@ -250,6 +265,11 @@ cudaError_t cudaFree(void *p)
             return cudaSuccess;
         }
     return p == NULL ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    return cudaFree(p);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
@@ -327,6 +347,16 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
         return cudaGetLastError();
     emulated_touch_allow(1);
     memset(p, value, bytes);
+    emulated_touch_allow(0);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t)
+{
+    if (emulated_is_foreign(&to, sizeof(to)))
+        return cudaGetLastError();
+    emulated_touch_allow(1);
+    memcpy(to, from, bytes);
     emulated_touch_allow(0);
     return cudaSuccess;
 }

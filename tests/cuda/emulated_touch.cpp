@@ -104,6 +104,7 @@ void emulated_touch_allow(int device)
     const emulated_stretch *given = stretches_of != NULL ? stretches_of(&n) : NULL;
 
     for (int i = 0; given != NULL && i < n; i++)
-        if (mprotect(given[i].at, given[i].bytes, device ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+        if (!given[i].host &&
+            mprotect(given[i].at, given[i].bytes, device ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
             abort();
 }

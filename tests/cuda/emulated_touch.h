@@ -9,6 +9,7 @@
 struct emulated_stretch {
     char *at;
     size_t bytes;
+    int host; /* the host's, which it may use at any time */
 };
 
 typedef const emulated_stretch *(*emulated_stretches)(int *n);

@@ -20,6 +20,7 @@ static void each_table(const subject *t, const shape *shapes, size_t n_shapes)
         ek_kernels_ref(&ref, mode);
         cuda = ref;
         ek_cuda_fill_rows(&cuda, mode);
+        ek_cuda_fill_choice(&cuda, mode);
         ek_cuda_fill_norm(&cuda, mode);
         ek_cuda_fill_expert(&cuda, mode);
         ek_cuda_fill_loss(&cuda, mode);

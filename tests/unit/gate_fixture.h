@@ -103,13 +103,11 @@ static inline void forward(fixture *f, const double *logits)
 {
     for (int64_t i = 0; i < f->micro.n * f->spec.experts; i++)
         set(f->m.saved[0].probs, i, logits[i]);
-    if (mode == EK_MODE_FP64) {
+    if (mode == EK_MODE_FP64)
         ek_gate_forward_f64(&f->m, &f->micro, f->m.saved);
-        ek_gate_tally_f64(&f->m, &f->micro, f->m.saved);
-    } else {
+    else
         ek_gate_forward_f32(&f->m, &f->micro, f->m.saved);
-        ek_gate_tally_f32(&f->m, &f->micro, f->m.saved);
-    }
+    ek_gate_tally(&f->m, &f->micro, f->m.saved);
     ek_gate_account(&f->m, &f->micro, f->m.saved, 0);
 }
 

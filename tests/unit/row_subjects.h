@@ -515,6 +515,124 @@ static void test_router(void)
     each_table(&t, s, n);
 }
 
+/* n assignments of d experts, k a token: none, over capacity, or an expert. */
+static buf choices(const shape *s)
+{
+    buf b = integers(s->n * s->k, -1 - s->d, s->d);
+
+    for (int64_t i = 0; i < b.n && s->variant; i++) /* few of many, and most of them one */
+        ((int32_t *)b.p)[i] = below(3, i) > 0 ? (int32_t)(s->d / 2) : ((int32_t *)b.p)[i];
+    return b;
+}
+
+static void weigh_make(const shape *s, buf *b)
+{
+    b[0] = numbers(REAL, s->n * s->d, 1, 0, s->wild);
+    for (int64_t i = 0; i < s->n * s->d && !s->wild; i++)
+        set(&b[0], i, fabs(get(&b[0], i)));
+    b[1] = choices(s);
+    b[2] = numbers(REAL, s->n * s->k, 1, 2e-6, 0);
+    b[3] = numbers(REAL, s->n * s->k, 1, 0, 0);
+    b[4] = numbers(DOUBLE, s->d, 1, 0, 0);
+    b[5] = numbers(REAL, s->n, 1, 0, 0);
+    b[6] = numbers(REAL, s->n * s->d, 1, 1e-5, 0);
+}
+
+/* What the host is to have lies on the host. */
+static void weigh_run(const ek_kernels *k, const shape *s, buf *b)
+{
+    const ek_weighing by = {s->d, s->k, (int)(s->n % 2), s->variant, 1.5};
+    double *balance = malloc((size_t)(s->d + 1) * sizeof(*balance));
+
+    memcpy(balance, b[4].p, (size_t)s->d * sizeof(*balance));
+    k->weigh(&by, s->n, b[0].p, b[1].p, b[2].p);
+    k->weigh_backward(&by, s->n, b[0].p, b[5].p, b[1].p, b[2].p, b[3].p, balance, 0.3, b[6].p);
+    free(balance);
+}
+
+static void test_weights(void)
+{
+    static const int64_t experts[] = {1, 2, 8, 31, 32, 33, 64, 300};
+    const subject t = {"weigh, weigh_backward", weigh_make, weigh_run};
+    shape s[40];
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(experts) / sizeof(*experts); i++)
+        for (int v = 0; v < 4; v++)
+            s[n++] = (shape){10 + v, experts[i], v == 2 ? 40 : 1 + v, v & 1, 0};
+    s[n++] = (shape){0, 8, 2, 0, 0};
+    s[n++] = (shape){5000, 8, 2, 1, 0};
+    each_table(&t, s, n);
+}
+
+static void count_make(const shape *s, buf *b)
+{
+    b[0] = choices(s);
+    b[1] = numbers(DOUBLE, 2 * s->d, 1, 0, 0);
+    b[2] = numbers(REAL, s->n * s->d, 1, 0, 0);
+    b[3] = numbers(DOUBLE, s->d, 1, 1e-13, 0);
+}
+
+static void count_run(const ek_kernels *k, const shape *s, buf *b)
+{
+    int64_t *counts = malloc((size_t)(2 * s->d) * sizeof(*counts));
+    double *sums = malloc((size_t)s->d * sizeof(*sums));
+
+    k->count_choices(s->n * s->k, s->d, b[0].p, counts);
+    k->sum_columns(s->n, s->d, b[2].p, sums);
+    for (int64_t i = 0; i < 2 * s->d; i++)
+        set(&b[1], i, (double)counts[i]);
+    for (int64_t c = 0; c < s->d; c++)
+        set(&b[3], c, sums[c]);
+    free(counts);
+    free(sums);
+}
+
+static void test_counts(void)
+{
+    const subject t = {"count_choices, sum_columns", count_make, count_run};
+
+    each_shape(&t);
+}
+
+/* d experts in slots of their own, from 5 on, with 3 empty ones: in order or turned round. */
+static void sort_make(const shape *s, buf *b)
+{
+    b[0] = choices(s);
+    b[1] = integers(s->n * s->k, 0, 9);
+    b[2] = integers(s->n * s->k, 0, 9);
+    b[3] = numbers(DOUBLE, s->d + 4, 1, 0, 0);
+    b[4] = numbers(REAL, s->n * s->k, 1, 0, s->wild);
+    b[5] = numbers(REAL, s->n * s->k, 1, 0, 0);
+    b[6] = numbers(REAL, s->n * s->k, 1, 0, 0);
+}
+
+static void sort_run(const ek_kernels *k, const shape *s, buf *b)
+{
+    int32_t *slot_of = malloc((size_t)s->d * sizeof(*slot_of));
+    int64_t *offset = malloc((size_t)(s->d + 4) * sizeof(*offset));
+    const ek_sorting by = {slot_of, s->d, 5, (int32_t)s->d + 3};
+
+    for (int64_t e = 0; e < s->d; e++)
+        slot_of[e] = 5 + (int32_t)(s->variant ? s->d + 2 - e : e);
+    CHECK_INT(k->sort_choices(&by, s->n, s->k, b[0].p, b[1].p, b[2].p, offset), offset[s->d + 3]);
+    for (int64_t i = 0; i < s->d + 4; i++)
+        set(&b[3], i, (double)offset[i]);
+    k->scatter_numbers(s->n * s->k, b[1].p, b[4].p, b[5].p);
+    k->gather_numbers(s->n * s->k, b[1].p, b[5].p, b[6].p);
+    free(slot_of);
+    free(offset);
+}
+
+static void test_sort(void)
+{
+    const subject t = {"sort_choices, scatter_numbers, gather_numbers", sort_make, sort_run};
+    const shape many = {3000, 60, 8, 0, 0};
+
+    each_shape(&t);
+    each_table(&t, &many, 1);
+}
+
 /* --- experts --------------------------------------------------------------------------------- */
 
 /* Gates of all sizes: exp must neither overflow into NaN nor lose bits. */
@@ -646,7 +764,8 @@ static void test_optimizer(void)
 static const ek_case cases[] = {
     EK_CASE(test_copy),         EK_CASE(test_gather),    EK_CASE(test_combine),
     EK_CASE(test_to_comp),      EK_CASE(test_embed),     EK_CASE(test_bias),
-    EK_CASE(test_norm_forward), EK_CASE(test_router),    EK_CASE(test_norm_backward),
+    EK_CASE(test_norm_forward), EK_CASE(test_router),    EK_CASE(test_weights),
+    EK_CASE(test_counts),       EK_CASE(test_sort),      EK_CASE(test_norm_backward),
     EK_CASE(test_swiglu),       EK_CASE(test_loss),      EK_CASE(test_vocab),
     EK_CASE(test_optimizer),    EK_CASE(test_wide_norm),
 };

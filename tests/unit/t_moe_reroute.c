@@ -310,7 +310,7 @@ static void check_gradient(fixture *f)
     for (int i = 0; i < G_N * 3; i++)
         factor[i] = ek_random_normal(6, 0, (uint64_t)i);
     loss(f, logits, factor);
-    ek_gate_backward_f64(&f->m, &f->micro, f->m.saved);
+    ek_gate_backward(&f->m, &f->micro, f->m.saved);
     for (int i = 0; i < G_N * G_EXPERTS; i++) {
         double keep = logits[i], up, down;
 

@@ -16,8 +16,10 @@
 typedef struct {
     int device, tables;
     cudaStream_t stream;
-    double *room;
+    double *room; /* the host's, for results */
     int room_n;
+    void *told[2]; /* the device's */
+    size_t told_bytes[2];
     const char *failed; /* the first kernel that did, and its error; NULL: none */
     cudaError_t error;
 } context;
@@ -108,17 +110,35 @@ void ek_cuda_wait_here(void)
 double *ek_cuda_room(int n)
 {
     void *p = NULL;
+    cudaError_t e;
 
     if (n <= shared.room_n)
         return shared.room;
-    if (take(&managed, (size_t)n * sizeof(*shared.room), "sums", &p) < 0) {
-        note("room for sums", cudaErrorMemoryAllocation);
+    e = cudaMallocHost(&p, (size_t)n * sizeof(*shared.room));
+    note("room for results", e);
+    if (e != cudaSuccess)
         return NULL;
-    }
-    (void)cudaFree(shared.room);
+    (void)cudaFreeHost(shared.room);
     shared.room = p;
     shared.room_n = n;
     return shared.room;
+}
+
+const void *ek_cuda_tell(int place, const void *from, size_t bytes)
+{
+    cudaError_t e = cudaSuccess;
+
+    if (bytes > shared.told_bytes[place]) {
+        (void)cudaFree(shared.told[place]);
+        shared.told[place] = NULL;
+        e = cudaMalloc(&shared.told[place], bytes);
+        shared.told_bytes[place] = e == cudaSuccess ? bytes : 0;
+    }
+    if (e == cudaSuccess)
+        e = cudaMemcpyAsync(shared.told[place], from, bytes, cudaMemcpyHostToDevice,
+                            ek_cuda_stream());
+    note("what the host tells", e);
+    return e == cudaSuccess ? shared.told[place] : NULL;
 }
 
 static ek_status wait_for(const ek_kernels *k)
@@ -192,6 +212,7 @@ static ek_status open_table(ek_kernels *k, ek_mode mode, int device)
     k->enter = enter;
     k->wait = wait_for;
     ek_cuda_fill_rows(k, mode);
+    ek_cuda_fill_choice(k, mode);
     ek_cuda_fill_norm(k, mode);
     ek_cuda_fill_expert(k, mode);
     ek_cuda_fill_loss(k, mode);
@@ -205,7 +226,9 @@ static void close_table(ek_kernels *k)
     k->state = NULL;
     pthread_mutex_lock(&lock);
     if (--shared.tables == 0) {
-        (void)cudaFree(shared.room);
+        (void)cudaFreeHost(shared.room);
+        (void)cudaFree(shared.told[0]);
+        (void)cudaFree(shared.told[1]);
         (void)cudaStreamDestroy(shared.stream);
         shared = (context){0};
     }

@@ -1,97 +1,7 @@
-/* The router's choice, SwiGLU, and what the optimizer does. */
+/* SwiGLU, and what the optimizer does. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
-
-/* --- router: a warp to each token ------------------------------------------------------------ */
-
-/* What comes first in the order of choice: the larger, of equals the lower id.  What is not a
- * number is as small as can be, and no id (-1) comes last. */
-template <class R> struct choice {
-    R p;
-    int32_t id;
-};
-
-template <class R> __device__ static bool is_before(choice<R> a, choice<R> b)
-{
-    return a.id >= 0 && (b.id < 0 || a.p > b.p || (a.p == b.p && a.id < b.id));
-}
-
-template <class R> __device__ static choice<R> choice_of(const R *p, int32_t id)
-{
-    choice<R> x = {p[id], id};
-
-    if (!(x.p == x.p))
-        x.p = (R)-INFINITY;
-    return x;
-}
-
-template <class R> __device__ static choice<R> warp_first(choice<R> x)
-{
-    for (int o = EK_WARP / 2; o > 0; o /= 2) {
-        choice<R> y;
-
-        y.p = __shfl_xor_sync(ek_all_lanes, x.p, o);
-        y.id = __shfl_xor_sync(ek_all_lanes, x.id, o);
-        if (is_before(y, x))
-            x = y;
-    }
-    return x;
-}
-
-/* The k first of p [e]: each time the first of those that come after the one before. */
-template <class R> __device__ static void choose(int64_t e, int64_t k, const R *p, int32_t *ids)
-{
-    choice<R> last = {0, -1};
-
-    for (int64_t j = 0; j < k; j++) {
-        choice<R> best = {0, -1};
-
-        for (int32_t c = lane_of(); c < (int32_t)e; c += EK_WARP) {
-            choice<R> x = choice_of(p, c);
-
-            if ((j == 0 || is_before(last, x)) && is_before(x, best))
-                best = x;
-        }
-        last = warp_first(best);
-        if (lane_of() == 0)
-            ids[j] = last.id;
-    }
-}
-
-template <class R>
-__global__ void choose_experts(int64_t n, int64_t e, int64_t k, const R *logits, R *probs,
-                               int32_t *ids, R *lse)
-{
-    int64_t i = (int64_t)blockIdx.x * EK_WARPS + warp_of();
-    const R *x = logits + i * e;
-    R *p = probs + i * e, top, total = 0;
-
-    if (i >= n)
-        return;
-    top = x[0];
-    for (int64_t c = lane_of(); c < e; c += EK_WARP)
-        top = x[c] > top ? x[c] : top;
-    top = warp_max(top);
-    for (int64_t c = lane_of(); c < e; c += EK_WARP) {
-        p[c] = real_exp(x[c] - top);
-        total += p[c];
-    }
-    total = warp_sum(total);
-    for (int64_t c = lane_of(); c < e; c += EK_WARP)
-        p[c] /= total;
-    if (lse != nullptr && lane_of() == 0)
-        lse[i] = top + real_log(total);
-    choose(e, k, p, ids + i * k); /* each lane reads what it has written itself */
-}
-
-template <class R>
-static void softmax_topk(int64_t n, int64_t e, int64_t k, const void *logits, void *probs,
-                         int32_t *ids, void *lse)
-{
-    launch("softmax_topk", choose_experts<R>, (n + EK_WARPS - 1) / EK_WARPS, EK_BLOCK, n, e, k,
-           (const R *)logits, (R *)probs, ids, (R *)lse);
-}
 
 /* --- SwiGLU ---------------------------------------------------------------------------------- */
 
@@ -218,7 +128,6 @@ static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void 
 
 template <class R, class C> static void fill(ek_kernels *k)
 {
-    k->softmax_topk = softmax_topk<R>;
     k->swiglu_forward = swiglu_forward<R, C>;
     k->swiglu_backward = swiglu_backward<R, C>;
     k->sum_squares = sum_squares<R>;

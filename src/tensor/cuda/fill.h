@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 void ek_cuda_fill_rows(ek_kernels *k, ek_mode mode);
+void ek_cuda_fill_choice(ek_kernels *k, ek_mode mode);
 void ek_cuda_fill_norm(ek_kernels *k, ek_mode mode);
 void ek_cuda_fill_expert(ek_kernels *k, ek_mode mode);
 void ek_cuda_fill_loss(ek_kernels *k, ek_mode mode);

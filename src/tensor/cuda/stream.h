@@ -3,6 +3,8 @@
 #ifndef TENSOR_CUDA_STREAM_H
 #define TENSOR_CUDA_STREAM_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -13,9 +15,12 @@ void *ek_cuda_stream(void);
 void ek_cuda_started(const char *name, int error);
 /* Waits for all kernels of the stream; what went wrong is kept for the next wait that tells. */
 void ek_cuda_wait_here(void);
-/* Room for n doubles that the host reads after a wait, until it is asked for again; NULL: there is
- * none, which the next wait tells. */
+/* Room of the host's for n doubles, which kernels may write and the host reads after a wait, until
+ * it is asked for again; NULL: there is none, which the next wait tells. */
 double *ek_cuda_room(int n);
+/* A copy in the device's memory of what the host has at `from`, for the kernels that are started
+ * until this place, 0 or 1, is asked for again; NULL as above. */
+const void *ek_cuda_tell(int place, const void *from, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -53,6 +53,7 @@ static R NAME(dot_real)(int64_t n, const R *a, const R *b)
 }
 
 #include "tensor/ref/body_attention.h"
+#include "tensor/ref/body_choice.h"
 #include "tensor/ref/body_expert.h"
 #include "tensor/ref/body_matrix.h"
 #include "tensor/ref/body_norm.h"

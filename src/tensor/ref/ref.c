@@ -20,6 +20,39 @@ static void clear(int64_t bytes, void *x)
         memset((char *)x + i, 0, (size_t)(bytes - i < PIECE ? bytes - i : PIECE));
 }
 
+static void count_choices(int64_t n, int64_t experts, const int32_t *ids, int64_t *counts)
+{
+    memset(counts, 0, (size_t)(2 * experts) * sizeof(*counts));
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] != -1)
+            counts[ids[i] >= 0 ? ids[i] : experts - 2 - ids[i]]++;
+}
+
+/* Counts, sums of those before, places: offset[s + 1] is in turn a slot's count, its next row, and
+ * its end. */
+static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const int32_t *ids,
+                            int32_t *row_of, int32_t *token_of, int64_t *offset)
+{
+    int64_t rows = 0;
+
+    memset(offset, 0, (size_t)(by->slots + 1) * sizeof(*offset));
+    for (int64_t i = 0; i < n * k; i++)
+        if (ids[i] >= 0)
+            offset[by->slot_of[ids[i]] - by->first + 1]++;
+    for (int32_t s = 0; s < by->slots; s++) {
+        int64_t count = offset[s + 1];
+
+        offset[s + 1] = rows;
+        rows += count;
+    }
+    for (int64_t i = 0; i < n * k; i++) {
+        row_of[i] = ids[i] >= 0 ? (int32_t)offset[by->slot_of[ids[i]] - by->first + 1]++ : -1;
+        if (row_of[i] >= 0)
+            token_of[row_of[i]] = (int32_t)(i / k);
+    }
+    return rows;
+}
+
 void ek_kernels_ref(ek_kernels *k, ek_mode mode)
 {
     switch (mode) {
@@ -29,4 +62,6 @@ void ek_kernels_ref(ek_kernels *k, ek_mode mode)
     }
     k->copy_rows = copy_rows;
     k->clear = clear;
+    k->count_choices = count_choices;
+    k->sort_choices = sort_choices;
 }

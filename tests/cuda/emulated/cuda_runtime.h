@@ -78,6 +78,11 @@ static inline unsigned __ballot_sync(unsigned, int bit)
     return emulated_ballot(bit);
 }
 
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+
 static inline int __ffs(int x)
 {
     return __builtin_ffs(x);

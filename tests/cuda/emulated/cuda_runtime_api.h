@@ -20,6 +20,7 @@ enum {
     cudaMemAttachGlobal = 1,
     cudaStreamNonBlocking = 1,
     cudaDevAttrConcurrentManagedAccess = 89,
+    cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToDevice = 3
 };
 
@@ -37,7 +38,11 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
 cudaError_t cudaMemGetInfo(size_t *available, size_t *all);
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags);
+cudaError_t cudaMalloc(void **p, size_t bytes);
+cudaError_t cudaMallocHost(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t s);
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
                               size_t width, size_t rows, int kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s);

@@ -1,8 +1,8 @@
-/* Dispatch is a stable counting sort of assignments by slot. */
+/* Assignments are sorted by slot: a stable counting sort. */
 #include "balance/placement.h"
 #include "base/random.h"
 #include "ek_test.h"
-#include "moe/dispatch.h"
+#include "tensor/kernels.h"
 
 enum { TOKENS = 200, COLS = 4, SLOTS = 40 };
 
@@ -10,7 +10,7 @@ typedef struct {
     int32_t expert_of[SLOTS], home[SLOTS];
     ek_placement p;
     int32_t ids[TOKENS * COLS], row_of[TOKENS * COLS], token_of[TOKENS * COLS];
-    int64_t offset[SLOTS + 1], next[SLOTS];
+    int64_t offset[SLOTS + 1];
     int64_t n, cols, rows;
 } fixture;
 
@@ -26,11 +26,14 @@ static void setup(fixture *f, int32_t experts, int32_t slots, int64_t n, int64_t
 
 static void dispatch(fixture *f)
 {
+    const ek_sorting by = {f->p.home, f->p.experts, 0, f->p.slots};
+    ek_kernels ref = {0};
+
+    ek_kernels_ref(&ref, EK_MODE_FP32);
     memset(f->row_of, 0x55, sizeof(f->row_of));
     memset(f->token_of, 0x55, sizeof(f->token_of));
     memset(f->offset, 0x55, sizeof(f->offset));
-    f->rows = ek_dispatch_rows(f->p.home, 0, f->p.slots, f->n, f->cols, f->ids, f->row_of,
-                               f->token_of, f->offset, f->next);
+    f->rows = ref.sort_choices(&by, f->n, f->cols, f->ids, f->row_of, f->token_of, f->offset);
 }
 
 /* Rows are a permutation of the assignments that there are; within a slot they follow the order
