@@ -50,9 +50,11 @@ ek_status ek_arena_reserve(ek_arena *a, const char *what)
 
     if (a->from == NULL)
         return map(a, a->used, a->unused > 0 ? MAP_NORESERVE : 0, what);
-    if (a->host != NULL && a->host->base == NULL)
-        EK_TRY(ek_arena_reserve(a->host, what));
     EK_TRY(a->from->take(a->from, bytes, what, &p));
+    if (a->host != NULL && ek_arena_reserve(a->host, what) < 0) {
+        a->from->give(a->from, p, bytes);
+        return EK_ENOMEM;
+    }
     *a = (ek_arena){.base = p, .bytes = bytes, .from = a->from, .host = a->host};
     return EK_OK;
 }

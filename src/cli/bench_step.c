@@ -1,9 +1,11 @@
 /* Whole training steps: `bench step`, and by op `bench kernels`.
  *
  * Both run real steps of a model with random weights on made-up tokens, with the executor
- * recording.  FLOPs and bytes are those that the model's code wrote on the ops of the graph that
- * ran; there is no second formula here.  Wall time is of whole steps: forward, backward, optimizer,
- * and packing the weights anew. */
+ * recording; but for times of whole steps on a device, whose ops are not waited for one by one
+ * unless they are recorded: there `step` repeats its steps to see where the time goes.  FLOPs and
+ * bytes are those that the model's code wrote on the ops of the graph that ran; there is no second
+ * formula here.  Wall time is of whole steps: forward, backward, optimizer, and packing the weights
+ * anew. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "cli/bench.h"
@@ -30,7 +32,8 @@ typedef struct {
     ek_trainer *trainer;
     op_row *ops;
     int64_t n_ops;
-    bench_samples wall; /* seconds a step */
+    bench_samples wall;     /* of steps, seconds */
+    bench_samples recorded; /* ... whose ops were recorded */
     ek_step_result last;
     int64_t resident; /* bytes that model and trainer have made resident after the warm-up */
     size_t predicted; /* by the measuring mode of their arenas */
@@ -118,7 +121,7 @@ static ek_status steps_create(const bench *b, steps *s)
         .recompute = b->recompute,
         .optimizer = {.lr = 1e-4,
                       .min_lr = 1e-4,
-                      .steps = b->steps + WARM_UP,
+                      .steps = 2 * b->steps + WARM_UP,
                       .decay = 0.1,
                       .beta1 = 0.9,
                       .beta2 = 0.95,
@@ -155,28 +158,41 @@ static void fill_batch(const bench *b, steps *s, int64_t step)
     targets[n - 1] = inputs[0];
 }
 
-static ek_status run_steps(bench *b, steps *s)
+/* The i'th step; record: ops as well. */
+static ek_status time_step(bench *b, steps *s, int64_t i, int record, double *seconds)
 {
     ek_exec *ex = ek_trainer_exec(s->trainer);
+    int64_t start;
 
-    for (int64_t i = 0; i < b->steps + WARM_UP; i++) {
-        int64_t start;
-        double seconds;
+    fill_batch(b, s, i);
+    ek_exec_record(ex, record);
+    ek_exec_forget(ex);
+    start = ek_clock_ns();
+    EK_TRY(ek_trainer_step(s->trainer, &s->last));
+    *seconds = (double)(ek_clock_ns() - start) * 1e-9;
+    return record ? count_events(s) : EK_OK;
+}
 
-        fill_batch(b, s, i);
-        if (i < WARM_UP) {
-            EK_TRY(ek_trainer_step(s->trainer, &s->last));
-            s->resident += i + 1 == WARM_UP ? ek_rss_bytes() : 0;
-            continue;
-        }
+static ek_status run_steps(bench *b, steps *s, int by_op)
+{
+    int record = by_op || b->on_cpu;
+    double seconds;
+    int64_t i = 0;
+
+    for (; i < WARM_UP; i++)
+        EK_TRY(time_step(b, s, i, 0, &seconds));
+    s->resident += ek_rss_bytes();
+    for (; i < WARM_UP + b->steps; i++) {
         EK_TRY(bench_measure_ceilings(b));
-        ek_exec_record(ex, 1);
-        ek_exec_forget(ex);
-        start = ek_clock_ns();
-        EK_TRY(ek_trainer_step(s->trainer, &s->last));
-        seconds = (double)(ek_clock_ns() - start) * 1e-9;
+        EK_TRY(time_step(b, s, i, record, &seconds));
         bench_add(&s->wall, seconds);
-        EK_TRY(count_events(s));
+    }
+    s->recorded = s->wall;
+    if (!record)
+        memset(&s->recorded, 0, sizeof(s->recorded));
+    for (; !record && i < WARM_UP + 2 * b->steps; i++) {
+        EK_TRY(time_step(b, s, i, 1, &seconds));
+        bench_add(&s->recorded, seconds);
     }
     return bench_measure_ceilings(b);
 }
@@ -271,14 +287,14 @@ static size_t sum_groups(const steps *s, group_row *rows)
     size_t n = 0;
     group_row *rest = find_group(rows, &n, "between ops");
 
-    rest->seconds = s->wall;
+    rest->seconds = s->recorded;
     for (int64_t i = 0; i < s->n_ops; i++) {
         const op_row *op = &s->ops[i];
         group_row *g = find_group(rows, &n, group_of(op->name));
 
         g->flops += op->again ? 0 : op->flops;
-        g->seconds.n = s->wall.n;
-        for (int64_t j = 0; j < s->wall.n; j++) {
+        g->seconds.n = s->recorded.n;
+        for (int64_t j = 0; j < s->recorded.n; j++) {
             g->seconds.v[j] += op->seconds.v[j];
             rest->seconds.v[j] -= op->seconds.v[j];
         }
@@ -297,9 +313,14 @@ static ek_status put_groups(bench *b, const steps *s)
 
     EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for the times of groups");
     n = sum_groups(s, rows);
+    if (!b->on_cpu) {
+        bench_say(b, "  as many steps again with each op waited for: %.2f ms\n",
+                  bench_stat_of(&s->recorded).median * 1e3);
+        bench_put(b, "recorded_step_ms", bench_stat_json(&s->recorded, 1e3));
+    }
     bench_say(b, "  %-24s %9s %8s %9s\n", "where the time goes", "ms/step", "share", "GFLOP/s");
     for (size_t i = 0; i < n; i++) {
-        double share = rows[i].median / bench_stat_of(&s->wall).median;
+        double share = rows[i].median / bench_stat_of(&s->recorded).median;
         double rate = rows[i].median > 0 ? rows[i].flops / rows[i].median : 0;
 
         bench_say(b, "  %-24s %9.2f %6.1f %% %9.1f\n", rows[i].name, rows[i].median * 1e3,
@@ -376,7 +397,7 @@ static ek_status measure(bench *b, int by_op)
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a benchmark");
     EK_TRY_OUT(steps_create(b, s));
-    EK_TRY_OUT(run_steps(b, s));
+    EK_TRY_OUT(run_steps(b, s, by_op));
     put_sizes(b, s);
     if (by_op) {
         put_ops(b, s);

@@ -163,6 +163,13 @@ static int is_of_hydra(const char *line)
     return strncmp(line, "[mpiexec@", 9) == 0 || strncmp(line, "[proxy:", 7) == 0;
 }
 
+/* Whether what mpiexec says of itself is worth showing: once all workers are there, it is of how it
+ * took somebody's end. */
+static int shows_hydra(const launch_talk *t)
+{
+    return !t->terse && t->ready < t->ranks;
+}
+
 /* own: it is mpiexec's report of a worker's end. */
 static void hold(launch_talk *t, const char *line, size_t n, int own)
 {
@@ -171,7 +178,7 @@ static void hold(launch_talk *t, const char *line, size_t n, int own)
     snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
     search_mpich(&t->death, text);
     search_open_mpi(&t->death, text);
-    if (says_nothing(text) || (t->terse && (own || is_of_hydra(text))))
+    if (says_nothing(text) || (t->terse && own) || (is_of_hydra(text) && !shows_hydra(t)))
         return;
     if (t->held_bytes + n + 1 > HELD_MAX)
         return;

@@ -117,6 +117,42 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
     return st;
 }
 
+/* Waits for what the compute lane has queued. */
+static ek_status settle(ek_exec *ex)
+{
+    ex->queued = 0;
+    return ex->config.settle != NULL ? ex->config.settle(ex->config.computer) : EK_OK;
+}
+
+/* One op of the compute lane. */
+static ek_status compute(ek_lane_worker *w, const ek_op *op)
+{
+    ek_exec *ex = w->ex;
+    int queues = op->queues && ex->alone && !ex->recording && ex->config.queue != NULL;
+    ek_status st;
+
+    if (!queues && ex->queued > 0)
+        EK_TRY(settle(ex));
+    if (ex->config.queue != NULL)
+        ex->config.queue(ex->config.computer, queues);
+    st = run_op(w, op);
+    ex->queued += queues;
+    if (st != EK_OK)
+        return st;
+    return queues ? EK_OK : settle(ex);
+}
+
+/* After the last of them. */
+static void end_compute(ek_exec *ex, const ek_op *last)
+{
+    ek_status st = ex->queued > 0 ? settle(ex) : EK_OK;
+
+    if (ex->config.queue != NULL)
+        ex->config.queue(ex->config.computer, 0);
+    if (st < 0)
+        ek_exec_fail(ex, last, st);
+}
+
 static void run_lane(ek_lane_worker *w)
 {
     ek_exec *ex = w->ex;
@@ -136,9 +172,7 @@ static void run_lane(ek_lane_worker *w)
             return;
         if (ex->recording)
             start_ns = ek_clock_ns();
-        st = run_op(w, op);
-        if (st == EK_OK && op->lane == EK_LANE_COMPUTE && ex->config.settle != NULL)
-            st = ex->config.settle(ex->config.computer);
+        st = w->lane == EK_LANE_COMPUTE ? compute(w, op) : run_op(w, op);
         if (st == EK_PENDING)
             return; /* given up, as the run has failed */
         if (st < 0) {
@@ -157,12 +191,14 @@ static void tick(void *context)
 /* The calling thread's part of a run. */
 static void run_here(ek_exec *ex)
 {
-    if (!ex->config.inline_network) {
-        run_lane(&ex->lanes[EK_LANE_COMPUTE]);
-        return;
-    }
-    ek_tick_set(tick, ex);
+    const ek_graph *g = ex->graph;
+
+    if (ex->config.inline_network)
+        ek_tick_set(tick, ex);
     run_lane(&ex->lanes[EK_LANE_COMPUTE]);
+    end_compute(ex, g->n_ops > 0 ? &g->ops[g->n_ops - 1] : NULL);
+    if (!ex->config.inline_network)
+        return;
     ek_network_run(ex);
     ek_tick_set(NULL, NULL);
 }
@@ -314,6 +350,8 @@ static unsigned begin(ek_exec *ex, ek_graph *g)
     atomic_store(&ex->failed, EK_OK);
     atomic_store(&ex->running, 0);
     ek_network_begin(ex);
+    ex->alone = (used & ~compute) == 0;
+    ex->queued = 0;
     if (used & node)
         used |= net;
     return used & ~(compute | node | (ex->config.inline_network ? net : 0u));

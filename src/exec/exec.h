@@ -27,9 +27,13 @@ typedef struct {
     double watchdog_s;  /* > 0: a run in which a network op is in flight and nothing has moved for
                            so long fails (EK_ETIMEOUT), and warns after half of it.  Computing
                            counts as moving: the peer that waits is the one to tell */
-    /* After each op of the compute lane that has ended well: waits for what it has started on an
+    /* After an op of the compute lane that has ended well: waits for what it has started on an
      * accelerator, and says how that ended; NULL: it computes itself. */
     ek_status (*settle)(const void *computer);
+    /* Ops that only queue kernels are waited for by the next that does not, where nobody else is
+     * to see what they have done: no other lane, no recording.  Between on and off kernels need
+     * not be waited for one by one.  NULL: each op is settled by itself. */
+    void (*queue)(const void *computer, int on);
     const void *computer;
     int64_t (*moved)(void *context); /* a figure that changes while data moves, such as the bytes
                                         sent; NULL: only ops that start or end count */

@@ -48,6 +48,8 @@ struct ek_exec {
     ek_network network;
     const ek_graph *graph;
     int many_micros; /* the graph has more than one micro-batch */
+    int alone;       /* ... and no lane but the compute lane */
+    int queued;      /* ops that have not been settled */
     int32_t cap_ops;
     atomic_uchar *done; /* [cap_ops], as are the network's flights */
     void **cells;       /* [cap_ops]: the ops' state */

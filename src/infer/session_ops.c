@@ -166,6 +166,7 @@ static int32_t add(ek_session *s, const char *name, ek_op_fn run, int32_t l, dou
                 .lane = EK_LANE_COMPUTE,
                 .layer = l,
                 .part = -1,
+                .queues = 1,
                 .flops = flops,
                 .bytes = bytes};
 

@@ -279,6 +279,7 @@ int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
                           0, row_bytes(p, 2, mb->all));
     ek_op rows = ek_head_op(p, "embed rows", op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
 
+    op.queues = p->scratch.tp == NULL;
     if (p->model->cfg.embed_columns)
         dep = build_columns(p, g, micro, dep);
     else
@@ -298,6 +299,7 @@ int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t 
                           p->scratch.tp == NULL ? op_embed_backward : op_embed_part_backward, micro,
                           -1, 0, row_bytes(p, 3, mb->all));
 
+    op.queues = p->scratch.tp == NULL;
     if (p->scratch.tp != NULL) {
         dep = ek_graph_after(g, &rows, dep);
         dep = ek_tp_build_gather_sum(p->scratch.tp, g, -1, micro, dep);

@@ -118,6 +118,7 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
             ek_head_op(p, "head backward", op_head_backward, micro, part, 4 * rows * d * v,
                        rows * v * 2 * c + rows * d * (2 * c + 5 * r) + d * v * (c + 2 * r));
 
+        logits.queues = back.queues = 1;
         dep = ek_graph_after(g, &logits, dep);
         dep = ek_graph_after(g, &loss, dep);
         if (p->cfg.training)

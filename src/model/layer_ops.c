@@ -23,6 +23,7 @@ static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run
                 .micro = micro,
                 .part = -1,
                 .again = again,
+                .queues = p->scratch.tp == NULL,
                 .flops = flops,
                 .bytes = bytes};
 

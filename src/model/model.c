@@ -150,12 +150,18 @@ static ek_status settle(const void *kernels)
     return ek_kernels_wait(kernels);
 }
 
+static void queue(const void *kernels, int on)
+{
+    ek_kernels_queue(kernels, on);
+}
+
 ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec **out)
 {
     ek_exec_config c = config != NULL ? *config : (ek_exec_config){0};
 
     if (m->k->wait != NULL) {
         c.settle = settle;
+        c.queue = queue;
         c.computer = m->k;
     }
     return ek_exec_create(&c, out);

@@ -102,6 +102,15 @@ static ek_status op_tell(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
+/* Appends an op of the router and the gate. */
+static int32_t add(const ek_moe_builder *b, const char *name, ek_op_fn run, double flops,
+                   double bytes, int32_t dep)
+{
+    int kernels = ek_gate_is_plain(b->m) && b->m->spec->router_dim == 0;
+
+    return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, name, run, -1, flops, bytes, dep);
+}
+
 /* Multiplications of the router, a token. */
 static double router_work(const ek_moe_builder *b)
 {
@@ -115,8 +124,8 @@ int32_t ek_moe_build_choice(const ek_moe_builder *b, int32_t *told, int32_t dep)
     const ek_moe_cost *c = &b->c;
     ek_moe *m = b->m;
 
-    dep = ek_moe_add(b, "route", op_route, -1, 2 * c->n * router_work(b),
-                     c->n * (c->d + 3 * c->experts) * c->real, dep);
+    dep = add(b, "route", op_route, 2 * c->n * router_work(b),
+              c->n * (c->d + 3 * c->experts) * c->real, dep);
     if (chooses_whole(m)) {
         double all = (double)m->step->micro[b->micro].all;
 
@@ -185,6 +194,6 @@ int32_t ek_moe_build_choice_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    return ek_moe_add(b, "route backward", op_route_backward, -1, 4 * c->n * router_work(b),
-                      c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
+    return add(b, "route backward", op_route_backward, 4 * c->n * router_work(b),
+               c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
 }

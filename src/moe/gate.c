@@ -104,13 +104,23 @@ int ek_gate_needs_sequences(const ek_moe *m)
            ek_reroute_applies(m);
 }
 
+int ek_gate_is_plain(const ek_moe *m)
+{
+    const ek_gate_spec *gs = &m->spec->gate;
+
+    return gs->kind != EK_GATE_EXPERT_CHOICE && gs->kind != EK_GATE_SIGMOID_BIAS &&
+           gs->groups == 0 && m->step->top_k == m->cols && m->step->capacity_factor == 0 &&
+           !ek_gate_jitters(m) && !ek_reroute_applies(m) && !ek_gate_is_forced(m);
+}
+
 /* What a run of this rank's tokens chose. */
 static void tally_choices(const ek_moe *m, const ek_moe_saved *kept, int chunk, int64_t first,
                           int64_t n, ek_tally *own)
 {
-    int64_t experts = m->spec->experts, count[2 * EK_GATE_EXPERTS_MAX];
+    int64_t experts = m->spec->experts;
+    const int64_t *count = m->counts;
 
-    m->k->count_choices(n * m->cols, experts, kept->ids + first * m->cols, count);
+    m->k->count_choices(n * m->cols, experts, kept->ids + first * m->cols, m->counts);
     for (int64_t e = 0; e < experts; e++) {
         own[ek_tally_rows(experts, chunk) + e].count = count[e];
         own[EK_TALLY_CHOSEN + e].count += count[e] + count[experts + e];
@@ -123,7 +133,6 @@ void ek_gate_tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
     int64_t experts = m->spec->experts;
     int chunks = m->x.token_chunks;
     ek_tally *own = ek_tally_of(m, kept, m->x.at);
-    double sums[EK_GATE_EXPERTS_MAX];
 
     memset(own, 0, (size_t)m->x.words * sizeof(*own));
     for (int c = 0; c < chunks; c++) {
@@ -131,9 +140,9 @@ void ek_gate_tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 
         tally_choices(m, kept, c, first, ek_run_first(mb->n, chunks, c + 1) - first, own);
     }
-    m->k->sum_columns(mb->n, experts, kept->probs, sums);
+    m->k->sum_columns(mb->n, experts, kept->probs, m->sums);
     for (int64_t e = 0; e < experts; e++)
-        own[ek_tally_probs(experts) + e].sum = sums[e];
+        own[ek_tally_probs(experts) + e].sum = m->sums[e];
     if (m->spec->gate.kind != EK_GATE_SIGMOID_BIAS)
         own[EK_TALLY_Z].sum = m->k->sum_squares(mb->n, kept->lse) / (double)mb->total;
 }
@@ -147,12 +156,12 @@ void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
                             ? mb->share * step->aux_coef * (double)experts /
                                   ((double)kept->assigned * (double)mb->total)
                             : 0;
-    double z = 2 * step->z_coef * mb->share / (double)mb->total, balance[EK_GATE_EXPERTS_MAX];
+    double z = 2 * step->z_coef * mb->share / (double)mb->total;
 
     for (int64_t e = 0; e < experts; e++)
-        balance[e] = of_balance * (double)kept->fraction[e];
+        m->sums[e] = of_balance * (double)kept->fraction[e];
     m->k->weigh_backward(&by, mb->n, kept->probs, kept->lse, kept->ids, kept->weights,
-                         m->scratch->dweights, balance, z, m->scratch->dlogits);
+                         m->scratch->dweights, m->sums, z, m->scratch->dlogits);
     if (ek_gate_jitters(m) && m->k->real == EK_F64)
         jitter_gradients_f64(m, mb);
     else if (ek_gate_jitters(m))

@@ -24,6 +24,9 @@ void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int agai
 /* Whether the choice for a token depends on the other tokens of its sequence. */
 int ek_gate_needs_sequences(const ek_moe *m);
 
+/* Whether forward, tally and backward are nothing but kernels in this step. */
+int ek_gate_is_plain(const ek_moe *m);
+
 /* From scratch->dweights and the balance and z losses to scratch->dlogits. */
 void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
 

@@ -29,6 +29,15 @@ int32_t ek_moe_add(const ek_moe_builder *b, const char *name, ek_op_fn run, int3
     return ek_graph_after(b->g, &op, dep);
 }
 
+int32_t ek_moe_add_kernels(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+                           double flops, double bytes, int32_t dep)
+{
+    ek_op op = op_of(b, name, run, part, flops, bytes);
+
+    op.queues = b->m->x.ranks == 1; /* else the host has its part in it */
+    return ek_graph_after(b->g, &op, dep);
+}
+
 int32_t ek_moe_add_net(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
                        double bytes, int32_t dep, int32_t dep2)
 {

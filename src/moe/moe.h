@@ -303,6 +303,8 @@ typedef struct ek_moe {
     ek_group shared_group;
     int32_t *out_op, *back_op; /* [chunks], while a graph is built: the ops that move a chunk */
     int32_t *order;            /* [max_seq * cols], of gates that need sequences */
+    int64_t *counts;           /* [2 experts], of a tally */
+    double *sums;              /* [experts], of a tally; gradients of the balance */
     ek_replay_room replay;     /* where loads are replayed */
     unsigned char *allowed;    /* of re-routing: [tp, experts] whether an expert is on the node of a
                                   tensor parallel rank, or [experts] whether it has room */

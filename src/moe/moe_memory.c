@@ -292,6 +292,8 @@ void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     m->out_op = ek_arena_take(a, m->x.chunks, sizeof(*m->out_op));
     m->back_op = ek_arena_take(a, m->x.chunks, sizeof(*m->back_op));
     m->order = ek_arena_take(a, max_seq * m->cols, sizeof(*m->order));
+    m->counts = ek_arena_take(a, 2 * m->spec->experts, sizeof(*m->counts));
+    m->sums = ek_arena_take(a, m->spec->experts, sizeof(*m->sums));
     if (m->cfg->replay != NULL)
         ek_replay_take(&m->replay, a, m->spec->experts);
     ek_reroute_take(m, a);

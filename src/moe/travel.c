@@ -75,12 +75,12 @@ static int32_t build_here(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add(b, "dispatch", op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
+    dep = ek_moe_add_kernels(b, "dispatch", op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
     dep = ek_moe_build_products(b, -1, dep);
     if (b->again)
         return dep;
-    return ek_moe_add(b, "combine", op_combine_here, -1, 0,
-                      c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
+    return ek_moe_add_kernels(b, "combine", op_combine_here, -1, 0,
+                              c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
 }
 
 static ek_status op_combine_here_backward(void *self, const ek_op *op)
@@ -108,11 +108,11 @@ static int32_t build_here_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add(b, "combine backward", op_combine_here_backward, -1, 0,
-                     c->rows * c->d * (c->real + c->comp), dep);
+    dep = ek_moe_add_kernels(b, "combine backward", op_combine_here_backward, -1, 0,
+                             c->rows * c->d * (c->real + c->comp), dep);
     dep = ek_moe_build_products_backward(b, -1, dep);
-    return ek_moe_add(b, "dispatch backward", op_dispatch_here_backward, -1, 0,
-                      c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
+    return ek_moe_add_kernels(b, "dispatch backward", op_dispatch_here_backward, -1, 0,
+                              c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
 }
 
 /* --- packing --------------------------------------------------------------------------------- */
@@ -459,13 +459,14 @@ void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_saved *kept, i
 {
     const ek_moe_scratch *s = m->scratch;
     layout l = layout_of(m);
-    const char *from = (const char *)s->send + l.thin; /* behind the rows that have returned */
+    const char *from;
     int64_t stride = l.wide;
 
     if (!ek_moe_travels(m)) {
         m->k->gather_numbers(n * m->cols, kept->row_of, s->drow, s->dweights);
         return;
     }
+    from = (const char *)s->send + l.thin; /* behind the rows that have returned */
     for (int64_t i = 0; i < n * m->cols; i++) {
         double sum = 0;
 

@@ -128,6 +128,12 @@ void ek_kernels_enter(const ek_kernels *k)
         k->enter(k);
 }
 
+void ek_kernels_queue(const ek_kernels *k, int on)
+{
+    if (k->queue != NULL)
+        k->queue(k, on);
+}
+
 ek_status ek_kernels_wait(const ek_kernels *k)
 {
     return k->wait != NULL ? k->wait(k) : EK_OK;

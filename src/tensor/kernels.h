@@ -89,6 +89,8 @@ struct ek_kernels {
     /* See ek_kernels_enter and ek_kernels_wait; NULL: nothing but the team's size, nothing. */
     void (*enter)(const ek_kernels *k);
     ek_status (*wait)(const ek_kernels *k);
+    /* See ek_kernels_queue; NULL: nothing. */
+    void (*queue)(const ek_kernels *k, int on);
 
     /* --- matrix products: y = x W^T with W [out, in]; see ek_group ------------------------- */
 
@@ -252,6 +254,9 @@ struct ek_kernels {
                            void *dlogits, int64_t ldd);
     /* Sum of squares of g R [n], in an order that only n fixes. */
     double (*sum_squares)(int64_t n, const void *g);
+    /* sums [count] (the host's): those of g[i] R [n[i]], to the same bits. */
+    void (*sum_squares_each)(const ek_kernels *k, int64_t count, const int64_t *n,
+                             const void *const *g, double *sums);
     /* p, m, v are updated, g is zeroed; all R [n]. */
     void (*adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v);
     /* The same, to the same bits, so that it can be gone on with where it is broken off
@@ -293,6 +298,9 @@ void ek_kernels_destroy(ek_kernels **k);
 /* Gives the calling thread's OpenMP team the size of this table, and its accelerator: once before
  * it calls kernels, where another table or thread may have set it. */
 void ek_kernels_enter(const ek_kernels *k);
+/* on: of an accelerator's kernels what they have done may be looked at after ek_kernels_wait alone;
+ * off, as at first: as soon as they return. */
+void ek_kernels_queue(const ek_kernels *k, int on);
 /* Returns when all kernels that were called are done, and how they ended. */
 EK_CHECKED ek_status ek_kernels_wait(const ek_kernels *k);
 

@@ -29,22 +29,39 @@ double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
     return cfg->min_lr + (cfg->lr - cfg->min_lr) * 0.5 * (1 + cos(pi * (double)at / (double)span));
 }
 
+/* Arrays whose squares are summed by one call. */
+enum { NORM_BATCH = 64 };
+
+/* Adds those of as many parameters as fit, from `first` on; the next. */
+static int64_t sum_batch(const ek_model *m, int64_t first, double *sum)
+{
+    int64_t real = (int64_t)ek_dtype_size(m->k->real), count = 0, n[NORM_BATCH] = {0};
+    const void *g[NORM_BATCH] = {NULL};
+    double sums[NORM_BATCH];
+
+    for (; first < m->n_params && count < NORM_BATCH; first++) {
+        const ek_param *p = &m->params[first];
+
+        if (!p->trained || p->w->own == 0)
+            continue;
+        n[count] = p->w->own;
+        g[count++] = (const char *)p->g_kept + (p->w->own_first - p->w->kept_first) * real;
+    }
+    m->k->sum_squares_each(m->k, count, n, g, sums);
+    for (int64_t i = 0; i < count; i++)
+        *sum += sums[i];
+    return first;
+}
+
 /* Sum of squares of what this rank answers for, in the order of the weights. */
 static ek_status op_norm(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
-    const ek_model *m = o->model;
-    int64_t real = (int64_t)ek_dtype_size(m->k->real);
     double sum = 0;
 
     (void)op;
-    for (int64_t i = 0; i < m->n_params; i++) {
-        const ek_param *p = &m->params[i];
-        const char *g = p->g_kept;
-
-        if (p->trained && p->w->own > 0)
-            sum += m->k->sum_squares(p->w->own, g + (p->w->own_first - p->w->kept_first) * real);
-    }
+    for (int64_t i = 0; i < o->model->n_params;)
+        i = sum_batch(o->model, i, &sum);
     o->sums[0] = sum;
     if (o->ledger != NULL) /* the sum over ranks comes after this on all of them */
         ek_ledger_reduced(o->ledger, o->steps_done);
@@ -223,6 +240,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
         dep = add(o, g, "adamw", op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
+            g->ops[dep].queues = o->ledger == NULL && !u->cut;
             g->ops[dep].layer = u->place >= 0 ? u->place : -1;
         }
         if (!u->cut || m->cfg.zero == 3)
@@ -244,6 +262,8 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
     dep = ek_units_build_finish(m, g, dep);
     dep = add(o, g, "gradient norm", op_norm, EK_LANE_COMPUTE,
               (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
+    if (dep >= 0)
+        g->ops[dep].queues = 1;
     if (m->cfg.mesh->size > 1)
         dep = add(o, g, "sum over ranks", op_sum_ranks, EK_LANE_NET,
                   (double)o->n_sums * (double)sizeof(double), dep, -1);

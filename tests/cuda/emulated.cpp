@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <vector>
 
 enum { WARP = 32, THREADS_MAX = 1024, STACK = 1 << 16, GIVEN_MAX = 4096, PAGE = 4096 };
 
@@ -177,6 +178,7 @@ static emulated_stretch given[GIVEN_MAX];
 static int n_given;
 static int strict; /* a device is in use */
 static cudaError_t last_error;
+static std::vector<std::function<void()>> queued;
 
 const char *cudaGetErrorString(cudaError_t e)
 {
@@ -258,6 +260,7 @@ cudaError_t cudaMallocHost(void **p, size_t bytes)
 
 cudaError_t cudaFree(void *p)
 {
+    last_error = cudaStreamSynchronize(NULL);
     for (int i = 0; i < n_given; i++)
         if (given[i].at == p) {
             munmap(p, given[i].bytes);
@@ -280,9 +283,23 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
     return cudaSuccess;
 }
 
+void emulated_queue(std::function<void()> work)
+{
+    queued.push_back(work);
+}
+
+/* What fails ends what comes after it, too. */
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
-    return cudaSuccess;
+    cudaError_t e;
+
+    for (size_t i = 0; i < queued.size() && last_error == cudaSuccess; i++)
+        queued[i]();
+    queued.clear();
+    emulated_touch_waited();
+    e = last_error;
+    last_error = cudaSuccess;
+    return e;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t)
@@ -334,10 +351,12 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size
         return cudaErrorInvalidValue;
     if (emulated_is_foreign(&to, sizeof(to)) || emulated_is_foreign(&from, sizeof(from)))
         return cudaGetLastError();
-    emulated_touch_allow(1);
-    for (size_t i = 0; i < rows; i++)
-        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, width);
-    emulated_touch_allow(0);
+    emulated_queue([=] {
+        emulated_touch_allow(1);
+        for (size_t i = 0; i < rows; i++)
+            memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, width);
+        emulated_touch_allow(0);
+    });
     return cudaSuccess;
 }
 
@@ -345,18 +364,23 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
 {
     if (emulated_is_foreign(&p, sizeof(p)))
         return cudaGetLastError();
-    emulated_touch_allow(1);
-    memset(p, value, bytes);
-    emulated_touch_allow(0);
+    emulated_queue([=] {
+        emulated_touch_allow(1);
+        memset(p, value, bytes);
+        emulated_touch_allow(0);
+    });
     return cudaSuccess;
 }
 
+/* Of pinned memory or the device's: when its turn comes. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t)
 {
-    if (emulated_is_foreign(&to, sizeof(to)))
+    if (emulated_is_foreign(&to, sizeof(to)) || emulated_is_foreign(&from, sizeof(from)))
         return cudaGetLastError();
-    emulated_touch_allow(1);
-    memcpy(to, from, bytes);
-    emulated_touch_allow(0);
+    emulated_queue([=] {
+        emulated_touch_allow(1);
+        memcpy(to, from, bytes);
+        emulated_touch_allow(0);
+    });
     return cudaSuccess;
 }

@@ -1,8 +1,9 @@
 /* Which pages of the device's managed memory the host uses: on a GPU each would travel to it, and
  * back to the device for the next kernel.
  *
- * EK_EMULATED_TOUCHES names a file, which gets a line for each place of the program that did: how
- * often, and the address for addr2line.  Pages are forbidden while no kernel runs, and allowed one
+ * EK_EMULATED_TOUCHES names a file, which gets how many kernels there were, how often they were
+ * waited for, and a line for each place of the program that used a page: how often, and the address
+ * for addr2line.  Pages are forbidden while no kernel runs, and allowed one
  * by one; what a system call is to read or write fails. */
 #include "cuda/emulated_touch.h"
 
@@ -23,6 +24,7 @@ struct place {
 static emulated_stretches stretches_of;
 static place places[PLACES_MAX];
 static int n_places;
+static long kernels, waits;
 static const char *file;
 
 extern "C" char __executable_start, etext;
@@ -76,6 +78,8 @@ static void report(void)
 {
     FILE *f = fopen(file, "w");
 
+    if (f != NULL)
+        fprintf(f, "%ld kernels\n%ld waits\n", kernels, waits);
     for (int i = 0; f != NULL && i < n_places; i++)
         fprintf(f, "%ld %lx\n", places[i].times, (unsigned long)places[i].address);
     if (f == NULL || fclose(f) != 0)
@@ -98,11 +102,17 @@ void emulated_touch_begin(emulated_stretches stretches)
         abort();
 }
 
+void emulated_touch_waited(void)
+{
+    waits++;
+}
+
 void emulated_touch_allow(int device)
 {
     int n;
     const emulated_stretch *given = stretches_of != NULL ? stretches_of(&n) : NULL;
 
+    kernels += device;
     for (int i = 0; given != NULL && i < n; i++)
         if (!given[i].host &&
             mprotect(given[i].at, given[i].bytes, device ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)

@@ -535,13 +535,13 @@ static void weigh_make(const shape *s, buf *b)
     b[3] = numbers(REAL, s->n * s->k, 1, 0, 0);
     b[4] = numbers(DOUBLE, s->d, 1, 0, 0);
     b[5] = numbers(REAL, s->n, 1, 0, 0);
-    b[6] = numbers(REAL, s->n * s->d, 1, 1e-5, 0);
+    b[6] = numbers(REAL, s->n * s->d, 1, 1e-5 * (1 + (double)s->d / 100), 0);
 }
 
 /* What the host is to have lies on the host. */
 static void weigh_run(const ek_kernels *k, const shape *s, buf *b)
 {
-    const ek_weighing by = {s->d, s->k, (int)(s->n % 2), s->variant, 1.5};
+    const ek_weighing by = {s->d, s->k, (int)(s->n / 2 % 2), s->variant, 1.5};
     double *balance = malloc((size_t)(s->d + 1) * sizeof(*balance));
 
     memcpy(balance, b[4].p, (size_t)s->d * sizeof(*balance));
@@ -552,14 +552,14 @@ static void weigh_run(const ek_kernels *k, const shape *s, buf *b)
 
 static void test_weights(void)
 {
-    static const int64_t experts[] = {1, 2, 8, 31, 32, 33, 64, 300};
+    static const int64_t experts[] = {1, 2, 8, 31, 32, 33, 64, 2000};
     const subject t = {"weigh, weigh_backward", weigh_make, weigh_run};
     shape s[40];
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(experts) / sizeof(*experts); i++)
         for (int v = 0; v < 4; v++)
-            s[n++] = (shape){10 + v, experts[i], v == 2 ? 40 : 1 + v, v & 1, 0};
+            s[n++] = (shape){10 + v, experts[i], i % 2 ? 40 : 1 + v, v & 1, 0};
     s[n++] = (shape){0, 8, 2, 0, 0};
     s[n++] = (shape){5000, 8, 2, 1, 0};
     each_table(&t, s, n);
@@ -742,7 +742,7 @@ static void adamw_make(const shape *s, buf *b)
     b[3] = numbers(REAL, n, 1, 1e-6, 0);
     for (int64_t i = 0; i < n; i++)
         set(&b[3], i, fabs(get(&b[3], i)));
-    b[4] = numbers(DOUBLE, 1, 1, 1e-12, 0);
+    b[4] = numbers(DOUBLE, 4, 1, 1e-12, 0);
     b[4].own = 1;
 }
 
@@ -750,7 +750,13 @@ static void adamw_run(const ek_kernels *k, const shape *s, buf *b)
 {
     const ek_adamw h = {0.1, 0.2, 0.9, 0.95, 1e-8, 0.4, 0.2, 0.7};
 
+    int64_t n[] = {s->n * s->d, 0, s->n * s->d / 2};
+    double sums[3];
+
+    k->sum_squares_each(k, 3, n, (const void *[]){b[1].p, b[0].p, b[0].p}, sums);
     set(&b[4], 0, k->sum_squares(s->n * s->d, b[1].p));
+    for (int i = 0; i < 3; i++)
+        set(&b[4], 1 + i, sums[i]);
     k->adamw(&h, s->n * s->d, b[0].p, b[1].p, b[2].p, b[3].p);
 }
 

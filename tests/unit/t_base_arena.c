@@ -184,6 +184,76 @@ static void small_reserves(void)
     CHECK_INT(ek_arena_expected(&a), 64000);
 }
 
+/* Memory that is not the system's: so much of it there is. */
+typedef struct {
+    ek_memory is;
+    size_t most, taken;
+} other_memory;
+
+static ek_status other_take(const ek_memory *m, size_t bytes, const char *what, void **out)
+{
+    other_memory *o = (other_memory *)(uintptr_t)m;
+
+    EK_REQUIRE(bytes <= o->most, EK_ENOMEM, "%s is too large", what);
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    memset(*out, 0x55, bytes);
+    o->taken += bytes;
+    return EK_OK;
+}
+
+static void other_give(const ek_memory *m, void *memory, size_t bytes)
+{
+    ((other_memory *)(uintptr_t)m)->taken -= bytes;
+    free(memory);
+}
+
+static void lay_both(ek_arena *a, char *piece[2])
+{
+    piece[0] = ek_arena_take(a, 1000, 1);
+    piece[1] = ek_arena_take(ek_arena_host(a), 3000, 1);
+}
+
+static void beside_other_memory(void)
+{
+    other_memory o = {.is = {.take = other_take, .give = other_give}, .most = 2000};
+    ek_arena a, host;
+    char *piece[2];
+
+    ek_arena_measure_from(&a, &o.is, &host);
+    lay_both(&a, piece);
+    CHECK(piece[0] == NULL && piece[1] == NULL);
+    CHECK_INT(a.used, 1024);
+    CHECK_INT(host.used, 3008);
+    o.most = 1000;
+    CHECK_INT(ek_arena_reserve(&a, "test"), EK_ENOMEM);
+    CHECK(a.base == NULL && host.base == NULL && a.used == 1024 && o.taken == 0);
+    o.most = 2000;
+    CHECK_INT(ek_arena_reserve(&a, "test"), EK_OK);
+    CHECK_INT(o.taken, 1024);
+    lay_both(&a, piece);
+    CHECK(piece[0] == (char *)a.base && piece[1] == (char *)host.base);
+    for (int i = 0; i < 1000; i++)
+        CHECK(piece[0][i] == 0 && piece[1][i] == 0);
+    CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
+    CHECK(ek_arena_take(ek_arena_host(&a), 5000, 1) == NULL);
+    CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
+    ek_arena_fini(&a);
+    CHECK(a.base == NULL && host.base == NULL && o.taken == 0);
+}
+
+/* Of the system's memory the host's is the same arena. */
+static void beside_the_systems(void)
+{
+    ek_arena a, host = {.used = 7};
+
+    ek_arena_measure_from(&a, NULL, &host);
+    CHECK(ek_arena_host(&a) == &a && host.used == 7);
+    CHECK(ek_arena_take(ek_arena_host(&a), 100, 1) == NULL);
+    CHECK_INT(ek_arena_reserve(&a, "test"), EK_OK);
+    CHECK(ek_arena_take(ek_arena_host(&a), 100, 1) == a.base);
+    ek_arena_fini(&a);
+}
+
 static const ek_case cases[] = {
     EK_CASE(measuring_predicts),
     EK_CASE(impossible_sizes),
@@ -193,5 +263,7 @@ static const ek_case cases[] = {
     EK_CASE(checked_arithmetic),
     EK_CASE(reserves_count_what_is_likely),
     EK_CASE(small_reserves),
+    EK_CASE(beside_other_memory),
+    EK_CASE(beside_the_systems),
 };
 EK_TEST_MAIN(cases)

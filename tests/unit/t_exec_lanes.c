@@ -345,10 +345,113 @@ static void recording_leaves_one_event_an_op(void)
     ek_exec_destroy(&ex);
 }
 
+/* An accelerator that writes down what it is told: + and - for queue on and off, s for a wait, and
+ * of each op its name. */
+typedef struct {
+    char said[64];
+    int queues, fails; /* fails: the wait that does, counted down */
+} accelerator;
+
+static void say(accelerator *a, const char *what)
+{
+    strncat(a->said, what, sizeof(a->said) - strlen(a->said) - 1);
+}
+
+static ek_status kernels(void *self, const ek_op *op)
+{
+    say(self, op->name);
+    return EK_OK;
+}
+
+static ek_status settle(const void *computer)
+{
+    accelerator *a = (accelerator *)(uintptr_t)computer;
+
+    say(a, "s");
+    return --a->fails == 0 ? EK_FAIL(EK_EDEVICE, "it is too hot") : EK_OK;
+}
+
+static void queue(const void *computer, int on)
+{
+    accelerator *a = (accelerator *)(uintptr_t)computer;
+
+    if (on != a->queues)
+        say(a, on ? "+" : "-");
+    a->queues = on;
+}
+
+/* Runs ops that only queue (q), that do not (h), and a last one of the network (n). */
+static ek_status run_on(accelerator *a, const char *ops, int record)
+{
+    const ek_exec_config config = {.settle = settle, .queue = queue, .computer = a};
+    ek_exec *ex = NULL;
+    ek_graph g;
+    ek_status st;
+
+    ek_graph_init(&g);
+    for (; *ops != '\0'; ops++) {
+        ek_op op = {.name = *ops == 'q'   ? "q"
+                            : *ops == 'h' ? "h"
+                                          : "n",
+                    .run = kernels,
+                    .self = a,
+                    .lane = *ops == 'n' ? EK_LANE_NET : EK_LANE_COMPUTE,
+                    .layer = -1,
+                    .micro = -1,
+                    .queues = *ops == 'q'};
+
+        ek_graph_after(&g, &op, g.n_ops - 1);
+    }
+    CHECK(ek_exec_create(&config, &ex) == EK_OK);
+    ek_exec_record(ex, record);
+    st = ek_exec_run(ex, &g);
+    ek_exec_destroy(&ex);
+    ek_graph_fini(&g);
+    return st;
+}
+
+static void kernels_are_queued(void)
+{
+    static const struct {
+        const char *ops;
+        int record;
+        const char *said;
+    } t[] = {
+        {"qqhq", 0, "+qqs-hs+qs-"}, {"hh", 0, "hshs"},   {"qq", 0, "+qqs-"}, {"", 0, ""},
+        {"qqhq", 1, "qsqshsqs"},    {"qqn", 0, "qsqsn"},
+    };
+
+    for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+        accelerator a = {0};
+
+        CHECK_INT(run_on(&a, t[i].ops, t[i].record), EK_OK);
+        if (strcmp(a.said, t[i].said) != 0)
+            EK_T_FAIL("%s: %s, expected %s", t[i].ops, a.said, t[i].said);
+    }
+}
+
+/* The op that waits has the message, and nothing is queued afterwards. */
+static void a_queued_kernel_fails(void)
+{
+    accelerator a = {.fails = 1}, b = {.fails = 1};
+
+    CHECK_INT(run_on(&a, "qqhq", 0), EK_EDEVICE);
+    CHECK(strcmp(a.said, "+qqs-") == 0);
+    CHECK(strcmp(ek_err_message(), "h: it is too hot") == 0);
+    CHECK_INT(run_on(&b, "qq", 0), EK_EDEVICE);
+    CHECK(strcmp(b.said, "+qqs-") == 0);
+    CHECK(strcmp(ek_err_message(), "q: it is too hot") == 0);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(random_graphs_run_in_order),       EK_CASE(the_same_graph_runs_again),
-    EK_CASE(a_transfer_overlaps_computation),  EK_CASE(a_failure_ends_the_run),
-    EK_CASE(a_failure_ends_polling),           EK_CASE(a_broken_graph_is_refused),
+    EK_CASE(random_graphs_run_in_order),
+    EK_CASE(the_same_graph_runs_again),
+    EK_CASE(a_transfer_overlaps_computation),
+    EK_CASE(a_failure_ends_the_run),
+    EK_CASE(a_failure_ends_polling),
+    EK_CASE(a_broken_graph_is_refused),
     EK_CASE(recording_leaves_one_event_an_op),
+    EK_CASE(kernels_are_queued),
+    EK_CASE(a_queued_kernel_fails),
 };
 EK_TEST_MAIN(cases)

@@ -167,33 +167,32 @@ __global__ void weigh_back(ek_weighing by, int64_t n, const R *probs, const R *l
                            const int32_t *ids, const R *weights, const R *dweights,
                            const double *balance, R z, R *dlogits)
 {
-    for (int64_t t = (int64_t)blockIdx.x * EK_WARPS + warp_of(); t < n;
-         t += (int64_t)gridDim.x * EK_WARPS) {
-        const R *p = probs + t * by.experts, *dw = dweights + t * by.k;
-        const int32_t *id = ids + t * by.k;
-        R *dl = dlogits + t * by.experts, sum, in_weights, inner = 0;
+    int64_t t = (int64_t)blockIdx.x * EK_WARPS + warp_of();
+    const R *p = probs + t * by.experts, *dw = dweights + t * by.k;
+    const int32_t *id = ids + t * by.k;
+    R *dl = dlogits + t * by.experts, sum, in_weights, inner = 0;
 
-        sums_of(by, p, id, weights + t * by.k, dw, &sum, &in_weights);
-        for (int64_t e = lane_of(); e < by.experts; e += EK_WARP)
-            dl[e] = (R)balance[e];
-        for (int64_t j0 = 0; j0 < by.k; j0 += EK_WARP) {
-            chosen<R> mine = chosen_of(by, j0 + lane_of(), id, dw, sum, in_weights);
+    if (t >= n)
+        return;
+    sums_of(by, p, id, weights + t * by.k, dw, &sum, &in_weights);
+    for (int64_t e = lane_of(); e < by.experts; e += EK_WARP)
+        dl[e] = (R)balance[e];
+    for (int64_t j0 = 0; j0 < by.k; j0 += EK_WARP) {
+        chosen<R> mine = chosen_of(by, j0 + lane_of(), id, dw, sum, in_weights);
 
-            for (int64_t j = j0; j < by.k && j < j0 + EK_WARP; j++) {
-                int32_t e = __shfl_sync(ek_all_lanes, mine.e, (int)(j - j0));
-                R add = __shfl_sync(ek_all_lanes, mine.add, (int)(j - j0));
+        for (int64_t j = j0; j < by.k && j < j0 + EK_WARP; j++) {
+            int32_t e = __shfl_sync(ek_all_lanes, mine.e, (int)(j - j0));
+            R add = __shfl_sync(ek_all_lanes, mine.add, (int)(j - j0));
 
-                if (e >= 0 && e % EK_WARP == lane_of())
-                    dl[e] += add;
-            }
+            if (e >= 0 && e % EK_WARP == lane_of())
+                dl[e] += add;
         }
-        for (int64_t e = lane_of(); e < by.experts; e += EK_WARP)
-            inner += dl[e] * p[e];
-        inner = warp_sum(inner);
-        for (int64_t e = lane_of(); e < by.experts; e += EK_WARP)
-            dl[e] =
-                by.sigmoid ? dl[e] * (p[e] * ((R)1 - p[e])) : p[e] * (dl[e] - inner + z * lse[t]);
     }
+    for (int64_t e = lane_of(); e < by.experts; e += EK_WARP)
+        inner += dl[e] * p[e];
+    inner = warp_sum(inner);
+    for (int64_t e = lane_of(); e < by.experts; e += EK_WARP)
+        dl[e] = by.sigmoid ? dl[e] * (p[e] * ((R)1 - p[e])) : p[e] * (dl[e] - inner + z * lse[t]);
 }
 
 template <class R>
@@ -201,7 +200,7 @@ static void weigh_backward(const ek_weighing *by, int64_t n, const void *probs, 
                            const int32_t *ids, const void *weights, const void *dweights,
                            const double *balance, double z, void *dlogits)
 {
-    const void *told = ek_cuda_tell(0, balance, (size_t)by->experts * sizeof(*balance));
+    const void *told = ek_cuda_tell(balance, (size_t)by->experts * sizeof(*balance));
 
     if (told != nullptr)
         launch("weigh_backward", weigh_back<R>, (n + EK_WARPS - 1) / EK_WARPS, EK_BLOCK, *by, n,
@@ -233,6 +232,8 @@ static void count_choices(int64_t n, int64_t experts, const int32_t *ids, int64_
 {
     double *room = ek_cuda_room((int)(2 * experts));
 
+    for (int64_t i = 0; i < 2 * experts; i++)
+        counts[i] = 0;
     if (room == nullptr)
         return; /* the next wait says why */
     launch("count_choices", count_of_expert, experts, EK_BLOCK, n, experts, ids, room);
@@ -351,7 +352,7 @@ static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const in
                             int32_t *row_of, int32_t *token_of, int64_t *offset)
 {
     const int32_t *slot_of =
-        (const int32_t *)ek_cuda_tell(0, by->slot_of, (size_t)by->experts * sizeof(*by->slot_of));
+        (const int32_t *)ek_cuda_tell(by->slot_of, (size_t)by->experts * sizeof(*by->slot_of));
     double *counts = ek_cuda_room(by->slots);
     const int64_t *begins;
 
@@ -363,41 +364,12 @@ static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const in
            counts);
     ek_cuda_wait_here();
     sum_counts(by->slots, counts, offset);
-    begins = (const int64_t *)ek_cuda_tell(1, offset, (size_t)by->slots * sizeof(*offset));
+    begins = (const int64_t *)ek_cuda_tell(offset, (size_t)by->slots * sizeof(*offset));
     if (begins == nullptr)
         return 0;
     launch("sort_choices", place_slot, (int64_t)by->slots + 1, EK_BLOCK, n * k, k, by->first,
            by->slots, slot_of, begins, ids, row_of, token_of);
     return offset[by->slots];
-}
-
-/* --- numbers by index ------------------------------------------------------------------------- */
-
-template <class R> __global__ void gather_each(int64_t n, const int32_t *idx, const R *from, R *to)
-{
-    for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
-        to[i] = idx[i] >= 0 ? from[idx[i]] : (R)0;
-}
-
-template <class R>
-static void gather_numbers(int64_t n, const int32_t *idx, const void *from, void *to)
-{
-    launch("gather_numbers", gather_each<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, n, idx,
-           (const R *)from, (R *)to);
-}
-
-template <class R> __global__ void scatter_each(int64_t n, const int32_t *idx, const R *from, R *to)
-{
-    for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
-        if (idx[i] >= 0)
-            to[idx[i]] = from[i];
-}
-
-template <class R>
-static void scatter_numbers(int64_t n, const int32_t *idx, const void *from, void *to)
-{
-    launch("scatter_numbers", scatter_each<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, n, idx,
-           (const R *)from, (R *)to);
 }
 
 template <class R, class C> static void fill(ek_kernels *k)
@@ -408,8 +380,6 @@ template <class R, class C> static void fill(ek_kernels *k)
     k->count_choices = count_choices;
     k->sum_columns = sum_columns<R>;
     k->sort_choices = sort_choices;
-    k->gather_numbers = gather_numbers<R>;
-    k->scatter_numbers = scatter_numbers<R>;
 }
 
 EK_CUDA_FILL(ek_cuda_fill_choice, fill)

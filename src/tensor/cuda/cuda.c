@@ -1,9 +1,9 @@
 /* The table of kernels on a CUDA device: its memory, its stream, and what goes wrong on it.
  *
  * Memory is managed: the host reads and writes it like its own, and pages go where they are used.
- * One device and one stream serve the process.  Each kernel is waited for as soon as it is started,
- * so that what the host does next, in the same op, finds it done; that costs some microseconds a
- * kernel. */
+ * One device and one stream serve the process.  A kernel is waited for as soon as it is started,
+ * so that what the host does next, in the same op, finds it done, but where the caller says that it
+ * may be queued behind the one before it. */
 #include "base/memory.h"
 #include "tensor/accelerator.h"
 #include "tensor/cuda/fill.h"
@@ -12,15 +12,21 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { TOLD_BYTES = 4 << 20, TOLD_ALIGN = 256 };
 
 typedef struct {
     int device, tables;
     cudaStream_t stream;
     double *room; /* the host's, for results */
     int room_n;
-    void *told[2]; /* the device's */
-    size_t told_bytes[2];
-    const char *failed; /* the first kernel that did, and its error; NULL: none */
+    char *said, *told; /* what the host tells: there, and on the device */
+    size_t told_bytes; /* of TOLD_BYTES, those in use until the next wait */
+    int queues;
+    const char *first, *last; /* kernels since the last wait */
+    int several;              /* not all of them are the same */
+    char failed[160];         /* the first kernel that did, "": none; and its error */
     cudaError_t error;
 } context;
 
@@ -88,23 +94,45 @@ void *ek_cuda_stream(void)
     return shared.stream;
 }
 
+/* An error that came with a call may be that of any kernel that was queued before it. */
 static void note(const char *name, cudaError_t e)
 {
-    if (e == cudaSuccess || shared.failed != NULL)
+    if (e == cudaSuccess)
         return;
-    shared.failed = name;
+    (void)cudaGetLastError(); /* or the next call would seem to have failed */
+    if (shared.failed[0] != '\0')
+        return;
+    if (shared.first != NULL && (shared.several || strcmp(shared.first, name) != 0))
+        snprintf(shared.failed, sizeof(shared.failed), "one of the kernels from %s to %s",
+                 shared.first, name);
+    else
+        snprintf(shared.failed, sizeof(shared.failed), "%s", name);
     shared.error = e;
+}
+
+void ek_cuda_wait_here(void)
+{
+    cudaError_t e = cudaStreamSynchronize(shared.stream);
+
+    note(shared.last != NULL ? shared.last : "a wait", e);
+    shared.first = shared.last = NULL;
+    shared.several = 0;
 }
 
 void ek_cuda_started(const char *name, int error)
 {
     note(name, (cudaError_t)error);
-    note(name, cudaStreamSynchronize(shared.stream));
+    shared.several |= shared.last != NULL && strcmp(shared.last, name) != 0;
+    shared.first = shared.first != NULL ? shared.first : name;
+    shared.last = name;
+    if (!shared.queues)
+        ek_cuda_wait_here();
 }
 
-void ek_cuda_wait_here(void)
+static void queue(const ek_kernels *k, int on)
 {
-    note("a wait", cudaStreamSynchronize(shared.stream));
+    (void)k;
+    shared.queues = on;
 }
 
 double *ek_cuda_room(int n)
@@ -114,6 +142,7 @@ double *ek_cuda_room(int n)
 
     if (n <= shared.room_n)
         return shared.room;
+    enter(NULL);
     e = cudaMallocHost(&p, (size_t)n * sizeof(*shared.room));
     note("room for results", e);
     if (e != cudaSuccess)
@@ -124,32 +153,60 @@ double *ek_cuda_room(int n)
     return shared.room;
 }
 
-const void *ek_cuda_tell(int place, const void *from, size_t bytes)
+/* Room for what is told, on both sides. */
+static cudaError_t take_told(void)
 {
+    void *said = NULL, *told = NULL;
     cudaError_t e = cudaSuccess;
 
-    if (bytes > shared.told_bytes[place]) {
-        (void)cudaFree(shared.told[place]);
-        shared.told[place] = NULL;
-        e = cudaMalloc(&shared.told[place], bytes);
-        shared.told_bytes[place] = e == cudaSuccess ? bytes : 0;
-    }
+    if (shared.told != NULL)
+        return e;
+    enter(NULL);
+    e = cudaMallocHost(&said, TOLD_BYTES);
     if (e == cudaSuccess)
-        e = cudaMemcpyAsync(shared.told[place], from, bytes, cudaMemcpyHostToDevice,
+        e = cudaMalloc(&told, TOLD_BYTES);
+    if (e != cudaSuccess)
+        (void)cudaFreeHost(said);
+    if (e == cudaSuccess) {
+        shared.said = said;
+        shared.told = told;
+    }
+    return e;
+}
+
+/* The host's copy stays as it is until the device has read it: where there is no more room, all is
+ * waited for, and the next piece begins where the first did. */
+const void *ek_cuda_tell(const void *from, size_t bytes)
+{
+    size_t whole = (bytes + TOLD_ALIGN - 1) / TOLD_ALIGN * TOLD_ALIGN, at;
+    cudaError_t e = whole <= TOLD_BYTES / 4 ? take_told() : cudaErrorInvalidValue;
+
+    if (e == cudaSuccess && shared.told_bytes + whole > TOLD_BYTES) {
+        ek_cuda_wait_here();
+        shared.told_bytes = 0;
+    }
+    at = shared.told_bytes;
+    if (e == cudaSuccess) {
+        memcpy(shared.said + at, from, bytes);
+        e = cudaMemcpyAsync(shared.told + at, shared.said + at, bytes, cudaMemcpyHostToDevice,
                             ek_cuda_stream());
+    }
     note("what the host tells", e);
-    return e == cudaSuccess ? shared.told[place] : NULL;
+    if (e != cudaSuccess)
+        return NULL;
+    shared.told_bytes += whole;
+    return shared.told + at;
 }
 
 static ek_status wait_for(const ek_kernels *k)
 {
-    const char *failed;
+    char failed[sizeof(shared.failed)];
 
     (void)k;
     ek_cuda_wait_here();
-    failed = shared.failed;
-    shared.failed = NULL; /* what does not heal fails the next one, too */
-    return failed == NULL ? EK_OK : check(shared.error, failed);
+    memcpy(failed, shared.failed, sizeof(failed));
+    shared.failed[0] = '\0'; /* what does not heal fails the next one, too */
+    return failed[0] == '\0' ? EK_OK : check(shared.error, failed);
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -211,6 +268,7 @@ static ek_status open_table(ek_kernels *k, ek_mode mode, int device)
     k->state = &shared;
     k->enter = enter;
     k->wait = wait_for;
+    k->queue = queue;
     ek_cuda_fill_rows(k, mode);
     ek_cuda_fill_choice(k, mode);
     ek_cuda_fill_norm(k, mode);
@@ -227,8 +285,8 @@ static void close_table(ek_kernels *k)
     pthread_mutex_lock(&lock);
     if (--shared.tables == 0) {
         (void)cudaFreeHost(shared.room);
-        (void)cudaFree(shared.told[0]);
-        (void)cudaFree(shared.told[1]);
+        (void)cudaFreeHost(shared.said);
+        (void)cudaFree(shared.told);
         (void)cudaStreamDestroy(shared.stream);
         shared = (context){0};
     }

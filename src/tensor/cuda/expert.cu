@@ -76,17 +76,35 @@ template <class R> __global__ void sum_parts(int64_t n, const R *g, double *part
         part[blockIdx.x] = sum;
 }
 
+static int64_t parts_of(int64_t n)
+{
+    return n / PART_MIN + 1 < PARTS_MAX ? n / PART_MIN + 1 : (int64_t)PARTS_MAX;
+}
+
+template <class R>
+static void sum_squares_each(const ek_kernels *, int64_t count, const int64_t *n,
+                             const void *const *g, double *sums)
+{
+    double *room = ek_cuda_room((int)count * PARTS_MAX);
+
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = 0;
+    if (room == nullptr)
+        return; /* the next wait says why */
+    for (int64_t i = 0; i < count; i++)
+        launch("sum_squares", sum_parts<R>, parts_of(n[i]), EK_BLOCK, n[i], (const R *)g[i],
+               room + i * PARTS_MAX);
+    ek_cuda_wait_here();
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t b = 0; b < parts_of(n[i]); b++)
+            sums[i] += room[i * PARTS_MAX + b];
+}
+
 template <class R> static double sum_squares(int64_t n, const void *g)
 {
-    double *part = ek_cuda_room(PARTS_MAX), sum = 0;
-    int64_t parts = n / PART_MIN + 1 < PARTS_MAX ? n / PART_MIN + 1 : (int64_t)PARTS_MAX;
+    double sum;
 
-    if (part == nullptr)
-        return 0; /* the next wait says why */
-    launch("sum_squares", sum_parts<R>, parts, EK_BLOCK, n, (const R *)g, part);
-    ek_cuda_wait_here();
-    for (int64_t b = 0; b < parts; b++)
-        sum += part[b];
+    sum_squares_each<R>(nullptr, 1, &n, &g, &sum);
     return sum;
 }
 
@@ -131,6 +149,7 @@ template <class R, class C> static void fill(ek_kernels *k)
     k->swiglu_forward = swiglu_forward<R, C>;
     k->swiglu_backward = swiglu_backward<R, C>;
     k->sum_squares = sum_squares<R>;
+    k->sum_squares_each = sum_squares_each<R>;
     k->adamw = adamw<R>;
     k->adamw_resumable = NULL; /* what outlives a process is not the device's memory */
 }

@@ -148,31 +148,65 @@ static void bias_backward(int64_t n, int64_t d, const void *dy, int64_t ld, void
            (R *)db);
 }
 
+/* --- numbers by index ------------------------------------------------------------------------- */
+
+template <class R> __global__ void gather_each(int64_t n, const int32_t *idx, const R *from, R *to)
+{
+    for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
+        to[i] = idx[i] >= 0 ? from[idx[i]] : (R)0;
+}
+
+template <class R>
+static void gather_numbers(int64_t n, const int32_t *idx, const void *from, void *to)
+{
+    launch("gather_numbers", gather_each<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, n, idx,
+           (const R *)from, (R *)to);
+}
+
+template <class R> __global__ void scatter_each(int64_t n, const int32_t *idx, const R *from, R *to)
+{
+    for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
+        if (idx[i] >= 0)
+            to[idx[i]] = from[i];
+}
+
+template <class R>
+static void scatter_numbers(int64_t n, const int32_t *idx, const void *from, void *to)
+{
+    launch("scatter_numbers", scatter_each<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, n, idx,
+           (const R *)from, (R *)to);
+}
+
 /* --- what the runtime has ------------------------------------------------------------------------
  */
 
 static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
                       int64_t ldd)
 {
-    cudaError_t e = cudaSuccess;
+    cudaStream_t stream = (cudaStream_t)ek_cuda_stream();
+    cudaError_t e;
 
-    if (n > 0 && bytes > 0)
+    if (n <= 0 || bytes <= 0)
+        return;
+    if (bytes == lds && bytes == ldd)
+        e = cudaMemcpyAsync(dst, src, (size_t)(n * bytes), cudaMemcpyDeviceToDevice, stream);
+    else
         e = cudaMemcpy2DAsync(dst, (size_t)ldd, src, (size_t)lds, (size_t)bytes, (size_t)n,
-                              cudaMemcpyDeviceToDevice, (cudaStream_t)ek_cuda_stream());
+                              cudaMemcpyDeviceToDevice, stream);
     ek_cuda_started("copy_rows", (int)e);
 }
 
 static void clear(int64_t bytes, void *x)
 {
-    cudaError_t e = cudaSuccess;
-
     if (bytes > 0)
-        e = cudaMemsetAsync(x, 0, (size_t)bytes, (cudaStream_t)ek_cuda_stream());
-    ek_cuda_started("clear", (int)e);
+        ek_cuda_started("clear",
+                        (int)cudaMemsetAsync(x, 0, (size_t)bytes, (cudaStream_t)ek_cuda_stream()));
 }
 
 template <class R, class C> static void fill(ek_kernels *k)
 {
+    k->gather_numbers = gather_numbers<R>;
+    k->scatter_numbers = scatter_numbers<R>;
     k->copy_rows = copy_rows;
     k->clear = clear;
     k->gather_comp = gather<C, C>;

@@ -18,9 +18,9 @@ void ek_cuda_wait_here(void);
 /* Room of the host's for n doubles, which kernels may write and the host reads after a wait, until
  * it is asked for again; NULL: there is none, which the next wait tells. */
 double *ek_cuda_room(int n);
-/* A copy in the device's memory of what the host has at `from`, for the kernels that are started
- * until this place, 0 or 1, is asked for again; NULL as above. */
-const void *ek_cuda_tell(int place, const void *from, size_t bytes);
+/* A copy in the device's memory of what the host has at `from`, up to 1 MiB, for the kernels that
+ * are started until two more such copies have been asked for; NULL as above. */
+const void *ek_cuda_tell(const void *from, size_t bytes);
 
 #ifdef __cplusplus
 }

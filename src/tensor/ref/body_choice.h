@@ -130,16 +130,3 @@ static void NAME(sum_columns)(int64_t n, int64_t d, const void *x, double *sums)
         for (int64_t c = 0; c < d; c++)
             sums[c] += (double)from[i * d + c];
 }
-
-static void NAME(gather_numbers)(int64_t n, const int32_t *idx, const void *from, void *to)
-{
-    for (int64_t i = 0; i < n; i++)
-        ((R *)to)[i] = idx[i] >= 0 ? ((const R *)from)[idx[i]] : (R)0;
-}
-
-static void NAME(scatter_numbers)(int64_t n, const int32_t *idx, const void *from, void *to)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (idx[i] >= 0)
-            ((R *)to)[idx[i]] = ((const R *)from)[i];
-}

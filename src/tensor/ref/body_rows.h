@@ -49,6 +49,19 @@ static void NAME(combine)(int64_t n, int64_t d, int64_t k, const int32_t *row_of
     }
 }
 
+static void NAME(gather_numbers)(int64_t n, const int32_t *idx, const void *from, void *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        ((R *)to)[i] = idx[i] >= 0 ? ((const R *)from)[idx[i]] : (R)0;
+}
+
+static void NAME(scatter_numbers)(int64_t n, const int32_t *idx, const void *from, void *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (idx[i] >= 0)
+            ((R *)to)[idx[i]] = ((const R *)from)[i];
+}
+
 static void NAME(to_comp)(int64_t n, int64_t d, const void *x, void *y)
 {
     const R *from = x;

@@ -53,6 +53,13 @@ static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const in
     return rows;
 }
 
+static void sum_squares_each(const ek_kernels *k, int64_t count, const int64_t *n,
+                             const void *const *g, double *sums)
+{
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = k->sum_squares(n[i], g[i]);
+}
+
 void ek_kernels_ref(ek_kernels *k, ek_mode mode)
 {
     switch (mode) {
@@ -64,4 +71,5 @@ void ek_kernels_ref(ek_kernels *k, ek_mode mode)
     k->clear = clear;
     k->count_choices = count_choices;
     k->sort_choices = sort_choices;
+    k->sum_squares_each = sum_squares_each;
 }

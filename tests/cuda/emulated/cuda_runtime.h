@@ -9,6 +9,7 @@
 #define EMULATED_CUDA_RUNTIME_H
 
 #include <cuda_runtime_api.h>
+#include <functional>
 #include <stdint.h>
 #include <string.h>
 
@@ -41,6 +42,8 @@ unsigned emulated_ballot(int bit);
 void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argument);
 #include "cuda/emulated.h"
 
+/* Does it when the stream is waited for, after what was queued before. */
+void emulated_queue(std::function<void()> work);
 /* Whether an argument has an address that is not of the device's memory, while one is in use; then
  * the kernel fails. */
 int emulated_is_foreign(const void *argument, size_t bytes);

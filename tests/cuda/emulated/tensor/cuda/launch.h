@@ -1,5 +1,5 @@
-/* tests/cuda/emulated/tensor/cuda/launch.h - stands for src/tensor/cuda/launch.h: a kernel runs at
- * once, on the host. */
+/* tests/cuda/emulated/tensor/cuda/launch.h - stands for src/tensor/cuda/launch.h: a kernel runs on
+ * the host, when the stream is waited for. */
 #ifndef TENSOR_CUDA_LAUNCH_H
 #define TENSOR_CUDA_LAUNCH_H
 
@@ -12,12 +12,16 @@ enum { EK_GRID_MAX = 4 }; /* so that threads take several elements */
 template <class Kernel, class... Arguments>
 static void launch(const char *name, Kernel kernel, int64_t blocks, int threads, Arguments... a)
 {
-    auto call = [&] { kernel(a...); };
     int foreign = blocks > 0 ? (0 + ... + emulated_is_foreign(&a, sizeof(a))) : 0;
 
-    if (!foreign && !emulated_is_to_fail(name))
-        emulated_run(
-            blocks, threads, [](void *f) { (*(decltype(call) *)f)(); }, &call);
+    if (!foreign)
+        emulated_queue([=] {
+            auto call = [&] { kernel(a...); };
+
+            if (!emulated_is_to_fail(name))
+                emulated_run(
+                    blocks, threads, [](void *f) { (*(decltype(call) *)f)(); }, (void *)&call);
+        });
     ek_cuda_started(name, (int)cudaGetLastError());
 }
 
