@@ -297,6 +297,8 @@ static void lay_forms(ek_model *m, const ek_unit *u, ek_param *p, int64_t *used)
             int64_t in = put(s, used, (int64_t)bytes);
 
             *at[i] = s->base != NULL ? (char *)s->base + in : NULL;
+        } else if (i > 0 && m->k->one_form) {
+            *at[i] = *at[0];
         } else {
             *at[i] = ek_arena_take(&m->arena, (int64_t)bytes, 1);
         }

@@ -37,6 +37,8 @@ ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_para
 
     if ((uses & EK_USE_FORWARD) && w->forward != NULL && w->forward != w->p)
         EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
+    if ((uses & EK_USE_FORWARD) && w->backward == w->forward)
+        return EK_OK; /* which serves both directions */
     if ((uses & EK_USE_BACKWARD) && w->backward != NULL && w->backward != w->p)
         EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, master, w->backward));
     return EK_OK;

@@ -84,7 +84,8 @@ struct ek_kernels {
     const char *products; /* what the matrix products are made of */
     ek_dtype real, comp;
     int threads;
-    void *state;             /* of the matrix library or the accelerator; NULL for the reference */
+    int one_form; /* packed forms of both directions are the same bytes: one serves both */
+    void *state;  /* of the matrix library or the accelerator; NULL for the reference */
     const ek_memory *memory; /* that arrays lie in; NULL: the system's */
     /* See ek_kernels_enter and ek_kernels_wait; NULL: nothing but the team's size, nothing. */
     void (*enter)(const ek_kernels *k);

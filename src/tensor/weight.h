@@ -20,7 +20,8 @@ typedef struct {
     int64_t kept_first, kept; /* the run that p_kept, m and v hold: all, or own with ZeRO */
     void *p_kept;             /* master weight of that run */
     void *m, *v;              /* AdamW moments of that run */
-    void *forward, *backward; /* packed forms; == p where kernels read the master; NULL: none */
+    void *forward, *backward; /* packed forms, or one for both; == p where kernels read the
+                                 master; NULL: none */
 } ek_weight;
 
 static inline int64_t ek_weight_elements(const ek_weight *w)

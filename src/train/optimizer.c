@@ -201,7 +201,7 @@ static double update_bytes(const ek_model *m, const ek_unit *u)
 
         if (w->forward != NULL && w->forward != w->p)
             bytes += (r + 2) * (double)ek_weight_elements(w);
-        if (w->backward != NULL && w->backward != w->p)
+        if (w->backward != NULL && w->backward != w->p && w->backward != w->forward)
             bytes += (r + 2) * (double)ek_weight_elements(w);
     }
     return bytes;

@@ -56,17 +56,17 @@ static void memory_of_masters(void)
         check_near("fp64 bytes", j.zero, held(&j), 8 * want[j.zero], 0.005);
 }
 
-/* Where kernels read packed forms, of 2 bytes an element here: no whole master of those, but one
- * or two units on their way, and one layer's forms. */
+/* Where kernels read packed forms, one of 2 bytes an element here: no whole master of those, but
+ * one or two units on their way, and one layer's forms. */
 static void memory_of_packed_forms(void)
 {
     const double n = 3, turns = 2 * per_layer + ends, staged = experts + attention;
     const double packed = attention + experts + 1.0 * EVEN_VOCAB * D; /* of a layer and the head */
     const double read = 2 * small + 1.0 * EVEN_VOCAB * D + D;
-    const double want[] = {n * (16 * all + 4 * products),
-                           n * (4 * (all - products) + 4 * all + 4 * products + 4 * staged) +
+    const double want[] = {n * (16 * all + 2 * products),
+                           n * (4 * (all - products) + 4 * all + 2 * products + 4 * staged) +
                                4 * products + 8 * all,
-                           n * (4 * (all - products) + 4 * turns + 4 * products + 4 * staged) +
+                           n * (4 * (all - products) + 4 * turns + 2 * products + 4 * staged) +
                                4 * products + 12 * all,
                            n * (4 * turns + 4 * read + 4 * packed + 4 * packed) + 16 * all};
     job j = {.spec = even_spec(), .mode = EK_MODE_BF16, .ranks = 3, .idle = 1};

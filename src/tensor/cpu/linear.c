@@ -260,6 +260,7 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
 {
     k->products = ops->name;
     k->state = (void *)(uintptr_t)ops;
+    k->one_form = 0;
     k->packed_bytes = packed_bytes;
     k->pack = pack;
     k->linear_forward = linear_forward;

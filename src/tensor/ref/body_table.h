@@ -9,6 +9,7 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       .real = R_TYPE,
                       .comp = C_TYPE,
                       .threads = k->threads,
+                      .one_form = 1,
                       ENTRY(packed_bytes),
                       ENTRY(pack),
                       ENTRY(linear_forward),
