@@ -29,11 +29,16 @@ ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll **op)
     return ek_comm_all_gather(u->group, u->p, u->first, real, op);
 }
 
+static const char *master_of(const ek_model *m, const ek_unit *u, const ek_param *p)
+{
+    return (const char *)u->p + p->offset * (int64_t)real_size(m);
+}
+
 ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_param *p, int uses)
 {
     const ek_kernels *k = m->k;
     const ek_weight *w = p->w;
-    const char *master = (const char *)u->p + p->offset * (int64_t)real_size(m);
+    const char *master = master_of(m, u, p);
 
     if ((uses & EK_USE_FORWARD) && w->forward != NULL && w->forward != w->p)
         EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
@@ -44,10 +49,44 @@ ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_para
     return EK_OK;
 }
 
+/* Of a unit's weights from `first` on, those that lie one behind the other, as do their forms, one
+ * of which serves both directions: where they end, and their numbers. */
+static int32_t pack_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
+{
+    const ek_param *a = &m->params[u->params[first]];
+    int64_t comp = (int64_t)ek_dtype_size(m->k->comp);
+    int32_t end = first + 1;
+
+    *n = ek_weight_elements(a->w);
+    for (; end < u->n_params; end++) {
+        const ek_param *b = &m->params[u->params[end]];
+
+        if (b->w->backward != b->w->forward || b->offset != a->offset + *n ||
+            (char *)b->w->forward != (char *)a->w->forward + *n * comp)
+            break;
+        *n += ek_weight_elements(b->w);
+    }
+    return end;
+}
+
 ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
 {
-    for (int32_t i = 0; i < u->n_params; i++)
-        EK_TRY(ek_unit_pack_weight(m, u, &m->params[u->params[i]], uses));
+    const ek_kernels *k = m->k;
+
+    for (int32_t i = 0, end; i < u->n_params; i = end) {
+        const ek_param *p = &m->params[u->params[i]];
+        const ek_weight *w = p->w;
+        int64_t n;
+
+        end = i + 1;
+        if (!k->one_form || !(uses & EK_USE_FORWARD) || w->forward == NULL || w->forward == w->p ||
+            w->backward != w->forward) {
+            EK_TRY(ek_unit_pack_weight(m, u, p, uses));
+            continue;
+        }
+        end = pack_together(m, u, i, &n);
+        EK_TRY(k->pack(k, 1, n, EK_FORM_FORWARD, master_of(m, u, p), w->forward));
+    }
     return EK_OK;
 }
 

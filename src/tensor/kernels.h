@@ -84,7 +84,8 @@ struct ek_kernels {
     const char *products; /* what the matrix products are made of */
     ek_dtype real, comp;
     int threads;
-    int one_form; /* packed forms of both directions are the same bytes: one serves both */
+    int one_form; /* a packed form is the master's numbers in comp, in order: one serves both
+                     directions, and matrices that lie one behind the other are packed as one */
     void *state;  /* of the matrix library or the accelerator; NULL for the reference */
     const ek_memory *memory; /* that arrays lie in; NULL: the system's */
     /* See ek_kernels_enter and ek_kernels_wait; NULL: nothing but the team's size, nothing. */

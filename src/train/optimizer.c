@@ -169,6 +169,46 @@ int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *ru
     return n;
 }
 
+static int follows(const ek_model *m, const void *a, int64_t n, const void *b)
+{
+    return (const char *)b == (const char *)a + n * (int64_t)ek_dtype_size(m->k->real);
+}
+
+/* Of a unit's parameters from `first` on, those that lie one behind the other and decay alike, and
+ * so take one kernel: where they end, and their numbers. */
+static int32_t update_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
+{
+    const ek_param *a = &m->params[u->params[first]];
+    int32_t end = first + 1;
+
+    *n = a->w->kept;
+    for (; end < u->n_params; end++) {
+        const ek_param *b = &m->params[u->params[end]];
+
+        if (b->decay != a->decay || !follows(m, a->w->p_kept, *n, b->w->p_kept) ||
+            !follows(m, a->g_kept, *n, b->g_kept) || !follows(m, a->w->m, *n, b->w->m) ||
+            !follows(m, a->w->v, *n, b->w->v))
+            break;
+        *n += b->w->kept;
+    }
+    return end;
+}
+
+static void update(const ek_optimizer *o, const ek_unit *u)
+{
+    const ek_model *m = o->model;
+
+    for (int32_t i = 0, end; i < u->n_params; i = end) {
+        const ek_param *p = &m->params[u->params[i]];
+        ek_adamw h = adamw_of(&o->now, p->decay);
+        int64_t n;
+
+        end = update_together(m, u, i, &n);
+        if (n > 0)
+            m->k->adamw(&h, n, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
+    }
+}
+
 /* Updates what this rank keeps of unit op->part, and zeroes its gradient. */
 static ek_status op_update(void *self, const ek_op *op)
 {
@@ -177,14 +217,9 @@ static ek_status op_update(void *self, const ek_op *op)
     const ek_unit *u = &m->units->unit[op->part];
     ek_ledger_rule rule = ek_optimizer_rule(m->k);
 
-    for (int32_t i = 0; i < u->n_params && o->ledger == NULL; i++) {
-        const ek_param *p = &m->params[u->params[i]];
-        ek_adamw h = adamw_of(&o->now, p->decay);
-
-        if (p->w->kept > 0)
-            m->k->adamw(&h, p->w->kept, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
-    }
-    if (o->ledger != NULL)
+    if (o->ledger == NULL)
+        update(o, u);
+    else
         ek_ledger_update(o->ledger, &rule, o->runs_of[op->part], o->runs_of[op->part + 1]);
     if (u->cut && u->g_set == NULL)
         clear_rest(m, u);
