@@ -143,6 +143,8 @@ EK_CHECKED ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll
 EK_CHECKED ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses);
 EK_CHECKED ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_param *p,
                                          int uses);
+/* Bytes that packing all forms of a unit moves: masters in, forms out. */
+double ek_unit_pack_bytes(const ek_model *m, const ek_unit *u);
 /* ZeRO 2 and 3: adds the reduced run of u->g to what is kept, and clears u->g. */
 void ek_unit_collect(const ek_model *m, const ek_unit *u);
 

@@ -29,6 +29,16 @@ ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll **op)
     return ek_comm_all_gather(u->group, u->p, u->first, real, op);
 }
 
+static int has_form(const ek_weight *w, const void *form)
+{
+    return form != NULL && form != w->p;
+}
+
+static int one_form(const ek_weight *w)
+{
+    return has_form(w, w->forward) && w->backward == w->forward;
+}
+
 static const char *master_of(const ek_model *m, const ek_unit *u, const ek_param *p)
 {
     return (const char *)u->p + p->offset * (int64_t)real_size(m);
@@ -40,17 +50,17 @@ ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_para
     const ek_weight *w = p->w;
     const char *master = master_of(m, u, p);
 
-    if ((uses & EK_USE_FORWARD) && w->forward != NULL && w->forward != w->p)
+    if ((uses & EK_USE_FORWARD) && has_form(w, w->forward))
         EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
-    if ((uses & EK_USE_FORWARD) && w->backward == w->forward)
-        return EK_OK; /* which serves both directions */
-    if ((uses & EK_USE_BACKWARD) && w->backward != NULL && w->backward != w->p)
+    if ((uses & EK_USE_FORWARD) && one_form(w))
+        return EK_OK;
+    if ((uses & EK_USE_BACKWARD) && has_form(w, w->backward))
         EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, master, w->backward));
     return EK_OK;
 }
 
-/* Of a unit's weights from `first` on, those that lie one behind the other, as do their forms, one
- * of which serves both directions: where they end, and their numbers. */
+/* Of a unit's weights with one form from `first` on, those that lie one behind the other, as their
+ * forms do: where they end, and how many numbers they are. */
 static int32_t pack_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
@@ -61,7 +71,7 @@ static int32_t pack_together(const ek_model *m, const ek_unit *u, int32_t first,
     for (; end < u->n_params; end++) {
         const ek_param *b = &m->params[u->params[end]];
 
-        if (b->w->backward != b->w->forward || b->offset != a->offset + *n ||
+        if (!one_form(b->w) || b->offset != a->offset + *n ||
             (char *)b->w->forward != (char *)a->w->forward + *n * comp)
             break;
         *n += ek_weight_elements(b->w);
@@ -78,16 +88,29 @@ ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
         const ek_weight *w = p->w;
         int64_t n;
 
-        end = i + 1;
-        if (!k->one_form || !(uses & EK_USE_FORWARD) || w->forward == NULL || w->forward == w->p ||
-            w->backward != w->forward) {
+        if ((uses & EK_USE_FORWARD) && one_form(w)) {
+            end = pack_together(m, u, i, &n);
+            EK_TRY(k->pack(k, 1, n, EK_FORM_FORWARD, master_of(m, u, p), w->forward));
+        } else {
+            end = i + 1;
             EK_TRY(ek_unit_pack_weight(m, u, p, uses));
-            continue;
         }
-        end = pack_together(m, u, i, &n);
-        EK_TRY(k->pack(k, 1, n, EK_FORM_FORWARD, master_of(m, u, p), w->forward));
     }
     return EK_OK;
+}
+
+double ek_unit_pack_bytes(const ek_model *m, const ek_unit *u)
+{
+    size_t each = real_size(m) + ek_dtype_size(m->k->comp);
+    double bytes = 0;
+
+    for (int32_t i = 0; i < u->n_params; i++) {
+        const ek_weight *w = m->params[u->params[i]].w;
+        int forms = has_form(w, w->forward) + has_form(w, w->backward) - one_form(w);
+
+        bytes += (double)forms * (double)each * (double)ek_weight_elements(w);
+    }
+    return bytes;
 }
 
 void ek_unit_collect(const ek_model *m, const ek_unit *u)
@@ -284,8 +307,8 @@ int32_t ek_units_build_gather(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 int32_t ek_units_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
     const ek_unit *unit = &m->units->unit[u];
-    ek_op op = op_of(m, "pack", op_pack, EK_LANE_COMPUTE, unit->place, u,
-                     2 * (double)unit->n * (double)real_size(m));
+    ek_op op =
+        op_of(m, "pack", op_pack, EK_LANE_COMPUTE, unit->place, u, ek_unit_pack_bytes(m, unit));
 
     return ek_graph_after(g, &op, dep);
 }

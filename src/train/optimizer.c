@@ -175,7 +175,7 @@ static int follows(const ek_model *m, const void *a, int64_t n, const void *b)
 }
 
 /* Of a unit's parameters from `first` on, those that lie one behind the other and decay alike, and
- * so take one kernel: where they end, and their numbers. */
+ * so take one kernel: where they end, and how many numbers they are. */
 static int32_t update_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
@@ -229,17 +229,9 @@ static ek_status op_update(void *self, const ek_op *op)
 /* Bytes that an update moves: masters, gradients and moments in and out, packed forms out. */
 static double update_bytes(const ek_model *m, const ek_unit *u)
 {
-    double r = (double)ek_dtype_size(m->k->real), bytes = 8 * r * (double)u->kept;
+    double bytes = 8 * (double)ek_dtype_size(m->k->real) * (double)u->kept;
 
-    for (int32_t i = 0; i < u->n_params && !u->cut; i++) {
-        const ek_weight *w = m->params[u->params[i]].w;
-
-        if (w->forward != NULL && w->forward != w->p)
-            bytes += (r + 2) * (double)ek_weight_elements(w);
-        if (w->backward != NULL && w->backward != w->p && w->backward != w->forward)
-            bytes += (r + 2) * (double)ek_weight_elements(w);
-    }
-    return bytes;
+    return u->cut ? bytes : bytes + ek_unit_pack_bytes(m, u);
 }
 
 /* Appends an op after two others (negative: none). */

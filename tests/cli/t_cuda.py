@@ -193,7 +193,7 @@ class Emulated(Gpu):
         recorded = of_two_steps("kernels")  # each kernel is waited for; "step" does both
         queued = [b - a for a, b in zip(recorded, of_two_steps("step"))]
         self.assertEqual(queued[0], recorded[0])
-        self.assertTrue(400 < queued[0] < 600, queued)  # 840 with two for each of its parameters
+        self.assertTrue(400 < queued[0] < 560, queued)  # 606 with two for each parameter
         self.assertGreaterEqual(recorded[1], recorded[0])
         self.assertLess(queued[1], 0.15 * queued[0])
         self.assertTrue(0 < queued[2] <= 2 * (1 + 2), queued)

@@ -681,7 +681,7 @@ class WithMpi:
     def test_what_ends_the_others_does_not_save(self):
         p, workers = self.start_job()
         os.kill(workers[0], signal.SIGTERM)  # as Open MPI does when one of several has died
-        before = len(ek_cli.metrics(self.path("run")))
+        before = ek_cli.lines_of(self.path("run", "metrics.jsonl"))
         ek_cli.wait_for_steps(p, self.path("run"), before + 3)
         self.assertIsNone(p.poll())
 

@@ -259,15 +259,15 @@ static void packed_forms(void)
     const ek_isa isas[] = {EK_ISA_REF, ek_cpu_isa()};
     const ek_mode modes[] = {EK_MODE_BF16, EK_MODE_FP32};
 
-    for (int i = 0; i < 4; i++) {
-        job whole_ = {.spec = i % 2 ? odd_spec() : shared_spec(),
-                      .mode = modes[i / 2],
-                      .isa = isas[i % 2],
+    for (int i = 0; i < 8; i++) {
+        job whole_ = {.spec = i & 1 ? odd_spec() : shared_spec(),
+                      .mode = modes[i / 4],
+                      .isa = isas[i / 2 % 2],
                       .ranks = 3,
                       .micros = 1};
         job cut = whole_;
 
-        cut.worker = i / 2;
+        cut.worker = i / 4;
         for (cut.zero = 1; cut.zero <= 3; cut.zero++)
             check_same(&whole_, &cut);
     }

@@ -173,6 +173,7 @@ static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const 
 template <class R, class C> static void fill(ek_kernels *k)
 {
     k->products = sizeof(C) == sizeof(ek_bf16) ? "tensor cores (mma)" : "plain tiles";
+    k->one_form = 1;
     k->pack = pack;
     k->linear_forward = linear_forward<R, C>;
     k->linear_backward_input = linear_backward_input<R, C>;
