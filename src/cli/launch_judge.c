@@ -171,7 +171,8 @@ int launch_judge(launcher *x)
     if (x->members != NULL) {
         if (x->reason != LAUNCH_HAND_OVER && !has_given(x, code))
             launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
-        if (t->steps < 0 && x->reason != LAUNCH_HAND_OVER && !has_given(x, code))
+        if (t->steps < 0 && x->reason != LAUNCH_HAND_OVER && !has_given(x, code) &&
+            (!t->reported || t->lost)) /* what ends the run is nobody's fault */
             launch_members_doubt(x->members);
     }
     if (t->reported)

@@ -34,5 +34,11 @@ class Chaos(ek_cli.Case):
         self.assertEqual(r.returncode, status, r.stderr)
         return json.loads(r.stdout) if r.returncode == DONE else r.stderr
 
+    def last(self, seconds, train=()):
+        """Has later runs take so many steps as last so long on this machine without harm."""
+        self.steps = 150
+        times = self.chaos("--failures", 0, train=train, reference=False)["step_times"]
+        self.steps = int(1000 * seconds / times[0]["median_ms"])
+
     def script(self, *lines):
         return ek_cli.write(self.path("script"), "".join(line + "\n" for line in lines))

@@ -212,6 +212,20 @@ class GoAndCome(Hosts):
         self.assertIn("d, e take part; 4 ranks on 4 hosts", err)
         self.assertNotIn("interrupted", err)
 
+    def test_a_mistake_when_one_comes(self):
+        """It ends the run and is said last; the newcomer is not blamed for it."""
+        data = self.path("its-own.bin")
+        shutil.copy(self.data, data)
+        self.steps = 2500
+        j = self.start(data=data)
+        j.wait_for_steps(20)
+        os.unlink(data)
+        self.hosts("a", "b", "c", "d")
+        status, _, err = j.end()
+        self.assertEqual(status, BAD_INPUT, err)
+        self.assertIn("d takes part; 4 ranks on 4 hosts", err)
+        self.assertIn("its-own.bin", err.splitlines()[-1])
+
     def test_a_list_that_is_no_list_any_more(self):
         j = self.start()
         j.wait_for_steps(20)
@@ -221,7 +235,7 @@ class GoAndCome(Hosts):
 
     def test_discover(self):
         """The same, by a command."""
-        self.steps = 2500
+        self.steps = 5000
         j = self.elastic((1, ""), "--discover", "cat %s" % self.path("hosts"))
         self.wait_for_ranks(j, 3)
         self.hosts("a", "b", "c", "d")

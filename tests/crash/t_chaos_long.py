@@ -8,11 +8,12 @@ from ranks import FAILED, ek_cli
 
 
 class Everything(chaos.Chaos):
-    nodes, steps = 4, 2500
+    nodes = 4
 
     def test_of_every_kind(self):
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
+                self.last(75)
                 found = self.chaos("--failures", 20, "--kinds", "worker,node,freeze,freeze-node,"
                                    "cut,part,notice,supervisor,slow,recovery,full-disk", "--seed", 5,
                                    train=("--save-every", 50))
@@ -20,9 +21,9 @@ class Everything(chaos.Chaos):
 
     def test_two_that_do_not_reach_each_other(self):
         """One of them is left out, until they do."""
-        self.steps = 1200
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
+                self.last(60, train=("--batch", 24))
                 found = self.chaos("--script", self.script("2 part node2"), "--lossless", "--down",
                                    30, train=("--batch", 24))
                 self.assertEqual([r["ranks"] for r in found["recoveries"]], [3], found)
@@ -32,6 +33,7 @@ class Everything(chaos.Chaos):
         """A node and then a worker, before all is as it was: nothing is lost."""
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
+                self.last(90, train=("--batch", 18))
                 found = self.chaos("--failures", 9, "--kinds", "recovery:launch,recovery:transfer,"
                                    "recovery:step", "--lossless", "--single", "--down", 1,
                                    train=("--batch", 18))
@@ -40,7 +42,8 @@ class Everything(chaos.Chaos):
     def test_singles(self):
         """A hundred workers and nodes, one at a time: nothing is lost.  A node that is lost time and
         again is left alone for longer and longer, so a run has ten of them."""
-        self.nodes, self.steps = 5, 3000
+        self.nodes = 5
+        self.last(75)
         for seed in range(10):
             with self.subTest(seed=seed):
                 found = self.chaos("--failures", 10, "--kinds", "worker,node", "--seed", seed,
@@ -52,6 +55,7 @@ class Everything(chaos.Chaos):
         where that is not allowed, it is found out."""
         path = self.script("3 node node1", "3 node node2", "3 node node3")
         train = ("--save-every", 20, "--spare-slots", 1)
+        self.last(30, train=train)
         found = self.chaos("--script", path, train=train)
         self.assertEqual(found["went_back"], 1)
         said = self.chaos("--script", path, "--lossless", train=train, status=FAILED)
@@ -61,6 +65,7 @@ class Everything(chaos.Chaos):
         made = subprocess.run([chaos.CHAOS, "--make-trace", "40", "4", "4"], capture_output=True,
                               text=True, check=True).stdout
         self.assertIn("down", made)
+        self.last(60)
         path = ek_cli.write(self.path("trace"), made)
         found = self.chaos("--trace", path, train=("--save-every", 100))
         self.assertGreater(len(found["failures"]), 1)
