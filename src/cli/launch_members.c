@@ -13,6 +13,8 @@
 #include <string.h>
 
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
+/* Before the first start, when no work waits for it. */
+static const double first_answer_least_s = 5;
 /* To get memory ready, which may be all that a host has; and to give that back. */
 static const double prepare_s = 600, give_back_s = 5;
 /* So long those that are ready wait for others that are not. */
@@ -255,7 +257,7 @@ ek_status launch_members_asked(launch_members *m, int *asked)
 {
     int64_t now = ek_clock_ns();
     int waiting = 0, there = 0;
-    double patience;
+    double patience, least = m->used_at == 0 ? first_answer_least_s : answer_least_s;
 
     EK_TRY(ask_new(m));
     for (int i = 0; i < m->n; i++) {
@@ -269,7 +271,7 @@ ek_status launch_members_asked(launch_members *m, int *asked)
         }
     }
     patience = answer_factor * m->slowest_s;
-    patience = patience > answer_least_s ? patience : answer_least_s;
+    patience = patience > least ? patience : least;
     for (int i = 0; i < m->n && waiting > 0 && there > 0; i++)
         if (m->member[i].errand.pid > 0)
             m->member[i].errand.limit = m->member[i].errand.begin + (int64_t)(patience * 1e9);

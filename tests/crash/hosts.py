@@ -19,7 +19,7 @@ from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 # Of a host "slow", getting memory ready takes an hour.  Of a host "b": down-b: it does not answer;
 # silent-b: nothing ever comes of asking it; broken-b: it answers, and a job that has it ends before
 # it begins.  apart-b-c: the two do not reach each other, where that is asked.  late-1: the first start
-# in which hosts hand over what they have comes to nothing.
+# in which hosts hand over what they have comes to nothing.  tired-b: it takes its time to answer.
 STAND_IN = """#!{python}
 import os, sys, time
 words = sys.argv[1:]
@@ -40,6 +40,8 @@ for h in hosts:
         time.sleep(3600)
     if os.path.exists(os.path.join({folder!r}, "silent-" + h)):
         time.sleep(3600)
+    if words[-1] == "--version" and os.path.exists(os.path.join({folder!r}, "tired-" + h)):
+        time.sleep(2.5)
     if os.path.exists(os.path.join({folder!r}, "down-" + h)):
         sys.exit(255)
     if os.path.exists(os.path.join({folder!r}, "broken-" + h)) and words[-1] != "--version":
@@ -169,6 +171,17 @@ class GoAndCome(Hosts):
         self.assertLess(self.generations()[1]["probe_s"], 10)  # an answer may take 15
         self.unset("silent", "a")
         self.assertIn("a does not answer; 2 ranks", self.assert_done(j))
+
+    def test_one_is_slow_to_answer(self):
+        """It is waited for before the first start, and not when others have work to do."""
+        self.set("tired", "a")
+        j = self.start()
+        j.wait_for_steps(20)
+        self.lose(j, "b")
+        self.wait_for_ranks(j, 1)
+        self.assertEqual(self.ranks_were(), [3, 1])
+        self.unset("tired", "a")
+        self.assertRegex(self.assert_done(j), "a(, b| and b)? do(es)? not answer; 1 rank")
 
     def test_experts_that_nobody_has(self):
         """Back to a checkpoint, with as many experts a rank as two ranks make it."""
