@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
-/* Before the first start, when no work waits for it. */
+/* Before the first start of a command, which most often has no work that waits for it. */
 static const double first_answer_least_s = 5;
 /* To get memory ready, which may be all that a host has; and to give that back. */
 static const double prepare_s = 600, give_back_s = 5;
