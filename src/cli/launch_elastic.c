@@ -371,7 +371,7 @@ static int is_without_way(launcher *x)
 {
     int others;
 
-    x->stuck = x->talk.ready < x->talk.ranks && launch_has_ended_children(x->child, &others) > 0
+    x->stuck = x->talk.ready < x->talk.ranks && launch_has_failed_children(x->child, &others) > 0
                    ? x->stuck + 1
                    : 0;
     return x->stuck > 1;

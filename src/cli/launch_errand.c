@@ -1,7 +1,7 @@
 /* A command that runs beside a job and has so long to end: asking a host, asking for hosts.
  *
  * MPICH's mpiexec waits for ever for a host to which its launcher (ssh, or what stands for it)
- * finds no way.  That its launchers have ended, and itself has not, tells so. */
+ * finds no way.  That its launchers have failed, and itself has not ended, tells so. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
@@ -42,6 +42,7 @@ ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, dou
 
     *e = (launch_errand){.out = -1, .begin = ek_clock_ns()};
     e->limit = e->begin + (int64_t)(seconds * 1e9);
+    e->looked = e->begin;
     if (keep) {
         e->out = memfd_create("evenkeel", MFD_CLOEXEC);
         EK_REQUIRE(e->out >= 0, EK_EIO, "no memory for what %s says", argv[0]);
@@ -73,25 +74,30 @@ ek_status launch_errand_run(launch_errand *e, const launch *l, const char *mpiex
     return st;
 }
 
-static char state_of(long pid)
+/* Its state, a letter, and, of one that has ended, how it did, as wait() would say: the third and
+ * the last field of /proc/PID/stat, see proc_pid_stat(5); 0 of one that is not there any more. */
+static char state_of(long pid, int *ended)
 {
-    char path[64], text[512], *at, state = 'Z';
+    char path[64], text[1200], *at, state = 0;
     FILE *f;
 
+    *ended = 0;
     snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     f = fopen(path, "re");
     if (f == NULL)
         return state;
-    if (fgets(text, sizeof(text), f) != NULL && (at = strrchr(text, ')')) != NULL && at[1] == ' ')
+    if (fgets(text, sizeof(text), f) != NULL && (at = strrchr(text, ')')) != NULL && at[1] == ' ') {
         state = at[2];
+        *ended = atoi(strrchr(at, ' ') + 1);
+    }
     fclose(f);
     return state;
 }
 
-int launch_has_ended_children(pid_t pid, int *others)
+int launch_has_failed_children(pid_t pid, int *others)
 {
     char path[64];
-    int ended = 0;
+    int failed = 0;
     long child;
     FILE *f;
 
@@ -99,47 +105,68 @@ int launch_has_ended_children(pid_t pid, int *others)
     snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)pid, (long)pid);
     f = fopen(path, "re");
     while (f != NULL && fscanf(f, "%ld", &child) == 1) {
-        int is_ended = state_of(child) == 'Z';
+        int ended, has_failed = state_of(child, &ended) == 'Z' && ended != 0;
 
-        ended += is_ended;
-        *others += !is_ended;
+        failed += has_failed;
+        *others += !has_failed;
     }
     if (f != NULL)
         fclose(f);
-    return ended;
+    return failed;
 }
 
 enum { STUCK_NS = 20000000, STUCK_LOOKS = 4 }; /* from look to look; and so often */
+enum { STALL_NS = 500000000 };                 /* who waits looks every 0.1 s at least */
 
-/* Seen again and again, and asleep: one whose last child has ended may be about to end itself. */
+/* Seen again and again, and asleep: one whose last child has failed may be about to end itself. */
 static int is_stuck(launch_errand *e, int64_t now)
 {
-    int others, stuck;
+    int others, stuck, ended;
 
-    if (e->out >= 0 || now - e->looked < STUCK_NS)
+    if (e->out >= 0 || now - e->children_at < STUCK_NS)
         return 0; /* not mpiexec; or not yet again */
-    stuck =
-        launch_has_ended_children(e->pid, &others) > 0 && others == 0 && state_of(e->pid) == 'S';
-    e->looked = now;
+    stuck = launch_has_failed_children(e->pid, &others) > 0 && others == 0 &&
+            state_of(e->pid, &ended) == 'S';
+    e->children_at = now;
     e->stuck = stuck ? e->stuck + 1 : 0;
     return e->stuck >= STUCK_LOOKS;
+}
+
+/* A machine that stands still (it is too busy, or moved) keeps the command from its work, too. */
+static void leave_out_stalls(launch_errand *e, int64_t now)
+{
+    int64_t gap = now - e->looked;
+
+    if (gap > STALL_NS) {
+        e->begin += gap;
+        e->limit += gap;
+    }
+    e->looked = now;
 }
 
 int launch_errand_look(launch_errand *e)
 {
     int64_t now = ek_clock_ns();
-    int status;
+    int status, how;
+    double took;
 
+    leave_out_stalls(e, now);
+    took = (double)(now - e->begin) / 1e9;
     if (waitpid(e->pid, &status, WNOHANG) == e->pid) {
-        e->took = (double)(now - e->begin) / 1e9;
+        e->took = took;
         kill(-e->pid, SIGKILL); /* what it may have left */
         e->pid = 0;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : LAUNCH_ERRAND_FAILED;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : LAUNCH_ERRAND_KILLED;
     }
-    if (now < e->limit && !is_stuck(e, now))
+    if (now >= e->limit)
+        how = LAUNCH_ERRAND_LATE;
+    else if (is_stuck(e, now))
+        how = LAUNCH_ERRAND_STUCK;
+    else
         return LAUNCH_ERRAND_OUT;
     launch_errand_end(e);
-    return LAUNCH_ERRAND_FAILED;
+    e->took = took;
+    return how;
 }
 
 char *launch_errand_said(launch_errand *e)

@@ -128,9 +128,9 @@ static ek_status end_discover(launch_members *m, int status)
     EK_REQUIRE(status == 0, EK_EFORMAT,
                "--discover: \"%s\" %s%d; it has to print hosts, one a line, and end with status 0",
                m->l->discover,
-               status == LAUNCH_ERRAND_FAILED ? "was killed, or took more seconds than "
+               status >= LAUNCH_ERRAND_KILLED ? "was killed, or took more seconds than "
                                               : "ended with status ",
-               status == LAUNCH_ERRAND_FAILED ? (int)discover_s : status);
+               status >= LAUNCH_ERRAND_KILLED ? (int)discover_s : status);
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for what --discover says");
     st = launch_hosts_parse("--discover", text, &h);
     free(text);
@@ -253,6 +253,16 @@ static ek_status ask_new(launch_members *m)
     return EK_OK;
 }
 
+/* Before the first start nothing else waits, and an mpiexec that fails once may not the next time.
+ */
+static int is_asked_again(const launch_members *m, launch_member *x)
+{
+    int is = !m->begun && !x->again && x->answer != LAUNCH_ERRAND_LATE;
+
+    x->again |= is;
+    return is;
+}
+
 ek_status launch_members_asked(launch_members *m, int *asked)
 {
     int64_t now = ek_clock_ns();
@@ -268,6 +278,9 @@ ek_status launch_members_asked(launch_members *m, int *asked)
         } else if (x->answer == 0) {
             there++;
             m->slowest_s = x->errand.took > m->slowest_s ? x->errand.took : m->slowest_s;
+        } else if (is_asked_again(m, x)) {
+            EK_TRY(ask(m, x, 0));
+            waiting++;
         }
     }
     patience = answer_factor * m->slowest_s;
@@ -684,13 +697,32 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
     return EK_OK;
 }
 
+/* Why it is taken for lost. */
+static void say_why(const launch_member *x, FILE *f)
+{
+    if (x->answer == LAUNCH_ERRAND_LATE)
+        fprintf(f, " (silent for %.1f s)", x->errand.took);
+    else if (x->answer == LAUNCH_ERRAND_STUCK)
+        fprintf(f, " (mpiexec finds no way to it)");
+    else if (x->answer == LAUNCH_ERRAND_KILLED)
+        fprintf(f, " (mpiexec was killed)");
+    else
+        fprintf(f, " (mpiexec: status %d)", x->answer);
+}
+
 static int name_those(const launch_members *m, launch_change change, FILE *f)
 {
     int n = 0;
 
-    for (int i = 0; i < m->n; i++)
-        if (m->member[i].change == change)
-            fprintf(f, "%s%s", n++ > 0 ? ", " : "", m->member[i].host.name);
+    for (int i = 0; i < m->n; i++) {
+        const launch_member *x = &m->member[i];
+
+        if (x->change != change)
+            continue;
+        fprintf(f, "%s%s", n++ > 0 ? ", " : "", x->host.name);
+        if (change == LAUNCH_LOST)
+            say_why(x, f);
+    }
     return n;
 }
 

@@ -60,30 +60,35 @@ void launch_args_free(launch_args *a);
 /* --- a command beside the job (launch_errand.c) ------------------------------------------------
  */
 
-enum { LAUNCH_ERRAND_OUT = -1, LAUNCH_ERRAND_FAILED = 1000 };
+enum {
+    LAUNCH_ERRAND_OUT = -1,
+    LAUNCH_ERRAND_KILLED = 1000, /* by a signal */
+    LAUNCH_ERRAND_LATE,          /* not ended in its time */
+    LAUNCH_ERRAND_STUCK          /* an mpiexec whose last launcher has failed */
+};
 
 typedef struct {
     pid_t pid;            /* 0: none is under way */
     int64_t begin, limit; /* ek_clock_ns() */
-    double took;          /* seconds, once it has ended by itself */
+    double took;          /* seconds, once it has ended */
     int out;              /* what it has printed; -1: that is not kept */
-    int64_t looked;       /* for its children */
-    int stuck;            /* times running that all of these had ended */
+    int64_t looked;       /* last */
+    int64_t children_at;  /* last looked for its children */
+    int stuck;            /* times running that all of these had failed */
 } launch_errand;
 
-/* Starts a command; keep: what it prints on stdout.  It is killed after so many seconds. */
+/* Starts a command; keep: what it prints on stdout.  It is killed after so many seconds, of which
+ * those do not count in which nobody looked. */
 EK_CHECKED ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep,
                                          double seconds);
 /* Runs this program with other arguments, through mpiexec. */
 EK_CHECKED ek_status launch_errand_run(launch_errand *e, const launch *l, const char *mpiexec,
                                        int ranks, const char *hosts, char **argv, int argc,
                                        double seconds);
-/* LAUNCH_ERRAND_OUT while it runs, else its exit status, once; LAUNCH_ERRAND_FAILED: it was killed,
- * or took too long. */
+/* LAUNCH_ERRAND_OUT while it runs, else its exit status, or what else has ended it, once. */
 int launch_errand_look(launch_errand *e);
-/* Children of a process that have ended and that it has not yet seen; others: those that have not.
- */
-int launch_has_ended_children(pid_t pid, int *others);
+/* Children of a process that have failed, which it has not yet seen; others: its other ones. */
+int launch_has_failed_children(pid_t pid, int *others);
 /* What it has printed, to be freed; NULL: no memory. */
 char *launch_errand_said(launch_errand *e);
 /* Kills it if it still runs, and forgets it.  One that is all zeros but out = -1 may be ended. */
@@ -141,7 +146,8 @@ typedef struct {
     int linking;            /* the question under way is that */
     int refusals;           /* how often running it did not */
     int64_t asked;          /* in which round of questions */
-    int answer;             /* to the last question: 0: it is there */
+    int answer;             /* to the last question: 0: it is there; see launch_errand_look() */
+    int again;              /* was asked a second time before the first start */
     int losses;             /* how often it was lost soon after it had come */
     int64_t ask_at;         /* when to ask it again; ek_clock_ns() like the others */
     int64_t back_at, since; /* not used before; used since */
@@ -221,7 +227,8 @@ int64_t launch_members_listed_slots(const launch_members *m);
  * the others: *givers. */
 EK_CHECKED ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out,
                                         int *givers);
-/* Whether that changed anything, and what: "a, b do not answer; c takes part; ". */
+/* Whether that changed anything, and what: "a (silent for 1.5 s), b (mpiexec: status 255) do not
+ * answer; c takes part; ". */
 int launch_members_changed(const launch_members *m);
 void launch_members_say(const launch_members *m, FILE *f);
 

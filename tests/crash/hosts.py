@@ -20,6 +20,7 @@ from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 # silent-b: nothing ever comes of asking it; broken-b: it answers, and a job that has it ends before
 # it begins.  apart-b-c: the two do not reach each other, where that is asked.  late-1: the first start
 # in which hosts hand over what they have comes to nothing.  tired-b: it takes its time to answer.
+# shy-b: it does not answer when it is asked for the first time.
 STAND_IN = """#!{python}
 import os, sys, time
 words = sys.argv[1:]
@@ -42,6 +43,9 @@ for h in hosts:
         time.sleep(3600)
     if words[-1] == "--version" and os.path.exists(os.path.join({folder!r}, "tired-" + h)):
         time.sleep(2.5)
+    if words[-1] == "--version" and os.path.exists(os.path.join({folder!r}, "shy-" + h)):
+        os.unlink(os.path.join({folder!r}, "shy-" + h))
+        sys.exit(255)
     if os.path.exists(os.path.join({folder!r}, "down-" + h)):
         sys.exit(255)
     if os.path.exists(os.path.join({folder!r}, "broken-" + h)) and words[-1] != "--version":
@@ -137,7 +141,8 @@ class GoAndCome(Hosts):
         self.wait_for_ranks(j, 3)
         err = self.assert_done(j)
         self.assertEqual(self.ranks_were(), [3, 2, 3])
-        self.assertIn("evenkeel train: b does not answer; 2 ranks on 2 hosts\n", err)
+        self.assertIn("evenkeel train: b (mpiexec: status 255) does not answer; "
+                      "2 ranks on 2 hosts\n", err)
         self.assertIn("evenkeel train: b takes part; 3 ranks on 3 hosts\n", err)
         self.assertEqual(len(re.findall(r"step \d+ done \d\.\d\d s later: ending \d\.\d\d, probe "
                                         r"\d\.\d\d, launch ", err)), 2, err)
@@ -170,7 +175,8 @@ class GoAndCome(Hosts):
         self.wait_for_ranks(j, 2)
         self.assertLess(self.generations()[1]["probe_s"], 10)  # an answer may take 15
         self.unset("silent", "a")
-        self.assertIn("a does not answer; 2 ranks", self.assert_done(j))
+        self.assertRegex(self.assert_done(j),
+                         r"train: a \(silent for \d\.\d s\) does not answer; 2 ranks")
 
     def test_one_is_slow_to_answer(self):
         """It is waited for before the first start, and not when others have work to do."""
@@ -181,7 +187,8 @@ class GoAndCome(Hosts):
         self.wait_for_ranks(j, 1)
         self.assertEqual(self.ranks_were(), [3, 1])
         self.unset("tired", "a")
-        self.assertRegex(self.assert_done(j), "a(, b| and b)? do(es)? not answer; 1 rank")
+        self.assertRegex(self.assert_done(j), r"train: a \(silent for 1\.\d s\)(, b \(.*\))? "
+                         r"do(es)? not answer; 1 rank")
 
     def test_experts_that_nobody_has(self):
         """Back to a checkpoint, with as many experts a rank as two ranks make it."""
@@ -204,7 +211,20 @@ class GoAndCome(Hosts):
     def test_one_is_missing_from_the_start(self):
         self.set("down", "b")
         j = self.start(n=2)
-        self.assertIn("b does not answer; 2 ranks on 2 hosts", self.assert_done(j))
+        self.assertIn("b (mpiexec: status 255) does not answer; 2 ranks on 2 hosts",
+                      self.assert_done(j))
+
+    def test_one_answers_when_it_is_asked_again(self):
+        """Before the first start, and not when others have work to do."""
+        self.set("shy", "a")
+        j = self.start()
+        j.wait_for_steps(20)
+        self.set("shy", "b")
+        os.kill(j.rank(2), signal.SIGKILL)
+        self.wait_for_ranks(j, 2)
+        self.assertEqual(self.ranks_were()[:2], [3, 2])
+        self.assertIn("train: b (mpiexec: status 255) does not answer; 2 ranks on 2 hosts\n",
+                      self.assert_done(j))
 
     def test_a_list_that_changes(self):
         """A host that stands on it no more gives what it has to the others; a new one comes.  No step
@@ -347,7 +367,7 @@ class GoAndCome(Hosts):
         self.lose(j, "d")
         self.wait_for_ranks(j, 2)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
-        if ", d do not answer" in self.assert_done(j):
+        if " d (mpiexec: status 255) do not answer" in self.assert_done(j):
             self.skipTest("another host was too slow to answer: it is done without that, too")
         self.assertEqual(self.gave(), ["a b c"])
 

@@ -1,0 +1,106 @@
+/* A command that runs beside a job: how it ends is told, an mpiexec whose launcher has failed is
+ * known soon and one whose launcher has done its work is not taken for it, and time in which this
+ * process stood still does not count. */
+#include "base/clock.h"
+#include "cli/launch_priv.h"
+#include "ek_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void nap(double s)
+{
+    const struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+
+    nanosleep(&t, NULL);
+}
+
+static void begin(launch_errand *e, const char *script, int keep, double seconds)
+{
+    char shell[] = "/bin/sh", c[] = "-c", text[128];
+    char *argv[] = {shell, c, text, NULL};
+
+    snprintf(text, sizeof(text), "%s", script);
+    CHECK(launch_errand_begin(e, argv, keep, seconds) == EK_OK);
+}
+
+static int end_of(launch_errand *e)
+{
+    int status;
+
+    while ((status = launch_errand_look(e)) == LAUNCH_ERRAND_OUT)
+        nap(0.002);
+    CHECK(e->pid == 0);
+    return status;
+}
+
+static int run(const char *script, double seconds, double *took)
+{
+    launch_errand e;
+    int status;
+
+    begin(&e, script, 0, seconds);
+    status = end_of(&e);
+    *took = e.took;
+    launch_errand_end(&e);
+    return status;
+}
+
+static void ends(void)
+{
+    double took;
+
+    CHECK(run("exit 0", 60, &took) == 0);
+    CHECK(took > 0 && took < 60);
+    CHECK(run("exit 7", 60, &took) == 7);
+    CHECK(run("kill -9 $$", 60, &took) == LAUNCH_ERRAND_KILLED);
+    CHECK(run("exec sleep 3600", 0.3, &took) == LAUNCH_ERRAND_LATE);
+    CHECK(took >= 0.3 && took < 60);
+}
+
+/* exec: the shell's child becomes one of sleep, which does not wait for it, as mpiexec does not. */
+static void launchers(void)
+{
+    double took;
+
+    CHECK(run("(exit 255) & exec sleep 3600", 60, &took) == LAUNCH_ERRAND_STUCK);
+    CHECK(run("sh -c 'kill -9 $$' & exec sleep 3600", 60, &took) == LAUNCH_ERRAND_STUCK);
+    CHECK(run("(exit 0) & exec sleep 0.5", 60, &took) == 0);
+    CHECK(run("(exit 255) & sleep 0.5 & exec sleep 0.3", 60, &took) == 0);
+    CHECK(run("exit 0 | exec sleep 0.3", 60, &took) == 0);
+}
+
+static void said(void)
+{
+    launch_errand e;
+    char *said;
+
+    begin(&e, "(exit 255) & echo a b; exec sleep 0.3", 1, 60);
+    CHECK(end_of(&e) == 0);
+    said = launch_errand_said(&e);
+    CHECK(said != NULL && strcmp(said, "a b\n") == 0);
+    free(said);
+    launch_errand_end(&e);
+}
+
+/* Nobody looks for longer than the command may take. */
+static void stall(void)
+{
+    launch_errand e;
+
+    begin(&e, "exec sleep 3600", 0, 1.0);
+    nap(1.5);
+    CHECK(launch_errand_look(&e) == LAUNCH_ERRAND_OUT);
+    CHECK(end_of(&e) == LAUNCH_ERRAND_LATE);
+    CHECK(e.took >= 1.0 && e.took < 2.0);
+    launch_errand_end(&e);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(ends),
+    EK_CASE(launchers),
+    EK_CASE(said),
+    EK_CASE(stall),
+};
+EK_TEST_MAIN(cases)
