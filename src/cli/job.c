@@ -355,7 +355,7 @@ static void report(const cli_job *job, ek_status st)
         snprintf(who, sizeof(who), "%s: rank %d on %s", job->command, job->rank,
                  ek_job_host(job->world, job->rank));
     if (cli_err() != stderr)
-        fprintf(cli_err(), "%cfailed %d%s\n", LAUNCH_NOTE, cli_exit_status(st),
+        fprintf(cli_err(), "%cfailed %d rank %d%s\n", LAUNCH_NOTE, cli_exit_status(st), job->rank,
                 is_loss(st) ? " lost" : "");
     cli_fail(who, st);
     fflush(stdout);

@@ -100,15 +100,24 @@ static void say_how_far(const launcher *x, FILE *f)
         fprintf(f, "; there is no checkpoint yet, start again");
 }
 
-/* One that has failed by itself has said why; here it is whether others may do better. */
-static int judge_report(launcher *x)
+/* One that has failed by itself has said why; here it is whether others may do better.  in_vain: no
+ * step was done, and that is why. */
+static int judge_report(launcher *x, int in_vain)
 {
     launch_talk *t = &x->talk;
+    const char *left_out = NULL;
+    double s = 0;
 
     launch_talk_drop(t);
-    x->again = t->lost && may_go_on(x);
-    snprintf(x->why, sizeof(x->why), "a rank has lost another");
-    if (x->again)
+    if (!t->lost && in_vain)
+        left_out = launch_members_refuse(x->members, t->reporter, &s);
+    x->again = (t->lost || left_out != NULL) && may_go_on(x);
+    snprintf(x->why, sizeof(x->why), "%s",
+             t->lost ? "a rank has lost another" : "a host that had come could not take part");
+    if (x->again && left_out != NULL)
+        fprintf(stderr, "evenkeel %s: going on from memory; %s is left out for %.0f s\n",
+                x->l->command, left_out, s);
+    else if (x->again)
         fprintf(stderr, "evenkeel %s: going on from memory\n", x->l->command);
     return t->status;
 }
@@ -164,19 +173,19 @@ int launch_judge(launcher *x)
 {
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
     launch_talk *t = &x->talk;
+    int in_vain = 0;
 
     x->joined |= came_up(t);
     if (x->l->elastic)
         note_done(x);
-    if (x->members != NULL) {
-        if (x->reason != LAUNCH_HAND_OVER && !has_given(x, code))
-            launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
-        if (t->steps < 0 && x->reason != LAUNCH_HAND_OVER && !has_given(x, code) &&
-            (!t->reported || t->lost)) /* what ends the run is nobody's fault */
+    if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !has_given(x, code)) {
+        launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
+        in_vain = t->steps < 0;
+        if (in_vain && (!t->reported || t->lost))
             launch_members_doubt(x->members);
     }
     if (t->reported)
-        return judge_report(x);
+        return judge_report(x, in_vain);
     t->unseen = t->unseen || code >= 0;
     if (code == CLI_DONE) {
         launch_talk_release(t);

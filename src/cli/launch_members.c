@@ -601,14 +601,36 @@ static void let_go(launch_member *x, int64_t now)
         x->back_at = x->leaving ? after(now, going_s) : now;
 }
 
+/* Whether some that take part did so before the last start. */
+static int some_are_older(const launch_members *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->member[i].used > 0 && m->member[i].since < m->used_at)
+            return 1;
+    return 0;
+}
+
+const char *launch_members_refuse(launch_members *m, int rank, double *s)
+{
+    for (int i = 0; i < m->n && some_are_older(m); i++) {
+        launch_member *x = &m->member[i];
+
+        if (x->since < m->used_at || rank < x->first || rank >= x->first + x->used)
+            continue;
+        x->losses = BACK_DOUBLES_MAX; /* it takes somebody to mend that */
+        *s = put_off(x, ek_clock_ns());
+        x->used = 0;
+        return x->host.name;
+    }
+    return NULL;
+}
+
 void launch_members_doubt(launch_members *m)
 {
     int64_t now = ek_clock_ns();
-    int older = 0;
+    int older = some_are_older(m);
 
-    for (int i = 0; i < m->n; i++)
-        older += m->member[i].used > 0 && m->member[i].since < m->used_at;
-    for (int i = 0; i < m->n && older > 0; i++) {
+    for (int i = 0; i < m->n && older; i++) {
         launch_member *x = &m->member[i];
 
         if (x->used == 0 || x->since < m->used_at)

@@ -208,6 +208,9 @@ void launch_members_forget_notices(launch_members *m);
 /* A start has ended and had not done a step: hosts that were new in it are left out for a while,
  * unless all were. */
 void launch_members_doubt(launch_members *m);
+/* The same where a rank has failed by itself, of its host alone, which is left out for *s seconds;
+ * its name, or NULL. */
+const char *launch_members_refuse(launch_members *m, int rank, double *s);
 /* Nobody is suspected any more, or about to go: there are no others. */
 void launch_members_trust(launch_members *m);
 /* Whether one that takes part should not. */
@@ -308,6 +311,7 @@ typedef struct {
     int ranks, ready;       /* workers, and those of them that are there */
     launch_worker *workers; /* [ranks] */
     int reported, status;   /* workers that have reported a failure; exit status of the first */
+    int reporter;           /* the first's rank */
     int lost;               /* that one fails because it has lost another */
     int terse;              /* mpiexec's report of an end is understood, and not shown */
     int started;            /* workers that have said so */

@@ -287,13 +287,14 @@ static int note_progress(launch_talk *t, const char *text)
 static void note(launch_talk *t, const char *line, size_t n)
 {
     char text[LINE_CAP];
-    int status;
+    int status, rank = 0;
 
     snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
-    if (note_worker(t, text) || note_progress(t, text) || sscanf(text, "failed %d", &status) != 1 ||
-        t->reported++ > 0)
+    if (note_worker(t, text) || note_progress(t, text) ||
+        sscanf(text, "failed %d rank %d", &status, &rank) < 1 || t->reported++ > 0)
         return;
     t->status = status;
+    t->reporter = rank;
     t->lost = strstr(text, " lost") != NULL;
 }
 

@@ -20,10 +20,15 @@ from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 # silent-b: nothing ever comes of asking it; broken-b: it answers, and a job that has it ends before
 # it begins.  apart-b-c: the two do not reach each other, where that is asked.  late-1: the first start
 # in which hosts hand over what they have comes to nothing.  tired-b: it takes its time to answer.
-# shy-b: it does not answer when it is asked for the first time.
+# shy-b: it does not answer when it is asked for the first time.  bare-b: it has no data.
 STAND_IN = """#!{python}
 import os, sys, time
 words = sys.argv[1:]
+if words[0] == "--worker":
+    rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+    if os.path.exists(os.path.join({folder!r}, "bare-" + words[1].split(",")[int(rank)])):
+        words = [w if w != {data!r} else "/nowhere" for w in words]
+    os.execv(words[2], words[2:])
 at = words.index("-hosts") if "-hosts" in words else words.index("--host")
 hosts = [h.split(":")[0] for h in words[at + 1].split(",")]
 if "reserve" in words:
@@ -55,6 +60,8 @@ if "givers=" in os.environ.get("EK_LAUNCHED", "") and words[-1] != "--version":
         f.write(" ".join(hosts) + "\\n")
     if os.path.exists(os.path.join({folder!r}, "late-%s" % len(open(f.name).readlines()))):
         sys.exit(1)
+if any(os.path.exists(os.path.join({folder!r}, "bare-" + h)) for h in hosts):
+    words[words.index({command!r}):0] = [sys.argv[0], "--worker", ",".join(hosts)]
 os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 """
 
@@ -68,6 +75,7 @@ class Hosts(Elastic):
         name = [n for n, c in ranks.flavours().items() if c == self.command][0]
         path = ek_cli.write(self.path("mpiexec"), STAND_IN.format(
             python=sys.executable, folder=self.folder, out=os.path.realpath(self.out),
+            data=self.data, command=self.command,
             mpiexec=os.environ["EK_MPIEXEC_" + name]))
         os.chmod(path, 0o755)
         ranks.QUIET["EK_MPIEXEC"] = path
@@ -258,6 +266,23 @@ class GoAndCome(Hosts):
         self.assertEqual(status, BAD_INPUT, err)
         self.assertIn("d takes part; 4 ranks on 4 hosts", err)
         self.assertIn("its-own.bin", err.splitlines()[-1])
+        self.assertNotIn("left out", err)
+
+    def test_one_comes_and_has_no_data(self):
+        """What it alone has failed by is no reason to end: it is left out, and may come later."""
+        self.steps = 2500
+        self.set("bare", "d")
+        j = self.start()
+        j.wait_for_steps(20)
+        told = self.told()
+        self.hosts("a", "b", "c", "d")
+        err = self.assert_done(j)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertEqual(self.ranks_were(), [3, 3])
+        self.assertRegex(err, r"d takes part; 4 ranks on 4 hosts\nevenkeel train: rank 3 on \S+: "
+                         r"/nowhere: No such file or directory\nevenkeel train: going on from "
+                         r"memory; d is left out for 64 s\n")
+        self.assertEqual(self.generations()[1]["after"], "a host that had come could not take part")
 
     def test_a_list_that_is_no_list_any_more(self):
         j = self.start()
@@ -453,6 +478,11 @@ class CannotGoOn(Hosts):
         j.process.send_signal(signal.SIGINT)
         self.assert_said(j.end(), INTERRUPTED, r"interrupted while no worker was there$")
         self.assertFalse(os.path.exists(self.out))
+
+    def test_one_has_no_data_from_the_start(self):
+        """Unlike one that comes later: whoever has started the run is there to mend it."""
+        self.set("bare", "b")
+        self.assert_said(self.on_hosts().end(), BAD_INPUT, r"rank 1 on \S+: /nowhere: No such file")
 
     def test_more_ranks_than_there_is_room_for(self):
         j = self.elastic((4, ""), "--hosts", self.path("hosts"))
