@@ -100,18 +100,25 @@ static void say_how_far(const launcher *x, FILE *f)
         fprintf(f, "; there is no checkpoint yet, start again");
 }
 
-/* One that has failed by itself has said why; here it is whether others may do better.  in_vain: no
- * step was done, and that is why. */
-static int judge_report(launcher *x, int in_vain)
+/* Whether a failure of the lowest rank that has failed may be its host's alone, and that host has
+ * nothing of the run yet. */
+static int is_of_one_host(const launcher *x)
+{
+    return x->members != NULL && x->givers == 0 && x->interrupts == 0 && !x->talk.lost &&
+           x->talk.reporter > 0 && x->progress.phase <= LAUNCH_PLAN;
+}
+
+/* One that has failed by itself has said why; here it is whether others may do better. */
+static int judge_report(launcher *x)
 {
     launch_talk *t = &x->talk;
     const char *left_out = NULL;
     double s = 0;
 
     launch_talk_drop(t);
-    if (!t->lost && in_vain)
+    if (is_of_one_host(x))
         left_out = launch_members_refuse(x->members, t->reporter, &s);
-    x->again = (t->lost || left_out != NULL) && may_go_on(x);
+    x->again = left_out != NULL || (t->lost && may_go_on(x));
     snprintf(x->why, sizeof(x->why), "%s",
              t->lost ? "a rank has lost another" : "a host that had come could not take part");
     if (x->again && left_out != NULL)
@@ -173,19 +180,17 @@ int launch_judge(launcher *x)
 {
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
     launch_talk *t = &x->talk;
-    int in_vain = 0;
 
     x->joined |= came_up(t);
     if (x->l->elastic)
         note_done(x);
     if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !has_given(x, code)) {
         launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
-        in_vain = t->steps < 0;
-        if (in_vain && (!t->reported || t->lost))
+        if (t->steps < 0 && (!t->reported || t->lost))
             launch_members_doubt(x->members);
     }
     if (t->reported)
-        return judge_report(x, in_vain);
+        return judge_report(x);
     t->unseen = t->unseen || code >= 0;
     if (code == CLI_DONE) {
         launch_talk_release(t);

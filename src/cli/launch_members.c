@@ -24,6 +24,8 @@ static const double read_every_s = 1, discover_every_s = 5, ask_every_s = 2, dis
 /* A host that was lost waits so long, and each time twice as long when it was lost soon after it
  * had come; one that is about to go is given that time. */
 static const double back_s = 2, soon_s = 60, going_s = 60;
+/* One that could not take part: somebody has to mend that. */
+static const double refused_s = 60;
 enum { BACK_DOUBLES_MAX = 5, GIVE_TRIES_MAX = 2 };
 
 static int64_t after(int64_t now, double s)
@@ -431,8 +433,12 @@ int launch_members_prepare(launch_members *m)
 
 void launch_members_settle(launch_members *m)
 {
-    for (int i = 0; i < m->n; i++)
-        m->member[i].owes = m->member[i].owes && m->member[i].used == 0;
+    for (int i = 0; i < m->n; i++) {
+        launch_member *x = &m->member[i];
+
+        x->owes = x->owes && x->used == 0;
+        x->stepped |= x->used > 0;
+    }
 }
 
 /* At the end. */
@@ -601,36 +607,34 @@ static void let_go(launch_member *x, int64_t now)
         x->back_at = x->leaving ? after(now, going_s) : now;
 }
 
-/* Whether some that take part did so before the last start. */
-static int some_are_older(const launch_members *m)
-{
-    for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0 && m->member[i].since < m->used_at)
-            return 1;
-    return 0;
-}
-
 const char *launch_members_refuse(launch_members *m, int rank, double *s)
 {
-    for (int i = 0; i < m->n && some_are_older(m); i++) {
+    launch_member *refused = NULL;
+    int stepped = 0;
+
+    for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        if (x->since < m->used_at || rank < x->first || rank >= x->first + x->used)
-            continue;
-        x->losses = BACK_DOUBLES_MAX; /* it takes somebody to mend that */
-        *s = put_off(x, ek_clock_ns());
-        x->used = 0;
-        return x->host.name;
+        stepped += x->used > 0 && x->stepped;
+        if (rank >= x->first && rank < x->first + x->used && !x->stepped)
+            refused = x;
     }
-    return NULL;
+    if (refused == NULL || stepped == 0)
+        return NULL;
+    *s = refused_s;
+    refused->back_at = after(ek_clock_ns(), refused_s);
+    refused->used = 0;
+    return refused->host.name;
 }
 
 void launch_members_doubt(launch_members *m)
 {
     int64_t now = ek_clock_ns();
-    int older = some_are_older(m);
+    int older = 0;
 
-    for (int i = 0; i < m->n && older; i++) {
+    for (int i = 0; i < m->n; i++)
+        older += m->member[i].used > 0 && m->member[i].since < m->used_at;
+    for (int i = 0; i < m->n && older > 0; i++) {
         launch_member *x = &m->member[i];
 
         if (x->used == 0 || x->since < m->used_at)
@@ -706,6 +710,7 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
             let_go(x, now);
         else if (x->used == 0 && n > 0)
             x->since = now;
+        x->stepped = x->stepped && x->used > 0 && n > 0;
         x->leaving = x->given = x->tries = 0;
         x->used = (int)n;
         x->prepared = x->prepared && n == 0;

@@ -138,6 +138,7 @@ typedef struct {
     launch_host host;
     int listed;             /* stands on the list as it was last read */
     int used, first;        /* ranks that it has, or had before it gives; the first in the job */
+    int stepped;            /* a step was done with it since it takes part */
     int leaving;            /* has said that it is about to go */
     int giving;             /* is in the job under way for nothing but what it has to hand over, */
     int left_before;        /* and had said that it is to go before that job began */
@@ -199,7 +200,7 @@ void launch_members_tend(launch_members *m);
  */
 void launch_members_know_memory(launch_members *m, const char *text);
 int launch_members_prepare(launch_members *m);
-/* A step was done: hosts that take part have used what they had ready. */
+/* A step was done: hosts that take part have done one, and used what they had ready. */
 void launch_members_settle(launch_members *m);
 /* A host is about to go, that of a rank; or all that said so in the job that has ended were wrong.
  */
@@ -208,8 +209,8 @@ void launch_members_forget_notices(launch_members *m);
 /* A start has ended and had not done a step: hosts that were new in it are left out for a while,
  * unless all were. */
 void launch_members_doubt(launch_members *m);
-/* The same where a rank has failed by itself, of its host alone, which is left out for *s seconds;
- * its name, or NULL. */
+/* The same where a rank has failed by itself, of its host alone if none has done a step with it and
+ * some have with others; it is left out for *s seconds.  Its name, or NULL. */
 const char *launch_members_refuse(launch_members *m, int rank, double *s);
 /* Nobody is suspected any more, or about to go: there are no others. */
 void launch_members_trust(launch_members *m);
@@ -311,7 +312,7 @@ typedef struct {
     int ranks, ready;       /* workers, and those of them that are there */
     launch_worker *workers; /* [ranks] */
     int reported, status;   /* workers that have reported a failure; exit status of the first */
-    int reporter;           /* the first's rank */
+    int reporter;           /* the first's rank, where it has said so */
     int lost;               /* that one fails because it has lost another */
     int terse;              /* mpiexec's report of an end is understood, and not shown */
     int started;            /* workers that have said so */
@@ -410,7 +411,8 @@ typedef struct {
     int64_t more_since; /* the step after which more hosts could take part; -1: they cannot */
     int64_t leave_since, leave_at; /* that after which one is to go, and when it was; at 0: none */
     int64_t tended_at;
-    int stuck; /* times running that a launcher of mpiexec's had ended before all workers were there
+    int stuck; /* times running that a launcher of mpiexec's had failed before all workers were
+                * there
                 */
 } launcher;
 

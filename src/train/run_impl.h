@@ -137,7 +137,7 @@ EK_CHECKED ek_status ek_run_judge_survival(ek_run *r);
 /* Fails where ranks have not read the same data and settings. */
 EK_CHECKED ek_status ek_run_check_same(ek_run *r);
 
-/* Fails where --out, which rank 0 has made, is not the same folder for all ranks. */
+/* Fails where --out, which rank 0 makes, is not the same folder for all ranks. */
 EK_CHECKED ek_status ek_run_check_shared(ek_run *r);
 
 #endif

@@ -562,6 +562,8 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
     EK_TRY(ek_agree(r->world, "start", start(r)));
+    if (r->cfg->elastic) /* before a host has anything of the run that could not take part */
+        EK_TRY(ek_run_check_shared(r));
     EK_TRY(fill_model(r));
     go_on(r);
     EK_TRY(ek_run_spread_experts(r));
@@ -576,7 +578,8 @@ ek_status ek_run_open(ek_run *r)
         EK_TRY(tell_survival(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
     EK_TRY(ek_run_clear_memory(r));
-    EK_TRY(ek_run_check_shared(r));
+    if (!r->cfg->elastic)
+        EK_TRY(ek_run_check_shared(r));
     EK_TRY(ek_agree(r->world, "open the metrics", open_trace(r)));
     fill_info(r);
     ek_run_describe_memory(r);

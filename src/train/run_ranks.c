@@ -87,21 +87,19 @@ static uint64_t options_likeness(const ek_run *r)
     return ek_random_bits(ek_random_stream(text), racks, 0);
 }
 
-static ek_status compare(ek_run *r, const likeness *all)
+static ek_status compare(ek_run *r, const likeness *mine, const likeness *first)
 {
-    for (int i = 1; i < r->ranks; i++) {
-        const char *what = all[i].settings != all[0].settings ? "settings"
-                           : all[i].options != all[0].options ? "options"
-                           : all[i].data != all[0].data       ? "data"
-                           : all[i].replay != all[0].replay   ? "loads to replay"
-                           : all[i].kernels != all[0].kernels ? "kernels"
-                                                              : NULL;
+    const char *what = mine->settings != first->settings ? "settings"
+                       : mine->options != first->options ? "options"
+                       : mine->data != first->data       ? "data"
+                       : mine->replay != first->replay   ? "loads to replay"
+                       : mine->kernels != first->kernels ? "kernels"
+                                                         : NULL;
 
-        EK_REQUIRE(what == NULL, EK_EINVAL,
-                   "rank %d on %s has other %s than rank 0 on %s; all ranks need the same options, "
-                   "the same files and the same build",
-                   i, ek_comm_host(r->world, i), what, ek_comm_host(r->world, 0));
-    }
+    EK_REQUIRE(what == NULL, EK_EINVAL,
+               "rank %d on %s has other %s than rank 0 on %s; all ranks need the same options, the "
+               "same files and the same build",
+               r->rank, ek_comm_host(r->world, r->rank), what, ek_comm_host(r->world, 0));
     return EK_OK;
 }
 
@@ -123,7 +121,7 @@ ek_status ek_run_check_same(ek_run *r)
         (likeness){ek_random_stream(text), options_likeness(r), ek_random_stream(r->kernels->name),
                    data_likeness(r), replay_likeness(r)};
     EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
-    EK_TRY_OUT(compare(r, all));
+    EK_TRY_OUT(ek_agree(r->world, "do what rank 0 does", compare(r, &all[r->rank], &all[0])));
 out:
     free(all);
     free(text);
@@ -147,6 +145,12 @@ static void forget_shared(const char *out)
     ek_names_free(&l);
 }
 
+static ek_status leave_mark(const char *out, const char *path)
+{
+    EK_TRY(ek_folder_make(NULL, out));
+    return ek_file_replace(NULL, path, "", 0);
+}
+
 ek_status ek_run_check_shared(ek_run *r)
 {
     double stamp = r->rank == 0 ? (double)ek_clock_ns() : 0;
@@ -161,7 +165,7 @@ ek_status ek_run_check_shared(ek_run *r)
     EK_TRY(ek_run_least(r->world, &stamp)); /* rank 0's: a name that nobody has looked for before */
     EK_TRY(ek_path_set(&path, "%s/" SHARED "%.0f", r->cfg->out, -stamp));
     EK_TRY(ek_agree(r->world, "write to --out",
-                    r->rank == 0 ? ek_file_replace(NULL, path.s, "", 0) : EK_OK));
+                    r->rank == 0 ? leave_mark(r->cfg->out, path.s) : EK_OK));
     st = ek_file_kind_of(path.s) == EK_FILE_REGULAR
              ? EK_OK
              : EK_FAIL(EK_EINVAL,

@@ -1,4 +1,4 @@
-"""Runs with --elastic whose hosts go and come, for t_hosts.py and t_hosts_long.py.
+"""Runs with --elastic whose hosts go and come, for t_hosts.py, t_hosts_lists.py and t_hosts_long.py.
 
 All on one machine: a program stands for mpiexec, which answers for hosts by files that a test makes,
 and starts workers here, whatever their host.  t_chaos.py has hosts of their own."""
@@ -21,6 +21,7 @@ from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 # it begins.  apart-b-c: the two do not reach each other, where that is asked.  late-1: the first start
 # in which hosts hand over what they have comes to nothing.  tired-b: it takes its time to answer.
 # shy-b: it does not answer when it is asked for the first time.  bare-b: it has no data.
+# elsewhere-b: its --out is another folder.
 STAND_IN = """#!{python}
 import os, sys, time
 words = sys.argv[1:]
@@ -28,6 +29,8 @@ if words[0] == "--worker":
     rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
     if os.path.exists(os.path.join({folder!r}, "bare-" + words[1].split(",")[int(rank)])):
         words = [w if w != {data!r} else "/nowhere" for w in words]
+    if os.path.exists(os.path.join({folder!r}, "elsewhere-" + words[1].split(",")[int(rank)])):
+        words = [w if w != {out!r} else {out!r} + "-elsewhere" for w in words]
     os.execv(words[2], words[2:])
 at = words.index("-hosts") if "-hosts" in words else words.index("--host")
 hosts = [h.split(":")[0] for h in words[at + 1].split(",")]
@@ -60,7 +63,8 @@ if "givers=" in os.environ.get("EK_LAUNCHED", "") and words[-1] != "--version":
         f.write(" ".join(hosts) + "\\n")
     if os.path.exists(os.path.join({folder!r}, "late-%s" % len(open(f.name).readlines()))):
         sys.exit(1)
-if any(os.path.exists(os.path.join({folder!r}, "bare-" + h)) for h in hosts):
+odd = [w + h for w in ("bare-", "elsewhere-") for h in hosts]
+if any(os.path.exists(os.path.join({folder!r}, w)) for w in odd):
     words[words.index({command!r}):0] = [sys.argv[0], "--worker", ",".join(hosts)]
 os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 """
@@ -113,6 +117,11 @@ class Hosts(Elastic):
                 raise AssertionError("never %d ranks: %s" % (n, j.end()[2]))
             time.sleep(0.01)
 
+    def wait_for_starts(self, j, n):
+        """Until as many have taken a step."""
+        while len(self.generations()) < n and j.process.poll() is None:
+            time.sleep(0.01)
+
     def start(self, words="", n=3, **kw):
         j = self.on_hosts(words, **kw)
         self.used = ["a", "b", "c"][:n]
@@ -160,21 +169,6 @@ class GoAndCome(Hosts):
         self.assertEqual((orders[0][4], orders[0][6]), ("1", os.path.realpath(self.out)))
         self.assertRegex(orders[0][5], r"^\d+x\d+(,\d+x\d+)*$")
 
-    def test_one_comes_and_is_taken_off_the_list(self):
-        """Before it takes part: what it has got ready is given back."""
-        self.steps = 2500
-        j = self.start("--watchdog 300")
-        j.wait_for_steps(20)
-        self.hosts("a", "b", "c", "slow")
-        while not self.reserved():
-            time.sleep(0.01)
-        self.hosts("a", "b", "c")
-        while len(self.reserved()) < 2:
-            time.sleep(0.01)
-        self.assert_done(j)
-        self.assertEqual(self.ranks_were(), [3])
-        self.assertEqual([(o[0], len(o)) for o in self.reserved()], [("slow", 7), ("slow", 3)])
-
     def test_one_is_silent(self):
         """The others have answered, and it is not waited for as long as it likes."""
         j = self.start()
@@ -195,7 +189,7 @@ class GoAndCome(Hosts):
         self.wait_for_ranks(j, 1)
         self.assertEqual(self.ranks_were(), [3, 1])
         self.unset("tired", "a")
-        self.assertRegex(self.assert_done(j), r"train: a \(silent for 1\.\d s\)(, b \(.*\))? "
+        self.assertRegex(self.assert_done(j), r"train: a \(silent for \d\.\d s\)(, b \(.*\))? "
                          r"do(es)? not answer; 1 rank")
 
     def test_experts_that_nobody_has(self):
@@ -234,6 +228,45 @@ class GoAndCome(Hosts):
         self.assertIn("train: b (mpiexec: status 255) does not answer; 2 ranks on 2 hosts\n",
                       self.assert_done(j))
 
+    def test_one_of_a_unit(self):
+        """Where ranks go by twos the loss of one leaves another without: what that has is not lost."""
+        self.hosts("a", "b", "c", "d")
+        j = self.start("--pp 2", n=4)
+        self.used = ["a", "b", "c", "d"]
+        j.wait_for_steps(20)
+        told = self.told()
+        self.lose(j, "d")
+        self.wait_for_ranks(j, 2)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        if " d (mpiexec: status 255) do not answer" in self.assert_done(j):
+            self.skipTest("another host was too slow to answer: it is done without that, too")
+        self.assertEqual(self.gave(), ["a b c"])
+
+    def test_units(self):
+        """Three hosts, and a pipeline of two stages."""
+        j = self.start("--pp 2", n=2)
+        self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [2])
+
+
+class Lists(Hosts):
+    """Of hosts, that change; and hosts that are told to go."""
+
+    def test_one_comes_and_is_taken_off_the_list(self):
+        """Before it takes part: what it has got ready is given back."""
+        self.steps = 2500
+        j = self.start("--watchdog 300")
+        j.wait_for_steps(20)
+        self.hosts("a", "b", "c", "slow")
+        while not self.reserved():
+            time.sleep(0.01)
+        self.hosts("a", "b", "c")
+        while len(self.reserved()) < 2:
+            time.sleep(0.01)
+        self.assert_done(j)
+        self.assertEqual(self.ranks_were(), [3])
+        self.assertEqual([(o[0], len(o)) for o in self.reserved()], [("slow", 7), ("slow", 3)])
+
     def test_a_list_that_changes(self):
         """A host that stands on it no more gives what it has to the others; a new one comes.  No step
         is taken again, and nothing is saved for it."""
@@ -269,20 +302,43 @@ class GoAndCome(Hosts):
         self.assertNotIn("left out", err)
 
     def test_one_comes_and_has_no_data(self):
-        """What it alone has failed by is no reason to end: it is left out, and may come later."""
+        """What it alone has failed by is no reason to end: it is left out, and may come later.  Here
+        two of them come."""
         self.steps = 2500
         self.set("bare", "d")
+        self.set("bare", "e")
+        j = self.start()
+        j.wait_for_steps(20)
+        told = self.told()
+        self.hosts("a", "b", "c", "d", "e")
+        self.wait_for_starts(j, 2)
+        self.hosts("a", "b", "c")
+        err = self.assert_done(j)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertEqual(self.ranks_were(), [3, 3])
+        for host in "de" if "d, e take part" in err else "d":
+            self.assertRegex(err, r"evenkeel train: rank 3 on \S+: /nowhere: No such file or "
+                             r"directory\nevenkeel train: going on from memory; %s is left out for "
+                             r"60 s\n" % host)
+        self.assertEqual(self.generations()[1]["after"], "a host that had come could not take part")
+
+    def test_one_comes_and_has_another_folder(self):
+        """It is left out before it has anything of the run; another one takes part."""
+        self.steps = 4000
+        self.set("elsewhere", "d")
         j = self.start()
         j.wait_for_steps(20)
         told = self.told()
         self.hosts("a", "b", "c", "d")
+        self.wait_for_starts(j, 2)
+        self.hosts("a", "b", "c", "e")
+        self.wait_for_ranks(j, 4)
         err = self.assert_done(j)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
-        self.assertEqual(self.ranks_were(), [3, 3])
-        self.assertRegex(err, r"d takes part; 4 ranks on 4 hosts\nevenkeel train: rank 3 on \S+: "
-                         r"/nowhere: No such file or directory\nevenkeel train: going on from "
-                         r"memory; d is left out for 64 s\n")
-        self.assertEqual(self.generations()[1]["after"], "a host that had come could not take part")
+        self.assertEqual(self.ranks_were(), [3, 3, 4])
+        self.assertRegex(err, r"--out \S+-elsewhere is not the folder that rank 0 on \S+ writes to; "
+                         r"give one that all hosts share\nevenkeel train: going on from memory; "
+                         r"d is left out for 60 s\n")
 
     def test_a_list_that_is_no_list_any_more(self):
         j = self.start()
@@ -382,20 +438,6 @@ class GoAndCome(Hosts):
         self.assertEqual({line.split()[0] for line in self.gave()}, {"a"})
         self.assertEqual({h for line in self.gave() for h in line.split()}, {"a", "b", "c"})
 
-    def test_one_of_a_unit(self):
-        """Where ranks go by twos the loss of one leaves another without: what that has is not lost."""
-        self.hosts("a", "b", "c", "d")
-        j = self.start("--pp 2", n=4)
-        self.used = ["a", "b", "c", "d"]
-        j.wait_for_steps(20)
-        told = self.told()
-        self.lose(j, "d")
-        self.wait_for_ranks(j, 2)
-        self.assertTrue(self.told().startswith(told), "a step was taken again")
-        if " d (mpiexec: status 255) do not answer" in self.assert_done(j):
-            self.skipTest("another host was too slow to answer: it is done without that, too")
-        self.assertEqual(self.gave(), ["a b c"])
-
     def test_interrupted_while_one_hands_over(self):
         """The state is in memory, and the same command goes on."""
         self.set("late", "1")
@@ -414,12 +456,6 @@ class GoAndCome(Hosts):
         j = self.start("--ep 3")
         self.assert_done(j)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
-
-    def test_units(self):
-        """Three hosts, and a pipeline of two stages."""
-        j = self.start("--pp 2", n=2)
-        self.assert_done(j)
-        self.assertEqual(self.ranks_were(), [2])
 
 
 class Hangs(Hosts):

@@ -1,10 +1,10 @@
-"""Hosts that go and come, and workers that hang, under one MPI; t_hosts_long.py has the others."""
+"""Hosts that go and come back, and workers that hang, under one MPI; t_hosts_long.py has the others."""
 
 import hosts
 import ranks
 from ranks import ek_cli
 
-ranks.both(globals(), hosts.GoAndCome, hosts.Hangs, hosts.CannotGoOn, first=True)
+ranks.both(globals(), hosts.GoAndCome, hosts.Hangs, first=True)
 
 if __name__ == "__main__":
     ek_cli.main()

