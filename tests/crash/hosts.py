@@ -139,6 +139,10 @@ class Hosts(Elastic):
         path = self.path("linked")
         return ek_cli.read(path).decode().splitlines() if os.path.exists(path) else []
 
+    def gave(self):
+        """Hosts of each start in which some handed over what they had."""
+        return ek_cli.read(self.path("gave")).decode().splitlines()
+
     def ranks_were(self):
         return [g["ranks"] for g in self.generations()]
 
@@ -411,10 +415,6 @@ class Lists(Hosts):
         given = self.generations()[1]
         self.assertEqual((given["after"], given["from"]), ("a host is given back", "memory"))
         self.assertGreater(given["hand_over_s"], 0)
-
-    def gave(self):
-        """Hosts of each start in which some handed over what they had."""
-        return ek_cli.read(self.path("gave")).decode().splitlines()
 
     def test_a_hand_over_that_fails(self):
         """It is tried again, and once alone: then the run goes on without what the host has."""
