@@ -57,10 +57,12 @@ static void note_done(launcher *x)
     x->done = written > said ? written : said;
 }
 
-/* Whether any worker has said so, or mpiexec that it was there. */
-static int came_up(const launch_talk *t)
+/* Whether any worker has said so, or mpiexec that it was there.  One may be killed when it has come
+ * to the launcher itself, and before its word came through mpiexec. */
+static int came_up(const launcher *x)
 {
-    return t->death.signal > 0 || t->started > 0;
+    return x->talk.death.signal > 0 || x->talk.started > 0 || x->watch.watched > 0 ||
+           x->watch.ended > 0;
 }
 
 /* Whether another start is worth it: not where there never were any workers, and not without end
@@ -181,7 +183,7 @@ int launch_judge(launcher *x)
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
     launch_talk *t = &x->talk;
 
-    x->joined |= came_up(t);
+    x->joined |= came_up(x);
     if (x->l->elastic)
         note_done(x);
     if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !has_given(x, code)) {

@@ -414,6 +414,21 @@ if n == 3: note("recovered 0 5 5 0"); steps(%d); note("step %d of 99"); time.sle
                 told = ek_cli.read(self.path("run", "generations.jsonl")).splitlines()
                 self.assertEqual([json.loads(s)["ranks"] for s in told], [3] * lines)
 
+    def test_a_worker_that_died_before_it_was_heard(self):
+        """It had come to the launcher, and mpiexec passes nothing on."""
+        r = self.launch('''
+import socket, struct
+if not os.path.exists(out + ".up"):
+    open(out + ".up", "w").close()
+    s = socket.socket(socket.AF_UNIX)
+    s.connect("\\0" + os.environ["EK_LAUNCHED_BY"])
+    s.send(struct.pack("i", 1))
+    s.close()
+    time.sleep(60)
+ready(3)''', "--elastic")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("before a step was done; going on from memory", r.stderr)
+
     def test_not_for_ever(self):
         r, starts = self.generations("steps(3)" + MPICH_DEATH)
         self.assertEqual((r.returncode, starts), (FAILED, 6), r.stderr)
