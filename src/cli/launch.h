@@ -20,13 +20,13 @@ enum {
     LAUNCH_LINE = 0x1e, /* a line to print */
     LAUNCH_PART = 0x1d, /* a text to print without the newline */
     LAUNCH_NOTE = 0x1c  /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
-                           when it is ready, "failed S rank R" before the report of a failure, S the
-                           exit status, "failed S rank R lost" where it is one of another rank's; of
-                           a job with --elastic also "phase NAME" and "step N of M" (of rank 0; steps
-                           done),  "recovered TAKEN COPIED RECEIVED SPARE" (it goes on from memory;
-                           bytes,  of all ranks), "lacking" (it does not, as too little is there),
-                           "memory  RUN PIECES" (what a host that joins can make ready), and "notice
-                           R": the  host of rank R is about to go */
+                           when it is ready, "failed S rank R" before the report of a failure, S
+                           the exit status, "failed S rank R lost" where it is one of another
+                           rank's; of a job with --elastic also "phase NAME" and "step N of M" (of
+                           rank 0; steps done), "recovered TAKEN COPIED RECEIVED SPARE" (it goes on
+                           from memory; bytes, of all ranks), "lacking" (it does not, as too little
+                           is there), "memory RUN PIECES" (what a host that joins can make ready),
+                           and "notice R": the host of rank R is about to go */
 };
 
 typedef struct {

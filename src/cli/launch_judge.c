@@ -122,7 +122,8 @@ static int judge_report(launcher *x)
         left_out = launch_members_refuse(x->members, t->reporter, &s);
     x->again = left_out != NULL || (t->lost && may_go_on(x));
     snprintf(x->why, sizeof(x->why), "%s",
-             t->lost ? "a rank has lost another" : "a host that had come could not take part");
+             left_out != NULL ? "a host that had come could not take part"
+                              : "a rank has lost another");
     if (x->again && left_out != NULL)
         fprintf(stderr, "evenkeel %s: going on from memory; %s is left out for %.0f s\n",
                 x->l->command, left_out, s);

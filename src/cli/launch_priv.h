@@ -411,9 +411,7 @@ typedef struct {
     int64_t more_since; /* the step after which more hosts could take part; -1: they cannot */
     int64_t leave_since, leave_at; /* that after which one is to go, and when it was; at 0: none */
     int64_t tended_at;
-    int stuck; /* times running that a launcher of mpiexec's had failed before all workers were
-                * there
-                */
+    int stuck; /* times running that a launcher of mpiexec's had failed and workers were missing */
 } launcher;
 
 /* Reads the signals that have come. */

@@ -562,7 +562,8 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
     EK_TRY(ek_agree(r->world, "start", start(r)));
-    if (r->cfg->elastic) /* before a host has anything of the run that could not take part */
+    if (r->cfg->elastic) /* before a host has anything of the run that could not take part; runs
+                            without it make their folder when all else has gone well */
         EK_TRY(ek_run_check_shared(r));
     EK_TRY(fill_model(r));
     go_on(r);

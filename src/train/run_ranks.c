@@ -105,27 +105,23 @@ static ek_status compare(ek_run *r, const likeness *mine, const likeness *first)
 
 ek_status ek_run_check_same(ek_run *r)
 {
-    likeness *all;
+    likeness mine, first;
+    ek_coll *op = NULL;
+    ek_status st;
     char *text;
-    ek_status st = EK_OK;
 
     if (r->ranks == 1)
         return EK_OK;
-    all = calloc((size_t)r->ranks, sizeof(*all));
     text = json_dumps(r->settings, JSON_SORT_KEYS);
-    EK_TRY_OUT(ek_agree(r->world, "compare settings",
-                        all != NULL && text != NULL
-                            ? EK_OK
-                            : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
-    all[r->rank] =
-        (likeness){ek_random_stream(text), options_likeness(r), ek_random_stream(r->kernels->name),
-                   data_likeness(r), replay_likeness(r)};
-    EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
-    EK_TRY_OUT(ek_agree(r->world, "do what rank 0 does", compare(r, &all[r->rank], &all[0])));
-out:
-    free(all);
+    st = text != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for the settings");
+    mine = (likeness){ek_random_stream(text != NULL ? text : ""), options_likeness(r),
+                      ek_random_stream(r->kernels->name), data_likeness(r), replay_likeness(r)};
     free(text);
-    return st;
+    EK_TRY(ek_agree(r->world, "compare settings", st));
+    first = mine;
+    EK_TRY(ek_comm_broadcast(r->world, &first, sizeof(first), 0, &op));
+    EK_TRY(ek_coll_wait(&op));
+    return ek_agree(r->world, "do what rank 0 does", compare(r, &mine, &first));
 }
 
 #define SHARED ".shared-"

@@ -182,7 +182,7 @@ class GoAndCome(Hosts):
         self.assertLess(self.generations()[1]["probe_s"], 10)  # an answer may take 15
         self.unset("silent", "a")
         self.assertRegex(self.assert_done(j),
-                         r"train: a \(silent for \d\.\d s\) does not answer; 2 ranks")
+                         r"train: a \(silent for \d+\.\d s\) does not answer; 2 ranks")
 
     def test_one_is_slow_to_answer(self):
         """It is waited for before the first start, and not when others have work to do."""
@@ -193,7 +193,7 @@ class GoAndCome(Hosts):
         self.wait_for_ranks(j, 1)
         self.assertEqual(self.ranks_were(), [3, 1])
         self.unset("tired", "a")
-        self.assertRegex(self.assert_done(j), r"train: a \(silent for \d\.\d s\)(, b \(.*\))? "
+        self.assertRegex(self.assert_done(j), r"train: a \(silent for \d+\.\d s\)(, b \(.*\))? "
                          r"do(es)? not answer; 1 rank")
 
     def test_experts_that_nobody_has(self):
