@@ -102,9 +102,9 @@ static ek_status choose_length(const ek_model_spec *s, int64_t *len)
         seq = s->sliding_window > 0 && s->sliding_window < seq ? s->sliding_window : seq;
         *len = seq;
     }
-    EK_REQUIRE(seq > 0 && seq <= s->max_positions, EK_EINVAL,
+    EK_REQUIRE(seq > 0 && seq <= ek_model_longest(s), EK_EINVAL,
                "a window of %lld tokens; the model has 1 to %lld positions", (long long)seq,
-               (long long)s->max_positions);
+               (long long)ek_model_longest(s));
     EK_REQUIRE(s->sliding_window == 0 || seq <= s->sliding_window, EK_EUNSUPPORTED,
                "a window of %lld tokens is over the config's sliding_window %lld, which is not "
                "implemented",

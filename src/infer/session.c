@@ -92,10 +92,10 @@ static ek_status check(const ek_model_spec *m, const ek_session_config *cfg)
     EK_REQUIRE(m->gate.kind != EK_GATE_EXPERT_CHOICE, EK_EUNSUPPORTED,
                "this model cannot generate: its experts choose their tokens from the whole "
                "sequence, so a token's experts depend on later tokens, which are not there yet");
-    EK_REQUIRE(cfg->capacity >= 1 && cfg->capacity <= m->max_positions, EK_EINVAL,
+    EK_REQUIRE(cfg->capacity >= 1 && cfg->capacity <= ek_model_longest(m), EK_EINVAL,
                "a session of %lld positions: the model allows from 1 to max_position_embeddings, "
                "%lld",
-               (long long)cfg->capacity, (long long)m->max_positions);
+               (long long)cfg->capacity, (long long)ek_model_longest(m));
     EK_REQUIRE(m->sliding_window == 0 || cfg->capacity <= m->sliding_window, EK_EUNSUPPORTED,
                "a session of %lld positions exceeds the model's sliding_window of %lld, and "
                "windowed attention is not implemented; ask for at most that many",
@@ -153,7 +153,7 @@ ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_sessio
     EK_TRY_OUT(ek_arena_reserve(&s->arena, "a session"));
     lay_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
-    ek_rope_fill(&m->spec, s->cfg.capacity, m->k->real, s->cos_sin);
+    ek_rope_fill(&m->spec, s->cfg.capacity, 0, s->cfg.capacity, m->k->real, s->cos_sin);
     EK_TRY_OUT(ek_model_exec(m, NULL, &s->exec));
     EK_TRY_OUT(reserve_graph(s));
     *out = s;
@@ -174,6 +174,19 @@ void ek_session_destroy(ek_session **ps)
     *ps = NULL;
 }
 
+/* With dynamic rope scaling the next n tokens are rotated by the frequencies of the text that ends
+ * with them; keys that are cached stay as they are. */
+static ek_status fit_positions(ek_session *s, int64_t n)
+{
+    const ek_model *m = s->model;
+
+    if (m->spec.rope.type != EK_ROPE_DYNAMIC)
+        return EK_OK;
+    EK_TRY(ek_kernels_wait(m->k));
+    ek_rope_fill(&m->spec, s->position + n, s->position, n, m->k->real, s->cos_sin);
+    return EK_OK;
+}
+
 ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
 {
     int64_t room = s->cfg.capacity - s->position, vocab = s->model->spec.vocab;
@@ -186,6 +199,7 @@ ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
         EK_REQUIRE(ids[i] >= 0 && ids[i] < vocab, EK_EINVAL,
                    "token %lld of %lld is %d, outside the vocabulary of %lld", (long long)i,
                    (long long)n, (int)ids[i], (long long)vocab);
+    EK_TRY(fit_positions(s, n));
     for (int64_t done = 0; done < n; done += s->micro.n) {
         int64_t rows = n - done < s->cfg.block ? n - done : s->cfg.block;
 

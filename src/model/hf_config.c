@@ -72,6 +72,8 @@ const hf_family hf_families[4] = {
                            .aux_coef = 0.001},
 };
 
+const char *const hf_rope_names[HF_ROPE_TYPES] = {"default", "linear", "dynamic", "llama3", "yarn"};
+
 const char *const hf_gate_names[3] = {"softmax", "sigmoid-bias", "expert-choice"};
 
 /* One config being read. */
@@ -257,7 +259,88 @@ static ek_status read_window(const reader *r)
     return EK_OK;
 }
 
-/* One of rope_scaling (transformers 4) and rope_parameters (5), null or an object. */
+/* Length of the pretraining, in the object or (as some configs have it) beside it. */
+static ek_status read_original_positions(const reader *r, const json_t *rope, const char *key)
+{
+    static const char *const name = "original_max_position_embeddings";
+    int64_t beside = 0, *out = &r->m->rope.original_positions;
+
+    EK_TRY(get_int(r, name, 1, &beside));
+    *out = beside > 0 ? beside : r->m->max_positions;
+    EK_TRY(ek_json_int(rope, r->file, name, EK_JSON_OPTIONAL, 1, INT32_MAX, out));
+    EK_REQUIRE(beside == 0 || *out == beside, EK_EUNSUPPORTED,
+               "%s: key `%s`: original_max_position_embeddings is %lld in it and %lld beside it",
+               r->file, key, (long long)*out, (long long)beside);
+    return EK_OK;
+}
+
+/* A number that has to be there and to be positive, unless `need` allows its absence. */
+static ek_status get_rope_real(const reader *r, const json_t *rope, const char *key,
+                               const char *name, ek_json_need need, double *out)
+{
+    double x = need == EK_JSON_REQUIRED ? 0 : 1;
+
+    EK_TRY(ek_json_real(rope, r->file, name, EK_JSON_OPTIONAL, &x));
+    EK_REQUIRE(need == EK_JSON_OPTIONAL || json_is_number(json_object_get(rope, name)), EK_EFORMAT,
+               "%s: key `%s`: %s is missing, which its rope_type needs", r->file, key, name);
+    EK_REQUIRE(x > 0, EK_EFORMAT, "%s: key `%s`: %s is %g; it must be positive", r->file, key, name,
+               x);
+    if (json_is_number(json_object_get(rope, name)))
+        *out = x;
+    return EK_OK;
+}
+
+static ek_status read_llama3(const reader *r, const json_t *rope, const char *key)
+{
+    ek_rope_scaling *s = &r->m->rope;
+
+    EK_TRY(read_original_positions(r, rope, key));
+    EK_TRY(get_rope_real(r, rope, key, "low_freq_factor", EK_JSON_REQUIRED, &s->low_freq));
+    return get_rope_real(r, rope, key, "high_freq_factor", EK_JSON_REQUIRED, &s->high_freq);
+}
+
+static ek_status read_yarn(const reader *r, const json_t *rope, const char *key)
+{
+    ek_rope_scaling *s = &r->m->rope;
+
+    s->beta_fast = 32;
+    s->beta_slow = 1;
+    s->truncate = 1;
+    EK_TRY(get_rope_real(r, rope, key, "beta_fast", EK_JSON_OPTIONAL, &s->beta_fast));
+    EK_TRY(get_rope_real(r, rope, key, "beta_slow", EK_JSON_OPTIONAL, &s->beta_slow));
+    EK_TRY(get_rope_real(r, rope, key, "attention_factor", EK_JSON_OPTIONAL, &s->attention_factor));
+    EK_TRY(ek_json_real(rope, r->file, "mscale", EK_JSON_OPTIONAL, &s->mscale));
+    EK_TRY(ek_json_real(rope, r->file, "mscale_all_dim", EK_JSON_OPTIONAL, &s->mscale_all_dim));
+    return ek_json_bool(rope, r->file, "truncate", EK_JSON_OPTIONAL, &s->truncate);
+}
+
+/* The parameters of a type.  Where yarn has no factor it is the ratio of the lengths. */
+static ek_status read_rope_type(const reader *r, const json_t *rope, const char *key,
+                                const char *type)
+{
+    ek_rope_scaling *s = &r->m->rope;
+    int t = EK_ROPE_DEFAULT;
+
+    while (t < HF_ROPE_TYPES && strcmp(type, hf_rope_names[t]) != 0)
+        t++;
+    EK_REQUIRE(t < HF_ROPE_TYPES, EK_EUNSUPPORTED,
+               "%s: key `%s`: rope_type \"%.40s\" is not implemented; default, linear, dynamic, "
+               "llama3 and yarn are",
+               r->file, key, type);
+    s->type = (ek_rope_type)t;
+    if (s->type == EK_ROPE_DEFAULT)
+        return EK_OK;
+    if (s->type == EK_ROPE_YARN) {
+        EK_TRY(read_original_positions(r, rope, key));
+        s->factor = (double)r->m->max_positions / (double)s->original_positions;
+        EK_TRY(get_rope_real(r, rope, key, "factor", EK_JSON_OPTIONAL, &s->factor));
+        return read_yarn(r, rope, key);
+    }
+    EK_TRY(get_rope_real(r, rope, key, "factor", EK_JSON_REQUIRED, &s->factor));
+    return s->type == EK_ROPE_LLAMA3 ? read_llama3(r, rope, key) : EK_OK;
+}
+
+/* One of rope_scaling (transformers 4) and rope_parameters (5), an object. */
 static ek_status read_rope_object(const reader *r, const char *key, ek_json_need type_need)
 {
     const json_t *rope = json_object_get(r->json, key);
@@ -265,8 +348,6 @@ static ek_status read_rope_object(const reader *r, const char *key, ek_json_need
     const json_t *x;
     double part = 1;
 
-    if (rope == NULL || json_is_null(rope))
-        return EK_OK;
     EK_REQUIRE(json_is_object(rope), EK_EFORMAT, "%s: key `%s`: expected an object, found %s",
                r->file, key, ek_json_type_name(rope));
     json_object_foreach((json_t *)rope, name, x)
@@ -276,12 +357,11 @@ static ek_status read_rope_object(const reader *r, const char *key, ek_json_need
     EK_TRY(ek_json_text(rope, r->file, "type", EK_JSON_OPTIONAL, &type));
     EK_TRY(ek_json_text(rope, r->file, "rope_type", EK_JSON_OPTIONAL, &type));
     EK_REQUIRE(type != NULL || type_need == EK_JSON_OPTIONAL, EK_EUNSUPPORTED,
-               "%s: key `%s`: an object without rope_type is not implemented; only null or "
-               "rope_type default is",
+               "%s: key `%s`: an object without rope_type is not implemented; say which of "
+               "default, linear, dynamic, llama3 and yarn it is",
                r->file, key);
-    EK_REQUIRE(type == NULL || strcmp(type, "default") == 0, EK_EUNSUPPORTED,
-               "%s: key `%s`: rope_type \"%.40s\" is not implemented; only default is", r->file,
-               key, type);
+    if (type != NULL)
+        EK_TRY(read_rope_type(r, rope, key, type));
     EK_TRY(ek_json_real(rope, r->file, "partial_rotary_factor", EK_JSON_OPTIONAL, &part));
     EK_REQUIRE(part == 1, EK_EUNSUPPORTED,
                "%s: key `%s`: partial_rotary_factor %g is not implemented; only 1 is", r->file, key,
@@ -289,12 +369,18 @@ static ek_status read_rope_object(const reader *r, const char *key, ek_json_need
     return ek_json_real(rope, r->file, "rope_theta", EK_JSON_OPTIONAL, &r->m->rope_theta);
 }
 
+/* As transformers 5 does: rope_scaling, where it says anything, stands for rope_parameters. */
 static ek_status read_rope(const reader *r)
 {
+    const json_t *scaling = json_object_get(r->json, "rope_scaling");
+    const json_t *parameters = json_object_get(r->json, "rope_parameters");
+
     r->m->rope_theta = r->family->rope_theta;
     EK_TRY(get_real(r, "rope_theta", &r->m->rope_theta));
-    EK_TRY(read_rope_object(r, "rope_scaling", EK_JSON_REQUIRED));
-    EK_TRY(read_rope_object(r, "rope_parameters", EK_JSON_OPTIONAL));
+    if (scaling != NULL && !json_is_null(scaling))
+        return read_rope_object(r, "rope_scaling", EK_JSON_REQUIRED);
+    if (parameters != NULL && !json_is_null(parameters))
+        return read_rope_object(r, "rope_parameters", EK_JSON_OPTIONAL);
     return EK_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Writing config.json.  rope_theta and torch_dtype stand where transformers 4 put them, which 5
- * reads too. */
+/* Writing config.json.  rope_theta, rope_scaling and torch_dtype stand where transformers 4 put
+ * them, which 5 reads too. */
 #include "base/json.h"
 #include "model/hf_config.h"
 #include "model/hf_family.h"
@@ -70,6 +70,38 @@ static int put_id(json_t *o, const char *key, int64_t x, int64_t none)
     return json_object_set_new(o, key, x == none ? json_null() : json_integer(x));
 }
 
+/* The object rope_scaling, or nothing for rotary embeddings that are not scaled. */
+static int put_rope(json_t *o, const ek_rope_scaling *r)
+{
+    json_t *rope;
+    int bad;
+
+    if (r->type == EK_ROPE_DEFAULT)
+        return 0;
+    rope = json_object();
+    bad = rope == NULL ? -1 : 0;
+    bad |= put_text(rope, "rope_type", hf_rope_names[r->type]);
+    bad |= put_real(rope, "factor", r->factor);
+    if (r->type == EK_ROPE_LLAMA3 || r->type == EK_ROPE_YARN)
+        bad |= put_int(rope, "original_max_position_embeddings", r->original_positions);
+    if (r->type == EK_ROPE_LLAMA3) {
+        bad |= put_real(rope, "low_freq_factor", r->low_freq);
+        bad |= put_real(rope, "high_freq_factor", r->high_freq);
+    }
+    if (r->type == EK_ROPE_YARN) {
+        bad |= put_real(rope, "beta_fast", r->beta_fast);
+        bad |= put_real(rope, "beta_slow", r->beta_slow);
+        if (r->attention_factor > 0)
+            bad |= put_real(rope, "attention_factor", r->attention_factor);
+        if (r->mscale > 0)
+            bad |= put_real(rope, "mscale", r->mscale);
+        if (r->mscale_all_dim > 0)
+            bad |= put_real(rope, "mscale_all_dim", r->mscale_all_dim);
+        bad |= put_bool(rope, "truncate", r->truncate);
+    }
+    return bad | json_object_set_new(o, "rope_scaling", rope);
+}
+
 static int put_common(json_t *o, const ek_model_spec *m, const hf_family *f)
 {
     json_t *names = json_pack("[s]", f->architecture);
@@ -93,6 +125,7 @@ static int put_common(json_t *o, const ek_model_spec *m, const hf_family *f)
     bad |= put_id(o, "pad_token_id", -1, -1);
     bad |= put_text(o, "hidden_act", "silu");
     bad |= put_real(o, "rope_theta", m->rope_theta);
+    bad |= put_rope(o, &m->rope);
     bad |= put_real(o, "rms_norm_eps", m->rms_eps);
     bad |= put_real(o, "initializer_range", m->init_range);
     bad |= put_real(o, "attention_dropout", 0);

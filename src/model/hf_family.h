@@ -28,6 +28,10 @@ extern const hf_family hf_families[4]; /* by ek_arch */
 /* Width of the shared expert where a Qwen2 config does not say. */
 enum { HF_SHARED_FF = 5632 };
 
+/* Values of rope_type, by ek_rope_type. */
+enum { HF_ROPE_TYPES = 5 };
+extern const char *const hf_rope_names[HF_ROPE_TYPES];
+
 /* Values of evenkeel.gate, by ek_gate_kind. */
 extern const char *const hf_gate_names[3];
 

@@ -508,7 +508,8 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
     EK_TRY_OUT(ek_arena_reserve(&p->arena, "activations"));
     lay_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
-    ek_rope_fill(&m->spec, cfg->max_seq, m->k->real, p->cos_sin);
+    p->cos_sin_length = cfg->max_seq;
+    ek_rope_fill(&m->spec, p->cos_sin_length, 0, cfg->max_seq, m->k->real, p->cos_sin);
     *out = p;
     p = NULL;
 out:
@@ -523,6 +524,24 @@ void ek_pass_destroy(ek_pass **pp)
     ek_arena_fini(&(*pp)->arena);
     free(*pp);
     *pp = NULL;
+}
+
+/* Brings the table of positions to the length of this step's sequences. */
+static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micro)
+{
+    const ek_model *m = p->model;
+
+    for (int64_t i = 1; i < n_micro; i++)
+        EK_REQUIRE(!ek_rope_differs(&m->spec, micro[0].seq, micro[i].seq), EK_EUNSUPPORTED,
+                   "a step of sequences of %lld and %lld tokens: with dynamic rope scaling all of "
+                   "a step are equally long",
+                   (long long)micro[0].seq, (long long)micro[i].seq);
+    if (n_micro == 0 || !ek_rope_differs(&m->spec, micro[0].seq, p->cos_sin_length))
+        return EK_OK;
+    EK_TRY(ek_kernels_wait(m->k));
+    p->cos_sin_length = micro[0].seq;
+    ek_rope_fill(&m->spec, p->cos_sin_length, 0, p->cos_sin_length, m->k->real, p->cos_sin);
+    return EK_OK;
 }
 
 ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *micro, int64_t n_micro)
@@ -544,6 +563,7 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
                    (long long)p->cfg.max_seq);
         p->step_tokens += micro[i].total;
     }
+    EK_TRY(fit_positions(p, micro, n_micro));
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
         if (!ek_model_has_layer(p->model, l))
             continue;

@@ -105,6 +105,7 @@ typedef struct {
     int32_t dx_in_read, dx_out_sent;        /* likewise for dx_in and dx_out */
     void *dy, *dy_comp, *d_o, *dqkv;        /* scratch of attention's backward */
     void *cos_sin;                          /* R [max_seq, head_dim] */
+    int64_t cos_sin_length;                 /* the sequence that it was filled for */
     void *y_final;                          /* C [head_rows, d] */
     void *rstd_final;                       /* R [head_rows] */
     void *logits;                           /* R [head_rows, this rank's vocab] */

@@ -42,6 +42,7 @@ void ek_model_default(ek_model_spec *m)
     m->gate.bias_rate = 1e-3;
     m->config_aux_coef = 0.001;
     m->rope_theta = 1e6;
+    m->rope.factor = 1;
     m->rms_eps = 1e-5;
     m->init_range = 0.02;
     m->max_positions = 4096;
@@ -192,14 +193,69 @@ static ek_status check_gate(const ek_gate_spec *g, int64_t experts, int64_t top_
     return EK_OK;
 }
 
+int64_t ek_model_longest(const ek_model_spec *m)
+{
+    double longest = (double)m->max_positions;
+
+    if (m->rope.type == EK_ROPE_DYNAMIC)
+        longest *= m->rope.factor;
+    return longest < POSITIONS_MAX ? (int64_t)longest : POSITIONS_MAX;
+}
+
+static ek_status check_yarn(const ek_rope_scaling *r)
+{
+    EK_REQUIRE(r->beta_slow > 0 && r->beta_fast >= r->beta_slow && isfinite(r->beta_fast),
+               EK_EINVAL,
+               "rope_scaling: beta_fast %g and beta_slow %g; they must be positive and beta_fast "
+               "at least beta_slow",
+               r->beta_fast, r->beta_slow);
+    EK_REQUIRE(r->attention_factor >= 0 && isfinite(r->attention_factor), EK_EINVAL,
+               "rope_scaling: attention_factor is %g; it must be positive and finite",
+               r->attention_factor);
+    EK_REQUIRE(
+        r->mscale >= 0 && isfinite(r->mscale) && r->mscale_all_dim >= 0 &&
+            isfinite(r->mscale_all_dim),
+        EK_EINVAL,
+        "rope_scaling: mscale is %g and mscale_all_dim %g; they must be 0 or more and finite",
+        r->mscale, r->mscale_all_dim);
+    return EK_OK;
+}
+
+static ek_status check_rope(const ek_model_spec *m)
+{
+    const ek_rope_scaling *r = &m->rope;
+
+    EK_REQUIRE(m->rope_theta > 0 && isfinite(m->rope_theta), EK_EINVAL,
+               "rope_theta is %g; it must be positive and finite", m->rope_theta);
+    if (r->type == EK_ROPE_DEFAULT)
+        return EK_OK;
+    EK_REQUIRE(r->factor >= 1 && isfinite(r->factor), EK_EINVAL,
+               "rope_scaling: factor is %g; it must be 1 or more and finite", r->factor);
+    EK_REQUIRE(r->type != EK_ROPE_DYNAMIC || m->head_dim > 2, EK_EINVAL,
+               "rope_scaling: rope_type dynamic needs a head_dim above 2");
+    if (r->type != EK_ROPE_LLAMA3 && r->type != EK_ROPE_YARN)
+        return EK_OK;
+    EK_REQUIRE(r->original_positions >= 1 && r->original_positions <= POSITIONS_MAX, EK_EINVAL,
+               "rope_scaling: original_max_position_embeddings is %lld; it must be from 1 to %d",
+               (long long)r->original_positions, POSITIONS_MAX);
+    EK_REQUIRE(r->type != EK_ROPE_LLAMA3 ||
+                   (r->low_freq > 0 && r->high_freq > r->low_freq && isfinite(r->high_freq)),
+               EK_EINVAL,
+               "rope_scaling: low_freq_factor %g and high_freq_factor %g; they must be positive, "
+               "and the second above the first",
+               r->low_freq, r->high_freq);
+    EK_REQUIRE(r->type != EK_ROPE_YARN || m->rope_theta > 1, EK_EINVAL,
+               "rope_theta is %g; rope_type yarn needs one above 1", m->rope_theta);
+    return r->type == EK_ROPE_YARN ? check_yarn(r) : EK_OK;
+}
+
 ek_status ek_model_check(const ek_model_spec *m)
 {
     EK_TRY(check_sizes(m));
     EK_TRY(check_layers(m));
     EK_TRY(check_total(m));
     EK_TRY(check_gate(&m->gate, m->experts, m->top_k));
-    EK_REQUIRE(m->rope_theta > 0 && isfinite(m->rope_theta), EK_EINVAL,
-               "rope_theta is %g; it must be positive and finite", m->rope_theta);
+    EK_TRY(check_rope(m));
     EK_REQUIRE(m->rms_eps > 0 && m->rms_eps <= 1, EK_EINVAL,
                "rms_norm_eps is %g; it must be above 0 and at most 1", m->rms_eps);
     EK_REQUIRE(m->init_range >= 0 && isfinite(m->init_range), EK_EINVAL,

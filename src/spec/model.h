@@ -36,6 +36,27 @@ typedef struct {
     double bias_rate; /* step of the sigmoid bias feedback */
 } ek_gate_spec;
 
+/* How rotary frequencies are scaled for sequences longer than those of the pretraining
+ * (`rope_type` of the Hugging Face key `rope_scaling`); the formulas are in model/rope.h. */
+typedef enum {
+    EK_ROPE_DEFAULT, /* not scaled */
+    EK_ROPE_LINEAR,
+    EK_ROPE_DYNAMIC,
+    EK_ROPE_LLAMA3,
+    EK_ROPE_YARN
+} ek_rope_type;
+
+typedef struct {
+    ek_rope_type type;
+    double factor;                 /* 1 or more; every type but the default has it */
+    int64_t original_positions;    /* original_max_position_embeddings; llama3 and yarn */
+    double low_freq, high_freq;    /* low_freq_factor and high_freq_factor of llama3 */
+    double beta_fast, beta_slow;   /* of yarn: rotations that bound the interpolated range */
+    double attention_factor;       /* of yarn: on cosines and sines; 0: from the three below */
+    double mscale, mscale_all_dim; /* of yarn; 0: not given */
+    int truncate;                  /* of yarn: the bounds of the range are whole numbers */
+} ek_rope_scaling;
+
 enum { EK_LAYERS_MAX = 512 };
 
 /* Of gates that limit groups or choose by other scores than their probabilities. */
@@ -57,7 +78,8 @@ typedef struct {
     int qkv_bias;
     int tie_embeddings;
     double rope_theta, rms_eps, init_range;
-    int64_t max_positions;
+    ek_rope_scaling rope;
+    int64_t max_positions;  /* max_position_embeddings; ek_model_longest() is the limit */
     int64_t sliding_window; /* longest sequence that full attention stands for; 0: any */
     int64_t bos_id, eos_id; /* -1: none */
     double config_aux_coef; /* router_aux_loss_coef, kept for export only */
@@ -69,6 +91,10 @@ void ek_model_default(ek_model_spec *m);
 
 /* Sets `m` to a preset (tiny, small, base).  EK_EINVAL names the known ones. */
 EK_CHECKED ek_status ek_model_preset(const char *name, ek_model_spec *m);
+
+/* The longest sequence in tokens that the model may see: max_positions, and with dynamic rope
+ * scaling max_positions times its factor. */
+int64_t ek_model_longest(const ek_model_spec *m);
 
 /* Checks that the sizes make a model; the message names the key at fault. */
 EK_CHECKED ek_status ek_model_check(const ek_model_spec *m);

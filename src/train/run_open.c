@@ -158,7 +158,7 @@ static ek_status open_data(ek_run *r)
 
 static ek_status check_length(const ek_run *r)
 {
-    int64_t limit = r->source.spec.max_positions, window = r->source.spec.sliding_window;
+    int64_t limit = ek_model_longest(&r->source.spec), window = r->source.spec.sliding_window;
 
     EK_REQUIRE(r->training.seq <= limit, EK_EINVAL,
                "--seq %lld is over the model's %lld positions (max_position_embeddings)",

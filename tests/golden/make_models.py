@@ -10,7 +10,9 @@ leaves them, and the answers:
                       under per-expert names whatever the file's layout), total_grad_norm, and
                       margin (smallest gap between the router logits of the last expert chosen and
                       the first one not chosen)
-  golden.safetensors  logits [2][T][vocab] (F32)
+  golden.safetensors  logits [2][T][vocab] (F32); with rope scaling also cached [T][vocab], those
+                      of the first row as generation gets them: CACHED tokens at once, then one by
+                      one, with the keys that were cached
 
 Everything is computed in float64.  The modeling code casts some values to float32 by name; while
 it runs, those names mean float64, and a dispatch hook makes sure that no float32 value is left.
@@ -24,12 +26,22 @@ import sys
 import safetensors.torch
 import torch
 import transformers
+import transformers.modeling_rope_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROWS, TOKENS, MARGIN = 2, 24, 0.01
+ROWS, TOKENS, MARGIN, CACHED = 2, 24, 0.01, 5
 HERE = pathlib.Path(__file__).resolve().parent / "models"
 COMMON = dict(vocab_size=72, num_hidden_layers=2, max_position_embeddings=64, bos_token_id=None,
               eos_token_id=None, pad_token_id=None, initializer_range=0.2)
+
+
+def rope_model(rope, **more):
+    return transformers.MixtralConfig(
+        **{**COMMON, **more}, hidden_size=24, num_attention_heads=3, num_key_value_heads=1,
+        head_dim=12, intermediate_size=12, num_local_experts=4, num_experts_per_tok=2,
+        rope_parameters={"rope_theta": 1e3, **rope})
+
+
 MODELS = {
     "mixtral": transformers.MixtralConfig(
         **COMMON, hidden_size=32, num_attention_heads=3, num_key_value_heads=1, head_dim=8,
@@ -59,6 +71,28 @@ MODELS = {
     "qwen3_moe_grouped": transformers.Qwen3MoeConfig(
         **COMMON, hidden_size=24, num_attention_heads=3, num_key_value_heads=3, head_dim=6,
         intermediate_size=40, moe_intermediate_size=12, num_experts=4, num_experts_per_tok=2),
+    # sequences of 24 tokens are longer than the original positions, but for olmoe_dynamic
+    "mixtral_linear": rope_model({"rope_type": "linear", "factor": 3.0}),
+    "mixtral_dynamic": rope_model(
+        {"rope_type": "dynamic", "factor": 2.0}, max_position_embeddings=12),
+    "olmoe_dynamic": transformers.OlmoeConfig(
+        **COMMON, hidden_size=24, num_attention_heads=3, num_key_value_heads=1,
+        intermediate_size=12, num_experts=4, num_experts_per_tok=2,
+        rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}),
+    "mixtral_llama3": rope_model(
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": 16}),
+    "mixtral_yarn": rope_model(
+        {"rope_type": "yarn", "factor": 4.0, "beta_fast": 4.0,
+         "original_max_position_embeddings": 16}),
+    "mixtral_yarn_mscale": rope_model(
+        {"rope_type": "yarn", "factor": 8.0, "beta_fast": 2.0, "beta_slow": 0.5, "mscale": 1.0,
+         "mscale_all_dim": 0.7, "truncate": False, "original_max_position_embeddings": 8}),
+    "qwen3_moe_yarn": transformers.Qwen3MoeConfig(
+        **COMMON, hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=8,
+        intermediate_size=40, moe_intermediate_size=12, num_experts=4, num_experts_per_tok=2,
+        rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "beta_fast": 3.0,
+                         "attention_factor": 1.3, "original_max_position_embeddings": 16}),
 }
 
 
@@ -110,6 +144,19 @@ def per_expert(model, name, grad):
     return out
 
 
+def cached_logits(model, ids):
+    """Logits [T][vocab] of a text that is continued, with the state of rotary embeddings new."""
+    rotary = model.model.rotary_emb
+    model.model.rotary_emb = type(rotary)(model.config)
+    rows, cache = [], transformers.DynamicCache(config=model.config)
+    with torch.no_grad():
+        for part in [ids[:CACHED], *ids[CACHED:-1].split(1)]:
+            out = model(input_ids=part[None], past_key_values=cache, use_cache=True)
+            rows.append(out.logits[0])
+    model.model.rotary_emb = rotary
+    return torch.cat(rows)
+
+
 def answers(model, ids):
     model = model.double()
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)  # again, in double
@@ -118,6 +165,10 @@ def answers(model, ids):
         if type(m).__name__.endswith("TopKRouter"):
             m.register_forward_hook(lambda _m, _i, out: logits_of_routers.append(out[0]))
     with OnlyDouble():
+        cached = None
+        if model.model.rotary_emb.rope_type != "default":
+            cached = cached_logits(model, ids[0])
+        logits_of_routers.clear()
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
@@ -125,7 +176,7 @@ def answers(model, ids):
     for name, p in model.named_parameters():
         grads.update(per_expert(model, name, p.grad))
     norms = {n: float(g.norm()) for n, g in sorted(grads.items())}
-    return logits, dict(
+    return {"logits": logits} if cached is None else {"logits": logits, "cached": cached}, dict(
         transformers=transformers.__version__, ids=ids.tolist(), loss=loss.item(),
         total_grad_norm=sum(x * x for x in norms.values()) ** 0.5, grad_norm=norms,
         margin=routing_margin(model, logits_of_routers))
@@ -145,17 +196,22 @@ def make(name, config):
                               max_shard_size="20KB" if "sharded" in name else "1GB")
         code = sys.modules[type(model).__module__]
         code.torch, plain_float = Doubled(), torch.Tensor.float
+        transformers.modeling_rope_utils.torch = code.torch
+        torch.set_default_dtype(torch.float64)
         torch.Tensor.float = torch.Tensor.double
         try:
             logits, golden = answers(model, ids)
         finally:
             code.torch, torch.Tensor.float = torch, plain_float
+            transformers.modeling_rope_utils.torch = torch
+            torch.set_default_dtype(torch.float32)
         if golden["margin"] >= MARGIN:
             break
         shutil.rmtree(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
-    safetensors.torch.save_file({"logits": logits.detach().float()}, folder / "golden.safetensors")
+    safetensors.torch.save_file({k: x.detach().float() for k, x in logits.items()},
+                                folder / "golden.safetensors")
     for f in folder.iterdir():
         f.chmod(0o644)
     print(f"{name}: seed {seed}, loss {golden['loss']:.6f}, margin {golden['margin']:.4f}, "

@@ -168,6 +168,77 @@ static void rope_is_read_from_either_place(void)
     CHECK(m.rope_theta == 88);
 }
 
+static void rope_scaling_is_read_from_either_place(void)
+{
+    ek_model_spec m;
+
+    CHECK(read_patched(mixtral, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", &m) ==
+          EK_OK);
+    CHECK(m.rope.type == EK_ROPE_LINEAR && m.rope.factor == 4 && m.rope_theta == 1e6);
+    CHECK(read_patched(olmoe,
+                       "{\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2.5,"
+                       "\"rope_theta\":77}}",
+                       &m) == EK_OK);
+    CHECK(m.rope.type == EK_ROPE_DYNAMIC && m.rope.factor == 2.5 && m.rope_theta == 77);
+    CHECK_INT(ek_model_longest(&m), 10240);
+    CHECK(read_patched(qwen3,
+                       "{\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"llama3\","
+                       "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                       "\"original_max_position_embeddings\":8192},"
+                       "\"rope_parameters\":{\"rope_type\":\"default\"}}",
+                       &m) == EK_OK);
+    CHECK(m.rope.type == EK_ROPE_LLAMA3 && m.rope.low_freq == 1 && m.rope.high_freq == 4);
+    CHECK_INT(m.rope.original_positions, 8192);
+}
+
+static void yarn_has_defaults(void)
+{
+    ek_model_spec m;
+
+    CHECK(read_patched(mixtral,
+                       "{\"max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"yarn\","
+                       "\"original_max_position_embeddings\":16,\"beta_fast\":null}}",
+                       &m) == EK_OK);
+    CHECK(m.rope.factor == 4 && m.rope.beta_fast == 32 && m.rope.beta_slow == 1);
+    CHECK(m.rope.truncate && m.rope.attention_factor == 0 && m.rope.mscale == 0);
+    CHECK(read_patched(mixtral,
+                       "{\"max_position_embeddings\":64,\"original_max_position_embeddings\":32,"
+                       "\"rope_scaling\":{\"type\":\"yarn\",\"truncate\":false,"
+                       "\"attention_factor\":1.5,\"mscale\":0.7,\"mscale_all_dim\":0.8}}",
+                       &m) == EK_OK);
+    CHECK(m.rope.factor == 2 && !m.rope.truncate && m.rope.attention_factor == 1.5);
+    CHECK(m.rope.mscale == 0.7 && m.rope.mscale_all_dim == 0.8);
+}
+
+#define ROPE(fields) "{\"rope_scaling\":{" fields "}}"
+#define LLAMA3       "\"type\":\"llama3\",\"factor\":8,"
+
+static void rope_scaling_is_refused_by_key(void)
+{
+    UNSUPPORTED(mixtral, ROPE("\"factor\":4"), "`rope_scaling`: an object without rope_type");
+    UNSUPPORTED(mixtral, ROPE("\"type\":\"longrope\",\"factor\":4"), "rope_type \"longrope\"");
+    UNSUPPORTED(qwen3, "{\"rope_parameters\":{\"rope_type\":\"proportional\"}}",
+                "`rope_parameters`: rope_type \"proportional\"");
+    UNSUPPORTED(mixtral,
+                "{\"original_max_position_embeddings\":8,\"rope_scaling\":{\"type\":\"yarn\","
+                "\"factor\":4,\"original_max_position_embeddings\":16}}",
+                "original_max_position_embeddings is 16 in it and 8 beside it");
+    BAD(mixtral, ROPE("\"type\":\"linear\""), "factor is missing");
+    BAD(mixtral, ROPE("\"type\":\"dynamic\",\"factor\":null"), "factor is missing");
+    BAD(mixtral, ROPE("\"type\":\"linear\",\"factor\":\"4\""), "`factor`: expected a number");
+    BAD(mixtral, ROPE("\"type\":\"linear\",\"factor\":0.5"), "factor is 0.5");
+    BAD(mixtral, ROPE("\"type\":\"linear\",\"factor\":-1"), "factor is -1");
+    BAD(mixtral, ROPE(LLAMA3 "\"low_freq_factor\":1"), "high_freq_factor is missing");
+    BAD(mixtral, ROPE(LLAMA3 "\"low_freq_factor\":4,\"high_freq_factor\":4"), "low_freq_factor 4");
+    BAD(mixtral, ROPE("\"type\":\"yarn\",\"factor\":4,\"beta_fast\":0"), "beta_fast is 0");
+    BAD(mixtral, ROPE("\"type\":\"yarn\",\"factor\":4,\"beta_fast\":0.5"), "beta_fast 0.5");
+    BAD(mixtral, ROPE("\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0"),
+        "attention_factor is 0");
+    BAD(mixtral, ROPE("\"type\":\"yarn\",\"factor\":4,\"mscale\":-1"), "mscale is -1");
+    BAD(mixtral, ROPE("\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":0"),
+        "original_max_position_embeddings");
+}
+
 static void dense_layers_follow_both_keys(void)
 {
     static const char want[4] = {1, 1, 1, 0};
@@ -207,10 +278,6 @@ static void own_gates_are_read(void)
 
 static void other_arithmetic_is_refused_by_key(void)
 {
-    UNSUPPORTED(mixtral, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", "`rope_scaling`");
-    UNSUPPORTED(mixtral, "{\"rope_scaling\":{\"factor\":4}}", "`rope_scaling`");
-    UNSUPPORTED(qwen3, "{\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":1}}",
-                "rope_type \"llama3\"");
     UNSUPPORTED(qwen3, "{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}",
                 "\"full_attention\"");
     UNSUPPORTED(qwen3, "{\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "partial_rotary");
@@ -312,6 +379,7 @@ static void round_trip(const ek_model_spec *m)
     CHECK_INT(back.qk_norm, m->qk_norm);
     CHECK_INT(back.sliding_window, m->sliding_window);
     CHECK_INT(back.eos_id, m->eos_id);
+    CHECK(memcmp(&back.rope, &m->rope, sizeof(back.rope)) == 0);
     CHECK(back.rope_theta == m->rope_theta && back.rms_eps == m->rms_eps);
     CHECK(back.gate.scale == m->gate.scale && back.gate.bias_rate == m->gate.bias_rate);
     CHECK(memcmp(back.dense, m->dense, sizeof(back.dense)) == 0);
@@ -322,9 +390,12 @@ static void round_trip(const ek_model_spec *m)
 
 static void what_transformers_wrote_round_trips(void)
 {
-    static const char *const names[] = {"mixtral",   "mixtral_grouped",  "mixtral_sharded_bf16",
-                                        "olmoe",     "qwen2_moe",        "qwen2_moe_dense",
-                                        "qwen3_moe", "qwen3_moe_grouped"};
+    static const char *const names[] = {
+        "mixtral",       "mixtral_grouped",   "mixtral_sharded_bf16",
+        "olmoe",         "qwen2_moe",         "qwen2_moe_dense",
+        "qwen3_moe",     "qwen3_moe_grouped", "mixtral_linear",
+        "olmoe_dynamic", "mixtral_llama3",    "mixtral_yarn_mscale",
+        "qwen3_moe_yarn"};
     char path[512];
     ek_model_spec m;
 
@@ -417,6 +488,9 @@ static const ek_case cases[] = {
     EK_CASE(qwen_defaults),
     EK_CASE(every_key_is_read),
     EK_CASE(rope_is_read_from_either_place),
+    EK_CASE(rope_scaling_is_read_from_either_place),
+    EK_CASE(yarn_has_defaults),
+    EK_CASE(rope_scaling_is_refused_by_key),
     EK_CASE(dense_layers_follow_both_keys),
     EK_CASE(own_gates_are_read),
     EK_CASE(other_arithmetic_is_refused_by_key),
