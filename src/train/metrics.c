@@ -1,65 +1,126 @@
 /* Writing and trimming metrics.jsonl. */
 #include "train/metrics.h"
 
-#include "base/file.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_CAP = 2048, METRICS_BYTES_MAX = 1 << 30 };
+enum { LINE_CAP = 2048, STEP_CAP = 48, BLOCK_BYTES = 1 << 16 };
 
-/* Bytes at the start of text that hold the lines of steps below first_step, in order; *end: the
- * last of these steps and 1. */
-static size_t lines_before(const char *text, int64_t first_step, int64_t *end)
+/* --- trimming ---------------------------------------------------------------------------------
+ * A file is read from its end, so that the cost is that of the lines which are removed, however
+ * long the run has been. */
+
+/* One block of a file at a time. */
+typedef struct {
+    int fd;
+    off_t at; /* of the block's first byte */
+    ssize_t n;
+    char data[BLOCK_BYTES];
+} block_reader;
+
+/* Reads the block that ends at `end`; false: the file cannot be read there. */
+static int read_block(block_reader *b, off_t end)
 {
-    const char *at = text, *next;
-
-    *end = 0;
-    while ((next = strchr(at, '\n')) != NULL) {
-        int64_t found = -1;
-
-        if (sscanf(at, "{\"step\": %" SCNd64, &found) != 1 || found < *end || found >= first_step)
-            break;
-        at = next + 1;
-        *end = found + 1;
-    }
-    return (size_t)(at - text);
+    b->at = end > BLOCK_BYTES ? end - BLOCK_BYTES : 0;
+    do
+        b->n = pread(b->fd, b->data, (size_t)(end - b->at), b->at);
+    while (b->n < 0 && errno == EINTR);
+    return b->n == end - b->at;
 }
 
-static ek_status trim(const char *path, int64_t first_step, int64_t *end)
+/* Finds the end of the last complete line among the first `end` bytes: the offset behind its
+ * newline, or 0 where there is none; -1: the file cannot be read. */
+static off_t find_line_end(block_reader *b, off_t end)
 {
-    char *text = NULL;
-    size_t bytes;
-    ek_status st;
+    while (end > 0) {
+        const char *newline;
 
-    if (ek_file_kind_of(path) == EK_FILE_NONE)
-        return EK_OK;
-    EK_TRY(ek_file_read(path, METRICS_BYTES_MAX, &text, &bytes));
-    st = ek_file_replace(NULL, path, text, lines_before(text, first_step, end));
-    free(text);
+        if ((b->at >= end || end > b->at + b->n) && !read_block(b, end))
+            return -1;
+        newline = memrchr(b->data, '\n', (size_t)(end - b->at));
+        if (newline != NULL)
+            return b->at + (newline - b->data) + 1;
+        end = b->at;
+    }
+    return 0;
+}
+
+/* The step of the line at `at`; -1: it is not a line of metrics. */
+static int64_t read_step(int fd, off_t at)
+{
+    char text[STEP_CAP];
+    int64_t step;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, at);
+
+    if (n <= 0)
+        return -1;
+    text[n] = '\0';
+    return sscanf(text, "{\"step\": %" SCNd64, &step) == 1 ? step : -1;
+}
+
+/* Bytes of the file up to the end of the last line of a step below first_step; -1: it cannot be
+ * read.  *next: the step after that line's. */
+static off_t bytes_before(block_reader *b, off_t size, int64_t first_step, int64_t *next)
+{
+    off_t end = find_line_end(b, size);
+
+    while (end > 0) {
+        off_t begin = find_line_end(b, end - 1);
+        int64_t step;
+
+        if (begin < 0)
+            return -1;
+        step = read_step(b->fd, begin);
+        if (step >= 0 && step < first_step) {
+            *next = step + 1;
+            return end;
+        }
+        end = begin;
+    }
+    return end;
+}
+
+/* Removes the lines of steps from first_step on, and what is no line, from the end of the file. */
+static ek_status trim(const ek_metrics *m, int64_t first_step, int64_t *next)
+{
+    block_reader *b = calloc(1, sizeof(*b));
+    struct stat s;
+    off_t keep;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(b != NULL, EK_ENOMEM, "no memory to read %s", m->path);
+    b->fd = m->fd;
+    EK_REQUIRE_OUT(fstat(m->fd, &s) == 0 && S_ISREG(s.st_mode), EK_EFORMAT,
+                   "%s is not a regular file", m->path);
+    keep = bytes_before(b, s.st_size, first_step, next);
+    EK_REQUIRE_OUT(keep >= 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    EK_REQUIRE_OUT(keep == s.st_size || ftruncate(m->fd, keep) == 0, EK_EIO,
+                   "cannot shorten %s: %s", m->path, strerror(errno));
+out:
+    free(b);
     return st;
 }
 
 ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m)
 {
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
 
     m->fd = -1;
     m->next = 0;
     snprintf(m->path, sizeof(m->path), "%s/metrics.jsonl", out_dir);
-    if (first_step > 0)
-        EK_TRY(trim(m->path, first_step, &m->next));
-    else
-        flags |= O_TRUNC;
-    m->fd = open(m->path, flags, 0644);
+    m->fd = open(m->path, first_step > 0 ? flags : flags | O_TRUNC, 0644);
     EK_REQUIRE(m->fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
-    return EK_OK;
+    return first_step > 0 ? trim(m, first_step, &m->next) : EK_OK;
 }
+
+/* --- writing ----------------------------------------------------------------------------------
+ */
 
 /* One number of each of n records of `size` bytes. */
 typedef struct {

@@ -1,7 +1,8 @@
 /* train/metrics.h - metrics.jsonl: one JSON object a step, every step exactly once.
  *
  * A line is written whole by one write.  When a run is resumed at step N the lines of steps from
- * N on (and a last line cut short by a crash) are removed first, through a temporary file. */
+ * N on, and what a crash has left of a line, are removed first: the file is read from its end and
+ * shortened, so that this takes as long as the lines that are removed, however long the run was. */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
@@ -30,7 +31,8 @@ typedef struct {
     int layers;                       /* 0: nothing is said of layers */
 } ek_metrics_step;
 
-/* Opens <out>/metrics.jsonl, keeping the lines of steps before `first_step`; 0 starts it anew. */
+/* Opens <out>/metrics.jsonl, keeping the lines of steps before `first_step`; 0 starts it anew.
+ * EK_EFORMAT: it is not a regular file.  m has to be closed on failure, too. */
 EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
 EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s);
 /* What was written is on the disk when this returns: before a checkpoint that counts on it. */
