@@ -1,11 +1,22 @@
 #!/bin/sh
-# Each public header compiles alone, as C17 and as C++17, with all warnings as errors.
+# Each public header compiles alone, and so do its initialisers, as C17 and as C++11 to C++20, with
+# all warnings as errors.
 set -eu
 cd "$(dirname "$0")/.."
 status=0
+
+program() { # of a header: includes it, and uses each NAME_INIT for a value of type name
+    echo "#include \"${1#include/}\""
+    sed -n 's/^#define \(EK_[A-Z_]*\)_INIT .*/\1/p' "$1" | while read -r name; do
+        type=$(echo "$name" | tr '[:upper:]' '[:lower:]')
+        echo "$type ${type}_value(void);"
+        echo "$type ${type}_value(void) { $type x = ${name}_INIT; return x; }"
+    done
+}
+
 check() { # language standard compiler
     for header in include/evenkeel/*.h; do
-        echo "#include \"${header#include/}\"" |
+        program "$header" |
             "$3" -x "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror \
                 -Iinclude -fsyntax-only - || {
             echo "$header does not compile alone as $2"
@@ -15,7 +26,9 @@ check() { # language standard compiler
 }
 check c c17 "${CC:-cc}"
 if command -v "${CXX:-c++}" >/dev/null; then
-    check c++ c++17 "${CXX:-c++}"
+    for standard in c++11 c++14 c++17 c++20; do
+        check c++ "$standard" "${CXX:-c++}"
+    done
 elif [ "$status" = 0 ]; then
     echo "skipped: no C++ compiler"
     status=77

@@ -103,12 +103,73 @@ typedef struct {
 } ek_train_config;
 
 /* clang-format off */
-#define EK_TRAIN_CONFIG_INIT { .size = sizeof(ek_train_config), .model = "tiny", .out = "run",     \
-    .token_bytes = 2, .data_order = "shuffled", .lr = 1e-3, .min_lr = -1,                          \
-    .lr_schedule = "cosine", .warmup = -1, .wd = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,    \
-    .clip = 1.0, .aux_coef = 0.01, .recompute = "off", .keep = 2, .pp = 1, .tp = 1, .ep = 1,       \
-    .etp = 1, .adaptive_r = "etp", .chunks = 1, .a2a = "auto", .balance = "auto", .spare_slots = 1, .replicas_min = 1,   \
-    .plan_every = 10, .reroute = "off", .reroute_limit = 0.14, .watchdog = 300 }
+/** The defaults, in the order of the fields: C++ before C++20 has no designated initialisers. */
+#define EK_TRAIN_CONFIG_INIT {                                                                     \
+    /* size */ sizeof(ek_train_config),                                                            \
+    /* model */ "tiny",                                                                            \
+    /* init */ NULL,                                                                               \
+    /* tokenizer */ NULL,                                                                          \
+    /* out */ "run",                                                                               \
+    /* data */ NULL,                                                                               \
+    /* n_data */ 0,                                                                                \
+    /* token_bytes */ 2,                                                                           \
+    /* batch */ 0,                                                                                 \
+    /* seq */ 0,                                                                                   \
+    /* micro_batch */ 0,                                                                           \
+    /* steps */ 0,                                                                                 \
+    /* data_order */ "shuffled",                                                                   \
+    /* seed */ 0,                                                                                  \
+    /* lr */ 1e-3,                                                                                 \
+    /* min_lr */ -1,                                                                               \
+    /* lr_schedule */ "cosine",                                                                    \
+    /* warmup */ -1,                                                                               \
+    /* wd */ 0.1,                                                                                  \
+    /* beta1 */ 0.9,                                                                               \
+    /* beta2 */ 0.95,                                                                              \
+    /* eps */ 1e-8,                                                                                \
+    /* clip */ 1.0,                                                                                \
+    /* aux_coef */ 0.01,                                                                           \
+    /* z_coef */ 0.0,                                                                              \
+    /* capacity_factor */ 0.0,                                                                     \
+    /* top_k */ 0,                                                                                 \
+    /* recompute */ "off",                                                                         \
+    /* dtype */ NULL,                                                                              \
+    /* device */ NULL,                                                                             \
+    /* threads */ 0,                                                                               \
+    /* save_every */ 0,                                                                            \
+    /* keep */ 2,                                                                                  \
+    /* resume */ 0,                                                                                \
+    /* timeline */ 0,                                                                              \
+    /* record_routing */ 0,                                                                        \
+    /* record_plans */ 0,                                                                          \
+    /* elastic */ 0,                                                                               \
+    /* starter */ 0,                                                                               \
+    /* world */ NULL,                                                                              \
+    /* givers */ 0,                                                                                \
+    /* pp */ 1,                                                                                    \
+    /* tp */ 1,                                                                                    \
+    /* ep */ 1,                                                                                    \
+    /* etp */ 1,                                                                                   \
+    /* adaptive_r */ "etp",                                                                        \
+    /* zero */ 0,                                                                                  \
+    /* embed_columns */ 0,                                                                         \
+    /* chunks */ 1,                                                                                \
+    /* pipeline_degree */ 0,                                                                       \
+    /* smart_group */ 0,                                                                           \
+    /* a2a */ "auto",                                                                              \
+    /* force_balance */ 0,                                                                         \
+    /* balance */ "auto",                                                                          \
+    /* spare_slots */ 1,                                                                           \
+    /* plan_every */ 10,                                                                           \
+    /* cache */ NULL,                                                                              \
+    /* recalibrate */ 0,                                                                           \
+    /* replicas_min */ 1,                                                                          \
+    /* rack_of */ NULL,                                                                            \
+    /* replay_routing */ NULL,                                                                     \
+    /* reroute */ "off",                                                                           \
+    /* reroute_limit */ 0.14,                                                                      \
+    /* watchdog */ 300                                                                             \
+    }
 /* clang-format on */
 
 /** Facts of a run, known before its first step. */
