@@ -61,17 +61,27 @@ typedef struct {
     double top_p;       /* draw from the likeliest tokens that hold this share */
     int64_t top_k;      /* draw from this many of the likeliest; 0: all */
     uint64_t seed;
+    const char *const *stop; /* UTF-8 strings: the text ends before the first that comes, whatever
+                                its tokens; the prompt does not count */
+    int64_t n_stop;
+    double min_p; /* draw from tokens of at least this share of the likeliest one's probability;
+                     0: all */
+    double repetition_penalty; /* above 1: tokens of the prompt and of the text so far are less
+                                  likely (their logits divided by it, or multiplied where negative);
+                                  1 and 0: off */
 } ek_lm_generate_config;
 
 /** Receives text as it is made, whole UTF-8 sequences at a time; returns true to stop. */
 typedef int ek_lm_text(void *context, const char *text, size_t bytes);
 
-/** Continues a prompt.
+/** Continues a prompt.  Settings apply in this order: repetition penalty, temperature, top_k,
+ * top_p, min_p, as in Hugging Face transformers.
  *
+ *  @param[in] config  its size may be that of an earlier, shorter version of the struct
  *  @param[out] made  tokens drawn; may be NULL
  *  @return EK_EUNSUPPORTED for expert choice gates, which need the whole sequence */
 EK_CHECKED EK_API ek_status ek_lm_generate(ek_lm *lm, const char *prompt,
-                                           const ek_lm_generate_config *cfg, ek_lm_text *text,
+                                           const ek_lm_generate_config *config, ek_lm_text *text,
                                            void *context, int64_t *made);
 
 /** Writes a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.

@@ -4,12 +4,21 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PROMPT_PIECE = 1 << 16, PROMPT_BYTES_MAX = 64 << 20 };
 
 static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
      "a Hugging Face folder, a checkpoint, or a run's folder"},
-    {"prompt", EK_OPTION_TEXT, NULL, NULL, "TEXT", NULL, 1, "the text to continue"},
+    {"prompt", EK_OPTION_TEXT, NULL, "read from stdin, where it is not a terminal", "TEXT", NULL, 0,
+     "the text to continue; - reads it from stdin"},
+    {"prompt-file", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "a file with the text to continue; its last line break does not count"},
     {"tokens", EK_OPTION_INT, "100", NULL, "tokens", "[1,1000000]", 0,
      "how many to add, at most; the end token stops before"},
     {"temperature", EK_OPTION_REAL, "0.8", NULL, NULL, "[0,)", 0,
@@ -18,6 +27,12 @@ static const ek_option options[] = {
      "draw from the likeliest tokens that hold this share"},
     {"top-k", EK_OPTION_INT, "0", NULL, "tokens", "[0,)", 0,
      "draw from this many of the likeliest; 0: all"},
+    {"min-p", EK_OPTION_REAL, "0", NULL, NULL, "[0,1]", 0,
+     "draw from tokens of at least this share of the likeliest one's probability"},
+    {"repetition-penalty", EK_OPTION_REAL, "1", NULL, NULL, "(0,)", 0,
+     "above 1: tokens of the prompt and of the text so far are less likely"},
+    {"stop", EK_OPTION_LIST, NULL, "none", "TEXT", NULL, 0,
+     "end before the first of these texts that comes; it is not printed"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of the draws"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model's, or bytes", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json"},
@@ -31,6 +46,80 @@ static const ek_option options[] = {
 static const ek_option_table table = {
     "generate", "Continue a text.", options, sizeof(options) / sizeof(options[0]), NULL, 0};
 
+/* A text from a file or from stdin, without its last line break. */
+static ek_status read_prompt(FILE *f, const char *name, char **out)
+{
+    size_t room = 0, n = 0, got;
+    char *text = NULL;
+    ek_status st = EK_OK;
+
+    do {
+        if (n + PROMPT_PIECE + 1 > room) {
+            char *grown = realloc(text, 2 * room + PROMPT_PIECE + 1);
+
+            EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for a prompt of %zu bytes", n);
+            text = grown;
+            room = 2 * room + PROMPT_PIECE + 1;
+        }
+        got = fread(text + n, 1, PROMPT_PIECE, f);
+        n += got;
+        EK_REQUIRE_OUT(n <= PROMPT_BYTES_MAX, EK_EFORMAT, "%s: a prompt of more than %d MiB", name,
+                       PROMPT_BYTES_MAX >> 20);
+    } while (got > 0);
+    EK_REQUIRE_OUT(!ferror(f), EK_EIO, "%s: cannot be read: %s", name, strerror(errno));
+    EK_REQUIRE_OUT(memchr(text, '\0', n) == NULL, EK_EFORMAT,
+                   "%s: a prompt is a text, and this holds a NUL byte", name);
+    n -= n > 0 && text[n - 1] == '\n';
+    n -= n > 0 && text[n - 1] == '\r';
+    text[n] = '\0';
+    *out = text;
+    text = NULL;
+out:
+    free(text);
+    return st;
+}
+
+/* The prompt that the options name, in new memory. */
+static ek_status find_prompt(const ek_options *o, char **out)
+{
+    const char *text = ek_options_text(o, "prompt"), *file = ek_options_text(o, "prompt-file");
+    ek_status st;
+    FILE *f;
+
+    EK_REQUIRE(text == NULL || file == NULL, EK_EINVAL,
+               "--prompt and --prompt-file are both given; give one");
+    if (file != NULL) {
+        f = fopen(file, "rb");
+        EK_REQUIRE(f != NULL, errno == ENOENT ? EK_ENOENT : EK_EIO, "%s: %s", file,
+                   strerror(errno));
+        st = read_prompt(f, file, out);
+        fclose(f);
+        return st;
+    }
+    if (text != NULL && strcmp(text, "-") != 0) {
+        *out = strdup(text);
+        EK_REQUIRE(*out != NULL, EK_ENOMEM, "no memory for the prompt");
+        return EK_OK;
+    }
+    EK_REQUIRE(text != NULL || !isatty(STDIN_FILENO), EK_EINVAL,
+               "there is no prompt: give --prompt TEXT, --prompt-file FILE, or a text on stdin");
+    return read_prompt(stdin, "stdin", out);
+}
+
+/* The stop strings in a new list of borrowed texts. */
+static ek_status list_stops(const ek_options *o, ek_lm_generate_config *gc, const char ***list)
+{
+    size_t n = ek_options_count(o, "stop");
+
+    *list = calloc(n + 1, sizeof(**list));
+    EK_REQUIRE(*list != NULL, EK_ENOMEM, "no memory for %zu stop strings", n);
+    for (size_t i = 0; i < n; i++)
+        (*list)[i] = ek_options_list(o, "stop", i);
+    gc->stop = *list;
+    gc->n_stop = (int64_t)n;
+    return EK_OK;
+}
+
 static int put_text(void *context, const char *text, size_t bytes)
 {
     (void)context;
@@ -38,17 +127,10 @@ static int put_text(void *context, const char *text, size_t bytes)
     return fflush(stdout) != 0; /* nobody reads any more */
 }
 
-static ek_status run(const ek_options *o)
+static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_config *gc)
 {
-    const char *prompt = ek_options_text(o, "prompt");
     ek_lm_config lc = {sizeof(lc), ek_options_text(o, "tokenizer"), ek_options_text(o, "dtype"),
                        (int)ek_options_int(o, "threads"), ek_options_text(o, "device")};
-    ek_lm_generate_config gc = {.size = sizeof(gc),
-                                .tokens = ek_options_int(o, "tokens"),
-                                .temperature = ek_options_real(o, "temperature"),
-                                .top_p = ek_options_real(o, "top-p"),
-                                .top_k = ek_options_int(o, "top-k"),
-                                .seed = (uint64_t)ek_options_int(o, "seed")};
     int64_t made = 0, start;
     ek_lm *lm = NULL;
     ek_status st;
@@ -57,7 +139,7 @@ static ek_status run(const ek_options *o)
     start = ek_clock_ns();
     fputs(prompt, stdout);
     fflush(stdout);
-    st = ek_lm_generate(lm, prompt, &gc, put_text, NULL, &made);
+    st = ek_lm_generate(lm, prompt, gc, put_text, NULL, &made);
     fputc('\n', stdout);
     ek_lm_close(&lm);
     EK_TRY(st);
@@ -65,6 +147,30 @@ static ek_status run(const ek_options *o)
         fprintf(stderr, "%lld tokens, %.1f tokens/s\n", (long long)made,
                 (double)made / ((double)(ek_clock_ns() - start) / 1e9));
     return EK_OK;
+}
+
+/* Everything is read and checked before the model is opened. */
+static ek_status prepare_and_run(const ek_options *o)
+{
+    ek_lm_generate_config gc = {.size = sizeof(gc),
+                                .tokens = ek_options_int(o, "tokens"),
+                                .temperature = ek_options_real(o, "temperature"),
+                                .top_p = ek_options_real(o, "top-p"),
+                                .top_k = ek_options_int(o, "top-k"),
+                                .seed = (uint64_t)ek_options_int(o, "seed"),
+                                .min_p = ek_options_real(o, "min-p"),
+                                .repetition_penalty = ek_options_real(o, "repetition-penalty")};
+    const char **stop = NULL;
+    char *prompt = NULL;
+    ek_status st = EK_OK;
+
+    EK_TRY_OUT(list_stops(o, &gc, &stop));
+    EK_TRY_OUT(find_prompt(o, &prompt));
+    EK_TRY_OUT(run(o, prompt, &gc));
+out:
+    free(prompt);
+    free(stop);
+    return st;
 }
 
 int cli_generate(int argc, char **argv)
@@ -75,7 +181,7 @@ int cli_generate(int argc, char **argv)
 
     if (status >= 0)
         return status;
-    st = run(o);
+    st = prepare_and_run(o);
     ek_options_destroy(o);
     return st < 0 ? cli_fail("generate", st) : CLI_DONE;
 }

@@ -4,10 +4,10 @@
 #include "base/threads.h"
 #include "data/tokenizer.h"
 #include "data/tokens.h"
-#include "data/utf8.h"
 #include "infer/evaluate.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
+#include "infer/text_out.h"
 #include "model/hf_config.h"
 #include "model/hf_io.h"
 #include "model/source.h"
@@ -144,56 +144,6 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *cfg, ek_lm_eval_result 
 
 /* --- generation ------------------------------------------------------------------------------ */
 
-/* A text being written: bytes that may begin a UTF-8 sequence wait for the rest of it. */
-typedef struct {
-    ek_lm_text *text;
-    void *context;
-    unsigned char held[16];
-    size_t n;
-    int stopped;
-} writer;
-
-static void give(writer *w, const void *bytes, size_t n)
-{
-    if (n > 0 && w->text != NULL && !w->stopped)
-        w->stopped = w->text(w->context, bytes, n) != 0;
-}
-
-/* Gives what is whole; a byte that can begin nothing becomes U+FFFD.  last: nothing follows. */
-static void settle(writer *w, int last)
-{
-    while (w->n > 0) {
-        uint32_t cp;
-        size_t n = ek_utf8_next(w->held, w->n, &cp);
-        int may_grow = w->held[0] >= 0xc2 && w->held[0] <= 0xf4 && w->n < 4;
-
-        for (size_t i = 1; i < w->n && may_grow; i++)
-            may_grow = (w->held[i] & 0xc0) == 0x80;
-        if (n == 0 && may_grow && !last)
-            return;
-        if (n > 0)
-            give(w, w->held, n);
-        else
-            give(w, "\xef\xbf\xbd", 3);
-        n = n > 0 ? n : 1;
-        memmove(w->held, w->held + n, w->n - n);
-        w->n -= n;
-    }
-}
-
-static ek_status put_token(const ek_lm *lm, int32_t id, writer *w)
-{
-    const unsigned char *bytes;
-    size_t n;
-
-    EK_TRY(ek_tokenizer_decode(lm->tokenizer, id, &bytes, &n));
-    for (size_t i = 0; i < n; i++) {
-        w->held[w->n++] = bytes[i];
-        settle(w, 0);
-    }
-    return EK_OK;
-}
-
 /* A tokenizer of another model would give ids that this one does not have. */
 static ek_status fits(const ek_lm *lm)
 {
@@ -224,11 +174,16 @@ static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
     return ek_ids_push(ids, (uint32_t)first);
 }
 
-/* Draws and feeds until the tokens are out, the end token comes, or the reader has enough. */
+/* Draws and feeds until the tokens are out, the end token or a stop string comes, or the reader has
+ * enough. */
 static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampler, int64_t tokens,
-                               writer *w, int64_t *made)
+                               ek_text_out *text, int64_t *made)
 {
-    for (*made = 0; *made < tokens && !w->stopped; ++*made) {
+    const unsigned char *bytes;
+    size_t n;
+    int over = 0;
+
+    for (*made = 0; *made < tokens && !over; ++*made) {
         int32_t id;
 
         if (*made > 0)
@@ -237,39 +192,71 @@ static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampl
                                ek_session_position(s), &id));
         if (id == ek_tokenizer_end(lm->tokenizer))
             break;
-        EK_TRY(put_token(lm, id, w));
+        ek_sampler_note(sampler, id);
+        EK_TRY(ek_tokenizer_decode(lm->tokenizer, id, &bytes, &n));
+        over = ek_text_out_put(text, bytes, n);
     }
-    settle(w, 1);
+    ek_text_out_finish(text);
     return EK_OK;
 }
 
-ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_config *cfg,
+/* The settings of a caller that may have been built with an earlier, shorter struct. */
+static ek_status read_generate_config(const ek_lm_generate_config *cfg, ek_lm_generate_config *out)
+{
+    EK_REQUIRE(cfg->size >= offsetof(ek_lm_generate_config, stop) && cfg->size <= sizeof(*cfg),
+               EK_EINVAL, "ek_lm_generate_config is %zu bytes, this library expects %zu", cfg->size,
+               sizeof(*cfg));
+    *out = (ek_lm_generate_config){0};
+    memcpy(out, cfg, cfg->size);
+    EK_REQUIRE(out->n_stop >= 0 && (out->n_stop == 0 || out->stop != NULL), EK_EINVAL,
+               "%lld stop strings and no list of them", (long long)out->n_stop);
+    return EK_OK;
+}
+
+static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cfg,
+                                const ek_ids *prompt, ek_sampler **out)
+{
+    int64_t vocab = lm->model->spec.vocab, known = ek_tokenizer_vocab(lm->tokenizer);
+    ek_sampler_config sc = {.temperature = cfg->temperature,
+                            .top_p = cfg->top_p,
+                            .top_k = cfg->top_k,
+                            .seed = cfg->seed,
+                            .min_p = cfg->min_p,
+                            .repetition_penalty = cfg->repetition_penalty};
+
+    EK_TRY(ek_sampler_create(&sc, known < vocab ? known : vocab, out));
+    for (int64_t i = 0; i < prompt->n; i++)
+        ek_sampler_note(*out, prompt->ids[i]);
+    return EK_OK;
+}
+
+ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_config *config,
                          ek_lm_text *text, void *context, int64_t *made)
 {
-    ek_sampler_config sc = {cfg->temperature, cfg->top_p, cfg->top_k, cfg->seed};
     ek_session_config session_cfg = {0};
-    int64_t vocab = lm->model->spec.vocab, known = ek_tokenizer_vocab(lm->tokenizer), count = 0;
-    writer w = {.text = text, .context = context};
+    ek_lm_generate_config cfg;
+    ek_text_out *out = NULL;
+    int64_t count = 0;
     ek_session *session = NULL;
     ek_sampler *sampler = NULL;
     ek_ids ids = {0};
     ek_status st = EK_OK;
 
-    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
-               "ek_lm_generate_config is %zu bytes, this library expects %zu", cfg->size,
-               sizeof(*cfg));
+    EK_TRY(read_generate_config(config, &cfg));
     EK_TRY_OUT(fits(lm));
+    EK_TRY_OUT(ek_text_out_create(text, context, cfg.stop, cfg.n_stop, &out));
     ek_kernels_enter(lm->kernels);
     EK_TRY_OUT(encode(lm, prompt, &ids));
-    session_cfg.capacity = ids.n + cfg->tokens;
+    session_cfg.capacity = ids.n + cfg.tokens;
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
-    EK_TRY_OUT(ek_sampler_create(&sc, known < vocab ? known : vocab, &sampler));
+    EK_TRY_OUT(create_sampler(lm, &cfg, &ids, &sampler));
     EK_TRY_OUT(ek_session_feed(session, ids.ids, ids.n));
-    EK_TRY_OUT(continue_text(lm, session, sampler, cfg->tokens, &w, &count));
+    EK_TRY_OUT(continue_text(lm, session, sampler, cfg.tokens, out, &count));
     if (made != NULL)
         *made = count;
 out:
     free(ids.ids);
+    ek_text_out_destroy(&out);
     ek_sampler_destroy(&sampler);
     ek_session_destroy(&session);
     return st;

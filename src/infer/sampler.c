@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@ struct ek_sampler {
     double *logit, *weight; /* [vocab] */
     int32_t *heap;          /* [vocab]: a heap [0, left), then what was popped, last pop first */
     int64_t left;
+    unsigned char *noted; /* [vocab] */
 };
 
 ek_status ek_sampler_create(const ek_sampler_config *cfg, int64_t vocab, ek_sampler **out)
@@ -27,18 +29,26 @@ ek_status ek_sampler_create(const ek_sampler_config *cfg, int64_t vocab, ek_samp
                cfg->top_p);
     EK_REQUIRE(cfg->top_k >= 0, EK_EINVAL, "top-k is %lld; it must be 0 (off) or positive",
                (long long)cfg->top_k);
+    EK_REQUIRE(cfg->min_p >= 0 && cfg->min_p <= 1, EK_EINVAL, "min-p is %g; it must be from 0 to 1",
+               cfg->min_p);
+    EK_REQUIRE(isfinite(cfg->repetition_penalty) && cfg->repetition_penalty >= 0, EK_EINVAL,
+               "repetition-penalty is %g; it must be 1 (off) or another positive number",
+               cfg->repetition_penalty);
     EK_REQUIRE(vocab >= 1 && vocab <= INT32_MAX, EK_EINVAL,
                "a sampler over %lld tokens; there must be from 1 to %d", (long long)vocab,
                INT32_MAX);
     s = calloc(1, sizeof(*s));
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a sampler");
     s->cfg = *cfg;
+    if (cfg->repetition_penalty == 0)
+        s->cfg.repetition_penalty = 1;
     s->vocab = vocab;
     s->logit = calloc((size_t)vocab, sizeof(*s->logit));
     s->weight = calloc((size_t)vocab, sizeof(*s->weight));
     s->heap = calloc((size_t)vocab, sizeof(*s->heap));
-    EK_REQUIRE_OUT(s->logit != NULL && s->weight != NULL && s->heap != NULL, EK_ENOMEM,
-                   "no memory to sample from %lld tokens", (long long)vocab);
+    s->noted = calloc((size_t)vocab, sizeof(*s->noted));
+    EK_REQUIRE_OUT(s->logit != NULL && s->weight != NULL && s->heap != NULL && s->noted != NULL,
+                   EK_ENOMEM, "no memory to sample from %lld tokens", (long long)vocab);
     *out = s;
     s = NULL;
 out:
@@ -53,8 +63,15 @@ void ek_sampler_destroy(ek_sampler **ps)
     free((*ps)->logit);
     free((*ps)->weight);
     free((*ps)->heap);
+    free((*ps)->noted);
     free(*ps);
     *ps = NULL;
+}
+
+void ek_sampler_note(ek_sampler *s, int32_t id)
+{
+    if (id >= 0 && id < s->vocab)
+        s->noted[id] = 1;
 }
 
 /* Whether token a comes before b: the larger logit, or the lower id of equals. */
@@ -128,7 +145,7 @@ static int32_t last_that_stays(ek_sampler *s)
 
 static int stays(const ek_sampler *s, int32_t id, int32_t last)
 {
-    return last < 0 || !before(s, last, id);
+    return s->weight[id] >= s->cfg.min_p && (last < 0 || !before(s, last, id));
 }
 
 static int32_t draw(const ek_sampler *s, int32_t last, int64_t position)
@@ -151,6 +168,14 @@ static int32_t draw(const ek_sampler *s, int32_t last, int64_t position)
     return id;
 }
 
+/* A logit stays finite where it was. */
+static double penalised(double x, double penalty)
+{
+    double y = x > 0 ? x / penalty : x * penalty;
+
+    return isinf(x) ? x : fmin(fmax(y, -DBL_MAX), DBL_MAX);
+}
+
 /* Copies the logits, checks them, and finds the largest. */
 static ek_status take_logits(ek_sampler *s, ek_dtype type, const void *logits, int64_t position,
                              int32_t *best)
@@ -164,6 +189,8 @@ static ek_status take_logits(ek_sampler *s, ek_dtype type, const void *logits, i
                    "the logit of token %d at position %lld is %g: the weights hold or give numbers "
                    "that are not finite",
                    (int)i, (long long)position, x);
+        if (s->noted[i] && s->cfg.repetition_penalty != 1)
+            x = penalised(x, s->cfg.repetition_penalty);
         s->logit[i] = x;
         if (x > s->logit[*best])
             *best = i;

@@ -7,7 +7,8 @@ enum { DRAWS = 40000 };
 
 static ek_sampler *make(double temperature, double top_p, int64_t top_k, uint64_t seed, int64_t v)
 {
-    ek_sampler_config cfg = {temperature, top_p, top_k, seed};
+    ek_sampler_config cfg = {
+        .temperature = temperature, .top_p = top_p, .top_k = top_k, .seed = seed};
     ek_sampler *s = NULL;
 
     CHECK(ek_sampler_create(&cfg, v, &s) == EK_OK);
@@ -266,14 +267,20 @@ static void wrong_settings(void)
         int64_t vocab;
         const char *names;
     } wrong[] = {
-        {{-0.1, 1, 0, 0}, 5, "temperature"},
-        {{(double)NAN, 1, 0, 0}, 5, "temperature"},
-        {{INFINITY, 1, 0, 0}, 5, "temperature"},
-        {{1, -0.1, 0, 0}, 5, "top-p"},
-        {{1, 1.1, 0, 0}, 5, "top-p"},
-        {{1, (double)NAN, 0, 0}, 5, "top-p"},
-        {{1, 1, -1, 0}, 5, "top-k"},
-        {{1, 1, 0, 0}, 0, "tokens"},
+        {{-0.1, 1, 0, 0, 0, 0}, 5, "temperature"},
+        {{(double)NAN, 1, 0, 0, 0, 0}, 5, "temperature"},
+        {{INFINITY, 1, 0, 0, 0, 0}, 5, "temperature"},
+        {{1, -0.1, 0, 0, 0, 0}, 5, "top-p"},
+        {{1, 1.1, 0, 0, 0, 0}, 5, "top-p"},
+        {{1, (double)NAN, 0, 0, 0, 0}, 5, "top-p"},
+        {{1, 1, -1, 0, 0, 0}, 5, "top-k"},
+        {{1, 1, 0, 0, -0.1, 0}, 5, "min-p"},
+        {{1, 1, 0, 0, 1.1, 0}, 5, "min-p"},
+        {{1, 1, 0, 0, (double)NAN, 0}, 5, "min-p"},
+        {{1, 1, 0, 0, 0, -1}, 5, "repetition-penalty"},
+        {{1, 1, 0, 0, 0, INFINITY}, 5, "repetition-penalty"},
+        {{1, 1, 0, 0, 0, (double)NAN}, 5, "repetition-penalty"},
+        {{1, 1, 0, 0, 0, 0}, 0, "tokens"},
     };
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -284,9 +291,100 @@ static void wrong_settings(void)
     }
 }
 
+/* All settings together, in their order, against the definition followed to the letter. */
+static void filters_apply_in_order(void)
+{
+    enum { V = 131 };
+    static const double top_p[] = {0.5, 0.9, 1}, min_p[] = {0, 0.04, 0.3, 1};
+    static const double penalty[] = {1, 1.4, 0.8, 0};
+    static const int64_t top_k[] = {0, 9, 50};
+    int filtered = 0, moved = 0;
+
+    for (int turn = 0; turn < 144; turn++) {
+        ek_sampler_config cfg = {.temperature = 0.7 + 0.1 * (turn % 7),
+                                 .top_p = top_p[turn % 3],
+                                 .top_k = top_k[turn / 3 % 3],
+                                 .seed = (uint64_t)turn,
+                                 .min_p = min_p[turn / 9 % 4],
+                                 .repetition_penalty = penalty[turn / 36]};
+        double l[V], x[V], w[V], *order[V], all = 0, sum = 0, kept = 0, u;
+        int64_t most = cfg.top_k > 0 ? cfg.top_k : V, n = 0;
+        ek_sampler *s = NULL;
+        int32_t want = -1, got = -1;
+
+        CHECK(ek_sampler_create(&cfg, V, &s) == EK_OK);
+        for (int i = 0; i < V; i++) {
+            l[i] = x[i] = round(8 * ek_random_normal(17, (uint64_t)turn, (uint64_t)i)) / 4;
+            if (ek_random_bits(18, (uint64_t)turn, (uint64_t)i) % 3 == 0) {
+                ek_sampler_note(s, i);
+                if (cfg.repetition_penalty != 0)
+                    x[i] = x[i] < 0 ? x[i] * cfg.repetition_penalty : x[i] / cfg.repetition_penalty;
+                moved += x[i] != l[i];
+            }
+            order[i] = &x[i];
+        }
+        ek_sampler_note(s, -1);
+        ek_sampler_note(s, V);
+        qsort(order, V, sizeof(*order), by_logit);
+        for (int i = 0; i < V; i++)
+            w[i] = exp((x[i] - *order[0]) / cfg.temperature);
+        for (int64_t i = 0; i < most; i++)
+            all += w[order[i] - x];
+        while (n < most && (n == 0 || cfg.top_p == 1 || sum < cfg.top_p * all))
+            sum += w[order[n++] - x];
+        for (int64_t i = n; i < V; i++)
+            w[order[i] - x] = 0;
+        for (int i = 0; i < V; i++) {
+            filtered += w[i] > 0 && w[i] < cfg.min_p;
+            if (w[i] < cfg.min_p)
+                w[i] = 0;
+            kept += w[i];
+        }
+        u = ek_random_uniform((uint64_t)turn, ek_random_stream("sample"), 5) * kept;
+        for (double run = 0; run <= u;)
+            run += w[++want];
+        CHECK(ek_sampler_next(s, EK_F64, l, 5, &got) == EK_OK);
+        CHECK_INT(got, want);
+        ek_sampler_destroy(&s);
+    }
+    CHECK(filtered > 100 && moved > 100);
+}
+
+/* What was noted is less likely also where the largest logit is taken. */
+static void a_penalty_changes_the_likeliest_token(void)
+{
+    ek_sampler_config cfg = {.top_p = 1, .repetition_penalty = 2};
+    const double l[4] = {3, 2, 1, -1}, negative[4] = {-1, -1.5, -2.5, -9};
+    const double minus = -INFINITY, none[4] = {minus, minus, 1, minus};
+    ek_sampler *s = NULL;
+
+    CHECK(ek_sampler_create(&cfg, 4, &s) == EK_OK);
+    CHECK_INT(next(s, l, 0), 0);
+    ek_sampler_note(s, 0);
+    CHECK_INT(next(s, l, 0), 1);
+    CHECK_INT(next(s, negative, 0), 1);
+    ek_sampler_note(s, 1);
+    CHECK_INT(next(s, l, 0), 0);
+    CHECK_INT(next(s, negative, 0), 0);
+    ek_sampler_note(s, 3);
+    CHECK_INT(next(s, none, 0), 2); /* minus infinity stays */
+    ek_sampler_destroy(&s);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(plain),        EK_CASE(temperature), EK_CASE(nucleus),    EK_CASE(largest_k),
-    EK_CASE(ties),         EK_CASE(greedy),      EK_CASE(extremes),   EK_CASE(vocabulary_is_cut),
-    EK_CASE(seed_decides), EK_CASE(as_defined),  EK_CASE(not_finite), EK_CASE(wrong_settings),
+    EK_CASE(plain),
+    EK_CASE(temperature),
+    EK_CASE(nucleus),
+    EK_CASE(largest_k),
+    EK_CASE(ties),
+    EK_CASE(greedy),
+    EK_CASE(extremes),
+    EK_CASE(vocabulary_is_cut),
+    EK_CASE(seed_decides),
+    EK_CASE(as_defined),
+    EK_CASE(not_finite),
+    EK_CASE(wrong_settings),
+    EK_CASE(filters_apply_in_order),
+    EK_CASE(a_penalty_changes_the_likeliest_token),
 };
 EK_TEST_MAIN(cases)
