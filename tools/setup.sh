@@ -9,7 +9,8 @@
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
-          libdnnl-dev libjansson-dev libpcre2-dev libxxhash-dev mpich libmpich-dev"
+          libdnnl-dev libjansson-dev libpcre2-dev libxxhash-dev libzstd-dev
+          mpich libmpich-dev zlib1g-dev"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: not a Debian or Ubuntu system; please install what these are called here:" >&2

@@ -35,12 +35,13 @@ EK_API void ek_lm_close(ek_lm **lm);
 
 typedef struct {
     size_t size;
-    const char *const *data; /* text files and folders, or .bin token files */
+    const char *const *data; /* texts, JSON Lines and folders, or .bin token files */
     int64_t n_data;
-    int token_bytes;       /* of .bin files: 2 or 4 */
-    int64_t seq;           /* tokens a window, without overlap, the last one shorter; 0: 256,
-                              or the model's positions if they are fewer */
-    const char *cache_dir; /* where tokenised texts are kept */
+    int token_bytes;        /* of .bin files: 2 or 4 */
+    int64_t seq;            /* tokens a window, without overlap, the last one shorter; 0: 256,
+                               or the model's positions if they are fewer */
+    const char *cache_dir;  /* where tokenised texts are kept */
+    const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
 } ek_lm_eval_config;
 
 typedef struct {
@@ -50,8 +51,10 @@ typedef struct {
     int64_t *load;           /* [layers, experts], assignments; dense layers are 0; free() it */
 } ek_lm_eval_result;
 
-/** Mean loss over data, read once. */
-EK_CHECKED EK_API ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *cfg,
+/** Mean loss over data, read once.
+ *
+ *  @param[in] config  its size may be that of an earlier, shorter version of the struct */
+EK_CHECKED EK_API ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config,
                                        ek_lm_eval_result *out);
 
 typedef struct {

@@ -32,7 +32,7 @@ typedef struct {
     const char *init;        /* initial weights: safetensors file or folder; NULL: random */
     const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's, or bytes */
     const char *out;         /* folder */
-    const char *const *data; /* text files and folders, or .bin token files */
+    const char *const *data; /* texts, JSON Lines and folders, or .bin token files */
     int64_t n_data;
     int token_bytes;              /* of .bin files: 2 or 4 */
     int64_t batch, seq;           /* sequences a step, tokens a sequence */
@@ -96,10 +96,11 @@ typedef struct {
                             replicas_min is of these; NULL: they are not known */
     const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
                                    has in place of its own; NULL: none */
-    const char *reroute;  /* "off"; "topology" or "swipe": replaces some choices of the gate while
-                             training, which CHANGES THE MODEL, topology even with the layout */
-    double reroute_limit; /* topology: part of a sequence's assignments that may leave a node */
-    double watchdog;      /* seconds without progress after which a run fails; 0: never */
+    const char *reroute;    /* "off"; "topology" or "swipe": replaces some choices of the gate while
+                               training, which CHANGES THE MODEL, topology even with the layout */
+    double reroute_limit;   /* topology: part of a sequence's assignments that may leave a node */
+    double watchdog;        /* seconds without progress after which a run fails; 0: never */
+    const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
 } ek_train_config;
 
 /* clang-format off */
@@ -168,7 +169,8 @@ typedef struct {
     /* replay_routing */ NULL,                                                                     \
     /* reroute */ "off",                                                                           \
     /* reroute_limit */ 0.14,                                                                      \
-    /* watchdog */ 300                                                                             \
+    /* watchdog */ 300,                                                                            \
+    /* text_field */ NULL                                                                          \
     }
 /* clang-format on */
 

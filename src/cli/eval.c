@@ -17,7 +17,10 @@ static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
      "a Hugging Face folder, a checkpoint, or a run's folder"},
     {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
-     "text files and folders (read recursively), or .bin token files"},
+     "texts, .jsonl and .ndjson files (each also as .gz or .zst) and folders of them (read "
+     "recursively), or .bin token files"},
+    {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
+     "key of a line's text in .jsonl and .ndjson files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model's, or bytes", "FILE", NULL, 0,
@@ -92,7 +95,8 @@ static ek_status run(const ek_options *o)
                             .n_data = (int64_t)ek_options_count(o, "data"),
                             .token_bytes = ek_options_choice(o, "token-bytes") == 1 ? 4 : 2,
                             .seq = ek_options_int(o, "seq"),
-                            .cache_dir = scratch.s};
+                            .cache_dir = scratch.s,
+                            .text_field = ek_options_text(o, "text-field")};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;

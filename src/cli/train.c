@@ -22,7 +22,10 @@ static const ek_option options[] = {
     {"init", EK_OPTION_TEXT, NULL, "random from --seed", "FILE", NULL, 0,
      "safetensors file or folder with initial weights"},
     {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
-     "text files and folders (read recursively), or .bin token files"},
+     "texts, .jsonl and .ndjson files (each also as .gz or .zst) and folders of them (read "
+     "recursively), or .bin token files"},
+    {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
+     "key of a line's text in .jsonl and .ndjson files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's, or bytes", "FILE", NULL, 0,
@@ -314,6 +317,7 @@ static void fill(const ek_options *o, ek_train_config *c, const char **data)
         data[i] = ek_options_list(o, "data", i);
     c->data = data;
     c->token_bytes = strcmp(ek_options_text(o, "token-bytes"), "4") == 0 ? 4 : 2;
+    c->text_field = ek_options_text(o, "text-field");
     c->batch = ek_options_int(o, "batch");
     c->seq = ek_options_int(o, "seq");
     c->micro_batch = ek_options_int(o, "micro-batch");

@@ -1,9 +1,11 @@
 /* Texts to tokens: which files are documents, their encoding in parallel, the cache file.
  *
- * Files are taken in pieces, the large ones cut where the tokenizer allows it; a batch of pieces is
- * encoded on the team and written in order.  So memory stays bounded by a batch, and the stream is
- * the same for any number of threads. */
+ * Files are read in pieces (data/pieces.h); a batch of pieces is encoded on the team and written in
+ * order.  So memory stays bounded by a batch, and the stream is the same for any number of
+ * threads. */
 #include "base/log.h"
+#include "data/jsonl.h"
+#include "data/pieces.h"
 #include "data/tokens_impl.h"
 
 #include <assert.h>
@@ -17,10 +19,11 @@
 
 static_assert(sizeof(ek_cache_record) == 80, "the cache record is a file format");
 
-enum { SNIFF_BYTES = 8192, PIECE_BYTES = 1 << 20, BATCH_BYTES = 32 << 20, BATCH_PIECES = 4096 };
+enum { BATCH_BYTES = 32 << 20, BATCH_PIECES = 4096 };
 
 typedef struct {
     char *path;
+    int named; /* itself, not as part of a folder */
     int64_t bytes;
     int64_t time_s, time_ns; /* last change */
 } text_file;
@@ -30,14 +33,13 @@ typedef struct {
     int64_t n, room;
 } text_list;
 
-/* A stretch of one file, and what became of it. */
+/* A piece of a file, and what became of it. */
 typedef struct {
+    ek_piece piece;
     const text_file *file;
-    size_t from, to;
-    int last; /* the document ends with it */
-    enum { DOCUMENT, BINARY, EMPTY } kind;
     ek_ids ids;
-} piece;
+    int64_t documents, empty, text_bytes; /* of the lines of a JSON Lines file */
+} encoded;
 
 /* A failure of one of the threads, kept for the one that opened. */
 typedef struct {
@@ -53,11 +55,12 @@ static void list_free(text_list *l)
     free(l->files);
 }
 
-static ek_status list_add(text_list *l, const char *path)
+static ek_status list_add(text_list *l, const char *path, int named)
 {
     struct stat s;
     text_file f;
 
+    EK_TRY(ek_pieces_check_name(path));
     EK_REQUIRE(stat(path, &s) == 0, errno == ENOENT || errno == ENOTDIR ? EK_ENOENT : EK_EIO,
                "%s: %s", path, strerror(errno));
     EK_REQUIRE(S_ISREG(s.st_mode), EK_EFORMAT, "%s: neither a file nor a folder", path);
@@ -70,6 +73,7 @@ static ek_status list_add(text_list *l, const char *path)
         l->room = room;
     }
     f = (text_file){.path = strdup(path),
+                    .named = named,
                     .bytes = s.st_size,
                     .time_s = s.st_mtim.tv_sec,
                     .time_ns = s.st_mtim.tv_nsec};
@@ -87,16 +91,22 @@ static ek_status list_folder(text_list *l, const char *folder)
     EK_TRY_OUT(ek_folder_files(folder, &names));
     for (int64_t i = 0; i < names.n; i++) {
         EK_TRY_OUT(ek_path_set(&path, "%s/%s", folder, names.names[i]));
-        EK_TRY_OUT(list_add(l, path.s));
+        EK_TRY_OUT(list_add(l, path.s, 0));
     }
 out:
     ek_names_free(&names);
     return st;
 }
 
-/* Hash of all that the tokens follow from. */
-static uint64_t cache_key(const text_list *l, const ek_tokenizer *t)
+static const char *text_field(const ek_tokens_config *c)
 {
+    return c->text_field != NULL ? c->text_field : "text";
+}
+
+/* Hash of all that the tokens follow from. */
+static uint64_t cache_key(const text_list *l, const ek_tokens_config *c)
+{
+    const ek_tokenizer *t = c->tokenizer;
     size_t json_bytes;
     const char *json = ek_tokenizer_json(t, &json_bytes);
     int64_t end = ek_tokenizer_end(t), version = EK_CACHE_VERSION;
@@ -104,6 +114,7 @@ static uint64_t cache_key(const text_list *l, const ek_tokenizer *t)
 
     h = XXH3_64bits_withSeed(&end, sizeof(end), h);
     h = XXH3_64bits_withSeed(&version, sizeof(version), h);
+    h = XXH3_64bits_withSeed(text_field(c), strlen(text_field(c)) + 1, h);
     for (int64_t i = 0; i < l->n; i++) {
         const text_file *f = &l->files[i];
         int64_t facts[3] = {f->bytes, f->time_s, f->time_ns};
@@ -140,47 +151,57 @@ int ek_cache_valid(const void *data, size_t bytes, uint64_t key, ek_cache_record
     return 1;
 }
 
-/* Cuts the next piece off the file that stands at *file, *offset, and moves on. */
-static ek_status next_piece(const ek_tokenizer *t, const text_list *l, int64_t *file,
-                            size_t *offset, piece *out)
+/* Encodes each line's document and the end token behind it. */
+static ek_status encode_lines(const ek_tokens_config *c, ek_encoder *e, encoded *p, char *text)
 {
-    const text_file *f = &l->files[*file];
-    ek_file_map map;
+    const char *line = p->piece.text, *end = line + p->piece.n;
+    int64_t last = ek_tokenizer_end(c->tokenizer), number = p->piece.line;
 
-    *out = (piece){.file = f, .from = *offset, .to = SIZE_MAX, .last = 1};
-    if (f->bytes - (int64_t)*offset > 2 * PIECE_BYTES) {
-        EK_TRY(ek_file_map_open(f->path, &map));
-        if (map.bytes > *offset) {
-            out->to = ek_tokenizer_cut(t, map.data, map.bytes, *offset + PIECE_BYTES);
-            out->last = out->to == map.bytes;
+    for (; line < end; number++) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        size_t n = (size_t)((newline != NULL ? newline : end) - line), bytes;
+        ek_jsonl_fault fault;
+
+        if (!ek_jsonl_is_blank(line, n)) {
+            EK_REQUIRE(ek_jsonl_text(line, n, text_field(c), text, &bytes, &fault), EK_EFORMAT,
+                       "%s:%lld:%zu: %s; every line is a JSON object with a string `%s` "
+                       "(--text-field)",
+                       p->piece.path, (long long)number, fault.column, fault.what, text_field(c));
+            if (bytes == 0) {
+                p->empty++;
+            } else {
+                EK_TRY(ek_encode(e, text, bytes, &p->ids));
+                EK_TRY(ek_ids_push(&p->ids, (uint32_t)last));
+                p->documents++;
+                p->text_bytes += (int64_t)bytes;
+            }
         }
-        ek_file_map_close(&map);
+        line += n + 1;
     }
-    *file += out->last;
-    *offset = out->last ? 0 : out->to;
     return EK_OK;
 }
 
-/* Bytes of a piece, for progress. */
-static int64_t piece_bytes(const piece *p)
+static ek_status encode_piece(const ek_tokens_config *c, ek_encoder *e, encoded *p)
 {
-    return (p->last ? p->file->bytes : (int64_t)p->to) - (int64_t)p->from;
-}
+    char *text;
+    ek_status st;
 
-static ek_status encode_piece(ek_encoder *e, piece *p)
-{
-    ek_file_map map;
-    size_t sniff, to;
-    ek_status st = EK_OK;
+    if (p->piece.kind != EK_PIECE_TEXT || p->piece.n == 0)
+        return EK_OK;
+    if (!p->piece.lines) {
+        st = ek_encode(e, p->piece.text, p->piece.n, &p->ids);
+        if (st < 0) {
+            char said[512];
 
-    EK_TRY(ek_file_map_open(p->file->path, &map));
-    sniff = map.bytes < SNIFF_BYTES ? map.bytes : SNIFF_BYTES;
-    to = p->to < map.bytes ? p->to : map.bytes;
-    p->kind = map.bytes == 0 ? EMPTY : memchr(map.data, 0, sniff) != NULL ? BINARY : DOCUMENT;
-    if (p->kind == DOCUMENT && p->from < to)
-        EK_TRY_OUT(ek_encode(e, (const char *)map.data + p->from, to - p->from, &p->ids));
-out:
-    ek_file_map_close(&map);
+            (void)snprintf(said, sizeof(said), "%s", ek_err_message());
+            return EK_FAIL(st, "%s: %s", p->piece.path, said);
+        }
+        return EK_OK;
+    }
+    text = malloc(p->piece.n);
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for %zu bytes of %s", p->piece.n, p->piece.path);
+    st = encode_lines(c, e, p, text);
+    free(text);
     return st;
 }
 
@@ -195,27 +216,27 @@ static void keep_failure(failure *first, int64_t at, ek_status st)
 }
 
 /* Each thread keeps one encoder for the batch. */
-static ek_status encode_batch(const ek_tokenizer *t, piece *batch, int64_t n)
+static ek_status encode_batch(const ek_tokens_config *c, encoded *batch, int64_t n)
 {
     failure first = {.piece = -1};
 
 #pragma omp parallel
     {
         ek_encoder *e = NULL;
-        ek_status st = ek_encoder_create(t, &e);
+        ek_status st = ek_encoder_create(c->tokenizer, &e);
 
         if (st < 0)
             keep_failure(&first, 0, st);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < n; i++) {
-            ek_status one = e == NULL ? EK_OK : encode_piece(e, &batch[i]);
+            ek_status one = e == NULL ? EK_OK : encode_piece(c, e, &batch[i]);
 
             if (one < 0)
                 keep_failure(&first, i, one);
         }
         ek_encoder_destroy(&e);
     }
-    EK_REQUIRE(first.piece < 0, first.st, "%s: %s", batch[first.piece].file->path, first.text);
+    EK_REQUIRE(first.piece < 0, first.st, "%s", first.text);
     return EK_OK;
 }
 
@@ -251,19 +272,23 @@ static ek_status write_ids(cache_writer *w, const ek_ids *ids)
     return ek_file_out_write(&w->file, data, bytes);
 }
 
-static ek_status write_batch(cache_writer *w, piece *batch, int64_t n, int64_t end)
+static ek_status write_batch(cache_writer *w, encoded *batch, int64_t n, int64_t end)
 {
     for (int64_t i = 0; i < n; i++) {
-        piece *p = &batch[i];
+        encoded *p = &batch[i];
 
-        w->record.skipped_binary += p->last && p->kind == BINARY;
-        w->record.skipped_empty += p->last && p->kind == EMPTY;
-        if (p->kind != DOCUMENT)
+        w->record.skipped_binary += p->piece.kind == EK_PIECE_BINARY;
+        w->record.skipped_empty += p->empty + (p->piece.kind == EK_PIECE_EMPTY);
+        w->record.documents += p->documents;
+        w->record.text_bytes += p->text_bytes;
+        if (p->piece.kind != EK_PIECE_TEXT)
             continue;
-        if (p->last) {
-            EK_TRY(ek_ids_push(&p->ids, (uint32_t)end));
-            w->record.documents++;
-            w->record.text_bytes += p->file->bytes;
+        if (!p->piece.lines) {
+            w->record.text_bytes += (int64_t)p->piece.n;
+            if (p->piece.last) {
+                EK_TRY(ek_ids_push(&p->ids, (uint32_t)end));
+                w->record.documents++;
+            }
         }
         if (p->ids.n > 0)
             EK_TRY(write_ids(w, &p->ids));
@@ -271,36 +296,83 @@ static ek_status write_batch(cache_writer *w, piece *batch, int64_t n, int64_t e
     return EK_OK;
 }
 
-static void free_batch(piece *batch)
+static void free_batch(encoded *batch)
 {
-    for (int64_t i = 0; i < BATCH_PIECES; i++)
+    for (int64_t i = 0; i < BATCH_PIECES; i++) {
+        ek_piece_free(&batch[i].piece);
         free(batch[i].ids.ids);
+    }
     memset(batch, 0, BATCH_PIECES * sizeof(*batch));
+}
+
+/* The files of a list, one after the other. */
+typedef struct {
+    const text_list *list;
+    ek_piece_reader *reader;
+    int64_t file; /* that is read */
+    int64_t done; /* bytes of those before it */
+    int open;
+} file_cursor;
+
+/* Binary files that lie in a folder are passed over; one that was named is a mistake. */
+static ek_status check_piece(const text_file *f, const ek_piece *p)
+{
+    EK_REQUIRE(p->kind != EK_PIECE_BINARY || !(f->named || p->lines), EK_EFORMAT,
+               "%s: the file holds NUL bytes: it is binary, or a text in UTF-16; data are texts in "
+               "UTF-8, .jsonl, .ndjson (each also as .gz or .zst) and .bin token files",
+               f->path);
+    EK_REQUIRE(p->kind != EK_PIECE_TEXT || p->n < 5 || memcmp(p->text, "%PDF-", 5) != 0, EK_EFORMAT,
+               "%s: a PDF document is not read; convert it to text, or leave it out", f->path);
+    return EK_OK;
+}
+
+/* Reads pieces until a batch is full or the files are over. */
+static ek_status read_batch(file_cursor *c, encoded *batch, int64_t *n)
+{
+    size_t bytes = 0;
+
+    for (*n = 0; c->file < c->list->n && *n < BATCH_PIECES && bytes < BATCH_BYTES; ++*n) {
+        const text_file *f = &c->list->files[c->file];
+        encoded *p = &batch[*n];
+        int first = !c->open;
+
+        p->file = f;
+        if (first)
+            EK_TRY(ek_piece_reader_open(c->reader, f->path));
+        c->open = 1;
+        EK_TRY(ek_piece_reader_next(c->reader, &p->piece));
+        if (first)
+            EK_TRY(check_piece(f, &p->piece));
+        bytes += p->piece.n;
+        if (p->piece.last) {
+            c->open = 0;
+            c->done += f->bytes;
+            c->file++;
+        }
+    }
+    return EK_OK;
 }
 
 static ek_status write_texts(cache_writer *w, const text_list *l, const ek_tokens_config *c)
 {
-    int64_t end = ek_tokenizer_end(c->tokenizer), total = 0, done = 0, file = 0;
-    piece *batch = calloc(BATCH_PIECES, sizeof(*batch));
-    size_t offset = 0;
+    int64_t end = ek_tokenizer_end(c->tokenizer), total = 0, n;
+    encoded *batch = calloc(BATCH_PIECES, sizeof(*batch));
+    file_cursor files = {.list = l};
     ek_status st = EK_OK;
 
     EK_REQUIRE(batch != NULL, EK_ENOMEM, "no memory for a batch of texts");
+    EK_TRY_OUT(ek_piece_reader_create(c->tokenizer, &files.reader));
     for (int64_t i = 0; i < l->n; i++)
         total += l->files[i].bytes;
-    while (file < l->n) {
-        int64_t n = 0, bytes = 0;
-
-        for (; file < l->n && n < BATCH_PIECES && bytes < BATCH_BYTES; n++) {
-            EK_TRY_OUT(next_piece(c->tokenizer, l, &file, &offset, &batch[n]));
-            bytes += piece_bytes(&batch[n]);
-        }
-        EK_TRY_OUT(encode_batch(c->tokenizer, batch, n));
+    while (files.file < l->n) {
+        EK_TRY_OUT(read_batch(&files, batch, &n));
+        EK_TRY_OUT(encode_batch(c, batch, n));
         EK_TRY_OUT(write_batch(w, batch, n, end));
         free_batch(batch);
-        done += bytes;
         if (c->progress != NULL)
-            c->progress(c->context, done, total);
+            c->progress(c->context,
+                        files.done + (files.open ? ek_piece_reader_position(files.reader) : 0),
+                        total);
         EK_REQUIRE_OUT(c->stop == NULL || !c->stop(c->context), EK_ECANCELED,
                        "interrupted while the texts were tokenised; nothing is kept of it");
     }
@@ -309,6 +381,7 @@ static ek_status write_texts(cache_writer *w, const text_list *l, const ek_token
                    (long long)l->n, (long long)w->record.skipped_binary,
                    (long long)w->record.skipped_empty);
 out:
+    ek_piece_reader_destroy(&files.reader);
     free_batch(batch);
     free(batch);
     return st;
@@ -398,10 +471,10 @@ ek_status ek_tokens_from_texts(ek_tokens *t, const ek_tokens_config *config)
         if (ek_file_kind_of(config->paths[i]) == EK_FILE_FOLDER)
             EK_TRY_OUT(list_folder(&list, config->paths[i]));
         else
-            EK_TRY_OUT(list_add(&list, config->paths[i]));
+            EK_TRY_OUT(list_add(&list, config->paths[i], 1));
     }
     EK_REQUIRE_OUT(list.n > 0, EK_EFORMAT, "%s: the folder holds no files", config->paths[0]);
-    key = cache_key(&list, config->tokenizer);
+    key = cache_key(&list, config);
     EK_TRY_OUT(
         ek_path_set(&path, "%s/tokens-%016llx.ekt", config->cache_dir, (unsigned long long)key));
     EK_TRY_OUT(open_cache(t, path.s, key, config, &found));
@@ -414,7 +487,8 @@ ek_status ek_tokens_from_texts(ek_tokens *t, const ek_tokens_config *config)
         EK_REQUIRE_OUT(found, EK_EIO, "%s: what was written cannot be read back", path.s);
     }
     if (t->info.skipped_binary + t->info.skipped_empty > 0)
-        ek_log("data", EK_LOG_WARN, "passed over %lld binary and %lld empty files of %lld",
+        ek_log("data", EK_LOG_WARN,
+               "passed over %lld binary files and %lld empty texts, of %lld files",
                (long long)t->info.skipped_binary, (long long)t->info.skipped_empty,
                (long long)list.n);
 out:

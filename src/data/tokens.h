@@ -2,17 +2,20 @@
  *
  * It comes from token files (.bin: little-endian unsigned integers of 2 or 4 bytes, nothing else),
  * put one behind another, or from texts: files, and folders read recursively in byte order of
- * their paths.  Every text is a document, encoded by itself and closed by the end token.  Texts are
- * encoded once, on the OpenMP team, into a cache file; the stream does not depend on the number of
- * threads.  Files with a NUL byte in their first 8 KiB (binary) and empty ones are passed over,
- * counted, and warned about through ek_log; names that begin with a dot, likewise without count.
+ * their paths.  Every text is a document, encoded by itself and closed by the end token; a .jsonl
+ * or .ndjson file holds one on each line.  Each may be compressed (.gz, .zst).  Texts are encoded
+ * once, on the OpenMP team, into a cache file; the stream does not depend on the number of threads.
+ * In folders files with a NUL byte in their first 8 KiB (binary) are passed over, as empty texts
+ * are everywhere, counted, and warned about through ek_log; names that begin with a dot, likewise
+ * without count.  Other formats (Parquet, PDF, archives, ...) are refused by name, as are binary
+ * files that are named themselves.
  *
  * Cache file   DIR/tokens-<hash>.ekt, named by the hash of the paths, sizes and times of all files,
- *              the tokenizer and its end token.  It holds the ids as a .bin file does (2 bytes each
- *              where the tokenizer's vocabulary allows it), then a record of 80 bytes with counts
- *              and checksums (data/tokens_impl.h).  It appears whole, by a rename; one that does
- *              not agree with its record is written anew.
- * Threads      an open stream is read-only and may be read from any thread. */
+ *              the tokenizer, its end token and the text field.  It holds the ids as a .bin file
+ * does (2 bytes each where the tokenizer's vocabulary allows it), then a record of 80 bytes with
+ * counts and checksums (data/tokens_impl.h).  It appears whole, by a rename; one that does not
+ * agree with its record is written anew. Threads      an open stream is read-only and may be read
+ * from any thread. */
 #ifndef DATA_TOKENS_H
 #define DATA_TOKENS_H
 
@@ -36,6 +39,7 @@ typedef struct {
     void (*progress)(void *context, int64_t bytes_done, int64_t bytes_total);
     int (*stop)(void *context); /* asked likewise; true ends the encoding with EK_ECANCELED */
     void *context;
+    const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
 } ek_tokens_config;
 
 typedef struct {

@@ -33,7 +33,7 @@ typedef struct {
     uint64_t record_hash;  /* XXH3 of what stands before it in this struct */
 } ek_cache_record;
 
-enum { EK_CACHE_VERSION = 1 };
+enum { EK_CACHE_VERSION = 2 };
 
 /* Whether the bytes are a whole cache file made from `key`, and its record. */
 int ek_cache_valid(const void *data, size_t bytes, uint64_t key, ek_cache_record *out);

@@ -112,22 +112,39 @@ static ek_status choose_length(const ek_model_spec *s, int64_t *len)
     return EK_OK;
 }
 
-ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *cfg, ek_lm_eval_result *out)
+/* Copies settings of a caller that may have been built with an earlier, shorter struct.  first:
+ * bytes of the first version; the fields behind are zero where the caller does not know them. */
+static ek_status adopt_config(const char *name, const void *cfg, size_t first, void *out,
+                              size_t bytes)
+{
+    size_t given;
+
+    memcpy(&given, cfg, sizeof(given));
+    EK_REQUIRE(given >= first && given <= bytes, EK_EINVAL,
+               "%s is %zu bytes, this library expects %zu", name, given, bytes);
+    memset(out, 0, bytes);
+    memcpy(out, cfg, given);
+    return EK_OK;
+}
+
+ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_result *out)
 {
     const ek_model_spec *s = &lm->model->spec;
-    ek_tokens_config tc = {.paths = cfg->data,
-                           .n_paths = cfg->n_data,
-                           .token_bytes = cfg->token_bytes,
-                           .vocab = s->vocab,
-                           .tokenizer = lm->tokenizer,
-                           .cache_dir = cfg->cache_dir};
-    ek_evaluate_config ec = {.seq = cfg->seq};
+    ek_lm_eval_config cfg;
+    ek_tokens_config tc = {.vocab = s->vocab, .tokenizer = lm->tokenizer};
+    ek_evaluate_config ec = {0};
     ek_evaluation e = {0};
     ek_tokens *tokens = NULL;
     ek_status st;
 
-    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
-               "ek_lm_eval_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
+    EK_TRY(adopt_config("ek_lm_eval_config", config, offsetof(ek_lm_eval_config, text_field), &cfg,
+                        sizeof(cfg)));
+    tc.paths = cfg.data;
+    tc.n_paths = cfg.n_data;
+    tc.token_bytes = cfg.token_bytes;
+    tc.cache_dir = cfg.cache_dir;
+    tc.text_field = cfg.text_field;
+    ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
     ek_kernels_enter(lm->kernels);
     EK_TRY(ek_tokens_open(&tc, &tokens));
@@ -200,14 +217,10 @@ static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampl
     return EK_OK;
 }
 
-/* The settings of a caller that may have been built with an earlier, shorter struct. */
 static ek_status read_generate_config(const ek_lm_generate_config *cfg, ek_lm_generate_config *out)
 {
-    EK_REQUIRE(cfg->size >= offsetof(ek_lm_generate_config, stop) && cfg->size <= sizeof(*cfg),
-               EK_EINVAL, "ek_lm_generate_config is %zu bytes, this library expects %zu", cfg->size,
-               sizeof(*cfg));
-    *out = (ek_lm_generate_config){0};
-    memcpy(out, cfg, cfg->size);
+    EK_TRY(adopt_config("ek_lm_generate_config", cfg, offsetof(ek_lm_generate_config, stop), out,
+                        sizeof(*out)));
     EK_REQUIRE(out->n_stop >= 0 && (out->n_stop == 0 || out->stop != NULL), EK_EINVAL,
                "%lld stop strings and no list of them", (long long)out->n_stop);
     return EK_OK;

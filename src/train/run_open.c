@@ -131,7 +131,8 @@ static ek_status open_data(ek_run *r)
                            .vocab = r->source.spec.vocab,
                            .progress = r->hooks->tokenising,
                            .stop = r->hooks->stop,
-                           .context = r->hooks->context};
+                           .context = r->hooks->context,
+                           .text_field = c->text_field};
 
     if (c->tokenizer != NULL)
         EK_TRY(ek_tokenizer_open(c->tokenizer, &r->tokenizer));

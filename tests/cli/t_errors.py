@@ -112,7 +112,7 @@ class Data(Refused):
         folder = self.path("hollow")
         os.mkdir(folder)
         self.refuse_train(BAD_INPUT, ["no text", "1 empty"], data=empty)
-        self.refuse_train(BAD_INPUT, ["no text", "1 are binary"], data=binary)
+        self.refuse_train(BAD_INPUT, ["binary.txt", "holds NUL bytes"], data=binary)
         self.refuse_train(BAD_INPUT, ["hollow", "no files"], data=folder)
 
     def test_token_files(self):
@@ -161,7 +161,7 @@ class Configs(Refused):
 
     def test_keys(self):
         for changes, words in [
-                ({"rope_scaling": {"type": "yarn", "factor": 4}}, ["rope_scaling"]),
+                ({"rope_scaling": {"type": "longrope", "factor": 4}}, ["rope_scaling", "longrope"]),
                 ({"rope_parameters": {"rope_type": "llama3"}}, ["rope_parameters"]),
                 ({"clip_qkv": 8}, ["clip_qkv"]), ({"hidden_act": "gelu"}, ["hidden_act"]),
                 ({"layer_types": ["sliding_attention"] * 2}, ["layer_types"]),
