@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 evenkeel=build/evenkeel
-out=run
+out=run-demo
 
 if [ -n "${DEMO_DATA:-}" ]; then
     set -- # the folders that DEMO_DATA names, one or several words
@@ -18,7 +18,7 @@ else
     done
 fi
 
-"$evenkeel" train --model tiny --lr 3e-3 --data "$@" --out "$out"
+"$evenkeel" train --model tiny --lr 3e-3 --data "$@" --out "$out" --overwrite
 
 echo
 echo "What it writes after \"static ek_status \":"

@@ -1,13 +1,17 @@
 /* evenkeel/train.h - a training run from its settings to its files: what `evenkeel train` does.
  *
- * A run leaves in `out`: metrics.jsonl (one JSON object a step), checkpoint/ (folders that are
- * Hugging Face folders too), and on request timeline.json, routing.npy and plans.jsonl.  Texts are
- * tokenised into .evenkeel-tokens beside `out`, which runs share.
+ * A run leaves in `out`: run.json (all settings), metrics.jsonl (one JSON object a step),
+ * checkpoint/ (folders that are Hugging Face folders too), and on request timeline.json,
+ * routing.npy and plans.jsonl.  Texts are tokenised into .evenkeel-tokens beside `out`, which runs
+ * share.
  *
  * Choices are words, the same as the command's options.
  *
  * Threads      a run uses its caller's thread, an OpenMP team and, where ops wait for something
  *              else, one thread a lane.  One run at a time per process.
+ * `out`        a folder that holds a run already is refused (EK_EINVAL), unless the run goes on
+ *              (resume, elastic) or replaces it (overwrite).
+ *
  * Errors       EK_EINVAL a setting, EK_ESTATE `out` is in use by another run, EK_ENOENT /
  *              EK_EFORMAT / EK_EUNSUPPORTED / EK_ECORRUPT an input, EK_ENOSPC / EK_EIO the disk,
  *              EK_ENOMEM more memory than there is, EK_ENONFINITE a loss or gradient that is not
@@ -53,6 +57,9 @@ typedef struct {
     const char *device;           /* "cpu" or "cuda"; NULL: cpu */
     int threads; /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
+    /* resume: from the newest checkpoint in `out`.  EK_EINVAL where settings that decide about
+     * losses are not those of run.json.  Callers who want to go on with its settings read them
+     * there. */
     int resume, timeline, record_routing, record_plans;
     int elastic;      /* state outlives this process, in shared memory; the run goes on from what is
                          there, else from the newest checkpoint, else starts.  ep becomes the least that
@@ -101,6 +108,12 @@ typedef struct {
     double reroute_limit;   /* topology: part of a sequence's assignments that may leave a node */
     double watchdog;        /* seconds without progress after which a run fails; 0: never */
     const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
+    int override;           /* with resume: settings that decide about losses may differ */
+    int overwrite;          /* a run that is in `out` is replaced (never with resume or elastic) */
+    const char *const *command; /* [n_command] the command line, for run.json; NULL: none */
+    int64_t n_command;
+    const char *caller_settings; /* JSON object of further settings, such as the number of
+                                    processes, that run.json is to keep; NULL: none */
 } ek_train_config;
 
 /* clang-format off */
@@ -170,7 +183,12 @@ typedef struct {
     /* reroute */ "off",                                                                           \
     /* reroute_limit */ 0.14,                                                                      \
     /* watchdog */ 300,                                                                            \
-    /* text_field */ NULL                                                                          \
+    /* text_field */ NULL,                                                                         \
+    /* override */ 0,                                                                              \
+    /* overwrite */ 0,                                                                             \
+    /* command */ NULL,                                                                            \
+    /* n_command */ 0,                                                                             \
+    /* caller_settings */ NULL                                                                     \
     }
 /* clang-format on */
 

@@ -13,13 +13,14 @@ enum { WHERE_CAP = 512, NAME_CAP = 64 };
 struct ek_options {
     const ek_option_table *table;
     json_t **values; /* [n_options]; NULL: no value */
-    char *given;     /* [n_options]; 1: set by the file, 2: by the command line */
+    char *given;     /* [n_options]: who set it */
     json_t *positional;
+    json_t *stored;     /* settings of an earlier run; NULL: none */
     const char *config; /* borrowed from argv */
     int help;
 };
 
-enum { BY_DEFAULT, BY_FILE, BY_LINE };
+enum { BY_DEFAULT, BY_STORED, BY_FILE, BY_LINE };
 
 static ptrdiff_t row_of(const ek_option_table *t, const char *name, size_t n)
 {
@@ -203,6 +204,36 @@ static ek_status fill_defaults(ek_options *o)
     return EK_OK;
 }
 
+/* Takes the settings of an earlier run for the options that were not given.  One that this program
+ * does not know would be lost without a word, so it is refused. */
+static ek_status read_stored(ek_options *o)
+{
+    const ek_option_table *t = o->table;
+    char where[WHERE_CAP], from[WHERE_CAP / 2] = "";
+    const char *key;
+    json_t *value, *kept;
+
+    if (t->stored == NULL)
+        return EK_OK;
+    EK_TRY(t->stored(o, &o->stored, from, sizeof(from)));
+    json_object_foreach(o->stored, key, value)
+    {
+        ptrdiff_t row = row_of(t, key, strlen(key));
+
+        EK_REQUIRE(
+            row >= 0, EK_EUNSUPPORTED,
+            "%s has the setting `%.80s`, which this evenkeel does not know: the run was made "
+            "by another version",
+            from, key);
+        if (o->given[row] != BY_DEFAULT)
+            continue;
+        snprintf(where, sizeof(where), "%s: setting `%s`", from, key);
+        EK_TRY(ek_option_from_json(&t->options[row], where, value, &kept));
+        EK_TRY(put(o, (size_t)row, BY_STORED, kept));
+    }
+    return EK_OK;
+}
+
 static int asks_for_help(int argc, char *const *argv)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -230,6 +261,7 @@ ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *
         EK_TRY_OUT(read_line(o, argc, argv));
         if (o->config != NULL)
             EK_TRY_OUT(read_config(o, o->config));
+        EK_TRY_OUT(read_stored(o));
         EK_TRY_OUT(fill_defaults(o));
     }
     *out = o;
@@ -246,6 +278,7 @@ void ek_options_destroy(ek_options *o)
     for (size_t i = 0; o->values != NULL && i < o->table->n_options; i++)
         json_decref(o->values[i]);
     json_decref(o->positional);
+    json_decref(o->stored);
     free(o->values);
     free(o->given);
     free(o);
@@ -306,6 +339,18 @@ int ek_options_given(const ek_options *o, const char *name)
     ptrdiff_t row = row_of(o->table, name, strlen(name));
 
     return row >= 0 && o->given[row] != BY_DEFAULT;
+}
+
+int ek_options_is_stored(const ek_options *o, const char *name)
+{
+    ptrdiff_t row = row_of(o->table, name, strlen(name));
+
+    return row >= 0 && o->given[row] == BY_STORED;
+}
+
+const json_t *ek_options_stored(const ek_options *o)
+{
+    return o->stored;
 }
 
 json_t *ek_options_dump(const ek_options *o)

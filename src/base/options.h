@@ -3,8 +3,9 @@
  * From the table come: reading of the command line (`--name value`, `--name=value`, flags,
  * `--data PATH...`), of `--config FILE` (a JSON object with the same keys), the checks and their
  * messages, the text of `--help`, and the dump of the settings in effect.
- * Precedence: default < config file < command line.  Of a repeated option the last counts; a
- * repeated list grows.  `--` ends the options; `--help` and `--config` belong to every table.
+ * Precedence: default < settings that an earlier run has stored < config file < command line.  Of a
+ * repeated option the last counts; a repeated list grows.  `--` ends the options; `--help` and
+ * `--config` belong to every table.
  *
  * Ownership    values are borrowed from the ek_options.  Asking for a name that the table does
  *              not have, or of another type, gives 0 or NULL: a mistake of the caller. */
@@ -37,6 +38,14 @@ typedef struct {
     const char *help;
 } ek_option;
 
+typedef struct ek_options ek_options;
+
+/* Settings that an earlier run has stored, for the options that were not given: *settings becomes a
+ * new object with option names as keys, or stays NULL where there are none.  `given` has what the
+ * command line and the config file say, and no defaults.  `from` names the source in messages. */
+typedef ek_status (*ek_options_stored_fn)(const ek_options *given, json_t **settings, char *from,
+                                          size_t from_cap);
+
 typedef struct {
     const char *command; /* "train" */
     const char *summary; /* one line */
@@ -44,9 +53,8 @@ typedef struct {
     size_t n_options;
     const char *positional; /* "gemm|kernels|step" or "FILE": how --help calls them; NULL: none */
     size_t positional_max;
+    ek_options_stored_fn stored; /* NULL: the command goes on with nothing */
 } ek_option_table;
-
-typedef struct ek_options ek_options;
 
 /* Reads the arguments after the command's name.  EK_EINVAL (message names option, value and what
  * is allowed, or the nearest known option), EK_ENOENT or EK_EFORMAT for the config file.
@@ -68,8 +76,14 @@ int ek_options_choice(const ek_options *o, const char *name);
 size_t ek_options_count(const ek_options *o, const char *name);
 const char *ek_options_list(const ek_options *o, const char *name, size_t i);
 
-/* Whether the file or the command line set it, as against its default. */
+/* Whether the command line, the file or stored settings set it, as against its default. */
 int ek_options_given(const ek_options *o, const char *name);
+
+/* Whether its value is the stored one. */
+int ek_options_is_stored(const ek_options *o, const char *name);
+
+/* The stored settings, or NULL; borrowed. */
+const json_t *ek_options_stored(const ek_options *o);
 
 /* A new object of all settings in effect, options without a value left out; NULL: no memory.
  * The caller releases it; written to a file it is a --config that repeats the run. */

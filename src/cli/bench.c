@@ -82,7 +82,8 @@ static const ek_option_table table = {
     options,
     sizeof(options) / sizeof(options[0]),
     "gemm|kernels|step|generate|moe|balance|a2a|costs",
-    1};
+    1,
+    NULL};
 
 typedef struct {
     const char *name;

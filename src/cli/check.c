@@ -21,7 +21,8 @@ static const ek_option_table table = {"check",
                                       options,
                                       sizeof(options) / sizeof(options[0]),
                                       NULL,
-                                      0};
+                                      0,
+                                      NULL};
 
 /* What was found; the JSON values are borrowed from manifest and config. */
 typedef struct {

@@ -18,7 +18,8 @@ static const ek_option options[] = {
 static const ek_option_table table = {
     "clean", "List what runs with --elastic have left in this host's memory, or remove it.",
     options, sizeof(options) / sizeof(options[0]),
-    NULL,    0};
+    NULL,    0,
+    NULL};
 
 /* Whether somebody still works on it. */
 static int is_in_use(const ek_segment_id *id)

@@ -36,7 +36,8 @@ static const ek_option options[] = {
 
 static const ek_option_table table = {"eval",  "Loss and perplexity of a model over data.",
                                       options, sizeof(options) / sizeof(options[0]),
-                                      NULL,    0};
+                                      NULL,    0,
+                                      NULL};
 
 static void print_json(const ek_lm_eval_result *e)
 {

@@ -13,7 +13,8 @@ static const ek_option options[] = {
 
 static const ek_option_table table = {"export", "Write a model as a Hugging Face folder.",
                                       options,  sizeof(options) / sizeof(options[0]),
-                                      NULL,     0};
+                                      NULL,     0,
+                                      NULL};
 
 int cli_export(int argc, char **argv)
 {

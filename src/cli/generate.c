@@ -44,7 +44,7 @@ static const ek_option options[] = {
 };
 
 static const ek_option_table table = {
-    "generate", "Continue a text.", options, sizeof(options) / sizeof(options[0]), NULL, 0};
+    "generate", "Continue a text.", options, sizeof(options) / sizeof(options[0]), NULL, 0, NULL};
 
 /* A text from a file or from stdin, without its last line break. */
 static ek_status read_prompt(FILE *f, const char *name, char **out)

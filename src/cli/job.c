@@ -221,11 +221,14 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
     ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
                            (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
     ek_status st = check_discover(o);
+    const char *out = ek_options_text(o, "out");
+    char **args = calloc((size_t)argc + 2, sizeof(*args));
+    int status;
     launch l = {.command = table->command,
                 .ranks = (int)ek_options_int(o, "ranks"),
                 .hosts = ek_options_text(o, "hosts"),
                 .mpiexec_args = ek_options_text(o, "mpiexec-args"),
-                .out = ek_options_text(o, "out"),
+                .out = out,
                 .resume = ek_options_flag(o, "resume"),
                 .discover = ek_options_text(o, "discover"),
                 .elastic = ek_options_flag(o, "elastic"),
@@ -233,15 +236,28 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
                 .watchdog = ek_options_real(o, "watchdog"),
                 .live = isatty(STDERR_FILENO),
                 .argc = argc,
-                .argv = argv};
+                .argv = args};
 
-    return st < 0 ? cli_fail(table->command, st) : cli_launch(&l);
+    if (st == EK_OK && args == NULL)
+        st = EK_FAIL(EK_ENOMEM, "no memory for the command line");
+    if (st < 0)
+        return cli_fail(table->command, st);
+    memcpy(args, argv, (size_t)argc * sizeof(*args));
+    if (out != NULL && ek_options_is_stored(o, "out")) { /* workers would find another one */
+        args[l.argc++] = (char *)(uintptr_t) "--out";
+        args[l.argc++] = (char *)(uintptr_t)out;
+    }
+    status = cli_launch(&l);
+    free(args);
+    return status;
 }
 
 static ek_status check_size(const surroundings *s, const cli_job *job, const ek_options *o)
 {
     int size = job->size, wanted = (int)ek_options_int(o, "ranks");
 
+    if (ek_options_is_stored(o, "ranks"))
+        wanted = 0; /* so many had the run that goes on */
     if (s->launched > 0)
         wanted = s->launched;
     EK_REQUIRE(s->size == 0 || s->size == size, EK_EINVAL,

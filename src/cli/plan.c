@@ -46,7 +46,8 @@ static const ek_option_table table = {"plan",
                                       options,
                                       sizeof(options) / sizeof(options[0]),
                                       NULL,
-                                      0};
+                                      0,
+                                      NULL};
 
 /* Experts that times and bytes are of by default (three matrices of this size). */
 enum { HIDDEN = 2048, FF = 1024 };

@@ -6,6 +6,8 @@
 #include "cli/job.h"
 #include "cli/launch.h"
 #include "cli/racks.h"
+#include "train/out.h"
+#include "train/settings.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -124,8 +126,9 @@ static const ek_option options[] = {
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
      "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
-    {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0,
-     "gets metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, plans.jsonl"},
+    {"out", EK_OPTION_TEXT, NULL, "run; run-2, run-3, ... where that holds a run", "DIR", NULL, 0,
+     "gets run.json, metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, "
+     "plans.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write timeline.json (Perfetto, chrome://tracing); where --balance has measured costs, hold "
      "the ops against them"},
@@ -138,7 +141,12 @@ static const ek_option options[] = {
      "checkpoint every N steps; 0: at the end alone"},
     {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "continue from the newest complete checkpoint in --out"},
+     "continue from the newest complete checkpoint in --out, with the run's own settings: none has "
+     "to be given again (without --out: the newest of run, run-2, ...)"},
+    {"override", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "--resume, --elastic: lets settings that decide about losses differ from the run's"},
+    {"overwrite", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "replace the run that is in --out; its checkpoints go when the new run has one"},
     {"elastic", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "go on when workers or hosts are lost or hang, from memory that outlives them, with the hosts "
      "that answer, and take in those that come (the list of --hosts is read again now and then); "
@@ -149,9 +157,13 @@ static const ek_option options[] = {
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
 };
 
-static const ek_option_table table = {"train", "Train a Mixture-of-Experts language model.",
-                                      options, sizeof(options) / sizeof(options[0]),
-                                      NULL,    0};
+static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
+                                 size_t from_cap);
+
+static const ek_option_table table = {"train",        "Train a Mixture-of-Experts language model.",
+                                      options,        sizeof(options) / sizeof(options[0]),
+                                      NULL,           0,
+                                      stored_settings};
 
 static volatile sig_atomic_t interrupted;
 
@@ -165,6 +177,7 @@ static void on_signal(int sig)
  * says at its end, for the summary. */
 typedef struct {
     const cli_job *job;
+    const char *out;
     int quiet, live, json;
     int64_t last_ns, told_ns, every;
     json_t *layers; /* objects, or lines of text; NULL: there are none */
@@ -204,6 +217,7 @@ static void show_start(void *context, const ek_train_info *i)
             cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
             ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
             d->job->size > 1 ? " on the first" : "");
+    fprintf(cli_err(), "output in %s\n", d->out);
     if (i->first_step > 0)
         fprintf(cli_err(), "continuing %safter step %" PRId64 "\n",
                 i->from_memory ? "from memory " : "", i->first_step);
@@ -304,76 +318,6 @@ static void show_log(void *context, ek_log_level level, const char *component, c
     if (job->rank > 0)
         fprintf(cli_err(), "rank %d: ", job->rank);
     fprintf(cli_err(), "%s: %s\n", ek_log_level_name(level), message);
-}
-
-static void fill(const ek_options *o, ek_train_config *c, const char **data)
-{
-    c->model = ek_options_text(o, "model");
-    c->init = ek_options_text(o, "init");
-    c->tokenizer = ek_options_text(o, "tokenizer");
-    c->out = ek_options_text(o, "out");
-    c->n_data = (int64_t)ek_options_count(o, "data");
-    for (size_t i = 0; i < (size_t)c->n_data; i++)
-        data[i] = ek_options_list(o, "data", i);
-    c->data = data;
-    c->token_bytes = strcmp(ek_options_text(o, "token-bytes"), "4") == 0 ? 4 : 2;
-    c->text_field = ek_options_text(o, "text-field");
-    c->batch = ek_options_int(o, "batch");
-    c->seq = ek_options_int(o, "seq");
-    c->micro_batch = ek_options_int(o, "micro-batch");
-    c->steps = ek_options_int(o, "steps");
-    c->data_order = ek_options_text(o, "data-order");
-    c->seed = (uint64_t)ek_options_int(o, "seed");
-    c->lr = ek_options_real(o, "lr");
-    c->min_lr = ek_options_given(o, "min-lr") ? ek_options_real(o, "min-lr") : -1;
-    c->warmup = ek_options_given(o, "warmup") ? ek_options_int(o, "warmup") : -1;
-    c->lr_schedule = ek_options_text(o, "lr-schedule");
-    c->wd = ek_options_real(o, "wd");
-    c->beta1 = ek_options_real(o, "beta1");
-    c->beta2 = ek_options_real(o, "beta2");
-    c->eps = ek_options_real(o, "eps");
-    c->clip = ek_options_real(o, "clip");
-    c->aux_coef = ek_options_real(o, "aux-coef");
-    c->z_coef = ek_options_real(o, "z-coef");
-    c->capacity_factor = ek_options_real(o, "capacity-factor");
-    c->top_k = ek_options_int(o, "top-k");
-    c->recompute = ek_options_text(o, "recompute");
-    c->dtype = ek_options_text(o, "dtype");
-    c->device = ek_options_text(o, "device");
-    c->save_every = ek_options_int(o, "save-every");
-    c->keep = ek_options_int(o, "keep");
-    c->resume = ek_options_flag(o, "resume");
-    c->elastic = ek_options_flag(o, "elastic");
-    c->timeline = ek_options_flag(o, "timeline");
-    c->record_routing = ek_options_flag(o, "record-routing");
-    c->record_plans = ek_options_flag(o, "record-plans");
-}
-
-static void fill_parallel(const ek_options *o, ek_train_config *c)
-{
-    static const int degrees[] = {1, 2, 4, 8, 0};
-
-    c->pp = (int)ek_options_int(o, "pp");
-    c->chunks = (int)ek_options_int(o, "pp-chunks");
-    c->tp = (int)ek_options_int(o, "tp");
-    c->ep = (int)ek_options_int(o, "ep");
-    c->etp = (int)ek_options_int(o, "etp");
-    c->adaptive_r = ek_options_text(o, "adaptive-r");
-    c->zero = ek_options_choice(o, "zero");
-    c->embed_columns = ek_options_flag(o, "embed-columns");
-    c->pipeline_degree = degrees[ek_options_choice(o, "pipeline-degree")];
-    c->smart_group = (int)ek_options_int(o, "smart-groups");
-    c->a2a = ek_options_text(o, "a2a");
-    c->force_balance = ek_options_flag(o, "force-balance");
-    c->balance = ek_options_text(o, "balance");
-    c->spare_slots = (int)ek_options_int(o, "spare-slots");
-    c->replicas_min = (int)ek_options_int(o, "replicas-min");
-    c->plan_every = ek_options_int(o, "plan-every");
-    c->recalibrate = ek_options_flag(o, "recalibrate");
-    c->replay_routing = ek_options_text(o, "replay-routing");
-    c->reroute = ek_options_text(o, "reroute");
-    c->reroute_limit = ek_options_real(o, "reroute-limit");
-    c->watchdog = ek_options_real(o, "watchdog");
 }
 
 static json_t *balance_json(const ek_train_balance *b)
@@ -488,32 +432,84 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg, con
         print_summary(s, d);
 }
 
-static int run_with(const ek_options *o, cli_job *job)
+/* What --out is where it is not given, and the settings of the run that goes on there. */
+static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
+                                 size_t from_cap)
 {
-    enum { DATA_MAX = 4096 };
-    const char *data[DATA_MAX];
+    /* One layout: where a size or the number of ranks is given, the others are not the run's. */
+    static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
+    static const char *const sizes[] = {"pp", "tp", "ep", "etp", "pp-chunks", "adaptive-r"};
+    int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
+    const char *dir = ek_options_text(given, "out");
+    int lays_out = 0;
+    ek_path out, path;
+
+    EK_TRY(dir != NULL ? ek_path_set(&out, "%s", dir) : ek_out_default(go_on, &out));
+    EK_TRY(ek_path_set(&path, "%s", ""));
+    if (go_on)
+        EK_TRY(ek_run_file_find(out.s, &path));
+    if (path.s[0] != '\0')
+        EK_TRY(ek_run_file_read(path.s, settings));
+    if (*settings == NULL)
+        *settings = json_object();
+    snprintf(from, from_cap, "%s", path.s);
+    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++)
+        lays_out |= ek_options_given(given, layout[i]);
+    for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        json_object_del(*settings, sizes[i]);
+    if (dir == NULL)
+        json_object_set_new(*settings, "out", json_string(out.s));
+    return EK_OK;
+}
+
+/* Settings of this command that ek_train does not know, for run.json; the caller frees the text. */
+static char *own_settings(const ek_options *o)
+{
+    static const char *const names[] = {"ranks", "hosts", "discover", "mpiexec-args", "threads"};
+    json_t *all = ek_options_dump(o), *own = json_object();
+    char *text;
+    ek_path whole;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (ek_options_given(o, names[i]))
+            json_object_set(own, names[i], json_object_get(all, names[i]));
+    if (ek_options_text(o, "hosts") != NULL &&
+        ek_path_absolute(ek_options_text(o, "hosts"), &whole) == EK_OK)
+        json_object_set_new(own, "hosts", json_string(whole.s));
+    text = json_dumps(own, 0);
+    json_decref(own);
+    json_decref(all);
+    return text;
+}
+
+static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
+{
     ek_path cache;
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary = {0};
     display d = open_display(o, job);
     ek_train_hooks hooks = {&d,          show_start, show_step, show_tokenising,
                             stop_wanted, keep_layer, keep_cost, tell_phase};
+    json_t *settings = ek_options_dump(o);
+    char *own = own_settings(o);
     int *racks = NULL;
-    ek_status st;
+    ek_status st = ek_train_settings_read(settings, &cfg);
 
-    if (ek_options_count(o, "data") > DATA_MAX)
-        return cli_job_fail(job, EK_FAIL(EK_EINVAL,
-                                         "more than %d paths in --data; give their "
-                                         "folder",
-                                         DATA_MAX));
-    fill(o, &cfg, data);
-    fill_parallel(o, &cfg);
+    cfg.out = ek_options_text(o, "out");
+    cfg.resume = ek_options_flag(o, "resume");
+    cfg.override = ek_options_flag(o, "override");
+    cfg.overwrite = ek_options_flag(o, "overwrite");
+    cfg.command = (const char *const *)argv;
+    cfg.n_command = argc;
+    cfg.caller_settings = own;
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
     cfg.starter = cli_job_launcher();
     cfg.givers = cli_job_givers();
     d.quiet |= cfg.givers > 0;
-    st = cli_job_threads(job, o, &cfg.threads);
+    d.out = cfg.out;
+    if (st == EK_OK)
+        st = cli_job_threads(job, o, &cfg.threads);
     if (st == EK_OK)
         st = cli_racks_get(job->size, &racks);
     cfg.rack_of = racks;
@@ -522,12 +518,15 @@ static int run_with(const ek_options *o, cli_job *job)
     free(racks);
     if (d.live && !d.quiet && st < 0 && summary.end.step > 0)
         fputc('\n', cli_err());
-    if (st < 0)
-        return cli_job_fail(job, st);
-    if (cfg.givers == 0) /* else it goes on */
+    if (st == EK_OK && cfg.givers == 0) /* else it goes on */
         print_end(&summary, &cfg, job, &d);
+    ek_train_settings_release(&cfg);
+    json_decref(settings);
+    free(own);
     json_decref(d.layers);
     json_decref(d.costs);
+    if (st < 0)
+        return cli_job_fail(job, st);
     cli_job_leave(job);
     return CLI_DONE;
 }
@@ -542,7 +541,7 @@ int cli_train(int argc, char **argv)
     status = cli_job_enter(&table, argc, argv, &o, &job);
     if (status >= 0)
         return status;
-    status = run_with(o, &job);
+    status = run_with(o, &job, argc, argv);
     ek_options_destroy(o);
     return status;
 }

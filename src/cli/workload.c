@@ -29,7 +29,8 @@ static const ek_option_table table = {"workload",
                                       options,
                                       sizeof(options) / sizeof(options[0]),
                                       NULL,
-                                      0};
+                                      0,
+                                      NULL};
 
 static void list_workloads(void)
 {

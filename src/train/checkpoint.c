@@ -74,7 +74,8 @@ ek_status ek_train_state(const char *folder, const json_t *settings, const ek_ke
     EK_REQUIRE_OUT(json_is_object(saved), EK_EFORMAT, "%s: key `settings` is missing", path.s);
     json_object_foreach((json_t *)(uintptr_t)saved, key, value)
     {
-        EK_TRY_OUT(same_setting("--", key, value, json_object_get(settings, key)));
+        if (settings != NULL)
+            EK_TRY_OUT(same_setting("--", key, value, json_object_get(settings, key)));
     }
     EK_TRY_OUT(same_model(folder, spec));
     EK_TRY_OUT(ek_json_text(state, path.s, "products", EK_JSON_OPTIONAL, &products));

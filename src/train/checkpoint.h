@@ -7,6 +7,7 @@
  *                         has what it answers for, and model.safetensors.index.json, which says
  *                         where each tensor or part (store/boxes.h) is; likewise optimizer
  *   tokenizer.json        where there is a tokenizer
+ *   run.json              all settings of the run (train/settings.h)
  *   state.json            steps done, what the matrix products were made of, and the settings
  *                         that a resumed run must share
  *   manifest.json         sizes and checksums (store/checkpoint.h) */
@@ -25,6 +26,7 @@ typedef struct {
     ek_model *model;               /* its mesh says who saves with whom */
     const ek_tokenizer *tokenizer; /* may be NULL; as out_dir borrowed until the end */
     const json_t *settings;        /* what a resumed run must share */
+    const char *run_file;          /* text of run.json; NULL: none */
     int64_t steps_done, keep;      /* the newest `keep` checkpoints stay */
     const char *out_dir;           /* the same folder for all ranks */
     int background;  /* a thread writes a copy of what this rank answers for while the caller goes
@@ -72,8 +74,8 @@ EK_CHECKED ek_status ek_train_latest(const ek_mesh *mesh, const char *dir,
                                      ek_checkpoint_check check, int needed,
                                      ek_checkpoint_found *out);
 
-/* Reads steps done from a checkpoint folder, and refuses settings or a model that differ.  Kernels
- * that differ are worth a warning: bits will too. */
+/* Reads steps done from a checkpoint folder, and refuses settings or a model that differ; settings
+ * NULL: they may.  Kernels that differ are worth a warning: bits will too. */
 EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings, const ek_kernels *k,
                                     const ek_model_spec *spec, int64_t *steps_done);
 

@@ -14,6 +14,7 @@
 #include "model/hf_io.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/settings.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -40,9 +41,9 @@ typedef struct {
 struct ek_train_saving {
     ek_train_save_config cfg;
     const ek_mesh *mesh;
-    ek_checkpoint *checkpoint; /* on rank 0 */
-    ek_path folder;            /* the temporary one */
-    char *config, *state;      /* texts of rank 0's small files */
+    ek_checkpoint *checkpoint;  /* on rank 0 */
+    ek_path folder;             /* the temporary one */
+    char *config, *state, *run; /* texts of rank 0's small files; run: may be NULL */
     ek_owns owns[PARTS];
     ek_arena copy;           /* of what they list; empty: it is written from the model */
     ek_file_sum sums[PARTS]; /* of this rank's files; bytes -1: it has none */
@@ -77,6 +78,8 @@ static ek_status write_texts(ek_train_saving *s)
 {
     EK_TRY(ek_checkpoint_write(s->checkpoint, "config.json", s->config, strlen(s->config)));
     EK_TRY(ek_checkpoint_write(s->checkpoint, "state.json", s->state, strlen(s->state)));
+    if (s->run != NULL)
+        EK_TRY(ek_checkpoint_write(s->checkpoint, EK_RUN_FILE, s->run, strlen(s->run)));
     if (s->cfg.tokenizer != NULL) {
         size_t bytes;
         const char *text = ek_tokenizer_json(s->cfg.tokenizer, &bytes);
@@ -233,7 +236,9 @@ static ek_status make_texts(ek_train_saving *s)
 
     s->state = state != NULL ? json_dumps(state, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(state);
-    EK_REQUIRE(s->state != NULL, EK_ENOMEM, "no memory for state.json");
+    s->run = c->run_file != NULL ? strdup(c->run_file) : NULL;
+    EK_REQUIRE(s->state != NULL && (s->run != NULL || c->run_file == NULL), EK_ENOMEM,
+               "no memory for state.json and " EK_RUN_FILE);
     return ek_hf_config_text(&c->model->spec, &s->config);
 }
 
@@ -293,6 +298,7 @@ static void free_saving(ek_train_saving **ps)
         ek_owns_free(&s->owns[part]);
     free(s->config);
     free(s->state);
+    free(s->run);
     ek_arena_fini(&s->copy);
     free(s->all);
     free(s->first);

@@ -1,10 +1,12 @@
 /* A run: open what it needs, step, write metrics and checkpoints, end. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/threads.h"
 #include "train/agree.h"
 #include "train/balance.h"
 #include "train/explain.h"
+#include "train/out.h"
 #include "train/run_impl.h"
 
 #include <stdio.h>
@@ -21,6 +23,9 @@ static ek_status saved(ek_run *r)
         return EK_OK;
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
     memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
+    if (r->replaces)
+        EK_TRY(ek_out_drop_replaced(r->cfg->out));
+    r->replaces = 0;
     return EK_OK;
 }
 
@@ -30,6 +35,7 @@ static ek_status save(ek_run *r, int last)
     ek_train_save_config c = {.model = r->model,
                               .tokenizer = r->tokenizer,
                               .settings = r->settings,
+                              .run_file = r->run_file,
                               .steps_done = ek_trainer_steps_done(r->trainer),
                               .keep = r->cfg->keep,
                               .out_dir = r->cfg->out,
@@ -244,6 +250,9 @@ static void close_all(ek_run *r, ek_status st)
 {
     ek_train_save_abandon(&r->saving);
     ek_metrics_close(&r->metrics);
+    if (r->replaces && ek_out_restore(r->cfg->out))
+        ek_log("train", EK_LOG_WARN, "%s keeps the checkpoints of the run that was to be replaced",
+               r->cfg->out);
     ek_routing_trace_fini(&r->trace);
     ek_trainer_destroy(&r->trainer);
     ek_plan_record_close(&r->plans);
@@ -258,6 +267,8 @@ static void close_all(ek_run *r, ek_status st)
     ek_tokenizer_destroy(&r->tokenizer);
     ek_kernels_destroy(&r->kernels);
     json_decref(r->settings);
+    json_decref(r->all_settings);
+    free(r->run_file);
     ek_run_close_state(r, st);
     if (r->world != r->all)
         ek_comm_close(&r->world);

@@ -49,8 +49,10 @@ typedef struct {
     int routed;                 /* layers whose experts are spread over ranks */
     ek_routing_trace trace;
     ek_plan_record plans;
-    ek_trace replay; /* what the gates replay */
-    json_t *settings;
+    ek_trace replay;      /* what the gates replay */
+    json_t *settings;     /* that a checkpoint and state in memory are compared by */
+    json_t *all_settings; /* that run.json keeps */
+    char *run_file;       /* text of run.json */
     ek_checkpoint_found found;
     ek_step_result last;
     ek_train_saving *saving; /* a checkpoint under way; NULL: none */
@@ -59,6 +61,7 @@ typedef struct {
     int64_t step;       /* under way */
     int64_t counted_ns; /* when the first step of this process had ended; 0: it has not */
     int64_t origin_ns;  /* when rank 0 began its steps: 0 of the timelines */
+    int replaces;       /* checkpoints of an earlier run stand aside until there is a new one */
     int lock;           /* of --out, so that two runs do not write to it; -1: not taken */
 
     /* with --elastic */

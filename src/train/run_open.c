@@ -1,14 +1,18 @@
 /* What comes before the first step of a run: settings, data, the start, the model, --out. */
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "train/agree.h"
 #include "train/balance.h"
+#include "train/out.h"
 #include "train/run_impl.h"
+#include "train/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What training of a preset looks like unless the user says otherwise. */
 typedef struct {
@@ -105,6 +109,43 @@ static ek_status read_words(ek_run *r)
     return ek_mode_parse(c->dtype, c->device, &r->mode);
 }
 
+/* Adds the caller's settings. */
+static ek_status add_caller_settings(ek_run *r, const char *text)
+{
+    const char *name;
+    json_t *more = NULL, *value;
+    ek_status st = EK_OK;
+
+    if (text == NULL)
+        return EK_OK;
+    EK_TRY(ek_json_parse(text, strlen(text), "the caller's settings", &more));
+    json_object_foreach(more, name, value)
+    {
+        if (json_object_get(r->all_settings, name) == NULL &&
+            json_object_set(r->all_settings, name, value) != 0)
+            st = EK_FAIL(EK_ENOMEM, "no memory for the settings");
+    }
+    json_decref(more);
+    return st;
+}
+
+/* All settings, with what defaults came to, for run.json. */
+static ek_status describe_run(ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    ek_train_config c = *r->cfg;
+
+    c.batch = t->batch;
+    c.seq = t->seq;
+    c.micro_batch = t->micro_batch;
+    c.steps = t->optimizer.steps;
+    c.warmup = t->optimizer.warmup;
+    c.dtype = ek_mode_name(r->mode);
+    EK_TRY(ek_train_settings_write(&c, &r->all_settings));
+    EK_TRY(add_caller_settings(r, c.caller_settings));
+    return ek_run_file_text(&c, r->all_settings, &r->run_file);
+}
+
 /* What a resumed run must share with the one that it goes on with. */
 static ek_status make_settings(ek_run *r)
 {
@@ -118,7 +159,7 @@ static ek_status make_settings(ek_run *r)
                   "data-order", r->shuffled ? "shuffled" : "sequential", "micro-batch",
                   (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
     EK_REQUIRE(r->settings != NULL, EK_ENOMEM, "no memory for the settings");
-    return EK_OK;
+    return describe_run(r);
 }
 
 static ek_status open_data(ek_run *r)
@@ -170,6 +211,31 @@ static ek_status check_length(const ek_run *r)
     return EK_OK;
 }
 
+/* Rank 0: compares the settings of the run that goes on with those that it has stored, if it has,
+ * and says what differs. */
+static ek_status compare_settings(ek_run *r)
+{
+    enum { CHANGES_CAP = 1000 };
+    char changes[CHANGES_CAP];
+    json_t *stored = NULL;
+    ek_path path;
+    ek_status st;
+
+    if (r->rank != 0)
+        return EK_OK;
+    EK_TRY(ek_run_file_find(r->cfg->out, &path));
+    if (path.s[0] == '\0')
+        return EK_OK;
+    EK_TRY_OUT(ek_run_file_read(path.s, &stored));
+    EK_TRY_OUT(ek_train_settings_compare(stored, r->all_settings, r->cfg->override, changes,
+                                         sizeof(changes)));
+    if (changes[0] != '\0')
+        ek_log("train", EK_LOG_INFO, "the run goes on with other settings: %s", changes);
+out:
+    json_decref(stored);
+    return st;
+}
+
 ek_status ek_run_find_checkpoint(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -180,7 +246,8 @@ ek_status ek_run_find_checkpoint(ek_run *r)
 
     r->checkpoint_step = 0;
     EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
-               "--resume: there is no complete checkpoint in %s; leave --resume out to start",
+               "--resume: there is no complete checkpoint in %s; start anew, with --overwrite if "
+               "something of a run is there",
                c->out);
     EK_TRY(st);
     if (r->found.path.s[0] == '\0')
@@ -188,8 +255,8 @@ ek_status ek_run_find_checkpoint(ek_run *r)
     if (r->found.warning[0] != '\0' && r->rank == 0)
         ek_log("train", EK_LOG_WARN, "%s", r->found.warning);
     return ek_agree(r->world, "read the checkpoint's state",
-                    ek_train_state(r->found.path.s, r->settings, r->kernels, &r->source.spec,
-                                   &r->checkpoint_step));
+                    ek_train_state(r->found.path.s, c->override ? NULL : r->settings, r->kernels,
+                                   &r->source.spec, &r->checkpoint_step));
 }
 
 /* Finds where to go on. */
@@ -204,23 +271,43 @@ static ek_status find_start(ek_run *r)
         st = ek_folder_lock(c->out, &r->lock);
     EK_TRY(ek_agree(r->world, "lock --out", st));
     EK_TRY(ek_run_find_checkpoint(r));
+    EK_TRY(ek_agree(r->world, "compare the settings", compare_settings(r)));
     if (r->memory_step < r->checkpoint_step)
         r->memory_step = -1;
     r->first_step = r->memory_step >= 0 ? r->memory_step : r->checkpoint_step;
     return EK_OK;
 }
 
-/* Removes <out>/<name>1<end>, <name>2<end>, ... as far as there are some. */
-static ek_status remove_numbered(const char *out, const char *name, const char *end)
+/* Whether this start goes on with what is in --out, or may have to. */
+static int goes_on(const ek_run *r)
 {
-    for (int i = 1;; i++) {
-        ek_path path;
+    return r->first_step > 0 || r->cfg->resume || r->cfg->elastic;
+}
 
-        EK_TRY(ek_path_set(&path, "%s/%s%d%s", out, name, i, end));
-        if (ek_file_kind_of(path.s) == EK_FILE_NONE)
-            return EK_OK;
-        EK_TRY(ek_file_remove(NULL, path.s));
+/* Rank 0, before anything is read: nothing in --out may be lost by mistake. */
+static ek_status check_out(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_path found;
+    int lock = -1;
+
+    EK_REQUIRE(!c->overwrite || !goes_on(r), EK_EINVAL,
+               "--overwrite begins anew, and --%s goes on with what is in --out: leave one out",
+               c->resume ? "resume" : "elastic");
+    if (r->rank != 0 || c->resume)
+        return EK_OK;
+    if (c->overwrite || c->elastic)
+        return ek_out_check_own(c->out);
+    EK_TRY(ek_out_find(c->out, &found));
+    if (found.s[0] != '\0' && r->lock < 0) { /* a run at work there is worth another word */
+        EK_TRY(ek_folder_lock(c->out, &lock));
+        close(lock);
     }
+    EK_REQUIRE(found.s[0] == '\0', EK_EINVAL,
+               "--out %s: %s is there already; go on with that run (--resume), replace it "
+               "(--overwrite), or give another --out",
+               c->out, found.s);
+    return EK_OK;
 }
 
 /* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
@@ -229,24 +316,19 @@ static ek_status remove_numbered(const char *out, const char *name, const char *
 static ek_status open_out(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
-    static const char *const leftovers[] = {"metrics.jsonl", "timeline.json", "routing.npy",
-                                            "plans.jsonl", "generations.jsonl"};
-    size_t n = sizeof(leftovers) / sizeof(leftovers[0]) - (c->elastic ? 1 : 0);
+    ek_path path;
 
-    if (r->first_step > 0 || c->resume || r->rank != 0)
+    if (r->rank != 0)
         return EK_OK;
-    EK_TRY(ek_folder_make(NULL, c->out));
-    if (!c->elastic)
-        EK_TRY(ek_folder_lock(c->out, &r->lock));
-    EK_TRY(ek_checkpoint_clear(NULL, c->out));
-    for (size_t i = 0; i < n; i++) {
-        ek_path path;
-
-        EK_TRY(ek_path_set(&path, "%s/%s", c->out, leftovers[i]));
-        EK_TRY(ek_file_remove(NULL, path.s));
+    if (r->first_step == 0 && !c->resume) {
+        EK_TRY(ek_folder_make(NULL, c->out));
+        if (!c->elastic)
+            EK_TRY(ek_folder_lock(c->out, &r->lock));
+        EK_TRY(check_out(r)); /* again, now that nobody else writes there */
+        EK_TRY(ek_out_clear(c->out, c->elastic, &r->replaces));
     }
-    EK_TRY(remove_numbered(c->out, "timeline-rank", ".json")); /* of other ranks, of stages */
-    return remove_numbered(c->out, "plans-stage", ".jsonl");
+    EK_TRY(ek_path_set(&path, "%s/" EK_RUN_FILE, c->out));
+    return ek_file_replace(NULL, path.s, r->run_file, strlen(r->run_file));
 }
 
 /* Reads the trace that the gates replay, whole: nothing that happens to its file matters later. */
@@ -545,6 +627,7 @@ static ek_status tell_survival(ek_run *r)
 
 ek_status ek_run_open(ek_run *r)
 {
+    EK_TRY(ek_agree(r->world, "look at --out", check_out(r)));
     EK_TRY(ek_agree(r->world, "read the settings", read_settings(r)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(ek_run_leaders_first(r, "open the data", open_data));

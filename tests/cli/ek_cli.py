@@ -184,7 +184,9 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder, *parts)
 
     def train_args(self, out, *more, dtype="fp32", data=None, steps=6):
-        """A short run; what comes later in `more` wins."""
+        """A short run; what comes later in `more` wins.  It replaces an earlier one in its folder."""
+        if os.path.isdir(self.path(out)) and "--resume" not in more and "--elastic" not in more:
+            more = ("--overwrite", *more)
         return ["train", "--model", self.config, "--data", data or self.data, "--out",
                 self.path(out), "--steps", steps, "--batch", 4, "--seq", 16, "--threads", 2,
                 "--dtype", dtype, *more]

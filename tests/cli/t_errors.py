@@ -381,7 +381,7 @@ class Disk(Refused):
             self.assertEqual(r.returncode, FAILED, r.stderr)
             self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
             left = set(ek_cli.tree(folder))
-            self.assertLessEqual(left, {"stone", "run/metrics.jsonl"})
+            self.assertLessEqual(left, {"stone", "run/metrics.jsonl", "run/run.json"})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class Memory(ek_cli.Case):
             self.skipTest("a sanitizer holds memory of its own")
         config = ek_cli.write_config(self.path("config.json"), **{**sizes, **changes})
         data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
-        r = run("train", "--model", config, "--data", data, "--out", self.path("run"), "--batch",
+        r = run("train", "--model", config, "--data", data, "--out", self.path("run"), "--overwrite", "--batch",
                 8, "--seq", 128, "--steps", 3, "--threads", 2, "--dtype", dtype, "--json",
                 "--quiet", *more)
         self.assertEqual(r.returncode, DONE, r.stderr)

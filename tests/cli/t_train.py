@@ -51,10 +51,10 @@ class Files(ek_cli.Case):
 
     def test_out_holds_what_was_asked(self):
         self.train("plain")
-        self.assertEqual(sorted(os.listdir(self.path("plain"))), ["checkpoint", "metrics.jsonl"])
+        self.assertEqual(sorted(os.listdir(self.path("plain"))), ["checkpoint", "metrics.jsonl", "run.json"])
         self.train("all", "--timeline", "--record-routing", "--save-every", 2, "--keep", 2)
         self.assertEqual(sorted(os.listdir(self.path("all"))),
-                         ["checkpoint", "metrics.jsonl", "routing.npy", "timeline.json"])
+                         ["checkpoint", "metrics.jsonl", "routing.npy", "run.json", "timeline.json"])
         self.assertEqual(len(os.listdir(self.path("all", "checkpoint"))), 2)
         files = set(os.listdir(ek_cli.newest(self.path("all"))))
         self.assertTrue({"config.json", "model.safetensors", "optimizer.safetensors"} <= files)
@@ -62,13 +62,13 @@ class Files(ek_cli.Case):
     def test_out_is_started_anew(self):
         self.train("run", "--timeline", "--record-routing", "--save-every", 2)
         self.train("run", steps=2)
-        self.assertEqual(sorted(os.listdir(self.path("run"))), ["checkpoint", "metrics.jsonl"])
+        self.assertEqual(sorted(os.listdir(self.path("run"))), ["checkpoint", "metrics.jsonl", "run.json"])
         self.assertEqual(len(metrics(self.path("run"))), 2)
         self.assertEqual(len(os.listdir(self.path("run", "checkpoint"))), 1)
 
     def test_slash_behind_out(self):
         self.train("a/")
-        self.assertEqual(sorted(os.listdir(self.path("a"))), ["checkpoint", "metrics.jsonl"])
+        self.assertEqual(sorted(os.listdir(self.path("a"))), ["checkpoint", "metrics.jsonl", "run.json"])
 
     def test_timeline(self):
         self.train("run", "--timeline", steps=20)

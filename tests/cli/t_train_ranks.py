@@ -22,7 +22,8 @@ class Ranks(ek_cli.Case):
         config = ek_cli.write_config(self.path("config.json"), **sizes)
         data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
         out = self.path(name)
-        r = run("train", "--model", config, "--data", data, "--out", out, "--json", *QUIET, *more)
+        r = run("train", "--model", config, "--data", data, "--out", out, "--overwrite",
+                "--json", *QUIET, *more)
         self.assertEqual(r.returncode, DONE, r.stderr)
         with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
             return json.loads(r.stdout), [json.loads(line) for line in f]
@@ -74,7 +75,7 @@ class Ranks(ek_cli.Case):
         config = ek_cli.write_config(self.path("config.json"))
         data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
         args = ("train", "--model", config, "--data", data, "--batch", 2, "--seq", 32, "--steps",
-                1, "--out", self.path("out"))
+                1, "--out", self.path("out"), "--overwrite")
         r = run(*args, "--reroute", "topology")
         self.assertEqual(r.returncode, DONE, r.stderr)
         self.assertRegex(r.stderr, "warn: --reroute topology changes the model.*losses depend")
@@ -88,7 +89,7 @@ class Ranks(ek_cli.Case):
 
         def ways(*more):
             r = run("train", "--model", config, "--data", data, "--batch", 4, "--seq", 16, "--out",
-                    self.path("out"), *more)
+                    self.path("out"), "--overwrite", *more)
             self.assertEqual(r.returncode, DONE, r.stderr)
             with open(self.path("out/metrics.jsonl"), encoding="utf-8") as f:
                 lines = [json.loads(line) for line in f]
@@ -264,7 +265,7 @@ class Ranks(ek_cli.Case):
 
         def said(*more, status=DONE):
             r = run("train", "--model", self.path("config.json"), "--data", self.path("data.bin"),
-                    "--out", self.path("run"), *steps, *more)
+                    "--out", self.path("run"), "--overwrite", *steps, *more)
             self.assertEqual(r.returncode, status, r.stderr)
             return r.stderr
 
@@ -434,7 +435,7 @@ class Ranks(ek_cli.Case):
         point = r"layer \d: R_CC [\d.e+-]+, [\d.e+-]+ GFLOP/s a rank of "
         self.assertEqual([line[:7] for line in r.stdout.splitlines() if re.match(point, line)],
                          ["layer 0", "layer 1"])
-        r = run(*args, "--out", self.path("few"), "--json")
+        r = run(*args, "--out", self.path("few"), "--overwrite", "--json")
         self.assertEqual(r.returncode, DONE, r.stderr)
         costs = json.loads(r.stdout)["costs"]
         least = 0.01 * sum(c["measured_ms"] for c in costs)

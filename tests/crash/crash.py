@@ -19,14 +19,14 @@ import ek_cli  # noqa: E402  (the path above is where it is)
 class Kill(ek_cli.Case):
     STEPS = 60
 
-    def arguments(self, out, dtype):
-        return self.train_args(out, "--save-every", 3, "--lr", 0.01, "--quiet", dtype=dtype,
+    def arguments(self, out, dtype, *more):
+        return self.train_args(out, *more, "--save-every", 3, "--lr", 0.01, "--quiet", dtype=dtype,
                                steps=self.STEPS)
 
     def go_on(self, dtype):
         """Arguments of the next start: with --resume once there is a checkpoint."""
         more = ["--resume"] if os.path.exists(self.path("cut", "checkpoint")) else []
-        return self.arguments("cut", dtype) + more
+        return self.arguments("cut", dtype, *more)
 
     def kill_one(self, dtype, delay):
         """True if the kill came before the end."""

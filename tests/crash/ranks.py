@@ -168,6 +168,8 @@ class Disaster(ek_cli.Case):
 
     def args(self, layout, *more, steps=None, out=None, data=None):
         ranks, words = layout
+        if os.path.isdir(out or self.out) and not {"--resume", "--elastic"} & set(more):
+            more = ("--overwrite", *more)
         return ["train", "--model", self.config, "--data", data or self.data, "--out",
                 out or self.out, "--steps", steps or self.steps, "--batch", 4, "--micro-batch", 2,
                 "--seq", 16, "--threads", 1, "--dtype", "fp64", "--lr", self.lr, "--seed", 5,

@@ -17,9 +17,9 @@ static const ek_option rows[] = {
     {"seed", EK_OPTION_INT, "0", NULL, NULL, NULL, 0, "random seed"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress"},
 };
-static const ek_option_table train = {"train", "trains a model", rows, COUNT(rows), NULL, 0};
-static const ek_option_table loose = {"bench",         "measures",  rows + 1,
-                                      COUNT(rows) - 1, "gemm|step", 2};
+static const ek_option_table train = {"train", "trains a model", rows, COUNT(rows), NULL, 0, NULL};
+static const ek_option_table loose = {"bench",     "measures", rows + 1, COUNT(rows) - 1,
+                                      "gemm|step", 2,          NULL};
 
 static ek_status parse(const ek_option_table *t, ek_options **o, int n, const char **args)
 {

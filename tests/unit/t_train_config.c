@@ -111,6 +111,11 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_TEXT(reroute);
     SAME_NUMBER(reroute_limit);
     SAME_NUMBER(watchdog);
+    SAME_NUMBER(override);
+    SAME_NUMBER(overwrite);
+    SAME_POINTER(command);
+    SAME_NUMBER(n_command);
+    SAME_TEXT(caller_settings);
 }
 
 /* clang-format off */

@@ -1,0 +1,235 @@
+/* Recognising, clearing and restoring what runs write in their folder. */
+#include "train/out.h"
+
+#include "store/checkpoint.h"
+#include "train/settings.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEAD_BYTES = 64 };
+
+/* A file that a run writes, and the bytes that it begins with. */
+typedef struct {
+    const char *name;
+    const char *begins;
+} out_file;
+
+static const out_file files[] = {
+    {EK_RUN_FILE, "{"},       {"metrics.jsonl", "{\"step\":"},
+    {"timeline.json", "{"},   {"routing.npy", "\x93NUMPY"},
+    {"plans.jsonl", "{"},     {"generations.jsonl", "{"},
+    {"run-failed.json", "{"}, {"metrics-failed.jsonl", "{\"step\":"},
+};
+
+/* Files of other ranks and stages, from 1. */
+static const struct {
+    const char *before, *after;
+} numbered[] = {{"timeline-rank", ".json"}, {"plans-stage", ".jsonl"}};
+
+static const char *const folders[] = {"checkpoint", "checkpoint.tmp", "checkpoint.old",
+                                      "checkpoint.replaced"};
+
+enum {
+    N_FILES = sizeof(files) / sizeof(files[0]),
+    N_NUMBERED = sizeof(numbered) / sizeof(numbered[0]),
+    N_FOLDERS = sizeof(folders) / sizeof(folders[0])
+};
+
+/* Whether something stands at a path, be it a link that leads nowhere. */
+static int is_there(const char *path)
+{
+    struct stat s;
+
+    return lstat(path, &s) == 0;
+}
+
+/* Calls fn with the path of each thing in dir that has a name of a run's; begins is NULL for
+ * folders. */
+typedef ek_status (*out_fn)(const char *path, const char *begins, void *context);
+
+static ek_status visit(const char *dir, const char *name, const char *begins, out_fn fn,
+                       void *context, int *there)
+{
+    ek_path path;
+
+    EK_TRY(ek_path_set(&path, "%s/%s", dir, name));
+    *there = is_there(path.s);
+    return *there ? fn(path.s, begins, context) : EK_OK;
+}
+
+static ek_status for_each(const char *dir, out_fn fn, void *context)
+{
+    int there;
+
+    for (int i = 0; i < N_FOLDERS; i++)
+        EK_TRY(visit(dir, folders[i], NULL, fn, context, &there));
+    for (int i = 0; i < N_FILES; i++)
+        EK_TRY(visit(dir, files[i].name, files[i].begins, fn, context, &there));
+    for (int i = 0; i < N_NUMBERED; i++) {
+        int number = 1;
+
+        do {
+            char name[64];
+
+            snprintf(name, sizeof(name), "%s%d%s", numbered[i].before, number++, numbered[i].after);
+            EK_TRY(visit(dir, name, "{", fn, context, &there));
+        } while (there);
+    }
+    return EK_OK;
+}
+
+static ek_status keep_first(const char *path, const char *begins, void *found)
+{
+    ek_path *first = found;
+
+    (void)begins;
+    return first->s[0] == '\0' ? ek_path_set(first, "%s", path) : EK_OK;
+}
+
+ek_status ek_out_find(const char *dir, ek_path *found)
+{
+    found->s[0] = '\0';
+    return for_each(dir, keep_first, found);
+}
+
+/* --- what a run has written ------------------------------------------------------------------- */
+
+/* An empty file is nobody's. */
+static int begins_with(const char *path, const char *begins)
+{
+    char head[HEAD_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat s;
+    ssize_t n = -1;
+
+    if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode))
+        n = read(fd, head, sizeof(head));
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return n == 0;
+    return memcmp(head, begins, strnlen(begins, (size_t)n)) == 0;
+}
+
+/* Folders of steps, whole or under way, are a run's. */
+static int is_step_folder(const char *name)
+{
+    long long step;
+    int used = 0;
+
+    return sscanf(name, "step-%lld%n", &step, &used) == 1 &&
+           (name[used] == '\0' || strcmp(name + used, ".tmp") == 0 ||
+            strcmp(name + used, ".old") == 0);
+}
+
+static ek_status check_folder(const char *path)
+{
+    ek_names names = {0};
+    ek_status st = EK_OK;
+    struct stat s;
+
+    EK_REQUIRE(lstat(path, &s) == 0 && S_ISDIR(s.st_mode), EK_EINVAL,
+               "%s is not a folder that a run has made: move it away, or give another --out", path);
+    EK_TRY(ek_folder_entries(path, &names));
+    for (int64_t i = 0; i < names.n && st == EK_OK; i++)
+        if (!is_step_folder(names.names[i]))
+            st = EK_FAIL(EK_EINVAL,
+                         "%s/%s is not of a run, and would be deleted: move it away, or give "
+                         "another --out",
+                         path, names.names[i]);
+    ek_names_free(&names);
+    return st;
+}
+
+static ek_status check_own(const char *path, const char *begins, void *context)
+{
+    (void)context;
+    if (begins == NULL)
+        return check_folder(path);
+    EK_REQUIRE(begins_with(path, begins), EK_EINVAL,
+               "%s is not a file that a run has written, and would be replaced: move it away, or "
+               "give another --out",
+               path);
+    return EK_OK;
+}
+
+ek_status ek_out_check_own(const char *dir)
+{
+    return for_each(dir, check_own, NULL);
+}
+
+/* --- clearing and restoring ------------------------------------------------------------------- */
+
+static ek_status clear_file(const char *path, const char *begins, void *kept)
+{
+    const char *name = strrchr(path, '/') + 1;
+
+    if (begins == NULL || (kept != NULL && strcmp(name, kept) == 0))
+        return EK_OK;
+    return ek_file_remove(NULL, path);
+}
+
+static ek_status set_paths(const char *dir, ek_path *all, ek_path *replaced)
+{
+    EK_TRY(ek_path_set(all, "%s/checkpoint", dir));
+    return ek_path_set(replaced, "%s/checkpoint.replaced", dir);
+}
+
+ek_status ek_out_clear(const char *dir, int elastic, int *aside)
+{
+    static char generations[] = "generations.jsonl";
+    ek_path all, replaced;
+
+    EK_TRY(set_paths(dir, &all, &replaced));
+    if (is_there(all.s)) { /* else those of a run that was replaced, and the new one killed, stay */
+        EK_TRY(ek_folder_remove(NULL, replaced.s));
+        EK_TRY(ek_file_rename(NULL, all.s, replaced.s));
+    }
+    *aside = is_there(replaced.s);
+    return for_each(dir, clear_file, elastic ? generations : NULL);
+}
+
+ek_status ek_out_drop_replaced(const char *dir)
+{
+    ek_path all, replaced;
+
+    EK_TRY(set_paths(dir, &all, &replaced));
+    return ek_folder_remove(NULL, replaced.s);
+}
+
+int ek_out_restore(const char *dir)
+{
+    static const char *const names[][2] = {{EK_RUN_FILE, "run-failed.json"},
+                                           {"metrics.jsonl", "metrics-failed.jsonl"}};
+    ek_path from, to;
+
+    if (set_paths(dir, &to, &from) < 0 || is_there(to.s) || rename(from.s, to.s) != 0)
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (ek_path_set(&from, "%s/%s", dir, names[i][0]) == EK_OK &&
+            ek_path_set(&to, "%s/%s", dir, names[i][1]) == EK_OK)
+            (void)rename(from.s, to.s); /* it may not be there yet */
+    return 1;
+}
+
+/* --- a folder by default ---------------------------------------------------------------------- */
+
+ek_status ek_out_default(int go_on, ek_path *out)
+{
+    ek_path found, at;
+    int i = 1;
+
+    EK_TRY(ek_path_set(out, "run"));
+    for (;; i++) {
+        EK_TRY(i == 1 ? ek_path_set(&at, "run") : ek_path_set(&at, "run-%d", i));
+        EK_TRY(ek_out_find(at.s, &found));
+        if (!go_on || found.s[0] != '\0')
+            *out = at;
+        if (found.s[0] == '\0')
+            return EK_OK;
+    }
+}

@@ -1,0 +1,34 @@
+/* train/out.h - the folder that a run writes: what an earlier run has left in it, and how a new run
+ * replaces that without losing the earlier model before it has one of its own.
+ *
+ * A run writes run.json, metrics.jsonl, checkpoint/, and on request timeline.json, routing.npy and
+ * plans.jsonl (of several ranks also timeline-rankN.json, plans-stageN.jsonl); with --elastic also
+ * generations.jsonl.  A file under such a name that no run has written is never deleted. */
+#ifndef TRAIN_OUT_H
+#define TRAIN_OUT_H
+
+#include "base/file.h"
+
+/* The first thing in `dir` that a run writes; found->s "" if there is none, or no such folder. */
+EK_CHECKED ek_status ek_out_find(const char *dir, ek_path *found);
+
+/* EK_EINVAL, which names it, where something stands under such a name that no run has written. */
+EK_CHECKED ek_status ek_out_check_own(const char *dir);
+
+/* Removes what an earlier run has left; elastic: but for what it says of its starts.  Its
+ * checkpoints only stand aside, as checkpoint.replaced; *aside: whether there were any. */
+EK_CHECKED ek_status ek_out_clear(const char *dir, int elastic, int *aside);
+
+/* Deletes the checkpoints that stand aside: the new run has one of its own. */
+EK_CHECKED ek_status ek_out_drop_replaced(const char *dir);
+
+/* The new run has failed without a checkpoint: the earlier ones take their place again, and the new
+ * run's files become run-failed.json and metrics-failed.jsonl.  Leaves the text of the failure
+ * alone; false: it could not be done. */
+int ek_out_restore(const char *dir);
+
+/* The folder of a run that was not told one: `run`, or the first of `run-2`, `run-3`, ... in which
+ * there is no run; with `go_on` the last one in which there is, or `run` where there is none. */
+EK_CHECKED ek_status ek_out_default(int go_on, ek_path *out);
+
+#endif

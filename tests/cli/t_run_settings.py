@@ -1,0 +1,223 @@
+"""A run keeps its settings (run.json) and its files: --resume, --override, --out, --overwrite."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, FAILED, INTERRUPTED, USAGE, losses, metrics, run, write
+
+# None of these is a default.
+MORE = ("--lr", 3e-3, "--lr-schedule", "constant", "--wd", 0.5, "--beta1", 0.8, "--beta2", 0.9,
+        "--eps", 1e-7, "--clip", 0.7, "--aux-coef", 0.02, "--z-coef", 1e-3, "--warmup", 3,
+        "--capacity-factor", 2, "--seed", 7, "--data-order", "sequential", "--micro-batch", 3)
+
+
+def settings(folder):
+    with open(os.path.join(folder, "run.json"), encoding="utf-8") as f:
+        return json.load(f)["settings"]
+
+
+class Resume(ek_cli.Case):
+    def resume(self, out, *more, status=DONE, **kw):
+        r = run("train", "--out", self.path(out), "--resume", *more, **kw)
+        self.assertEqual(r.returncode, status, r.stderr)
+        return r
+
+    def test_without_options_equals_an_undisturbed_run(self):
+        self.train("whole", *MORE, steps=12)
+        self.train("cut", *MORE, steps=6)
+        self.resume("cut", "--steps", 12)
+        self.assertEqual(losses(self.path("cut")), losses(self.path("whole")))
+        self.assertEqual([m["lr"] for m in metrics(self.path("cut"))],
+                         [m["lr"] for m in metrics(self.path("whole"))])
+        self.assertEqual(ek_cli.weights(self.path("cut")), ek_cli.weights(self.path("whole")))
+
+    def test_interrupted_run_goes_on_without_a_single_option(self):
+        more = ("--lr", 0.02, "--save-every", 1000)
+        steps = 400
+        self.train("whole", *more, steps=steps)
+        with ek_cli.start(*self.train_args("cut", *more, "--quiet", steps=steps)) as p:
+            ek_cli.wait_for_steps(p, self.path("cut"), 3)
+            p.send_signal(signal.SIGINT)
+            _, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        if p.returncode == DONE:
+            self.skipTest("the run was over before the signal came")
+        self.assertEqual(p.returncode, INTERRUPTED, err)
+        self.resume("cut", cwd="/")  # paths are those of the run's own folder
+        self.assertEqual(losses(self.path("cut")), losses(self.path("whole")))
+        self.assertEqual(ek_cli.weights(self.path("cut")), ek_cli.weights(self.path("whole")))
+
+    def test_a_setting_that_changes_losses_is_refused(self):
+        self.train("run", *MORE, steps=3)
+        before = ek_cli.tree(self.path("run"))
+        for more, word in ((("--lr", 0.1), "--lr 0.1 (it was 0.003)"), (("--clip", 1), "--clip"),
+                           (("--seed", 8), "--seed"), (("--batch", 5), "--batch"),
+                           (("--dtype", "fp64"), "--dtype"), (("--top-k", 1), "--top-k"),
+                           (("--force-balance",), "--force-balance")):
+            r = self.resume("run", "--steps", 6, *more, status=USAGE)
+            self.assertIn(word, r.stderr)
+            self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
+        self.assertEqual(ek_cli.tree(self.path("run")), before)
+        r = self.resume("run", "--steps", 6, "--lr", 0.1, "--override")
+        self.assertIn("--lr 0.1 (it was 0.003)", r.stderr)
+        self.assertEqual([m["lr"] for m in metrics(self.path("run"))][3:], [0.1] * 3)
+        self.assertEqual(settings(self.path("run"))["lr"], 0.1)  # which the next start goes on with
+        self.resume("run", "--steps", 7)
+        self.assertEqual(metrics(self.path("run"))[-1]["lr"], 0.1)
+
+    def test_a_setting_that_changes_no_loss_is_said_and_kept(self):
+        self.train("run", steps=3)
+        r = self.resume("run", "--steps", 6, "--keep", 7)
+        self.assertIn("--steps 6 (it was 3)", r.stderr)
+        self.assertIn("--keep 7 (it was 2)", r.stderr)
+        self.assertEqual(settings(self.path("run"))["keep"], 7)
+        self.assertNotIn("it was", self.resume("run", "--steps", 6).stderr)
+
+    def test_a_config_file_counts_as_given(self):
+        self.train("run", steps=3)
+        config = write(self.path("more.json"), json.dumps({"steps": 5, "keep": 3}))
+        self.resume("run", "--config", config)
+        self.assertEqual(len(metrics(self.path("run"))), 5)
+        self.assertEqual(settings(self.path("run"))["keep"], 3)
+
+    def test_the_checkpoint_has_them_too(self):
+        self.train("run", *MORE, steps=3)
+        os.remove(self.path("run", "run.json"))
+        self.resume("run", "--steps", 5)
+        self.assertEqual(metrics(self.path("run"))[-1]["lr"], 3e-3)
+
+    def test_a_run_of_a_version_without_run_json_goes_on_as_told(self):
+        old = os.path.join(ek_cli.TEST_DATA, "golden", "old_run")
+        shutil.copytree(old, self.path("run"))
+        r = run("train", "--out", self.path("run"), "--resume")
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("needs `--data`", r.stderr)
+        model = ek_cli.newest(self.path("run"))
+        self.train("run", "--model", model, "--resume", "--data-order", "sequential", steps=4)
+        self.assertEqual(len(metrics(self.path("run"))), 4)
+
+    def test_run_json_that_is_not_understood_is_bad_input(self):
+        self.train("run", steps=2)
+        path = self.path("run", "run.json")
+        text = ek_cli.read(path).decode()
+        for changed, word in ((text.replace("evenkeel-run", "other"), "evenkeel-run"),
+                              (text.replace('"lr"', '"learning"'), "`learning`"),
+                              (text[:-3], "run.json"), ("[]", "run.json"), ("", "run.json")):
+            write(path, changed)
+            self.assertIn(word, self.resume("run", "--steps", 4, status=BAD_INPUT).stderr)
+
+    def test_run_json_says_version_command_and_folder(self):
+        self.train("run", steps=2)
+        root = json.loads(ek_cli.read(self.path("run", "run.json")))
+        self.assertEqual(root["command"][0], "train")
+        self.assertIn("--steps", root["command"])
+        self.assertEqual(root["directory"], os.getcwd())
+        self.assertIn(root["evenkeel"], run("--version").stdout)
+        newest = ek_cli.newest(self.path("run"))
+        self.assertEqual(ek_cli.read(os.path.join(newest, "run.json")),
+                         ek_cli.read(self.path("run", "run.json")))
+
+    def test_ranks_and_layout_are_settings(self):
+        if ek_cli.mpiexec() is None:
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+        # every size is the run's again, or none of them is
+        self.train("run", "--ranks", 2, "--ep", 2, "--threads", 1, steps=2)
+        self.resume("run", "--steps", 4)
+        self.assertEqual(metrics(self.path("run"))[-1]["ranks"], 2)
+        self.resume("run", "--steps", 6, "--ranks", 1)
+        self.assertEqual(metrics(self.path("run"))[-1]["ranks"], 1)
+        self.assertEqual(settings(self.path("run"))["ep"], 1)
+        self.resume("run", "--steps", 8, "--ranks", 2, "--tp", 2)
+        self.assertEqual([m["ranks"] for m in metrics(self.path("run"))], [2] * 4 + [1, 1, 2, 2])
+
+
+class Out(ek_cli.Case):
+    def refused(self, out, *more):
+        before = ek_cli.tree(self.path(out))
+        r = run(*[a for a in self.train_args(out, *more) if a != "--overwrite"])
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
+        self.assertEqual(ek_cli.tree(self.path(out)), before)
+        return r.stderr
+
+    def test_a_run_is_not_replaced_unless_told(self):
+        self.train("run", steps=2)
+        for word in "--resume", "--overwrite", "--out":
+            self.assertIn(word, self.refused("run"))
+        for more in (), ("--model", self.path("run")):  # its source, too
+            self.refused("run", *more)
+        self.train("run", "--overwrite", steps=3)
+        self.assertEqual(len(metrics(self.path("run"))), 3)
+
+    def test_foreign_files_are_never_replaced(self):
+        for i, name in enumerate(("checkpoint/mine/w", "checkpoint/step-3/w", "metrics.jsonl",
+                                  "routing.npy", "run.json", "timeline.json", "plans.jsonl",
+                                  "checkpoint.old/w", "checkpoint.tmp/w")):
+            out = "x%d" % i
+            write(self.path(out, name), "mine")
+            self.refused(out)
+            if name != "checkpoint/step-3/w":
+                r = run(*self.train_args(out), "--overwrite")
+                self.assertEqual(r.returncode, USAGE, r.stderr)
+                self.assertIn(name.rsplit("/w")[0], r.stderr)
+            self.assertEqual(ek_cli.read(self.path(out, name)), b"mine")
+
+    def test_other_files_stay(self):
+        write(self.path("run", "notes.txt"), "mine")
+        self.train("run", steps=2)
+        self.train("run", "--overwrite", steps=2)
+        self.assertEqual(ek_cli.read(self.path("run", "notes.txt")), b"mine")
+
+    def test_a_run_that_fails_at_once_keeps_the_earlier_model(self):
+        self.train("run", steps=2)
+        model = ek_cli.tree(self.path("run", "checkpoint"))
+        self.train("run", "--overwrite", "--aux-coef", 1e308, status=FAILED)
+        self.assertEqual(ek_cli.tree(self.path("run", "checkpoint")), model)
+        self.assertEqual(run("train", "--out", self.path("run"), "--resume", "--steps",
+                             4).returncode, DONE)
+        self.assertEqual([m["step"] for m in metrics(self.path("run"))][-2:], [2, 3])
+
+    def test_the_earlier_model_goes_when_there_is_a_new_one(self):
+        self.train("run", steps=2)
+        self.train("run", "--overwrite", steps=3)
+        self.assertEqual(os.listdir(self.path("run", "checkpoint")), ["step-00000003"])
+        self.assertEqual(sorted(os.listdir(self.path("run"))),
+                         ["checkpoint", "metrics.jsonl", "run.json"])
+
+    def test_overwrite_does_not_go_on(self):
+        self.train("run", steps=2)
+        r = run(*self.train_args("run", "--resume", "--overwrite"))
+        self.assertEqual(r.returncode, USAGE)
+        self.assertIn("--overwrite begins anew", r.stderr)
+
+    def here(self, *args):
+        """In the test's folder, with no --out."""
+        words = self.train_args("unused", *args, steps=2)
+        at = words.index("--out")
+        r = run(*words[:at], *words[at + 2:], cwd=self.folder)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return r.stderr
+
+    def test_by_default_each_run_has_its_own_folder(self):
+        for name in "run", "run-2", "run-3":
+            self.assertIn("output in %s\n" % name, self.here())
+            self.assertTrue(os.path.exists(self.path(name, "metrics.jsonl")))
+        r = run("train", "--resume", "--steps", 4, cwd=self.folder)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("output in run-3\n", r.stderr)
+        self.assertEqual([len(metrics(self.path(n))) for n in ("run", "run-2", "run-3")],
+                         [2, 2, 4])
+
+    def test_by_default_ranks_agree_on_the_folder(self):
+        if ek_cli.mpiexec() is None:
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+        for name in "run", "run-2":
+            self.assertIn("output in %s\n" % name, self.here("--ranks", 2, "--threads", 1))
+            self.assertEqual(metrics(self.path(name))[-1]["ranks"], 2)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
