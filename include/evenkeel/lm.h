@@ -18,10 +18,12 @@ typedef struct ek_lm ek_lm;
 
 typedef struct {
     size_t size;           /* of this struct */
-    const char *tokenizer; /* "bytes" or a tokenizer.json; NULL: the model's, or bytes */
+    const char *tokenizer; /* "bytes" or a tokenizer.json; NULL: the model's */
     const char *dtype;     /* "bf16", "fp32" or "fp64"; NULL: the best of the device */
     int threads;           /* 0: all cores */
     const char *device;    /* "cpu" or "cuda"; NULL: cpu */
+    int needs_tokenizer;   /* a model without tokenizer is refused before its weights are read, not
+                              when a text is met */
 } ek_lm_config;
 
 /** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).

@@ -34,7 +34,8 @@ typedef struct {
     size_t size;             /* of this struct, set by the initialiser below */
     const char *model;       /* preset, config.json, or folder */
     const char *init;        /* initial weights: safetensors file or folder; NULL: random */
-    const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's, or bytes */
+    const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's; bytes for a
+                                preset */
     const char *out;         /* folder */
     const char *const *data; /* texts, JSON Lines and folders, or .bin token files */
     int64_t n_data;

@@ -108,6 +108,13 @@ ek_file_kind ek_file_kind_of(const char *path)
                                 : EK_FILE_OTHER;
 }
 
+int ek_file_exists(const char *path)
+{
+    struct stat s;
+
+    return lstat(path, &s) == 0;
+}
+
 /* --- whole files ------------------------------------------------------------------------------ */
 
 /* Opens a regular file for reading; a pipe or a folder is refused before it can block. */

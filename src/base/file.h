@@ -42,6 +42,9 @@ typedef enum { EK_FILE_NONE, EK_FILE_REGULAR, EK_FILE_FOLDER, EK_FILE_OTHER } ek
 /* What stands at a path, links followed; EK_FILE_NONE also when it cannot be looked at. */
 ek_file_kind ek_file_kind_of(const char *path);
 
+/* Whether a folder has an entry of this name: also a link that leads nowhere. */
+int ek_file_exists(const char *path);
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* A read-only view of a whole file.  data is never NULL, even for an empty file. */

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
+#include "data/tokens.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +24,7 @@ static const ek_option options[] = {
      "key of a line's text in .jsonl and .ndjson files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
-    {"tokenizer", EK_OPTION_TEXT, NULL, "the model's, or bytes", "FILE", NULL, 0,
+    {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json"},
     {"seq", EK_OPTION_INT, NULL, "256, or the model's positions if they are fewer", "tokens",
      "[1,10000000]", 0, "tokens a window"},
@@ -89,8 +90,12 @@ static ek_status run(const ek_options *o)
 {
     const char *paths[DATA_MAX];
     ek_path scratch = {""};
-    ek_lm_config lc = {sizeof(lc), ek_options_text(o, "tokenizer"), ek_options_text(o, "dtype"),
-                       (int)ek_options_int(o, "threads"), ek_options_text(o, "device")};
+    ek_lm_config lc = {sizeof(lc),
+                       ek_options_text(o, "tokenizer"),
+                       ek_options_text(o, "dtype"),
+                       (int)ek_options_int(o, "threads"),
+                       ek_options_text(o, "device"),
+                       0};
     ek_lm_eval_config ec = {.size = sizeof(ec),
                             .data = paths,
                             .n_data = (int64_t)ek_options_count(o, "data"),
@@ -106,6 +111,7 @@ static ek_status run(const ek_options *o)
                DATA_MAX);
     for (size_t i = 0; i < (size_t)ec.n_data; i++)
         paths[i] = ek_options_list(o, "data", i);
+    lc.needs_tokenizer = !ek_tokens_is_file(paths[0]);
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
     st = make_scratch(&scratch);
     if (st == EK_OK) {

@@ -34,7 +34,7 @@ static const ek_option options[] = {
     {"stop", EK_OPTION_LIST, NULL, "none", "TEXT", NULL, 0,
      "end before the first of these texts that comes; it is not printed"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of the draws"},
-    {"tokenizer", EK_OPTION_TEXT, NULL, "the model's, or bytes", "FILE", NULL, 0,
+    {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json"},
     {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
      "bf16|fp32|fp64", 0, "of matrix products"},
@@ -129,8 +129,12 @@ static int put_text(void *context, const char *text, size_t bytes)
 
 static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_config *gc)
 {
-    ek_lm_config lc = {sizeof(lc), ek_options_text(o, "tokenizer"), ek_options_text(o, "dtype"),
-                       (int)ek_options_int(o, "threads"), ek_options_text(o, "device")};
+    ek_lm_config lc = {sizeof(lc),
+                       ek_options_text(o, "tokenizer"),
+                       ek_options_text(o, "dtype"),
+                       (int)ek_options_int(o, "threads"),
+                       ek_options_text(o, "device"),
+                       1};
     int64_t made = 0, start;
     ek_lm *lm = NULL;
     ek_status st;

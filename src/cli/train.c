@@ -30,7 +30,7 @@ static const ek_option options[] = {
      "key of a line's text in .jsonl and .ndjson files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
-    {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's, or bytes", "FILE", NULL, 0,
+    {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's; bytes for a preset", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json (byte-level BPE)"},
     {"batch", EK_OPTION_INT, NULL, "8, or the preset's", "sequences", "[1,1000000]", 0,
      "sequences a step, over all ranks together"},

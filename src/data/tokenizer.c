@@ -98,6 +98,12 @@ ek_status ek_tokenizer_open(const char *name, ek_tokenizer **out)
         EK_TRY(bytes_json(&json));
         bytes = strlen(json);
     } else {
+        size_t n = strlen(name);
+
+        EK_REQUIRE(n < 6 || strcmp(name + n - 6, ".model") != 0, EK_EUNSUPPORTED,
+                   "%s is a SentencePiece model, which is not read: make a tokenizer.json from it "
+                   "with transformers, AutoTokenizer.from_pretrained(FOLDER).save_pretrained(TO)",
+                   name);
         EK_TRY(ek_file_read(name, FILE_MAX, &json, &bytes));
     }
     return build(json, bytes, name, out);
@@ -148,11 +154,16 @@ ek_status ek_tokenizer_set_end(ek_tokenizer *t, int64_t id)
     return EK_OK;
 }
 
+int ek_tokenizer_has(const ek_tokenizer *t, int64_t id)
+{
+    return id >= 0 && id < t->bpe.n_ids && t->bpe.tokens[id].used;
+}
+
 ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id, const unsigned char **bytes,
                               size_t *n)
 {
-    EK_REQUIRE(id >= 0 && id < t->bpe.n_ids && t->bpe.tokens[id].used, EK_EINVAL,
-               "the tokenizer has no token with id %lld", (long long)id);
+    EK_REQUIRE(ek_tokenizer_has(t, id), EK_EINVAL, "the tokenizer has no token with id %lld",
+               (long long)id);
     *bytes = t->bpe.blob + t->bpe.tokens[id].at;
     *n = t->bpe.tokens[id].n;
     return EK_OK;

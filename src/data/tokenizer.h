@@ -42,6 +42,9 @@ int64_t ek_tokenizer_end(const ek_tokenizer *t);
 /* Overrides it, with a model config's eos_token_id for example; before encoding starts. */
 EK_CHECKED ek_status ek_tokenizer_set_end(ek_tokenizer *t, int64_t id);
 
+/* Whether a token has this id: below ek_tokenizer_vocab there may be holes. */
+int ek_tokenizer_has(const ek_tokenizer *t, int64_t id);
+
 /* The bytes that an id stands for; they may be part of a UTF-8 sequence.  EK_EINVAL for an id
  * that no token has.  The bytes are the tokenizer's. */
 EK_CHECKED ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id,

@@ -24,15 +24,25 @@ struct ek_lm {
     ek_tokenizer *tokenizer;
 };
 
-/* The tokenizer that was named, else the folder's, else bytes; its end token is the config's
- * where it has none of its own. */
-static ek_status open_tokenizer(ek_lm *lm, const char *name)
+/* The tokenizer that was named, else the model's, unless it is open already; its end token is the
+ * config's where it has none of its own. */
+static ek_status need_tokenizer(ek_lm *lm, const char *named)
 {
-    if (name == NULL)
-        name = lm->source.tokenizer.s[0] != '\0' ? lm->source.tokenizer.s : "bytes";
+    int64_t vocab = lm->source.spec.vocab, end = lm->source.spec.eos_id, has;
+    const char *name;
+
+    if (lm->tokenizer != NULL)
+        return EK_OK;
+    EK_TRY(ek_model_source_tokenizer(&lm->source, named, &name));
     EK_TRY(ek_tokenizer_open(name, &lm->tokenizer));
-    if (ek_tokenizer_end(lm->tokenizer) < 0 && lm->source.spec.eos_id >= 0)
-        EK_TRY(ek_tokenizer_set_end(lm->tokenizer, lm->source.spec.eos_id));
+    has = ek_tokenizer_vocab(lm->tokenizer);
+    EK_REQUIRE(
+        has <= vocab, EK_EFORMAT,
+        "the tokenizer %s has %lld tokens, the model's vocabulary %lld; give the model's own "
+        "with --tokenizer",
+        name, (long long)has, (long long)vocab);
+    if (ek_tokenizer_end(lm->tokenizer) < 0 && end >= 0 && end < has)
+        EK_TRY(ek_tokenizer_set_end(lm->tokenizer, end));
     return EK_OK;
 }
 
@@ -49,6 +59,8 @@ static ek_status open_source(const char *model, ek_model_source *out)
 static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg)
 {
     EK_TRY(open_source(model, &lm->source));
+    if (cfg->tokenizer != NULL || cfg->needs_tokenizer)
+        EK_TRY(need_tokenizer(lm, cfg->tokenizer));
     EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
                            cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
@@ -73,7 +85,6 @@ ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
     lm = calloc(1, sizeof(*lm));
     EK_REQUIRE(lm != NULL, EK_ENOMEM, "no memory for a model");
     EK_TRY_OUT(open_model(lm, model, mode, cfg));
-    EK_TRY_OUT(open_tokenizer(lm, cfg->tokenizer));
     *out = lm;
     lm = NULL;
 out:
@@ -131,7 +142,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
 {
     const ek_model_spec *s = &lm->model->spec;
     ek_lm_eval_config cfg;
-    ek_tokens_config tc = {.vocab = s->vocab, .tokenizer = lm->tokenizer};
+    ek_tokens_config tc = {.vocab = s->vocab};
     ek_evaluate_config ec = {0};
     ek_evaluation e = {0};
     ek_tokens *tokens = NULL;
@@ -146,6 +157,9 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.text_field = cfg.text_field;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
+    if (cfg.n_data > 0 && !ek_tokens_is_file(cfg.data[0]))
+        EK_TRY(need_tokenizer(lm, NULL));
+    tc.tokenizer = lm->tokenizer;
     ek_kernels_enter(lm->kernels);
     EK_TRY(ek_tokens_open(&tc, &tokens));
     ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
@@ -160,18 +174,6 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
 }
 
 /* --- generation ------------------------------------------------------------------------------ */
-
-/* A tokenizer of another model would give ids that this one does not have. */
-static ek_status fits(const ek_lm *lm)
-{
-    int64_t has = ek_tokenizer_vocab(lm->tokenizer), vocab = lm->model->spec.vocab;
-
-    EK_REQUIRE(lm->source.tokenizer.s[0] != '\0' || has <= vocab, EK_EFORMAT,
-               "the tokenizer has %lld tokens, the model's vocabulary %lld; name the model's "
-               "tokenizer",
-               (long long)has, (long long)vocab);
-    return EK_OK;
-}
 
 /* A prompt's ids; an empty one is begun with the begin or end token. */
 static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
@@ -226,10 +228,12 @@ static ek_status read_generate_config(const ek_lm_generate_config *cfg, ek_lm_ge
     return EK_OK;
 }
 
+/* Draws only ids that stand for a token: the model's vocabulary may go on behind the tokenizer's,
+ * which may have holes. */
 static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cfg,
                                 const ek_ids *prompt, ek_sampler **out)
 {
-    int64_t vocab = lm->model->spec.vocab, known = ek_tokenizer_vocab(lm->tokenizer);
+    int64_t n = ek_tokenizer_vocab(lm->tokenizer);
     ek_sampler_config sc = {.temperature = cfg->temperature,
                             .top_p = cfg->top_p,
                             .top_k = cfg->top_k,
@@ -237,7 +241,10 @@ static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cf
                             .min_p = cfg->min_p,
                             .repetition_penalty = cfg->repetition_penalty};
 
-    EK_TRY(ek_sampler_create(&sc, known < vocab ? known : vocab, out));
+    EK_TRY(ek_sampler_create(&sc, n, out));
+    for (int64_t id = 0; id < n; id++)
+        if (!ek_tokenizer_has(lm->tokenizer, id))
+            ek_sampler_exclude(*out, (int32_t)id);
     for (int64_t i = 0; i < prompt->n; i++)
         ek_sampler_note(*out, prompt->ids[i]);
     return EK_OK;
@@ -256,7 +263,7 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     ek_status st = EK_OK;
 
     EK_TRY(read_generate_config(config, &cfg));
-    EK_TRY_OUT(fits(lm));
+    EK_TRY_OUT(need_tokenizer(lm, NULL));
     EK_TRY_OUT(ek_text_out_create(text, context, cfg.stop, cfg.n_stop, &out));
     ek_kernels_enter(lm->kernels);
     EK_TRY_OUT(encode(lm, prompt, &ids));

@@ -12,6 +12,7 @@ struct ek_sampler {
     ek_sampler_config cfg;
     int64_t vocab;
     double *logit, *weight; /* [vocab] */
+    char *excluded;         /* [vocab] */
     int32_t *heap;          /* [vocab]: a heap [0, left), then what was popped, last pop first */
     int64_t left;
     unsigned char *noted; /* [vocab] */
@@ -47,7 +48,9 @@ ek_status ek_sampler_create(const ek_sampler_config *cfg, int64_t vocab, ek_samp
     s->weight = calloc((size_t)vocab, sizeof(*s->weight));
     s->heap = calloc((size_t)vocab, sizeof(*s->heap));
     s->noted = calloc((size_t)vocab, sizeof(*s->noted));
-    EK_REQUIRE_OUT(s->logit != NULL && s->weight != NULL && s->heap != NULL && s->noted != NULL,
+    s->excluded = calloc((size_t)vocab, sizeof(*s->excluded));
+    EK_REQUIRE_OUT(s->logit != NULL && s->weight != NULL && s->heap != NULL && s->noted != NULL &&
+                       s->excluded != NULL,
                    EK_ENOMEM, "no memory to sample from %lld tokens", (long long)vocab);
     *out = s;
     s = NULL;
@@ -64,6 +67,7 @@ void ek_sampler_destroy(ek_sampler **ps)
     free((*ps)->weight);
     free((*ps)->heap);
     free((*ps)->noted);
+    free((*ps)->excluded);
     free(*ps);
     *ps = NULL;
 }
@@ -72,6 +76,11 @@ void ek_sampler_note(ek_sampler *s, int32_t id)
 {
     if (id >= 0 && id < s->vocab)
         s->noted[id] = 1;
+}
+
+void ek_sampler_exclude(ek_sampler *s, int32_t id)
+{
+    s->excluded[id] = 1;
 }
 
 /* Whether token a comes before b: the larger logit, or the lower id of equals. */
@@ -189,7 +198,9 @@ static ek_status take_logits(ek_sampler *s, ek_dtype type, const void *logits, i
                    "the logit of token %d at position %lld is %g: the weights hold or give numbers "
                    "that are not finite",
                    (int)i, (long long)position, x);
-        if (s->noted[i] && s->cfg.repetition_penalty != 1)
+        if (s->excluded[i])
+            x = -(double)INFINITY;
+        else if (s->noted[i] && s->cfg.repetition_penalty != 1)
             x = penalised(x, s->cfg.repetition_penalty);
         s->logit[i] = x;
         if (x > s->logit[*best])

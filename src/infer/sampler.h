@@ -47,6 +47,9 @@ void ek_sampler_destroy(ek_sampler **s);
  */
 void ek_sampler_note(ek_sampler *s, int32_t id);
 
+/* Never draws this id: a hole in the tokenizer's vocabulary. */
+void ek_sampler_exclude(ek_sampler *s, int32_t id);
+
 /* The token for `position` of the text.  logits [vocab] of type EK_F32 or EK_F64; minus infinity
  * excludes a token.  EK_ENONFINITE: a logit is NaN or plus infinity, or all are excluded. */
 EK_CHECKED ek_status ek_sampler_next(ek_sampler *s, ek_dtype type, const void *logits,

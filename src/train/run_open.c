@@ -165,6 +165,7 @@ static ek_status make_settings(ek_run *r)
 static ek_status open_data(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
+    const char *tokenizer;
     ek_path parent, cache;
     ek_tokens_config tc = {.paths = c->data,
                            .n_paths = c->n_data,
@@ -175,18 +176,17 @@ static ek_status open_data(ek_run *r)
                            .context = r->hooks->context,
                            .text_field = c->text_field};
 
-    if (c->tokenizer != NULL)
-        EK_TRY(ek_tokenizer_open(c->tokenizer, &r->tokenizer));
-    else if (r->source.tokenizer.s[0] != '\0')
-        EK_TRY(ek_tokenizer_open(r->source.tokenizer.s, &r->tokenizer));
-    else if (!ek_tokens_is_file(c->data[0]))
-        EK_TRY(ek_tokenizer_open("bytes", &r->tokenizer));
-    if (r->tokenizer != NULL) {
+    /* token files need none, but the checkpoint keeps the one that there is */
+    if (c->tokenizer != NULL || r->source.tokenizer.s[0] != '\0' ||
+        !ek_tokens_is_file(c->data[0])) {
+        EK_TRY(ek_model_source_tokenizer(&r->source, c->tokenizer, &tokenizer));
+        EK_TRY(ek_tokenizer_open(tokenizer, &r->tokenizer));
         EK_REQUIRE(ek_tokenizer_vocab(r->tokenizer) <= r->source.spec.vocab, EK_EFORMAT,
                    "the tokenizer has %lld tokens, the model's vocabulary %lld: choose a model "
                    "with a larger one, or another --tokenizer",
                    (long long)ek_tokenizer_vocab(r->tokenizer), (long long)r->source.spec.vocab);
-        if (ek_tokenizer_end(r->tokenizer) < 0 && r->source.spec.eos_id >= 0)
+        if (ek_tokenizer_end(r->tokenizer) < 0 && r->source.spec.eos_id >= 0 &&
+            r->source.spec.eos_id < ek_tokenizer_vocab(r->tokenizer))
             EK_TRY(ek_tokenizer_set_end(r->tokenizer, r->source.spec.eos_id));
     }
     EK_TRY(ek_path_parent(c->out, &parent));
@@ -498,6 +498,7 @@ static ek_status first_weights(ek_run *r)
         return ek_model_load_path(r->model, c->init);
     if (r->source.weights.s[0] != '\0')
         return ek_model_load_path(r->model, r->source.weights.s);
+    EK_TRY(ek_model_source_no_weights(&r->source));
     ek_model_init(r->model, c->seed);
     return EK_OK;
 }

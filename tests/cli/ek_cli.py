@@ -184,9 +184,12 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder, *parts)
 
     def train_args(self, out, *more, dtype="fp32", data=None, steps=6):
-        """A short run; what comes later in `more` wins.  It replaces an earlier one in its folder."""
+        """A short run; what comes later in `more` wins.  It replaces an earlier one in its folder.
+        Texts are read as bytes."""
         if os.path.isdir(self.path(out)) and "--resume" not in more and "--elastic" not in more:
             more = ("--overwrite", *more)
+        if data and (not data.endswith(".bin") or os.path.isdir(data)):
+            more = ("--tokenizer", "bytes", *more)
         return ["train", "--model", self.config, "--data", data or self.data, "--out",
                 self.path(out), "--steps", steps, "--batch", 4, "--seq", 16, "--threads", 2,
                 "--dtype", dtype, *more]

@@ -224,7 +224,7 @@ class Parts(Base):
             self.assertEqual(ek_cli.tree(self.path("hf-" + name + name)),
                              ek_cli.tree(self.path("hf-run" + name)))
             said = [run("generate", "--model", m, "--prompt", "keel", "--tokens", 8, "--dtype",
-                        "fp32", "--temperature", 0) for m in (folder, self.path("run"))]
+                        "fp32", "--temperature", 0, "--tokenizer", "bytes") for m in (folder, self.path("run"))]
             self.assertEqual([r.returncode for r in said], [DONE, DONE])
             self.assertEqual(*(r.stdout for r in said))
             self.train("from-parts", "--init", ek_cli.newest(folder), steps=2)

@@ -112,7 +112,8 @@ class Gpu(ek_cli.Case):
         for device in "cpu", "cuda":
             e = self.call("eval", "--model", self.path("run"), "--data", self.data, "--seq", 16,
                           "--dtype", "fp32", "--device", device, "--json")
-            g = self.call("generate", "--model", self.path("run"), "--prompt", "keel", "--tokens",
+            g = self.call("generate", "--model", self.path("run"), "--tokenizer", "bytes",
+                          "--prompt", "keel", "--tokens",
                           5, "--temperature", 0, "--dtype", "fp32", "--device", device, "--quiet")
             self.assertEqual((e.returncode, g.returncode), (DONE, DONE), e.stderr + g.stderr)
             said.append((json.loads(e.stdout), g.stdout))

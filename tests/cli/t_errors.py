@@ -100,7 +100,7 @@ class Data(Refused):
         self.refuse_train(BAD_INPUT, ["nowhere"], data=self.path("nowhere"))
         self.refuse_train(BAD_INPUT, ["nowhere.bin"], data=self.path("nowhere.bin"))
         self.refuse(BAD_INPUT, ["nowhere"], ["eval", "--model", self.model(), "--data",
-                                             self.path("nowhere")])
+                                             self.path("nowhere"), "--tokenizer", "bytes"])
 
     def model(self):
         self.train("start", steps=1)

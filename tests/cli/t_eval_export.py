@@ -93,7 +93,7 @@ class Eval(ek_cli.Case):
         self.train("run", steps=1)
         text = ek_cli.write(self.path("a.txt"), "An even keel. " * 40)
         ids = write_tokens(self.path("a.bin"), list(("An even keel. " * 40).encode()) + [256])
-        self.assertEqual(self.evaluate(self.path("run"), text),
+        self.assertEqual(self.evaluate(self.path("run"), text, "--tokenizer", "bytes"),
                          self.evaluate(self.path("run"), ids))
 
     def test_words(self):

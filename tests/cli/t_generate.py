@@ -13,7 +13,7 @@ PROMPT = "keel and hull"
 class Generate(ek_cli.Case):
     def setUp(self):
         super().setUp()
-        self.train("run", steps=3)
+        self.train("run", "--tokenizer", "bytes", steps=3)
 
     def say(self, *args, stdin=subprocess.DEVNULL, status=DONE, tokens=24):
         if isinstance(stdin, (str, bytes)):

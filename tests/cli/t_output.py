@@ -19,7 +19,8 @@ class Output(ek_cli.Case):
 
     def commands(self):
         run = self.path("run")
-        return [["generate", "--model", run, "--prompt", "a", "--tokens", "5", "--quiet"],
+        return [["generate", "--model", run, "--prompt", "a", "--tokens", "5", "--quiet",
+                 "--tokenizer", "bytes"],
                 ["eval", "--model", run, "--data", self.data, "--seq", "16", "--json"], ["info"],
                 ["train", "--help"], ["--version"]]
 
