@@ -31,7 +31,7 @@ static const ek_option options[] = {
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's; bytes for a preset", "FILE", NULL, 0,
-     "bytes, or a Hugging Face tokenizer.json (byte-level BPE)"},
+     "bytes, or a Hugging Face tokenizer.json (BPE)"},
     {"batch", EK_OPTION_INT, NULL, "8, or the preset's", "sequences", "[1,1000000]", 0,
      "sequences a step, over all ranks together"},
     {"seq", EK_OPTION_INT, NULL, "256, or the preset's", "tokens", "[1,10000000]", 0,

@@ -175,17 +175,15 @@ void ek_bpe_work_release(ek_bpe_work *w)
     free(w->cache);
     free(w->symbols);
     free(w->heap);
+    free(w->ids);
     memset(w, 0, sizeof(*w));
 }
 
 /* A short word: look for the best pair, merge it, close the gap, until none is left. */
-static ek_status encode_scan(const ek_bpe *b, const unsigned char *word, size_t n, ek_ids *out)
+static ek_status encode_scan(const ek_bpe *b, uint32_t *ids, size_t n, ek_ids *out)
 {
-    uint32_t ids[SCAN_MAX];
     const ek_merge *pairs[SCAN_MAX]; /* of ids[i] and ids[i + 1]; NULL: none */
 
-    for (size_t i = 0; i < n; i++)
-        ids[i] = b->byte_id[word[i]];
     for (size_t i = 0; i + 1 < n; i++) {
         pairs[i] = find_merge(b, ids[i], ids[i + 1]);
         if (pairs[i]->pair == 0)
@@ -225,7 +223,8 @@ static int before(const struct ek_bpe_entry *a, const struct ek_bpe_entry *b)
     return a->rank < b->rank || (a->rank == b->rank && a->at < b->at);
 }
 
-/* Enters the pair at `at`, if it is one.  There is room: a word of n bytes meets less than 3n. */
+/* Enters the pair at `at`, if it is one.  There is room: at first there are n - 1,
+ * and each of at most n - 1 merges takes one out and enters two. */
 static void heap_push(const ek_bpe *b, ek_bpe_work *w, int64_t at)
 {
     const struct ek_bpe_symbol *s = w->symbols;
@@ -272,27 +271,25 @@ static ek_status reserve_heap(ek_bpe_work *w, size_t n)
         w->symbols_room = 0;
         w->heap_room = 0;
         w->symbols = malloc(n * sizeof(*w->symbols));
-        w->heap = malloc(3 * n * sizeof(*w->heap));
+        w->heap = malloc(2 * n * sizeof(*w->heap));
         EK_REQUIRE(w->symbols != NULL && w->heap != NULL, EK_ENOMEM,
-                   "no memory for encoding a word of %zu bytes", n);
+                   "no memory for encoding a word of %zu symbols", n);
         w->symbols_room = n;
-        w->heap_room = 3 * n;
+        w->heap_room = 2 * n;
     }
     w->heap_n = 0;
     return EK_OK;
 }
 
-static ek_status encode_heap(const ek_bpe *b, ek_bpe_work *w, const unsigned char *word, size_t n,
-                             ek_ids *out)
+static ek_status encode_heap(const ek_bpe *b, ek_bpe_work *w, size_t n, ek_ids *out)
 {
     struct ek_bpe_symbol *s;
 
     EK_TRY(reserve_heap(w, n));
     s = w->symbols;
     for (size_t i = 0; i < n; i++)
-        s[i] = (struct ek_bpe_symbol){.id = b->byte_id[word[i]],
-                                      .prev = (int64_t)i - 1,
-                                      .next = i + 1 < n ? (int64_t)i + 1 : -1};
+        s[i] = (struct ek_bpe_symbol){
+            .id = w->ids[i], .prev = (int64_t)i - 1, .next = i + 1 < n ? (int64_t)i + 1 : -1};
     for (size_t i = 0; i + 1 < n; i++)
         heap_push(b, w, (int64_t)i);
     while (w->heap_n > 0) {
@@ -314,41 +311,100 @@ static ek_status encode_heap(const ek_bpe *b, ek_bpe_work *w, const unsigned cha
     return EK_OK;
 }
 
+ek_status ek_bpe_reserve_symbols(ek_bpe_work *w, size_t n)
+{
+    size_t room = 2 * n + 64;
+    uint32_t *grown;
+
+    if (n <= w->ids_room)
+        return EK_OK;
+    grown = realloc(w->ids, room * sizeof(*grown));
+    EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for encoding a word of %zu symbols", n);
+    w->ids = grown;
+    w->ids_room = room;
+    return EK_OK;
+}
+
+/* The place of a short word in the cache, NULL for a long one; *hit: it is there, and its ids were
+ * appended. */
+static ek_status look_up(ek_bpe_work *w, const unsigned char *word, size_t n, ek_ids *out,
+                         struct ek_bpe_word **place, int *hit)
+{
+    struct ek_bpe_word *cached;
+
+    *place = NULL;
+    *hit = 0;
+    if (n > CACHE_BYTES)
+        return EK_OK;
+    if (w->cache == NULL) {
+        w->cache = calloc(CACHE_SLOTS, sizeof(*w->cache));
+        EK_REQUIRE(w->cache != NULL, EK_ENOMEM, "no memory for a cache of words");
+    }
+    cached = *place = &w->cache[XXH3_64bits(word, n) & (CACHE_SLOTS - 1)];
+    if (cached->n != n || memcmp(cached->bytes, word, n) != 0)
+        return EK_OK;
+    EK_TRY(ek_ids_reserve(out, CACHE_IDS));
+    memcpy(out->ids + out->n, cached->ids, sizeof(cached->ids));
+    out->n += cached->n_ids;
+    *hit = 1;
+    return EK_OK;
+}
+
+/* Keeps the ids that were appended from `from` on. */
+static void keep(struct ek_bpe_word *place, const unsigned char *word, size_t n, const ek_ids *out,
+                 int64_t from)
+{
+    if (place == NULL || out->n - from > CACHE_IDS)
+        return;
+    place->n = (uint8_t)n;
+    place->n_ids = (uint8_t)(out->n - from);
+    memcpy(place->bytes, word, n);
+    memcpy(place->ids, out->ids + from, place->n_ids * sizeof(place->ids[0]));
+}
+
+static ek_status encode_ids(const ek_bpe *b, ek_bpe_work *w, size_t n, ek_ids *out)
+{
+    return n <= SCAN_MAX ? encode_scan(b, w->ids, n, out) : encode_heap(b, w, n, out);
+}
+
+ek_status ek_bpe_encode_symbols(const ek_bpe *b, ek_bpe_work *w, const unsigned char *word,
+                                size_t n, size_t n_ids, ek_ids *out)
+{
+    struct ek_bpe_word *place;
+    int64_t from = out->n;
+    int hit;
+
+    EK_TRY(look_up(w, word, n, out, &place, &hit));
+    if (hit)
+        return EK_OK;
+    EK_TRY(encode_ids(b, w, n_ids, out));
+    keep(place, word, n, out, from);
+    return EK_OK;
+}
+
 ek_status ek_bpe_encode(const ek_bpe *b, ek_bpe_work *w, const unsigned char *word, size_t n,
                         ek_ids *out)
 {
-    struct ek_bpe_word *cached = NULL;
+    struct ek_bpe_word *place;
     int64_t from = out->n, id;
+    int hit;
 
     if (n == 0)
         return EK_OK;
     if (n == 1)
         return ek_ids_push(out, b->byte_id[word[0]]);
-    if (w->cache == NULL) {
-        w->cache = calloc(CACHE_SLOTS, sizeof(*w->cache));
-        EK_REQUIRE(w->cache != NULL, EK_ENOMEM, "no memory for a cache of words");
-    }
-    if (n <= CACHE_BYTES) {
-        cached = &w->cache[XXH3_64bits(word, n) & (CACHE_SLOTS - 1)];
-        if (cached->n == n && memcmp(cached->bytes, word, n) == 0) {
-            EK_TRY(ek_ids_reserve(out, CACHE_IDS));
-            memcpy(out->ids + out->n, cached->ids, sizeof(cached->ids));
-            out->n += cached->n_ids;
-            return EK_OK;
-        }
-    }
+    EK_TRY(look_up(w, word, n, out, &place, &hit));
+    if (hit)
+        return EK_OK;
     id = b->whole_words ? ek_bpe_find(b, word, n) : -1;
-    if (id >= 0)
+    if (id >= 0) {
         EK_TRY(ek_ids_push(out, (uint32_t)id));
-    else if (n <= SCAN_MAX)
-        EK_TRY(encode_scan(b, word, n, out));
-    else
-        EK_TRY(encode_heap(b, w, word, n, out));
-    if (cached != NULL && out->n - from <= CACHE_IDS) {
-        cached->n = (uint8_t)n;
-        cached->n_ids = (uint8_t)(out->n - from);
-        memcpy(cached->bytes, word, n);
-        memcpy(cached->ids, out->ids + from, cached->n_ids * sizeof(cached->ids[0]));
+    } else {
+        EK_TRY(ek_bpe_reserve_symbols(w, n));
+        for (size_t i = 0; i < n; i++)
+            w->ids[i] = b->byte_id[word[i]];
+        EK_TRY(encode_ids(b, w, n, out));
     }
+    keep(place, word, n, out, from);
     return EK_OK;
 }

@@ -1,6 +1,7 @@
-/* data/bpe.h - byte-level byte pair encoding: words of bytes to ids and back.
+/* data/bpe.h - byte pair encoding: words to ids and back.
  *
- * The vocabulary holds byte strings; every single byte is in it, so any word can be encoded.
+ * The vocabulary holds byte strings; every single byte is in it, so any word can be encoded.  Words
+ * of other symbols than bytes: data/chars.h.
  * Merges join the neighbouring pair of lowest rank first, the leftmost of equals.
  *
  * Threads      an ek_bpe is read-only once built; each thread encodes through its own ek_bpe_work.
@@ -71,6 +72,8 @@ typedef struct {
     struct ek_bpe_symbol *symbols;
     struct ek_bpe_entry *heap;
     size_t symbols_room, heap_n, heap_room;
+    uint32_t *ids; /* the symbols of a word before its merges */
+    size_t ids_room;
 } ek_bpe_work;
 
 void ek_bpe_work_release(ek_bpe_work *w);
@@ -78,5 +81,13 @@ void ek_bpe_work_release(ek_bpe_work *w);
 /* Appends the ids of one word. */
 EK_CHECKED ek_status ek_bpe_encode(const ek_bpe *b, ek_bpe_work *w, const unsigned char *word,
                                    size_t n, ek_ids *out);
+
+/* For words of other symbols than bytes: room for n of them in w->ids; then what the merges make of
+ * w->ids [n_ids], which is used up.  word [n] are the bytes that they stand for; the same bytes
+ * must always come as the same symbols.  whole_words is the caller's. */
+EK_CHECKED ek_status ek_bpe_reserve_symbols(ek_bpe_work *w, size_t n);
+EK_CHECKED ek_status ek_bpe_encode_symbols(const ek_bpe *b, ek_bpe_work *w,
+                                           const unsigned char *word, size_t n, size_t n_ids,
+                                           ek_ids *out);
 
 #endif

@@ -215,7 +215,8 @@ ek_status ek_piece_reader_next(ek_piece_reader *r, ek_piece *out)
 {
     *out = (ek_piece){.path = r->path, .lines = r->lines, .kind = EK_PIECE_TEXT};
     EK_TRY(fill(r, r->lines ? LINES_BYTES : 2 * TEXT_BYTES + 1));
-    if (!r->begun)
+    out->first = !r->begun;
+    if (out->first)
         sniff(r, out);
     r->begun = 1;
     if (out->kind != EK_PIECE_TEXT)

@@ -19,9 +19,9 @@ typedef struct {
     const char *path; /* borrowed from the reader's caller */
     char *text;       /* [n], owned by the piece */
     size_t n;
-    int lines;    /* JSON Lines: whole lines, the first of them number `line` */
-    int64_t line; /* from 1 */
-    int last;     /* the file ends with it */
+    int lines;       /* JSON Lines: whole lines, the first of them number `line` */
+    int64_t line;    /* from 1 */
+    int first, last; /* the file begins, ends with it */
     enum { EK_PIECE_TEXT, EK_PIECE_BINARY, EK_PIECE_EMPTY } kind;
 } ek_piece;
 

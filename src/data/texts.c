@@ -189,7 +189,8 @@ static ek_status encode_piece(const ek_tokens_config *c, ek_encoder *e, encoded 
     if (p->piece.kind != EK_PIECE_TEXT || p->piece.n == 0)
         return EK_OK;
     if (!p->piece.lines) {
-        st = ek_encode(e, p->piece.text, p->piece.n, &p->ids);
+        st = p->piece.first ? ek_encode(e, p->piece.text, p->piece.n, &p->ids)
+                            : ek_encode_rest(e, p->piece.text, p->piece.n, &p->ids);
         if (st < 0) {
             char said[512];
 

@@ -2,7 +2,6 @@
 #include "data/tokenizer.h"
 
 #include "base/file.h"
-#include "data/nfc.h"
 #include "data/tokenizer_impl.h"
 #include "data/utf8.h"
 
@@ -17,8 +16,10 @@ struct ek_encoder {
     const ek_tokenizer *t;
     ek_matcher *matcher;
     ek_bpe_work work;
-    ek_nfc nfc;
-    unsigned char *prefixed; /* a piece with the space before it */
+    ek_normalize_work normal;        /* of the normaliser */
+    ek_normalize_work marked, begun; /* of ek_metaspace */
+    int begins;                      /* the text that comes next begins the document */
+    unsigned char *prefixed;         /* a piece with the space before it */
     size_t prefixed_room;
 };
 
@@ -130,6 +131,9 @@ void ek_tokenizer_destroy(ek_tokenizer **t)
     ek_added_release(&x->normal);
     for (int i = 0; i < x->n_splits; i++)
         ek_pattern_destroy(&x->splits[i].pattern);
+    ek_chars_release(&x->chars);
+    free(x->plain);
+    free(x->plain_blob);
     free(x->json);
     free(x);
     *t = NULL;
@@ -164,9 +168,19 @@ ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id, const unsigned 
 {
     EK_REQUIRE(ek_tokenizer_has(t, id), EK_EINVAL, "the tokenizer has no token with id %lld",
                (long long)id);
+    if (t->plain != NULL) {
+        *bytes = t->plain_blob + t->plain[id].at;
+        *n = t->plain[id].n;
+        return EK_OK;
+    }
     *bytes = t->bpe.blob + t->bpe.tokens[id].at;
     *n = t->bpe.tokens[id].n;
     return EK_OK;
+}
+
+int64_t ek_tokenizer_strip(const ek_tokenizer *t)
+{
+    return t->strip;
 }
 
 const char *ek_tokenizer_json(const ek_tokenizer *t, size_t *bytes)
@@ -221,7 +235,9 @@ void ek_encoder_destroy(ek_encoder **e)
         return;
     ek_matcher_destroy(&(*e)->matcher);
     ek_bpe_work_release(&(*e)->work);
-    ek_nfc_release(&(*e)->nfc);
+    ek_normalize_work_release(&(*e)->normal);
+    ek_normalize_work_release(&(*e)->marked);
+    ek_normalize_work_release(&(*e)->begun);
     free((*e)->prefixed);
     free(*e);
     *e = NULL;
@@ -284,9 +300,46 @@ static ek_status split(ek_encoder *e, int stage, const unsigned char *text, size
     return split_here(e, stage, text, n, out);
 }
 
-/* A text without added tokens. */
-static ek_status encode_piece(ek_encoder *e, const unsigned char *text, size_t n, ek_ids *out)
+/* Ends of the part of a marked text that begins at `from`: before the next mark. */
+static size_t part_end(const ek_metaspace *m, const unsigned char *text, size_t n, size_t from)
 {
+    const ek_replacement *mark = &m->to_mark.list[0];
+    size_t at = from + 1;
+
+    while (at < n && (n - at < mark->to_n || memcmp(text + at, mark->to, mark->to_n) != 0))
+        at++;
+    return at;
+}
+
+/* A text of a SentencePiece-style tokenizer.  first: it stands where the run begins. */
+static ek_status encode_chars(ek_encoder *e, const unsigned char *text, size_t n, int first,
+                              ek_ids *out)
+{
+    const ek_tokenizer *t = e->t;
+    const ek_metaspace *m = &t->metaspace;
+    const ek_replacement *mark = &m->to_mark.list[0];
+    int begins = first && e->begins, prefix;
+
+    if (m->to_mark.n == 0)
+        return ek_chars_encode(&t->chars, &t->bpe, &e->work, text, n, out);
+    EK_TRY(ek_normalize(&m->to_mark, &e->marked, 0, text, n, &text, &n));
+    prefix =
+        m->where == EK_PREFIX_ALWAYS ? !first || begins : m->where == EK_PREFIX_FIRST && begins;
+    if (n < mark->to_n || memcmp(text, mark->to, mark->to_n) != 0)
+        EK_TRY(ek_normalize(&m->prefix, &e->begun, prefix, text, n, &text, &n));
+    for (size_t from = 0, to; from < n; from = to) {
+        to = m->split ? part_end(m, text, n, from) : n;
+        EK_TRY(ek_chars_encode(&t->chars, &t->bpe, &e->work, text + from, to - from, out));
+    }
+    return EK_OK;
+}
+
+/* A text without added tokens. */
+static ek_status encode_piece(ek_encoder *e, const unsigned char *text, size_t n, int first,
+                              ek_ids *out)
+{
+    if (e->t->by_chars)
+        return encode_chars(e, text, n, first, out);
     if (!e->t->identity)
         return split(e, 0, text, n, out);
     EK_TRY(ek_ids_reserve(out, (int64_t)n));
@@ -296,8 +349,10 @@ static ek_status encode_piece(ek_encoder *e, const unsigned char *text, size_t n
     return EK_OK;
 }
 
-/* Cuts added tokens out; pieces between go on: raw ones to normalisation and the second cut. */
-static ek_status cut(ek_encoder *e, int raw, const unsigned char *text, size_t n, ek_ids *out)
+/* Cuts added tokens out; pieces between go on: raw ones to normalisation and the second cut.
+ * first: the text stands where the run begins. */
+static ek_status cut(ek_encoder *e, int raw, const unsigned char *text, size_t n, int first,
+                     ek_ids *out)
 {
     ek_added_walk walk = {
         .set = raw ? &e->t->raw : &e->t->normal, .matcher = e->matcher, .text = text, .n = n};
@@ -306,27 +361,29 @@ static ek_status cut(ek_encoder *e, int raw, const unsigned char *text, size_t n
         const unsigned char *piece;
         const ek_added *token;
         size_t start, end, len;
-        int more;
+        int more, leads;
 
         EK_TRY(ek_added_next(&walk, &more, &start, &end, &token));
         if (!more)
             return EK_OK;
         piece = text + start;
         len = end - start;
+        leads = first && start == 0;
         if (token != NULL) {
             EK_TRY(ek_ids_push(out, token->id));
         } else if (!raw) {
-            EK_TRY(encode_piece(e, piece, len, out));
-        } else if (e->t->nfc && !ek_nfc_certain(piece, len)) {
-            EK_TRY(ek_nfc_run(&e->nfc, piece, len));
-            EK_TRY(cut(e, 0, e->nfc.text, e->nfc.n, out));
+            EK_TRY(encode_piece(e, piece, len, leads, out));
         } else {
-            EK_TRY(cut(e, 0, piece, len, out));
+            EK_TRY(ek_normalize(&e->t->normalizer, &e->normal, !leads || e->begins, piece, len,
+                                &piece, &len));
+            EK_TRY(cut(e, 0, piece, len, leads, out));
         }
     }
 }
 
-ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out)
+/* Runs of UTF-8 and of other bytes in turn.  What follows other bytes does not begin a text:
+ * nothing is put before it, so that decoding gives the bytes back. */
+static ek_status encode_runs(ek_encoder *e, const void *text, size_t n, ek_ids *out)
 {
     const unsigned char *p = text;
 
@@ -335,7 +392,8 @@ ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out)
         uint32_t cp = 0;
 
         if (valid > 0)
-            EK_TRY(cut(e, 1, p, valid, out));
+            EK_TRY(cut(e, 1, p, valid, 1, out));
+        e->begins = 0;
         while (other < n && ek_utf8_next(p + other, n - other, &cp) == 0)
             other++;
         EK_TRY(ek_bpe_encode(&e->t->bpe, &e->work, p + valid, other - valid, out));
@@ -343,4 +401,16 @@ ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out)
         n -= other;
     }
     return EK_OK;
+}
+
+ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out)
+{
+    e->begins = 1;
+    return encode_runs(e, text, n, out);
+}
+
+ek_status ek_encode_rest(ek_encoder *e, const void *text, size_t n, ek_ids *out)
+{
+    e->begins = 0;
+    return encode_runs(e, text, n, out);
 }

@@ -1,14 +1,16 @@
 /* data/tokenizer.h - text to token ids and back.
  *
  * Two kinds: "bytes", whose ids 0 to 255 are the byte values and 256 ends a document, and Hugging
- * Face tokenizer.json files of byte-level BPE, which give the same ids as the tokenizers library
+ * Face tokenizer.json files of byte-level BPE, or of SentencePiece-style BPE with byte fallback
+ * (Llama 2, Mixtral), which give the same ids as the tokenizers library
  * with add_special_tokens=False: added tokens are found in the text, and what a post_processor
  * would put around it (a begin token) is left out; whoever wants one adds it.  Other kinds of
  * tokenizer.json, and options that would change ids and are not implemented, are refused by name.
  *
  * Any bytes can be encoded.  Where they are not UTF-8, the well-formed runs are encoded as texts of
  * their own, and each run of other bytes becomes one word outside normalisation and splitting.
- * Decoding gives the bytes back, but for what NFC changed and a space that add_prefix_space put.
+ * Decoding gives the bytes back, but for what normalisation changed and a space that was put before
+ * a text (add_prefix_space, Prepend, Metaspace).
  * Without normaliser, encode(a + b) can still differ from encode(a) + encode(b).
  *
  * Threads      a tokenizer is read-only; each thread encodes through an ek_encoder of its own. */
@@ -50,6 +52,10 @@ int ek_tokenizer_has(const ek_tokenizer *t, int64_t id);
 EK_CHECKED ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id,
                                          const unsigned char **bytes, size_t *n);
 
+/* Spaces that are dropped, as far as they are there, where a decoded text begins: 1 if one is put
+ * before every text. */
+int64_t ek_tokenizer_strip(const ek_tokenizer *t);
+
 /* The tokenizer.json that it came from, byte for byte; for "bytes" an equivalent one. */
 const char *ek_tokenizer_json(const ek_tokenizer *t, size_t *bytes);
 /* Writes that to a file, which is replaced whole. */
@@ -65,5 +71,7 @@ void ek_encoder_destroy(ek_encoder **e);
 
 /* Appends the ids of a text.  After a failure `out` may hold a part of them. */
 EK_CHECKED ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out);
+/* The same for what ek_tokenizer_cut has cut off: nothing is put before it as before a text. */
+EK_CHECKED ek_status ek_encode_rest(ek_encoder *e, const void *text, size_t n, ek_ids *out);
 
 #endif

@@ -3,7 +3,6 @@
  * post_processor, truncation and padding are left out on purpose: they shape a single example,
  * not a stream of text. */
 #include "base/json.h"
-#include "data/nfc.h"
 #include "data/tokenizer_impl.h"
 #include "data/utf8.h"
 
@@ -31,7 +30,8 @@ typedef struct {
     ek_tokenizer *t;
     const char *file;
     const json_t *root, *model;
-    int bytelevel;          /* the pre-tokenizer was seen */
+    int bytelevel; /* the pre-tokenizer was seen */
+    int byte_fallback;
     int known_pattern;      /* the last split is one whose matches end with a line */
     unsigned char *text[3]; /* scratch: token, second half of a merge, both together */
     size_t room;            /* of each */
@@ -92,8 +92,8 @@ static ek_status read_model_options(reader *r)
     EK_REQUIRE(json_is_object(r->model), EK_EFORMAT, "%s: key `model` is missing or no object",
                r->file);
     EK_REQUIRE(type == NULL || is_type(r->model, "BPE"), EK_EUNSUPPORTED,
-               "%s: the model is `%s`; only byte-level BPE is supported", r->file,
-               type_of(r->model));
+               "%s: the model is `%s`; only BPE is supported, byte-level or with byte_fallback",
+               r->file, type_of(r->model));
     EK_TRY(ek_json_real(r->model, r->file, "dropout", EK_JSON_OPTIONAL, &dropout));
     EK_REQUIRE(dropout == 0, EK_EUNSUPPORTED,
                "%s: `dropout` %g is not supported: the same text would get other tokens each time",
@@ -105,6 +105,7 @@ static ek_status read_model_options(reader *r)
         EK_REQUIRE(affix[0] == '\0', EK_EUNSUPPORTED, "%s: `%s` is \"%s\"; byte-level BPE has none",
                    r->file, affixes[i], affix);
     }
+    EK_TRY(ek_json_bool(r->model, r->file, "byte_fallback", EK_JSON_OPTIONAL, &r->byte_fallback));
     return ek_json_bool(r->model, r->file, "ignore_merges", EK_JSON_OPTIONAL,
                         &r->t->bpe.whole_words);
 }
@@ -175,12 +176,16 @@ static ek_status read_vocab(reader *r)
         EK_REQUIRE(!b->tokens[id].used, EK_EFORMAT,
                    "%s: id %lld belongs to two tokens, one of them \"%.80s\"", r->file,
                    (long long)id, key);
+        if (r->t->by_chars) {
+            EK_TRY(ek_bpe_add(b, id, (const unsigned char *)key, len, 0));
+            continue;
+        }
         EK_TRY(reserve(r, len + 1));
         known = to_bytes(key, len, r->text[0], &n);
         EK_TRY(ek_bpe_add(b, id, known ? r->text[0] : (const unsigned char *)key, known ? n : len,
                           !known));
     }
-    return ek_bpe_finish(b, r->file);
+    return r->t->by_chars ? EK_OK : ek_bpe_finish(b, r->file);
 }
 
 /* The two halves of a merge: "a b" or ["a", "b"]. */
@@ -208,6 +213,16 @@ static int merge_halves(const json_t *merge, const char *half[2], size_t len[2])
     return 1;
 }
 
+/* The bytes that a half of a merge stands for, in out; 0 when it can be no token. */
+static int half_bytes(const reader *r, const char *half, size_t len, unsigned char *out, size_t *n)
+{
+    if (!r->t->by_chars)
+        return to_bytes(half, len, out, n);
+    memcpy(out, half, len);
+    *n = len;
+    return 1;
+}
+
 static ek_status read_merges(reader *r)
 {
     const json_t *merges = json_object_get(r->model, "merges");
@@ -224,7 +239,7 @@ static ek_status read_merges(reader *r)
                    "%s: merges[%zu] is neither \"a b\" nor [\"a\", \"b\"]", r->file, rank);
         EK_TRY(reserve(r, len[0] + len[1] + 1));
         for (int i = 0; i < 2; i++)
-            if (to_bytes(half[i], len[i], r->text[i], &n[i]))
+            if (half_bytes(r, half[i], len[i], r->text[i], &n[i]))
                 id[i] = ek_bpe_find(&r->t->bpe, r->text[i], n[i]);
         memcpy(r->text[2], r->text[0], n[0]);
         memcpy(r->text[2] + n[0], r->text[1], n[1]);
@@ -239,22 +254,25 @@ static ek_status read_merges(reader *r)
     return EK_OK;
 }
 
-/* Puts a token into the set it is looked for in; a normalised one in its normalised form. */
-static ek_status put_added(reader *r, ek_added *token, int normalized)
+/* Puts a token into the set it is looked for in; a normalised one in its normalised form, which is
+ * also what its id decodes to.  known: the vocabulary has it, too. */
+static ek_status put_added(reader *r, const ek_added *token, int normalized, int known)
 {
-    ek_nfc nfc = {0};
+    ek_normalize_work work = {0};
+    const unsigned char *text = token->text;
+    ek_added copy = *token;
     ek_status st;
 
-    if (!normalized)
-        return ek_added_put(&r->t->raw, token);
-    if (r->t->nfc) {
-        EK_TRY_OUT(ek_nfc_run(&nfc, token->text, token->n));
-        token->text = nfc.text;
-        token->n = nfc.n;
-    }
-    EK_TRY_OUT(ek_added_put(&r->t->normal, token));
+    if (normalized)
+        EK_TRY_OUT(
+            ek_normalize(&r->t->normalizer, &work, 1, token->text, token->n, &text, &copy.n));
+    copy.text =
+        (unsigned char *)(uintptr_t)text; /* the set copies it, and takes it without const */
+    if (!known)
+        EK_TRY_OUT(ek_bpe_add(&r->t->bpe, token->id, text, copy.n, 1));
+    EK_TRY_OUT(ek_added_put(normalized ? &r->t->normal : &r->t->raw, &copy));
 out:
-    ek_nfc_release(&nfc);
+    ek_normalize_work_release(&work);
     return st;
 }
 
@@ -284,9 +302,7 @@ static ek_status read_added_token(reader *r, const json_t *entry)
     text = (unsigned char *)strdup(content); /* the sets copy it, and take it without const */
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for an added token");
     token.text = text;
-    if (known == NULL)
-        EK_TRY_OUT(ek_bpe_add(&r->t->bpe, id, text, token.n, 1));
-    EK_TRY_OUT(put_added(r, &token, normalized));
+    EK_TRY_OUT(put_added(r, &token, normalized, known != NULL));
 out:
     free(text);
     return st;
@@ -304,6 +320,38 @@ static ek_status read_added(reader *r)
     return EK_OK;
 }
 
+/* Adds a Replace by a plain string, of the normaliser or the decoder. */
+static ek_status read_replace(reader *r, const json_t *section, const char *where,
+                              ek_normalizer *out)
+{
+    const json_t *pattern = json_object_get(section, "pattern");
+    const char *from = json_string_value(json_object_get(pattern, "String"));
+    const char *to = NULL;
+    ek_status st;
+
+    EK_REQUIRE(from != NULL && from[0] != '\0', EK_EUNSUPPORTED,
+               "%s: a Replace of the %s has no String as pattern; regular expressions are not "
+               "supported there",
+               r->file, where);
+    EK_TRY(ek_json_text(section, r->file, "content", EK_JSON_REQUIRED, &to));
+    st = ek_normalizer_add(out, from, to);
+    if (st < 0)
+        return EK_FAIL(st, "%s: %s: %s", r->file, where, ek_err_message());
+    return EK_OK;
+}
+
+static ek_status read_prepend(reader *r, const json_t *section)
+{
+    const char *to = NULL;
+    ek_status st;
+
+    EK_TRY(ek_json_text(section, r->file, "prepend", EK_JSON_REQUIRED, &to));
+    st = ek_normalizer_add(&r->t->normalizer, "", to);
+    if (st < 0)
+        return EK_FAIL(st, "%s: normalizer: %s", r->file, ek_err_message());
+    return EK_OK;
+}
+
 static ek_status read_normalizer(reader *r, const json_t *section, int depth)
 {
     const json_t *list = json_object_get(section, "normalizers");
@@ -313,11 +361,20 @@ static ek_status read_normalizer(reader *r, const json_t *section, int depth)
     if (section == NULL || json_is_null(section))
         return EK_OK;
     if (is_type(section, "NFC")) {
-        r->t->nfc = 1;
+        EK_REQUIRE(r->t->normalizer.n == 0, EK_EUNSUPPORTED,
+                   "%s: the normalizer NFC behind others is not supported", r->file);
+        r->t->normalizer.nfc = 1;
         return EK_OK;
     }
-    EK_REQUIRE(is_type(section, "Sequence") && json_is_array(list) && depth < 4, EK_EUNSUPPORTED,
-               "%s: the normalizer `%s` is not supported; NFC is", r->file, type_of(section));
+    if (is_type(section, "Replace"))
+        return read_replace(r, section, "normalizer", &r->t->normalizer);
+    if (is_type(section, "Prepend"))
+        return read_prepend(r, section);
+    EK_REQUIRE(
+        is_type(section, "Sequence") && json_is_array(list) && depth < 4, EK_EUNSUPPORTED,
+        "%s: the normalizer `%s` is not supported; NFC, Prepend, Replace and a Sequence of them "
+        "are",
+        r->file, type_of(section));
     json_array_foreach(list, i, part) EK_TRY(read_normalizer(r, part, depth + 1));
     return EK_OK;
 }
@@ -378,6 +435,42 @@ static ek_status read_bytelevel(reader *r, const json_t *section)
     return EK_OK;
 }
 
+static ek_status read_metaspace(reader *r, const json_t *section)
+{
+    static const char *const schemes[] = {"never", "first", "always"};
+    ek_metaspace *m = &r->t->metaspace;
+    const char *mark = NULL, *scheme = "always";
+    int add_prefix = -1, where = -1;
+    uint32_t cp = 0;
+
+    EK_REQUIRE(
+        r->byte_fallback, EK_EUNSUPPORTED,
+        "%s: the pre_tokenizer `Metaspace` without byte_fallback is not supported: not every "
+        "text could be encoded",
+        r->file);
+    EK_REQUIRE(m->to_mark.n == 0, EK_EUNSUPPORTED, "%s: a second Metaspace is not supported",
+               r->file);
+    EK_TRY(ek_json_text(section, r->file, "replacement", EK_JSON_REQUIRED, &mark));
+    EK_TRY(ek_json_text(section, r->file, "prepend_scheme", EK_JSON_OPTIONAL, &scheme));
+    if (json_object_get(section, "add_prefix_space") != NULL)
+        EK_TRY(ek_json_bool(section, r->file, "add_prefix_space", EK_JSON_OPTIONAL, &add_prefix));
+    for (int i = 0; i < 3; i++)
+        if (strcmp(scheme, schemes[i]) == 0)
+            where = i;
+    EK_REQUIRE(where >= 0 && (add_prefix != 0 || where == EK_PREFIX_NEVER), EK_EUNSUPPORTED,
+               "%s: the prepend_scheme `%s` of Metaspace is not supported%s; never, first and "
+               "always are",
+               r->file, scheme, add_prefix == 0 ? " without add_prefix_space" : "");
+    EK_REQUIRE(mark[0] != '\0' &&
+                   ek_utf8_next((const unsigned char *)mark, strlen(mark), &cp) == strlen(mark),
+               EK_EFORMAT, "%s: the replacement of Metaspace is not one character", r->file);
+    m->where = (ek_prefix)where;
+    m->split = 1;
+    EK_TRY(ek_json_bool(section, r->file, "split", EK_JSON_OPTIONAL, &m->split));
+    EK_TRY(ek_normalizer_add(&m->to_mark, " ", mark));
+    return ek_normalizer_add(&m->prefix, "", mark);
+}
+
 static ek_status read_pre_tokenizer(reader *r, const json_t *section, int depth)
 {
     const json_t *list = json_object_get(section, "pretokenizers");
@@ -386,6 +479,8 @@ static ek_status read_pre_tokenizer(reader *r, const json_t *section, int depth)
 
     if (is_type(section, "ByteLevel"))
         return read_bytelevel(r, section);
+    if (is_type(section, "Metaspace"))
+        return read_metaspace(r, section);
     if (is_type(section, "Split"))
         return read_split(r, section);
     if (is_type(section, "Digits")) {
@@ -395,10 +490,59 @@ static ek_status read_pre_tokenizer(reader *r, const json_t *section, int depth)
         return add_split(r, each ? "\\p{N}" : "\\p{N}+", 0, (ek_split){0});
     }
     EK_REQUIRE(is_type(section, "Sequence") && json_is_array(list) && depth < 4, EK_EUNSUPPORTED,
-               "%s: the pre_tokenizer `%s` is not supported; ByteLevel, Split, Digits and a "
-               "Sequence of them are",
+               "%s: the pre_tokenizer `%s` is not supported; ByteLevel, Metaspace, Split, Digits "
+               "and a Sequence of them are",
                r->file, type_of(section));
     json_array_foreach(list, i, part) EK_TRY(read_pre_tokenizer(r, part, depth + 1));
+    return EK_OK;
+}
+
+/* Drops spaces where a text begins. */
+static ek_status read_strip(reader *r, const json_t *section)
+{
+    const char *content = NULL;
+    int64_t start = 0, stop = 0;
+
+    EK_TRY(ek_json_text(section, r->file, "content", EK_JSON_REQUIRED, &content));
+    EK_TRY(ek_json_int(section, r->file, "start", EK_JSON_REQUIRED, 0, 64, &start));
+    EK_TRY(ek_json_int(section, r->file, "stop", EK_JSON_REQUIRED, 0, 64, &stop));
+    EK_REQUIRE(strcmp(content, " ") == 0 && stop == 0, EK_EUNSUPPORTED,
+               "%s: the decoder `Strip` of other than leading spaces is not supported", r->file);
+    r->t->strip = start;
+    return EK_OK;
+}
+
+/* [Replace ...] ByteFallback Fuse [Strip], as SentencePiece-style files have it. */
+static ek_status read_chars_decoder(reader *r, const json_t *section)
+{
+    static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
+    const json_t *list = json_object_get(section, "decoders"), *part;
+    int at = 0, seen[4] = {0};
+    size_t i;
+
+    EK_REQUIRE(is_type(section, "Sequence") && json_is_array(list), EK_EUNSUPPORTED,
+               "%s: the decoder `%s` is not supported with byte_fallback; a Sequence of Replace, "
+               "ByteFallback, Fuse and Strip is",
+               r->file, section == NULL || json_is_null(section) ? "null" : type_of(section));
+    json_array_foreach(list, i, part)
+    {
+        int k = 0;
+
+        while (k < 4 && !is_type(part, order[k]))
+            k++;
+        EK_REQUIRE(k < 4 && k >= at && (k == 0 || !seen[k]), EK_EUNSUPPORTED,
+                   "%s: the decoder `%s` is not supported in its place; Replace, ByteFallback, "
+                   "Fuse and Strip in this order are",
+                   r->file, type_of(part));
+        at = k;
+        seen[k] = 1;
+        if (k == 0)
+            EK_TRY(read_replace(r, part, "decoder", &r->t->decoder));
+        else if (k == 3)
+            EK_TRY(read_strip(r, part));
+    }
+    EK_REQUIRE(seen[1] && seen[2], EK_EUNSUPPORTED,
+               "%s: the decoder has no ByteFallback and Fuse, which byte_fallback needs", r->file);
     return EK_OK;
 }
 
@@ -406,17 +550,88 @@ static ek_status read_stages(reader *r)
 {
     const json_t *pre = json_object_get(r->root, "pre_tokenizer");
     const json_t *decoder = json_object_get(r->root, "decoder");
+    int has_metaspace;
 
     r->t->prefix_at = -1;
     EK_TRY(read_normalizer(r, json_object_get(r->root, "normalizer"), 0));
     if (pre != NULL && !json_is_null(pre))
         EK_TRY(read_pre_tokenizer(r, pre, 0));
-    EK_REQUIRE(r->bytelevel, EK_EUNSUPPORTED,
-               "%s: the pre_tokenizer has no ByteLevel; only byte-level BPE is supported", r->file);
+    has_metaspace = r->t->metaspace.to_mark.n > 0;
+    EK_REQUIRE(r->bytelevel || r->byte_fallback, EK_EUNSUPPORTED,
+               "%s: the pre_tokenizer has no ByteLevel and the model no byte_fallback; only BPE "
+               "with one of them is supported",
+               r->file);
+    if (!r->bytelevel) {
+        EK_REQUIRE(r->t->n_splits == 0, EK_EUNSUPPORTED,
+                   "%s: the pre_tokenizers Split and Digits without ByteLevel are not supported",
+                   r->file);
+        r->t->by_chars = 1;
+        return read_chars_decoder(r, decoder);
+    }
+    EK_REQUIRE(!has_metaspace, EK_EUNSUPPORTED,
+               "%s: the pre_tokenizers Metaspace and ByteLevel together are not supported",
+               r->file);
     EK_REQUIRE(is_type(decoder, "ByteLevel"), EK_EUNSUPPORTED,
                "%s: the decoder `%s` is not supported; ByteLevel is", r->file,
                decoder == NULL || json_is_null(decoder) ? "null" : type_of(decoder));
     return EK_OK;
+}
+
+/* The byte of a token "<0x0A>", -1 for other tokens. */
+static int byte_of_token(const unsigned char *text, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    int value = 0;
+
+    if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
+        return -1;
+    for (int i = 3; i < 5; i++) {
+        const char *at = memchr(digits, text[i] | 0x20, 16);
+
+        if (at == NULL || (text[i] < '0'))
+            return -1;
+        value = 16 * value + (int)(at - digits);
+    }
+    return value;
+}
+
+/* What each id of a SentencePiece-style tokenizer decodes to. */
+static ek_status make_plain(ek_tokenizer *t)
+{
+    ek_bpe *b = &t->bpe;
+    ek_normalize_work work = {0};
+    size_t used = 0, room = 0;
+    ek_status st = EK_OK;
+
+    t->plain = calloc((size_t)b->n_ids + 1, sizeof(*t->plain));
+    EK_REQUIRE_OUT(t->plain != NULL, EK_ENOMEM, "no memory for a vocabulary");
+    for (int64_t id = 0; id < b->n_ids; id++) {
+        const unsigned char *text = b->blob + b->tokens[id].at;
+        size_t n = b->tokens[id].n;
+        int byte = b->tokens[id].used ? byte_of_token(text, n) : -1;
+        unsigned char one = (unsigned char)byte, *grown;
+
+        if (!b->tokens[id].used)
+            continue;
+        if (byte >= 0) {
+            text = &one;
+            n = 1;
+        } else {
+            EK_TRY_OUT(ek_normalize(&t->decoder, &work, 0, text, n, &text, &n));
+        }
+        if (room - used < n + 1) {
+            room = 2 * room + n + 4096;
+            grown = realloc(t->plain_blob, room);
+            EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of tokens", room);
+            t->plain_blob = grown;
+        }
+        memcpy(t->plain_blob + used, text, n);
+        t->plain[id] = (ek_token){.at = used, .n = (uint32_t)n, .used = 1};
+        used += n;
+    }
+out:
+    ek_normalize_work_release(&work);
+    return st;
 }
 
 static void find_end(reader *r)
@@ -445,19 +660,35 @@ static int crosses_lines(const ek_added_set *s)
     return 0;
 }
 
+/* Replacements that a newline takes part in. */
+static int changes_lines(const ek_normalizer *z)
+{
+    for (int i = 0; i < z->n; i++)
+        if (memchr(z->list[i].from, '\n', z->list[i].from_n) != NULL ||
+            memchr(z->list[i].to, '\n', z->list[i].to_n) != NULL)
+            return 1;
+    return 0;
+}
+
 static int allows_line_cuts(const reader *r)
 {
     const ek_tokenizer *t = r->t;
     int known = t->n_splits == 1 && r->known_pattern && !t->splits[0].drop_gaps &&
                 !t->splits[0].drop_matches && t->prefix_at < 0;
 
+    if (t->by_chars)
+        known = !t->bpe.whole_words && ek_chars_end_at_lines(&t->chars, &t->bpe) &&
+                !changes_lines(&t->normalizer);
+    else if (t->normalizer.n > 0)
+        known = 0;
     return (known || t->identity) && !crosses_lines(&t->raw) && !crosses_lines(&t->normal);
 }
 
 /* Ids are the bytes themselves when there is nothing but the 256 of them. */
 static int is_identity(const ek_tokenizer *t, size_t n_vocab)
 {
-    if (n_vocab != 256 || t->nfc || t->prefix_at >= 0)
+    if (n_vocab != 256 || t->by_chars || t->normalizer.nfc || t->normalizer.n > 0 ||
+        t->prefix_at >= 0)
         return 0;
     for (uint32_t b = 0; b < 256; b++)
         if (t->bpe.byte_id[b] != b)
@@ -484,6 +715,10 @@ ek_status ek_tokenizer_build(ek_tokenizer *t, const char *name)
     EK_TRY_OUT(read_vocab(&r));
     EK_TRY_OUT(read_merges(&r));
     EK_TRY_OUT(read_added(&r));
+    if (t->by_chars) {
+        EK_TRY_OUT(ek_chars_build(&t->chars, &t->bpe, name));
+        EK_TRY_OUT(make_plain(t));
+    }
     find_end(&r);
     t->identity = is_identity(t, json_object_size(json_object_get(r.model, "vocab")));
     t->line_cuts = allows_line_cuts(&r);

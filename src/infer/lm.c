@@ -194,9 +194,9 @@ static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
 }
 
 /* Draws and feeds until the tokens are out, the end token or a stop string comes, or the reader has
- * enough. */
+ * enough.  strip: leading spaces that are not given, where there is no prompt. */
 static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampler, int64_t tokens,
-                               ek_text_out *text, int64_t *made)
+                               int64_t strip, ek_text_out *text, int64_t *made)
 {
     const unsigned char *bytes;
     size_t n;
@@ -213,6 +213,9 @@ static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampl
             break;
         ek_sampler_note(sampler, id);
         EK_TRY(ek_tokenizer_decode(lm->tokenizer, id, &bytes, &n));
+        for (; strip > 0 && n > 0 && bytes[0] == ' '; strip--, n--)
+            bytes++;
+        strip = n > 0 ? 0 : strip;
         over = ek_text_out_put(text, bytes, n);
     }
     ek_text_out_finish(text);
@@ -271,7 +274,9 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
     EK_TRY_OUT(create_sampler(lm, &cfg, &ids, &sampler));
     EK_TRY_OUT(ek_session_feed(session, ids.ids, ids.n));
-    EK_TRY_OUT(continue_text(lm, session, sampler, cfg.tokens, out, &count));
+    EK_TRY_OUT(continue_text(lm, session, sampler, cfg.tokens,
+                             prompt[0] == '\0' ? ek_tokenizer_strip(lm->tokenizer) : 0, out,
+                             &count));
     if (made != NULL)
         *made = count;
 out:

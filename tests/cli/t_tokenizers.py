@@ -105,6 +105,35 @@ class Own(ek_cli.Case):
             os.unlink(path)
 
 
+class Characters(ek_cli.Case):
+    """SentencePiece-style BPE with byte fallback, as Mixtral has it."""
+
+    def test_trains_evaluates_and_writes_text(self):
+        file = os.path.join(GOLDEN, "mixtral.json")
+        config = ek_cli.write_config(self.path("config.json"), vocab_size=1000, eos_token_id=2,
+                                     bos_token_id=1)
+        text = ek_cli.write(self.path("a.txt"), "The experts\u2019 caf\u00e9: \U0001f600 yes.\n" * 9)
+        self.train("run", "--model", config, "--tokenizer", file, data=text, steps=2)
+        self.evaluate(self.path("run"), text)
+        for prompt in ("The experts", "caf\u00e9 \U0001f600", " ", "\n"):
+            r = run("generate", "--model", self.path("run"), "--prompt", prompt, "--tokens", 20,
+                    "--quiet")
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            self.assertTrue(r.stdout.startswith(prompt))
+            self.assertNotIn("\u2581", r.stdout)
+            self.assertNotIn("<0x", r.stdout)
+
+    def test_a_text_without_prompt_begins_without_the_space(self):
+        config = ek_cli.write_config(self.path("config.json"), vocab_size=1000, bos_token_id=1)
+        file = os.path.join(GOLDEN, "mixtral.json")
+        self.train("run", "--model", config, "--tokenizer", file, "--lr", 0.02, data=ek_cli.write(
+            self.path("a.txt"), " " * 3000), steps=60)  # learns nothing but spaces
+        r = run("generate", "--model", self.path("run"), "--prompt-file",
+                ek_cli.write(self.path("empty"), ""), "--tokens", 6, "--temperature", 0, "--quiet")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(r.stdout, " " * 5 + "\n")
+
+
 class Holes(ek_cli.Case):
     def test_ids_without_a_token_are_never_drawn(self):
         """Of 300 ids, 257 and the last one have tokens; a text of 300 tokens is drawn evenly."""

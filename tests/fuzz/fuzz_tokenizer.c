@@ -39,8 +39,8 @@ static void encode(const ek_tokenizer *t, const void *text, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char text[] =
-        "It's 1234  <|endoftext|>\n\n caf\xc3\xa9 e\xcc\x81 \xff\xe4\xb8\xad x";
+    static const char text[] = "It's 1234  <|endoftext|>\n\n caf\xc3\xa9 e\xcc\x81 "
+                               "\xff\xe4\xb8\xad x<s> the  [T] \xe2\x96\x81 ab";
     ek_tokenizer *t = NULL;
     ek_status st = ek_tokenizer_parse((const char *)data, size, "fuzz.json", &t);
 

@@ -6,7 +6,8 @@
     python3 tests/golden/make_tokenizers.py --nfc            writes src/data/nfc_table.h
 
 Small byte-level BPE tokenizers with the pre-tokenizer settings of GPT-2, Llama 3, Qwen 2 and
-OLMoE (GPT-NeoX), and one that sets every flag of added tokens, are trained on the text below.
+OLMoE (GPT-NeoX), and one that sets every flag of added tokens, are trained on the text below; so are
+SentencePiece-style ones with byte fallback (Mixtral, and the variants of Metaspace).
 cases.json holds awkward texts and what each tokenizer makes of them.
 """
 import json
@@ -116,6 +117,9 @@ TEXTS = [
     "a" * 300, "ab" * 200 + "c" * 50, "the" * 120, "Donaudampfschifffahrtsgesellschaftskapit\u00e4n" * 4,
     " " * 70 + "x" + " " * 33, "\n" * 40 + "y", "!" * 100, "9" * 100, "\u00e9" * 60, "e\u0301" * 60,
     "\u4e13\u5bb6" * 40, "\U0001f600" * 30, "a\u0300" + "\u0316\u0301" * 40,
+    "<s>", "<s>a", "<s> a</s>", " <s>a</s> b", "a<s><s>b</s>", "x </s>\n<s> y", "<unk>", "a<unk>b",
+    "\u2581", "\u2581a", " \u2581 a\u2581b", "\u2581\u2581 \u2581", "a\u2581 ", "<0x41>", "x<0x0A>y<0x0a>",
+    "[T]", "a[T]b", " [T] ", "[T][T] x", "x [T]", "[T]\u2581x",
 ] + [" " * n + "x" for n in range(2, 26, 3)] + [s for s in PROSE.strip().split("\n") if s][::2]
 
 
@@ -131,6 +135,61 @@ def bpe(special, size, **settings):
         trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False,
                             initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return t
+
+
+BYTES = ["<0x%02X>" % b for b in range(256)]
+MARK = "\u2581"
+
+
+def chars_bpe(name, size, normalizer=None, pre=None, train_pre=None, strip=True, added=(), **model):
+    """SentencePiece-style, as JSON: rare characters are left to the bytes."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.pre_tokenizer = train_pre or pre_tokenizers.Metaspace(split=True)
+    if train_pre:
+        t.normalizer = normalizers.Replace(" ", MARK)
+    special = ["<unk>", "<s>", "</s>"]
+    texts = [line for text in (PROSE, PROSE, CODE) for line in text.split("\n")]
+    t.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special + BYTES, limit_alphabet=150, show_progress=False))
+    t.add_tokens(list(added))
+    data = json.loads(t.to_str())
+    data["added_tokens"] = [a for a in data["added_tokens"] if a["content"] not in BYTES]
+    data["model"].update(model)
+    data["normalizer"], data["pre_tokenizer"] = normalizer, pre
+    data["decoder"] = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": MARK}, "content": " "}, {"type": "ByteFallback"},
+        {"type": "Fuse"}] + [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] * strip}
+    data["post_processor"] = {"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+    return name, data
+
+
+def chars_tokenizers():
+    from tokenizers import AddedToken, pre_tokenizers
+
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
+    prepend = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": MARK}, replace]}
+
+    def metaspace(scheme, split):
+        return {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": split}
+
+    return dict([
+        chars_bpe("mixtral", 900, normalizer=prepend, added=[AddedToken("[T]", normalized=False)]),
+        chars_bpe("mistral_first", 800, pre=metaspace("first", False),
+                  added=[AddedToken("[T]", normalized=True, rstrip=True)]),
+        chars_bpe("spm_always", 800, normalizer={"type": "NFC"}, pre=metaspace("always", True),
+                  added=[AddedToken("[T]", lstrip=True), AddedToken("  ", normalized=True)]),
+        # tokens go over spaces: nothing but rare pairs can be cut
+        chars_bpe("spm_phrases", 900, normalizer=replace, strip=False, ignore_merges=True,
+                  train_pre=pre_tokenizers.Split("|", "isolated"),
+                  added=[AddedToken("[T]", normalized=True)]),
+        chars_bpe("spm_prepend_token", 700, normalizer=prepend,
+                  added=[AddedToken("[T]", normalized=True)]),
+    ])
 
 
 def tokenizers():
@@ -175,7 +234,7 @@ def tokenizers():
 
 def file_text(name, tokenizer):
     """Compact; the merges of one file in the older form, "a b"."""
-    data = json.loads(tokenizer.to_str())
+    data = tokenizer if isinstance(tokenizer, dict) else json.loads(tokenizer.to_str())
     if name == "gpt2":
         data["model"]["merges"] = [" ".join(m) for m in data["model"]["merges"]]
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n"
@@ -186,7 +245,7 @@ def golden():
 
     HERE.mkdir(exist_ok=True)
     cases = [{"text": t} for t in TEXTS]
-    for name, trained in tokenizers().items():
+    for name, trained in {**tokenizers(), **chars_tokenizers()}.items():
         path = HERE / f"{name}.json"
         path.write_text(file_text(name, trained), encoding="utf-8")
         t = Tokenizer.from_file(str(path))

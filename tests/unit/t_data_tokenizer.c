@@ -7,7 +7,9 @@
 
 #include <stdio.h>
 
-static const char *const golden[] = {"gpt2", "llama3", "qwen2", "olmoe", "flags"};
+static const char *const golden[] = {
+    "gpt2",    "llama3",        "qwen2",      "olmoe",       "flags",
+    "mixtral", "mistral_first", "spm_always", "spm_phrases", "spm_prepend_token"};
 enum { N_GOLDEN = sizeof(golden) / sizeof(golden[0]) };
 
 static ek_tokenizer *open_golden(const char *name)
@@ -51,10 +53,15 @@ static int decodes_to(const ek_tokenizer *t, const ek_ids *ids, const void *text
 {
     const unsigned char *want = text, *bytes;
     size_t at = 0, len;
+    int64_t strip = ek_tokenizer_strip(t);
 
     for (int64_t i = 0; i < ids->n; i++) {
-        if (ek_tokenizer_decode(t, ids->ids[i], &bytes, &len) != EK_OK || len > n - at ||
-            memcmp(want + at, bytes, len) != 0)
+        if (ek_tokenizer_decode(t, ids->ids[i], &bytes, &len) != EK_OK)
+            return 0;
+        for (; strip > 0 && len > 0 && bytes[0] == ' '; strip--, len--)
+            bytes++;
+        strip = len > 0 ? 0 : strip;
+        if (len > n - at || memcmp(want + at, bytes, len) != 0)
             return 0;
         at += len;
     }
@@ -108,7 +115,11 @@ static void vocabulary_and_end_token(void)
     static const struct {
         const char *name;
         int64_t vocab, end;
-    } want[] = {{"gpt2", 800, 0}, {"llama3", 905, 901}, {"qwen2", 853, 850}, {"olmoe", 724, 0}};
+    } want[] = {{"gpt2", 800, 0},
+                {"llama3", 905, 901},
+                {"qwen2", 853, 850},
+                {"olmoe", 724, 0},
+                {"mixtral", 901, 2}};
 
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         ek_tokenizer *t = open_golden(want[i].name);
@@ -198,10 +209,12 @@ static void any_bytes_round_trip(void)
                                          "e\xcc\x81\xcc"};
     uint32_t state = 1;
 
-    for (size_t g = 0; g < 4; g++) {
-        ek_tokenizer *t = open_golden(golden[g]);
-        int nfc = g >= 2;
+    for (size_t g = 0; g < N_GOLDEN; g++) {
+        ek_tokenizer *t = g == 4 || g == 7 ? NULL : open_golden(golden[g]);
+        int nfc = g == 2 || g == 3;
 
+        if (t == NULL) /* NFC and a space before words */
+            continue;
         for (size_t i = 0; i + (nfc ? 1 : 0) < sizeof(broken) / sizeof(broken[0]); i++) {
             ek_ids ids = encode(t, broken[i], strlen(broken[i]));
 
@@ -294,7 +307,9 @@ static void cuts_do_not_change_ids(void)
         for (size_t from = 0, to = 0; from < n; from = to) {
             to = ek_tokenizer_cut(t, all, n, from + 1);
             CHECK(to > from && to <= n);
-            CHECK_INT(ek_encode(e, all + from, to - from, &parts), EK_OK);
+            CHECK_INT(from == 0 ? ek_encode(e, all, to, &parts)
+                                : ek_encode_rest(e, all + from, to - from, &parts),
+                      EK_OK);
             cuts += to < n;
         }
         CHECK(parts.n == whole.n &&
@@ -411,6 +426,110 @@ static void cuts_keep_away_from_what_they_would_change(void)
     CHECK_INT(ek_tokenizer_cut(t, "a\nb", 3, 0), 3);
     ek_tokenizer_destroy(&t);
     free(file);
+}
+
+static char *golden_text(const char *name)
+{
+    ek_tokenizer *t = open_golden(name);
+    size_t n;
+    char *text = strdup(ek_tokenizer_json(t, &n));
+
+    ek_tokenizer_destroy(&t);
+    return text;
+}
+
+/* Texts without a space take time in proportion to n log n, whether they are one word or many. */
+static void long_words_by_characters(void)
+{
+    static const char *const repeated[] = {
+        "e", "th", "\xe4\xb8\x93\xe5\xae\xb6", "\xf0\x9f\x98\x80", "\xe2\x96\x81", " "};
+    enum { N = 1 << 20 };
+    char *text = malloc(N + 8);
+
+    for (size_t g = 5; g < N_GOLDEN; g++) {
+        ek_tokenizer *t = open_golden(golden[g]);
+
+        for (size_t i = 0; i < sizeof(repeated) / sizeof(repeated[0]); i++) {
+            size_t len = strlen(repeated[i]), n = 0;
+            ek_ids ids;
+
+            for (; n < N; n += len)
+                memcpy(text + n, repeated[i], len);
+            ids = encode(t, text, n);
+            CHECK(ids.n > 0);
+            if (i < 4) /* marks decode to spaces, and a text's first space is dropped */
+                CHECK(decodes_to(t, &ids, text, n));
+            free(ids.ids);
+        }
+        ek_tokenizer_destroy(&t);
+    }
+    free(text);
+}
+
+/* A text that is cut gets no mark before its second part; one after another byte neither. */
+static void only_a_beginning_is_begun(void)
+{
+    ek_tokenizer *t = open_golden("mixtral");
+    const char *newline = "one\ntwo";
+    ek_encoder *e = NULL;
+    ek_ids ids = {0};
+
+    CHECK_INT(ek_tokenizer_cut(t, newline, 7, 0), 4);
+    CHECK_INT(ek_tokenizer_strip(t), 1);
+    CHECK_INT(ek_encoder_create(t, &e), EK_OK);
+    CHECK_INT(ek_encode_rest(e, " x", 2, &ids), EK_OK);
+    ids.n = 0;
+    CHECK_INT(ek_encode(e, "\xff two", 5, &ids), EK_OK);
+    CHECK(decodes_to(t, &ids, "\xff two", 5));
+    free(ids.ids);
+    ek_encoder_destroy(&e);
+    ek_tokenizer_destroy(&t);
+    t = open_golden("spm_phrases"); /* whole words: a part may be a token that the text is not */
+    CHECK_INT(ek_tokenizer_cut(t, newline, 7, 0), 7);
+    ek_tokenizer_destroy(&t);
+}
+
+static void files_by_characters_are_refused_by_name(void)
+{
+    static const struct {
+        const char *name, *from, *to;
+        ek_status st;
+        const char *says;
+    } bad[] = {
+        {"mixtral", "\"byte_fallback\":true", "\"byte_fallback\":false", EK_EUNSUPPORTED,
+         "no byte_fallback"},
+        {"mistral_first", "\"byte_fallback\":true", "\"byte_fallback\":false", EK_EUNSUPPORTED,
+         "`Metaspace` without byte_fallback"},
+        {"mixtral", "\"<0x0A>\":", "\"<0xa>\":", EK_EFORMAT, "no token <0x0A>"},
+        {"mixtral", "\"type\":\"Prepend\"", "\"type\":\"Lowercase\"", EK_EUNSUPPORTED,
+         "normalizer `Lowercase`"},
+        {"mixtral", "\"pattern\":{\"String\":\" \"}", "\"pattern\":{\"Regex\":\" +\"}",
+         EK_EUNSUPPORTED, "Replace of the normalizer"},
+        {"mixtral", "{\"type\":\"ByteFallback\"},", "", EK_EUNSUPPORTED, "no ByteFallback"},
+        {"mixtral", "{\"type\":\"ByteFallback\"}", "{\"type\":\"CTC\"}", EK_EUNSUPPORTED, "`CTC`"},
+        {"mixtral", "{\"type\":\"Fuse\"}",
+         "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0},{\"type\":\"Fuse\"}",
+         EK_EUNSUPPORTED, "`Fuse` is not supported in its place"},
+        {"mixtral", "\"stop\":0", "\"stop\":1", EK_EUNSUPPORTED, "`Strip`"},
+        {"mixtral", "\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"Digits\"}",
+         EK_EUNSUPPORTED, "Split and Digits without ByteLevel"},
+        {"mistral_first", "\"prepend_scheme\":\"first\"", "\"prepend_scheme\":\"last\"",
+         EK_EUNSUPPORTED, "prepend_scheme `last`"},
+        {"mistral_first", "\"replacement\":\"\xe2\x96\x81\"", "\"replacement\":\"ab\"", EK_EFORMAT,
+         "not one character"},
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char *text = changed(golden_text(bad[i].name), bad[i].from, bad[i].to);
+        ek_tokenizer *t = NULL;
+        ek_status st = parse(text, &t);
+
+        if (st != bad[i].st || strstr(ek_err_message(), bad[i].says) == NULL)
+            EK_T_FAIL("%s: status %d, expected %d with \"%s\", got \"%s\"", bad[i].to, st,
+                      bad[i].st, bad[i].says, ek_err_message());
+        ek_tokenizer_destroy(&t);
+        free(text);
+    }
 }
 
 static void utf8_is_well_formed_or_not(void)
@@ -573,6 +692,9 @@ static const ek_case cases[] = {
     EK_CASE(missing_files_and_ids),
     EK_CASE(ignore_merges_takes_whole_words),
     EK_CASE(cuts_keep_away_from_what_they_would_change),
+    EK_CASE(long_words_by_characters),
+    EK_CASE(only_a_beginning_is_begun),
+    EK_CASE(files_by_characters_are_refused_by_name),
     EK_CASE(utf8_is_well_formed_or_not),
 };
 
