@@ -37,7 +37,8 @@ typedef struct {
     const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's; bytes for a
                                 preset */
     const char *out;         /* folder */
-    const char *const *data; /* texts, JSON Lines and folders, or .bin token files */
+    const char *const *data; /* texts, JSON Lines and folders, or .bin token files; each may have a
+                                weight, as PATH:0.3, and then is drawn from by it */
     int64_t n_data;
     int token_bytes;              /* of .bin files: 2 or 4 */
     int64_t batch, seq;           /* sequences a step, tokens a sequence */

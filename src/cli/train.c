@@ -25,7 +25,8 @@ static const ek_option options[] = {
      "safetensors file or folder with initial weights"},
     {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
      "texts, .jsonl and .ndjson files (each also as .gz or .zst) and folders of them (read "
-     "recursively), or .bin token files"},
+     "recursively), or .bin token files; PATH:WEIGHT ...: sources that sequences are drawn from by "
+     "weight"},
     {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
      "key of a line's text in .jsonl and .ndjson files"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,

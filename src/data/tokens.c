@@ -87,18 +87,25 @@ int ek_tokens_is_file(const char *path)
     return n >= 4 && strcmp(path + n - 4, ".bin") == 0 && ek_file_kind_of(path) != EK_FILE_FOLDER;
 }
 
+ek_status ek_tokens_count_files(const char *const *paths, int64_t n, int64_t *files)
+{
+    *files = 0;
+    for (int64_t i = 0; i < n; i++)
+        *files += ek_tokens_is_file(paths[i]);
+    EK_REQUIRE(*files == 0 || *files == n, EK_EINVAL,
+               "--data mixes %lld token files (.bin) with %lld texts; give one kind",
+               (long long)*files, (long long)(n - *files));
+    return EK_OK;
+}
+
 ek_status ek_tokens_open(const ek_tokens_config *config, ek_tokens **out)
 {
     ek_tokens *t;
-    int64_t files = 0;
+    int64_t files;
     ek_status st = EK_OK;
 
     EK_REQUIRE(config->n_paths > 0, EK_EINVAL, "no data: give files or folders with --data");
-    for (int64_t i = 0; i < config->n_paths; i++)
-        files += ek_tokens_is_file(config->paths[i]);
-    EK_REQUIRE(files == 0 || files == config->n_paths, EK_EINVAL,
-               "--data mixes %lld token files (.bin) with %lld texts; give one kind",
-               (long long)files, (long long)(config->n_paths - files));
+    EK_TRY(ek_tokens_count_files(config->paths, config->n_paths, &files));
     t = calloc(1, sizeof(*t));
     EK_REQUIRE(t != NULL, EK_ENOMEM, "no memory for a token stream");
     for (int64_t i = 0; i < files; i++)

@@ -53,6 +53,9 @@ typedef struct {
 /* Whether a path names a token file: .bin, and not a folder. */
 int ek_tokens_is_file(const char *path);
 
+/* How many of the paths of one stream are token files: all or none.  EK_EINVAL for a mixture. */
+EK_CHECKED ek_status ek_tokens_count_files(const char *const *paths, int64_t n, int64_t *files);
+
 /* Opens and checks every id against the vocabulary.  EK_EINVAL for a mixture of .bin files and
  * texts, EK_ENOENT, EK_EFORMAT for files without tokens, of odd size or with an id beyond the
  * vocabulary, EK_ENOSPC and EK_EIO for a cache that cannot be written, EK_ECANCELED. */

@@ -263,7 +263,7 @@ static void close_all(ek_run *r, ek_status st)
     free(r->layers);
     free(r->of_rank);
     free(r->of_layer);
-    ek_tokens_close(&r->tokens);
+    ek_sources_close(&r->sources);
     ek_tokenizer_destroy(&r->tokenizer);
     ek_kernels_destroy(&r->kernels);
     json_decref(r->settings);

@@ -8,6 +8,7 @@
 #include "balance/roofline.h"
 #include "balance/trace.h"
 #include "cost/machine.h"
+#include "data/sources.h"
 #include "data/tokens.h"
 #include "data/windows.h"
 #include "model/source.h"
@@ -32,7 +33,7 @@ typedef struct {
     ek_model_source source;
     ek_kernels *kernels;
     ek_tokenizer *tokenizer;
-    ek_tokens *tokens;
+    ek_sources sources;
     ek_windows windows;
     ek_model *model;
     ek_trainer *trainer;

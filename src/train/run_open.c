@@ -150,9 +150,9 @@ static ek_status describe_run(ek_run *r)
 static ek_status make_settings(ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
-    char data[40];
+    char data[64 * EK_SOURCES_MAX];
 
-    snprintf(data, sizeof(data), "%lld tokens", (long long)ek_tokens_get_info(r->tokens).n_tokens);
+    EK_TRY(ek_sources_describe(&r->sources, data, sizeof(data)));
     r->settings =
         json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:s}", "data", data, "batch",
                   (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed,
@@ -167,6 +167,7 @@ static ek_status open_data(ek_run *r)
     const ek_train_config *c = r->cfg;
     const char *tokenizer;
     ek_path parent, cache;
+    int texts;
     ek_tokens_config tc = {.paths = c->data,
                            .n_paths = c->n_data,
                            .token_bytes = c->token_bytes,
@@ -177,8 +178,8 @@ static ek_status open_data(ek_run *r)
                            .text_field = c->text_field};
 
     /* token files need none, but the checkpoint keeps the one that there is */
-    if (c->tokenizer != NULL || r->source.tokenizer.s[0] != '\0' ||
-        !ek_tokens_is_file(c->data[0])) {
+    EK_TRY(ek_sources_have_texts(c->data, c->n_data, &texts));
+    if (c->tokenizer != NULL || r->source.tokenizer.s[0] != '\0' || texts) {
         EK_TRY(ek_model_source_tokenizer(&r->source, c->tokenizer, &tokenizer));
         EK_TRY(ek_tokenizer_open(tokenizer, &r->tokenizer));
         EK_REQUIRE(ek_tokenizer_vocab(r->tokenizer) <= r->source.spec.vocab, EK_EFORMAT,
@@ -193,9 +194,9 @@ static ek_status open_data(ek_run *r)
     EK_TRY(ek_path_set(&cache, "%s/.evenkeel-tokens", parent.s));
     tc.tokenizer = r->tokenizer;
     tc.cache_dir = cache.s;
-    EK_TRY(ek_tokens_open(&tc, &r->tokens));
-    return ek_windows_init(&r->windows, r->tokens, r->training.batch, r->training.seq,
-                           r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
+    EK_TRY(ek_sources_open(&tc, &r->sources));
+    return ek_windows_init_sources(&r->windows, &r->sources, r->training.batch, r->training.seq,
+                                   r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
 }
 
 static ek_status check_length(const ek_run *r)
@@ -549,7 +550,7 @@ static void fill_info(ek_run *r)
     i->threads = r->kernels->threads;
     i->params = r->model->n_whole;
     i->active_params = active_params(r->model);
-    i->tokens = ek_tokens_get_info(r->tokens).n_tokens;
+    i->tokens = ek_sources_tokens(&r->sources);
     i->first_step = r->first_step;
     i->from_memory = r->memory_step >= 0;
     i->memory_lacks = r->memory_step < 0 && r->recovery.n_left > 0;

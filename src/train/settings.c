@@ -2,6 +2,7 @@
 #include "train/settings.h"
 
 #include "base/json.h"
+#include "data/sources.h"
 #include "store/checkpoint.h"
 
 #include <math.h>
@@ -179,12 +180,24 @@ static json_t *write_path(const char *path)
     return json_string(whole.s);
 }
 
+/* Of --data: a path that may have a weight. */
+static json_t *write_source(const char *text)
+{
+    ek_path path, whole;
+    const char *weight;
+
+    if (ek_source_path(text, &path, &weight) < 0 || weight == NULL ||
+        ek_file_kind_of(path.s) == EK_FILE_NONE || ek_path_absolute(path.s, &whole) < 0)
+        return write_path(text);
+    return json_sprintf("%s:%s", whole.s, weight);
+}
+
 static json_t *write_list(const path_list *list)
 {
     json_t *out = json_array();
 
     for (int64_t i = 0; i < list->n && out != NULL; i++)
-        if (json_array_append_new(out, write_path(list->items[i])) != 0) {
+        if (json_array_append_new(out, write_source(list->items[i])) != 0) {
             json_decref(out);
             out = NULL;
         }

@@ -60,6 +60,46 @@ class Data(ek_cli.Case):
             self.assertIn(words, r.stderr)
         self.assertEqual(run(*self.train_args("run"), "--text-field", "").returncode, USAGE)
 
+    def mixture(self):
+        ek_cli.write_tokens(self.path("a.bin"), [i % 50 for i in range(400)])
+        ek_cli.write_tokens(self.path("b:2"), [50 + i % 90 for i in range(900)])
+        os.rename(self.path("b:2"), self.path("b:2.bin"))
+        return [self.path("a.bin") + ":0.3", self.path("b:2.bin") + ":0.7"]
+
+    def test_weighted_sources_train_the_same_on_any_layout_and_resumed(self):
+        data = self.mixture()
+        args = ["--data", data[1], "--dtype", "fp64", "--lr-schedule", "constant", "--warmup", 0]
+        self.train("one", *args, data=data[0])
+        want = ek_cli.losses(self.path("one"))
+        self.train("two", *args, "--ranks", 2, data=data[0])
+        self.assert_close(ek_cli.losses(self.path("two")), want, 1e-9)
+        self.train("part", *args, data=data[0], steps=2)
+        r = run("train", "--resume", "--out", self.path("part"), "--steps", 6, "--quiet")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(ek_cli.losses(self.path("part")), want)  # without a single option
+        self.train("other", "--data", self.path("b:2.bin") + ":0.6", *args[2:],
+                   data=self.path("a.bin") + ":0.4")
+        self.assertNotEqual(ek_cli.losses(self.path("other")), want)
+
+    def test_a_resumed_run_keeps_its_weights(self):
+        data = self.mixture()
+        self.train("run", "--data", data[1], data=data[0], steps=2)
+        r = run("train", "--model", self.config, "--resume", "--out", self.path("run"), "--data",
+                data[0].replace("0.3", "0.5"), data[1], "--steps", 3, "--quiet")
+        self.assertNotIn(r.returncode, (DONE, ek_cli.FAILED))
+        self.assertIn("data", r.stderr)
+
+    def test_wrong_weights_are_wrong_usage(self):
+        a, b = self.mixture()
+        for paths, words in (([a, self.path("b:2.bin")], "1 of 2 paths have a weight"),
+                             ([a, self.path("b:2.bin") + ":0"], "has to be above 0")):
+            r = run(*self.train_args("run", "--data", paths[1], data=paths[0]))
+            self.assertEqual(r.returncode, USAGE, r.stderr)
+            self.assertIn(words, r.stderr)
+        r = run(*self.train_args("run", "--data", b, data=self.path("missing") + ":1"))
+        self.assertEqual(r.returncode, BAD_INPUT)
+        self.assertIn("missing: ", r.stderr)
+
     def test_a_bomb_costs_bounded_memory(self):
         z = zlib.compressobj(9, wbits=31)
         zeros = b"".join(z.compress(b"0" * (1 << 20)) for _ in range(200)) + z.flush()

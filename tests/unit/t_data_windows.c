@@ -1,4 +1,5 @@
 /* Windows: where they begin, that an epoch visits each once, and that nothing else matters. */
+#include "data/sources.h"
 #include "data/windows.h"
 #include "ek_test.h"
 
@@ -24,7 +25,7 @@ static ek_windows sampler(const ek_tokens *t, ek_data_order order, uint64_t seed
     ek_windows s = {0};
 
     CHECK_INT(ek_windows_init(&s, t, BATCH, SEQ, order, seed), EK_OK);
-    CHECK_INT(s.windows, WINDOWS);
+    CHECK_INT(s.sources[0].windows, WINDOWS);
     return s;
 }
 
@@ -77,10 +78,10 @@ static void an_epoch_is_a_permutation(void)
     }
     for (int64_t i = 0; i < WINDOWS; i++) {
         int64_t next = i + WINDOWS;
-        int64_t now = ek_windows_at(&s, i / BATCH, i % BATCH);
+        int64_t now = ek_windows_at(&s, i / BATCH, i % BATCH, NULL);
 
         moved += now != i;
-        other += now != ek_windows_at(&s, next / BATCH, next % BATCH);
+        other += now != ek_windows_at(&s, next / BATCH, next % BATCH, NULL);
     }
     CHECK(moved > WINDOWS / 2); /* it is shuffled, and each epoch otherwise */
     CHECK(other > WINDOWS / 2);
@@ -116,11 +117,131 @@ static void too_few_tokens_are_refused(void)
     CHECK(strstr(ek_err_message(), "has 10 tokens, less than the 11") != NULL);
     CHECK(strstr(ek_err_message(), "--seq of at most 9") != NULL);
     CHECK_INT(ek_windows_init(&s, t, 1, SEQ - 1, EK_ORDER_SHUFFLED, 0), EK_OK);
-    CHECK_INT(s.windows, 1);
-    CHECK_INT(ek_windows_at(&s, 12345, 0), 0);
+    CHECK_INT(s.sources[0].windows, 1);
+    CHECK_INT(ek_windows_at(&s, 12345, 0, NULL), 0);
     CHECK_INT(ek_windows_init(&s, t, 0, SEQ - 1, EK_ORDER_SHUFFLED, 0), EK_EINVAL);
     CHECK_INT(ek_windows_init(&s, t, 1, 0, EK_ORDER_SHUFFLED, 0), EK_EINVAL);
     ek_tokens_close(&t);
+}
+
+/* Sources of 2, 7 and 31 windows, their tokens apart by a million. */
+static ek_sources open_sources(int32_t *ids, const uint64_t *shares)
+{
+    static const int64_t windows[3] = {2, 7, 31};
+    ek_sources s = {.n = 3};
+
+    for (int j = 0; j < 3; j++) {
+        int64_t n = windows[j] * SEQ + 1;
+
+        for (int64_t i = 0; i < n; i++)
+            ids[i] = (int32_t)(j * 1000000 + i);
+        CHECK(ek_tokens_wrap(ids, (size_t)n * sizeof(*ids), 4, 1 << 30, "source", &s.tokens[j]) ==
+              EK_OK);
+        s.share[j] = shares[j];
+        ids += n;
+    }
+    return s;
+}
+
+/* Every prefix of a run has each source's share, and a source's windows come in epochs of its own,
+ * in its order; counted draw by draw. */
+static void sources_are_drawn_by_weight(void)
+{
+    static const uint64_t shares[][3] = {
+        {1, 1, 1}, {300, 700, 1}, {2147483648u / 2, 5, 1000000000u}};
+    static int32_t ids[42 * SEQ];
+
+    for (int c = 0; c < 6; c++) {
+        const uint64_t *share = shares[c / 2];
+        ek_data_order order = c % 2 ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL;
+        double total = (double)(share[0] + share[1] + share[2]);
+        ek_sources sources = open_sources(ids, share);
+        int64_t count[3] = {0}, seen[3][31] = {{0}};
+        ek_windows s;
+
+        CHECK(ek_windows_init_sources(&s, &sources, BATCH, SEQ, order, 9) == EK_OK);
+        for (int64_t step = 0; step < 2000; step++) {
+            for (int64_t row = 0; row < BATCH; row++) {
+                int64_t j, w = ek_windows_at(&s, step, row, &j);
+                int32_t inputs[SEQ], targets[SEQ];
+
+                CHECK(j >= 0 && j < 3 && w >= 0 && w < s.sources[j].windows);
+                ek_windows_row(&s, step, row, inputs, targets);
+                CHECK_INT(inputs[0], j * 1000000 + w * SEQ);
+                CHECK_INT(targets[SEQ - 1], j * 1000000 + w * SEQ + SEQ);
+                count[j]++;
+                seen[j][w]++;
+            }
+            for (int j = 0; j < 3; j++)
+                CHECK(fabs((double)count[j] -
+                           (double)((step + 1) * BATCH) * (double)share[j] / total) < 3);
+        }
+        for (int j = 0; j < 3; j++)
+            for (int64_t w = 0; w < s.sources[j].windows; w++) { /* of whole epochs each once */
+                int64_t epochs = count[j] / s.sources[j].windows;
+
+                CHECK(seen[j][w] == epochs || seen[j][w] == epochs + 1);
+            }
+        ek_sources_close(&sources);
+    }
+}
+
+/* The sources of a step follow from weights alone, their rows from the seed, too. */
+static void mixtures_follow_from_seed_and_place_alone(void)
+{
+    static const uint64_t share[3] = {3, 5, 8};
+    static int32_t ids[42 * SEQ];
+    ek_sources sources = open_sources(ids, share);
+    ek_windows a, b, c;
+    int moved = 0;
+
+    CHECK(ek_windows_init_sources(&a, &sources, 16, SEQ, EK_ORDER_SHUFFLED, 1) == EK_OK);
+    CHECK(ek_windows_init_sources(&b, &sources, 16, SEQ, EK_ORDER_SHUFFLED, 1) == EK_OK);
+    CHECK(ek_windows_init_sources(&c, &sources, 16, SEQ, EK_ORDER_SHUFFLED, 2) == EK_OK);
+    for (int64_t step = 99; step >= 0; step--) {
+        int64_t of[3] = {0};
+
+        for (int64_t row = 0; row < 16; row++) {
+            int64_t ja, jb, jc;
+
+            CHECK_INT(ek_windows_at(&a, step, row, &ja), ek_windows_at(&b, step, row, &jb));
+            (void)ek_windows_at(&c, step, row, &jc);
+            CHECK_INT(ja, jb);
+            moved += ja != jc;
+            of[ja]++;
+        }
+        CHECK(of[0] == 3 && of[1] == 5 && of[2] == 8);
+    }
+    CHECK(moved > 500);
+    ek_sources_close(&sources);
+}
+
+static void weights_are_read_from_paths(void)
+{
+    char folder[] = "/tmp/ek-sources-XXXXXX";
+    static const struct {
+        const char *text, *path;
+        int weight;
+    } texts[] = {{"x:0.3", "x", 1},         {"a:b:12", "a:b", 1}, {"x:.5", "x", 1},
+                 {"x:1e3", "x:1e3", 0},     {"x:", "x:", 0},      {":1", ":1", 0},
+                 {"x:1.2.3", "x:1.2.3", 0}, {"x:-1", "x:-1", 0}};
+    char there[64], with[72];
+    const char *weight;
+    ek_path path;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        CHECK(ek_source_path(texts[i].text, &path, &weight) == EK_OK);
+        CHECK(strcmp(path.s, texts[i].path) == 0 && (weight != NULL) == texts[i].weight);
+    }
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(there, sizeof(there), "%s/a:7", folder);
+    snprintf(with, sizeof(with), "%s:2", there);
+    CHECK(ek_file_write(NULL, there, "x", 1) == EK_OK);
+    CHECK(ek_source_path(there, &path, &weight) == EK_OK);
+    CHECK(weight == NULL && strcmp(path.s, there) == 0); /* it exists as it is written */
+    CHECK(ek_source_path(with, &path, &weight) == EK_OK);
+    CHECK(weight != NULL && strcmp(path.s, there) == 0);
+    CHECK(ek_folder_remove(NULL, folder) == EK_OK);
 }
 
 /* Every token but the first is a target exactly once, whatever the length. */
@@ -146,8 +267,13 @@ static void evaluation_covers_the_stream_once(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(sequential_rows_follow_each_other_and_wrap), EK_CASE(an_epoch_is_a_permutation),
-    EK_CASE(rows_follow_from_seed_and_place_alone),      EK_CASE(too_few_tokens_are_refused),
+    EK_CASE(sequential_rows_follow_each_other_and_wrap),
+    EK_CASE(an_epoch_is_a_permutation),
+    EK_CASE(sources_are_drawn_by_weight),
+    EK_CASE(mixtures_follow_from_seed_and_place_alone),
+    EK_CASE(weights_are_read_from_paths),
+    EK_CASE(rows_follow_from_seed_and_place_alone),
+    EK_CASE(too_few_tokens_are_refused),
     EK_CASE(evaluation_covers_the_stream_once),
 };
 
