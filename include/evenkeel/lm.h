@@ -89,7 +89,9 @@ EK_CHECKED EK_API ek_status ek_lm_generate(ek_lm *lm, const char *prompt,
                                            const ek_lm_generate_config *config, ek_lm_text *text,
                                            void *context, int64_t *made);
 
-/** Writes a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.
+/** Writes a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json,
+ *  tokenizer_config.json, special_tokens_map.json, generation_config.json, chat_template.jinja.
+ *  The last four are those of `from`; what is missing of them, but for the template, is made.
  *
  *  @param[in] to     must not exist; it appears complete or not at all
  *  @param[in] dtype  "bf16" or "fp32"; NULL: what the config says */

@@ -178,6 +178,39 @@ ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id, const unsigned 
     return EK_OK;
 }
 
+static const ek_added *find_added(const ek_tokenizer *t, int64_t id, const char *text)
+{
+    const ek_added_set *const sets[] = {&t->raw, &t->normal};
+
+    for (int i = 0; i < 2; i++) {
+        for (int64_t k = 0; k < sets[i]->n; k++) {
+            const ek_added *a = &sets[i]->tokens[k];
+
+            if (text == NULL ? a->id == id
+                             : a->n == strlen(text) && memcmp(a->text, text, a->n) == 0)
+                return a;
+        }
+    }
+    return NULL;
+}
+
+const char *ek_tokenizer_added(const ek_tokenizer *t, int64_t id, size_t *n)
+{
+    const ek_added *a = find_added(t, id, NULL);
+
+    if (a == NULL)
+        return NULL;
+    *n = a->n;
+    return (const char *)a->text;
+}
+
+int64_t ek_tokenizer_added_id(const ek_tokenizer *t, const char *text)
+{
+    const ek_added *a = find_added(t, -1, text);
+
+    return a != NULL ? (int64_t)a->id : -1;
+}
+
 int64_t ek_tokenizer_strip(const ek_tokenizer *t)
 {
     return t->strip;

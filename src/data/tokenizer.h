@@ -52,6 +52,11 @@ int ek_tokenizer_has(const ek_tokenizer *t, int64_t id);
 EK_CHECKED ek_status ek_tokenizer_decode(const ek_tokenizer *t, int64_t id,
                                          const unsigned char **bytes, size_t *n);
 
+/* The text of an added token, NULL for other ids; it is the tokenizer's. */
+const char *ek_tokenizer_added(const ek_tokenizer *t, int64_t id, size_t *n);
+/* The id of an added token, -1 if there is none of that text. */
+int64_t ek_tokenizer_added_id(const ek_tokenizer *t, const char *text);
+
 /* Spaces that are dropped, as far as they are there, where a decoded text begins: 1 if one is put
  * before every text. */
 int64_t ek_tokenizer_strip(const ek_tokenizer *t);

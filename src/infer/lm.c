@@ -3,6 +3,7 @@
 
 #include "base/threads.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "data/tokens.h"
 #include "infer/evaluate.h"
 #include "infer/sampler.h"
@@ -289,9 +290,30 @@ out:
 
 /* --- export ---------------------------------------------------------------------------------- */
 
+/* tokenizer.json, and what belongs to it. */
+static ek_status write_tokenizer(const ek_tokenizer *tokenizer, const ek_tokenizer_files *files,
+                                 const char *folder)
+{
+    ek_path path;
+
+    if (tokenizer != NULL) {
+        EK_TRY(ek_path_set(&path, "%s/tokenizer.json", folder));
+        EK_TRY(ek_tokenizer_save(tokenizer, path.s));
+    }
+    for (int i = 0; i < EK_TOKENIZER_FILES; i++) {
+        if (files->text[i] == NULL)
+            continue;
+        EK_TRY(ek_path_set(&path, "%s/%s", folder, ek_tokenizer_file_name(i)));
+        EK_TRY(ek_file_write(NULL, path.s, files->text[i], files->bytes[i]));
+    }
+    return EK_OK;
+}
+
 /* What goes into the folder, of a model that is only looked at: weights pass from file to file. */
 static ek_status write_folder(const ek_model_source *source, ek_dtype dtype, const char *folder)
 {
+    ek_model_spec spec = source->spec;
+    ek_tokenizer_files beside = {0};
     ek_tokenizer *tokenizer = NULL;
     ek_boxes *files = NULL;
     char *config = NULL;
@@ -301,17 +323,19 @@ static ek_status write_folder(const ek_model_source *source, ek_dtype dtype, con
     EK_TRY_OUT(ek_boxes_open(source->weights.s, &files));
     if (source->tokenizer.s[0] != '\0')
         EK_TRY_OUT(ek_tokenizer_open(source->tokenizer.s, &tokenizer));
+    EK_TRY_OUT(ek_tokenizer_files_read(source->folder.s, 1, &beside));
+    EK_TRY_OUT(ek_tokenizer_files_complete(&beside, tokenizer, spec.bos_id, spec.eos_id,
+                                           spec.max_positions));
+    spec.eos_id = ek_tokenizer_files_eos(tokenizer, spec.eos_id);
     EK_TRY_OUT(ek_folder_make(NULL, folder));
     EK_TRY_OUT(ek_path_set(&path, "%s/config.json", folder));
-    EK_TRY_OUT(ek_hf_config_text(&source->spec, &config));
+    EK_TRY_OUT(ek_hf_config_text(&spec, &config));
     EK_TRY_OUT(ek_file_write(NULL, path.s, config, strlen(config)));
     EK_TRY_OUT(ek_path_set(&path, "%s/model.safetensors", folder));
     EK_TRY_OUT(ek_hf_copy(&source->spec, files, dtype, NULL, path.s, EK_WRITE_DIRECT));
-    if (tokenizer != NULL) {
-        EK_TRY_OUT(ek_path_set(&path, "%s/tokenizer.json", folder));
-        EK_TRY_OUT(ek_tokenizer_save(tokenizer, path.s));
-    }
+    EK_TRY_OUT(write_tokenizer(tokenizer, &beside, folder));
 out:
+    ek_tokenizer_files_free(&beside);
     free(config);
     ek_tokenizer_destroy(&tokenizer);
     ek_boxes_close(&files);

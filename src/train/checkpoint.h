@@ -6,7 +6,7 @@
  *                         of several ranks: model-00001-of-00004.safetensors, ..., in which each
  *                         has what it answers for, and model.safetensors.index.json, which says
  *                         where each tensor or part (store/boxes.h) is; likewise optimizer
- *   tokenizer.json        where there is a tokenizer
+ *   tokenizer.json        where there is a tokenizer, with the files of data/tokenizer_files.h
  *   run.json              all settings of the run (train/settings.h)
  *   state.json            steps done, what the matrix products were made of, and the settings
  *                         that a resumed run must share
@@ -15,6 +15,7 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "model/model.h"
 #include "store/checkpoint.h"
 
@@ -23,12 +24,13 @@
 /* --- writing ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    ek_model *model;               /* its mesh says who saves with whom */
-    const ek_tokenizer *tokenizer; /* may be NULL; as out_dir borrowed until the end */
-    const json_t *settings;        /* what a resumed run must share */
-    const char *run_file;          /* text of run.json; NULL: none */
-    int64_t steps_done, keep;      /* the newest `keep` checkpoints stay */
-    const char *out_dir;           /* the same folder for all ranks */
+    ek_model *model;                           /* its mesh says who saves with whom */
+    const ek_tokenizer *tokenizer;             /* may be NULL; as out_dir borrowed until the end */
+    const ek_tokenizer_files *tokenizer_files; /* likewise */
+    const json_t *settings;                    /* what a resumed run must share */
+    const char *run_file;                      /* text of run.json; NULL: none */
+    int64_t steps_done, keep;                  /* the newest `keep` checkpoints stay */
+    const char *out_dir;                       /* the same folder for all ranks */
     int background;  /* a thread writes a copy of what this rank answers for while the caller goes
                         on; where memory for it is refused, begin writes.  0: the model may not
                         change until the save is finished */

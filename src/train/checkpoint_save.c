@@ -86,6 +86,13 @@ static ek_status write_texts(ek_train_saving *s)
 
         EK_TRY(ek_checkpoint_write(s->checkpoint, "tokenizer.json", text, bytes));
     }
+    for (int i = 0; s->cfg.tokenizer_files != NULL && i < EK_TOKENIZER_FILES; i++) {
+        const ek_tokenizer_files *f = s->cfg.tokenizer_files;
+
+        if (f->text[i] != NULL)
+            EK_TRY(ek_checkpoint_write(s->checkpoint, ek_tokenizer_file_name(i), f->text[i],
+                                       f->bytes[i]));
+    }
     return EK_OK;
 }
 

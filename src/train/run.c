@@ -34,6 +34,7 @@ static ek_status save(ek_run *r, int last)
 {
     ek_train_save_config c = {.model = r->model,
                               .tokenizer = r->tokenizer,
+                              .tokenizer_files = &r->tokenizer_files,
                               .settings = r->settings,
                               .run_file = r->run_file,
                               .steps_done = ek_trainer_steps_done(r->trainer),
@@ -265,6 +266,7 @@ static void close_all(ek_run *r, ek_status st)
     free(r->of_layer);
     ek_sources_close(&r->sources);
     ek_tokenizer_destroy(&r->tokenizer);
+    ek_tokenizer_files_free(&r->tokenizer_files);
     ek_kernels_destroy(&r->kernels);
     json_decref(r->settings);
     json_decref(r->all_settings);

@@ -34,6 +34,7 @@ typedef struct {
     ek_kernels *kernels;
     ek_tokenizer *tokenizer;
     ek_sources sources;
+    ek_tokenizer_files tokenizer_files;
     ek_windows windows;
     ek_model *model;
     ek_trainer *trainer;

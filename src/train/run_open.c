@@ -162,6 +162,23 @@ static ek_status make_settings(ek_run *r)
     return describe_run(r);
 }
 
+/* What stands beside the tokenizer that is used, and beside the model; the rest is made. */
+static ek_status read_tokenizer_files(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    const ek_model_spec *m = &r->source.spec;
+    ek_path folder = r->source.folder;
+
+    if (c->tokenizer != NULL && strcmp(c->tokenizer, "bytes") == 0)
+        folder.s[0] = '\0';
+    else if (c->tokenizer != NULL)
+        EK_TRY(ek_path_parent(c->tokenizer, &folder));
+    if (folder.s[0] != '\0')
+        EK_TRY(ek_tokenizer_files_read(folder.s, c->tokenizer == NULL, &r->tokenizer_files));
+    return ek_tokenizer_files_complete(&r->tokenizer_files, r->tokenizer, m->bos_id, m->eos_id,
+                                       m->max_positions);
+}
+
 static ek_status open_data(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -190,6 +207,7 @@ static ek_status open_data(ek_run *r)
             r->source.spec.eos_id < ek_tokenizer_vocab(r->tokenizer))
             EK_TRY(ek_tokenizer_set_end(r->tokenizer, r->source.spec.eos_id));
     }
+    EK_TRY(read_tokenizer_files(r));
     EK_TRY(ek_path_parent(c->out, &parent));
     EK_TRY(ek_path_set(&cache, "%s/.evenkeel-tokens", parent.s));
     tc.tokenizer = r->tokenizer;

@@ -171,7 +171,9 @@ class Whole(Base):
             bad[len(bad) // 2] ^= 1
             for data in (bytes(bad), good[:-1], good + b"\n" if name != "manifest.json" else b"{"):
                 write(file, data)
-                self.assertIn(name, self.check(self.path("run"), status=BAD_INPUT))
+                # a manifest may be damaged in the checksum of another file, which is named then
+                self.assertIn("manifest" if name == "manifest.json" else name,
+                              self.check(self.path("run"), status=BAD_INPUT))
             os.remove(file)
             self.assertIn(name, self.check(self.path("run"), status=BAD_INPUT))
             write(file, good)

@@ -117,7 +117,8 @@ class Export(ek_cli.Case):
             with self.subTest(model=name):
                 source = os.path.join(MODELS, name)
                 made = self.export(source, name)
-                self.assertEqual(sorted(os.listdir(made)), ["config.json", "model.safetensors"])
+                self.assertEqual(sorted(os.listdir(made)), [
+                    "config.json", "generation_config.json", "model.safetensors"])
                 want, got = per_expert(stored(source)), per_expert(stored(made))
                 self.assertEqual(sorted(map(self.canonical, want)), sorted(map(self.canonical, got)))
                 by_name = {self.canonical(k): v for k, v in got.items()}

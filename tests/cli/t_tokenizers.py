@@ -80,7 +80,7 @@ class Own(ek_cli.Case):
     def test_bytes_that_were_said_are_kept(self):
         self.train("said", data=self.text, steps=1)
         self.generate(self.path("said"))
-        self.train("next", "--model", self.path("said"), data=self.text, steps=1)
+        self.train("next", "--model", self.path("said"), steps=1)  # token files need none
         self.generate(self.path("next"))
 
     def test_a_vocabulary_larger_than_the_models_is_refused(self):
@@ -132,6 +132,57 @@ class Characters(ek_cli.Case):
                 ek_cli.write(self.path("empty"), ""), "--tokens", 6, "--temperature", 0, "--quiet")
         self.assertEqual(r.returncode, DONE, r.stderr)
         self.assertEqual(r.stdout, " " * 5 + "\n")
+
+
+class Beside(ek_cli.Case):
+    """The files beside a tokenizer.json that other tools read."""
+
+    NAMES = ["chat_template.jinja", "generation_config.json", "special_tokens_map.json",
+             "tokenizer_config.json"]
+
+    def load(self, folder, name):
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            return json.load(f)
+
+    def export(self, source, to):
+        r = run("export", "--from", source, "--to", self.path(to))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return self.path(to)
+
+    def test_what_is_known_is_written(self):
+        config = ek_cli.write_config(self.path("config.json"), vocab_size=1000, bos_token_id=1)
+        text = ek_cli.write(self.path("a.txt"), "An even keel. " * 60)
+        self.train("run", "--model", config, "--tokenizer", os.path.join(GOLDEN, "mixtral.json"),
+                   data=text, steps=1)
+        tokens = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+        made = self.export(self.path("run"), "hf")
+        for folder in ek_cli.newest(self.path("run")), made:
+            self.assertEqual(self.load(folder, "special_tokens_map.json"), tokens)
+            c = self.load(folder, "tokenizer_config.json")
+            self.assertEqual({k: c[k] for k in tokens}, tokens)
+            self.assertEqual(c["model_max_length"], 64)
+            g = self.load(folder, "generation_config.json")
+            # the config's 256 is no special token of this tokenizer: documents end with </s>
+            self.assertEqual((g["bos_token_id"], g["eos_token_id"]), (1, 2))
+            self.assertNotIn("chat_template.jinja", os.listdir(folder))
+        self.assertEqual(self.load(made, "config.json")["eos_token_id"], 2)
+
+    def test_what_the_model_came_with_goes_along(self):
+        text = ek_cli.write(self.path("a.txt"), "An even keel. " * 60)
+        self.train("first", data=text, steps=1)
+        source = self.export(self.path("first"), "source")
+        given = {name: ("own %s \u00e9" % name).encode() for name in self.NAMES}
+        for name, data in given.items():
+            ek_cli.write(os.path.join(source, name), data)
+        self.train("second", "--model", source, steps=1)
+        again = self.export(self.path("second"), "again")
+        for folder in ek_cli.newest(self.path("second")), again:
+            self.assertEqual({n: ek_cli.read(os.path.join(folder, n)) for n in self.NAMES}, given)
+        # another tokenizer brings its own, and the model's say nothing of it
+        self.train("third", "--model", source, "--tokenizer", "bytes", steps=1)
+        other = self.export(self.path("third"), "other")
+        self.assertEqual(self.load(other, "generation_config.json")["eos_token_id"], 256)
+        self.assertNotIn("chat_template.jinja", os.listdir(other))
 
 
 class Holes(ek_cli.Case):
