@@ -3,6 +3,7 @@
 
 #include "base/threads.h"
 #include "cli/launch.h"
+#include "cli/limits.h"
 #include "comm/mesh.h"
 
 #include <errno.h>
@@ -238,10 +239,14 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
                 .argc = argc,
                 .argv = args};
 
+    if (st == EK_OK && l.hosts == NULL && l.discover == NULL)
+        st = cli_check_ranks(l.ranks);
     if (st == EK_OK && args == NULL)
         st = EK_FAIL(EK_ENOMEM, "no memory for the command line");
-    if (st < 0)
+    if (st < 0) {
+        free(args);
         return cli_fail(table->command, st);
+    }
     memcpy(args, argv, (size_t)argc * sizeof(*args));
     if (out != NULL && ek_options_is_stored(o, "out")) { /* workers would find another one */
         args[l.argc++] = (char *)(uintptr_t) "--out";

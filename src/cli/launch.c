@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
+#include "cli/limits.h"
 #include "cli/racks.h"
 
 #include <errno.h>
@@ -294,6 +295,9 @@ static ek_status read_hosts(launcher *x, launch_hosts *out)
 {
     if (x->l->hosts != NULL)
         EK_TRY(launch_hosts_read(x->l->hosts, out));
+    EK_REQUIRE(out->n == 0 || x->l->ranks <= (int64_t)out->n * CLI_HOST_RANKS_MAX, EK_EINVAL,
+               "--ranks %d is more than %d processes on each of %d hosts", x->l->ranks,
+               CLI_HOST_RANKS_MAX, out->n);
     x->ranks = x->l->ranks > 0 ? x->l->ranks : out->n > 0 ? (int)launch_hosts_slots(out) : 1;
     return EK_OK;
 }

@@ -1,12 +1,13 @@
 /* A list of hosts: a file's, or what a command says; one a line. */
 #include "base/file.h"
 #include "cli/launch_priv.h"
+#include "cli/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOSTS_BYTES_MAX = 16 << 20, SLOTS_MAX = 100000 };
+enum { HOSTS_BYTES_MAX = 16 << 20, SLOTS_MAX = CLI_HOST_RANKS_MAX };
 
 static const char blanks[] = " \t\r";
 

@@ -591,6 +591,15 @@ class WithMpi:
         self.assert_once(self.under_mpiexec(2, *self.train_args("run", "--ranks", 3)), USAGE,
                          "3 ranks", "this job has 2")
 
+    def test_more_ranks_than_a_host_holds_start_nothing(self):
+        for more in (("--ranks", 1000000), ("--ranks", 1000000, "--elastic")):
+            r = self.run_it(*self.train_args("run", *more))
+            self.assert_once(r, USAGE, "1000000 ranks", "64 processes a core", alone=True)
+        hosts = write(self.path("hosts"), "localhost\n")
+        r = self.run_it(*self.train_args("run", "--hosts", hosts, "--ranks", 1000000))
+        self.assert_once(r, USAGE, "--ranks 1000000", "1 host", alone=True)
+        self.assertFalse(os.path.exists(self.path("run")))
+
     def test_bad_input_is_told_once(self):
         r = self.run_it(*self.train_args("run", "--ranks", 2, data=self.path("nowhere")))
         self.assert_once(r, BAD_INPUT, "evenkeel train: rank 0 on %s: " % socket.gethostname(),
