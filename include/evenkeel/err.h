@@ -71,7 +71,8 @@ EK_API ek_class ek_status_class(ek_status st);
 /** This thread's last failure: message, then one line per frame it passed. */
 EK_API const char *ek_err_text(void);
 
-/** This thread's last failure: the message alone, one line, without status name or frames. */
+/** This thread's last failure: the message alone, one line, without status name or frames.
+ *  Control characters and bytes that are not UTF-8 are escaped in it (\x1b, \n). */
 EK_API const char *ek_err_message(void);
 
 /** Starts this thread's record: used through EK_FAIL.  Returns st. */

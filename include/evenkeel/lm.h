@@ -59,6 +59,13 @@ typedef struct {
 EK_CHECKED EK_API ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config,
                                        ek_lm_eval_result *out);
 
+/** How long a text took; for speeds. */
+typedef struct {
+    int64_t prompt_tokens;
+    double prompt_s; /* computing the prompt */
+    double tokens_s; /* drawing and computing the tokens that follow it */
+} ek_lm_generate_times;
+
 typedef struct {
     size_t size;
     int64_t tokens;     /* to add, at most; the end token stops before */
@@ -71,9 +78,10 @@ typedef struct {
     int64_t n_stop;
     double min_p; /* draw from tokens of at least this share of the likeliest one's probability;
                      0: all */
-    double repetition_penalty; /* above 1: tokens of the prompt and of the text so far are less
-                                  likely (their logits divided by it, or multiplied where negative);
-                                  1 and 0: off */
+    double repetition_penalty;   /* above 1: tokens of the prompt and of the text so far are less
+                                    likely (their logits divided by it, or multiplied where negative);
+                                    1 and 0: off */
+    ek_lm_generate_times *times; /* filled once the text is complete; may be NULL */
 } ek_lm_generate_config;
 
 /** Receives text as it is made, whole UTF-8 sequences at a time; returns true to stop. */

@@ -1,5 +1,8 @@
-/* The per-thread record of the last failure: one message, then the frames it passed. */
+/* The per-thread record of the last failure: one message, then the frames it passed.  A message is
+ * printable from the start, whatever names from foreign files are in it. */
 #include "evenkeel/err.h"
+
+#include "base/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +33,7 @@ ek_status ek_err_raise(const char *file, int line, const char *func, ek_status s
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(fresh, sizeof(fresh), fmt, ap);
+    ek_printable_format(fresh, sizeof(fresh), fmt, ap);
     va_end(ap);
     memcpy(message, fresh, sizeof(message));
     used = 0;

@@ -1,6 +1,8 @@
 /* One sink for the process, guarded by a lock; the level alone is read without it. */
 #include "base/log.h"
 
+#include "base/printable.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -35,7 +37,7 @@ void ek_log(const char *component, ek_log_level level, const char *fmt, ...)
     if (!ek_log_heard(level))
         return;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof(message), fmt, ap);
+    ek_printable_format(message, sizeof(message), fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&lock);
     if (current != NULL)

@@ -18,7 +18,7 @@ typedef enum {
     EK_LOG_TRACE  /* per message */
 } ek_log_level;
 
-/* `component` is the layer that speaks; `message` is one line without newline. */
+/* `component` is the layer that speaks; `message` is one printable line. */
 typedef void ek_log_sink(void *context, ek_log_level level, const char *component,
                          const char *message);
 

@@ -107,19 +107,20 @@ static void print_text(const report *r)
     const char *key;
     char params[16], bytes[16];
     json_t *value;
+    cli_text shown;
 
-    printf("%s\n", r->path.s);
+    printf("%s\n", cli_shown(&shown, r->path.s));
     printf("  step        %lld\n", (long long)r->step);
-    printf("  model       %s, %s parameters, %lld layers, %lld experts\n", r->model,
-           cli_count(params, sizeof(params), (double)r->params), (long long)s->layers,
-           (long long)s->experts);
+    printf("  model       %s, %s parameters, %lld layers, %lld experts\n",
+           cli_shown(&shown, r->model), cli_count(params, sizeof(params), (double)r->params),
+           (long long)s->layers, (long long)s->experts);
     printf("  written by  ");
     if (r->layout == NULL)
         printf("1 rank");
     else
         printf("%lld ranks:", (long long)json_integer_value(json_object_get(r->layout, "ranks")));
     json_object_foreach(r->layout, key, value) if (strcmp(key, "ranks") != 0)
-        printf(" %s %lld", key, (long long)json_integer_value(value));
+        printf(" %s %lld", cli_shown(&shown, key), (long long)json_integer_value(value));
     printf("\n  tensors     %lld weights in %s, %lld moments, every element once\n",
            (long long)r->weights, r->dtype, (long long)r->moments);
     printf("  files       %zu, %sB, sizes and checksums right\n", json_object_size(r->files),

@@ -39,6 +39,7 @@ static void show(const ek_segment_id *id, int in_use)
     ek_segment s = {0};
     ek_ledger l;
     char bytes[16], step[32] = "";
+    cli_text out;
 
     if (ek_segment_open(id, -1, &s) < 0) {
         printf("run %016" PRIx64 " generation %d rank %d: %s\n", id->run, (int)id->generation,
@@ -46,7 +47,7 @@ static void show(const ek_segment_id *id, int in_use)
         return;
     }
     if (ek_spare_is(id)) {
-        printf("--out %s: for a rank that was to come, %sB%s\n", s.head->out,
+        printf("--out %s: for a rank that was to come, %sB%s\n", cli_shown(&out, s.head->out),
                cli_count(bytes, sizeof(bytes), (double)s.head->bytes), in_use ? ", in use" : "");
         ek_segment_close(&s);
         return;
@@ -54,8 +55,8 @@ static void show(const ek_segment_id *id, int in_use)
     if (ek_ledger_open(s.body, s.body_bytes, &l) == EK_OK)
         snprintf(step, sizeof(step), ", %" PRId64 " steps done", ek_ledger_look(&l).steps_done);
     phase = (unsigned)ek_segment_phase_of(&s);
-    printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", s.head->out, (int)id->rank,
-           (int)s.head->ranks, (int)id->generation,
+    printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
+           (int)id->rank, (int)s.head->ranks, (int)id->generation,
            cli_count(bytes, sizeof(bytes), (double)s.head->bytes),
            phase <= EK_SEGMENT_READY ? phases[phase] : "of no phase", step,
            in_use ? ", in use" : "");

@@ -60,6 +60,11 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
     return -1;
 }
 
+const char *cli_shown(cli_text *buf, const char *text)
+{
+    return ek_printable(buf->s, sizeof(buf->s), text);
+}
+
 const char *cli_count(char *buf, size_t cap, double n)
 {
     static const char *const units[] = {"", " k", " M", " G", " T", " P"};

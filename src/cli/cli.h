@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/options.h"
+#include "base/printable.h"
 
 #include <stdio.h>
 
@@ -23,6 +24,14 @@ int cli_fail(const char *command, ek_status st);
 
 /* Reads the arguments of a command.  Returns -1 to go on, else an exit status (--help, errors). */
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
+
+/* Room for a path as cli_shown() gives it. */
+typedef struct {
+    char s[EK_PRINTABLE_GROWTH * sizeof(ek_path)];
+} cli_text;
+
+/* A path or a name from a foreign file, with what a terminal would obey escaped; in buf. */
+const char *cli_shown(cli_text *buf, const char *text);
 
 /* "12.3 M", "4.56 G": a count with three digits; buf of at least 16 bytes. */
 const char *cli_count(char *buf, size_t cap, double n);

@@ -19,6 +19,7 @@ static const ek_option_table table = {"export", "Write a model as a Hugging Face
 int cli_export(int argc, char **argv)
 {
     ek_options *o = NULL;
+    cli_text folder;
     int status = cli_parse(&table, argc, argv, &o);
     ek_status st;
 
@@ -26,6 +27,8 @@ int cli_export(int argc, char **argv)
         return status;
     st = ek_lm_export(ek_options_text(o, "from"), ek_options_text(o, "to"),
                       ek_options_text(o, "dtype"));
+    if (st == EK_OK)
+        printf("model: %s\n", cli_shown(&folder, ek_options_text(o, "to")));
     ek_options_destroy(o);
     return st < 0 ? cli_fail("export", st) : CLI_DONE;
 }

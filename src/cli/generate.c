@@ -1,7 +1,6 @@
 /* evenkeel generate: continue a text, printed as it comes. */
 #include "evenkeel/lm.h"
 
-#include "base/clock.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -120,10 +119,16 @@ static ek_status list_stops(const ek_options *o, ek_lm_generate_config *gc, cons
     return EK_OK;
 }
 
+/* A file or a pipe gets the bytes of the text, a terminal what it can show: a model may produce
+ * escape sequences, as may a prompt from a file. */
 static int put_text(void *context, const char *text, size_t bytes)
 {
-    (void)context;
-    fwrite(text, 1, bytes, stdout);
+    const int *on_terminal = context;
+
+    if (*on_terminal)
+        ek_printable_write(stdout, text, bytes, "\n\t");
+    else
+        fwrite(text, 1, bytes, stdout);
     return fflush(stdout) != 0; /* nobody reads any more */
 }
 
@@ -135,21 +140,23 @@ static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_con
                        (int)ek_options_int(o, "threads"),
                        ek_options_text(o, "device"),
                        1};
-    int64_t made = 0, start;
+    int on_terminal = isatty(STDOUT_FILENO);
+    ek_lm_generate_times times = {0};
+    int64_t made = 0;
     ek_lm *lm = NULL;
     ek_status st;
 
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
-    start = ek_clock_ns();
-    fputs(prompt, stdout);
-    fflush(stdout);
-    st = ek_lm_generate(lm, prompt, gc, put_text, NULL, &made);
+    gc->times = &times;
+    put_text(&on_terminal, prompt, strlen(prompt));
+    st = ek_lm_generate(lm, prompt, gc, put_text, &on_terminal, &made);
     fputc('\n', stdout);
     ek_lm_close(&lm);
     EK_TRY(st);
     if (!ek_options_flag(o, "quiet") && made > 1)
-        fprintf(stderr, "%lld tokens, %.1f tokens/s\n", (long long)made,
-                (double)made / ((double)(ek_clock_ns() - start) / 1e9));
+        fprintf(stderr, "%lld tokens, %.1f tokens/s; prompt: %lld tokens, %.1f tokens/s\n",
+                (long long)made, (double)made / times.tokens_s, (long long)times.prompt_tokens,
+                (double)times.prompt_tokens / times.prompt_s);
     return EK_OK;
 }
 

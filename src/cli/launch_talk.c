@@ -170,21 +170,22 @@ static int shows_hydra(const launch_talk *t)
     return !t->terse && t->ready < t->ranks;
 }
 
-/* own: it is mpiexec's report of a worker's end. */
+/* What mpiexec, libraries and other programs say is shown with its control characters escaped.
+ * own: it is mpiexec's report of a worker's end. */
 static void hold(launch_talk *t, const char *line, size_t n, int own)
 {
     char text[LINE_CAP];
 
-    snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
+    ek_printable_bytes(text, sizeof(text), line, n, "\t");
     search_mpich(&t->death, text);
     search_open_mpi(&t->death, text);
     if (says_nothing(text) || (t->terse && own) || (is_of_hydra(text) && !shows_hydra(t)))
         return;
-    if (t->held_bytes + n + 1 > HELD_MAX)
+    if (t->held_bytes + n + 2 > HELD_MAX)
         return;
-    memcpy(t->held + t->held_bytes, line, n);
-    t->held[t->held_bytes + n] = '\n';
-    t->held_bytes += n + 1;
+    t->held_bytes +=
+        ek_printable_bytes(t->held + t->held_bytes, HELD_MAX - 1 - t->held_bytes, line, n, "\t");
+    t->held[t->held_bytes++] = '\n';
     if (t->held_since == 0)
         t->held_since = ek_clock_ns();
 }
@@ -289,7 +290,7 @@ static void note(launch_talk *t, const char *line, size_t n)
     char text[LINE_CAP];
     int status, rank = 0;
 
-    snprintf(text, sizeof(text), "%.*s", (int)(n < LINE_CAP ? n : LINE_CAP), line);
+    ek_printable_bytes(text, sizeof(text), line, n, "");
     if (note_worker(t, text) || note_progress(t, text) ||
         sscanf(text, "failed %d rank %d", &status, &rank) < 1 || t->reported++ > 0)
         return;

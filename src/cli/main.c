@@ -77,6 +77,8 @@ static int finish(int status)
 
 int main(int argc, char **argv)
 {
+    cli_text name;
+
     settle_openmp(argv);
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is a failed write, not the end by a signal */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that has come to its limit */
@@ -84,7 +86,8 @@ int main(int argc, char **argv)
         usage(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
         usage(stdout);
         return finish(CLI_DONE);
     }
@@ -95,7 +98,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return finish(commands[i].run(argc - 1, argv + 1));
-    fprintf(stderr, "evenkeel: there is no command %s\n", argv[1]);
+    fprintf(stderr, "evenkeel: there is no command %s\n", cli_shown(&name, argv[1]));
     usage(stderr);
     return CLI_USAGE;
 }

@@ -223,6 +223,7 @@ static void print_text(const plan *x, const ek_replay_result *r)
 {
     const ek_plan_limits *l = &x->cfg.limits;
     char bytes[16], line[320];
+    cli_text name;
 
     printf("%s: %s\n", x->cfg.planner->name, x->cfg.planner->what);
     printf("  trace       %lld iterations, %lld layers, %lld sources, %lld experts\n",
@@ -244,7 +245,8 @@ static void print_text(const plan *x, const ek_replay_result *r)
                r->speedup);
         return;
     }
-    printf("  speed-up    %.3f, predicted for %s:\n", r->speedup, x->machine->name);
+    printf("  speed-up    %.3f, predicted for %s:\n", r->speedup,
+           cli_shown(&name, x->machine->name));
     for (int i = 0; i < x->why.n; i++)
         printf("    %s\n", ek_cost_line_text(&x->why.line[i], line, sizeof(line)));
 }

@@ -154,7 +154,8 @@ static const ek_option options[] = {
      "--ep is the least then.  Also goes on where the same command was ended"},
     {"discover", EK_OPTION_TEXT, NULL, NULL, "COMMAND", NULL, 0,
      "--elastic: prints the hosts there are, as --hosts has them; asked every few seconds"},
-    {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress display"},
+    {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "no progress display; warnings and failures are said"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
 };
 
@@ -198,6 +199,7 @@ static void show_start(void *context, const ek_train_info *i)
 {
     display *d = context;
     char a[16], b[16], c[16], m[16], ranks[32] = "";
+    cli_text out;
 
     if (i->from_memory)
         cli_job_tell(d->job, "recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
@@ -218,7 +220,7 @@ static void show_start(void *context, const ek_train_info *i)
             cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
             ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
             d->job->size > 1 ? " on the first" : "");
-    fprintf(cli_err(), "output in %s\n", d->out);
+    fprintf(cli_err(), "output in %s\n", cli_shown(&out, d->out));
     if (i->first_step > 0)
         fprintf(cli_err(), "continuing %safter step %" PRId64 "\n",
                 i->from_memory ? "from memory " : "", i->first_step);
@@ -390,6 +392,7 @@ static void print_layers(const json_t *lines)
 static void print_summary(const ek_train_summary *s, const display *d)
 {
     char rate[16], time[24], peak[16], guess[16];
+    cli_text path;
 
     if (d->json) {
         print_json(s, d);
@@ -400,7 +403,8 @@ static void print_summary(const ek_train_summary *s, const display *d)
            s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
            cli_count(rate, sizeof(rate), s->tokens_per_s), s->end.loss,
            cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
-           cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes), s->checkpoint);
+           cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
+           cli_shown(&path, s->checkpoint));
     if (s->balance.policy != NULL)
         print_balance(&s->balance);
     print_layers(d->layers);
@@ -415,20 +419,20 @@ static display open_display(const ek_options *o, const cli_job *job)
                  .json = ek_options_flag(o, "json"),
                  .every = 10};
 
-    if (!ek_options_flag(o, "quiet"))
-        ek_log_set_sink(show_log, (void *)(uintptr_t)job,
-                        job->rank > 0 ? EK_LOG_ERROR : EK_LOG_INFO);
-    else if (ek_options_flag(o, "elastic") &&
-             job->rank == 0) /* steps that are lost are no display */
-        ek_log_set_sink(show_log, (void *)(uintptr_t)job, EK_LOG_WARN);
+    ek_log_set_sink(show_log, (void *)(uintptr_t)job,
+                    job->rank > 0                 ? EK_LOG_ERROR
+                    : ek_options_flag(o, "quiet") ? EK_LOG_WARN
+                                                  : EK_LOG_INFO);
     return d;
 }
 
 static void print_end(const ek_train_summary *s, const ek_train_config *cfg, const cli_job *job,
                       const display *d)
 {
+    cli_text out;
+
     if (s->finished_before && !d->quiet)
-        fprintf(cli_err(), "%s: all its steps are done already\n", cfg->out);
+        fprintf(cli_err(), "%s: all its steps are done already\n", cli_shown(&out, cfg->out));
     else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
         print_summary(s, d);
 }

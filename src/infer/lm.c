@@ -1,6 +1,7 @@
 /* The public model handle: source, kernels, weights and tokenizer opened together. */
 #include "evenkeel/lm.h"
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_files.h"
@@ -232,6 +233,17 @@ static ek_status read_generate_config(const ek_lm_generate_config *cfg, ek_lm_ge
     return EK_OK;
 }
 
+static ek_status check_length(const ek_lm *lm, int64_t prompt, int64_t tokens)
+{
+    int64_t most = ek_model_longest(&lm->source.spec);
+
+    EK_REQUIRE(tokens >= 0 && tokens <= most - prompt, EK_EINVAL,
+               "the prompt has %lld tokens, and %lld are to be added (--tokens), but the model has "
+               "%lld positions; give a shorter prompt or add fewer tokens",
+               (long long)prompt, (long long)tokens, (long long)most);
+    return EK_OK;
+}
+
 /* Draws only ids that stand for a token: the model's vocabulary may go on behind the tokenizer's,
  * which may have holes. */
 static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cfg,
@@ -260,7 +272,7 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     ek_session_config session_cfg = {0};
     ek_lm_generate_config cfg;
     ek_text_out *out = NULL;
-    int64_t count = 0;
+    int64_t count = 0, begin, fed;
     ek_session *session = NULL;
     ek_sampler *sampler = NULL;
     ek_ids ids = {0};
@@ -271,13 +283,19 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_TRY_OUT(ek_text_out_create(text, context, cfg.stop, cfg.n_stop, &out));
     ek_kernels_enter(lm->kernels);
     EK_TRY_OUT(encode(lm, prompt, &ids));
+    EK_TRY_OUT(check_length(lm, ids.n, cfg.tokens));
     session_cfg.capacity = ids.n + cfg.tokens;
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
     EK_TRY_OUT(create_sampler(lm, &cfg, &ids, &sampler));
+    begin = ek_clock_ns();
     EK_TRY_OUT(ek_session_feed(session, ids.ids, ids.n));
+    fed = ek_clock_ns();
     EK_TRY_OUT(continue_text(lm, session, sampler, cfg.tokens,
                              prompt[0] == '\0' ? ek_tokenizer_strip(lm->tokenizer) : 0, out,
                              &count));
+    if (cfg.times != NULL)
+        *cfg.times = (ek_lm_generate_times){ids.n, (double)(fed - begin) / 1e9,
+                                            (double)(ek_clock_ns() - fed) / 1e9};
     if (made != NULL)
         *made = count;
 out:

@@ -109,7 +109,8 @@ class Eval(ek_cli.Case):
 class Export(ek_cli.Case):
     def export(self, source, name, *more):
         r = run("export", "--from", source, "--to", self.path(name), *more)
-        self.assertEqual((r.returncode, r.stdout, r.stderr), (DONE, "", ""))
+        self.assertEqual((r.returncode, r.stdout, r.stderr),
+                         (DONE, "model: %s\n" % self.path(name), ""))
         return self.path(name)
 
     def test_round_trip(self):
