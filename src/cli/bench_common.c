@@ -95,6 +95,8 @@ void bench_print_ceilings(bench *b)
         if (json_object_set_new(all, rows[i].key, bench_stat_json(rows[i].samples, 1e-9)) != 0)
             b->lost = 1;
     }
+    if (!ek_gemm_ceiling_is_known(EK_MODE_BF16))
+        bench_say(b, "  oneDNN has no bf16 products for this CPU: those figures are of fp32\n");
     bench_put(b, "ceilings", all);
 }
 

@@ -33,12 +33,23 @@ static ek_status shape_best(ek_dnnl_matmul *p, double seconds, double *best)
     return EK_OK;
 }
 
+int ek_gemm_ceiling_is_known(ek_mode mode)
+{
+    ek_dnnl_matmul *p = NULL;
+    ek_status st = ek_dnnl_matmul_create(mode, 64, 64, 64, &p);
+
+    ek_dnnl_matmul_destroy(&p);
+    return st == EK_OK;
+}
+
 ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s)
 {
     static const int64_t shapes[][3] = {{2048, 2048, 2048}, {4096, 2048, 1024}, {1024, 1024, 1024}};
     enum { N = sizeof(shapes) / sizeof(shapes[0]) };
     double rate = 0;
 
+    if (!ek_gemm_ceiling_is_known(mode))
+        mode = EK_MODE_FP32;
     for (int i = 0; i < N; i++) {
         const int64_t *s = shapes[i];
         double flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2], best = 1e30;

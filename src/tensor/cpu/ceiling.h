@@ -8,8 +8,12 @@
 #include "tensor/kernels.h"
 
 /* Best matrix rate of oneDNN over a few large shapes with packed weights: bf16 for EK_MODE_BF16,
- * float else.  On processors with slow bf16 dot products the float rate is the higher one. */
+ * float else, also where oneDNN has no bf16 products for this processor (those without AVX-512).
+ * On processors with slow bf16 dot products the float rate is the higher one. */
 EK_CHECKED ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s);
+
+/* Whether oneDNN has products of that type for this processor. */
+int ek_gemm_ceiling_is_known(ek_mode mode);
 
 /* Copy from one large array to another; bytes read and bytes written both count. */
 EK_CHECKED ek_status ek_copy_bandwidth(double seconds, double *bytes_per_s);
