@@ -21,7 +21,7 @@ os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "evenkeel-tes
 COMMAND = os.environ.get("EK_COMMAND", "evenkeel")
 TEST_DATA = os.environ.get(
     "EK_TEST_DATA", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3, 130
 

@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     ek_comm *world = NULL;
     int failed, rank;
 
-    alarm(120);
+    alarm(600);
     if (ek_comm_open(EK_COMM_MPI, &world) < 0) {
         fprintf(stderr, "%s\n", ek_err_text());
         return 1;

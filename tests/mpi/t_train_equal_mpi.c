@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     ek_comm *world = NULL;
     int ranks;
 
-    alarm(300);
+    alarm(600);
     if (ek_comm_open(EK_COMM_MPI, &world) < 0) {
         fprintf(stderr, "%s\n", ek_err_text());
         return 1;
