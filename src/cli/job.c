@@ -18,7 +18,7 @@
 
 /* PASSED_ON_MS: mpiexec may drop what it has not yet passed on when a job is aborted.  PEER_MS: so
  * long a failure that is likely to come from another rank's end waits for what ends the job. */
-enum { LEAVE_SECONDS = 60, PASSED_ON_MS = 200, PEER_MS = 2000, LINE_CAP = 4096 };
+enum { LEAVE_SECONDS = 60, PASSED_ON_MS = 200, PEER_MS = 2000, USAGE_MS = 5000, LINE_CAP = 4096 };
 
 /* --- the environment -------------------------------------------------------------------------- */
 
@@ -356,6 +356,8 @@ static int turn_ms(const cli_job *job, ek_status st)
 {
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
 
+    if (job->rank > 0 && ek_status_class(st) == EK_CLASS_USAGE)
+        return USAGE_MS; /* rank 0 has found it, too, and may be slow on a busy machine */
     if (st == EK_EPEER || st == EK_ECOMM)
         return PEER_MS; /* another has reported, or will; or one is dead, and mpiexec says so */
     return ms < 1000 ? ms : 1000;
