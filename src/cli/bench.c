@@ -240,7 +240,8 @@ int cli_bench(int argc, char **argv)
     st = run(o, &job);
     ek_options_destroy(o);
     if (st < 0)
-        return cli_job_fail(&job, st);
+        return ek_status_class(st) == EK_CLASS_USAGE ? cli_job_fail_arguments(&job, st)
+                                                     : cli_job_fail(&job, st);
     cli_job_leave(&job);
     return CLI_DONE;
 }

@@ -16,9 +16,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* PASSED_ON_MS: mpiexec may drop what it has not yet passed on when a job is aborted.  PEER_MS: so
- * long a failure that is likely to come from another rank's end waits for what ends the job. */
-enum { LEAVE_SECONDS = 60, PASSED_ON_MS = 200, PEER_MS = 2000, USAGE_MS = 5000, LINE_CAP = 4096 };
+/* PASSED_ON_MS: mpiexec may drop what it has not yet passed on when a job is aborted.  PEER_MS: a
+ * failure that is likely to come from another rank's end waits this long for what ends the job.
+ * ARGUMENTS_MS: ranks above 0 wait this long with a mistake in the arguments, which rank 0 has
+ * found as well and reports; on a busy machine its report and abort may take seconds. */
+enum {
+    LEAVE_SECONDS = 60,
+    PASSED_ON_MS = 200,
+    PEER_MS = 2000,
+    ARGUMENTS_MS = 5000,
+    LINE_CAP = 4096
+};
 
 /* --- the environment -------------------------------------------------------------------------- */
 
@@ -303,7 +311,7 @@ static int join(const surroundings *s, ek_status parsed, const ek_options *o, cl
     if (st == EK_OK && s->launched == 0 && ek_options_flag(o, "elastic"))
         st = EK_FAIL(EK_EINVAL, "--elastic starts its workers itself, and again when some are "
                                 "lost: leave out the mpiexec or srun in front of evenkeel");
-    return st < 0 ? cli_job_fail(job, st) : -1;
+    return st < 0 ? cli_job_fail_arguments(job, st) : -1;
 }
 
 int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o, cli_job *job)
@@ -356,8 +364,6 @@ static int turn_ms(const cli_job *job, ek_status st)
 {
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
 
-    if (job->rank > 0 && ek_status_class(st) == EK_CLASS_USAGE)
-        return USAGE_MS; /* rank 0 has found it, too, and may be slow on a busy machine */
     if (st == EK_EPEER || st == EK_ECOMM)
         return PEER_MS; /* another has reported, or will; or one is dead, and mpiexec says so */
     return ms < 1000 ? ms : 1000;
@@ -390,7 +396,8 @@ static void end_now(int sig)
     _exit(CLI_FAILED);
 }
 
-int cli_job_fail(cli_job *job, ek_status st)
+/* Reports a failure after `ms`, unless the job is ended before, and ends the job. */
+static int fail_after(cli_job *job, int ms, ek_status st)
 {
     int status = cli_exit_status(st);
 
@@ -399,7 +406,7 @@ int cli_job_fail(cli_job *job, ek_status st)
             report(job, st);
     } else {
         signal(SIGTERM, end_now); /* Open MPI ends the others so, and they need not speak */
-        wait_ms(turn_ms(job, st));
+        wait_ms(ms);
         report(job, st);
         if (job->size > 1) {
             fflush(cli_err());
@@ -410,6 +417,16 @@ int cli_job_fail(cli_job *job, ek_status st)
     }
     cli_job_leave(job);
     return status;
+}
+
+int cli_job_fail(cli_job *job, ek_status st)
+{
+    return fail_after(job, turn_ms(job, st), st);
+}
+
+int cli_job_fail_arguments(cli_job *job, ek_status st)
+{
+    return fail_after(job, job->rank > 0 ? ARGUMENTS_MS : 0, st);
 }
 
 void cli_job_leave(cli_job *job)

@@ -49,6 +49,10 @@ EK_CHECKED ek_status cli_job_threads(const cli_job *job, const ek_options *o, in
  * there are others.  An interruption (EK_ECANCELED) is an end that all ranks have agreed on. */
 int cli_job_fail(cli_job *job, ek_status st);
 
+/* The same for a mistake in the arguments, which all ranks find: rank 0 reports it, and the others
+ * give it seconds to end the job. */
+int cli_job_fail_arguments(cli_job *job, ek_status st);
+
 /* Leaves the job, all ranks together.  Before it, what was printed is on its way. */
 void cli_job_leave(cli_job *job);
 
