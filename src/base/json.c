@@ -1,14 +1,11 @@
-/* Checked access to jansson values. */
+/* Checked access to jansson values, and limits that hold before jansson builds them. */
 #include "base/json.h"
 
-#include <errno.h>
+#include "base/file.h"
+
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-enum { FILE_MAX = 1 << 29 }; /* bytes; tokenizers, the largest we read, take some 20 MB */
 
 const char *ek_json_type_name(const json_t *value)
 {
@@ -27,52 +24,154 @@ const char *ek_json_type_name(const json_t *value)
     return "an unknown type";
 }
 
-ek_status ek_json_parse(const char *text, size_t bytes, const char *file, json_t **out)
+/* --- limits ----------------------------------------------------------------------------------- */
+
+/* A value takes many times the memory of its text: "{}," becomes some 250 bytes.  So a text is
+ * first scanned for the memory that its values would take, which costs no memory itself. */
+
+enum {
+    DEPTH_MAX = 64,
+    BYTES_A_BYTE = 30,   /* most memory of the values, for a byte of text ... */
+    FREE_BYTES = 1 << 20 /* ... above what any text may have */
+};
+
+/* What jansson allocates, rounded up to what malloc gives. */
+enum {
+    OBJECT_BYTES = 240, /* with its first table of buckets */
+    ARRAY_BYTES = 128,  /* with room for 8 elements */
+    STRING_BYTES = 72,  /* and its characters */
+    NUMBER_BYTES = 32,
+    MEMBER_BYTES = 104, /* of an object, and the characters of its key */
+    ELEMENT_BYTES = 24  /* of an array, while the array grows */
+};
+
+typedef struct {
+    size_t text_max, values_max; /* bytes of a text, and of the values made from it */
+} limits;
+
+static const limits limits_of[] = {
+    [EK_JSON_SETTINGS] = {(size_t)16 << 20, (size_t)128 << 20},
+    [EK_JSON_TENSORS] = {100000000, (size_t)1 << 30}, /* what safetensors itself allows */
+    [EK_JSON_VOCABULARY] = {(size_t)128 << 20, (size_t)1 << 30},
+};
+
+typedef struct {
+    const unsigned char *p;
+    size_t n, at, bytes; /* bytes: of the values up to here */
+    int depth, deepest;
+} scan;
+
+/* Past the string that begins at s->at; its bytes, escapes as they are written. */
+static size_t skip_string(scan *s)
+{
+    size_t from = ++s->at;
+
+    while (s->at < s->n && s->p[s->at] != '"')
+        s->at += s->p[s->at] == '\\' ? 2 : 1;
+    if (s->at > s->n)
+        s->at = s->n;
+    return s->at - from;
+}
+
+/* Adds up what the values of a text would take.  What is not JSON is left to the parser, which
+ * stops there: it builds no more than what is counted. */
+static void scan_values(scan *s)
+{
+    for (; s->at < s->n; s->at++) {
+        unsigned char c = s->p[s->at];
+
+        if (c == '{' || c == '[') {
+            s->bytes += c == '{' ? OBJECT_BYTES : ARRAY_BYTES;
+            s->depth++;
+            s->deepest = s->depth > s->deepest ? s->depth : s->deepest;
+        } else if (c == '}' || c == ']') {
+            s->depth--;
+        } else if (c == '"') {
+            s->bytes += STRING_BYTES + skip_string(s);
+        } else if (c == ':') {
+            s->bytes += MEMBER_BYTES - STRING_BYTES; /* its key was counted as a string */
+        } else if (c == ',') {
+            s->bytes += ELEMENT_BYTES;
+        } else if (c == '-' || (c >= '0' && c <= '9')) {
+            s->bytes += NUMBER_BYTES;
+            while (s->at + 1 < s->n && strchr("+-.0123456789eE", s->p[s->at + 1]) != NULL &&
+                   s->p[s->at + 1] != '\0')
+                s->at++;
+        }
+    }
+}
+
+static ek_status check_limits(const char *text, size_t bytes, const char *file, ek_json_kind kind)
+{
+    const limits *l = &limits_of[kind];
+    scan s = {.p = (const unsigned char *)text, .n = bytes};
+    int utf8 = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0;
+    int utf16 =
+        bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+
+    EK_REQUIRE(!utf8 && !utf16, EK_EFORMAT,
+               "%s: begins with a byte order mark (%s), which JSON does not allow: save it as "
+               "UTF-8 without one",
+               file, utf8 ? "BOM" : "of UTF-16");
+    EK_REQUIRE(bytes <= l->text_max, EK_EFORMAT,
+               "%s: %zu bytes of JSON are over the limit of %zu for such a file", file, bytes,
+               l->text_max);
+    scan_values(&s);
+    EK_REQUIRE(s.deepest <= DEPTH_MAX, EK_EFORMAT,
+               "%s: its JSON is nested %d deep, over the "
+               "limit of %d",
+               file, s.deepest, DEPTH_MAX);
+    EK_REQUIRE(s.bytes <= l->values_max && s.bytes <= BYTES_A_BYTE * bytes + FREE_BYTES, EK_EFORMAT,
+               "%s: the values in its %zu bytes of JSON would take %zu MB of memory, which no file "
+               "of its kind needs",
+               file, bytes, s.bytes / 1000000);
+    return EK_OK;
+}
+
+size_t ek_json_text_max(ek_json_kind kind)
+{
+    return limits_of[kind].text_max;
+}
+
+/* --- parsing ---------------------------------------------------------------------------------- */
+
+ek_status ek_json_parse_as(ek_json_kind kind, const char *text, size_t bytes, const char *file,
+                           json_t **out)
 {
     json_error_t error;
 
+    *out = NULL;
+    EK_TRY(check_limits(text, bytes, file, kind));
     *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     EK_REQUIRE(*out != NULL, EK_EFORMAT, "%s: not valid JSON: line %d, column %d: %s", file,
                error.line, error.column, error.text);
     return EK_OK;
 }
 
-/* The bytes of an open regular file. */
-static ek_status slurp(FILE *f, const char *path, char **text, size_t *bytes)
+ek_status ek_json_parse(const char *text, size_t bytes, const char *file, json_t **out)
 {
-    struct stat s;
-    size_t room;
-
-    EK_REQUIRE(fstat(fileno(f), &s) == 0, EK_EIO, "%s: %s", path, strerror(errno));
-    EK_REQUIRE(S_ISREG(s.st_mode), EK_EFORMAT, "%s: not a regular file", path);
-    EK_REQUIRE(s.st_size <= FILE_MAX, EK_EFORMAT, "%s: %lld bytes are too many for a JSON file",
-               path, (long long)s.st_size);
-    room = (size_t)s.st_size + 1;
-    *text = malloc(room);
-    EK_REQUIRE(*text != NULL, EK_ENOMEM, "%s: cannot hold its %zu bytes", path, room);
-    *bytes = fread(*text, 1, room, f);
-    EK_REQUIRE(!ferror(f), EK_EIO, "%s: %s", path, strerror(errno));
-    EK_REQUIRE(*bytes < room, EK_EIO, "%s: the file grew while it was read", path);
-    return EK_OK;
+    return ek_json_parse_as(EK_JSON_SETTINGS, text, bytes, file, out);
 }
 
-ek_status ek_json_read(const char *path, json_t **out)
+ek_status ek_json_read_as(ek_json_kind kind, const char *path, json_t **out)
 {
-    FILE *f = fopen(path, "re");
     char *text = NULL;
     size_t bytes = 0;
     ek_status st;
 
     *out = NULL;
-    EK_REQUIRE(f != NULL, errno == ENOENT || errno == ENOTDIR ? EK_ENOENT : EK_EIO, "%s: %s", path,
-               strerror(errno));
-    EK_TRY_OUT(slurp(f, path, &text, &bytes));
-    EK_TRY_OUT(ek_json_parse(text, bytes, path, out));
-out:
+    EK_TRY(ek_file_read(path, limits_of[kind].text_max, &text, &bytes));
+    st = ek_json_parse_as(kind, text, bytes, path, out);
     free(text);
-    fclose(f);
     return st;
 }
+
+ek_status ek_json_read(const char *path, json_t **out)
+{
+    return ek_json_read_as(EK_JSON_SETTINGS, path, out);
+}
+
+/* --- access ----------------------------------------------------------------------------------- */
 
 /* The value of a key; *out is NULL when an optional one is absent or null. */
 static ek_status find(const json_t *object, const char *file, const char *key, ek_json_need need,

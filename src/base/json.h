@@ -15,11 +15,28 @@
 /* Whether a key must be there.  An optional key that is absent or null leaves *out as it was. */
 typedef enum { EK_JSON_REQUIRED, EK_JSON_OPTIONAL } ek_json_need;
 
-/* `bytes` of text -> a value.  Duplicate keys and anything after the value are errors
- * (EK_EFORMAT, with line and column). */
-EK_CHECKED ek_status ek_json_parse(const char *text, size_t bytes, const char *file, json_t **out);
+/* What a file holds decides how large it may be, and how much memory its values may take: at most
+ * 30 times its size (and 1 MiB), and never more than the kind's limit.  More is refused before
+ * memory is taken. */
+typedef enum {
+    EK_JSON_SETTINGS,  /* settings, states, configs: 16 MiB, 128 MiB of values */
+    EK_JSON_TENSORS,   /* lists of tensors or files: 100 MB, 1 GiB of values */
+    EK_JSON_VOCABULARY /* tokenizers: 128 MiB, 1 GiB of values */
+} ek_json_kind;
 
-/* A whole file -> a value.  EK_ENOENT, EK_EIO, EK_EFORMAT. */
+/* The most bytes that a text of this kind may have. */
+size_t ek_json_text_max(ek_json_kind kind);
+
+/* `bytes` of text -> a value.  Duplicate keys, anything after the value, a byte order mark, deep
+ * nesting and more than the kind's limits are errors (EK_EFORMAT, with line and column). */
+EK_CHECKED ek_status ek_json_parse_as(ek_json_kind kind, const char *text, size_t bytes,
+                                      const char *file, json_t **out);
+
+/* A whole regular file -> a value.  EK_ENOENT, EK_EIO, EK_EFORMAT. */
+EK_CHECKED ek_status ek_json_read_as(ek_json_kind kind, const char *path, json_t **out);
+
+/* The same for EK_JSON_SETTINGS. */
+EK_CHECKED ek_status ek_json_parse(const char *text, size_t bytes, const char *file, json_t **out);
 EK_CHECKED ek_status ek_json_read(const char *path, json_t **out);
 
 /* An integer of [lo, hi]. */

@@ -2,6 +2,7 @@
 #include "data/tokenizer.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "data/tokenizer_impl.h"
 #include "data/utf8.h"
 
@@ -9,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FILE_MAX = 1 << 30 };
 
 struct ek_encoder {
     const ek_tokenizer *t;
@@ -105,7 +104,7 @@ ek_status ek_tokenizer_open(const char *name, ek_tokenizer **out)
                    "%s is a SentencePiece model, which is not read: make a tokenizer.json from it "
                    "with transformers, AutoTokenizer.from_pretrained(FOLDER).save_pretrained(TO)",
                    name);
-        EK_TRY(ek_file_read(name, FILE_MAX, &json, &bytes));
+        EK_TRY(ek_file_read(name, ek_json_text_max(EK_JSON_VOCABULARY), &json, &bytes));
     }
     return build(json, bytes, name, out);
 }

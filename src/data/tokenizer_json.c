@@ -705,7 +705,7 @@ ek_status ek_tokenizer_build(ek_tokenizer *t, const char *name)
     json_t *root = NULL;
     ek_status st;
 
-    EK_TRY_OUT(ek_json_parse(t->json, t->json_bytes, name, &root));
+    EK_TRY_OUT(ek_json_parse_as(EK_JSON_VOCABULARY, t->json, t->json_bytes, name, &root));
     EK_REQUIRE_OUT(json_is_object(root), EK_EFORMAT, "%s: a tokenizer is a JSON object, not %s",
                    name, ek_json_type_name(root));
     r.root = root;

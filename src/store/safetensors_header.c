@@ -1,9 +1,10 @@
 /* From the bytes of one safetensors file to its list of tensors.  Nothing in the file is
  * believed: every number is checked before it is used, and the tensors must tile the data. */
+#include "base/json.h"
 #include "store/safetensors_priv.h"
 
 #include <inttypes.h>
-#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,8 +167,8 @@ static ek_status load_header(const ek_shard *s, json_t **root, uint64_t *header_
 {
     const unsigned char *p = s->map.data;
     size_t bytes = s->map.bytes;
-    json_error_t err;
     uint64_t n = 0;
+    char what[sizeof(ek_path) + 16];
 
     EK_REQUIRE(bytes >= 8, EK_EFORMAT,
                "%s: %zu bytes are too few for a safetensors file, whose header length takes 8",
@@ -183,9 +184,8 @@ static ek_status load_header(const ek_shard *s, json_t **root, uint64_t *header_
                " bytes, but only %zu follow its length (cut short?)",
                s->path, n, bytes - 8);
     EK_REQUIRE(n > 0 && p[8] == '{', EK_EFORMAT, "%s: the header does not begin with '{'", s->path);
-    *root = json_loadb((const char *)p + 8, (size_t)n, JSON_REJECT_DUPLICATES, &err);
-    EK_REQUIRE(*root != NULL, EK_EFORMAT, "%s: the header is not valid JSON at its byte %d: %s",
-               s->path, err.position, err.text);
+    snprintf(what, sizeof(what), "%s: the header", s->path);
+    EK_TRY(ek_json_parse_as(EK_JSON_TENSORS, (const char *)p + 8, (size_t)n, what, root));
     *header_bytes = n;
     return EK_OK;
 }

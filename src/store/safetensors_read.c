@@ -104,7 +104,7 @@ ek_status ek_safetensors_parse(const void *data, size_t bytes, const char *name,
 
 static ek_status load_index(const char *path, json_t **root, json_t **map)
 {
-    EK_TRY(ek_json_read(path, root));
+    EK_TRY(ek_json_read_as(EK_JSON_TENSORS, path, root));
     *map = json_object_get(*root, "weight_map");
     EK_REQUIRE(json_is_object(*map), EK_EFORMAT, "%s: weight_map is missing or not an object",
                path);

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "ek_test.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
 
 static json_t *parsed(const char *text)
@@ -108,11 +109,152 @@ static void files(void)
     says("not a regular file");
     CHECK_INT(truncate(path, (1ll << 29) + 1), 0);
     CHECK_INT(ek_json_read(path, &value), EK_EFORMAT);
-    says("too many");
+    says("more than the 16777216 allowed");
     unlink(path);
     rmdir(folder);
 }
 
-static const ek_case cases[] = {EK_CASE(good_values), EK_CASE(refusals), EK_CASE(bad_text),
-                                EK_CASE(files)};
+/* A text of `n` times `unit` between `begin` and `end`. */
+static char *repeated(const char *begin, const char *unit, size_t n, const char *end, size_t *bytes)
+{
+    size_t b = strlen(begin), u = strlen(unit), e = strlen(end);
+    char *text = malloc(b + n * u + e + 1);
+
+    CHECK(text != NULL);
+    memcpy(text, begin, b);
+    for (size_t i = 0; i < n; i++)
+        memcpy(text + b + i * u, unit, u);
+    memcpy(text + b + n * u, end, e + 1);
+    *bytes = b + n * u + e;
+    return text;
+}
+
+/* What jansson has allocated, and at most. */
+static size_t held, peak;
+
+static void *counted(size_t n)
+{
+    size_t *p = malloc(n + 16);
+
+    if (p == NULL)
+        return NULL;
+    *p = n;
+    held += n;
+    peak = held > peak ? held : peak;
+    return p + 2;
+}
+
+static void uncounted(void *p)
+{
+    size_t *q = p;
+
+    if (q == NULL)
+        return;
+    held -= q[-2];
+    free(q - 2);
+}
+
+static size_t peak_of(const char *text, size_t bytes, ek_json_kind kind, ek_status *st)
+{
+    json_t *value = NULL;
+
+    held = peak = 0;
+    json_set_alloc_funcs(counted, uncounted);
+    *st = ek_json_parse_as(kind, text, bytes, "big.json", &value);
+    json_decref(value);
+    CHECK_INT((int64_t)held, 0);
+    json_set_alloc_funcs(malloc, free);
+    return peak;
+}
+
+/* Whatever a text is made of, its values take no more than 30 times its size. */
+static void memory_is_bounded(void)
+{
+    static const struct {
+        const char *begin, *unit, *end;
+        int good;
+    } texts[] = {
+        {"[", "{},", "0]", 0},
+        {"[", "[],", "0]", 0},
+        {"{\"x\":[", "{},", "0]}", 0},
+        {"[", "\"\",", "0]", 0},
+        {"[", "1,", "0]", 1},
+        {"[", "true,", "0]", 1},
+        {"[", "[\"th\",\"e Ga\"],", "0]", 1}, /* merges */
+        {"[", "[\"\",[]],", "0]", 0},
+        {"[", "\"a string of text\",", "0]", 1},
+        {"[", "{\"a\":{\"b\":1}},", "0]", 0},
+        {"[", "{\"dtype\":\"BF16\",\"shape\":[4096,1408],\"data_offsets\":[0,11534336]},", "0]", 1},
+        {"[", "-1.5e7,", "0]", 1},
+        {"", "{},", "", 0},
+        {"\"", "\\\"", "\"", 1},
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        size_t bytes, used;
+        char *text = repeated(texts[i].begin, texts[i].unit, 200000, texts[i].end, &bytes);
+        ek_status st = EK_OK;
+
+        used = peak_of(text, bytes, EK_JSON_VOCABULARY, &st);
+        if ((st == EK_OK) != texts[i].good)
+            EK_T_FAIL("%zu: %s", i, st < 0 ? ek_err_message() : "accepted");
+        if (st < 0)
+            says("memory");
+        if (used > 30 * bytes + (1 << 20) || (st < 0 && used > 0))
+            EK_T_FAIL("%zu: %zu bytes took %zu", i, bytes, used);
+        free(text);
+    }
+}
+
+/* Each kind has limits of its own, whatever the ratio. */
+static void kinds(void)
+{
+    size_t bytes;
+    char *text = repeated("[", "1234567,", 3000000, "0]", &bytes);
+    ek_status st = EK_OK;
+
+    CHECK(peak_of(text, bytes, EK_JSON_SETTINGS, &st) == 0 && st == EK_EFORMAT);
+    says("over the limit of 16777216");
+    CHECK(peak_of(text, 15000000, EK_JSON_TENSORS, &st) > 0 && st == EK_EFORMAT);
+    says("not valid JSON"); /* it is cut, and no more than that */
+    (void)peak_of(text, bytes, EK_JSON_TENSORS, &st);
+    CHECK_INT(st, EK_OK);
+    free(text);
+    text = repeated("[", "1,", 3000000, "0]", &bytes);
+    CHECK(peak_of(text, bytes, EK_JSON_SETTINGS, &st) == 0 && st == EK_EFORMAT);
+    says("would take 168 MB");
+    free(text);
+}
+
+static void depth(void)
+{
+    json_t *value = NULL;
+    size_t bytes;
+    char *text = repeated("", "[", 64, "", &bytes);
+
+    CHECK_INT(ek_json_parse(text, bytes, "deep.json", &value), EK_EFORMAT);
+    says("deep.json: not valid JSON: line ");
+    free(text);
+    text = repeated("", "[", 65, "", &bytes);
+    CHECK_INT(ek_json_parse(text, bytes, "deep.json", &value), EK_EFORMAT);
+    says("deep.json: its JSON is nested 65 deep, over the limit of 64");
+    free(text);
+    value = parsed("{\"[[\": \"{{\\\"[\\\\\"}"); /* brackets in strings nest nothing */
+    json_decref(value);
+}
+
+static void byte_order_marks(void)
+{
+    json_t *value = NULL;
+
+    CHECK_INT(ek_json_parse("\xEF\xBB\xBF{}", 5, "bom.json", &value), EK_EFORMAT);
+    says("bom.json: begins with a byte order mark (BOM)");
+    CHECK_INT(ek_json_parse("\xFF\xFE{\0}\0", 6, "bom.json", &value), EK_EFORMAT);
+    says("save it as UTF-8 without one");
+    CHECK(value == NULL);
+}
+
+static const ek_case cases[] = {EK_CASE(good_values), EK_CASE(refusals),          EK_CASE(bad_text),
+                                EK_CASE(files),       EK_CASE(memory_is_bounded), EK_CASE(kinds),
+                                EK_CASE(depth),       EK_CASE(byte_order_marks)};
 EK_TEST_MAIN(cases)
