@@ -4,6 +4,7 @@
 #include "model/hf_config.h"
 #include "model/hf_io.h"
 #include "store/checkpoint.h"
+#include "train/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,9 @@ static const ek_option options[] = {
 };
 
 static const ek_option_table table = {"check",
-                                      "Verify a checkpoint: sizes, checksums, every element of "
-                                      "weights and moments once.",
+                                      "Verify a checkpoint: the files it needs, their sizes, "
+                                      "checksums and content, every element of weights and "
+                                      "moments once.",
                                       options,
                                       sizeof(options) / sizeof(options[0]),
                                       NULL,
@@ -62,10 +64,11 @@ static ek_status check(const char *dir, report *r)
     EK_TRY(ek_checkpoint_newest(dir, &r->path));
     EK_TRY(ek_checkpoint_verify(r->path.s));
     EK_TRY(ek_path_set(&path, "%s/manifest.json", r->path.s));
-    EK_TRY(ek_json_read(path.s, &r->manifest));
+    EK_TRY(ek_json_read_as(EK_JSON_TENSORS, path.s, &r->manifest));
     EK_TRY(ek_json_int(r->manifest, path.s, "step", EK_JSON_REQUIRED, 0, INT64_MAX, &r->step));
     r->files = json_object_get(r->manifest, "files");
     r->layout = json_object_get(r->manifest, "layout");
+    EK_TRY(ek_train_check(r->path.s, r->files, r->step));
     json_object_foreach(r->files, name, file) r->bytes +=
         json_integer_value(json_object_get(file, "bytes"));
     EK_TRY(ek_path_set(&path, "%s/config.json", r->path.s));

@@ -23,7 +23,7 @@ static ek_status load_manifest(const char *path, json_t **root, int64_t *step)
     ek_path p;
 
     EK_TRY(ek_path_set(&p, "%s/%s", path, EK_MANIFEST_NAME));
-    EK_TRY(ek_json_read(p.s, root));
+    EK_TRY(ek_json_read_as(EK_JSON_TENSORS, p.s, root));
     EK_REQUIRE(json_is_object(*root), EK_EFORMAT, "%s: not the manifest of a checkpoint", p.s);
     EK_TRY(ek_json_text(*root, p.s, "format", EK_JSON_REQUIRED, &format));
     EK_REQUIRE(strcmp(format, EK_MANIFEST_FORMAT) == 0, EK_EFORMAT,
@@ -68,6 +68,21 @@ static ek_status check_file(const char *path, const char *name, json_t *entry,
     return EK_OK;
 }
 
+static int is_step(const char *name, ek_step_entry *e);
+
+/* The manifest of a folder that is named after a step is that step's: another one was copied there.
+ */
+static ek_status check_step(const char *path, int64_t step)
+{
+    const char *name = strrchr(path, '/');
+    ek_step_entry e;
+
+    name = name != NULL ? name + 1 : path;
+    EK_REQUIRE(!is_step(name, &e) || e.step == step, EK_ECORRUPT,
+               "%s: the manifest is of step %" PRId64 ", the folder of another", path, step);
+    return EK_OK;
+}
+
 ek_status ek_checkpoint_check_folder(const char *path, ek_checkpoint_check check, int64_t *step)
 {
     json_t *root = NULL, *entry;
@@ -75,6 +90,9 @@ ek_status ek_checkpoint_check_folder(const char *path, ek_checkpoint_check check
     ek_status st;
 
     EK_TRY_OUT(load_manifest(path, &root, step));
+    EK_TRY_OUT(check_step(path, *step));
+    EK_REQUIRE_OUT(json_object_size(json_object_get(root, "files")) > 0, EK_ECORRUPT,
+                   "%s: the manifest lists no files", path);
     json_object_foreach(json_object_get(root, "files"), name, entry)
         EK_TRY_OUT(check_file(path, name, entry, check));
 out:

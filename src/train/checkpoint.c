@@ -6,7 +6,10 @@
 #include "model/hf_config.h"
 #include "model/hf_io.h"
 #include "train/agree.h"
+#include "train/settings.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +59,18 @@ out:
     return st;
 }
 
+/* state.json; *steps_done: the steps taken. */
+static ek_status read_state(const char *folder, json_t **state, ek_path *path, int64_t *steps_done)
+{
+    EK_TRY(ek_path_set(path, "%s/state.json", folder));
+    EK_TRY(ek_json_read(path->s, state));
+    EK_TRY(
+        ek_json_int(*state, path->s, "steps_done", EK_JSON_REQUIRED, 0, INT64_MAX / 2, steps_done));
+    EK_REQUIRE(json_is_object(json_object_get(*state, "settings")), EK_EFORMAT,
+               "%s: key `settings` is missing or not an object", path->s);
+    return EK_OK;
+}
+
 ek_status ek_train_state(const char *folder, const json_t *settings, const ek_kernels *k,
                          const ek_model_spec *spec, int64_t *steps_done)
 {
@@ -66,12 +81,8 @@ ek_status ek_train_state(const char *folder, const json_t *settings, const ek_ke
     ek_path path;
     ek_status st = EK_OK;
 
-    EK_TRY(ek_path_set(&path, "%s/state.json", folder));
-    EK_TRY(ek_json_read(path.s, &state));
-    EK_TRY_OUT(
-        ek_json_int(state, path.s, "steps_done", EK_JSON_REQUIRED, 0, INT64_MAX / 2, steps_done));
+    EK_TRY_OUT(read_state(folder, &state, &path, steps_done));
     saved = json_object_get(state, "settings");
-    EK_REQUIRE_OUT(json_is_object(saved), EK_EFORMAT, "%s: key `settings` is missing", path.s);
     json_object_foreach((json_t *)(uintptr_t)saved, key, value)
     {
         if (settings != NULL)
@@ -85,6 +96,81 @@ ek_status ek_train_state(const char *folder, const json_t *settings, const ek_ke
                "to rounding, not bit for bit",
                k->products, products);
 out:
+    json_decref(state);
+    return st;
+}
+
+/* A file of tensors, or their index. */
+static int is_listed(const json_t *files, const char *part)
+{
+    char whole[64], index[80];
+
+    snprintf(whole, sizeof(whole), "%s.safetensors", part);
+    snprintf(index, sizeof(index), "%s.index.json", whole);
+    return json_object_get(files, whole) != NULL || json_object_get(files, index) != NULL;
+}
+
+/* Nothing is read that the manifest does not list. */
+static ek_status check_listed(const char *folder, const json_t *files)
+{
+    static const char suffix[] = ".safetensors";
+    ek_names names = {0};
+    ek_status st = EK_OK;
+
+    EK_TRY(ek_folder_entries(folder, &names));
+    for (int64_t i = 0; i < names.n && st == EK_OK; i++) {
+        const char *name = names.names[i];
+        size_t n = strlen(name), end = sizeof(suffix) - 1;
+        int needed = strcmp(name, "config.json") == 0 || strcmp(name, "state.json") == 0 ||
+                     strcmp(name, EK_RUN_FILE) == 0 || strcmp(name, "tokenizer.json") == 0 ||
+                     (n > end && strcmp(name + n - end, suffix) == 0);
+
+        if (needed && json_object_get(files, name) == NULL)
+            st = EK_FAIL(EK_ECORRUPT, "%s/%s is not listed in the manifest", folder, name);
+    }
+    ek_names_free(&names);
+    return st;
+}
+
+/* What is needed to go on is there. */
+static ek_status check_needed(const char *folder, const json_t *files)
+{
+    EK_TRY(check_listed(folder, files));
+    EK_REQUIRE(json_object_get(files, "config.json") != NULL &&
+                   json_object_get(files, "state.json") != NULL && is_listed(files, "model") &&
+                   is_listed(files, "optimizer"),
+               EK_ECORRUPT, "%s: the manifest lists no %s: the checkpoint is not whole", folder,
+               json_object_get(files, "config.json") == NULL  ? "config.json"
+               : json_object_get(files, "state.json") == NULL ? "state.json"
+               : !is_listed(files, "model")                   ? "model.safetensors"
+                                                              : "optimizer.safetensors");
+    return EK_OK;
+}
+
+ek_status ek_train_check(const char *folder, const json_t *files, int64_t step)
+{
+    json_t *state = NULL, *settings = NULL;
+    ek_tokenizer *tokenizer = NULL;
+    int64_t steps_done = 0;
+    ek_path path;
+    ek_status st;
+
+    EK_TRY_OUT(check_needed(folder, files));
+    EK_TRY_OUT(read_state(folder, &state, &path, &steps_done));
+    EK_REQUIRE_OUT(steps_done == step, EK_ECORRUPT,
+                   "%s: it has taken %" PRId64 " steps, and the manifest is of step %" PRId64,
+                   path.s, steps_done, step);
+    if (json_object_get(files, EK_RUN_FILE) != NULL) {
+        EK_TRY_OUT(ek_path_set(&path, "%s/" EK_RUN_FILE, folder));
+        EK_TRY_OUT(ek_run_file_read(path.s, &settings));
+    }
+    if (json_object_get(files, "tokenizer.json") != NULL) {
+        EK_TRY_OUT(ek_path_set(&path, "%s/tokenizer.json", folder));
+        EK_TRY_OUT(ek_tokenizer_open(path.s, &tokenizer));
+    }
+out:
+    ek_tokenizer_destroy(&tokenizer);
+    json_decref(settings);
     json_decref(state);
     return st;
 }

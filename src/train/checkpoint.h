@@ -81,6 +81,11 @@ EK_CHECKED ek_status ek_train_latest(const ek_mesh *mesh, const char *dir,
 EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings, const ek_kernels *k,
                                     const ek_model_spec *spec, int64_t *steps_done);
 
+/* Checks what checksums do not say: that the manifest lists the files that a checkpoint of a run
+ * needs, and every file of tensors that is there, and that state.json, run.json and the tokenizer
+ * can be read and are of this step.  files: of the manifest.  The tensors are ek_hf_check's. */
+EK_CHECKED ek_status ek_train_check(const char *folder, const json_t *files, int64_t step);
+
 /* Reads what this rank keeps of masters and moments from a checkpoint of any layout; the caller
  * calls ek_model_pack.  Collective. */
 EK_CHECKED ek_status ek_train_load(ek_model *m, const char *folder);

@@ -197,6 +197,66 @@ class Whole(Base):
         seal(self.newest)
         self.assertIn("optimizer.safetensors", self.check(self.newest, status=BAD_INPUT))
 
+    def manifest(self, **changes):
+        path = os.path.join(self.newest, "manifest.json")
+        write(path, json.dumps({**json.loads(read(path)), **changes}))
+
+    def test_a_manifest_that_leaves_out(self):
+        path = os.path.join(self.newest, "manifest.json")
+        good = read(path)
+        files = json.loads(good)["files"]
+        self.manifest(files={})
+        self.assertIn("lists no files", self.check(self.newest, status=BAD_INPUT))
+        for name in ("config.json", "state.json", "run.json", "model.safetensors",
+                     "optimizer.safetensors"):
+            self.manifest(files={k: v for k, v in files.items() if k != name})
+            said = self.check(self.newest, status=BAD_INPUT)
+            self.assertIn(name + " is not listed in the manifest", said)
+            os.rename(os.path.join(self.newest, name), self.path("away"))
+            if name != "run.json":  # which older versions did not write
+                said = self.check(self.newest, status=BAD_INPUT)
+                self.assertIn("lists no " + name, said)
+            os.rename(self.path("away"), os.path.join(self.newest, name))
+        write(path, good)
+        write(os.path.join(self.newest, "model-00001-of-00002.safetensors"), "x")
+        self.assertIn("model-00001-of-00002.safetensors is not listed",
+                      self.check(self.newest, status=BAD_INPUT))
+        os.remove(os.path.join(self.newest, "model-00001-of-00002.safetensors"))
+        write(os.path.join(self.newest, "README.md"), "my notes")
+        self.check(self.newest)
+
+    def test_another_step(self):
+        self.manifest(step=3)
+        said = self.check(self.path("run"), status=BAD_INPUT)
+        self.assertIn("the manifest is of step 3, the folder of another", said)
+        copy = shutil.copytree(self.newest, self.path("copy"))
+        self.assertIn("it has taken 4 steps, and the manifest is of step 3",
+                      self.check(copy, status=BAD_INPUT))
+        r = self.train("run", "--resume", steps=6)
+        self.assertRegex(r.stderr, "warn: .*step-00000004.*of step 3")
+
+    def test_an_empty_manifest_is_passed_over(self):
+        self.manifest(files={})
+        r = self.train("run", "--resume", steps=6)
+        self.assertRegex(r.stderr, "warn: .*step-00000004.*lists no files")
+        self.assertEqual(self.check(self.path("run"), "--json")["step"], 6)
+
+    def test_content_with_right_checksums(self):
+        for name, content in (("state.json", b"{}"), ("state.json", b"{\"steps_done\": 4}"),
+                              ("state.json", b"\0\1"), ("run.json", b"[]"),
+                              ("tokenizer.json", b"{}"), ("config.json", b"{}")):
+            file = os.path.join(self.newest, name)
+            good = read(file) if os.path.exists(file) else None
+            write(file, content)
+            seal(self.newest)
+            self.assertIn(file, self.check(self.newest, status=BAD_INPUT))
+            if good is None:
+                os.remove(file)
+            else:
+                write(file, good)
+            seal(self.newest)
+        self.check(self.newest)
+
     def test_none_there(self):
         os.mkdir(self.path("empty"))
         for folder in (self.path("nowhere"), self.path("empty"), self.config):
