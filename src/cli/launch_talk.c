@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
+#include "cli/live_line.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -40,10 +41,14 @@ void launch_talk_fini(launch_talk *t)
 
 static void print(launch_talk *t, const char *text, size_t n)
 {
-    if (t->drawn && n > 0 && text[0] != '\r')
-        fputc('\n', stderr);
+    if (n > 0 && text[0] == '\r') {
+        cli_live_draw(stderr, text + 1, n - 1);
+    } else {
+        if (t->drawn)
+            fputc('\n', stderr);
+        fwrite(text, 1, n, stderr);
+    }
     t->drawn = 0;
-    fwrite(text, 1, n, stderr);
 }
 
 /* --- who died --------------------------------------------------------------------------------- */

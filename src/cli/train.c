@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/job.h"
 #include "cli/launch.h"
+#include "cli/live_line.h"
 #include "cli/racks.h"
 #include "train/out.h"
 #include "train/settings.h"
@@ -226,6 +227,13 @@ static void show_start(void *context, const ek_train_info *i)
                 i->from_memory ? "from memory " : "", i->first_step);
 }
 
+/* Ends the live line, where there is one. */
+static void end_line(void)
+{
+    fputs(cli_live_end(), cli_err());
+    fflush(cli_err());
+}
+
 static void show_tokenising(void *context, int64_t done, int64_t total)
 {
     display *d = context;
@@ -239,17 +247,17 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
         return;
     d->last_ns = now;
     if (d->live)
-        fprintf(cli_err(), "\rtokenising %3.0f %%%s",
-                total > 0 ? 100.0 * (double)done / (double)total : 100.0,
-                done >= total ? "\n" : "");
-    fflush(cli_err());
+        cli_live_show("tokenising %3.0f %%",
+                      total > 0 ? 100.0 * (double)done / (double)total : 100.0);
+    if (done >= total)
+        end_line();
 }
 
 static void show_step(void *context, const ek_train_progress *p)
 {
     display *d = context;
     int64_t now = ek_clock_ns(), left = p->steps - p->step;
-    char rate[16], eta[24];
+    char rate[16], eta[24], line[256];
     int last = left == 0;
 
     cli_job_tell(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
@@ -259,13 +267,15 @@ static void show_step(void *context, const ek_train_progress *p)
     d->last_ns = now;
     cli_count(rate, sizeof(rate), p->tokens_per_s);
     cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
-    fprintf(cli_err(),
-            "%sstep %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s%s",
-            d->live ? "\r" : "", p->step, p->steps, p->loss, rate, p->expert_max_over_mean, eta,
-            d->live ? "  \033[K" : "\n");
-    if (d->live && last)
-        fputc('\n', cli_err());
-    fflush(cli_err());
+    snprintf(line, sizeof(line),
+             "step %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s", p->step,
+             p->steps, p->loss, rate, p->expert_max_over_mean, eta);
+    if (d->live)
+        cli_live_show("%s", line);
+    else
+        fprintf(cli_err(), "%s\n", line);
+    if (last)
+        end_line();
 }
 
 static void tell_phase(void *context, const char *name)
@@ -316,11 +326,12 @@ static void keep_cost(void *context, const ek_train_cost *c)
 static void show_log(void *context, ek_log_level level, const char *component, const char *message)
 {
     const cli_job *job = context;
+    char rank[32] = "";
 
     (void)component;
     if (job->rank > 0)
-        fprintf(cli_err(), "rank %d: ", job->rank);
-    fprintf(cli_err(), "%s: %s\n", ek_log_level_name(level), message);
+        snprintf(rank, sizeof(rank), "rank %d: ", job->rank);
+    fprintf(cli_err(), "%s%s%s: %s\n", cli_live_end(), rank, ek_log_level_name(level), message);
 }
 
 static json_t *balance_json(const ek_train_balance *b)
@@ -521,8 +532,7 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
     if (st == EK_OK)
         st = ek_train(&cfg, &hooks, &summary);
     free(racks);
-    if (d.live && !d.quiet && st < 0 && summary.end.step > 0)
-        fputc('\n', cli_err());
+    end_line();
     if (st == EK_OK && cfg.givers == 0) /* else it goes on */
         print_end(&summary, &cfg, job, &d);
     ek_train_settings_release(&cfg);

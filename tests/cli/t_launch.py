@@ -261,7 +261,7 @@ line("the end")''')
         said, out = self.on_a_terminal(command, env)
         self.assertEqual(out, "3 live\n")
         self.assertEqual(said.replace(b"\r\n", b"\n"),
-                         b"\rstep 1\rstep 2\nwarn: x\n\rstep 3\n")
+                         b"\rstep 1\033[K\rstep 2\033[K\nwarn: x\n\rstep 3\033[K\n")
 
 
 class Status(Case):
