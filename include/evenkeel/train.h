@@ -63,6 +63,8 @@ typedef struct {
      * losses are not those of run.json.  Callers who want to go on with its settings read them
      * there. */
     int resume, timeline, record_routing, record_plans;
+    int64_t timeline_from, timeline_steps; /* with timeline: the first step of it (below 0: the
+                                              first that is taken), and how many steps */
     int elastic;      /* state outlives this process, in shared memory; the run goes on from what is
                          there, else from the newest checkpoint, else starts.  ep becomes the least that
                          fits the ranks and is not below the one given.  Whoever starts processes again
@@ -158,6 +160,8 @@ typedef struct {
     /* timeline */ 0,                                                                              \
     /* record_routing */ 0,                                                                        \
     /* record_plans */ 0,                                                                          \
+    /* timeline_from */ -1,                                                                        \
+    /* timeline_steps */ 10,                                                                       \
     /* elastic */ 0,                                                                               \
     /* starter */ 0,                                                                               \
     /* world */ NULL,                                                                              \

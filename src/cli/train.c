@@ -132,8 +132,12 @@ static const ek_option options[] = {
      "gets run.json, metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, "
      "plans.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "write timeline.json (Perfetto, chrome://tracing); where --balance has measured costs, hold "
-     "the ops against them"},
+     "write timeline.json (Perfetto, chrome://tracing), of --timeline-steps steps; where --balance "
+     "has measured costs, hold the ops against them"},
+    {"timeline-from", EK_OPTION_INT, NULL, "the first that is taken", "step", "[0,1000000000]", 0,
+     "--timeline: its first step, as metrics.jsonl counts them"},
+    {"timeline-steps", EK_OPTION_INT, "10", NULL, "steps", "[1,1000000]", 0,
+     "--timeline: how many steps"},
     {"record-routing", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write routing.npy, the experts' loads of every step and layer"},
     {"record-plans", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,

@@ -77,12 +77,14 @@ void ek_exec_sum(const ek_event *events, int64_t n, ek_exec_times *out);
 /* Whose timeline it is.  Files of several ranks with one origin can be joined into one. */
 typedef struct {
     int rank, ranks;
-    int64_t origin_ns; /* time 0, of ek_clock_ns; 0: the first event */
+    int64_t origin_ns;      /* time 0, of ek_clock_ns; 0: the first event */
+    const int64_t *step_ns; /* [n_steps] when each step began; NULL: there are no steps */
+    int64_t first_step, n_steps;
 } ek_timeline_rank;
 
 /* Writes the events as trace-event JSON, which Perfetto and chrome://tracing load: one process per
- * rank, one track per lane, more for network ops that were in flight at once; times in
- * microseconds.  who NULL: the only rank. */
+ * rank, one track per lane, more for network ops that were in flight at once, an instant "step N"
+ * where each step begins; times in microseconds.  who NULL: the only rank. */
 EK_CHECKED ek_status ek_timeline_write(const ek_event *events, int64_t n,
                                        const ek_timeline_rank *who, const char *path);
 

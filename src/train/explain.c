@@ -21,6 +21,8 @@ void ek_run_add_layers(ek_run *r)
 {
     const ek_model_spec *s = &r->source.spec;
 
+    if (ek_run_is_timed(r) && !ek_run_is_recorded(r, r->step))
+        return; /* its time is not measured */
     for (int64_t l = 0; l < s->layers && r->layers != NULL; l++) {
         ek_roofline_counts n = ek_pass_work(ek_trainer_pass(r->trainer), l);
         ek_roofline_work step;
@@ -142,12 +144,12 @@ ek_status ek_run_explain(ek_run *r)
 {
     if (r->layers == NULL || r->counted_ns == 0 || r->out->balance.policy == NULL)
         return EK_OK;
-    if (r->cfg->timeline)
+    if (ek_run_is_timed(r))
         EK_TRY(time_layers(r));
     if (r->rank != 0)
         return EK_OK;
     tell_layers(r);
-    if (r->cfg->timeline)
+    if (ek_run_is_timed(r))
         tell_costs(r);
     return EK_OK;
 }

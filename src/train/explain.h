@@ -2,7 +2,8 @@
  * of every MoE layer on the DDL-Roofline (balance/roofline.h), and, with a timeline, what ops were
  * predicted to take against what they took (cost/compare.h).
  *
- * All is of the steps of this process but the first, like the summary's means. */
+ * All is of the steps of this process but the first, like the summary's means; with a timeline, of
+ * those of them that it has. */
 #ifndef TRAIN_EXPLAIN_H
 #define TRAIN_EXPLAIN_H
 

@@ -61,6 +61,88 @@ static ek_status go_on_saving(ek_run *r)
     return saved(r);
 }
 
+static ek_status write_events(ek_run *r, const char *path)
+{
+    ek_timeline_rank who = {.rank = r->rank,
+                            .ranks = r->ranks,
+                            .origin_ns = r->origin_ns,
+                            .step_ns = r->step_ns,
+                            .first_step = r->first_recorded,
+                            .n_steps = r->n_recorded};
+    int64_t n;
+    const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
+
+    return ek_timeline_write(events, n, &who, path);
+}
+
+static ek_status write_routing(ek_run *r, const char *path)
+{
+    return ek_routing_trace_write(&r->trace, path);
+}
+
+/* Writes <out>/name under a temporary name, which then takes its own. */
+static ek_status write_extra(ek_run *r, const char *name,
+                             ek_status (*writer)(ek_run *, const char *))
+{
+    ek_path path, temporary;
+    ek_status st;
+
+    EK_TRY(ek_path_set(&path, "%s/%s", r->cfg->out, name));
+    EK_TRY(ek_path_set(&temporary, "%s.tmp", path.s));
+    EK_TRY_OUT(writer(r, temporary.s));
+    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, path.s));
+    return EK_OK;
+out:
+    ek_folder_discard(NULL, temporary.s);
+    return st;
+}
+
+/* Once, when its last step is done or the run ends. */
+static ek_status write_timeline(ek_run *r)
+{
+    char name[40] = "timeline.json";
+
+    r->timeline_done = 1;
+    if (r->rank > 0)
+        snprintf(name, sizeof(name), "timeline-rank%d.json", r->rank);
+    return write_extra(r, name, write_events);
+}
+
+static ek_status write_extras(ek_run *r)
+{
+    int64_t from = ek_run_timeline_from(r);
+
+    if (r->cfg->timeline && r->n_recorded == 0)
+        ek_log("train", EK_LOG_WARN,
+               "--timeline: this process took none of the steps from %lld to %lld, so there is no "
+               "timeline of it",
+               (long long)from, (long long)(from + r->cfg->timeline_steps - 1));
+    else if (r->cfg->timeline && !r->timeline_done)
+        EK_TRY(write_timeline(r));
+    if (r->cfg->record_routing && r->rank == 0)
+        EK_TRY(write_extra(r, "routing.npy", write_routing));
+    return EK_OK;
+}
+
+/* Switches the recording of ops on or off, and notes when a step begins that is recorded. */
+static ek_status record_step(ek_run *r, int64_t step)
+{
+    int on = ek_run_is_recorded(r, step);
+    int64_t most = r->training.optimizer.steps - step;
+
+    ek_exec_record(ek_trainer_exec(r->trainer), on);
+    if (!on)
+        return EK_OK;
+    if (r->step_ns == NULL) {
+        most = most < r->cfg->timeline_steps ? most : r->cfg->timeline_steps;
+        r->step_ns = calloc((size_t)most, sizeof(*r->step_ns));
+        EK_REQUIRE(r->step_ns != NULL, EK_ENOMEM, "no memory for a timeline");
+        r->first_recorded = step;
+    }
+    r->step_ns[r->n_recorded++] = ek_clock_ns();
+    return EK_OK;
+}
+
 static ek_status one_step(ek_run *r, ek_step_result *result)
 {
     int64_t step = ek_trainer_steps_done(r->trainer), seq = r->training.seq;
@@ -70,8 +152,11 @@ static ek_status one_step(ek_run *r, ek_step_result *result)
                        ek_trainer_inputs(r->trainer) + i * seq,
                        ek_trainer_targets(r->trainer) + i * seq);
     ek_plan_record_begin(&r->plans, step, r->source.spec.layers);
+    EK_TRY(record_step(r, step));
     EK_TRY(ek_trainer_step(r->trainer, result));
     EK_TRY(ek_plan_record_end(&r->plans));
+    if (ek_run_is_recorded(r, step) && !ek_run_is_recorded(r, step + 1))
+        EK_TRY(write_timeline(r));
     if (r->cfg->record_routing && r->rank == 0)
         EK_TRY(ek_routing_trace_add(&r->trace, ek_trainer_pass(r->trainer)));
     return EK_OK;
@@ -201,51 +286,6 @@ static ek_status take_steps(ek_run *r)
     return EK_FAIL(st, "step %lld: %s", (long long)r->step, text);
 }
 
-static ek_status write_timeline(ek_run *r, const char *path)
-{
-    ek_timeline_rank who = {r->rank, r->ranks, r->origin_ns};
-    int64_t n;
-    const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
-
-    return ek_timeline_write(events, n, &who, path);
-}
-
-static ek_status write_routing(ek_run *r, const char *path)
-{
-    return ek_routing_trace_write(&r->trace, path);
-}
-
-/* Writes <out>/name under a temporary name, which then takes its own. */
-static ek_status write_extra(ek_run *r, const char *name,
-                             ek_status (*writer)(ek_run *, const char *))
-{
-    ek_path path, temporary;
-    ek_status st;
-
-    EK_TRY(ek_path_set(&path, "%s/%s", r->cfg->out, name));
-    EK_TRY(ek_path_set(&temporary, "%s.tmp", path.s));
-    EK_TRY_OUT(writer(r, temporary.s));
-    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, path.s));
-    return EK_OK;
-out:
-    ek_folder_discard(NULL, temporary.s);
-    return st;
-}
-
-static ek_status write_extras(ek_run *r)
-{
-    if (r->cfg->timeline) {
-        char name[40] = "timeline.json";
-
-        if (r->rank > 0)
-            snprintf(name, sizeof(name), "timeline-rank%d.json", r->rank);
-        EK_TRY(write_extra(r, name, write_timeline));
-    }
-    if (r->cfg->record_routing && r->rank == 0)
-        EK_TRY(write_extra(r, "routing.npy", write_routing));
-    return EK_OK;
-}
-
 /* st: how it ended. */
 static void close_all(ek_run *r, ek_status st)
 {
@@ -254,7 +294,7 @@ static void close_all(ek_run *r, ek_status st)
     if (r->replaces && ek_out_restore(r->cfg->out))
         ek_log("train", EK_LOG_WARN, "%s keeps the checkpoints of the run that was to be replaced",
                r->cfg->out);
-    ek_routing_trace_fini(&r->trace);
+    ek_routing_trace_close(&r->trace);
     ek_trainer_destroy(&r->trainer);
     ek_plan_record_close(&r->plans);
     ek_trace_close(&r->replay);
@@ -262,6 +302,7 @@ static void close_all(ek_run *r, ek_status st)
     ek_mesh_close(&r->mesh);
     free(r->machine);
     free(r->layers);
+    free(r->step_ns);
     free(r->of_rank);
     free(r->of_layer);
     ek_sources_close(&r->sources);

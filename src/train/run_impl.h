@@ -63,8 +63,11 @@ typedef struct {
     int64_t step;       /* under way */
     int64_t counted_ns; /* when the first step of this process had ended; 0: it has not */
     int64_t origin_ns;  /* when rank 0 began its steps: 0 of the timelines */
-    int replaces;       /* checkpoints of an earlier run stand aside until there is a new one */
-    int lock;           /* of --out, so that two runs do not write to it; -1: not taken */
+    int64_t *step_ns;   /* [n_recorded] when each step of the timeline began; NULL: none has */
+    int64_t first_recorded, n_recorded;
+    int timeline_done; /* it is written */
+    int replaces;      /* checkpoints of an earlier run stand aside until there is a new one */
+    int lock;          /* of --out, so that two runs do not write to it; -1: not taken */
 
     /* with --elastic */
     ek_rank_state state;
@@ -79,6 +82,28 @@ static inline void ek_run_tell_phase(const ek_run *r, const char *name)
 {
     if (r->hooks->phase != NULL)
         r->hooks->phase(r->hooks->context, name);
+}
+
+static inline int64_t ek_run_timeline_from(const ek_run *r)
+{
+    return r->cfg->timeline_from >= 0 ? r->cfg->timeline_from : r->first_step;
+}
+
+/* Whether the ops of a step are recorded. */
+static inline int ek_run_is_recorded(const ek_run *r, int64_t step)
+{
+    int64_t from = ek_run_timeline_from(r);
+
+    return r->cfg->timeline && step >= from && step - from < r->cfg->timeline_steps;
+}
+
+/* Whether a step of this process but its first one is recorded. */
+static inline int ek_run_is_timed(const ek_run *r)
+{
+    int64_t from = ek_run_timeline_from(r), second = r->first_step + 1;
+
+    return ek_run_is_recorded(r, from > second ? from : second) &&
+           from < r->training.optimizer.steps;
 }
 
 /* Everything before the first step. */

@@ -85,6 +85,8 @@ static ek_status read_words(ek_run *r)
     EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
                "ek_train_config is %zu bytes, this library expects %zu", c->size, sizeof(*c));
     EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
+    EK_REQUIRE(c->timeline_steps > 0, EK_EINVAL, "--timeline-steps %lld is not at least 1",
+               (long long)c->timeline_steps);
     EK_REQUIRE(word_of(c->data_order, orders) >= 0, EK_EINVAL, "no data order %s", c->data_order);
     EK_REQUIRE(word_of(c->lr_schedule, schedules) >= 0, EK_EINVAL, "no learning rate schedule %s",
                c->lr_schedule);
@@ -544,7 +546,6 @@ static void go_on(ek_run *r)
     ek_trainer_resume(r->trainer, r->first_step);
     if (r->cfg->elastic)
         ek_trainer_set_ledger(r->trainer, &r->state.ledger, r->state.runs_of);
-    ek_exec_record(ek_trainer_exec(r->trainer), r->cfg->timeline);
 }
 
 /* Parameters that a token meets: all but the experts that it is not sent to. */
@@ -626,8 +627,8 @@ static ek_status open_trace(ek_run *r)
     if (r->rank == 0)
         EK_TRY(ek_metrics_open(r->cfg->out, r->first_step, &r->metrics));
     EK_TRY(ek_run_tell_of_last_step(r));
-    if (r->cfg->record_routing)
-        EK_TRY(ek_routing_trace_init(&r->trace, &r->source.spec));
+    if (r->cfg->record_routing && r->rank == 0)
+        EK_TRY(ek_routing_trace_open(&r->trace, &r->source.spec, r->cfg->out));
     if (r->cfg->record_plans && r->mesh->at == 0)
         EK_TRY(ek_plan_record_open(&r->plans, r->cfg->out, ek_trainer_pass(r->trainer)));
     return EK_OK;

@@ -75,6 +75,8 @@ static const setting settings[] = {
     {"save-every", TYPE_INT64, FIELD(save_every), 0},
     {"keep", TYPE_INT64, FIELD(keep), 0},
     {"timeline", TYPE_FLAG, FIELD(timeline), 0},
+    {"timeline-from", TYPE_INT64, FIELD(timeline_from), OMIT_LESS},
+    {"timeline-steps", TYPE_INT64, FIELD(timeline_steps), 0},
     {"record-routing", TYPE_FLAG, FIELD(record_routing), 0},
     {"record-plans", TYPE_FLAG, FIELD(record_plans), 0},
     {"elastic", TYPE_FLAG, FIELD(elastic), 0},

@@ -70,11 +70,19 @@ class Files(ek_cli.Case):
         self.train("a/")
         self.assertEqual(sorted(os.listdir(self.path("a"))), ["checkpoint", "metrics.jsonl", "run.json"])
 
+    def timeline(self, out):
+        """The events of a run's timeline, and the steps that it names."""
+        with open(self.path(out, "timeline.json")) as f:
+            events = json.load(f)["traceEvents"]
+        steps = [e for e in events if e["ph"] == "i"]
+        self.assertEqual([e["name"] for e in steps], ["step %d" % e["args"]["step"] for e in steps])
+        return events, [e["args"]["step"] for e in steps]
+
     def test_timeline(self):
         self.train("run", "--timeline", steps=20)
-        total_ms = sum(m["step_ms"] for m in metrics(self.path("run")))
-        with open(self.path("run", "timeline.json")) as f:
-            events = json.load(f)["traceEvents"]
+        total_ms = sum(m["step_ms"] for m in metrics(self.path("run"))[:10])
+        events, steps = self.timeline("run")
+        self.assertEqual(steps, list(range(10)))
         lanes = {e["tid"]: e["args"]["name"] for e in events
                  if e["ph"] == "M" and e["name"] == "thread_name"}
         ops = [e for e in events if e["ph"] == "X"]
@@ -82,10 +90,29 @@ class Files(ek_cli.Case):
         self.assertTrue({"compute", "net"} <= set(lanes.values()))
         self.assertTrue({"embed", "route", "expert up", "adamw"} <= {e["name"] for e in ops})
         self.assertEqual({e["args"]["layer"] for e in ops if e["name"] == "route"}, {0, 1})
-        self.assertEqual(len([e for e in ops if e["name"] == "gradient norm"]), 20)
+        self.assertEqual(len([e for e in ops if e["name"] == "gradient norm"]), 10)
         for a, b in zip(ops, ops[1:]):  # one lane: one op at a time; ts is rounded to 1 ns
             self.assertLessEqual(a["ts"] + a["dur"], b["ts"] + 0.002)
         self.assertGreater(sum(e["dur"] for e in ops) / 1e3, 0.5 * total_ms)
+
+    def test_window_of_the_timeline(self):
+        self.train("run", "--timeline", "--timeline-from", 3, "--timeline-steps", 2, steps=8)
+        events, steps = self.timeline("run")
+        self.assertEqual(steps, [3, 4])
+        norms = [e for e in events if e["name"] == "gradient norm"]
+        self.assertEqual(len(norms), 2)
+        marks = [e["ts"] for e in events if e["ph"] == "i"]
+        self.assertTrue(marks[0] < norms[0]["ts"] < marks[1] < norms[1]["ts"], (marks, norms))
+        self.train("end", "--timeline", "--timeline-from", 6, "--timeline-steps", 50, steps=8)
+        self.assertEqual(self.timeline("end")[1], [6, 7])
+        r = self.train("late", "--timeline", "--timeline-from", 8, steps=8)
+        self.assertIn("none of the steps from 8 to 17", r.stderr)
+        self.assertFalse(os.path.exists(self.path("late", "timeline.json")))
+        more = ("--resume", "--override", "--lr-schedule", "constant", "--timeline")
+        r = self.train("run", *more, steps=12)
+        self.assertIn("none of the steps from 3 to 4", r.stderr)
+        self.train("run", *more, "--timeline-from", 13, steps=15)
+        self.assertEqual(self.timeline("run")[1], [13, 14])
 
     def test_routing(self):
         self.train("run", "--record-routing", "--micro-batch", 3)
@@ -183,6 +210,7 @@ class Output(ek_cli.Case):
                        "micro-batch", "data-order", "steps", "lr", "lr-schedule", "warmup",
                        "min-lr", "wd", "beta1", "beta2", "eps", "clip", "aux-coef", "z-coef",
                        "capacity-factor", "dtype", "device", "threads", "seed", "out", "timeline",
+                       "timeline-from", "timeline-steps",
                        "record-routing", "record-plans", "replay-routing", "save-every", "keep", "resume", "quiet", "json",
                        "config"):
             self.assertIn("--" + option, r.stdout)

@@ -33,19 +33,24 @@ static json_t *written(const ek_event *events, int64_t n, const ek_timeline_rank
     return root;
 }
 
-/* The "X" event of this name. */
-static const json_t *slice(const json_t *root, const char *name)
+/* The event of this phase and name. */
+static const json_t *event(const json_t *root, const char *phase, const char *name)
 {
     size_t at;
     const json_t *e, *found = NULL;
 
     json_array_foreach(json_object_get(root, "traceEvents"), at, e)
     {
-        if (strcmp(text(e, "ph"), "X") == 0 && strcmp(text(e, "name"), name) == 0)
+        if (strcmp(text(e, "ph"), phase) == 0 && strcmp(text(e, "name"), name) == 0)
             found = e;
     }
     CHECK(found != NULL);
     return found;
+}
+
+static const json_t *slice(const json_t *root, const char *name)
+{
+    return event(root, "X", name);
 }
 
 /* The name of the track that a slice is on; the last "M" event of this kind and place. */
@@ -94,12 +99,21 @@ static void ranks_and_tracks_are_told_apart(void)
         {"reduce", EK_LANE_NET, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
         {"send", EK_LANE_NODE, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
     };
-    const ek_timeline_rank who = {.rank = 5, .ranks = 8, .origin_ns = 1000000};
+    static const int64_t begun[] = {2500000, 7000000};
+    const ek_timeline_rank who = {.rank = 5,
+                                  .ranks = 8,
+                                  .origin_ns = 1000000,
+                                  .step_ns = begun,
+                                  .first_step = 41,
+                                  .n_steps = 2};
     json_t *root = written(events, 3, &who);
     const json_t *gather = slice(root, "gather"), *reduce = slice(root, "reduce");
 
     CHECK(number(gather, "ts") == 3000 && number(reduce, "ts") == 2000);
     CHECK(number(gather, "pid") == 5 && number(reduce, "pid") == 5);
+    CHECK(number(event(root, "i", "step 41"), "ts") == 1500 &&
+          number(event(root, "i", "step 42"), "ts") == 6000);
+    CHECK(number(json_object_get(event(root, "i", "step 42"), "args"), "step") == 42);
     CHECK(strcmp(track_name(root, gather), "net 1") == 0);
     CHECK(strcmp(track_name(root, reduce), "net 0") == 0);
     CHECK(strcmp(track_name(root, slice(root, "send")), "node") == 0);

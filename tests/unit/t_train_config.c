@@ -32,6 +32,8 @@ static void initialiser_gives_each_field_its_default(void)
                                          .aux_coef = 0.01,
                                          .recompute = "off",
                                          .keep = 2,
+                                         .timeline_from = -1,
+                                         .timeline_steps = 10,
                                          .pp = 1,
                                          .tp = 1,
                                          .ep = 1,
@@ -82,6 +84,8 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_NUMBER(keep);
     SAME_NUMBER(resume);
     SAME_NUMBER(timeline);
+    SAME_NUMBER(timeline_from);
+    SAME_NUMBER(timeline_steps);
     SAME_NUMBER(record_routing);
     SAME_NUMBER(record_plans);
     SAME_NUMBER(elastic);
