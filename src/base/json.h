@@ -54,6 +54,16 @@ EK_CHECKED ek_status ek_json_text(const json_t *object, const char *file, const 
 EK_CHECKED ek_status ek_json_bool(const json_t *object, const char *file, const char *key,
                                   ek_json_need need, int *out);
 
+/* A text that need not be UTF-8, such as a path, as a new string: bytes that are not UTF-8 become
+ * \xHH, and so does a backslash that stands before what looks like such an escape.  NULL: there is
+ * no memory. */
+json_t *ek_json_text_of(const char *text);
+
+/* A new value whose strings are those of `value` in that form, as JSON has to be written; and back:
+ * strings may then be no UTF-8, and the value is for this program alone. */
+json_t *ek_json_escaped(const json_t *value);
+json_t *ek_json_unescaped(const json_t *value);
+
 /* "an object", "a string", ...: the type of a value, for messages. */
 const char *ek_json_type_name(const json_t *value);
 

@@ -1,6 +1,7 @@
 /* evenkeel bench: options, and the choice of a benchmark. */
 #include "cli/bench.h"
 
+#include "base/json.h"
 #include "model/source.h"
 #include "tensor/cpu/dnnl_border.h"
 
@@ -183,7 +184,7 @@ static void say_what(bench *b, const char *model)
         ek_dnnl_version(library, sizeof(library));
     bench_say(b, "%s of %s, kernels %s, %d threads, %s\n\n", b->name, model, b->k->name,
               b->k->threads, library);
-    bench_put(b, "model", json_string(model));
+    bench_put(b, "model", ek_json_text_of(model));
     bench_put(b, "dtype", json_string(b->mode == EK_MODE_BF16 ? "bf16" : "fp32"));
     bench_put(b, "device", json_string(b->device));
     bench_put(b, "kernels", json_string(b->k->name));

@@ -89,11 +89,12 @@ static ek_status check(const char *dir, report *r)
 static ek_status print_json(const report *r)
 {
     json_t *one = json_pack("{s:i}", "ranks", 1);
-    json_t *root = json_pack(
-        "{s:s, s:I, s:s, s:I, s:s, s:O, s:I, s:I, s:I, s:O}", "checkpoint", r->path.s, "step",
-        (json_int_t)r->step, "model", r->model, "params", (json_int_t)r->params, "dtype", r->dtype,
-        "layout", r->layout != NULL ? r->layout : one, "weights", (json_int_t)r->weights, "moments",
-        (json_int_t)r->moments, "bytes", (json_int_t)r->bytes, "files", r->files);
+    json_t *root =
+        json_pack("{s:o, s:I, s:s, s:I, s:s, s:O, s:I, s:I, s:I, s:O}", "checkpoint",
+                  ek_json_text_of(r->path.s), "step", (json_int_t)r->step, "model", r->model,
+                  "params", (json_int_t)r->params, "dtype", r->dtype, "layout",
+                  r->layout != NULL ? r->layout : one, "weights", (json_int_t)r->weights, "moments",
+                  (json_int_t)r->moments, "bytes", (json_int_t)r->bytes, "files", r->files);
     char *text = root != NULL ? json_dumps(root, 0) : NULL;
 
     json_decref(one);

@@ -10,6 +10,7 @@
  * those after it from taking it. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
@@ -287,9 +288,10 @@ static void write_down(const launcher *x, double total_s)
     ek_path path;
 
     if (x->seen_at > 0)
-        json_object_update_new(o, json_pack("{s:s, s:f, s:f, s:f, s:f}", "after", x->why, "seen",
-                                            x->seen_epoch, "ending_s", x->ending_s, "hand_over_s",
-                                            x->giving_s, "total_s", total_s));
+        json_object_update_new(o, json_pack("{s:o, s:f, s:f, s:f, s:f}", "after",
+                                            ek_json_text_of(x->why), "seen", x->seen_epoch,
+                                            "ending_s", x->ending_s, "hand_over_s", x->giving_s,
+                                            "total_s", total_s));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f}", "taken_mb", t->taken / 1e6,
                                         "copied_mb", t->copied / 1e6, "received_mb",
                                         t->received / 1e6, "spare_mb", t->spare / 1e6));

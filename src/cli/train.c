@@ -2,6 +2,7 @@
 #include "evenkeel/train.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/job.h"
 #include "cli/launch.h"
@@ -356,16 +357,15 @@ static json_t *balance_json(const ek_train_balance *b)
     return o;
 }
 
-/* A checkpoint whose path is not UTF-8 cannot stand in JSON and is left out. */
 static void print_json(const ek_train_summary *s, const display *d)
 {
-    json_t *o =
-        json_pack("{s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o*}", "ranks", d->job->size,
-                  "steps", (json_int_t)s->end.step, "loss", s->end.loss, "tokens_per_s",
-                  s->tokens_per_s, "seconds", s->end.seconds, "params", (json_int_t)s->info.params,
-                  "active_params", (json_int_t)s->info.active_params, "peak_rss_mb",
-                  (double)s->peak_rss_bytes / 1e6, "predicted_rss_mb",
-                  (double)s->info.predicted_bytes / 1e6, "checkpoint", json_string(s->checkpoint));
+    json_t *o = json_pack(
+        "{s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", d->job->size, "steps",
+        (json_int_t)s->end.step, "loss", s->end.loss, "tokens_per_s", s->tokens_per_s, "seconds",
+        s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
+        (json_int_t)s->info.active_params, "peak_rss_mb", (double)s->peak_rss_bytes / 1e6,
+        "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
+        ek_json_text_of(s->checkpoint));
 
     if (s->balance.policy != NULL)
         json_object_set_new(o, "balance", balance_json(&s->balance));
@@ -478,7 +478,7 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
     for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)
         json_object_del(*settings, sizes[i]);
     if (dir == NULL)
-        json_object_set_new(*settings, "out", json_string(out.s));
+        json_object_set_new(*settings, "out", json_string_nocheck(out.s));
     return EK_OK;
 }
 
@@ -486,7 +486,7 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
 static char *own_settings(const ek_options *o)
 {
     static const char *const names[] = {"ranks", "hosts", "discover", "mpiexec-args", "threads"};
-    json_t *all = ek_options_dump(o), *own = json_object();
+    json_t *all = ek_options_dump(o), *own = json_object(), *escaped;
     char *text;
     ek_path whole;
 
@@ -495,8 +495,10 @@ static char *own_settings(const ek_options *o)
             json_object_set(own, names[i], json_object_get(all, names[i]));
     if (ek_options_text(o, "hosts") != NULL &&
         ek_path_absolute(ek_options_text(o, "hosts"), &whole) == EK_OK)
-        json_object_set_new(own, "hosts", json_string(whole.s));
-    text = json_dumps(own, 0);
+        json_object_set_new(own, "hosts", json_string_nocheck(whole.s));
+    escaped = ek_json_escaped(own);
+    text = json_dumps(escaped, 0);
+    json_decref(escaped);
     json_decref(own);
     json_decref(all);
     return text;

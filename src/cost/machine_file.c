@@ -123,7 +123,7 @@ static void put_array(FILE *f, const char *key, const double *x, int32_t n)
 
 static void put_text(FILE *f, const char *key, const char *text, int *lost)
 {
-    json_t *value = json_string(text);
+    json_t *value = ek_json_text_of(text);
     char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
 
     *lost |= quoted == NULL;

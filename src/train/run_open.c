@@ -115,12 +115,15 @@ static ek_status read_words(ek_run *r)
 static ek_status add_caller_settings(ek_run *r, const char *text)
 {
     const char *name;
-    json_t *more = NULL, *value;
+    json_t *escaped = NULL, *more, *value;
     ek_status st = EK_OK;
 
     if (text == NULL)
         return EK_OK;
-    EK_TRY(ek_json_parse(text, strlen(text), "the caller's settings", &more));
+    EK_TRY(ek_json_parse(text, strlen(text), "the caller's settings", &escaped));
+    more = ek_json_unescaped(escaped);
+    json_decref(escaped);
+    EK_REQUIRE(more != NULL, EK_ENOMEM, "no memory for the settings");
     json_object_foreach(more, name, value)
     {
         if (json_object_get(r->all_settings, name) == NULL &&

@@ -178,20 +178,22 @@ static json_t *write_path(const char *path)
     ek_path whole;
 
     if (ek_file_kind_of(path) == EK_FILE_NONE || ek_path_absolute(path, &whole) < 0)
-        return json_string(path);
-    return json_string(whole.s);
+        return json_string_nocheck(path);
+    return json_string_nocheck(whole.s);
 }
 
 /* Of --data: a path that may have a weight. */
 static json_t *write_source(const char *text)
 {
-    ek_path path, whole;
+    ek_path path, whole, weighted;
     const char *weight;
 
     if (ek_source_path(text, &path, &weight) < 0 || weight == NULL ||
         ek_file_kind_of(path.s) == EK_FILE_NONE || ek_path_absolute(path.s, &whole) < 0)
         return write_path(text);
-    return json_sprintf("%s:%s", whole.s, weight);
+    if (ek_path_set(&weighted, "%s:%s", whole.s, weight) < 0)
+        return NULL;
+    return json_string_nocheck(weighted.s);
 }
 
 static json_t *write_list(const path_list *list)
@@ -225,7 +227,9 @@ static json_t *write_setting(const setting *s, const void *field)
     case TYPE_REAL: value = json_real(*(const double *)field); break;
     case TYPE_FLAG: return json_boolean(*(const int *)field);
     case TYPE_WORD: return write_word(s, *(const int *)field);
-    case TYPE_TEXT: text = *(const char *const *)field; return text ? json_string(text) : NULL;
+    case TYPE_TEXT:
+        text = *(const char *const *)field;
+        return text ? json_string_nocheck(text) : NULL;
     case TYPE_PATH: text = *(const char *const *)field; return text ? write_path(text) : NULL;
     case TYPE_PATHS: return write_list(field);
     }
@@ -282,12 +286,20 @@ static int may_be_left_out(const char *name)
     return s != NULL && (s->type == TYPE_PATH || (s->flags & (OMIT_0 | OMIT_LESS)));
 }
 
+static char *dump_short(const json_t *value)
+{
+    json_t *escaped = ek_json_escaped(value);
+    char *text = json_dumps(escaped, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+
+    json_decref(escaped);
+    return text;
+}
+
 /* Appends ", --name VALUE (it was VALUE)". */
 static void add_change(char *text, size_t cap, const char *name, const json_t *was,
                        const json_t *is)
 {
-    char *a = was != NULL ? json_dumps(was, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
-    char *b = is != NULL ? json_dumps(is, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
+    char *a = was != NULL ? dump_short(was) : NULL, *b = is != NULL ? dump_short(is) : NULL;
     size_t n = strlen(text);
 
     snprintf(text + n, cap - n, "%s--%s %s (it was %s)", n > 0 ? ", " : "", name,
@@ -332,11 +344,8 @@ static json_t *write_command(const ek_train_config *cfg)
 {
     json_t *command = json_array();
 
-    for (int64_t i = 0; i < cfg->n_command; i++) {
-        json_t *word = json_string(cfg->command[i]);
-
-        json_array_append_new(command, word != NULL ? word : json_string("(not UTF-8)"));
-    }
+    for (int64_t i = 0; i < cfg->n_command; i++)
+        json_array_append_new(command, ek_json_text_of(cfg->command[i]));
     return command;
 }
 
@@ -357,10 +366,10 @@ static char *dump_exactly(const json_t *o)
 ek_status ek_run_file_text(const ek_train_config *cfg, const json_t *values, char **out)
 {
     char folder[4096];
-    json_t *where = getcwd(folder, sizeof(folder)) != NULL ? json_string(folder) : NULL;
-    json_t *o = json_pack("{s:s, s:i, s:s, s:o, s:o*, s:O}", "format", "evenkeel-run", "version", 1,
+    json_t *where = getcwd(folder, sizeof(folder)) != NULL ? ek_json_text_of(folder) : NULL;
+    json_t *o = json_pack("{s:s, s:i, s:s, s:o, s:o*, s:o}", "format", "evenkeel-run", "version", 1,
                           "evenkeel", EK_VERSION, "command", write_command(cfg), "directory", where,
-                          "settings", (json_t *)(uintptr_t)values);
+                          "settings", ek_json_escaped(values));
     char *text = o != NULL ? dump_exactly(o) : NULL;
 
     json_decref(o);
@@ -399,8 +408,10 @@ ek_status ek_run_file_read(const char *path, json_t **values)
                    "%s: this evenkeel reads format evenkeel-run, version 1, and not %s, version "
                    "%lld",
                    path, format, (long long)version);
-    *values = json_incref(json_object_get(root, "settings"));
-    EK_REQUIRE_OUT(json_is_object(*values), EK_EFORMAT, "%s: key `settings` is missing", path);
+    EK_REQUIRE_OUT(json_is_object(json_object_get(root, "settings")), EK_EFORMAT,
+                   "%s: key `settings` is missing", path);
+    *values = ek_json_unescaped(json_object_get(root, "settings"));
+    EK_REQUIRE_OUT(*values != NULL, EK_ENOMEM, "no memory for the settings of %s", path);
 out:
     json_decref(root);
     return st;

@@ -254,7 +254,48 @@ static void byte_order_marks(void)
     CHECK(value == NULL);
 }
 
-static const ek_case cases[] = {EK_CASE(good_values), EK_CASE(refusals),          EK_CASE(bad_text),
-                                EK_CASE(files),       EK_CASE(memory_is_bounded), EK_CASE(kinds),
-                                EK_CASE(depth),       EK_CASE(byte_order_marks)};
+static void text_as(const char *bytes, const char *want)
+{
+    json_t *text = ek_json_text_of(bytes), *list = json_pack("[o]", text), *back;
+
+    CHECK(text != NULL && list != NULL);
+    if (strcmp(json_string_value(text), want) != 0)
+        EK_T_FAIL("\"%s\", expected \"%s\"", json_string_value(text), want);
+    back = ek_json_unescaped(list);
+    CHECK(strcmp(json_string_value(json_array_get(back, 0)), bytes) == 0);
+    json_decref(list);
+    list = ek_json_escaped(back);
+    CHECK(strcmp(json_string_value(json_array_get(list, 0)), want) == 0);
+    json_decref(list);
+    json_decref(back);
+}
+
+static void texts_that_are_not_utf8(void)
+{
+    json_t *o = parsed("{\"a\": [1, {\"b\": \"\\\\xfe\"}, null], \"c\": true}"), *back;
+
+    text_as("", "");
+    text_as("a/n\xc3\xb6-\xe6\xbc\xa2", "a/n\xc3\xb6-\xe6\xbc\xa2");
+    text_as("a\xff/b\xc3", "a\\xff/b\\xc3");
+    text_as("\xc3\xa4\xe4", "\xc3\xa4\\xe4");
+    text_as("\xed\xa0\x80\xf8", "\\xed\\xa0\\x80\\xf8");
+    text_as("a\\x41", "a\\x5cx41"); /* so that it comes back */
+    text_as("a\\x4\\n\\\xff", "a\\x4\\n\\\\xff");
+    text_as("\\x5cx41", "\\x5cx5cx41");
+    back = ek_json_unescaped(o);
+    CHECK(strcmp(json_string_value(
+                     json_object_get(json_array_get(json_object_get(back, "a"), 1), "b")),
+                 "\xfe") == 0);
+    CHECK(json_is_true(json_object_get(back, "c")));
+    json_decref(o);
+    o = ek_json_escaped(back);
+    CHECK(json_array_size(json_object_get(o, "a")) == 3);
+    json_decref(o);
+    json_decref(back);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(good_values), EK_CASE(refusals),          EK_CASE(bad_text),
+    EK_CASE(files),       EK_CASE(memory_is_bounded), EK_CASE(kinds),
+    EK_CASE(depth),       EK_CASE(byte_order_marks),  EK_CASE(texts_that_are_not_utf8)};
 EK_TEST_MAIN(cases)
