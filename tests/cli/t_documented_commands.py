@@ -1,0 +1,110 @@
+"""The command lines of README.md and docs/: every option that they name exists, and the ones that
+are complete and quick run as they stand, in their order (with fewer steps)."""
+
+import glob
+import os
+import re
+import shlex
+
+import ek_cli
+from ek_cli import DONE, run
+
+ROOT = os.path.dirname(ek_cli.TEST_DATA)
+COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "bench",
+            "info")
+RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train")}
+PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
+LINE = re.compile(r"^    (?:\$ )?(?P<before>.*?)(?:build/)?\bevenkeel (?P<line>[a-z]+( .*)?)$")
+
+
+def documents():
+    names = ["README.md"] + sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")))
+    return [(os.path.relpath(os.path.join(ROOT, n), ROOT),
+             ek_cli.read(os.path.join(ROOT, n)).decode()) for n in names]
+
+
+def blocks(text):
+    """(what stands before the command, its words) of each indented line."""
+    for line in re.sub(r"\\\n +", "", text).splitlines():
+        m = LINE.match(line)
+        if m and m["line"].split()[0].split("|")[0] in COMMANDS:
+            yield m["before"], shlex.split(re.split(r" {2,}", m["line"])[0].rstrip("&"))
+
+
+def inline(text):
+    """The words of `evenkeel ...` and of `train --option ...` inside a paragraph."""
+    for code in re.findall(r"`([^`\n]+)`", text):
+        words = code.split()
+        if words[0] == "evenkeel":
+            words = words[1:]
+        if len(words) > 1 and words[0] in COMMANDS:
+            yield words
+
+
+class Documents(ek_cli.Case):
+    def options(self, command):
+        if command not in self.known:
+            help_text = run(command, "--help").stdout
+            self.known[command] = set(re.findall(r"--[a-z][a-z0-9-]*", help_text))
+        return self.known[command]
+
+    def setUp(self):
+        super().setUp()
+        self.known = {}
+
+    def test_options_exist(self):
+        checked = 0
+        for name, text in documents():
+            for words in [w for _, w in blocks(text)] + list(inline(text)):
+                for word in words[1:]:
+                    option = re.match(r"--[a-z][a-z0-9-]*", word)
+                    if option:
+                        checked += 1
+                        self.assertIn(option[0], self.options(words[0]),
+                                      "%s: %s" % (name, " ".join(words)))
+        self.assertGreater(checked, 100)
+
+    def test_options_of_the_table(self):
+        """README's table of train's options is complete, and has no other."""
+        text = dict(documents())["README.md"]
+        rows = re.findall(r"^\| [a-z]+ \| (`--.*`) \|$", text, re.M)
+        named = [o for row in rows for o in re.findall(r"--[a-z][a-z0-9-]*", row)]
+        self.assertEqual(len(named), len(set(named)), sorted(named))
+        known = self.options("train")
+        help_text = run("train", "--help").stdout
+        rows = set(re.findall(r"^  (--[a-z][a-z0-9-]*)", help_text, re.M))
+        self.assertLessEqual(rows, known)
+        self.assertEqual(sorted(rows - {"--config", "--help", "--model", "--init", "--tokenizer"}),
+                         sorted(set(named) - {"--model", "--init", "--tokenizer", "--config"}))
+
+    def test_commands_run(self):
+        for name in ("README.md", "docs", "src", "include", "tests"):
+            os.symlink(os.path.join(ROOT, name), self.path(name))
+        ran = 0
+        for name, text in documents():
+            steps = 1
+            for before, words in blocks(text):
+                if before or words[0] not in RUN.get(name, ()) or words[0] == "bench":
+                    continue
+                if any(PLACEHOLDER.search(w) for w in words[1:]):
+                    continue
+                if "--ranks" in words and words[0] == "train" and ek_cli.mpiexec() is None:
+                    continue
+                if words[0] == "train":
+                    steps += 1
+                    words = words + ["--steps", steps]
+                    if "--resume" not in words:
+                        words += ["--batch", 4, "--seq", 32, "--micro-batch", 2]
+                elif words[0] == "generate":
+                    words = words + ["--tokens", 4]
+                elif words[0] == "eval":
+                    words = [w if w != "tests/unit" else "README.md" for w in words]
+                with self.subTest("%s: %s" % (name, " ".join(map(str, words)))):
+                    r = run(*words, cwd=self.folder)
+                    self.assertEqual(r.returncode, DONE, r.stderr)
+                    ran += 1
+        self.assertGreater(ran, 12)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
