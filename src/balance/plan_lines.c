@@ -5,18 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-ek_status ek_plan_lines_open(const char *path, const ek_plan_limits *l, ek_plan_lines *out)
+ek_status ek_plan_lines_open(const char *path, ek_write_mode mode, const ek_plan_limits *l,
+                             ek_plan_lines *out)
 {
     size_t slots = (size_t)l->ranks * (size_t)l->slots;
 
     memset(out, 0, sizeof(*out));
-    snprintf(out->path, sizeof(out->path), "%s", path);
+    out->out.fd = -1;
     out->split = calloc((size_t)l->ranks * (slots + 1) + slots, sizeof(*out->split));
     out->slots = calloc(slots, sizeof(*out->slots));
     EK_REQUIRE(out->split != NULL && out->slots != NULL, EK_ENOMEM, "no memory for plans");
-    out->file = fopen(path, "we");
-    EK_REQUIRE(out->file != NULL, EK_EIO, "%s: %s", path, strerror(errno));
-    return EK_OK;
+    EK_TRY(ek_file_out_open(NULL, path, mode, &out->out));
+    if (mode == EK_WRITE_NEW)
+        out->out.made.s[0] = '\0'; /* whatever happens later, what was recorded stays */
+    return ek_file_out_stream(&out->out, &out->file);
 }
 
 static void put_list(FILE *f, const char *name, const int32_t *x, int64_t n)
@@ -66,7 +68,18 @@ ek_status ek_plan_lines_flush(ek_plan_lines *f)
     if (fflush(f->file) != 0 && f->error == 0)
         f->error = errno;
     EK_REQUIRE(f->error == 0, f->error == ENOSPC ? EK_ENOSPC : EK_EIO,
-               "cannot write the plans to %s: %s", f->path, strerror(f->error));
+               "cannot write the plans to %s: %s", f->out.path.s, strerror(f->error));
+    return EK_OK;
+}
+
+ek_status ek_plan_lines_finish(ek_plan_lines *f)
+{
+    if (f->file == NULL)
+        return EK_OK;
+    EK_TRY(ek_plan_lines_flush(f));
+    fclose(f->file); /* nothing is left to be written */
+    f->file = NULL;
+    EK_TRY(ek_file_out_close(&f->out));
     return EK_OK;
 }
 
@@ -74,6 +87,8 @@ void ek_plan_lines_close(ek_plan_lines *f)
 {
     if (f->file != NULL)
         fclose(f->file);
+    if (f->out.io != NULL)
+        ek_file_out_discard(&f->out);
     free(f->split);
     free(f->slots);
     memset(f, 0, sizeof(*f));

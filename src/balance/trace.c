@@ -224,7 +224,7 @@ ek_status ek_trace_out_open(const char *path, const int64_t *shape, ek_file_out 
                  (long long)shape[3]);
     memset(head + PREFIX + n, ' ', (size_t)(HEADER - n));
     head[PREFIX + HEADER - 1] = '\n';
-    EK_TRY(ek_file_out_open(NULL, path, out));
+    EK_TRY(ek_file_out_open(NULL, path, EK_WRITE_REPLACE, out));
     st = ek_file_out_write(out, head, PREFIX + HEADER);
     if (st < 0)
         ek_file_out_discard(out);

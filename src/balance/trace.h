@@ -34,7 +34,8 @@ void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_
                      int64_t *counts);
 
 /* Begins a trace of uint32 with four axes, whose numbers the caller writes behind (in C order, and
- * little-endian as this machine is). */
+ * little-endian as this machine is).  The file has its name once it is closed (EK_WRITE_REPLACE).
+ */
 EK_CHECKED ek_status ek_trace_out_open(const char *path, const int64_t *shape, ek_file_out *out);
 
 #endif

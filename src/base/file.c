@@ -1,5 +1,5 @@
 /* Paths, and the reading side of base/file.h: mappings, whole files, listings.  The writing side
- * is in file_write.c. */
+ * is in file_write.c and file_new.c. */
 #include "base/file.h"
 
 #include "base/file_priv.h"
@@ -117,8 +117,7 @@ int ek_file_exists(const char *path)
 
 /* --- whole files ------------------------------------------------------------------------------ */
 
-/* Opens a regular file for reading; a pipe or a folder is refused before it can block. */
-static ek_status open_regular(const char *path, int *fd, size_t *bytes)
+ek_status ek_file_open(const char *path, int *fd, int64_t *bytes)
 {
     struct stat s;
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -137,17 +136,19 @@ static ek_status open_regular(const char *path, int *fd, size_t *bytes)
                        S_ISDIR(s.st_mode) ? "folder" : "special file");
     }
     *fd = f;
-    *bytes = (size_t)s.st_size;
+    *bytes = s.st_size;
     return EK_OK;
 }
 
 ek_status ek_file_map_open(const char *path, ek_file_map *out)
 {
-    size_t bytes = 0;
+    int64_t size = 0;
+    size_t bytes;
     void *p;
     int fd = -1, e;
 
-    EK_TRY(open_regular(path, &fd, &bytes));
+    EK_TRY(ek_file_open(path, &fd, &size));
+    bytes = (size_t)size;
     if (bytes == 0) { /* the system maps no empty file */
         close(fd);
         out->data = "";
@@ -176,10 +177,12 @@ ek_status ek_file_read(const char *path, size_t bytes_max, char **data, size_t *
 {
     ek_status st = EK_OK;
     char *buf = NULL;
-    size_t n = 0, got = 0;
+    size_t n, got = 0;
+    int64_t size = 0;
     int fd = -1;
 
-    EK_TRY_OUT(open_regular(path, &fd, &n));
+    EK_TRY_OUT(ek_file_open(path, &fd, &size));
+    n = (size_t)size;
     EK_REQUIRE_OUT(n <= bytes_max, EK_EFORMAT, "%s has %zu bytes, more than the %zu allowed", path,
                    n, bytes_max);
     buf = malloc(n + 1);

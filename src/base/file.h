@@ -4,9 +4,9 @@
  * it is mapped.
  *
  * Writing goes through a small table of functions, so that a test can let call number N fail or
- * lose what was not synced; NULL stands for the real system.  Every write is checked.  What is to
- * survive a loss of power is written under a temporary name, synced, renamed, and the folder that
- * holds the name is synced too.
+ * lose what was not synced; NULL stands for the real system.  Every write is checked.  A file whose
+ * name a user chose is written under a temporary name, synced, renamed, and the folder that holds
+ * the name is synced too: its name never stands for a part of it, and no other file is touched.
  *
  * Errors       EK_ENOSPC when the disk (or quota) is full, EK_ENOENT when something is missing,
  *              EK_EIO for all else; the message holds the path and the system's reason.
@@ -18,6 +18,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 /* --- paths ------------------------------------------------------------------------------------ */
@@ -62,6 +63,9 @@ EK_CHECKED ek_status ek_file_read(const char *path, size_t bytes_max, char **dat
 
 EK_CHECKED ek_status ek_file_size(const char *path, int64_t *bytes);
 
+/* Opens a regular file for reading; anything else is refused before it can block. */
+EK_CHECKED ek_status ek_file_open(const char *path, int *fd, int64_t *bytes);
+
 /* Names in byte order. */
 typedef struct {
     char **names;
@@ -96,31 +100,71 @@ typedef struct {
 
 extern const ek_io ek_io_system;
 
+typedef enum {
+    EK_WRITE_NEW,    /* under `path` itself, where nothing may be: for a folder that is temporary */
+    EK_WRITE_REPLACE /* under a temporary name, renamed to `path` when it is complete */
+} ek_write_mode;
+
 /* A file being written from its beginning. */
 typedef struct {
     const ek_io *io;
     int fd;
-    int64_t bytes; /* written so far */
-    ek_path path;
+    int in_place;   /* a device or pipe: never deleted or synced */
+    int64_t bytes;  /* written so far */
+    ek_path path;   /* as the caller names it, for messages */
+    ek_path target; /* REPLACE: the file that `path` stands for, links followed */
+    ek_path made;   /* what a failure has to delete; "": nothing */
 } ek_file_out;
 
-/* Creates the file, or empties it. */
-EK_CHECKED ek_status ek_file_out_open(const ek_io *io, const char *path, ek_file_out *out);
+/* Creates a file, with the permissions that the umask leaves; links are never followed by the
+ * creation itself.
+ *
+ * NEW: fails where something is.
+ * REPLACE: the temporary file stands in the folder of the target and is named
+ * <target>.<8 random letters>.tmp.  A target that is there keeps its permissions.  Where `path` is
+ * a link, the file that it leads to is written, but not through another user's link in a folder
+ * that all may write to (EK_EIO).  A device, pipe, or open file (/dev/fd/1) is written to as it
+ * is.  EK_EINVAL for a folder. */
+EK_CHECKED ek_status ek_file_out_open(const ek_io *io, const char *path, ek_write_mode mode,
+                                      ek_file_out *out);
 EK_CHECKED ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes);
-/* Syncs and closes; the descriptor is gone in any case. */
+/* A stream that writes to the same file; to be closed before it. */
+EK_CHECKED ek_status ek_file_out_stream(ek_file_out *f, FILE **stream);
+/* Syncs, closes, and gives the file its name.  After a failure, to be discarded, the target is as
+ * it was, or, where only the sync of its folder failed, new and whole.  The descriptor is gone in
+ * any case. */
 EK_CHECKED ek_status ek_file_out_close(ek_file_out *f);
-/* For clean-up: closes and deletes, and leaves the text of the failure alone. */
+/* For clean-up: closes and deletes what has no name yet, and leaves the text of the failure
+ * alone. */
 void ek_file_out_discard(ek_file_out *f);
 
-/* Writes a small file under its own name and syncs it: for folders that are themselves temporary.
- */
+/* Writes a small file as EK_WRITE_NEW, and syncs it. */
 EK_CHECKED ek_status ek_file_write(const ek_io *io, const char *path, const void *data,
                                    size_t bytes);
 
-/* Writes a small file so that `path` holds either what it held or all of the new content:
- * path.tmp, sync, rename, sync of the folder. */
+/* Writes a small file as EK_WRITE_REPLACE: `path` holds either what it held or all of the new. */
 EK_CHECKED ek_status ek_file_replace(const ek_io *io, const char *path, const void *data,
                                      size_t bytes);
+
+/* Deletes what writers that were killed have left in a folder: temporary files whose final names
+ * match a pattern (fnmatch), and that have not changed for age_s seconds. */
+void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_t age_s);
+
+/* --- for this user alone ---------------------------------------------------------------------- */
+
+/* Makes a folder with mode 0700 (those above it as ek_folder_make does).  One that is there has to
+ * be a folder of this user's that nobody else may write to: EK_EINVAL. */
+EK_CHECKED ek_status ek_folder_make_private(const char *path);
+
+/* Opens a regular file for reading that belongs to this user and that nobody else may write to; not
+ * through a link.  EK_ENOENT: it is not there, or not so. */
+EK_CHECKED ek_status ek_file_open_private(const char *path, int *fd, int64_t *bytes);
+
+/* A file of mode 0600 in a folder, without a name: it ends with its descriptor, however the process
+ * ends. */
+EK_CHECKED ek_status ek_file_open_unnamed(const char *folder, int *fd);
+
+/* --- names and folders ------------------------------------------------------------------------ */
 
 /* Renames a file or folder and syncs the folders that hold the two names. */
 EK_CHECKED ek_status ek_file_rename(const ek_io *io, const char *from, const char *to);
@@ -130,6 +174,9 @@ EK_CHECKED ek_status ek_file_remove(const ek_io *io, const char *path);
 
 /* Makes a folder and those above it that are missing, and syncs where they are entered. */
 EK_CHECKED ek_status ek_folder_make(const ek_io *io, const char *path);
+
+/* Makes a new folder with a temporary name of `path`, and those above it. */
+EK_CHECKED ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *out);
 
 EK_CHECKED ek_status ek_folder_sync(const ek_io *io, const char *path);
 

@@ -1,4 +1,5 @@
-/* The writing side of base/file.h: everything here goes through the table of io functions. */
+/* The writing side of base/file.h: everything here goes through the table of io functions.  Where
+ * a new file is made is in file_new.c. */
 #include "base/file.h"
 #include "base/file_priv.h"
 
@@ -26,23 +27,22 @@ const ek_io ek_io_system = {
     .rmdir = rmdir,
 };
 
-static const ek_io *table(const ek_io *io)
+const ek_io *ek_io_table(const ek_io *io)
 {
     return io != NULL ? io : &ek_io_system;
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-ek_status ek_file_out_open(const ek_io *io, const char *path, ek_file_out *out)
+ek_status ek_file_out_open(const ek_io *io, const char *path, ek_write_mode mode, ek_file_out *out)
 {
-    out->io = table(io);
+    out->io = ek_io_table(io);
     out->fd = -1;
+    out->in_place = 0;
     out->bytes = 0;
+    out->made.s[0] = '\0';
     EK_TRY(ek_path_set(&out->path, "%s", path));
-    out->fd = out->io->open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (out->fd < 0)
-        return ek_fail_errno(errno, "create", path);
-    return EK_OK;
+    return ek_file_create(out, mode);
 }
 
 ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes)
@@ -73,18 +73,40 @@ static int sync_fd(const ek_io *io, int fd)
     return r;
 }
 
+ek_status ek_file_out_stream(ek_file_out *f, FILE **stream)
+{
+    int fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0), e;
+
+    if (fd < 0)
+        return ek_fail_errno(errno, "write", f->path.s);
+    *stream = fdopen(fd, "w");
+    if (*stream == NULL) {
+        e = errno;
+        close(fd);
+        return ek_fail_errno(e, "write", f->path.s);
+    }
+    return EK_OK;
+}
+
 ek_status ek_file_out_close(ek_file_out *f)
 {
     int fd = f->fd, e = 0;
+    ek_path folder;
 
     f->fd = -1;
-    if (sync_fd(f->io, fd) != 0)
+    if (!f->in_place && sync_fd(f->io, fd) != 0)
         e = errno;
     if (f->io->close(fd) != 0 && e == 0)
         e = errno;
     if (e != 0)
-        return ek_fail_errno(e, "sync", f->path.s);
-    return EK_OK;
+        return ek_fail_errno(e, f->in_place ? "write" : "sync", f->path.s);
+    if (f->in_place || f->target.s[0] == '\0')
+        return EK_OK;
+    EK_TRY(ek_path_parent(f->target.s, &folder));
+    if (f->io->rename(f->made.s, f->target.s) != 0)
+        return ek_fail_errno(errno, "write", f->path.s);
+    f->made.s[0] = '\0';
+    return ek_folder_sync(f->io, folder.s);
 }
 
 void ek_file_out_discard(ek_file_out *f)
@@ -92,15 +114,18 @@ void ek_file_out_discard(ek_file_out *f)
     if (f->fd >= 0)
         f->io->close(f->fd);
     f->fd = -1;
-    f->io->unlink(f->path.s);
+    if (f->made.s[0] != '\0')
+        f->io->unlink(f->made.s);
+    f->made.s[0] = '\0';
 }
 
-ek_status ek_file_write(const ek_io *io, const char *path, const void *data, size_t bytes)
+static ek_status write_small(const ek_io *io, const char *path, ek_write_mode mode,
+                             const void *data, size_t bytes)
 {
     ek_file_out f;
     ek_status st;
 
-    EK_TRY(ek_file_out_open(io, path, &f));
+    EK_TRY(ek_file_out_open(io, path, mode, &f));
     EK_TRY_OUT(ek_file_out_write(&f, data, bytes));
     EK_TRY_OUT(ek_file_out_close(&f));
 out:
@@ -109,19 +134,14 @@ out:
     return st;
 }
 
+ek_status ek_file_write(const ek_io *io, const char *path, const void *data, size_t bytes)
+{
+    return write_small(io, path, EK_WRITE_NEW, data, bytes);
+}
+
 ek_status ek_file_replace(const ek_io *io, const char *path, const void *data, size_t bytes)
 {
-    ek_path tmp;
-    ek_status st;
-
-    EK_TRY(ek_path_set(&tmp, "%s.tmp", path));
-    EK_TRY(ek_file_write(io, tmp.s, data, bytes));
-    st = ek_file_rename(io, tmp.s, path);
-    if (st < 0) {
-        table(io)->unlink(tmp.s);
-        return ek_err_pass(__FILE__, __LINE__, __func__, st);
-    }
-    return EK_OK;
+    return write_small(io, path, EK_WRITE_REPLACE, data, bytes);
 }
 
 ek_status ek_file_rename(const ek_io *io, const char *from, const char *to)
@@ -130,7 +150,7 @@ ek_status ek_file_rename(const ek_io *io, const char *from, const char *to)
 
     EK_TRY(ek_path_parent(from, &a));
     EK_TRY(ek_path_parent(to, &b));
-    if (table(io)->rename(from, to) != 0)
+    if (ek_io_table(io)->rename(from, to) != 0)
         return ek_fail_errno(errno, "rename", from);
     EK_TRY(ek_folder_sync(io, b.s));
     if (strcmp(a.s, b.s) != 0)
@@ -143,7 +163,7 @@ ek_status ek_file_remove(const ek_io *io, const char *path)
     ek_path parent;
 
     EK_TRY(ek_path_parent(path, &parent));
-    if (table(io)->unlink(path) != 0) {
+    if (ek_io_table(io)->unlink(path) != 0) {
         if (errno == ENOENT)
             return EK_OK;
         return ek_fail_errno(errno, "delete", path);
@@ -157,7 +177,7 @@ ek_status ek_folder_sync(const ek_io *io, const char *path)
 {
     int fd, e = 0;
 
-    io = table(io);
+    io = ek_io_table(io);
     fd = io->open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return ek_fail_errno(errno, "open folder", path);
@@ -192,7 +212,7 @@ ek_status ek_folder_make(const ek_io *io, const char *path)
     EK_TRY(ek_path_parent(path, &parent));
     if (strcmp(parent.s, path) != 0)
         EK_TRY(ek_folder_make(io, parent.s));
-    if (table(io)->mkdir(path, 0777) != 0)
+    if (ek_io_table(io)->mkdir(path, 0777) != 0)
         return ek_fail_errno(errno, "make folder", path);
     return ek_folder_sync(io, parent.s);
 }
@@ -224,7 +244,7 @@ static int remove_tree(const ek_io *io, const char *path)
 
 ek_status ek_folder_remove(const ek_io *io, const char *path)
 {
-    int e = remove_tree(table(io), path);
+    int e = remove_tree(ek_io_table(io), path);
 
     if (e != 0)
         return ek_fail_errno(e, "delete", path);
@@ -233,5 +253,5 @@ ek_status ek_folder_remove(const ek_io *io, const char *path)
 
 void ek_folder_discard(const ek_io *io, const char *path)
 {
-    (void)remove_tree(table(io), path);
+    (void)remove_tree(ek_io_table(io), path);
 }

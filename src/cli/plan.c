@@ -94,7 +94,7 @@ static ek_status open_emit(plan *x, const char *path)
         return EK_OK;
     x->cfg.each = emit;
     x->cfg.context = x;
-    return ek_plan_lines_open(path, &x->cfg.limits, &x->emit);
+    return ek_plan_lines_open(path, EK_WRITE_REPLACE, &x->cfg.limits, &x->emit);
 }
 
 /* --- the machine ------------------------------------------------------------------------------ */
@@ -257,8 +257,7 @@ static ek_status run(const ek_options *o, plan *x)
 
     EK_TRY(configure(o, x));
     EK_TRY(ek_replay(&x->trace, &x->cfg, &r));
-    if (x->emit.file != NULL) /* nothing is said of plans that could not be written */
-        EK_TRY(ek_plan_lines_flush(&x->emit));
+    EK_TRY(ek_plan_lines_finish(&x->emit)); /* nothing is said of plans that are not written */
     if (ek_options_flag(o, "json"))
         return print_json(x, &r);
     print_text(x, &r);

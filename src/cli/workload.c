@@ -67,26 +67,18 @@ out:
     return st;
 }
 
-/* Under a temporary name, which then takes its own. */
 static ek_status write_trace(ek_workload_maker *m, const ek_workload_shape *s, const char *path)
 {
     const int64_t axes[] = {s->iterations, s->layers, s->sources, s->experts};
-    ek_path temporary;
     ek_file_out f;
     ek_status st;
 
-    EK_TRY(ek_path_set(&temporary, "%s.tmp", path));
-    EK_TRY(ek_trace_out_open(temporary.s, axes, &f));
-    st = write_numbers(m, s, &f);
-    if (st < 0) {
-        ek_file_out_discard(&f);
-        return st;
-    }
+    EK_TRY(ek_trace_out_open(path, axes, &f));
+    EK_TRY_OUT(write_numbers(m, s, &f));
     EK_TRY_OUT(ek_file_out_close(&f));
-    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, path));
-    return EK_OK;
 out:
-    ek_folder_discard(NULL, temporary.s);
+    if (st < 0)
+        ek_file_out_discard(&f);
     return st;
 }
 

@@ -394,21 +394,18 @@ static ek_status write_cache(const char *path, uint64_t key, const text_list *l,
     cache_writer w = {.hash = XXH3_createState(),
                       .record = {.magic = "EKTOKENS", .version = EK_CACHE_VERSION, .key = key}};
     int begun = 0;
-    ek_path temporary;
     ek_status st;
 
     EK_REQUIRE_OUT(w.hash != NULL, EK_ENOMEM, "no memory for a checksum");
     XXH3_64bits_reset(w.hash);
     w.record.token_bytes = ek_tokenizer_vocab(c->tokenizer) <= UINT16_MAX + 1 ? 2 : 4;
-    EK_TRY_OUT(ek_path_set(&temporary, "%s.%ld.tmp", path, (long)getpid()));
-    EK_TRY_OUT(ek_file_out_open(NULL, temporary.s, &w.file));
+    EK_TRY_OUT(ek_file_out_open(NULL, path, EK_WRITE_REPLACE, &w.file));
     begun = 1;
     EK_TRY_OUT(write_texts(&w, l, c));
     w.record.payload_hash = XXH3_64bits_digest(w.hash);
     w.record.record_hash = record_hash(&w.record);
     EK_TRY_OUT(ek_file_out_write(&w.file, &w.record, sizeof(w.record)));
     EK_TRY_OUT(ek_file_out_close(&w.file));
-    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, path));
 out:
     if (st < 0 && begun)
         ek_file_out_discard(&w.file);

@@ -1,5 +1,6 @@
 /* Trace-event JSON of recorded ops ("X" events; a process id per rank, a thread id per lane and
  * track). */
+#include "base/file.h"
 #include "exec/exec.h"
 
 #include <errno.h>
@@ -65,12 +66,15 @@ static void mark_steps(FILE *f, const ek_timeline_rank *who, int64_t origin)
 ek_status ek_timeline_write(const ek_event *events, int64_t n, const ek_timeline_rank *who,
                             const char *path)
 {
-    FILE *f = fopen(path, "w");
+    ek_file_out out;
+    FILE *f;
     int rank = who != NULL ? who->rank : 0, ranks = who != NULL ? who->ranks : 1;
     int64_t origin = who != NULL ? who->origin_ns : 0;
     int bad;
+    ek_status st;
 
-    EK_REQUIRE(f != NULL, EK_EIO, "cannot write %s: %s", path, strerror(errno));
+    EK_TRY(ek_file_out_open(NULL, path, EK_WRITE_REPLACE, &out));
+    EK_TRY_OUT(ek_file_out_stream(&out, &f));
     for (int64_t i = 0; i < n && (who == NULL || who->origin_ns == 0); i++)
         if (i == 0 || events[i].start_ns < origin)
             origin = events[i].start_ns;
@@ -86,6 +90,11 @@ ek_status ek_timeline_write(const ek_event *events, int64_t n, const ek_timeline
     fprintf(f, "\n]}\n");
     bad = ferror(f);
     bad |= fclose(f) != 0;
-    EK_REQUIRE(!bad, EK_EIO, "cannot write %s: %s", path, strerror(errno));
-    return EK_OK;
+    EK_REQUIRE_OUT(!bad, errno == ENOSPC ? EK_ENOSPC : EK_EIO, "cannot write %s: %s", path,
+                   strerror(errno));
+    EK_TRY_OUT(ek_file_out_close(&out));
+out:
+    if (st < 0)
+        ek_file_out_discard(&out);
+    return st;
 }

@@ -345,12 +345,11 @@ static ek_status write_folder(const ek_model_source *source, ek_dtype dtype, con
     EK_TRY_OUT(ek_tokenizer_files_complete(&beside, tokenizer, spec.bos_id, spec.eos_id,
                                            spec.max_positions));
     spec.eos_id = ek_tokenizer_files_eos(tokenizer, spec.eos_id);
-    EK_TRY_OUT(ek_folder_make(NULL, folder));
     EK_TRY_OUT(ek_path_set(&path, "%s/config.json", folder));
     EK_TRY_OUT(ek_hf_config_text(&spec, &config));
     EK_TRY_OUT(ek_file_write(NULL, path.s, config, strlen(config)));
     EK_TRY_OUT(ek_path_set(&path, "%s/model.safetensors", folder));
-    EK_TRY_OUT(ek_hf_copy(&source->spec, files, dtype, NULL, path.s, EK_WRITE_DIRECT));
+    EK_TRY_OUT(ek_hf_copy(&source->spec, files, dtype, NULL, path.s, EK_WRITE_NEW));
     EK_TRY_OUT(write_tokenizer(tokenizer, &beside, folder));
 out:
     ek_tokenizer_files_free(&beside);
@@ -363,7 +362,7 @@ out:
 ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
 {
     ek_model_source source;
-    ek_path name, temporary = {""};
+    ek_path name, made, temporary = {""};
     ek_status st = EK_OK;
     int bf16;
 
@@ -379,8 +378,8 @@ ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
     if (dtype != NULL)
         bf16 = strcmp(dtype, "bf16") == 0;
     memcpy(source.spec.torch_dtype, bf16 ? "bfloat16" : "float32", bf16 ? 9 : 8);
-    EK_TRY_OUT(ek_path_set(&temporary, "%s.tmp", name.s));
-    EK_TRY_OUT(ek_folder_remove(NULL, temporary.s));
+    EK_TRY_OUT(ek_folder_make_temporary(NULL, name.s, &made));
+    temporary = made;
     EK_TRY_OUT(write_folder(&source, bf16 ? EK_BF16 : EK_F32, temporary.s));
     EK_TRY_OUT(ek_file_rename(NULL, temporary.s, name.s));
     temporary.s[0] = '\0';

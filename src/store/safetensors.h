@@ -77,11 +77,6 @@ typedef struct {
     int64_t shape[EK_TENSOR_DIMS_MAX];
 } ek_tensor_decl;
 
-typedef enum {
-    EK_WRITE_DIRECT, /* under `path` itself: for a folder that is temporary */
-    EK_WRITE_REPLACE /* under path.tmp, renamed to `path` at the end */
-} ek_write_mode;
-
 /* Size and XXH64 (seed 0) of a finished file. */
 typedef struct {
     int64_t bytes;

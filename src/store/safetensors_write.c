@@ -20,8 +20,7 @@ typedef struct {
 
 struct ek_safetensors_writer {
     ek_file_out file;
-    ek_write_mode mode;
-    ek_path path;        /* final name */
+    ek_path path;
     item *items;         /* in the order of the data */
     int64_t n, at, done; /* items, the current one, elements of it written */
     XXH64_state_t *hash;
@@ -154,12 +153,10 @@ ek_status ek_safetensors_create(const ek_io *io, const char *path, ek_write_mode
                                 const ek_tensor_decl *decls, int64_t n, ek_safetensors_writer **out)
 {
     ek_safetensors_writer *w = calloc(1, sizeof(*w));
-    ek_path p;
     ek_status st;
 
     EK_REQUIRE(w != NULL, EK_ENOMEM, "no memory to write %s", path);
     w->file.fd = -1;
-    w->mode = mode;
     w->items = calloc((size_t)n + 1, sizeof(*w->items));
     w->buffer = malloc(BUFFER);
     w->hash = XXH64_createState();
@@ -168,8 +165,7 @@ ek_status ek_safetensors_create(const ek_io *io, const char *path, ek_write_mode
     XXH64_reset(w->hash, 0);
     EK_TRY_OUT(ek_path_set(&w->path, "%s", path));
     EK_TRY_OUT(take_decls(w, decls, n));
-    EK_TRY_OUT(ek_path_set(&p, "%s%s", path, mode == EK_WRITE_REPLACE ? ".tmp" : ""));
-    EK_TRY_OUT(ek_file_out_open(io, p.s, &w->file));
+    EK_TRY_OUT(ek_file_out_open(io, path, mode, &w->file));
     EK_TRY_OUT(put_header(w, decls));
     skip_full(w);
     *out = w;
@@ -221,8 +217,6 @@ ek_status ek_safetensors_finish(ek_safetensors_writer **w, ek_file_sum *sum)
     EK_REQUIRE_OUT(x->at == x->n, EK_ESTATE, "%s: the data of tensor '%s' are not complete",
                    x->path.s, x->items[x->at].name);
     EK_TRY_OUT(ek_file_out_close(&x->file));
-    if (x->mode == EK_WRITE_REPLACE)
-        EK_TRY_OUT(ek_file_rename(x->file.io, x->file.path.s, x->path.s));
     if (sum != NULL)
         *sum = (ek_file_sum){.bytes = x->file.bytes, .xxh64 = XXH64_digest(x->hash)};
 out:

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The default leaves room, below 2 s, for what cannot be cut short. */
 #define BUDGET_S 1.6
@@ -180,23 +179,13 @@ static int look_at_last(ek_calibration *c)
     return 1;
 }
 
-/* Written under a name of its own first: other stages, or runs, may keep the same at once. */
-static ek_status write_to(const ek_calibration *c, const char *path)
-{
-    ek_path own;
-
-    EK_TRY(ek_path_set(&own, "%s.%ld", path, (long)getpid()));
-    EK_TRY(ek_machine_write(c->m, own.s));
-    return ek_file_rename(NULL, own.s, path);
-}
-
 static ek_status write_cache(const ek_calibration *c)
 {
     ek_path path;
 
     EK_TRY(ek_folder_make(NULL, c->cfg->cache));
     EK_TRY(cache_path(c, &path));
-    return write_to(c, path.s);
+    return ek_machine_write(c->m, path.s);
 }
 
 static void keep(const ek_calibration *c)
@@ -211,7 +200,7 @@ static void keep(const ek_calibration *c)
 static void keep_last(const ek_calibration *c)
 {
     if (c->cfg->last != NULL && c->rank == 0)
-        (void)!write_to(c, c->cfg->last);
+        (void)!ek_machine_write(c->m, c->cfg->last);
 }
 
 /* --- all of it ---------------------------------------------------------------------------------

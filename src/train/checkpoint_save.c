@@ -115,7 +115,7 @@ static ek_status write_own(ek_train_saving *s)
             continue;
         file_name(name, part, mesh->rank, mesh->size);
         EK_TRY(ek_path_set(&path, "%s/%s", s->folder.s, name));
-        EK_TRY(ek_owns_write(&s->owns[part], s->owns[part].real, s->cfg.io, path.s, EK_WRITE_DIRECT,
+        EK_TRY(ek_owns_write(&s->owns[part], s->owns[part].real, s->cfg.io, path.s, EK_WRITE_NEW,
                              &s->stop, &s->sums[part]));
     }
     ek_arena_fini(&s->copy); /* its memory is wanted elsewhere */

@@ -193,6 +193,19 @@ ek_status ek_out_clear(const char *dir, int elastic, int *aside)
     return for_each(dir, clear_file, elastic ? generations : NULL);
 }
 
+void ek_out_clear_temporaries(const char *dir)
+{
+    char pattern[64];
+
+    for (int i = 0; i < N_FILES; i++)
+        ek_folder_clear_temporaries(dir, files[i].name, 0);
+    for (int i = 0; i < N_NUMBERED; i++) {
+        snprintf(pattern, sizeof(pattern), "%s*%s", numbered[i].before, numbered[i].after);
+        ek_folder_clear_temporaries(dir, pattern, 0);
+    }
+    ek_folder_clear_temporaries(dir, "machine*.json", 0);
+}
+
 ek_status ek_out_drop_replaced(const char *dir)
 {
     ek_path all, replaced;

@@ -19,6 +19,9 @@ EK_CHECKED ek_status ek_out_check_own(const char *dir);
  * checkpoints only stand aside, as checkpoint.replaced; *aside: whether there were any. */
 EK_CHECKED ek_status ek_out_clear(const char *dir, int elastic, int *aside);
 
+/* Deletes the temporary files of writers that were killed; nobody else may be writing there. */
+void ek_out_clear_temporaries(const char *dir);
+
 /* Deletes the checkpoints that stand aside: the new run has one of its own. */
 EK_CHECKED ek_status ek_out_drop_replaced(const char *dir);
 

@@ -110,10 +110,10 @@ ek_status ek_routing_trace_write(const ek_routing_trace *t, const char *path)
     ek_status st;
 
     EK_TRY(ek_trace_out_open(path, shape, &f));
-    st = copy_all(t, &f);
-    if (st < 0) {
+    EK_TRY_OUT(copy_all(t, &f));
+    EK_TRY_OUT(ek_file_out_close(&f));
+out:
+    if (st < 0)
         ek_file_out_discard(&f);
-        return st;
-    }
-    return ek_file_out_close(&f);
+    return st;
 }

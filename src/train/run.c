@@ -75,42 +75,24 @@ static ek_status write_events(ek_run *r, const char *path)
     return ek_timeline_write(events, n, &who, path);
 }
 
-static ek_status write_routing(ek_run *r, const char *path)
-{
-    return ek_routing_trace_write(&r->trace, path);
-}
-
-/* Writes <out>/name under a temporary name, which then takes its own. */
-static ek_status write_extra(ek_run *r, const char *name,
-                             ek_status (*writer)(ek_run *, const char *))
-{
-    ek_path path, temporary;
-    ek_status st;
-
-    EK_TRY(ek_path_set(&path, "%s/%s", r->cfg->out, name));
-    EK_TRY(ek_path_set(&temporary, "%s.tmp", path.s));
-    EK_TRY_OUT(writer(r, temporary.s));
-    EK_TRY_OUT(ek_file_rename(NULL, temporary.s, path.s));
-    return EK_OK;
-out:
-    ek_folder_discard(NULL, temporary.s);
-    return st;
-}
-
 /* Once, when its last step is done or the run ends. */
 static ek_status write_timeline(ek_run *r)
 {
-    char name[40] = "timeline.json";
+    const char *out = r->cfg->out;
+    ek_path path;
 
     r->timeline_done = 1;
     if (r->rank > 0)
-        snprintf(name, sizeof(name), "timeline-rank%d.json", r->rank);
-    return write_extra(r, name, write_events);
+        EK_TRY(ek_path_set(&path, "%s/timeline-rank%d.json", out, r->rank));
+    else
+        EK_TRY(ek_path_set(&path, "%s/timeline.json", out));
+    return write_events(r, path.s);
 }
 
 static ek_status write_extras(ek_run *r)
 {
     int64_t from = ek_run_timeline_from(r);
+    ek_path path;
 
     if (r->cfg->timeline && r->n_recorded == 0)
         ek_log("train", EK_LOG_WARN,
@@ -119,8 +101,10 @@ static ek_status write_extras(ek_run *r)
                (long long)from, (long long)(from + r->cfg->timeline_steps - 1));
     else if (r->cfg->timeline && !r->timeline_done)
         EK_TRY(write_timeline(r));
-    if (r->cfg->record_routing && r->rank == 0)
-        EK_TRY(write_extra(r, "routing.npy", write_routing));
+    if (r->cfg->record_routing && r->rank == 0) {
+        EK_TRY(ek_path_set(&path, "%s/routing.npy", r->cfg->out));
+        EK_TRY(ek_routing_trace_write(&r->trace, path.s));
+    }
     return EK_OK;
 }
 

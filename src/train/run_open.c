@@ -351,6 +351,7 @@ static ek_status open_out(ek_run *r)
         EK_TRY(check_out(r)); /* again, now that nobody else writes there */
         EK_TRY(ek_out_clear(c->out, c->elastic, &r->replaces));
     }
+    ek_out_clear_temporaries(c->out);
     EK_TRY(ek_path_set(&path, "%s/" EK_RUN_FILE, c->out));
     return ek_file_replace(NULL, path.s, r->run_file, strlen(r->run_file));
 }

@@ -289,7 +289,7 @@ class Plan(ek_cli.Case):
                  "the history has 1 layers of 10 experts, the trace 2 of 10"),
                 (("--ranks", 4, "--history", self.path("none.npy")), 3, "none.npy"),
                 ((), 2, "--ranks"),
-                (("--ranks", 4, "--emit", self.path("no/such")), 1, "no/such"),
+                (("--ranks", 4, "--emit", self.path("no/such")), 3, "no/such"),
                 (("--ranks", 4, "--emit", "/dev/full"), 1, "cannot write the plans")):
             with self.subTest(more):
                 r = self.plan(trace, *more, status=status)

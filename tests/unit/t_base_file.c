@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/sysmacros.h>
 
 static ek_path root;
 
@@ -43,6 +44,18 @@ static int holds(const char *path, const char *want)
 static int says(const char *text)
 {
     return strstr(ek_err_message(), text) != NULL;
+}
+
+/* Names in the folder. */
+static int64_t entries(void)
+{
+    ek_names l = {0};
+    int64_t n;
+
+    CHECK(ek_folder_entries(root.s, &l) == EK_OK);
+    n = l.n;
+    ek_names_free(&l);
+    return n;
 }
 
 static void paths(void)
@@ -188,7 +201,9 @@ static void replace_at_every_call(void)
                     CHECK(says(root.s));
                     CHECK(holds(at("f"), "old") || holds(at("f"), "newer"));
                     if (mode == FAULTY_ONCE)
-                        CHECK(ek_file_kind_of(at("f.tmp")) == EK_FILE_NONE);
+                        CHECK_INT(entries(), 1);
+                    ek_folder_clear_temporaries(root.s, "f", 0);
+                    CHECK_INT(entries(), 1);
                 }
                 CHECK(!last || st == EK_OK);
                 end();
@@ -249,6 +264,202 @@ static void short_writes(void)
     end();
 }
 
+static mode_t mode_of(const char *path)
+{
+    struct stat s = {0};
+
+    CHECK(lstat(path, &s) == 0);
+    return s.st_mode;
+}
+
+/* Names that are predictable are not used: what stands under them, or is linked there, stays. */
+static void foreign_names_stay(void)
+{
+    ek_file_out f;
+
+    begin();
+    CHECK(ek_file_write(NULL, at("victim"), "kept", 4) == EK_OK);
+    CHECK(symlink("victim", at("f.tmp")) == 0);
+    CHECK(ek_file_replace(NULL, at("f"), "new", 3) == EK_OK);
+    CHECK(holds(at("f"), "new") && holds(at("victim"), "kept") && S_ISLNK(mode_of(at("f.tmp"))));
+    CHECK_INT(entries(), 3);
+    /* a file of a folder that is temporary follows no link, and replaces nothing */
+    CHECK(symlink("victim", at("l")) == 0);
+    CHECK_INT(ek_file_write(NULL, at("l"), "x", 1), EK_EIO);
+    CHECK_INT(ek_file_write(NULL, at("f"), "x", 1), EK_EIO);
+    CHECK(says("/f: File exists"));
+    CHECK(holds(at("f"), "new") && holds(at("victim"), "kept"));
+    /* others' files are no temporaries of ours */
+    CHECK(ek_file_write(NULL, at("f.abcdefgh.tmp"), "", 0) == EK_OK);
+    CHECK(ek_file_write(NULL, at("f.ABCDEFGH.tmp"), "", 0) == EK_OK);
+    CHECK(ek_file_write(NULL, at("g.abcdefgh.tmp"), "", 0) == EK_OK);
+    ek_folder_clear_temporaries(root.s, "f", 3600);
+    CHECK_INT(entries(), 7);
+    ek_folder_clear_temporaries(root.s, "f", 0);
+    CHECK_INT(entries(), 6);
+    CHECK(!ek_file_exists(at("f.abcdefgh.tmp")));
+    CHECK(ek_file_out_open(NULL, at("f"), EK_WRITE_REPLACE, &f) == EK_OK);
+    CHECK_INT(entries(), 7);
+    CHECK(holds(at("f"), "new"));
+    ek_file_out_discard(&f);
+    CHECK_INT(entries(), 6);
+    end();
+}
+
+/* Permissions are the umask's, or those of the file that is replaced. */
+static void permissions(void)
+{
+    static const mode_t modes[] = {0600, 0640, 0666, 0755, 0444};
+    mode_t before = umask(027);
+
+    begin();
+    CHECK(ek_file_replace(NULL, at("f"), "1", 1) == EK_OK);
+    CHECK_INT(mode_of(at("f")) & 07777, 0640);
+    CHECK(ek_file_write(NULL, at("g"), "1", 1) == EK_OK);
+    CHECK_INT(mode_of(at("g")) & 07777, 0640);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        CHECK(chmod(at("f"), modes[i]) == 0);
+        CHECK(ek_file_replace(NULL, at("f"), "2", 1) == EK_OK);
+        CHECK_INT(mode_of(at("f")) & 07777, modes[i]);
+    }
+    umask(before);
+    end();
+}
+
+/* Links are written through, and stay. */
+static void links(void)
+{
+    struct stat s;
+
+    begin();
+    CHECK(ek_folder_make(NULL, at("a")) == EK_OK && ek_folder_make(NULL, at("b")) == EK_OK);
+    CHECK(ek_file_write(NULL, at("b/real"), "old", 3) == EK_OK && chmod(at("b/real"), 0600) == 0);
+    CHECK(symlink("../b/real", at("a/l")) == 0 && symlink("a/l", at("l")) == 0);
+    CHECK(ek_file_replace(NULL, at("l"), "new", 3) == EK_OK);
+    CHECK(holds(at("b/real"), "new") && S_ISLNK(mode_of(at("l"))) && S_ISLNK(mode_of(at("a/l"))));
+    CHECK_INT(mode_of(at("b/real")) & 07777, 0600);
+    CHECK(symlink("b/made", at("d")) == 0); /* leads to what is not there yet */
+    CHECK(ek_file_replace(NULL, at("d"), "1", 1) == EK_OK && holds(at("b/made"), "1"));
+    CHECK(symlink("loop", at("loop")) == 0);
+    CHECK_INT(ek_file_replace(NULL, at("loop"), "1", 1), EK_EIO);
+    CHECK(symlink("b", at("folder")) == 0);
+    CHECK_INT(ek_file_replace(NULL, at("folder"), "1", 1), EK_EINVAL);
+    CHECK_INT(ek_file_replace(NULL, at("b"), "1", 1), EK_EINVAL);
+    CHECK_INT(ek_file_replace(NULL, at("b/"), "1", 1), EK_EINVAL);
+    CHECK_INT(ek_file_replace(NULL, at("new/"), "1", 1), EK_EINVAL);
+    CHECK(says("names a folder"));
+    /* another user's, where all may write */
+    CHECK(chmod(at("a"), 01777) == 0);
+    CHECK(ek_file_replace(NULL, at("a/l"), "own", 3) == EK_OK && holds(at("b/real"), "own"));
+    if (lchown(at("a/l"), 12345, 12345) == 0 && lstat(at("a/l"), &s) == 0 && geteuid() == 0) {
+        CHECK_INT(ek_file_replace(NULL, at("a/l"), "bad", 3), EK_EIO);
+        CHECK(says("12345") && says("not followed"));
+        CHECK(holds(at("b/real"), "own"));
+    }
+    end();
+}
+
+/* What is no regular file is written to, and stays what it is. */
+static void special_files(void)
+{
+    char got[8] = {0}, path[64];
+    int fd, pipe_fds[2];
+
+    begin();
+    /* devices of its own, as a mistake here would replace the system's */
+    if (mknod(at("full"), S_IFCHR | 0600, makedev(1, 7)) == 0 && access(at("full"), W_OK) == 0) {
+        CHECK(symlink("full", at("l")) == 0);
+        CHECK_INT(ek_file_replace(NULL, at("full"), "x", 1), EK_ENOSPC);
+        CHECK_INT(ek_file_replace(NULL, at("l"), "x", 1), EK_ENOSPC);
+        CHECK(S_ISLNK(mode_of(at("l"))) && S_ISCHR(mode_of(at("full"))));
+        CHECK(unlink(at("l")) == 0);
+    }
+    unlink(at("full"));
+    CHECK(mkfifo(at("pipe"), 0600) == 0);
+    fd = open(at("pipe"), O_RDONLY | O_NONBLOCK);
+    CHECK(fd >= 0 && ek_file_replace(NULL, at("pipe"), "12345", 5) == EK_OK);
+    CHECK(read(fd, got, sizeof(got)) == 5 && memcmp(got, "12345", 5) == 0);
+    CHECK(S_ISFIFO(mode_of(at("pipe"))) && close(fd) == 0);
+    /* open files, as /dev/stdout is one */
+    CHECK(pipe2(pipe_fds, O_NONBLOCK) == 0);
+    snprintf(path, sizeof(path), "/dev/fd/%d", pipe_fds[1]);
+    CHECK(ek_file_replace(NULL, path, "pipe", 4) == EK_OK);
+    CHECK(read(pipe_fds[0], got, sizeof(got)) == 4 && memcmp(got, "pipe", 4) == 0);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    fd = open(at("log"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    CHECK(fd >= 0 && write(fd, "a", 1) == 1);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    CHECK(ek_file_replace(NULL, path, "b", 1) == EK_OK);
+    CHECK(write(fd, "c", 1) == 1 && close(fd) == 0);
+    CHECK(holds(at("log"), "abc"));
+    CHECK_INT(entries(), 2);
+    end();
+}
+
+/* A name as long as a file system has them. */
+static void long_names(void)
+{
+    char name[256];
+
+    memset(name, 'n', 255);
+    name[255] = '\0';
+    begin();
+    CHECK(ek_file_replace(NULL, at(name), "1", 1) == EK_OK && holds(at(name), "1"));
+    CHECK_INT(entries(), 1);
+    end();
+}
+
+static void temporary_folders(void)
+{
+    ek_path a, b;
+
+    begin();
+    CHECK(ek_folder_make_temporary(NULL, at("x/y"), &a) == EK_OK);
+    CHECK(ek_folder_make_temporary(NULL, at("x/y"), &b) == EK_OK);
+    CHECK(strcmp(a.s, b.s) != 0 && ek_file_kind_of(a.s) == EK_FILE_FOLDER &&
+          ek_file_kind_of(b.s) == EK_FILE_FOLDER && !ek_file_exists(at("x/y")));
+    CHECK(strncmp(a.s, at("x/y."), strlen(at("x/y."))) == 0);
+    CHECK(strcmp(a.s + strlen(a.s) - 4, ".tmp") == 0);
+    end();
+}
+
+static void private_folders(void)
+{
+    int64_t bytes;
+    int fd = -1;
+
+    begin();
+    CHECK(ek_folder_make_private(at("c/own")) == EK_OK);
+    CHECK_INT(mode_of(at("c/own")) & 07777, 0700);
+    CHECK(ek_folder_make_private(at("c/own")) == EK_OK);
+    CHECK(ek_file_write(NULL, at("c/own/f"), "123", 3) == EK_OK && chmod(at("c/own/f"), 0600) == 0);
+    CHECK(ek_file_open_private(at("c/own/f"), &fd, &bytes) == EK_OK && bytes == 3);
+    close(fd);
+    CHECK(symlink("f", at("c/own/l")) == 0);
+    CHECK_INT(ek_file_open_private(at("c/own/l"), &fd, &bytes), EK_ENOENT);
+    CHECK(chmod(at("c/own/f"), 0620) == 0);
+    CHECK_INT(ek_file_open_private(at("c/own/f"), &fd, &bytes), EK_ENOENT);
+    CHECK(chmod(at("c/own"), 0770) == 0);
+    CHECK_INT(ek_folder_make_private(at("c/own")), EK_EINVAL);
+    CHECK(says("c/own") && says("770"));
+    CHECK(symlink("own", at("c/link")) == 0 && chmod(at("c/own"), 0700) == 0);
+    CHECK_INT(ek_folder_make_private(at("c/link")), EK_EINVAL);
+    if (geteuid() == 0) {
+        CHECK(chown(at("c/own/f"), 12345, 12345) == 0 && chmod(at("c/own/f"), 0600) == 0);
+        CHECK_INT(ek_file_open_private(at("c/own/f"), &fd, &bytes), EK_ENOENT);
+        CHECK(chown(at("c/own"), 12345, 12345) == 0);
+        CHECK_INT(ek_folder_make_private(at("c/own")), EK_EINVAL);
+        CHECK(says("c/own") && says("user 12345"));
+    }
+    CHECK(ek_file_open_unnamed(root.s, &fd) == EK_OK);
+    CHECK(write(fd, "x", 1) == 1 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK_INT(entries(), 1);
+    close(fd);
+    CHECK_INT(ek_file_open_unnamed(at("gone"), &fd), EK_ENOENT);
+    end();
+}
+
 /* A file system of 64 KiB that really is full. */
 static void full_disk(void)
 {
@@ -266,9 +477,9 @@ static void full_disk(void)
     }
     CHECK(ek_file_replace(NULL, at("f"), "old", 3) == EK_OK);
     CHECK_INT(ek_file_replace(NULL, at("f"), data, sizeof(data)), EK_ENOSPC);
-    CHECK(says("No space left") && says("f.tmp"));
+    CHECK(says("No space left") && says("/f"));
     CHECK(holds(at("f"), "old"));
-    CHECK(ek_file_kind_of(at("f.tmp")) == EK_FILE_NONE);
+    CHECK_INT(entries(), 1);
     CHECK(ek_folder_free(root.s, &room) == EK_OK && room > 0 && room <= 64 << 10);
     CHECK(umount(root.s) == 0);
     end();
@@ -282,6 +493,13 @@ static const ek_case cases[] = {
     EK_CASE(replace_at_every_call),
     EK_CASE(replace_without_power),
     EK_CASE(short_writes),
+    EK_CASE(foreign_names_stay),
+    EK_CASE(permissions),
+    EK_CASE(links),
+    EK_CASE(special_files),
+    EK_CASE(long_names),
+    EK_CASE(temporary_folders),
+    EK_CASE(private_folders),
     EK_CASE(full_disk),
 };
 

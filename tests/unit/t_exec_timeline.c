@@ -88,7 +88,7 @@ static void the_timeline_is_json(void)
     json_decref(root);
     root = written(events, 0, NULL);
     json_decref(root);
-    CHECK_INT(ek_timeline_write(events, 2, NULL, "/nowhere/timeline.json"), EK_EIO);
+    CHECK_INT(ek_timeline_write(events, 2, NULL, "/nowhere/timeline.json"), EK_ENOENT);
     CHECK(strstr(ek_err_message(), "/nowhere/timeline.json") != NULL);
 }
 

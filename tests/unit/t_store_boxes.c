@@ -115,7 +115,7 @@ static ek_status write_file(const char *path, const cut *cuts, int n, int file, 
                 twist(&decls[count]);
             boxes[count++] = &c->box[k];
         }
-    EK_TRY_OUT(ek_safetensors_create(NULL, path, EK_WRITE_DIRECT, decls, count, &w));
+    EK_TRY_OUT(ek_safetensors_create(NULL, path, EK_WRITE_REPLACE, decls, count, &w));
     while ((i = ek_safetensors_next(w)) >= 0)
         for (int64_t e = 0; e < boxes[i]->rows * boxes[i]->cols; e++) {
             double x =
@@ -150,7 +150,7 @@ static ek_status write_and_open(const cut *cuts, int n, ek_dtype dtype, ek_boxes
             EK_TRY(write_file(at(names[f]), cuts, n, f, dtype, NULL));
     }
     EK_TRY(ek_safetensors_index_text(root.s, used, n_used, &text));
-    st = ek_file_write(NULL, at("x.safetensors.index.json"), text, strlen(text));
+    st = ek_file_replace(NULL, at("x.safetensors.index.json"), text, strlen(text));
     free(text);
     EK_TRY(st);
     return ek_boxes_open_in(root.s, "x", out);
@@ -345,7 +345,7 @@ static void three_dimensions(void)
     for (int i = 0; i < 24; i++)
         x[i] = (float)i;
     begin();
-    CHECK(ek_safetensors_create(NULL, at("e.safetensors"), EK_WRITE_DIRECT, &d, 1, &w) == EK_OK);
+    CHECK(ek_safetensors_create(NULL, at("e.safetensors"), EK_WRITE_NEW, &d, 1, &w) == EK_OK);
     CHECK(ek_safetensors_append(w, "e", 24, x, EK_F32) == EK_OK);
     CHECK(ek_safetensors_finish(&w, NULL) == EK_OK);
     CHECK(ek_boxes_open_in(root.s, "e", &b) == EK_OK);

@@ -54,7 +54,7 @@ static ek_status save(const ek_io *io, int64_t step, float mark)
     snprintf(text, sizeof(text), "%g", (double)mark);
     EK_TRY_OUT(ek_checkpoint_begin(io, at("out"), step, &c));
     EK_TRY_OUT(ek_path_set(&p, "%s/model.safetensors", ek_checkpoint_folder(c)));
-    EK_TRY_OUT(ek_safetensors_create(io, p.s, EK_WRITE_DIRECT, &decl, 1, &s));
+    EK_TRY_OUT(ek_safetensors_create(io, p.s, EK_WRITE_NEW, &decl, 1, &s));
     EK_TRY_OUT(ek_safetensors_append(s, "w", 2000, w, EK_F32));
     EK_TRY_OUT(ek_safetensors_finish(&s, &sum));
     EK_TRY_OUT(ek_checkpoint_add(c, "model.safetensors", &sum));

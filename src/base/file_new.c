@@ -1,0 +1,272 @@
+/* Where base/file.h makes new files: following links, temporary names, and what is for one user
+ * alone. */
+#include "base/file.h"
+#include "base/file_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LETTERS = 8,          /* of a temporary name */
+    SUFFIX = LETTERS + 5, /* ".", letters, ".tmp" */
+    TRIES = 100,          /* temporary names that may be taken */
+    LINKS = 40,           /* that a path may lead through, as for the system */
+    PRIVATE_MODE = 0700,  /* of a folder */
+    OTHERS_WRITE = 0022,  /* group or others may write */
+    PERMISSIONS = 0777
+};
+
+/* --- temporary names -------------------------------------------------------------------------- */
+
+/* <path>.<random letters>.tmp; a name that would be too long for a file system loses its end. */
+static ek_status set_temporary(const char *path, ek_path *out)
+{
+    const char *name = strrchr(path, '/');
+    size_t length = strlen(path), name_at = name != NULL ? (size_t)(name + 1 - path) : 0;
+    unsigned char bytes[LETTERS];
+    char letters[LETTERS + 1];
+
+    if (length - name_at > NAME_MAX - SUFFIX)
+        length = name_at + NAME_MAX - SUFFIX;
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return ek_fail_errno(errno, "find a temporary name for", path);
+    for (int i = 0; i < LETTERS; i++)
+        letters[i] = (char)('a' + bytes[i] % 26);
+    letters[LETTERS] = '\0';
+    return ek_path_set(out, "%.*s.%s.tmp", (int)length, path, letters);
+}
+
+/* Whether it is a temporary name of one that matches the pattern. */
+static int is_temporary(const char *name, const char *pattern)
+{
+    size_t n = strlen(name), base;
+    ek_path final;
+
+    if (n <= SUFFIX)
+        return 0;
+    base = n - SUFFIX;
+    if (name[base] != '.' || strcmp(name + n - 4, ".tmp") != 0)
+        return 0;
+    for (size_t i = base + 1; i < n - 4; i++)
+        if (name[i] < 'a' || name[i] > 'z')
+            return 0;
+    return ek_path_set(&final, "%.*s", (int)base, name) == EK_OK &&
+           fnmatch(pattern, final.s, 0) == 0;
+}
+
+void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_t age_s)
+{
+    int64_t now = (int64_t)time(NULL);
+    ek_names l = {0};
+    struct stat s;
+    ek_path path;
+
+    if (ek_folder_names(folder, &l) != 0)
+        return;
+    for (int64_t i = 0; i < l.n; i++)
+        if (is_temporary(l.names[i], pattern) &&
+            ek_path_set(&path, "%s/%s", folder, l.names[i]) == EK_OK && lstat(path.s, &s) == 0 &&
+            S_ISREG(s.st_mode) && now - (int64_t)s.st_mtim.tv_sec >= age_s)
+            unlink(path.s);
+    ek_names_free(&l);
+}
+
+/* --- where a path leads ------------------------------------------------------------------------
+ */
+
+/* A link of /proc stands for an open file, whatever name that has. */
+static int is_open_file(const char *folder)
+{
+    struct statfs s;
+
+    return statfs(folder, &s) == 0 && s.f_type == PROC_SUPER_MAGIC;
+}
+
+/* As the system does for its own following of links (protected_symlinks of proc(5)). */
+static ek_status check_link(const char *path, const char *folder, const struct stat *link)
+{
+    struct stat s;
+
+    if (stat(folder, &s) != 0)
+        return ek_fail_errno(errno, "look at", folder);
+    EK_REQUIRE((s.st_mode & (S_ISVTX | S_IWOTH)) != (S_ISVTX | S_IWOTH) ||
+                   link->st_uid == geteuid() || link->st_uid == s.st_uid,
+               EK_EIO,
+               "%s is a link that user %lld has made in a folder that all may write to; it is not "
+               "followed: delete it, or write elsewhere",
+               path, (long long)link->st_uid);
+    return EK_OK;
+}
+
+/* What a link says, seen from its folder. */
+static ek_status read_link(const ek_path *folder, ek_path *at)
+{
+    char text[sizeof(at->s)];
+    ssize_t n = readlink(at->s, text, sizeof(text) - 1);
+
+    if (n < 0)
+        return ek_fail_errno(errno, "follow", at->s);
+    text[n] = '\0';
+    if (text[0] == '/')
+        return ek_path_set(at, "%s", text);
+    return ek_path_set(at, "%s/%s", folder->s, text);
+}
+
+/* The end of the links that f->path leads through, f->target, and what is there (st_mode 0:
+ * nothing).  f->in_place: it is no regular file. */
+static ek_status find_target(ek_file_out *f, struct stat *s)
+{
+    ek_path folder;
+    size_t n;
+
+    f->target = f->path;
+    for (int i = 0; i < LINKS; i++) {
+        if (lstat(f->target.s, s) != 0) {
+            if (errno != ENOENT)
+                return ek_fail_errno(errno, "look at", f->path.s);
+            memset(s, 0, sizeof(*s));
+        }
+        n = strlen(f->target.s);
+        EK_REQUIRE(!S_ISDIR(s->st_mode) && n > 0 && f->target.s[n - 1] != '/', EK_EINVAL,
+                   "%s names a folder, where a file is to be written", f->path.s);
+        f->in_place = s->st_mode != 0 && !S_ISREG(s->st_mode);
+        if (!S_ISLNK(s->st_mode))
+            return EK_OK;
+        EK_TRY(ek_path_parent(f->target.s, &folder));
+        if (is_open_file(folder.s))
+            return EK_OK;
+        EK_TRY(check_link(f->path.s, folder.s, s));
+        EK_TRY(read_link(&folder, &f->target));
+    }
+    return ek_fail_errno(ELOOP, "create", f->path.s);
+}
+
+static ek_status open_temporary(ek_file_out *f, mode_t mode)
+{
+    ek_path name;
+
+    for (int i = 0; i < TRIES; i++) {
+        EK_TRY(set_temporary(f->target.s, &name));
+        f->fd = f->io->open(name.s, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (f->fd >= 0) {
+            f->made = name;
+            return EK_OK;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return ek_fail_errno(errno, "create", f->path.s);
+}
+
+ek_status ek_file_create(ek_file_out *f, ek_write_mode mode)
+{
+    const int exclusive = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    /* O_CREAT: the system then refuses other users' pipes in folders that all may write to */
+    const int in_place = O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC;
+    struct stat s;
+
+    f->target.s[0] = '\0';
+    if (mode == EK_WRITE_REPLACE) {
+        EK_TRY(find_target(f, &s));
+        if (!f->in_place) {
+            mode_t permissions = s.st_mode & PERMISSIONS;
+
+            EK_TRY(open_temporary(f, s.st_mode != 0 ? permissions : 0666));
+            if (s.st_mode != 0)
+                (void)!fchmod(f->fd, permissions); /* not every file system has any */
+            return EK_OK;
+        }
+    }
+    f->fd = f->io->open(f->path.s, f->in_place ? in_place : exclusive, 0666);
+    if (f->fd < 0)
+        return ek_fail_errno(errno, f->in_place ? "write to" : "create", f->path.s);
+    if (!f->in_place)
+        f->made = f->path;
+    return EK_OK;
+}
+
+ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *out)
+{
+    ek_path parent;
+
+    io = ek_io_table(io);
+    EK_TRY(ek_path_parent(path, &parent));
+    EK_TRY(ek_folder_make(io, parent.s));
+    for (int i = 0; i < TRIES; i++) {
+        EK_TRY(set_temporary(path, out));
+        if (io->mkdir(out->s, PERMISSIONS) == 0)
+            return ek_folder_sync(io, parent.s);
+        if (errno != EEXIST)
+            break;
+    }
+    return ek_fail_errno(errno, "make folder", path);
+}
+
+/* --- for this user alone ---------------------------------------------------------------------- */
+
+ek_status ek_folder_make_private(const char *path)
+{
+    ek_path parent;
+    struct stat s;
+
+    EK_TRY(ek_path_parent(path, &parent));
+    EK_TRY(ek_folder_make(NULL, parent.s));
+    if (mkdir(path, PRIVATE_MODE) != 0 && errno != EEXIST)
+        return ek_fail_errno(errno, "make folder", path);
+    if (lstat(path, &s) != 0)
+        return ek_fail_errno(errno, "look at", path);
+    EK_REQUIRE(S_ISDIR(s.st_mode), EK_EINVAL,
+               "%s is not a folder, but something that was put in its place: delete it", path);
+    EK_REQUIRE(s.st_uid == geteuid(), EK_EINVAL,
+               "%s belongs to user %lld and this process to user %lld: what others have put there "
+               "is not read; delete it, or name another folder",
+               path, (long long)s.st_uid, (long long)geteuid());
+    EK_REQUIRE((s.st_mode & OTHERS_WRITE) == 0, EK_EINVAL,
+               "others may write to %s (mode %03o), so that what is there is not to be trusted; "
+               "delete it, and it is made anew",
+               path, (unsigned)(s.st_mode & PERMISSIONS));
+    return EK_OK;
+}
+
+ek_status ek_file_open_private(const char *path, int *fd, int64_t *bytes)
+{
+    int f = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat s;
+
+    if (f >= 0 && fstat(f, &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == geteuid() &&
+        (s.st_mode & OTHERS_WRITE) == 0) {
+        *fd = f;
+        *bytes = s.st_size;
+        return EK_OK;
+    }
+    if (f >= 0)
+        close(f);
+    return EK_FAIL(EK_ENOENT, "%s is not there, or not this user's alone", path);
+}
+
+ek_status ek_file_open_unnamed(const char *folder, int *fd)
+{
+    ek_path name;
+
+    *fd = open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (*fd >= 0)
+        return EK_OK;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) /* no file system can do it */
+        return ek_fail_errno(errno, "make a temporary file in", folder);
+    EK_TRY(ek_path_set(&name, "%s/evenkeel-XXXXXX", folder));
+    *fd = mkostemp(name.s, O_CLOEXEC);
+    if (*fd < 0)
+        return ek_fail_errno(errno, "make a temporary file in", folder);
+    unlink(name.s);
+    return EK_OK;
+}
