@@ -1,6 +1,7 @@
-# MPICH and Open MPI: those that are there.  The product is linked with one of them; the tests run
-# with both.  Each is an object library of src/comm/mpi, ek_comm_mpi_<flavour>, which a program
-# adds to the layers it links; a program without one has no MPI.
+# MPICH and Open MPI: those that are there.  The product uses one of them; the tests run with both.
+# Each has a module, libevenkeel_mpi_<flavour>.so, with the back end (src/comm/mpi) and that MPI.  A
+# program that may join jobs (ek_use_mpi) links the object library ek_comm_mpi_<flavour>, which names
+# the module and is not linked with MPI; a program without one has no MPI.
 set(EK_MPI AUTO CACHE STRING "MPI: AUTO (what is there), ON (fail if missing) or OFF")
 set(EK_MPI_FLAVOUR "" CACHE STRING "mpich or openmpi; by default the first that is there")
 set_property(CACHE EK_MPI PROPERTY STRINGS AUTO ON OFF)
@@ -19,19 +20,34 @@ function(ek_mpi_find flavour)
   if(NOT launcher)
     set(launcher "")
   endif()
+  set(module evenkeel_mpi_${flavour})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/comm/mpi/*.c)
+  set(linked ${CMAKE_SOURCE_DIR}/src/comm/mpi/flavour.c)
+  list(REMOVE_ITEM sources ${linked})
+  add_library(${module} MODULE ${sources})
+  target_link_libraries(${module} PRIVATE ${EK_PC_${name}_LINK_LIBRARIES})
+  target_link_options(${module} PRIVATE
+    "LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/ek_mpi_module.map")
   if(EK_SANITIZE MATCHES "address")
-    list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/keep_modules.c)
+    list(APPEND linked ${CMAKE_SOURCE_DIR}/tests/keep_modules.c)
   endif()
-  add_library(ek_comm_mpi_${flavour} OBJECT ${sources})
-  target_include_directories(ek_comm_mpi_${flavour}
-    PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
-  # Not the imported target: its flags hold some of the linker's, which clang refuses.
-  target_include_directories(ek_comm_mpi_${flavour} SYSTEM PRIVATE ${EK_PC_${name}_INCLUDE_DIRS})
-  target_link_libraries(ek_comm_mpi_${flavour} PUBLIC ${EK_PC_${name}_LINK_LIBRARIES})
-  target_compile_definitions(ek_comm_mpi_${flavour} PRIVATE EK_MPI_LAUNCHER="${launcher}")
+  add_library(ek_comm_mpi_${flavour} OBJECT ${linked})
+  foreach(part ek_comm_mpi_${flavour} ${module})
+    target_include_directories(${part} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+    # Not the imported target: its flags hold some of the linker's, which clang refuses.
+    target_include_directories(${part} SYSTEM PRIVATE ${EK_PC_${name}_INCLUDE_DIRS})
+    target_compile_definitions(${part} PRIVATE EK_VERSION="${PROJECT_VERSION}")
+  endforeach()
+  target_compile_definitions(ek_comm_mpi_${flavour} PRIVATE EK_MPI_LAUNCHER="${launcher}"
+    EK_MPI_MODULE_FILE="lib${module}.so")
   list(APPEND EK_MPI_FLAVOURS ${flavour})
   set(EK_MPI_FLAVOURS ${EK_MPI_FLAVOURS} PARENT_SCOPE)
+endfunction()
+
+# ek_use_mpi(target flavour): a program or library that may join jobs of this MPI.
+function(ek_use_mpi target flavour)
+  target_link_libraries(${target} PRIVATE ek_comm_mpi_${flavour})
+  add_dependencies(${target} evenkeel_mpi_${flavour})
 endfunction()
 
 if(NOT EK_MPI STREQUAL "OFF")

@@ -1,20 +1,30 @@
 #!/bin/sh
-# Everything that the shared library exports begins with ek_ (the locks that GCC makes of named
-# OpenMP critical sections are global by nature; their names begin so, too).
-# usage: tools/symbols.sh [build/libevenkeel.so]
+# Everything that the shared library and the MPI modules export begins with ek_ (the locks that GCC
+# makes of named OpenMP critical sections are global by nature; their names begin so, too).  None of
+# them but the modules is linked with MPI.
+# usage: tools/symbols.sh [build/libevenkeel.so [MODULE...]]
 set -eu
 cd "$(dirname "$0")/.."
-library=${1:-build/libevenkeel.so}
-if [ ! -e "$library" ]; then
-    echo "$library is not there: build it first"
+if [ $# = 0 ]; then
+    set -- build/libevenkeel.so
+fi
+library=$1
+if readelf -d "$library" | grep -E 'NEEDED.*libmpi'; then
+    echo "$library is linked with MPI, which replaces signal handlers: src/comm/flavour.h"
     exit 1
 fi
-exported=$(nm -D --defined-only "$library" | awk '{ print $NF }')
-if [ -z "$exported" ]; then
-    echo "$library exports nothing"
-    exit 1
-fi
-if echo "$exported" | grep -vE '^(\.gomp_critical_user_)?ek_'; then
-    echo "$library exports these names, which do not begin with ek_"
-    exit 1
-fi
+for file in "$@"; do
+    if [ ! -e "$file" ]; then
+        echo "$file is not there: build it first"
+        exit 1
+    fi
+    exported=$(nm -D --defined-only "$file" | awk '{ print $NF }')
+    if [ -z "$exported" ]; then
+        echo "$file exports nothing"
+        exit 1
+    fi
+    if echo "$exported" | grep -vE '^(\.gomp_critical_user_)?ek_'; then
+        echo "$file exports these names, which do not begin with ek_"
+        exit 1
+    fi
+done

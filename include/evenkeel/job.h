@@ -3,6 +3,9 @@
  * A process joins the job that it was started in (mpiexec, srun), hands the world to a run
  * (ek_train_config.world), and leaves.  Started plainly it needs none of this.
  *
+ * MPI is loaded by join, from a module beside this library (libevenkeel_mpi_*.so), with its symbols
+ * visible to all.  Signal handlers stay those of the caller.
+ *
  * Collective   join, cores and leave: every process of the job makes the call.
  * Ownership    join gives, leave takes.
  * Threads      one at a time per world. */
@@ -20,7 +23,8 @@ typedef struct ek_comm ek_comm;
 /** Joins the job that this process was started in.  Once per process.  Collective.
  *
  *  @param[out] world  its processes; a process that was started plainly is a job of one
- *  @return EK_EUNSUPPORTED in a build without MPI; EK_ECOMM if MPI does not start */
+ *  @return EK_EUNSUPPORTED in a build without MPI, or where its module or MPI library is missing;
+ *          EK_ECOMM if MPI does not start */
 EK_CHECKED EK_API ek_status ek_job_join(ek_comm **world);
 
 /** This process among those of the job: 0 to size - 1. */

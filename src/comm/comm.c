@@ -265,7 +265,7 @@ ek_status ek_comm_open(ek_comm_kind kind, ek_comm **world)
         return ek_self_open(world);
     EK_REQUIRE(mpi != NULL, EK_EUNSUPPORTED,
                "this build has no MPI: install MPICH or Open MPI and configure with EK_MPI=ON");
-    return mpi->open(world);
+    return ek_mpi_module_open(mpi, world);
 }
 
 const char *ek_comm_library(ek_comm_kind kind)

@@ -43,7 +43,7 @@ typedef enum { EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH } ek_a2a;
  */
 
 /* The world of this process.  EK_COMM_MPI: joins the job that it was started in (MPI_Init);
- * EK_EUNSUPPORTED in a build without MPI. */
+ * EK_EUNSUPPORTED in a build without MPI, or where its module (comm/flavour.h) is missing. */
 EK_CHECKED ek_status ek_comm_open(ek_comm_kind kind, ek_comm **world);
 
 /* `ranks` worlds for as many threads of this process, worlds[i] to be used by one of them. */

@@ -1,19 +1,45 @@
-/* comm/flavour.h - the MPI that a program is linked with.
+/* comm/flavour.h - the MPI of a program, and the module that holds its back end.
  *
- * comm/mpi is compiled once for each MPI that a build has; a program or library takes the objects
- * of one of them, or of none. */
+ * A program or library names one MPI (src/comm/mpi/flavour.c) or none.  It is not linked with that
+ * MPI: MPI libraries and their transports replace signal handlers as soon as they are loaded, and
+ * most processes never join a job.  The back end (src/comm/mpi/mpi.c) and its MPI are a module,
+ * which comm/module.c loads when a job is joined. */
 #ifndef COMM_FLAVOUR_H
 #define COMM_FLAVOUR_H
 
-#include "comm/comm.h"
+#include "comm/backend.h"
 
 typedef struct {
     const char *library;  /* "MPICH 4.0.2" */
     const char *launcher; /* its mpiexec, "" when there was none */
-    ek_status (*open)(ek_comm **world);
+    const char *module;   /* file name */
 } ek_mpi_flavour;
 
 /* NULL: none.  Replaced by the function of that name in comm/mpi where it is linked in. */
 const ek_mpi_flavour *ek_mpi_linked(void);
+
+/* What a module calls of the program that loads it. */
+typedef struct {
+    ek_status (*raise)(const char *file, int line, const char *func, ek_status st,
+                       const char *message);
+    ek_status (*pass)(const char *file, int line, const char *func, ek_status st);
+    ek_status (*create)(const ek_backend *backend, void *state, int rank, int ranks,
+                        const char (*hosts)[EK_HOST_CAP], ek_comm **out);
+    void (*set_far_max)(ek_comm *world, int64_t bytes);
+} ek_mpi_host;
+
+/* The one symbol that a module exports. */
+typedef struct {
+    const char *version; /* EK_MPI_MODULE_VERSION of its build */
+    ek_status (*open)(const ek_mpi_host *host, ek_comm **world);
+} ek_mpi_module;
+
+#define EK_MPI_MODULE_SYMBOL  "ek_mpi_module_entry"
+#define EK_MPI_MODULE_VERSION EK_VERSION ", module interface 1"
+extern const ek_mpi_module ek_mpi_module_entry;
+
+/* Loads the module of this MPI, once, and joins the job.  The caller's signal handlers are what
+ * they were.  EK_EUNSUPPORTED: the module or its MPI library is not there. */
+EK_CHECKED ek_status ek_mpi_module_open(const ek_mpi_flavour *mpi, ek_comm **world);
 
 #endif

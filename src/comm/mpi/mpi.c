@@ -2,8 +2,7 @@
  *
  * Nothing blocks in MPI but making groups, and opening and closing the world; nothing ends the
  * job but ek_comm_abort.  Counts are int, so longer messages come here in pieces. */
-#include "comm/backend.h"
-#include "comm/flavour.h"
+#include "comm/mpi/mpi.h"
 
 #include <dirent.h>
 #include <mpi.h>
@@ -234,7 +233,7 @@ static ek_status gather_hosts(MPI_Comm comm, int ranks, char (**hosts)[EK_HOST_C
     return EK_OK;
 }
 
-static ek_status open_world(ek_comm **world)
+ek_status ek_mpi_open(const ek_mpi_host *host, ek_comm **world)
 {
     mpi_group *g = calloc(1, sizeof(*g));
     char(*hosts)[EK_HOST_CAP] = NULL;
@@ -250,36 +249,12 @@ static ek_status open_world(ek_comm **world)
     for (int r = 1; r < ranks; r++)
         g->far = g->far || strcmp(hosts[r], hosts[0]) != 0;
     EK_TRY_OUT(all_have_rdma(g->comm, &rdma));
-    st = ek_comm_create(&backend, g, rank, ranks, (const char(*)[EK_HOST_CAP])hosts, world);
+    st = host->create(&backend, g, rank, ranks, (const char(*)[EK_HOST_CAP])hosts, world);
     g = NULL;
     if (st == EK_OK && !rdma)
-        ek_comm_set_far_max(*world, socket_message_max);
+        host->set_far_max(*world, socket_message_max);
 out:
     free(hosts);
     free(g);
     return st;
-}
-
-/* --- which MPI --------------------------------------------------------------------------------
- */
-
-#define TEXT2(x) #x
-#define TEXT(x)  TEXT2(x)
-
-const ek_mpi_flavour *ek_mpi_linked(void)
-{
-    static const ek_mpi_flavour flavour = {
-#if defined(MPICH_VERSION)
-        .library = "MPICH " MPICH_VERSION,
-#elif defined(OMPI_MAJOR_VERSION)
-        .library = "Open MPI " TEXT(OMPI_MAJOR_VERSION) "." TEXT(OMPI_MINOR_VERSION) "." TEXT(
-            OMPI_RELEASE_VERSION),
-#else
-        .library = "MPI " TEXT(MPI_VERSION) "." TEXT(MPI_SUBVERSION),
-#endif
-        .launcher = EK_MPI_LAUNCHER,
-        .open = open_world,
-    };
-
-    return &flavour;
 }
