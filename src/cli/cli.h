@@ -25,6 +25,16 @@ int cli_fail(const char *command, ek_status st);
 /* Reads the arguments of a command.  Returns -1 to go on, else an exit status (--help, errors). */
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
 
+/* Lets `stop` be called by the signals that ask a command to end: SIGINT, SIGTERM and SIGHUP (its
+ * terminal is gone).  A SIGHUP that was ignored at the start stays so (nohup). */
+void cli_catch(void (*stop)(int sig));
+
+/* The `stop` of commands that have nothing to save: one line on stderr, and status 130 at once. */
+void cli_end_at_once(int sig);
+
+/* Whether SIGHUP is ignored. */
+int cli_ignores_hangup(void);
+
 /* Room for a path as cli_shown() gives it. */
 typedef struct {
     char s[EK_PRINTABLE_GROWTH * sizeof(ek_path)];

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,20 @@ static const ek_option_table table = {"eval",  "Loss and perplexity of a model o
                                       options, sizeof(options) / sizeof(options[0]),
                                       NULL,    0,
                                       NULL};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+static int stop_wanted(void *context)
+{
+    (void)context;
+    return interrupted != 0;
+}
 
 static void print_json(const ek_lm_eval_result *e)
 {
@@ -102,7 +117,8 @@ static ek_status run(const ek_options *o)
                             .token_bytes = ek_options_choice(o, "token-bytes") == 1 ? 4 : 2,
                             .seq = ek_options_int(o, "seq"),
                             .cache_dir = scratch.s,
-                            .text_field = ek_options_text(o, "text-field")};
+                            .text_field = ek_options_text(o, "text-field"),
+                            .stop = stop_wanted};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;
@@ -113,6 +129,7 @@ static ek_status run(const ek_options *o)
         paths[i] = ek_options_list(o, "data", i);
     lc.needs_tokenizer = !ek_tokens_is_file(paths[0]);
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
+    cli_catch(on_signal); /* from here on there is a folder to remove */
     st = make_scratch(&scratch);
     if (st == EK_OK) {
         st = ek_lm_eval(lm, &ec, &e);

@@ -178,13 +178,13 @@ void cli_job_catch(void (*stop)(int sig))
 {
     surroundings s = look_around();
     struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
-    struct sigaction ignored = {.sa_handler = SIG_IGN};
     struct sigaction noticed = {.sa_handler = give_notice, .sa_flags = SA_RESTART};
 
     snprintf(notice, sizeof(notice), "%cnotice %d\n", LAUNCH_NOTE, s.rank);
     sigaction(SIGUSR1, &caught, NULL);
-    sigaction(SIGINT, s.launched > 0 ? &ignored : &caught, NULL);
-    sigaction(SIGTERM, s.elastic ? &noticed : s.launched > 0 ? &ignored : &caught, NULL);
+    cli_catch(s.launched > 0 ? SIG_IGN : stop);
+    if (s.elastic)
+        sigaction(SIGTERM, &noticed, NULL);
 }
 
 uint64_t cli_job_launcher(void)

@@ -33,8 +33,7 @@ typedef struct {
      "more arguments for mpiexec, parted by spaces"}
 /* clang-format on */
 
-/* Lets `stop` be called by the signals that ask a command to end in good order: SIGINT, SIGTERM,
- * and SIGUSR1, which is what a launcher sends.  Before cli_job_enter. */
+/* cli_catch(), and SIGUSR1, which is what a launcher sends.  Before cli_job_enter. */
 void cli_job_catch(void (*stop)(int sig));
 
 /* Reads the arguments of such a command and finds its job.  Returns -1 to go on; else an exit

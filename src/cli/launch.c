@@ -85,7 +85,8 @@ static ek_status prepare(launcher *x)
     x->streams[1].line = launch_talk_stderr;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
-        sigaddset(&set, caught[i]);
+        if (caught[i] != SIGHUP || !cli_ignores_hangup()) /* blocked, it would come here */
+            sigaddset(&set, caught[i]);
     sigprocmask(SIG_BLOCK, &set, &x->mask);
     x->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     EK_REQUIRE(x->signals >= 0, EK_EIO, "cannot wait for signals: %s", strerror(errno));

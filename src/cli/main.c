@@ -96,8 +96,11 @@ int main(int argc, char **argv)
         return finish(CLI_DONE);
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            if (commands[i].summary != NULL)
+                cli_catch(cli_end_at_once);
             return finish(commands[i].run(argc - 1, argv + 1));
+        }
     fprintf(stderr, "evenkeel: there is no command %s\n", cli_shown(&name, argv[1]));
     usage(stderr);
     return CLI_USAGE;

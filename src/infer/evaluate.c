@@ -56,6 +56,8 @@ static ek_status run_all(evaluator *e, const ek_tokens *tokens, const ek_evaluat
         }
         if (cfg->progress != NULL)
             cfg->progress(cfg->context, w + 1, windows);
+        EK_REQUIRE(held > 0 || cfg->stop == NULL || !cfg->stop(cfg->context), EK_ECANCELED,
+                   "interrupted after %lld of %lld windows", (long long)w + 1, (long long)windows);
     }
     return EK_OK;
 }

@@ -12,6 +12,7 @@ typedef struct {
     int64_t seq, batch; /* tokens a window, windows at once */
     void (*progress)(void *context, int64_t windows_done, int64_t windows);
     void *context;
+    int (*stop)(void *context); /* asked between batches; true ends with EK_ECANCELED */
 } ek_evaluate_config;
 
 typedef struct {

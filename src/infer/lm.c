@@ -157,6 +157,8 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.token_bytes = cfg.token_bytes;
     tc.cache_dir = cfg.cache_dir;
     tc.text_field = cfg.text_field;
+    tc.stop = ec.stop = cfg.stop;
+    tc.context = ec.context = cfg.context;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
     if (cfg.n_data > 0 && !ek_tokens_is_file(cfg.data[0]))
