@@ -3,9 +3,22 @@
 
 #include "base/file.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+json_t *ek_json_uint(uint64_t x)
+{
+    return x <= INT64_MAX ? json_integer((json_int_t)x) : json_sprintf("%" PRIu64, x);
+}
+
+uint64_t ek_json_uint_value(const json_t *value)
+{
+    if (json_is_string(value))
+        return strtoull(json_string_value(value), NULL, 10);
+    return (uint64_t)json_integer_value(value);
+}
 
 const char *ek_json_type_name(const json_t *value)
 {

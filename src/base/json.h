@@ -64,6 +64,11 @@ json_t *ek_json_text_of(const char *text);
 json_t *ek_json_escaped(const json_t *value);
 json_t *ek_json_unescaped(const json_t *value);
 
+/* A number of 0 to 2^64 - 1.  From 2^63 on, which integers of jansson do not hold, it is a string
+ * of digits.  Read back: 0 for values of another type. */
+json_t *ek_json_uint(uint64_t x);
+uint64_t ek_json_uint_value(const json_t *value);
+
 /* "an object", "a string", ...: the type of a value, for messages. */
 const char *ek_json_type_name(const json_t *value);
 

@@ -49,6 +49,7 @@ static const char *noun(const ek_option *row)
     switch (row->type) {
     case EK_OPTION_FLAG: return "true or false";
     case EK_OPTION_INT: return "an integer";
+    case EK_OPTION_UINT: return "an integer from 0 to 18446744073709551615";
     case EK_OPTION_REAL: return "a finite number";
     case EK_OPTION_TEXT: return "a text that is not empty";
     case EK_OPTION_CHOICE: return "one of";
@@ -130,6 +131,18 @@ static ek_status from_int(const ek_option *row, const char *where, const char *t
     return keep(json_integer(x), where, out);
 }
 
+static ek_status from_uint(const ek_option *row, const char *where, const char *text, json_t **out)
+{
+    unsigned long long x;
+    char *end;
+
+    errno = 0;
+    x = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0)
+        return refuse(row, where, text[0] != '\0' ? text : "empty");
+    return keep(ek_json_uint(x), where, out);
+}
+
 static ek_status from_real(const ek_option *row, const char *where, const char *text, json_t **out)
 {
     char *end;
@@ -164,6 +177,7 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
             return refuse(row, where, text);
         return keep(json_boolean(text[0] == 't'), where, out);
     case EK_OPTION_INT: return from_int(row, where, text, out);
+    case EK_OPTION_UINT: return from_uint(row, where, text, out);
     case EK_OPTION_REAL: return from_real(row, where, text, out);
     case EK_OPTION_CHOICE:
         if (ek_option_choice_index(row->allowed, text) < 0)
@@ -208,8 +222,8 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
 {
     char text[64];
     int number =
-        json_is_integer(value) && (row->type == EK_OPTION_INT || row->type == EK_OPTION_REAL ||
-                                   row->type == EK_OPTION_CHOICE);
+        json_is_integer(value) && (row->type == EK_OPTION_INT || row->type == EK_OPTION_UINT ||
+                                   row->type == EK_OPTION_REAL || row->type == EK_OPTION_CHOICE);
 
     *out = NULL;
     if (number) { /* 4 is a good choice of "1|2|4|auto", too */
@@ -224,7 +238,8 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
         return ek_option_from_text(row, where, json_is_true(value) ? "true" : "false", out);
     if (json_is_array(value) && row->type == EK_OPTION_LIST)
         return list_from_json(row, where, value, out);
-    if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE))
+    if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE ||
+                                  row->type == EK_OPTION_UINT))
         return ek_option_from_text(row, where, json_string_value(value), out);
     return refuse(row, where, ek_json_type_name(value));
 }

@@ -306,6 +306,11 @@ int64_t ek_options_int(const ek_options *o, const char *name)
     return json_integer_value(value_of(o, name));
 }
 
+uint64_t ek_options_uint(const ek_options *o, const char *name)
+{
+    return ek_json_uint_value(value_of(o, name));
+}
+
 double ek_options_real(const ek_options *o, const char *name)
 {
     return json_real_value(value_of(o, name));

@@ -21,6 +21,7 @@
 typedef enum {
     EK_OPTION_FLAG,   /* on when named; =true and =false are understood */
     EK_OPTION_INT,    /* 64-bit integer */
+    EK_OPTION_UINT,   /* of 0 to 2^64 - 1 (a seed); in JSON a string from 2^63 on */
     EK_OPTION_REAL,   /* finite number */
     EK_OPTION_TEXT,   /* any text that is not empty */
     EK_OPTION_CHOICE, /* one word of `allowed` */
@@ -66,6 +67,7 @@ int ek_options_help_wanted(const ek_options *o);
 
 int ek_options_flag(const ek_options *o, const char *name);
 int64_t ek_options_int(const ek_options *o, const char *name);
+uint64_t ek_options_uint(const ek_options *o, const char *name);
 double ek_options_real(const ek_options *o, const char *name);
 const char *ek_options_text(const ek_options *o, const char *name); /* TEXT and CHOICE */
 

@@ -11,7 +11,8 @@ static const char *value_word(const ek_option *option)
 {
     switch (option->type) {
     case EK_OPTION_FLAG: return NULL;
-    case EK_OPTION_INT: return "N";
+    case EK_OPTION_INT:
+    case EK_OPTION_UINT: return "N";
     case EK_OPTION_REAL: return "X";
     case EK_OPTION_TEXT: return option->unit != NULL ? option->unit : "TEXT";
     case EK_OPTION_CHOICE: return option->allowed;

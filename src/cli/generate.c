@@ -32,7 +32,7 @@ static const ek_option options[] = {
      "above 1: tokens of the prompt and of the text so far are less likely"},
     {"stop", EK_OPTION_LIST, NULL, "none", "TEXT", NULL, 0,
      "end before the first of these texts that comes; it is not printed"},
-    {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of the draws"},
+    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of the draws"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
      "bytes, or a Hugging Face tokenizer.json"},
     {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
@@ -168,7 +168,7 @@ static ek_status prepare_and_run(const ek_options *o)
                                 .temperature = ek_options_real(o, "temperature"),
                                 .top_p = ek_options_real(o, "top-p"),
                                 .top_k = ek_options_int(o, "top-k"),
-                                .seed = (uint64_t)ek_options_int(o, "seed"),
+                                .seed = ek_options_uint(o, "seed"),
                                 .min_p = ek_options_real(o, "min-p"),
                                 .repetition_penalty = ek_options_real(o, "repetition-penalty")};
     const char **stop = NULL;

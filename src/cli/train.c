@@ -128,7 +128,7 @@ static const ek_option options[] = {
      "--reroute topology: part of a sequence's assignments that may leave their node"},
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
      "fail when ranks wait for each other so long; 0: never"},
-    {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of weights, data order, and noise"},
+    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of weights, data order, and noise"},
     {"out", EK_OPTION_TEXT, NULL, "run; run-2, run-3, ... where that holds a run", "DIR", NULL, 0,
      "gets run.json, metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, "
      "plans.jsonl"},

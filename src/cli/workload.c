@@ -18,7 +18,7 @@ static const ek_option options[] = {
     {"tokens", EK_OPTION_INT, "4096", NULL, "tokens", "[0,1000000000]", 0,
      "of a rank in an iteration, on average"},
     {"top-k", EK_OPTION_INT, "2", NULL, "experts", "[1,65536]", 0, "different experts a token"},
-    {"seed", EK_OPTION_INT, "0", NULL, NULL, "[0,)", 0, "of all that is left to chance"},
+    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of all that is left to chance"},
     {"out", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
      "gets uint32 [iteration][layer][source rank][expert], numbers of assignments"},
 };
@@ -47,7 +47,7 @@ static ek_workload_shape shape_of(const ek_options *o)
                                .experts = (int32_t)ek_options_int(o, "experts"),
                                .tokens = ek_options_int(o, "tokens"),
                                .top_k = ek_options_int(o, "top-k"),
-                               .seed = (uint64_t)ek_options_int(o, "seed")};
+                               .seed = ek_options_uint(o, "seed")};
 }
 
 static ek_status write_numbers(ek_workload_maker *m, const ek_workload_shape *s, ek_file_out *f)

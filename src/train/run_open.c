@@ -159,8 +159,8 @@ static ek_status make_settings(ek_run *r)
 
     EK_TRY(ek_sources_describe(&r->sources, data, sizeof(data)));
     r->settings =
-        json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:s}", "data", data, "batch",
-                  (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed,
+        json_pack("{s:s, s:I, s:I, s:o, s:s, s:I, s:s}", "data", data, "batch",
+                  (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", ek_json_uint(t->seed),
                   "data-order", r->shuffled ? "shuffled" : "sequential", "micro-batch",
                   (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
     EK_REQUIRE(r->settings != NULL, EK_ENOMEM, "no memory for the settings");

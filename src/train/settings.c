@@ -137,7 +137,7 @@ static ek_status read_setting(const setting *s, const json_t *value, void *field
     switch (s->type) {
     case TYPE_INT: *(int *)field = (int)json_integer_value(value); break;
     case TYPE_INT64: *(int64_t *)field = json_integer_value(value); break;
-    case TYPE_UINT64: *(uint64_t *)field = (uint64_t)json_integer_value(value); break;
+    case TYPE_UINT64: *(uint64_t *)field = ek_json_uint_value(value); break;
     case TYPE_REAL: *(double *)field = json_number_value(value); break;
     case TYPE_FLAG: *(int *)field = json_is_true(value); break;
     case TYPE_WORD: *(int *)field = text != NULL ? atoi(text) : 0; break; /* "auto": 0 */
@@ -223,7 +223,7 @@ static json_t *write_setting(const setting *s, const void *field)
     switch (s->type) {
     case TYPE_INT: value = json_integer(*(const int *)field); break;
     case TYPE_INT64: value = json_integer(*(const int64_t *)field); break;
-    case TYPE_UINT64: value = json_integer((json_int_t) * (const uint64_t *)field); break;
+    case TYPE_UINT64: value = ek_json_uint(*(const uint64_t *)field); break;
     case TYPE_REAL: value = json_real(*(const double *)field); break;
     case TYPE_FLAG: return json_boolean(*(const int *)field);
     case TYPE_WORD: return write_word(s, *(const int *)field);

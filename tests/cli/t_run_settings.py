@@ -83,6 +83,20 @@ class Resume(ek_cli.Case):
         self.assertEqual(len(metrics(self.path("run"))), 5)
         self.assertEqual(settings(self.path("run"))["keep"], 3)
 
+    def test_all_seeds(self):
+        """Of 64 bits: to a run, its checkpoint and what goes on with them."""
+        first = set()
+        for seed in (2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1):
+            self.train("run", "--seed", seed, steps=2)
+            self.assertEqual(int(settings(self.path("run"))["seed"]), seed)
+            self.resume("run", "--steps", 3)
+            first.add(losses(self.path("run"))[0])
+            self.resume("run", "--steps", 4, "--seed", seed - 1, status=USAGE)
+            r = run("generate", "--model", self.path("run"), "--tokenizer", "bytes", "--prompt",
+                    "x", "--tokens", 3, "--seed", seed)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(len(first), 3)
+
     def test_the_checkpoint_has_them_too(self):
         self.train("run", *MORE, steps=3)
         os.remove(self.path("run", "run.json"))

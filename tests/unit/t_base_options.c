@@ -16,6 +16,7 @@ static const ek_option rows[] = {
     {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0, "folder of the results"},
     {"seed", EK_OPTION_INT, "0", NULL, NULL, NULL, 0, "random seed"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress"},
+    {"draw", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "another seed"},
 };
 static const ek_option_table train = {"train", "trains a model", rows, COUNT(rows), NULL, 0, NULL};
 static const ek_option_table loose = {"bench",     "measures", rows + 1, COUNT(rows) - 1,
@@ -90,6 +91,38 @@ static void both_spellings(void)
     CHECK(strcmp(ek_options_list(o, "data", 2), "d") == 0);
     CHECK(ek_options_list(o, "data", 3) == NULL);
     ek_options_destroy(o);
+}
+
+/* All 64 bits, from the line and from JSON, where those that no integer there holds are texts. */
+static void unsigned_numbers(void)
+{
+    static const char *const wrong[] = {"18446744073709551616", "-1", "+1", "", " 1", "1x", "0x1"};
+    ek_options *o = NULL, *again = NULL;
+    char path[] = "/tmp/ek_options_XXXXXX";
+    int fd = mkstemp(path);
+    json_t *dump;
+
+    CHECK_INT(PARSE(&train, &o, "--data", "a", "--draw", "18446744073709551615"), EK_OK);
+    CHECK(o != NULL && ek_options_uint(o, "draw") == UINT64_MAX);
+    dump = o != NULL ? ek_options_dump(o) : NULL;
+    CHECK(json_is_string(json_object_get(dump, "draw")));
+    CHECK(fd >= 0 && json_dump_file(dump, path, 0) == 0);
+    CHECK_INT(PARSE(&train, &again, "--config", path), EK_OK);
+    CHECK(again != NULL && ek_options_uint(again, "draw") == UINT64_MAX);
+    ek_options_destroy(again);
+    ek_options_destroy(o);
+    json_decref(dump);
+    CHECK_INT(PARSE(&train, &o, "--data", "a", "--draw", "9223372036854775807"), EK_OK);
+    CHECK(o != NULL && ek_options_uint(o, "draw") == INT64_MAX);
+    dump = o != NULL ? ek_options_dump(o) : NULL;
+    CHECK(json_is_integer(json_object_get(dump, "draw")));
+    json_decref(dump);
+    ek_options_destroy(o);
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        refused(&train, EK_EINVAL, "--draw", "an integer from 0 to 18446744073709551615", 4,
+                (const char *[]){"--data", "a", "--draw", wrong[i]});
+    close(fd);
+    unlink(path);
 }
 
 static void last_one_counts(void)
@@ -265,8 +298,10 @@ static void dump_repeats_the_run(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(defaults),    EK_CASE(both_spellings),   EK_CASE(last_one_counts),
-    EK_CASE(positional),  EK_CASE(bad_values),       EK_CASE(unknown_names),
-    EK_CASE(config_file), EK_CASE(help_is_complete), EK_CASE(dump_repeats_the_run),
+    EK_CASE(defaults),         EK_CASE(both_spellings),
+    EK_CASE(last_one_counts),  EK_CASE(unsigned_numbers),
+    EK_CASE(positional),       EK_CASE(bad_values),
+    EK_CASE(unknown_names),    EK_CASE(config_file),
+    EK_CASE(help_is_complete), EK_CASE(dump_repeats_the_run),
 };
 EK_TEST_MAIN(cases)
