@@ -61,6 +61,7 @@ int cli_check(int argc, char **argv);
 int cli_clean(int argc, char **argv);
 int cli_reserve(int argc, char **argv);
 int cli_links(int argc, char **argv);
+int cli_guard(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_workload(int argc, char **argv);
 int cli_bench(int argc, char **argv);

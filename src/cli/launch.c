@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -29,21 +28,10 @@ static const int64_t second = 1000000000;
 
 /* --- the child -------------------------------------------------------------------------------- */
 
-/* Between fork and exec.  When the launcher is killed, mpiexec goes, and with it the workers. */
-static void become_mpiexec(const launcher *x, pid_t parent, const int *out, const int *err,
-                           char **argv)
+/* Between fork and exec. */
+static void become_mpiexec(const launcher *x, pid_t parent, int out, int err, char **argv)
 {
-    int null = open("/dev/null", O_RDONLY);
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(CLI_FAILED);
-    setpgid(0, 0); /* what the terminal sends goes to the launcher alone */
-    sigprocmask(SIG_SETMASK, &x->mask, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(null, STDIN_FILENO);
-    dup2(out[1], STDOUT_FILENO);
-    dup2(err[1], STDERR_FILENO);
+    launch_child_become(parent, &x->mask, launch_child_stdin(), out, err);
     execvp(argv[0], argv);
     dprintf(STDERR_FILENO, "%cfailed %d\n%cevenkeel %s: cannot start %s: %s\n", LAUNCH_NOTE,
             CLI_FAILED, LAUNCH_LINE, x->l->command, argv[0], strerror(errno));
@@ -54,13 +42,13 @@ static ek_status start_child(launcher *x, char **argv)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     pid_t parent = getpid();
-    int ok = pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
+    int ok = launch_child_stdin() >= 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
 
     if (ok) {
         fflush(stdout);
         x->child = fork();
         if (x->child == 0)
-            become_mpiexec(x, parent, out, err, argv);
+            become_mpiexec(x, parent, out[1], err[1], argv);
         ok = x->child > 0;
     }
     close(out[1]);
@@ -188,7 +176,8 @@ void launch_take_signals(launcher *x)
         if (info.ssi_signo == SIGCHLD) {
             if (x->child > 0 && waitpid(x->child, &x->wait_status, WNOHANG) == x->child) {
                 if (WIFSIGNALED(x->wait_status))
-                    kill(-x->child, SIGKILL); /* what it has left on this host */
+                    kill(-x->child, SIGKILL);
+                launch_child_kill(x->child);
                 x->ended = 1;
                 x->drain_until = ek_clock_ns() + 2 * second;
             }
@@ -346,6 +335,7 @@ static ek_status run(launcher *x, int *status)
     EK_REQUIRE(x->mpiexec[0] != '\0', EK_EINVAL,
                "--ranks, --hosts and --elastic need MPI, which this evenkeel was built without "
                "(EK_MPI=ON)");
+    launch_children_open();
     return run_job(x, status);
 }
 
@@ -364,5 +354,6 @@ int cli_launch(const launch *l)
     if (l->elastic)
         launch_elastic_close(&x, status);
     finish(&x);
+    launch_children_close();
     return status;
 }

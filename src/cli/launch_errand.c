@@ -5,33 +5,22 @@
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* Between fork and exec. */
-static void become(char *const *argv, pid_t parent, int out)
+static void become(char *const *argv, pid_t parent, int in, int out)
 {
-    int null = open("/dev/null", O_RDWR);
     sigset_t none;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(127);
-    setpgid(0, 0);
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(null, STDIN_FILENO);
-    dup2(out >= 0 ? out : null, STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
+    launch_child_become(parent, &none, in, out, -1);
     execvp(argv[0], argv);
     _exit(127);
 }
@@ -39,6 +28,7 @@ static void become(char *const *argv, pid_t parent, int out)
 ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, double seconds)
 {
     pid_t parent = getpid();
+    int in = keep ? -1 : launch_child_stdin();
 
     *e = (launch_errand){.out = -1, .begin = ek_clock_ns()};
     e->limit = e->begin + (int64_t)(seconds * 1e9);
@@ -49,7 +39,7 @@ ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, dou
     }
     e->pid = fork();
     if (e->pid == 0)
-        become(argv, parent, e->out);
+        become(argv, parent, in, e->out);
     if (e->pid < 0) {
         e->pid = 0;
         launch_errand_end(e);
@@ -155,6 +145,8 @@ int launch_errand_look(launch_errand *e)
     if (waitpid(e->pid, &status, WNOHANG) == e->pid) {
         e->took = took;
         kill(-e->pid, SIGKILL); /* what it may have left */
+        if (status != 0)
+            launch_child_kill(e->pid);
         e->pid = 0;
         return WIFEXITED(status) ? WEXITSTATUS(status) : LAUNCH_ERRAND_KILLED;
     }
@@ -188,6 +180,7 @@ void launch_errand_end(launch_errand *e)
         kill(-e->pid, SIGKILL);
         kill(e->pid, SIGKILL); /* where it has no group of its own yet */
         waitpid(e->pid, NULL, 0);
+        launch_child_kill(e->pid);
     }
     if (e->pid >= 0 && e->begin > 0 && e->out >= 0)
         close(e->out);

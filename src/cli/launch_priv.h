@@ -57,6 +57,24 @@ EK_CHECKED ek_status launch_args_make(const launch *l, const char *mpiexec, int 
                                       const char *hosts, launch_args *out);
 void launch_args_free(launch_args *a);
 
+/* --- children (launch_child.c) -----------------------------------------------------------------
+ */
+
+/* Of a launcher, once each: from here on its children are marked, and end with it; their end. */
+void launch_children_open(void);
+void launch_children_close(void);
+
+/* A stdin for mpiexec, which stays open and never has anything; -1: there is none.  MPICH's hands
+ * on the end of its stdin, and fails (status 255) where the worker has just ended before that. */
+int launch_child_stdin(void);
+
+/* Between fork and exec: ends with its parent, is marked, in a process group of its own, with these
+ * as stdin, stdout, stderr; -1: nothing. */
+void launch_child_become(pid_t parent, const sigset_t *mask, int in, int out, int err);
+
+/* Kills what a child has started on this host and what is still there of it. */
+void launch_child_kill(pid_t child);
+
 /* --- a command beside the job (launch_errand.c) ------------------------------------------------
  */
 
@@ -287,10 +305,13 @@ typedef struct {
     int watched; /* how many have */
     int ended;   /* how many of these have ended, in whatever way */
     int first;   /* the rank that ended first without leaving; -1: none, or none that is watched */
+    int *connection; /* [n] */
+    int n;
 } launch_watch;
 
 /* Before mpiexec is started: sets a variable that workers find the launcher by. */
 void launch_watch_init(launch_watch *w);
+/* Workers that are still there end. */
 void launch_watch_fini(launch_watch *w);
 void launch_watch_look(launch_watch *w);
 

@@ -1,11 +1,18 @@
-/* Which worker of a job died first.
+/* Which worker of a job died first, and the end of workers whose launcher is gone.
  *
  * MPICH's mpiexec kills all other workers with SIGKILL when one has died, and then names one of
  * those that were killed.  So each worker on the launcher's host holds a connection to the
- * launcher, which breaks when it ends; the first one that breaks without a word is the one. */
+ * launcher, which breaks when it ends; the first one that breaks without a word is the one.
+ *
+ * The other way round a worker ends when the connection breaks, or when there is nobody to connect
+ * to on the launcher's own host: the launcher was killed, or has ended the start of workers that
+ * this one belongs to, and neither mpiexec nor a proxy of it may be left to do that. */
 #include "cli/launch_priv.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +21,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define NAME_VARIABLE "EK_LAUNCHED_BY"
+#define NAME_VARIABLE  "EK_LAUNCHED_BY"
+#define PLACE_VARIABLE "EK_LAUNCHED_ON"
 
-enum { BATCH = 64, NAME_CAP = 16, NO_RANK = -1, HIGH_NUMBER = 960 };
+enum { BATCH = 64, NAME_CAP = 16, PLACE_CAP = 128, NO_RANK = -1, HIGH_NUMBER = 960 };
+
+/* Where names of sockets are shared: this start of this machine, and this network namespace. */
+static void find_place(char place[PLACE_CAP])
+{
+    char boot[64] = "", net[48] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0 && read(fd, boot, sizeof(boot) - 1) > 0)
+        boot[strcspn(boot, "\n")] = '\0';
+    if (fd >= 0)
+        close(fd);
+    (void)!readlink("/proc/self/ns/net", net, sizeof(net) - 1);
+    snprintf(place, PLACE_CAP, "%s %s", boot, net);
+}
 
 /* --- the launcher's end ----------------------------------------------------------------------- */
 
@@ -52,27 +74,55 @@ static int listen_somewhere(char *name)
 
 void launch_watch_init(launch_watch *w)
 {
-    char name[NAME_CAP] = "";
+    char name[NAME_CAP] = "", place[PLACE_CAP];
 
+    find_place(place);
     *w = (launch_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
     w->door = listen_somewhere(name);
     if (w->fd < 0 || w->door < 0 || keep(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
-        setenv(NAME_VARIABLE, name, 1) != 0)
+        setenv(NAME_VARIABLE, name, 1) != 0 || setenv(PLACE_VARIABLE, place, 1) != 0)
         launch_watch_fini(w); /* then mpiexec's word has to do */
 }
 
-/* Connections of workers that are still there end with this process. */
 void launch_watch_fini(launch_watch *w)
 {
+    for (int i = 0; i < w->n; i++)
+        close(w->connection[i]);
+    free(w->connection);
+    w->connection = NULL;
+    w->n = 0;
     if (w->fd >= 0)
         close(w->fd);
     if (w->door >= 0)
         close(w->door);
     w->fd = w->door = -1;
     unsetenv(NAME_VARIABLE);
+    unsetenv(PLACE_VARIABLE);
 }
 
-static void let_in(const launch_watch *w)
+static int note_connection(launch_watch *w, int fd)
+{
+    int *grown = realloc(w->connection, ((size_t)w->n + 1) * sizeof(*grown));
+
+    if (grown == NULL)
+        return -1;
+    w->connection = grown;
+    grown[w->n++] = fd;
+    return 0;
+}
+
+static void close_connection(launch_watch *w, int fd)
+{
+    int n = 0;
+
+    for (int i = 0; i < w->n; i++)
+        if (w->connection[i] != fd)
+            w->connection[n++] = w->connection[i];
+    w->n = n;
+    close(fd);
+}
+
+static void let_in(launch_watch *w)
 {
     struct ucred who;
     socklen_t n = sizeof(who);
@@ -80,7 +130,7 @@ static void let_in(const launch_watch *w)
 
     while ((fd = accept4(w->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != geteuid() ||
-            keep(w->fd, EPOLL_CTL_ADD, fd, NO_RANK) != 0)
+            keep(w->fd, EPOLL_CTL_ADD, fd, NO_RANK) != 0 || note_connection(w, fd) != 0)
             close(fd);
 }
 
@@ -99,7 +149,7 @@ static void hear(launch_watch *w, int fd, int rank)
     if (rank != NO_RANK && w->first == NO_RANK)
         w->first = rank;
     w->ended++;
-    close(fd);
+    close_connection(w, fd);
 }
 
 void launch_watch_look(launch_watch *w)
@@ -142,6 +192,56 @@ static void tell(int32_t what)
     }
 }
 
+/* The connection ends with the launcher, or with the start of workers that this one belongs to. */
+static void *wait_for_end(void *connection)
+{
+    int fd = (int)(intptr_t)connection;
+    char c;
+    ssize_t n;
+
+    do
+        n = recv(fd, &c, 1, 0);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* A thread of its own, which takes no signals: whatever the others do, they end. */
+static void end_with_launcher(int fd)
+{
+    enum { STACK_BYTES = 256 << 10 };
+    pthread_attr_t how;
+    pthread_t thread;
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&how);
+    pthread_attr_setstacksize(&how, STACK_BYTES);
+    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+    (void)pthread_create(&thread, &how, wait_for_end, (void *)(intptr_t)fd);
+    pthread_attr_destroy(&how);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Whether it is the launcher that listens there, and no other user who has found the name free. */
+static int is_own_user(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid();
+}
+
+static int is_here(void)
+{
+    const char *place = getenv(PLACE_VARIABLE);
+    char own[PLACE_CAP];
+
+    find_place(own);
+    return place != NULL && strcmp(place, own) == 0;
+}
+
 void launch_watch_join(int rank)
 {
     const char *name = getenv(NAME_VARIABLE);
@@ -152,15 +252,20 @@ void launch_watch_join(int rank)
         return;
     memcpy(a.sun_path + 1, name, n);
     to_launcher = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (to_launcher >= 0 &&
-        connect(to_launcher, (struct sockaddr *)&a,
-                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0) {
-        close(to_launcher); /* it is on another host */
+    if (to_launcher < 0)
+        return;
+    if (connect(to_launcher, (struct sockaddr *)&a,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
+        !is_own_user(to_launcher)) {
+        if (is_here())
+            _exit(EXIT_FAILURE); /* it is gone */
+        close(to_launcher);      /* it is on another host */
         to_launcher = -1;
         return;
     }
     to_launcher = with_high_number(to_launcher);
     tell(rank);
+    end_with_launcher(to_launcher);
 }
 
 void launch_watch_leave(void)

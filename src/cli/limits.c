@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* A worker that has only joined takes about 20 MB; one that trains the smallest model about 60. */
-enum { RANKS_A_CORE = 64, RANK_MB = 24, THREADS_A_RANK = 3 };
+enum { RANKS_A_CORE = 64, RANK_MB = 24, THREADS_A_RANK = 4 };
 
 /* The limit of the control group on processes and threads; -1: there is none, or it is not said. */
 static int64_t group_limit(void)

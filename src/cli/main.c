@@ -23,6 +23,7 @@ static const command commands[] = {
     {"clean", cli_clean, "list or remove what runs with --elastic have left in memory"},
     {"reserve", cli_reserve, NULL}, /* not for people */
     {"links", cli_links, NULL},     /* nor is this */
+    {"guard", cli_guard, NULL},     /* nor this */
     {"plan", cli_plan, "replay a routing trace through a planner"},
     {"workload", cli_workload, "make up a routing trace"},
     {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},

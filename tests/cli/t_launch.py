@@ -223,6 +223,21 @@ class CommandLine(Case):
                     self.assertIn(word, r.stderr.splitlines()[0])
                 self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_stdin_of_mpiexec(self):
+        """Never at its end: MPICH's mpiexec passes that on to a proxy that may just have ended, and
+        then fails itself (status 255), as if the host did not answer."""
+        check = '''
+import select
+if select.select([0], [], [], 0.2)[0]: put("stdin is at its end\\n"); sys.exit(255)
+if sys.argv[-1] != "--version": ready(1); put("at work\\n", 1)'''
+        for more in ((), ("--elastic",)):
+            command, env = self.fake(check)
+            at = command.index("--ranks")
+            command[at:at + 2] = ["--hosts", write(self.path("hosts"), "a\n"), *more]
+            r = subprocess.run(command, env=env, capture_output=True, text=True, check=False,
+                               stdin=subprocess.DEVNULL, timeout=ek_cli.TIMEOUT_S)
+            self.assertEqual((r.returncode, r.stdout, r.stderr), (DONE, "at work\n", ""))
+
     def test_no_mpiexec(self):
         command, env = self.fake("")
         env["EK_MPIEXEC"] = self.path("nowhere")
