@@ -7,6 +7,7 @@
 #                             For each MPI there is, EK_MPIEXEC_<MPI> and EK_COMMAND_<MPI> are its
 #                             mpiexec and the command that is linked with it (MPICH, OPENMPI)
 #   tests/mpi                 t_<layer>_*.c, once for each MPI there is, run with 2, 3 and 4 ranks
+#   tests/library             t_*.c link libevenkeel.so, as other programs do
 #   tests/cuda                t_tensor_*.c, with the kernels for CUDA, which run on the host there
 #   tests/fuzz                fuzz_*.c are replayed over tests/fuzz/corpus/<name>
 #                             (to search for more: the preset fuzz, then
@@ -155,6 +156,23 @@ file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/mpi/t_*.c)
 foreach(source IN LISTS programs)
   ek_add_mpi_program(${source} 60)
 endforeach()
+
+# Programs that use libevenkeel.so as others do.  t_locale is run by two ranks as well.
+file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/library/t_*.c)
+foreach(source IN LISTS programs)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE evenkeel_library PkgConfig::JANSSON m)
+  add_test(NAME ${name} COMMAND ${name})
+  ek_register(${name} cli 120)
+endforeach()
+string(TOUPPER "${EK_MPI_CHOSEN}" upper)
+if(TARGET t_locale AND EK_MPI_CHOSEN AND EK_MPIEXEC_${upper})
+  add_test(NAME t_locale.ranks COMMAND ${EK_MPIEXEC_${upper}} -n 2 $<TARGET_FILE:t_locale>)
+  ek_register(t_locale.ranks cli 120)
+  set_tests_properties(t_locale.ranks PROPERTIES PROCESSORS 2)
+endif()
 
 # One program per fuzz_<x>.c: with libFuzzer under EK_FUZZ, else with a main that replays files.
 file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)

@@ -30,11 +30,30 @@ start='(^|[^A-Za-z0-9_.>"`-])'
         "${start}(exit|_exit|_Exit|quick_exit|abort|assert)[[:space:]]*\(" $library
     forbid "the library does not read the environment" "${start}(secure_)?(getenv|environ)([^a-z]|\$)" $library
     forbid "random numbers come from base/random.h" "${start}s?rand(om)?(_r)?[[:space:]]*\(" $library
+    forbid "the library leaves the locale of the process alone: base/c_locale.h" \
+        "${start}setlocale[[:space:]]*\(" $library
     forbid "no unfinished or switched-off code" 'TODO|FIXME|^[[:space:]]*#[[:space:]]*if 0' $sources
     forbid "arithmetic keeps NaN and order: no fast-math" '-f(fast-math|finite-math-only|associative-math)|-Ofast' \
         $build
     forbid "no path of one machine" '/(work|root|home)/[a-z]' \
         $sources $scripts $build $docs
+    # Numbers are written and read with a point (base/c_locale.h): in public functions that can
+    # fail, and in threads, which begin with the locale of the process.
+    public=$(sed -nE 's/^EK_CHECKED EK_API ek_status (ek_[a-z0-9_]+)\(.*/\1/p' include/evenkeel/*.h)
+    for name in $public; do
+        file=$(grep -lE "^ek_status $name\(" $library || true)
+        if [ -z "$file" ] || ! grep -A8 -E "^ek_status $name\(" $file | grep -q EK_C_LOCALE; then
+            echo "$name: begin with EK_C_LOCALE (base/c_locale.h)"
+            bad=1
+        fi
+    done
+    for file in $(grep -lE '(strto[dfl]+|scanf|printf|json_[a-z]+)[[:space:]]*\(' $library |
+        xargs grep -lE 'pthread_create[[:space:]]*\(|omp parallel'); do
+        if ! grep -q EK_C_LOCALE "$file"; then
+            echo "$file: its threads begin with EK_C_LOCALE (base/c_locale.h)"
+            bad=1
+        fi
+    done
     for file in $sources $scripts; do
         lines=$(wc -l <"$file")
         if [ "$lines" -gt 800 ]; then

@@ -25,7 +25,8 @@ release="$ID $VERSION_ID"
 case "${1:-}" in
 '') ;;
 --test | --dev)
-    packages="$packages g++ python3 shellcheck openmpi-bin libopenmpi-dev iproute2 util-linux"
+    packages="$packages g++ python3 shellcheck openmpi-bin libopenmpi-dev iproute2
+              locales util-linux"
     case "$release" in # the sources are formatted by version 14; others differ
     'debian 12' | 'ubuntu 22.04' | 'ubuntu 24.04') packages="$packages clang-format-14" ;;
     esac

@@ -27,18 +27,18 @@ typedef struct ek_comm ek_comm;
  *          EK_ECOMM if MPI does not start */
 EK_CHECKED EK_API ek_status ek_job_join(ek_comm **world);
 
-/** This process among those of the job: 0 to size - 1. */
+/** This process among those of the job: 0 to size - 1.  Of NULL: rank -1 of 0. */
 EK_API int ek_job_rank(const ek_comm *world);
 EK_API int ek_job_size(const ek_comm *world);
 
-/** Host name of a rank; borrowed from the world. */
+/** Host name of a rank; borrowed from the world.  "" where there is no such rank. */
 EK_API const char *ek_job_host(const ek_comm *world, int rank);
 
 /** Cores that each process of this one's host may keep busy, when all of them share theirs out
  *  evenly; at least 1.  Collective. */
 EK_CHECKED EK_API ek_status ek_job_cores(ek_comm *world, int *cores);
 
-/** Ends every process of the job at once, this one too, with this exit status. */
+/** Ends every process of the job at once, this one too, with this exit status; NULL: nothing. */
 EK_API void ek_job_abort(ek_comm *world, int status);
 
 /** Leaves: waits until every process of the job has come here, and sets *world to NULL.  NULL and

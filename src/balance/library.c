@@ -2,6 +2,7 @@
 #include "evenkeel/balance.h"
 
 #include "balance/planner.h"
+#include "base/entry.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,10 +116,14 @@ static ek_status make(ek_balance *b, const ek_balance_config *c)
 
 ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out)
 {
-    ek_balance *b = calloc(1, sizeof(*b));
+    EK_C_LOCALE;
+    ek_balance *b;
     ek_status st;
 
+    EK_NOT_NULL(cfg);
+    EK_NOT_NULL(out);
     *out = NULL;
+    b = calloc(1, sizeof(*b));
     EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a planner");
     st = make(b, cfg);
     if (st < 0)
@@ -172,6 +177,11 @@ static ek_status plan_both(ek_balance *b, const int64_t *counts)
 
 ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_result *out)
 {
+    EK_C_LOCALE;
+
+    EK_NOT_NULL(b);
+    EK_NOT_NULL(counts);
+    EK_NOT_NULL(out);
     EK_TRY(check_counts(b, counts));
     ek_placement_copy(&b->plan.placement, &b->base);
     b->plan.why[0] = '\0';
@@ -194,8 +204,13 @@ ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_
 
 ek_status ek_balance_split(ek_balance *b, const int64_t *counts, int64_t *rows)
 {
-    int64_t slots = (int64_t)b->l.ranks * b->l.slots;
+    EK_C_LOCALE;
+    int64_t slots;
 
+    EK_NOT_NULL(b);
+    EK_NOT_NULL(counts);
+    EK_NOT_NULL(rows);
+    slots = (int64_t)b->l.ranks * b->l.slots;
     EK_TRY(check_counts(b, counts));
     ek_plan_totals(&b->l, counts, b->total);
     ek_plan_serve(&b->l, b->total, &b->plan, b->served.quota);

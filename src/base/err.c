@@ -26,6 +26,11 @@ EK_PRINTF(1, 2) static void add(const char *fmt, ...)
         used += (size_t)n < TEXT_CAP - used ? (size_t)n : TEXT_CAP - used - 1;
 }
 
+static const char *known(const char *name)
+{
+    return name != NULL ? name : "?";
+}
+
 ek_status ek_err_raise(const char *file, int line, const char *func, ek_status st, const char *fmt,
                        ...)
 {
@@ -33,18 +38,18 @@ ek_status ek_err_raise(const char *file, int line, const char *func, ek_status s
     va_list ap;
 
     va_start(ap, fmt);
-    ek_printable_format(fresh, sizeof(fresh), fmt, ap);
+    ek_printable_format(fresh, sizeof(fresh), fmt != NULL ? fmt : "", ap);
     va_end(ap);
     memcpy(message, fresh, sizeof(message));
     used = 0;
     add("%s: %s", ek_status_name(st), message);
-    add("\n  at %s (%s:%d)", func, file, line);
+    add("\n  at %s (%s:%d)", known(func), known(file), line);
     return st;
 }
 
 ek_status ek_err_pass(const char *file, int line, const char *func, ek_status st)
 {
-    add("\n  from %s (%s:%d)", func, file, line);
+    add("\n  from %s (%s:%d)", known(func), known(file), line);
     return st;
 }
 

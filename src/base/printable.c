@@ -1,6 +1,8 @@
 /* Escaping of control characters and of bytes that are not UTF-8. */
 #include "base/printable.h"
 
+#include "base/c_locale.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,6 +105,7 @@ static size_t whole_characters(const char *text, size_t n)
 
 void ek_printable_format(char *out, size_t cap, const char *fmt, va_list ap)
 {
+    EK_C_LOCALE; /* also in threads that are not ours */
     char raw[FORMAT_CAP];
     int n = vsnprintf(raw, sizeof(raw), fmt, ap);
     size_t bytes = n < 0 ? 0 : (size_t)n;

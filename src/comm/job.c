@@ -1,6 +1,7 @@
 /* The public face of a world of processes (evenkeel/job.h), and how they share a host's cores. */
 #include "evenkeel/job.h"
 
+#include "base/entry.h"
 #include "base/threads.h"
 #include "comm/comm.h"
 
@@ -10,32 +11,40 @@
 
 ek_status ek_job_join(ek_comm **world)
 {
+    EK_C_LOCALE;
+
+    EK_NOT_NULL(world);
+    *world = NULL;
     return ek_comm_open(EK_COMM_MPI, world);
 }
 
 int ek_job_rank(const ek_comm *world)
 {
-    return ek_comm_rank(world);
+    return world != NULL ? ek_comm_rank(world) : -1;
 }
 
 int ek_job_size(const ek_comm *world)
 {
-    return ek_comm_size(world);
+    return world != NULL ? ek_comm_size(world) : 0;
 }
 
 const char *ek_job_host(const ek_comm *world, int rank)
 {
+    if (world == NULL || rank < 0 || rank >= ek_comm_size(world))
+        return "";
     return ek_comm_host(world, rank);
 }
 
 void ek_job_abort(ek_comm *world, int status)
 {
-    ek_comm_abort(world, status);
+    if (world != NULL)
+        ek_comm_abort(world, status);
 }
 
 void ek_job_leave(ek_comm **world)
 {
-    ek_comm_close(world);
+    if (world != NULL)
+        ek_comm_close(world);
 }
 
 const char *ek_job_library(void)
@@ -75,7 +84,7 @@ static int share_of(const ek_comm *world, const core_share *all)
     return cores > 0 ? cores : 1;
 }
 
-ek_status ek_job_cores(ek_comm *world, int *cores)
+static ek_status count_cores(ek_comm *world, int *cores)
 {
     int size = ek_comm_size(world), rank = ek_comm_rank(world);
     core_share *all = calloc((size_t)size, sizeof(*all));
@@ -97,4 +106,13 @@ out:
     free(all);
     free(first);
     return st;
+}
+
+ek_status ek_job_cores(ek_comm *world, int *cores)
+{
+    EK_C_LOCALE;
+
+    EK_NOT_NULL(world);
+    EK_NOT_NULL(cores);
+    return count_cores(world, cores);
 }

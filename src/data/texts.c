@@ -3,6 +3,7 @@
  * Files are read in pieces (data/pieces.h); a batch of pieces is encoded on the team and written in
  * order.  So memory stays bounded by a batch, and the stream is the same for any number of
  * threads. */
+#include "base/c_locale.h"
 #include "base/log.h"
 #include "data/jsonl.h"
 #include "data/pieces.h"
@@ -223,6 +224,7 @@ static ek_status encode_batch(const ek_tokens_config *c, encoded *batch, int64_t
 
 #pragma omp parallel
     {
+        EK_C_LOCALE;
         ek_encoder *e = NULL;
         ek_status st = ek_encoder_create(c->tokenizer, &e);
 

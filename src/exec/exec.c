@@ -1,5 +1,6 @@
 /* The executor: lanes that run one op at a time, their threads, and a run from start to end.  Done
  * flags are one atomic per op; lanes poll them and yield. */
+#include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/patience.h"
 #include "base/tick.h"
@@ -208,6 +209,7 @@ static void *worker_main(void *arg)
     ek_lane_worker *w = arg;
     ek_exec *ex = w->ex;
     int64_t seen = 0;
+    EK_C_LOCALE;
 
     pthread_mutex_lock(&ex->mutex);
     for (;;) {

@@ -2,6 +2,7 @@
 #include "evenkeel/lm.h"
 
 #include "base/clock.h"
+#include "base/entry.h"
 #include "base/threads.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_files.h"
@@ -74,11 +75,15 @@ static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek
 
 ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
 {
+    EK_C_LOCALE;
     static const ek_lm_config defaults = {.size = sizeof(ek_lm_config)};
     ek_lm *lm = NULL;
     ek_mode mode;
     ek_status st = EK_OK;
 
+    EK_NOT_NULL(model);
+    EK_NOT_NULL(out);
+    *out = NULL;
     if (cfg == NULL)
         cfg = &defaults;
     EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
@@ -126,42 +131,91 @@ static ek_status choose_length(const ek_model_spec *s, int64_t *len)
 }
 
 /* Copies settings of a caller that may have been built with an earlier, shorter struct.  first:
- * bytes of the first version; the fields behind are zero where the caller does not know them. */
+ * bytes of the first version; the fields behind, of 8 bytes each, are zero where the caller does
+ * not know them. */
 static ek_status adopt_config(const char *name, const void *cfg, size_t first, void *out,
                               size_t bytes)
 {
     size_t given;
 
     memcpy(&given, cfg, sizeof(given));
-    EK_REQUIRE(given >= first && given <= bytes, EK_EINVAL,
+    EK_REQUIRE(given >= first && given <= bytes && given % 8 == 0, EK_EINVAL,
                "%s is %zu bytes, this library expects %zu", name, given, bytes);
     memset(out, 0, bytes);
     memcpy(out, cfg, given);
     return EK_OK;
 }
 
+/* What the library calls of its caller's, in the caller's locale. */
+typedef struct {
+    ek_lm_text *text;
+    int (*stop)(void *context);
+    void *context;
+    locale_t locale;
+} caller_function;
+
+static int call_text(void *context, const char *text, size_t bytes)
+{
+    const caller_function *f = context;
+    locale_t own = uselocale(f->locale);
+    int stop = f->text(f->context, text, bytes);
+
+    uselocale(own);
+    return stop;
+}
+
+static int call_stop(void *context)
+{
+    const caller_function *f = context;
+    locale_t own = uselocale(f->locale);
+    int stop = f->stop(f->context);
+
+    uselocale(own);
+    return stop;
+}
+
+static ek_status read_eval_config(const ek_lm_eval_config *cfg, ek_lm_eval_config *out)
+{
+    EK_TRY(adopt_config("ek_lm_eval_config", cfg, offsetof(ek_lm_eval_config, text_field), out,
+                        sizeof(*out)));
+    EK_REQUIRE(out->n_data > 0 && out->data != NULL, EK_EINVAL, "no data to evaluate on");
+    for (int64_t i = 0; i < out->n_data; i++)
+        EK_REQUIRE(out->data[i] != NULL, EK_EINVAL, "ek_lm_eval_config: entry %lld of data is NULL",
+                   (long long)i);
+    EK_REQUIRE(out->cache_dir != NULL || ek_tokens_is_file(out->data[0]), EK_EINVAL,
+               "ek_lm_eval_config: cache_dir is NULL, and texts are tokenised into a file there");
+    return EK_OK;
+}
+
 ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_result *out)
 {
-    const ek_model_spec *s = &lm->model->spec;
+    EK_C_LOCALE;
+    const ek_model_spec *s;
     ek_lm_eval_config cfg;
-    ek_tokens_config tc = {.vocab = s->vocab};
+    caller_function stop;
+    ek_tokens_config tc = {0};
     ek_evaluate_config ec = {0};
     ek_evaluation e = {0};
     ek_tokens *tokens = NULL;
     ek_status st;
 
-    EK_TRY(adopt_config("ek_lm_eval_config", config, offsetof(ek_lm_eval_config, text_field), &cfg,
-                        sizeof(cfg)));
+    EK_NOT_NULL(lm);
+    EK_NOT_NULL(config);
+    EK_NOT_NULL(out);
+    EK_TRY(read_eval_config(config, &cfg));
+    stop = (caller_function){NULL, cfg.stop, cfg.context, host_locale};
+    s = &lm->model->spec;
+    tc.vocab = s->vocab;
     tc.paths = cfg.data;
     tc.n_paths = cfg.n_data;
     tc.token_bytes = cfg.token_bytes;
     tc.cache_dir = cfg.cache_dir;
     tc.text_field = cfg.text_field;
-    tc.stop = ec.stop = cfg.stop;
-    tc.context = ec.context = cfg.context;
+    tc.stop = ec.stop = cfg.stop != NULL ? call_stop : NULL;
+    tc.context = ec.context = &stop;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
-    if (cfg.n_data > 0 && !ek_tokens_is_file(cfg.data[0]))
+    if (!ek_tokens_is_file(cfg.data[0]))
         EK_TRY(need_tokenizer(lm, NULL));
     tc.tokenizer = lm->tokenizer;
     ek_kernels_enter(lm->kernels);
@@ -232,6 +286,9 @@ static ek_status read_generate_config(const ek_lm_generate_config *cfg, ek_lm_ge
                         sizeof(*out)));
     EK_REQUIRE(out->n_stop >= 0 && (out->n_stop == 0 || out->stop != NULL), EK_EINVAL,
                "%lld stop strings and no list of them", (long long)out->n_stop);
+    for (int64_t i = 0; i < out->n_stop; i++)
+        EK_REQUIRE(out->stop[i] != NULL, EK_EINVAL, "ek_lm_generate_config: stop[%lld] is NULL",
+                   (long long)i);
     return EK_OK;
 }
 
@@ -271,6 +328,8 @@ static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cf
 ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_config *config,
                          ek_lm_text *text, void *context, int64_t *made)
 {
+    EK_C_LOCALE;
+    caller_function reader = {text, NULL, context, host_locale};
     ek_session_config session_cfg = {0};
     ek_lm_generate_config cfg;
     ek_text_out *out = NULL;
@@ -280,9 +339,13 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     ek_ids ids = {0};
     ek_status st = EK_OK;
 
+    EK_NOT_NULL(lm);
+    EK_NOT_NULL(prompt);
+    EK_NOT_NULL(config);
     EK_TRY(read_generate_config(config, &cfg));
     EK_TRY_OUT(need_tokenizer(lm, NULL));
-    EK_TRY_OUT(ek_text_out_create(text, context, cfg.stop, cfg.n_stop, &out));
+    EK_TRY_OUT(
+        ek_text_out_create(text != NULL ? call_text : NULL, &reader, cfg.stop, cfg.n_stop, &out));
     ek_kernels_enter(lm->kernels);
     EK_TRY_OUT(encode(lm, prompt, &ids));
     EK_TRY_OUT(check_length(lm, ids.n, cfg.tokens));
@@ -363,11 +426,14 @@ out:
 
 ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
 {
+    EK_C_LOCALE;
     ek_model_source source;
     ek_path name, made, temporary = {""};
     ek_status st = EK_OK;
     int bf16;
 
+    EK_NOT_NULL(from);
+    EK_NOT_NULL(to);
     EK_TRY(ek_path_set(&name, "%s", to));
     for (size_t n = strlen(to); n > 1 && name.s[n - 1] == '/'; n--)
         name.s[n - 1] = '\0'; /* so that the temporary name is beside it */

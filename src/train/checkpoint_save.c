@@ -8,6 +8,7 @@
  *   commit  when all have written: rank 0 gathers the sums of all files, writes the indexes, checks
  *           that every element is in the files once, and writes the manifest */
 #include "base/arena.h"
+#include "base/c_locale.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "model/hf_config.h"
@@ -188,6 +189,7 @@ static ek_status commit(ek_train_saving *s)
 /* Does what the stage asks for, and keeps the text of a failure for the caller's thread. */
 static void *work(void *self)
 {
+    EK_C_LOCALE; /* it may be a thread of its own */
     ek_train_saving *s = self;
     int committing = atomic_load(&s->stage) == COMMITTING;
     ek_status st = committing ? commit(s) : write_own(s);

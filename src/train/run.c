@@ -303,11 +303,11 @@ static void close_all(ek_run *r, ek_status st)
         close(r->lock);
 }
 
-ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_train_summary *out)
+ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                       ek_train_summary *out)
 {
-    static const ek_train_hooks no_hooks = {0};
     ek_run r = {.cfg = cfg,
-                .hooks = hooks != NULL ? hooks : &no_hooks,
+                .hooks = hooks,
                 .out = out,
                 .world = cfg->world,
                 .all = cfg->world,
@@ -319,7 +319,6 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     int gives;
     ek_status st = EK_OK;
 
-    memset(out, 0, sizeof(*out));
     EK_TRY_OUT(ek_run_part(&r, &gives));
     EK_TRY_OUT(gives ? ek_run_give(&r) : ek_run_open(&r));
     if (!out->finished_before && cfg->givers == 0) {

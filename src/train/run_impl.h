@@ -77,6 +77,10 @@ typedef struct {
     int64_t checkpoint_step, memory_step; /* steps done there; memory: -1: none */
 } ek_run;
 
+/* A run from its settings to its end; *out is zero. */
+EK_CHECKED ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                                  ek_train_summary *out);
+
 /* Rank 0's hook. */
 static inline void ek_run_tell_phase(const ek_run *r, const char *name)
 {

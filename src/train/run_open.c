@@ -82,8 +82,6 @@ static ek_status read_words(ek_run *r)
     int recompute = word_of(c->recompute, recomputes), a2a = word_of(c->a2a, exchanges);
     int reroute = word_of(c->reroute, reroutes);
 
-    EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
-               "ek_train_config is %zu bytes, this library expects %zu", c->size, sizeof(*c));
     EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
     EK_REQUIRE(c->timeline_steps > 0, EK_EINVAL, "--timeline-steps %lld is not at least 1",
                (long long)c->timeline_steps);
