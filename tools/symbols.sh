@@ -1,7 +1,7 @@
 #!/bin/sh
 # Everything that the shared library and the MPI modules export begins with ek_ (the locks that GCC
 # makes of named OpenMP critical sections are global by nature; their names begin so, too).  None of
-# them but the modules is linked with MPI.
+# them but the modules is linked with MPI.  tests/library/t_null.c calls every function of the library.
 # usage: tools/symbols.sh [build/libevenkeel.so [MODULE...]]
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,3 +28,11 @@ for file in "$@"; do
         exit 1
     fi
 done
+bad=0
+for name in $(nm -D --defined-only "$library" | awk '$2 == "T" { print $NF }'); do
+    if ! grep -q "$name(" tests/library/t_null.c; then
+        echo "$name is not in tests/library/t_null.c: say there what it makes of NULL"
+        bad=1
+    fi
+done
+exit "$bad"

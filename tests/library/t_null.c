@@ -1,0 +1,196 @@
+/* Every public function refuses NULL, and structs whose size it does not know: a status and one
+ * sentence that names the function's argument, or nothing at all where there is nothing to do.
+ *
+ * tools/symbols.sh holds the names here against those that the library exports. */
+#include "ek_test.h"
+
+#include <evenkeel/balance.h>
+#include <evenkeel/err.h>
+#include <evenkeel/job.h>
+#include <evenkeel/lm.h>
+#include <evenkeel/train.h>
+
+/* The call fails as the caller's mistake, and says so in these words. */
+#define REFUSED(call, word)                                                                        \
+    do {                                                                                           \
+        (void)EK_FAIL(EK_OK, "nothing");                                                           \
+        CHECK_INT((call), EK_EINVAL);                                                              \
+        if (strstr(ek_err_message(), (word)) == NULL)                                              \
+            EK_T_FAIL("%s says \"%s\", without \"%s\"", #call, ek_err_message(), (word));          \
+    } while (0)
+
+/* Where nothing may be looked at: only its address is not NULL. */
+static double something[64];
+
+static void *any(void)
+{
+    return something;
+}
+
+static void err(void)
+{
+    CHECK_INT(ek_err_raise(NULL, 0, NULL, EK_EIO, NULL), EK_EIO);
+    CHECK_INT(ek_err_pass(NULL, 0, NULL, EK_EIO), EK_EIO);
+    CHECK(ek_err_text() != NULL && ek_err_message() != NULL);
+    CHECK(ek_status_name((ek_status)12345) != NULL);
+    CHECK_INT(ek_status_class((ek_status)-12345), EK_CLASS_BUG);
+}
+
+static void balance(void)
+{
+    ek_balance_config c = {.size = sizeof(c), .experts = 4, .ranks = 2, .spare_slots = 1};
+    int64_t counts[8] = {1, 2, 3, 4, 5, 6, 7, 8}, rows[12];
+    ek_balance_plan_result p;
+    ek_balance *b = NULL;
+
+    CHECK(ek_balance_policy(-1) == NULL && ek_balance_policy(1000) == NULL);
+    REFUSED(ek_balance_create(NULL, &b), "cfg must not be NULL");
+    REFUSED(ek_balance_create(&c, NULL), "out must not be NULL");
+    c.size = 0;
+    REFUSED(ek_balance_create(&c, &b), "0 bytes");
+    c.size = sizeof(c) + 8;
+    REFUSED(ek_balance_create(&c, &b), "bytes");
+    CHECK(b == NULL);
+    c.size = sizeof(c);
+    CHECK_INT(ek_balance_create(&c, &b), EK_OK);
+    REFUSED(ek_balance_plan(NULL, counts, &p), "b must not be NULL");
+    REFUSED(ek_balance_plan(b, NULL, &p), "counts must not be NULL");
+    REFUSED(ek_balance_plan(b, counts, NULL), "out must not be NULL");
+    REFUSED(ek_balance_split(NULL, counts, rows), "b must not be NULL");
+    REFUSED(ek_balance_split(b, NULL, rows), "counts must not be NULL");
+    REFUSED(ek_balance_split(b, counts, NULL), "rows must not be NULL");
+    CHECK_INT(ek_balance_plan(b, counts, &p), EK_OK);
+    CHECK_INT(ek_balance_split(b, counts, rows), EK_OK);
+    ek_balance_destroy(&b);
+    ek_balance_destroy(&b);
+    ek_balance_destroy(NULL);
+}
+
+static void job(void)
+{
+    int cores;
+    ek_comm *none = NULL;
+
+    REFUSED(ek_job_join(NULL), "world must not be NULL");
+    CHECK_INT(ek_job_rank(NULL), -1);
+    CHECK_INT(ek_job_size(NULL), 0);
+    CHECK(strcmp(ek_job_host(NULL, 0), "") == 0);
+    REFUSED(ek_job_cores(NULL, &cores), "world must not be NULL");
+    REFUSED(ek_job_cores(any(), NULL), "cores must not be NULL");
+    ek_job_abort(NULL, 1);
+    ek_job_leave(NULL);
+    ek_job_leave(&none);
+    CHECK(ek_job_library() != NULL && ek_job_launcher() != NULL);
+}
+
+static void lm_open(void)
+{
+    ek_lm_config c = {.size = sizeof(c)};
+    ek_lm *lm = NULL;
+
+    REFUSED(ek_lm_open(NULL, &c, &lm), "model must not be NULL");
+    REFUSED(ek_lm_open("nowhere", &c, NULL), "out must not be NULL");
+    c.size = 4;
+    REFUSED(ek_lm_open("nowhere", &c, &lm), "4 bytes");
+    ek_lm_close(&lm);
+    ek_lm_close(NULL);
+}
+
+static void lm_eval(void)
+{
+    const char *data[] = {NULL};
+    ek_lm_eval_config c = {.size = sizeof(c)};
+    ek_lm_eval_result r;
+
+    REFUSED(ek_lm_eval(NULL, &c, &r), "lm must not be NULL");
+    REFUSED(ek_lm_eval(any(), NULL, &r), "config must not be NULL");
+    REFUSED(ek_lm_eval(any(), &c, NULL), "out must not be NULL");
+    REFUSED(ek_lm_eval(any(), &c, &r), "no data");
+    c.n_data = 1;
+    REFUSED(ek_lm_eval(any(), &c, &r), "no data");
+    c.data = data;
+    REFUSED(ek_lm_eval(any(), &c, &r), "entry 0 of data is NULL");
+    data[0] = "text.txt";
+    REFUSED(ek_lm_eval(any(), &c, &r), "cache_dir is NULL");
+    for (size_t size = 0; size < sizeof(c) + 16; size++) {
+        c.size = size;
+        CHECK(ek_lm_eval(any(), &c, &r) == EK_EINVAL);
+    }
+}
+
+static void lm_generate(void)
+{
+    const char *stop[] = {NULL};
+    ek_lm_generate_config c = {.size = sizeof(c), .tokens = 1};
+
+    REFUSED(ek_lm_generate(NULL, "", &c, NULL, NULL, NULL), "lm must not be NULL");
+    REFUSED(ek_lm_generate(any(), NULL, &c, NULL, NULL, NULL), "prompt must not be NULL");
+    REFUSED(ek_lm_generate(any(), "", NULL, NULL, NULL, NULL), "config must not be NULL");
+    c.n_stop = 1;
+    REFUSED(ek_lm_generate(any(), "", &c, NULL, NULL, NULL), "no list");
+    c.stop = stop;
+    REFUSED(ek_lm_generate(any(), "", &c, NULL, NULL, NULL), "stop[0] is NULL");
+    c.size = 1;
+    REFUSED(ek_lm_generate(any(), "", &c, NULL, NULL, NULL), "1 bytes");
+    c.size = sizeof(c) - 3; /* half a field */
+    REFUSED(ek_lm_generate(any(), "", &c, NULL, NULL, NULL), "bytes");
+    c.size = sizeof(c) + 8;
+    REFUSED(ek_lm_generate(any(), "", &c, NULL, NULL, NULL), "bytes");
+}
+
+static void lm_export(void)
+{
+    REFUSED(ek_lm_export(NULL, "to", NULL), "from must not be NULL");
+    REFUSED(ek_lm_export("from", NULL, NULL), "to must not be NULL");
+}
+
+static void train(void)
+{
+    const char *data[] = {"nothing.bin", NULL};
+    ek_train_config whole = EK_TRAIN_CONFIG_INIT, c;
+    const struct {
+        const char **field;
+        const char *name;
+    } texts[] = {{&c.model, "model"},
+                 {&c.out, "out"},
+                 {&c.data_order, "data_order"},
+                 {&c.lr_schedule, "lr_schedule"},
+                 {&c.recompute, "recompute"},
+                 {&c.adaptive_r, "adaptive_r"},
+                 {&c.a2a, "a2a"},
+                 {&c.balance, "balance"},
+                 {&c.reroute, "reroute"}};
+    ek_train_summary s;
+
+    whole.out = "/nonexistent/out";
+    whole.data = data;
+    whole.n_data = 1;
+    REFUSED(ek_train(NULL, NULL, &s), "cfg must not be NULL");
+    REFUSED(ek_train(&whole, NULL, NULL), "out must not be NULL");
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        c = whole;
+        *texts[i].field = NULL;
+        REFUSED(ek_train(&c, NULL, &s), texts[i].name);
+    }
+    c = whole;
+    c.size = 0;
+    REFUSED(ek_train(&c, NULL, &s), "0 bytes");
+    c = whole;
+    c.data = NULL;
+    REFUSED(ek_train(&c, NULL, &s), "data is NULL");
+    c = whole;
+    c.n_data = 2;
+    REFUSED(ek_train(&c, NULL, &s), "entry 1 of data is NULL");
+    c = whole;
+    c.n_data = 0;
+    REFUSED(ek_train(&c, NULL, &s), "no data");
+    c = whole;
+    c.n_command = 1;
+    REFUSED(ek_train(&c, NULL, &s), "command is NULL");
+    CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* all that may be NULL is */
+}
+
+static const ek_case cases[] = {EK_CASE(err),       EK_CASE(balance), EK_CASE(job),
+                                EK_CASE(lm_open),   EK_CASE(lm_eval), EK_CASE(lm_generate),
+                                EK_CASE(lm_export), EK_CASE(train)};
+EK_TEST_MAIN(cases)
