@@ -244,6 +244,7 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
                 .unit = ek_mesh_unit(&sizes),
                 .watchdog = ek_options_real(o, "watchdog"),
                 .live = isatty(STDERR_FILENO),
+                .quiet = ek_options_flag(o, "quiet"),
                 .argc = argc,
                 .argv = args};
 

@@ -97,7 +97,8 @@ static ek_status set_variable(const launcher *x)
 
 static ek_status begin_generation(launcher *x, char **argv)
 {
-    x->ended = x->told = x->again = x->resumed = 0;
+    x->ended = x->told = x->hurried = x->again = x->resumed = 0;
+    x->wait_of = -1;
     x->kill_at = 0;
     x->reason = LAUNCH_NOT_ENDED;
     EK_TRY(set_variable(x));
@@ -179,17 +180,13 @@ void launch_take_signals(launcher *x)
                     kill(-x->child, SIGKILL);
                 launch_child_kill(x->child);
                 x->ended = 1;
-                x->drain_until = ek_clock_ns() + 2 * second;
+                x->drain_until = ek_clock_ns() + (x->interrupts > 0 ? second / 4 : 2 * second);
             }
             continue;
         }
         x->interrupts++;
-        if (x->child <= 0)
-            continue;
-        if (x->interrupts == 1 && x->talk.ready < x->talk.ranks)
-            x->kill_at = ek_clock_ns() + 8 * second; /* nobody may be there to be told */
-        else if (x->interrupts > 1)
-            x->kill_at = ek_clock_ns();
+        if (x->child > 0 && (x->interrupts > 1 || x->talk.ready < x->talk.ranks))
+            x->kill_at = ek_clock_ns(); /* at a start nobody may be there to be told */
     }
 }
 
@@ -204,19 +201,37 @@ static int64_t end_of_patience(const launcher *x, int64_t now)
     return now + (x->l->elastic && lost ? second / 4 : 5 * second);
 }
 
+/* Workers that have not begun to take steps may wait for others that do not come; what they go on
+ * from, in memory or in a checkpoint, is left for the same command. */
+static void tell_workers(launcher *x, int64_t now)
+{
+    if (!x->told && x->kill_at == 0) {
+        kill_job(x, SIGUSR1);
+        x->told = 1;
+        x->hurried = x->l->elastic && x->progress.phase < LAUNCH_STEP;
+        x->kill_at = x->hurried ? now + 3 * second / 4 : 0;
+    } else if (x->hurried && x->interrupts == 1 && x->progress.phase >= LAUNCH_STEP) {
+        x->hurried = 0;
+        x->kill_at = 0;
+    }
+}
+
 /* What has become due. */
 static void tick(launcher *x)
 {
     int64_t now = ek_clock_ns();
 
-    if (x->interrupts > 0 && !x->told && x->talk.ready == x->talk.ranks) {
-        kill_job(x, SIGUSR1);
-        x->told = 1;
-        if (x->interrupts == 1)
-            x->kill_at = 0;
-    }
-    if (x->l->elastic)
+    if (x->interrupts > 0 && x->talk.ready == x->talk.ranks)
+        tell_workers(x, now);
+    if (x->l->elastic) {
         launch_elastic_tick(x, now);
+    } else if (x->kill_at == 0 && x->talk.ready < x->talk.ranks &&
+               launch_progress_hangs(&x->progress, now)) {
+        x->reason = LAUNCH_HUNG;
+        x->kill_at = now;
+    }
+    if (!x->ended && x->kill_at == 0)
+        launch_wait_for_workers(x, now);
     if (x->kill_at == 0)
         x->kill_at = end_of_patience(x, now);
     if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
@@ -237,7 +252,7 @@ static void follow(launcher *x)
                               {x->signals, POLLIN, 0},
                               {x->watch.fd, POLLIN, 0}};
         int due = x->ended || x->interrupts > 0 || x->talk.reported || x->talk.held_since != 0 ||
-                  x->watch.ended > 0 || x->l->elastic;
+                  x->watch.ended > 0 || x->l->elastic || x->talk.ready < x->talk.ranks;
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
             if (p[3].revents != 0) /* first: the others are about to be killed */
@@ -306,8 +321,10 @@ static ek_status start_once(launcher *x, int *status)
     EK_TRY_OUT(launch_hosts_racks(&hosts, &racks));
     EK_TRY_OUT(cli_racks_set(racks));
     EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks + x->givers, list, &args));
+    x->hosts = hosts.n > 0 ? &hosts : NULL;
     EK_TRY_OUT(run_generation(x, args.argv, status));
 out:
+    x->hosts = NULL;
     launch_args_free(&args);
     launch_hosts_free(&hosts);
     free(list);

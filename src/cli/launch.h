@@ -41,6 +41,7 @@ typedef struct {
     int unit;                 /* then in multiples of so many ranks */
     double watchdog;          /* seconds without a sign of life, where nothing better is known */
     int live;                 /* standard error is a terminal to draw on */
+    int quiet;                /* no progress is shown */
     int argc;
     char **argv; /* of the command, its name first */
 } launch;

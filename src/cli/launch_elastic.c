@@ -24,28 +24,47 @@
 #include <unistd.h>
 
 /* Without hosts to go on with they are asked so many times, and the wait between doubles. */
-enum { TRIES_MAX = 7, FIRST_WAIT_MS = 250 };
+enum { TRIES_MAX = 7, FIRST_WAIT_MS = 250, LOOK_MS = 200 };
+/* So long hosts may take to give memory back, at the end and when that was asked for. */
+static const double close_s = 5, close_soon_s = 0.5;
 
 static const int64_t tend_every = 100000000; /* ns */
 /* A host that is about to go may not be there for much longer. */
 static const int64_t leave_patience = 5000000000;
 
 /* Some time, which a signal that asks for the end cuts short. */
-static ek_status wait_some(launcher *x, int ms)
+static ek_status wait_some(launcher *x, int ms, launch_wait_reason reason)
 {
     int64_t end = ek_clock_ns() + (int64_t)ms * 1000000, left = end;
 
     while (x->interrupts == 0 && (left = end - ek_clock_ns()) > 0) {
         struct pollfd p = {x->signals, POLLIN, 0};
+        int nap = left < LOOK_MS * 1000000 ? (int)(left / 1000000 + 1) : LOOK_MS;
 
-        if (poll(&p, 1, (int)(left / 1000000 + 1)) > 0)
+        if (poll(&p, 1, nap) > 0)
             launch_take_signals(x);
+        launch_wait_tell(x, reason);
     }
     EK_REQUIRE(x->interrupts == 0, EK_ECANCELED, "interrupted while no worker was there%s",
                launch_left_in_memory(x)
                    ? "; the state is in memory, where the same command finds it"
                    : "");
     return EK_OK;
+}
+
+/* As many as are wanted, or as there are, in whole units. */
+static int ranks_of(const launcher *x, int64_t slots)
+{
+    int64_t n = x->l->ranks > 0 && x->l->ranks < slots ? x->l->ranks : slots;
+
+    return (int)(n - n % x->l->unit);
+}
+
+/* Without a host to go on with, for as long as a run may be silent. */
+static int is_too_long(const launcher *x)
+{
+    return x->l->watchdog > 0 && (double)(ek_clock_ns() - x->wait.begin) / 1e9 > x->l->watchdog &&
+           ranks_of(x, launch_members_slots(x->members)) == 0;
 }
 
 /* What no number of hosts that answer could make good. */
@@ -63,13 +82,14 @@ static ek_status check_ranks(const launcher *x)
 }
 
 /* Looks again and again until it is done. */
-static ek_status wait_until(launcher *x, ek_status (*look)(launch_members *m, int *done))
+static ek_status wait_until(launcher *x, ek_status (*look)(launch_members *m, int *done),
+                            launch_wait_reason reason)
 {
     int done = 0;
 
     EK_TRY(look(x->members, &done));
-    while (!done) {
-        EK_TRY(wait_some(x, 2));
+    while (!done && (reason == LAUNCH_WAIT_DISCOVER || !is_too_long(x))) {
+        EK_TRY(wait_some(x, 2, reason));
         EK_TRY(look(x->members, &done));
     }
     return EK_OK;
@@ -86,7 +106,8 @@ ek_status launch_elastic_open(launcher *x)
         return EK_OK;
     x->members = &x->members_space;
     EK_TRY(launch_members_open(x->members, x->l, x->mpiexec, x->number));
-    EK_TRY(wait_until(x, launch_members_known));
+    launch_wait_begin(&x->wait, x->l->quiet, ek_clock_ns());
+    EK_TRY(wait_until(x, launch_members_known, LAUNCH_WAIT_DISCOVER));
     return check_ranks(x);
 }
 
@@ -94,7 +115,7 @@ ek_status launch_elastic_open(launcher *x)
 void launch_elastic_close(launcher *x, int status)
 {
     if (x->members != NULL)
-        launch_members_close(x->members);
+        launch_members_close(x->members, x->interrupts > 0 ? close_soon_s : close_s);
     if (x->lock < 0)
         return;
     if (status != CLI_DONE && x->made_out)
@@ -104,25 +125,17 @@ void launch_elastic_close(launcher *x, int status)
 
 /* --- who takes part --------------------------------------------------------------------------- */
 
-/* As many as are wanted, or as there are, in whole units. */
-static int ranks_of(const launcher *x, int64_t slots)
-{
-    int64_t n = x->l->ranks > 0 && x->l->ranks < slots ? x->l->ranks : slots;
-
-    return (int)(n - n % x->l->unit);
-}
-
 static ek_status ask_all(launcher *x)
 {
     EK_TRY(launch_members_ask(x->members));
-    return wait_until(x, launch_members_asked);
+    return wait_until(x, launch_members_asked, LAUNCH_WAIT_ANSWERS);
 }
 
 /* Those that took part when it hung, or came to nothing again, may not reach each other. */
 static ek_status test_links(launcher *x)
 {
     EK_TRY(launch_members_link(x->members));
-    return wait_until(x, launch_members_linked);
+    return wait_until(x, launch_members_linked, LAUNCH_WAIT_LINKS);
 }
 
 static ek_status find_hosts(launcher *x)
@@ -131,7 +144,7 @@ static ek_status find_hosts(launcher *x)
     int64_t slots = 0;
 
     x->members->start_s = longest[LAUNCH_LAUNCH] + longest[LAUNCH_CONNECT];
-    for (int i = 0; i < TRIES_MAX; i++) {
+    for (int i = 0; i < TRIES_MAX && !is_too_long(x); i++) {
         if (i > 0 || !x->all_there)
             EK_TRY(ask_all(x));
         if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
@@ -140,7 +153,7 @@ static ek_status find_hosts(launcher *x)
         if (ranks_of(x, slots) > 0)
             return EK_OK;
         launch_members_trust(x->members);
-        EK_TRY(wait_some(x, FIRST_WAIT_MS << i));
+        EK_TRY(wait_some(x, FIRST_WAIT_MS << i, LAUNCH_WAIT_HOSTS));
     }
     return EK_FAIL(EK_ECOMM,
                    "the hosts of %s that answer have room for %lld ranks, and %d are the least; "
@@ -153,7 +166,7 @@ static ek_status find_hosts(launcher *x)
 /* Longer from start to start while none of them takes a step. */
 static ek_status wait_before(launcher *x)
 {
-    return x->vain > 0 ? wait_some(x, 50 << x->vain) : EK_OK;
+    return x->vain > 0 ? wait_some(x, 50 << x->vain, LAUNCH_WAIT_HOSTS) : EK_OK;
 }
 
 static void say_who(const launcher *x, int hosts)
@@ -187,6 +200,7 @@ ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
     x->leave_at = 0;
     x->stuck = 0;
     x->givers = 0;
+    launch_wait_begin(&x->wait, x->l->quiet, begin);
     EK_TRY(wait_before(x));
     if (x->members == NULL) {
         x->ranks = x->l->ranks > 0 ? x->l->ranks : 1;

@@ -141,8 +141,11 @@ static void tell_end(launcher *x, int code, FILE *f)
     if (x->interrupts > 0) {
         fprintf(f, "interrupted, ended without saving");
     } else if (x->reason == LAUNCH_HUNG) {
-        fprintf(f, "no sign of life for %.1f s (%s), ended",
-                launch_progress_patience_s(&x->progress), launch_phase_name(x->progress.phase));
+        fprintf(f, "no sign of life for %.1f s (%s", launch_progress_patience_s(&x->progress),
+                launch_phase_name(x->progress.phase));
+        if (t->ready < t->ranks)
+            launch_wait_missing(x, t->started == t->ranks, f);
+        fprintf(f, "), ended");
     } else if (x->reason == LAUNCH_NO_WAY) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (launch_talk_death(t, who, sizeof(who))) {

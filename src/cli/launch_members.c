@@ -442,9 +442,9 @@ void launch_members_settle(launch_members *m)
 }
 
 /* At the end. */
-static void give_back(launch_members *m)
+static void give_back(launch_members *m, double seconds)
 {
-    int64_t end = after(ek_clock_ns(), give_back_s);
+    int64_t end = after(ek_clock_ns(), seconds);
     int waiting = 1;
 
     for (int i = 0; i < m->n; i++)
@@ -477,9 +477,9 @@ ek_status launch_members_known(launch_members *m, int *known)
     return *known && m->n == 0 ? end_discover(m, status) : EK_OK;
 }
 
-void launch_members_close(launch_members *m)
+void launch_members_close(launch_members *m, double seconds)
 {
-    give_back(m);
+    give_back(m, seconds);
     for (int i = 0; i < m->n; i++)
         launch_errand_end(&m->member[i].errand);
     launch_errand_end(&m->discover);

@@ -200,7 +200,8 @@ typedef struct {
 EK_CHECKED ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec,
                                          uint64_t starter);
 EK_CHECKED ek_status launch_members_known(launch_members *m, int *known);
-void launch_members_close(launch_members *m);
+/* What hosts have got ready is given back, for which they have so many seconds. */
+void launch_members_close(launch_members *m, double seconds);
 
 /* Between jobs: reads the list again and asks all hosts; whether it is known who is there. */
 EK_CHECKED ek_status launch_members_ask(launch_members *m);
@@ -378,6 +379,10 @@ typedef struct {
     void (*line)(launch_talk *t, const char *line, size_t n);
 } launch_stream;
 
+typedef struct {
+    int64_t begin, tell_at; /* ek_clock_ns() */
+} launch_wait;
+
 /* Why a start of workers was ended by the launcher. */
 typedef enum {
     LAUNCH_NOT_ENDED,
@@ -412,16 +417,20 @@ typedef struct {
     double giving_s;           /* in between, in starts that handed state over */
     int lacked;                /* in one of these too little was left in memory */
     char why[1024];            /* it has ended */
+    launch_wait wait;          /* the one under way, and which it is; -1: another one */
+    int wait_of;
 
     /* of one start */
     int givers;        /* ranks beside these, of hosts that are to go: it is for them alone */
     int64_t chosen_at; /* its hosts, ek_clock_ns() */
+    const launch_hosts *hosts; /* NULL: this one */
     launch_talk talk;
     pid_t child;
     int ended, wait_status;
     launch_stream streams[2]; /* stdout, stderr */
     launch_watch watch;
-    int told; /* the workers know of the interruption */
+    int told;    /* the workers know of the interruption, */
+    int hurried; /* and have little time, as they are not at work yet */
     int64_t kill_at, drain_until;
     int again; /* another one shall go on */
     launch_reason reason;
@@ -434,6 +443,27 @@ typedef struct {
     int64_t tended_at;
     int stuck; /* times running that a launcher of mpiexec's had failed and workers were missing */
 } launcher;
+
+/* --- what it waits for (launch_wait.c) ----------------------------------------------------------
+ */
+
+typedef enum {
+    LAUNCH_WAIT_WORKERS,
+    LAUNCH_WAIT_DISCOVER,
+    LAUNCH_WAIT_ANSWERS, /* of hosts that are asked */
+    LAUNCH_WAIT_LINKS,
+    LAUNCH_WAIT_HOSTS /* to go on with: none has answered */
+} launch_wait_reason;
+
+void launch_wait_begin(launch_wait *w, int quiet, int64_t now);
+/* Whether it is time to say so, again or for the first time. */
+int launch_wait_is_due(launch_wait *w, int64_t now);
+/* "waiting for ..., for 2 s now", if that is due. */
+void launch_wait_tell(launcher *x, launch_wait_reason reason);
+/* The same while a start is under way. */
+void launch_wait_for_workers(launcher *x, int64_t now);
+/* Hosts of a start of which no worker has started (or joined): " on a, b"; how many. */
+int launch_wait_missing(const launcher *x, int joined, FILE *f);
 
 /* Reads the signals that have come. */
 void launch_take_signals(launcher *x);

@@ -58,6 +58,11 @@ def start(*args, **kw):
                             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, **kw)
 
 
+def without_waits(err):
+    """What a command says, less what it waits for, which a busy machine may have it say."""
+    return "".join(s for s in err.splitlines(True) if ": waiting for " not in s)
+
+
 def write(path, content):
     mode = "wb" if isinstance(content, bytes) else "w"
     os.makedirs(os.path.dirname(path), exist_ok=True)

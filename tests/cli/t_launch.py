@@ -75,18 +75,25 @@ def mpi(command=COMMAND):
 
 
 class Case(ek_cli.Case):
-    def fake(self, script, *args, ranks=3, before=None):
+    def fake(self, script, *args, ranks=3, before=None, run="run"):
         """The command and environment of a run whose mpiexec does this."""
-        path = write(self.path("mpiexec"),
-                     FAKE.format(python=sys.executable, out=self.path("run"), script=script))
+        path = write(self.path("mpiexec-" + run),
+                     FAKE.format(python=sys.executable, out=self.path(run), script=script))
         os.chmod(path, 0o755)
-        return ([COMMAND, *map(str, self.train_args("run", "--ranks", ranks, *args))],
+        return ([COMMAND, *map(str, self.train_args(run, "--ranks", ranks, *args))],
                 {**QUIET, "EK_MPIEXEC": path, **(before or {})})
 
     def launch(self, script, *args, **kw):
         command, env = self.fake(script, *args, **kw)
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=ek_cli.TIMEOUT_S)
+        r = subprocess.run(command, env=env, capture_output=True, text=True, check=False,
+                           stdin=subprocess.DEVNULL, timeout=ek_cli.TIMEOUT_S)
+        r.stderr = ek_cli.without_waits(r.stderr)
+        return r
+
+    def end(self, p):
+        """Of one that was started: its stdout and stderr."""
+        out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        return out, ek_cli.without_waits(err)
 
     def start(self, script, *args, **kw):
         command, env = self.fake(script, *args, **kw)
@@ -481,19 +488,24 @@ put("mpiexec: Forwarding signal 10 to job\\n")
 note("failed 130"); line("evenkeel train: interrupted after step 4"); sys.exit(1)''')
             self.wait_for(self.path("run.up"))
             p.send_signal(sig)
-            out, err = p.communicate(timeout=30)
+            out, err = self.end(p)
             self.assertEqual((p.returncode, out, err),
                              (INTERRUPTED, "", "evenkeel train: interrupted after step 4\n"))
             os.remove(self.path("run.up"))
 
-    def test_not_before_they_are_there(self):
-        p = self.start('''listen(); open(out + ".up", "w"); time.sleep(1)
-if signal.sigpending(): line("told too early"); sys.exit(1)
-ready(3); told(); note("failed 130"); line("saved")''')
-        self.wait_for(self.path("run.up"))
-        p.send_signal(signal.SIGTERM)
-        out, err = p.communicate(timeout=30)
-        self.assertEqual((p.returncode, out, err), (INTERRUPTED, "", "saved\n"))
+    def test_before_all_are_there(self):
+        """Nothing was done yet that could be saved, and one may never come."""
+        for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            p = self.start('''ready(2); open(out + ".up", "w"); time.sleep(5)
+ready(3); open(out + ".late", "w"); time.sleep(3600)''')
+            self.wait_for(self.path("run.up"))
+            p.send_signal(sig)
+            out, err = self.end(p)
+            self.assertEqual((p.returncode, out), (INTERRUPTED, ""), err)
+            self.assertIn("interrupted, ended without saving before a step was done", err)
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertFalse(os.path.exists(self.path("run.late")))
+            os.remove(self.path("run.up"))
 
     def test_a_second_one_ends_it(self):
         p = self.start('listen(); ready(3); open(out + ".up", "w"); time.sleep(60)')
@@ -502,7 +514,7 @@ ready(3); told(); note("failed 130"); line("saved")''')
         time.sleep(0.3)
         self.assertIsNone(p.poll())
         p.send_signal(signal.SIGINT)
-        _, err = p.communicate(timeout=30)
+        _, err = self.end(p)
         self.assertEqual(p.returncode, INTERRUPTED)
         self.assertIn("interrupted, ended without saving before a step was done", err)
         self.assertEqual(err.count("\n"), 1)

@@ -137,7 +137,7 @@ class Job:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError("the job has not ended within %.3g s" % within) from None
-        return self.process.returncode, out, err
+        return self.process.returncode, out, ek_cli.without_waits(err)
 
     def kill(self):
         mpiexec, workers = self.members()
@@ -170,6 +170,8 @@ class Disaster(ek_cli.Case):
         ranks, words = layout
         if os.path.isdir(out or self.out) and not {"--resume", "--elastic"} & set(more):
             more = ("--overwrite", *more)
+        if data and not data.endswith(".bin"):
+            more = ("--tokenizer", "bytes", *more)
         return ["train", "--model", self.config, "--data", data or self.data, "--out",
                 out or self.out, "--steps", steps or self.steps, "--batch", 4, "--micro-batch", 2,
                 "--seq", 16, "--threads", 1, "--dtype", "fp64", "--lr", self.lr, "--seed", 5,

@@ -1,0 +1,144 @@
+/* What a launcher waits for, said when it takes longer than people wait without wondering: after 2
+ * seconds (10 with --quiet), and again when it has become three times as long, at least once a
+ * minute.  An interruption is seen meanwhile. */
+#include "base/clock.h"
+#include "cli/launch_priv.h"
+
+#include <stdio.h>
+
+enum { NAMES_MAX = 6 };
+
+static const double first_s = 2, first_quiet_s = 10, gap_max_s = 60;
+
+static int64_t in_ns(double s)
+{
+    return (int64_t)(s * 1e9);
+}
+
+void launch_wait_begin(launch_wait *w, int quiet, int64_t now)
+{
+    w->begin = now;
+    w->tell_at = now + in_ns(quiet ? first_quiet_s : first_s);
+}
+
+int launch_wait_is_due(launch_wait *w, int64_t now)
+{
+    int64_t gap = 2 * (now - w->begin);
+
+    if (now < w->tell_at)
+        return 0;
+    w->tell_at = now + (gap < in_ns(gap_max_s) ? gap : in_ns(gap_max_s));
+    return 1;
+}
+
+/* The nth host of a list, of which the first few are printed. */
+static void name_host(const char *host, int n, FILE *f)
+{
+    if (n < NAMES_MAX)
+        fprintf(f, "%s%s", n > 0 ? ", " : "", host);
+    else if (n == NAMES_MAX)
+        fprintf(f, ", ...");
+}
+
+int launch_wait_missing(const launcher *x, int joined, FILE *f)
+{
+    const launch_hosts *h = x->hosts;
+    int first = 0, n = 0;
+
+    for (int i = 0; h != NULL && i < h->n && first < x->talk.ranks; i++) {
+        int end = first + (int)h->host[i].slots, there = 0;
+
+        for (int r = first; r < end && r < x->talk.ranks; r++)
+            there += joined ? x->talk.workers[r].joined : x->talk.workers[r].pid != 0;
+        if (there == 0) {
+            if (n == 0)
+                fprintf(f, " on ");
+            name_host(h->host[i].name, n++, f);
+        }
+        first = end;
+    }
+    return n;
+}
+
+/* Of a start: what its workers are about, by phase; 0: that is theirs to say. */
+static int say_workers(const launcher *x, FILE *f)
+{
+    const launch_talk *t = &x->talk;
+
+    if (x->told)
+        fprintf(f, "the workers to save and end (interrupt again to end them at once)");
+    else if (t->started < t->ranks && t->ready < t->ranks) {
+        fprintf(f, "mpiexec to start workers");
+        launch_wait_missing(x, 0, f);
+        fprintf(f, ": %d of %d have started", t->started, t->ranks);
+    } else if (t->ready < t->ranks) {
+        fprintf(f, "workers");
+        launch_wait_missing(x, 1, f);
+        fprintf(f, " to connect: %d of %d are ready", t->ready, t->ranks);
+    } else if (x->l->elastic && x->progress.phase == LAUNCH_PLAN)
+        fprintf(f, "the workers to read the data and what is left in memory");
+    else if (x->l->elastic && x->progress.phase == LAUNCH_TRANSFER)
+        fprintf(f, "the workers to bring the state into their memory");
+    else
+        return 0;
+    return 1;
+}
+
+/* Hosts that have not answered yet, or that do not answer or cannot take part; how many. */
+static int name_members(const launch_members *m, int asked, FILE *f)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->n; i++) {
+        const launch_member *x = &m->member[i];
+
+        if (asked ? x->errand.pid > 0 : x->listed && (x->answer != 0 || x->suspect))
+            name_host(x->host.name, n++, f);
+    }
+    return n;
+}
+
+static int say_reason(const launcher *x, launch_wait_reason reason, FILE *f)
+{
+    switch (reason) {
+    case LAUNCH_WAIT_DISCOVER: fprintf(f, "--discover to name hosts"); return 1;
+    case LAUNCH_WAIT_ANSWERS: fprintf(f, "an answer of "); return name_members(x->members, 1, f);
+    case LAUNCH_WAIT_LINKS: fprintf(f, "a test of which hosts reach each other"); return 1;
+    case LAUNCH_WAIT_HOSTS:
+        fprintf(f, "hosts to go on with, none of which answers: ");
+        return name_members(x->members, 0, f);
+    default: return say_workers(x, f);
+    }
+}
+
+void launch_wait_tell(launcher *x, launch_wait_reason reason)
+{
+    int64_t now = ek_clock_ns();
+    char text[1024] = "";
+    FILE *f;
+    int any;
+
+    if (now < x->wait.tell_at || (f = fmemopen(text, sizeof(text), "w")) == NULL)
+        return;
+    any = say_reason(x, reason, f);
+    fclose(f);
+    if (!any || !launch_wait_is_due(&x->wait, now))
+        return;
+    if (x->talk.drawn)
+        fputc('\n', stderr);
+    x->talk.drawn = 0;
+    fprintf(stderr, "evenkeel %s: waiting for %s, for %.0f s now\n", x->l->command, text,
+            (double)(now - x->wait.begin) / 1e9);
+}
+
+/* Each phase of a start, and the end that was asked for, is a wait of its own. */
+void launch_wait_for_workers(launcher *x, int64_t now)
+{
+    int what = x->told ? LAUNCH_PHASES : (int)x->progress.phase;
+
+    if (what != x->wait_of) {
+        launch_wait_begin(&x->wait, x->l->quiet, now);
+        x->wait_of = what;
+    }
+    launch_wait_tell(x, LAUNCH_WAIT_WORKERS);
+}

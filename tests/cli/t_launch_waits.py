@@ -1,0 +1,135 @@
+"""What a launcher says that it waits for, and interruptions meanwhile; with a program that stands for
+mpiexec."""
+
+import re
+import signal
+import subprocess
+import threading
+
+import ek_cli
+import t_launch
+from ek_cli import DONE, FAILED, INTERRUPTED, write
+
+
+class Waits(t_launch.Case):
+    """Longer than two seconds, which are said; and an interruption that ends them."""
+
+    ON_HOSTS = '''
+asked = sys.argv[-1] == "--version"
+hosts = [w for w in sys.argv if w.startswith("a:")]
+'''
+
+    def start_on(self, hosts, script, *args, run="run"):
+        command, env = self.fake(self.ON_HOSTS + script, run=run)
+        at = command.index("--ranks")
+        command[at:at + 2] = ["--hosts", write(self.path("hosts"), hosts), *args]
+        p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, stdin=subprocess.DEVNULL)
+        self.addCleanup(p.stdout.close)
+        self.addCleanup(p.stderr.close)
+        self.addCleanup(p.wait)
+        self.addCleanup(p.kill)
+        return p
+
+    def assert_waits(self, p, pattern):
+        """It says so; the lines before it."""
+        said = [""]
+        timer = threading.Timer(ek_cli.TIMEOUT_S, p.kill)
+        timer.start()
+        line = r"^evenkeel train: waiting for %s, for \d+ s now$" % pattern
+        while not re.match(line, said[-1]):
+            said.append(p.stderr.readline())
+            if said[-1] == "":
+                self.fail("%s\n%s" % (line, "".join(said)))
+        timer.cancel()
+        return "".join(said[:-1])
+
+    def interrupt(self, p, sig=signal.SIGINT):
+        p.send_signal(sig)
+        out, err = self.end(p)
+        self.assertEqual((p.returncode, out), (INTERRUPTED, ""), err)
+        return err
+
+    def test_workers_that_do_not_start(self):
+        p = self.start_on("a:2\nb\nc\n", 'note("start 0 pid 1 host a"); time.sleep(3600)')
+        for _ in range(2):
+            self.assert_waits(p, "mpiexec to start workers on b, c: 1 of 4 have started")
+        self.assertIn("interrupted, ended without saving before a step was done",
+                      self.interrupt(p, signal.SIGHUP))
+
+    def test_workers_that_do_not_connect(self):
+        p = self.start_on("a:2\nb\n", '''
+for r in range(3): note("start %d pid %d host x" % (r, r + 1))
+note("rank 0 pid 1 host a"); time.sleep(3600)''')
+        self.assert_waits(p, "workers on b to connect: 1 of 3 are ready")
+        self.interrupt(p, signal.SIGTERM)
+
+    def test_workers_that_take_long_to_save(self):
+        p = self.start('listen(); ready(3); open(out + ".up", "w"); told(); time.sleep(3600)')
+        self.wait_for(self.path("run.up"))
+        p.send_signal(signal.SIGINT)
+        self.assert_waits(p, r"the workers to save and end \(interrupt again to end them at once\)")
+        self.interrupt(p)
+
+    def test_hosts_that_do_not_answer(self):
+        p = self.start_on("a\nb\n", "time.sleep(3600)", "--elastic")
+        self.assert_waits(p, "an answer of a, b")
+        self.assertIn("interrupted while no worker was there", self.interrupt(p))
+
+    def test_hosts_that_are_not_there(self):
+        p = self.start_on("a\nb\n", "sys.exit(1)", "--elastic")
+        self.assert_waits(p, "hosts to go on with, none of which answers: a, b")
+        self.interrupt(p)
+
+    def test_discover(self):
+        command, env = self.fake("")
+        at = command.index("--ranks")
+        command[at:at + 2] = ["--elastic", "--discover", "exec sleep 3600"]
+        p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, stdin=subprocess.DEVNULL)
+        with p:
+            self.assert_waits(p, "--discover to name hosts")
+            self.interrupt(p)
+
+    def test_recovery(self):
+        """In every part of it; the state stays where it is."""
+        started = []
+        for run, hang, pattern in (
+                ("run-1", "if asked: time.sleep(3600)", "an answer of a"),
+                ("run-2", "if not asked: time.sleep(3600)", "mpiexec to start workers on a: 0 of 1 have .*"),
+                ("run-3", "if not asked: ready(1); time.sleep(3600)",
+                 "the workers to read the data and what is left in memory"),
+                ("run-4", 'if not asked: ready(1); note("phase transfer"); time.sleep(3600)',
+                 "the workers to bring the state into their memory")):
+            started.append((self.start_on("a\n", '''
+if os.path.exists(out + "/metrics.jsonl"):
+    %s
+if not asked: ready(1); steps(3); note("step 3 of 99"); time.sleep(0.3); os.kill(os.getpid(), 9)
+''' % hang, "--elastic", run=run), pattern))
+        for p, pattern in started:
+            with self.subTest(pattern):
+                said = self.assert_waits(p, pattern)
+                self.assertIn("after step 3; going on from memory", said)
+                self.assertIn("the state is in memory, where the same command finds it",
+                              self.interrupt(p))
+
+    def test_the_watchdog_ends_them(self):
+        said = (r"no sign of life for 3\.0 s \(launch on a, b\), ended before",
+                "that answer have room for 0 ranks")
+        started = [self.start_on("a\nb\n", "time.sleep(3600)", "--watchdog", "3", *more, run=run)
+                   for run, more in (("run-1", ()), ("run-2", ("--elastic",)))]
+        for p, said in zip(started, said):
+            out, err = self.end(p)
+            self.assertEqual((p.returncode, out), (FAILED, ""), err)
+            self.assertRegex(err, said)
+
+    def test_quiet(self):
+        """No progress is shown, and a wait that long is none."""
+        p = self.start_on("a\n", "time.sleep(5); ready(1)", "--quiet")
+        out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual((p.returncode, out, ek_cli.without_waits(err)), (DONE, "", ""))
+        self.assertNotIn("for 2 s", err)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
