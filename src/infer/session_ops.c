@@ -114,7 +114,8 @@ static ek_status op_attention(void *self, const ek_op *op)
                        a.m->kv_heads,
                        a.m->head_dim,
                        a.width,
-                       1.0 / sqrt((double)a.m->head_dim)};
+                       1.0 / sqrt((double)a.m->head_dim),
+                       NULL};
 
     a.k->attention_cached(&at, a.n, s->first, s->qkv, s->cache[op->layer].k, s->cache[op->layer].v,
                           s->o, s->ws);

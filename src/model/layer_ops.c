@@ -79,7 +79,8 @@ static ek_attention attention_of(const place *a)
                           a->cut->kv_heads,
                           a->s->head_dim,
                           a->width,
-                          1.0 / sqrt((double)a->s->head_dim)};
+                          1.0 / sqrt((double)a->s->head_dim),
+                          NULL};
 }
 
 /* y = x, both R [n, d]. */

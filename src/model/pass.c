@@ -33,7 +33,7 @@ static size_t workspace(const ek_pass *p)
     const ek_kernels *k = p->model->k;
     int64_t q = cut->heads * s->head_dim, width = q + 2 * cut->kv_heads * s->head_dim;
     ek_attention a = {p->cfg.max_seqs, p->cfg.max_seq, cut->heads, cut->kv_heads,
-                      s->head_dim,     width,          1.0};
+                      s->head_dim,     width,          1.0,        NULL};
     size_t ws = k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width);
 
     if (cut->vocab > 0)

@@ -49,10 +49,12 @@ typedef enum {
 
 /* One call of attention: `batch` sequences of `seq` tokens.  A row of qkv holds
  * [heads * head_dim | kv_heads * head_dim | kv_heads * head_dim]; ld is its stride.
- * Query head i reads key head i / (heads / kv_heads).  Causal. */
+ * Query head i reads key head i / (heads / kv_heads).  Causal: query t of a sequence sees keys
+ * starts[t] to t of it; NULL: 0 to t.  0 <= starts[t] <= t, and starts never decrease. */
 typedef struct {
     int64_t batch, seq, heads, kv_heads, head_dim, ld;
     double scale;
+    const int32_t *starts; /* [batch, seq], where a token's document begins in its sequence */
 } ek_attention;
 
 /* AdamW (contract: first p *= 1 - lr * decay, eps outside the bias-corrected root). */
@@ -197,7 +199,7 @@ struct ek_kernels {
     /* One sequence with a cache: m new tokens at positions pos0 ..; q at the start of each row
      * of qkv (stride ld), keys and values of positions 0 .. pos0 + m - 1 in caches
      * C [positions, kv_heads * head_dim].  o C [m, heads * head_dim].
-     * ws: R [threads, pos0 + m]. */
+     * a->starts is not looked at.  ws: R [threads, pos0 + m]. */
     void (*attention_cached)(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
                              const void *k_cache, const void *v_cache, void *o, void *ws);
 

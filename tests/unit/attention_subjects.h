@@ -182,7 +182,8 @@ static results attend(const ek_kernels *k, ek_mode mode, const ek_attention *a, 
 static ek_attention shape(int64_t batch, int64_t seq, int64_t heads, int64_t kv_heads,
                           int64_t head_dim, int64_t more)
 {
-    ek_attention a = {batch, seq, heads, kv_heads, head_dim, 0, 0};
+    ek_attention a = {
+        .batch = batch, .seq = seq, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim};
 
     a.ld = (heads + 2 * kv_heads) * head_dim + more;
     a.scale = 1 / sqrt((double)head_dim);
@@ -239,6 +240,109 @@ static void forward_and_backward(void)
             match(&a, 1, tol_fp32, tol_bf16);
         }
     }
+}
+
+/* --- documents ------------------------------------------------------------------------------- */
+
+/* Where the documents of `batch` sequences begin, in memory that kernels read; lengths are drawn,
+ * 1 to `longest`, so that sequences differ. */
+static int32_t *draw_starts(uint64_t seed, int64_t batch, int64_t seq, int64_t longest)
+{
+    int32_t *starts = must(take((size_t)(batch * seq) * sizeof(*starts)));
+
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t first = 0, end = 0;
+
+        for (int64_t t = 0; t < seq; t++) {
+            if (t == end) {
+                first = t;
+                end += 1 + (int64_t)(ek_random_bits(seed, (uint64_t)b, (uint64_t)t) >> 9) % longest;
+            }
+            starts[b * seq + t] = (int32_t)first;
+        }
+    }
+    return starts;
+}
+
+/* Random boundaries, documents of one token, long ones, and one for the whole sequence. */
+static void documents(void)
+{
+    static const struct {
+        int batch, seq, heads, kv, dim, more, longest;
+    } shapes[] = {
+        {2, 200, 2, 1, 16, 5, 9},   {1, 65, 3, 1, 20, 0, 1},     {2, 130, 4, 2, 64, 0, 40},
+        {1, 257, 2, 2, 7, 3, 150},  {3, 63, 1, 1, 80, 0, 100},   {1, 1, 2, 1, 8, 0, 1},
+        {2, 128, 2, 1, 128, 8, 64}, {1, 300, 2, 1, 64, 0, 1000},
+    };
+
+    if (body_at(0) == NULL)
+        SKIP("no body runs here");
+    take_turn(1);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        int seq = slow() && shapes[i].seq > 140 ? 140 : shapes[i].seq;
+        ek_attention a = shape(shapes[i].batch, seq, shapes[i].heads, shapes[i].kv, shapes[i].dim,
+                               shapes[i].more);
+        int32_t *starts = draw_starts(31 + i, a.batch, a.seq, shapes[i].longest);
+
+        a.starts = starts;
+        match(&a, 1, tol_fp32, tol_bf16);
+        give(starts);
+    }
+}
+
+/* Boundaries just before, at and behind the edges of the blocks of any body. */
+static void documents_at_the_edges_of_blocks(void)
+{
+    static const int edges[] = {15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+
+    if (body_at(0) == NULL)
+        SKIP("no body runs here");
+    take_turn(1);
+    for (int i = 0; i < 12; i++) {
+        int seq = slow() ? edges[i] + 20 : 150;
+        ek_attention a = shape(1, seq, 2, 1, 16, 0);
+        int32_t *starts = must(take((size_t)seq * sizeof(*starts)));
+
+        if (slow() && i % 3 != 1)
+            continue;
+        for (int t = 0; t < seq; t++)
+            starts[t] = t >= edges[i] ? edges[i] : 0;
+        a.starts = starts;
+        match(&a, 1, tol_fp32, tol_bf16);
+        match(&a, 24, tol_steep_fp32, tol_steep_bf16);
+        give(starts);
+    }
+}
+
+/* Boundaries that hide nothing change no bit. */
+static void one_document_is_the_whole_sequence(void)
+{
+    ek_attention a = shape(2, slow() ? 70 : 150, 3, 1, 64, 0);
+    size_t rows = (size_t)(a.batch * a.seq), in = rows * (size_t)a.ld, out = rows * 3 * 64;
+    float *qkv = numbers(9, in, 1), *d_o = numbers(10, out, 1);
+    int32_t *starts = must(take(rows * sizeof(*starts)));
+
+    memset(starts, 0, rows * sizeof(*starts));
+    if (body_at(0) == NULL)
+        SKIP("no body runs here");
+    take_turn(1);
+    for (int i = 0; body_at(i) != NULL; i++) {
+        ek_kernels k = fast(body_at(i), 1);
+        results plain, masked;
+
+        a.starts = NULL;
+        plain = attend(&k, body_at(i)->mode, &a, qkv, d_o);
+        a.starts = starts;
+        masked = attend(&k, body_at(i)->mode, &a, qkv, d_o);
+        CHECK(memcmp(plain.o, masked.o, out * sizeof(float)) == 0);
+        CHECK(memcmp(plain.lse, masked.lse, rows * 3 * sizeof(float)) == 0);
+        CHECK(memcmp(plain.grad, masked.grad, in * sizeof(float)) == 0);
+        results_free(&plain);
+        results_free(&masked);
+    }
+    give(starts);
+    give(qkv);
+    give(d_o);
 }
 
 /* What lies behind k and v in a row of dqkv is not touched. */
@@ -580,6 +684,8 @@ static void headnorm(void)
 #define ATTENTION_CASES                                                                            \
     EK_CASE(forward_and_backward), EK_CASE(gradient_stays_in_its_columns), EK_CASE(large_scores),  \
         EK_CASE(nan_is_seen), EK_CASE(same_bits_each_turn), EK_CASE(cached_tokens),                \
-        EK_CASE(cached_wide_heads), EK_CASE(rope_turns_and_returns), EK_CASE(headnorm)
+        EK_CASE(cached_wide_heads), EK_CASE(rope_turns_and_returns), EK_CASE(headnorm),            \
+        EK_CASE(documents), EK_CASE(documents_at_the_edges_of_blocks),                             \
+        EK_CASE(one_document_is_the_whole_sequence)
 
 #endif

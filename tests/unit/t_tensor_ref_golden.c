@@ -148,7 +148,7 @@ static void attention_cached_equals(void)
     static double qkv[SEQ * LD], o[SEQ * HEADS * DIM], cached[SEQ * HEADS * DIM];
     static double keys[SEQ * KV * DIM], values[SEQ * KV * DIM], lse[HEADS * SEQ], ws[ROOM];
     ek_kernels k = table(EK_MODE_FP64);
-    ek_attention a = {1, SEQ, HEADS, KV, DIM, LD, 1.5};
+    ek_attention a = {1, SEQ, HEADS, KV, DIM, LD, 1.5, NULL};
     int64_t pos = 0;
 
     fill(qkv, SEQ * LD, 1);
@@ -308,7 +308,7 @@ static void run_attention(modes *m)
 {
     const ek_kernels *k = &m->k;
     ek_dtype r = k->real, c = k->comp;
-    ek_attention a = {1, N, HEADS, KV, DIM, QKV, 0.8};
+    ek_attention a = {1, N, HEADS, KV, DIM, QKV, 0.8, NULL};
     void *qkv = draw(m, c, N * QKV, 21), *o = room(m, N * HEADS * DIM), *lse = room(m, HEADS * N);
     void *d = room(m, N * QKV);
     void *ws = room(m, (int64_t)(k->attention_workspace(k, &a) / sizeof(float)) + 1);

@@ -320,10 +320,19 @@ static double attention_loss(void)
 
 static void attention_gradients(void)
 {
+    static const int32_t documents[2 * 7] = {0, 0, 0, 3, 4, 4, 4, 0, 1, 1, 3, 3, 5, 6};
     static const ek_attention shape[] = {
         {.batch = 2, .seq = 7, .heads = 6, .kv_heads = 2, .head_dim = 5, .ld = 53, .scale = 0.7},
         {.batch = 1, .seq = 9, .heads = 3, .kv_heads = 3, .head_dim = 4, .ld = 36, .scale = 0.5},
-        {.batch = 3, .seq = 1, .heads = 5, .kv_heads = 1, .head_dim = 8, .ld = 56, .scale = 2}};
+        {.batch = 3, .seq = 1, .heads = 5, .kv_heads = 1, .head_dim = 8, .ld = 56, .scale = 2},
+        {.batch = 2,
+         .seq = 7,
+         .heads = 6,
+         .kv_heads = 2,
+         .head_dim = 5,
+         .ld = 53,
+         .scale = 0.7,
+         .starts = documents}};
     static double d[ROOM];
 
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {

@@ -4,8 +4,8 @@
  *
  * A task is one (sequence, key head) with all query heads that read it, in order, so that every
  * sum has one order whatever the number of threads.  Keys and values are packed once per task;
- * blocks of BLOCK queries meet blocks of BLOCK keys.  With p = exp(scale q k - lse),
- * delta = do . o and ds = p (do v - delta):
+ * blocks of BLOCK queries meet blocks of BLOCK keys, but for those before the documents of all
+ * their queries.  With p = exp(scale q k - lse), delta = do . o and ds = p (do v - delta):
  *   dq = scale ds k,  dk = scale ds^T q,  dv = p^T do.
  *
  * A packed element is 4 bytes: one float, or PAIR = 2 neighbours in bf16 along the direction that
@@ -179,6 +179,7 @@ typedef struct {
     const comp *q, *k, *v;
     int64_t ldq, ldkv, dim, wide; /* wide: dim rounded up to whole vectors of elements */
     float scale;
+    const int32_t *starts; /* of each query, the first key that it sees; NULL: key 0 */
 } head;
 
 /* Packed blocks are BLOCK * wide / PAIR elements.  _t: [wide / PAIR][BLOCK]; _r: [BLOCK / PAIR]
@@ -264,6 +265,7 @@ static head head_of(const ek_attention *a, const comp *qkv, int64_t b, int64_t h
     s.q = row + h * a->head_dim;
     s.k = row + (a->heads + kv) * a->head_dim;
     s.v = s.k + a->kv_heads * a->head_dim;
+    s.starts = a->starts != NULL ? a->starts + b * a->seq : NULL;
     return s;
 }
 
@@ -345,6 +347,21 @@ static inline int64_t visible_columns(int64_t r, int64_t diagonal)
     return n < 0 ? 0 : least(n, BLOCK);
 }
 
+/* Columns of a block of keys from k0 on that row r does not see because its document begins behind
+ * them, at most n.  starts: of row 0; NULL: none. */
+static inline int64_t hidden_columns(const int32_t *starts, int64_t r, int64_t k0, int64_t n)
+{
+    int64_t hidden = starts != NULL ? starts[r] - k0 : 0;
+
+    return hidden < 0 ? 0 : least(hidden, n);
+}
+
+/* The first key block that the queries from row q0 on meet: starts never decrease. */
+static inline int64_t first_block(const head *h, int64_t q0)
+{
+    return h->starts != NULL ? h->starts[q0] / BLOCK : 0;
+}
+
 static void zero_row(float *row, int64_t from)
 {
     if (from < BLOCK)
@@ -400,14 +417,29 @@ static void raise_tops(int64_t rows, const float *now, float *top, float *keep)
     }
 }
 
-/* Softmax of a block of scores, in place; w->keep gets the factors for what o has so far. */
-static void softmax_block(const room *w, int64_t nq, float scale, int64_t diagonal)
+/* Scores of what a row does not see in front become -inf, which the softmax makes 0; returns how
+ * many of n columns are left. */
+static int64_t hide_columns(float *s, const int32_t *starts, int64_t r, int64_t k0, int64_t n)
+{
+    int64_t hidden = hidden_columns(starts, r, k0, n);
+
+    for (int64_t c = 0; c < hidden; c++)
+        s[c] = -INFINITY;
+    return n - hidden;
+}
+
+/* Softmax of a block of scores, in place; w->keep gets the factors for what o has so far.  starts,
+ * k0: as in hidden_columns. */
+static void softmax_block(const room *w, int64_t nq, float scale, int64_t diagonal,
+                          const int32_t *starts, int64_t k0)
 {
     float now[BLOCK];
 
     for (int64_t r = 0; r < BLOCK; r++) {
         int64_t n = r < nq ? visible_columns(r, diagonal) : 0;
 
+        if (starts != NULL && n > 0 && hide_columns(w->s + r * BLOCK, starts, r, k0, n) == 0)
+            n = 0;
         now[r] = n == BLOCK ? row_top(w->s + r * BLOCK, BLOCK) : row_top(w->s + r * BLOCK, n);
         now[r] = n == 0 ? w->top[r] : now[r] * scale;
     }
@@ -440,21 +472,22 @@ static void pack_forward(const head *h, const room *w, int64_t j, int64_t total,
 static void forward_block(const head *h, const room *w, int64_t q0, int64_t nq, int64_t pos,
                           int packed, comp *o, int64_t ldo, float *lse)
 {
-    int64_t total = pos + nq, pack = BLOCK * h->wide / PAIR;
+    int64_t total = pos + nq, pack = BLOCK * h->wide / PAIR, first = first_block(h, q0);
+    const int32_t *starts = h->starts != NULL ? h->starts + q0 : NULL;
 
     pack_rows(h->q + q0 * h->ldq, h->ldq, nq, h->dim, h->wide, w->q);
     memset(w->total, 0, (size_t)(nq * VW) * sizeof(float));
     for (int64_t r = 0; r < BLOCK; r++)
         w->top[r] = -FLT_MAX;
-    for (int64_t j = 0; j * BLOCK < total; j++) {
+    for (int64_t j = first; j * BLOCK < total; j++) {
         int64_t nk = least(BLOCK, total - j * BLOCK), diagonal = pos - j * BLOCK;
         int64_t at = packed ? j * pack : 0;
 
         if (!packed)
             pack_forward(h, w, j, total, 0);
         scores(w->q, w->kt + at, nq, nk, h->wide, diagonal, w->s);
-        softmax_block(w, nq, h->scale, diagonal);
-        over_keys(w->s, w->vr + at, nq, nk, h->wide, diagonal, j > 0, w->keep, w->narrow, w->o);
+        softmax_block(w, nq, h->scale, diagonal, starts, j * BLOCK);
+        over_keys(w->s, w->vr + at, nq, nk, h->wide, diagonal, j > first, w->keep, w->narrow, w->o);
         ek_tick();
     }
     for (int64_t r = 0; r < nq; r++) {
@@ -521,16 +554,20 @@ static inline __attribute__((always_inline)) void gradient_row(float *s, float *
 }
 
 static void gradient_block(const room *w, int64_t nq, float scale, int64_t diagonal,
-                           const float *lse)
+                           const float *lse, const int32_t *starts, int64_t k0)
 {
     for (int64_t r = 0; r < nq; r++) {
         float *s = w->s + r * BLOCK, *ds = w->ds + r * BLOCK;
-        int64_t n = visible_columns(r, diagonal);
+        int64_t n = visible_columns(r, diagonal), hidden = hidden_columns(starts, r, k0, n);
 
         if (n == BLOCK)
             gradient_row(s, ds, BLOCK, scale, lse[r], w->top[r]);
         else
             gradient_row(s, ds, n, scale, lse[r], w->top[r]);
+        if (hidden > 0) {
+            memset(s, 0, (size_t)hidden * sizeof(float));
+            memset(ds, 0, (size_t)hidden * sizeof(float));
+        }
     }
 }
 
@@ -561,7 +598,8 @@ static void backward_block(const head *h, const room *w, int64_t q0, int64_t nq,
                            const comp *d_o, int64_t ldo, const float *lse, comp *dq)
 {
     const comp *q = h->q + q0 * h->ldq;
-    int64_t wide = h->wide;
+    const int32_t *starts = h->starts != NULL ? h->starts + q0 : NULL;
+    int64_t wide = h->wide, first = first_block(h, q0) * BLOCK;
 
     pack_rows(q, h->ldq, nq, h->dim, wide, w->q);
     pack_over_rows(q, h->ldq, nq, h->dim, wide, w->qr);
@@ -569,13 +607,13 @@ static void backward_block(const head *h, const room *w, int64_t q0, int64_t nq,
     pack_over_rows(d_o, ldo, nq, h->dim, wide, w->dor);
     for (int64_t r = 0; r < nq; r++)
         w->top[r] = dot_rows(o + r * ldo, d_o + r * ldo, h->dim);
-    for (int64_t k0 = 0; k0 < q0 + nq; k0 += BLOCK) {
+    for (int64_t k0 = first; k0 < q0 + nq; k0 += BLOCK) {
         int64_t nk = least(BLOCK, q0 + nq - k0), diagonal = q0 - k0, at = k0 * wide / PAIR;
 
         scores(w->q, w->kt + at, nq, nk, wide, diagonal, w->s);
         scores(w->d_o, w->vt + at, nq, nk, wide, diagonal, w->ds);
-        gradient_block(w, nq, h->scale, diagonal, lse);
-        over_keys(w->ds, w->kr + at, nq, nk, wide, diagonal, k0 > 0, NULL, w->narrow, w->o);
+        gradient_block(w, nq, h->scale, diagonal, lse, starts, k0);
+        over_keys(w->ds, w->kr + at, nq, nk, wide, diagonal, k0 > first, NULL, w->narrow, w->o);
         over_queries(w->ds, w->qr, nq, nk, wide, diagonal, w->narrow, w->dk + k0 * wide);
         over_queries(w->s, w->dor, nq, nk, wide, diagonal, w->narrow, w->dv + k0 * wide);
         ek_tick();

@@ -124,12 +124,13 @@ __device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, i
     rows_of<C> q = {a.q + b * a.q_seq + h * a.dim, a.q_ld, a.queries};
     rows_of<C> k = {a.k + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
     rows_of<C> v = {a.v + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
-    R top = (R)-INFINITY, total = 0, acc[PARTS] = {};
+    int64_t start = a.start_of(b, t), start0 = a.start_of(b, first);
+    R top = (R)ek_below_scores, total = 0, acc[PARTS] = {};
 
-    for (int64_t j0 = 0; j0 < end; j0 += EK_WARP) {
+    for (int64_t j0 = start0 / EK_WARP * EK_WARP; j0 < end; j0 += EK_WARP) {
         R s = a.scale * dots(room, q, first, k, j0, a.dim), best, shrink;
 
-        if (j0 + lane_of() > a.pos0 + t || j0 + lane_of() >= end)
+        if (j0 + lane_of() > a.pos0 + t || j0 + lane_of() >= end || j0 + lane_of() < start)
             s = (R)-INFINITY;
         best = warp_max(s);
         best = best > top ? best : top;
@@ -202,6 +203,7 @@ static void attention_forward(const ek_attention *a, const void *qkv, void *o, v
     x.k_ld = a->ld;
     x.q_seq = x.k_seq = a->seq * a->ld;
     x.lse = (R *)lse;
+    x.starts = a->starts;
     attend_all("attention_forward", x);
 }
 
@@ -239,7 +241,7 @@ template <class R, class C> __global__ void find_delta(gradients<R, C> g)
 /* Whether the query sees the key, and both are there. */
 template <class R, class C> __device__ static bool sees(const sides<R, C> &s, int64_t t, int64_t j)
 {
-    return t < s.q.n && j <= t;
+    return t < s.q.n && j <= t && j >= s.start_of(t);
 }
 
 /* p of a query and a key from their score, and ds from that; 0 where nothing is seen, whatever
@@ -263,9 +265,10 @@ __device__ static void query_strip(strips<R> *room, const gradients<R, C> &g, in
     int64_t b = which / g.heads, h = which % g.heads;
     int64_t first = blockIdx.x % blocks * EK_WARPS, t = first + warp_of();
     sides<R, C> s = sides_of(g, b, h);
+    int64_t j0 = s.start_of(first) / EK_WARP * EK_WARP;
     R acc[PARTS] = {};
 
-    for (int64_t j0 = 0; j0 < first + EK_WARPS && j0 < g.seq; j0 += EK_WARP) {
+    for (; j0 < first + EK_WARPS && j0 < g.seq; j0 += EK_WARP) {
         int64_t j = j0 + lane_of();
         R p = probability(s, t, j, g.scale * dots(room, s.q, first, s.k, j0, g.dim));
         R dp = dots(room, s.d_o, first, s.v, j0, g.dim);
@@ -296,7 +299,8 @@ __device__ static void key_strip(strips<R> *room, const gradients<R, C> &g, int6
     for (int64_t h = kv * per; h < (kv + 1) * per; h++) {
         sides<R, C> s = sides_of(g, b, h);
 
-        for (int64_t t0 = first; t0 < g.seq; t0 += EK_WARP) {
+        /* up to the queries whose documents begin behind all of the block's keys */
+        for (int64_t t0 = first; t0 < g.seq && s.start_of(t0) < first + EK_WARPS; t0 += EK_WARP) {
             int64_t t = t0 + lane_of();
             R p = probability(s, t, j, g.scale * dots(room, s.k, first, s.q, t0, g.dim));
             R dp = dots(room, s.v, first, s.d_o, t0, g.dim);
@@ -336,7 +340,7 @@ static void attention_backward(const ek_attention *a, const void *qkv, const voi
 {
     gradients<R, C> g = {a->batch,       a->seq,      a->heads,       a->kv_heads,  a->head_dim,
                          a->ld,          (R)a->scale, (const C *)qkv, (const C *)o, (const C *)d_o,
-                         (const R *)lse, (R *)ws,     (C *)dqkv};
+                         (const R *)lse, (R *)ws,     (C *)dqkv,      a->starts};
     int64_t rows = blocks_of_rows(a->seq);
 
     launch("attention_backward delta", find_delta<R, C>,

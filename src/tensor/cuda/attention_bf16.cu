@@ -168,11 +168,24 @@ struct softmax {
     float top[2], total[2];
 };
 
-/* Scores become weights; shrink: by how much what was summed before shrinks.  Row i of the warp
- * sees columns up to last + i of a tile. */
-__device__ static void weigh(float (&s)[KEYS / 8][4], softmax *m, float scale, int last,
-                             float shrink[2])
+/* Columns of a tile from j0 on before the documents of a lane's rows, by halves. */
+struct hidden {
+    int columns[2];
+};
+
+/* s[x][i] = value in them. */
+template <int N> __device__ static void fill_hidden(float (&s)[N][4], float value, const hidden &h)
 {
+    if (h.columns[0] > 0 || h.columns[1] > 0)
+        fill_unless(s, value, [=](int x, int i) { return column_in(x, i) >= h.columns[i / 2]; });
+}
+
+/* Scores become weights; shrink: by how much what was summed before shrinks.  Row i of the warp
+ * sees columns up to last + i of a tile, but for those hidden. */
+__device__ static void weigh(float (&s)[KEYS / 8][4], softmax *m, float scale, int last,
+                             const hidden &front, float shrink[2])
+{
+    fill_hidden(s, -INFINITY, front);
     if (last < KEYS - 1) /* else all rows see all */
         fill_unless(s, -INFINITY,
                     [=](int x, int i) { return column_in(x, i) <= last + row_in(i); });
@@ -211,8 +224,11 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
     rows_of<ek_bf16> q = {a.q + b * a.q_seq + h * a.dim, a.q_ld, a.queries};
     rows_of<ek_bf16> k = {a.k + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
     rows_of<ek_bf16> v = {a.v + b * a.k_seq + h / a.per * a.dim, a.k_ld, end};
-    row_feed next_k = row_feed_of<D>(k, 0, a.dim), next_v = row_feed_of<D>(v, 0, a.dim);
-    softmax m = {{-INFINITY, -INFINITY}, {0, 0}};
+    const int starts[2] = {(int)a.start_of(b, own + row_in(0)),
+                           (int)a.start_of(b, own + row_in(2))};
+    int j0 = (int)a.start_of(b, first) / KEYS * KEYS;
+    row_feed next_k = row_feed_of<D>(k, j0, a.dim), next_v = row_feed_of<D>(v, j0, a.dim);
+    softmax m = {{ek_below_scores, ek_below_scores}, {0, 0}};
     float sum[D / 8][4] = {}, total[2], factor[2];
     unsigned mine[D / 16][4];
 
@@ -225,7 +241,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
     copy_next<D, KEYS>(kt, &next_k);
     copy_group();
 #pragma unroll 1
-    for (int j0 = 0; j0 < (int)end; j0 += KEYS) {
+    for (; j0 < (int)end; j0 += KEYS) {
         float s[KEYS / 8][4] = {}, shrink[2];
         int last = (int)(a.pos0 + own) - j0;
 
@@ -240,7 +256,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
         if (j0 + KEYS < (int)end)
             copy_next<D, KEYS>(kt, &next_k);
         copy_group();
-        weigh(s, &m, a.scale * log2_e, last, shrink);
+        weigh(s, &m, a.scale * log2_e, last, {{starts[0] - j0, starts[1] - j0}}, shrink);
 #pragma unroll
         for (int x = 0; x < D / 8; x++)
 #pragma unroll
@@ -302,7 +318,11 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
     float dq[D / 8][4] = {};
     const float factor[2] = {g.scale, g.scale};
     const of_query of[2] = {of_query_at(side, own + row_in(0)), of_query_at(side, own + row_in(2))};
-    row_feed next_k = row_feed_of<D>(side.k, 0, g.dim), next_v = row_feed_of<D>(side.v, 0, g.dim);
+    const int starts[2] = {(int)side.start_of(own + row_in(0)),
+                           (int)side.start_of(own + row_in(2))};
+    const int from = (int)side.start_of(first) / OTHERS * OTHERS;
+    row_feed next_k = row_feed_of<D>(side.k, from, g.dim),
+             next_v = row_feed_of<D>(side.v, from, g.dim);
 
     static_assert(2 * OTHERS >= ROWS, "own rows are loaded by way of both tiles");
     copy_rows<D, ROWS>(kt, side.q, first, g.dim);
@@ -317,8 +337,8 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
     copy_next<D, OTHERS>(vt, &next_v);
     copy_group();
 #pragma unroll 1
-    for (int j0 = 0; j0 < (int)end; j0 += OTHERS) {
-        int now = j0 / OTHERS % 2 * TILE, next = TILE - now, last = (int)own - j0;
+    for (int j0 = from; j0 < (int)end; j0 += OTHERS) {
+        int now = (j0 - from) / OTHERS % 2 * TILE, next = TILE - now, last = (int)own - j0;
         float s[OTHERS / 8][4] = {}, ds[OTHERS / 8][4] = {};
 
         if (j0 + OTHERS < (int)end) {
@@ -336,6 +356,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
         differentiate(s, ds, g.scale * log2_e, [&](int, int i) { return of[i / 2]; });
         if (last < OTHERS - 1) /* else all queries see all keys */
             fill_unless(ds, 0, [=](int x, int i) { return column_in(x, i) <= last + row_in(i); });
+        fill_hidden(ds, 0, {{starts[0] - j0, starts[1] - j0}});
         add_weighted<D, OTHERS>(dq, ds, kt + now);
         __syncthreads(); /* and no longer wanted */
     }
@@ -365,8 +386,10 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
         row_feed next_q = row_feed_of<D>(side.q, first, g.dim),
                  next_d = row_feed_of<D>(side.d_o, first, g.dim);
 
+        /* up to the queries whose documents begin behind all of the block's keys */
 #pragma unroll 1
-        for (int t0 = (int)first; t0 < (int)g.seq; t0 += OTHERS) {
+        for (int t0 = (int)first; t0 < (int)g.seq && side.start_of(t0) < first + ROWS;
+             t0 += OTHERS) {
             float s[OTHERS / 8][4] = {}, ds[OTHERS / 8][4] = {};
             int before = (int)own - t0; /* row i is seen by columns from before + i on */
             of_query mine, of[OTHERS / 8][2];
@@ -397,6 +420,19 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
             differentiate(s, ds, g.scale * log2_e, [&](int x, int i) { return of[x][i % 2]; });
             if (before > -15) { /* else all queries see all keys */
                 auto seen = [=](int x, int i) { return before + row_in(i) <= column_in(x, i); };
+
+                fill_unless(s, 0, seen);
+                fill_unless(ds, 0, seen);
+            }
+            if (side.starts != nullptr) {
+                int start = (int)side.start_of(t0 + lane_of()), starts[OTHERS / 8][2];
+
+#pragma unroll
+                for (int x = 0; x < OTHERS / 8; x++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        starts[x][i] = __shfl_sync(ek_all_lanes, start, column_in(x, i));
+                auto seen = [&](int x, int i) { return starts[x][i % 2] <= own + row_in(i); };
 
                 fill_unless(s, 0, seen);
                 fill_unless(ds, 0, seen);

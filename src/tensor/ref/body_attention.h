@@ -73,9 +73,12 @@ static void NAME(attention_forward)(const ek_attention *a, const void *qkv, void
             const C *value = key + a->kv_heads * dim;
 
             for (int64_t t = 0; t < seq; t++) {
+                int64_t first = a->starts != NULL ? a->starts[b * seq + t] : 0;
+
                 l[(b * heads + h) * seq + t] = NAME(attend)(
-                    t + 1, dim, (R)a->scale, q + t * a->ld, key, value, a->ld,
-                    out + ((b * seq + t) * heads + h) * dim, room + omp_get_thread_num() * seq);
+                    t + 1 - first, dim, (R)a->scale, q + t * a->ld, key + first * a->ld,
+                    value + first * a->ld, a->ld, out + ((b * seq + t) * heads + h) * dim,
+                    room + omp_get_thread_num() * seq);
                 ek_tick();
             }
         }
@@ -107,6 +110,7 @@ typedef struct {
     R scale;
     const C *q, *k, *v, *d_o;
     const R *lse, *delta;
+    const int32_t *starts; /* as in ek_attention, of this sequence */
 } NAME(head);
 
 #define HEAD NAME(head)
@@ -125,6 +129,7 @@ static HEAD NAME(head_of)(const ek_attention *a, const C *qkv, const C *d_o, con
     s.d_o = d_o + b * a->seq * s.ldo + h * dim;
     s.lse = lse + (b * heads + h) * a->seq;
     s.delta = delta + (b * heads + h) * a->seq;
+    s.starts = a->starts != NULL ? a->starts + b * a->seq : NULL;
     return s;
 }
 
@@ -153,7 +158,7 @@ static void NAME(query_gradient)(const HEAD *s, int64_t t, C *dq, R *sum)
     R p;
 
     memset(sum, 0, (size_t)s->dim * sizeof(R));
-    for (int64_t j = 0; j <= t; j++)
+    for (int64_t j = s->starts != NULL ? s->starts[t] : 0; j <= t; j++)
         NAME(add_row)(s->dim, NAME(score_gradient)(s, t, j, &p), s->k + j * s->ld, sum);
     NAME(put_row)(s->dim, s->scale, sum, dq);
 }
@@ -161,7 +166,7 @@ static void NAME(query_gradient)(const HEAD *s, int64_t t, C *dq, R *sum)
 /* Adds what the queries of one head give to key and value j. */
 static void NAME(key_gradient)(const HEAD *s, int64_t j, R *dk, R *dv)
 {
-    for (int64_t t = j; t < s->seq; t++) {
+    for (int64_t t = j; t < s->seq && (s->starts == NULL || s->starts[t] <= j); t++) {
         R p, ds = NAME(score_gradient)(s, t, j, &p);
 
         NAME(add_row)(s->dim, ds, s->q + t * s->ld, dk);
