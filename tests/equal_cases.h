@@ -155,6 +155,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
         .z_coef = 0.01,
         .capacity_factor = equal_capacity(l->model),
         .seed = 11,
+        .document_mask = equal_masked(l->shape),
+        .document_end = EQUAL_END,
         .recompute = l->recompute,
         .moe = {.degree = l->degree,
                 .a2a = l->a2a,

@@ -152,6 +152,14 @@ static inline equal_shape equal_shape_of(int shape)
     return shapes[shape];
 }
 
+/* Whether documents are kept apart, which token EQUAL_END ends. */
+enum { EQUAL_END = 1 };
+
+static inline int equal_masked(int shape)
+{
+    return shape % 2;
+}
+
 /* No token is twice in a row: equal ones at the start of a sequence would tie exactly, and which of
  * them an expert then chooses is a matter of rounding. */
 static inline int32_t equal_token(int step, uint64_t at, int64_t vocab)

@@ -90,7 +90,7 @@ static inline ek_status build_pass(rank *r)
 
     fill_tokens(r);
     EK_TRY(ek_pass_begin(r->pass, &step, r->micro, micros));
-    r->pass->step_tokens = micros * SEQS * SEQ;
+    r->pass->loss_tokens = micros * SEQS * SEQ;
     for (int32_t i = 0; i < micros; i++) {
         int last = i == micros - 1;
 

@@ -46,11 +46,14 @@ typedef struct {
     const char *text_field;     /* of JSON Lines files: the key of a line's text; NULL: "text" */
     int (*stop)(void *context); /* asked now and then; true ends with EK_ECANCELED; may be NULL */
     void *context;              /* of stop */
+    int document_mask; /* documents of a window are kept apart: a token attends to those of its
+                          own document alone, and the first token of a document is no target.
+                          EK_EFORMAT where no token is known to end a document */
 } ek_lm_eval_config;
 
 typedef struct {
-    double loss;             /* mean cross entropy, nats a token */
-    int64_t tokens;          /* targets: all tokens but the first */
+    double loss;    /* mean cross entropy, nats a token */
+    int64_t tokens; /* targets: all tokens but the first, of each document with document_mask */
     int64_t layers, experts; /* shape of load */
     int64_t *load;           /* [layers, experts], assignments; dense layers are 0; free() it */
 } ek_lm_eval_result;

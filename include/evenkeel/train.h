@@ -112,6 +112,9 @@ typedef struct {
     double reroute_limit;   /* topology: part of a sequence's assignments that may leave a node */
     double watchdog;        /* seconds without progress after which a run fails; 0: never */
     const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
+    int document_mask;      /* documents of a sequence are kept apart: a token attends to those of
+                               its own document alone, and the first token of a document is no
+                               target.  EK_EFORMAT where no token is known to end a document */
     int override;           /* with resume: settings that decide about losses may differ */
     int overwrite;          /* a run that is in `out` is replaced (never with resume or elastic) */
     const char *const *command; /* [n_command] the command line, for run.json; NULL: none */
@@ -190,6 +193,7 @@ typedef struct {
     /* reroute_limit */ 0.14,                                                                      \
     /* watchdog */ 300,                                                                            \
     /* text_field */ NULL,                                                                         \
+    /* document_mask */ 0,                                                                         \
     /* override */ 0,                                                                              \
     /* overwrite */ 0,                                                                             \
     /* command */ NULL,                                                                            \

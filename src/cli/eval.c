@@ -23,6 +23,8 @@ static const ek_option options[] = {
      "recursively), or .bin token files"},
     {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
      "key of a line's text in .jsonl and .ndjson files"},
+    {"document-mask", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "keep the documents of a window apart, as train --document-mask does"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
@@ -118,7 +120,8 @@ static ek_status run(const ek_options *o)
                             .seq = ek_options_int(o, "seq"),
                             .cache_dir = scratch.s,
                             .text_field = ek_options_text(o, "text-field"),
-                            .stop = stop_wanted};
+                            .stop = stop_wanted,
+                            .document_mask = ek_options_flag(o, "document-mask")};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;

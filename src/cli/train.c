@@ -31,6 +31,9 @@ static const ek_option options[] = {
      "weight"},
     {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
      "key of a line's text in .jsonl and .ndjson files"},
+    {"document-mask", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "keep the documents of a sequence apart: tokens attend to their own document alone, and the "
+     "first token of a document is no target"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's; bytes for a preset", "FILE", NULL, 0,

@@ -1,6 +1,7 @@
 /* Windows through a forward pass, a batch at a time; the ragged one goes alone. */
 #include "infer/evaluate.h"
 
+#include "data/documents.h"
 #include "data/windows.h"
 #include "exec/exec.h"
 #include "model/pass.h"
@@ -14,7 +15,8 @@ typedef struct {
     ek_exec *exec;
     ek_graph graph;
     ek_arena tokens;
-    int32_t *inputs, *targets;
+    int32_t *inputs, *targets, *starts; /* starts NULL: documents are not kept apart */
+    int32_t document_end;
     double sum;
 } evaluator;
 
@@ -24,12 +26,16 @@ static ek_status run(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out
     ek_moe_step step = {.top_k = s->top_k};
     ek_micro mb = ek_micro_alone(seqs, seq, 1, 0, e->inputs, e->targets);
 
+    for (int64_t i = 0; e->starts != NULL && i < seqs; i++)
+        ek_documents_mark(seq, e->document_end, e->inputs + i * seq, e->targets + i * seq,
+                          e->starts + i * seq);
+    mb.starts = e->starts;
     EK_TRY(ek_pass_begin(e->pass, &step, &mb, 1));
     ek_graph_reset(&e->graph);
     EK_TRY(ek_pass_build(e->pass, &e->graph));
     EK_TRY(ek_exec_run(e->exec, &e->graph));
     e->sum += e->pass->loss_sum;
-    out->tokens += seqs * seq;
+    out->tokens += (int64_t)e->pass->loss_tokens;
     for (int64_t i = 0; i < s->layers * s->experts; i++)
         out->load[i] += (int64_t)ek_pass_load(e->pass, i / s->experts)[i % s->experts];
     return EK_OK;
@@ -67,7 +73,7 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
 {
     ek_pass_config pc = {.max_seqs = cfg->batch, .max_seq = cfg->seq};
     int64_t room = cfg->batch * cfg->seq;
-    evaluator e = {.m = m};
+    evaluator e = {.m = m, .document_end = cfg->document_end};
     ek_status st = EK_OK;
 
     *out = (ek_evaluation){0};
@@ -75,12 +81,16 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
                "the data hold %lld tokens; a loss needs two at least",
                (long long)ek_tokens_get_info(tokens).n_tokens);
     ek_graph_init(&e.graph);
-    EK_TRY_OUT(ek_model_take_tokens(m, room, &e.tokens, &e.inputs, &e.targets));
+    EK_TRY_OUT(ek_model_take_tokens(m, room, &e.tokens, &e.inputs, &e.targets,
+                                    cfg->document_mask ? &e.starts : NULL));
     out->load = calloc((size_t)(m->spec.layers * m->spec.experts), sizeof(*out->load));
     EK_REQUIRE_OUT(out->load != NULL, EK_ENOMEM, "no memory for the loads");
     EK_TRY_OUT(ek_pass_create(m, &pc, &e.pass));
     EK_TRY_OUT(ek_model_exec(m, NULL, &e.exec));
     EK_TRY_OUT(run_all(&e, tokens, cfg, out));
+    EK_REQUIRE_OUT(out->tokens > 0, EK_EFORMAT,
+                   "with documents kept apart no token of the data counts: each is a document of "
+                   "its own");
     out->loss = e.sum / (double)out->tokens;
     EK_REQUIRE_OUT(isfinite(out->loss), EK_ENONFINITE, "the loss is not finite: %g", out->loss);
 out:

@@ -1,7 +1,8 @@
 /* infer/evaluate.h - mean loss of a model over a token stream.
  *
  * The stream is read once in windows of `seq` that do not overlap, the last one shorter; every
- * token but the first of the stream is a target exactly once. */
+ * token but the first of the stream is a target exactly once; with documents kept apart, every
+ * token but the first of each document. */
 #ifndef INFER_EVALUATE_H
 #define INFER_EVALUATE_H
 
@@ -9,7 +10,9 @@
 #include "model/model.h"
 
 typedef struct {
-    int64_t seq, batch; /* tokens a window, windows at once */
+    int64_t seq, batch;   /* tokens a window, windows at once */
+    int document_mask;    /* documents are kept apart (data/documents.h), */
+    int32_t document_end; /* each closed by this token */
     void (*progress)(void *context, int64_t windows_done, int64_t windows);
     void *context;
     int (*stop)(void *context); /* asked between batches; true ends with EK_ECANCELED */
@@ -17,7 +20,7 @@ typedef struct {
 
 typedef struct {
     double loss;    /* mean cross entropy, nats */
-    int64_t tokens; /* targets */
+    int64_t tokens; /* targets that count */
     int64_t *load;  /* [layers, experts], assignments; the caller frees it */
 } ek_evaluation;
 

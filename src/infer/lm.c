@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/entry.h"
 #include "base/threads.h"
+#include "data/documents.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_files.h"
 #include "data/tokens.h"
@@ -197,7 +198,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     ek_evaluate_config ec = {0};
     ek_evaluation e = {0};
     ek_tokens *tokens = NULL;
-    ek_status st;
+    ek_status st = EK_OK;
 
     EK_NOT_NULL(lm);
     EK_NOT_NULL(config);
@@ -215,20 +216,24 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.context = ec.context = &stop;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
-    if (!ek_tokens_is_file(cfg.data[0]))
+    if (!ek_tokens_is_file(cfg.data[0]) || (cfg.document_mask && lm->source.tokenizer.s[0] != '\0'))
         EK_TRY(need_tokenizer(lm, NULL));
     tc.tokenizer = lm->tokenizer;
     ek_kernels_enter(lm->kernels);
     EK_TRY(ek_tokens_open(&tc, &tokens));
-    ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
-    st = ek_evaluate(lm->model, tokens, &ec, &e);
-    ek_tokens_close(&tokens);
-    if (st < 0) {
-        free(e.load);
-        return st;
+    ec.document_mask = cfg.document_mask;
+    if (cfg.document_mask) {
+        EK_TRY_OUT(ek_documents_end(lm->tokenizer, lm->source.spec.eos_id, &ec.document_end));
+        ek_documents_warn(&tokens, 1, ec.document_end);
     }
+    ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
+    EK_TRY_OUT(ek_evaluate(lm->model, tokens, &ec, &e));
     *out = (ek_lm_eval_result){e.loss, e.tokens, s->layers, s->experts, e.load};
-    return EK_OK;
+    e.load = NULL;
+out:
+    ek_tokens_close(&tokens);
+    free(e.load);
+    return st;
 }
 
 /* --- generation ------------------------------------------------------------------------------ */

@@ -15,6 +15,12 @@ void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t 
 /* The same in p->ids, until the next call. */
 const int32_t *ek_head_local_ids(ek_pass *p, int64_t n, const int32_t *ids);
 
+/* What gradients of a target's loss are multiplied by: one over the targets that count. */
+static inline double ek_head_loss_scale(const ek_pass *p)
+{
+    return p->loss_tokens > 0 ? 1.0 / p->loss_tokens : 0;
+}
+
 /* ek_head_build between tensor parallel ranks (model/head_tp.c). */
 int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
 

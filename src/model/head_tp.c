@@ -131,7 +131,7 @@ static ek_status op_loss(void *self, const ek_op *op)
     ek_pass *p = self;
     block b = block_of(p, op);
     const int32_t *targets = ek_head_local_ids(p, b.rows, b.mb->targets + b.first);
-    double scale = 1.0 / (double)p->step_tokens;
+    double scale = ek_head_loss_scale(p);
 
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < b.rows; i++) {
@@ -230,11 +230,11 @@ static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
         sizes z = sizes_of(p, rows_of(p, micro, part));
         ek_op loss =
             ek_head_op(p, "cross entropy", op_loss, micro, part, 0, z.rows * z.v * (z.r + z.c));
-        int32_t deps[2] = {build_logits(p, g, micro, part, dep), -1};
+        int32_t deps[3] = {build_logits(p, g, micro, part, dep), -1, p->counted};
 
         if (p->cfg.training && part > 0)
             deps[1] = build_backward(p, g, micro, part - 1, dep);
-        dep = ek_graph_add(g, &loss, deps, 2);
+        dep = ek_graph_add(g, &loss, deps, 3);
         if (p->cfg.training && (int64_t)(part + 1) * p->head_rows >= all)
             dep = build_backward(p, g, micro, part, dep);
     }

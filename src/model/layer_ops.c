@@ -80,7 +80,7 @@ static ek_attention attention_of(const place *a)
                           a->s->head_dim,
                           a->width,
                           1.0 / sqrt((double)a->s->head_dim),
-                          NULL};
+                          a->mb->starts};
 }
 
 /* y = x, both R [n, d]. */
@@ -280,7 +280,7 @@ static ek_status op_norm2(void *self, const ek_op *op)
 
 /* Sizes that costs are made of. */
 typedef struct {
-    double n, all, d, q, width, seq, c, r;
+    double n, all, d, q, width, c, r;
 } sizes;
 
 static sizes sizes_of(const ek_pass *p, int32_t micro)
@@ -294,9 +294,19 @@ static sizes sizes_of(const ek_pass *p, int32_t micro)
                    (double)s->hidden,
                    q,
                    q + 2 * (double)(p->model->cut.kv_heads * s->head_dim),
-                   (double)mb->seq,
                    (double)ek_dtype_size(p->model->k->comp),
                    (double)ek_dtype_size(p->model->k->real)};
+}
+
+/* Pairs of a query and a key that it sees, of one head. */
+static double attention_pairs(const ek_pass *p, int32_t micro)
+{
+    const ek_micro *mb = &p->micro[micro];
+    int64_t n = mb->all * (mb->seq + 1) / 2;
+
+    for (int64_t i = 0; mb->starts != NULL && i < mb->all; i++)
+        n -= mb->starts[i];
+    return (double)n;
 }
 
 static int32_t build_reduce_norms(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
@@ -343,7 +353,7 @@ int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro
         dep = build_reduce_norms(p, g, l, micro, again, dep);
     }
     dep = add(p, g, "rope", op_rope, l, micro, again, 0, 2 * z.all * z.width * z.c, dep);
-    dep = add(p, g, "attention", op_attention, l, micro, again, 2 * z.all * z.q * (z.seq + 1),
+    dep = add(p, g, "attention", op_attention, l, micro, again, 4 * z.q * attention_pairs(p, micro),
               z.all * (z.width + z.q) * z.c, dep);
     if (only_attention)
         return dep;
@@ -542,7 +552,7 @@ static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int3
               z.all * z.d * (z.r + 2 * z.c) + 2 * z.all * z.q * z.c + z.d * z.q * (z.c + 2 * z.r),
               dep);
     dep = add(p, g, "attention backward", op_attention_backward, l, micro, 0,
-              4 * z.all * z.q * (z.seq + 1), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
+              8 * z.q * attention_pairs(p, micro), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
     if (!norms_are_spread(p))
         return add(p, g, "rope backward", op_rope_backward, l, micro, 0, 0,
                    2 * z.all * z.width * z.c, dep);

@@ -168,7 +168,7 @@ ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec
 }
 
 ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_t **inputs,
-                               int32_t **targets)
+                               int32_t **targets, int32_t **starts)
 {
     ek_arena_measure_from(a, m->k->memory, NULL);
     for (int i = 0; i < 2; i++) {
@@ -176,6 +176,8 @@ ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_
             EK_TRY(ek_arena_reserve(a, "tokens"));
         *inputs = ek_arena_take(a, n + 1, sizeof(**inputs));
         *targets = ek_arena_take(a, n + 1, sizeof(**targets));
+        if (starts != NULL)
+            *starts = ek_arena_take(a, n + 1, sizeof(**starts));
     }
     return ek_arena_check(a, "tokens");
 }

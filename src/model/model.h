@@ -131,10 +131,10 @@ void ek_model_destroy(ek_model **m);
 /* An executor of the model's ops, which waits where they compute on an accelerator; config as in
  * ek_exec_create. */
 EK_CHECKED ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec **out);
-/* Room for n tokens and what follows each, where the model's kernels read them; of an arena of its
- * own. */
+/* Room for n tokens, what follows each, and (starts: NULL where it is not wanted) where its
+ * document begins, where the model's kernels read them; of an arena of its own. */
 EK_CHECKED ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a,
-                                          int32_t **inputs, int32_t **targets);
+                                          int32_t **inputs, int32_t **targets, int32_t **starts);
 
 /* The model in pieces, layer runs in order: piece i = chunk i / pp of stage i % pp. */
 int ek_model_pieces(const ek_model *m);

@@ -343,7 +343,9 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     const double *sums = p->sums;
 
     memset(out, 0, sizeof(*out));
-    out->loss = sums[SUM_LOSS] / (double)p->step_tokens;
+    out->loss = p->loss_tokens > 0 ? sums[SUM_LOSS] / p->loss_tokens : 0;
+    out->masked = p->masked;
+    out->loss_tokens = p->loss_tokens;
     out->aux_loss = sums[SUM_AUX];
     out->z_loss = sums[SUM_Z];
     out->dropped = (int64_t)sums[SUM_DROPPED];
@@ -544,6 +546,16 @@ static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micr
     return EK_OK;
 }
 
+/* Targets that count, of this data parallel rank. */
+static double count_targets(const ek_micro *mb)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < mb->all; i++)
+        n += mb->targets[i] >= 0;
+    return (double)n;
+}
+
 ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *micro, int64_t n_micro)
 {
     const int32_t *slot_of = p->slot_of;
@@ -554,14 +566,18 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     p->step.micro = micro;
     p->micro = micro;
     p->n_micro = n_micro;
-    p->step_tokens = 0;
+    p->loss_tokens = 0;
+    p->counted = -1;
+    p->masked = n_micro > 0 && micro[0].starts != NULL;
     p->loss_sum = 0;
     for (int64_t i = 0; i < n_micro; i++) {
         EK_REQUIRE(micro[i].seqs <= p->cfg.max_seqs && micro[i].seq <= p->cfg.max_seq, EK_EINVAL,
                    "micro-batch %lld is %lld x %lld, room is for %lld x %lld", (long long)i,
                    (long long)micro[i].seqs, (long long)micro[i].seq, (long long)p->cfg.max_seqs,
                    (long long)p->cfg.max_seq);
-        p->step_tokens += micro[i].total;
+        EK_REQUIRE((micro[i].starts != NULL) == p->masked, EK_EINVAL,
+                   "documents are kept apart in some micro-batches of a step, and not in all");
+        p->loss_tokens += p->masked ? count_targets(&micro[i]) : (double)micro[i].total;
     }
     EK_TRY(fit_positions(p, micro, n_micro));
     for (int64_t l = 0; l < p->model->spec.layers; l++) {

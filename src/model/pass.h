@@ -51,8 +51,10 @@ typedef struct {
 
 /* Sums over a step, in fixed order. */
 typedef struct {
-    double loss;     /* mean cross entropy, nats */
-    double aux_loss; /* sum over layers, mean over micro-batches; without coefficient */
+    double loss;        /* mean cross entropy, nats; 0 where no target counts */
+    int masked;         /* documents are kept apart (ek_micro), */
+    double loss_tokens; /* and these targets count; else all tokens do */
+    double aux_loss;    /* sum over layers, mean over micro-batches; without coefficient */
     double z_loss;
     int64_t dropped;
     double expert_max_over_mean; /* busiest expert over the mean, of the worst layer */
@@ -124,7 +126,11 @@ typedef struct {
     ek_moe_room room;
     ek_moe_step step;
     const ek_micro *micro;
-    int64_t n_micro, step_tokens;
+    int64_t n_micro;
+    int masked;         /* the step's documents are kept apart (ek_micro) */
+    double loss_tokens; /* targets that the loss is the mean of, over all data parallel ranks: known
+                           once op `counted` is done */
+    int32_t counted;    /* -1: there is none, they are known */
     double loss_sum;
     double *sums; /* [n_sums], losses and loads of this rank, to be summed over all */
     int64_t n_sums;

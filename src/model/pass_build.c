@@ -339,6 +339,33 @@ static ek_status op_sum(void *self, const ek_op *op)
     return EK_OK;
 }
 
+/* Sums the targets that count over data parallel ranks: the loss of each, and its gradient, is
+ * divided by all of them. */
+static ek_status op_count_targets(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_reduce(p->model->cfg.mesh->dp_group, &p->loss_tokens, 1, EK_SUM_F64,
+                                  ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static int32_t build_count(ek_pass *p, ek_graph *g)
+{
+    ek_op op = {.name = "count targets",
+                .run = op_count_targets,
+                .self = p,
+                .lane = EK_LANE_NET,
+                .layer = -1,
+                .micro = -1,
+                .part = -1,
+                .bytes = sizeof(p->loss_tokens),
+                .describe = ek_net_describe};
+
+    return p->masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
+}
+
 ek_status ek_pass_build(ek_pass *p, ek_graph *g)
 {
     const ek_model_config *c = &p->model->cfg;
@@ -358,12 +385,13 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
         p->slot_freed[i] = -1;
         p->slot_taken[i] = 0;
     }
+    p->counted = build_count(p, g);
     ek_units_begin_step(p->model);
     start_moves(p, g, -1, -1);
     start_moves(p, g, next_experts(p, -1), -1);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->order[i],
                    i + 1 < n ? first_place(p, &p->order[i + 1]) : EK_PLACE_NONE);
-    ek_graph_after(g, &sum, -1);
+    ek_graph_after(g, &sum, p->counted);
     return ek_graph_check(g);
 }

@@ -43,7 +43,10 @@ typedef struct {
     double share;            /* total's part of the step's tokens */
     uint64_t first_sequence; /* of the data parallel rank, counted within the step */
     uint64_t micro_first;    /* of the micro-batch, likewise */
-    const int32_t *inputs, *targets; /* [all] */
+    const int32_t *inputs, *targets; /* [all]; a negative target does not count in the loss */
+    const int32_t *starts; /* [all], where a token's document begins in its sequence: attention does
+                              not look further back, and the loss is the mean of the targets that
+                              count; NULL: sequences are whole, and all count */
 } ek_micro;
 
 /* A micro-batch of one rank alone. */
@@ -52,7 +55,7 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
 {
     int64_t n = seqs * seq;
 
-    return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets};
+    return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets, NULL};
 }
 
 /* Whether some of the gate's choices are replaced by others while training, for the sake of where

@@ -195,6 +195,18 @@ static size_t put_layers(char *at, size_t room, const ek_metrics_step *s)
     return n + (size_t)snprintf(at + n, room - n, "}");
 }
 
+/* What only some steps have to say. */
+static size_t put_rest(char *at, size_t room, const ek_metrics_step *s)
+{
+    const ek_losses *l = &s->result->losses;
+    size_t n = 0;
+
+    if (l->masked)
+        n += (size_t)snprintf(at, room, ", \"loss_tokens\": %.0f", l->loss_tokens);
+    return n + (size_t)snprintf(at + n, room - n, "%s}\n",
+                                s->of_rank == NULL ? ", \"recovered\": true" : "");
+}
+
 static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
 {
     static const char *const a2a[] = {"linear", "pairwise", "2dh"};
@@ -229,11 +241,10 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
     n += put_layers(m->line + n, m->room - n, s);
     n += (size_t)snprintf(m->line + n, m->room - n,
                           ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
-                          "\"a2a\": \"%s\", \"adaptive_r\": %d%s}\n",
+                          "\"a2a\": \"%s\", \"adaptive_r\": %d",
                           l->z_loss, flops / 1e9, degree > 0 ? degree : 1,
-                          degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r,
-                          s->of_rank == NULL ? ", \"recovered\": true" : "");
-    return n;
+                          degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r);
+    return n + put_rest(m->line + n, m->room - n, s);
 }
 
 ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "data/documents.h"
 #include "train/agree.h"
 #include "train/balance.h"
 #include "train/out.h"
@@ -162,6 +163,10 @@ static ek_status make_settings(ek_run *r)
                   "data-order", r->shuffled ? "shuffled" : "sequential", "micro-batch",
                   (json_int_t)t->micro_batch, "dtype", ek_mode_name(r->mode));
     EK_REQUIRE(r->settings != NULL, EK_ENOMEM, "no memory for the settings");
+    if (t->document_mask)
+        EK_REQUIRE(
+            json_object_set_new(r->settings, "document-mask", json_integer(t->document_end)) == 0,
+            EK_ENOMEM, "no memory for the settings");
     return describe_run(r);
 }
 
@@ -180,6 +185,20 @@ static ek_status read_tokenizer_files(ek_run *r)
         EK_TRY(ek_tokenizer_files_read(folder.s, c->tokenizer == NULL, &r->tokenizer_files));
     return ek_tokenizer_files_complete(&r->tokenizer_files, r->tokenizer, m->bos_id, m->eos_id,
                                        m->max_positions);
+}
+
+/* Which token ends a document, where documents are kept apart. */
+static ek_status find_documents(ek_run *r)
+{
+    ek_trainer_config *t = &r->training;
+
+    t->document_mask = r->cfg->document_mask;
+    if (!t->document_mask)
+        return EK_OK;
+    EK_TRY(ek_documents_end(r->tokenizer, r->source.spec.eos_id, &t->document_end));
+    if (r->rank == 0)
+        ek_documents_warn(r->sources.tokens, r->sources.n, t->document_end);
+    return EK_OK;
 }
 
 static ek_status open_data(ek_run *r)
@@ -216,6 +235,7 @@ static ek_status open_data(ek_run *r)
     tc.tokenizer = r->tokenizer;
     tc.cache_dir = cache.s;
     EK_TRY(ek_sources_open(&tc, &r->sources));
+    EK_TRY(find_documents(r));
     return ek_windows_init_sources(&r->windows, &r->sources, r->training.batch, r->training.seq,
                                    r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
 }

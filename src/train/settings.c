@@ -27,7 +27,7 @@ typedef enum {
 /* How a row behaves. */
 enum {
     LOSSES = 1,    /* decides about losses: a resumed run keeps it */
-    OMIT_0 = 2,    /* 0 means the default, and is left out */
+    OMIT_0 = 2,    /* 0 (of flags: false) means the default, and is left out */
     OMIT_LESS = 4, /* so do numbers below 0 */
     AUTO_0 = 8     /* 0 is written "auto" */
 };
@@ -50,6 +50,7 @@ static const setting settings[] = {
     {"data", TYPE_PATHS, FIELD(data), 0},
     {"text-field", TYPE_TEXT, FIELD(text_field), LOSSES},
     {"token-bytes", TYPE_WORD, FIELD(token_bytes), LOSSES},
+    {"document-mask", TYPE_FLAG, FIELD(document_mask), LOSSES | OMIT_0},
     {"batch", TYPE_INT64, FIELD(batch), LOSSES | OMIT_0},
     {"seq", TYPE_INT64, FIELD(seq), LOSSES | OMIT_0},
     {"micro-batch", TYPE_INT64, FIELD(micro_batch), LOSSES | OMIT_0},
@@ -225,7 +226,9 @@ static json_t *write_setting(const setting *s, const void *field)
     case TYPE_INT64: value = json_integer(*(const int64_t *)field); break;
     case TYPE_UINT64: value = ek_json_uint(*(const uint64_t *)field); break;
     case TYPE_REAL: value = json_real(*(const double *)field); break;
-    case TYPE_FLAG: return json_boolean(*(const int *)field);
+    case TYPE_FLAG:
+        return *(const int *)field || !(s->flags & OMIT_0) ? json_boolean(*(const int *)field)
+                                                           : NULL;
     case TYPE_WORD: return write_word(s, *(const int *)field);
     case TYPE_TEXT:
         text = *(const char *const *)field;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "data/documents.h"
 #include "exec/net.h"
 #include "train/note.h"
 #include "train/tune.h"
@@ -23,6 +24,7 @@ struct ek_trainer {
     int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
     ek_arena tokens;
     int32_t *inputs, *targets;
+    int32_t *starts;           /* NULL: documents are not kept apart */
     int slow_plans;            /* steps running in which planning took too much */
     ek_moe_traffic traffic;    /* of the next steps, unless they are tuned */
     ek_moe_traffic travelling; /* of the step under way */
@@ -109,7 +111,8 @@ ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *
     ek_pass_config pc = pass_config(m, cfg);
 
     EK_TRY(ek_pass_measure(m, &pc, bytes));
-    *bytes += 2 * sizeof(int32_t) * (size_t)(count_sequences(m, cfg) * cfg->seq);
+    *bytes += (cfg->document_mask ? 3 : 2) * sizeof(int32_t) *
+              (size_t)(count_sequences(m, cfg) * cfg->seq);
     return EK_OK;
 }
 
@@ -133,7 +136,8 @@ static void cut_batch(ek_trainer *tr)
                                   .first_sequence = (uint64_t)first,
                                   .micro_first = (uint64_t)(i * c->micro_batch),
                                   .inputs = tr->inputs + done * c->seq,
-                                  .targets = tr->targets + done * c->seq};
+                                  .targets = tr->targets + done * c->seq,
+                                  .starts = tr->starts != NULL ? tr->starts + done * c->seq : NULL};
         for (int64_t j = 0; j < seqs; j++)
             tr->sequence[done++] = first + j;
     }
@@ -180,7 +184,7 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     EK_REQUIRE_OUT(tr->micro != NULL && tr->sequence != NULL, EK_ENOMEM,
                    "no memory for %lld sequences", (long long)tr->n_sequences);
     EK_TRY_OUT(ek_model_take_tokens(m, tr->n_sequences * cfg->seq, &tr->tokens, &tr->inputs,
-                                    &tr->targets));
+                                    &tr->targets, cfg->document_mask ? &tr->starts : NULL));
     cut_batch(tr);
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
     *out = tr;
@@ -404,6 +408,15 @@ void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *run
     note(tr);
 }
 
+static void mark_documents(ek_trainer *tr)
+{
+    int64_t seq = tr->cfg.seq;
+
+    for (int64_t i = 0; tr->starts != NULL && i < tr->n_sequences; i++)
+        ek_documents_mark(seq, tr->cfg.document_end, tr->inputs + i * seq, tr->targets + i * seq,
+                          tr->starts + i * seq);
+}
+
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -422,6 +435,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     out->step = tr->optimizer.steps_done;
     out->tokens = c->batch * c->seq;
     out->comm_bytes = -bytes_sent(tr);
+    mark_documents(tr);
     step.traffic = tr->travelling = choose_traffic(tr, step.top_k, &with);
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->micro, tr->n_micro));
     ek_graph_reset(&tr->graph);

@@ -17,6 +17,8 @@ typedef struct {
     double aux_coef, z_coef, capacity_factor;
     int64_t top_k; /* experts a token in use, at most the model's; 0: the model's */
     uint64_t seed;
+    int document_mask;    /* documents are kept apart (data/documents.h), */
+    int32_t document_end; /* each closed by this token */
     ek_recompute recompute;
     ek_moe_config moe;
     int tune_degree, tune_a2a, tune_gather; /* moe.degree, moe.a2a, moe.gather up to gather_most are

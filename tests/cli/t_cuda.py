@@ -91,6 +91,16 @@ class Gpu(ek_cli.Case):
                     shutil.rmtree(self.path(name), ignore_errors=True)
                 self.compare("--dtype", "fp32", *options, tolerance=2e-6)
 
+    def test_documents_apart(self):
+        ids = ek_cli.token_ids(900)
+        for i in range(0, 900, 5):
+            ids[i] = 256
+        self.data = ek_cli.write_tokens(self.path("documents.bin"), ids)
+        self.compare("--dtype", "fp32", "--document-mask", "--seq", 40, tolerance=5e-7)
+        for name in "cpu", "cuda":
+            shutil.rmtree(self.path(name))
+        self.compare("--dtype", "bf16", "--document-mask", "--seq", 40, tolerance=2e-3)
+
     def test_two_ranks(self):
         """They share the device, and what they send each other goes by way of the host."""
         if ek_cli.mpiexec() is None:

@@ -206,7 +206,7 @@ class Output(ek_cli.Case):
     def test_help_lists_options(self):
         r = run("train", "--help")
         self.assertEqual((r.returncode, r.stderr), (DONE, ""))
-        for option in ("model", "init", "data", "text-field", "token-bytes", "tokenizer", "batch", "seq",
+        for option in ("model", "init", "data", "text-field", "document-mask", "token-bytes", "tokenizer", "batch", "seq",
                        "micro-batch", "data-order", "steps", "lr", "lr-schedule", "warmup",
                        "min-lr", "wd", "beta1", "beta2", "eps", "clip", "aux-coef", "z-coef",
                        "capacity-factor", "dtype", "device", "threads", "seed", "out", "timeline",

@@ -13,7 +13,7 @@ typedef struct {
     ek_pass *pass;
     ek_exec *exec;
     ek_graph graph;
-    int32_t tokens[SEQS * SEQ], targets[SEQS * SEQ];
+    int32_t tokens[SEQS * SEQ], targets[SEQS * SEQ], starts[SEQS * SEQ];
     ek_micro micro[2];
     ek_moe_step step;
 } fixture;
@@ -272,6 +272,60 @@ static void capacity_drops(void)
     teardown(&f);
 }
 
+/* Keeps documents apart: the first sequence is one, others begin and end with one of a token. */
+static void mark_documents(fixture *f)
+{
+    static const int32_t starts[SEQS * SEQ] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,
+                                               4, 4, 4, 0, 0, 0, 0, 0, 0, 6};
+
+    memcpy(f->starts, starts, sizeof(starts));
+    for (int i = 0; i + 1 < SEQS * SEQ; i++)
+        if (starts[i + 1] == (i + 1) % SEQ && starts[i + 1] > 0)
+            f->targets[i] = -1;
+    f->micro[0].starts = f->starts;
+    f->micro[1].starts = f->starts + 2 * SEQ;
+}
+
+static void documents_apart(void)
+{
+    ek_model_spec s = small_spec();
+    fixture f;
+
+    for (int recompute = EK_RECOMPUTE_OFF; recompute <= EK_RECOMPUTE_FULL; recompute++) {
+        setup(&f, &s, (ek_recompute)recompute);
+        mark_documents(&f);
+        CHECK(run(&f).loss_tokens == SEQS * SEQ - 3);
+        check_all(&f);
+        for (int i = 2 * SEQ; i < SEQS * SEQ; i++)
+            f.targets[i] = -1; /* nothing of the second micro-batch counts */
+        check_all(&f);
+        teardown(&f);
+    }
+}
+
+/* Nothing is divided by the number of targets where there are none. */
+static void no_target_counts(void)
+{
+    ek_model_spec s = small_spec();
+    ek_losses l;
+    fixture f;
+
+    setup(&f, &s, EK_RECOMPUTE_OFF);
+    mark_documents(&f);
+    f.step.aux_coef = f.step.z_coef = 0;
+    for (int i = 0; i < SEQS * SEQ; i++)
+        f.targets[i] = -1;
+    l = run(&f);
+    CHECK(l.loss == 0 && l.loss_tokens == 0);
+    for (int64_t i = 0; i < f.model->n_params; i++) {
+        const ek_weight *w = f.model->params[i].w;
+
+        for (int64_t j = 0; j < ek_weight_elements(w); j++)
+            CHECK(((const double *)w->g)[j] == 0);
+    }
+    teardown(&f);
+}
+
 /* Recomputing activations changes neither losses, nor statistics, nor one bit of a gradient. */
 static void recompute_is_the_same(void)
 {
@@ -337,6 +391,8 @@ static const ek_case cases[] = {
     EK_CASE(cosine_router),
     EK_CASE(swiped),
     EK_CASE(capacity_drops),
+    EK_CASE(documents_apart),
+    EK_CASE(no_target_counts),
     EK_CASE(recompute_is_the_same),
     EK_CASE(placement_moves_rows_only),
 };

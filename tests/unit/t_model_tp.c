@@ -103,7 +103,8 @@ static void micros_of(const ek_mesh *mesh, ek_micro *out)
                             (uint64_t)(10 * m + first),
                             (uint64_t)(10 * m),
                             inputs[m] + first * seq,
-                            targets[m] + first * seq};
+                            targets[m] + first * seq,
+                            NULL};
     }
 }
 

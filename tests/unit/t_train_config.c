@@ -115,6 +115,7 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_TEXT(reroute);
     SAME_NUMBER(reroute_limit);
     SAME_NUMBER(watchdog);
+    SAME_NUMBER(document_mask);
     SAME_NUMBER(override);
     SAME_NUMBER(overwrite);
     SAME_POINTER(command);

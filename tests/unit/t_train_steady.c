@@ -96,6 +96,14 @@ static void plain_steps(void)
     check_modes(&s, (ek_trainer_config){.aux_coef = 0.01});
 }
 
+/* In some steps every token ends a document, and no target counts. */
+static void documents_apart(void)
+{
+    ek_model_spec s = base_spec();
+
+    check_modes(&s, (ek_trainer_config){.document_mask = 1, .document_end = 0});
+}
+
 static void recomputation(void)
 {
     ek_model_spec s = base_spec();
@@ -146,5 +154,6 @@ static void replayed_loads(void)
 static const ek_case cases[] = {
     EK_CASE(the_counter_counts),        EK_CASE(plain_steps), EK_CASE(recomputation),
     EK_CASE(capacity_shared_and_dense), EK_CASE(other_gates), EK_CASE(replayed_loads),
+    EK_CASE(documents_apart),
 };
 EK_TEST_MAIN(cases)

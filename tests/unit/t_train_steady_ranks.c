@@ -72,6 +72,8 @@ static ek_status train(const rank *r, int first)
         .batch = BATCH,
         .micro_batch = MICRO,
         .seq = SEQ,
+        .document_mask = l->worker,
+        .document_end = 1,
         .aux_coef = 0.01,
         .moe = l->moe,
         .tune_degree = l->tuned,
