@@ -32,6 +32,9 @@ start='(^|[^A-Za-z0-9_.>"`-])'
     forbid "random numbers come from base/random.h" "${start}s?rand(om)?(_r)?[[:space:]]*\(" $library
     forbid "the library leaves the locale of the process alone: base/c_locale.h" \
         "${start}setlocale[[:space:]]*\(" $library
+    others=$(echo "$library" | grep -v '^src/base/threads\.c$')
+    forbid "threads are started by ek_thread_start (base/threads.h), with enough stack" \
+        "${start}pthread_create[[:space:]]*\(" $others
     forbid "no unfinished or switched-off code" 'TODO|FIXME|^[[:space:]]*#[[:space:]]*if 0' $sources
     forbid "arithmetic keeps NaN and order: no fast-math" '-f(fast-math|finite-math-only|associative-math)|-Ofast' \
         $build
@@ -48,7 +51,7 @@ start='(^|[^A-Za-z0-9_.>"`-])'
         fi
     done
     for file in $(grep -lE '(strto[dfl]+|scanf|printf|json_[a-z]+)[[:space:]]*\(' $library |
-        xargs grep -lE 'pthread_create[[:space:]]*\(|omp parallel'); do
+        xargs grep -lE 'ek_thread_start[[:space:]]*\(&|omp parallel'); do
         if ! grep -q EK_C_LOCALE "$file"; then
             echo "$file: its threads begin with EK_C_LOCALE (base/c_locale.h)"
             bad=1

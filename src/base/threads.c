@@ -1,4 +1,4 @@
-/* Affinity, cgroup quotas and resident memory, read from the Linux kernel's files. */
+/* Affinity, cgroup quotas and resident memory, read from the Linux kernel's files; stacks. */
 #include "base/threads.h"
 
 #include <sched.h>
@@ -128,6 +128,51 @@ int ek_cores_usable(void)
         cores = (int)quota;
     return cores > 1 ? cores : 1;
 }
+
+/* --- stacks ----------------------------------------------------------------------------------- */
+
+size_t ek_stack_left(void)
+{
+    pthread_attr_t attr;
+    void *lowest = NULL;
+    size_t size = 0;
+    char here;
+
+    if (pthread_getattr_np(pthread_self(), &attr) != 0)
+        return SIZE_MAX;
+    pthread_attr_getstack(&attr, &lowest, &size);
+    pthread_attr_destroy(&attr);
+    return (uintptr_t)&here > (uintptr_t)lowest ? (uintptr_t)&here - (uintptr_t)lowest : 0;
+}
+
+ek_status ek_stack_check(void)
+{
+    size_t left = ek_stack_left();
+
+    EK_REQUIRE(left >= EK_STACK_BYTES, EK_ENOMEM,
+               "the stack of this thread has %zu KiB left, and %d are needed: raise the limit "
+               "(ulimit -s), or start the thread with a larger stack",
+               left >> 10, EK_STACK_BYTES >> 10);
+    return EK_OK;
+}
+
+int ek_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    const size_t least = EK_STACK_BYTES / 3 * 4; /* of which the C library takes a part */
+    size_t size = 0;
+    int ok;
+
+    if (pthread_attr_init(&attr) != 0)
+        return 0;
+    ok = pthread_attr_getstacksize(&attr, &size) == 0 &&
+         (size >= least || pthread_attr_setstacksize(&attr, least) == 0) &&
+         pthread_create(thread, &attr, run, arg) == 0;
+    pthread_attr_destroy(&attr);
+    return ok;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* A "Name:   123 kB" line of a file in /proc, in bytes. */
 static int64_t proc_bytes(const char *file, const char *name)

@@ -1,4 +1,5 @@
 /* evenkeel: finds the subcommand and hands over. */
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/job.h"
 
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 typedef struct {
@@ -42,6 +44,18 @@ static void usage(FILE *f)
     fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
 }
 
+/* The same program with the same arguments, by its name, which it keeps. */
+static void start_again(char **argv)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n <= 0)
+        return;
+    self[n] = '\0';
+    execv(self, argv);
+}
+
 /* Idle OpenMP threads spin for milliseconds by default, which on shared cores costs far more than
  * the wake-up it saves; where several ranks share them, any spinning costs the others.  The runtime
  * reads its settings when it is loaded, so they can only be made before: by starting again (before
@@ -52,18 +66,36 @@ static void settle_openmp(char **argv)
     static const char spins_alone[] = "10001";
     const char *set = getenv("GOMP_SPINCOUNT");
     const char *spins = cli_job_shared() ? "0" : spins_alone;
-    char self[4096];
-    ssize_t n;
 
     if (set != NULL && (strcmp(set, spins_alone) != 0 || strcmp(set, spins) == 0))
         return;
     if (getenv("OMP_WAIT_POLICY") != NULL)
         return;
-    n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* by its name, which it keeps */
-    if (n <= 0 || setenv("GOMP_SPINCOUNT", spins, 1) != 0)
-        return;
-    self[n] = '\0';
-    execv(self, argv); /* where this fails, go on as we are */
+    if (setenv("GOMP_SPINCOUNT", spins, 1) == 0)
+        start_again(argv); /* where this fails, go on as we are */
+}
+
+/* A soft limit on the stack that is too small is raised, for this thread and those to come, whose
+ * stacks are chosen when a program starts.  Returns false where that is not allowed. */
+static int settle_stack(char **argv)
+{
+    enum { WANTED = 8 << 20 };
+    struct rlimit l, more;
+
+    if (getrlimit(RLIMIT_STACK, &l) != 0 || l.rlim_cur >= 2 * EK_STACK_BYTES)
+        return 1;
+    if (l.rlim_max >= 2 * EK_STACK_BYTES) {
+        more = l;
+        more.rlim_cur = l.rlim_max < WANTED ? l.rlim_max : WANTED;
+        if (setrlimit(RLIMIT_STACK, &more) == 0)
+            start_again(argv);
+    }
+    fprintf(
+        stderr,
+        "evenkeel: the stack is limited to %llu KiB, and %d are needed: raise the limit, as with "
+        "ulimit -s 8192\n",
+        (unsigned long long)l.rlim_cur >> 10, 2 * EK_STACK_BYTES >> 10);
+    return 0;
 }
 
 /* What was printed has to have arrived: a full disk or a closed pipe fails the command. */
@@ -80,6 +112,8 @@ int main(int argc, char **argv)
 {
     cli_text name;
 
+    if (!settle_stack(argv))
+        return CLI_FAILED;
     settle_openmp(argv);
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is a failed write, not the end by a signal */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that has come to its limit */

@@ -3,6 +3,7 @@
 #include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/patience.h"
+#include "base/threads.h"
 #include "base/tick.h"
 #include "exec/exec_priv.h"
 
@@ -314,7 +315,7 @@ static ek_status start_lanes(ek_exec *ex, unsigned used)
 
         if (i == EK_LANE_COMPUTE || !(used >> i & 1u) || w->started)
             continue;
-        EK_REQUIRE(pthread_create(&w->thread, NULL, worker_main, w) == 0, EK_ENOMEM,
+        EK_REQUIRE(ek_thread_start(&w->thread, worker_main, w), EK_ENOMEM,
                    "cannot start the thread of the %s lane", ek_lane_name(w->lane));
         w->started = 1;
     }

@@ -85,6 +85,7 @@ ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
     EK_NOT_NULL(model);
     EK_NOT_NULL(out);
     *out = NULL;
+    EK_TRY(ek_stack_check());
     if (cfg == NULL)
         cfg = &defaults;
     EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
@@ -204,6 +205,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     EK_NOT_NULL(config);
     EK_NOT_NULL(out);
     EK_TRY(read_eval_config(config, &cfg));
+    EK_TRY(ek_stack_check());
     stop = (caller_function){NULL, cfg.stop, cfg.context, host_locale};
     s = &lm->model->spec;
     tc.vocab = s->vocab;
@@ -348,6 +350,7 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_NOT_NULL(prompt);
     EK_NOT_NULL(config);
     EK_TRY(read_generate_config(config, &cfg));
+    EK_TRY(ek_stack_check());
     EK_TRY_OUT(need_tokenizer(lm, NULL));
     EK_TRY_OUT(
         ek_text_out_create(text != NULL ? call_text : NULL, &reader, cfg.stop, cfg.n_stop, &out));
@@ -439,6 +442,7 @@ ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
 
     EK_NOT_NULL(from);
     EK_NOT_NULL(to);
+    EK_TRY(ek_stack_check());
     EK_TRY(ek_path_set(&name, "%s", to));
     for (size_t n = strlen(to); n > 1 && name.s[n - 1] == '/'; n--)
         name.s[n - 1] = '\0'; /* so that the temporary name is beside it */

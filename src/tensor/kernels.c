@@ -1,6 +1,7 @@
 /* Making a table: the reference first, then what the CPU does better. */
 #include "tensor/kernels.h"
 
+#include "base/threads.h"
 #include "tensor/accelerator.h"
 #include "tensor/cpu/cpu.h"
 
@@ -41,10 +42,26 @@ ek_isa ek_cpu_isa(void)
 #endif
 }
 
+/* Threads of the OpenMP team have the stack that the system or OMP_STACKSIZE gives them.  The
+ * calling one is some calls deep already: a quarter is for them. */
+static ek_status check_stacks(const ek_kernels *k)
+{
+    size_t least = SIZE_MAX;
+
+#pragma omp parallel num_threads(k->threads) reduction(min : least)
+    least = ek_stack_left();
+    EK_REQUIRE(least >= EK_STACK_BYTES / 4 * 3, EK_ENOMEM,
+               "a compute thread has %zu KiB of stack, and %d are needed: raise the limit (ulimit "
+               "-s) or OMP_STACKSIZE",
+               least >> 10, EK_STACK_BYTES >> 10);
+    return EK_OK;
+}
+
 /* A table of the reference's. */
 static ek_status create(ek_mode mode, int threads, ek_kernels **out)
 {
     ek_kernels *k = NULL;
+    ek_status st;
 
     *out = NULL;
     EK_REQUIRE(threads > 0, EK_EINVAL, "kernels need at least 1 thread, not %d", threads);
@@ -53,6 +70,11 @@ static ek_status create(ek_mode mode, int threads, ek_kernels **out)
     k->threads = threads;
     ek_kernels_enter(k);
     ek_kernels_ref(k, mode);
+    st = check_stacks(k);
+    if (st < 0) {
+        free(k);
+        return st;
+    }
     *out = k;
     return EK_OK;
 }

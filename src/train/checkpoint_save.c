@@ -219,7 +219,7 @@ static void start(ek_train_saving *s, stage what)
     if (s->cfg.background || s->mesh->size > 1) { /* others must not wait for a slow disk */
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, &before);
-        s->started = pthread_create(&s->thread, NULL, work, s) == 0;
+        s->started = ek_thread_start(&s->thread, work, s);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     if (!s->started)

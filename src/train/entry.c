@@ -4,6 +4,7 @@
 
 #include "evenkeel/train.h"
 
+#include "base/threads.h"
 #include "train/run_impl.h"
 
 /* --- hooks ------------------------------------------------------------------------------------ */
@@ -138,6 +139,7 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
                "ek_train_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
     EK_TRY(check_config(cfg));
+    EK_TRY(ek_stack_check());
     init_hooks(&caller, hooks, host_locale);
     return ek_run_whole(cfg, &caller.hooks, out);
 }

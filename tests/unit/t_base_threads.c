@@ -134,6 +134,37 @@ static void logging(void)
     CHECK_INT(calls, 1);
 }
 
-static const ek_case cases[] = {EK_CASE(quotas), EK_CASE(affinity), EK_CASE(resident),
-                                EK_CASE(logging)};
+static void *check_stack(void *refused)
+{
+    int *out = refused;
+
+    *out = ek_stack_check() == EK_ENOMEM && strstr(ek_err_message(), "ulimit -s") != NULL;
+    return NULL;
+}
+
+/* A thread that is too small for kernels is refused; those that the library starts are not. */
+static void stacks(void)
+{
+    pthread_attr_t small, usual;
+    pthread_t thread;
+    int refused = 0;
+
+    CHECK_INT(ek_stack_check(), EK_OK);
+    CHECK_INT(pthread_getattr_default_np(&usual), 0);
+    CHECK_INT(pthread_attr_init(&small), 0);
+    CHECK_INT(pthread_attr_setstacksize(&small, 256 << 10), 0);
+    CHECK_INT(pthread_create(&thread, &small, check_stack, &refused), 0);
+    pthread_join(thread, NULL);
+    CHECK(refused);
+    CHECK_INT(pthread_setattr_default_np(&small), 0);
+    CHECK(ek_thread_start(&thread, check_stack, &refused));
+    pthread_join(thread, NULL);
+    CHECK(!refused);
+    CHECK_INT(pthread_setattr_default_np(&usual), 0);
+    pthread_attr_destroy(&small);
+    pthread_attr_destroy(&usual);
+}
+
+static const ek_case cases[] = {EK_CASE(stacks), EK_CASE(quotas), EK_CASE(affinity),
+                                EK_CASE(resident), EK_CASE(logging)};
 EK_TEST_MAIN(cases)
