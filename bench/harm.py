@@ -231,7 +231,7 @@ class Run:
                 names = os.listdir("/proc/%d/root/dev/shm" % pid)
             except OSError:  # it is dead
                 continue
-            found |= {int(n.rsplit("-", 2)[1]) for n in names if n.startswith("evenkeel-")}
+            found |= {int(n.split("-")[2]) for n in names if n.startswith("evenkeel-")}
         return found
 
     def later(self, seconds, *what):

@@ -3,7 +3,7 @@
 #define SEGMENT_FIXTURE_H
 
 #include "ek_test.h"
-#include "elastic/segment.h"
+#include "elastic/segment_priv.h"
 
 /* Nobody else's: by the process, and by a name that differs from test to test. */
 static inline uint64_t run_of_test(const char *name)
@@ -22,6 +22,15 @@ static inline int64_t count(uint64_t run)
     CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
     free(ids);
     return n;
+}
+
+/* The path of a segment's folder, or of a file in it. */
+static inline void path_in(const ek_segment_id *id, const char *file, char path[EK_SEGMENT_PATH])
+{
+    char folder[EK_SEGMENT_FOLDER];
+
+    CHECK_INT(ek_segment_folder_find(id, folder), EK_OK);
+    snprintf(path, EK_SEGMENT_PATH, "%s/%s", folder, file);
 }
 
 #endif

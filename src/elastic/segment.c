@@ -1,12 +1,11 @@
-/* Segments over shm_open; listed from the folder where Linux shows them.
+/* Segments: files of a folder in /dev/shm (segment_folder.c), mapped one behind the other.
  *
- * The file of a segment's name holds the head, where the pieces begin in the body, and the front of
- * the body, each from a multiple of EK_SEGMENT_ALIGN on. */
-#include "elastic/segment.h"
-
+ * The file "front" holds the head, where the pieces begin in the body, and the front of the body,
+ * each from a multiple of EK_SEGMENT_ALIGN on; "0", "1", ... are the pieces. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
+#include "elastic/segment_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,22 +22,9 @@
 #include <unistd.h>
 
 static const char magic[8] = "EKSTATE";
-static const char folder[] = "/dev/shm";
-enum { VERSION = 4, PIECES_MAX = 1 << 24 };
+enum { VERSION = 5, PIECES_MAX = 1 << 24 };
 
 _Static_assert(sizeof(ek_segment_head) <= EK_SEGMENT_ALIGN, "the head has a page");
-
-static void name_of(const ek_segment_id *id, char name[EK_SEGMENT_NAME])
-{
-    snprintf(name, EK_SEGMENT_NAME, "/evenkeel-%016" PRIx64 "-%" PRId32 "-%" PRId32, id->run,
-             id->generation, id->rank);
-}
-
-static void name_of_piece(const ek_segment_id *id, int64_t k, char name[EK_SEGMENT_NAME])
-{
-    name_of(id, name);
-    snprintf(name + strlen(name), EK_SEGMENT_NAME - strlen(name), ".%" PRId64, k);
-}
 
 static size_t round_up(size_t n)
 {
@@ -69,7 +55,7 @@ ek_status ek_segment_room(size_t *bytes)
 {
     int64_t n;
 
-    EK_TRY(ek_folder_free(folder, &n));
+    EK_TRY(ek_folder_free(EK_SEGMENT_ROOT, &n));
     *bytes = (size_t)n;
     return EK_OK;
 }
@@ -131,7 +117,7 @@ static ek_status no_room(int error, size_t bytes, const char *name)
     return EK_FAIL(EK_ENOSPC,
                    "the state of a rank needs %.1f MB of shared memory, and %s has room for %.1f "
                    "MB; make that larger (mount -o remount,size=...), or leave --elastic out",
-                   (double)bytes / 1e6, folder, (double)room / 1e6);
+                   (double)bytes / 1e6, EK_SEGMENT_ROOT, (double)room / 1e6);
 }
 
 /* Memory for all of a file: an error number.  A signal does not end it. */
@@ -150,14 +136,14 @@ static ek_status reserve(const char *name, int lock, size_t bytes, size_t whole,
 {
     int e;
 
-    *fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+    *fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (*fd < 0)
         return fail(errno, "make", name);
     e = !lock || flock(*fd, LOCK_EX | LOCK_NB) == 0 ? allocate(*fd, bytes) : errno;
     if (e == 0)
         return EK_OK;
     close(*fd);
-    shm_unlink(name);
+    unlink(name);
     return no_room(e, whole, name);
 }
 
@@ -178,7 +164,7 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
                             const char *out, size_t front, const size_t *piece_bytes, int64_t n,
                             ek_segment *s)
 {
-    char name[EK_SEGMENT_NAME];
+    char folder[EK_SEGMENT_FOLDER], name[EK_SEGMENT_PATH];
     ek_segment_head h = {.version = VERSION,
                          .head_bytes = sizeof(h),
                          .front = round_up(front > 0 ? front : 1),
@@ -195,11 +181,13 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     snprintf(h.out, sizeof(h.out), "%s", out);
     if (gethostname(h.host, sizeof(h.host) - 1) != 0)
         h.host[0] = '\0';
-    name_of(id, name);
     /* nobody can be using it: a run has one generation at a time, and who made a spare is ended */
     EK_TRY(ek_segment_remove(id));
-    EK_TRY(reserve(name, 1, before + h.front, h.bytes, &fd));
+    EK_TRY(ek_segment_folder_make(id, folder));
+    ek_segment_front_path(folder, name);
+    EK_TRY_OUT(reserve(name, 1, before + h.front, h.bytes, &fd));
     EK_TRY_OUT(map(fd, &h, name, s));
+    memcpy(s->folder, folder, sizeof(folder));
     memcpy(s->head, &h, sizeof(h));
     if (n > 0)
         lay_pieces(front, piece_bytes, n,
@@ -208,7 +196,8 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     memcpy(s->head->magic, magic, sizeof(magic));
     return EK_OK;
 out:
-    shm_unlink(name);
+    unlink(name);
+    rmdir(folder);
     return st;
 }
 
@@ -250,10 +239,10 @@ static void clear_pages(const ek_segment *s, int64_t k)
 
 ek_status ek_segment_make_piece(ek_segment *s, int64_t k)
 {
-    char name[EK_SEGMENT_NAME];
+    char name[EK_SEGMENT_PATH];
     int fd = -1;
 
-    name_of_piece(&s->head->id, k, name);
+    ek_segment_piece_path(s->folder, k, name);
     EK_TRY(reserve(name, 0, ek_segment_piece_bytes(s, k), s->head->bytes, &fd));
     EK_TRY(map_piece(s, k, fd, name));
     clear_pages(s, k);
@@ -263,12 +252,12 @@ ek_status ek_segment_make_piece(ek_segment *s, int64_t k)
 /* A piece that is there. */
 static ek_status open_piece(ek_segment *s, int64_t k)
 {
-    char name[EK_SEGMENT_NAME];
+    char name[EK_SEGMENT_PATH];
     struct stat of = {0};
     int fd;
 
-    name_of_piece(&s->head->id, k, name);
-    fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
+    ek_segment_piece_path(s->folder, k, name);
+    fd = open(name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return EK_FAIL(errno == ENOENT ? EK_ECORRUPT : EK_EIO, "shared memory %s cannot be opened",
                        name);
@@ -284,16 +273,13 @@ static ek_status open_piece(ek_segment *s, int64_t k)
 static ek_status get_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j,
                            int (*by)(const char *, const char *))
 {
-    char old[EK_SEGMENT_NAME], name[EK_SEGMENT_NAME];
-    ek_path old_path, path;
+    char old[EK_SEGMENT_PATH], name[EK_SEGMENT_PATH];
 
-    name_of_piece(&from->head->id, j, old);
-    name_of_piece(&s->head->id, k, name);
+    ek_segment_piece_path(from->folder, j, old);
+    ek_segment_piece_path(s->folder, k, name);
     EK_REQUIRE(ek_segment_piece_bytes(s, k) == ek_segment_piece_bytes(from, j), EK_EINVAL,
                "shared memory %s is not as large as %s", old, name);
-    EK_TRY(ek_path_set(&old_path, "%s%s", folder, old));
-    EK_TRY(ek_path_set(&path, "%s%s", folder, name));
-    if (by(old_path.s, path.s) != 0)
+    if (by(old, name) != 0)
         return fail(errno, "take over", old);
     EK_TRY(open_piece(s, k));
     find_pages(s, k);
@@ -308,13 +294,11 @@ ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from
 /* Whoever was killed while it made a piece may have left a file without memory. */
 ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
 {
-    char name[EK_SEGMENT_NAME];
+    char name[EK_SEGMENT_PATH];
     struct stat of;
-    ek_path path;
 
-    name_of_piece(&from->head->id, j, name);
-    EK_TRY(ek_path_set(&path, "%s%s", folder, name));
-    if (stat(path.s, &of) != 0 || (size_t)of.st_size != ek_segment_piece_bytes(from, j))
+    ek_segment_piece_path(from->folder, j, name);
+    if (lstat(name, &of) != 0 || (size_t)of.st_size != ek_segment_piece_bytes(from, j))
         return EK_ENOENT;
     return get_piece(s, k, from, j, rename);
 }
@@ -419,15 +403,16 @@ int ek_segment_kill_holder(const ek_segment_id *id, uint64_t starter)
 
 ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s)
 {
-    char name[EK_SEGMENT_NAME];
+    char folder[EK_SEGMENT_FOLDER], name[EK_SEGMENT_PATH];
     struct stat of = {0};
     ek_segment_head h;
     ek_status st = EK_OK;
     int fd, kept;
 
     *s = (ek_segment){0};
-    name_of(id, name);
-    fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
+    EK_TRY(ek_segment_folder_find(id, folder));
+    ek_segment_front_path(folder, name);
+    fd = open(name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return fail(errno, "open", name);
     EK_TRY_OUT(wait_s >= 0 ? wait_for_end(fd, name, wait_s) : EK_OK);
@@ -439,110 +424,12 @@ ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_segment *s)
     kept = fd;
     fd = -1;
     EK_TRY_OUT(map(kept, &h, name, s));
+    memcpy(s->folder, folder, sizeof(folder));
     EK_TRY_OUT(open_pieces(s, name));
     return EK_OK;
 out:
     ek_segment_close(s);
     if (fd >= 0)
         close(fd);
-    return st;
-}
-
-static int is_piece_of(const char *text, const char *name)
-{
-    size_t n = strlen(name);
-
-    return strncmp(text, name, n) == 0 && text[n] == '.';
-}
-
-/* Removes the pieces first, so that what is cut short is found again. */
-ek_status ek_segment_remove(const ek_segment_id *id)
-{
-    char name[EK_SEGMENT_NAME];
-    ek_names names = {0};
-    ek_status st = EK_OK;
-
-    name_of(id, name);
-    EK_TRY_OUT(ek_folder_entries(folder, &names));
-    for (int64_t i = 0; i < names.n; i++)
-        if (is_piece_of(names.names[i], name + 1) && shm_unlink(names.names[i]) != 0)
-            EK_REQUIRE_OUT(errno == ENOENT, EK_EIO, "cannot remove shared memory %s",
-                           names.names[i]);
-    if (shm_unlink(name) != 0 && errno != ENOENT)
-        st = fail(errno, "remove", name);
-out:
-    ek_names_free(&names);
-    return st;
-}
-
-/* --- listing ----------------------------------------------------------------------------------
- */
-
-/* Whether a name is that of a segment, or of a piece of one, to the letter. */
-static int read_name(const char *text, ek_segment_id *id)
-{
-    char again[EK_SEGMENT_NAME];
-
-    if (sscanf(text, "evenkeel-%16" SCNx64 "-%" SCNd32 "-%" SCNd32, &id->run, &id->generation,
-               &id->rank) != 3)
-        return 0;
-    name_of(id, again);
-    return id->generation >= 0 && id->rank >= 0 &&
-           (strcmp(again + 1, text) == 0 || is_piece_of(text, again + 1));
-}
-
-/* Whether it is this user's. */
-static int is_own(const char *text)
-{
-    struct stat of;
-    ek_path path;
-
-    return ek_path_set(&path, "%s/%s", folder, text) == EK_OK && stat(path.s, &of) == 0 &&
-           of.st_uid == geteuid();
-}
-
-static int compare(const void *a, const void *b)
-{
-    const ek_segment_id *x = a, *y = b;
-
-    if (x->run != y->run)
-        return x->run < y->run ? -1 : 1;
-    if (x->generation != y->generation)
-        return x->generation < y->generation ? -1 : 1;
-    return (x->rank > y->rank) - (x->rank < y->rank);
-}
-
-/* Leaves one of each, of a sorted list; returns how many there are. */
-static int64_t count_once(ek_segment_id *ids, int64_t n)
-{
-    int64_t kept = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        if (i == 0 || compare(&ids[i], &ids[kept - 1]) != 0)
-            ids[kept++] = ids[i];
-    return kept;
-}
-
-ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t *n)
-{
-    ek_names names = {0};
-    ek_status st = EK_OK;
-
-    *ids = NULL;
-    *n = 0;
-    if (ek_file_kind_of(folder) == EK_FILE_FOLDER) /* else the system has no such memory */
-        EK_TRY(ek_folder_entries(folder, &names));
-    *ids = malloc(((size_t)names.n + 1) * sizeof(**ids));
-    EK_REQUIRE_OUT(*ids != NULL, EK_ENOMEM, "no memory for %lld names", (long long)names.n);
-    for (int64_t i = 0; i < names.n; i++) {
-        ek_segment_id *id = &(*ids)[*n];
-
-        if (read_name(names.names[i], id) && (run == 0 || id->run == run) && is_own(names.names[i]))
-            ++*n;
-    }
-    qsort(*ids, (size_t)*n, sizeof(**ids), compare);
-    *n = count_once(*ids, *n);
-out:
-    ek_names_free(&names);
     return st;
 }

@@ -1,14 +1,17 @@
 /* elastic/segment.h - named memory of a host that outlives the process which made it.
  *
- * A rank of an elastic run keeps its state (masters, moments, where its step stands) in a POSIX
- * shared memory segment.  When mpiexec kills all processes, the segments stay, until somebody
+ * A rank of an elastic run keeps its state (masters, moments, where its step stands) in a segment
+ * of shared memory.  When mpiexec kills all processes, the segments stay, until somebody
  * removes them or the host is gone; the next generation of processes goes on from them.
  *
- * Name         /evenkeel-RUN-GENERATION-RANK.  RUN is 16 hexadecimal digits, made of the user and
- *              the run's --out (ek_run_id), so that the same command finds its own again.
+ * Folder       /dev/shm/evenkeel-RUN-GENERATION-RANK-RANDOM, mode 0700.  RUN is 16 hexadecimal
+ *              digits, made of the user and the run's --out (ek_run_id), so that the same command
+ *              finds its own again; RANDOM is 32, made anew for each segment, so that nobody else
+ *              can have taken its name.  Folders of other users are not used, whatever they are
+ *              called.
  * Memory       reserved when it is made, so that no write can fail later; mode 0600.
- * Pieces       behind its front, which lies in the file of its name, a segment goes on in files of
- *              their own, NAME.0, NAME.1, ..., each as large as its maker says.  Mapped, all of it
+ * Pieces       behind its front, which lies in the file "front", a segment goes on in files of
+ *              their own, "0", "1", ..., each as large as its maker says.  Mapped, all of it
  *              is one body.  A new segment makes its pieces anew, or takes over those of another
  *              that is on the same host: by a second name of the same file (link), so that either
  *              segment can be removed, and nothing is copied.  Whoever does so changes nothing in
@@ -31,7 +34,7 @@
 #include <stdint.h>
 
 enum {
-    EK_SEGMENT_NAME = 64,       /* bytes of a name, its end included */
+    EK_SEGMENT_FOLDER = 128,    /* bytes of a folder's path, its end included */
     EK_SEGMENT_ALIGN = 1 << 16, /* of pieces: a multiple of every page size that there is */
     EK_SEGMENT_TEXT = 256
 };
@@ -49,7 +52,7 @@ typedef struct {
     char magic[8];
     uint32_t version, head_bytes;
     uint64_t bytes; /* of the segment, this head and its pieces included */
-    uint64_t front; /* of its body, in the file of its name */
+    uint64_t front; /* of its body, in the file of that name */
     int64_t pieces;
     ek_segment_id id;
     int32_t ranks;             /* of its generation */
@@ -68,6 +71,7 @@ typedef struct {
     unsigned char *body;      /* at the start of a page; all zero in a new one */
     size_t body_bytes;
     int fd; /* which holds the lock */
+    char folder[EK_SEGMENT_FOLDER];
 } ek_segment;
 
 /* The run of this user with this --out: an absolute path. */
@@ -131,6 +135,10 @@ EK_CHECKED ek_status ek_segment_remove(const ek_segment_id *id);
 /* This user's segments on this host, by run, generation, rank; run 0: of all runs; also one of
  * which nothing but pieces is left.  The caller frees *ids. */
 EK_CHECKED ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t *n);
+
+/* "/dev/shm/... belongs to user mallory": one that has a name of this run's and is not used, as it
+ * is another user's or open to others; "": there is none. */
+EK_CHECKED ek_status ek_segment_foreign(uint64_t run, char *text, size_t cap);
 
 /* Bytes that segments of this host may still take. */
 EK_CHECKED ek_status ek_segment_room(size_t *bytes);

@@ -93,12 +93,27 @@ static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
     return EK_OK;
 }
 
+/* What others have put in the way, which is not used; said by one rank of a host. */
+static ek_status warn_of_foreign(const ek_recovery *r)
+{
+    const ek_segment_id first = {0};
+    char text[512];
+
+    if (server_of(r, &first) != r->rank)
+        return EK_OK;
+    EK_TRY(ek_segment_foreign(r->run, text, sizeof(text)));
+    if (text[0] != '\0')
+        ek_log("elastic", EK_LOG_WARN, "%s, and is not used; it does no harm", text);
+    return EK_OK;
+}
+
 static ek_status open_segments(ek_recovery *r)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0;
     ek_status st;
 
+    EK_TRY_OUT(warn_of_foreign(r));
     EK_TRY_OUT(ek_segment_list(r->run, &ids, &n));
     r->found = calloc((size_t)n + 1, sizeof(*r->found));
     EK_REQUIRE_OUT(r->found != NULL, EK_ENOMEM, "no memory for %lld segments", (long long)n);

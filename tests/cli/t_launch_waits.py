@@ -22,7 +22,7 @@ hosts = [w for w in sys.argv if w.startswith("a:")]
     def start_on(self, hosts, script, *args, run="run"):
         command, env = self.fake(self.ON_HOSTS + script, run=run)
         at = command.index("--ranks")
-        command[at:at + 2] = ["--hosts", write(self.path("hosts"), hosts), *args]
+        command[at:at + 2] = ["--hosts", write(self.path("hosts-" + run), hosts), *args]
         p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              text=True, stdin=subprocess.DEVNULL)
         self.addCleanup(p.stdout.close)

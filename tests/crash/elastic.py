@@ -58,25 +58,21 @@ class Elastic(ranks.Disaster):
         return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
     def segments(self):
-        """Files that this run's state begins with, newest generation last; what else there is of
-        each goes by its name, a dot and a number."""
+        """Folders of this run's state, newest generation last."""
         names = {}
         for path in glob.glob("/dev/shm/evenkeel-*"):
-            if "." in path:
-                continue
             try:
-                head = ek_cli.read(path)[:4096]
-            except FileNotFoundError:  # another test's
+                head = ek_cli.read(os.path.join(path, "front"))[:4096]
+            except OSError:  # another test's
                 continue
             if os.path.realpath(self.out).encode() + b"\0" in head:
-                names[tuple(map(int, path.rsplit("-", 2)[1:]))] = path
+                names[tuple(map(int, path.split("-")[2:4]))] = path
         return [names[key] for key in sorted(names)]
 
     @staticmethod
     def remove_segment(path):
         """As its host's end does."""
-        for name in glob.glob(path + ".*") + [path]:
-            os.unlink(name)
+        shutil.rmtree(path)
 
     def assert_no_segments(self):
         """Nor pieces of any, which the command finds, too."""

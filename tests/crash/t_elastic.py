@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import time
 
 import ranks
@@ -134,7 +135,7 @@ class Lost(Elastic):
                 while more and not self.assert_whole():
                     time.sleep(0.01)
                 for path in self.segments():
-                    os.unlink(path)
+                    os.unlink(os.path.join(path, "front"))
                 self.kill_rank(j, 1)
                 j.process.wait()
                 err = self.assert_done(j, 1)
@@ -244,10 +245,57 @@ class Ends(Elastic):
         self.assert_no_segments()
 
 
+class OtherUsers(Elastic):
+    """Of this host, who make what they like in /dev/shm."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("files of another user need root")
+
+    def as_nobody(self, script, *words):
+        r = subprocess.run(["/bin/sh", "-c", script, "sh", *words], check=False, text=True,
+                           capture_output=True, user="nobody", group="nogroup", extra_groups=[])
+        return r.returncode, r.stderr
+
+    def take_names(self, run, generations):
+        """All that can be guessed of a run's; what was made."""
+        names = ["/dev/shm/evenkeel-%s-%d-%d%s" % (run, g, r, end) for g in generations
+                 for r in range(2) for end in ("", "-" + "0" * 32)]
+        self.assertEqual(self.as_nobody("touch $(for i; do echo $i; done | grep -v 00000000$)\n"
+                                        "mkdir $(for i; do echo $i; done | grep 00000000$)",
+                                        *names)[0], 0)
+        for name in names:
+            self.addCleanup(os.unlink if os.path.isfile(name) else os.rmdir, name)
+        return names
+
+    def test_names_that_others_have_taken(self):
+        """They stop neither a recovery nor a start, and are said whose they are."""
+        j = self.elastic(LAYOUTS[0])
+        j.wait_for_steps(5)
+        folders = self.segments()
+        self.assertEqual(len(folders), 2)
+        run = folders[0].split("-")[1]
+        for folder in folders:
+            self.assertRegex(folder, r"^/dev/shm/evenkeel-[0-9a-f]{16}-0-[01]-[0-9a-f]{32}$")
+            self.assertNotEqual(self.as_nobody("touch %s/77" % folder)[0], 0)
+            self.assertNotEqual(self.as_nobody("ls %s" % folder)[0], 0)
+        names = self.take_names(run, (1, 2))
+        self.kill_rank(j, 1)
+        said = r"warn: /dev/shm/evenkeel-%s-1-0\S* belongs to user nobody, and is not used" \
+            % run
+        self.assertRegex(self.assert_done(j, 1), said)
+        names += self.take_names(run, (0,))
+        shutil.rmtree(self.out)
+        self.assertRegex(self.assert_done(self.elastic(LAYOUTS[0])), said.replace("-1-", "-0-"))
+        self.run_job(LAYOUTS[0], "--overwrite")
+        self.assertTrue(all(map(os.path.exists, names)))  # clean does not touch them, either
+
+
 ranks.both(globals(), Lost, Ends)
 # The other MPI takes its time to end a job, and has its turn in the long test.
-ranks.both(globals(), Killed, first=True)
-del Killed, Lost, Ends, Elastic
+ranks.both(globals(), Killed, OtherUsers, first=True)
+del Killed, Lost, Ends, OtherUsers, Elastic
 
 if __name__ == "__main__":
     ek_cli.main()

@@ -56,11 +56,13 @@ static void private_to_its_user(void)
 {
     ek_segment_id id = {run_of_test("private"), 0, 0};
     ek_segment s = {0};
-    char path[128];
+    char path[EK_SEGMENT_PATH];
     struct stat of = {0};
 
     CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 10, NULL, 0, &s), EK_OK);
-    snprintf(path, sizeof(path), "/dev/shm/evenkeel-%016llx-0-0", (unsigned long long)id.run);
+    CHECK_INT(stat(s.folder, &of), 0);
+    CHECK_INT(of.st_mode & 0777, 0700);
+    path_in(&id, "front", path);
     CHECK_INT(stat(path, &of), 0);
     CHECK_INT(of.st_mode & 0777, 0600);
     CHECK((size_t)of.st_blocks * 512 >= s.body_bytes); /* reserved, not only promised */
@@ -189,15 +191,56 @@ static void listing(void)
         CHECK_INT(ek_segment_remove(&made[i]), EK_OK);
 }
 
+/* Names are never the same, and what others have called so, or may change, is not this run's. */
+static void others_names(void)
+{
+    ek_segment_id id = {run_of_test("others"), 0, 0};
+    char first[EK_SEGMENT_FOLDER], second[EK_SEGMENT_FOLDER], text[256];
+    ek_segment s = {0};
+    int status = 0;
+    pid_t child;
+
+    CHECK_INT(ek_segment_folder_make(&id, first), EK_OK);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(ek_segment_folder_make(&id, second), EK_OK);
+    CHECK(strcmp(first, second) != 0);
+    CHECK_INT(ek_segment_foreign(id.run, text, sizeof(text)), EK_OK);
+    CHECK(text[0] == '\0');
+    CHECK_INT(chmod(second, 0777), 0);
+    CHECK_INT(count(id.run), 0);
+    CHECK_INT(ek_segment_foreign(id.run, text, sizeof(text)), EK_OK);
+    CHECK(strstr(text, "only its owner can use") != NULL);
+    CHECK_INT(rmdir(second), 0);
+    if (geteuid() != 0)
+        SKIP("folders of another user need root");
+    child = fork();
+    if (child == 0)
+        _exit(setuid(65534) != 0 || ek_segment_folder_make(&id, first) < 0 || count(id.run) != 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK_INT(count(id.run), 0);
+    CHECK_INT(ek_segment_foreign(id.run, text, sizeof(text)), EK_OK);
+    CHECK(strstr(text, "belongs to user ") != NULL);
+    CHECK_INT(ek_segment_open(&id, 0, &s), EK_ENOENT);
+    CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 10, NULL, 0, &s), EK_OK);
+    ek_segment_close(&s);
+    CHECK_INT(count(id.run), 1);
+    CHECK_INT(ek_segment_remove(&id), EK_OK);
+    CHECK_INT(ek_segment_foreign(id.run, text, sizeof(text)), EK_OK);
+    CHECK(text[0] != '\0'); /* it is not removed */
+    *strchr(text, ' ') = '\0';
+    CHECK_INT(rmdir(text), 0);
+}
+
 /* Puts a file of these bytes where a segment would be. */
 static void put(const ek_segment_id *id, const void *bytes, size_t n)
 {
-    char name[128];
+    char folder[EK_SEGMENT_FOLDER], name[EK_SEGMENT_PATH];
     int fd;
 
-    snprintf(name, sizeof(name), "/evenkeel-%016llx-%d-%d", (unsigned long long)id->run,
-             (int)id->generation, (int)id->rank);
-    fd = shm_open(name, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    if (ek_segment_folder_find(id, folder) < 0)
+        CHECK_INT(ek_segment_folder_make(id, folder), EK_OK);
+    ek_segment_front_path(folder, name);
+    fd = open(name, O_CREAT | O_TRUNC | O_RDWR, 0600);
     CHECK(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
     close(fd);
 }
@@ -283,7 +326,7 @@ static void pieces_that_are_taken_over(void)
     ek_segment_id old = {run_of_test("taken"), 4, 1}, new = {old.run, 5, 0};
     const size_t others[] = {EK_SEGMENT_ALIGN + 2, 10};
     ek_segment a = {0}, b = {0};
-    char head[128];
+    char head[EK_SEGMENT_PATH];
 
     CHECK_INT(ek_segment_create(&old, 2, 0, "/out", 100, sizes, 3, &a), EK_OK);
     for (int k = 0; k < 3; k++) {
@@ -305,8 +348,8 @@ static void pieces_that_are_taken_over(void)
     CHECK_INT(ek_segment_open(&new, 0, &b), EK_OK); /* it stays as long as one has it */
     CHECK_INT(first_and_last(&b, 0), 9);
     ek_segment_close(&b);
-    snprintf(head, sizeof(head), "/evenkeel-%016llx-5-0", (unsigned long long)new.run);
-    CHECK_INT(shm_unlink(head), 0);
+    path_in(&new, "front", head);
+    CHECK_INT(unlink(head), 0);
     CHECK_INT(count(new.run), 1); /* pieces are found without it */
     CHECK_INT(ek_segment_open(&new, 0, &b), EK_ENOENT);
     CHECK_INT(ek_segment_remove(&new), EK_OK);
@@ -322,6 +365,7 @@ static const ek_case cases[] = {
     EK_CASE(ending_its_maker),
     EK_CASE(too_large),
     EK_CASE(listing),
+    EK_CASE(others_names),
     EK_CASE(pieces),
     EK_CASE(pieces_that_are_taken_over),
     EK_CASE(what_is_none),

@@ -4,7 +4,6 @@
 #include "segment_fixture.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 
 enum { K = EK_SEGMENT_ALIGN };
 
@@ -67,15 +66,14 @@ static void partly_there(void)
 {
     const size_t bytes[] = {K, K, K};
     unsigned char missing[] = {1, 1, 1};
-    char empty[128];
+    char empty[EK_SEGMENT_PATH];
     int fd;
     ek_segment_id id = {run_of_test("partly"), 4, 0}, spare_id = {id.run, 0, EK_SPARE_RANK + 3};
     ek_segment s = create(&id, bytes, 3), spare = create(&spare_id, bytes, 3);
     int64_t moved_bytes = 0;
 
     CHECK_INT(ek_segment_make_piece(&spare, 1), EK_OK);
-    snprintf(empty, sizeof(empty), "/dev/shm/evenkeel-%016" PRIx64 "-0-%d.2", id.run,
-             (int)spare_id.rank);
+    path_in(&spare_id, "2", empty);
     fd = open(empty, O_CREAT | O_EXCL | O_RDWR, 0600);
     CHECK(fd >= 0);
     close(fd);
