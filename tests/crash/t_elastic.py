@@ -68,6 +68,22 @@ class Killed(Elastic):
         self.assertGreater(len(set(used[:4])), 1, "nothing was tuned")
         self.assertEqual(set(used[search:first + 8]), {used[search]})
 
+    def test_documents_apart(self):
+        """Targets that count are those of an undisturbed run."""
+        ids = [256 if i % 7 == 3 else token for i, token in enumerate(ek_cli.token_ids(1500))]
+        data, whole = ek_cli.write_tokens(self.path("documents.bin"), ids), self.path("whole")
+        r = ek_cli.run(*self.args((1, "--document-mask"), out=whole, data=data))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        j = self.elastic((2, "--document-mask"), data=data)
+        j.wait_for_steps(6)
+        self.kill_rank(j, 1)
+        status, _, err = j.end()
+        self.assertEqual((status, err.count(AGAIN)), (DONE, 1), err)
+        self.assert_close(ek_cli.losses(self.out), ek_cli.losses(whole), 1e-9)
+        counts = [[m["loss_tokens"] for m in ek_cli.metrics(out)] for out in (self.out, whole)]
+        self.assertEqual(*counts)
+        self.assertLess(max(counts[0]), 64)
+
     def test_at_random(self):
         """At any instant: also while they start, recover, or end."""
         self.assertGreater(self.kill_at_random_instants(7, 4, 0.3), 10)
