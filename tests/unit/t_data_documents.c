@@ -36,7 +36,7 @@ static const char *put(const char *name, const void *data, size_t bytes)
     ek_path *p = &paths[next++ % 4];
 
     CHECK(ek_path_set(p, "%s/%s", room, name) == EK_OK);
-    CHECK(ek_file_write(NULL, p->s, data, bytes) == EK_OK);
+    CHECK(ek_file_replace(NULL, p->s, data, bytes) == EK_OK);
     return p->s;
 }
 

@@ -15,7 +15,7 @@ static void set_up(const char *text, size_t bytes)
     CHECK(mkdtemp(name) != NULL);
     CHECK_INT(ek_path_set(&folder, "%s", name), EK_OK);
     CHECK_INT(ek_path_set(&path, "%s/metrics.jsonl", name), EK_OK);
-    CHECK_INT(ek_file_write(NULL, path.s, text, bytes), EK_OK);
+    CHECK_INT(ek_file_replace(NULL, path.s, text, bytes), EK_OK);
 }
 
 static void tear_down(void)
