@@ -1,6 +1,8 @@
 /* Plans as lines of JSON. */
 #include "balance/plan_lines.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

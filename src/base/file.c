@@ -23,8 +23,11 @@ ek_status ek_fail_errno(int error, const char *doing, const char *path)
 
     if (error == ENOSPC || error == EDQUOT)
         st = EK_ENOSPC;
-    else if (error == ENOENT)
+    else if (error == ENOENT || error == ENOTDIR)
         st = EK_ENOENT;
+    else if (error == ENAMETOOLONG || error == ELOOP || error == ENXIO || error == EISDIR ||
+             error == EEXIST)
+        st = EK_EFORMAT; /* the path is none of what was wanted there */
     return EK_FAIL(st, "cannot %s %s: %s", doing, path, strerror_r(error, buf, sizeof(buf)));
 }
 

@@ -9,7 +9,9 @@
  * the name is synced too: its name never stands for a part of it, and no other file is touched.
  *
  * Errors       EK_ENOSPC when the disk (or quota) is full, EK_ENOENT when something is missing,
- *              EK_EIO for all else; the message holds the path and the system's reason.
+ *              EK_EFORMAT where a path is none of what is wanted there (too long, a loop of links,
+ *              a socket, a folder or a file in the other's place), EK_EIO for all else; the message
+ *              holds the path and the system's reason.
  * Threads      no shared state. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
@@ -20,6 +22,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
+
+/* A failure of a call to the system: "cannot <doing> <path>: <reason>", with the status that fits
+ * the errno value. */
+ek_status ek_fail_errno(int error, const char *doing, const char *path);
 
 /* --- paths ------------------------------------------------------------------------------------ */
 

@@ -6,9 +6,6 @@
 
 #include "base/file.h"
 
-/* "cannot <doing> <path>: <reason>", with the status that fits the errno value. */
-ek_status ek_fail_errno(int error, const char *doing, const char *path);
-
 /* Opens f->fd for a file that f->path names, as ek_write_mode says (file_new.c). */
 ek_status ek_file_create(ek_file_out *f, ek_write_mode mode);
 

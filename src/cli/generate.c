@@ -1,6 +1,7 @@
 /* evenkeel generate: continue a text, printed as it comes. */
 #include "evenkeel/lm.h"
 
+#include "base/file.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -89,8 +90,8 @@ static ek_status find_prompt(const ek_options *o, char **out)
                "--prompt and --prompt-file are both given; give one");
     if (file != NULL) {
         f = fopen(file, "rb");
-        EK_REQUIRE(f != NULL, errno == ENOENT ? EK_ENOENT : EK_EIO, "%s: %s", file,
-                   strerror(errno));
+        if (f == NULL)
+            return ek_fail_errno(errno, "open", file);
         st = read_prompt(f, file, out);
         fclose(f);
         return st;

@@ -1,6 +1,8 @@
 /* One input buffer, refilled by read(2), and a decoder chosen by the file's name. */
 #include "data/byte_stream.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -58,8 +60,8 @@ static ek_status open_file(ek_byte_stream *s, const char *path)
     struct stat info;
 
     s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    EK_REQUIRE(s->fd >= 0, errno == ENOENT || errno == ENOTDIR ? EK_ENOENT : EK_EIO, "%s: %s", path,
-               strerror(errno));
+    if (s->fd < 0)
+        return ek_fail_errno(errno, "open", path);
     EK_REQUIRE(fstat(s->fd, &info) == 0, EK_EIO, "%s: %s", path, strerror(errno));
     EK_REQUIRE(S_ISREG(info.st_mode), EK_EFORMAT, "%s: not a regular file", path);
     return EK_OK;

@@ -62,8 +62,8 @@ static ek_status list_add(text_list *l, const char *path, int named)
     text_file f;
 
     EK_TRY(ek_pieces_check_name(path));
-    EK_REQUIRE(stat(path, &s) == 0, errno == ENOENT || errno == ENOTDIR ? EK_ENOENT : EK_EIO,
-               "%s: %s", path, strerror(errno));
+    if (stat(path, &s) != 0)
+        return ek_fail_errno(errno, "read", path);
     EK_REQUIRE(S_ISREG(s.st_mode), EK_EFORMAT, "%s: neither a file nor a folder", path);
     if (l->n == l->room) {
         int64_t room = 2 * l->room + 64;

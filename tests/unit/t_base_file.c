@@ -112,6 +112,7 @@ static void reading(void)
     char *data = NULL;
     size_t n = 0;
     int64_t size = 0;
+    char name[300] = "";
 
     begin();
     CHECK(ek_file_write(NULL, at("five"), "12345", 5) == EK_OK);
@@ -131,6 +132,13 @@ static void reading(void)
     CHECK(says("gone") && says("No such file"));
     CHECK_INT(ek_file_map_open(root.s, &m), EK_EFORMAT);
     CHECK(says("is a folder"));
+    CHECK_INT(ek_file_map_open(at("five/under"), &m), EK_ENOENT); /* what stands under a file */
+    CHECK(symlink("loop", at("loop")) == 0);
+    CHECK_INT(ek_file_map_open(at("loop"), &m), EK_EFORMAT);
+    CHECK(ek_file_remove(NULL, at("loop")) == EK_OK);
+    memset(name, 'x', sizeof(name) - 1);
+    CHECK_INT(ek_file_map_open(at(name), &m), EK_EFORMAT); /* too long a name */
+    CHECK(says("File name too long"));
     CHECK(mkfifo(at("pipe"), 0600) == 0);
     CHECK_INT(ek_file_read(at("pipe"), 10, &data, &n), EK_EFORMAT); /* and does not wait */
     CHECK_INT(ek_file_kind_of(at("pipe")), EK_FILE_OTHER);
@@ -166,7 +174,7 @@ static void listings(void)
     CHECK(l.n == 6 && strcmp(l.names[0], ".hidden") == 0 && strcmp(l.names[3], "b") == 0);
     ek_names_free(&l);
     CHECK_INT(ek_folder_files(at("gone"), &l), EK_ENOENT);
-    CHECK_INT(ek_folder_make(NULL, at("b/c")), EK_EIO); /* b is a file */
+    CHECK_INT(ek_folder_make(NULL, at("b/c")), EK_EFORMAT); /* b is a file */
     CHECK(says("cannot make folder"));
     CHECK(ek_file_remove(NULL, at("b")) == EK_OK);
     CHECK(ek_file_remove(NULL, at("b")) == EK_OK); /* again */
