@@ -1,0 +1,25 @@
+"""Some hundred random command lines: see fuzz_command.py."""
+
+import os
+
+import ek_cli
+import fuzz_command
+
+SEED = int(os.environ.get("EK_FUZZ_SEED", "1"))
+LINES = int(os.environ.get("EK_FUZZ_LINES", "250"))
+SECONDS = 150  # on a slow machine fewer lines
+
+
+class Lines(ek_cli.Case):
+    def test_random_lines(self):
+        fuzzer = fuzz_command.Fuzzer(self, SEED)
+        found = fuzzer.search(LINES, SECONDS)
+        print(fuzzer.statuses)
+        self.assertEqual(found, [], "\n\n" + "\n\n".join(found))
+        self.assertGreater(fuzzer.statuses.get(0, 0), 5)
+        self.assertGreater(fuzzer.statuses.get(2, 0), 10)
+        self.assertGreater(fuzzer.statuses.get(3, 0), 5)
+
+
+if __name__ == "__main__":
+    ek_cli.main()
