@@ -28,6 +28,7 @@ typedef struct {
     equal_nodes nodes;
     ek_recompute recompute;
     ek_mode mode;
+    int blind;              /* nothing is evaluated between steps */
     int worker;             /* a thread of its own serves the network */
     int columns;            /* the embedding is cut by columns, where it is not the head as well */
     const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
@@ -92,6 +93,7 @@ typedef struct {
 
 /* What training gave; equal on all ranks but for what each holds. */
 typedef struct {
+    double eval[EQUAL_STEPS]; /* mean loss of an evaluation before the step; 0: there was none */
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
     double brought; /* bytes of weights and gradients for products elsewhere */
@@ -274,6 +276,58 @@ static inline int equal_least_nodes(const ek_pass *p)
     return least;
 }
 
+/* What is evaluated before a step: every third one. */
+typedef struct {
+    int64_t step, batch, seq, vocab;
+} equal_held_out;
+
+static inline void equal_read(void *context, int64_t i, int32_t *inputs, int32_t *targets)
+{
+    const equal_held_out *h = context;
+
+    for (int64_t t = 0; t < h->seq; t++) {
+        uint64_t at = (uint64_t)(i * (EQUAL_SEQ_MAX + 1) + t);
+
+        inputs[t] = equal_token(1000 + (int)h->step, at, h->vocab);
+        targets[t] = equal_token(1000 + (int)h->step, at + 1, h->vocab);
+    }
+}
+
+/* A whole batch, fewer sequences than ranks, shorter ones. */
+static inline equal_held_out equal_held_out_of(const equal_layout *l, int step)
+{
+    equal_shape shape = equal_shape_of(l->shape);
+    ek_model_spec spec;
+    equal_held_out h = {step, shape.batch, shape.seq, 0};
+
+    equal_spec(l->model, &spec);
+    h.vocab = spec.vocab;
+    if (step % 2 == 0)
+        h.batch = 1 + step % shape.batch;
+    if (step % 4 == 0 && shape.seq > 1)
+        h.seq = shape.seq / 2;
+    return h;
+}
+
+static inline ek_status equal_evaluate(ek_trainer *tr, const equal_layout *l, int step, double *out)
+{
+    equal_held_out h = equal_held_out_of(l, step);
+    ek_trainer_reader reader = {equal_read, &h};
+    ek_comm *world = ek_trainer_pass(tr)->model->cfg.mesh->world;
+    ek_eval_sums sums = {0};
+    ek_coll *op = NULL;
+
+    EK_TRY(ek_trainer_forward(tr, h.batch, h.seq, &reader, &sums));
+    if (world != NULL) {
+        EK_TRY(ek_comm_all_reduce(world, &sums, 2, EK_SUM_F64, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    EK_REQUIRE(sums.tokens == (double)(h.batch * h.seq), EK_EINTERNAL, "%g targets of %lld counted",
+               sums.tokens, (long long)(h.batch * h.seq));
+    *out = sums.loss / sums.tokens;
+    return EK_OK;
+}
+
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
                                        equal_result *out)
 {
@@ -282,7 +336,6 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     ek_model_spec spec;
 
     equal_spec(l->model, &spec);
-    equal_tokens(tr, i, equal_shape_of(l->shape).seq, spec.vocab);
     if (top_k > 0)
         EK_TRY(ek_trainer_set_top_k(tr, top_k));
     if (l->ways == EQUAL_RESTLESS) {
@@ -292,6 +345,9 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     }
     if (l->turn != NULL && ek_trainer_pass(tr)->model->cfg.mesh->size > 1)
         EK_TRY(l->turn(tr, i));
+    if (!l->blind && i % 3 == 1)
+        EK_TRY(equal_evaluate(tr, l, i, &out->eval[i]));
+    equal_tokens(tr, i, equal_shape_of(l->shape).seq, spec.vocab); /* an evaluation has its own */
     EK_TRY(ek_trainer_step(tr, &r));
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
     out->way[i] = r.traffic;
@@ -433,13 +489,14 @@ static inline void equal_compare(const equal_layout *l, const equal_leg *leg,
         if (equal_close(got->loss[i], want->loss[i], exact ? 1e-9 : 5e-6) &&
             equal_close(got->aux[i], want->aux[i], exact ? 1e-9 : 1e-4) &&
             equal_close(got->norm[i], want->norm[i], exact ? 1e-9 : 1e-3) &&
+            equal_close(got->eval[i], l->blind ? 0 : want->eval[i], exact ? 1e-9 : 5e-6) &&
             got->dropped[i] == want->dropped[i])
             continue;
-        EK_T_FAIL("%s: step %d: loss %.15g, balance loss %.15g, norm %.15g, %lld dropped; one rank "
-                  "has %.15g, %.15g, %.15g, %lld",
+        EK_T_FAIL("%s: step %d: loss %.15g, balance loss %.15g, norm %.15g, %lld dropped, %.15g of "
+                  "an evaluation before it; one rank has %.15g, %.15g, %.15g, %lld, %.15g",
                   equal_text(l), i, got->loss[i], got->aux[i], got->norm[i],
-                  (long long)got->dropped[i], want->loss[i], want->aux[i], want->norm[i],
-                  (long long)want->dropped[i]);
+                  (long long)got->dropped[i], got->eval[i], want->loss[i], want->aux[i],
+                  want->norm[i], (long long)want->dropped[i], want->eval[i]);
         return;
     }
 }

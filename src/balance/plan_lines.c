@@ -1,8 +1,6 @@
 /* Plans as lines of JSON. */
 #include "balance/plan_lines.h"
 
-#include "base/file.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

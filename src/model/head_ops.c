@@ -76,7 +76,7 @@ static ek_status op_loss(void *self, const ek_op *op)
     block b = block_of(p, op);
 
     b.k->cross_entropy(b.rows, b.v, p->logits, b.v, b.mb->targets + b.first, ek_head_loss_scale(p),
-                       p->loss_rows, p->dlogits, p->dlogits_ld);
+                       p->loss_rows, ek_pass_trains(p) ? p->dlogits : NULL, p->dlogits_ld);
     for (int64_t i = 0; i < b.rows; i++)
         p->loss_sum += p->loss_rows[i];
     return EK_OK;
@@ -121,7 +121,7 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
         logits.queues = back.queues = 1;
         dep = ek_graph_after(g, &logits, dep);
         dep = ek_graph_add(g, &loss, (int32_t[]){dep, p->counted}, 2);
-        if (p->cfg.training)
+        if (ek_pass_trains(p))
             dep = ek_graph_after(g, &back, dep);
     }
     return dep;

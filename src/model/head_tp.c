@@ -142,7 +142,7 @@ static ek_status op_loss(void *self, const ek_op *op)
     for (int64_t i = 0; i < b.rows; i++) /* each token counts on one rank */
         if (b.first + i >= b.mb->first && b.first + i < b.mb->first + b.mb->n)
             p->loss_sum += p->loss_rows[i];
-    if (p->cfg.training)
+    if (ek_pass_trains(p))
         b.k->vocab_gradient(b.rows, b.v, p->logits, b.v, targets, p->vocab_factor, p->vocab_hit,
                             p->dlogits, p->dlogits_ld);
     return EK_OK;
@@ -232,10 +232,10 @@ static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
             ek_head_op(p, "cross entropy", op_loss, micro, part, 0, z.rows * z.v * (z.r + z.c));
         int32_t deps[3] = {build_logits(p, g, micro, part, dep), -1, p->counted};
 
-        if (p->cfg.training && part > 0)
+        if (ek_pass_trains(p) && part > 0)
             deps[1] = build_backward(p, g, micro, part - 1, dep);
         dep = ek_graph_add(g, &loss, deps, 3);
-        if (p->cfg.training && (int64_t)(part + 1) * p->head_rows >= all)
+        if (ek_pass_trains(p) && (int64_t)(part + 1) * p->head_rows >= all)
             dep = build_backward(p, g, micro, part, dep);
     }
     return dep;
@@ -254,7 +254,7 @@ int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
     dep = ek_graph_after(g, &norm, dep);
     dep = ek_tp_build_gather_y(&p->tp, g, -1, micro, 0, dep);
     dep = build_blocks(p, g, micro, dep);
-    if (!p->cfg.training)
+    if (!ek_pass_trains(p))
         return dep;
     dep = ek_tp_build_reduce_sum(&p->tp, g, -1, micro, 0, dep);
     return ek_graph_after(g, &back, dep);

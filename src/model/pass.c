@@ -439,20 +439,33 @@ static void lay_pass(ek_pass *p)
     }
 }
 
-/* Micro-batches of a chunk that are in flight at once. */
+/* Micro-batches of a chunk that are in flight at once, on a stage. */
+static int slots_of_stage(const ek_pass *p, int stage, ek_pipe_item *items)
+{
+    const ek_model_config *c = &p->model->cfg;
+    int64_t n = ek_pipe_order(c->mesh->pp, c->chunks, p->cfg.micros, stage, 1, items), most = 1;
+
+    for (int i = 0; i < c->chunks; i++) {
+        int64_t slots = ek_pipe_slots(items, n, i);
+
+        most = slots > most ? slots : most;
+    }
+    return (int)most;
+}
+
 static ek_status count_slots(ek_pass *p)
 {
     const ek_model_config *c = &p->model->cfg;
     ek_pipe_item *items = malloc((size_t)(2 * c->chunks * p->cfg.micros) * sizeof(*items));
-    int64_t n;
 
     EK_REQUIRE(items != NULL, EK_ENOMEM, "no memory for %lld micro-batches",
                (long long)p->cfg.micros);
-    n = ek_pipe_order(c->mesh->pp, c->chunks, p->cfg.micros, c->mesh->pp_rank, 1, items);
-    for (int i = 0; i < c->chunks; i++) {
-        int64_t slots = ek_pipe_slots(items, n, i);
+    p->pipe_group = c->mesh->pp;
+    for (int stage = 0; stage < c->mesh->pp; stage++) {
+        int slots = slots_of_stage(p, stage, items);
 
-        p->slots = slots > p->slots ? (int)slots : p->slots;
+        p->pipe_group = slots < p->pipe_group ? slots : p->pipe_group;
+        p->slots = stage == c->mesh->pp_rank ? slots : p->slots;
     }
     free(items);
     return EK_OK;
@@ -475,7 +488,7 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     if (p->cfg.micros == 0)
         p->cfg.micros = 1;
     p->max_tokens = ek_run_length(p->max_all, mesh->tp, mesh->tp_rank);
-    p->slots = 1;
+    p->slots = p->pipe_group = 1;
     p->room = (ek_moe_room){p->max_tokens, p->max_all,
                             cfg->max_total > 0 ? cfg->max_total : p->max_all, m->cfg.spare_slots};
     EK_TRY(ek_moe_check_room(&m->spec, mesh, &p->room));
@@ -587,6 +600,7 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
             slot_of + ek_model_piece_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
         ek_moe_begin_step(&p->moe[l]);
     }
-    ek_pass_rebalance(p);
+    if (ek_pass_trains(p))
+        ek_pass_rebalance(p);
     return EK_OK;
 }

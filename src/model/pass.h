@@ -90,31 +90,33 @@ typedef struct {
     ek_arena arena, host;
     int64_t max_all, max_tokens, head_rows; /* of `all`, of n, of a block of the head */
     int slots;                              /* micro-batches in flight */
-    int32_t *slot_of;                       /* [chunks][micros] */
-    int32_t first_layer;                    /* the first that is here */
-    ek_layer_saved *saved;                  /* [slots][layers] */
-    ek_moe *moe;                            /* [layers] */
-    ek_migration *migrations;               /* [layers]; NULL: experts never move */
-    void *staging[2];                       /* theirs, by turns of the layers that are here */
-    void **x;                               /* [slots][2 layers + 1], each R [n, d] */
-    void *mid;                              /* R [n, d], x[2l+1] of all layers when recomputed */
-    void *dx;                               /* R [n, d] */
-    void *dx_in, *dx_out;                   /* R [n, d], from and to the neighbour stages */
-    ek_pipe_item *order;                    /* [2 chunks micros], the stage's work */
-    int32_t *slot_freed;                    /* [chunks][slots], while a step is built: the op after
-                                               which a slot's activations may be overwritten */
-    unsigned char *slot_taken;              /* [chunks][slots] */
-    int32_t dx_in_read, dx_out_sent;        /* likewise for dx_in and dx_out */
-    void *dy, *dy_comp, *d_o, *dqkv;        /* scratch of attention's backward */
-    void *cos_sin;                          /* R [max_seq, head_dim] */
-    int64_t cos_sin_length;                 /* the sequence that it was filled for */
-    void *y_final;                          /* C [head_rows, d] */
-    void *rstd_final;                       /* R [head_rows] */
-    void *logits;                           /* R [head_rows, this rank's vocab] */
-    void *dlogits;                          /* C [head_rows, this rank's vocab], at dlogits_ld */
-    int64_t dlogits_ld;                     /* a multiple of 8, as some kernels want rows to lie */
-    void *dy_final;                         /* R [head_rows, d] */
-    double *loss_rows;                      /* [max_tokens] */
+    int pipe_group; /* micro-batches that a forward half alone takes through a chunk before the next
+                  chunk: no more than any stage has slots */
+    int32_t *slot_of;                /* [chunks][micros] */
+    int32_t first_layer;             /* the first that is here */
+    ek_layer_saved *saved;           /* [slots][layers] */
+    ek_moe *moe;                     /* [layers] */
+    ek_migration *migrations;        /* [layers]; NULL: experts never move */
+    void *staging[2];                /* theirs, by turns of the layers that are here */
+    void **x;                        /* [slots][2 layers + 1], each R [n, d] */
+    void *mid;                       /* R [n, d], x[2l+1] of all layers when recomputed */
+    void *dx;                        /* R [n, d] */
+    void *dx_in, *dx_out;            /* R [n, d], from and to the neighbour stages */
+    ek_pipe_item *order;             /* [2 chunks micros], the stage's work */
+    int32_t *slot_freed;             /* [chunks][slots], while a step is built: the op after
+                                        which a slot's activations may be overwritten */
+    unsigned char *slot_taken;       /* [chunks][slots] */
+    int32_t dx_in_read, dx_out_sent; /* likewise for dx_in and dx_out */
+    void *dy, *dy_comp, *d_o, *dqkv; /* scratch of attention's backward */
+    void *cos_sin;                   /* R [max_seq, head_dim] */
+    int64_t cos_sin_length;          /* the sequence that it was filled for */
+    void *y_final;                   /* C [head_rows, d] */
+    void *rstd_final;                /* R [head_rows] */
+    void *logits;                    /* R [head_rows, this rank's vocab] */
+    void *dlogits;                   /* C [head_rows, this rank's vocab], at dlogits_ld */
+    int64_t dlogits_ld;              /* a multiple of 8, as some kernels want rows to lie */
+    void *dy_final;                  /* R [head_rows, d] */
+    double *loss_rows;               /* [max_tokens] */
     void *ws;
     ek_moe_scratch scratch; /* its tp: NULL with one tensor parallel rank, else &tp */
     ek_tp tp;
@@ -145,6 +147,13 @@ typedef struct {
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
 void ek_pass_destroy(ek_pass **p);
+
+/* Whether the step under way trains.  A pass that may train can also do the forward half alone
+ * (step.training 0), which leaves planners, their statistics and lasting placements as they are. */
+static inline int ek_pass_trains(const ek_pass *p)
+{
+    return p->cfg.training && p->step.training;
+}
 
 /* Bytes that a pass of this kind is expected to use, without taking them. */
 EK_CHECKED ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes);

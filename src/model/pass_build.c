@@ -188,7 +188,7 @@ static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
     int32_t *freed = &p->slot_freed[w->chunk * p->slots + w->slot], dep;
-    int head = is_last(w) && !p->cfg.training;
+    int head = is_last(w) && !ek_pass_trains(p);
 
     if (w->piece == 0) {
         dep = use(w, EK_PLACE_EMBED, w->first, EK_USE_FORWARD, *freed);
@@ -321,15 +321,39 @@ static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_
               .next = next,
               .last_backward = item->micro == (int32_t)p->n_micro - 1};
 
-    if (!item->backward)
+    if (!ek_pass_trains(p))
+        *slot = item->micro % p->pipe_group;
+    else if (!item->backward)
         *slot = take_slot(p, item->chunk);
     w.slot = *slot;
     if (item->backward)
         build_backward(&w);
     else
         build_forward(&w);
-    if (item->backward || !p->cfg.training)
+    if (item->backward)
         p->slot_taken[item->chunk * p->slots + w.slot] = 0;
+}
+
+/* The stage's work in order; returns how many items it has.  Of a forward half alone no slot is
+ * taken again before the next stage can have read what was in it: a stage waits for that, and the
+ * next one may wait for a later piece of this stage.  So it goes by groups that have a slot each.
+ */
+static int64_t order_items(ek_pass *p)
+{
+    const ek_model_config *c = &p->model->cfg;
+    int64_t n = 0;
+
+    if (ek_pass_trains(p))
+        return ek_pipe_order(c->mesh->pp, c->chunks, p->n_micro, c->mesh->pp_rank, 1, p->order);
+    for (int64_t first = 0; first < p->n_micro; first += p->pipe_group) {
+        int64_t left = p->n_micro - first, micros = left < p->pipe_group ? left : p->pipe_group,
+                begin = n;
+
+        n += ek_pipe_order(c->mesh->pp, c->chunks, micros, c->mesh->pp_rank, 0, p->order + n);
+        for (int64_t i = begin; i < n; i++)
+            p->order[i].micro += (int32_t)first;
+    }
+    return n;
 }
 
 static ek_status op_sum(void *self, const ek_op *op)
@@ -377,8 +401,7 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
                  .micro = -1,
                  .part = -1,
                  .bytes = (double)p->n_sums * sizeof(*p->sums)};
-    int64_t n = ek_pipe_order(c->mesh->pp, c->chunks, p->n_micro, c->mesh->pp_rank, p->cfg.training,
-                              p->order);
+    int64_t n = order_items(p);
 
     p->dx_in_read = p->dx_out_sent = -1;
     for (int i = 0; i < c->chunks * p->slots; i++) {

@@ -152,7 +152,14 @@ static ek_status serve(ek_moe *m, int64_t *made_with, ek_plan *p)
 
 int ek_deal_is_ahead(const ek_moe *m)
 {
-    return m->ahead.expert_of != NULL && m->dealer->planner->ahead;
+    return m->ahead.expert_of != NULL && m->dealer->planner->ahead && m->step->training;
+}
+
+/* The counts of a run are what its next lasting placement is made from. */
+static void remember(ek_moe *m)
+{
+    if (m->history.counts != NULL && m->step->training)
+        ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
 }
 
 /* Slots of a run that are in place in expert_of, of all runs, as a plan to be made. */
@@ -326,8 +333,7 @@ static ek_status deal_run(ek_moe *m, const ek_tally *tally, int run, ek_moe_rout
     ek_plan p = begin_plan(m, run, route->expert_of, d->quota);
 
     count(m, tally, run);
-    if (m->history.counts != NULL)
-        ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
+    remember(m);
     EK_TRY(ek_deal_is_ahead(m) ? follow(m, run, &p) : plan(m, run, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
@@ -397,7 +403,7 @@ static void deal_local(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
     deal_own(m, tally, route);
     for (int run = 0; run < m->x.runs && m->history.counts != NULL; run++) {
         count(m, tally, run);
-        ek_plan_remember(&m->history, &m->dealer->limits, m->dealer->counts);
+        remember(m);
     }
     for (int run = 0; run < m->x.runs; run++) {
         ek_placement p = {.experts = m->x.experts,
@@ -553,9 +559,9 @@ ek_status ek_deal_slow(ek_moe *m)
 void ek_deal(ek_moe *m, const ek_tally *tally, ek_moe_route *route)
 {
     ek_moe_dealer *d = m->dealer;
-    /* Placements that last are served by without asking anybody. */
-    int plans =
-        d->planner != NULL && !m->x.local && !d->unfit && (d->planner->fast == NULL || !d->failed);
+    /* Placements that last are served by without asking anybody; planners see training alone. */
+    int plans = d->planner != NULL && m->step->training && !m->x.local && !d->unfit &&
+                (d->planner->fast == NULL || !d->failed);
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
     if (!ek_deal_is_ahead(m)) /* else slots are filled already, and stay so */

@@ -4,7 +4,8 @@
  * Each run of `ep` expert ranks plans for itself, from the counts of its own tokens, over its own
  * copies of the experts; every rank makes the plans of all runs, for the exchange needs the rows
  * of all.  A planner that fails is left out from then on: every rank sees the same failure, says
- * so, and goes on with experts at home. */
+ * so, and goes on with experts at home.  A step that does not train asks no planner and adds
+ * nothing to what they go by: rows go to the experts' homes. */
 #ifndef MOE_DEAL_H
 #define MOE_DEAL_H
 

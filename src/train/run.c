@@ -114,7 +114,7 @@ static ek_status record_step(ek_run *r, int64_t step)
     int on = ek_run_is_recorded(r, step);
     int64_t most = r->training.optimizer.steps - step;
 
-    ek_exec_record(ek_trainer_exec(r->trainer), on);
+    ek_trainer_record(r->trainer, on);
     if (!on)
         return EK_OK;
     if (r->step_ns == NULL) {

@@ -18,9 +18,11 @@ struct ek_trainer {
     ek_pass *pass;
     ek_optimizer optimizer;
     ek_exec *exec;
+    int recording; /* what it does is kept for the timeline */
     ek_graph graph;
-    ek_micro *micro;
+    ek_micro *micro, *eval_micro; /* [n_micro], of a step and of ek_trainer_forward */
     int64_t n_micro;
+    double *eval_sums;              /* [pass's n_sums] */
     int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
     ek_arena tokens;
     int32_t *inputs, *targets;
@@ -83,12 +85,12 @@ static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cf
                             .moe = moe};
 }
 
-/* This rank's sequences of micro-batch i, of all: runs of consecutive sequences, the last
- * micro-batch may be smaller. */
-static int64_t sequences_of(const ek_model *m, const ek_trainer_config *c, int64_t i,
+/* This rank's sequences of micro-batch i of a batch, of all: runs of consecutive sequences, the
+ * last micro-batch may be smaller. */
+static int64_t sequences_of(const ek_model *m, const ek_trainer_config *c, int64_t batch, int64_t i,
                             int64_t *first, int64_t *of_all)
 {
-    int64_t begin = i * c->micro_batch, all = c->batch - begin;
+    int64_t begin = i * c->micro_batch, all = batch - begin;
     const ek_mesh *mesh = m->cfg.mesh;
 
     all = all < c->micro_batch ? all : c->micro_batch;
@@ -102,7 +104,7 @@ static int64_t count_sequences(const ek_model *m, const ek_trainer_config *c)
     int64_t n = 0, first, all;
 
     for (int64_t i = 0; i * c->micro_batch < c->batch; i++)
-        n += sequences_of(m, c, i, &first, &all);
+        n += sequences_of(m, c, c->batch, i, &first, &all);
     return n;
 }
 
@@ -116,30 +118,44 @@ ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *
     return EK_OK;
 }
 
+/* Micro-batch i of `batch` sequences of `seq` tokens, of which this rank's `done` are before it. */
+static ek_micro micro_at(const ek_trainer *tr, int64_t batch, int64_t seq, int64_t i, int64_t done)
+{
+    const ek_mesh *mesh = tr->model->cfg.mesh;
+    int64_t first, whole;
+    int64_t seqs = sequences_of(tr->model, &tr->cfg, batch, i, &first, &whole), all = seqs * seq;
+
+    return (ek_micro){.seqs = seqs,
+                      .seq = seq,
+                      .all = all,
+                      .first = ek_run_first(all, mesh->tp, mesh->tp_rank),
+                      .n = ek_run_length(all, mesh->tp, mesh->tp_rank),
+                      .total = whole * seq,
+                      .share = (double)whole / (double)batch,
+                      .first_sequence = (uint64_t)first,
+                      .micro_first = (uint64_t)(i * tr->cfg.micro_batch),
+                      .inputs = tr->inputs + done * seq,
+                      .targets = tr->targets + done * seq,
+                      .starts = tr->starts != NULL ? tr->starts + done * seq : NULL};
+}
+
+/* Of this rank's sequences. */
+static void mark_documents(ek_trainer *tr, int64_t sequences, int64_t seq)
+{
+    for (int64_t i = 0; tr->starts != NULL && i < sequences; i++)
+        ek_documents_mark(seq, tr->cfg.document_end, tr->inputs + i * seq, tr->targets + i * seq,
+                          tr->starts + i * seq);
+}
+
 static void cut_batch(ek_trainer *tr)
 {
     const ek_trainer_config *c = &tr->cfg;
-    const ek_mesh *mesh = tr->model->cfg.mesh;
     int64_t done = 0;
 
     for (int64_t i = 0; i < tr->n_micro; i++) {
-        int64_t first, whole, seqs = sequences_of(tr->model, c, i, &first, &whole);
-        int64_t all = seqs * c->seq;
-
-        tr->micro[i] = (ek_micro){.seqs = seqs,
-                                  .seq = c->seq,
-                                  .all = all,
-                                  .first = ek_run_first(all, mesh->tp, mesh->tp_rank),
-                                  .n = ek_run_length(all, mesh->tp, mesh->tp_rank),
-                                  .total = whole * c->seq,
-                                  .share = (double)whole / (double)c->batch,
-                                  .first_sequence = (uint64_t)first,
-                                  .micro_first = (uint64_t)(i * c->micro_batch),
-                                  .inputs = tr->inputs + done * c->seq,
-                                  .targets = tr->targets + done * c->seq,
-                                  .starts = tr->starts != NULL ? tr->starts + done * c->seq : NULL};
-        for (int64_t j = 0; j < seqs; j++)
-            tr->sequence[done++] = first + j;
+        tr->micro[i] = micro_at(tr, c->batch, c->seq, i, done);
+        for (int64_t j = 0; j < tr->micro[i].seqs; j++)
+            tr->sequence[done++] = (int64_t)tr->micro[i].first_sequence + j;
     }
 }
 
@@ -181,8 +197,11 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     tr->n_sequences = count_sequences(m, cfg);
     tr->sequence = calloc((size_t)tr->n_sequences + 1, sizeof(*tr->sequence));
     tr->micro = calloc((size_t)tr->n_micro, sizeof(*tr->micro));
-    EK_REQUIRE_OUT(tr->micro != NULL && tr->sequence != NULL, EK_ENOMEM,
-                   "no memory for %lld sequences", (long long)tr->n_sequences);
+    tr->eval_micro = calloc((size_t)tr->n_micro, sizeof(*tr->eval_micro));
+    tr->eval_sums = calloc((size_t)tr->pass->n_sums, sizeof(*tr->eval_sums));
+    EK_REQUIRE_OUT(tr->micro != NULL && tr->eval_micro != NULL && tr->eval_sums != NULL &&
+                       tr->sequence != NULL,
+                   EK_ENOMEM, "no memory for %lld sequences", (long long)tr->n_sequences);
     EK_TRY_OUT(ek_model_take_tokens(m, tr->n_sequences * cfg->seq, &tr->tokens, &tr->inputs,
                                     &tr->targets, cfg->document_mask ? &tr->starts : NULL));
     cut_batch(tr);
@@ -206,6 +225,8 @@ void ek_trainer_destroy(ek_trainer **ptr)
     ek_graph_fini(&tr->graph);
     free(tr->tune);
     free(tr->micro);
+    free(tr->eval_micro);
+    free(tr->eval_sums);
     free(tr->sequence);
     ek_arena_fini(&tr->tokens);
     free(tr);
@@ -408,15 +429,6 @@ void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *run
     note(tr);
 }
 
-static void mark_documents(ek_trainer *tr)
-{
-    int64_t seq = tr->cfg.seq;
-
-    for (int64_t i = 0; tr->starts != NULL && i < tr->n_sequences; i++)
-        ek_documents_mark(seq, tr->cfg.document_end, tr->inputs + i * seq, tr->targets + i * seq,
-                          tr->starts + i * seq);
-}
-
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -435,7 +447,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     out->step = tr->optimizer.steps_done;
     out->tokens = c->batch * c->seq;
     out->comm_bytes = -bytes_sent(tr);
-    mark_documents(tr);
+    mark_documents(tr, tr->n_sequences, c->seq);
     step.traffic = tr->travelling = choose_traffic(tr, step.top_k, &with);
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->micro, tr->n_micro));
     ek_graph_reset(&tr->graph);
@@ -460,6 +472,70 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     out->lr = tr->optimizer.lr;
     out->flops = model_flops(&tr->graph);
     return EK_OK;
+}
+
+/* Cuts `batch` sequences into micro-batches and reads this rank's; returns how many micro-batches
+ * there are. */
+static int64_t read_sequences(ek_trainer *tr, int64_t batch, int64_t seq,
+                              const ek_trainer_reader *reader)
+{
+    int64_t n = (batch + tr->cfg.micro_batch - 1) / tr->cfg.micro_batch, done = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        ek_micro *mb = &tr->eval_micro[i];
+
+        *mb = micro_at(tr, batch, seq, i, done);
+        for (int64_t j = 0; j < mb->seqs; j++, done++)
+            reader->read(reader->context, (int64_t)mb->first_sequence + j, tr->inputs + done * seq,
+                         tr->targets + done * seq);
+    }
+    mark_documents(tr, done, seq);
+    return n;
+}
+
+/* Targets that count on this rank: each does on one. */
+static double count_targets(const ek_micro *mb)
+{
+    int64_t n = 0;
+
+    for (int64_t i = mb->first; i < mb->first + mb->n; i++)
+        n += mb->targets[i] >= 0;
+    return (double)n;
+}
+
+ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
+                             const ek_trainer_reader *reader, ek_eval_sums *sums)
+{
+    const ek_trainer_config *c = &tr->cfg;
+    ek_moe_step step = {.capacity_factor = c->capacity_factor,
+                        .top_k = c->top_k > 0 ? c->top_k : tr->model->spec.top_k,
+                        .traffic = tr->travelling.degree > 0 ? tr->travelling : tr->traffic};
+    double *of_step = tr->pass->sums;
+    ek_status st;
+
+    EK_REQUIRE(batch > 0 && batch <= c->batch && seq > 0 && seq <= c->seq, EK_EINVAL,
+               "%lld sequences of %lld tokens; there is room for %lld of %lld", (long long)batch,
+               (long long)seq, (long long)c->batch, (long long)c->seq);
+    EK_TRY(ek_pass_begin(tr->pass, &step, tr->eval_micro, read_sequences(tr, batch, seq, reader)));
+    ek_graph_reset(&tr->graph);
+    EK_TRY(ek_pass_build(tr->pass, &tr->graph));
+    tr->pass->sums = tr->eval_sums; /* those of the step before are still read */
+    ek_exec_record(tr->exec, 0);
+    st = ek_exec_run(tr->exec, &tr->graph);
+    ek_exec_record(tr->exec, tr->recording);
+    tr->pass->sums = of_step;
+    EK_TRY(st);
+    sums->loss += tr->pass->loss_sum;
+    if (ek_model_has_head(tr->model))
+        for (int64_t i = 0; i < tr->pass->n_micro; i++)
+            sums->tokens += count_targets(&tr->eval_micro[i]);
+    return EK_OK;
+}
+
+void ek_trainer_record(ek_trainer *tr, int on)
+{
+    tr->recording = on;
+    ek_exec_record(tr->exec, on);
 }
 
 int64_t ek_trainer_steps_done(const ek_trainer *tr)

@@ -58,6 +58,28 @@ void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int other
 /* Takes a step over them. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);
 
+/* Who fills in sequence i of a batch that is evaluated: inputs and targets, each [seq]. */
+typedef struct {
+    void (*read)(void *context, int64_t i, int32_t *inputs, int32_t *targets);
+    void *context;
+} ek_trainer_reader;
+
+/* This rank's part of what an evaluation sums up: every target counts on one rank. */
+typedef struct {
+    double loss;   /* cross entropy, nats */
+    double tokens; /* targets that count */
+} ek_eval_sums;
+
+/* Between steps: the forward pass alone over up to cfg.batch sequences of up to cfg.seq tokens, all
+ * of one length, with the capacity factor and top-k of training, in the memory of a step.  Weights,
+ * optimizer, planners and what they go by, router biases and the sums of the step before stay as
+ * they are.  Adds to *sums.  Collective. */
+EK_CHECKED ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
+                                        const ek_trainer_reader *reader, ek_eval_sums *sums);
+
+/* Whether the ops of steps are kept for a timeline; those of ek_trainer_forward never are. */
+void ek_trainer_record(ek_trainer *tr, int on);
+
 /* Steps done; set when a run is resumed. */
 int64_t ek_trainer_steps_done(const ek_trainer *tr);
 void ek_trainer_resume(ek_trainer *tr, int64_t steps_done);
