@@ -56,7 +56,11 @@ static const ek_planner *const equal_planners[] = {
     &ek_planner_fastermoe,
     &ek_planner_shadow,
 };
-enum { EQUAL_DRAWN = 5, EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0]) };
+enum {
+    EQUAL_DRAWN = 5,
+    EQUAL_AUTO = 9,
+    EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0])
+};
 
 /* Whether experts move for good. */
 static inline int equal_moves(const equal_layout *l)
