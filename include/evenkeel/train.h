@@ -1,9 +1,9 @@
 /* evenkeel/train.h - a training run from its settings to its files: what `evenkeel train` does.
  *
  * A run leaves in `out`: run.json (all settings), metrics.jsonl (one JSON object a step),
- * checkpoint/ (folders that are Hugging Face folders too), and on request timeline.json,
- * routing.npy and plans.jsonl.  Texts are tokenised into .evenkeel-tokens beside `out`, which runs
- * share.
+ * checkpoint/ (folders that are Hugging Face folders too), with eval_data evaluation.json and best
+ * (a link to the best checkpoint), and on request timeline.json, routing.npy and plans.jsonl. Texts
+ * are tokenised into .evenkeel-tokens beside `out`, which runs share.
  *
  * Choices are words, the same as the command's options.
  *
@@ -119,8 +119,14 @@ typedef struct {
     int overwrite;          /* a run that is in `out` is replaced (never with resume or elastic) */
     const char *const *command; /* [n_command] the command line, for run.json; NULL: none */
     int64_t n_command;
-    const char *caller_settings; /* JSON object of further settings, such as the number of
-                                    processes, that run.json is to keep; NULL: none */
+    const char *caller_settings;  /* JSON object of further settings, such as the number of
+                                     processes, that run.json is to keep; NULL: none */
+    const char *const *eval_data; /* held-out data, evaluated between steps: paths as of data,
+                                     without weights; NULL: none */
+    int64_t n_eval_data;
+    int64_t eval_every;  /* steps between evaluations, besides one at the end; 0: a 20th of all */
+    int64_t eval_tokens; /* most tokens of an evaluation; 0: all there are */
+    int64_t patience;    /* the run ends after so many evaluations without a new best; 0: never */
 } ek_train_config;
 
 /* clang-format off */
@@ -198,7 +204,12 @@ typedef struct {
     /* overwrite */ 0,                                                                             \
     /* command */ NULL,                                                                            \
     /* n_command */ 0,                                                                             \
-    /* caller_settings */ NULL                                                                     \
+    /* caller_settings */ NULL,                                                                    \
+    /* eval_data */ NULL,                                                                          \
+    /* n_eval_data */ 0,                                                                           \
+    /* eval_every */ 0,                                                                            \
+    /* eval_tokens */ 131072,                                                                      \
+    /* patience */ 0                                                                               \
     }
 /* clang-format on */
 
@@ -227,6 +238,9 @@ typedef struct {
     double expert_max_over_mean;  /* busiest expert over the mean, worst layer */
     double step_ms, tokens_per_s; /* of the step, end to end */
     double seconds;               /* of this process's steps */
+    int64_t eval_tokens; /* targets of the evaluation that was made after the step; 0: none was */
+    double eval_loss;    /* its mean cross entropy, nats */
+    int eval_best;       /* it is the best so far */
 } ek_train_progress;
 
 /** Where a MoE layer stands on FasterMoE's DDL-Roofline, over the steps of this process but the
@@ -261,7 +275,8 @@ typedef struct {
     /* At the end, on rank 0: every MoE layer where a policy balances; with a timeline, every op */
     void (*layer)(void *context, const ek_train_layer *layer);
     void (*cost)(void *context, const ek_train_cost *cost);
-    /* What begins: "transfer" (of weights, from wherever), "step", "checkpoint", "end" */
+    /* What begins: "transfer" (of weights, from wherever), "step", "evaluate", "checkpoint",
+     * "end" */
     void (*phase)(void *context, const char *name);
 } ek_train_hooks;
 
@@ -284,10 +299,21 @@ typedef struct {
     char survival_text[192], racks_text[192]; /* the latter of racks, where there are several */
 } ek_train_balance;
 
+/** Evaluations on eval_data.  Steps count those done. */
+typedef struct {
+    int64_t count;           /* that this process has made */
+    int64_t step, best_step; /* of the last, and of the best of the whole run; 0: there is none */
+    double loss, best_loss;  /* mean cross entropy, nats */
+    int64_t since_best;      /* evaluations since the best */
+    int stopped_early;       /* patience has ended the run */
+    char best_checkpoint[4096]; /* <out>/best, a link to the best one's checkpoint; "": none */
+} ek_train_evaluation;
+
 typedef struct {
     ek_train_info info;
     ek_train_progress end;
     ek_train_balance balance;
+    ek_train_evaluation evaluation;
     double tokens_per_s;    /* mean over this process's steps but the first */
     int64_t peak_rss_bytes; /* of this process */
     int finished_before;    /* resume found nothing left to do */

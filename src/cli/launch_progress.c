@@ -14,8 +14,8 @@
 static const double factor = 10, step_least_s = 2.8, start_least_s = 20;
 enum { STEPS_MIN = 5 };
 
-static const char *const names[LAUNCH_PHASES] = {"launch", "connect",    "plan", "transfer",
-                                                 "step",   "checkpoint", "end"};
+static const char *const names[LAUNCH_PHASES] = {"launch", "connect",  "plan",       "transfer",
+                                                 "step",   "evaluate", "checkpoint", "end"};
 
 const char *launch_phase_name(launch_phase phase)
 {

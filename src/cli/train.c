@@ -34,6 +34,15 @@ static const ek_option options[] = {
     {"document-mask", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "keep the documents of a sequence apart: tokens attend to their own document alone, and the "
      "first token of a document is no target"},
+    {"eval-data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 0,
+     "held-out data to evaluate while training: paths as for --data, without weights; the best "
+     "checkpoint is kept as OUT/best"},
+    {"eval-every", EK_OPTION_INT, NULL, "a twentieth of --steps", "steps", "[1,1000000000]", 0,
+     "steps between evaluations; there is one at the end as well"},
+    {"eval-tokens", EK_OPTION_INT, "131072", NULL, "tokens", "[0,)", 0,
+     "most tokens of an evaluation, in windows at even distances over --eval-data; 0: all"},
+    {"patience", EK_OPTION_INT, "0", NULL, "evaluations", "[0,1000000000]", 0,
+     "end the run after so many evaluations without a new best one; 0: never"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
      "size of a token in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's; bytes for a preset", "FILE", NULL, 0,
@@ -261,6 +270,14 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
         end_line();
 }
 
+/* A line that stays. */
+static void show_evaluation(const ek_train_progress *p)
+{
+    end_line();
+    fprintf(cli_err(), "step %" PRId64 "/%" PRId64 "  eval loss %.4f  perplexity %.2f%s\n", p->step,
+            p->steps, p->eval_loss, exp(p->eval_loss), p->eval_best ? "  (best so far)" : "");
+}
+
 static void show_step(void *context, const ek_train_progress *p)
 {
     display *d = context;
@@ -269,6 +286,8 @@ static void show_step(void *context, const ek_train_progress *p)
     int last = left == 0;
 
     cli_job_tell(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
+    if (!d->quiet && p->eval_tokens > 0)
+        show_evaluation(p);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
         (!last && !d->live && p->step % d->every != 0 && p->step != 1))
         return;
@@ -360,6 +379,21 @@ static json_t *balance_json(const ek_train_balance *b)
     return o;
 }
 
+static void add_evaluations(json_t *o, const ek_train_evaluation *e)
+{
+    json_t *best = e->best_checkpoint[0] != '\0' ? ek_json_text_of(e->best_checkpoint) : NULL;
+
+    if (e->step > 0)
+        json_object_set_new(o, "evaluation",
+                            json_pack("{s:I, s:I, s:f, s:o, s:I, s:f, s:o, s:I, s:b, s:o*}",
+                                      "count", (json_int_t)e->count, "step", (json_int_t)e->step,
+                                      "loss", e->loss, "perplexity", number_of(exp(e->loss)),
+                                      "best_step", (json_int_t)e->best_step, "best_loss",
+                                      e->best_loss, "best_perplexity", number_of(exp(e->best_loss)),
+                                      "since_best", (json_int_t)e->since_best, "stopped_early",
+                                      e->stopped_early, "best_checkpoint", best));
+}
+
 static void print_json(const ek_train_summary *s, const display *d)
 {
     json_t *o = json_pack(
@@ -370,6 +404,7 @@ static void print_json(const ek_train_summary *s, const display *d)
         "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
         ek_json_text_of(s->checkpoint));
 
+    add_evaluations(o, &s->evaluation);
     if (s->balance.policy != NULL)
         json_object_set_new(o, "balance", balance_json(&s->balance));
     if (d->layers != NULL)
@@ -407,6 +442,20 @@ static void print_layers(const json_t *lines)
         printf("%s\n", json_string_value(json_array_get(lines, i)));
 }
 
+static void print_evaluations(const ek_train_evaluation *e)
+{
+    cli_text path;
+
+    if (e->step <= 0)
+        return;
+    printf("eval loss %.4f, perplexity %.2f; best %.4f after step %" PRId64 "%s%s\n", e->loss,
+           exp(e->loss), e->best_loss, e->best_step, e->best_checkpoint[0] != '\0' ? ": " : "",
+           cli_shown(&path, e->best_checkpoint));
+    if (e->stopped_early)
+        printf("stopped early: no new best in %" PRId64 " evaluations (--patience)\n",
+               e->since_best);
+}
+
 static void print_summary(const ek_train_summary *s, const display *d)
 {
     char rate[16], time[24], peak[16], guess[16];
@@ -423,6 +472,7 @@ static void print_summary(const ek_train_summary *s, const display *d)
            cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));
+    print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);
     print_layers(d->layers);
@@ -449,7 +499,12 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg, con
 {
     cli_text out;
 
-    if (s->finished_before && !d->quiet)
+    if (s->finished_before && s->evaluation.stopped_early && !d->quiet)
+        fprintf(cli_err(),
+                "%s: ended early, after %" PRId64 " evaluations without a new best one; go on with "
+                "a larger --patience, or with --patience 0\n",
+                cli_shown(&out, cfg->out), s->evaluation.since_best);
+    else if (s->finished_before && !d->quiet)
         fprintf(cli_err(), "%s: all its steps are done already\n", cli_shown(&out, cfg->out));
     else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
         print_summary(s, d);

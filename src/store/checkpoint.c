@@ -1,11 +1,13 @@
 /* Writing checkpoints: temporary folder, files, manifest, rename; and deleting old ones. */
 #include "store/checkpoint_priv.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 struct ek_checkpoint {
@@ -246,15 +248,32 @@ void ek_checkpoint_abort(ek_checkpoint **c)
 
 /* --- many ------------------------------------------------------------------------------------- */
 
+ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t step)
+{
+    ek_path target, link, temporary;
+
+    EK_TRY(ek_path_set(&target, "checkpoint/" EK_STEP_FORMAT, (long long)step));
+    EK_TRY(ek_path_set(&link, "%s/" EK_BEST_NAME, out_dir));
+    EK_TRY(ek_path_set(&temporary, "%s.tmp", link.s));
+    EK_TRY(ek_file_remove(io, temporary.s)); /* of a start that was killed here */
+    EK_REQUIRE(symlink(target.s, temporary.s) == 0, errno == ENOSPC ? EK_ENOSPC : EK_EIO,
+               "cannot make the link %s: %s", temporary.s, strerror(errno));
+    return ek_file_rename(io, temporary.s, link.s);
+}
+
 ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep)
 {
     ek_step_entry *steps = NULL;
     int64_t n = 0, complete = 0, step;
-    ek_path folder, p;
+    ek_path folder, p, link;
+    ek_step_entry best;
     ek_status st;
+    int has_best;
 
     EK_REQUIRE(keep >= 1, EK_EINVAL, "at least 1 checkpoint must be kept, not %" PRId64, keep);
     EK_TRY(ek_path_set(&folder, "%s/checkpoint", out_dir));
+    EK_TRY(ek_path_set(&link, "%s/" EK_BEST_NAME, out_dir));
+    has_best = ek_checkpoint_read_best(link.s, &best);
     EK_TRY_OUT(ek_checkpoint_steps(folder.s, &steps, &n));
     for (int64_t i = 0; i < n; i++) {
         EK_TRY_OUT(ek_path_set(&p, "%s/%s", folder.s, steps[i].name));
@@ -262,6 +281,8 @@ ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep
             complete += ek_checkpoint_check_folder(p.s, EK_CHECK_SIZES, &step) >= 0;
             continue;
         }
+        if (has_best && strcmp(best.name, steps[i].name) == 0)
+            continue;
         EK_TRY_OUT(delete_checkpoint(io, p.s));
     }
 out:

@@ -3,6 +3,7 @@
  *   <out>/checkpoint/step-00000300/   model.safetensors, state.json, ...: what the caller writes
  *                                     manifest.json: format, version, step, and size and XXH64
  *                                     of every file; written last
+ *   <out>/best -> checkpoint/step-...   the one that the caller has called the best
  *
  * A checkpoint of several ranks is one folder, too: each rank writes files of its own into the
  * temporary folder, and one of them begins, enters the sums of all files, and commits.
@@ -57,7 +58,18 @@ EK_CHECKED ek_status ek_checkpoint_commit(ek_checkpoint **c);
 /* Gives up: deletes the temporary folder.  Leaves the text of the failure alone. */
 void ek_checkpoint_abort(ek_checkpoint **c);
 
-/* Deletes all checkpoints older than the `keep` newest complete ones, each manifest first. */
+/* Makes <out>/best a link to the checkpoint of this step, relative to <out>, in place of what it
+ * was. */
+EK_CHECKED ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t step);
+
+/* <out>/best, where that is a link to a checkpoint that is there; else "". */
+EK_CHECKED ek_status ek_checkpoint_best(const char *out_dir, ek_path *out);
+
+/* Whether something is a link such as <out>/best, wherever the checkpoint is. */
+int ek_checkpoint_is_best_link(const char *path);
+
+/* Deletes all checkpoints older than the `keep` newest complete ones, each manifest first; not the
+ * one that <out>/best names. */
 EK_CHECKED ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep);
 
 /* Deletes <out>/checkpoint as a whole: the name goes first. */

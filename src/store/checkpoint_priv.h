@@ -7,6 +7,7 @@
 #define EK_MANIFEST_NAME   "manifest.json"
 #define EK_MANIFEST_FORMAT "evenkeel-checkpoint"
 #define EK_STEP_FORMAT     "step-%08lld"
+#define EK_BEST_NAME       "best"
 
 enum { EK_MANIFEST_VERSION = 1 };
 
@@ -26,5 +27,8 @@ typedef struct {
 
 /* The step folders in `folder`, newest first, step-N before step-N.old.  The caller frees *list. */
 EK_CHECKED ek_status ek_checkpoint_steps(const char *folder, ek_step_entry **list, int64_t *n);
+
+/* The step folder that a link such as <out>/best names; false: it is no such link. */
+int ek_checkpoint_read_best(const char *link, ek_step_entry *out);
 
 #endif

@@ -3,9 +3,11 @@
 #include "store/checkpoint_priv.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 int ek_checkpoint_name_ok(const char *name)
@@ -132,6 +134,36 @@ static int is_step(const char *name, ek_step_entry *e)
             return 1;
     }
     return 0;
+}
+
+int ek_checkpoint_read_best(const char *link, ek_step_entry *out)
+{
+    static const char before[] = "checkpoint/";
+    char target[PATH_MAX];
+    ssize_t n = readlink(link, target, sizeof(target) - 1);
+
+    if (n < 0)
+        return 0;
+    target[n] = '\0';
+    return strncmp(target, before, strlen(before)) == 0 && is_step(target + strlen(before), out) &&
+           !out->aside;
+}
+
+int ek_checkpoint_is_best_link(const char *path)
+{
+    ek_step_entry e;
+
+    return ek_checkpoint_read_best(path, &e);
+}
+
+ek_status ek_checkpoint_best(const char *out_dir, ek_path *out)
+{
+    ek_step_entry e;
+
+    EK_TRY(ek_path_set(out, "%s/" EK_BEST_NAME, out_dir));
+    if (!ek_checkpoint_read_best(out->s, &e) || ek_file_kind_of(out->s) != EK_FILE_FOLDER)
+        out->s[0] = '\0';
+    return EK_OK;
 }
 
 ek_status ek_checkpoint_steps(const char *folder, ek_step_entry **list, int64_t *n)

@@ -8,8 +8,9 @@
  *                         where each tensor or part (store/boxes.h) is; likewise optimizer
  *   tokenizer.json        where there is a tokenizer, with the files of data/tokenizer_files.h
  *   run.json              all settings of the run (train/settings.h)
- *   state.json            steps done, what the matrix products were made of, and the settings
- *                         that a resumed run must share
+ *   state.json            steps done, what the matrix products were made of, the settings that a
+ *                         resumed run must share, and with held-out data what is known of
+ *                         evaluations (train/eval_state.h)
  *   manifest.json         sizes and checksums (store/checkpoint.h) */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
@@ -18,6 +19,7 @@
 #include "data/tokenizer_files.h"
 #include "model/model.h"
 #include "store/checkpoint.h"
+#include "train/eval_state.h"
 
 #include <jansson.h>
 
@@ -29,8 +31,10 @@ typedef struct {
     const ek_tokenizer_files *tokenizer_files; /* likewise */
     const json_t *settings;                    /* what a resumed run must share */
     const char *run_file;                      /* text of run.json; NULL: none */
-    int64_t steps_done, keep;                  /* the newest `keep` checkpoints stay */
-    const char *out_dir;                       /* the same folder for all ranks */
+    const ek_eval_state *evaluation;           /* what is known of evaluations; NULL: nothing */
+    int best;                                  /* this one becomes <out>/best */
+    int64_t steps_done, keep; /* the newest `keep` checkpoints stay, and the best */
+    const char *out_dir;      /* the same folder for all ranks */
     int background;  /* a thread writes a copy of what this rank answers for while the caller goes
                         on; where memory for it is refused, begin writes.  0: the model may not
                         change until the save is finished */

@@ -183,6 +183,8 @@ static ek_status commit(ek_train_saving *s)
         EK_TRY(enter_part(s, part));
     EK_TRY(note_layout(s));
     EK_TRY(ek_checkpoint_commit(&s->checkpoint));
+    if (s->cfg.best)
+        EK_TRY(ek_checkpoint_set_best(s->cfg.io, s->cfg.out_dir, s->cfg.steps_done));
     return ek_checkpoint_prune(s->cfg.io, s->cfg.out_dir, s->cfg.keep);
 }
 
@@ -242,7 +244,13 @@ static ek_status make_texts(ek_train_saving *s)
     const ek_train_save_config *c = &s->cfg;
     json_t *state = json_pack("{s:I, s:s, s:O}", "steps_done", (json_int_t)c->steps_done,
                               "products", c->model->k->products, "settings", (json_t *)c->settings);
+    json_t *evaluation = c->evaluation != NULL ? ek_eval_state_json(c->evaluation) : NULL;
 
+    if (state != NULL && c->evaluation != NULL &&
+        json_object_set_new(state, "evaluation", evaluation) != 0) {
+        json_decref(state);
+        state = NULL;
+    }
     s->state = state != NULL ? json_dumps(state, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(state);
     s->run = c->run_file != NULL ? strdup(c->run_file) : NULL;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,74 @@ ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)
     EK_REQUIRE(done == n, done < 0 && errno != ENOSPC ? EK_EIO : EK_ENOSPC, "cannot write %s: %s",
                m->path, done < 0 ? strerror(errno) : "the disk is full");
     return EK_OK;
+}
+
+/* `, "eval_loss": ...}`, in place of a line's end. */
+static int put_eval(char *at, size_t room, const ek_metrics_eval *e)
+{
+    double perplexity = exp(e->loss);
+    char text[40] = "null"; /* JSON has no infinity */
+
+    if (isfinite(perplexity))
+        snprintf(text, sizeof(text), "%.17g", perplexity);
+    return snprintf(at, room,
+                    ", \"eval_loss\": %.17g, \"eval_perplexity\": %s, \"eval_tokens\": %" PRId64
+                    ", \"eval_s\": %.3f}\n",
+                    e->loss, text, e->tokens, e->seconds);
+}
+
+/* Whether the line [begin, end) is of this step and has no evaluation. */
+static int wants_eval(const ek_metrics *m, off_t begin, off_t end, int64_t step)
+{
+    char *text = malloc((size_t)(end - begin) + 1);
+    int wants = text != NULL && read_step(m->fd, begin) == step &&
+                pread(m->fd, text, (size_t)(end - begin), begin) == end - begin;
+
+    if (wants) {
+        text[end - begin] = '\0';
+        wants = strstr(text, "\"eval_loss\"") == NULL && end - begin > 2 &&
+                strcmp(text + (end - begin) - 2, "}\n") == 0;
+    }
+    free(text);
+    return wants;
+}
+
+/* Writes over the last two bytes of the file; m->fd only appends. */
+static ek_status write_over_end(const ek_metrics *m, off_t end, const char *text, size_t bytes)
+{
+    int fd = open(m->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t done;
+    int error;
+
+    EK_REQUIRE(fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
+    done = pwrite(fd, text, bytes, end - 2);
+    error = errno;
+    if (done >= 0 && done < (ssize_t)bytes && pwrite(fd, "}\n", 2, end - 2) == 2)
+        (void)!ftruncate(fd, end); /* the line stays as it was */
+    close(fd);
+    EK_REQUIRE(done == (ssize_t)bytes, done < 0 && error != ENOSPC ? EK_EIO : EK_ENOSPC,
+               "cannot write %s: %s", m->path, done < 0 ? strerror(error) : "the disk is full");
+    return EK_OK;
+}
+
+ek_status ek_metrics_add_eval(ek_metrics *m, int64_t step, const ek_metrics_eval *e)
+{
+    block_reader *b = calloc(1, sizeof(*b));
+    char text[256];
+    struct stat s;
+    off_t begin;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(b != NULL, EK_ENOMEM, "no memory to read %s", m->path);
+    b->fd = m->fd;
+    EK_REQUIRE_OUT(fstat(m->fd, &s) == 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    begin = s.st_size > 0 ? find_line_end(b, s.st_size - 1) : 0;
+    EK_REQUIRE_OUT(begin >= 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    if (wants_eval(m, begin, s.st_size, step))
+        EK_TRY_OUT(write_over_end(m, s.st_size, text, (size_t)put_eval(text, sizeof(text), e)));
+out:
+    free(b);
+    return st;
 }
 
 ek_status ek_metrics_sync(const ek_metrics *m)

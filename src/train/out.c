@@ -2,6 +2,7 @@
 #include "train/out.h"
 
 #include "store/checkpoint.h"
+#include "train/eval_state.h"
 #include "train/settings.h"
 
 #include <fcntl.h>
@@ -23,7 +24,12 @@ static const out_file files[] = {
     {"timeline.json", "{"},   {"routing.npy", "\x93NUMPY"},
     {"plans.jsonl", "{"},     {"generations.jsonl", "{"},
     {"run-failed.json", "{"}, {"metrics-failed.jsonl", "{\"step\":"},
+    {EK_EVAL_FILE, "{"},
 };
+
+/* Links to the best checkpoint, of the run and of one that is replaced. */
+static const char *const links[] = {"best", "best.replaced"};
+static const char is_link[] = "";
 
 /* Files of other ranks and stages, from 1. */
 static const struct {
@@ -34,6 +40,7 @@ static const char *const folders[] = {"checkpoint", "checkpoint.tmp", "checkpoin
                                       "checkpoint.replaced"};
 
 enum {
+    N_LINKS = sizeof(links) / sizeof(links[0]),
     N_FILES = sizeof(files) / sizeof(files[0]),
     N_NUMBERED = sizeof(numbered) / sizeof(numbered[0]),
     N_FOLDERS = sizeof(folders) / sizeof(folders[0])
@@ -48,7 +55,7 @@ static int is_there(const char *path)
 }
 
 /* Calls fn with the path of each thing in dir that has a name of a run's; begins is NULL for
- * folders. */
+ * folders, is_link for links. */
 typedef ek_status (*out_fn)(const char *path, const char *begins, void *context);
 
 static ek_status visit(const char *dir, const char *name, const char *begins, out_fn fn,
@@ -67,6 +74,8 @@ static ek_status for_each(const char *dir, out_fn fn, void *context)
 
     for (int i = 0; i < N_FOLDERS; i++)
         EK_TRY(visit(dir, folders[i], NULL, fn, context, &there));
+    for (int i = 0; i < N_LINKS; i++)
+        EK_TRY(visit(dir, links[i], is_link, fn, context, &there));
     for (int i = 0; i < N_FILES; i++)
         EK_TRY(visit(dir, files[i].name, files[i].begins, fn, context, &there));
     for (int i = 0; i < N_NUMBERED; i++) {
@@ -150,7 +159,8 @@ static ek_status check_own(const char *path, const char *begins, void *context)
     (void)context;
     if (begins == NULL)
         return check_folder(path);
-    EK_REQUIRE(begins_with(path, begins), EK_EINVAL,
+    EK_REQUIRE(begins == is_link ? ek_checkpoint_is_best_link(path) : begins_with(path, begins),
+               EK_EINVAL,
                "%s is not a file that a run has written, and would be replaced: move it away, or "
                "give another --out",
                path);
@@ -168,15 +178,37 @@ static ek_status clear_file(const char *path, const char *begins, void *kept)
 {
     const char *name = strrchr(path, '/') + 1;
 
-    if (begins == NULL || (kept != NULL && strcmp(name, kept) == 0))
+    if (begins == NULL || begins == is_link || (kept != NULL && strcmp(name, kept) == 0))
         return EK_OK;
     return ek_file_remove(NULL, path);
 }
 
-static ek_status set_paths(const char *dir, ek_path *all, ek_path *replaced)
+/* What stands aside while a run is replaced: its checkpoints, and the link to the best. */
+static const char *const aside_names[] = {"checkpoint", "best"};
+enum { N_ASIDE = sizeof(aside_names) / sizeof(aside_names[0]) };
+
+static ek_status set_paths(const char *dir, int which, ek_path *all, ek_path *replaced)
 {
-    EK_TRY(ek_path_set(all, "%s/checkpoint", dir));
-    return ek_path_set(replaced, "%s/checkpoint.replaced", dir);
+    EK_TRY(ek_path_set(all, "%s/%s", dir, aside_names[which]));
+    return ek_path_set(replaced, "%s.replaced", all->s);
+}
+
+/* A folder or a link. */
+static ek_status remove_either(const char *path)
+{
+    return ek_checkpoint_is_best_link(path) ? ek_file_remove(NULL, path)
+                                            : ek_folder_remove(NULL, path);
+}
+
+static ek_status put_aside(const char *dir, int which)
+{
+    ek_path all, replaced;
+
+    EK_TRY(set_paths(dir, which, &all, &replaced));
+    if (!is_there(all.s)) /* those of a run that was replaced, and the new one killed, stay */
+        return EK_OK;
+    EK_TRY(remove_either(replaced.s));
+    return ek_file_rename(NULL, all.s, replaced.s);
 }
 
 ek_status ek_out_clear(const char *dir, int elastic, int *aside)
@@ -184,11 +216,9 @@ ek_status ek_out_clear(const char *dir, int elastic, int *aside)
     static char generations[] = "generations.jsonl";
     ek_path all, replaced;
 
-    EK_TRY(set_paths(dir, &all, &replaced));
-    if (is_there(all.s)) { /* else those of a run that was replaced, and the new one killed, stay */
-        EK_TRY(ek_folder_remove(NULL, replaced.s));
-        EK_TRY(ek_file_rename(NULL, all.s, replaced.s));
-    }
+    for (int i = N_ASIDE - 1; i >= 0; i--) /* no link without what it names */
+        EK_TRY(put_aside(dir, i));
+    EK_TRY(set_paths(dir, 0, &all, &replaced));
     *aside = is_there(replaced.s);
     return for_each(dir, clear_file, elastic ? generations : NULL);
 }
@@ -210,8 +240,11 @@ ek_status ek_out_drop_replaced(const char *dir)
 {
     ek_path all, replaced;
 
-    EK_TRY(set_paths(dir, &all, &replaced));
-    return ek_folder_remove(NULL, replaced.s);
+    for (int i = N_ASIDE - 1; i >= 0; i--) {
+        EK_TRY(set_paths(dir, i, &all, &replaced));
+        EK_TRY(remove_either(replaced.s));
+    }
+    return EK_OK;
 }
 
 int ek_out_restore(const char *dir)
@@ -220,8 +253,10 @@ int ek_out_restore(const char *dir)
                                            {"metrics.jsonl", "metrics-failed.jsonl"}};
     ek_path from, to;
 
-    if (set_paths(dir, &to, &from) < 0 || is_there(to.s) || rename(from.s, to.s) != 0)
+    if (set_paths(dir, 0, &to, &from) < 0 || is_there(to.s) || rename(from.s, to.s) != 0)
         return 0;
+    if (set_paths(dir, 1, &to, &from) == EK_OK)
+        (void)rename(from.s, to.s); /* most runs have none */
     for (int i = 0; i < 2; i++)
         if (ek_path_set(&from, "%s/%s", dir, names[i][0]) == EK_OK &&
             ek_path_set(&to, "%s/%s", dir, names[i][1]) == EK_OK)

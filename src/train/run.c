@@ -18,11 +18,14 @@
 static ek_status saved(ek_run *r)
 {
     ek_checkpoint_found found;
+    ek_path best;
 
     if (r->saving != NULL || r->rank != 0)
         return EK_OK;
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
     memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
+    EK_TRY(ek_checkpoint_best(r->cfg->out, &best));
+    memcpy(r->out->evaluation.best_checkpoint, best.s, sizeof(r->out->evaluation.best_checkpoint));
     if (r->replaces)
         EK_TRY(ek_out_drop_replaced(r->cfg->out));
     r->replaces = 0;
@@ -39,6 +42,8 @@ static ek_status save(ek_run *r, int last)
                               .run_file = r->run_file,
                               .steps_done = ek_trainer_steps_done(r->trainer),
                               .keep = r->cfg->keep,
+                              .evaluation = r->eval.step >= 0 ? &r->eval : NULL,
+                              .best = r->new_best,
                               .out_dir = r->cfg->out,
                               .background = r->background && !last};
 
@@ -47,6 +52,7 @@ static ek_status save(ek_run *r, int last)
     EK_TRY(ek_agree(r->world, "write the metrics",
                     r->rank == 0 ? ek_metrics_sync(&r->metrics) : EK_OK));
     EK_TRY(ek_train_save_begin(&c, &r->saving));
+    r->new_best = 0;
     if (!c.background)
         EK_TRY(ek_train_save_finish(&r->saving));
     ek_run_tell_phase(r, last ? "end" : "step");
@@ -150,7 +156,8 @@ static int wants_save(const ek_run *r, int64_t done, int stop)
 {
     int64_t every = r->cfg->save_every;
 
-    return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0);
+    return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0) ||
+           r->new_best || ek_run_out_of_patience(r);
 }
 
 /* How balanced the layers were in the last step. */
@@ -204,6 +211,16 @@ out:
     return st;
 }
 
+/* Where the run goes on: an evaluation that the start before was to make, and has not; the best
+ * model so far is saved. */
+static ek_status catch_up(ek_run *r, int *stop)
+{
+    if (r->first_step == 0)
+        return EK_OK;
+    EK_TRY(ek_run_evaluate(r, r->first_step, stop));
+    return r->new_best && r->first_step < r->training.optimizer.steps ? save(r, 0) : EK_OK;
+}
+
 static ek_status step_loop(ek_run *r)
 {
     ek_train_progress *p = &r->out->end;
@@ -213,15 +230,16 @@ static ek_status step_loop(ek_run *r)
 
     EK_TRY(set_origin(r, begin));
     p->steps = r->training.optimizer.steps;
-    if (r->first_step >= p->steps) { /* all but the checkpoint was done, and is in memory */
-        p->step = r->first_step;
-        p->loss = r->recovery.record.result.losses.loss;
+    p->step = r->first_step;
+    EK_TRY(catch_up(r, &stop));
+    if (r->first_step >= p->steps || ek_run_out_of_patience(r)) {
+        p->loss = r->recovery.record.result.losses.loss; /* all but the checkpoint was done */
         return save(r, 1);
     }
     if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
     ek_run_tell_phase(r, "step");
-    while (!stop && ek_trainer_steps_done(r->trainer) < p->steps) {
+    while (!stop && !ek_run_out_of_patience(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
         r->step = ek_trainer_steps_done(r->trainer);
@@ -245,11 +263,12 @@ static ek_status step_loop(ek_run *r)
         if (p->step > r->first_step + 1)
             r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * r->last.tokens) /
                                    ((double)(now - r->counted_ns) / 1e9);
+        EK_TRY(ek_run_evaluate(r, p->step, &stop));
         if (h->step != NULL)
             h->step(h->context, p);
         EK_TRY(go_on_saving(r));
         if (wants_save(r, p->step, stop))
-            EK_TRY(save(r, stop || p->step == p->steps));
+            EK_TRY(save(r, stop || p->step == p->steps || ek_run_out_of_patience(r)));
     }
     EK_REQUIRE(!stop || p->step == p->steps, EK_ECANCELED,
                "interrupted after step %lld of %lld; the checkpoint is written, go on with "
@@ -290,6 +309,7 @@ static void close_all(ek_run *r, ek_status st)
     free(r->of_rank);
     free(r->of_layer);
     ek_sources_close(&r->sources);
+    ek_tokens_close(&r->held_out);
     ek_tokenizer_destroy(&r->tokenizer);
     ek_tokenizer_files_free(&r->tokenizer_files);
     ek_kernels_destroy(&r->kernels);

@@ -14,6 +14,7 @@
 #include "model/source.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint.h"
+#include "train/eval_state.h"
 #include "train/metrics.h"
 #include "train/plan_record.h"
 #include "train/recover.h"
@@ -36,6 +37,9 @@ typedef struct {
     ek_sources sources;
     ek_tokenizer_files tokenizer_files;
     ek_windows windows;
+    ek_tokens *held_out; /* of --eval-data; NULL: none */
+    ek_eval_state eval;  /* with it */
+    int new_best;        /* the model is the best so far, and not saved yet */
     ek_model *model;
     ek_trainer *trainer;
     ek_trainer_config training;
@@ -167,6 +171,23 @@ EK_CHECKED ek_status ek_run_least(ek_comm *ranks, double *x);
 /* With --replicas-min above 1: what losses of hosts the experts outlive, as they lie now, goes into
  * out->balance.  Collective (survival.c). */
 EK_CHECKED ek_status ek_run_judge_survival(ek_run *r);
+
+/* --- evaluations: without --eval-data these do nothing (run_eval.c) ------------------------------
+ */
+
+/* Opens the held-out data, with what those of training are opened with; by itself. */
+EK_CHECKED ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like);
+/* Steps between evaluations; 0: there are none. */
+int64_t ek_run_eval_every(const ek_run *r);
+/* Once it is known where the run goes on: what its evaluations were.  Collective. */
+EK_CHECKED ek_status ek_run_recall_evaluations(ek_run *r);
+/* Whether --patience is over. */
+int ek_run_out_of_patience(const ek_run *r);
+/* After so many steps, and after their line of metrics: evaluates, if it is time.  *stop becomes 1
+ * where it was cut short because somebody wants to stop.  Collective. */
+EK_CHECKED ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop);
+/* Into out->evaluation. */
+void ek_run_describe_evaluations(ek_run *r);
 
 /* Fails where ranks have not read the same data and settings. */
 EK_CHECKED ek_status ek_run_check_same(ek_run *r);

@@ -145,6 +145,7 @@ static ek_status describe_run(ek_run *r)
     c.steps = t->optimizer.steps;
     c.warmup = t->optimizer.warmup;
     c.dtype = ek_mode_name(r->mode);
+    c.eval_every = ek_run_eval_every(r);
     EK_TRY(ek_train_settings_write(&c, &r->all_settings));
     EK_TRY(add_caller_settings(r, c.caller_settings));
     return ek_run_file_text(&c, r->all_settings, &r->run_file);
@@ -206,7 +207,7 @@ static ek_status open_data(ek_run *r)
     const ek_train_config *c = r->cfg;
     const char *tokenizer;
     ek_path parent, cache;
-    int texts;
+    int texts, eval_texts;
     ek_tokens_config tc = {.paths = c->data,
                            .n_paths = c->n_data,
                            .token_bytes = c->token_bytes,
@@ -218,7 +219,8 @@ static ek_status open_data(ek_run *r)
 
     /* token files need none, but the checkpoint keeps the one that there is */
     EK_TRY(ek_sources_have_texts(c->data, c->n_data, &texts));
-    if (c->tokenizer != NULL || r->source.tokenizer.s[0] != '\0' || texts) {
+    EK_TRY(ek_sources_have_texts(c->eval_data, c->n_eval_data, &eval_texts));
+    if (c->tokenizer != NULL || r->source.tokenizer.s[0] != '\0' || texts || eval_texts) {
         EK_TRY(ek_model_source_tokenizer(&r->source, c->tokenizer, &tokenizer));
         EK_TRY(ek_tokenizer_open(tokenizer, &r->tokenizer));
         EK_REQUIRE(ek_tokenizer_vocab(r->tokenizer) <= r->source.spec.vocab, EK_EFORMAT,
@@ -236,6 +238,7 @@ static ek_status open_data(ek_run *r)
     tc.cache_dir = cache.s;
     EK_TRY(ek_sources_open(&tc, &r->sources));
     EK_TRY(find_documents(r));
+    EK_TRY(ek_run_open_held_out(r, &tc));
     return ek_windows_init_sources(&r->windows, &r->sources, r->training.batch, r->training.seq,
                                    r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
 }
@@ -668,6 +671,15 @@ static ek_status tell_survival(ek_run *r)
     return EK_OK;
 }
 
+/* Whether all that there was to do is in a checkpoint. */
+static int is_finished(const ek_run *r)
+{
+    int64_t saved = r->memory_step < 0 ? r->first_step : r->checkpoint_step;
+
+    return saved >= r->training.optimizer.steps ||
+           (ek_run_out_of_patience(r) && saved == r->first_step && saved > 0);
+}
+
 ek_status ek_run_open(ek_run *r)
 {
     EK_TRY(ek_agree(r->world, "look at --out", check_out(r)));
@@ -680,7 +692,9 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_find_memory(r));
     EK_TRY(find_start(r));
     EK_TRY(ek_run_check_parts(r));
-    if ((r->memory_step < 0 ? r->first_step : r->checkpoint_step) >= r->training.optimizer.steps) {
+    EK_TRY(ek_run_recall_evaluations(r));
+    if (is_finished(r)) {
+        ek_run_describe_evaluations(r);
         r->out->finished_before = 1;
         return ek_run_forget_memory(r);
     }

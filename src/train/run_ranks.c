@@ -54,6 +54,13 @@ static uint64_t data_likeness(const ek_run *r)
         for (int64_t t = 0; t < seq; t++)
             sum = ek_random_bits(sum, (uint64_t)t, (uint64_t)inputs[t]);
     }
+    for (int i = 0; i < SAMPLES && inputs != NULL && r->held_out != NULL; i++) {
+        int64_t all = ek_eval_windows(r->held_out, seq);
+        int64_t n = ek_eval_window(r->held_out, seq, i * all / SAMPLES, inputs, inputs + seq);
+
+        for (int64_t t = 0; t < n; t++)
+            sum = ek_random_bits(sum, (uint64_t)t, (uint64_t)inputs[t]);
+    }
     free(inputs);
     return sum;
 }
@@ -77,11 +84,14 @@ static uint64_t options_likeness(const ek_run *r)
     uint64_t racks = 0;
     char text[512];
 
-    snprintf(text, sizeof(text), "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s %d",
+    snprintf(text, sizeof(text),
+             "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s %d %lld %lld %lld "
+             "%lld",
              c->pp, c->tp, r->sizes.ep, c->etp, c->zero, c->embed_columns, c->chunks,
              c->pipeline_degree, c->smart_group, c->a2a, c->balance, c->spare_slots,
              (long long)c->plan_every, c->replicas_min, c->reroute, c->reroute_limit,
-             c->force_balance, c->recompute, c->adaptive_r, c->elastic);
+             c->force_balance, c->recompute, c->adaptive_r, c->elastic, (long long)c->eval_every,
+             (long long)r->eval.data_tokens, (long long)r->eval.windows, (long long)c->patience);
     for (int i = 0; r->rack_of != NULL && i < r->ranks; i++)
         racks = ek_random_bits(racks, (uint64_t)i, (uint64_t)r->rack_of[i]);
     return ek_random_bits(ek_random_stream(text), racks, 0);

@@ -27,7 +27,7 @@ typedef enum {
 /* How a row behaves. */
 enum {
     LOSSES = 1,    /* decides about losses: a resumed run keeps it */
-    OMIT_0 = 2,    /* 0 (of flags: false) means the default, and is left out */
+    OMIT_0 = 2,    /* 0, false, or an empty list, means the default, and is left out */
     OMIT_LESS = 4, /* so do numbers below 0 */
     AUTO_0 = 8     /* 0 is written "auto" */
 };
@@ -102,6 +102,10 @@ static const setting settings[] = {
     {"reroute", TYPE_TEXT, FIELD(reroute), LOSSES},
     {"reroute-limit", TYPE_REAL, FIELD(reroute_limit), LOSSES},
     {"watchdog", TYPE_REAL, FIELD(watchdog), 0},
+    {"eval-data", TYPE_PATHS, FIELD(eval_data), OMIT_0},
+    {"eval-every", TYPE_INT64, FIELD(eval_every), OMIT_0},
+    {"eval-tokens", TYPE_INT64, FIELD(eval_tokens), 0},
+    {"patience", TYPE_INT64, FIELD(patience), OMIT_0},
 };
 
 enum { N_SETTINGS = sizeof(settings) / sizeof(settings[0]) };
@@ -113,7 +117,9 @@ typedef struct {
 } path_list;
 
 _Static_assert(offsetof(ek_train_config, n_data) ==
-                   offsetof(ek_train_config, data) + offsetof(path_list, n),
+                       offsetof(ek_train_config, data) + offsetof(path_list, n) &&
+                   offsetof(ek_train_config, n_eval_data) ==
+                       offsetof(ek_train_config, eval_data) + offsetof(path_list, n),
                "a list is followed by its length");
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -234,7 +240,8 @@ static json_t *write_setting(const setting *s, const void *field)
         text = *(const char *const *)field;
         return text ? json_string_nocheck(text) : NULL;
     case TYPE_PATH: text = *(const char *const *)field; return text ? write_path(text) : NULL;
-    case TYPE_PATHS: return write_list(field);
+    case TYPE_PATHS:
+        return ((const path_list *)field)->n > 0 || !(s->flags & OMIT_0) ? write_list(field) : NULL;
     }
     x = json_number_value(value);
     if (((s->flags & OMIT_0) && fabs(x) <= 0) || ((s->flags & OMIT_LESS) && x < 0)) {

@@ -1,6 +1,7 @@
 """Runs with --elastic whose workers, or launcher, are killed: they go on from memory, lose no step
 and take none twice, and come to the losses of a run that nothing happened to."""
 
+import json
 import os
 import random
 import re
@@ -40,6 +41,39 @@ class Killed(Elastic):
                 err = self.assert_done(j, kills)
                 self.assertEqual(err.count("was killed by signal 9") +
                                  err.count("ended without a word"), kills, err)
+
+    def test_evaluations(self):
+        """None is lost and none counts twice, whenever workers are killed."""
+        held_out = ek_cli.write_tokens(os.path.join(os.path.dirname(self.out), "held.bin"),
+                                       ek_cli.token_ids(2000, seed=9))
+        want = None
+        for seed in (None, 1, 2):
+            with self.subTest(seed=seed):
+                shutil.rmtree(self.out, True)
+                rng = random.Random(seed)
+                j, kills = self.elastic((2, "--ep 2"), "--eval-data", held_out, "--eval-every", 1,
+                                        "--keep", 1), 0
+                while seed is not None and kills < 3 and j.process.poll() is None:
+                    j.wait_for_steps(2 + 10 * kills)
+                    time.sleep(rng.random() * 0.05)
+                    try:
+                        self.kill_rank(j, kills % 2)
+                    except (AssertionError, ProcessLookupError):  # it is about to end
+                        break
+                    kills += 1
+                self.assert_done(j, kills)
+                lines = ek_cli.metrics(self.out)
+                self.assertEqual([m["step"] for m in lines], list(range(self.steps)))
+                found = [m["eval_loss"] for m in lines]
+                with open(os.path.join(self.out, "evaluation.json")) as f:
+                    state = json.load(f)
+                want = want or (found, state)
+                for a, b in zip(found, want[0]):
+                    self.assertLessEqual(abs(a - b), 1e-9 * b)
+                self.assertEqual([state[k] for k in ("step", "best_step", "since_best")],
+                                 [want[1][k] for k in ("step", "best_step", "since_best")])
+                best = os.path.realpath(os.path.join(self.out, "best"))
+                self.assertEqual(int(best[-8:]), state["best_step"])
 
     def test_that_nothing_is_copied(self):
         """Ranks that go on where they were take their state over where it lies."""

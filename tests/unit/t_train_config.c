@@ -47,7 +47,8 @@ static void initialiser_gives_each_field_its_default(void)
                                          .plan_every = 10,
                                          .reroute = "off",
                                          .reroute_limit = 0.14,
-                                         .watchdog = 300};
+                                         .watchdog = 300,
+                                         .eval_tokens = 131072};
 
     SAME_NUMBER(size);
     SAME_TEXT(model);
@@ -121,6 +122,11 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_POINTER(command);
     SAME_NUMBER(n_command);
     SAME_TEXT(caller_settings);
+    SAME_POINTER(eval_data);
+    SAME_NUMBER(n_eval_data);
+    SAME_NUMBER(eval_every);
+    SAME_NUMBER(eval_tokens);
+    SAME_NUMBER(patience);
 }
 
 /* clang-format off */

@@ -128,12 +128,46 @@ static void resume_after_a_million_steps_reads_the_end_alone(void)
     tear_down();
 }
 
+/* The file then has to hold `after`. */
+static void check_eval(const char *before, int64_t step, double loss, const char *after)
+{
+    ek_metrics_eval e = {.loss = loss, .tokens = 7, .seconds = 0.25};
+    ek_metrics m = {.fd = -1};
+    char *text = NULL;
+    size_t n = 0;
+
+    set_up(before, strlen(before));
+    CHECK_INT(ek_metrics_open(folder.s, 100, &m), EK_OK);
+    CHECK_INT(ek_metrics_add_eval(&m, step, &e), EK_OK);
+    ek_metrics_close(&m);
+    CHECK_INT(ek_file_read(path.s, 1 << 20, &text, &n), EK_OK);
+    CHECK(text != NULL && n == strlen(after) && strcmp(text, after) == 0);
+    free(text);
+    tear_down();
+}
+
+#define EVAL(perplexity)                                                                           \
+    ", \"eval_perplexity\": " perplexity ", \"eval_tokens\": 7, \"eval_s\": 0.250}\n"
+
+static void evaluation_is_added_to_the_line_of_its_step(void)
+{
+    static const char one[] = "{\"step\": 1, \"loss\": 1, \"eval_loss\": 0" EVAL("1");
+
+    check_eval(LINE(0) LINE(1), 1, 0,
+               LINE(0) "{\"step\": 1, \"loss\": 1, \"eval_loss\": 0" EVAL("1"));
+    check_eval(one, 1, 2, one);         /* it has one */
+    check_eval(LINE(0), 1, 0, LINE(0)); /* the line is lost */
+    check_eval("", 0, 0, "");
+    check_eval("{\"step\": 0}\n", 0, 1000, "{\"step\": 0, \"eval_loss\": 1000" EVAL("null"));
+}
+
 /* clang-format off */
 static const ek_case cases[] = {
     EK_CASE(resume_removes_steps_taken_again),
     EK_CASE(resume_removes_what_a_crash_left),
     EK_CASE(resume_finds_lines_longer_than_a_block),
     EK_CASE(resume_after_a_million_steps_reads_the_end_alone),
+    EK_CASE(evaluation_is_added_to_the_line_of_its_step),
 };
 /* clang-format on */
 EK_TEST_MAIN(cases)

@@ -1,0 +1,248 @@
+/* A run's evaluations: the held-out data, when they are evaluated, what becomes of the result, and
+ * when there is nothing more to hope for (--patience).
+ *
+ * The stream of --eval-data is cut into windows of --seq tokens that do not overlap, the last one
+ * shorter (data/windows.h), as `evenkeel eval` does it.  Where that is more than --eval-tokens,
+ * windows at even distances over the stream are taken, the same ones every time.
+ *
+ * The line of the step is in metrics.jsonl before its evaluation begins, and gets the result when
+ * that is there.  So an evaluation that is cut short costs nothing but itself; the next start makes
+ * up for it. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/agree.h"
+#include "train/run_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- the data --------------------------------------------------------------------------------- */
+
+static ek_status check_paths(const ek_train_config *c)
+{
+    const char *weight;
+    ek_path path;
+
+    for (int64_t i = 0; i < c->n_eval_data; i++) {
+        EK_TRY(ek_source_path(c->eval_data[i], &path, &weight));
+        EK_REQUIRE(weight == NULL, EK_EINVAL,
+                   "--eval-data %s: an evaluation reads everything once, so a weight says nothing; "
+                   "leave :%s out",
+                   c->eval_data[i], weight);
+    }
+    return EK_OK;
+}
+
+ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like)
+{
+    const ek_train_config *c = r->cfg;
+    int64_t seq = r->training.seq, windows, taken;
+    ek_tokens_config tc = *like;
+
+    if (c->n_eval_data == 0)
+        return EK_OK;
+    EK_TRY(check_paths(c));
+    tc.paths = c->eval_data;
+    tc.n_paths = c->n_eval_data;
+    EK_TRY(ek_tokens_open(&tc, &r->held_out));
+    windows = taken = ek_eval_windows(r->held_out, seq);
+    EK_REQUIRE(windows > 0, EK_EFORMAT, "--eval-data: %lld tokens; a loss needs two at least",
+               (long long)ek_tokens_get_info(r->held_out).n_tokens);
+    if (c->eval_tokens > 0 && windows > c->eval_tokens / seq)
+        taken = c->eval_tokens / seq > 0 ? c->eval_tokens / seq : 1;
+    r->eval = ek_eval_state_new(ek_tokens_get_info(r->held_out).n_tokens, seq, taken);
+    return EK_OK;
+}
+
+/* Which window of the stream is the i-th of an evaluation. */
+static int64_t window_at(const ek_run *r, int64_t i)
+{
+    int64_t all = ek_eval_windows(r->held_out, r->eval.seq), taken = r->eval.windows;
+
+    return taken == all ? i : i * (all / taken) + i * (all % taken) / taken;
+}
+
+int64_t ek_run_eval_every(const ek_run *r)
+{
+    int64_t twentieth = r->training.optimizer.steps / 20;
+
+    if (r->cfg->n_eval_data == 0)
+        return 0;
+    return r->cfg->eval_every > 0 ? r->cfg->eval_every : twentieth > 0 ? twentieth : 1;
+}
+
+/* --- what is known from an earlier start ------------------------------------------------------ */
+
+/* Of a start from memory, <out>/evaluation.json says how it stood; of one from a checkpoint, that
+ * does, as later steps are taken again. */
+static ek_status read_state(const ek_run *r, ek_eval_state *s)
+{
+    int from_memory = r->memory_step >= 0, found = 0;
+    ek_path path;
+
+    if (from_memory)
+        EK_TRY(ek_path_set(&path, "%s/" EK_EVAL_FILE, r->cfg->out));
+    else
+        EK_TRY(ek_path_set(&path, "%s/state.json", r->found.path.s));
+    EK_TRY(ek_eval_state_read(path.s, from_memory ? NULL : "evaluation", s, &found));
+    if (!found || s->step > r->first_step)
+        *s = r->eval;
+    if (ek_eval_state_same_data(s, &r->eval))
+        return EK_OK;
+    ek_log("train", EK_LOG_WARN,
+           "--eval-data, --seq or --eval-tokens are not what they were: evaluations so far, whose "
+           "best loss was %.4f after step %lld, do not count any more",
+           s->best_loss, (long long)s->best_step);
+    *s = r->eval;
+    return EK_OK;
+}
+
+ek_status ek_run_recall_evaluations(ek_run *r)
+{
+    ek_eval_state s = r->eval;
+    ek_coll *op = NULL;
+
+    if (r->held_out == NULL || r->first_step == 0)
+        return EK_OK;
+    EK_TRY(ek_agree(r->world, "read the evaluations", r->rank == 0 ? read_state(r, &s) : EK_OK));
+    if (r->ranks > 1) {
+        EK_TRY(ek_comm_broadcast(r->world, &s, sizeof(s), 0, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    r->eval = s;
+    return EK_OK;
+}
+
+int ek_run_out_of_patience(const ek_run *r)
+{
+    return r->held_out != NULL && r->cfg->patience > 0 && r->eval.since_best >= r->cfg->patience;
+}
+
+/* --- evaluating ------------------------------------------------------------------------------- */
+
+/* Windows from `first` on, of which a rank reads its own. */
+typedef struct {
+    const ek_run *r;
+    int64_t first;
+} window_run;
+
+static void read_window(void *context, int64_t i, int32_t *inputs, int32_t *targets)
+{
+    const window_run *w = context;
+
+    ek_eval_window(w->r->held_out, w->r->eval.seq, window_at(w->r, w->first + i), inputs, targets);
+}
+
+/* What all ranks know after each batch. */
+typedef struct {
+    ek_eval_sums sums;
+    double stop; /* ranks that want to */
+} round_sums;
+
+static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64_t seq,
+                                round_sums *all)
+{
+    window_run w = {r, first};
+    ek_trainer_reader reader = {read_window, &w};
+    round_sums mine = {0};
+    ek_coll *op = NULL;
+
+    EK_TRY(ek_trainer_forward(r->trainer, windows, seq, &reader, &mine.sums));
+    mine.stop = r->hooks->stop != NULL && r->hooks->stop(r->hooks->context);
+    if (r->ranks > 1) {
+        EK_TRY(ek_comm_all_reduce(r->world, &mine, sizeof(mine) / sizeof(double), EK_SUM_F64, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    all->sums.loss += mine.sums.loss;
+    all->sums.tokens += mine.sums.tokens;
+    all->stop += mine.stop;
+    ek_run_tell_phase(r, "evaluate");
+    return EK_OK;
+}
+
+/* All windows; ends early when somebody wants to stop. */
+static ek_status evaluate_windows(ek_run *r, round_sums *all)
+{
+    int64_t seq = r->eval.seq, batch = r->training.batch, full = r->eval.windows;
+    int64_t tokens = r->eval.data_tokens - 1, ragged = 0;
+
+    if (full == ek_eval_windows(r->held_out, seq) && tokens % seq != 0) {
+        ragged = tokens % seq;
+        full--;
+    }
+    for (int64_t first = 0; first < full && all->stop <= 0; first += batch)
+        EK_TRY(evaluate_batch(r, first, full - first < batch ? full - first : batch, seq, all));
+    if (ragged > 0 && all->stop <= 0)
+        EK_TRY(evaluate_batch(r, full, 1, ragged, all));
+    return EK_OK;
+}
+
+static int is_due(const ek_run *r, int64_t step)
+{
+    int64_t every = ek_run_eval_every(r);
+
+    return every > 0 && step > r->eval.step &&
+           (step % every == 0 || step == r->training.optimizer.steps);
+}
+
+/* Rank 0 writes down what came of it. */
+static ek_status keep_result(ek_run *r, const ek_metrics_eval *e, int64_t step)
+{
+    if (r->rank != 0)
+        return EK_OK;
+    EK_TRY(ek_metrics_add_eval(&r->metrics, step - 1, e));
+    return ek_eval_state_write(&r->eval, r->cfg->out);
+}
+
+static void tell_result(ek_run *r, const ek_metrics_eval *e)
+{
+    ek_train_progress *p = &r->out->end;
+    ek_train_evaluation *out = &r->out->evaluation;
+
+    p->eval_tokens = e->tokens;
+    p->eval_loss = e->loss;
+    p->eval_best = r->eval.best_step == r->eval.step;
+    out->count++;
+    ek_run_describe_evaluations(r);
+}
+
+void ek_run_describe_evaluations(ek_run *r)
+{
+    ek_train_evaluation *out = &r->out->evaluation;
+
+    if (r->held_out == NULL || r->eval.step < 0)
+        return;
+    out->step = r->eval.step;
+    out->loss = r->eval.loss;
+    out->best_step = r->eval.best_step;
+    out->best_loss = r->eval.best_loss;
+    out->since_best = r->eval.since_best;
+    out->stopped_early = ek_run_out_of_patience(r);
+}
+
+ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
+{
+    int64_t begin = ek_clock_ns();
+    round_sums all = {0};
+    ek_metrics_eval e;
+
+    r->out->end.eval_tokens = 0;
+    if (!is_due(r, step))
+        return EK_OK;
+    ek_run_tell_phase(r, "evaluate");
+    EK_TRY(evaluate_windows(r, &all));
+    if (all.stop > 0) {
+        *stop = 1;
+        return EK_OK;
+    }
+    e = (ek_metrics_eval){.loss = all.sums.loss / all.sums.tokens,
+                          .tokens = (int64_t)all.sums.tokens,
+                          .seconds = (double)(ek_clock_ns() - begin) / 1e9};
+    EK_REQUIRE(isfinite(e.loss), EK_ENONFINITE, "the loss of --eval-data is not finite: %g",
+               e.loss);
+    r->new_best |= ek_eval_state_add(&r->eval, step, e.loss);
+    EK_TRY(ek_agree(r->world, "keep the evaluation", keep_result(r, &e, step)));
+    tell_result(r, &e);
+    return EK_OK;
+}

@@ -1,0 +1,197 @@
+"""Held-out data while training: --eval-data, --eval-every, --eval-tokens, --patience, OUT/best."""
+
+import json
+import math
+import os
+import shutil
+import signal
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, INTERRUPTED, USAGE, metrics, run
+
+
+def evaluations(out):
+    """steps done -> the line of metrics of a step after which there was an evaluation."""
+    return {m["step"] + 1: m for m in metrics(out) if "eval_loss" in m}
+
+
+def state(out):
+    return json.loads(ek_cli.read(os.path.join(out, "evaluation.json")))
+
+
+class Evaluate(ek_cli.Case):
+    def setUp(self):
+        super().setUp()
+        # not of the same patterns as the data: training on those soon makes its loss grow
+        self.held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(1000, seed=9))
+
+    def train_evaluating(self, out, *more, **kw):
+        return self.train(out, "--eval-data", self.held_out, "--lr", 0.01, *more, **kw)
+
+    def summary(self, out, *more, **kw):
+        r = self.train_evaluating(out, "--json", *more, **kw)
+        return json.loads(r.stdout)
+
+    def test_it_is_what_eval_says(self):
+        """On any layout; of all windows, the ragged one too."""
+        self.train_evaluating("one", "--eval-every", 4, dtype="fp64", steps=10)
+        of = evaluations(self.path("one"))
+        self.assertEqual(sorted(of), [4, 8, 10])
+        for layout in ("--ranks 2 --ep 2", "--ranks 2 --pp 2", "--ranks 3 --zero 3"):
+            if ek_cli.mpiexec() is None:
+                break
+            with self.subTest(layout=layout):
+                self.train_evaluating("many", "--eval-every", 4, "--overwrite", *layout.split(),
+                                      dtype="fp64", steps=10)
+                for step, line in evaluations(self.path("many")).items():
+                    self.assert_close([line["eval_loss"]], [of[step]["eval_loss"]], 1e-9)
+        seq = int(json.loads(ek_cli.read(self.path("one", "run.json")))["settings"]["seq"])
+        self.assertNotEqual((1000 - 1) % seq, 0)
+        e = self.evaluate(self.path("one"), self.held_out, "--seq", seq)
+        self.assertEqual(e["tokens"], of[10]["eval_tokens"])
+        self.assertEqual(e["tokens"], 999)
+        self.assert_close([e["loss"]], [of[10]["eval_loss"]], 1e-12)
+        self.assert_close([math.exp(e["loss"])], [of[10]["eval_perplexity"]], 1e-12)
+
+    def test_training_does_not_notice(self):
+        for dtype in ("fp32", "bf16"):
+            with self.subTest(dtype=dtype):
+                self.train("blind-" + dtype, "--lr", 0.01, dtype=dtype, steps=9)
+                self.train_evaluating("seeing-" + dtype, "--eval-every", 1, dtype=dtype, steps=9)
+                blind, seeing = self.path("blind-" + dtype), self.path("seeing-" + dtype)
+                self.assertEqual(len(evaluations(seeing)), 9)
+                for key in ("loss", "aux_loss", "grad_norm", "lr", "dropped"):
+                    self.assertEqual([m[key] for m in metrics(blind)],
+                                     [m[key] for m in metrics(seeing)])
+                self.assertEqual(ek_cli.weights(blind), ek_cli.weights(seeing))
+
+    def test_best_checkpoint_is_kept(self):
+        """Also when many newer ones are; it can be used like any other."""
+        s = self.summary("run", "--eval-every", 1, "--save-every", 1, "--keep", 1, dtype="fp64",
+                         steps=30)["evaluation"]
+        of = {step: m["eval_loss"] for step, m in evaluations(self.path("run")).items()}
+        best = min(of, key=of.get)
+        self.assertLess(best, 25, "the test is to have a best step that is not among the last")
+        self.assertEqual((s["best_step"], s["step"], s["count"]), (best, 30, 30))
+        self.assertEqual(s["best_loss"], of[best])
+        self.assertEqual(s["since_best"], 30 - best)
+        self.assertEqual(s["best_checkpoint"], self.path("run", "best"))
+        self.assertEqual(os.readlink(self.path("run", "best")), "checkpoint/step-%08d" % best)
+        self.assertEqual(sorted(os.listdir(self.path("run", "checkpoint"))),
+                         ["step-%08d" % best, "step-00000030"])
+        seq = state(self.path("run"))["seq"]
+        e = self.evaluate(self.path("run", "best"), self.held_out, "--seq", seq)
+        self.assert_close([e["loss"]], [of[best]], 1e-12)
+        self.assertEqual(run("check", "--checkpoint", self.path("run", "best")).returncode, DONE)
+        r = run("export", "--from", self.path("run", "best"), "--to", self.path("hf"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+
+    def test_best_checkpoint_of_a_run_that_is_replaced(self):
+        """It goes with it, or comes back with it."""
+        self.train_evaluating("run", steps=6)
+        link = os.readlink(self.path("run", "best"))
+        r = run(*self.train_args("run", "--overwrite", "--lr", "1e300", steps=4))
+        self.assertNotEqual(r.returncode, DONE)
+        self.assertEqual(os.readlink(self.path("run", "best")), link)
+        self.assertTrue(os.path.exists(self.path("run", "best", "manifest.json")))
+        self.train("run", "--overwrite", steps=4)
+        self.assertFalse(os.path.lexists(self.path("run", "best")))
+        self.assertFalse(os.path.lexists(self.path("run", "best.replaced")))
+        self.assertFalse(os.path.exists(self.path("run", "evaluation.json")))
+
+    def test_a_link_that_is_not_ours_is_left_alone(self):
+        os.makedirs(self.path("run"))
+        os.symlink("/etc/hostname", self.path("run", "best"))
+        r = run(*self.train_args("run", "--overwrite"))
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("best", r.stderr)
+        self.assertEqual(os.readlink(self.path("run", "best")), "/etc/hostname")
+
+    def test_patience(self):
+        """Ends the run in good order; a resumed one counts on, and one with more goes on."""
+        whole = self.summary("whole", "--eval-every", 1, steps=30)["evaluation"]
+        best = whole["best_step"]
+        s = self.summary("run", "--eval-every", 1, "--patience", 3, steps=30)
+        self.assertTrue(s["evaluation"]["stopped_early"])
+        self.assertEqual(s["steps"], best + 3)
+        self.assertEqual(len(metrics(self.path("run"))), best + 3)
+        self.assertEqual(ek_cli.newest(self.path("run"))[-8:], "%08d" % (best + 3))
+        r = run("train", "--resume", "--out", self.path("run"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("larger --patience", r.stderr)
+        self.assertEqual(len(metrics(self.path("run"))), best + 3)
+        r = run("train", "--resume", "--out", self.path("run"), "--patience", 5)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(len(metrics(self.path("run"))), best + 5)
+        r = run("train", "--resume", "--out", self.path("run"), "--patience", 0)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(len(metrics(self.path("run"))), 30)
+        self.assertEqual({s: m["eval_loss"] for s, m in evaluations(self.path("run")).items()},
+                         {s: m["eval_loss"] for s, m in evaluations(self.path("whole")).items()})
+
+    def test_resumed_runs_know_what_was(self):
+        """Steps that are taken again are evaluated again, and every line stands once."""
+        self.train_evaluating("whole", "--eval-every", 2, "--save-every", 3, "--keep", 9, steps=12)
+        shutil.copytree(self.path("whole"), self.path("run"), symlinks=True)
+        for step in os.listdir(self.path("run", "checkpoint")):
+            if int(step[5:]) > 6:
+                shutil.rmtree(self.path("run", "checkpoint", step))
+        r = run("train", "--resume", "--out", self.path("run"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual([m["step"] for m in metrics(self.path("run"))], list(range(12)))
+        self.assertEqual({s: m["eval_loss"] for s, m in evaluations(self.path("run")).items()},
+                         {s: m["eval_loss"] for s, m in evaluations(self.path("whole")).items()})
+        self.assertEqual(state(self.path("run")), state(self.path("whole")))
+
+    def test_an_evaluation_that_was_cut_short_is_made_up_for(self):
+        """Ctrl-C acts between its batches; the next start evaluates before its first step."""
+        long = ek_cli.write_tokens(self.path("long.bin"), ek_cli.token_ids(400000, seed=9))
+        args = ["--eval-data", long, "--eval-tokens", 0, "--eval-every", 5, "--lr", 0.01]
+        with ek_cli.start(*self.train_args("run", *args, steps=8)) as p:
+            ek_cli.wait_for_steps(p, self.path("run"), 5)
+            p.send_signal(signal.SIGINT)
+            _, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual(p.returncode, INTERRUPTED, err)
+        self.assertEqual(evaluations(self.path("run")), {})
+        self.assertEqual(len(metrics(self.path("run"))), 5)
+        r = run("train", "--resume", "--out", self.path("run"), "--eval-tokens", 2000)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(sorted(evaluations(self.path("run"))), [5, 8])
+        self.assertEqual([m["step"] for m in metrics(self.path("run"))], list(range(8)))
+
+    def test_most_tokens(self):
+        """Whole windows, spread over the data."""
+        of = {}
+        for tokens in (0, 1, 500, 10000):
+            self.train_evaluating("run%d" % tokens, "--eval-tokens", tokens, steps=2)
+            of[tokens] = evaluations(self.path("run%d" % tokens))[2]
+        seq = state(self.path("run0"))["seq"]
+        self.assertEqual([m["eval_tokens"] for m in of.values()],
+                         [999, seq, 500 // seq * seq, 999])
+        self.assertEqual(of[0]["eval_loss"], of[10000]["eval_loss"])
+
+    def test_other_data_begin_anew(self):
+        self.train_evaluating("run", "--eval-every", 2, "--patience", 1, steps=4)
+        other = ek_cli.write_tokens(self.path("other.bin"), ek_cli.token_ids(500, seed=3))
+        r = run("train", "--resume", "--out", self.path("run"), "--eval-data", other,
+                "--patience", 0, "--steps", 8)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("do not count any more", r.stderr)
+        self.assertEqual(state(self.path("run"))["data_tokens"], 500)
+
+    def test_what_cannot_be_evaluated(self):
+        empty = ek_cli.write_tokens(self.path("one.bin"), [1])
+        for args, status, words in (
+                (["--eval-data", self.held_out + ":0.5"], USAGE, "weight"),
+                (["--eval-data", self.path("nothing.bin")], BAD_INPUT, "nothing.bin"),
+                (["--eval-data", empty], BAD_INPUT, "two at least"),
+                (["--eval-data", self.held_out, "--eval-every", 0], USAGE, "--eval-every")):
+            with self.subTest(args=args):
+                r = run(*self.train_args("run", *args))
+                self.assertEqual(r.returncode, status, r.stderr)
+                self.assertIn(words, r.stderr)
+                self.assertFalse(os.path.exists(self.path("run")))
+
+
+if __name__ == "__main__":
+    ek_cli.main()
