@@ -124,9 +124,10 @@ typedef struct {
     const char *const *eval_data; /* held-out data, evaluated between steps: paths as of data,
                                      without weights; NULL: none */
     int64_t n_eval_data;
-    int64_t eval_every;  /* steps between evaluations, besides one at the end; 0: a 20th of all */
-    int64_t eval_tokens; /* most tokens of an evaluation; 0: all there are */
-    int64_t patience;    /* the run ends after so many evaluations without a new best; 0: never */
+    int64_t eval_every;   /* steps between evaluations, besides one at the end; 0: a 20th of all */
+    int64_t eval_tokens;  /* most tokens of an evaluation; 0: all there are */
+    int64_t patience;     /* the run ends after so many evaluations without a new best; 0: never */
+    int64_t save_seconds; /* seconds between checkpoints, by rank 0's clock; 0: see save_every */
 } ek_train_config;
 
 /* clang-format off */
@@ -209,7 +210,8 @@ typedef struct {
     /* n_eval_data */ 0,                                                                           \
     /* eval_every */ 0,                                                                            \
     /* eval_tokens */ 131072,                                                                      \
-    /* patience */ 0                                                                               \
+    /* patience */ 0,                                                                              \
+    /* save_seconds */ 0                                                                           \
     }
 /* clang-format on */
 

@@ -50,6 +50,7 @@ static const char *noun(const ek_option *row)
     case EK_OPTION_FLAG: return "true or false";
     case EK_OPTION_INT: return "an integer";
     case EK_OPTION_UINT: return "an integer from 0 to 18446744073709551615";
+    case EK_OPTION_EVERY: return "a time (90s, 10m, 2h) or an integer";
     case EK_OPTION_REAL: return "a finite number";
     case EK_OPTION_TEXT: return "a text that is not empty";
     case EK_OPTION_CHOICE: return "one of";
@@ -143,6 +144,27 @@ static ek_status from_uint(const ek_option *row, const char *where, const char *
     return keep(ek_json_uint(x), where, out);
 }
 
+int ek_option_seconds(const char *text, int64_t *seconds)
+{
+    static const struct {
+        char unit;
+        int64_t s;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}};
+    char *end;
+    long long x;
+
+    if (!isdigit((unsigned char)text[0]))
+        return 0;
+    errno = 0;
+    x = strtoll(text, &end, 10);
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (end[0] == units[i].unit && end[1] == '\0') {
+            *seconds = x * units[i].s;
+            return errno == 0 && x > 0 && x <= EK_OPTION_SECONDS_MAX / units[i].s;
+        }
+    return 0;
+}
+
 static ek_status from_real(const ek_option *row, const char *where, const char *text, json_t **out)
 {
     char *end;
@@ -170,6 +192,8 @@ static ek_status from_string(const ek_option *row, const char *where, const char
 ek_status ek_option_from_text(const ek_option *row, const char *where, const char *text,
                               json_t **out)
 {
+    int64_t seconds;
+
     *out = NULL;
     switch (row->type) {
     case EK_OPTION_FLAG:
@@ -178,6 +202,9 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
         return keep(json_boolean(text[0] == 't'), where, out);
     case EK_OPTION_INT: return from_int(row, where, text, out);
     case EK_OPTION_UINT: return from_uint(row, where, text, out);
+    case EK_OPTION_EVERY:
+        return ek_option_seconds(text, &seconds) ? from_string(row, where, text, out)
+                                                 : from_int(row, where, text, out);
     case EK_OPTION_REAL: return from_real(row, where, text, out);
     case EK_OPTION_CHOICE:
         if (ek_option_choice_index(row->allowed, text) < 0)
@@ -223,7 +250,8 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
     char text[64];
     int number =
         json_is_integer(value) && (row->type == EK_OPTION_INT || row->type == EK_OPTION_UINT ||
-                                   row->type == EK_OPTION_REAL || row->type == EK_OPTION_CHOICE);
+                                   row->type == EK_OPTION_EVERY || row->type == EK_OPTION_REAL ||
+                                   row->type == EK_OPTION_CHOICE);
 
     *out = NULL;
     if (number) { /* 4 is a good choice of "1|2|4|auto", too */
@@ -239,7 +267,7 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
     if (json_is_array(value) && row->type == EK_OPTION_LIST)
         return list_from_json(row, where, value, out);
     if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE ||
-                                  row->type == EK_OPTION_UINT))
+                                  row->type == EK_OPTION_UINT || row->type == EK_OPTION_EVERY))
         return ek_option_from_text(row, where, json_string_value(value), out);
     return refuse(row, where, ek_json_type_name(value));
 }

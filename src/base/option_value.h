@@ -20,4 +20,9 @@ void ek_option_describe(const ek_option *row, char *text, size_t cap);
 /* The place of a word of n letters in "a|b|c", or -1. */
 int ek_option_choice_index(const char *allowed, const char *word);
 
+/* Seconds of a time such as "90s", "10m", "2h": a whole number from 1 on, at most
+ * EK_OPTION_SECONDS_MAX seconds.  False: the text is none. */
+enum { EK_OPTION_SECONDS_MAX = 1000000000 };
+int ek_option_seconds(const char *text, int64_t *seconds);
+
 #endif

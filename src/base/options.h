@@ -22,6 +22,7 @@ typedef enum {
     EK_OPTION_FLAG,   /* on when named; =true and =false are understood */
     EK_OPTION_INT,    /* 64-bit integer */
     EK_OPTION_UINT,   /* of 0 to 2^64 - 1 (a seed); in JSON a string from 2^63 on */
+    EK_OPTION_EVERY,  /* 64-bit integer, or a time as text: 90s, 10m, 2h */
     EK_OPTION_REAL,   /* finite number */
     EK_OPTION_TEXT,   /* any text that is not empty */
     EK_OPTION_CHOICE, /* one word of `allowed` */

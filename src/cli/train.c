@@ -156,8 +156,9 @@ static const ek_option options[] = {
     {"record-plans", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write plans.jsonl: where --balance puts experts, why, and who serves whom, of every step, "
      "layer and micro-batch"},
-    {"save-every", EK_OPTION_INT, "0", NULL, "steps", "[0,1000000000]", 0,
-     "checkpoint every N steps; 0: at the end alone"},
+    {"save-every", EK_OPTION_EVERY, "0", NULL, "N|TIME", "[0,1000000000]", 0,
+     "checkpoint every N steps, or when so much time has passed (90s, 10m, 2h); 0: at the end "
+     "alone"},
     {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "continue from the newest complete checkpoint in --out, with the run's own settings: none has "

@@ -62,8 +62,8 @@ void ek_checkpoint_abort(ek_checkpoint **c);
  * was. */
 EK_CHECKED ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t step);
 
-/* <out>/best, where that is a link to a checkpoint that is there; else "". */
-EK_CHECKED ek_status ek_checkpoint_best(const char *out_dir, ek_path *out);
+/* <out>/best, where that is a link to the checkpoint of this step, which is there; else "". */
+EK_CHECKED ek_status ek_checkpoint_best(const char *out_dir, int64_t step, ek_path *out);
 
 /* Whether something is a link such as <out>/best, wherever the checkpoint is. */
 int ek_checkpoint_is_best_link(const char *path);

@@ -156,12 +156,13 @@ int ek_checkpoint_is_best_link(const char *path)
     return ek_checkpoint_read_best(path, &e);
 }
 
-ek_status ek_checkpoint_best(const char *out_dir, ek_path *out)
+ek_status ek_checkpoint_best(const char *out_dir, int64_t step, ek_path *out)
 {
     ek_step_entry e;
 
     EK_TRY(ek_path_set(out, "%s/" EK_BEST_NAME, out_dir));
-    if (!ek_checkpoint_read_best(out->s, &e) || ek_file_kind_of(out->s) != EK_FILE_FOLDER)
+    if (!ek_checkpoint_read_best(out->s, &e) || e.step != step ||
+        ek_file_kind_of(out->s) != EK_FILE_FOLDER)
         out->s[0] = '\0';
     return EK_OK;
 }

@@ -9,10 +9,14 @@
 #include "train/out.h"
 #include "train/run_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* What rank 0's vote for a checkpoint counts; ranks vote 1 each for an end, and there are fewer. */
+static const double save_vote = 4294967296.0;
 
 /* Notes the newest checkpoint when a save has ended. */
 static ek_status saved(ek_run *r)
@@ -24,7 +28,7 @@ static ek_status saved(ek_run *r)
         return EK_OK;
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
     memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
-    EK_TRY(ek_checkpoint_best(r->cfg->out, &best));
+    EK_TRY(ek_checkpoint_best(r->cfg->out, r->eval.best_step, &best));
     memcpy(r->out->evaluation.best_checkpoint, best.s, sizeof(r->out->evaluation.best_checkpoint));
     if (r->replaces)
         EK_TRY(ek_out_drop_replaced(r->cfg->out));
@@ -47,6 +51,7 @@ static ek_status save(ek_run *r, int last)
                               .out_dir = r->cfg->out,
                               .background = r->background && !last};
 
+    r->saved_ns = ek_clock_ns();
     ek_run_tell_phase(r, "checkpoint");
     EK_TRY(ek_train_save_finish(&r->saving));
     EK_TRY(ek_agree(r->world, "write the metrics",
@@ -157,7 +162,7 @@ static int wants_save(const ek_run *r, int64_t done, int stop)
     int64_t every = r->cfg->save_every;
 
     return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0) ||
-           r->new_best || ek_run_out_of_patience(r);
+           r->new_best || ek_run_out_of_patience(r) || r->votes >= save_vote;
 }
 
 /* How balanced the layers were in the last step. */
@@ -185,15 +190,27 @@ static ek_status write_metrics(ek_run *r, double step_ms)
     return ek_metrics_write(&r->metrics, &s);
 }
 
-/* Whether to stop after this step.  Many ranks have voted with the step, so that all stop after
- * the same one. */
-static int stop_wanted(const ek_run *r)
+/* Before a step: ranks vote with it, so that all stop or save after the same one. */
+static void vote(ek_run *r)
+{
+    const ek_train_hooks *h = r->hooks;
+    double passed = (double)(ek_clock_ns() - r->saved_ns) / 1e9;
+    int save = r->rank == 0 && r->cfg->save_seconds > 0 && passed >= (double)r->cfg->save_seconds;
+
+    r->votes = save ? save_vote : 0;
+    if (r->ranks > 1)
+        ek_trainer_vote(r->trainer, r->votes + (h->stop != NULL && h->stop(h->context)));
+}
+
+/* After it: whether to stop. */
+static int count_votes(ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
 
-    if (r->ranks > 1)
-        return r->last.votes > 0;
-    return h->stop != NULL && h->stop(h->context);
+    if (r->ranks == 1)
+        return h->stop != NULL && h->stop(h->context);
+    r->votes = r->last.votes;
+    return fmod(r->votes, save_vote) > 0;
 }
 
 /* Rank 0's clock for all timelines; clocks of other hosts are taken as they are. */
@@ -229,6 +246,7 @@ static ek_status step_loop(ek_run *r)
     int stop = 0;
 
     EK_TRY(set_origin(r, begin));
+    r->saved_ns = begin;
     p->steps = r->training.optimizer.steps;
     p->step = r->first_step;
     EK_TRY(catch_up(r, &stop));
@@ -243,11 +261,10 @@ static ek_status step_loop(ek_run *r)
         int64_t now;
 
         r->step = ek_trainer_steps_done(r->trainer);
-        if (r->ranks > 1 && h->stop != NULL)
-            ek_trainer_vote(r->trainer, h->stop(h->context));
+        vote(r);
         EK_TRY(one_step(r, &r->last));
         p->step = ek_trainer_steps_done(r->trainer);
-        stop = stop_wanted(r);
+        stop = count_votes(r);
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
         EK_TRY(write_metrics(r, p->step_ms));

@@ -65,6 +65,8 @@ typedef struct {
     int background;          /* there is memory to save while steps go on */
     int64_t first_step, base_rss;
     int64_t step;       /* under way */
+    int64_t saved_ns;   /* when the last save began, or the steps did */
+    double votes;       /* with the step under way or just done: those of all ranks */
     int64_t counted_ns; /* when the first step of this process had ended; 0: it has not */
     int64_t origin_ns;  /* when rank 0 began its steps: 0 of the timelines */
     int64_t *step_ns;   /* [n_recorded] when each step of the timeline began; NULL: none has */

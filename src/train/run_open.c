@@ -498,7 +498,7 @@ static ek_status check_memory(ek_run *r)
     EK_TRY(ek_run_sum_on_host(r, &copy));
     room = have == 0 || 1.1 * (want + copy) <= have;
     EK_TRY(ek_run_least(r->world, &room)); /* all ranks save in the background, or none */
-    r->background = r->cfg->save_every > 0 && room > 0;
+    r->background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && room > 0;
     if (r->background)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,

@@ -2,6 +2,7 @@
 #include "train/settings.h"
 
 #include "base/json.h"
+#include "base/option_value.h"
 #include "data/sources.h"
 #include "store/checkpoint.h"
 
@@ -13,15 +14,17 @@
 #include <unistd.h>
 
 typedef enum {
-    TYPE_INT,    /* int */
-    TYPE_INT64,  /* int64_t */
-    TYPE_UINT64, /* uint64_t */
-    TYPE_REAL,   /* double */
-    TYPE_FLAG,   /* int, true or false */
-    TYPE_WORD,   /* int, written as text: a number, or "auto" for 0 where the row allows that */
-    TYPE_TEXT,   /* const char * */
-    TYPE_PATH,   /* const char *, written from the root where there is such a file */
-    TYPE_PATHS   /* const char *const *, followed by its int64_t count */
+    TYPE_INT,     /* int */
+    TYPE_INT64,   /* int64_t */
+    TYPE_UINT64,  /* uint64_t */
+    TYPE_REAL,    /* double */
+    TYPE_SECONDS, /* int64_t, as text with a unit; 0: it is left to the row before, which is 0 else
+                   */
+    TYPE_FLAG,    /* int, true or false */
+    TYPE_WORD,    /* int, written as text: a number, or "auto" for 0 where the row allows that */
+    TYPE_TEXT,    /* const char * */
+    TYPE_PATH,    /* const char *, written from the root where there is such a file */
+    TYPE_PATHS    /* const char *const *, followed by its int64_t count */
 } setting_type;
 
 /* How a row behaves. */
@@ -74,6 +77,7 @@ static const setting settings[] = {
     {"dtype", TYPE_TEXT, FIELD(dtype), LOSSES},
     {"device", TYPE_TEXT, FIELD(device), 0},
     {"save-every", TYPE_INT64, FIELD(save_every), 0},
+    {"save-every", TYPE_SECONDS, FIELD(save_seconds), 0}, /* the same, where it is a time */
     {"keep", TYPE_INT64, FIELD(keep), 0},
     {"timeline", TYPE_FLAG, FIELD(timeline), 0},
     {"timeline-from", TYPE_INT64, FIELD(timeline_from), OMIT_LESS},
@@ -146,6 +150,10 @@ static ek_status read_setting(const setting *s, const json_t *value, void *field
     case TYPE_INT64: *(int64_t *)field = json_integer_value(value); break;
     case TYPE_UINT64: *(uint64_t *)field = ek_json_uint_value(value); break;
     case TYPE_REAL: *(double *)field = json_number_value(value); break;
+    case TYPE_SECONDS:
+        if (text == NULL || !ek_option_seconds(text, field))
+            *(int64_t *)field = 0;
+        break;
     case TYPE_FLAG: *(int *)field = json_is_true(value); break;
     case TYPE_WORD: *(int *)field = text != NULL ? atoi(text) : 0; break; /* "auto": 0 */
     case TYPE_TEXT:
@@ -220,6 +228,19 @@ static json_t *write_word(const setting *s, int x)
     return x == 0 && (s->flags & AUTO_0) ? json_string("auto") : json_sprintf("%d", x);
 }
 
+/* In the largest unit that fits; NULL for 0. */
+static json_t *write_seconds(int64_t s)
+{
+    int64_t unit = s % 3600 == 0 ? 3600 : s % 60 == 0 ? 60 : 1;
+
+    if (s == 0)
+        return NULL;
+    return json_sprintf("%lld%c", (long long)(s / unit),
+                        unit == 3600 ? 'h'
+                        : unit == 60 ? 'm'
+                                     : 's');
+}
+
 /* A new value; NULL: it is left out. */
 static json_t *write_setting(const setting *s, const void *field)
 {
@@ -232,6 +253,7 @@ static json_t *write_setting(const setting *s, const void *field)
     case TYPE_INT64: value = json_integer(*(const int64_t *)field); break;
     case TYPE_UINT64: value = ek_json_uint(*(const uint64_t *)field); break;
     case TYPE_REAL: value = json_real(*(const double *)field); break;
+    case TYPE_SECONDS: return write_seconds(*(const int64_t *)field);
     case TYPE_FLAG:
         return *(const int *)field || !(s->flags & OMIT_0) ? json_boolean(*(const int *)field)
                                                            : NULL;

@@ -1,8 +1,10 @@
 """evenkeel train --resume: a run that was stopped goes on bit for bit as if it had not been."""
 
+import json
 import os
 import shutil
 import signal
+import time
 
 import ek_cli
 from ek_cli import BAD_INPUT, DONE, INTERRUPTED, USAGE, losses, metrics, run
@@ -44,6 +46,40 @@ class Resume(ek_cli.Case):
 
     def test_sigterm_bf16(self):
         self.stopped_is_whole(signal.SIGTERM, "bf16")
+
+    def saved_by_time(self, *layout):
+        """Runs until two checkpoints have come by the clock; the run's settings keep the time."""
+        out, seen, most = self.path("run"), set(), 1000000
+        args = self.train_args("run", "--save-every", "1s", "--keep", 1, *layout, steps=most)
+        with ek_cli.start(*args) as p:
+            end = time.monotonic() + ek_cli.TIMEOUT_S
+            while len(seen) < 2 and p.poll() is None and time.monotonic() < end:
+                if os.path.isdir(os.path.join(out, "checkpoint")):
+                    seen |= {n for n in os.listdir(os.path.join(out, "checkpoint"))
+                             if not n.endswith((".tmp", ".old"))}
+                time.sleep(0.05)
+            p.send_signal(signal.SIGINT)
+            _, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual(p.returncode, INTERRUPTED, err)
+        self.assertGreaterEqual(len(seen), 2, err)
+        done = len(metrics(out))
+        self.assertGreater(done, 2, "it is saved after steps, not after each")
+        settings = json.loads(ek_cli.read(os.path.join(out, "run.json")))["settings"]
+        self.assertEqual(settings["save-every"], "1s")
+        r = run("train", "--out", out, "--resume", "--steps", done + 1, "--override")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertNotIn("save-every", r.stderr)
+        r = run("train", "--out", out, "--resume", "--steps", done + 2, "--save-every", 5,
+                "--override")
+        self.assertIn('--save-every 5 (it was "1s")', r.stderr)
+
+    def test_save_by_time(self):
+        self.saved_by_time()
+
+    def test_save_by_time_on_two_ranks(self):
+        if ek_cli.mpiexec() is None:
+            self.skipTest("there is no mpiexec")
+        self.saved_by_time("--ranks", 2, "--tp", 2)
 
     def cut(self, out, steps, *more):
         """A finished run of `steps` steps, turned into one that has done those of its oldest

@@ -1,4 +1,5 @@
 /* The options table: command line, config file, messages, help, dump. */
+#include "base/option_value.h"
 #include "base/options.h"
 #include "ek_test.h"
 
@@ -17,6 +18,7 @@ static const ek_option rows[] = {
     {"seed", EK_OPTION_INT, "0", NULL, NULL, NULL, 0, "random seed"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress"},
     {"draw", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "another seed"},
+    {"save-every", EK_OPTION_EVERY, "0", NULL, "N|TIME", "[0,1000]", 0, "steps or time"},
 };
 static const ek_option_table train = {"train", "trains a model", rows, COUNT(rows), NULL, 0, NULL};
 static const ek_option_table loose = {"bench",     "measures", rows + 1, COUNT(rows) - 1,
@@ -67,6 +69,30 @@ static void defaults(void)
     CHECK(!ek_options_given(o, "batch") && ek_options_given(o, "data"));
     CHECK(ek_options_int(o, "nonsense") == 0 && ek_options_text(o, "nonsense") == NULL);
     ek_options_destroy(o);
+}
+
+static void steps_or_time(void)
+{
+    static const char *const times[] = {"1s", "90s", "10m", "2h"};
+    static const int64_t seconds[] = {1, 90, 600, 7200};
+    static const char *const wrong[] = {
+        "0s", "m", "-1m", "1d", "1.5h", "10 m", "10m ", "", "1001", "-1", "99999999999999999999s"};
+    ek_options *o = NULL;
+    int64_t s = 0;
+
+    for (size_t i = 0; i < COUNT(times); i++) {
+        CHECK_INT(PARSE(&train, &o, "--data", "a", "--save-every", times[i]), EK_OK);
+        CHECK(strcmp(ek_options_text(o, "save-every"), times[i]) == 0);
+        CHECK(ek_option_seconds(times[i], &s));
+        CHECK_INT(s, seconds[i]);
+        ek_options_destroy(o);
+    }
+    CHECK_INT(PARSE(&train, &o, "--data", "a", "--save-every", "12"), EK_OK);
+    CHECK_INT(ek_options_int(o, "save-every"), 12);
+    ek_options_destroy(o);
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        REFUSED(&train, EK_EINVAL, "--save-every", "a time (90s, 10m, 2h) or an integer", "--data",
+                "a", "--save-every", wrong[i]);
 }
 
 static void both_spellings(void)
@@ -298,10 +324,9 @@ static void dump_repeats_the_run(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(defaults),         EK_CASE(both_spellings),
-    EK_CASE(last_one_counts),  EK_CASE(unsigned_numbers),
-    EK_CASE(positional),       EK_CASE(bad_values),
-    EK_CASE(unknown_names),    EK_CASE(config_file),
+    EK_CASE(defaults),         EK_CASE(steps_or_time),        EK_CASE(both_spellings),
+    EK_CASE(last_one_counts),  EK_CASE(unsigned_numbers),     EK_CASE(positional),
+    EK_CASE(bad_values),       EK_CASE(unknown_names),        EK_CASE(config_file),
     EK_CASE(help_is_complete), EK_CASE(dump_repeats_the_run),
 };
 EK_TEST_MAIN(cases)

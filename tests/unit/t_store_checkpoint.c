@@ -173,13 +173,14 @@ static void best(void)
     ek_path link;
 
     begin();
-    CHECK(ek_checkpoint_best(at("out"), &link) == EK_OK && link.s[0] == '\0');
+    CHECK(ek_checkpoint_best(at("out"), 0, &link) == EK_OK && link.s[0] == '\0');
     for (int i = 1; i <= 4; i++)
         CHECK(save(NULL, i, (float)i) == EK_OK);
     CHECK(ek_checkpoint_set_best(NULL, at("out"), 3) == EK_OK);
     CHECK(symlink("nowhere", at("out/best.tmp")) == 0); /* what a kill may leave */
     CHECK(ek_checkpoint_set_best(NULL, at("out"), 2) == EK_OK);
-    CHECK(ek_checkpoint_best(at("out"), &link) == EK_OK);
+    CHECK(ek_checkpoint_best(at("out"), 3, &link) == EK_OK && link.s[0] == '\0');
+    CHECK(ek_checkpoint_best(at("out"), 2, &link) == EK_OK);
     CHECK(strcmp(link.s, at("out/best")) == 0 && ek_checkpoint_verify(link.s) == EK_OK);
     CHECK_INT(entries("out"), 2);
     CHECK(ek_checkpoint_prune(NULL, at("out"), 1) == EK_OK);
@@ -190,7 +191,7 @@ static void best(void)
     CHECK(ek_checkpoint_prune(NULL, at("out"), 1) == EK_OK);
     CHECK_INT(entries("out/checkpoint"), 1);
     CHECK(ek_folder_remove(NULL, at("out/checkpoint/step-00000004")) == EK_OK);
-    CHECK(ek_checkpoint_best(at("out"), &link) == EK_OK && link.s[0] == '\0');
+    CHECK(ek_checkpoint_best(at("out"), 4, &link) == EK_OK && link.s[0] == '\0');
     CHECK(ek_checkpoint_is_best_link(at("out/best")));
     CHECK(unlink(at("out/best")) == 0 && symlink("checkpoint/step-1", at("out/best")) == 0);
     CHECK(!ek_checkpoint_is_best_link(at("out/best"))); /* no such name is ours */

@@ -127,6 +127,7 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_NUMBER(eval_every);
     SAME_NUMBER(eval_tokens);
     SAME_NUMBER(patience);
+    SAME_NUMBER(save_seconds);
 }
 
 /* clang-format off */
