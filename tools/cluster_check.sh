@@ -4,7 +4,7 @@
 
 # judge TEXT RATE LIMIT LOW HIGH: prints the rate in limits; 1: it is under LOW, 2: over HIGH.
 judge() {
-    awk -v text="$1" -v rate="$2" -v limit="$3" -v low="$4" -v high="$5" 'BEGIN {
+    LC_ALL=C awk -v text="$1" -v rate="$2" -v limit="$3" -v low="$4" -v high="$5" 'BEGIN {
         share = rate / limit
         bad = share < low ? 1 : share > high ? 2 : 0
         printf "%-28s %9.1f Mbit/s, %.2f of the limit: %s\n", text, rate / 1e6, share,

@@ -57,6 +57,13 @@ start='(^|[^A-Za-z0-9_.>"`-])'
             bad=1
         fi
     done
+    calculating=$(grep -lE 'awk -v' $scripts)
+    for file in $calculating; do
+        if ! grep -q 'LC_ALL=C' "$file"; then
+            echo "$file: numbers of awk have the user's decimal sign: LC_ALL=C awk"
+            bad=1
+        fi
+    done
     for file in $sources $scripts; do
         lines=$(wc -l <"$file")
         if [ "$lines" -gt 800 ]; then

@@ -24,7 +24,7 @@ expect() { [ "$1" = "$3" ] || fail "$2: \"$3\" instead of \"$1\""; }
 
 # Whether node1's packets reach node2: nobody listens there, so its kernel refuses.
 linked() {
-    cluster run node1 timeout 3 bash -c '</dev/tcp/node2/9' 2>&1 | grep -q refused
+    LC_ALL=C cluster run node1 timeout 3 bash -c '</dev/tcp/node2/9' 2>&1 | grep -q refused
 }
 
 # eventually COMMAND...: succeeds within some seconds.
