@@ -316,6 +316,8 @@ typedef struct {
     ek_train_progress end;
     ek_train_balance balance;
     ek_train_evaluation evaluation;
+    int64_t spikes;         /* steps of this process with a loss or gradient norm far above the
+                               usual (docs/training.md) */
     double tokens_per_s;    /* mean over this process's steps but the first */
     int64_t peak_rss_bytes; /* of this process */
     int finished_before;    /* resume found nothing left to do */

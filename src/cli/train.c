@@ -405,6 +405,7 @@ static void print_json(const ek_train_summary *s, const display *d)
         "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
         ek_json_text_of(s->checkpoint));
 
+    json_object_set_new(o, "spikes", json_integer(s->spikes));
     add_evaluations(o, &s->evaluation);
     if (s->balance.policy != NULL)
         json_object_set_new(o, "balance", balance_json(&s->balance));
@@ -473,6 +474,10 @@ static void print_summary(const ek_train_summary *s, const display *d)
            cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));
+    if (s->spikes > 0)
+        printf("%" PRId64 " steps with a loss or gradient norm far above the usual (`spike` in "
+               "metrics.jsonl)\n",
+               s->spikes);
     print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);

@@ -1,6 +1,8 @@
 /* Writing and trimming metrics.jsonl. */
 #include "train/metrics.h"
 
+#include "train/spikes.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -199,13 +201,19 @@ static size_t put_layers(char *at, size_t room, const ek_metrics_step *s)
 /* What only some steps have to say. */
 static size_t put_rest(char *at, size_t room, const ek_metrics_step *s)
 {
+    static const char *const spikes[] = {[EK_SPIKE_LOSS] = ", \"spike\": [\"loss\"]",
+                                         [EK_SPIKE_NORM] = ", \"spike\": [\"grad_norm\"]",
+                                         [EK_SPIKE_LOSS | EK_SPIKE_NORM] =
+                                             ", \"spike\": [\"loss\", \"grad_norm\"]",
+                                         [0] = ""};
     const ek_losses *l = &s->result->losses;
     size_t n = 0;
 
     if (l->masked)
         n += (size_t)snprintf(at, room, ", \"loss_tokens\": %.0f", l->loss_tokens);
-    return n + (size_t)snprintf(at + n, room - n, "%s}\n",
-                                s->of_rank == NULL ? ", \"recovered\": true" : "");
+    return n + (size_t)snprintf(at + n, room - n, "%s%s}\n",
+                                s->of_rank == NULL ? ", \"recovered\": true" : "",
+                                spikes[s->spikes & 3]);
 }
 
 static size_t put_line(ek_metrics *m, const ek_metrics_step *s)

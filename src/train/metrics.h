@@ -30,6 +30,7 @@ typedef struct {
     int ranks;
     const ek_layer_balance *of_layer; /* [layers], those with experts */
     int layers;                       /* 0: nothing is said of layers */
+    int spikes;                       /* EK_SPIKE_* (train/spikes.h) */
 } ek_metrics_step;
 
 /* Opens <out>/metrics.jsonl, keeping the lines of steps before `first_step`; 0 starts it anew.

@@ -176,10 +176,25 @@ static void look_at_layers(const ek_run *r)
             r->of_layer[n++] = ek_pass_balance(ek_trainer_pass(r->trainer), l);
 }
 
+/* Whether the last step's loss or gradient norm is out of the ordinary, which is told. */
+static int look_for_spikes(ek_run *r)
+{
+    double loss = r->last.losses.loss, norm = r->last.grad_norm;
+    ek_spike x = ek_spikes_add(&r->spikes, loss, norm);
+    char text[256];
+
+    r->out->spikes = r->spikes.count;
+    if (!x.is_new)
+        return x.kinds;
+    ek_spike_describe(&x, loss, norm, r->training.optimizer.clip, text, sizeof(text));
+    ek_log("train", EK_LOG_WARN, "step %lld: %s", (long long)r->last.step, text);
+    return x.kinds;
+}
+
 /* One line of metrics.jsonl, with what every rank says of itself. */
 static ek_status write_metrics(ek_run *r, double step_ms)
 {
-    ek_metrics_step s = {&r->last, step_ms, r->of_rank, r->ranks, r->of_layer, r->routed};
+    ek_metrics_step s = {&r->last, step_ms, r->of_rank, r->ranks, r->of_layer, r->routed, 0};
 
     r->of_rank[r->rank] = (ek_rank_metrics){(double)r->last.comm_bytes, (double)ek_rss_peak_bytes(),
                                             (double)r->model->n_elements, r->last.flops};
@@ -187,6 +202,7 @@ static ek_status write_metrics(ek_run *r, double step_ms)
     if (r->rank != 0)
         return EK_OK;
     look_at_layers(r);
+    s.spikes = look_for_spikes(r);
     return ek_metrics_write(&r->metrics, &s);
 }
 

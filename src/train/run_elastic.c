@@ -332,7 +332,7 @@ ek_status ek_run_forget_memory(ek_run *r)
 ek_status ek_run_tell_of_last_step(ek_run *r)
 {
     const ek_step_record *record = &r->recovery.record;
-    ek_metrics_step s = {&record->result, record->so_far_ms, NULL, record->ranks, NULL, 0};
+    ek_metrics_step s = {&record->result, record->so_far_ms, NULL, record->ranks, NULL, 0, 0};
 
     if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
         return EK_OK;

@@ -19,6 +19,7 @@
 #include "train/plan_record.h"
 #include "train/recover.h"
 #include "train/routing_trace.h"
+#include "train/spikes.h"
 #include "train/trainer.h"
 
 /* All that a run holds open. */
@@ -50,6 +51,7 @@ typedef struct {
     int adaptive_r;     /* -1: tuned */
     const int *rack_of; /* [ranks], several; NULL: hosts fail by themselves */
     ek_metrics metrics;
+    ek_spikes spikes;           /* on rank 0 */
     ek_rank_metrics *of_rank;   /* [ranks], of the last step */
     ek_layer_balance *of_layer; /* [routed], likewise */
     int routed;                 /* layers whose experts are spread over ranks */

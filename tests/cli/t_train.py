@@ -152,6 +152,25 @@ class Output(ek_cli.Case):
         s = json.loads(r.stdout)
         self.assertTrue(os.path.samefile(s["checkpoint"], ek_cli.newest(self.path('a "b" \\c'))))
 
+    def test_spikes(self):
+        """Tokens that the model has unlearned come after sixty steps, for one step."""
+        step = 4 * 16
+        ids = [i % 7 for i in range(90 * step)]
+        ids[60 * step:61 * step] = [100 + i * 37 % 199 for i in range(step)]
+        data = ek_cli.write_tokens(self.path("spike.bin"), ids)
+        r = run(*self.train_args("run", "--json", "--data-order", "sequential", "--lr", 0.01,
+                                 "--wd", 0, data=data, steps=80))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        lines = metrics(self.path("run"))
+        at = [m["step"] for m in lines if "spike" in m]
+        self.assertEqual(at[0], 60)
+        self.assertEqual(lines[60]["spike"], ["loss", "grad_norm"])
+        told = [line for line in r.stderr.splitlines() if "far above the usual" in line]
+        self.assertEqual(len(told), 1, r.stderr)
+        self.assertIn("warn: step 60: loss %.4g is" % lines[60]["loss"], told[0])
+        self.assertIn("gradients were clipped to a norm of 1", told[0])
+        self.assertEqual(json.loads(r.stdout)["spikes"], len(at))
+
     def test_quiet(self):
         r = self.train("run")
         self.assertEqual((r.stdout, r.stderr), ("", ""))
