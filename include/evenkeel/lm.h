@@ -39,11 +39,13 @@ typedef struct {
     size_t size;
     const char *const *data; /* texts, JSON Lines and folders, or .bin token files */
     int64_t n_data;
-    int token_bytes;            /* of .bin files: 2 or 4 */
-    int64_t seq;                /* tokens a window, without overlap, the last one shorter; 0: 256,
-                                   or the model's positions if they are fewer */
-    const char *cache_dir;      /* where tokenised texts are kept */
-    const char *text_field;     /* of JSON Lines files: the key of a line's text; NULL: "text" */
+    int token_bytes;         /* of .bin files: 2 or 4 */
+    int64_t seq;             /* tokens a window, without overlap, the last one shorter; 0: 256,
+                                or the model's positions if they are fewer */
+    const char *cache_dir;   /* where tokenised texts are kept: a folder of this user's alone, made
+                                if missing; NULL: they are not kept, ... */
+    const char *text_field;  /* of JSON Lines files: the key of a line's text; NULL: "text" */
+    const char *scratch_dir; /* ... but in a file without a name in this folder, during the call */
     int (*stop)(void *context); /* asked now and then; true ends with EK_ECANCELED; may be NULL */
     void *context;              /* of stop */
     int document_mask; /* documents of a window are kept apart: a token attends to those of its

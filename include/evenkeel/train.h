@@ -2,8 +2,8 @@
  *
  * A run leaves in `out`: run.json (all settings), metrics.jsonl (one JSON object a step),
  * checkpoint/ (folders that are Hugging Face folders too), with eval_data evaluation.json and best
- * (a link to the best checkpoint), and on request timeline.json, routing.npy and plans.jsonl. Texts
- * are tokenised into .evenkeel-tokens beside `out`, which runs share.
+ * (a link to the best checkpoint), and on request timeline.json, routing.npy and plans.jsonl.
+ * Tokens of texts are kept in cache/tokens, which runs share.
  *
  * Choices are words, the same as the command's options.
  *
@@ -100,7 +100,9 @@ typedef struct {
                             evenkeel/balance.h */
     int spare_slots;     /* slots of each rank for replicas of experts */
     int64_t plan_every;  /* steps between placements that last (0: never a new one) */
-    const char *cache;   /* folder in which the machine's costs are kept; NULL: measured anew */
+    const char *cache;   /* folder for what can be made again: the machine's costs, and tokens of
+                            texts in cache/tokens, which has to be this user's alone.  NULL: made
+                            anew each time */
     int recalibrate;     /* measured anew whatever is kept */
     int replicas_min;    /* hosts that have to hold each expert, for policies whose replicas last */
     const int *rack_of;  /* [ranks of world] by any numbers: where there are several racks

@@ -1,17 +1,13 @@
 /* evenkeel eval: mean loss, perplexity, and how the experts were used. */
 #include "evenkeel/lm.h"
 
-#include "base/file.h"
 #include "cli/cli.h"
 #include "data/tokens.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { DATA_MAX = 4096 };
 
@@ -42,20 +38,6 @@ static const ek_option_table table = {"eval",  "Loss and perplexity of a model o
                                       options, sizeof(options) / sizeof(options[0]),
                                       NULL,    0,
                                       NULL};
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
-static int stop_wanted(void *context)
-{
-    (void)context;
-    return interrupted != 0;
-}
 
 static void print_json(const ek_lm_eval_result *e)
 {
@@ -92,21 +74,10 @@ static void print_text(const ek_lm_eval_result *e)
     }
 }
 
-/* A folder of this run alone, for texts while they are tokenised. */
-static ek_status make_scratch(ek_path *out)
-{
-    const char *temporary = getenv("TMPDIR");
-
-    EK_TRY(ek_path_set(out, "%s/evenkeel-eval-XXXXXX", temporary != NULL ? temporary : "/tmp"));
-    EK_REQUIRE(mkdtemp(out->s) != NULL, EK_EIO, "cannot make the folder %s: %s", out->s,
-               strerror(errno));
-    return EK_OK;
-}
-
 static ek_status run(const ek_options *o)
 {
-    const char *paths[DATA_MAX];
-    ek_path scratch = {""};
+    /* tokens are in a file without a name: an interruption leaves nothing */
+    const char *paths[DATA_MAX], *temporary = getenv("TMPDIR");
     ek_lm_config lc = {sizeof(lc),
                        ek_options_text(o, "tokenizer"),
                        ek_options_text(o, "dtype"),
@@ -118,9 +89,9 @@ static ek_status run(const ek_options *o)
                             .n_data = (int64_t)ek_options_count(o, "data"),
                             .token_bytes = ek_options_choice(o, "token-bytes") == 1 ? 4 : 2,
                             .seq = ek_options_int(o, "seq"),
-                            .cache_dir = scratch.s,
                             .text_field = ek_options_text(o, "text-field"),
-                            .stop = stop_wanted,
+                            .scratch_dir =
+                                temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
                             .document_mask = ek_options_flag(o, "document-mask")};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
@@ -132,12 +103,7 @@ static ek_status run(const ek_options *o)
         paths[i] = ek_options_list(o, "data", i);
     lc.needs_tokenizer = !ek_tokens_is_file(paths[0]);
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
-    cli_catch(on_signal); /* from here on there is a folder to remove */
-    st = make_scratch(&scratch);
-    if (st == EK_OK) {
-        st = ek_lm_eval(lm, &ec, &e);
-        ek_folder_discard(NULL, scratch.s);
-    }
+    st = ek_lm_eval(lm, &ec, &e);
     ek_lm_close(&lm);
     EK_TRY(st);
     if (ek_options_flag(o, "json"))

@@ -18,34 +18,41 @@ ek_status ek_documents_end(const ek_tokenizer *tokenizer, int64_t eos, int32_t *
     return EK_OK;
 }
 
-static int has_token(const ek_tokens *t, int32_t id)
+/* Whether a token is among the first EK_DOCUMENTS_SEARCHED of a stream. */
+static ek_status find_token(const ek_tokens *t, int32_t id, int *found)
 {
     enum { PART = 4096 };
     int32_t part[PART];
     int64_t n = ek_tokens_get_info(t).n_tokens;
 
-    for (int64_t at = 0; at < n; at += PART) {
+    n = n < EK_DOCUMENTS_SEARCHED ? n : EK_DOCUMENTS_SEARCHED;
+    *found = 0;
+    for (int64_t at = 0; at < n && !*found; at += PART) {
         int64_t here = n - at < PART ? n - at : PART;
 
-        ek_tokens_read(t, at, here, part);
+        EK_TRY(ek_tokens_read(t, at, here, part));
         for (int64_t i = 0; i < here; i++)
-            if (part[i] == id)
-                return 1;
+            *found |= part[i] == id;
     }
-    return 0;
+    return EK_OK;
 }
 
-void ek_documents_warn(ek_tokens *const *streams, int64_t n, int32_t end)
+ek_status ek_documents_check(ek_tokens *const *streams, int64_t n, int32_t end)
 {
     int64_t without = 0;
 
-    for (int64_t i = 0; i < n; i++)
-        without += !has_token(streams[i], end);
+    for (int64_t i = 0; i < n; i++) {
+        int found;
+
+        EK_TRY(find_token(streams[i], end, &found));
+        without += !found;
+    }
     if (without > 0)
         ek_log("data", EK_LOG_WARN,
-               "--document-mask: %lld of %lld data sources hold no end token (id %d), so each of "
-               "their sequences is one document",
-               (long long)without, (long long)n, (int)end);
+               "--document-mask: %lld of %lld data sources hold no end token (id %d) among their "
+               "first %d tokens, so sequences there are one document each",
+               (long long)without, (long long)n, (int)end, EK_DOCUMENTS_SEARCHED);
+    return EK_OK;
 }
 
 void ek_documents_mark(int64_t n, int32_t end, const int32_t *inputs, int32_t *targets,

@@ -11,9 +11,12 @@
  * config's (-1: none).  EK_EFORMAT where both lack one. */
 EK_CHECKED ek_status ek_documents_end(const ek_tokenizer *tokenizer, int64_t eos, int32_t *end);
 
-/* Warns through ek_log of streams that hold no end token: all of one is a single document then.
- * Reads each up to its first end token. */
-void ek_documents_warn(ek_tokens *const *streams, int64_t n, int32_t end);
+/* Tokens of a stream that ek_documents_check reads at most. */
+enum { EK_DOCUMENTS_SEARCHED = 1 << 26 };
+
+/* Warns through ek_log of streams that begin with EK_DOCUMENTS_SEARCHED tokens, or all they have,
+ * without an end token: their sequences are one document each.  A failure of ek_tokens_read. */
+EK_CHECKED ek_status ek_documents_check(ek_tokens *const *streams, int64_t n, int32_t end);
 
 /* Marks the documents of a sequence of n tokens: starts [n] gets where each token's document begins
  * in the sequence; the target of every end token, which is of the next document, becomes -1 and

@@ -9,8 +9,8 @@
 #include "data/pieces.h"
 #include "data/tokens_impl.h"
 
-#include <assert.h>
 #include <errno.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +18,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static_assert(sizeof(ek_cache_record) == 80, "the cache record is a file format");
-
-enum { BATCH_BYTES = 32 << 20, BATCH_PIECES = 4096 };
+enum { BATCH_BYTES = 32 << 20, BATCH_PIECES = 4096, HASH_BYTES = 1 << 20 };
 
 typedef struct {
     char *path;
     int named; /* itself, not as part of a folder */
     int64_t bytes;
-    int64_t time_s, time_ns; /* last change */
 } text_file;
 
 typedef struct {
@@ -73,11 +70,7 @@ static ek_status list_add(text_list *l, const char *path, int named)
         l->files = grown;
         l->room = room;
     }
-    f = (text_file){.path = strdup(path),
-                    .named = named,
-                    .bytes = s.st_size,
-                    .time_s = s.st_mtim.tv_sec,
-                    .time_ns = s.st_mtim.tv_nsec};
+    f = (text_file){.path = strdup(path), .named = named, .bytes = s.st_size};
     EK_REQUIRE(f.path != NULL, EK_ENOMEM, "no memory for a path");
     l->files[l->n++] = f;
     return EK_OK;
@@ -104,7 +97,8 @@ static const char *text_field(const ek_tokens_config *c)
     return c->text_field != NULL ? c->text_field : "text";
 }
 
-/* Hash of all that the tokens follow from. */
+/* Hash of all that the tokens follow from but for what the files hold: the name of the cache file,
+ * so that there is one whatever becomes of them. */
 static uint64_t cache_key(const text_list *l, const ek_tokens_config *c)
 {
     const ek_tokenizer *t = c->tokenizer;
@@ -117,39 +111,11 @@ static uint64_t cache_key(const text_list *l, const ek_tokens_config *c)
     h = XXH3_64bits_withSeed(&version, sizeof(version), h);
     h = XXH3_64bits_withSeed(text_field(c), strlen(text_field(c)) + 1, h);
     for (int64_t i = 0; i < l->n; i++) {
-        const text_file *f = &l->files[i];
-        int64_t facts[3] = {f->bytes, f->time_s, f->time_ns};
+        const char *path = l->files[i].path;
 
-        h = XXH3_64bits_withSeed(f->path, strlen(f->path) + 1, h);
-        h = XXH3_64bits_withSeed(facts, sizeof(facts), h);
+        h = XXH3_64bits_withSeed(path, strlen(path) + 1, h);
     }
     return h;
-}
-
-static uint64_t record_hash(const ek_cache_record *h)
-{
-    return XXH3_64bits(h, offsetof(ek_cache_record, record_hash));
-}
-
-int ek_cache_valid(const void *data, size_t bytes, uint64_t key, ek_cache_record *out)
-{
-    ek_cache_record h;
-    size_t payload;
-
-    if (bytes < sizeof(h))
-        return 0;
-    payload = bytes - sizeof(h);
-    memcpy(&h, (const char *)data + payload, sizeof(h));
-    if (memcmp(h.magic, "EKTOKENS", 8) != 0 || h.version != EK_CACHE_VERSION || h.key != key ||
-        h.record_hash != record_hash(&h) || (h.token_bytes != 2 && h.token_bytes != 4))
-        return 0;
-    if (h.n_tokens <= 0 || (uint64_t)h.n_tokens != payload / h.token_bytes ||
-        payload % h.token_bytes != 0)
-        return 0;
-    if (XXH3_64bits(data, payload) != h.payload_hash)
-        return 0;
-    *out = h;
-    return 1;
 }
 
 /* Encodes each line's document and the end token behind it. */
@@ -217,6 +183,69 @@ static void keep_failure(failure *first, int64_t at, ek_status st)
     }
 }
 
+static int asked_to_stop(const ek_tokens_config *c)
+{
+    return c->stop != NULL && c->stop(c->context);
+}
+
+/* XXH3 of what a file holds; ends early once *stopped.  Thread 0 of the team asks for that. */
+static ek_status hash_file(const char *path, const ek_tokens_config *c, int *stopped, uint64_t *out)
+{
+    XXH3_state_t *state = XXH3_createState();
+    char *buffer = malloc(HASH_BYTES);
+    int64_t bytes;
+    int fd = -1, stop = 0;
+    ssize_t n = 1;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(state != NULL && buffer != NULL, EK_ENOMEM, "no memory for a checksum");
+    XXH3_64bits_reset(state);
+    EK_TRY_OUT(ek_file_open(path, &fd, &bytes));
+    while (!stop && n > 0) {
+        n = read(fd, buffer, HASH_BYTES);
+        EK_REQUIRE_OUT(n >= 0 || errno == EINTR, EK_EIO, "cannot read %s: %s", path,
+                       strerror(errno));
+        if (n > 0)
+            XXH3_64bits_update(state, buffer, (size_t)n);
+        n = n < 0 ? 1 : n; /* interrupted */
+        if (omp_get_thread_num() == 0 && asked_to_stop(c)) {
+#pragma omp atomic write
+            *stopped = 1;
+        }
+#pragma omp atomic read
+        stop = *stopped;
+    }
+    *out = XXH3_64bits_digest(state);
+out:
+    if (fd >= 0)
+        close(fd);
+    free(buffer);
+    XXH3_freeState(state);
+    return st;
+}
+
+/* Hash of what the files hold now.  Sizes and times do not tell: cp -p and rsync keep them. */
+static ek_status hash_content(const text_list *l, const ek_tokens_config *c, uint64_t *out)
+{
+    uint64_t *hashes = calloc((size_t)l->n + 1, sizeof(*hashes));
+    failure first = {.piece = -1};
+    int stopped = 0;
+
+    EK_REQUIRE(hashes != NULL, EK_ENOMEM, "no memory for checksums of %lld files", (long long)l->n);
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t i = 0; i < l->n; i++) {
+        ek_status st = hash_file(l->files[i].path, c, &stopped, &hashes[i]);
+
+        if (st < 0)
+            keep_failure(&first, i, st);
+    }
+    *out = XXH3_64bits(hashes, (size_t)l->n * sizeof(*hashes));
+    free(hashes);
+    EK_REQUIRE(first.piece < 0, first.st, "%s", first.text);
+    EK_REQUIRE(!stopped, EK_ECANCELED, "interrupted while the texts were read");
+    return EK_OK;
+}
+
 /* Each thread keeps one encoder for the batch. */
 static ek_status encode_batch(const ek_tokens_config *c, encoded *batch, int64_t n)
 {
@@ -243,7 +272,7 @@ static ek_status encode_batch(const ek_tokens_config *c, encoded *batch, int64_t
     return EK_OK;
 }
 
-/* Where the ids of texts go: the temporary cache file and the record that will end it. */
+/* Where the ids of texts go: a file, and the record that will end it. */
 typedef struct {
     ek_file_out file;
     ek_cache_record record;
@@ -376,7 +405,7 @@ static ek_status write_texts(cache_writer *w, const text_list *l, const ek_token
             c->progress(c->context,
                         files.done + (files.open ? ek_piece_reader_position(files.reader) : 0),
                         total);
-        EK_REQUIRE_OUT(c->stop == NULL || !c->stop(c->context), EK_ECANCELED,
+        EK_REQUIRE_OUT(!asked_to_stop(c), EK_ECANCELED,
                        "interrupted while the texts were tokenised; nothing is kept of it");
     }
     EK_REQUIRE_OUT(w->record.documents > 0, EK_EFORMAT,
@@ -390,65 +419,151 @@ out:
     return st;
 }
 
-static ek_status write_cache(const char *path, uint64_t key, const text_list *l,
-                             const ek_tokens_config *c)
+static ek_status writer_init(cache_writer *w, const ek_tokens_config *c)
 {
-    cache_writer w = {.hash = XXH3_createState(),
-                      .record = {.magic = "EKTOKENS", .version = EK_CACHE_VERSION, .key = key}};
-    int begun = 0;
+    *w = (cache_writer){.hash = XXH3_createState()};
+    w->file.fd = -1;
+    EK_REQUIRE(w->hash != NULL, EK_ENOMEM, "no memory for a checksum");
+    XXH3_64bits_reset(w->hash);
+    w->record.token_bytes = ek_tokenizer_vocab(c->tokenizer) <= UINT16_MAX + 1 ? 2 : 4;
+    return EK_OK;
+}
+
+static void writer_fini(cache_writer *w)
+{
+    free(w->narrow);
+    XXH3_freeState(w->hash);
+}
+
+/* Writes the cache file of texts that hold *content.  Where they have changed meanwhile the file
+ * gets a hash that no texts have: it serves once. */
+static ek_status write_cache(const char *path, uint64_t key, const text_list *l,
+                             const ek_tokens_config *c, uint64_t *content)
+{
+    cache_writer w;
+    uint64_t after;
     ek_status st;
 
-    EK_REQUIRE_OUT(w.hash != NULL, EK_ENOMEM, "no memory for a checksum");
-    XXH3_64bits_reset(w.hash);
-    w.record.token_bytes = ek_tokenizer_vocab(c->tokenizer) <= UINT16_MAX + 1 ? 2 : 4;
+    EK_TRY_OUT(writer_init(&w, c));
     EK_TRY_OUT(ek_file_out_open(NULL, path, EK_WRITE_REPLACE, &w.file));
-    begun = 1;
+    EK_REQUIRE_OUT(fchmod(w.file.fd, 0600) == 0, EK_EIO, "%s: %s", path, strerror(errno));
     EK_TRY_OUT(write_texts(&w, l, c));
+    EK_TRY_OUT(hash_content(l, c, &after));
+    if (after != *content)
+        *content = ~*content;
+    memcpy(w.record.magic, "EKTOKENS", sizeof(w.record.magic));
+    w.record.version = EK_CACHE_VERSION;
+    w.record.key = key;
+    w.record.content = *content;
     w.record.payload_hash = XXH3_64bits_digest(w.hash);
-    w.record.record_hash = record_hash(&w.record);
+    w.record.record_hash = ek_cache_record_hash(&w.record);
     EK_TRY_OUT(ek_file_out_write(&w.file, &w.record, sizeof(w.record)));
     EK_TRY_OUT(ek_file_out_close(&w.file));
 out:
-    if (st < 0 && begun)
+    if (st < 0 && w.file.io != NULL)
         ek_file_out_discard(&w.file);
-    free(w.narrow);
-    XXH3_freeState(w.hash);
+    writer_fini(&w);
     return st;
 }
 
-/* Opens the cache file if it is there and whole; *found tells. */
-static ek_status open_cache(ek_tokens *t, const char *path, uint64_t key, const ek_tokens_config *c,
-                            int *found)
+static void take_counts(ek_tokens *t, const ek_cache_record *h)
+{
+    t->info.documents = h->documents;
+    t->info.skipped_binary = h->skipped_binary;
+    t->info.skipped_empty = h->skipped_empty;
+    t->info.text_bytes = h->text_bytes;
+}
+
+/* Opens the cache file if it is there, this user's, and whole; *found tells. */
+static ek_status open_cache(ek_tokens *t, const char *path, uint64_t key, uint64_t content,
+                            const ek_tokens_config *c, int *found)
 {
     ek_cache_record h;
-    ek_file_map map;
+    int64_t bytes;
+    int fd;
     ek_status st;
 
     *found = 0;
-    if (ek_file_kind_of(path) != EK_FILE_REGULAR)
+    if (ek_file_open_private(path, &fd, &bytes) < 0)
         return EK_OK;
-    EK_TRY(ek_file_map_open(path, &map));
-    if (!ek_cache_valid(map.data, map.bytes, key, &h)) {
-        ek_file_map_close(&map);
+    if (!ek_cache_valid(fd, bytes, key, content, &h)) {
+        close(fd);
         return EK_OK;
     }
-    EK_TRY_OUT(ek_tokens_append(t, map, map.data, map.bytes - sizeof(h), (int)h.token_bytes,
+    EK_TRY_OUT(ek_tokens_append(t, fd, NULL, bytes - (int64_t)sizeof(h), (int)h.token_bytes,
                                 c->vocab, path));
-    t->info.documents = h.documents;
-    t->info.skipped_binary = h.skipped_binary;
-    t->info.skipped_empty = h.skipped_empty;
-    t->info.text_bytes = h.text_bytes;
+    (void)futimens(fd, NULL); /* used now */
+    take_counts(t, &h);
     *found = 1;
     return EK_OK;
 out:
-    ek_file_map_close(&map);
+    close(fd);
+    return st;
+}
+
+/* What stands under the name of a cache file and is not this user's alone is no cache file, nor a
+ * link to be written through. */
+static ek_status remove_foreign(const char *path)
+{
+    int64_t bytes;
+    int fd;
+
+    if (!ek_file_exists(path))
+        return EK_OK;
+    if (ek_file_open_private(path, &fd, &bytes) < 0)
+        return ek_file_remove(NULL, path);
+    close(fd);
+    return EK_OK;
+}
+
+/* Through the cache. */
+static ek_status open_cached(ek_tokens *t, const text_list *l, const ek_tokens_config *c)
+{
+    uint64_t key = cache_key(l, c), content;
+    ek_path path;
+    int found;
+
+    EK_TRY(ek_folder_make_private(c->cache_dir));
+    EK_TRY(ek_path_set(&path, "%s/tokens-%016llx.ekt", c->cache_dir, (unsigned long long)key));
+    EK_TRY(hash_content(l, c, &content));
+    EK_TRY(open_cache(t, path.s, key, content, c, &found));
+    t->info.from_cache = found;
+    if (found)
+        return EK_OK;
+    EK_TRY(remove_foreign(path.s));
+    EK_TRY(write_cache(path.s, key, l, c, &content));
+    ek_cache_clean(c->cache_dir, path.s);
+    EK_TRY(open_cache(t, path.s, key, content, c, &found));
+    EK_REQUIRE(found, EK_EIO, "%s: what was written cannot be read back", path.s);
+    return EK_OK;
+}
+
+/* Through a file without a name. */
+static ek_status open_uncached(ek_tokens *t, const text_list *l, const ek_tokens_config *c)
+{
+    cache_writer w;
+    ek_status st;
+
+    EK_TRY_OUT(writer_init(&w, c));
+    w.file.io = &ek_io_system;
+    EK_TRY_OUT(ek_path_set(&w.file.path, "%s", c->scratch_dir));
+    EK_TRY_OUT(ek_file_open_unnamed(c->scratch_dir, &w.file.fd));
+    EK_TRY_OUT(write_texts(&w, l, c));
+    EK_TRY_OUT(ek_tokens_append(t, w.file.fd, NULL, w.file.bytes, (int)w.record.token_bytes,
+                                c->vocab, "the file of tokenised texts"));
+    w.file.fd = -1;
+    take_counts(t, &w.record);
+out:
+    if (w.file.fd >= 0)
+        close(w.file.fd);
+    writer_fini(&w);
     return st;
 }
 
 static ek_status check_config(const ek_tokens_config *c)
 {
-    EK_REQUIRE(c->tokenizer != NULL && c->cache_dir != NULL, EK_EINVAL,
-               "texts need a tokenizer and a folder for the cache of their tokens");
+    EK_REQUIRE(c->tokenizer != NULL && (c->cache_dir != NULL || c->scratch_dir != NULL), EK_EINVAL,
+               "texts need a tokenizer and a folder for their tokens");
     EK_REQUIRE(ek_tokenizer_end(c->tokenizer) >= 0, EK_EFORMAT,
                "the tokenizer has no token that ends a document, and the model's config gives no "
                "eos_token_id");
@@ -461,10 +576,7 @@ static ek_status check_config(const ek_tokens_config *c)
 ek_status ek_tokens_from_texts(ek_tokens *t, const ek_tokens_config *config)
 {
     text_list list = {0};
-    ek_path path;
-    uint64_t key;
     ek_status st;
-    int found;
 
     EK_TRY(check_config(config));
     for (int64_t i = 0; i < config->n_paths; i++) {
@@ -474,18 +586,10 @@ ek_status ek_tokens_from_texts(ek_tokens *t, const ek_tokens_config *config)
             EK_TRY_OUT(list_add(&list, config->paths[i], 1));
     }
     EK_REQUIRE_OUT(list.n > 0, EK_EFORMAT, "%s: the folder holds no files", config->paths[0]);
-    key = cache_key(&list, config);
-    EK_TRY_OUT(
-        ek_path_set(&path, "%s/tokens-%016llx.ekt", config->cache_dir, (unsigned long long)key));
-    EK_TRY_OUT(open_cache(t, path.s, key, config, &found));
-    if (found) {
-        t->info.from_cache = 1;
-    } else {
-        EK_TRY_OUT(ek_folder_make(NULL, config->cache_dir));
-        EK_TRY_OUT(write_cache(path.s, key, &list, config));
-        EK_TRY_OUT(open_cache(t, path.s, key, config, &found));
-        EK_REQUIRE_OUT(found, EK_EIO, "%s: what was written cannot be read back", path.s);
-    }
+    if (config->cache_dir != NULL)
+        EK_TRY_OUT(open_cached(t, &list, config));
+    else
+        EK_TRY_OUT(open_uncached(t, &list, config));
     if (t->info.skipped_binary + t->info.skipped_empty > 0)
         ek_log("data", EK_LOG_WARN,
                "passed over %lld binary files and %lld empty texts, of %lld files",

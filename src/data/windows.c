@@ -91,19 +91,19 @@ int64_t ek_windows_at(const ek_windows *s, int64_t step, int64_t row, int64_t *s
 }
 
 /* n inputs from `at` on and the targets one later. */
-static void read_window(const ek_tokens *t, int64_t at, int64_t n, int32_t *inputs,
-                        int32_t *targets)
+static ek_status read_window(const ek_tokens *t, int64_t at, int64_t n, int32_t *inputs,
+                             int32_t *targets)
 {
-    ek_tokens_read(t, at, n, inputs);
-    ek_tokens_read(t, at + 1, n, targets);
+    EK_TRY(ek_tokens_read(t, at, n, inputs));
+    return ek_tokens_read(t, at + 1, n, targets);
 }
 
-void ek_windows_row(const ek_windows *s, int64_t step, int64_t row, int32_t *inputs,
-                    int32_t *targets)
+ek_status ek_windows_row(const ek_windows *s, int64_t step, int64_t row, int32_t *inputs,
+                         int32_t *targets)
 {
     int64_t source, window = ek_windows_at(s, step, row, &source);
 
-    read_window(s->sources[source].tokens, window * s->seq, s->seq, inputs, targets);
+    return read_window(s->sources[source].tokens, window * s->seq, s->seq, inputs, targets);
 }
 
 int64_t ek_eval_windows(const ek_tokens *tokens, int64_t seq)
@@ -113,12 +113,11 @@ int64_t ek_eval_windows(const ek_tokens *tokens, int64_t seq)
     return n < 2 ? 0 : (n - 2) / seq + 1;
 }
 
-int64_t ek_eval_window(const ek_tokens *tokens, int64_t seq, int64_t window, int32_t *inputs,
-                       int32_t *targets)
+ek_status ek_eval_window(const ek_tokens *tokens, int64_t seq, int64_t window, int32_t *inputs,
+                         int32_t *targets, int64_t *n)
 {
     int64_t left = ek_tokens_get_info(tokens).n_tokens - 1 - window * seq;
-    int64_t n = left < seq ? left : seq;
 
-    read_window(tokens, window * seq, n, inputs, targets);
-    return n;
+    *n = left < seq ? left : seq;
+    return read_window(tokens, window * seq, *n, inputs, targets);
 }

@@ -50,16 +50,16 @@ EK_CHECKED ek_status ek_windows_init_sources(ek_windows *s, const ek_sources *so
  * 0 <= row < batch; source may be NULL. */
 int64_t ek_windows_at(const ek_windows *s, int64_t step, int64_t row, int64_t *source);
 
-/* seq inputs and seq targets of a row.  Any thread may call. */
-void ek_windows_row(const ek_windows *s, int64_t step, int64_t row, int32_t *inputs,
-                    int32_t *targets);
+/* seq inputs and seq targets of a row, or a failure of ek_tokens_read.  Any thread may call. */
+EK_CHECKED ek_status ek_windows_row(const ek_windows *s, int64_t step, int64_t row, int32_t *inputs,
+                                    int32_t *targets);
 
 /* Evaluation: the stream once, in windows of seq that do not overlap, the last one shorter.
  * The number of windows; 0 for less than 2 tokens. */
 int64_t ek_eval_windows(const ek_tokens *tokens, int64_t seq);
 
-/* Inputs and targets of one of them; returns how many (1 to seq). */
-int64_t ek_eval_window(const ek_tokens *tokens, int64_t seq, int64_t window, int32_t *inputs,
-                       int32_t *targets);
+/* Inputs and targets of one of them; *n: how many (1 to seq). */
+EK_CHECKED ek_status ek_eval_window(const ek_tokens *tokens, int64_t seq, int64_t window,
+                                    int32_t *inputs, int32_t *targets, int64_t *n);
 
 #endif

@@ -47,14 +47,15 @@ static ek_status run_all(evaluator *e, const ek_tokens *tokens, const ek_evaluat
     int64_t windows = ek_eval_windows(tokens, cfg->seq), held = 0;
 
     for (int64_t w = 0; w < windows; w++) {
-        int64_t n = ek_eval_window(tokens, cfg->seq, w, e->inputs + held * cfg->seq,
-                                   e->targets + held * cfg->seq);
+        int64_t n;
 
+        EK_TRY(ek_eval_window(tokens, cfg->seq, w, e->inputs + held * cfg->seq,
+                              e->targets + held * cfg->seq, &n));
         if (n < cfg->seq) { /* the last one: those held first, then it, moved to the front */
             if (held > 0)
                 EK_TRY(run(e, held, cfg->seq, out));
             held = 0;
-            n = ek_eval_window(tokens, cfg->seq, w, e->inputs, e->targets);
+            EK_TRY(ek_eval_window(tokens, cfg->seq, w, e->inputs, e->targets, &n));
             EK_TRY(run(e, 1, n, out));
         } else if (++held == cfg->batch || w == windows - 1) {
             EK_TRY(run(e, held, cfg->seq, out));

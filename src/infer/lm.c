@@ -184,8 +184,11 @@ static ek_status read_eval_config(const ek_lm_eval_config *cfg, ek_lm_eval_confi
     for (int64_t i = 0; i < out->n_data; i++)
         EK_REQUIRE(out->data[i] != NULL, EK_EINVAL, "ek_lm_eval_config: entry %lld of data is NULL",
                    (long long)i);
-    EK_REQUIRE(out->cache_dir != NULL || ek_tokens_is_file(out->data[0]), EK_EINVAL,
-               "ek_lm_eval_config: cache_dir is NULL, and texts are tokenised into a file there");
+    EK_REQUIRE(out->cache_dir != NULL || out->scratch_dir != NULL ||
+                   ek_tokens_is_file(out->data[0]),
+               EK_EINVAL,
+               "ek_lm_eval_config: cache_dir and scratch_dir are NULL, and the tokens of texts are "
+               "written to a file in one of them");
     return EK_OK;
 }
 
@@ -213,6 +216,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.n_paths = cfg.n_data;
     tc.token_bytes = cfg.token_bytes;
     tc.cache_dir = cfg.cache_dir;
+    tc.scratch_dir = cfg.scratch_dir;
     tc.text_field = cfg.text_field;
     tc.stop = ec.stop = cfg.stop != NULL ? call_stop : NULL;
     tc.context = ec.context = &stop;
@@ -226,7 +230,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     ec.document_mask = cfg.document_mask;
     if (cfg.document_mask) {
         EK_TRY_OUT(ek_documents_end(lm->tokenizer, lm->source.spec.eos_id, &ec.document_end));
-        ek_documents_warn(&tokens, 1, ec.document_end);
+        EK_TRY_OUT(ek_documents_check(&tokens, 1, ec.document_end));
     }
     ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
     EK_TRY_OUT(ek_evaluate(lm->model, tokens, &ec, &e));

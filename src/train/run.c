@@ -119,6 +119,59 @@ static ek_status write_extras(ek_run *r)
     return EK_OK;
 }
 
+void ek_run_keep_data_failure(ek_run *r, ek_status st)
+{
+    if (st >= 0 || r->data_status < 0)
+        return;
+    r->data_status = st;
+    snprintf(r->data_failure, sizeof(r->data_failure), "%s", ek_err_message());
+}
+
+/* Reads this rank's sequences of a step into r->ahead.  A failure is kept. */
+static void read_ahead(ek_run *r, int64_t step)
+{
+    int64_t seq = r->training.seq, n = ek_trainer_sequences(r->trainer);
+
+    for (int64_t i = 0; i < n && r->data_status == EK_OK; i++)
+        ek_run_keep_data_failure(r, ek_windows_row(&r->windows, step,
+                                                   ek_trainer_sequence(r->trainer, i),
+                                                   r->ahead + i * seq, r->ahead + (n + i) * seq));
+}
+
+static ek_status begin_data(ek_run *r)
+{
+    size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
+
+    r->ahead = malloc((2 * n + 1) * sizeof(*r->ahead));
+    EK_REQUIRE(r->ahead != NULL, EK_ENOMEM, "no memory for the tokens of a step");
+    read_ahead(r, r->first_step);
+    return r->data_status;
+}
+
+/* Hands the step its tokens and reads those of the next one.  If that fails the run ends after this
+ * step, which all ranks can still take, and with a checkpoint. */
+static void next_data(ek_run *r)
+{
+    int64_t step = ek_trainer_steps_done(r->trainer);
+    size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
+
+    if (n > 0) {
+        memcpy(ek_trainer_inputs(r->trainer), r->ahead, n * sizeof(*r->ahead));
+        memcpy(ek_trainer_targets(r->trainer), r->ahead + n, n * sizeof(*r->ahead));
+    }
+    if (step + 1 < r->training.optimizer.steps)
+        read_ahead(r, step + 1);
+}
+
+static ek_status data_failure(const ek_run *r)
+{
+    if (r->data_status == EK_OK)
+        return EK_OK;
+    return EK_FAIL(r->data_status,
+                   "%s; the steps before are in a checkpoint: go on with --resume then",
+                   r->data_failure);
+}
+
 /* Switches the recording of ops on or off, and notes when a step begins that is recorded. */
 static ek_status record_step(ek_run *r, int64_t step)
 {
@@ -140,12 +193,8 @@ static ek_status record_step(ek_run *r, int64_t step)
 
 static ek_status one_step(ek_run *r, ek_step_result *result)
 {
-    int64_t step = ek_trainer_steps_done(r->trainer), seq = r->training.seq;
+    int64_t step = ek_trainer_steps_done(r->trainer);
 
-    for (int64_t i = 0; i < ek_trainer_sequences(r->trainer); i++)
-        ek_windows_row(&r->windows, step, ek_trainer_sequence(r->trainer, i),
-                       ek_trainer_inputs(r->trainer) + i * seq,
-                       ek_trainer_targets(r->trainer) + i * seq);
     ek_plan_record_begin(&r->plans, step, r->source.spec.layers);
     EK_TRY(record_step(r, step));
     EK_TRY(ek_trainer_step(r->trainer, result));
@@ -215,7 +264,8 @@ static void vote(ek_run *r)
 
     r->votes = save ? save_vote : 0;
     if (r->ranks > 1)
-        ek_trainer_vote(r->trainer, r->votes + (h->stop != NULL && h->stop(h->context)));
+        ek_trainer_vote(r->trainer, r->votes + (r->data_status < 0 ||
+                                                (h->stop != NULL && h->stop(h->context))));
 }
 
 /* After it: whether to stop. */
@@ -224,7 +274,7 @@ static int count_votes(ek_run *r)
     const ek_train_hooks *h = r->hooks;
 
     if (r->ranks == 1)
-        return h->stop != NULL && h->stop(h->context);
+        return r->data_status < 0 || (h->stop != NULL && h->stop(h->context));
     r->votes = r->last.votes;
     return fmod(r->votes, save_vote) > 0;
 }
@@ -272,11 +322,13 @@ static ek_status step_loop(ek_run *r)
     }
     if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
+    EK_TRY(begin_data(r));
     ek_run_tell_phase(r, "step");
     while (!stop && !ek_run_out_of_patience(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
         r->step = ek_trainer_steps_done(r->trainer);
+        next_data(r);
         vote(r);
         EK_TRY(one_step(r, &r->last));
         p->step = ek_trainer_steps_done(r->trainer);
@@ -303,11 +355,16 @@ static ek_status step_loop(ek_run *r)
         if (wants_save(r, p->step, stop))
             EK_TRY(save(r, stop || p->step == p->steps || ek_run_out_of_patience(r)));
     }
-    EK_REQUIRE(!stop || p->step == p->steps, EK_ECANCELED,
-               "interrupted after step %lld of %lld; the checkpoint is written, go on with "
-               "--resume",
-               (long long)p->step, (long long)p->steps);
-    return EK_OK;
+    if (!stop)
+        return EK_OK;
+    r->step = p->step;
+    EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
+    if (p->step == p->steps)
+        return EK_OK;
+    return EK_FAIL(EK_ECANCELED,
+                   "interrupted after step %lld of %lld; the checkpoint is written, go on with "
+                   "--resume",
+                   (long long)p->step, (long long)p->steps);
 }
 
 /* Of a failure, the step under way is named, as the metrics count them. */
@@ -341,6 +398,7 @@ static void close_all(ek_run *r, ek_status st)
     free(r->step_ns);
     free(r->of_rank);
     free(r->of_layer);
+    free(r->ahead);
     ek_sources_close(&r->sources);
     ek_tokens_close(&r->held_out);
     ek_tokenizer_destroy(&r->tokenizer);

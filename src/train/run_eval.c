@@ -123,21 +123,29 @@ int ek_run_out_of_patience(const ek_run *r)
 
 /* Windows from `first` on, of which a rank reads its own. */
 typedef struct {
-    const ek_run *r;
+    ek_run *r;
     int64_t first;
 } window_run;
 
+/* What cannot be read counts as token 0, so that all ranks finish the batch. */
 static void read_window(void *context, int64_t i, int32_t *inputs, int32_t *targets)
 {
     const window_run *w = context;
+    int64_t n;
+    ek_status st = ek_eval_window(w->r->held_out, w->r->eval.seq, window_at(w->r, w->first + i),
+                                  inputs, targets, &n);
 
-    ek_eval_window(w->r->held_out, w->r->eval.seq, window_at(w->r, w->first + i), inputs, targets);
+    if (st >= 0)
+        return;
+    ek_run_keep_data_failure(w->r, st);
+    memset(inputs, 0, (size_t)n * sizeof(*inputs));
+    memset(targets, 0, (size_t)n * sizeof(*targets));
 }
 
 /* What all ranks know after each batch. */
 typedef struct {
     ek_eval_sums sums;
-    double stop; /* ranks that want to */
+    double stop; /* ranks that want to, or cannot read their windows */
 } round_sums;
 
 static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64_t seq,
@@ -149,7 +157,7 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
     ek_coll *op = NULL;
 
     EK_TRY(ek_trainer_forward(r->trainer, windows, seq, &reader, &mine.sums));
-    mine.stop = r->hooks->stop != NULL && r->hooks->stop(r->hooks->context);
+    mine.stop = r->data_status < 0 || (r->hooks->stop != NULL && r->hooks->stop(r->hooks->context));
     if (r->ranks > 1) {
         EK_TRY(ek_comm_all_reduce(r->world, &mine, sizeof(mine) / sizeof(double), EK_SUM_F64, &op));
         EK_TRY(ek_coll_wait(&op));

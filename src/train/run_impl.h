@@ -54,6 +54,9 @@ typedef struct {
     ek_spikes spikes;           /* on rank 0 */
     ek_rank_metrics *of_rank;   /* [ranks], of the last step */
     ek_layer_balance *of_layer; /* [routed], likewise */
+    int32_t *ahead;             /* [2, sequences, seq]: inputs and targets of the next step */
+    ek_status data_status;      /* of reading them */
+    char data_failure[1024];    /* why it failed */
     int routed;                 /* layers whose experts are spread over ranks */
     ek_routing_trace trace;
     ek_plan_record plans;
@@ -190,6 +193,9 @@ int ek_run_out_of_patience(const ek_run *r);
 /* After so many steps, and after their line of metrics: evaluates, if it is time.  *stop becomes 1
  * where it was cut short because somebody wants to stop.  Collective. */
 EK_CHECKED ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop);
+/* A failure to read data ends the run after the step or the evaluation under way, which all ranks
+ * finish first, with a checkpoint (run.c). */
+void ek_run_keep_data_failure(ek_run *r, ek_status st);
 /* Into out->evaluation. */
 void ek_run_describe_evaluations(ek_run *r);
 

@@ -197,8 +197,20 @@ static ek_status find_documents(ek_run *r)
     if (!t->document_mask)
         return EK_OK;
     EK_TRY(ek_documents_end(r->tokenizer, r->source.spec.eos_id, &t->document_end));
-    if (r->rank == 0)
-        ek_documents_warn(r->sources.tokens, r->sources.n, t->document_end);
+    return r->rank == 0 ? ek_documents_check(r->sources.tokens, r->sources.n, t->document_end)
+                        : EK_OK;
+}
+
+/* The nearest folder above a path that is there. */
+static ek_status find_folder(const char *path, ek_path *folder)
+{
+    ek_path above;
+
+    EK_TRY(ek_path_parent(path, folder));
+    while (ek_file_kind_of(folder->s) == EK_FILE_NONE) {
+        EK_TRY(ek_path_parent(folder->s, &above));
+        *folder = above;
+    }
     return EK_OK;
 }
 
@@ -206,7 +218,7 @@ static ek_status open_data(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     const char *tokenizer;
-    ek_path parent, cache;
+    ek_path folder;
     int texts, eval_texts;
     ek_tokens_config tc = {.paths = c->data,
                            .n_paths = c->n_data,
@@ -232,10 +244,14 @@ static ek_status open_data(ek_run *r)
             EK_TRY(ek_tokenizer_set_end(r->tokenizer, r->source.spec.eos_id));
     }
     EK_TRY(read_tokenizer_files(r));
-    EK_TRY(ek_path_parent(c->out, &parent));
-    EK_TRY(ek_path_set(&cache, "%s/.evenkeel-tokens", parent.s));
+    if (c->cache != NULL) {
+        EK_TRY(ek_path_set(&folder, "%s/tokens", c->cache));
+        tc.cache_dir = folder.s;
+    } else {
+        EK_TRY(find_folder(c->out, &folder));
+        tc.scratch_dir = folder.s;
+    }
     tc.tokenizer = r->tokenizer;
-    tc.cache_dir = cache.s;
     EK_TRY(ek_sources_open(&tc, &r->sources));
     EK_TRY(find_documents(r));
     EK_TRY(ek_run_open_held_out(r, &tc));

@@ -42,27 +42,30 @@ typedef struct {
 } likeness;
 
 /* Of a sample of the windows: a copy of the data that lacks a file has others. */
-static uint64_t data_likeness(const ek_run *r)
+static ek_status data_likeness(const ek_run *r, uint64_t *sum)
 {
     enum { SAMPLES = 16 };
     int64_t seq = r->training.seq;
     int32_t *inputs = malloc((size_t)seq * 2 * sizeof(*inputs));
-    uint64_t sum = 0;
+    ek_status st = EK_OK;
 
-    for (int i = 0; i < SAMPLES && inputs != NULL; i++) {
-        ek_windows_row(&r->windows, i * i, i % r->training.batch, inputs, inputs + seq);
+    *sum = 0;
+    EK_REQUIRE(inputs != NULL, EK_ENOMEM, "no memory for %lld tokens", (long long)seq);
+    for (int i = 0; i < SAMPLES; i++) {
+        EK_TRY_OUT(ek_windows_row(&r->windows, i * i, i % r->training.batch, inputs, inputs + seq));
         for (int64_t t = 0; t < seq; t++)
-            sum = ek_random_bits(sum, (uint64_t)t, (uint64_t)inputs[t]);
+            *sum = ek_random_bits(*sum, (uint64_t)t, (uint64_t)inputs[t]);
     }
-    for (int i = 0; i < SAMPLES && inputs != NULL && r->held_out != NULL; i++) {
-        int64_t all = ek_eval_windows(r->held_out, seq);
-        int64_t n = ek_eval_window(r->held_out, seq, i * all / SAMPLES, inputs, inputs + seq);
+    for (int i = 0; i < SAMPLES && r->held_out != NULL; i++) {
+        int64_t n, window = i * ek_eval_windows(r->held_out, seq) / SAMPLES;
 
+        EK_TRY_OUT(ek_eval_window(r->held_out, seq, window, inputs, inputs + seq, &n));
         for (int64_t t = 0; t < n; t++)
-            sum = ek_random_bits(sum, (uint64_t)t, (uint64_t)inputs[t]);
+            *sum = ek_random_bits(*sum, (uint64_t)t, (uint64_t)inputs[t]);
     }
+out:
     free(inputs);
-    return sum;
+    return st;
 }
 
 /* Of the trace that gates replay. */
@@ -125,8 +128,10 @@ ek_status ek_run_check_same(ek_run *r)
     text = json_dumps(r->settings, JSON_SORT_KEYS);
     st = text != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for the settings");
     mine = (likeness){ek_random_stream(text != NULL ? text : ""), options_likeness(r),
-                      ek_random_stream(r->kernels->name), data_likeness(r), replay_likeness(r)};
+                      ek_random_stream(r->kernels->name), 0, replay_likeness(r)};
     free(text);
+    if (st == EK_OK)
+        st = data_likeness(r, &mine.data);
     EK_TRY(ek_agree(r->world, "compare settings", st));
     first = mine;
     EK_TRY(ek_comm_broadcast(r->world, &first, sizeof(first), 0, &op));

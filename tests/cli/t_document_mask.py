@@ -57,6 +57,19 @@ class Mask(ek_cli.Case):
         self.assertEqual(self.evaluate(self.path("run"), self.packed, "--document-mask")["tokens"],
                          len(self.ids) - 1 - self.ids[:-1].count(END))
 
+    def test_evaluations_while_training_are_those_of_eval(self):
+        """Of the targets that count, on any layout."""
+        for layout in (), ("--ranks", 2), ("--ranks", 2, "--tp", 2), ("--ranks", 2, "--pp", 2):
+            if layout and ek_cli.mpiexec() is None:
+                break
+            with self.subTest(layout=layout):
+                self.mask("run", "--eval-data", self.packed, "--overwrite", *layout, dtype="fp64")
+                line = metrics(self.path("run"))[-1]
+                e = self.evaluate(self.path("run"), self.packed, "--document-mask")
+                self.assertEqual(line["eval_tokens"], e["tokens"])
+                self.assertLess(e["tokens"], len(self.ids) - 1)
+                self.assert_close([line["eval_loss"]], [e["loss"]], 1e-12)
+
     def test_resume_keeps_it(self):
         self.mask("whole", *EXACT)
         self.mask("cut", *EXACT, steps=3)

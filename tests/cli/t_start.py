@@ -15,7 +15,7 @@ class Texts(ek_cli.Case):
         text = ek_cli.write(self.path("texts", "long.txt"), line * ((100 << 20) // len(line)))
         args = self.train_args("run", data=text)
         with ek_cli.start(*args) as p:
-            cache = self.path(".evenkeel-tokens")
+            cache = self.tokens
             while p.poll() is None and not (os.path.isdir(cache) and os.listdir(cache)):
                 pass
             p.send_signal(signal.SIGINT)

@@ -344,27 +344,26 @@ class Inputs(ek_cli.Case):
             self.assertEqual(losses(self.path("text")), losses(self.path("bin")))
 
     def cache(self):
-        folder = self.path("cached", ".evenkeel-tokens")
-        return {n: os.stat(os.path.join(folder, n)).st_ino for n in os.listdir(folder)}
+        return {n: os.stat(os.path.join(self.tokens, n)).st_ino for n in os.listdir(self.tokens)}
 
     def test_cache_of_tokens(self):
         text = write(self.path("text.txt"), "All that is gold does not glitter. " * 30)
-        self.train("cached/a", data=text)
+        self.train("a", data=text)
         first = self.cache()
         self.assertEqual(len(first), 1)
-        self.train("cached/b", data=text)
+        self.train("b", data=text)
         self.assertEqual(self.cache(), first)
-        self.assertEqual(losses(self.path("cached", "a")), losses(self.path("cached", "b")))
-        file = self.path("cached", ".evenkeel-tokens", *first)
+        self.assertEqual(losses(self.path("a")), losses(self.path("b")))
+        file = os.path.join(self.tokens, *first)
         damaged = bytearray(ek_cli.read(file))
         damaged[7] ^= 1
         write(file, bytes(damaged))
-        self.train("cached/c", data=text)
-        self.assertEqual(losses(self.path("cached", "a")), losses(self.path("cached", "c")))
+        self.train("c", data=text)
+        self.assertEqual(losses(self.path("a")), losses(self.path("c")))
         write(text, "Not all those who wander are lost. " * 30)
-        self.train("cached/d", data=text)
-        self.assertEqual(len(self.cache()), 2)
-        self.assertNotEqual(losses(self.path("cached", "a")), losses(self.path("cached", "d")))
+        self.train("d", data=text)
+        self.assertEqual(len(self.cache()), 1)
+        self.assertNotEqual(losses(self.path("a")), losses(self.path("d")))
 
     def test_starting_from_weights(self):
         """The loss before the first update is the loss of the weights given."""

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -29,22 +31,32 @@ static void as_token_file(const void *data, size_t size, int token_bytes, int64_
         return;
     }
     for (int64_t w = 0; w < ek_eval_windows(t, 4); w++) {
-        int64_t n = ek_eval_window(t, 4, w, inputs, targets);
+        int64_t n = 0;
 
+        check(ek_eval_window(t, 4, w, inputs, targets, &n) == EK_OK, "windows can be read");
         check(n >= 1 && n <= 4, "a window has 1 to seq tokens");
         for (int64_t i = 0; i < n; i++)
             check(inputs[i] >= 0 && inputs[i] < vocab && targets[i] >= 0 && targets[i] < vocab,
                   "ids are in the vocabulary");
     }
     if (ek_windows_init(&s, t, 3, 4, EK_ORDER_SHUFFLED, size) == EK_OK)
-        ek_windows_row(&s, (int64_t)size, 2, inputs, targets);
+        check(ek_windows_row(&s, (int64_t)size, 2, inputs, targets) == EK_OK, "rows, too");
     ek_tokens_close(&t);
+}
+
+static void as_cache_file(const void *data, size_t size)
+{
+    ek_cache_record record;
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+
+    check(fd >= 0 && write(fd, data, size) == (ssize_t)size, "a file in memory");
+    (void)ek_cache_valid(fd, (int64_t)size, 0, 0, &record);
+    close(fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static ek_tokenizer *bytes;
-    ek_cache_record record;
     ek_encoder *e = NULL;
     ek_ids ids = {0};
     uint8_t *aligned;
@@ -55,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(aligned != NULL, "memory");
     memcpy(aligned, data + 1, size - 1);
     as_token_file(aligned, size - 1, data[0] & 1 ? 4 : 2, data[0] & 2 ? 70000 : 257);
-    (void)ek_cache_valid(aligned, size - 1, 0, &record);
+    as_cache_file(aligned, size - 1);
 
     if (bytes == NULL)
         check(ek_tokenizer_open("bytes", &bytes) == EK_OK, "the bytes tokenizer opens");

@@ -111,7 +111,7 @@ static void lm_eval(void)
     c.data = data;
     REFUSED(ek_lm_eval(any(), &c, &r), "entry 0 of data is NULL");
     data[0] = "text.txt";
-    REFUSED(ek_lm_eval(any(), &c, &r), "cache_dir is NULL");
+    REFUSED(ek_lm_eval(any(), &c, &r), "cache_dir and scratch_dir are NULL");
     for (size_t size = 0; size < sizeof(c) + 16; size++) {
         c.size = size;
         CHECK(ek_lm_eval(any(), &c, &r) == EK_EINVAL);

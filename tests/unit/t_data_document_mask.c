@@ -69,9 +69,9 @@ static void streams_without_end_tokens_are_warned_of(void)
     for (int i = 0; i < 2; i++)
         CHECK(ek_tokens_wrap(ids[i], sizeof(ids[i]), 2, 100, "ids", &t[i]) == EK_OK);
     ek_log_set_sink(count_warning, NULL, EK_LOG_WARN);
-    ek_documents_warn(t, 1, END);
+    CHECK_INT(ek_documents_check(t, 1, END), EK_OK);
     CHECK_INT(warnings, 0);
-    ek_documents_warn(t, 2, END);
+    CHECK_INT(ek_documents_check(t, 2, END), EK_OK);
     CHECK_INT(warnings, 1);
     ek_log_set_sink(NULL, NULL, EK_LOG_WARN);
     ek_tokens_close(&t[0]);

@@ -94,7 +94,7 @@ static void expect(int line, const char *const *paths, int64_t n, const char *fi
     }
     tokens = ek_tokens_get_info(t).n_tokens;
     for (int64_t i = 0; i < tokens && i < (int64_t)sizeof(got) - 1; i++) {
-        ek_tokens_read(t, i, 1, &id);
+        CHECK_INT(ek_tokens_read(t, i, 1, &id), EK_OK);
         got[i] = id == 256 ? '$' : (char)id;
     }
     if (strcmp(got, want) != 0)
@@ -325,8 +325,8 @@ static void a_long_text_is_the_same_compressed(void)
     for (int i = 0; i < 2; i++)
         CHECK_INT(ek_tokens_get_info(t[i]).n_tokens, BYTES + 1);
     for (int64_t at = 0; at < BYTES; at += 4096) {
-        ek_tokens_read(t[0], at, 4096, a);
-        ek_tokens_read(t[1], at, 4096, b);
+        CHECK_INT(ek_tokens_read(t[0], at, 4096, a), EK_OK);
+        CHECK_INT(ek_tokens_read(t[1], at, 4096, b), EK_OK);
         CHECK(memcmp(a, b, sizeof(a)) == 0 && a[17] == text[at + 17]);
     }
     for (int i = 0; i < 2; i++)

@@ -5,8 +5,12 @@
 #include "data/tokens_impl.h"
 #include "ek_test.h"
 
+#include <fcntl.h>
 #include <omp.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 static char room[64]; /* a folder for the case */
 static ek_tokenizer *bytes_tokenizer;
@@ -79,7 +83,7 @@ static int holds(const ek_tokens *t, const char *want)
     if (n != (int64_t)strlen(want))
         return 0;
     for (int64_t i = 0; i < n; i++) {
-        ek_tokens_read(t, i, 1, &id);
+        CHECK_INT(ek_tokens_read(t, i, 1, &id), EK_OK);
         if (id != (want[i] == '$' ? 256 : (unsigned char)want[i]))
             return 0;
     }
@@ -106,7 +110,7 @@ static void token_files_are_read_as_they_are(void)
     enter();
     CHECK_INT(open_bin(put("a.bin", wide, sizeof(wide)), 4, 70001, &t), EK_OK);
     CHECK_INT(ek_tokens_get_info(t).n_tokens, 3);
-    ek_tokens_read(t, 0, 3, ids);
+    CHECK_INT(ek_tokens_read(t, 0, 3, ids), EK_OK);
     CHECK(ids[0] == 7 && ids[1] == 70000 && ids[2] == 8);
     ek_tokens_close(&t);
 
@@ -114,7 +118,7 @@ static void token_files_are_read_as_they_are(void)
     paths[1] = put("c.bin", narrow, 4);
     CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
     CHECK_INT(ek_tokens_get_info(t).n_tokens, 6);
-    ek_tokens_read(t, 1, 5, ids); /* across the border of two files */
+    CHECK_INT(ek_tokens_read(t, 1, 5, ids), EK_OK); /* across the border of two files */
     CHECK(ids[0] == 2 && ids[1] == 65535 && ids[2] == 0 && ids[3] == 1 && ids[4] == 2);
     ek_tokens_close(&t);
     CHECK(t == NULL);
@@ -217,6 +221,31 @@ static void folders_are_read_in_order(void)
     leave();
 }
 
+static int64_t cache_files(const ek_tokens_config *c)
+{
+    ek_names names = {0};
+    int64_t n;
+
+    CHECK_INT(ek_folder_entries(c->cache_dir, &names), EK_OK);
+    n = names.n;
+    ek_names_free(&names);
+    return n;
+}
+
+/* The only file of the cache. */
+static ek_path cache_file(const ek_tokens_config *c)
+{
+    ek_names names = {0};
+    ek_path path = {""};
+
+    CHECK_INT(ek_folder_entries(c->cache_dir, &names), EK_OK);
+    CHECK_INT(names.n, 1);
+    if (names.n > 0)
+        CHECK_INT(ek_path_set(&path, "%s/%s", c->cache_dir, names.names[0]), EK_OK);
+    ek_names_free(&names);
+    return path;
+}
+
 static void the_cache_is_used_again_and_renewed(void)
 {
     const char *path;
@@ -242,7 +271,7 @@ static void the_cache_is_used_again_and_renewed(void)
 
     /* a byte spoilt, in the ids or any field of the record, or a wrong length: written anew */
     CHECK_INT(ek_file_read(file.s, 1 << 20, &data, &n), EK_OK);
-    CHECK_INT(n, 6 * 2 + 80);
+    CHECK_INT(n, 6 * 2 + 88);
     for (size_t i = 0; i <= n; i += 4) {
         if (i < n)
             data[i] ^= 1;
@@ -256,16 +285,199 @@ static void the_cache_is_used_again_and_renewed(void)
     }
     free(data);
 
-    /* other content, other end token: another key */
+    /* other content replaces the file; another end token has another */
     (void)put("a.txt", "second", 6);
     CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
     CHECK(ek_tokens_get_info(t).from_cache == 0 && holds(t, "second$"));
     ek_tokens_close(&t);
+    CHECK_INT(cache_files(&c), 1);
     CHECK_INT(ek_tokenizer_set_end(bytes_tokenizer, '!'), EK_OK);
     CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
     CHECK(ek_tokens_get_info(t).from_cache == 0 && holds(t, "second!"));
     ek_tokens_close(&t);
+    CHECK_INT(cache_files(&c), 2);
     ek_names_free(&names);
+    leave();
+}
+
+static void set_time(const char *path, int64_t seconds_ago)
+{
+    struct timespec t[2] = {{time(NULL) - seconds_ago, 0}, {time(NULL) - seconds_ago, 0}};
+
+    CHECK(utimensat(AT_FDCWD, path, t, 0) == 0);
+}
+
+/* Whether the cache serves this text. */
+static int from_cache(const ek_tokens_config *c, const char *want)
+{
+    ek_tokens *t = NULL;
+    int used = 0;
+
+    CHECK_INT(ek_tokens_open(c, &t), EK_OK);
+    if (t != NULL) {
+        CHECK(holds(t, want));
+        used = ek_tokens_get_info(t).from_cache;
+    }
+    ek_tokens_close(&t);
+    return used;
+}
+
+/* Content tells, not size and time, which cp -p and rsync keep. */
+static void equal_size_and_time_are_not_enough(void)
+{
+    const char *path;
+    ek_tokens_config c;
+
+    enter();
+    path = put("a.txt", "first", 5);
+    set_time(path, 1000);
+    c = text_config(&path, 1);
+    CHECK(!from_cache(&c, "first$"));
+    overwrite(path, "other", 5);
+    set_time(path, 1000);
+    CHECK(!from_cache(&c, "other$"));
+    set_time(path, 500); /* the same again, at another time */
+    CHECK(from_cache(&c, "other$"));
+    CHECK_INT(cache_files(&c), 1);
+    leave();
+}
+
+/* Nobody else can read the cache, and what others have put there is not read. */
+static void the_cache_is_private(void)
+{
+    const char *path;
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+    struct stat s;
+    ek_path file;
+
+    enter();
+    path = put("a.txt", "first", 5);
+    c = text_config(&path, 1);
+    CHECK(!from_cache(&c, "first$"));
+    file = cache_file(&c);
+    CHECK(stat(file.s, &s) == 0 && (s.st_mode & 07777) == 0600);
+    CHECK(stat(c.cache_dir, &s) == 0 && (s.st_mode & 07777) == 0700);
+    CHECK(chmod(file.s, 0622) == 0 && !from_cache(&c, "first$"));
+    CHECK(from_cache(&c, "first$"));
+    CHECK(rename(file.s, put("elsewhere", "", 0)) == 0);
+    CHECK(symlink("../elsewhere", file.s) == 0 && !from_cache(&c, "first$"));
+    if (geteuid() == 0) {
+        file = cache_file(&c);
+        CHECK(chown(file.s, 12345, 12345) == 0 && !from_cache(&c, "first$"));
+        CHECK(stat(file.s, &s) == 0 && s.st_uid == 0);
+        CHECK(chown(c.cache_dir, 12345, 12345) == 0);
+        CHECK_INT(ek_tokens_open(&c, &t), EK_EINVAL);
+        CHECK(says(c.cache_dir) && says("belongs to user 12345"));
+        CHECK(chown(c.cache_dir, 0, 0) == 0);
+    }
+    CHECK(chmod(c.cache_dir, 0730) == 0);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_EINVAL);
+    CHECK(says(c.cache_dir) && says("others may write"));
+    leave();
+}
+
+static const char *put_entry(const char *name, int64_t bytes, int64_t days_ago)
+{
+    const char *path = put(name, "", 0);
+
+    CHECK(truncate(path, bytes) == 0); /* sparse */
+    set_time(path, days_ago * 24 * 3600);
+    return path;
+}
+
+/* What is old goes, then what makes the cache too large. */
+static void the_cache_is_bounded(void)
+{
+    static const int64_t gib = 1 << 30;
+    const char *path, *old, *month, *large, *mine, *left, *writing;
+    ek_tokens_config c;
+    ek_path text;
+
+    enter();
+    CHECK_INT(ek_path_set(&text, "%s", put("a.txt", "first", 5)), EK_OK);
+    path = text.s;
+    c = text_config(&path, 1);
+    CHECK(ek_folder_make_private(c.cache_dir) == EK_OK);
+    old = put_entry("out/tokens-0000000000000001.ekt", 100, 31);
+    month = put_entry("out/tokens-0000000000000002.ekt", 100, 29);
+    mine = put_entry("out/notes.txt", 100, 1000);
+    left = put_entry("out/tokens-0000000000000001.ekt.abcdefgh.tmp", 100, 2);
+    writing = put_entry("out/tokens-0000000000000001.ekt.abcdefgi.tmp", 100, 0);
+    CHECK(!from_cache(&c, "first$"));
+    CHECK(!ek_file_exists(old) && ek_file_exists(month) && ek_file_exists(mine));
+    CHECK(!ek_file_exists(left) && ek_file_exists(writing));
+    old = put_entry("out/tokens-0000000000000003.ekt", 40 * gib, 3);
+    large = put_entry("out/tokens-0000000000000004.ekt", 40 * gib, 1);
+    overwrite(path, "other", 5);
+    CHECK(!from_cache(&c, "other$"));
+    CHECK(!ek_file_exists(old) && ek_file_exists(large) && ek_file_exists(month));
+    large = put_entry("out/tokens-0000000000000005.ekt", 70 * gib, 1);
+    overwrite(path, "third", 5);
+    CHECK(!from_cache(&c, "third$")); /* the one in use stays */
+    CHECK(!ek_file_exists(large));
+    CHECK(from_cache(&c, "third$"));
+    leave();
+}
+
+/* Without a folder for it nothing is kept. */
+static void texts_without_a_cache(void)
+{
+    const char *path;
+    ek_path scratch;
+    ek_tokens_config c;
+
+    enter();
+    path = put("a.txt", "first", 5);
+    c = text_config(&path, 1);
+    c.cache_dir = NULL;
+    CHECK(ek_path_set(&scratch, "%s/scratch", room) == EK_OK);
+    CHECK(ek_folder_make(NULL, scratch.s) == EK_OK);
+    c.scratch_dir = scratch.s;
+    CHECK(!from_cache(&c, "first$"));
+    CHECK(!from_cache(&c, "first$"));
+    c.cache_dir = scratch.s;
+    CHECK_INT(cache_files(&c), 0);
+    leave();
+}
+
+/* A file that is cut short or changed while it is open is a failure of the read. */
+static void files_that_change_while_they_are_open(void)
+{
+    static uint16_t ids[10000];
+    static int32_t got[10000];
+    const char *path, *text;
+    ek_tokens_config c;
+    ek_tokens *t = NULL;
+    ek_path file;
+
+    enter();
+    path = put("a.bin", ids, sizeof(ids));
+    CHECK_INT(open_bin(path, 2, 257, &t), EK_OK);
+    CHECK_INT(ek_tokens_read(t, 0, 10000, got), EK_OK);
+    CHECK(truncate(path, 7001) == 0);
+    CHECK_INT(ek_tokens_read(t, 0, 3500, got), EK_OK);
+    CHECK_INT(ek_tokens_read(t, 0, 10000, got), EK_EFORMAT);
+    CHECK(says(path) && says("ends at token 3500 of 10000: it was cut short while it was in use"));
+    CHECK_INT(ek_tokens_read(t, 9999, 1, got), EK_EFORMAT);
+    CHECK(says("ends at token 3500 of 10000"));
+    CHECK(truncate(path, 20000) == 0);
+    CHECK_INT(ek_tokens_read(t, 0, 10000, got), EK_OK);
+    ids[5000] = 257;
+    overwrite(path, ids, sizeof(ids));
+    CHECK_INT(ek_tokens_read(t, 0, 10000, got), EK_EFORMAT);
+    CHECK(says("token 5000 is 257 now"));
+    ek_tokens_close(&t);
+
+    text = put("a.txt", "first", 5);
+    c = text_config(&text, 1);
+    CHECK_INT(ek_tokens_open(&c, &t), EK_OK);
+    file = cache_file(&c);
+    CHECK(truncate(file.s, 4) == 0);
+    CHECK_INT(ek_tokens_read(t, 0, 6, got), EK_EFORMAT);
+    CHECK(says(file.s) && says("token 2 of 6"));
+    ek_tokens_close(&t);
+    CHECK(!from_cache(&c, "first$"));
     leave();
 }
 
@@ -358,7 +570,7 @@ static void a_large_document_stays_whole(void)
     CHECK_INT(ek_tokens_get_info(t).documents, 1);
     CHECK_INT(ek_tokens_get_info(t).text_bytes, BYTES);
     CHECK_INT(progress, BYTES);
-    ek_tokens_read(t, 0, BYTES + 1, ids);
+    CHECK_INT(ek_tokens_read(t, 0, BYTES + 1, ids), EK_OK);
     for (int i = 0; i < BYTES; i++)
         differ += ids[i] != text[i];
     CHECK_INT(differ, 0);
@@ -421,6 +633,11 @@ static const ek_case cases[] = {
     EK_CASE(bad_token_files_are_refused),
     EK_CASE(folders_are_read_in_order),
     EK_CASE(the_cache_is_used_again_and_renewed),
+    EK_CASE(equal_size_and_time_are_not_enough),
+    EK_CASE(the_cache_is_private),
+    EK_CASE(the_cache_is_bounded),
+    EK_CASE(texts_without_a_cache),
+    EK_CASE(files_that_change_while_they_are_open),
     EK_CASE(bad_texts_are_refused),
     EK_CASE(encoding_can_be_stopped),
     EK_CASE(threads_do_not_change_the_stream),

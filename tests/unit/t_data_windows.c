@@ -34,7 +34,7 @@ static int32_t row_start(const ek_windows *s, int64_t step, int64_t row)
 {
     int32_t inputs[SEQ], targets[SEQ];
 
-    ek_windows_row(s, step, row, inputs, targets);
+    CHECK_INT(ek_windows_row(s, step, row, inputs, targets), EK_OK);
     for (int i = 0; i < SEQ; i++) {
         CHECK_INT(inputs[i], inputs[0] + i);
         CHECK_INT(targets[i], inputs[0] + i + 1);
@@ -166,7 +166,7 @@ static void sources_are_drawn_by_weight(void)
                 int32_t inputs[SEQ], targets[SEQ];
 
                 CHECK(j >= 0 && j < 3 && w >= 0 && w < s.sources[j].windows);
-                ek_windows_row(&s, step, row, inputs, targets);
+                CHECK_INT(ek_windows_row(&s, step, row, inputs, targets), EK_OK);
                 CHECK_INT(inputs[0], j * 1000000 + w * SEQ);
                 CHECK_INT(targets[SEQ - 1], j * 1000000 + w * SEQ + SEQ);
                 count[j]++;
@@ -253,8 +253,9 @@ static void evaluation_covers_the_stream_once(void)
 
         for (int64_t w = 0; w < ek_eval_windows(t, SEQ); w++) {
             int32_t inputs[SEQ], targets[SEQ];
-            int64_t len = ek_eval_window(t, SEQ, w, inputs, targets);
+            int64_t len = 0;
 
+            CHECK_INT(ek_eval_window(t, SEQ, w, inputs, targets, &len), EK_OK);
             CHECK(len >= 1 && len <= SEQ);
             for (int64_t i = 0; i < len; i++, next++) {
                 CHECK_INT(inputs[i], next);

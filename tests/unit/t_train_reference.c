@@ -119,8 +119,8 @@ static ek_status take_steps(const golden *g, ek_trainer *tr, int steps, trajecto
         ek_step_result r;
 
         for (int64_t b = 0; b < g->cfg.batch; b++)
-            ek_windows_row(&windows, out->n, b, ek_trainer_inputs(tr) + b * g->cfg.seq,
-                           ek_trainer_targets(tr) + b * g->cfg.seq);
+            EK_TRY(ek_windows_row(&windows, out->n, b, ek_trainer_inputs(tr) + b * g->cfg.seq,
+                                  ek_trainer_targets(tr) + b * g->cfg.seq));
         EK_TRY(ek_trainer_step(tr, &r));
         out->loss[out->n] = r.losses.loss;
         out->aux[out->n] = r.losses.aux_loss;
