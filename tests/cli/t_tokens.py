@@ -131,7 +131,7 @@ class Eval(ek_cli.Case):
                     p.send_signal(sig)
                     out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
                 self.assertEqual((p.returncode, out), (status, ""), err)
-                self.assertEqual(err, "evenkeel eval: interrupted\n" if status > 0 else "")
+                self.assertEqual(err, "evenkeel: interrupted\n" if status > 0 else "")
                 self.assertEqual(os.listdir(tmp), [])
 
     def has_file_in(self, pid, folder):
