@@ -16,8 +16,6 @@ ek_status ek_plan_lines_open(const char *path, ek_write_mode mode, const ek_plan
     out->slots = calloc(slots, sizeof(*out->slots));
     EK_REQUIRE(out->split != NULL && out->slots != NULL, EK_ENOMEM, "no memory for plans");
     EK_TRY(ek_file_out_open(NULL, path, mode, &out->out));
-    if (mode == EK_WRITE_NEW)
-        out->out.made.s[0] = '\0'; /* whatever happens later, what was recorded stays */
     return ek_file_out_stream(&out->out, &out->file);
 }
 

@@ -25,7 +25,7 @@ typedef struct {
     int32_t run;   /* of ranks, that a step's plan is for */
 } ek_plan_place;
 
-/* For plans of so many ranks and slots.  EK_WRITE_NEW: the file can be read while it grows;
+/* For plans of so many ranks and slots.  EK_WRITE_GROW: it can be read while it grows;
  * EK_WRITE_REPLACE: it appears with ek_plan_lines_finish. */
 EK_CHECKED ek_status ek_plan_lines_open(const char *path, ek_write_mode mode,
                                         const ek_plan_limits *l, ek_plan_lines *out);

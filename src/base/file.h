@@ -12,7 +12,7 @@
  *              EK_EFORMAT where a path is none of what is wanted there (too long, a loop of links,
  *              a socket, a folder or a file in the other's place), EK_EIO for all else; the message
  *              holds the path and the system's reason.
- * Threads      no shared state. */
+ * Threads      no shared state but for what ek_file_set_stop sets, once, before threads. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -107,8 +107,9 @@ typedef struct {
 extern const ek_io ek_io_system;
 
 typedef enum {
-    EK_WRITE_NEW,    /* under `path` itself, where nothing may be: for a folder that is temporary */
-    EK_WRITE_REPLACE /* under a temporary name, renamed to `path` when it is complete */
+    EK_WRITE_NEW, /* under `path` itself, where nothing may be: for a folder that is temporary */
+    EK_WRITE_REPLACE, /* under a temporary name, renamed to `path` when it is complete */
+    EK_WRITE_GROW     /* what is there is emptied: for a file to be read while it grows */
 } ek_write_mode;
 
 /* A file being written from its beginning. */
@@ -130,15 +131,19 @@ typedef struct {
  * <target>.<8 random letters>.tmp.  A target that is there keeps its permissions.  Where `path` is
  * a link, the file that it leads to is written, but not through another user's link in a folder
  * that all may write to (EK_EIO).  A device, pipe, or open file (/dev/fd/1) is written to as it
- * is.  EK_EINVAL for a folder. */
+ * is.  EK_EINVAL for a folder.
+ * GROW: where links lead, and for devices, as REPLACE; nothing is deleted after a failure. */
 EK_CHECKED ek_status ek_file_out_open(const ek_io *io, const char *path, ek_write_mode mode,
                                       ek_file_out *out);
+/* For a command that can be interrupted: while `stop` (NULL: never) is true, writing and closing
+ * fail with EK_ECANCELED, and so does ek_file_out_check.  It is asked for the whole process. */
+void ek_file_set_stop(int (*stop)(void));
+EK_CHECKED ek_status ek_file_out_check(const ek_file_out *f);
 EK_CHECKED ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes);
 /* A stream that writes to the same file; to be closed before it. */
 EK_CHECKED ek_status ek_file_out_stream(ek_file_out *f, FILE **stream);
 /* Syncs, closes, and gives the file its name.  After a failure, to be discarded, the target is as
- * it was, or, where only the sync of its folder failed, new and whole.  The descriptor is gone in
- * any case. */
+ * it was, or, where only the sync of its folder failed, new and whole. */
 EK_CHECKED ek_status ek_file_out_close(ek_file_out *f);
 /* For clean-up: closes and deletes what has no name yet, and leaves the text of the failure
  * alone. */

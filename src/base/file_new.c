@@ -176,9 +176,9 @@ ek_status ek_file_create(ek_file_out *f, ek_write_mode mode)
     struct stat s;
 
     f->target.s[0] = '\0';
-    if (mode == EK_WRITE_REPLACE) {
+    if (mode != EK_WRITE_NEW) {
         EK_TRY(find_target(f, &s));
-        if (!f->in_place) {
+        if (!f->in_place && mode == EK_WRITE_REPLACE) {
             mode_t permissions = s.st_mode & PERMISSIONS;
 
             EK_TRY(open_temporary(f, s.st_mode != 0 ? permissions : 0666));
@@ -187,10 +187,14 @@ ek_status ek_file_create(ek_file_out *f, ek_write_mode mode)
             return EK_OK;
         }
     }
-    f->fd = f->io->open(f->path.s, f->in_place ? in_place : exclusive, 0666);
+    if (mode == EK_WRITE_GROW && !f->in_place)
+        f->fd =
+            f->io->open(f->target.s, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    else
+        f->fd = f->io->open(f->path.s, f->in_place ? in_place : exclusive, 0666);
     if (f->fd < 0)
         return ek_fail_errno(errno, f->in_place ? "write to" : "create", f->path.s);
-    if (!f->in_place)
+    if (mode == EK_WRITE_NEW)
         f->made = f->path;
     return EK_OK;
 }

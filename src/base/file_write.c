@@ -45,10 +45,25 @@ ek_status ek_file_out_open(const ek_io *io, const char *path, ek_write_mode mode
     return ek_file_create(out, mode);
 }
 
+static int (*stop_hook)(void);
+
+void ek_file_set_stop(int (*stop)(void))
+{
+    stop_hook = stop;
+}
+
+ek_status ek_file_out_check(const ek_file_out *f)
+{
+    EK_REQUIRE(stop_hook == NULL || !stop_hook(), EK_ECANCELED,
+               "interrupted while %s was written; nothing is left of it", f->path.s);
+    return EK_OK;
+}
+
 ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes)
 {
     const char *p = data;
 
+    EK_TRY(ek_file_out_check(f));
     while (bytes > 0) {
         ssize_t n = f->io->write(f->fd, p, bytes);
 
@@ -93,6 +108,7 @@ ek_status ek_file_out_close(ek_file_out *f)
     int fd = f->fd, e = 0;
     ek_path folder;
 
+    EK_TRY(ek_file_out_check(f)); /* who discards the file closes it */
     f->fd = -1;
     if (!f->in_place && sync_fd(f->io, fd) != 0)
         e = errno;
@@ -100,7 +116,7 @@ ek_status ek_file_out_close(ek_file_out *f)
         e = errno;
     if (e != 0)
         return ek_fail_errno(e, f->in_place ? "write" : "sync", f->path.s);
-    if (f->in_place || f->target.s[0] == '\0')
+    if (f->target.s[0] == '\0' || f->made.s[0] == '\0') /* it has its name already */
         return EK_OK;
     EK_TRY(ek_path_parent(f->target.s, &folder));
     if (f->io->rename(f->made.s, f->target.s) != 0)

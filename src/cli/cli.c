@@ -62,34 +62,6 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
     return -1;
 }
 
-/* --- signals ---------------------------------------------------------------------------------- */
-
-int cli_ignores_hangup(void)
-{
-    struct sigaction now;
-
-    return sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
-}
-
-void cli_catch(void (*stop)(int sig))
-{
-    struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
-
-    sigaction(SIGINT, &caught, NULL);
-    sigaction(SIGTERM, &caught, NULL);
-    if (!cli_ignores_hangup())
-        sigaction(SIGHUP, &caught, NULL);
-}
-
-void cli_end_at_once(int sig)
-{
-    static const char text[] = "evenkeel: interrupted\n";
-
-    (void)sig;
-    (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
-    _exit(CLI_INTERRUPTED);
-}
-
 /* --- texts ------------------------------------------------------------------------------------ */
 
 const char *cli_shown(cli_text *buf, const char *text)

@@ -32,6 +32,10 @@ void cli_catch(void (*stop)(int sig));
 /* The `stop` of commands that have nothing to save: one line on stderr, and status 130 at once. */
 void cli_end_at_once(int sig);
 
+/* From now on these signals make the next write to a file fail with EK_ECANCELED, so that whoever
+ * writes it cleans up.  For commands that write all the time. */
+void cli_stop_writing_on_signals(void);
+
 /* Whether SIGHUP is ignored. */
 int cli_ignores_hangup(void);
 

@@ -25,6 +25,7 @@ int cli_export(int argc, char **argv)
 
     if (status >= 0)
         return status;
+    cli_stop_writing_on_signals();
     st = ek_lm_export(ek_options_text(o, "from"), ek_options_text(o, "to"),
                       ek_options_text(o, "dtype"));
     if (st == EK_OK)

@@ -85,6 +85,7 @@ static ek_status emit(void *context, int64_t iteration, int64_t layer, const int
     ek_plan_place at = {.iteration = iteration, .layer = layer, .micro = -1};
 
     ek_plan_lines_add(&x->emit, &at, &x->cfg.limits, counts, p);
+    EK_TRY(ek_file_out_check(&x->emit.out));
     return ferror(x->emit.file) ? ek_plan_lines_flush(&x->emit) : EK_OK;
 }
 
@@ -94,6 +95,7 @@ static ek_status open_emit(plan *x, const char *path)
         return EK_OK;
     x->cfg.each = emit;
     x->cfg.context = x;
+    cli_stop_writing_on_signals();
     return ek_plan_lines_open(path, EK_WRITE_REPLACE, &x->cfg.limits, &x->emit);
 }
 

@@ -104,6 +104,7 @@ int cli_workload(int argc, char **argv)
         list_workloads();
     if (status >= 0)
         return status;
+    cli_stop_writing_on_signals();
     st = run(o);
     ek_options_destroy(o);
     return st < 0 ? cli_fail("workload", st) : CLI_DONE;

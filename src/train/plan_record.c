@@ -43,10 +43,7 @@ ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pa
     r->why = calloc(layers, sizeof(*r->why));
     EK_REQUIRE(r->plans != NULL && r->why != NULL, EK_ENOMEM, "no memory for plans");
     EK_TRY(ek_plan_record_path(&path, folder, p->model->cfg.mesh->pp_rank));
-    if (ek_file_kind_of(path.s) == EK_FILE_OTHER) /* a device or pipe is written to as it is */
-        return ek_plan_lines_open(path.s, EK_WRITE_REPLACE, &d->limits, &r->lines);
-    EK_TRY(ek_file_remove(NULL, path.s));
-    return ek_plan_lines_open(path.s, EK_WRITE_NEW, &d->limits, &r->lines);
+    return ek_plan_lines_open(path.s, EK_WRITE_GROW, &d->limits, &r->lines);
 }
 
 void ek_plan_record_begin(ek_plan_record *r, int64_t step, int64_t layers)

@@ -145,7 +145,7 @@ static ek_status begin_data(ek_run *r)
     r->ahead = malloc((2 * n + 1) * sizeof(*r->ahead));
     EK_REQUIRE(r->ahead != NULL, EK_ENOMEM, "no memory for the tokens of a step");
     read_ahead(r, r->first_step);
-    return r->data_status;
+    return ek_agree(r->world, "read the data", r->data_status);
 }
 
 /* Hands the step its tokens and reads those of the next one.  If that fails the run ends after this

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
+import signal
 import stat
 import subprocess
 import threading
 
 import ek_cli
-from ek_cli import BAD_INPUT, DONE, FAILED, USAGE, read, run, write
+from ek_cli import BAD_INPUT, DONE, FAILED, INTERRUPTED, USAGE, read, run, write
 
 
 class Written(ek_cli.Case):
@@ -135,6 +137,48 @@ class Written(ek_cli.Case):
             r = command(out, preexec_fn=lambda: os.umask(0o077))
             self.assertEqual(r.returncode, DONE, r.stderr)
             self.assertEqual(stat.S_IMODE(os.stat(out).st_mode), 0o600)
+
+
+class Interrupted(ek_cli.Case):
+    """Signals in the midst of writing: nothing is left, and the status is 130."""
+
+    def interrupt(self, sig, *args):
+        """Stops the command once it has begun to write; false: it was faster."""
+        out = self.path("out")
+        shutil.rmtree(out, True)
+        os.mkdir(out)
+        with ek_cli.start(*args) as p:
+            while p.poll() is None and not os.listdir(out):
+                pass
+            p.send_signal(sig)
+            got = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        if p.returncode == DONE:
+            return False
+        self.assertEqual((p.returncode, got[0]), (INTERRUPTED, ""), got[1])
+        self.assertRegex(got[1], "^evenkeel %s: interrupted while .* was written" % args[0])
+        self.assertEqual(os.listdir(out), [])
+        return True
+
+    def check(self, *args):
+        for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            with self.subTest(sig):
+                self.assertTrue(any(self.interrupt(sig, *args) for _ in range(100)))
+
+    def test_workload(self):
+        self.check("workload", "--name", "W1", "--ranks", 8, "--experts", 64, "--layers", 8,
+                   "--iterations", 20000, "--tokens", 50, "--out", self.path("out", "f"))
+
+    def test_plan(self):
+        trace = self.path("in.npy")
+        r = run("workload", "--name", "W1", "--ranks", 8, "--experts", 64, "--layers", 4,
+                "--iterations", 1000, "--tokens", 50, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.check("plan", "--trace", trace, "--policy", "exact", "--ranks", 8, "--emit",
+                   self.path("out", "f"))
+
+    def test_export(self):
+        self.train("run", steps=1)
+        self.check("export", "--from", self.path("run"), "--to", self.path("out", "hf"))
 
 
 class Runs(ek_cli.Case):

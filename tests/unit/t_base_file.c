@@ -405,6 +405,55 @@ static void special_files(void)
     end();
 }
 
+/* A file that is read while it grows. */
+static void growing_files(void)
+{
+    ek_file_out f;
+
+    begin();
+    CHECK(ek_file_write(NULL, at("real"), "old", 3) == EK_OK && symlink("real", at("f")) == 0);
+    CHECK(ek_file_out_open(NULL, at("f"), EK_WRITE_GROW, &f) == EK_OK);
+    CHECK(ek_file_out_write(&f, "1", 1) == EK_OK && holds(at("real"), "1"));
+    CHECK(ek_file_out_write(&f, "2", 1) == EK_OK && ek_file_out_close(&f) == EK_OK);
+    CHECK(holds(at("real"), "12") && S_ISLNK(mode_of(at("f"))));
+    CHECK(ek_file_out_open(NULL, at("new"), EK_WRITE_GROW, &f) == EK_OK);
+    CHECK(ek_file_out_write(&f, "1", 1) == EK_OK);
+    ek_file_out_discard(&f);
+    CHECK(holds(at("new"), "1"));
+    CHECK_INT(entries(), 3);
+    end();
+}
+
+static int asked_to_stop;
+
+static int wants_to_stop(void)
+{
+    return asked_to_stop;
+}
+
+/* Whoever writes when the process is asked to end cleans up. */
+static void stopped_writers(void)
+{
+    ek_file_out f;
+
+    begin();
+    ek_file_set_stop(wants_to_stop);
+    CHECK(ek_file_replace(NULL, at("f"), "old", 3) == EK_OK);
+    CHECK(ek_file_out_open(NULL, at("f"), EK_WRITE_REPLACE, &f) == EK_OK);
+    CHECK(ek_file_out_write(&f, "new", 3) == EK_OK);
+    asked_to_stop = 1;
+    CHECK_INT(ek_file_out_write(&f, "er", 2), EK_ECANCELED);
+    CHECK(says("interrupted while") && says("/f"));
+    CHECK_INT(ek_file_out_close(&f), EK_ECANCELED);
+    ek_file_out_discard(&f);
+    CHECK_INT(ek_file_replace(NULL, at("f"), "new", 3), EK_ECANCELED);
+    CHECK(holds(at("f"), "old"));
+    CHECK_INT(entries(), 1);
+    ek_file_set_stop(NULL);
+    CHECK(ek_file_replace(NULL, at("f"), "new", 3) == EK_OK);
+    end();
+}
+
 /* A name as long as a file system has them. */
 static void long_names(void)
 {
@@ -505,6 +554,8 @@ static const ek_case cases[] = {
     EK_CASE(permissions),
     EK_CASE(links),
     EK_CASE(special_files),
+    EK_CASE(growing_files),
+    EK_CASE(stopped_writers),
     EK_CASE(long_names),
     EK_CASE(temporary_folders),
     EK_CASE(private_folders),
