@@ -136,7 +136,7 @@ static ek_status check_limits(const char *text, size_t bytes, const char *file, 
                file, s.deepest, DEPTH_MAX);
     EK_REQUIRE(s.bytes <= l->values_max && s.bytes <= BYTES_A_BYTE * bytes + FREE_BYTES, EK_EFORMAT,
                "%s: the values in its %zu bytes of JSON would take %zu MB of memory, which no file "
-               "of its kind needs",
+               "of its kind needs: it is damaged, or not what it should be",
                file, bytes, s.bytes / 1000000);
     return EK_OK;
 }

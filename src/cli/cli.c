@@ -1,10 +1,8 @@
 /* Shared by the subcommands: failures, common options, number formats. */
 #include "cli/cli.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 int cli_exit_status(ek_status st)
 {
