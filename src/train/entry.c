@@ -74,6 +74,9 @@ static void call_phase(void *context, const char *name)
     IN_HOST_LOCALE(h->given->phase(h->given->context, name));
 }
 
+_Static_assert(sizeof(ek_train_hooks) == offsetof(ek_train_hooks, phase) + sizeof(void (*)(void)),
+               "every hook has its call_ above");
+
 static void init_hooks(caller_hooks *h, const ek_train_hooks *given, locale_t locale)
 {
     static const ek_train_hooks none = {0};
@@ -125,6 +128,7 @@ static ek_status check_config(const ek_train_config *c)
                    "ek_train_config: %s is NULL; set it, or begin with EK_TRAIN_CONFIG_INIT",
                    texts[i].name);
     EK_TRY(check_list("data", c->data, c->n_data));
+    EK_TRY(check_list("eval_data", c->eval_data, c->n_eval_data));
     return check_list("command", c->command, c->n_command);
 }
 

@@ -29,9 +29,9 @@ static int called;
 
 static const char *in(const char *name)
 {
-    static char path[4][4096];
+    static char path[8][4096];
     static int next;
-    char *p = path[next++ % 4];
+    char *p = path[next++ % 8];
 
     snprintf(p, sizeof(path[0]), "%s/%s", folder, name);
     return p;
@@ -108,7 +108,7 @@ static void on_cost(void *context, const ek_train_cost *cost)
 
 static void train(const char *out, int64_t steps, int resume)
 {
-    const char *data[] = {in("a.txt:0.375"), in("b.txt:0.625")};
+    const char *data[] = {in("a.txt:0.375"), in("b.txt:0.625")}, *held_out[] = {in("c.txt")};
     ek_train_hooks hooks = {NULL,    on_start, on_step, on_tokens,
                             on_stop, on_layer, on_cost, on_phase};
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -120,6 +120,10 @@ static void train(const char *out, int64_t steps, int resume)
     c.out = in(out);
     c.data = data;
     c.n_data = 2;
+    c.eval_data = held_out;
+    c.n_eval_data = 1;
+    c.eval_every = 2;
+    c.document_mask = 1;
     c.batch = 4;
     c.seq = 16;
     c.steps = steps;
@@ -205,9 +209,12 @@ static void same_lines(const char *name, const char *const *keys, int lines)
     for (;; n++) {
         json_t *x = next_line(f, a, &line, &room), *y = next_line(g, b, &line, &room);
 
-        for (int i = 0; x != NULL && y != NULL && keys[i] != NULL; i++)
-            if (!json_equal(json_object_get(x, keys[i]), json_object_get(y, keys[i])))
+        for (int i = 0; x != NULL && y != NULL && keys[i] != NULL; i++) {
+            const json_t *p = json_object_get(x, keys[i]), *q = json_object_get(y, keys[i]);
+
+            if (p != q && !json_equal(p, q)) /* both may be absent */
                 EK_T_FAIL("%s: %s differs with the locale in line %d", name, keys[i], n + 1);
+        }
         json_decref(y);
         json_decref(x);
         if (x == NULL || y == NULL)
@@ -224,12 +231,13 @@ static void same_lines(const char *name, const char *const *keys, int lines)
 static void same_files(void)
 {
     static const char *const metrics[] = {
-        "step", "loss", "aux_loss", "grad_norm", "lr", "expert_max_over_mean", NULL};
+        "step", "loss", "aux_loss", "grad_norm", "lr", "expert_max_over_mean", "eval_loss", NULL};
     static const char *const plans[] = {NULL}; /* of the steps after resuming alone */
 
     same_lines("metrics.jsonl", metrics, 6);
     same_json("checkpoint/step-00000006/state.json");
     same_json("checkpoint/step-00000006/config.json");
+    same_json("evaluation.json");
     json_decref(read_json("comma/run.json"));
     json_decref(read_json("comma/checkpoint/step-00000006/manifest.json"));
     json_decref(read_json("comma/timeline.json"));
@@ -374,6 +382,7 @@ int main(int argc, char **argv)
         write_file("config.json", config_text, 1);
         write_file("a.txt", "some text that comes again and again\n", 60);
         write_file("b.txt", "another text, which comes as well\n", 60);
+        write_file("c.txt", "a text that no step is taken on\n", 20);
         (void)compile_decimal_comma(folder);
     }
     wait_for_all();

@@ -185,6 +185,13 @@ static void train(void)
     c.n_data = 0;
     REFUSED(ek_train(&c, NULL, &s), "no data");
     c = whole;
+    c.n_eval_data = 1;
+    REFUSED(ek_train(&c, NULL, &s), "eval_data is NULL");
+    c = whole;
+    c.eval_data = data + 1;
+    c.n_eval_data = 1;
+    REFUSED(ek_train(&c, NULL, &s), "entry 0 of eval_data is NULL");
+    c = whole;
     c.n_command = 1;
     REFUSED(ek_train(&c, NULL, &s), "command is NULL");
     CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* all that may be NULL is */
