@@ -2,6 +2,7 @@
 #include "evenkeel/lm.h"
 
 #include "cli/cli.h"
+#include "cli/limits.h"
 #include "data/tokens.h"
 
 #include <inttypes.h>
@@ -102,6 +103,7 @@ static ek_status run(const ek_options *o)
     for (size_t i = 0; i < (size_t)ec.n_data; i++)
         paths[i] = ek_options_list(o, "data", i);
     lc.needs_tokenizer = !ek_tokens_is_file(paths[0]);
+    EK_TRY(cli_check_threads(lc.threads, 1));
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
     st = ek_lm_eval(lm, &ec, &e);
     ek_lm_close(&lm);

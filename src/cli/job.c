@@ -250,6 +250,8 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
 
     if (st == EK_OK && l.hosts == NULL && l.discover == NULL)
         st = cli_check_ranks(l.ranks);
+    if (st == EK_OK && l.hosts == NULL && l.discover == NULL)
+        st = cli_check_threads(ek_options_int(o, "threads"), l.ranks > 0 ? l.ranks : 1);
     if (st == EK_OK && args == NULL)
         st = EK_FAIL(EK_ENOMEM, "no memory for the command line");
     if (st < 0) {
@@ -334,12 +336,18 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
             return status;
         }
         job->live = isatty(STDERR_FILENO);
-        return -1;
+        parsed = cli_check_threads(ek_options_int(*o, "threads"), 1);
+        if (parsed == EK_OK)
+            return -1;
+        ek_options_destroy(*o);
+        return cli_fail(table->command, parsed);
     }
     if (s.launched > 0)
         begin_launched(s.rank);
     job->live = s.launched > 0 ? s.live : isatty(STDERR_FILENO);
     parsed = ek_options_parse(table, argc - 1, argv + 1, o);
+    if (parsed == EK_OK)
+        parsed = cli_check_threads(ek_options_int(*o, "threads"), 1);
     if (parsed == EK_OK && ek_options_help_wanted(*o)) {
         ek_options_destroy(*o);
         return s.rank == 0 ? cli_parse(table, argc, argv, o) : CLI_DONE;

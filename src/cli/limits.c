@@ -1,4 +1,4 @@
-/* How many processes this host can hold. */
+/* How many processes and threads this host can hold. */
 #include "cli/limits.h"
 
 #include "base/threads.h"
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* A worker that has only joined takes about 20 MB; one that trains the smallest model about 60. */
-enum { RANKS_A_CORE = 64, RANK_MB = 24, THREADS_A_RANK = 4 };
+enum { RANKS_A_CORE = 64, THREADS_A_CORE = 64, RANK_MB = 24, THREADS_A_RANK = 4 };
 
 /* The limit of the control group on processes and threads; -1: there is none, or it is not said. */
 static int64_t group_limit(void)
@@ -59,5 +59,24 @@ ek_status cli_check_ranks(int64_t ranks)
                    "%lld ranks are more than this host can hold: %s allows %lld; give fewer "
                    "--ranks, or more hosts (--hosts)",
                    (long long)ranks, limits[i].why, (long long)limits[i].most);
+    return EK_OK;
+}
+
+ek_status cli_check_threads(int64_t threads, int64_t ranks)
+{
+    const struct {
+        int64_t most;
+        const char *why;
+    } limits[] = {
+        {(int64_t)ek_cores_usable() * THREADS_A_CORE, "64 threads a core"},
+        {group_limit(), "the control group's limit on threads"},
+        {user_limit(), "the user's limit on threads (ulimit -u)"},
+    };
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+        EK_REQUIRE(limits[i].most < 0 || threads <= limits[i].most / ranks, EK_EINVAL,
+                   "--threads %lld is more than this host can hold: %s allows %lld%s",
+                   (long long)threads, limits[i].why, (long long)(limits[i].most / ranks),
+                   ranks > 1 ? " for each of its ranks" : "");
     return EK_OK;
 }

@@ -259,9 +259,20 @@ static ek_status open_data(ek_run *r)
                                    r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
 }
 
-static ek_status check_length(const ek_run *r)
+/* Each has ops of its own in the graph of a step, some kilobytes for each layer. */
+enum { MICRO_BATCHES_MAX = 16384 };
+
+static ek_status check_sizes(const ek_run *r)
 {
+    const ek_trainer_config *t = &r->training;
     int64_t limit = ek_model_longest(&r->source.spec), window = r->source.spec.sliding_window;
+    int64_t micros = (t->batch + t->micro_batch - 1) / t->micro_batch;
+
+    EK_REQUIRE(micros <= MICRO_BATCHES_MAX, EK_EINVAL,
+               "--batch %lld in micro-batches of %lld makes %lld of them a step, and %d are the "
+               "most: give a larger --micro-batch, or a smaller --batch",
+               (long long)t->batch, (long long)t->micro_batch, (long long)micros,
+               MICRO_BATCHES_MAX);
 
     EK_REQUIRE(r->training.seq <= limit, EK_EINVAL,
                "--seq %lld is over the model's %lld positions (max_position_embeddings)",
@@ -630,7 +641,7 @@ static ek_status read_settings(ek_run *r)
     EK_TRY(read_words(r));
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
     fill_training(r);
-    EK_TRY(check_length(r));
+    EK_TRY(check_sizes(r));
     EK_TRY(open_replay(r));
     return check_layout(r);
 }

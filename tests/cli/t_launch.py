@@ -230,6 +230,28 @@ class CommandLine(Case):
                     self.assertIn(word, r.stderr.splitlines()[0])
                 self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_more_than_a_host_can_hold(self):
+        """Said in one sentence, before anything is started, made or reserved."""
+        most = 64 * len(os.sched_getaffinity(0))  # a control group may grant fewer cores
+        args = self.train_args("run", "--quiet")
+        for command, words in (
+                ((*args, "--threads", most + 1), "--threads %d is more than this host" % (most + 1)),
+                ((*args, "--ranks", 2, "--threads", most // 2 + 1), "for each of its ranks"),
+                ((*args, "--ranks", 2, "--elastic", "--threads", most), "for each of its ranks"),
+                ((*args, "--batch", 16385, "--micro-batch", 1), "makes 16385 of them a step"),
+                ((*args, "--batch", 1000000, "--micro-batch", 1), "16384 are the most"),
+                (("eval", "--model", "x", "--data", self.data, "--threads", most + 1), "--threads"),
+                (("generate", "--model", "x", "--prompt", "x", "--threads", most + 1),
+                 "--threads")):
+            with self.subTest(command):
+                if most >= 1024 and "--threads" in words + str(command[-2]):
+                    self.skipTest("this host can hold all threads that may be asked for")
+                r = run(*command, env=QUIET)
+                self.assertEqual((r.returncode, r.stdout), (USAGE, ""), r.stderr)
+                self.assertIn(words, r.stderr)
+                self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
+                self.assertFalse(os.path.exists(self.path("run")))
+
     def test_stdin_of_mpiexec(self):
         """Never at its end: MPICH's mpiexec passes that on to a proxy that may just have ended, and
         then fails itself (status 255), as if the host did not answer."""
