@@ -130,6 +130,9 @@ typedef struct {
     int64_t eval_tokens;  /* most tokens of an evaluation; 0: all there are */
     int64_t patience;     /* the run ends after so many evaluations without a new best; 0: never */
     int64_t save_seconds; /* seconds between checkpoints, by rank 0's clock; 0: see save_every */
+    int dry_run; /* 1: everything up to the first step is looked at, and nothing made but the cache
+                    of tokenised texts; the summary's plan says what would be done.  2: as well, and
+                    memory need not suffice here, for ranks will be on other hosts */
 } ek_train_config;
 
 /* clang-format off */
@@ -213,7 +216,8 @@ typedef struct {
     /* eval_every */ 0,                                                                            \
     /* eval_tokens */ 131072,                                                                      \
     /* patience */ 0,                                                                              \
-    /* save_seconds */ 0                                                                           \
+    /* save_seconds */ 0,                                                                          \
+    /* dry_run */ 0                                                                                \
     }
 /* clang-format on */
 
@@ -313,8 +317,25 @@ typedef struct {
     char best_checkpoint[4096]; /* <out>/best, a link to the best one's checkpoint; "": none */
 } ek_train_evaluation;
 
+/** What a run would do (dry_run).  The layout is that of ek_train_config, with what follows. */
+typedef struct {
+    int made; /* the rest is filled in */
+    int ranks, pp, dp, tp, edp, ep, etp;
+    int64_t step_tokens;
+    double epochs;                        /* how often all steps together see the data */
+    int64_t eval_every, eval_windows;     /* 0: no evaluations */
+    double memory_least, memory_most;     /* bytes of a rank */
+    int memory_most_rank;                 /* which takes the most */
+    double memory_host, memory_available; /* of the first rank's host: of its ranks together, and
+                                             what there is; 0: not known */
+    int64_t checkpoint_bytes;             /* of one */
+    int64_t checkpoints_most, disk_free;  /* at once, with the one that is being written; bytes */
+    char files[256];                      /* names in `out` */
+} ek_train_plan;
+
 typedef struct {
     ek_train_info info;
+    ek_train_plan plan;
     ek_train_progress end;
     ek_train_balance balance;
     ek_train_evaluation evaluation;

@@ -49,7 +49,7 @@ ek_status ek_arena_reserve(ek_arena *a, const char *what)
     void *p;
 
     if (a->from == NULL)
-        return map(a, a->used, a->unused > 0 ? MAP_NORESERVE : 0, what);
+        return map(a, a->used, a->unused > 0 || a->never_touched ? MAP_NORESERVE : 0, what);
     EK_TRY(a->from->take(a->from, bytes, what, &p));
     if (a->host != NULL && ek_arena_reserve(a->host, what) < 0) {
         a->from->give(a->from, p, bytes);

@@ -32,6 +32,7 @@ struct ek_arena {
     size_t unused;         /* of `used`, what is not expected to be touched: the rest of reserves */
     int overflow;          /* a size product or the reservation itself was exceeded */
     int borrowed;          /* the memory is somebody else's */
+    int never_touched;     /* only addresses are wanted: the system may have less than they take */
     const ek_memory *from; /* where it comes from; NULL: the system */
     ek_arena *host;        /* see ek_arena_host; NULL: this one */
 };

@@ -329,6 +329,10 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         status = cli_parse(table, argc, argv, o);
         if (status >= 0)
             return status;
+        if (ek_options_flag(*o, "dry-run")) { /* starts nobody (cli/dry_run.h) */
+            job->live = isatty(STDERR_FILENO);
+            return -1;
+        }
         if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL ||
             ek_options_flag(*o, "elastic") || ek_options_text(*o, "discover") != NULL) {
             status = start(table, argc, argv, *o);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cli/dry_run.h"
 #include "cli/job.h"
 #include "cli/launch.h"
 #include "cli/live_line.h"
@@ -173,6 +174,10 @@ static const ek_option options[] = {
      "--ep is the least then.  Also goes on where the same command was ended"},
     {"discover", EK_OPTION_TEXT, NULL, NULL, "COMMAND", NULL, 0,
      "--elastic: prints the hosts there are, as --hosts has them; asked every few seconds"},
+    {"dry-run", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "check everything up to the first step and say what the run would do: layout, memory of a "
+     "rank, tokens, checkpoints; starts no ranks, and writes nothing but the cache of tokenised "
+     "texts"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "no progress display; warnings and failures are said"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
@@ -512,6 +517,8 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg, con
                 cli_shown(&out, cfg->out), s->evaluation.since_best);
     else if (s->finished_before && !d->quiet)
         fprintf(cli_err(), "%s: all its steps are done already\n", cli_shown(&out, cfg->out));
+    else if (s->plan.made && job->rank == 0)
+        cli_dry_run_print(s, cfg, d->json);
     else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
         print_summary(s, d);
 }
@@ -578,7 +585,7 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
                             stop_wanted, keep_layer, keep_cost, tell_phase};
     json_t *settings = ek_options_dump(o);
     char *own = own_settings(o);
-    int *racks = NULL;
+    int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
     ek_status st = ek_train_settings_read(settings, &cfg);
 
     cfg.out = ek_options_text(o, "out");
@@ -594,13 +601,19 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
     cfg.givers = cli_job_givers();
     d.quiet |= cfg.givers > 0;
     d.out = cfg.out;
-    if (st == EK_OK)
+    if (st == EK_OK && dry)
+        st = cli_dry_run_ranks(o, job, &ranks);
+    if (dry) {
+        cfg.dry_run = ek_options_text(o, "hosts") || ek_options_text(o, "discover") ? 2 : 1;
+        cfg.threads = (int)ek_options_int(o, "threads");
+    } else if (st == EK_OK) {
         st = cli_job_threads(job, o, &cfg.threads);
+    }
     if (st == EK_OK)
         st = cli_racks_get(job->size, &racks);
     cfg.rack_of = racks;
     if (st == EK_OK)
-        st = ek_train(&cfg, &hooks, &summary);
+        st = dry ? cli_dry_run(&cfg, &hooks, ranks, &summary) : ek_train(&cfg, &hooks, &summary);
     free(racks);
     end_line();
     if (st == EK_OK && cfg.givers == 0) /* else it goes on */

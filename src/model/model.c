@@ -73,6 +73,7 @@ static ek_status take_weights(ek_model *m)
     EK_TRY(ek_arena_check(&m->arena, "the model"));
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
     state_bytes = m->state.used;
+    m->arena.never_touched = m->cfg.never_touched;
     EK_TRY(ek_arena_reserve(&m->arena, "the model's weights"));
     if (state != NULL) {
         EK_TRY(state->take(state->context, m, state_bytes, &memory));

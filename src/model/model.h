@@ -95,7 +95,8 @@ typedef struct {
                             to stay; 0: those that experts start in alone */
     int embed_columns;   /* data parallel ranks cut the embedding by columns instead of holding it
                             each; it must not be the head as well */
-    int64_t bucket_bytes;         /* gradients are reduced in pieces of about so much; 0: 32 MiB */
+    int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */
+    int never_touched;    /* the model is only measured: there need not be memory for its weights */
     const ek_model_memory *state; /* NULL: the model's own; borrowed */
 } ek_model_config;
 

@@ -129,6 +129,8 @@ ek_status ek_run_calibrate(ek_run *r)
         return EK_OK;
     r->training.moe.lasts = r->cfg->plan_every * micros;
     r->training.moe.batches = micros;
+    if (r->cfg->dry_run) /* costs change no memory */
+        return EK_OK;
     r->machine = calloc(1, sizeof(*r->machine));
     r->layers = calloc((size_t)r->source.spec.layers, sizeof(*r->layers));
     EK_TRY(ek_agree(r->world, "get memory for costs",

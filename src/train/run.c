@@ -432,7 +432,7 @@ ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
 
     EK_TRY_OUT(ek_run_part(&r, &gives));
     EK_TRY_OUT(gives ? ek_run_give(&r) : ek_run_open(&r));
-    if (!out->finished_before && cfg->givers == 0) {
+    if (!out->finished_before && cfg->givers == 0 && !cfg->dry_run) {
         st = take_steps(&r);
         if (st == EK_OK)
             st = ek_run_explain(&r);

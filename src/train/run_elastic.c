@@ -133,6 +133,8 @@ ek_status ek_run_find_memory(ek_run *r)
         return EK_OK;
     EK_TRY(find_id(r, &id));
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
+    if (r->cfg->dry_run) /* nothing is looked for, as what is found is locked */
+        return EK_OK;
     EK_TRY(ek_agree(r->world, "compare settings", likeness_of(r, &r->likeness)));
     EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));
     EK_TRY(ek_recover_check(&r->recovery, r->likeness, r->cfg->out));

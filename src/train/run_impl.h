@@ -199,6 +199,12 @@ void ek_run_keep_data_failure(ek_run *r, ek_status st);
 /* Into out->evaluation. */
 void ek_run_describe_evaluations(ek_run *r);
 
+/* With cfg->dry_run, in place of all that would follow check_memory: out->plan.  Collective
+ * (run_dry.c). */
+EK_CHECKED ek_status ek_run_dry(ek_run *r);
+/* Of this host, or of the device; 0: not known. */
+double ek_run_memory_available(const ek_run *r);
+
 /* Fails where ranks have not read the same data and settings. */
 EK_CHECKED ek_status ek_run_check_same(ek_run *r);
 

@@ -503,7 +503,7 @@ static ek_status state_to_come(ek_run *r, double *bytes)
     return EK_OK;
 }
 
-static double memory_available(const ek_run *r)
+double ek_run_memory_available(const ek_run *r)
 {
     const ek_memory *m = r->kernels->memory;
 
@@ -516,7 +516,8 @@ static ek_status check_memory(ek_run *r)
 {
     double want =
         (double)r->out->info.predicted_bytes - (double)r->base_rss - (double)r->model->state.bytes;
-    double have = memory_available(r), copy = (double)ek_train_save_bytes(r->model);
+    double have = r->cfg->dry_run > 1 ? 0 : ek_run_memory_available(r),
+           copy = (double)ek_train_save_bytes(r->model);
     double room, state;
 
     EK_TRY(state_to_come(r, &state));
@@ -543,12 +544,13 @@ static ek_status lay_model(ek_run *r)
                           .mesh = r->mesh,
                           .chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
                           .zero = c->zero,
-                          .embed_columns = c->embed_columns};
+                          .embed_columns = c->embed_columns,
+                          .never_touched = c->dry_run};
     size_t activations;
 
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
-    if (c->elastic) {
+    if (c->elastic && !c->dry_run) {
         const ek_moe_config *moe = &r->training.moe;
 
         r->state.memory.moves = ek_moe_may_place(moe) && moe->plan_every > 0;
@@ -729,6 +731,10 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_calibrate(r));
     EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
+    if (r->cfg->dry_run) {
+        fill_info(r);
+        return ek_run_dry(r);
+    }
     EK_TRY(ek_agree(r->world, "start", start(r)));
     if (r->cfg->elastic) /* before a host has anything of the run that could not take part; runs
                             without it make their folder when all else has gone well */

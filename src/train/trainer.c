@@ -108,10 +108,21 @@ static int64_t count_sequences(const ek_model *m, const ek_trainer_config *c)
     return n;
 }
 
+static ek_status check_config(const ek_model *m, const ek_trainer_config *cfg)
+{
+    EK_REQUIRE(cfg->batch > 0 && cfg->micro_batch > 0 && cfg->micro_batch <= cfg->batch, EK_EINVAL,
+               "a batch of %lld sequences in micro-batches of %lld", (long long)cfg->batch,
+               (long long)cfg->micro_batch);
+    EK_REQUIRE(cfg->top_k <= m->spec.top_k, EK_EINVAL, "top-k %lld is over the model's %lld",
+               (long long)cfg->top_k, (long long)m->spec.top_k);
+    return EK_OK;
+}
+
 ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes)
 {
     ek_pass_config pc = pass_config(m, cfg);
 
+    EK_TRY(check_config(m, cfg));
     EK_TRY(ek_pass_measure(m, &pc, bytes));
     *bytes += (cfg->document_mask ? 3 : 2) * sizeof(int32_t) *
               (size_t)(count_sequences(m, cfg) * cfg->seq);
@@ -180,11 +191,7 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     ek_pass_config pc = pass_config(m, cfg);
     ek_status st = EK_OK;
 
-    EK_REQUIRE(cfg->batch > 0 && cfg->micro_batch > 0 && cfg->micro_batch <= cfg->batch, EK_EINVAL,
-               "a batch of %lld sequences in micro-batches of %lld", (long long)cfg->batch,
-               (long long)cfg->micro_batch);
-    EK_REQUIRE(cfg->top_k <= m->spec.top_k, EK_EINVAL, "top-k %lld is over the model's %lld",
-               (long long)cfg->top_k, (long long)m->spec.top_k);
+    EK_TRY(check_config(m, cfg));
     tr = calloc(1, sizeof(*tr));
     EK_REQUIRE(tr != NULL, EK_ENOMEM, "no memory for a trainer");
     tr->model = m;

@@ -128,6 +128,7 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_NUMBER(eval_tokens);
     SAME_NUMBER(patience);
     SAME_NUMBER(save_seconds);
+    SAME_NUMBER(dry_run);
 }
 
 /* clang-format off */

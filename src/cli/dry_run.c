@@ -1,0 +1,182 @@
+/* Ranks as threads that lay out what they would hold; the plan in words and as JSON. */
+#include "cli/dry_run.h"
+
+#include "cli/limits.h"
+#include "comm/comm.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MESSAGE_CAP = 1024 };
+
+ek_status cli_dry_run_ranks(const ek_options *o, const cli_job *job, int *ranks)
+{
+    int64_t wanted = ek_options_int(o, "ranks");
+    int elsewhere = ek_options_text(o, "hosts") != NULL || ek_options_text(o, "discover") != NULL;
+
+    *ranks = 1;
+    if (job->world != NULL)
+        return EK_OK;
+    EK_REQUIRE(!elsewhere || wanted > 0, EK_EINVAL,
+               "--dry-run asks no other host: say how many ranks there are to be (--ranks)");
+    EK_REQUIRE(!elsewhere || wanted <= CLI_HOST_RANKS_MAX, EK_EINVAL,
+               "--dry-run lays out %d ranks at most, and %lld are wanted (--ranks)",
+               CLI_HOST_RANKS_MAX, (long long)wanted);
+    *ranks = wanted > 0 ? (int)wanted : 1;
+    return elsewhere ? EK_OK : cli_check_ranks(*ranks);
+}
+
+typedef struct {
+    ek_train_config cfg;
+    const ek_train_hooks *hooks;
+    ek_train_summary summary;
+    pthread_t thread;
+    int started;
+    ek_status status;
+    char message[MESSAGE_CAP];
+} dry_rank;
+
+static void *dry_rank_main(void *self)
+{
+    dry_rank *r = self;
+
+    r->status = ek_train(&r->cfg, r->hooks, &r->summary);
+    if (r->status < 0)
+        snprintf(r->message, sizeof(r->message), "%s", ek_err_message());
+    return NULL;
+}
+
+/* The failure of whoever found it; others have only heard of it. */
+static ek_status first_failure(const dry_rank *r, int n)
+{
+    const dry_rank *first = NULL;
+
+    for (int i = 0; i < n; i++)
+        if (r[i].status < 0 && (first == NULL || (ek_status_class(first->status) == EK_CLASS_RANK &&
+                                                  ek_status_class(r[i].status) != EK_CLASS_RANK)))
+            first = &r[i];
+    return first == NULL ? EK_OK : EK_FAIL(first->status, "%s", first->message);
+}
+
+ek_status cli_dry_run(const ek_train_config *cfg, const ek_train_hooks *hooks, int ranks,
+                      ek_train_summary *out)
+{
+    dry_rank *r;
+    ek_comm **worlds;
+    ek_status st = EK_OK;
+
+    if (ranks == 1)
+        return ek_train(cfg, hooks, out);
+    r = calloc((size_t)ranks, sizeof(*r));
+    worlds = calloc((size_t)ranks, sizeof(*worlds));
+    EK_REQUIRE_OUT(r != NULL && worlds != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    EK_TRY_OUT(ek_comm_open_threads(ranks, worlds));
+    for (int i = 0; i < ranks; i++) {
+        r[i] = (dry_rank){.cfg = *cfg, .hooks = i == 0 ? hooks : NULL};
+        r[i].cfg.world = worlds[i];
+        r[i].started = pthread_create(&r[i].thread, NULL, dry_rank_main, &r[i]) == 0;
+        if (!r[i].started) {
+            r[i].status = EK_ENOMEM;
+            snprintf(r[i].message, sizeof(r[i].message), "cannot start a thread for rank %d", i);
+            ek_comm_give_up(worlds[i]); /* the others wait for it */
+        }
+    }
+    for (int i = 0; i < ranks; i++)
+        if (r[i].started)
+            pthread_join(r[i].thread, NULL);
+    *out = r[0].summary;
+    st = first_failure(r, ranks);
+out:
+    for (int i = 0; worlds != NULL && i < ranks; i++)
+        ek_comm_close(&worlds[i]);
+    free(worlds);
+    free(r);
+    return st;
+}
+
+/* --- what is said ----------------------------------------------------------------------------- */
+
+static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
+{
+    const ek_train_info *i = &s->info;
+    const ek_train_plan *p = &s->plan;
+    json_t *layout =
+        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", p->ranks, "pp", p->pp, "dp",
+                  p->dp, "tp", p->tp, "edp", p->edp, "ep", p->ep, "etp", p->etp, "zero", cfg->zero);
+    json_t *memory =
+        json_pack("{s:f, s:f, s:i, s:f, s:f}", "least_mb", p->memory_least / 1e6, "most_mb",
+                  p->memory_most / 1e6, "most_rank", p->memory_most_rank, "host_mb",
+                  p->memory_host / 1e6, "available_mb", p->memory_available / 1e6);
+    json_t *disk =
+        json_pack("{s:I, s:I, s:I, s:I}", "checkpoint_bytes", (json_int_t)p->checkpoint_bytes,
+                  "checkpoints_most", (json_int_t)p->checkpoints_most, "bytes_most",
+                  (json_int_t)(p->checkpoints_most * p->checkpoint_bytes), "free_bytes",
+                  (json_int_t)p->disk_free);
+    json_t *o = json_pack(
+        "{s:b, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o, s:o, s:o, s:s}",
+        "dry_run", 1, "out", cfg->out, "params", (json_int_t)i->params, "active_params",
+        (json_int_t)i->active_params, "data_tokens", (json_int_t)i->tokens, "batch",
+        (json_int_t)i->batch, "seq", (json_int_t)i->seq, "step_tokens", (json_int_t)p->step_tokens,
+        "first_step", (json_int_t)i->first_step, "steps", (json_int_t)i->steps, "epochs", p->epochs,
+        "eval_every", (json_int_t)p->eval_every, "eval_windows", (json_int_t)p->eval_windows,
+        "layout", layout, "memory", memory, "disk", disk, "files", p->files);
+
+    json_dumpf(o, stdout, 0);
+    fputc('\n', stdout);
+    json_decref(o);
+}
+
+static void print_memory(const ek_train_plan *p)
+{
+    char a[16], b[16], c[16], d[16];
+
+    cli_count(a, sizeof(a), p->memory_most);
+    if (p->ranks == 1) {
+        printf("memory      about %sB", a);
+    } else {
+        printf("memory      about %sB to %sB a rank (most on rank %d)",
+               cli_count(b, sizeof(b), p->memory_least), a, p->memory_most_rank);
+        if (p->memory_host > 0)
+            printf(", %sB on the first host", cli_count(c, sizeof(c), p->memory_host));
+    }
+    if (p->memory_available > 0)
+        printf("; %sB are available here", cli_count(d, sizeof(d), p->memory_available));
+    printf("\n");
+}
+
+void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, int json)
+{
+    const ek_train_info *i = &s->info;
+    const ek_train_plan *p = &s->plan;
+    char a[16], b[16], c[16];
+    cli_text out;
+
+    if (json) {
+        print_json(s, cfg);
+        return;
+    }
+    printf("model       %s parameters, %s active for a token\n",
+           cli_count(a, sizeof(a), (double)i->params),
+           cli_count(b, sizeof(b), (double)i->active_params));
+    printf("data        %s tokens, seen %.3g times\n", cli_count(a, sizeof(a), (double)i->tokens),
+           p->epochs);
+    printf("steps       %" PRId64 " to %" PRId64 ", of %" PRId64 " x %" PRId64 " = %" PRId64
+           " tokens each\n",
+           i->first_step, i->steps, i->batch, i->seq, p->step_tokens);
+    if (p->eval_every > 0)
+        printf("evaluation  every %" PRId64 " steps, of %" PRId64 " windows of %" PRId64
+               " tokens\n",
+               p->eval_every, p->eval_windows, i->seq);
+    printf("layout      %d rank%s: pp %d, dp %d, tp %d; experts edp %d, ep %d, etp %d; zero %d\n",
+           p->ranks, p->ranks > 1 ? "s" : "", p->pp, p->dp, p->tp, p->edp, p->ep, p->etp,
+           cfg->zero);
+    print_memory(p);
+    printf("checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",
+           cli_count(a, sizeof(a), (double)p->checkpoint_bytes), p->checkpoints_most,
+           cli_count(b, sizeof(b), (double)(p->checkpoints_most * p->checkpoint_bytes)),
+           cli_count(c, sizeof(c), (double)p->disk_free));
+    printf("would write %s: %s\n", cli_shown(&out, cfg->out), p->files);
+}

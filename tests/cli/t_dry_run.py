@@ -1,0 +1,117 @@
+"""train --dry-run: says what the run would do, refuses what it would refuse, and makes nothing."""
+
+import json
+import os
+import re
+import socket
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, FAILED, USAGE, run
+
+
+class DryRun(ek_cli.Case):
+    def dry(self, *more, status=DONE, **kw):
+        """The plan, as JSON; everything is as it was before."""
+        before = ek_cli.tree(self.folder)
+        r = run(*self.train_args("run", "--dry-run", "--json", *more, **kw))
+        self.assertEqual(r.returncode, status, r.stderr)
+        self.assertEqual(ek_cli.tree(self.folder), before)
+        return json.loads(r.stdout) if status == DONE else r
+
+    def test_it_is_what_the_run_does(self):
+        plan = self.dry(dtype="fp32", steps=5)
+        r = run(*self.train_args("run", "--json", dtype="fp32", steps=5))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        s = json.loads(r.stdout)
+        for key in ("params", "active_params", "steps"):
+            self.assertEqual(plan[key], s[key])
+        self.assertEqual(plan["memory"]["least_mb"], plan["memory"]["most_mb"])
+        self.assertLess(abs(plan["memory"]["most_mb"] - s["predicted_rss_mb"]), 4)
+        self.assertEqual((plan["data_tokens"], plan["step_tokens"]), (1500, 64))
+        self.assertAlmostEqual(plan["epochs"], 5 * 64 / 1500)
+        self.assertEqual(sorted(plan["files"].replace("/", "").split(", ")),
+                         sorted(os.listdir(self.path("run"))))
+        folder = ek_cli.newest(self.path("run"))
+        size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)
+                   if f.endswith(".safetensors"))
+        self.assertLess(abs(plan["disk"]["checkpoint_bytes"] - size), 0.1 * size)
+
+    def test_all_files(self):
+        more = ["--eval-data", self.data, "--timeline", "--record-routing", "--save-every", 2]
+        plan = self.dry(*more)
+        self.train("run", *more)
+        self.assertEqual(sorted(plan["files"].replace("/", "").split(", ")),
+                         sorted(os.listdir(self.path("run"))))
+        self.assertEqual(plan["disk"]["checkpoints_most"], 4)
+        self.assertEqual((plan["eval_every"], plan["eval_windows"]), (1, 94))
+
+    def test_ranks_are_laid_out_without_being_started(self):
+        one = self.dry()
+        parts = self.dry("--ranks", 2, "--pp", 2)
+        self.assertEqual(parts["layout"], {"ranks": 2, "pp": 2, "dp": 1, "tp": 1, "edp": 1, "ep": 1,
+                                           "etp": 1, "zero": 0})
+        self.assertEqual(parts["disk"]["checkpoint_bytes"], one["disk"]["checkpoint_bytes"])
+        self.assertGreater(parts["memory"]["host_mb"], parts["memory"]["most_mb"])
+        many = self.dry("--ranks", 12, "--ep", 4, "--tp", 2, "--zero", 1)
+        self.assertEqual([many["layout"][k] for k in ("dp", "edp", "ep", "zero")], [6, 3, 4, 1])
+        # more ranks than there are cores to start them on, elsewhere
+        hosts = ek_cli.write(self.path("hosts"), "a\nb\n")
+        self.assertEqual(self.dry("--ranks", 300, "--hosts", hosts)["layout"]["dp"], 300)
+        big = ek_cli.write_config(self.path("big.json"), hidden_size=4096, head_dim=2048,
+                                  intermediate_size=8192, num_local_experts=64,
+                                  num_hidden_layers=8)
+        r = self.dry("--model", big, "--ranks", 4, "--ep", 4, status=FAILED)
+        self.assertRegex(r.stderr, r"needs about [\d.]+ GB of memory, and [\d.]+ GB are available")
+        plan = self.dry("--model", big, "--ranks", 4, "--ep", 4, "--hosts", hosts)
+        self.assertGreater(plan["memory"]["least_mb"], 100000)
+
+    def test_what_is_refused(self):
+        """With the words and the status of the run."""
+        def told(r):
+            text = re.sub(r"rank \d+ on %s: " % re.escape(socket.gethostname()), "", r.stderr)
+            return text.splitlines()[-1:]
+
+        big = ek_cli.write_config(self.path("big.json"), vocab_size=200)
+        self.train("old", steps=2)
+        for more in (["--ep", 3], ["--top-k", 3], ["--seq", 100], ["--data", self.path("no.bin")],
+                     ["--data", big + ":0.5", self.data],
+                     ["--model", self.path("nothing")],
+                     ["--init", self.path("nothing")], ["--out", self.path("old")],
+                     ["--out", self.path("old"), "--resume", "--lr", 0.5],
+                     ["--out", self.path("none"), "--resume"], ["--eval-data", self.path("no.bin")],
+                     ["--lr", "x"]):
+            with self.subTest(more=more):
+                args = [a for a in self.train_args("run", *more) if a != "--overwrite"]
+                real, dry = run(*args), run(*args, "--dry-run")
+                self.assertIn(dry.returncode, (USAGE, BAD_INPUT, FAILED))
+                self.assertEqual((dry.returncode, told(dry)), (real.returncode, told(real)))
+                self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_resumed(self):
+        self.train("run", "--lr", 0.01, steps=4)
+        before = ek_cli.tree(self.folder)
+        r = run("train", "--resume", "--out", self.path("run"), "--steps", 9, "--dry-run")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("steps       4 to 9", r.stdout)
+        self.assertEqual(ek_cli.tree(self.folder), before)
+
+    def test_weights_are_held_against_the_model(self):
+        self.train("old", steps=1)
+        self.dry("--init", os.path.join(ek_cli.newest(self.path("old")), "model.safetensors"))
+        other = ek_cli.write_config(self.path("other.json"), intermediate_size=32)
+        r = self.dry("--model", other, "--init",
+                     os.path.join(ek_cli.newest(self.path("old")), "model.safetensors"),
+                     status=BAD_INPUT)
+        self.assertIn("model.safetensors", r.stderr)
+
+    def test_texts(self):
+        """Their tokens are kept for the run, and nothing else."""
+        text = ek_cli.write(self.path("texts", "a.txt"), "some text, and more of it\n" * 40)
+        r = run(*self.train_args("run", "--dry-run", data=os.path.dirname(text)))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(sorted(set(os.listdir(self.folder)) - {"texts", "data.bin", "config.json"}),
+                         [".evenkeel-tokens"])
+
+
+if __name__ == "__main__":
+    ek_cli.main()
