@@ -86,6 +86,9 @@ static ek_status read_words(ek_run *r)
     EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
     EK_REQUIRE(c->timeline_steps > 0, EK_EINVAL, "--timeline-steps %lld is not at least 1",
                (long long)c->timeline_steps);
+    EK_REQUIRE(c->n_eval_data > 0 || (c->eval_every == 0 && c->patience == 0), EK_EINVAL,
+               "%s without --eval-data: say what is to be evaluated, or leave it out",
+               c->patience > 0 ? "--patience" : "--eval-every");
     EK_REQUIRE(word_of(c->data_order, orders) >= 0, EK_EINVAL, "no data order %s", c->data_order);
     EK_REQUIRE(word_of(c->lr_schedule, schedules) >= 0, EK_EINVAL, "no learning rate schedule %s",
                c->lr_schedule);

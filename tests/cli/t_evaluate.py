@@ -185,6 +185,8 @@ class Evaluate(ek_cli.Case):
                 (["--eval-data", self.held_out + ":0.5"], USAGE, "weight"),
                 (["--eval-data", self.path("nothing.bin")], BAD_INPUT, "nothing.bin"),
                 (["--eval-data", empty], BAD_INPUT, "two at least"),
+                (["--patience", 3], USAGE, "--patience without --eval-data"),
+                (["--eval-every", 3], USAGE, "--eval-every without --eval-data"),
                 (["--eval-data", self.held_out, "--eval-every", 0], USAGE, "--eval-every")):
             with self.subTest(args=args):
                 r = run(*self.train_args("run", *args))
