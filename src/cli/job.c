@@ -19,12 +19,14 @@
 /* PASSED_ON_MS: mpiexec may drop what it has not yet passed on when a job is aborted.  PEER_MS: a
  * failure that is likely to come from another rank's end waits this long for what ends the job.
  * ARGUMENTS_MS: ranks above 0 wait this long with a mistake in the arguments, which rank 0 has
- * found as well and reports; on a busy machine its report and abort may take seconds. */
+ * found as well and reports; on a busy machine its report and abort may take seconds.  FOUND_MS: so
+ * long those wait who have heard of another rank's failure, which that rank reports. */
 enum {
     LEAVE_SECONDS = 60,
     PASSED_ON_MS = 200,
     PEER_MS = 2000,
     ARGUMENTS_MS = 5000,
+    FOUND_MS = 7000,
     LINE_CAP = 4096
 };
 
@@ -377,8 +379,10 @@ static int turn_ms(const cli_job *job, ek_status st)
 {
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
 
-    if (st == EK_EPEER || st == EK_ECOMM)
-        return PEER_MS; /* another has reported, or will; or one is dead, and mpiexec says so */
+    if (st == EK_EPEER)
+        return FOUND_MS;
+    if (st == EK_ECOMM)
+        return PEER_MS; /* one is dead, and mpiexec says so */
     return ms < 1000 ? ms : 1000;
 }
 

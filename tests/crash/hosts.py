@@ -28,7 +28,7 @@ words = sys.argv[1:]
 if words[0] == "--worker":
     rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
     if os.path.exists(os.path.join({folder!r}, "bare-" + words[1].split(",")[int(rank)])):
-        words = [w if w != {data!r} else "/nowhere" for w in words]
+        words = [w if w != {data!r} else "/nowhere.bin" for w in words]
     if os.path.exists(os.path.join({folder!r}, "elsewhere-" + words[1].split(",")[int(rank)])):
         words = [w if w != {out!r} else {out!r} + "-elsewhere" for w in words]
     os.execv(words[2], words[2:])
@@ -71,8 +71,12 @@ os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 
 
 class Hosts(Elastic):
-    steps = 1500
-    lr = 2e-4
+    """Runs that would be long, and are ended when all has happened that a test is about.  The learning
+    rate is constant, so that a longer run on one rank begins like a shorter one."""
+
+    steps = 10000
+    lr = 1e-4
+    longest = {}  # losses of the longest run on one rank so far
 
     def setUp(self):
         super().setUp()
@@ -85,6 +89,33 @@ class Hosts(Elastic):
         ranks.QUIET["EK_MPIEXEC"] = path
         self.addCleanup(ranks.QUIET.pop, "EK_MPIEXEC")
         self.hosts("a", "b", "c")
+
+    def args(self, layout, *more, **kw):
+        return super().args(layout, "--lr-schedule", "constant", "--warmup", 10,
+                            *more, **kw)
+
+    def reference(self, steps=None):
+        n = -(-(steps or self.steps) // 500) * 500
+        if len(self.longest.get(self.lr, ())) < n:
+            self.longest[self.lr] = super().reference(n)
+        return self.longest[self.lr][:steps or self.steps]
+
+    def assert_done(self, job, kills=None, steps=None):
+        """Some more steps are taken, then it is asked to end, and its state is given back."""
+        job.wait_for_steps(self.told().count(b"\n") + 10)
+        if job.process.poll() is None:
+            job.process.send_signal(signal.SIGINT)
+        status, out, err = job.end()
+        self.assertEqual((status, out), (INTERRUPTED, ""), err)
+        done = re.search(r"evenkeel train: interrupted after step (\d+) of", err)
+        self.assertTrue(done, err)
+        self.assert_same_losses(int(done.group(1)))
+        self.assert_gone(job)
+        self.assert_no_segments()
+        return err
+
+    def assert_done_by_itself(self, job):
+        return super().assert_done(job)
 
     def hosts(self, *names):
         """Makes the list: at once, so that nobody reads half of it."""
@@ -160,7 +191,7 @@ class GoAndCome(Hosts):
         time.sleep(0.3)
         self.unset("down", "b")
         self.wait_for_ranks(j, 3)
-        err = self.assert_done(j)
+        err = self.assert_done_by_itself(j)
         self.assertEqual(self.ranks_were(), [3, 2, 3])
         self.assertIn("evenkeel train: b (mpiexec: status 255) does not answer; "
                       "2 ranks on 2 hosts\n", err)
@@ -180,7 +211,6 @@ class GoAndCome(Hosts):
         self.lose(j, "a", "silent")
         self.wait_for_ranks(j, 2)
         self.assertLess(self.generations()[1]["probe_s"], 10)  # an answer may take 15
-        self.unset("silent", "a")
         self.assertRegex(self.assert_done(j),
                          r"train: a \(silent for \d+\.\d s\) does not answer; 2 ranks")
 
@@ -190,21 +220,26 @@ class GoAndCome(Hosts):
         j = self.start()
         j.wait_for_steps(20)
         self.lose(j, "b")
-        self.wait_for_ranks(j, 1)
-        self.assertEqual(self.ranks_were(), [3, 1])
+        self.wait_for_starts(j, 2)
+        second = self.generations()[1]
+        if second["ranks"] == 2 and second["probe_s"] > 2.5:
+            self.skipTest("the others were so slow to answer that it was in time")
+        self.assertEqual(self.ranks_were()[:2], [3, 1])
         self.unset("tired", "a")
+        self.wait_for_ranks(j, 2)
         self.assertRegex(self.assert_done(j), r"train: a \(silent for \d+\.\d s\)(, b \(.*\))? "
                          r"do(es)? not answer; 1 rank")
 
     def test_experts_that_nobody_has(self):
         """Back to a checkpoint, with as many experts a rank as two ranks make it."""
+        self.steps = 800
         j = self.start("--ep 3 --save-every 10")
         j.wait_for_steps(40)
         while not self.assert_whole():
             time.sleep(0.01)
         self.lose(j, "c")
         self.wait_for_ranks(j, 2)
-        self.assert_done(j)
+        self.assert_done_by_itself(j)
 
     def test_one_after_the_other(self):
         j = self.start()
@@ -229,6 +264,7 @@ class GoAndCome(Hosts):
         os.kill(j.rank(2), signal.SIGKILL)
         self.wait_for_ranks(j, 2)
         self.assertEqual(self.ranks_were()[:2], [3, 2])
+        self.wait_for_ranks(j, 3)
         self.assertIn("train: b (mpiexec: status 255) does not answer; 2 ranks on 2 hosts\n",
                       self.assert_done(j))
 
@@ -248,8 +284,9 @@ class GoAndCome(Hosts):
 
     def test_units(self):
         """Three hosts, and a pipeline of two stages."""
+        self.steps = 100
         j = self.start("--pp 2", n=2)
-        self.assert_done(j)
+        self.assert_done_by_itself(j)
         self.assertEqual(self.ranks_were(), [2])
 
 
@@ -258,7 +295,6 @@ class Lists(Hosts):
 
     def test_one_comes_and_is_taken_off_the_list(self):
         """Before it takes part: what it has got ready is given back."""
-        self.steps = 2500
         j = self.start("--watchdog 300")
         j.wait_for_steps(20)
         self.hosts("a", "b", "c", "slow")
@@ -274,7 +310,6 @@ class Lists(Hosts):
     def test_a_list_that_changes(self):
         """A host that stands on it no more gives what it has to the others; a new one comes.  No step
         is taken again, and nothing is saved for it."""
-        self.steps = 2000
         j = self.start("--ep 3")
         j.wait_for_steps(20)
         self.hosts("a", "b")
@@ -288,13 +323,12 @@ class Lists(Hosts):
         self.assertIn("c hands over what it has; 2 ranks on 2 hosts", err)
         self.assertIn("c is given back; 2 ranks on 2 hosts", err)
         self.assertIn("d, e take part; 4 ranks on 4 hosts", err)
-        self.assertNotIn("interrupted", err)
+        self.assertEqual(err.count("interrupted"), 1, err)  # at the end, as this test asked for
 
     def test_a_mistake_when_one_comes(self):
         """It ends the run and is said last; the newcomer is not blamed for it."""
         data = self.path("its-own.bin")
         shutil.copy(self.data, data)
-        self.steps = 2500
         j = self.start(data=data)
         j.wait_for_steps(20)
         os.unlink(data)
@@ -308,7 +342,6 @@ class Lists(Hosts):
     def test_one_comes_and_has_no_data(self):
         """What it alone has failed by is no reason to end: it is left out, and may come later.  Here
         two of them come."""
-        self.steps = 2500
         self.set("bare", "d")
         self.set("bare", "e")
         j = self.start()
@@ -321,14 +354,13 @@ class Lists(Hosts):
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assertEqual(self.ranks_were(), [3, 3])
         for host in "de" if "d, e take part" in err else "d":
-            self.assertRegex(err, r"evenkeel train: rank 3 on \S+: /nowhere: No such file or "
+            self.assertRegex(err, r"evenkeel train: rank 3 on \S+: cannot open /nowhere.bin: No such file or "
                              r"directory\nevenkeel train: going on from memory; %s is left out for "
                              r"60 s\n" % host)
         self.assertEqual(self.generations()[1]["after"], "a host that had come could not take part")
 
     def test_one_comes_and_has_another_folder(self):
         """It is left out before it has anything of the run; another one takes part."""
-        self.steps = 4000
         self.set("elsewhere", "d")
         j = self.start()
         j.wait_for_steps(20)
@@ -345,15 +377,15 @@ class Lists(Hosts):
                          r"d is left out for 60 s\n")
 
     def test_a_list_that_is_no_list_any_more(self):
+        self.steps = 1500
         j = self.start()
         j.wait_for_steps(20)
         ek_cli.write(self.path("hosts"), "a b c\n")
-        err = self.assert_done(j)
+        err = self.assert_done_by_itself(j)
         self.assertEqual(err.count("the hosts stay as they are"), 1, err)
 
     def test_discover(self):
         """The same, by a command."""
-        self.steps = 5000
         j = self.elastic((1, ""), "--discover", "cat %s" % self.path("hosts"))
         self.wait_for_ranks(j, 3)
         self.hosts("a", "b", "c", "d")
@@ -382,17 +414,18 @@ class Lists(Hosts):
         end = time.monotonic() + ek_cli.TIMEOUT_S
         while len(self.generations()) < 2 and time.monotonic() < end:
             time.sleep(0.01)
-        err = self.assert_done(j)
+        err = self.assert_done_by_itself(j)
         self.assertEqual(set(self.ranks_were()), {3})
         self.assertIn("no step was done with d, which is left out for 2 s", err)
 
     def test_notice_to_the_only_one(self):
         """It has nobody to give what it has to."""
+        self.steps = 300
         self.hosts("a")
         j = self.start(n=1)
         j.wait_for_steps(20)
         os.kill(j.rank(0), signal.SIGTERM)
-        self.assert_done(j)
+        self.assert_done_by_itself(j)
         self.assertEqual(self.ranks_were(), [1])
 
     def give_back(self, *late):
@@ -426,7 +459,6 @@ class Lists(Hosts):
 
     def test_notices(self):
         """All but one are to go, one after the other."""
-        self.steps = 2500
         j = self.start()
         j.wait_for_steps(20)
         told = self.told()
@@ -442,7 +474,6 @@ class Lists(Hosts):
         """The state is in memory, and the same command goes on."""
         self.set("late", "1")
         self.set("late", "2")
-        self.steps = 2500
         j = self.start("--ep 3")
         j.wait_for_steps(20)
         told = self.told()
@@ -460,7 +491,6 @@ class Lists(Hosts):
 
 class Hangs(Hosts):
     def test_a_frozen_worker(self):
-        self.steps = 400
         for rank in (0, 2):
             with self.subTest(rank=rank):
                 shutil.rmtree(self.out, True)
@@ -479,7 +509,6 @@ class Hangs(Hosts):
 
     def test_two_that_do_not_reach_each_other(self):
         """One of them is left out until they do."""
-        self.steps = 3500
         self.hosts("a", "b", "c", "d")
         j = self.on_hosts()
         self.wait_for_ranks(j, 4)
@@ -518,7 +547,7 @@ class CannotGoOn(Hosts):
     def test_one_has_no_data_from_the_start(self):
         """Unlike one that comes later: whoever has started the run is there to mend it."""
         self.set("bare", "b")
-        self.assert_said(self.on_hosts().end(), BAD_INPUT, r"rank 1 on \S+: /nowhere: No such file")
+        self.assert_said(self.on_hosts().end(), BAD_INPUT, r"rank 1 on \S+: cannot open /nowhere.bin: No such file")
 
     def test_more_ranks_than_there_is_room_for(self):
         j = self.elastic((4, ""), "--hosts", self.path("hosts"))

@@ -6,9 +6,9 @@ import signal
 import subprocess
 import threading
 
-import ek_cli
-import t_launch
-from ek_cli import DONE, FAILED, INTERRUPTED, write
+from ranks import DONE, FAILED, INTERRUPTED, ek_cli
+from ek_cli import write  # noqa: E402  (ranks knows where it is)
+import t_launch  # noqa: E402
 
 
 class Waits(t_launch.Case):
