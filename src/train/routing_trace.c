@@ -4,24 +4,9 @@
 #include "balance/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* A file in the folder that has no name, also where the file system does not offer that. */
-static int open_unnamed(const char *folder)
-{
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    ek_path path;
-
-    if (fd >= 0 || ek_path_set(&path, "%s/.routing-XXXXXX", folder) < 0)
-        return fd;
-    fd = mkostemp(path.s, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(path.s);
-    return fd;
-}
 
 ek_status ek_routing_trace_open(ek_routing_trace *t, const ek_model_spec *spec, const char *folder)
 {
@@ -33,10 +18,7 @@ ek_status ek_routing_trace_open(ek_routing_trace *t, const ek_model_spec *spec, 
     EK_TRY(ek_path_set(&t->folder, "%s", folder));
     t->counts = malloc((size_t)(t->layers * t->experts) * sizeof(*t->counts));
     EK_REQUIRE(t->counts != NULL, EK_ENOMEM, "no memory for the loads of a step");
-    t->fd = open_unnamed(folder);
-    EK_REQUIRE(t->fd >= 0, EK_EIO, "--record-routing: cannot make a file in %s: %s", folder,
-               strerror(errno));
-    return EK_OK;
+    return ek_file_open_unnamed(folder, &t->fd);
 }
 
 void ek_routing_trace_close(ek_routing_trace *t)
