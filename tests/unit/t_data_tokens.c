@@ -417,6 +417,16 @@ static void the_cache_is_bounded(void)
     CHECK(!from_cache(&c, "third$")); /* the one in use stays */
     CHECK(!ek_file_exists(large));
     CHECK(from_cache(&c, "third$"));
+    large = put_entry("out/tokens-0000000000000006.ekt", 60 * gib, -1); /* by another clock */
+    old = put_entry("out/tokens-0000000000000007.ekt", 60 * gib, -2);
+    overwrite(path, "forth", 5);
+    CHECK(!from_cache(&c, "forth$"));
+    CHECK(ek_file_exists(old) && !ek_file_exists(large));
+    CHECK(truncate(old, 64 * gib) == 0);
+    set_time(old, -2 * 24 * 3600);
+    overwrite(path, "fifth", 5);
+    CHECK(!from_cache(&c, "fifth$"));
+    CHECK(ek_file_exists(old) && from_cache(&c, "fifth$")); /* though it is over the limit */
     leave();
 }
 
