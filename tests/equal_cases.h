@@ -285,16 +285,30 @@ typedef struct {
     int64_t step, batch, seq, vocab;
 } equal_held_out;
 
+static inline int32_t equal_held_out_token(const equal_held_out *h, int64_t i, int64_t t)
+{
+    return equal_token(1000 + (int)h->step, (uint64_t)(i * (EQUAL_SEQ_MAX + 1) + t), h->vocab);
+}
+
 static inline void equal_read(void *context, int64_t i, int32_t *inputs, int32_t *targets)
 {
     const equal_held_out *h = context;
 
     for (int64_t t = 0; t < h->seq; t++) {
-        uint64_t at = (uint64_t)(i * (EQUAL_SEQ_MAX + 1) + t);
-
-        inputs[t] = equal_token(1000 + (int)h->step, at, h->vocab);
-        targets[t] = equal_token(1000 + (int)h->step, at + 1, h->vocab);
+        inputs[t] = equal_held_out_token(h, i, t);
+        targets[t] = equal_held_out_token(h, i, t + 1);
     }
+}
+
+/* Targets that count: where documents are kept apart, not what follows the end of one. */
+static inline int64_t equal_targets(const equal_layout *l, const equal_held_out *h)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < h->batch; i++)
+        for (int64_t t = 0; t < h->seq; t++)
+            n += !equal_masked(l->shape) || equal_held_out_token(h, i, t) != EQUAL_END;
+    return n;
 }
 
 /* A whole batch, fewer sequences than ranks, shorter ones. */
@@ -326,9 +340,9 @@ static inline ek_status equal_evaluate(ek_trainer *tr, const equal_layout *l, in
         EK_TRY(ek_comm_all_reduce(world, &sums, 2, EK_SUM_F64, &op));
         EK_TRY(ek_coll_wait(&op));
     }
-    EK_REQUIRE(sums.tokens == (double)(h.batch * h.seq), EK_EINTERNAL, "%g targets of %lld counted",
-               sums.tokens, (long long)(h.batch * h.seq));
-    *out = sums.loss / sums.tokens;
+    EK_REQUIRE(sums.tokens == (double)equal_targets(l, &h), EK_EINTERNAL,
+               "%g targets of %lld counted", sums.tokens, (long long)equal_targets(l, &h));
+    *out = sums.tokens > 0 ? sums.loss / sums.tokens : 0;
     return EK_OK;
 }
 

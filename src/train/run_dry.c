@@ -87,6 +87,8 @@ static void list_files(const ek_run *r, ek_train_plan *p)
     add_file(p->files, sizeof(p->files), c->record_routing, "routing.npy");
     add_file(p->files, sizeof(p->files), c->record_plans, "plans.jsonl");
     add_file(p->files, sizeof(p->files), c->elastic, "generations.jsonl");
+    add_file(p->files, sizeof(p->files), c->elastic && r->training.moe.planner != NULL,
+             "machine.json");
 }
 
 /* Free space where --out is, or would be made; 0: not known. */

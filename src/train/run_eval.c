@@ -244,6 +244,10 @@ ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
         *stop = 1;
         return EK_OK;
     }
+    EK_REQUIRE(
+        all.sums.tokens > 0, EK_EFORMAT,
+        "--eval-data: none of the targets counts: with --document-mask none does that follows "
+        "an end token");
     e = (ek_metrics_eval){.loss = all.sums.loss / all.sums.tokens,
                           .tokens = (int64_t)all.sums.tokens,
                           .seconds = (double)(ek_clock_ns() - begin) / 1e9};

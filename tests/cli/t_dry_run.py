@@ -54,6 +54,8 @@ class DryRun(ek_cli.Case):
         self.assertGreater(parts["memory"]["host_mb"], parts["memory"]["most_mb"])
         many = self.dry("--ranks", 12, "--ep", 4, "--tp", 2, "--zero", 1)
         self.assertEqual([many["layout"][k] for k in ("dp", "edp", "ep", "zero")], [6, 3, 4, 1])
+        elastic = self.dry("--ranks", 2, "--ep", 2, "--elastic")["files"]
+        self.assertTrue(elastic.endswith("generations.jsonl, machine.json"), elastic)
         # more ranks than there are cores to start them on, elsewhere
         hosts = ek_cli.write(self.path("hosts"), "a\nb\n")
         self.assertEqual(self.dry("--ranks", 300, "--hosts", hosts)["layout"]["dp"], 300)

@@ -181,6 +181,10 @@ class Evaluate(ek_cli.Case):
 
     def test_what_cannot_be_evaluated(self):
         empty = ek_cli.write_tokens(self.path("one.bin"), [1])
+        ends = ek_cli.write_tokens(self.path("ends.bin"), [256] * 100)
+        r = run(*self.train_args("masked", "--eval-data", ends, "--document-mask"))
+        self.assertEqual(r.returncode, BAD_INPUT, r.stderr)
+        self.assertIn("none of the targets counts", r.stderr)
         for args, status, words in (
                 (["--eval-data", self.held_out + ":0.5"], USAGE, "weight"),
                 (["--eval-data", self.path("nothing.bin")], BAD_INPUT, "nothing.bin"),
