@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import signal
+import struct
 import subprocess
 import termios
 import time
@@ -15,11 +16,12 @@ ENDLESS = 10 ** 7
 
 
 class Terminal:
-    """A command in a session of its own, with a pseudoterminal that can be closed.  nohup: as by
-    the program of that name, which directs stdout elsewhere."""
+    """A command in a session of its own, with a pseudoterminal of so many columns that can be
+    closed.  nohup: as by the program of that name, which directs stdout elsewhere."""
 
-    def __init__(self, *args, nohup=False, **kw):
+    def __init__(self, *args, nohup=False, columns=80, **kw):
         self.main, sub = pty.openpty()
+        fcntl.ioctl(sub, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
         def own():
             os.setsid()
@@ -63,6 +65,31 @@ class Hangup(ek_cli.Case):
         if ek_cli.mpiexec() is None:
             self.skipTest("no mpiexec of the MPI of this build")
         self.closed("--ranks", 2)
+
+    def test_a_resumed_run_ends_as_one_that_was_never_closed(self):
+        """Without a single option, at wide and narrow terminals; evaluations included."""
+        held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(600, seed=3))
+        more = ("--lr", 0.02, "--eval-data", held_out, "--eval-every", 40)
+        self.train("whole", *more, steps=400)
+        layouts = ((), ("--ranks", 2)) if ek_cli.mpiexec() is not None else ((),)
+        for columns in 80, 50:
+            for layout in layouts:
+                cut = "cut-%d-%d" % (columns, len(layout))
+                with self.subTest(cut):
+                    t = Terminal(*self.train_args(cut, *more, *layout, steps=400), columns=columns)
+                    ek_cli.wait_for_steps(t.process, self.path(cut), 3)
+                    t.close()
+                    if t.wait() == DONE:
+                        self.skipTest("the run was over before the terminal was closed")
+                    self.assertEqual(t.process.returncode, INTERRUPTED)
+                    r = run("train", "--resume", "--out", self.path(cut))
+                    self.assertEqual(r.returncode, DONE, r.stderr)
+                    if not layout:  # of other layouts sums have another order
+                        self.assertEqual(ek_cli.weights(self.path(cut)),
+                                         ek_cli.weights(self.path("whole")))
+                        for key in "loss", "eval_loss":
+                            self.assertEqual([m.get(key) for m in metrics(self.path(cut))],
+                                             [m.get(key) for m in metrics(self.path("whole"))])
 
     def kept_on(self, *more):
         t = Terminal(*self.train_args("run", *more, steps=300), nohup=True)
