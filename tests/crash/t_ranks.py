@@ -103,7 +103,7 @@ class Mistakes(ranks.Disaster):
     def test_of_all_ranks(self):
         nowhere = self.path("nowhere")
         for status, words, layout, more, data in (
-                (BAD_INPUT, nowhere, (2, "--ep 2"), [], nowhere),
+                (BAD_INPUT, nowhere, (2, "--ep 2"), ["--tokenizer", "bytes"], nowhere),
                 (USAGE, "--tp", (3, "--tp 2"), [], None),
                 (USAGE, "--etp|--ep", (3, "--ep 2"), [], None),
                 (USAGE, "--pp 4", (4, "--pp 4"), [], None),
@@ -160,7 +160,7 @@ class Asked(ranks.Disaster):
         one = ek_cli.write(os.path.join(text, "0"), "to and fro, fro and to\n" * (1 << 21))
         for i in range(1, 100):
             os.link(one, os.path.join(text, str(i)))
-        j = self.job((2, "--ep 2"), data=text)
+        j = self.job((2, "--ep 2"), "--tokenizer", "bytes", data=text)
         j.wait_for_members(2)
         time.sleep(1)
         j.process.send_signal(signal.SIGTERM)
