@@ -189,6 +189,18 @@ def share_costs(source, target):
             os.replace(own, os.path.join(target, name))
 
 
+def terminal_output(main):
+    """What is written to a pseudoterminal, piece by piece, until its other side is closed."""
+    while True:
+        try:
+            piece = os.read(main, 4096)
+        except OSError:  # what Linux says when the other side has closed
+            return
+        if not piece:
+            return
+        yield piece
+
+
 class Case(unittest.TestCase):
     """A test with a folder, a small model, a token file and a cache of its own."""
 

@@ -58,13 +58,7 @@ class LiveLine(ek_cli.Case):
         with subprocess.Popen([COMMAND, *map(str, args)], stdout=subprocess.DEVNULL,
                               stderr=slave, stdin=subprocess.DEVNULL) as p:
             os.close(slave)
-            while True:
-                try:
-                    piece = os.read(master, 4096)
-                except OSError:  # what Linux says when the other side has closed
-                    break
-                if not piece:
-                    break
+            for piece in ek_cli.terminal_output(master):
                 text += piece
                 if later and text.count(b"\rstep") > 2:
                     resize(master, later)

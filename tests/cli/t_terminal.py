@@ -102,15 +102,7 @@ class GeneratedText(ek_cli.Case):
             self.skipTest("no pseudo-terminal: %s" % e)
         with subprocess.Popen(self.args("--quiet"), stdout=slave, stdin=subprocess.DEVNULL) as p:
             os.close(slave)
-            text = b""
-            while True:
-                try:
-                    piece = os.read(master, 4096)
-                except OSError:  # what Linux says when the other side has closed
-                    break
-                if not piece:
-                    break
-                text += piece
+            text = b"".join(ek_cli.terminal_output(master))
         os.close(master)
         self.assertEqual(p.returncode, DONE, text)
         self.assertTrue(text.startswith(b"a" + SHOWN.encode() + b"\tb\r\nc"), text)

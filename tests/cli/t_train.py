@@ -196,15 +196,7 @@ class Output(ek_cli.Case):
         with subprocess.Popen([ek_cli.COMMAND, *map(str, self.train_args("run"))],
                               stdout=subprocess.DEVNULL, stderr=slave) as p:
             os.close(slave)
-            text = b""
-            while True:
-                try:
-                    piece = os.read(master, 4096)
-                except OSError:  # what Linux says when the other side has closed
-                    break
-                if not piece:
-                    break
-                text += piece
+            text = b"".join(ek_cli.terminal_output(master))
         os.close(master)
         self.assertEqual(p.returncode, DONE, text)
         self.assertIn(b"\rstep 6/6  loss ", text)
