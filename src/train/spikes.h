@@ -1,9 +1,10 @@
 /* train/spikes.h - steps whose loss or gradient norm lies far above what is usual.
  *
  * Usual is the median of the last 64 steps, spikes included; nothing is said before there are 20.
- * A value is a spike when it is above the median by
- *   more than 8 standard deviations, estimated as 1.4826 times the median absolute deviation, and
- *   more than 10 % of the median (loss), or 100 % of it (gradient norm).
+ * A value is a spike when it is above
+ *   the median by more than 8 standard deviations, estimated as 1.4826 times the median absolute
+ *   deviation, and
+ *   1.1 times the median (loss), or 10 times it (gradient norm).
  * A median hardly moves with a few spikes, and follows within 64 steps where the level changes for
  * good.  The state is of a fixed size and begins anew with each start. */
 #ifndef TRAIN_SPIKES_H

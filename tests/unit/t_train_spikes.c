@@ -43,7 +43,7 @@ static void one_step_far_above_is_one(void)
                  "of 2") == 0);
     for (int i = 0; i < EK_SPIKES_QUIET; i++)
         CHECK_INT(ek_spikes_add(&s, around(3, 0.05, i), 1).kinds, 0);
-    x = ek_spikes_add(&s, 6, 9);
+    x = ek_spikes_add(&s, 6, 19);
     CHECK(x.kinds == (EK_SPIKE_LOSS | EK_SPIKE_NORM) && x.is_new);
     CHECK_INT(s.count, 3);
 }
@@ -55,7 +55,7 @@ static void equal_values_allow_for_a_little(void)
 
     for (int i = 0; i < 100; i++)
         CHECK_INT(ek_spikes_add(&s, 2, 1).kinds, 0);
-    CHECK_INT(ek_spikes_add(&s, 2.1, 1.9).kinds, 0);
+    CHECK_INT(ek_spikes_add(&s, 2.1, 9.9).kinds, 0);
     CHECK_INT(ek_spikes_add(&s, 2.3, 1).kinds, EK_SPIKE_LOSS);
     CHECK_INT(ek_spikes_add(&s, 0.1, 0.1).kinds, 0); /* below is none */
 }
