@@ -199,10 +199,10 @@ class Disaster(ek_cli.Case):
         self.assertEqual((job.members(), [p for p in pids if alive(p)]), ((None, []), []))
 
     def assert_said(self, ended, status, *patterns, alone=True):
-        """The job's one message matches them all, and (alone) is all it said."""
+        """The job's one message matches them all, and (alone) is all it said, but for loss spikes."""
         got, out, err = ended
         self.assertEqual((got, out), (status, ""), err)
-        lines = err.splitlines()
+        lines = [s for s in err.splitlines() if not s.startswith("warn: step ")]
         self.assertEqual(len([s for s in lines if s.startswith("evenkeel train:")]), 1, err)
         if alone:
             self.assertEqual(len(lines), 1, err)
