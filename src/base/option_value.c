@@ -159,8 +159,10 @@ int ek_option_seconds(const char *text, int64_t *seconds)
     x = strtoll(text, &end, 10);
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
         if (end[0] == units[i].unit && end[1] == '\0') {
+            if (errno != 0 || x <= 0 || x > EK_OPTION_SECONDS_MAX / units[i].s)
+                return 0;
             *seconds = x * units[i].s;
-            return errno == 0 && x > 0 && x <= EK_OPTION_SECONDS_MAX / units[i].s;
+            return 1;
         }
     return 0;
 }

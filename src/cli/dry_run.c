@@ -1,6 +1,8 @@
 /* Ranks as threads that lay out what they would hold; the plan in words and as JSON. */
 #include "cli/dry_run.h"
 
+#include "base/json.h"
+#include "base/threads.h"
 #include "cli/limits.h"
 #include "comm/comm.h"
 
@@ -77,7 +79,7 @@ ek_status cli_dry_run(const ek_train_config *cfg, const ek_train_hooks *hooks, i
     for (int i = 0; i < ranks; i++) {
         r[i] = (dry_rank){.cfg = *cfg, .hooks = i == 0 ? hooks : NULL};
         r[i].cfg.world = worlds[i];
-        r[i].started = pthread_create(&r[i].thread, NULL, dry_rank_main, &r[i]) == 0;
+        r[i].started = ek_thread_start(&r[i].thread, dry_rank_main, &r[i]);
         if (!r[i].started) {
             r[i].status = EK_ENOMEM;
             snprintf(r[i].message, sizeof(r[i].message), "cannot start a thread for rank %d", i);
@@ -116,13 +118,14 @@ static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
                   (json_int_t)(p->checkpoints_most * p->checkpoint_bytes), "free_bytes",
                   (json_int_t)p->disk_free);
     json_t *o = json_pack(
-        "{s:b, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o, s:o, s:o, s:s}",
-        "dry_run", 1, "out", cfg->out, "params", (json_int_t)i->params, "active_params",
-        (json_int_t)i->active_params, "data_tokens", (json_int_t)i->tokens, "batch",
-        (json_int_t)i->batch, "seq", (json_int_t)i->seq, "step_tokens", (json_int_t)p->step_tokens,
-        "first_step", (json_int_t)i->first_step, "steps", (json_int_t)i->steps, "epochs", p->epochs,
-        "eval_every", (json_int_t)p->eval_every, "eval_windows", (json_int_t)p->eval_windows,
-        "layout", layout, "memory", memory, "disk", disk, "files", p->files);
+        "{s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o, s:o, s:o, s:s}",
+        "dry_run", 1, "out", ek_json_text_of(cfg->out), "params", (json_int_t)i->params,
+        "active_params", (json_int_t)i->active_params, "data_tokens", (json_int_t)i->tokens,
+        "batch", (json_int_t)i->batch, "seq", (json_int_t)i->seq, "step_tokens",
+        (json_int_t)p->step_tokens, "first_step", (json_int_t)i->first_step, "steps",
+        (json_int_t)i->steps, "epochs", p->epochs, "eval_every", (json_int_t)p->eval_every,
+        "eval_windows", (json_int_t)p->eval_windows, "layout", layout, "memory", memory, "disk",
+        disk, "files", p->files);
 
     json_dumpf(o, stdout, 0);
     fputc('\n', stdout);

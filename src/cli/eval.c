@@ -42,8 +42,12 @@ static const ek_option_table table = {"eval",  "Loss and perplexity of a model o
 
 static void print_json(const ek_lm_eval_result *e)
 {
-    printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"tokens\": %" PRId64 ", \"expert_load\": [",
-           e->loss, exp(e->loss), e->tokens);
+    char perplexity[32] = "null"; /* JSON has no infinity */
+
+    if (isfinite(exp(e->loss)))
+        snprintf(perplexity, sizeof(perplexity), "%.17g", exp(e->loss));
+    printf("{\"loss\": %.17g, \"perplexity\": %s, \"tokens\": %" PRId64 ", \"expert_load\": [",
+           e->loss, perplexity, e->tokens);
     for (int64_t l = 0; l < e->layers; l++) {
         printf("%s[", l > 0 ? ", " : "");
         for (int64_t x = 0; x < e->experts; x++)
@@ -55,7 +59,7 @@ static void print_json(const ek_lm_eval_result *e)
 
 static void print_text(const ek_lm_eval_result *e)
 {
-    printf("loss %.6f nats a token, perplexity %.4f, %" PRId64 " tokens\n", e->loss, exp(e->loss),
+    printf("loss %.6f nats a token, perplexity %.7g, %" PRId64 " tokens\n", e->loss, exp(e->loss),
            e->tokens);
     for (int64_t l = 0; l < e->layers; l++) {
         const int64_t *load = e->load + l * e->experts;

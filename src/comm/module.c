@@ -88,6 +88,7 @@ static ek_status load_module(const ek_mpi_flavour *mpi, const ek_mpi_module **ou
 {
     ek_path path;
     void *handle;
+    const ek_mpi_module *found;
 
     EK_TRY(find_module(mpi->module, &path));
     handle = dlopen(path.s, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
@@ -95,11 +96,12 @@ static ek_status load_module(const ek_mpi_flavour *mpi, const ek_mpi_module **ou
                "cannot load the MPI module (%s): it belongs beside evenkeel or libevenkeel.so, and "
                "needs %s on this machine",
                dlerror(), mpi->library);
-    *out = dlsym(handle, EK_MPI_MODULE_SYMBOL);
+    found = dlsym(handle, EK_MPI_MODULE_SYMBOL);
     EK_REQUIRE(
-        *out != NULL && strcmp((*out)->version, EK_MPI_MODULE_VERSION) == 0, EK_EUNSUPPORTED,
+        found != NULL && strcmp(found->version, EK_MPI_MODULE_VERSION) == 0, EK_EUNSUPPORTED,
         "%s is of another version of evenkeel (%s) than this one (%s): install both together",
-        path.s, *out != NULL ? (*out)->version : "unknown", EK_MPI_MODULE_VERSION);
+        path.s, found != NULL ? found->version : "unknown", EK_MPI_MODULE_VERSION);
+    *out = found;
     return EK_OK;
 }
 

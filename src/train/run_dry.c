@@ -84,8 +84,10 @@ static void list_files(const ek_run *r, ek_train_plan *p)
     add_file(p->files, sizeof(p->files), saves_best, "evaluation.json");
     add_file(p->files, sizeof(p->files), saves_best, "best");
     add_file(p->files, sizeof(p->files), c->timeline, "timeline.json");
+    add_file(p->files, sizeof(p->files), c->timeline && r->ranks > 1, "timeline-rank<N>.json");
     add_file(p->files, sizeof(p->files), c->record_routing, "routing.npy");
     add_file(p->files, sizeof(p->files), c->record_plans, "plans.jsonl");
+    add_file(p->files, sizeof(p->files), c->record_plans && c->pp > 1, "plans-stage<N>.jsonl");
     add_file(p->files, sizeof(p->files), c->elastic, "generations.jsonl");
     add_file(p->files, sizeof(p->files), c->elastic && r->training.moe.planner != NULL,
              "machine.json");

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import struct
 
 import ek_cli
 from ek_cli import DONE, losses, run, safetensors, write_tokens
@@ -95,6 +96,21 @@ class Eval(ek_cli.Case):
         ids = write_tokens(self.path("a.bin"), list(("An even keel. " * 40).encode()) + [256])
         self.assertEqual(self.evaluate(self.path("run"), text, "--tokenizer", "bytes"),
                          self.evaluate(self.path("run"), ids))
+
+    def test_an_infinite_perplexity_is_null_in_json(self):
+        self.train("run", steps=1)
+        r = run("export", "--from", self.path("run"), "--to", self.path("hf"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        file = self.path("hf", "model.safetensors")
+        tensors = safetensors(file)
+        dtype, shape, data = tensors["lm_head.weight"]
+        weights = struct.unpack("<%df" % (len(data) // 4), data)
+        tensors["lm_head.weight"] = dtype, shape, struct.pack("<%df" % len(weights),
+                                                              *(w * 1e6 for w in weights))
+        ek_cli.write_safetensors(file, tensors)
+        e = self.evaluate(self.path("hf"), self.data)
+        self.assertGreater(e["loss"], 1000)
+        self.assertIsNone(e["perplexity"])
 
     def test_words(self):
         self.train("run", steps=1)

@@ -49,6 +49,10 @@ class Paths(ek_cli.Case):
         self.ok("generate", "--model", self.path("run"), "--prompt", "a", "--tokens", 2,
                 "--tokenizer", "bytes", "--quiet")
 
+    def test_dry_run(self):
+        plan = json.loads(self.ok(*self.train_args("run", "--dry-run", "--json")).stdout)
+        self.assert_shown(plan["out"], "/run")
+
     def test_the_working_folder(self):
         r = self.ok(*self.train_args("run", "--quiet"), "--out", "here", cwd=self.folder)
         self.assertEqual(r.stderr, "")
