@@ -55,7 +55,7 @@ void ek_file_set_stop(int (*stop)(void))
 ek_status ek_file_out_check(const ek_file_out *f)
 {
     EK_REQUIRE(stop_hook == NULL || !stop_hook(), EK_ECANCELED,
-               "interrupted while %s was written; nothing is left of it", f->path.s);
+               "interrupted while %s was written; the partial file is removed", f->path.s);
     return EK_OK;
 }
 

@@ -105,7 +105,7 @@ static int say_reason(const launcher *x, launch_wait_reason reason, FILE *f)
     case LAUNCH_WAIT_ANSWERS: fprintf(f, "an answer of "); return name_members(x->members, 1, f);
     case LAUNCH_WAIT_LINKS: fprintf(f, "a test of which hosts reach each other"); return 1;
     case LAUNCH_WAIT_HOSTS:
-        fprintf(f, "hosts to go on with, none of which answers: ");
+        fprintf(f, "a host to go on with; none of these answers: ");
         return name_members(x->members, 0, f);
     default: return say_workers(x, f);
     }

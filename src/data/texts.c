@@ -406,7 +406,7 @@ static ek_status write_texts(cache_writer *w, const text_list *l, const ek_token
                         files.done + (files.open ? ek_piece_reader_position(files.reader) : 0),
                         total);
         EK_REQUIRE_OUT(!asked_to_stop(c), EK_ECANCELED,
-                       "interrupted while the texts were tokenised; nothing is kept of it");
+                       "interrupted while the texts were tokenised; the partial result is removed");
     }
     EK_REQUIRE_OUT(w->record.documents > 0, EK_EFORMAT,
                    "the data holds no text: of %lld files %lld are binary and %lld empty",

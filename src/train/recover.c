@@ -103,7 +103,7 @@ static ek_status warn_of_foreign(const ek_recovery *r)
         return EK_OK;
     EK_TRY(ek_segment_foreign(r->run, text, sizeof(text)));
     if (text[0] != '\0')
-        ek_log("elastic", EK_LOG_WARN, "%s, and is not used; it does no harm", text);
+        ek_log("elastic", EK_LOG_WARN, "%s, and is ignored", text);
     return EK_OK;
 }
 

@@ -78,7 +78,7 @@ note("rank 0 pid 1 host a"); time.sleep(3600)''')
 
     def test_hosts_that_are_not_there(self):
         p = self.start_on("a\nb\n", "sys.exit(1)", "--elastic")
-        self.assert_waits(p, "hosts to go on with, none of which answers: a, b")
+        self.assert_waits(p, "a host to go on with; none of these answers: a, b")
         self.interrupt(p)
 
     def test_discover(self):
