@@ -69,14 +69,14 @@ class Hangup(ek_cli.Case):
     def test_a_resumed_run_ends_as_one_that_was_never_closed(self):
         """Without a single option, at wide and narrow terminals; evaluations included."""
         held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(600, seed=3))
-        more = ("--lr", 0.02, "--eval-data", held_out, "--eval-every", 40)
-        self.train("whole", *more, steps=400)
+        more = ("--lr", 0.01, "--eval-data", held_out, "--eval-every", 200)
+        self.train("whole", *more, steps=2000)
         layouts = ((), ("--ranks", 2)) if ek_cli.mpiexec() is not None else ((),)
         for columns in 80, 50:
             for layout in layouts:
                 cut = "cut-%d-%d" % (columns, len(layout))
                 with self.subTest(cut):
-                    t = Terminal(*self.train_args(cut, *more, *layout, steps=400), columns=columns)
+                    t = Terminal(*self.train_args(cut, *more, *layout, steps=2000), columns=columns)
                     ek_cli.wait_for_steps(t.process, self.path(cut), 3)
                     t.close()
                     if t.wait() == DONE:
@@ -92,11 +92,14 @@ class Hangup(ek_cli.Case):
                                              [m.get(key) for m in metrics(self.path("whole"))])
 
     def kept_on(self, *more):
-        t = Terminal(*self.train_args("run", *more, steps=300), nohup=True)
+        t = Terminal(*self.train_args("run", *more, steps=ENDLESS), nohup=True)
         ek_cli.wait_for_steps(t.process, self.path("run"), 1)
         t.close()
-        self.assertEqual(t.wait(), DONE)
-        self.assertEqual(len(metrics(self.path("run"))), 300)
+        done = ek_cli.lines_of(self.path("run", "metrics.jsonl"))
+        ek_cli.wait_for_steps(t.process, self.path("run"), done + 200)
+        self.assertIsNone(t.process.poll())
+        t.process.terminate()
+        self.assertEqual(t.wait(), INTERRUPTED)
 
     def test_nohup(self):
         self.kept_on()
