@@ -39,10 +39,10 @@ ek_status ek_run_least(ek_comm *ranks, double *x)
 /* What must be the same on all ranks, as numbers. */
 typedef struct {
     uint64_t settings, options, kernels, data, replay;
-} likeness;
+} fingerprint;
 
 /* Of a sample of the windows: a copy of the data that lacks a file has others. */
-static ek_status data_likeness(const ek_run *r, uint64_t *sum)
+static ek_status data_fingerprint(const ek_run *r, uint64_t *sum)
 {
     enum { SAMPLES = 16 };
     int64_t seq = r->training.seq;
@@ -69,7 +69,7 @@ out:
 }
 
 /* Of the trace that gates replay. */
-static uint64_t replay_likeness(const ek_run *r)
+static uint64_t replay_fingerprint(const ek_run *r)
 {
     const ek_trace *t = &r->replay;
     uint64_t sum =
@@ -81,7 +81,7 @@ static uint64_t replay_likeness(const ek_run *r)
 }
 
 /* Of the options that change who does what, beside those that a resumed run must share. */
-static uint64_t options_likeness(const ek_run *r)
+static uint64_t options_fingerprint(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     uint64_t racks = 0;
@@ -100,7 +100,7 @@ static uint64_t options_likeness(const ek_run *r)
     return ek_random_bits(ek_random_stream(text), racks, 0);
 }
 
-static ek_status compare(ek_run *r, const likeness *mine, const likeness *first)
+static ek_status compare(ek_run *r, const fingerprint *mine, const fingerprint *first)
 {
     const char *what = mine->settings != first->settings ? "settings"
                        : mine->options != first->options ? "options"
@@ -118,7 +118,7 @@ static ek_status compare(ek_run *r, const likeness *mine, const likeness *first)
 
 ek_status ek_run_check_same(ek_run *r)
 {
-    likeness mine, first;
+    fingerprint mine, first;
     ek_coll *op = NULL;
     ek_status st;
     char *text;
@@ -127,11 +127,11 @@ ek_status ek_run_check_same(ek_run *r)
         return EK_OK;
     text = json_dumps(r->settings, JSON_SORT_KEYS);
     st = text != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for the settings");
-    mine = (likeness){ek_random_stream(text != NULL ? text : ""), options_likeness(r),
-                      ek_random_stream(r->kernels->name), 0, replay_likeness(r)};
+    mine = (fingerprint){ek_random_stream(text != NULL ? text : ""), options_fingerprint(r),
+                      ek_random_stream(r->kernels->name), 0, replay_fingerprint(r)};
     free(text);
     if (st == EK_OK)
-        st = data_likeness(r, &mine.data);
+        st = data_fingerprint(r, &mine.data);
     EK_TRY(ek_agree(r->world, "compare settings", st));
     first = mine;
     EK_TRY(ek_comm_broadcast(r->world, &first, sizeof(first), 0, &op));
