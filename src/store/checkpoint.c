@@ -21,13 +21,6 @@ struct ek_checkpoint {
 
 /* --- deleting, and leftovers ------------------------------------------------------------------ */
 
-static int ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), m = strlen(suffix);
-
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
 /* Deletes a checkpoint so that at no instant a manifest vouches for what is gone. */
 static ek_status delete_checkpoint(const ek_io *io, const char *path)
 {
@@ -65,7 +58,7 @@ static ek_status clear_inside(const ek_io *io, const char *folder)
 
     EK_TRY_OUT(ek_folder_entries(folder, &names));
     for (int64_t i = 0; i < names.n; i++) {
-        if (!ends_with(names.names[i], ".tmp"))
+        if (!ek_checkpoint_is_temporary(names.names[i]))
             continue;
         EK_TRY_OUT(ek_path_set(&p, "%s/%s", folder, names.names[i]));
         EK_TRY_OUT(ek_folder_remove(io, p.s));

@@ -65,6 +65,10 @@ EK_CHECKED ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir
 /* <out>/best, where that is a link to the checkpoint of this step, which is there; else "". */
 EK_CHECKED ek_status ek_checkpoint_best(const char *out_dir, int64_t step, ek_path *out);
 
+/* Whether a name in <out>/checkpoint is one that checkpoints have: step-N, with eight digits or
+ * more, alone or followed by .tmp or .old. */
+int ek_checkpoint_is_step(const char *name);
+
 /* Whether something is a link such as <out>/best, wherever the checkpoint is. */
 int ek_checkpoint_is_best_link(const char *path);
 

@@ -25,6 +25,9 @@ typedef struct {
     int aside; /* step-N.old */
 } ek_step_entry;
 
+/* Whether a name is that of a step folder while it is written: step-N.tmp. */
+int ek_checkpoint_is_temporary(const char *name);
+
 /* The step folders in `folder`, newest first, step-N before step-N.old.  The caller frees *list. */
 EK_CHECKED ek_status ek_checkpoint_steps(const char *folder, ek_step_entry **list, int64_t *n);
 

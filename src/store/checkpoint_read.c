@@ -120,20 +120,37 @@ static int newest_first(const void *a, const void *b)
     return x->aside - y->aside;
 }
 
-/* Whether `name` is just what EK_STEP_FORMAT gives, perhaps with .old behind it. */
-static int is_step(const char *name, ek_step_entry *e)
+/* Whether `name` is just what EK_STEP_FORMAT gives, followed by `ending`; fills *e but for aside. */
+static int is_step_with(const char *name, const char *ending, ek_step_entry *e)
 {
     long long step;
 
     if (sscanf(name, "step-%18lld", &step) != 1 || step < 0)
         return 0;
     e->step = step;
-    for (e->aside = 0; e->aside < 2; e->aside++) {
-        snprintf(e->name, sizeof(e->name), EK_STEP_FORMAT "%s", step, e->aside ? ".old" : "");
-        if (strcmp(name, e->name) == 0)
-            return 1;
-    }
-    return 0;
+    snprintf(e->name, sizeof(e->name), EK_STEP_FORMAT "%s", step, ending);
+    return strcmp(name, e->name) == 0;
+}
+
+/* A step folder, or one with .old behind its name. */
+static int is_step(const char *name, ek_step_entry *e)
+{
+    e->aside = is_step_with(name, ".old", e);
+    return e->aside || is_step_with(name, "", e);
+}
+
+int ek_checkpoint_is_temporary(const char *name)
+{
+    ek_step_entry e;
+
+    return is_step_with(name, ".tmp", &e);
+}
+
+int ek_checkpoint_is_step(const char *name)
+{
+    ek_step_entry e;
+
+    return is_step(name, &e) || ek_checkpoint_is_temporary(name);
 }
 
 int ek_checkpoint_read_best(const char *link, ek_step_entry *out)

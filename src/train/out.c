@@ -124,17 +124,6 @@ static int begins_with(const char *path, const char *begins)
     return memcmp(head, begins, strnlen(begins, (size_t)n)) == 0;
 }
 
-/* Folders of steps, whole or under way, are a run's. */
-static int is_step_folder(const char *name)
-{
-    long long step;
-    int used = 0;
-
-    return sscanf(name, "step-%lld%n", &step, &used) == 1 &&
-           (name[used] == '\0' || strcmp(name + used, ".tmp") == 0 ||
-            strcmp(name + used, ".old") == 0);
-}
-
 static ek_status check_folder(const char *path)
 {
     ek_names names = {0};
@@ -145,7 +134,7 @@ static ek_status check_folder(const char *path)
                "%s is not a folder that a run has made: move it away, or give another --out", path);
     EK_TRY(ek_folder_entries(path, &names));
     for (int64_t i = 0; i < names.n && st == EK_OK; i++)
-        if (!is_step_folder(names.names[i]))
+        if (!ek_checkpoint_is_step(names.names[i]))
             st = EK_FAIL(EK_EINVAL,
                          "%s/%s is not of a run, and would be deleted: move it away, or give "
                          "another --out",

@@ -254,13 +254,14 @@ static void leftovers(void)
     CHECK_INT(entries("out"), 1);
     CHECK(ek_folder_make(NULL, at("out/checkpoint/step-00000009.tmp")) == EK_OK);
     CHECK(ek_folder_make(NULL, at("out/checkpoint/step-9")) == EK_OK); /* none of ours */
+    CHECK(ek_folder_make(NULL, at("out/checkpoint/notes.tmp")) == EK_OK); /* nor this */
     CHECK(newest(3, 1));
     CHECK(ek_file_rename(NULL, at("out/checkpoint/step-00000003"),
                          at("out/checkpoint/step-00000003.old")) == EK_OK);
     CHECK(newest(3, 1)); /* stands aside, is whole */
     CHECK(save(NULL, 6, 2) == EK_OK);
     CHECK(ek_file_kind_of(at("out/checkpoint/step-00000003")) == EK_FILE_FOLDER);
-    CHECK_INT(entries("out/checkpoint"), 3);
+    CHECK_INT(entries("out/checkpoint"), 4);
     end();
 }
 
