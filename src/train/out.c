@@ -19,12 +19,23 @@ typedef struct {
     const char *begins;
 } out_file;
 
+/* The first bytes of each kind, as all versions have written them. */
+#define RUN_BEGINS      "{\"format\": \"evenkeel-run\""
+#define EVAL_BEGINS     "{\"format\": \"evenkeel-evaluation\""
+#define METRICS_BEGINS  "{\"step\": "
+#define TIMELINE_BEGINS "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["
+#define PLANS_BEGINS    "{\"iteration\": "
+
 static const out_file files[] = {
-    {EK_RUN_FILE, "{"},       {"metrics.jsonl", "{\"step\":"},
-    {"timeline.json", "{"},   {"routing.npy", "\x93NUMPY"},
-    {"plans.jsonl", "{"},     {"generations.jsonl", "{"},
-    {"run-failed.json", "{"}, {"metrics-failed.jsonl", "{\"step\":"},
-    {EK_EVAL_FILE, "{"},
+    {EK_RUN_FILE, RUN_BEGINS},
+    {"metrics.jsonl", METRICS_BEGINS},
+    {"timeline.json", TIMELINE_BEGINS},
+    {"routing.npy", "\x93NUMPY"},
+    {"plans.jsonl", PLANS_BEGINS},
+    {"generations.jsonl", "{\"generation\": "},
+    {"run-failed.json", RUN_BEGINS},
+    {"metrics-failed.jsonl", METRICS_BEGINS},
+    {EK_EVAL_FILE, EVAL_BEGINS},
 };
 
 /* Links to the best checkpoint, of the run and of one that is replaced. */
@@ -33,8 +44,9 @@ static const char is_link[] = "";
 
 /* Files of other ranks and stages, from 1. */
 static const struct {
-    const char *before, *after;
-} numbered[] = {{"timeline-rank", ".json"}, {"plans-stage", ".jsonl"}};
+    const char *before, *after, *begins;
+} numbered[] = {{"timeline-rank", ".json", TIMELINE_BEGINS},
+                {"plans-stage", ".jsonl", PLANS_BEGINS}};
 
 static const char *const folders[] = {"checkpoint", "checkpoint.tmp", "checkpoint.old",
                                       "checkpoint.replaced"};
@@ -85,7 +97,7 @@ static ek_status for_each(const char *dir, out_fn fn, void *context)
             char name[64];
 
             snprintf(name, sizeof(name), "%s%d%s", numbered[i].before, number++, numbered[i].after);
-            EK_TRY(visit(dir, name, "{", fn, context, &there));
+            EK_TRY(visit(dir, name, numbered[i].begins, fn, context, &there));
         } while (there);
     }
     return EK_OK;
@@ -107,6 +119,30 @@ ek_status ek_out_find(const char *dir, ek_path *found)
 
 /* --- what a run has written ------------------------------------------------------------------- */
 
+/* The next byte that is no white space, which JSON may have anywhere between its words. */
+static const char *skip_spaces(const char *s, const char *end)
+{
+    while (s < end && (*s == ' ' || *s == '\n' || *s == '\r' || *s == '\t'))
+        s++;
+    return s;
+}
+
+/* Whether a file of these first bytes begins so; white space counts nowhere.  A shorter file may be
+ * one that a kill has cut. */
+static int same_beginning(const char *head, const char *end, const char *begins)
+{
+    const char *last = begins + strlen(begins);
+
+    for (;;) {
+        head = skip_spaces(head, end);
+        begins = skip_spaces(begins, last);
+        if (head == end || begins == last)
+            return 1;
+        if (*head++ != *begins++)
+            return 0;
+    }
+}
+
 /* An empty file is nobody's. */
 static int begins_with(const char *path, const char *begins)
 {
@@ -119,9 +155,7 @@ static int begins_with(const char *path, const char *begins)
         n = read(fd, head, sizeof(head));
     if (fd >= 0)
         close(fd);
-    if (n <= 0)
-        return n == 0;
-    return memcmp(head, begins, strnlen(begins, (size_t)n)) == 0;
+    return n >= 0 && same_beginning(head, head + n, begins);
 }
 
 static ek_status check_folder(const char *path)

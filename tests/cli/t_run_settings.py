@@ -179,6 +179,48 @@ class Out(ek_cli.Case):
             self.assertIn(name.rsplit("/w")[0], r.stderr)
             self.assertEqual(ek_cli.read(self.path(out, name)), b"mine")
 
+    def test_foreign_json_is_never_replaced(self):
+        """Files of other programs are often JSON, too."""
+        for i, name in enumerate(("run.json", "timeline.json", "timeline-rank1.json", "plans.jsonl",
+                                  "plans-stage1.jsonl", "generations.jsonl", "run-failed.json",
+                                  "metrics.jsonl", "metrics-failed.jsonl", "evaluation.json")):
+            out = "x%d" % i
+            mine = json.dumps({"my": "own notes", "format": "evenkeel-run", "step": 1}, indent=2)
+            for before in ("timeline.json", "plans.jsonl"):  # numbered files follow the first one
+                if name != before and name.startswith(before.split(".")[0]):
+                    write(self.path(out, before), "")
+            write(self.path(out, name), mine)
+            for more in ("--overwrite", "--elastic"):
+                if more == "--elastic" and name == "run.json":
+                    continue  # which is read before
+                with self.subTest(name=name, more=more):
+                    r = run(*self.train_args(out, more))
+                    self.assertEqual(r.returncode, USAGE, r.stderr)
+                    self.assertIn(os.path.join(out, name) + " is not a file that a run", r.stderr)
+                    self.assertEqual(ek_cli.read(self.path(out, name)), mine.encode())
+
+    def test_all_files_of_a_run_are_known_as_such(self):
+        """A run with all of them can be replaced, and one of an earlier version."""
+        more = ["--timeline", "--record-routing", "--eval-data", self.data]
+        expected = {"run.json", "metrics.jsonl", "timeline.json", "routing.npy", "evaluation.json",
+                    "best"}
+        if ek_cli.mpiexec() is not None:
+            more += "--record-plans --balance exact --ranks 4 --pp 2 --ep 2 --threads 1".split()
+            expected |= {"plans.jsonl", "plans-stage1.jsonl", "timeline-rank3.json"}
+        self.train("run", *more)
+        made = set(os.listdir(self.path("run")))
+        self.assertLessEqual(expected, made)
+        text = ek_cli.read(self.path("run", "run.json")).decode()
+        write(self.path("run", "run.json"), json.dumps(json.loads(text)))  # as one line
+        self.train("run", "--overwrite", *more)
+        self.assertEqual(set(os.listdir(self.path("run"))), made)
+        self.train("run", "--overwrite")
+        self.assertEqual(sorted(os.listdir(self.path("run"))),
+                         ["checkpoint", "metrics.jsonl", "run.json"])
+        shutil.copytree(os.path.join(ek_cli.TEST_DATA, "golden", "old_run"), self.path("old"))
+        self.train("old", "--overwrite", steps=3)
+        self.assertEqual(len(metrics(self.path("old"))), 3)
+
     def test_other_files_stay(self):
         write(self.path("run", "notes.txt"), "mine")
         self.train("run", steps=2)
