@@ -76,7 +76,7 @@ void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_
     for (int64_t i = 0; i < l.n; i++)
         if (is_temporary(l.names[i], pattern) &&
             ek_path_set(&path, "%s/%s", folder, l.names[i]) == EK_OK && lstat(path.s, &s) == 0 &&
-            S_ISREG(s.st_mode) && now - (int64_t)s.st_mtim.tv_sec >= age_s)
+            (S_ISREG(s.st_mode) || S_ISLNK(s.st_mode)) && now - (int64_t)s.st_mtim.tv_sec >= age_s)
             unlink(path.s);
     ek_names_free(&l);
 }
@@ -197,6 +197,25 @@ ek_status ek_file_create(ek_file_out *f, ek_write_mode mode)
     if (mode == EK_WRITE_NEW)
         f->made = f->path;
     return EK_OK;
+}
+
+ek_status ek_link_replace(const ek_io *io, const char *text, const char *path)
+{
+    ek_path temporary;
+    ek_status st;
+
+    for (int i = 0; i < TRIES; i++) {
+        EK_TRY(set_temporary(path, &temporary));
+        if (symlink(text, temporary.s) == 0) {
+            st = ek_file_rename(io, temporary.s, path);
+            if (st < 0)
+                unlink(temporary.s);
+            return st;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return ek_fail_errno(errno, "make the link", path);
 }
 
 ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *out)

@@ -1,13 +1,12 @@
 /* Writing checkpoints: temporary folder, files, manifest, rename; and deleting old ones. */
 #include "store/checkpoint_priv.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 struct ek_checkpoint {
@@ -243,15 +242,15 @@ void ek_checkpoint_abort(ek_checkpoint **c)
 
 ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t step)
 {
-    ek_path target, link, temporary;
+    ek_path target, link;
+    struct stat s;
 
     EK_TRY(ek_path_set(&target, "checkpoint/" EK_STEP_FORMAT, (long long)step));
     EK_TRY(ek_path_set(&link, "%s/" EK_BEST_NAME, out_dir));
-    EK_TRY(ek_path_set(&temporary, "%s.tmp", link.s));
-    EK_TRY(ek_file_remove(io, temporary.s)); /* of a start that was killed here */
-    EK_REQUIRE(symlink(target.s, temporary.s) == 0, errno == ENOSPC ? EK_ENOSPC : EK_EIO,
-               "cannot make the link %s: %s", temporary.s, strerror(errno));
-    return ek_file_rename(io, temporary.s, link.s);
+    EK_REQUIRE(lstat(link.s, &s) != 0 || ek_checkpoint_is_best_link(link.s), EK_EINVAL,
+               "%s is not a link to a checkpoint of this run, and is not replaced: move it away",
+               link.s);
+    return ek_link_replace(io, target.s, link.s);
 }
 
 ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep)

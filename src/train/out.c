@@ -144,10 +144,10 @@ static int same_beginning(const char *head, const char *end, const char *begins)
 }
 
 /* An empty file is nobody's. */
-static int begins_with(const char *path, const char *begins)
+static int begins_with(const char *path, const char *begins, int follow)
 {
     char head[HEAD_BYTES];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow ? 0 : O_NOFOLLOW));
     struct stat s;
     ssize_t n = -1;
 
@@ -177,12 +177,36 @@ static ek_status check_folder(const char *path)
     return st;
 }
 
+/* What only a new run deletes.  The folder of checkpoints is the user's own, too, as long as it
+ * stays: beside those of steps nothing in it is touched. */
+static int stays_on_resume(const char *path)
+{
+    const char *name = strrchr(path, '/') + 1;
+
+    return strcmp(name, "checkpoint") == 0 || strstr(name, ".replaced") != NULL ||
+           strstr(name, "-failed.") != NULL;
+}
+
+/* A file that a resumed run writes through a link: no regular file is there, and none is lost. */
+static int leads_to_no_file(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) != 0 || !S_ISREG(s.st_mode);
+}
+
 static ek_status check_own(const char *path, const char *begins, void *context)
 {
-    (void)context;
+    int resume = *(const int *)context;
+
+    if (resume && stays_on_resume(path))
+        return EK_OK;
     if (begins == NULL)
         return check_folder(path);
-    EK_REQUIRE(begins == is_link ? ek_checkpoint_is_best_link(path) : begins_with(path, begins),
+    if (resume && begins != is_link && leads_to_no_file(path))
+        return EK_OK;
+    EK_REQUIRE(begins == is_link ? ek_checkpoint_is_best_link(path)
+                                 : begins_with(path, begins, resume),
                EK_EINVAL,
                "%s is not a file that a run has written, and would be replaced: move it away, or "
                "give another --out",
@@ -190,9 +214,9 @@ static ek_status check_own(const char *path, const char *begins, void *context)
     return EK_OK;
 }
 
-ek_status ek_out_check_own(const char *dir)
+ek_status ek_out_check_own(const char *dir, int resume)
 {
-    return for_each(dir, check_own, NULL);
+    return for_each(dir, check_own, &resume);
 }
 
 /* --- clearing and restoring ------------------------------------------------------------------- */
@@ -257,6 +281,7 @@ void ek_out_clear_temporaries(const char *dir)
         ek_folder_clear_temporaries(dir, pattern, 0);
     }
     ek_folder_clear_temporaries(dir, "machine*.json", 0);
+    ek_folder_clear_temporaries(dir, links[0], 0);
 }
 
 ek_status ek_out_drop_replaced(const char *dir)

@@ -12,8 +12,10 @@
 /* The first thing in `dir` that a run writes; found->s "" if there is none, or no such folder. */
 EK_CHECKED ek_status ek_out_find(const char *dir, ek_path *found);
 
-/* EK_EINVAL, which names it, where something stands under such a name that no run has written. */
-EK_CHECKED ek_status ek_out_check_own(const char *dir);
+/* EK_EINVAL, which names it, where something stands under such a name that no run has written.
+ * resume: only what a run that goes on would replace or delete counts, and files may be links,
+ * which it writes through. */
+EK_CHECKED ek_status ek_out_check_own(const char *dir, int resume);
 
 /* Removes what an earlier run has left; elastic: but for what it says of its starts.  Its
  * checkpoints only stand aside, as checkpoint.replaced; *aside: whether there were any. */

@@ -369,10 +369,10 @@ static ek_status check_out(ek_run *r)
     EK_REQUIRE(!c->overwrite || !goes_on(r), EK_EINVAL,
                "--overwrite begins anew, and --%s goes on with what is in --out: leave one out",
                c->resume ? "resume" : "elastic");
-    if (r->rank != 0 || c->resume)
+    if (r->rank != 0)
         return EK_OK;
-    if (c->overwrite || c->elastic)
-        return ek_out_check_own(c->out);
+    if (c->overwrite || c->elastic || c->resume)
+        return ek_out_check_own(c->out, c->resume);
     EK_TRY(ek_out_find(c->out, &found));
     if (found.s[0] != '\0' && r->lock < 0) { /* a run at work there is worth another word */
         EK_TRY(ek_folder_lock(c->out, &lock));

@@ -107,6 +107,38 @@ class Evaluate(ek_cli.Case):
         self.assertIn("best", r.stderr)
         self.assertEqual(os.readlink(self.path("run", "best")), "/etc/hostname")
 
+    def test_resume_replaces_nothing_of_others(self):
+        """Files under the names that a resumed run writes, or would write on the way."""
+        self.train("run", steps=2)
+        for name in ("best", "evaluation.json", "timeline.json", "checkpoint.tmp/notes"):
+            for mine in ("mine", '{"my": "notes"}'):
+                with self.subTest(name=name, mine=mine):
+                    ek_cli.write(self.path("run", name), mine)
+                    before = ek_cli.tree(self.path("run"))
+                    r = run("train", "--resume", "--out", self.path("run"), "--eval-data",
+                            self.held_out, "--timeline", "--steps", 4)
+                    self.assertEqual(r.returncode, USAGE, r.stderr)
+                    self.assertIn(self.path("run", name), r.stderr)
+                    self.assertEqual(ek_cli.tree(self.path("run")), before)
+            top = self.path("run", name.split("/")[0])
+            (shutil.rmtree if os.path.isdir(top) else os.remove)(top)
+        # other names are the user's, in the folder of checkpoints, too; and links are followed
+        for name in ("best.tmp", "checkpoint/notes.tmp", "checkpoint/notes", "run-failed.json"):
+            ek_cli.write(self.path("run", name), "mine")
+        os.rename(self.path("run", "metrics.jsonl"), self.path("elsewhere.jsonl"))
+        os.symlink(self.path("elsewhere.jsonl"), self.path("run", "metrics.jsonl"))
+        os.symlink(self.path("made.json"), self.path("run", "timeline.json"))
+        r = run("train", "--resume", "--out", self.path("run"), "--eval-data", self.held_out,
+                "--timeline", "--steps", 4)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        for name in ("best.tmp", "checkpoint/notes.tmp", "checkpoint/notes", "run-failed.json"):
+            self.assertEqual(ek_cli.read(self.path("run", name)), b"mine")
+        self.assertTrue(os.path.exists(self.path("made.json")))
+        self.assertEqual(ek_cli.lines_of(self.path("elsewhere.jsonl")), 4)
+        self.assertTrue(os.readlink(self.path("run", "best")).startswith("checkpoint/step-"))
+        r = run("train", "--resume", "--out", self.path("run"), "--steps", 5)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+
     def test_patience(self):
         """Ends the run in good order; a resumed one counts on, and one with more goes on."""
         whole = self.summary("whole", "--eval-every", 1, steps=30)["evaluation"]

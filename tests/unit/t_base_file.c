@@ -311,6 +311,13 @@ static void foreign_names_stay(void)
     CHECK(holds(at("f"), "new"));
     ek_file_out_discard(&f);
     CHECK_INT(entries(), 6);
+    /* links are made under such names, too */
+    CHECK(ek_link_replace(NULL, "victim", at("l")) == EK_OK);
+    CHECK_INT(entries(), 6);
+    CHECK(symlink("victim", at("l.abcdefgh.tmp")) == 0);
+    ek_folder_clear_temporaries(root.s, "l", 0);
+    CHECK_INT(entries(), 6);
+    CHECK(S_ISLNK(mode_of(at("l"))) && holds(at("l"), "kept"));
     end();
 }
 

@@ -177,7 +177,6 @@ static void best(void)
     for (int i = 1; i <= 4; i++)
         CHECK(save(NULL, i, (float)i) == EK_OK);
     CHECK(ek_checkpoint_set_best(NULL, at("out"), 3) == EK_OK);
-    CHECK(symlink("nowhere", at("out/best.tmp")) == 0); /* what a kill may leave */
     CHECK(ek_checkpoint_set_best(NULL, at("out"), 2) == EK_OK);
     CHECK(ek_checkpoint_best(at("out"), 3, &link) == EK_OK && link.s[0] == '\0');
     CHECK(ek_checkpoint_best(at("out"), 2, &link) == EK_OK);
@@ -196,6 +195,25 @@ static void best(void)
     CHECK(unlink(at("out/best")) == 0 && symlink("checkpoint/step-1", at("out/best")) == 0);
     CHECK(!ek_checkpoint_is_best_link(at("out/best"))); /* no such name is ours */
     CHECK(!ek_checkpoint_is_best_link(at("out/checkpoint")));
+    end();
+}
+
+/* Files and links of others are kept, whatever their names. */
+static void best_of_others(void)
+{
+    begin();
+    CHECK(save(NULL, 1, 1) == EK_OK);
+    CHECK(ek_file_write(NULL, at("out/best.tmp"), "mine", 4) == EK_OK);
+    CHECK(ek_checkpoint_set_best(NULL, at("out"), 1) == EK_OK);
+    CHECK(ek_file_kind_of(at("out/best.tmp")) == EK_FILE_REGULAR);
+    CHECK_INT(entries("out"), 3);
+    CHECK(unlink(at("out/best")) == 0 && ek_file_write(NULL, at("out/best"), "mine", 4) == EK_OK);
+    CHECK_INT(ek_checkpoint_set_best(NULL, at("out"), 1), EK_EINVAL);
+    CHECK(says("out/best is not a link to a checkpoint"));
+    CHECK(ek_file_kind_of(at("out/best")) == EK_FILE_REGULAR);
+    CHECK(unlink(at("out/best")) == 0 && symlink("best.tmp", at("out/best")) == 0);
+    CHECK_INT(ek_checkpoint_set_best(NULL, at("out"), 1), EK_EINVAL);
+    CHECK_INT(entries("out"), 3);
     end();
 }
 
@@ -405,6 +423,7 @@ static void full_disk(void)
 static const ek_case cases[] = {
     EK_CASE(plain),
     EK_CASE(best),
+    EK_CASE(best_of_others),
     EK_CASE(damage),
     EK_CASE(leftovers),
     EK_CASE(full_at_every_call),
