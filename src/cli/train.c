@@ -142,7 +142,7 @@ static const ek_option options[] = {
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
      "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of weights, data order, and noise"},
-    {"out", EK_OPTION_TEXT, NULL, "run; run-2, run-3, ... where that holds a run", "DIR", NULL, 0,
+    {"out", EK_OPTION_TEXT, NULL, "run; where there are runs, the next of run-2, run-3, ...", "DIR", NULL, 0,
      "gets run.json, metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, "
      "plans.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
@@ -163,7 +163,7 @@ static const ek_option options[] = {
     {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "continue from the newest complete checkpoint in --out, with the run's own settings: none has "
-     "to be given again (without --out: the newest of run, run-2, ...)"},
+     "to be given again (without --out: the last of run, run-2, ...)"},
     {"override", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "--resume, --elastic: lets settings that decide about losses differ from the run's"},
     {"overwrite", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,

@@ -6,6 +6,7 @@
 #include "train/settings.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -314,18 +315,41 @@ int ek_out_restore(const char *dir)
 
 /* --- a folder by default ---------------------------------------------------------------------- */
 
+static ek_status set_default(int64_t number, ek_path *out)
+{
+    return number <= 1 ? ek_path_set(out, "run") : ek_path_set(out, "run-%" PRId64, number);
+}
+
+/* 1 for "run", N for "run-N"; 0 for names that set_default does not give. */
+static int64_t default_number(const char *name)
+{
+    long long number = 1;
+    ek_path same;
+
+    if (strcmp(name, "run") != 0 && (sscanf(name, "run-%18lld", &number) != 1 || number < 2))
+        return 0;
+    return set_default(number, &same) == EK_OK && strcmp(same.s, name) == 0 ? number : 0;
+}
+
 ek_status ek_out_default(int go_on, ek_path *out)
 {
-    ek_path found, at;
-    int i = 1;
+    int64_t last = 0;
+    ek_names names = {0};
+    ek_path found;
+    ek_status st = EK_OK;
 
-    EK_TRY(ek_path_set(out, "run"));
-    for (;; i++) {
-        EK_TRY(i == 1 ? ek_path_set(&at, "run") : ek_path_set(&at, "run-%d", i));
-        EK_TRY(ek_out_find(at.s, &found));
-        if (!go_on || found.s[0] != '\0')
-            *out = at;
-        if (found.s[0] == '\0')
-            return EK_OK;
+    EK_TRY(ek_folder_entries(".", &names));
+    for (int64_t i = 0; i < names.n; i++) {
+        int64_t number = default_number(names.names[i]);
+
+        if (number <= last)
+            continue;
+        EK_TRY_OUT(ek_out_find(names.names[i], &found));
+        if (found.s[0] != '\0')
+            last = number;
     }
+    EK_TRY_OUT(set_default(go_on ? last : last + 1, out));
+out:
+    ek_names_free(&names);
+    return st;
 }

@@ -32,8 +32,8 @@ EK_CHECKED ek_status ek_out_drop_replaced(const char *dir);
  * alone; false: it could not be done. */
 int ek_out_restore(const char *dir);
 
-/* The folder of a run that was not told one: `run`, or the first of `run-2`, `run-3`, ... in which
- * there is no run; with `go_on` the last one in which there is, or `run` where there is none. */
+/* The folder of a run that was not told one: of `run`, `run-2`, `run-3`, ... the one after the last
+ * in which there is a run; with `go_on` that last one, or `run` where there is none. */
 EK_CHECKED ek_status ek_out_default(int go_on, ek_path *out);
 
 #endif

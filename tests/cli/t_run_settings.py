@@ -267,6 +267,23 @@ class Out(ek_cli.Case):
         self.assertEqual([len(metrics(self.path(n))) for n in ("run", "run-2", "run-3")],
                          [2, 2, 4])
 
+    def test_by_default_the_largest_number_counts(self):
+        """Runs that were deleted leave gaps; names that are none of these do not count."""
+        for name in "run", "run-3", "run-10":
+            self.train(name, steps=2)
+        for name in "run-11x", "run-012", "run--20", "run-0", "run-1", "run-+30", "running":
+            self.train(name, steps=2)
+        os.mkdir(self.path("run-12"))  # without a run
+        r = run("train", "--resume", "--steps", 4, cwd=self.folder)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("output in run-10\n", r.stderr)
+        self.assertEqual([len(metrics(self.path(n))) for n in ("run", "run-3", "run-10")],
+                         [2, 2, 4])
+        self.assertIn("output in run-11\n", self.here())
+        for name in "run", "run-10", "run-11":
+            shutil.rmtree(self.path(name))
+        self.assertIn("output in run-4\n", self.here())
+
     def test_by_default_ranks_agree_on_the_folder(self):
         if ek_cli.mpiexec() is None:
             self.skipTest("no MPI is built in, or its mpiexec is missing")
