@@ -9,6 +9,7 @@
 #include "cli/launch.h"
 #include "cli/live_line.h"
 #include "cli/racks.h"
+#include "store/checkpoint.h"
 #include "train/out.h"
 #include "train/settings.h"
 
@@ -142,7 +143,8 @@ static const ek_option options[] = {
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
      "fail when ranks wait for each other so long; 0: never"},
     {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of weights, data order, and noise"},
-    {"out", EK_OPTION_TEXT, NULL, "run; where there are runs, the next of run-2, run-3, ...", "DIR", NULL, 0,
+    {"out", EK_OPTION_TEXT, NULL, "run; where there are runs, the next of run-2, run-3, ...", "DIR",
+     NULL, 0,
      "gets run.json, metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, "
      "plans.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
@@ -523,6 +525,14 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg, con
         print_summary(s, d);
 }
 
+/* Without settings there has to be a checkpoint at least, of a version that wrote none. */
+static ek_status check_run_there(const char *out)
+{
+    ek_path checkpoint;
+
+    return ek_checkpoint_newest(out, &checkpoint) < 0 ? ek_out_no_checkpoint(out) : EK_OK;
+}
+
 /* What --out is where it is not given, and the settings of the run that goes on there. */
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
                                  size_t from_cap)
@@ -541,6 +551,8 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
         EK_TRY(ek_run_file_find(out.s, &path));
     if (path.s[0] != '\0')
         EK_TRY(ek_run_file_read(path.s, settings));
+    else if (ek_options_flag(given, "resume") && !ek_options_flag(given, "elastic"))
+        EK_TRY(check_run_there(out.s));
     if (*settings == NULL)
         *settings = json_object();
     snprintf(from, from_cap, "%s", path.s);

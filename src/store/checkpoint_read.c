@@ -120,7 +120,8 @@ static int newest_first(const void *a, const void *b)
     return x->aside - y->aside;
 }
 
-/* Whether `name` is just what EK_STEP_FORMAT gives, followed by `ending`; fills *e but for aside. */
+/* Whether `name` is just what EK_STEP_FORMAT gives, followed by `ending`; fills *e but for aside.
+ */
 static int is_step_with(const char *name, const char *ending, ek_step_entry *e)
 {
     long long step;

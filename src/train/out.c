@@ -28,14 +28,10 @@ typedef struct {
 #define PLANS_BEGINS    "{\"iteration\": "
 
 static const out_file files[] = {
-    {EK_RUN_FILE, RUN_BEGINS},
-    {"metrics.jsonl", METRICS_BEGINS},
-    {"timeline.json", TIMELINE_BEGINS},
-    {"routing.npy", "\x93NUMPY"},
-    {"plans.jsonl", PLANS_BEGINS},
-    {"generations.jsonl", "{\"generation\": "},
-    {"run-failed.json", RUN_BEGINS},
-    {"metrics-failed.jsonl", METRICS_BEGINS},
+    {EK_RUN_FILE, RUN_BEGINS},          {"metrics.jsonl", METRICS_BEGINS},
+    {"timeline.json", TIMELINE_BEGINS}, {"routing.npy", "\x93NUMPY"},
+    {"plans.jsonl", PLANS_BEGINS},      {"generations.jsonl", "{\"generation\": "},
+    {"run-failed.json", RUN_BEGINS},    {"metrics-failed.jsonl", METRICS_BEGINS},
     {EK_EVAL_FILE, EVAL_BEGINS},
 };
 
@@ -311,6 +307,32 @@ int ek_out_restore(const char *dir)
             ek_path_set(&to, "%s/%s", dir, names[i][1]) == EK_OK)
             (void)rename(from.s, to.s); /* it may not be there yet */
     return 1;
+}
+
+ek_status ek_out_no_checkpoint(const char *dir)
+{
+    ek_path all, replaced, found = {.s = ""};
+
+    EK_TRY(set_paths(dir, 0, &all, &replaced));
+    if (ek_file_kind_of(dir) == EK_FILE_FOLDER)
+        EK_TRY(ek_out_find(dir, &found));
+    EK_REQUIRE(
+        found.s[0] != '\0', EK_ENOENT,
+        "--resume: there is no run in %s, and so no complete checkpoint: give the --out of a "
+        "run, or start one without --resume",
+        dir);
+    EK_REQUIRE(!is_there(replaced.s), EK_ENOENT,
+               "--resume: there is no complete checkpoint in %s, but those of the run that "
+               "--overwrite was replacing when it was killed, in %s.  To continue that run, "
+               "delete " EK_RUN_FILE
+               " and metrics.jsonl in %s and rename checkpoint.replaced to checkpoint "
+               "(best.replaced, if it is there, to best); to start the new run again, give "
+               "--overwrite instead of --resume",
+               dir, replaced.s, dir);
+    return EK_FAIL(EK_ENOENT,
+                   "--resume: there is no complete checkpoint in %s: start the run again, with "
+                   "--overwrite instead of --resume",
+                   dir);
 }
 
 /* --- a folder by default ---------------------------------------------------------------------- */

@@ -32,6 +32,10 @@ EK_CHECKED ek_status ek_out_drop_replaced(const char *dir);
  * alone; false: it could not be done. */
 int ek_out_restore(const char *dir);
 
+/* EK_ENOENT, for a run that is to go on in `dir` and finds no complete checkpoint there; says what
+ * there is instead, and what to do. */
+EK_CHECKED ek_status ek_out_no_checkpoint(const char *dir);
+
 /* The folder of a run that was not told one: of `run`, `run-2`, `run-3`, ... the one after the last
  * in which there is a run; with `go_on` that last one, or `run` where there is none. */
 EK_CHECKED ek_status ek_out_default(int go_on, ek_path *out);

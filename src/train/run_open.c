@@ -320,10 +320,8 @@ ek_status ek_run_find_checkpoint(ek_run *r)
     ek_status st = ek_train_latest(mesh, c->out, check, needed, &r->found);
 
     r->checkpoint_step = 0;
-    EK_REQUIRE(st != EK_ENOENT, EK_ENOENT,
-               "--resume: there is no complete checkpoint in %s; start anew, with --overwrite if "
-               "something of a run is there",
-               c->out);
+    if (st == EK_ENOENT)
+        return ek_out_no_checkpoint(c->out);
     EK_TRY(st);
     if (r->found.path.s[0] == '\0')
         return EK_OK;

@@ -128,7 +128,7 @@ ek_status ek_run_check_same(ek_run *r)
     text = json_dumps(r->settings, JSON_SORT_KEYS);
     st = text != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for the settings");
     mine = (fingerprint){ek_random_stream(text != NULL ? text : ""), options_fingerprint(r),
-                      ek_random_stream(r->kernels->name), 0, replay_fingerprint(r)};
+                         ek_random_stream(r->kernels->name), 0, replay_fingerprint(r)};
     free(text);
     if (st == EK_OK)
         st = data_fingerprint(r, &mine.data);

@@ -145,7 +145,7 @@ class Resume(ek_cli.Case):
             if name == "empty":
                 os.mkdir(self.path("empty"))
             r = self.train(name, "--resume", status=BAD_INPUT)
-            self.assertIn("no complete checkpoint in " + self.path(name), r.stderr)
+            self.assertIn("there is no run in " + self.path(name), r.stderr)
         self.assertFalse(os.path.exists(self.path("missing")))
         self.assertEqual(os.listdir(self.path("empty")), [])
 

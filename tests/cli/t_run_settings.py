@@ -148,6 +148,43 @@ class Resume(ek_cli.Case):
         self.assertEqual([m["ranks"] for m in metrics(self.path("run"))], [2] * 4 + [1, 1, 2, 2])
 
 
+    def test_there_is_no_run(self):
+        os.mkdir(self.path("empty"))
+        write(self.path("other", "notes"), "mine")
+        for name in "nothing", "empty", "other":
+            r = self.resume(name, status=BAD_INPUT)
+            self.assertIn("there is no run in " + self.path(name), r.stderr)
+        r = run("train", "--resume", cwd=self.folder)
+        self.assertEqual(r.returncode, BAD_INPUT, r.stderr)
+        self.assertIn("there is no run in run", r.stderr)
+        self.assertFalse(os.path.exists(self.path("nothing")))
+        r = run("train", "--resume", "--elastic", "--out", self.path("nothing"))
+        self.assertEqual(r.returncode, USAGE, r.stderr)  # which starts it
+        self.assertIn("needs `--data`", r.stderr)
+
+    def test_of_a_replacement_that_was_killed(self):
+        """It says where the earlier run is, and what it says brings that back."""
+        self.train("run", "--eval-data", self.data, steps=2)
+        model = ek_cli.weights(self.path("run"))
+        with ek_cli.start(*self.train_args("run", "--lr", 0.1, steps=100000)) as p:
+            ek_cli.wait_for_steps(p, self.path("run"), 3)
+            p.kill()
+            p.communicate(timeout=ek_cli.TIMEOUT_S)
+        r = self.resume("run", status=BAD_INPUT)
+        self.assertIn("no complete checkpoint in " + self.path("run"), r.stderr)
+        for word in self.path("run", "checkpoint.replaced"), "run.json", "--overwrite", "best":
+            self.assertIn(word, r.stderr)
+        os.remove(self.path("run", "run.json"))
+        self.assertIn("checkpoint.replaced", self.resume("run", status=BAD_INPUT).stderr)
+        os.remove(self.path("run", "metrics.jsonl"))
+        for name in "checkpoint", "best":
+            os.rename(self.path("run", name + ".replaced"), self.path("run", name))
+        self.assertEqual(ek_cli.weights(self.path("run")), model)
+        self.resume("run", "--steps", 4)
+        self.assertEqual([(m["step"], m["lr"] < 0.01) for m in metrics(self.path("run"))],
+                         [(2, True), (3, True)])
+
+
 class Out(ek_cli.Case):
     def refused(self, out, *more):
         before = ek_cli.tree(self.path(out))

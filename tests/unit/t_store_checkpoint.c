@@ -271,7 +271,7 @@ static void leftovers(void)
     CHECK(save(NULL, 3, 1) == EK_OK);
     CHECK_INT(entries("out"), 1);
     CHECK(ek_folder_make(NULL, at("out/checkpoint/step-00000009.tmp")) == EK_OK);
-    CHECK(ek_folder_make(NULL, at("out/checkpoint/step-9")) == EK_OK); /* none of ours */
+    CHECK(ek_folder_make(NULL, at("out/checkpoint/step-9")) == EK_OK);    /* none of ours */
     CHECK(ek_folder_make(NULL, at("out/checkpoint/notes.tmp")) == EK_OK); /* nor this */
     CHECK(newest(3, 1));
     CHECK(ek_file_rename(NULL, at("out/checkpoint/step-00000003"),
