@@ -32,7 +32,8 @@ enum {
     LOSSES = 1,    /* decides about losses: a resumed run keeps it */
     OMIT_0 = 2,    /* 0, false, or an empty list, means the default, and is left out */
     OMIT_LESS = 4, /* so do numbers below 0 */
-    AUTO_0 = 8     /* 0 is written "auto" */
+    AUTO_0 = 8,    /* 0 is written "auto" */
+    BYTES = 16     /* a path, but for the word "bytes", which never names a file */
 };
 
 typedef struct {
@@ -49,7 +50,7 @@ typedef struct {
 static const setting settings[] = {
     {"model", TYPE_PATH, FIELD(model), 0},
     {"init", TYPE_PATH, FIELD(init), 0},
-    {"tokenizer", TYPE_PATH, FIELD(tokenizer), 0},
+    {"tokenizer", TYPE_PATH, FIELD(tokenizer), BYTES},
     {"data", TYPE_PATHS, FIELD(data), 0},
     {"text-field", TYPE_TEXT, FIELD(text_field), LOSSES},
     {"token-bytes", TYPE_WORD, FIELD(token_bytes), LOSSES},
@@ -187,7 +188,7 @@ void ek_train_settings_release(ek_train_config *cfg)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* A path from the root, or the text as it is where there is no such file: a preset, "bytes". */
+/* A path from the root, or the text as it is where there is no such file: a preset. */
 static json_t *write_path(const char *path)
 {
     ek_path whole;
@@ -261,7 +262,11 @@ static json_t *write_setting(const setting *s, const void *field)
     case TYPE_TEXT:
         text = *(const char *const *)field;
         return text ? json_string_nocheck(text) : NULL;
-    case TYPE_PATH: text = *(const char *const *)field; return text ? write_path(text) : NULL;
+    case TYPE_PATH:
+        text = *(const char *const *)field;
+        if (text != NULL && (s->flags & BYTES) && strcmp(text, "bytes") == 0)
+            return json_string(text);
+        return text ? write_path(text) : NULL;
     case TYPE_PATHS:
         return ((const path_list *)field)->n > 0 || !(s->flags & OMIT_0) ? write_list(field) : NULL;
     }

@@ -148,6 +148,18 @@ class Resume(ek_cli.Case):
         self.assertEqual([m["ranks"] for m in metrics(self.path("run"))], [2] * 4 + [1, 1, 2, 2])
 
 
+    def test_words_that_are_also_names_of_files(self):
+        """They are stored as what they meant: --tokenizer takes the word, --model the file."""
+        for name in "bytes", "tiny":
+            write(self.path(name), ek_cli.read(self.config).decode())
+        text = write(self.path("text.txt"), "some words, and more of them. " * 40)
+        r = run("train", "--model", "tiny", "--tokenizer", "bytes", "--data", text, "--out", "run",
+                "--steps", 2, "--batch", 4, "--seq", 16, "--threads", 2, cwd=self.folder)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        stored = settings(self.path("run"))
+        self.assertEqual((stored["tokenizer"], stored["model"]), ("bytes", self.path("tiny")))
+        self.resume("run", "--steps", 4)
+
     def test_there_is_no_run(self):
         os.mkdir(self.path("empty"))
         write(self.path("other", "notes"), "mine")
