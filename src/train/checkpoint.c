@@ -13,16 +13,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a setting is the fingerprint of; NULL: it is no fingerprint. */
+static const char *fingerprint_of(const char *key)
+{
+    static const char *const all[][2] = {
+        {EK_DATA_FINGERPRINT, "the data (--data) is"},
+        {EK_TOKENIZER_FINGERPRINT, "the tokenizer (--tokenizer, or the model's) is"},
+        {EK_REPLAY_FINGERPRINT, "the trace (--replay-routing) is"}};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(key, all[i][0]) == 0)
+            return all[i][1];
+    return NULL;
+}
+
 /* Compares one setting of the run that was saved with this run's.  before: what stands before the
  * key where a user writes it. */
 static ek_status same_setting(const char *before, const char *key, const json_t *saved,
                               const json_t *now)
 {
+    const char *file = fingerprint_of(key);
     char *a, *b;
     ek_status st = EK_OK;
 
     if (now == NULL || json_equal(saved, now))
         return EK_OK;
+    EK_REQUIRE(file == NULL, EK_EINVAL,
+               "%s not what the run in --out has trained with so far: the contents differ, and "
+               "losses would; give the same files, use a new --out, or add --override",
+               file);
     a = json_dumps(saved, JSON_ENCODE_ANY);
     b = json_dumps(now, JSON_ENCODE_ANY);
     st = EK_FAIL(EK_EINVAL,

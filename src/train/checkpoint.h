@@ -80,6 +80,11 @@ EK_CHECKED ek_status ek_train_latest(const ek_mesh *mesh, const char *dir,
                                      ek_checkpoint_check check, int needed,
                                      ek_checkpoint_found *out);
 
+/* Settings that stand for what files hold; checkpoints of versions before them have none. */
+#define EK_DATA_FINGERPRINT      "data-fingerprint"
+#define EK_TOKENIZER_FINGERPRINT "tokenizer-fingerprint"
+#define EK_REPLAY_FINGERPRINT    "replay-routing-fingerprint"
+
 /* Reads steps done from a checkpoint folder, and refuses settings or a model that differ; settings
  * NULL: they may.  Kernels that differ are worth a warning: bits will too. */
 EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings, const ek_kernels *k,

@@ -205,6 +205,15 @@ EK_CHECKED ek_status ek_run_dry(ek_run *r);
 /* Of this host, or of the device; 0: not known. */
 double ek_run_memory_available(const ek_run *r);
 
+/* Fingerprints of inputs (run_fingerprint.c).  Of streams a sample is read, and may fail as
+ * ek_tokens_read does; 0 where nothing is held out. */
+EK_CHECKED ek_status ek_run_data_fingerprint(const ek_run *r, uint64_t *out);
+EK_CHECKED ek_status ek_run_held_out_fingerprint(const ek_run *r, uint64_t *out);
+uint64_t ek_run_replay_fingerprint(const ek_run *r);
+/* Those of data, tokenizer.json and replayed trace, to the settings that a resumed run must share.
+ */
+EK_CHECKED ek_status ek_run_add_fingerprints(ek_run *r);
+
 /* Fails where ranks have not read the same data and settings. */
 EK_CHECKED ek_status ek_run_check_same(ek_run *r);
 

@@ -171,6 +171,7 @@ static ek_status make_settings(ek_run *r)
         EK_REQUIRE(
             json_object_set_new(r->settings, "document-mask", json_integer(t->document_end)) == 0,
             EK_ENOMEM, "no memory for the settings");
+    EK_TRY(ek_run_add_fingerprints(r));
     return describe_run(r);
 }
 

@@ -38,47 +38,8 @@ ek_status ek_run_least(ek_comm *ranks, double *x)
 
 /* What must be the same on all ranks, as numbers. */
 typedef struct {
-    uint64_t settings, options, kernels, data, replay;
+    uint64_t settings, options, kernels, data, held_out, replay;
 } fingerprint;
-
-/* Of a sample of the windows: a copy of the data that lacks a file has others. */
-static ek_status data_fingerprint(const ek_run *r, uint64_t *sum)
-{
-    enum { SAMPLES = 16 };
-    int64_t seq = r->training.seq;
-    int32_t *inputs = malloc((size_t)seq * 2 * sizeof(*inputs));
-    ek_status st = EK_OK;
-
-    *sum = 0;
-    EK_REQUIRE(inputs != NULL, EK_ENOMEM, "no memory for %lld tokens", (long long)seq);
-    for (int i = 0; i < SAMPLES; i++) {
-        EK_TRY_OUT(ek_windows_row(&r->windows, i * i, i % r->training.batch, inputs, inputs + seq));
-        for (int64_t t = 0; t < seq; t++)
-            *sum = ek_random_bits(*sum, (uint64_t)t, (uint64_t)inputs[t]);
-    }
-    for (int i = 0; i < SAMPLES && r->held_out != NULL; i++) {
-        int64_t n, window = i * ek_eval_windows(r->held_out, seq) / SAMPLES;
-
-        EK_TRY_OUT(ek_eval_window(r->held_out, seq, window, inputs, inputs + seq, &n));
-        for (int64_t t = 0; t < n; t++)
-            *sum = ek_random_bits(*sum, (uint64_t)t, (uint64_t)inputs[t]);
-    }
-out:
-    free(inputs);
-    return st;
-}
-
-/* Of the trace that gates replay. */
-static uint64_t replay_fingerprint(const ek_run *r)
-{
-    const ek_trace *t = &r->replay;
-    uint64_t sum =
-        ek_random_bits((uint64_t)t->iterations, (uint64_t)t->layers, (uint64_t)t->sources);
-
-    for (int64_t i = 0; t->data != NULL && i < ek_trace_numbers(t); i++)
-        sum = ek_random_bits(sum, (uint64_t)i, (uint64_t)ek_trace_number(t, i));
-    return sum;
-}
 
 /* Of the options that change who does what, beside those that a resumed run must share. */
 static uint64_t options_fingerprint(const ek_run *r)
@@ -102,12 +63,14 @@ static uint64_t options_fingerprint(const ek_run *r)
 
 static ek_status compare(ek_run *r, const fingerprint *mine, const fingerprint *first)
 {
-    const char *what = mine->settings != first->settings ? "settings"
-                       : mine->options != first->options ? "options"
-                       : mine->data != first->data       ? "data"
-                       : mine->replay != first->replay   ? "loads to replay"
-                       : mine->kernels != first->kernels ? "kernels"
-                                                         : NULL;
+    /* the settings hold some of the others, which are named first */
+    const char *what = mine->data != first->data           ? "data"
+                       : mine->held_out != first->held_out ? "held-out data"
+                       : mine->replay != first->replay     ? "loads to replay"
+                       : mine->settings != first->settings ? "settings"
+                       : mine->options != first->options   ? "options"
+                       : mine->kernels != first->kernels   ? "kernels"
+                                                           : NULL;
 
     EK_REQUIRE(what == NULL, EK_EINVAL,
                "rank %d on %s has other %s than rank 0 on %s; all ranks need the same options, the "
@@ -127,11 +90,15 @@ ek_status ek_run_check_same(ek_run *r)
         return EK_OK;
     text = json_dumps(r->settings, JSON_SORT_KEYS);
     st = text != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for the settings");
-    mine = (fingerprint){ek_random_stream(text != NULL ? text : ""), options_fingerprint(r),
-                         ek_random_stream(r->kernels->name), 0, replay_fingerprint(r)};
+    mine = (fingerprint){.settings = ek_random_stream(text != NULL ? text : ""),
+                         .options = options_fingerprint(r),
+                         .kernels = ek_random_stream(r->kernels->name),
+                         .replay = ek_run_replay_fingerprint(r)};
     free(text);
     if (st == EK_OK)
-        st = data_fingerprint(r, &mine.data);
+        st = ek_run_data_fingerprint(r, &mine.data);
+    if (st == EK_OK)
+        st = ek_run_held_out_fingerprint(r, &mine.held_out);
     EK_TRY(ek_agree(r->world, "compare settings", st));
     first = mine;
     EK_TRY(ek_comm_broadcast(r->world, &first, sizeof(first), 0, &op));

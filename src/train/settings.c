@@ -45,8 +45,8 @@ typedef struct {
 
 #define FIELD(member) offsetof(ek_train_config, member)
 
-/* Paths decide about losses by what they hold: the model's config and the number of tokens are
- * compared with those of the checkpoint (train/checkpoint.c). */
+/* Paths decide about losses by what they hold: the model's config, and fingerprints of data,
+ * tokenizer and trace, are compared with those of the checkpoint (train/checkpoint.c). */
 static const setting settings[] = {
     {"model", TYPE_PATH, FIELD(model), 0},
     {"init", TYPE_PATH, FIELD(init), 0},

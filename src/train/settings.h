@@ -26,7 +26,7 @@ EK_CHECKED ek_status ek_train_settings_read(const json_t *settings, ek_train_con
 void ek_train_settings_release(ek_train_config *cfg);
 
 /* A new object of all settings of a configuration.  Those that stand at "take the default" are left
- * out, and so is text that is not UTF-8, which JSON cannot hold. */
+ * out. */
 EK_CHECKED ek_status ek_train_settings_write(const ek_train_config *cfg, json_t **out);
 
 /* Compares the settings that a run has stored with those that it is to go on with.

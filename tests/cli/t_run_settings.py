@@ -148,6 +148,45 @@ class Resume(ek_cli.Case):
         self.assertEqual([m["ranks"] for m in metrics(self.path("run"))], [2] * 4 + [1, 1, 2, 2])
 
 
+    def test_other_contents_of_the_same_size_are_refused(self):
+        """Of data, tokenizer and replayed trace; files may lie elsewhere."""
+        tokenizer, trace = self.path("tokenizer.json"), self.path("trace.npy")
+        self.train("first", "--record-routing", "--tokenizer", "bytes", steps=2)
+        shutil.copy(self.path("first", "routing.npy"), trace)
+        shutil.copy(os.path.join(ek_cli.newest(self.path("first")), "tokenizer.json"), tokenizer)
+        data = self.path("copy.bin")
+        shutil.copy(self.data, data)
+        self.train("run", "--tokenizer", tokenizer, "--replay-routing", trace, data=data, steps=2)
+        changed = ((data, ek_cli.write_tokens(self.path("y.bin"), ek_cli.token_ids(1500, seed=5)),
+                    "the data (--data)"),
+                   (tokenizer, None, "the tokenizer (--tokenizer"),
+                   (trace, None, "the trace (--replay-routing)"))
+        for path, by, word in changed:
+            with self.subTest(word=word):
+                before = ek_cli.read(path)
+                if by is not None:
+                    shutil.copy(by, path)
+                elif path == trace:
+                    with open(path, "r+b") as f:
+                        f.seek(128)
+                        f.write(bytes(reversed(before[128:])))
+                else:
+                    with open(path, "ab") as f:
+                        f.write(b"\n")
+                r = self.resume("run", "--steps", 4, "--quiet", status=USAGE)
+                self.assertIn(word + " ", r.stderr.replace(", or the model's)", " "))
+                self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
+                with open(path, "wb") as f:
+                    f.write(before)
+        # the same at another place
+        shutil.move(data, self.path("moved.bin"))
+        self.resume("run", "--steps", 3, "--data", self.path("moved.bin"))
+        # insisted on, it is the run's from then on
+        shutil.copy(changed[0][1], self.path("moved.bin"))
+        self.resume("run", "--steps", 4, status=USAGE)
+        self.resume("run", "--steps", 4, "--override")
+        self.resume("run", "--steps", 5)
+
     def test_words_that_are_also_names_of_files(self):
         """They are stored as what they meant: --tokenizer takes the word, --model the file."""
         for name in "bytes", "tiny":
