@@ -145,8 +145,9 @@ static const ek_option options[] = {
     {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of weights, data order, and noise"},
     {"out", EK_OPTION_TEXT, NULL, "run; where there are runs, the next of run-2, run-3, ...", "DIR",
      NULL, 0,
-     "gets run.json, metrics.jsonl, checkpoint/, timeline.json (one a rank), routing.npy, "
-     "plans.jsonl"},
+     "gets run.json, metrics.jsonl, checkpoint/, best, evaluation.json, timeline.json (one a "
+     "rank), "
+     "routing.npy, plans.jsonl (one a stage), generations.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write timeline.json (Perfetto, chrome://tracing), of --timeline-steps steps; where --balance "
      "has measured costs, hold the ops against them"},
@@ -167,7 +168,7 @@ static const ek_option options[] = {
      "continue from the newest complete checkpoint in --out, with the run's own settings: none has "
      "to be given again (without --out: the last of run, run-2, ...)"},
     {"override", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "--resume, --elastic: lets settings that decide about losses differ from the run's"},
+     "--resume, --elastic: accept changed settings that affect the losses"},
     {"overwrite", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "replace the run that is in --out; its checkpoints go when the new run has one"},
     {"elastic", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,

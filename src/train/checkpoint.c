@@ -27,9 +27,9 @@ static const char *fingerprint_of(const char *key)
     return NULL;
 }
 
-/* Compares one setting of the run that was saved with this run's.  before: what stands before the
- * key where a user writes it. */
-static ek_status same_setting(const char *before, const char *key, const json_t *saved,
+/* Compares one setting of the run that was saved with this run's.  is_option: else it is of the
+ * model, for which --override changes nothing. */
+static ek_status same_setting(int is_option, const char *key, const json_t *saved,
                               const json_t *now)
 {
     const char *file = fingerprint_of(key);
@@ -45,9 +45,9 @@ static ek_status same_setting(const char *before, const char *key, const json_t 
     a = json_dumps(saved, JSON_ENCODE_ANY);
     b = json_dumps(now, JSON_ENCODE_ANY);
     st = EK_FAIL(EK_EINVAL,
-                 "the run in --out was started with %s%s %s, now it is %s; give the same, or start "
-                 "anew, without --resume and --elastic",
-                 before, key, a != NULL ? a : "?", b != NULL ? b : "?");
+                 "the run in --out was started with %s%s %s, now it is %s; give the same, %s",
+                 is_option ? "--" : "a model of ", key, a != NULL ? a : "?", b != NULL ? b : "?",
+                 is_option ? "use a new --out, or add --override" : "or use a new --out");
     free(a);
     free(b);
     return st;
@@ -69,7 +69,7 @@ static ek_status same_model(const char *folder, const ek_model_spec *spec)
     EK_TRY_OUT(ek_json_parse(text, strlen(text), "the model's config", &now));
     json_object_foreach(saved, key, value)
     {
-        EK_TRY_OUT(same_setting("a model of ", key, value, json_object_get(now, key)));
+        EK_TRY_OUT(same_setting(0, key, value, json_object_get(now, key)));
     }
 out:
     free(text);
@@ -105,7 +105,7 @@ ek_status ek_train_state(const char *folder, const json_t *settings, const ek_ke
     json_object_foreach((json_t *)(uintptr_t)saved, key, value)
     {
         if (settings != NULL)
-            EK_TRY_OUT(same_setting("--", key, value, json_object_get(settings, key)));
+            EK_TRY_OUT(same_setting(1, key, value, json_object_get(settings, key)));
     }
     EK_TRY_OUT(same_model(folder, spec));
     EK_TRY_OUT(ek_json_text(state, path.s, "products", EK_JSON_OPTIONAL, &products));

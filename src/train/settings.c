@@ -369,8 +369,9 @@ ek_status ek_train_settings_compare(const json_t *stored, const json_t *now, int
     }
     json_decref(all);
     EK_REQUIRE(refused[0] == '\0', EK_EINVAL,
-               "the run in --out goes on with its own settings, and these would change its losses: "
-               "%s; leave them out, start anew in another --out, or insist with --override",
+               "--resume uses the settings in " EK_RUN_FILE
+               "; these options would change the losses: "
+               "%s; drop them, use a new --out, or add --override",
                refused);
     return EK_OK;
 }

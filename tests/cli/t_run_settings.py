@@ -59,6 +59,7 @@ class Resume(ek_cli.Case):
                            (("--force-balance",), "--force-balance")):
             r = self.resume("run", "--steps", 6, *more, status=USAGE)
             self.assertIn(word, r.stderr)
+            self.assertIn("--override", r.stderr)
             self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
         self.assertEqual(ek_cli.tree(self.path("run")), before)
         r = self.resume("run", "--steps", 6, "--lr", 0.1, "--override")
@@ -181,7 +182,7 @@ class Resume(ek_cli.Case):
         # the same at another place
         shutil.move(data, self.path("moved.bin"))
         self.resume("run", "--steps", 3, "--data", self.path("moved.bin"))
-        # insisted on, it is the run's from then on
+        # with --override it is the run's from then on
         shutil.copy(changed[0][1], self.path("moved.bin"))
         self.resume("run", "--steps", 4, status=USAGE)
         self.resume("run", "--steps", 4, "--override")
@@ -298,6 +299,10 @@ class Out(ek_cli.Case):
         self.train("run", *more)
         made = set(os.listdir(self.path("run")))
         self.assertLessEqual(expected, made)
+        said = run("train", "--help").stdout.split("--out DIR")[1].split("--timeline")[0]
+        for name in made:
+            if "-" not in name:
+                self.assertIn(name, said)
         text = ek_cli.read(self.path("run", "run.json")).decode()
         write(self.path("run", "run.json"), json.dumps(json.loads(text)))  # as one line
         self.train("run", "--overwrite", *more)
