@@ -352,20 +352,34 @@ class Ranks(ek_cli.Case):
             self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
             self.assertRegex(r.stderr, "--record-plans: nobody plans with --balance off, --ep 1")
 
+    def assert_ranks_differ(self, what, *of_ranks):
+        """One rank with each of these command lines."""
+        command = [mpiexec()]
+        for args in of_ranks:
+            command += ["-n", "1", ek_cli.COMMAND, *map(str, args), ":"]
+        r = subprocess.run(command[:-1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           stdin=subprocess.DEVNULL, text=True, timeout=ek_cli.TIMEOUT_S,
+                           check=False)
+        self.assertEqual(r.returncode, USAGE, r.stdout)
+        self.assertIn("has other %s than rank 0" % what, r.stdout)
+
     def test_ranks_replay_the_same_trace(self):
-        rank = []
-        for seed in 1, 2:
-            trace = self.path("%d.npy" % seed)
+        traces = [self.path("%d.npy" % seed) for seed in (1, 2)]
+        for seed, trace in enumerate(traces):
             r = run("workload", "--name", "W7", "--ranks", 2, "--experts", 4, "--out", trace,
                     "--seed", seed)
             self.assertEqual(r.returncode, DONE, r.stderr)
-            rank += [["-n", "1", ek_cli.COMMAND,
-                      *map(str, self.train_args("run", "--quiet", "--replay-routing", trace))]]
-        r = subprocess.run([mpiexec(), *rank[0], ":", *rank[1]], stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                           timeout=ek_cli.TIMEOUT_S, check=False)
-        self.assertEqual(r.returncode, USAGE, r.stdout)
-        self.assertIn("has other loads to replay than rank 0", r.stdout)
+        self.assert_ranks_differ("loads to replay", *(
+            self.train_args("run", "--quiet", "--replay-routing", t) for t in traces))
+
+    def test_ranks_read_the_same_data(self):
+        """Of as many tokens, or of fewer: the data are named, not the settings that tell of them."""
+        for n in 1500, 1400:
+            other = ek_cli.write_tokens(self.path("other.bin"), ek_cli.token_ids(n, seed=5))
+            self.assert_ranks_differ("data", *(
+                self.train_args("run", "--quiet", data=d) for d in (self.data, other)))
+            self.assert_ranks_differ("held-out data", *(
+                self.train_args("run", "--quiet", "--eval-data", d) for d in (self.data, other)))
 
     def check_point(self, point):
         self.assertGreater(point["r_cc"], 0)
