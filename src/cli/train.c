@@ -146,8 +146,7 @@ static const ek_option options[] = {
     {"out", EK_OPTION_TEXT, NULL, "run; where there are runs, the next of run-2, run-3, ...", "DIR",
      NULL, 0,
      "gets run.json, metrics.jsonl, checkpoint/, best, evaluation.json, timeline.json (one a "
-     "rank), "
-     "routing.npy, plans.jsonl (one a stage), generations.jsonl"},
+     "rank), routing.npy, plans.jsonl (one a stage), generations.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "write timeline.json (Perfetto, chrome://tracing), of --timeline-steps steps; where --balance "
      "has measured costs, hold the ops against them"},

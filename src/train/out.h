@@ -2,8 +2,9 @@
  * replaces that without losing the earlier model before it has one of its own.
  *
  * A run writes run.json, metrics.jsonl, checkpoint/, and on request timeline.json, routing.npy and
- * plans.jsonl (of several ranks also timeline-rankN.json, plans-stageN.jsonl); with --elastic also
- * generations.jsonl.  A file under such a name that no run has written is never deleted. */
+ * plans.jsonl (of several ranks also timeline-rankN.json, plans-stageN.jsonl); with --eval-data
+ * also evaluation.json and the link best, with --elastic also generations.jsonl.  A file under such
+ * a name that no run has written is never deleted. */
 #ifndef TRAIN_OUT_H
 #define TRAIN_OUT_H
 

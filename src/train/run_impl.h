@@ -1,5 +1,5 @@
 /* train/run_impl.h - the inside of a run, for run.c (steps), run_open.c (what comes before them)
- * and run_ranks.c (what its ranks tell each other between steps). */
+ * and the other files run_*.c, one for each thing that runs do beside their steps. */
 #ifndef TRAIN_RUN_IMPL_H
 #define TRAIN_RUN_IMPL_H
 

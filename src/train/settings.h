@@ -8,7 +8,8 @@
  * One table has a row for each setting: its name, the field of ek_train_config, and whether it
  * decides about losses.  Settings are read into a configuration, written from one, and compared by
  * that table alone.  What has a default that depends on something else (the preset's batch, 1 % of
- * the steps) is written as what it came to.  Paths are written from the root. */
+ * the steps) is written as what it came to, except min-lr, which follows lr.  Paths are written
+ * from the root. */
 #ifndef TRAIN_SETTINGS_H
 #define TRAIN_SETTINGS_H
 
