@@ -196,10 +196,15 @@ static void keep(const ek_calibration *c)
         ek_log("train", EK_LOG_WARN, "measured costs are not kept: %s", ek_err_message());
 }
 
-/* For a start that hurries.  Nothing is amiss where it cannot be written. */
+/* For a start that hurries.  Nothing is amiss where it cannot be written; a file of that name that
+ * holds no costs is somebody else's, and stays. */
 static void keep_last(const ek_calibration *c)
 {
-    if (c->cfg->last != NULL && c->rank == 0)
+    ek_machine found;
+
+    if (c->cfg->last == NULL || c->rank > 0)
+        return;
+    if (ek_file_kind_of(c->cfg->last) == EK_FILE_NONE || ek_machine_read(c->cfg->last, &found) >= 0)
         (void)!ek_machine_write(c->m, c->cfg->last);
 }
 

@@ -288,6 +288,18 @@ class Out(ek_cli.Case):
                     self.assertIn(os.path.join(out, name) + " is not a file that a run", r.stderr)
                     self.assertEqual(ek_cli.read(self.path(out, name)), mine.encode())
 
+    def test_costs_replace_costs_alone(self):
+        if ek_cli.mpiexec() is None:
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+        more = "--elastic --balance exact --ranks 2 --ep 2 --threads 1".split()
+        path = write(self.path("run", "machine.json"), '{"my": "own notes"}')
+        self.train("run", *more, steps=2)
+        self.assertEqual(ek_cli.read(path), b'{"my": "own notes"}')
+        costs = ek_cli.machine("fp32")
+        write(path, json.dumps(costs))
+        self.train("run", *more, steps=4)
+        self.assertNotEqual(json.loads(ek_cli.read(path)), costs)
+
     def test_all_files_of_a_run_are_known_as_such(self):
         """A run with all of them can be replaced, and one of an earlier version."""
         more = ["--timeline", "--record-routing", "--eval-data", self.data]
