@@ -256,8 +256,8 @@ class Out(ek_cli.Case):
         self.assertEqual(len(metrics(self.path("run"))), 3)
 
     def test_foreign_files_are_never_replaced(self):
-        for i, name in enumerate(("checkpoint/mine/w", "checkpoint/step- 3/w", "checkpoint/step-3/w",
-                                  "checkpoint/mine.tmp/w", "metrics.jsonl",
+        for i, name in enumerate(("checkpoint/mine/w", "checkpoint/step- 3/w",
+                                  "checkpoint/step-3/w", "checkpoint/mine.tmp/w", "metrics.jsonl",
                                   "routing.npy", "run.json", "timeline.json", "plans.jsonl",
                                   "checkpoint.old/w", "checkpoint.tmp/w")):
             out = "x%d" % i

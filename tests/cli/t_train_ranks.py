@@ -373,7 +373,7 @@ class Ranks(ek_cli.Case):
             self.train_args("run", "--quiet", "--replay-routing", t) for t in traces))
 
     def test_ranks_read_the_same_data(self):
-        """Of as many tokens, or of fewer: the data are named, not the settings that tell of them."""
+        """Of as many tokens, or of fewer: the data are named, not the settings."""
         for n in 1500, 1400:
             other = ek_cli.write_tokens(self.path("other.bin"), ek_cli.token_ids(n, seed=5))
             self.assert_ranks_differ("data", *(
