@@ -282,7 +282,7 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
 static void show_evaluation(const ek_train_progress *p)
 {
     end_line();
-    fprintf(cli_err(), "step %" PRId64 "/%" PRId64 "  eval loss %.4f  perplexity %.2f%s\n", p->step,
+    fprintf(cli_err(), "step %" PRId64 "/%" PRId64 "  eval loss %.4f  perplexity %.5g%s\n", p->step,
             p->steps, p->eval_loss, exp(p->eval_loss), p->eval_best ? "  (best so far)" : "");
 }
 
@@ -457,7 +457,7 @@ static void print_evaluations(const ek_train_evaluation *e)
 
     if (e->step <= 0)
         return;
-    printf("eval loss %.4f, perplexity %.2f; best %.4f after step %" PRId64 "%s%s\n", e->loss,
+    printf("eval loss %.4f, perplexity %.5g; best %.4f after step %" PRId64 "%s%s\n", e->loss,
            exp(e->loss), e->best_loss, e->best_step, e->best_checkpoint[0] != '\0' ? ": " : "",
            cli_shown(&path, e->best_checkpoint));
     if (e->stopped_early)

@@ -296,7 +296,7 @@ out:
 
 /* Where the run goes on: an evaluation that the start before was to make, and has not; the best
  * model so far is saved. */
-static ek_status catch_up(ek_run *r, int *stop)
+static ek_status run_pending_evaluation(ek_run *r, int *stop)
 {
     if (r->first_step == 0)
         return EK_OK;
@@ -315,7 +315,7 @@ static ek_status step_loop(ek_run *r)
     r->saved_ns = begin;
     p->steps = r->training.optimizer.steps;
     p->step = r->first_step;
-    EK_TRY(catch_up(r, &stop));
+    EK_TRY(run_pending_evaluation(r, &stop));
     if (r->first_step >= p->steps || ek_run_out_of_patience(r)) {
         p->loss = r->recovery.record.result.losses.loss; /* all but the checkpoint was done */
         return save(r, 1);

@@ -91,14 +91,14 @@ static ek_status read_state(const ek_run *r, ek_eval_state *s)
     if (ek_eval_state_same_data(s, &r->eval))
         return EK_OK;
     ek_log("train", EK_LOG_WARN,
-           "--eval-data, --seq or --eval-tokens are not what they were: evaluations so far, whose "
-           "best loss was %.4f after step %lld, do not count any more",
+           "--eval-data, --seq or --eval-tokens changed: the best loss (%.4f, step %lld) and the "
+           "patience count are reset",
            s->best_loss, (long long)s->best_step);
     *s = r->eval;
     return EK_OK;
 }
 
-ek_status ek_run_recall_evaluations(ek_run *r)
+ek_status ek_run_restore_eval_state(ek_run *r)
 {
     ek_eval_state s = r->eval;
     ek_coll *op = NULL;
@@ -244,10 +244,9 @@ ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
         *stop = 1;
         return EK_OK;
     }
-    EK_REQUIRE(
-        all.sums.tokens > 0, EK_EFORMAT,
-        "--eval-data: none of the targets counts: with --document-mask none does that follows "
-        "an end token");
+    EK_REQUIRE(all.sums.tokens > 0, EK_EFORMAT,
+               "--eval-data has no valid target: with --document-mask the token after an end token "
+               "is not a target");
     e = (ek_metrics_eval){.loss = all.sums.loss / all.sums.tokens,
                           .tokens = (int64_t)all.sums.tokens,
                           .seconds = (double)(ek_clock_ns() - begin) / 1e9};

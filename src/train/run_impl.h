@@ -187,7 +187,7 @@ EK_CHECKED ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *lik
 /* Steps between evaluations; 0: there are none. */
 int64_t ek_run_eval_every(const ek_run *r);
 /* Once it is known where the run goes on: what its evaluations were.  Collective. */
-EK_CHECKED ek_status ek_run_recall_evaluations(ek_run *r);
+EK_CHECKED ek_status ek_run_restore_eval_state(ek_run *r);
 /* Whether --patience is over. */
 int ek_run_out_of_patience(const ek_run *r);
 /* After so many steps, and after their line of metrics: evaluates, if it is time.  *stop becomes 1

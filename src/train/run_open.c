@@ -723,7 +723,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_find_memory(r));
     EK_TRY(find_start(r));
     EK_TRY(ek_run_check_parts(r));
-    EK_TRY(ek_run_recall_evaluations(r));
+    EK_TRY(ek_run_restore_eval_state(r));
     if (is_finished(r)) {
         ek_run_describe_evaluations(r);
         r->out->finished_before = 1;
