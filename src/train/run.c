@@ -24,7 +24,10 @@ static ek_status saved(ek_run *r)
     ek_checkpoint_found found;
     ek_path best;
 
-    if (r->saving != NULL || r->rank != 0)
+    if (r->saving != NULL)
+        return EK_OK;
+    r->checkpoint_step = r->saving_step;
+    if (r->rank != 0)
         return EK_OK;
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
     memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
@@ -57,6 +60,7 @@ static ek_status save(ek_run *r, int last)
     EK_TRY(ek_agree(r->world, "write the metrics",
                     r->rank == 0 ? ek_metrics_sync(&r->metrics) : EK_OK));
     EK_TRY(ek_train_save_begin(&c, &r->saving));
+    r->saving_step = c.steps_done;
     r->new_best = 0;
     if (!c.background)
         EK_TRY(ek_train_save_finish(&r->saving));
@@ -294,14 +298,36 @@ out:
     return st;
 }
 
-/* Where the run goes on: an evaluation that the start before was to make, and has not; the best
- * model so far is saved. */
-static ek_status run_pending_evaluation(ek_run *r, int *stop)
+/* Before the first step of a start that goes on: the evaluation of the model, if the start before
+ * has not made it.  *done: no steps follow, as there are none left or somebody wants to stop; then
+ * all that the checkpoint lacks is saved. */
+static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
 {
-    if (r->first_step == 0)
+    *done = 0;
+    if (r->first_step > 0)
+        EK_TRY(ek_run_evaluate(r, r->first_step, stop));
+    *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_out_of_patience(r);
+    if (!*done)
+        return r->new_best ? save(r, 0) : EK_OK;
+    r->out->end.loss = r->recovery.record.result.losses.loss;
+    if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
         return EK_OK;
-    EK_TRY(ek_run_evaluate(r, r->first_step, stop));
-    return r->new_best && r->first_step < r->training.optimizer.steps ? save(r, 0) : EK_OK;
+    return save(r, 1);
+}
+
+/* The end of steps that somebody wanted to stop: EK_OK where all was done that there was to do. */
+static ek_status end_stopped(ek_run *r)
+{
+    const ek_train_progress *p = &r->out->end;
+
+    r->step = p->step;
+    EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
+    if (p->step >= p->steps)
+        return EK_OK;
+    return EK_FAIL(EK_ECANCELED,
+                   "interrupted after step %lld of %lld; the checkpoint is written, go on with "
+                   "--resume",
+                   (long long)p->step, (long long)p->steps);
 }
 
 static ek_status step_loop(ek_run *r)
@@ -309,17 +335,15 @@ static ek_status step_loop(ek_run *r)
     ek_train_progress *p = &r->out->end;
     int64_t begin = ek_clock_ns(), last = begin;
     const ek_train_hooks *h = r->hooks;
-    int stop = 0;
+    int stop = 0, done;
 
     EK_TRY(set_origin(r, begin));
     r->saved_ns = begin;
     p->steps = r->training.optimizer.steps;
     p->step = r->first_step;
-    EK_TRY(run_pending_evaluation(r, &stop));
-    if (r->first_step >= p->steps || ek_run_out_of_patience(r)) {
-        p->loss = r->recovery.record.result.losses.loss; /* all but the checkpoint was done */
-        return save(r, 1);
-    }
+    EK_TRY(run_pending_evaluation(r, &stop, &done));
+    if (done)
+        return stop ? end_stopped(r) : EK_OK;
     if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
     EK_TRY(begin_data(r));
@@ -355,16 +379,7 @@ static ek_status step_loop(ek_run *r)
         if (wants_save(r, p->step, stop))
             EK_TRY(save(r, stop || p->step == p->steps || ek_run_out_of_patience(r)));
     }
-    if (!stop)
-        return EK_OK;
-    r->step = p->step;
-    EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
-    if (p->step == p->steps)
-        return EK_OK;
-    return EK_FAIL(EK_ECANCELED,
-                   "interrupted after step %lld of %lld; the checkpoint is written, go on with "
-                   "--resume",
-                   (long long)p->step, (long long)p->steps);
+    return stop ? end_stopped(r) : EK_OK;
 }
 
 /* Of a failure, the step under way is named, as the metrics count them. */

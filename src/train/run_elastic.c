@@ -350,8 +350,10 @@ void ek_run_close_state(ek_run *r, ek_status st)
     ek_segment_id id = r->state.id;
     int made = r->state.segment.head != NULL;
     int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
-    /* All of it is in a checkpoint. */
-    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->givers == 0;
+    int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
+    /* All of it is in a checkpoint, which is committed. */
+    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->givers == 0 &&
+                r->checkpoint_step == last;
 
     ek_state_close(&r->state);
     ek_recover_close(&r->recovery);

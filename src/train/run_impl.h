@@ -86,6 +86,7 @@ typedef struct {
     uint64_t likeness;
     ek_path out_path;                     /* of --out, from the root */
     int64_t checkpoint_step, memory_step; /* steps done there; memory: -1: none */
+    int64_t saving_step;                  /* of the save under way, or of the last one */
 } ek_run;
 
 /* A run from its settings to its end; *out is zero. */

@@ -69,6 +69,15 @@ class Elastic(ranks.Disaster):
                 names[tuple(map(int, path.split("-")[2:4]))] = path
         return [names[key] for key in sorted(names)]
 
+    def wait_for_generation(self, job, n):
+        """Until only that one's state is there, and can be gone on from; or the job has ended."""
+        end = time.monotonic() + ek_cli.TIMEOUT_S
+        while job.process.poll() is None and time.monotonic() < end:
+            found = {int(path.split("-")[2]) for path in self.segments()}
+            if found == {n}:
+                return
+            time.sleep(0.01)
+
     @staticmethod
     def remove_segment(path):
         """As its host's end does."""

@@ -75,6 +75,30 @@ class Killed(Elastic):
                 best = os.path.realpath(os.path.join(self.out, "best"))
                 self.assertEqual(int(best[-8:]), state["best_step"])
 
+    def test_interrupted_while_a_recovery_evaluates(self):
+        """A worker is killed during an evaluation, which the recovery repeats; Ctrl-C ends that one,
+        too.  The steps are in a checkpoint then, or else still in memory."""
+        held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(10000, seed=9) * 1000)
+        more = ("--eval-data", held_out, "--eval-every", 5, "--eval-tokens", 0)
+        j = self.elastic((2, "--ep 2"), *more)
+        j.wait_for_steps(5)
+        self.kill_rank(j, 1)
+        self.wait_for_generation(j, 1)
+        time.sleep(0.2)  # it evaluates, if not it still begins: then memory has to stay
+        j.process.send_signal(signal.SIGINT)
+        status, _, err = j.end()
+        self.assertEqual(status, INTERRUPTED, err)
+        self.assertEqual(len(self.told().splitlines()), 5)
+        self.assertTrue(self.segments() or self.assert_whole() == 5, err)
+        if "the checkpoint is written" in err:
+            self.assertEqual(self.assert_whole(), 5)
+        j = self.elastic((2, "--ep 2"), *more[:-1], 1000)
+        status, _, err = j.end()
+        self.assertEqual(status, DONE, err)
+        self.assert_same_losses()
+        self.assertEqual(self.generations()[-1]["first_step"], 5)
+        self.assert_no_segments()
+
     def test_that_nothing_is_copied(self):
         """Ranks that go on where they were take their state over where it lies."""
         for layout in LAYOUTS[:1] + MOVING[:1]:
