@@ -242,7 +242,8 @@ typedef struct {
 /** Where a run is, after each step. */
 typedef struct {
     int64_t step, steps;          /* done, to do */
-    double loss;                  /* mean cross entropy of the step, nats, before its update */
+    double loss;                  /* mean cross entropy of the step, nats, before its update; NaN:
+                                     no step was left to take */
     double expert_max_over_mean;  /* busiest expert over the mean, worst layer */
     double step_ms, tokens_per_s; /* of the step, end to end */
     double seconds;               /* of this process's steps */

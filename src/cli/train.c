@@ -405,9 +405,9 @@ static void add_evaluations(json_t *o, const ek_train_evaluation *e)
 static void print_json(const ek_train_summary *s, const display *d)
 {
     json_t *o = json_pack(
-        "{s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", d->job->size, "steps",
-        (json_int_t)s->end.step, "loss", s->end.loss, "tokens_per_s", s->tokens_per_s, "seconds",
-        s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
+        "{s:i, s:I, s:o, s:f, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", d->job->size, "steps",
+        (json_int_t)s->end.step, "loss", number_of(s->end.loss), "tokens_per_s", s->tokens_per_s,
+        "seconds", s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
         (json_int_t)s->info.active_params, "peak_rss_mb", (double)s->peak_rss_bytes / 1e6,
         "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
         ek_json_text_of(s->checkpoint));
@@ -467,17 +467,19 @@ static void print_evaluations(const ek_train_evaluation *e)
 
 static void print_summary(const ek_train_summary *s, const display *d)
 {
-    char rate[16], time[24], peak[16], guess[16];
+    char rate[16], time[24], peak[16], guess[16], loss[40] = "no step was left to take";
     cli_text path;
 
     if (d->json) {
         print_json(s, d);
         return;
     }
-    printf("%" PRId64 " steps in %s, %s tokens/s, loss %.4f, peak memory %sB (predicted %sB)\n"
+    if (isfinite(s->end.loss))
+        snprintf(loss, sizeof(loss), "loss %.4f", s->end.loss);
+    printf("%" PRId64 " steps in %s, %s tokens/s, %s, peak memory %sB (predicted %sB)\n"
            "checkpoint: %s\n",
            s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
-           cli_count(rate, sizeof(rate), s->tokens_per_s), s->end.loss,
+           cli_count(rate, sizeof(rate), s->tokens_per_s), loss,
            cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));

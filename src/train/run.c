@@ -116,7 +116,7 @@ static ek_status write_extras(ek_run *r)
                (long long)from, (long long)(from + r->cfg->timeline_steps - 1));
     else if (r->cfg->timeline && !r->timeline_done)
         EK_TRY(write_timeline(r));
-    if (r->cfg->record_routing && r->rank == 0) {
+    if (r->cfg->record_routing && r->rank == 0 && r->out->end.step > r->first_step) {
         EK_TRY(ek_path_set(&path, "%s/routing.npy", r->cfg->out));
         EK_TRY(ek_routing_trace_write(&r->trace, path.s));
     }
@@ -309,7 +309,9 @@ static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
     *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_out_of_patience(r);
     if (!*done)
         return r->new_best ? save(r, 0) : EK_OK;
-    r->out->end.loss = r->recovery.record.result.losses.loss;
+    r->out->end.loss = r->memory_step >= 0 && r->recovery.verdict.record >= 0
+                           ? r->recovery.record.result.losses.loss
+                           : NAN;
     if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
         return EK_OK;
     return save(r, 1);
@@ -319,15 +321,17 @@ static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
 static ek_status end_stopped(ek_run *r)
 {
     const ek_train_progress *p = &r->out->end;
+    int all_steps = p->step >= p->steps;
 
     r->step = p->step;
     EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
-    if (p->step >= p->steps)
+    if (all_steps && !ek_run_is_evaluation_due(r, p->step))
         return EK_OK;
     return EK_FAIL(EK_ECANCELED,
-                   "interrupted after step %lld of %lld; the checkpoint is written, go on with "
+                   "interrupted after step %lld of %lld%s; the checkpoint is written, go on with "
                    "--resume",
-                   (long long)p->step, (long long)p->steps);
+                   (long long)p->step, (long long)p->steps,
+                   all_steps ? ", in the last evaluation" : "");
 }
 
 static ek_status step_loop(ek_run *r)

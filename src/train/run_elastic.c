@@ -352,8 +352,8 @@ void ek_run_close_state(ek_run *r, ek_status st)
     int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
     int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
     /* All of it is in a checkpoint, which is committed. */
-    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->givers == 0 &&
-                r->checkpoint_step == last;
+    int saved =
+        (st == EK_OK || st == EK_ECANCELED) && r->cfg->givers == 0 && r->checkpoint_step == last;
 
     ek_state_close(&r->state);
     ek_recover_close(&r->recovery);

@@ -6,8 +6,8 @@
  * windows at even distances over the stream are taken, the same ones every time.
  *
  * The line of the step is in metrics.jsonl before its evaluation begins, and gets the result when
- * that is there.  So an evaluation that is cut short costs nothing but itself; the next start makes
- * up for it. */
+ * that is there.  An evaluation that is cut short leaves the line as it was, and the checkpoint
+ * that is saved then does not know of it; the next start makes it first. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -186,7 +186,7 @@ static ek_status evaluate_windows(ek_run *r, round_sums *all)
     return EK_OK;
 }
 
-static int is_due(const ek_run *r, int64_t step)
+int ek_run_is_evaluation_due(const ek_run *r, int64_t step)
 {
     int64_t every = ek_run_eval_every(r);
 
@@ -236,7 +236,7 @@ ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
     ek_metrics_eval e;
 
     r->out->end.eval_tokens = 0;
-    if (!is_due(r, step))
+    if (!ek_run_is_evaluation_due(r, step))
         return EK_OK;
     ek_run_tell_phase(r, "evaluate");
     EK_TRY(evaluate_windows(r, &all));

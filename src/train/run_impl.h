@@ -191,6 +191,8 @@ int64_t ek_run_eval_every(const ek_run *r);
 EK_CHECKED ek_status ek_run_restore_eval_state(ek_run *r);
 /* Whether --patience is over. */
 int ek_run_out_of_patience(const ek_run *r);
+/* Whether the model after so many steps is to be evaluated, and has not been. */
+int ek_run_is_evaluation_due(const ek_run *r, int64_t step);
 /* After so many steps, and after their line of metrics: evaluates, if it is time.  *stop becomes 1
  * where it was cut short because somebody wants to stop.  Collective. */
 EK_CHECKED ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop);

@@ -702,12 +702,12 @@ static ek_status tell_survival(ek_run *r)
     return EK_OK;
 }
 
-/* Whether all that there was to do is in a checkpoint. */
+/* Whether all that there was to do is in a checkpoint, the last evaluation, too. */
 static int is_finished(const ek_run *r)
 {
     int64_t saved = r->memory_step < 0 ? r->first_step : r->checkpoint_step;
 
-    return saved >= r->training.optimizer.steps ||
+    return (saved >= r->training.optimizer.steps && !ek_run_is_evaluation_due(r, r->first_step)) ||
            (ek_run_out_of_patience(r) && saved == r->first_step && saved > 0);
 }
 

@@ -201,6 +201,24 @@ class Evaluate(ek_cli.Case):
         self.assertEqual(sorted(evaluations(self.path("run"))), [5, 8])
         self.assertEqual([m["step"] for m in metrics(self.path("run"))], list(range(8)))
 
+    def test_the_last_evaluation_was_cut_short(self):
+        """The run is not done until the next start has made it, with the best checkpoint."""
+        err = self.cut_short(5)
+        self.assertIn("interrupted after step 5 of 5, in the last evaluation", err)
+        self.assertFalse(os.path.lexists(self.path("run", "best")))
+        resume = ["train", "--resume", "--out", self.path("run"), "--eval-tokens", 2000]
+        r = run(*resume, "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        s = json.loads(r.stdout)
+        self.assertEqual((s["steps"], s["loss"]), (5, None))
+        self.assertEqual(sorted(evaluations(self.path("run"))), [5])
+        self.assertEqual(os.readlink(self.path("run", "best")), "checkpoint/step-00000005")
+        self.assertEqual(s["evaluation"]["best_checkpoint"], self.path("run", "best"))
+        self.assertEqual(run("check", "--checkpoint", self.path("run")).returncode, DONE)
+        r = run(*resume)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("all its steps are done already", r.stderr)
+
     def test_large_perplexities_are_short(self):
         """A loss of hundreds of nats fills no line with digits."""
         r = run(*self.train_args("run", "--eval-data", self.held_out, "--lr", 10, "--clip", 0,
