@@ -74,11 +74,47 @@ int64_t ek_run_eval_every(const ek_run *r)
 
 /* --- what is known from an earlier start ------------------------------------------------------ */
 
+/* What rank 0 finds out for all. */
+typedef struct {
+    ek_eval_state state;
+    int64_t new_best; /* the model that the run goes on with is the best, and has to be saved */
+} restored_state;
+
+/* Of a start from memory, where the save of the best model may not have been committed: its best
+ * is the best evaluation of the models that there still are, <out>/best and the one in memory.
+ * since_best stays, as --patience asks whether losses still get lower. */
+static ek_status find_best_model(const ek_run *r, ek_eval_state *s)
+{
+    ek_eval_state saved;
+    int found = 0;
+    ek_path path;
+
+    EK_TRY(ek_checkpoint_best(r->cfg->out, s->best_step, &path));
+    if (path.s[0] != '\0')
+        return EK_OK;
+    EK_TRY(ek_path_set(&path, "%s/best", r->cfg->out));
+    if (ek_checkpoint_is_best_link(path.s)) {
+        EK_TRY(ek_path_set(&path, "%s/best/state.json", r->cfg->out));
+        EK_TRY(ek_eval_state_read(path.s, "evaluation", &saved, &found));
+    }
+    if (found) /* which is its own evaluation */
+        EK_TRY(ek_checkpoint_best(r->cfg->out, saved.best_step, &path));
+    found = found && path.s[0] != '\0' && ek_eval_state_same_data(&saved, s);
+    s->best_step = found ? saved.best_step : -1;
+    s->best_loss = found ? saved.best_loss : 0;
+    if (s->step == r->first_step && (!found || s->loss < s->best_loss)) {
+        s->best_step = s->step;
+        s->best_loss = s->loss;
+    }
+    return EK_OK;
+}
+
 /* Of a start from memory, <out>/evaluation.json says how it stood; of one from a checkpoint, that
  * does, as later steps are taken again. */
-static ek_status read_state(const ek_run *r, ek_eval_state *s)
+static ek_status read_state(const ek_run *r, restored_state *x)
 {
     int from_memory = r->memory_step >= 0, found = 0;
+    ek_eval_state *s = &x->state;
     ek_path path;
 
     if (from_memory)
@@ -88,30 +124,41 @@ static ek_status read_state(const ek_run *r, ek_eval_state *s)
     EK_TRY(ek_eval_state_read(path.s, from_memory ? NULL : "evaluation", s, &found));
     if (!found || s->step > r->first_step)
         *s = r->eval;
-    if (ek_eval_state_same_data(s, &r->eval))
-        return EK_OK;
-    ek_log("train", EK_LOG_WARN,
-           "--eval-data, --seq or --eval-tokens changed: the best loss (%.4f, step %lld) and the "
-           "patience count are reset",
-           s->best_loss, (long long)s->best_step);
-    *s = r->eval;
+    if (!ek_eval_state_same_data(s, &r->eval)) {
+        ek_log("train", EK_LOG_WARN,
+               "--eval-data, --seq or --eval-tokens changed: the best loss (%.4f, step %lld) and "
+               "the patience count are reset",
+               s->best_loss, (long long)s->best_step);
+        *s = r->eval;
+    }
+    if (from_memory)
+        EK_TRY(find_best_model(r, s));
+    EK_TRY(ek_checkpoint_best(r->cfg->out, s->best_step, &path));
+    x->new_best = s->best_step == r->first_step && path.s[0] == '\0';
     return EK_OK;
 }
 
 ek_status ek_run_restore_eval_state(ek_run *r)
 {
-    ek_eval_state s = r->eval;
+    restored_state x = {.state = r->eval};
     ek_coll *op = NULL;
 
     if (r->held_out == NULL || r->first_step == 0)
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "read the evaluations", r->rank == 0 ? read_state(r, &s) : EK_OK));
+    EK_TRY(ek_agree(r->world, "read the evaluations", r->rank == 0 ? read_state(r, &x) : EK_OK));
     if (r->ranks > 1) {
-        EK_TRY(ek_comm_broadcast(r->world, &s, sizeof(s), 0, &op));
+        EK_TRY(ek_comm_broadcast(r->world, &x, sizeof(x), 0, &op));
         EK_TRY(ek_coll_wait(&op));
     }
-    r->eval = s;
+    r->eval = x.state;
+    r->new_best = x.new_best != 0;
     return EK_OK;
+}
+
+ek_status ek_run_write_eval_state(const ek_run *r)
+{
+    return r->held_out != NULL && r->eval.step > 0 ? ek_eval_state_write(&r->eval, r->cfg->out)
+                                                   : EK_OK;
 }
 
 int ek_run_out_of_patience(const ek_run *r)
@@ -200,7 +247,7 @@ static ek_status keep_result(ek_run *r, const ek_metrics_eval *e, int64_t step)
     if (r->rank != 0)
         return EK_OK;
     EK_TRY(ek_metrics_add_eval(&r->metrics, step - 1, e));
-    return ek_eval_state_write(&r->eval, r->cfg->out);
+    return ek_run_write_eval_state(r);
 }
 
 static void tell_result(ek_run *r, const ek_metrics_eval *e)

@@ -402,6 +402,7 @@ static ek_status open_out(ek_run *r)
         EK_TRY(ek_out_clear(c->out, c->elastic, &r->replaces));
     }
     ek_out_clear_temporaries(c->out);
+    EK_TRY(ek_run_write_eval_state(r));
     EK_TRY(ek_path_set(&path, "%s/" EK_RUN_FILE, c->out));
     return ek_file_replace(NULL, path.s, r->run_file, strlen(r->run_file));
 }
@@ -702,11 +703,14 @@ static ek_status tell_survival(ek_run *r)
     return EK_OK;
 }
 
-/* Whether all that there was to do is in a checkpoint, the last evaluation, too. */
+/* Whether all that there was to do is in a checkpoint, the last evaluation and the best model, too.
+ */
 static int is_finished(const ek_run *r)
 {
     int64_t saved = r->memory_step < 0 ? r->first_step : r->checkpoint_step;
 
+    if (r->new_best)
+        return 0;
     return (saved >= r->training.optimizer.steps && !ek_run_is_evaluation_due(r, r->first_step)) ||
            (ek_run_out_of_patience(r) && saved == r->first_step && saved > 0);
 }

@@ -87,6 +87,14 @@ class Evaluate(ek_cli.Case):
         r = run("export", "--from", self.path("run", "best"), "--to", self.path("hf"))
         self.assertEqual(r.returncode, DONE, r.stderr)
 
+    def test_best_link_that_was_not_made(self):
+        """The run was killed after the commit of the checkpoint that is the best."""
+        self.train_evaluating("run", steps=1)
+        os.unlink(self.path("run", "best"))
+        r = run("train", "--resume", "--out", self.path("run"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(os.readlink(self.path("run", "best")), "checkpoint/step-00000001")
+
     def test_best_checkpoint_of_a_run_that_is_replaced(self):
         """It goes with it, or comes back with it."""
         self.train_evaluating("run", steps=6)

@@ -99,6 +99,51 @@ class Killed(Elastic):
         self.assertEqual(self.generations()[-1]["first_step"], 5)
         self.assert_no_segments()
 
+    def kill_and_change_the_best(self, more, **changes):
+        """Kills a job and its launcher, and has evaluation.json say that its last step was
+        evaluated; that step, and the step of OUT/best."""
+        j = self.elastic((2, "--ep 2"), *more, steps=100000)
+        j.wait_for_steps(6)
+        self.kill_launcher(j)
+        step = int(re.search(r"--out %s: rank 0 of 2.* (\d+) steps done" % re.escape(
+            os.path.realpath(self.out)), ek_cli.run("clean").stdout).group(1))
+        path = os.path.join(self.out, "evaluation.json")
+        state = json.loads(ek_cli.read(path))
+        state.update(step=step, best_step=step - changes["since_best"], **changes)
+        ek_cli.write(path, json.dumps(state))
+        return step, int(os.readlink(os.path.join(self.out, "best"))[-8:])
+
+    def test_best_model_whose_save_was_lost(self):
+        """evaluation.json already names a best model, and the job is killed before its checkpoint is
+        committed: the recovery saves it, or takes the best of the models that there are."""
+        held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(2000, seed=9))
+        more = ("--eval-data", held_out, "--eval-every", 1, "--keep", 99)
+        # losses that no later evaluation comes to, which would make up for what is lost
+        cases = (("in memory", {"loss": 0.5, "best_loss": 0.5, "since_best": 0}),
+                 ("nowhere", {"loss": 0.5, "best_loss": 0.25, "since_best": 1}),
+                 ("nowhere, an older one in OUT/best",
+                  {"loss": 99, "best_loss": 0.25, "since_best": 1}))
+        for where, changes in cases:
+            with self.subTest(where=where):
+                shutil.rmtree(self.out, True)
+                step, best = self.kill_and_change_the_best(more, **changes)
+                older = "older" in where
+                if not older:
+                    os.unlink(os.path.join(self.out, "best"))
+                    shutil.rmtree(os.path.join(self.out, "checkpoint"))
+                    best = step
+                elif best >= step - 1:
+                    continue  # killed before the next evaluation, so that the best is too new
+                j = self.elastic((2, "--ep 2"), *more, steps=step + 3 * (not older))
+                status, _, err = j.end()
+                self.assertEqual(status, DONE, err)
+                state = json.loads(ek_cli.read(os.path.join(self.out, "evaluation.json")))
+                self.assertEqual(state["best_step"], best)
+                self.assertGreater(state["best_loss"], 0.25)
+                self.assertEqual(os.readlink(os.path.join(self.out, "best")),
+                                 "checkpoint/step-%08d" % best)
+                self.assert_no_segments()
+
     def test_that_nothing_is_copied(self):
         """Ranks that go on where they were take their state over where it lies."""
         for layout in LAYOUTS[:1] + MOVING[:1]:
