@@ -214,6 +214,7 @@ static ek_status give_up_memory(ek_run *r, int32_t tensor)
     r->memory_step = -1;
     EK_TRY(ek_run_find_checkpoint(r)); /* with its sums this time */
     r->first_step = r->checkpoint_step;
+    EK_TRY(ek_run_restore_eval_state(r)); /* those of the steps that are lost are made again */
     if (r->rank == 0)
         ek_log(
             "elastic", EK_LOG_WARN,

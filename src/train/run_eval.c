@@ -140,9 +140,12 @@ static ek_status read_state(const ek_run *r, restored_state *x)
 
 ek_status ek_run_restore_eval_state(ek_run *r)
 {
-    restored_state x = {.state = r->eval};
+    restored_state x = {0};
     ek_coll *op = NULL;
 
+    r->eval = ek_eval_state_new(r->eval.data_tokens, r->eval.seq, r->eval.windows);
+    r->new_best = 0;
+    x.state = r->eval;
     if (r->held_out == NULL || r->first_step == 0)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "read the evaluations", r->rank == 0 ? read_state(r, &x) : EK_OK));
@@ -157,8 +160,18 @@ ek_status ek_run_restore_eval_state(ek_run *r)
 
 ek_status ek_run_write_eval_state(const ek_run *r)
 {
-    return r->held_out != NULL && r->eval.step > 0 ? ek_eval_state_write(&r->eval, r->cfg->out)
-                                                   : EK_OK;
+    ek_eval_state later;
+    int found = 0;
+    ek_path path;
+
+    if (r->held_out == NULL)
+        return EK_OK;
+    if (r->eval.step > 0)
+        return ek_eval_state_write(&r->eval, r->cfg->out);
+    EK_TRY(ek_path_set(&path, "%s/" EK_EVAL_FILE, r->cfg->out)); /* of steps that are taken again */
+    if (ek_eval_state_read(path.s, NULL, &later, &found) < 0 || !found)
+        return EK_OK; /* there is none, or it is not ours */
+    return ek_file_remove(NULL, path.s);
 }
 
 int ek_run_out_of_patience(const ek_run *r)

@@ -187,8 +187,8 @@ EK_CHECKED ek_status ek_run_judge_survival(ek_run *r);
 EK_CHECKED ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like);
 /* Steps between evaluations; 0: there are none. */
 int64_t ek_run_eval_every(const ek_run *r);
-/* Once it is known where the run goes on: what its evaluations were, and whether the model there is
- * the best one and has yet to be saved as that.  Collective. */
+/* Whenever it is known where the run goes on: what its evaluations were, and whether the model
+ * there is the best one and has yet to be saved as that.  Collective. */
 EK_CHECKED ek_status ek_run_restore_eval_state(ek_run *r);
 /* Rank 0: <out>/evaluation.json, of what is known now. */
 EK_CHECKED ek_status ek_run_write_eval_state(const ek_run *r);

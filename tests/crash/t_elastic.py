@@ -240,6 +240,30 @@ class Lost(Elastic):
                 self.assert_done(j, 1)
 
 
+    def test_evaluations_of_lost_steps(self):
+        """Steps that are taken again from the checkpoint of the best are evaluated again."""
+        self.lr = 0.01
+        held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(2000, seed=9))
+        more = ("--eval-data", held_out, "--eval-every", 2, "--patience", 1000)
+        found = []
+        for lost in (False, True):
+            shutil.rmtree(self.out, True)
+            j = self.elastic(LAYOUTS[0], *more, steps=150)
+            if lost:
+                j.wait_for_steps(60)
+                self.lose(j, 0)
+            status, _, err = j.end()
+            self.assertEqual(status, DONE, err)
+            self.assertEqual("going back from" in err, lost, err)
+            lines = ek_cli.metrics(self.out)
+            self.assertEqual([m["step"] for m in lines], list(range(150)))
+            self.assertEqual([m["step"] + 1 for m in lines if "eval_loss" in m],
+                             list(range(2, 151, 2)))
+            state = json.loads(ek_cli.read(os.path.join(self.out, "evaluation.json")))
+            self.assertLess(state["best_step"], 50, "steps after the best one are to be lost")
+            found.append([state[k] for k in ("step", "best_step", "since_best")])
+        self.assertEqual(*found)
+
     def test_of_all(self):
         """The same where nobody has anything left, and a word of what that costs."""
         for more, source, said in (
