@@ -49,7 +49,7 @@ static ek_status save(ek_run *r, int last)
                               .run_file = r->run_file,
                               .steps_done = ek_trainer_steps_done(r->trainer),
                               .keep = r->cfg->keep,
-                              .evaluation = r->eval.step >= 0 ? &r->eval : NULL,
+                              .evaluation = r->eval.step > 0 ? &r->eval : NULL,
                               .best = r->new_best,
                               .out_dir = r->cfg->out,
                               .background = r->background && !last};
@@ -444,6 +444,7 @@ ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
                 .rank = cfg->world != NULL ? ek_comm_rank(cfg->world) : 0,
                 .ranks = cfg->world != NULL ? ek_comm_size(cfg->world) : 1,
                 .metrics = {.fd = -1},
+                .eval = ek_eval_state_new(0, 0, 0),
                 .memory_step = -1,
                 .lock = -1};
     int gives;

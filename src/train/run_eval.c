@@ -109,7 +109,9 @@ static ek_status find_best_model(const ek_run *r, ek_eval_state *s)
     return EK_OK;
 }
 
-/* Of a start from memory, <out>/evaluation.json says how it stood; of one from a checkpoint, that
+/* A start without --eval-data keeps what is known, for one that has them again.
+ *
+ * Of a start from memory, <out>/evaluation.json says how it stood; of one from a checkpoint, that
  * does, as later steps are taken again. */
 static ek_status read_state(const ek_run *r, restored_state *x)
 {
@@ -122,14 +124,17 @@ static ek_status read_state(const ek_run *r, restored_state *x)
     else
         EK_TRY(ek_path_set(&path, "%s/state.json", r->found.path.s));
     EK_TRY(ek_eval_state_read(path.s, from_memory ? NULL : "evaluation", s, &found));
-    if (!found || s->step > r->first_step)
+    if (!found || s->step <= 0 || s->step > r->first_step) { /* 0: of runs without any, once */
         *s = r->eval;
-    if (!ek_eval_state_same_data(s, &r->eval)) {
+        return EK_OK;
+    }
+    if (r->held_out != NULL && !ek_eval_state_same_data(s, &r->eval)) {
         ek_log("train", EK_LOG_WARN,
                "--eval-data, --seq or --eval-tokens changed: the best loss (%.4f, step %lld) and "
                "the patience count are reset",
                s->best_loss, (long long)s->best_step);
         *s = r->eval;
+        return EK_OK;
     }
     if (from_memory)
         EK_TRY(find_best_model(r, s));
@@ -146,7 +151,7 @@ ek_status ek_run_restore_eval_state(ek_run *r)
     r->eval = ek_eval_state_new(r->eval.data_tokens, r->eval.seq, r->eval.windows);
     r->new_best = 0;
     x.state = r->eval;
-    if (r->held_out == NULL || r->first_step == 0)
+    if (r->first_step == 0)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "read the evaluations", r->rank == 0 ? read_state(r, &x) : EK_OK));
     if (r->ranks > 1) {

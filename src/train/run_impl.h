@@ -39,7 +39,7 @@ typedef struct {
     ek_tokenizer_files tokenizer_files;
     ek_windows windows;
     ek_tokens *held_out; /* of --eval-data; NULL: none */
-    ek_eval_state eval;  /* with it */
+    ek_eval_state eval;  /* with it; without, what starts before had found out */
     int new_best;        /* the model is the best so far, and not saved yet */
     ek_model *model;
     ek_trainer *trainer;
@@ -180,7 +180,7 @@ EK_CHECKED ek_status ek_run_least(ek_comm *ranks, double *x);
  * out->balance.  Collective (survival.c). */
 EK_CHECKED ek_status ek_run_judge_survival(ek_run *r);
 
-/* --- evaluations: without --eval-data these do nothing (run_eval.c) ------------------------------
+/* --- evaluations: without --eval-data none are made (run_eval.c) ------------------------------
  */
 
 /* Opens the held-out data, with what those of training are opened with; by itself. */

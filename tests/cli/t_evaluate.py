@@ -87,6 +87,52 @@ class Evaluate(ek_cli.Case):
         r = run("export", "--from", self.path("run", "best"), "--to", self.path("hf"))
         self.assertEqual(r.returncode, DONE, r.stderr)
 
+    def saved(self, out):
+        """The evaluations that the newest checkpoint knows of, or None."""
+        path = os.path.join(ek_cli.newest(self.path(out)), "state.json")
+        return json.loads(ek_cli.read(path)).get("evaluation")
+
+    def test_a_run_without_evaluations(self):
+        """It has none to tell of, and one that is resumed with them has nothing to forget."""
+        self.train("run", steps=3)
+        self.assertIsNone(self.saved("run"))
+        r = run("train", "--resume", "--out", self.path("run"), "--eval-data", self.held_out,
+                "--steps", 6)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertNotIn("are reset", r.stderr)
+        self.assertEqual(self.saved("run")["step"], 6)
+
+    def resume(self, steps, **changes):
+        """Goes on with the run, whose stored settings are changed; None: left out."""
+        path = self.path("run", "run.json")
+        stored = json.loads(ek_cli.read(path))
+        stored["settings"].update(changes)
+        stored["settings"] = {k: v for k, v in stored["settings"].items() if v is not None}
+        ek_cli.write(path, json.dumps(stored))
+        r = run("train", "--resume", "--out", self.path("run"), "--steps", steps)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertNotIn("are reset", r.stderr)
+
+    def test_a_start_without_evaluations(self):
+        """What other starts of its run have found out is kept for the next one."""
+        more = ("--save-every", 1, "--keep", 1, "--eval-every", 1)
+        self.train_evaluating("run", *more, steps=30)
+        known, link = self.saved("run"), os.readlink(self.path("run", "best"))
+        self.assertEqual(known, state(self.path("run")))
+        settings = json.loads(ek_cli.read(self.path("run", "run.json")))["settings"]
+        evaluating = {k: settings[k] for k in ("eval-data", "eval-every")}
+        self.resume(34, **dict.fromkeys(evaluating))
+        self.assertEqual(sorted(evaluations(self.path("run"))), list(range(1, 31)))
+        self.assertEqual((self.saved("run"), state(self.path("run"))), (known, known))
+        self.assertEqual(os.readlink(self.path("run", "best")), link)
+        self.assertTrue(os.path.exists(self.path("run", "best", "manifest.json")))
+        self.resume(36, **evaluating)
+        of = evaluations(self.path("run"))
+        self.assertEqual(sorted(of), [*range(1, 31), 34, 35, 36])
+        best = min(of, key=lambda step: of[step]["eval_loss"])
+        self.assertEqual((state(self.path("run"))["best_step"], state(self.path("run"))["step"]),
+                         (best, 36))
+
     def test_best_link_that_was_not_made(self):
         """The run was killed after the commit of the checkpoint that is the best."""
         self.train_evaluating("run", steps=1)
