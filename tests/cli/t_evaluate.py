@@ -102,6 +102,17 @@ class Evaluate(ek_cli.Case):
         self.assertNotIn("are reset", r.stderr)
         self.assertEqual(self.saved("run")["step"], 6)
 
+    def test_a_finished_run_is_evaluated(self):
+        """--resume with other held-out data has their evaluation to make, once."""
+        self.train("run", steps=3)
+        resume = ["train", "--resume", "--out", self.path("run"), "--eval-data", self.held_out]
+        for said in ("no step was left to take", "all its steps are done already"):
+            r = run(*resume)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            self.assertIn(said, r.stdout + r.stderr)
+            self.assertEqual(sorted(evaluations(self.path("run"))), [3])
+            self.assertEqual(os.readlink(self.path("run", "best")), "checkpoint/step-00000003")
+
     def resume(self, steps, **changes):
         """Goes on with the run, whose stored settings are changed; None: left out."""
         path = self.path("run", "run.json")
