@@ -209,9 +209,10 @@ static ek_status fill_defaults(ek_options *o)
 static ek_status read_stored(ek_options *o)
 {
     const ek_option_table *t = o->table;
-    char where[WHERE_CAP], from[WHERE_CAP / 2] = "";
+    char where[WHERE_CAP], from[WHERE_CAP / 2] = "", message[2 * WHERE_CAP];
     const char *key;
     json_t *value, *kept;
+    ek_status st;
 
     if (t->stored == NULL)
         return EK_OK;
@@ -228,7 +229,12 @@ static ek_status read_stored(ek_options *o)
         if (o->given[row] != BY_DEFAULT)
             continue;
         snprintf(where, sizeof(where), "%s: setting `%s`", from, key);
-        EK_TRY(ek_option_from_json(&t->options[row], where, value, &kept));
+        st = ek_option_from_json(&t->options[row], where, value, &kept);
+        if (st == EK_EINVAL) { /* the file is wrong, not the command line */
+            snprintf(message, sizeof(message), "%s", ek_err_message());
+            return EK_FAIL(EK_EFORMAT, "%s", message);
+        }
+        EK_TRY(st);
         EK_TRY(put(o, (size_t)row, BY_STORED, kept));
     }
     return EK_OK;

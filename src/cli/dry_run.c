@@ -51,14 +51,20 @@ static void *dry_rank_main(void *self)
     return NULL;
 }
 
+/* Whether a rank has only heard of another's failure. */
+static int is_heard(ek_status st)
+{
+    return ek_status_class(st) == EK_CLASS_RANK || st == EK_ECOMM;
+}
+
 /* The failure of whoever found it; others have only heard of it. */
 static ek_status first_failure(const dry_rank *r, int n)
 {
     const dry_rank *first = NULL;
 
     for (int i = 0; i < n; i++)
-        if (r[i].status < 0 && (first == NULL || (ek_status_class(first->status) == EK_CLASS_RANK &&
-                                                  ek_status_class(r[i].status) != EK_CLASS_RANK)))
+        if (r[i].status < 0 &&
+            (first == NULL || (is_heard(first->status) && !is_heard(r[i].status))))
             first = &r[i];
     return first == NULL ? EK_OK : EK_FAIL(first->status, "%s", first->message);
 }

@@ -67,7 +67,10 @@ static ek_status read_prompt(FILE *f, const char *name, char **out)
         EK_REQUIRE_OUT(n <= PROMPT_BYTES_MAX, EK_EFORMAT, "%s: a prompt of more than %d MiB", name,
                        PROMPT_BYTES_MAX >> 20);
     } while (got > 0);
-    EK_REQUIRE_OUT(!ferror(f), EK_EIO, "%s: cannot be read: %s", name, strerror(errno));
+    if (ferror(f)) {
+        st = ek_fail_errno(errno, "read", name);
+        goto out;
+    }
     EK_REQUIRE_OUT(memchr(text, '\0', n) == NULL, EK_EFORMAT,
                    "%s: a prompt is a text, and this holds a NUL byte", name);
     n -= n > 0 && text[n - 1] == '\n';

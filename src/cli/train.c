@@ -535,6 +535,22 @@ static ek_status check_run_there(const char *out)
     return ek_checkpoint_newest(out, &checkpoint) < 0 ? ek_out_no_checkpoint(out) : EK_OK;
 }
 
+/* A folder from elsewhere must not bring along what this command would run. */
+static ek_status check_commands(const ek_options *given, const json_t *settings, const char *from)
+{
+    static const char *const names[] = {"discover", "mpiexec-args"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = json_string_value(json_object_get(settings, names[i]));
+
+        EK_REQUIRE(text == NULL || ek_options_given(given, names[i]), EK_EINVAL,
+                   "%s has --%s \"%s\", and options that run commands are not taken from the "
+                   "folder of a run: give --%s again",
+                   from, names[i], text, names[i]);
+    }
+    return EK_OK;
+}
+
 /* What --out is where it is not given, and the settings of the run that goes on there. */
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
                                  size_t from_cap)
@@ -558,6 +574,7 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
     if (*settings == NULL)
         *settings = json_object();
     snprintf(from, from_cap, "%s", path.s);
+    EK_TRY(check_commands(given, *settings, path.s));
     for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++)
         lays_out |= ek_options_given(given, layout[i]);
     for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)

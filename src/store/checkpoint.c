@@ -253,6 +253,14 @@ ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t s
     return ek_link_replace(io, target.s, link.s);
 }
 
+/* A link to a folder elsewhere, which no run has made. */
+static int is_link(const char *path)
+{
+    struct stat s;
+
+    return lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
+}
+
 ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep)
 {
     ek_step_entry *steps = NULL;
@@ -273,7 +281,7 @@ ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep
             complete += ek_checkpoint_check_folder(p.s, EK_CHECK_SIZES, &step) >= 0;
             continue;
         }
-        if (has_best && strcmp(best.name, steps[i].name) == 0)
+        if ((has_best && strcmp(best.name, steps[i].name) == 0) || is_link(p.s))
             continue;
         EK_TRY_OUT(delete_checkpoint(io, p.s));
     }

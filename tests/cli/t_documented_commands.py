@@ -12,7 +12,8 @@ from ek_cli import DONE, run
 ROOT = os.path.dirname(ek_cli.TEST_DATA)
 COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "bench",
             "info")
-RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train")}
+RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
+       "docs/training.md": ("train", "eval")}
 PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
 LINE = re.compile(r"^    (?:\$ )?(?P<before>.*?)(?:build/)?\bevenkeel (?P<line>[a-z]+( .*)?)$")
 

@@ -89,6 +89,15 @@ class DryRun(ek_cli.Case):
                 self.assertEqual((dry.returncode, told(dry)), (real.returncode, told(real)))
                 self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_memory_that_is_not_there(self):
+        """Is told in the words of the rank that found it, whichever does first."""
+        big = ek_cli.write_config(self.path("big.json"), hidden_size=8192, num_local_experts=64,
+                                  intermediate_size=24576, num_hidden_layers=4)
+        for _ in range(5):
+            r = run(*self.train_args("run", "--model", big, "--ranks", 4, "--threads", 1, "--dry-run"))
+            self.assertEqual(r.returncode, FAILED, r.stderr)
+            self.assertRegex(r.stderr, r"\Aevenkeel train: the run needs about .*\n\Z")
+
     def test_resumed(self):
         self.train("run", "--lr", 0.01, steps=4)
         before = ek_cli.tree(self.folder)

@@ -50,7 +50,7 @@ class Generate(ek_cli.Case):
         self.assertIn("one", self.say("--prompt", "a", "--prompt-file", file, status=USAGE))
         self.assertIn("NUL byte", self.say("--prompt-file", file, status=BAD_INPUT))
         self.assertIn("no-such", self.say("--prompt-file", self.path("no-such"), status=BAD_INPUT))
-        self.say("--prompt-file", self.path("run"), status=ek_cli.FAILED)
+        self.assertIn("directory", self.say("--prompt-file", self.folder, status=BAD_INPUT))
         self.assertIn("NUL byte", self.say(stdin=b"\0", status=BAD_INPUT))
 
     def test_stop_strings_end_the_text_and_are_not_printed(self):

@@ -120,9 +120,46 @@ class Resume(ek_cli.Case):
         text = ek_cli.read(path).decode()
         for changed, word in ((text.replace("evenkeel-run", "other"), "evenkeel-run"),
                               (text.replace('"lr"', '"learning"'), "`learning`"),
+                              (text.replace('"lr": 0.001', '"lr": "high"'), "setting `lr`"),
                               (text[:-3], "run.json"), ("[]", "run.json"), ("", "run.json")):
             write(path, changed)
             self.assertIn(word, self.resume("run", "--steps", 4, status=BAD_INPUT).stderr)
+
+    def test_commands_are_not_taken_from_the_folder(self):
+        """A folder from elsewhere brings none along, in run.json or in a checkpoint."""
+        self.train("run", steps=2)
+        done = self.path("done")
+        script = write(self.path("evil.sh"), "#!/bin/sh\ntouch %s\n" % done)
+        os.chmod(script, 0o755)
+        own, kept = self.path("run", "run.json"), os.path.join(ek_cli.newest(self.path("run")),
+                                                                "run.json")
+        told = json.loads(ek_cli.read(own))
+        for more in ({"elastic": True, "discover": script},
+                     {"ranks": 2, "mpiexec-args": "-launcher rsh -launcher-exec " + script}):
+            name = list(more)[-1]
+            for path in own, kept:
+                with self.subTest(name, path=path):
+                    write(own, json.dumps(told))
+                    if path == kept:
+                        os.remove(own)
+                    write(path, json.dumps({**told, "settings": {**told["settings"], **more}}))
+                    r = self.resume("run", "--steps", 4, status=USAGE)
+                    self.assertIn("give --%s again" % name, r.stderr)
+                    self.assertIn(json.dumps(more[name]), r.stderr)
+                    self.assertFalse(os.path.exists(done))
+                    write(kept, json.dumps(told))
+
+    def test_a_linked_checkpoint_is_not_pruned(self):
+        """What stands elsewhere was not made here."""
+        self.train("run", "--save-every", 1, "--keep", 5, steps=2)
+        big, link = self.path("big"), self.path("run", "checkpoint", "step-00000001")
+        os.rename(link, big)
+        os.symlink(big, link)
+        before = ek_cli.tree(big)
+        self.resume("run", "--steps", 5, "--keep", 1)
+        self.assertEqual(ek_cli.tree(big), before)
+        self.assertEqual(sorted(os.listdir(self.path("run", "checkpoint"))),
+                         ["step-00000001", "step-00000005"])
 
     def test_run_json_says_version_command_and_folder(self):
         self.train("run", steps=2)
