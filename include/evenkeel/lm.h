@@ -47,10 +47,12 @@ typedef struct {
     const char *text_field;  /* of JSON Lines files: the key of a line's text; NULL: "text" */
     const char *scratch_dir; /* ... but in a file without a name in this folder, during the call */
     int (*stop)(void *context); /* asked now and then; true ends with EK_ECANCELED; may be NULL */
-    void *context;              /* of stop */
+    void *context;              /* of stop and progress */
     int document_mask; /* documents of a window are kept apart: a token attends to those of its
                           own document alone, and the first token of a document is no target.
                           EK_EFORMAT where no token is known to end a document */
+    /* Called now and then, may be NULL: "tokenising" of so many bytes, "evaluating" of windows. */
+    void (*progress)(void *context, const char *what, int64_t done, int64_t all);
 } ek_lm_eval_config;
 
 typedef struct {

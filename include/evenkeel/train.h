@@ -287,6 +287,8 @@ typedef struct {
     /* What begins: "transfer" (of weights, from wherever), "step", "evaluate", "checkpoint",
      * "end" */
     void (*phase)(void *context, const char *name);
+    /* While held-out data are evaluated, after each batch of windows */
+    void (*evaluating)(void *context, int64_t windows_done, int64_t windows);
 } ek_train_hooks;
 
 enum { EK_TRAIN_LOST = 3 };

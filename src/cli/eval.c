@@ -1,14 +1,17 @@
 /* evenkeel eval: mean loss, perplexity, and how the experts were used. */
 #include "evenkeel/lm.h"
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/limits.h"
+#include "cli/live_line.h"
 #include "data/tokens.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { DATA_MAX = 4096 };
 
@@ -79,8 +82,19 @@ static void print_text(const ek_lm_eval_result *e)
     }
 }
 
+static void show_progress(void *context, const char *what, int64_t done, int64_t all)
+{
+    int64_t *last = context, now = ek_clock_ns();
+
+    if (now - *last < 100000000)
+        return;
+    *last = now;
+    cli_live_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
+}
+
 static ek_status run(const ek_options *o)
 {
+    int64_t shown = ek_clock_ns();
     /* tokens are in a file without a name: an interruption leaves nothing */
     const char *paths[DATA_MAX], *temporary = getenv("TMPDIR");
     ek_lm_config lc = {sizeof(lc),
@@ -97,7 +111,9 @@ static ek_status run(const ek_options *o)
                             .text_field = ek_options_text(o, "text-field"),
                             .scratch_dir =
                                 temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
-                            .document_mask = ek_options_flag(o, "document-mask")};
+                            .context = &shown,
+                            .document_mask = ek_options_flag(o, "document-mask"),
+                            .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;
@@ -110,6 +126,7 @@ static ek_status run(const ek_options *o)
     EK_TRY(cli_check_threads(lc.threads, 1));
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
     st = ek_lm_eval(lm, &ec, &e);
+    fputs(cli_live_end(), stderr);
     ek_lm_close(&lm);
     EK_TRY(st);
     if (ek_options_flag(o, "json"))

@@ -42,7 +42,7 @@ static const ek_option options[] = {
     {"eval-every", EK_OPTION_INT, NULL, "a twentieth of --steps", "steps", "[1,1000000000]", 0,
      "steps between evaluations; there is one at the end as well"},
     {"eval-tokens", EK_OPTION_INT, "131072", NULL, "tokens", "[0,)", 0,
-     "most tokens of an evaluation, in windows at even distances over --eval-data; 0: all"},
+     "most tokens of an evaluation, in evenly spaced windows of --eval-data; 0: all"},
     {"patience", EK_OPTION_INT, "0", NULL, "evaluations", "[0,1000000000]", 0,
      "end the run after so many evaluations without a new best one; 0: never"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
@@ -278,12 +278,30 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
         end_line();
 }
 
-/* A line that stays. */
-static void show_evaluation(const ek_train_progress *p)
+static void show_evaluating(void *context, int64_t windows_done, int64_t windows)
 {
+    display *d = context;
+    int64_t now = ek_clock_ns();
+
+    if (d->quiet || !d->live || now - d->last_ns < 100000000)
+        return;
+    d->last_ns = now;
+    cli_live_show("evaluating %3.0f %%", 100.0 * (double)windows_done / (double)windows);
+}
+
+/* A line that stays. */
+static void show_evaluation(const display *d, const ek_train_progress *p)
+{
+    char line[256];
+
+    snprintf(line, sizeof(line), "step %" PRId64 "/%" PRId64 "  eval loss %.4f  perplexity %.5g%s",
+             p->step, p->steps, p->eval_loss, exp(p->eval_loss),
+             p->eval_best ? "  (best so far)" : "");
+    if (d->live)
+        cli_live_show("%s", line);
+    else
+        fprintf(cli_err(), "%s\n", line);
     end_line();
-    fprintf(cli_err(), "step %" PRId64 "/%" PRId64 "  eval loss %.4f  perplexity %.5g%s\n", p->step,
-            p->steps, p->eval_loss, exp(p->eval_loss), p->eval_best ? "  (best so far)" : "");
 }
 
 static void show_step(void *context, const ek_train_progress *p)
@@ -295,7 +313,7 @@ static void show_step(void *context, const ek_train_progress *p)
 
     cli_job_tell(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
     if (!d->quiet && p->eval_tokens > 0)
-        show_evaluation(p);
+        show_evaluation(d, p);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
         (!last && !d->live && p->step % d->every != 0 && p->step != 1))
         return;
@@ -612,8 +630,8 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary = {0};
     display d = open_display(o, job);
-    ek_train_hooks hooks = {&d,          show_start, show_step, show_tokenising,
-                            stop_wanted, keep_layer, keep_cost, tell_phase};
+    ek_train_hooks hooks = {&d,         show_start, show_step,  show_tokenising, stop_wanted,
+                            keep_layer, keep_cost,  tell_phase, show_evaluating};
     json_t *settings = ek_options_dump(o);
     char *own = own_settings(o);
     int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");

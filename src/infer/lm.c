@@ -152,6 +152,7 @@ static ek_status adopt_config(const char *name, const void *cfg, size_t first, v
 typedef struct {
     ek_lm_text *text;
     int (*stop)(void *context);
+    void (*progress)(void *context, const char *what, int64_t done, int64_t all);
     void *context;
     locale_t locale;
 } caller_function;
@@ -176,6 +177,24 @@ static int call_stop(void *context)
     return stop;
 }
 
+static void call_progress(const caller_function *f, const char *what, int64_t done, int64_t all)
+{
+    locale_t own = uselocale(f->locale);
+
+    f->progress(f->context, what, done, all);
+    uselocale(own);
+}
+
+static void tokenising(void *context, int64_t done, int64_t all)
+{
+    call_progress(context, "tokenising", done, all);
+}
+
+static void evaluating(void *context, int64_t done, int64_t all)
+{
+    call_progress(context, "evaluating", done, all);
+}
+
 static ek_status read_eval_config(const ek_lm_eval_config *cfg, ek_lm_eval_config *out)
 {
     EK_TRY(adopt_config("ek_lm_eval_config", cfg, offsetof(ek_lm_eval_config, text_field), out,
@@ -197,7 +216,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     EK_C_LOCALE;
     const ek_model_spec *s;
     ek_lm_eval_config cfg;
-    caller_function stop;
+    caller_function caller;
     ek_tokens_config tc = {0};
     ek_evaluate_config ec = {0};
     ek_evaluation e = {0};
@@ -209,7 +228,8 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     EK_NOT_NULL(out);
     EK_TRY(read_eval_config(config, &cfg));
     EK_TRY(ek_stack_check());
-    stop = (caller_function){NULL, cfg.stop, cfg.context, host_locale};
+    caller = (caller_function){
+        .stop = cfg.stop, .progress = cfg.progress, .context = cfg.context, .locale = host_locale};
     s = &lm->model->spec;
     tc.vocab = s->vocab;
     tc.paths = cfg.data;
@@ -219,7 +239,9 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.scratch_dir = cfg.scratch_dir;
     tc.text_field = cfg.text_field;
     tc.stop = ec.stop = cfg.stop != NULL ? call_stop : NULL;
-    tc.context = ec.context = &stop;
+    tc.progress = cfg.progress != NULL ? tokenising : NULL;
+    ec.progress = cfg.progress != NULL ? evaluating : NULL;
+    tc.context = ec.context = &caller;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
     if (!ek_tokens_is_file(cfg.data[0]) || (cfg.document_mask && lm->source.tokenizer.s[0] != '\0'))
@@ -340,7 +362,7 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
                          ek_lm_text *text, void *context, int64_t *made)
 {
     EK_C_LOCALE;
-    caller_function reader = {text, NULL, context, host_locale};
+    caller_function reader = {.text = text, .context = context, .locale = host_locale};
     ek_session_config session_cfg = {0};
     ek_lm_generate_config cfg;
     ek_text_out *out = NULL;

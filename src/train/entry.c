@@ -74,7 +74,15 @@ static void call_phase(void *context, const char *name)
     IN_HOST_LOCALE(h->given->phase(h->given->context, name));
 }
 
-_Static_assert(sizeof(ek_train_hooks) == offsetof(ek_train_hooks, phase) + sizeof(void (*)(void)),
+static void call_evaluating(void *context, int64_t windows_done, int64_t windows)
+{
+    const caller_hooks *h = context;
+
+    IN_HOST_LOCALE(h->given->evaluating(h->given->context, windows_done, windows));
+}
+
+_Static_assert(sizeof(ek_train_hooks) ==
+                   offsetof(ek_train_hooks, evaluating) + sizeof(void (*)(void)),
                "every hook has its call_ above");
 
 static void init_hooks(caller_hooks *h, const ek_train_hooks *given, locale_t locale)
@@ -91,7 +99,8 @@ static void init_hooks(caller_hooks *h, const ek_train_hooks *given, locale_t lo
                   .stop = given->stop != NULL ? call_stop : NULL,
                   .layer = given->layer != NULL ? call_layer : NULL,
                   .cost = given->cost != NULL ? call_cost : NULL,
-                  .phase = given->phase != NULL ? call_phase : NULL},
+                  .phase = given->phase != NULL ? call_phase : NULL,
+                  .evaluating = given->evaluating != NULL ? call_evaluating : NULL},
         .given = given,
         .locale = locale,
     };

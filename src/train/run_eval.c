@@ -3,7 +3,7 @@
  *
  * The stream of --eval-data is cut into windows of --seq tokens that do not overlap, the last one
  * shorter (data/windows.h), as `evenkeel eval` does it.  Where that is more than --eval-tokens,
- * windows at even distances over the stream are taken, the same ones every time.
+ * evenly spaced windows are evaluated, the same ones every time.
  *
  * The line of the step is in metrics.jsonl before its evaluation begins, and gets the result when
  * that is there.  An evaluation that is cut short leaves the line as it was, and the checkpoint
@@ -231,6 +231,8 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
     all->sums.tokens += mine.sums.tokens;
     all->stop += mine.stop;
     ek_run_tell_phase(r, "evaluate");
+    if (r->hooks->evaluating != NULL)
+        r->hooks->evaluating(r->hooks->context, first + windows, r->eval.windows);
     return EK_OK;
 }
 

@@ -103,6 +103,15 @@ class LiveLine(ek_cli.Case):
         rows = self.on_terminal(12, *self.train_args("run", steps=1, data=text))
         self.assertEqual([r.strip() for r in rows if "tokenis" in r], ["tokenising"])
 
+    def test_evaluations(self):
+        """An evaluation says how far it has come, and what came of it in a row of its own."""
+        held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(150000, seed=2))
+        text = self.output(80, *self.train_args("run", "--eval-data", held_out, "--eval-every", 3,
+                                                "--eval-tokens", 0)).decode()
+        self.assertRegex(text, r"\revaluating +\d+ %\x1b\[K\r")
+        self.assertRegex(text, r"\rstep 3/6  eval loss [\d.]+  perplexity [\d.]+  \(best so far\)"
+                               r"\x1b\[K\r?\n")
+
     def test_ranks(self):
         if ek_cli.mpiexec() is None:
             self.skipTest("no mpiexec")

@@ -93,6 +93,18 @@ static void on_phase(void *context, const char *name)
     check_callback();
 }
 
+static void on_evaluating(void *context, int64_t done, int64_t all)
+{
+    (void)context, (void)done, (void)all;
+    check_callback();
+}
+
+static void on_progress(void *context, const char *what, int64_t done, int64_t all)
+{
+    (void)context, (void)what, (void)done, (void)all;
+    check_callback();
+}
+
 static void on_layer(void *context, const ek_train_layer *layer)
 {
     (void)context;
@@ -109,8 +121,8 @@ static void on_cost(void *context, const ek_train_cost *cost)
 static void train(const char *out, int64_t steps, int resume)
 {
     const char *data[] = {in("a.txt:0.375"), in("b.txt:0.625")}, *held_out[] = {in("c.txt")};
-    ek_train_hooks hooks = {NULL,    on_start, on_step, on_tokens,
-                            on_stop, on_layer, on_cost, on_phase};
+    ek_train_hooks hooks = {NULL,     on_start, on_step,  on_tokens,    on_stop,
+                            on_layer, on_cost,  on_phase, on_evaluating};
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary;
     ek_status st;
@@ -273,7 +285,8 @@ static void use_model(const char *run, const char *export, use_result *r)
                             .n_data = 1,
                             .seq = 16,
                             .cache_dir = folder,
-                            .stop = on_stop};
+                            .stop = on_stop,
+                            .progress = on_progress};
     ek_lm_generate_config gc = {
         .size = sizeof(gc), .tokens = 20, .temperature = 0.75, .top_p = 0.95, .seed = 3};
     ek_lm_eval_result e = {0};
