@@ -78,7 +78,7 @@ class Written(ek_cli.Case):
             self.skipTest("no devices can be made here: %s" % e)
 
     def test_a_device_stays_one(self):
-        for command, _, out in self.each():
+        for command, _, out in self.each(measured=True):
             self.device(out, 3)
             r = command(out)
             self.assertEqual(r.returncode, DONE, r.stderr)

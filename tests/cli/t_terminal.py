@@ -142,6 +142,10 @@ class Quiet(ek_cli.Case):
         self.assertRegex(r.stderr, r"\Awarn: .*step-00000006.*\n\Z")
         self.assertEqual(r.stdout, "")
 
+    def test_that_the_model_is_changed_is_not_hidden(self):
+        r = self.train("run", "--reroute", "swipe")
+        self.assertRegex(r.stderr, r"\Awarn: .*--reroute swipe.*\n\Z")
+
 
 if __name__ == "__main__":
     ek_cli.main()
