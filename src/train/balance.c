@@ -90,8 +90,10 @@ ek_status ek_run_read_balance(ek_run *r)
     r->training.moe.plan_every = c->plan_every;
     find_racks(r);
     EK_TRY(check_r(r));
-    EK_REQUIRE(!c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
-               "--record-plans: nobody plans with --balance off, --ep 1 or --adaptive-r 0");
+    EK_REQUIRE(
+        !c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
+        "--record-plans: nobody plans with --balance off, --ep 1 or --adaptive-r 0; leave it out "
+        "(or, with --resume, say --record-plans=false)");
     return EK_OK;
 }
 
