@@ -9,13 +9,13 @@ enum { RANKS = 4, EXPERTS = 8, SPARE = 1, SLOTS = EXPERTS / RANKS + SPARE };
 
 static void print_plan(const ek_balance_plan_result *p)
 {
-    printf("%s\n", p->why);
+    printf("%s\n", p->reason);
     for (int r = 0; r < RANKS; r++) {
         printf("rank %d:", r);
         for (int s = r * p->slots; s < (r + 1) * p->slots; s++)
             if (p->expert_of[s] >= 0)
                 printf("  expert %d%s serves %lld", (int)p->expert_of[s],
-                       p->home[p->expert_of[s]] == s ? "" : " (replica)", (long long)p->quota[s]);
+                       p->primary[p->expert_of[s]] == s ? "" : " (replica)", (long long)p->quota[s]);
         printf("\n");
     }
 }

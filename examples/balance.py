@@ -15,16 +15,16 @@ class Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("policy", ctypes.c_char_p),
                 ("experts", ctypes.c_int32), ("ranks", ctypes.c_int32),
                 ("spare_slots", ctypes.c_int32), ("node_of", ctypes.POINTER(ctypes.c_int32)),
-                ("replicas_min", ctypes.c_int32), ("row_s", ctypes.c_double),
-                ("send_s", ctypes.c_double), ("replica_s", ctypes.c_double),
-                ("move_s", ctypes.c_double), ("lasts", ctypes.c_int64)]
+                ("replicas_min", ctypes.c_int32), ("compute_s_per_row", ctypes.c_double),
+                ("comm_s_per_row", ctypes.c_double), ("replica_s", ctypes.c_double),
+                ("migrate_s_per_expert", ctypes.c_double), ("horizon", ctypes.c_int64)]
 
 
 class Plan(ctypes.Structure):
     _fields_ = [("slots", ctypes.c_int32), ("expert_of", ctypes.POINTER(ctypes.c_int32)),
-                ("home", ctypes.POINTER(ctypes.c_int32)), ("quota", ctypes.POINTER(ctypes.c_int64)),
+                ("primary", ctypes.POINTER(ctypes.c_int32)), ("quota", ctypes.POINTER(ctypes.c_int64)),
                 ("before_s", ctypes.c_double), ("after_s", ctypes.c_double),
-                ("why", ctypes.c_char_p), ("why_homes", ctypes.c_char_p)]
+                ("reason", ctypes.c_char_p), ("primary_reason", ctypes.c_char_p)]
 
 
 def main():
@@ -41,7 +41,7 @@ def main():
     call(lib.ek_balance_create, ctypes.byref(config), ctypes.byref(balance))
     counts = (ctypes.c_int64 * (RANKS * EXPERTS))(*([700] + [100] * (EXPERTS - 1)) * RANKS)
     call(lib.ek_balance_plan, balance, counts, ctypes.byref(plan))
-    print(plan.why.decode())
+    print(plan.reason.decode())
     for r in range(RANKS):
         slots = range(r * plan.slots, (r + 1) * plan.slots)
         print("rank %d:" % r, {plan.expert_of[s]: plan.quota[s] for s in slots

@@ -45,10 +45,10 @@ static struct {
          ? (void)0                                                                                 \
          : EK_T_FAIL("nmse(%s, %s) is %.3g, allowed %.3g", #got, #want,                            \
                      ek_nmse((got), (want), (n)), (double)(tol)))
-#define SKIP(why)                                                                                  \
+#define SKIP(reason)                                                                               \
     do {                                                                                           \
         ek_t.skipped++;                                                                            \
-        fprintf(stderr, "skipped %s: %s\n", __func__, (why));                                      \
+        fprintf(stderr, "skipped %s: %s\n", __func__, (reason));                                   \
         return;                                                                                    \
     } while (0)
 

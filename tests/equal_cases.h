@@ -23,7 +23,8 @@ typedef struct {
     int model, shape; /* which of equal_spec, of equal_shape_of */
     int ranks, pp, chunks, tp, ep, etp, zero;
     int degree, group;
-    int gather; /* slices that shards gather (ek_exchange_gather); with ways not given: any */
+    int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); with ways not given:
+                   any */
     ek_a2a a2a;
     equal_nodes nodes;
     ek_recompute recompute;
@@ -46,8 +47,8 @@ static const ek_planner *const equal_planners[] = {
     NULL,
     &random_planner,
     &ek_planner_exact,
-    &random_lasting,
-    &random_ahead,
+    &random_persistent_plan,
+    &random_from_previous,
     &ek_planner_place,
     &ek_planner_prophet,
     &ek_planner_replicate,
@@ -65,13 +66,15 @@ enum {
 /* Whether experts move for good. */
 static inline int equal_moves(const equal_layout *l)
 {
-    return l->others != NULL || (l->balance > 0 && equal_planners[l->balance]->slow != NULL);
+    return l->others != NULL ||
+           (l->balance > 0 && equal_planners[l->balance]->plan_persistent != NULL);
 }
 
 /* Whether experts' state may lie in all slots. */
-static inline int equal_lasts(const equal_layout *l)
+static inline int equal_horizon(const equal_layout *l)
 {
-    return equal_moves(l) && (l->others != NULL || equal_planners[l->balance]->fast == NULL);
+    return equal_moves(l) &&
+           (l->others != NULL || equal_planners[l->balance]->plan_transient == NULL);
 }
 
 /* Spare slots of a rank. */
@@ -176,8 +179,11 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .others = l->others,
                 .plan_every = 1,
                 .replicas_min = l->replicas_min,
-                .lasts = 20,
-                .costs = {.row_s = 1e-3, .send_s = 1e-4, .replica_s = 1e-3, .move_s = 1e-3}},
+                .horizon = 20,
+                .costs = {.compute_s_per_row = 1e-3,
+                          .comm_s_per_row = 1e-4,
+                          .replica_s = 1e-3,
+                          .migrate_s_per_expert = 1e-3}},
         .tune_degree = l->ways == EQUAL_TUNED,
         .tune_a2a = l->ways == EQUAL_TUNED,
         .tune_gather = l->ways == EQUAL_TUNED && l->gather != 0,
@@ -380,7 +386,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->brought += r.losses.replica_bytes;
     out->moved += r.losses.experts_moved;
     out->plans += r.losses.plans;
-    out->before += r.losses.home_max_over_mean;
+    out->before += r.losses.primary_max_over_mean;
     out->after += r.losses.rank_max_over_mean;
     return EK_OK;
 }
@@ -448,7 +454,7 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                           .chunks = l->chunks,
                           .zero = l->zero,
                           .spare_slots = equal_spare(l),
-                          .lasting_slots = equal_lasts(l)};
+                          .persistent_slots = equal_horizon(l)};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
@@ -552,7 +558,7 @@ static inline int equal_legal(const equal_layout *l)
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
            (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model) &&
            (!equal_moves(l) || l->zero == 0 || stage == l->ep * l->etp) &&
-           (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather == 0 || !equal_lasts(l));
+           (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather == 0 || !equal_horizon(l));
 }
 
 /* The i-th layout of `ranks` ranks. */

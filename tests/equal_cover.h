@@ -84,7 +84,7 @@ static inline equal_layout cover_layout(const cover_row *r)
     if (equal_moves(&l) && !equal_legal(&l)) /* experts cannot move there */
         l.balance = 1;
     l.gather = (int[]){0, l.etp, EK_GATHER_ALL}[v[COVER_GATHER]];
-    if (equal_lasts(&l))
+    if (equal_horizon(&l))
         l.gather = 0;
     return l;
 }

@@ -16,10 +16,10 @@ typedef struct {
 
 static inline void plan_lay_out(fixture *f, ek_arena *a)
 {
-    ek_plan_take(&f->p, a, &f->l);
+    ek_plan_reserve(&f->p, a, &f->l);
     f->counts = ek_arena_take(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
     f->load = ek_arena_take(a, f->l.ranks, sizeof(*f->load));
-    f->memory = f->planner->take(a, &f->l);
+    f->memory = f->planner->reserve(a, &f->l);
 }
 
 /* No assignments yet.  A planner takes as much memory as it measured. */
@@ -52,10 +52,10 @@ static inline void teardown(fixture *f)
 /* Plans for these counts; the plan has to be valid. */
 static inline void plan_make(fixture *f, const int64_t *counts)
 {
-    if (f->planner->slow != NULL)
-        CHECK(f->planner->slow(f->memory, &f->l, counts, &f->p) == EK_OK);
-    if (f->planner->fast != NULL)
-        CHECK(f->planner->fast(f->memory, &f->l, counts, &f->p) == EK_OK);
+    if (f->planner->plan_persistent != NULL)
+        CHECK(f->planner->plan_persistent(f->memory, &f->l, counts, &f->p) == EK_OK);
+    if (f->planner->plan_transient != NULL)
+        CHECK(f->planner->plan_transient(f->memory, &f->l, counts, &f->p) == EK_OK);
     if (ek_plan_check(&f->l, counts, &f->p) != EK_OK)
         EK_T_FAIL("%s", ek_err_message());
 }

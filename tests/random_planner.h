@@ -27,8 +27,8 @@ static inline int64_t random_up_to(ek_random_planner *r, int64_t n)
     return (int64_t)(ek_random_bits(7, 1, r->draws++) % (uint64_t)(n + 1));
 }
 
-static inline ek_status random_fast(void *memory, const ek_plan_limits *l, const int64_t *counts,
-                                    ek_plan *p)
+static inline ek_status random_transient(void *memory, const ek_plan_limits *l,
+                                         const int64_t *counts, ek_plan *p)
 {
     ek_random_planner *r = memory;
     int32_t all = l->ranks * l->slots;
@@ -45,13 +45,13 @@ static inline ek_status random_fast(void *memory, const ek_plan_limits *l, const
             r->total[e] -= p->quota[s];
     }
     for (int32_t e = 0; e < l->experts; e++)
-        p->quota[p->placement.home[e]] += r->total[e];
+        p->quota[p->placement.primary[e]] += r->total[e];
     return EK_OK;
 }
 
 /* Homes and replicas that stay, anywhere. */
-static inline ek_status random_slow(void *memory, const ek_plan_limits *l, const int64_t *counts,
-                                    ek_plan *p)
+static inline ek_status random_persistent(void *memory, const ek_plan_limits *l,
+                                          const int64_t *counts, ek_plan *p)
 {
     ek_random_planner *r = memory;
     int32_t all = l->ranks * l->slots;
@@ -64,19 +64,23 @@ static inline ek_status random_slow(void *memory, const ek_plan_limits *l, const
         while (p->placement.expert_of[s] >= 0)
             s = (s + 1) % all;
         p->placement.expert_of[s] = e;
-        p->placement.home[e] = s;
+        p->placement.primary[e] = s;
     }
-    return random_fast(memory, l, counts, p);
+    return random_transient(memory, l, counts, p);
 }
 
-static const ek_planner random_planner = {
-    .name = "random", .what = "anything", .take = random_take, .fast = random_fast};
-static const ek_planner random_ahead = {.name = "random ahead",
-                                        .what = "anything",
-                                        .take = random_take,
-                                        .fast = random_fast,
-                                        .ahead = 1};
-static const ek_planner random_lasting = {
-    .name = "random that lasts", .what = "anything", .take = random_take, .slow = random_slow};
+static const ek_planner random_planner = {.name = "random",
+                                          .what = "anything",
+                                          .reserve = random_take,
+                                          .plan_transient = random_transient};
+static const ek_planner random_from_previous = {.name = "random ahead",
+                                                .what = "anything",
+                                                .reserve = random_take,
+                                                .plan_transient = random_transient,
+                                                .uses_previous_counts = 1};
+static const ek_planner random_persistent_plan = {.name = "random that lasts",
+                                                  .what = "anything",
+                                                  .reserve = random_take,
+                                                  .plan_persistent = random_persistent};
 
 #endif

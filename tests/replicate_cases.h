@@ -25,11 +25,11 @@ typedef struct {
 
 static inline void lay_out(fixture *f, int32_t nodes, int32_t room, int32_t experts)
 {
-    ek_replicate_nodes_take(&f->s, &f->arena, nodes, experts, nodes * room);
-    ek_replicate_place_take(&f->w, &f->arena, &f->s);
-    ek_replicate_place_take(&f->other, &f->arena, &f->s);
-    ek_replicate_place_take(&f->now, &f->arena, &f->s);
-    ek_replicate_place_take(&f->near, &f->arena, &f->s);
+    ek_replicate_nodes_reserve(&f->s, &f->arena, nodes, experts, nodes * room);
+    ek_replicate_place_reserve(&f->w, &f->arena, &f->s);
+    ek_replicate_place_reserve(&f->other, &f->arena, &f->s);
+    ek_replicate_place_reserve(&f->now, &f->arena, &f->s);
+    ek_replicate_place_reserve(&f->near, &f->arena, &f->s);
 }
 
 /* Equal nodes; experts are on `least` nodes where they have as many replicas. */
@@ -126,8 +126,8 @@ typedef struct {
 
 static inline void take_plan(planned *f)
 {
-    f->memory = ek_planner_replicate.take(&f->arena, &f->l);
-    ek_plan_take(&f->p, &f->arena, &f->l);
+    f->memory = ek_planner_replicate.reserve(&f->arena, &f->l);
+    ek_plan_reserve(&f->p, &f->arena, &f->l);
 }
 
 /* Block order; a node has `of_node` ranks, the last one what is left.  domain_of: see
@@ -142,7 +142,7 @@ static inline void start_in(planned *f, int32_t experts, int32_t ranks, int32_t 
                             .node_of = of_node > 1 ? f->node_of : NULL,
                             .domain_of = domain_of,
                             .replicas_min = least,
-                            .costs = {.row_s = 2e-6, .send_s = 1e-6}};
+                            .costs = {.compute_s_per_row = 2e-6, .comm_s_per_row = 1e-6}};
     for (int32_t r = 0; r < ranks; r++)
         f->node_of[r] = 7 - r / of_node; /* any numbers */
     ek_arena_measure(&f->arena);
@@ -181,7 +181,7 @@ static inline int32_t nodes_with(const planned *f, int32_t expert)
     return n;
 }
 
-static inline int64_t homes_only(const planned *f)
+static inline int64_t primaries_only(const planned *f)
 {
     int64_t most = 0;
 
@@ -189,7 +189,7 @@ static inline int64_t homes_only(const planned *f)
         int64_t load = 0;
 
         for (int32_t e = 0; e < f->l.experts; e++)
-            for (int32_t q = 0; q < f->l.ranks && f->p.placement.home[e] / f->l.slots == r; q++)
+            for (int32_t q = 0; q < f->l.ranks && f->p.placement.primary[e] / f->l.slots == r; q++)
                 load += f->counts[q * f->l.experts + e];
         most = load > most ? load : most;
     }
@@ -199,9 +199,9 @@ static inline int64_t homes_only(const planned *f)
 /* Plans; checks validity and that what is predicted is so. */
 static inline void make(planned *f)
 {
-    int64_t load[MANY], off = homes_only(f);
+    int64_t load[MANY], off = primaries_only(f);
 
-    CHECK(ek_planner_replicate.slow(f->memory, &f->l, f->counts, &f->p) == EK_OK);
+    CHECK(ek_planner_replicate.plan_persistent(f->memory, &f->l, f->counts, &f->p) == EK_OK);
     CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
     CHECK(f->p.before_s <= (double)off * 3e-6 * (1 + 1e-9));
     CHECK(fabs(f->p.after_s - 3e-6 * (double)ek_plan_loads(&f->l, &f->p, load)) <=
@@ -210,7 +210,7 @@ static inline void make(planned *f)
 
 static inline int moved(const planned *f)
 {
-    return strncmp(f->p.why, "moved", 5) == 0;
+    return strncmp(f->p.reason, "moved", 5) == 0;
 }
 
 static inline void count_same(planned *f, int32_t expert, int64_t n)

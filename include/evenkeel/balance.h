@@ -27,18 +27,19 @@ extern "C" {
 typedef struct ek_balance ek_balance;
 
 typedef struct {
-    size_t size;            /* of this struct */
-    const char *policy;     /* ek_balance_policy lists them; NULL: "exact" */
-    int32_t experts, ranks; /* at least 1 each; nothing has to divide */
-    int32_t spare_slots;    /* of a rank, 0 or more */
-    const int32_t *node_of; /* [ranks], copied; NULL: every rank is a node of its own */
-    int32_t replicas_min;   /* nodes that are to hold each expert, for "replicate" and "auto",
-                               which is "replicate" where that is more than 1; 0 is 1 */
-    double row_s;           /* seconds: a rank computes an assignment, forward and backward */
-    double send_s;          /* a link carries an assignment's rows, all four exchanges */
-    double replica_s;       /* a link carries a replica, weights out and gradients back */
-    double move_s;          /* a link carries the state of an expert that moves for good ("auto") */
-    int64_t lasts; /* plans in which such moves have to pay for themselves twice over ("auto"); 0:
+    size_t size;                 /* of this struct */
+    const char *policy;          /* ek_balance_policy lists them; NULL: "exact" */
+    int32_t experts, ranks;      /* at least 1 each; nothing has to divide */
+    int32_t spare_slots;         /* of a rank, 0 or more */
+    const int32_t *node_of;      /* [ranks], copied; NULL: every rank is a node of its own */
+    int32_t replicas_min;        /* nodes that are to hold each expert, for "replicate" and "auto",
+                                    which is "replicate" where that is more than 1; 0 is 1 */
+    double compute_s_per_row;    /* seconds: a rank computes an assignment, forward and backward */
+    double comm_s_per_row;       /* a link carries an assignment's rows, all four exchanges */
+    double replica_s;            /* a link carries a replica, weights out and gradients back */
+    double migrate_s_per_expert; /* a link carries the state of an expert that moves for good
+                                    ("auto") */
+    int64_t horizon; /* plans in which such moves have to pay for themselves twice over ("auto"); 0:
                       homes stay */
 } ek_balance_config;
 
@@ -46,11 +47,12 @@ typedef struct {
 typedef struct {
     int32_t slots;            /* of a rank */
     const int32_t *expert_of; /* [ranks * slots]; -1: empty */
-    const int32_t *home;      /* [experts], a slot number */
+    const int32_t *primary;   /* [experts], a slot number */
     const int64_t *quota; /* [ranks * slots]: assignments that the slot serves, of all sources */
     double before_s, after_s; /* what the planner's model says of before and after */
-    const char *why;          /* what it decided, in a line; may be empty */
-    const char *why_homes; /* "auto": the same of the homes, when it was last asked; may be empty */
+    const char *reason;       /* what it decided, in a line; may be empty */
+    const char
+        *primary_reason; /* "auto": the same of the homes, when it was last asked; may be empty */
 } ek_balance_plan_result;
 
 /** Names of the policies: "off", "exact", ...; NULL behind the last. */

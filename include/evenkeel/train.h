@@ -306,8 +306,9 @@ typedef struct {
      * lost without the last replica of any expert of any layer; the chance of that when 1, 2, ...
      * random ones are lost; and both in words ("" without). */
     int hosts, survives;
-    double survival[EK_TRAIN_LOST];
-    char survival_text[192], racks_text[192]; /* the latter of racks, where there are several */
+    double survivability[EK_TRAIN_LOST];
+    char survivability_text[192],
+        racks_text[192]; /* the latter of racks, where there are several */
 } ek_train_balance;
 
 /** Evaluations on eval_data.  Steps count those done. */

@@ -7,7 +7,7 @@ __extension__ typedef __int128 wide;
 
 /* What is to be shared among those that are open. */
 typedef struct {
-    const ek_apportion_room *room;
+    const ek_apportion_scratch *room;
     const int64_t *weight;
     int64_t *share;
     int32_t open;
@@ -15,7 +15,7 @@ typedef struct {
     int even;
 } pot;
 
-void ek_apportion_take(ek_apportion_room *room, ek_arena *a, int64_t n)
+void ek_apportion_reserve(ek_apportion_scratch *room, ek_arena *a, int64_t n)
 {
     room->remainder = ek_arena_take(a, n, sizeof(*room->remainder));
     room->open = ek_arena_take(a, n, sizeof(*room->open));
@@ -113,7 +113,7 @@ static void share_rest(pot *p)
         p->share[p->room->open[j]]++;
 }
 
-void ek_apportion(const ek_apportion_room *room, const int64_t *weight, int32_t n, int64_t total,
+void ek_apportion(const ek_apportion_scratch *room, const int64_t *weight, int32_t n, int64_t total,
                   int64_t most, int64_t *share)
 {
     pot p = {.room = room, .weight = weight, .share = share, .open = n, .left = total};

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void ek_assign_take(ek_assign *a, ek_arena *arena, int32_t most)
+void ek_assign_reserve(ek_assign *a, ek_arena *arena, int32_t most)
 {
     a->u = ek_arena_take(arena, most + 1, sizeof(*a->u));
     a->v = ek_arena_take(arena, most + 1, sizeof(*a->v));

@@ -23,7 +23,7 @@ typedef struct {
     unsigned char *reached; /* [most + 1] */
 } ek_assign;
 
-void ek_assign_take(ek_assign *a, ek_arena *arena, int32_t most);
+void ek_assign_reserve(ek_assign *a, ek_arena *arena, int32_t most);
 
 /* cost [n][n], each within 2^61 / n of 0; column_of [n] is filled in.  Returns what that costs. */
 int64_t ek_assign_rows(ek_assign *a, int32_t n, const int64_t *cost, int32_t *column_of);

@@ -13,7 +13,7 @@ typedef struct {
     double weights; /* of an expert */
     double comp, real;
     double experts; /* of the layer */
-    ek_cost_why *why;
+    ek_cost_reason *reason;
 } conversion;
 
 /* A row's products and copies where each rank serves its even share. */
@@ -34,17 +34,17 @@ static double row_seconds(const conversion *c)
             ek_cost_products(c->m, (ek_cost_product)p, spec->hidden, spec->ff, rows, here) / rows;
         sum += seconds[p];
     }
-    ek_cost_say(c->why, 0, "expert row", sum + copies, "s",
+    ek_cost_say(c->reason, 0, "expert row", sum + copies, "s",
                 "products and copies, %.0f rows an expert%s", rows / here,
                 c->m->hidden != spec->hidden || c->m->ff != spec->ff
                     ? "; measured with experts of another size"
                     : "");
     for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        ek_cost_say(c->why, 1, names[p], seconds[p], "s", "6 x %lld x %lld = %s at %s",
+        ek_cost_say(c->reason, 1, names[p], seconds[p], "s", "6 x %lld x %lld = %s at %s",
                     (long long)spec->hidden, (long long)spec->ff,
                     ek_cost_quantity(flops, ek_cost_row_flops(spec->hidden, spec->ff), "FLOP"),
                     ek_cost_quantity(rate, ek_cost_rate_at(&c->m->rate[p], rows / here), "FLOP/s"));
-    ek_cost_say(c->why, 1, "copies", copies, "s", "(%d x %lld + %d x %lld) x %g B at %s",
+    ek_cost_say(c->reason, 1, "copies", copies, "s", "(%d x %lld + %d x %lld) x %g B at %s",
                 COPIES_HIDDEN, (long long)spec->hidden, COPIES_FF, (long long)spec->ff, c->comp,
                 ek_cost_quantity(rate, c->m->copy, "B/s"));
     return sum + copies;
@@ -56,17 +56,17 @@ static double send_seconds(const conversion *c)
     double row = EXCHANGES * (double)c->s->spec->hidden * c->comp + 2 * c->real;
     double away = (double)(c->s->ranks - 1) / c->s->ranks;
     double rows = (c->s->rows > 0 ? c->s->rows : 1e6) * away, one, seconds;
-    int at = c->why != NULL ? c->why->n : 0;
+    int at = c->reason != NULL ? c->reason->n : 0;
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_say(c->why, 0, "row sent", 0, "s",
+    ek_cost_say(c->reason, 0, "row sent", 0, "s",
                 "%d all-to-alls of %.0f rows / %.0f; a row is %d x %lld x %g + 2 x %g B in all",
                 EXCHANGES, rows, rows, EXCHANGES, (long long)c->s->spec->hidden, c->comp, c->real);
-    one = ek_cost_all_to_all(c->m, c->s->ranks, c->s->nodes, rows * row / EXCHANGES, c->why, 1);
+    one = ek_cost_all_to_all(c->m, c->s->ranks, c->s->nodes, rows * row / EXCHANGES, c->reason, 1);
     seconds = EXCHANGES * one / rows;
-    if (c->why != NULL && at < c->why->n)
-        c->why->line[at].value = seconds;
+    if (c->reason != NULL && at < c->reason->n)
+        c->reason->line[at].value = seconds;
     return seconds;
 }
 
@@ -91,19 +91,19 @@ static double replica_seconds(const conversion *c)
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_say(c->why, 0, "replica", 2 * out + back, "s", "a hop %s each",
+    ek_cost_say(c->reason, 0, "replica", 2 * out + back, "s", "a hop %s each",
                 link_of(c) == EK_LINK_NET ? "between nodes" : "inside a node");
-    ek_cost_say(c->why, 1, "weights out, twice", out, "s", "%s each",
+    ek_cost_say(c->reason, 1, "weights out, twice", out, "s", "%s each",
                 ek_cost_quantity(a, c->weights * c->comp, "B"));
-    ek_cost_say(c->why, 1, "gradients back", back, "s", "%s",
+    ek_cost_say(c->reason, 1, "gradients back", back, "s", "%s",
                 ek_cost_quantity(b, c->weights * c->real, "B"));
     return 2 * out + back;
 }
 
 ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_plan_costs *out,
-                           ek_cost_why *why)
+                           ek_cost_reason *reason)
 {
-    conversion c = {.m = m, .s = s, .why = why};
+    conversion c = {.m = m, .s = s, .reason = reason};
 
     EK_REQUIRE(s->ranks >= 1 && s->nodes >= 1 && s->rows >= 0, EK_EINVAL,
                "costs of %d ranks on %d nodes and %g rows", (int)s->ranks, (int)s->nodes, s->rows);
@@ -115,17 +115,17 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     c.comp = ek_machine_comp_bytes(m);
     c.real = ek_machine_real_bytes(m);
     c.experts = (double)(s->experts > 0 ? s->experts : s->spec->experts);
-    out->row_s = row_seconds(&c); /* in the order in which they give their reasons */
-    out->send_s = send_seconds(&c);
+    out->compute_s_per_row = row_seconds(&c); /* in the order in which they give their reasons */
+    out->comm_s_per_row = send_seconds(&c);
     out->replica_s = replica_seconds(&c);
-    out->waited_s = hop_seconds(&c, c.weights * c.comp);
+    out->exposed_s = hop_seconds(&c, c.weights * c.comp);
     out->replica_bytes = c.weights * (2 * c.comp + c.real);
-    out->move_s = hop_seconds(&c, 3 * c.weights * c.real); /* master and moments */
+    out->migrate_s_per_expert = hop_seconds(&c, 3 * c.weights * c.real); /* master and moments */
     out->state_bytes = c.weights * 3 * c.real;
-    ek_cost_say(why, 0, "replica bytes", out->replica_bytes, "B",
+    ek_cost_say(reason, 0, "replica bytes", out->replica_bytes, "B",
                 "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,
                 (long long)s->spec->ff, c.comp, c.real);
-    ek_cost_say(why, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x 3 x %g B",
+    ek_cost_say(reason, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x 3 x %g B",
                 (long long)s->spec->hidden, (long long)s->spec->ff, c.real);
     return EK_OK;
 }

@@ -38,7 +38,7 @@ const char *ek_balance_policy(int i)
 
 static int has_both(const ek_balance *b)
 {
-    return b->planner->slow != NULL && b->planner->fast != NULL;
+    return b->planner->plan_persistent != NULL && b->planner->plan_transient != NULL;
 }
 
 static void lay(ek_balance *b)
@@ -48,13 +48,13 @@ static void lay(ek_balance *b)
     ek_arena *a = &b->arena;
 
     b->node_of = ek_arena_take(a, l->ranks, sizeof(*b->node_of));
-    b->memory = b->planner->take(a, l);
+    b->memory = b->planner->reserve(a, l);
     b->total = ek_arena_take(a, l->experts, sizeof(*b->total));
-    ek_plan_take(&b->plan, a, l);
-    ek_plan_take(&b->served, a, l);
-    ek_placement_take(&b->base, a, l->experts, l->ranks, l->slots);
+    ek_plan_reserve(&b->plan, a, l);
+    ek_plan_reserve(&b->served, a, l);
+    ek_placement_reserve(&b->base, a, l->experts, l->ranks, l->slots);
     if (has_both(b))
-        ek_plan_history_take(&b->past, a, l);
+        ek_plan_history_reserve(&b->past, a, l);
     b->split = ek_arena_take(a, l->ranks + slots, sizeof(*b->split));
     b->rows = ek_arena_take(a, l->ranks * slots, sizeof(*b->rows));
     b->slots = ek_arena_take(a, slots, sizeof(*b->slots));
@@ -69,10 +69,11 @@ static ek_status check_config(const ek_balance_config *c)
     EK_REQUIRE(c->ranks >= 1 && c->ranks <= SIZE_MAX_32, EK_EINVAL, "%d ranks", (int)c->ranks);
     EK_REQUIRE(c->spare_slots >= 0 && c->spare_slots <= SIZE_MAX_32, EK_EINVAL, "%d spare slots",
                (int)c->spare_slots);
-    EK_REQUIRE(c->row_s >= 0 && c->send_s >= 0 && c->replica_s >= 0 && c->move_s >= 0, EK_EINVAL,
-               "a time below zero, or none");
-    EK_REQUIRE(c->lasts >= 0 && c->lasts <= INT32_MAX, EK_EINVAL, "homes that last %lld plans",
-               (long long)c->lasts);
+    EK_REQUIRE(c->compute_s_per_row >= 0 && c->comm_s_per_row >= 0 && c->replica_s >= 0 &&
+                   c->migrate_s_per_expert >= 0,
+               EK_EINVAL, "a time below zero, or none");
+    EK_REQUIRE(c->horizon >= 0 && c->horizon <= INT32_MAX, EK_EINVAL, "homes that last %lld plans",
+               (long long)c->horizon);
     EK_REQUIRE((int64_t)c->ranks * ((c->experts + c->ranks - 1) / c->ranks + c->spare_slots) <=
                    INT32_MAX / 8,
                EK_EOVERFLOW, "%d ranks of %d spare slots are too many", (int)c->ranks,
@@ -92,11 +93,11 @@ static ek_status make(ek_balance *b, const ek_balance_config *c)
                             .ranks = c->ranks,
                             .slots = (c->experts + c->ranks - 1) / c->ranks + c->spare_slots,
                             .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
-                            .lasts = c->lasts,
-                            .costs = {.row_s = c->row_s,
-                                      .send_s = c->send_s,
+                            .horizon = c->horizon,
+                            .costs = {.compute_s_per_row = c->compute_s_per_row,
+                                      .comm_s_per_row = c->comm_s_per_row,
                                       .replica_s = c->replica_s,
-                                      .move_s = c->move_s}};
+                                      .migrate_s_per_expert = c->migrate_s_per_expert}};
     b->l.node_of = c->node_of; /* a planner may size its memory by nodes */
     ek_arena_measure(&b->arena);
     lay(b);
@@ -158,7 +159,7 @@ static ek_status check_counts(const ek_balance *b, const int64_t *counts)
 static ek_status place(ek_balance *b, const int64_t *counts, int64_t of)
 {
     b->plan.of = of;
-    EK_TRY(b->planner->slow(b->memory, &b->l, counts, &b->plan));
+    EK_TRY(b->planner->plan_persistent(b->memory, &b->l, counts, &b->plan));
     ek_placement_copy(&b->base, &b->plan.placement);
     return EK_OK;
 }
@@ -168,9 +169,9 @@ static ek_status plan_both(ek_balance *b, const int64_t *counts)
 {
     if (ek_plan_due(&b->past, &b->l)) {
         EK_TRY(place(b, b->past.counts, b->past.of));
-        memcpy(b->plan.why_homes, b->plan.why, sizeof(b->plan.why));
+        memcpy(b->plan.primary_reason, b->plan.reason, sizeof(b->plan.reason));
     }
-    EK_TRY(b->planner->fast(b->memory, &b->l, counts, &b->plan));
+    EK_TRY(b->planner->plan_transient(b->memory, &b->l, counts, &b->plan));
     ek_plan_remember(&b->past, &b->l, counts);
     return EK_OK;
 }
@@ -184,21 +185,21 @@ ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_
     EK_NOT_NULL(out);
     EK_TRY(check_counts(b, counts));
     ek_placement_copy(&b->plan.placement, &b->base);
-    b->plan.why[0] = '\0';
+    b->plan.reason[0] = '\0';
     if (has_both(b))
         EK_TRY(plan_both(b, counts));
-    else if (b->planner->slow != NULL)
+    else if (b->planner->plan_persistent != NULL)
         EK_TRY(place(b, counts, 1));
     else
-        EK_TRY(b->planner->fast(b->memory, &b->l, counts, &b->plan));
+        EK_TRY(b->planner->plan_transient(b->memory, &b->l, counts, &b->plan));
     *out = (ek_balance_plan_result){.slots = b->l.slots,
                                     .expert_of = b->plan.placement.expert_of,
-                                    .home = b->plan.placement.home,
+                                    .primary = b->plan.placement.primary,
                                     .quota = b->plan.quota,
                                     .before_s = b->plan.before_s,
                                     .after_s = b->plan.after_s,
-                                    .why = b->plan.why,
-                                    .why_homes = b->plan.why_homes};
+                                    .reason = b->plan.reason,
+                                    .primary_reason = b->plan.primary_reason};
     return EK_OK;
 }
 

@@ -3,7 +3,7 @@
 
 enum { NEVER = -1 }; /* a subset that does not fit */
 
-void ek_place_dp_take(ek_place_dp *m, ek_arena *a, int32_t items, int32_t ranks)
+void ek_place_dp_reserve(ek_place_dp *m, ek_arena *a, int32_t items, int32_t ranks)
 {
     int64_t subsets = (int64_t)1 << items;
 

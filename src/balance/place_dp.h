@@ -22,7 +22,7 @@ typedef struct {
 } ek_place_dp;
 
 /* Room for `items` (at most EK_PLACE_ITEMS) on `ranks`. */
-void ek_place_dp_take(ek_place_dp *m, ek_arena *a, int32_t items, int32_t ranks);
+void ek_place_dp_reserve(ek_place_dp *m, ek_arena *a, int32_t items, int32_t ranks);
 
 /* Packs n items: rank_of [n].  Returns the largest load of a rank; -1: they do not fit.  Of equal
  * packings always the same one. */

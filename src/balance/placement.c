@@ -3,20 +3,21 @@
 
 #include <string.h>
 
-void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots)
+void ek_placement_reserve(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks,
+                          int32_t slots)
 {
     p->experts = experts;
     p->ranks = ranks;
     p->slots = slots;
     p->expert_of = ek_arena_take(a, (int64_t)ranks * slots, sizeof(*p->expert_of));
-    p->home = ek_arena_take(a, experts, sizeof(*p->home));
+    p->primary = ek_arena_take(a, experts, sizeof(*p->primary));
 }
 
 void ek_placement_copy(ek_placement *to, const ek_placement *from)
 {
     memcpy(to->expert_of, from->expert_of,
            (size_t)from->ranks * (size_t)from->slots * sizeof(*to->expert_of));
-    memcpy(to->home, from->home, (size_t)from->experts * sizeof(*to->home));
+    memcpy(to->primary, from->primary, (size_t)from->experts * sizeof(*to->primary));
 }
 
 void ek_placement_block(ek_placement *p, int32_t runs)
@@ -32,7 +33,7 @@ void ek_placement_block(ek_placement *p, int32_t runs)
         for (int32_t i = 0; i < here; i++) {
             p->expert_of[r * p->slots + i] = first + i;
             if (r < ranks)
-                p->home[first + i] = r * p->slots + i;
+                p->primary[first + i] = r * p->slots + i;
         }
     }
 }
@@ -40,7 +41,7 @@ void ek_placement_block(ek_placement *p, int32_t runs)
 ek_status ek_placement_check(const ek_placement *p)
 {
     for (int32_t e = 0; e < p->experts; e++) {
-        int32_t h = p->home[e];
+        int32_t h = p->primary[e];
 
         EK_REQUIRE(h >= 0 && h < p->ranks * p->slots && p->expert_of[h] == e, EK_EINVAL,
                    "placement: expert %d is not in its home slot %d", (int)e, (int)h);

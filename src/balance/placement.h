@@ -16,7 +16,7 @@
 typedef struct {
     int32_t experts, ranks, slots;
     int32_t *expert_of; /* [ranks * slots], -1: empty */
-    int32_t *home;      /* [experts], a slot number */
+    int32_t *primary;   /* [experts], a slot number */
 } ek_placement;
 
 /* Of n slots, the first that holds an expert (-1: that is empty); -1: none does. */
@@ -29,7 +29,8 @@ static inline int32_t ek_slot_find(const int32_t *expert_of, int32_t n, int32_t 
 }
 
 /* Takes the arrays of a placement from an arena (which may be measuring). */
-void ek_placement_take(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks, int32_t slots);
+void ek_placement_reserve(ek_placement *p, ek_arena *a, int32_t experts, int32_t ranks,
+                          int32_t slots);
 
 /* Copies one of the same sizes. */
 void ek_placement_copy(ek_placement *to, const ek_placement *from);

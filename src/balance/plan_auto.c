@@ -1,23 +1,23 @@
 /* auto: homes by history, replicas by this micro-batch's counts, each where it pays.
  *
- * Source       Ours, of known parts: what `exact` searches with (fill.h: Walker's alias method on
- *              ranks; UltraEP, arXiv 2606.04101), a threshold for moving homes as SmartMoE has one
+ * Source       Ours, of known parts: what `exact` searches with (alias_balance.h: Walker's alias
+ * method on ranks; UltraEP, arXiv 2606.04101), a threshold for moving homes as SmartMoE has one
  *              (ATC 2023), a replica's time against what it saves as in FasterMoE (PPoPP 2022) and
  *              Pro-Prophet (arXiv 2411.10003).
  *
  * Model        B the busiest rank's assignments, D the busiest source's, n the replicas that the
  *              busiest link carries (a rank gets them; or gives experts, each counted once):
- *                  T = B row_s + max(B, D) send_s + n replica_s
- *              Balancing does not shorten what the busiest source sends, hence D.  Without row_s
- *              and send_s balance is all that counts, as for `exact`.
+ *                  T = B compute_s_per_row + max(B, D) comm_s_per_row + n replica_s
+ *              Balancing does not shorten what the busiest source sends, hence D.  Without
+ * compute_s_per_row and comm_s_per_row balance is all that counts, as for `exact`.
  *
  * fast         Of the plans with at most n replicas a link, for each n = 0, 1, 2, ... up to what
  *              `exact` takes, the one with the least T: n is bound to be too many where
  *              n replica_s is more than the mean load could save.  So a replica that takes more
  *              time than it saves is left out, T is never worse than doing nothing, and with
  *              replica_s = 0 the plan is that of `exact`.  T takes it that a source sends all its
- *              tokens; where replicas near their tokens shorten that, by ek_near_time, they are
- *              added, or made instead (near.h).
+ *              tokens; where replicas near their tokens shorten that, by ek_locality_time, they are
+ *              added, or made instead (locality_replicas.h).
  *
  * slow         A permutation of homes; a rank keeps as many as it has, spare slots are left for the
  *              fast side.  Experts, heaviest first, stay where they are as long as the others on
@@ -28,14 +28,14 @@
  *              go back home that can change places with one that is not at home either and has
  *              about their load.  Of the packings for several levels and the present homes, the one
  *              with the least
- *                  lasts * T + pays * (experts that the busiest link moves) move_s
+ *                  lasts * T + pays * (experts that the busiest link moves) migrate_s_per_expert
  *              T for a micro-batch of the history, with what fast makes of it.  Loads to come are
  *              not those of the history, and homes that suit them less save less: so homes move
  *              for a gain that is expected to pay for it twice over.  By T replicas take more than
  *              they do: it has all assignments sent, but what a replica serves of its own rank's
  *              stays there, and all that travels for it waited for.  So where the gain by T is
  *              less than some times what a move has to save, the history is served from both
- *              homes as fast would do it, and ek_near_time says whether it is enough.
+ *              homes as fast would do it, and ek_locality_time says whether it is enough.
  *
  * Shortcuts    Where one replica a link comes as low as the mean load would with two, no more are
  *              looked for; nor is one, where a rank had too much without its heaviest expert.
@@ -48,8 +48,8 @@
  *              O(experts ranks) to make it, plus the square of those away on one rank for each;
  *              where it is in doubt, fast twice more.  Looked at closely is the best packing by T
  *              alone. */
-#include "balance/fill.h"
-#include "balance/near.h"
+#include "balance/alias_balance.h"
+#include "balance/locality_replicas.h"
 #include "balance/plan_place.h"
 
 #include <math.h>
@@ -90,13 +90,13 @@ typedef struct {
     ek_plan_costs costs; /* that a search works with */
     int64_t busiest;     /* source's assignments: D */
     double of;           /* micro-batches that counts are the sum of */
-    ek_fill fill;
-    ek_near near;
-    ek_fill_move *kept; /* [ranks * slots] of the best outcome */
+    ek_alias alias;
+    ek_locality locality;
+    ek_alias_move *kept; /* [ranks * slots] of the best outcome */
     /* slow */
     int32_t *order, *sorting; /* [experts] heaviest first, and half sorted */
-    int32_t *home;            /* [experts] the rank where it is at home now */
-    int32_t *homes;           /* [ranks] how many these are */
+    int32_t *primary;         /* [experts] the rank where it is at home now */
+    int32_t *primaries;       /* [ranks] how many these are */
     int32_t *rank_of;         /* [experts] of the packing at work */
     int32_t *away;            /* [experts] those of it that are not at home, the lightest first */
     int32_t *first, *after;   /* [ranks], [experts] lists of them by rank: numbers in `away`,
@@ -113,18 +113,18 @@ typedef struct {
     double known_s;
 } memory;
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_take(a, 1, sizeof(*m)), measured;
     memory *at = m != NULL ? m : &measured;
 
-    ek_fill_take(&at->fill, a, l);
-    ek_near_take(&at->near, a, l);
+    ek_alias_reserve(&at->alias, a, l);
+    ek_locality_reserve(&at->locality, a, l);
     at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
     at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
     at->sorting = ek_arena_take(a, l->experts, sizeof(*at->sorting));
-    at->home = ek_arena_take(a, l->experts, sizeof(*at->home));
-    at->homes = ek_arena_take(a, l->ranks, sizeof(*at->homes));
+    at->primary = ek_arena_take(a, l->experts, sizeof(*at->primary));
+    at->primaries = ek_arena_take(a, l->ranks, sizeof(*at->primaries));
     at->rank_of = ek_arena_take(a, l->experts, sizeof(*at->rank_of));
     at->away = ek_arena_take(a, l->experts, sizeof(*at->away));
     at->first = ek_arena_take(a, l->ranks, sizeof(*at->first));
@@ -134,9 +134,9 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     at->heaviest = ek_arena_take(a, l->ranks, sizeof(*at->heaviest));
     at->room = ek_arena_take(a, l->ranks, sizeof(*at->room));
     at->moved = ek_arena_take(a, l->ranks, sizeof(*at->moved));
-    ek_placement_take(&at->next, a, l->experts, l->ranks, l->slots);
-    ek_placement_take(&at->best, a, l->experts, l->ranks, l->slots);
-    ek_plan_take(&at->served, a, l);
+    ek_placement_reserve(&at->next, a, l->experts, l->ranks, l->slots);
+    ek_placement_reserve(&at->best, a, l->experts, l->ranks, l->slots);
+    ek_plan_reserve(&at->served, a, l);
     return m;
 }
 
@@ -145,11 +145,11 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 /* The costs, and what there is to serve: totals of experts and sources, m->busiest. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
-    int64_t *total = m->fill.total;
+    int64_t *total = m->alias.total;
 
     m->costs = l->costs;
-    if (!(m->costs.row_s + m->costs.send_s > 0)) {
-        m->costs.row_s = 1;
+    if (!(m->costs.compute_s_per_row + m->costs.comm_s_per_row > 0)) {
+        m->costs.compute_s_per_row = 1;
         m->costs.replica_s = 0;
     }
     m->of = of > 0 ? (double)of : 1;
@@ -162,7 +162,7 @@ static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts,
             sum += counts[e];
             total[e] += counts[e];
         }
-        m->near.tokens[r] = sum;
+        m->locality.tokens[r] = sum;
         m->busiest = sum > m->busiest ? sum : m->busiest;
     }
 }
@@ -171,7 +171,8 @@ static double time_of(const memory *m, int64_t most, int32_t links)
 {
     int64_t sent = most > m->busiest ? most : m->busiest;
 
-    return ((double)most * m->costs.row_s + (double)sent * m->costs.send_s) / m->of +
+    return ((double)most * m->costs.compute_s_per_row + (double)sent * m->costs.comm_s_per_row) /
+               m->of +
            (links > 0 ? links * m->costs.replica_s : 0);
 }
 
@@ -179,11 +180,13 @@ static double time_of(const memory *m, int64_t most, int32_t links)
 static int64_t load_for(const memory *m, double s, int32_t links)
 {
     double left = (s - links * m->costs.replica_s) * m->of;
-    double load = left / (m->costs.row_s + m->costs.send_s);
+    double load = left / (m->costs.compute_s_per_row + m->costs.comm_s_per_row);
 
     if (load < (double)m->busiest) { /* which takes what it takes to send */
-        left -= (double)m->busiest * m->costs.send_s;
-        load = m->costs.row_s > 0 ? left / m->costs.row_s : left > 0 ? (double)m->busiest : -1;
+        left -= (double)m->busiest * m->costs.comm_s_per_row;
+        load = m->costs.compute_s_per_row > 0 ? left / m->costs.compute_s_per_row
+               : left > 0                     ? (double)m->busiest
+                                              : -1;
     }
     return load < 0 ? -1 : load < 0x1p62 ? (int64_t)load : (int64_t)1 << 62;
 }
@@ -195,7 +198,7 @@ static int64_t mean_of(const memory *m, const ek_plan_limits *l)
     int64_t sum = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
-        sum += m->fill.total[e];
+        sum += m->alias.total[e];
     return sum / l->ranks + (sum % l->ranks > 0);
 }
 
@@ -204,14 +207,14 @@ static int64_t mean_of(const memory *m, const ek_plan_limits *l)
 static int try_links(memory *m, const ek_plan_limits *l, int64_t floor, int32_t links,
                      int64_t limit, outcome *best)
 {
-    int found = ek_fill_search(&m->fill, l, floor, links, limit);
-    outcome now = {.most = m->fill.least, .n = m->fill.n_best};
+    int found = ek_alias_search(&m->alias, l, floor, links, limit);
+    outcome now = {.most = m->alias.least, .n = m->alias.n_best};
 
-    now.links = ek_fill_links(&m->fill, l);
+    now.links = ek_alias_busiest_link(&m->alias, l);
     now.s = time_of(m, now.most, now.links);
     if (now.s < best->s) {
         *best = now;
-        memcpy(m->kept, m->fill.best, (size_t)now.n * sizeof(*m->kept));
+        memcpy(m->kept, m->alias.best, (size_t)now.n * sizeof(*m->kept));
     }
     return found;
 }
@@ -223,7 +226,7 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
     outcome best = {.s = time_of(m, most, 0), .most = most};
     int64_t floor = mean_of(m, l), limit = INT64_MAX;
     double two = time_of(m, floor, 2), wanted = fmin(best.s, below);
-    int one = time_of(m, ek_fill_bound_of_one(&m->fill, l), 1) < below; /* may be enough */
+    int one = time_of(m, ek_alias_bound_of_one(&m->alias, l), 1) < below; /* may be enough */
     int32_t links;
 
     if (!(time_of(m, floor, 1) < wanted))
@@ -237,8 +240,8 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
         limit = load_for(m, below, 1);
     if (!try_links(m, l, floor, INT32_MAX, limit, &best))
         return best;
-    links = ek_fill_links(&m->fill, l);
-    floor = m->fill.least; /* fewer replicas are not expected to come below */
+    links = ek_alias_busiest_link(&m->alias, l);
+    floor = m->alias.least; /* fewer replicas are not expected to come below */
     for (int32_t n = one ? 1 : 2; n < links && time_of(m, floor, n) < fmin(best.s, below); n++)
         (void)try_links(m, l, floor, n, load_for(m, fmin(best.s, below), n), &best);
     return best;
@@ -249,23 +252,23 @@ static outcome serve(memory *m, const ek_plan_limits *l, ek_plan *p, int64_t *mo
 {
     outcome now;
 
-    *most = ek_fill_homes(&m->fill, l, &p->placement);
-    ek_plan_homes_only(l, m->fill.total, p);
+    *most = ek_alias_start(&m->alias, l, &p->placement);
+    ek_plan_primaries_only(l, m->alias.total, p);
     now = search(m, l, *most, INFINITY);
-    ek_fill_apply(m->kept, now.n, p);
+    ek_alias_apply(m->kept, now.n, p);
     return now;
 }
 
-static void explain_fast(const memory *m, int64_t before, int64_t mean, const outcome *now,
-                         ek_plan *p)
+static void explain_transient(const memory *m, int64_t before, int64_t mean, const outcome *now,
+                              ek_plan *p)
 {
     if (now->n == 0)
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "no replicas: the busiest rank's %lld assignments take %.4g ms, the mean's %lld "
                  "with one replica a link %.4g",
                  (long long)before, p->before_s * 1e3, (long long)mean, time_of(m, mean, 1) * 1e3);
     else
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "%d replicas, at most %d a link, bring the busiest rank from %lld to %lld "
                  "assignments, %.4f of the mean, and %.4g to %.4g ms",
                  (int)now->n, (int)now->links, (long long)before, (long long)now->most,
@@ -273,15 +276,16 @@ static void explain_fast(const memory *m, int64_t before, int64_t mean, const ou
                  p->after_s * 1e3);
 }
 
-static void explain_near(ek_plan *p)
+static void explain_locality(ek_plan *p)
 {
-    size_t n = strlen(p->why);
+    size_t n = strlen(p->reason);
 
-    snprintf(p->why + n, sizeof(p->why) - n, "; others, near their tokens, %.4g ms",
+    snprintf(p->reason + n, sizeof(p->reason) - n, "; others, near their tokens, %.4g ms",
              p->after_s * 1e3);
 }
 
-static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
 {
     memory *m = mem;
     int64_t before;
@@ -292,9 +296,9 @@ static ek_status fast(void *mem, const ek_plan_limits *l, const int64_t *counts,
     p->before_s = time_of(m, before, 0);
     p->after_s = now.s;
     if (p->explain)
-        explain_fast(m, before, mean_of(m, l), &now, p);
-    if (ek_near_improve(&m->near, l, counts, m->fill.total, p, &p->after_s) && p->explain)
-        explain_near(p);
+        explain_transient(m, before, mean_of(m, l), &now, p);
+    if (ek_locality_improve(&m->locality, l, counts, m->alias.total, p, &p->after_s) && p->explain)
+        explain_locality(p);
     return EK_OK;
 }
 
@@ -307,17 +311,17 @@ static void sort_by_load(memory *m, const ek_plan_limits *l)
 
     for (int32_t e = 0; e < l->experts; e++) {
         m->order[e] = e;
-        all |= m->fill.total[e];
+        all |= m->alias.total[e];
     }
     for (int shift = 0; shift < 63 && all >> shift > 0; shift += 8) {
         int32_t end[257] = {0}, *sorted = m->sorting;
 
         for (int32_t e = 0; e < l->experts; e++)
-            end[255 - (m->fill.total[e] >> shift & 255) + 1]++;
+            end[255 - (m->alias.total[e] >> shift & 255) + 1]++;
         for (int d = 0; d < 255; d++)
             end[d + 1] += end[d];
         for (int32_t i = 0; i < l->experts; i++)
-            sorted[end[255 - (m->fill.total[m->order[i]] >> shift & 255)]++] = m->order[i];
+            sorted[end[255 - (m->alias.total[m->order[i]] >> shift & 255)]++] = m->order[i];
         m->sorting = m->order;
         m->order = sorted;
     }
@@ -330,24 +334,24 @@ static int64_t survey(memory *m, const ek_plan_limits *l, const ek_placement *p)
     int64_t most = 0;
 
     sort_by_load(m, l);
-    memset(m->homes, 0, (size_t)l->ranks * sizeof(*m->homes));
+    memset(m->primaries, 0, (size_t)l->ranks * sizeof(*m->primaries));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     for (int32_t e = 0; e < l->experts; e++) {
-        int32_t home = m->home[e] = p->home[e] / l->slots;
+        int32_t primary = m->primary[e] = p->primary[e] / l->slots;
 
-        m->homes[home]++;
-        m->sum[home] += m->fill.total[e];
-        most = m->sum[home] > most ? m->sum[home] : most;
+        m->primaries[primary]++;
+        m->sum[primary] += m->alias.total[e];
+        most = m->sum[primary] > most ? m->sum[primary] : most;
     }
     return most;
 }
 
 /* Whether an expert may stay. */
-static int stays(const memory *m, int32_t home, int64_t load, double level, int with_heaviest)
+static int stays(const memory *m, int32_t primary, int64_t load, double level, int with_heaviest)
 {
-    int64_t others = m->sum[home] - (with_heaviest ? 0 : m->heaviest[home]);
+    int64_t others = m->sum[primary] - (with_heaviest ? 0 : m->heaviest[primary]);
 
-    return m->room[home] > 0 && (m->sum[home] == 0 || (double)(others + load) <= level);
+    return m->room[primary] > 0 && (m->sum[primary] == 0 || (double)(others + load) <= level);
 }
 
 static int32_t least_loaded(const memory *m, int32_t ranks)
@@ -366,14 +370,14 @@ static int32_t least_loaded(const memory *m, int32_t ranks)
 /* m->rank_of. */
 static void pack(memory *m, const ek_plan_limits *l, double level, int with_heaviest)
 {
-    memcpy(m->room, m->homes, (size_t)l->ranks * sizeof(*m->room));
+    memcpy(m->room, m->primaries, (size_t)l->ranks * sizeof(*m->room));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
     for (int32_t r = 0; r < l->ranks; r++)
         m->open[r] = m->room[r] > 0 ? 0 : INT64_MAX;
     for (int32_t i = 0; i < l->experts; i++) {
-        int32_t e = m->order[i], to = m->home[e];
-        int64_t load = m->fill.total[e];
+        int32_t e = m->order[i], to = m->primary[e];
+        int64_t load = m->alias.total[e];
 
         if (!stays(m, to, load, level, with_heaviest))
             to = least_loaded(m, l->ranks);
@@ -388,7 +392,7 @@ static void pack(memory *m, const ek_plan_limits *l, double level, int with_heav
  * now, and neither much less. */
 static int alike(const memory *m, int32_t a, int32_t b, double mean)
 {
-    int64_t more = m->fill.total[a] - m->fill.total[b];
+    int64_t more = m->alias.total[a] - m->alias.total[b];
     int64_t of_a = m->sum[m->rank_of[a]], of_b = m->sum[m->rank_of[b]];
     double most = (double)(of_a > of_b ? of_a : of_b);
 
@@ -399,7 +403,7 @@ static int alike(const memory *m, int32_t a, int32_t b, double mean)
 
 static void change_places(memory *m, int32_t a, int32_t b)
 {
-    int64_t more = m->fill.total[a] - m->fill.total[b];
+    int64_t more = m->alias.total[a] - m->alias.total[b];
     int32_t rank = m->rank_of[a];
 
     m->sum[rank] -= more;
@@ -436,7 +440,7 @@ static int32_t find_away(memory *m, const ek_plan_limits *l)
 
     for (int32_t i = l->experts; i-- > 0;) {
         m->away[n] = m->order[i];
-        n += m->rank_of[m->order[i]] != m->home[m->order[i]];
+        n += m->rank_of[m->order[i]] != m->primary[m->order[i]];
     }
     for (int32_t r = 0; r < l->ranks; r++)
         m->first[r] = -1;
@@ -447,22 +451,22 @@ static int32_t find_away(memory *m, const ek_plan_limits *l)
 
 /* Lets experts go back home that may change places with one that is not at home either; lightest
  * first, as they moved last, to where room was left. */
-static void send_home(memory *m, const ek_plan_limits *l, double mean)
+static void send_primary(memory *m, const ek_plan_limits *l, double mean)
 {
     int32_t n = find_away(m, l);
 
     for (int32_t i = 0; i < n; i++) {
-        int32_t e = m->away[i], at = m->rank_of[e], home = m->home[e], k = -1;
+        int32_t e = m->away[i], at = m->rank_of[e], primary = m->primary[e], k = -1;
 
-        if (at != home)
-            for (k = m->first[home]; k >= 0 && !alike(m, e, m->away[k], mean);)
+        if (at != primary)
+            for (k = m->first[primary]; k >= 0 && !alike(m, e, m->away[k], mean);)
                 k = m->after[k];
         if (k < 0)
             continue;
         change_places(m, e, m->away[k]);
         unlist(m, i, at);
-        unlist(m, k, home);
-        if (m->home[m->away[k]] != at)
+        unlist(m, k, primary);
+        if (m->primary[m->away[k]] != at)
             list(m, k);
     }
 }
@@ -474,7 +478,7 @@ static int32_t busiest_move(memory *m, const ek_plan_limits *l)
 
     memset(m->moved, 0, (size_t)l->ranks * sizeof(*m->moved));
     for (int32_t e = 0; e < l->experts; e++) /* as many leave as come */
-        m->moved[m->rank_of[e]] += m->rank_of[e] != m->home[e];
+        m->moved[m->rank_of[e]] += m->rank_of[e] != m->primary[e];
     for (int32_t r = 0; r < l->ranks; r++)
         most = m->moved[r] > most ? m->moved[r] : most;
     return most;
@@ -489,11 +493,11 @@ static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
 
     ek_placement_copy(n, p);
     for (int32_t e = 0; e < l->experts; e++)
-        n->expert_of[p->home[e]] = m->home[e] != m->rank_of[e] ? LEFT : e;
+        n->expert_of[p->primary[e]] = m->primary[e] != m->rank_of[e] ? LEFT : e;
     for (int32_t e = 0; e < l->experts; e++)
-        if (m->home[e] != m->rank_of[e]) {
-            n->home[e] = ek_plan_slot(n, m->rank_of[e], LEFT);
-            n->expert_of[n->home[e]] = e;
+        if (m->primary[e] != m->rank_of[e]) {
+            n->primary[e] = ek_plan_slot(n, m->rank_of[e], LEFT);
+            n->expert_of[n->primary[e]] = e;
         }
 }
 
@@ -503,8 +507,8 @@ static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
  * not take less than `below`, some time that they can be served in. */
 static double expected(memory *m, const ek_plan_limits *l, ek_placement *p, double below)
 {
-    return search(m, l, ek_fill_homes(&m->fill, l, p),
-                  l->lasts > 0 ? below / (double)l->lasts : INFINITY)
+    return search(m, l, ek_alias_start(&m->alias, l, p),
+                  l->horizon > 0 ? below / (double)l->horizon : INFINITY)
         .s;
 }
 
@@ -513,44 +517,44 @@ static int32_t movers(const memory *m, const ek_plan_limits *l)
     int32_t n = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
-        n += m->best.home[e] / l->slots != m->home[e];
+        n += m->best.primary[e] / l->slots != m->primary[e];
     return n;
 }
 
-static void explain_slow(const ek_plan_limits *l, int32_t moved, ek_plan *p)
+static void explain_persistent(const ek_plan_limits *l, int32_t moved, ek_plan *p)
 {
     if (moved == 0)
         snprintf(
-            p->why, sizeof(p->why),
+            p->reason, sizeof(p->reason),
             "homes stay, at %.4g ms a micro-batch: no packing of %d saves in %lld of them %g times "
             "what its moves take",
-            p->before_s * 1e3, (int)PACKINGS, (long long)l->lasts, pays);
+            p->before_s * 1e3, (int)PACKINGS, (long long)l->horizon, pays);
     else
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
                  (int)moved, (int)l->experts, p->after_s * 1e3, p->before_s * 1e3,
-                 (long long)l->lasts);
+                 (long long)l->horizon);
 }
 
 /* Keeps a packing as m->best if it takes less than *least, moves and all. */
 static void consider(memory *m, const ek_plan_limits *l, const packing *with, double mean,
                      double *least, ek_plan *p)
 {
-    double move_s, s;
+    double migrate_s_per_expert, s;
     int32_t links;
 
     pack(m, l, with->level * mean, with->with_heaviest);
-    send_home(m, l, mean);
+    send_primary(m, l, mean);
     links = busiest_move(m, l);
-    move_s = pays * links * l->costs.move_s;
-    if (links == 0 || !(move_s < *least)) /* homes that stay are considered anyway */
+    migrate_s_per_expert = pays * links * l->costs.migrate_s_per_expert;
+    if (links == 0 || !(migrate_s_per_expert < *least)) /* homes that stay are considered anyway */
         return;
     settle(m, l, &p->placement);
-    s = expected(m, l, &m->next, *least - move_s);
-    if (s * (double)l->lasts + move_s < *least) {
-        *least = s * (double)l->lasts + move_s;
+    s = expected(m, l, &m->next, *least - migrate_s_per_expert);
+    if (s * (double)l->horizon + migrate_s_per_expert < *least) {
+        *least = s * (double)l->horizon + migrate_s_per_expert;
         p->after_s = s;
-        m->to_save_s = move_s;
+        m->to_save_s = migrate_s_per_expert;
         ek_placement_copy(&m->best, &m->next);
     }
 }
@@ -562,8 +566,8 @@ static void consider_staying(memory *m, const ek_plan_limits *l, double *least, 
     m->known_s = *least + doubt * m->to_save_s;
     m->stay_s = expected(m, l, &p->placement, m->known_s);
     p->before_s = m->stay_s;
-    if (m->stay_s * (double)l->lasts <= *least) {
-        *least = m->stay_s * (double)l->lasts;
+    if (m->stay_s * (double)l->horizon <= *least) {
+        *least = m->stay_s * (double)l->horizon;
         p->after_s = m->stay_s;
         m->to_save_s = 0;
         ek_placement_copy(&m->best, &p->placement);
@@ -574,51 +578,52 @@ static void consider_staying(memory *m, const ek_plan_limits *l, double *least, 
 
 /* What a micro-batch of the history takes with these homes, as fast serves them, by links. */
 static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
-                      const ek_placement *homes)
+                      const ek_placement *primaries)
 {
     ek_plan_limits of_one = *l;
     ek_plan *p = &m->served;
     int64_t most;
     outcome now;
 
-    of_one.costs.row_s /= m->of;
-    of_one.costs.send_s /= m->of;
-    ek_placement_copy(&p->placement, homes);
+    of_one.costs.compute_s_per_row /= m->of;
+    of_one.costs.comm_s_per_row /= m->of;
+    ek_placement_copy(&p->placement, primaries);
     now = serve(m, l, p, &most);
-    (void)ek_near_improve(&m->near, &of_one, counts, m->fill.total, p, &now.s);
-    if (!(l->costs.send_s > 0) || l->ranks < 2)
+    (void)ek_locality_improve(&m->locality, &of_one, counts, m->alias.total, p, &now.s);
+    if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
         return now.s; /* it did not look at them */
-    if (of_one.costs.waited_s > 0)
-        of_one.costs.replica_s = of_one.costs.waited_s;
-    return ek_near_time(&m->near, &of_one, counts, p);
+    if (of_one.costs.exposed_s > 0)
+        of_one.costs.replica_s = of_one.costs.exposed_s;
+    return ek_locality_time(&m->locality, &of_one, counts, p);
 }
 
 /* Whether homes stay after all: on a closer look, where that is in doubt. */
 static int better_stay(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
-    double lasts = (double)l->lasts, stay, move;
-    double below = p->after_s * lasts + doubt * m->to_save_s;
+    double horizon = (double)l->horizon, stay, move;
+    double below = p->after_s * horizon + doubt * m->to_save_s;
 
     if (below > m->known_s) /* the moves of a later packing take more */
         m->stay_s = expected(m, l, &p->placement, below);
-    if (!((m->stay_s - p->after_s) * lasts < doubt * m->to_save_s))
+    if (!((m->stay_s - p->after_s) * horizon < doubt * m->to_save_s))
         return 0;
     stay = closely(m, l, counts, &p->placement);
     move = closely(m, l, counts, &m->best);
-    if ((stay - move) * lasts > m->to_save_s)
+    if ((stay - move) * horizon > m->to_save_s)
         return 0;
     if (p->explain)
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "homes stay, at %.4g ms a micro-batch: moving %d of %d experts would save %.4g of "
                  "that, %lld times, and take %.4g",
                  stay * 1e3, (int)movers(m, l), (int)l->experts, (stay - move) * 1e3,
-                 (long long)l->lasts, m->to_save_s / pays * 1e3);
+                 (long long)l->horizon, m->to_save_s / pays * 1e3);
     p->after_s = p->before_s;
     ek_placement_copy(&m->best, &p->placement);
     return 1;
 }
 
-static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64_t *counts,
+                                 ek_plan *p)
 {
     memory *m = mem;
     double least, enough, mean = 0;
@@ -626,23 +631,23 @@ static ek_status slow(void *mem, const ek_plan_limits *l, const int64_t *counts,
     set_model(m, l, counts, p->of);
     m->to_save_s = 0;
     for (int32_t e = 0; e < l->experts; e++)
-        mean += (double)m->fill.total[e] / l->ranks;
-    least = (double)l->lasts * time_of(m, survey(m, l, &p->placement), 0);
-    enough = (double)l->lasts * time_of(m, mean_of(m, l), 0) * (1 + worth);
+        mean += (double)m->alias.total[e] / l->ranks;
+    least = (double)l->horizon * time_of(m, survey(m, l, &p->placement), 0);
+    enough = (double)l->horizon * time_of(m, mean_of(m, l), 0) * (1 + worth);
     consider(m, l, &packings[0], mean, &least, p);
     consider_staying(m, l, &least, p);
     for (int i = 1; i < PACKINGS && least > enough; i++)
         consider(m, l, &packings[i], mean, &least, p);
     if (!better_stay(m, l, counts, p) && p->explain)
-        explain_slow(l, movers(m, l), p);
+        explain_persistent(l, movers(m, l), p);
     ek_placement_copy(&p->placement, &m->best);
-    ek_plan_homes_only(l, m->fill.total, p);
+    ek_plan_primaries_only(l, m->alias.total, p);
     return EK_OK;
 }
 
 const ek_planner ek_planner_auto = {
     .name = "auto",
     .what = "homes by history, replicas by the counts, each where it pays",
-    .take = take,
-    .slow = slow,
-    .fast = fast};
+    .reserve = reserve,
+    .plan_persistent = plan_persistent,
+    .plan_transient = plan_transient};

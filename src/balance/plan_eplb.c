@@ -39,7 +39,7 @@ typedef struct {
     int32_t n_open;
 } memory;
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_take(a, 1, sizeof(*m)), measured;
     memory *at = m != NULL ? m : &measured;
@@ -174,7 +174,7 @@ static int32_t take_slot(memory *m, const ek_plan_limits *l, double weight)
 /* Puts all replicas of an expert; was: the rank of its home so far. */
 static void put(memory *m, const ek_plan_limits *l, entry x, int32_t was, ek_plan *p)
 {
-    int32_t e = x.id, n = m->replicas[e], home = -1;
+    int32_t e = x.id, n = m->replicas[e], primary = -1;
     int64_t each = n > 1 ? m->total[e] / n : m->total[e], longer = m->total[e] - each * n;
 
     for (int32_t i = 0; i < n; i++) {
@@ -182,13 +182,14 @@ static void put(memory *m, const ek_plan_limits *l, entry x, int32_t was, ek_pla
 
         p->placement.expert_of[slot] = e;
         p->quota[slot] = each + (i < longer);
-        if (home < 0 || (slot / l->slots == was && home / l->slots != was))
-            home = slot;
+        if (primary < 0 || (slot / l->slots == was && primary / l->slots != was))
+            primary = slot;
     }
-    p->placement.home[e] = home;
+    p->placement.primary[e] = primary;
 }
 
-static int64_t most_at_home(const ek_plan_limits *l, const int64_t *total, const ek_placement *at)
+static int64_t most_at_primary(const ek_plan_limits *l, const int64_t *total,
+                               const ek_placement *at)
 {
     int64_t most = 0;
 
@@ -196,7 +197,7 @@ static int64_t most_at_home(const ek_plan_limits *l, const int64_t *total, const
         int64_t sum = 0;
 
         for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++)
-            if (at->expert_of[s] >= 0 && at->home[at->expert_of[s]] == s)
+            if (at->expert_of[s] >= 0 && at->primary[at->expert_of[s]] == s)
                 sum += total[at->expert_of[s]];
         most = sum > most ? sum : most;
     }
@@ -209,19 +210,19 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     int64_t most, after;
 
     ek_plan_totals(l, counts, m->total);
-    most = most_at_home(l, m->total, &p->placement);
+    most = most_at_primary(l, m->total, &p->placement);
     allocate(m, l);
     memset(m->used, 0, (size_t)l->ranks * sizeof(*m->used));
     for (int32_t r = 0; r < l->ranks; r++) /* a heap as it is */
         m->open[r] = (entry){0, r};
     m->n_open = l->ranks;
     for (int32_t i = 0; i < l->experts; i++)
-        put(m, l, m->order[i], p->placement.home[m->order[i].id] / l->slots, p);
+        put(m, l, m->order[i], p->placement.primary[m->order[i].id] / l->slots, p);
     after = ek_plan_loads(l, p, m->served);
-    p->before_s = (double)most * (l->costs.row_s + l->costs.send_s);
-    p->after_s = (double)after * (l->costs.row_s + l->costs.send_s);
+    p->before_s = (double)most * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
+    p->after_s = (double)after * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
     if (p->explain)
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "%d replicas bring the busiest rank from %lld to %lld assignments",
                  (int)(l->ranks * l->slots - l->experts), (long long)most, (long long)after);
     return EK_OK;
@@ -230,5 +231,5 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_eplb = {
     .name = "eplb",
     .what = "replicas of the heaviest experts, packed longest first (DeepSeek's EPLB)",
-    .take = take,
-    .slow = plan};
+    .reserve = reserve,
+    .plan_persistent = plan};

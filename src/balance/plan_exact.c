@@ -2,47 +2,47 @@
  *
  * Source: what UltraEP (arXiv 2606.04101), LLEP (arXiv 2601.17111) and MicroMoE (arXiv 2511.16947)
  * do, transient replicas in spare slots and one expert's assignments split over its slots.  The
- * construction is Walker's alias method on ranks (fill.h).
+ * construction is Walker's alias method on ranks (alias_balance.h).
  *
  * Formula: the smallest target load for which the construction leaves no rank above it, found by
  * bisection from the mean upwards: where experts are small, gaps stay open.  Replicas that lower
  * nothing are dropped.
  *
  * Complexity: O(ranks experts) to add up the counts; O(replicas (ranks + experts / ranks)) for each
- * target, of which there are at most EK_FILL_SEARCH + 1.
+ * target, of which there are at most EK_ALIAS_SEARCH + 1.
  *
  * Homes stay.  Balance comes first, then the fewest replicas; whether a replica is worth its bytes
  * is not asked here. */
-#include "balance/fill.h"
+#include "balance/alias_balance.h"
 
 #include <stdio.h>
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    ek_fill *m = ek_arena_take(a, 1, sizeof(*m)), measured;
+    ek_alias *m = ek_arena_take(a, 1, sizeof(*m)), measured;
 
-    ek_fill_take(m != NULL ? m : &measured, a, l);
+    ek_alias_reserve(m != NULL ? m : &measured, a, l);
     return m;
 }
 
 static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
-    ek_fill *m = mem;
+    ek_alias *m = mem;
     int64_t sum = 0, before;
 
     ek_plan_totals(l, counts, m->total);
-    before = ek_fill_homes(m, l, &p->placement);
-    ek_plan_homes_only(l, m->total, p);
+    before = ek_alias_start(m, l, &p->placement);
+    ek_plan_primaries_only(l, m->total, p);
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
-    (void)ek_fill_search(m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX, INT64_MAX);
-    ek_fill_apply(m->best, m->n_best, p);
-    p->before_s = (double)before * (l->costs.row_s + l->costs.send_s);
-    p->after_s = (double)m->least * (l->costs.row_s + l->costs.send_s) +
+    (void)ek_alias_search(m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX, INT64_MAX);
+    ek_alias_apply(m->best, m->n_best, p);
+    p->before_s = (double)before * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
+    p->after_s = (double)m->least * (l->costs.compute_s_per_row + l->costs.comm_s_per_row) +
                  (m->n_best > 0 ? l->costs.replica_s : 0);
     if (p->explain)
         snprintf(
-            p->why, sizeof(p->why),
+            p->reason, sizeof(p->reason),
             "%d replicas bring the busiest rank from %lld to %lld assignments, %.4f of the mean",
             (int)m->n_best, (long long)before, (long long)m->least,
             sum > 0 ? (double)m->least * l->ranks / (double)sum : 1.0);
@@ -52,5 +52,5 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_exact = {
     .name = "exact",
     .what = "replicas from this micro-batch's counts, assignments split (UltraEP and others)",
-    .take = take,
-    .fast = plan};
+    .reserve = reserve,
+    .plan_transient = plan};

@@ -6,9 +6,9 @@
  *              as switched on by FMOE_FASTER_SHADOW_ENABLE.
  * Formula      S_w the assignments that rank w SENDS, in falling order S_(0), S_(1), ...  As long
  *              as
- *                  S_(i+1) (row_s + send_s) + (i + 1) replica_s / 2
- *              is below what it was before (at first S_(0) (row_s + send_s)), the expert whose
- *              number is that of the rank of S_(i) is shadowed; the last rank is not looked at.
+ *                  S_(i+1) (compute_s_per_row + comm_s_per_row) + (i + 1) replica_s / 2
+ *              is below what it was before (at first S_(0) (compute_s_per_row + comm_s_per_row)),
+ * the expert whose number is that of the rank of S_(i) is shadowed; the last rank is not looked at.
  * Complexity   ranks experts to add up the counts, ranks^2 to go through them in order, ranks slots
  *              a shadow.
  *
@@ -31,7 +31,7 @@ typedef struct {
     int64_t *sends; /* [ranks]; -1: gone through */
 } memory;
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_take(a, 1, sizeof(*m));
     int64_t *total = ek_arena_take(a, l->experts, sizeof(*total));
@@ -65,11 +65,11 @@ static int32_t most_sent(const memory *m, int32_t ranks)
 static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
-    double each = l->costs.row_s + l->costs.send_s;
+    double each = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int32_t n = 0, now, next;
 
     ek_plan_totals(l, counts, m->total);
-    ek_plan_homes_only(l, m->total, p);
+    ek_plan_primaries_only(l, m->total, p);
     add_up(m, l, counts);
     now = most_sent(m, l->ranks);
     p->before_s = p->after_s = (double)m->sends[now] * each;
@@ -88,7 +88,7 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
         n++;
     }
     if (p->explain)
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "%d experts shadowed, by what ranks send: %.4g to %.4g ms by its own model",
                  (int)n, p->before_s * 1e3, p->after_s * 1e3);
     return EK_OK;
@@ -97,5 +97,5 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_fastermoe = {
     .name = "fastermoe",
     .what = "shadowing as FasterMoE's released code decides it, by what ranks send",
-    .take = take,
-    .fast = plan};
+    .reserve = reserve,
+    .plan_transient = plan};

@@ -49,11 +49,12 @@ void ek_plan_lines_add(ek_plan_lines *f, const ek_plan_place *at, const ek_plan_
     fprintf(f->file, "{\"iteration\": %lld, \"layer\": %lld", (long long)at->iteration,
             (long long)at->layer);
     if (at->micro >= 0)
-        fprintf(f->file, ", \"micro\": %lld, \"run\": %d", (long long)at->micro, (int)at->run);
+        fprintf(f->file, ", \"micro\": %lld, \"ep_group\": %d", (long long)at->micro,
+                (int)at->ep_group);
     put_list(f->file, "expert_of", p->placement.expert_of, (int64_t)l->ranks * l->slots);
-    put_list(f->file, "home", p->placement.home, l->experts);
-    fprintf(f->file, ", \"why\": \"%s\", \"why_homes\": \"%s\", \"split\": [", p->why,
-            p->why_homes);
+    put_list(f->file, "primary", p->placement.primary, l->experts);
+    fprintf(f->file, ", \"reason\": \"%s\", \"primary_reason\": \"%s\", \"split\": [", p->reason,
+            p->primary_reason);
     for (int32_t e = 0; e < l->experts; e++)
         put_split(f, l, counts, p, e, &some);
     fprintf(f->file, "]}\n");

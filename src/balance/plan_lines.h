@@ -21,8 +21,8 @@ typedef struct {
 /* Which plan a line is of. */
 typedef struct {
     int64_t iteration, layer;
-    int64_t micro; /* of a training step; -1: of a trace */
-    int32_t run;   /* of ranks, that a step's plan is for */
+    int64_t micro;    /* of a training step; -1: of a trace */
+    int32_t ep_group; /* that a step's plan is for */
 } ek_plan_place;
 
 /* For plans of so many ranks and slots.  EK_WRITE_GROW: it can be read while it grows;

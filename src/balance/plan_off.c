@@ -1,7 +1,7 @@
 /* off: no balancing.  Every expert's assignments go to its home. */
 #include "balance/planner.h"
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     return ek_arena_take(a, l->experts, sizeof(int64_t));
 }
@@ -9,9 +9,11 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
 static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_plan_totals(l, counts, memory);
-    ek_plan_homes_only(l, memory, p);
+    ek_plan_primaries_only(l, memory, p);
     return EK_OK;
 }
 
-const ek_planner ek_planner_off = {
-    .name = "off", .what = "every expert at its home alone", .take = take, .fast = plan};
+const ek_planner ek_planner_off = {.name = "off",
+                                   .what = "every expert at its home alone",
+                                   .reserve = reserve,
+                                   .plan_transient = plan};

@@ -4,7 +4,8 @@
  *              greedy of its artifact.
  *
  * Minimises    max over ranks of the sum of counts of the experts at home there, with at most
- *              ceil(experts / ranks) homes a rank.  Time: that load * (row_s + send_s).
+ *              ceil(experts / ranks) homes a rank.  Time: that load * (compute_s_per_row +
+ * comm_s_per_row).
  *
  * Steps        1. bound: max(heaviest expert, ceil(all / ranks)).  Where even that would not be
  *                 taken (4.), nothing is searched.
@@ -59,7 +60,7 @@ static void match_take(ek_place_match *m, ek_arena *a, int32_t n)
     m->done = ek_arena_take(a, n, sizeof(*m->done));
 }
 
-ek_place *ek_place_take(ek_arena *a, int32_t experts, int32_t ranks)
+ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks)
 {
     ek_place *m = ek_arena_take(a, 1, sizeof(*m)), at = {.experts = experts, .ranks = ranks};
     int32_t items = least(experts, EK_PLACE_ITEMS), bins = ranks > items ? ranks : items;
@@ -71,7 +72,7 @@ ek_place *ek_place_take(ek_arena *a, int32_t experts, int32_t ranks)
     at.held = ek_arena_take(a, bins, sizeof(*at.held));
     at.device = ek_arena_take(a, experts, sizeof(*at.device));
     if (ranks < items) /* else LPT reaches the bound, or no number of devices lies between */
-        ek_place_dp_take(&at.dp, a, items, ranks);
+        ek_place_dp_reserve(&at.dp, a, items, ranks);
     match_take(&at.match, a, ranks);
     if (m != NULL)
         *m = at;
@@ -261,22 +262,22 @@ int32_t ek_place_relabel(ek_place *m, const ek_placement *p)
 
     memset(by->overlap, 0, (size_t)m->ranks * (size_t)m->ranks * sizeof(*by->overlap));
     for (int32_t e = 0; e < m->experts; e++)
-        by->overlap[(int64_t)m->rank_of[e] * m->ranks + p->home[e] / p->slots]++;
+        by->overlap[(int64_t)m->rank_of[e] * m->ranks + p->primary[e] / p->slots]++;
     ek_place_assign(by);
     for (int32_t r = 0; r < m->ranks; r++)
         rank_of_group[by->group_of[r]] = r;
     for (int32_t e = 0; e < m->experts; e++) {
         m->rank_of[e] = rank_of_group[m->rank_of[e]];
-        moved += m->rank_of[e] != p->home[e] / p->slots;
+        moved += m->rank_of[e] != p->primary[e] / p->slots;
     }
     return moved;
 }
 
 /* --- the planner ------------------------------------------------------------------------------ */
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    return ek_place_take(a, l->experts, l->ranks);
+    return ek_place_reserve(a, l->experts, l->ranks);
 }
 
 /* More than 5 %, exactly: for whole numbers d, d > n / 20 if and only if d > floor(n / 20). */
@@ -290,12 +291,12 @@ static int worth(int64_t before, int64_t after)
 static void settle(const int32_t *rank_of, ek_placement *p)
 {
     for (int32_t e = 0; e < p->experts; e++)
-        if (p->home[e] / p->slots != rank_of[e])
-            p->expert_of[p->home[e]] = -1;
+        if (p->primary[e] / p->slots != rank_of[e])
+            p->expert_of[p->primary[e]] = -1;
     for (int32_t e = 0; e < p->experts; e++)
-        if (p->home[e] / p->slots != rank_of[e]) {
-            p->home[e] = ek_plan_free_slot(p, rank_of[e]);
-            p->expert_of[p->home[e]] = e;
+        if (p->primary[e] / p->slots != rank_of[e]) {
+            p->primary[e] = ek_plan_free_slot(p, rank_of[e]);
+            p->expert_of[p->primary[e]] = e;
         }
 }
 
@@ -304,7 +305,7 @@ static ek_status no_replicas(const ek_placement *p)
     for (int32_t s = 0; s < p->ranks * p->slots; s++) {
         int32_t e = p->expert_of[s];
 
-        EK_REQUIRE(e < 0 || p->home[e] == s, EK_EUNSUPPORTED,
+        EK_REQUIRE(e < 0 || p->primary[e] == s, EK_EUNSUPPORTED,
                    "planner place: slot %d holds a replica of expert %d, and place moves homes "
                    "alone; start from a placement without replicas, or take another planner",
                    (int)s, (int)e);
@@ -320,7 +321,7 @@ static double percent(int64_t before, int64_t after)
 static void explain_stay(ek_plan *p, int64_t before, int64_t after, const char *what)
 {
     if (p->explain)
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "place: stays at largest load %lld; %s %lld would save %.1f %%, not more than "
                  "%d %%",
                  (long long)before, what, (long long)after, percent(before, after), 100 / WORTH);
@@ -337,7 +338,7 @@ static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t boun
         snprintf(by, sizeof(by), "exact packing");
     else if (devices > 0)
         snprintf(by, sizeof(by), "hybrid of %d devices", (int)devices);
-    snprintf(p->why, sizeof(p->why),
+    snprintf(p->reason, sizeof(p->reason),
              "place: %d of %d experts move, largest load %lld -> %lld (-%.1f %%, bound %lld) by %s",
              (int)moved, (int)p->placement.experts, (long long)before, (long long)after,
              percent(before, after), (long long)bound, by);
@@ -367,21 +368,21 @@ static int64_t decide(ek_place *m, int64_t before, ek_plan *p)
 static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_place *m = memory;
-    double each = l->costs.row_s + l->costs.send_s;
+    double each = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before;
 
     EK_TRY(no_replicas(&p->placement));
     ek_plan_totals(l, counts, m->load);
-    ek_plan_homes_only(l, m->load, p);
+    ek_plan_primaries_only(l, m->load, p);
     before = ek_plan_loads(l, p, m->sum);
     p->before_s = (double)before * each;
     p->after_s = (double)decide(m, before, p) * each;
-    ek_plan_homes_only(l, m->load, p);
+    ek_plan_primaries_only(l, m->load, p);
     return EK_OK;
 }
 
 const ek_planner ek_planner_place = {
     .name = "place",
     .what = "homes permuted for the least largest load (SmartMoE, ATC 2023)",
-    .take = take,
-    .slow = plan};
+    .reserve = reserve,
+    .plan_persistent = plan};

@@ -32,7 +32,7 @@ typedef struct {
 } ek_place;
 
 /* NULL while the arena measures. */
-ek_place *ek_place_take(ek_arena *a, int32_t experts, int32_t ranks);
+ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks);
 
 /* Homes that a rank may hold. */
 int32_t ek_place_capacity(const ek_place *m);

@@ -4,7 +4,7 @@
  *              1.  Weights go out to replicas and gradients come back to the home, which keeps the
  *              optimizer state; a rank with a replica computes its own sources' assignments, all
  *              others go to the home.
- * Formula      T' = send_s max R + row_s max H + replica_s C / D
+ * Formula      T' = comm_s_per_row max R + compute_s_per_row max H + replica_s C / D
  *              D ranks; R assignments that a rank receives from others, H those it computes, C the
  *              copies of replicated experts, homes included: s (D - n) for the paper's s experts
  *              sent to all but n.  No overlap is credited (its section 5).
@@ -40,7 +40,7 @@ static int64_t larger(int64_t a, int64_t b)
 
 /* --- loads ------------------------------------------------------------------------------------ */
 
-void ek_prophet_loads_take(ek_prophet_loads *o, ek_arena *a, int32_t ranks)
+void ek_prophet_loads_reserve(ek_prophet_loads *o, ek_arena *a, int32_t ranks)
 {
     o->ranks = ranks;
     o->copies = 0;
@@ -58,17 +58,17 @@ static void loads_clear(ek_prophet_loads *o)
 }
 
 /* k assignments of a source are computed at a home. */
-static void go_home(ek_prophet_loads *o, int32_t source, int32_t home, int64_t k)
+static void go_home(ek_prophet_loads *o, int32_t source, int32_t primary, int64_t k)
 {
-    o->served[home] += k;
-    o->received[home] += source != home ? k : 0;
+    o->served[primary] += k;
+    o->received[primary] += source != primary ? k : 0;
 }
 
 /* They stay with the source, another rank. */
-static void stay(ek_prophet_loads *o, int32_t source, int32_t home, int64_t k)
+static void stay(ek_prophet_loads *o, int32_t source, int32_t primary, int64_t k)
 {
-    o->served[home] -= k;
-    o->received[home] -= k;
+    o->served[primary] -= k;
+    o->received[primary] -= k;
     o->served[source] += k;
 }
 
@@ -108,7 +108,7 @@ static bool balanced(const ek_prophet_loads *o, double alpha)
 static double time_of(const ek_plan_costs *c, int32_t ranks, int64_t received, int64_t served,
                       int64_t copies)
 {
-    return c->send_s * (double)received + c->row_s * (double)served +
+    return c->comm_s_per_row * (double)received + c->compute_s_per_row * (double)served +
            c->replica_s * (double)copies / (double)ranks;
 }
 
@@ -210,12 +210,12 @@ typedef struct {
     double best;            /* its time */
 } memory;
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_take(a, 1, sizeof(*m)), in = {0};
     int64_t slots = (int64_t)l->ranks * l->slots;
 
-    ek_prophet_loads_take(&in.loads, a, l->ranks);
+    ek_prophet_loads_reserve(&in.loads, a, l->ranks);
     in.total = ek_arena_take(a, l->experts, sizeof(*in.total));
     in.replicas = ek_arena_take(a, l->experts, sizeof(*in.replicas));
     in.tried = ek_arena_take(a, l->experts, sizeof(*in.tried));
@@ -227,9 +227,9 @@ static void *take(ek_arena *a, const ek_plan_limits *l)
     return m;
 }
 
-static int32_t home_rank(const ek_placement *p, int32_t expert)
+static int32_t primary_rank(const ek_placement *p, int32_t expert)
 {
-    return p->home[expert] / p->slots;
+    return p->primary[expert] / p->slots;
 }
 
 /* The expert that a slot holds a replica of, for its rank to serve; -1: none, a home, or one of
@@ -238,7 +238,7 @@ static int32_t replica_at(const ek_placement *p, int32_t slot)
 {
     int32_t e = p->expert_of[slot], r = slot / p->slots;
 
-    return e >= 0 && r != home_rank(p, e) && ek_plan_slot(p, r, e) == slot ? e : -1;
+    return e >= 0 && r != primary_rank(p, e) && ek_plan_slot(p, r, e) == slot ? e : -1;
 }
 
 /* The first replica brings the home's own copy in. */
@@ -248,33 +248,33 @@ static int32_t next_copies(const memory *m, int32_t expert)
 }
 
 /* A rank with k assignments for an expert gets a replica. */
-static void add_replica(memory *m, int32_t expert, int32_t rank, int32_t home, int64_t k)
+static void add_replica(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k)
 {
-    stay(&m->loads, rank, home, k);
+    stay(&m->loads, rank, primary, k);
     m->loads.copies += next_copies(m, expert);
     m->replicas[expert]++;
 }
 
-static void drop_replica(memory *m, int32_t expert, int32_t rank, int32_t home, int64_t k)
+static void drop_replica(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k)
 {
-    stay(&m->loads, rank, home, -k);
+    stay(&m->loads, rank, primary, -k);
     m->replicas[expert]--;
     m->loads.copies -= next_copies(m, expert);
 }
 
 /* Loads and free slots with homes alone. */
-static void homes_alone(memory *m, const ek_plan_limits *l, const int64_t *counts,
-                        const ek_placement *p)
+static void primaries_alone(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                            const ek_placement *p)
 {
     loads_clear(&m->loads);
     memset(m->replicas, 0, (size_t)l->experts * sizeof(*m->replicas));
     for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
         m->room[r] = l->slots;
         for (int32_t e = 0; e < l->experts; e++)
-            go_home(&m->loads, r, home_rank(p, e), counts[e]);
+            go_home(&m->loads, r, primary_rank(p, e), counts[e]);
     }
     for (int32_t e = 0; e < l->experts; e++)
-        m->room[home_rank(p, e)]--;
+        m->room[primary_rank(p, e)]--;
 }
 
 /* Adds what the replicas of a placement do to the loads with homes alone. */
@@ -285,7 +285,7 @@ static void add_replicas(memory *m, const ek_plan_limits *l, const int64_t *coun
         int32_t e = replica_at(p, s), r = s / l->slots;
 
         if (e >= 0)
-            add_replica(m, e, r, home_rank(p, e), counts[(int64_t)r * l->experts + e]);
+            add_replica(m, e, r, primary_rank(p, e), counts[(int64_t)r * l->experts + e]);
     }
 }
 
@@ -298,7 +298,7 @@ static int32_t heaviest_expert(const memory *m, const ek_placement *p, int32_t r
     for (int32_t s = rank * p->slots; s < (rank + 1) * p->slots; s++) {
         int32_t e = p->expert_of[s];
 
-        if (e < 0 || p->home[e] != s || m->tried[e])
+        if (e < 0 || p->primary[e] != s || m->tried[e])
             continue;
         if (m->total[e] > load || (m->total[e] == load && at > e)) {
             load = m->total[e];
@@ -308,9 +308,9 @@ static int32_t heaviest_expert(const memory *m, const ek_placement *p, int32_t r
     return at;
 }
 
-static void include(memory *m, int32_t expert, int32_t rank, int32_t home, int64_t k, double t)
+static void include(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k, double t)
 {
-    add_replica(m, expert, rank, home, k);
+    add_replica(m, expert, rank, primary, k);
     m->room[rank]--;
     m->expert[m->included] = expert;
     m->rank[m->included++] = rank;
@@ -322,28 +322,28 @@ static void include(memory *m, int32_t expert, int32_t rank, int32_t home, int64
 
 /* Includes the ranks that are worth it for an expert, those with most assignments first. */
 static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts, int32_t expert,
-                       int32_t home)
+                       int32_t primary)
 {
     const ek_plan_costs *c = &l->costs;
     ek_prophet_loads *o = &m->loads;
-    int64_t others_receive = most(o->received, l->ranks, home);
-    int64_t others_serve = most(o->served, l->ranks, home);
+    int64_t others_receive = most(o->received, l->ranks, primary);
+    int64_t others_serve = most(o->served, l->ranks, primary);
     double now = loads_time(c, o);
 
     for (int32_t r = 0; r < l->ranks; r++)
-        o->key[r] = r != home ? -counts[(int64_t)r * l->experts + expert] : 0;
+        o->key[r] = r != primary ? -counts[(int64_t)r * l->experts + expert] : 0;
     sort_ranks(o);
     for (int32_t i = 0; i < l->ranks && o->key[o->order[i]] < 0; i++) {
         int32_t r = o->order[i], copies = next_copies(m, expert);
-        int64_t k = -o->key[r], here = o->served[r] + k, there = o->served[home] - k;
-        double t = time_of(c, l->ranks, larger(others_receive, o->received[home] - k),
+        int64_t k = -o->key[r], here = o->served[r] + k, there = o->served[primary] - k;
+        double t = time_of(c, l->ranks, larger(others_receive, o->received[primary] - k),
                            larger(others_serve, larger(here, there)), o->copies + copies);
-        double gain = (double)k * (c->send_s + c->row_s);
+        double gain = (double)k * (c->comm_s_per_row + c->compute_s_per_row);
         bool relief = here <= there && gain > time_of(c, l->ranks, 0, 0, copies);
 
-        if (m->room[r] == 0 || !(t < now || (double)k * c->send_s > c->replica_s || relief))
+        if (m->room[r] == 0 || !(t < now || (double)k * c->comm_s_per_row > c->replica_s || relief))
             continue;
-        include(m, expert, r, home, k, t);
+        include(m, expert, r, primary, k, t);
         others_serve = larger(others_serve, here);
         now = t;
     }
@@ -356,12 +356,12 @@ static void choose(memory *m, const ek_plan_limits *l, const int64_t *counts, co
     m->included = m->kept = 0;
     m->best = loads_time(&l->costs, &m->loads);
     while (!balanced(&m->loads, alpha_of_plans)) {
-        int32_t home = heaviest(&m->loads), expert = heaviest_expert(m, p, home);
+        int32_t primary = heaviest(&m->loads), expert = heaviest_expert(m, p, primary);
 
         if (expert < 0)
             break;
         m->tried[expert] = true;
-        try_expert(m, l, counts, expert, home);
+        try_expert(m, l, counts, expert, primary);
     }
 }
 
@@ -369,16 +369,16 @@ static void choose(memory *m, const ek_plan_limits *l, const int64_t *counts, co
 static void prune(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_placement *p)
 {
     for (int32_t i = m->included - 1; i >= 0; i--) {
-        int32_t e = m->expert[i], r = m->rank[i], home = home_rank(p, e);
+        int32_t e = m->expert[i], r = m->rank[i], primary = primary_rank(p, e);
         int64_t k = counts[(int64_t)r * l->experts + e];
         double t;
 
-        drop_replica(m, e, r, home, k);
+        drop_replica(m, e, r, primary, k);
         if (i >= m->kept)
             continue;
         t = loads_time(&l->costs, &m->loads);
         if (t > m->best) {
-            add_replica(m, e, r, home, k);
+            add_replica(m, e, r, primary, k);
             continue;
         }
         m->best = t;
@@ -391,7 +391,7 @@ static void prune(memory *m, const ek_plan_limits *l, const int64_t *counts, con
 static void apply(const memory *m, ek_placement *p)
 {
     for (int32_t s = 0; s < p->ranks * p->slots; s++)
-        if (p->expert_of[s] >= 0 && p->home[p->expert_of[s]] != s)
+        if (p->expert_of[s] >= 0 && p->primary[p->expert_of[s]] != s)
             p->expert_of[s] = -1;
     for (int32_t i = 0; i < m->kept; i++)
         p->expert_of[ek_plan_free_slot(p, m->rank[i])] = m->expert[i];
@@ -400,14 +400,14 @@ static void apply(const memory *m, ek_placement *p)
 /* Replicas serve their own rank's sources, homes the rest. */
 static void set_quotas(const memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
-    ek_plan_homes_only(l, m->total, p);
+    ek_plan_primaries_only(l, m->total, p);
     for (int32_t s = 0; s < l->ranks * l->slots; s++) {
         int32_t e = replica_at(&p->placement, s);
 
         if (e < 0)
             continue;
         p->quota[s] = counts[(int64_t)(s / l->slots) * l->experts + e];
-        p->quota[p->placement.home[e]] -= p->quota[s];
+        p->quota[p->placement.primary[e]] -= p->quota[s];
     }
 }
 
@@ -416,12 +416,12 @@ static void explain(memory *m, const ek_plan_limits *l, int64_t before, bool bet
     int64_t after = ek_plan_loads(l, p, m->loads.served);
 
     if (better)
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "%d replicas (%d tried): heaviest rank %lld -> %lld assignments, %.3f -> %.3f ms",
                  (int)m->kept, (int)m->included, (long long)before, (long long)after,
                  p->before_s * 1e3, p->after_s * 1e3);
     else
-        snprintf(p->why, sizeof(p->why),
+        snprintf(p->reason, sizeof(p->reason),
                  "as it was (%d replicas tried): heaviest rank %lld assignments, %.3f ms; best "
                  "found %.3f ms",
                  (int)m->included, (long long)before, p->before_s * 1e3, m->best * 1e3);
@@ -434,12 +434,12 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     bool better;
 
     ek_plan_totals(l, counts, m->total);
-    homes_alone(m, l, counts, &p->placement);
+    primaries_alone(m, l, counts, &p->placement);
     add_replicas(m, l, counts, &p->placement);
     p->before_s = loads_time(&l->costs, &m->loads);
     before = most(m->loads.served, l->ranks, -1);
 
-    homes_alone(m, l, counts, &p->placement);
+    primaries_alone(m, l, counts, &p->placement);
     choose(m, l, counts, &p->placement);
     prune(m, l, counts, &p->placement);
     better = m->best < p->before_s;
@@ -455,6 +455,6 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_prophet = {
     .name = "prophet",
     .what = "replicas for a step where they pay (Pro-Prophet, arXiv 2411.10003)",
-    .take = take,
-    .fast = plan,
-    .ahead = 1};
+    .reserve = reserve,
+    .plan_transient = plan,
+    .uses_previous_counts = 1};

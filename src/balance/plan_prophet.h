@@ -15,7 +15,7 @@ typedef struct {
     int32_t *order;    /* [ranks] */
 } ek_prophet_loads;
 
-void ek_prophet_loads_take(ek_prophet_loads *o, ek_arena *a, int32_t ranks);
+void ek_prophet_loads_reserve(ek_prophet_loads *o, ek_arena *a, int32_t ranks);
 
 /* The paper's case: every device is home to one expert, which has its number, and a selected expert
  * goes to all devices but the `excluded` that have the fewest assignments for it. */

@@ -16,18 +16,16 @@
  *              assignment (assign.h) with which the fewest replicas come to nodes that do not have
  *              their expert, and of such ones the fewest to other ranks of a node that has it.
  *              With f > 1 nodes then change places where the layer comes to fall with the same
- *              losses as others do (align.h): survival is worth moves.  Of the placements that
- *              survive as much and have as much load, or 4 % more on a node, one is looked for to
- *              which less has to move (replicate_settle.h), and taken if that takes less time for
- *              as long as it lasts.  In a node, replicas go to the rank with the least load that
- *              does not have the expert, largest first.
- * Quotas       floor(t / r) a slot, the first t mod r slots one more.
- * Model        largest load of a rank * (row_s + send_s).  The sum of the replicas' gradients and
- *              what moving the experts takes only tell placements apart that are as good.
- * Accepted     when the largest load falls by more than 5 %, or experts come to lie on f' nodes
- *              that did not.  The latter is worth any load: survival is a constraint, not a term.
- *              Then alone the plan may be slower than no balancing.  A plan that would be accepted
- *              as planned is, if not as what is nearer.
+ *              losses as others do (align_replica_sets.h): survival is worth moves.  Of the
+ * placements that survive as much and have as much load, or 4 % more on a node, one is looked for
+ * to which less has to move (replicate_min_move.h), and taken if that takes less time for as long
+ * as it lasts.  In a node, replicas go to the rank with the least load that does not have the
+ * expert, largest first. Quotas       floor(t / r) a slot, the first t mod r slots one more. Model
+ * largest load of a rank * (compute_s_per_row + comm_s_per_row).  The sum of the replicas'
+ * gradients and what moving the experts takes only tell placements apart that are as good. Accepted
+ * when the largest load falls by more than 5 %, or experts come to lie on f' nodes that did not.
+ * The latter is worth any load: survival is a constraint, not a term. Then alone the plan may be
+ * slower than no balancing.  A plan that would be accepted as planned is, if not as what is nearer.
  * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
  *              expert on one node.  Among placements that survive as much, the nodes' loads are
  *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
@@ -37,11 +35,11 @@
  *              better.
  * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work, that
  *              of settling, six times, and that of the alignment. */
-#include "balance/align.h"
+#include "balance/align_replica_sets.h"
 #include "balance/assign.h"
-#include "balance/near.h"
+#include "balance/locality_replicas.h"
 #include "balance/planner.h"
-#include "balance/replicate_settle.h"
+#include "balance/replicate_min_move.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,12 +54,12 @@ enum { ONE = 1 << 24 }; /* all assignments, as replicas' loads are measured */
 typedef struct {
     ek_replicate_nodes nodes;
     ek_replicate_place now, best, other;
-    ek_replicate_place real, near, matched, least; /* of real nodes: see settle() and offer() */
-    int32_t *node_of_rank;                         /* [ranks] */
-    int32_t *image;                                /* [nodes] the node that a planned one becomes */
-    ek_assign assign;                              /* of [nodes] */
-    ek_near time;
-    ek_align align;
+    ek_replicate_place real, locality, matched, least; /* of real nodes: see settle() and offer() */
+    int32_t *node_of_rank;                             /* [ranks] */
+    int32_t *image;   /* [nodes] the node that a planned one becomes */
+    ek_assign assign; /* of [nodes] */
+    ek_locality time;
+    ek_set_alignment align;
     int64_t *cost; /* [nodes][nodes] of a planned one becoming a node */
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
     int64_t *total, *weight, *key;                       /* [experts] */
@@ -78,19 +76,19 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     int32_t nodes = ek_plan_number_domains(l, NULL), slots = l->ranks * l->slots;
     int32_t **of_expert[] = {&m->order, &m->replicas, &m->left, &m->need, &m->by_weight};
 
-    ek_replicate_nodes_take(&m->nodes, a, nodes, l->experts, slots);
-    ek_replicate_place_take(&m->now, a, &m->nodes);
-    ek_replicate_place_take(&m->best, a, &m->nodes);
-    ek_replicate_place_take(&m->other, a, &m->nodes);
-    ek_replicate_place_take(&m->real, a, &m->nodes);
-    ek_replicate_place_take(&m->near, a, &m->nodes);
-    ek_replicate_place_take(&m->matched, a, &m->nodes);
-    ek_replicate_place_take(&m->least, a, &m->nodes);
+    ek_replicate_nodes_reserve(&m->nodes, a, nodes, l->experts, slots);
+    ek_replicate_place_reserve(&m->now, a, &m->nodes);
+    ek_replicate_place_reserve(&m->best, a, &m->nodes);
+    ek_replicate_place_reserve(&m->other, a, &m->nodes);
+    ek_replicate_place_reserve(&m->real, a, &m->nodes);
+    ek_replicate_place_reserve(&m->locality, a, &m->nodes);
+    ek_replicate_place_reserve(&m->matched, a, &m->nodes);
+    ek_replicate_place_reserve(&m->least, a, &m->nodes);
     m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
     m->image = ek_arena_take(a, nodes, sizeof(*m->image));
-    ek_assign_take(&m->assign, a, nodes);
-    ek_align_take(&m->align, a, nodes, l->experts);
-    ek_near_take(&m->time, a, l);
+    ek_assign_reserve(&m->assign, a, nodes);
+    ek_align_reserve(&m->align, a, nodes, l->experts);
+    ek_locality_reserve(&m->time, a, l);
     m->cost = ek_arena_take(a, (int64_t)nodes * nodes, sizeof(*m->cost));
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
         *of_expert[i] = ek_arena_take(a, l->experts, sizeof(**of_expert[i]));
@@ -101,12 +99,12 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     m->node_load = ek_arena_take(a, nodes, sizeof(*m->node_load));
     m->load = ek_arena_take(a, l->ranks, sizeof(*m->load));
     m->drawn = ek_arena_take(a, slots, sizeof(*m->drawn));
-    ek_placement_take(&m->next, a, l->experts, l->ranks, l->slots);
+    ek_placement_reserve(&m->next, a, l->experts, l->ranks, l->slots);
     m->quota = ek_arena_take(a, slots, sizeof(*m->quota));
 }
 
 /* Which failures are tried depends on the nodes alone, and is laid out here once. */
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     memory m = {0}, *kept = ek_arena_take(a, 1, sizeof(m));
 
@@ -150,11 +148,11 @@ static int64_t serve_alike(const memory *m, const ek_plan_limits *l, const ek_pl
 /* The placement as it is, served as well as it is here: alike or by homes alone. */
 static int64_t serve_now(const memory *m, const ek_plan_limits *l, ek_plan *p)
 {
-    int64_t alike = serve_alike(m, l, &p->placement, p->quota), homes;
+    int64_t alike = serve_alike(m, l, &p->placement, p->quota), primaries;
 
-    ek_plan_homes_only(l, m->total, p);
-    homes = ek_plan_loads(l, p, m->load);
-    return homes <= alike ? homes : serve_alike(m, l, &p->placement, p->quota);
+    ek_plan_primaries_only(l, m->total, p);
+    primaries = ek_plan_loads(l, p, m->load);
+    return primaries <= alike ? primaries : serve_alike(m, l, &p->placement, p->quota);
 }
 
 /* --- from planned nodes to real ones ---------------------------------------------------------- */
@@ -197,7 +195,7 @@ static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_p
     ek_align_clear(&m->align);
     for (int32_t e = 0; e < l->experts; e++)
         ek_align_add(&m->align, w->mask + (int64_t)e * words);
-    ek_align_nodes(&m->align, l->others, m->nodes.room, m->image);
+    ek_align_replica_sets(&m->align, l->others, m->nodes.room, m->image);
 }
 
 /* Planned nodes become real ones of their size, with the fewest replicas that come. */
@@ -242,9 +240,9 @@ static void try_near(memory *m, const ek_replicate_aim *aim)
 {
     ek_replicate_nodes *s = &m->nodes;
 
-    if (ek_replicate_settle(s, aim, m->node_load, &m->near) &&
-        ek_replicate_coming(s, &m->now, &m->near) <= ek_replicate_coming(s, &m->now, &m->real))
-        ek_replicate_place_copy(s, &m->real, &m->near);
+    if (ek_replicate_min_move(s, aim, m->node_load, &m->locality) &&
+        ek_replicate_coming(s, &m->now, &m->locality) <= ek_replicate_coming(s, &m->now, &m->real))
+        ek_replicate_place_copy(s, &m->real, &m->locality);
 }
 
 /* Of what is in no more danger than m->real, and has at most so much load for a rank of a node, the
@@ -260,11 +258,11 @@ static void settle(memory *m, const ek_plan_limits *l, int64_t most)
 
     ek_replicate_regard(s, l->replicas_min > 1 ? l->others : NULL);
     ek_replicate_risk_of(s, m->need, &m->real, &aim.risk);
-    ek_replicate_settle(s, &aim, m->node_load, &m->real);
-    ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->near);
+    ek_replicate_min_move(s, &aim, m->node_load, &m->real);
+    ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->locality);
     try_near(m, &aim);
     match_nodes(m, &m->real);
-    ek_replicate_place_as(s, &m->real, m->image, &m->near);
+    ek_replicate_place_as(s, &m->real, m->image, &m->locality);
     try_near(m, &aim);
 }
 
@@ -329,16 +327,16 @@ static void order_slots(memory *m, const ek_placement *now, int32_t rank)
 }
 
 /* Homes stay on their ranks where those keep a replica, in their slots if they can. */
-static void find_homes(memory *m, const ek_placement *now)
+static void find_primaries(memory *m, const ek_placement *now)
 {
     for (int32_t e = 0; e < now->experts; e++) {
-        int32_t was = now->home[e], s = ek_plan_slot(&m->next, was / now->slots, e);
+        int32_t was = now->primary[e], s = ek_plan_slot(&m->next, was / now->slots, e);
 
         if (m->next.expert_of[was] == e)
             s = was;
         for (int32_t r = 0; s < 0; r++)
             s = ek_plan_slot(&m->next, r, e);
-        m->next.home[e] = s;
+        m->next.primary[e] = s;
     }
 }
 
@@ -354,7 +352,7 @@ static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *n
                 put_on_rank(m, l, now, n, e);
     for (int32_t r = 0; r < l->ranks; r++)
         order_slots(m, now, r);
-    find_homes(m, now);
+    find_primaries(m, now);
     return serve_alike(m, l, &m->next, m->quota);
 }
 
@@ -457,7 +455,7 @@ static void explain(const memory *m, const ek_plan_limits *l, const char *verdic
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
     snprintf(
-        p->why, sizeof(p->why),
+        p->reason, sizeof(p->reason),
         "%s: %s, largest load %lld -> %lld of mean %lld; %d to %d replicas; survives any %d of "
         "%d %s",
         verdict, w == &m->other ? "spread" : "surviving most", (long long)before,
@@ -501,11 +499,11 @@ static double takes(memory *m, const ek_plan_limits *l, const int64_t *counts, i
     ek_plan next = {.placement = m->next, .quota = m->quota};
     ek_plan_limits batch = *l; /* of the history's */
 
-    batch.costs.row_s /= at_least_one(of);
-    batch.costs.send_s /= at_least_one(of);
-    batch.costs.replica_s = l->costs.move_s / GRADIENTS / at_least_one(l->batches);
-    return ek_near_time(&m->time, &batch, counts, &next) * at_least_one(l->lasts) +
-           ek_replicate_busiest(&m->nodes, &m->now, &m->real) * l->costs.move_s;
+    batch.costs.compute_s_per_row /= at_least_one(of);
+    batch.costs.comm_s_per_row /= at_least_one(of);
+    batch.costs.replica_s = l->costs.migrate_s_per_expert / GRADIENTS / at_least_one(l->batches);
+    return ek_locality_time(&m->time, &batch, counts, &next) * at_least_one(l->horizon) +
+           ek_replicate_busiest(&m->nodes, &m->now, &m->real) * l->costs.migrate_s_per_expert;
 }
 
 /* Realizes a plan, or what is as good, worth moving for like the plan, and closer to what lies
@@ -552,7 +550,7 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
     memory *m = memory_of;
     const ek_replicate_place *w;
     const char *verdict = "kept, not 5 % better";
-    double unit = l->costs.row_s + l->costs.send_s;
+    double unit = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before, offered, now, then;
 
     ek_plan_totals(l, counts, m->total);
@@ -581,12 +579,12 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
 const ek_planner ek_planner_replicate = {
     .name = "replicate",
     .what = "replicas by popularity, placed to survive failures (Lazarus, arXiv 2407.04656)",
-    .take = take,
-    .slow = plan};
+    .reserve = reserve,
+    .plan_persistent = plan};
 
 /* What `auto` is where several nodes have to hold each expert. */
-const ek_planner ek_planner_auto_lasting = {
+const ek_planner ek_planner_auto_persistent = {
     .name = "auto",
     .what = "replicas that last, by popularity, on --replicas-min nodes and more: as replicate",
-    .take = take,
-    .slow = plan};
+    .reserve = reserve,
+    .plan_persistent = plan};

@@ -3,12 +3,12 @@
  * Source       FasterMoE (He et al., PPoPP 2022), section 3 (the model of a layer's time), section
  *              4.1 and Algorithm 1 (dynamic shadowing).
  * Formula      B_w the assignments that rank w serves, r the number of shadowed experts:
- *                  none shadowed   max_w B_w (row_s + send_s)
- *                  r shadowed      max_w B'_w row_s + r replica_s
- *              with row_s = 12 alpha H^2 / P, send_s = 4 H b / Wn, replica_s = 2 (2 alpha H^2 b) /
- *              Wn for experts of two matrices.  Experts are visited by descending load, the smaller
- *              id first among equals; the first that does not lower the time ends the search.
- * Complexity   (r + 1) (experts + ranks slots) + ranks experts.
+ *                  none shadowed   max_w B_w (compute_s_per_row + comm_s_per_row)
+ *                  r shadowed      max_w B'_w compute_s_per_row + r replica_s
+ *              with compute_s_per_row = 12 alpha H^2 / P, comm_s_per_row = 4 H b / Wn, replica_s =
+ * 2 (2 alpha H^2 b) / Wn for experts of two matrices.  Experts are visited by descending load, the
+ * smaller id first among equals; the first that does not lower the time ends the search. Complexity
+ * (r + 1) (experts + ranks slots) + ranks experts.
  *
  * Departures
  *   - Slots are finite.  An expert for which some rank has no slot cannot be shadowed; it ends the
@@ -45,7 +45,7 @@ typedef struct {
     int64_t moved;    /* its assignments that other ranks than its own ask for */
 } search;
 
-static void *take(ek_arena *a, const ek_plan_limits *l)
+static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_take(a, 1, sizeof(*m));
     int64_t *left = ek_arena_take(a, l->experts, sizeof(*left));
@@ -73,8 +73,8 @@ static int32_t slot_for(const ek_placement *at, int32_t rank, int32_t expert)
 {
     int32_t s;
 
-    if (at->home[expert] / at->slots == rank)
-        return at->home[expert];
+    if (at->primary[expert] / at->slots == rank)
+        return at->primary[expert];
     s = ek_plan_slot(at, rank, expert);
     return s >= 0 ? s : ek_plan_free_slot(at, rank);
 }
@@ -89,13 +89,13 @@ int32_t ek_shadow_full(const ek_plan_limits *l, const ek_placement *at, int32_t 
 
 /* Every rank serves its own assignments of the expert; returns the heaviest rank's load. */
 static int64_t shift_loads(const ek_plan_limits *l, const int64_t *counts, int32_t expert,
-                           int32_t home, int64_t moved, int64_t *load)
+                           int32_t primary, int64_t moved, int64_t *load)
 {
     int64_t most = 0;
 
-    load[home] -= moved;
+    load[primary] -= moved;
     for (int32_t r = 0; r < l->ranks; r++) {
-        load[r] += r == home ? 0 : counts[(int64_t)r * l->experts + expert];
+        load[r] += r == primary ? 0 : counts[(int64_t)r * l->experts + expert];
         most = load[r] > most ? load[r] : most;
     }
     return most;
@@ -114,21 +114,22 @@ void ek_shadow(const ek_plan_limits *l, const int64_t *counts, int32_t expert, e
 /* Shadows the hottest expert that is left, if that pays. */
 static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, search *now, ek_plan *p)
 {
-    int32_t e = hottest(l, m->left), home;
+    int32_t e = hottest(l, m->left), primary;
     int64_t most;
 
     now->refused = e;
     if (e < 0)
         return 0;
-    home = p->placement.home[e] / l->slots;
-    now->moved = m->left[e] - counts[(int64_t)home * l->experts + e];
+    primary = p->placement.primary[e] / l->slots;
+    now->moved = m->left[e] - counts[(int64_t)primary * l->experts + e];
     now->full = ek_shadow_full(l, &p->placement, e);
     if (now->moved == 0 || now->full >= 0)
         return 0;
     m->left[e] = -1;
     /* Not undone where it does not pay: the search ends then. */
-    most = shift_loads(l, counts, e, home, now->moved, m->load);
-    now->refused_s = (double)most * l->costs.row_s + (double)(now->n + 1) * l->costs.replica_s;
+    most = shift_loads(l, counts, e, primary, now->moved, m->load);
+    now->refused_s =
+        (double)most * l->costs.compute_s_per_row + (double)(now->n + 1) * l->costs.replica_s;
     if (!(now->refused_s < p->after_s))
         return 0;
     ek_shadow(l, counts, e, p);
@@ -163,16 +164,16 @@ static void explain(const memory *m, const search *now, int64_t most, ek_plan *p
     int n;
 
     (void)explain_end(now, end, sizeof(end));
-    n = snprintf(p->why, sizeof(p->why),
+    n = snprintf(p->reason, sizeof(p->reason),
                  "%d shadowed, heaviest rank %lld -> %lld, %.3f -> %.3f ms; %s%s", (int)now->n,
                  (long long)most, (long long)now->least, MS * p->before_s, MS * p->after_s, end,
                  now->n > 0 ? "; shadowed" : "");
-    for (int32_t i = 0; i < now->n && n < EK_PLAN_WHY; i++) {
-        size_t room = sizeof(p->why) - (size_t)n;
-        int k = snprintf(p->why + n, room, " %d", (int)m->shadows[i]);
+    for (int32_t i = 0; i < now->n && n < EK_PLAN_REASON; i++) {
+        size_t room = sizeof(p->reason) - (size_t)n;
+        int k = snprintf(p->reason + n, room, " %d", (int)m->shadows[i]);
 
         if ((size_t)k >= room) {
-            p->why[n] = '\0'; /* no half of a number */
+            p->reason[n] = '\0'; /* no half of a number */
             return;
         }
         n += k;
@@ -186,9 +187,10 @@ static ek_status plan(void *its, const ek_plan_limits *l, const int64_t *counts,
     int64_t most;
 
     ek_plan_totals(l, counts, m->left);
-    ek_plan_homes_only(l, m->left, p);
+    ek_plan_primaries_only(l, m->left, p);
     most = now.least = ek_plan_loads(l, p, m->load);
-    p->before_s = p->after_s = (double)most * (l->costs.row_s + l->costs.send_s);
+    p->before_s = p->after_s =
+        (double)most * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
     while (step(l, counts, m, &now, p)) {
     }
     if (p->explain)
@@ -199,5 +201,5 @@ static ek_status plan(void *its, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_shadow = {
     .name = "shadow",
     .what = "hot experts on every rank for a step (FasterMoE, PPoPP 2022)",
-    .take = take,
-    .fast = plan};
+    .reserve = reserve,
+    .plan_transient = plan};

@@ -19,17 +19,17 @@ const ek_planner *ek_planner_find(const char *name)
 
 const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min)
 {
-    return policy == &ek_planner_auto && replicas_min > 1 ? &ek_planner_auto_lasting : policy;
+    return policy == &ek_planner_auto && replicas_min > 1 ? &ek_planner_auto_persistent : policy;
 }
 
 int ek_planner_keeps(const ek_planner *p)
 {
-    return p == &ek_planner_replicate || p == &ek_planner_auto_lasting;
+    return p == &ek_planner_replicate || p == &ek_planner_auto_persistent;
 }
 
-void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
+void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 {
-    ek_placement_take(&p->placement, a, l->experts, l->ranks, l->slots);
+    ek_placement_reserve(&p->placement, a, l->experts, l->ranks, l->slots);
     p->quota = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*p->quota));
 }
 
@@ -46,7 +46,7 @@ static int64_t sum_of(const int64_t *x, int64_t n)
     return sum;
 }
 
-void ek_plan_history_take(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l)
+void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l)
 {
     *h = (ek_plan_history){
         .counts = ek_arena_take(a, (int64_t)l->ranks * l->experts, sizeof(*h->counts))};
@@ -55,7 +55,7 @@ void ek_plan_history_take(ek_plan_history *h, ek_arena *a, const ek_plan_limits 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
 {
     int64_t n = (int64_t)l->ranks * l->experts, room = remembered_max - sum_of(counts, n);
-    int64_t enough = l->lasts > 0 ? 2 * l->lasts : 2;
+    int64_t enough = l->horizon > 0 ? 2 * l->horizon : 2;
 
     while (h->of >= enough || sum_of(h->counts, n) > room) {
         for (int64_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t
 
 int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
 {
-    if (l->lasts <= 0 || h->due < l->lasts)
+    if (l->horizon <= 0 || h->due < l->horizon)
         return 0;
     h->due = 0;
     return 1;
@@ -113,11 +113,11 @@ void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *tot
             total[e] += counts[e];
 }
 
-void ek_plan_homes_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
+void ek_plan_primaries_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
 {
     memset(p->quota, 0, (size_t)(l->ranks * l->slots) * sizeof(*p->quota));
     for (int32_t e = 0; e < l->experts; e++)
-        p->quota[p->placement.home[e]] = total[e];
+        p->quota[p->placement.primary[e]] = total[e];
 }
 
 int32_t ek_plan_slot(const ek_placement *p, int32_t rank, int32_t expert)
@@ -136,7 +136,7 @@ int ek_plan_is_replica(const ek_placement *p, int32_t slot)
 {
     int32_t e = p->expert_of[slot], rank = slot / p->slots;
 
-    return e >= 0 && p->home[e] / p->slots != rank && ek_plan_slot(p, rank, e) == slot;
+    return e >= 0 && p->primary[e] / p->slots != rank && ek_plan_slot(p, rank, e) == slot;
 }
 
 int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load)
@@ -175,7 +175,7 @@ static void serve_expert(const ek_plan_limits *l, int64_t total, const ek_plan *
     for (int32_t s = 0; s < all; s++)
         sum += at->expert_of[s] == expert ? planned->quota[s] : 0;
     if (sum == 0) { /* the plan knew of none: home has them */
-        quota[at->home[expert]] = total;
+        quota[at->primary[expert]] = total;
         return;
     }
     for (int32_t s = 0; s < all; s++)
@@ -213,14 +213,15 @@ void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan 
 /* Moves what sources still have to slots that still have room, for the pairs that are near enough:
  * 0: the source's own rank, 1: its node, 2: any. */
 static void fill(const ek_plan_limits *l, int64_t *source, const int32_t *slots, int32_t n,
-                 int64_t *room, int near, int64_t *rows)
+                 int64_t *room, int locality, int64_t *rows)
 {
     for (int32_t r = 0; r < l->ranks; r++)
         for (int32_t i = 0; i < n && source[r] > 0; i++) {
             int32_t at = slots[i] / l->slots;
             int64_t k = source[r] < room[i] ? source[r] : room[i];
 
-            if ((near == 0 && at != r) || (near == 1 && ek_plan_node(l, at) != ek_plan_node(l, r)))
+            if ((locality == 0 && at != r) ||
+                (locality == 1 && ek_plan_node(l, at) != ek_plan_node(l, r)))
                 continue;
             rows[(int64_t)r * n + i] += k;
             source[r] -= k;
@@ -243,8 +244,8 @@ int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_p
     for (int32_t r = 0; r < l->ranks; r++)
         source[r] = counts[(int64_t)r * l->experts + expert];
     memset(rows, 0, (size_t)l->ranks * (size_t)n * sizeof(*rows));
-    for (int near = 0; near < 3; near++)
-        fill(l, source, slots, n, room, near, rows);
+    for (int locality = 0; locality < 3; locality++)
+        fill(l, source, slots, n, room, locality, rows);
     return n;
 }
 
@@ -279,7 +280,7 @@ static int32_t busiest_replicas(const ek_plan_limits *l, const ek_placement *at)
             if (e < 0)
                 continue;
             gets += ek_plan_is_replica(at, s);
-            for (int32_t o = 0; at->home[e] == s && o < l->ranks * l->slots; o++)
+            for (int32_t o = 0; at->primary[e] == s && o < l->ranks * l->slots; o++)
                 others += at->expert_of[o] == e && ek_plan_is_replica(at, o);
             gives += others > 0;
         }
@@ -312,8 +313,8 @@ ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, c
     }
     links = largest_of(sent, l->ranks);
     links = largest_of(got, l->ranks) > links ? largest_of(got, l->ranks) : links;
-    return (ek_plan_terms){(double)largest_of(served, l->ranks) * l->costs.row_s,
-                           (double)links * l->costs.send_s,
+    return (ek_plan_terms){(double)largest_of(served, l->ranks) * l->costs.compute_s_per_row,
+                           (double)links * l->costs.comm_s_per_row,
                            busiest_replicas(l, &p->placement) * l->costs.replica_s};
 }
 

@@ -15,17 +15,18 @@
 #ifndef BALANCE_PLANNER_H
 #define BALANCE_PLANNER_H
 
-#include "balance/survive.h"
+#include "balance/survivability.h"
 
 /* What things take, for one layer; the terms that the systems' models have in common. */
 typedef struct {
-    double row_s;         /* a rank computes an assignment: forward and backward */
-    double send_s;        /* a rank's link carries an assignment's rows: all four exchanges */
-    double replica_s;     /* a link carries a replica: weights out and gradients back */
-    double waited_s;      /* of that, what travels under no other work; 0: all of it */
-    double replica_bytes; /* the same as bytes */
-    double move_s;        /* a link carries the state of an expert that moves for good, one way */
-    double state_bytes;   /* the same as bytes: weights, master, moments */
+    double compute_s_per_row; /* a rank computes an assignment: forward and backward */
+    double comm_s_per_row;    /* a rank's link carries an assignment's rows: all four exchanges */
+    double replica_s;         /* a link carries a replica: weights out and gradients back */
+    double exposed_s;         /* of that, what travels under no other work; 0: all of it */
+    double replica_bytes;     /* the same as bytes */
+    double migrate_s_per_expert; /* a link carries the state of an expert that moves for good, one
+                                    way */
+    double state_bytes;          /* the same as bytes: weights, master, moments */
 } ek_plan_costs;
 
 /* What a planner is made for. */
@@ -36,18 +37,18 @@ typedef struct {
                                       numbers; NULL: every node does by itself */
     int32_t replicas_min;          /* domains that have to hold each expert, where they suffice:
                                       for planners of which ek_planner_keeps is true */
-    const ek_holders *others;      /* what of these holds experts of other layers, for the same
-                                      planners: domains as ek_plan_number_domains has them, experts
-                                      on fewer than replicas_min left out; NULL: nobody says */
-    int64_t lasts;                 /* micro-batches that a lasting placement is expected to serve,
-                                      in which a move has to pay for itself twice over (`auto`);
-                                      0: none does */
+    const ek_replica_sets *others; /* what of these holds experts of other layers, for the same
+                                 planners: domains as ek_plan_number_domains has them, experts
+                                 on fewer than replicas_min left out; NULL: nobody says */
+    int64_t horizon;               /* micro-batches that a lasting placement is expected to serve,
+                                    in which a move has to pay for itself twice over (`auto`);
+                                    0: none does */
     int64_t batches; /* micro-batches of a step, at whose end replicas that last add up
                         their gradients; 0 is one */
     ek_plan_costs costs;
 } ek_plan_limits;
 
-enum { EK_PLAN_WHY = 192 };
+enum { EK_PLAN_REASON = 192 };
 
 /* One layer's plan. */
 typedef struct {
@@ -55,10 +56,10 @@ typedef struct {
     int64_t *quota;              /* [ranks * slots] */
     double before_s, after_s;    /* predicted by the planner's own model, with the placement as it
                                     was and as it shall be */
-    char why[EK_PLAN_WHY];       /* what it decided, and why, in a line; written when asked for */
-    char why_homes[EK_PLAN_WHY]; /* the same of the lasting placement, where a plan for once comes
-                                    after it; the caller copies it */
-    int explain;                 /* in: `why` is wanted */
+    char reason[EK_PLAN_REASON]; /* what it decided, and why, in a line; written when asked for */
+    char primary_reason[EK_PLAN_REASON]; /* the same of the lasting placement, where a plan for once
+                                    comes after it; the caller copies it */
+    int explain;                         /* in: `why` is wanted */
     int64_t of; /* in, slow: micro-batches that the counts are the sum of; 0 is one */
 } ek_plan;
 
@@ -71,22 +72,22 @@ typedef struct {
     const char *name;
     const char *what; /* one line, with its source */
     /* Its memory, NULL while the arena measures. */
-    void *(*take)(ek_arena *a, const ek_plan_limits *l);
+    void *(*reserve)(ek_arena *a, const ek_plan_limits *l);
     /* Between steps, from the load of the past: a placement that stays until the next one, for
      * which experts move with their state.  NULL: they stay where they are. */
-    ek_plan_fn slow;
+    ek_plan_fn plan_persistent;
     /* After the gate, from the counts that are to be served: replicas for once, in slots that the
      * lasting placement leaves empty, and quotas.  NULL: nothing but what is there. */
-    ek_plan_fn fast;
+    ek_plan_fn plan_transient;
     /* In training `fast` is asked one micro-batch ahead, so that weights of replicas travel before
      * the gate; the counts to be served then follow its quotas in proportion (ek_plan_serve).  Only
      * without `slow`, for homes have to stay. */
-    int ahead;
+    int uses_previous_counts;
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe, ek_planner_place,
     ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_exact, ek_planner_auto;
-extern const ek_planner ek_planner_auto_lasting; /* see ek_planner_for */
+extern const ek_planner ek_planner_auto_persistent; /* see ek_planner_for */
 
 /* All of them, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
@@ -100,7 +101,7 @@ const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min)
 int ek_planner_keeps(const ek_planner *p);
 
 /* The arrays of a plan. */
-void ek_plan_take(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
+void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
 
 /* What a slow planner that also has a fast side plans from: the counts so far, older ones fading:
  * of l->lasts to twice as many micro-batches, as soon as there are that many. */
@@ -110,7 +111,7 @@ typedef struct {
     int64_t due;     /* micro-batches since the last time that it was due */
 } ek_plan_history;
 
-void ek_plan_history_take(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l);
+void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l);
 /* Adds a micro-batch; at most 2^62 assignments are remembered, so that no sum overflows. */
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts);
 /* Whether a lasting placement is to be asked for: once every l->lasts micro-batches. */
@@ -138,7 +139,7 @@ int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank);
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total);
 
 /* Quotas with every home serving all of its expert. */
-void ek_plan_homes_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p);
+void ek_plan_primaries_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p);
 
 /* Rank's slot that holds an expert; -1. */
 int32_t ek_plan_slot(const ek_placement *p, int32_t rank, int32_t expert);

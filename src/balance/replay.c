@@ -1,7 +1,7 @@
 /* Replay of a trace: one placement a layer, planned and judged iteration by iteration. */
 #include "balance/replay.h"
 
-#include "balance/survive.h"
+#include "balance/survivability.h"
 #include "base/clock.h"
 
 #include <math.h>
@@ -25,16 +25,17 @@ typedef struct {
     ek_plan *kept;          /* [layers] the lasting placement, and the quotas it was made with */
     ek_plan_history *past;  /* [layers]; NULL: the planner does not have both speeds */
     double *us, *rb;        /* [plans] */
-    ek_holders holders;     /* of the lasting placements */
-    ek_holders others;      /* of those of other layers than the one to be placed */
-    int32_t *domain_of;     /* [ranks], numbered from 0 */
+    ek_replica_sets replica_sets; /* of the lasting placements */
+    ek_replica_sets others;       /* of those of other layers than the one to be placed */
+    int32_t *domain_of;           /* [ranks], numbered from 0 */
     double before_s, after_s, bytes;
 } replay;
 
 /* Whether the planner's slow side plans from the iterations before. */
 static int asks_the_past(const ek_replay_config *cfg)
 {
-    return cfg->history == NULL && cfg->planner->slow != NULL && cfg->planner->fast != NULL;
+    return cfg->history == NULL && cfg->planner->plan_persistent != NULL &&
+           cfg->planner->plan_transient != NULL;
 }
 
 static void lay(replay *r)
@@ -44,30 +45,32 @@ static void lay(replay *r)
     int64_t plans = r->t->iterations * r->t->layers;
     ek_arena *a = &r->arena;
 
-    r->planner = r->cfg->planner->take(a, l);
+    r->planner = r->cfg->planner->reserve(a, l);
     r->counts = ek_arena_take(a, table, sizeof(*r->counts));
     r->seen = ek_arena_take(a, table, sizeof(*r->seen));
     r->total = ek_arena_take(a, l->experts, sizeof(*r->total));
     r->load = ek_arena_take(a, l->ranks, sizeof(*r->load));
     r->memory = ek_arena_take(a, 4 * l->ranks + (l->ranks + 1) * slots, sizeof(*r->memory));
     r->slots = ek_arena_take(a, slots, sizeof(*r->slots));
-    ek_plan_take(&r->plan, a, l);
-    ek_plan_take(&r->served, a, l);
+    ek_plan_reserve(&r->plan, a, l);
+    ek_plan_reserve(&r->served, a, l);
     r->kept = ek_arena_take(a, r->t->layers, sizeof(*r->kept));
     for (int64_t i = 0; i < r->t->layers; i++) {
         ek_plan measured;
 
-        ek_plan_take(r->kept != NULL ? &r->kept[i] : &measured, a, l);
+        ek_plan_reserve(r->kept != NULL ? &r->kept[i] : &measured, a, l);
     }
     if (asks_the_past(r->cfg))
         r->past = ek_arena_take(a, r->t->layers, sizeof(*r->past));
     for (int64_t i = 0; asks_the_past(r->cfg) && i < r->t->layers; i++) {
         ek_plan_history measured;
 
-        ek_plan_history_take(r->past != NULL ? &r->past[i] : &measured, a, l);
+        ek_plan_history_reserve(r->past != NULL ? &r->past[i] : &measured, a, l);
     }
-    ek_holders_take(&r->holders, a, ek_plan_number_nodes(l, NULL), r->t->layers * l->experts);
-    ek_holders_take(&r->others, a, ek_plan_number_domains(l, NULL), r->t->layers * l->experts);
+    ek_replica_sets_reserve(&r->replica_sets, a, ek_plan_number_nodes(l, NULL),
+                            r->t->layers * l->experts);
+    ek_replica_sets_reserve(&r->others, a, ek_plan_number_domains(l, NULL),
+                            r->t->layers * l->experts);
     r->domain_of = ek_arena_take(a, l->ranks, sizeof(*r->domain_of));
     r->us = ek_arena_take(a, plans, sizeof(*r->us));
     r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
@@ -156,7 +159,7 @@ static spread judge_before(replay *r)
 {
     ek_placement_block(&r->served.placement, 1);
     ek_plan_totals(&r->l, r->counts, r->total);
-    ek_plan_homes_only(&r->l, r->total, &r->served);
+    ek_plan_primaries_only(&r->l, r->total, &r->served);
     r->before_s += ek_plan_time(&r->l, r->counts, &r->served, r->memory, r->slots);
     return spread_of(r, &r->served);
 }
@@ -167,11 +170,11 @@ static void note_others(replay *r, int64_t layer)
     if (r->l.replicas_min <= 1)
         return;
     ek_plan_number_domains(&r->l, r->domain_of);
-    ek_holders_clear(&r->others);
+    ek_replica_sets_clear(&r->others);
     for (int64_t o = 0; o < r->t->layers; o++)
         if (o != layer)
-            ek_holders_add_placement(&r->others, &r->kept[o].placement, r->domain_of,
-                                     r->l.replicas_min);
+            ek_replica_sets_add_placement(&r->others, &r->kept[o].placement, r->domain_of,
+                                          r->l.replicas_min);
     r->l.others = &r->others;
 }
 
@@ -182,14 +185,14 @@ static ek_status place(replay *r, int64_t layer, const int64_t *counts, int64_t 
 
     r->plan.of = of;
     note_others(r, layer);
-    EK_TRY(r->cfg->planner->slow(r->planner, &r->l, counts, &r->plan));
+    EK_TRY(r->cfg->planner->plan_persistent(r->planner, &r->l, counts, &r->plan));
     r->bytes += moved(r, kept);
     ek_placement_copy(kept, &r->plan.placement);
-    memcpy(r->kept[layer].why, r->plan.why, sizeof(r->plan.why));
+    memcpy(r->kept[layer].reason, r->plan.reason, sizeof(r->plan.reason));
     return EK_OK;
 }
 
-static ek_status slow(replay *r, int64_t layer)
+static ek_status plan_persistent(replay *r, int64_t layer)
 {
     if (r->past != NULL) {
         ek_plan_history *h = &r->past[layer];
@@ -206,14 +209,14 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
 
     ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
     start = ek_clock_ns();
-    if (planner->slow != NULL)
-        EK_TRY(slow(r, layer));
-    if (planner->fast != NULL) {
-        EK_TRY(planner->fast(r->planner, &r->l, r->seen, &r->plan));
+    if (planner->plan_persistent != NULL)
+        EK_TRY(plan_persistent(r, layer));
+    if (planner->plan_transient != NULL) {
+        EK_TRY(planner->plan_transient(r->planner, &r->l, r->seen, &r->plan));
     } else if (r->cfg->history != NULL) { /* as the lasting placement serves them */
         ek_plan_totals(&r->l, r->seen, r->total);
         ek_plan_serve(&r->l, r->total, &r->kept[layer], r->plan.quota);
-        memcpy(r->plan.why, r->kept[layer].why, sizeof(r->plan.why));
+        memcpy(r->plan.reason, r->kept[layer].reason, sizeof(r->plan.reason));
     }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
     r->bytes += replicated(r);
@@ -240,7 +243,7 @@ static ek_status place_all(replay *r, ek_replay_result *out)
         ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
         start = ek_clock_ns();
         EK_TRY(place(r, layer, r->seen, h->iterations));
-        out->slow_us += (double)(ek_clock_ns() - start) * 1e-3 / (double)r->t->layers;
+        out->persistent_us += (double)(ek_clock_ns() - start) * 1e-3 / (double)r->t->layers;
         memcpy(r->kept[layer].quota, r->plan.quota,
                (size_t)(r->l.ranks * r->l.slots) * sizeof(*r->plan.quota));
     }
@@ -260,9 +263,9 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
     ek_plan_serve(&r->l, r->total, &r->plan, r->served.quota);
     r->served.before_s = r->plan.before_s;
     r->served.after_s = r->plan.after_s;
-    memcpy(r->served.why, r->plan.why, sizeof(r->served.why));
-    if (r->cfg->planner->fast != NULL)
-        memcpy(r->served.why_homes, r->kept[layer].why, sizeof(r->served.why_homes));
+    memcpy(r->served.reason, r->plan.reason, sizeof(r->served.reason));
+    if (r->cfg->planner->plan_transient != NULL)
+        memcpy(r->served.primary_reason, r->kept[layer].reason, sizeof(r->served.primary_reason));
     EK_TRY(ek_plan_check(&r->l, r->counts, &r->served));
     after = spread_of(r, &r->served);
     r->after_s += ek_plan_time(&r->l, r->counts, &r->served, r->memory, r->slots);
@@ -276,28 +279,29 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
 }
 
 /* What holds the experts of all layers, in nodes or in failure domains. */
-static void find_holders(replay *r, int32_t (*group)(const ek_plan_limits *l, int32_t *of_rank))
+static void find_replica_sets(replay *r,
+                              int32_t (*group)(const ek_plan_limits *l, int32_t *of_rank))
 {
-    ek_holders_clear(&r->holders);
-    r->holders.domains = group(&r->l, r->domain_of);
+    ek_replica_sets_clear(&r->replica_sets);
+    r->replica_sets.domains = group(&r->l, r->domain_of);
     for (int64_t layer = 0; layer < r->t->layers; layer++)
-        ek_holders_add_placement(&r->holders, &r->kept[layer].placement, r->domain_of, 0);
+        ek_replica_sets_add_placement(&r->replica_sets, &r->kept[layer].placement, r->domain_of, 0);
 }
 
-static void judge_survival(replay *r, ek_replay_result *out)
+static void judge_survivability(replay *r, ek_replay_result *out)
 {
-    const ek_holders *h = &r->holders;
+    const ek_replica_sets *h = &r->replica_sets;
 
     if (r->l.domain_of != NULL) {
-        find_holders(r, ek_plan_number_domains);
-        ek_holders_text(h, "rack", out->racks_text, sizeof(out->racks_text));
+        find_replica_sets(r, ek_plan_number_domains);
+        ek_replica_sets_text(h, "rack", out->racks_text, sizeof(out->racks_text));
     }
-    find_holders(r, ek_plan_number_nodes);
+    find_replica_sets(r, ek_plan_number_nodes);
     out->nodes = h->domains;
-    out->survives = ek_holders_survive(h);
+    out->survives = ek_replica_sets_survive(h);
     for (int32_t k = 1; k <= EK_REPLAY_LOST && k <= h->domains; k++)
-        out->survival[k - 1] = ek_holders_survival(h, k).p;
-    ek_holders_text(h, "node", out->survival_text, sizeof(out->survival_text));
+        out->survivability[k - 1] = ek_replica_sets_survivability(h, k).p;
+    ek_replica_sets_text(h, "node", out->survivability_text, sizeof(out->survivability_text));
 }
 
 static void finish(replay *r, ek_replay_result *out)
@@ -336,13 +340,13 @@ ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg, ek_replay_re
                (long long)t->layers, (long long)t->experts);
     EK_TRY_OUT(reserve(&r));
     r.plan.explain = cfg->each != NULL;
-    if (cfg->history != NULL && cfg->planner->slow != NULL)
+    if (cfg->history != NULL && cfg->planner->plan_persistent != NULL)
         EK_TRY_OUT(place_all(&r, out));
     for (int64_t i = cfg->lag; i < t->iterations; i++)
         for (int64_t layer = 0; layer < t->layers; layer++)
             EK_TRY_OUT(one(&r, i, layer, out));
     finish(&r, out);
-    judge_survival(&r, out);
+    judge_survivability(&r, out);
 out:
     ek_arena_fini(&r.arena);
     return st;

@@ -32,15 +32,16 @@ typedef struct {
     double rb_median;   /* standard deviation of the ranks' loads before over after */
     double us_median, us_p99; /* of making one layer's plan; lasting placements made from a history
                                  of their own are not in it */
-    double slow_us;           /* of making one of those, mean; 0: there are none */
+    double persistent_us;     /* of making one of those, mean; 0: there are none */
     double bytes;             /* of replicas and of experts that move, mean */
     double speedup;           /* summed time before over after, by ek_plan_time */
     /* What the lasting placements, as they are at the end, outlive, all layers together
-     * (balance/survive.h); replicas for once do not count. */
-    int32_t nodes, survives;         /* of so many nodes any so many may be lost */
-    double survival[EK_REPLAY_LOST]; /* the chance that all experts survive the loss of 1, 2, ... */
-    char survival_text[EK_PLAN_WHY];
-    char racks_text[EK_PLAN_WHY]; /* the same of limits.domain_of; "" without */
+     * (balance/survivability.h); replicas for once do not count. */
+    int32_t nodes, survives;              /* of so many nodes any so many may be lost */
+    double survivability[EK_REPLAY_LOST]; /* the chance that all experts survive the loss of 1, 2,
+                                             ... */
+    char survivability_text[EK_PLAN_REASON];
+    char racks_text[EK_PLAN_REASON]; /* the same of limits.domain_of; "" without */
 } ek_replay_result;
 
 /* EK_EINVAL: the trace and the config do not fit. */

@@ -1,7 +1,7 @@
 /* Replicas of experts on nodes: how many (Lazarus, arXiv 2407.04656v2, eq. 1), where (maximum rank
  * overlap, its section on placement, and the spread and compact placements that it is compared
  * with), and which failures they outlive.  What of that lies there already is the business of
- * replicate_settle.c.
+ * replicate_min_move.c.
  *
  * Score        a placement is scored by the number of sets of k nodes whose failure leaves some
  *              expert without a replica, for k = 1, 2, ...; fewer for the smallest k at which two
@@ -70,8 +70,8 @@ static int32_t mask_words(const ek_replicate_nodes *s)
     return (s->nodes + 63) / 64;
 }
 
-void ek_replicate_nodes_take(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
-                             int32_t slots)
+void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
+                                int32_t slots)
 {
     memset(s, 0, sizeof(*s));
     s->nodes = nodes;
@@ -88,7 +88,7 @@ void ek_replicate_nodes_take(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, 
     s->sets = ek_arena_take(a, s->most + 1, sizeof(*s->sets));
     s->dead = ek_arena_take(a, (int64_t)nodes * s->words, sizeof(*s->dead));
     s->fallen = ek_arena_take(a, s->words, sizeof(*s->fallen));
-    s->holders = ek_arena_take(a, (int64_t)experts * mask_words(s), sizeof(*s->holders));
+    s->replica_sets = ek_arena_take(a, (int64_t)experts * mask_words(s), sizeof(*s->replica_sets));
     s->core = ek_arena_take(a, experts, sizeof(*s->core));
 }
 
@@ -133,7 +133,7 @@ void ek_replicate_nodes_ready(ek_replicate_nodes *s)
 
 /* --- who lies where --------------------------------------------------------------------------- */
 
-void ek_replicate_place_take(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s)
+void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s)
 {
     memset(w, 0, sizeof(*w));
     w->at = ek_arena_take(a, s->slots, sizeof(*w->at));
@@ -426,7 +426,7 @@ static int count_fatal(ek_replicate_nodes *s, const ek_replicate_place *w, const
     return sign;
 }
 
-void ek_replicate_regard(ek_replicate_nodes *s, const ek_holders *others)
+void ek_replicate_regard(ek_replicate_nodes *s, const ek_replica_sets *others)
 {
     memset(s->fallen, 0, (size_t)s->words * sizeof(*s->fallen));
     for (int64_t h = 0; others != NULL && h < others->n; h++)
@@ -459,7 +459,7 @@ void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate
 void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                           ek_replicate_risk *r)
 {
-    size_t bytes = (size_t)mask_words(s) * sizeof(*s->holders);
+    size_t bytes = (size_t)mask_words(s) * sizeof(*s->replica_sets);
     int32_t n = find_core(s, w);
 
     memset(r, 0, sizeof(*r));
@@ -473,18 +473,18 @@ void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replica
             r->joint[k] += __builtin_popcountll(lost | s->fallen[word]);
         }
     s->work += (int64_t)n * 3 * s->words;
-    for (s->n_holders = 0; s->n_holders < n; s->n_holders++)
-        memcpy(s->holders + s->n_holders * mask_words(s), mask_of(s, w, s->core[s->n_holders]),
-               bytes);
+    for (s->n_replica_sets = 0; s->n_replica_sets < n; s->n_replica_sets++)
+        memcpy(s->replica_sets + s->n_replica_sets * mask_words(s),
+               mask_of(s, w, s->core[s->n_replica_sets]), bytes);
 }
 
 int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
 {
     int32_t words = mask_words(s);
 
-    for (int32_t i = 0; i < s->n_holders; i++) {
+    for (int32_t i = 0; i < s->n_replica_sets; i++) {
         s->work += words;
-        if (within(s->holders + (int64_t)i * words, mask_of(s, w, expert), words))
+        if (within(s->replica_sets + (int64_t)i * words, mask_of(s, w, expert), words))
             return 1;
     }
     return 0;

@@ -6,7 +6,7 @@
 
 #include "evenkeel/err.h"
 
-#include "balance/survive.h"
+#include "balance/survivability.h"
 
 enum { EK_REPLICATE_FAILURES = 16 }; /* at once, where there are more nodes */
 
@@ -24,11 +24,11 @@ typedef struct {
     int64_t *sets;    /* [most + 1] how many there are */
     uint64_t *dead;   /* [nodes][words] a bit a set: the node is in it */
     uint64_t *fallen; /* [words] sets that are fatal to other layers, as regarded */
-    int32_t n_holders;
-    uint64_t *holders; /* [experts][ek_replicate_mask_words] smallest sets of nodes that held an
-                          expert in the placement whose risk was asked for last */
-    int32_t *core;     /* [experts] memory of the scoring */
-    int64_t work;      /* word operations that the scoring has done */
+    int32_t n_replica_sets;
+    uint64_t *replica_sets; /* [experts][ek_replicate_mask_words] smallest sets of nodes that held
+                          an expert in the placement whose risk was asked for last */
+    int32_t *core;          /* [experts] memory of the scoring */
+    int64_t work;           /* word operations that the scoring has done */
 } ek_replicate_nodes;
 
 /* Which node slot holds which expert. */
@@ -41,12 +41,12 @@ typedef struct {
     int64_t *fatal;  /* [most + 1] sets of so many nodes that take some expert's last replica */
 } ek_replicate_place;
 
-void ek_replicate_nodes_take(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
-                             int32_t slots);
+void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
+                                int32_t slots);
 /* Lays out the slots and the failures, once room and ranks are filled in. */
 void ek_replicate_nodes_ready(ek_replicate_nodes *s);
 
-void ek_replicate_place_take(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s);
+void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s);
 void ek_replicate_place_clear(const ek_replicate_nodes *s, ek_replicate_place *w);
 void ek_replicate_place_copy(const ek_replicate_nodes *s, ek_replicate_place *to,
                              const ek_replicate_place *from);
@@ -89,7 +89,7 @@ typedef struct {
 } ek_replicate_risk;
 
 /* Whose holders, of real nodes, are regarded from here on; NULL: nobody's. */
-void ek_replicate_regard(ek_replicate_nodes *s, const ek_holders *others);
+void ek_replicate_regard(ek_replicate_nodes *s, const ek_replica_sets *others);
 /* Finds the lack, too. */
 void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                           ek_replicate_risk *r);

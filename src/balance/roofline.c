@@ -14,21 +14,23 @@ ek_roofline_work ek_roofline_work_of(const ek_plan_limits *l, const int64_t *cou
 
     for (int64_t i = 0; i < (int64_t)l->ranks * l->experts; i++)
         rows += counts[i];
-    return (ek_roofline_work){.ranks = l->ranks,
-                              .rank_flops_s = l->costs.row_s > 0 ? row_flops / l->costs.row_s : 0,
-                              .flops = row_flops * (double)rows,
-                              .computing_s = t.products_s,
-                              .talking_s = t.rows_s + t.replicas_s};
+    return (ek_roofline_work){
+        .ranks = l->ranks,
+        .rank_flops_s = l->costs.compute_s_per_row > 0 ? row_flops / l->costs.compute_s_per_row : 0,
+        .flops = row_flops * (double)rows,
+        .compute_s = t.products_s,
+        .comm_s = t.rows_s + t.replicas_s};
 }
 
-ek_roofline_work ek_roofline_work_counted(int32_t ranks, const ek_plan_costs *c, double row_flops,
-                                          const ek_roofline_counts *n)
+ek_roofline_work ek_roofline_work_of_counts(int32_t ranks, const ek_plan_costs *c, double row_flops,
+                                            const ek_roofline_counts *n)
 {
     return (ek_roofline_work){.ranks = ranks,
-                              .rank_flops_s = c->row_s > 0 ? row_flops / c->row_s : 0,
+                              .rank_flops_s =
+                                  c->compute_s_per_row > 0 ? row_flops / c->compute_s_per_row : 0,
                               .flops = row_flops * n->rows,
-                              .computing_s = n->busiest * c->row_s,
-                              .talking_s = n->link * c->send_s + n->replicas * c->replica_s};
+                              .compute_s = n->busiest * c->compute_s_per_row,
+                              .comm_s = n->link * c->comm_s_per_row + n->replicas * c->replica_s};
 }
 
 void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step)
@@ -39,23 +41,23 @@ void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step)
     }
     sum->time_s = sum->time_s > 0 && step->time_s > 0 ? sum->time_s + step->time_s : 0;
     sum->flops += step->flops;
-    sum->computing_s += step->computing_s;
-    sum->talking_s += step->talking_s;
+    sum->compute_s += step->compute_s;
+    sum->comm_s += step->comm_s;
 }
 
 ek_roofline ek_roofline_of(const ek_roofline_work *w)
 {
-    double p = w->rank_flops_s, both = w->computing_s + w->talking_s;
+    double p = w->rank_flops_s, both = w->compute_s + w->comm_s;
     double time = w->time_s > 0 ? w->time_s : both;
     ek_roofline r = {.measured = w->time_s > 0};
 
-    if (w->computing_s > 0)
-        r.r_cc = w->talking_s > 0 ? w->computing_s / w->talking_s : (double)INFINITY;
+    if (w->compute_s > 0)
+        r.r_cc = w->comm_s > 0 ? w->compute_s / w->comm_s : (double)INFINITY;
     if (time > 0 && w->ranks > 0)
         r.achieved = w->flops / ((double)w->ranks * time);
     if (both > 0) {
         r.ideal = p * fmin(1, r.r_cc);
-        r.semi_ideal = p * w->computing_s / both;
+        r.semi_ideal = p * w->compute_s / both;
     }
     return r;
 }

@@ -21,8 +21,8 @@ typedef struct {
     int32_t ranks;
     double rank_flops_s; /* P: FLOP/s of one rank's products */
     double flops;        /* useful ones, of all ranks */
-    double computing_s;  /* predicted: the busiest rank's products */
-    double talking_s;    /* predicted: the busiest link's rows and replicas */
+    double compute_s;    /* predicted: the busiest rank's products */
+    double comm_s;       /* predicted: the busiest link's rows and replicas */
     double time_s;       /* measured; 0: not known */
 } ek_roofline_work;
 
@@ -49,8 +49,8 @@ typedef struct {
 } ek_roofline_counts;
 
 /* The same as ek_roofline_work_of, for counts of any number of micro-batches. */
-ek_roofline_work ek_roofline_work_counted(int32_t ranks, const ek_plan_costs *c, double row_flops,
-                                          const ek_roofline_counts *n);
+ek_roofline_work ek_roofline_work_of_counts(int32_t ranks, const ek_plan_costs *c, double row_flops,
+                                            const ek_roofline_counts *n);
 
 /* Adds another step of the same layer.  A step without a time leaves the sum without one. */
 void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step);

@@ -216,7 +216,7 @@ struct ek_workload_maker {
     const ek_workload *w;
     ek_workload_shape s;
     ek_arena arena;
-    ek_apportion_room room;
+    ek_apportion_scratch room;
     double *popularity, *noisy; /* [experts] */
     double *length;             /* [sources] */
     int64_t *tokens;            /* [sources] */
@@ -228,7 +228,7 @@ static void take(ek_workload_maker *m)
     int64_t experts = m->s.experts, sources = m->s.sources;
     int64_t most = experts > sources ? experts : sources;
 
-    ek_apportion_take(&m->room, &m->arena, most);
+    ek_apportion_reserve(&m->room, &m->arena, most);
     m->popularity = ek_arena_take(&m->arena, experts, sizeof(double));
     m->noisy = ek_arena_take(&m->arena, experts, sizeof(double));
     m->length = ek_arena_take(&m->arena, sources, sizeof(double));

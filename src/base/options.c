@@ -22,11 +22,19 @@ struct ek_options {
 
 enum { BY_DEFAULT, BY_STORED, BY_FILE, BY_LINE };
 
+static int is_text(const char *text, const char *s, size_t n)
+{
+    return strlen(text) == n && memcmp(text, s, n) == 0;
+}
+
 static ptrdiff_t row_of(const ek_option_table *t, const char *name, size_t n)
 {
     for (size_t i = 0; i < t->n_options; i++)
-        if (strlen(t->options[i].name) == n && memcmp(t->options[i].name, name, n) == 0)
+        if (is_text(t->options[i].name, name, n))
             return (ptrdiff_t)i;
+    for (const ek_option_alias *a = t->aliases; a != NULL && a->was != NULL; a++)
+        if (is_text(a->was, name, n))
+            return row_of(t, a->name, strlen(a->name));
     return -1;
 }
 

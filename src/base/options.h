@@ -40,6 +40,11 @@ typedef struct {
     const char *help;
 } ek_option;
 
+/* A name that an option had in earlier versions: still accepted, and not shown by --help. */
+typedef struct {
+    const char *was, *name;
+} ek_option_alias;
+
 typedef struct ek_options ek_options;
 
 /* Settings that an earlier run has stored, for the options that were not given: *settings becomes a
@@ -53,6 +58,7 @@ typedef struct {
     const char *summary; /* one line */
     const ek_option *options;
     size_t n_options;
+    const ek_option_alias *aliases; /* ends with {NULL, NULL}; NULL: none */
     const char *positional; /* "gemm|kernels|step" or "FILE": how --help calls them; NULL: none */
     size_t positional_max;
     ek_options_stored_fn stored; /* NULL: the command goes on with nothing */

@@ -78,13 +78,12 @@ static const ek_option options[] = {
 };
 
 static const ek_option_table table = {
-    "bench",
-    "Measure evenkeel on this machine, and beside it what the machine can reach.",
-    options,
-    sizeof(options) / sizeof(options[0]),
-    "gemm|kernels|step|generate|moe|balance|a2a|costs",
-    1,
-    NULL};
+    .command = "bench",
+    .summary = "Measure evenkeel on this machine, and beside it what the machine can reach.",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .positional = "gemm|kernels|step|generate|moe|balance|a2a|costs",
+    .positional_max = 1};
 
 typedef struct {
     const char *name;

@@ -31,18 +31,18 @@ enum { POLICIES_MAX = 16 };
 /* Of a step; bytes, plans and waiting as in metrics.jsonl. */
 typedef struct {
     double ms, loss, before, after, plan_ms, replicas, replica_mb, wait_ms, sent_mb;
-    char why[EK_PLAN_WHY]; /* of the last plan: its reasons */
+    char reason[EK_PLAN_REASON]; /* of the last plan: its reasons */
 } sample;
 
 typedef struct {
     const char *name;
     const ek_planner *planner;
-    int even;              /* loads are, whatever the trace has */
-    sample *of;            /* [rounds] */
-    ek_plan *homes;        /* [layers] placements of its own; NULL: experts are in block order */
-    int64_t moved;         /* experts, from block order */
-    char why[EK_PLAN_WHY]; /* of these placements, the last layer's */
-    bench_samples move_s;
+    int even;       /* loads are, whatever the trace has */
+    sample *of;     /* [rounds] */
+    ek_plan *homes; /* [layers] placements of its own; NULL: experts are in block order */
+    int64_t moved;  /* experts, from block order */
+    char reason[EK_PLAN_REASON]; /* of these placements, the last layer's */
+    bench_samples migrate_s_per_expert;
 } policy;
 
 typedef struct {
@@ -56,8 +56,8 @@ typedef struct {
     int n;
     policy of[POLICIES_MAX + 1]; /* the last has even loads */
     policy *there;               /* whose placements experts have; NULL: block order */
-    char why[EK_PLAN_WHY], why_homes[EK_PLAN_WHY]; /* of the last plans: for a micro-batch, and
-                                                      those that last */
+    char reason[EK_PLAN_REASON], primary_reason[EK_PLAN_REASON]; /* of the last plans: for a
+                                                      micro-batch, and those that last */
 } balance;
 
 /* --- setting up --------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ static ek_status read_loads(const bench *b, balance *x)
 static int fills_slots(const balance *x)
 {
     for (int i = 0; i < x->n; i++)
-        if (x->of[i].planner->fast == NULL)
+        if (x->of[i].planner->plan_transient == NULL)
             return 1;
     return 0;
 }
@@ -158,15 +158,15 @@ out:
     return st;
 }
 
-static void hear(void *context, int layer, int run, const ek_plan_limits *l, const int64_t *counts,
-                 const ek_plan *p)
+static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
+                    const int64_t *counts, const ek_plan *p)
 {
     balance *x = context;
 
     (void)layer;
     (void)l;
     (void)counts;
-    memcpy(run >= 0 ? x->why : x->why_homes, p->why, sizeof(x->why));
+    memcpy(run >= 0 ? x->reason : x->primary_reason, p->reason, sizeof(x->reason));
 }
 
 static ek_status open_trainer(const bench *b, balance *x)
@@ -182,18 +182,18 @@ static ek_status open_trainer(const bench *b, balance *x)
                                      .planner = &ek_planner_off,
                                      .others = x->others,
                                      .plan_every = INT64_MAX,
-                                     .lasts = b->plan_every * micros,
+                                     .horizon = b->plan_every * micros,
                                      .replicas_min = 1},
                              .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1}};
     ek_model_config mc = {.trained = 1,
                           .mesh = x->on.mesh,
                           .spare_slots = b->spare_slots,
-                          .lasting_slots = fills_slots(x)};
+                          .persistent_slots = fills_slots(x)};
     int64_t n;
 
     EK_TRY(measure_costs(b, x, &cfg.moe.costs));
     if (b->job->rank == 0)
-        cfg.moe.listener = (ek_moe_listener){hear, x};
+        cfg.moe.listener = (ek_moe_plan_listener){on_plan, x};
     cfg.exec.inline_network = bench_inline_network(b);
     EK_TRY(ek_model_create(&b->spec, b->k, &mc, &x->model));
     ek_model_init(x->model, 0);
@@ -211,8 +211,8 @@ static ek_plan *take_plans(const bench *b, balance *x)
     ek_plan *plans = ek_arena_take(&x->arena, b->spec.layers, sizeof(*plans)), measured;
 
     for (int64_t l = 0; l < b->spec.layers; l++)
-        ek_plan_take(plans != NULL ? &plans[l] : &measured, &x->arena,
-                     &ek_trainer_pass(x->trainer)->scratch.dealer.limits);
+        ek_plan_reserve(plans != NULL ? &plans[l] : &measured, &x->arena,
+                        &ek_trainer_pass(x->trainer)->scratch.planning.limits);
     return plans;
 }
 
@@ -220,7 +220,7 @@ static void take_placements(const bench *b, balance *x)
 {
     x->block = take_plans(b, x);
     for (int i = 0; i < x->n; i++)
-        if (x->of[i].planner->slow != NULL)
+        if (x->of[i].planner->plan_persistent != NULL)
             x->of[i].homes = take_plans(b, x);
 }
 
@@ -280,7 +280,7 @@ static ek_status since(const bench *b, int64_t start, double *s)
 /* Planners that have failed are left out, and that is not what is to be measured. */
 static ek_status check_planner(const balance *x, const policy *p)
 {
-    const ek_moe_dealer *d = &ek_trainer_pass(x->trainer)->scratch.dealer;
+    const ek_moe_planning *d = &ek_trainer_pass(x->trainer)->scratch.planning;
 
     EK_REQUIRE(!d->failed && !d->unfit, EK_EINTERNAL, "the planner of %s has failed", p->name);
     return EK_OK;
@@ -301,7 +301,7 @@ static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64
 /* The policy has the slots to itself: experts are where it wants them. */
 static ek_status enter(const bench *b, balance *x, policy *p)
 {
-    int known = p->move_s.n > 0;
+    int known = p->migrate_s_per_expert.n > 0;
     int64_t moved;
     double s;
 
@@ -312,14 +312,14 @@ static ek_status enter(const bench *b, balance *x, policy *p)
         x->there = p->homes != NULL ? p : NULL;
         return EK_OK;
     }
-    x->why_homes[0] = '\0';
+    x->primary_reason[0] = '\0';
     EK_TRY(move_to(b, x, known ? p->homes : NULL, &p->moved, &s));
     EK_TRY(check_planner(x, p));
     if (!known) {
         copy_placements(b, x, p->homes);
-        memcpy(p->why, x->why_homes, sizeof(p->why));
+        memcpy(p->reason, x->primary_reason, sizeof(p->reason));
     }
-    bench_add(&p->move_s, s);
+    bench_add(&p->migrate_s_per_expert, s);
     x->there = p;
     return EK_OK;
 }
@@ -331,7 +331,7 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     double s, sent;
 
     EK_TRY(enter(b, x, p));
-    x->why[0] = '\0';
+    x->reason[0] = '\0';
     ek_trainer_resume(x->trainer, p->even ? x->trace.iterations - 1 : iteration);
     EK_TRY(ek_comm_barrier(b->job->world));
     start = ek_clock_ns();
@@ -344,14 +344,14 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
         return EK_OK;
     *out = (sample){.ms = s * 1e3,
                     .loss = r.losses.loss,
-                    .before = r.losses.home_max_over_mean,
+                    .before = r.losses.primary_max_over_mean,
                     .after = r.losses.rank_max_over_mean,
                     .plan_ms = r.losses.plan_s * 1e3,
                     .replicas = (double)r.losses.replicas,
                     .replica_mb = r.losses.replica_bytes * 1e-6,
                     .wait_ms = r.losses.replica_wait_s * 1e3,
                     .sent_mb = sent * 1e-6};
-    memcpy(out->why, x->why, sizeof(out->why));
+    memcpy(out->reason, x->reason, sizeof(out->reason));
     return EK_OK;
 }
 
@@ -360,7 +360,7 @@ static ek_status warm_up(const bench *b, balance *x)
     policy plain = {.name = "off", .planner = &ek_planner_off}, *first = &plain;
 
     for (int i = 0; i < x->n; i++)
-        if (x->of[i].planner->ahead)
+        if (x->of[i].planner->uses_previous_counts)
             first = &x->of[i];
     EK_TRY(run_step(b, x, first, 0, NULL));
     for (int i = 0; i < x->n; i++)
@@ -420,7 +420,7 @@ static double mean_of(const bench *b, const policy *p, size_t field)
 static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
 {
     json_t *rounds = json_array(), *row;
-    bench_stat r = against_even(b, x, p), moves = bench_stat_of(&p->move_s);
+    bench_stat r = against_even(b, x, p), moves = bench_stat_of(&p->migrate_s_per_expert);
 
     for (int64_t i = 0; i < b->steps; i++) {
         const sample *s = &p->of[i];
@@ -429,11 +429,11 @@ static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
                      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "ms", s->ms,
                                "loss", s->loss, "before", s->before, "after", s->after, "plan_ms",
                                s->plan_ms, "replicas", s->replicas, "replica_mb", s->replica_mb,
-                               "wait_ms", s->wait_ms, "sent_mb", s->sent_mb, "why", s->why));
+                               "wait_ms", s->wait_ms, "sent_mb", s->sent_mb, "reason", s->reason));
     }
     row = json_pack("{s:s, s:I, s:f, s:s, s:o}", "policy", p->name, "moved", (json_int_t)p->moved,
-                    "move_ms", p->moved > 0 ? moves.median * 1e3 : 0.0, "why", p->why, "rounds",
-                    rounds);
+                    "move_ms", p->moved > 0 ? moves.median * 1e3 : 0.0, "reason", p->reason,
+                    "rounds", rounds);
     bench_append(b, all, row);
     bench_say(b, "%-13s %10.2f  %5.3f (%5.3f .. %5.3f) %6.3f %6.3f %9.1f %9.1f %8.3f %8.1f",
               p->name, median_ms(b, p), r.median, r.min, r.max,

@@ -72,22 +72,23 @@ static void put_links(const bench *b, const ek_machine *m)
 
 json_t *bench_costs_json(const ek_plan_costs *c)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "row_s", c->row_s, "send_s", c->send_s,
-                     "replica_s", c->replica_s, "replica_bytes", c->replica_bytes, "move_s",
-                     c->move_s, "state_bytes", c->state_bytes);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "compute_s_per_row", c->compute_s_per_row,
+                     "comm_s_per_row", c->comm_s_per_row, "replica_s", c->replica_s,
+                     "replica_bytes", c->replica_bytes, "migrate_s_per_expert",
+                     c->migrate_s_per_expert, "state_bytes", c->state_bytes);
 }
 
 /* What the figures come to for this model's layers. */
 static void put_plan(bench *b, const ek_plan_setting *s, const ek_plan_costs *c,
-                     const ek_cost_why *why)
+                     const ek_cost_reason *reason)
 {
     char line[LINE];
 
     bench_say(b, "\na layer of %lld experts on %d rank%s and %d node%s, %.0f assignments a rank\n",
               (long long)s->spec->experts, (int)s->ranks, s->ranks > 1 ? "s" : "", (int)s->nodes,
               s->nodes > 1 ? "s" : "", s->rows);
-    for (int i = 0; i < why->n; i++)
-        bench_say(b, "%s\n", ek_cost_line_text(&why->line[i], line, sizeof(line)));
+    for (int i = 0; i < reason->n; i++)
+        bench_say(b, "%s\n", ek_cost_line_text(&reason->line[i], line, sizeof(line)));
     bench_put(b, "costs", bench_costs_json(c));
 }
 
@@ -110,15 +111,15 @@ static ek_status put(bench *b, const ek_machine *m, int cached)
 {
     double rows = (double)(b->micro_batch * b->seq * b->spec.top_k) / (double)m->ranks;
     ek_plan_setting s = {&b->spec, 0, (int32_t)m->ranks, (int32_t)m->nodes, rows};
-    ek_cost_why why = {0};
+    ek_cost_reason reason = {0};
     ek_plan_costs c;
 
-    EK_TRY(ek_plan_costs_of(m, &s, &c, &why));
+    EK_TRY(ek_plan_costs_of(m, &s, &c, &reason));
     bench_say(b, "%s\n%s in %.2f s\n\n", m->name, cached ? "from the cache; measured" : "measured",
               m->took_s);
     put_rates(b, m);
     put_links(b, m);
-    put_plan(b, &s, &c, &why);
+    put_plan(b, &s, &c, &reason);
     bench_put(b, "cached", json_boolean(cached));
     return put_machine(b, m);
 }

@@ -16,15 +16,13 @@ static const ek_option options[] = {
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
 };
 
-static const ek_option_table table = {"check",
-                                      "Verify a checkpoint: the files it needs, their sizes, "
-                                      "checksums and content, every element of weights and "
-                                      "moments once.",
-                                      options,
-                                      sizeof(options) / sizeof(options[0]),
-                                      NULL,
-                                      0,
-                                      NULL};
+static const ek_option_table table = {.command = "check",
+                                      .summary =
+                                          "Verify a checkpoint: the files it needs, their sizes, "
+                                          "checksums and content, every element of weights and "
+                                          "moments once.",
+                                      .options = options,
+                                      .n_options = sizeof(options) / sizeof(options[0])};
 
 /* What was found; the JSON values are borrowed from manifest and config. */
 typedef struct {

@@ -16,10 +16,10 @@ static const ek_option options[] = {
 };
 
 static const ek_option_table table = {
-    "clean", "List what runs with --elastic have left in this host's memory, or remove it.",
-    options, sizeof(options) / sizeof(options[0]),
-    NULL,    0,
-    NULL};
+    .command = "clean",
+    .summary = "List what runs with --elastic have left in this host's memory, or remove it.",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0])};
 
 /* Whether somebody still works on it. */
 static int is_in_use(const ek_segment_id *id)

@@ -38,10 +38,10 @@ static const ek_option options[] = {
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
 };
 
-static const ek_option_table table = {"eval",  "Loss and perplexity of a model over data.",
-                                      options, sizeof(options) / sizeof(options[0]),
-                                      NULL,    0,
-                                      NULL};
+static const ek_option_table table = {.command = "eval",
+                                      .summary = "Loss and perplexity of a model over data.",
+                                      .options = options,
+                                      .n_options = sizeof(options) / sizeof(options[0])};
 
 static void print_json(const ek_lm_eval_result *e)
 {

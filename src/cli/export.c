@@ -11,10 +11,10 @@ static const ek_option options[] = {
      "element type of the tensors written"},
 };
 
-static const ek_option_table table = {"export", "Write a model as a Hugging Face folder.",
-                                      options,  sizeof(options) / sizeof(options[0]),
-                                      NULL,     0,
-                                      NULL};
+static const ek_option_table table = {.command = "export",
+                                      .summary = "Write a model as a Hugging Face folder.",
+                                      .options = options,
+                                      .n_options = sizeof(options) / sizeof(options[0])};
 
 int cli_export(int argc, char **argv)
 {

@@ -44,8 +44,10 @@ static const ek_option options[] = {
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the text alone, no speed on stderr"},
 };
 
-static const ek_option_table table = {
-    "generate", "Continue a text.", options, sizeof(options) / sizeof(options[0]), NULL, 0, NULL};
+static const ek_option_table table = {.command = "generate",
+                                      .summary = "Continue a text.",
+                                      .options = options,
+                                      .n_options = sizeof(options) / sizeof(options[0])};
 
 /* A text from a file or from stdin, without its last line break. */
 static ek_status read_prompt(FILE *f, const char *name, char **out)

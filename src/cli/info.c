@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-static const ek_option_table table = {
-    "info", "Build, CPU features, kernels chosen, MPI, CUDA.", NULL, 0, NULL, 0, NULL};
+static const ek_option_table table = {.command = "info",
+                                      .summary = "Build, CPU features, kernels chosen, MPI, CUDA."};
 
 static const char *isa_name(ek_isa isa)
 {

@@ -44,7 +44,7 @@ ek_status cli_check_ranks(int64_t ranks)
     int64_t free_bytes = ek_memory_available();
     const struct {
         int64_t most;
-        const char *why;
+        const char *reason;
     } limits[] = {
         {(int64_t)ek_cores_usable() * RANKS_A_CORE, "64 processes a core"},
         {free_bytes > 0 ? free_bytes / (RANK_MB << 20) : -1, "24 MB of free memory a process"},
@@ -58,7 +58,7 @@ ek_status cli_check_ranks(int64_t ranks)
         EK_REQUIRE(limits[i].most < 0 || ranks <= limits[i].most, EK_EINVAL,
                    "%lld ranks are more than this host can hold: %s allows %lld; give fewer "
                    "--ranks, or more hosts (--hosts)",
-                   (long long)ranks, limits[i].why, (long long)limits[i].most);
+                   (long long)ranks, limits[i].reason, (long long)limits[i].most);
     return EK_OK;
 }
 
@@ -66,7 +66,7 @@ ek_status cli_check_threads(int64_t threads, int64_t ranks)
 {
     const struct {
         int64_t most;
-        const char *why;
+        const char *reason;
     } limits[] = {
         {(int64_t)ek_cores_usable() * THREADS_A_CORE, "64 threads a core"},
         {group_limit(), "the control group's limit on threads"},
@@ -76,7 +76,7 @@ ek_status cli_check_threads(int64_t threads, int64_t ranks)
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         EK_REQUIRE(limits[i].most < 0 || threads <= limits[i].most / ranks, EK_EINVAL,
                    "--threads %lld is more than this host can hold: %s allows %lld%s",
-                   (long long)threads, limits[i].why, (long long)(limits[i].most / ranks),
+                   (long long)threads, limits[i].reason, (long long)(limits[i].most / ranks),
                    ranks > 1 ? " for each of its ranks" : "");
     return EK_OK;
 }

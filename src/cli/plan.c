@@ -22,7 +22,7 @@ static const ek_option options[] = {
      "plan on the counts of so many iterations before the one that is judged"},
     {"history", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
      "make lasting placements once, from the sums of this trace, and judge them on --trace"},
-    {"lasts", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,
+    {"horizon", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,
      "in which a lasting placement has to pay twice over for its moves (auto)"},
     {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
      "that the ranks lie on, in runs"},
@@ -40,14 +40,15 @@ static const ek_option options[] = {
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
 };
 
-static const ek_option_table table = {"plan",
-                                      "Replay a routing trace through a planner: balance, bytes "
-                                      "and time of its plans.",
-                                      options,
-                                      sizeof(options) / sizeof(options[0]),
-                                      NULL,
-                                      0,
-                                      NULL};
+static const ek_option_alias aliases[] = {{"lasts", "horizon"}, {NULL, NULL}};
+
+static const ek_option_table table = {
+    .aliases = aliases,
+    .command = "plan",
+    .summary = "Replay a routing trace through a planner: balance, bytes "
+               "and time of its plans.",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0])};
 
 /* Experts that times and bytes are of by default (three matrices of this size). */
 enum { HIDDEN = 2048, FF = 1024 };
@@ -60,11 +61,11 @@ static ek_plan_costs built_in_costs(const ek_model_spec *m)
     const double bf16 = 2, flops = 200e12, link = 50e9;
     const double state = weights * (bf16 + 12); /* with master and moments */
 
-    return (ek_plan_costs){.row_s = 3 * 2 * weights / flops,
-                           .send_s = 4 * (double)m->hidden * bf16 / link,
+    return (ek_plan_costs){.compute_s_per_row = 3 * 2 * weights / flops,
+                           .comm_s_per_row = 4 * (double)m->hidden * bf16 / link,
                            .replica_s = 2 * weights * bf16 / link,
                            .replica_bytes = 2 * weights * bf16,
-                           .move_s = state / link,
+                           .migrate_s_per_expert = state / link,
                            .state_bytes = state};
 }
 
@@ -72,8 +73,8 @@ typedef struct {
     ek_trace trace, history;
     ek_replay_config cfg;
     ek_model_source *model;
-    ek_machine *machine; /* NULL: the built-in one */
-    ek_cost_why why;     /* of its costs */
+    ek_machine *machine;   /* NULL: the built-in one */
+    ek_cost_reason reason; /* of its costs */
     int32_t *node_of, *rack_of;
     ek_plan_lines emit;
 } plan;
@@ -143,7 +144,7 @@ static ek_status choose_costs(const ek_options *o, int64_t nodes, plan *x)
     EK_REQUIRE(x->machine != NULL, EK_ENOMEM, "no memory for plans");
     EK_TRY(ek_machine_read(machine, x->machine));
     EK_TRY(rows_of(x, &s.rows));
-    return ek_plan_costs_of(x->machine, &s, &l->costs, &x->why);
+    return ek_plan_costs_of(x->machine, &s, &l->costs, &x->reason);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -177,7 +178,7 @@ static ek_status configure(const ek_options *o, plan *x)
     l->experts = (int32_t)x->trace.experts;
     l->ranks = (int32_t)ek_options_int(o, "ranks");
     l->slots = (l->experts + l->ranks - 1) / l->ranks + (int32_t)ek_options_int(o, "spare-slots");
-    l->lasts = ek_options_int(o, "lasts");
+    l->horizon = ek_options_int(o, "horizon");
     x->cfg.lag = ek_options_int(o, "lag");
     if (ek_options_text(o, "history") != NULL) {
         EK_TRY(ek_trace_open(ek_options_text(o, "history"), &x->history));
@@ -204,14 +205,14 @@ static ek_status print_json(const plan *x, const ek_replay_result *r)
                           "max_over_mean_mean", r->mean, "max_over_mean_worst", r->worst,
                           "plan_us_median", r->us_median, "plan_us_p99", r->us_p99, "bytes_moved",
                           r->bytes, "plans", (json_int_t)r->plans, "predicted_speedup", r->speedup,
-                          "rb_median", r->rb_median, "slow_us_mean", r->slow_us);
-    json_t *survival = json_array();
+                          "rb_median", r->rb_median, "persistent_us_mean", r->persistent_us);
+    json_t *survivability = json_array();
     char *text;
 
     for (int k = 0; k < EK_REPLAY_LOST && k + 1 < r->nodes; k++)
-        json_array_append_new(survival, json_real(r->survival[k]));
+        json_array_append_new(survivability, json_real(r->survivability[k]));
     json_object_set_new(o, "survives", json_integer(r->survives));
-    json_object_set_new(o, "survival", survival);
+    json_object_set_new(o, "survival", survivability);
     text = o != NULL ? json_dumps(o, JSON_REAL_PRECISION(8)) : NULL;
 
     json_decref(o);
@@ -236,10 +237,10 @@ static void print_text(const plan *x, const ek_replay_result *r)
            (long long)r->plans, r->worst);
     printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
     if (x->cfg.history != NULL)
-        printf("  before that %.1f us a layer for lasting placements\n", r->slow_us);
+        printf("  before that %.1f us a layer for lasting placements\n", r->persistent_us);
     printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
     if (ek_planner_keeps(x->cfg.planner))
-        printf("  failures    %s\n", r->survival_text);
+        printf("  failures    %s\n", r->survivability_text);
     if (ek_planner_keeps(x->cfg.planner) && r->racks_text[0] != '\0')
         printf("              %s\n", r->racks_text);
     if (x->machine == NULL) {
@@ -249,8 +250,8 @@ static void print_text(const plan *x, const ek_replay_result *r)
     }
     printf("  speed-up    %.3f, predicted for %s:\n", r->speedup,
            cli_shown(&name, x->machine->name));
-    for (int i = 0; i < x->why.n; i++)
-        printf("    %s\n", ek_cost_line_text(&x->why.line[i], line, sizeof(line)));
+    for (int i = 0; i < x->reason.n; i++)
+        printf("    %s\n", ek_cost_line_text(&x->reason.line[i], line, sizeof(line)));
 }
 
 static ek_status run(const ek_options *o, plan *x)

@@ -188,10 +188,11 @@ static const ek_option options[] = {
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
                                  size_t from_cap);
 
-static const ek_option_table table = {"train",        "Train a Mixture-of-Experts language model.",
-                                      options,        sizeof(options) / sizeof(options[0]),
-                                      NULL,           0,
-                                      stored_settings};
+static const ek_option_table table = {.command = "train",
+                                      .summary = "Train a Mixture-of-Experts language model.",
+                                      .options = options,
+                                      .n_options = sizeof(options) / sizeof(options[0]),
+                                      .stored = stored_settings};
 
 static volatile sig_atomic_t interrupted;
 
@@ -394,14 +395,14 @@ static json_t *balance_json(const ek_train_balance *b)
                           "replicas", b->replicas, "replica_mb", b->replica_bytes / 1e6,
                           "experts_moved", b->experts_moved, "plan_ms", b->plan_s * 1e3,
                           "replica_wait_ms", b->waited_s * 1e3);
-    json_t *survival;
+    json_t *survivability;
 
-    if (b->survival_text[0] == '\0')
+    if (b->survivability_text[0] == '\0')
         return o;
     json_object_set_new(o, "survives", json_integer(b->survives));
-    json_object_set_new(o, "survival", survival = json_array());
+    json_object_set_new(o, "survival", survivability = json_array());
     for (int k = 0; k < EK_TRAIN_LOST && k + 1 < b->hosts; k++)
-        json_array_append_new(survival, json_real(b->survival[k]));
+        json_array_append_new(survivability, json_real(b->survivability[k]));
     return o;
 }
 
@@ -454,8 +455,8 @@ static void print_balance(const ek_train_balance *b)
         b->policy, b->after, b->before, b->replicas,
         cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
         b->waited_s * 1e3);
-    if (b->survival_text[0] != '\0')
-        printf("experts, as they lay in the end: the run %s\n", b->survival_text);
+    if (b->survivability_text[0] != '\0')
+        printf("experts, as they lay in the end: the run %s\n", b->survivability_text);
     if (b->racks_text[0] != '\0')
         printf("of racks it %s\n", b->racks_text);
 }

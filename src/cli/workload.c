@@ -23,14 +23,12 @@ static const ek_option options[] = {
      "gets uint32 [iteration][layer][source rank][expert], numbers of assignments"},
 };
 
-static const ek_option_table table = {"workload",
-                                      "Make up a routing trace, for `plan --trace` and `train "
-                                      "--replay-routing`.",
-                                      options,
-                                      sizeof(options) / sizeof(options[0]),
-                                      NULL,
-                                      0,
-                                      NULL};
+static const ek_option_table table = {.command = "workload",
+                                      .summary =
+                                          "Make up a routing trace, for `plan --trace` and `train "
+                                          "--replay-routing`.",
+                                      .options = options,
+                                      .n_options = sizeof(options) / sizeof(options[0])};
 
 static void list_workloads(void)
 {

@@ -29,7 +29,7 @@ struct ek_backend {
     /* Ends the job; NULL where it is this process alone. */
     void (*abort)(void *self, int status);
     /* This rank has failed; NULL where the others learn it otherwise. */
-    void (*failed)(void *self, const char *why);
+    void (*failed)(void *self, const char *reason);
 };
 
 /* A world over this back end; takes `state`, also on failure.  hosts [ranks]: names to copy. */

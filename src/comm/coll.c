@@ -62,7 +62,7 @@ static ek_status grow(void *p, int64_t *cap, int64_t need, size_t size, const ch
 
 static ek_status check_world(const ek_world *w, const char *name)
 {
-    EK_REQUIRE(w->failed == EK_OK, w->failed, "%s after a failure: %s", name, w->why);
+    EK_REQUIRE(w->failed == EK_OK, w->failed, "%s after a failure: %s", name, w->reason);
     return EK_OK;
 }
 
@@ -278,9 +278,9 @@ static void unlink_running(ek_coll *op)
 static ek_status fail_world(ek_world *w, ek_status st)
 {
     w->failed = st;
-    snprintf(w->why, sizeof(w->why), "%s", ek_err_message());
+    snprintf(w->reason, sizeof(w->reason), "%s", ek_err_message());
     if (w->backend->failed != NULL)
-        w->backend->failed(w->state, w->why);
+        w->backend->failed(w->state, w->reason);
     return st;
 }
 
@@ -348,7 +348,7 @@ ek_status ek_coll_test(ek_coll **op)
     ek_status st;
 
     if (w->failed != EK_OK) {
-        st = EK_FAIL(w->failed, "%s", w->why);
+        st = EK_FAIL(w->failed, "%s", w->reason);
     } else {
         st = advance_all(o);
         if (st < 0)

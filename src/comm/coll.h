@@ -39,7 +39,7 @@ typedef struct {
     double watchdog_s; /* of ek_coll_wait; 0: never */
     ek_coll *running;
     ek_status failed; /* EK_OK, or what the first failure was */
-    char why[WHY_CAP];
+    char reason[WHY_CAP];
     bool checked;
 } ek_world;
 

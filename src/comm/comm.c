@@ -104,7 +104,7 @@ ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int
     }
     EK_REQUIRE(me >= 0, EK_EINVAL, "group %s: rank %d of %s is not among its %d ranks", name,
                parent->rank, parent->name, n);
-    EK_REQUIRE(w->failed == EK_OK, w->failed, "group %s after a failure: %s", name, w->why);
+    EK_REQUIRE(w->failed == EK_OK, w->failed, "group %s after a failure: %s", name, w->reason);
     c = new_comm(w, name, me, n);
     EK_REQUIRE(c != NULL, EK_ENOMEM, "group %s: no memory for %d ranks", name, n);
     for (int i = 0; i < n; i++) {

@@ -194,12 +194,12 @@ static void fault_abort(void *self, int status)
         g->fault->inner->abort(g->inner, status);
 }
 
-static void fault_failed(void *self, const char *why)
+static void fault_failed(void *self, const char *reason)
 {
     const fault_group *g = self;
 
     if (g->fault->inner->failed != NULL)
-        g->fault->inner->failed(g->inner, why);
+        g->fault->inner->failed(g->inner, reason);
 }
 
 static const ek_backend backend = {

@@ -46,7 +46,7 @@ typedef struct {
     letter *spare;
     sheet *sheets;
     int failed; /* rank + 1 of the first that failed */
-    char why[WHY_MAX];
+    char reason[WHY_MAX];
 } hub;
 
 /* The back end's state: one rank in one group. */
@@ -118,7 +118,7 @@ static ek_status post(const place *p, letter call, ek_message *m)
     hub *h = p->hub;
     letter **box = &h->box[p->world_rank[call.to]], **found, *mine, *other;
 
-    EK_REQUIRE(h->failed == 0, EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->why);
+    EK_REQUIRE(h->failed == 0, EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->reason);
     found = match(box, &call);
     other = found != NULL ? *found : NULL;
     EK_REQUIRE(other == NULL || other->bytes == call.bytes, EK_ECOMM,
@@ -182,7 +182,7 @@ static ek_status threads_test(void *self, ek_message *m, int *done)
     if (l->done)
         free_letter(h, l);
     else if (h->failed != 0)
-        st = EK_FAIL(EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->why);
+        st = EK_FAIL(EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->reason);
     pthread_mutex_unlock(&h->mutex);
     return st;
 }
@@ -333,7 +333,7 @@ static void threads_close(void *self, int failed)
     free(p);
 }
 
-static void threads_failed(void *self, const char *why)
+static void threads_failed(void *self, const char *reason)
 {
     const place *p = self;
     hub *h = p->hub;
@@ -341,7 +341,7 @@ static void threads_failed(void *self, const char *why)
     pthread_mutex_lock(&h->mutex);
     if (h->failed == 0) {
         h->failed = p->world_rank[p->rank] + 1;
-        snprintf(h->why, sizeof(h->why), "%s", why);
+        snprintf(h->reason, sizeof(h->reason), "%s", reason);
     }
     pthread_mutex_unlock(&h->mutex);
 }

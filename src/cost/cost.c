@@ -9,15 +9,15 @@
 /* --- reasons -----------------------------------------------------------------------------------
  */
 
-void ek_cost_say(ek_cost_why *why, int depth, const char *name, double value, const char *unit,
-                 const char *fmt, ...)
+void ek_cost_say(ek_cost_reason *reason, int depth, const char *name, double value,
+                 const char *unit, const char *fmt, ...)
 {
     ek_cost_line *l;
     va_list args;
 
-    if (why == NULL || why->n == EK_COST_LINES)
+    if (reason == NULL || reason->n == EK_COST_LINES)
         return;
-    l = &why->line[why->n++];
+    l = &reason->line[reason->n++];
     l->depth = depth;
     l->name = name;
     l->value = value;
@@ -84,7 +84,7 @@ ek_link ek_cost_link_of(const ek_machine *m, ek_link link)
 /* Messages of one class, one after the other.  Where more ranks of a node share the way out than
  * when it was measured, a message takes as long as one that is longer by as much. */
 static double messages(const ek_machine *m, ek_link link, double n, double bytes,
-                       double ranks_a_node, ek_cost_why *why, int depth)
+                       double ranks_a_node, ek_cost_reason *reason, int depth)
 {
     ek_link from = ek_cost_link_of(m, link);
     const ek_link_cost *l = &m->link[from];
@@ -94,8 +94,8 @@ static double messages(const ek_machine *m, ek_link link, double n, double bytes
 
     if (n <= 0)
         return 0;
-    ek_cost_say(why, depth, link == EK_LINK_NET ? "between nodes" : "inside a node", n * one, "s",
-                "%g messages of %s x %s%s%s", n, ek_cost_quantity(a, bytes, "B"),
+    ek_cost_say(reason, depth, link == EK_LINK_NET ? "between nodes" : "inside a node", n * one,
+                "s", "%g messages of %s x %s%s%s", n, ek_cost_quantity(a, bytes, "B"),
                 ek_cost_quantity(b, one, "s"),
                 share > 1   ? ", more ranks sharing a node's link than measured"
                 : share < 1 ? ", fewer ranks sharing a node's link than measured"
@@ -105,10 +105,10 @@ static double messages(const ek_machine *m, ek_link link, double n, double bytes
 }
 
 double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, double bytes,
-                          ek_cost_why *why, int depth)
+                          ek_cost_reason *reason, int depth)
 {
     double a_node, near, far, message;
-    int at = why != NULL ? why->n : 0;
+    int at = reason != NULL ? reason->n : 0;
     double seconds;
 
     if (ranks <= 1)
@@ -116,12 +116,12 @@ double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, dou
     nodes = nodes < 1 ? 1 : nodes > ranks ? ranks : nodes;
     a_node = ceil((double)ranks / (double)nodes); /* the fullest */
     message = bytes / (double)(ranks - 1);
-    ek_cost_say(why, depth, "all-to-all", 0, "s", "the longer of its classes");
-    near = messages(m, EK_LINK_NODE, a_node - 1, message, a_node, why, depth + 1);
-    far = messages(m, EK_LINK_NET, (double)ranks - a_node, message, a_node, why, depth + 1);
+    ek_cost_say(reason, depth, "all-to-all", 0, "s", "the longer of its classes");
+    near = messages(m, EK_LINK_NODE, a_node - 1, message, a_node, reason, depth + 1);
+    far = messages(m, EK_LINK_NET, (double)ranks - a_node, message, a_node, reason, depth + 1);
     seconds = fmax(near, far);
-    if (why != NULL && at < why->n)
-        why->line[at].value = seconds;
+    if (reason != NULL && at < reason->n)
+        reason->line[at].value = seconds;
     return seconds;
 }
 

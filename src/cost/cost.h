@@ -30,11 +30,11 @@ typedef struct {
 typedef struct {
     int n;
     ek_cost_line line[EK_COST_LINES];
-} ek_cost_why;
+} ek_cost_reason;
 
 /* Adds a line; why NULL: nobody asks.  name and unit: static text. */
-void ek_cost_say(ek_cost_why *why, int depth, const char *name, double value, const char *unit,
-                 const char *fmt, ...) EK_PRINTF(6, 7);
+void ek_cost_say(ek_cost_reason *reason, int depth, const char *name, double value,
+                 const char *unit, const char *fmt, ...) EK_PRINTF(6, 7);
 
 enum { EK_COST_QUANTITY = 24 };
 
@@ -71,7 +71,7 @@ ek_link ek_cost_link_of(const ek_machine *m, ek_link link);
  * be, sends `bytes` to all others together, evenly.  A rank's messages of one class follow one
  * another; ranks of a node share its way out.  One rank takes none. */
 double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, double bytes,
-                          ek_cost_why *why, int depth);
+                          ek_cost_reason *reason, int depth);
 
 /* Seconds of a multicast of `bytes` to all of `ranks` ranks, its root counted. */
 double ek_cost_multicast(const ek_machine *m, ek_link link, int64_t ranks, double bytes);

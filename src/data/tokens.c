@@ -86,11 +86,12 @@ static int64_t first_bad(const ek_segment *s)
 static ek_status fail_at(const ek_segment *s, int64_t at, int in_use)
 {
     int32_t id;
-    char why[128];
+    char reason[128];
     int64_t got = s->ids != NULL ? read_memory(s, at, 1, &id) : read_file(s, at, 1, &id);
 
     if (got == 0 && errno != 0)
-        return EK_FAIL(EK_EIO, "cannot read %s: %s", s->name, strerror_r(errno, why, sizeof(why)));
+        return EK_FAIL(EK_EIO, "cannot read %s: %s", s->name,
+                       strerror_r(errno, reason, sizeof(reason)));
     if (got == 0) {
         struct stat file;
 

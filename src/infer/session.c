@@ -31,8 +31,8 @@ static const ek_moe_config moe_config = {0};
 
 static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
-    const ek_moe_room room = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
-    ek_moe_saved measured = {0};
+    const ek_moe_limits room = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
+    ek_moe_activations measured = {0};
     ek_arena *host = ek_arena_host(&s->arena);
 
     moe->k = s->model->k;
@@ -42,12 +42,13 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
     moe->scratch = &s->scratch;
     moe->mesh = &ek_mesh_one;
     moe->cfg = &moe_config;
-    ek_moe_take_state(moe, host, s->cfg.block, 1);
+    ek_moe_reserve_state(moe, host, s->cfg.block, 1);
     moe->saved = l > 0 && s->moe != NULL ? s->moe[0].saved
                                          : ek_arena_take(host, l == 0, sizeof(*moe->saved));
     if (l > 0)
         return;
-    ek_moe_take_saved(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, &room, 1);
+    ek_moe_reserve_activations(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, &room,
+                               1);
     if (moe->saved != NULL) {
         moe->saved->x = s->x;
         moe->saved->y = s->y;
@@ -80,8 +81,8 @@ static void lay_session(ek_session *s)
     s->cos_sin = ek_arena_take(a, s->cfg.capacity * m->head_dim, real);
     s->ids = ek_arena_take(a, n, sizeof(*s->ids));
     s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
-    ek_moe_take_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config, &(ek_moe_room){n, n, n, 0},
-                        0);
+    ek_moe_reserve_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config,
+                           &(ek_moe_limits){n, n, n, 0}, 0);
     s->moe = ek_arena_take(ek_arena_host(a), m->layers, sizeof(*s->moe));
     for (int32_t l = 0; l < (int32_t)m->layers; l++)
         lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);

@@ -71,7 +71,7 @@ static ek_status op_embed_part_backward(void *self, const ek_op *op)
 
 /* --- columns over data parallel ranks --------------------------------------------------------- */
 
-void ek_embed_take(ek_pass *p)
+void ek_embed_reserve(ek_pass *p)
 {
     ek_embed_columns *c = &p->columns;
     const ek_model *m = p->model;
@@ -248,13 +248,13 @@ static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep
     ek_op ids = net_op(p, "gather ids", op_gather_ids, micro,
                        (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
     ek_op embed = ek_head_op(p, "embed", op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
-    ek_op home = net_op(p, "gather columns", op_columns_home, micro, sent(p, mb->all));
+    ek_op primary = net_op(p, "gather columns", op_columns_home, micro, sent(p, mb->all));
     ek_op join =
         ek_head_op(p, "join columns", op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
 
     dep = ek_graph_after(g, &ids, dep);
     dep = ek_graph_after(g, &embed, dep);
-    dep = ek_graph_after(g, &home, dep);
+    dep = ek_graph_after(g, &primary, dep);
     return ek_graph_after(g, &join, dep);
 }
 

@@ -44,7 +44,7 @@ typedef struct {
     const ek_tp *tp; /* NULL: one tensor parallel rank */
     const ek_micro *mb;
     ek_layer *w;
-    ek_layer_saved *y;
+    ek_layer_activations *y;
     int64_t d, q, kv, width; /* hidden; of this rank: query width, key width, q + 2 kv */
     void *x_in, *x_mid, *x_out;
 } place;
@@ -61,7 +61,7 @@ static place place_of(ek_pass *p, const ek_op *op)
                    p->scratch.tp,
                    &p->micro[op->micro],
                    &p->model->layers[op->layer],
-                   ek_pass_saved(p, op->layer, op->micro),
+                   ek_pass_activations(p, op->layer, op->micro),
                    s->hidden,
                    q,
                    kv,
@@ -342,7 +342,7 @@ int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro
 
     dep = add(p, g, "norm", op_norm1, l, micro, again, 0, z.n * z.d * (z.r + z.c), dep);
     if (!again)
-        ek_moe_build_ahead(&p->moe[l], g, micro, dep);
+        ek_moe_build_forward_prefetch(&p->moe[l], g, micro, dep);
     if (p->scratch.tp != NULL)
         dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, again, dep);
     dep = add(p, g, "qkv", op_qkv, l, micro, again, 2 * z.all * z.d * z.width,
@@ -602,10 +602,10 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
     else
-        dep = add(p, g, "norm again", op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r, dep);
+        dep = add(p, g, "norm recompute", op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r, dep);
     dep = ek_moe_build_backward(&p->moe[l], g, micro, p->micro[micro].n, dep);
     if (comes_next(p, l))
-        ek_moe_build_prefetch(&p->moe[l - 1], g, micro, dep);
+        ek_moe_build_backward_prefetch(&p->moe[l - 1], g, micro, dep);
     dep = add(p, g, "norm backward", op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r, dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);

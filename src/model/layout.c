@@ -69,7 +69,7 @@ static void walk_slot(walk *w, ek_moe_weights *moe, int32_t slot)
         up = expert >= 0 ? &moe->up[expert] : &moe->empty[2 * slot];
         down = expert >= 0 ? &moe->down[expert] : &moe->empty[2 * slot + 1];
     }
-    if (expert < 0 && !w->m->cfg.lasting_slots)
+    if (expert < 0 && !w->m->cfg.persistent_slots)
         return;
     if (moe->param_of != NULL && moe->ff > 0)
         moe->param_of[slot] = (int32_t)w->n;
@@ -126,7 +126,7 @@ static void walk_layer(walk *w, ek_layer *y, int32_t l)
     }
     add_product(w, &y->out, d, q, EK_SHARE_DP, -1);
     add_vector(w, &y->norm2, d, EK_SHARE_STAGE);
-    ek_moe_take_weights(moe, &w->m->tables, s, w->m->cfg.mesh, w->m->cfg.spare_slots, l);
+    ek_moe_reserve_weights(moe, &w->m->tables, s, w->m->cfg.mesh, w->m->cfg.spare_slots, l);
     if (moe->routed)
         walk_experts(w, moe);
     if (moe->shared) {

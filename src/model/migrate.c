@@ -40,7 +40,7 @@ void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
 
     /* A policy that only moves homes does so where it pays, and seldom. */
     return ek_arena_take_reserve(a, slots * expert,
-                                 m->cfg.lasting_slots ? (slots + 1) / 2 * expert : 0,
+                                 m->cfg.persistent_slots ? (slots + 1) / 2 * expert : 0,
                                  ek_dtype_size(m->k->real));
 }
 
@@ -62,18 +62,18 @@ void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer
  */
 
 /* Slots of a rank of a run that keep state. */
-static int32_t lasting_slots(const ek_migration *mg, int32_t rank)
+static int32_t persistent_slots(const ek_migration *mg, int32_t rank)
 {
     const ek_model *m = mg->m;
 
-    return m->cfg.lasting_slots ? experts_of(mg)->placement.slots
-                                : (int32_t)ek_run_length(m->spec.experts, m->cfg.mesh->ep, rank);
+    return m->cfg.persistent_slots ? experts_of(mg)->placement.slots
+                                   : (int32_t)ek_run_length(m->spec.experts, m->cfg.mesh->ep, rank);
 }
 
 /* A rank's slots: those who stay where they are, those who come in what is free. */
 static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t rank)
 {
-    int32_t slots = to->slots, n = lasting_slots(mg, rank), free_slot = 0;
+    int32_t slots = to->slots, n = persistent_slots(mg, rank), free_slot = 0;
     const int32_t *was = experts_of(mg)->placement.expert_of + rank * slots;
     const int32_t *wanted = to->expert_of + rank * slots;
     int32_t *now = mg->expert_of + rank * slots;
@@ -112,9 +112,9 @@ static int is_near(const ek_migration *mg, int32_t a, int32_t b)
 static int32_t sender_of(const ek_migration *mg, int32_t expert, int32_t to)
 {
     const ek_placement *p = &experts_of(mg)->placement;
-    int32_t best = p->home[expert] / p->slots;
+    int32_t best = p->primary[expert] / p->slots;
 
-    for (int32_t r = 0; r < mg->m->cfg.mesh->ep && mg->m->cfg.lasting_slots; r++) {
+    for (int32_t r = 0; r < mg->m->cfg.mesh->ep && mg->m->cfg.persistent_slots; r++) {
         int nearer = is_near(mg, r, to) - is_near(mg, best, to);
 
         if (ek_slot_find(p->expert_of + r * p->slots, p->slots, expert) >= 0 &&
@@ -194,7 +194,7 @@ static void set_idle(ek_migration *mg)
         int32_t e = w->placement.expert_of[first + s], param = w->param_of[s];
 
         for (int i = 0; i < 2 && param >= 0; i++)
-            ek_units_set_idle(mg->m, param + i, e < 0 || w->placement.home[e] != first + s);
+            ek_units_set_idle(mg->m, param + i, e < 0 || w->placement.primary[e] != first + s);
     }
 }
 
@@ -214,9 +214,10 @@ static void adopt(ek_migration *mg, const ek_placement *to)
     for (int run = 0; run < mesh->edp; run++)
         memcpy(p->expert_of + run * all, mg->expert_of, (size_t)all * sizeof(*p->expert_of));
     for (int32_t e = 0; e < p->experts; e++) {
-        int32_t rank = to->home[e] / p->slots;
+        int32_t rank = to->primary[e] / p->slots;
 
-        p->home[e] = rank * p->slots + ek_slot_find(mg->expert_of + rank * p->slots, p->slots, e);
+        p->primary[e] =
+            rank * p->slots + ek_slot_find(mg->expert_of + rank * p->slots, p->slots, e);
     }
     set_idle(mg);
 }
@@ -423,7 +424,7 @@ void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
     mg->op = ek_graph_after(g, &op, dep);
     if (mg->m->cfg.state == NULL)
         return;
-    op = op_of(mg, "experts arrived", op_arrived, EK_LANE_NET, 0);
+    op = op_of(mg, "wait experts", op_arrived, EK_LANE_NET, 0);
     op.describe = ek_net_describe;
     mg->op = ek_graph_after(g, &op, mg->op);
 }
@@ -434,7 +435,7 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 
     if (!mg->changes)
         return dep;
-    op = op_of(mg, "settle experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
+    op = op_of(mg, "install experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
     mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;

@@ -91,10 +91,10 @@ typedef struct {
     int zero;            /* 0 to 3: what data parallel ranks share out (model/units.h); a model that
                             is not trained shares out nothing */
     int32_t spare_slots; /* of each rank, for replicas of experts */
-    int lasting_slots;   /* every slot keeps optimizer state, so that experts and replicas can come
-                            to stay; 0: those that experts start in alone */
-    int embed_columns;   /* data parallel ranks cut the embedding by columns instead of holding it
-                            each; it must not be the head as well */
+    int persistent_slots; /* every slot keeps optimizer state, so that experts and replicas can come
+                          to stay; 0: those that experts start in alone */
+    int embed_columns;    /* data parallel ranks cut the embedding by columns instead of holding it
+                             each; it must not be the head as well */
     int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */
     int never_touched;    /* the model is only measured: there need not be memory for its weights */
     const ek_model_memory *state; /* NULL: the model's own; borrowed */

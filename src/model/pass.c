@@ -45,7 +45,7 @@ static size_t workspace(const ek_pass *p)
     return larger(ws, k->attention_workspace(k, &a));
 }
 
-static void take_saved(ek_pass *p, ek_layer_saved *y, int attention, int rest)
+static void reserve_activations(ek_pass *p, ek_layer_activations *y, int attention, int rest)
 {
     const ek_model_spec *s = &p->model->spec;
     const ek_cut *cut = &p->model->cut;
@@ -88,7 +88,7 @@ int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro)
     return p->slot_of[chunk * p->cfg.micros + micro];
 }
 
-ek_layer_saved *ek_pass_saved(const ek_pass *p, int32_t l, int32_t micro)
+ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t micro)
 {
     return &p->saved[ek_pass_slot(p, l, micro) * p->model->spec.layers + l];
 }
@@ -106,7 +106,7 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro)
 /* Memory of one layer for one micro-batch in flight; where activations are recomputed, all layers
  * and slots share those of the first. */
 static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_moe *moe,
-                           ek_layer_saved *y, ek_moe_saved *kept)
+                           ek_layer_activations *y, ek_moe_activations *kept)
 {
     int all = !p->cfg.training || p->cfg.recompute == EK_RECOMPUTE_FULL;
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
@@ -116,17 +116,17 @@ static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_
         *y = p->saved[p->first_layer];
     if (!first && p->moe != NULL && all)
         *kept = p->moe[p->first_layer].saved[0];
-    take_saved(p, y, first || !attention, first || !all);
+    reserve_activations(p, y, first || !attention, first || !all);
     if (first || !all)
-        ek_moe_take_saved(moe, kept, &p->arena, &p->room, all);
+        ek_moe_reserve_activations(moe, kept, &p->arena, &p->room, all);
     kept->y = y->y2;
     kept->x = p->x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
 }
 
 static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
 {
-    ek_layer_saved measured_layer = {0};
-    ek_moe_saved measured_moe = {0};
+    ek_layer_activations measured_layer = {0};
+    ek_moe_activations measured_moe = {0};
 
     moe->k = p->model->k;
     moe->spec = &p->model->spec;
@@ -136,7 +136,7 @@ static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
     moe->step = &p->step;
     moe->scratch = &p->scratch;
     moe->dx = p->dx;
-    ek_moe_take_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->slots);
+    ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->slots);
     moe->saved = ek_arena_take(ek_arena_host(&p->arena), p->slots, sizeof(*moe->saved));
     for (int slot = 0; slot < p->slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
@@ -185,7 +185,7 @@ static void lay_tp(ek_pass *p)
                     .d = p->model->spec.hidden,
                     .max_all = p->max_all};
     p->scratch.tp = &p->tp;
-    ek_tp_take(&p->tp, a, p->cfg.training);
+    ek_tp_reserve(&p->tp, a, p->cfg.training);
     p->ids = ek_arena_take(a, p->max_all, sizeof(*p->ids));
     if (p->model->spec.qk_norm == EK_QK_NORM_FULL)
         p->norm_sums = ek_arena_take(a, 2 * p->max_all, sizeof(double));
@@ -211,7 +211,7 @@ static void lay_scratch(ek_pass *p)
     p->loss_rows = ek_arena_take(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
     if (parts)
         lay_tp(p);
-    ek_embed_take(p);
+    ek_embed_reserve(p);
     if (!p->cfg.training)
         return;
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
@@ -323,7 +323,7 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_DROPPED] += (double)m->dropped;
         p->sums[SUM_PLANS] += (double)m->plans;
         p->sums[SUM_PLAN] += m->plan_s;
-        sums[LAYER_HOME] = ek_moe_home_max_over_mean(m);
+        sums[LAYER_HOME] = ek_moe_primary_max_over_mean(m);
         sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
         sums[LAYER_COPIES] = (double)m->replicas;
         sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
@@ -367,7 +367,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         out->expert_max_over_mean =
             fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
         out->rank_max_over_mean = fmax(out->rank_max_over_mean, of.after);
-        out->home_max_over_mean = fmax(out->home_max_over_mean, of.before);
+        out->primary_max_over_mean = fmax(out->primary_max_over_mean, of.before);
         out->replicas += (int64_t)of.replicas;
         out->replica_bytes += of.replica_bytes;
         out->experts_moved += (int64_t)of.experts_moved;
@@ -412,8 +412,8 @@ static void lay_pass(ek_pass *p)
     int first = 1;
 
     lay_scratch(p);
-    ek_moe_take_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
-                        &p->cfg.moe, &p->room, p->cfg.training);
+    ek_moe_reserve_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
+                           &p->cfg.moe, &p->room, p->cfg.training);
     lay_order(p);
     lay_sums(p);
     p->moved = ek_arena_take(host, layers, sizeof(*p->moved));
@@ -489,9 +489,9 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
         p->cfg.micros = 1;
     p->max_tokens = ek_run_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->slots = p->pipe_group = 1;
-    p->room = (ek_moe_room){p->max_tokens, p->max_all,
-                            cfg->max_total > 0 ? cfg->max_total : p->max_all, m->cfg.spare_slots};
-    EK_TRY(ek_moe_check_room(&m->spec, mesh, &p->room));
+    p->room = (ek_moe_limits){p->max_tokens, p->max_all,
+                              cfg->max_total > 0 ? cfg->max_total : p->max_all, m->cfg.spare_slots};
+    EK_TRY(ek_moe_check_limits(&m->spec, mesh, &p->room));
     EK_TRY(ek_reroute_check(&m->spec, &cfg->moe));
     if (cfg->training)
         EK_TRY(count_slots(p));

@@ -47,7 +47,7 @@ typedef struct {
     void *q_raw, *k_raw, *q_rstd, *k_rstd; /* before query and key norms */
     void *o;                               /* C [all, heads head_dim] */
     void *lse;                             /* R [seqs, heads, seq] */
-} ek_layer_saved;
+} ek_layer_activations;
 
 /* Sums over a step, in fixed order. */
 typedef struct {
@@ -57,15 +57,15 @@ typedef struct {
     double aux_loss;    /* sum over layers, mean over micro-batches; without coefficient */
     double z_loss;
     int64_t dropped;
-    double expert_max_over_mean; /* busiest expert over the mean, of the worst layer */
-    double rank_max_over_mean;   /* likewise of expert ranks: rows that they compute */
-    double home_max_over_mean;   /* ... that they would with every expert alone where it began */
-    int64_t plans, replicas;     /* that planners made, and replicas in them */
-    double replica_bytes;        /* that these moved: weights out, gradients back */
-    int64_t experts_moved;       /* whose state went to another rank, before this step */
-    double step_s;               /* that the owner said of the step before, mean of the ranks */
-    double plan_s;               /* that planners took, on one rank of each stage */
-    double replica_wait_s;       /* that products stood still for replicas, mean of the ranks */
+    double expert_max_over_mean;  /* busiest expert over the mean, of the worst layer */
+    double rank_max_over_mean;    /* likewise of expert ranks: rows that they compute */
+    double primary_max_over_mean; /* ... that they would with every expert alone where it began */
+    int64_t plans, replicas;      /* that planners made, and replicas in them */
+    double replica_bytes;         /* that these moved: weights out, gradients back */
+    int64_t experts_moved;        /* whose state went to another rank, before this step */
+    double step_s;                /* that the owner said of the step before, mean of the ranks */
+    double plan_s;                /* that planners took, on one rank of each stage */
+    double replica_wait_s;        /* that products stood still for replicas, mean of the ranks */
 } ek_losses;
 
 /* What balance did for a layer in a step. */
@@ -94,7 +94,7 @@ typedef struct {
                   chunk: no more than any stage has slots */
     int32_t *slot_of;                /* [chunks][micros] */
     int32_t first_layer;             /* the first that is here */
-    ek_layer_saved *saved;           /* [slots][layers] */
+    ek_layer_activations *saved;     /* [slots][layers] */
     ek_moe *moe;                     /* [layers] */
     ek_migration *migrations;        /* [layers]; NULL: experts never move */
     void *staging[2];                /* theirs, by turns of the layers that are here */
@@ -125,7 +125,7 @@ typedef struct {
     double *vocab_stats;              /* [tp, head_rows, 3] */
     double *norm_sums;                /* [2 max_all], of query and key norms of full width */
     double *vocab_factor, *vocab_hit; /* [head_rows] */
-    ek_moe_room room;
+    ek_moe_limits room;
     ek_moe_step step;
     const ek_micro *micro;
     int64_t n_micro;
@@ -183,7 +183,7 @@ void ek_pass_sum(ek_pass *p);
 
 /* What an op of layer l (or -1: embed, head) and this micro-batch works on. */
 int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro);
-ek_layer_saved *ek_pass_saved(const ek_pass *p, int32_t l, int32_t micro);
+ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t micro);
 /* Entry i of the residual stream. */
 void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 
@@ -216,7 +216,7 @@ EK_CHECKED ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g);
 /* How experts of a layer lie now, and share: copied into a plan of the dealer's limits. */
 void ek_pass_placed(const ek_pass *p, int64_t layer, ek_plan *out);
 /* Takes what the embedding needs besides (model/embed_ops.c). */
-void ek_embed_take(ek_pass *p);
+void ek_embed_reserve(ek_pass *p);
 /* Appends embedding, and loss head (with its backward when training) (model/head_ops.c).  Ops of
  * one lane run in graph order, so a first compute op need only wait for what another lane does. */
 int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);

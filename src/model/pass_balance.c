@@ -1,8 +1,8 @@
 /* The slow half of balance: between steps, placements of experts that last, from the loads of the
  * steps before. */
 #include "model/pass.h"
-#include "moe/deal.h"
 #include "moe/reroute.h"
+#include "moe/routing_plan.h"
 
 #include <string.h>
 
@@ -14,9 +14,9 @@ static int is_movable(const ek_pass *p, int64_t l)
 
 static int is_balanced(const ek_pass *p, int64_t l)
 {
-    const ek_moe_dealer *d = p->moe[l].dealer;
+    const ek_moe_planning *d = p->moe[l].planning;
 
-    return is_movable(p, l) && d->planner->slow != NULL && !d->failed;
+    return is_movable(p, l) && d->planner->plan_persistent != NULL && !d->failed;
 }
 
 /* Replicas in the first so many slots of a placement. */
@@ -35,7 +35,7 @@ static ek_status check_room(const ek_pass *p, const ek_planner *planner, const e
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
 
-    for (int32_t r = 0; r < mesh->ep && planner->fast != NULL; r++) {
+    for (int32_t r = 0; r < mesh->ep && planner->plan_transient != NULL; r++) {
         int32_t n = 0, share = (int32_t)ek_run_length(at->experts, mesh->ep, r);
 
         for (int32_t s = r * at->slots; s < (r + 1) * at->slots; s++)
@@ -52,11 +52,11 @@ static ek_status check_room(const ek_pass *p, const ek_planner *planner, const e
 static void follow(ek_pass *p, int64_t l)
 {
     ek_moe *m = &p->moe[l];
-    int32_t slots = m->dealer->limits.ranks * m->w->placement.slots;
+    int32_t slots = m->planning->limits.ranks * m->w->placement.slots;
 
     p->moved[l] = p->migrations[l].experts_moved;
-    m->lasting = count_replicas(&m->w->placement, slots);
-    ek_exchange_follow(&m->x, &m->w->placement);
+    m->persistent = count_replicas(&m->w->placement, slots);
+    ek_dispatch_layout_follow_placement(&m->x, &m->w->placement);
     ek_reroute_follow(m);
 }
 
@@ -64,8 +64,8 @@ static ek_status adopt(ek_pass *p, int64_t l, const ek_placement *to, const int6
 {
     ek_moe *m = &p->moe[l];
 
-    EK_TRY(check_room(p, m->dealer->planner, to));
-    EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->lasting_quota));
+    EK_TRY(check_room(p, m->planning->planner, to));
+    EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->persistent_quota));
     follow(p, l);
     return EK_OK;
 }
@@ -75,8 +75,8 @@ ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to, const in
     ek_moe *m = &p->moe[l];
 
     EK_REQUIRE(is_movable(p, l), EK_EINVAL, "experts of layer %d do not move", (int)l);
-    EK_TRY(check_room(p, m->dealer->planner, to));
-    EK_TRY(ek_migrate_assume(&p->migrations[l], to, quota, m->lasting_quota));
+    EK_TRY(check_room(p, m->planning->planner, to));
+    EK_TRY(ek_migrate_assume(&p->migrations[l], to, quota, m->persistent_quota));
     follow(p, l);
     return EK_OK;
 }
@@ -84,14 +84,14 @@ ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to, const in
 static void place_layer(ek_pass *p, int64_t l)
 {
     ek_moe *m = &p->moe[l];
-    const ek_plan *plan = &m->dealer->lasting;
+    const ek_plan *plan = &m->planning->persistent;
 
-    ek_deal_forget_others(m);
+    ek_routing_plan_reset_other_layers(m);
     for (int64_t o = 0; o < p->model->spec.layers; o++)
         if (o != l && is_movable(p, o))
-            ek_deal_note_other(m, &p->moe[o].w->placement);
-    if (ek_deal_slow(m) < 0 || adopt(p, l, &plan->placement, plan->quota) < 0)
-        ek_deal_give_up(m);
+            ek_routing_plan_add_other_layer(m, &p->moe[o].w->placement);
+    if (ek_routing_plan_persistent(m) < 0 || adopt(p, l, &plan->placement, plan->quota) < 0)
+        ek_routing_plan_give_up(m);
 }
 
 static void forget_moves(ek_pass *p)
@@ -103,13 +103,14 @@ ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
 {
     EK_REQUIRE(p->cfg.moe.planner != NULL && p->model->cfg.mesh->ep > 1, EK_EINVAL,
                "nobody balances the ranks of this run");
-    EK_REQUIRE(planner->fast != NULL || (p->cfg.moe.gather == 0 && p->cfg.moe.gather_most == 0),
+    EK_REQUIRE(planner->plan_transient != NULL ||
+                   (p->cfg.moe.gather == 0 && p->cfg.moe.gather_most == 0),
                EK_EINVAL, "%s brings nothing for a micro-batch, and slices are to be gathered",
                planner->name);
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (is_movable(p, l))
             EK_TRY(check_room(p, planner, &p->moe[l].w->placement));
-    return ek_deal_set_planner(&p->scratch.dealer, &p->cfg.moe, planner);
+    return ek_routing_plan_set_planner(&p->scratch.planning, &p->cfg.moe, planner);
 }
 
 void ek_pass_place_anew(ek_pass *p)
@@ -135,10 +136,10 @@ void ek_pass_placed(const ek_pass *p, int64_t l, ek_plan *out)
     const ek_moe *m = &p->moe[l];
     ek_placement now = m->w->placement; /* its first run, by which all go */
 
-    now.ranks = m->dealer->limits.ranks;
+    now.ranks = m->planning->limits.ranks;
     ek_placement_copy(&out->placement, &now);
     for (int32_t s = 0; s < now.ranks * now.slots; s++)
-        out->quota[s] = m->lasting_quota != NULL ? m->lasting_quota[s] : 0;
+        out->quota[s] = m->persistent_quota != NULL ? m->persistent_quota[s] : 0;
 }
 
 void ek_pass_rebalance(ek_pass *p)

@@ -176,7 +176,7 @@ ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g)
 
 /* Whose replicas may come as soon as the forward products of layer l are done: those of the next
  * routed layer of the piece, if the weights that they are sent from are there. */
-static ek_moe *follower(const work *w, int32_t l)
+static ek_moe *next_moe(const work *w, int32_t l)
 {
     ek_pass *p = w->p;
     int32_t next = next_experts(p, l);
@@ -201,7 +201,7 @@ static void build_forward(const work *w)
 
         dep = use(w, l, next, EK_USE_FORWARD, dep);
         dep = build_moves(p, w->g, l, dep);
-        p->moe[l].follower = follower(w, l);
+        p->moe[l].next_moe = next_moe(w, l);
         dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
     }
     if (head) { /* else it comes with the backward */
@@ -247,7 +247,7 @@ static void prefetch_first(const work *w, int32_t before)
     ek_pass *p = w->p;
 
     if (p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3)
-        ek_moe_build_prefetch(&p->moe[w->end - 1], w->g, w->micro, before);
+        ek_moe_build_backward_prefetch(&p->moe[w->end - 1], w->g, w->micro, before);
 }
 
 static void build_backward(const work *w)
@@ -266,7 +266,7 @@ static void build_backward(const work *w)
         dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
         if (w->last_backward)
             ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
-        ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].home_op, dep);
+        ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].reduce_op, dep);
     }
     if (w->piece == 0) {
         dep = use(w, EK_PLACE_EMBED, w->next, EK_USE_BACKWARD, dep);

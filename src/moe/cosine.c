@@ -7,8 +7,8 @@
 static const double theta_max = 4.6051701859880913680; /* log 100 */
 static const double length_min = 1e-12;
 
-void ek_cosine_take(ek_cosine_room *c, ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                    int64_t tokens, int training)
+void ek_cosine_reserve(ek_cosine_scratch *c, ek_arena *a, const ek_kernels *k,
+                       const ek_model_spec *spec, int64_t tokens, int training)
 {
     int64_t p = spec->router_dim, experts = spec->experts;
     size_t real = ek_dtype_size(k->real);

@@ -19,8 +19,8 @@
 /* What theta starts at. */
 #define EK_COSINE_THETA 0.69314718055994530942
 
-void ek_cosine_take(ek_cosine_room *c, ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                    int64_t tokens, int training);
+void ek_cosine_reserve(ek_cosine_scratch *c, ek_arena *a, const ek_kernels *k,
+                       const ek_model_spec *spec, int64_t tokens, int training);
 
 /* y R [n, d] -> logits R [n, experts]. */
 void ek_cosine_forward(const ek_moe *m, int64_t n, const void *y, void *logits);

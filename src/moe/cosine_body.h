@@ -51,7 +51,7 @@ static double NAME(scale)(const ek_moe *m)
 /* Tokens and experts as unit rows. */
 static void NAME(directions)(const ek_moe *m, int64_t n, const void *y)
 {
-    const ek_cosine_room *c = &m->scratch->cosine;
+    const ek_cosine_scratch *c = &m->scratch->cosine;
     int64_t d = m->spec->hidden, p = m->spec->router_dim, experts = m->spec->experts;
 
     m->k->matmul_real(0, 1, n, p, d, y, d, m->w->router_projection.p, d, 0, c->u, p);
@@ -62,7 +62,7 @@ static void NAME(directions)(const ek_moe *m, int64_t n, const void *y)
 
 static void NAME(forward)(const ek_moe *m, int64_t n, const void *y, R *logits)
 {
-    const ek_cosine_room *c = &m->scratch->cosine;
+    const ek_cosine_scratch *c = &m->scratch->cosine;
     int64_t p = m->spec->router_dim, experts = m->spec->experts;
 
     NAME(directions)(m, n, y);
@@ -73,7 +73,7 @@ static void NAME(forward)(const ek_moe *m, int64_t n, const void *y, R *logits)
 static void NAME(backward)(const ek_moe *m, int64_t n, const void *y)
 {
     const ek_moe_scratch *s = m->scratch;
-    const ek_cosine_room *c = &s->cosine;
+    const ek_cosine_scratch *c = &s->cosine;
     int64_t d = m->spec->hidden, p = m->spec->router_dim, experts = m->spec->experts;
     R *dm = c->dm, *dmatrix = m->w->router.g;
     double theta = (double)*(const R *)m->w->router_scale.p, sum = 0;

@@ -11,11 +11,11 @@
 #include "moe/replicas.h"
 
 /* Points the groups at the chunk's rows of each slot, and at a slice of its expert's weights. */
-static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int slice,
+static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_activations *kept, int slice,
                        int backward)
 {
     const int64_t *offset = ek_moe_offset(m, kept, ek_moe_chunk(op));
-    const int32_t *held = ek_slots_held(m, op);
+    const int32_t *held = ek_moe_experts_held(m, op);
     int64_t n = 0;
 
     for (int32_t s = 0; s < m->x.slots; s++) {
@@ -31,9 +31,9 @@ static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int
     m->n_groups = n;
 }
 
-static void *input_of(const ek_moe *m, const ek_moe_saved *kept)
+static void *input_of(const ek_moe *m, const ek_moe_activations *kept)
 {
-    return ek_moe_travels(m) ? kept->rows : m->scratch->rows;
+    return ek_moe_is_distributed(m) ? kept->rows : m->scratch->rows;
 }
 
 /* A slice of a chunk. */
@@ -44,7 +44,7 @@ typedef struct {
     void *gu_of_row_0, *hidden_of_row_0; /* where its row 0 would be, were the slice all rows */
 } slice;
 
-static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_saved *kept, int i)
+static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_activations *kept, int i)
 {
     int chunk = ek_moe_chunk(op);
     int64_t first = ek_moe_first_row(m, kept, chunk), rows = ek_moe_rows(m, kept, chunk);
@@ -74,7 +74,7 @@ static ek_out sum_of(const ek_moe *m, int i)
 static ek_status op_up(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
 
     for (int i = 0; i < m->x.members; i++) {
@@ -90,7 +90,7 @@ static ek_status op_up(void *self, const ek_op *op)
 static ek_status op_swiglu(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
 
     for (int i = 0; i < m->x.members; i++) {
         slice s = slice_of(m, op, kept, i);
@@ -104,7 +104,7 @@ static ek_status op_swiglu(void *self, const ek_op *op)
 static ek_status op_down(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
 
     for (int i = 0; i < m->x.members; i++) {
@@ -136,7 +136,7 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
 static ek_status op_down_input(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
 
     for (int i = 0; i < m->x.members; i++) {
@@ -163,7 +163,7 @@ static void add_real(ek_dtype real, void *a, const void *b, int64_t n)
 static ek_status op_swiglu_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
 
     for (int i = 0; i < m->x.members; i++) {
@@ -182,7 +182,7 @@ static ek_status op_swiglu_backward(void *self, const ek_op *op)
 static ek_status op_down_weight(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
 
     for (int i = 0; i < m->x.members; i++) {
@@ -199,9 +199,9 @@ static ek_status op_down_weight(void *self, const ek_op *op)
 static ek_status op_up_input(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
-    void *to = ek_moe_travels(m) ? m->scratch->rows2 : m->scratch->rows;
+    void *to = ek_moe_is_distributed(m) ? m->scratch->rows2 : m->scratch->rows;
 
     for (int i = 0; i < m->x.members; i++) {
         slice s = slice_of(m, op, kept, i);
@@ -217,11 +217,11 @@ static ek_status op_up_input(void *self, const ek_op *op)
 static ek_status op_up_weight(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
     void *x = kept->rows;
 
-    if (!ek_moe_travels(m)) {
+    if (!ek_moe_is_distributed(m)) {
         x = m->scratch->rows2;
         m->k->gather_comp(ek_moe_rows(m, kept, 0), d, kept->token_of, kept->y, d, x, d);
     }
@@ -248,7 +248,7 @@ static int32_t add_down_weight(const ek_moe_builder *b, int32_t part, int32_t de
 static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
-    double rows = c->rows / b->m->x.chunks, gathered = ek_moe_travels(b->m) ? 1 : 3;
+    double rows = c->rows / b->m->x.chunks, gathered = ek_moe_is_distributed(b->m) ? 1 : 3;
 
     return ek_moe_add_kernels(
         b, "expert up weight", op_up_weight, part, 4 * rows * c->d * c->f,
@@ -264,11 +264,11 @@ int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, in
                              (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
     dep = ek_moe_add_kernels(b, "swiglu backward", op_swiglu_backward, part, 0,
                              6 * rows * c->f * c->comp, dep);
-    if (!ek_moe_travels(b->m)) /* before its rows are overwritten */
+    if (!ek_moe_is_distributed(b->m)) /* before its rows are overwritten */
         dep = add_down_weight(b, part, dep);
     dep = ek_moe_add_kernels(b, "expert up input", op_up_input, part, 4 * rows * c->d * c->f,
                              (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
-    return ek_moe_travels(b->m) ? dep : add_up_weight(b, part, dep);
+    return ek_moe_is_distributed(b->m) ? dep : add_up_weight(b, part, dep);
 }
 
 int32_t ek_moe_build_weight_gradients(const ek_moe_builder *b, int32_t part, int32_t dep)

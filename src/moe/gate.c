@@ -114,40 +114,41 @@ int ek_gate_is_plain(const ek_moe *m)
 }
 
 /* What a run of this rank's tokens chose. */
-static void tally_choices(const ek_moe *m, const ek_moe_saved *kept, int chunk, int64_t first,
-                          int64_t n, ek_tally *own)
+static void count_choices_of_sequence(const ek_moe *m, const ek_moe_activations *kept, int chunk,
+                                      int64_t first, int64_t n, ek_gate_stats *own)
 {
     int64_t experts = m->spec->experts;
     const int64_t *count = m->counts;
 
     m->k->count_choices(n * m->cols, experts, kept->ids + first * m->cols, m->counts);
     for (int64_t e = 0; e < experts; e++) {
-        own[ek_tally_rows(experts, chunk) + e].count = count[e];
-        own[EK_TALLY_CHOSEN + e].count += count[e] + count[experts + e];
-        own[EK_TALLY_DROPPED].count += count[experts + e];
+        own[ek_gate_stats_rows(experts, chunk) + e].count = count[e];
+        own[EK_GATE_STATS_CHOSEN + e].count += count[e] + count[experts + e];
+        own[EK_GATE_STATS_DROPPED].count += count[experts + e];
     }
 }
 
-void ek_gate_tally(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+void ek_gate_count_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     int64_t experts = m->spec->experts;
     int chunks = m->x.token_chunks;
-    ek_tally *own = ek_tally_of(m, kept, m->x.at);
+    ek_gate_stats *own = ek_gate_stats_of(m, kept, m->x.at);
 
     memset(own, 0, (size_t)m->x.words * sizeof(*own));
     for (int c = 0; c < chunks; c++) {
         int64_t first = ek_run_first(mb->n, chunks, c);
 
-        tally_choices(m, kept, c, first, ek_run_first(mb->n, chunks, c + 1) - first, own);
+        count_choices_of_sequence(m, kept, c, first, ek_run_first(mb->n, chunks, c + 1) - first,
+                                  own);
     }
     m->k->sum_columns(mb->n, experts, kept->probs, m->sums);
     for (int64_t e = 0; e < experts; e++)
-        own[ek_tally_probs(experts) + e].sum = m->sums[e];
+        own[ek_gate_stats_probs(experts) + e].sum = m->sums[e];
     if (m->spec->gate.kind != EK_GATE_SIGMOID_BIAS)
-        own[EK_TALLY_Z].sum = m->k->sum_squares(mb->n, kept->lse) / (double)mb->total;
+        own[EK_GATE_STATS_Z].sum = m->k->sum_squares(mb->n, kept->lse) / (double)mb->total;
 }
 
-void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     const ek_weighing by = ek_gate_weighing(m);
     const ek_moe_step *step = m->step;
@@ -169,32 +170,32 @@ void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
 }
 
 /* Sums over ranks of one word of their tallies. */
-static int64_t count_of(const ek_moe *m, const ek_moe_saved *kept, int64_t word)
+static int64_t count_of(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
 {
     int64_t count = 0;
 
     for (int r = 0; r < m->x.ranks; r++)
-        count += ek_tally_of(m, kept, r)[word].count;
+        count += ek_gate_stats_of(m, kept, r)[word].count;
     return count;
 }
 
-static double sum_of(const ek_moe *m, const ek_moe_saved *kept, int64_t word)
+static double sum_of(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
 {
     double sum = 0;
 
     for (int r = 0; r < m->x.ranks; r++)
-        sum += ek_tally_of(m, kept, r)[word].sum;
+        sum += ek_gate_stats_of(m, kept, r)[word].sum;
     return sum;
 }
 
-void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int again)
+void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int again)
 {
     int64_t experts = m->spec->experts;
     double balance = 0;
 
     kept->assigned = 0;
     for (int64_t e = 0; e < experts; e++) {
-        kept->fraction[e] = count_of(m, kept, EK_TALLY_CHOSEN + e);
+        kept->fraction[e] = count_of(m, kept, EK_GATE_STATS_CHOSEN + e);
         kept->assigned += kept->fraction[e];
     }
     if (again)
@@ -203,16 +204,16 @@ void ek_gate_account(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int agai
         m->load[e] += kept->fraction[e];
         if (kept->assigned > 0)
             balance += (double)kept->fraction[e] / (double)kept->assigned *
-                       sum_of(m, kept, ek_tally_probs(experts) + e) / (double)mb->total;
+                       sum_of(m, kept, ek_gate_stats_probs(experts) + e) / (double)mb->total;
     }
     m->aux_loss += mb->share * (double)experts * balance;
-    m->z_loss += mb->share * sum_of(m, kept, EK_TALLY_Z);
-    m->dropped += count_of(m, kept, EK_TALLY_DROPPED);
+    m->z_loss += mb->share * sum_of(m, kept, EK_GATE_STATS_Z);
+    m->dropped += count_of(m, kept, EK_GATE_STATS_DROPPED);
     for (int r = 0; r < m->x.ranks; r++)
         for (int c = 0; c < m->x.token_chunks; c++)
             for (int64_t e = 0; e < experts; e++)
-                m->home_rows[r / (m->x.ranks / m->x.runs) * m->mesh->ep + m->x.start_rank[e]] +=
-                    ek_tally_of(m, kept, r)[ek_tally_rows(experts, c) + e].count;
+                m->primary_rows[r / (m->x.ranks / m->x.runs) * m->mesh->ep + m->x.start_rank[e]] +=
+                    ek_gate_stats_of(m, kept, r)[ek_gate_stats_rows(experts, c) + e].count;
 }
 
 static double max_over_mean(const ek_moe *m, const int64_t *rows)
@@ -229,12 +230,12 @@ static double max_over_mean(const ek_moe *m, const int64_t *rows)
 
 double ek_moe_rank_max_over_mean(const ek_moe *m)
 {
-    return max_over_mean(m, m->x.ranks / m->x.runs > 1 ? m->rank_rows : m->home_rows);
+    return max_over_mean(m, m->x.ranks / m->x.runs > 1 ? m->rank_rows : m->primary_rows);
 }
 
-double ek_moe_home_max_over_mean(const ek_moe *m)
+double ek_moe_primary_max_over_mean(const ek_moe *m)
 {
-    return max_over_mean(m, m->home_rows);
+    return max_over_mean(m, m->primary_rows);
 }
 
 void ek_moe_update_bias(ek_moe *m)

@@ -4,7 +4,7 @@
  * weight is lost, but it keeps its part in the normalisation and so in the gradient. */
 
 /* moe/reroute_body.h */
-static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept);
+static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept);
 
 /* Router noise: logits times uniform(1 - j, 1 + j), a number of its own for every (seed, step,
  * layer, sequence, position, expert), whatever the layout. */
@@ -65,7 +65,7 @@ static void NAME(limit_groups)(const ek_gate_spec *gs, int64_t experts, R *score
 }
 
 /* Choice by scores that differ from the probabilities: with a bias, or limited to groups. */
-static void NAME(choose_by_score)(ek_moe *m, int64_t n, ek_moe_saved *kept)
+static void NAME(choose_by_score)(ek_moe *m, int64_t n, ek_moe_activations *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
     const R *p = kept->probs, *bias = m->w->bias.p;
@@ -127,7 +127,7 @@ static void NAME(sort_down)(const R *score, int32_t *list, int64_t n)
 }
 
 /* Each expert takes its `room` best tokens of each sequence. */
-static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     const R *p = kept->probs;
     int64_t experts = m->spec->experts, room = ek_gate_capacity(m, mb->seq);
@@ -146,7 +146,7 @@ static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kep
 }
 
 /* Marks what goes over capacity, lowest weight first, ties: later token first. */
-static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     int64_t cols = m->cols, room = ek_gate_capacity(m, mb->seq), span = mb->seq * cols;
 
@@ -166,7 +166,7 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_saved
     }
 }
 
-void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
     const ek_weighing by = ek_gate_weighing(m);

@@ -58,8 +58,8 @@ static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t 
     double ranks = m->mesh->edp * m->mesh->ep;
     ek_moe_cost c = {.n = (double)tokens,
                      .sent = (double)tokens * per_token * m->x.copies,
-                     .rows = ek_moe_travels(m) ? total * per_token / (ranks * m->x.members)
-                                               : (double)tokens * per_token,
+                     .rows = ek_moe_is_distributed(m) ? total * per_token / (ranks * m->x.members)
+                                                      : (double)tokens * per_token,
                      .d = (double)s->hidden,
                      .f = (double)ek_slice_first(m, m->x.members),
                      .experts = (double)s->experts,
@@ -74,15 +74,15 @@ static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t 
 
 static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 {
-    int32_t told;
+    int32_t counts_op;
 
     if (!b->again) /* where the owner had no place for it before */
-        ek_moe_build_ahead(b->m, b->g, b->micro, dep);
-    dep = ek_moe_build_choice(b, &told, dep);
-    if (ek_moe_travels(b->m))
-        return ek_moe_build_travel(b, ek_moe_build_account(b, told));
-    dep = ek_moe_build_travel(b, dep);
-    return told < 0 ? dep : ek_moe_build_account(b, told);
+        ek_moe_build_forward_prefetch(b->m, b->g, b->micro, dep);
+    dep = ek_moe_build_router(b, &counts_op, dep);
+    if (ek_moe_is_distributed(b->m))
+        return ek_moe_build_dispatch(b, ek_moe_build_layout(b, counts_op));
+    dep = ek_moe_build_dispatch(b, dep);
+    return counts_op < 0 ? dep : ek_moe_build_layout(b, counts_op);
 }
 
 int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int again,
@@ -106,7 +106,7 @@ int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tok
 
     dep = shared.after;
     if (m->w->routed)
-        dep = ek_moe_build_choice_backward(&b, ek_moe_build_travel_backward(&b, dep));
+        dep = ek_moe_build_router_backward(&b, ek_moe_build_dispatch_backward(&b, dep));
     if (m->w->shared)
         dep = ek_shared_build_backward(m, g, micro, &shared, dep);
     return dep;

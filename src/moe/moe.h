@@ -12,10 +12,10 @@
  *
  * Ranks        every rank of a pipeline stage has tokens of its own.  Where experts are spread
  *              (ep * etp > 1), rows travel to the ranks that serve them and back, in chunks that
- *              overlap with the products of other chunks (moe/exchange.h); a gate weight travels
- *              with its row, and its gradient with the row's.  Statistics of the micro-batch
- *              (balance loss, load, drops) are those of all ranks of the stage, the same on each.
- *              One rank alone exchanges nothing and copies nothing for it.
+ *              overlap with the products of other chunks (moe/dispatch_layout.h); a gate weight
+ * travels with its row, and its gradient with the row's.  Statistics of the micro-batch (balance
+ * loss, load, drops) are those of all ranks of the stage, the same on each. One rank alone
+ * exchanges nothing and copies nothing for it.
  *
  * Ownership    arrays live in the arenas given to ek_moe_take_*. */
 #ifndef MOE_MOE_H
@@ -25,7 +25,7 @@
 #include "balance/roofline.h"
 #include "base/arena.h"
 #include "comm/mesh.h"
-#include "moe/exchange.h"
+#include "moe/dispatch_layout.h"
 #include "moe/replay_gate.h"
 #include "schedule/graph.h"
 #include "spec/model.h"
@@ -65,17 +65,17 @@ typedef enum { EK_REROUTE_OFF, EK_REROUTE_TOPOLOGY, EK_REROUTE_SWIPE } ek_rerout
 /* Hears of every plan of a layer, with its reasons: one for a micro-batch of a run of ranks, whose
  * quotas serve these counts, or (run -1) one that lasts, made from these. */
 typedef struct {
-    void (*hear)(void *context, int layer, int run, const ek_plan_limits *l, const int64_t *counts,
-                 const ek_plan *p); /* NULL: nobody */
+    void (*on_plan)(void *context, int layer, int run, const ek_plan_limits *l,
+                    const int64_t *counts, const ek_plan *p); /* NULL: nobody */
     void *context;
-} ek_moe_listener;
+} ek_moe_plan_listener;
 
 /* How the layer exchanges tokens between ranks; all fixed for a run, but that a step may have less
  * than `degree`, another a2a, another `gather` (ek_moe_traffic). */
 typedef struct {
     int degree; /* chunks that dispatch, experts and combine are cut into (Tutel); 0 is 1 */
     ek_a2a a2a;
-    int gather;      /* how many shards gather their slices of experts (ek_exchange_gather) */
+    int gather; /* how many shards gather their slices of experts (ek_dispatch_layout_set_gather) */
     int gather_most; /* the most that a step may have; EK_GATHER_ALL: as all */
     int smart_group; /* > 0: chunks are ring distances between groups of so many ranks, FasterMoE's
                         S/C/R schedule, instead of runs of tokens */
@@ -85,12 +85,12 @@ typedef struct {
     const ek_planner *const *others; /* who may take its place between steps (ek_pass_set_planner),
                                         NULL-terminated; NULL: none */
     int64_t plan_every;              /* steps between placements that last; 0: never a new one */
-    int64_t lasts;                   /* micro-batches in so many steps */
+    int64_t horizon;                 /* micro-batches in so many steps */
     int64_t batches;                 /* in one */
     int32_t replicas_min;            /* of its limits */
     const int *domain_of; /* [ranks of the stage] what fails as one, for its limits; NULL: nodes */
     ek_plan_costs costs;  /* likewise */
-    ek_moe_listener listener; /* on the rank that has it */
+    ek_moe_plan_listener listener; /* on the rank that has it */
     ek_reroute reroute;
     double reroute_limit; /* topology: part of a sequence's assignments that may leave the node */
 } ek_moe_config;
@@ -102,16 +102,16 @@ const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i);
  * or is asked ahead. */
 int ek_moe_may_place(const ek_moe_config *c);
 int ek_moe_may_bring(const ek_moe_config *c);
-int ek_moe_may_plan_ahead(const ek_moe_config *c);
+int ek_moe_may_use_previous(const ek_moe_config *c);
 
 /* Whose rows each slot serves in a micro-batch: made before its forward, and kept for its
  * backward. */
 typedef struct {
-    int32_t *expert_of; /* [all slots], what each slot holds */
-    int32_t *dealt;     /* [token chunks, ranks, all slots], moe/exchange.h */
+    int32_t *expert_of;  /* [all slots], what each slot holds */
+    int32_t *row_counts; /* [token chunks, ranks, all slots], moe/dispatch_layout.h */
 } ek_moe_route;
 
-/* What a planner works with; all layers share it (moe/deal.h). */
+/* What a planner works with; all layers share it (moe/routing_plan.h). */
 typedef struct {
     const ek_planner *planner; /* NULL: none */
     ek_plan_limits limits;     /* of a run of ep ranks */
@@ -119,20 +119,20 @@ typedef struct {
     void **memory_of;          /* [1 + others] of all that there is a choice of */
     int32_t *node_of;          /* [runs, ep] */
     int32_t *domain_of;        /* [runs, ep]; NULL: nodes */
-    ek_holders others;         /* of other layers, for the slow half; no room: it does not ask */
+    ek_replica_sets others;    /* of other layers, for the slow half; no room: it does not ask */
     int32_t *others_domain;    /* [ep], of the first run, as these have them */
-    int32_t *home;             /* [experts] */
+    int32_t *primary;          /* [experts] */
     int64_t *quota;            /* [ep * slots] */
     int64_t *counts;           /* [ep, experts] */
     int64_t *total;            /* [experts] */
-    ek_plan lasting;           /* what its slow half has just made */
+    ek_plan persistent;        /* what its slow half has just made */
     int64_t *split, *rows, *parts;
     int32_t *slots;
     int64_t *traffic; /* [kinds, expert ranks], of a micro-batch */
     int failed;       /* it is asked no more */
     int unfit;        /* nor is what it has left served by */
-    ek_moe_listener listener;
-} ek_moe_dealer;
+    ek_moe_plan_listener listener;
+} ek_moe_planning;
 
 typedef struct ek_replicas ek_replicas; /* moe/replicas.h */
 
@@ -142,13 +142,13 @@ typedef struct {
     int64_t *quota;     /* [all slots], for the counts that it was made from */
     ek_plan *made;      /* [runs], what it says of itself */
     int known;          /* 0: there are no counts to make it from yet */
-} ek_moe_ahead;
+} ek_moe_next_plan;
 
 /* How rows travel in a step: the same on all ranks. */
 typedef struct {
     int degree; /* chunks by tokens, at most the config's; 0: all is the config's */
     ek_a2a a2a;
-    int gather; /* likewise (ek_exchange_gather) */
+    int gather; /* likewise (ek_dispatch_layout_set_gather) */
 } ek_moe_traffic;
 
 /* Settings of a training step that the layer needs. */
@@ -186,35 +186,35 @@ typedef struct {
     int64_t all;         /* of its data parallel rank */
     int64_t total;       /* of all ranks of the stage together */
     int32_t spare_slots; /* of a rank, for replicas */
-} ek_moe_room;
+} ek_moe_limits;
 
 /* What forward leaves for backward, of one micro-batch in flight.  Rows are those that this rank
- * computes, in the order of moe/exchange.h's `experts`; sent are those of its tokens, in the order
- * of `send` where rows travel, else the same. */
+ * computes, in the order of moe/dispatch_layout.h's `experts`; sent are those of its tokens, in the
+ * order of `send` where rows travel, else the same. */
 typedef struct {
-    void *x;            /* R [n, d], residual stream: combine adds to it; the owner's */
-    void *y;            /* C [n, d], its norm; as R it is in scratch->y_real unless C is R */
-    void *probs;        /* R [n, experts] */
-    void *lse;          /* R [n] */
-    void *weights;      /* R [n, cols] */
-    int32_t *ids;       /* [n, cols], negative: none, or over capacity (moe/gate_body.h) */
-    int32_t *row_of;    /* [n, cols, x.copies] row sent, negative likewise */
-    int32_t *token_of;  /* [sent] */
-    void *row_weight;   /* R [rows] */
-    int64_t *offset;    /* [chunks, slots + 1] */
-    ek_tally *tally;    /* [stage, x.words] */
-    int64_t *fraction;  /* [experts], assignments before drops */
-    int64_t assigned;   /* their sum */
-    void *gu;           /* C [rows, 2 ff], slice by slice within a chunk */
-    void *shared_gu;    /* C [all, 2 shared_ff] */
-    void *shared_scale; /* R [all] */
+    void *x;                   /* R [n, d], residual stream: combine adds to it; the owner's */
+    void *y;                   /* C [n, d], its norm; as R it is in scratch->y_real unless C is R */
+    void *probs;               /* R [n, experts] */
+    void *lse;                 /* R [n] */
+    void *weights;             /* R [n, cols] */
+    int32_t *ids;              /* [n, cols], negative: none, or over capacity (moe/gate_body.h) */
+    int32_t *row_of;           /* [n, cols, x.copies] row sent, negative likewise */
+    int32_t *token_of;         /* [sent] */
+    void *row_weight;          /* R [rows] */
+    int64_t *offset;           /* [chunks, slots + 1] */
+    ek_gate_stats *gate_stats; /* [stage, x.words] */
+    int64_t *fraction;         /* [experts], assignments before drops */
+    int64_t assigned;          /* their sum */
+    void *gu;                  /* C [rows, 2 ff], slice by slice within a chunk */
+    void *shared_gu;           /* C [all, 2 shared_ff] */
+    void *shared_scale;        /* R [all] */
 
     /* where rows travel */
     void *rows;            /* C [rows, d], the experts' input */
     int32_t *from_recv;    /* [rows] */
     int32_t *from_experts; /* [rows] */
     int64_t *send_first;   /* [chunks + 1] */
-} ek_moe_saved;
+} ek_moe_activations;
 
 typedef struct ek_tp ek_tp; /* moe/tp.h */
 
@@ -224,7 +224,7 @@ typedef struct {
     void *u, *u_length; /* R [n, p], [n] */
     void *m, *m_length; /* R [experts, p], [experts] */
     void *du, *dm, *dot;
-} ek_cosine_room;
+} ek_cosine_scratch;
 
 /* Room that all layers share: nothing in it lives longer than one layer's forward or backward. */
 typedef struct {
@@ -238,17 +238,17 @@ typedef struct {
     void *drow;     /* R [rows] */
     void *drow_add; /* R [rows], of one slice */
     void *ws;       /* kernel workspace */
-    ek_cosine_room cosine;
+    ek_cosine_scratch cosine;
     ek_tp *tp; /* of the shared expert between ranks; NULL: one tensor parallel rank */
 
     /* where rows travel: C [d] each, and behind it, one way, an R */
     void *send, *recv;
-    int64_t *matrix;    /* [stage, stage], of the thread that starts network ops */
-    int64_t *each;      /* [stage + 1]: 0, 1, 2, ... */
-    ek_moe_saved whole; /* probs, lse, weights, ids of `all` tokens: gates that need sequences, and
-                           tensor parallel ranks that share them out */
-    int64_t *tp_first;  /* [tp + 1], likewise: first token of each */
-    ek_moe_dealer dealer;
+    int64_t *matrix;          /* [stage, stage], of the thread that starts network ops */
+    int64_t *each;            /* [stage + 1]: 0, 1, 2, ... */
+    ek_moe_activations whole; /* probs, lse, weights, ids of `all` tokens: gates that need
+                           sequences, and tensor parallel ranks that share them out */
+    int64_t *tp_first;        /* [tp + 1], likewise: first token of each */
+    ek_moe_planning planning;
     ek_replicas *replicas; /* NULL: there are none */
 } ek_moe_scratch;
 
@@ -281,25 +281,25 @@ typedef struct ek_moe {
     ek_moe_weights *w;
     const ek_moe_step *step;
     ek_moe_scratch *scratch;
-    ek_moe_dealer *dealer; /* the scratch's */
-    int cols;              /* assignments a token can have */
-    void *dx;              /* R [n, d], gradient of x */
-    ek_exchange x;
+    ek_moe_planning *planning; /* the scratch's */
+    int cols;                  /* assignments a token can have */
+    void *dx;                  /* R [n, d], gradient of x */
+    ek_dispatch_layout x;
 
-    ek_moe_saved *saved;     /* [slots], micro-batches in flight */
-    ek_moe_route *route;     /* [slots], where rows travel */
-    const int32_t *slot_of;  /* [micro-batches of the step]: which of them; NULL: always 0 */
+    ek_moe_activations *saved; /* [slots], micro-batches in flight */
+    ek_moe_route *route;       /* [slots], where rows travel */
+    const int32_t *slot_of;    /* [micro-batches of the step]: which of them; NULL: always 0 */
     ek_plan_history history; /* what lasting placements are made from; counts NULL: none are made */
-    int64_t *lasting_quota;  /* [ep * slots], how a lasting placement shares experts out */
-    int32_t lasting;         /* replicas in it */
-    int32_t home_op;         /* in the graph being built: the op that brings the gradients of this
+    int64_t *persistent_quota; /* [ep * slots], how a lasting placement shares experts out */
+    int32_t persistent;        /* replicas in it */
+    int32_t reduce_op;         /* in the graph being built: the op that brings the gradients of this
                                 layer's replicas home; -1: none */
-    int32_t fetch_op;        /* likewise: the op that brings weights for its next backward ahead of
-                                time; -1: none */
-    int32_t ahead_op;        /* likewise for its next forward */
-    struct ek_moe *follower; /* likewise: the layer whose replicas may have the slots' memory once
-                                this one's forward products are done; NULL: none */
-    ek_moe_ahead ahead;
+    int32_t backward_fetch_op; /* likewise: the op that brings weights for its next backward ahead
+                         of time; -1: none */
+    int32_t forward_fetch_op;  /* likewise for its next forward */
+    struct ek_moe *next_moe;   /* likewise: the layer whose replicas may have the slots' memory once
+                                  this one's forward products are done; NULL: none */
+    ek_moe_next_plan next_plan;
     struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the op that runs */
     int64_t n_groups;
@@ -308,7 +308,7 @@ typedef struct ek_moe {
     int32_t *order;            /* [max_seq * cols], of gates that need sequences */
     int64_t *counts;           /* [2 experts], of a tally */
     double *sums;              /* [experts], of a tally; gradients of the balance */
-    ek_replay_room replay;     /* where loads are replayed */
+    ek_replay_scratch replay;  /* where loads are replayed */
     unsigned char *allowed;    /* of re-routing: [tp, experts] whether an expert is on the node of a
                                   tensor parallel rank, or [experts] whether it has room */
     int64_t *taken;            /* [experts], likewise: assignments in a sequence */
@@ -317,7 +317,7 @@ typedef struct ek_moe {
     double aux_loss, z_loss; /* without coefficients */
     int64_t *load;           /* [experts], assignments before drops */
     int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
-    int64_t *home_rows;      /* [expert ranks], likewise with every expert alone where it began */
+    int64_t *primary_rows;   /* [expert ranks], likewise with every expert alone where it began */
     int64_t dropped;
     int64_t plans, replicas; /* made, and replicas in them */
     int64_t slices;          /* that ranks were brought */
@@ -327,34 +327,34 @@ typedef struct ek_moe {
 } ek_moe;
 
 /* Whether row numbers of this room fit their type: EK_EOVERFLOW. */
-EK_CHECKED ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh *mesh,
-                                       const ek_moe_room *room);
+EK_CHECKED ek_status ek_moe_check_limits(const ek_model_spec *spec, const ek_mesh *mesh,
+                                         const ek_moe_limits *room);
 
 /* The scratch for a layer of this spec; shared by all layers.  Where rows travel, room is laid out
  * for all of them on one rank, and counted for an even spread (ek_arena_expected). */
-void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
-                         const ek_moe_room *room, int training);
+void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                            const ek_model_spec *spec, const ek_mesh *mesh,
+                            const ek_moe_config *cfg, const ek_moe_limits *room, int training);
 
 /* What kind of layer `layer` is, this rank's widths, and its placement: block order, every expert
  * once on each of the edp runs of ep ranks, and spare_slots empty slots besides on each rank. */
-void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
-                         const ek_mesh *mesh, int32_t spare_slots, int layer);
+void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
+                            const ek_mesh *mesh, int32_t spare_slots, int layer);
 
 /* This rank's first slot in the placement. */
 int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh);
 
 /* The arrays of m itself (m->k, spec, mesh, cfg, w, scratch are set), but for `saved`; slots:
  * micro-batches in flight. */
-void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots);
+void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots);
 
 /* What forward saves, for one micro-batch (s->x and s->y are the owner's to set).  any: room for a
  * layer of any kind of this spec, to be shared by all. */
-void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
-                       int any);
+void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
+                                const ek_moe_limits *room, int any);
 
 /* What the micro-batch of an op saves. */
-static inline ek_moe_saved *ek_moe_saved_of(const ek_moe *m, const ek_op *op)
+static inline ek_moe_activations *ek_moe_activations_of(const ek_moe *m, const ek_op *op)
 {
     return &m->saved[m->slot_of != NULL ? m->slot_of[op->micro] : 0];
 }
@@ -388,23 +388,23 @@ void ek_moe_begin_graph(ek_moe *m);
  * of this layer's replicas for its backward.  The forms that they are sent from must be there, and
  * no other layer may run its products meanwhile.
  */
-void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
+void ek_moe_build_backward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
 /* For planners that are asked ahead, nothing with others: after an op of the compute lane (dep), by
  * which forward products of the layers before are done, appends what brings the weights of this
  * layer's replicas for its next forward, if that is not on its way already.  The forms that they
  * are sent from must be there. */
-void ek_moe_build_ahead(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
+void ek_moe_build_forward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
 /* After a layer's last backward of a step (dep): appends what gives all copies of an expert that
- * stay the sum of their gradients.  Whoever reads these gradients waits for m->home_op, if it is
+ * stay the sum of their gradients.  Whoever reads these gradients waits for m->reduce_op, if it is
  * not negative. */
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
 /* Rows that the busiest expert rank computed in this step, over the mean of the ranks; and what
  * that would be with every expert alone where it began. */
 double ek_moe_rank_max_over_mean(const ek_moe *m);
-double ek_moe_home_max_over_mean(const ek_moe *m);
+double ek_moe_primary_max_over_mean(const ek_moe *m);
 /* Bytes that the step's replicas moved: weights out twice and gradients back. */
 double ek_moe_replica_bytes(const ek_moe *m);
 

@@ -1,10 +1,10 @@
 /* The memory of a MoE layer: how many rows there can be, and what is laid out for them. */
 #include "moe/cosine.h"
-#include "moe/deal.h"
 #include "moe/gate.h"
 #include "moe/moe.h"
 #include "moe/replicas.h"
 #include "moe/reroute.h"
+#include "moe/routing_plan.h"
 #include "moe/shared.h"
 
 #include <string.h>
@@ -48,30 +48,30 @@ int ek_moe_can_gather(const ek_moe_config *c, const ek_mesh *mesh, int gather)
            mesh->etp % (gather > 1 ? gather : 1) == 0;
 }
 
-static int travels(const ek_mesh *mesh)
+static int is_distributed(const ek_mesh *mesh)
 {
     return mesh->ep * mesh->etp > 1;
 }
 
 /* Rows of this rank's tokens. */
-static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room)
 {
-    int64_t copies = travels(mesh) ? mesh->etp : 1;
+    int64_t copies = is_distributed(mesh) ? mesh->etp : 1;
     count c = {room->tokens * copies * ek_moe_cols(spec), room->tokens * copies * spec->top_k};
 
-    if (!travels(mesh))
+    if (!is_distributed(mesh))
         c.likely = c.most;
     return c;
 }
 
 /* Rows that this rank computes: at worst all of the micro-batch's that its slots can have. */
-static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room)
 {
     int64_t cols = ek_moe_cols(spec), slots = slots_of(spec, mesh, room->spare_slots);
     int ranks = mesh->edp * mesh->ep;
     count c;
 
-    if (!travels(mesh))
+    if (!is_distributed(mesh))
         return sent_rows(spec, mesh, room);
     c.most = room->total * (slots < cols ? slots : cols);
     c.likely = (room->total * spec->top_k + ranks - 1) / ranks;
@@ -80,7 +80,8 @@ static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh, const e
     return c;
 }
 
-ek_status ek_moe_check_room(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+ek_status ek_moe_check_limits(const ek_model_spec *spec, const ek_mesh *mesh,
+                              const ek_moe_limits *room)
 {
     int64_t per_token = (int64_t)ek_moe_cols(spec) * mesh->etp, rows;
 
@@ -103,7 +104,7 @@ const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i)
 int ek_moe_may_place(const ek_moe_config *c)
 {
     for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->slow != NULL)
+        if (ek_moe_planner_at(c, i)->plan_persistent != NULL)
             return 1;
     return 0;
 }
@@ -111,15 +112,15 @@ int ek_moe_may_place(const ek_moe_config *c)
 int ek_moe_may_bring(const ek_moe_config *c)
 {
     for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->fast != NULL)
+        if (ek_moe_planner_at(c, i)->plan_transient != NULL)
             return 1;
     return 0;
 }
 
-int ek_moe_may_plan_ahead(const ek_moe_config *c)
+int ek_moe_may_use_previous(const ek_moe_config *c)
 {
     for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->ahead)
+        if (ek_moe_planner_at(c, i)->uses_previous_counts)
             return 1;
     return 0;
 }
@@ -135,7 +136,7 @@ static size_t max_size(size_t a, size_t b)
 }
 
 static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                        const ek_moe_room *room)
+                        const ek_moe_limits *room)
 {
     int64_t d = spec->hidden, ff = ek_run_length(spec->ff, mesh->etp, 0);
     int64_t rows = served_rows(spec, mesh, room).most, groups = spec->experts + room->spare_slots;
@@ -147,7 +148,7 @@ static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek
 
 /* The gate's results for all tokens of the data parallel rank. */
 static void take_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_model_spec *spec,
-                       const ek_mesh *mesh, const ek_moe_room *room)
+                       const ek_mesh *mesh, const ek_moe_limits *room)
 {
     int64_t cols = ek_moe_cols(spec), n = mesh->tp > 1 ? room->all : 0;
 
@@ -158,8 +159,9 @@ static void take_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_mod
     s->tp_first = ek_arena_take(ek_arena_host(a), mesh->tp + 1, sizeof(*s->tp_first));
 }
 
-static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                        const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+static void reserve_dispatch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                             const ek_model_spec *spec, const ek_mesh *mesh,
+                             const ek_moe_limits *room)
 {
     size_t row = (size_t)spec->hidden * ek_dtype_size(k->comp) + ek_dtype_size(k->real);
     int64_t ranks = mesh->stage_size;
@@ -168,7 +170,7 @@ static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     for (int64_t r = 0; r <= ranks && s->each != NULL; r++)
         s->each[r] = r;
     take_whole(s, a, ek_dtype_size(k->real), spec, mesh, room);
-    if (!travels(mesh))
+    if (!is_distributed(mesh))
         return;
     s->matrix = ek_arena_take(ek_arena_host(a), ranks * ranks, sizeof(*s->matrix));
     s->send = take(a, sent_rows(spec, mesh, room), 1, row);
@@ -178,22 +180,22 @@ static void take_travel(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 /* What balances ranks: only where they can serve each other. */
 static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                          const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
-                         const ek_moe_room *room, int training)
+                         const ek_moe_limits *room, int training)
 {
-    if (!travels(mesh))
+    if (!is_distributed(mesh))
         return;
-    ek_deal_take(&s->dealer, ek_arena_host(a), cfg, mesh, spec->layers, (int32_t)spec->experts,
-                 slots_of(spec, mesh, room->spare_slots));
+    ek_routing_plan_reserve(&s->planning, ek_arena_host(a), cfg, mesh, spec->layers,
+                            (int32_t)spec->experts, slots_of(spec, mesh, room->spare_slots));
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
-        s->replicas =
-            ek_replicas_take(a, k, spec, mesh,
-                             cfg->planner == NULL || ek_moe_may_bring(cfg) ? room->spare_slots : -1,
-                             members_most(cfg, mesh), training);
+        s->replicas = ek_replicas_reserve(
+            a, k, spec, mesh,
+            cfg->planner == NULL || ek_moe_may_bring(cfg) ? room->spare_slots : -1,
+            members_most(cfg, mesh), training);
 }
 
-void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
-                         const ek_moe_room *room, int training)
+void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                            const ek_model_spec *spec, const ek_mesh *mesh,
+                            const ek_moe_config *cfg, const ek_moe_limits *room, int training)
 {
     int64_t d = spec->hidden, n = room->tokens, cols = ek_moe_cols(spec);
     int64_t ff = ek_run_length(spec->ff, mesh->etp, 0), shared;
@@ -226,13 +228,13 @@ void ek_moe_take_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         if (gathers > 1)
             s->drow_add = take(a, rows, 1, real);
     }
-    ek_cosine_take(&s->cosine, a, k, spec, n, training);
-    take_travel(s, a, k, spec, mesh, room);
+    ek_cosine_reserve(&s->cosine, a, k, spec, n, training);
+    reserve_dispatch(s, a, k, spec, mesh, room);
     take_balance(s, a, k, spec, mesh, cfg, room, training);
 }
 
-void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
-                         const ek_mesh *mesh, int32_t spare_slots, int layer)
+void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
+                            const ek_mesh *mesh, int32_t spare_slots, int layer)
 {
     int64_t shared = spec->dense[layer] ? spec->dense_ff : spec->shared_ff;
 
@@ -242,9 +244,9 @@ void ek_moe_take_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *sp
     w->ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
     w->shared_ff = ek_run_length(shared, mesh->tp, mesh->tp_rank);
     w->shared_gated = w->routed && w->shared && spec->shared_gated;
-    ek_placement_take(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
-                      slots_of(spec, mesh, spare_slots));
-    if (w->placement.home != NULL)
+    ek_placement_reserve(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
+                         slots_of(spec, mesh, spare_slots));
+    if (w->placement.primary != NULL)
         ek_placement_block(&w->placement, mesh->edp);
 }
 
@@ -258,35 +260,35 @@ static void take_routes(ek_moe *m, ek_arena *a, int slots)
 {
     int64_t sources = (int64_t)m->x.token_chunks * m->x.ranks;
 
-    if (!travels(m->mesh))
+    if (!is_distributed(m->mesh))
         return;
     m->route = ek_arena_take(a, slots, sizeof(*m->route));
     for (int i = 0; i < slots; i++) {
         ek_moe_route measured, *r = m->route != NULL ? &m->route[i] : &measured;
 
         r->expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*r->expert_of));
-        r->dealt = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->dealt));
+        r->row_counts = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->row_counts));
     }
     if (ek_moe_may_place(m->cfg)) {
-        ek_plan_history_take(&m->history, a, &m->dealer->limits);
-        m->lasting_quota =
-            ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->lasting_quota));
+        ek_plan_history_reserve(&m->history, a, &m->planning->limits);
+        m->persistent_quota =
+            ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->persistent_quota));
     }
-    if (ek_moe_may_plan_ahead(m->cfg)) {
-        m->ahead.expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*m->ahead.expert_of));
-        m->ahead.quota = ek_arena_take(a, m->x.all_slots, sizeof(*m->ahead.quota));
-        m->ahead.made = ek_arena_take(a, m->x.runs, sizeof(*m->ahead.made));
-        m->ahead.known = 0;
+    if (ek_moe_may_use_previous(m->cfg)) {
+        m->next_plan.expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*m->next_plan.expert_of));
+        m->next_plan.quota = ek_arena_take(a, m->x.all_slots, sizeof(*m->next_plan.quota));
+        m->next_plan.made = ek_arena_take(a, m->x.runs, sizeof(*m->next_plan.made));
+        m->next_plan.known = 0;
     }
-    ek_replicas_take_flights(m, a);
+    ek_replicas_reserve_flights(m, a);
 }
 
-void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
+void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
 {
     const ek_placement *p = &m->w->placement;
 
     m->cols = ek_moe_cols(m->spec);
-    ek_exchange_take(&m->x, a, m->mesh, p, m->cfg->degree, m->cfg->smart_group);
+    ek_dispatch_layout_reserve(&m->x, a, m->mesh, p, m->cfg->degree, m->cfg->smart_group);
     m->up_groups = ek_arena_take(a, p->slots, sizeof(*m->up_groups));
     m->down_groups = ek_arena_take(a, p->slots, sizeof(*m->down_groups));
     m->out_op = ek_arena_take(a, m->x.chunks, sizeof(*m->out_op));
@@ -295,17 +297,18 @@ void ek_moe_take_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     m->counts = ek_arena_take(a, 2 * m->spec->experts, sizeof(*m->counts));
     m->sums = ek_arena_take(a, m->spec->experts, sizeof(*m->sums));
     if (m->cfg->replay != NULL)
-        ek_replay_take(&m->replay, a, m->spec->experts);
-    ek_reroute_take(m, a);
+        ek_replay_reserve(&m->replay, a, m->spec->experts);
+    ek_reroute_reserve(m, a);
     m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
     m->rank_rows = ek_arena_take(a, p->ranks, sizeof(*m->rank_rows));
-    m->home_rows = ek_arena_take(a, p->ranks, sizeof(*m->home_rows));
-    m->dealer = &m->scratch->dealer;
+    m->primary_rows = ek_arena_take(a, p->ranks, sizeof(*m->primary_rows));
+    m->planning = &m->scratch->planning;
     take_routes(m, a, slots);
 }
 
 /* Of the routed experts. */
-static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room)
+static void take_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
+                        const ek_moe_limits *room)
 {
     const ek_model_spec *spec = m->spec;
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
@@ -321,12 +324,12 @@ static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_
     s->token_of = take(a, sent, 1, sizeof(*s->token_of));
     s->row_weight = take(a, rows, 1, real);
     s->offset = ek_arena_take(host, chunks * (slots + 1), sizeof(*s->offset));
-    s->tally = ek_arena_take(host, m->x.ranks * m->x.words, sizeof(*s->tally));
+    s->gate_stats = ek_arena_take(host, m->x.ranks * m->x.words, sizeof(*s->gate_stats));
     s->fraction = ek_arena_take(host, spec->experts, sizeof(*s->fraction));
     rows.most *= members_most(m->cfg, m->mesh);
     s->gu = take(a, rows, 2 * ek_run_length(spec->ff, m->mesh->etp, 0), comp);
     rows.most /= members_most(m->cfg, m->mesh);
-    if (!travels(m->mesh))
+    if (!is_distributed(m->mesh))
         return;
     s->rows = take(a, rows, spec->hidden, comp);
     s->from_recv = take(a, rows, 1, sizeof(*s->from_recv));
@@ -334,10 +337,10 @@ static void take_routed(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_
     s->send_first = ek_arena_take(host, chunks + 1, sizeof(*s->send_first));
 }
 
-void ek_moe_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
-                       int any)
+void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
+                                const ek_moe_limits *room, int any)
 {
-    ek_shared_take_saved(m, s, a, room, any);
+    ek_shared_reserve_activations(m, s, a, room, any);
     if (any || m->w->routed)
         take_routed(m, s, a, room);
 }
@@ -346,8 +349,8 @@ void ek_moe_begin_graph(ek_moe *m)
 {
     ek_replicas *r = m->scratch->replicas;
 
-    m->home_op = m->fetch_op = m->ahead_op = -1;
-    m->follower = NULL;
+    m->reduce_op = m->backward_fetch_op = m->forward_fetch_op = -1;
+    m->next_moe = NULL;
     if (r != NULL)
         r->cleared[0] = r->cleared[1] = -1;
 }
@@ -360,11 +363,11 @@ void ek_moe_begin_step(ek_moe *m)
     m->work = (ek_roofline_counts){0};
     m->waited_ns = 0;
     ek_moe_begin_graph(m);
-    ek_exchange_cut(&m->x, m->step->traffic.degree);
-    ek_exchange_gather(&m->x, ek_moe_gather(m->cfg, m->step));
-    memset(m->home_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->home_rows));
+    ek_dispatch_layout_set_degree(&m->x, m->step->traffic.degree);
+    ek_dispatch_layout_set_gather(&m->x, ek_moe_gather(m->cfg, m->step));
+    memset(m->primary_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->primary_rows));
     memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
     memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));
-    ek_exchange_follow(&m->x, &m->w->placement);
+    ek_dispatch_layout_follow_placement(&m->x, &m->w->placement);
     ek_reroute_follow(m);
 }

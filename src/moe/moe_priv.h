@@ -1,9 +1,9 @@
 /* moe/moe_priv.h - inside of a MoE layer: the ops of its parts, and how they are appended.
  *
- *   choice.c    route, choose, exchange of tallies, account; backward of the gate
+ *   router.c    route, choose, exchange of tallies, account; backward of the gate
  *   experts.c   the products of one chunk of rows
- *   travel.c    rows to where they are served and back, forward and backward
- *   ahead.c     replicas planned one micro-batch ahead
+ *   token_dispatcher.c    rows to where they are served and back, forward and backward
+ *   replica_prefetch.c     replicas planned one micro-batch ahead
  *   moe.c       the order of all these in a step graph */
 #ifndef MOE_MOE_PRIV_H
 #define MOE_MOE_PRIV_H
@@ -46,7 +46,7 @@ static inline const ek_micro *ek_moe_micro(const ek_moe *m, const ek_op *op)
 }
 
 /* Whether rows travel between ranks. */
-static inline int ek_moe_travels(const ek_moe *m)
+static inline int ek_moe_is_distributed(const ek_moe *m)
 {
     return m->mesh->ep * m->mesh->etp > 1;
 }
@@ -57,18 +57,19 @@ static inline int ek_moe_chunk(const ek_op *op)
     return op->part > 0 ? op->part : 0;
 }
 
-static inline const int64_t *ek_moe_offset(const ek_moe *m, const ek_moe_saved *kept, int chunk)
+static inline const int64_t *ek_moe_offset(const ek_moe *m, const ek_moe_activations *kept,
+                                           int chunk)
 {
     return kept->offset + (int64_t)chunk * (m->x.slots + 1);
 }
 
 /* The first row of a chunk, and the number of its rows. */
-static inline int64_t ek_moe_first_row(const ek_moe *m, const ek_moe_saved *kept, int chunk)
+static inline int64_t ek_moe_first_row(const ek_moe *m, const ek_moe_activations *kept, int chunk)
 {
     return ek_moe_offset(m, kept, chunk)[0];
 }
 
-static inline int64_t ek_moe_rows(const ek_moe *m, const ek_moe_saved *kept, int chunk)
+static inline int64_t ek_moe_rows(const ek_moe *m, const ek_moe_activations *kept, int chunk)
 {
     const int64_t *offset = ek_moe_offset(m, kept, chunk);
 
@@ -81,16 +82,16 @@ static inline void *ek_moe_at(ek_dtype type, const void *array, int64_t i)
     return (char *)(uintptr_t)array + i * (int64_t)ek_dtype_size(type);
 }
 
-/* --- choice.c: append the ops and return the last ------------------------------------------------
+/* --- router.c: append the ops and return the last ------------------------------------------------
  */
 
 /* Logits, gate, and the exchange of tallies, whose op goes to *told (-1: one rank alone). */
-int32_t ek_moe_build_choice(const ek_moe_builder *b, int32_t *told, int32_t dep);
+int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t dep);
 /* Statistics of the micro-batch, and where rows lie, when all tallies are here; anywhere after the
  * choice in the compute lane. */
-int32_t ek_moe_build_account(const ek_moe_builder *b, int32_t told);
+int32_t ek_moe_build_layout(const ek_moe_builder *b, int32_t counts_op);
 /* From scratch->dweights, or the sum of the travelled ones, to dy and the router's gradient. */
-int32_t ek_moe_build_choice_backward(const ek_moe_builder *b, int32_t dep);
+int32_t ek_moe_build_router_backward(const ek_moe_builder *b, int32_t dep);
 
 /* --- experts.c ----------------------------------------------------------------------------------
  */
@@ -102,20 +103,22 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
 int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, int32_t dep);
 int32_t ek_moe_build_weight_gradients(const ek_moe_builder *b, int32_t part, int32_t dep);
 
-/* --- travel.c -----------------------------------------------------------------------------------
+/* --- token_dispatcher.c
+ * -----------------------------------------------------------------------------------
  */
 
 /* From the account of a choice to x. */
-int32_t ek_moe_build_travel(const ek_moe_builder *b, int32_t dep);
-int32_t ek_moe_build_travel_backward(const ek_moe_builder *b, int32_t dep);
+int32_t ek_moe_build_dispatch(const ek_moe_builder *b, int32_t dep);
+int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep);
 /* Gradient of the gate weights from the rows that have come back: fills scratch->dweights. */
-void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_saved *kept, int64_t n);
+void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_activations *kept, int64_t n);
 
-/* --- ahead.c ------------------------------------------------------------------------------------
+/* --- replica_prefetch.c
+ * ------------------------------------------------------------------------------------
  */
 
 /* After the forward products (dep), while rows return: the plan for the layer's next forward, and
  * the weights of its follower's replicas. */
-int32_t ek_moe_build_plan_ahead(const ek_moe_builder *b, int32_t dep);
+int32_t ek_moe_build_plan_from_previous(const ek_moe_builder *b, int32_t dep);
 
 #endif

@@ -3,11 +3,11 @@
 
 #include "comm/mesh.h"
 
-void ek_replay_take(ek_replay_room *r, ek_arena *a, int64_t experts)
+void ek_replay_reserve(ek_replay_scratch *r, ek_arena *a, int64_t experts)
 {
     r->weight = ek_arena_take(a, experts, sizeof(*r->weight));
     r->end = ek_arena_take(a, experts, sizeof(*r->end));
-    ek_apportion_take(&r->room, a, experts);
+    ek_apportion_reserve(&r->room, a, experts);
 }
 
 /* A block of the micro-batch. */
@@ -50,7 +50,7 @@ static block block_of(const ek_replay_of *of, int source)
 }
 
 /* r->weight is what a source has, or what all have where that is nothing. */
-static void read_loads(const ek_replay_room *r, const ek_replay_of *of, int source)
+static void read_loads(const ek_replay_scratch *r, const ek_replay_of *of, int source)
 {
     const ek_trace *t = of->trace;
     int64_t experts = t->experts, sum = 0;
@@ -63,7 +63,7 @@ static void read_loads(const ek_replay_room *r, const ek_replay_of *of, int sour
 }
 
 /* The expert of a choice. */
-static int32_t expert_at(const ek_replay_room *r, int64_t experts, int64_t choice)
+static int32_t expert_at(const ek_replay_scratch *r, int64_t experts, int64_t choice)
 {
     int64_t low = 0, high = experts - 1;
 
@@ -79,8 +79,8 @@ static int32_t expert_at(const ek_replay_room *r, int64_t experts, int64_t choic
 }
 
 /* The tokens of a block that are asked for. */
-static void choose_in(const ek_replay_room *r, const ek_replay_of *of, const block *b, int64_t cols,
-                      int32_t *ids)
+static void choose_in(const ek_replay_scratch *r, const ek_replay_of *of, const block *b,
+                      int64_t cols, int32_t *ids)
 {
     int64_t end = b->first + b->n < of->first + of->n ? b->first + b->n : of->first + of->n;
     int64_t begin = b->first > of->first ? b->first : of->first;
@@ -93,7 +93,8 @@ static void choose_in(const ek_replay_room *r, const ek_replay_of *of, const blo
     }
 }
 
-void ek_replay_choose(const ek_replay_room *r, const ek_replay_of *of, int64_t cols, int32_t *ids)
+void ek_replay_choose(const ek_replay_scratch *r, const ek_replay_of *of, int64_t cols,
+                      int32_t *ids)
 {
     int64_t experts = of->trace->experts;
 

@@ -18,10 +18,10 @@
 /* What it works in. */
 typedef struct {
     int64_t *weight, *end; /* [experts], loads of a source; where an expert's choices end */
-    ek_apportion_room room;
-} ek_replay_room;
+    ek_apportion_scratch room;
+} ek_replay_scratch;
 
-void ek_replay_take(ek_replay_room *r, ek_arena *a, int64_t experts);
+void ek_replay_reserve(ek_replay_scratch *r, ek_arena *a, int64_t experts);
 
 /* For which tokens. */
 typedef struct {
@@ -33,6 +33,7 @@ typedef struct {
 } ek_replay_of;
 
 /* Fills the first top_k columns of ids [n, cols]. */
-void ek_replay_choose(const ek_replay_room *r, const ek_replay_of *of, int64_t cols, int32_t *ids);
+void ek_replay_choose(const ek_replay_scratch *r, const ek_replay_of *of, int64_t cols,
+                      int32_t *ids);
 
 #endif

@@ -2,7 +2,7 @@
 #include "moe/replicas.h"
 
 #include "exec/net.h"
-#include "moe/deal.h"
+#include "moe/routing_plan.h"
 
 #include <string.h>
 
@@ -46,8 +46,9 @@ ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
     return EK_OK;
 }
 
-ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                              const ek_mesh *mesh, int32_t spare_slots, int members, int training)
+ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
+                                 const ek_mesh *mesh, int32_t spare_slots, int members,
+                                 int training)
 {
     ek_arena *host = ek_arena_host(a);
     ek_replicas *r = ek_arena_take(host, 1, sizeof(*r)), measured;
@@ -73,7 +74,7 @@ ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_s
     return r;
 }
 
-void ek_replicas_take_flights(ek_moe *m, ek_arena *a)
+void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a)
 {
     m->flights = ek_arena_take(a, FLIGHTS, sizeof(*m->flights));
     for (int i = 0; i < FLIGHTS; i++) {
@@ -92,8 +93,8 @@ double ek_moe_replica_bytes(const ek_moe *m)
     for (int backward = 0; backward < 2; backward++)
         bytes += form_bytes(k, 2 * f, d, backward) + form_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
-    if (m->lasting > 0) /* their gradients there and back, once a step */
-        return (double)(m->lasting * m->mesh->edp * m->mesh->etp * 6 * f * d) *
+    if (m->persistent > 0) /* their gradients there and back, once a step */
+        return (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
     return (double)(m->slices * bytes);
 }
@@ -115,12 +116,12 @@ static int own_slice(const ek_moe *m)
 /* The memory for a slice in one of this rank's slots, but for those that are there for good. */
 static ek_replica *memory_of(const ek_moe *m, int32_t slot, int slice)
 {
-    const int32_t *lasting = m->w->placement.expert_of + m->x.first_slot;
+    const int32_t *persistent = m->w->placement.expert_of + m->x.first_slot;
     int32_t i = slot * m->x.members + slice;
 
     for (int32_t s = 0; s < slot; s++)
-        i -= lasting[s] >= 0;
-    i -= lasting[slot] >= 0 && slice > own_slice(m);
+        i -= persistent[s] >= 0;
+    i -= persistent[slot] >= 0 && slice > own_slice(m);
     return &m->scratch->replicas->slot[i];
 }
 
@@ -130,7 +131,7 @@ static int lies_here(const ek_moe *m, int32_t expert)
     return ek_slot_find(m->w->placement.expert_of + m->x.first_slot, m->x.slots, expert) >= 0;
 }
 
-const int32_t *ek_slots_held(const ek_moe *m, const ek_op *op)
+const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op)
 {
     const int32_t *all =
         m->route != NULL ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of;
@@ -176,7 +177,7 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
 typedef struct {
     ek_moe *m;
     const int32_t *expert_of; /* [ep * slots] */
-    const int32_t *home;      /* [experts], counted from the start of all runs */
+    const int32_t *primary;   /* [experts], counted from the start of all runs */
     int32_t slots, first;     /* of a rank; the run's first */
 } run;
 
@@ -188,9 +189,9 @@ static run run_of(ek_moe *m, const int32_t *expert_of)
                  m->x.slots, first};
 }
 
-static int32_t home_rank(const run *r, int32_t expert)
+static int32_t primary_rank(const run *r, int32_t expert)
 {
-    return (r->home[expert] - r->first) / r->slots;
+    return (r->primary[expert] - r->first) / r->slots;
 }
 
 /* Numbers the experts that have to be brought: those with replicas, or all where slices are
@@ -205,7 +206,7 @@ static int32_t number_experts(const run *r, ek_replicas *own)
     for (int32_t s = 0; s < r->m->mesh->ep * r->slots; s++) {
         int32_t e = r->expert_of[s];
 
-        if (e >= 0 && own->number[e] < 0 && home_rank(r, e) != s / r->slots)
+        if (e >= 0 && own->number[e] < 0 && primary_rank(r, e) != s / r->slots)
             own->number[e] = n++;
     }
     return n;
@@ -216,15 +217,15 @@ static int list_ranks(const run *r, int32_t expert, int slice, int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
     int members = r->m->x.members, first = mesh->etp_rank / members * members;
-    int32_t home = home_rank(r, expert);
+    int32_t primary = primary_rank(r, expert);
     int n = 0;
 
-    ranks[n++] = (mesh->edp_rank * mesh->ep + home) * mesh->etp + first + slice;
+    ranks[n++] = (mesh->edp_rank * mesh->ep + primary) * mesh->etp + first + slice;
     for (int32_t rank = 0; rank < mesh->ep; rank++) {
         if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0)
             continue;
         for (int i = 0; i < members; i++)
-            if (rank != home || i != slice)
+            if (rank != primary || i != slice)
                 ranks[n++] = (mesh->edp_rank * mesh->ep + rank) * mesh->etp + first + i;
     }
     return n;
@@ -358,10 +359,10 @@ static ek_status test(ek_replica_flight *f)
 /* Whether there is room for what does not stay, and nobody keeps what does in all of it. */
 static int has_room(const ek_moe *m)
 {
-    const ek_planner *p = m->dealer->planner;
+    const ek_planner *p = m->planning->planner;
 
     return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0 &&
-           (p == NULL || p->fast != NULL);
+           (p == NULL || p->plan_transient != NULL);
 }
 
 /* Whether this step may bring something there. */
@@ -385,10 +386,10 @@ static ek_status op_fetch_forward(void *self, const ek_op *op)
     return move(self, op, FETCH_FORWARD);
 }
 
-static ek_status op_fetch_ahead(void *self, const ek_op *op)
+static ek_status op_prefetch(void *self, const ek_op *op)
 {
     if (*op->state == NULL)
-        ek_deal_place(self, ek_moe_route_of(self, op));
+        ek_routing_plan_use_previous(self, ek_moe_route_of(self, op));
     return move(self, op, FETCH_FORWARD);
 }
 
@@ -397,7 +398,7 @@ static ek_status op_fetch_backward(void *self, const ek_op *op)
     return move(self, op, FETCH_BACKWARD);
 }
 
-static ek_status op_home(void *self, const ek_op *op)
+static ek_status op_reduce(void *self, const ek_op *op)
 {
     return move(self, op, HOME);
 }
@@ -433,7 +434,7 @@ static ek_status op_here(void *self, const ek_op *op)
 static ek_status op_clear(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    const int32_t *held = ek_slots_held(m, op);
+    const int32_t *held = ek_moe_experts_held(m, op);
     size_t column = (size_t)m->spec->hidden * ek_dtype_size(m->k->real);
     int turn = turn_of(m);
 
@@ -473,7 +474,7 @@ static int32_t add_net(const ek_moe_builder *b, const char *name, ek_op_fn run_o
 
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
 {
-    int32_t *sent = backward ? &b->m->fetch_op : &b->m->ahead_op, ahead = *sent;
+    int32_t *sent = backward ? &b->m->backward_fetch_op : &b->m->forward_fetch_op, ahead = *sent;
 
     if (!has_replicas(b->m))
         return -1;
@@ -485,10 +486,10 @@ int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t d
                    bytes_of(b->m, b->m->k->comp), dep);
 }
 
-int32_t ek_replicas_build_here(const ek_moe_builder *b, int32_t fetched, int32_t dep)
+int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t dep)
 {
     const int32_t deps[] = {dep, fetched};
-    ek_op op = {.name = "replicas here",
+    ek_op op = {.name = "wait replicas",
                 .run = op_here,
                 .self = b->m,
                 .lane = EK_LANE_COMPUTE,
@@ -519,33 +520,33 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
     if (!has_replicas(m))
         return dep;
     op.bytes = bytes_of(b->m, b->m->k->real);
-    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->home_op, own->cleared[turn_of(m)]}, 3);
+    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->reduce_op, own->cleared[turn_of(m)]}, 3);
 }
 
-void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep)
+void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
 {
     ek_moe *m = b->m;
 
     if (!has_replicas(m))
         return;
-    m->home_op = add_net(b, "replica gradients", op_home, bytes_of(b->m, b->m->k->real), dep);
-    m->scratch->replicas->cleared[turn_of(m)] = m->home_op;
+    m->reduce_op = add_net(b, "replica gradients", op_reduce, bytes_of(b->m, b->m->k->real), dep);
+    m->scratch->replicas->cleared[turn_of(m)] = m->reduce_op;
 }
 
-void ek_moe_build_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+void ek_moe_build_backward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
     if (m->w->routed)
-        m->fetch_op = ek_replicas_build_fetch(&b, 1, dep);
+        m->backward_fetch_op = ek_replicas_build_fetch(&b, 1, dep);
 }
 
-void ek_moe_build_ahead(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+void ek_moe_build_forward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
-    if (m->w->routed && ek_deal_is_ahead(m) && m->ahead_op < 0)
-        m->ahead_op = add_net(&b, "replicas", op_fetch_ahead, bytes_of(m, m->k->comp), dep);
+    if (m->w->routed && ek_routing_plan_uses_previous(m) && m->forward_fetch_op < 0)
+        m->forward_fetch_op = add_net(&b, "replicas", op_prefetch, bytes_of(m, m->k->comp), dep);
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
@@ -553,8 +554,8 @@ void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
     double bytes = 3.0 * (double)(m->spec->hidden * m->w->ff) * (double)ek_dtype_size(m->k->real);
 
-    if (m->lasting == 0)
+    if (m->persistent == 0)
         return;
-    dep = add_net(&b, "replica gradients", op_home, bytes, dep);
-    m->home_op = add_net(&b, "share gradients", op_share, bytes, dep);
+    dep = add_net(&b, "replica gradients", op_reduce, bytes, dep);
+    m->reduce_op = add_net(&b, "share gradients", op_share, bytes, dep);
 }

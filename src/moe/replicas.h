@@ -1,13 +1,13 @@
 /* moe/replicas.h - replicas of experts for one micro-batch: their weights out of their homes, and
  * their gradients back.
  *
- * A rank has a few slots without an expert of its own.  A plan (moe/deal.h) puts experts of other
- * ranks there, for one micro-batch of one layer; optimizer state stays home.
+ * A rank has a few slots without an expert of its own.  A plan (moe/routing_plan.h) puts experts of
+ * other ranks there, for one micro-batch of one layer; optimizer state stays home.
  *
  *   forward    weights go out, in the form that forward products read, by a multicast from the home
  *              to all ranks with a replica: after the plan and under the dispatch of rows, or,
  *              where a plan is made one micro-batch ahead, before the gate, as soon as the layer
- *              before has used its own (moe/ahead.c)
+ *              before has used its own (moe/replica_prefetch.c)
  *   backward   they go out again, in the form that the products for gradients of inputs read, for
  *              the slots' memory has served other layers meanwhile; the gradients of the weights
  *              are summed on the way back into the home's, under what comes after the layer
@@ -57,13 +57,14 @@ struct ek_replicas {
 EK_CHECKED ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots);
 
 /* spare_slots -1: replicas stay.  members: most shards that gather their slices. */
-ek_replicas *ek_replicas_take(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                              const ek_mesh *mesh, int32_t spare_slots, int members, int training);
+ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
+                                 const ek_mesh *mesh, int32_t spare_slots, int members,
+                                 int training);
 /* What a layer needs. */
-void ek_replicas_take_flights(ek_moe *m, ek_arena *a);
+void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a);
 
 /* What this rank's slots hold for the micro-batch of an op: [slots]. */
-const int32_t *ek_slots_held(const ek_moe *m, const ek_op *op);
+const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op);
 
 /* The slices of an expert that this rank computes with are those of its group, in order.  The
  * first column of one in the group's width, which is that of slice x.members. */
@@ -93,10 +94,10 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
  * returns the network op, -1 where there are no replicas, or the one that was appended ahead of
  * time.  Its other end is in the compute lane, before the first product of the layer. */
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
-int32_t ek_replicas_build_here(const ek_moe_builder *b, int32_t fetched, int32_t dep);
+int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t dep);
 /* Before and after the products for gradients of weights: clears the replicas' gradients, and sums
  * them into the homes'. */
 int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep);
-void ek_replicas_build_home(const ek_moe_builder *b, int32_t dep);
+void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep);
 
 #endif

@@ -17,7 +17,7 @@ ek_status ek_reroute_check(const ek_model_spec *spec, const ek_moe_config *cfg)
     return EK_OK;
 }
 
-void ek_reroute_take(ek_moe *m, ek_arena *a)
+void ek_reroute_reserve(ek_moe *m, ek_arena *a)
 {
     int64_t experts = m->spec->experts;
 
@@ -32,7 +32,7 @@ void ek_reroute_take(ek_moe *m, ek_arena *a)
 /* Whether all places that serve a place's rows for an expert are on its node. */
 static int is_near(const ek_moe *m, int place, int64_t expert)
 {
-    int server = ek_exchange_server(&m->x, place, expert) / m->x.slots * m->x.shards, near = 1;
+    int server = ek_dispatch_slot(&m->x, place, expert) / m->x.slots * m->x.shards, near = 1;
 
     if (m->x.ranks == 1)
         return 1;

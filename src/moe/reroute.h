@@ -34,7 +34,7 @@
 EK_CHECKED ek_status ek_reroute_check(const ek_model_spec *spec, const ek_moe_config *cfg);
 
 /* Arrays of m; nothing where it is off. */
-void ek_reroute_take(ek_moe *m, ek_arena *a);
+void ek_reroute_reserve(ek_moe *m, ek_arena *a);
 
 /* Reads off nodes and placement which experts are near. */
 void ek_reroute_follow(ek_moe *m);

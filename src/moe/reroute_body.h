@@ -3,7 +3,7 @@
  * While it works, kept->weights holds the scores of the chosen: what a choice goes by, which is the
  * probability, with the bias where there is one. */
 
-static R NAME(score_of)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, int32_t e)
+static R NAME(score_of)(const ek_moe *m, const ek_moe_activations *kept, int64_t t, int32_t e)
 {
     const R *bias = m->w->bias.p;
 
@@ -11,13 +11,13 @@ static R NAME(score_of)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, in
 }
 
 /* Assignment i goes to expert e. */
-static void NAME(give)(const ek_moe *m, const ek_moe_saved *kept, int64_t i, int32_t e)
+static void NAME(give)(const ek_moe *m, const ek_moe_activations *kept, int64_t i, int32_t e)
 {
     kept->ids[i] = e;
     ((R *)kept->weights)[i] = e >= 0 ? NAME(score_of)(m, kept, i / m->cols, e) : (R)0;
 }
 
-static int NAME(has)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, int32_t e)
+static int NAME(has)(const ek_moe *m, const ek_moe_activations *kept, int64_t t, int32_t e)
 {
     for (int64_t j = 0; j < m->step->top_k; j++)
         if (kept->ids[t * m->cols + j] == e)
@@ -26,7 +26,7 @@ static int NAME(has)(const ek_moe *m, const ek_moe_saved *kept, int64_t t, int32
 }
 
 /* The best expert of a token among those allowed that it does not have yet; -1. */
-static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_saved *kept, int64_t t,
+static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_activations *kept, int64_t t,
                                 const unsigned char *allowed)
 {
     int32_t best = -1;
@@ -59,7 +59,7 @@ static const unsigned char *NAME(near)(const ek_moe *m, const ek_micro *mb, int6
 }
 
 /* Sequence s: the best few of the assignments that leave a node do, the rest stays there. */
-static void NAME(stay_near)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s)
+static void NAME(stay_near)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
 {
     int64_t cols = m->cols, k = m->step->top_k, n = 0;
     int64_t room = (int64_t)floor(m->cfg->reroute_limit * (double)(k * mb->seq));
@@ -85,7 +85,7 @@ static void NAME(stay_near)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, i
 
 /* Room for assignment i, whose token has all experts that have room: another token of sequence s
  * goes there and leaves its own place, for an expert that this one lacks. */
-static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s,
+static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s,
                              int64_t i, int32_t *passed)
 {
     int64_t cols = m->cols;
@@ -107,8 +107,8 @@ static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, 
 }
 
 /* Moves assignment i of sequence s from an expert that has too many, and so will have no room. */
-static void NAME(swipe_one)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s, int64_t i,
-                            int64_t share)
+static void NAME(swipe_one)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s,
+                            int64_t i, int64_t share)
 {
     int32_t filled = NAME(best_other)(m, kept, i / m->cols, m->allowed), to = filled;
 
@@ -121,7 +121,7 @@ static void NAME(swipe_one)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, i
 }
 
 /* Sequence s: no expert serves more than its share. */
-static void NAME(swipe)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64_t s)
+static void NAME(swipe)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
 {
     int64_t experts = m->spec->experts, span = mb->seq * m->cols, k = m->step->top_k;
     int64_t share = (k * mb->seq + experts - 1) / experts;
@@ -144,7 +144,7 @@ static void NAME(swipe)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept, int64
     }
 }
 
-static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_saved *kept)
+static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     for (int64_t i = 0; i < mb->n * m->cols; i++)
         NAME(give)(m, kept, i, kept->ids[i]);

@@ -29,7 +29,7 @@ static int64_t widest(const ek_model_spec *spec)
     return spec->shared_ff > dense ? spec->shared_ff : dense;
 }
 
-int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room)
+int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room)
 {
     return part_of(widest(spec), mesh) * room->all;
 }
@@ -44,7 +44,7 @@ static size_t workspace(const ek_kernels *k, int64_t tokens, int64_t d, int64_t 
 }
 
 size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                           const ek_moe_room *room)
+                           const ek_moe_limits *room)
 {
     size_t a = workspace(k, room->all, spec->hidden, part_of(dense_width(spec), mesh));
     size_t b = workspace(k, room->all, spec->hidden, part_of(spec->shared_ff, mesh));
@@ -52,8 +52,8 @@ size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const
     return a > b ? a : b;
 }
 
-void ek_shared_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
-                          int any)
+void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
+                                   const ek_moe_limits *room, int any)
 {
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
     int64_t width = any ? part_of(widest(m->spec), m->mesh) : m->w->shared_ff;
@@ -87,7 +87,7 @@ static room room_of(const ek_moe *m, const ek_op *op)
 
     if (t != NULL)
         return (room){mb->all, t->y, t->dy, s->hidden, t->dscale, s->ws};
-    return (room){mb->n, ek_moe_saved_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
+    return (room){mb->n, ek_moe_activations_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
 }
 
 /* This rank's run of a column R of the room; gates concern own tokens. */
@@ -99,13 +99,13 @@ static void *own(const ek_moe *m, const ek_op *op, void *column)
 }
 
 /* The input of this rank's tokens as R. */
-static const void *y_real(const ek_moe *m, const ek_moe_saved *kept)
+static const void *y_real(const ek_moe *m, const ek_moe_activations *kept)
 {
     return m->k->comp == m->k->real ? kept->y : m->scratch->y_real;
 }
 
 /* NULL for a shared expert without a gate. */
-static void *scale_of(const ek_moe *m, const ek_moe_saved *kept)
+static void *scale_of(const ek_moe *m, const ek_moe_activations *kept)
 {
     return m->w->shared_gated ? kept->shared_scale : NULL;
 }
@@ -114,7 +114,7 @@ static void *scale_of(const ek_moe *m, const ek_moe_saved *kept)
 
 static void gate(const ek_moe *m, const ek_op *op)
 {
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
     int64_t n = micro_of(m, op)->n, d = m->spec->hidden;
     void *scale = own(m, op, kept->shared_scale);
@@ -131,7 +131,7 @@ static void gate(const ek_moe *m, const ek_op *op)
 /* out (as `mode` says) the output, or its part; again: only what backward needs. */
 static ek_status up_down(ek_moe *m, const ek_op *op, void *out, ek_out mode)
 {
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
     room r = room_of(m, op);
     int64_t d = m->spec->hidden, f = m->w->shared_ff;
@@ -152,7 +152,7 @@ static ek_status op_shared(void *self, const ek_op *op)
 
     if (m->w->shared_gated)
         gate(m, op);
-    return up_down(m, op, ek_moe_saved_of(m, op)->x, EK_OUT_ADD);
+    return up_down(m, op, ek_moe_activations_of(m, op)->x, EK_OUT_ADD);
 }
 
 /* This rank's tokens for the gather, and their gate. */
@@ -161,7 +161,7 @@ static ek_status op_start(void *self, const ek_op *op)
     ek_moe *m = self;
     const ek_tp *t = m->scratch->tp;
 
-    ek_tp_put(t, op, t->y, ek_moe_saved_of(m, op)->y, m->k->comp);
+    ek_tp_put(t, op, t->y, ek_moe_activations_of(m, op)->y, m->k->comp);
     if (m->w->shared_gated)
         gate(m, op);
     return EK_OK;
@@ -171,7 +171,8 @@ static ek_status op_gather_scale(void *self, const ek_op *op)
 {
     ek_moe *m = self;
 
-    return ek_tp_gather(m->scratch->tp, op, ek_moe_saved_of(m, op)->shared_scale, 1, m->k->real);
+    return ek_tp_gather(m->scratch->tp, op, ek_moe_activations_of(m, op)->shared_scale, 1,
+                        m->k->real);
 }
 
 static ek_status op_shared_part(void *self, const ek_op *op)
@@ -188,7 +189,7 @@ static ek_status op_shared_part(void *self, const ek_op *op)
 static ek_status op_add(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
 
     ek_tp_add_own(m->scratch->tp, op, kept->x, kept->x);
     return EK_OK;
@@ -198,7 +199,7 @@ static ek_status op_add(void *self, const ek_op *op)
 
 static ek_status down_backward(ek_moe *m, const ek_op *op)
 {
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
     room r = room_of(m, op);
     int64_t d = m->spec->hidden, f = m->w->shared_ff;
@@ -213,7 +214,7 @@ static ek_status down_backward(ek_moe *m, const ek_op *op)
 
 static ek_status up_weight(ek_moe *m, const ek_op *op)
 {
-    const void *dgu = ek_moe_saved_of(m, op)->shared_gu;
+    const void *dgu = ek_moe_activations_of(m, op)->shared_gu;
     room r = room_of(m, op);
     int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
 
@@ -223,7 +224,7 @@ static ek_status up_weight(ek_moe *m, const ek_op *op)
 
 static ek_status up_input(ek_moe *m, const ek_op *op, void *dy, ek_out mode)
 {
-    const void *dgu = ek_moe_saved_of(m, op)->shared_gu;
+    const void *dgu = ek_moe_activations_of(m, op)->shared_gu;
     room r = room_of(m, op);
     int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
 
@@ -234,7 +235,7 @@ static ek_status up_input(ek_moe *m, const ek_op *op, void *dy, ek_out mode)
 
 static void gate_backward(const ek_moe *m, const ek_op *op)
 {
-    ek_moe_saved *kept = ek_moe_saved_of(m, op);
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
     int64_t n = micro_of(m, op)->n, d = m->spec->hidden;
     void *scale = own(m, op, kept->shared_scale), *dscale = own(m, op, room_of(m, op).drow);
@@ -269,7 +270,7 @@ static ek_status op_start_backward(void *self, const ek_op *op)
     const ek_tp *t = m->scratch->tp;
 
     ek_tp_put_comp(t, op, t->dy, m->dx);
-    ek_tp_put(t, op, t->y, ek_moe_saved_of(m, op)->y, m->k->comp);
+    ek_tp_put(t, op, t->y, ek_moe_activations_of(m, op)->y, m->k->comp);
     return EK_OK;
 }
 

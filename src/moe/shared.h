@@ -12,13 +12,13 @@
 
 /* What a model's shared experts and dense layers, where it has any, need of scratch->hidden, in
  * elements, and of scratch->ws. */
-int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_room *room);
+int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room);
 size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                           const ek_moe_room *room);
+                           const ek_moe_limits *room);
 
-/* What forward saves, the shared part of ek_moe_take_saved. */
-void ek_shared_take_saved(const ek_moe *m, ek_moe_saved *s, ek_arena *a, const ek_moe_room *room,
-                          int any);
+/* What forward saves, the shared part of ek_moe_reserve_activations. */
+void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
+                                   const ek_moe_limits *room, int any);
 
 /* What is on its way: ops to wait for, -1 for none. */
 typedef struct {

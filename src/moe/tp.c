@@ -3,7 +3,7 @@
 
 #include "exec/net.h"
 
-void ek_tp_take(ek_tp *t, ek_arena *a, int training)
+void ek_tp_reserve(ek_tp *t, ek_arena *a, int training)
 {
     size_t real = ek_dtype_size(t->k->real), comp = ek_dtype_size(t->k->comp);
     int64_t rows = t->max_all;

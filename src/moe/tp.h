@@ -29,7 +29,7 @@ struct ek_tp {
 };
 
 /* The buffers; mesh, k, d and max_all are set. */
-void ek_tp_take(ek_tp *t, ek_arena *a, int training);
+void ek_tp_reserve(ek_tp *t, ek_arena *a, int training);
 
 static inline const ek_micro *ek_tp_micro(const ek_tp *t, const ek_op *op)
 {

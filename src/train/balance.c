@@ -38,7 +38,8 @@ static ek_status check_r(ek_run *r)
     EK_TRY(read_r(c->adaptive_r, etp, &r->adaptive_r));
     if (r->adaptive_r == etp || (r->sizes.ep <= 1 && etp == 1))
         return EK_OK;
-    EK_REQUIRE(m->planner == NULL || m->planner->fast != NULL || r->sizes.ep <= 1, EK_EINVAL,
+    EK_REQUIRE(m->planner == NULL || m->planner->plan_transient != NULL || r->sizes.ep <= 1,
+               EK_EINVAL,
                "--balance %s has experts with their state in every slot, and --adaptive-r %s "
                "brings them there for once; take --adaptive-r etp, or another policy",
                m->planner->name, c->adaptive_r);
@@ -107,13 +108,14 @@ static ek_status set_costs(ek_run *r)
     const ek_trainer_config *t = &r->training;
     const ek_model_spec *spec = &r->source.spec;
     int64_t top_k = t->top_k > 0 ? t->top_k : spec->top_k;
-    ek_cost_why why = {0};
+    ek_cost_reason reason = {0};
     char line[256];
 
     EK_TRY(ek_layer_costs(r->machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
-                          &r->training.moe.costs, &why));
-    for (int i = 0; i < why.n && r->rank == 0; i++)
-        ek_log("balance", EK_LOG_DEBUG, "%s", ek_cost_line_text(&why.line[i], line, sizeof(line)));
+                          &r->training.moe.costs, &reason));
+    for (int i = 0; i < reason.n && r->rank == 0; i++)
+        ek_log("balance", EK_LOG_DEBUG, "%s",
+               ek_cost_line_text(&reason.line[i], line, sizeof(line)));
     return EK_OK;
 }
 
@@ -129,7 +131,7 @@ ek_status ek_run_calibrate(ek_run *r)
 
     if (!is_balanced(r))
         return EK_OK;
-    r->training.moe.lasts = r->cfg->plan_every * micros;
+    r->training.moe.horizon = r->cfg->plan_every * micros;
     r->training.moe.batches = micros;
     if (r->cfg->dry_run) /* costs change no memory */
         return EK_OK;
@@ -195,7 +197,7 @@ static ek_status check_hosts(const ek_run *r)
             "%d slots for %d experts",
             want, r->rack_of != NULL ? "in racks," : "on", each, r->rack_of != NULL ? "in" : "on",
             domains, slots, experts);
-    if (p == &ek_planner_auto_lasting)
+    if (p == &ek_planner_auto_persistent)
         ek_log("balance", EK_LOG_INFO,
                "--replicas-min %d: auto places replicas that last, as replicate does, and makes "
                "none for one micro-batch",
@@ -219,10 +221,10 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     EK_TRY(check_hosts(r));
     mc->spare_slots = r->cfg->spare_slots;
     EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
-    mc->lasting_slots = p->fast == NULL;
-    if (p->slow == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
+    mc->persistent_slots = p->plan_transient == NULL;
+    if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
         return EK_OK;
-    EK_REQUIRE(p->fast != NULL, EK_EINVAL,
+    EK_REQUIRE(p->plan_transient != NULL, EK_EINVAL,
                "--balance %s moves experts with their state, and --zero %d has cut that over the "
                "%d ranks that hold the same experts; take --zero 0, more --ep, or exact",
                p->name, r->cfg->zero, r->mesh->edp);
@@ -270,7 +272,7 @@ void ek_run_add_balance(ek_run *r, int64_t n)
     if (!is_balanced(r))
         return;
     b->policy = r->training.moe.planner->name;
-    add_mean(&b->before, l->home_max_over_mean, n);
+    add_mean(&b->before, l->primary_max_over_mean, n);
     add_mean(&b->after, l->rank_max_over_mean, n);
     add_mean(&b->replicas, (double)l->replicas, n);
     add_mean(&b->replica_bytes, l->replica_bytes, n);

@@ -29,8 +29,8 @@ void ek_run_add_layers(ek_run *r)
 
         n.busiest /= r->mesh->etp; /* shards compute, and have replicas, of a part of the width */
         n.replicas /= r->mesh->etp;
-        step =
-            ek_roofline_work_counted(r->mesh->stage_size, &r->training.moe.costs, row_flops(s), &n);
+        step = ek_roofline_work_of_counts(r->mesh->stage_size, &r->training.moe.costs, row_flops(s),
+                                          &n);
         ek_roofline_add(&r->layers[l], &step);
     }
 }

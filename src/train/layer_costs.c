@@ -16,7 +16,7 @@ int32_t ek_layer_nodes(const ek_mesh *mesh)
 }
 
 ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *spec, const ek_mesh *mesh,
-                         double tokens, int64_t top_k, ek_plan_costs *out, ek_cost_why *why)
+                         double tokens, int64_t top_k, ek_plan_costs *out, ek_cost_reason *reason)
 {
     ek_model_spec cut = *spec;
     ek_plan_setting s = {.spec = &cut,
@@ -26,7 +26,7 @@ ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *spec, const e
     ek_coll *op = NULL;
 
     cut.ff = (spec->ff + mesh->etp - 1) / mesh->etp; /* what a rank has of an expert */
-    EK_TRY(ek_plan_costs_of(m, &s, out, why));
+    EK_TRY(ek_plan_costs_of(m, &s, out, reason));
     EK_TRY(ek_comm_broadcast(mesh->stage, out, sizeof(*out), 0, &op));
     return ek_coll_wait(&op); /* processors round otherwise, and plans have to be the same */
 }

@@ -13,6 +13,6 @@ int32_t ek_layer_nodes(const ek_mesh *mesh);
  * NULL, or gets the factors.  Collective over the stage: all get the same bits. */
 EK_CHECKED ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *spec,
                                     const ek_mesh *mesh, double tokens, int64_t top_k,
-                                    ek_plan_costs *out, ek_cost_why *why);
+                                    ek_plan_costs *out, ek_cost_reason *reason);
 
 #endif

@@ -7,26 +7,26 @@
 static int is_of_layer(const char *name)
 {
     static const char *const names[] = {
-        "dispatch",
-        "dispatch rows",
+        "permute",
+        "dispatch a2a",
         "unpack",
-        "replicas here",
+        "wait replicas",
         "expert up",
         "swiglu",
         "expert down",
         "repack",
-        "return rows",
-        "combine",
-        "combine backward",
-        "dispatch gradients",
+        "combine a2a",
+        "unpermute",
+        "unpermute backward",
+        "combine a2a backward",
         "clear replicas",
         "expert down weight",
         "expert down input",
         "swiglu backward",
         "expert up weight",
         "expert up input",
-        "return gradients",
-        "dispatch backward",
+        "dispatch a2a backward",
+        "permute backward",
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

@@ -240,8 +240,8 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
         "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, ",
         r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, s->step_ms,
         (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
-        l->dropped, s->ranks, bytes, l->home_max_over_mean, l->plans, l->experts_moved, l->replicas,
-        l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
+        l->dropped, s->ranks, bytes, l->primary_max_over_mean, l->plans, l->experts_moved,
+        l->replicas, l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
     n += put_list(m->line + n, m->room - n, "peak_rss_mb",
                   of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);
     n += (size_t)snprintf(m->line + n, m->room - n, ", ");

@@ -11,37 +11,37 @@ ek_status ek_plan_record_path(ek_path *path, const char *folder, int stage)
     return ek_path_set(path, "%s/plans-stage%d.jsonl", folder, stage);
 }
 
-static void hear(void *context, int layer, int run, const ek_plan_limits *l, const int64_t *counts,
-                 const ek_plan *p)
+static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
+                    const int64_t *counts, const ek_plan *p)
 {
     ek_plan_record *r = context;
     ek_plan told = *p;
 
     if (run < 0) {
-        memcpy(r->why[layer], p->why, sizeof(p->why));
+        memcpy(r->reason[layer], p->reason, sizeof(p->reason));
         return;
     }
-    memcpy(r->both ? told.why_homes : told.why, r->why[layer], sizeof(told.why));
+    memcpy(r->both ? told.primary_reason : told.reason, r->reason[layer], sizeof(told.reason));
     ek_plan_lines_add(&r->lines, &(ek_plan_place){r->step, layer, r->plans[layer]++ / r->runs, run},
                       l, counts, &told);
 }
 
-ek_moe_listener ek_plan_record_listener(ek_plan_record *r)
+ek_moe_plan_listener ek_plan_record_listener(ek_plan_record *r)
 {
-    return (ek_moe_listener){hear, r};
+    return (ek_moe_plan_listener){on_plan, r};
 }
 
 ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pass *p)
 {
-    const ek_moe_dealer *d = &p->scratch.dealer;
+    const ek_moe_planning *d = &p->scratch.planning;
     size_t layers = (size_t)p->model->spec.layers;
     ek_path path;
 
     r->runs = p->model->cfg.mesh->edp;
-    r->both = d->planner->fast != NULL;
+    r->both = d->planner->plan_transient != NULL;
     r->plans = calloc(layers, sizeof(*r->plans));
-    r->why = calloc(layers, sizeof(*r->why));
-    EK_REQUIRE(r->plans != NULL && r->why != NULL, EK_ENOMEM, "no memory for plans");
+    r->reason = calloc(layers, sizeof(*r->reason));
+    EK_REQUIRE(r->plans != NULL && r->reason != NULL, EK_ENOMEM, "no memory for plans");
     EK_TRY(ek_plan_record_path(&path, folder, p->model->cfg.mesh->pp_rank));
     return ek_plan_lines_open(path.s, EK_WRITE_GROW, &d->limits, &r->lines);
 }
@@ -62,5 +62,5 @@ void ek_plan_record_close(ek_plan_record *r)
 {
     ek_plan_lines_close(&r->lines);
     free(r->plans);
-    free(r->why);
+    free(r->reason);
 }

@@ -11,14 +11,14 @@
 typedef struct {
     ek_plan_lines lines;
     int64_t step;
-    int32_t runs;             /* of ranks, that plan for themselves */
-    int both;                 /* the planner also plans for once */
-    int32_t *plans;           /* [layers] of this step */
-    char (*why)[EK_PLAN_WHY]; /* [layers] of the placement that lasts */
+    int32_t runs;                   /* of ranks, that plan for themselves */
+    int both;                       /* the planner also plans for once */
+    int32_t *plans;                 /* [layers] of this step */
+    char (*reason)[EK_PLAN_REASON]; /* [layers] of the placement that lasts */
 } ek_plan_record;
 
 /* Hears of plans: for ek_moe_config. */
-ek_moe_listener ek_plan_record_listener(ek_plan_record *r);
+ek_moe_plan_listener ek_plan_record_listener(ek_plan_record *r);
 
 /* Opens the file of this stage in a folder.  p: whose layers tell of their plans. */
 EK_CHECKED ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pass *p);

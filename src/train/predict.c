@@ -21,8 +21,8 @@ static const expert_op expert_ops[] = {
     {"expert down weight", EK_COST_BACKWARD_WEIGHT, 2},
 };
 
-static const char *const exchanges[] = {"dispatch rows", "return rows", "dispatch gradients",
-                                        "return gradients"};
+static const char *const exchanges[] = {"dispatch a2a", "combine a2a", "combine a2a backward",
+                                        "dispatch a2a backward"};
 
 static int is_exchange(const char *name)
 {

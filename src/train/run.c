@@ -457,7 +457,7 @@ ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
         if (st == EK_OK)
             st = ek_run_explain(&r);
         if (st == EK_OK)
-            st = ek_run_judge_survival(&r);
+            st = ek_run_judge_survivability(&r);
         if (st == EK_OK || st == EK_ECANCELED) {
             ek_status extra = write_extras(&r);
 

@@ -270,7 +270,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
                         ek_recover_make_pieces(&r->recovery, &r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
     recall(r);
-    EK_TRY(ek_agree(r->world, "place experts", ek_run_resettle(r)));
+    EK_TRY(ek_agree(r->world, "place experts", ek_run_restart_experts(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
     if (st == EK_ENOENT && missing >= 0)
         return give_up_memory(r, missing);
@@ -293,7 +293,8 @@ ek_status ek_run_spread_experts(ek_run *r)
     const ek_planner *p = r->training.moe.planner;
     int64_t moved;
 
-    if (!r->cfg->elastic || r->memory_step >= 0 || p == NULL || p->slow == NULL || p->fast != NULL)
+    if (!r->cfg->elastic || r->memory_step >= 0 || p == NULL || p->plan_persistent == NULL ||
+        p->plan_transient != NULL)
         return EK_OK;
     return ek_trainer_place(r->trainer, NULL, &moved);
 }

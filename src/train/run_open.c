@@ -691,12 +691,12 @@ static ek_status open_trace(ek_run *r)
     return EK_OK;
 }
 
-static ek_status tell_survival(ek_run *r)
+static ek_status log_survivability(ek_run *r)
 {
-    EK_TRY(ek_run_judge_survival(r));
-    if (r->rank == 0 && r->out->balance.survival_text[0] != '\0')
+    EK_TRY(ek_run_judge_survivability(r));
+    if (r->rank == 0 && r->out->balance.survivability_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "--replicas-min %d: as experts lie now, the run %s",
-               r->cfg->replicas_min, r->out->balance.survival_text);
+               r->cfg->replicas_min, r->out->balance.survivability_text);
     if (r->rank == 0 && r->out->balance.racks_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "of racks, which --replicas-min is of here, it %s",
                r->out->balance.racks_text);
@@ -756,7 +756,7 @@ ek_status ek_run_open(ek_run *r)
         return EK_OK;
     }
     if (r->cfg->elastic) /* else replicas are still to come */
-        EK_TRY(tell_survival(r));
+        EK_TRY(log_survivability(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
     EK_TRY(ek_run_clear_memory(r));
     if (!r->cfg->elastic)

@@ -1,5 +1,5 @@
 /* Which losses of hosts, and of racks, the experts of a run outlive, as they lie. */
-#include "balance/survive.h"
+#include "balance/survivability.h"
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/run_impl.h"
@@ -10,7 +10,7 @@
  */
 typedef struct {
     ek_arena arena;
-    ek_holders holders;
+    ek_replica_sets replica_sets;
     int64_t *noted; /* [layers][experts][shards][words], masks */
     int64_t rows;
     int32_t *domain_of; /* [ranks] */
@@ -19,9 +19,9 @@ typedef struct {
 static void lay(judging *j, const ek_run *r, int32_t domains)
 {
     j->rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
-    ek_holders_take(&j->holders, &j->arena, domains, j->rows);
+    ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
     j->domain_of = ek_arena_take(&j->arena, r->ranks, sizeof(*j->domain_of));
-    j->noted = ek_arena_take(&j->arena, j->rows * j->holders.words, sizeof(*j->noted));
+    j->noted = ek_arena_take(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->noted));
 }
 
 static ek_status reserve(judging *j, const ek_run *r, int32_t domains)
@@ -69,7 +69,7 @@ static void note_layer(judging *j, const ek_run *r, int64_t layer)
             int32_t domain = j->domain_of[rank];
             int64_t row = (layer * p->experts + p->expert_of[s]) * mesh->etp + i;
 
-            j->noted[row * j->holders.words + domain / 64] |=
+            j->noted[row * j->replica_sets.words + domain / 64] |=
                 (int64_t)(UINT64_C(1) << (domain % 64));
         }
 }
@@ -89,7 +89,8 @@ static ek_status note_all(judging *j, const ek_run *r)
             note_layer(j, r, l);
     if (r->mesh->pp == 1)
         return EK_OK;
-    EK_TRY(ek_comm_all_reduce(r->world, j->noted, j->rows * j->holders.words, EK_SUM_I64, &op));
+    EK_TRY(
+        ek_comm_all_reduce(r->world, j->noted, j->rows * j->replica_sets.words, EK_SUM_I64, &op));
     return ek_coll_wait(&op);
 }
 
@@ -99,7 +100,8 @@ static void add_noted(judging *j, const ek_run *r)
 
     for (int64_t i = 0; i < j->rows; i++)
         if (!r->source.spec.dense[i / of_layer])
-            ek_holders_add(&j->holders, (const uint64_t *)j->noted + i * j->holders.words);
+            ek_replica_sets_add(&j->replica_sets,
+                                (const uint64_t *)j->noted + i * j->replica_sets.words);
 }
 
 /* The holders of all experts, by hosts or by racks. */
@@ -113,16 +115,16 @@ static ek_status judge(judging *j, const ek_run *r, int racks)
     return EK_OK;
 }
 
-static void tell_hosts(const ek_holders *h, ek_train_balance *b)
+static void tell_hosts(const ek_replica_sets *h, ek_train_balance *b)
 {
     b->hosts = h->domains;
-    b->survives = ek_holders_survive(h);
+    b->survives = ek_replica_sets_survive(h);
     for (int k = 1; k <= EK_TRAIN_LOST && k <= b->hosts; k++)
-        b->survival[k - 1] = ek_holders_survival(h, k).p;
-    ek_holders_text(h, "host", b->survival_text, sizeof(b->survival_text));
+        b->survivability[k - 1] = ek_replica_sets_survivability(h, k).p;
+    ek_replica_sets_text(h, "host", b->survivability_text, sizeof(b->survivability_text));
 }
 
-ek_status ek_run_judge_survival(ek_run *r)
+ek_status ek_run_judge_survivability(ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
     ek_train_balance *b = &r->out->balance;
@@ -135,9 +137,9 @@ ek_status ek_run_judge_survival(ek_run *r)
 
         st = judge(&j, r, racks);
         if (st == EK_OK && !racks)
-            tell_hosts(&j.holders, b);
+            tell_hosts(&j.replica_sets, b);
         else if (st == EK_OK)
-            ek_holders_text(&j.holders, "rack", b->racks_text, sizeof(b->racks_text));
+            ek_replica_sets_text(&j.replica_sets, "rack", b->racks_text, sizeof(b->racks_text));
         ek_arena_fini(&j.arena);
     }
     return st;

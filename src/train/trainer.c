@@ -27,7 +27,7 @@ struct ek_trainer {
     ek_arena tokens;
     int32_t *inputs, *targets;
     int32_t *starts;           /* NULL: documents are not kept apart */
-    int slow_plans;            /* steps running in which planning took too much */
+    int persistent_plans;      /* steps running in which planning took too much */
     ek_moe_traffic traffic;    /* of the next steps, unless they are tuned */
     ek_moe_traffic travelling; /* of the step under way */
     int64_t began_ns;          /* likewise: when it began */
@@ -319,11 +319,11 @@ enum { PATIENCE = 3 };
 /* All ranks go by the same figures, so they leave the planner out together. */
 static void watch_planner(ek_trainer *tr, const ek_losses *l)
 {
-    ek_moe_dealer *d = &tr->pass->scratch.dealer;
+    ek_moe_planning *d = &tr->pass->scratch.planning;
     double part = l->step_s > 0 ? l->plan_s / tr->model->cfg.mesh->pp / l->step_s : 0;
 
-    tr->slow_plans = part > planning_allowed ? tr->slow_plans + 1 : 0;
-    if (tr->slow_plans < PATIENCE || d->planner == NULL || d->failed)
+    tr->persistent_plans = part > planning_allowed ? tr->persistent_plans + 1 : 0;
+    if (tr->persistent_plans < PATIENCE || d->planner == NULL || d->failed)
         return;
     d->failed = 1;
     if (tr->model->cfg.mesh->rank == 0)
@@ -582,7 +582,7 @@ ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
 ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p)
 {
     EK_TRY(ek_pass_set_planner(tr->pass, p));
-    tr->slow_plans = 0;
+    tr->persistent_plans = 0;
     return EK_OK;
 }
 

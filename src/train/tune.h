@@ -74,7 +74,7 @@ typedef struct {
 typedef struct {
     int degree;     /* > 0: this one alone */
     int a2a;        /* >= 0: likewise */
-    int gather;     /* not 0: likewise (ek_exchange_gather) */
+    int gather;     /* not 0: likewise (ek_dispatch_layout_set_gather) */
     int gather_all; /* EK_GATHER_ALL is to choose from, too */
 } ek_tune_given;
 

@@ -42,8 +42,8 @@ class Predicted(ek_cli.Case):
             self.assertEqual((o["count"], o["parts"]), (2, True))
             self.assertAlmostEqual(o["predicted_ms"] / (2 * factor * rows * expert), 1, 4)
             self.assertGreater(o["measured_ms"], 0)
-        self.assertIsNone(ops["route"]["predicted_ms"])
-        self.assertFalse(ops["route"]["parts"])
+        self.assertIsNone(ops["router"]["predicted_ms"])
+        self.assertFalse(ops["router"]["parts"])
         self.assertRegex(r.stderr, r"part by more than 20 % in \d+ ops, most in expert up")
 
     def test_text(self):
@@ -64,11 +64,11 @@ class Predicted(ek_cli.Case):
                                    os.environ["EK_COMMAND_" + flavour]))
             self.assertEqual(r.returncode, DONE, r.stderr)
             ops = {o["op"]: o for o in json.loads(r.stdout)["predicted"]}
-            for name in ("dispatch rows", "return rows", "dispatch gradients", "return gradients"):
+            for name in ("dispatch a2a", "combine a2a", "combine a2a backward", "dispatch a2a backward"):
                 # of 2 sequences on rank 0, half of the rows go to the other, in each of 2 layers
                 sent = 2 * 16 * 2 // 2 * 16 * 4
                 self.assertAlmostEqual(ops[name]["predicted_ms"] / (2 * sent), 1, 4)
-            self.assertIsNone(ops["tell counts"]["predicted_ms"])
+            self.assertIsNone(ops["gather counts"]["predicted_ms"])
 
 
 class Costs(ek_cli.Case):
@@ -118,9 +118,9 @@ class Costs(ek_cli.Case):
                          (16, 24, 4))
         for product in ("forward", "backward_input", "backward_weight"):
             self.check_numbers(m["expert"][product]["flops_per_s"])
-        self.check_numbers([m["copy_bytes_per_s"], out["costs"]["row_s"]])
+        self.check_numbers([m["copy_bytes_per_s"], out["costs"]["compute_s_per_row"]])
         self.assertEqual(out["costs"]["replica_bytes"], 3 * 16 * 24 * 12)
-        self.assertEqual(out["costs"]["send_s"], 0)
+        self.assertEqual(out["costs"]["comm_s_per_row"], 0)
         self.assertNotIn("node", m)
 
     def test_text(self):
@@ -158,7 +158,7 @@ class Costs(ek_cli.Case):
                 self.assertEqual((m["ranks"], m["nodes"], m["node"]["ranks_a_node"]), (2, 1, 2))
                 self.check_numbers(m["node"]["all_to_all"]["seconds_a_message"] +
                                    m["node"]["multicast"]["seconds_a_hop"] +
-                                   [out["costs"]["send_s"], out["costs"]["replica_s"]])
+                                   [out["costs"]["comm_s_per_row"], out["costs"]["replica_s"]])
                 self.check_same(json.loads(read(file)), m)
                 self.plan(file)
 

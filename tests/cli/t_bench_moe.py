@@ -74,7 +74,7 @@ class Moe(ek_cli.Case):
             with open(timeline) as f:
                 events = json.load(f)["traceEvents"]
             names = {e["name"] for e in events}
-            self.assertTrue({"dispatch rows", "expert up", "combine"} <= names or
+            self.assertTrue({"dispatch a2a", "expert up", "unpermute"} <= names or
                             any("expert up" in n for n in names), names)
 
     @unittest.skipUnless(FLAVOURS, "there is no mpiexec")

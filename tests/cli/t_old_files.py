@@ -10,7 +10,7 @@ from ek_cli import DONE, losses, metrics, read, run
 
 OLD = os.path.join(ek_cli.TEST_DATA, "golden", "written_by_0.1")
 # Options and keys that have been renamed since: old name -> today's.
-KEYS = {}
+KEYS = {"home": "primary"}
 
 
 def old(*names):
@@ -72,7 +72,7 @@ class Runs(ek_cli.Case):
 class Plans(ek_cli.Case):
     MORE = {"replicate": ("--replicas-min", 2, "--nodes", 2, "--spare-slots", 4),
             "auto": ("--history", old("trace.npy"), "--lasts", 4)}
-    REASONS = ("why", "why_homes")
+    REASONS = ("why", "why_homes", "reason", "primary_reason")
 
     def lines(self, path):
         """Plans under today's keys, without their reasons, which are text for people."""

@@ -11,7 +11,7 @@ from ek_cli import machine, run, write
 POLICIES = ("off", "fastermoe", "shadow", "place", "prophet", "replicate", "eplb", "exact", "auto")
 KEYS = {"policy", "ranks", "slots", "max_over_mean_before", "max_over_mean_mean",
         "max_over_mean_worst", "plan_us_median", "plan_us_p99", "bytes_moved", "plans",
-        "predicted_speedup", "rb_median", "slow_us_mean", "survives", "survival"}
+        "predicted_speedup", "rb_median", "persistent_us_mean", "survives", "survival"}
 
 # Micro-batches in which the homes of `rotated` pay for themselves twice over.
 PAYS_IN = 8
@@ -91,7 +91,7 @@ class Plan(ek_cli.Case):
         return r, plans[::2], plans[1::2]
 
     def stayed(self, r, plan):
-        return [s // r["slots"] for s in plan["home"]] == [e // 3 for e in range(12)]
+        return [s // r["slots"] for s in plan["primary"]] == [e // 3 for e in range(12)]
 
     def test_homes_by_another_trace(self):
         past, now = self.rotated("past.npy", 0), self.rotated("now.npy", 6)
@@ -101,32 +101,32 @@ class Plan(ek_cli.Case):
             with self.subTest((policy, judged)):
                 r, hot, even = self.emitted(judged, "--policy", policy, "--history", past)
                 self.assertTrue(low <= r["max_over_mean_worst"] <= high, r)
-                self.assertGreater(r["slow_us_mean"], 0)
-                self.assertEqual(hot[0]["home"], hot[1]["home"])  # they last
+                self.assertGreater(r["persistent_us_mean"], 0)
+                self.assertEqual(hot[0]["primary"], hot[1]["primary"])  # they last
                 self.assertFalse(self.stayed(r, hot[0]))
                 if policy == "auto":
-                    self.assertRegex(hot[0]["why_homes"],
+                    self.assertRegex(hot[0]["primary_reason"],
                                      "^2 of 12 experts move, .* of 16.5 ms a micro-batch, ")
-                    self.assertRegex(even[0]["why_homes"], "^homes stay, ")
-                    self.assertRegex(hot[0]["why"], r"^\d+ replicas, at most \d a link, ")
+                    self.assertRegex(even[0]["primary_reason"], "^homes stay, ")
+                    self.assertRegex(hot[0]["reason"], r"^\d+ replicas, at most \d a link, ")
                 else:
-                    self.assertNotEqual(hot[0]["why"], even[0]["why"])
-                    self.assertEqual(hot[0]["why_homes"], "")
+                    self.assertNotEqual(hot[0]["reason"], even[0]["reason"])
+                    self.assertEqual(hot[0]["primary_reason"], "")
 
     def test_homes_stay_where_they_do_not_pay(self):
         past = self.rotated("past.npy", 0)
-        for lasts, stay in ((1, True), (PAYS_IN - 1, True), (PAYS_IN, False)):
-            with self.subTest(lasts):
-                r, hot, _ = self.emitted(past, "--policy", "auto", "--history", past, "--lasts",
-                                         lasts)
+        for horizon, stay in ((1, True), (PAYS_IN - 1, True), (PAYS_IN, False)):
+            with self.subTest(horizon):
+                r, hot, _ = self.emitted(past, "--policy", "auto", "--history", past, "--horizon",
+                                         horizon)
                 self.assertEqual(self.stayed(r, hot[0]), stay)
-                self.assertEqual(hot[0]["why_homes"].startswith("homes stay, "), stay)
+                self.assertEqual(hot[0]["primary_reason"].startswith("homes stay, "), stay)
 
     def test_homes_by_the_iterations_before(self):
-        r, hot, _ = self.emitted(self.rotated("t.npy", 0, 13), "--policy", "auto", "--lasts",
+        r, hot, _ = self.emitted(self.rotated("t.npy", 0, 13), "--policy", "auto", "--horizon",
                                  PAYS_IN)
         late = 13 - PAYS_IN
-        self.assertEqual([p["why_homes"] != "" for p in hot], [False] * PAYS_IN + [True] * late)
+        self.assertEqual([p["primary_reason"] != "" for p in hot], [False] * PAYS_IN + [True] * late)
         self.assertEqual([self.stayed(r, p) for p in hot], [True] * PAYS_IN + [False] * late)
 
     def test_auto_on_several_nodes_is_replicate(self):
@@ -202,12 +202,12 @@ class Plan(ek_cli.Case):
             plans = [json.loads(line) for line in f]
         self.assertEqual([(p["iteration"], p["layer"]) for p in plans], [(0, 0), (1, 0)])
         for i, p in enumerate(plans):
-            self.assertEqual([p["expert_of"][s] for s in p["home"]], list(range(5)))
+            self.assertEqual([p["expert_of"][s] for s in p["primary"]], list(range(5)))
             served = [0] * 15
             for source, slot, n in p["split"]:
                 served[source * 5 + p["expert_of"][slot]] += n
             self.assertEqual(served, list(numbers[15 * i:15 * (i + 1)]))
-            self.assertRegex(p["why"], r"^\d+ replicas bring the busiest rank from ")
+            self.assertRegex(p["reason"], r"^\d+ replicas bring the busiest rank from ")
 
     def test_text(self):
         out = self.plan(self.skewed(), "--ranks", 4).stdout

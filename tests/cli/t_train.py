@@ -88,8 +88,8 @@ class Files(ek_cli.Case):
         ops = [e for e in events if e["ph"] == "X"]
         self.assertEqual({lanes[e["tid"]] for e in ops}, {"compute"})
         self.assertTrue({"compute", "net"} <= set(lanes.values()))
-        self.assertTrue({"embed", "route", "expert up", "adamw"} <= {e["name"] for e in ops})
-        self.assertEqual({e["args"]["layer"] for e in ops if e["name"] == "route"}, {0, 1})
+        self.assertTrue({"embed", "router", "expert up", "adamw"} <= {e["name"] for e in ops})
+        self.assertEqual({e["args"]["layer"] for e in ops if e["name"] == "router"}, {0, 1})
         self.assertEqual(len([e for e in ops if e["name"] == "gradient norm"]), 10)
         for a, b in zip(ops, ops[1:]):  # one lane: one op at a time; ts is rounded to 1 ns
             self.assertLessEqual(a["ts"] + a["dur"], b["ts"] + 0.002)

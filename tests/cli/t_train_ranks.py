@@ -294,7 +294,7 @@ class Ranks(ek_cli.Case):
             self.assertGreater(rows, 0)
             self.assertGreaterEqual(plan["expert_of"][slot], 0)
             served[slot] = served.get(slot, 0) + rows
-        self.assertEqual([plan["expert_of"][s] for s in plan["home"]], list(range(4)))
+        self.assertEqual([plan["expert_of"][s] for s in plan["primary"]], list(range(4)))
         return served
 
     def test_recorded_plans(self):
@@ -310,7 +310,7 @@ class Ranks(ek_cli.Case):
             # two runs of expert ranks; below, two stages
             _, told = self.train("run", *steps, "--ranks", 4, "--balance", policy)
             lines = self.plans("plans.jsonl")
-            self.assertEqual({(p["iteration"], p["layer"], p["micro"], p["run"]) for p in lines},
+            self.assertEqual({(p["iteration"], p["layer"], p["micro"], p["ep_group"]) for p in lines},
                              {(i, l, m, n) for i in range(4) for l in range(2) for m in range(2)
                               for n in range(2)})
             self.assertEqual(len(lines), 32)
@@ -321,22 +321,22 @@ class Ranks(ek_cli.Case):
                     replicas = 0
                     for p in of:
                         ranks = len(p["expert_of"]) // 2
-                        replicas += sum(e >= 0 and p["home"][e] // ranks != s // ranks
+                        replicas += sum(e >= 0 and p["primary"][e] // ranks != s // ranks
                                         for s, e in enumerate(p["expert_of"]))
                         for slot, n in self.check_plan(p).items():
-                            rows[2 * p["run"] + slot // ranks] += n
+                            rows[2 * p["ep_group"] + slot // ranks] += n
                     self.assertEqual(sum(rows), 4 * 32 * 2)
                     self.assertAlmostEqual(max(rows) * 4 / sum(rows),
                                            step["layers"]["rank_max_over_mean"][l], delta=1e-3)
                     self.assertEqual(replicas, step["layers"]["replicas"][l])
             for p in lines:
-                once, lasting = p["why"], p["why_homes"]
+                once, lasting = p["reason"], p["primary_reason"]
                 if policy == "eplb":
                     once, lasting = lasting, once  # which has one reason alone
                 self.assertRegex(once, why[policy][0])
                 self.assertRegex(lasting, why[policy][1] if p["iteration"] > 0 else "^$")
         self.train("run", *steps, "--ranks", 4, "--pp", 2)
-        self.assertEqual([(p["iteration"], p["layer"], p["micro"], p["run"]) for p in
+        self.assertEqual([(p["iteration"], p["layer"], p["micro"], p["ep_group"]) for p in
                           self.plans("plans.jsonl", "plans-stage1.jsonl")],
                          [(i, l, m, 0) for l in range(2) for i in range(4) for m in range(2)])
         self.train("run", *steps[:-5], "--ranks", 2)
@@ -430,7 +430,7 @@ class Ranks(ek_cli.Case):
             self.check_point(point)
         costs = {c["op"]: c for c in summary["costs"]}
         self.assertEqual(len(costs), len(summary["costs"]))
-        for name in "expert up", "expert down weight", "dispatch rows", "swiglu":
+        for name in "expert up", "expert down weight", "dispatch a2a", "swiglu":
             c = costs[name]
             self.assertEqual(c["count"], 3 * 2, name)  # steps but the first, micro-batches
             self.assertGreater(c["predicted_ms"], 0)

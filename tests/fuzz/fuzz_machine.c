@@ -47,7 +47,8 @@ static void check_costs(const ek_machine *m)
                 require(s.ranks > 1 && !ek_cost_has_links(m));
                 continue;
             }
-            require(isfinite(c.row_s) && c.row_s > 0 && isfinite(c.send_s) && c.send_s >= 0);
+            require(isfinite(c.compute_s_per_row) && c.compute_s_per_row > 0 &&
+                    isfinite(c.comm_s_per_row) && c.comm_s_per_row >= 0);
             require(isfinite(c.replica_s) && (s.ranks == 1 || c.replica_s > 0));
         }
 }

@@ -313,8 +313,8 @@ static void use_planner(void)
                            .experts = 4,
                            .ranks = 2,
                            .spare_slots = 1,
-                           .row_s = 1e-6,
-                           .send_s = 1e-9,
+                           .compute_s_per_row = 1e-6,
+                           .comm_s_per_row = 1e-9,
                            .replica_s = 1e-7};
     int64_t counts[8] = {900, 20, 30, 40, 800, 20, 30, 40};
     ek_balance_plan_result p;
@@ -322,10 +322,10 @@ static void use_planner(void)
 
     CHECK_INT(ek_balance_create(&c, &b), EK_OK);
     CHECK_INT(ek_balance_plan(b, counts, &p), EK_OK);
-    for (const char *at = p.why; *at != '\0'; at++)
-        if (at[0] == ',' && at > p.why && at[-1] >= '0' && at[-1] <= '9' && at[1] >= '0' &&
+    for (const char *at = p.reason; *at != '\0'; at++)
+        if (at[0] == ',' && at > p.reason && at[-1] >= '0' && at[-1] <= '9' && at[1] >= '0' &&
             at[1] <= '9')
-            EK_T_FAIL("a number with a comma: %s", p.why);
+            EK_T_FAIL("a number with a comma: %s", p.reason);
     ek_balance_destroy(&b);
 }
 

@@ -16,7 +16,7 @@ typedef struct {
     ek_moe_weights w;
     ek_moe_step step;
     ek_micro micro;
-    ek_moe_saved saved;
+    ek_moe_activations saved;
     ek_moe_config cfg;
     ek_moe m;
     ek_moe_scratch scratch;
@@ -54,7 +54,7 @@ static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_
     CHECK(ek_arena_init(&f->arena, ARENA, "a layer") == EK_OK);
     CHECK(ek_kernels_create(mode, isa, 2, &f->k) == EK_OK);
     f->spec = *spec;
-    ek_moe_take_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 0, 1);
+    ek_moe_reserve_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 0, 1);
     if (spec->gate.kind == EK_GATE_SIGMOID_BIAS)
         f->w.bias.p = ek_arena_take(&f->arena, spec->experts, real_size());
     f->m.k = f->k;
@@ -64,10 +64,10 @@ static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_
     f->m.mesh = &ek_mesh_one;
     f->m.cfg = &f->cfg;
     f->m.scratch = &f->scratch;
-    ek_moe_take_state(&f->m, &f->arena, seq, 1);
+    ek_moe_reserve_state(&f->m, &f->arena, seq, 1);
     f->m.saved = &f->saved;
-    ek_moe_take_saved(&f->m, &f->saved, &f->arena,
-                      &(ek_moe_room){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS, 0}, 0);
+    ek_moe_reserve_activations(&f->m, &f->saved, &f->arena,
+                               &(ek_moe_limits){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS, 0}, 0);
     CHECK(ek_arena_check(&f->arena, "a layer") == EK_OK);
     f->micro = ek_micro_alone(seqs, seq, 1, 0, NULL, NULL);
     f->step = (ek_moe_step){.training = 1, .top_k = spec->top_k, .micro = &f->micro};
@@ -107,8 +107,8 @@ static inline void forward(fixture *f, const double *logits)
         ek_gate_forward_f64(&f->m, &f->micro, f->m.saved);
     else
         ek_gate_forward_f32(&f->m, &f->micro, f->m.saved);
-    ek_gate_tally(&f->m, &f->micro, f->m.saved);
-    ek_gate_account(&f->m, &f->micro, f->m.saved, 0);
+    ek_gate_count_stats(&f->m, &f->micro, f->m.saved);
+    ek_gate_sum_stats(&f->m, &f->micro, f->m.saved, 0);
 }
 
 static inline int close_to(double got, double want)

@@ -42,7 +42,7 @@ typedef struct {
     double *x, *dy;             /* [tokens, d], its own rows */
     double *router, *up, *down; /* gradients, [experts, ...] in full */
     int32_t *ids;               /* [tokens, cols] */
-    double aux, z, rank_max, home_max;
+    double aux, z, rank_max, primary_max;
     ek_roofline_counts work;
     int64_t replicas, dropped, load[EK_GATE_EXPERTS_MAX];
     int64_t bytes, held; /* sent in the second step; expert parameters held */
@@ -108,7 +108,7 @@ struct layer {
     ek_moe_step step;
     ek_micro micro[MICROS];
     int64_t row[MICROS]; /* a micro-batch's first token of this rank, of all */
-    ek_moe_saved saved[MICROS];
+    ek_moe_activations saved[MICROS];
     int32_t slot_of[MICROS];
     ek_moe m;
 };
@@ -189,7 +189,7 @@ static inline void take_weights(layer *l)
     int64_t d = l->s->spec.hidden, experts = l->s->spec.experts;
     int32_t first;
 
-    ek_moe_take_weights(&l->w, &l->arena, &l->s->spec, l->mesh, l->s->spare_slots, 0);
+    ek_moe_reserve_weights(&l->w, &l->arena, &l->s->spec, l->mesh, l->s->spare_slots, 0);
     MUST(ek_placement_check(&l->w.placement));
     take_weight(l, &l->w.router, experts, d);
     l->me->out.held = 0;
@@ -232,15 +232,15 @@ static inline void set_micros(layer *l)
 static inline void take_state(layer *l)
 {
     int64_t n = 0, total = 0, all = 0, d = l->s->spec.hidden;
-    ek_moe_room room;
+    ek_moe_limits room;
 
     for (int i = 0; i < MICROS; i++) {
         n = l->micro[i].n > n ? l->micro[i].n : n;
         all = l->micro[i].all > all ? l->micro[i].all : all;
         total = l->micro[i].total > total ? l->micro[i].total : total;
     }
-    room = (ek_moe_room){n, all, total, l->s->spare_slots};
-    MUST(ek_moe_check_room(&l->s->spec, l->mesh, &room));
+    room = (ek_moe_limits){n, all, total, l->s->spare_slots};
+    MUST(ek_moe_check_limits(&l->s->spec, l->mesh, &room));
     l->m = (ek_moe){.k = l->k,
                     .spec = &l->s->spec,
                     .mesh = l->mesh,
@@ -250,11 +250,12 @@ static inline void take_state(layer *l)
                     .scratch = &l->scratch,
                     .saved = l->saved,
                     .slot_of = l->slot_of};
-    ek_moe_take_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &l->s->cfg, &room, 1);
-    ek_moe_take_state(&l->m, &l->arena, l->s->seq, MICROS);
+    ek_moe_reserve_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &l->s->cfg, &room,
+                           1);
+    ek_moe_reserve_state(&l->m, &l->arena, l->s->seq, MICROS);
     l->m.dx = take_real(l, n * d);
     for (int i = 0; i < MICROS; i++) {
-        ek_moe_take_saved(&l->m, &l->saved[i], &l->arena, &room, 0);
+        ek_moe_reserve_activations(&l->m, &l->saved[i], &l->arena, &room, 0);
         l->saved[i].x = take_real(l, n * d);
         l->saved[i].y = take_real(l, n * d); /* of C, which is no larger */
     }
@@ -354,7 +355,7 @@ static inline void run_step(layer *l)
         run_graph(l);
     }
     for (int32_t i = 0; i < MICROS; i++) {
-        const ek_moe_saved *kept = &l->saved[l->slot_of[i]];
+        const ek_moe_activations *kept = &l->saved[l->slot_of[i]];
         int64_t n = l->micro[i].n, cols = l->m.cols;
         int32_t dep = -1;
 
@@ -396,7 +397,7 @@ static inline void collect(layer *l)
     out->z = l->m.z_loss;
     out->dropped = l->m.dropped;
     out->rank_max = ek_moe_rank_max_over_mean(&l->m);
-    out->home_max = ek_moe_home_max_over_mean(&l->m);
+    out->primary_max = ek_moe_primary_max_over_mean(&l->m);
     out->work = l->m.work;
     out->replicas = l->m.replicas;
 }
@@ -473,7 +474,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
         sum->held += one->held;
         if (one->aux != all[0].out.aux || one->z != all[0].out.z ||
             one->dropped != all[0].out.dropped || one->rank_max != all[0].out.rank_max ||
-            one->home_max != all[0].out.home_max || one->replicas != all[0].out.replicas ||
+            one->primary_max != all[0].out.primary_max || one->replicas != all[0].out.replicas ||
             memcmp(&one->work, &all[0].out.work, sizeof(one->work)) != 0 ||
             memcmp(one->load, all[0].out.load, (size_t)e * sizeof(*one->load)) != 0)
             EK_T_FAIL("statistics of rank %d are not those of rank 0", r);
@@ -482,7 +483,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
     sum->z = all[0].out.z;
     sum->dropped = all[0].out.dropped;
     sum->rank_max = all[0].out.rank_max;
-    sum->home_max = all[0].out.home_max;
+    sum->primary_max = all[0].out.primary_max;
     sum->work = all[0].out.work;
     sum->replicas = all[0].out.replicas;
     memcpy(sum->load, all[0].out.load, sizeof(sum->load));

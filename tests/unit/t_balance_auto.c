@@ -11,7 +11,7 @@ enum { DRAWS = 300 };
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t spare, double replica_s)
 {
     plan_setup(f, &ek_planner_auto, experts, ranks, (experts + ranks - 1) / ranks + spare,
-               (ek_plan_costs){.row_s = 1, .replica_s = replica_s});
+               (ek_plan_costs){.compute_s_per_row = 1, .replica_s = replica_s});
 }
 
 /* All of an expert's assignments come from rank 0. */
@@ -39,13 +39,13 @@ static int32_t replicas(const fixture *f)
 /* The lasting placement alone. */
 static void place(fixture *f)
 {
-    CHECK(f->planner->slow(f->memory, &f->l, f->counts, &f->p) == EK_OK);
+    CHECK(f->planner->plan_persistent(f->memory, &f->l, f->counts, &f->p) == EK_OK);
     CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
 }
 
 static int32_t rank_of(const fixture *f, int32_t expert)
 {
-    return f->p.placement.home[expert] / f->l.slots;
+    return f->p.placement.primary[expert] / f->l.slots;
 }
 
 /* Experts that are not on the rank of block order. */
@@ -76,13 +76,13 @@ static void a_replica_has_to_pay(void)
     CHECK_INT(run(&f), 400);
     CHECK_INT(replicas(&f), 3);
     CHECK(f.p.before_s == 900 && f.p.after_s == 899);
-    CHECK(strstr(f.p.why, "3 replicas, at most 1 a link, bring the busiest rank from 900 to 400") !=
-          NULL);
+    CHECK(strstr(f.p.reason,
+                 "3 replicas, at most 1 a link, bring the busiest rank from 900 to 400") != NULL);
     f.l.costs.replica_s = 501;
     CHECK_INT(run(&f), 900);
     CHECK_INT(replicas(&f), 0);
     CHECK(f.p.after_s == 900);
-    CHECK(strstr(f.p.why, "no replicas") != NULL);
+    CHECK(strstr(f.p.reason, "no replicas") != NULL);
     teardown(&f);
 }
 
@@ -115,13 +115,13 @@ static void what_the_busiest_source_sends_stays(void)
     fixture f;
 
     setup(&f, 4, 4, 1, 200);
-    f.l.costs.row_s = 0.1;
-    f.l.costs.send_s = 0.9;
+    f.l.costs.compute_s_per_row = 0.1;
+    f.l.costs.comm_s_per_row = 0.9;
     set_totals(&f, total);
     f.l.costs.replica_s = 0;
     CHECK_INT(run(&f), 1200);
     CHECK(fabs(f.p.after_s - (1200 * 0.1 + 400 * 0.9)) < 1e-9);
-    CHECK(strstr(f.p.why, "near their tokens") != NULL);
+    CHECK(strstr(f.p.reason, "near their tokens") != NULL);
     f.l.costs.replica_s = 271; /* 300 that stay save 270, level loads 50 */
     CHECK_INT(run(&f), 900);
     CHECK_INT(replicas(&f), 0);
@@ -140,7 +140,7 @@ static void without_prices(void)
     fixture f;
 
     setup(&f, 4, 4, 1, 5000);
-    f.l.costs.row_s = 0;
+    f.l.costs.compute_s_per_row = 0;
     set_totals(&f, total);
     CHECK_INT(run(&f), 400);
     teardown(&f);
@@ -157,23 +157,23 @@ static void a_move_has_to_pay(void)
 
     setup(&f, 8, 2, 0, 0);
     set_totals(&f, total);
-    f.l.costs.move_s = 1;
+    f.l.costs.migrate_s_per_expert = 1;
     CHECK_INT(run(&f), 160); /* lasts: 0 */
     CHECK_INT(moved(&f), 0);
-    f.l.lasts = 10;
-    f.l.costs.move_s = 1000;
+    f.l.horizon = 10;
+    f.l.costs.migrate_s_per_expert = 1000;
     place(&f);
     CHECK_INT(moved(&f), 0);
-    CHECK(strstr(f.p.why, "homes stay") != NULL);
-    f.l.costs.move_s = 100;
+    CHECK(strstr(f.p.reason, "homes stay") != NULL);
+    f.l.costs.migrate_s_per_expert = 100;
     place(&f);
     CHECK_INT(moved(&f), 4);
-    CHECK(strstr(f.p.why, "4 of 8 experts move") != NULL);
+    CHECK(strstr(f.p.reason, "4 of 8 experts move") != NULL);
     CHECK_INT(ek_plan_loads(&f.l, &f.p, f.load), 80);
-    f.l.costs.move_s = 1; /* and stay then, even if moves cost next to nothing */
+    f.l.costs.migrate_s_per_expert = 1; /* and stay then, even if moves cost next to nothing */
     place(&f);
     CHECK_INT(moved(&f), 4);
-    CHECK(strstr(f.p.why, "homes stay") != NULL);
+    CHECK(strstr(f.p.reason, "homes stay") != NULL);
     teardown(&f);
 }
 
@@ -187,18 +187,19 @@ static void replicas_keep_tokens_where_they_are(void)
 
     for (int sent = 0; sent < 2; sent++) {
         plan_setup(&f, &ek_planner_auto, 4, 2, 3,
-                   (ek_plan_costs){.row_s = 1 - sent, .send_s = sent, .replica_s = 25});
-        f.l.lasts = 10;
+                   (ek_plan_costs){
+                       .compute_s_per_row = 1 - sent, .comm_s_per_row = sent, .replica_s = 25});
+        f.l.horizon = 10;
         memcpy(f.counts, half, sizeof(half));
         memcpy(f.counts + 4, half, sizeof(half));
-        f.l.costs.move_s = 80; /* 160 are to be saved in ten micro-batches */
+        f.l.costs.migrate_s_per_expert = 80; /* 160 are to be saved in ten micro-batches */
         place(&f);
         CHECK_INT(moved(&f), sent ? 0 : 2);
-        f.l.costs.move_s = 70; /* 140, of which links save 150 */
+        f.l.costs.migrate_s_per_expert = 70; /* 140, of which links save 150 */
         place(&f);
         CHECK_INT(moved(&f), 2);
         ek_placement_block(&f.p.placement, 1);
-        f.l.costs.move_s = 20; /* 40: 250 by the coarse model leave no doubt */
+        f.l.costs.migrate_s_per_expert = 20; /* 40: 250 by the coarse model leave no doubt */
         place(&f);
         CHECK_INT(moved(&f), 2);
         teardown(&f);
@@ -215,9 +216,12 @@ static void what_is_hidden_does_not_count(void)
 
     for (int hidden = 0; hidden < 2; hidden++) {
         plan_setup(&f, &ek_planner_auto, 4, 2, 3,
-                   (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 25, .move_s = 80});
-        f.l.costs.waited_s = hidden ? 5 : 0;
-        f.l.lasts = 10;
+                   (ek_plan_costs){.compute_s_per_row = 1,
+                                   .comm_s_per_row = 1,
+                                   .replica_s = 25,
+                                   .migrate_s_per_expert = 80});
+        f.l.costs.exposed_s = hidden ? 5 : 0;
+        f.l.horizon = 10;
         memcpy(f.counts, half, sizeof(half));
         memcpy(f.counts + 4, half, sizeof(half));
         place(&f);
@@ -234,13 +238,13 @@ static void hot_experts_part(void)
 
     setup(&f, 8, 4, 1, 20);
     set_totals(&f, total);
-    f.l.costs.move_s = 1;
-    f.l.lasts = 100;
+    f.l.costs.migrate_s_per_expert = 1;
+    f.l.horizon = 100;
     place(&f);
     CHECK(rank_of(&f, 0) != rank_of(&f, 1));
     CHECK_INT(moved(&f), 2);
     CHECK_INT(run(&f), 310);
-    CHECK(strstr(f.p.why, "at most 1 a link") != NULL);
+    CHECK(strstr(f.p.reason, "at most 1 a link") != NULL);
     teardown(&f);
 }
 
@@ -252,8 +256,8 @@ static void spare_slots_spare_moves(void)
 
     setup(&f, 8, 4, 1, 0);
     set_totals(&f, total);
-    f.l.costs.move_s = 1;
-    f.l.lasts = 1000;
+    f.l.costs.migrate_s_per_expert = 1;
+    f.l.horizon = 1000;
     place(&f);
     CHECK_INT(moved(&f), 0);
     teardown(&f);
@@ -268,8 +272,8 @@ static void who_is_beside_a_heavy_one_stays(void)
 
     setup(&f, 12, 4, 1, 50);
     set_totals(&f, total);
-    f.l.costs.move_s = 1;
-    f.l.lasts = 100;
+    f.l.costs.migrate_s_per_expert = 1;
+    f.l.horizon = 100;
     place(&f);
     CHECK_INT(moved(&f), 2);
     CHECK(rank_of(&f, 1) == 0 && rank_of(&f, 2) == 0);
@@ -280,19 +284,19 @@ static void who_is_beside_a_heavy_one_stays(void)
 static void ranks_keep_their_number(void)
 {
     const int64_t total[] = {90, 80, 70, 1, 2, 3, 4};
-    int32_t homes[3] = {0};
+    int32_t primaries[3] = {0};
     fixture f;
 
     setup(&f, 7, 3, 1, 20);
     set_totals(&f, total);
     f.p.placement.expert_of[3] = 6;
-    f.l.lasts = 100;
+    f.l.horizon = 100;
     place(&f);
     CHECK(moved(&f) > 0);
     CHECK_INT(replicas(&f), 0);
     for (int32_t e = 0; e < 7; e++)
-        homes[rank_of(&f, e)]++;
-    CHECK(homes[0] == 3 && homes[1] == 2 && homes[2] == 2);
+        primaries[rank_of(&f, e)]++;
+    CHECK(primaries[0] == 3 && primaries[1] == 2 && primaries[2] == 2);
     CHECK_INT(f.p.placement.expert_of[3], -1);
     teardown(&f);
 }
@@ -305,8 +309,8 @@ static void a_sum_is_of_its_micro_batches(void)
     fixture f;
 
     setup(&f, 8, 2, 0, 0);
-    f.l.costs.move_s = 100;
-    f.l.lasts = 2;
+    f.l.costs.migrate_s_per_expert = 100;
+    f.l.horizon = 2;
     set_totals(&f, total);
     place(&f);
     one = f.p.before_s;
@@ -330,7 +334,7 @@ static void nothing_to_do(void)
     fixture f;
 
     setup(&f, 6, 3, 1, 0);
-    f.l.lasts = 100;
+    f.l.horizon = 100;
     CHECK_INT(run(&f), 0); /* no assignments */
     CHECK_INT(replicas(&f), 0);
     for (int32_t e = 0; e < 6; e++)
@@ -346,7 +350,7 @@ static void no_spare_slot(void)
     fixture f;
 
     setup(&f, 4, 4, 0, 0);
-    f.l.lasts = 100;
+    f.l.horizon = 100;
     f.counts[2] = 100;
     CHECK_INT(run(&f), 100);
     CHECK_INT(replicas(&f), 0);
@@ -359,7 +363,7 @@ static void one_rank(void)
     fixture f;
 
     setup(&f, 5, 1, 3, 0);
-    f.l.lasts = 100;
+    f.l.horizon = 100;
     f.counts[4] = 100;
     CHECK_INT(run(&f), 100);
     CHECK_INT(replicas(&f), 0);
@@ -371,7 +375,7 @@ static void one_expert_takes_all_on_more_ranks_than_experts(void)
     fixture f;
 
     setup(&f, 3, 7, 1, 1);
-    f.l.lasts = 100;
+    f.l.horizon = 100;
     f.counts[1] = 700;
     CHECK_INT(run(&f), 100);
     CHECK_INT(replicas(&f), 6);
@@ -405,8 +409,11 @@ static void huge_counts(void)
     fixture f;
 
     setup(&f, 4, 2, 1, 1e-3);
-    f.l.costs = (ek_plan_costs){.row_s = 1e-6, .send_s = 1e-6, .replica_s = 1e-3, .move_s = 1};
-    f.l.lasts = 100;
+    f.l.costs = (ek_plan_costs){.compute_s_per_row = 1e-6,
+                                .comm_s_per_row = 1e-6,
+                                .replica_s = 1e-3,
+                                .migrate_s_per_expert = 1};
+    f.l.horizon = 100;
     f.counts[0] = f.counts[5] = (int64_t)1 << 61; /* experts 0 and 1, both on rank 0 */
     CHECK(run(&f) <= ((int64_t)1 << 61) + ((int64_t)1 << 51));
     teardown(&f);
@@ -419,10 +426,10 @@ static ek_plan_costs machine(double replicas_price)
 {
     const double weights = 3.0 * 2048 * 1024, flops = 200e12, link = 50e9;
 
-    return (ek_plan_costs){.row_s = 3 * 2 * weights / flops,
-                           .send_s = 4 * 2048 * 2 / link,
+    return (ek_plan_costs){.compute_s_per_row = 3 * 2 * weights / flops,
+                           .comm_s_per_row = 4 * 2048 * 2 / link,
                            .replica_s = replicas_price * 2 * weights * 2 / link,
-                           .move_s = weights * 14 / link};
+                           .migrate_s_per_expert = weights * 14 / link};
 }
 
 static int replay(const ek_planner *planner, const char *name, const char *history, int32_t ranks,
@@ -436,7 +443,7 @@ static int replay(const ek_planner *planner, const char *name, const char *histo
     cfg.limits = (ek_plan_limits){.experts = (int32_t)t.experts,
                                   .ranks = ranks,
                                   .slots = (int32_t)(t.experts + ranks - 1) / ranks + 1,
-                                  .lasts = 100,
+                                  .horizon = 100,
                                   .costs = machine(replicas_price)};
     if (history != NULL && golden_open(history, &before))
         cfg.history = &before;
@@ -458,7 +465,7 @@ static void homes_by_prefill_judged_on_decode(void)
         SKIP(missing);
     if (r.mean > 1.001 || r.worst > 1.006)
         EK_T_FAIL("max/mean %.5f, worst %.5f", r.mean, r.worst);
-    CHECK(r.slow_us > 0);
+    CHECK(r.persistent_us > 0);
 }
 
 static void gpt_16_ranks(void)
@@ -579,28 +586,28 @@ static void random_histories(void)
 
     for (int draw = 0; draw < DRAWS; draw++) {
         int32_t ranks = 1 + (int32_t)drawn(draw, 0, 12), experts = 1 + (int32_t)drawn(draw, 1, 30);
-        int32_t homes[16] = {0}, first[32], was;
+        int32_t primaries[16] = {0}, first[32], was;
         fixture f;
 
         setup(&f, experts, ranks, (int32_t)drawn(draw, 2, 3), 10);
         draw_counts(&f, draw);
-        f.l.costs.send_s = (double)drawn(draw, 4, 3);
-        f.l.costs.move_s = 100;
-        f.l.lasts = 1 << drawn(draw, 3, 10);
+        f.l.costs.comm_s_per_row = (double)drawn(draw, 4, 3);
+        f.l.costs.migrate_s_per_expert = 100;
+        f.l.horizon = 1 << drawn(draw, 3, 10);
         place(&f);
         CHECK(f.p.after_s <= f.p.before_s);
         CHECK_INT(replicas(&f), 0);
         for (int32_t e = 0; e < experts; e++)
-            homes[rank_of(&f, e)]++;
+            primaries[rank_of(&f, e)]++;
         for (int32_t r = 0; r < ranks; r++)
-            CHECK_INT(homes[r], experts / ranks + (r < experts % ranks));
+            CHECK_INT(primaries[r], experts / ranks + (r < experts % ranks));
         was = moved(&f);
         some += was > 0;
-        memcpy(first, f.p.placement.home, (size_t)experts * sizeof(*first));
+        memcpy(first, f.p.placement.primary, (size_t)experts * sizeof(*first));
         ek_placement_block(&f.p.placement, 1);
         f.p.explain = 0; /* one rank may explain, and all have to decide alike */
         place(&f);
-        CHECK(memcmp(first, f.p.placement.home, (size_t)experts * sizeof(*first)) == 0);
+        CHECK(memcmp(first, f.p.placement.primary, (size_t)experts * sizeof(*first)) == 0);
         teardown(&f);
     }
     if (some < DRAWS / 10 || some > DRAWS * 9 / 10)

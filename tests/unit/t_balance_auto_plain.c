@@ -1,6 +1,6 @@
 /* auto against the plain way to do the same: every packing made without lists and searched in full,
  * every number of replicas a link tried.  What auto leaves out must not cost more than it says. */
-#include "balance/fill.h"
+#include "balance/alias_balance.h"
 #include "base/random.h"
 #include "plan_fixture.h"
 
@@ -17,7 +17,7 @@ static const struct {
 typedef struct {
     fixture f, judge;
     int64_t total[EXPERTS], sum[RANKS];
-    int32_t order[EXPERTS], home[EXPERTS], rank_of[EXPERTS];
+    int32_t order[EXPERTS], primary[EXPERTS], rank_of[EXPERTS];
     double mean;
 } layer;
 
@@ -32,7 +32,7 @@ static uint64_t most_for(const layer *x, int draw, int32_t e)
 {
     const ek_plan_limits *l = &x->f.l;
     uint64_t size = (uint64_t)1 << drawn(draw, 3, 30);
-    int32_t r = x->f.p.placement.home[e] / l->slots;
+    int32_t r = x->f.p.placement.primary[e] / l->slots;
 
     if (draw % 2)
         return 1 + 4 * size / (1 + (uint64_t)drawn(draw, 100 + e, (uint64_t)l->experts));
@@ -58,7 +58,7 @@ static void setup(layer *x, int draw)
 {
     int32_t ranks = 1 + (int32_t)drawn(draw, 0, RANKS), slots;
     int32_t experts = 1 + (int32_t)drawn(draw, 1, EXPERTS);
-    ek_plan_costs costs = {.row_s = 1, .send_s = drawn(draw, 4, 2) ? 0.5 : 0};
+    ek_plan_costs costs = {.compute_s_per_row = 1, .comm_s_per_row = drawn(draw, 4, 2) ? 0.5 : 0};
 
     slots = (experts + ranks - 1) / ranks + (int32_t)drawn(draw, 2, 3);
     memset(x, 0, sizeof(*x));
@@ -67,11 +67,11 @@ static void setup(layer *x, int draw)
     draw_counts(x, draw);
     for (int32_t e = 0; e < experts; e++) {
         x->mean += (double)x->total[e] / ranks;
-        x->home[e] = x->f.p.placement.home[e] / slots;
+        x->primary[e] = x->f.p.placement.primary[e] / slots;
     }
     x->f.l.costs.replica_s = x->mean * (double)drawn(draw, 5, 100) * 0.003;
-    x->f.l.costs.move_s = x->mean * (double)drawn(draw, 6, 100) * 0.01;
-    x->f.l.lasts = 1 << drawn(draw, 7, 10);
+    x->f.l.costs.migrate_s_per_expert = x->mean * (double)drawn(draw, 6, 100) * 0.01;
+    x->f.l.horizon = 1 << drawn(draw, 7, 10);
     x->judge.l = x->f.l;
 }
 
@@ -101,9 +101,9 @@ static void pack(layer *x, double level, int with_heaviest)
 
     memset(x->sum, 0, sizeof(x->sum));
     for (int32_t e = 0; e < x->f.l.experts; e++)
-        room[x->home[e]]++;
+        room[x->primary[e]]++;
     for (int32_t i = 0; i < x->f.l.experts; i++) {
-        int32_t e = x->order[i], to = x->home[e];
+        int32_t e = x->order[i], to = x->primary[e];
         int64_t others = x->sum[to] - (with_heaviest ? 0 : heaviest[to]);
 
         if (room[to] == 0 || (x->sum[to] > 0 && (double)(others + x->total[e]) > level)) {
@@ -130,7 +130,7 @@ static int alike(const layer *x, int32_t a, int32_t b)
 }
 
 /* Every expert that is away against every other, lightest first. */
-static void send_home(layer *x)
+static void send_primary(layer *x)
 {
     int32_t n = x->f.l.experts;
 
@@ -138,8 +138,8 @@ static void send_home(layer *x)
         for (int32_t k = n, a = x->order[i]; k-- > 0;) {
             int32_t b = x->order[k], at = x->rank_of[a];
 
-            if (at == x->home[a] || x->rank_of[b] != x->home[a] || x->home[b] == x->home[a] ||
-                !alike(x, a, b))
+            if (at == x->primary[a] || x->rank_of[b] != x->primary[a] ||
+                x->primary[b] == x->primary[a] || !alike(x, a, b))
                 continue;
             x->sum[at] -= x->total[a] - x->total[b];
             x->sum[x->rank_of[b]] += x->total[a] - x->total[b];
@@ -160,27 +160,28 @@ static double cost(layer *x)
         int32_t r = x->rank_of[e], slot = ek_plan_free_slot(&j->p.placement, r);
 
         j->p.placement.expert_of[slot] = e;
-        j->p.placement.home[e] = slot;
-        come[r] += r != x->home[e];
+        j->p.placement.primary[e] = slot;
+        come[r] += r != x->primary[e];
         links = come[r] > links ? come[r] : links;
     }
-    CHECK(j->planner->fast(j->memory, &j->l, x->f.counts, &j->p) == EK_OK);
-    return j->p.after_s * (double)j->l.lasts + 2 * links * j->l.costs.move_s; /* pays twice */
+    CHECK(j->planner->plan_transient(j->memory, &j->l, x->f.counts, &j->p) == EK_OK);
+    return j->p.after_s * (double)j->l.horizon +
+           2 * links * j->l.costs.migrate_s_per_expert; /* pays twice */
 }
 
 /* The present homes and four packings, which auto's are one of; the least that one takes. */
-static double plain_homes(layer *x, const int32_t *chosen)
+static double plain_primaries(layer *x, const int32_t *chosen)
 {
     size_t size = (size_t)x->f.l.experts * sizeof(*chosen);
-    int met = memcmp(chosen, x->home, size) == 0;
+    int met = memcmp(chosen, x->primary, size) == 0;
     double least;
 
-    memcpy(x->rank_of, x->home, size);
+    memcpy(x->rank_of, x->primary, size);
     least = cost(x);
     sort(x);
     for (int i = 0; i < PLAIN; i++) {
         pack(x, levels[i].level * x->mean, levels[i].with_heaviest);
-        send_home(x);
+        send_primary(x);
         met = met || memcmp(chosen, x->rank_of, size) == 0;
         least = fmin(least, cost(x));
     }
@@ -189,15 +190,15 @@ static double plain_homes(layer *x, const int32_t *chosen)
 }
 
 /* How much dearer homes may be than the best.  Where sending takes time, fast knows more of links
- * than slow reckons with, and may bring experts near their tokens besides (near.h). */
+ * than slow reckons with, and may bring experts near their tokens besides (locality_replicas.h). */
 static double margin(const layer *x)
 {
     const ek_plan_limits *l = &x->f.l;
 
     for (int64_t i = 0; i < (int64_t)l->ranks * l->experts; i++)
-        if ((double)x->f.counts[i] * l->costs.send_s > l->costs.replica_s)
+        if ((double)x->f.counts[i] * l->costs.comm_s_per_row > l->costs.replica_s)
             return 1.0 / 8;
-    return l->costs.send_s > 0 ? 1.0 / 32 : 1.0 / 512;
+    return l->costs.comm_s_per_row > 0 ? 1.0 / 32 : 1.0 / 512;
 }
 
 /* Homes are those of a plain packing, and hardly dearer than the best of them. */
@@ -211,11 +212,11 @@ static void homes_are_plain_ones(void)
         layer x;
 
         setup(&x, draw);
-        CHECK(x.f.planner->slow(x.f.memory, &x.f.l, x.f.counts, &x.f.p) == EK_OK);
+        CHECK(x.f.planner->plan_persistent(x.f.memory, &x.f.l, x.f.counts, &x.f.p) == EK_OK);
         for (int32_t e = 0; e < x.f.l.experts; e++)
-            chosen[e] = x.f.p.placement.home[e] / x.f.l.slots;
-        some += memcmp(chosen, x.home, (size_t)x.f.l.experts * sizeof(*chosen)) != 0;
-        least = plain_homes(&x, chosen);
+            chosen[e] = x.f.p.placement.primary[e] / x.f.l.slots;
+        some += memcmp(chosen, x.primary, (size_t)x.f.l.experts * sizeof(*chosen)) != 0;
+        least = plain_primaries(&x, chosen);
         memcpy(x.rank_of, chosen, sizeof(chosen));
         now = cost(&x);
         if (now > least * (1 + margin(&x)) + 1e-9)
@@ -240,7 +241,8 @@ static double time_of(const layer *x, int64_t most, int32_t links)
             sent += x->f.counts[(int64_t)r * x->f.l.experts + e];
         busiest = sent > busiest ? sent : busiest;
     }
-    return (double)most * c->row_s + (double)busiest * c->send_s + links * c->replica_s;
+    return (double)most * c->compute_s_per_row + (double)busiest * c->comm_s_per_row +
+           links * c->replica_s;
 }
 
 /* As many replicas a link as can be, then every smaller number, each searched in full. */
@@ -251,23 +253,23 @@ static double plain_search(layer *x)
     int64_t sum = 0, floor;
     int32_t links;
     double least;
-    ek_fill m;
+    ek_alias m;
 
     ek_arena_measure(&arena);
-    ek_fill_take(&m, &arena, l);
+    ek_alias_reserve(&m, &arena, l);
     CHECK(ek_arena_reserve(&arena, "a search") == EK_OK);
-    ek_fill_take(&m, &arena, l);
+    ek_alias_reserve(&m, &arena, l);
     memcpy(m.total, x->total, (size_t)l->experts * sizeof(*m.total));
-    least = time_of(x, ek_fill_homes(&m, l, &x->judge.p.placement), 0);
+    least = time_of(x, ek_alias_start(&m, l, &x->judge.p.placement), 0);
     for (int32_t e = 0; e < l->experts; e++)
         sum += x->total[e];
-    (void)ek_fill_search(&m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX, INT64_MAX);
-    links = ek_fill_links(&m, l);
+    (void)ek_alias_search(&m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX, INT64_MAX);
+    links = ek_alias_busiest_link(&m, l);
     floor = m.least;
     least = fmin(least, time_of(x, floor, links));
     for (int32_t n = 1; n < links; n++) {
-        (void)ek_fill_search(&m, l, floor, n, INT64_MAX);
-        least = fmin(least, time_of(x, m.least, ek_fill_links(&m, l)));
+        (void)ek_alias_search(&m, l, floor, n, INT64_MAX);
+        least = fmin(least, time_of(x, m.least, ek_alias_busiest_link(&m, l)));
     }
     ek_arena_fini(&arena);
     return least;
@@ -281,7 +283,7 @@ static void replicas_are_plain_ones(void)
         layer x;
 
         setup(&x, draw);
-        CHECK(x.f.planner->fast(x.f.memory, &x.f.l, x.f.counts, &x.f.p) == EK_OK);
+        CHECK(x.f.planner->plan_transient(x.f.memory, &x.f.l, x.f.counts, &x.f.p) == EK_OK);
         now = x.f.p.after_s;
         least = plain_search(&x);
         if (now > least * 1.0005)

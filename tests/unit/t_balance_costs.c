@@ -25,16 +25,17 @@ static void by_the_book(void)
     double flops = 6.0 * 64 * 100, row = 4 * 64 * 2 + 2 * 4, sent = 24;
 
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
-    CHECK_NEAR(c.row_s, flops * (1 / 1e12 + 1 / 2e12 + 1 / 0.5e12) + (8 * 64 + 9 * 100) * 2 / 20e9);
+    CHECK_NEAR(c.compute_s_per_row,
+               flops * (1 / 1e12 + 1 / 2e12 + 1 / 0.5e12) + (8 * 64 + 9 * 100) * 2 / 20e9);
     /* 24 rows leave; a message is a third of a quarter of them: 1040 B take the latency */
     CHECK(sent * row / 4 / 3 < 1e4);
-    CHECK_NEAR(c.send_s, 4 * (2 * 100e-6) / sent);
+    CHECK_NEAR(c.comm_s_per_row, 4 * (2 * 100e-6) / sent);
     CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * (2 * 2 + 4));
     CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 12);
-    CHECK_NEAR(c.move_s, 3 * 64 * 100 * 12 / 1e8);
+    CHECK_NEAR(c.migrate_s_per_expert, 3 * 64 * 100 * 12 / 1e8);
     /* between nodes; 38 and 77 kB at 0.1 GB/s */
     CHECK_NEAR(c.replica_s, 3 * 64 * 100 * (2 * 2 + 4) / 1e8);
-    CHECK_NEAR(c.waited_s, 3 * 64 * 100 * 2 / 1e8);
+    CHECK_NEAR(c.exposed_s, 3 * 64 * 100 * 2 / 1e8);
 }
 
 static void few_rows_are_dear(void)
@@ -49,9 +50,10 @@ static void few_rows_are_dear(void)
     CHECK(ek_plan_costs_of(&m, &s, &many, NULL) == EK_OK);
     s.rows = 0;
     CHECK(ek_plan_costs_of(&m, &s, &best, NULL) == EK_OK);
-    CHECK(few.row_s > 1.4 * many.row_s && few.send_s > 3 * many.send_s);
-    CHECK_NEAR(best.row_s, many.row_s);
-    CHECK_NEAR(best.send_s, (4 * 64 * 2 + 2 * 4) / 1e9);
+    CHECK(few.compute_s_per_row > 1.4 * many.compute_s_per_row &&
+          few.comm_s_per_row > 3 * many.comm_s_per_row);
+    CHECK_NEAR(best.compute_s_per_row, many.compute_s_per_row);
+    CHECK_NEAR(best.comm_s_per_row, (4 * 64 * 2 + 2 * 4) / 1e9);
 }
 
 static void types(void)
@@ -77,10 +79,10 @@ static void edges(void)
     ek_model_spec spec = model();
     ek_plan_setting s = {&spec, 0, 1, 1, 100};
     ek_plan_costs c, other;
-    ek_cost_why why = {0};
+    ek_cost_reason reason = {0};
 
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK); /* nobody to send to */
-    CHECK(c.send_s == 0 && c.replica_s == 0 && c.row_s > 0);
+    CHECK(c.comm_s_per_row == 0 && c.replica_s == 0 && c.compute_s_per_row > 0);
     memset(m.link, 0, sizeof(m.link));
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
     s.ranks = 2;
@@ -88,11 +90,11 @@ static void edges(void)
     CHECK(strstr(ek_err_message(), "measured with one rank") != NULL);
     m = by_hand();
     s.ranks = 20; /* more than experts: one each */
-    CHECK(ek_plan_costs_of(&m, &s, &c, &why) == EK_OK);
-    CHECK(strstr(why.line[0].text, "copies, 100 rows an expert") != NULL);
+    CHECK(ek_plan_costs_of(&m, &s, &c, &reason) == EK_OK);
+    CHECK(strstr(reason.line[0].text, "copies, 100 rows an expert") != NULL);
     s.experts = 20; /* of a trace, in place of the model's */
     CHECK(ek_plan_costs_of(&m, &s, &other, NULL) == EK_OK);
-    CHECK_NEAR(c.row_s, other.row_s);
+    CHECK_NEAR(c.compute_s_per_row, other.compute_s_per_row);
     s.ranks = 0;
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_EINVAL);
 }
@@ -104,24 +106,25 @@ static void reasons(void)
     ek_model_spec spec = model();
     ek_plan_setting s = {&spec, 0, 4, 2, 32};
     ek_plan_costs c;
-    ek_cost_why why = {0};
+    ek_cost_reason reason = {0};
     double sum = 0;
 
-    CHECK(ek_plan_costs_of(&m, &s, &c, &why) == EK_OK);
-    CHECK_INT(why.n, 14);
-    CHECK(strcmp(why.line[0].name, "expert row") == 0 && why.line[0].value == c.row_s);
+    CHECK(ek_plan_costs_of(&m, &s, &c, &reason) == EK_OK);
+    CHECK_INT(reason.n, 14);
+    CHECK(strcmp(reason.line[0].name, "expert row") == 0 &&
+          reason.line[0].value == c.compute_s_per_row);
     for (int i = 1; i <= 4; i++)
-        sum += why.line[i].value;
-    CHECK_NEAR(sum, c.row_s);
-    CHECK(strcmp(why.line[1].text, "6 x 64 x 100 = 38.4 kFLOP at 1 TFLOP/s") == 0);
-    CHECK(strcmp(why.line[5].name, "row sent") == 0 && why.line[5].value == c.send_s);
-    CHECK(strcmp(why.line[9].name, "replica") == 0 && why.line[9].value == c.replica_s);
-    CHECK(why.line[12].value == c.replica_bytes && why.line[13].value == c.state_bytes);
-    CHECK(strstr(why.line[0].text, "another size") == NULL);
+        sum += reason.line[i].value;
+    CHECK_NEAR(sum, c.compute_s_per_row);
+    CHECK(strcmp(reason.line[1].text, "6 x 64 x 100 = 38.4 kFLOP at 1 TFLOP/s") == 0);
+    CHECK(strcmp(reason.line[5].name, "row sent") == 0 && reason.line[5].value == c.comm_s_per_row);
+    CHECK(strcmp(reason.line[9].name, "replica") == 0 && reason.line[9].value == c.replica_s);
+    CHECK(reason.line[12].value == c.replica_bytes && reason.line[13].value == c.state_bytes);
+    CHECK(strstr(reason.line[0].text, "another size") == NULL);
     spec.ff = 50;
-    why.n = 0;
-    CHECK(ek_plan_costs_of(&m, &s, &c, &why) == EK_OK);
-    CHECK(strstr(why.line[0].text, "measured with experts of another size") != NULL);
+    reason.n = 0;
+    CHECK(ek_plan_costs_of(&m, &s, &c, &reason) == EK_OK);
+    CHECK(strstr(reason.line[0].text, "measured with experts of another size") != NULL);
 }
 
 static const ek_case cases[] = {

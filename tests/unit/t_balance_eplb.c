@@ -10,7 +10,7 @@ enum { DRAWS = 300 };
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
 {
     plan_setup(f, &ek_planner_eplb, experts, ranks, slots,
-               (ek_plan_costs){.row_s = 1, .send_s = 1});
+               (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
 }
 
 /* The busiest rank's assignments; every slot is filled. */
@@ -46,7 +46,7 @@ static void by_hand(void)
     CHECK_INT(f.load[0], 45); /* 40 and 5 */
     CHECK_INT(f.load[1], 60); /* 30 and 30 */
     CHECK_INT(f.load[2], 40); /* 30 and 10 */
-    CHECK(strstr(f.p.why, "2 replicas bring the busiest rank from 130 to 60") != NULL);
+    CHECK(strstr(f.p.reason, "2 replicas bring the busiest rank from 130 to 60") != NULL);
     teardown(&f);
 }
 
@@ -78,8 +78,8 @@ static void homes_stay_where_they_can(void)
     f.counts[1] = 100;
     CHECK_INT(run(&f), 95);
     CHECK_INT(f.p.placement.expert_of[0], 1);
-    CHECK_INT(f.p.placement.home[1] / 2, 1);
-    CHECK_INT(f.p.placement.home[0] / 2, 0);
+    CHECK_INT(f.p.placement.primary[1] / 2, 1);
+    CHECK_INT(f.p.placement.primary[0] / 2, 0);
     teardown(&f);
 }
 

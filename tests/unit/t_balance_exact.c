@@ -11,7 +11,7 @@ enum { DRAWS = 400 };
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t spare)
 {
     plan_setup(f, &ek_planner_exact, experts, ranks, (experts + ranks - 1) / ranks + spare,
-               (ek_plan_costs){.row_s = 1e-6, .send_s = 1e-6});
+               (ek_plan_costs){.compute_s_per_row = 1e-6, .comm_s_per_row = 1e-6});
 }
 
 /* All of an expert's assignments come from rank 0. */
@@ -50,8 +50,8 @@ static void one_hot_expert(void)
     set_total(&f, 3, 200);
     CHECK_INT(run(&f), 400);
     CHECK_INT(replicas(&f), 3);
-    CHECK_INT(f.p.quota[f.p.placement.home[0]], 400);
-    CHECK(strstr(f.p.why, "3 replicas") != NULL && strstr(f.p.why, "900 to 400") != NULL);
+    CHECK_INT(f.p.quota[f.p.placement.primary[0]], 400);
+    CHECK(strstr(f.p.reason, "3 replicas") != NULL && strstr(f.p.reason, "900 to 400") != NULL);
     teardown(&f);
 }
 
@@ -229,15 +229,15 @@ static void draw_counts(fixture *f, int draw)
         }
 }
 
-static void homes_stay(const fixture *f)
+static void primaries_stay(const fixture *f)
 {
     ek_plan block = f->p;
     ek_arena a;
 
     CHECK(ek_arena_init(&a, 1 << 16, "a placement") == EK_OK);
-    ek_placement_take(&block.placement, &a, f->l.experts, f->l.ranks, f->l.slots);
+    ek_placement_reserve(&block.placement, &a, f->l.experts, f->l.ranks, f->l.slots);
     ek_placement_block(&block.placement, 1);
-    CHECK(memcmp(block.placement.home, f->p.placement.home,
+    CHECK(memcmp(block.placement.primary, f->p.placement.primary,
                  (size_t)f->l.experts * sizeof(int32_t)) == 0);
     ek_arena_fini(&a);
 }
@@ -263,7 +263,7 @@ static void random_layers(void)
         if (experts <= ranks && (double)most > 1.001 * (double)sum / ranks + 1)
             EK_T_FAIL("draw %d: %d ranks, %d experts: %lld of %lld", draw, (int)ranks, (int)experts,
                       (long long)most, (long long)sum);
-        homes_stay(&f);
+        primaries_stay(&f);
         CHECK_INT(run(&f), most);
         teardown(&f);
     }

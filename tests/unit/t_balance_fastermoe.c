@@ -5,8 +5,9 @@
 /* Times are numbers of assignments; a shadow costs half of replica_s. */
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots, double replica_s)
 {
-    plan_setup(f, &ek_planner_fastermoe, experts, ranks, slots,
-               (ek_plan_costs){.row_s = 0.5, .send_s = 0.5, .replica_s = replica_s});
+    plan_setup(
+        f, &ek_planner_fastermoe, experts, ranks, slots,
+        (ek_plan_costs){.compute_s_per_row = 0.5, .comm_s_per_row = 0.5, .replica_s = replica_s});
 }
 
 /* What each rank sends, all of it to one expert. */
@@ -38,7 +39,7 @@ static void equal_batches(void)
     for (int32_t e = 0; e < 3; e++)
         CHECK(!is_shadowed(&f, e));
     CHECK(f.p.before_s == 500 && f.p.after_s == 500);
-    CHECK(strstr(f.p.why, "0 experts shadowed") != NULL);
+    CHECK(strstr(f.p.reason, "0 experts shadowed") != NULL);
     teardown(&f);
 }
 

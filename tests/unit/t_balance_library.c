@@ -8,7 +8,7 @@
 
 enum { RANKS = 5, EXPERTS = 7, SPARE = 2, SLOTS = 2 + SPARE, PLANS = 20, LASTS = 6 };
 
-static ek_balance *create_with(const char *policy, int nodes, double send_s)
+static ek_balance *create_with(const char *policy, int nodes, double comm_s_per_row)
 {
     static const int32_t node_of[RANKS] = {0, 0, 1, 1, 2};
     ek_balance_config c = {.size = sizeof(c),
@@ -18,11 +18,11 @@ static ek_balance *create_with(const char *policy, int nodes, double send_s)
                            .spare_slots = SPARE,
                            .node_of = node_of,
                            .replicas_min = nodes,
-                           .row_s = 1e-6,
-                           .send_s = send_s,
+                           .compute_s_per_row = 1e-6,
+                           .comm_s_per_row = comm_s_per_row,
                            .replica_s = 1e-5,
-                           .move_s = 1e-5,
-                           .lasts = LASTS};
+                           .migrate_s_per_expert = 1e-5,
+                           .horizon = LASTS};
     ek_balance *b = NULL;
 
     if (ek_balance_create(&c, &b) < 0)
@@ -109,7 +109,7 @@ static void plans_of(const char *policy)
         CHECK(ek_balance_split(b, other, rows) == EK_OK);
         check_split(&p, other, rows);
         for (int e = 0; e < EXPERTS; e++)
-            CHECK_INT(p.expert_of[p.home[e]], e);
+            CHECK_INT(p.expert_of[p.primary[e]], e);
     }
     atomic_store(&counting, 0);
     CHECK_INT(atomic_load(&allocations), 0);
@@ -132,7 +132,7 @@ static void every_policy(void)
 static void place_goes_on_from_its_plan(void)
 {
     int64_t counts[RANKS * EXPERTS] = {0};
-    int32_t home[EXPERTS];
+    int32_t primary[EXPERTS];
     ek_balance *b = create("place");
     ek_balance_plan_result p;
     int moved = 0;
@@ -140,23 +140,23 @@ static void place_goes_on_from_its_plan(void)
     counts[0] = 500;
     counts[1] = 500;
     CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
-    memcpy(home, p.home, sizeof(home));
+    memcpy(primary, p.primary, sizeof(primary));
     for (int e = 0; e < EXPERTS; e++)
-        moved += home[e] / SLOTS != (e < 4 ? e / 2 : e - 2);
+        moved += primary[e] / SLOTS != (e < 4 ? e / 2 : e - 2);
     CHECK(moved > 0);
     CHECK_INT(busiest(p.quota), 500);
     counts[0] = 510;
     CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
-    CHECK(memcmp(home, p.home, sizeof(home)) == 0);
+    CHECK(memcmp(primary, p.primary, sizeof(primary)) == 0);
     ek_balance_destroy(&b);
 }
 
-static int32_t homes_moved(const ek_balance_plan_result *p)
+static int32_t primaries_moved(const ek_balance_plan_result *p)
 {
     int32_t n = 0;
 
     for (int e = 0; e < EXPERTS; e++)
-        n += p->home[e] / SLOTS != (e < 4 ? e / 2 : e - 2);
+        n += p->primary[e] / SLOTS != (e < 4 ? e / 2 : e - 2);
     return n;
 }
 
@@ -174,17 +174,17 @@ static void auto_moves_homes_for_the_counts_so_far(void)
         counts[r * EXPERTS] = counts[r * EXPERTS + 1] = 1000;
     for (int n = 0; n < LASTS; n++) {
         CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
-        CHECK_INT(homes_moved(&p), 0);
-        CHECK(p.why_homes[0] == '\0');
+        CHECK_INT(primaries_moved(&p), 0);
+        CHECK(p.primary_reason[0] == '\0');
         CHECK(busiest(p.quota) < 5000);
     }
     CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
-    CHECK_INT(homes_moved(&p), 2);
-    CHECK(strstr(p.why_homes, "2 of 7 experts move") != NULL);
-    CHECK(strstr(p.why, "replicas") != NULL);
+    CHECK_INT(primaries_moved(&p), 2);
+    CHECK(strstr(p.primary_reason, "2 of 7 experts move") != NULL);
+    CHECK(strstr(p.reason, "replicas") != NULL);
     CHECK_INT(busiest(p.quota), 2000);
     CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
-    CHECK_INT(homes_moved(&p), 2);
+    CHECK_INT(primaries_moved(&p), 2);
     ek_balance_destroy(&b);
 }
 
@@ -244,13 +244,13 @@ static void what_does_not_fit(void)
     c.spare_slots = -2;
     refused(c, "-2 spare slots");
     c = good;
-    c.row_s = NAN;
+    c.compute_s_per_row = NAN;
     refused(c, "a time");
     c = good;
-    c.move_s = -1;
+    c.migrate_s_per_expert = -1;
     refused(c, "a time");
     c = good;
-    c.lasts = -1;
+    c.horizon = -1;
     refused(c, "homes that last -1 plans");
     CHECK(ek_balance_create(&good, &b) == EK_OK);
     counts[5] = -1;

@@ -34,7 +34,7 @@ typedef struct {
 static void setup_packing(packing *f, const int64_t *load, int32_t experts, int32_t ranks)
 {
     CHECK(ek_arena_init(&f->arena, ROOM, "packings") == EK_OK);
-    f->m = ek_place_take(&f->arena, experts, ranks);
+    f->m = ek_place_reserve(&f->arena, experts, ranks);
     CHECK(ek_arena_check(&f->arena, "packings") == EK_OK);
     memcpy(f->m->load, load, (size_t)experts * sizeof(*load));
     ek_place_sort(f->m);
@@ -218,7 +218,7 @@ static void exact_with_sizes_equals_brute_force(void)
             size[e] = roll(&d, 4);
         }
         CHECK(ek_arena_init(&a, ROOM, "the exact program") == EK_OK);
-        ek_place_dp_take(&dp, &a, n, ranks);
+        ek_place_dp_reserve(&dp, &a, n, ranks);
         most = ek_place_exact(&dp, load, size, n, ranks, capacity, rank_of);
         want = brute_packing(load, size, n, ranks, capacity);
         CHECK_INT(most, want);
@@ -321,15 +321,15 @@ static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
     ek_arena measure;
 
     f->l = (ek_plan_limits){.experts = experts, .ranks = ranks, .slots = slots};
-    f->l.costs.row_s = 2;
-    f->l.costs.send_s = 1;
+    f->l.costs.compute_s_per_row = 2;
+    f->l.costs.comm_s_per_row = 1;
     CHECK(ek_arena_init(&f->arena, ROOM, "a plan") == EK_OK);
-    ek_plan_take(&f->p, &f->arena, &f->l);
+    ek_plan_reserve(&f->p, &f->arena, &f->l);
     f->counts = ek_arena_take(&f->arena, (int64_t)ranks * experts, sizeof(*f->counts));
     ek_arena_measure(&measure);
-    CHECK(ek_planner_place.take(&measure, &f->l) == NULL);
+    CHECK(ek_planner_place.reserve(&measure, &f->l) == NULL);
     measure.used += f->arena.used;
-    f->memory = ek_planner_place.take(&f->arena, &f->l);
+    f->memory = ek_planner_place.reserve(&f->arena, &f->l);
     CHECK(ek_arena_check(&f->arena, "a plan") == EK_OK);
     CHECK_INT(f->arena.used, measure.used);
     ek_placement_block(&f->p.placement, 1);
@@ -346,11 +346,11 @@ static void plan_and_check(fixture *f, int64_t want)
 {
     int64_t load[64];
 
-    CHECK(ek_planner_place.slow(f->memory, &f->l, f->counts, &f->p) == EK_OK);
+    CHECK(ek_planner_place.plan_persistent(f->memory, &f->l, f->counts, &f->p) == EK_OK);
     CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
     CHECK_INT(ek_plan_loads(&f->l, &f->p, load), want);
     CHECK(f->p.after_s == (double)want * 3 && f->p.after_s <= f->p.before_s);
-    CHECK(strncmp(f->p.why, "place: ", 7) == 0);
+    CHECK(strncmp(f->p.reason, "place: ", 7) == 0);
 }
 
 /* Counts of one source. */
@@ -395,13 +395,13 @@ static void who_stays_keeps_its_slot(void)
     for (int32_t s = 0; s < 8; s++) {
         f.p.placement.expert_of[s] = was[s];
         if (was[s] >= 0)
-            f.p.placement.home[was[s]] = s;
+            f.p.placement.primary[was[s]] = s;
     }
     memcpy(f.counts + 6, load, sizeof(load)); /* of source 1 */
     plan_and_check(&f, 16);
     for (int32_t s = 0; s < 8; s++)
         CHECK_INT(f.p.placement.expert_of[s], want[s]);
-    CHECK(strstr(f.p.why, "2 of 6 experts move") != NULL);
+    CHECK(strstr(f.p.reason, "2 of 6 experts move") != NULL);
     teardown(&f);
 }
 
@@ -411,7 +411,7 @@ static void replicas_are_refused(void)
 
     setup(&f, 4, 2, 3);
     f.p.placement.expert_of[5] = 0;
-    CHECK_INT(ek_planner_place.slow(f.memory, &f.l, f.counts, &f.p), EK_EUNSUPPORTED);
+    CHECK_INT(ek_planner_place.plan_persistent(f.memory, &f.l, f.counts, &f.p), EK_EUNSUPPORTED);
     CHECK(strstr(ek_err_message(), "place") != NULL);
     CHECK(strstr(ek_err_message(), "slot 5") != NULL);
     teardown(&f);
@@ -430,7 +430,7 @@ static void shuffle(fixture *f, dice *d)
         while (p->expert_of[s] >= 0)
             s = (s + 1) % (p->ranks * p->slots);
         p->expert_of[s] = e;
-        p->home[e] = s;
+        p->primary[e] = s;
     }
 }
 
@@ -438,14 +438,14 @@ static void copy_placement(ek_placement *to, const ek_placement *from)
 {
     memcpy(to->expert_of, from->expert_of,
            (size_t)(from->ranks * from->slots) * sizeof(*from->expert_of));
-    memcpy(to->home, from->home, (size_t)from->experts * sizeof(*from->home));
+    memcpy(to->primary, from->primary, (size_t)from->experts * sizeof(*from->primary));
 }
 
 static int same_placement(const ek_placement *a, const ek_placement *b)
 {
     return memcmp(a->expert_of, b->expert_of,
                   (size_t)(a->ranks * a->slots) * sizeof(*a->expert_of)) == 0 &&
-           memcmp(a->home, b->home, (size_t)a->experts * sizeof(*a->home)) == 0;
+           memcmp(a->primary, b->primary, (size_t)a->experts * sizeof(*a->primary)) == 0;
 }
 
 /* What a plan has to do with the placement that it started from; returns whether it moved. */
@@ -468,12 +468,13 @@ static int check_against(const fixture *f, const ek_placement *was, int64_t befo
 
         for (int32_t s = r * p->slots; s < (r + 1) * p->slots; s++) {
             here += p->expert_of[s] >= 0;
-            CHECK(p->expert_of[s] < 0 || p->home[p->expert_of[s]] == s);
+            CHECK(p->expert_of[s] < 0 || p->primary[p->expert_of[s]] == s);
         }
         CHECK(here <= capacity);
     }
     for (int32_t e = 0; e < p->experts; e++)
-        CHECK(p->home[e] == was->home[e] || p->home[e] / p->slots != was->home[e] / p->slots);
+        CHECK(p->primary[e] == was->primary[e] ||
+              p->primary[e] / p->slots != was->primary[e] / p->slots);
     return 1;
 }
 
@@ -484,8 +485,8 @@ static void check_fewest_moves(const fixture *f, const ek_placement *was)
     int32_t overlap[36] = {0}, stay = 0;
 
     for (int32_t e = 0; e < p->experts; e++) {
-        overlap[p->home[e] / p->slots * p->ranks + was->home[e] / p->slots]++;
-        stay += p->home[e] == was->home[e];
+        overlap[p->primary[e] / p->slots * p->ranks + was->primary[e] / p->slots]++;
+        stay += p->primary[e] == was->primary[e];
     }
     CHECK_INT(stay, brute_assignment(overlap, p->ranks, 0, 0));
 }
@@ -505,20 +506,20 @@ static void check_random(dice *d, int *moved)
         f.counts[i] = roll(d, 3) == 0 ? roll_load(d) : roll(d, 20);
     ek_plan_totals(&l, f.counts, g.counts);
     copy_placement(&g.p.placement, &f.p.placement);
-    ek_plan_homes_only(&l, g.counts, &g.p);
+    ek_plan_primaries_only(&l, g.counts, &g.p);
     before = ek_plan_loads(&l, &g.p, load);
 
-    CHECK(ek_planner_place.slow(f.memory, &l, f.counts, &f.p) == EK_OK);
+    CHECK(ek_planner_place.plan_persistent(f.memory, &l, f.counts, &f.p) == EK_OK);
     *moved += check_against(&f, &g.p.placement, before);
     if (ranks <= 6)
         check_fewest_moves(&f, &g.p.placement);
     for (int32_t i = 0; i < ranks * experts; i++)
         g.counts[i] = f.counts[i] * times;
-    CHECK(ek_planner_place.slow(g.memory, &l, g.counts, &g.p) == EK_OK);
+    CHECK(ek_planner_place.plan_persistent(g.memory, &l, g.counts, &g.p) == EK_OK);
     CHECK(same_placement(&f.p.placement, &g.p.placement));
 
     /* there is nothing left to do */
-    CHECK(ek_planner_place.slow(f.memory, &l, f.counts, &f.p) == EK_OK);
+    CHECK(ek_planner_place.plan_persistent(f.memory, &l, f.counts, &f.p) == EK_OK);
     CHECK(same_placement(&f.p.placement, &g.p.placement));
     teardown(&g);
     teardown(&f);

@@ -12,7 +12,7 @@ typedef struct {
 static void setup_runs(fixture *f, int32_t experts, int32_t ranks, int32_t slots, int32_t runs)
 {
     CHECK(ek_arena_init(&f->arena, ROOM, "a placement") == EK_OK);
-    ek_placement_take(&f->p, &f->arena, experts, ranks, slots);
+    ek_placement_reserve(&f->p, &f->arena, experts, ranks, slots);
     CHECK(ek_arena_check(&f->arena, "a placement") == EK_OK);
     ek_placement_block(&f->p, runs);
 }
@@ -33,7 +33,7 @@ static void one_rank_holds_experts_in_order(void)
 
     setup(&f, 5, 1, 7);
     for (int32_t e = 0; e < 5; e++) {
-        CHECK_INT(f.p.home[e], e);
+        CHECK_INT(f.p.primary[e], e);
         CHECK_INT(f.p.expert_of[e], e);
     }
     CHECK_INT(f.p.expert_of[5], -1);
@@ -94,7 +94,7 @@ static void check_runs(int32_t experts, int32_t runs, int32_t ranks)
         }
         CHECK_INT(held, experts);
         for (int32_t e = 0; e < experts; e++)
-            CHECK(f.p.home[e] < ranks * slots);
+            CHECK(f.p.primary[e] < ranks * slots);
     }
     teardown(&f);
 }
@@ -132,13 +132,13 @@ static void check_finds_faults(void)
     fixture f;
 
     setup(&f, 4, 2, 3);
-    f.p.home[2] = 1; /* where expert 1 lives */
+    f.p.primary[2] = 1; /* where expert 1 lives */
     refused(&f.p, "expert 2");
-    f.p.home[2] = -1;
+    f.p.primary[2] = -1;
     refused(&f.p, "slot -1");
-    f.p.home[2] = 6;
+    f.p.primary[2] = 6;
     refused(&f.p, "slot 6");
-    f.p.home[2] = 3;
+    f.p.primary[2] = 3;
     CHECK(ek_placement_check(&f.p) == EK_OK);
     f.p.expert_of[5] = 4;
     refused(&f.p, "slot 5");
@@ -156,8 +156,8 @@ static void measuring_gives_the_size(void)
     fixture f;
 
     ek_arena_measure(&a);
-    ek_placement_take(&p, &a, 9, 3, 5);
-    CHECK(p.home == NULL && p.expert_of == NULL);
+    ek_placement_reserve(&p, &a, 9, 3, 5);
+    CHECK(p.primary == NULL && p.expert_of == NULL);
     setup(&f, 9, 3, 5);
     CHECK_INT(f.arena.used, a.used);
     teardown(&f);

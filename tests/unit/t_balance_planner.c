@@ -12,7 +12,7 @@ __extension__ typedef __int128 wide;
 typedef struct {
     ek_plan_limits l;
     ek_plan p;
-    int32_t expert_of[ALL], home[EXPERTS], node_of[RANKS];
+    int32_t expert_of[ALL], primary[EXPERTS], node_of[RANKS];
     int64_t quota[ALL], counts[RANKS * EXPERTS], total[EXPERTS];
 } fixture;
 
@@ -21,7 +21,7 @@ static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
 {
     memset(f, 0, sizeof(*f));
     f->l = (ek_plan_limits){.experts = experts, .ranks = ranks, .slots = slots};
-    f->p.placement = (ek_placement){experts, ranks, slots, f->expert_of, f->home};
+    f->p.placement = (ek_placement){experts, ranks, slots, f->expert_of, f->primary};
     f->p.quota = f->quota;
     CHECK(experts <= EXPERTS && ranks <= RANKS && ranks * slots <= ALL);
     ek_placement_block(&f->p.placement, 1);
@@ -56,8 +56,8 @@ static void planners_are_found_by_name(void)
         const ek_planner *p = ek_planners[n];
 
         CHECK(ek_planner_find(p->name) == p); /* so that no two have one name */
-        CHECK(p->what != NULL && p->what[0] != '\0' && p->take != NULL);
-        CHECK(p->slow != NULL || p->fast != NULL);
+        CHECK(p->what != NULL && p->what[0] != '\0' && p->reserve != NULL);
+        CHECK(p->plan_persistent != NULL || p->plan_transient != NULL);
     }
     CHECK(n >= 4);
     CHECK(ek_planner_find("off") == &ek_planner_off);
@@ -82,7 +82,7 @@ static void history_fades(void)
     fixture f;
 
     setup(&f, 2, 2, 1);
-    f.l.lasts = 2;
+    f.l.horizon = 2;
     CHECK(!ek_plan_due(&h, &f.l));
     ek_plan_remember(&h, &f.l, counts);
     CHECK(!ek_plan_due(&h, &f.l));
@@ -98,7 +98,7 @@ static void history_fades(void)
     ek_plan_remember(&h, &f.l, counts);
     check_all(sums, after_five, 4);
     CHECK_INT(h.of, 3);
-    f.l.lasts = 0;
+    f.l.horizon = 0;
     h.due = 100;
     CHECK(!ek_plan_due(&h, &f.l));
 }
@@ -112,7 +112,7 @@ static void history_does_not_overflow(void)
     fixture f;
 
     setup(&f, 2, 2, 1);
-    f.l.lasts = 1000;
+    f.l.horizon = 1000;
     for (int i = 0; i < 70; i++) {
         int64_t sum = 0;
 
@@ -139,7 +139,7 @@ static void totals_homes_and_loads(void)
     check_all(f.total, totals, 3);
     f.expert_of[4] = 0;
     f.quota[4] = f.quota[5] = 77; /* of a plan before */
-    ek_plan_homes_only(&f.l, f.total, &f.p);
+    ek_plan_primaries_only(&f.l, f.total, &f.p);
     CHECK(is_valid(&f));
     CHECK_INT(f.quota[4], 0);
     CHECK_INT(ek_plan_loads(&f.l, &f.p, load), 12);
@@ -205,7 +205,7 @@ static void unknown_experts_go_home(void)
     f.expert_of[3] = 0; /* a replica */
     f.expert_of[4] = f.expert_of[5] = f.expert_of[1] = 1;
     f.expert_of[2] = -1;
-    f.home[1] = 5; /* behind a replica of its own */
+    f.primary[1] = 5; /* behind a replica of its own */
     f.quota[0] = f.quota[3] = 1;
     ek_plan_serve(&f.l, total, &f.p, quota);
     check_all(quota, want, 6);
@@ -242,7 +242,7 @@ static void check_served(const fixture *f, int32_t expert, int64_t total, const 
         }
     CHECK_INT(served, total);
     if (sum == 0) {
-        CHECK_INT(quota[f->home[expert]], total);
+        CHECK_INT(quota[f->primary[expert]], total);
         return;
     }
     for (int32_t s = 0; s < all; s++) {
@@ -424,9 +424,9 @@ static void time_by_hand(void)
     fixture f;
 
     setup(&f, 3, 3, 2);
-    f.l.costs = (ek_plan_costs){.row_s = 1, .send_s = 100, .replica_s = 10000};
+    f.l.costs = (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 100, .replica_s = 10000};
     set_counts(&f, counts);
-    ek_plan_homes_only(&f.l, f.total, &f.p);
+    ek_plan_primaries_only(&f.l, f.total, &f.p);
     CHECK(time_of(&f) == 15 + 1100); /* rank 0 gets 6 and 5 */
     f.expert_of[3] = 0;              /* a replica on rank 1 */
     f.quota[0] = 7;
@@ -461,7 +461,7 @@ static void replicas_that_a_link_carries(void)
     f.l.costs = (ek_plan_costs){.replica_s = 1};
     f.expert_of[1] = 1;
     f.expert_of[2] = -1;
-    f.home[1] = 1; /* 0 1 | - - | - - */
+    f.primary[1] = 1; /* 0 1 | - - | - - */
     f.expert_of[2] = 0;
     f.expert_of[4] = 1;
     CHECK(time_of(&f) == 2); /* one giver of two */
@@ -483,7 +483,7 @@ static void setup_valid(fixture *f)
     setup(f, 3, 2, 3); /* 0 1 - | 2 0 - */
     set_counts(f, counts);
     f->expert_of[4] = 0;
-    ek_plan_homes_only(&f->l, f->total, &f->p);
+    ek_plan_primaries_only(&f->l, f->total, &f->p);
     f->quota[0] = 7;
     f->quota[4] = 3;
     CHECK(is_valid(f));
@@ -494,12 +494,12 @@ static void invalid_plans_are_refused(void)
     fixture f;
 
     setup_valid(&f);
-    f.home[1] = 2; /* where it does not lie */
+    f.primary[1] = 2; /* where it does not lie */
     refused(&f, "expert 1 is not in its home slot 2");
     setup_valid(&f);
-    f.home[1] = -1;
+    f.primary[1] = -1;
     refused(&f, "home slot -1");
-    f.home[1] = 6;
+    f.primary[1] = 6;
     refused(&f, "home slot 6");
     setup_valid(&f);
     f.expert_of[5] = 3;
@@ -565,7 +565,7 @@ static void random_shape(fixture *f, dice *d)
         if (f->expert_of[s] < 0 && roll(d, 4) < full) {
             f->expert_of[s] = roll(d, experts);
             if (roll(d, 3) == 0)
-                f->home[f->expert_of[s]] = s;
+                f->primary[f->expert_of[s]] = s;
         }
     for (int32_t r = 0; r < ranks; r++)
         f->node_of[r] = roll(d, 1 + ranks / 2);
@@ -575,17 +575,17 @@ static void random_shape(fixture *f, dice *d)
 /* Each replica takes any part of what home has left. */
 static void random_quotas(fixture *f, dice *d)
 {
-    ek_plan_homes_only(&f->l, f->total, &f->p);
+    ek_plan_primaries_only(&f->l, f->total, &f->p);
     for (int32_t s = 0; s < f->l.ranks * f->l.slots; s++) {
         int32_t e = f->expert_of[s];
         int64_t part;
 
-        if (e < 0 || f->home[e] == s)
+        if (e < 0 || f->primary[e] == s)
             continue;
         part = roll(d, 4) ? any_count(d) : INT64_MAX; /* home keeps nothing */
-        part = part < f->quota[f->home[e]] ? part : f->quota[f->home[e]];
+        part = part < f->quota[f->primary[e]] ? part : f->quota[f->primary[e]];
         f->quota[s] = part;
-        f->quota[f->home[e]] -= part;
+        f->quota[f->primary[e]] -= part;
     }
 }
 
@@ -609,13 +609,13 @@ static void check_time(fixture *f)
     }
     links = most_of(sent, f->l.ranks);
     links = most_of(got, f->l.ranks) > links ? most_of(got, f->l.ranks) : links;
-    f->l.costs = (ek_plan_costs){.send_s = 1};
+    f->l.costs = (ek_plan_costs){.comm_s_per_row = 1};
     CHECK(time_of(f) == (double)links);
     most = ek_plan_loads(&f->l, &f->p, load);
     for (int32_t r = 0; r < f->l.ranks; r++)
         sum += load[r];
     CHECK(sum == all && most == most_of(load, f->l.ranks));
-    f->l.costs = (ek_plan_costs){.row_s = 1};
+    f->l.costs = (ek_plan_costs){.compute_s_per_row = 1};
     CHECK(time_of(f) == (double)most);
 }
 

@@ -26,7 +26,7 @@ static int32_t replicas_of(const ek_placement *p)
     int32_t n = 0;
 
     for (int32_t s = 0; s < p->ranks * p->slots; s++)
-        n += p->expert_of[s] >= 0 && p->home[p->expert_of[s]] != s;
+        n += p->expert_of[s] >= 0 && p->primary[p->expert_of[s]] != s;
     return n;
 }
 
@@ -38,7 +38,7 @@ static int64_t larger(int64_t a, int64_t b)
 /* Whether a rank other than an expert's home holds it. */
 static int away(const ek_placement *p, int32_t rank, int32_t expert)
 {
-    return p->home[expert] / p->slots != rank && ek_plan_slot(p, rank, expert) >= 0;
+    return p->primary[expert] / p->slots != rank && ek_plan_slot(p, rank, expert) >= 0;
 }
 
 /* What a rank receives from others: all that its home experts serve but its own. */
@@ -48,7 +48,7 @@ static int64_t received(const ek_plan_limits *l, const int64_t *counts, const ek
     int64_t sum = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
-        for (int32_t r = 0; r < l->ranks && p->home[e] / l->slots == rank; r++)
+        for (int32_t r = 0; r < l->ranks && p->primary[e] / l->slots == rank; r++)
             sum += r == rank || away(p, r, e) ? 0 : counts[r * l->experts + e];
     return sum;
 }
@@ -59,7 +59,7 @@ static int64_t computed(const ek_plan_limits *l, const int64_t *counts, const ek
     int64_t sum = received(l, counts, p, rank);
 
     for (int32_t e = 0; e < l->experts; e++)
-        if (p->home[e] / l->slots == rank || away(p, rank, e))
+        if (p->primary[e] / l->slots == rank || away(p, rank, e))
             sum += counts[rank * l->experts + e];
     return sum;
 }
@@ -80,7 +80,7 @@ static double time_of(const ek_plan_limits *l, const int64_t *counts, const ek_p
             n += away(p, r, e);
         copies += n > 0 ? n + 1 : 0;
     }
-    return l->costs.send_s * (double)r_max + l->costs.row_s * (double)h_max +
+    return l->costs.comm_s_per_row * (double)r_max + l->costs.compute_s_per_row * (double)h_max +
            l->costs.replica_s * (double)copies / (double)l->ranks;
 }
 
@@ -100,8 +100,8 @@ static ek_plan_costs trace_costs(void)
     const double h = 1024, alpha = 2, bytes = 4, link = 12.5e9, flops = 35.7e12;
     ek_plan_costs c = {0};
 
-    c.row_s = 3 * 4 * alpha * h * h / flops;
-    c.send_s = 4 * h * bytes / link;
+    c.compute_s_per_row = 3 * 4 * alpha * h * h / flops;
+    c.comm_s_per_row = 4 * h * bytes / link;
     c.replica_bytes = 2 * 2 * alpha * h * h * bytes;
     c.replica_s = c.replica_bytes / link;
     return c;
@@ -143,7 +143,7 @@ static void check_selection(const trace *t, const golden *g)
     ek_arena a;
 
     CHECK(ek_arena_init(&a, 65536, "loads") == EK_OK);
-    ek_prophet_loads_take(&o, &a, SOURCES);
+    ek_prophet_loads_reserve(&o, &a, SOURCES);
     ek_prophet_select(&c, &o, &s);
     CHECK(fabs(s.before_s * 1e3 - 34.056) < 5e-4);
     if (fabs(s.after_s * 1e3 - g->after_ms) >= 5e-4)
@@ -189,7 +189,7 @@ static void select_for(int32_t devices, int32_t excluded, double alpha, ek_plan_
     ek_arena a;
 
     CHECK(ek_arena_init(&a, 65536, "loads") == EK_OK);
-    ek_prophet_loads_take(&o, &a, devices);
+    ek_prophet_loads_reserve(&o, &a, devices);
     ek_prophet_select(&c, &o, s);
     ek_arena_fini(&a);
 }
@@ -203,7 +203,9 @@ static void ties_exclude_the_lower_device(void)
     int32_t expert[3], without[3];
     ek_prophet_selection s = {0, 0, 0, expert, without};
 
-    select_for(3, 1, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 3}, counts, &s);
+    select_for(3, 1, 1,
+               (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 3}, counts,
+               &s);
     CHECK(near(s.before_s, 13));
     CHECK(near(s.after_s, 10));
     CHECK_INT(s.selected, 1);
@@ -219,13 +221,17 @@ static void algorithm_1_goes_on_past_a_loss(void)
     int32_t expert[4];
     ek_prophet_selection s = {0, 0, 0, expert, NULL};
 
-    select_for(4, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1}, counts, &s);
+    select_for(4, 0, 1,
+               (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1}, counts,
+               &s);
     CHECK(near(s.before_s, 14)); /* 6 + 8 */
     CHECK(near(s.after_s, 6));   /* 0 + 4 + 2 */
     CHECK_INT(s.selected, 2);
     CHECK_INT(expert[0], 0);
     CHECK_INT(expert[1], 1);
-    select_for(4, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 9}, counts, &s);
+    select_for(4, 0, 1,
+               (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 9}, counts,
+               &s);
     CHECK_INT(s.selected, 0);
     CHECK(near(s.after_s, 14));
 }
@@ -237,13 +243,19 @@ static void algorithm_1_at_the_edges(void)
     ek_prophet_selection s = {0, 0, 0, expert, without};
 
     for (int32_t n = 0; n < 3; n++) {
-        select_for(3, n, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1}, nothing, &s);
+        select_for(3, n, 1,
+                   (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1},
+                   nothing, &s);
         CHECK_INT(s.selected, 0);
         CHECK(near(s.after_s, 0));
     }
-    select_for(3, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 0}, nothing, &s);
+    select_for(3, 0, 1,
+               (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 0},
+               nothing, &s);
     CHECK_INT(s.selected, 0); /* what lowers nothing is not selected, free or not */
-    select_for(1, 0, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1}, one, &s);
+    select_for(1, 0, 1,
+               (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1}, one,
+               &s);
     CHECK_INT(s.selected, 0);
     CHECK(near(s.after_s, 5));
 }
@@ -257,7 +269,8 @@ static void ranks_without_assignments_get_no_replica(void)
     static const int64_t counts[] = {3, 0, 0, 2, 2, 0, 0, 0, 2};
     fixture f;
 
-    setup(&f, 3, 3, 2, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
+    setup(&f, 3, 3, 2,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1});
     make(&f, counts);
     CHECK_INT(f.p.placement.expert_of[3], 0);
     CHECK_INT(f.p.placement.expert_of[5], -1);
@@ -275,7 +288,8 @@ static void equally_heavy_ranks_are_both_relieved(void)
     static const int64_t counts[] = {4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0};
     fixture f;
 
-    setup(&f, 4, 4, 3, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 6});
+    setup(&f, 4, 4, 3,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 6});
     make(&f, counts);
     CHECK(near(f.p.before_s, 12 + 16));
     CHECK(f.p.after_s < f.p.before_s);
@@ -291,7 +305,8 @@ static void needless_replicas_are_dropped(void)
     static const int64_t counts[] = {2, 0, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};
     fixture f;
 
-    setup(&f, 4, 4, 3, (ek_plan_costs){.row_s = 1, .send_s = 0, .replica_s = 0});
+    setup(&f, 4, 4, 3,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 0, .replica_s = 0});
     make(&f, counts);
     CHECK(near(f.p.before_s, 4));
     CHECK(near(f.p.after_s, 3));
@@ -308,11 +323,12 @@ static void ties_take_the_lower_expert(void)
     static const int64_t counts[] = {0, 0, 0, 0, 5, 5, 0, 0};
     fixture f;
 
-    setup(&f, 4, 2, 3, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
+    setup(&f, 4, 2, 3,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1});
     f.p.placement.expert_of[0] = 1;
     f.p.placement.expert_of[1] = 0;
-    f.p.placement.home[0] = 1;
-    f.p.placement.home[1] = 0;
+    f.p.placement.primary[0] = 1;
+    f.p.placement.primary[1] = 0;
     make(&f, counts);
     CHECK_INT(f.p.placement.expert_of[5], 0);
     CHECK(near(f.p.after_s, 5 + 5 + 1));
@@ -323,8 +339,8 @@ static void ties_take_the_lower_expert(void)
 static void stays_as_it_was(void)
 {
     static const int64_t counts[] = {9, 0, 9, 0}, nothing[4] = {0};
-    const ek_plan_costs cheap = {.row_s = 1, .send_s = 1, .replica_s = 1},
-                        dear = {.row_s = 1, .send_s = 1, .replica_s = 1000};
+    const ek_plan_costs cheap = {.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1},
+                        dear = {.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1000};
     const struct {
         int32_t experts, ranks, slots;
         ek_plan_costs costs;
@@ -344,7 +360,7 @@ static void stays_as_it_was(void)
         make(&f, c[i].counts);
         CHECK_INT(replicas_of(&f.p.placement), 0);
         CHECK(near(f.p.before_s, f.p.after_s));
-        CHECK(strstr(f.p.why, "as it was") != NULL);
+        CHECK(strstr(f.p.reason, "as it was") != NULL);
         teardown(&f);
     }
 }
@@ -357,14 +373,15 @@ static void one_expert_takes_all(void)
 
     for (int r = 0; r < 7; r++)
         counts[r * 3 + 1] = 10;
-    setup(&f, 3, 7, 1, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
+    setup(&f, 3, 7, 1,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1});
     f.p.explain = 1;
     make(&f, counts);
     CHECK_INT(replicas_of(&f.p.placement), 4); /* ranks 0 and 2 are full */
     CHECK_INT(f.p.quota[1], 30);
     CHECK(near(f.p.before_s, 60 + 70));
     CHECK(near(f.p.after_s, 20 + 30 + 5.0 / 7.0));
-    CHECK(strstr(f.p.why, "4 replicas") != NULL && strstr(f.p.why, "70 -> 30") != NULL);
+    CHECK(strstr(f.p.reason, "4 replicas") != NULL && strstr(f.p.reason, "70 -> 30") != NULL);
     teardown(&f);
 }
 
@@ -374,7 +391,8 @@ static void old_replicas_make_room(void)
     static const int64_t counts[] = {9, 0, 0, 9, 0, 0, 9, 0, 0};
     fixture f;
 
-    setup(&f, 3, 3, 2, (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1});
+    setup(&f, 3, 3, 2,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1});
     f.p.placement.expert_of[1] = 2;
     f.p.placement.expert_of[3] = 2;
     f.p.placement.expert_of[5] = 1;
@@ -480,8 +498,8 @@ static void check_repeats(fixture *f, int64_t *counts, int dirty)
         if (scaled) {
             for (int32_t i = 0; i < f->l.ranks * f->l.experts; i++)
                 counts[i] *= 4;
-            f->l.costs.row_s /= 4;
-            f->l.costs.send_s /= 4;
+            f->l.costs.compute_s_per_row /= 4;
+            f->l.costs.comm_s_per_row /= 4;
         }
         make(f, counts);
         CHECK(f->p.after_s == after);
@@ -501,8 +519,8 @@ static void check_random(uint64_t seed)
     fixture f;
 
     setup(&f, experts, ranks, slots,
-          (ek_plan_costs){.row_s = ek_random_uniform(seed, 1, 0),
-                          .send_s = ek_random_uniform(seed, 1, 1),
+          (ek_plan_costs){.compute_s_per_row = ek_random_uniform(seed, 1, 0),
+                          .comm_s_per_row = ek_random_uniform(seed, 1, 1),
                           .replica_s = 1 << pick(seed, &at, 12)});
     random_counts(&f, seed, &at, counts);
     off = time_of(&f.l, counts, &f.p.placement);
@@ -533,7 +551,8 @@ static void large_counts(void)
 
     for (int i = 0; i < 64; i++)
         counts[i] = i % 8 == 0 ? (int64_t)1 << 50 : 1;
-    setup(&f, 8, 8, 2, (ek_plan_costs){.row_s = 1e-6, .send_s = 1e-6, .replica_s = 1e-3});
+    setup(&f, 8, 8, 2,
+          (ek_plan_costs){.compute_s_per_row = 1e-6, .comm_s_per_row = 1e-6, .replica_s = 1e-3});
     f.p.explain = 1;
     make(&f, counts);
     CHECK_INT(replicas_of(&f.p.placement), 7);

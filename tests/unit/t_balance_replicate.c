@@ -100,7 +100,7 @@ static void remainders_go_to_the_first_slots(void)
     CHECK_INT(f.p.quota[0], 34);
     CHECK_INT(f.p.quota[1], 34);
     CHECK_INT(f.p.quota[2], 33);
-    CHECK_INT(f.p.placement.home[0], 0);
+    CHECK_INT(f.p.placement.primary[0], 0);
     finish(&f);
 }
 
@@ -207,9 +207,9 @@ static void check_random(uint64_t n, int32_t of_node)
         memcpy(was, f.p.placement.expert_of, (size_t)(ranks * slots) * sizeof(*was));
         make(&f);
         make(&g);
-        first = strstr(f.p.why, "lacked") != NULL;
+        first = strstr(f.p.reason, "lacked") != NULL;
         CHECK(memcmp(f.p.quota, g.p.quota, (size_t)(ranks * slots) * sizeof(*f.p.quota)) == 0);
-        CHECK(strcmp(f.p.why, g.p.why) == 0);
+        CHECK(strcmp(f.p.reason, g.p.reason) == 0);
         CHECK(first || f.p.after_s <= f.p.before_s);
         CHECK(first || !moved(&f) || f.p.after_s < 0.95001 * f.p.before_s);
         CHECK(moved(&f) ||
@@ -307,8 +307,8 @@ static void moves_are_weighed(void)
 
         start(&cheap, 12, 6, 4, 1, 2);
         start(&dear, 12, 6, 4, 1, 2);
-        cheap.l.lasts = dear.l.lasts = 1;
-        dear.l.costs.move_s = 1;
+        cheap.l.horizon = dear.l.horizon = 1;
+        dear.l.costs.migrate_s_per_expert = 1;
         random_counts(&cheap, 2 * n); /* from what other counts asked for, */
         make(&cheap);
         memcpy(was, cheap.p.placement.expert_of, sizeof(was[0]) * 24);
@@ -368,7 +368,7 @@ static void experts_lie_in_racks(void)
                 all += known;
                 few += known && nodes_with(&f, e) < 3;
             }
-            CHECK(!known || strstr(f.p.why, racks == 2 ? "of 2 racks" : "of 3 racks") != NULL);
+            CHECK(!known || strstr(f.p.reason, racks == 2 ? "of 2 racks" : "of 3 racks") != NULL);
             finish(&f);
         }
     }
@@ -376,14 +376,14 @@ static void experts_lie_in_racks(void)
     CHECK(20 * few < all);
 }
 
-static double outlive_two(ek_holders *h, const planned *a, const planned *b)
+static double outlive_two(ek_replica_sets *h, const planned *a, const planned *b)
 {
     static const int32_t node_of[] = {0, 1, 2, 3, 4, 5};
 
-    ek_holders_clear(h);
-    ek_holders_add_placement(h, &a->p.placement, node_of, 0);
-    ek_holders_add_placement(h, &b->p.placement, node_of, 0);
-    return ek_holders_survival(h, 2).p;
+    ek_replica_sets_clear(h);
+    ek_replica_sets_add_placement(h, &a->p.placement, node_of, 0);
+    ek_replica_sets_add_placement(h, &b->p.placement, node_of, 0);
+    return ek_replica_sets_survivability(h, 2).p;
 }
 
 /* A layer whose planner knows of another: as balanced as without, up to what is not worth moving
@@ -391,13 +391,13 @@ static double outlive_two(ek_holders *h, const planned *a, const planned *b)
 static void layers_fall_together(void)
 {
     static const int32_t node_of[] = {0, 1, 2, 3, 4, 5};
-    ek_holders others, both;
+    ek_replica_sets others, both;
     ek_arena a;
     int more = 0;
 
     CHECK(ek_arena_init(&a, 1 << 16, "holders") == EK_OK);
-    ek_holders_take(&others, &a, 6, 8);
-    ek_holders_take(&both, &a, 6, 16);
+    ek_replica_sets_reserve(&others, &a, 6, 8);
+    ek_replica_sets_reserve(&both, &a, 6, 16);
     for (uint64_t n = 0; n < 100; n++) {
         planned first, alone, told;
         double p, q;
@@ -409,8 +409,8 @@ static void layers_fall_together(void)
         random_counts(&alone, n + 1000);
         memcpy(told.counts, alone.counts, sizeof(told.counts));
         make(&first);
-        ek_holders_clear(&others);
-        ek_holders_add_placement(&others, &first.p.placement, node_of, 2);
+        ek_replica_sets_clear(&others);
+        ek_replica_sets_add_placement(&others, &first.p.placement, node_of, 2);
         told.l.others = &others;
         make(&alone);
         make(&told);
@@ -429,25 +429,25 @@ static void layers_fall_together(void)
 }
 
 /* Homes stay on their ranks where those keep a replica. */
-static void homes_stay(void)
+static void primaries_stay(void)
 {
     for (uint64_t n = 0; n < 50; n++) {
         int32_t was[12];
         planned f;
 
         start(&f, 12, 6, 4, 2, 2);
-        memcpy(was, f.p.placement.home, sizeof(was));
+        memcpy(was, f.p.placement.primary, sizeof(was));
         random_counts(&f, n);
         make(&f);
         for (int32_t e = 0; e < 12; e++) {
-            int32_t rank = f.p.placement.home[e] / 4, s = 0;
+            int32_t rank = f.p.placement.primary[e] / 4, s = 0;
 
             while (f.p.placement.expert_of[s] != e)
                 s++;
             if (ek_plan_slot(&f.p.placement, was[e] / 4, e) >= 0)
                 CHECK_INT(rank, was[e] / 4);
             else
-                CHECK_INT(f.p.placement.home[e], s);
+                CHECK_INT(f.p.placement.primary[e], s);
         }
         finish(&f);
     }
@@ -462,7 +462,7 @@ static int plan_is_best(fixture *f, const int64_t *total, const int64_t *fatal)
     start(&p, f->s.experts, f->s.nodes, room, 1, 2);
     memcpy(p.counts, total, (size_t)f->s.experts * sizeof(*total));
     make(&p);
-    most = strstr(p.p.why, "surviving most") != NULL;
+    most = strstr(p.p.reason, "surviving most") != NULL;
     ek_replicate_place_clear(&f->s, &f->w);
     for (int32_t s = 0; s < f->s.slots; s++)
         ek_replicate_put(&f->s, &f->w, s / room, p.p.placement.expert_of[s]);
@@ -555,7 +555,7 @@ static const ek_case cases[] = {
     EK_CASE(moves_are_weighed),
     EK_CASE(experts_lie_in_racks),
     EK_CASE(layers_fall_together),
-    EK_CASE(homes_stay),
+    EK_CASE(primaries_stay),
     EK_CASE(traced_counts),
 };
 

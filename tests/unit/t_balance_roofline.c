@@ -13,7 +13,7 @@ static int close_to(double got, double want)
                              : EK_T_FAIL("%s is %.17g, expected %.17g", #got, (got), (want)))
 
 /* Easy numbers: an assignment is 8 FLOP in 2 s, a link carries one in 0.5 s, a replica in 3 s. */
-static const ek_plan_costs easy = {.row_s = 2, .send_s = 0.5, .replica_s = 3};
+static const ek_plan_costs easy = {.compute_s_per_row = 2, .comm_s_per_row = 0.5, .replica_s = 3};
 enum { ROW_FLOPS = 8 };
 
 static ek_roofline_work work_of(const fixture *f, double row_flops)
@@ -43,8 +43,8 @@ static void balanced_lies_on_the_curve(void)
     w = setup(&f, 2, 2, counts);
     CHECK_REAL(w.rank_flops_s, 4.0);
     CHECK_REAL(w.flops, 128.0);
-    CHECK_REAL(w.computing_s, 16.0);
-    CHECK_REAL(w.talking_s, 2.0);
+    CHECK_REAL(w.compute_s, 16.0);
+    CHECK_REAL(w.comm_s, 2.0);
     r = ek_roofline_of(&w);
     CHECK_REAL(r.r_cc, 8.0);
     CHECK_REAL(r.achieved, 128.0 / (2 * 18));
@@ -64,8 +64,8 @@ static void unbalanced_lies_below(void)
     fixture f;
 
     w = setup(&f, 2, 2, counts);
-    CHECK_REAL(w.computing_s, 28.0);
-    CHECK_REAL(w.talking_s, 3.5);
+    CHECK_REAL(w.compute_s, 28.0);
+    CHECK_REAL(w.comm_s, 3.5);
     r = ek_roofline_of(&w);
     CHECK_REAL(r.r_cc, 8.0);
     CHECK_REAL(r.semi_ideal, 4 * 8.0 / 9);
@@ -90,7 +90,8 @@ static void papers_terms(void)
     fixture f;
 
     plan_setup(&f, &ek_planner_off, 4, 4, 1,
-               (ek_plan_costs){.row_s = flops / 11.5e12, .send_s = 4.0 * 4 * 1024 / 6.25e9});
+               (ek_plan_costs){.compute_s_per_row = flops / 11.5e12,
+                               .comm_s_per_row = 4.0 * 4 * 1024 / 6.25e9});
     memcpy(f.counts, counts, sizeof(counts));
     plan_make(&f, f.counts);
     w = work_of(&f, flops);
@@ -117,17 +118,17 @@ static void replicas_are_talk(void)
     f.p.quota[0] = f.p.quota[3] = 6;
     CHECK(ek_plan_check(&f.l, f.counts, &f.p) == EK_OK);
     w = work_of(&f, ROW_FLOPS);
-    CHECK_REAL(w.computing_s, 12.0);
-    CHECK_REAL(w.talking_s, 3.0);
+    CHECK_REAL(w.compute_s, 12.0);
+    CHECK_REAL(w.comm_s, 3.0);
     CHECK_REAL(ek_roofline_of(&w).ideal, 4.0);
     teardown(&f);
 }
 
 /* Where talking takes longer even a full overlap does not reach the rate of the products. */
-static void talk_bounds_the_ideal(void)
+static void comm_bounds_the_ideal(void)
 {
     ek_roofline_work w = {
-        .ranks = 3, .rank_flops_s = 10, .flops = 60, .computing_s = 2, .talking_s = 8, .time_s = 5};
+        .ranks = 3, .rank_flops_s = 10, .flops = 60, .compute_s = 2, .comm_s = 8, .time_s = 5};
     ek_roofline r = ek_roofline_of(&w);
 
     CHECK_REAL(r.r_cc, 0.25);
@@ -159,8 +160,8 @@ static void more_ranks_than_experts(void)
     fixture f;
 
     w = setup(&f, 1, 4, counts);
-    CHECK_REAL(w.computing_s, 8.0);
-    CHECK_REAL(w.talking_s, 1.5);
+    CHECK_REAL(w.compute_s, 8.0);
+    CHECK_REAL(w.comm_s, 1.5);
     CHECK_REAL(ek_roofline_of(&w).achieved, 32 / (4 * 9.5));
     teardown(&f);
 }
@@ -185,14 +186,14 @@ static void nothing_to_do(void)
 static void counted(void)
 {
     const ek_roofline_counts counts = {.rows = 12, .busiest = 8, .link = 4, .replicas = 2};
-    const ek_plan_costs costs = {.row_s = 2, .send_s = 0.5, .replica_s = 3};
-    ek_roofline_work w = ek_roofline_work_counted(3, &costs, ROW_FLOPS, &counts);
+    const ek_plan_costs costs = {.compute_s_per_row = 2, .comm_s_per_row = 0.5, .replica_s = 3};
+    ek_roofline_work w = ek_roofline_work_of_counts(3, &costs, ROW_FLOPS, &counts);
 
     CHECK_INT(w.ranks, 3);
     CHECK_REAL(w.rank_flops_s, ROW_FLOPS / 2.0);
     CHECK_REAL(w.flops, 12.0 * ROW_FLOPS);
-    CHECK_REAL(w.computing_s, 16.0);
-    CHECK_REAL(w.talking_s, 8.0);
+    CHECK_REAL(w.compute_s, 16.0);
+    CHECK_REAL(w.comm_s, 8.0);
     CHECK_REAL(w.time_s, 0.0);
 }
 
@@ -216,12 +217,8 @@ static void steps_add_up(void)
 
 static void says_it_in_a_line(void)
 {
-    ek_roofline_work w = {.ranks = 2,
-                          .rank_flops_s = 8e9,
-                          .flops = 12e9,
-                          .computing_s = 1,
-                          .talking_s = 3,
-                          .time_s = 5};
+    ek_roofline_work w = {
+        .ranks = 2, .rank_flops_s = 8e9, .flops = 12e9, .compute_s = 1, .comm_s = 3, .time_s = 5};
     char text[160], cut[8];
 
     CHECK(ek_roofline_line(&w, 7, text, sizeof(text)) == (int)strlen(text));
@@ -239,7 +236,7 @@ static const ek_case cases[] = {
     EK_CASE(unbalanced_lies_below),
     EK_CASE(papers_terms),
     EK_CASE(replicas_are_talk),
-    EK_CASE(talk_bounds_the_ideal),
+    EK_CASE(comm_bounds_the_ideal),
     EK_CASE(one_rank_says_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(nothing_to_do),

@@ -22,9 +22,9 @@ static int64_t count(const fixture *f, int32_t rank, int32_t expert)
     return f->counts[(int64_t)rank * f->l.experts + expert];
 }
 
-static int32_t home_rank(const fixture *f, int32_t expert)
+static int32_t primary_rank(const fixture *f, int32_t expert)
 {
-    return f->p.placement.home[expert] / f->l.slots;
+    return f->p.placement.primary[expert] / f->l.slots;
 }
 
 /* Every rank serves its own assignments of the expert, and some rank that is not its home has any:
@@ -34,12 +34,12 @@ static int is_shadowed(const fixture *f, int32_t expert)
     int elsewhere = 0;
 
     for (int32_t r = 0; r < f->l.ranks; r++) {
-        int32_t h = f->p.placement.home[expert], s = ek_plan_slot(&f->p.placement, r, expert);
+        int32_t h = f->p.placement.primary[expert], s = ek_plan_slot(&f->p.placement, r, expert);
 
         s = h / f->l.slots == r ? h : s;
         if (s < 0 || f->p.quota[s] != count(f, r, expert))
             return 0;
-        elsewhere |= r != home_rank(f, expert) && count(f, r, expert) > 0;
+        elsewhere |= r != primary_rank(f, expert) && count(f, r, expert) > 0;
     }
     return elsewhere;
 }
@@ -52,7 +52,7 @@ static void check_shadows(const fixture *f, const int32_t *want, int32_t n)
         for (int32_t i = 0; i < n; i++)
             wanted |= want[i] == e;
         if (is_shadowed(f, e) != wanted)
-            EK_T_FAIL("expert %d is%s shadowed: %s", (int)e, wanted ? " not" : "", f->p.why);
+            EK_T_FAIL("expert %d is%s shadowed: %s", (int)e, wanted ? " not" : "", f->p.reason);
     }
 }
 
@@ -63,10 +63,10 @@ static void check_ms(double got_s, double want_ms, int digits)
         EK_T_FAIL("%.6f ms, expected %.*f", 1e3 * got_s, digits, want_ms);
 }
 
-static void check_why(const fixture *f, const char *word)
+static void check_reason(const fixture *f, const char *word)
 {
-    if (strstr(f->p.why, word) == NULL)
-        EK_T_FAIL("`%s` does not say `%s`", f->p.why, word);
+    if (strstr(f->p.reason, word) == NULL)
+        EK_T_FAIL("`%s` does not say `%s`", f->p.reason, word);
 }
 
 static void same_as_off(const fixture *f)
@@ -76,19 +76,19 @@ static void same_as_off(const fixture *f)
 
         for (int32_t r = 0; r < f->l.ranks; r++)
             total += count(f, r, e);
-        CHECK_INT(f->p.quota[f->p.placement.home[e]], total);
+        CHECK_INT(f->p.quota[f->p.placement.primary[e]], total);
     }
     for (int32_t s = 0; s < f->l.ranks * f->l.slots; s++)
         if (f->p.quota[s] > 0)
-            CHECK_INT(f->p.placement.home[f->p.placement.expert_of[s]], s);
+            CHECK_INT(f->p.placement.primary[f->p.placement.expert_of[s]], s);
     CHECK(f->p.after_s == f->p.before_s);
 }
 
 /* The paper's terms: width H, inner width alpha H, bytes an element, FLOP/s, bytes/s. */
 static ek_plan_costs paper_costs(double alpha, double width, double bytes, double flops, double net)
 {
-    return (ek_plan_costs){.row_s = 12 * alpha * width * width / flops,
-                           .send_s = 4 * width * bytes / net,
+    return (ek_plan_costs){.compute_s_per_row = 12 * alpha * width * width / flops,
+                           .comm_s_per_row = 4 * width * bytes / net,
                            .replica_s = 4 * alpha * width * width * bytes / net};
 }
 
@@ -118,8 +118,8 @@ static void by_hand(void)
         CHECK_INT(load[r], loads[r]);
     check_ms(f.p.before_s, 14.429, 3);
     check_ms(f.p.after_s, 8.047, 3);
-    check_why(&f, "heaviest rank 3000 -> 1224, 14.429 -> 8.047 ms");
-    check_why(&f, "expert 1 would make it 13.464 ms; shadowed 0");
+    check_reason(&f, "heaviest rank 3000 -> 1224, 14.429 -> 8.047 ms");
+    check_reason(&f, "expert 1 would make it 13.464 ms; shadowed 0");
     teardown(&f);
 }
 
@@ -129,7 +129,7 @@ static void ties_to_the_smaller_expert(void)
     const int32_t want[] = {1};
     fixture f;
 
-    setup(&f, 3, 3, 2, (ek_plan_costs){.row_s = 1, .send_s = 1});
+    setup(&f, 3, 3, 2, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
     for (int r = 0; r < 3; r++) {
         f.counts[r * 3 + 1] = 10;
         f.counts[r * 3 + 2] = 10;
@@ -145,13 +145,13 @@ static void an_equal_time_is_refused(void)
 {
     fixture f;
 
-    setup(&f, 2, 2, 2, (ek_plan_costs){.row_s = 1, .replica_s = 10});
+    setup(&f, 2, 2, 2, (ek_plan_costs){.compute_s_per_row = 1, .replica_s = 10});
     f.counts[0] = f.counts[2] = 10;
     run(&f);
     same_as_off(&f);
     CHECK(f.p.before_s == 20);
-    check_why(&f, "0 shadowed, heaviest rank 20 -> 20");
-    check_why(&f, "expert 0 would make it 20000.000 ms");
+    check_reason(&f, "0 shadowed, heaviest rank 20 -> 20");
+    check_reason(&f, "expert 0 would make it 20000.000 ms");
     f.l.costs.replica_s = 9.5;
     run(&f);
     CHECK(is_shadowed(&f, 0));
@@ -197,7 +197,7 @@ static void no_slot_no_shadow(void)
     run(&f);
     same_as_off(&f);
     check_ms(f.p.after_s, 14.429, 3);
-    check_why(&f, "expert 0: no free slot on rank 1");
+    check_reason(&f, "expert 0: no free slot on rank 1");
     teardown(&f);
 }
 
@@ -210,7 +210,7 @@ static void one_full_rank(void)
     f.p.placement.expert_of[5] = 3; /* rank 2: a replica of another expert */
     run(&f);
     same_as_off(&f);
-    check_why(&f, "expert 0: no free slot on rank 2");
+    check_reason(&f, "expert 0: no free slot on rank 2");
     CHECK_INT(f.p.placement.expert_of[3], -1);
     CHECK_INT(f.p.placement.expert_of[5], 3);
     f.p.placement.expert_of[5] = 0;
@@ -224,7 +224,7 @@ static void no_assignments(void)
 {
     fixture f;
 
-    setup(&f, 5, 3, 4, (ek_plan_costs){.row_s = 1, .send_s = 1});
+    setup(&f, 5, 3, 4, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
     run(&f);
     same_as_off(&f);
     CHECK(f.p.before_s == 0);
@@ -237,19 +237,21 @@ static void one_expert_takes_all(void)
 {
     fixture f;
 
-    setup(&f, 2, 7, 1, (ek_plan_costs){.row_s = 1, .send_s = 2, .replica_s = 3});
+    setup(&f, 2, 7, 1,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 2, .replica_s = 3});
     for (int r = 0; r < 7; r++)
         f.counts[r * 2] = 100 + r;
     run(&f);
     same_as_off(&f); /* rank 1 is full */
     teardown(&f);
-    setup(&f, 2, 7, 2, (ek_plan_costs){.row_s = 1, .send_s = 2, .replica_s = 3});
+    setup(&f, 2, 7, 2,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 2, .replica_s = 3});
     for (int r = 0; r < 7; r++)
         f.counts[r * 2] = 100 + r;
     run(&f);
     CHECK(is_shadowed(&f, 0));
     CHECK(f.p.before_s == 721 * 3 && f.p.after_s == 106 + 3);
-    check_why(&f, "none elsewhere asks for expert 1");
+    check_reason(&f, "none elsewhere asks for expert 1");
     teardown(&f);
 }
 
@@ -258,13 +260,14 @@ static void one_rank(void)
 {
     fixture f;
 
-    setup(&f, 3, 1, 3, (ek_plan_costs){.row_s = 1, .send_s = 1000, .replica_s = 1});
+    setup(&f, 3, 1, 3,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1000, .replica_s = 1});
     f.counts[0] = 7;
     f.counts[2] = 9;
     run(&f);
     same_as_off(&f);
     CHECK(f.p.before_s == 16 * 1001);
-    check_why(&f, "none elsewhere asks for expert 2");
+    check_reason(&f, "none elsewhere asks for expert 2");
     teardown(&f);
 }
 
@@ -273,13 +276,13 @@ static void all_experts_shadowed(void)
     const int32_t want[] = {0, 1};
     fixture f;
 
-    setup(&f, 2, 2, 2, (ek_plan_costs){.row_s = 1, .send_s = 1});
+    setup(&f, 2, 2, 2, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
     f.counts[1] = 8; /* each rank asks for what the other has */
     f.counts[2] = 20;
     run(&f);
     check_shadows(&f, want, 2);
     CHECK(f.p.before_s == 40 && f.p.after_s == 20);
-    check_why(&f, "no expert is left; shadowed 0 1");
+    check_reason(&f, "no expert is left; shadowed 0 1");
     teardown(&f);
 }
 
@@ -289,20 +292,20 @@ static void why_ends_in_time(void)
     enum { MANY = 200 };
     fixture f;
 
-    setup(&f, MANY, 2, MANY, (ek_plan_costs){.row_s = 1, .send_s = 1});
+    setup(&f, MANY, 2, MANY, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
     for (int e = MANY / 2; e < MANY; e++) /* rank 0 asks for what rank 1 has, and gets half of it */
         f.counts[e] = 100;
     f.p.explain = 0;
     run(&f);
-    CHECK(f.p.why[0] == '\0');
+    CHECK(f.p.reason[0] == '\0');
     f.p.explain = 1;
-    for (int i = 0; i < 8; i++, f.l.costs.row_s *= 10) {
+    for (int i = 0; i < 8; i++, f.l.costs.compute_s_per_row *= 10) {
         const char *last;
 
         ek_placement_block(&f.p.placement, 1);
         run(&f);
-        CHECK(strlen(f.p.why) > EK_PLAN_WHY - 8 && strlen(f.p.why) < EK_PLAN_WHY);
-        last = strrchr(f.p.why, ' ');
+        CHECK(strlen(f.p.reason) > EK_PLAN_REASON - 8 && strlen(f.p.reason) < EK_PLAN_REASON);
+        last = strrchr(f.p.reason, ' ');
         CHECK(last != NULL && strlen(last) == 4 && is_shadowed(&f, atoi(last)));
     }
     teardown(&f);
@@ -330,7 +333,8 @@ static void setup_random(fixture *f, dice *d)
 {
     int32_t experts = 1 + roll(d, 12), ranks = 1 + roll(d, 8);
     int32_t slots = (experts + ranks - 1) / ranks + roll(d, 5);
-    ek_plan_costs c = {.row_s = roll(d, 8) ? chance(d) : 0, .send_s = roll(d, 8) ? chance(d) : 0};
+    ek_plan_costs c = {.compute_s_per_row = roll(d, 8) ? chance(d) : 0,
+                       .comm_s_per_row = roll(d, 8) ? chance(d) : 0};
 
     c.replica_s = roll(d, 8) ? chance(d) * 100 : 0;
     setup(f, experts, ranks, slots, c);
@@ -347,7 +351,7 @@ static void setup_random(fixture *f, dice *d)
             continue;
         f->p.placement.expert_of[s] = e;
         if (roll(d, 2) == 0)
-            f->p.placement.home[e] = s; /* perhaps behind a replica on the same rank */
+            f->p.placement.primary[e] = s; /* perhaps behind a replica on the same rank */
     }
 }
 
@@ -371,12 +375,13 @@ static double time_of(const fixture *f, const int64_t *total, int32_t last)
         for (int32_t e = 0; e < f->l.experts; e++) {
             int in = last >= 0 && !before(total, last, e);
 
-            load += in ? count(f, r, e) : home_rank(f, e) == r ? total[e] : 0;
+            load += in ? count(f, r, e) : primary_rank(f, e) == r ? total[e] : 0;
         }
         most = load > most ? load : most;
     }
-    return shadows == 0 ? (double)most * (f->l.costs.row_s + f->l.costs.send_s)
-                        : (double)most * f->l.costs.row_s + (double)shadows * f->l.costs.replica_s;
+    return shadows == 0 ? (double)most * (f->l.costs.compute_s_per_row + f->l.costs.comm_s_per_row)
+                        : (double)most * f->l.costs.compute_s_per_row +
+                              (double)shadows * f->l.costs.replica_s;
 }
 
 static int has_room(const fixture *f, int32_t expert)
@@ -415,18 +420,18 @@ static void check_greedy(const fixture *f)
             continue;
         }
         if (open)
-            CHECK(with >= t || !has_room(f, e) || total[e] == count(f, home_rank(f, e), e));
+            CHECK(with >= t || !has_room(f, e) || total[e] == count(f, primary_rank(f, e), e));
         open = 0;
-        CHECK_INT(f->p.quota[f->p.placement.home[e]], total[e]);
+        CHECK_INT(f->p.quota[f->p.placement.primary[e]], total[e]);
     }
     CHECK(f->p.after_s == t);
 }
 
 /* Homes and what lay somewhere stay; what is new is a shadow. */
-static void check_kept(const fixture *f, const int32_t *was, const int32_t *homes)
+static void check_kept(const fixture *f, const int32_t *was, const int32_t *primaries)
 {
     for (int32_t e = 0; e < f->l.experts; e++)
-        CHECK_INT(f->p.placement.home[e], homes[e]);
+        CHECK_INT(f->p.placement.primary[e], primaries[e]);
     for (int32_t s = 0; s < f->l.ranks * f->l.slots; s++) {
         int32_t e = f->p.placement.expert_of[s];
 
@@ -450,8 +455,8 @@ static void check_scaled(fixture *f, const int32_t *was, int64_t by, double pric
     memset(f->p.quota, 0x55, all * sizeof(*f->p.quota)); /* what was there does not matter */
     for (int32_t i = 0; i < f->l.ranks * f->l.experts; i++)
         f->counts[i] *= by;
-    f->l.costs.row_s *= price;
-    f->l.costs.send_s *= price;
+    f->l.costs.compute_s_per_row *= price;
+    f->l.costs.comm_s_per_row *= price;
     f->l.costs.replica_s *= price * (double)by;
     run(f);
     CHECK(memcmp(at, f->p.placement.expert_of, all * sizeof(*at)) == 0);
@@ -463,15 +468,15 @@ static void check_scaled(fixture *f, const int32_t *was, int64_t by, double pric
 static int random_layer(uint64_t draw)
 {
     dice d = {draw, 0};
-    int32_t was[256], homes[16], shadowed = 0;
+    int32_t was[256], primaries[16], shadowed = 0;
     fixture f;
 
     setup_random(&f, &d);
     memcpy(was, f.p.placement.expert_of, (size_t)(f.l.ranks * f.l.slots) * sizeof(*was));
-    memcpy(homes, f.p.placement.home, (size_t)f.l.experts * sizeof(*homes));
+    memcpy(primaries, f.p.placement.primary, (size_t)f.l.experts * sizeof(*primaries));
     run(&f);
     check_greedy(&f);
-    check_kept(&f, was, homes);
+    check_kept(&f, was, primaries);
     for (int32_t e = 0; e < f.l.experts; e++)
         shadowed += is_shadowed(&f, e);
     check_scaled(&f, was, 1, 1); /* the same once more */

@@ -490,7 +490,8 @@ static ek_replay_config config(const ek_planner *planner, int32_t ranks, int32_t
                           .context = w};
 
     *w = (watch){.ranks = ranks, .slots = slots};
-    c.limits.costs = (ek_plan_costs){.row_s = 1, .replica_bytes = 100, .state_bytes = 1000};
+    c.limits.costs =
+        (ek_plan_costs){.compute_s_per_row = 1, .replica_bytes = 100, .state_bytes = 1000};
     return c;
 }
 
@@ -629,17 +630,17 @@ static ek_status swap(void *memory, const ek_plan_limits *l, const int64_t *coun
     p->placement.expert_of[5] = 1;
     p->placement.expert_of[0] = 3;
     p->placement.expert_of[4] = 0;
-    p->placement.home[3] = 0;
-    p->placement.home[0] = 4;
+    p->placement.primary[3] = 0;
+    p->placement.primary[0] = 4;
     ek_plan_totals(l, counts, memory);
-    ek_plan_homes_only(l, memory, p);
+    ek_plan_primaries_only(l, memory, p);
     return EK_OK;
 }
 
 /* The same, from a placement without what it did the time before. */
 static ek_status swap_anew(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
-    CHECK(p->placement.home[0] == 0 && p->placement.home[3] == 4);
+    CHECK(p->placement.primary[0] == 0 && p->placement.primary[3] == 4);
     CHECK(p->placement.expert_of[5] == -1);
     return swap(memory, l, counts, p);
 }
@@ -657,14 +658,14 @@ static ek_status add_once(void *memory, const ek_plan_limits *l, const int64_t *
     CHECK_INT(p->placement.expert_of[5], (*calls)++ < 2 ? -1 : 1);
     p->placement.expert_of[5] = 1;
     ek_plan_totals(l, counts, memory);
-    ek_plan_homes_only(l, memory, p);
+    ek_plan_primaries_only(l, memory, p);
     return EK_OK;
 }
 
 static ek_status lose_one(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_plan_totals(l, counts, memory);
-    ek_plan_homes_only(l, memory, p);
+    ek_plan_primaries_only(l, memory, p);
     p->quota[0]--;
     return EK_OK;
 }
@@ -681,15 +682,15 @@ static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *c
 /* What a lasting placement moves is paid for once, and what is for once each time. */
 static void bytes_of_moves_and_replicas(void)
 {
-    ek_planner lasting = {.name = "swap", .take = take_totals, .slow = swap};
-    ek_planner fleeting = {.name = "swap", .take = take_totals, .fast = swap_anew};
+    ek_planner persistent = {.name = "swap", .reserve = take_totals, .plan_persistent = swap};
+    ek_planner fleeting = {.name = "swap", .reserve = take_totals, .plan_transient = swap_anew};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
     watch w;
 
     open_by_hand(&t);
-    c = config(&lasting, 2, 3, &w);
+    c = config(&persistent, 2, 3, &w);
     CHECK(ek_replay(&t, &c, &r) == EK_OK);
     CHECK(r.bytes == 100 + 3 * 1000 / 2); /* three experts in the first of two iterations */
     CHECK_INT(w.quota[0][4], 2);          /* expert 0 at its new home */
@@ -701,7 +702,8 @@ static void bytes_of_moves_and_replicas(void)
 
 static void layers_have_placements_of_their_own(void)
 {
-    ek_planner planner = {.name = "add", .take = take_totals_and_calls, .slow = add_once};
+    ek_planner planner = {
+        .name = "add", .reserve = take_totals_and_calls, .plan_persistent = add_once};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -716,7 +718,7 @@ static void layers_have_placements_of_their_own(void)
 
 static void bad_plans_end_the_replay(void)
 {
-    ek_planner planner = {.name = "bad", .take = take_totals, .fast = lose_one};
+    ek_planner planner = {.name = "bad", .reserve = take_totals, .plan_transient = lose_one};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -726,7 +728,7 @@ static void bad_plans_end_the_replay(void)
     c = config(&planner, 2, 3, &w);
     CHECK_INT(ek_replay(&t, &c, &r), EK_EINVAL);
     CHECK(strstr(ek_err_message(), "its slots serve 9") != NULL);
-    planner.fast = give_up;
+    planner.plan_transient = give_up;
     CHECK_INT(ek_replay(&t, &c, &r), EK_EUNSUPPORTED);
     CHECK_INT(w.calls, 0);
     close_by_hand(&t);

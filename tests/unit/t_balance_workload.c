@@ -17,7 +17,7 @@ static void apportion(const int64_t *weight, int32_t n, int64_t total, int64_t m
 {
     int64_t remainder[N_MAX];
     int32_t open[N_MAX];
-    ek_apportion_room room = {remainder, open};
+    ek_apportion_scratch room = {remainder, open};
 
     ek_apportion(&room, weight, n, total, most, share);
 }

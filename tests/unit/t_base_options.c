@@ -20,9 +20,14 @@ static const ek_option rows[] = {
     {"draw", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "another seed"},
     {"save-every", EK_OPTION_EVERY, "0", NULL, "N|TIME", "[0,1000]", 0, "steps or time"},
 };
-static const ek_option_table train = {"train", "trains a model", rows, COUNT(rows), NULL, 0, NULL};
-static const ek_option_table loose = {"bench",     "measures", rows + 1, COUNT(rows) - 1,
-                                      "gemm|step", 2,          NULL};
+static const ek_option_table train = {
+    .command = "train", .summary = "trains a model", .options = rows, .n_options = COUNT(rows)};
+static const ek_option_table loose = {.command = "bench",
+                                      .summary = "measures",
+                                      .options = rows + 1,
+                                      .n_options = COUNT(rows) - 1,
+                                      .positional = "gemm|step",
+                                      .positional_max = 2};
 
 static ek_status parse(const ek_option_table *t, ek_options **o, int n, const char **args)
 {

@@ -95,19 +95,19 @@ static void quantities(void)
 static void reasons(void)
 {
     ek_machine m = by_hand();
-    ek_cost_why why = {0};
+    ek_cost_reason reason = {0};
     char text[200];
-    double t = ek_cost_all_to_all(&m, 4, 2, 3e6, &why, 1);
+    double t = ek_cost_all_to_all(&m, 4, 2, 3e6, &reason, 1);
 
-    CHECK_INT(why.n, 3);
-    CHECK(why.line[0].depth == 1 && why.line[0].value == t);
-    CHECK(why.line[1].depth == 2 && fmax(why.line[1].value, why.line[2].value) == t);
-    CHECK(strcmp(why.line[2].name, "between nodes") == 0);
-    CHECK(strcmp(ek_cost_line_text(&why.line[2], text, sizeof(text)),
+    CHECK_INT(reason.n, 3);
+    CHECK(reason.line[0].depth == 1 && reason.line[0].value == t);
+    CHECK(reason.line[1].depth == 2 && fmax(reason.line[1].value, reason.line[2].value) == t);
+    CHECK(strcmp(reason.line[2].name, "between nodes") == 0);
+    CHECK(strcmp(ek_cost_line_text(&reason.line[2], text, sizeof(text)),
                  "    between nodes          20 ms  = 2 messages of 1 MB x 10 ms") == 0);
     for (int i = 0; i < 2 * EK_COST_LINES; i++)
-        ek_cost_say(&why, 0, "x", i, "s", "%d", i);
-    CHECK_INT(why.n, EK_COST_LINES);
+        ek_cost_say(&reason, 0, "x", i, "s", "%d", i);
+    CHECK_INT(reason.n, EK_COST_LINES);
     ek_cost_say(NULL, 0, "x", 1, "s", "nobody asks");
 }
 

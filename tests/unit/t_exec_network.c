@@ -264,7 +264,7 @@ typedef struct {
     char last[512];
 } heard;
 
-static void hear(void *context, ek_log_level level, const char *component, const char *message)
+static void on_plan(void *context, ek_log_level level, const char *component, const char *message)
 {
     heard *h = context;
 
@@ -286,7 +286,7 @@ static void a_hang_names_op_and_peer(void)
         int32_t hung;
 
         config.watchdog_s = 0.04;
-        ek_log_set_sink(hear, &h, EK_LOG_WARN);
+        ek_log_set_sink(on_plan, &h, EK_LOG_WARN);
         ek_graph_init(&g);
         op.micro = 2;
         op.describe = describe_never;

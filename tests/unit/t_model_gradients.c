@@ -369,8 +369,8 @@ static void placement_moves_rows_only(void)
     p = &f.model->layers[0].experts.placement;
     row = f.pass->moe[0].saved[0].row_of[0];
     for (int32_t e = 0; e < p->experts; e++) {
-        p->home[e] = p->experts - 1 - e;
-        p->expert_of[p->home[e]] = e;
+        p->primary[e] = p->experts - 1 - e;
+        p->expert_of[p->primary[e]] = e;
     }
     CHECK(ek_placement_check(p) == EK_OK);
     after = run(&f);

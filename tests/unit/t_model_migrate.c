@@ -20,7 +20,7 @@ typedef struct {
 
 /* One rank. */
 typedef struct {
-    int ranks, zero, lasting;
+    int ranks, zero, persistent;
     int of_node;   /* ranks of a node; 0: all are on one */
     witness *seen; /* NULL: state ends with the process */
     int rank;
@@ -117,7 +117,8 @@ static void begin_watch(mover *v, const ek_model *m)
 }
 
 /* A placement of a run at random, the same on all ranks. */
-static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t layer, int lasting)
+static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t layer,
+                 int persistent)
 {
     int32_t all = to->ranks * to->slots;
 
@@ -126,13 +127,14 @@ static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t l
     for (int32_t e = 0; e < to->experts; e++) {
         int32_t s = (int32_t)(ek_random_bits(round, layer, (uint64_t)e) % (uint64_t)all);
 
-        while (to->expert_of[s] >= 0 ||
-               (!lasting && s % to->slots >= ek_run_length(to->experts, to->ranks, s / to->slots)))
+        while (
+            to->expert_of[s] >= 0 ||
+            (!persistent && s % to->slots >= ek_run_length(to->experts, to->ranks, s / to->slots)))
             s = (s + 1) % all;
         to->expert_of[s] = e;
-        to->home[e] = s;
+        to->primary[e] = s;
     }
-    for (int32_t s = 0; s < all && lasting; s++)
+    for (int32_t s = 0; s < all && persistent; s++)
         if (to->expert_of[s] < 0 && ek_random_bits(round, layer + 9, (uint64_t)s) % 2)
             to->expert_of[s] = (int32_t)(ek_random_bits(round, layer + 5, (uint64_t)s) %
                                          (uint64_t)m->spec.experts);
@@ -172,8 +174,8 @@ static ek_status rounds(ek_model *m, mover *v)
     EK_TRY(ek_arena_init(&a, 4 << 20, "a test"));
     EK_TRY(ek_exec_create(&cfg, &exec));
     ek_graph_init(&g);
-    ek_placement_take(&to, &a, (int32_t)m->spec.experts, m->cfg.mesh->ep,
-                      m->layers[0].experts.placement.slots);
+    ek_placement_reserve(&to, &a, (int32_t)m->spec.experts, m->cfg.mesh->ep,
+                         m->layers[0].experts.placement.slots);
     for (int l = 0; l < 2; l++)
         ek_migration_take(&mg[l], &a, m, l,
                           m->staging[l] != NULL ? m->staging[l] : ek_migration_take_staging(&a, m));
@@ -182,7 +184,7 @@ static ek_status rounds(ek_model *m, mover *v)
         for (int l = 0; l < 2; l++) {
             int64_t least;
 
-            draw(m, &to, round, (uint64_t)l, v->lasting);
+            draw(m, &to, round, (uint64_t)l, v->persistent);
             least = must_cross(m, &to, l);
             EK_TRY(ek_migrate_to(&mg[l], &to, from, quota));
             v->moved += mg[l].experts_moved;
@@ -214,7 +216,7 @@ static ek_status move_about(mover *v)
     int node_of[RANKS_MAX];
     ek_model_memory memory = {witness_take, witness_holds, v, 1, 4096};
     ek_model_config mc = {
-        .trained = 1, .zero = v->zero, .spare_slots = 1, .lasting_slots = v->lasting};
+        .trained = 1, .zero = v->zero, .spare_slots = 1, .persistent_slots = v->persistent};
 
     for (int r = 0; r < v->ranks; r++)
         node_of[r] = v->of_node > 0 ? r / v->of_node : 0;
@@ -250,7 +252,7 @@ static void *mover_main(void *arg)
 
 /* seen: NULL: nobody looks what is whole when.  Returns how many experts came, and (crossed not
  * NULL) how many of them from other nodes. */
-static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, int lasting,
+static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, int persistent,
                             witness *seen, int64_t *crossed)
 {
     ek_comm *worlds[RANKS_MAX];
@@ -263,7 +265,7 @@ static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, i
     for (int r = 0; r < ranks; r++) {
         v[r] = (mover){.ranks = ranks,
                        .zero = zero,
-                       .lasting = lasting,
+                       .persistent = persistent,
                        .of_node = of_node,
                        .seen = seen,
                        .rank = r,
@@ -275,7 +277,7 @@ static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, i
         pthread_join(threads[r], NULL);
         if (v[r].failed)
             EK_T_FAIL("rank %d of %d, ep %d, etp %d, zero %d, lasting %d", r, ranks, ep, etp, zero,
-                      lasting);
+                      persistent);
         owned += v[r].owned;
         ek_comm_close(&worlds[r]);
     }
@@ -286,9 +288,9 @@ static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, i
     return v[0].moved;
 }
 
-static void move_over(int ranks, int ep, int etp, int zero, int lasting, witness *seen)
+static void move_over(int ranks, int ep, int etp, int zero, int persistent, witness *seen)
 {
-    move_between(ranks, 0, ep, etp, zero, lasting, seen, NULL);
+    move_between(ranks, 0, ep, etp, zero, persistent, seen, NULL);
 }
 
 static void homes_change_places(void)
@@ -317,12 +319,12 @@ static void from_the_own_node(void)
     move_between(6, 2, 3, 1, 0, 1, NULL, &crossed);
 }
 
-static void watch(int ranks, int ep, int etp, int lasting)
+static void watch(int ranks, int ep, int etp, int persistent)
 {
     witness w = {
         .lock = PTHREAD_MUTEX_INITIALIZER, .ranks = ranks, .experts = (int)small_spec().experts};
 
-    move_over(ranks, ep, etp, 0, lasting, &w);
+    move_over(ranks, ep, etp, 0, persistent, &w);
     CHECK(w.events > ROUNDS * LAYERS * ranks);
     CHECK_INT(w.gaps, 0);
 }

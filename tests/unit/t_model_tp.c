@@ -123,7 +123,7 @@ static int network_ops(const ek_graph *g, result *out)
         if (waits == 0 && strcmp(g->ops[i].name, "reduce gradients") != 0) /* the optimizer does */
             EK_T_FAIL("nothing waits for %s of layer %d", g->ops[i].name, (int)g->ops[i].layer);
         out->bytes += g->ops[i].bytes;
-        if (strcmp(g->ops[i].name, "tell counts") == 0)
+        if (strcmp(g->ops[i].name, "gather counts") == 0)
             out->told += g->ops[i].bytes;
         count++;
     }

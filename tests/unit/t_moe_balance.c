@@ -1,6 +1,6 @@
 /* A MoE layer whose experts have replicas, over ranks, against the same layer on one rank: whatever
  * a planner decides, outputs and gradients are the same, and the replicas are at work. */
-#include "moe/deal.h"
+#include "moe/routing_plan.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
 
@@ -13,7 +13,7 @@ static result at_work(const scenario *s, const result *one)
 
     if (run_ranks(s, &many)) {
         compare(s, one, &many);
-        CHECK(many.home_max >= 1);
+        CHECK(many.primary_max >= 1);
         replicas_seen += many.replicas;
     }
     drop(&many);
@@ -116,12 +116,12 @@ static void exact_balances(void)
     s.cfg = (ek_moe_config){.degree = 2};
     off = at_work(&s, &one);
     CHECK_INT(off.replicas, 0);
-    CHECK(off.rank_max == off.home_max && off.rank_max > 1.5);
+    CHECK(off.rank_max == off.primary_max && off.rank_max > 1.5);
     s.cfg.planner = &ek_planner_exact;
     s.spare_slots = 1;
     replicas_seen = 0;
     exact = at_work(&s, &one);
-    CHECK(exact.home_max == off.home_max);
+    CHECK(exact.primary_max == off.primary_max);
     CHECK(exact.rank_max < 1.02);
     CHECK(replicas_seen > 0);
     /* weights go out twice and gradients come back, on top of rows that move less or more */
@@ -146,8 +146,8 @@ static ek_status watched_fast(void *memory, const ek_plan_limits *l, const int64
     ek_plan_terms t;
 
     EK_REQUIRE(l->ranks * l->slots <= SLOTS_MAX, EK_EINVAL, "more slots than this test has");
-    EK_TRY(ek_planner_exact.fast(memory, l, counts, p));
-    units.costs = (ek_plan_costs){.row_s = 1, .send_s = 1, .replica_s = 1};
+    EK_TRY(ek_planner_exact.plan_transient(memory, l, counts, p));
+    units.costs = (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1};
     t = ek_plan_terms_of(&units, counts, p, room, slots);
     pthread_mutex_lock(&watching);
     watched.products_s += t.products_s;
@@ -163,7 +163,7 @@ static void counts_are_those_of_the_plans(void)
     ek_planner planner = ek_planner_exact;
     int64_t replicas = 0;
 
-    planner.fast = watched_fast;
+    planner.plan_transient = watched_fast;
     for (int i = 0; i < 4; i++) {
         scenario s = plain();
         result one, many;
@@ -222,23 +222,23 @@ static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *c
 
 static ek_status lose_some(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
-    EK_TRY(random_fast(memory, l, counts, p));
+    EK_TRY(random_transient(memory, l, counts, p));
     for (int32_t s = 0; s < l->ranks * l->slots; s++)
         p->quota[s] /= 2;
     return EK_OK;
 }
 
-static ek_status move_homes(void *memory, const ek_plan_limits *l, const int64_t *counts,
-                            ek_plan *p)
+static ek_status move_primaries(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
 {
-    EK_TRY(random_fast(memory, l, counts, p));
-    p->placement.home[0] = p->placement.home[1];
+    EK_TRY(random_transient(memory, l, counts, p));
+    p->placement.primary[0] = p->placement.primary[1];
     return EK_OK;
 }
 
 static void failing_planners_are_left_out(void)
 {
-    static const ek_plan_fn fast[] = {give_up, lose_some, move_homes};
+    static const ek_plan_fn fast[] = {give_up, lose_some, move_primaries};
     scenario s = plain();
     result one;
 
@@ -247,13 +247,13 @@ static void failing_planners_are_left_out(void)
     s.sizes.ep = 2;
     s.spare_slots = 2;
     for (int i = 0; i < 3; i++) {
-        ek_planner bad = {.name = "bad", .take = random_take, .fast = fast[i]};
+        ek_planner bad = {.name = "bad", .reserve = random_take, .plan_transient = fast[i]};
         result r;
 
         s.cfg = (ek_moe_config){.degree = 1, .planner = &bad};
         r = at_work(&s, &one);
         CHECK_INT(r.replicas, 0);
-        CHECK(r.rank_max == r.home_max);
+        CHECK(r.rank_max == r.primary_max);
     }
     drop(&one);
 }
@@ -291,7 +291,7 @@ static void rows_are_dealt_evenly(void)
             all -= want[s];
             left[s] = want[s];
         }
-        ek_deal_parts(left, 4, parts, 5, put_sum, &got);
+        ek_routing_plan_share_rows(left, 4, parts, 5, put_sum, &got);
         for (int s = 0; s < 4; s++) {
             CHECK_INT(got.slot[s], want[s]);
             CHECK_INT(left[s], 0);

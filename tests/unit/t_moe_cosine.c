@@ -44,7 +44,7 @@ static void setup(fixture *f, ek_mode mode, ek_isa isa, int64_t d, int64_t p, in
     f->scratch.dy = take(f, N * d);
     f->y = take(f, N * d);
     f->logits = take(f, N * experts);
-    ek_cosine_take(&f->scratch.cosine, &f->arena, f->k, &f->spec, N, 1);
+    ek_cosine_reserve(&f->scratch.cosine, &f->arena, f->k, &f->spec, N, 1);
     CHECK(ek_arena_check(&f->arena, "a router") == EK_OK);
 }
 

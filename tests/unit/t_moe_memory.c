@@ -28,8 +28,8 @@ static void the_workspace_fits_shared_and_dense_layers(void)
         spec.dense[0] = 1;
         CHECK_INT(ek_kernels_create(EK_MODE_FP32, EK_ISA_AVX512_BF16, THREADS, &k), EK_OK);
         CHECK_INT(ek_arena_init(&a, 256 << 20, "the test"), EK_OK);
-        ek_moe_take_scratch(&s, &a, k, &spec, &ek_mesh_one, &(ek_moe_config){0},
-                            &(ek_moe_room){TOKENS, TOKENS, TOKENS, 0}, 1);
+        ek_moe_reserve_scratch(&s, &a, k, &spec, &ek_mesh_one, &(ek_moe_config){0},
+                               &(ek_moe_limits){TOKENS, TOKENS, TOKENS, 0}, 1);
         room = (size_t)((char *)s.y_real - (char *)s.ws);
         for (int j = 0; j < 2; j++) {
             CHECK(room >= k->linear_workspace(k, TOKENS, 1, 2 * widths[i][j], spec.hidden));

@@ -9,7 +9,8 @@ static int64_t bytes_expected(const scenario *s, const result *one)
     int64_t experts = s->spec.experts, cols = ek_moe_cols(&s->spec), bytes, row = 0;
 
     bytes = MICROS * (1 + s->again) * (int64_t)s->ranks * (s->ranks - 1) *
-            ek_tally_words(experts, run > 1 && s->cfg.smart_group == 0 ? s->cfg.degree : 1) * 8;
+            ek_gate_stats_words(experts, run > 1 && s->cfg.smart_group == 0 ? s->cfg.degree : 1) *
+            8;
     for (int i = 0; i < MICROS; i++)
         for (int at = 0; at < s->ranks; at++) {
             int64_t n = ek_run_length(ek_run_length(s->seqs[i], dp, at / tp) * s->seq, tp, at % tp);
@@ -110,10 +111,10 @@ static void chunks_travel_one_at_a_time(void)
     s.cfg.degree = 3;
     imagine(l, &me, &mesh);
     ek_moe_build_forward(&l->m, &l->graph, 0, l->micro[0].n, 0, -1);
-    check_one_at_a_time(&l->graph, "dispatch rows", "return rows", 3);
+    check_one_at_a_time(&l->graph, "dispatch a2a", "combine a2a", 3);
     ek_graph_reset(&l->graph);
     ek_moe_build_backward(&l->m, &l->graph, 0, l->micro[0].n, -1);
-    check_one_at_a_time(&l->graph, "dispatch gradients", "return gradients", 3);
+    check_one_at_a_time(&l->graph, "combine a2a backward", "dispatch a2a backward", 3);
     close_layer(l);
     free(l);
     CHECK(!me.failed);
@@ -125,8 +126,8 @@ static void what_stays_here_does_not_travel(void)
 {
     const ek_mesh mesh = {
         .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 4, .ep = 1, .etp = 1, .stage_size = 4};
-    static const char *const alone[] = {"route",       "dispatch", "expert up", "swiglu",
-                                        "expert down", "combine",  "account",   "tell counts"};
+    static const char *const alone[] = {"router",      "permute",   "expert up", "swiglu",
+                                        "expert down", "unpermute", "layout",    "gather counts"};
     scenario s = plain();
     rank me = {.s = &s};
     layer *l = malloc(sizeof(*l));
@@ -159,7 +160,7 @@ static void memory_is_counted_for_an_even_spread(void)
         .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 1, .ep = 4, .etp = 1, .stage_size = 4};
     scenario s = plain();
     size_t alone;
-    ek_moe_room room = {10000, 10000, 40000, 0};
+    ek_moe_limits room = {10000, 10000, 40000, 0};
     ek_kernels *k = NULL;
     ek_arena a;
     ek_moe_scratch scratch = {0};
@@ -169,22 +170,22 @@ static void memory_is_counted_for_an_even_spread(void)
     s.spec.experts = 8;
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) == EK_OK);
     ek_arena_measure(&a);
-    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &ek_mesh_one, &s.cfg,
-                        &(ek_moe_room){10000, 10000, 10000, 0}, 1);
+    ek_moe_reserve_scratch(&scratch, &a, k, &s.spec, &ek_mesh_one, &s.cfg,
+                           &(ek_moe_limits){10000, 10000, 10000, 0}, 1);
     CHECK_INT(a.unused, 0);
     alone = a.used;
     ek_arena_measure(&a);
-    ek_moe_take_scratch(&scratch, &a, k, &s.spec, &mesh, &s.cfg, &room, 1);
+    ek_moe_reserve_scratch(&scratch, &a, k, &s.spec, &mesh, &s.cfg, &room, 1);
     /* as many rows as alone, and those on their way, out and in */
     CHECK_INT((int64_t)(ek_arena_expected(&a) - alone) / 100000, 2 * 20000 * 65 * 8 / 100000);
     /* of four ranks' rows three more, of d twice, the inner width, an R, and the way in */
     CHECK_INT((int64_t)a.unused, 3 * 20000 * (2 * 64 + 96 + 1 + 65) * 8);
     room.total = INT32_MAX;
-    CHECK_INT(ek_moe_check_room(&s.spec, &mesh, &room), EK_EOVERFLOW);
+    CHECK_INT(ek_moe_check_limits(&s.spec, &mesh, &room), EK_EOVERFLOW);
     room.total = INT32_MAX / 2 - 1;
-    CHECK_INT(ek_moe_check_room(&s.spec, &mesh, &room), EK_OK);
+    CHECK_INT(ek_moe_check_limits(&s.spec, &mesh, &room), EK_OK);
     mesh.etp = 4;
-    CHECK_INT(ek_moe_check_room(&s.spec, &mesh, &room), EK_EOVERFLOW);
+    CHECK_INT(ek_moe_check_limits(&s.spec, &mesh, &room), EK_EOVERFLOW);
     ek_kernels_destroy(&k);
 }
 

@@ -63,7 +63,7 @@ typedef struct {
 
 static void choose(room *x, const ek_replay_of *of, int64_t cols)
 {
-    ek_replay_room r = {x->weight, x->end, {x->remainder, x->open}};
+    ek_replay_scratch r = {x->weight, x->end, {x->remainder, x->open}};
 
     for (int i = 0; i < TOKENS_MAX * COLS_MAX; i++)
         x->ids[i] = -1;

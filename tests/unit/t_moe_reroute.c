@@ -7,8 +7,8 @@
 static const ek_moe_config swipe = {.reroute = EK_REROUTE_SWIPE};
 
 /* A layer whose experts are near where `near` says so. */
-static void setup_near(fixture *f, const ek_model_spec *spec, double limit,
-                       const unsigned char *near, int64_t seqs, int64_t seq)
+static void setup_locality(fixture *f, const ek_model_spec *spec, double limit,
+                           const unsigned char *near, int64_t seqs, int64_t seq)
 {
     ek_moe_config cfg = {.reroute = EK_REROUTE_TOPOLOGY, .reroute_limit = limit};
 
@@ -43,7 +43,7 @@ static void the_best_leave_the_node(void)
     const int64_t load[] = {3, 3, 1, 1};
     fixture f;
 
-    setup_near(&f, &s, 0.25, here, 1, 4);
+    setup_locality(&f, &s, 0.25, here, 1, 4);
     forward(&f, logits_of(four, 16));
     check_ids(&f, (const int32_t[]){0, 2, 3, 1, 0, 1, 0, 1});
     CHECK_REAL(weight(&f, 0, 1), 0.3);
@@ -65,7 +65,7 @@ static void limits_at_their_ends(void)
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
     fixture f;
 
-    setup_near(&f, &s, 1, here, 1, 4);
+    setup_locality(&f, &s, 1, here, 1, 4);
     forward(&f, logits_of(four, 16));
     check_ids(&f, chosen);
     f.cfg.reroute_limit = 0.49; /* floor(3.92) */
@@ -89,7 +89,7 @@ static void only_training_reroutes(void)
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
     fixture f;
 
-    setup_near(&f, &s, 0, here, 1, 4);
+    setup_locality(&f, &s, 0, here, 1, 4);
     CHECK(ek_gate_needs_sequences(&f.m));
     f.step.training = 0;
     CHECK(!ek_gate_needs_sequences(&f.m));
@@ -104,7 +104,7 @@ static void fewer_choices_in_a_step(void)
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
     fixture f;
 
-    setup_near(&f, &s, 0, here, 1, 4);
+    setup_locality(&f, &s, 0, here, 1, 4);
     f.step.top_k = 1;
     forward(&f, logits_of(four, 16));
     check_ids(&f, (const int32_t[]){0, -1, 1, -1, 0, -1, 0, -1});
@@ -125,7 +125,7 @@ static void with_a_bias(void)
 
     for (int i = 0; i < 8; i++)
         logits[i] = -log(1 / (double[]){0.2, 0.3, 0.5, 0.1, 0.2, 0.3, 0.1, 0.45}[i] - 1);
-    setup_near(&f, &s, 0.5, here, 1, 2);
+    setup_locality(&f, &s, 0.5, here, 1, 2);
     set(f.w.bias.p, 0, 0.15);
     set(f.w.bias.p, 3, 0.1);
     forward(&f, logits);
@@ -338,7 +338,7 @@ static void gradients_are_differences(void)
         if (i < 2)
             setup_as(&f, &s, &swipe, 2, G_SEQ);
         else
-            setup_near(&f, &s, 0.1, near, 2, G_SEQ);
+            setup_locality(&f, &s, 0.1, near, 2, G_SEQ);
         check_gradient(&f);
         teardown(&f);
     }

@@ -2,7 +2,7 @@
  * group, evenly, and lies where both ends think; how many move, and how many slices are brought. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "moe/exchange.h"
+#include "moe/dispatch_layout.h"
 #include "moe/replicas.h"
 
 enum { RANKS_MAX = 8, EXPERTS = 5, COLS = 2, TOKENS = 40, CHUNKS_MAX = 3, SLOTS_MAX = EXPERTS };
@@ -10,13 +10,13 @@ enum { RANKS_MAX = 8, EXPERTS = 5, COLS = 2, TOKENS = 40, CHUNKS_MAX = 3, SLOTS_
 /* The exchange of every rank of a stage, and their tokens' choices. */
 typedef struct {
     ek_mesh mesh[RANKS_MAX];
-    ek_exchange x[RANKS_MAX];
+    ek_dispatch_layout x[RANKS_MAX];
     ek_placement p;
     ek_arena arena;
     int64_t tokens[RANKS_MAX];
     int32_t ids[RANKS_MAX][TOKENS * COLS];
-    ek_tally *tally;
-    int32_t *dealt;
+    ek_gate_stats *gate_stats;
+    int32_t *row_counts;
     int32_t *row_of[RANKS_MAX], *token_of[RANKS_MAX];
     int64_t send_first[RANKS_MAX][CHUNKS_MAX + 1];
 } world;
@@ -31,8 +31,8 @@ static void open_world(world *w, int ep, int etp, int spare, int degree, int gro
             ek_arena_measure(&w->arena);
         else
             CHECK(ek_arena_reserve(&w->arena, "a world") == EK_OK);
-        ek_placement_take(&w->p, &w->arena, EXPERTS, ep, (EXPERTS + ep - 1) / ep + spare);
-        if (w->p.home != NULL)
+        ek_placement_reserve(&w->p, &w->arena, EXPERTS, ep, (EXPERTS + ep - 1) / ep + spare);
+        if (w->p.primary != NULL)
             ek_placement_block(&w->p, 1);
         for (int r = 0; r < ranks; r++) {
             w->mesh[r] = (ek_mesh){.size = ranks,
@@ -43,25 +43,25 @@ static void open_world(world *w, int ep, int etp, int spare, int degree, int gro
                                    .at = r,
                                    .ep_rank = r / etp,
                                    .etp_rank = r % etp};
-            ek_exchange_take(&w->x[r], &w->arena, &w->mesh[r], &w->p, degree, group);
+            ek_dispatch_layout_reserve(&w->x[r], &w->arena, &w->mesh[r], &w->p, degree, group);
             w->row_of[r] = ek_arena_take(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
             w->token_of[r] = ek_arena_take(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
         }
-        w->tally = ek_arena_take(&w->arena, ranks * ek_tally_words(EXPERTS, CHUNKS_MAX),
-                                 sizeof(*w->tally));
-        w->dealt = ek_arena_take(&w->arena, (int64_t)CHUNKS_MAX * ranks * w->x[0].all_slots,
-                                 sizeof(*w->dealt));
+        w->gate_stats = ek_arena_take(&w->arena, ranks * ek_gate_stats_words(EXPERTS, CHUNKS_MAX),
+                                      sizeof(*w->gate_stats));
+        w->row_counts = ek_arena_take(&w->arena, (int64_t)CHUNKS_MAX * ranks * w->x[0].all_slots,
+                                      sizeof(*w->row_counts));
     }
     for (int r = 0; r < ranks; r++)
-        ek_exchange_follow(&w->x[r], &w->p);
+        ek_dispatch_layout_follow_placement(&w->x[r], &w->p);
 }
 
 /* Choices at random, some dropped; sources of different sizes, one without tokens. */
 static void choose(world *w, uint64_t seed)
 {
-    const ek_exchange *x = &w->x[0];
+    const ek_dispatch_layout *x = &w->x[0];
 
-    memset(w->tally, 0, (size_t)x->ranks * (size_t)x->words * sizeof(*w->tally));
+    memset(w->gate_stats, 0, (size_t)x->ranks * (size_t)x->words * sizeof(*w->gate_stats));
     for (int r = 0; r < x->ranks; r++) {
         w->tokens[r] = r == 1 ? 0 : TOKENS - 7 * (r % 4);
         for (int64_t i = 0; i < w->tokens[r] * COLS; i++) {
@@ -72,7 +72,7 @@ static void choose(world *w, uint64_t seed)
             while (i / COLS >= ek_run_first(w->tokens[r], x->token_chunks, chunk + 1))
                 chunk++;
             if (e < EXPERTS)
-                w->tally[r * x->words + ek_tally_rows(EXPERTS, chunk) + e].count++;
+                w->gate_stats[r * x->words + ek_gate_stats_rows(EXPERTS, chunk) + e].count++;
         }
     }
 }
@@ -84,9 +84,9 @@ static void follow(world *w, int gather)
     int64_t matrix[RANKS_MAX * RANKS_MAX];
 
     for (int r = 0; r < ranks; r++) {
-        ek_exchange_gather(&w->x[r], gather);
-        ek_exchange_list(&w->x[r], w->p.expert_of);
-        ek_exchange_sort(&w->x[r], w->dealt, w->tokens[r], COLS, w->ids[r], w->row_of[r],
+        ek_dispatch_layout_set_gather(&w->x[r], gather);
+        ek_dispatch_layout_list_slots(&w->x[r], w->p.expert_of);
+        ek_dispatch_sort(&w->x[r], w->row_counts, w->tokens[r], COLS, w->ids[r], w->row_of[r],
                          w->token_of[r], w->send_first[r]);
     }
     copies = w->x[0].copies;
@@ -94,14 +94,14 @@ static void follow(world *w, int gather)
         static int64_t offset[CHUNKS_MAX * (SLOTS_MAX + 4)];
         static int32_t from_recv[RANKS_MAX * TOKENS * COLS],
             from_experts[RANKS_MAX * TOKENS * COLS];
-        ek_exchange *x = &w->x[to];
+        ek_dispatch_layout *x = &w->x[to];
         int64_t base = 0;
 
-        ek_exchange_receive(x, w->dealt, offset, from_recv, from_experts);
+        ek_dispatch_receive(x, w->row_counts, offset, from_recv, from_experts);
         for (int chunk = 0; chunk < chunks; chunk++) {
             int32_t at = 0; /* of recv */
 
-            ek_exchange_matrix(x, w->dealt, chunk, 0, matrix);
+            ek_dispatch_matrix(x, w->row_counts, chunk, 0, matrix);
             for (int from = 0; from < ranks; from++) {
                 int64_t first = w->send_first[from][chunk];
 
@@ -134,7 +134,7 @@ static void follow(world *w, int gather)
 /* Rows of a source for a slot are spread over the members of a group to one. */
 static void check_spread(const world *w)
 {
-    const ek_exchange *x = &w->x[0];
+    const ek_dispatch_layout *x = &w->x[0];
 
     for (int source = 0; source < x->ranks; source++)
         for (int32_t slot = 0; slot < x->all_slots; slot++)
@@ -142,7 +142,7 @@ static void check_spread(const world *w)
                 int32_t sum = 0;
 
                 for (int m = 0; m < x->members; m++) {
-                    int32_t part = ek_exchange_part(x, source, slot, m, rows);
+                    int32_t part = ek_dispatch_member_rows(x, source, slot, m, rows);
 
                     CHECK(x->local || part <= rows / x->members + 1);
                     CHECK(x->local || part >= rows / x->members);
@@ -164,7 +164,7 @@ static void every_row_goes_to_one_member_of_each_group(void)
                     continue;
                 open_world(&w, sizes[i][0], sizes[i][1], 0, degree, 0);
                 choose(&w, i);
-                ek_exchange_deal(&w.x[0], w.tally, w.dealt);
+                ek_dispatch_default_rows(&w.x[0], w.gate_stats, w.row_counts);
                 follow(&w, g);
                 check_spread(&w);
                 ek_arena_fini(&w.arena);
@@ -183,20 +183,22 @@ static void rows_stay(void)
         for (int32_t s = 0, e = 0; s < w.p.slots; s++) {
             int32_t *slot = &w.p.expert_of[rank * w.p.slots + s];
 
-            while (*slot < 0 && e < EXPERTS && w.p.home[e] / w.p.slots == rank)
+            while (*slot < 0 && e < EXPERTS && w.p.primary[e] / w.p.slots == rank)
                 e++;
             *slot = *slot < 0 ? e++ : *slot;
         }
-    memset(w.dealt, 0, (size_t)w.x[0].ranks * (size_t)w.x[0].all_slots * sizeof(*w.dealt));
+    memset(w.row_counts, 0,
+           (size_t)w.x[0].ranks * (size_t)w.x[0].all_slots * sizeof(*w.row_counts));
     for (int source = 0; source < 4; source++)
         for (int32_t s = source / 2 * w.p.slots; s < (source / 2 + 1) * w.p.slots; s++)
-            w.dealt[source * w.x[0].all_slots + s] =
+            w.row_counts[source * w.x[0].all_slots + s] =
                 (int32_t)w
-                    .tally[source * w.x[0].words + ek_tally_rows(EXPERTS, 0) + w.p.expert_of[s]]
+                    .gate_stats[source * w.x[0].words + ek_gate_stats_rows(EXPERTS, 0) +
+                                w.p.expert_of[s]]
                     .count;
     follow(&w, EK_GATHER_ALL);
     check_spread(&w);
-    ek_exchange_matrix(&w.x[0], w.dealt, 0, 0, matrix);
+    ek_dispatch_matrix(&w.x[0], w.row_counts, 0, 0, matrix);
     for (int i = 0; i < 16; i++)
         CHECK(i % 5 == 0 ? (i == 5) == (matrix[i] == 0) : matrix[i] == 0);
     ek_arena_fini(&w.arena);
@@ -211,14 +213,14 @@ static void rows_are_those_of_tutel(void)
     int64_t matrix[RANKS_MAX * RANKS_MAX];
 
     open_world(&w, 2, 4, 0, 1, 0);
-    memset(w.tally, 0, (size_t)w.x[0].ranks * (size_t)w.x[0].words * sizeof(*w.tally));
+    memset(w.gate_stats, 0, (size_t)w.x[0].ranks * (size_t)w.x[0].words * sizeof(*w.gate_stats));
     for (int r = 0; r < 8; r++)
         for (int e = 0; e < 4; e += 3) /* one of each rank's */
-            w.tally[r * w.x[0].words + ek_tally_rows(EXPERTS, 0) + e].count = C;
-    ek_exchange_deal(&w.x[0], w.tally, w.dealt);
+            w.gate_stats[r * w.x[0].words + ek_gate_stats_rows(EXPERTS, 0) + e].count = C;
+    ek_dispatch_default_rows(&w.x[0], w.gate_stats, w.row_counts);
     for (int r = 1; r <= 4; r *= 2) {
-        ek_exchange_gather(&w.x[0], 4 / r);
-        ek_exchange_matrix(&w.x[0], w.dealt, 0, 0, matrix);
+        ek_dispatch_layout_set_gather(&w.x[0], 4 / r);
+        ek_dispatch_matrix(&w.x[0], w.row_counts, 0, 0, matrix);
         for (int from = 0; from < 8; from++) {
             int64_t sent = 0, got = 0;
 

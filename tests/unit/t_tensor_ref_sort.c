@@ -6,7 +6,7 @@
 enum { TOKENS = 200, COLS = 4, SLOTS = 40 };
 
 typedef struct {
-    int32_t home[SLOTS], slots; /* of each expert */
+    int32_t primary[SLOTS], slots; /* of each expert */
     int32_t ids[TOKENS * COLS], row_of[TOKENS * COLS], token_of[TOKENS * COLS];
     int64_t offset[SLOTS + 1];
     int64_t experts, n, cols, rows;
@@ -17,7 +17,7 @@ static void setup(fixture *f, int32_t experts, int32_t slots, int64_t n, int64_t
 {
     memset(f, 0, sizeof(*f));
     for (int32_t e = 0; e < experts; e++)
-        f->home[e] = e;
+        f->primary[e] = e;
     f->experts = experts;
     f->slots = slots;
     f->n = n;
@@ -26,7 +26,7 @@ static void setup(fixture *f, int32_t experts, int32_t slots, int64_t n, int64_t
 
 static void dispatch(fixture *f)
 {
-    const ek_sorting by = {f->home, f->experts, 0, f->slots};
+    const ek_sorting by = {f->primary, f->experts, 0, f->slots};
     ek_kernels ref = {0};
 
     ek_kernels_ref(&ref, EK_MODE_FP32);
@@ -57,7 +57,7 @@ static void check_sorted(const fixture *f)
             continue;
         }
         assigned++;
-        slot = f->home[e];
+        slot = f->primary[e];
         if (row != last[slot] + 1 || row >= f->offset[slot + 1] || seen[row]) {
             EK_T_FAIL("assignment %d of expert %d is in row %d", (int)i, (int)e, (int)row);
             return;
@@ -134,7 +134,7 @@ static void a_permuted_placement(void)
 
     setup(&f, 5, 6, TOKENS, COLS);
     for (int32_t e = 0; e < 5; e++)
-        f.home[e] = 5 - e;
+        f.primary[e] = 5 - e;
     for (int i = 0; i < TOKENS * COLS; i++)
         f.ids[i] = (int32_t)(ek_random_bits(3, 3, (uint64_t)i) % 5);
     dispatch(&f);

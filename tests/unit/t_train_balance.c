@@ -95,14 +95,14 @@ static void planners_are_at_work(void)
 static ek_status sleepy(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     usleep(60000);
-    return random_fast(memory, l, counts, p);
+    return random_transient(memory, l, counts, p);
 }
 
 /* Three steps are enough for its ranks to agree; what they compute does not change. */
 static void who_takes_too_long_is_left_out(void)
 {
     static const ek_planner slow = {
-        .name = "sleepy", .what = "late", .take = random_take, .fast = sleepy};
+        .name = "sleepy", .what = "late", .reserve = random_take, .plan_transient = sleepy};
     equal_layout l = over(2, 1);
     equal_result r;
 

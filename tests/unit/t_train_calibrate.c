@@ -14,7 +14,7 @@ enum { RANKS_MAX = 5 };
 
 static char warning[512];
 
-static void hear(void *context, ek_log_level level, const char *component, const char *message)
+static void on_plan(void *context, ek_log_level level, const char *component, const char *message)
 {
     (void)context;
     if (level == EK_LOG_WARN && strcmp(component, "train") == 0)
@@ -230,7 +230,7 @@ static void harmless(void)
     ek_names names = {0};
 
     CHECK(mkdtemp(folder) != NULL);
-    ek_log_set_sink(hear, NULL, EK_LOG_WARN);
+    ek_log_set_sink(on_plan, NULL, EK_LOG_WARN);
     warning[0] = '\0';
     work(&r);
     CHECK(r.st == EK_OK && warning[0] == '\0');

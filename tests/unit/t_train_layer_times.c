@@ -19,10 +19,10 @@ static int is_ms(double seconds, double ms)
 static void overlaps_count_once(void)
 {
     const ek_event events[] = {
-        event("dispatch rows", 0, 0, 10),  event("dispatch rows", 0, 5, 20),
-        event("return rows", 0, 50, 60),   event("dispatch rows", 1, 21, 22),
+        event("dispatch a2a", 0, 0, 10),   event("dispatch a2a", 0, 5, 20),
+        event("combine a2a", 0, 50, 60),   event("dispatch a2a", 1, 21, 22),
         event("expert up", 0, 12, 14),     event("expert up", 0, 18, 30),
-        event("expert down", 1, 100, 104), event("combine", 0, 60, 61),
+        event("expert down", 1, 100, 104), event("unpermute", 0, 60, 61),
     };
     double seconds[3] = {0};
 
@@ -38,7 +38,7 @@ static void others_do_not_count(void)
     const ek_event events[] = {
         event("expert up", 0, 0, 10),        event("expert up", -1, 20, 30),
         event("attention", 0, 20, 30),       event("shared expert add", 0, 20, 30),
-        event("replicas", 0, 20, 30),        event("replicas here", 0, 30, 31),
+        event("replicas", 0, 20, 30),        event("wait replicas", 0, 30, 31),
         event("swiglu backward", 0, 10, 12),
     };
     double seconds[1] = {0};

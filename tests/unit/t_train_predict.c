@@ -58,15 +58,15 @@ static void the_rest(void)
     ek_predict_config cfg = {&m, &spec, 4, 2, 2, 1};
 
     CHECK_NEAR(predicted(&cfg, "swiglu", EK_LANE_COMPUTE, 0, 2e6), 1e-4);
-    CHECK_NEAR(predicted(&cfg, "return rows", EK_LANE_NET, 0, 3e6),
+    CHECK_NEAR(predicted(&cfg, "combine a2a", EK_LANE_NET, 0, 3e6),
                ek_cost_all_to_all(&m, 4, 2, 3e6, NULL, 0));
-    CHECK(predicted(&cfg, "return rows", EK_LANE_NET, 0, 3e6) > 0);
+    CHECK(predicted(&cfg, "combine a2a", EK_LANE_NET, 0, 3e6) > 0);
     CHECK(predicted(&cfg, "attention", EK_LANE_COMPUTE, 1e6, 1e6) < 0);
     CHECK(predicted(&cfg, "losses", EK_LANE_COMPUTE, 0, 0) < 0);
     CHECK(predicted(&cfg, "gather weights", EK_LANE_NET, 0, 1e6) < 0);
     CHECK(predicted(&cfg, "prefetch", EK_LANE_DISK, 0, 1e6) < 0);
     memset(m.link, 0, sizeof(m.link));
-    CHECK(predicted(&cfg, "return rows", EK_LANE_NET, 0, 3e6) < 0);
+    CHECK(predicted(&cfg, "combine a2a", EK_LANE_NET, 0, 3e6) < 0);
 }
 
 static void sums(void)

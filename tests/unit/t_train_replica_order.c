@@ -61,7 +61,7 @@ static void must(const ek_graph *g, int32_t i, int32_t j)
 static int32_t here_of(const ek_graph *g, int32_t fetch)
 {
     for (int32_t i = fetch; i < g->n_ops; i++)
-        for (int32_t d = 0; is(&g->ops[i], "replicas here") && d < g->ops[i].n_deps; d++)
+        for (int32_t d = 0; is(&g->ops[i], "wait replicas") && d < g->ops[i].n_deps; d++)
             if (g->deps[g->ops[i].dep + d] == fetch)
                 return i;
     return -1;
@@ -83,7 +83,7 @@ static int check_fetches(const ek_graph *g)
         for (int32_t j = 0; j < here; j++)
             if (is_product(&g->ops[j]))
                 must(g, i, j);
-        for (int32_t j = here + 1; j < g->n_ops && !is(&g->ops[j], "replicas here"); j++)
+        for (int32_t j = here + 1; j < g->n_ops && !is(&g->ops[j], "wait replicas"); j++)
             if (is_product(&g->ops[j]) && same_work(&g->ops[j], &g->ops[i]))
                 must(g, j, i);
     }
@@ -93,12 +93,12 @@ static int check_fetches(const ek_graph *g)
 /* Gradients: of replicas, which are cleared; of homes, to which they are added. */
 static int check_gradients(const ek_graph *g)
 {
-    int homes = 0;
+    int primaries = 0;
 
     for (int32_t j = 0; j < g->n_ops; j++) {
         if (!is(&g->ops[j], "replica gradients"))
             continue;
-        homes++;
+        primaries++;
         for (int32_t i = j + 1; i < g->n_ops; i++) {
             const ek_op *op = &g->ops[i];
 
@@ -114,7 +114,7 @@ static int check_gradients(const ek_graph *g)
             if (is(&g->ops[i], "expert up weight") && same_work(&g->ops[i], &g->ops[j]))
                 must(g, j, i);
     }
-    return homes;
+    return primaries;
 }
 
 static int32_t find_from(const ek_graph *g, int32_t first, const char *name, int32_t layer,
@@ -137,7 +137,7 @@ static int32_t find(const ek_graph *g, const char *name, int32_t layer, int32_t 
 static void check_last_layer(const ek_graph *g)
 {
     for (int32_t micro = 0; micro < MICROS; micro++) {
-        int32_t combine = find(g, "combine", LAYERS - 1, micro);
+        int32_t combine = find(g, "unpermute", LAYERS - 1, micro);
 
         CHECK(!before[find_from(g, combine, "replicas", LAYERS - 1, micro)]
                      [find(g, "logits", -1, micro)]);
@@ -151,12 +151,12 @@ static void check_ahead(const ek_graph *g, int zero)
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
         for (int32_t l = 0; l < LAYERS; l++) {
-            int32_t fetch = find(g, "replicas", l, micro), route = find(g, "route", l, micro);
+            int32_t fetch = find(g, "replicas", l, micro), route = find(g, "router", l, micro);
 
-            CHECK(fetch < route && fetch < find(g, "tell counts", l, micro));
+            CHECK(fetch < route && fetch < find(g, "gather counts", l, micro));
             CHECK(!before[fetch][route]);
             if (l > 0 && zero < 3)
-                CHECK(!before[fetch][find(g, "combine", l - 1, micro)]);
+                CHECK(!before[fetch][find(g, "unpermute", l - 1, micro)]);
             if (micro > 0)
                 must(g, fetch, find(g, "plan replicas", l, micro - 1));
         }
@@ -168,7 +168,7 @@ typedef struct {
     int ep, zero;
     ek_recompute recompute;
     int looks; /* one of the ranks */
-    int fetches, homes, failed;
+    int fetches, primaries, failed;
 } peer;
 
 static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
@@ -214,8 +214,8 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
     if (p->looks && g.n_ops < OPS_MAX) {
         close_over(&g);
         p->fetches = check_fetches(&g);
-        p->homes = check_gradients(&g);
-        if (p->planner->ahead)
+        p->primaries = check_gradients(&g);
+        if (p->planner->uses_previous_counts)
             check_ahead(&g, p->zero);
         if (p->zero < 3 && p->recompute != EK_RECOMPUTE_FULL)
             check_last_layer(&g);
@@ -265,7 +265,7 @@ static void look_with(const ek_planner *planner, int ranks, int ep, int zero,
         ek_comm_close(&worlds[r]);
     }
     CHECK_INT(p[0].fetches, (recompute == EK_RECOMPUTE_FULL ? 3 : 2) * LAYERS * MICROS);
-    CHECK_INT(p[0].homes, LAYERS * MICROS);
+    CHECK_INT(p[0].primaries, LAYERS * MICROS);
 }
 
 static void look_at(int ranks, int ep, int zero, ek_recompute recompute)

@@ -5,8 +5,8 @@
 enum { LAYERS_MAX = 4, SLOTS_MAX = 64, EXPERTS_MAX = 16 };
 
 static const ek_planner *const others[] = {&random_planner,
-                                           &random_lasting,
-                                           &random_ahead,
+                                           &random_persistent_plan,
+                                           &random_from_previous,
                                            &ek_planner_shadow,
                                            &ek_planner_place,
                                            &ek_planner_prophet,
@@ -21,20 +21,20 @@ enum { OTHERS = sizeof(others) / sizeof(others[0]) - 1 };
 typedef struct {
     int known;
     ek_plan of[LAYERS_MAX];
-    int32_t expert_of[LAYERS_MAX][SLOTS_MAX], home[LAYERS_MAX][EXPERTS_MAX];
+    int32_t expert_of[LAYERS_MAX][SLOTS_MAX], primary[LAYERS_MAX][EXPERTS_MAX];
     int64_t quota[LAYERS_MAX][SLOTS_MAX];
 } places;
 
 static _Thread_local places block;
-static _Atomic int64_t asked, sent_home, refused;
+static _Atomic int64_t asked, sent_primary, refused;
 
 static void remember(const ek_pass *p)
 {
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
-        const ek_plan_limits *limits = &p->scratch.dealer.limits;
+        const ek_plan_limits *limits = &p->scratch.planning.limits;
 
         block.of[l] = (ek_plan){.placement = {limits->experts, limits->ranks, limits->slots,
-                                              block.expert_of[l], block.home[l]},
+                                              block.expert_of[l], block.primary[l]},
                                 .quota = block.quota[l]};
         ek_pass_placed(p, l, &block.of[l]);
     }
@@ -75,7 +75,7 @@ static ek_status turn(ek_trainer *tr, int step)
 
     if (!block.known)
         remember(ek_trainer_pass(tr));
-    if (p->fast != NULL && is_uneven(ek_trainer_pass(tr))) {
+    if (p->plan_transient != NULL && is_uneven(ek_trainer_pass(tr))) {
         CHECK(ek_trainer_set_planner(tr, p) == EK_EINVAL);
         EK_TRY(ek_trainer_place(tr, block.of, &moved));
         refused++;
@@ -86,7 +86,7 @@ static ek_status turn(ek_trainer *tr, int step)
         asked += moved;
     } else if (draw / OTHERS % 3 == 1) {
         EK_TRY(ek_trainer_place(tr, block.of, &moved));
-        sent_home += moved;
+        sent_primary += moved;
     }
     return EK_OK;
 }
@@ -109,9 +109,9 @@ static void any_planner_at_any_time(void)
                           .others = others,
                           .turn = turn};
 
-        asked = sent_home = refused = 0;
+        asked = sent_primary = refused = 0;
         equal_check_into(&l, result);
-        CHECK(asked > 0 && sent_home > 0 && refused > 0);
+        CHECK(asked > 0 && sent_primary > 0 && refused > 0);
         CHECK(result[0].replicas > 0 && result[0].moved > 0 && result[0].brought > 0);
     }
 }

@@ -179,8 +179,8 @@ static void gathers_are_prefetched(void)
             check_gathered(g, l + 1, 0, find(g, "norm", l, 0), find(g, "norm", l + 1, 0));
         back = find(g, "cross entropy", -1, 0);
         for (int32_t l = LAYERS - 1; l >= 2; l--)
-            check_gathered(g, l - 2, back, find(g, "combine backward", l - 1, back),
-                           find(g, "combine backward", l - 2, back));
+            check_gathered(g, l - 2, back, find(g, "unpermute backward", l - 1, back),
+                           find(g, "unpermute backward", l - 2, back));
         close_ranks(ranks, j.ranks);
     }
 }
@@ -198,7 +198,7 @@ static void reductions_hide(void)
             int32_t reduce = find(g, "reduce gradients", l, 0);
 
             CHECK(reduce >= 0 &&
-                  latest_dep(g, reduce) < find(g, "combine backward", l - 1, reduce));
+                  latest_dep(g, reduce) < find(g, "unpermute backward", l - 1, reduce));
             CHECK(first_waiting(g, reduce) > find(g, "qkv backward", l - 1, reduce));
         }
         close_ranks(ranks, j.ranks);

@@ -43,7 +43,7 @@ template <class R, class C>
 static void combine(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
                     int64_t ld, int add, void *x)
 {
-    launch("combine", combine_rows<R, C>, n, EK_BLOCK, d, k, row_of, (const C *)rows, ld, add,
+    launch("unpermute", combine_rows<R, C>, n, EK_BLOCK, d, k, row_of, (const C *)rows, ld, add,
            (R *)x);
 }
 

@@ -1,0 +1,275 @@
+/* Replicas up to a target load, and the smallest target.
+ *
+ * Complexity   O(replicas (ranks + experts / ranks)) for each target, of which there are at most
+ *              EK_ALIAS_SEARCH + 1. */
+#include "balance/alias_balance.h"
+
+#include <string.h>
+
+/* A load is as good as another that is lower by this part of the mean. */
+static const double close_enough = 0.0005;
+
+void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
+{
+    int64_t slots = (int64_t)l->ranks * l->slots;
+
+    m->total = ek_arena_take(a, l->experts, sizeof(*m->total));
+    m->left = ek_arena_take(a, l->experts, sizeof(*m->left));
+    m->load = ek_arena_take(a, l->ranks, sizeof(*m->load));
+    m->start = ek_arena_take(a, l->ranks, sizeof(*m->start));
+    m->spare = ek_arena_take(a, slots, sizeof(*m->spare));
+    m->n_spare = ek_arena_take(a, l->ranks, sizeof(*m->n_spare));
+    m->primaries = ek_arena_take(a, l->experts, sizeof(*m->primaries));
+    m->first_primary = ek_arena_take(a, l->ranks + 1, sizeof(*m->first_primary));
+    m->rank_of = ek_arena_take(a, l->experts, sizeof(*m->rank_of));
+    m->largest = ek_arena_take(a, l->ranks, sizeof(*m->largest));
+    m->most_left = ek_arena_take(a, l->ranks, sizeof(*m->most_left));
+    m->largest_first = ek_arena_take(a, l->ranks, sizeof(*m->largest_first));
+    m->most_first = ek_arena_take(a, l->ranks, sizeof(*m->most_first));
+    m->offer = ek_arena_take(a, l->ranks, sizeof(*m->offer));
+    m->gap = ek_arena_take(a, l->ranks, sizeof(*m->gap));
+    m->room = ek_arena_take(a, l->ranks, sizeof(*m->room));
+    m->gives = ek_arena_take(a, l->ranks, sizeof(*m->gives));
+    m->given = ek_arena_take(a, l->experts, sizeof(*m->given));
+    m->moves = ek_arena_take(a, slots, sizeof(*m->moves));
+    m->best = ek_arena_take(a, slots, sizeof(*m->best));
+}
+
+static int64_t most_of(const ek_alias *m, int32_t ranks)
+{
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < ranks; r++)
+        most = m->load[r] > most ? m->load[r] : most;
+    return most;
+}
+
+int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t largest = -1;
+        int64_t most = 0, load = 0;
+
+        m->first_primary[r] = n;
+        m->n_spare[r] = 0;
+        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
+            int32_t e = p->expert_of[s];
+
+            if (e >= 0 && p->primary[e] == s) {
+                m->primaries[n++] = e;
+                m->rank_of[e] = r;
+                load += m->total[e];
+                largest = m->total[e] > most ? e : largest;
+                most = m->total[e] > most ? m->total[e] : most;
+            } else {
+                p->expert_of[s] = -1;
+                m->spare[r * l->slots + m->n_spare[r]++] = s;
+            }
+        }
+        m->largest_first[r] = largest;
+        m->most_first[r] = most;
+        m->start[r] = m->load[r] = load;
+    }
+    m->first_primary[l->ranks] = n;
+    m->n_best = 0;
+    return m->least = most_of(m, l->ranks);
+}
+
+int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l)
+{
+    int64_t bound = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++)
+        bound = m->start[r] - m->most_first[r] > bound ? m->start[r] - m->most_first[r] : bound;
+    return bound;
+}
+
+/* --- one target ------------------------------------------------------------------------------- */
+
+static void find_largest(ek_alias *m, int32_t rank, int32_t budget)
+{
+    int any = m->gives[rank] < budget;
+    int32_t best = -1;
+    int64_t most = 0;
+
+    for (int32_t i = m->first_primary[rank]; i < m->first_primary[rank + 1]; i++) {
+        int32_t e = m->primaries[i];
+        int64_t left = m->left[e] * (any | m->given[e]);
+
+        best = left > most ? e : best;
+        most = left > most ? left : most;
+    }
+    m->largest[rank] = best;
+    m->most_left[rank] = most;
+}
+
+/* What a rank offers or lacks, after a change. */
+static void weigh(ek_alias *m, int32_t rank, int64_t target)
+{
+    int64_t lacks = target - m->load[rank], left = m->most_left[rank];
+
+    m->offer[rank] = lacks < 0 ? left : 0;
+    m->gap[rank] = lacks > 0 && m->room[rank] > 0 ? lacks : 0;
+}
+
+/* The first of the largest, if that is more than 0; -1. */
+static int32_t largest_of(const int64_t *x, int32_t n)
+{
+    int64_t most = 0;
+    int32_t at = -1;
+
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < n; i++) {
+        at = x[i] > most ? i : at;
+        most = x[i] > most ? x[i] : most;
+    }
+    return at;
+}
+
+static void start(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
+{
+    memcpy(m->load, m->start, (size_t)l->ranks * sizeof(*m->load));
+    memcpy(m->left, m->total, (size_t)l->experts * sizeof(*m->left));
+    memset(m->given, 0, (size_t)l->experts);
+    memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
+    memcpy(m->largest, m->largest_first, (size_t)l->ranks * sizeof(*m->largest));
+    memcpy(m->most_left, m->most_first, (size_t)l->ranks * sizeof(*m->most_left));
+    for (int32_t r = 0; r < l->ranks; r++) {
+        m->room[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
+        weigh(m, r, target);
+    }
+}
+
+static void add_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t from, int32_t to,
+                     int64_t amount)
+{
+    int32_t expert = m->largest[from];
+
+    m->moves[n] = (ek_alias_move){expert, m->spare[to * l->slots + --m->room[to]], amount};
+    m->left[expert] -= amount;
+    m->load[from] -= amount;
+    m->load[to] += amount;
+    m->gives[from] += !m->given[expert];
+    m->given[expert] = 1;
+}
+
+/* Of the ranks above the target, the one with the largest expert left gives to the lowest with an
+ * empty slot, until no rank is above it or nothing more can go; how many moves. */
+static int32_t fill(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
+{
+    int32_t n = 0, from, to;
+
+    start(m, l, target, budget);
+    while ((from = largest_of(m->offer, l->ranks)) >= 0 &&
+           (to = largest_of(m->gap, l->ranks)) >= 0) {
+        int64_t excess = m->load[from] - target;
+        int64_t amount = m->offer[from] < m->gap[to] ? m->offer[from] : m->gap[to];
+
+        /* More than the excess only where what is then missing can come back, and where it fills a
+         * slot that would have to stay half empty. */
+        if (amount > excess && (m->room[from] == 0 || m->room[to] > 1))
+            amount = excess;
+        add_move(m, l, n++, from, to, amount);
+        find_largest(m, from, budget);
+        weigh(m, from, target);
+        weigh(m, to, target);
+    }
+    return n;
+}
+
+/* Drops moves without which no rank comes above `most`; how many are left. */
+static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_t most)
+{
+    int32_t kept = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        ek_alias_move *v = &m->moves[i];
+        int32_t primary = m->rank_of[v->expert], at = v->slot / l->slots;
+
+        if (m->load[primary] + v->amount <= most) {
+            m->load[primary] += v->amount;
+            m->load[at] -= v->amount;
+        } else {
+            m->moves[kept++] = *v;
+        }
+    }
+    return kept;
+}
+
+/* --- the search ------------------------------------------------------------------------------- */
+
+/* Makes the moves for a target and keeps them if their busiest rank is less busy than that of the
+ * best so far, or as busy with fewer replicas.  Returns that rank's load. */
+static int64_t attempt(ek_alias *m, const ek_plan_limits *l, int64_t target, int64_t slack,
+                       int32_t budget)
+{
+    int32_t n = fill(m, l, target, budget);
+    int64_t most = most_of(m, l->ranks), bound = most > target + slack ? most : target + slack;
+
+    n = drop_idle(m, l, n, bound);
+    most = most_of(m, l->ranks);
+    if (most < m->least || (most == m->least && n < m->n_best)) {
+        m->least = most;
+        m->n_best = n;
+        memcpy(m->best, m->moves, (size_t)n * sizeof(*m->best));
+    }
+    return most;
+}
+
+int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t mean, int32_t budget,
+                    int64_t limit)
+{
+    int64_t low = mean, slack = (int64_t)(close_enough * (double)mean), high, most;
+    int64_t first = limit < INT64_MAX && limit - slack > mean ? limit - slack : mean;
+
+    m->least = INT64_MAX;
+    m->n_best = 0;
+    most = attempt(m, l, first, slack, budget);
+    if (most > limit)
+        return 0;
+    if (first > low)
+        most = attempt(m, l, low, slack, budget);
+    high = m->least;
+    for (int i = 0; i < EK_ALIAS_SEARCH && most > low + slack && high - low > slack; i++) {
+        int64_t target = low + (high - low) / 2, reached = attempt(m, l, target, slack, budget);
+
+        if (reached > target + slack)
+            low = target;
+        else
+            high = target;
+        high = reached < high ? reached : high;
+    }
+    return 1;
+}
+
+int32_t ek_alias_busiest_link(ek_alias *m, const ek_plan_limits *l)
+{
+    int32_t most = 0;
+
+    memset(m->given, 0, (size_t)l->experts);
+    memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
+    memset(m->room, 0, (size_t)l->ranks * sizeof(*m->room)); /* here: what each gets */
+    for (int32_t i = 0; i < m->n_best; i++) {
+        int32_t e = m->best[i].expert, from = m->rank_of[e], to = m->best[i].slot / l->slots;
+
+        m->room[to]++;
+        m->gives[from] += !m->given[e];
+        m->given[e] = 1;
+        most = m->room[to] > most ? m->room[to] : most;
+        most = m->gives[from] > most ? m->gives[from] : most;
+    }
+    return most;
+}
+
+void ek_alias_apply(const ek_alias_move *moves, int32_t n, ek_plan *p)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const ek_alias_move *v = &moves[i];
+
+        p->placement.expert_of[v->slot] = v->expert;
+        p->quota[v->slot] = v->amount;
+        p->quota[p->placement.primary[v->expert]] -= v->amount;
+    }
+}

@@ -1,0 +1,283 @@
+/* Replicas near their tokens, by trial.
+ *
+ * Complexity   O(ranks slots + experts) for the time of a plan; O(ranks experts slots) to look for
+ *              what each rank sends most of, twice, and O((experts + ranks) slots) for each replica
+ *              that is tried after that, of which there are at most as many as spare slots. */
+#include "balance/locality_replicas.h"
+
+#include <string.h>
+
+static void take_sums(ek_locality_sums *s, ek_arena *a, const ek_plan_limits *l)
+{
+    s->served = ek_arena_take(a, l->ranks, sizeof(*s->served));
+    s->stay = ek_arena_take(a, l->ranks, sizeof(*s->stay));
+    s->gets = ek_arena_take(a, l->ranks, sizeof(*s->gets));
+    s->gives = ek_arena_take(a, l->ranks, sizeof(*s->gives));
+    s->given = ek_arena_take(a, l->experts, sizeof(*s->given));
+}
+
+static void copy_sums(const ek_plan_limits *l, ek_locality_sums *to, const ek_locality_sums *from)
+{
+    size_t ranks = (size_t)l->ranks;
+
+    memcpy(to->served, from->served, ranks * sizeof(*to->served));
+    memcpy(to->stay, from->stay, ranks * sizeof(*to->stay));
+    memcpy(to->gets, from->gets, ranks * sizeof(*to->gets));
+    memcpy(to->gives, from->gives, ranks * sizeof(*to->gives));
+    memcpy(to->given, from->given, (size_t)l->experts);
+}
+
+void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
+{
+    int64_t all = (int64_t)l->ranks * l->slots;
+
+    n->tokens = ek_arena_take(a, l->ranks, sizeof(*n->tokens));
+    take_sums(&n->sums, a, l);
+    for (int i = 0; i < 2; i++) {
+        take_sums(&n->aside[i], a, l);
+        n->expert_of[i] = ek_arena_take(a, all, sizeof(*n->expert_of[i]));
+        n->quota[i] = ek_arena_take(a, all, sizeof(*n->quota[i]));
+    }
+}
+
+/* --- what a plan takes ------------------------------------------------------------------------ */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void count_replica(ek_locality_sums *n, const ek_plan_limits *l, const ek_plan *p, int32_t e,
+                          int32_t rank)
+{
+    n->gets[rank]++;
+    n->gives[p->placement.primary[e] / l->slots] += !n->given[e];
+    n->given[e] = 1;
+}
+
+/* What a rank serves of an expert, in all its slots. */
+static int64_t served_of(const ek_plan_limits *l, const ek_plan *p, int32_t rank, int32_t e)
+{
+    int64_t n = 0;
+
+    for (int32_t s = rank * l->slots; s < (rank + 1) * l->slots; s++)
+        n += p->placement.expert_of[s] == e ? p->quota[s] : 0;
+    return n;
+}
+
+/* n->sums. */
+static void add_up(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
+{
+    const ek_placement *at = &p->placement;
+    ek_locality_sums *sums = &n->sums;
+
+    memset(sums->served, 0, (size_t)l->ranks * sizeof(*sums->served));
+    memset(sums->stay, 0, (size_t)l->ranks * sizeof(*sums->stay));
+    memset(sums->gets, 0, (size_t)l->ranks * sizeof(*sums->gets));
+    memset(sums->gives, 0, (size_t)l->ranks * sizeof(*sums->gives));
+    memset(sums->given, 0, (size_t)l->experts);
+    for (int32_t r = 0, s = 0; r < l->ranks; r++, counts += l->experts)
+        for (int32_t i = 0; i < l->slots; i++, s++) {
+            int32_t e = at->expert_of[s];
+
+            if (e < 0)
+                continue;
+            sums->served[r] += p->quota[s];
+            if (ek_plan_slot(at, r, e) != s)
+                continue;
+            sums->stay[r] += least(served_of(l, p, r, e), counts[e]);
+            if (at->primary[e] / l->slots != r)
+                count_replica(sums, l, p, e, r);
+        }
+}
+
+/* Of n->sums. */
+static double seconds(const ek_locality *n, const ek_plan_limits *l)
+{
+    const ek_locality_sums *s = &n->sums;
+    int64_t rows = 0, link = 0, replicas = 0;
+
+    for (int32_t r = 0; r < l->ranks; r++) {
+        rows = most(rows, s->served[r]);
+        link = most(link, most(n->tokens[r], s->served[r]) - s->stay[r]);
+        replicas = most(replicas, most(s->gets[r], s->gives[r]));
+    }
+    return (double)rows * l->costs.compute_s_per_row + (double)link * l->costs.comm_s_per_row +
+           (double)replicas * l->costs.replica_s;
+}
+
+double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                        const ek_plan *p)
+{
+    add_up(n, l, counts, p);
+    return seconds(n, l);
+}
+
+/* --- one replica more ------------------------------------------------------------------------- */
+
+/* Of the experts that a rank does not have, the one that most of its tokens go to; -1: none. */
+static int32_t wanted(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                      int32_t rank)
+{
+    const int64_t *own = counts + (int64_t)rank * l->experts;
+    int32_t best = -1;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        if (own[e] > (best >= 0 ? own[best] : 0) && ek_plan_slot(&p->placement, rank, e) < 0)
+            best = e;
+    return best;
+}
+
+/* Takes up to `amount` of what a slot serves for others than its own rank. */
+static int64_t take_from(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                         int32_t slot, int32_t e, int64_t amount)
+{
+    int32_t rank = slot / l->slots;
+    int64_t own = counts[(int64_t)rank * l->experts + e];
+    int64_t some = least(amount, most(p->quota[slot] - own, 0));
+
+    p->quota[slot] -= some;
+    n->sums.served[rank] -= some;
+    return some;
+}
+
+/* A replica for the assignments of a rank's own tokens. */
+static void bring(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                  int32_t rank, int32_t e, int32_t slot)
+{
+    int64_t amount = counts[(int64_t)rank * l->experts + e];
+    int64_t left = amount - take_from(n, l, counts, p, p->placement.primary[e], e, amount);
+
+    for (int32_t s = 0; s < l->ranks * l->slots && left > 0; s++)
+        if (p->placement.expert_of[s] == e)
+            left -= take_from(n, l, counts, p, s, e, left);
+    p->placement.expert_of[slot] = e;
+    p->quota[slot] = amount - left;
+    n->sums.served[rank] += amount - left;
+    n->sums.stay[rank] += amount - left;
+    count_replica(&n->sums, l, p, e, rank);
+}
+
+/* Brings what a rank wants most, if it has a slot for it and it may pay. */
+static int bring_wanted(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                        int32_t rank)
+{
+    int32_t slot = ek_plan_free_slot(&p->placement, rank);
+    int32_t e = slot >= 0 ? wanted(l, counts, p, rank) : -1;
+
+    if (e < 0 || !((double)counts[(int64_t)rank * l->experts + e] * l->costs.comm_s_per_row >
+                   l->costs.replica_s))
+        return 0;
+    bring(n, l, counts, p, rank, e, slot);
+    return 1;
+}
+
+/* --- the trials ------------------------------------------------------------------------------- */
+
+static void put_aside(ek_locality *n, const ek_plan_limits *l, const ek_plan *p, int where)
+{
+    size_t all = (size_t)l->ranks * (size_t)l->slots;
+
+    copy_sums(l, &n->aside[where], &n->sums);
+    memcpy(n->expert_of[where], p->placement.expert_of, all * sizeof(*n->expert_of[where]));
+    memcpy(n->quota[where], p->quota, all * sizeof(*n->quota[where]));
+}
+
+static void put_back(ek_locality *n, const ek_plan_limits *l, ek_plan *p, int where)
+{
+    size_t all = (size_t)l->ranks * (size_t)l->slots;
+
+    copy_sums(l, &n->sums, &n->aside[where]);
+    memcpy(p->placement.expert_of, n->expert_of[where], all * sizeof(*n->expert_of[where]));
+    memcpy(p->quota, n->quota[where], all * sizeof(*n->quota[where]));
+}
+
+enum { BEST, TRIED };
+
+/* Keeps a change to a plan that took *s before, if it takes less now. */
+static int keep(ek_locality *n, const ek_plan_limits *l, ek_plan *p, double *s)
+{
+    double now = seconds(n, l);
+
+    if (!(now < *s)) {
+        put_back(n, l, p, TRIED);
+        return 0;
+    }
+    *s = now;
+    return 1;
+}
+
+/* A replica for every rank at once, for ranks that send alike: one alone lowers no maximum. */
+static void bring_all(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                      double *s)
+{
+    int some = 0;
+
+    put_aside(n, l, p, TRIED);
+    for (int32_t r = 0; r < l->ranks; r++)
+        some |= bring_wanted(n, l, counts, p, r);
+    if (some)
+        (void)keep(n, l, p, s);
+}
+
+/* The rank that sends most. */
+static int32_t busiest(const ek_locality *n, int32_t ranks)
+{
+    int32_t most_of = 0;
+
+    for (int32_t r = 1; r < ranks; r++)
+        if (n->tokens[r] - n->sums.stay[r] > n->tokens[most_of] - n->sums.stay[most_of])
+            most_of = r;
+    return most_of;
+}
+
+/* Replicas for the rank that sends most, as long as that pays. */
+static void bring_busiest(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                          ek_plan *p, double *s)
+{
+    for (int32_t i = 0; i < l->ranks * l->slots; i++) {
+        put_aside(n, l, p, TRIED);
+        if (!bring_wanted(n, l, counts, p, busiest(n, l->ranks)) || !keep(n, l, p, s))
+            return;
+    }
+}
+
+static void bring_some(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                       double *s)
+{
+    bring_all(n, l, counts, p, s);
+    bring_busiest(n, l, counts, p, s);
+}
+
+/* Empties the slots of replicas. */
+static void leave_primaries(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
+{
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        if (p->placement.expert_of[s] >= 0 && p->placement.primary[p->placement.expert_of[s]] != s)
+            p->placement.expert_of[s] = -1;
+    ek_plan_primaries_only(l, total, p);
+}
+
+int ek_locality_improve(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                        const int64_t *total, ek_plan *p, double *s)
+{
+    double given, with, alone;
+
+    if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
+        return 0;
+    given = with = ek_locality_time(n, l, counts, p);
+    bring_some(n, l, counts, p, &with);
+    put_aside(n, l, p, BEST);
+    leave_primaries(l, total, p);
+    alone = ek_locality_time(n, l, counts, p);
+    bring_some(n, l, counts, p, &alone);
+    if (!(alone < with))
+        put_back(n, l, p, BEST);
+    *s = alone < with ? alone : with;
+    return *s < given;
+}

@@ -1,0 +1,512 @@
+/* What is done to a unit - gathering, packing, adding up what was reduced - and the ops of a step
+ * graph that do it.  The builders plan the whole step: which place's weights each set of memory
+ * holds is known while the graph is built, so the ops themselves decide nothing. */
+#include "exec/net.h"
+#include "model/units.h"
+
+#include <string.h>
+
+static size_t real_size(const ek_model *m)
+{
+    return ek_dtype_size(m->k->real);
+}
+
+static ek_reduce sum_of(const ek_model *m)
+{
+    return m->k->real == EK_F64 ? EK_SUM_F64 : EK_SUM_F32;
+}
+
+/* --- units ------------------------------------------------------------------------------------
+ */
+
+ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll **op)
+{
+    size_t real = real_size(m);
+    char *mine = (char *)u->p + u->kept_first * (int64_t)real;
+
+    if (u->p_kept != mine)
+        memcpy(mine, u->p_kept, (size_t)u->kept * real);
+    return ek_comm_all_gather(u->group, u->p, u->first, real, op);
+}
+
+static int has_form(const ek_weight *w, const void *form)
+{
+    return form != NULL && form != w->p;
+}
+
+static int one_form(const ek_weight *w)
+{
+    return has_form(w, w->forward) && w->backward == w->forward;
+}
+
+static const char *master_of(const ek_model *m, const ek_unit *u, const ek_param *p)
+{
+    return (const char *)u->p + p->offset * (int64_t)real_size(m);
+}
+
+ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_param *p, int uses)
+{
+    const ek_kernels *k = m->k;
+    const ek_weight *w = p->w;
+    const char *master = master_of(m, u, p);
+
+    if ((uses & EK_USE_FORWARD) && has_form(w, w->forward))
+        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
+    if ((uses & EK_USE_FORWARD) && one_form(w))
+        return EK_OK;
+    if ((uses & EK_USE_BACKWARD) && has_form(w, w->backward))
+        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, master, w->backward));
+    return EK_OK;
+}
+
+/* Of a unit's weights with one form from `first` on, those that lie one behind the other, as their
+ * forms do: where they end, and how many numbers they are. */
+static int32_t pack_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
+{
+    const ek_param *a = &m->params[u->params[first]];
+    int64_t comp = (int64_t)ek_dtype_size(m->k->comp);
+    int32_t end = first + 1;
+
+    *n = ek_weight_elements(a->w);
+    for (; end < u->n_params; end++) {
+        const ek_param *b = &m->params[u->params[end]];
+
+        if (!one_form(b->w) || b->offset != a->offset + *n ||
+            (char *)b->w->forward != (char *)a->w->forward + *n * comp)
+            break;
+        *n += ek_weight_elements(b->w);
+    }
+    return end;
+}
+
+ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
+{
+    const ek_kernels *k = m->k;
+
+    for (int32_t i = 0, end; i < u->n_params; i = end) {
+        const ek_param *p = &m->params[u->params[i]];
+        const ek_weight *w = p->w;
+        int64_t n;
+
+        if ((uses & EK_USE_FORWARD) && one_form(w)) {
+            end = pack_together(m, u, i, &n);
+            EK_TRY(k->pack(k, 1, n, EK_FORM_FORWARD, master_of(m, u, p), w->forward));
+        } else {
+            end = i + 1;
+            EK_TRY(ek_unit_pack_weight(m, u, p, uses));
+        }
+    }
+    return EK_OK;
+}
+
+double ek_unit_pack_bytes(const ek_model *m, const ek_unit *u)
+{
+    size_t each = real_size(m) + ek_dtype_size(m->k->comp);
+    double bytes = 0;
+
+    for (int32_t i = 0; i < u->n_params; i++) {
+        const ek_weight *w = m->params[u->params[i]].w;
+        int forms = has_form(w, w->forward) + has_form(w, w->backward) - one_form(w);
+
+        bytes += (double)forms * (double)each * (double)ek_weight_elements(w);
+    }
+    return bytes;
+}
+
+void ek_unit_collect(const ek_model *m, const ek_unit *u)
+{
+    if (m->k->real == EK_F64) {
+        const double *from = (const double *)u->g + u->kept_first;
+        double *to = u->g_kept;
+
+#pragma omp parallel for simd schedule(static)
+        for (int64_t i = 0; i < u->kept; i++)
+            to[i] += from[i];
+    } else {
+        const float *from = (const float *)u->g + u->kept_first;
+        float *to = u->g_kept;
+
+#pragma omp parallel for simd schedule(static)
+        for (int64_t i = 0; i < u->kept; i++)
+            to[i] += from[i];
+    }
+    memset(u->g, 0, (size_t)u->n * real_size(m));
+}
+
+ek_status ek_model_pack(ek_model *m)
+{
+    for (int32_t i = 0; i < m->units->n; i++) {
+        const ek_unit *u = &m->units->unit[i];
+
+        if (u->cut && m->cfg.zero == 3)
+            continue; /* brought when they are needed */
+        if (u->cut) {
+            ek_coll *op = NULL;
+
+            EK_TRY(ek_unit_gather(m, u, &op));
+            EK_TRY(ek_coll_wait(&op));
+        }
+        EK_TRY(ek_unit_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD));
+    }
+    return EK_OK;
+}
+
+/* --- ops --------------------------------------------------------------------------------------
+ */
+
+static const ek_unit *unit_of(const ek_model *m, const ek_op *op)
+{
+    return &m->units->unit[op->part];
+}
+
+static ek_status op_gather(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_unit_gather(m, unit_of(m, op), ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static ek_status op_pack(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+
+    return ek_unit_pack(m, unit_of(m, op), EK_USE_FORWARD | EK_USE_BACKWARD);
+}
+
+/* All units of the place op->part that ranks cut. */
+static ek_status pack_place(const ek_model *m, const ek_op *op, int use)
+{
+    int32_t first, end;
+
+    ek_units_of(m, op->part, &first, &end);
+    for (int32_t i = first; i < end; i++)
+        if (m->units->unit[i].cut)
+            EK_TRY(ek_unit_pack(m, &m->units->unit[i], use));
+    return EK_OK;
+}
+
+static ek_status op_pack_forward(void *self, const ek_op *op)
+{
+    return pack_place(self, op, EK_USE_FORWARD);
+}
+
+static ek_status op_pack_backward(void *self, const ek_op *op)
+{
+    return pack_place(self, op, EK_USE_BACKWARD);
+}
+
+static ek_status op_all_reduce(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_unit *u = unit_of(m, op);
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_reduce(u->group, u->g, u->n, sum_of(m), ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static ek_status op_reduce_scatter(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_unit *u = unit_of(m, op);
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_reduce_scatter(u->group, u->g, u->first, sum_of(m), ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+/* The gradients of both copies of a tied embedding, after each has been summed over its ranks. */
+static ek_status op_reduce_ends(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_unit *u = unit_of(m, op);
+
+    if (!ek_net_started(op))
+        EK_TRY(
+            ek_comm_all_reduce(m->cfg.mesh->ends, u->g_kept, u->kept, sum_of(m), ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static ek_status op_collect(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    int32_t first, end;
+
+    ek_units_of(m, op->part, &first, &end);
+    for (int32_t i = first; i < end; i++)
+        if (m->units->unit[i].g_set != NULL)
+            ek_unit_collect(m, &m->units->unit[i]);
+    return EK_OK;
+}
+
+static ek_status op_nothing(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    return EK_OK;
+}
+
+/* --- builders ---------------------------------------------------------------------------------
+ */
+
+static ek_op op_of(ek_model *m, const char *name, ek_op_fn run, ek_lane lane, int32_t place,
+                   int32_t part, double bytes)
+{
+    return (ek_op){.name = name,
+                   .run = run,
+                   .self = m,
+                   .lane = lane,
+                   .layer = place >= 0 ? place : -1,
+                   .micro = -1,
+                   .part = part,
+                   .bytes = bytes,
+                   .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
+}
+
+/* The compute op appended last: that lane runs in order, so when it is done, all are. */
+static int32_t computed(const ek_graph *g)
+{
+    int32_t i = g->n_ops - 1;
+
+    while (i >= 0 && g->ops[i].lane != EK_LANE_COMPUTE)
+        i--;
+    return i;
+}
+
+/* Bytes that a rank sends in gathering a unit, or in scattering its sums: runs of all others. */
+static double sent(const ek_model *m, const ek_unit *u)
+{
+    return (double)u->n * (double)real_size(m) * (double)(u->size - 1) / (double)u->size;
+}
+
+void ek_units_begin_step(ek_model *m)
+{
+    ek_units *us = m->units;
+
+    for (int32_t i = 0; i < us->n; i++) {
+        us->unit[i].reduced = us->unit[i].fetched = -1;
+        us->unit[i].pending = 0;
+    }
+    for (int kind = 0; kind < EK_SET_KINDS; kind++)
+        for (int i = 0; i < EK_SETS; i++) {
+            us->sets[kind][i].holds = EK_PLACE_NONE;
+            us->sets[kind][i].packed = 0;
+        }
+}
+
+int32_t ek_units_build_gather(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
+{
+    const ek_unit *unit = &m->units->unit[u];
+    ek_op op = op_of(m, "gather weights", op_gather, EK_LANE_NET, unit->place, u, sent(m, unit));
+
+    return ek_graph_after(g, &op, dep);
+}
+
+int32_t ek_units_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
+{
+    const ek_unit *unit = &m->units->unit[u];
+    ek_op op =
+        op_of(m, "pack", op_pack, EK_LANE_COMPUTE, unit->place, u, ek_unit_pack_bytes(m, unit));
+
+    return ek_graph_after(g, &op, dep);
+}
+
+/* Starts to bring the units of a place that lie in a set of this kind. */
+static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind)
+{
+    ek_units *us = m->units;
+    ek_set *s = ek_units_set(m, kind, place);
+    int32_t first, end, n = 0;
+
+    if (s->holds == place)
+        return;
+    us->deps[n++] = computed(g);
+    if (s->holds != EK_PLACE_NONE) { /* what was brought before and never used */
+        ek_units_of(m, s->holds, &first, &end);
+        for (int32_t i = first; i < end; i++)
+            if (us->unit[i].p_set == s)
+                us->deps[n++] = us->unit[i].fetched;
+    }
+    ek_units_of(m, place, &first, &end);
+    for (int32_t i = first; i < end; i++) {
+        ek_unit *u = &us->unit[i];
+        ek_op op = op_of(m, "gather weights", op_gather, EK_LANE_NET, place, i, sent(m, u));
+
+        if (u->p_set == s)
+            u->fetched = ek_graph_add(g, &op, us->deps, n);
+    }
+    s->holds = place;
+}
+
+/* What a place has that ranks cut: bytes that packing its forms moves; -1: nothing is cut. */
+static double cut_forms(const ek_model *m, int32_t place)
+{
+    size_t comp = ek_dtype_size(m->k->comp);
+    double bytes = -1;
+    int32_t first, end;
+
+    ek_units_of(m, place, &first, &end);
+    for (int32_t i = first; i < end; i++) {
+        const ek_unit *u = &m->units->unit[i];
+
+        if (!u->cut)
+            continue;
+        bytes = bytes < 0 ? 0 : bytes;
+        for (int32_t j = 0; j < u->n_params; j++) {
+            const ek_weight *w = m->params[u->params[j]].w;
+
+            if (w->forward != NULL && w->forward != w->p)
+                bytes += (double)ek_weight_elements(w) * (double)(real_size(m) + comp);
+        }
+    }
+    return bytes;
+}
+
+/* Appends one packing of a place's forms, if `use` of them is among the missing. */
+static int32_t build_forms(ek_model *m, ek_graph *g, int32_t place, int missing, int use,
+                           double bytes, const int32_t *deps, int32_t n)
+{
+    ek_op op = op_of(m, use == EK_USE_FORWARD ? "pack forward" : "pack backward",
+                     use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, EK_LANE_COMPUTE,
+                     place, place, bytes);
+
+    return missing & use ? ek_graph_add(g, &op, deps, n) : -1;
+}
+
+/* Brings the weights of a place and packs the forms that are asked for and are not there. */
+static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
+{
+    ek_units *us = m->units;
+    ek_set *forms = ek_units_set(m, EK_SET_FORM, place);
+    double bytes = cut_forms(m, place);
+    int had = forms->holds == place ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
+    ek_op here = op_of(m, "wait weights", op_nothing, EK_LANE_COMPUTE, place, place, 0);
+    int32_t first, end, n = 0;
+
+    if (bytes < 0)
+        return dep;
+    fetch_kind(m, g, place, EK_SET_MASTER);
+    if (missing)
+        fetch_kind(m, g, place, EK_SET_STAGED);
+    ek_units_of(m, place, &first, &end);
+    us->deps[n++] = dep;
+    for (int32_t i = first; i < end; i++)
+        us->deps[n++] = us->unit[i].fetched;
+    if (!missing)
+        return ek_graph_add(g, &here, us->deps, n);
+    forms->packed = had | missing;
+    forms->holds = place;
+    dep = build_forms(m, g, place, missing, EK_USE_FORWARD, bytes, us->deps, n);
+    us->deps[n++] = dep;
+    dep = build_forms(m, g, place, missing, EK_USE_BACKWARD, bytes, us->deps, n);
+    return dep >= 0 ? dep : us->deps[n - 1];
+}
+
+/* Appends the adding up of what was reduced in a place's gradient buffers. */
+static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t dep)
+{
+    ek_units *us = m->units;
+    ek_op op = op_of(m, "collect gradients", op_collect, EK_LANE_COMPUTE, place, place, 0);
+    int32_t first, end, n = 0;
+
+    us->deps[n++] = dep;
+    ek_units_of(m, place, &first, &end);
+    for (int32_t i = first; i < end; i++) {
+        ek_unit *u = &us->unit[i];
+
+        if (!u->pending)
+            continue;
+        us->deps[n++] = u->reduced;
+        op.bytes += (double)(u->n + 3 * u->kept) * (double)real_size(m);
+        u->pending = 0;
+    }
+    return n > 1 ? ek_graph_add(g, &op, us->deps, n) : dep;
+}
+
+static int32_t use_place(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
+{
+    ek_set *s = ek_units_set(m, EK_SET_GRADIENT, place);
+
+    if ((uses & EK_USE_BACKWARD) && s->holds != EK_PLACE_NONE)
+        dep = build_collect(m, g, s->holds, dep);
+    return m->cfg.zero == 3 ? build_here(m, g, place, uses, dep) : dep;
+}
+
+int32_t ek_units_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next, int uses,
+                           int32_t dep)
+{
+    if (m->cfg.zero < 2)
+        return dep;
+    if (place == EK_PLACE_HEAD && m->spec.tie_embeddings && ek_model_has_embed(m))
+        dep = use_place(m, g, EK_PLACE_EMBED, uses, dep);
+    dep = use_place(m, g, place, uses, dep);
+    if (m->cfg.zero < 3 || next == EK_PLACE_NONE)
+        return dep;
+    if (ek_units_set(m, EK_SET_MASTER, next) != ek_units_set(m, EK_SET_MASTER, place))
+        fetch_kind(m, g, next, EK_SET_MASTER);
+    fetch_kind(m, g, next, EK_SET_STAGED);
+    return dep;
+}
+
+void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
+                           int32_t also, int32_t dep)
+{
+    ek_set *s = ek_units_set(m, EK_SET_GRADIENT, place);
+    int32_t first, end, deps[] = {dep, computed(g), also};
+
+    if (m->cfg.zero < 2 && !last)
+        return;
+    ek_units_of(m, place, &first, &end);
+    for (int32_t i = first; i < end; i++) {
+        ek_unit *u = &m->units->unit[i];
+        ek_op op = op_of(m, "reduce gradients", u->cut ? op_reduce_scatter : op_all_reduce,
+                         EK_LANE_NET, place, i, u->cut ? sent(m, u) : 2 * sent(m, u));
+
+        if (u->size == 1 || !u->trained || (!u->cut && !last))
+            continue;
+        op.micro = micro;
+        u->reduced = ek_graph_add(g, &op, deps, 3);
+        u->pending = u->g_set != NULL;
+        s->holds = place;
+    }
+}
+
+/* The unit with this rank's copy of a tied embedding that another stage has too; -1: none. */
+static int32_t tied_unit(const ek_model *m)
+{
+    const ek_mesh *mesh = m->cfg.mesh;
+    int32_t first, end;
+
+    if (!m->spec.tie_embeddings || mesh->ends == NULL)
+        return -1;
+    ek_units_of(m, mesh->pp_rank == 0 ? EK_PLACE_EMBED : EK_PLACE_HEAD, &first, &end);
+    for (int32_t i = first; i < end; i++)
+        if (m->units->unit[i].share == EK_SHARE_DP)
+            return i;
+    return -1;
+}
+
+int32_t ek_units_build_finish(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_units *us = m->units;
+    int32_t tied = tied_unit(m), n = 0;
+    ek_op op = op_of(m, "wait gradients", op_nothing, EK_LANE_COMPUTE, -1, -1, 0);
+
+    for (int i = 0; i < EK_SETS; i++)
+        if (us->sets[EK_SET_GRADIENT][i].holds != EK_PLACE_NONE)
+            dep = build_collect(m, g, us->sets[EK_SET_GRADIENT][i].holds, dep);
+    us->deps[n++] = dep;
+    for (int32_t i = 0; i < us->n; i++)
+        if (us->unit[i].reduced >= 0)
+            us->deps[n++] = us->unit[i].reduced;
+    if (n > 1)
+        dep = ek_graph_add(g, &op, us->deps, n);
+    if (tied >= 0 && us->unit[tied].kept > 0) {
+        op = op_of(m, "reduce tied gradients", op_reduce_ends, EK_LANE_NET, -1, tied,
+                   (double)us->unit[tied].kept * (double)real_size(m));
+        dep = ek_graph_after(g, &op, dep);
+    }
+    return dep;
+}

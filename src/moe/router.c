@@ -1,0 +1,203 @@
+/* The choice of experts: router, gate, what the ranks of the stage tell one another about it, and
+ * the gradient back. */
+#include "exec/net.h"
+#include "moe/cosine.h"
+#include "moe/gate.h"
+#include "moe/moe_priv.h"
+#include "moe/routing_plan.h"
+
+#include <string.h>
+
+/* Whether the gate runs on whole sequences that tensor parallel ranks share. */
+static int needs_whole_sequences(const ek_moe *m)
+{
+    return m->mesh->tp > 1 && ek_gate_needs_sequences(m);
+}
+
+static void gate_forward(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
+{
+    if (m->k->real == EK_F64)
+        ek_gate_forward_f64(m, mb, kept);
+    else
+        ek_gate_forward_f32(m, mb, kept);
+}
+
+static ek_status op_route(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+    const ek_kernels *k = m->k;
+    const void *y = k->comp == k->real ? kept->y : m->scratch->y_real;
+    int64_t d = m->spec->hidden, experts = m->spec->experts;
+    void *logits = kept->probs;
+
+    if (needs_whole_sequences(m))
+        logits = ek_moe_at(k->real, m->scratch->whole.probs, mb->first * experts);
+    if (m->spec->router_dim > 0)
+        ek_cosine_forward(m, mb->n, y, logits);
+    else
+        k->matmul_real(0, 1, mb->n, experts, d, y, d, m->w->router.p, d, 0, logits, experts);
+    if (needs_whole_sequences(m))
+        return EK_OK;
+    gate_forward(m, mb, kept);
+    ek_gate_count_stats(m, mb, kept);
+    if (m->x.ranks == 1)
+        ek_gate_sum_stats(m, mb, kept, op->again);
+    return EK_OK;
+}
+
+static ek_status op_gather_logits(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    const ek_moe_scratch *s = m->scratch;
+    const ek_micro *mb = ek_moe_micro(m, op);
+
+    if (!ek_net_started(op)) {
+        for (int r = 0; r <= m->mesh->tp; r++)
+            s->tp_first[r] = ek_run_first(mb->all, m->mesh->tp, r);
+        EK_TRY(ek_comm_all_gather(m->mesh->tp_group, s->whole.probs, s->tp_first,
+                                  (size_t)m->spec->experts * ek_dtype_size(m->k->real),
+                                  ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+/* Copies this rank's run of an array over all tokens. */
+static void copy_own(const ek_micro *mb, void *to, const void *whole, int64_t width, size_t size)
+{
+    size_t row = (size_t)width * size;
+
+    memcpy(to, (const char *)whole + (size_t)mb->first * row, (size_t)mb->n * row);
+}
+
+/* The gate on whole sequences, of which this rank's tokens are kept. */
+static ek_status op_topk(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    ek_moe_activations whole = m->scratch->whole;
+    const ek_micro *mb = ek_moe_micro(m, op);
+    ek_micro all = *mb;
+    size_t real = ek_dtype_size(m->k->real);
+
+    all.first = 0;
+    all.n = mb->all;
+    gate_forward(m, &all, &whole);
+    copy_own(mb, kept->probs, whole.probs, m->spec->experts, real);
+    copy_own(mb, kept->lse, whole.lse, 1, real);
+    copy_own(mb, kept->weights, whole.weights, m->cols, real);
+    copy_own(mb, kept->ids, whole.ids, m->cols, sizeof(*kept->ids));
+    ek_gate_count_stats(m, mb, kept);
+    return EK_OK;
+}
+
+static ek_status op_gather_counts(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_gather(m->mesh->stage, ek_moe_activations_of(m, op)->gate_stats,
+                                  m->scratch->each, (size_t)m->x.words * sizeof(ek_gate_stats),
+                                  ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+/* Appends an op of the router and the gate. */
+static int32_t add(const ek_moe_builder *b, const char *name, ek_op_fn run, double flops,
+                   double bytes, int32_t dep)
+{
+    int kernels = ek_gate_is_plain(b->m) && b->m->spec->router_dim == 0;
+
+    return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, name, run, -1, flops, bytes, dep);
+}
+
+/* Multiplications of the router, a token. */
+static double router_work(const ek_moe_builder *b)
+{
+    double p = (double)b->m->spec->router_dim;
+
+    return p > 0 ? p * (b->c.d + b->c.experts) : b->c.d * b->c.experts;
+}
+
+int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+    ek_moe *m = b->m;
+
+    dep = add(b, "router", op_route, 2 * c->n * router_work(b),
+              c->n * (c->d + 3 * c->experts) * c->real, dep);
+    if (needs_whole_sequences(m)) {
+        double all = (double)m->step->micro[b->micro].all;
+
+        dep = ek_moe_add_net(b, "gather logits", op_gather_logits, -1,
+                             (double)(m->mesh->tp - 1) * c->n * c->experts * c->real, dep, -1);
+        dep = ek_moe_add(b, "topk", op_topk, -1, 0, 3 * all * c->experts * c->real, dep);
+    }
+    *counts_op = -1;
+    if (m->x.ranks > 1)
+        *counts_op = ek_moe_add_net(b, "gather counts", op_gather_counts, -1,
+                                    (double)((m->x.ranks - 1) * m->x.words) * sizeof(ek_gate_stats),
+                                    dep, -1);
+    return dep;
+}
+
+static ek_status op_layout(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    ek_moe_route *route = ek_moe_route_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+
+    ek_gate_sum_stats(m, mb, kept, op->again);
+    if (!ek_moe_is_distributed(m))
+        return EK_OK;
+    if (!op->again)
+        ek_routing_plan_make(m, kept->gate_stats, route);
+    ek_dispatch_layout_list_slots(&m->x, route->expert_of);
+    ek_dispatch_sort(&m->x, route->row_counts, mb->n, m->cols, kept->ids, kept->row_of,
+                     kept->token_of, kept->send_first);
+    ek_dispatch_receive(&m->x, route->row_counts, kept->offset, kept->from_recv,
+                        kept->from_experts);
+    return EK_OK;
+}
+
+int32_t ek_moe_build_layout(const ek_moe_builder *b, int32_t counts_op)
+{
+    double words = (double)(b->m->x.ranks * b->m->x.words) * sizeof(ek_gate_stats);
+
+    return ek_moe_add(b, "layout", op_layout, -1, 0,
+                      words + (ek_moe_is_distributed(b->m) ? 8 * (b->c.sent + b->c.rows) : 0),
+                      counts_op);
+}
+
+/* --- backward -------------------------------------------------------------------------------- */
+
+static ek_status op_route_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+    const ek_kernels *k = m->k;
+    const ek_moe_scratch *s = m->scratch;
+    const void *y = k->comp == k->real ? kept->y : s->y_real;
+    int64_t d = m->spec->hidden, experts = m->spec->experts;
+
+    ek_moe_gather_weight_gradients(m, kept, mb->n);
+    ek_gate_backward(m, mb, kept);
+    if (m->spec->router_dim > 0) {
+        ek_cosine_backward(m, mb->n, y);
+        return EK_OK;
+    }
+    k->matmul_real(1, 0, experts, d, mb->n, s->dlogits, experts, y, d, 1, m->w->router.g, d);
+    k->matmul_real(0, 0, mb->n, d, experts, s->dlogits, experts, m->w->router.p, d, 1, s->dy, d);
+    return EK_OK;
+}
+
+int32_t ek_moe_build_router_backward(const ek_moe_builder *b, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+
+    return add(b, "router backward", op_route_backward, 4 * c->n * router_work(b),
+               c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
+}

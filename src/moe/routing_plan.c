@@ -1,0 +1,644 @@
+/* Plans of a micro-batch, and the rows dealt out by them. */
+#include "moe/routing_plan.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What is counted of every expert rank in a micro-batch: rows served, sent and got, replicas got
+ * and given. */
+enum { SERVED, SENT, GOT, GETS, GIVES, KINDS };
+
+/* Nodes of the expert ranks of a run, numbered by first rank. */
+static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
+{
+    int32_t nodes = 0;
+
+    for (int r = 0; r < mesh->ep; r++) {
+        int first = run * mesh->ep * mesh->etp, same = 0;
+        int node = ek_comm_node(mesh->stage, first + r * mesh->etp);
+
+        while (same < r && ek_comm_node(mesh->stage, first + same * mesh->etp) != node)
+            same++;
+        node_of[r] = same < r ? node_of[same] : nodes++;
+    }
+}
+
+/* Racks, or whatever fails as one, of a run. */
+static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int run, int32_t *domain_of)
+{
+    for (int r = 0; r < mesh->ep; r++)
+        domain_of[r] = cfg->domain_of[(run * mesh->ep + r) * mesh->etp];
+}
+
+/* By which nodes and domains the next plan is made. */
+static void ask_for_run(ek_moe_planning *d, int run)
+{
+    d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
+    if (d->domain_of != NULL)
+        d->limits.domain_of = d->domain_of + (int64_t)run * d->limits.ranks;
+}
+
+/* Memory of the planners that there is a choice of, the first one's in use. */
+static void take_planners(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg)
+{
+    int n = 0;
+
+    while (ek_moe_planner_at(cfg, n) != NULL)
+        n++;
+    d->memory_of = ek_arena_take(a, n, sizeof(*d->memory_of));
+    for (int i = 0; i < n; i++) {
+        void *memory = ek_moe_planner_at(cfg, i)->reserve(a, &d->limits);
+
+        if (d->memory_of != NULL)
+            d->memory_of[i] = memory;
+        d->memory = i == 0 ? memory : d->memory;
+    }
+}
+
+ek_status ek_routing_plan_set_planner(ek_moe_planning *d, const ek_moe_config *cfg,
+                                      const ek_planner *p)
+{
+    int at = 0;
+
+    while (ek_moe_planner_at(cfg, at) != NULL && ek_moe_planner_at(cfg, at) != p)
+        at++;
+    EK_REQUIRE(ek_moe_planner_at(cfg, at) == p, EK_EINVAL,
+               "the planner %s is none of those that this run was opened with", p->name);
+    d->planner = p;
+    d->memory = d->memory_of[at];
+    d->failed = d->unfit = 0;
+    return EK_OK;
+}
+
+void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg,
+                             const ek_mesh *mesh, int64_t layers, int32_t experts, int32_t slots)
+{
+    int64_t all = (int64_t)mesh->ep * slots;
+
+    d->traffic = ek_arena_take(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->traffic));
+    d->total = ek_arena_take(a, experts, sizeof(*d->total));
+    if (cfg->planner == NULL)
+        return;
+    d->planner = cfg->planner;
+    d->listener = cfg->listener;
+    d->limits = (ek_plan_limits){.experts = experts,
+                                 .ranks = mesh->ep,
+                                 .slots = slots,
+                                 .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
+                                 .horizon = cfg->horizon,
+                                 .batches = cfg->batches,
+                                 .costs = cfg->costs};
+    d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
+    for (int run = 0; run < mesh->edp && d->node_of != NULL; run++)
+        number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
+    d->limits.node_of =
+        d->node_of; /* NULL while measuring: every rank a node, the most there can be */
+    if (cfg->domain_of != NULL)
+        d->domain_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->domain_of));
+    for (int run = 0; run < mesh->edp && d->domain_of != NULL; run++)
+        copy_domains(cfg, mesh, run, d->domain_of + (int64_t)run * mesh->ep);
+    d->limits.domain_of = d->domain_of;
+    take_planners(d, a, cfg);
+    if (cfg->replicas_min > 1) {
+        ek_replica_sets_reserve(&d->others, a, ek_plan_number_domains(&d->limits, NULL),
+                                layers * experts);
+        d->others_domain = ek_arena_take(a, mesh->ep, sizeof(*d->others_domain));
+    }
+    if (ek_moe_may_place(cfg))
+        ek_plan_reserve(&d->persistent, a, &d->limits);
+    d->primary = ek_arena_take(a, experts, sizeof(*d->primary));
+    d->quota = ek_arena_take(a, all, sizeof(*d->quota));
+    d->counts = ek_arena_take(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
+    d->split = ek_arena_take(a, mesh->ep + all, sizeof(*d->split));
+    d->slots = ek_arena_take(a, all, sizeof(*d->slots));
+    d->rows = ek_arena_take(a, mesh->ep * all, sizeof(*d->rows));
+    d->parts = ek_arena_take(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
+                             sizeof(*d->parts));
+}
+
+/* --- counts and plan ---------------------------------------------------------------------------
+ */
+
+/* Counts of a run, [ep, experts]: an expert rank's are those of all its shards. */
+static void count(const ek_moe *m, const ek_gate_stats *gate_stats, int run)
+{
+    const ek_dispatch_layout *x = &m->x;
+    ek_moe_planning *d = m->planning;
+    int per_run = x->ranks / x->runs;
+
+    memset(d->counts, 0, (size_t)d->limits.ranks * (size_t)x->experts * sizeof(*d->counts));
+    for (int i = 0; i < per_run; i++)
+        for (int chunk = 0; chunk < x->token_chunks; chunk++) {
+            const ek_gate_stats *rows =
+                gate_stats + (run * per_run + i) * x->words + ek_gate_stats_rows(x->experts, chunk);
+            int64_t *to = d->counts + (int64_t)(i / x->shards) * x->experts;
+
+            for (int32_t e = 0; e < x->experts; e++)
+                to[e] += rows[e].count;
+        }
+}
+
+/* Shares of a placement that other counts made: one that lasts, or was made ahead. */
+static ek_status serve(ek_moe *m, int64_t *made_with, ek_plan *p)
+{
+    ek_moe_planning *d = m->planning;
+    ek_plan planned = {.placement = p->placement, .quota = made_with};
+
+    ek_plan_totals(&d->limits, d->counts, d->total);
+    ek_plan_serve(&d->limits, d->total, &planned, p->quota);
+    return EK_OK;
+}
+
+int ek_routing_plan_uses_previous(const ek_moe *m)
+{
+    return m->next_plan.expert_of != NULL && m->planning->planner->uses_previous_counts &&
+           m->step->training;
+}
+
+/* The counts of a run are what its next lasting placement is made from. */
+static void remember(ek_moe *m)
+{
+    if (m->history.counts != NULL && m->step->training)
+        ek_plan_remember(&m->history, &m->planning->limits, m->planning->counts);
+}
+
+/* Slots of a run that are in place in expert_of, of all runs, as a plan to be made. */
+static ek_plan begin_plan(ek_moe *m, int run, int32_t *expert_of, int64_t *quota)
+{
+    const ek_dispatch_layout *x = &m->x;
+    ek_moe_planning *d = m->planning;
+    int32_t first = run * d->limits.ranks * x->slots;
+
+    for (int32_t e = 0; e < x->experts; e++)
+        d->primary[e] = x->serves[(int64_t)run * x->experts + e] - first;
+    ask_for_run(d, run);
+    return (ek_plan){
+        .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->primary},
+        .quota = quota,
+        .explain = d->listener.on_plan != NULL};
+}
+
+/* The plan of a run for the counts that are there. */
+static ek_status plan(ek_moe *m, int run, ek_plan *p)
+{
+    const ek_dispatch_layout *x = &m->x;
+    ek_moe_planning *d = m->planning;
+    int32_t first = run * d->limits.ranks * x->slots;
+    int64_t start = ek_clock_ns();
+    ek_status st = d->planner->plan_transient != NULL
+                       ? d->planner->plan_transient(d->memory, &d->limits, d->counts, p)
+                       : serve(m, m->persistent_quota, p);
+
+    m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
+    m->plans++;
+    if (st < 0)
+        return st;
+    for (int32_t e = 0; e < x->experts; e++)
+        EK_REQUIRE(d->primary[e] == x->serves[(int64_t)run * x->experts + e] - first, EK_EINVAL,
+                   "it moved the home of expert %d", (int)e);
+    return ek_placement_check(&p->placement);
+}
+
+/* --- dealing -----------------------------------------------------------------------------------
+ */
+
+void ek_routing_plan_share_rows(int64_t *left, int32_t n, const int64_t *parts, int32_t n_parts,
+                                void (*put)(void *context, int32_t part, int32_t slot,
+                                            int64_t rows),
+                                void *context)
+{
+    int64_t all = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        all += left[i];
+    for (int32_t part = 0; part < n_parts && all > 0; part++) {
+        int64_t rest = parts[part];
+
+        for (int32_t i = 0; i < n; i++)
+            rest -= left[i] * parts[part] / all;
+        for (int32_t i = 0; i < n; i++) { /* those with a fraction get what is left over */
+            int64_t share = left[i] * parts[part], rows = share / all;
+
+            if (rest > 0 && share % all > 0) {
+                rows++;
+                rest--;
+            }
+            left[i] -= rows;
+            put(context, part, i, rows);
+        }
+        all -= parts[part];
+    }
+}
+
+/* Where dealt rows of an expert and an expert rank's tokens go. */
+typedef struct {
+    const ek_dispatch_layout *x;
+    int32_t *row_counts;
+    const int32_t *slots; /* of all runs */
+    int source;           /* the first shard's */
+} target;
+
+static void put(void *context, int32_t part, int32_t slot, int64_t rows)
+{
+    target *t = context;
+    int source = t->source + part / t->x->token_chunks;
+
+    ek_dispatch_row_counts(t->x, t->row_counts, part % t->x->token_chunks,
+                           source)[t->slots[slot]] += (int32_t)rows;
+}
+
+/* Rows of an expert from the tokens of one expert rank, to n slots. */
+static void share_rank_rows(ek_moe *m, const ek_gate_stats *gate_stats, int32_t expert, int source,
+                            int64_t *left, int32_t n, int32_t *row_counts)
+{
+    const ek_dispatch_layout *x = &m->x;
+    target t = {x, row_counts, m->planning->slots, source};
+
+    for (int i = 0; i < x->shards * x->token_chunks; i++)
+        m->planning->parts[i] =
+            gate_stats[(source + i / x->token_chunks) * x->words +
+                       ek_gate_stats_rows(x->experts, i % x->token_chunks) + expert]
+                .count;
+    ek_routing_plan_share_rows(left, n, m->planning->parts, x->shards * x->token_chunks, put, &t);
+}
+
+/* Slots, rows by expert rank, and whether these are all that there are. */
+static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
+{
+    ek_moe_planning *d = m->planning;
+
+    *n = ek_plan_split(&d->limits, d->counts, &p->placement, p->quota, expert, d->split, d->slots,
+                       d->rows);
+    for (int32_t r = 0; r < d->limits.ranks; r++) {
+        int64_t sum = 0, want = d->counts[(int64_t)r * m->x.experts + expert];
+
+        for (int32_t i = 0; i < *n; i++)
+            sum += d->rows[(int64_t)r * *n + i];
+        EK_REQUIRE(sum == want, EK_EINVAL, "it serves %lld of %lld assignments to expert %d",
+                   (long long)sum, (long long)want, (int)expert);
+    }
+    return EK_OK;
+}
+
+/* Whether a rank has what is in a slot for good. */
+static int horizon(const ek_moe *m, int32_t slot)
+{
+    return m->w->placement.expert_of[slot] >= 0;
+}
+
+/* A rank gets the replicas in its slots, and hands each expert of its own on once, however many get
+ * it.  Replicas that last are not brought. */
+static void count_replicas(ek_moe *m, const ek_placement *p, int run)
+{
+    ek_moe_planning *d = m->planning;
+    int brought = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
+    int64_t *gets = d->traffic + (int64_t)GETS * m->w->placement.ranks + (int64_t)run * p->ranks;
+    int64_t *gives = gets + (GIVES - GETS) * m->w->placement.ranks;
+
+    memset(d->total, 0, (size_t)p->experts * sizeof(*d->total));
+    for (int32_t s = 0; s < p->ranks * p->slots; s++) {
+        if (!ek_plan_is_replica(p, s))
+            continue;
+        m->replicas++;
+        if (!brought)
+            continue;
+        gets[s / p->slots]++;
+        if (d->total[p->expert_of[s]]++ == 0)
+            gives[p->primary[p->expert_of[s]] / p->slots]++;
+    }
+}
+
+static void tell(const ek_moe *m, int run, const int64_t *counts, const ek_plan *p)
+{
+    const ek_moe_planning *d = m->planning;
+
+    if (d->listener.on_plan != NULL)
+        d->listener.on_plan(d->listener.context, m->w->layer, run, &d->limits, counts, p);
+}
+
+/* The plan of a run that was made ahead, for the counts that are there. */
+static ek_status follow(ek_moe *m, int run, ek_plan *p)
+{
+    const ek_plan *made = &m->next_plan.made[run];
+
+    p->before_s = made->before_s;
+    p->after_s = made->after_s;
+    memcpy(p->reason, made->reason, sizeof(p->reason));
+    return serve(m, m->next_plan.quota + (int64_t)run * p->placement.ranks * p->placement.slots, p);
+}
+
+static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int run,
+                               ek_moe_route *route)
+{
+    const ek_dispatch_layout *x = &m->x;
+    ek_moe_planning *d = m->planning;
+    int32_t first = run * d->limits.ranks * x->slots;
+    int per_run = x->ranks / x->runs;
+    ek_plan p = begin_plan(m, run, route->expert_of, d->quota);
+
+    count(m, gate_stats, run);
+    remember(m);
+    EK_TRY(ek_routing_plan_uses_previous(m) ? follow(m, run, &p) : plan(m, run, &p));
+    for (int32_t e = 0; e < x->experts; e++) {
+        int32_t n;
+
+        EK_TRY(split(m, &p, e, &n));
+        for (int32_t i = 0; i < n; i++)
+            d->slots[i] += first;
+        for (int32_t r = 0; r < d->limits.ranks; r++)
+            share_rank_rows(m, gate_stats, e, run * per_run + r * x->shards,
+                            d->rows + (int64_t)r * n, n, route->row_counts);
+    }
+    count_replicas(m, &p.placement, run);
+    tell(m, run, d->counts, &p);
+    return EK_OK;
+}
+
+/* --- where every rank serves its own rows -------------------------------------------------------
+ */
+
+/* Puts the experts that a rank lacks into its empty slots. */
+static void fill_rank(const ek_moe *m, int32_t *expert_of)
+{
+    int32_t e = 0;
+
+    for (int32_t s = 0; s < m->x.slots; s++) {
+        if (expert_of[s] >= 0)
+            continue;
+        while (e < m->x.experts && ek_slot_find(expert_of, m->x.slots, e) >= 0)
+            e++;
+        if (e < m->x.experts)
+            expert_of[s] = e++;
+    }
+}
+
+/* Each source's rows go to its own rank's slots. */
+static void plan_own_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
+{
+    const ek_dispatch_layout *x = &m->x;
+
+    memset(route->row_counts, 0,
+           (size_t)x->token_chunks * (size_t)x->ranks * (size_t)x->all_slots *
+               sizeof(*route->row_counts));
+    for (int chunk = 0; chunk < x->token_chunks; chunk++)
+        for (int source = 0; source < x->ranks; source++) {
+            const ek_gate_stats *count =
+                gate_stats + source * x->words + ek_gate_stats_rows(x->experts, chunk);
+            int32_t first = source / x->shards * x->slots;
+            int32_t *to = ek_dispatch_row_counts(x, route->row_counts, chunk, source);
+
+            for (int32_t s = first; s < first + x->slots; s++)
+                if (route->expert_of[s] >= 0)
+                    to[s] = (int32_t)count[route->expert_of[s]].count;
+        }
+}
+
+static void fill_ranks(const ek_moe *m, int32_t *expert_of)
+{
+    for (int32_t r = 0; r < m->w->placement.ranks; r++)
+        fill_rank(m, expert_of + r * m->x.slots);
+}
+
+/* Tutel's r = 0: everything is everywhere. */
+static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
+{
+    int32_t ranks = m->w->placement.ranks / m->x.runs;
+
+    fill_ranks(m, route->expert_of);
+    plan_own_rows(m, gate_stats, route);
+    for (int run = 0; run < m->x.runs && m->history.counts != NULL; run++) {
+        count(m, gate_stats, run);
+        remember(m);
+    }
+    for (int run = 0; run < m->x.runs; run++) {
+        ek_placement p = {.experts = m->x.experts,
+                          .ranks = ranks,
+                          .slots = m->x.slots,
+                          .expert_of = route->expert_of + run * ranks * m->x.slots,
+                          .primary = m->w->placement.primary};
+
+        count_replicas(m, &p, run);
+    }
+}
+
+static void put_primary(const ek_moe *m, int32_t *expert_of)
+{
+    const ek_placement *p = &m->w->placement;
+
+    memcpy(expert_of, p->expert_of, (size_t)m->x.all_slots * sizeof(*p->expert_of));
+}
+
+static ek_status plan_ep_groups(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
+{
+    const ek_dispatch_layout *x = &m->x;
+
+    memset(route->row_counts, 0,
+           (size_t)x->token_chunks * (size_t)x->ranks * (size_t)x->all_slots *
+               sizeof(*route->row_counts));
+    for (int run = 0; run < x->runs; run++)
+        EK_TRY(plan_ep_group(m, gate_stats, run, route));
+    return EK_OK;
+}
+
+static double busiest(const ek_moe *m, int kind)
+{
+    int32_t ranks = m->w->placement.ranks;
+    const int64_t *of = m->planning->traffic + (int64_t)kind * ranks;
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < ranks; r++)
+        most = of[r] > most ? of[r] : most;
+    return (double)most;
+}
+
+/* Rows that each expert rank serves, and those that come to it and leave it. */
+static void count_rows(ek_moe *m, const ek_moe_route *route)
+{
+    const ek_dispatch_layout *x = &m->x;
+    const int32_t *rows = route->row_counts;
+    int32_t ranks = m->w->placement.ranks;
+    int64_t *served = m->planning->traffic, *sent = served + SENT * ranks,
+            *got = served + GOT * ranks;
+
+    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++) {
+        int32_t from = (int32_t)(i % x->ranks) / x->shards;
+
+        for (int32_t at = 0; at < ranks; at++, rows += x->slots) {
+            int64_t n = 0;
+
+            for (int32_t s = 0; s < x->slots; s++)
+                n += rows[s];
+            served[at] += n;
+            sent[from] += at != from ? n : 0;
+            got[at] += at != from ? n : 0;
+        }
+    }
+}
+
+/* Slices that ranks are brought for products. */
+static void count_slices(ek_moe *m, const ek_moe_route *route)
+{
+    const ek_dispatch_layout *x = &m->x;
+    int64_t shards = x->shards, members = x->members;
+
+    for (int32_t s = 0; s < x->all_slots; s++)
+        if (route->expert_of[s] >= 0)
+            m->slices += shards * (horizon(m, s) ? members - 1 : members);
+}
+
+/* Adds the micro-batch to the sums of the step. */
+static void account(ek_moe *m, const ek_moe_route *route, int planned)
+{
+    double members = m->x.members;
+
+    count_rows(m, route);
+    for (int32_t r = 0; r < m->w->placement.ranks; r++) {
+        m->rank_rows[r] += m->planning->traffic[r];
+        m->work.rows += (double)m->planning->traffic[r];
+    }
+    m->work.busiest += busiest(m, SERVED);
+    /* A shard has its part of its expert rank's rows, and of each expert so many slices. */
+    m->work.link += fmax(busiest(m, SENT), busiest(m, GOT)) / members;
+    if (planned)
+        m->work.replicas += fmax(busiest(m, GETS), busiest(m, GIVES)) * members;
+    m->work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
+}
+
+void ek_routing_plan_give_up(ek_moe *m)
+{
+    m->planning->failed = 1;
+    if (m->mesh->at == 0)
+        ek_log("balance", EK_LOG_WARN,
+               "layer %d: the planner %s failed: %s; training goes on without it", m->w->layer,
+               m->planning->planner->name, ek_err_message());
+}
+
+void ek_routing_plan_reset_other_layers(ek_moe *m)
+{
+    ek_moe_planning *d = m->planning;
+
+    if (d->others.room == 0)
+        return;
+    ask_for_run(d, 0);
+    ek_plan_number_domains(&d->limits, d->others_domain);
+    ek_replica_sets_clear(&d->others);
+    d->limits.others = &d->others;
+}
+
+void ek_routing_plan_add_other_layer(ek_moe *m, const ek_placement *p)
+{
+    ek_moe_planning *d = m->planning;
+    ek_placement first = *p; /* run, by which all go */
+
+    first.ranks = d->limits.ranks;
+    if (d->others.room > 0)
+        ek_replica_sets_add_placement(&d->others, &first, d->others_domain, d->limits.replicas_min);
+}
+
+ek_status ek_routing_plan_persistent(ek_moe *m)
+{
+    ek_moe_planning *d = m->planning;
+    ek_placement now = m->w->placement; /* its first run, by which all go */
+    int64_t start = ek_clock_ns();
+    ek_status st;
+
+    now.ranks = d->limits.ranks;
+    ek_placement_copy(&d->persistent.placement, &now);
+    ask_for_run(d, 0);
+    d->persistent.of = m->history.of;
+    d->persistent.explain =
+        d->listener.on_plan != NULL || (m->mesh->at == 0 && ek_log_heard(EK_LOG_DEBUG));
+    st = d->planner->plan_persistent(d->memory, &d->limits, m->history.counts, &d->persistent);
+    if (st == EK_OK)
+        st = ek_plan_check(&d->limits, m->history.counts, &d->persistent);
+    m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
+    m->plans++;
+    if (st == EK_OK && d->persistent.explain) {
+        tell(m, -1, m->history.counts, &d->persistent);
+        ek_log("balance", EK_LOG_DEBUG, "layer %d: %s: %s", m->w->layer, d->planner->name,
+               d->persistent.reason);
+    }
+    return st;
+}
+
+void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
+{
+    ek_moe_planning *d = m->planning;
+    /* Placements that last are served by without asking anybody; planners see training alone. */
+    int plans = d->planner != NULL && m->step->training && !m->x.local && !d->unfit &&
+                (d->planner->plan_transient == NULL || !d->failed);
+
+    memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
+    if (!ek_routing_plan_uses_previous(m)) /* else slots are filled already, and stay so */
+        put_primary(m, route->expert_of);
+    if (plans && plan_ep_groups(m, gate_stats, route) < 0) {
+        ek_routing_plan_give_up(m);
+        d->unfit = 1;
+        plans = 0;
+        if (!ek_routing_plan_uses_previous(m))
+            put_primary(m, route->expert_of);
+    }
+    if (m->x.local)
+        plan_local_rows(m, gate_stats, route);
+    else if (!plans)
+        ek_dispatch_default_rows(&m->x, gate_stats, route->row_counts);
+    count_slices(m, route);
+    account(m, route, plans || m->x.local);
+}
+
+/* --- ahead of time ------------------------------------------------------------------------------
+ */
+
+/* Whether what was planned is for experts where they are now. */
+static int is_current(const ek_moe *m)
+{
+    const ek_placement *now = &m->w->placement;
+
+    for (int32_t s = 0; s < m->x.all_slots; s++)
+        if (now->expert_of[s] >= 0 && now->expert_of[s] != m->next_plan.expert_of[s])
+            return 0;
+    return 1;
+}
+
+void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
+{
+    ek_moe_next_plan *a = &m->next_plan;
+
+    if (a->known && !is_current(m)) {
+        a->known = 0;
+        memset(a->quota, 0, (size_t)m->x.all_slots * sizeof(*a->quota));
+    }
+    if (m->x.local || !a->known || m->planning->failed)
+        put_primary(m, route->expert_of);
+    else
+        memcpy(route->expert_of, a->expert_of, (size_t)m->x.all_slots * sizeof(*a->expert_of));
+    if (m->x.local)
+        fill_ranks(m, route->expert_of);
+}
+
+static ek_status plan_runs(ek_moe *m, const ek_gate_stats *gate_stats)
+{
+    for (int run = 0; run < m->x.runs; run++) {
+        int64_t *quota = m->next_plan.quota + (int64_t)run * m->planning->limits.ranks * m->x.slots;
+        ek_plan p = begin_plan(m, run, m->next_plan.expert_of, quota);
+
+        count(m, gate_stats, run);
+        EK_TRY(plan(m, run, &p));
+        EK_TRY(ek_plan_check(&m->planning->limits, m->planning->counts, &p));
+        m->next_plan.made[run] = p;
+    }
+    return EK_OK;
+}
+
+void ek_routing_plan_from_previous(ek_moe *m, const ek_gate_stats *gate_stats)
+{
+    if (m->planning->failed)
+        return;
+    put_primary(m, m->next_plan.expert_of);
+    m->next_plan.known = 1;
+    if (plan_runs(m, gate_stats) < 0)
+        ek_routing_plan_give_up(m);
+}

@@ -1,0 +1,475 @@
+/* Rows on their way: to where they are served and back, and their gradients, over ranks in chunks
+ * that overlap, or within one rank.
+ *
+ * A row is C [d].  To the experts, and back with gradients, an R travels behind it: its gate
+ * weight, and that weight's gradient.  All buffers are shared by layers; within one:
+ *
+ *   send    chunk c's rows lie from send_first[c] on, `wide` bytes apart, but those that return in
+ *           forward without a gap, so that combine can read them: the returns begin when no chunk
+ *           is on its way out any more
+ *   recv    chunk c's region begins at its first row, `wide` bytes a row; what a chunk has
+ *           received is unpacked before what it returns is packed there
+ *
+ * Network ops carry one chunk at a time, in order, so that the first ones come early. */
+#include "exec/net.h"
+#include "moe/replicas.h"
+
+#include <string.h>
+
+/* Sizes of a row. */
+typedef struct {
+    const ek_kernels *k;
+    int64_t d;
+    int64_t thin, wide;       /* bytes without and with an R behind */
+    int64_t thin_ld, wide_ld; /* the same in elements of C */
+} layout;
+
+static layout layout_of(const ek_moe *m)
+{
+    int64_t comp = (int64_t)ek_dtype_size(m->k->comp), real = (int64_t)ek_dtype_size(m->k->real);
+    int64_t d = m->spec->hidden;
+
+    return (layout){m->k, d, d * comp, d * comp + real, d, d + real / comp};
+}
+
+/* Copies the R of row i of one array to row j of another. */
+static void copy_real(const layout *l, char *to, int64_t to_stride, int64_t j, const char *from,
+                      int64_t from_stride, int64_t i)
+{
+    if (l->k->real == EK_F64)
+        memcpy(to + j * to_stride, from + i * from_stride, sizeof(double));
+    else
+        memcpy(to + j * to_stride, from + i * from_stride, sizeof(float));
+}
+
+/* --- within one rank ------------------------------------------------------------------------- */
+
+static ek_status op_dispatch(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    const ek_micro *mb = ek_moe_micro(m, op);
+    const ek_sorting by = {m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts, m->x.experts,
+                           m->x.first_slot, m->x.slots};
+    int64_t d = m->spec->hidden;
+    int64_t rows = m->k->sort_choices(&by, mb->n, m->cols, kept->ids, kept->row_of, kept->token_of,
+                                      kept->offset);
+
+    m->k->scatter_numbers(mb->n * m->cols, kept->row_of, kept->weights, kept->row_weight);
+    m->k->gather_comp(rows, d, kept->token_of, kept->y, d, m->scratch->rows, d);
+    return EK_OK;
+}
+
+static ek_status op_combine_here(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    int64_t d = m->spec->hidden;
+
+    m->k->combine(ek_moe_micro(m, op)->n, d, m->cols, kept->row_of, m->scratch->rows, d, 1,
+                  kept->x);
+    return EK_OK;
+}
+
+static int32_t build_here(const ek_moe_builder *b, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+
+    dep = ek_moe_add_kernels(b, "permute", op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
+    dep = ek_moe_build_products(b, -1, dep);
+    if (b->again)
+        return dep;
+    return ek_moe_add_kernels(b, "unpermute", op_combine_here, -1, 0,
+                              c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
+}
+
+static ek_status op_combine_here_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    int64_t d = m->spec->hidden;
+
+    m->k->gather_real(ek_moe_rows(m, kept, 0), d, kept->token_of, m->dx, d, m->scratch->rows, d);
+    return EK_OK;
+}
+
+static ek_status op_dispatch_here_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    int64_t d = m->spec->hidden;
+
+    m->k->combine(ek_moe_micro(m, op)->n, d, m->cols, kept->row_of, m->scratch->rows, d, 0,
+                  m->scratch->dy);
+    return EK_OK;
+}
+
+static int32_t build_here_backward(const ek_moe_builder *b, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+
+    dep = ek_moe_add_kernels(b, "unpermute backward", op_combine_here_backward, -1, 0,
+                             c->rows * c->d * (c->real + c->comp), dep);
+    dep = ek_moe_build_products_backward(b, -1, dep);
+    return ek_moe_add_kernels(b, "permute backward", op_dispatch_here_backward, -1, 0,
+                              c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
+}
+
+/* --- packing --------------------------------------------------------------------------------- */
+
+/* The places of a chunk's rows. */
+typedef struct {
+    int64_t sent, first_sent; /* rows, and the first of them in `send` */
+    int64_t rows, first;      /* likewise of the rows served here */
+    char *send, *recv;        /* regions */
+} region;
+
+static region region_of(const ek_moe *m, const ek_moe_activations *kept, int chunk, int64_t wide)
+{
+    int64_t sent = kept->send_first[chunk], first = ek_moe_first_row(m, kept, chunk);
+
+    return (region){kept->send_first[chunk + 1] - sent,
+                    sent,
+                    ek_moe_rows(m, kept, chunk),
+                    first,
+                    (char *)m->scratch->send + sent * wide,
+                    (char *)m->scratch->recv + first * wide};
+}
+
+/* Where the rows that return in forward come to lie. */
+static char *returned(const ek_moe *m, const region *r, int64_t thin)
+{
+    return (char *)m->scratch->send + r->first_sent * thin;
+}
+
+/* The tokens whose rows are in a chunk: all of them in chunks by distance. */
+static void tokens_of(const ek_moe *m, int64_t n, int chunk, int64_t *first, int64_t *end)
+{
+    int tokens = m->x.group > 0 ? 0 : chunk;
+
+    *first = ek_run_first(n, m->x.token_chunks, tokens);
+    *end = ek_run_first(n, m->x.token_chunks, tokens + 1);
+}
+
+static ek_status op_pack(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    int chunk = ek_moe_chunk(op);
+    region r = region_of(m, kept, chunk, l.wide);
+    int64_t t, end, copies = (int64_t)m->cols * m->x.copies;
+
+    l.k->gather_comp(r.sent, l.d, kept->token_of + r.first_sent, kept->y, l.d, r.send, l.wide_ld);
+    tokens_of(m, ek_moe_micro(m, op)->n, chunk, &t, &end);
+    for (int64_t i = t * copies; i < end * copies; i++) {
+        int64_t row = kept->row_of[i] - r.first_sent;
+
+        if (row >= 0 && row < r.sent)
+            copy_real(&l, r.send + l.thin, l.wide, row, kept->weights,
+                      (int64_t)ek_dtype_size(l.k->real), i / m->x.copies);
+    }
+    return EK_OK;
+}
+
+static ek_status op_unpack(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
+    const int32_t *from = kept->from_recv + r.first;
+    char *weight = ek_moe_at(l.k->real, kept->row_weight, r.first);
+
+    l.k->gather_comp(r.rows, l.d, from, r.recv, l.wide_ld,
+                     ek_moe_at(l.k->comp, kept->rows, r.first * l.d), l.d);
+    for (int64_t i = 0; i < r.rows; i++)
+        copy_real(&l, weight, (int64_t)ek_dtype_size(l.k->real), i, r.recv + l.thin, l.wide,
+                  from[i]);
+    return EK_OK;
+}
+
+/* What the products have left in `rows` for the chunk, in the order of recv: C, or R where it is a
+ * sum over slices. */
+static void gather_sums(const ek_moe *m, const ek_moe_activations *kept, const region *r,
+                        const void *rows, char *recv, int64_t ld)
+{
+    int sums = m->x.members > 1;
+    int64_t d = m->spec->hidden;
+    const void *from = ek_moe_at(sums ? m->k->real : m->k->comp, rows, r->first * d);
+
+    if (sums)
+        m->k->gather_real(r->rows, d, kept->from_experts + r->first, from, d, recv, ld);
+    else
+        m->k->gather_comp(r->rows, d, kept->from_experts + r->first, from, d, recv, ld);
+}
+
+static ek_status op_repack(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
+
+    gather_sums(m, kept, &r, m->scratch->rows, r.recv, l.thin_ld);
+    return EK_OK;
+}
+
+static ek_status op_pack_gradient(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
+
+    l.k->gather_real(r.sent, l.d, kept->token_of + r.first_sent, m->dx, l.d, r.send, l.thin_ld);
+    return EK_OK;
+}
+
+static ek_status op_unpack_gradient(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
+
+    l.k->gather_comp(r.rows, l.d, kept->from_recv + r.first, r.recv, l.thin_ld,
+                     ek_moe_at(l.k->comp, m->scratch->rows, r.first * l.d), l.d);
+    return EK_OK;
+}
+
+static ek_status op_repack_gradient(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
+    const int32_t *from = kept->from_experts + r.first;
+    const char *drow = ek_moe_at(l.k->real, m->scratch->drow, r.first);
+
+    gather_sums(m, kept, &r, m->scratch->rows2, r.recv, l.wide_ld);
+    for (int64_t i = 0; i < r.rows; i++)
+        copy_real(&l, r.recv + l.thin, l.wide, i, drow, (int64_t)ek_dtype_size(l.k->real), from[i]);
+    return EK_OK;
+}
+
+/* --- the network ----------------------------------------------------------------------------- */
+
+/* Exchanges the rows of a chunk, `size` bytes each; back: from where they are served. */
+static ek_status exchange(ek_moe *m, const ek_op *op, int back, int64_t size, const char *from,
+                          char *to)
+{
+    if (!ek_net_started(op)) {
+        ek_dispatch_matrix(&m->x, ek_moe_route_of(m, op)->row_counts, ek_moe_chunk(op), back,
+                           m->scratch->matrix);
+        EK_TRY(ek_comm_all_to_all(m->mesh->stage, ek_moe_a2a(m->cfg, m->step), m->scratch->matrix,
+                                  (size_t)size, from, to, ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+static ek_status op_send(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    layout l = layout_of(m);
+    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
+
+    return exchange(m, op, 0, l.wide, r.send, r.recv);
+}
+
+static ek_status op_return(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    layout l = layout_of(m);
+    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
+
+    return exchange(m, op, 1, l.thin, r.recv, returned(m, &r, l.thin));
+}
+
+static ek_status op_send_gradient(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    layout l = layout_of(m);
+    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
+
+    return exchange(m, op, 0, l.thin, r.send, r.recv);
+}
+
+static ek_status op_return_gradient(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    layout l = layout_of(m);
+    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
+
+    return exchange(m, op, 1, l.wide, r.recv, r.send);
+}
+
+/* --- over ranks, forward --------------------------------------------------------------------- */
+
+/* Adds what has returned: the rows of one token chunk, or all of them when chunks are by
+ * distance, as a token's rows are then in several. */
+static ek_status op_combine(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    int64_t d = m->spec->hidden, t, end, copies = (int64_t)m->cols * m->x.copies;
+
+    tokens_of(m, ek_moe_micro(m, op)->n, ek_moe_chunk(op), &t, &end);
+    m->k->combine(end - t, d, copies, kept->row_of + t * copies, m->scratch->send, d, 1,
+                  ek_moe_at(m->k->real, kept->x, t * d));
+    return EK_OK;
+}
+
+static ek_status op_dispatch_backward(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    ek_moe_activations *kept = ek_moe_activations_of(m, op);
+    layout l = layout_of(m);
+    int64_t t, end, copies = (int64_t)m->cols * m->x.copies;
+
+    tokens_of(m, ek_moe_micro(m, op)->n, ek_moe_chunk(op), &t, &end);
+    l.k->combine(end - t, l.d, copies, kept->row_of + t * copies, m->scratch->send, l.wide_ld, 0,
+                 ek_moe_at(l.k->real, m->scratch->dy, t * l.d));
+    return EK_OK;
+}
+
+/* Rows of a chunk that are expected to go to other ranks. */
+static double rows_sent(const ek_moe_builder *b, int chunk)
+{
+    const ek_dispatch_layout *x = &b->m->x;
+    int run = x->ranks / x->runs, first = x->at / run * run, others = 0;
+
+    for (int server = first; server < first + run && !x->local; server++)
+        others +=
+            server != x->at && (x->group == 0 || ek_dispatch_chunk(x, x->at, server, 0) == chunk);
+    return b->c.sent * others / run / x->token_chunks;
+}
+
+/* The ops that a chunk goes through, out and back. */
+typedef struct {
+    const char *pack_name, *out_name, *back_name, *join_name;
+    ek_op_fn pack, out, unpack, repack, back, join;
+    int32_t (*products)(const ek_moe_builder *b, int32_t part, int32_t dep);
+} way;
+
+static const way forward = {
+    "permute", "dispatch a2a", "combine a2a", "unpermute",          op_pack, op_send, op_unpack,
+    op_repack, op_return,      op_combine,    ek_moe_build_products};
+static const way backward = {"unpermute backward",
+                             "combine a2a backward",
+                             "dispatch a2a backward",
+                             "permute backward",
+                             op_pack_gradient,
+                             op_send_gradient,
+                             op_unpack_gradient,
+                             op_repack_gradient,
+                             op_return_gradient,
+                             op_dispatch_backward,
+                             ek_moe_build_products_backward};
+
+/* All chunks out, one after the other; then each one's products as it comes, and its rows back.
+ * fetched: the op that brings what products need besides.  Returns the last compute op; m->back_op
+ * are the ops that bring each chunk's rows home. */
+static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched, int32_t dep)
+{
+    const ek_dispatch_layout *x = &b->m->x;
+    const ek_moe_cost *c = &b->c;
+    double row = c->d * c->comp, packed = 2 * row / x->chunks;
+    int32_t *out = b->m->out_op, net = -1, back;
+
+    for (int i = 0; i < x->chunks; i++) {
+        dep = ek_moe_add(b, w->pack_name, w->pack, i, 0, packed * c->sent, dep);
+        net = out[i] = ek_moe_add_net(b, w->out_name, w->out, i, rows_sent(b, i) * row, dep, net);
+    }
+    back = net;
+    for (int i = 0; i < x->chunks; i++) {
+        dep = ek_moe_add(b, "unpack", w->unpack, i, 0, packed * c->rows, out[i]);
+        if (i == 0)
+            dep = ek_replicas_build_wait(b, fetched, dep);
+        dep = w->products(b, i, dep);
+        if (b->again)
+            continue;
+        dep = ek_moe_add(b, "repack", w->repack, i, 0, packed * c->rows, dep);
+        b->m->back_op[i] = back =
+            ek_moe_add_net(b, w->back_name, w->back, i, rows_sent(b, i) * row, dep, back);
+    }
+    return dep;
+}
+
+/* Combines what each chunk has brought back, token chunk by token chunk. */
+static int32_t build_join(const ek_moe_builder *b, const way *w, int32_t dep)
+{
+    const ek_dispatch_layout *x = &b->m->x;
+    const ek_moe_cost *c = &b->c;
+    double bytes = (c->sent * c->d * c->comp + 2 * c->n * c->d * c->real) / x->token_chunks;
+
+    for (int i = 0; i < x->token_chunks; i++)
+        dep = ek_moe_add(b, w->join_name, w->join, i, 0, bytes,
+                         b->m->back_op[x->group > 0 ? x->chunks - 1 : i]);
+    return dep;
+}
+
+int32_t ek_moe_build_dispatch(const ek_moe_builder *b, int32_t dep)
+{
+    if (!ek_moe_is_distributed(b->m))
+        return build_here(b, dep);
+    dep = build_way(b, &forward, ek_replicas_build_fetch(b, 0, dep), dep);
+    if (b->again)
+        return dep;
+    dep = ek_moe_build_plan_from_previous(b, dep);
+    return build_join(b, &forward, dep);
+}
+
+int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep)
+{
+    if (!ek_moe_is_distributed(b->m))
+        return build_here_backward(b, dep);
+    dep = build_way(b, &backward, ek_replicas_build_fetch(b, 1, dep), dep);
+    dep = ek_replicas_build_clear(b, dep);
+    for (int i = 0; i < b->m->x.chunks; i++)
+        dep = ek_moe_build_weight_gradients(b, i, dep);
+    ek_replicas_build_reduce(b, dep);
+    return build_join(b, &backward, dep);
+}
+
+/* --- gradient of the gate weights ------------------------------------------------------------ */
+
+static double real_of(ek_dtype type, const char *p)
+{
+    double x;
+    float y;
+
+    if (type == EK_F64) {
+        memcpy(&x, p, sizeof(x));
+        return x;
+    }
+    memcpy(&y, p, sizeof(y));
+    return (double)y;
+}
+
+void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_activations *kept, int64_t n)
+{
+    const ek_moe_scratch *s = m->scratch;
+    layout l = layout_of(m);
+    const char *from;
+    int64_t stride = l.wide;
+
+    if (!ek_moe_is_distributed(m)) {
+        m->k->gather_numbers(n * m->cols, kept->row_of, s->drow, s->dweights);
+        return;
+    }
+    from = (const char *)s->send + l.thin; /* behind the rows that have returned */
+    for (int64_t i = 0; i < n * m->cols; i++) {
+        double sum = 0;
+
+        for (int j = 0; j < m->x.copies; j++) {
+            int64_t row = kept->row_of[i * m->x.copies + j];
+
+            sum += row >= 0 ? real_of(l.k->real, from + row * stride) : 0;
+        }
+        if (l.k->real == EK_F64)
+            ((double *)s->dweights)[i] = sum;
+        else
+            ((float *)s->dweights)[i] = (float)sum;
+    }
+}

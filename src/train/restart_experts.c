@@ -1,0 +1,199 @@
+/* Experts of a run that goes on from memory begin where they lie. */
+#include "elastic/restart_placement.h"
+#include "model/hf_names.h"
+#include "train/run_impl.h"
+
+#include <stdlib.h>
+
+enum { MATRICES = 3 };
+
+/* Whether the state of experts with lasting replicas can be placed anew: whole experts, each run of
+ * ranks once. */
+static int applies(const ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+
+    return p != NULL && p->plan_persistent != NULL && p->plan_transient == NULL &&
+           r->cfg->plan_every > 0 && r->mesh != NULL && r->mesh->ep > 1 && r->mesh->edp == 1 &&
+           r->mesh->etp == 1;
+}
+
+/* What a layer's resettling reads and makes. */
+typedef struct {
+    ek_restart_placement x;
+    int32_t *left_host, *host;
+    int32_t *domain; /* [ranks] what fails as one: hosts, or racks */
+    unsigned char *has, *scratch;
+    ek_placement to;
+    int64_t *quota;
+    int32_t *layer_of, *expert_of; /* of every tensor; -1: no expert's */
+} room;
+
+static void free_room(room *m)
+{
+    free(m->left_host);
+    free(m->host);
+    free(m->domain);
+    free(m->has);
+    free(m->scratch);
+    free(m->to.expert_of);
+    free(m->to.primary);
+    free(m->quota);
+    free(m->layer_of);
+    free(m->expert_of);
+}
+
+static ek_status get_room(const ek_run *r, int32_t slots, room *m)
+{
+    size_t left = (size_t)r->recovery.n_tables, ranks = (size_t)r->mesh->ep;
+    size_t experts = (size_t)r->source.spec.experts, all = ranks * (size_t)slots;
+    size_t tensors = (size_t)ek_hf_count(&r->source.spec);
+
+    m->left_host = calloc(left + 1, sizeof(*m->left_host));
+    m->host = calloc(ranks, sizeof(*m->host));
+    m->domain = calloc(ranks, sizeof(*m->domain));
+    m->has = calloc(left + 1, experts);
+    m->scratch = calloc(ranks, experts + 1);
+    m->to = (ek_placement){.experts = (int32_t)experts, .ranks = (int32_t)ranks, .slots = slots};
+    m->to.expert_of = calloc(all, sizeof(*m->to.expert_of));
+    m->to.primary = calloc(experts, sizeof(*m->to.primary));
+    m->quota = calloc(all, sizeof(*m->quota));
+    m->layer_of = calloc(tensors, sizeof(*m->layer_of));
+    m->expert_of = calloc(tensors, sizeof(*m->expert_of));
+    EK_REQUIRE(m->left_host != NULL && m->host != NULL && m->domain != NULL && m->has != NULL &&
+                   m->scratch != NULL && m->to.expert_of != NULL && m->to.primary != NULL &&
+                   m->quota != NULL && m->layer_of != NULL && m->expert_of != NULL,
+               EK_ENOMEM, "no memory to place experts in");
+    return EK_OK;
+}
+
+static void describe(const ek_run *r, room *m)
+{
+    const ek_recovery *found = &r->recovery;
+
+    for (int32_t i = 0; i < found->n_tables; i++)
+        m->left_host[i] = found->tables[i].host;
+    for (int32_t i = 0; i < r->mesh->ep; i++) { /* one run: ranks of the stage, in order */
+        int rank = r->mesh->pp_rank * r->mesh->stage_size + i;
+
+        m->host[i] = ek_comm_node(r->world, rank);
+        m->domain[i] = r->rack_of != NULL ? r->rack_of[rank] : m->host[i];
+    }
+    for (int64_t i = 0; i < ek_hf_count(&r->source.spec); i++) {
+        ek_hf_tensor t;
+
+        ek_hf_tensor_at(&r->source.spec, i, &t);
+        m->layer_of[i] = (int32_t)t.layer;
+        m->expert_of[i] = t.role == EK_ROLE_EXPERT_GATE || t.role == EK_ROLE_EXPERT_UP ||
+                                  t.role == EK_ROLE_EXPERT_DOWN
+                              ? (int32_t)t.expert
+                              : -1;
+    }
+    m->x = (ek_restart_placement){.experts = (int32_t)r->source.spec.experts,
+                                  .n_left = found->n_tables,
+                                  .left_host = m->left_host,
+                                  .has = m->has,
+                                  .ranks = r->mesh->ep,
+                                  .slots = m->to.slots,
+                                  .host = m->host};
+}
+
+/* Who has which experts of a layer: all three matrices of them. */
+static void look(const ek_run *r, int64_t layer, room *m)
+{
+    int64_t experts = m->x.experts;
+
+    for (int32_t i = 0; i < m->x.n_left; i++) {
+        const ek_state_parts *t = &r->recovery.tables[i].parts;
+        unsigned char *has = m->has + i * experts;
+
+        for (int64_t e = 0; e < experts; e++)
+            has[e] = 0;
+        for (int64_t k = 0; k < t->n; k++) {
+            int32_t tensor = t->part[k].tensor;
+
+            if (tensor >= 0 && m->expert_of[tensor] >= 0 && m->layer_of[tensor] == layer)
+                has[m->expert_of[tensor]]++;
+        }
+        for (int64_t e = 0; e < experts; e++)
+            has[e] = has[e] >= MATRICES;
+    }
+}
+
+static int32_t slots_of(const ek_run *r, int64_t *first_layer)
+{
+    for (*first_layer = 0; *first_layer < r->source.spec.layers; ++*first_layer)
+        if (ek_model_has_layer(r->model, *first_layer) && !r->source.spec.dense[*first_layer])
+            return r->model->layers[*first_layer].experts.placement.slots;
+    return 0;
+}
+
+/* Whether nobody is missing of those that have left it, and nobody is new. */
+static int are_the_same_ranks(const ek_run *r)
+{
+    const ek_recovery *found = &r->recovery;
+
+    return found->n_tables == r->ranks && found->left[found->table_of[0]].ranks == r->ranks;
+}
+
+static int holds(const room *m, int32_t rank, int32_t expert)
+{
+    return ek_slot_find(m->to.expert_of + rank * m->to.slots, m->to.slots, expert) >= 0;
+}
+
+/* Ranks of different domains, or (expert >= 0) those of them that hold the expert. */
+static int32_t count_domains(const room *m, int32_t expert)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < m->to.ranks; r++) {
+        int counts = expert < 0 || holds(m, r, expert);
+
+        for (int32_t before = 0; before < r && counts; before++)
+            counts =
+                m->domain[before] != m->domain[r] || (expert >= 0 && !holds(m, before, expert));
+        n += counts;
+    }
+    return n;
+}
+
+/* Whether --replicas-min hosts, or racks, hold every expert of a layer, as far as there are so
+ * many.  They may not: who has left it may itself have lost a host just before. */
+static int has_replicas(const ek_run *r, const room *m)
+{
+    int32_t domains = count_domains(m, -1), want = r->cfg->replicas_min;
+
+    for (int32_t e = 0; e < m->to.experts; e++)
+        if (count_domains(m, e) < (want < domains ? want : domains))
+            return 0;
+    return 1;
+}
+
+ek_status ek_run_restart_experts(ek_run *r)
+{
+    room m = {0};
+    int64_t first;
+    int32_t slots;
+    int whole = are_the_same_ranks(r);
+    ek_status st = EK_OK;
+
+    if (!applies(r) || (slots = slots_of(r, &first)) == 0)
+        return EK_OK;
+    EK_TRY_OUT(get_room(r, slots, &m));
+    describe(r, &m);
+    for (int64_t l = first; l < r->source.spec.layers; l++) {
+        if (!ek_model_has_layer(r->model, l) || r->source.spec.dense[l])
+            continue;
+        look(r, l, &m);
+        ek_restart_placement_layer(&m.x, m.scratch, m.to.expert_of, m.to.primary);
+        for (int32_t s = 0; s < m.to.ranks * slots; s++)
+            m.quota[s] = m.to.expert_of[s] >= 0;
+        EK_TRY_OUT(ek_trainer_assume(r->trainer, l, &m.to, m.quota));
+        whole = whole && has_replicas(r, &m);
+    }
+    if (whole)
+        ek_trainer_keep_places(r->trainer, r->memory_step);
+out:
+    free_room(&m);
+    return st;
+}

@@ -1,0 +1,247 @@
+/* Which losses of nodes the experts of all layers outlive: against every loss tried by itself, the
+ * paper's examples, and what the smallest sets alone say. */
+#include "balance/survivability.h"
+#include "base/random.h"
+#include "ek_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { NODES = 10, ROWS = 24 };
+
+typedef struct {
+    ek_arena arena;
+    ek_replica_sets h;
+} fixture;
+
+static void setup(fixture *f, int32_t domains, int64_t room)
+{
+    ek_arena_measure(&f->arena);
+    ek_replica_sets_reserve(&f->h, &f->arena, domains, room);
+    CHECK(ek_arena_reserve(&f->arena, "holders") == EK_OK);
+    ek_replica_sets_reserve(&f->h, &f->arena, domains, room);
+}
+
+static void teardown(fixture *f)
+{
+    ek_arena_fini(&f->arena);
+}
+
+static void add(fixture *f, uint64_t mask)
+{
+    ek_replica_sets_add(&f->h, &mask);
+}
+
+static double survivability(const fixture *f, int32_t k)
+{
+    ek_survivability s = ek_replica_sets_survivability(&f->h, k);
+
+    CHECK(s.error <= 0);
+    return s.p;
+}
+
+static int begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* The part of all sets of k domains that leaves a holder of each row. */
+static double by_trying(const uint64_t *rows, int n, int32_t domains, int32_t k)
+{
+    int64_t sets = 0, fatal = 0;
+
+    for (uint64_t lost = 0; lost < UINT64_C(1) << domains; lost++) {
+        int takes = 0;
+
+        if (__builtin_popcountll(lost) != k)
+            continue;
+        for (int i = 0; i < n; i++)
+            takes |= (rows[i] & ~lost) == 0;
+        sets++;
+        fatal += takes;
+    }
+    return 1 - (double)fatal / (double)sets;
+}
+
+static void as_every_loss_says(void)
+{
+    for (uint64_t n = 0; n < 400; n++) {
+        fixture f;
+        uint64_t rows[ROWS];
+        int32_t domains = 1 + (int32_t)(ek_random_bits(n, 0, 0) % NODES), any = domains;
+        int many = 1 + (int)(ek_random_bits(n, 0, 1) % ROWS);
+
+        setup(&f, domains, many);
+        for (int i = 0; i < many; i++) {
+            uint64_t all = (UINT64_C(1) << domains) - 1;
+
+            rows[i] = ek_random_bits(n, 1, (uint64_t)i) & all;
+            if (n % 3 == 0)
+                rows[i] |= ek_random_bits(n, 2, (uint64_t)i) & all;
+            rows[i] |= rows[i] == 0;
+            add(&f, rows[i]);
+        }
+        for (int32_t k = domains; k >= 0; k--) {
+            double want = by_trying(rows, many, domains, k);
+
+            CHECK(fabs(survivability(&f, k) - want) < 1e-12);
+            if (want < 1)
+                any = k - 1;
+        }
+        CHECK_INT(ek_replica_sets_survive(&f.h), any);
+        teardown(&f);
+    }
+}
+
+/* Lazarus (arXiv 2407.04656v2), figures 4 and 5: five nodes, of which three fail. */
+static void the_papers_examples(void)
+{
+    fixture f;
+
+    setup(&f, 5, 4);
+    add(&f, 0x03); /* nested: 7 of 10 */
+    add(&f, 0x1f);
+    CHECK(fabs(survivability(&f, 3) - 0.7) < 1e-12);
+    ek_replica_sets_clear(&f.h);
+    add(&f, 0x03); /* AB AB CD CD CD: 4 of 10 are fatal */
+    add(&f, 0x1c);
+    CHECK(fabs(survivability(&f, 3) - 0.6) < 1e-12);
+    ek_replica_sets_clear(&f.h);
+    add(&f, 0x03); /* AB AD BC CD CD: 7 of 10 */
+    add(&f, 0x05);
+    add(&f, 0x1c);
+    add(&f, 0x1a);
+    CHECK(fabs(survivability(&f, 3) - 0.3) < 1e-12);
+    teardown(&f);
+}
+
+/* Two layers of two experts on pairs of four nodes: alike, they fall with the same two losses of
+ * six; across, with four.  The product of the layers' own chances would say 0.44 of both. */
+static void layers_fall_together(void)
+{
+    int32_t experts[2][4] = {{0, 0, 1, 1}, {0, 1, 0, 1}}, primary[2] = {0, 2};
+    static const int32_t domain_of[4] = {0, 1, 2, 3};
+    fixture f;
+
+    setup(&f, 4, 4);
+    for (int across = 0; across < 2; across++) {
+        ek_replica_sets_clear(&f.h);
+        for (int layer = 0; layer < 2; layer++) {
+            ek_placement p = {2, 4, 1, experts[across * layer], primary};
+
+            ek_replica_sets_add_placement(&f.h, &p, domain_of, 0);
+        }
+        CHECK(fabs(survivability(&f, 2) - (across ? 2.0 / 6 : 4.0 / 6)) < 1e-12);
+        CHECK_INT(f.h.n, across ? 4 : 2);
+    }
+    teardown(&f);
+}
+
+/* Ranks of one domain are one holder; an expert that lies nowhere is lost already. */
+static void domains_of_ranks(void)
+{
+    int32_t expert_of[8] = {0, 1, 0, 1, 1, -1, -1, 0}, primary[2] = {0, 1};
+    static const int32_t one_each[4] = {0, 1, 2, 3}, pairs[4] = {0, 0, 1, 1}, all[4] = {0};
+    ek_placement p = {2, 4, 2, expert_of, primary};
+    char text[160];
+    fixture f;
+
+    setup(&f, 4, 2);
+    ek_replica_sets_add_placement(&f.h, &p, one_each, 0);
+    CHECK_INT(ek_replica_sets_survive(&f.h), 2);
+    CHECK(fabs(survivability(&f, 3) - 0.5) < 1e-12);
+    ek_replica_sets_text(&f.h, "node", text, sizeof(text));
+    CHECK(strcmp(text, "survives any 2 of 4 nodes; any 3 with probability 0.50") == 0);
+    expert_of[7] = 1;
+    ek_replica_sets_clear(&f.h);
+    ek_replica_sets_add_placement(&f.h, &p, pairs, 0); /* expert 0 on the first pair alone */
+    CHECK_INT(ek_replica_sets_survive(&f.h), 0);
+    teardown(&f);
+    setup(&f, 1, 2);
+    ek_replica_sets_add_placement(&f.h, &p, all, 0);
+    CHECK(strcmp(ek_replica_sets_text(&f.h, "rack", text, sizeof(text)),
+                 "survives no loss of a rack") == 0);
+    ek_replica_sets_clear(&f.h);
+    add(&f, 0);
+    CHECK_INT(ek_replica_sets_survive(&f.h), -1);
+    CHECK(survivability(&f, 0) <= 0);
+    teardown(&f);
+}
+
+/* More domains than a word has bits: what the smallest sets say is exact whatever there are. */
+static void many_domains(void)
+{
+    enum { WIDE = 240, PAIRS = 60 };
+    fixture f;
+    uint64_t mask[4];
+    char text[160];
+
+    setup(&f, WIDE, PAIRS + 1);
+    for (int i = 0; i < PAIRS; i++) {
+        memset(mask, 0, sizeof(mask));
+        mask[i % 4] = UINT64_C(1) << (i / 4);
+        mask[(i + 1) % 4] |= UINT64_C(1) << (i / 4);
+        ek_replica_sets_add(&f.h, mask);
+    }
+    mask[0] = mask[1] = mask[2] = 7; /* holds a pair, so it falls with that */
+    ek_replica_sets_add(&f.h, mask);
+    CHECK_INT(f.h.n, PAIRS);
+    CHECK_INT(ek_replica_sets_survive(&f.h), 1);
+    CHECK(fabs(survivability(&f, 2) - (1 - PAIRS / (WIDE * (WIDE - 1) / 2.0))) < 1e-12);
+    ek_replica_sets_text(&f.h, "node", text, sizeof(text));
+    CHECK(begins(text, "survives any 1 of 240 nodes; any 2 with probability 0.998; any 3 with "
+                       "probability 0.99"));
+    CHECK(strstr(text, " +- 0.005") != NULL); /* drawn */
+    teardown(&f);
+}
+
+/* Drawn where there are too many sets, within what is said; the truth of one pair is C(n-2, k-2) /
+ * C(n, k). */
+static void drawn_within_the_stated_error(void)
+{
+    enum { N = 50 };
+    fixture f;
+
+    setup(&f, N, 1);
+    add(&f, 3);
+    for (int32_t k = 20; k <= 40; k += 10) {
+        ek_survivability s = ek_replica_sets_survivability(&f.h, k),
+                         again = ek_replica_sets_survivability(&f.h, k);
+        double want = 1 - (double)k * (k - 1) / ((double)N * (N - 1));
+
+        CHECK(s.error > 0.005 && s.error < 0.006);
+        CHECK(fabs(s.p - want) <= s.error);
+        CHECK(memcmp(&s, &again, sizeof(s)) == 0);
+    }
+    teardown(&f);
+}
+
+/* What is nearly certain is not said to be. */
+static void words(void)
+{
+    char text[160];
+    fixture f;
+
+    setup(&f, 64, 2);
+    add(&f, 0xf);
+    ek_replica_sets_text(&f.h, "node", text, sizeof(text));
+    CHECK(begins(text, "survives any 3 of 64 nodes; any 4 with probability 0.999998; "));
+    ek_replica_sets_clear(&f.h);
+    add(&f, 1);
+    add(&f, 2);
+    ek_replica_sets_text(&f.h, "rack", text, sizeof(text));
+    CHECK(strcmp(text, "survives any 1 of 64 racks with probability 0.97; any 2 with probability "
+                       "0.94") == 0);
+    teardown(&f);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(as_every_loss_says),
+    EK_CASE(the_papers_examples),
+    EK_CASE(layers_fall_together),
+    EK_CASE(domains_of_ranks),
+    EK_CASE(many_domains),
+    EK_CASE(drawn_within_the_stated_error),
+    EK_CASE(words),
+};
+EK_TEST_MAIN(cases)

@@ -1,0 +1,192 @@
+/* Where experts begin after a recovery: on drawn cases, every expert has one home, nobody holds one
+ * twice, what a host has stays there as far as there is room, and whoever is unharmed keeps all. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "elastic/restart_placement.h"
+
+#include <string.h>
+
+enum { RANKS = 7, EXPERTS = 12, LEFT = 9, SLOTS = EXPERTS };
+
+typedef struct {
+    ek_restart_placement x;
+    int32_t left_host[LEFT], host[RANKS];
+    unsigned char has[LEFT * EXPERTS], scratch[RANKS * (EXPERTS + 1)];
+    int32_t expert_of[RANKS * SLOTS], primary[EXPERTS];
+} layer;
+
+static int64_t draw(uint64_t *n, int64_t most)
+{
+    return (int64_t)(ek_random_bits(7, 7, (*n)++) % (uint64_t)most);
+}
+
+static void settle(layer *a)
+{
+    a->x.left_host = a->left_host;
+    a->x.has = a->has;
+    a->x.host = a->host;
+    ek_restart_placement_layer(&a->x, a->scratch, a->expert_of, a->primary);
+}
+
+static int holds(const layer *a, int32_t rank, int32_t expert)
+{
+    int n = 0;
+
+    for (int32_t s = 0; s < a->x.slots; s++)
+        n += a->expert_of[rank * a->x.slots + s] == expert;
+    return n;
+}
+
+static int host_has(const layer *a, int32_t host, int32_t expert)
+{
+    for (int32_t i = 0; i < a->x.n_left; i++)
+        if (a->left_host[i] == host && a->has[i * a->x.experts + expert])
+            return 1;
+    return 0;
+}
+
+/* Whether all ranks of all hosts that have the expert are full. */
+static int no_room_at_primary(const layer *a, int32_t expert)
+{
+    for (int32_t r = 0; r < a->x.ranks; r++)
+        if (host_has(a, a->host[r], expert) && holds(a, r, -1) > 0)
+            return 0;
+    return 1;
+}
+
+/* Finds a slot for an expert on a host that has it, if need be by moving others: a matching of
+ * experts and slots. */
+static int match(const layer *a, int32_t expert, int32_t *owner, unsigned char *seen)
+{
+    for (int32_t s = 0; s < a->x.ranks * a->x.slots; s++) {
+        if (seen[s] || !host_has(a, a->host[s / a->x.slots], expert))
+            continue;
+        seen[s] = 1;
+        if (owner[s] < 0 || match(a, owner[s], owner, seen)) {
+            owner[s] = expert;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* As few homes as can be are on hosts that do not have their expert. */
+static void check_crossing(const layer *a)
+{
+    int32_t owner[RANKS * SLOTS], least = 0, crossing = 0;
+
+    memset(owner, -1, sizeof(owner));
+    for (int32_t e = 0; e < a->x.experts; e++) {
+        unsigned char seen[RANKS * SLOTS] = {0};
+
+        least += !match(a, e, owner, seen);
+        crossing += !host_has(a, a->host[a->primary[e] / a->x.slots], e);
+    }
+    CHECK_INT(crossing, least);
+}
+
+static void check(const layer *a)
+{
+    const ek_restart_placement *x = &a->x;
+
+    check_crossing(a);
+
+    for (int32_t e = 0; e < x->experts; e++) {
+        CHECK(a->primary[e] >= 0 && a->primary[e] < x->ranks * x->slots);
+        CHECK_INT(a->expert_of[a->primary[e]], e);
+        for (int32_t r = 0; r < x->ranks; r++) {
+            int here = holds(a, r, e), is_primary = a->primary[e] / x->slots == r;
+
+            CHECK(here <= 1);
+            CHECK(!here || host_has(a, a->host[r], e) || (is_primary && no_room_at_primary(a, e)));
+        }
+    }
+}
+
+static void drawn(void)
+{
+    uint64_t n = 0;
+
+    for (int turn = 0; turn < 3000; turn++) {
+        layer a = {0};
+        int32_t least;
+
+        a.x.experts = 1 + (int32_t)draw(&n, EXPERTS);
+        a.x.ranks = 1 + (int32_t)draw(&n, RANKS);
+        a.x.n_left = (int32_t)draw(&n, LEFT + 1);
+        least = (a.x.experts + a.x.ranks - 1) / a.x.ranks;
+        a.x.slots = least + (int32_t)draw(&n, turn % 2 ? 1 : a.x.experts - least + 1);
+        for (int32_t i = 0; i < a.x.n_left; i++)
+            a.left_host[i] = (int32_t)draw(&n, 5);
+        for (int32_t r = 0; r < a.x.ranks; r++)
+            a.host[r] = (int32_t)draw(&n, 5);
+        for (int32_t i = 0; i < a.x.n_left * a.x.experts; i++)
+            a.has[i] = draw(&n, 3) == 0;
+        settle(&a);
+        check(&a);
+    }
+}
+
+/* A worker was killed, and the same ranks go on: each has what it had, and homes are even. */
+static void unharmed(void)
+{
+    layer a = {.x = {.experts = 8, .n_left = 4, .ranks = 4, .slots = 5}};
+    int32_t primaries[4] = {0};
+
+    for (int32_t r = 0; r < 4; r++) {
+        a.left_host[r] = a.host[r] = r;
+        for (int32_t k = 0; k < 5; k++)
+            a.has[r * 8 + (2 * r + k) % 8] = 1;
+    }
+    settle(&a);
+    check(&a);
+    for (int32_t r = 0; r < 4; r++)
+        for (int32_t e = 0; e < 8; e++)
+            CHECK_INT(holds(&a, r, e), a.has[r * 8 + e]);
+    for (int32_t e = 0; e < 8; e++)
+        primaries[a.primary[e] / 5]++;
+    for (int32_t r = 0; r < 4; r++)
+        CHECK_INT(primaries[r], 2);
+}
+
+/* Where there are too few slots for all replicas, everybody's only one stays. */
+static void the_rare_ones_first(void)
+{
+    layer a = {.x = {.experts = 6, .n_left = 2, .ranks = 2, .slots = 3}};
+
+    a.host[1] = a.left_host[1] = 1;
+    memset(a.has, 1, 6); /* the first one has all, the other half of them */
+    memset(a.has + 9, 1, 3);
+    settle(&a);
+    check(&a);
+    for (int32_t e = 0; e < 6; e++) {
+        CHECK_INT(holds(&a, 0, e), e < 3);
+        CHECK_INT(holds(&a, 1, e), e >= 3);
+    }
+}
+
+/* Four hosts of one slot: the third expert has no room on either of its hosts until the first goes
+ * to its other one, and the second, which lies there, to its own. */
+static void homes_push_one_another(void)
+{
+    static const unsigned char has[] = {1, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1};
+    layer a = {.x = {.experts = 4, .n_left = 4, .ranks = 4, .slots = 1}};
+
+    memcpy(a.has, has, sizeof(has));
+    for (int32_t r = 0; r < 4; r++)
+        a.left_host[r] = a.host[r] = r;
+    settle(&a);
+    check(&a);
+    CHECK_INT(a.primary[0], 1);
+    CHECK_INT(a.primary[1], 2);
+    CHECK_INT(a.primary[2], 0);
+    CHECK_INT(a.primary[3], 3);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(drawn),
+    EK_CASE(unharmed),
+    EK_CASE(the_rare_ones_first),
+    EK_CASE(homes_push_one_another),
+};
+EK_TEST_MAIN(cases)

@@ -1,0 +1,268 @@
+/* A MoE layer whose replicas are planned one micro-batch ahead, over ranks: which counts a
+ * placement is made from, that it is followed whatever the counts at hand, and that outputs and
+ * gradients are those of one rank. */
+#include "moe/replicas.h"
+#include "moe_ranks.h"
+#include "random_planner.h"
+
+/* --- whose counts they are ----------------------------------------------------------------------
+ */
+
+enum { EXPERTS = 5, ITERATIONS = 2, NONE = -1 };
+
+/* The first step (3) takes the second row: all tokens choose expert 0, in the other one expert 3.
+ */
+static uint32_t loads[ITERATIONS][EXPERTS] = {{0, 3, 3, 9, 3}, {9, 3, 3, 0, 3}};
+static const ek_trace jump = {.data = (const unsigned char *)loads,
+                              .width = sizeof(loads[0][0]),
+                              .iterations = ITERATIONS,
+                              .layers = 1,
+                              .sources = 1,
+                              .experts = EXPERTS};
+
+/* The expert that the plan in force has replicas of, in both micro-batches of both steps. */
+static const int32_t expected[2][MICROS] = {{NONE, 0}, {0, 3}};
+
+/* A replica of the busiest expert on every rank, for the rank's own tokens. */
+static ek_status follow_busiest(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
+{
+    int64_t *total = ((ek_random_planner *)memory)->total;
+    int32_t most = 0;
+
+    ek_plan_totals(l, counts, total);
+    for (int32_t e = 1; e < l->experts; e++)
+        most = total[e] > total[most] ? e : most;
+    ek_plan_primaries_only(l, total, p);
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int32_t s = ek_plan_free_slot(&p->placement, r);
+
+        if (s < 0 || ek_plan_slot(&p->placement, r, most) >= 0)
+            continue;
+        p->placement.expert_of[s] = most;
+        p->quota[s] = counts[(int64_t)r * l->experts + most];
+        p->quota[p->placement.primary[most]] -= p->quota[s];
+    }
+    if (p->explain)
+        snprintf(p->reason, sizeof(p->reason), "copies of %d", (int)most);
+    return EK_OK;
+}
+
+static const ek_planner busiest_ahead = {.name = "busiest",
+                                         .what = "copies of one expert",
+                                         .reserve = random_take,
+                                         .plan_transient = follow_busiest,
+                                         .uses_previous_counts = 1};
+
+/* Rows that a slot serves in a micro-batch. */
+static int64_t served(const layer *l, const ek_moe_route *route, int32_t slot)
+{
+    const ek_dispatch_layout *x = &l->m.x;
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++)
+        n += route->row_counts[i * x->all_slots + slot];
+    return n;
+}
+
+/* Reasons are those of the plan in force, counts and quotas those of the micro-batch. */
+static void check_reasons(void *context, int of_layer, int run, const ek_plan_limits *limits,
+                          const int64_t *counts, const ek_plan *p)
+{
+    int32_t expert = NONE;
+    char reason[EK_PLAN_REASON] = "";
+
+    (void)context;
+    CHECK(of_layer == 0 && run >= 0);
+    CHECK(ek_plan_check(limits, counts, p) == EK_OK);
+    for (int32_t s = 0; s < limits->ranks * limits->slots; s++)
+        if (ek_plan_is_replica(&p->placement, s))
+            expert = p->placement.expert_of[s];
+    if (expert != NONE)
+        snprintf(reason, sizeof(reason), "copies of %d", (int)expert);
+    CHECK(strcmp(p->reason, reason) == 0);
+}
+
+static void check_placements(const layer *l, int turn)
+{
+    const ek_moe *m = &l->m;
+
+    for (int i = 0; i < MICROS; i++) {
+        const ek_moe_route *route = &m->route[l->slot_of[i]];
+        int32_t replicas = 0, want = expected[turn][i];
+        int64_t rows = 0;
+
+        for (int32_t s = 0; s < m->x.all_slots; s++) {
+            if (route->expert_of[s] == m->w->placement.expert_of[s])
+                continue;
+            replicas++;
+            CHECK_INT(route->expert_of[s], want);
+            rows += served(l, route, s);
+        }
+        CHECK_INT(replicas, want == NONE ? 0 : (l->s->sizes.ep - 1) * m->x.runs);
+        /* In the second step nobody chooses the expert that the first step was full of. */
+        CHECK((rows > 0) == (want != NONE && !(turn == 1 && i == 0)));
+    }
+}
+
+static void plans_follow_one_micro_batch_later(void)
+{
+    static const int sizes[][3] = {{4, 4, 1}, {4, 2, 1}, {6, 3, 2}};
+    scenario s = plain();
+    result one, many;
+
+    s.cfg = (ek_moe_config){
+        .planner = &busiest_ahead, .replay = &jump, .listener = {check_reasons, NULL}};
+    s.spare_slots = 1;
+    s.look = check_placements;
+    run_alone(&s, &one);
+    for (int i = 0; i < 3; i++) {
+        s.ranks = sizes[i][0];
+        s.sizes.ep = sizes[i][1];
+        s.sizes.etp = sizes[i][2];
+        s.cfg.degree = 1 + i % 2;
+        s.again = i == 1;
+        if (run_ranks(&s, &many))
+            compare(&s, &one, &many);
+        CHECK(many.replicas > 0);
+        drop(&many);
+    }
+    drop(&one);
+}
+
+/* --- any plan ----------------------------------------------------------------------------------
+ */
+
+static int64_t replicas_seen;
+
+/* What the first step has left in the slots does not serve the second one. */
+static void spoil(const layer *l, int turn)
+{
+    const ek_replicas *r = l->scratch.replicas;
+    int64_t f = ek_run_length(l->s->spec.ff, l->mesh->etp, 0), d = l->s->spec.hidden;
+
+    for (int32_t i = 0; turn == 0 && r != NULL && i < r->n; i++) {
+        memset(r->slot[i].up, 0xff, (size_t)(2 * f * d) * sizeof(double));
+        memset(r->slot[i].down, 0xff, (size_t)(d * f) * sizeof(double));
+    }
+}
+
+static void anywhere(scenario *s, const result *one, int i)
+{
+    static const int degrees[] = {1, 2, 3, 17};
+    result many;
+
+    s->cfg = (ek_moe_config){.planner = &random_from_previous,
+                             .degree = degrees[i % 4],
+                             .smart_group = i % 4 == 3 ? 1 + i % 3 : 0,
+                             .gather = i % 5 == 1   ? s->sizes.etp
+                                       : i % 5 == 3 ? EK_GATHER_ALL
+                                                    : 0,
+                             .a2a = (ek_a2a)(i % 3)};
+    s->again = i % 3 == 0;
+    s->look = spoil;
+    s->spare_slots = s->cfg.gather < 0 ? (int32_t)s->spec.experts : i % 4;
+    if (run_ranks(s, &many)) {
+        compare(s, one, &many);
+        replicas_seen += many.replicas;
+    }
+    drop(&many);
+}
+
+static void replicas_anywhere_change_nothing(void)
+{
+    replicas_seen = 0;
+    each_layout(plain(), anywhere);
+    CHECK(replicas_seen > 50);
+}
+
+static void more_ranks_than_experts(void)
+{
+    scenario s = plain();
+
+    s.spec.experts = 2;
+    s.spec.top_k = s.top_k = 1;
+    replicas_seen = 0;
+    each_layout(s, anywhere);
+    CHECK(replicas_seen > 50);
+}
+
+static void one_expert_takes_all(void)
+{
+    scenario s = plain();
+
+    s.collapse = 1;
+    s.top_k = 1;
+    each_layout(s, anywhere);
+}
+
+/* --- a planner that fails ----------------------------------------------------------------------
+ */
+
+static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    EK_TRY(random_transient(memory, l, counts, p));
+    return EK_FAIL(EK_EINVAL, "no plan");
+}
+
+static ek_status lose_some(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    EK_TRY(random_transient(memory, l, counts, p));
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        p->quota[s] /= 2;
+    return EK_OK;
+}
+
+static ek_status move_primaries(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
+{
+    EK_TRY(random_transient(memory, l, counts, p));
+    p->placement.primary[0] = p->placement.primary[1];
+    return EK_OK;
+}
+
+/* After it has been right for the first step. */
+static ek_status tire(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    ek_random_planner *r = memory;
+    uint64_t calls = r->draws;
+
+    EK_REQUIRE(calls < MICROS, EK_EINVAL, "tired");
+    EK_TRY(follow_busiest(memory, l, counts, p));
+    r->draws = calls + 1;
+    return EK_OK;
+}
+
+static void failing_planners_are_left_out(void)
+{
+    static const ek_plan_fn fast[] = {give_up, lose_some, move_primaries, tire};
+    scenario s = plain();
+    result one;
+
+    run_alone(&s, &one);
+    s.ranks = s.sizes.ep = 4;
+    s.spare_slots = 2;
+    for (int i = 0; i < 4; i++) {
+        ek_planner bad = {.name = "bad",
+                          .reserve = random_take,
+                          .plan_transient = fast[i],
+                          .uses_previous_counts = 1};
+        result many;
+
+        s.cfg = (ek_moe_config){.degree = 1, .planner = &bad};
+        if (run_ranks(&s, &many))
+            compare(&s, &one, &many);
+        CHECK((many.replicas > 0) == (i == 3)); /* what was planned before is still followed */
+        drop(&many);
+    }
+    drop(&one);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(plans_follow_one_micro_batch_later),
+    EK_CASE(replicas_anywhere_change_nothing),
+    EK_CASE(more_ranks_than_experts),
+    EK_CASE(one_expert_takes_all),
+    EK_CASE(failing_planners_are_left_out),
+};
+EK_TEST_MAIN(cases)
