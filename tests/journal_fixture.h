@@ -1,10 +1,10 @@
-/* ledger_fixture.h - a small rank with a ledger, its steps, and what they should come to. */
-#ifndef LEDGER_FIXTURE_H
-#define LEDGER_FIXTURE_H
+/* journal_fixture.h - a small rank with a ledger, its steps, and what they should come to. */
+#ifndef JOURNAL_FIXTURE_H
+#define JOURNAL_FIXTURE_H
 
 #include "base/random.h"
 #include "ek_test.h"
-#include "elastic/ledger.h"
+#include "elastic/step_journal.h"
 
 enum { RUNS = 5, LANES = 3, MUCH = 132072, SOME = 65536, ALL = 100 + MUCH + 1 + SOME + 777 };
 
@@ -18,15 +18,15 @@ typedef struct {
 
 static inline size_t toy_bytes(void)
 {
-    return ek_ledger_bytes(RUNS, LANES) + EK_LEDGER_ARRAYS * sizeof(float) * (ALL + 16 * RUNS);
+    return ek_journal_bytes(RUNS, LANES) + EK_JOURNAL_ARRAYS * sizeof(float) * (ALL + 16 * RUNS);
 }
 
-static inline void toy_runs(ek_ledger_run *runs)
+static inline void toy_runs(ek_journal_extent *runs)
 {
-    int64_t at = (int64_t)ek_ledger_bytes(RUNS, LANES);
+    int64_t at = (int64_t)ek_journal_bytes(RUNS, LANES);
 
     memset(runs, 0, RUNS * sizeof(*runs));
-    for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+    for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
         for (int i = RUNS - 1; i >= 0; i--) {
             runs[i].n = numbers_of[i];
             runs[i].decays = i % 2;
@@ -35,7 +35,7 @@ static inline void toy_runs(ek_ledger_run *runs)
         }
 }
 
-static inline float *toy_array(const ek_ledger *l, int run, int array)
+static inline float *toy_array(const ek_journal *l, int run, int array)
 {
     return (float *)(void *)(l->memory + l->run[run].at[array]);
 }
@@ -47,7 +47,7 @@ static inline float toy_gradient(int rank, int64_t step, int run, int64_t i)
     return (float)((int)(x >> 8 & 0xffff) - 32768) / 32768.0f;
 }
 
-static inline void toy_backward(const ek_ledger *l, int rank, int64_t step)
+static inline void toy_backward(const ek_journal *l, int rank, int64_t step)
 {
     for (int run = 0; run < RUNS; run++)
         for (int64_t i = 0; i < numbers_of[run]; i++)
@@ -84,15 +84,15 @@ static inline void toy_pause(void)
 }
 
 /* A block of a lane, of n numbers after `done`, in pieces. */
-static inline void toy_block(const toy_record *by, int decays, ek_trail *t, int64_t done, int64_t n,
-                             float *const a[EK_LEDGER_ARRAYS])
+static inline void toy_block(const toy_record *by, int decays, ek_undo_log *t, int64_t done,
+                             int64_t n, float *const a[EK_JOURNAL_ARRAYS])
 {
-    for (int j = 0; j < EK_LEDGER_ARRAYS; j++) {
+    for (int j = 0; j < EK_JOURNAL_ARRAYS; j++) {
         toy_pause();
-        memcpy(ek_trail_kept(t, done, j), a[j] + done, (size_t)n * sizeof(float));
+        memcpy(ek_undo_copy(t, done, j), a[j] + done, (size_t)n * sizeof(float));
     }
     toy_pause();
-    ek_trail_touch(t, done + n);
+    ek_undo_mark(t, done + n);
     for (int64_t i = done; i < done + n; i += n / 3 + 1) {
         int64_t some = done + n - i < n / 3 + 1 ? done + n - i : n / 3 + 1;
 
@@ -103,21 +103,22 @@ static inline void toy_block(const toy_record *by, int decays, ek_trail *t, int6
 }
 
 /* Lanes by turns. */
-static inline void toy_update(void *context, const void *record, const ek_ledger_run *run,
-                              void *const arrays[EK_LEDGER_ARRAYS], int lanes, ek_trail *trails)
+static inline void toy_update(void *context, const void *record, const ek_journal_extent *run,
+                              void *const arrays[EK_JOURNAL_ARRAYS], int lanes,
+                              ek_undo_log *undo_logs)
 {
-    float *a[LANES][EK_LEDGER_ARRAYS];
+    float *a[LANES][EK_JOURNAL_ARRAYS];
     int64_t at[LANES], own[LANES];
     int left = 1;
 
     (void)context;
     for (int lane = 0; lane < lanes; lane++) {
-        int64_t first = ek_trail_first(run->n, lanes, lane);
+        int64_t first = ek_undo_lane_first(run->n, lanes, lane);
 
-        own[lane] = ek_trail_first(run->n, lanes, lane + 1) - first;
-        for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+        own[lane] = ek_undo_lane_first(run->n, lanes, lane + 1) - first;
+        for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
             a[lane][j] = (float *)arrays[j] + first;
-        at[lane] = ek_trail_resume(&trails[lane], sizeof(float),
+        at[lane] = ek_undo_restore(&undo_logs[lane], sizeof(float),
                                    (void *const[]){a[lane][0], a[lane][1], a[lane][2], a[lane][3]});
     }
     while (left) {
@@ -125,9 +126,9 @@ static inline void toy_update(void *context, const void *record, const ek_ledger
         for (int lane = 0; lane < lanes; lane++) {
             int64_t n = own[lane] - at[lane];
 
-            n = n < EK_TRAIL_BLOCK ? n : EK_TRAIL_BLOCK;
+            n = n < EK_UNDO_BLOCK ? n : EK_UNDO_BLOCK;
             if (n > 0)
-                toy_block(record, (int)run->decays, &trails[lane], at[lane], n, a[lane]);
+                toy_block(record, (int)run->decays, &undo_logs[lane], at[lane], n, a[lane]);
             at[lane] += n;
             left |= at[lane] < own[lane];
         }
@@ -138,20 +139,20 @@ static inline void toy_update(void *context, const void *record, const ek_ledger
 typedef struct {
     int rank;
     int64_t steps_done;
-    float *at[EK_LEDGER_ARRAYS][RUNS];
+    float *at[EK_JOURNAL_ARRAYS][RUNS];
 } toy_truth;
 
 static inline void toy_truth_init(toy_truth *t, int rank)
 {
     *t = (toy_truth){.rank = rank};
-    for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+    for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
         for (int run = 0; run < RUNS; run++)
             t->at[j][run] = calloc((size_t)numbers_of[run], sizeof(float));
 }
 
 static inline void toy_truth_fini(toy_truth *t)
 {
-    for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+    for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
         for (int run = 0; run < RUNS; run++)
             free(t->at[j][run]);
 }
@@ -170,12 +171,12 @@ static inline void toy_truth_step(toy_truth *t)
 }
 
 /* Masters and moments, bit for bit. */
-static inline int toy_is(const ek_ledger *l, const toy_truth *t)
+static inline int toy_is(const ek_journal *l, const toy_truth *t)
 {
     int same = 1;
 
     for (int run = 0; run < RUNS; run++)
-        for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+        for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
             same &= j == 1 || memcmp(toy_array(l, run, j), t->at[j][run],
                                      (size_t)numbers_of[run] * sizeof(float)) == 0;
     return same;

@@ -7,8 +7,8 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "exec/exec.h"
+#include "model/param_buckets.h"
 #include "model/pass.h"
-#include "model/units.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>
@@ -94,28 +94,29 @@ static inline ek_status build_pass(rank *r)
     for (int32_t i = 0; i < micros; i++) {
         int last = i == micros - 1;
 
-        dep = ek_units_build_use(m, g, EK_PLACE_EMBED, 0, EK_USE_FORWARD, dep);
+        dep = ek_param_buckets_build_use(m, g, EK_MODULE_EMBED, 0, EK_USE_FORWARD, dep);
         dep = ek_embed_build(r->pass, g, i, dep);
         for (int32_t l = 0; l < layers; l++) {
-            int32_t next = l + 1 < layers ? l + 1 : EK_PLACE_HEAD;
+            int32_t next = l + 1 < layers ? l + 1 : EK_MODULE_HEAD;
 
-            dep = ek_units_build_use(m, g, l, next, EK_USE_FORWARD, dep);
+            dep = ek_param_buckets_build_use(m, g, l, next, EK_USE_FORWARD, dep);
             dep = ek_layer_build_forward(r->pass, g, l, i, 0, dep);
         }
-        dep = ek_units_build_use(m, g, EK_PLACE_HEAD, layers - 1, EK_USE_FORWARD | EK_USE_BACKWARD,
-                                 dep);
+        dep = ek_param_buckets_build_use(m, g, EK_MODULE_HEAD, layers - 1,
+                                         EK_USE_FORWARD | EK_USE_BACKWARD, dep);
         dep = ek_head_build(r->pass, g, i, dep);
-        ek_units_build_reduce(m, g, EK_PLACE_HEAD, i, last, -1, dep);
+        ek_param_buckets_build_reduce(m, g, EK_MODULE_HEAD, i, last, -1, dep);
         for (int32_t l = layers - 1; l >= 0; l--) {
-            int32_t next = l > 0 ? l - 1 : EK_PLACE_EMBED;
+            int32_t next = l > 0 ? l - 1 : EK_MODULE_EMBED;
 
-            dep = ek_units_build_use(m, g, l, next, EK_USE_BACKWARD, dep);
+            dep = ek_param_buckets_build_use(m, g, l, next, EK_USE_BACKWARD, dep);
             dep = ek_layer_build_backward(r->pass, g, l, i, dep);
-            ek_units_build_reduce(m, g, l, i, last, -1, dep);
+            ek_param_buckets_build_reduce(m, g, l, i, last, -1, dep);
         }
-        dep = ek_units_build_use(m, g, EK_PLACE_EMBED, EK_PLACE_NONE, EK_USE_BACKWARD, dep);
+        dep =
+            ek_param_buckets_build_use(m, g, EK_MODULE_EMBED, EK_MODULE_NONE, EK_USE_BACKWARD, dep);
         dep = ek_embed_build_backward(r->pass, g, i, dep);
-        ek_units_build_reduce(m, g, EK_PLACE_EMBED, i, last, -1, dep);
+        ek_param_buckets_build_reduce(m, g, EK_MODULE_EMBED, i, last, -1, dep);
     }
     return EK_OK;
 }
@@ -179,7 +180,8 @@ static inline void make_up(rank *r, const ek_op *op, const ek_hf_tensor *t, cons
                            int64_t i, int64_t at)
 {
     int from = 0, to = 0, one = r->mesh->size == 1;
-    int tied = p->place == EK_PLACE_EMBED && r->m->spec.tie_embeddings && r->j->like->sizes.pp > 1;
+    int tied =
+        p->module == EK_MODULE_EMBED && r->m->spec.tie_embeddings && r->j->like->sizes.pp > 1;
 
     parts_of(r, p, &from, &to);
     for (int part = from; part < to; part++) {
@@ -208,7 +210,7 @@ static inline ek_status op_make_up(void *self, const ek_op *op)
             continue;
         p = param_of(r->m, a.w);
         width = t.dims > 1 ? t.shape[1] : 1;
-        if (p == NULL || p->place != op->part || !p->trained)
+        if (p == NULL || p->module != op->part || !p->trained)
             continue;
         for (int64_t row = 0; row < a.rows; row++)
             for (int64_t c = 0; c < a.cols; c++)
@@ -223,7 +225,7 @@ static inline void build_made_up(rank *r)
 
     for (int32_t i = 0; i < micros_of(r->j); i++)
         for (int32_t l = layers; l >= -1; l--) {
-            int32_t place = l == layers ? EK_PLACE_HEAD : l;
+            int32_t place = l == layers ? EK_MODULE_HEAD : l;
             ek_op op = {.name = "make up",
                         .run = op_make_up,
                         .self = r,
@@ -234,9 +236,11 @@ static inline void build_made_up(rank *r)
 
             if (l >= 0 && l < layers && !ek_model_has_layer(r->m, l))
                 continue;
-            dep = ek_units_build_use(r->m, &r->graph, place, EK_PLACE_NONE, EK_USE_BACKWARD, dep);
+            dep = ek_param_buckets_build_use(r->m, &r->graph, place, EK_MODULE_NONE,
+                                             EK_USE_BACKWARD, dep);
             dep = ek_graph_after(&r->graph, &op, dep);
-            ek_units_build_reduce(r->m, &r->graph, place, i, i == micros_of(r->j) - 1, -1, dep);
+            ek_param_buckets_build_reduce(r->m, &r->graph, place, i, i == micros_of(r->j) - 1, -1,
+                                          dep);
         }
 }
 
@@ -258,7 +262,7 @@ static inline ek_status take_step(rank *r)
     int64_t before = ek_comm_bytes_sent(r->world);
 
     ek_graph_reset(&r->graph);
-    ek_units_begin_step(r->m);
+    ek_param_buckets_begin_step(r->m);
     if (r->j->like != NULL)
         build_made_up(r);
     else

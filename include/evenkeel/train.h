@@ -65,18 +65,19 @@ typedef struct {
     int resume, timeline, record_routing, record_plans;
     int64_t timeline_from, timeline_steps; /* with timeline: the first step of it (below 0: the
                                               first that is taken), and how many steps */
-    int elastic;      /* state outlives this process, in shared memory; the run goes on from what is
-                         there, else from the newest checkpoint, else starts.  ep becomes the least that
-                         fits the ranks and is not below the one given.  Whoever starts processes again
-                         and again sees to it that one run at a time works in `out` (ek_train does not
-                         lock it then) */
-    uint64_t starter; /* elastic: whoever that is, by a number of its own (0: nobody).  A process of
-                         an earlier start of the same one that is still there is killed */
+    int elastic; /* state outlives this process, in shared memory; the run goes on from what is
+                    there, else from the newest checkpoint, else starts.  ep becomes the least that
+                    fits the ranks and is not below the one given.  Whoever starts processes again
+                    and again sees to it that one run at a time works in `out` (ek_train does not
+                    lock it then) */
+    uint64_t
+        supervisor_id; /* elastic: whoever that is, by a number of its own (0: nobody).  A process
+                    of an earlier start of the same one that is still there is killed */
     struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                                of them give the same settings */
-    int givers;             /* with elastic: no step is taken, but the state in memory becomes that
-                               of the other ranks, and the last so many of the world keep nothing of
-                               it: their hosts are about to go.  0: nobody's is */
+    int n_draining;         /* with elastic: no step is taken, but the state in memory becomes that
+                           of the other ranks, and the last so many of the world keep nothing of
+                           it: their hosts are about to go.  0: nobody's is */
     int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings
                                and cross entropy.  Data parallelism takes the rest */
     int ep, etp;            /* ranks that share experts out, and the ranks that share one expert:
@@ -232,8 +233,8 @@ typedef struct {
     double memory_taken;     /* bytes of it that all ranks together have left where they lie */
     double memory_copied;    /* that they have copied on their hosts */
     double memory_received;  /* and that they have received from other hosts */
-    double memory_spare;     /* that was made for those to come, on hosts that were about to join */
-    char memory_pieces[544]; /* the run's number and a rank's pieces of memory: what `evenkeel
+    double memory_prealloc;  /* that was made for those to come, on hosts that were about to join */
+    char memory_blocks[544]; /* the run's number and a rank's pieces of memory: what `evenkeel
                                 reserve` makes there; "": without elastic, or too many sizes */
     int memory_lacks;        /* something was left there, and too little to go on with */
     size_t predicted_bytes;  /* peak resident memory */

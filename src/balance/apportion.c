@@ -37,7 +37,7 @@ static void weigh(pot *p)
 
 /* Gives `most` to those whose share would not be less, and takes them out; returns how many.  Each
  * only leaves more for the others. */
-static int32_t settle(pot *p, int64_t most)
+static int32_t share_out_over(pot *p, int64_t most)
 {
     int32_t *open = p->room->open, kept = 0, before = p->open;
 
@@ -125,7 +125,7 @@ void ek_apportion(const ek_apportion_scratch *room, const int64_t *weight, int32
     }
     do
         weigh(&p);
-    while (settle(&p, most) > 0);
+    while (share_out_over(&p, most) > 0);
     if (p.left > 0)
         share_rest(&p);
 }

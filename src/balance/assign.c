@@ -35,7 +35,7 @@ static int32_t look_on(ek_assign *a, int32_t n, const int64_t *cost, int32_t col
 }
 
 /* Moves the potentials so that the way to a column costs nothing more. */
-static void settle(ek_assign *a, int32_t n, int64_t by)
+static void raise_prices(ek_assign *a, int32_t n, int64_t by)
 {
     for (int32_t j = 0; j <= n; j++) {
         if (a->reached[j]) {
@@ -61,7 +61,7 @@ static void add_row(ek_assign *a, int32_t n, const int64_t *cost, int32_t row)
 
         a->reached[column] = 1;
         next = look_on(a, n, cost, column);
-        settle(a, n, a->least[next]);
+        raise_prices(a, n, a->least[next]);
         column = next;
     }
     while (column != n) { /* along it every row takes the next column */

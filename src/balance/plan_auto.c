@@ -486,7 +486,7 @@ static int32_t busiest_move(memory *m, const ek_plan_limits *l)
 
 /* The packing as a placement, m->next: who moves takes a slot that another leaves, lower numbers
  * first. */
-static void settle(memory *m, const ek_plan_limits *l, const ek_placement *p)
+static void reduce_moves(memory *m, const ek_plan_limits *l, const ek_placement *p)
 {
     enum { LEFT = -2 };
     ek_placement *n = &m->next;
@@ -549,7 +549,7 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     migrate_s_per_expert = pays * links * l->costs.migrate_s_per_expert;
     if (links == 0 || !(migrate_s_per_expert < *least)) /* homes that stay are considered anyway */
         return;
-    settle(m, l, &p->placement);
+    reduce_moves(m, l, &p->placement);
     s = expected(m, l, &m->next, *least - migrate_s_per_expert);
     if (s * (double)l->horizon + migrate_s_per_expert < *least) {
         *least = s * (double)l->horizon + migrate_s_per_expert;

@@ -288,7 +288,7 @@ static int worth(int64_t before, int64_t after)
 
 /* Empties the slots of experts that leave, then gives them new ones.  A rank has as many slots as
  * homes, as all experts have one. */
-static void settle(const int32_t *rank_of, ek_placement *p)
+static void place_primaries(const int32_t *rank_of, ek_placement *p)
 {
     for (int32_t e = 0; e < p->experts; e++)
         if (p->primary[e] / p->slots != rank_of[e])
@@ -360,7 +360,7 @@ static int64_t decide(ek_place *m, int64_t before, ek_plan *p)
         return before;
     }
     moved = ek_place_relabel(m, &p->placement);
-    settle(m->rank_of, &p->placement);
+    place_primaries(m->rank_of, &p->placement);
     explain_move(p, before, after, bound, devices, moved);
     return after;
 }

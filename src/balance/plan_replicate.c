@@ -247,7 +247,7 @@ static void try_near(memory *m, const ek_replicate_aim *aim)
 
 /* Of what is in no more danger than m->real, and has at most so much load for a rank of a node, the
  * placement for which the fewest replicas come. */
-static void settle(memory *m, const ek_plan_limits *l, int64_t most)
+static void choose_placement(memory *m, const ek_plan_limits *l, int64_t most)
 {
     ek_replicate_nodes *s = &m->nodes;
     ek_replicate_aim aim = {.now = &m->now,
@@ -447,7 +447,7 @@ static int32_t survives(const memory *m, const ek_plan_limits *l, const ek_repli
     return least - 1;
 }
 
-static void explain(const memory *m, const ek_plan_limits *l, const char *verdict, int64_t before,
+static void explain(const memory *m, const ek_plan_limits *l, const char *decision, int64_t before,
                     int64_t offered, const ek_replicate_place *w, ek_plan *p)
 {
     int64_t sum = 0;
@@ -458,7 +458,7 @@ static void explain(const memory *m, const ek_plan_limits *l, const char *verdic
         p->reason, sizeof(p->reason),
         "%s: %s, largest load %lld -> %lld of mean %lld; %d to %d replicas; survives any %d of "
         "%d %s",
-        verdict, w == &m->other ? "spread" : "surviving most", (long long)before,
+        decision, w == &m->other ? "spread" : "surviving most", (long long)before,
         (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
         (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, &m->real),
         (int)m->nodes.nodes, l->domain_of != NULL ? "racks" : "nodes");
@@ -522,7 +522,7 @@ static int64_t offer(memory *m, const ek_plan_limits *l, const int64_t *counts, 
     ek_replicate_place_copy(&m->nodes, &m->least, &m->real);
     for (int i = 0; i < 2; i++) {
         ek_replicate_place_copy(&m->nodes, &m->real, &m->matched);
-        settle(m, l, most[i]);
+        choose_placement(m, l, most[i]);
         settled = realize(m, l, now);
         s = takes(m, l, counts, p->of);
         if (s > least || (i > 0 && s == least) || missing(m, l, &m->real) > lack ||
@@ -549,7 +549,7 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
 {
     memory *m = memory_of;
     const ek_replicate_place *w;
-    const char *verdict = "kept, not 5 % better";
+    const char *decision = "kept, not 5 % better";
     double unit = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before, offered, now, then;
 
@@ -567,12 +567,12 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
     then = missing(m, l, &m->real);
     p->before_s = p->after_s = (double)before * unit;
     if (then < now || (then == now && lower(before, offered))) {
-        verdict = then < now ? "moved, experts lacked nodes" : "moved";
+        decision = then < now ? "moved, experts lacked nodes" : "moved";
         accept(m, l, p);
         p->after_s = (double)offered * unit;
     }
     if (p->explain)
-        explain(m, l, verdict, before, offered, w, p);
+        explain(m, l, decision, before, offered, w, p);
     return EK_OK;
 }
 

@@ -5,7 +5,7 @@
  * schedulers charge the yielder for one too: who yields again and again gets next to nothing.  So a
  * yield that was dear is not made again until DEAR times what it took have passed; of a process
  * that was stopped meanwhile, DEAREST_NS of that. */
-#include "base/patience.h"
+#include "base/backoff.h"
 
 #include "base/clock.h"
 
@@ -18,7 +18,7 @@ enum { YIELDS = 256, DEAR_NS = 1000 * 1000, DEAR = 50, DEAREST_NS = 100 * DEAR_N
 
 static _Thread_local int64_t nap_until_ns;
 
-void ek_patience_wait(ek_patience *p)
+void ek_backoff_wait(ek_backoff *p)
 {
     const struct timespec nap = {.tv_nsec = 1};
     int64_t start = ek_clock_ns(), took;

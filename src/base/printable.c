@@ -37,7 +37,7 @@ static int acts_on_terminal(uint32_t c)
 }
 
 /* The next character of the text, or its escape, in `unit`; returns the bytes of the text it is. */
-static size_t next_unit(const unsigned char *s, size_t n, const char *keep, char unit[8])
+static size_t next_bucket(const unsigned char *s, size_t n, const char *keep, char unit[8])
 {
     uint32_t c = 0;
     size_t len = decode_utf8(s, n, &c);
@@ -61,7 +61,7 @@ size_t ek_printable_bytes(char *out, size_t cap, const char *text, size_t bytes,
     char unit[8];
 
     while (at < bytes) {
-        size_t taken = next_unit(s + at, bytes - at, keep, unit), n = strlen(unit);
+        size_t taken = next_bucket(s + at, bytes - at, keep, unit), n = strlen(unit);
 
         if (used + n >= cap)
             break;
@@ -84,7 +84,7 @@ void ek_printable_write(FILE *f, const char *text, size_t bytes, const char *kee
     char unit[8];
 
     for (size_t at = 0; at < bytes;) {
-        at += next_unit((const unsigned char *)text + at, bytes - at, keep, unit);
+        at += next_bucket((const unsigned char *)text + at, bytes - at, keep, unit);
         fputs(unit, f);
     }
 }

@@ -1,5 +1,5 @@
 /* The hook of one thread, and when it was last called. */
-#include "base/tick.h"
+#include "base/progress_hook.h"
 
 #include "base/clock.h"
 
@@ -14,14 +14,14 @@ static _Thread_local struct {
     int running;
 } tick;
 
-void ek_tick_set(void (*fn)(void *context), void *context)
+void ek_progress_hook_set(void (*fn)(void *context), void *context)
 {
     tick.fn = fn;
     tick.context = context;
     tick.next_ns = 0;
 }
 
-void ek_tick(void)
+void ek_progress(void)
 {
     if (tick.fn == NULL || tick.running || ek_clock_ns() < tick.next_ns)
         return;

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "model/source.h"
-#include "tensor/cpu/dnnl_border.h"
+#include "tensor/cpu/dnnl_shim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -109,7 +109,7 @@ EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,
                                      const ek_event *events, int64_t n);
 
 /* Products of a few rows, against copy bandwidth: a part of bench_gemm. */
-EK_CHECKED ek_status bench_gemm_few_rows(bench *b);
+EK_CHECKED ek_status bench_gemm_skinny(bench *b);
 
 /* Takes b->ranks_a_node neighbouring ranks each for a node; 0: host names decide. */
 EK_CHECKED ek_status bench_set_nodes(const bench *b);

@@ -100,7 +100,7 @@ static void lay(const bench *b, gemm *m)
         y = larger(y, p->rows * p->out);
         weight = larger(weight, p->out * p->in);
         dw = larger(dw, p->groups * p->out * p->in);
-        for (int form = EK_FORM_FORWARD; form <= EK_FORM_BACKWARD; form++)
+        for (int form = EK_PACKED_FORWARD; form <= EK_PACKED_BACKWARD; form++)
             packed = larger(packed, p->groups * (int64_t)bench_form_bytes(k, p, (ek_form)form));
         groups = larger(groups, p->groups);
         ws = larger(ws, (int64_t)k->linear_workspace(k, p->rows, p->groups, p->out, p->in));
@@ -194,7 +194,7 @@ static ek_status measure_product(const bench *b, gemm *m, size_t i)
     const bench_product *p = &m->products[i];
 
     for (int direction = 0; direction < DIRECTIONS; direction++) {
-        ek_form form = direction == 1 ? EK_FORM_BACKWARD : EK_FORM_FORWARD;
+        ek_form form = direction == 1 ? EK_PACKED_BACKWARD : EK_PACKED_FORWARD;
 
         EK_TRY(bench_pack(b->k, p, form, m->master, p->groups, m->packed));
         for (int split = 0; split < (p->groups > 1 ? SPLITS : 1); split++) {
@@ -257,7 +257,7 @@ ek_status bench_gemm(bench *b)
     EK_TRY_OUT(bench_measure_ceilings(b));
     put(b, m);
     ek_arena_fini(&m->arena);
-    EK_TRY_OUT(bench_gemm_few_rows(b));
+    EK_TRY_OUT(bench_gemm_skinny(b));
 out:
     ek_arena_fini(&m->arena);
     free(m);

@@ -21,9 +21,9 @@ typedef struct {
     ek_arena arena;
     ek_group *g;
     void *x, *y, *master, *pool, *ws;
-} few_rows;
+} skinny;
 
-static void lay(const bench *b, few_rows *f)
+static void lay(const bench *b, skinny *f)
 {
     const bench_product *p = &f->product;
     const ek_kernels *k = b->k;
@@ -38,13 +38,13 @@ static void lay(const bench *b, few_rows *f)
                           (int64_t)k->linear_workspace(k, rows, p->few_groups, p->out, p->in), 1);
 }
 
-static ek_status few_rows_create(const bench *b, few_rows *f)
+static ek_status skinny_create(const bench *b, skinny *f)
 {
     const bench_product *p = &f->product;
     int64_t weights;
     size_t bytes;
 
-    f->weight_bytes = bench_form_bytes(b->k, p, EK_FORM_FORWARD);
+    f->weight_bytes = bench_form_bytes(b->k, p, EK_PACKED_FORWARD);
     weights = POOL_BYTES / (int64_t)f->weight_bytes;
     weights = weights > POOL_WEIGHTS_MAX ? POOL_WEIGHTS_MAX : weights;
     f->calls = weights < p->few_groups ? 1 : weights / p->few_groups;
@@ -57,11 +57,11 @@ static ek_status few_rows_create(const bench *b, few_rows *f)
     EK_TRY(ek_arena_check(&f->arena, "matrix products"));
     bench_fill(b->k->comp, row_cases[ROW_CASES - 1] * p->few_groups * p->in, f->x);
     bench_fill(b->k->real, p->out * p->in, f->master);
-    return bench_pack(b->k, p, EK_FORM_FORWARD, f->master, f->calls * p->few_groups, f->pool);
+    return bench_pack(b->k, p, EK_PACKED_FORWARD, f->master, f->calls * p->few_groups, f->pool);
 }
 
 /* Every weight of the pool once, `rows` rows each. */
-static ek_status walk(const bench *b, few_rows *f, int64_t rows)
+static ek_status walk(const bench *b, skinny *f, int64_t rows)
 {
     const bench_product *p = &f->product;
     const char *w = f->pool;
@@ -75,7 +75,7 @@ static ek_status walk(const bench *b, few_rows *f, int64_t rows)
     return EK_OK;
 }
 
-static ek_status measure(const bench *b, few_rows *f, int row_case)
+static ek_status measure(const bench *b, skinny *f, int row_case)
 {
     double bytes = (double)(f->calls * f->product.few_groups) * (double)f->weight_bytes;
     double best = 1e30;
@@ -93,11 +93,11 @@ static ek_status measure(const bench *b, few_rows *f, int row_case)
     return EK_OK;
 }
 
-static ek_status measure_product(bench *b, few_rows *f)
+static ek_status measure_product(bench *b, skinny *f)
 {
     ek_status st = EK_OK;
 
-    EK_TRY_OUT(few_rows_create(b, f));
+    EK_TRY_OUT(skinny_create(b, f));
     for (int64_t r = 0; r < b->repeats; r++)
         for (int i = 0; i < ROW_CASES; i++)
             EK_TRY_OUT(measure(b, f, i));
@@ -107,7 +107,7 @@ out:
     return st;
 }
 
-static void put_row(bench *b, const few_rows *f, int row_case, json_t *all)
+static void put_row(bench *b, const skinny *f, int row_case, json_t *all)
 {
     const bench_product *p = &f->product;
     const bench_samples *rates = &f->rates[row_case];
@@ -124,11 +124,11 @@ static void put_row(bench *b, const few_rows *f, int row_case, json_t *all)
                            bench_stat_json(rates, 1e-9), "ratio", ratio));
 }
 
-ek_status bench_gemm_few_rows(bench *b)
+ek_status bench_gemm_skinny(bench *b)
 {
     bench_product products[BENCH_PRODUCTS_MAX];
     size_t n = bench_products(b, products);
-    few_rows *f = calloc(n, sizeof(*f));
+    skinny *f = calloc(n, sizeof(*f));
     json_t *all = json_array();
     ek_status st = EK_OK;
 

@@ -20,7 +20,7 @@ enum { WARM_UP = 2, OPS_MAX = 128, GROUPS_MAX = 16 };
 /* All ops of one name in a step. */
 typedef struct {
     const char *name;
-    int again;
+    int recompute;
     int64_t calls;       /* of the last step */
     double flops, bytes; /* of the last step */
     double now;          /* seconds in this step so far */
@@ -75,12 +75,12 @@ static const char *group_of(const char *op)
 static op_row *row_of(steps *s, const ek_event *e)
 {
     for (int64_t i = 0; i < s->n_ops; i++)
-        if (s->ops[i].again == e->again && strcmp(s->ops[i].name, e->name) == 0)
+        if (s->ops[i].recompute == e->recompute && strcmp(s->ops[i].name, e->name) == 0)
             return &s->ops[i];
     if (s->n_ops == OPS_MAX)
         return NULL;
     s->ops[s->n_ops].name = e->name;
-    s->ops[s->n_ops].again = e->again;
+    s->ops[s->n_ops].recompute = e->recompute;
     return &s->ops[s->n_ops++];
 }
 
@@ -292,7 +292,7 @@ static size_t sum_groups(const steps *s, group_row *rows)
         const op_row *op = &s->ops[i];
         group_row *g = find_group(rows, &n, group_of(op->name));
 
-        g->flops += op->again ? 0 : op->flops;
+        g->flops += op->recompute ? 0 : op->flops;
         g->seconds.n = s->recorded.n;
         for (int64_t j = 0; j < s->recorded.n; j++) {
             g->seconds.v[j] += op->seconds.v[j];
@@ -364,13 +364,13 @@ static void put_op(bench *b, const op_row *r, double wall, json_t *all)
     double share = t.median / wall, gflops = r->flops / t.median / 1e9,
            gbs = r->bytes / t.median / 1e9;
     json_t *row =
-        json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f}", "name", r->name, "again", r->again,
+        json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f}", "name", r->name, "again", r->recompute,
                   "calls", (json_int_t)r->calls, "ms", bench_stat_json(&r->seconds, 1e3), "share",
                   share, "gflops", gflops, "gbs", gbs);
 
     bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f", r->name,
-              r->again ? '*' : ' ', (long long)r->calls, t.median * 1e3, t.min * 1e3, t.max * 1e3,
-              100 * share, gflops, gbs);
+              r->recompute ? '*' : ' ', (long long)r->calls, t.median * 1e3, t.min * 1e3,
+              t.max * 1e3, 100 * share, gflops, gbs);
     if (b->on_cpu)
         put_ratio(b, r, t.median, row);
     bench_say(b, "\n");

@@ -40,16 +40,16 @@ static ek_status check_part(report *r, const char *name, ek_part part, int64_t *
 {
     static const char *const words[] = {
         [EK_F64] = "fp64", [EK_F32] = "fp32", [EK_BF16] = "bf16", [EK_F16] = "fp16"};
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     ek_status st;
 
-    EK_TRY(ek_boxes_open_in(r->path.s, name, &files));
+    EK_TRY(ek_slice_set_open_in(r->path.s, name, &files));
     st = ek_hf_check(&r->spec, files, part);
     if (st == EK_OK) {
-        *n = ek_boxes_count(files);
-        *dtype = words[ek_boxes_get(files, 0)->pieces[0].t->dtype];
+        *n = ek_slice_set_count(files);
+        *dtype = words[ek_slice_set_get(files, 0)->slices[0].t->dtype];
     }
-    ek_boxes_close(&files);
+    ek_slice_set_close(&files);
     return st;
 }
 

@@ -1,8 +1,8 @@
 /* evenkeel clean: what runs with --elastic have left in this host's shared memory, and its end. */
 #include "base/file.h"
 #include "cli/cli.h"
-#include "elastic/ledger.h"
-#include "elastic/spare.h"
+#include "elastic/prealloc.h"
+#include "elastic/step_journal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void show(const ek_segment_id *id, int in_use)
     static const char *const phases[] = {"being built", "filled", "ready"};
     unsigned phase;
     ek_segment s = {0};
-    ek_ledger l;
+    ek_journal l;
     char bytes[16], step[32] = "";
     cli_text out;
 
@@ -46,14 +46,14 @@ static void show(const ek_segment_id *id, int in_use)
                (int)id->rank, ek_err_message());
         return;
     }
-    if (ek_spare_is(id)) {
+    if (ek_prealloc_is(id)) {
         printf("--out %s: for a rank that was to come, %sB%s\n", cli_shown(&out, s.head->out),
                cli_count(bytes, sizeof(bytes), (double)s.head->bytes), in_use ? ", in use" : "");
         ek_segment_close(&s);
         return;
     }
-    if (ek_ledger_open(s.body, s.body_bytes, &l) == EK_OK)
-        snprintf(step, sizeof(step), ", %" PRId64 " steps done", ek_ledger_look(&l).steps_done);
+    if (ek_journal_open(s.body, s.body_bytes, &l) == EK_OK)
+        snprintf(step, sizeof(step), ", %" PRId64 " steps done", ek_journal_look(&l).steps_done);
     phase = (unsigned)ek_segment_phase_of(&s);
     printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
            (int)id->rank, (int)s.head->ranks, (int)id->generation,

@@ -38,7 +38,7 @@ typedef struct {
     int launched;   /* by evenkeel's own --ranks: how many; else 0 */
     int live, elastic;
     uint64_t launcher; /* its number, with --elastic */
-    int givers;        /* the last so many ranks are there to hand over what they have */
+    int n_draining;    /* the last so many ranks are there to hand over what they have */
 } surroundings;
 
 static int number_in(const char *name)
@@ -57,7 +57,7 @@ static surroundings look_around(void)
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
         {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
     };
-    const char *launched = getenv(LAUNCH_VARIABLE), *elastic, *givers;
+    const char *launched = getenv(LAUNCH_VARIABLE), *elastic, *n_draining;
     surroundings s = {0};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
@@ -71,8 +71,8 @@ static surroundings look_around(void)
         s.live = strstr(launched, " live") != NULL;
         s.elastic = (elastic = strstr(launched, " elastic=")) != NULL;
         s.launcher = s.elastic ? strtoull(strchr(elastic, '=') + 1, NULL, 16) : 0;
-        givers = strstr(launched, " givers=");
-        s.givers = givers != NULL ? atoi(strchr(givers, '=') + 1) : 0;
+        n_draining = strstr(launched, " givers=");
+        s.n_draining = n_draining != NULL ? atoi(strchr(n_draining, '=') + 1) : 0;
     }
     return s;
 }
@@ -158,7 +158,7 @@ static void begin_launched(int rank)
     mark_own_lines();
     gethostname(host, sizeof(host) - 1);
     introduce("start", rank, host);
-    launch_watch_join(rank);
+    launch_worker_watch_join(rank);
 }
 
 /* To a launcher that lives on: this host is about to go. */
@@ -194,9 +194,9 @@ uint64_t cli_job_launcher(void)
     return look_around().launcher;
 }
 
-int cli_job_givers(void)
+int cli_job_draining(void)
 {
-    return look_around().givers;
+    return look_around().n_draining;
 }
 
 void cli_job_tell(const cli_job *job, const char *format, ...)
@@ -453,7 +453,7 @@ void cli_job_leave(cli_job *job)
     fflush(stdout);
     fflush(cli_err());
     signal(SIGALRM, end_now);
-    launch_watch_leave();
+    launch_worker_watch_leave();
     alarm(LEAVE_SECONDS); /* a rank that does not come must not hold the others for ever */
     ek_job_leave(&job->world);
     alarm(0);

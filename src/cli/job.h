@@ -61,7 +61,7 @@ int cli_job_shared(void);
 /* The number of the launcher that starts workers again (--elastic); 0: there is none. */
 uint64_t cli_job_launcher(void);
 /* How many of the last ranks are there for nothing but what they have of the run (--elastic). */
-int cli_job_givers(void);
+int cli_job_draining(void);
 
 /* A word of rank 0's to a launcher that starts workers again (--elastic): how it gets on.  Without
  * such a launcher nothing. */

@@ -69,8 +69,8 @@ static ek_status prepare(launcher *x)
         x->streams[i].text = malloc(LINE_MAX_BYTES);
         EK_REQUIRE(x->streams[i].text != NULL, EK_ENOMEM, "no memory for the output of a job");
     }
-    x->streams[0].line = launch_talk_stdout;
-    x->streams[1].line = launch_talk_stderr;
+    x->streams[0].line = launch_job_output_stdout;
+    x->streams[1].line = launch_job_output_stderr;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
         if (caught[i] != SIGHUP || !cli_ignores_hangup()) /* blocked, it would come here */
@@ -86,11 +86,11 @@ static ek_status set_variable(const launcher *x)
 {
     char value[96];
 
-    snprintf(value, sizeof(value), "%d%s", x->ranks + x->givers, x->l->live ? " live" : "");
+    snprintf(value, sizeof(value), "%d%s", x->ranks + x->n_draining, x->l->live ? " live" : "");
     if (x->l->elastic)
         snprintf(value + strlen(value), 32, " elastic=%016" PRIx64, x->number);
-    if (x->givers > 0)
-        snprintf(value + strlen(value), 24, " givers=%d", x->givers);
+    if (x->n_draining > 0)
+        snprintf(value + strlen(value), 24, " givers=%d", x->n_draining);
     EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM, "no memory for a variable");
     return EK_OK;
 }
@@ -102,13 +102,13 @@ static ek_status begin_generation(launcher *x, char **argv)
     x->kill_at = 0;
     x->reason = LAUNCH_NOT_ENDED;
     EK_TRY(set_variable(x));
-    EK_TRY(launch_talk_init(&x->talk, x->ranks + x->givers));
-    launch_watch_init(&x->watch);
+    EK_TRY(launch_job_output_init(&x->job_output, x->ranks + x->n_draining));
+    launch_worker_watch_init(&x->watch);
     launch_progress_begin(&x->progress, ek_clock_ns());
-    x->talk.terse = x->l->elastic;
-    x->talk.watch = &x->watch;
-    x->talk.progress = &x->progress;
-    x->talk.members = x->members;
+    x->job_output.terse = x->l->elastic;
+    x->job_output.watch = &x->watch;
+    x->job_output.progress = &x->progress;
+    x->job_output.members = x->members;
     return start_child(x, argv);
 }
 
@@ -120,8 +120,8 @@ static void end_generation(launcher *x)
         x->streams[i].fd = -1;
         x->streams[i].n = 0;
     }
-    launch_watch_fini(&x->watch);
-    launch_talk_fini(&x->talk);
+    launch_worker_watch_fini(&x->watch);
+    launch_job_output_fini(&x->job_output);
 }
 
 /* --- its output ------------------------------------------------------------------------------- */
@@ -135,11 +135,11 @@ static void cut(launcher *x, launch_stream *s, int all)
     while ((end = memchr(s->text + at, '\n', s->n - at)) != NULL) {
         size_t n = (size_t)(end - s->text) - at;
 
-        s->line(&x->talk, s->text + at, n);
+        s->line(&x->job_output, s->text + at, n);
         at += n + 1;
     }
     if (s->n > at && (all || (at == 0 && s->n == LINE_MAX_BYTES))) {
-        s->line(&x->talk, s->text + at, s->n - at);
+        s->line(&x->job_output, s->text + at, s->n - at);
         at = s->n;
     }
     memmove(s->text, s->text + at, s->n - at);
@@ -185,7 +185,7 @@ void launch_take_signals(launcher *x)
             continue;
         }
         x->interrupts++;
-        if (x->child > 0 && (x->interrupts > 1 || x->talk.ready < x->talk.ranks))
+        if (x->child > 0 && (x->interrupts > 1 || x->job_output.ready < x->job_output.ranks))
             x->kill_at = ek_clock_ns(); /* at a start nobody may be there to be told */
     }
 }
@@ -193,10 +193,10 @@ void launch_take_signals(launcher *x)
 /* When a job is killed that is over, which mpiexec may fail to see; 0: it is not over. */
 static int64_t end_of_patience(const launcher *x, int64_t now)
 {
-    int failed = x->talk.reported && x->talk.status != CLI_INTERRUPTED;
+    int failed = x->job_output.reported && x->job_output.status != CLI_INTERRUPTED;
     int lost = failed || x->watch.first >= 0;
 
-    if (!failed && x->watch.ended == 0 && !(x->l->elastic && x->talk.reported))
+    if (!failed && x->watch.ended == 0 && !(x->l->elastic && x->job_output.reported))
         return 0;
     return now + (x->l->elastic && lost ? second / 4 : 5 * second);
 }
@@ -221,11 +221,11 @@ static void tick(launcher *x)
 {
     int64_t now = ek_clock_ns();
 
-    if (x->interrupts > 0 && x->talk.ready == x->talk.ranks)
+    if (x->interrupts > 0 && x->job_output.ready == x->job_output.ranks)
         tell_workers(x, now);
     if (x->l->elastic) {
         launch_elastic_tick(x, now);
-    } else if (x->kill_at == 0 && x->talk.ready < x->talk.ranks &&
+    } else if (x->kill_at == 0 && x->job_output.ready < x->job_output.ranks &&
                launch_progress_hangs(&x->progress, now)) {
         x->reason = LAUNCH_HUNG;
         x->kill_at = now;
@@ -235,12 +235,12 @@ static void tick(launcher *x)
     if (x->kill_at == 0)
         x->kill_at = end_of_patience(x, now);
     if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
-        x->talk.unseen = 1;
+        x->job_output.unseen = 1;
         kill_job(x, SIGKILL);
     }
-    if (x->talk.held_since != 0 && now - x->talk.held_since > 3 * second && !x->ended &&
-        !x->talk.reported && x->interrupts == 0 && x->watch.ended == 0)
-        launch_talk_release(&x->talk);
+    if (x->job_output.held_since != 0 && now - x->job_output.held_since > 3 * second && !x->ended &&
+        !x->job_output.reported && x->interrupts == 0 && x->watch.ended == 0)
+        launch_job_output_release(&x->job_output);
 }
 
 static void follow(launcher *x)
@@ -251,12 +251,13 @@ static void follow(launcher *x)
                               {x->streams[1].fd, POLLIN, 0},
                               {x->signals, POLLIN, 0},
                               {x->watch.fd, POLLIN, 0}};
-        int due = x->ended || x->interrupts > 0 || x->talk.reported || x->talk.held_since != 0 ||
-                  x->watch.ended > 0 || x->l->elastic || x->talk.ready < x->talk.ranks;
+        int due = x->ended || x->interrupts > 0 || x->job_output.reported ||
+                  x->job_output.held_since != 0 || x->watch.ended > 0 || x->l->elastic ||
+                  x->job_output.ready < x->job_output.ranks;
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
             if (p[3].revents != 0) /* first: the others are about to be killed */
-                launch_watch_look(&x->watch);
+                launch_worker_watch_look(&x->watch);
             for (int i = 0; i < 2; i++)
                 if (p[i].revents != 0)
                     take_output(x, &x->streams[i]);
@@ -288,7 +289,7 @@ static ek_status run_generation(launcher *x, char **argv, int *status)
     EK_TRY_OUT(begin_generation(x, argv));
     follow(x);
     x->child = 0;
-    *status = launch_judge(x);
+    *status = launch_exit_policy(x);
 out:
     end_generation(x);
     x->starts++;
@@ -320,7 +321,7 @@ static ek_status start_once(launcher *x, int *status)
         EK_TRY_OUT(launch_hosts_list(&hosts, &list));
     EK_TRY_OUT(launch_hosts_racks(&hosts, &racks));
     EK_TRY_OUT(cli_racks_set(racks));
-    EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks + x->givers, list, &args));
+    EK_TRY_OUT(launch_args_make(x->l, x->mpiexec, x->ranks + x->n_draining, list, &args));
     x->hosts = hosts.n > 0 ? &hosts : NULL;
     EK_TRY_OUT(run_generation(x, args.argv, status));
 out:

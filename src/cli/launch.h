@@ -50,8 +50,8 @@ typedef struct {
 int cli_launch(const launch *l);
 
 /* A worker's words to a launcher on its own host, which so learns who dies first: at its start, and
- * when it leaves in good order (launch_watch.c). */
-void launch_watch_join(int rank);
-void launch_watch_leave(void);
+ * when it leaves in good order (launch_worker_watch.c). */
+void launch_worker_watch_join(int rank);
+void launch_worker_watch_leave(void);
 
 #endif

@@ -13,8 +13,8 @@ static const double factor = 5, least_s = 3, unknown_s = 20;
 /* After so many pairs that failed no more of a host are tried. */
 enum { ENOUGH = 2 };
 
-ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexec, double start_s,
-                           const char *const *host, int n)
+ek_status launch_connectivity_try(launch_subprocess *e, const launch *l, const char *mpiexec,
+                                  double start_s, const char *const *host, int n)
 {
     char command[] = "links", *argv[] = {command}, *list;
     double s = start_s > 0 ? factor * start_s : unknown_s;
@@ -26,7 +26,7 @@ ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexe
     for (int i = 0; i < n; i++)
         fprintf(f, "%s%s:1", i > 0 ? "," : "", host[i]);
     EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", n);
-    st = launch_errand_run(e, l, mpiexec, n, list, argv, 1, s > least_s ? s : least_s);
+    st = launch_subprocess_run(e, l, mpiexec, n, list, argv, 1, s > least_s ? s : least_s);
     free(list);
     return st;
 }
@@ -47,21 +47,21 @@ static int pair_of(int n, int round, int i, int *a, int *b)
     return *a < n && *b < n;
 }
 
-int launch_links_cut(const launch_links *k, int a, int b)
+int launch_connectivity_cut(const launch_connectivity *k, int a, int b)
 {
     return k->cut[a * k->n + b];
 }
 
-static int cuts_of(const launch_links *k, int host)
+static int cuts_of(const launch_connectivity *k, int host)
 {
     int n = 0;
 
     for (int i = 0; i < k->n; i++)
-        n += launch_links_cut(k, host, i);
+        n += launch_connectivity_cut(k, host, i);
     return n;
 }
 
-static ek_status begin_round(launch_links *k)
+static ek_status begin_round(launch_connectivity *k)
 {
     for (int i = 0; i < (k->n + 1) / 2; i++) {
         int a, b;
@@ -70,35 +70,36 @@ static ek_status begin_round(launch_links *k)
             cuts_of(k, b) < ENOUGH) {
             const char *const two[] = {k->host[a], k->host[b]};
 
-            EK_TRY(launch_links_try(&k->errand[i], k->l, k->mpiexec, k->start_s, two, 2));
+            EK_TRY(
+                launch_connectivity_try(&k->subprocess[i], k->l, k->mpiexec, k->start_s, two, 2));
         }
     }
     return EK_OK;
 }
 
-ek_status launch_links_begin(launch_links *k)
+ek_status launch_connectivity_begin(launch_connectivity *k)
 {
     size_t n = (size_t)k->n;
 
     k->cut = calloc(n * n, 1);
-    k->errand = calloc(n, sizeof(*k->errand));
-    EK_REQUIRE(k->cut != NULL && k->errand != NULL, EK_ENOMEM,
+    k->subprocess = calloc(n, sizeof(*k->subprocess));
+    EK_REQUIRE(k->cut != NULL && k->subprocess != NULL, EK_ENOMEM,
                "no memory for the links of %zu hosts", n);
     for (int i = 0; i < k->n; i++)
-        k->errand[i].out = -1;
+        k->subprocess[i].out = -1;
     k->round = 0;
-    return launch_links_try(&k->errand[0], k->l, k->mpiexec, k->start_s, k->host, k->n);
+    return launch_connectivity_try(&k->subprocess[0], k->l, k->mpiexec, k->start_s, k->host, k->n);
 }
 
 /* Takes what the job has said; 0: it is still under way. */
-static int heard(launch_links *k, int i)
+static int heard(launch_connectivity *k, int i)
 {
     int status, a, b;
 
-    if (k->errand[i].pid == 0)
+    if (k->subprocess[i].pid == 0)
         return 1;
-    status = launch_errand_look(&k->errand[i]);
-    if (status == LAUNCH_ERRAND_OUT)
+    status = launch_subprocess_look(&k->subprocess[i]);
+    if (status == LAUNCH_SUBPROCESS_OUT)
         return 0;
     k->good += status == 0;
     if (k->round == 0) {
@@ -110,7 +111,7 @@ static int heard(launch_links *k, int i)
     return 1;
 }
 
-ek_status launch_links_look(launch_links *k, int *known)
+ek_status launch_connectivity_look(launch_connectivity *k, int *known)
 {
     int waiting = 0;
 
@@ -125,7 +126,7 @@ ek_status launch_links_look(launch_links *k, int *known)
 
 /* Of those that are not out, the one that most others do not reach, the last of equals; -1: none.
  */
-static int worst(const launch_links *k, const unsigned char *out)
+static int worst(const launch_connectivity *k, const unsigned char *out)
 {
     int found = -1, most = 0;
 
@@ -133,7 +134,7 @@ static int worst(const launch_links *k, const unsigned char *out)
         int n = 0;
 
         for (int j = 0; j < k->n; j++)
-            n += !out[j] && launch_links_cut(k, i, j);
+            n += !out[j] && launch_connectivity_cut(k, i, j);
         if (!out[i] && n > 0 && n >= most) {
             found = i;
             most = n;
@@ -142,7 +143,7 @@ static int worst(const launch_links *k, const unsigned char *out)
     return found;
 }
 
-int launch_links_choose(const launch_links *k, unsigned char *out)
+int launch_connectivity_choose(const launch_connectivity *k, unsigned char *out)
 {
     int n = 0, i, other_cause = k->good == 0 && k->n > 2;
 
@@ -156,12 +157,12 @@ int launch_links_choose(const launch_links *k, unsigned char *out)
     return n > k->n / 2 ? 0 : n;
 }
 
-void launch_links_end(launch_links *k)
+void launch_connectivity_end(launch_connectivity *k)
 {
-    for (int i = 0; k->errand != NULL && i < k->n; i++)
-        launch_errand_end(&k->errand[i]);
-    free(k->errand);
+    for (int i = 0; k->subprocess != NULL && i < k->n; i++)
+        launch_subprocess_end(&k->subprocess[i]);
+    free(k->subprocess);
     free(k->cut);
-    k->errand = NULL;
+    k->subprocess = NULL;
     k->cut = NULL;
 }

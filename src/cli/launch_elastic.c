@@ -64,13 +64,13 @@ static int ranks_of(const launcher *x, int64_t slots)
 static int is_too_long(const launcher *x)
 {
     return x->l->watchdog > 0 && (double)(ek_clock_ns() - x->wait.begin) / 1e9 > x->l->watchdog &&
-           ranks_of(x, launch_members_slots(x->members)) == 0;
+           ranks_of(x, launch_membership_slots(x->members)) == 0;
 }
 
 /* What no number of hosts that answer could make good. */
 static ek_status check_ranks(const launcher *x)
 {
-    int64_t slots = launch_members_listed_slots(x->members);
+    int64_t slots = launch_membership_listed_slots(x->members);
 
     EK_REQUIRE(x->l->ranks <= slots, EK_EINVAL,
                "--ranks %d: the hosts that are named have room for %lld; name more, or more "
@@ -82,7 +82,7 @@ static ek_status check_ranks(const launcher *x)
 }
 
 /* Looks again and again until it is done. */
-static ek_status wait_until(launcher *x, ek_status (*look)(launch_members *m, int *done),
+static ek_status wait_until(launcher *x, ek_status (*look)(launch_membership *m, int *done),
                             launch_wait_reason reason)
 {
     int done = 0;
@@ -105,9 +105,9 @@ ek_status launch_elastic_open(launcher *x)
     if (x->l->hosts == NULL && x->l->discover == NULL)
         return EK_OK;
     x->members = &x->members_space;
-    EK_TRY(launch_members_open(x->members, x->l, x->mpiexec, x->number));
+    EK_TRY(launch_membership_open(x->members, x->l, x->mpiexec, x->number));
     launch_wait_begin(&x->wait, x->l->quiet, ek_clock_ns());
-    EK_TRY(wait_until(x, launch_members_known, LAUNCH_WAIT_DISCOVER));
+    EK_TRY(wait_until(x, launch_membership_known, LAUNCH_WAIT_DISCOVER));
     return check_ranks(x);
 }
 
@@ -115,7 +115,7 @@ ek_status launch_elastic_open(launcher *x)
 void launch_elastic_close(launcher *x, int status)
 {
     if (x->members != NULL)
-        launch_members_close(x->members, x->interrupts > 0 ? close_soon_s : close_s);
+        launch_membership_close(x->members, x->interrupts > 0 ? close_soon_s : close_s);
     if (x->lock < 0)
         return;
     if (status != CLI_DONE && x->made_out)
@@ -127,15 +127,15 @@ void launch_elastic_close(launcher *x, int status)
 
 static ek_status ask_all(launcher *x)
 {
-    EK_TRY(launch_members_ask(x->members));
-    return wait_until(x, launch_members_asked, LAUNCH_WAIT_ANSWERS);
+    EK_TRY(launch_membership_ask(x->members));
+    return wait_until(x, launch_membership_asked, LAUNCH_WAIT_ANSWERS);
 }
 
 /* Those that took part when it hung, or came to nothing again, may not reach each other. */
 static ek_status test_links(launcher *x)
 {
-    EK_TRY(launch_members_link(x->members));
-    return wait_until(x, launch_members_linked, LAUNCH_WAIT_LINKS);
+    EK_TRY(launch_membership_link(x->members));
+    return wait_until(x, launch_membership_linked, LAUNCH_WAIT_CONNECTIVITY);
 }
 
 static ek_status find_hosts(launcher *x)
@@ -149,10 +149,10 @@ static ek_status find_hosts(launcher *x)
             EK_TRY(ask_all(x));
         if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
             EK_TRY(test_links(x));
-        slots = launch_members_slots(x->members);
+        slots = launch_membership_slots(x->members);
         if (ranks_of(x, slots) > 0)
             return EK_OK;
-        launch_members_trust(x->members);
+        launch_membership_trust(x->members);
         EK_TRY(wait_some(x, FIRST_WAIT_MS << i, LAUNCH_WAIT_HOSTS));
     }
     return EK_FAIL(EK_ECOMM,
@@ -171,10 +171,10 @@ static ek_status wait_before(launcher *x)
 
 static void say_who(const launcher *x, int hosts)
 {
-    if (x->members == NULL || !launch_members_changed(x->members))
+    if (x->members == NULL || !launch_membership_changed(x->members))
         return;
     fprintf(stderr, "evenkeel %s: ", x->l->command);
-    launch_members_say(x->members, stderr);
+    launch_membership_report(x->members, stderr);
     fprintf(stderr, "%d rank%s on %d host%s\n", x->ranks, x->ranks > 1 ? "s" : "", hosts,
             hosts > 1 ? "s" : "");
 }
@@ -183,7 +183,7 @@ static void say_who(const launcher *x, int hosts)
  * to go. */
 static void note_end(launcher *x, int64_t now)
 {
-    if (x->givers > 0)
+    if (x->n_draining > 0)
         x->giving_s += (double)(now - x->chosen_at) / 1e9;
     else
         x->ending_s = x->end_seen > 0 ? (double)(now - x->end_seen) / 1e9 : 0;
@@ -199,7 +199,7 @@ ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
     x->more_since = -1;
     x->leave_at = 0;
     x->stuck = 0;
-    x->givers = 0;
+    x->n_draining = 0;
     launch_wait_begin(&x->wait, x->l->quiet, begin);
     EK_TRY(wait_before(x));
     if (x->members == NULL) {
@@ -207,9 +207,9 @@ ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
     } else {
         EK_TRY(find_hosts(x));
         x->all_there = 0;
-        x->ranks = ranks_of(x, launch_members_slots(x->members));
-        EK_TRY(launch_members_use(x->members, x->ranks, out, &x->givers));
-        say_who(x, out->n - x->givers);
+        x->ranks = ranks_of(x, launch_membership_slots(x->members));
+        EK_TRY(launch_membership_use(x->members, x->ranks, out, &x->n_draining));
+        say_who(x, out->n - x->n_draining);
     }
     x->asking_s = (double)(ek_clock_ns() - begin) / 1e9;
     return EK_OK;
@@ -237,19 +237,19 @@ static int hosts_used(const launcher *x)
 /* Steps that had been done, and are taken again. */
 static int64_t steps_again(const launcher *x)
 {
-    return x->done > x->talk.first_step ? x->done - x->talk.first_step : 0;
+    return x->done > x->job_output.first_step ? x->done - x->job_output.first_step : 0;
 }
 
 /* Something was left in memory and not enough, here or where a host gave what it had. */
 static int lacks(const launcher *x)
 {
-    return x->talk.lacking || x->lacked;
+    return x->job_output.lacking || x->lacked;
 }
 
 /* Nobody should have to find that out from the numbers of steps. */
 static void warn_of_loss(const launcher *x)
 {
-    const launch_talk *t = &x->talk;
+    const launch_job_output *t = &x->job_output;
     int64_t n = steps_again(x);
 
     if (n == 0)
@@ -268,9 +268,9 @@ static void warn_of_loss(const launcher *x)
 
 static const char *source_of(const launcher *x)
 {
-    if (x->talk.recovered && !x->lacked)
+    if (x->job_output.recovered && !x->lacked)
         return "memory";
-    return x->talk.first_step > 0 ? "checkpoint" : "start";
+    return x->job_output.first_step > 0 ? "checkpoint" : "start";
 }
 
 /* A line at the end of a file, as a whole or not at all; text: its 0 becomes the newline. */
@@ -293,7 +293,7 @@ static void add_line(const char *path, char *text)
 static void write_down(const launcher *x, double total_s)
 {
     const double *took = x->progress.took_s;
-    const launch_talk *t = &x->talk;
+    const launch_job_output *t = &x->job_output;
     json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
                           (json_int_t)x->starts, "time", epoch(), "ranks", x->ranks, "hosts",
                           hosts_used(x), "first_step", (json_int_t)t->first_step, "from",
@@ -308,7 +308,7 @@ static void write_down(const launcher *x, double total_s)
                                             "total_s", total_s));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f}", "taken_mb", t->taken / 1e6,
                                         "copied_mb", t->copied / 1e6, "received_mb",
-                                        t->received / 1e6, "spare_mb", t->spare / 1e6));
+                                        t->received / 1e6, "prealloc_mb", t->prealloc / 1e6));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->asking_s,
                                         "launch_s", took[LAUNCH_LAUNCH], "connect_s",
                                         took[LAUNCH_CONNECT], "plan_s", took[LAUNCH_PLAN],
@@ -330,7 +330,7 @@ static void tell_of_resumption(launcher *x, int64_t now)
 
     x->resumed = 1;
     if (x->members != NULL)
-        launch_members_settle(x->members);
+        launch_membership_clear_flags(x->members);
     write_down(x, x->seen_at > 0 ? total_s : 0);
     warn_of_loss(x);
     if (x->giving_s > 0)
@@ -339,8 +339,8 @@ static void tell_of_resumption(launcher *x, int64_t now)
         fprintf(stderr,
                 "evenkeel %s: step %lld done %.2f s later: ending %.2f%s, probe %.2f, launch %.2f, "
                 "connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
-                x->l->command, (long long)x->talk.first_step + 1, total_s, x->ending_s, giving,
-                x->asking_s, took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN],
+                x->l->command, (long long)x->job_output.first_step + 1, total_s, x->ending_s,
+                giving, x->asking_s, took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN],
                 took[LAUNCH_TRANSFER], x->progress.first_step_s);
     x->seen_at = 0;
     x->giving_s = 0;
@@ -371,23 +371,24 @@ static void end_it(launcher *x, launch_reason why, int64_t now)
  * else is about to answer. */
 static int may_regroup(launcher *x)
 {
-    if (ranks_of(x, launch_members_slots(x->members)) <= x->ranks ||
-        launch_members_prepare(x->members)) {
+    if (ranks_of(x, launch_membership_slots(x->members)) <= x->ranks ||
+        launch_membership_prepare(x->members)) {
         x->more_since = -1;
         return 0;
     }
-    if (x->more_since < 0 || launch_members_asking(x->members))
-        x->more_since = x->talk.steps;
-    return x->talk.steps > x->more_since;
+    if (x->more_since < 0 || launch_membership_asking(x->members))
+        x->more_since = x->job_output.steps;
+    return x->job_output.steps > x->more_since;
 }
 
 /* A host that was there when it was asked may be gone when workers are started (see
- * launch_errand.c). */
+ * launch_subprocess.c). */
 static int is_without_way(launcher *x)
 {
     int others;
 
-    x->stuck = x->talk.ready < x->talk.ranks && launch_has_failed_children(x->child, &others) > 0
+    x->stuck = x->job_output.ready < x->job_output.ranks &&
+                       launch_has_failed_children(x->child, &others) > 0
                    ? x->stuck + 1
                    : 0;
     return x->stuck > 1;
@@ -397,44 +398,45 @@ static int is_without_way(launcher *x)
  * or takes too long to wait for. */
 static int may_hand_over(launcher *x, int64_t now)
 {
-    if (!launch_members_leave(x->members) || ranks_of(x, launch_members_slots(x->members)) == 0) {
+    if (!launch_membership_leave(x->members) ||
+        ranks_of(x, launch_membership_slots(x->members)) == 0) {
         x->leave_at = 0;
         return 0;
     }
     if (x->leave_at == 0) {
         x->leave_at = now;
-        x->leave_since = x->talk.steps;
+        x->leave_since = x->job_output.steps;
     }
-    return x->talk.steps > x->leave_since ||
+    return x->job_output.steps > x->leave_since ||
            (x->progress.phase == LAUNCH_STEP && now - x->leave_at > leave_patience);
 }
 
 static void tend_members(launcher *x, int64_t now)
 {
     if (now - x->tended_at >= tend_every) {
-        if (x->givers == 0)
-            launch_members_tend(x->members);
+        if (x->n_draining == 0)
+            launch_membership_poll(x->members);
         x->tended_at = now;
         if (is_without_way(x)) {
             end_it(x, LAUNCH_NO_WAY, now);
             return;
         }
     }
-    if (x->givers > 0 || x->talk.is_last)
+    if (x->n_draining > 0 || x->job_output.is_last)
         return;
     if (may_hand_over(x, now)) {
-        launch_members_decide(x->members);
+        launch_membership_decide(x->members);
         end_it(x, LAUNCH_HAND_OVER, now);
-    } else if (x->leave_at == 0 && x->talk.steps > 0 && may_regroup(x)) {
+    } else if (x->leave_at == 0 && x->job_output.steps > 0 && may_regroup(x)) {
         end_it(x, LAUNCH_REGROUP, now);
     }
 }
 
 void launch_elastic_tick(launcher *x, int64_t now)
 {
-    if (!x->resumed && x->talk.steps > 0)
+    if (!x->resumed && x->job_output.steps > 0)
         tell_of_resumption(x, now);
-    if (x->ended || x->talk.reported || x->watch.ended > 0 || x->kill_at != 0) {
+    if (x->ended || x->job_output.reported || x->watch.ended > 0 || x->kill_at != 0) {
         see_end(x, now);
         return;
     }

@@ -46,13 +46,13 @@ static int64_t steps_done(const launcher *x)
 
 int launch_left_in_memory(const launcher *x)
 {
-    return x->talk.recovered || steps_done(x) > 0;
+    return x->job_output.recovered || steps_done(x) > 0;
 }
 
 /* How far the run has come, which is less than before where it has gone back and said so. */
 static void note_done(launcher *x)
 {
-    int64_t written = steps_done(x), said = x->resumed ? x->talk.steps : x->done;
+    int64_t written = steps_done(x), said = x->resumed ? x->job_output.steps : x->done;
 
     x->done = written > said ? written : said;
 }
@@ -61,7 +61,7 @@ static void note_done(launcher *x)
  * to the launcher itself, and before its word came through mpiexec. */
 static int came_up(const launcher *x)
 {
-    return x->talk.death.signal > 0 || x->talk.started > 0 || x->watch.watched > 0 ||
+    return x->job_output.death.signal > 0 || x->job_output.started > 0 || x->watch.watched > 0 ||
            x->watch.ended > 0;
 }
 
@@ -106,20 +106,20 @@ static void say_how_far(const launcher *x, FILE *f)
  * nothing of the run yet. */
 static int is_of_one_host(const launcher *x)
 {
-    return x->members != NULL && x->givers == 0 && x->interrupts == 0 && !x->talk.lost &&
-           x->talk.reporter > 0 && x->progress.phase <= LAUNCH_PLAN;
+    return x->members != NULL && x->n_draining == 0 && x->interrupts == 0 && !x->job_output.lost &&
+           x->job_output.reporter > 0 && x->progress.phase <= LAUNCH_PLAN;
 }
 
 /* One that has failed by itself has said why; here it is whether others may do better. */
 static int judge_report(launcher *x)
 {
-    launch_talk *t = &x->talk;
+    launch_job_output *t = &x->job_output;
     const char *left_out = NULL;
     double s = 0;
 
-    launch_talk_drop(t);
+    launch_job_output_drop(t);
     if (is_of_one_host(x))
-        left_out = launch_members_refuse(x->members, t->reporter, &s);
+        left_out = launch_membership_refuse(x->members, t->reporter, &s);
     x->again = left_out != NULL || (t->lost && may_go_on(x));
     snprintf(x->why, sizeof(x->why), "%s",
              left_out != NULL ? "a host that had come could not take part"
@@ -135,25 +135,25 @@ static int judge_report(launcher *x)
 /* Who has died, or what else has ended the start: "rank 1 on b (process 7) was killed ...". */
 static void tell_end(launcher *x, int code, FILE *f)
 {
-    launch_talk *t = &x->talk;
+    launch_job_output *t = &x->job_output;
     char who[512];
 
     if (x->interrupts > 0) {
         fprintf(f, "interrupted, ended without saving");
     } else if (x->reason == LAUNCH_HUNG) {
-        fprintf(f, "no sign of life for %.1f s (%s", launch_progress_patience_s(&x->progress),
+        fprintf(f, "no sign of life for %.1f s (%s", launch_progress_timeout_s(&x->progress),
                 launch_phase_name(x->progress.phase));
         if (t->ready < t->ranks)
             launch_wait_missing(x, t->started == t->ranks, f);
         fprintf(f, "), ended");
     } else if (x->reason == LAUNCH_NO_WAY) {
         fprintf(f, "mpiexec could not start workers on all hosts");
-    } else if (launch_talk_death(t, who, sizeof(who))) {
+    } else if (launch_job_output_death(t, who, sizeof(who))) {
         if (t->death.signal <= 0)
-            launch_talk_release(t); /* it may have said why */
+            launch_job_output_release(t); /* it may have said why */
         fprintf(f, "%s", who);
     } else {
-        launch_talk_release(t);
+        launch_job_output_release(t);
         fprintf(f, "mpiexec ended (%s %d) without a worker's report",
                 code >= 0 ? "status" : "signal", code >= 0 ? code : WTERMSIG(x->wait_status));
     }
@@ -179,29 +179,29 @@ static int judge_loss(launcher *x, int code)
 /* It was for hosts that are to go, and has done what it was for. */
 static int has_given(const launcher *x, int code)
 {
-    return x->givers > 0 && code == CLI_DONE;
+    return x->n_draining > 0 && code == CLI_DONE;
 }
 
-int launch_judge(launcher *x)
+int launch_exit_policy(launcher *x)
 {
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
-    launch_talk *t = &x->talk;
+    launch_job_output *t = &x->job_output;
 
     x->joined |= came_up(x);
     if (x->l->elastic)
         note_done(x);
     if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !has_given(x, code)) {
-        launch_members_forget_notices(x->members); /* Open MPI gives some when a rank dies */
+        launch_membership_forget_notices(x->members); /* Open MPI gives some when a rank dies */
         if (t->steps < 0 && (!t->reported || t->lost))
-            launch_members_doubt(x->members);
+            launch_membership_doubt(x->members);
     }
     if (t->reported)
         return judge_report(x);
     t->unseen = t->unseen || code >= 0;
     if (code == CLI_DONE) {
-        launch_talk_release(t);
+        launch_job_output_release(t);
         if (has_given(x, code)) {
-            launch_members_given(x->members);
+            launch_membership_given(x->members);
             x->lacked |= t->lacking;
             x->again = 1;
         }

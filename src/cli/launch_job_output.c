@@ -14,7 +14,7 @@
 
 enum { HELD_MAX = 1 << 16, LINE_CAP = 1024 };
 
-ek_status launch_talk_init(launch_talk *t, int ranks)
+ek_status launch_job_output_init(launch_job_output *t, int ranks)
 {
     memset(t, 0, sizeof(*t));
     t->ranks = ranks;
@@ -23,13 +23,13 @@ ek_status launch_talk_init(launch_talk *t, int ranks)
     t->workers = calloc((size_t)ranks, sizeof(*t->workers));
     t->held = malloc(HELD_MAX);
     if (t->workers == NULL || t->held == NULL) {
-        launch_talk_fini(t);
+        launch_job_output_fini(t);
         return EK_FAIL(EK_ENOMEM, "no memory for %d workers", ranks);
     }
     return EK_OK;
 }
 
-void launch_talk_fini(launch_talk *t)
+void launch_job_output_fini(launch_job_output *t)
 {
     free(t->workers);
     free(t->held);
@@ -39,7 +39,7 @@ void launch_talk_fini(launch_talk *t)
 
 /* --- printing --------------------------------------------------------------------------------- */
 
-static void print(launch_talk *t, const char *text, size_t n)
+static void print(launch_job_output *t, const char *text, size_t n)
 {
     if (n > 0 && text[0] == '\r') {
         cli_live_draw(stderr, text + 1, n - 1);
@@ -98,7 +98,7 @@ static void search_open_mpi(launch_death *d, const char *line)
 
 /* The worker that was seen to end first, unless it may have been killed because of one that cannot
  * be seen; else the one that mpiexec named. */
-static int first_seen(const launch_talk *t, int named)
+static int first_seen(const launch_job_output *t, int named)
 {
     int first = t->watch != NULL ? t->watch->first : -1;
 
@@ -109,7 +109,7 @@ static int first_seen(const launch_talk *t, int named)
 }
 
 /* The worker of which mpiexec spoke, or -1. */
-static int dead_rank(const launch_talk *t)
+static int dead_rank(const launch_job_output *t)
 {
     const launch_death *d = &t->death;
     int named = -1;
@@ -124,7 +124,7 @@ static int dead_rank(const launch_talk *t)
     return d->signal == SIGKILL ? first_seen(t, named) : named;
 }
 
-int launch_talk_death(const launch_talk *t, char *text, size_t cap)
+int launch_job_output_death(const launch_job_output *t, char *text, size_t cap)
 {
     const launch_death *d = &t->death;
     int rank = dead_rank(t), n;
@@ -170,14 +170,14 @@ static int is_of_hydra(const char *line)
 
 /* Whether what mpiexec says of itself is worth showing: once all workers are there, it is of how it
  * took somebody's end. */
-static int shows_hydra(const launch_talk *t)
+static int shows_hydra(const launch_job_output *t)
 {
     return !t->terse && t->ready < t->ranks;
 }
 
 /* What mpiexec, libraries and other programs say is shown with its control characters escaped.
  * own: it is mpiexec's report of a worker's end. */
-static void hold(launch_talk *t, const char *line, size_t n, int own)
+static void hold(launch_job_output *t, const char *line, size_t n, int own)
 {
     char text[LINE_CAP];
 
@@ -195,14 +195,14 @@ static void hold(launch_talk *t, const char *line, size_t n, int own)
         t->held_since = ek_clock_ns();
 }
 
-void launch_talk_release(launch_talk *t)
+void launch_job_output_release(launch_job_output *t)
 {
     if (t->held_bytes > 0)
         print(t, t->held, t->held_bytes);
-    launch_talk_drop(t);
+    launch_job_output_drop(t);
 }
 
-void launch_talk_drop(launch_talk *t)
+void launch_job_output_drop(launch_job_output *t)
 {
     t->held_bytes = 0;
     t->held_since = 0;
@@ -217,7 +217,7 @@ static int is_of_ucx(const char *line, size_t n)
     return n > 0 && line[0] == '[' && memmem(line, n, word, sizeof(word) - 1) != NULL;
 }
 
-void launch_talk_stdout(launch_talk *t, const char *line, size_t n)
+void launch_job_output_stdout(launch_job_output *t, const char *line, size_t n)
 {
     static const char rule[] = "==============================";
 
@@ -238,7 +238,7 @@ void launch_talk_stdout(launch_talk *t, const char *line, size_t n)
 }
 
 /* "start ..." or "rank ...", of which the second has the host's name as the others know it. */
-static int note_worker(launch_talk *t, const char *text)
+static int note_worker(launch_job_output *t, const char *text)
 {
     launch_worker w = {0}, *known;
     char how[8];
@@ -261,7 +261,7 @@ static int note_worker(launch_talk *t, const char *text)
 
 /* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES BYTES", "lacking", "memory RUN PIECES",
  * "notice R". */
-static int note_progress(launch_talk *t, const char *text)
+static int note_progress(launch_job_output *t, const char *text)
 {
     char name[32];
     long long n, all;
@@ -273,7 +273,7 @@ static int note_progress(launch_talk *t, const char *text)
         t->is_last = n >= all;
         launch_progress_step(t->progress, ek_clock_ns());
     } else if (sscanf(text, "recovered %lf %lf %lf %lf", &t->taken, &t->copied, &t->received,
-                      &t->spare) == 4) {
+                      &t->prealloc) == 4) {
         t->progress->heard = ek_clock_ns();
         t->recovered = 1;
     } else if (strcmp(text, "lacking") == 0) {
@@ -281,16 +281,16 @@ static int note_progress(launch_talk *t, const char *text)
     } else if (sscanf(text, "phase %31s", name) == 1) {
         launch_progress_word(t->progress, name, ek_clock_ns());
     } else if (strncmp(text, "memory ", 7) == 0 && t->members != NULL) {
-        launch_members_know_memory(t->members, text + 7);
+        launch_membership_know_memory(t->members, text + 7);
     } else if (sscanf(text, "notice %d", &rank) == 1 && t->members != NULL) {
-        launch_members_notice(t->members, rank);
+        launch_membership_notice(t->members, rank);
     } else {
         return 0;
     }
     return 1;
 }
 
-static void note(launch_talk *t, const char *line, size_t n)
+static void note(launch_job_output *t, const char *line, size_t n)
 {
     char text[LINE_CAP];
     int status, rank = 0;
@@ -305,7 +305,7 @@ static void note(launch_talk *t, const char *line, size_t n)
 }
 
 /* One report is enough: a second worker may have begun its own before the first one ended it. */
-static void say(launch_talk *t, const char *text, size_t n, int part)
+static void say(launch_job_output *t, const char *text, size_t n, int part)
 {
     if (t->reported > 1)
         return;
@@ -321,7 +321,7 @@ static void say(launch_talk *t, const char *text, size_t n, int part)
         fputc('\n', stderr);
 }
 
-void launch_talk_stderr(launch_talk *t, const char *line, size_t n)
+void launch_job_output_stderr(launch_job_output *t, const char *line, size_t n)
 {
     switch (n > 0 ? line[0] : 0) {
     case LAUNCH_NOTE: note(t, line + 1, n - 1); return;

@@ -35,7 +35,7 @@ static int64_t after(int64_t now, double s)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-static launch_member *find(launch_members *m, const char *name)
+static launch_member *find(launch_membership *m, const char *name)
 {
     for (int i = 0; i < m->n; i++)
         if (strcmp(m->member[i].host.name, name) == 0)
@@ -44,29 +44,30 @@ static launch_member *find(launch_members *m, const char *name)
 }
 
 /* Runs evenkeel on a host, with these arguments. */
-static ek_status run_on(const launch_members *m, launch_member *x, char **argv, int argc, double s)
+static ek_status run_on(const launch_membership *m, launch_member *x, char **argv, int argc,
+                        double s)
 {
     char host[LAUNCH_HOST_CAP + 2];
 
     snprintf(host, sizeof(host), "%s:1", x->host.name);
-    return launch_errand_run(&x->errand, m->l, m->mpiexec, 1, host, argv, argc, s);
+    return launch_subprocess_run(&x->subprocess, m->l, m->mpiexec, 1, host, argv, argc, s);
 }
 
 /* Ends what is asked of a host, and has it give back memory that it may have made ready and that
  * was not used. */
-static void take_back(const launch_members *m, launch_member *x)
+static void take_back(const launch_membership *m, launch_member *x)
 {
     char command[] = "reserve";
-    char *argv[] = {command, (char *)(uintptr_t)m->run, (char *)(uintptr_t)m->starter};
+    char *argv[] = {command, (char *)(uintptr_t)m->run, (char *)(uintptr_t)m->supervisor_id};
 
-    launch_errand_end(&x->errand);
+    launch_subprocess_end(&x->subprocess);
     if (x->owes)
         (void)!run_on(m, x, argv, 3, give_back_s);
     x->owes = x->preparing = x->prepared = 0;
 }
 
 /* Hosts that are not named any more, and take no part, are forgotten, once they owe nothing. */
-static void forget(launch_members *m)
+static void forget(launch_membership *m)
 {
     int n = 0;
 
@@ -77,8 +78,8 @@ static void forget(launch_members *m)
         if (gone && x->owes)
             take_back(m, x);
         else if (gone && !x->gives_back)
-            launch_errand_end(&x->errand);
-        x->gives_back = gone && x->errand.pid > 0;
+            launch_subprocess_end(&x->subprocess);
+        x->gives_back = gone && x->subprocess.pid > 0;
         if (!gone || x->gives_back)
             m->member[n++] = *x;
     }
@@ -86,7 +87,7 @@ static void forget(launch_members *m)
 }
 
 /* Takes a list.  Of a host that is named twice the slots add up. */
-static ek_status take_list(launch_members *m, const launch_hosts *h)
+static ek_status take_list(launch_membership *m, const launch_hosts *h)
 {
     launch_member *grown = realloc(m->member, (size_t)(m->n + h->n) * sizeof(*grown));
 
@@ -103,7 +104,7 @@ static ek_status take_list(launch_members *m, const launch_hosts *h)
         }
         if (x == NULL) {
             x = &m->member[m->n++];
-            *x = (launch_member){.errand = {.out = -1}, .number = m->numbers++};
+            *x = (launch_member){.subprocess = {.out = -1}, .number = m->numbers++};
         }
         x->host = h->host[i];
         x->listed = 1;
@@ -112,27 +113,27 @@ static ek_status take_list(launch_members *m, const launch_hosts *h)
     return EK_OK;
 }
 
-static ek_status begin_discover(launch_members *m)
+static ek_status begin_discover(launch_membership *m)
 {
     char shell[] = "/bin/sh", c[] = "-c";
     char *argv[] = {shell, c, (char *)(uintptr_t)m->l->discover, NULL};
 
-    return launch_errand_begin(&m->discover, argv, 1, discover_s);
+    return launch_subprocess_begin(&m->discover, argv, 1, discover_s);
 }
 
-static ek_status end_discover(launch_members *m, int status)
+static ek_status end_discover(launch_membership *m, int status)
 {
-    char *text = status == 0 ? launch_errand_said(&m->discover) : NULL;
+    char *text = status == 0 ? launch_subprocess_said(&m->discover) : NULL;
     launch_hosts h = {0};
     ek_status st = EK_OK;
 
-    launch_errand_end(&m->discover);
+    launch_subprocess_end(&m->discover);
     EK_REQUIRE(status == 0, EK_EFORMAT,
                "--discover: \"%s\" %s%d; it has to print hosts, one a line, and end with status 0",
                m->l->discover,
-               status >= LAUNCH_ERRAND_KILLED ? "was killed, or took more seconds than "
-                                              : "ended with status ",
-               status >= LAUNCH_ERRAND_KILLED ? (int)discover_s : status);
+               status >= LAUNCH_SUBPROCESS_KILLED ? "was killed, or took more seconds than "
+                                                  : "ended with status ",
+               status >= LAUNCH_SUBPROCESS_KILLED ? (int)discover_s : status);
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for what --discover says");
     st = launch_hosts_parse("--discover", text, &h);
     free(text);
@@ -143,7 +144,7 @@ static ek_status end_discover(launch_members *m, int status)
 }
 
 /* A file is read at once; a command is asked and answers later. */
-static ek_status read_list(launch_members *m)
+static ek_status read_list(launch_membership *m)
 {
     launch_hosts h;
     ek_status st;
@@ -157,7 +158,7 @@ static ek_status read_list(launch_members *m)
 }
 
 /* A list that cannot be read does not end a run that goes well: said once. */
-static void excuse(launch_members *m, ek_status st)
+static void excuse(launch_membership *m, ek_status st)
 {
     if (st < 0 && !m->excused)
         fprintf(stderr, "evenkeel %s: %s; the hosts stay as they are\n", m->l->command,
@@ -168,7 +169,7 @@ static void excuse(launch_members *m, ek_status st)
 /* --- asking ----------------------------------------------------------------------------------- */
 
 /* Whether it reaches all that take part. */
-static ek_status ask_links(const launch_members *m, launch_member *x)
+static ek_status ask_links(const launch_membership *m, launch_member *x)
 {
     const char **host = calloc((size_t)m->n, sizeof(*host));
     int n = 0;
@@ -179,18 +180,18 @@ static ek_status ask_links(const launch_members *m, launch_member *x)
     for (int i = 0; i < m->n; i++)
         if (m->member[i].used > 0)
             host[n++] = m->member[i].host.name;
-    st = launch_links_try(&x->errand, m->l, m->mpiexec, m->start_s, host, n);
+    st = launch_connectivity_try(&x->subprocess, m->l, m->mpiexec, m->start_s, host, n);
     free(host);
     return st;
 }
 
 /* linking: if a job is under way, whose hosts one that is suspect has to reach. */
-static ek_status ask(launch_members *m, launch_member *x, int linking)
+static ek_status ask(launch_membership *m, launch_member *x, int linking)
 {
     char version[] = "--version";
     char *argv[] = {version};
 
-    x->answer = LAUNCH_ERRAND_OUT;
+    x->answer = LAUNCH_SUBPROCESS_OUT;
     x->asked = m->round;
     x->preparing = 0;
     x->linking = linking && x->suspect;
@@ -212,10 +213,10 @@ static int heard(launch_member *x, int64_t now)
 {
     int status;
 
-    if (x->errand.pid == 0)
+    if (x->subprocess.pid == 0)
         return 1;
-    status = launch_errand_look(&x->errand);
-    if (status == LAUNCH_ERRAND_OUT)
+    status = launch_subprocess_look(&x->subprocess);
+    if (status == LAUNCH_SUBPROCESS_OUT)
         return 0;
     x->answer = status;
     x->ask_at = x->preparing && status != 0 ? now : after(now, ask_every_s);
@@ -226,7 +227,7 @@ static int heard(launch_member *x, int64_t now)
     return 1;
 }
 
-ek_status launch_members_ask(launch_members *m)
+ek_status launch_membership_ask(launch_membership *m)
 {
     excuse(m, read_list(m));
     m->slowest_s = 0;
@@ -234,7 +235,7 @@ ek_status launch_members_ask(launch_members *m)
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        launch_errand_end(&x->errand);
+        launch_subprocess_end(&x->subprocess);
         if (x->listed || x->used > 0) /* what it has is asked for, too */
             EK_TRY(ask(m, x, 0));
     }
@@ -242,11 +243,11 @@ ek_status launch_members_ask(launch_members *m)
 }
 
 /* A command may name new ones meanwhile. */
-static ek_status ask_new(launch_members *m)
+static ek_status ask_new(launch_membership *m)
 {
-    int status = m->discover.pid > 0 ? launch_errand_look(&m->discover) : LAUNCH_ERRAND_OUT;
+    int status = m->discover.pid > 0 ? launch_subprocess_look(&m->discover) : LAUNCH_SUBPROCESS_OUT;
 
-    if (status == LAUNCH_ERRAND_OUT)
+    if (status == LAUNCH_SUBPROCESS_OUT)
         return EK_OK;
     excuse(m, end_discover(m, status));
     for (int i = 0; i < m->n; i++)
@@ -257,15 +258,15 @@ static ek_status ask_new(launch_members *m)
 
 /* Before the first start nothing else waits, and an mpiexec that fails once may not the next time.
  */
-static int is_asked_again(const launch_members *m, launch_member *x)
+static int is_asked_again(const launch_membership *m, launch_member *x)
 {
-    int is = !m->begun && !x->again && x->answer != LAUNCH_ERRAND_LATE;
+    int is = !m->begun && !x->again && x->answer != LAUNCH_SUBPROCESS_LATE;
 
     x->again |= is;
     return is;
 }
 
-ek_status launch_members_asked(launch_members *m, int *asked)
+ek_status launch_membership_asked(launch_membership *m, int *asked)
 {
     int64_t now = ek_clock_ns();
     int waiting = 0, there = 0;
@@ -279,7 +280,7 @@ ek_status launch_members_asked(launch_members *m, int *asked)
             waiting++;
         } else if (x->answer == 0) {
             there++;
-            m->slowest_s = x->errand.took > m->slowest_s ? x->errand.took : m->slowest_s;
+            m->slowest_s = x->subprocess.took > m->slowest_s ? x->subprocess.took : m->slowest_s;
         } else if (is_asked_again(m, x)) {
             EK_TRY(ask(m, x, 0));
             waiting++;
@@ -288,8 +289,9 @@ ek_status launch_members_asked(launch_members *m, int *asked)
     patience = answer_factor * m->slowest_s;
     patience = patience > least ? patience : least;
     for (int i = 0; i < m->n && waiting > 0 && there > 0; i++)
-        if (m->member[i].errand.pid > 0)
-            m->member[i].errand.limit = m->member[i].errand.begin + (int64_t)(patience * 1e9);
+        if (m->member[i].subprocess.pid > 0)
+            m->member[i].subprocess.limit =
+                m->member[i].subprocess.begin + (int64_t)(patience * 1e9);
     *asked = waiting == 0 && (there > 0 || m->discover.pid == 0);
     return EK_OK;
 }
@@ -302,19 +304,19 @@ static int is_to_go(const launch_member *x)
 /* Whether it could take part. */
 static int usable(const launch_member *x, int64_t now)
 {
-    return !is_to_go(x) && !x->suspect && x->answer == 0 && x->errand.pid == 0 &&
+    return !is_to_go(x) && !x->suspect && x->answer == 0 && x->subprocess.pid == 0 &&
            (x->used > 0 || now >= x->back_at);
 }
 
 /* --- who reaches whom ---------------------------------------------------------------------------
  */
 
-ek_status launch_members_link(launch_members *m)
+ek_status launch_membership_link(launch_membership *m)
 {
-    launch_links *k = &m->links;
+    launch_connectivity *k = &m->links;
     int silent = 0;
 
-    *k = (launch_links){.l = m->l, .mpiexec = m->mpiexec, .start_s = m->start_s};
+    *k = (launch_connectivity){.l = m->l, .mpiexec = m->mpiexec, .start_s = m->start_s};
     k->host = calloc((size_t)m->n, sizeof(*k->host));
     m->linked = calloc((size_t)m->n, sizeof(*m->linked));
     EK_REQUIRE(k->host != NULL && m->linked != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
@@ -326,42 +328,42 @@ ek_status launch_members_link(launch_members *m)
                 silent += m->member[i].answer != 0;
             }
     k->n = silent > 0 ? 0 : k->n; /* which is reason enough */
-    return k->n > 1 ? launch_links_begin(k) : EK_OK;
+    return k->n > 1 ? launch_connectivity_begin(k) : EK_OK;
 }
 
-static void end_links(launch_members *m)
+static void end_links(launch_membership *m)
 {
-    launch_links_end(&m->links);
+    launch_connectivity_end(&m->links);
     free(m->links.host);
     free(m->linked);
-    m->links = (launch_links){0};
+    m->links = (launch_connectivity){0};
     m->linked = NULL;
 }
 
-static void say_cuts(const launch_members *m, int which, const unsigned char *out)
+static void say_cuts(const launch_membership *m, int which, const unsigned char *out)
 {
     int n = 0;
 
     fprintf(stderr, "evenkeel %s: %s and ", m->l->command, m->links.host[which]);
     for (int i = 0; i < m->links.n; i++)
-        if (!out[i] && launch_links_cut(&m->links, which, i))
+        if (!out[i] && launch_connectivity_cut(&m->links, which, i))
             fprintf(stderr, "%s%s", n++ > 0 ? ", " : "", m->links.host[i]);
     fprintf(stderr, "%s do not reach each other\n", n > 0 ? "" : "others");
 }
 
-ek_status launch_members_linked(launch_members *m, int *known)
+ek_status launch_membership_linked(launch_membership *m, int *known)
 {
     unsigned char *out;
     int n;
 
     *known = 1;
     if (m->links.n > 1)
-        EK_TRY(launch_links_look(&m->links, known));
+        EK_TRY(launch_connectivity_look(&m->links, known));
     if (!*known)
         return EK_OK;
     out = calloc((size_t)m->n, 1);
     EK_REQUIRE(out != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
-    n = m->links.n > 1 ? launch_links_choose(&m->links, out) : 0;
+    n = m->links.n > 1 ? launch_connectivity_choose(&m->links, out) : 0;
     for (int i = 0; n > 0 && i < m->links.n; i++)
         if (out[i]) {
             say_cuts(m, i, out);
@@ -372,27 +374,28 @@ ek_status launch_members_linked(launch_members *m, int *known)
     return EK_OK;
 }
 
-void launch_members_trust(launch_members *m)
+void launch_membership_trust(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
         m->member[i].suspect = m->member[i].leaving = 0;
 }
 
-/* --- memory for what is to come: see elastic/spare.h ---------------------------------------------
+/* --- memory for what is to come: see elastic/prealloc.h
+ * ---------------------------------------------
  */
 
-void launch_members_know_memory(launch_members *m, const char *text)
+void launch_membership_know_memory(launch_membership *m, const char *text)
 {
     if (sscanf(text, "%31s %543s", m->run, m->pieces) != 2)
         m->pieces[0] = '\0';
 }
 
 /* The more of a host's slots, the more ranks it has to have memory for. */
-static ek_status prepare(launch_members *m, launch_member *x)
+static ek_status prepare(launch_membership *m, launch_member *x)
 {
     char command[] = "reserve", number[16], ranks[24];
     ek_path out;
-    char *argv[] = {command, m->run, m->starter, number, ranks, m->pieces, out.s};
+    char *argv[] = {command, m->run, m->supervisor_id, number, ranks, m->pieces, out.s};
 
     EK_TRY(ek_path_absolute(m->l->out, &out));
     snprintf(number, sizeof(number), "%d", x->number);
@@ -403,7 +406,7 @@ static ek_status prepare(launch_members *m, launch_member *x)
 }
 
 /* Slots of hosts that take part, or have got ready to. */
-static int64_t slots_to_be(const launch_members *m)
+static int64_t slots_to_be(const launch_membership *m)
 {
     int64_t n = 0;
 
@@ -415,7 +418,7 @@ static int64_t slots_to_be(const launch_members *m)
     return n;
 }
 
-int launch_members_prepare(launch_members *m)
+int launch_membership_prepare(launch_membership *m)
 {
     int64_t now = ek_clock_ns(), wanted = m->l->ranks > 0 ? m->l->ranks : INT64_MAX;
     int begun = 0;
@@ -431,7 +434,7 @@ int launch_members_prepare(launch_members *m)
     return begun > 0;
 }
 
-void launch_members_settle(launch_members *m)
+void launch_membership_clear_flags(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
@@ -442,7 +445,7 @@ void launch_members_settle(launch_members *m)
 }
 
 /* At the end. */
-static void give_back(launch_members *m, double seconds)
+static void give_back(launch_membership *m, double seconds)
 {
     int64_t end = after(ek_clock_ns(), seconds);
     int waiting = 1;
@@ -461,41 +464,41 @@ static void give_back(launch_members *m, double seconds)
     }
 }
 
-ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec,
-                              uint64_t starter)
+ek_status launch_membership_open(launch_membership *m, const launch *l, const char *mpiexec,
+                                 uint64_t supervisor_id)
 {
-    *m = (launch_members){.l = l, .mpiexec = mpiexec, .discover = {.out = -1}};
-    snprintf(m->starter, sizeof(m->starter), "%016" PRIx64, starter);
+    *m = (launch_membership){.l = l, .mpiexec = mpiexec, .discover = {.out = -1}};
+    snprintf(m->supervisor_id, sizeof(m->supervisor_id), "%016" PRIx64, supervisor_id);
     return read_list(m);
 }
 
-ek_status launch_members_known(launch_members *m, int *known)
+ek_status launch_membership_known(launch_membership *m, int *known)
 {
-    int status = m->n == 0 ? launch_errand_look(&m->discover) : 0;
+    int status = m->n == 0 ? launch_subprocess_look(&m->discover) : 0;
 
-    *known = status != LAUNCH_ERRAND_OUT;
+    *known = status != LAUNCH_SUBPROCESS_OUT;
     return *known && m->n == 0 ? end_discover(m, status) : EK_OK;
 }
 
-void launch_members_close(launch_members *m, double seconds)
+void launch_membership_close(launch_membership *m, double seconds)
 {
     give_back(m, seconds);
     for (int i = 0; i < m->n; i++)
-        launch_errand_end(&m->member[i].errand);
-    launch_errand_end(&m->discover);
+        launch_subprocess_end(&m->member[i].subprocess);
+    launch_subprocess_end(&m->discover);
     end_links(m);
     free(m->member);
-    *m = (launch_members){.discover = {.out = -1}};
+    *m = (launch_membership){.discover = {.out = -1}};
 }
 
 /* --- while a job runs ------------------------------------------------------------------------- */
 
-static void tend_list(launch_members *m, int64_t now)
+static void tend_list(launch_membership *m, int64_t now)
 {
     if (m->discover.pid > 0) {
-        int status = launch_errand_look(&m->discover);
+        int status = launch_subprocess_look(&m->discover);
 
-        if (status != LAUNCH_ERRAND_OUT)
+        if (status != LAUNCH_SUBPROCESS_OUT)
             excuse(m, end_discover(m, status));
     } else if (now >= m->read_at) {
         m->read_at = after(now, m->l->discover != NULL ? discover_every_s : read_every_s);
@@ -503,7 +506,7 @@ static void tend_list(launch_members *m, int64_t now)
     }
 }
 
-void launch_members_tend(launch_members *m)
+void launch_membership_poll(launch_membership *m)
 {
     int64_t now = ek_clock_ns();
 
@@ -516,7 +519,7 @@ void launch_members_tend(launch_members *m)
     }
 }
 
-int64_t launch_members_slots(const launch_members *m)
+int64_t launch_membership_slots(const launch_membership *m)
 {
     int64_t n = 0, now = ek_clock_ns();
 
@@ -525,21 +528,21 @@ int64_t launch_members_slots(const launch_members *m)
     return n;
 }
 
-int launch_members_asking(const launch_members *m)
+int launch_membership_asking(const launch_membership *m)
 {
     int64_t now = ek_clock_ns();
 
     for (int i = 0; i < m->n; i++) {
         const launch_member *x = &m->member[i];
 
-        if (x->used == 0 && x->listed && x->errand.pid > 0 &&
-            now < after(x->errand.begin, x->preparing ? together_s : answer_least_s))
+        if (x->used == 0 && x->listed && x->subprocess.pid > 0 &&
+            now < after(x->subprocess.begin, x->preparing ? together_s : answer_least_s))
             return 1;
     }
     return 0;
 }
 
-int64_t launch_members_listed_slots(const launch_members *m)
+int64_t launch_membership_listed_slots(const launch_membership *m)
 {
     int64_t n = 0;
 
@@ -548,7 +551,7 @@ int64_t launch_members_listed_slots(const launch_members *m)
     return n;
 }
 
-int launch_members_leave(const launch_members *m)
+int launch_membership_leave(const launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
         if (m->member[i].used > 0 && is_to_go(&m->member[i]))
@@ -556,7 +559,7 @@ int launch_members_leave(const launch_members *m)
     return 0;
 }
 
-void launch_members_notice(launch_members *m, int rank)
+void launch_membership_notice(launch_membership *m, int rank)
 {
     for (int i = 0; i < m->n && !m->decided; i++) {
         launch_member *x = &m->member[i];
@@ -566,18 +569,18 @@ void launch_members_notice(launch_members *m, int rank)
     }
 }
 
-void launch_members_forget_notices(launch_members *m)
+void launch_membership_forget_notices(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
         m->member[i].leaving = m->member[i].left_before;
 }
 
-void launch_members_decide(launch_members *m)
+void launch_membership_decide(launch_membership *m)
 {
     m->decided = 1;
 }
 
-void launch_members_given(launch_members *m)
+void launch_membership_given(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++) {
         m->member[i].given |= m->member[i].giving;
@@ -607,7 +610,7 @@ static void let_go(launch_member *x, int64_t now)
         x->back_at = x->leaving ? after(now, going_s) : now;
 }
 
-const char *launch_members_refuse(launch_members *m, int rank, double *s)
+const char *launch_membership_refuse(launch_membership *m, int rank, double *s)
 {
     launch_member *refused = NULL;
     int stepped = 0;
@@ -627,7 +630,7 @@ const char *launch_members_refuse(launch_members *m, int rank, double *s)
     return refused->host.name;
 }
 
-void launch_members_doubt(launch_members *m)
+void launch_membership_doubt(launch_membership *m)
 {
     int64_t now = ek_clock_ns();
     int older = 0;
@@ -650,11 +653,11 @@ void launch_members_doubt(launch_members *m)
 static int has_to_give(const launch_member *x)
 {
     return x->used > 0 && !x->given && x->tries < GIVE_TRIES_MAX && !x->suspect && x->answer == 0 &&
-           x->errand.pid == 0;
+           x->subprocess.pid == 0;
 }
 
 /* What there is to say of a host that is to have n ranks. */
-static launch_change change_of(const launch_members *m, const launch_member *x, int64_t n)
+static launch_change change_of(const launch_membership *m, const launch_member *x, int64_t n)
 {
     if (n == 0 && has_to_give(x))
         return LAUNCH_GIVING;
@@ -676,7 +679,7 @@ static void add_host(launch_hosts *out, launch_member *x, int64_t n)
 }
 
 /* Those that give stand behind the others; their number. */
-static int add_givers(launch_members *m, launch_hosts *out)
+static int add_draining(launch_membership *m, launch_hosts *out)
 {
     int n = 0;
 
@@ -689,7 +692,8 @@ static int add_givers(launch_members *m, launch_hosts *out)
     return n;
 }
 
-ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out, int *givers)
+ek_status launch_membership_use(launch_membership *m, int64_t ranks, launch_hosts *out,
+                                int *n_draining)
 {
     int64_t now = ek_clock_ns();
 
@@ -717,7 +721,7 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
         if (n > 0)
             add_host(out, x, n);
     }
-    *givers = add_givers(m, out);
+    *n_draining = add_draining(m, out);
     m->decided = 0;
     m->begun = 1;
     m->used_at = now;
@@ -727,17 +731,17 @@ ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out
 /* Why it is taken for lost. */
 static void say_why(const launch_member *x, FILE *f)
 {
-    if (x->answer == LAUNCH_ERRAND_LATE)
-        fprintf(f, " (silent for %.1f s)", x->errand.took);
-    else if (x->answer == LAUNCH_ERRAND_STUCK)
+    if (x->answer == LAUNCH_SUBPROCESS_LATE)
+        fprintf(f, " (silent for %.1f s)", x->subprocess.took);
+    else if (x->answer == LAUNCH_SUBPROCESS_STUCK)
         fprintf(f, " (mpiexec finds no way to it)");
-    else if (x->answer == LAUNCH_ERRAND_KILLED)
+    else if (x->answer == LAUNCH_SUBPROCESS_KILLED)
         fprintf(f, " (mpiexec was killed)");
     else
         fprintf(f, " (mpiexec: status %d)", x->answer);
 }
 
-static int name_those(const launch_members *m, launch_change change, FILE *f)
+static int name_those(const launch_membership *m, launch_change change, FILE *f)
 {
     int n = 0;
 
@@ -753,7 +757,7 @@ static int name_those(const launch_members *m, launch_change change, FILE *f)
     return n;
 }
 
-void launch_members_say(const launch_members *m, FILE *f)
+void launch_membership_report(const launch_membership *m, FILE *f)
 {
     static const struct {
         launch_change change;
@@ -772,7 +776,7 @@ void launch_members_say(const launch_members *m, FILE *f)
     }
 }
 
-int launch_members_changed(const launch_members *m)
+int launch_membership_changed(const launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
         if (m->member[i].change != LAUNCH_UNCHANGED)

@@ -75,14 +75,15 @@ void launch_child_become(pid_t parent, const sigset_t *mask, int in, int out, in
 /* Kills what a child has started on this host and what is still there of it. */
 void launch_child_kill(pid_t child);
 
-/* --- a command beside the job (launch_errand.c) ------------------------------------------------
+/* --- a command beside the job (launch_subprocess.c)
+ * ------------------------------------------------
  */
 
 enum {
-    LAUNCH_ERRAND_OUT = -1,
-    LAUNCH_ERRAND_KILLED = 1000, /* by a signal */
-    LAUNCH_ERRAND_LATE,          /* not ended in its time */
-    LAUNCH_ERRAND_STUCK          /* an mpiexec whose last launcher has failed */
+    LAUNCH_SUBPROCESS_OUT = -1,
+    LAUNCH_SUBPROCESS_KILLED = 1000, /* by a signal */
+    LAUNCH_SUBPROCESS_LATE,          /* not ended in its time */
+    LAUNCH_SUBPROCESS_STUCK          /* an mpiexec whose last launcher has failed */
 };
 
 typedef struct {
@@ -93,26 +94,27 @@ typedef struct {
     int64_t looked;       /* last */
     int64_t children_at;  /* last looked for its children */
     int stuck;            /* times running that all of these had failed */
-} launch_errand;
+} launch_subprocess;
 
 /* Starts a command; keep: what it prints on stdout.  It is killed after so many seconds, of which
  * those do not count in which nobody looked. */
-EK_CHECKED ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep,
-                                         double seconds);
+EK_CHECKED ek_status launch_subprocess_begin(launch_subprocess *e, char *const *argv, int keep,
+                                             double seconds);
 /* Runs this program with other arguments, through mpiexec. */
-EK_CHECKED ek_status launch_errand_run(launch_errand *e, const launch *l, const char *mpiexec,
-                                       int ranks, const char *hosts, char **argv, int argc,
-                                       double seconds);
-/* LAUNCH_ERRAND_OUT while it runs, else its exit status, or what else has ended it, once. */
-int launch_errand_look(launch_errand *e);
+EK_CHECKED ek_status launch_subprocess_run(launch_subprocess *e, const launch *l,
+                                           const char *mpiexec, int ranks, const char *hosts,
+                                           char **argv, int argc, double seconds);
+/* LAUNCH_SUBPROCESS_OUT while it runs, else its exit status, or what else has ended it, once. */
+int launch_subprocess_look(launch_subprocess *e);
 /* Children of a process that have failed, which it has not yet seen; others: its other ones. */
 int launch_has_failed_children(pid_t pid, int *others);
 /* What it has printed, to be freed; NULL: no memory. */
-char *launch_errand_said(launch_errand *e);
+char *launch_subprocess_said(launch_subprocess *e);
 /* Kills it if it still runs, and forgets it.  One that is all zeros but out = -1 may be ended. */
-void launch_errand_end(launch_errand *e);
+void launch_subprocess_end(launch_subprocess *e);
 
-/* --- which hosts reach each other (launch_links.c) ---------------------------------------------
+/* --- which hosts reach each other (launch_connectivity.c)
+ * ---------------------------------------------
  */
 
 typedef struct {
@@ -120,27 +122,29 @@ typedef struct {
     const char *mpiexec;
     const char **host; /* [n] names */
     int n;
-    double start_s;        /* what a start takes; 0: not known */
-    int round, whole;      /* 0: all at once, and whether that went well; then pairs */
-    int good;              /* jobs that did */
-    unsigned char *cut;    /* [n * n] */
-    launch_errand *errand; /* [n] of the round */
-} launch_links;
+    double start_s;                /* what a start takes; 0: not known */
+    int round, whole;              /* 0: all at once, and whether that went well; then pairs */
+    int good;                      /* jobs that did */
+    unsigned char *cut;            /* [n * n] */
+    launch_subprocess *subprocess; /* [n] of the round */
+} launch_connectivity;
 
 /* l to start_s are the caller's.  Begins; looks how it gets on; forgets all but those. */
-EK_CHECKED ek_status launch_links_begin(launch_links *k);
-EK_CHECKED ek_status launch_links_look(launch_links *k, int *known);
-void launch_links_end(launch_links *k);
+EK_CHECKED ek_status launch_connectivity_begin(launch_connectivity *k);
+EK_CHECKED ek_status launch_connectivity_look(launch_connectivity *k, int *known);
+void launch_connectivity_end(launch_connectivity *k);
 /* Whether two do not reach each other. */
-int launch_links_cut(const launch_links *k, int a, int b);
+int launch_connectivity_cut(const launch_connectivity *k, int a, int b);
 /* Whom to leave out for the rest to reach each other: out [n], and how many.  None where that were
  * more than half, or no two of several reach each other, which must have another cause. */
-int launch_links_choose(const launch_links *k, unsigned char *out);
+int launch_connectivity_choose(const launch_connectivity *k, unsigned char *out);
 /* Begins one job, which ends with status 0 if all these reach each other. */
-EK_CHECKED ek_status launch_links_try(launch_errand *e, const launch *l, const char *mpiexec,
-                                      double start_s, const char *const *host, int n);
+EK_CHECKED ek_status launch_connectivity_try(launch_subprocess *e, const launch *l,
+                                             const char *mpiexec, double start_s,
+                                             const char *const *host, int n);
 
-/* --- hosts that come and go (launch_members.c) -------------------------------------------------
+/* --- hosts that come and go (launch_membership.c)
+ * -------------------------------------------------
  */
 
 typedef enum {
@@ -165,18 +169,18 @@ typedef struct {
     int linking;            /* the question under way is that */
     int refusals;           /* how often running it did not */
     int64_t asked;          /* in which round of questions */
-    int answer;             /* to the last question: 0: it is there; see launch_errand_look() */
+    int answer;             /* to the last question: 0: it is there; see launch_subprocess_look() */
     int again;              /* was asked a second time before the first start */
     int losses;             /* how often it was lost soon after it had come */
     int64_t ask_at;         /* when to ask it again; ek_clock_ns() like the others */
     int64_t back_at, since; /* not used before; used since */
-    launch_change change;   /* at the last launch_members_use() */
-    launch_errand errand;   /* the question under way, or its getting ready */
-    int number;             /* that no other one has */
-    int preparing;          /* it is the latter */
-    int prepared;           /* it has done what it can of that */
-    int owes;               /* it may have memory that the run has not used */
-    int gives_back;         /* that, before it is forgotten */
+    launch_change change;   /* at the last launch_membership_use() */
+    launch_subprocess subprocess; /* the question under way, or its getting ready */
+    int number;                   /* that no other one has */
+    int preparing;                /* it is the latter */
+    int prepared;                 /* it has done what it can of that */
+    int owes;                     /* it may have memory that the run has not used */
+    int gives_back;               /* that, before it is forgotten */
 } launch_member;
 
 typedef struct {
@@ -186,74 +190,74 @@ typedef struct {
     int n, begun, excused, numbers;
     int decided; /* no notice counts any more */
     int64_t read_at, used_at, round;
-    double slowest_s; /* answer to the questions under way */
-    double start_s;   /* until workers were at work, the slowest start yet; the caller's */
-    char run[32];     /* numbers of the run and of the launcher, in hexadecimal digits; */
-    char starter[32]; /* and what a rank has of memory; "": not known */
+    double slowest_s;       /* answer to the questions under way */
+    double start_s;         /* until workers were at work, the slowest start yet; the caller's */
+    char run[32];           /* numbers of the run and of the launcher, in hexadecimal digits; */
+    char supervisor_id[32]; /* and what a rank has of memory; "": not known */
     char pieces[LAUNCH_PIECES_CAP];
-    launch_errand discover;
-    launch_links links; /* of hosts that took part */
-    int *linked;        /* [links.n] their numbers here */
-} launch_members;
+    launch_subprocess discover;
+    launch_connectivity links; /* of hosts that took part */
+    int *linked;               /* [links.n] their numbers here */
+} launch_membership;
 
 /* Reads the list of hosts, of l->hosts or l->discover, which takes a while; whether it is known. */
-EK_CHECKED ek_status launch_members_open(launch_members *m, const launch *l, const char *mpiexec,
-                                         uint64_t starter);
-EK_CHECKED ek_status launch_members_known(launch_members *m, int *known);
+EK_CHECKED ek_status launch_membership_open(launch_membership *m, const launch *l,
+                                            const char *mpiexec, uint64_t supervisor_id);
+EK_CHECKED ek_status launch_membership_known(launch_membership *m, int *known);
 /* What hosts have got ready is given back, for which they have so many seconds. */
-void launch_members_close(launch_members *m, double seconds);
+void launch_membership_close(launch_membership *m, double seconds);
 
 /* Between jobs: reads the list again and asks all hosts; whether it is known who is there. */
-EK_CHECKED ek_status launch_members_ask(launch_members *m);
-EK_CHECKED ek_status launch_members_asked(launch_members *m, int *asked);
+EK_CHECKED ek_status launch_membership_ask(launch_membership *m);
+EK_CHECKED ek_status launch_membership_asked(launch_membership *m, int *asked);
 
 /* The same of whether those that took part reach each other, if all of them answer; who does not is
  * left out. */
-EK_CHECKED ek_status launch_members_link(launch_members *m);
-EK_CHECKED ek_status launch_members_linked(launch_members *m, int *known);
+EK_CHECKED ek_status launch_membership_link(launch_membership *m);
+EK_CHECKED ek_status launch_membership_linked(launch_membership *m, int *known);
 
 /* During one, now and then: reads the list, and asks hosts that take no part. */
-void launch_members_tend(launch_members *m);
+void launch_membership_poll(launch_membership *m);
 /* What ranks have of memory: "RUN PIECES".  Then hosts that could take part and do not yet get
  * theirs ready, while the others go on; returns whether some have begun, and cannot be used before.
  */
-void launch_members_know_memory(launch_members *m, const char *text);
-int launch_members_prepare(launch_members *m);
+void launch_membership_know_memory(launch_membership *m, const char *text);
+int launch_membership_prepare(launch_membership *m);
 /* A step was done: hosts that take part have done one, and used what they had ready. */
-void launch_members_settle(launch_members *m);
+void launch_membership_clear_flags(launch_membership *m);
 /* A host is about to go, that of a rank; or all that said so in the job that has ended were wrong.
  */
-void launch_members_notice(launch_members *m, int rank);
-void launch_members_forget_notices(launch_members *m);
+void launch_membership_notice(launch_membership *m, int rank);
+void launch_membership_forget_notices(launch_membership *m);
 /* A start has ended and had not done a step: hosts that were new in it are left out for a while,
  * unless all were. */
-void launch_members_doubt(launch_members *m);
+void launch_membership_doubt(launch_membership *m);
 /* The same where a rank has failed by itself, of its host alone if none has done a step with it and
  * some have with others; it is left out for *s seconds.  Its name, or NULL. */
-const char *launch_members_refuse(launch_members *m, int rank, double *s);
+const char *launch_membership_refuse(launch_membership *m, int rank, double *s);
 /* Nobody is suspected any more, or about to go: there are no others. */
-void launch_members_trust(launch_members *m);
+void launch_membership_trust(launch_membership *m);
 /* Whether one that takes part should not. */
-int launch_members_leave(const launch_members *m);
+int launch_membership_leave(const launch_membership *m);
 /* The job is as good as over: what its workers say from here on is no notice. */
-void launch_members_decide(launch_members *m);
+void launch_membership_decide(launch_membership *m);
 /* Those that were to give have done so. */
-void launch_members_given(launch_members *m);
+void launch_membership_given(launch_membership *m);
 /* Whether others may answer in a moment. */
-int launch_members_asking(const launch_members *m);
+int launch_membership_asking(const launch_membership *m);
 /* Slots of all that could take part now; of the list, whoever answers. */
-int64_t launch_members_slots(const launch_members *m);
-int64_t launch_members_listed_slots(const launch_members *m);
+int64_t launch_membership_slots(const launch_membership *m);
+int64_t launch_membership_listed_slots(const launch_membership *m);
 
 /* Chooses hosts for so many ranks, at most the slots there are, in the order of the list.  Behind
  * them those that get none any more and have something of the run, each for a rank that gives it to
  * the others: *givers. */
-EK_CHECKED ek_status launch_members_use(launch_members *m, int64_t ranks, launch_hosts *out,
-                                        int *givers);
+EK_CHECKED ek_status launch_membership_use(launch_membership *m, int64_t ranks, launch_hosts *out,
+                                           int *n_draining);
 /* Whether that changed anything, and what: "a (silent for 1.5 s), b (mpiexec: status 255) do not
  * answer; c takes part; ". */
-int launch_members_changed(const launch_members *m);
-void launch_members_say(const launch_members *m, FILE *f);
+int launch_membership_changed(const launch_membership *m);
+void launch_membership_report(const launch_membership *m, FILE *f);
 
 /* --- how it gets on (launch_progress.c) --------------------------------------------------------
  */
@@ -296,10 +300,11 @@ void launch_progress_word(launch_progress *p, const char *name, int64_t now);
 void launch_progress_step(launch_progress *p, int64_t now);
 double launch_progress_median_s(const launch_progress *p); /* of a step; 0: none is known */
 /* How long the phase may be without a word; 0: for ever.  Whether it has been longer. */
-double launch_progress_patience_s(const launch_progress *p);
+double launch_progress_timeout_s(const launch_progress *p);
 int launch_progress_hangs(const launch_progress *p, int64_t now);
 
-/* --- who died first (launch_watch.c) ---------------------------------------------------------- */
+/* --- who died first (launch_worker_watch.c)
+ * ---------------------------------------------------------- */
 
 typedef struct {
     int fd;      /* readable when there is something to look at; -1: nobody is watched */
@@ -309,15 +314,16 @@ typedef struct {
     int first;   /* the rank that ended first without leaving; -1: none, or none that is watched */
     int *connection; /* [n] */
     int n;
-} launch_watch;
+} launch_worker_watch;
 
 /* Before mpiexec is started: sets a variable that workers find the launcher by. */
-void launch_watch_init(launch_watch *w);
+void launch_worker_watch_init(launch_worker_watch *w);
 /* Workers that are still there end. */
-void launch_watch_fini(launch_watch *w);
-void launch_watch_look(launch_watch *w);
+void launch_worker_watch_fini(launch_worker_watch *w);
+void launch_worker_watch_look(launch_worker_watch *w);
 
-/* --- what a job says (launch_talk.c) ---------------------------------------------------------- */
+/* --- what a job says (launch_job_output.c)
+ * ---------------------------------------------------------- */
 
 typedef struct {
     int pid;
@@ -344,7 +350,7 @@ typedef struct {
     int is_last;            /* none is left to do */
     int recovered, lacking; /* it goes on from memory; it does not, as too little is left there */
     double taken, copied, received; /* bytes of state, when it went on from memory */
-    double spare;                   /* bytes that hosts had made ready before they joined */
+    double prealloc;                /* bytes that hosts had made ready before they joined */
     int drawn;                      /* the terminal's line is not ended */
     int noise;                      /* stdout: mpiexec's own from here on */
     int blank;                      /* stdout: empty lines that may belong to it */
@@ -352,22 +358,22 @@ typedef struct {
     size_t held_bytes, held_room;
     int64_t held_since; /* ek_clock_ns() of the oldest; 0: none */
     launch_death death;
-    int unseen;          /* mpiexec has not seen how the first worker ended */
-    launch_watch *watch; /* or NULL */
+    int unseen;                 /* mpiexec has not seen how the first worker ended */
+    launch_worker_watch *watch; /* or NULL */
     launch_progress *progress;
-    launch_members *members; /* or NULL */
-} launch_talk;
+    launch_membership *members; /* or NULL */
+} launch_job_output;
 
-EK_CHECKED ek_status launch_talk_init(launch_talk *t, int ranks);
-void launch_talk_fini(launch_talk *t);
+EK_CHECKED ek_status launch_job_output_init(launch_job_output *t, int ranks);
+void launch_job_output_fini(launch_job_output *t);
 /* A line (without its newline) from the job's stdout or stderr. */
-void launch_talk_stdout(launch_talk *t, const char *line, size_t n);
-void launch_talk_stderr(launch_talk *t, const char *line, size_t n);
+void launch_job_output_stdout(launch_job_output *t, const char *line, size_t n);
+void launch_job_output_stderr(launch_job_output *t, const char *line, size_t n);
 /* Prints what waits, or forgets it. */
-void launch_talk_release(launch_talk *t);
-void launch_talk_drop(launch_talk *t);
+void launch_job_output_release(launch_job_output *t);
+void launch_job_output_drop(launch_job_output *t);
 /* "rank 2 on node3 (process 123) was killed by signal 9 (Killed)"; 0: nobody knows who died. */
-int launch_talk_death(const launch_talk *t, char *text, size_t cap);
+int launch_job_output_death(const launch_job_output *t, char *text, size_t cap);
 
 /* --- the launcher (launch.c) -------------------------------------------------------------------
  */
@@ -377,7 +383,7 @@ typedef struct {
     int fd; /* -1: at its end */
     size_t n;
     char *text;
-    void (*line)(launch_talk *t, const char *line, size_t n);
+    void (*line)(launch_job_output *t, const char *line, size_t n);
 } launch_stream;
 
 typedef struct {
@@ -406,8 +412,8 @@ typedef struct {
     int joined;    /* workers have been there, in whichever start */
     int vain;      /* starts running that were lost and had not done a step */
     int64_t starts;
-    launch_members *members; /* hosts that come and go; NULL: this host, or a list that stays */
-    launch_members members_space;
+    launch_membership *members; /* hosts that come and go; NULL: this host, or a list that stays */
+    launch_membership members_space;
     launch_progress progress;
     int lock;                  /* of --out, with --elastic */
     int made_out;              /* and this one has made it */
@@ -422,14 +428,14 @@ typedef struct {
     int wait_of;
 
     /* of one start */
-    int givers;        /* ranks beside these, of hosts that are to go: it is for them alone */
+    int n_draining;    /* ranks beside these, of hosts that are to go: it is for them alone */
     int64_t chosen_at; /* its hosts, ek_clock_ns() */
     const launch_hosts *hosts; /* NULL: this one */
-    launch_talk talk;
+    launch_job_output job_output;
     pid_t child;
     int ended, wait_status;
     launch_stream streams[2]; /* stdout, stderr */
-    launch_watch watch;
+    launch_worker_watch watch;
     int told;    /* the workers know of the interruption, */
     int hurried; /* and have little time, as they are not at work yet */
     int64_t kill_at, drain_until;
@@ -452,7 +458,7 @@ typedef enum {
     LAUNCH_WAIT_WORKERS,
     LAUNCH_WAIT_DISCOVER,
     LAUNCH_WAIT_ANSWERS, /* of hosts that are asked */
-    LAUNCH_WAIT_LINKS,
+    LAUNCH_WAIT_CONNECTIVITY,
     LAUNCH_WAIT_HOSTS /* to go on with: none has answered */
 } launch_wait_reason;
 
@@ -469,11 +475,12 @@ int launch_wait_missing(const launcher *x, int joined, FILE *f);
 /* Reads the signals that have come. */
 void launch_take_signals(launcher *x);
 
-/* --- the end of a start (launch_judge.c) -------------------------------------------------------
+/* --- the end of a start (launch_exit_policy.c)
+ * -------------------------------------------------------
  */
 
 /* Says what there is to say, decides whether to go on; the exit status. */
-int launch_judge(launcher *x);
+int launch_exit_policy(launcher *x);
 /* Whether one of this command with --elastic has gone on from memory, or left something there. */
 int launch_left_in_memory(const launcher *x);
 /* Steps that a run has done, by the last line of its metrics, if that was written since then. */

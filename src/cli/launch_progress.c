@@ -98,7 +98,7 @@ static double longest_step_s(const launch_progress *p)
     return longest;
 }
 
-double launch_progress_patience_s(const launch_progress *p)
+double launch_progress_timeout_s(const launch_progress *p)
 {
     double known = 0, least = start_least_s;
 
@@ -115,7 +115,7 @@ double launch_progress_patience_s(const launch_progress *p)
 
 int launch_progress_hangs(const launch_progress *p, int64_t now)
 {
-    double s = launch_progress_patience_s(p);
+    double s = launch_progress_timeout_s(p);
 
     return s > 0 && (double)(now - p->heard) / 1e9 > s;
 }

@@ -25,12 +25,12 @@ static void become(char *const *argv, pid_t parent, int in, int out)
     _exit(127);
 }
 
-ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, double seconds)
+ek_status launch_subprocess_begin(launch_subprocess *e, char *const *argv, int keep, double seconds)
 {
     pid_t parent = getpid();
     int in = keep ? -1 : launch_child_stdin();
 
-    *e = (launch_errand){.out = -1, .begin = ek_clock_ns()};
+    *e = (launch_subprocess){.out = -1, .begin = ek_clock_ns()};
     e->limit = e->begin + (int64_t)(seconds * 1e9);
     e->looked = e->begin;
     if (keep) {
@@ -42,24 +42,24 @@ ek_status launch_errand_begin(launch_errand *e, char *const *argv, int keep, dou
         become(argv, parent, in, e->out);
     if (e->pid < 0) {
         e->pid = 0;
-        launch_errand_end(e);
+        launch_subprocess_end(e);
         return EK_FAIL(EK_EIO, "cannot start %s", argv[0]);
     }
     setpgid(e->pid, e->pid);
     return EK_OK;
 }
 
-ek_status launch_errand_run(launch_errand *e, const launch *l, const char *mpiexec, int ranks,
-                            const char *hosts, char **argv, int argc, double seconds)
+ek_status launch_subprocess_run(launch_subprocess *e, const launch *l, const char *mpiexec,
+                                int ranks, const char *hosts, char **argv, int argc, double seconds)
 {
-    launch errand = *l;
+    launch subprocess = *l;
     launch_args args;
     ek_status st;
 
-    errand.argc = argc;
-    errand.argv = argv;
-    EK_TRY(launch_args_make(&errand, mpiexec, ranks, hosts, &args));
-    st = launch_errand_begin(e, args.argv, 0, seconds);
+    subprocess.argc = argc;
+    subprocess.argv = argv;
+    EK_TRY(launch_args_make(&subprocess, mpiexec, ranks, hosts, &args));
+    st = launch_subprocess_begin(e, args.argv, 0, seconds);
     launch_args_free(&args);
     return st;
 }
@@ -109,7 +109,7 @@ enum { STUCK_NS = 20000000, STUCK_LOOKS = 4 }; /* from look to look; and so ofte
 enum { STALL_NS = 500000000 };                 /* who waits looks every 0.1 s at least */
 
 /* Seen again and again, and asleep: one whose last child has failed may be about to end itself. */
-static int is_stuck(launch_errand *e, int64_t now)
+static int is_stuck(launch_subprocess *e, int64_t now)
 {
     int others, stuck, ended;
 
@@ -123,7 +123,7 @@ static int is_stuck(launch_errand *e, int64_t now)
 }
 
 /* A machine that stands still (it is too busy, or moved) keeps the command from its work, too. */
-static void leave_out_stalls(launch_errand *e, int64_t now)
+static void leave_out_stalls(launch_subprocess *e, int64_t now)
 {
     int64_t gap = now - e->looked;
 
@@ -134,7 +134,7 @@ static void leave_out_stalls(launch_errand *e, int64_t now)
     e->looked = now;
 }
 
-int launch_errand_look(launch_errand *e)
+int launch_subprocess_look(launch_subprocess *e)
 {
     int64_t now = ek_clock_ns();
     int status, how;
@@ -148,20 +148,20 @@ int launch_errand_look(launch_errand *e)
         if (status != 0)
             launch_child_kill(e->pid);
         e->pid = 0;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : LAUNCH_ERRAND_KILLED;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : LAUNCH_SUBPROCESS_KILLED;
     }
     if (now >= e->limit)
-        how = LAUNCH_ERRAND_LATE;
+        how = LAUNCH_SUBPROCESS_LATE;
     else if (is_stuck(e, now))
-        how = LAUNCH_ERRAND_STUCK;
+        how = LAUNCH_SUBPROCESS_STUCK;
     else
-        return LAUNCH_ERRAND_OUT;
-    launch_errand_end(e);
+        return LAUNCH_SUBPROCESS_OUT;
+    launch_subprocess_end(e);
     e->took = took;
     return how;
 }
 
-char *launch_errand_said(launch_errand *e)
+char *launch_subprocess_said(launch_subprocess *e)
 {
     struct stat s;
     char *text = NULL;
@@ -174,7 +174,7 @@ char *launch_errand_said(launch_errand *e)
     return text;
 }
 
-void launch_errand_end(launch_errand *e)
+void launch_subprocess_end(launch_subprocess *e)
 {
     if (e->pid > 0) {
         kill(-e->pid, SIGKILL);
@@ -184,5 +184,5 @@ void launch_errand_end(launch_errand *e)
     }
     if (e->pid >= 0 && e->begin > 0 && e->out >= 0)
         close(e->out);
-    *e = (launch_errand){.out = -1};
+    *e = (launch_subprocess){.out = -1};
 }

@@ -45,11 +45,11 @@ int launch_wait_missing(const launcher *x, int joined, FILE *f)
     const launch_hosts *h = x->hosts;
     int first = 0, n = 0;
 
-    for (int i = 0; h != NULL && i < h->n && first < x->talk.ranks; i++) {
+    for (int i = 0; h != NULL && i < h->n && first < x->job_output.ranks; i++) {
         int end = first + (int)h->host[i].slots, there = 0;
 
-        for (int r = first; r < end && r < x->talk.ranks; r++)
-            there += joined ? x->talk.workers[r].joined : x->talk.workers[r].pid != 0;
+        for (int r = first; r < end && r < x->job_output.ranks; r++)
+            there += joined ? x->job_output.workers[r].joined : x->job_output.workers[r].pid != 0;
         if (there == 0) {
             if (n == 0)
                 fprintf(f, " on ");
@@ -63,7 +63,7 @@ int launch_wait_missing(const launcher *x, int joined, FILE *f)
 /* Of a start: what its workers are about, by phase; 0: that is theirs to say. */
 static int say_workers(const launcher *x, FILE *f)
 {
-    const launch_talk *t = &x->talk;
+    const launch_job_output *t = &x->job_output;
 
     if (x->told)
         fprintf(f, "the workers to save and end (interrupt again to end them at once)");
@@ -85,14 +85,14 @@ static int say_workers(const launcher *x, FILE *f)
 }
 
 /* Hosts that have not answered yet, or that do not answer or cannot take part; how many. */
-static int name_members(const launch_members *m, int asked, FILE *f)
+static int name_members(const launch_membership *m, int asked, FILE *f)
 {
     int n = 0;
 
     for (int i = 0; i < m->n; i++) {
         const launch_member *x = &m->member[i];
 
-        if (asked ? x->errand.pid > 0 : x->listed && (x->answer != 0 || x->suspect))
+        if (asked ? x->subprocess.pid > 0 : x->listed && (x->answer != 0 || x->suspect))
             name_host(x->host.name, n++, f);
     }
     return n;
@@ -103,7 +103,7 @@ static int say_reason(const launcher *x, launch_wait_reason reason, FILE *f)
     switch (reason) {
     case LAUNCH_WAIT_DISCOVER: fprintf(f, "--discover to name hosts"); return 1;
     case LAUNCH_WAIT_ANSWERS: fprintf(f, "an answer of "); return name_members(x->members, 1, f);
-    case LAUNCH_WAIT_LINKS: fprintf(f, "a test of which hosts reach each other"); return 1;
+    case LAUNCH_WAIT_CONNECTIVITY: fprintf(f, "a test of which hosts reach each other"); return 1;
     case LAUNCH_WAIT_HOSTS:
         fprintf(f, "a host to go on with; none of these answers: ");
         return name_members(x->members, 0, f);
@@ -124,9 +124,9 @@ void launch_wait_tell(launcher *x, launch_wait_reason reason)
     fclose(f);
     if (!any || !launch_wait_is_due(&x->wait, now))
         return;
-    if (x->talk.drawn)
+    if (x->job_output.drawn)
         fputc('\n', stderr);
-    x->talk.drawn = 0;
+    x->job_output.drawn = 0;
     fprintf(stderr, "evenkeel %s: waiting for %s, for %.0f s now\n", x->l->command, text,
             (double)(now - x->wait.begin) / 1e9);
 }

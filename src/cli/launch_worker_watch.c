@@ -72,19 +72,19 @@ static int listen_somewhere(char *name)
     return -1;
 }
 
-void launch_watch_init(launch_watch *w)
+void launch_worker_watch_init(launch_worker_watch *w)
 {
     char name[NAME_CAP] = "", place[PLACE_CAP];
 
     find_place(place);
-    *w = (launch_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
+    *w = (launch_worker_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
     w->door = listen_somewhere(name);
     if (w->fd < 0 || w->door < 0 || keep(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
         setenv(NAME_VARIABLE, name, 1) != 0 || setenv(PLACE_VARIABLE, place, 1) != 0)
-        launch_watch_fini(w); /* then mpiexec's word has to do */
+        launch_worker_watch_fini(w); /* then mpiexec's word has to do */
 }
 
-void launch_watch_fini(launch_watch *w)
+void launch_worker_watch_fini(launch_worker_watch *w)
 {
     for (int i = 0; i < w->n; i++)
         close(w->connection[i]);
@@ -100,7 +100,7 @@ void launch_watch_fini(launch_watch *w)
     unsetenv(PLACE_VARIABLE);
 }
 
-static int note_connection(launch_watch *w, int fd)
+static int note_connection(launch_worker_watch *w, int fd)
 {
     int *grown = realloc(w->connection, ((size_t)w->n + 1) * sizeof(*grown));
 
@@ -111,7 +111,7 @@ static int note_connection(launch_watch *w, int fd)
     return 0;
 }
 
-static void close_connection(launch_watch *w, int fd)
+static void close_connection(launch_worker_watch *w, int fd)
 {
     int n = 0;
 
@@ -122,7 +122,7 @@ static void close_connection(launch_watch *w, int fd)
     close(fd);
 }
 
-static void let_in(launch_watch *w)
+static void let_in(launch_worker_watch *w)
 {
     struct ucred who;
     socklen_t n = sizeof(who);
@@ -135,7 +135,7 @@ static void let_in(launch_watch *w)
 }
 
 /* A worker says which rank it is, that it leaves in good order, or nothing more. */
-static void hear(launch_watch *w, int fd, int rank)
+static void hear(launch_worker_watch *w, int fd, int rank)
 {
     int32_t said = NO_RANK;
     ssize_t n = recv(fd, &said, sizeof(said), 0);
@@ -152,7 +152,7 @@ static void hear(launch_watch *w, int fd, int rank)
     close_connection(w, fd);
 }
 
-void launch_watch_look(launch_watch *w)
+void launch_worker_watch_look(launch_worker_watch *w)
 {
     struct epoll_event e[BATCH]; /* in the order in which they came */
     int n = epoll_wait(w->fd, e, BATCH, 0);
@@ -242,7 +242,7 @@ static int is_here(void)
     return place != NULL && strcmp(place, own) == 0;
 }
 
-void launch_watch_join(int rank)
+void launch_worker_watch_join(int rank)
 {
     const char *name = getenv(NAME_VARIABLE);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -268,7 +268,7 @@ void launch_watch_join(int rank)
     end_with_launcher(to_launcher);
 }
 
-void launch_watch_leave(void)
+void launch_worker_watch_leave(void)
 {
     tell(NO_RANK);
 }

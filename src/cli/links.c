@@ -1,6 +1,6 @@
 /* evenkeel links: whether all ranks of a job reach each other.  Each sends every other one a byte;
  * the job ends when all have come.  The launcher of a run with --elastic calls it
- * (launch_links.c); people need not. */
+ * (launch_connectivity.c); people need not. */
 #include "evenkeel/job.h"
 
 #include "cli/cli.h"

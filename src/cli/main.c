@@ -61,7 +61,7 @@ static void start_again(char **argv)
  * reads its settings when it is loaded, so they can only be made before: by starting again (before
  * MPI, and keeping what its launcher handed down).  A user's own settings stand; ours
  * may come from a launcher, which was alone. */
-static void settle_openmp(char **argv)
+static void set_openmp_defaults(char **argv)
 {
     static const char spins_alone[] = "10001";
     const char *set = getenv("GOMP_SPINCOUNT");
@@ -77,7 +77,7 @@ static void settle_openmp(char **argv)
 
 /* A soft limit on the stack that is too small is raised, for this thread and those to come, whose
  * stacks are chosen when a program starts.  Returns false where that is not allowed. */
-static int settle_stack(char **argv)
+static int ensure_stack(char **argv)
 {
     enum { WANTED = 8 << 20 };
     struct rlimit l, more;
@@ -112,9 +112,9 @@ int main(int argc, char **argv)
 {
     cli_text name;
 
-    if (!settle_stack(argv))
+    if (!ensure_stack(argv))
         return CLI_FAILED;
-    settle_openmp(argv);
+    set_openmp_defaults(argv);
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is a failed write, not the end by a signal */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that has come to its limit */
     if (argc < 2) {

@@ -1,5 +1,5 @@
 /* evenkeel reserve: memory for ranks that are about to come to this host, and its end (see
- * elastic/spare.h).  The launcher of a run with --elastic calls it; people need not.
+ * elastic/prealloc.h).  The launcher of a run with --elastic calls it; people need not.
  *
  *     evenkeel reserve RUN STARTER HOST RANKS PIECES OUT
  *     evenkeel reserve RUN STARTER
@@ -8,7 +8,7 @@
  */
 #include "base/threads.h"
 #include "cli/cli.h"
-#include "elastic/spare.h"
+#include "elastic/prealloc.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -20,22 +20,22 @@
 enum { RANKS_MAX = 1 << 16 };
 
 /* For all of the ranks, or for none.  Memory is granted before it is there, so it is asked for. */
-static ek_status make(const ek_segment_id *first, int ranks, uint64_t starter, const char *out,
-                      const char *pieces)
+static ek_status make(const ek_segment_id *first, int ranks, uint64_t supervisor_id,
+                      const char *out, const char *blocks)
 {
     double have = (double)ek_memory_available(), want;
     ek_segment_id id = *first;
     size_t bytes;
     ek_status st = EK_OK;
 
-    EK_TRY(ek_spare_bytes(pieces, &bytes));
+    EK_TRY(ek_prealloc_bytes(blocks, &bytes));
     want = (double)bytes * ranks;
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
                "%d ranks to come need about %.1f GB of memory, and %.1f GB are available", ranks,
                want / 1e9, have / 1e9);
-    for (id.rank = EK_SPARE_RANK; id.rank < EK_SPARE_RANK + ranks && st == EK_OK; id.rank++)
-        st = ek_spare_make(&id, starter, out, pieces);
-    for (id.rank = EK_SPARE_RANK; id.rank < EK_SPARE_RANK + ranks && st < 0; id.rank++)
+    for (id.rank = EK_PREALLOC_RANK; id.rank < EK_PREALLOC_RANK + ranks && st == EK_OK; id.rank++)
+        st = ek_prealloc_create(&id, supervisor_id, out, blocks);
+    for (id.rank = EK_PREALLOC_RANK; id.rank < EK_PREALLOC_RANK + ranks && st < 0; id.rank++)
         (void)!ek_segment_remove(&id);
     return st;
 }
@@ -43,18 +43,18 @@ static ek_status make(const ek_segment_id *first, int ranks, uint64_t starter, c
 static ek_status reserve(int argc, char **argv)
 {
     ek_segment_id id = {0};
-    uint64_t starter;
+    uint64_t supervisor_id;
     int ranks = 0;
 
     EK_REQUIRE((argc == 3 || argc == 7) && sscanf(argv[1], "%" SCNx64, &id.run) == 1 &&
-                   sscanf(argv[2], "%" SCNx64, &starter) == 1 &&
+                   sscanf(argv[2], "%" SCNx64, &supervisor_id) == 1 &&
                    (argc == 3 || (sscanf(argv[3], "%" SCNd32, &id.generation) == 1 &&
                                   sscanf(argv[4], "%d", &ranks) == 1)) &&
                    id.generation >= 0 && ranks >= 0 && ranks <= RANKS_MAX,
                EK_EINVAL, "this command is for evenkeel's launchers, which know its arguments");
     if (argc == 3)
-        return ek_spare_remove(id.run, starter);
-    return make(&id, ranks, starter, argv[6], argv[5]);
+        return ek_prealloc_remove(id.run, supervisor_id);
+    return make(&id, ranks, supervisor_id, argv[6], argv[5]);
 }
 
 int cli_reserve(int argc, char **argv)

@@ -219,7 +219,7 @@ static int stop_wanted(void *context)
     return interrupted != 0;
 }
 
-_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_pieces) <= LAUNCH_NOTE_CAP,
+_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <= LAUNCH_NOTE_CAP,
                "a note holds what a rank has of memory");
 
 static void show_start(void *context, const ek_train_info *i)
@@ -230,9 +230,9 @@ static void show_start(void *context, const ek_train_info *i)
 
     if (i->from_memory)
         cli_job_tell(d->job, "recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
-                     i->memory_received, i->memory_spare);
-    if (i->memory_pieces[0] != '\0')
-        cli_job_tell(d->job, "memory %s", i->memory_pieces);
+                     i->memory_received, i->memory_prealloc);
+    if (i->memory_blocks[0] != '\0')
+        cli_job_tell(d->job, "memory %s", i->memory_blocks);
     if (i->memory_lacks)
         cli_job_tell(d->job, "lacking");
     if (d->quiet)
@@ -647,9 +647,9 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
     cfg.caller_settings = own;
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
-    cfg.starter = cli_job_launcher();
-    cfg.givers = cli_job_givers();
-    d.quiet |= cfg.givers > 0;
+    cfg.supervisor_id = cli_job_launcher();
+    cfg.n_draining = cli_job_draining();
+    d.quiet |= cfg.n_draining > 0;
     d.out = cfg.out;
     if (st == EK_OK && dry)
         st = cli_dry_run_ranks(o, job, &ranks);
@@ -666,7 +666,7 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
         st = dry ? cli_dry_run(&cfg, &hooks, ranks, &summary) : ek_train(&cfg, &hooks, &summary);
     free(racks);
     end_line();
-    if (st == EK_OK && cfg.givers == 0) /* else it goes on */
+    if (st == EK_OK && cfg.n_draining == 0) /* else it goes on */
         print_end(&summary, &cfg, job, &d);
     ek_train_settings_release(&cfg);
     json_decref(settings);

@@ -4,8 +4,8 @@
  * operations in different orders, and each needs the others' help to finish. */
 #include "comm/coll.h"
 
+#include "base/backoff.h"
 #include "base/clock.h"
-#include "base/patience.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,13 +86,13 @@ ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
         op->tag = TAG_COLLECTIVE + (int)(c->calls++ % (TAG_END - TAG_COLLECTIVE));
     op->n_table = table;
     op->agreed = op->posted = op->done = false;
-    op->n_transfers = op->settled = op->phase = op->gate = op->peer = 0;
+    op->n_transfers = op->n_done = op->phase = op->gate = op->peer = 0;
     op->amount = op->size = 0;
     op->how = EK_SUM_F32;
     op->next_rank = (c->rank + 1) % c->size;
     op->prev_rank = (c->rank + c->size - 1) % c->size;
     op->post = NULL;
-    op->step = ek_coll_step_settle;
+    op->step = ek_coll_step_wait_transfers;
     *out = op;
     return EK_OK;
 out:
@@ -233,21 +233,21 @@ ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from)
     return EK_OK;
 }
 
-ek_status ek_coll_settle(ek_coll *op, int upto, int *done)
+ek_status ek_coll_wait_transfers(ek_coll *op, int upto, int *done)
 {
     *done = 0;
-    for (; op->settled < upto; op->settled++) {
-        EK_TRY(ek_transfer_test(op, &op->transfers[op->settled]));
-        if (op->transfers[op->settled].open)
+    for (; op->n_done < upto; op->n_done++) {
+        EK_TRY(ek_transfer_test(op, &op->transfers[op->n_done]));
+        if (op->transfers[op->n_done].open)
             return EK_OK;
     }
     *done = 1;
     return EK_OK;
 }
 
-ek_status ek_coll_step_settle(ek_coll *op, int *done)
+ek_status ek_coll_step_wait_transfers(ek_coll *op, int *done)
 {
-    return ek_coll_settle(op, op->n_transfers, done);
+    return ek_coll_wait_transfers(op, op->n_transfers, done);
 }
 
 /* --- progress ---------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ ek_status ek_coll_wait(ek_coll **op)
 {
     const ek_world *w = (*op)->comm->world;
     int64_t arrived = w->arrived, seen = ek_clock_ns();
-    ek_patience patience = {0};
+    ek_backoff patience = {0};
     double quiet_s = 0;
     ek_status st;
 
@@ -432,7 +432,7 @@ ek_status ek_coll_wait(ek_coll **op)
         arrived = w->arrived;
         if (w->watchdog_s > 0 && quiet_s > w->watchdog_s)
             return time_out(op, quiet_s);
-        ek_patience_wait(&patience);
+        ek_backoff_wait(&patience);
     }
     return st;
 }

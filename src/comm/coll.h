@@ -2,7 +2,8 @@
  *
  * An operation is a state machine over messages: `post` starts its first messages and `step`
  * makes progress until it says that it is done.  Most post a list of transfers and wait for all
- * of them (ek_coll_settle); long vectors flow through the ranks in segments (coll_stream.c). */
+ * of them (ek_coll_wait_transfers); long vectors flow through the ranks in segments
+ * (coll_stream.c). */
 #ifndef COMM_COLL_H
 #define COMM_COLL_H
 
@@ -110,7 +111,7 @@ struct ek_coll {
                        of ranks: copied from the caller */
     int64_t scratch_cap, transfers_cap, table_cap, n_table;
 
-    int n_transfers, settled; /* transfers before `settled` are finished */
+    int n_transfers, n_done; /* transfers before `settled` are finished */
 
     /* Arguments, and where an operation stands. */
     unsigned char *buf;        /* or what is received */
@@ -147,9 +148,9 @@ EK_CHECKED ek_status ek_transfer_test(ek_coll *op, ek_transfer *t);
 EK_CHECKED ek_status ek_coll_send(ek_coll *op, const void *buf, int64_t bytes, int to);
 EK_CHECKED ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from);
 /* Whether the first `upto` transfers are finished. */
-EK_CHECKED ek_status ek_coll_settle(ek_coll *op, int upto, int *done);
+EK_CHECKED ek_status ek_coll_wait_transfers(ek_coll *op, int upto, int *done);
 /* A step that waits for all transfers. */
-EK_CHECKED ek_status ek_coll_step_settle(ek_coll *op, int *done);
+EK_CHECKED ek_status ek_coll_step_wait_transfers(ek_coll *op, int *done);
 
 /* The caller's place in a list of ranks of the group, where it stands once; checks the tag. */
 EK_CHECKED ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, int n,

@@ -86,7 +86,7 @@ static ek_status post_pair(ek_coll *op)
     const ek_comm *c = op->comm;
     int far = ++op->phase;
 
-    op->n_transfers = op->settled = 0;
+    op->n_transfers = op->n_done = 0;
     if (far >= c->size) {
         copy_own(op);
         return EK_OK;
@@ -99,7 +99,7 @@ static ek_status post_pair(ek_coll *op)
 static ek_status step_pairs(ek_coll *op, int *done)
 {
     for (;;) {
-        EK_TRY(ek_coll_step_settle(op, done));
+        EK_TRY(ek_coll_step_wait_transfers(op, done));
         if (!*done || op->phase >= op->comm->size)
             return EK_OK;
         EK_TRY(post_pair(op));
@@ -330,13 +330,13 @@ static void unpack(ek_coll *op)
 static ek_status step_2dh(ek_coll *op, int *done)
 {
     if (op->phase == 0) {
-        EK_TRY(ek_coll_settle(op, op->gate, done));
+        EK_TRY(ek_coll_wait_transfers(op, op->gate, done));
         if (!*done)
             return EK_OK;
         EK_TRY(forward(op));
         op->phase = 1;
     }
-    EK_TRY(ek_coll_step_settle(op, done));
+    EK_TRY(ek_coll_step_wait_transfers(op, done));
     if (*done)
         unpack(op);
     return EK_OK;
@@ -371,7 +371,7 @@ ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, siz
         ek_status (*post)(ek_coll *op);
         ek_status (*step)(ek_coll *op, int *done);
     } forms[] = {
-        [EK_A2A_LINEAR] = {"all_to_all", post_linear, ek_coll_step_settle},
+        [EK_A2A_LINEAR] = {"all_to_all", post_linear, ek_coll_step_wait_transfers},
         [EK_A2A_PAIRWISE] = {"all_to_all_pairwise", post_pair, step_pairs},
         [EK_A2A_2DH] = {"all_to_all_2dh", post_2dh, step_2dh},
     };

@@ -156,7 +156,7 @@ static ek_status post_round(ek_coll *op)
     const ek_comm *c = op->comm;
     int far = 1 << op->phase;
 
-    op->n_transfers = op->settled = 0;
+    op->n_transfers = op->n_done = 0;
     if (far >= c->size)
         return EK_OK;
     EK_TRY(ek_coll_recv(op, op->scratch, 0, (c->rank + c->size - far) % c->size));
@@ -167,7 +167,7 @@ static ek_status post_round(ek_coll *op)
 static ek_status step_round(ek_coll *op, int *done)
 {
     for (;;) {
-        EK_TRY(ek_coll_step_settle(op, done));
+        EK_TRY(ek_coll_step_wait_transfers(op, done));
         if (!*done || op->n_transfers == 0)
             return EK_OK;
         op->phase++;

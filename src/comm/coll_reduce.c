@@ -109,7 +109,7 @@ static void sum(ek_coll *op, unsigned char *mine)
 
 static ek_status step_all_reduce(ek_coll *op, int *done)
 {
-    EK_TRY(ek_coll_step_settle(op, done));
+    EK_TRY(ek_coll_step_wait_transfers(op, done));
     if (*done)
         sum(op, op->buf);
     return EK_OK;
@@ -117,7 +117,7 @@ static ek_status step_all_reduce(ek_coll *op, int *done)
 
 static ek_status step_reduce_scatter(ek_coll *op, int *done)
 {
-    EK_TRY(ek_coll_step_settle(op, done));
+    EK_TRY(ek_coll_step_wait_transfers(op, done));
     if (*done)
         sum(op, run_at(op, op->comm->rank));
     return EK_OK;
@@ -148,7 +148,7 @@ static ek_status step_two(ek_coll *op, int *done)
         op->phase = 1;
         EK_TRY(post_all_gather(op));
     }
-    EK_TRY(ek_coll_step_settle(op, done));
+    EK_TRY(ek_coll_step_wait_transfers(op, done));
     return EK_OK;
 }
 

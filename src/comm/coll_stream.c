@@ -30,7 +30,7 @@ static int64_t length(const ek_coll *op, ek_place p)
 }
 
 /* Over empty chunks, to the next byte before `end`. */
-static ek_place settle(const ek_coll *op, ek_place p, int end)
+static ek_place skip_empty(const ek_coll *op, ek_place p, int end)
 {
     while (p.step < end && length(op, p) == 0)
         p = (ek_place){p.step + 1, 0};
@@ -40,7 +40,7 @@ static ek_place settle(const ek_coll *op, ek_place p, int end)
 static ek_place after(const ek_coll *op, ek_place p, int end)
 {
     p.at += length(op, p);
-    return settle(op, p, end);
+    return skip_empty(op, p, end);
 }
 
 static bool before(ek_place a, ek_place b)
@@ -58,10 +58,10 @@ ek_status ek_stream_post(ek_coll *op)
     ek_stream *s = &op->stream;
     int slots = ek_stream_transfers(s->n_out);
 
-    s->in.posted = s->in.done = settle(op, (ek_place){s->in_first, 0}, s->in_end);
+    s->in.posted = s->in.done = skip_empty(op, (ek_place){s->in_first, 0}, s->in_end);
     s->in.n_posted = s->in.n_done = 0;
     for (int i = 0; i < s->n_out; i++) {
-        s->out[i].posted = s->out[i].done = settle(op, (ek_place){0, 0}, s->out_end);
+        s->out[i].posted = s->out[i].done = skip_empty(op, (ek_place){0, 0}, s->out_end);
         s->out[i].n_posted = s->out[i].n_done = 0;
     }
     memset(op->transfers, 0, (size_t)slots * sizeof(*op->transfers));

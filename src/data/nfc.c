@@ -191,21 +191,21 @@ static void order_marks(ek_nfc *s)
 
 static void compose_marks(ek_nfc *s)
 {
-    size_t starter = SIZE_MAX, kept = 0;
+    size_t supervisor_id = SIZE_MAX, kept = 0;
 
     for (size_t i = 0; i < s->n_marks; i++) {
         struct ek_nfc_mark m = s->marks[i];
         /* blocked: something between with a class not below this one's */
-        int open = starter != SIZE_MAX &&
-                   (kept == starter + 1 || (m.ccc != 0 && s->marks[kept - 1].ccc < m.ccc));
-        uint32_t composite = open ? compose_pair(s->marks[starter].cp, m.cp) : 0;
+        int open = supervisor_id != SIZE_MAX &&
+                   (kept == supervisor_id + 1 || (m.ccc != 0 && s->marks[kept - 1].ccc < m.ccc));
+        uint32_t composite = open ? compose_pair(s->marks[supervisor_id].cp, m.cp) : 0;
 
         if (composite != 0) {
-            s->marks[starter].cp = composite;
+            s->marks[supervisor_id].cp = composite;
             continue;
         }
         if (m.ccc == 0)
-            starter = kept;
+            supervisor_id = kept;
         s->marks[kept++] = m;
     }
     s->n_marks = kept;

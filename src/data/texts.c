@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "data/jsonl.h"
 #include "data/pieces.h"
-#include "data/tokens_impl.h"
+#include "data/tokens_priv.h"
 
 #include <errno.h>
 #include <omp.h>

@@ -1,5 +1,5 @@
 /* Cache files of tokens: whether one is whole, and which are kept. */
-#include "data/tokens_impl.h"
+#include "data/tokens_priv.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_priv.h"
 #include "data/utf8.h"
 
 #include <ctype.h>

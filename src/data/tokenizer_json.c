@@ -3,7 +3,7 @@
  * post_processor, truncation and padding are left out on purpose: they shape a single example,
  * not a stream of text. */
 #include "base/json.h"
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_priv.h"
 #include "data/utf8.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* data/tokenizer_impl.h - what a tokenizer is made of; for the files of this folder only.
+/* data/tokenizer_priv.h - what a tokenizer is made of; for the files of this folder only.
  *
  * A text passes: added tokens of the raw text, normalisation, added tokens of the normalised text,
  * the splits one after another, bytes to ids.  Of a SentencePiece-style tokenizer (`chars`) the
  * splits are those of ek_metaspace, and characters become ids. */
-#ifndef DATA_TOKENIZER_IMPL_H
-#define DATA_TOKENIZER_IMPL_H
+#ifndef DATA_TOKENIZER_PRIV_H
+#define DATA_TOKENIZER_PRIV_H
 
 #include "data/added.h"
 #include "data/bpe.h"

@@ -1,7 +1,7 @@
 /* Token streams: token files, the check of their ids, reading. */
 #include "data/tokens.h"
 
-#include "data/tokens_impl.h"
+#include "data/tokens_priv.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -13,7 +13,7 @@
  * Cache file   DIR/tokens-<hash>.ekt, named by the hash of the files' paths, the tokenizer, its end
  *              token and the text field.  It holds the ids as a .bin file does (2 bytes each where
  *              the tokenizer's vocabulary allows it), then a record of 88 bytes with a hash of what
- *              the files held, counts and checksums (data/tokens_impl.h).  It appears whole, by a
+ *              the files held, counts and checksums (data/tokens_priv.h).  It appears whole, by a
  *              rename; one that does not agree with its record or with what the files hold now is
  *              written anew.  DIR has to be this user's alone, as the file has: those of others are
  *              not read.

@@ -1,9 +1,9 @@
-/* data/tokens_impl.h - what a token stream is made of; for the files of this folder only.
+/* data/tokens_priv.h - what a token stream is made of; for the files of this folder only.
  *
  * Files are read with pread, not mapped: one that is cut short meanwhile is a failure of that read
  * and not a signal. */
-#ifndef DATA_TOKENS_IMPL_H
-#define DATA_TOKENS_IMPL_H
+#ifndef DATA_TOKENS_PRIV_H
+#define DATA_TOKENS_PRIV_H
 
 #include "base/file.h"
 #include "data/tokens.h"

@@ -1,5 +1,5 @@
 /* Pieces are compared part by part, in the order of their tables. */
-#include "elastic/take_over.h"
+#include "elastic/adopt_blocks.h"
 
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@ typedef struct {
     int64_t *first, *list;
 } contents;
 
-int64_t ek_piece_of(const ek_pieces *p, int64_t byte)
+int64_t ek_state_block_of(const ek_state_blocks *p, int64_t byte)
 {
     int64_t low = 0, high = p->n;
 
@@ -31,19 +31,19 @@ static void free_contents(contents *c)
     free(c->list);
 }
 
-static ek_status look_into(const ek_pieces *p, contents *c)
+static ek_status look_into(const ek_state_blocks *p, contents *c)
 {
     c->first = calloc((size_t)p->n + 2, sizeof(*c->first));
-    c->list = calloc((size_t)p->parts->n + 1, sizeof(*c->list));
+    c->list = calloc((size_t)p->shards->n + 1, sizeof(*c->list));
     EK_REQUIRE(c->first != NULL && c->list != NULL, EK_ENOMEM, "no memory for %lld parts",
-               (long long)p->parts->n);
-    for (int64_t i = 0; i < p->parts->n; i++)
-        c->first[ek_piece_of(p, p->parts->part[i].at[0]) + 2]++;
+               (long long)p->shards->n);
+    for (int64_t i = 0; i < p->shards->n; i++)
+        c->first[ek_state_block_of(p, p->shards->shard[i].at[0]) + 2]++;
     c->first[1] = 0; /* those of none */
     for (int64_t k = 1; k <= p->n; k++)
         c->first[k + 1] += c->first[k];
-    for (int64_t i = 0; i < p->parts->n; i++) {
-        int64_t k = ek_piece_of(p, p->parts->part[i].at[0]);
+    for (int64_t i = 0; i < p->shards->n; i++) {
+        int64_t k = ek_state_block_of(p, p->shards->shard[i].at[0]);
 
         if (k >= 0)
             c->list[c->first[k + 1]++] = i;
@@ -51,10 +51,10 @@ static ek_status look_into(const ek_pieces *p, contents *c)
     return EK_OK;
 }
 
-static int lie_alike(const ek_state_part *a, uint64_t a_at, const ek_state_part *b, uint64_t b_at)
+static int lie_alike(const ek_shard *a, uint64_t a_at, const ek_shard *b, uint64_t b_at)
 {
-    int alike = a->ld == b->ld && a->box.row == b->box.row && a->box.col == b->box.col &&
-                a->box.rows == b->box.rows && a->box.cols == b->box.cols;
+    int alike = a->ld == b->ld && a->slice.row == b->slice.row && a->slice.col == b->slice.col &&
+                a->slice.rows == b->slice.rows && a->slice.cols == b->slice.cols;
 
     for (int j = 0; j < EK_STATE_ARRAYS; j++)
         alike = alike && a->at[j] - (int64_t)a_at == b->at[j] - (int64_t)b_at;
@@ -63,28 +63,28 @@ static int lie_alike(const ek_state_part *a, uint64_t a_at, const ek_state_part 
 
 /* A piece and what is in it. */
 typedef struct {
-    const ek_pieces *p;
+    const ek_state_blocks *p;
     const contents *c;
     int64_t k;
-} piece;
+} block;
 
-static int64_t count_of(const piece *x)
+static int64_t count_of(const block *x)
 {
     return x->c->first[x->k + 1] - x->c->first[x->k];
 }
 
-static const ek_state_part *part_of(const piece *x, int64_t i)
+static const ek_shard *part_of(const block *x, int64_t i)
 {
-    return &x->p->parts->part[x->c->list[x->c->first[x->k] + i]];
+    return &x->p->shards->shard[x->c->list[x->c->first[x->k] + i]];
 }
 
-static uint64_t bytes_of(const piece *x)
+static uint64_t bytes_of(const block *x)
 {
     return x->p->at[x->k + 1] - x->p->at[x->k];
 }
 
 /* Whether anything is wanted in a piece. */
-static int is_wanted(const piece *x)
+static int is_wanted(const block *x)
 {
     for (int64_t i = 0; i < count_of(x); i++)
         if (part_of(x, i)->tensor >= 0)
@@ -93,14 +93,14 @@ static int is_wanted(const piece *x)
 }
 
 /* Whether `left` can stand for `want`: has what that wants where it wants it. */
-static int serves(const piece *left, const piece *want)
+static int serves(const block *left, const block *want)
 {
     int64_t n = count_of(want);
 
     if (bytes_of(left) != bytes_of(want) || count_of(left) != n || n == 0)
         return 0;
     for (int64_t i = 0; i < n; i++) {
-        const ek_state_part *a = part_of(want, i), *b = part_of(left, i);
+        const ek_shard *a = part_of(want, i), *b = part_of(left, i);
         int32_t tensor = a->tensor;
 
         if ((tensor >= 0 && b->tensor != tensor) ||
@@ -111,24 +111,24 @@ static int serves(const piece *left, const piece *want)
 }
 
 /* Looks for a piece that is not used yet, and takes it. */
-static void find(const ek_pieces *left, const contents *in, int32_t n_left, const piece *want,
-                 unsigned char *const *used, ek_piece_source *source)
+static void find(const ek_state_blocks *left, const contents *in, int32_t n_left, const block *want,
+                 unsigned char *const *used, ek_block_source *source)
 {
     for (int32_t i = 0; i < n_left; i++)
         for (int64_t j = 0; j < left[i].n; j++) {
-            piece x = {&left[i], &in[i], j};
+            block x = {&left[i], &in[i], j};
 
             if (used[i][j] || !serves(&x, want))
                 continue;
             used[i][j] = 1;
             source->from = i;
-            source->piece = j;
+            source->block = j;
             return;
         }
 }
 
-ek_status ek_take_over_plan(const ek_pieces *left, int32_t n_left, const ek_pieces *want,
-                            ek_piece_source *sources)
+ek_status ek_adopt_plan(const ek_state_blocks *left, int32_t n_left, const ek_state_blocks *want,
+                        ek_block_source *sources)
 {
     contents *in = calloc((size_t)n_left + 1, sizeof(*in));
     unsigned char **used = calloc((size_t)n_left + 1, sizeof(*used));
@@ -144,11 +144,11 @@ ek_status ek_take_over_plan(const ek_pieces *left, int32_t n_left, const ek_piec
     }
     for (int whole = 1; whole >= 0; whole--)
         for (int64_t k = 0; k < want->n; k++) {
-            piece x = {want, &wanted, k};
+            block x = {want, &wanted, k};
 
             if (is_wanted(&x) != whole)
                 continue;
-            sources[k] = (ek_piece_source){.from = -1, .whole = whole};
+            sources[k] = (ek_block_source){.from = -1, .whole = whole};
             find(left, in, n_left, &x, used, &sources[k]);
         }
 out:

@@ -1,4 +1,4 @@
-/* elastic/take_over.h - which pieces of what is left a rank goes on with where they lie.
+/* elastic/adopt_blocks.h - which pieces of what is left a rank goes on with where they lie.
  *
  * The state of a rank lies in pieces (elastic/segment.h): one for each unit of weights, among them
  * one for each slot of experts.  Ranks that go on from what others of their host have left need not
@@ -7,31 +7,31 @@
  * not be found and cleared.
  *
  * Pure, and linear in (pieces of both sides)^2; those are hundreds. */
-#ifndef ELASTIC_TAKE_OVER_H
-#define ELASTIC_TAKE_OVER_H
+#ifndef ELASTIC_ADOPT_BLOCKS_H
+#define ELASTIC_ADOPT_BLOCKS_H
 
-#include "elastic/parts.h"
+#include "elastic/shard_table.h"
 
 /* What lies in the pieces of a body. */
 typedef struct {
-    const ek_state_parts *parts;
+    const ek_shard_table *shards;
     const uint64_t *at; /* [n + 1]: bytes from the body's start; pieces follow each other */
     int64_t n;
-} ek_pieces;
+} ek_state_blocks;
 
 typedef struct {
     int32_t from;  /* which of what is left; -1: it has to be made anew */
-    int64_t piece; /* of that */
+    int64_t block; /* of that */
     int whole;     /* all that is wanted in it is there; else nothing is wanted */
-} ek_piece_source;
+} ek_block_source;
 
 /* Sources [want->n] for the pieces of `want`: of the same size, with the same parts in the same
  * places.  Each piece of left [n_left] is taken once at most, by those first who want what it
  * holds. */
-EK_CHECKED ek_status ek_take_over_plan(const ek_pieces *left, int32_t n_left, const ek_pieces *want,
-                                       ek_piece_source *sources);
+EK_CHECKED ek_status ek_adopt_plan(const ek_state_blocks *left, int32_t n_left,
+                                   const ek_state_blocks *want, ek_block_source *sources);
 
 /* The piece in which a byte of the body lies; -1: none. */
-int64_t ek_piece_of(const ek_pieces *p, int64_t byte);
+int64_t ek_state_block_of(const ek_state_blocks *p, int64_t byte);
 
 #endif

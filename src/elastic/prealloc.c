@@ -1,5 +1,5 @@
 /* Pieces are listed by size, in the order in which sizes first occur. */
-#include "elastic/spare.h"
+#include "elastic/prealloc.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,15 +14,15 @@ typedef struct {
     int64_t count;
 } size_count;
 
-void ek_spare_describe(const ek_segment *s, char *text, size_t cap)
+void ek_prealloc_describe(const ek_segment *s, char *text, size_t cap)
 {
     size_count of[SIZES_MAX];
     size_t at = 0;
     int n = 0;
 
     text[0] = '\0';
-    for (int64_t k = 0; k < s->head->pieces; k++) {
-        uint64_t bytes = ek_segment_piece_bytes(s, k);
+    for (int64_t k = 0; k < s->head->blocks; k++) {
+        uint64_t bytes = ek_segment_block_bytes(s, k);
         int i = 0;
 
         while (i < n && of[i].bytes != bytes)
@@ -73,7 +73,7 @@ out:
     return st;
 }
 
-ek_status ek_spare_bytes(const char *text, size_t *bytes)
+ek_status ek_prealloc_bytes(const char *text, size_t *bytes)
 {
     size_t *of = NULL;
     int64_t n = 0;
@@ -86,8 +86,8 @@ ek_status ek_spare_bytes(const char *text, size_t *bytes)
     return EK_OK;
 }
 
-ek_status ek_spare_make(const ek_segment_id *id, uint64_t starter, const char *out,
-                        const char *text)
+ek_status ek_prealloc_create(const ek_segment_id *id, uint64_t supervisor_id, const char *out,
+                             const char *text)
 {
     ek_segment s = {0};
     size_t *bytes = NULL;
@@ -95,11 +95,11 @@ ek_status ek_spare_make(const ek_segment_id *id, uint64_t starter, const char *o
     ek_status st = EK_OK;
 
     EK_TRY(read_sizes(text, &bytes, &n));
-    (void)ek_segment_kill_holder(id, starter);
+    (void)ek_segment_kill_holder(id, supervisor_id);
     EK_TRY_OUT(ek_segment_create(id, 0, 0, out, 1, bytes, n, &s));
-    s.head->starter = starter;
+    s.head->supervisor_id = supervisor_id;
     for (int64_t k = 0; k < n && st == EK_OK; k++)
-        st = ek_segment_make_piece(&s, k);
+        st = ek_segment_create_block(&s, k);
     if (st < 0)
         (void)!ek_segment_remove(id);
 out:
@@ -111,19 +111,19 @@ out:
 /* A piece of this size that is missing; -1: none is. */
 static int64_t find_missing(const ek_segment *s, const unsigned char *missing, size_t bytes)
 {
-    for (int64_t k = 0; k < s->head->pieces; k++)
-        if (missing[k] && ek_segment_piece_bytes(s, k) == bytes)
+    for (int64_t k = 0; k < s->head->blocks; k++)
+        if (missing[k] && ek_segment_block_bytes(s, k) == bytes)
             return k;
     return -1;
 }
 
-ek_status ek_spare_give(const ek_segment *spare, ek_segment *s, unsigned char *missing,
-                        int64_t *bytes)
+ek_status ek_prealloc_move(const ek_segment *prealloc, ek_segment *s, unsigned char *missing,
+                           int64_t *bytes)
 {
-    for (int64_t j = 0; j < spare->head->pieces; j++) {
-        size_t size = ek_segment_piece_bytes(spare, j);
+    for (int64_t j = 0; j < prealloc->head->blocks; j++) {
+        size_t size = ek_segment_block_bytes(prealloc, j);
         int64_t k = find_missing(s, missing, size);
-        ek_status st = k >= 0 ? ek_segment_move_piece(s, k, spare, j) : EK_ENOENT;
+        ek_status st = k >= 0 ? ek_segment_move_block(s, k, prealloc, j) : EK_ENOENT;
 
         if (st == EK_ENOENT)
             continue; /* it is not wanted, or whoever made them did not come so far */
@@ -135,7 +135,7 @@ ek_status ek_spare_give(const ek_segment *spare, ek_segment *s, unsigned char *m
 }
 
 /* Those that are there now; *killed: whether somebody was at work on one. */
-static ek_status remove_those(uint64_t run, uint64_t starter, int *killed)
+static ek_status remove_those(uint64_t run, uint64_t supervisor_id, int *killed)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0;
@@ -144,9 +144,9 @@ static ek_status remove_those(uint64_t run, uint64_t starter, int *killed)
     *killed = 0;
     EK_TRY(ek_segment_list(run, &ids, &n));
     for (int64_t i = 0; i < n; i++) {
-        if (!ek_spare_is(&ids[i]))
+        if (!ek_prealloc_is(&ids[i]))
             continue;
-        *killed |= ek_segment_kill_holder(&ids[i], starter) > 0;
+        *killed |= ek_segment_kill_holder(&ids[i], supervisor_id) > 0;
         EK_TRY_OUT(ek_segment_remove(&ids[i]));
     }
 out:
@@ -154,11 +154,11 @@ out:
     return st;
 }
 
-ek_status ek_spare_remove(uint64_t run, uint64_t starter)
+ek_status ek_prealloc_remove(uint64_t run, uint64_t supervisor_id)
 {
     int killed = 1;
 
     while (killed) /* it may have made another piece before it was gone */
-        EK_TRY(remove_those(run, starter, &killed));
+        EK_TRY(remove_those(run, supervisor_id, &killed));
     return EK_OK;
 }

@@ -1,5 +1,5 @@
 /* The newest generation, the farthest step, and who can get there. */
-#include "elastic/verdict.h"
+#include "elastic/recovery_decision.h"
 
 static int counts(const ek_survivor *s, int32_t generation)
 {
@@ -16,21 +16,21 @@ static int32_t newest(const ek_survivor *of, int32_t n)
     return generation;
 }
 
-static ek_survivor_role role_of(const ek_survivor *s, const ek_verdict *v)
+static ek_survivor_role role_of(const ek_survivor *s, const ek_recovery_decision *v)
 {
     if (!counts(s, v->generation))
-        return EK_SURVIVOR_OLD;
+        return EK_SURVIVOR_STALE;
     if (s->state.steps_done == v->steps_done)
-        return EK_SURVIVOR_THERE;
+        return EK_SURVIVOR_CURRENT;
     return v->record >= 0 && s->state.steps_done == v->steps_done - 1 &&
                    s->state.reduced == v->steps_done - 1
                ? EK_SURVIVOR_FINISH
-               : EK_SURVIVOR_UNFIT;
+               : EK_SURVIVOR_UNUSABLE;
 }
 
-ek_verdict ek_survivors_judge(const ek_survivor *of, int32_t n, ek_survivor_role *roles)
+ek_recovery_decision ek_recovery_decide(const ek_survivor *of, int32_t n, ek_survivor_role *roles)
 {
-    ek_verdict v = {newest(of, n), 0, -1};
+    ek_recovery_decision v = {newest(of, n), 0, -1};
 
     for (int32_t i = 0; i < n; i++)
         if (counts(&of[i], v.generation) &&

@@ -31,9 +31,9 @@ static size_t round_up(size_t n)
     return (n + EK_SEGMENT_ALIGN - 1) / EK_SEGMENT_ALIGN * EK_SEGMENT_ALIGN;
 }
 
-static size_t table_bytes(int64_t pieces)
+static size_t table_bytes(int64_t blocks)
 {
-    return pieces > 0 ? round_up(((size_t)pieces + 1) * sizeof(uint64_t)) : 0;
+    return blocks > 0 ? round_up(((size_t)blocks + 1) * sizeof(uint64_t)) : 0;
 }
 
 static ek_status fail(int error, const char *doing, const char *name)
@@ -75,7 +75,7 @@ static ek_status map_at(unsigned char *at, int fd, size_t bytes, const char *nam
  * a failure closes that. */
 static ek_status map(int fd, const ek_segment_head *h, const char *name, ek_segment *s)
 {
-    size_t before = EK_SEGMENT_ALIGN + table_bytes(h->pieces);
+    size_t before = EK_SEGMENT_ALIGN + table_bytes(h->blocks);
     void *p = mmap(NULL, h->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ek_status st = EK_OK;
 
@@ -84,7 +84,7 @@ static ek_status map(int fd, const ek_segment_head *h, const char *name, ek_segm
         return fail(ENOMEM, "map", name);
     }
     *s = (ek_segment){.head = p,
-                      .piece_at = (const uint64_t *)((unsigned char *)p + EK_SEGMENT_ALIGN),
+                      .block_at = (const uint64_t *)((unsigned char *)p + EK_SEGMENT_ALIGN),
                       .body = (unsigned char *)p + before,
                       .body_bytes = h->bytes - before,
                       .fd = fd};
@@ -148,36 +148,36 @@ static ek_status reserve(const char *name, int lock, size_t bytes, size_t whole,
 }
 
 /* Where pieces begin in the body of a segment: at [n + 1], unless NULL.  Returns where they end. */
-static size_t lay_pieces(size_t front, const size_t *piece_bytes, int64_t n, uint64_t *at)
+static size_t lay_pieces(size_t front, const size_t *block_bytes, int64_t n, uint64_t *at)
 {
     size_t end = round_up(front > 0 ? front : 1);
 
     for (int64_t k = 0; k <= n; k++) {
         if (at != NULL)
             at[k] = end;
-        end += k < n ? round_up(piece_bytes[k]) : 0;
+        end += k < n ? round_up(block_bytes[k]) : 0;
     }
     return end;
 }
 
-ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                            const char *out, size_t front, const size_t *piece_bytes, int64_t n,
+ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t fingerprint,
+                            const char *out, size_t front, const size_t *block_bytes, int64_t n,
                             ek_segment *s)
 {
     char folder[EK_SEGMENT_FOLDER], name[EK_SEGMENT_PATH];
     ek_segment_head h = {.version = VERSION,
                          .head_bytes = sizeof(h),
                          .front = round_up(front > 0 ? front : 1),
-                         .pieces = n,
+                         .blocks = n,
                          .id = *id,
                          .ranks = ranks,
-                         .likeness = likeness,
+                         .fingerprint = fingerprint,
                          .pid = (int32_t)getpid()};
     size_t before = EK_SEGMENT_ALIGN + table_bytes(n);
     ek_status st = EK_OK;
     int fd = -1;
 
-    h.bytes = before + lay_pieces(front, piece_bytes, n, NULL);
+    h.bytes = before + lay_pieces(front, block_bytes, n, NULL);
     snprintf(h.out, sizeof(h.out), "%s", out);
     if (gethostname(h.host, sizeof(h.host) - 1) != 0)
         h.host[0] = '\0';
@@ -190,7 +190,7 @@ ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t lik
     memcpy(s->folder, folder, sizeof(folder));
     memcpy(s->head, &h, sizeof(h));
     if (n > 0)
-        lay_pieces(front, piece_bytes, n,
+        lay_pieces(front, block_bytes, n,
                    (uint64_t *)((unsigned char *)s->head + EK_SEGMENT_ALIGN));
     ek_segment_set_phase(s, EK_SEGMENT_BUILDING);
     memcpy(s->head->magic, magic, sizeof(magic));
@@ -205,9 +205,9 @@ out:
  */
 
 /* Maps piece k from an open file, which it closes. */
-static ek_status map_piece(ek_segment *s, int64_t k, int fd, const char *name)
+static ek_status map_block(ek_segment *s, int64_t k, int fd, const char *name)
 {
-    ek_status st = map_at(s->body + s->piece_at[k], fd, ek_segment_piece_bytes(s, k), name);
+    ek_status st = map_at(s->body + s->block_at[k], fd, ek_segment_block_bytes(s, k), name);
 
     close(fd);
     return st;
@@ -218,8 +218,8 @@ static ek_status map_piece(ek_segment *s, int64_t k, int fd, const char *name)
 static void find_pages(const ek_segment *s, int64_t k)
 {
     enum { FOUND = 1 << 16 }; /* at once, as Linux is set unless somebody has changed it */
-    const volatile unsigned char *p = s->body + s->piece_at[k];
-    size_t bytes = ek_segment_piece_bytes(s, k);
+    const volatile unsigned char *p = s->body + s->block_at[k];
+    size_t bytes = ek_segment_block_bytes(s, k);
 
     for (size_t i = 0; i < bytes; i += FOUND)
         (void)p[i];
@@ -230,21 +230,21 @@ static void find_pages(const ek_segment *s, int64_t k)
 static void clear_pages(const ek_segment *s, int64_t k)
 {
 #ifdef MADV_POPULATE_WRITE
-    (void)madvise(s->body + s->piece_at[k], ek_segment_piece_bytes(s, k), MADV_POPULATE_WRITE);
+    (void)madvise(s->body + s->block_at[k], ek_segment_block_bytes(s, k), MADV_POPULATE_WRITE);
 #else
     (void)s;
     (void)k;
 #endif
 }
 
-ek_status ek_segment_make_piece(ek_segment *s, int64_t k)
+ek_status ek_segment_create_block(ek_segment *s, int64_t k)
 {
     char name[EK_SEGMENT_PATH];
     int fd = -1;
 
-    ek_segment_piece_path(s->folder, k, name);
-    EK_TRY(reserve(name, 0, ek_segment_piece_bytes(s, k), s->head->bytes, &fd));
-    EK_TRY(map_piece(s, k, fd, name));
+    ek_segment_block_path(s->folder, k, name);
+    EK_TRY(reserve(name, 0, ek_segment_block_bytes(s, k), s->head->bytes, &fd));
+    EK_TRY(map_block(s, k, fd, name));
     clear_pages(s, k);
     return EK_OK;
 }
@@ -256,17 +256,17 @@ static ek_status open_piece(ek_segment *s, int64_t k)
     struct stat of = {0};
     int fd;
 
-    ek_segment_piece_path(s->folder, k, name);
+    ek_segment_block_path(s->folder, k, name);
     fd = open(name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return EK_FAIL(errno == ENOENT ? EK_ECORRUPT : EK_EIO, "shared memory %s cannot be opened",
                        name);
-    if (fstat(fd, &of) != 0 || (uint64_t)of.st_size != ek_segment_piece_bytes(s, k)) {
+    if (fstat(fd, &of) != 0 || (uint64_t)of.st_size != ek_segment_block_bytes(s, k)) {
         close(fd);
         return EK_FAIL(EK_ECORRUPT, "shared memory %s has %lld bytes instead of %zu", name,
-                       (long long)of.st_size, ek_segment_piece_bytes(s, k));
+                       (long long)of.st_size, ek_segment_block_bytes(s, k));
     }
-    return map_piece(s, k, fd, name);
+    return map_block(s, k, fd, name);
 }
 
 /* The file of piece j of one segment gets the name of piece k of another, by link() or rename(). */
@@ -275,9 +275,9 @@ static ek_status get_piece(ek_segment *s, int64_t k, const ek_segment *from, int
 {
     char old[EK_SEGMENT_PATH], name[EK_SEGMENT_PATH];
 
-    ek_segment_piece_path(from->folder, j, old);
-    ek_segment_piece_path(s->folder, k, name);
-    EK_REQUIRE(ek_segment_piece_bytes(s, k) == ek_segment_piece_bytes(from, j), EK_EINVAL,
+    ek_segment_block_path(from->folder, j, old);
+    ek_segment_block_path(s->folder, k, name);
+    EK_REQUIRE(ek_segment_block_bytes(s, k) == ek_segment_block_bytes(from, j), EK_EINVAL,
                "shared memory %s is not as large as %s", old, name);
     if (by(old, name) != 0)
         return fail(errno, "take over", old);
@@ -286,19 +286,19 @@ static ek_status get_piece(ek_segment *s, int64_t k, const ek_segment *from, int
     return EK_OK;
 }
 
-ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
+ek_status ek_segment_adopt_block(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
 {
     return get_piece(s, k, from, j, link);
 }
 
 /* Whoever was killed while it made a piece may have left a file without memory. */
-ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
+ek_status ek_segment_move_block(ek_segment *s, int64_t k, const ek_segment *from, int64_t j)
 {
     char name[EK_SEGMENT_PATH];
     struct stat of;
 
-    ek_segment_piece_path(from->folder, j, name);
-    if (lstat(name, &of) != 0 || (size_t)of.st_size != ek_segment_piece_bytes(from, j))
+    ek_segment_block_path(from->folder, j, name);
+    if (lstat(name, &of) != 0 || (size_t)of.st_size != ek_segment_block_bytes(from, j))
         return EK_ENOENT;
     return get_piece(s, k, from, j, rename);
 }
@@ -316,8 +316,8 @@ static ek_status check_head(const ek_segment_head *h, const ek_segment_id *id, s
                "shared memory %s is of another version of evenkeel (%u); go on with that one, or "
                "remove it with `evenkeel clean`",
                name, h->version);
-    EK_REQUIRE(h->pieces >= 0 && h->pieces < PIECES_MAX && h->front <= bytes &&
-                   EK_SEGMENT_ALIGN + table_bytes(h->pieces) + h->front == bytes &&
+    EK_REQUIRE(h->blocks >= 0 && h->blocks < PIECES_MAX && h->front <= bytes &&
+                   EK_SEGMENT_ALIGN + table_bytes(h->blocks) + h->front == bytes &&
                    h->bytes >= bytes && h->bytes < SIZE_MAX / 2 && h->id.run == id->run &&
                    h->id.generation == id->generation && h->id.rank == id->rank,
                EK_ECORRUPT, "shared memory %s is not what its name says", name);
@@ -327,12 +327,12 @@ static ek_status check_head(const ek_segment_head *h, const ek_segment_id *id, s
 /* Whether the pieces follow each other to the body's end. */
 static ek_status check_pieces(const ek_segment *s, const char *name)
 {
-    int64_t n = s->head->pieces;
+    int64_t n = s->head->blocks;
 
     for (int64_t k = 0; k < n; k++)
-        EK_REQUIRE(s->piece_at[k] < s->piece_at[k + 1] && s->piece_at[k] % EK_SEGMENT_ALIGN == 0,
+        EK_REQUIRE(s->block_at[k] < s->block_at[k + 1] && s->block_at[k] % EK_SEGMENT_ALIGN == 0,
                    EK_ECORRUPT, "shared memory %s: piece %lld is empty", name, (long long)k);
-    EK_REQUIRE(n > 0 ? s->piece_at[0] == s->head->front && s->piece_at[n] == s->body_bytes
+    EK_REQUIRE(n > 0 ? s->block_at[0] == s->head->front && s->block_at[n] == s->body_bytes
                      : s->head->front == s->body_bytes,
                EK_ECORRUPT, "shared memory %s is not what its name says", name);
     return EK_OK;
@@ -345,7 +345,7 @@ static ek_status open_pieces(ek_segment *s, const char *name)
         s->body_bytes = s->head->front;
         return EK_OK;
     }
-    for (int64_t k = 0; k < s->head->pieces; k++)
+    for (int64_t k = 0; k < s->head->blocks; k++)
         EK_TRY(open_piece(s, k));
     return EK_OK;
 }
@@ -387,15 +387,15 @@ static int holder_of(const struct stat *of)
     return found;
 }
 
-int ek_segment_kill_holder(const ek_segment_id *id, uint64_t starter)
+int ek_segment_kill_holder(const ek_segment_id *id, uint64_t supervisor_id)
 {
     ek_segment s = {0};
     struct stat of;
     int pid = 0;
 
-    if (starter == 0 || ek_segment_open(id, -1, &s) < 0)
+    if (supervisor_id == 0 || ek_segment_open(id, -1, &s) < 0)
         return 0;
-    if (s.head->starter == starter && fstat(s.fd, &of) == 0)
+    if (s.head->supervisor_id == supervisor_id && fstat(s.fd, &of) == 0)
         pid = holder_of(&of);
     ek_segment_close(&s);
     return pid > 0 && pid != getpid() && kill(pid, SIGKILL) == 0 ? pid : 0;

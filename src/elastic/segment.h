@@ -53,12 +53,12 @@ typedef struct {
     uint32_t version, head_bytes;
     uint64_t bytes; /* of the segment, this head and its pieces included */
     uint64_t front; /* of its body, in the file of that name */
-    int64_t pieces;
+    int64_t blocks;
     ek_segment_id id;
     int32_t ranks;             /* of its generation */
     int32_t pid;               /* who made it */
-    uint64_t starter;          /* who had started that; 0: nobody in particular */
-    uint64_t likeness;         /* of what those who go on from it must share with the run */
+    uint64_t supervisor_id;    /* who had started that; 0: nobody in particular */
+    uint64_t fingerprint;      /* of what those who go on from it must share with the run */
     char host[64];             /* where */
     char out[EK_SEGMENT_TEXT]; /* the run's --out, for people; cut where it is longer */
     _Atomic int32_t phase;     /* ek_segment_phase */
@@ -67,7 +67,7 @@ typedef struct {
 /* A segment that is mapped here. */
 typedef struct {
     ek_segment_head *head;    /* NULL: none */
-    const uint64_t *piece_at; /* [pieces + 1]: in the body, of each piece and of its end */
+    const uint64_t *block_at; /* [pieces + 1]: in the body, of each piece and of its end */
     unsigned char *body;      /* at the start of a page; all zero in a new one */
     size_t body_bytes;
     int fd; /* which holds the lock */
@@ -81,25 +81,25 @@ uint64_t ek_run_id(const char *out);
  * to EK_SEGMENT_ALIGN, addresses are kept for n pieces of so many bytes each (rounded up as well),
  * of which none is there yet.  One of the same name that an earlier try has left is replaced.
  * ranks, likeness, out: of the head, whose starter is 0. */
-EK_CHECKED ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                                       const char *out, size_t front, const size_t *piece_bytes,
+EK_CHECKED ek_status ek_segment_create(const ek_segment_id *id, int32_t ranks, uint64_t fingerprint,
+                                       const char *out, size_t front, const size_t *block_bytes,
                                        int64_t n, ek_segment *s);
 
 /* Makes piece k, all zero. */
-EK_CHECKED ek_status ek_segment_make_piece(ek_segment *s, int64_t k);
+EK_CHECKED ek_status ek_segment_create_block(ek_segment *s, int64_t k);
 
 /* Takes over piece j of another segment of this host as piece k: of the same size. */
-EK_CHECKED ek_status ek_segment_take_piece(ek_segment *s, int64_t k, const ek_segment *from,
-                                           int64_t j);
+EK_CHECKED ek_status ek_segment_adopt_block(ek_segment *s, int64_t k, const ek_segment *from,
+                                            int64_t j);
 
 /* Moves piece j of another segment of this host here, as piece k: of the same size.  EK_ENOENT:
  * that one does not have it, or not whole. */
-EK_CHECKED ek_status ek_segment_move_piece(ek_segment *s, int64_t k, const ek_segment *from,
+EK_CHECKED ek_status ek_segment_move_block(ek_segment *s, int64_t k, const ek_segment *from,
                                            int64_t j);
 
-static inline size_t ek_segment_piece_bytes(const ek_segment *s, int64_t k)
+static inline size_t ek_segment_block_bytes(const ek_segment *s, int64_t k)
 {
-    return (size_t)(s->piece_at[k + 1] - s->piece_at[k]);
+    return (size_t)(s->block_at[k + 1] - s->block_at[k]);
 }
 
 /* Maps one that is there, and takes its lock, for which it waits so many seconds; negative: at once
@@ -112,7 +112,7 @@ EK_CHECKED ek_status ek_segment_open(const ek_segment_id *id, double wait_s, ek_
  * one that hangs, or is stopped, and of a start that this one knows to be over.  Returns its
  * number; 0: there is none, it is of another starter, or the system does not say who holds the
  * lock. */
-int ek_segment_kill_holder(const ek_segment_id *id, uint64_t starter);
+int ek_segment_kill_holder(const ek_segment_id *id, uint64_t supervisor_id);
 
 /* Takes the mapping away; the memory stays. */
 void ek_segment_close(ek_segment *s);

@@ -115,7 +115,7 @@ void ek_segment_front_path(const char *folder, char path[EK_SEGMENT_PATH])
     snprintf(path, EK_SEGMENT_PATH, "%s/%s", folder, front);
 }
 
-void ek_segment_piece_path(const char *folder, int64_t k, char path[EK_SEGMENT_PATH])
+void ek_segment_block_path(const char *folder, int64_t k, char path[EK_SEGMENT_PATH])
 {
     snprintf(path, EK_SEGMENT_PATH, "%s/%" PRId64, folder, k);
 }

@@ -16,6 +16,6 @@ EK_CHECKED ek_status ek_segment_folder_find(const ek_segment_id *id, char path[E
 
 /* Its files: the front of the segment, and its pieces. */
 void ek_segment_front_path(const char *folder, char path[EK_SEGMENT_PATH]);
-void ek_segment_piece_path(const char *folder, int64_t k, char path[EK_SEGMENT_PATH]);
+void ek_segment_block_path(const char *folder, int64_t k, char path[EK_SEGMENT_PATH]);
 
 #endif

@@ -2,7 +2,7 @@
  * (t - first step) * runs + r, so that nothing has to be set back between steps.  A second one says
  * which run is under way; it is one ahead of the first while that is so, and the trails are then
  * that run's. */
-#include "elastic/ledger.h"
+#include "elastic/step_journal.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -13,17 +13,17 @@ static const char magic[8] = "EKLEDGR";
 /* Two of them take turns, so that one is always whole. */
 typedef struct {
     _Atomic int64_t step; /* -1: not whole */
-    unsigned char bytes[EK_LEDGER_RECORD];
+    unsigned char bytes[EK_JOURNAL_RECORD];
 } record;
 
 /* Likewise. */
 typedef struct {
     _Atomic int64_t number; /* -1: not whole */
     uint64_t n;
-    unsigned char bytes[EK_LEDGER_NOTE];
-} note;
+    unsigned char bytes[EK_JOURNAL_WARM_STATE];
+} warm_state;
 
-struct ek_ledger_head {
+struct ek_journal_head {
     char magic[8];
     uint32_t version;
     int32_t real_bytes;
@@ -35,7 +35,7 @@ struct ek_ledger_head {
     _Atomic int64_t touched; /* done + 1: run `done` is under way; else done */
     _Atomic int64_t reduced;
     record records[RECORDS];
-    note notes[RECORDS];
+    warm_state notes[RECORDS];
 };
 
 static int64_t get(const _Atomic int64_t *x)
@@ -59,40 +59,40 @@ static size_t round_up(size_t n)
 
 static size_t runs_at(void)
 {
-    return round_up(sizeof(ek_ledger_head));
+    return round_up(sizeof(ek_journal_head));
 }
 
-static size_t trails_at(int64_t runs)
+static size_t undo_logs_at(int64_t runs)
 {
-    return runs_at() + round_up((size_t)runs * sizeof(ek_ledger_run));
+    return runs_at() + round_up((size_t)runs * sizeof(ek_journal_extent));
 }
 
-size_t ek_ledger_bytes(int64_t runs, int lanes)
+size_t ek_journal_bytes(int64_t runs, int lanes)
 {
-    return trails_at(runs) + (size_t)lanes * sizeof(ek_trail);
+    return undo_logs_at(runs) + (size_t)lanes * sizeof(ek_undo_log);
 }
 
-static void point(ek_ledger *l, void *memory, int64_t runs)
+static void point(ek_journal *l, void *memory, int64_t runs)
 {
     l->memory = memory;
     l->head = memory;
-    l->run = (ek_ledger_run *)(l->memory + runs_at());
-    l->trails = (ek_trail *)(void *)(l->memory + trails_at(runs));
+    l->run = (ek_journal_extent *)(l->memory + runs_at());
+    l->undo_logs = (ek_undo_log *)(void *)(l->memory + undo_logs_at(runs));
 }
 
 /* Whether the runs lie behind the ledger, within `bytes`. */
-static ek_status check_runs(const ek_ledger *l, size_t bytes)
+static ek_status check_runs(const ek_journal *l, size_t bytes)
 {
-    const ek_ledger_head *h = l->head;
-    int64_t first = (int64_t)ek_ledger_end(l);
+    const ek_journal_head *h = l->head;
+    int64_t first = (int64_t)ek_journal_end(l);
 
     for (int64_t i = 0; i < h->runs; i++) {
-        const ek_ledger_run *r = &l->run[i];
+        const ek_journal_extent *r = &l->run[i];
         int64_t room = ((int64_t)bytes - first) / h->real_bytes;
 
         EK_REQUIRE(r->n > 0 && r->n <= room, EK_ECORRUPT,
                    "a ledger whose run %lld has %lld numbers", (long long)i, (long long)r->n);
-        for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+        for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
             EK_REQUIRE(r->at[j] >= first && r->at[j] % h->real_bytes == 0 &&
                            r->at[j] <= (int64_t)bytes - r->n * h->real_bytes,
                        EK_ECORRUPT, "a ledger whose run %lld lies outside of its memory",
@@ -101,13 +101,14 @@ static ek_status check_runs(const ek_ledger *l, size_t bytes)
     return EK_OK;
 }
 
-ek_status ek_ledger_create(void *memory, size_t bytes, const ek_ledger_run *runs, int64_t n_runs,
-                           int lanes, int real_bytes, int64_t steps_done, ek_ledger *l)
+ek_status ek_journal_create(void *memory, size_t bytes, const ek_journal_extent *runs,
+                            int64_t n_runs, int lanes, int real_bytes, int64_t steps_done,
+                            ek_journal *l)
 {
-    ek_ledger_head *h = memory;
+    ek_journal_head *h = memory;
 
     EK_REQUIRE((uintptr_t)memory % ALIGN == 0, EK_EINVAL, "a ledger at %p", memory);
-    EK_REQUIRE(n_runs > 0 && lanes > 0 && bytes >= ek_ledger_bytes(n_runs, lanes), EK_EINVAL,
+    EK_REQUIRE(n_runs > 0 && lanes > 0 && bytes >= ek_journal_bytes(n_runs, lanes), EK_EINVAL,
                "a ledger of %lld runs and %d lanes in %zu bytes", (long long)n_runs, lanes, bytes);
     point(l, memory, n_runs);
     memcpy(l->run, runs, (size_t)n_runs * sizeof(*runs));
@@ -128,26 +129,26 @@ ek_status ek_ledger_create(void *memory, size_t bytes, const ek_ledger_run *runs
     return check_runs(l, bytes);
 }
 
-int ek_ledger_real_bytes(const ek_ledger *l)
+int ek_journal_real_bytes(const ek_journal *l)
 {
     return l->head->real_bytes;
 }
 
-size_t ek_ledger_end(const ek_ledger *l)
+size_t ek_journal_end(const ek_journal *l)
 {
-    return ek_ledger_bytes(l->head->runs, l->head->lanes);
+    return ek_journal_bytes(l->head->runs, l->head->lanes);
 }
 
-ek_status ek_ledger_open(void *memory, size_t bytes, ek_ledger *l)
+ek_status ek_journal_open(void *memory, size_t bytes, ek_journal *l)
 {
-    const ek_ledger_head *h = memory;
+    const ek_journal_head *h = memory;
 
     EK_REQUIRE(bytes >= sizeof(*h) && memcmp(h->magic, magic, sizeof(magic)) == 0, EK_ECORRUPT,
                "there is no ledger in the state of a rank");
     EK_REQUIRE(h->version == VERSION && (h->real_bytes == 4 || h->real_bytes == 8) &&
                    h->bytes == bytes && h->runs > 0 && h->lanes > 0 &&
-                   (uint64_t)h->runs < bytes / sizeof(ek_ledger_run) &&
-                   bytes >= ek_ledger_bytes(h->runs, h->lanes),
+                   (uint64_t)h->runs < bytes / sizeof(ek_journal_extent) &&
+                   bytes >= ek_journal_bytes(h->runs, h->lanes),
                EK_ECORRUPT, "a ledger of version %u with %lld runs and %d lanes in %zu bytes",
                h->version, (long long)h->runs, h->lanes, bytes);
     point(l, memory, h->runs);
@@ -157,12 +158,12 @@ ek_status ek_ledger_open(void *memory, size_t bytes, ek_ledger *l)
 /* --- steps -------------------------------------------------------------------------------------
  */
 
-void ek_ledger_reduced(ek_ledger *l, int64_t step)
+void ek_journal_reduced(ek_journal *l, int64_t step)
 {
     set(&l->head->reduced, step);
 }
 
-void ek_ledger_record(ek_ledger *l, int64_t step, const void *bytes, size_t n)
+void ek_journal_record(ek_journal *l, int64_t step, const void *bytes, size_t n)
 {
     record *r = &l->head->records[step % RECORDS];
 
@@ -172,57 +173,57 @@ void ek_ledger_record(ek_ledger *l, int64_t step, const void *bytes, size_t n)
     set(&r->step, step);
 }
 
-static const note *newest_note(const ek_ledger *l)
+static const warm_state *newest_warm_state(const ek_journal *l)
 {
-    const note *n = l->head->notes;
+    const warm_state *n = l->head->notes;
 
     return get(&n[1].number) > get(&n[0].number) ? &n[1] : &n[0];
 }
 
-static note *next_note(ek_ledger *l)
+static warm_state *next_warm_state(ek_journal *l)
 {
-    return &l->head->notes[newest_note(l) == &l->head->notes[0]];
+    return &l->head->notes[newest_warm_state(l) == &l->head->notes[0]];
 }
 
-void *ek_ledger_begin_note(ek_ledger *l)
+void *ek_journal_begin_warm_state(ek_journal *l)
 {
-    note *n = next_note(l);
+    warm_state *n = next_warm_state(l);
 
     set(&n->number, -1);
     atomic_thread_fence(memory_order_seq_cst); /* the mark before the bytes */
     return n->bytes;
 }
 
-void ek_ledger_end_note(ek_ledger *l, size_t bytes)
+void ek_journal_end_warm_state(ek_journal *l, size_t bytes)
 {
-    note *n = next_note(l);
+    warm_state *n = next_warm_state(l);
 
     n->n = bytes;
-    set(&n->number, get(&newest_note(l)->number) + 1);
+    set(&n->number, get(&newest_warm_state(l)->number) + 1);
 }
 
 /* Updates run i, or what is left of the one under way. */
-static void update_run(ek_ledger *l, const ek_ledger_rule *rule, const void *by, int64_t i)
+static void update_run(ek_journal *l, const ek_journal_rule *rule, const void *by, int64_t i)
 {
-    ek_ledger_head *h = l->head;
-    void *arrays[EK_LEDGER_ARRAYS];
+    ek_journal_head *h = l->head;
+    void *arrays[EK_JOURNAL_ARRAYS];
     int64_t number = get(&h->done);
 
-    for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+    for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
         arrays[j] = l->memory + l->run[i].at[j];
     if (get(&h->touched) == number) {
         for (int lane = 0; lane < h->lanes; lane++)
-            set(&l->trails[lane].at, 0);
+            set(&l->undo_logs[lane].at, 0);
         set(&h->touched, number + 1);
         atomic_thread_fence(memory_order_seq_cst); /* the mark before the update */
     }
-    rule->fn(rule->context, by, &l->run[i], arrays, h->lanes, l->trails);
+    rule->fn(rule->context, by, &l->run[i], arrays, h->lanes, l->undo_logs);
     set(&h->done, number + 1);
 }
 
-void ek_ledger_update(ek_ledger *l, const ek_ledger_rule *rule, int64_t first, int64_t end)
+void ek_journal_update(ek_journal *l, const ek_journal_rule *rule, int64_t first, int64_t end)
 {
-    const void *by = ek_ledger_recorded(l);
+    const void *by = ek_journal_recorded(l);
 
     for (int64_t i = first; i < end; i++)
         update_run(l, rule, by, i);
@@ -232,40 +233,40 @@ void ek_ledger_update(ek_ledger *l, const ek_ledger_rule *rule, int64_t first, i
  */
 
 /* The record of the later step. */
-static const record *newest(const ek_ledger *l)
+static const record *newest(const ek_journal *l)
 {
     const record *r = l->head->records;
 
     return get(&r[1].step) > get(&r[0].step) ? &r[1] : &r[0];
 }
 
-const void *ek_ledger_recorded(const ek_ledger *l)
+const void *ek_journal_recorded(const ek_journal *l)
 {
     return newest(l)->bytes;
 }
 
-const void *ek_ledger_noted(const ek_ledger *l, size_t *bytes)
+const void *ek_journal_warm_state(const ek_journal *l, size_t *bytes)
 {
-    const note *n = newest_note(l);
+    const warm_state *n = newest_warm_state(l);
 
-    *bytes = get(&n->number) >= 0 && n->n <= EK_LEDGER_NOTE ? (size_t)n->n : 0;
+    *bytes = get(&n->number) >= 0 && n->n <= EK_JOURNAL_WARM_STATE ? (size_t)n->n : 0;
     return n->bytes;
 }
 
-ek_ledger_state ek_ledger_look(const ek_ledger *l)
+ek_journal_state ek_journal_look(const ek_journal *l)
 {
-    const ek_ledger_head *h = l->head;
+    const ek_journal_head *h = l->head;
     int64_t done = get(&h->done), touched = get(&h->touched);
 
-    return (ek_ledger_state){.steps_done = h->first_step + done / h->runs,
-                             .reduced = get(&h->reduced),
-                             .recorded = get(&newest(l)->step),
-                             .begun = done % h->runs > 0 || touched > done};
+    return (ek_journal_state){.steps_done = h->first_step + done / h->runs,
+                              .reduced = get(&h->reduced),
+                              .recorded = get(&newest(l)->step),
+                              .begun = done % h->runs > 0 || touched > done};
 }
 
-ek_status ek_ledger_check(const ek_ledger *l)
+ek_status ek_journal_check(const ek_journal *l)
 {
-    const ek_ledger_head *h = l->head;
+    const ek_journal_head *h = l->head;
     int64_t done = get(&h->done), ahead = get(&h->touched) - done, n;
 
     EK_REQUIRE(done >= 0 && (ahead == 0 || ahead == 1), EK_ECORRUPT,
@@ -275,25 +276,27 @@ ek_status ek_ledger_check(const ek_ledger *l)
         return EK_OK;
     n = l->run[done % h->runs].n;
     for (int lane = 0; lane < h->lanes; lane++) {
-        int64_t at = get(&l->trails[lane].at);
-        int64_t own = ek_trail_first(n, h->lanes, lane + 1) - ek_trail_first(n, h->lanes, lane);
+        int64_t at = get(&l->undo_logs[lane].at);
+        int64_t own =
+            ek_undo_lane_first(n, h->lanes, lane + 1) - ek_undo_lane_first(n, h->lanes, lane);
 
-        EK_REQUIRE(at >= 0 && at <= own && (at % EK_TRAIL_BLOCK == 0 || at == own), EK_ECORRUPT,
+        EK_REQUIRE(at >= 0 && at <= own && (at % EK_UNDO_BLOCK == 0 || at == own), EK_ECORRUPT,
                    "a ledger whose lane %d has come to %lld of %lld numbers", lane, (long long)at,
                    (long long)own);
     }
     return EK_OK;
 }
 
-ek_status ek_ledger_finish(ek_ledger *l, const ek_ledger_rule *rule, int64_t step, const void *by)
+ek_status ek_journal_finish(ek_journal *l, const ek_journal_rule *rule, int64_t step,
+                            const void *by)
 {
-    ek_ledger_head *h = l->head;
-    ek_ledger_state s = ek_ledger_look(l);
+    ek_journal_head *h = l->head;
+    ek_journal_state s = ek_journal_look(l);
 
     EK_REQUIRE(s.steps_done == step && s.reduced == step, EK_ESTATE,
                "step %lld cannot be finished by a rank that has done %lld and reduced %lld",
                (long long)step, (long long)s.steps_done, (long long)s.reduced);
-    EK_TRY(ek_ledger_check(l));
+    EK_TRY(ek_journal_check(l));
     for (int64_t i = get(&h->done) % h->runs; i < h->runs; i++)
         update_run(l, rule, by, i);
     return EK_OK;

@@ -1,10 +1,10 @@
 /* The executor: lanes that run one op at a time, their threads, and a run from start to end.  Done
  * flags are one atomic per op; lanes poll them and yield. */
+#include "base/backoff.h"
 #include "base/c_locale.h"
 #include "base/clock.h"
-#include "base/patience.h"
+#include "base/progress_hook.h"
 #include "base/threads.h"
-#include "base/tick.h"
 #include "exec/exec_priv.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
     const ek_op *op = &ex->graph->ops[id];
 
     if (ex->recording) {
-        ek_event e = {op->name, op->lane,      op->layer, op->micro, op->part, op->again,
+        ek_event e = {op->name, op->lane,      op->layer, op->micro, op->part, op->recompute,
                       start_ns, ek_clock_ns(), op->flops, op->bytes, track};
 
         if (!push(&w->events, &e))
@@ -68,19 +68,19 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
 }
 
 /* What a lane does while it cannot go on. */
-static void pass_time(ek_lane_worker *w, ek_patience *patience)
+static void pass_time(ek_lane_worker *w, ek_backoff *patience)
 {
     if (w->lane == EK_LANE_COMPUTE && w->ex->config.inline_network && ek_network_serve(w->ex))
         patience->polls = 0;
     else
-        ek_patience_wait(patience);
+        ek_backoff_wait(patience);
 }
 
 /* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
 static int wait_all(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    ek_patience patience = {0};
+    ek_backoff patience = {0};
 
     for (int32_t i = 0; i < op->n_deps; i++)
         while (!ek_exec_is_done(ex, ex->graph->deps[op->dep + i])) {
@@ -93,11 +93,11 @@ static int wait_all(ek_lane_worker *w, const ek_op *op)
 
 static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
 {
-    int64_t start = op->waited_ns != NULL ? ek_clock_ns() : 0;
+    int64_t start = op->stall_ns != NULL ? ek_clock_ns() : 0;
     int go_on = wait_all(w, op);
 
-    if (op->waited_ns != NULL)
-        *op->waited_ns += ek_clock_ns() - start;
+    if (op->stall_ns != NULL)
+        *op->stall_ns += ek_clock_ns() - start;
     return go_on;
 }
 
@@ -105,7 +105,7 @@ static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
 static ek_status run_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    ek_patience patience = {0};
+    ek_backoff patience = {0};
     ek_status st;
 
     atomic_fetch_add(&ex->running, 1);
@@ -120,34 +120,34 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
 }
 
 /* Waits for what the compute lane has queued. */
-static ek_status settle(ek_exec *ex)
+static ek_status synchronize(ek_exec *ex)
 {
     ex->queued = 0;
-    return ex->config.settle != NULL ? ex->config.settle(ex->config.computer) : EK_OK;
+    return ex->config.synchronize != NULL ? ex->config.synchronize(ex->config.computer) : EK_OK;
 }
 
 /* One op of the compute lane. */
 static ek_status compute(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    int queues = op->queues && ex->alone && !ex->recording && ex->config.queue != NULL;
+    int async = op->async && ex->alone && !ex->recording && ex->config.queue != NULL;
     ek_status st;
 
-    if (!queues && ex->queued > 0)
-        EK_TRY(settle(ex));
+    if (!async && ex->queued > 0)
+        EK_TRY(synchronize(ex));
     if (ex->config.queue != NULL)
-        ex->config.queue(ex->config.computer, queues);
+        ex->config.queue(ex->config.computer, async);
     st = run_op(w, op);
-    ex->queued += queues;
+    ex->queued += async;
     if (st != EK_OK)
         return st;
-    return queues ? EK_OK : settle(ex);
+    return async ? EK_OK : synchronize(ex);
 }
 
 /* After the last of them. */
 static void end_compute(ek_exec *ex, const ek_op *last)
 {
-    ek_status st = ex->queued > 0 ? settle(ex) : EK_OK;
+    ek_status st = ex->queued > 0 ? synchronize(ex) : EK_OK;
 
     if (ex->config.queue != NULL)
         ex->config.queue(ex->config.computer, 0);
@@ -196,13 +196,13 @@ static void run_here(ek_exec *ex)
     const ek_graph *g = ex->graph;
 
     if (ex->config.inline_network)
-        ek_tick_set(tick, ex);
+        ek_progress_hook_set(tick, ex);
     run_lane(&ex->lanes[EK_LANE_COMPUTE]);
     end_compute(ex, g->n_ops > 0 ? &g->ops[g->n_ops - 1] : NULL);
     if (!ex->config.inline_network)
         return;
     ek_network_run(ex);
-    ek_tick_set(NULL, NULL);
+    ek_progress_hook_set(NULL, NULL);
 }
 
 static void *worker_main(void *arg)

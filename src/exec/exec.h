@@ -23,13 +23,14 @@ typedef struct ek_exec ek_exec;
 
 typedef struct {
     int inline_network; /* the calling thread serves the network lanes, between its ops, while it
-                           waits and in ek_tick: where cores are too few for a thread that polls */
+                           waits and in ek_progress: where cores are too few for a thread that polls
+                         */
     double watchdog_s;  /* > 0: a run in which a network op is in flight and nothing has moved for
                            so long fails (EK_ETIMEOUT), and warns after half of it.  Computing
                            counts as moving: the peer that waits is the one to tell */
     /* After an op of the compute lane that has ended well: waits for what it has started on an
      * accelerator, and says how that ended; NULL: it computes itself. */
-    ek_status (*settle)(const void *computer);
+    ek_status (*synchronize)(const void *computer);
     /* Ops that only queue kernels are waited for by the next that does not, where nobody else is
      * to see what they have done: no other lane, no recording.  Between on and off kernels need
      * not be waited for one by one.  NULL: each op is settled by itself. */
@@ -44,7 +45,7 @@ typedef struct {
 typedef struct {
     const char *name;
     ek_lane lane;
-    int32_t layer, micro, part, again;
+    int32_t layer, micro, part, recompute;
     int64_t start_ns, end_ns; /* of ek_clock_ns */
     double flops, bytes;
     int32_t track; /* of several in flight at once on a network lane, each has another */

@@ -1,9 +1,9 @@
 /* The network lanes: ops start in graph order, several are in flight at once, and one thread polls
  * them - a worker's, or, in inline mode, the calling thread between and inside its compute ops.
  * That thread also watches for a hang. */
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/patience.h"
 #include "exec/exec_priv.h"
 
 #include <stdio.h>
@@ -186,12 +186,12 @@ int ek_network_serve(ek_exec *ex)
 
 void ek_network_run(ek_exec *ex)
 {
-    ek_patience patience = {0};
+    ek_backoff patience = {0};
 
     while (!ek_exec_has_failed(ex) && !ek_network_finished(ex)) {
         if (ek_network_serve(ex))
             patience.polls = 0;
         else
-            ek_patience_wait(&patience);
+            ek_backoff_wait(&patience);
     }
 }

@@ -432,12 +432,12 @@ static ek_status write_folder(const ek_model_source *source, ek_dtype dtype, con
     ek_model_spec spec = source->spec;
     ek_tokenizer_files beside = {0};
     ek_tokenizer *tokenizer = NULL;
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     char *config = NULL;
     ek_path path;
     ek_status st;
 
-    EK_TRY_OUT(ek_boxes_open(source->weights.s, &files));
+    EK_TRY_OUT(ek_slice_set_open(source->weights.s, &files));
     if (source->tokenizer.s[0] != '\0')
         EK_TRY_OUT(ek_tokenizer_open(source->tokenizer.s, &tokenizer));
     EK_TRY_OUT(ek_tokenizer_files_read(source->folder.s, 1, &beside));
@@ -454,7 +454,7 @@ out:
     ek_tokenizer_files_free(&beside);
     free(config);
     ek_tokenizer_destroy(&tokenizer);
-    ek_boxes_close(&files);
+    ek_slice_set_close(&files);
     return st;
 }
 

@@ -1,7 +1,7 @@
 /* A session: its memory, and how feeding runs blocks of rows. */
 #include "infer/session.h"
 
-#include "infer/session_impl.h"
+#include "infer/session_priv.h"
 #include "model/rope.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * As model/layer_ops.c, but the residual stream is added to in place, keys and values go to the
  * cache, and attention reads them there. */
-#include "infer/session_impl.h"
+#include "infer/session_priv.h"
 
 #include <math.h>
 
@@ -167,7 +167,7 @@ static int32_t add(ek_session *s, const char *name, ek_op_fn run, int32_t l, dou
                 .lane = EK_LANE_COMPUTE,
                 .layer = l,
                 .part = -1,
-                .queues = 1,
+                .async = 1,
                 .flops = flops,
                 .bytes = bytes};
 
@@ -214,7 +214,7 @@ ek_status ek_session_build(ek_session *s, int head)
 /* Bytes of the form of a weight that forward reads; 0 for one that the model lacks. */
 static double read_bytes(const ek_kernels *k, const ek_weight *w)
 {
-    size_t packed = w->forward != NULL ? k->packed_bytes(k, w->out, w->in, EK_FORM_FORWARD) : 0;
+    size_t packed = w->forward != NULL ? k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD) : 0;
 
     return packed > 0 ? (double)packed
                       : (double)ek_weight_elements(w) * (double)ek_dtype_size(k->real);

@@ -1,6 +1,6 @@
-/* infer/session_impl.h - the inside of a session, for session.c and session_ops.c. */
-#ifndef INFER_SESSION_IMPL_H
-#define INFER_SESSION_IMPL_H
+/* infer/session_priv.h - the inside of a session, for session.c and session_ops.c. */
+#ifndef INFER_SESSION_PRIV_H
+#define INFER_SESSION_PRIV_H
 
 #include "infer/session.h"
 

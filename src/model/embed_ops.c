@@ -81,7 +81,7 @@ void ek_embed_reserve(ek_pass *p)
     if (!m->cfg.embed_columns || !ek_model_has_embed(m))
         return;
     c->ids = ek_arena_take(&p->arena, p->slots * p->room.total, sizeof(*c->ids));
-    c->own = ek_arena_take(&p->arena, p->room.total * m->cut.embed_cols, real);
+    c->own = ek_arena_take(&p->arena, p->room.total * m->local.embed_cols, real);
     c->blocks = ek_arena_take(&p->arena, p->max_all * m->spec.hidden, real);
     c->rows = ek_arena_take(ek_arena_host(&p->arena), (int64_t)dp * dp, sizeof(*c->rows));
     c->first = ek_arena_take(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
@@ -136,7 +136,7 @@ static ek_status op_embed_columns(void *self, const ek_op *op)
 
     ek_head_localise(p->model, n, ids, ids);
     if (p->model->embed.p != NULL)
-        p->model->k->embed_forward(n, p->model->cut.embed_cols, ids, p->model->embed.p,
+        p->model->k->embed_forward(n, p->model->local.embed_cols, ids, p->model->embed.p,
                                    p->columns.own);
     return EK_OK;
 }
@@ -146,7 +146,7 @@ static ek_status op_embed_columns_backward(void *self, const ek_op *op)
     ek_pass *p = self;
 
     if (p->model->embed.p != NULL)
-        p->model->k->embed_backward(p->micro[op->micro].total, p->model->cut.embed_cols,
+        p->model->k->embed_backward(p->micro[op->micro].total, p->model->local.embed_cols,
                                     ids_of(p, op), p->columns.own, p->model->embed.g);
     return EK_OK;
 }
@@ -279,7 +279,7 @@ int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
                           0, row_bytes(p, 2, mb->all));
     ek_op rows = ek_head_op(p, "embed rows", op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
 
-    op.queues = p->scratch.tp == NULL;
+    op.async = p->scratch.tp == NULL;
     if (p->model->cfg.embed_columns)
         dep = build_columns(p, g, micro, dep);
     else
@@ -299,7 +299,7 @@ int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t 
                           p->scratch.tp == NULL ? op_embed_backward : op_embed_part_backward, micro,
                           -1, 0, row_bytes(p, 3, mb->all));
 
-    op.queues = p->scratch.tp == NULL;
+    op.async = p->scratch.tp == NULL;
     if (p->scratch.tp != NULL) {
         dep = ek_graph_after(g, &rows, dep);
         dep = ek_tp_build_gather_sum(p->scratch.tp, g, -1, micro, dep);

@@ -20,7 +20,7 @@ ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int3
 
 void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t *local)
 {
-    int64_t first = m->cut.vocab_first, end = first + m->cut.vocab;
+    int64_t first = m->local.vocab_first, end = first + m->local.vocab;
 
     for (int64_t i = 0; i < n; i++)
         local[i] = ids[i] >= first && ids[i] < end ? (int32_t)(ids[i] - first) : -1;
@@ -118,7 +118,7 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
             ek_head_op(p, "head backward", op_head_backward, micro, part, 4 * rows * d * v,
                        rows * v * 2 * c + rows * d * (2 * c + 5 * r) + d * v * (c + 2 * r));
 
-        logits.queues = back.queues = 1;
+        logits.async = back.async = 1;
         dep = ek_graph_after(g, &logits, dep);
         dep = ek_graph_add(g, &loss, (int32_t[]){dep, p->counted}, 2);
         if (ek_pass_trains(p))

@@ -36,7 +36,7 @@ static block block_of(const ek_pass *p, const ek_op *op)
                    first,
                    rows < p->head_rows ? rows : p->head_rows,
                    m->spec.hidden,
-                   m->cut.vocab,
+                   m->local.vocab,
                    (char *)p->tp.y + skip * (int64_t)ek_dtype_size(m->k->comp),
                    (char *)p->tp.sum + skip * (int64_t)ek_dtype_size(m->k->real)};
 }
@@ -185,7 +185,7 @@ typedef struct {
 
 static sizes sizes_of(const ek_pass *p, int64_t rows)
 {
-    return (sizes){(double)rows, (double)p->model->spec.hidden, (double)p->model->cut.vocab,
+    return (sizes){(double)rows, (double)p->model->spec.hidden, (double)p->model->local.vocab,
                    (double)ek_dtype_size(p->model->k->comp),
                    (double)ek_dtype_size(p->model->k->real)};
 }

@@ -36,28 +36,28 @@ static char *kept_array(const ek_weight *w, const part_array *a)
 
 /* Tensor t begins at row `row` of what is stored. */
 typedef struct {
-    const ek_boxed *stored;
+    const ek_sliced_tensor *stored;
     int64_t row;
 } place;
 
 /* Finds and checks one array of one tensor. */
-static ek_status locate(const ek_model_spec *spec, const ek_boxes *files, const ek_hf_tensor *t,
+static ek_status locate(const ek_model_spec *spec, const ek_slice_set *files, const ek_hf_tensor *t,
                         const char *suffix, place *out)
 {
     char name[NAME_MAX_LEN];
     ek_hf_source other;
 
     snprintf(name, sizeof(name), "%s%s", t->name, suffix);
-    *out = (place){ek_boxes_find(files, name), 0};
+    *out = (place){ek_slice_set_find(files, name), 0};
     if (out->stored != NULL)
-        return ek_boxed_check(out->stored, t->dims, t->shape);
+        return ek_sliced_tensor_check(out->stored, t->dims, t->shape);
     if (suffix[0] == '\0' && ek_hf_alternative(spec, t, &other) &&
-        (out->stored = ek_boxes_find(files, other.name)) != NULL) {
+        (out->stored = ek_slice_set_find(files, other.name)) != NULL) {
         out->row = other.dims > 1 ? other.first / other.shape[other.dims - 1] : other.first;
-        return ek_boxed_check(out->stored, other.dims, other.shape);
+        return ek_sliced_tensor_check(out->stored, other.dims, other.shape);
     }
     return EK_FAIL(EK_EFORMAT, "%s: tensor %s is missing; the config asks for it",
-                   ek_boxes_path(files), name);
+                   ek_slice_set_path(files), name);
 }
 
 /* Tensors that some writers add and that hold nothing of the model's own. */
@@ -70,11 +70,11 @@ static int harmless(const ek_model_spec *spec, const char *name)
            (spec->tie_embeddings && strcmp(name, "lm_head.weight") == 0);
 }
 
-ek_status ek_hf_check(const ek_model_spec *spec, const ek_boxes *files, ek_part part)
+ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files, ek_part part)
 {
     int n_arrays;
     const part_array *arrays = arrays_of(part, &n_arrays);
-    int64_t count = ek_hf_count(spec), stored = ek_boxes_count(files);
+    int64_t count = ek_hf_count(spec), stored = ek_slice_set_count(files);
     unsigned char *seen = calloc((size_t)stored + 1, 1);
     ek_status st = EK_OK;
 
@@ -86,15 +86,15 @@ ek_status ek_hf_check(const ek_model_spec *spec, const ek_boxes *files, ek_part 
         ek_hf_tensor_at(spec, i, &t);
         for (int a = 0; a < n_arrays; a++) {
             EK_TRY_OUT(locate(spec, files, &t, arrays[a].suffix, &at));
-            seen[at.stored - ek_boxes_get(files, 0)] = 1;
+            seen[at.stored - ek_slice_set_get(files, 0)] = 1;
         }
     }
     for (int64_t i = 0; i < stored; i++) {
-        const ek_boxed *x = ek_boxes_get(files, i);
+        const ek_sliced_tensor *x = ek_slice_set_get(files, i);
 
         EK_REQUIRE_OUT(seen[i] || harmless(spec, x->name), EK_EFORMAT,
                        "%s: tensor %s is not part of the model that the config describes",
-                       x->pieces[0].t->file, x->name);
+                       x->slices[0].t->file, x->name);
     }
 out:
     free(seen);
@@ -105,14 +105,15 @@ out:
 
 /* Elements [first, first + n) of a weight, whole rows of it, and of a tensor what of them lies in
  * its span: a box of the tensor that begins at element `from` of the weight.  0: nothing. */
-static int meet(const ek_span *s, int64_t first, int64_t n, ek_box *box, int64_t *from)
+static int meet(const ek_span *s, int64_t first, int64_t n, ek_tensor_slice *slice, int64_t *from)
 {
     int64_t begin = first > s->first ? first : s->first, end = s->first + s->rows * s->ld;
 
     end = end < first + n ? end : first + n;
     if (begin >= end)
         return 0;
-    *box = (ek_box){s->row + (begin - s->first) / s->ld, (end - begin) / s->ld, s->col, s->cols};
+    *slice = (ek_tensor_slice){s->row + (begin - s->first) / s->ld, (end - begin) / s->ld, s->col,
+                               s->cols};
     *from = begin;
     return 1;
 }
@@ -130,25 +131,25 @@ static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t fir
 }
 
 /* Reads what the kept run of a weight has of one array of a tensor. */
-static ek_status load_one(ek_model *m, const ek_boxes *files, const ek_hf_tensor *t,
+static ek_status load_one(ek_model *m, const ek_slice_set *files, const ek_hf_tensor *t,
                           const ek_span *s, const part_array *a)
 {
     const ek_weight *w = s->w;
     char *kept = kept_array(w, a);
     int64_t from;
-    ek_box box;
+    ek_tensor_slice slice;
     place at;
 
     EK_TRY(check_rows(s, t, w->kept_first, w->kept));
-    if (kept == NULL || !meet(s, w->kept_first, w->kept, &box, &from))
+    if (kept == NULL || !meet(s, w->kept_first, w->kept, &slice, &from))
         return EK_OK;
     EK_TRY(locate(&m->spec, files, t, a->suffix, &at));
-    box.row += at.row;
+    slice.row += at.row;
     kept += (from - w->kept_first) * (int64_t)ek_dtype_size(m->k->real);
-    return ek_boxed_read(at.stored, &box, kept, s->ld, m->k->real);
+    return ek_sliced_tensor_read(at.stored, &slice, kept, s->ld, m->k->real);
 }
 
-ek_status ek_model_load(ek_model *m, const ek_boxes *files, ek_part part)
+ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_part part)
 {
     int n_arrays;
     const part_array *arrays = arrays_of(part, &n_arrays);
@@ -183,10 +184,10 @@ static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
     const ek_weight *w = s->w;
     char name[NAME_MAX_LEN];
     int64_t from;
-    ek_box box;
+    ek_tensor_slice slice;
 
     EK_TRY(check_rows(s, t, w->own_first, w->own));
-    if (!meet(s, w->own_first, w->own, &box, &from))
+    if (!meet(s, w->own_first, w->own, &slice, &from))
         return EK_OK;
     EK_REQUIRE(w->own_first >= w->kept_first && w->own_first + w->own <= w->kept_first + w->kept,
                EK_EINTERNAL, "what this rank answers for of %s is not what it keeps", t->name);
@@ -197,12 +198,12 @@ static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
         EK_REQUIRE(kept != NULL, EK_ESTATE, "the model has no %s%s to write", t->name,
                    arrays[a].suffix);
         snprintf(name, sizeof(name), "%s%s", t->name, arrays[a].suffix);
-        ek_box_name(x->name, sizeof(x->name), name, &box, t->dims, t->shape);
+        ek_tensor_slice_name(x->name, sizeof(x->name), name, &slice, t->dims, t->shape);
         x->dims = t->dims;
-        x->shape[0] = box.rows;
-        x->shape[1] = box.cols;
+        x->shape[0] = slice.rows;
+        x->shape[1] = slice.cols;
         x->data = kept + (from - w->kept_first) * (int64_t)ek_dtype_size(o->real);
-        x->elements = box.rows * box.cols;
+        x->elements = slice.rows * slice.cols;
         x->first = o->elements;
         o->elements += x->elements;
     }
@@ -280,7 +281,7 @@ ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *
 
 /* Appends a tensor, so many rows at a time that the buffer takes them.  Doubles hold any stored
  * type, so that what is written is rounded once. */
-static ek_status copy_tensor(const ek_model_spec *spec, const ek_boxes *files,
+static ek_status copy_tensor(const ek_model_spec *spec, const ek_slice_set *files,
                              const ek_hf_tensor *t, ek_safetensors_writer *w)
 {
     int64_t cols = t->dims > 1 ? t->shape[1] : 1;
@@ -295,11 +296,11 @@ static ek_status copy_tensor(const ek_model_spec *spec, const ek_boxes *files,
     EK_REQUIRE(buffer != NULL, EK_ENOMEM, "no memory for %lld rows of %s", (long long)most,
                t->name);
     for (int64_t row = 0, rows; row < t->shape[0]; row += rows) {
-        ek_box box;
+        ek_tensor_slice slice;
 
         rows = t->shape[0] - row < most ? t->shape[0] - row : most;
-        box = (ek_box){at.row + row, rows, 0, cols};
-        EK_TRY_OUT(ek_boxed_read(at.stored, &box, buffer, cols, EK_F64));
+        slice = (ek_tensor_slice){at.row + row, rows, 0, cols};
+        EK_TRY_OUT(ek_sliced_tensor_read(at.stored, &slice, buffer, cols, EK_F64));
         EK_TRY_OUT(ek_safetensors_append(w, t->name, rows * cols, buffer, EK_F64));
     }
 out:
@@ -307,7 +308,7 @@ out:
     return st;
 }
 
-ek_status ek_hf_copy(const ek_model_spec *spec, const ek_boxes *files, ek_dtype dtype,
+ek_status ek_hf_copy(const ek_model_spec *spec, const ek_slice_set *files, ek_dtype dtype,
                      const ek_io *io, const char *path, ek_write_mode mode)
 {
     int64_t count = ek_hf_count(spec), i;

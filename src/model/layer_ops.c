@@ -12,7 +12,7 @@
 
 /* Adds one compute op of layer l after `dep`, and after `net` unless that is negative. */
 static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
-                         int32_t micro, int again, double flops, double bytes, int32_t dep,
+                         int32_t micro, int recompute, double flops, double bytes, int32_t dep,
                          int32_t net)
 {
     ek_op op = {.name = name,
@@ -22,8 +22,8 @@ static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run
                 .layer = l,
                 .micro = micro,
                 .part = -1,
-                .again = again,
-                .queues = p->scratch.tp == NULL,
+                .recompute = recompute,
+                .async = p->scratch.tp == NULL,
                 .flops = flops,
                 .bytes = bytes};
 
@@ -31,16 +31,16 @@ static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run
 }
 
 static int32_t add(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
-                   int32_t micro, int again, double flops, double bytes, int32_t dep)
+                   int32_t micro, int recompute, double flops, double bytes, int32_t dep)
 {
-    return add_after(p, g, name, run, l, micro, again, flops, bytes, dep, -1);
+    return add_after(p, g, name, run, l, micro, recompute, flops, bytes, dep, -1);
 }
 
 /* What the ops of a layer look up: sizes, weights, activations. */
 typedef struct {
     const ek_kernels *k;
     const ek_model_spec *s;
-    const ek_cut *cut;
+    const ek_local_sizes *local;
     const ek_tp *tp; /* NULL: one tensor parallel rank */
     const ek_micro *mb;
     ek_layer *w;
@@ -52,12 +52,12 @@ typedef struct {
 static place place_of(ek_pass *p, const ek_op *op)
 {
     const ek_model_spec *s = &p->model->spec;
-    const ek_cut *cut = &p->model->cut;
-    int64_t q = cut->heads * s->head_dim, kv = cut->kv_heads * s->head_dim;
+    const ek_local_sizes *local = &p->model->local;
+    int64_t q = local->heads * s->head_dim, kv = local->kv_heads * s->head_dim;
 
     return (place){p->model->k,
                    s,
-                   cut,
+                   local,
                    p->scratch.tp,
                    &p->micro[op->micro],
                    &p->model->layers[op->layer],
@@ -75,8 +75,8 @@ static ek_attention attention_of(const place *a)
 {
     return (ek_attention){a->mb->seqs,
                           a->mb->seq,
-                          a->cut->heads,
-                          a->cut->kv_heads,
+                          a->local->heads,
+                          a->local->kv_heads,
                           a->s->head_dim,
                           a->width,
                           1.0 / sqrt((double)a->s->head_dim),
@@ -192,9 +192,9 @@ static void qk_norms(ek_pass *p, const place *a)
                                a->y->k_rstd);
         return;
     }
-    a->k->headnorm_forward(n, norm_heads(a, a->cut->heads), a->w->q_norm.out, a->s->rms_eps,
+    a->k->headnorm_forward(n, norm_heads(a, a->local->heads), a->w->q_norm.out, a->s->rms_eps,
                            a->w->q_norm.p, a->y->qkv, a->width, a->y->q_raw, a->y->q_rstd);
-    a->k->headnorm_forward(n, norm_heads(a, a->cut->kv_heads), a->w->k_norm.out, a->s->rms_eps,
+    a->k->headnorm_forward(n, norm_heads(a, a->local->kv_heads), a->w->k_norm.out, a->s->rms_eps,
                            a->w->k_norm.p, keys, a->width, a->y->k_raw, a->y->k_rstd);
 }
 
@@ -207,8 +207,8 @@ static ek_status op_rope(void *self, const ek_op *op)
         return EK_OK;
     if (a.s->qk_norm != EK_QK_NORM_NONE)
         qk_norms(p, &a);
-    a.k->rope(a.mb->all, a.mb->seq, 0, a.cut->heads + a.cut->kv_heads, a.s->head_dim, p->cos_sin, 0,
-              a.y->qkv, a.width);
+    a.k->rope(a.mb->all, a.mb->seq, 0, a.local->heads + a.local->kv_heads, a.s->head_dim,
+              p->cos_sin, 0, a.y->qkv, a.width);
     return EK_OK;
 }
 
@@ -273,7 +273,7 @@ static ek_status op_norm2(void *self, const ek_op *op)
     place a = place_of(p, op);
 
     norm2(p, &a);
-    if (!op->again)
+    if (!op->recompute)
         copy_real(&a, a.x_out, a.x_mid);
     return EK_OK;
 }
@@ -287,13 +287,13 @@ static sizes sizes_of(const ek_pass *p, int32_t micro)
 {
     const ek_model_spec *s = &p->model->spec;
     const ek_micro *mb = &p->micro[micro];
-    double q = (double)(p->model->cut.heads * s->head_dim);
+    double q = (double)(p->model->local.heads * s->head_dim);
 
     return (sizes){(double)mb->n,
                    (double)mb->all,
                    (double)s->hidden,
                    q,
-                   q + 2 * (double)(p->model->cut.kv_heads * s->head_dim),
+                   q + 2 * (double)(p->model->local.kv_heads * s->head_dim),
                    (double)ek_dtype_size(p->model->k->comp),
                    (double)ek_dtype_size(p->model->k->real)};
 }
@@ -309,57 +309,58 @@ static double attention_pairs(const ek_pass *p, int32_t micro)
     return (double)n;
 }
 
-static int32_t build_reduce_norms(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
+static int32_t build_reduce_norms(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
                                   int32_t dep)
 {
     ek_op op = ek_tp_net_op(p->scratch.tp, "all-reduce norms", op_reduce_norms, p, l, micro, 2,
                             sizeof(double));
 
     op.bytes *= 2; /* there and back */
-    op.again = again;
+    op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
 }
 
-static int32_t build_out(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again, int32_t dep)
+static int32_t build_out(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
+                         int32_t dep)
 {
     ek_tp *tp = p->scratch.tp;
     sizes z = sizes_of(p, micro);
 
-    dep = add(p, g, "attention out", tp == NULL ? op_out : op_out_part, l, micro, again,
+    dep = add(p, g, "attention out", tp == NULL ? op_out : op_out_part, l, micro, recompute,
               2 * z.all * z.d * z.q, z.all * z.q * z.c + 4 * z.all * z.d * z.r + z.d * z.q * z.c,
               dep);
     if (tp == NULL)
         return dep;
-    dep = ek_tp_build_reduce_sum(tp, g, l, micro, again, dep);
-    return add(p, g, "attention add", op_out_add, l, micro, again, 0, 3 * z.n * z.d * z.r, dep);
+    dep = ek_tp_build_reduce_sum(tp, g, l, micro, recompute, dep);
+    return add(p, g, "attention add", op_out_add, l, micro, recompute, 0, 3 * z.n * z.d * z.r, dep);
 }
 
-int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
+int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
                                int32_t dep)
 {
     sizes z = sizes_of(p, micro);
-    int only_attention = again && p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
+    int only_attention = recompute && p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
-    dep = add(p, g, "norm", op_norm1, l, micro, again, 0, z.n * z.d * (z.r + z.c), dep);
-    if (!again)
+    dep = add(p, g, "norm", op_norm1, l, micro, recompute, 0, z.n * z.d * (z.r + z.c), dep);
+    if (!recompute)
         ek_moe_build_forward_prefetch(&p->moe[l], g, micro, dep);
     if (p->scratch.tp != NULL)
-        dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, again, dep);
-    dep = add(p, g, "qkv", op_qkv, l, micro, again, 2 * z.all * z.d * z.width,
+        dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, recompute, dep);
+    dep = add(p, g, "qkv", op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
               (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
     if (norms_are_spread(p)) {
-        dep = add(p, g, "norm squares", op_norm_squares, l, micro, again, 0, z.all * z.width * z.c,
-                  dep);
-        dep = build_reduce_norms(p, g, l, micro, again, dep);
+        dep = add(p, g, "norm squares", op_norm_squares, l, micro, recompute, 0,
+                  z.all * z.width * z.c, dep);
+        dep = build_reduce_norms(p, g, l, micro, recompute, dep);
     }
-    dep = add(p, g, "rope", op_rope, l, micro, again, 0, 2 * z.all * z.width * z.c, dep);
-    dep = add(p, g, "attention", op_attention, l, micro, again, 4 * z.q * attention_pairs(p, micro),
-              z.all * (z.width + z.q) * z.c, dep);
+    dep = add(p, g, "rope", op_rope, l, micro, recompute, 0, 2 * z.all * z.width * z.c, dep);
+    dep = add(p, g, "attention", op_attention, l, micro, recompute,
+              4 * z.q * attention_pairs(p, micro), z.all * (z.width + z.q) * z.c, dep);
     if (only_attention)
         return dep;
-    dep = build_out(p, g, l, micro, again, dep);
-    dep = add(p, g, "norm", op_norm2, l, micro, again, 0, z.n * z.d * (4 * z.r + z.c), dep);
-    return ek_moe_build_forward(&p->moe[l], g, micro, p->micro[micro].n, again, dep);
+    dep = build_out(p, g, l, micro, recompute, dep);
+    dep = add(p, g, "norm", op_norm2, l, micro, recompute, 0, z.n * z.d * (4 * z.r + z.c), dep);
+    return ek_moe_build_forward(&p->moe[l], g, micro, p->micro[micro].n, recompute, dep);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -428,7 +429,7 @@ static ek_status op_attention_backward(void *self, const ek_op *op)
 
 static void rope_backward(ek_pass *p, const place *a)
 {
-    a->k->rope(a->mb->all, a->mb->seq, 0, a->cut->heads + a->cut->kv_heads, a->s->head_dim,
+    a->k->rope(a->mb->all, a->mb->seq, 0, a->local->heads + a->local->kv_heads, a->s->head_dim,
                p->cos_sin, 1, p->dqkv, a->width);
 }
 
@@ -441,10 +442,10 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
         return EK_OK;
     rope_backward(p, &a);
     if (a.s->qk_norm != EK_QK_NORM_NONE) {
-        a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.cut->heads), a.w->q_norm.out,
+        a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.local->heads), a.w->q_norm.out,
                                a.w->q_norm.p, a.y->q_raw, a.y->q_rstd, p->dqkv, a.width,
                                a.w->q_norm.g, p->ws);
-        a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.cut->kv_heads), a.w->k_norm.out,
+        a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.local->kv_heads), a.w->k_norm.out,
                                a.w->k_norm.p, a.y->k_raw, a.y->k_rstd, at(&a, p->dqkv, a.q),
                                a.width, a.w->k_norm.g, p->ws);
     }
@@ -590,7 +591,7 @@ static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
 static int comes_next(const ek_pass *p, int32_t l)
 {
     return l > 0 && ek_model_has_layer(p->model, l - 1) &&
-           ek_model_piece_of(p->model, l - 1) == ek_model_piece_of(p->model, l) &&
+           ek_model_vstage_of(p->model, l - 1) == ek_model_vstage_of(p->model, l) &&
            p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3;
 }
 

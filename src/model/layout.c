@@ -2,7 +2,7 @@
  * large this rank's part is and which ranks have the same part. */
 #include "model/layout.h"
 
-#include "model/units.h"
+#include "model/param_buckets.h"
 
 #include <string.h>
 
@@ -10,12 +10,12 @@
 typedef struct {
     ek_model *m;
     int64_t n;
-    int32_t place; /* of the weights that come */
+    int32_t module; /* of the weights that come */
 } walk;
 
 static void add(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share, int32_t expert)
 {
-    int32_t layer = w->place >= 0 ? w->place : -1;
+    int32_t layer = w->module >= 0 ? w->module : -1;
 
     x->out = out;
     x->in = in;
@@ -27,7 +27,7 @@ static void add(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share, 
                                         .share = share,
                                         .decay = in > 0,
                                         .trained = 1,
-                                        .place = w->place};
+                                        .module = w->module};
     w->n++;
 }
 
@@ -108,13 +108,13 @@ static void walk_experts(walk *w, ek_moe_weights *moe)
 static void walk_layer(walk *w, ek_layer *y, int32_t l)
 {
     const ek_model_spec *s = &w->m->spec;
-    const ek_cut *c = &w->m->cut;
+    const ek_local_sizes *c = &w->m->local;
     int64_t d = s->hidden, hd = s->head_dim;
     int64_t q = c->heads * hd, width = q + 2 * c->kv_heads * hd;
     int by_head = s->qk_norm == EK_QK_NORM_HEAD;
     ek_moe_weights *moe = &y->experts;
 
-    w->place = l;
+    w->module = l;
     add_vector(w, &y->norm1, d, EK_SHARE_STAGE);
     add_product(w, &y->qkv, width, d, EK_SHARE_DP, -1);
     if (s->qkv_bias)
@@ -142,11 +142,11 @@ static void walk_embed(walk *w)
 {
     ek_model *m = w->m;
 
-    w->place = EK_PLACE_EMBED;
+    w->module = EK_MODULE_EMBED;
     if (m->spec.tie_embeddings && ek_model_has_head(m))
-        add_product(w, &m->embed, m->cut.vocab, m->spec.hidden, EK_SHARE_DP, -1);
+        add_product(w, &m->embed, m->local.vocab, m->spec.hidden, EK_SHARE_DP, -1);
     else
-        add_matrix(w, &m->embed, m->cut.vocab, m->cut.embed_cols,
+        add_matrix(w, &m->embed, m->local.vocab, m->local.embed_cols,
                    m->cfg.embed_columns ? EK_SHARE_NONE : EK_SHARE_DP);
 }
 
@@ -155,19 +155,19 @@ static void walk_head(walk *w)
     ek_model *m = w->m;
     int64_t before;
 
-    w->place = EK_PLACE_HEAD;
+    w->module = EK_MODULE_HEAD;
     add_vector(w, &m->final_norm, m->spec.hidden, EK_SHARE_STAGE);
     if (m->spec.tie_embeddings && ek_model_has_embed(m))
         return; /* the embedding itself */
     before = w->n;
-    add_product(w, &m->head, m->cut.vocab, m->spec.hidden, EK_SHARE_DP, -1);
+    add_product(w, &m->head, m->local.vocab, m->spec.hidden, EK_SHARE_DP, -1);
     if (m->params != NULL && w->n > before)
         m->params[before].copy = m->spec.tie_embeddings;
 }
 
 int64_t ek_model_walk(ek_model *m)
 {
-    walk w = {m, 0, EK_PLACE_NONE};
+    walk w = {m, 0, EK_MODULE_NONE};
 
     m->layers = ek_arena_take(&m->tables, m->spec.layers, sizeof(*m->layers));
     m->params = ek_arena_take(&m->tables, m->n_params, sizeof(*m->params));
@@ -185,24 +185,24 @@ int64_t ek_model_walk(ek_model *m)
     return w.n;
 }
 
-ek_cut ek_model_cut(const ek_model_spec *s, const ek_model_config *cfg)
+ek_local_sizes ek_model_local_sizes(const ek_model_spec *s, const ek_model_config *cfg)
 {
     const ek_mesh *mesh = cfg->mesh;
     int tp = mesh->tp, at = mesh->tp_rank;
     int dp = cfg->embed_columns ? mesh->dp : 1, dp_rank = cfg->embed_columns ? mesh->dp_rank : 0;
     int64_t kv_heads = ek_run_length(s->kv_heads, tp, at);
 
-    return (ek_cut){.heads = kv_heads * (s->heads / s->kv_heads),
-                    .kv_first = ek_run_first(s->kv_heads, tp, at),
-                    .kv_heads = kv_heads,
-                    .vocab_first = ek_run_first(s->vocab, tp, at),
-                    .vocab = ek_run_length(s->vocab, tp, at),
-                    .embed_first = ek_run_first(s->hidden, dp, dp_rank),
-                    .embed_cols = ek_run_length(s->hidden, dp, dp_rank),
-                    .ff_first = ek_run_first(s->ff, mesh->etp, mesh->etp_rank),
-                    .ff = ek_run_length(s->ff, mesh->etp, mesh->etp_rank),
-                    .shared_first = ek_run_first(s->shared_ff, tp, at),
-                    .shared_ff = ek_run_length(s->shared_ff, tp, at),
-                    .dense_first = ek_run_first(s->dense_ff, tp, at),
-                    .dense_ff = ek_run_length(s->dense_ff, tp, at)};
+    return (ek_local_sizes){.heads = kv_heads * (s->heads / s->kv_heads),
+                            .kv_first = ek_run_first(s->kv_heads, tp, at),
+                            .kv_heads = kv_heads,
+                            .vocab_first = ek_run_first(s->vocab, tp, at),
+                            .vocab = ek_run_length(s->vocab, tp, at),
+                            .embed_first = ek_run_first(s->hidden, dp, dp_rank),
+                            .embed_cols = ek_run_length(s->hidden, dp, dp_rank),
+                            .ff_first = ek_run_first(s->ff, mesh->etp, mesh->etp_rank),
+                            .ff = ek_run_length(s->ff, mesh->etp, mesh->etp_rank),
+                            .shared_first = ek_run_first(s->shared_ff, tp, at),
+                            .shared_ff = ek_run_length(s->shared_ff, tp, at),
+                            .dense_first = ek_run_first(s->dense_ff, tp, at),
+                            .dense_ff = ek_run_length(s->dense_ff, tp, at)};
 }

@@ -9,6 +9,6 @@
 int64_t ek_model_walk(ek_model *m);
 
 /* What this rank's parts are cut to. */
-ek_cut ek_model_cut(const ek_model_spec *s, const ek_model_config *cfg);
+ek_local_sizes ek_model_local_sizes(const ek_model_spec *s, const ek_model_config *cfg);
 
 #endif

@@ -2,7 +2,7 @@
 #include "model/migrate.h"
 
 #include "exec/net.h"
-#include "model/units.h"
+#include "model/param_buckets.h"
 
 #include <string.h>
 
@@ -36,7 +36,7 @@ int ek_migration_turn(const ek_model *m, int32_t layer)
 void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
 {
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
-    int64_t expert = 3 * 3 * m->spec.hidden * m->cut.ff;
+    int64_t expert = 3 * 3 * m->spec.hidden * m->local.ff;
 
     /* A policy that only moves homes does so where it pays, and seldom. */
     return ek_arena_take_reserve(a, slots * expert,
@@ -44,7 +44,7 @@ void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
                                  ek_dtype_size(m->k->real));
 }
 
-void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging)
+void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging)
 {
     const ek_moe_weights *w = &m->layers[layer].experts;
     int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots;
@@ -194,7 +194,8 @@ static void set_idle(ek_migration *mg)
         int32_t e = w->placement.expert_of[first + s], param = w->param_of[s];
 
         for (int i = 0; i < 2 && param >= 0; i++)
-            ek_units_set_idle(mg->m, param + i, e < 0 || w->placement.primary[e] != first + s);
+            ek_param_buckets_set_idle(mg->m, param + i,
+                                      e < 0 || w->placement.primary[e] != first + s);
     }
 }
 
@@ -295,7 +296,7 @@ static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_
 
 static char *staged(const ek_migration *mg, int32_t i)
 {
-    return (char *)mg->staging + i * (int64_t)ek_units_place_bytes(mg->m);
+    return (char *)mg->staging + i * (int64_t)ek_param_buckets_module_bytes(mg->m);
 }
 
 static ek_status start(ek_migration *mg)
@@ -370,7 +371,7 @@ static void describe(void *self, const ek_op *op, char *text, size_t cap)
 }
 
 /* Puts what has come in its place, and makes its packed forms. */
-static ek_status op_settle(void *self, const ek_op *op)
+static ek_status op_install(void *self, const ek_op *op)
 {
     const ek_migration *mg = self;
     const ek_model *m = mg->m;
@@ -390,8 +391,8 @@ static ek_status op_settle(void *self, const ek_op *op)
             from += n[j] * real;
         }
         for (int j = 0; j < 2; j++)
-            EK_TRY(ek_unit_pack_weight(m, &m->units->unit[p[j].unit], &p[j],
-                                       EK_USE_FORWARD | EK_USE_BACKWARD));
+            EK_TRY(ek_param_bucket_pack_weight(m, &m->buckets->bucket[p[j].bucket], &p[j],
+                                               EK_USE_FORWARD | EK_USE_BACKWARD));
     }
     say_slots(mg);
     for (int32_t i = 0; i < mg->n_in; i++)
@@ -435,7 +436,7 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 
     if (!mg->changes)
         return dep;
-    op = op_of(mg, "install experts", op_settle, EK_LANE_COMPUTE, mg->n_in);
+    op = op_of(mg, "install experts", op_install, EK_LANE_COMPUTE, mg->n_in);
     mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;

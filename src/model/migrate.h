@@ -55,7 +55,7 @@ int ek_migration_turn(const ek_model *m, int32_t layer);
 void *ek_migration_take_staging(ek_arena *a, const ek_model *m);
 
 /* Takes what a layer's moves need besides. */
-void ek_migration_take(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging);
+void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging);
 
 /* Adopts a placement of one run of ranks; on a rank its experts may come to lie in other slots, and
  * `from`, quotas of its slots, become quota [ep * slots].  EK_EINVAL: a rank has no room for all

@@ -1,36 +1,36 @@
 /* A model: making it, its pieces, its initial weights.  The walk of layout.c says which weights
- * this rank has; units.c lays them out, first to measure, then to take. */
+ * this rank has; param_buckets.c lays them out, first to measure, then to take. */
 #include "model/model.h"
 
 #include "base/random.h"
 #include "model/layout.h"
-#include "model/units.h"
+#include "model/param_buckets.h"
 #include "moe/cosine.h"
 
 #include <stdlib.h>
 
-int ek_model_pieces(const ek_model *m)
+int ek_model_vstages(const ek_model *m)
 {
     return m->cfg.mesh->pp * m->cfg.chunks;
 }
 
-int64_t ek_model_piece_first(const ek_model *m, int piece)
+int64_t ek_model_vstage_first(const ek_model *m, int vstage)
 {
-    return ek_run_first(m->spec.layers, ek_model_pieces(m), piece);
+    return ek_run_first(m->spec.layers, ek_model_vstages(m), vstage);
 }
 
-int ek_model_piece_of(const ek_model *m, int64_t layer)
+int ek_model_vstage_of(const ek_model *m, int64_t layer)
 {
-    int piece = 0;
+    int vstage = 0;
 
-    while (ek_model_piece_first(m, piece + 1) <= layer)
-        piece++;
-    return piece;
+    while (ek_model_vstage_first(m, vstage + 1) <= layer)
+        vstage++;
+    return vstage;
 }
 
 int ek_model_has_layer(const ek_model *m, int64_t layer)
 {
-    return ek_model_piece_of(m, layer) % m->cfg.mesh->pp == m->cfg.mesh->pp_rank;
+    return ek_model_vstage_of(m, layer) % m->cfg.mesh->pp == m->cfg.mesh->pp_rank;
 }
 
 int ek_model_has_embed(const ek_model *m)
@@ -56,7 +56,7 @@ static ek_status make_tables(ek_model *m)
     EK_TRY(ek_arena_init(&m->tables, bytes, "the model's tables"));
     m->n_params = ek_model_walk(m);
     EK_TRY(ek_arena_check(&m->tables, "the model's tables"));
-    return ek_units_create(m);
+    return ek_param_buckets_create(m);
 }
 
 static ek_status take_weights(ek_model *m)
@@ -68,7 +68,7 @@ static ek_status take_weights(ek_model *m)
     for (int i = 0; i < 2; i++) {
         ek_arena_measure_from(&m->arena, m->k->memory, NULL);
         ek_arena_measure(&m->state);
-        ek_units_lay(m);
+        ek_param_buckets_reserve(m);
     }
     EK_TRY(ek_arena_check(&m->arena, "the model"));
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
@@ -79,7 +79,7 @@ static ek_status take_weights(ek_model *m)
         EK_TRY(state->take(state->context, m, state_bytes, &memory));
         ek_arena_over(&m->state, memory, state_bytes);
     }
-    ek_units_lay(m);
+    ek_param_buckets_reserve(m);
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
     return ek_arena_check(&m->arena, "the model");
 }
@@ -121,7 +121,7 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
         m->cfg.zero = 0;
     if (m->cfg.mesh->dp == 1)
         m->cfg.embed_columns = 0;
-    m->cut = ek_model_cut(spec, &m->cfg);
+    m->local = ek_model_local_sizes(spec, &m->cfg);
     EK_TRY_OUT(make_tables(m));
     EK_TRY_OUT(take_weights(m));
     if (spec->tie_embeddings && ek_model_has_embed(m) && ek_model_has_head(m))
@@ -138,7 +138,7 @@ void ek_model_destroy(ek_model **pm)
 {
     if (pm == NULL || *pm == NULL)
         return;
-    ek_units_destroy(&(*pm)->units);
+    ek_param_buckets_destroy(&(*pm)->buckets);
     ek_arena_fini(&(*pm)->arena);
     ek_arena_fini(&(*pm)->state);
     ek_arena_fini(&(*pm)->tables);
@@ -146,7 +146,7 @@ void ek_model_destroy(ek_model **pm)
     *pm = NULL;
 }
 
-static ek_status settle(const void *kernels)
+static ek_status synchronize(const void *kernels)
 {
     return ek_kernels_wait(kernels);
 }
@@ -161,7 +161,7 @@ ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec
     ek_exec_config c = config != NULL ? *config : (ek_exec_config){0};
 
     if (m->k->wait != NULL) {
-        c.settle = settle;
+        c.synchronize = synchronize;
         c.queue = queue;
         c.computer = m->k;
     }

@@ -9,11 +9,11 @@
  *
  * Parts        on a mesh of ranks a model holds only this rank's part: the layers of its pipeline
  *              stage; of attention, the embedding, the head and shared experts what falls to its
- *              tensor parallel rank (ek_cut), of the embedding perhaps a run of columns of that;
- *              of the experts the ones that the placement puts here, of each a run of its inner
- *              width.  ek_model_span says which part of a Hugging Face tensor lies where.
- * Memory       every weight has a master, and where it is trained a gradient and two moments, all
- *              R (16 bytes a parameter in fp32), and the packed forms that the kernels read. */
+ *              tensor parallel rank (ek_local_sizes), of the embedding perhaps a run of columns of
+ * that; of the experts the ones that the placement puts here, of each a run of its inner width.
+ * ek_model_span says which part of a Hugging Face tensor lies where. Memory       every weight has
+ * a master, and where it is trained a gradient and two moments, all R (16 bytes a parameter in
+ * fp32), and the packed forms that the kernels read. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -45,13 +45,13 @@ typedef struct {
     int32_t layer, expert; /* -1: of no layer, no expert */
     int32_t slot;          /* of this rank's for experts, in its layer; -1: of none */
     ek_share share;
-    int decay;     /* a matrix: weight decay applies */
-    int trained;   /* 0: kept by feedback (router bias), not by gradients */
-    int forms;     /* a side of matrix products */
-    int idle;      /* of a slot without an expert, or with a replica: another answers for it */
-    int copy;      /* the last stage's copy of a tied embedding: the first stage answers for it */
-    int32_t place; /* where in the model, and which unit it moves in (model/units.h) */
-    int32_t unit;
+    int decay;      /* a matrix: weight decay applies */
+    int trained;    /* 0: kept by feedback (router bias), not by gradients */
+    int forms;      /* a side of matrix products */
+    int idle;       /* of a slot without an expert, or with a replica: another answers for it */
+    int copy;       /* the last stage's copy of a tied embedding: the first stage answers for it */
+    int32_t module; /* where in the model, and which unit it moves in (model/param_buckets.h) */
+    int32_t bucket;
     int64_t offset; /* in the unit */
     void *g_kept;   /* R [w->kept]: its gradient, over all ranks once it is reduced */
 } ek_param;
@@ -64,13 +64,13 @@ typedef struct {
     int64_t ff_first, ff;              /* of each expert, over etp */
     int64_t shared_first, shared_ff;   /* of each shared expert, over tp */
     int64_t dense_first, dense_ff;     /* of each dense layer, over tp */
-} ek_cut;
+} ek_local_sizes;
 
 typedef struct ek_model ek_model;
 
 /* Who gives memory for masters, gradients and moments, so that they can outlive the process.  Each
- * unit (model/units.h) begins a piece of it, and so does each place of the staging; a slot of
- * experts makes a unit. */
+ * unit (model/param_buckets.h) begins a piece of it, and so does each place of the staging; a slot
+ * of experts makes a unit. */
 typedef struct {
     /* Zeroed, aligned to EK_ARENA_ALIGN, there until the model is destroyed; not touched before
      * weights are.  m: its units are known, and where in the memory they lie (state_at). */
@@ -88,9 +88,9 @@ typedef struct {
     int trained;         /* gradients, moments and backward forms exist */
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
     int chunks;          /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
-    int zero;            /* 0 to 3: what data parallel ranks share out (model/units.h); a model that
-                            is not trained shares out nothing */
-    int32_t spare_slots; /* of each rank, for replicas of experts */
+    int zero; /* 0 to 3: what data parallel ranks share out (model/param_buckets.h); a model that
+                 is not trained shares out nothing */
+    int32_t spare_slots;  /* of each rank, for replicas of experts */
     int persistent_slots; /* every slot keeps optimizer state, so that experts and replicas can come
                           to stay; 0: those that experts start in alone */
     int embed_columns;    /* data parallel ranks cut the embedding by columns instead of holding it
@@ -100,13 +100,13 @@ typedef struct {
     const ek_model_memory *state; /* NULL: the model's own; borrowed */
 } ek_model_config;
 
-typedef struct ek_units ek_units; /* model/units.h */
+typedef struct ek_param_buckets ek_param_buckets; /* model/param_buckets.h */
 
 struct ek_model {
     ek_model_spec spec; /* of the whole model */
     const ek_kernels *k;
     ek_model_config cfg; /* mesh is never NULL, chunks never 0 */
-    ek_cut cut;
+    ek_local_sizes local;
     /* embed lies on the first stage, final_norm and head on the last; tied: head.p == embed.p on
      * one stage, and a copy of it on the last where that is another. */
     ek_weight embed, final_norm, head;
@@ -115,11 +115,12 @@ struct ek_model {
     int64_t n_params;   /* entries of params */
     int64_t n_elements; /* numbers that this rank keeps in masters */
     int64_t n_whole;    /* numbers of the whole model */
-    ek_units *units;
-    ek_arena arena;   /* of numbers */
-    ek_arena state;   /* of those numbers that cfg.state gives memory for */
-    void *staging[2]; /* there, by turns of layers (units.h): [slots], ek_units_place_bytes each, of
-                         which R [9 hidden ff] are used; NULL: none */
+    ek_param_buckets *buckets;
+    ek_arena arena;       /* of numbers */
+    ek_arena state;       /* of those numbers that cfg.state gives memory for */
+    void *staging[2];     /* there, by turns of layers (param_buckets.h): [slots],
+                             ek_param_buckets_module_bytes each, of     which R [9 hidden ff] are used;
+                             NULL: none */
     size_t staging_at[2]; /* in `state` */
     ek_arena tables;      /* of what describes them */
 };
@@ -138,10 +139,10 @@ EK_CHECKED ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena
                                           int32_t **inputs, int32_t **targets, int32_t **starts);
 
 /* The model in pieces, layer runs in order: piece i = chunk i / pp of stage i % pp. */
-int ek_model_pieces(const ek_model *m);
-int ek_model_piece_of(const ek_model *m, int64_t layer);
-/* First layer of a piece; piece == ek_model_pieces gives the number of layers. */
-int64_t ek_model_piece_first(const ek_model *m, int piece);
+int ek_model_vstages(const ek_model *m);
+int ek_model_vstage_of(const ek_model *m, int64_t layer);
+/* First layer of a piece; piece == ek_model_vstages gives the number of layers. */
+int64_t ek_model_vstage_first(const ek_model *m, int vstage);
 /* Whether this rank's stage holds it. */
 int ek_model_has_layer(const ek_model *m, int64_t layer);
 int ek_model_has_embed(const ek_model *m);

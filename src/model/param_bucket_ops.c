@@ -2,7 +2,7 @@
  * graph that do it.  The builders plan the whole step: which place's weights each set of memory
  * holds is known while the graph is built, so the ops themselves decide nothing. */
 #include "exec/net.h"
-#include "model/units.h"
+#include "model/param_buckets.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static ek_reduce sum_of(const ek_model *m)
 /* --- units ------------------------------------------------------------------------------------
  */
 
-ek_status ek_unit_gather(const ek_model *m, const ek_unit *u, ek_coll **op)
+ek_status ek_param_bucket_gather(const ek_model *m, const ek_param_bucket *u, ek_coll **op)
 {
     size_t real = real_size(m);
     char *mine = (char *)u->p + u->kept_first * (int64_t)real;
@@ -39,29 +39,30 @@ static int one_form(const ek_weight *w)
     return has_form(w, w->forward) && w->backward == w->forward;
 }
 
-static const char *master_of(const ek_model *m, const ek_unit *u, const ek_param *p)
+static const char *master_of(const ek_model *m, const ek_param_bucket *u, const ek_param *p)
 {
     return (const char *)u->p + p->offset * (int64_t)real_size(m);
 }
 
-ek_status ek_unit_pack_weight(const ek_model *m, const ek_unit *u, const ek_param *p, int uses)
+ek_status ek_param_bucket_pack_weight(const ek_model *m, const ek_param_bucket *u,
+                                      const ek_param *p, int uses)
 {
     const ek_kernels *k = m->k;
     const ek_weight *w = p->w;
     const char *master = master_of(m, u, p);
 
     if ((uses & EK_USE_FORWARD) && has_form(w, w->forward))
-        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_FORWARD, master, w->forward));
+        EK_TRY(k->pack(k, w->out, w->in, EK_PACKED_FORWARD, master, w->forward));
     if ((uses & EK_USE_FORWARD) && one_form(w))
         return EK_OK;
     if ((uses & EK_USE_BACKWARD) && has_form(w, w->backward))
-        EK_TRY(k->pack(k, w->out, w->in, EK_FORM_BACKWARD, master, w->backward));
+        EK_TRY(k->pack(k, w->out, w->in, EK_PACKED_BACKWARD, master, w->backward));
     return EK_OK;
 }
 
 /* Of a unit's weights with one form from `first` on, those that lie one behind the other, as their
  * forms do: where they end, and how many numbers they are. */
-static int32_t pack_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
+static int32_t pack_together(const ek_model *m, const ek_param_bucket *u, int32_t first, int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
     int64_t comp = (int64_t)ek_dtype_size(m->k->comp);
@@ -79,7 +80,7 @@ static int32_t pack_together(const ek_model *m, const ek_unit *u, int32_t first,
     return end;
 }
 
-ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
+ek_status ek_param_bucket_pack(const ek_model *m, const ek_param_bucket *u, int uses)
 {
     const ek_kernels *k = m->k;
 
@@ -90,16 +91,16 @@ ek_status ek_unit_pack(const ek_model *m, const ek_unit *u, int uses)
 
         if ((uses & EK_USE_FORWARD) && one_form(w)) {
             end = pack_together(m, u, i, &n);
-            EK_TRY(k->pack(k, 1, n, EK_FORM_FORWARD, master_of(m, u, p), w->forward));
+            EK_TRY(k->pack(k, 1, n, EK_PACKED_FORWARD, master_of(m, u, p), w->forward));
         } else {
             end = i + 1;
-            EK_TRY(ek_unit_pack_weight(m, u, p, uses));
+            EK_TRY(ek_param_bucket_pack_weight(m, u, p, uses));
         }
     }
     return EK_OK;
 }
 
-double ek_unit_pack_bytes(const ek_model *m, const ek_unit *u)
+double ek_param_bucket_pack_bytes(const ek_model *m, const ek_param_bucket *u)
 {
     size_t each = real_size(m) + ek_dtype_size(m->k->comp);
     double bytes = 0;
@@ -113,7 +114,7 @@ double ek_unit_pack_bytes(const ek_model *m, const ek_unit *u)
     return bytes;
 }
 
-void ek_unit_collect(const ek_model *m, const ek_unit *u)
+void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u)
 {
     if (m->k->real == EK_F64) {
         const double *from = (const double *)u->g + u->kept_first;
@@ -135,18 +136,18 @@ void ek_unit_collect(const ek_model *m, const ek_unit *u)
 
 ek_status ek_model_pack(ek_model *m)
 {
-    for (int32_t i = 0; i < m->units->n; i++) {
-        const ek_unit *u = &m->units->unit[i];
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
 
-        if (u->cut && m->cfg.zero == 3)
+        if (u->sharded && m->cfg.zero == 3)
             continue; /* brought when they are needed */
-        if (u->cut) {
+        if (u->sharded) {
             ek_coll *op = NULL;
 
-            EK_TRY(ek_unit_gather(m, u, &op));
+            EK_TRY(ek_param_bucket_gather(m, u, &op));
             EK_TRY(ek_coll_wait(&op));
         }
-        EK_TRY(ek_unit_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD));
+        EK_TRY(ek_param_bucket_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD));
     }
     return EK_OK;
 }
@@ -154,9 +155,9 @@ ek_status ek_model_pack(ek_model *m)
 /* --- ops --------------------------------------------------------------------------------------
  */
 
-static const ek_unit *unit_of(const ek_model *m, const ek_op *op)
+static const ek_param_bucket *bucket_of(const ek_model *m, const ek_op *op)
 {
-    return &m->units->unit[op->part];
+    return &m->buckets->bucket[op->part];
 }
 
 static ek_status op_gather(void *self, const ek_op *op)
@@ -164,7 +165,7 @@ static ek_status op_gather(void *self, const ek_op *op)
     const ek_model *m = self;
 
     if (!ek_net_started(op))
-        EK_TRY(ek_unit_gather(m, unit_of(m, op), ek_net_cell(op)));
+        EK_TRY(ek_param_bucket_gather(m, bucket_of(m, op), ek_net_cell(op)));
     return ek_net_test(op);
 }
 
@@ -172,7 +173,7 @@ static ek_status op_pack(void *self, const ek_op *op)
 {
     const ek_model *m = self;
 
-    return ek_unit_pack(m, unit_of(m, op), EK_USE_FORWARD | EK_USE_BACKWARD);
+    return ek_param_bucket_pack(m, bucket_of(m, op), EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
 /* All units of the place op->part that ranks cut. */
@@ -180,10 +181,10 @@ static ek_status pack_place(const ek_model *m, const ek_op *op, int use)
 {
     int32_t first, end;
 
-    ek_units_of(m, op->part, &first, &end);
+    ek_param_buckets_of(m, op->part, &first, &end);
     for (int32_t i = first; i < end; i++)
-        if (m->units->unit[i].cut)
-            EK_TRY(ek_unit_pack(m, &m->units->unit[i], use));
+        if (m->buckets->bucket[i].sharded)
+            EK_TRY(ek_param_bucket_pack(m, &m->buckets->bucket[i], use));
     return EK_OK;
 }
 
@@ -200,7 +201,7 @@ static ek_status op_pack_backward(void *self, const ek_op *op)
 static ek_status op_all_reduce(void *self, const ek_op *op)
 {
     const ek_model *m = self;
-    const ek_unit *u = unit_of(m, op);
+    const ek_param_bucket *u = bucket_of(m, op);
 
     if (!ek_net_started(op))
         EK_TRY(ek_comm_all_reduce(u->group, u->g, u->n, sum_of(m), ek_net_cell(op)));
@@ -210,7 +211,7 @@ static ek_status op_all_reduce(void *self, const ek_op *op)
 static ek_status op_reduce_scatter(void *self, const ek_op *op)
 {
     const ek_model *m = self;
-    const ek_unit *u = unit_of(m, op);
+    const ek_param_bucket *u = bucket_of(m, op);
 
     if (!ek_net_started(op))
         EK_TRY(ek_comm_reduce_scatter(u->group, u->g, u->first, sum_of(m), ek_net_cell(op)));
@@ -221,7 +222,7 @@ static ek_status op_reduce_scatter(void *self, const ek_op *op)
 static ek_status op_reduce_ends(void *self, const ek_op *op)
 {
     const ek_model *m = self;
-    const ek_unit *u = unit_of(m, op);
+    const ek_param_bucket *u = bucket_of(m, op);
 
     if (!ek_net_started(op))
         EK_TRY(
@@ -234,10 +235,10 @@ static ek_status op_collect(void *self, const ek_op *op)
     const ek_model *m = self;
     int32_t first, end;
 
-    ek_units_of(m, op->part, &first, &end);
+    ek_param_buckets_of(m, op->part, &first, &end);
     for (int32_t i = first; i < end; i++)
-        if (m->units->unit[i].g_set != NULL)
-            ek_unit_collect(m, &m->units->unit[i]);
+        if (m->buckets->bucket[i].g_set != NULL)
+            ek_param_bucket_collect(m, &m->buckets->bucket[i]);
     return EK_OK;
 }
 
@@ -276,39 +277,40 @@ static int32_t computed(const ek_graph *g)
 }
 
 /* Bytes that a rank sends in gathering a unit, or in scattering its sums: runs of all others. */
-static double sent(const ek_model *m, const ek_unit *u)
+static double sent(const ek_model *m, const ek_param_bucket *u)
 {
     return (double)u->n * (double)real_size(m) * (double)(u->size - 1) / (double)u->size;
 }
 
-void ek_units_begin_step(ek_model *m)
+void ek_param_buckets_begin_step(ek_model *m)
 {
-    ek_units *us = m->units;
+    ek_param_buckets *us = m->buckets;
 
     for (int32_t i = 0; i < us->n; i++) {
-        us->unit[i].reduced = us->unit[i].fetched = -1;
-        us->unit[i].pending = 0;
+        us->bucket[i].reduced = us->bucket[i].fetched = -1;
+        us->bucket[i].pending = 0;
     }
     for (int kind = 0; kind < EK_SET_KINDS; kind++)
         for (int i = 0; i < EK_SETS; i++) {
-            us->sets[kind][i].holds = EK_PLACE_NONE;
+            us->sets[kind][i].holds = EK_MODULE_NONE;
             us->sets[kind][i].packed = 0;
         }
 }
 
-int32_t ek_units_build_gather(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
+int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
-    const ek_unit *unit = &m->units->unit[u];
-    ek_op op = op_of(m, "gather weights", op_gather, EK_LANE_NET, unit->place, u, sent(m, unit));
+    const ek_param_bucket *bucket = &m->buckets->bucket[u];
+    ek_op op =
+        op_of(m, "gather weights", op_gather, EK_LANE_NET, bucket->module, u, sent(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
 
-int32_t ek_units_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
+int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
-    const ek_unit *unit = &m->units->unit[u];
-    ek_op op =
-        op_of(m, "pack", op_pack, EK_LANE_COMPUTE, unit->place, u, ek_unit_pack_bytes(m, unit));
+    const ek_param_bucket *bucket = &m->buckets->bucket[u];
+    ek_op op = op_of(m, "pack", op_pack, EK_LANE_COMPUTE, bucket->module, u,
+                     ek_param_bucket_pack_bytes(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -316,22 +318,22 @@ int32_t ek_units_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 /* Starts to bring the units of a place that lie in a set of this kind. */
 static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind)
 {
-    ek_units *us = m->units;
-    ek_set *s = ek_units_set(m, kind, place);
+    ek_param_buckets *us = m->buckets;
+    ek_set *s = ek_param_buckets_buffer(m, kind, place);
     int32_t first, end, n = 0;
 
     if (s->holds == place)
         return;
     us->deps[n++] = computed(g);
-    if (s->holds != EK_PLACE_NONE) { /* what was brought before and never used */
-        ek_units_of(m, s->holds, &first, &end);
+    if (s->holds != EK_MODULE_NONE) { /* what was brought before and never used */
+        ek_param_buckets_of(m, s->holds, &first, &end);
         for (int32_t i = first; i < end; i++)
-            if (us->unit[i].p_set == s)
-                us->deps[n++] = us->unit[i].fetched;
+            if (us->bucket[i].p_set == s)
+                us->deps[n++] = us->bucket[i].fetched;
     }
-    ek_units_of(m, place, &first, &end);
+    ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
-        ek_unit *u = &us->unit[i];
+        ek_param_bucket *u = &us->bucket[i];
         ek_op op = op_of(m, "gather weights", op_gather, EK_LANE_NET, place, i, sent(m, u));
 
         if (u->p_set == s)
@@ -347,11 +349,11 @@ static double cut_forms(const ek_model *m, int32_t place)
     double bytes = -1;
     int32_t first, end;
 
-    ek_units_of(m, place, &first, &end);
+    ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
-        const ek_unit *u = &m->units->unit[i];
+        const ek_param_bucket *u = &m->buckets->bucket[i];
 
-        if (!u->cut)
+        if (!u->sharded)
             continue;
         bytes = bytes < 0 ? 0 : bytes;
         for (int32_t j = 0; j < u->n_params; j++) {
@@ -378,8 +380,8 @@ static int32_t build_forms(ek_model *m, ek_graph *g, int32_t place, int missing,
 /* Brings the weights of a place and packs the forms that are asked for and are not there. */
 static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
 {
-    ek_units *us = m->units;
-    ek_set *forms = ek_units_set(m, EK_SET_FORM, place);
+    ek_param_buckets *us = m->buckets;
+    ek_set *forms = ek_param_buckets_buffer(m, EK_SET_FORM, place);
     double bytes = cut_forms(m, place);
     int had = forms->holds == place ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
     ek_op here = op_of(m, "wait weights", op_nothing, EK_LANE_COMPUTE, place, place, 0);
@@ -390,10 +392,10 @@ static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int
     fetch_kind(m, g, place, EK_SET_MASTER);
     if (missing)
         fetch_kind(m, g, place, EK_SET_STAGED);
-    ek_units_of(m, place, &first, &end);
+    ek_param_buckets_of(m, place, &first, &end);
     us->deps[n++] = dep;
     for (int32_t i = first; i < end; i++)
-        us->deps[n++] = us->unit[i].fetched;
+        us->deps[n++] = us->bucket[i].fetched;
     if (!missing)
         return ek_graph_add(g, &here, us->deps, n);
     forms->packed = had | missing;
@@ -407,14 +409,14 @@ static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int
 /* Appends the adding up of what was reduced in a place's gradient buffers. */
 static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t dep)
 {
-    ek_units *us = m->units;
+    ek_param_buckets *us = m->buckets;
     ek_op op = op_of(m, "collect gradients", op_collect, EK_LANE_COMPUTE, place, place, 0);
     int32_t first, end, n = 0;
 
     us->deps[n++] = dep;
-    ek_units_of(m, place, &first, &end);
+    ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
-        ek_unit *u = &us->unit[i];
+        ek_param_bucket *u = &us->bucket[i];
 
         if (!u->pending)
             continue;
@@ -427,44 +429,45 @@ static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t de
 
 static int32_t use_place(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
 {
-    ek_set *s = ek_units_set(m, EK_SET_GRADIENT, place);
+    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, place);
 
-    if ((uses & EK_USE_BACKWARD) && s->holds != EK_PLACE_NONE)
+    if ((uses & EK_USE_BACKWARD) && s->holds != EK_MODULE_NONE)
         dep = build_collect(m, g, s->holds, dep);
     return m->cfg.zero == 3 ? build_here(m, g, place, uses, dep) : dep;
 }
 
-int32_t ek_units_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next, int uses,
-                           int32_t dep)
+int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next, int uses,
+                                   int32_t dep)
 {
     if (m->cfg.zero < 2)
         return dep;
-    if (place == EK_PLACE_HEAD && m->spec.tie_embeddings && ek_model_has_embed(m))
-        dep = use_place(m, g, EK_PLACE_EMBED, uses, dep);
+    if (place == EK_MODULE_HEAD && m->spec.tie_embeddings && ek_model_has_embed(m))
+        dep = use_place(m, g, EK_MODULE_EMBED, uses, dep);
     dep = use_place(m, g, place, uses, dep);
-    if (m->cfg.zero < 3 || next == EK_PLACE_NONE)
+    if (m->cfg.zero < 3 || next == EK_MODULE_NONE)
         return dep;
-    if (ek_units_set(m, EK_SET_MASTER, next) != ek_units_set(m, EK_SET_MASTER, place))
+    if (ek_param_buckets_buffer(m, EK_SET_MASTER, next) !=
+        ek_param_buckets_buffer(m, EK_SET_MASTER, place))
         fetch_kind(m, g, next, EK_SET_MASTER);
     fetch_kind(m, g, next, EK_SET_STAGED);
     return dep;
 }
 
-void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
-                           int32_t also, int32_t dep)
+void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
+                                   int32_t also, int32_t dep)
 {
-    ek_set *s = ek_units_set(m, EK_SET_GRADIENT, place);
+    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, place);
     int32_t first, end, deps[] = {dep, computed(g), also};
 
     if (m->cfg.zero < 2 && !last)
         return;
-    ek_units_of(m, place, &first, &end);
+    ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
-        ek_unit *u = &m->units->unit[i];
-        ek_op op = op_of(m, "reduce gradients", u->cut ? op_reduce_scatter : op_all_reduce,
-                         EK_LANE_NET, place, i, u->cut ? sent(m, u) : 2 * sent(m, u));
+        ek_param_bucket *u = &m->buckets->bucket[i];
+        ek_op op = op_of(m, "reduce gradients", u->sharded ? op_reduce_scatter : op_all_reduce,
+                         EK_LANE_NET, place, i, u->sharded ? sent(m, u) : 2 * sent(m, u));
 
-        if (u->size == 1 || !u->trained || (!u->cut && !last))
+        if (u->size == 1 || !u->trained || (!u->sharded && !last))
             continue;
         op.micro = micro;
         u->reduced = ek_graph_add(g, &op, deps, 3);
@@ -474,38 +477,38 @@ void ek_units_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micr
 }
 
 /* The unit with this rank's copy of a tied embedding that another stage has too; -1: none. */
-static int32_t tied_unit(const ek_model *m)
+static int32_t tied_bucket(const ek_model *m)
 {
     const ek_mesh *mesh = m->cfg.mesh;
     int32_t first, end;
 
     if (!m->spec.tie_embeddings || mesh->ends == NULL)
         return -1;
-    ek_units_of(m, mesh->pp_rank == 0 ? EK_PLACE_EMBED : EK_PLACE_HEAD, &first, &end);
+    ek_param_buckets_of(m, mesh->pp_rank == 0 ? EK_MODULE_EMBED : EK_MODULE_HEAD, &first, &end);
     for (int32_t i = first; i < end; i++)
-        if (m->units->unit[i].share == EK_SHARE_DP)
+        if (m->buckets->bucket[i].share == EK_SHARE_DP)
             return i;
     return -1;
 }
 
-int32_t ek_units_build_finish(ek_model *m, ek_graph *g, int32_t dep)
+int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
 {
-    ek_units *us = m->units;
-    int32_t tied = tied_unit(m), n = 0;
+    ek_param_buckets *us = m->buckets;
+    int32_t tied = tied_bucket(m), n = 0;
     ek_op op = op_of(m, "wait gradients", op_nothing, EK_LANE_COMPUTE, -1, -1, 0);
 
     for (int i = 0; i < EK_SETS; i++)
-        if (us->sets[EK_SET_GRADIENT][i].holds != EK_PLACE_NONE)
+        if (us->sets[EK_SET_GRADIENT][i].holds != EK_MODULE_NONE)
             dep = build_collect(m, g, us->sets[EK_SET_GRADIENT][i].holds, dep);
     us->deps[n++] = dep;
     for (int32_t i = 0; i < us->n; i++)
-        if (us->unit[i].reduced >= 0)
-            us->deps[n++] = us->unit[i].reduced;
+        if (us->bucket[i].reduced >= 0)
+            us->deps[n++] = us->bucket[i].reduced;
     if (n > 1)
         dep = ek_graph_add(g, &op, us->deps, n);
-    if (tied >= 0 && us->unit[tied].kept > 0) {
+    if (tied >= 0 && us->bucket[tied].kept > 0) {
         op = op_of(m, "reduce tied gradients", op_reduce_ends, EK_LANE_NET, -1, tied,
-                   (double)us->unit[tied].kept * (double)real_size(m));
+                   (double)us->bucket[tied].kept * (double)real_size(m));
         dep = ek_graph_after(g, &op, dep);
     }
     return dep;

@@ -1,5 +1,5 @@
 /* Units: sorting weights into them, sharing them out, and their memory. */
-#include "model/units.h"
+#include "model/param_buckets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,17 +22,17 @@ static int64_t padded(const ek_model *m, const ek_weight *w)
     return round_up(ek_weight_elements(w), EK_ARENA_ALIGN / (int64_t)real_size(m));
 }
 
-static int32_t place_index(const ek_model *m, int32_t place)
+static int32_t module_index(const ek_model *m, int32_t place)
 {
-    return place >= 0 ? place + 1 : place == EK_PLACE_EMBED ? 0 : (int32_t)m->spec.layers + 1;
+    return place >= 0 ? place + 1 : place == EK_MODULE_EMBED ? 0 : (int32_t)m->spec.layers + 1;
 }
 
-void ek_units_of(const ek_model *m, int32_t place, int32_t *first, int32_t *end)
+void ek_param_buckets_of(const ek_model *m, int32_t place, int32_t *first, int32_t *end)
 {
-    int32_t i = place_index(m, place);
+    int32_t i = module_index(m, place);
 
-    *first = m->units->first[i];
-    *end = m->units->first[i + 1];
+    *first = m->buckets->first[i];
+    *end = m->buckets->first[i + 1];
 }
 
 /* --- which weights make a unit ----------------------------------------------------------------
@@ -40,7 +40,7 @@ void ek_units_of(const ek_model *m, int32_t place, int32_t *first, int32_t *end)
 
 static size_t form_bytes(const ek_model *m, const ek_param *p, ek_form form)
 {
-    if (!p->forms || (form == EK_FORM_BACKWARD && !m->cfg.trained))
+    if (!p->forms || (form == EK_PACKED_BACKWARD && !m->cfg.trained))
         return 0;
     return m->k->packed_bytes(m->k, p->w->out, p->w->in, form);
 }
@@ -48,8 +48,8 @@ static size_t form_bytes(const ek_model *m, const ek_param *p, ek_form form)
 /* Kernels never read the master itself.  Those of the embedding take rows of it. */
 static int packed_alone(const ek_model *m, const ek_param *p)
 {
-    return p->place != EK_PLACE_EMBED && form_bytes(m, p, EK_FORM_FORWARD) > 0 &&
-           form_bytes(m, p, EK_FORM_BACKWARD) > 0;
+    return p->module != EK_MODULE_EMBED && form_bytes(m, p, EK_PACKED_FORWARD) > 0 &&
+           form_bytes(m, p, EK_PACKED_BACKWARD) > 0;
 }
 
 /* What weights of one unit have in common, as a number below KEYS. */
@@ -61,19 +61,19 @@ static int key_of(const ek_model *m, const ek_param *p)
 }
 
 /* Whether a weight begins another unit than the one before it, of n elements with it. */
-static int begins_unit(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
-                       int64_t bucket)
+static int begins_bucket(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
+                         int64_t bucket)
 {
     return n > bucket || (m->cfg.state != NULL && p->slot != slot_before);
 }
 
 /* Sorts params [from, to) of one place: numbers their units from `unit` on, and appends them to the
  * order of memory, of which *at entries are set.  Returns the next number. */
-static int32_t sort_place(ek_model *m, int64_t from, int64_t to, int32_t unit, int32_t *at)
+static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket, int32_t *at)
 {
-    int64_t bucket = m->cfg.bucket_bytes > 0 ? m->cfg.bucket_bytes : BUCKET_BYTES;
+    int64_t most = m->cfg.bucket_bytes > 0 ? m->cfg.bucket_bytes : BUCKET_BYTES;
 
-    bucket /= (int64_t)real_size(m);
+    most /= (int64_t)real_size(m);
     for (int key = 0; key < KEYS; key++) {
         int64_t n = 0;
         int32_t slot = -1;
@@ -84,35 +84,35 @@ static int32_t sort_place(ek_model *m, int64_t from, int64_t to, int32_t unit, i
 
             if (key_of(m, p) != key)
                 continue;
-            if (n > 0 && begins_unit(m, p, slot, n + more, bucket)) {
-                unit++;
+            if (n > 0 && begins_bucket(m, p, slot, n + more, most)) {
+                bucket++;
                 n = 0;
             }
             slot = p->slot;
-            p->unit = unit;
+            p->bucket = bucket;
             p->offset = n;
             n += more;
-            m->units->params[(*at)++] = (int32_t)i;
+            m->buckets->params[(*at)++] = (int32_t)i;
         }
         if (n > 0)
-            unit++;
+            bucket++;
     }
-    return unit;
+    return bucket;
 }
 
 static void sort_params(ek_model *m)
 {
-    ek_units *us = m->units;
+    ek_param_buckets *us = m->buckets;
     int32_t places = (int32_t)m->spec.layers + 2, at = 0;
     int64_t from = 0;
 
     for (int32_t i = 0; i < places; i++) {
         int64_t to = from;
 
-        while (to < m->n_params && place_index(m, m->params[to].place) == i)
+        while (to < m->n_params && module_index(m, m->params[to].module) == i)
             to++;
         us->first[i] = us->n;
-        us->n = sort_place(m, from, to, us->n, &at);
+        us->n = sort_module(m, from, to, us->n, &at);
         from = to;
     }
     us->first[places] = us->n;
@@ -121,7 +121,7 @@ static void sort_params(ek_model *m)
 /* --- who answers for which rows ---------------------------------------------------------------
  */
 
-static void join_group(const ek_mesh *mesh, ek_unit *u)
+static void join_group(const ek_mesh *mesh, ek_param_bucket *u)
 {
     switch (u->share) {
     case EK_SHARE_DP:
@@ -148,7 +148,7 @@ static void join_group(const ek_mesh *mesh, ek_unit *u)
 }
 
 /* The start of a row, or of a weight, that is nearest to element `at` of a unit. */
-static int64_t nearest_row(const ek_model *m, const ek_unit *u, int64_t at)
+static int64_t nearest_row(const ek_model *m, const ek_param_bucket *u, int64_t at)
 {
     for (int32_t i = 0; i < u->n_params; i++) {
         const ek_param *p = &m->params[u->params[i]];
@@ -173,7 +173,7 @@ static int64_t overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end, int64
 }
 
 /* What this rank owns and keeps of a weight. */
-static void share_weight(const ek_unit *u, ek_param *p)
+static void share_weight(const ek_param_bucket *u, ek_param *p)
 {
     ek_weight *w = p->w;
     int64_t end = p->offset + ek_weight_elements(w), first;
@@ -187,38 +187,38 @@ static void share_weight(const ek_unit *u, ek_param *p)
 }
 
 /* The runs of each rank; what this one owns and keeps of each weight. */
-static void share_out(ek_model *m, ek_unit *u)
+static void share_out(ek_model *m, ek_param_bucket *u)
 {
     for (int r = 0; r < u->size; r++)
         u->first[r] = nearest_row(m, u, ek_run_first(u->n, u->size, r));
     u->first[0] = 0;
     u->first[u->size] = u->n;
-    u->kept_first = u->cut ? u->first[u->rank] : 0;
-    u->kept = u->cut ? u->first[u->rank + 1] - u->kept_first : u->n;
+    u->kept_first = u->sharded ? u->first[u->rank] : 0;
+    u->kept = u->sharded ? u->first[u->rank + 1] - u->kept_first : u->n;
     for (int32_t i = 0; i < u->n_params; i++)
         share_weight(u, &m->params[u->params[i]]);
 }
 
-void ek_units_set_idle(ek_model *m, int32_t param, int idle)
+void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle)
 {
     ek_param *p = &m->params[param];
 
     p->idle = idle;
-    share_weight(&m->units->unit[p->unit], p);
+    share_weight(&m->buckets->bucket[p->bucket], p);
 }
 
-static void fill_unit(ek_model *m, ek_unit *u, int64_t *runs)
+static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *runs)
 {
     const ek_param *p = &m->params[u->params[0]];
     const ek_param *last = &m->params[u->params[u->n_params - 1]];
 
-    u->place = p->place;
+    u->module = p->module;
     u->share = p->share;
     u->packed = packed_alone(m, p);
     u->trained = p->trained;
     u->n = last->offset + padded(m, last->w);
     join_group(m->cfg.mesh, u);
-    u->cut = m->cfg.zero > 0 && u->size > 1 && u->trained;
+    u->sharded = m->cfg.zero > 0 && u->size > 1 && u->trained;
     u->first = runs;
     share_out(m, u);
 }
@@ -226,15 +226,15 @@ static void fill_unit(ek_model *m, ek_unit *u, int64_t *runs)
 /* --- memory taken in turns --------------------------------------------------------------------
  */
 
-ek_set *ek_units_set(const ek_model *m, ek_set_kind kind, int32_t place)
+ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t place)
 {
     int by_turns = kind == EK_SET_GRADIENT || kind == EK_SET_MASTER;
-    int i = place == EK_PLACE_EMBED  ? EK_SETS - 2
-            : place == EK_PLACE_HEAD ? EK_SETS - 1
-            : by_turns               ? m->units->turn[place]
-                                     : 0;
+    int i = place == EK_MODULE_EMBED  ? EK_SETS - 2
+            : place == EK_MODULE_HEAD ? EK_SETS - 1
+            : by_turns                ? m->buckets->turn[place]
+                                      : 0;
 
-    return &m->units->sets[kind][i];
+    return &m->buckets->sets[kind][i];
 }
 
 /* Appends `bytes` to a set's use by one place; returns where they start. */
@@ -254,25 +254,25 @@ static void size_sets(ek_model *m, int32_t place)
     int64_t used[EK_SET_KINDS] = {0};
     int32_t first, end;
 
-    ek_units_of(m, place, &first, &end);
+    ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
-        ek_unit *u = &m->units->unit[i];
+        ek_param_bucket *u = &m->buckets->bucket[i];
         int64_t bytes = u->n * (int64_t)real_size(m);
         ek_set_kind kind = u->packed ? EK_SET_STAGED : EK_SET_MASTER;
 
-        if (!u->cut)
+        if (!u->sharded)
             continue;
         if (m->cfg.zero >= 2) {
-            u->g_set = ek_units_set(m, EK_SET_GRADIENT, place);
+            u->g_set = ek_param_buckets_buffer(m, EK_SET_GRADIENT, place);
             u->g_at = put(u->g_set, &used[EK_SET_GRADIENT], bytes);
         }
         if (m->cfg.zero == 3) {
-            u->p_set = ek_units_set(m, kind, place);
+            u->p_set = ek_param_buckets_buffer(m, kind, place);
             u->p_at = put(u->p_set, &used[kind], bytes);
         } else if (u->packed) { /* after an update these take turns at two buffers */
             int64_t alone = 0;
 
-            u->p_set = &m->units->sets[EK_SET_STAGED][m->units->staged++ % 2];
+            u->p_set = &m->buckets->sets[EK_SET_STAGED][m->buckets->staged++ % 2];
             u->p_at = put(u->p_set, &alone, bytes);
         }
     }
@@ -280,10 +280,10 @@ static void size_sets(ek_model *m, int32_t place)
 
 /* Points the forms of a unit's weight at memory: in the set of its place, of which `used` bytes
  * are taken, or in the arena. */
-static void lay_forms(ek_model *m, const ek_unit *u, ek_param *p, int64_t *used)
+static void lay_forms(ek_model *m, const ek_param_bucket *u, ek_param *p, int64_t *used)
 {
     void **at[] = {&p->w->forward, &p->w->backward};
-    const ek_form forms[] = {EK_FORM_FORWARD, EK_FORM_BACKWARD};
+    const ek_form forms[] = {EK_PACKED_FORWARD, EK_PACKED_BACKWARD};
 
     for (int i = 0; i < (m->cfg.trained ? 2 : 1); i++) {
         size_t bytes = form_bytes(m, p, forms[i]);
@@ -292,8 +292,8 @@ static void lay_forms(ek_model *m, const ek_unit *u, ek_param *p, int64_t *used)
             continue;
         if (bytes == 0) {
             *at[i] = p->w->p;
-        } else if (u->cut && m->cfg.zero == 3) {
-            ek_set *s = ek_units_set(m, EK_SET_FORM, p->place);
+        } else if (u->sharded && m->cfg.zero == 3) {
+            ek_set *s = ek_param_buckets_buffer(m, EK_SET_FORM, p->module);
             int64_t in = put(s, used, (int64_t)bytes);
 
             *at[i] = s->base != NULL ? (char *)s->base + in : NULL;
@@ -315,7 +315,7 @@ static void *in_set(const ek_set *s, int64_t bytes)
     return s != NULL && s->base != NULL ? (char *)s->base + bytes : NULL;
 }
 
-static void lay_unit(ek_model *m, ek_unit *u)
+static void reserve_bucket(ek_model *m, ek_param_bucket *u)
 {
     ek_arena *a = m->cfg.state != NULL ? &m->state : &m->arena;
     size_t real = real_size(m);
@@ -343,12 +343,12 @@ static void lay_unit(ek_model *m, ek_unit *u)
     u->v = ek_arena_take(a, u->kept, real);
 }
 
-static void point_weight(ek_model *m, const ek_unit *u, ek_param *p)
+static void point_weight(ek_model *m, const ek_param_bucket *u, ek_param *p)
 {
     ek_weight *w = p->w;
     int64_t kept = w->kept > 0 ? p->offset + w->kept_first - u->kept_first : 0;
 
-    w->p = u->cut && u->packed ? NULL : at(m, u->p, p->offset);
+    w->p = u->sharded && u->packed ? NULL : at(m, u->p, p->offset);
     w->g = at(m, u->g, p->offset);
     w->p_kept = at(m, u->p_kept, kept);
     w->m = at(m, u->m, kept);
@@ -357,9 +357,9 @@ static void point_weight(ek_model *m, const ek_unit *u, ek_param *p)
     m->n_elements += u->p_set != NULL ? w->kept : ek_weight_elements(w);
 }
 
-size_t ek_units_place_bytes(const ek_model *m)
+size_t ek_param_buckets_module_bytes(const ek_model *m)
 {
-    size_t bytes = (size_t)(9 * m->spec.hidden * m->cut.ff) * real_size(m);
+    size_t bytes = (size_t)(9 * m->spec.hidden * m->local.ff) * real_size(m);
     size_t align = m->cfg.state != NULL ? m->cfg.state->align : 1;
 
     return (bytes + align - 1) / align * align;
@@ -373,14 +373,14 @@ static void lay_staging(ek_model *m)
     for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++) {
         ek_arena_round(&m->state, m->cfg.state->align);
         m->staging_at[i] = m->state.used;
-        m->staging[i] = ek_arena_take(&m->state, slots, ek_units_place_bytes(m));
+        m->staging[i] = ek_arena_take(&m->state, slots, ek_param_buckets_module_bytes(m));
     }
 }
 
-void ek_units_lay(ek_model *m)
+void ek_param_buckets_reserve(ek_model *m)
 {
-    ek_units *us = m->units;
-    int32_t place = EK_PLACE_NONE;
+    ek_param_buckets *us = m->buckets;
+    int32_t place = EK_MODULE_NONE;
     int64_t used = 0;
 
     m->n_elements = 0;
@@ -388,12 +388,12 @@ void ek_units_lay(ek_model *m)
         for (int i = 0; i < EK_SETS; i++)
             us->sets[kind][i].base = ek_arena_take(&m->arena, us->sets[kind][i].bytes, 1);
     for (int32_t i = 0; i < us->n; i++) {
-        ek_unit *u = &us->unit[i];
+        ek_param_bucket *u = &us->bucket[i];
 
-        if (u->place != place)
+        if (u->module != place)
             used = 0;
-        place = u->place;
-        lay_unit(m, u);
+        place = u->module;
+        reserve_bucket(m, u);
         for (int32_t j = 0; j < u->n_params; j++) {
             ek_param *p = &m->params[u->params[j]];
 
@@ -404,14 +404,14 @@ void ek_units_lay(ek_model *m)
     lay_staging(m);
 }
 
-ek_status ek_units_create(ek_model *m)
+ek_status ek_param_buckets_create(ek_model *m)
 {
-    ek_units *us = calloc(1, sizeof(*us));
+    ek_param_buckets *us = calloc(1, sizeof(*us));
     int64_t runs = m->cfg.mesh->stage_size + 1;
     unsigned char turn = 0;
 
     EK_REQUIRE(us != NULL, EK_ENOMEM, "no memory for a model");
-    m->units = us;
+    m->buckets = us;
     us->first = calloc((size_t)m->spec.layers + 3, sizeof(*us->first));
     us->params = calloc((size_t)m->n_params + 1, sizeof(*us->params));
     EK_REQUIRE(us->first != NULL && us->params != NULL, EK_ENOMEM, "no memory for %lld weights",
@@ -422,33 +422,33 @@ ek_status ek_units_create(ek_model *m)
             turn = !turn;
         }
     sort_params(m);
-    us->unit = calloc((size_t)us->n + 1, sizeof(*us->unit));
+    us->bucket = calloc((size_t)us->n + 1, sizeof(*us->bucket));
     us->runs = calloc((size_t)(us->n * runs) + 1, sizeof(*us->runs));
     us->deps = calloc((size_t)us->n + 4, sizeof(*us->deps));
-    EK_REQUIRE(us->unit != NULL && us->runs != NULL && us->deps != NULL, EK_ENOMEM,
+    EK_REQUIRE(us->bucket != NULL && us->runs != NULL && us->deps != NULL, EK_ENOMEM,
                "no memory for the runs of %lld weights", (long long)m->n_params);
     for (int64_t i = 0; i < m->n_params; i++) {
-        ek_unit *u = &us->unit[m->params[us->params[i]].unit];
+        ek_param_bucket *u = &us->bucket[m->params[us->params[i]].bucket];
 
         if (u->n_params++ == 0)
             u->params = &us->params[i];
     }
     for (int32_t i = 0; i < us->n; i++)
-        fill_unit(m, &us->unit[i], &us->runs[i * runs]);
-    size_sets(m, EK_PLACE_EMBED);
+        fill_bucket(m, &us->bucket[i], &us->runs[i * runs]);
+    size_sets(m, EK_MODULE_EMBED);
     for (int32_t l = 0; l < (int32_t)m->spec.layers; l++)
         size_sets(m, l);
-    size_sets(m, EK_PLACE_HEAD);
+    size_sets(m, EK_MODULE_HEAD);
     return EK_OK;
 }
 
-void ek_units_destroy(ek_units **pus)
+void ek_param_buckets_destroy(ek_param_buckets **pus)
 {
-    ek_units *us = *pus;
+    ek_param_buckets *us = *pus;
 
     if (us == NULL)
         return;
-    free(us->unit);
+    free(us->bucket);
     free(us->first);
     free(us->params);
     free(us->runs);

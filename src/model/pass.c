@@ -29,15 +29,15 @@ static size_t larger(size_t a, size_t b)
 static size_t workspace(const ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
-    const ek_cut *cut = &p->model->cut;
+    const ek_local_sizes *local = &p->model->local;
     const ek_kernels *k = p->model->k;
-    int64_t q = cut->heads * s->head_dim, width = q + 2 * cut->kv_heads * s->head_dim;
-    ek_attention a = {p->cfg.max_seqs, p->cfg.max_seq, cut->heads, cut->kv_heads,
-                      s->head_dim,     width,          1.0,        NULL};
+    int64_t q = local->heads * s->head_dim, width = q + 2 * local->kv_heads * s->head_dim;
+    ek_attention a = {p->cfg.max_seqs, p->cfg.max_seq, local->heads, local->kv_heads,
+                      s->head_dim,     width,          1.0,          NULL};
     size_t ws = k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width);
 
-    if (cut->vocab > 0)
-        ws = larger(ws, k->linear_workspace(k, p->head_rows, 1, cut->vocab, s->hidden));
+    if (local->vocab > 0)
+        ws = larger(ws, k->linear_workspace(k, p->head_rows, 1, local->vocab, s->hidden));
     if (width == 0)
         return ws;
     ws = larger(ws, k->linear_workspace(k, p->max_all, 1, width, s->hidden));
@@ -48,9 +48,9 @@ static size_t workspace(const ek_pass *p)
 static void reserve_activations(ek_pass *p, ek_layer_activations *y, int attention, int rest)
 {
     const ek_model_spec *s = &p->model->spec;
-    const ek_cut *cut = &p->model->cut;
+    const ek_local_sizes *local = &p->model->local;
     int64_t n = p->max_tokens, all = p->max_all;
-    int64_t q = cut->heads * s->head_dim, kv = cut->kv_heads * s->head_dim;
+    int64_t q = local->heads * s->head_dim, kv = local->kv_heads * s->head_dim;
     size_t real = real_size(p), comp = comp_size(p);
     ek_arena *a = &p->arena;
 
@@ -59,12 +59,12 @@ static void reserve_activations(ek_pass *p, ek_layer_activations *y, int attenti
         y->y1 = ek_arena_take(a, n * s->hidden, comp);
         y->qkv = ek_arena_take(a, all * (q + 2 * kv), comp);
         y->o = ek_arena_take(a, all * q, comp);
-        y->lse = ek_arena_take(a, all * cut->heads, real);
+        y->lse = ek_arena_take(a, all * local->heads, real);
         if (s->qk_norm != EK_QK_NORM_NONE) {
             y->q_raw = ek_arena_take(a, all * q, comp);
             y->k_raw = ek_arena_take(a, all * kv, comp);
-            y->q_rstd = ek_arena_take(a, all * cut->heads, real);
-            y->k_rstd = ek_arena_take(a, all * cut->kv_heads, real);
+            y->q_rstd = ek_arena_take(a, all * local->heads, real);
+            y->k_rstd = ek_arena_take(a, all * local->kv_heads, real);
         }
     }
     if (rest) {
@@ -83,7 +83,7 @@ int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro)
     int32_t layer = l >= 0                         ? l
                     : ek_model_has_embed(p->model) ? 0
                                                    : (int32_t)p->model->spec.layers - 1;
-    int chunk = ek_model_piece_of(p->model, layer) / p->model->cfg.mesh->pp;
+    int chunk = ek_model_vstage_of(p->model, layer) / p->model->cfg.mesh->pp;
 
     return p->slot_of[chunk * p->cfg.micros + micro];
 }
@@ -197,8 +197,8 @@ static void lay_tp(ek_pass *p)
 static void lay_scratch(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
-    const ek_cut *cut = &p->model->cut;
-    int64_t n = p->max_tokens, d = s->hidden, q = cut->heads * s->head_dim;
+    const ek_local_sizes *local = &p->model->local;
+    int64_t n = p->max_tokens, d = s->hidden, q = local->heads * s->head_dim;
     size_t real = real_size(p), comp = comp_size(p);
     ek_arena *a = &p->arena;
     int parts = p->model->cfg.mesh->tp > 1;
@@ -207,7 +207,7 @@ static void lay_scratch(ek_pass *p)
     p->cos_sin = ek_arena_take(a, p->cfg.max_seq * s->head_dim, real);
     p->y_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, comp);
     p->rstd_final = ek_arena_take(a, parts ? n : p->head_rows, real);
-    p->logits = ek_arena_take(a, p->head_rows * cut->vocab, real);
+    p->logits = ek_arena_take(a, p->head_rows * local->vocab, real);
     p->loss_rows = ek_arena_take(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
     if (parts)
         lay_tp(p);
@@ -224,8 +224,8 @@ static void lay_scratch(ek_pass *p)
     p->dy = ek_arena_take(a, parts ? 0 : n * d, real);
     p->dy_comp = ek_arena_take(a, parts ? 0 : n * d, comp);
     p->d_o = ek_arena_take(a, p->max_all * q, comp);
-    p->dqkv = ek_arena_take(a, p->max_all * (q + 2 * cut->kv_heads * s->head_dim), comp);
-    p->dlogits_ld = (cut->vocab + 7) / 8 * 8;
+    p->dqkv = ek_arena_take(a, p->max_all * (q + 2 * local->kv_heads * s->head_dim), comp);
+    p->dlogits_ld = (local->vocab + 7) / 8 * 8;
     p->dlogits = ek_arena_take(a, p->head_rows * p->dlogits_ld, comp);
     p->dy_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, real);
 }
@@ -309,7 +309,7 @@ void ek_pass_sum(ek_pass *p)
     p->sums[SUM_VOTE] = p->vote;
     p->sums[SUM_STEP] = p->last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
-        p->sums[SUM_WAITED] += (double)p->moe[l].waited_ns * 1e-9;
+        p->sums[SUM_WAITED] += (double)p->moe[l].stall_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
         return;
     for (int64_t l = 0; l < s->layers; l++) {
@@ -433,8 +433,8 @@ static void lay_pass(ek_pass *p)
             p->first_layer = l;
         lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
         if (moves_experts(p) && !p->model->spec.dense[l])
-            ek_migration_take(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0}, host,
-                              p->model, l, p->staging[ek_migration_turn(p->model, l)]);
+            ek_migration_reserve(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
+                                 host, p->model, l, p->staging[ek_migration_turn(p->model, l)]);
         first = 0;
     }
 }
@@ -597,7 +597,7 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
         if (!ek_model_has_layer(p->model, l))
             continue;
         p->moe[l].slot_of =
-            slot_of + ek_model_piece_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
+            slot_of + ek_model_vstage_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
         ek_moe_begin_step(&p->moe[l]);
     }
     if (ek_pass_trains(p))

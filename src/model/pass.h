@@ -138,7 +138,7 @@ typedef struct {
     int64_t n_sums;
     int64_t steps_seen, steps_before; /* by this pass; by those that it goes on from */
     int placed;                       /* experts lie where these or those have placed them */
-    int recalled;                     /* loads that those have seen are known (train/note.h) */
+    int recalled;       /* loads that those have seen are known (train/warm_state.h) */
     int64_t *moved;     /* [layers], experts of a run of ranks that moved before this step */
     double last_step_s; /* the owner's: how long the step before took */
     double vote;        /* the owner's: summed along (ek_pass_votes) */
@@ -189,7 +189,7 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 
 /* Appends the forward ops of one layer, from x[2l] to x[2l+2] (model/layer_ops.c).  again: only
  * what backward needs.  Returns the last op. */
-int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int again,
+int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
                                int32_t dep);
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
 /* Before a step: lasting placements, when the planner makes some and it is time

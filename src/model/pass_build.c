@@ -1,15 +1,15 @@
 /* The order of a step's ops: a stage's pieces of the model, forward and backward, and what goes to
  * and comes from the neighbour stages. */
 #include "exec/net.h"
+#include "model/param_buckets.h"
 #include "model/pass.h"
-#include "model/units.h"
 
 /* One piece of work, while its ops are appended. */
 typedef struct {
     ek_pass *p;
     ek_graph *g;
     int32_t micro;
-    int chunk, piece, slot;
+    int chunk, vstage, slot;
     int32_t first, end; /* layers */
     int32_t next;       /* place after this work */
     int last_backward;  /* of this chunk's backward pieces in the step */
@@ -24,7 +24,7 @@ static int64_t stream_bytes(const work *w)
 
 static int is_last(const work *w)
 {
-    return w->piece == ek_model_pieces(w->p->model) - 1;
+    return w->vstage == ek_model_vstages(w->p->model) - 1;
 }
 
 /* --- between stages ----------------------------------------------------------------------------
@@ -33,9 +33,9 @@ static int is_last(const work *w)
 enum { TAG_FORWARD = 1, TAG_BACKWARD = 2 };
 
 /* The stage of a piece, as a rank of the pipe group. */
-static int stage_of(const ek_pass *p, int piece)
+static int stage_of(const ek_pass *p, int vstage)
 {
-    return piece % p->model->cfg.mesh->pp;
+    return vstage % p->model->cfg.mesh->pp;
 }
 
 /* op->part is the piece; the other end of the edge is the piece before or after. */
@@ -55,7 +55,7 @@ static ek_status transfer(ek_pass *p, const ek_op *op, int send, void *buf, int 
 static ek_status op_recv_forward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    int32_t at = 2 * (int32_t)ek_model_piece_first(p->model, op->part);
+    int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part);
 
     return transfer(p, op, 0, ek_pass_x(p, at, op->micro), op->part - 1, TAG_FORWARD);
 }
@@ -63,7 +63,7 @@ static ek_status op_recv_forward(void *self, const ek_op *op)
 static ek_status op_send_forward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    int32_t at = 2 * (int32_t)ek_model_piece_first(p->model, op->part + 1);
+    int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part + 1);
 
     return transfer(p, op, 1, ek_pass_x(p, at, op->micro), op->part + 1, TAG_FORWARD);
 }
@@ -116,7 +116,7 @@ static int32_t add(const work *w, const char *name, ek_op_fn run, ek_lane lane, 
                 .lane = lane,
                 .layer = -1,
                 .micro = w->micro,
-                .part = w->piece,
+                .part = w->vstage,
                 .bytes = (double)stream_bytes(w),
                 .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
 
@@ -128,9 +128,9 @@ static int32_t add(const work *w, const char *name, ek_op_fn run, ek_lane lane, 
 
 /* Weights are made ready place by place; the next place is told, so that its weights can come while
  * this one computes. */
-static int32_t use(const work *w, int32_t place, int32_t next, int uses, int32_t dep)
+static int32_t use(const work *w, int32_t module, int32_t next, int uses, int32_t dep)
 {
-    return ek_units_build_use(w->p->model, w->g, place, next, uses, dep);
+    return ek_param_buckets_build_use(w->p->model, w->g, module, next, uses, dep);
 }
 
 /* The next layer with experts here after l; the number of layers: there is none. */
@@ -190,14 +190,14 @@ static void build_forward(const work *w)
     int32_t *freed = &p->slot_freed[w->chunk * p->slots + w->slot], dep;
     int head = is_last(w) && !ek_pass_trains(p);
 
-    if (w->piece == 0) {
-        dep = use(w, EK_PLACE_EMBED, w->first, EK_USE_FORWARD, *freed);
+    if (w->vstage == 0) {
+        dep = use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
         dep = ek_embed_build(p, w->g, w->micro, dep);
     } else {
         dep = add(w, "receive", op_recv_forward, EK_LANE_NET, *freed, -1);
     }
     for (int32_t l = w->first; l < w->end; l++) {
-        int32_t next = l + 1 < w->end ? l + 1 : head ? EK_PLACE_HEAD : w->next;
+        int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
 
         dep = use(w, l, next, EK_USE_FORWARD, dep);
         dep = build_moves(p, w->g, l, dep);
@@ -205,7 +205,7 @@ static void build_forward(const work *w)
         dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
     }
     if (head) { /* else it comes with the backward */
-        dep = use(w, EK_PLACE_HEAD, w->next, EK_USE_FORWARD, dep);
+        dep = use(w, EK_MODULE_HEAD, w->next, EK_USE_FORWARD, dep);
         dep = ek_head_build(p, w->g, w->micro, dep);
     }
     *freed = dep;
@@ -220,9 +220,10 @@ static int32_t gradient_of_output(const work *w)
     int32_t freed = p->slot_freed[w->chunk * p->slots + w->slot], dep;
 
     if (is_last(w)) {
-        dep = use(w, EK_PLACE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
+        dep = use(w, EK_MODULE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
         dep = ek_head_build(p, w->g, w->micro, dep);
-        ek_units_build_reduce(p->model, w->g, EK_PLACE_HEAD, w->micro, w->last_backward, -1, dep);
+        ek_param_buckets_build_reduce(p->model, w->g, EK_MODULE_HEAD, w->micro, w->last_backward,
+                                      -1, dep);
         return dep;
     }
     dep = add(w, "receive gradient", op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
@@ -260,18 +261,20 @@ static void build_backward(const work *w)
     dep = gradient_of_output(w);
     prefetch_first(w, before); /* network ops start in order: the gradient's first */
     for (int32_t l = w->end - 1; l >= w->first; l--) {
-        int32_t next = l > w->first ? l - 1 : w->piece == 0 ? EK_PLACE_EMBED : w->next;
+        int32_t next = l > w->first ? l - 1 : w->vstage == 0 ? EK_MODULE_EMBED : w->next;
 
         dep = use(w, l, next, uses, dep);
         dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
         if (w->last_backward)
             ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
-        ek_units_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].reduce_op, dep);
+        ek_param_buckets_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].reduce_op,
+                                      dep);
     }
-    if (w->piece == 0) {
-        dep = use(w, EK_PLACE_EMBED, w->next, EK_USE_BACKWARD, dep);
+    if (w->vstage == 0) {
+        dep = use(w, EK_MODULE_EMBED, w->next, EK_USE_BACKWARD, dep);
         dep = ek_embed_build_backward(p, w->g, w->micro, dep);
-        ek_units_build_reduce(m, w->g, EK_PLACE_EMBED, w->micro, w->last_backward, -1, dep);
+        ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
+                                      dep);
     } else {
         dep = add(w, "gradient out", op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
         p->dx_out_sent = add(w, "send gradient", op_send_backward, EK_LANE_NET, dep, -1);
@@ -296,28 +299,28 @@ static int piece_of(const ek_pass *p, const ek_pipe_item *item)
 }
 
 /* The place whose ops come first in an item. */
-static int32_t first_place(const ek_pass *p, const ek_pipe_item *item)
+static int32_t first_module(const ek_pass *p, const ek_pipe_item *item)
 {
-    int piece = piece_of(p, item);
+    int vstage = piece_of(p, item);
 
-    if (item->backward && piece == ek_model_pieces(p->model) - 1)
-        return EK_PLACE_HEAD;
+    if (item->backward && vstage == ek_model_vstages(p->model) - 1)
+        return EK_MODULE_HEAD;
     if (item->backward)
-        return (int32_t)ek_model_piece_first(p->model, piece + 1) - 1;
-    return piece == 0 ? EK_PLACE_EMBED : (int32_t)ek_model_piece_first(p->model, piece);
+        return (int32_t)ek_model_vstage_first(p->model, vstage + 1) - 1;
+    return vstage == 0 ? EK_MODULE_EMBED : (int32_t)ek_model_vstage_first(p->model, vstage);
 }
 
 static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_t next)
 {
-    int piece = piece_of(p, item);
+    int vstage = piece_of(p, item);
     int32_t *slot = &p->slot_of[item->chunk * p->cfg.micros + item->micro];
     work w = {.p = p,
               .g = g,
               .micro = item->micro,
               .chunk = item->chunk,
-              .piece = piece,
-              .first = (int32_t)ek_model_piece_first(p->model, piece),
-              .end = (int32_t)ek_model_piece_first(p->model, piece + 1),
+              .vstage = vstage,
+              .first = (int32_t)ek_model_vstage_first(p->model, vstage),
+              .end = (int32_t)ek_model_vstage_first(p->model, vstage + 1),
               .next = next,
               .last_backward = item->micro == (int32_t)p->n_micro - 1};
 
@@ -409,12 +412,12 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
         p->slot_taken[i] = 0;
     }
     p->counted = build_count(p, g);
-    ek_units_begin_step(p->model);
+    ek_param_buckets_begin_step(p->model);
     start_moves(p, g, -1, -1);
     start_moves(p, g, next_experts(p, -1), -1);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->order[i],
-                   i + 1 < n ? first_place(p, &p->order[i + 1]) : EK_PLACE_NONE);
+                   i + 1 < n ? first_module(p, &p->order[i + 1]) : EK_MODULE_NONE);
     ek_graph_after(g, &sum, p->counted);
     return ek_graph_check(g);
 }

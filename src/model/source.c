@@ -146,11 +146,11 @@ out:
 
 ek_status ek_model_load_path(ek_model *m, const char *path)
 {
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     ek_status status;
 
-    EK_TRY(ek_boxes_open(path, &files));
+    EK_TRY(ek_slice_set_open(path, &files));
     status = ek_model_load(m, files, EK_PART_MASTER);
-    ek_boxes_close(&files);
+    ek_slice_set_close(&files);
     return status;
 }

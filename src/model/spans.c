@@ -24,7 +24,7 @@ static int whole_of(ek_span *out, ek_weight *w)
 
 static int attention_span(ek_model *m, ek_layer *y, ek_role role, ek_span *out)
 {
-    const ek_cut *c = &m->cut;
+    const ek_local_sizes *c = &m->local;
     int64_t hd = m->spec.head_dim, q = c->heads * hd, kv = c->kv_heads * hd;
     int64_t kv_first = c->kv_first * hd, q_first = kv_first * (m->spec.heads / m->spec.kv_heads);
     int by_head = m->spec.qk_norm == EK_QK_NORM_HEAD;
@@ -47,7 +47,7 @@ static int attention_span(ek_model *m, ek_layer *y, ek_role role, ek_span *out)
 
 static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, ek_span *out)
 {
-    const ek_cut *c = &m->cut;
+    const ek_local_sizes *c = &m->local;
     int64_t shared = moe->routed ? c->shared_first : c->dense_first;
 
     switch (t->role) {
@@ -73,7 +73,7 @@ static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, 
 /* Of the embedding: rows by tensor parallelism, columns perhaps by data parallelism. */
 static int embed_of(ek_model *m, ek_span *out)
 {
-    const ek_cut *c = &m->cut;
+    const ek_local_sizes *c = &m->local;
 
     *out = (ek_span){&m->embed,    0, m->embed.in, c->vocab_first, c->vocab, c->embed_first,
                      c->embed_cols};
@@ -94,9 +94,9 @@ int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out)
         return 0;
     switch (t->role) {
     case EK_ROLE_EMBED:
-        return tied_copy(m) ? rows_of(out, &m->head, m->cut.vocab_first, m->cut.vocab, 0)
+        return tied_copy(m) ? rows_of(out, &m->head, m->local.vocab_first, m->local.vocab, 0)
                             : embed_of(m, out);
-    case EK_ROLE_HEAD: return rows_of(out, &m->head, m->cut.vocab_first, m->cut.vocab, 0);
+    case EK_ROLE_HEAD: return rows_of(out, &m->head, m->local.vocab_first, m->local.vocab, 0);
     case EK_ROLE_FINAL_NORM: return whole_of(out, &m->final_norm);
     case EK_ROLE_NORM1: return whole_of(out, &y->norm1);
     case EK_ROLE_NORM2: return whole_of(out, &y->norm2);

@@ -124,7 +124,7 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
 
     dep = ek_moe_add_kernels(b, "expert up", op_up, part, 4 * rows * c->d * c->f,
                              (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
-    if (b->again)
+    if (b->recompute)
         return dep;
     dep = ek_moe_add_kernels(b, "swiglu", op_swiglu, part, 0, 3 * rows * c->f * c->comp, dep);
     return ek_moe_add_kernels(b, "expert down", op_down, part, 2 * rows * c->d * c->f,

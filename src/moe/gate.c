@@ -188,7 +188,7 @@ static double sum_of(const ek_moe *m, const ek_moe_activations *kept, int64_t wo
     return sum;
 }
 
-void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int again)
+void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int recompute)
 {
     int64_t experts = m->spec->experts;
     double balance = 0;
@@ -198,7 +198,7 @@ void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, 
         kept->fraction[e] = count_of(m, kept, EK_GATE_STATS_CHOSEN + e);
         kept->assigned += kept->fraction[e];
     }
-    if (again)
+    if (recompute)
         return;
     for (int64_t e = 0; e < experts; e++) {
         m->load[e] += kept->fraction[e];

@@ -19,7 +19,7 @@ void ek_gate_count_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept
 
 /* From the tallies of all ranks, in their order: kept->fraction and assigned, and, unless again,
  * what the micro-batch adds to the sums of the step. */
-void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int again);
+void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int recompute);
 
 /* Whether the choice for a token depends on the other tokens of its sequence. */
 int ek_gate_needs_sequences(const ek_moe *m);

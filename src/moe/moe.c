@@ -16,7 +16,7 @@ static ek_op op_of(const ek_moe_builder *b, const char *name, ek_op_fn run, int3
                    .layer = b->m->w->layer,
                    .micro = b->micro,
                    .part = part,
-                   .again = b->again,
+                   .recompute = b->recompute,
                    .flops = flops,
                    .bytes = bytes};
 }
@@ -34,7 +34,7 @@ int32_t ek_moe_add_kernels(const ek_moe_builder *b, const char *name, ek_op_fn r
 {
     ek_op op = op_of(b, name, run, part, flops, bytes);
 
-    op.queues = b->m->x.ranks == 1; /* else the host has its part in it */
+    op.async = b->m->x.ranks == 1; /* else the host has its part in it */
     return ek_graph_after(b->g, &op, dep);
 }
 
@@ -49,7 +49,8 @@ int32_t ek_moe_add_net(const ek_moe_builder *b, const char *name, ek_op_fn run, 
     return ek_graph_add(b->g, &op, deps, 2);
 }
 
-static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int again)
+static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens,
+                                 int recompute)
 {
     const ek_model_spec *s = m->spec;
     double per_token =
@@ -67,7 +68,7 @@ static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t 
                      .comp = (double)ek_dtype_size(m->k->comp),
                      .real = (double)ek_dtype_size(m->k->real)};
 
-    return (ek_moe_builder){m, g, micro, again, c};
+    return (ek_moe_builder){m, g, micro, recompute, c};
 }
 
 /* --- the layer ------------------------------------------------------------------------------- */
@@ -76,7 +77,7 @@ static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 {
     int32_t counts_op;
 
-    if (!b->again) /* where the owner had no place for it before */
+    if (!b->recompute) /* where the owner had no place for it before */
         ek_moe_build_forward_prefetch(b->m, b->g, b->micro, dep);
     dep = ek_moe_build_router(b, &counts_op, dep);
     if (ek_moe_is_distributed(b->m))
@@ -85,17 +86,17 @@ static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
     return counts_op < 0 ? dep : ek_moe_build_layout(b, counts_op);
 }
 
-int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int again,
+int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int recompute,
                              int32_t dep)
 {
-    ek_moe_builder b = builder_of(m, g, micro, tokens, again);
-    ek_shared_start shared = ek_shared_start_forward(m, g, micro, again, dep);
+    ek_moe_builder b = builder_of(m, g, micro, tokens, recompute);
+    ek_shared_start shared = ek_shared_start_forward(m, g, micro, recompute, dep);
 
     dep = shared.after;
     if (m->w->routed)
         dep = build_routed_forward(&b, dep);
     if (m->w->shared)
-        dep = ek_shared_build_forward(m, g, micro, again, &shared, dep);
+        dep = ek_shared_build_forward(m, g, micro, recompute, &shared, dep);
     return dep;
 }
 

@@ -323,7 +323,7 @@ typedef struct ek_moe {
     int64_t slices;          /* that ranks were brought */
     double plan_s;           /* that planners took */
     ek_roofline_counts work; /* of all expert ranks, where rows travel */
-    int64_t waited_ns;       /* that products stood still for replicas */
+    int64_t stall_ns;        /* that products stood still for replicas */
 } ek_moe;
 
 /* Whether row numbers of this room fit their type: EK_EOVERFLOW. */
@@ -373,7 +373,7 @@ void ek_moe_begin_step(ek_moe *m);
 
 /* Appends the layer's forward ops for micro-batch `micro` after `dep`; returns the last one.
  * again: only what backward needs is computed, a second time (activation recomputation). */
-int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int again,
+int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int recompute,
                              int32_t dep);
 
 /* Appends the backward ops: reads dx, leaves the gradient of y in scratch->dy and adds weight

@@ -361,7 +361,7 @@ void ek_moe_begin_step(ek_moe *m)
     m->dropped = m->plans = m->replicas = m->slices = 0;
     m->plan_s = 0;
     m->work = (ek_roofline_counts){0};
-    m->waited_ns = 0;
+    m->stall_ns = 0;
     ek_moe_begin_graph(m);
     ek_dispatch_layout_set_degree(&m->x, m->step->traffic.degree);
     ek_dispatch_layout_set_gather(&m->x, ek_moe_gather(m->cfg, m->step));

@@ -26,7 +26,7 @@ typedef struct {
     ek_moe *m;
     ek_graph *g;
     int32_t micro;
-    int again;
+    int recompute;
     ek_moe_cost c;
 } ek_moe_builder;
 

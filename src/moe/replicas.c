@@ -24,7 +24,7 @@ static int32_t slices_brought(const ek_model_spec *spec, const ek_mesh *mesh, in
 /* Bytes of a form; kernels without one read the master itself. */
 static int64_t form_bytes(const ek_kernels *k, int64_t out, int64_t in, int backward)
 {
-    size_t packed = k->packed_bytes(k, out, in, backward ? EK_FORM_BACKWARD : EK_FORM_FORWARD);
+    size_t packed = k->packed_bytes(k, out, in, backward ? EK_PACKED_BACKWARD : EK_PACKED_FORWARD);
 
     return packed > 0 ? (int64_t)packed : out * in * (int64_t)ek_dtype_size(k->real);
 }
@@ -496,8 +496,8 @@ int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t
                 .layer = b->m->w->layer,
                 .micro = b->micro,
                 .part = -1,
-                .again = b->again,
-                .waited_ns = &b->m->waited_ns};
+                .recompute = b->recompute,
+                .stall_ns = &b->m->stall_ns};
 
     if (fetched < 0)
         return dep;
@@ -515,7 +515,7 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
                 .layer = m->w->layer,
                 .micro = b->micro,
                 .part = -1,
-                .waited_ns = &m->waited_ns};
+                .stall_ns = &m->stall_ns};
 
     if (!has_replicas(m))
         return dep;

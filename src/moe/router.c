@@ -43,7 +43,7 @@ static ek_status op_route(void *self, const ek_op *op)
     gate_forward(m, mb, kept);
     ek_gate_count_stats(m, mb, kept);
     if (m->x.ranks == 1)
-        ek_gate_sum_stats(m, mb, kept, op->again);
+        ek_gate_sum_stats(m, mb, kept, op->recompute);
     return EK_OK;
 }
 
@@ -149,10 +149,10 @@ static ek_status op_layout(void *self, const ek_op *op)
     ek_moe_route *route = ek_moe_route_of(m, op);
     const ek_micro *mb = ek_moe_micro(m, op);
 
-    ek_gate_sum_stats(m, mb, kept, op->again);
+    ek_gate_sum_stats(m, mb, kept, op->recompute);
     if (!ek_moe_is_distributed(m))
         return EK_OK;
-    if (!op->again)
+    if (!op->recompute)
         ek_routing_plan_make(m, kept->gate_stats, route);
     ek_dispatch_layout_list_slots(&m->x, route->expert_of);
     ek_dispatch_sort(&m->x, route->row_counts, mb->n, m->cols, kept->ids, kept->row_of,

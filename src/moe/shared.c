@@ -139,7 +139,7 @@ static ek_status up_down(ek_moe *m, const ek_op *op, void *out, ek_out mode)
 
     *g = (ek_group){0, r.n, m->w->shared_up.forward, NULL};
     EK_TRY(k->linear_forward(k, g, 1, 2 * f, d, r.y, d, kept->shared_gu, 2 * f, EK_OUT_COMP, r.ws));
-    if (op->again)
+    if (op->recompute)
         return EK_OK;
     k->swiglu_forward(r.n, f, kept->shared_gu, scale_of(m, kept), r.hidden);
     g->w = m->w->shared_down.forward;
@@ -331,7 +331,7 @@ static sizes sizes_of(const ek_moe *m, int32_t micro)
                    (double)ek_dtype_size(m->k->comp), (double)ek_dtype_size(m->k->real)};
 }
 
-static ek_op op_of(ek_moe *m, const char *name, ek_op_fn run, int32_t micro, int again,
+static ek_op op_of(ek_moe *m, const char *name, ek_op_fn run, int32_t micro, int recompute,
                    double flops, double bytes)
 {
     return (ek_op){.name = name,
@@ -341,23 +341,23 @@ static ek_op op_of(ek_moe *m, const char *name, ek_op_fn run, int32_t micro, int
                    .layer = m->w->layer,
                    .micro = micro,
                    .part = -1,
-                   .again = again,
+                   .recompute = recompute,
                    .flops = flops,
                    .bytes = bytes};
 }
 
 /* A network op over a column of the room. */
 static int32_t add_column(ek_moe *m, ek_graph *g, const char *name, ek_op_fn run, int32_t micro,
-                          int again, int32_t dep)
+                          int recompute, int32_t dep)
 {
     ek_op op = ek_tp_net_op(m->scratch->tp, name, run, m, m->w->layer, micro, 1,
                             ek_dtype_size(m->k->real));
 
-    op.again = again;
+    op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
 }
 
-ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, int again,
+ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, int recompute,
                                         int32_t dep)
 {
     ek_shared_start s = {dep, -1, -1, -1};
@@ -366,27 +366,27 @@ ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, i
 
     if (!m->w->shared || m->scratch->tp == NULL)
         return s;
-    op = op_of(m, "shared expert tokens", op_start, micro, again, 0, 2 * c.n * c.d * c.comp);
+    op = op_of(m, "shared expert tokens", op_start, micro, recompute, 0, 2 * c.n * c.d * c.comp);
     s.after = ek_graph_after(g, &op, dep);
-    s.y = ek_tp_build_gather_y(m->scratch->tp, g, m->w->layer, micro, again, s.after);
+    s.y = ek_tp_build_gather_y(m->scratch->tp, g, m->w->layer, micro, recompute, s.after);
     if (m->w->shared_gated)
-        s.scale = add_column(m, g, "gather gate", op_gather_scale, micro, again, s.after);
+        s.scale = add_column(m, g, "gather gate", op_gather_scale, micro, recompute, s.after);
     return s;
 }
 
-int32_t ek_shared_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int again,
+int32_t ek_shared_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int recompute,
                                 const ek_shared_start *start, int32_t dep)
 {
     ek_tp *t = m->scratch->tp;
     sizes c = sizes_of(m, micro);
-    ek_op op = op_of(m, "shared expert", t == NULL ? op_shared : op_shared_part, micro, again,
+    ek_op op = op_of(m, "shared expert", t == NULL ? op_shared : op_shared_part, micro, recompute,
                      6 * c.all * c.d * c.f, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
-    ek_op sum = op_of(m, "shared expert add", op_add, micro, again, 0, 3 * c.n * c.d * c.real);
+    ek_op sum = op_of(m, "shared expert add", op_add, micro, recompute, 0, 3 * c.n * c.d * c.real);
 
     dep = ek_graph_add(g, &op, (int32_t[]){dep, start->y, start->scale}, 3);
-    if (t == NULL || again)
+    if (t == NULL || recompute)
         return dep;
-    dep = ek_tp_build_reduce_sum(t, g, m->w->layer, micro, again, dep);
+    dep = ek_tp_build_reduce_sum(t, g, m->w->layer, micro, recompute, dep);
     return ek_graph_after(g, &sum, dep);
 }
 

@@ -27,13 +27,13 @@ typedef struct {
 } ek_shared_start;
 
 /* Gathers what the ops need from other ranks.  They add nothing on one tensor parallel rank. */
-ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, int again,
+ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, int recompute,
                                         int32_t dep);
 ek_shared_start ek_shared_start_backward(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
 /* The expert itself, after `dep`; returns the last op.  Backward adds to scratch->dy what the
  * routed experts left there, or sets it in a dense layer. */
-int32_t ek_shared_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int again,
+int32_t ek_shared_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int recompute,
                                 const ek_shared_start *start, int32_t dep);
 int32_t ek_shared_build_backward(ek_moe *m, ek_graph *g, int32_t micro,
                                  const ek_shared_start *start, int32_t dep);

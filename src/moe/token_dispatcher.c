@@ -77,7 +77,7 @@ static int32_t build_here(const ek_moe_builder *b, int32_t dep)
 
     dep = ek_moe_add_kernels(b, "permute", op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
     dep = ek_moe_build_products(b, -1, dep);
-    if (b->again)
+    if (b->recompute)
         return dep;
     return ek_moe_add_kernels(b, "unpermute", op_combine_here, -1, 0,
                               c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
@@ -387,7 +387,7 @@ static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched,
         if (i == 0)
             dep = ek_replicas_build_wait(b, fetched, dep);
         dep = w->products(b, i, dep);
-        if (b->again)
+        if (b->recompute)
             continue;
         dep = ek_moe_add(b, "repack", w->repack, i, 0, packed * c->rows, dep);
         b->m->back_op[i] = back =
@@ -414,7 +414,7 @@ int32_t ek_moe_build_dispatch(const ek_moe_builder *b, int32_t dep)
     if (!ek_moe_is_distributed(b->m))
         return build_here(b, dep);
     dep = build_way(b, &forward, ek_replicas_build_fetch(b, 0, dep), dep);
-    if (b->again)
+    if (b->recompute)
         return dep;
     dep = ek_moe_build_plan_from_previous(b, dep);
     return build_join(b, &forward, dep);

@@ -135,13 +135,13 @@ static ek_status op_reduce_sum(void *self, const ek_op *op)
     return ek_tp_reduce_scatter(t, op, t->sum, t->d);
 }
 
-int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int again,
+int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                              int32_t dep)
 {
     ek_op op = ek_tp_net_op(t, "gather tokens", op_gather_y, t, layer, micro, t->d,
                             ek_dtype_size(t->k->comp));
 
-    op.again = again;
+    op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
 }
 
@@ -161,12 +161,12 @@ int32_t ek_tp_build_gather_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t mic
     return ek_graph_after(g, &op, dep);
 }
 
-int32_t ek_tp_build_reduce_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int again,
+int32_t ek_tp_build_reduce_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                                int32_t dep)
 {
     ek_op op = ek_tp_net_op(t, "reduce-scatter", op_reduce_sum, t, layer, micro, t->d,
                             ek_dtype_size(t->k->real));
 
-    op.again = again;
+    op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
 }

@@ -65,11 +65,11 @@ ek_op ek_tp_net_op(const ek_tp *t, const char *name, ek_op_fn run, void *self, i
                    int32_t micro, int64_t width, size_t size);
 
 /* Append the network ops of the buffers above. */
-int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int again,
+int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                              int32_t dep);
 int32_t ek_tp_build_gather_dy(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int32_t dep);
 int32_t ek_tp_build_gather_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int32_t dep);
-int32_t ek_tp_build_reduce_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int again,
+int32_t ek_tp_build_reduce_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                                int32_t dep);
 
 #endif

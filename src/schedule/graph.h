@@ -41,12 +41,12 @@ struct ek_op {
     ek_lane lane;
     int32_t layer, micro; /* -1: not of a layer, not of a micro-batch */
     int32_t part;         /* chunk, head block, expert: what the builder likes */
-    int32_t again;        /* 1: repeats an op of this step (recomputation): no model FLOPs */
-    int32_t queues; /* 1: it uses an accelerator's memory by kernels alone, so the next op may be
+    int32_t recompute;    /* 1: repeats an op of this step (recomputation): no model FLOPs */
+    int32_t async; /* 1: it uses an accelerator's memory by kernels alone, so the next op may be
                        started before they are done */
     double flops, bytes; /* arithmetic, and memory or network traffic */
-    int64_t *waited_ns;  /* the executor adds for how long the op's lane stood still before it;
-                            NULL: nobody asks */
+    int64_t *stall_ns;   /* the executor adds for how long the op's lane stood still before it;
+                             NULL: nobody asks */
     int32_t dep, n_deps; /* its run of ek_graph.deps; set by ek_graph_add */
     void **state;        /* a cell of its own, NULL when the op is first called in a run: where an
                             op that returns EK_PENDING keeps what it waits for; set by the executor */

@@ -31,7 +31,7 @@ static ek_status delete_checkpoint(const ek_io *io, const char *path)
 }
 
 /* A checkpoint that stood aside takes its name again, unless its successor is complete. */
-static ek_status settle_aside(const ek_io *io, const char *folder, const ek_step_entry *e)
+static ek_status resolve_aside(const ek_io *io, const char *folder, const ek_step_entry *e)
 {
     ek_path aside, name;
     int64_t step;
@@ -65,7 +65,7 @@ static ek_status clear_inside(const ek_io *io, const char *folder)
     EK_TRY_OUT(ek_checkpoint_steps(folder, &steps, &n));
     for (int64_t i = 0; i < n; i++)
         if (steps[i].aside)
-            EK_TRY_OUT(settle_aside(io, folder, &steps[i]));
+            EK_TRY_OUT(resolve_aside(io, folder, &steps[i]));
 out:
     free(steps);
     ek_names_free(&names);

@@ -1,17 +1,17 @@
 /* Parts of tensors: their names, the set of them that files hold, and reads that gather a box from
  * the parts that meet it.  Parts do not overlap, which is checked once, at opening; so a box is
  * complete exactly when the areas that it shares with them add up to its own. */
-#include "store/boxes.h"
+#include "store/tensor_slices.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct ek_boxes {
-    ek_safetensors *own; /* files to close; NULL: the caller's */
-    ek_piece *pieces;    /* by name, then by place */
-    ek_boxed *tensors;
+struct ek_slice_set {
+    ek_safetensors *own;     /* files to close; NULL: the caller's */
+    ek_stored_slice *slices; /* by name, then by place */
+    ek_sliced_tensor *tensors;
     char *names; /* of the tensors, one behind another */
     int64_t n;
     const char *path;
@@ -19,12 +19,12 @@ struct ek_boxes {
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-void ek_box_name(char *out, size_t cap, const char *name, const ek_box *box, int dims,
-                 const int64_t *shape)
+void ek_tensor_slice_name(char *out, size_t cap, const char *name, const ek_tensor_slice *slice,
+                          int dims, const int64_t *shape)
 {
-    long long r0 = box->row, r1 = r0 + box->rows, c0 = box->col, c1 = c0 + box->cols;
+    long long r0 = slice->row, r1 = r0 + slice->rows, c0 = slice->col, c1 = c0 + slice->cols;
 
-    if (box->rows == shape[0] && (dims == 1 || box->cols == shape[1]))
+    if (slice->rows == shape[0] && (dims == 1 || slice->cols == shape[1]))
         snprintf(out, cap, "%s", name);
     else if (dims == 1)
         snprintf(out, cap, "%s[%lld:%lld]", name, r0, r1);
@@ -32,12 +32,13 @@ void ek_box_name(char *out, size_t cap, const char *name, const ek_box *box, int
         snprintf(out, cap, "%s[%lld:%lld,%lld:%lld]", name, r0, r1, c0, c1);
 }
 
-/* Whether a name ends in a box, written as ek_box_name writes it; gives the box and its dims. */
-static int parse_box(const char *name, size_t *length, ek_box *box, int *dims)
+/* Whether a name ends in a box, written as ek_tensor_slice_name writes it; gives the box and its
+ * dims. */
+static int parse_slice(const char *name, size_t *length, ek_tensor_slice *slice, int *dims)
 {
     const char *at = strrchr(name, '[');
     long long r0 = 0, r1 = 0, c0 = 0, c1 = 1;
-    char again[EK_BOX_NAME_MAX];
+    char again[EK_SLICE_NAME_MAX];
 
     if (at == NULL || at == name)
         return 0;
@@ -55,7 +56,7 @@ static int parse_box(const char *name, size_t *length, ek_box *box, int *dims)
     if (strcmp(at, again) != 0 || r0 < 0 || r0 >= r1 || c0 < 0 || c0 >= c1)
         return 0;
     *length = (size_t)(at - name);
-    *box = (ek_box){r0, r1 - r0, c0, c1 - c0};
+    *slice = (ek_tensor_slice){r0, r1 - r0, c0, c1 - c0};
     return 1;
 }
 
@@ -70,29 +71,29 @@ static void shape_text(char *out, size_t cap, int dims, const int64_t *shape)
 /* --- opening ---------------------------------------------------------------------------------- */
 
 /* What one tensor of a file is a piece of. */
-static ek_status make_piece(const ek_safetensor *t, ek_piece *p)
+static ek_status make_piece(const ek_safetensor *t, ek_stored_slice *p)
 {
     char shape[192] = "";
     int dims = 0;
 
-    *p = (ek_piece){.t = t};
-    p->part = parse_box(t->name, &p->name, &p->box, &dims);
+    *p = (ek_stored_slice){.t = t};
+    p->part = parse_slice(t->name, &p->name, &p->slice, &dims);
     if (!p->part) {
         int64_t cols = t->dims > 1 ? t->shape[t->dims - 1] : 1;
 
         p->name = strlen(t->name);
-        p->box = (ek_box){0, cols > 0 ? t->elements / cols : 0, 0, cols};
+        p->slice = (ek_tensor_slice){0, cols > 0 ? t->elements / cols : 0, 0, cols};
         return EK_OK;
     }
     shape_text(shape, sizeof(shape), t->dims, t->shape);
-    EK_REQUIRE(t->dims == dims && t->shape[0] == p->box.rows &&
-                   (dims == 1 || t->shape[1] == p->box.cols),
+    EK_REQUIRE(t->dims == dims && t->shape[0] == p->slice.rows &&
+                   (dims == 1 || t->shape[1] == p->slice.cols),
                EK_EFORMAT, "%s: tensor '%.200s' has shape [%s], which is not that of its name",
                t->file, t->name, shape);
     return EK_OK;
 }
 
-static int compare_names(const ek_piece *x, const ek_piece *y)
+static int compare_names(const ek_stored_slice *x, const ek_stored_slice *y)
 {
     size_t n = x->name < y->name ? x->name : y->name;
     int c = memcmp(x->t->name, y->t->name, n);
@@ -102,18 +103,18 @@ static int compare_names(const ek_piece *x, const ek_piece *y)
 
 static int by_name_and_place(const void *a, const void *b)
 {
-    const ek_piece *x = a, *y = b;
+    const ek_stored_slice *x = a, *y = b;
     int c = compare_names(x, y);
 
     if (c != 0)
         return c;
-    if (x->box.row != y->box.row)
-        return x->box.row < y->box.row ? -1 : 1;
-    return (x->box.col > y->box.col) - (x->box.col < y->box.col);
+    if (x->slice.row != y->slice.row)
+        return x->slice.row < y->slice.row ? -1 : 1;
+    return (x->slice.col > y->slice.col) - (x->slice.col < y->slice.col);
 }
 
 /* The box that two share; rows or cols are 0 where they share none. */
-static ek_box meet(const ek_box *a, const ek_box *b)
+static ek_tensor_slice meet(const ek_tensor_slice *a, const ek_tensor_slice *b)
 {
     int64_t r0 = a->row > b->row ? a->row : b->row, c0 = a->col > b->col ? a->col : b->col;
     int64_t r1 = a->row + a->rows, c1 = a->col + a->cols;
@@ -121,21 +122,21 @@ static ek_box meet(const ek_box *a, const ek_box *b)
     r1 = r1 < b->row + b->rows ? r1 : b->row + b->rows;
     c1 = c1 < b->col + b->cols ? c1 : b->col + b->cols;
     if (r0 >= r1 || c0 >= c1)
-        return (ek_box){0};
-    return (ek_box){r0, r1 - r0, c0, c1 - c0};
+        return (ek_tensor_slice){0};
+    return (ek_tensor_slice){r0, r1 - r0, c0, c1 - c0};
 }
 
-static ek_status check_overlaps(const ek_boxed *x)
+static ek_status check_overlaps(const ek_sliced_tensor *x)
 {
     for (int64_t i = 0; i < x->n; i++) {
-        const ek_piece *p = &x->pieces[i];
+        const ek_stored_slice *p = &x->slices[i];
 
         for (int64_t k = i + 1; k < x->n; k++) {
-            const ek_piece *q = &x->pieces[k];
+            const ek_stored_slice *q = &x->slices[k];
 
-            if (q->box.row >= p->box.row + p->box.rows)
+            if (q->slice.row >= p->slice.row + p->slice.rows)
                 break;
-            EK_REQUIRE(meet(&p->box, &q->box).rows == 0, EK_EFORMAT,
+            EK_REQUIRE(meet(&p->slice, &q->slice).rows == 0, EK_EFORMAT,
                        "tensor '%.200s' in %s overlaps '%.200s' in %s", q->t->name, q->t->file,
                        p->t->name, p->t->file);
         }
@@ -144,60 +145,60 @@ static ek_status check_overlaps(const ek_boxed *x)
 }
 
 /* Cuts the sorted pieces into tensors. */
-static ek_status group(ek_boxes *b, int64_t n)
+static ek_status group(ek_slice_set *b, int64_t n)
 {
     char *name = b->names;
 
     for (int64_t i = 0, end; i < n; i = end) {
-        ek_boxed *x = &b->tensors[b->n++];
+        ek_sliced_tensor *x = &b->tensors[b->n++];
 
-        for (end = i + 1; end < n && compare_names(&b->pieces[i], &b->pieces[end]) == 0;)
+        for (end = i + 1; end < n && compare_names(&b->slices[i], &b->slices[end]) == 0;)
             end++;
-        *x = (ek_boxed){name, &b->pieces[i], end - i};
-        memcpy(name, b->pieces[i].t->name, b->pieces[i].name);
-        name += b->pieces[i].name;
+        *x = (ek_sliced_tensor){name, &b->slices[i], end - i};
+        memcpy(name, b->slices[i].t->name, b->slices[i].name);
+        name += b->slices[i].name;
         *name++ = '\0';
         EK_TRY(check_overlaps(x));
     }
     return EK_OK;
 }
 
-ek_status ek_boxes_of(const ek_safetensors *files, ek_boxes **out)
+ek_status ek_slice_set_of(const ek_safetensors *files, ek_slice_set **out)
 {
     int64_t n = ek_safetensors_count(files);
-    ek_boxes *b = calloc(1, sizeof(*b));
+    ek_slice_set *b = calloc(1, sizeof(*b));
     size_t bytes = 1;
     ek_status st = EK_OK;
 
     for (int64_t i = 0; i < n; i++)
         bytes += strlen(ek_safetensors_get(files, i)->name) + 1;
     EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a list of %" PRId64 " tensors", n);
-    b->pieces = calloc((size_t)n + 1, sizeof(*b->pieces));
+    b->slices = calloc((size_t)n + 1, sizeof(*b->slices));
     b->tensors = calloc((size_t)n + 1, sizeof(*b->tensors));
     b->names = malloc(bytes);
-    EK_REQUIRE_OUT(b->pieces != NULL && b->tensors != NULL && b->names != NULL, EK_ENOMEM,
+    EK_REQUIRE_OUT(b->slices != NULL && b->tensors != NULL && b->names != NULL, EK_ENOMEM,
                    "no memory for a list of %" PRId64 " tensors", n);
     for (int64_t i = 0; i < n; i++)
-        EK_TRY_OUT(make_piece(ek_safetensors_get(files, i), &b->pieces[i]));
+        EK_TRY_OUT(make_piece(ek_safetensors_get(files, i), &b->slices[i]));
     if (n > 1)
-        qsort(b->pieces, (size_t)n, sizeof(*b->pieces), by_name_and_place);
+        qsort(b->slices, (size_t)n, sizeof(*b->slices), by_name_and_place);
     EK_TRY_OUT(group(b, n));
     b->path = n > 0 ? ek_safetensors_get(files, 0)->file : "an empty file";
     *out = b;
     b = NULL;
 out:
-    ek_boxes_close(&b);
+    ek_slice_set_close(&b);
     return st;
 }
 
-ek_status ek_boxes_open(const char *path, ek_boxes **out)
+ek_status ek_slice_set_open(const char *path, ek_slice_set **out)
 {
     ek_safetensors *files = NULL;
-    ek_boxes *b = NULL;
+    ek_slice_set *b = NULL;
     ek_status st;
 
     EK_TRY_OUT(ek_safetensors_open(path, &files));
-    EK_TRY_OUT(ek_boxes_of(files, &b));
+    EK_TRY_OUT(ek_slice_set_of(files, &b));
     b->own = files;
     files = NULL;
     *out = b;
@@ -206,25 +207,25 @@ out:
     return st;
 }
 
-ek_status ek_boxes_open_in(const char *folder, const char *name, ek_boxes **out)
+ek_status ek_slice_set_open_in(const char *folder, const char *name, ek_slice_set **out)
 {
     ek_path plain, index;
 
     EK_TRY(ek_path_set(&plain, "%s/%s.safetensors", folder, name));
     EK_TRY(ek_path_set(&index, "%s/%s.safetensors.index.json", folder, name));
     if (ek_file_kind_of(plain.s) == EK_FILE_NONE && ek_file_kind_of(index.s) != EK_FILE_NONE)
-        return ek_boxes_open(index.s, out);
-    return ek_boxes_open(plain.s, out);
+        return ek_slice_set_open(index.s, out);
+    return ek_slice_set_open(plain.s, out);
 }
 
-void ek_boxes_close(ek_boxes **pb)
+void ek_slice_set_close(ek_slice_set **pb)
 {
-    ek_boxes *b = *pb;
+    ek_slice_set *b = *pb;
 
     if (b == NULL)
         return;
     ek_safetensors_close(&b->own);
-    free(b->pieces);
+    free(b->slices);
     free(b->tensors);
     free(b->names);
     free(b);
@@ -233,47 +234,47 @@ void ek_boxes_close(ek_boxes **pb)
 
 /* --- lookup and reads ------------------------------------------------------------------------- */
 
-int64_t ek_boxes_count(const ek_boxes *b)
+int64_t ek_slice_set_count(const ek_slice_set *b)
 {
     return b->n;
 }
 
-const ek_boxed *ek_boxes_get(const ek_boxes *b, int64_t i)
+const ek_sliced_tensor *ek_slice_set_get(const ek_slice_set *b, int64_t i)
 {
     return i >= 0 && i < b->n ? &b->tensors[i] : NULL;
 }
 
 static int by_name(const void *key, const void *x)
 {
-    return strcmp(key, ((const ek_boxed *)x)->name);
+    return strcmp(key, ((const ek_sliced_tensor *)x)->name);
 }
 
-const ek_boxed *ek_boxes_find(const ek_boxes *b, const char *name)
+const ek_sliced_tensor *ek_slice_set_find(const ek_slice_set *b, const char *name)
 {
     if (b->n == 0)
         return NULL;
     return bsearch(name, b->tensors, (size_t)b->n, sizeof(*b->tensors), by_name);
 }
 
-const char *ek_boxes_path(const ek_boxes *b)
+const char *ek_slice_set_path(const ek_slice_set *b)
 {
     return b->path;
 }
 
 /* The piece that holds an element; NULL: none does. */
-static const ek_piece *piece_at(const ek_boxed *x, int64_t row, int64_t col)
+static const ek_stored_slice *block_at(const ek_sliced_tensor *x, int64_t row, int64_t col)
 {
-    const ek_box at = {row, 1, col, 1};
+    const ek_tensor_slice at = {row, 1, col, 1};
 
     for (int64_t i = 0; i < x->n; i++)
-        if (meet(&x->pieces[i].box, &at).rows > 0)
-            return &x->pieces[i];
+        if (meet(&x->slices[i].slice, &at).rows > 0)
+            return &x->slices[i];
     return NULL;
 }
 
 /* Fails with the first element of a box that is not there, going along its rows; rows that the
  * same pieces cross are looked at once. */
-static ek_status fail_missing(const ek_boxed *x, const ek_box *want)
+static ek_status fail_missing(const ek_sliced_tensor *x, const ek_tensor_slice *want)
 {
     int64_t row = want->row, end = want->row + want->rows;
 
@@ -281,57 +282,57 @@ static ek_status fail_missing(const ek_boxed *x, const ek_box *want)
         int64_t next = end;
 
         for (int64_t i = 0; i < x->n; i++) {
-            const ek_box *b = &x->pieces[i].box;
+            const ek_tensor_slice *b = &x->slices[i].slice;
 
             next = b->row > row && b->row < next ? b->row : next;
             next = b->row + b->rows > row && b->row + b->rows < next ? b->row + b->rows : next;
         }
         for (int64_t col = want->col; col < want->col + want->cols;) {
-            const ek_piece *p = piece_at(x, row, col);
+            const ek_stored_slice *p = block_at(x, row, col);
 
             EK_REQUIRE(p != NULL, EK_EFORMAT,
                        "%s: of tensor %s, row %" PRId64 " from column %" PRId64
                        " on is in none of the files",
-                       x->pieces[0].t->file, x->name, row, col);
-            col = p->box.col + p->box.cols;
+                       x->slices[0].t->file, x->name, row, col);
+            col = p->slice.col + p->slice.cols;
         }
         row = next;
     }
     return EK_FAIL(EK_EINTERNAL, "tensor %s is complete", x->name);
 }
 
-static ek_status check_complete(const ek_boxed *x, const ek_box *want)
+static ek_status check_complete(const ek_sliced_tensor *x, const ek_tensor_slice *want)
 {
     int64_t have = 0;
 
     for (int64_t i = 0; i < x->n; i++) {
-        ek_box b = meet(&x->pieces[i].box, want);
+        ek_tensor_slice b = meet(&x->slices[i].slice, want);
 
         have += b.rows * b.cols;
     }
     return have == want->rows * want->cols ? EK_OK : fail_missing(x, want);
 }
 
-ek_status ek_boxed_check(const ek_boxed *x, int dims, const int64_t *shape)
+ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims, const int64_t *shape)
 {
-    const ek_safetensor *t = x->pieces[0].t;
-    ek_box all = {0, shape[0], 0, dims > 1 ? shape[dims - 1] : 1};
+    const ek_safetensor *t = x->slices[0].t;
+    ek_tensor_slice all = {0, shape[0], 0, dims > 1 ? shape[dims - 1] : 1};
     char want[96], got[192] = "";
     double none;
     int same = 1;
 
     for (int i = 1; i < dims - 1; i++)
         all.rows *= shape[i];
-    if (!x->pieces[0].part) {
+    if (!x->slices[0].part) {
         same = t->dims == dims;
         for (int i = 0; i < dims && same; i++)
             same = t->shape[i] == shape[i];
     }
     for (int64_t i = 0; i < x->n && same; i++) {
-        const ek_box *b = &x->pieces[i].box;
+        const ek_tensor_slice *b = &x->slices[i].slice;
 
-        t = x->pieces[i].t;
-        same = !x->pieces[i].part ||
+        t = x->slices[i].t;
+        same = !x->slices[i].part ||
                (t->dims == dims && b->row + b->rows <= all.rows && b->col + b->cols <= all.cols);
     }
     shape_text(want, sizeof(want), dims, shape);
@@ -339,28 +340,29 @@ ek_status ek_boxed_check(const ek_boxed *x, int dims, const int64_t *shape)
     EK_REQUIRE(same, EK_EFORMAT, "%s: tensor %s has shape [%s], the config says [%s]", t->file,
                t->name, got, want);
     for (int64_t i = 0; i < x->n; i++) /* whether elements of its type can be read at all */
-        EK_TRY(ek_safetensor_read(x->pieces[i].t, 0, 0, &none, EK_F64));
+        EK_TRY(ek_safetensor_read(x->slices[i].t, 0, 0, &none, EK_F64));
     return check_complete(x, &all);
 }
 
 /* The part of a box that one piece has. */
-static ek_status read_piece(const ek_piece *p, const ek_box *want, unsigned char *dst, int64_t ld,
-                            ek_dtype to)
+static ek_status read_piece(const ek_stored_slice *p, const ek_tensor_slice *want,
+                            unsigned char *dst, int64_t ld, ek_dtype to)
 {
-    ek_box b = meet(&p->box, want);
-    int64_t first = (b.row - p->box.row) * p->box.cols + b.col - p->box.col;
+    ek_tensor_slice b = meet(&p->slice, want);
+    int64_t first = (b.row - p->slice.row) * p->slice.cols + b.col - p->slice.col;
     int64_t at = (b.row - want->row) * ld + b.col - want->col;
     int64_t size = (int64_t)ek_dtype_size(to);
 
-    if (b.cols == p->box.cols && b.cols == ld)
+    if (b.cols == p->slice.cols && b.cols == ld)
         return ek_safetensor_read(p->t, first, b.rows * b.cols, dst + at * size, to);
     for (int64_t r = 0; r < b.rows; r++)
-        EK_TRY(ek_safetensor_read(p->t, first + r * p->box.cols, b.cols, dst + (at + r * ld) * size,
-                                  to));
+        EK_TRY(ek_safetensor_read(p->t, first + r * p->slice.cols, b.cols,
+                                  dst + (at + r * ld) * size, to));
     return EK_OK;
 }
 
-ek_status ek_boxed_read(const ek_boxed *x, const ek_box *want, void *dst, int64_t ld, ek_dtype to)
+ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want, void *dst,
+                                int64_t ld, ek_dtype to)
 {
     EK_REQUIRE(
         want->row >= 0 && want->rows >= 0 && want->col >= 0 && want->cols >= 0 && ld >= want->cols,
@@ -369,7 +371,7 @@ ek_status ek_boxed_read(const ek_boxed *x, const ek_box *want, void *dst, int64_
         x->name, want->rows, want->row, want->cols, want->col);
     EK_TRY(check_complete(x, want));
     for (int64_t i = 0; i < x->n; i++)
-        if (meet(&x->pieces[i].box, want).rows > 0)
-            EK_TRY(read_piece(&x->pieces[i], want, dst, ld, to));
+        if (meet(&x->slices[i].slice, want).rows > 0)
+            EK_TRY(read_piece(&x->slices[i], want, dst, ld, to));
     return EK_OK;
 }

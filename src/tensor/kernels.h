@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ek_trail;
+struct ek_undo_log;
 
 /* A run of rows that meets one weight matrix: an expert's tokens, or (as one group) all tokens.
  * Rows of different groups of a call do not overlap; groups may be empty. */
@@ -38,7 +38,7 @@ typedef struct {
 } ek_group;
 
 /* Which product a packed form serves. */
-typedef enum { EK_FORM_FORWARD, EK_FORM_BACKWARD } ek_form;
+typedef enum { EK_PACKED_FORWARD, EK_PACKED_BACKWARD } ek_form;
 
 /* What a matrix product does with its result. */
 typedef enum {
@@ -264,10 +264,10 @@ struct ek_kernels {
     /* p, m, v are updated, g is zeroed; all R [n]. */
     void (*adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v);
     /* The same, to the same bits, so that it can be gone on with where it is broken off
-     * (base/trail.h): the numbers are shared by `lanes`, whose trails are either all at 0 or as
+     * (base/undo_log.h): the numbers are shared by `lanes`, whose trails are either all at 0 or as
      * such a call with the same n and lanes, broken off, has left them.  NULL: not there. */
     void (*adamw_resumable)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
-                            int lanes, struct ek_trail *trails);
+                            int lanes, struct ek_undo_log *undo_logs);
 };
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;

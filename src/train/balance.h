@@ -2,7 +2,7 @@
 #ifndef TRAIN_BALANCE_H
 #define TRAIN_BALANCE_H
 
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 /* Reads --balance, --adaptive-r and what belongs to them into the settings of the run. */
 EK_CHECKED ek_status ek_run_read_balance(ek_run *r);

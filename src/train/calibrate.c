@@ -78,7 +78,7 @@ static void cpu_name(char *name, size_t cap)
 }
 
 /* Of all host names and of which ranks are where. */
-static uint64_t hosts_likeness(const ek_calibration *c)
+static uint64_t hosts_fingerprint(const ek_calibration *c)
 {
     uint64_t sum = 0;
 
@@ -128,7 +128,7 @@ static void describe(ek_calibration *c)
              cfg->k->threads, cfg->k->threads > 1 ? "s" : "", m->dtype);
     snprintf(m->key, sizeof(m->key),
              "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 3",
-             m->name, (unsigned long long)hosts_likeness(c),
+             m->name, (unsigned long long)hosts_fingerprint(c),
              c->ranks > 1 ? ek_comm_library(EK_COMM_MPI) : "one rank", cfg->k->name,
              cfg->k->products, cfg->k->threads, (long long)m->experts, (long long)m->hidden,
              (long long)m->ff);

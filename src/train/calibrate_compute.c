@@ -164,7 +164,7 @@ static int64_t experts_of(const bench *b, int point)
 
 static void set_groups(bench *b, ek_cost_product p, int point)
 {
-    int form = p == EK_COST_FORWARD ? EK_FORM_FORWARD : EK_FORM_BACKWARD;
+    int form = p == EK_COST_FORWARD ? EK_PACKED_FORWARD : EK_PACKED_BACKWARD;
     int64_t rows = rows_of[point], experts = experts_of(b, point);
     size_t real = ek_dtype_size(b->k->real);
 

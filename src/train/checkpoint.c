@@ -196,12 +196,12 @@ out:
 
 static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_part part)
 {
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     ek_status st;
 
-    EK_TRY(ek_boxes_open_in(folder, name, &files));
+    EK_TRY(ek_slice_set_open_in(folder, name, &files));
     st = ek_model_load(m, files, part);
-    ek_boxes_close(&files);
+    ek_slice_set_close(&files);
     return st;
 }
 

@@ -5,7 +5,7 @@
  *   optimizer.safetensors NAME.exp_avg and NAME.exp_avg_sq
  *                         of several ranks: model-00001-of-00004.safetensors, ..., in which each
  *                         has what it answers for, and model.safetensors.index.json, which says
- *                         where each tensor or part (store/boxes.h) is; likewise optimizer
+ *                         where each tensor or part (store/tensor_slices.h) is; likewise optimizer
  *   tokenizer.json        where there is a tokenizer, with the files of data/tokenizer_files.h
  *   run.json              all settings of the run (train/settings.h)
  *   state.json            steps done, what the matrix products were made of, the settings that a

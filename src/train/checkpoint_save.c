@@ -130,7 +130,7 @@ static ek_status enter_part(ek_train_saving *s, int part)
     int size = s->mesh->size, n = 0;
     char(*names)[FILE_NAME_MAX] = calloc((size_t)size, sizeof(*names));
     const char **list = calloc((size_t)size, sizeof(*list));
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     char *text = NULL;
     ek_path index;
     ek_status st = EK_OK;
@@ -152,10 +152,10 @@ static ek_status enter_part(ek_train_saving *s, int part)
     EK_TRY_OUT(ek_path_set(&index, "%s.safetensors.index.json", part_names[part]));
     EK_TRY_OUT(ek_checkpoint_write(s->checkpoint, index.s, text, strlen(text)));
     EK_TRY_OUT(ek_path_set(&index, "%s/%s.safetensors.index.json", s->folder.s, part_names[part]));
-    EK_TRY_OUT(ek_boxes_open(index.s, &files));
+    EK_TRY_OUT(ek_slice_set_open(index.s, &files));
     EK_TRY_OUT(ek_hf_check(&s->cfg.model->spec, files, part_kinds[part]));
 out:
-    ek_boxes_close(&files);
+    ek_slice_set_close(&files);
     free(text);
     free(list);
     free(names);

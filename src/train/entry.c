@@ -5,7 +5,7 @@
 #include "evenkeel/train.h"
 
 #include "base/threads.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 /* --- hooks ------------------------------------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 #ifndef TRAIN_EXPLAIN_H
 #define TRAIN_EXPLAIN_H
 
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 /* Adds the last step to its layers. */
 void ek_run_add_layers(ek_run *r);

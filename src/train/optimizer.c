@@ -2,7 +2,7 @@
 #include "train/optimizer.h"
 
 #include "exec/net.h"
-#include "model/units.h"
+#include "model/param_buckets.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,8 +63,8 @@ static ek_status op_norm(void *self, const ek_op *op)
     for (int64_t i = 0; i < o->model->n_params;)
         i = sum_batch(o->model, i, &sum);
     o->sums[0] = sum;
-    if (o->ledger != NULL) /* the sum over ranks comes after this on all of them */
-        ek_ledger_reduced(o->ledger, o->steps_done);
+    if (o->journal != NULL) /* the sum over ranks comes after this on all of them */
+        ek_journal_reduced(o->journal, o->steps_done);
     return EK_OK;
 }
 
@@ -98,17 +98,17 @@ static ek_status op_clip(void *self, const ek_op *op)
                         1 - pow(c->beta1, t),
                         1 - pow(c->beta2, t),
                         c->clip > 0 ? fmin(1.0, c->clip / (o->grad_norm + 1e-6)) : 1.0};
-    if (o->ledger != NULL) {
+    if (o->journal != NULL) {
         o->record.adamw = o->now;
         o->tell(o->context, &o->record);
-        ek_ledger_record(o->ledger, o->steps_done, &o->record, sizeof(o->record));
+        ek_journal_record(o->journal, o->steps_done, &o->record, sizeof(o->record));
     }
     o->steps_done++;
     return EK_OK;
 }
 
 /* What reduce_scatter left outside the kept run. */
-static void clear_rest(const ek_model *m, const ek_unit *u)
+static void clear_rest(const ek_model *m, const ek_param_bucket *u)
 {
     size_t real = ek_dtype_size(m->k->real);
     int64_t end = u->kept_first + u->kept;
@@ -126,27 +126,27 @@ static ek_adamw adamw_of(const ek_adamw *by, int decays)
     return h;
 }
 
-static void update_run(void *context, const void *record, const ek_ledger_run *run,
-                       void *const a[EK_LEDGER_ARRAYS], int lanes, ek_trail *trails)
+static void update_run(void *context, const void *record, const ek_journal_extent *run,
+                       void *const a[EK_JOURNAL_ARRAYS], int lanes, ek_undo_log *undo_logs)
 {
     const ek_kernels *k = context;
     ek_adamw h = adamw_of(&((const ek_step_record *)record)->adamw, (int)run->decays);
 
-    k->adamw_resumable(&h, run->n, a[0], a[1], a[2], a[3], lanes, trails);
+    k->adamw_resumable(&h, run->n, a[0], a[1], a[2], a[3], lanes, undo_logs);
 }
 
-ek_ledger_rule ek_optimizer_rule(const ek_kernels *k)
+ek_journal_rule ek_optimizer_rule(const ek_kernels *k)
 {
-    return (ek_ledger_rule){update_run, (void *)(uintptr_t)k};
+    return (ek_journal_rule){update_run, (void *)(uintptr_t)k};
 }
 
-int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *runs,
+int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_journal_extent *runs,
                           int64_t *runs_of)
 {
     int64_t n = 0;
 
-    for (int32_t i = 0; i < m->units->n; i++) {
-        const ek_unit *u = &m->units->unit[i];
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
 
         if (runs_of != NULL)
             runs_of[i] = n;
@@ -157,15 +157,15 @@ int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *ru
             if (p->w->kept == 0)
                 continue;
             if (runs != NULL) {
-                runs[n] = (ek_ledger_run){.n = p->w->kept, .decays = p->decay};
-                for (int k = 0; k < EK_LEDGER_ARRAYS; k++)
+                runs[n] = (ek_journal_extent){.n = p->w->kept, .decays = p->decay};
+                for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
                     runs[n].at[k] = (const char *)arrays[k] - (const char *)base;
             }
             n++;
         }
     }
     if (runs_of != NULL)
-        runs_of[m->units->n] = n;
+        runs_of[m->buckets->n] = n;
     return n;
 }
 
@@ -176,7 +176,8 @@ static int follows(const ek_model *m, const void *a, int64_t n, const void *b)
 
 /* Of a unit's parameters from `first` on, those that lie one behind the other and decay alike, and
  * so take one kernel: where they end, and how many numbers they are. */
-static int32_t update_together(const ek_model *m, const ek_unit *u, int32_t first, int64_t *n)
+static int32_t update_together(const ek_model *m, const ek_param_bucket *u, int32_t first,
+                               int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
     int32_t end = first + 1;
@@ -194,7 +195,7 @@ static int32_t update_together(const ek_model *m, const ek_unit *u, int32_t firs
     return end;
 }
 
-static void update(const ek_optimizer *o, const ek_unit *u)
+static void update(const ek_optimizer *o, const ek_param_bucket *u)
 {
     const ek_model *m = o->model;
 
@@ -214,24 +215,24 @@ static ek_status op_update(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
     const ek_model *m = o->model;
-    const ek_unit *u = &m->units->unit[op->part];
-    ek_ledger_rule rule = ek_optimizer_rule(m->k);
+    const ek_param_bucket *u = &m->buckets->bucket[op->part];
+    ek_journal_rule rule = ek_optimizer_rule(m->k);
 
-    if (o->ledger == NULL)
+    if (o->journal == NULL)
         update(o, u);
     else
-        ek_ledger_update(o->ledger, &rule, o->runs_of[op->part], o->runs_of[op->part + 1]);
-    if (u->cut && u->g_set == NULL)
+        ek_journal_update(o->journal, &rule, o->runs_of[op->part], o->runs_of[op->part + 1]);
+    if (u->sharded && u->g_set == NULL)
         clear_rest(m, u);
-    return u->cut ? EK_OK : ek_unit_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
+    return u->sharded ? EK_OK : ek_param_bucket_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
 /* Bytes that an update moves: masters, gradients and moments in and out, packed forms out. */
-static double update_bytes(const ek_model *m, const ek_unit *u)
+static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 {
     double bytes = 8 * (double)ek_dtype_size(m->k->real) * (double)u->kept;
 
-    return u->cut ? bytes : bytes + ek_unit_pack_bytes(m, u);
+    return u->sharded ? bytes : bytes + ek_param_bucket_pack_bytes(m, u);
 }
 
 /* Appends an op after two others (negative: none). */
@@ -258,8 +259,8 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
     ek_model *m = o->model;
     int32_t gathering = -1, gathered = -1;
 
-    for (int32_t i = 0; i < m->units->n; i++) {
-        const ek_unit *u = &m->units->unit[i];
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
         int32_t before = gathering, op = gathered;
 
         if (!u->trained)
@@ -267,30 +268,30 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
         dep = add(o, g, "adamw", op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
-            g->ops[dep].queues = o->ledger == NULL && !u->cut;
-            g->ops[dep].layer = u->place >= 0 ? u->place : -1;
+            g->ops[dep].async = o->journal == NULL && !u->sharded;
+            g->ops[dep].layer = u->module >= 0 ? u->module : -1;
         }
-        if (!u->cut || m->cfg.zero == 3)
+        if (!u->sharded || m->cfg.zero == 3)
             continue;
-        gathered = ek_units_build_gather(m, g, i, dep);
+        gathered = ek_param_buckets_build_gather(m, g, i, dep);
         gathering = i;
         if (before >= 0)
-            dep = ek_units_build_pack(m, g, before, op);
+            dep = ek_param_buckets_build_pack(m, g, before, op);
     }
-    return gathering >= 0 ? ek_units_build_pack(m, g, gathering, gathered) : dep;
+    return gathering >= 0 ? ek_param_buckets_build_pack(m, g, gathering, gathered) : dep;
 }
 
-_Static_assert(sizeof(ek_step_record) <= EK_LEDGER_RECORD, "a ledger has room for the record");
+_Static_assert(sizeof(ek_step_record) <= EK_JOURNAL_RECORD, "a ledger has room for the record");
 
 int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
 {
     ek_model *m = o->model;
 
-    dep = ek_units_build_finish(m, g, dep);
+    dep = ek_param_buckets_build_finish(m, g, dep);
     dep = add(o, g, "gradient norm", op_norm, EK_LANE_COMPUTE,
               (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (dep >= 0)
-        g->ops[dep].queues = 1;
+        g->ops[dep].async = 1;
     if (m->cfg.mesh->size > 1)
         dep = add(o, g, "sum over ranks", op_sum_ranks, EK_LANE_NET,
                   (double)o->n_sums * (double)sizeof(double), dep, -1);

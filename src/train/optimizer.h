@@ -1,16 +1,16 @@
 /* train/optimizer.h - AdamW with a global-norm clip, as ops at the end of a step graph.
  *
  * Order: norm of all gradients (before clipping), each counted once over all ranks; then per unit
- * (model/units.h) the update of the masters and moments that are kept here, which zeroes the
- * gradients, and the packed forms made anew, after the masters that other ranks keep have come.
+ * (model/param_buckets.h) the update of the masters and moments that are kept here, which zeroes
+ * the gradients, and the packed forms made anew, after the masters that other ranks keep have come.
  * The state that outlives a step is in the weights (m, v) and `steps_done`.
  *
- * With a ledger (elastic/ledger.h) the update commits through it: it then knows when the gradients
- * are whole, has what the update goes by, and has it leave a trail. */
+ * With a ledger (elastic/step_journal.h) the update commits through it: it then knows when the
+ * gradients are whole, has what the update goes by, and has it leave a trail. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
-#include "elastic/ledger.h"
+#include "elastic/step_journal.h"
 #include "train/step.h"
 
 typedef struct {
@@ -34,7 +34,7 @@ typedef struct {
     double *sums;
     int n_sums;
     double sum_squares;     /* sums, where nobody has set them */
-    ek_ledger *ledger;      /* NULL: the state does not outlive the process */
+    ek_journal *journal;    /* NULL: the state does not outlive the process */
     const int64_t *runs_of; /* [units + 1]: the first of the ledger's runs that is unit i's */
     ek_step_record record;  /* of this step */
     void (*tell)(void *context, ek_step_record *out); /* fills in what the optimizer cannot know */
@@ -43,11 +43,11 @@ typedef struct {
 } ek_optimizer;
 
 /* The update as a ledger asks for it. */
-ek_ledger_rule ek_optimizer_rule(const ek_kernels *k);
+ek_journal_rule ek_optimizer_rule(const ek_kernels *k);
 
 /* The runs of a ledger for this model: those of each trained unit in turn.  Returns their number;
  * runs and runs_of [units + 1] may be NULL.  base: what runs count their bytes from. */
-int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_ledger_run *runs,
+int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_journal_extent *runs,
                           int64_t *runs_of);
 
 void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg);

@@ -3,8 +3,8 @@
 #include "train/recover.h"
 
 #include "base/log.h"
-#include "elastic/spare.h"
-#include "elastic/take_over.h"
+#include "elastic/adopt_blocks.h"
+#include "elastic/prealloc.h"
 #include "train/agree.h"
 
 #include <stdlib.h>
@@ -54,11 +54,11 @@ static ek_status open_tables(ek_found_segment *f)
     const ek_segment *s = &f->segment;
     size_t end;
 
-    EK_TRY(ek_ledger_open(s->body, s->body_bytes, &f->ledger));
-    EK_TRY(ek_ledger_check(&f->ledger));
-    end = ek_ledger_end(&f->ledger);
-    return ek_parts_open(s->body + end, s->body_bytes - end, s->body_bytes,
-                         ek_ledger_real_bytes(&f->ledger), &f->parts);
+    EK_TRY(ek_journal_open(s->body, s->body_bytes, &f->journal));
+    EK_TRY(ek_journal_check(&f->journal));
+    end = ek_journal_end(&f->journal);
+    return ek_shard_table_open(s->body + end, s->body_bytes - end, s->body_bytes,
+                               ek_journal_real_bytes(&f->journal), &f->shards);
 }
 
 /* What was left before it was whole is removed; one that somebody works on, or that another version
@@ -69,7 +69,7 @@ static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
     ek_status st = ek_segment_open(&f->id, grace, s);
 
     if (st == EK_ESTATE) {
-        int pid = ek_segment_kill_holder(&f->id, r->starter);
+        int pid = ek_segment_kill_holder(&f->id, r->supervisor_id);
 
         if (pid > 0)
             ek_log("elastic", EK_LOG_WARN,
@@ -79,8 +79,8 @@ static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
     if (st == EK_ENOENT || st == EK_ECORRUPT)
         return ek_segment_remove(&f->id); /* pieces may be left of it */
     EK_TRY(st);
-    f->spare = ek_spare_is(&f->id);
-    if (f->spare)
+    f->prealloc = ek_prealloc_is(&f->id);
+    if (f->prealloc)
         return EK_OK;
     if (ek_segment_phase_of(s) == EK_SEGMENT_BUILDING) {
         ek_segment_close(s);
@@ -137,7 +137,7 @@ static ek_status open_others(ek_recovery *r)
     for (int64_t i = 0; i < r->n_found; i++) {
         ek_found_segment *f = &r->found[i];
 
-        if (f->served || f->left < 0 || r->left[f->left].role == EK_SURVIVOR_OLD)
+        if (f->served || f->left < 0 || r->left[f->left].role == EK_SURVIVOR_STALE)
             continue;
         EK_TRY(ek_segment_open(&f->id, -1, &f->segment));
         EK_TRY(open_tables(f));
@@ -156,17 +156,17 @@ static ek_left left_of(const ek_recovery *r, const ek_found_segment *f)
     return (ek_left){.survivor = {.generation = f->id.generation,
                                   .rank = f->id.rank,
                                   .phase = (int32_t)ek_segment_phase_of(&f->segment),
-                                  .state = ek_ledger_look(&f->ledger)},
+                                  .state = ek_journal_look(&f->journal)},
                      .host = host_of(r, r->rank),
                      .server = r->rank,
-                     .likeness = f->segment.head->likeness,
-                     .parts = f->parts.n,
+                     .fingerprint = f->segment.head->fingerprint,
+                     .shards = f->shards.n,
                      .ranks = f->segment.head->ranks};
 }
 
 static int serves(const ek_recovery *r, int64_t i)
 {
-    return r->found[i].served && r->found[i].segment.head != NULL && !r->found[i].spare;
+    return r->found[i].served && r->found[i].segment.head != NULL && !r->found[i].prealloc;
 }
 
 /* Lists what is left, by server, so that all have the same list.  all [ranks]. */
@@ -179,7 +179,8 @@ static ek_status list_left(ek_recovery *r, summary *all)
     for (int64_t i = 0; i < r->n_found; i++)
         all[r->rank].n += serves(r, i);
     for (int64_t i = 0; i < r->n_found; i++)
-        if (!ek_spare_is(&r->found[i].id) && r->found[i].id.generation >= all[r->rank].generation)
+        if (!ek_prealloc_is(&r->found[i].id) &&
+            r->found[i].id.generation >= all[r->rank].generation)
             all[r->rank].generation = r->found[i].id.generation + 1;
     EK_TRY(ek_gather(r->world, all, sizeof(*all)));
     for (int i = 0; i < r->ranks; i++) {
@@ -224,16 +225,16 @@ static ek_status judge(ek_recovery *r)
     EK_REQUIRE_OUT(of != NULL && role != NULL, EK_ENOMEM, "no memory for %d ranks", r->n_left);
     for (int32_t i = 0; i < r->n_left; i++)
         of[i] = r->left[i].survivor;
-    r->verdict = ek_survivors_judge(of, r->n_left, role);
+    r->decision = ek_recovery_decide(of, r->n_left, role);
     for (int32_t i = 0; i < r->n_left; i++) {
         r->left[i].role = role[i];
         r->finished += role[i] == EK_SURVIVOR_FINISH;
-        if (role[i] == EK_SURVIVOR_UNFIT && r->rank == 0)
+        if (role[i] == EK_SURVIVOR_UNUSABLE && r->rank == 0)
             ek_log("elastic", EK_LOG_WARN,
                    "what rank %d has left stands at step %lld and cannot get to %lld; it is not "
                    "used",
                    (int)of[i].rank, (long long)of[i].state.steps_done,
-                   (long long)r->verdict.steps_done);
+                   (long long)r->decision.steps_done);
     }
 out:
     free(of);
@@ -255,17 +256,17 @@ static ek_found_segment *served(const ek_recovery *r, int32_t left)
 
 static ek_status finish_mine(ek_recovery *r, const ek_kernels *k)
 {
-    ek_ledger_rule rule = ek_optimizer_rule(k);
+    ek_journal_rule rule = ek_optimizer_rule(k);
 
     for (int32_t i = 0; i < r->n_left; i++) {
         ek_found_segment *f = served(r, i);
 
         if (f == NULL || r->left[i].role != EK_SURVIVOR_FINISH)
             continue;
-        EK_REQUIRE(ek_ledger_real_bytes(&f->ledger) == r->real, EK_EINVAL,
+        EK_REQUIRE(ek_journal_real_bytes(&f->journal) == r->real, EK_EINVAL,
                    "the run in memory has numbers of %d bytes; give it its --dtype",
-                   ek_ledger_real_bytes(&f->ledger));
-        EK_TRY(ek_ledger_finish(&f->ledger, &rule, r->verdict.steps_done - 1, &r->record));
+                   ek_journal_real_bytes(&f->journal));
+        EK_TRY(ek_journal_finish(&f->journal, &rule, r->decision.steps_done - 1, &r->record));
     }
     return EK_OK;
 }
@@ -275,12 +276,12 @@ static ek_status finish_step(ek_recovery *r, const ek_kernels *k)
 {
     const ek_found_segment *f;
 
-    if (r->verdict.record < 0)
+    if (r->decision.record < 0)
         return EK_OK;
-    f = served(r, r->verdict.record);
+    f = served(r, r->decision.record);
     if (f != NULL)
-        memcpy(&r->record, ek_ledger_recorded(&f->ledger), sizeof(r->record));
-    EK_TRY(broadcast(r, &r->record, sizeof(r->record), r->left[r->verdict.record].server));
+        memcpy(&r->record, ek_journal_recorded(&f->journal), sizeof(r->record));
+    EK_TRY(broadcast(r, &r->record, sizeof(r->record), r->left[r->decision.record].server));
     return ek_agree(r->world, "finish a step", finish_mine(r, k));
 }
 
@@ -290,7 +291,7 @@ static ek_status remove_old(ek_recovery *r)
     for (int64_t i = 0; i < r->n_found; i++) {
         ek_found_segment *f = &r->found[i];
 
-        if (!serves(r, i) || r->left[f->left].role != EK_SURVIVOR_OLD)
+        if (!serves(r, i) || r->left[f->left].role != EK_SURVIVOR_STALE)
             continue;
         ek_segment_close(&f->segment);
         EK_TRY(ek_segment_remove(&f->id));
@@ -298,14 +299,17 @@ static ek_status remove_old(ek_recovery *r)
     return EK_OK;
 }
 
-ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t starter,
+ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t supervisor_id,
                           const ek_kernels *k)
 {
     summary *all;
     ek_status st = EK_OK;
 
-    *r = (ek_recovery){
-        .world = world, .ranks = 1, .run = run, .starter = starter, .verdict = {-1, 0, -1}};
+    *r = (ek_recovery){.world = world,
+                       .ranks = 1,
+                       .run = run,
+                       .supervisor_id = supervisor_id,
+                       .decision = {-1, 0, -1}};
     r->real = (int)ek_dtype_size(k->real);
     if (world != NULL) {
         r->rank = ek_comm_rank(world);
@@ -326,10 +330,11 @@ out:
     return st;
 }
 
-ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *out)
+ek_status ek_recover_check(const ek_recovery *r, uint64_t fingerprint, const char *out)
 {
     for (int32_t i = 0; i < r->n_left; i++)
-        EK_REQUIRE(r->left[i].role == EK_SURVIVOR_OLD || r->left[i].likeness == likeness, EK_EINVAL,
+        EK_REQUIRE(r->left[i].role == EK_SURVIVOR_STALE || r->left[i].fingerprint == fingerprint,
+                   EK_EINVAL,
                    "--elastic: memory holds the state of a run with --out %s and another model, "
                    "other data or settings; give the same, or end that one with `evenkeel clean "
                    "--out %s`",
@@ -342,42 +347,42 @@ ek_status ek_recover_check(const ek_recovery *r, uint64_t likeness, const char *
 
 /* What is left, what is wanted, and how the one becomes the other. */
 typedef struct {
-    const ek_state_holder *left;
+    const ek_shard_owner *left;
     const int32_t *left_of;
-    ek_state_holder *wants; /* [ranks] */
+    ek_shard_owner *wants; /* [ranks] */
     ek_state_copy *copies;
     int64_t n;
 } exchange;
 
 /* A table of n parts from one rank to all; mine: that rank's own. */
-static ek_status share_table(ek_recovery *r, ek_state_holder *h, int64_t n,
-                             const ek_state_part *mine, int from)
+static ek_status share_table(ek_recovery *r, ek_shard_owner *h, int64_t n, const ek_shard *mine,
+                             int from)
 {
-    size_t bytes = (size_t)n * sizeof(*h->parts.part);
+    size_t bytes = (size_t)n * sizeof(*h->shards.shard);
 
-    h->parts.n = n;
-    h->parts.part = malloc(bytes + 1);
-    EK_REQUIRE(h->parts.part != NULL, EK_ENOMEM, "no memory for %lld parts", (long long)n);
+    h->shards.n = n;
+    h->shards.shard = malloc(bytes + 1);
+    EK_REQUIRE(h->shards.shard != NULL, EK_ENOMEM, "no memory for %lld parts", (long long)n);
     if (r->rank == from && bytes > 0)
-        memcpy(h->parts.part, mine, bytes);
-    return broadcast(r, h->parts.part, bytes, from);
+        memcpy(h->shards.shard, mine, bytes);
+    return broadcast(r, h->shards.shard, bytes, from);
 }
 
 /* Ranks of a stage note alike; of those that are of use the first one's note is told to all. */
-static ek_status share_note(ek_recovery *r)
+static ek_status share_warm_state(ek_recovery *r)
 {
     const ek_left *l = &r->left[r->table_of[0]];
     const ek_found_segment *f = served(r, r->table_of[0]);
     size_t bytes = 0;
-    const void *note = f != NULL ? ek_ledger_noted(&f->ledger, &bytes) : NULL;
+    const void *warm_state = f != NULL ? ek_journal_warm_state(&f->journal, &bytes) : NULL;
 
-    r->note_bytes = bytes;
-    EK_TRY(broadcast(r, &r->note_bytes, sizeof(r->note_bytes), l->server));
-    r->note = malloc(r->note_bytes + 1);
-    EK_REQUIRE(r->note != NULL, EK_ENOMEM, "no memory for what was noted");
+    r->warm_state_bytes = bytes;
+    EK_TRY(broadcast(r, &r->warm_state_bytes, sizeof(r->warm_state_bytes), l->server));
+    r->warm_state = malloc(r->warm_state_bytes + 1);
+    EK_REQUIRE(r->warm_state != NULL, EK_ENOMEM, "no memory for what was noted");
     if (f != NULL)
-        memcpy(r->note, note, bytes);
-    return broadcast(r, r->note, r->note_bytes, l->server);
+        memcpy(r->warm_state, warm_state, bytes);
+    return broadcast(r, r->warm_state, r->warm_state_bytes, l->server);
 }
 
 ek_status ek_recover_read_tables(ek_recovery *r)
@@ -389,19 +394,19 @@ ek_status ek_recover_read_tables(ek_recovery *r)
     for (int32_t i = 0; i < r->n_left; i++) {
         const ek_left *l = &r->left[i];
         const ek_found_segment *f = served(r, i);
-        ek_state_holder *h = &r->tables[r->n_tables];
+        ek_shard_owner *h = &r->tables[r->n_tables];
 
-        if (l->role != EK_SURVIVOR_THERE && l->role != EK_SURVIVOR_FINISH)
+        if (l->role != EK_SURVIVOR_CURRENT && l->role != EK_SURVIVOR_FINISH)
             continue;
         h->host = l->host;
         h->rank = l->server;
         r->table_of[r->n_tables++] = i;
-        EK_TRY(share_table(r, h, l->parts, f != NULL ? f->parts.part : NULL, l->server));
+        EK_TRY(share_table(r, h, l->shards, f != NULL ? f->shards.shard : NULL, l->server));
     }
-    return r->n_tables > 0 ? share_note(r) : EK_OK;
+    return r->n_tables > 0 ? share_warm_state(r) : EK_OK;
 }
 
-static ek_status share_wants(ek_recovery *r, exchange *x, const ek_state_parts *mine)
+static ek_status share_wants(ek_recovery *r, exchange *x, const ek_shard_table *mine)
 {
     int64_t *n = calloc((size_t)r->ranks, sizeof(*n));
     ek_status st = EK_OK;
@@ -412,7 +417,7 @@ static ek_status share_wants(ek_recovery *r, exchange *x, const ek_state_parts *
     for (int i = 0; i < r->ranks; i++) {
         x->wants[i].host = host_of(r, i);
         x->wants[i].rank = i;
-        EK_TRY_OUT(share_table(r, &x->wants[i], n[i], mine->part, i));
+        EK_TRY_OUT(share_table(r, &x->wants[i], n[i], mine->shard, i));
     }
 out:
     free(n);
@@ -425,12 +430,13 @@ typedef struct {
     int64_t rows, row_bytes, stride;
 } place;
 
-static place place_of(const ek_state_part *p, unsigned char *body, const ek_box *box, int real)
+static place place_of(const ek_shard *p, unsigned char *body, const ek_tensor_slice *slice,
+                      int real)
 {
-    place x = {.rows = box->rows, .row_bytes = box->cols * real, .stride = p->ld * real};
+    place x = {.rows = slice->rows, .row_bytes = slice->cols * real, .stride = p->ld * real};
 
     for (int j = 0; j < EK_STATE_ARRAYS; j++)
-        x.at[j] = body + ek_part_at(p, j, box, real);
+        x.at[j] = body + ek_shard_at(p, j, slice, real);
     return x;
 }
 
@@ -458,69 +464,70 @@ static int is_local(const exchange *x, const ek_state_copy *c)
 
 static int64_t bytes_of(const ek_state_copy *c, int real)
 {
-    return EK_STATE_ARRAYS * c->box.rows * c->box.cols * real;
+    return EK_STATE_ARRAYS * c->slice.rows * c->slice.cols * real;
 }
 
-/* --- what is not copied: see elastic/take_over.h ---
+/* --- what is not copied: see elastic/adopt_blocks.h ---
  */
 
-static ek_pieces pieces_of(const ek_segment *s, const ek_state_parts *parts)
+static ek_state_blocks pieces_of(const ek_segment *s, const ek_shard_table *shards)
 {
-    return (ek_pieces){parts, s->piece_at, s->head->pieces};
+    return (ek_state_blocks){shards, s->block_at, s->head->blocks};
 }
 
 /* Those of what this rank serves that are of use. */
-static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of, ek_pieces *pieces)
+static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of,
+                           ek_state_blocks *blocks)
 {
     int32_t n = 0;
 
     for (int64_t i = 0; i < r->n_found; i++) {
         const ek_found_segment *f = &r->found[i];
 
-        if (!serves(r, i) || (r->left[f->left].role != EK_SURVIVOR_THERE &&
+        if (!serves(r, i) || (r->left[f->left].role != EK_SURVIVOR_CURRENT &&
                               r->left[f->left].role != EK_SURVIVOR_FINISH))
             continue;
         of[n] = f;
-        pieces[n++] = pieces_of(&f->segment, &f->parts);
+        blocks[n++] = pieces_of(&f->segment, &f->shards);
     }
     return n;
 }
 
-ek_status ek_recover_make_pieces(ek_recovery *r, ek_rank_state *s)
+ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s)
 {
     for (int64_t i = 0; i < r->n_found; i++) {
         ek_found_segment *f = &r->found[i];
 
-        if (!f->spare || f->segment.head == NULL)
+        if (!f->prealloc || f->segment.head == NULL)
             continue;
-        EK_TRY(ek_state_use_spare(s, &f->segment, &r->bytes_spare));
+        EK_TRY(ek_state_use_prealloc(s, &f->segment, &r->bytes_prealloc));
         ek_segment_close(&f->segment);
         EK_TRY(ek_segment_remove(&f->id));
     }
-    return ek_state_make_pieces(s);
+    return ek_state_create_blocks(s);
 }
 
 /* A rank takes over pieces of what it serves itself, so that no two take the same. */
 static ek_status take_over(ek_recovery *r, ek_rank_state *s)
 {
-    ek_pieces want = pieces_of(&s->segment, &s->parts);
+    ek_state_blocks want = pieces_of(&s->segment, &s->shards);
     const ek_found_segment **of = calloc((size_t)r->n_found + 1, sizeof(*of));
-    ek_pieces *left = calloc((size_t)r->n_found + 1, sizeof(*left));
-    ek_piece_source *sources = calloc((size_t)want.n + 1, sizeof(*sources));
+    ek_state_blocks *left = calloc((size_t)r->n_found + 1, sizeof(*left));
+    ek_block_source *sources = calloc((size_t)want.n + 1, sizeof(*sources));
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(of != NULL && left != NULL && sources != NULL, EK_ENOMEM,
                    "no memory for %lld pieces", (long long)want.n);
-    EK_TRY_OUT(ek_take_over_plan(left, list_usable(r, of, left), &want, sources));
+    EK_TRY_OUT(ek_adopt_plan(left, list_usable(r, of, left), &want, sources));
     for (int64_t k = 0; k < want.n; k++) {
-        const ek_piece_source *from = &sources[k];
+        const ek_block_source *from = &sources[k];
 
         if (from->from < 0)
             continue;
-        EK_TRY_OUT(ek_state_take_piece(s, k, &of[from->from]->segment, from->piece, from->whole));
-        r->bytes_taken += from->whole ? (int64_t)ek_segment_piece_bytes(&s->segment, k) : 0;
+        EK_TRY_OUT(ek_state_adopt_block(s, k, &of[from->from]->segment, from->block, from->whole));
+        r->bytes_taken += from->whole ? (int64_t)ek_segment_block_bytes(&s->segment, k) : 0;
     }
-    st = ek_recover_make_pieces(r, s);
+    st = ek_recover_create_blocks(r, s);
 out:
     free(of);
     free(left);
@@ -528,12 +535,12 @@ out:
     return st;
 }
 
-static int is_taken(const ek_rank_state *s, const ek_state_part *p)
+static int is_taken(const ek_rank_state *s, const ek_shard *p)
 {
-    ek_pieces mine = pieces_of(&s->segment, &s->parts);
-    int64_t k = ek_piece_of(&mine, p->at[0]);
+    ek_state_blocks mine = pieces_of(&s->segment, &s->shards);
+    int64_t k = ek_state_block_of(&mine, p->at[0]);
 
-    return k >= 0 && s->pieces[k] == EK_PIECE_TAKEN;
+    return k >= 0 && s->blocks[k] == EK_PIECE_TAKEN;
 }
 
 /* What this rank wants and its host has. */
@@ -544,12 +551,13 @@ static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s)
         ek_found_segment *f;
         place from, to;
 
-        if (c->to != r->rank || !is_local(x, c) || is_taken(s, &s->parts.part[c->to_part]))
+        if (c->to != r->rank || !is_local(x, c) || is_taken(s, &s->shards.shard[c->to_shard]))
             continue;
         f = found_here(r, x->left_of[c->from]);
-        from =
-            place_of(&x->left[c->from].parts.part[c->from_part], f->segment.body, &c->box, r->real);
-        to = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box, r->real);
+        from = place_of(&x->left[c->from].shards.shard[c->from_shard], f->segment.body, &c->slice,
+                        r->real);
+        to = place_of(&x->wants[c->to].shards.shard[c->to_shard], s->segment.body, &c->slice,
+                      r->real);
         for (int j = 0; j < EK_STATE_ARRAYS; j++)
             copy_rows(to.at[j], to.stride, from.at[j], from.stride, &to);
         r->bytes_copied += bytes_of(c, r->real);
@@ -584,11 +592,11 @@ static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_stat
             c->to != (unpack ? r->rank : peer))
             continue;
         if (unpack)
-            p = place_of(&x->wants[c->to].parts.part[c->to_part], s->segment.body, &c->box,
+            p = place_of(&x->wants[c->to].shards.shard[c->to_shard], s->segment.body, &c->slice,
                          r->real);
         else
-            p = place_of(&x->left[c->from].parts.part[c->from_part],
-                         found_here(r, x->left_of[c->from])->segment.body, &c->box, r->real);
+            p = place_of(&x->left[c->from].shards.shard[c->from_shard],
+                         found_here(r, x->left_of[c->from])->segment.body, &c->slice, r->real);
         for (int j = 0; j < EK_STATE_ARRAYS; j++) {
             if (unpack)
                 copy_rows(p.at[j], p.stride, at, 0, &p);
@@ -648,20 +656,21 @@ static ek_status fill(ek_recovery *r, const exchange *x, ek_rank_state *s)
 
 ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
 {
-    static const ek_state_parts nothing;
+    static const ek_shard_table nothing;
     exchange x = {.left = r->tables, .left_of = r->table_of};
     ek_status st = EK_OK;
 
     x.wants = calloc((size_t)r->ranks, sizeof(*x.wants));
     EK_REQUIRE_OUT(x.wants != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
-    EK_TRY_OUT(share_wants(r, &x, s != NULL ? &s->parts : &nothing));
-    EK_TRY_OUT(ek_parts_plan(x.left, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
+    EK_TRY_OUT(share_wants(r, &x, s != NULL ? &s->shards : &nothing));
+    EK_TRY_OUT(
+        ek_shard_copy_plan(x.left, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
     EK_TRY_OUT(ek_agree(r->world, "take over state", s != NULL ? take_over(r, s) : EK_OK));
     EK_TRY_OUT(fill(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
-        free(x.wants[i].parts.part);
+        free(x.wants[i].shards.shard);
     free(x.wants);
     free(x.copies);
     return st;
@@ -676,12 +685,12 @@ int64_t ek_recover_bytes(const ek_recovery *r)
     return bytes;
 }
 
-int64_t ek_recover_spare_bytes(const ek_recovery *r)
+int64_t ek_recover_prealloc_bytes(const ek_recovery *r)
 {
     int64_t bytes = 0;
 
     for (int64_t i = 0; i < r->n_found; i++)
-        if (r->found[i].spare && r->found[i].segment.head != NULL)
+        if (r->found[i].prealloc && r->found[i].segment.head != NULL)
             bytes += (int64_t)r->found[i].segment.head->bytes;
     return bytes;
 }
@@ -727,8 +736,8 @@ void ek_recover_close(ek_recovery *r)
 {
     close_found(r);
     for (int32_t i = 0; i < r->n_tables; i++)
-        free(r->tables[i].parts.part);
-    free(r->note);
+        free(r->tables[i].shards.shard);
+    free(r->warm_state);
     free(r->tables);
     free(r->table_of);
     free(r->left);

@@ -1,7 +1,7 @@
 /* Experts of a run that goes on from memory begin where they lie. */
 #include "elastic/restart_placement.h"
 #include "model/hf_names.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <stdlib.h>
 
@@ -104,13 +104,13 @@ static void look(const ek_run *r, int64_t layer, room *m)
     int64_t experts = m->x.experts;
 
     for (int32_t i = 0; i < m->x.n_left; i++) {
-        const ek_state_parts *t = &r->recovery.tables[i].parts;
+        const ek_shard_table *t = &r->recovery.tables[i].shards;
         unsigned char *has = m->has + i * experts;
 
         for (int64_t e = 0; e < experts; e++)
             has[e] = 0;
         for (int64_t k = 0; k < t->n; k++) {
-            int32_t tensor = t->part[k].tensor;
+            int32_t tensor = t->shard[k].tensor;
 
             if (tensor >= 0 && m->expert_of[tensor] >= 0 && m->layer_of[tensor] == layer)
                 has[m->expert_of[tensor]]++;

@@ -7,7 +7,7 @@
 #include "train/balance.h"
 #include "train/explain.h"
 #include "train/out.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -215,7 +215,7 @@ static int wants_save(const ek_run *r, int64_t done, int stop)
     int64_t every = r->cfg->save_every;
 
     return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0) ||
-           r->new_best || ek_run_out_of_patience(r) || r->votes >= save_vote;
+           r->new_best || ek_run_stops_early(r) || r->votes >= save_vote;
 }
 
 /* How balanced the layers were in the last step. */
@@ -306,10 +306,10 @@ static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
     *done = 0;
     if (r->first_step > 0)
         EK_TRY(ek_run_evaluate(r, r->first_step, stop));
-    *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_out_of_patience(r);
+    *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_stops_early(r);
     if (!*done)
         return r->new_best ? save(r, 0) : EK_OK;
-    r->out->end.loss = r->memory_step >= 0 && r->recovery.verdict.record >= 0
+    r->out->end.loss = r->memory_step >= 0 && r->recovery.decision.record >= 0
                            ? r->recovery.record.result.losses.loss
                            : NAN;
     if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
@@ -352,7 +352,7 @@ static ek_status step_loop(ek_run *r)
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
     EK_TRY(begin_data(r));
     ek_run_tell_phase(r, "step");
-    while (!stop && !ek_run_out_of_patience(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
+    while (!stop && !ek_run_stops_early(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
         r->step = ek_trainer_steps_done(r->trainer);
@@ -381,7 +381,7 @@ static ek_status step_loop(ek_run *r)
             h->step(h->context, p);
         EK_TRY(go_on_saving(r));
         if (wants_save(r, p->step, stop))
-            EK_TRY(save(r, stop || p->step == p->steps || ek_run_out_of_patience(r)));
+            EK_TRY(save(r, stop || p->step == p->steps || ek_run_stops_early(r)));
     }
     return stop ? end_stopped(r) : EK_OK;
 }
@@ -452,7 +452,7 @@ ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
 
     EK_TRY_OUT(ek_run_part(&r, &gives));
     EK_TRY_OUT(gives ? ek_run_give(&r) : ek_run_open(&r));
-    if (!out->finished_before && cfg->givers == 0 && !cfg->dry_run) {
+    if (!out->finished_before && cfg->n_draining == 0 && !cfg->dry_run) {
         st = take_steps(&r);
         if (st == EK_OK)
             st = ek_run_explain(&r);
@@ -467,7 +467,7 @@ ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
     if (st < 0 && r.all != NULL && ek_comm_size(r.all) > 1 &&
-        (st != EK_ECANCELED || cfg->givers > 0)) /* which the others may not know of */
+        (st != EK_ECANCELED || cfg->n_draining > 0)) /* which the others may not know of */
         ek_comm_give_up(r.all);
     close_all(&r, st);
     return st;

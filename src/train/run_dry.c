@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "model/hf_io.h"
 #include "train/agree.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,16 +17,16 @@
 static ek_status check_weights(ek_run *r)
 {
     const char *path = r->cfg->init != NULL ? r->cfg->init : r->source.weights.s;
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     ek_status st;
 
     if (r->rank != 0 || r->found.path.s[0] != '\0')
         return EK_OK;
     if (path[0] == '\0')
         return ek_model_source_no_weights(&r->source);
-    EK_TRY(ek_boxes_open(path, &files));
+    EK_TRY(ek_slice_set_open(path, &files));
     st = ek_hf_check(&r->source.spec, files, EK_PART_MASTER);
-    ek_boxes_close(&files);
+    ek_slice_set_close(&files);
     return st;
 }
 

@@ -4,10 +4,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "elastic/spare.h"
+#include "elastic/prealloc.h"
 #include "model/hf_config.h"
 #include "train/agree.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static ek_status find_id(ek_run *r, uint64_t *id)
     return tell_all(r, id);
 }
 
-static ek_status likeness_of(const ek_run *r, uint64_t *out)
+static ek_status fingerprint_of(const ek_run *r, uint64_t *out)
 {
     char *settings = json_dumps(r->settings, JSON_SORT_KEYS), *model = NULL;
     ek_status st = EK_OK;
@@ -135,13 +135,14 @@ ek_status ek_run_find_memory(ek_run *r)
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
     if (r->cfg->dry_run) /* nothing is looked for, as what is found is locked */
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "compare settings", likeness_of(r, &r->likeness)));
-    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));
-    EK_TRY(ek_recover_check(&r->recovery, r->likeness, r->cfg->out));
+    EK_TRY(ek_agree(r->world, "compare settings", fingerprint_of(r, &r->fingerprint)));
+    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
+    EK_TRY(ek_recover_check(&r->recovery, r->fingerprint, r->cfg->out));
     segment = (ek_segment_id){id, r->recovery.generation, r->rank};
-    ek_state_prepare(&r->state, &segment, r->ranks, r->likeness, r->cfg->starter, r->out_path.s);
-    if (r->recovery.verdict.generation >= 0)
-        r->memory_step = r->recovery.verdict.steps_done;
+    ek_state_reserve(&r->state, &segment, r->ranks, r->fingerprint, r->cfg->supervisor_id,
+                     r->out_path.s);
+    if (r->recovery.decision.generation >= 0)
+        r->memory_step = r->recovery.decision.steps_done;
     return EK_OK;
 }
 
@@ -150,22 +151,22 @@ ek_status ek_run_find_memory(ek_run *r)
 /* What those that give are told. */
 enum { FORGET, KEEP, GIVE };
 
-static ek_status tell_givers(ek_run *r, uint64_t what)
+static ek_status log_draining(ek_run *r, uint64_t what)
 {
-    return r->cfg->givers > 0 ? tell_all(r, &what) : EK_OK;
+    return r->cfg->n_draining > 0 ? tell_all(r, &what) : EK_OK;
 }
 
 ek_status ek_run_part(ek_run *r, int *gives)
 {
-    int all = r->ranks, stay = all - r->cfg->givers, *rank;
+    int all = r->ranks, stay = all - r->cfg->n_draining, *rank;
     ek_status st = EK_OK;
 
     *gives = r->rank >= stay;
-    if (r->cfg->givers == 0)
+    if (r->cfg->n_draining == 0)
         return EK_OK;
-    EK_REQUIRE(r->cfg->elastic && r->cfg->givers > 0 && stay > 0, EK_EINVAL,
-               "%d of %d ranks are to give their state to the others", r->cfg->givers, all);
-    r->ranks = *gives ? r->cfg->givers : stay;
+    EK_REQUIRE(r->cfg->elastic && r->cfg->n_draining > 0 && stay > 0, EK_EINVAL,
+               "%d of %d ranks are to give their state to the others", r->cfg->n_draining, all);
+    r->ranks = *gives ? r->cfg->n_draining : stay;
     r->rank -= *gives ? stay : 0;
     r->world = NULL;
     if (r->ranks == 1)
@@ -189,7 +190,7 @@ ek_status ek_run_give(ek_run *r)
                     ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->mode)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(find_id(r, &id));
-    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->starter, r->kernels));
+    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
     EK_TRY(tell_all(r, &what));
     if (what == FORGET)
         return ek_recover_remove(&r->recovery);
@@ -224,14 +225,14 @@ static ek_status give_up_memory(ek_run *r, int32_t tensor)
             r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
             (long long)(memory_step - r->first_step));
     EK_TRY(ek_state_start(&r->state, r->model, r->first_step));
-    return ek_agree(r->world, "get its memory", ek_recover_make_pieces(&r->recovery, &r->state));
+    return ek_agree(r->world, "get its memory", ek_recover_create_blocks(&r->recovery, &r->state));
 }
 
 /* Over all ranks. */
 static ek_status count_bytes(ek_run *r)
 {
     double bytes[4] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
-                       (double)r->recovery.bytes_taken, (double)r->recovery.bytes_spare};
+                       (double)r->recovery.bytes_taken, (double)r->recovery.bytes_prealloc};
     ek_coll *op = NULL;
 
     if (r->ranks > 1) {
@@ -241,7 +242,7 @@ static ek_status count_bytes(ek_run *r)
     r->out->info.memory_copied = bytes[0];
     r->out->info.memory_received = bytes[1];
     r->out->info.memory_taken = bytes[2];
-    r->out->info.memory_spare = bytes[3];
+    r->out->info.memory_prealloc = bytes[3];
     return EK_OK;
 }
 
@@ -251,7 +252,7 @@ static void recall(ek_run *r)
     const ek_recovery *found = &r->recovery;
 
     if (found->n_tables > 0)
-        ek_trainer_recall(r->trainer, found->note, (size_t)found->note_bytes,
+        ek_trainer_recall(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
                           found->left[found->table_of[0]].ranks != r->ranks);
 }
 
@@ -264,10 +265,10 @@ ek_status ek_run_fill_from_memory(ek_run *r)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "lay out its state",
                     ek_state_start(&r->state, r->model, r->first_step)));
-    EK_TRY(tell_givers(r, r->memory_step >= 0 ? GIVE : KEEP));
+    EK_TRY(log_draining(r, r->memory_step >= 0 ? GIVE : KEEP));
     if (r->memory_step < 0)
         return ek_agree(r->world, "get its memory",
-                        ek_recover_make_pieces(&r->recovery, &r->state));
+                        ek_recover_create_blocks(&r->recovery, &r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
     recall(r);
     EK_TRY(ek_agree(r->world, "place experts", ek_run_restart_experts(r)));
@@ -284,7 +285,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
                (int)r->recovery.generation, (int)r->recovery.n_left,
                (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
                r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
-               r->out->info.memory_spare / 1e6);
+               r->out->info.memory_prealloc / 1e6);
     return EK_OK;
 }
 
@@ -306,30 +307,30 @@ ek_status ek_run_commit_state(ek_run *r)
     if (!r->cfg->elastic)
         return EK_OK;
     if (r->memory_step > 0 &&
-        found->verdict.record >= 0) /* its line may still have to be written */
-        ek_ledger_record(&r->state.ledger, r->memory_step - 1, &found->record,
-                         sizeof(found->record));
+        found->decision.record >= 0) /* its line may still have to be written */
+        ek_journal_record(&r->state.journal, r->memory_step - 1, &found->record,
+                          sizeof(found->record));
     return ek_recover_commit(&r->recovery, &r->state);
 }
 
 void ek_run_describe_memory(ek_run *r)
 {
-    char pieces[EK_SPARE_TEXT], *out = r->out->info.memory_pieces;
+    char blocks[EK_PREALLOC_TEXT], *out = r->out->info.memory_blocks;
 
     out[0] = '\0';
     if (!r->cfg->elastic)
         return;
-    ek_spare_describe(&r->state.segment, pieces, sizeof(pieces));
-    if (pieces[0] != '\0')
-        snprintf(out, sizeof(r->out->info.memory_pieces), "%016" PRIx64 " %s", r->state.id.run,
-                 pieces);
+    ek_prealloc_describe(&r->state.segment, blocks, sizeof(blocks));
+    if (blocks[0] != '\0')
+        snprintf(out, sizeof(r->out->info.memory_blocks), "%016" PRIx64 " %s", r->state.id.run,
+                 blocks);
 }
 
 ek_status ek_run_forget_memory(ek_run *r)
 {
     if (!r->cfg->elastic)
         return EK_OK;
-    EK_TRY(tell_givers(r, FORGET));
+    EK_TRY(log_draining(r, FORGET));
     return ek_recover_remove(&r->recovery);
 }
 
@@ -340,7 +341,7 @@ ek_status ek_run_tell_of_last_step(ek_run *r)
 
     if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
         return EK_OK;
-    if (r->metrics.next == r->first_step - 1 && r->recovery.verdict.record >= 0)
+    if (r->metrics.next == r->first_step - 1 && r->recovery.decision.record >= 0)
         return ek_metrics_write(&r->metrics, &s);
     ek_log("elastic", EK_LOG_WARN, "metrics.jsonl has lost the lines of steps %lld to %lld",
            (long long)r->metrics.next, (long long)r->first_step - 1);
@@ -354,8 +355,8 @@ void ek_run_close_state(ek_run *r, ek_status st)
     int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
     int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
     /* All of it is in a checkpoint, which is committed. */
-    int saved =
-        (st == EK_OK || st == EK_ECANCELED) && r->cfg->givers == 0 && r->checkpoint_step == last;
+    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->n_draining == 0 &&
+                r->checkpoint_step == last;
 
     ek_state_close(&r->state);
     ek_recover_close(&r->recovery);

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "train/agree.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <math.h>
 #include <string.h>
@@ -179,7 +179,7 @@ ek_status ek_run_write_eval_state(const ek_run *r)
     return ek_file_remove(NULL, path.s);
 }
 
-int ek_run_out_of_patience(const ek_run *r)
+int ek_run_stops_early(const ek_run *r)
 {
     return r->held_out != NULL && r->cfg->patience > 0 && r->eval.since_best >= r->cfg->patience;
 }
@@ -293,7 +293,7 @@ void ek_run_describe_evaluations(ek_run *r)
     out->best_step = r->eval.best_step;
     out->best_loss = r->eval.best_loss;
     out->since_best = r->eval.since_best;
-    out->stopped_early = ek_run_out_of_patience(r);
+    out->stopped_early = ek_run_stops_early(r);
 }
 
 ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)

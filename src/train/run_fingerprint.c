@@ -1,7 +1,7 @@
 /* Fingerprints of a run's inputs: by what they hold, wherever the files are, and independent of
  * ranks, batch, order and seed. */
 #include "base/random.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "train/agree.h"
 #include "train/balance.h"
 #include "train/out.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 #include "train/settings.h"
 
 #include <stdio.h>
@@ -454,7 +454,7 @@ static int64_t moved(void *world)
 
 /* Without a core to spare on this host, a thread that polls the network would only take time from
  * those that compute. */
-static ek_status settle_exec(ek_run *r)
+static ek_status configure_exec(ek_run *r)
 {
     double busy = (double)r->kernels->threads;
 
@@ -498,7 +498,7 @@ ek_status ek_run_open_kernels(ek_run *r)
  * ready for them, and that which an earlier start has left and is gone on from. */
 static ek_status state_to_come(ek_run *r, double *bytes)
 {
-    *bytes = (double)r->model->state.bytes - (double)ek_recover_spare_bytes(&r->recovery);
+    *bytes = (double)r->model->state.bytes - (double)ek_recover_prealloc_bytes(&r->recovery);
     if (r->memory_step >= 0)
         *bytes -= (double)ek_recover_bytes(&r->recovery);
     EK_TRY(ek_run_sum_on_host(r, bytes));
@@ -602,7 +602,7 @@ static void go_on(ek_run *r)
 {
     ek_trainer_resume(r->trainer, r->first_step);
     if (r->cfg->elastic)
-        ek_trainer_set_ledger(r->trainer, &r->state.ledger, r->state.runs_of);
+        ek_trainer_set_journal(r->trainer, &r->state.journal, r->state.runs_of);
 }
 
 /* Parameters that a token meets: all but the experts that it is not sent to. */
@@ -712,7 +712,7 @@ static int is_finished(const ek_run *r)
     if (r->new_best)
         return 0;
     return (saved >= r->training.optimizer.steps && !ek_run_is_evaluation_due(r, r->first_step)) ||
-           (ek_run_out_of_patience(r) && saved == r->first_step && saved > 0);
+           (ek_run_stops_early(r) && saved == r->first_step && saved > 0);
 }
 
 ek_status ek_run_open(ek_run *r)
@@ -733,7 +733,7 @@ ek_status ek_run_open(ek_run *r)
         r->out->finished_before = 1;
         return ek_run_forget_memory(r);
     }
-    EK_TRY(settle_exec(r));
+    EK_TRY(configure_exec(r));
     EK_TRY(ek_run_calibrate(r));
     EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
@@ -749,7 +749,7 @@ ek_status ek_run_open(ek_run *r)
     go_on(r);
     EK_TRY(ek_run_spread_experts(r));
     EK_TRY(ek_run_commit_state(r));
-    if (r->cfg->givers > 0) { /* which is all that this start is for */
+    if (r->cfg->n_draining > 0) { /* which is all that this start is for */
         fill_info(r);
         if (r->hooks->started != NULL)
             r->hooks->started(r->hooks->context, &r->out->info);

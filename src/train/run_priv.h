@@ -1,7 +1,7 @@
-/* train/run_impl.h - the inside of a run, for run.c (steps), run_open.c (what comes before them)
+/* train/run_priv.h - the inside of a run, for run.c (steps), run_open.c (what comes before them)
  * and the other files run_*.c, one for each thing that runs do beside their steps. */
-#ifndef TRAIN_RUN_IMPL_H
-#define TRAIN_RUN_IMPL_H
+#ifndef TRAIN_RUN_PRIV_H
+#define TRAIN_RUN_PRIV_H
 
 #include "evenkeel/train.h"
 
@@ -83,7 +83,7 @@ typedef struct {
     /* with --elastic */
     ek_rank_state state;
     ek_recovery recovery;
-    uint64_t likeness;
+    uint64_t fingerprint;
     ek_path out_path;                     /* of --out, from the root */
     int64_t checkpoint_step, memory_step; /* steps done there; memory: -1: none */
     int64_t saving_step;                  /* of the save under way, or of the last one */
@@ -194,7 +194,7 @@ EK_CHECKED ek_status ek_run_restore_eval_state(ek_run *r);
 /* Rank 0: <out>/evaluation.json, of what is known now. */
 EK_CHECKED ek_status ek_run_write_eval_state(const ek_run *r);
 /* Whether --patience is over. */
-int ek_run_out_of_patience(const ek_run *r);
+int ek_run_stops_early(const ek_run *r);
 /* Whether the model after so many steps is to be evaluated, and has not been. */
 int ek_run_is_evaluation_due(const ek_run *r, int64_t step);
 /* After so many steps, and after their line of metrics: evaluates, if it is time.  *stop becomes 1

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "train/agree.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * then three for each slot of each layer with experts, then three for each place of the staging. */
 #include "train/state.h"
 
-#include "elastic/spare.h"
+#include "elastic/prealloc.h"
 #include "model/migrate.h"
-#include "model/units.h"
+#include "model/param_buckets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static int64_t count_parts(const ek_rank_state *s, const ek_model *m)
 }
 
 /* Where a matrix of masters and moments lies. */
-static void point(ek_state_part *p, const ek_rank_state *s, void *const arrays[EK_STATE_ARRAYS],
+static void point(ek_shard *p, const ek_rank_state *s, void *const arrays[EK_STATE_ARRAYS],
                   int64_t first, int64_t real)
 {
     for (int j = 0; j < EK_STATE_ARRAYS; j++)
@@ -65,24 +65,23 @@ static void point(ek_state_part *p, const ek_rank_state *s, void *const arrays[E
 }
 
 /* The parts of an expert's state, gate and up in one matrix, down in another. */
-static void point_expert(const ek_rank_state *s, const ek_model *m, ek_state_part *p,
+static void point_expert(const ek_rank_state *s, const ek_model *m, ek_shard *p,
                          void *const up[EK_STATE_ARRAYS], void *const down[EK_STATE_ARRAYS],
                          int64_t ff)
 {
     int64_t d = m->spec.hidden, real = real_of(m);
 
     for (int i = 0; i < OF_EXPERT - 1; i++) {
-        p[i].box = (ek_box){m->cut.ff_first, ff, 0, d};
+        p[i].slice = (ek_tensor_slice){m->local.ff_first, ff, 0, d};
         p[i].ld = d;
         point(&p[i], s, up, i * ff * d, real);
     }
-    p[2].box = (ek_box){0, d, m->cut.ff_first, ff};
+    p[2].slice = (ek_tensor_slice){0, d, m->local.ff_first, ff};
     p[2].ld = ff;
     point(&p[2], s, down, 0, real);
 }
 
-static void hold(ek_rank_state *s, const ek_model *m, int64_t layer, ek_state_part *p,
-                 int32_t expert)
+static void hold(ek_rank_state *s, const ek_model *m, int64_t layer, ek_shard *p, int32_t expert)
 {
     for (int i = 0; i < OF_EXPERT; i++)
         atomic_store_explicit(
@@ -95,7 +94,7 @@ static void hold(ek_rank_state *s, const ek_model *m, int64_t layer, ek_state_pa
 static void point_slots(ek_rank_state *s, const ek_model *m, int64_t layer)
 {
     const ek_moe_weights *w = &m->layers[layer].experts;
-    ek_state_part *p = &s->parts.part[first_part(s, m, layer)];
+    ek_shard *p = &s->shards.shard[first_part(s, m, layer)];
 
     for (int32_t slot = 0; slot < w->placement.slots; slot++, p += OF_EXPERT) {
         int32_t at = w->param_of[slot];
@@ -114,21 +113,21 @@ static void point_slots(ek_rank_state *s, const ek_model *m, int64_t layer)
 /* As model/migrate.c stages it: of each expert up's three arrays, then down's. */
 static void point_staging(ek_rank_state *s, const ek_model *m, int turn)
 {
-    int64_t up = 2 * m->spec.hidden * m->cut.ff * real_of(m), down = up / 2;
-    ek_state_part *p = &s->parts.part[first_part(s, m, m->spec.layers + turn)];
+    int64_t up = 2 * m->spec.hidden * m->local.ff * real_of(m), down = up / 2;
+    ek_shard *p = &s->shards.shard[first_part(s, m, m->spec.layers + turn)];
 
     for (int64_t slot = 0; slot < slots_of(m); slot++, p += OF_EXPERT) {
-        char *at = (char *)m->staging[turn] + slot * (int64_t)ek_units_place_bytes(m);
+        char *at = (char *)m->staging[turn] + slot * (int64_t)ek_param_buckets_module_bytes(m);
 
         point_expert(s, m, p, (void *[]){at, at + up, at + 2 * up},
                      (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
-                     m->cut.ff);
+                     m->local.ff);
     }
 }
 
 /* The number of tensors but experts' that this rank has something of; parts, unless NULL, gets
  * where that is. */
-static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_part *parts)
+static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_shard *shards)
 {
     int64_t count = ek_hf_count(&m->spec), n = 0;
 
@@ -139,11 +138,11 @@ static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_part *
         ek_hf_tensor_at(&m->spec, i, &t);
         if (is_of_expert(t.role) || !ek_model_span(m, &t, &a))
             continue;
-        if (parts != NULL) {
-            parts[n].box = (ek_box){a.row, a.rows, a.col, a.cols};
-            parts[n].ld = a.ld;
-            point(&parts[n], s, (void *[]){a.w->p_kept, a.w->m, a.w->v}, a.first, real_of(m));
-            atomic_store_explicit(&parts[n].tensor, (int32_t)i, memory_order_release);
+        if (shards != NULL) {
+            shards[n].slice = (ek_tensor_slice){a.row, a.rows, a.col, a.cols};
+            shards[n].ld = a.ld;
+            point(&shards[n], s, (void *[]){a.w->p_kept, a.w->m, a.w->v}, a.first, real_of(m));
+            atomic_store_explicit(&shards[n].tensor, (int32_t)i, memory_order_release);
         }
         n++;
     }
@@ -171,7 +170,7 @@ static ek_status number_experts(ek_rank_state *s, const ek_model *m)
 
 static void fill_table(ek_rank_state *s, ek_model *m)
 {
-    list_tensors(s, m, s->parts.part);
+    list_tensors(s, m, s->shards.shard);
     for (int64_t l = 0; l < m->spec.layers; l++)
         if (is_routed(m, l))
             point_slots(s, m, l);
@@ -188,7 +187,7 @@ static void holds(void *context, int32_t layer, int32_t slot, int32_t expert)
                            : first_part(s, m, m->spec.layers + ek_migration_turn(m, layer)) +
                                  OF_EXPERT * (int64_t)(-1 - slot);
 
-    hold(s, m, layer, &s->parts.part[at], expert);
+    hold(s, m, layer, &s->shards.shard[at], expert);
 }
 
 /* --- the segment -------------------------------------------------------------------------------
@@ -198,112 +197,112 @@ static void holds(void *context, int32_t layer, int32_t slot, int32_t expert)
 static int64_t list_pieces(const ek_rank_state *s, const ek_model *m, size_t end, size_t *bytes)
 {
     int64_t n = 0, places = s->memory.moves ? slots_of(m) : 0;
-    size_t units_end = places > 0 ? m->staging_at[0] : end;
+    size_t buckets_end = places > 0 ? m->staging_at[0] : end;
 
-    for (int32_t i = 0; i < m->units->n; i++, n++)
+    for (int32_t i = 0; i < m->buckets->n; i++, n++)
         if (bytes != NULL)
-            bytes[n] = (i + 1 < m->units->n ? m->units->unit[i + 1].state_at : units_end) -
-                       m->units->unit[i].state_at;
+            bytes[n] = (i + 1 < m->buckets->n ? m->buckets->bucket[i + 1].state_at : buckets_end) -
+                       m->buckets->bucket[i].state_at;
     for (int64_t i = 0; i < 2 * places; i++, n++)
         if (bytes != NULL)
-            bytes[n] = ek_units_place_bytes(m);
+            bytes[n] = ek_param_buckets_module_bytes(m);
     return n;
 }
 
 static ek_status take(void *context, const ek_model *m, size_t bytes, void **memory)
 {
     ek_rank_state *s = context;
-    size_t front = ek_ledger_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), m->k->threads);
+    size_t front = ek_journal_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), m->k->threads);
     int64_t n = list_pieces(s, m, bytes, NULL);
-    size_t *piece_bytes = calloc((size_t)n + 1, sizeof(*piece_bytes));
+    size_t *block_bytes = calloc((size_t)n + 1, sizeof(*block_bytes));
     ek_status st = EK_OK;
 
-    s->pieces = calloc((size_t)n + 1, sizeof(*s->pieces));
-    EK_REQUIRE_OUT(piece_bytes != NULL && s->pieces != NULL, EK_ENOMEM, "no memory for %lld pieces",
+    s->blocks = calloc((size_t)n + 1, sizeof(*s->blocks));
+    EK_REQUIRE_OUT(block_bytes != NULL && s->blocks != NULL, EK_ENOMEM, "no memory for %lld pieces",
                    (long long)n);
     s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
-    front += ek_parts_bytes(count_parts(s, m));
-    list_pieces(s, m, bytes, piece_bytes);
-    EK_TRY_OUT(ek_segment_create(&s->id, s->ranks, s->likeness, s->out, front, piece_bytes, n,
+    front += ek_shard_table_bytes(count_parts(s, m));
+    list_pieces(s, m, bytes, block_bytes);
+    EK_TRY_OUT(ek_segment_create(&s->id, s->ranks, s->fingerprint, s->out, front, block_bytes, n,
                                  &s->segment));
-    s->segment.head->starter = s->starter;
-    *memory = s->segment.body + s->segment.piece_at[0];
+    s->segment.head->supervisor_id = s->supervisor_id;
+    *memory = s->segment.body + s->segment.block_at[0];
 out:
-    free(piece_bytes);
+    free(block_bytes);
     return st;
 }
 
-ek_status ek_state_take_piece(ek_rank_state *s, int64_t k, const ek_segment *from, int64_t j,
-                              int whole)
+ek_status ek_state_adopt_block(ek_rank_state *s, int64_t k, const ek_segment *from, int64_t j,
+                               int whole)
 {
-    EK_TRY(ek_segment_take_piece(&s->segment, k, from, j));
-    s->pieces[k] = whole ? EK_PIECE_TAKEN : EK_PIECE_REUSED;
+    EK_TRY(ek_segment_adopt_block(&s->segment, k, from, j));
+    s->blocks[k] = whole ? EK_PIECE_TAKEN : EK_PIECE_REUSED;
     return EK_OK;
 }
 
 void ek_state_clear_gradients(ek_rank_state *s)
 {
-    for (int64_t k = 0; k < s->model->units->n; k++) {
-        const ek_unit *u = &s->model->units->unit[k];
+    for (int64_t k = 0; k < s->model->buckets->n; k++) {
+        const ek_param_bucket *u = &s->model->buckets->bucket[k];
 
-        if (s->pieces[k] == EK_PIECE_TAKEN || s->pieces[k] == EK_PIECE_REUSED)
+        if (s->blocks[k] == EK_PIECE_TAKEN || s->blocks[k] == EK_PIECE_REUSED)
             memset(u->g, 0, (size_t)u->n * (size_t)real_of(s->model));
     }
 }
 
-ek_status ek_state_use_spare(ek_rank_state *s, const ek_segment *spare, int64_t *bytes)
+ek_status ek_state_use_prealloc(ek_rank_state *s, const ek_segment *prealloc, int64_t *bytes)
 {
-    int64_t n = s->segment.head->pieces;
+    int64_t n = s->segment.head->blocks;
     unsigned char *missing = calloc((size_t)n + 1, 1);
     ek_status st;
 
     EK_REQUIRE(missing != NULL, EK_ENOMEM, "no memory for %lld pieces", (long long)n);
     for (int64_t k = 0; k < n; k++)
-        missing[k] = s->pieces[k] == EK_PIECE_NONE;
-    st = ek_spare_give(spare, &s->segment, missing, bytes);
+        missing[k] = s->blocks[k] == EK_PIECE_NONE;
+    st = ek_prealloc_move(prealloc, &s->segment, missing, bytes);
     for (int64_t k = 0; k < n; k++)
-        if (s->pieces[k] == EK_PIECE_NONE && !missing[k])
-            s->pieces[k] = EK_PIECE_MADE;
+        if (s->blocks[k] == EK_PIECE_NONE && !missing[k])
+            s->blocks[k] = EK_PIECE_MADE;
     free(missing);
     return st;
 }
 
-ek_status ek_state_make_pieces(ek_rank_state *s)
+ek_status ek_state_create_blocks(ek_rank_state *s)
 {
-    for (int64_t k = 0; k < s->segment.head->pieces; k++)
-        if (s->pieces[k] == EK_PIECE_NONE) {
-            EK_TRY(ek_segment_make_piece(&s->segment, k));
-            s->pieces[k] = EK_PIECE_MADE;
+    for (int64_t k = 0; k < s->segment.head->blocks; k++)
+        if (s->blocks[k] == EK_PIECE_NONE) {
+            EK_TRY(ek_segment_create_block(&s->segment, k));
+            s->blocks[k] = EK_PIECE_MADE;
         }
     return EK_OK;
 }
 
-void ek_state_prepare(ek_rank_state *s, const ek_segment_id *id, int32_t ranks, uint64_t likeness,
-                      uint64_t starter, const char *out)
+void ek_state_reserve(ek_rank_state *s, const ek_segment_id *id, int32_t ranks,
+                      uint64_t fingerprint, uint64_t supervisor_id, const char *out)
 {
     *s = (ek_rank_state){
         .id = *id,
         .ranks = ranks,
-        .likeness = likeness,
-        .starter = starter,
+        .fingerprint = fingerprint,
+        .supervisor_id = supervisor_id,
         .out = out,
         .memory = {.take = take, .holds = holds, .context = s, .align = EK_SEGMENT_ALIGN}};
 }
 
 /* Starts the ledger, of this many runs. */
-static ek_status start_ledger(ek_rank_state *s, const ek_model *m, int64_t steps_done)
+static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t steps_done)
 {
     int64_t n = ek_optimizer_runs(m, NULL, NULL, NULL);
-    ek_ledger_run *runs = malloc((size_t)(n + 1) * sizeof(*runs));
+    ek_journal_extent *runs = malloc((size_t)(n + 1) * sizeof(*runs));
     ek_status st;
 
     free(s->runs_of);
-    s->runs_of = malloc(((size_t)m->units->n + 1) * sizeof(*s->runs_of));
+    s->runs_of = malloc(((size_t)m->buckets->n + 1) * sizeof(*s->runs_of));
     EK_REQUIRE_OUT(runs != NULL && s->runs_of != NULL, EK_ENOMEM, "no memory for %lld runs",
                    (long long)n);
     ek_optimizer_runs(m, s->segment.body, runs, s->runs_of);
-    EK_TRY_OUT(ek_ledger_create(s->segment.body, s->segment.body_bytes, runs, n, m->k->threads,
-                                (int)real_of(m), steps_done, &s->ledger));
+    EK_TRY_OUT(ek_journal_create(s->segment.body, s->segment.body_bytes, runs, n, m->k->threads,
+                                 (int)real_of(m), steps_done, &s->journal));
 out:
     free(runs);
     return st;
@@ -314,8 +313,9 @@ ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done)
     s->model = m;
     if (s->tensor_of == NULL)
         EK_TRY(number_experts(s, m));
-    EK_TRY(start_ledger(s, m, steps_done));
-    ek_parts_create(s->segment.body + ek_ledger_end(&s->ledger), count_parts(s, m), &s->parts);
+    EK_TRY(start_journal(s, m, steps_done));
+    ek_shard_table_create(s->segment.body + ek_journal_end(&s->journal), count_parts(s, m),
+                          &s->shards);
     fill_table(s, m);
     return EK_OK;
 }
@@ -324,8 +324,8 @@ void ek_state_close(ek_rank_state *s)
 {
     free(s->runs_of);
     free(s->tensor_of);
-    free(s->pieces);
-    s->pieces = NULL;
+    free(s->blocks);
+    s->blocks = NULL;
     s->runs_of = NULL;
     s->tensor_of = NULL;
     ek_segment_close(&s->segment);

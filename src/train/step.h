@@ -16,8 +16,9 @@ typedef struct {
     int adaptive_r;         /* ranks of an expert that a row went to; 0: they gathered all */
 } ek_step_result;
 
-/* A ledger's record of a step (elastic/ledger.h): what its update goes by, and what is said of it
- * where the ranks that took it cannot any more.  Alike on all ranks but for flops and bytes. */
+/* A ledger's record of a step (elastic/step_journal.h): what its update goes by, and what is said
+ * of it where the ranks that took it cannot any more.  Alike on all ranks but for flops and bytes.
+ */
 typedef struct {
     ek_adamw adamw; /* decay: of those that decay */
     ek_step_result result;

@@ -2,7 +2,7 @@
 #include "balance/survivability.h"
 #include "base/log.h"
 #include "train/agree.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <string.h>
 

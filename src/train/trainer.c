@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "data/documents.h"
 #include "exec/net.h"
-#include "train/note.h"
 #include "train/tune.h"
+#include "train/warm_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct ek_trainer {
     ek_tune *tune;             /* NULL: they are not */
     ek_tune_choice ran_with;   /* of the step before, whose time comes with this one's sums */
     int has_run;
-    ek_note_found recalled; /* from an earlier trainer's note */
+    ek_warm_state_found recalled; /* from an earlier trainer's note */
 };
 
 /* Whether rows travel between ranks in some layer. */
@@ -270,7 +270,7 @@ static double model_flops(const ek_graph *g)
     double sum = 0;
 
     for (int32_t i = 0; i < g->n_ops; i++)
-        if (!g->ops[i].again)
+        if (!g->ops[i].recompute)
             sum += g->ops[i].flops;
     return sum;
 }
@@ -381,18 +381,19 @@ static ek_moe_traffic choose_traffic(ek_trainer *tr, int64_t top_k, ek_tune_choi
 }
 
 /* For those that go on when this process is gone. */
-static void note(const ek_trainer *tr)
+static void warm_state(const ek_trainer *tr)
 {
-    ek_ledger *l = tr->optimizer.ledger;
+    ek_journal *l = tr->optimizer.journal;
 
     if (l != NULL)
-        ek_ledger_end_note(
-            l, ek_note_write(tr->tune, tr->pass, ek_ledger_begin_note(l), EK_LEDGER_NOTE));
+        ek_journal_end_warm_state(l, ek_warm_state_write(tr->tune, tr->pass,
+                                                         ek_journal_begin_warm_state(l),
+                                                         EK_JOURNAL_WARM_STATE));
 }
 
-void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others)
+void ek_trainer_recall(ek_trainer *tr, const void *warm_state, size_t bytes, int others)
 {
-    tr->recalled = ek_note_read(tr->tune, tr->pass, note, bytes, others);
+    tr->recalled = ek_warm_state_read(tr->tune, tr->pass, warm_state, bytes, others);
     tr->pass->recalled = tr->recalled.loads;
 }
 
@@ -427,13 +428,13 @@ static void tell(void *context, ek_step_record *record)
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
 }
 
-void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *runs_of)
+void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *runs_of)
 {
-    tr->optimizer.ledger = ledger;
+    tr->optimizer.journal = journal;
     tr->optimizer.runs_of = runs_of;
     tr->optimizer.tell = tell;
     tr->optimizer.context = tr;
-    note(tr);
+    warm_state(tr);
 }
 
 ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
@@ -467,7 +468,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
     tell_time(tr, &out->losses, &with);
-    note(tr);
+    warm_state(tr);
     out->traffic = travels(tr->model) ? step.traffic : (ek_moe_traffic){0};
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
     for (int64_t l = 0; l < tr->model->spec.layers; l++)

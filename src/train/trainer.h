@@ -49,11 +49,11 @@ void ek_trainer_vote(ek_trainer *tr, double vote);
 
 /* From the next step on the update commits through a ledger; runs_of as ek_optimizer_runs says.
  * Both are borrowed. */
-void ek_trainer_set_ledger(ek_trainer *tr, ek_ledger *ledger, const int64_t *runs_of);
+void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *runs_of);
 
 /* Goes on from what an earlier trainer, of as many ranks or (others) of another number, has noted
- * in its ledger (train/note.h); the same on all ranks. */
-void ek_trainer_recall(ek_trainer *tr, const void *note, size_t bytes, int others);
+ * in its ledger (train/warm_state.h); the same on all ranks. */
+void ek_trainer_recall(ek_trainer *tr, const void *warm_state, size_t bytes, int others);
 
 /* Takes a step over them. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);

@@ -208,7 +208,7 @@ static double ratio_of(const ek_tune_bucket *b, int a, int other)
     return median(ratio, n);
 }
 
-static void settle(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
+static void converge(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
 {
     b->best = b->left[0];
     b->best_s = median_of(b, b->best);
@@ -241,7 +241,7 @@ static int end_stage(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
     b->tried = b->timed = 0;
     if (b->n_left > 1 && b->stage < stages(t))
         return 0;
-    settle(t, b, found);
+    converge(t, b, found);
     return 1;
 }
 
@@ -312,10 +312,10 @@ typedef struct {
     int64_t step, searches;
 } note_head;
 
-size_t ek_tune_pack(const ek_tune *t, void *note, size_t room)
+size_t ek_tune_pack(const ek_tune *t, void *warm_state, size_t room)
 {
     note_head h = {sizeof(ek_tune_bucket), t->n, 0, {{0}}, t->step, t->searches};
-    char *to = (char *)note + sizeof(h);
+    char *to = (char *)warm_state + sizeof(h);
     int64_t before = INT64_MAX;
 
     if (room < sizeof(h))
@@ -331,7 +331,7 @@ size_t ek_tune_pack(const ek_tune *t, void *note, size_t room)
         before = next->used;
     }
     memcpy(h.settings, t->settings, (size_t)t->n * sizeof(*t->settings));
-    memcpy(note, &h, sizeof(h));
+    memcpy(warm_state, &h, sizeof(h));
     return sizeof(h) + (size_t)h.n_buckets * sizeof(*t->bucket);
 }
 
@@ -359,14 +359,14 @@ static int is_sound(const ek_tune *t, const ek_tune_bucket *b)
     return sound;
 }
 
-int ek_tune_unpack(ek_tune *t, const void *note, size_t bytes, int others)
+int ek_tune_unpack(ek_tune *t, const void *warm_state, size_t bytes, int others)
 {
-    const char *from = (const char *)note + sizeof(note_head);
+    const char *from = (const char *)warm_state + sizeof(note_head);
     note_head h;
 
     if (bytes < sizeof(h))
         return 0;
-    memcpy(&h, note, sizeof(h));
+    memcpy(&h, warm_state, sizeof(h));
     if (!is_of(t, &h, bytes))
         return 0;
     t->n_buckets = 0;

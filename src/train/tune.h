@@ -99,11 +99,11 @@ int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_res
 
 /* What is known, for another process to go on from: the buckets used last, as many as fit.  The
  * bytes that takes; at most `room`. */
-size_t ek_tune_pack(const ek_tune *t, void *note, size_t room);
+size_t ek_tune_pack(const ek_tune *t, void *warm_state, size_t room);
 
 /* Goes on from that, where it is of the same settings: searches go on, and so does what they have
  * found, but others: on other ranks, where steps take another time.  0: it is of no use, and
  * nothing has changed. */
-int ek_tune_unpack(ek_tune *t, const void *note, size_t bytes, int others);
+int ek_tune_unpack(ek_tune *t, const void *warm_state, size_t bytes, int others);
 
 #endif

@@ -1,5 +1,5 @@
 /* A head, the loads of layers, the tuner's own. */
-#include "train/note.h"
+#include "train/warm_state.h"
 
 #include <string.h>
 
@@ -51,10 +51,10 @@ static void write_layer(const ek_pass *pass, int64_t layer, unsigned char *to)
     }
 }
 
-size_t ek_note_write(const ek_tune *tune, const ek_pass *pass, void *note, size_t room)
+size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t room)
 {
     note_head h = {.experts = pass->model->spec.experts, .placed = pass->placed};
-    unsigned char *to = note;
+    unsigned char *to = warm_state;
     size_t at = sizeof(h);
 
     if (room < sizeof(h))
@@ -107,12 +107,12 @@ static int read_layer(const ek_pass *pass, const unsigned char *from)
     return 1;
 }
 
-ek_note_found ek_note_read(ek_tune *tune, const ek_pass *pass, const void *note, size_t bytes,
-                           int others)
+ek_warm_state_found ek_warm_state_read(ek_tune *tune, const ek_pass *pass, const void *warm_state,
+                                       size_t bytes, int others)
 {
-    const unsigned char *from = note;
+    const unsigned char *from = warm_state;
     size_t at = sizeof(note_head);
-    ek_note_found found = {0};
+    ek_warm_state_found found = {0};
     int64_t known = 0;
     note_head h;
 

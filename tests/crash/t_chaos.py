@@ -29,7 +29,7 @@ class Lost(chaos.Chaos):
         found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2,
                            train=("--batch", 18))
         self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes], found)
-        self.assertGreater(found["joins"][0]["spare_mb"], 0)
+        self.assertGreater(found["joins"][0]["prealloc_mb"], 0)
 
     def test_a_node_is_given_back(self):
         """It has experts that no other one has, and says that it is about to go: it gives them to the

@@ -1,7 +1,7 @@
 /* The safetensors reader on arbitrary bytes: it must refuse them with a message, or give tensors
  * that lie inside the input, tile its data and can be read to their last element; and likewise the
  * parts of tensors that their names make of them. */
-#include "store/boxes.h"
+#include "store/tensor_slices.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,30 +33,30 @@ static void read_ends(const ek_safetensor *t)
 /* The corners of every part, by the tensor that it belongs to. */
 static void read_parts(const ek_safetensors *st)
 {
-    ek_boxes *b = NULL;
-    int64_t pieces = 0;
+    ek_slice_set *b = NULL;
+    int64_t slices = 0;
 
-    if (ek_boxes_of(st, &b) != EK_OK) {
+    if (ek_slice_set_of(st, &b) != EK_OK) {
         require(b == NULL && ek_err_message()[0] != '\0');
         return;
     }
-    for (int64_t i = 0; i < ek_boxes_count(b); i++) {
-        const ek_boxed *x = ek_boxes_get(b, i);
+    for (int64_t i = 0; i < ek_slice_set_count(b); i++) {
+        const ek_sliced_tensor *x = ek_slice_set_get(b, i);
 
-        require(ek_boxes_find(b, x->name) == x && x->n > 0);
-        pieces += x->n;
+        require(ek_slice_set_find(b, x->name) == x && x->n > 0);
+        slices += x->n;
         for (int64_t k = 0; k < x->n; k++) {
-            const ek_box *p = &x->pieces[k].box;
-            ek_box corner = {p->row + p->rows - 1, 1, p->col + p->cols - 1, 1};
+            const ek_tensor_slice *p = &x->slices[k].slice;
+            ek_tensor_slice corner = {p->row + p->rows - 1, 1, p->col + p->cols - 1, 1};
             double room;
 
             if (p->rows > 0 && p->cols > 0)
-                require((ek_boxed_read(x, &corner, &room, 1, EK_F64) == EK_OK) ==
-                        x->pieces[k].t->readable);
+                require((ek_sliced_tensor_read(x, &corner, &room, 1, EK_F64) == EK_OK) ==
+                        x->slices[k].t->readable);
         }
     }
-    require(pieces == ek_safetensors_count(st));
-    ek_boxes_close(&b);
+    require(slices == ek_safetensors_count(st));
+    ek_slice_set_close(&b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

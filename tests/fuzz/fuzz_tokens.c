@@ -1,6 +1,6 @@
 /* Any bytes as a token file, as a cache file, and as a text.  The first byte chooses the width of
  * an id and the vocabulary. */
-#include "data/tokens_impl.h"
+#include "data/tokens_priv.h"
 #include "data/windows.h"
 
 #include <stdint.h>

@@ -149,9 +149,9 @@ static double allowed(int bf16)
 /* want [rows, cols] (guards outside groups) of y or dx, in double, then as float. */
 static float *product_want(const call *t, ek_form form, ek_out mode)
 {
-    int64_t cols = form == EK_FORM_FORWARD ? t->out : t->in;
-    int64_t kk = form == EK_FORM_FORWARD ? t->in : t->out;
-    const float *a = form == EK_FORM_FORWARD ? t->x : t->dy;
+    int64_t cols = form == EK_PACKED_FORWARD ? t->out : t->in;
+    int64_t kk = form == EK_PACKED_FORWARD ? t->in : t->out;
+    const float *a = form == EK_PACKED_FORWARD ? t->x : t->dy;
     float *want = room((size_t)(t->rows * cols) * sizeof(float));
 
     for (int64_t i = 0; i < t->rows * cols; i++)
@@ -165,7 +165,7 @@ static float *product_want(const call *t, ek_form form, ek_out mode)
 
                 for (int64_t q = 0; q < kk; q++)
                     sum += (double)a[r * kk + q] *
-                           (double)(form == EK_FORM_FORWARD ? w[c * kk + q] : w[q * cols + c]);
+                           (double)(form == EK_PACKED_FORWARD ? w[c * kk + q] : w[q * cols + c]);
                 want[r * cols + c] = (float)sum;
             }
         }
@@ -176,7 +176,7 @@ static float *product_want(const call *t, ek_form form, ek_out mode)
 /* Runs forward or backward_input into a fresh buffer of guards. */
 static void *product_run(call *t, const ek_kernels *k, ek_form form, ek_out mode)
 {
-    int64_t cols = form == EK_FORM_FORWARD ? t->out : t->in, ld = stride_of(cols);
+    int64_t cols = form == EK_PACKED_FORWARD ? t->out : t->in, ld = stride_of(cols);
     int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
     void *y = room((size_t)(t->rows * ld) * sizeof(float));
     ek_status st;
@@ -185,7 +185,7 @@ static void *product_run(call *t, const ek_kernels *k, ek_form form, ek_out mode
         put(bf16 ? EK_MODE_BF16 : EK_MODE_FP32, y, i, guard);
     for (int64_t g = 0; g < t->n_groups; g++)
         t->g[g].w = t->packed[g][form];
-    if (form == EK_FORM_FORWARD)
+    if (form == EK_PACKED_FORWARD)
         st = k->linear_forward(k, t->g, t->n_groups, t->out, t->in, t->xc, stride_of(t->in), y, ld,
                                mode, t->ws);
     else
@@ -197,7 +197,7 @@ static void *product_run(call *t, const ek_kernels *k, ek_form form, ek_out mode
 
 static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mode)
 {
-    int64_t cols = form == EK_FORM_FORWARD ? t->out : t->in, ld = stride_of(cols), touched = 0;
+    int64_t cols = form == EK_PACKED_FORWARD ? t->out : t->in, ld = stride_of(cols), touched = 0;
     int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
     float *want = product_want(t, form, mode), *got = room((size_t)(t->rows * cols) * 4);
     void *y = product_run(t, k, form, mode);
@@ -332,7 +332,7 @@ static void threads_check(fill_fn *fill, ek_mode mode, int64_t out, int64_t in)
         take_turn(i + 1);
         table(&k, mode, fill, i + 1);
         call_init(&t, &k, mode, out, in, rows, 4);
-        y[i] = product_run(&t, &k, EK_FORM_FORWARD, EK_OUT_REAL);
+        y[i] = product_run(&t, &k, EK_PACKED_FORWARD, EK_OUT_REAL);
         dw[i] = weight_run(&t, &k);
         if (i == 1)
             break;

@@ -25,8 +25,8 @@ typedef struct {
     int64_t seq, seqs[MICROS];
     double capacity_factor;
     int64_t top_k;
-    int collapse; /* one expert takes all tokens */
-    int again;    /* forward is recomputed before backward */
+    int collapse;  /* one expert takes all tokens */
+    int recompute; /* forward is recomputed before backward */
     ek_mode mode;
     ek_isa isa;
 
@@ -160,8 +160,8 @@ static inline void *packed(layer *l, const ek_weight *w, ek_form form)
 
 static inline void pack(layer *l, ek_weight *w)
 {
-    w->forward = packed(l, w, EK_FORM_FORWARD);
-    w->backward = packed(l, w, EK_FORM_BACKWARD);
+    w->forward = packed(l, w, EK_PACKED_FORWARD);
+    w->backward = packed(l, w, EK_PACKED_BACKWARD);
 }
 
 /* This rank's run of an expert: rows of the gate and of the up part, columns of the down part. */
@@ -363,7 +363,7 @@ static inline void run_step(layer *l)
         memcpy(out->ids + l->row[i] * cols, kept->ids, (size_t)(n * cols) * sizeof(int32_t));
         fill(l, l->m.dx, 6, l->row[i], n);
         fill_y(l, i);
-        if (l->s->again)
+        if (l->s->recompute)
             dep = ek_moe_build_forward(&l->m, &l->graph, i, n, 1, -1);
         ek_moe_build_backward(&l->m, &l->graph, i, n, dep);
         run_graph(l);

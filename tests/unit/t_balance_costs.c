@@ -38,7 +38,7 @@ static void by_the_book(void)
     CHECK_NEAR(c.exposed_s, 3 * 64 * 100 * 2 / 1e8);
 }
 
-static void few_rows_are_dear(void)
+static void skinny_products_are_dear(void)
 {
     ek_machine m = by_hand();
     ek_model_spec spec = model();
@@ -128,7 +128,7 @@ static void reasons(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(by_the_book), EK_CASE(few_rows_are_dear), EK_CASE(types),
-    EK_CASE(edges),       EK_CASE(reasons),
+    EK_CASE(by_the_book), EK_CASE(skinny_products_are_dear), EK_CASE(types), EK_CASE(edges),
+    EK_CASE(reasons),
 };
 EK_TEST_MAIN(cases)

@@ -1,6 +1,6 @@
 /* The tick: whose it is, how often it comes, and that it does not come within itself. */
 #include "base/clock.h"
-#include "base/tick.h"
+#include "base/progress_hook.h"
 #include "ek_test.h"
 
 #include <pthread.h>
@@ -24,12 +24,12 @@ static void nothing_is_called_when_unset(void)
 {
     counter c = {0};
 
-    ek_tick();
-    ek_tick_set(count, &c);
-    ek_tick();
+    ek_progress();
+    ek_progress_hook_set(count, &c);
+    ek_progress();
     CHECK_INT(c.calls, 1); /* the first tick comes at once */
-    ek_tick_set(NULL, NULL);
-    ek_tick();
+    ek_progress_hook_set(NULL, NULL);
+    ek_progress();
     CHECK_INT(c.calls, 1);
 }
 
@@ -37,10 +37,10 @@ static void ticks_keep_their_distance(void)
 {
     counter c = {.least_ns = INT64_MAX};
 
-    ek_tick_set(count, &c);
+    ek_progress_hook_set(count, &c);
     while (c.calls < 20)
-        ek_tick();
-    ek_tick_set(NULL, NULL);
+        ek_progress();
+    ek_progress_hook_set(NULL, NULL);
     CHECK(c.least_ns >= 40000);
 }
 
@@ -53,7 +53,7 @@ static void count_twice(void *context)
     while (ek_clock_ns() < end) { /* long enough for the next tick to be due */
         int before = c->calls;
 
-        ek_tick();
+        ek_progress();
         c->inner += c->calls - before;
     }
 }
@@ -62,9 +62,9 @@ static void a_tick_does_not_tick(void)
 {
     counter c = {0};
 
-    ek_tick_set(count_twice, &c);
-    ek_tick();
-    ek_tick_set(NULL, NULL);
+    ek_progress_hook_set(count_twice, &c);
+    ek_progress();
+    ek_progress_hook_set(NULL, NULL);
     CHECK_INT(c.calls, 1);
     CHECK_INT(c.inner, 0);
 }
@@ -72,7 +72,7 @@ static void a_tick_does_not_tick(void)
 static void *tick_here(void *unused)
 {
     for (int i = 0; i < 1000; i++)
-        ek_tick();
+        ek_progress();
     return unused;
 }
 
@@ -81,13 +81,13 @@ static void other_threads_have_none(void)
     counter c = {0};
     pthread_t thread;
 
-    ek_tick_set(count, &c);
+    ek_progress_hook_set(count, &c);
     CHECK(pthread_create(&thread, NULL, tick_here, NULL) == 0);
     pthread_join(thread, NULL);
     CHECK_INT(c.calls, 0);
-    ek_tick();
+    ek_progress();
     CHECK_INT(c.calls, 1);
-    ek_tick_set(NULL, NULL);
+    ek_progress_hook_set(NULL, NULL);
 }
 
 static const ek_case cases[] = {

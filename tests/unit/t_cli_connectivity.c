@@ -16,7 +16,7 @@ static const char *const names[HOSTS_MAX] = {"h0", "h1", "h2", "h3", "h4", "h5",
 
 typedef struct {
     ek_path folder, script, log;
-    launch_links k;
+    launch_connectivity k;
     unsigned char out[HOSTS_MAX];
     int left_out;
 } trial;
@@ -56,17 +56,17 @@ static void try_links(trial *t, int n, const int (*cut)[2], int cuts)
 
     memset(t, 0, sizeof(*t));
     write_script(t, cut, cuts);
-    t->k = (launch_links){.l = &l,
-                          .mpiexec = t->script.s,
-                          .host = (const char **)(uintptr_t)names,
-                          .n = n,
-                          .start_s = 60};
-    CHECK(launch_links_begin(&t->k) == EK_OK);
+    t->k = (launch_connectivity){.l = &l,
+                                 .mpiexec = t->script.s,
+                                 .host = (const char **)(uintptr_t)names,
+                                 .n = n,
+                                 .start_s = 60};
+    CHECK(launch_connectivity_begin(&t->k) == EK_OK);
     while (!known) {
-        CHECK(launch_links_look(&t->k, &known) == EK_OK);
+        CHECK(launch_connectivity_look(&t->k, &known) == EK_OK);
         nanosleep(&nap, NULL);
     }
-    t->left_out = launch_links_choose(&t->k, t->out);
+    t->left_out = launch_connectivity_choose(&t->k, t->out);
 }
 
 /* How many jobs there were. */
@@ -84,7 +84,7 @@ static int jobs(const trial *t)
 
 static void drop(trial *t)
 {
-    launch_links_end(&t->k);
+    launch_connectivity_end(&t->k);
     unlink(t->script.s);
     unlink(t->log.s);
     rmdir(t->folder.s);
@@ -114,7 +114,7 @@ static void one_pair_is_cut(void)
             CHECK_INT(jobs(&t), 1 + n * (n - 1) / 2);
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < n; j++)
-                    CHECK_INT(launch_links_cut(&t.k, i, j),
+                    CHECK_INT(launch_connectivity_cut(&t.k, i, j),
                               (i == b / 2 && j == b) || (i == b && j == b / 2));
             CHECK_INT(t.left_out, 1);
             CHECK_INT(t.out[b], 1);

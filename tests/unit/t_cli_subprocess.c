@@ -16,20 +16,20 @@ static void nap(double s)
     nanosleep(&t, NULL);
 }
 
-static void begin(launch_errand *e, const char *script, int keep, double seconds)
+static void begin(launch_subprocess *e, const char *script, int keep, double seconds)
 {
     char shell[] = "/bin/sh", c[] = "-c", text[128];
     char *argv[] = {shell, c, text, NULL};
 
     snprintf(text, sizeof(text), "%s", script);
-    CHECK(launch_errand_begin(e, argv, keep, seconds) == EK_OK);
+    CHECK(launch_subprocess_begin(e, argv, keep, seconds) == EK_OK);
 }
 
-static int end_of(launch_errand *e)
+static int end_of(launch_subprocess *e)
 {
     int status;
 
-    while ((status = launch_errand_look(e)) == LAUNCH_ERRAND_OUT)
+    while ((status = launch_subprocess_look(e)) == LAUNCH_SUBPROCESS_OUT)
         nap(0.002);
     CHECK(e->pid == 0);
     return status;
@@ -37,13 +37,13 @@ static int end_of(launch_errand *e)
 
 static int run(const char *script, double seconds, double *took)
 {
-    launch_errand e;
+    launch_subprocess e;
     int status;
 
     begin(&e, script, 0, seconds);
     status = end_of(&e);
     *took = e.took;
-    launch_errand_end(&e);
+    launch_subprocess_end(&e);
     return status;
 }
 
@@ -54,8 +54,8 @@ static void ends(void)
     CHECK(run("exit 0", 60, &took) == 0);
     CHECK(took >= 0 && took < 60);
     CHECK(run("exit 7", 60, &took) == 7);
-    CHECK(run("kill -9 $$", 60, &took) == LAUNCH_ERRAND_KILLED);
-    CHECK(run("exec sleep 3600", 0.3, &took) == LAUNCH_ERRAND_LATE);
+    CHECK(run("kill -9 $$", 60, &took) == LAUNCH_SUBPROCESS_KILLED);
+    CHECK(run("exec sleep 3600", 0.3, &took) == LAUNCH_SUBPROCESS_LATE);
     CHECK(took >= 0.3 && took < 60);
 }
 
@@ -64,8 +64,8 @@ static void launchers(void)
 {
     double took;
 
-    CHECK(run("(exit 255) & exec sleep 3600", 60, &took) == LAUNCH_ERRAND_STUCK);
-    CHECK(run("sh -c 'kill -9 $$' & exec sleep 3600", 60, &took) == LAUNCH_ERRAND_STUCK);
+    CHECK(run("(exit 255) & exec sleep 3600", 60, &took) == LAUNCH_SUBPROCESS_STUCK);
+    CHECK(run("sh -c 'kill -9 $$' & exec sleep 3600", 60, &took) == LAUNCH_SUBPROCESS_STUCK);
     CHECK(run("(exit 0) & exec sleep 0.5", 60, &took) == 0);
     CHECK(run("(exit 255) & sleep 0.5 & exec sleep 0.3", 60, &took) == 0);
 }
@@ -80,28 +80,28 @@ static void stdin_stays_open(void)
 
 static void said(void)
 {
-    launch_errand e;
+    launch_subprocess e;
     char *said;
 
     begin(&e, "cat; (exit 255) & echo a b; exec sleep 0.3", 1, 60); /* which has no stdin */
     CHECK(end_of(&e) == 0);
-    said = launch_errand_said(&e);
+    said = launch_subprocess_said(&e);
     CHECK(said != NULL && strcmp(said, "a b\n") == 0);
     free(said);
-    launch_errand_end(&e);
+    launch_subprocess_end(&e);
 }
 
 /* Nobody looks for longer than the command may take. */
 static void stall(void)
 {
-    launch_errand e;
+    launch_subprocess e;
 
     begin(&e, "exec sleep 3600", 0, 1.0);
     nap(1.5);
-    CHECK(launch_errand_look(&e) == LAUNCH_ERRAND_OUT);
-    CHECK(end_of(&e) == LAUNCH_ERRAND_LATE);
+    CHECK(launch_subprocess_look(&e) == LAUNCH_SUBPROCESS_OUT);
+    CHECK(end_of(&e) == LAUNCH_SUBPROCESS_LATE);
     CHECK(e.took >= 1.0 && e.took < 2.0);
-    launch_errand_end(&e);
+    launch_subprocess_end(&e);
 }
 
 static const ek_case cases[] = {

@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/tokens.h"
-#include "data/tokens_impl.h"
+#include "data/tokens_priv.h"
 #include "ek_test.h"
 
 #include <fcntl.h>

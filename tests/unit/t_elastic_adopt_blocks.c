@@ -2,98 +2,99 @@
  * free pieces take what nobody wants; nothing is taken twice. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "elastic/take_over.h"
+#include "elastic/adopt_blocks.h"
 
 enum { PIECES = 12, IN_PIECE = 3, PARTS = PIECES * IN_PIECE, HOLDERS = 3 };
 
 /* A body of equal pieces behind a front of 64 bytes, each with parts for the same boxes. */
 typedef struct {
-    unsigned char table[PARTS * sizeof(ek_state_part) + 64];
+    unsigned char table[PARTS * sizeof(ek_shard) + 64];
     uint64_t at[PIECES + 1];
-    ek_state_parts parts;
-    ek_pieces pieces;
+    ek_shard_table shards;
+    ek_state_blocks blocks;
 } holder;
 
 static holder left_holder[HOLDERS], want_holder;
 
 /* content[k]: the first tensor of piece k; -1: nothing. */
-static ek_pieces lay(holder *h, const int32_t *content, int64_t n, int64_t piece_bytes)
+static ek_state_blocks lay(holder *h, const int32_t *content, int64_t n, int64_t block_bytes)
 {
     memset(h, 0, sizeof(*h));
-    ek_parts_create(h->table, n * IN_PIECE, &h->parts);
+    ek_shard_table_create(h->table, n * IN_PIECE, &h->shards);
     for (int64_t k = 0; k <= n; k++)
-        h->at[k] = (uint64_t)(64 + k * piece_bytes);
+        h->at[k] = (uint64_t)(64 + k * block_bytes);
     for (int64_t i = 0; i < n * IN_PIECE; i++) {
-        ek_state_part *p = &h->parts.part[i];
+        ek_shard *p = &h->shards.shard[i];
         int64_t k = i / IN_PIECE;
 
-        p->box = (ek_box){0, 4, 0, 2 + i % IN_PIECE};
+        p->slice = (ek_tensor_slice){0, 4, 0, 2 + i % IN_PIECE};
         p->ld = 8;
         for (int j = 0; j < EK_STATE_ARRAYS; j++)
             p->at[j] = (int64_t)h->at[k] + (i % IN_PIECE * EK_STATE_ARRAYS + j) * 16;
         atomic_store(&p->tensor, content[k] < 0 ? -1 : content[k] + (int32_t)(i % IN_PIECE));
     }
-    h->pieces = (ek_pieces){&h->parts, h->at, n};
-    return h->pieces;
+    h->blocks = (ek_state_blocks){&h->shards, h->at, n};
+    return h->blocks;
 }
 
 static void pieces_of_bytes(void)
 {
     static const int32_t content[] = {0, 3, 6};
-    ek_pieces p = lay(&want_holder, content, 3, 1000);
+    ek_state_blocks p = lay(&want_holder, content, 3, 1000);
 
-    CHECK_INT(ek_piece_of(&p, 63), -1);
-    CHECK_INT(ek_piece_of(&p, 64), 0);
-    CHECK_INT(ek_piece_of(&p, 1063), 0);
-    CHECK_INT(ek_piece_of(&p, 1064), 1);
-    CHECK_INT(ek_piece_of(&p, 3063), 2);
-    CHECK_INT(ek_piece_of(&p, 3064), -1);
+    CHECK_INT(ek_state_block_of(&p, 63), -1);
+    CHECK_INT(ek_state_block_of(&p, 64), 0);
+    CHECK_INT(ek_state_block_of(&p, 1063), 0);
+    CHECK_INT(ek_state_block_of(&p, 1064), 1);
+    CHECK_INT(ek_state_block_of(&p, 3063), 2);
+    CHECK_INT(ek_state_block_of(&p, 3064), -1);
     p.n = 0;
-    CHECK_INT(ek_piece_of(&p, 64), -1);
+    CHECK_INT(ek_state_block_of(&p, 64), -1);
 }
 
 static void same_ranks(void)
 {
     static const int32_t content[] = {0, 3, -1, 9};
-    ek_pieces left = lay(&left_holder[0], content, 4, 1000),
-              want = lay(&want_holder, content, 4, 1000);
-    ek_piece_source s[4];
+    ek_state_blocks left = lay(&left_holder[0], content, 4, 1000),
+                    want = lay(&want_holder, content, 4, 1000);
+    ek_block_source s[4];
 
-    CHECK_INT(ek_take_over_plan(&left, 1, &want, s), EK_OK);
+    CHECK_INT(ek_adopt_plan(&left, 1, &want, s), EK_OK);
     for (int k = 0; k < 4; k++)
-        CHECK(s[k].from == 0 && s[k].piece == k && s[k].whole == (k != 2));
+        CHECK(s[k].from == 0 && s[k].block == k && s[k].whole == (k != 2));
 }
 
 /* Experts of a rank that is gone, of one that is there, and a free place. */
 static void other_places(void)
 {
     static const int32_t one[] = {0, 3, 6}, two[] = {0, 12, 9}, wants[] = {0, -1, 9, 15, 3};
-    ek_pieces left[] = {lay(&left_holder[0], one, 3, 1000), lay(&left_holder[1], two, 3, 1000)};
-    ek_pieces want = lay(&want_holder, wants, 5, 1000);
-    ek_piece_source s[5];
+    ek_state_blocks left[] = {lay(&left_holder[0], one, 3, 1000),
+                              lay(&left_holder[1], two, 3, 1000)};
+    ek_state_blocks want = lay(&want_holder, wants, 5, 1000);
+    ek_block_source s[5];
 
-    CHECK_INT(ek_take_over_plan(left, 2, &want, s), EK_OK);
-    CHECK(s[0].from == 0 && s[0].piece == 0 && s[0].whole);
-    CHECK(s[1].from == 0 && s[1].piece == 2 && !s[1].whole); /* the first that is left over */
-    CHECK(s[2].from == 1 && s[2].piece == 2 && s[2].whole);
+    CHECK_INT(ek_adopt_plan(left, 2, &want, s), EK_OK);
+    CHECK(s[0].from == 0 && s[0].block == 0 && s[0].whole);
+    CHECK(s[1].from == 0 && s[1].block == 2 && !s[1].whole); /* the first that is left over */
+    CHECK(s[2].from == 1 && s[2].block == 2 && s[2].whole);
     CHECK_INT(s[3].from, -1);
-    CHECK(s[4].from == 0 && s[4].piece == 1 && s[4].whole);
+    CHECK(s[4].from == 0 && s[4].block == 1 && s[4].whole);
 }
 
-static int takes(const ek_pieces *left, const ek_pieces *want)
+static int takes(const ek_state_blocks *left, const ek_state_blocks *want)
 {
-    ek_piece_source s[1];
+    ek_block_source s[1];
 
-    CHECK_INT(ek_take_over_plan(left, 1, want, s), EK_OK);
+    CHECK_INT(ek_adopt_plan(left, 1, want, s), EK_OK);
     return s[0].from == 0;
 }
 
 static void what_does_not_fit(void)
 {
     static const int32_t content[] = {3}, none[] = {-1};
-    ek_pieces left = lay(&left_holder[0], content, 1, 1000),
-              want = lay(&want_holder, content, 1, 1000);
-    ek_state_part *p = &left_holder[0].parts.part[1];
+    ek_state_blocks left = lay(&left_holder[0], content, 1, 1000),
+                    want = lay(&want_holder, content, 1, 1000);
+    ek_shard *p = &left_holder[0].shards.shard[1];
 
     CHECK(takes(&left, &want));
     p->at[2]++;
@@ -102,12 +103,12 @@ static void what_does_not_fit(void)
     p->ld++;
     CHECK(!takes(&left, &want));
     p->ld--;
-    p->box.row++;
+    p->slice.row++;
     CHECK(!takes(&left, &want));
-    p->box.row--;
-    p->box.cols++;
+    p->slice.row--;
+    p->slice.cols++;
     CHECK(!takes(&left, &want));
-    p->box.cols--;
+    p->slice.cols--;
     atomic_store(&p->tensor, -1); /* about to be overwritten */
     CHECK(!takes(&left, &want));
     want = lay(&want_holder, none, 1, 1000);
@@ -118,7 +119,7 @@ static void what_does_not_fit(void)
     want = lay(&want_holder, none, 1, 1001);
     CHECK(!takes(&left, &want));
     want = lay(&want_holder, none, 1, 1000);
-    want_holder.parts.n = 0; /* something that the table does not know */
+    want_holder.shards.n = 0; /* something that the table does not know */
     CHECK(!takes(&left, &want));
 }
 
@@ -127,8 +128,8 @@ static void at_random(void)
 {
     for (uint64_t seed = 0; seed < 300; seed++) {
         int32_t content[PIECES], held[HOLDERS][PIECES];
-        ek_pieces left[HOLDERS], want;
-        ek_piece_source s[PIECES];
+        ek_state_blocks left[HOLDERS], want;
+        ek_block_source s[PIECES];
         unsigned char used[HOLDERS][PIECES] = {{0}};
         uint64_t draw = 0;
 
@@ -140,7 +141,7 @@ static void at_random(void)
         for (int k = 0; k < PIECES; k++) /* no expert twice on one rank */
             content[k] = ek_random_bits(seed, 2, draw++) % 3 == 0 ? -1 : 3 * k;
         want = lay(&want_holder, content, PIECES, 1000);
-        CHECK_INT(ek_take_over_plan(left, HOLDERS, &want, s), EK_OK);
+        CHECK_INT(ek_adopt_plan(left, HOLDERS, &want, s), EK_OK);
         for (int k = 0; k < PIECES; k++) {
             int there = 0;
 
@@ -151,9 +152,9 @@ static void at_random(void)
                 CHECK_INT(s[k].from >= 0, there);
             if (s[k].from < 0)
                 continue;
-            CHECK(!used[s[k].from][s[k].piece]++);
+            CHECK(!used[s[k].from][s[k].block]++);
             if (content[k] >= 0)
-                CHECK_INT(held[s[k].from][s[k].piece], content[k]);
+                CHECK_INT(held[s[k].from][s[k].block], content[k]);
         }
     }
 }

@@ -2,8 +2,8 @@
  * as mpiexec does; what is left goes on, and is bit for bit what it would have been.  A host may be
  * lost as well, and whoever finishes a step may be killed in turn. */
 #include "base/clock.h"
-#include "elastic/verdict.h"
-#include "ledger_fixture.h"
+#include "elastic/recovery_decision.h"
+#include "journal_fixture.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -31,22 +31,22 @@ static void barrier(void)
         sched_yield();
 }
 
-static const ek_ledger_rule rule = {toy_update, NULL};
+static const ek_journal_rule rule = {toy_update, NULL};
 
 static void train(ek_segment *s, int rank)
 {
-    ek_ledger l;
+    ek_journal l;
 
-    if (ek_ledger_open(s->body, s->body_bytes, &l) < 0)
+    if (ek_journal_open(s->body, s->body_bytes, &l) < 0)
         _exit(1);
-    for (int64_t step = ek_ledger_look(&l).steps_done;; step++) {
+    for (int64_t step = ek_journal_look(&l).steps_done;; step++) {
         toy_record by = toy_record_of(step);
 
         toy_backward(&l, rank, step);
-        ek_ledger_reduced(&l, step);
+        ek_journal_reduced(&l, step);
         barrier();
-        ek_ledger_record(&l, step, &by, sizeof(by));
-        ek_ledger_update(&l, &rule, 0, RUNS);
+        ek_journal_record(&l, step, &by, sizeof(by));
+        ek_journal_update(&l, &rule, 0, RUNS);
         atomic_store(&with->done[rank], step + 1);
     }
 }
@@ -77,8 +77,8 @@ static void start_ranks(ek_segment *s, pid_t *child)
 /* A new generation's segments, with the state of `truth`. */
 static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, ek_segment *s)
 {
-    ek_ledger_run runs[RUNS];
-    ek_ledger l;
+    ek_journal_extent runs[RUNS];
+    ek_journal l;
 
     for (int r = 0; r < RANKS; r++) {
         ek_segment_id id = {run, generation, r};
@@ -87,10 +87,10 @@ static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, 
             ek_segment_create(&id, RANKS, 0, "/t_elastic_commit", toy_bytes(), NULL, 0, &s[r]),
             EK_OK);
         toy_runs(runs);
-        CHECK_INT(ek_ledger_create(s[r].body, s[r].body_bytes, runs, RUNS, LANES, sizeof(float),
-                                   truth[r].steps_done, &l),
+        CHECK_INT(ek_journal_create(s[r].body, s[r].body_bytes, runs, RUNS, LANES, sizeof(float),
+                                    truth[r].steps_done, &l),
                   EK_OK);
-        for (int j = 0; j < EK_LEDGER_ARRAYS; j++)
+        for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
             for (int i = 0; i < RUNS && j != 1; i++)
                 memcpy(toy_array(&l, i, j), truth[r].at[j][i],
                        (size_t)numbers_of[i] * sizeof(float));
@@ -119,38 +119,38 @@ static struct {
 /* A process that finishes a step, and is killed after so many microseconds; 0: it is not. */
 static void finish(ek_segment *s, int64_t step, const void *record, int64_t us)
 {
-    ek_ledger l;
+    ek_journal l;
     pid_t child = fork();
 
     if (child == 0)
-        _exit(ek_ledger_open(s->body, s->body_bytes, &l) < 0 ||
-              ek_ledger_finish(&l, &rule, step, record) < 0);
+        _exit(ek_journal_open(s->body, s->body_bytes, &l) < 0 ||
+              ek_journal_finish(&l, &rule, step, record) < 0);
     if (us > 0)
         run_and_kill(&child, 1, us, 0);
     else
         CHECK(waitpid(child, NULL, 0) == child);
 }
 
-static void finish_all(ek_segment *s, const int *rank, const ek_verdict *v,
+static void finish_all(ek_segment *s, const int *rank, const ek_recovery_decision *v,
                        const ek_survivor_role *role, uint64_t seed)
 {
     int64_t step = v->steps_done - 1;
-    ek_ledger l;
+    ek_journal l;
 
     for (int i = 0; i < RANKS - 1; i++) {
         toy_record by;
 
         if (role[i] != EK_SURVIVOR_FINISH)
             continue;
-        CHECK_INT(ek_ledger_open(s[rank[v->record]].body, s->body_bytes, &l), EK_OK);
-        memcpy(&by, ek_ledger_recorded(&l), sizeof(by));
+        CHECK_INT(ek_journal_open(s[rank[v->record]].body, s->body_bytes, &l), EK_OK);
+        memcpy(&by, ek_journal_recorded(&l), sizeof(by));
         finish(&s[rank[i]], step, &by, 1 + (int64_t)(ek_random_bits(seed, 3, (uint64_t)i) % 400));
-        CHECK_INT(ek_ledger_open(s[rank[i]].body, s->body_bytes, &l), EK_OK);
+        CHECK_INT(ek_journal_open(s[rank[i]].body, s->body_bytes, &l), EK_OK);
         seen.finished++;
-        if (ek_ledger_look(&l).steps_done > step)
+        if (ek_journal_look(&l).steps_done > step)
             continue;
         seen.interrupted++;
-        seen.undone += ek_ledger_look(&l).begun;
+        seen.undone += ek_journal_look(&l).begun;
         finish(&s[rank[i]], step, &by, 0);
     }
 }
@@ -174,8 +174,8 @@ static int64_t fail(ek_segment *s, uint64_t seed, int *gone)
     ek_survivor_role role[RANKS - 1];
     pid_t child[RANKS];
     int lost = (int)(ek_random_bits(seed, 0, 0) % RANKS), rank[RANKS - 1], n = 0;
-    ek_verdict v;
-    ek_ledger l;
+    ek_recovery_decision v;
+    ek_journal l;
 
     start_ranks(s, child);
     run_and_kill(child, RANKS, 1 + (int64_t)(ek_random_bits(seed, 1, 0) % 9000),
@@ -183,17 +183,17 @@ static int64_t fail(ek_segment *s, uint64_t seed, int *gone)
     for (int r = 0; r < RANKS; r++) {
         if (r == lost)
             continue;
-        CHECK_INT(ek_ledger_open(s[r].body, s[r].body_bytes, &l), EK_OK);
+        CHECK_INT(ek_journal_open(s[r].body, s[r].body_bytes, &l), EK_OK);
         left[n] = (ek_survivor){s[r].head->id.generation, r, ek_segment_phase_of(&s[r]),
-                                ek_ledger_look(&l)};
+                                ek_journal_look(&l)};
         rank[n++] = r;
     }
-    v = ek_survivors_judge(left, n, role);
+    v = ek_recovery_decide(left, n, role);
     CHECK_INT(v.generation, s[0].head->id.generation);
     CHECK(v.steps_done >= done_by_all()); /* or it would be lost */
     for (int i = 0; i < n; i++)
-        CHECK(role[i] == EK_SURVIVOR_THERE || role[i] == EK_SURVIVOR_FINISH);
-    seen.redone += role[0] == EK_SURVIVOR_THERE && role[1] == EK_SURVIVOR_THERE;
+        CHECK(role[i] == EK_SURVIVOR_CURRENT || role[i] == EK_SURVIVOR_FINISH);
+    seen.redone += role[0] == EK_SURVIVOR_CURRENT && role[1] == EK_SURVIVOR_CURRENT;
     finish_all(s, rank, &v, role, seed);
     *gone = lost;
     return v.steps_done;
@@ -213,15 +213,15 @@ static void killed_at_any_instant(void)
     for (int32_t generation = 0; generation < KILLS && ek_t.failed == 0; generation++) {
         int64_t done;
         int gone = -1;
-        ek_ledger l;
+        ek_journal l;
 
         make_generation(run, generation, truth, s);
         done = fail(s, (uint64_t)generation, &gone);
         for (int r = 0; r < RANKS; r++) {
             while (truth[r].steps_done < done)
                 toy_truth_step(&truth[r]);
-            CHECK_INT(ek_ledger_open(s[r].body, s[r].body_bytes, &l), EK_OK);
-            CHECK(r == gone || (ek_ledger_look(&l).steps_done == done && toy_is(&l, &truth[r])));
+            CHECK_INT(ek_journal_open(s[r].body, s[r].body_bytes, &l), EK_OK);
+            CHECK(r == gone || (ek_journal_look(&l).steps_done == done && toy_is(&l, &truth[r])));
             ek_segment_close(&s[r]);
         }
         remove_segments(run);

@@ -20,7 +20,7 @@ static int64_t draw(uint64_t *n, int64_t most)
     return (int64_t)(ek_random_bits(7, 7, (*n)++) % (uint64_t)most);
 }
 
-static void settle(layer *a)
+static void restart(layer *a)
 {
     a->x.left_host = a->left_host;
     a->x.has = a->has;
@@ -122,7 +122,7 @@ static void drawn(void)
             a.host[r] = (int32_t)draw(&n, 5);
         for (int32_t i = 0; i < a.x.n_left * a.x.experts; i++)
             a.has[i] = draw(&n, 3) == 0;
-        settle(&a);
+        restart(&a);
         check(&a);
     }
 }
@@ -138,7 +138,7 @@ static void unharmed(void)
         for (int32_t k = 0; k < 5; k++)
             a.has[r * 8 + (2 * r + k) % 8] = 1;
     }
-    settle(&a);
+    restart(&a);
     check(&a);
     for (int32_t r = 0; r < 4; r++)
         for (int32_t e = 0; e < 8; e++)
@@ -157,7 +157,7 @@ static void the_rare_ones_first(void)
     a.host[1] = a.left_host[1] = 1;
     memset(a.has, 1, 6); /* the first one has all, the other half of them */
     memset(a.has + 9, 1, 3);
-    settle(&a);
+    restart(&a);
     check(&a);
     for (int32_t e = 0; e < 6; e++) {
         CHECK_INT(holds(&a, 0, e), e < 3);
@@ -175,7 +175,7 @@ static void homes_push_one_another(void)
     memcpy(a.has, has, sizeof(has));
     for (int32_t r = 0; r < 4; r++)
         a.left_host[r] = a.host[r] = r;
-    settle(&a);
+    restart(&a);
     check(&a);
     CHECK_INT(a.primary[0], 1);
     CHECK_INT(a.primary[1], 2);

@@ -133,7 +133,7 @@ static void ending_its_maker(void)
     if (child == 0) {
         if (ek_segment_create(&id, 1, 0, "/out", 1000, NULL, 0, &s) < 0)
             _exit(1);
-        s.head->starter = 77;
+        s.head->supervisor_id = 77;
         if (write(ready[1], "x", 1) != 1)
             _exit(1);
         kill(getpid(), SIGSTOP);
@@ -275,40 +275,40 @@ static void what_is_none(void)
 }
 
 /* Fills a piece with a number. */
-static void fill_piece(ek_segment *s, int64_t k, int with)
+static void fill_block(ek_segment *s, int64_t k, int with)
 {
-    memset(s->body + s->piece_at[k], with, ek_segment_piece_bytes(s, k));
+    memset(s->body + s->block_at[k], with, ek_segment_block_bytes(s, k));
 }
 
 static int first_and_last(const ek_segment *s, int64_t k)
 {
-    int first = s->body[s->piece_at[k]], last = s->body[s->piece_at[k + 1] - 1];
+    int first = s->body[s->block_at[k]], last = s->body[s->block_at[k + 1] - 1];
 
     return first == last ? first : -1;
 }
 
 static const size_t sizes[] = {10, EK_SEGMENT_ALIGN, EK_SEGMENT_ALIGN + 1};
 
-static void pieces(void)
+static void blocks(void)
 {
     ek_segment_id id = {run_of_test("pieces"), 0, 0};
     ek_segment s = {0}, again = {0};
 
     CHECK_INT(ek_segment_create(&id, 1, 0, "/out", 100, sizes, 3, &s), EK_OK);
-    CHECK(s.piece_at[0] == EK_SEGMENT_ALIGN && s.piece_at[3] == s.body_bytes);
-    CHECK(ek_segment_piece_bytes(&s, 2) == 2 * EK_SEGMENT_ALIGN);
+    CHECK(s.block_at[0] == EK_SEGMENT_ALIGN && s.block_at[3] == s.body_bytes);
+    CHECK(ek_segment_block_bytes(&s, 2) == 2 * EK_SEGMENT_ALIGN);
     s.body[99] = 5;
-    CHECK_INT(ek_segment_make_piece(&s, 1), EK_OK);
+    CHECK_INT(ek_segment_create_block(&s, 1), EK_OK);
     CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK); /* being built: to look at its front */
     CHECK(again.body[99] == 5 && again.body_bytes == EK_SEGMENT_ALIGN);
     ek_segment_close(&again);
     ek_segment_set_phase(&s, EK_SEGMENT_FILLED);
     CHECK_INT(ek_segment_open(&id, -1, &again), EK_ECORRUPT); /* two are missing */
-    CHECK_INT(ek_segment_make_piece(&s, 0), EK_OK);
-    CHECK_INT(ek_segment_make_piece(&s, 2), EK_OK);
+    CHECK_INT(ek_segment_create_block(&s, 0), EK_OK);
+    CHECK_INT(ek_segment_create_block(&s, 2), EK_OK);
     for (int k = 0; k < 3; k++) {
         CHECK_INT(first_and_last(&s, k), 0);
-        fill_piece(&s, k, k + 1);
+        fill_block(&s, k, k + 1);
     }
     CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK);
     CHECK(again.body_bytes == s.body_bytes);
@@ -321,7 +321,7 @@ static void pieces(void)
     CHECK_INT(count(id.run), 0); /* not even of pieces */
 }
 
-static void pieces_that_are_taken_over(void)
+static void adopted_blocks_are_shared(void)
 {
     ek_segment_id old = {run_of_test("taken"), 4, 1}, new = {old.run, 5, 0};
     const size_t others[] = {EK_SEGMENT_ALIGN + 2, 10};
@@ -330,15 +330,15 @@ static void pieces_that_are_taken_over(void)
 
     CHECK_INT(ek_segment_create(&old, 2, 0, "/out", 100, sizes, 3, &a), EK_OK);
     for (int k = 0; k < 3; k++) {
-        CHECK_INT(ek_segment_make_piece(&a, k), EK_OK);
-        fill_piece(&a, k, k + 1);
+        CHECK_INT(ek_segment_create_block(&a, k), EK_OK);
+        fill_block(&a, k, k + 1);
     }
     CHECK_INT(ek_segment_create(&new, 1, 0, "/out", 100, others, 2, &b), EK_OK);
-    CHECK_INT(ek_segment_take_piece(&b, 0, &a, 0), EK_EINVAL); /* of another size */
-    CHECK_INT(ek_segment_take_piece(&b, 0, &a, 2), EK_OK);
-    CHECK_INT(ek_segment_make_piece(&b, 1), EK_OK);
+    CHECK_INT(ek_segment_adopt_block(&b, 0, &a, 0), EK_EINVAL); /* of another size */
+    CHECK_INT(ek_segment_adopt_block(&b, 0, &a, 2), EK_OK);
+    CHECK_INT(ek_segment_create_block(&b, 1), EK_OK);
     CHECK_INT(first_and_last(&b, 0), 3);
-    fill_piece(&b, 0, 9);
+    fill_block(&b, 0, 9);
     CHECK_INT(first_and_last(&a, 2), 9); /* the same memory */
     CHECK_INT(first_and_last(&b, 1), 0);
     ek_segment_set_phase(&b, EK_SEGMENT_READY);
@@ -366,8 +366,8 @@ static const ek_case cases[] = {
     EK_CASE(too_large),
     EK_CASE(listing),
     EK_CASE(others_names),
-    EK_CASE(pieces),
-    EK_CASE(pieces_that_are_taken_over),
+    EK_CASE(blocks),
+    EK_CASE(adopted_blocks_are_shared),
     EK_CASE(what_is_none),
 };
 

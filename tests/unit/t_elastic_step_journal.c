@@ -1,7 +1,7 @@
 /* The ledger: steps through it are steps without it; a step that dies anywhere is finished to the
  * same bits; what is no ledger is refused; and where survivors are told to go on. */
-#include "elastic/verdict.h"
-#include "ledger_fixture.h"
+#include "elastic/recovery_decision.h"
+#include "journal_fixture.h"
 
 #include <setjmp.h>
 
@@ -17,49 +17,49 @@ static void die_in_time(void)
         longjmp(death.out, 1);
 }
 
-static const ek_ledger_rule rule = {toy_update, NULL};
+static const ek_journal_rule rule = {toy_update, NULL};
 
-static void *new_rank(int64_t steps_done, ek_ledger *l)
+static void *new_rank(int64_t steps_done, ek_journal *l)
 {
     size_t bytes = (toy_bytes() + 63) / 64 * 64;
     void *memory = memset(aligned_alloc(64, bytes), 0, bytes);
-    ek_ledger_run runs[RUNS];
+    ek_journal_extent runs[RUNS];
 
     toy_runs(runs);
     CHECK_INT(
-        ek_ledger_create(memory, toy_bytes(), runs, RUNS, LANES, sizeof(float), steps_done, l),
+        ek_journal_create(memory, toy_bytes(), runs, RUNS, LANES, sizeof(float), steps_done, l),
         EK_OK);
     return memory;
 }
 
 /* Up to the update. */
-static void begin_step(ek_ledger *l, int64_t step)
+static void begin_step(ek_journal *l, int64_t step)
 {
     toy_record by = toy_record_of(step);
 
     toy_backward(l, 0, step);
-    ek_ledger_reduced(l, step);
-    ek_ledger_record(l, step, &by, sizeof(by));
+    ek_journal_reduced(l, step);
+    ek_journal_record(l, step, &by, sizeof(by));
 }
 
 static void steps_without_failures(void)
 {
-    ek_ledger l;
+    ek_journal l;
     void *memory = new_rank(0, &l);
     toy_truth truth;
 
     toy_truth_init(&truth, 0);
     for (int64_t step = 0; step < 5; step++) {
-        ek_ledger_state s = ek_ledger_look(&l);
+        ek_journal_state s = ek_journal_look(&l);
 
         CHECK(s.steps_done == step && !s.begun && s.recorded == step - 1);
         begin_step(&l, step);
-        s = ek_ledger_look(&l);
+        s = ek_journal_look(&l);
         CHECK(s.steps_done == step && s.reduced == step && s.recorded == step && !s.begun);
-        ek_ledger_update(&l, &rule, 0, 2);
-        s = ek_ledger_look(&l);
+        ek_journal_update(&l, &rule, 0, 2);
+        s = ek_journal_look(&l);
         CHECK(s.steps_done == step && s.begun);
-        ek_ledger_update(&l, &rule, 2, RUNS);
+        ek_journal_update(&l, &rule, 2, RUNS);
         toy_truth_step(&truth);
         CHECK(toy_is(&l, &truth));
     }
@@ -68,16 +68,16 @@ static void steps_without_failures(void)
 }
 
 /* Runs an update, or the rest of one, that dies at a pause. */
-static void die_at(int64_t pause, ek_ledger *l, int finishes, const toy_record *by)
+static void die_at(int64_t pause, ek_journal *l, int finishes, const toy_record *by)
 {
     death.calls = 0;
     death.at = pause;
     toy_tick = die_in_time;
     if (setjmp(death.out) == 0) {
         if (finishes)
-            CHECK_INT(ek_ledger_finish(l, &rule, 7, by), EK_OK);
+            CHECK_INT(ek_journal_finish(l, &rule, 7, by), EK_OK);
         else
-            ek_ledger_update(l, &rule, 0, RUNS);
+            ek_journal_update(l, &rule, 0, RUNS);
     }
     toy_tick = NULL;
 }
@@ -86,10 +86,10 @@ static void die_at(int64_t pause, ek_ledger *l, int finishes, const toy_record *
  * says when each dies. */
 static void die_and_finish(const int64_t *pause, int deaths)
 {
-    ek_ledger l, found;
+    ek_journal l, found;
     void *memory = new_rank(7, &l);
     toy_truth truth;
-    ek_ledger_state s;
+    ek_journal_state s;
     toy_record by = toy_record_of(7);
 
     toy_truth_init(&truth, 0);
@@ -97,19 +97,19 @@ static void die_and_finish(const int64_t *pause, int deaths)
     toy_truth_step(&truth);
     begin_step(&l, 7);
     die_at(pause[0], &l, 0, &by);
-    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
+    CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_OK);
     for (int i = 1; i < deaths; i++) {
-        s = ek_ledger_look(&found);
+        s = ek_journal_look(&found);
         CHECK(s.steps_done == 7 && s.begun && s.reduced == 7 && s.recorded == 7);
         die_at(pause[i], &found, 1, &by);
     }
-    CHECK(ek_ledger_look(&found).begun);
-    CHECK_INT(ek_ledger_finish(&found, &rule, 7, &by), EK_OK);
-    s = ek_ledger_look(&found);
+    CHECK(ek_journal_look(&found).begun);
+    CHECK_INT(ek_journal_finish(&found, &rule, 7, &by), EK_OK);
+    s = ek_journal_look(&found);
     CHECK(s.steps_done == 8 && !s.begun);
     CHECK(toy_is(&found, &truth));
     begin_step(&found, 8); /* and goes on */
-    ek_ledger_update(&found, &rule, 0, RUNS);
+    ek_journal_update(&found, &rule, 0, RUNS);
     toy_truth_step(&truth);
     CHECK(toy_is(&found, &truth));
     toy_truth_fini(&truth);
@@ -119,14 +119,14 @@ static void die_and_finish(const int64_t *pause, int deaths)
 /* Pauses of runs 0 to end. */
 static int64_t pauses(int end)
 {
-    ek_ledger l;
+    ek_journal l;
     void *memory = new_rank(7, &l);
 
     begin_step(&l, 7);
     death.calls = 0;
     death.at = -1;
     toy_tick = die_in_time;
-    ek_ledger_update(&l, &rule, 0, end);
+    ek_journal_update(&l, &rule, 0, end);
     toy_tick = NULL;
     free(memory);
     return death.calls;
@@ -162,29 +162,29 @@ static void death_while_finishing(void)
 }
 
 /* The counters have to fit each other, and the trails the run under way. */
-static void counters_and_trails_that_lie(void)
+static void counters_and_undo_logs_that_lie(void)
 {
-    ek_ledger l;
+    ek_journal l;
     void *memory = new_rank(7, &l);
     toy_record by = toy_record_of(7);
     int64_t *counter; /* runs that are updated, and begun: where the ledger has them */
 
     begin_step(&l, 7);
     die_at(20, &l, 0, &by);
-    CHECK_INT(ek_ledger_check(&l), EK_OK);
+    CHECK_INT(ek_journal_check(&l), EK_OK);
     for (int64_t i = 0; i < 3; i++) {
-        ek_trail_touch(&l.trails[1], (int64_t[]){MUCH, -1, 5}[i]);
-        CHECK_INT(ek_ledger_check(&l), EK_ECORRUPT);
-        CHECK_INT(ek_ledger_finish(&l, &rule, 7, &by), EK_ECORRUPT);
+        ek_undo_mark(&l.undo_logs[1], (int64_t[]){MUCH, -1, 5}[i]);
+        CHECK_INT(ek_journal_check(&l), EK_ECORRUPT);
+        CHECK_INT(ek_journal_finish(&l, &rule, 7, &by), EK_ECORRUPT);
     }
-    ek_trail_touch(&l.trails[1], 0);
-    CHECK_INT(ek_ledger_check(&l), EK_OK);
+    ek_undo_mark(&l.undo_logs[1], 0);
+    CHECK_INT(ek_journal_check(&l), EK_OK);
     counter = (int64_t *)(void *)(l.memory + 48);
     CHECK(counter[0] == 0 && counter[1] == 1);
     for (int i = 0; i < 3; i++) {
         counter[0] = (int64_t[]){1, -1, 0}[i];
         counter[1] = (int64_t[]){0, 0, 2}[i];
-        CHECK_INT(ek_ledger_check(&l), EK_ECORRUPT);
+        CHECK_INT(ek_journal_check(&l), EK_ECORRUPT);
     }
     free(memory);
 }
@@ -192,7 +192,7 @@ static void counters_and_trails_that_lie(void)
 /* Nothing of the update was begun here, and another's record comes. */
 static void finishing_by_another_ones_record(void)
 {
-    ek_ledger l;
+    ek_journal l;
     void *memory = new_rank(0, &l);
     toy_truth truth;
     toy_record by = toy_record_of(0);
@@ -200,37 +200,37 @@ static void finishing_by_another_ones_record(void)
     toy_truth_init(&truth, 0);
     toy_truth_step(&truth);
     toy_backward(&l, 0, 0);
-    CHECK_INT(ek_ledger_finish(&l, &rule, 0, &by), EK_ESTATE); /* gradients may not be whole */
-    ek_ledger_reduced(&l, 0);
-    CHECK_INT(ek_ledger_finish(&l, &rule, 1, &by), EK_ESTATE);
-    CHECK_INT(ek_ledger_look(&l).recorded, -1);
-    CHECK_INT(ek_ledger_finish(&l, &rule, 0, &by), EK_OK);
-    CHECK_INT(ek_ledger_look(&l).steps_done, 1);
+    CHECK_INT(ek_journal_finish(&l, &rule, 0, &by), EK_ESTATE); /* gradients may not be whole */
+    ek_journal_reduced(&l, 0);
+    CHECK_INT(ek_journal_finish(&l, &rule, 1, &by), EK_ESTATE);
+    CHECK_INT(ek_journal_look(&l).recorded, -1);
+    CHECK_INT(ek_journal_finish(&l, &rule, 0, &by), EK_OK);
+    CHECK_INT(ek_journal_look(&l).steps_done, 1);
     CHECK(toy_is(&l, &truth));
     toy_truth_fini(&truth);
     free(memory);
 }
 
-static void what_is_no_ledger(void)
+static void what_is_no_journal(void)
 {
-    ek_ledger l, found;
+    ek_journal l, found;
     unsigned char *memory = new_rank(0, &l);
-    ek_ledger_run kept = l.run[1];
+    ek_journal_extent kept = l.run[1];
 
-    CHECK_INT(ek_ledger_open(memory, 100, &found), EK_ECORRUPT);
-    CHECK_INT(ek_ledger_open(memory, toy_bytes() - 64, &found), EK_ECORRUPT);
+    CHECK_INT(ek_journal_open(memory, 100, &found), EK_ECORRUPT);
+    CHECK_INT(ek_journal_open(memory, toy_bytes() - 64, &found), EK_ECORRUPT);
     l.run[1].at[2] = (int64_t)toy_bytes() - 8;
-    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
     l.run[1] = kept;
     l.run[1].at[0] = 0; /* over the ledger itself */
-    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
     l.run[1] = kept;
     l.run[1].n = INT64_MAX / 4;
-    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
     l.run[1] = kept;
-    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
+    CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_OK);
     memory[0] ^= 1;
-    CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_ECORRUPT);
+    CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
     free(memory);
 }
 
@@ -248,9 +248,9 @@ static void nothing_is_left(void)
     ek_survivor s[] = {survivor(0, EK_SEGMENT_FILLED, 4, 3, 3, 0)};
     ek_survivor_role role[1];
 
-    CHECK_INT(ek_survivors_judge(NULL, 0, NULL).generation, -1);
-    CHECK_INT(ek_survivors_judge(s, 1, role).generation, -1);
-    CHECK_INT(role[0], EK_SURVIVOR_OLD);
+    CHECK_INT(ek_recovery_decide(NULL, 0, NULL).generation, -1);
+    CHECK_INT(ek_recovery_decide(s, 1, role).generation, -1);
+    CHECK_INT(role[0], EK_SURVIVOR_STALE);
 }
 
 static void nobody_has_begun(void)
@@ -259,11 +259,11 @@ static void nobody_has_begun(void)
                        survivor(2, EK_SEGMENT_READY, 5, 5, 5, 0),
                        survivor(2, EK_SEGMENT_READY, 5, 4, 4, 0)};
     ek_survivor_role role[3];
-    ek_verdict v = ek_survivors_judge(s, 3, role);
+    ek_recovery_decision v = ek_recovery_decide(s, 3, role);
 
     CHECK(v.generation == 2 && v.steps_done == 5 && v.record == 0);
     for (int i = 0; i < 3; i++)
-        CHECK_INT(role[i], EK_SURVIVOR_THERE);
+        CHECK_INT(role[i], EK_SURVIVOR_CURRENT);
 }
 
 static void one_has_begun(void)
@@ -274,10 +274,10 @@ static void one_has_begun(void)
                        survivor(0, EK_SEGMENT_FILLED, 5, 5, 5, 0), /* was killed before the mark */
                        survivor(0, EK_SEGMENT_READY, 5, 4, 4, 0),  /* must not be */
                        survivor(0, EK_SEGMENT_BUILDING, 0, -1, -1, 0)};
-    const ek_survivor_role want[] = {EK_SURVIVOR_FINISH, EK_SURVIVOR_FINISH, EK_SURVIVOR_THERE,
-                                     EK_SURVIVOR_FINISH, EK_SURVIVOR_UNFIT,  EK_SURVIVOR_OLD};
+    const ek_survivor_role want[] = {EK_SURVIVOR_FINISH, EK_SURVIVOR_FINISH,   EK_SURVIVOR_CURRENT,
+                                     EK_SURVIVOR_FINISH, EK_SURVIVOR_UNUSABLE, EK_SURVIVOR_STALE};
     ek_survivor_role role[6];
-    ek_verdict v = ek_survivors_judge(s, 6, role);
+    ek_recovery_decision v = ek_recovery_decide(s, 6, role);
 
     CHECK(v.generation == 0 && v.steps_done == 6 && v.record == 1);
     for (int i = 0; i < 6; i++)
@@ -290,41 +290,41 @@ static void a_generation_was_coming(void)
                        survivor(4, EK_SEGMENT_FILLED, 10, -1, -1, 0),
                        survivor(4, EK_SEGMENT_BUILDING, 0, -1, -1, 0)};
     ek_survivor_role role[3];
-    ek_verdict v = ek_survivors_judge(s, 3, role);
+    ek_recovery_decision v = ek_recovery_decide(s, 3, role);
 
     CHECK(v.generation == 3 && v.steps_done == 10 && v.record == 0);
-    CHECK(role[0] == EK_SURVIVOR_FINISH && role[1] == EK_SURVIVOR_OLD &&
-          role[2] == EK_SURVIVOR_OLD);
+    CHECK(role[0] == EK_SURVIVOR_FINISH && role[1] == EK_SURVIVOR_STALE &&
+          role[2] == EK_SURVIVOR_STALE);
     s[2].phase = EK_SEGMENT_READY; /* and one of it had passed */
     s[2].state.steps_done = 10;
-    v = ek_survivors_judge(s, 3, role);
+    v = ek_recovery_decide(s, 3, role);
     CHECK(v.generation == 4 && v.steps_done == 10 && v.record == -1);
-    CHECK(role[0] == EK_SURVIVOR_OLD && role[1] == EK_SURVIVOR_THERE &&
-          role[2] == EK_SURVIVOR_THERE);
+    CHECK(role[0] == EK_SURVIVOR_STALE && role[1] == EK_SURVIVOR_CURRENT &&
+          role[2] == EK_SURVIVOR_CURRENT);
 }
 
 /* The last one that was finished, whatever has been begun since. */
 static void notes(void)
 {
-    ek_ledger l;
+    ek_journal l;
     void *memory = new_rank(0, &l);
     size_t bytes = 1;
 
-    ek_ledger_noted(&l, &bytes);
+    ek_journal_warm_state(&l, &bytes);
     CHECK_INT(bytes, 0);
-    memset(ek_ledger_begin_note(&l), 1, EK_LEDGER_NOTE);
-    ek_ledger_noted(&l, &bytes);
+    memset(ek_journal_begin_warm_state(&l), 1, EK_JOURNAL_WARM_STATE);
+    ek_journal_warm_state(&l, &bytes);
     CHECK_INT(bytes, 0);
     for (int i = 2; i < 9; i++) {
-        ek_ledger found;
+        ek_journal found;
         const unsigned char *noted;
 
-        memset(ek_ledger_begin_note(&l), i, EK_LEDGER_NOTE);
-        ek_ledger_end_note(&l, (size_t)(EK_LEDGER_NOTE >> (i % 3)));
-        memset(ek_ledger_begin_note(&l), 99, EK_LEDGER_NOTE);
-        CHECK_INT(ek_ledger_open(memory, toy_bytes(), &found), EK_OK);
-        noted = ek_ledger_noted(&found, &bytes);
-        CHECK_INT(bytes, (size_t)EK_LEDGER_NOTE >> (i % 3));
+        memset(ek_journal_begin_warm_state(&l), i, EK_JOURNAL_WARM_STATE);
+        ek_journal_end_warm_state(&l, (size_t)(EK_JOURNAL_WARM_STATE >> (i % 3)));
+        memset(ek_journal_begin_warm_state(&l), 99, EK_JOURNAL_WARM_STATE);
+        CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_OK);
+        noted = ek_journal_warm_state(&found, &bytes);
+        CHECK_INT(bytes, (size_t)EK_JOURNAL_WARM_STATE >> (i % 3));
         CHECK(noted[0] == i && noted[bytes - 1] == i);
     }
     free(memory);
@@ -335,9 +335,9 @@ static const ek_case cases[] = {
     EK_CASE(steps_without_failures),
     EK_CASE(death_at_any_pause),
     EK_CASE(death_while_finishing),
-    EK_CASE(counters_and_trails_that_lie),
+    EK_CASE(counters_and_undo_logs_that_lie),
     EK_CASE(finishing_by_another_ones_record),
-    EK_CASE(what_is_no_ledger),
+    EK_CASE(what_is_no_journal),
     EK_CASE(nothing_is_left),
     EK_CASE(nobody_has_begun),
     EK_CASE(one_has_begun),

@@ -349,7 +349,7 @@ static void recording_leaves_one_event_an_op(void)
  * of each op its name. */
 typedef struct {
     char said[64];
-    int queues, fails; /* fails: the wait that does, counted down */
+    int async, fails; /* fails: the wait that does, counted down */
 } accelerator;
 
 static void say(accelerator *a, const char *what)
@@ -363,7 +363,7 @@ static ek_status kernels(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_status settle(const void *computer)
+static ek_status synchronize(const void *computer)
 {
     accelerator *a = (accelerator *)(uintptr_t)computer;
 
@@ -375,15 +375,15 @@ static void queue(const void *computer, int on)
 {
     accelerator *a = (accelerator *)(uintptr_t)computer;
 
-    if (on != a->queues)
+    if (on != a->async)
         say(a, on ? "+" : "-");
-    a->queues = on;
+    a->async = on;
 }
 
 /* Runs ops that only queue (q), that do not (h), and a last one of the network (n). */
 static ek_status run_on(accelerator *a, const char *ops, int record)
 {
-    const ek_exec_config config = {.settle = settle, .queue = queue, .computer = a};
+    const ek_exec_config config = {.synchronize = synchronize, .queue = queue, .computer = a};
     ek_exec *ex = NULL;
     ek_graph g;
     ek_status st;
@@ -398,7 +398,7 @@ static ek_status run_on(accelerator *a, const char *ops, int record)
                     .lane = *ops == 'n' ? EK_LANE_NET : EK_LANE_COMPUTE,
                     .layer = -1,
                     .micro = -1,
-                    .queues = *ops == 'q'};
+                    .async = *ops == 'q'};
 
         ek_graph_after(&g, &op, g.n_ops - 1);
     }

@@ -2,7 +2,7 @@
  * worker, and the watchdog. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/tick.h"
+#include "base/progress_hook.h"
 #include "ek_test.h"
 #include "exec/exec.h"
 
@@ -147,7 +147,7 @@ static ek_status raise_flag(void *self, const ek_op *op)
 
     (void)op;
     for (int i = 0; i < 1000; i++)
-        ek_tick();
+        ek_progress();
     atomic_store(&s->flag, 1);
     return EK_OK;
 }
@@ -180,7 +180,7 @@ static ek_status kernel(void *self, const ek_op *op)
 
     (void)op;
     while (atomic_load(&s->ended) < OPS)
-        ek_tick();
+        ek_progress();
     return EK_OK;
 }
 
@@ -193,7 +193,7 @@ static ek_status ticking_transfer(void *self, const ek_op *op)
     if (atomic_fetch_add(&s->depth, 1) > 0)
         atomic_fetch_add(&s->nested, 1);
     while (ek_clock_ns() < end)
-        ek_tick();
+        ek_progress();
     atomic_fetch_sub(&s->depth, 1);
     if (++s->order[op->part] < 3)
         return EK_PENDING;
@@ -234,11 +234,11 @@ static void the_tick_ends_with_the_run(void)
     int calls = 0;
     ek_op op = op_of(EK_LANE_COMPUTE, "quick", quick, &s, 0);
 
-    ek_tick_set(count_call, &calls);
+    ek_progress_hook_set(count_call, &calls);
     ek_graph_init(&g);
     ek_graph_after(&g, &op, -1);
     CHECK(run_graph(&modes[1], &g) == EK_OK);
-    ek_tick();
+    ek_progress();
     CHECK_INT(calls, 0);
     ek_graph_fini(&g);
 }
@@ -319,7 +319,7 @@ static ek_status long_kernel(void *self, const ek_op *op)
 
     (void)op;
     while (ek_clock_ns() < end)
-        ek_tick();
+        ek_progress();
     atomic_store(&s->flag, 1);
     return EK_OK;
 }

@@ -31,7 +31,7 @@ static void anywhere(scenario *s, const result *one, int i)
                              .degree = degrees[i % 4],
                              .smart_group = i % 4 == 3 ? 1 + i % 3 : 0,
                              .a2a = (ek_a2a)(i % 3)};
-    s->again = i % 3 == 0;
+    s->recompute = i % 3 == 0;
     s->spare_slots = 1 + i % 3;
     at_work(s, one);
 }

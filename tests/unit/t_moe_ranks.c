@@ -20,7 +20,7 @@ static void in_chunks(scenario *s, const result *one, int i)
 
     for (int j = i; j < i + 2; j++) {
         s->cfg = (ek_moe_config){.degree = degrees[j % 5], .a2a = (ek_a2a)(j % 3)};
-        s->again = j % 2;
+        s->recompute = j % 2;
         check(s, one);
         s->cfg = (ek_moe_config){.smart_group = groups[j % 5], .a2a = (ek_a2a)((j + 1) % 3)};
         check(s, one);
@@ -38,7 +38,7 @@ static void mixed(scenario *s, const result *one, int i)
     s->cfg.degree = 1 + i % 3;
     s->cfg.smart_group = i % 4 == 3 ? 1 + i % 3 : 0;
     s->cfg.a2a = (ek_a2a)(i % 3);
-    s->again = i % 5 == 0;
+    s->recompute = i % 5 == 0;
     check(s, one);
 }
 

@@ -8,7 +8,7 @@ static int64_t bytes_expected(const scenario *s, const result *one)
     int tp = s->sizes.tp, dp = s->ranks / tp, run = s->sizes.ep * s->sizes.etp;
     int64_t experts = s->spec.experts, cols = ek_moe_cols(&s->spec), bytes, row = 0;
 
-    bytes = MICROS * (1 + s->again) * (int64_t)s->ranks * (s->ranks - 1) *
+    bytes = MICROS * (1 + s->recompute) * (int64_t)s->ranks * (s->ranks - 1) *
             ek_gate_stats_words(experts, run > 1 && s->cfg.smart_group == 0 ? s->cfg.degree : 1) *
             8;
     for (int i = 0; i < MICROS; i++)
@@ -23,8 +23,9 @@ static int64_t bytes_expected(const scenario *s, const result *one)
                 while (ek_run_first(experts, s->sizes.ep, (server % run) / s->sizes.etp + 1) <= e)
                     server += s->sizes.etp;
                 for (int k = 0; k < s->sizes.etp; k++)
-                    bytes +=
-                        server + k == at ? 0 : 8 * ((4 + s->again) * s->spec.hidden + 2 + s->again);
+                    bytes += server + k == at
+                                 ? 0
+                                 : 8 * ((4 + s->recompute) * s->spec.hidden + 2 + s->recompute);
             }
         }
     return bytes;
@@ -40,7 +41,7 @@ static void count_bytes(scenario *s, const result *one, int i)
     s->cfg.degree = 1 + i % 2;
     s->cfg.smart_group = i % 3 == 2 ? 2 : 0;
     s->cfg.a2a = (ek_a2a)(i % 2); /* the hierarchical form passes rows on */
-    s->again = i % 5 == 1;
+    s->recompute = i % 5 == 1;
     describe(s, text, sizeof(text));
     if (run_ranks(s, &many) && many.bytes != bytes_expected(s, one))
         EK_T_FAIL("%s: %lld bytes were sent, expected %lld", text, (long long)many.bytes,

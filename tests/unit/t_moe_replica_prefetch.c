@@ -121,7 +121,7 @@ static void plans_follow_one_micro_batch_later(void)
         s.sizes.ep = sizes[i][1];
         s.sizes.etp = sizes[i][2];
         s.cfg.degree = 1 + i % 2;
-        s.again = i == 1;
+        s.recompute = i == 1;
         if (run_ranks(&s, &many))
             compare(&s, &one, &many);
         CHECK(many.replicas > 0);
@@ -159,7 +159,7 @@ static void anywhere(scenario *s, const result *one, int i)
                                        : i % 5 == 3 ? EK_GATHER_ALL
                                                     : 0,
                              .a2a = (ek_a2a)(i % 3)};
-    s->again = i % 3 == 0;
+    s->recompute = i % 3 == 0;
     s->look = spoil;
     s->spare_slots = s->cfg.gather < 0 ? (int32_t)s->spec.experts : i % 4;
     if (run_ranks(s, &many)) {

@@ -10,7 +10,7 @@ static void tensor_parallel(scenario *s, const result *one, int i)
     s->sizes.tp = sizes[s->ranks][i % 3];
     s->cfg.degree = 1 + i % 3;
     s->cfg.a2a = (ek_a2a)(i % 3);
-    s->again = i % 5 == 0;
+    s->recompute = i % 5 == 0;
     check(s, one);
     s->sizes.tp = 1;
 }
@@ -109,7 +109,7 @@ static void keeps_to_its_limit(scenario *s, const result *one, int i)
     s->sizes.tp = sizes[s->ranks][i % 3];
     s->cfg = (ek_moe_config){
         .reroute = EK_REROUTE_TOPOLOGY, .reroute_limit = limits[i % 3], .degree = 1 + i % 2};
-    s->again = i % 2;
+    s->recompute = i % 2;
     sources(s, at_of);
     if (run_ranks(s, &many))
         for (int64_t row = 0; row < tokens_of(s); row += s->seq) {

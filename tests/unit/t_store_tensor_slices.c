@@ -2,7 +2,7 @@
  * missing, there twice, or not what its name says is refused by name. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "store/boxes.h"
+#include "store/tensor_slices.h"
 
 enum { FILES = 3, PARTS_MAX = 64 };
 
@@ -48,7 +48,7 @@ typedef struct {
     const char *name;
     int dims;
     int64_t shape[2], n;
-    ek_box box[PARTS_MAX];
+    ek_tensor_slice slice[PARTS_MAX];
     int file[PARTS_MAX];
 } cut;
 
@@ -62,7 +62,7 @@ static void cut_one(cut *c)
 {
     int64_t i = below(c->n);
     int by_rows = c->dims == 1 || below(2) == 0;
-    ek_box *a = &c->box[i], *b = &c->box[c->n];
+    ek_tensor_slice *a = &c->slice[i], *b = &c->slice[c->n];
     int64_t length = by_rows ? a->rows : a->cols, keep;
 
     if (length < 2 || c->n == PARTS_MAX)
@@ -84,7 +84,7 @@ static void cut_one(cut *c)
 static void make_cut(cut *c, int64_t cuts)
 {
     c->n = 1;
-    c->box[0] = (ek_box){0, c->shape[0], 0, c->dims > 1 ? c->shape[1] : 1};
+    c->slice[0] = (ek_tensor_slice){0, c->shape[0], 0, c->dims > 1 ? c->shape[1] : 1};
     while (cuts-- > 0)
         cut_one(c);
     for (int64_t i = 0; i < c->n; i++)
@@ -97,7 +97,7 @@ static ek_status write_file(const char *path, const cut *cuts, int n, int file, 
 {
     static char names[2 * PARTS_MAX][200];
     ek_tensor_decl decls[2 * PARTS_MAX];
-    const ek_box *boxes[2 * PARTS_MAX];
+    const ek_tensor_slice *slices[2 * PARTS_MAX];
     ek_safetensors_writer *w = NULL;
     int64_t count = 0, i;
     ek_status st;
@@ -108,18 +108,19 @@ static ek_status write_file(const char *path, const cut *cuts, int n, int file, 
 
             if (c->file[k] != file)
                 continue;
-            ek_box_name(names[count], sizeof(names[0]), c->name, &c->box[k], c->dims, c->shape);
-            decls[count] =
-                (ek_tensor_decl){names[count], dtype, c->dims, {c->box[k].rows, c->box[k].cols}};
+            ek_tensor_slice_name(names[count], sizeof(names[0]), c->name, &c->slice[k], c->dims,
+                                 c->shape);
+            decls[count] = (ek_tensor_decl){
+                names[count], dtype, c->dims, {c->slice[k].rows, c->slice[k].cols}};
             if (twist != NULL)
                 twist(&decls[count]);
-            boxes[count++] = &c->box[k];
+            slices[count++] = &c->slice[k];
         }
     EK_TRY_OUT(ek_safetensors_create(NULL, path, EK_WRITE_REPLACE, decls, count, &w));
     while ((i = ek_safetensors_next(w)) >= 0)
-        for (int64_t e = 0; e < boxes[i]->rows * boxes[i]->cols; e++) {
+        for (int64_t e = 0; e < slices[i]->rows * slices[i]->cols; e++) {
             double x =
-                value(boxes[i]->row + e / boxes[i]->cols, boxes[i]->col + e % boxes[i]->cols);
+                value(slices[i]->row + e / slices[i]->cols, slices[i]->col + e % slices[i]->cols);
 
             EK_TRY_OUT(ek_safetensors_append(w, decls[i].name, 1, &x, EK_F64));
         }
@@ -130,7 +131,7 @@ out:
 }
 
 /* All files and their index, open. */
-static ek_status write_and_open(const cut *cuts, int n, ek_dtype dtype, ek_boxes **out)
+static ek_status write_and_open(const cut *cuts, int n, ek_dtype dtype, ek_slice_set **out)
 {
     static const char *const names[FILES] = {"a.safetensors", "b.safetensors", "c.safetensors"};
     const char *used[FILES];
@@ -153,7 +154,7 @@ static ek_status write_and_open(const cut *cuts, int n, ek_dtype dtype, ek_boxes
     st = ek_file_replace(NULL, at("x.safetensors.index.json"), text, strlen(text));
     free(text);
     EK_TRY(st);
-    return ek_boxes_open_in(root.s, "x", out);
+    return ek_slice_set_open_in(root.s, "x", out);
 }
 
 static int same(ek_status st)
@@ -164,17 +165,17 @@ static int same(ek_status st)
 }
 
 /* Random boxes of it, into rows that are farther apart than they are long. */
-static void read_boxes(const ek_boxed *x, const cut *c, ek_dtype to)
+static void read_slices(const ek_sliced_tensor *x, const cut *c, ek_dtype to)
 {
     for (int k = 0; k < 20; k++) {
         int64_t row = below(c->shape[0]), rows = below(c->shape[0] - row + 1);
         int64_t width = c->dims > 1 ? c->shape[1] : 1, col = below(width);
         int64_t cols = below(width - col + 1), ld = cols + below(3);
-        ek_box want = {row, rows, col, cols};
+        ek_tensor_slice want = {row, rows, col, cols};
         double *got = calloc((size_t)(rows * ld + 1), sizeof(*got));
         int wrong = 0;
 
-        if (same(ek_boxed_read(x, &want, got, ld, to)))
+        if (same(ek_sliced_tensor_read(x, &want, got, ld, to)))
             for (int64_t i = 0; i < rows * ld; i++) {
                 double v = to == EK_F64 ? got[i] : (double)((float *)got)[i];
 
@@ -190,26 +191,26 @@ static void any_cut(void)
     for (int round = 0; round < 60; round++) {
         cut cuts[2] = {{"w", 2, {1 + below(12), 1 + below(12)}, 0, {{0}}, {0}},
                        {"w.b", 1, {1 + below(20), 0}, 0, {{0}}, {0}}};
-        ek_boxes *b = NULL;
+        ek_slice_set *b = NULL;
 
         begin();
         for (int t = 0; t < 2; t++)
             make_cut(&cuts[t], below(12));
         if (same(write_and_open(cuts, 2, round % 2 ? EK_F32 : EK_F64, &b))) {
-            CHECK_INT(ek_boxes_count(b), 2);
+            CHECK_INT(ek_slice_set_count(b), 2);
             for (int t = 0; t < 2; t++) {
-                const ek_boxed *x = ek_boxes_find(b, cuts[t].name);
+                const ek_sliced_tensor *x = ek_slice_set_find(b, cuts[t].name);
 
                 CHECK(x != NULL && x->n == cuts[t].n);
                 if (x == NULL)
                     continue;
-                same(ek_boxed_check(x, cuts[t].dims, cuts[t].shape));
-                read_boxes(x, &cuts[t], EK_F64);
-                read_boxes(x, &cuts[t], EK_F32);
+                same(ek_sliced_tensor_check(x, cuts[t].dims, cuts[t].shape));
+                read_slices(x, &cuts[t], EK_F64);
+                read_slices(x, &cuts[t], EK_F32);
             }
         }
-        CHECK(b == NULL || ek_boxes_find(b, "w[0:1,0:1]") == NULL);
-        ek_boxes_close(&b);
+        CHECK(b == NULL || ek_slice_set_find(b, "w[0:1,0:1]") == NULL);
+        ek_slice_set_close(&b);
         end();
     }
 }
@@ -219,11 +220,11 @@ static void a_hole(void)
 {
     for (int round = 0; round < 40; round++) {
         cut c = {"w", 2, {2 + below(9), 2 + below(9)}, 0, {{0}}, {0}};
-        ek_boxes *b = NULL;
-        const ek_boxed *x;
+        ek_slice_set *b = NULL;
+        const ek_sliced_tensor *x;
         double room[100];
         int64_t lost;
-        ek_box one;
+        ek_tensor_slice one;
         char text[80];
 
         begin();
@@ -231,34 +232,34 @@ static void a_hole(void)
         lost = below(c.n);
         c.file[lost] = -1;
         if (c.n > 1 && same(write_and_open(&c, 1, EK_F32, &b))) {
-            x = ek_boxes_get(b, 0);
-            CHECK_INT(ek_boxed_check(x, 2, c.shape), EK_EFORMAT);
+            x = ek_slice_set_get(b, 0);
+            CHECK_INT(ek_sliced_tensor_check(x, 2, c.shape), EK_EFORMAT);
             snprintf(text, sizeof(text), "of tensor w, row %lld from column %lld on",
-                     (long long)c.box[lost].row, (long long)c.box[lost].col);
+                     (long long)c.slice[lost].row, (long long)c.slice[lost].col);
             CHECK(says(text));
-            CHECK_INT(
-                ek_boxed_read(x, &(ek_box){0, c.shape[0], 0, c.shape[1]}, room, c.shape[1], EK_F64),
-                EK_EFORMAT);
+            CHECK_INT(ek_sliced_tensor_read(x, &(ek_tensor_slice){0, c.shape[0], 0, c.shape[1]},
+                                            room, c.shape[1], EK_F64),
+                      EK_EFORMAT);
             for (int64_t i = 0; i < c.n; i++) {
-                one = c.box[i];
-                CHECK_INT(ek_boxed_read(x, &one, room, one.cols, EK_F64),
+                one = c.slice[i];
+                CHECK_INT(ek_sliced_tensor_read(x, &one, room, one.cols, EK_F64),
                           i == lost ? EK_EFORMAT : EK_OK);
             }
         }
-        ek_boxes_close(&b);
+        ek_slice_set_close(&b);
         end();
     }
 }
 
 static void overlaps(void)
 {
-    static const ek_box pairs[][2] = {
+    static const ek_tensor_slice pairs[][2] = {
         {{0, 4, 0, 4}, {3, 1, 3, 1}}, /* the whole, and a part */
         {{0, 3, 0, 4}, {2, 2, 0, 4}},
         {{0, 4, 0, 3}, {0, 4, 2, 2}},
         {{0, 2, 0, 2}, {1, 2, 1, 2}},
     };
-    ek_boxes *b = NULL;
+    ek_slice_set *b = NULL;
 
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         cut c = {"w", 2, {4, 4}, 2, {pairs[i][0], pairs[i][1]}, {0, 1}};
@@ -297,39 +298,40 @@ static void names(void)
                                         "w[0:2,1:1]", "w[ 0:2]", "w[0:2][0:2,0]", "w[+0:2]"};
     int64_t shape[2] = {6, 4};
     cut c = {"w", 2, {6, 4}, 1, {{2, 3, 1, 2}}, {0}};
-    ek_boxes *b = NULL;
+    ek_slice_set *b = NULL;
     double room[24];
     char name[60];
 
-    ek_box_name(name, sizeof(name), "x", &(ek_box){2, 3, 1, 2}, 2, shape);
+    ek_tensor_slice_name(name, sizeof(name), "x", &(ek_tensor_slice){2, 3, 1, 2}, 2, shape);
     CHECK(strcmp(name, "x[2:5,1:3]") == 0);
-    ek_box_name(name, sizeof(name), "x", &(ek_box){2, 3, 0, 1}, 1, shape);
+    ek_tensor_slice_name(name, sizeof(name), "x", &(ek_tensor_slice){2, 3, 0, 1}, 1, shape);
     CHECK(strcmp(name, "x[2:5]") == 0);
-    ek_box_name(name, sizeof(name), "x", &(ek_box){0, 6, 0, 4}, 2, shape);
+    ek_tensor_slice_name(name, sizeof(name), "x", &(ek_tensor_slice){0, 6, 0, 4}, 2, shape);
     CHECK(strcmp(name, "x") == 0);
     begin();
     CHECK(write_file(at("x.safetensors"), &c, 1, 0, EK_F32, lie) == EK_OK);
-    CHECK_INT(ek_boxes_open(at("x.safetensors"), &b), EK_EFORMAT);
+    CHECK_INT(ek_slice_set_open(at("x.safetensors"), &b), EK_EFORMAT);
     CHECK(says("'w[2:5,1:3]' has shape [2, 3]"));
     CHECK(write_file(at("x.safetensors"), &c, 1, 0, EK_F32, flatten) == EK_OK);
-    CHECK_INT(ek_boxes_open(at("x.safetensors"), &b), EK_EFORMAT);
+    CHECK_INT(ek_slice_set_open(at("x.safetensors"), &b), EK_EFORMAT);
     CHECK(write_file(at("x.safetensors"), &c, 1, 0, EK_F32, NULL) == EK_OK);
-    CHECK(ek_boxes_open_in(root.s, "x", &b) == EK_OK);
-    CHECK_INT(ek_boxed_check(ek_boxes_get(b, 0), 2, (int64_t[]){4, 4}), EK_EFORMAT);
+    CHECK(ek_slice_set_open_in(root.s, "x", &b) == EK_OK);
+    CHECK_INT(ek_sliced_tensor_check(ek_slice_set_get(b, 0), 2, (int64_t[]){4, 4}), EK_EFORMAT);
     CHECK(says("the config says [4, 4]")); /* the part leaves it */
-    CHECK_INT(ek_boxed_check(ek_boxes_get(b, 0), 1, (int64_t[]){6}), EK_EFORMAT);
-    CHECK_INT(ek_boxed_read(ek_boxes_get(b, 0), &(ek_box){0, 1, 0, -1}, room, 1, EK_F64),
+    CHECK_INT(ek_sliced_tensor_check(ek_slice_set_get(b, 0), 1, (int64_t[]){6}), EK_EFORMAT);
+    CHECK_INT(ek_sliced_tensor_read(ek_slice_set_get(b, 0), &(ek_tensor_slice){0, 1, 0, -1}, room,
+                                    1, EK_F64),
               EK_EINVAL);
-    ek_boxes_close(&b);
+    ek_slice_set_close(&b);
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
         cut one = {plain[i], 2, {6, 4}, 1, {{0, 6, 0, 4}}, {0}};
 
         CHECK(write_file(at("x.safetensors"), &one, 1, 0, EK_F32, NULL) == EK_OK);
-        CHECK(ek_boxes_open_in(root.s, "x", &b) == EK_OK);
-        CHECK(ek_boxes_find(b, plain[i]) != NULL);
-        ek_boxes_close(&b);
+        CHECK(ek_slice_set_open_in(root.s, "x", &b) == EK_OK);
+        CHECK(ek_slice_set_find(b, plain[i]) != NULL);
+        ek_slice_set_close(&b);
     }
-    CHECK_INT(ek_boxes_open_in(root.s, "y", &b), EK_ENOENT);
+    CHECK_INT(ek_slice_set_open_in(root.s, "y", &b), EK_ENOENT);
     CHECK(says("y.safetensors"));
     end();
 }
@@ -340,7 +342,7 @@ static void three_dimensions(void)
     ek_tensor_decl d = {"e", EK_BF16, 3, {2, 3, 4}};
     ek_safetensors_writer *w = NULL;
     float x[24], got[8];
-    ek_boxes *b = NULL;
+    ek_slice_set *b = NULL;
 
     for (int i = 0; i < 24; i++)
         x[i] = (float)i;
@@ -348,13 +350,16 @@ static void three_dimensions(void)
     CHECK(ek_safetensors_create(NULL, at("e.safetensors"), EK_WRITE_NEW, &d, 1, &w) == EK_OK);
     CHECK(ek_safetensors_append(w, "e", 24, x, EK_F32) == EK_OK);
     CHECK(ek_safetensors_finish(&w, NULL) == EK_OK);
-    CHECK(ek_boxes_open_in(root.s, "e", &b) == EK_OK);
-    CHECK(ek_boxed_check(ek_boxes_get(b, 0), 3, d.shape) == EK_OK);
-    CHECK(ek_boxed_read(ek_boxes_get(b, 0), &(ek_box){4, 2, 1, 2}, got, 2, EK_F32) == EK_OK);
+    CHECK(ek_slice_set_open_in(root.s, "e", &b) == EK_OK);
+    CHECK(ek_sliced_tensor_check(ek_slice_set_get(b, 0), 3, d.shape) == EK_OK);
+    CHECK(ek_sliced_tensor_read(ek_slice_set_get(b, 0), &(ek_tensor_slice){4, 2, 1, 2}, got, 2,
+                                EK_F32) == EK_OK);
     CHECK(got[0] == 17 && got[1] == 18 && got[2] == 21 && got[3] == 22);
-    CHECK_INT(ek_boxed_read(ek_boxes_get(b, 0), &(ek_box){5, 2, 0, 4}, got, 4, EK_F32), EK_EFORMAT);
+    CHECK_INT(ek_sliced_tensor_read(ek_slice_set_get(b, 0), &(ek_tensor_slice){5, 2, 0, 4}, got, 4,
+                                    EK_F32),
+              EK_EFORMAT);
     CHECK(says("row 6"));
-    ek_boxes_close(&b);
+    ek_slice_set_close(&b);
     end();
 }
 

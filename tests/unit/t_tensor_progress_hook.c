@@ -1,6 +1,6 @@
 /* Kernels tick while they work, on the thread that called them and on no other. */
+#include "base/progress_hook.h"
 #include "base/random.h"
-#include "base/tick.h"
 #include "ek_test.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/kernels.h"
@@ -88,8 +88,8 @@ static void setup(bench *b, ek_mode mode, ek_isa isa, int threads)
     b->w = values(b->k->real, OUT * IN);
     b->dw = room((size_t)((OUT > ROWS ? OUT : ROWS) * IN) * 8);
     b->lse = room((size_t)(BATCH * HEADS * SEQ) * 8);
-    b->forward = packed(b, EK_FORM_FORWARD);
-    b->backward = packed(b, EK_FORM_BACKWARD);
+    b->forward = packed(b, EK_PACKED_FORWARD);
+    b->backward = packed(b, EK_PACKED_BACKWARD);
 }
 
 static void teardown(bench *b)
@@ -151,9 +151,9 @@ static void check_ticks(bench *b, void (*kernel)(bench *), const char *what)
     seen.thread = pthread_self();
     seen.calls = 0;
     seen.elsewhere = 0;
-    ek_tick_set(count, NULL);
+    ek_progress_hook_set(count, NULL);
     kernel(b);
-    ek_tick_set(NULL, NULL);
+    ek_progress_hook_set(NULL, NULL);
     if (seen.calls < 1 && b->k->threads == 1)
         EK_T_FAIL("%s of %s did not tick", what, b->k->name);
     CHECK_INT(seen.elsewhere, 0);

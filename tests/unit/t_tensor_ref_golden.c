@@ -38,7 +38,7 @@ static void complete(void)
             memcpy(&entry, (char *)&k + at, sizeof(entry));
             CHECK(entry != NULL);
         }
-        CHECK_INT(k.packed_bytes(&k, 3, 5, EK_FORM_BACKWARD), mode == EK_MODE_BF16 ? 30 : 0);
+        CHECK_INT(k.packed_bytes(&k, 3, 5, EK_PACKED_BACKWARD), mode == EK_MODE_BF16 ? 30 : 0);
     }
 }
 
@@ -256,7 +256,7 @@ static void run_matrix(modes *m)
     void *dw = draw(m, r, F * D, 4), *yr = draw(m, r, N * F, 5);
     ek_group g = {0, N, c == r ? master : packed, dw};
 
-    CHECK_INT(k->pack(k, F, D, EK_FORM_FORWARD, master, packed), EK_OK);
+    CHECK_INT(k->pack(k, F, D, EK_PACKED_FORWARD, master, packed), EK_OK);
     CHECK_INT(k->linear_forward(k, &g, 1, F, D, x, D, y, F, EK_OUT_COMP, NULL), EK_OK);
     note(m, "linear y", c, y, N * F);
     CHECK_INT(k->linear_forward(k, &g, 1, F, D, x, D, yr, F, EK_OUT_ADD, NULL), EK_OK);

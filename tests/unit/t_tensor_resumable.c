@@ -1,7 +1,7 @@
 /* The optimizer's update that can be broken off: to the bits of the one that cannot, shared by any
- * number of lanes; from any state that base/trail.h allows; and in processes that are killed. */
+ * number of lanes; from any state that base/undo_log.h allows; and in processes that are killed. */
 #include "base/random.h"
-#include "base/trail.h"
+#include "base/undo_log.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
 
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { ARRAYS = EK_TRAIL_ARRAYS, BLOCK = EK_TRAIL_BLOCK, LANES = 7, LARGE = 1 << 20, KILLS = 60 };
+enum { ARRAYS = EK_UNDO_ARRAYS, BLOCK = EK_UNDO_BLOCK, LANES = 7, LARGE = 1 << 20, KILLS = 60 };
 
 static const ek_adamw by = {0.1, 0.2, 0.9, 0.95, 1e-8, 0.4, 0.2, 0.7};
 
@@ -59,30 +59,30 @@ static int same(const ek_kernels *k, int64_t n, void *const a[ARRAYS], void *con
 
 /* What a block under way may hold, in a state that its trail tells of: `done` numbers of the lane
  * are new, the copy of the block behind them is whole, and it is half written. */
-static void break_off(const ek_kernels *k, ek_trail *t, int64_t done, int64_t own,
+static void break_off(const ek_kernels *k, ek_undo_log *t, int64_t done, int64_t own,
                       void *const from[ARRAYS], void *const a[ARRAYS])
 {
     size_t real = ek_dtype_size(k->real), n = (size_t)(own - done < BLOCK ? own - done : BLOCK);
 
     k->adamw(&by, done, a[0], a[1], a[2], a[3]);
     memset(t->kept, 0x7f, sizeof(t->kept));
-    ek_trail_touch(t, done + (int64_t)n);
+    ek_undo_mark(t, done + (int64_t)n);
     for (int j = 0; j < ARRAYS; j++) {
-        memcpy(ek_trail_kept(t, done, j), (char *)from[j] + (size_t)done * real, n * real);
+        memcpy(ek_undo_copy(t, done, j), (char *)from[j] + (size_t)done * real, n * real);
         memset((char *)a[j] + (size_t)done * real, 0x55, n * real);
     }
 }
 
 /* A lane that has come to its end has the last block's old numbers. */
-static void check_trail(const ek_kernels *k, ek_trail *t, int64_t at, int64_t end,
-                        void *const first[ARRAYS])
+static void check_undo_log(const ek_kernels *k, ek_undo_log *t, int64_t at, int64_t end,
+                           void *const first[ARRAYS])
 {
     size_t real = ek_dtype_size(k->real);
     int64_t last = end > at ? (end - at - 1) / BLOCK * BLOCK : 0;
 
     CHECK_INT(t->at, end - at);
     for (int j = 0; j < ARRAYS; j++)
-        CHECK(memcmp(ek_trail_kept(t, last, j), (char *)first[j] + (size_t)(at + last) * real,
+        CHECK(memcmp(ek_undo_copy(t, last, j), (char *)first[j] + (size_t)(at + last) * real,
                      (size_t)(end - at - last) * real) == 0);
 }
 
@@ -92,13 +92,14 @@ static void from_anywhere(const ek_kernels *k, int64_t n, int lanes, uint64_t se
                           void *const a[ARRAYS])
 {
     size_t real = ek_dtype_size(k->real);
-    ek_trail trails[LANES];
+    ek_undo_log undo_logs[LANES];
 
-    memset(trails, 0, sizeof(trails));
+    memset(undo_logs, 0, sizeof(undo_logs));
     for (int j = 0; j < ARRAYS; j++)
         memcpy(a[j], first[j], (size_t)n * real);
     for (int lane = 0; lane < lanes && seed > 0; lane++) {
-        int64_t at = ek_trail_first(n, lanes, lane), own = ek_trail_first(n, lanes, lane + 1) - at;
+        int64_t at = ek_undo_lane_first(n, lanes, lane),
+                own = ek_undo_lane_first(n, lanes, lane + 1) - at;
         int64_t blocks = (own + BLOCK - 1) / BLOCK;
         int64_t now = (int64_t)(ek_random_bits(seed, 0, (uint64_t)lane) % (uint64_t)(blocks + 1));
         void *was[ARRAYS], *is[ARRAYS];
@@ -108,13 +109,13 @@ static void from_anywhere(const ek_kernels *k, int64_t n, int lanes, uint64_t se
             is[j] = (char *)a[j] + (size_t)at * real;
         }
         if (now > 0)
-            break_off(k, &trails[lane], (now - 1) * BLOCK, own, was, is);
+            break_off(k, &undo_logs[lane], (now - 1) * BLOCK, own, was, is);
     }
-    k->adamw_resumable(&by, n, a[0], a[1], a[2], a[3], lanes, trails);
+    k->adamw_resumable(&by, n, a[0], a[1], a[2], a[3], lanes, undo_logs);
     CHECK(same(k, n, a, want));
     for (int lane = 0; lane < lanes; lane++)
-        check_trail(k, &trails[lane], ek_trail_first(n, lanes, lane),
-                    ek_trail_first(n, lanes, lane + 1), first);
+        check_undo_log(k, &undo_logs[lane], ek_undo_lane_first(n, lanes, lane),
+                       ek_undo_lane_first(n, lanes, lane + 1), first);
 }
 
 static void each_size(const ek_kernels *k)
@@ -182,7 +183,7 @@ static void enter_own(const ek_kernels *like)
 typedef struct {
     const ek_kernels *k;
     int lanes;
-    ek_trail *trails;
+    ek_undo_log *undo_logs;
     void *a[ARRAYS];
 } work;
 
@@ -196,7 +197,7 @@ static pid_t start(const work *w, int plain)
             w->k->adamw(&by, LARGE, w->a[0], w->a[1], w->a[2], w->a[3]);
         else
             w->k->adamw_resumable(&by, LARGE, w->a[0], w->a[1], w->a[2], w->a[3], w->lanes,
-                                  w->trails);
+                                  w->undo_logs);
         _exit(0);
     }
     CHECK(child > 0);
@@ -214,7 +215,7 @@ static void end(pid_t child)
 /* Kills a child once a lane has come so far, or lets it end. */
 static void kill_at(pid_t child, const work *w, int lane, int64_t at)
 {
-    while (w->trails[lane].at < at) {
+    while (w->undo_logs[lane].at < at) {
         if (waitpid(child, NULL, WNOHANG) == child)
             return;
         sched_yield();
@@ -229,10 +230,10 @@ static int is_under_way(const work *w)
     int is = 0;
 
     for (int lane = 0; lane < w->lanes; lane++) {
-        int64_t own =
-            ek_trail_first(LARGE, w->lanes, lane + 1) - ek_trail_first(LARGE, w->lanes, lane);
+        int64_t own = ek_undo_lane_first(LARGE, w->lanes, lane + 1) -
+                      ek_undo_lane_first(LARGE, w->lanes, lane);
 
-        is |= w->trails[lane].at > 0 && w->trails[lane].at < own;
+        is |= w->undo_logs[lane].at > 0 && w->undo_logs[lane].at < own;
     }
     return is;
 }
@@ -247,7 +248,7 @@ static int hits;
 
 static void kill_and_resume(const ek_kernels *k)
 {
-    work w = {.k = k, .lanes = 2, .trails = memory(2 * sizeof(ek_trail))}, truth = {.k = k};
+    work w = {.k = k, .lanes = 2, .undo_logs = memory(2 * sizeof(ek_undo_log))}, truth = {.k = k};
     void *first[ARRAYS];
     int before = hits;
 
@@ -259,7 +260,7 @@ static void kill_and_resume(const ek_kernels *k)
     end(start(&truth, 1));
     for (uint64_t i = 0; i < KILLS; i++) {
         copy(k, w.a, first);
-        memset(w.trails, 0, 2 * sizeof(ek_trail));
+        memset(w.undo_logs, 0, 2 * sizeof(ek_undo_log));
         for (uint64_t again = 0; again < 2; again++)
             kill_at(start(&w, 0), &w, (int)again,
                     (int64_t)(ek_random_bits(9, again, i) % (LARGE / 2)) + 1);
@@ -271,7 +272,7 @@ static void kill_and_resume(const ek_kernels *k)
     give(w.a, LARGE);
     give(truth.a, LARGE);
     give(first, LARGE);
-    munmap(w.trails, 2 * sizeof(ek_trail));
+    munmap(w.undo_logs, 2 * sizeof(ek_undo_log));
 }
 
 static void killed_at_any_instant(void)

@@ -2,7 +2,7 @@
  * the start before is changed before it is given up, gradients are zero afterwards. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "model/units.h"
+#include "model/param_buckets.h"
 #include "small_spec.h"
 #include "train/recover.h"
 
@@ -35,13 +35,13 @@ static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &s->k));
     EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, s->k));
     id = (ek_segment_id){run_of_test(), s->found.generation, 0};
-    ek_state_prepare(&s->state, &id, 1, 7, 0, "/t_train_take_over");
+    ek_state_reserve(&s->state, &id, 1, 7, 0, "/t_train_take_over");
     s->state.memory.moves = 1;
     mc.state = &s->state.memory;
     EK_TRY(ek_model_create(&spec, s->k, &mc, &s->m));
     EK_TRY(ek_state_start(&s->state, s->m, STEPS));
-    if (s->found.verdict.generation < 0)
-        return ek_state_make_pieces(&s->state);
+    if (s->found.decision.generation < 0)
+        return ek_state_create_blocks(&s->state);
     EK_TRY(ek_recover_read_tables(&s->found));
     EK_TRY(ek_recover_load(&s->found, &s->state, &lacks));
     *missing = lacks;
@@ -97,10 +97,10 @@ static void fill_first(void)
     int64_t missing = -1;
 
     CHECK_INT(begin(&s, 1, &missing), EK_OK);
-    CHECK_INT(s.found.verdict.generation, -1);
+    CHECK_INT(s.found.decision.generation, -1);
     CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
     CHECK_INT(each_number(&s, 1, 1), 0);
-    ek_ledger_reduced(&s.state.ledger, STEPS); /* gradients are whole */
+    ek_journal_reduced(&s.state.journal, STEPS); /* gradients are whole */
     end(&s);
 }
 
@@ -111,7 +111,7 @@ static void leave_uncommitted(int32_t generation)
     int64_t missing = -1;
 
     CHECK_INT(begin(&s, 1, &missing), EK_OK);
-    CHECK_INT(s.found.verdict.generation, 0);
+    CHECK_INT(s.found.decision.generation, 0);
     CHECK_INT(s.found.generation, generation);
     CHECK_INT(missing, -1);
     CHECK_INT(each_number(&s, 0, 1), 0); /* who comes next may have to finish the step with them */
@@ -127,7 +127,7 @@ static void go_on(int32_t spare_slots)
     int64_t missing = -1, n = 0;
 
     CHECK_INT(begin(&s, spare_slots, &missing), EK_OK);
-    CHECK_INT(s.found.verdict.steps_done, STEPS);
+    CHECK_INT(s.found.decision.steps_done, STEPS);
     CHECK_INT(missing, -1);
     CHECK(s.found.bytes_taken > 0);
     CHECK_INT(s.found.bytes_copied, 0);

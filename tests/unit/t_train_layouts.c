@@ -376,7 +376,7 @@ static void one_rank_reads_all(void)
 {
     peer peers[RANKS_MAX];
     ek_path first, again, copy;
-    ek_boxes *files = NULL;
+    ek_slice_set *files = NULL;
     ek_model *m = NULL;
     int64_t n = 0;
 
@@ -396,10 +396,10 @@ static void one_rank_reads_all(void)
         CHECK(ek_model_load_path(m, first.s) == EK_OK);
         CHECK_INT(visit(m, one.salt, 0, 1, &n), 0);
         ek_model_destroy(&m);
-        CHECK(ek_boxes_open_in(first.s, "model", &files) == EK_OK);
+        CHECK(ek_slice_set_open_in(first.s, "model", &files) == EK_OK);
         CHECK(ek_path_set(&copy, "%s/model.safetensors", root.s) == EK_OK);
         CHECK(ek_hf_copy(&specs[0], files, EK_F32, NULL, copy.s, EK_WRITE_REPLACE) == EK_OK);
-        ek_boxes_close(&files);
+        ek_slice_set_close(&files);
         CHECK(same_file(root.s, again.s, "model.safetensors"));
 
         over(&one, save_well, peers);

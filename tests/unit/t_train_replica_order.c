@@ -2,8 +2,8 @@
  * written, and gradients are complete when they are read.  Only the graph is looked at, for a race
  * seldom shows in what comes out. */
 #include "ek_test.h"
+#include "model/param_buckets.h"
 #include "model/pass.h"
-#include "model/units.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>
@@ -46,7 +46,7 @@ static int is_product(const ek_op *op)
 
 static int same_work(const ek_op *a, const ek_op *b)
 {
-    return a->layer == b->layer && a->micro == b->micro && a->again == b->again;
+    return a->layer == b->layer && a->micro == b->micro && a->recompute == b->recompute;
 }
 
 static void must(const ek_graph *g, int32_t i, int32_t j)
@@ -122,7 +122,7 @@ static int32_t find_from(const ek_graph *g, int32_t first, const char *name, int
 {
     for (int32_t i = first; i < g->n_ops; i++)
         if (is(&g->ops[i], name) && g->ops[i].layer == layer && g->ops[i].micro == micro &&
-            !g->ops[i].again)
+            !g->ops[i].recompute)
             return i;
     EK_T_FAIL("no %s of layer %d, micro-batch %d", name, (int)layer, (int)micro);
     return 0;

@@ -2,7 +2,7 @@
  * tried by itself, over stages, runs and shards.  Ranks are threads. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "train/run_impl.h"
+#include "train/run_priv.h"
 
 #include <math.h>
 #include <pthread.h>

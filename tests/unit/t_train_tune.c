@@ -307,7 +307,7 @@ static void searches_again_when_times_change(void)
 }
 
 /* The same is best whatever the load: it is asked less and less. */
-static void patience_grows(void)
+static void backoff_grows(void)
 {
     static sim s;
 
@@ -538,7 +538,7 @@ static const ek_case cases[] = {
     EK_CASE(all_ranks_choose_alike),
     EK_CASE(buckets_are_apart),
     EK_CASE(searches_again_when_times_change),
-    EK_CASE(patience_grows),
+    EK_CASE(backoff_grows),
     EK_CASE(nonsense_is_survived),
     EK_CASE(others_go_on),
     EK_CASE(others_are_fewer),

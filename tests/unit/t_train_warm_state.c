@@ -2,7 +2,7 @@
  * notes that are of no use. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "train/note.h"
+#include "train/warm_state.h"
 
 enum { LAYERS = 4, EXPERTS = 6, RANKS = 4, BYTES = 1 << 16 };
 
@@ -53,16 +53,16 @@ static void loads_are_known(void)
 {
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         static fake a, b;
-        ek_note_found found;
+        ek_warm_state_found found;
         size_t bytes;
 
         fake_init(&a, RANKS);
         fake_fill(&a);
         fake_init(&b, ranks);
         a.pass.placed = ranks % 2;
-        bytes = ek_note_write(NULL, &a.pass, note, BYTES);
+        bytes = ek_warm_state_write(NULL, &a.pass, note, BYTES);
         CHECK(bytes > 0 && bytes < BYTES);
-        found = ek_note_read(NULL, &b.pass, note, bytes, ranks != RANKS);
+        found = ek_warm_state_read(NULL, &b.pass, note, bytes, ranks != RANKS);
         CHECK(found.loads && found.placed == ranks % 2);
         for (int l = 0; l < LAYERS; l += 2) {
             CHECK_INT(b.moe[l].history.of, 10 + l);
@@ -81,7 +81,7 @@ static void with_a_tuner_and_without_room(void)
     static const ek_moe_traffic settings[] = {{1, EK_A2A_LINEAR, 1}, {2, EK_A2A_LINEAR, 1}};
     static fake a, b;
     static ek_tune t, u;
-    ek_note_found found;
+    ek_warm_state_found found;
     size_t bytes;
 
     fake_init(&a, RANKS);
@@ -94,9 +94,9 @@ static void with_a_tuner_and_without_room(void)
 
         fake_init(&b, RANKS);
         ek_tune_init(&u, settings, 2);
-        bytes = ek_note_write(&t, &a.pass, note, room);
+        bytes = ek_warm_state_write(&t, &a.pass, note, room);
         CHECK(bytes <= room);
-        found = ek_note_read(&u, &b.pass, note, bytes, 0);
+        found = ek_warm_state_read(&u, &b.pass, note, bytes, 0);
         for (int l = 0; l < LAYERS; l += 2)
             known += b.moe[l].history.of > 0;
         CHECK(known == 2 || room < 200);
@@ -114,15 +114,15 @@ static void notes_of_no_use(void)
 
     fake_init(&a, RANKS);
     fake_fill(&a);
-    bytes = ek_note_write(NULL, &a.pass, note, BYTES);
+    bytes = ek_warm_state_write(NULL, &a.pass, note, BYTES);
     for (size_t n = 0; n < bytes; n++) {
         fake_init(&b, RANKS);
-        ek_note_read(NULL, &b.pass, note, n, 0);
+        ek_warm_state_read(NULL, &b.pass, note, n, 0);
         CHECK(b.moe[0].history.of == 0 && b.moe[2].history.of == 0);
     }
     fake_init(&b, RANKS);
     b.model.spec.experts = EXPERTS - 1;
-    ek_note_read(NULL, &b.pass, note, bytes, 0);
+    ek_warm_state_read(NULL, &b.pass, note, bytes, 0);
     CHECK_INT(b.moe[0].history.of, 0);
     for (uint64_t seed = 0; seed < 5000; seed++) {
         memcpy(broken, note, bytes);
@@ -132,7 +132,7 @@ static void notes_of_no_use(void)
             broken[x % bytes] = (unsigned char)(x >> 40);
         }
         fake_init(&b, RANKS);
-        ek_note_read(NULL, &b.pass, broken, bytes, 0);
+        ek_warm_state_read(NULL, &b.pass, broken, bytes, 0);
         for (int l = 0; l < LAYERS; l += 2)
             for (int i = 0; i < RANKS * EXPERTS; i++)
                 CHECK(b.counts[l][i] >= 0 && b.counts[l][i] < INT64_C(1) << 48);

@@ -11,7 +11,7 @@
  * A packed element is 4 bytes: one float, or PAIR = 2 neighbours in bf16 along the direction that
  * the product sums over.  Products are c [rows][cols] += sum over k of a(row, k) b [k][cols]; a
  * is read element by element at any strides, so scores need no transposition. */
-#include "base/tick.h"
+#include "base/progress_hook.h"
 #include "tensor/kernels.h"
 
 #include <float.h>
@@ -488,7 +488,7 @@ static void forward_block(const head *h, const room *w, int64_t q0, int64_t nq, 
         scores(w->q, w->kt + at, nq, nk, h->wide, diagonal, w->s);
         softmax_block(w, nq, h->scale, diagonal, starts, j * BLOCK);
         over_keys(w->s, w->vr + at, nq, nk, h->wide, diagonal, j > first, w->keep, w->narrow, w->o);
-        ek_tick();
+        ek_progress();
     }
     for (int64_t r = 0; r < nq; r++) {
         float sum = v_sum(v_load(w->total + r * VW));
@@ -616,7 +616,7 @@ static void backward_block(const head *h, const room *w, int64_t q0, int64_t nq,
         over_keys(w->ds, w->kr + at, nq, nk, wide, diagonal, k0 > first, NULL, w->narrow, w->o);
         over_queries(w->ds, w->qr, nq, nk, wide, diagonal, w->narrow, w->dk + k0 * wide);
         over_queries(w->s, w->dor, nq, nk, wide, diagonal, w->narrow, w->dv + k0 * wide);
-        ek_tick();
+        ek_progress();
     }
     put_rows(w->o, wide, h->scale, nq, h->dim, dq, h->ldq);
 }

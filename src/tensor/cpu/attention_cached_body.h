@@ -215,7 +215,7 @@ static void few_task(const cached *x, int64_t kv0, int64_t kv1, int64_t row0)
 }
 
 /* As many key heads a task as have room and leave every thread one. */
-static void few_rows(const cached *x)
+static void skinny(const cached *x)
 {
     int64_t rows = x->m * x->per, heads = x->a->kv_heads, wide = divide_up(x->a->head_dim, VW) * VW;
     int64_t room_rows = least(FEW_ROWS, FEW_FLOATS / wide) / least(rows, FEW_ROWS_HEAD);
@@ -262,7 +262,7 @@ static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, con
     x.v = v_cache;
     x.o = o;
     if (m * x.per <= 2 * FEW_ROWS_HEAD) {
-        few_rows(&x);
+        skinny(&x);
         return;
     }
 #pragma omp parallel for schedule(dynamic) collapse(2)

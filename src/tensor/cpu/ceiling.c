@@ -2,7 +2,7 @@
 #include "tensor/cpu/ceiling.h"
 
 #include "base/clock.h"
-#include "tensor/cpu/dnnl_border.h"
+#include "tensor/cpu/dnnl_shim.h"
 
 #include <omp.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* tensor/cpu/dnnl_border.c - oneDNN behind one interface for its versions 2.x and 3.x.
+/* tensor/cpu/dnnl_shim.c - oneDNN behind one interface for its versions 2.x and 3.x.
  *
  * Version 3 made memory descriptors opaque and replaced operation descriptors by arguments; the
  * functions md_* and *_desc below hide exactly that. */
-#include "tensor/cpu/dnnl_border.h"
+#include "tensor/cpu/dnnl_shim.h"
 
 #include "tensor/dtype.h"
 

@@ -1,9 +1,9 @@
-/* tensor/cpu/dnnl_border.h - the one place that talks to oneDNN.
+/* tensor/cpu/dnnl_shim.h - the one place that talks to oneDNN.
  *
  * Its C API differs between 2.x (Debian 12) and 3.x (Debian 13, Ubuntu 24.04); callers see none
  * of it.  oneDNN runs on the OpenMP team of the calling thread. */
-#ifndef TENSOR_CPU_DNNL_BORDER_H
-#define TENSOR_CPU_DNNL_BORDER_H
+#ifndef TENSOR_CPU_DNNL_SHIM_H
+#define TENSOR_CPU_DNNL_SHIM_H
 
 #include "tensor/kernels.h"
 

@@ -6,7 +6,7 @@
  * else a strip, stays in L1).  Nothing is allocated: strips live in the workspace. */
 #include "tensor/cpu/linear.h"
 
-#include "base/tick.h"
+#include "base/progress_hook.h"
 
 #include <omp.h>
 #include <stdatomic.h>
@@ -59,7 +59,7 @@ static size_t room_bytes(const ek_linear_ops *ops, int64_t k)
 
 static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
 {
-    int64_t n = form == EK_FORM_FORWARD ? out : in, kk = form == EK_FORM_FORWARD ? in : out;
+    int64_t n = form == EK_PACKED_FORWARD ? out : in, kk = form == EK_PACKED_FORWARD ? in : out;
 
     return (size_t)(ek_ceil_div(n, EK_PANEL) * EK_PANEL * 4) *
            (size_t)ek_packed_words(ops_of(k), kk);
@@ -102,7 +102,7 @@ static void pack_cols(const ek_linear_ops *ops, int64_t out, int64_t in, const f
 static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed)
 {
-    if (form == EK_FORM_FORWARD)
+    if (form == EK_PACKED_FORWARD)
         pack_rows(ops_of(k), out, in, master, packed);
     else
         pack_cols(ops_of(k), out, in, master, packed);
@@ -116,8 +116,8 @@ static int64_t strip_start(int64_t rows, int64_t n_strips, int64_t s)
 }
 
 /* Rows [row, row + rows) of the call times panels [p0, p1) of weight w. */
-static void unit_run(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
-                     int64_t p1, char *strips)
+static void bucket_range(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
+                         int64_t p1, char *strips)
 {
     int64_t n_strips = ek_ceil_div(rows, EK_STRIP), bytes = t->words * EK_STRIP_WIDTH * 4;
 
@@ -137,11 +137,11 @@ static void unit_run(const product *t, const char *w, int64_t row, int64_t rows,
             t->ops->tile_packed(r1 - r0, cols, t->words, strips + s * bytes, w + p * t->panel_bytes,
                                 t->mode, c + r0 * t->c_bytes, t->ldc);
         }
-        ek_tick();
+        ek_progress();
     }
 }
 
-static int64_t units_of(const product *t, const ek_group *g)
+static int64_t buckets_of(const product *t, const ek_group *g)
 {
     return ek_ceil_div(g->rows, t->strips * EK_STRIP) * t->panel_units;
 }
@@ -154,8 +154,8 @@ static void unit_of_group(const product *t, const ek_group *g, int64_t u, char *
     int64_t r0 = g->rows * b / blocks, r1 = g->rows * (b + 1) / blocks;
     int64_t all = ek_ceil_div(t->n, EK_PANEL);
 
-    unit_run(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
-             strips);
+    bucket_range(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
+                 strips);
 }
 
 /* Sizes of the units: rows first, then panels where rows are few. */
@@ -194,8 +194,8 @@ static void product_run(product *t, int threads)
         int64_t u, first = 0, group = 0;
 
         while ((u = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed)) < units) {
-            while (u - first >= units_of(t, &t->g[group]))
-                first += units_of(t, &t->g[group++]);
+            while (u - first >= buckets_of(t, &t->g[group]))
+                first += buckets_of(t, &t->g[group++]);
             unit_of_group(t, &t->g[group], u - first, strips);
         }
     }

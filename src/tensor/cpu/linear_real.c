@@ -5,7 +5,7 @@
  * transpose of its part of c, and is turned as it is stored.  A unit of work is some strips times
  * some panels; K runs block by block in one fixed order, so the bits do not depend on the number
  * of threads. */
-#include "base/tick.h"
+#include "base/progress_hook.h"
 #include "tensor/cpu/linear.h"
 
 #include <omp.h>
@@ -67,7 +67,7 @@ static void tile(const product *t, int64_t i, int64_t rows, int64_t j, int64_t c
 }
 
 /* Strips [s0, s1) times panels [p0, p1). */
-static void unit_run(const product *t, int64_t s0, int64_t s1, int64_t p0, int64_t p1)
+static void bucket_range(const product *t, int64_t s0, int64_t s1, int64_t p0, int64_t p1)
 {
     pieces at;
 
@@ -85,7 +85,7 @@ static void unit_run(const product *t, int64_t s0, int64_t s1, int64_t p0, int64
                 tile(t, s * EK_STRIP, ek_at_most(EK_STRIP, t->strips.n - s * EK_STRIP),
                      p * EK_PANEL, ek_at_most(EK_PANEL, t->panels.n - p * EK_PANEL), words,
                      at.strip[s - s0], at.panel[p - p0], t->add || k > 0);
-            ek_tick();
+            ek_progress();
         }
     }
 }
@@ -103,7 +103,7 @@ static void product_run(const product *t)
     for (int64_t u = 0; u < rows * columns; u++) {
         int64_t s = u / columns * STRIPS, p = u % columns * some;
 
-        unit_run(t, s, ek_at_most(s + STRIPS, strips), p, ek_at_most(p + some, panels));
+        bucket_range(t, s, ek_at_most(s + STRIPS, strips), p, ek_at_most(p + some, panels));
     }
 }
 

@@ -6,7 +6,7 @@
  * of the next, so there is one barrier a step.  Columns of dy become strips of the thread that
  * needs them.  All work of a step is taken from one counter; the steps of a group add to dw in
  * order, so the bits do not depend on the number of threads. */
-#include "base/tick.h"
+#include "base/progress_hook.h"
 #include "tensor/cpu/linear.h"
 
 #include <omp.h>
@@ -35,7 +35,7 @@ typedef struct {
 } step;
 
 /* The sizes of a step at its place; moves on over empty groups.  0 when there are no more. */
-static int step_settle(const weight *t, step *s)
+static int next_valid_step(const weight *t, step *s)
 {
     while (s->group < t->n_groups && t->g[s->group].rows == 0)
         s->group++;
@@ -58,7 +58,7 @@ static int step_next(const weight *t, step *s)
         s->token = 0;
         s->group++;
     }
-    return step_settle(t, s);
+    return next_valid_step(t, s);
 }
 
 static int64_t step_panels(const step *s)
@@ -77,8 +77,8 @@ static void panel_fill(const weight *t, const step *s, int64_t p, char *panels)
 }
 
 /* Columns [c0, c1) of dy, rows of dw, with all panels of the step. */
-static void unit_run(const weight *t, const step *s, int64_t c0, int64_t c1, const char *panels,
-                     char *strips)
+static void bucket_range(const weight *t, const step *s, int64_t c0, int64_t c1, const char *panels,
+                         char *strips)
 {
     int64_t strip_bytes = s->words * EK_STRIP_WIDTH * 4, row = t->g[s->group].row + s->token;
     float *dw = t->g[s->group].dw;
@@ -94,7 +94,7 @@ static void unit_run(const weight *t, const step *s, int64_t c0, int64_t c1, con
             t->ops->tile(ek_at_most(EK_STRIP, c1 - c), ek_at_most(EK_PANEL, t->in - column),
                          s->words, strips + i * strip_bytes, panels + p * s->words * EK_PANEL * 4,
                          EK_OUT_ADD, dw + c * t->in + column, t->in);
-        ek_tick();
+        ek_progress();
     }
 }
 
@@ -113,8 +113,8 @@ static void step_run(weight *t, const step *s, const step *after, int slot, char
         if (u < fill)
             panel_fill(t, after, u, t->panels[!slot]);
         else
-            unit_run(t, s, (u - fill) * unit, ek_at_most((u - fill + 1) * unit, t->out),
-                     t->panels[slot], strips);
+            bucket_range(t, s, (u - fill) * unit, ek_at_most((u - fill + 1) * unit, t->out),
+                         t->panels[slot], strips);
     }
 }
 
@@ -122,7 +122,7 @@ static void step_run(weight *t, const step *s, const step *after, int slot, char
 static void weight_steps(weight *t, char *strips)
 {
     step s = {0}, after;
-    int more = step_settle(t, &s), slot = 0;
+    int more = next_valid_step(t, &s), slot = 0;
 
     if (!more)
         return;

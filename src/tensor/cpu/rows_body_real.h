@@ -3,7 +3,7 @@
  * Compiled through rows_body.h for the instruction set of the including file.  Work is shared by
  * rows, columns or blocks that only the shape fixes, and every element is summed in one order, so
  * that the bits are the same on any number of threads. */
-#include "base/trail.h"
+#include "base/undo_log.h"
 #include "tensor/cpu/rows.h"
 #include "tensor/cpu/vec.h"
 
@@ -341,38 +341,38 @@ static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void 
 }
 
 /* The numbers of a lane, n of them. */
-static void adamw_lane(const adamw_by *by, int64_t n, float *const a[EK_TRAIL_ARRAYS],
-                       ek_trail *trail)
+static void adamw_lane(const adamw_by *by, int64_t n, float *const a[EK_UNDO_ARRAYS],
+                       ek_undo_log *undo_log)
 {
-    void *const arrays[EK_TRAIL_ARRAYS] = {a[0], a[1], a[2], a[3]};
+    void *const arrays[EK_UNDO_ARRAYS] = {a[0], a[1], a[2], a[3]};
 
-    for (int64_t i = ek_trail_resume(trail, sizeof(float), arrays); i < n; i += EK_TRAIL_BLOCK) {
-        const int64_t block = n - i < EK_TRAIL_BLOCK ? n - i : EK_TRAIL_BLOCK;
+    for (int64_t i = ek_undo_restore(undo_log, sizeof(float), arrays); i < n; i += EK_UNDO_BLOCK) {
+        const int64_t block = n - i < EK_UNDO_BLOCK ? n - i : EK_UNDO_BLOCK;
 
-        for (int j = 0; j < EK_TRAIL_ARRAYS; j++) {
-            float *kept = ek_trail_kept(trail, i, j);
+        for (int j = 0; j < EK_UNDO_ARRAYS; j++) {
+            float *kept = ek_undo_copy(undo_log, i, j);
 
             for (int64_t b = 0; b < block; b += VF)
                 vf_store(kept + b, vf_load(a[j] + i + b, block - b), block - b, 0);
         }
-        ek_trail_touch(trail, i + block);
+        ek_undo_mark(undo_log, i + block);
         for (int64_t b = 0; b < block; b += VF)
             adamw_vector(by, block - b, a[0] + i + b, a[1] + i + b, a[2] + i + b, a[3] + i + b);
     }
 }
 
 static void adamw_resumable(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
-                            int lanes, ek_trail *trails)
+                            int lanes, ek_undo_log *undo_logs)
 {
     const adamw_by by = adamw_coefficients(h);
 
 #pragma omp parallel for schedule(static) if (n >= ROWS_SERIAL)
     for (int lane = 0; lane < lanes; lane++) {
-        const int64_t at = ek_trail_first(n, lanes, lane);
+        const int64_t at = ek_undo_lane_first(n, lanes, lane);
 
         adamw_lane(
-            &by, ek_trail_first(n, lanes, lane + 1) - at,
+            &by, ek_undo_lane_first(n, lanes, lane + 1) - at,
             (float *const[]){(float *)p + at, (float *)g + at, (float *)m + at, (float *)v + at},
-            &trails[lane]);
+            &undo_logs[lane]);
     }
 }

@@ -5,8 +5,8 @@
  *
  * Sums run in R.  Each element of a result is summed by one thread in a fixed order, so the bits
  * do not depend on the number of threads. */
-#include "base/tick.h"
-#include "base/trail.h"
+#include "base/progress_hook.h"
+#include "base/undo_log.h"
 
 #include <math.h>
 #include <omp.h>

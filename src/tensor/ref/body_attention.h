@@ -79,7 +79,7 @@ static void NAME(attention_forward)(const ek_attention *a, const void *qkv, void
                     t + 1 - first, dim, (R)a->scale, q + t * a->ld, key + first * a->ld,
                     value + first * a->ld, a->ld, out + ((b * seq + t) * heads + h) * dim,
                     room + omp_get_thread_num() * seq);
-                ek_tick();
+                ek_progress();
             }
         }
     }
@@ -199,7 +199,7 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
 
             NAME(query_gradient)
             (&s, r % seq, grad + r * a->ld + h * dim, room + omp_get_thread_num() * 2 * dim);
-            ek_tick();
+            ek_progress();
         }
     }
 #pragma omp parallel for collapse(2) if (work > SMALL)
@@ -213,7 +213,7 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
                 HEAD s = NAME(head_of)(a, qkv, d_o, lse, delta, r / seq, h);
 
                 NAME(key_gradient)(&s, r % seq, dk, dv);
-                ek_tick();
+                ek_progress();
             }
             NAME(put_row)(dim, (R)a->scale, dk, to);
             NAME(put_row)(dim, 1, dv, to + a->kv_heads * dim);

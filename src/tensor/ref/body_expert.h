@@ -156,24 +156,24 @@ static void NAME(adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m,
 }
 
 static void NAME(adamw_resumable)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
-                                  int lanes, ek_trail *trails)
+                                  int lanes, ek_undo_log *undo_logs)
 {
     const ek_adamw by = *h;
 
 #pragma omp parallel for if (n > SMALL)
     for (int lane = 0; lane < lanes; lane++) {
-        ek_trail *t = &trails[lane];
-        int64_t at = ek_trail_first(n, lanes, lane);
-        int64_t own = ek_trail_first(n, lanes, lane + 1) - at;
+        ek_undo_log *t = &undo_logs[lane];
+        int64_t at = ek_undo_lane_first(n, lanes, lane);
+        int64_t own = ek_undo_lane_first(n, lanes, lane + 1) - at;
         R *a[] = {(R *)p + at, (R *)g + at, (R *)m + at, (R *)v + at};
-        int64_t i = ek_trail_resume(t, sizeof(R), (void *const[]){a[0], a[1], a[2], a[3]});
+        int64_t i = ek_undo_restore(t, sizeof(R), (void *const[]){a[0], a[1], a[2], a[3]});
 
-        for (; i < own; i += EK_TRAIL_BLOCK) {
-            int64_t end = NAME(least)(i + EK_TRAIL_BLOCK, own);
+        for (; i < own; i += EK_UNDO_BLOCK) {
+            int64_t end = NAME(least)(i + EK_UNDO_BLOCK, own);
 
-            for (int j = 0; j < EK_TRAIL_ARRAYS; j++)
-                memcpy(ek_trail_kept(t, i, j), a[j] + i, (size_t)(end - i) * sizeof(R));
-            ek_trail_touch(t, end);
+            for (int j = 0; j < EK_UNDO_ARRAYS; j++)
+                memcpy(ek_undo_copy(t, i, j), a[j] + i, (size_t)(end - i) * sizeof(R));
+            ek_undo_mark(t, end);
             for (int64_t k = i; k < end; k++)
                 NAME(adamw_number)(&by, a[0] + k, a[1] + k, a[2] + k, a[3] + k);
         }

@@ -51,7 +51,7 @@ static void NAME(forward_block)(int64_t row, int64_t rows, int64_t out, int64_t 
             NAME(put)(1, &sum, y, i * ldy + o, mode);
         }
         if (o % 32 == 0)
-            ek_tick();
+            ek_progress();
     }
 }
 
@@ -92,7 +92,7 @@ static void NAME(strip)(int64_t rows, int64_t len, int64_t n, const C *a, int64_
                     (a0 * TO_R(b0[c]) + a1 * TO_R(b1[c])) + (a2 * TO_R(b2[c]) + a3 * TO_R(b3[c]));
         }
         if (t % 64 == 0)
-            ek_tick();
+            ek_progress();
     }
     for (; t < n; t++) {
         for (int64_t r = 0; r < rows; r++) {
@@ -186,7 +186,7 @@ static void NAME(matmul_strip)(int64_t len, int64_t kk, const R *a, int64_t a_st
         for (int64_t j = 0; j < len; j++)
             sum[j] += a[t * a_step] * b[t * ldb + j];
         if (t % 256 == 255)
-            ek_tick();
+            ek_progress();
     }
 }
 
@@ -206,7 +206,7 @@ static void NAME(matmul_real)(int ta, int tb, int64_t m, int64_t n, int64_t kk, 
             (len, kk, ra + (ta ? i : i * lda), ta ? lda : 1, rb + (tb ? j * ldb : j), ldb, tb, sum);
             NAME(put)(len, sum, c, i * ldc + j, add ? EK_OUT_ADD : EK_OUT_REAL);
             if (i % 16 == 0)
-                ek_tick();
+                ek_progress();
         }
     }
 }
