@@ -619,7 +619,7 @@ static void case_overlap(peer *p)
     int64_t first[65];
 
     for (int r = 0; r <= p->size; r++)
-        first[r] = ek_run_first(N, p->size, r);
+        first[r] = ek_range_first(N, p->size, r);
     for (int i = 0; i < OPS; i++) {
         int64_t n = i % 2 == 0 ? N : 100;
         int root = i % p->size;

@@ -21,7 +21,7 @@ typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 /* One way to train. */
 typedef struct {
     int model, shape; /* which of equal_spec, of equal_shape_of */
-    int ranks, pp, chunks, tp, ep, etp, zero;
+    int ranks, pp, model_chunks, tp, ep, etp, zero;
     int degree, group;
     int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); with ways not given:
                    any */
@@ -133,8 +133,8 @@ static inline const char *equal_text(const equal_layout *l)
              "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
              "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
              "%s, balance %s",
-             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->chunks, l->tp, l->ep,
-             l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
+             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks, l->tp,
+             l->ep, l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
              nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
              l->columns ? "in columns" : "whole",
              l->balance ? equal_planners[l->balance]->name : "off");
@@ -451,7 +451,7 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
 {
     ek_mesh_sizes sizes = {l->pp, l->tp, l->ep, l->etp};
     ek_model_config mc = {.trained = 1,
-                          .chunks = l->chunks,
+                          .model_chunks = l->model_chunks,
                           .zero = l->zero,
                           .spare_slots = equal_spare(l),
                           .persistent_slots = equal_horizon(l)};
@@ -556,7 +556,8 @@ static inline int equal_legal(const equal_layout *l)
     int stage = l->ranks / l->pp;
 
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
-           (l->pp > 1 || l->chunks == 1) && l->pp * l->chunks <= equal_layers(l->model) &&
+           (l->pp > 1 || l->model_chunks == 1) &&
+           l->pp * l->model_chunks <= equal_layers(l->model) &&
            (!equal_moves(l) || l->zero == 0 || stage == l->ep * l->etp) &&
            (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather == 0 || !equal_horizon(l));
 }
@@ -576,7 +577,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.shape = (int)(b[12] % EQUAL_SHAPES);
     do {
         l.pp = equal_divisor(ranks, b[0]++);
-        l.chunks = l.pp > 1 ? 1 + (int)(b[1]++ % 3) : 1;
+        l.model_chunks = l.pp > 1 ? 1 + (int)(b[1]++ % 3) : 1;
         stage = ranks / l.pp;
         l.tp = equal_divisor(stage, b[2]);
         l.etp = equal_divisor(stage, b[3]);

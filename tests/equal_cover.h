@@ -63,7 +63,7 @@ static inline equal_layout cover_layout(const cover_row *r)
     equal_layout l = {
         .ranks = cover_sizes[v[COVER_RANKS]],
         .pp = cover_sizes[v[COVER_PP]],
-        .chunks = 1 + v[COVER_CHUNKS],
+        .model_chunks = 1 + v[COVER_CHUNKS],
         .tp = cover_sizes[v[COVER_TP]],
         .ep = cover_sizes[v[COVER_EP]],
         .etp = cover_sizes[v[COVER_ETP]],

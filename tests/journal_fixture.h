@@ -37,7 +37,7 @@ static inline void toy_runs(ek_journal_extent *runs)
 
 static inline float *toy_array(const ek_journal *l, int run, int array)
 {
-    return (float *)(void *)(l->memory + l->run[run].at[array]);
+    return (float *)(void *)(l->memory + l->extent[run].at[array]);
 }
 
 static inline float toy_gradient(int rank, int64_t step, int run, int64_t i)

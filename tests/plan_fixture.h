@@ -17,8 +17,8 @@ typedef struct {
 static inline void plan_lay_out(fixture *f, ek_arena *a)
 {
     ek_plan_reserve(&f->p, a, &f->l);
-    f->counts = ek_arena_take(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
-    f->load = ek_arena_take(a, f->l.ranks, sizeof(*f->load));
+    f->counts = ek_arena_alloc(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
+    f->load = ek_arena_alloc(a, f->l.ranks, sizeof(*f->load));
     f->memory = f->planner->reserve(a, &f->l);
 }
 

@@ -13,11 +13,11 @@ typedef struct {
 
 static inline void *random_take(ek_arena *a, const ek_plan_limits *l)
 {
-    ek_random_planner *r = ek_arena_take(a, 1, sizeof(*r)), none;
+    ek_random_planner *r = ek_arena_alloc(a, 1, sizeof(*r)), none;
     ek_random_planner *at = r != NULL ? r : &none;
 
     at->draws = 0;
-    at->total = ek_arena_take(a, l->experts, sizeof(*at->total));
+    at->total = ek_arena_alloc(a, l->experts, sizeof(*at->total));
     return r;
 }
 

@@ -21,7 +21,7 @@ struct job {
     ek_model_spec spec;
     ek_mode mode;
     ek_mesh_sizes sizes;
-    int ranks, zero, chunks;
+    int ranks, zero, model_chunks;
     int micros; /* 0: MICROS */
     int idle;   /* takes no steps */
     ek_isa isa;
@@ -63,8 +63,8 @@ typedef struct {
 static inline void fill_tokens(rank *r)
 {
     int micros = micros_of(r->j);
-    int64_t first = ek_run_first(SEQS, r->mesh->dp, r->mesh->dp_rank);
-    int64_t seqs = ek_run_length(SEQS, r->mesh->dp, r->mesh->dp_rank);
+    int64_t first = ek_range_first(SEQS, r->mesh->dp, r->mesh->dp_rank);
+    int64_t seqs = ek_range_length(SEQS, r->mesh->dp, r->mesh->dp_rank);
 
     for (int i = 0; i < micros; i++) {
         r->micro[i] = ek_micro_alone(seqs, SEQ, 1.0 / micros, (uint64_t)(i * SEQS + first),
@@ -280,8 +280,10 @@ static inline ek_status take_step(rank *r)
 static inline ek_status open_rank(rank *r)
 {
     const job *j = r->j;
-    ek_model_config mc = {
-        .trained = 1, .chunks = j->chunks, .zero = j->zero, .bucket_bytes = j->bucket_bytes};
+    ek_model_config mc = {.trained = 1,
+                          .model_chunks = j->model_chunks,
+                          .zero = j->zero,
+                          .bucket_bytes = j->bucket_bytes};
     ek_pass_config pc = {.max_seqs = SEQS, .max_seq = SEQ, .micros = MICROS, .training = 1};
     ek_optimizer_config oc = {.lr = 1e-2,
                               .steps = STEPS,

@@ -13,26 +13,26 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
 {
     int64_t slots = (int64_t)l->ranks * l->slots;
 
-    m->total = ek_arena_take(a, l->experts, sizeof(*m->total));
-    m->left = ek_arena_take(a, l->experts, sizeof(*m->left));
-    m->load = ek_arena_take(a, l->ranks, sizeof(*m->load));
-    m->start = ek_arena_take(a, l->ranks, sizeof(*m->start));
-    m->spare = ek_arena_take(a, slots, sizeof(*m->spare));
-    m->n_spare = ek_arena_take(a, l->ranks, sizeof(*m->n_spare));
-    m->primaries = ek_arena_take(a, l->experts, sizeof(*m->primaries));
-    m->first_primary = ek_arena_take(a, l->ranks + 1, sizeof(*m->first_primary));
-    m->rank_of = ek_arena_take(a, l->experts, sizeof(*m->rank_of));
-    m->largest = ek_arena_take(a, l->ranks, sizeof(*m->largest));
-    m->most_left = ek_arena_take(a, l->ranks, sizeof(*m->most_left));
-    m->largest_first = ek_arena_take(a, l->ranks, sizeof(*m->largest_first));
-    m->most_first = ek_arena_take(a, l->ranks, sizeof(*m->most_first));
-    m->offer = ek_arena_take(a, l->ranks, sizeof(*m->offer));
-    m->gap = ek_arena_take(a, l->ranks, sizeof(*m->gap));
-    m->room = ek_arena_take(a, l->ranks, sizeof(*m->room));
-    m->gives = ek_arena_take(a, l->ranks, sizeof(*m->gives));
-    m->given = ek_arena_take(a, l->experts, sizeof(*m->given));
-    m->moves = ek_arena_take(a, slots, sizeof(*m->moves));
-    m->best = ek_arena_take(a, slots, sizeof(*m->best));
+    m->total = ek_arena_alloc(a, l->experts, sizeof(*m->total));
+    m->left = ek_arena_alloc(a, l->experts, sizeof(*m->left));
+    m->load = ek_arena_alloc(a, l->ranks, sizeof(*m->load));
+    m->start = ek_arena_alloc(a, l->ranks, sizeof(*m->start));
+    m->spare = ek_arena_alloc(a, slots, sizeof(*m->spare));
+    m->n_spare = ek_arena_alloc(a, l->ranks, sizeof(*m->n_spare));
+    m->primaries = ek_arena_alloc(a, l->experts, sizeof(*m->primaries));
+    m->first_primary = ek_arena_alloc(a, l->ranks + 1, sizeof(*m->first_primary));
+    m->rank_of = ek_arena_alloc(a, l->experts, sizeof(*m->rank_of));
+    m->largest = ek_arena_alloc(a, l->ranks, sizeof(*m->largest));
+    m->most_left = ek_arena_alloc(a, l->ranks, sizeof(*m->most_left));
+    m->largest_first = ek_arena_alloc(a, l->ranks, sizeof(*m->largest_first));
+    m->most_first = ek_arena_alloc(a, l->ranks, sizeof(*m->most_first));
+    m->offer = ek_arena_alloc(a, l->ranks, sizeof(*m->offer));
+    m->gap = ek_arena_alloc(a, l->ranks, sizeof(*m->gap));
+    m->room = ek_arena_alloc(a, l->ranks, sizeof(*m->room));
+    m->gives = ek_arena_alloc(a, l->ranks, sizeof(*m->gives));
+    m->given = ek_arena_alloc(a, l->experts, sizeof(*m->given));
+    m->moves = ek_arena_alloc(a, slots, sizeof(*m->moves));
+    m->best = ek_arena_alloc(a, slots, sizeof(*m->best));
 }
 
 static int64_t most_of(const ek_alias *m, int32_t ranks)

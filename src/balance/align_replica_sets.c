@@ -11,10 +11,10 @@ void ek_align_reserve(ek_set_alignment *a, ek_arena *arena, int32_t nodes, int64
     a->nodes = nodes;
     a->words = (nodes + 63) / 64;
     a->room = room;
-    a->set = ek_arena_take(arena, room * a->words, sizeof(*a->set));
-    a->is_new = ek_arena_take(arena, room, sizeof(*a->is_new));
-    a->was_new = ek_arena_take(arena, room, sizeof(*a->was_new));
-    a->real = ek_arena_take(arena, a->words, sizeof(*a->real));
+    a->set = ek_arena_alloc(arena, room * a->words, sizeof(*a->set));
+    a->is_new = ek_arena_alloc(arena, room, sizeof(*a->is_new));
+    a->was_new = ek_arena_alloc(arena, room, sizeof(*a->was_new));
+    a->real = ek_arena_alloc(arena, a->words, sizeof(*a->real));
 }
 
 void ek_align_clear(ek_set_alignment *a)

@@ -17,8 +17,8 @@ typedef struct {
 
 void ek_apportion_reserve(ek_apportion_scratch *room, ek_arena *a, int64_t n)
 {
-    room->remainder = ek_arena_take(a, n, sizeof(*room->remainder));
-    room->open = ek_arena_take(a, n, sizeof(*room->open));
+    room->remainder = ek_arena_alloc(a, n, sizeof(*room->remainder));
+    room->open = ek_arena_alloc(a, n, sizeof(*room->open));
 }
 
 static int64_t weight_of(const pot *p, int32_t i)

@@ -5,12 +5,12 @@
 
 void ek_assign_reserve(ek_assign *a, ek_arena *arena, int32_t most)
 {
-    a->u = ek_arena_take(arena, most + 1, sizeof(*a->u));
-    a->v = ek_arena_take(arena, most + 1, sizeof(*a->v));
-    a->least = ek_arena_take(arena, most + 1, sizeof(*a->least));
-    a->row_of = ek_arena_take(arena, most + 1, sizeof(*a->row_of));
-    a->from = ek_arena_take(arena, most + 1, sizeof(*a->from));
-    a->reached = ek_arena_take(arena, most + 1, sizeof(*a->reached));
+    a->u = ek_arena_alloc(arena, most + 1, sizeof(*a->u));
+    a->v = ek_arena_alloc(arena, most + 1, sizeof(*a->v));
+    a->least = ek_arena_alloc(arena, most + 1, sizeof(*a->least));
+    a->row_of = ek_arena_alloc(arena, most + 1, sizeof(*a->row_of));
+    a->from = ek_arena_alloc(arena, most + 1, sizeof(*a->from));
+    a->reached = ek_arena_alloc(arena, most + 1, sizeof(*a->reached));
 }
 
 /* Looks on from a column that is reached, by its row; the column to reach next. */

@@ -47,17 +47,17 @@ static void lay(ek_balance *b)
     int64_t slots = (int64_t)l->ranks * l->slots;
     ek_arena *a = &b->arena;
 
-    b->node_of = ek_arena_take(a, l->ranks, sizeof(*b->node_of));
+    b->node_of = ek_arena_alloc(a, l->ranks, sizeof(*b->node_of));
     b->memory = b->planner->reserve(a, l);
-    b->total = ek_arena_take(a, l->experts, sizeof(*b->total));
+    b->total = ek_arena_alloc(a, l->experts, sizeof(*b->total));
     ek_plan_reserve(&b->plan, a, l);
     ek_plan_reserve(&b->served, a, l);
     ek_placement_reserve(&b->base, a, l->experts, l->ranks, l->slots);
     if (has_both(b))
         ek_plan_history_reserve(&b->past, a, l);
-    b->split = ek_arena_take(a, l->ranks + slots, sizeof(*b->split));
-    b->rows = ek_arena_take(a, l->ranks * slots, sizeof(*b->rows));
-    b->slots = ek_arena_take(a, slots, sizeof(*b->slots));
+    b->split = ek_arena_alloc(a, l->ranks + slots, sizeof(*b->split));
+    b->rows = ek_arena_alloc(a, l->ranks * slots, sizeof(*b->rows));
+    b->slots = ek_arena_alloc(a, slots, sizeof(*b->slots));
 }
 
 static ek_status check_config(const ek_balance_config *c)

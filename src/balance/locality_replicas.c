@@ -9,11 +9,11 @@
 
 static void take_sums(ek_locality_sums *s, ek_arena *a, const ek_plan_limits *l)
 {
-    s->served = ek_arena_take(a, l->ranks, sizeof(*s->served));
-    s->stay = ek_arena_take(a, l->ranks, sizeof(*s->stay));
-    s->gets = ek_arena_take(a, l->ranks, sizeof(*s->gets));
-    s->gives = ek_arena_take(a, l->ranks, sizeof(*s->gives));
-    s->given = ek_arena_take(a, l->experts, sizeof(*s->given));
+    s->served = ek_arena_alloc(a, l->ranks, sizeof(*s->served));
+    s->stay = ek_arena_alloc(a, l->ranks, sizeof(*s->stay));
+    s->gets = ek_arena_alloc(a, l->ranks, sizeof(*s->gets));
+    s->gives = ek_arena_alloc(a, l->ranks, sizeof(*s->gives));
+    s->given = ek_arena_alloc(a, l->experts, sizeof(*s->given));
 }
 
 static void copy_sums(const ek_plan_limits *l, ek_locality_sums *to, const ek_locality_sums *from)
@@ -31,12 +31,12 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
 {
     int64_t all = (int64_t)l->ranks * l->slots;
 
-    n->tokens = ek_arena_take(a, l->ranks, sizeof(*n->tokens));
+    n->tokens = ek_arena_alloc(a, l->ranks, sizeof(*n->tokens));
     take_sums(&n->sums, a, l);
     for (int i = 0; i < 2; i++) {
         take_sums(&n->aside[i], a, l);
-        n->expert_of[i] = ek_arena_take(a, all, sizeof(*n->expert_of[i]));
-        n->quota[i] = ek_arena_take(a, all, sizeof(*n->quota[i]));
+        n->expert_of[i] = ek_arena_alloc(a, all, sizeof(*n->expert_of[i]));
+        n->quota[i] = ek_arena_alloc(a, all, sizeof(*n->quota[i]));
     }
 }
 

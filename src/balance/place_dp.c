@@ -9,10 +9,10 @@ void ek_place_dp_reserve(ek_place_dp *m, ek_arena *a, int32_t items, int32_t ran
 
     m->items = items;
     m->ranks = ranks;
-    m->load = ek_arena_take(a, subsets, sizeof(*m->load));
-    m->size = ek_arena_take(a, subsets, sizeof(*m->size));
-    m->value = ek_arena_take(a, 2 * subsets, sizeof(*m->value));
-    m->taken = ek_arena_take(a, ranks * subsets, sizeof(*m->taken));
+    m->load = ek_arena_alloc(a, subsets, sizeof(*m->load));
+    m->size = ek_arena_alloc(a, subsets, sizeof(*m->size));
+    m->value = ek_arena_alloc(a, 2 * subsets, sizeof(*m->value));
+    m->taken = ek_arena_alloc(a, ranks * subsets, sizeof(*m->taken));
 }
 
 /* Loads and sizes of all subsets, each from the one without its first item. */

@@ -9,8 +9,8 @@ void ek_placement_reserve(ek_placement *p, ek_arena *a, int32_t experts, int32_t
     p->experts = experts;
     p->ranks = ranks;
     p->slots = slots;
-    p->expert_of = ek_arena_take(a, (int64_t)ranks * slots, sizeof(*p->expert_of));
-    p->primary = ek_arena_take(a, experts, sizeof(*p->primary));
+    p->expert_of = ek_arena_alloc(a, (int64_t)ranks * slots, sizeof(*p->expert_of));
+    p->primary = ek_arena_alloc(a, experts, sizeof(*p->primary));
 }
 
 void ek_placement_copy(ek_placement *to, const ek_placement *from)

@@ -115,25 +115,25 @@ typedef struct {
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    memory *m = ek_arena_take(a, 1, sizeof(*m)), measured;
+    memory *m = ek_arena_alloc(a, 1, sizeof(*m)), measured;
     memory *at = m != NULL ? m : &measured;
 
     ek_alias_reserve(&at->alias, a, l);
     ek_locality_reserve(&at->locality, a, l);
-    at->kept = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
-    at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
-    at->sorting = ek_arena_take(a, l->experts, sizeof(*at->sorting));
-    at->primary = ek_arena_take(a, l->experts, sizeof(*at->primary));
-    at->primaries = ek_arena_take(a, l->ranks, sizeof(*at->primaries));
-    at->rank_of = ek_arena_take(a, l->experts, sizeof(*at->rank_of));
-    at->away = ek_arena_take(a, l->experts, sizeof(*at->away));
-    at->first = ek_arena_take(a, l->ranks, sizeof(*at->first));
-    at->after = ek_arena_take(a, l->experts, sizeof(*at->after));
-    at->sum = ek_arena_take(a, l->ranks, sizeof(*at->sum));
-    at->open = ek_arena_take(a, l->ranks, sizeof(*at->open));
-    at->heaviest = ek_arena_take(a, l->ranks, sizeof(*at->heaviest));
-    at->room = ek_arena_take(a, l->ranks, sizeof(*at->room));
-    at->moved = ek_arena_take(a, l->ranks, sizeof(*at->moved));
+    at->kept = ek_arena_alloc(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
+    at->order = ek_arena_alloc(a, l->experts, sizeof(*at->order));
+    at->sorting = ek_arena_alloc(a, l->experts, sizeof(*at->sorting));
+    at->primary = ek_arena_alloc(a, l->experts, sizeof(*at->primary));
+    at->primaries = ek_arena_alloc(a, l->ranks, sizeof(*at->primaries));
+    at->rank_of = ek_arena_alloc(a, l->experts, sizeof(*at->rank_of));
+    at->away = ek_arena_alloc(a, l->experts, sizeof(*at->away));
+    at->first = ek_arena_alloc(a, l->ranks, sizeof(*at->first));
+    at->after = ek_arena_alloc(a, l->experts, sizeof(*at->after));
+    at->sum = ek_arena_alloc(a, l->ranks, sizeof(*at->sum));
+    at->open = ek_arena_alloc(a, l->ranks, sizeof(*at->open));
+    at->heaviest = ek_arena_alloc(a, l->ranks, sizeof(*at->heaviest));
+    at->room = ek_arena_alloc(a, l->ranks, sizeof(*at->room));
+    at->moved = ek_arena_alloc(a, l->ranks, sizeof(*at->moved));
     ek_placement_reserve(&at->next, a, l->experts, l->ranks, l->slots);
     ek_placement_reserve(&at->best, a, l->experts, l->ranks, l->slots);
     ek_plan_reserve(&at->served, a, l);

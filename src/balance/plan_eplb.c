@@ -41,17 +41,17 @@ typedef struct {
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    memory *m = ek_arena_take(a, 1, sizeof(*m)), measured;
+    memory *m = ek_arena_alloc(a, 1, sizeof(*m)), measured;
     memory *at = m != NULL ? m : &measured;
 
-    at->total = ek_arena_take(a, l->experts, sizeof(*at->total));
-    at->replicas = ek_arena_take(a, l->experts, sizeof(*at->replicas));
-    at->order = ek_arena_take(a, l->experts, sizeof(*at->order));
-    at->starts = ek_arena_take(a, BYTES, sizeof(*at->starts));
-    at->room = ek_arena_take(a, l->experts, sizeof(*at->room));
-    at->served = ek_arena_take(a, l->ranks, sizeof(*at->served));
-    at->open = ek_arena_take(a, l->ranks, sizeof(*at->open));
-    at->used = ek_arena_take(a, l->ranks, sizeof(*at->used));
+    at->total = ek_arena_alloc(a, l->experts, sizeof(*at->total));
+    at->replicas = ek_arena_alloc(a, l->experts, sizeof(*at->replicas));
+    at->order = ek_arena_alloc(a, l->experts, sizeof(*at->order));
+    at->starts = ek_arena_alloc(a, BYTES, sizeof(*at->starts));
+    at->room = ek_arena_alloc(a, l->experts, sizeof(*at->room));
+    at->served = ek_arena_alloc(a, l->ranks, sizeof(*at->served));
+    at->open = ek_arena_alloc(a, l->ranks, sizeof(*at->open));
+    at->used = ek_arena_alloc(a, l->ranks, sizeof(*at->used));
     return m;
 }
 
@@ -159,7 +159,7 @@ static void allocate(memory *m, const ek_plan_limits *l)
 }
 
 /* A slot of the rank with the least load that has room, which gets `weight`. */
-static int32_t take_slot(memory *m, const ek_plan_limits *l, double weight)
+static int32_t take_act_slot(memory *m, const ek_plan_limits *l, double weight)
 {
     entry r = m->open[0];
     int32_t slot = r.id * l->slots + m->used[r.id]++;
@@ -178,7 +178,7 @@ static void put(memory *m, const ek_plan_limits *l, entry x, int32_t was, ek_pla
     int64_t each = n > 1 ? m->total[e] / n : m->total[e], longer = m->total[e] - each * n;
 
     for (int32_t i = 0; i < n; i++) {
-        int32_t slot = take_slot(m, l, -x.key);
+        int32_t slot = take_act_slot(m, l, -x.key);
 
         p->placement.expert_of[slot] = e;
         p->quota[slot] = each + (i < longer);

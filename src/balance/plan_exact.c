@@ -19,7 +19,7 @@
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    ek_alias *m = ek_arena_take(a, 1, sizeof(*m)), measured;
+    ek_alias *m = ek_arena_alloc(a, 1, sizeof(*m)), measured;
 
     ek_alias_reserve(m != NULL ? m : &measured, a, l);
     return m;

@@ -33,9 +33,9 @@ typedef struct {
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    memory *m = ek_arena_take(a, 1, sizeof(*m));
-    int64_t *total = ek_arena_take(a, l->experts, sizeof(*total));
-    int64_t *sends = ek_arena_take(a, l->ranks, sizeof(*sends));
+    memory *m = ek_arena_alloc(a, 1, sizeof(*m));
+    int64_t *total = ek_arena_alloc(a, l->experts, sizeof(*total));
+    int64_t *sends = ek_arena_alloc(a, l->ranks, sizeof(*sends));
 
     if (m != NULL)
         *m = (memory){total, sends};

@@ -3,7 +3,7 @@
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    return ek_arena_take(a, l->experts, sizeof(int64_t));
+    return ek_arena_alloc(a, l->experts, sizeof(int64_t));
 }
 
 static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)

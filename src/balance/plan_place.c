@@ -51,26 +51,26 @@ static int32_t least(int32_t a, int32_t b)
 static void match_take(ek_place_match *m, ek_arena *a, int32_t n)
 {
     m->n = n;
-    m->overlap = ek_arena_take(a, (int64_t)n * n, sizeof(*m->overlap));
-    m->group_of = ek_arena_take(a, n, sizeof(*m->group_of));
-    m->price_group = ek_arena_take(a, n, sizeof(*m->price_group));
-    m->price_rank = ek_arena_take(a, n, sizeof(*m->price_rank));
-    m->slack = ek_arena_take(a, n, sizeof(*m->slack));
-    m->from = ek_arena_take(a, n, sizeof(*m->from));
-    m->done = ek_arena_take(a, n, sizeof(*m->done));
+    m->overlap = ek_arena_alloc(a, (int64_t)n * n, sizeof(*m->overlap));
+    m->group_of = ek_arena_alloc(a, n, sizeof(*m->group_of));
+    m->price_group = ek_arena_alloc(a, n, sizeof(*m->price_group));
+    m->price_rank = ek_arena_alloc(a, n, sizeof(*m->price_rank));
+    m->slack = ek_arena_alloc(a, n, sizeof(*m->slack));
+    m->from = ek_arena_alloc(a, n, sizeof(*m->from));
+    m->done = ek_arena_alloc(a, n, sizeof(*m->done));
 }
 
 ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks)
 {
-    ek_place *m = ek_arena_take(a, 1, sizeof(*m)), at = {.experts = experts, .ranks = ranks};
+    ek_place *m = ek_arena_alloc(a, 1, sizeof(*m)), at = {.experts = experts, .ranks = ranks};
     int32_t items = least(experts, EK_PLACE_ITEMS), bins = ranks > items ? ranks : items;
 
-    at.load = ek_arena_take(a, experts, sizeof(*at.load));
-    at.order = ek_arena_take(a, experts, sizeof(*at.order));
-    at.rank_of = ek_arena_take(a, experts, sizeof(*at.rank_of));
-    at.sum = ek_arena_take(a, bins, sizeof(*at.sum));
-    at.held = ek_arena_take(a, bins, sizeof(*at.held));
-    at.device = ek_arena_take(a, experts, sizeof(*at.device));
+    at.load = ek_arena_alloc(a, experts, sizeof(*at.load));
+    at.order = ek_arena_alloc(a, experts, sizeof(*at.order));
+    at.rank_of = ek_arena_alloc(a, experts, sizeof(*at.rank_of));
+    at.sum = ek_arena_alloc(a, bins, sizeof(*at.sum));
+    at.held = ek_arena_alloc(a, bins, sizeof(*at.held));
+    at.device = ek_arena_alloc(a, experts, sizeof(*at.device));
     if (ranks < items) /* else LPT reaches the bound, or no number of devices lies between */
         ek_place_dp_reserve(&at.dp, a, items, ranks);
     match_take(&at.match, a, ranks);

@@ -44,10 +44,10 @@ void ek_prophet_loads_reserve(ek_prophet_loads *o, ek_arena *a, int32_t ranks)
 {
     o->ranks = ranks;
     o->copies = 0;
-    o->served = ek_arena_take(a, ranks, sizeof(*o->served));
-    o->received = ek_arena_take(a, ranks, sizeof(*o->received));
-    o->key = ek_arena_take(a, ranks, sizeof(*o->key));
-    o->order = ek_arena_take(a, ranks, sizeof(*o->order));
+    o->served = ek_arena_alloc(a, ranks, sizeof(*o->served));
+    o->received = ek_arena_alloc(a, ranks, sizeof(*o->received));
+    o->key = ek_arena_alloc(a, ranks, sizeof(*o->key));
+    o->order = ek_arena_alloc(a, ranks, sizeof(*o->order));
 }
 
 static void loads_clear(ek_prophet_loads *o)
@@ -212,16 +212,16 @@ typedef struct {
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    memory *m = ek_arena_take(a, 1, sizeof(*m)), in = {0};
+    memory *m = ek_arena_alloc(a, 1, sizeof(*m)), in = {0};
     int64_t slots = (int64_t)l->ranks * l->slots;
 
     ek_prophet_loads_reserve(&in.loads, a, l->ranks);
-    in.total = ek_arena_take(a, l->experts, sizeof(*in.total));
-    in.replicas = ek_arena_take(a, l->experts, sizeof(*in.replicas));
-    in.tried = ek_arena_take(a, l->experts, sizeof(*in.tried));
-    in.room = ek_arena_take(a, l->ranks, sizeof(*in.room));
-    in.expert = ek_arena_take(a, slots, sizeof(*in.expert));
-    in.rank = ek_arena_take(a, slots, sizeof(*in.rank));
+    in.total = ek_arena_alloc(a, l->experts, sizeof(*in.total));
+    in.replicas = ek_arena_alloc(a, l->experts, sizeof(*in.replicas));
+    in.tried = ek_arena_alloc(a, l->experts, sizeof(*in.tried));
+    in.room = ek_arena_alloc(a, l->ranks, sizeof(*in.room));
+    in.expert = ek_arena_alloc(a, slots, sizeof(*in.expert));
+    in.rank = ek_arena_alloc(a, slots, sizeof(*in.rank));
     if (m != NULL)
         *m = in;
     return m;

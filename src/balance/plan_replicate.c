@@ -84,29 +84,29 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_replicate_place_reserve(&m->locality, a, &m->nodes);
     ek_replicate_place_reserve(&m->matched, a, &m->nodes);
     ek_replicate_place_reserve(&m->least, a, &m->nodes);
-    m->node_of_rank = ek_arena_take(a, l->ranks, sizeof(*m->node_of_rank));
-    m->image = ek_arena_take(a, nodes, sizeof(*m->image));
+    m->node_of_rank = ek_arena_alloc(a, l->ranks, sizeof(*m->node_of_rank));
+    m->image = ek_arena_alloc(a, nodes, sizeof(*m->image));
     ek_assign_reserve(&m->assign, a, nodes);
     ek_align_reserve(&m->align, a, nodes, l->experts);
     ek_locality_reserve(&m->time, a, l);
-    m->cost = ek_arena_take(a, (int64_t)nodes * nodes, sizeof(*m->cost));
+    m->cost = ek_arena_alloc(a, (int64_t)nodes * nodes, sizeof(*m->cost));
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
-        *of_expert[i] = ek_arena_take(a, l->experts, sizeof(**of_expert[i]));
-    m->total = ek_arena_take(a, l->experts, sizeof(*m->total));
-    m->weight = ek_arena_take(a, l->experts, sizeof(*m->weight));
-    m->key = ek_arena_take(a, l->experts, sizeof(*m->key));
-    m->fatal = ek_arena_take(a, m->nodes.most + 1, sizeof(*m->fatal));
-    m->node_load = ek_arena_take(a, nodes, sizeof(*m->node_load));
-    m->load = ek_arena_take(a, l->ranks, sizeof(*m->load));
-    m->drawn = ek_arena_take(a, slots, sizeof(*m->drawn));
+        *of_expert[i] = ek_arena_alloc(a, l->experts, sizeof(**of_expert[i]));
+    m->total = ek_arena_alloc(a, l->experts, sizeof(*m->total));
+    m->weight = ek_arena_alloc(a, l->experts, sizeof(*m->weight));
+    m->key = ek_arena_alloc(a, l->experts, sizeof(*m->key));
+    m->fatal = ek_arena_alloc(a, m->nodes.most + 1, sizeof(*m->fatal));
+    m->node_load = ek_arena_alloc(a, nodes, sizeof(*m->node_load));
+    m->load = ek_arena_alloc(a, l->ranks, sizeof(*m->load));
+    m->drawn = ek_arena_alloc(a, slots, sizeof(*m->drawn));
     ek_placement_reserve(&m->next, a, l->experts, l->ranks, l->slots);
-    m->quota = ek_arena_take(a, slots, sizeof(*m->quota));
+    m->quota = ek_arena_alloc(a, slots, sizeof(*m->quota));
 }
 
 /* Which failures are tried depends on the nodes alone, and is laid out here once. */
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    memory m = {0}, *kept = ek_arena_take(a, 1, sizeof(m));
+    memory m = {0}, *kept = ek_arena_alloc(a, 1, sizeof(m));
 
     take_arrays(&m, a, l);
     if (kept == NULL || a->overflow)

@@ -47,10 +47,10 @@ typedef struct {
 
 static void *reserve(ek_arena *a, const ek_plan_limits *l)
 {
-    memory *m = ek_arena_take(a, 1, sizeof(*m));
-    int64_t *left = ek_arena_take(a, l->experts, sizeof(*left));
-    int64_t *load = ek_arena_take(a, l->ranks, sizeof(*load));
-    int32_t *shadows = ek_arena_take(a, l->experts, sizeof(*shadows));
+    memory *m = ek_arena_alloc(a, 1, sizeof(*m));
+    int64_t *left = ek_arena_alloc(a, l->experts, sizeof(*left));
+    int64_t *load = ek_arena_alloc(a, l->ranks, sizeof(*load));
+    int32_t *shadows = ek_arena_alloc(a, l->experts, sizeof(*shadows));
 
     if (m != NULL)
         *m = (memory){left, load, shadows};

@@ -30,7 +30,7 @@ int ek_planner_keeps(const ek_planner *p)
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 {
     ek_placement_reserve(&p->placement, a, l->experts, l->ranks, l->slots);
-    p->quota = ek_arena_take(a, (int64_t)l->ranks * l->slots, sizeof(*p->quota));
+    p->quota = ek_arena_alloc(a, (int64_t)l->ranks * l->slots, sizeof(*p->quota));
 }
 
 /* --- history ---------------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ static int64_t sum_of(const int64_t *x, int64_t n)
 void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l)
 {
     *h = (ek_plan_history){
-        .counts = ek_arena_take(a, (int64_t)l->ranks * l->experts, sizeof(*h->counts))};
+        .counts = ek_arena_alloc(a, (int64_t)l->ranks * l->experts, sizeof(*h->counts))};
 }
 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)

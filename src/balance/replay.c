@@ -46,22 +46,22 @@ static void lay(replay *r)
     ek_arena *a = &r->arena;
 
     r->planner = r->cfg->planner->reserve(a, l);
-    r->counts = ek_arena_take(a, table, sizeof(*r->counts));
-    r->seen = ek_arena_take(a, table, sizeof(*r->seen));
-    r->total = ek_arena_take(a, l->experts, sizeof(*r->total));
-    r->load = ek_arena_take(a, l->ranks, sizeof(*r->load));
-    r->memory = ek_arena_take(a, 4 * l->ranks + (l->ranks + 1) * slots, sizeof(*r->memory));
-    r->slots = ek_arena_take(a, slots, sizeof(*r->slots));
+    r->counts = ek_arena_alloc(a, table, sizeof(*r->counts));
+    r->seen = ek_arena_alloc(a, table, sizeof(*r->seen));
+    r->total = ek_arena_alloc(a, l->experts, sizeof(*r->total));
+    r->load = ek_arena_alloc(a, l->ranks, sizeof(*r->load));
+    r->memory = ek_arena_alloc(a, 4 * l->ranks + (l->ranks + 1) * slots, sizeof(*r->memory));
+    r->slots = ek_arena_alloc(a, slots, sizeof(*r->slots));
     ek_plan_reserve(&r->plan, a, l);
     ek_plan_reserve(&r->served, a, l);
-    r->kept = ek_arena_take(a, r->t->layers, sizeof(*r->kept));
+    r->kept = ek_arena_alloc(a, r->t->layers, sizeof(*r->kept));
     for (int64_t i = 0; i < r->t->layers; i++) {
         ek_plan measured;
 
         ek_plan_reserve(r->kept != NULL ? &r->kept[i] : &measured, a, l);
     }
     if (asks_the_past(r->cfg))
-        r->past = ek_arena_take(a, r->t->layers, sizeof(*r->past));
+        r->past = ek_arena_alloc(a, r->t->layers, sizeof(*r->past));
     for (int64_t i = 0; asks_the_past(r->cfg) && i < r->t->layers; i++) {
         ek_plan_history measured;
 
@@ -71,9 +71,9 @@ static void lay(replay *r)
                             r->t->layers * l->experts);
     ek_replica_sets_reserve(&r->others, a, ek_plan_number_domains(l, NULL),
                             r->t->layers * l->experts);
-    r->domain_of = ek_arena_take(a, l->ranks, sizeof(*r->domain_of));
-    r->us = ek_arena_take(a, plans, sizeof(*r->us));
-    r->rb = ek_arena_take(a, plans, sizeof(*r->rb));
+    r->domain_of = ek_arena_alloc(a, l->ranks, sizeof(*r->domain_of));
+    r->us = ek_arena_alloc(a, plans, sizeof(*r->us));
+    r->rb = ek_arena_alloc(a, plans, sizeof(*r->rb));
 }
 
 static ek_status reserve(replay *r)

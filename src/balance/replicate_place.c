@@ -80,16 +80,16 @@ void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t node
     s->most = most_failures(nodes);
     for (int32_t k = 1; k <= s->most; k++)
         s->words += (int32_t)((sets_of(nodes, k) + 63) / 64);
-    s->room = ek_arena_take(a, nodes, sizeof(*s->room));
-    s->ranks = ek_arena_take(a, nodes, sizeof(*s->ranks));
-    s->first = ek_arena_take(a, nodes + 1, sizeof(*s->first));
-    s->node_of = ek_arena_take(a, slots, sizeof(*s->node_of));
-    s->word_of = ek_arena_take(a, s->most + 2, sizeof(*s->word_of));
-    s->sets = ek_arena_take(a, s->most + 1, sizeof(*s->sets));
-    s->dead = ek_arena_take(a, (int64_t)nodes * s->words, sizeof(*s->dead));
-    s->fallen = ek_arena_take(a, s->words, sizeof(*s->fallen));
-    s->replica_sets = ek_arena_take(a, (int64_t)experts * mask_words(s), sizeof(*s->replica_sets));
-    s->core = ek_arena_take(a, experts, sizeof(*s->core));
+    s->room = ek_arena_alloc(a, nodes, sizeof(*s->room));
+    s->ranks = ek_arena_alloc(a, nodes, sizeof(*s->ranks));
+    s->first = ek_arena_alloc(a, nodes + 1, sizeof(*s->first));
+    s->node_of = ek_arena_alloc(a, slots, sizeof(*s->node_of));
+    s->word_of = ek_arena_alloc(a, s->most + 2, sizeof(*s->word_of));
+    s->sets = ek_arena_alloc(a, s->most + 1, sizeof(*s->sets));
+    s->dead = ek_arena_alloc(a, (int64_t)nodes * s->words, sizeof(*s->dead));
+    s->fallen = ek_arena_alloc(a, s->words, sizeof(*s->fallen));
+    s->replica_sets = ek_arena_alloc(a, (int64_t)experts * mask_words(s), sizeof(*s->replica_sets));
+    s->core = ek_arena_alloc(a, experts, sizeof(*s->core));
 }
 
 static void fail_nodes(ek_replicate_nodes *s, int32_t k)
@@ -136,11 +136,11 @@ void ek_replicate_nodes_ready(ek_replicate_nodes *s)
 void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s)
 {
     memset(w, 0, sizeof(*w));
-    w->at = ek_arena_take(a, s->slots, sizeof(*w->at));
-    w->count = ek_arena_take(a, (int64_t)s->experts * s->nodes, sizeof(*w->count));
-    w->vacant = ek_arena_take(a, s->nodes, sizeof(*w->vacant));
-    w->mask = ek_arena_take(a, (int64_t)s->experts * mask_words(s), sizeof(*w->mask));
-    w->fatal = ek_arena_take(a, s->most + 1, sizeof(*w->fatal));
+    w->at = ek_arena_alloc(a, s->slots, sizeof(*w->at));
+    w->count = ek_arena_alloc(a, (int64_t)s->experts * s->nodes, sizeof(*w->count));
+    w->vacant = ek_arena_alloc(a, s->nodes, sizeof(*w->vacant));
+    w->mask = ek_arena_alloc(a, (int64_t)s->experts * mask_words(s), sizeof(*w->mask));
+    w->fatal = ek_arena_alloc(a, s->most + 1, sizeof(*w->fatal));
 }
 
 void ek_replicate_place_clear(const ek_replicate_nodes *s, ek_replicate_place *w)

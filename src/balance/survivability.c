@@ -18,8 +18,8 @@ void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, i
     h->domains = domains;
     h->words = (domains + 63) / 64;
     h->room = room;
-    h->mask = ek_arena_take(a, (room + 1) * h->words, sizeof(*h->mask));
-    h->lost = ek_arena_take(a, domains, sizeof(*h->lost));
+    h->mask = ek_arena_alloc(a, (room + 1) * h->words, sizeof(*h->mask));
+    h->lost = ek_arena_alloc(a, domains, sizeof(*h->lost));
 }
 
 void ek_replica_sets_clear(ek_replica_sets *h)

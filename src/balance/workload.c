@@ -229,12 +229,12 @@ static void take(ek_workload_maker *m)
     int64_t most = experts > sources ? experts : sources;
 
     ek_apportion_reserve(&m->room, &m->arena, most);
-    m->popularity = ek_arena_take(&m->arena, experts, sizeof(double));
-    m->noisy = ek_arena_take(&m->arena, experts, sizeof(double));
-    m->length = ek_arena_take(&m->arena, sources, sizeof(double));
-    m->tokens = ek_arena_take(&m->arena, sources, sizeof(int64_t));
-    m->weight = ek_arena_take(&m->arena, most, sizeof(int64_t));
-    m->share = ek_arena_take(&m->arena, most, sizeof(int64_t));
+    m->popularity = ek_arena_alloc(&m->arena, experts, sizeof(double));
+    m->noisy = ek_arena_alloc(&m->arena, experts, sizeof(double));
+    m->length = ek_arena_alloc(&m->arena, sources, sizeof(double));
+    m->tokens = ek_arena_alloc(&m->arena, sources, sizeof(int64_t));
+    m->weight = ek_arena_alloc(&m->arena, most, sizeof(int64_t));
+    m->share = ek_arena_alloc(&m->arena, most, sizeof(int64_t));
 }
 
 ek_status ek_workload_open(const ek_workload *w, const ek_workload_shape *s,

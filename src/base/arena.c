@@ -50,9 +50,9 @@ ek_status ek_arena_reserve(ek_arena *a, const char *what)
 
     if (a->from == NULL)
         return map(a, a->used, a->unused > 0 || a->never_touched ? MAP_NORESERVE : 0, what);
-    EK_TRY(a->from->take(a->from, bytes, what, &p));
+    EK_TRY(a->from->alloc(a->from, bytes, what, &p));
     if (a->host != NULL && ek_arena_reserve(a->host, what) < 0) {
-        a->from->give(a->from, p, bytes);
+        a->from->free(a->from, p, bytes);
         return EK_ENOMEM;
     }
     *a = (ek_arena){.base = p, .bytes = bytes, .from = a->from, .host = a->host};
@@ -74,7 +74,7 @@ void ek_arena_fini(ek_arena *a)
     if (a->host != NULL)
         ek_arena_fini(a->host);
     if (a->base != NULL && a->from != NULL)
-        a->from->give(a->from, a->base, a->bytes);
+        a->from->free(a->from, a->base, a->bytes);
     else if (a->base != NULL && !a->borrowed)
         munmap(a->base, a->bytes);
     memset(a, 0, sizeof(*a));
@@ -109,12 +109,12 @@ static void *clear(const ek_arena *a, void *p, int64_t n, size_t size)
     return p;
 }
 
-void *ek_arena_take(ek_arena *a, int64_t n, size_t size)
+void *ek_arena_alloc(ek_arena *a, int64_t n, size_t size)
 {
     return clear(a, cut(a, n, size), n, size);
 }
 
-void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t size)
+void *ek_arena_alloc_expected(ek_arena *a, int64_t n, int64_t expected, size_t size)
 {
     char *p = clear(a, cut(a, n, size), expected, size);
     size_t bytes = (size_t)n * size, likely = (size_t)expected * size;

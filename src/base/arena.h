@@ -4,14 +4,13 @@
  * out an object runs twice, first to learn its size, then to take it.  What was predicted and
  * what is used therefore come from one piece of code.
  *
- * Reserves     a piece may be laid out for a worst case that seldom comes (ek_arena_take_reserve);
- *              memory that nobody touches costs nothing, so what is expected to be used is counted
- *              apart from what is laid out.
- * Ownership    pieces are never freed one by one; ek_arena_fini releases all of them.
- * Host         beside an accelerator's memory there may be an arena of the system's, for what only
- *              the host uses: a page that both sides use goes back and forth between them.
- * Contents     fresh memory is zero; of an ek_memory, reserves only as far as they are likely to be
- *              used. */
+ * Reserves     a piece may be laid out for a worst case that seldom comes
+ * (ek_arena_alloc_expected); memory that nobody touches costs nothing, so what is expected to be
+ * used is counted apart from what is laid out. Ownership    pieces are never freed one by one;
+ * ek_arena_fini releases all of them. Host         beside an accelerator's memory there may be an
+ * arena of the system's, for what only the host uses: a page that both sides use goes back and
+ * forth between them. Contents     fresh memory is zero; of an ek_memory, reserves only as far as
+ * they are likely to be used. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -37,7 +36,7 @@ struct ek_arena {
     ek_arena *host;        /* see ek_arena_host; NULL: this one */
 };
 
-/* An arena that only measures: every ek_arena_take returns NULL. */
+/* An arena that only measures: every ek_arena_alloc returns NULL. */
 void ek_arena_measure(ek_arena *a);
 /* The same of an arena that will be cut from such memory (NULL: the system's).  Beside memory that
  * is not the system's, `host` (or NULL) is measured, reserved and released with it. */
@@ -57,9 +56,9 @@ void ek_arena_fini(ek_arena *a);
 
 /* n elements of `size` bytes, aligned to EK_ARENA_ALIGN; NULL when measuring or when exhausted.
  * Failure is sticky: check it once with ek_arena_check after a series of takes. */
-void *ek_arena_take(ek_arena *a, int64_t n, size_t size);
+void *ek_arena_alloc(ek_arena *a, int64_t n, size_t size);
 /* Room for n elements of which only the first `expected` (at most n) are likely to be used. */
-void *ek_arena_take_reserve(ek_arena *a, int64_t n, int64_t expected, size_t size);
+void *ek_arena_alloc_expected(ek_arena *a, int64_t n, int64_t expected, size_t size);
 /* Bytes that are likely to be touched, of those taken so far. */
 size_t ek_arena_expected(const ek_arena *a);
 EK_CHECKED ek_status ek_arena_check(const ek_arena *a, const char *what);

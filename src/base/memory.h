@@ -11,8 +11,8 @@ typedef struct ek_memory ek_memory;
 
 struct ek_memory {
     /* `bytes` (not 0), aligned to 256 bytes, that nothing was written to; what: for the message. */
-    ek_status (*take)(const ek_memory *m, size_t bytes, const char *what, void **out);
-    void (*give)(const ek_memory *m, void *memory, size_t bytes);
+    ek_status (*alloc)(const ek_memory *m, size_t bytes, const char *what, void **out);
+    void (*free)(const ek_memory *m, void *memory, size_t bytes);
     /* How many more there are. */
     size_t (*available)(const ek_memory *m);
 };

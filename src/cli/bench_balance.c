@@ -208,7 +208,7 @@ static ek_status open_trainer(const bench *b, balance *x)
 /* Room for placements: of the block, and of those who make their own. */
 static ek_plan *take_plans(const bench *b, balance *x)
 {
-    ek_plan *plans = ek_arena_take(&x->arena, b->spec.layers, sizeof(*plans)), measured;
+    ek_plan *plans = ek_arena_alloc(&x->arena, b->spec.layers, sizeof(*plans)), measured;
 
     for (int64_t l = 0; l < b->spec.layers; l++)
         ek_plan_reserve(plans != NULL ? &plans[l] : &measured, &x->arena,

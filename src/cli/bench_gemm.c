@@ -105,14 +105,14 @@ static void lay(const bench *b, gemm *m)
         groups = larger(groups, p->groups);
         ws = larger(ws, (int64_t)k->linear_workspace(k, p->rows, p->groups, p->out, p->in));
     }
-    m->g = ek_arena_take(&m->arena, groups, sizeof(*m->g));
-    m->x = ek_arena_take(&m->arena, x, comp);
-    m->dy = ek_arena_take(&m->arena, y, comp);
-    m->y = ek_arena_take(&m->arena, larger(x, y), real);
-    m->master = ek_arena_take(&m->arena, weight, real);
-    m->packed = ek_arena_take(&m->arena, packed, 1);
-    m->dw = ek_arena_take(&m->arena, dw, real);
-    m->ws = ek_arena_take(&m->arena, ws, 1);
+    m->g = ek_arena_alloc(&m->arena, groups, sizeof(*m->g));
+    m->x = ek_arena_alloc(&m->arena, x, comp);
+    m->dy = ek_arena_alloc(&m->arena, y, comp);
+    m->y = ek_arena_alloc(&m->arena, larger(x, y), real);
+    m->master = ek_arena_alloc(&m->arena, weight, real);
+    m->packed = ek_arena_alloc(&m->arena, packed, 1);
+    m->dw = ek_arena_alloc(&m->arena, dw, real);
+    m->ws = ek_arena_alloc(&m->arena, ws, 1);
     if (m->arena.base == NULL)
         return;
     bench_fill(k->comp, x, m->x);

@@ -29,13 +29,13 @@ static void lay(const bench *b, skinny *f)
     const ek_kernels *k = b->k;
     int64_t rows = row_cases[ROW_CASES - 1] * p->few_groups;
 
-    f->g = ek_arena_take(&f->arena, p->few_groups, sizeof(*f->g));
-    f->x = ek_arena_take(&f->arena, rows * p->in, ek_dtype_size(k->comp));
-    f->y = ek_arena_take(&f->arena, rows * p->out, ek_dtype_size(k->real));
-    f->master = ek_arena_take(&f->arena, p->out * p->in, ek_dtype_size(k->real));
-    f->pool = ek_arena_take(&f->arena, f->calls * p->few_groups, f->weight_bytes);
-    f->ws = ek_arena_take(&f->arena,
-                          (int64_t)k->linear_workspace(k, rows, p->few_groups, p->out, p->in), 1);
+    f->g = ek_arena_alloc(&f->arena, p->few_groups, sizeof(*f->g));
+    f->x = ek_arena_alloc(&f->arena, rows * p->in, ek_dtype_size(k->comp));
+    f->y = ek_arena_alloc(&f->arena, rows * p->out, ek_dtype_size(k->real));
+    f->master = ek_arena_alloc(&f->arena, p->out * p->in, ek_dtype_size(k->real));
+    f->pool = ek_arena_alloc(&f->arena, f->calls * p->few_groups, f->weight_bytes);
+    f->ws = ek_arena_alloc(&f->arena,
+                           (int64_t)k->linear_workspace(k, rows, p->few_groups, p->out, p->in), 1);
 }
 
 static ek_status skinny_create(const bench *b, skinny *f)

@@ -79,11 +79,11 @@ static void cut_batch(const bench *b, moe *m)
 {
     const ek_mesh *mesh = m->on.mesh;
     ek_micro mb =
-        ek_micro_alone(ek_run_length(b->batch, mesh->dp, mesh->dp_rank), b->seq, 1,
-                       (uint64_t)ek_run_first(b->batch, mesh->dp, mesh->dp_rank), NULL, NULL);
+        ek_micro_alone(ek_range_length(b->batch, mesh->dp, mesh->dp_rank), b->seq, 1,
+                       (uint64_t)ek_range_first(b->batch, mesh->dp, mesh->dp_rank), NULL, NULL);
 
-    mb.first = ek_run_first(mb.all, mesh->tp, mesh->tp_rank);
-    mb.n = ek_run_length(mb.all, mesh->tp, mesh->tp_rank);
+    mb.first = ek_range_first(mb.all, mesh->tp, mesh->tp_rank);
+    mb.n = ek_range_length(mb.all, mesh->tp, mesh->tp_rank);
     mb.total = b->batch * b->seq;
     m->micro = mb;
 }
@@ -91,7 +91,7 @@ static void cut_batch(const bench *b, moe *m)
 /* A way's activations, and numbers in those that the layers read. */
 static ek_status open_way(const bench *b, moe *m, way *w)
 {
-    ek_pass_config cfg = {.max_seqs = ek_run_length(b->batch, m->on.mesh->dp, 0),
+    ek_pass_config cfg = {.max_seqs = ek_range_length(b->batch, m->on.mesh->dp, 0),
                           .max_seq = b->seq,
                           .max_total = b->batch * b->seq,
                           .training = 1,
@@ -100,8 +100,8 @@ static ek_status open_way(const bench *b, moe *m, way *w)
 
     EK_TRY(ek_pass_create(m->model, &cfg, &w->pass));
     for (int64_t l = 0; l < b->spec.layers; l++) {
-        bench_fill(b->k->real, n, w->pass->moe[l].saved[0].x);
-        bench_fill(b->k->comp, n, w->pass->moe[l].saved[0].y);
+        bench_fill(b->k->real, n, w->pass->moe[l].activations[0].x);
+        bench_fill(b->k->comp, n, w->pass->moe[l].activations[0].y);
     }
     bench_fill(b->k->real, n, w->pass->dx);
     if (b->k->comp != b->k->real)

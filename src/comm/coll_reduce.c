@@ -236,7 +236,7 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
     EK_REQUIRE(n >= 0 && n <= INT64_MAX / size, EK_EINVAL, "%s on %s: %lld elements", name, c->name,
                (long long)n);
     bytes = n * size;
-    part = ek_run_length(n, c->size, 0) * size; /* the longest */
+    part = ek_range_length(n, c->size, 0) * size; /* the longest */
     whole = bytes <= WHOLE_MAX && c->size * bytes <= DIRECT_MAX;
     direct = bytes <= DIRECT_MAX;
     slot = part < c->world->segment ? part : c->world->segment;
@@ -247,7 +247,7 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
                                   : WINDOW * slot,
                          &o));
     for (int r = 0; r <= c->size; r++)
-        o->table[r] = ek_run_first(n, c->size, r);
+        o->table[r] = ek_range_first(n, c->size, r);
     o->bytes = whole ? bytes : (o->table[c->rank + 1] - o->table[c->rank]) * size;
     o->stream.slot = slot;
     if (direct) {

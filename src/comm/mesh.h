@@ -52,15 +52,15 @@ void ek_mesh_close(ek_mesh **m);
 extern const ek_mesh ek_mesh_one;
 
 /* Part `part` of n things cut into `parts` contiguous runs, the first n % parts one longer:
- * [ek_run_first(n, parts, part), ek_run_first(n, parts, part + 1)). */
-static inline int64_t ek_run_first(int64_t n, int parts, int part)
+ * [ek_range_first(n, parts, part), ek_range_first(n, parts, part + 1)). */
+static inline int64_t ek_range_first(int64_t n, int parts, int part)
 {
     int64_t each = n / parts, longer = n % parts;
 
     return part * each + (part < longer ? part : longer);
 }
 
-static inline int64_t ek_run_length(int64_t n, int parts, int part)
+static inline int64_t ek_range_length(int64_t n, int parts, int part)
 {
     return n / parts + (part < n % parts);
 }

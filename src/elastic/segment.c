@@ -51,7 +51,7 @@ uint64_t ek_run_id(const char *out)
     return id != 0 ? id : 1;
 }
 
-ek_status ek_segment_room(size_t *bytes)
+ek_status ek_segment_available(size_t *bytes)
 {
     int64_t n;
 
@@ -112,7 +112,7 @@ static ek_status no_room(int error, size_t bytes, const char *name)
 
     if (error != ENOSPC && error != EFBIG && error != ENOMEM)
         return fail(error, "reserve", name);
-    if (ek_segment_room(&room) < 0)
+    if (ek_segment_available(&room) < 0)
         room = 0;
     return EK_FAIL(EK_ENOSPC,
                    "the state of a rank needs %.1f MB of shared memory, and %s has room for %.1f "

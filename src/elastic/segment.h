@@ -141,6 +141,6 @@ EK_CHECKED ek_status ek_segment_list(uint64_t run, ek_segment_id **ids, int64_t 
 EK_CHECKED ek_status ek_segment_foreign(uint64_t run, char *text, size_t cap);
 
 /* Bytes that segments of this host may still take. */
-EK_CHECKED ek_status ek_segment_room(size_t *bytes);
+EK_CHECKED ek_status ek_segment_available(size_t *bytes);
 
 #endif

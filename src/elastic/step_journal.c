@@ -28,7 +28,7 @@ struct ek_journal_head {
     uint32_t version;
     int32_t real_bytes;
     uint64_t bytes;
-    int64_t runs; /* of a step */
+    int64_t extents; /* of a step */
     int32_t lanes;
     int64_t first_step;
     _Atomic int64_t done;    /* runs that are updated */
@@ -57,37 +57,37 @@ static size_t round_up(size_t n)
 /* --- memory ------------------------------------------------------------------------------------
  */
 
-static size_t runs_at(void)
+static size_t extents_at(void)
 {
     return round_up(sizeof(ek_journal_head));
 }
 
-static size_t undo_logs_at(int64_t runs)
+static size_t undo_logs_at(int64_t extents)
 {
-    return runs_at() + round_up((size_t)runs * sizeof(ek_journal_extent));
+    return extents_at() + round_up((size_t)extents * sizeof(ek_journal_extent));
 }
 
-size_t ek_journal_bytes(int64_t runs, int lanes)
+size_t ek_journal_bytes(int64_t extents, int lanes)
 {
-    return undo_logs_at(runs) + (size_t)lanes * sizeof(ek_undo_log);
+    return undo_logs_at(extents) + (size_t)lanes * sizeof(ek_undo_log);
 }
 
-static void point(ek_journal *l, void *memory, int64_t runs)
+static void point(ek_journal *l, void *memory, int64_t extents)
 {
     l->memory = memory;
     l->head = memory;
-    l->run = (ek_journal_extent *)(l->memory + runs_at());
-    l->undo_logs = (ek_undo_log *)(void *)(l->memory + undo_logs_at(runs));
+    l->extent = (ek_journal_extent *)(l->memory + extents_at());
+    l->undo_logs = (ek_undo_log *)(void *)(l->memory + undo_logs_at(extents));
 }
 
 /* Whether the runs lie behind the ledger, within `bytes`. */
-static ek_status check_runs(const ek_journal *l, size_t bytes)
+static ek_status check_extents(const ek_journal *l, size_t bytes)
 {
     const ek_journal_head *h = l->head;
     int64_t first = (int64_t)ek_journal_end(l);
 
-    for (int64_t i = 0; i < h->runs; i++) {
-        const ek_journal_extent *r = &l->run[i];
+    for (int64_t i = 0; i < h->extents; i++) {
+        const ek_journal_extent *r = &l->extent[i];
         int64_t room = ((int64_t)bytes - first) / h->real_bytes;
 
         EK_REQUIRE(r->n > 0 && r->n <= room, EK_ECORRUPT,
@@ -101,21 +101,22 @@ static ek_status check_runs(const ek_journal *l, size_t bytes)
     return EK_OK;
 }
 
-ek_status ek_journal_create(void *memory, size_t bytes, const ek_journal_extent *runs,
-                            int64_t n_runs, int lanes, int real_bytes, int64_t steps_done,
+ek_status ek_journal_create(void *memory, size_t bytes, const ek_journal_extent *extents,
+                            int64_t n_extents, int lanes, int real_bytes, int64_t steps_done,
                             ek_journal *l)
 {
     ek_journal_head *h = memory;
 
     EK_REQUIRE((uintptr_t)memory % ALIGN == 0, EK_EINVAL, "a ledger at %p", memory);
-    EK_REQUIRE(n_runs > 0 && lanes > 0 && bytes >= ek_journal_bytes(n_runs, lanes), EK_EINVAL,
-               "a ledger of %lld runs and %d lanes in %zu bytes", (long long)n_runs, lanes, bytes);
-    point(l, memory, n_runs);
-    memcpy(l->run, runs, (size_t)n_runs * sizeof(*runs));
+    EK_REQUIRE(n_extents > 0 && lanes > 0 && bytes >= ek_journal_bytes(n_extents, lanes), EK_EINVAL,
+               "a ledger of %lld runs and %d lanes in %zu bytes", (long long)n_extents, lanes,
+               bytes);
+    point(l, memory, n_extents);
+    memcpy(l->extent, extents, (size_t)n_extents * sizeof(*extents));
     h->version = VERSION;
     h->real_bytes = real_bytes;
     h->bytes = bytes;
-    h->runs = n_runs;
+    h->extents = n_extents;
     h->lanes = lanes;
     h->first_step = steps_done;
     set(&h->done, 0);
@@ -126,7 +127,7 @@ ek_status ek_journal_create(void *memory, size_t bytes, const ek_journal_extent 
         set(&h->notes[i].number, -1);
     }
     memcpy(h->magic, magic, sizeof(magic));
-    return check_runs(l, bytes);
+    return check_extents(l, bytes);
 }
 
 int ek_journal_real_bytes(const ek_journal *l)
@@ -136,7 +137,7 @@ int ek_journal_real_bytes(const ek_journal *l)
 
 size_t ek_journal_end(const ek_journal *l)
 {
-    return ek_journal_bytes(l->head->runs, l->head->lanes);
+    return ek_journal_bytes(l->head->extents, l->head->lanes);
 }
 
 ek_status ek_journal_open(void *memory, size_t bytes, ek_journal *l)
@@ -146,13 +147,13 @@ ek_status ek_journal_open(void *memory, size_t bytes, ek_journal *l)
     EK_REQUIRE(bytes >= sizeof(*h) && memcmp(h->magic, magic, sizeof(magic)) == 0, EK_ECORRUPT,
                "there is no ledger in the state of a rank");
     EK_REQUIRE(h->version == VERSION && (h->real_bytes == 4 || h->real_bytes == 8) &&
-                   h->bytes == bytes && h->runs > 0 && h->lanes > 0 &&
-                   (uint64_t)h->runs < bytes / sizeof(ek_journal_extent) &&
-                   bytes >= ek_journal_bytes(h->runs, h->lanes),
+                   h->bytes == bytes && h->extents > 0 && h->lanes > 0 &&
+                   (uint64_t)h->extents < bytes / sizeof(ek_journal_extent) &&
+                   bytes >= ek_journal_bytes(h->extents, h->lanes),
                EK_ECORRUPT, "a ledger of version %u with %lld runs and %d lanes in %zu bytes",
-               h->version, (long long)h->runs, h->lanes, bytes);
-    point(l, memory, h->runs);
-    return check_runs(l, bytes);
+               h->version, (long long)h->extents, h->lanes, bytes);
+    point(l, memory, h->extents);
+    return check_extents(l, bytes);
 }
 
 /* --- steps -------------------------------------------------------------------------------------
@@ -210,14 +211,14 @@ static void update_run(ek_journal *l, const ek_journal_rule *rule, const void *b
     int64_t number = get(&h->done);
 
     for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
-        arrays[j] = l->memory + l->run[i].at[j];
+        arrays[j] = l->memory + l->extent[i].at[j];
     if (get(&h->touched) == number) {
         for (int lane = 0; lane < h->lanes; lane++)
             set(&l->undo_logs[lane].at, 0);
         set(&h->touched, number + 1);
         atomic_thread_fence(memory_order_seq_cst); /* the mark before the update */
     }
-    rule->fn(rule->context, by, &l->run[i], arrays, h->lanes, l->undo_logs);
+    rule->fn(rule->context, by, &l->extent[i], arrays, h->lanes, l->undo_logs);
     set(&h->done, number + 1);
 }
 
@@ -258,10 +259,10 @@ ek_journal_state ek_journal_look(const ek_journal *l)
     const ek_journal_head *h = l->head;
     int64_t done = get(&h->done), touched = get(&h->touched);
 
-    return (ek_journal_state){.steps_done = h->first_step + done / h->runs,
+    return (ek_journal_state){.steps_done = h->first_step + done / h->extents,
                               .reduced = get(&h->reduced),
                               .recorded = get(&newest(l)->step),
-                              .begun = done % h->runs > 0 || touched > done};
+                              .begun = done % h->extents > 0 || touched > done};
 }
 
 ek_status ek_journal_check(const ek_journal *l)
@@ -274,7 +275,7 @@ ek_status ek_journal_check(const ek_journal *l)
                (long long)get(&h->touched));
     if (ahead == 0)
         return EK_OK;
-    n = l->run[done % h->runs].n;
+    n = l->extent[done % h->extents].n;
     for (int lane = 0; lane < h->lanes; lane++) {
         int64_t at = get(&l->undo_logs[lane].at);
         int64_t own =
@@ -297,7 +298,7 @@ ek_status ek_journal_finish(ek_journal *l, const ek_journal_rule *rule, int64_t 
                "step %lld cannot be finished by a rank that has done %lld and reduced %lld",
                (long long)step, (long long)s.steps_done, (long long)s.reduced);
     EK_TRY(ek_journal_check(l));
-    for (int64_t i = get(&h->done) % h->runs; i < h->runs; i++)
+    for (int64_t i = get(&h->done) % h->extents; i < h->extents; i++)
         update_run(l, rule, by, i);
     return EK_OK;
 }

@@ -50,7 +50,7 @@ typedef struct ek_journal_head ek_journal_head;
 typedef struct {
     unsigned char *memory;
     ek_journal_head *head;
-    ek_journal_extent *run;
+    ek_journal_extent *extent;
     ek_undo_log *undo_logs; /* one a lane */
 } ek_journal;
 
@@ -62,12 +62,12 @@ typedef struct {
 } ek_journal_rule;
 
 /* Bytes at the start of the memory that the ledger takes for itself, a multiple of 64. */
-size_t ek_journal_bytes(int64_t runs, int lanes);
+size_t ek_journal_bytes(int64_t extents, int lanes);
 
 /* Starts a ledger at the beginning of `memory` (zeroed, aligned to 64 bytes), of `bytes` in all,
  * after steps_done steps. */
-EK_CHECKED ek_status ek_journal_create(void *memory, size_t bytes, const ek_journal_extent *runs,
-                                       int64_t n_runs, int lanes, int real_bytes,
+EK_CHECKED ek_status ek_journal_create(void *memory, size_t bytes, const ek_journal_extent *extents,
+                                       int64_t n_extents, int lanes, int real_bytes,
                                        int64_t steps_done, ek_journal *l);
 
 /* Bytes of the numbers in its arrays; where its own bytes end. */

@@ -43,15 +43,16 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
     moe->mesh = &ek_mesh_one;
     moe->cfg = &moe_config;
     ek_moe_reserve_state(moe, host, s->cfg.block, 1);
-    moe->saved = l > 0 && s->moe != NULL ? s->moe[0].saved
-                                         : ek_arena_take(host, l == 0, sizeof(*moe->saved));
+    moe->activations = l > 0 && s->moe != NULL
+                           ? s->moe[0].activations
+                           : ek_arena_alloc(host, l == 0, sizeof(*moe->activations));
     if (l > 0)
         return;
-    ek_moe_reserve_activations(moe, moe->saved != NULL ? moe->saved : &measured, &s->arena, &room,
-                               1);
-    if (moe->saved != NULL) {
-        moe->saved->x = s->x;
-        moe->saved->y = s->y;
+    ek_moe_reserve_activations(moe, moe->activations != NULL ? moe->activations : &measured,
+                               &s->arena, &room, 1);
+    if (moe->activations != NULL) {
+        moe->activations->x = s->x;
+        moe->activations->y = s->y;
     }
 }
 
@@ -64,26 +65,26 @@ static void lay_session(ek_session *s)
     ek_arena *a = &s->arena;
     ek_moe measured = {0}; /* stands in while the arena only measures */
 
-    s->cache = ek_arena_take(ek_arena_host(a), m->layers, sizeof(*s->cache));
+    s->cache = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->cache));
     for (int64_t l = 0; l < m->layers; l++) {
-        void *key = ek_arena_take(a, s->cfg.capacity * kv, comp);
-        void *value = ek_arena_take(a, s->cfg.capacity * kv, comp);
+        void *key = ek_arena_alloc(a, s->cfg.capacity * kv, comp);
+        void *value = ek_arena_alloc(a, s->cfg.capacity * kv, comp);
 
         if (s->cache != NULL)
             s->cache[l] = (ek_layer_cache){key, value};
     }
-    s->x = ek_arena_take(a, n * m->hidden, real);
-    s->y = ek_arena_take(a, n * m->hidden, comp);
-    s->rstd = ek_arena_take(a, n * (m->heads + 1), real);
-    s->qkv = ek_arena_take(a, n * (q + 2 * kv), comp);
-    s->o = ek_arena_take(a, n * q, comp);
-    s->logits = ek_arena_take(a, m->vocab, real);
-    s->cos_sin = ek_arena_take(a, s->cfg.capacity * m->head_dim, real);
-    s->ids = ek_arena_take(a, n, sizeof(*s->ids));
-    s->ws = ek_arena_take(a, (int64_t)workspace(s), 1);
+    s->x = ek_arena_alloc(a, n * m->hidden, real);
+    s->y = ek_arena_alloc(a, n * m->hidden, comp);
+    s->rstd = ek_arena_alloc(a, n * (m->heads + 1), real);
+    s->qkv = ek_arena_alloc(a, n * (q + 2 * kv), comp);
+    s->o = ek_arena_alloc(a, n * q, comp);
+    s->logits = ek_arena_alloc(a, m->vocab, real);
+    s->cos_sin = ek_arena_alloc(a, s->cfg.capacity * m->head_dim, real);
+    s->ids = ek_arena_alloc(a, n, sizeof(*s->ids));
+    s->ws = ek_arena_alloc(a, (int64_t)workspace(s), 1);
     ek_moe_reserve_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config,
                            &(ek_moe_limits){n, n, n, 0}, 0);
-    s->moe = ek_arena_take(ek_arena_host(a), m->layers, sizeof(*s->moe));
+    s->moe = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->moe));
     for (int32_t l = 0; l < (int32_t)m->layers; l++)
         lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);
 }

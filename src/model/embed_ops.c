@@ -80,27 +80,27 @@ void ek_embed_reserve(ek_pass *p)
 
     if (!m->cfg.embed_columns || !ek_model_has_embed(m))
         return;
-    c->ids = ek_arena_take(&p->arena, p->slots * p->room.total, sizeof(*c->ids));
-    c->own = ek_arena_take(&p->arena, p->room.total * m->local.embed_cols, real);
-    c->blocks = ek_arena_take(&p->arena, p->max_all * m->spec.hidden, real);
-    c->rows = ek_arena_take(ek_arena_host(&p->arena), (int64_t)dp * dp, sizeof(*c->rows));
-    c->first = ek_arena_take(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
+    c->ids = ek_arena_alloc(&p->arena, p->act_slots * p->limits.total, sizeof(*c->ids));
+    c->own = ek_arena_alloc(&p->arena, p->limits.total * m->local.embed_cols, real);
+    c->blocks = ek_arena_alloc(&p->arena, p->max_all * m->spec.hidden, real);
+    c->rows = ek_arena_alloc(ek_arena_host(&p->arena), (int64_t)dp * dp, sizeof(*c->rows));
+    c->first = ek_arena_alloc(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
 }
 
 /* Tokens of the micro-batch before those of a data parallel rank. */
 static int64_t token_of(const ek_pass *p, const ek_micro *mb, int rank)
 {
-    return ek_run_first(mb->total / mb->seq, p->model->cfg.mesh->dp, rank) * mb->seq;
+    return ek_range_first(mb->total / mb->seq, p->model->cfg.mesh->dp, rank) * mb->seq;
 }
 
 static int64_t column_of(const ek_pass *p, int rank)
 {
-    return ek_run_first(p->model->spec.hidden, p->model->cfg.mesh->dp, rank);
+    return ek_range_first(p->model->spec.hidden, p->model->cfg.mesh->dp, rank);
 }
 
 static int32_t *ids_of(const ek_pass *p, const ek_op *op)
 {
-    return p->columns.ids + ek_pass_slot(p, -1, op->micro) * p->room.total;
+    return p->columns.ids + ek_pass_slot(p, -1, op->micro) * p->limits.total;
 }
 
 /* All columns of this data parallel rank's tokens: where forward leaves them, or backward finds

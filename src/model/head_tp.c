@@ -95,7 +95,7 @@ static int owner_of(const block *b, int64_t id)
 {
     int tp = b->m->cfg.mesh->tp, r = 0;
 
-    while (ek_run_first(b->m->spec.vocab, tp, r + 1) <= id)
+    while (ek_range_first(b->m->spec.vocab, tp, r + 1) <= id)
         r++;
     return r;
 }

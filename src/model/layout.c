@@ -96,11 +96,11 @@ static void walk_experts(walk *w, ek_moe_weights *moe)
         if (w->m->params != NULL)
             w->m->params[w->n - 1].trained = 0;
     }
-    moe->up = ek_arena_take(&w->m->tables, s->experts, sizeof(*moe->up));
-    moe->down = ek_arena_take(&w->m->tables, s->experts, sizeof(*moe->down));
+    moe->up = ek_arena_alloc(&w->m->tables, s->experts, sizeof(*moe->up));
+    moe->down = ek_arena_alloc(&w->m->tables, s->experts, sizeof(*moe->down));
     moe->empty =
-        ek_arena_take(&w->m->tables, 2 * (int64_t)moe->placement.slots, sizeof(*moe->empty));
-    moe->param_of = ek_arena_take(&w->m->tables, moe->placement.slots, sizeof(*moe->param_of));
+        ek_arena_alloc(&w->m->tables, 2 * (int64_t)moe->placement.slots, sizeof(*moe->empty));
+    moe->param_of = ek_arena_alloc(&w->m->tables, moe->placement.slots, sizeof(*moe->param_of));
     for (int32_t slot = 0; slot < moe->placement.slots; slot++)
         walk_slot(w, moe, slot);
 }
@@ -169,8 +169,8 @@ int64_t ek_model_walk(ek_model *m)
 {
     walk w = {m, 0, EK_MODULE_NONE};
 
-    m->layers = ek_arena_take(&m->tables, m->spec.layers, sizeof(*m->layers));
-    m->params = ek_arena_take(&m->tables, m->n_params, sizeof(*m->params));
+    m->layers = ek_arena_alloc(&m->tables, m->spec.layers, sizeof(*m->layers));
+    m->params = ek_arena_alloc(&m->tables, m->n_params, sizeof(*m->params));
     if (ek_model_has_embed(m))
         walk_embed(&w);
     for (int32_t l = 0; l < (int32_t)m->spec.layers; l++) {
@@ -190,19 +190,19 @@ ek_local_sizes ek_model_local_sizes(const ek_model_spec *s, const ek_model_confi
     const ek_mesh *mesh = cfg->mesh;
     int tp = mesh->tp, at = mesh->tp_rank;
     int dp = cfg->embed_columns ? mesh->dp : 1, dp_rank = cfg->embed_columns ? mesh->dp_rank : 0;
-    int64_t kv_heads = ek_run_length(s->kv_heads, tp, at);
+    int64_t kv_heads = ek_range_length(s->kv_heads, tp, at);
 
     return (ek_local_sizes){.heads = kv_heads * (s->heads / s->kv_heads),
-                            .kv_first = ek_run_first(s->kv_heads, tp, at),
+                            .kv_first = ek_range_first(s->kv_heads, tp, at),
                             .kv_heads = kv_heads,
-                            .vocab_first = ek_run_first(s->vocab, tp, at),
-                            .vocab = ek_run_length(s->vocab, tp, at),
-                            .embed_first = ek_run_first(s->hidden, dp, dp_rank),
-                            .embed_cols = ek_run_length(s->hidden, dp, dp_rank),
-                            .ff_first = ek_run_first(s->ff, mesh->etp, mesh->etp_rank),
-                            .ff = ek_run_length(s->ff, mesh->etp, mesh->etp_rank),
-                            .shared_first = ek_run_first(s->shared_ff, tp, at),
-                            .shared_ff = ek_run_length(s->shared_ff, tp, at),
-                            .dense_first = ek_run_first(s->dense_ff, tp, at),
-                            .dense_ff = ek_run_length(s->dense_ff, tp, at)};
+                            .vocab_first = ek_range_first(s->vocab, tp, at),
+                            .vocab = ek_range_length(s->vocab, tp, at),
+                            .embed_first = ek_range_first(s->hidden, dp, dp_rank),
+                            .embed_cols = ek_range_length(s->hidden, dp, dp_rank),
+                            .ff_first = ek_range_first(s->ff, mesh->etp, mesh->etp_rank),
+                            .ff = ek_range_length(s->ff, mesh->etp, mesh->etp_rank),
+                            .shared_first = ek_range_first(s->shared_ff, tp, at),
+                            .shared_ff = ek_range_length(s->shared_ff, tp, at),
+                            .dense_first = ek_range_first(s->dense_ff, tp, at),
+                            .dense_ff = ek_range_length(s->dense_ff, tp, at)};
 }

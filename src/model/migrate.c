@@ -24,13 +24,13 @@ static int64_t numbers(const ek_migration *mg)
     return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
 }
 
-int ek_migration_turn(const ek_model *m, int32_t layer)
+int ek_migration_buf_idx(const ek_model *m, int32_t layer)
 {
-    int turn = 0;
+    int buf_idx = 0;
 
     for (int32_t l = 0; l < layer; l++)
-        turn ^= ek_model_has_layer(m, l) && !m->spec.dense[l];
-    return turn;
+        buf_idx ^= ek_model_has_layer(m, l) && !m->spec.dense[l];
+    return buf_idx;
 }
 
 void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
@@ -39,9 +39,9 @@ void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
     int64_t expert = 3 * 3 * m->spec.hidden * m->local.ff;
 
     /* A policy that only moves homes does so where it pays, and seldom. */
-    return ek_arena_take_reserve(a, slots * expert,
-                                 m->cfg.persistent_slots ? (slots + 1) / 2 * expert : 0,
-                                 ek_dtype_size(m->k->real));
+    return ek_arena_alloc_expected(a, slots * expert,
+                                   m->cfg.persistent_slots ? (slots + 1) / 2 * expert : 0,
+                                   ek_dtype_size(m->k->real));
 }
 
 void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging)
@@ -50,11 +50,11 @@ void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t la
     int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots;
 
     *mg = (ek_migration){.m = m, .layer = layer, .op = -1};
-    mg->in = ek_arena_take(a, slots, sizeof(*mg->in));
-    mg->out = ek_arena_take(a, all, sizeof(*mg->out));
-    mg->coll = ek_arena_take(a, ARRAYS * (slots + all), sizeof(*mg->coll));
-    mg->expert_of = ek_arena_take(a, all, sizeof(*mg->expert_of));
-    mg->given = ek_arena_take(a, m->cfg.mesh->ep, sizeof(*mg->given));
+    mg->in = ek_arena_alloc(a, slots, sizeof(*mg->in));
+    mg->out = ek_arena_alloc(a, all, sizeof(*mg->out));
+    mg->coll = ek_arena_alloc(a, ARRAYS * (slots + all), sizeof(*mg->coll));
+    mg->expert_of = ek_arena_alloc(a, all, sizeof(*mg->expert_of));
+    mg->given = ek_arena_alloc(a, m->cfg.mesh->ep, sizeof(*mg->given));
     mg->staging = staging;
 }
 
@@ -66,8 +66,9 @@ static int32_t persistent_slots(const ek_migration *mg, int32_t rank)
 {
     const ek_model *m = mg->m;
 
-    return m->cfg.persistent_slots ? experts_of(mg)->placement.slots
-                                   : (int32_t)ek_run_length(m->spec.experts, m->cfg.mesh->ep, rank);
+    return m->cfg.persistent_slots
+               ? experts_of(mg)->placement.slots
+               : (int32_t)ek_range_length(m->spec.experts, m->cfg.mesh->ep, rank);
 }
 
 /* A rank's slots: those who stay where they are, those who come in what is free. */

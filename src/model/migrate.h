@@ -51,7 +51,7 @@ typedef struct {
 int ek_model_can_migrate(const ek_model *m);
 
 /* Room for what comes to one layer, which two layers of a model take in turns; whose turn it is. */
-int ek_migration_turn(const ek_model *m, int32_t layer);
+int ek_migration_buf_idx(const ek_model *m, int32_t layer);
 void *ek_migration_take_staging(ek_arena *a, const ek_model *m);
 
 /* Takes what a layer's moves need besides. */

@@ -11,12 +11,12 @@
 
 int ek_model_vstages(const ek_model *m)
 {
-    return m->cfg.mesh->pp * m->cfg.chunks;
+    return m->cfg.mesh->pp * m->cfg.model_chunks;
 }
 
 int64_t ek_model_vstage_first(const ek_model *m, int vstage)
 {
-    return ek_run_first(m->spec.layers, ek_model_vstages(m), vstage);
+    return ek_range_first(m->spec.layers, ek_model_vstages(m), vstage);
 }
 
 int ek_model_vstage_of(const ek_model *m, int64_t layer)
@@ -115,8 +115,8 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
     m->cfg = *cfg;
     if (m->cfg.mesh == NULL)
         m->cfg.mesh = &ek_mesh_one;
-    if (m->cfg.chunks == 0)
-        m->cfg.chunks = 1;
+    if (m->cfg.model_chunks == 0)
+        m->cfg.model_chunks = 1;
     if (!m->cfg.trained)
         m->cfg.zero = 0;
     if (m->cfg.mesh->dp == 1)
@@ -175,10 +175,10 @@ ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_
     for (int i = 0; i < 2; i++) {
         if (i == 1)
             EK_TRY(ek_arena_reserve(a, "tokens"));
-        *inputs = ek_arena_take(a, n + 1, sizeof(**inputs));
-        *targets = ek_arena_take(a, n + 1, sizeof(**targets));
+        *inputs = ek_arena_alloc(a, n + 1, sizeof(**inputs));
+        *targets = ek_arena_alloc(a, n + 1, sizeof(**targets));
         if (starts != NULL)
-            *starts = ek_arena_take(a, n + 1, sizeof(**starts));
+            *starts = ek_arena_alloc(a, n + 1, sizeof(**starts));
     }
     return ek_arena_check(a, "tokens");
 }

@@ -87,7 +87,7 @@ typedef struct {
 typedef struct {
     int trained;         /* gradients, moments and backward forms exist */
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
-    int chunks;          /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
+    int model_chunks;    /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
     int zero; /* 0 to 3: what data parallel ranks share out (model/param_buckets.h); a model that
                  is not trained shares out nothing */
     int32_t spare_slots;  /* of each rank, for replicas of experts */

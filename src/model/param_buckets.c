@@ -190,7 +190,7 @@ static void share_weight(const ek_param_bucket *u, ek_param *p)
 static void share_out(ek_model *m, ek_param_bucket *u)
 {
     for (int r = 0; r < u->size; r++)
-        u->first[r] = nearest_row(m, u, ek_run_first(u->n, u->size, r));
+        u->first[r] = nearest_row(m, u, ek_range_first(u->n, u->size, r));
     u->first[0] = 0;
     u->first[u->size] = u->n;
     u->kept_first = u->sharded ? u->first[u->rank] : 0;
@@ -228,10 +228,10 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *runs)
 
 ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t place)
 {
-    int by_turns = kind == EK_SET_GRADIENT || kind == EK_SET_MASTER;
+    int double_buffered = kind == EK_SET_GRADIENT || kind == EK_SET_MASTER;
     int i = place == EK_MODULE_EMBED  ? EK_SETS - 2
             : place == EK_MODULE_HEAD ? EK_SETS - 1
-            : by_turns                ? m->buckets->turn[place]
+            : double_buffered         ? m->buckets->buf_idx[place]
                                       : 0;
 
     return &m->buckets->sets[kind][i];
@@ -300,7 +300,7 @@ static void lay_forms(ek_model *m, const ek_param_bucket *u, ek_param *p, int64_
         } else if (i > 0 && m->k->one_form) {
             *at[i] = *at[0];
         } else {
-            *at[i] = ek_arena_take(&m->arena, (int64_t)bytes, 1);
+            *at[i] = ek_arena_alloc(&m->arena, (int64_t)bytes, 1);
         }
     }
 }
@@ -325,22 +325,22 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     u->state_at = m->state.used;
     if (u->p_set != NULL) {
         u->p = in_set(u->p_set, u->p_at);
-        u->p_kept = ek_arena_take(a, u->kept, real);
+        u->p_kept = ek_arena_alloc(a, u->kept, real);
     } else {
-        u->p = ek_arena_take(a, u->n, real);
+        u->p = ek_arena_alloc(a, u->n, real);
         u->p_kept = at(m, u->p, u->kept_first);
     }
     if (!m->cfg.trained)
         return;
     if (u->g_set != NULL) {
         u->g = in_set(u->g_set, u->g_at);
-        u->g_kept = ek_arena_take(a, u->kept, real);
+        u->g_kept = ek_arena_alloc(a, u->kept, real);
     } else {
-        u->g = ek_arena_take(a, u->n, real);
+        u->g = ek_arena_alloc(a, u->n, real);
         u->g_kept = at(m, u->g, u->kept_first);
     }
-    u->m = ek_arena_take(a, u->kept, real);
-    u->v = ek_arena_take(a, u->kept, real);
+    u->m = ek_arena_alloc(a, u->kept, real);
+    u->v = ek_arena_alloc(a, u->kept, real);
 }
 
 static void point_weight(ek_model *m, const ek_param_bucket *u, ek_param *p)
@@ -373,7 +373,7 @@ static void lay_staging(ek_model *m)
     for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++) {
         ek_arena_round(&m->state, m->cfg.state->align);
         m->staging_at[i] = m->state.used;
-        m->staging[i] = ek_arena_take(&m->state, slots, ek_param_buckets_module_bytes(m));
+        m->staging[i] = ek_arena_alloc(&m->state, slots, ek_param_buckets_module_bytes(m));
     }
 }
 
@@ -386,7 +386,7 @@ void ek_param_buckets_reserve(ek_model *m)
     m->n_elements = 0;
     for (int kind = 0; kind < EK_SET_KINDS; kind++)
         for (int i = 0; i < EK_SETS; i++)
-            us->sets[kind][i].base = ek_arena_take(&m->arena, us->sets[kind][i].bytes, 1);
+            us->sets[kind][i].base = ek_arena_alloc(&m->arena, us->sets[kind][i].bytes, 1);
     for (int32_t i = 0; i < us->n; i++) {
         ek_param_bucket *u = &us->bucket[i];
 
@@ -408,7 +408,7 @@ ek_status ek_param_buckets_create(ek_model *m)
 {
     ek_param_buckets *us = calloc(1, sizeof(*us));
     int64_t runs = m->cfg.mesh->stage_size + 1;
-    unsigned char turn = 0;
+    unsigned char buf_idx = 0;
 
     EK_REQUIRE(us != NULL, EK_ENOMEM, "no memory for a model");
     m->buckets = us;
@@ -418,8 +418,8 @@ ek_status ek_param_buckets_create(ek_model *m)
                (long long)m->n_params);
     for (int64_t l = 0; l < m->spec.layers; l++)
         if (ek_model_has_layer(m, l)) {
-            us->turn[l] = turn;
-            turn = !turn;
+            us->buf_idx[l] = buf_idx;
+            buf_idx = !buf_idx;
         }
     sort_params(m);
     us->bucket = calloc((size_t)us->n + 1, sizeof(*us->bucket));

@@ -114,7 +114,7 @@ struct ek_param_buckets {
     int32_t *params;   /* [n_params]: entries of m->params, unit after unit */
     int64_t *runs;     /* of all units: ek_param_bucket.first */
     int32_t *deps;     /* [n + 4]: room of the builders */
-    unsigned char turn[EK_LAYERS_MAX]; /* which of two sets a layer takes */
+    unsigned char buf_idx[EK_LAYERS_MAX]; /* which of two sets a layer takes */
     ek_set sets[EK_SET_KINDS][EK_SETS];
 };
 

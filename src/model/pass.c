@@ -55,21 +55,21 @@ static void reserve_activations(ek_pass *p, ek_layer_activations *y, int attenti
     ek_arena *a = &p->arena;
 
     if (attention) {
-        y->rstd1 = ek_arena_take(a, n, real);
-        y->y1 = ek_arena_take(a, n * s->hidden, comp);
-        y->qkv = ek_arena_take(a, all * (q + 2 * kv), comp);
-        y->o = ek_arena_take(a, all * q, comp);
-        y->lse = ek_arena_take(a, all * local->heads, real);
+        y->rstd1 = ek_arena_alloc(a, n, real);
+        y->y1 = ek_arena_alloc(a, n * s->hidden, comp);
+        y->qkv = ek_arena_alloc(a, all * (q + 2 * kv), comp);
+        y->o = ek_arena_alloc(a, all * q, comp);
+        y->lse = ek_arena_alloc(a, all * local->heads, real);
         if (s->qk_norm != EK_QK_NORM_NONE) {
-            y->q_raw = ek_arena_take(a, all * q, comp);
-            y->k_raw = ek_arena_take(a, all * kv, comp);
-            y->q_rstd = ek_arena_take(a, all * local->heads, real);
-            y->k_rstd = ek_arena_take(a, all * local->kv_heads, real);
+            y->q_raw = ek_arena_alloc(a, all * q, comp);
+            y->k_raw = ek_arena_alloc(a, all * kv, comp);
+            y->q_rstd = ek_arena_alloc(a, all * local->heads, real);
+            y->k_rstd = ek_arena_alloc(a, all * local->kv_heads, real);
         }
     }
     if (rest) {
-        y->rstd2 = ek_arena_take(a, n, real);
-        y->y2 = ek_arena_take(a, n * s->hidden, comp);
+        y->rstd2 = ek_arena_alloc(a, n, real);
+        y->y2 = ek_arena_alloc(a, n * s->hidden, comp);
     }
 }
 
@@ -83,14 +83,14 @@ int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro)
     int32_t layer = l >= 0                         ? l
                     : ek_model_has_embed(p->model) ? 0
                                                    : (int32_t)p->model->spec.layers - 1;
-    int chunk = ek_model_vstage_of(p->model, layer) / p->model->cfg.mesh->pp;
+    int model_chunk = ek_model_vstage_of(p->model, layer) / p->model->cfg.mesh->pp;
 
-    return p->slot_of[chunk * p->cfg.micros + micro];
+    return p->act_slot_of[model_chunk * p->cfg.micros + micro];
 }
 
 ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t micro)
 {
-    return &p->saved[ek_pass_slot(p, l, micro) * p->model->spec.layers + l];
+    return &p->activations[ek_pass_slot(p, l, micro) * p->model->spec.layers + l];
 }
 
 /* Entry 2l+2 may be the input of a layer that is elsewhere: then it is the output of layer l. */
@@ -112,13 +112,13 @@ static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
     first = first && slot == 0;
-    if (!first && p->saved != NULL && attention)
-        *y = p->saved[p->first_layer];
+    if (!first && p->activations != NULL && attention)
+        *y = p->activations[p->first_layer];
     if (!first && p->moe != NULL && all)
-        *kept = p->moe[p->first_layer].saved[0];
+        *kept = p->moe[p->first_layer].activations[0];
     reserve_activations(p, y, first || !attention, first || !all);
     if (first || !all)
-        ek_moe_reserve_activations(moe, kept, &p->arena, &p->room, all);
+        ek_moe_reserve_activations(moe, kept, &p->arena, &p->limits, all);
     kept->y = y->y2;
     kept->x = p->x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
 }
@@ -136,13 +136,15 @@ static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
     moe->step = &p->step;
     moe->scratch = &p->scratch;
     moe->dx = p->dx;
-    ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->slots);
-    moe->saved = ek_arena_take(ek_arena_host(&p->arena), p->slots, sizeof(*moe->saved));
-    for (int slot = 0; slot < p->slots; slot++) {
+    ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->act_slots);
+    moe->activations =
+        ek_arena_alloc(ek_arena_host(&p->arena), p->act_slots, sizeof(*moe->activations));
+    for (int slot = 0; slot < p->act_slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
 
-        lay_layer_slot(p, l, slot, first, moe, p->saved != NULL ? &p->saved[at] : &measured_layer,
-                       moe->saved != NULL ? &moe->saved[slot] : &measured_moe);
+        lay_layer_slot(p, l, slot, first, moe,
+                       p->activations != NULL ? &p->activations[at] : &measured_layer,
+                       moe->activations != NULL ? &moe->activations[slot] : &measured_moe);
     }
 }
 
@@ -165,7 +167,7 @@ static void lay_residuals(ek_pass *p, int slot)
         } else if (p->cfg.recompute == EK_RECOMPUTE_FULL && i % 2 == 1) {
             x = p->mid;
         } else {
-            x = ek_arena_take(&p->arena, n, real);
+            x = ek_arena_alloc(&p->arena, n, real);
         }
         shared[i % 2] = x;
         if (p->x != NULL)
@@ -186,12 +188,12 @@ static void lay_tp(ek_pass *p)
                     .max_all = p->max_all};
     p->scratch.tp = &p->tp;
     ek_tp_reserve(&p->tp, a, p->cfg.training);
-    p->ids = ek_arena_take(a, p->max_all, sizeof(*p->ids));
+    p->ids = ek_arena_alloc(a, p->max_all, sizeof(*p->ids));
     if (p->model->spec.qk_norm == EK_QK_NORM_FULL)
-        p->norm_sums = ek_arena_take(a, 2 * p->max_all, sizeof(double));
-    p->vocab_stats = ek_arena_take(a, 3 * mesh->tp * p->head_rows, sizeof(double));
-    p->vocab_factor = ek_arena_take(a, p->head_rows, sizeof(double));
-    p->vocab_hit = ek_arena_take(a, p->head_rows, sizeof(double));
+        p->norm_sums = ek_arena_alloc(a, 2 * p->max_all, sizeof(double));
+    p->vocab_stats = ek_arena_alloc(a, 3 * mesh->tp * p->head_rows, sizeof(double));
+    p->vocab_factor = ek_arena_alloc(a, p->head_rows, sizeof(double));
+    p->vocab_hit = ek_arena_alloc(a, p->head_rows, sizeof(double));
 }
 
 static void lay_scratch(ek_pass *p)
@@ -203,31 +205,31 @@ static void lay_scratch(ek_pass *p)
     ek_arena *a = &p->arena;
     int parts = p->model->cfg.mesh->tp > 1;
 
-    p->ws = ek_arena_take(a, (int64_t)workspace(p), 1);
-    p->cos_sin = ek_arena_take(a, p->cfg.max_seq * s->head_dim, real);
-    p->y_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, comp);
-    p->rstd_final = ek_arena_take(a, parts ? n : p->head_rows, real);
-    p->logits = ek_arena_take(a, p->head_rows * local->vocab, real);
-    p->loss_rows = ek_arena_take(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
+    p->ws = ek_arena_alloc(a, (int64_t)workspace(p), 1);
+    p->cos_sin = ek_arena_alloc(a, p->cfg.max_seq * s->head_dim, real);
+    p->y_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, comp);
+    p->rstd_final = ek_arena_alloc(a, parts ? n : p->head_rows, real);
+    p->logits = ek_arena_alloc(a, p->head_rows * local->vocab, real);
+    p->loss_rows = ek_arena_alloc(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
     if (parts)
         lay_tp(p);
     ek_embed_reserve(p);
     if (!p->cfg.training)
         return;
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
-        p->mid = ek_arena_take(a, n * d, real);
-    p->dx = ek_arena_take(a, n * d, real);
+        p->mid = ek_arena_alloc(a, n * d, real);
+    p->dx = ek_arena_alloc(a, n * d, real);
     if (p->model->cfg.mesh->pp > 1) {
-        p->dx_in = ek_arena_take(a, n * d, real);
-        p->dx_out = ek_arena_take(a, n * d, real);
+        p->dx_in = ek_arena_alloc(a, n * d, real);
+        p->dx_out = ek_arena_alloc(a, n * d, real);
     }
-    p->dy = ek_arena_take(a, parts ? 0 : n * d, real);
-    p->dy_comp = ek_arena_take(a, parts ? 0 : n * d, comp);
-    p->d_o = ek_arena_take(a, p->max_all * q, comp);
-    p->dqkv = ek_arena_take(a, p->max_all * (q + 2 * local->kv_heads * s->head_dim), comp);
+    p->dy = ek_arena_alloc(a, parts ? 0 : n * d, real);
+    p->dy_comp = ek_arena_alloc(a, parts ? 0 : n * d, comp);
+    p->d_o = ek_arena_alloc(a, p->max_all * q, comp);
+    p->dqkv = ek_arena_alloc(a, p->max_all * (q + 2 * local->kv_heads * s->head_dim), comp);
     p->dlogits_ld = (local->vocab + 7) / 8 * 8;
-    p->dlogits = ek_arena_take(a, p->head_rows * p->dlogits_ld, comp);
-    p->dy_final = ek_arena_take(a, parts ? 0 : p->head_rows * d, real);
+    p->dlogits = ek_arena_alloc(a, p->head_rows * p->dlogits_ld, comp);
+    p->dy_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, real);
 }
 
 /* --- sums over ranks ----------------------------------------------------------------------------
@@ -266,7 +268,7 @@ static void lay_sums(ek_pass *p)
     const ek_model_spec *s = &p->model->spec;
 
     p->n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
-    p->sums = ek_arena_take(ek_arena_host(&p->arena), p->n_sums, sizeof(*p->sums));
+    p->sums = ek_arena_alloc(ek_arena_host(&p->arena), p->n_sums, sizeof(*p->sums));
 }
 
 static double *layer_sums(const ek_pass *p, int64_t layer)
@@ -379,13 +381,13 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
 
 static void lay_order(ek_pass *p)
 {
-    int64_t chunks = p->model->cfg.chunks, items = chunks * p->cfg.micros;
+    int64_t model_chunks = p->model->cfg.model_chunks, items = model_chunks * p->cfg.micros;
     ek_arena *a = ek_arena_host(&p->arena);
 
-    p->slot_of = ek_arena_take(a, items, sizeof(*p->slot_of));
-    p->order = ek_arena_take(a, 2 * items, sizeof(*p->order));
-    p->slot_freed = ek_arena_take(a, chunks * p->slots, sizeof(*p->slot_freed));
-    p->slot_taken = ek_arena_take(a, chunks * p->slots, sizeof(*p->slot_taken));
+    p->act_slot_of = ek_arena_alloc(a, items, sizeof(*p->act_slot_of));
+    p->order = ek_arena_alloc(a, 2 * items, sizeof(*p->order));
+    p->act_slot_freed = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_freed));
+    p->act_slot_taken = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_taken));
 }
 
 /* Whether a planner may move experts for good. */
@@ -398,7 +400,7 @@ static int moves_experts(const ek_pass *p)
 static void take_migrations(ek_pass *p)
 {
     p->migrations =
-        ek_arena_take(ek_arena_host(&p->arena), p->model->spec.layers, sizeof(*p->migrations));
+        ek_arena_alloc(ek_arena_host(&p->arena), p->model->spec.layers, sizeof(*p->migrations));
     for (int i = 0; i < 2; i++)
         p->staging[i] = p->model->staging[i] != NULL
                             ? p->model->staging[i]
@@ -413,15 +415,15 @@ static void lay_pass(ek_pass *p)
 
     lay_scratch(p);
     ek_moe_reserve_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
-                           &p->cfg.moe, &p->room, p->cfg.training);
+                           &p->cfg.moe, &p->limits, p->cfg.training);
     lay_order(p);
     lay_sums(p);
-    p->moved = ek_arena_take(host, layers, sizeof(*p->moved));
-    p->x = ek_arena_take(host, p->slots * (2 * layers + 1), sizeof(*p->x));
-    for (int slot = 0; slot < p->slots; slot++)
+    p->moved = ek_arena_alloc(host, layers, sizeof(*p->moved));
+    p->x = ek_arena_alloc(host, p->act_slots * (2 * layers + 1), sizeof(*p->x));
+    for (int slot = 0; slot < p->act_slots; slot++)
         lay_residuals(p, slot);
-    p->saved = ek_arena_take(host, p->slots * layers, sizeof(*p->saved));
-    p->moe = ek_arena_take(host, layers, sizeof(*p->moe));
+    p->activations = ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->activations));
+    p->moe = ek_arena_alloc(host, layers, sizeof(*p->moe));
     if (moves_experts(p))
         take_migrations(p);
     for (int32_t l = 0; l < (int32_t)layers; l++) {
@@ -434,7 +436,7 @@ static void lay_pass(ek_pass *p)
         lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
         if (moves_experts(p) && !p->model->spec.dense[l])
             ek_migration_reserve(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
-                                 host, p->model, l, p->staging[ek_migration_turn(p->model, l)]);
+                                 host, p->model, l, p->staging[ek_migration_buf_idx(p->model, l)]);
         first = 0;
     }
 }
@@ -443,9 +445,10 @@ static void lay_pass(ek_pass *p)
 static int slots_of_stage(const ek_pass *p, int stage, ek_pipe_item *items)
 {
     const ek_model_config *c = &p->model->cfg;
-    int64_t n = ek_pipe_order(c->mesh->pp, c->chunks, p->cfg.micros, stage, 1, items), most = 1;
+    int64_t n = ek_pipe_order(c->mesh->pp, c->model_chunks, p->cfg.micros, stage, 1, items),
+            most = 1;
 
-    for (int i = 0; i < c->chunks; i++) {
+    for (int i = 0; i < c->model_chunks; i++) {
         int64_t slots = ek_pipe_slots(items, n, i);
 
         most = slots > most ? slots : most;
@@ -456,7 +459,7 @@ static int slots_of_stage(const ek_pass *p, int stage, ek_pipe_item *items)
 static ek_status count_slots(ek_pass *p)
 {
     const ek_model_config *c = &p->model->cfg;
-    ek_pipe_item *items = malloc((size_t)(2 * c->chunks * p->cfg.micros) * sizeof(*items));
+    ek_pipe_item *items = malloc((size_t)(2 * c->model_chunks * p->cfg.micros) * sizeof(*items));
 
     EK_REQUIRE(items != NULL, EK_ENOMEM, "no memory for %lld micro-batches",
                (long long)p->cfg.micros);
@@ -465,7 +468,7 @@ static ek_status count_slots(ek_pass *p)
         int slots = slots_of_stage(p, stage, items);
 
         p->pipe_group = slots < p->pipe_group ? slots : p->pipe_group;
-        p->slots = stage == c->mesh->pp_rank ? slots : p->slots;
+        p->act_slots = stage == c->mesh->pp_rank ? slots : p->act_slots;
     }
     free(items);
     return EK_OK;
@@ -487,15 +490,17 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     p->cfg = *cfg;
     if (p->cfg.micros == 0)
         p->cfg.micros = 1;
-    p->max_tokens = ek_run_length(p->max_all, mesh->tp, mesh->tp_rank);
-    p->slots = p->pipe_group = 1;
-    p->room = (ek_moe_limits){p->max_tokens, p->max_all,
-                              cfg->max_total > 0 ? cfg->max_total : p->max_all, m->cfg.spare_slots};
-    EK_TRY(ek_moe_check_limits(&m->spec, mesh, &p->room));
+    p->max_tokens = ek_range_length(p->max_all, mesh->tp, mesh->tp_rank);
+    p->act_slots = p->pipe_group = 1;
+    p->limits =
+        (ek_moe_limits){p->max_tokens, p->max_all, cfg->max_total > 0 ? cfg->max_total : p->max_all,
+                        m->cfg.spare_slots};
+    EK_TRY(ek_moe_check_limits(&m->spec, mesh, &p->limits));
     EK_TRY(ek_reroute_check(&m->spec, &cfg->moe));
     if (cfg->training)
         EK_TRY(count_slots(p));
-    rows = HEAD_LOGITS_BYTES / (ek_run_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));
+    rows =
+        HEAD_LOGITS_BYTES / (ek_range_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
     p->head_rows = rows < p->max_all ? rows : p->max_all;
     ek_arena_measure_from(&p->arena, m->k->memory, &p->host);
@@ -571,7 +576,7 @@ static double count_targets(const ek_micro *mb)
 
 ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *micro, int64_t n_micro)
 {
-    const int32_t *slot_of = p->slot_of;
+    const int32_t *act_slot_of = p->act_slot_of;
 
     EK_REQUIRE(n_micro <= p->cfg.micros, EK_EINVAL, "%lld micro-batches, room is for %lld",
                (long long)n_micro, (long long)p->cfg.micros);
@@ -596,8 +601,8 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
         if (!ek_model_has_layer(p->model, l))
             continue;
-        p->moe[l].slot_of =
-            slot_of + ek_model_vstage_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
+        p->moe[l].act_slot_of =
+            act_slot_of + ek_model_vstage_of(p->model, l) / p->model->cfg.mesh->pp * p->cfg.micros;
         ek_moe_begin_step(&p->moe[l]);
     }
     if (ek_pass_trains(p))

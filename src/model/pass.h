@@ -89,34 +89,34 @@ typedef struct {
     ek_pass_config cfg;
     ek_arena arena, host;
     int64_t max_all, max_tokens, head_rows; /* of `all`, of n, of a block of the head */
-    int slots;                              /* micro-batches in flight */
+    int act_slots;                          /* micro-batches in flight */
     int pipe_group; /* micro-batches that a forward half alone takes through a chunk before the next
                   chunk: no more than any stage has slots */
-    int32_t *slot_of;                /* [chunks][micros] */
-    int32_t first_layer;             /* the first that is here */
-    ek_layer_activations *saved;     /* [slots][layers] */
-    ek_moe *moe;                     /* [layers] */
-    ek_migration *migrations;        /* [layers]; NULL: experts never move */
-    void *staging[2];                /* theirs, by turns of the layers that are here */
-    void **x;                        /* [slots][2 layers + 1], each R [n, d] */
-    void *mid;                       /* R [n, d], x[2l+1] of all layers when recomputed */
-    void *dx;                        /* R [n, d] */
-    void *dx_in, *dx_out;            /* R [n, d], from and to the neighbour stages */
-    ek_pipe_item *order;             /* [2 chunks micros], the stage's work */
-    int32_t *slot_freed;             /* [chunks][slots], while a step is built: the op after
-                                        which a slot's activations may be overwritten */
-    unsigned char *slot_taken;       /* [chunks][slots] */
-    int32_t dx_in_read, dx_out_sent; /* likewise for dx_in and dx_out */
-    void *dy, *dy_comp, *d_o, *dqkv; /* scratch of attention's backward */
-    void *cos_sin;                   /* R [max_seq, head_dim] */
-    int64_t cos_sin_length;          /* the sequence that it was filled for */
-    void *y_final;                   /* C [head_rows, d] */
-    void *rstd_final;                /* R [head_rows] */
-    void *logits;                    /* R [head_rows, this rank's vocab] */
-    void *dlogits;                   /* C [head_rows, this rank's vocab], at dlogits_ld */
-    int64_t dlogits_ld;              /* a multiple of 8, as some kernels want rows to lie */
-    void *dy_final;                  /* R [head_rows, d] */
-    double *loss_rows;               /* [max_tokens] */
+    int32_t *act_slot_of;              /* [chunks][micros] */
+    int32_t first_layer;               /* the first that is here */
+    ek_layer_activations *activations; /* [slots][layers] */
+    ek_moe *moe;                       /* [layers] */
+    ek_migration *migrations;          /* [layers]; NULL: experts never move */
+    void *staging[2];                  /* theirs, by turns of the layers that are here */
+    void **x;                          /* [slots][2 layers + 1], each R [n, d] */
+    void *mid;                         /* R [n, d], x[2l+1] of all layers when recomputed */
+    void *dx;                          /* R [n, d] */
+    void *dx_in, *dx_out;              /* R [n, d], from and to the neighbour stages */
+    ek_pipe_item *order;               /* [2 chunks micros], the stage's work */
+    int32_t *act_slot_freed;           /* [chunks][slots], while a step is built: the op after
+                                      which a slot's activations may be overwritten */
+    unsigned char *act_slot_taken;     /* [chunks][slots] */
+    int32_t dx_in_read, dx_out_sent;   /* likewise for dx_in and dx_out */
+    void *dy, *dy_comp, *d_o, *dqkv;   /* scratch of attention's backward */
+    void *cos_sin;                     /* R [max_seq, head_dim] */
+    int64_t cos_sin_length;            /* the sequence that it was filled for */
+    void *y_final;                     /* C [head_rows, d] */
+    void *rstd_final;                  /* R [head_rows] */
+    void *logits;                      /* R [head_rows, this rank's vocab] */
+    void *dlogits;                     /* C [head_rows, this rank's vocab], at dlogits_ld */
+    int64_t dlogits_ld;                /* a multiple of 8, as some kernels want rows to lie */
+    void *dy_final;                    /* R [head_rows, d] */
+    double *loss_rows;                 /* [max_tokens] */
     void *ws;
     ek_moe_scratch scratch; /* its tp: NULL with one tensor parallel rank, else &tp */
     ek_tp tp;
@@ -125,7 +125,7 @@ typedef struct {
     double *vocab_stats;              /* [tp, head_rows, 3] */
     double *norm_sums;                /* [2 max_all], of query and key norms of full width */
     double *vocab_factor, *vocab_hit; /* [head_rows] */
-    ek_moe_limits room;
+    ek_moe_limits limits;
     ek_moe_step step;
     const ek_micro *micro;
     int64_t n_micro;

@@ -36,7 +36,7 @@ static ek_status check_room(const ek_pass *p, const ek_planner *planner, const e
     const ek_mesh *mesh = p->model->cfg.mesh;
 
     for (int32_t r = 0; r < mesh->ep && planner->plan_transient != NULL; r++) {
-        int32_t n = 0, share = (int32_t)ek_run_length(at->experts, mesh->ep, r);
+        int32_t n = 0, share = (int32_t)ek_range_length(at->experts, mesh->ep, r);
 
         for (int32_t s = r * at->slots; s < (r + 1) * at->slots; s++)
             n += at->expert_of[s] >= 0;

@@ -9,7 +9,7 @@ typedef struct {
     ek_pass *p;
     ek_graph *g;
     int32_t micro;
-    int chunk, vstage, slot;
+    int model_chunk, vstage, slot;
     int32_t first, end; /* layers */
     int32_t next;       /* place after this work */
     int last_backward;  /* of this chunk's backward pieces in the step */
@@ -187,7 +187,7 @@ static ek_moe *next_moe(const work *w, int32_t l)
 static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
-    int32_t *freed = &p->slot_freed[w->chunk * p->slots + w->slot], dep;
+    int32_t *freed = &p->act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
     int head = is_last(w) && !ek_pass_trains(p);
 
     if (w->vstage == 0) {
@@ -217,7 +217,7 @@ static void build_forward(const work *w)
 static int32_t gradient_of_output(const work *w)
 {
     ek_pass *p = w->p;
-    int32_t freed = p->slot_freed[w->chunk * p->slots + w->slot], dep;
+    int32_t freed = p->act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
 
     if (is_last(w)) {
         dep = use(w, EK_MODULE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
@@ -279,23 +279,23 @@ static void build_backward(const work *w)
         dep = add(w, "gradient out", op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
         p->dx_out_sent = add(w, "send gradient", op_send_backward, EK_LANE_NET, dep, -1);
     }
-    p->slot_freed[w->chunk * p->slots + w->slot] = dep;
+    p->act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
 }
 
 /* The lowest slot of a chunk that no micro-batch is in. */
-static int take_slot(ek_pass *p, int chunk)
+static int take_act_slot(ek_pass *p, int model_chunk)
 {
     int slot = 0;
 
-    while (slot < p->slots - 1 && p->slot_taken[chunk * p->slots + slot])
+    while (slot < p->act_slots - 1 && p->act_slot_taken[model_chunk * p->act_slots + slot])
         slot++;
-    p->slot_taken[chunk * p->slots + slot] = 1;
+    p->act_slot_taken[model_chunk * p->act_slots + slot] = 1;
     return slot;
 }
 
 static int piece_of(const ek_pass *p, const ek_pipe_item *item)
 {
-    return item->chunk * p->model->cfg.mesh->pp + p->model->cfg.mesh->pp_rank;
+    return item->model_chunk * p->model->cfg.mesh->pp + p->model->cfg.mesh->pp_rank;
 }
 
 /* The place whose ops come first in an item. */
@@ -313,11 +313,11 @@ static int32_t first_module(const ek_pass *p, const ek_pipe_item *item)
 static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_t next)
 {
     int vstage = piece_of(p, item);
-    int32_t *slot = &p->slot_of[item->chunk * p->cfg.micros + item->micro];
+    int32_t *slot = &p->act_slot_of[item->model_chunk * p->cfg.micros + item->micro];
     work w = {.p = p,
               .g = g,
               .micro = item->micro,
-              .chunk = item->chunk,
+              .model_chunk = item->model_chunk,
               .vstage = vstage,
               .first = (int32_t)ek_model_vstage_first(p->model, vstage),
               .end = (int32_t)ek_model_vstage_first(p->model, vstage + 1),
@@ -327,14 +327,14 @@ static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_
     if (!ek_pass_trains(p))
         *slot = item->micro % p->pipe_group;
     else if (!item->backward)
-        *slot = take_slot(p, item->chunk);
+        *slot = take_act_slot(p, item->model_chunk);
     w.slot = *slot;
     if (item->backward)
         build_backward(&w);
     else
         build_forward(&w);
     if (item->backward)
-        p->slot_taken[item->chunk * p->slots + w.slot] = 0;
+        p->act_slot_taken[item->model_chunk * p->act_slots + w.slot] = 0;
 }
 
 /* The stage's work in order; returns how many items it has.  Of a forward half alone no slot is
@@ -347,12 +347,13 @@ static int64_t order_items(ek_pass *p)
     int64_t n = 0;
 
     if (ek_pass_trains(p))
-        return ek_pipe_order(c->mesh->pp, c->chunks, p->n_micro, c->mesh->pp_rank, 1, p->order);
+        return ek_pipe_order(c->mesh->pp, c->model_chunks, p->n_micro, c->mesh->pp_rank, 1,
+                             p->order);
     for (int64_t first = 0; first < p->n_micro; first += p->pipe_group) {
         int64_t left = p->n_micro - first, micros = left < p->pipe_group ? left : p->pipe_group,
                 begin = n;
 
-        n += ek_pipe_order(c->mesh->pp, c->chunks, micros, c->mesh->pp_rank, 0, p->order + n);
+        n += ek_pipe_order(c->mesh->pp, c->model_chunks, micros, c->mesh->pp_rank, 0, p->order + n);
         for (int64_t i = begin; i < n; i++)
             p->order[i].micro += (int32_t)first;
     }
@@ -407,9 +408,9 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
     int64_t n = order_items(p);
 
     p->dx_in_read = p->dx_out_sent = -1;
-    for (int i = 0; i < c->chunks * p->slots; i++) {
-        p->slot_freed[i] = -1;
-        p->slot_taken[i] = 0;
+    for (int i = 0; i < c->model_chunks * p->act_slots; i++) {
+        p->act_slot_freed[i] = -1;
+        p->act_slot_taken[i] = 0;
     }
     p->counted = build_count(p, g);
     ek_param_buckets_begin_step(p->model);

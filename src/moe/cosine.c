@@ -15,15 +15,15 @@ void ek_cosine_reserve(ek_cosine_scratch *c, ek_arena *a, const ek_kernels *k,
 
     if (p == 0)
         return;
-    c->u = ek_arena_take(a, tokens * p, real);
-    c->u_length = ek_arena_take(a, tokens, real);
-    c->m = ek_arena_take(a, experts * p, real);
-    c->m_length = ek_arena_take(a, experts, real);
+    c->u = ek_arena_alloc(a, tokens * p, real);
+    c->u_length = ek_arena_alloc(a, tokens, real);
+    c->m = ek_arena_alloc(a, experts * p, real);
+    c->m_length = ek_arena_alloc(a, experts, real);
     if (!training)
         return;
-    c->du = ek_arena_take(a, tokens * p, real);
-    c->dm = ek_arena_take(a, experts * p, real);
-    c->dot = ek_arena_take(a, tokens > experts ? tokens : experts, real);
+    c->du = ek_arena_alloc(a, tokens * p, real);
+    c->dm = ek_arena_alloc(a, experts * p, real);
+    c->dot = ek_arena_alloc(a, tokens > experts ? tokens : experts, real);
 }
 
 #define R       float

@@ -10,7 +10,7 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
 
     x->ranks = mesh->stage_size;
     x->at = mesh->at;
-    x->runs = mesh->edp;
+    x->ep_groups = mesh->edp;
     x->shards = mesh->etp;
     x->group = distributed ? group : 0;
     x->token_chunks_max = distributed && group == 0 && degree > 1 ? degree : 1;
@@ -20,20 +20,20 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
     x->all_slots = x->ranks / x->shards * p->slots;
     ek_dispatch_layout_set_degree(x, 0);
     ek_dispatch_layout_set_gather(x, 1);
-    x->serves = ek_arena_take(a, (int64_t)x->runs * p->experts, sizeof(*x->serves));
-    x->next = ek_arena_take(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
-    x->member = ek_arena_take(a, x->all_slots, sizeof(*x->member));
-    x->part = ek_arena_take(a, x->all_slots, sizeof(*x->part));
-    x->start = ek_arena_take(a, x->ranks, sizeof(*x->start));
-    x->list = ek_arena_take(a, x->all_slots, sizeof(*x->list));
-    x->start_rank = ek_arena_take(a, p->experts, sizeof(*x->start_rank));
+    x->serves = ek_arena_alloc(a, (int64_t)x->ep_groups * p->experts, sizeof(*x->serves));
+    x->next = ek_arena_alloc(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
+    x->member = ek_arena_alloc(a, x->all_slots, sizeof(*x->member));
+    x->part = ek_arena_alloc(a, x->all_slots, sizeof(*x->part));
+    x->start = ek_arena_alloc(a, x->ranks, sizeof(*x->start));
+    x->list = ek_arena_alloc(a, x->all_slots, sizeof(*x->list));
+    x->start_rank = ek_arena_alloc(a, p->experts, sizeof(*x->start_rank));
     for (int r = 0; r < mesh->ep && x->start_rank != NULL; r++)
-        for (int64_t e = ek_run_first(p->experts, mesh->ep, r);
-             e < ek_run_first(p->experts, mesh->ep, r + 1); e++)
+        for (int64_t e = ek_range_first(p->experts, mesh->ep, r);
+             e < ek_range_first(p->experts, mesh->ep, r + 1); e++)
             x->start_rank[e] = r;
-    x->first = ek_arena_take(a, p->experts + 1, sizeof(*x->first));
-    x->cursor = ek_arena_take(a, p->experts, sizeof(*x->cursor));
-    x->left = ek_arena_take(a, p->experts, sizeof(*x->left));
+    x->first = ek_arena_alloc(a, p->experts + 1, sizeof(*x->first));
+    x->cursor = ek_arena_alloc(a, p->experts, sizeof(*x->cursor));
+    x->left = ek_arena_alloc(a, p->experts, sizeof(*x->left));
 }
 
 void ek_dispatch_layout_set_degree(ek_dispatch_layout *x, int degree)
@@ -54,11 +54,11 @@ void ek_dispatch_layout_set_gather(ek_dispatch_layout *x, int gather)
 
 void ek_dispatch_layout_follow_placement(ek_dispatch_layout *x, const ek_placement *p)
 {
-    int32_t per_run = p->ranks / x->runs * p->slots;
+    int32_t per_ep_group = p->ranks / x->ep_groups * p->slots;
 
-    for (int run = 0; run < x->runs; run++)
+    for (int ep_group = 0; ep_group < x->ep_groups; ep_group++)
         for (int32_t e = 0; e < x->experts; e++)
-            x->serves[(int64_t)run * x->experts + e] = run * per_run + p->primary[e];
+            x->serves[(int64_t)ep_group * x->experts + e] = ep_group * per_ep_group + p->primary[e];
 }
 
 void ek_dispatch_layout_list_slots(ek_dispatch_layout *x, const int32_t *expert_of)
@@ -202,8 +202,8 @@ void ek_dispatch_sort(ek_dispatch_layout *x, const int32_t *row_counts, int64_t 
     int64_t rows = 0;
 
     for (int tokens = 0; tokens < x->token_chunks; tokens++) {
-        int64_t t = ek_run_first(n, x->token_chunks, tokens);
-        int64_t end = ek_run_first(n, x->token_chunks, tokens + 1);
+        int64_t t = ek_range_first(n, x->token_chunks, tokens);
+        int64_t end = ek_range_first(n, x->token_chunks, tokens + 1);
         const int32_t *to = rows_of(x, row_counts, tokens, x->at);
 
         rows = place_sent(x, row_counts, tokens, rows, send_first);

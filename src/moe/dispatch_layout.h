@@ -58,7 +58,7 @@ static inline int64_t ek_gate_stats_rows(int64_t experts, int token_chunk)
  * source's rows of a token chunk how many a slot serves. */
 typedef struct {
     int ranks, at;                      /* places of the stage; this one */
-    int runs, shards;                   /* edp, etp */
+    int ep_groups, shards;              /* edp, etp */
     int members, copies;                /* of a group; groups: shards / members */
     int local;                          /* every rank serves its own rows, and those alone */
     int group;                          /* > 0: chunks by distance */
@@ -106,7 +106,7 @@ void ek_dispatch_layout_list_slots(ek_dispatch_layout *x, const int32_t *expert_
  */
 static inline int32_t ek_dispatch_slot(const ek_dispatch_layout *x, int source, int64_t expert)
 {
-    return x->serves[(int64_t)(source / (x->ranks / x->runs)) * x->experts + expert];
+    return x->serves[(int64_t)(source / (x->ranks / x->ep_groups)) * x->experts + expert];
 }
 
 /* The chunk in which rows of a token chunk go from source to server. */
@@ -123,7 +123,7 @@ static inline int32_t ek_dispatch_member_rows(const ek_dispatch_layout *x, int s
 {
     if (x->local)
         return source % x->shards == member ? rows : 0;
-    return (int32_t)ek_run_length(rows, x->members, (member + source + slot) % x->members);
+    return (int32_t)ek_range_length(rows, x->members, (member + source + slot) % x->members);
 }
 
 /* A source's rows of a token chunk in a table. */

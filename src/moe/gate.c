@@ -136,9 +136,9 @@ void ek_gate_count_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept
 
     memset(own, 0, (size_t)m->x.words * sizeof(*own));
     for (int c = 0; c < chunks; c++) {
-        int64_t first = ek_run_first(mb->n, chunks, c);
+        int64_t first = ek_range_first(mb->n, chunks, c);
 
-        count_choices_of_sequence(m, kept, c, first, ek_run_first(mb->n, chunks, c + 1) - first,
+        count_choices_of_sequence(m, kept, c, first, ek_range_first(mb->n, chunks, c + 1) - first,
                                   own);
     }
     m->k->sum_columns(mb->n, experts, kept->probs, m->sums);
@@ -212,7 +212,8 @@ void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, 
     for (int r = 0; r < m->x.ranks; r++)
         for (int c = 0; c < m->x.token_chunks; c++)
             for (int64_t e = 0; e < experts; e++)
-                m->primary_rows[r / (m->x.ranks / m->x.runs) * m->mesh->ep + m->x.start_rank[e]] +=
+                m->primary_rows[r / (m->x.ranks / m->x.ep_groups) * m->mesh->ep +
+                                m->x.start_rank[e]] +=
                     ek_gate_stats_of(m, kept, r)[ek_gate_stats_rows(experts, c) + e].count;
 }
 
@@ -230,7 +231,7 @@ static double max_over_mean(const ek_moe *m, const int64_t *rows)
 
 double ek_moe_rank_max_over_mean(const ek_moe *m)
 {
-    return max_over_mean(m, m->x.ranks / m->x.runs > 1 ? m->rank_rows : m->primary_rows);
+    return max_over_mean(m, m->x.ranks / m->x.ep_groups > 1 ? m->rank_rows : m->primary_rows);
 }
 
 double ek_moe_primary_max_over_mean(const ek_moe *m)

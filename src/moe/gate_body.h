@@ -130,7 +130,7 @@ static void NAME(sort_down)(const R *score, int32_t *list, int64_t n)
 static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     const R *p = kept->probs;
-    int64_t experts = m->spec->experts, room = ek_gate_capacity(m, mb->seq);
+    int64_t experts = m->spec->experts, capacity = ek_gate_capacity(m, mb->seq);
 
     for (int64_t i = 0; i < mb->n * experts; i++)
         kept->ids[i] = -1;
@@ -139,7 +139,7 @@ static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activation
             for (int64_t t = 0; t < mb->seq; t++)
                 m->order[t] = (int32_t)((s * mb->seq + t) * experts + e);
             NAME(sort_down)(p, m->order, mb->seq);
-            for (int64_t i = 0; i < room && i < mb->seq; i++)
+            for (int64_t i = 0; i < capacity && i < mb->seq; i++)
                 kept->ids[m->order[i]] = (int32_t)e;
         }
     }
@@ -148,7 +148,7 @@ static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activation
 /* Marks what goes over capacity, lowest weight first, ties: later token first. */
 static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
-    int64_t cols = m->cols, room = ek_gate_capacity(m, mb->seq), span = mb->seq * cols;
+    int64_t cols = m->cols, capacity = ek_gate_capacity(m, mb->seq), span = mb->seq * cols;
 
     for (int64_t s = 0; s < mb->seqs; s++) {
         for (int32_t e = 0; e < (int32_t)m->spec->experts; e++) {
@@ -157,10 +157,10 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_activ
             for (int64_t i = s * span; i < (s + 1) * span; i++)
                 if (kept->ids[i] == e)
                     m->order[n++] = (int32_t)i;
-            if (n <= room)
+            if (n <= capacity)
                 continue;
             NAME(sort_down)(kept->weights, m->order, n);
-            for (int64_t i = room; i < n; i++)
+            for (int64_t i = capacity; i < n; i++)
                 kept->ids[m->order[i]] = -2 - e;
         }
     }

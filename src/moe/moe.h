@@ -65,7 +65,7 @@ typedef enum { EK_REROUTE_OFF, EK_REROUTE_TOPOLOGY, EK_REROUTE_SWIPE } ek_rerout
 /* Hears of every plan of a layer, with its reasons: one for a micro-batch of a run of ranks, whose
  * quotas serve these counts, or (run -1) one that lasts, made from these. */
 typedef struct {
-    void (*on_plan)(void *context, int layer, int run, const ek_plan_limits *l,
+    void (*on_plan)(void *context, int layer, int ep_group, const ek_plan_limits *l,
                     const int64_t *counts, const ek_plan *p); /* NULL: nobody */
     void *context;
 } ek_moe_plan_listener;
@@ -286,9 +286,9 @@ typedef struct ek_moe {
     void *dx;                  /* R [n, d], gradient of x */
     ek_dispatch_layout x;
 
-    ek_moe_activations *saved; /* [slots], micro-batches in flight */
-    ek_moe_route *route;       /* [slots], where rows travel */
-    const int32_t *slot_of;    /* [micro-batches of the step]: which of them; NULL: always 0 */
+    ek_moe_activations *activations; /* [slots], micro-batches in flight */
+    ek_moe_route *route;             /* [slots], where rows travel */
+    const int32_t *act_slot_of; /* [micro-batches of the step]: which of them; NULL: always 0 */
     ek_plan_history history; /* what lasting placements are made from; counts NULL: none are made */
     int64_t *persistent_quota; /* [ep * slots], how a lasting placement shares experts out */
     int32_t persistent;        /* replicas in it */
@@ -328,13 +328,13 @@ typedef struct ek_moe {
 
 /* Whether row numbers of this room fit their type: EK_EOVERFLOW. */
 EK_CHECKED ek_status ek_moe_check_limits(const ek_model_spec *spec, const ek_mesh *mesh,
-                                         const ek_moe_limits *room);
+                                         const ek_moe_limits *limits);
 
 /* The scratch for a layer of this spec; shared by all layers.  Where rows travel, room is laid out
  * for all of them on one rank, and counted for an even spread (ek_arena_expected). */
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                             const ek_model_spec *spec, const ek_mesh *mesh,
-                            const ek_moe_config *cfg, const ek_moe_limits *room, int training);
+                            const ek_moe_config *cfg, const ek_moe_limits *limits, int training);
 
 /* What kind of layer `layer` is, this rank's widths, and its placement: block order, every expert
  * once on each of the edp runs of ep ranks, and spare_slots empty slots besides on each rank. */
@@ -351,17 +351,17 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots);
 /* What forward saves, for one micro-batch (s->x and s->y are the owner's to set).  any: room for a
  * layer of any kind of this spec, to be shared by all. */
 void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                const ek_moe_limits *room, int any);
+                                const ek_moe_limits *limits, int any);
 
 /* What the micro-batch of an op saves. */
 static inline ek_moe_activations *ek_moe_activations_of(const ek_moe *m, const ek_op *op)
 {
-    return &m->saved[m->slot_of != NULL ? m->slot_of[op->micro] : 0];
+    return &m->activations[m->act_slot_of != NULL ? m->act_slot_of[op->micro] : 0];
 }
 
 static inline ek_moe_route *ek_moe_route_of(const ek_moe *m, const ek_op *op)
 {
-    return &m->route[m->slot_of != NULL ? m->slot_of[op->micro] : 0];
+    return &m->route[m->act_slot_of != NULL ? m->act_slot_of[op->micro] : 0];
 }
 
 /* Assignments a token can have under a gate. */

@@ -54,10 +54,10 @@ static int is_distributed(const ek_mesh *mesh)
 }
 
 /* Rows of this rank's tokens. */
-static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room)
+static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *limits)
 {
     int64_t copies = is_distributed(mesh) ? mesh->etp : 1;
-    count c = {room->tokens * copies * ek_moe_cols(spec), room->tokens * copies * spec->top_k};
+    count c = {limits->tokens * copies * ek_moe_cols(spec), limits->tokens * copies * spec->top_k};
 
     if (!is_distributed(mesh))
         c.likely = c.most;
@@ -65,32 +65,33 @@ static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_
 }
 
 /* Rows that this rank computes: at worst all of the micro-batch's that its slots can have. */
-static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room)
+static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
+                         const ek_moe_limits *limits)
 {
-    int64_t cols = ek_moe_cols(spec), slots = slots_of(spec, mesh, room->spare_slots);
+    int64_t cols = ek_moe_cols(spec), slots = slots_of(spec, mesh, limits->spare_slots);
     int ranks = mesh->edp * mesh->ep;
     count c;
 
     if (!is_distributed(mesh))
-        return sent_rows(spec, mesh, room);
-    c.most = room->total * (slots < cols ? slots : cols);
-    c.likely = (room->total * spec->top_k + ranks - 1) / ranks;
+        return sent_rows(spec, mesh, limits);
+    c.most = limits->total * (slots < cols ? slots : cols);
+    c.likely = (limits->total * spec->top_k + ranks - 1) / ranks;
     if (c.likely > c.most)
         c.likely = c.most;
     return c;
 }
 
 ek_status ek_moe_check_limits(const ek_model_spec *spec, const ek_mesh *mesh,
-                              const ek_moe_limits *room)
+                              const ek_moe_limits *limits)
 {
     int64_t per_token = (int64_t)ek_moe_cols(spec) * mesh->etp, rows;
 
-    EK_REQUIRE(room->tokens <= room->total &&
-                   !__builtin_mul_overflow(room->total, per_token, &rows) && rows < INT32_MAX,
+    EK_REQUIRE(limits->tokens <= limits->total &&
+                   !__builtin_mul_overflow(limits->total, per_token, &rows) && rows < INT32_MAX,
                EK_EOVERFLOW,
                "a micro-batch of %lld tokens, with up to %lld rows each, is too large: at most "
                "%d rows",
-               (long long)room->total, (long long)per_token, INT32_MAX - 1);
+               (long long)limits->total, (long long)per_token, INT32_MAX - 1);
     return EK_OK;
 }
 
@@ -127,7 +128,7 @@ int ek_moe_may_use_previous(const ek_moe_config *c)
 
 static void *take(ek_arena *a, count rows, int64_t width, size_t size)
 {
-    return ek_arena_take_reserve(a, rows.most * width, rows.likely * width, size);
+    return ek_arena_alloc_expected(a, rows.most * width, rows.likely * width, size);
 }
 
 static size_t max_size(size_t a, size_t b)
@@ -136,79 +137,80 @@ static size_t max_size(size_t a, size_t b)
 }
 
 static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                        const ek_moe_limits *room)
+                        const ek_moe_limits *limits)
 {
-    int64_t d = spec->hidden, ff = ek_run_length(spec->ff, mesh->etp, 0);
-    int64_t rows = served_rows(spec, mesh, room).most, groups = spec->experts + room->spare_slots;
+    int64_t d = spec->hidden, ff = ek_range_length(spec->ff, mesh->etp, 0);
+    int64_t rows = served_rows(spec, mesh, limits).most,
+            groups = spec->experts + limits->spare_slots;
     size_t ws = max_size(k->linear_workspace(k, rows, groups, 2 * ff, d),
                          k->linear_workspace(k, rows, groups, d, ff));
 
-    return max_size(ws, ek_shared_workspace(k, spec, mesh, room));
+    return max_size(ws, ek_shared_workspace(k, spec, mesh, limits));
 }
 
 /* The gate's results for all tokens of the data parallel rank. */
 static void take_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_model_spec *spec,
-                       const ek_mesh *mesh, const ek_moe_limits *room)
+                       const ek_mesh *mesh, const ek_moe_limits *limits)
 {
-    int64_t cols = ek_moe_cols(spec), n = mesh->tp > 1 ? room->all : 0;
+    int64_t cols = ek_moe_cols(spec), n = mesh->tp > 1 ? limits->all : 0;
 
-    s->whole.probs = ek_arena_take(a, n * spec->experts, real);
-    s->whole.lse = ek_arena_take(a, n, real);
-    s->whole.weights = ek_arena_take(a, n * cols, real);
-    s->whole.ids = ek_arena_take(a, n * cols, sizeof(*s->whole.ids));
-    s->tp_first = ek_arena_take(ek_arena_host(a), mesh->tp + 1, sizeof(*s->tp_first));
+    s->whole.probs = ek_arena_alloc(a, n * spec->experts, real);
+    s->whole.lse = ek_arena_alloc(a, n, real);
+    s->whole.weights = ek_arena_alloc(a, n * cols, real);
+    s->whole.ids = ek_arena_alloc(a, n * cols, sizeof(*s->whole.ids));
+    s->tp_first = ek_arena_alloc(ek_arena_host(a), mesh->tp + 1, sizeof(*s->tp_first));
 }
 
 static void reserve_dispatch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                              const ek_model_spec *spec, const ek_mesh *mesh,
-                             const ek_moe_limits *room)
+                             const ek_moe_limits *limits)
 {
     size_t row = (size_t)spec->hidden * ek_dtype_size(k->comp) + ek_dtype_size(k->real);
     int64_t ranks = mesh->stage_size;
 
-    s->each = ek_arena_take(ek_arena_host(a), ranks + 1, sizeof(*s->each));
+    s->each = ek_arena_alloc(ek_arena_host(a), ranks + 1, sizeof(*s->each));
     for (int64_t r = 0; r <= ranks && s->each != NULL; r++)
         s->each[r] = r;
-    take_whole(s, a, ek_dtype_size(k->real), spec, mesh, room);
+    take_whole(s, a, ek_dtype_size(k->real), spec, mesh, limits);
     if (!is_distributed(mesh))
         return;
-    s->matrix = ek_arena_take(ek_arena_host(a), ranks * ranks, sizeof(*s->matrix));
-    s->send = take(a, sent_rows(spec, mesh, room), 1, row);
-    s->recv = take(a, served_rows(spec, mesh, room), 1, row);
+    s->matrix = ek_arena_alloc(ek_arena_host(a), ranks * ranks, sizeof(*s->matrix));
+    s->send = take(a, sent_rows(spec, mesh, limits), 1, row);
+    s->recv = take(a, served_rows(spec, mesh, limits), 1, row);
 }
 
 /* What balances ranks: only where they can serve each other. */
 static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                          const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
-                         const ek_moe_limits *room, int training)
+                         const ek_moe_limits *limits, int training)
 {
     if (!is_distributed(mesh))
         return;
     ek_routing_plan_reserve(&s->planning, ek_arena_host(a), cfg, mesh, spec->layers,
-                            (int32_t)spec->experts, slots_of(spec, mesh, room->spare_slots));
+                            (int32_t)spec->experts, slots_of(spec, mesh, limits->spare_slots));
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas = ek_replicas_reserve(
             a, k, spec, mesh,
-            cfg->planner == NULL || ek_moe_may_bring(cfg) ? room->spare_slots : -1,
+            cfg->planner == NULL || ek_moe_may_bring(cfg) ? limits->spare_slots : -1,
             members_most(cfg, mesh), training);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                             const ek_model_spec *spec, const ek_mesh *mesh,
-                            const ek_moe_config *cfg, const ek_moe_limits *room, int training)
+                            const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
 {
-    int64_t d = spec->hidden, n = room->tokens, cols = ek_moe_cols(spec);
-    int64_t ff = ek_run_length(spec->ff, mesh->etp, 0), shared;
+    int64_t d = spec->hidden, n = limits->tokens, cols = ek_moe_cols(spec);
+    int64_t ff = ek_range_length(spec->ff, mesh->etp, 0), shared;
     int gathers = members_most(cfg, mesh);
     size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
-    count rows = served_rows(spec, mesh, room);
+    count rows = served_rows(spec, mesh, limits);
     count hidden = {ff * gathers * rows.most, ff * rows.likely};
 
     if (rows.most < n) /* the shared expert's */
         rows.most = n;
     if (rows.likely < n)
         rows.likely = n;
-    shared = ek_shared_hidden(spec, mesh, room);
+    shared = ek_shared_hidden(spec, mesh, limits);
     if (hidden.most < shared)
         hidden.most = shared;
     if (hidden.likely < shared)
@@ -218,19 +220,19 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     s->rows = take(a, rows, d, comp);
     s->rows2 = take(a, rows, d, comp);
     s->hidden = take(a, hidden, 1, comp);
-    s->ws = ek_arena_take(a, (int64_t)workspace(k, spec, mesh, room), 1);
-    s->y_real = ek_arena_take(a, n * d, real);
+    s->ws = ek_arena_alloc(a, (int64_t)workspace(k, spec, mesh, limits), 1);
+    s->y_real = ek_arena_alloc(a, n * d, real);
     if (training) {
-        s->dy = ek_arena_take(a, n * d, real);
-        s->dlogits = ek_arena_take(a, n * spec->experts, real);
-        s->dweights = ek_arena_take(a, n * cols, real);
+        s->dy = ek_arena_alloc(a, n * d, real);
+        s->dlogits = ek_arena_alloc(a, n * spec->experts, real);
+        s->dweights = ek_arena_alloc(a, n * cols, real);
         s->drow = take(a, rows, 1, real);
         if (gathers > 1)
             s->drow_add = take(a, rows, 1, real);
     }
     ek_cosine_reserve(&s->cosine, a, k, spec, n, training);
-    reserve_dispatch(s, a, k, spec, mesh, room);
-    take_balance(s, a, k, spec, mesh, cfg, room, training);
+    reserve_dispatch(s, a, k, spec, mesh, limits);
+    take_balance(s, a, k, spec, mesh, cfg, limits, training);
 }
 
 void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
@@ -241,8 +243,8 @@ void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec 
     w->layer = layer;
     w->routed = !spec->dense[layer];
     w->shared = shared > 0;
-    w->ff = ek_run_length(spec->ff, mesh->etp, mesh->etp_rank);
-    w->shared_ff = ek_run_length(shared, mesh->tp, mesh->tp_rank);
+    w->ff = ek_range_length(spec->ff, mesh->etp, mesh->etp_rank);
+    w->shared_ff = ek_range_length(shared, mesh->tp, mesh->tp_rank);
     w->shared_gated = w->routed && w->shared && spec->shared_gated;
     ek_placement_reserve(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
                          slots_of(spec, mesh, spare_slots));
@@ -262,22 +264,22 @@ static void take_routes(ek_moe *m, ek_arena *a, int slots)
 
     if (!is_distributed(m->mesh))
         return;
-    m->route = ek_arena_take(a, slots, sizeof(*m->route));
+    m->route = ek_arena_alloc(a, slots, sizeof(*m->route));
     for (int i = 0; i < slots; i++) {
         ek_moe_route measured, *r = m->route != NULL ? &m->route[i] : &measured;
 
-        r->expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*r->expert_of));
-        r->row_counts = ek_arena_take(a, sources * m->x.all_slots, sizeof(*r->row_counts));
+        r->expert_of = ek_arena_alloc(a, m->x.all_slots, sizeof(*r->expert_of));
+        r->row_counts = ek_arena_alloc(a, sources * m->x.all_slots, sizeof(*r->row_counts));
     }
     if (ek_moe_may_place(m->cfg)) {
         ek_plan_history_reserve(&m->history, a, &m->planning->limits);
         m->persistent_quota =
-            ek_arena_take(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->persistent_quota));
+            ek_arena_alloc(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->persistent_quota));
     }
     if (ek_moe_may_use_previous(m->cfg)) {
-        m->next_plan.expert_of = ek_arena_take(a, m->x.all_slots, sizeof(*m->next_plan.expert_of));
-        m->next_plan.quota = ek_arena_take(a, m->x.all_slots, sizeof(*m->next_plan.quota));
-        m->next_plan.made = ek_arena_take(a, m->x.runs, sizeof(*m->next_plan.made));
+        m->next_plan.expert_of = ek_arena_alloc(a, m->x.all_slots, sizeof(*m->next_plan.expert_of));
+        m->next_plan.quota = ek_arena_alloc(a, m->x.all_slots, sizeof(*m->next_plan.quota));
+        m->next_plan.made = ek_arena_alloc(a, m->x.ep_groups, sizeof(*m->next_plan.made));
         m->next_plan.known = 0;
     }
     ek_replicas_reserve_flights(m, a);
@@ -289,60 +291,60 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
 
     m->cols = ek_moe_cols(m->spec);
     ek_dispatch_layout_reserve(&m->x, a, m->mesh, p, m->cfg->degree, m->cfg->smart_group);
-    m->up_groups = ek_arena_take(a, p->slots, sizeof(*m->up_groups));
-    m->down_groups = ek_arena_take(a, p->slots, sizeof(*m->down_groups));
-    m->out_op = ek_arena_take(a, m->x.chunks, sizeof(*m->out_op));
-    m->back_op = ek_arena_take(a, m->x.chunks, sizeof(*m->back_op));
-    m->order = ek_arena_take(a, max_seq * m->cols, sizeof(*m->order));
-    m->counts = ek_arena_take(a, 2 * m->spec->experts, sizeof(*m->counts));
-    m->sums = ek_arena_take(a, m->spec->experts, sizeof(*m->sums));
+    m->up_groups = ek_arena_alloc(a, p->slots, sizeof(*m->up_groups));
+    m->down_groups = ek_arena_alloc(a, p->slots, sizeof(*m->down_groups));
+    m->out_op = ek_arena_alloc(a, m->x.chunks, sizeof(*m->out_op));
+    m->back_op = ek_arena_alloc(a, m->x.chunks, sizeof(*m->back_op));
+    m->order = ek_arena_alloc(a, max_seq * m->cols, sizeof(*m->order));
+    m->counts = ek_arena_alloc(a, 2 * m->spec->experts, sizeof(*m->counts));
+    m->sums = ek_arena_alloc(a, m->spec->experts, sizeof(*m->sums));
     if (m->cfg->replay != NULL)
         ek_replay_reserve(&m->replay, a, m->spec->experts);
     ek_reroute_reserve(m, a);
-    m->load = ek_arena_take(a, m->spec->experts, sizeof(*m->load));
-    m->rank_rows = ek_arena_take(a, p->ranks, sizeof(*m->rank_rows));
-    m->primary_rows = ek_arena_take(a, p->ranks, sizeof(*m->primary_rows));
+    m->load = ek_arena_alloc(a, m->spec->experts, sizeof(*m->load));
+    m->rank_rows = ek_arena_alloc(a, p->ranks, sizeof(*m->rank_rows));
+    m->primary_rows = ek_arena_alloc(a, p->ranks, sizeof(*m->primary_rows));
     m->planning = &m->scratch->planning;
     take_routes(m, a, slots);
 }
 
 /* Of the routed experts. */
 static void take_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                        const ek_moe_limits *room)
+                        const ek_moe_limits *limits)
 {
     const ek_model_spec *spec = m->spec;
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
-    int64_t n = room->tokens, chunks = m->x.chunks, slots = m->x.slots;
+    int64_t n = limits->tokens, chunks = m->x.chunks, slots = m->x.slots;
     ek_arena *host = ek_arena_host(a);
-    count sent = sent_rows(spec, m->mesh, room), rows = served_rows(spec, m->mesh, room);
+    count sent = sent_rows(spec, m->mesh, limits), rows = served_rows(spec, m->mesh, limits);
 
-    s->probs = ek_arena_take(a, n * spec->experts, real);
-    s->lse = ek_arena_take(a, n, real);
-    s->weights = ek_arena_take(a, n * m->cols, real);
-    s->ids = ek_arena_take(a, n * m->cols, sizeof(*s->ids));
-    s->row_of = ek_arena_take(a, sent.most, sizeof(*s->row_of));
+    s->probs = ek_arena_alloc(a, n * spec->experts, real);
+    s->lse = ek_arena_alloc(a, n, real);
+    s->weights = ek_arena_alloc(a, n * m->cols, real);
+    s->ids = ek_arena_alloc(a, n * m->cols, sizeof(*s->ids));
+    s->row_of = ek_arena_alloc(a, sent.most, sizeof(*s->row_of));
     s->token_of = take(a, sent, 1, sizeof(*s->token_of));
     s->row_weight = take(a, rows, 1, real);
-    s->offset = ek_arena_take(host, chunks * (slots + 1), sizeof(*s->offset));
-    s->gate_stats = ek_arena_take(host, m->x.ranks * m->x.words, sizeof(*s->gate_stats));
-    s->fraction = ek_arena_take(host, spec->experts, sizeof(*s->fraction));
+    s->offset = ek_arena_alloc(host, chunks * (slots + 1), sizeof(*s->offset));
+    s->gate_stats = ek_arena_alloc(host, m->x.ranks * m->x.words, sizeof(*s->gate_stats));
+    s->fraction = ek_arena_alloc(host, spec->experts, sizeof(*s->fraction));
     rows.most *= members_most(m->cfg, m->mesh);
-    s->gu = take(a, rows, 2 * ek_run_length(spec->ff, m->mesh->etp, 0), comp);
+    s->gu = take(a, rows, 2 * ek_range_length(spec->ff, m->mesh->etp, 0), comp);
     rows.most /= members_most(m->cfg, m->mesh);
     if (!is_distributed(m->mesh))
         return;
     s->rows = take(a, rows, spec->hidden, comp);
     s->from_recv = take(a, rows, 1, sizeof(*s->from_recv));
     s->from_experts = take(a, rows, 1, sizeof(*s->from_experts));
-    s->send_first = ek_arena_take(host, chunks + 1, sizeof(*s->send_first));
+    s->send_first = ek_arena_alloc(host, chunks + 1, sizeof(*s->send_first));
 }
 
 void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                const ek_moe_limits *room, int any)
+                                const ek_moe_limits *limits, int any)
 {
-    ek_shared_reserve_activations(m, s, a, room, any);
+    ek_shared_reserve_activations(m, s, a, limits, any);
     if (any || m->w->routed)
-        take_routed(m, s, a, room);
+        take_routed(m, s, a, limits);
 }
 
 void ek_moe_begin_graph(ek_moe *m)

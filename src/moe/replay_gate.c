@@ -5,9 +5,9 @@
 
 void ek_replay_reserve(ek_replay_scratch *r, ek_arena *a, int64_t experts)
 {
-    r->weight = ek_arena_take(a, experts, sizeof(*r->weight));
-    r->end = ek_arena_take(a, experts, sizeof(*r->end));
-    ek_apportion_reserve(&r->room, a, experts);
+    r->weight = ek_arena_alloc(a, experts, sizeof(*r->weight));
+    r->end = ek_arena_alloc(a, experts, sizeof(*r->end));
+    ek_apportion_reserve(&r->scratch, a, experts);
 }
 
 /* A block of the micro-batch. */
@@ -42,8 +42,8 @@ static int64_t stride_of(int64_t n)
 static block block_of(const ek_replay_of *of, int source)
 {
     int sources = (int)of->trace->sources;
-    block b = {ek_run_first(of->total, sources, source), ek_run_length(of->total, sources, source),
-               0};
+    block b = {ek_range_first(of->total, sources, source),
+               ek_range_length(of->total, sources, source), 0};
 
     b.stride = b.n > 0 ? stride_of(b.n) : 0;
     return b;
@@ -104,7 +104,7 @@ void ek_replay_choose(const ek_replay_scratch *r, const ek_replay_of *of, int64_
         if (b.n == 0 || b.first >= of->first + of->n || b.first + b.n <= of->first)
             continue;
         read_loads(r, of, s);
-        ek_apportion(&r->room, r->weight, (int32_t)experts, b.n * of->top_k, b.n, r->end);
+        ek_apportion(&r->scratch, r->weight, (int32_t)experts, b.n * of->top_k, b.n, r->end);
         for (int64_t e = 1; e < experts; e++)
             r->end[e] += r->end[e - 1];
         choose_in(r, of, &b, cols, ids);

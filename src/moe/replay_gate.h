@@ -18,7 +18,7 @@
 /* What it works in. */
 typedef struct {
     int64_t *weight, *end; /* [experts], loads of a source; where an expert's choices end */
-    ek_apportion_scratch room;
+    ek_apportion_scratch scratch;
 } ek_replay_scratch;
 
 void ek_replay_reserve(ek_replay_scratch *r, ek_arena *a, int64_t experts);

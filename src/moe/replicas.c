@@ -18,7 +18,7 @@ static int32_t slices_brought(const ek_model_spec *spec, const ek_mesh *mesh, in
 {
     int64_t slots = (spec->experts + mesh->ep - 1) / mesh->ep + spare_slots;
 
-    return (int32_t)(slots * members - ek_run_length(spec->experts, mesh->ep, mesh->ep_rank));
+    return (int32_t)(slots * members - ek_range_length(spec->experts, mesh->ep, mesh->ep_rank));
 }
 
 /* Bytes of a form; kernels without one read the master itself. */
@@ -35,7 +35,7 @@ static void *take_form(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in
 
     if (training && form_bytes(k, out, in, 1) > bytes)
         bytes = form_bytes(k, out, in, 1);
-    return ek_arena_take(a, bytes, 1);
+    return ek_arena_alloc(a, bytes, 1);
 }
 
 ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
@@ -51,24 +51,24 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
                                  int training)
 {
     ek_arena *host = ek_arena_host(a);
-    ek_replicas *r = ek_arena_take(host, 1, sizeof(*r)), measured;
+    ek_replicas *r = ek_arena_alloc(host, 1, sizeof(*r)), measured;
     ek_replicas *at = r != NULL ? r : &measured;
-    int64_t d = spec->hidden, f = ek_run_length(spec->ff, mesh->etp, 0); /* the widest */
+    int64_t d = spec->hidden, f = ek_range_length(spec->ff, mesh->etp, 0); /* the widest */
     size_t real = ek_dtype_size(k->real);
 
     at->n = spare_slots >= 0 ? slices_brought(spec, mesh, spare_slots, members) : -1;
     at->calls = 0;
-    at->number = ek_arena_take(host, spec->experts, sizeof(*at->number));
-    at->ranks = ek_arena_take(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
-    at->slot = ek_arena_take(host, at->n > 0 ? at->n : 0, sizeof(*at->slot));
+    at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
+    at->ranks = ek_arena_alloc(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
+    at->slot = ek_arena_alloc(host, at->n > 0 ? at->n : 0, sizeof(*at->slot));
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
 
         slot->up = take_form(a, k, 2 * f, d, training);
         slot->down = take_form(a, k, d, f, training);
-        for (int turn = 0; turn < 2 && training; turn++) {
-            slot->up_grad[turn] = ek_arena_take(a, 2 * f * d, real);
-            slot->down_grad[turn] = ek_arena_take(a, d * f, real);
+        for (int buf_idx = 0; buf_idx < 2 && training; buf_idx++) {
+            slot->up_grad[buf_idx] = ek_arena_alloc(a, 2 * f * d, real);
+            slot->down_grad[buf_idx] = ek_arena_alloc(a, d * f, real);
         }
     }
     return r;
@@ -76,9 +76,9 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
 
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a)
 {
-    m->flights = ek_arena_take(a, FLIGHTS, sizeof(*m->flights));
+    m->flights = ek_arena_alloc(a, FLIGHTS, sizeof(*m->flights));
     for (int i = 0; i < FLIGHTS; i++) {
-        ek_coll **coll = ek_arena_take(a, 2 * (int64_t)m->x.slots * m->x.shards, sizeof(*coll));
+        ek_coll **coll = ek_arena_alloc(a, 2 * (int64_t)m->x.slots * m->x.shards, sizeof(*coll));
 
         if (m->flights != NULL)
             m->flights[i].coll = coll;
@@ -102,7 +102,7 @@ double ek_moe_replica_bytes(const ek_moe *m)
 /* --- what lies in a slot ------------------------------------------------------------------------
  */
 
-static int turn_of(const ek_moe *m)
+static int buf_idx_of(const ek_moe *m)
 {
     return m->w->layer % 2;
 }
@@ -166,7 +166,8 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
                                  backward ? down->backward : down->forward, up->g, down->g};
         return 1;
     }
-    *out = (ek_slot_weights){r->up, r->down, r->up_grad[turn_of(m)], r->down_grad[turn_of(m)]};
+    *out =
+        (ek_slot_weights){r->up, r->down, r->up_grad[buf_idx_of(m)], r->down_grad[buf_idx_of(m)]};
     return 1;
 }
 
@@ -436,7 +437,7 @@ static ek_status op_clear(void *self, const ek_op *op)
     ek_moe *m = self;
     const int32_t *held = ek_moe_experts_held(m, op);
     size_t column = (size_t)m->spec->hidden * ek_dtype_size(m->k->real);
-    int turn = turn_of(m);
+    int buf_idx = buf_idx_of(m);
 
     for (int32_t s = 0; s < m->x.slots; s++)
         for (int i = 0; i < m->x.members; i++) {
@@ -444,8 +445,8 @@ static ek_status op_clear(void *self, const ek_op *op)
 
             if (r == NULL)
                 continue;
-            memset(r->up_grad[turn], 0, 2 * column * (size_t)ek_slice_width(m, i));
-            memset(r->down_grad[turn], 0, column * (size_t)ek_slice_width(m, i));
+            memset(r->up_grad[buf_idx], 0, 2 * column * (size_t)ek_slice_width(m, i));
+            memset(r->down_grad[buf_idx], 0, column * (size_t)ek_slice_width(m, i));
         }
     return EK_OK;
 }
@@ -456,7 +457,7 @@ static ek_status op_clear(void *self, const ek_op *op)
 /* Bytes of the weights that a rank may be brought in this step, each number `size` bytes. */
 static double bytes_of(const ek_moe *m, ek_dtype type)
 {
-    int64_t here = ek_run_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);
+    int64_t here = ek_range_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);
     int64_t slices = (int64_t)m->x.slots * m->x.members - here;
 
     return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
@@ -520,7 +521,7 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
     if (!has_replicas(m))
         return dep;
     op.bytes = bytes_of(b->m, b->m->k->real);
-    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->reduce_op, own->cleared[turn_of(m)]}, 3);
+    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->reduce_op, own->cleared[buf_idx_of(m)]}, 3);
 }
 
 void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
@@ -530,7 +531,7 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
     if (!has_replicas(m))
         return;
     m->reduce_op = add_net(b, "replica gradients", op_reduce, bytes_of(b->m, b->m->k->real), dep);
-    m->scratch->replicas->cleared[turn_of(m)] = m->reduce_op;
+    m->scratch->replicas->cleared[buf_idx_of(m)] = m->reduce_op;
 }
 
 void ek_moe_build_backward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)

@@ -72,8 +72,8 @@ static inline int64_t ek_slice_first(const ek_moe *m, int slice)
 {
     int first = m->mesh->etp_rank / m->x.members * m->x.members;
 
-    return ek_run_first(m->spec->ff, m->mesh->etp, first + slice) -
-           ek_run_first(m->spec->ff, m->mesh->etp, first);
+    return ek_range_first(m->spec->ff, m->mesh->etp, first + slice) -
+           ek_range_first(m->spec->ff, m->mesh->etp, first);
 }
 
 static inline int64_t ek_slice_width(const ek_moe *m, int slice)

@@ -22,10 +22,10 @@ void ek_reroute_reserve(ek_moe *m, ek_arena *a)
     int64_t experts = m->spec->experts;
 
     if (m->cfg->reroute == EK_REROUTE_TOPOLOGY)
-        m->allowed = ek_arena_take(a, m->mesh->tp * experts, sizeof(*m->allowed));
+        m->allowed = ek_arena_alloc(a, m->mesh->tp * experts, sizeof(*m->allowed));
     if (m->cfg->reroute == EK_REROUTE_SWIPE) {
-        m->allowed = ek_arena_take(a, experts, sizeof(*m->allowed));
-        m->taken = ek_arena_take(a, experts, sizeof(*m->taken));
+        m->allowed = ek_arena_alloc(a, experts, sizeof(*m->allowed));
+        m->taken = ek_arena_alloc(a, experts, sizeof(*m->taken));
     }
 }
 

@@ -53,7 +53,7 @@ static const unsigned char *NAME(near)(const ek_moe *m, const ek_micro *mb, int6
 {
     int r = 0;
 
-    while (ek_run_first(mb->all, m->mesh->tp, r + 1) <= t)
+    while (ek_range_first(mb->all, m->mesh->tp, r + 1) <= t)
         r++;
     return m->allowed + r * m->spec->experts;
 }

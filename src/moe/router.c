@@ -55,7 +55,7 @@ static ek_status op_gather_logits(void *self, const ek_op *op)
 
     if (!ek_net_started(op)) {
         for (int r = 0; r <= m->mesh->tp; r++)
-            s->tp_first[r] = ek_run_first(mb->all, m->mesh->tp, r);
+            s->tp_first[r] = ek_range_first(mb->all, m->mesh->tp, r);
         EK_TRY(ek_comm_all_gather(m->mesh->tp_group, s->whole.probs, s->tp_first,
                                   (size_t)m->spec->experts * ek_dtype_size(m->k->real),
                                   ek_net_cell(op)));

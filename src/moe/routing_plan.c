@@ -12,12 +12,12 @@
 enum { SERVED, SENT, GOT, GETS, GIVES, KINDS };
 
 /* Nodes of the expert ranks of a run, numbered by first rank. */
-static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
+static void number_nodes(const ek_mesh *mesh, int ep_group, int32_t *node_of)
 {
     int32_t nodes = 0;
 
     for (int r = 0; r < mesh->ep; r++) {
-        int first = run * mesh->ep * mesh->etp, same = 0;
+        int first = ep_group * mesh->ep * mesh->etp, same = 0;
         int node = ek_comm_node(mesh->stage, first + r * mesh->etp);
 
         while (same < r && ek_comm_node(mesh->stage, first + same * mesh->etp) != node)
@@ -27,18 +27,19 @@ static void number_nodes(const ek_mesh *mesh, int run, int32_t *node_of)
 }
 
 /* Racks, or whatever fails as one, of a run. */
-static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int run, int32_t *domain_of)
+static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int ep_group,
+                         int32_t *domain_of)
 {
     for (int r = 0; r < mesh->ep; r++)
-        domain_of[r] = cfg->domain_of[(run * mesh->ep + r) * mesh->etp];
+        domain_of[r] = cfg->domain_of[(ep_group * mesh->ep + r) * mesh->etp];
 }
 
 /* By which nodes and domains the next plan is made. */
-static void ask_for_run(ek_moe_planning *d, int run)
+static void ask_for_run(ek_moe_planning *d, int ep_group)
 {
-    d->limits.node_of = d->node_of + (int64_t)run * d->limits.ranks;
+    d->limits.node_of = d->node_of + (int64_t)ep_group * d->limits.ranks;
     if (d->domain_of != NULL)
-        d->limits.domain_of = d->domain_of + (int64_t)run * d->limits.ranks;
+        d->limits.domain_of = d->domain_of + (int64_t)ep_group * d->limits.ranks;
 }
 
 /* Memory of the planners that there is a choice of, the first one's in use. */
@@ -48,7 +49,7 @@ static void take_planners(ek_moe_planning *d, ek_arena *a, const ek_moe_config *
 
     while (ek_moe_planner_at(cfg, n) != NULL)
         n++;
-    d->memory_of = ek_arena_take(a, n, sizeof(*d->memory_of));
+    d->memory_of = ek_arena_alloc(a, n, sizeof(*d->memory_of));
     for (int i = 0; i < n; i++) {
         void *memory = ek_moe_planner_at(cfg, i)->reserve(a, &d->limits);
 
@@ -78,8 +79,8 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
 {
     int64_t all = (int64_t)mesh->ep * slots;
 
-    d->traffic = ek_arena_take(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->traffic));
-    d->total = ek_arena_take(a, experts, sizeof(*d->total));
+    d->traffic = ek_arena_alloc(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->traffic));
+    d->total = ek_arena_alloc(a, experts, sizeof(*d->total));
     if (cfg->planner == NULL)
         return;
     d->planner = cfg->planner;
@@ -91,49 +92,49 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
                                  .horizon = cfg->horizon,
                                  .batches = cfg->batches,
                                  .costs = cfg->costs};
-    d->node_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
-    for (int run = 0; run < mesh->edp && d->node_of != NULL; run++)
-        number_nodes(mesh, run, d->node_of + (int64_t)run * mesh->ep);
+    d->node_of = ek_arena_alloc(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
+    for (int ep_group = 0; ep_group < mesh->edp && d->node_of != NULL; ep_group++)
+        number_nodes(mesh, ep_group, d->node_of + (int64_t)ep_group * mesh->ep);
     d->limits.node_of =
         d->node_of; /* NULL while measuring: every rank a node, the most there can be */
     if (cfg->domain_of != NULL)
-        d->domain_of = ek_arena_take(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->domain_of));
-    for (int run = 0; run < mesh->edp && d->domain_of != NULL; run++)
-        copy_domains(cfg, mesh, run, d->domain_of + (int64_t)run * mesh->ep);
+        d->domain_of = ek_arena_alloc(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->domain_of));
+    for (int ep_group = 0; ep_group < mesh->edp && d->domain_of != NULL; ep_group++)
+        copy_domains(cfg, mesh, ep_group, d->domain_of + (int64_t)ep_group * mesh->ep);
     d->limits.domain_of = d->domain_of;
     take_planners(d, a, cfg);
     if (cfg->replicas_min > 1) {
         ek_replica_sets_reserve(&d->others, a, ek_plan_number_domains(&d->limits, NULL),
                                 layers * experts);
-        d->others_domain = ek_arena_take(a, mesh->ep, sizeof(*d->others_domain));
+        d->others_domain = ek_arena_alloc(a, mesh->ep, sizeof(*d->others_domain));
     }
     if (ek_moe_may_place(cfg))
         ek_plan_reserve(&d->persistent, a, &d->limits);
-    d->primary = ek_arena_take(a, experts, sizeof(*d->primary));
-    d->quota = ek_arena_take(a, all, sizeof(*d->quota));
-    d->counts = ek_arena_take(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
-    d->split = ek_arena_take(a, mesh->ep + all, sizeof(*d->split));
-    d->slots = ek_arena_take(a, all, sizeof(*d->slots));
-    d->rows = ek_arena_take(a, mesh->ep * all, sizeof(*d->rows));
-    d->parts = ek_arena_take(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
-                             sizeof(*d->parts));
+    d->primary = ek_arena_alloc(a, experts, sizeof(*d->primary));
+    d->quota = ek_arena_alloc(a, all, sizeof(*d->quota));
+    d->counts = ek_arena_alloc(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
+    d->split = ek_arena_alloc(a, mesh->ep + all, sizeof(*d->split));
+    d->slots = ek_arena_alloc(a, all, sizeof(*d->slots));
+    d->rows = ek_arena_alloc(a, mesh->ep * all, sizeof(*d->rows));
+    d->parts = ek_arena_alloc(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
+                              sizeof(*d->parts));
 }
 
 /* --- counts and plan ---------------------------------------------------------------------------
  */
 
 /* Counts of a run, [ep, experts]: an expert rank's are those of all its shards. */
-static void count(const ek_moe *m, const ek_gate_stats *gate_stats, int run)
+static void count(const ek_moe *m, const ek_gate_stats *gate_stats, int ep_group)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
-    int per_run = x->ranks / x->runs;
+    int per_ep_group = x->ranks / x->ep_groups;
 
     memset(d->counts, 0, (size_t)d->limits.ranks * (size_t)x->experts * sizeof(*d->counts));
-    for (int i = 0; i < per_run; i++)
+    for (int i = 0; i < per_ep_group; i++)
         for (int chunk = 0; chunk < x->token_chunks; chunk++) {
-            const ek_gate_stats *rows =
-                gate_stats + (run * per_run + i) * x->words + ek_gate_stats_rows(x->experts, chunk);
+            const ek_gate_stats *rows = gate_stats + (ep_group * per_ep_group + i) * x->words +
+                                        ek_gate_stats_rows(x->experts, chunk);
             int64_t *to = d->counts + (int64_t)(i / x->shards) * x->experts;
 
             for (int32_t e = 0; e < x->experts; e++)
@@ -166,15 +167,15 @@ static void remember(ek_moe *m)
 }
 
 /* Slots of a run that are in place in expert_of, of all runs, as a plan to be made. */
-static ek_plan begin_plan(ek_moe *m, int run, int32_t *expert_of, int64_t *quota)
+static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *quota)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
-    int32_t first = run * d->limits.ranks * x->slots;
+    int32_t first = ep_group * d->limits.ranks * x->slots;
 
     for (int32_t e = 0; e < x->experts; e++)
-        d->primary[e] = x->serves[(int64_t)run * x->experts + e] - first;
-    ask_for_run(d, run);
+        d->primary[e] = x->serves[(int64_t)ep_group * x->experts + e] - first;
+    ask_for_run(d, ep_group);
     return (ek_plan){
         .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->primary},
         .quota = quota,
@@ -182,11 +183,11 @@ static ek_plan begin_plan(ek_moe *m, int run, int32_t *expert_of, int64_t *quota
 }
 
 /* The plan of a run for the counts that are there. */
-static ek_status plan(ek_moe *m, int run, ek_plan *p)
+static ek_status plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
-    int32_t first = run * d->limits.ranks * x->slots;
+    int32_t first = ep_group * d->limits.ranks * x->slots;
     int64_t start = ek_clock_ns();
     ek_status st = d->planner->plan_transient != NULL
                        ? d->planner->plan_transient(d->memory, &d->limits, d->counts, p)
@@ -197,8 +198,8 @@ static ek_status plan(ek_moe *m, int run, ek_plan *p)
     if (st < 0)
         return st;
     for (int32_t e = 0; e < x->experts; e++)
-        EK_REQUIRE(d->primary[e] == x->serves[(int64_t)run * x->experts + e] - first, EK_EINVAL,
-                   "it moved the home of expert %d", (int)e);
+        EK_REQUIRE(d->primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
+                   EK_EINVAL, "it moved the home of expert %d", (int)e);
     return ek_placement_check(&p->placement);
 }
 
@@ -291,11 +292,12 @@ static int horizon(const ek_moe *m, int32_t slot)
 
 /* A rank gets the replicas in its slots, and hands each expert of its own on once, however many get
  * it.  Replicas that last are not brought. */
-static void count_replicas(ek_moe *m, const ek_placement *p, int run)
+static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
 {
     ek_moe_planning *d = m->planning;
     int brought = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
-    int64_t *gets = d->traffic + (int64_t)GETS * m->w->placement.ranks + (int64_t)run * p->ranks;
+    int64_t *gets =
+        d->traffic + (int64_t)GETS * m->w->placement.ranks + (int64_t)ep_group * p->ranks;
     int64_t *gives = gets + (GIVES - GETS) * m->w->placement.ranks;
 
     memset(d->total, 0, (size_t)p->experts * sizeof(*d->total));
@@ -311,37 +313,38 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int run)
     }
 }
 
-static void tell(const ek_moe *m, int run, const int64_t *counts, const ek_plan *p)
+static void tell(const ek_moe *m, int ep_group, const int64_t *counts, const ek_plan *p)
 {
     const ek_moe_planning *d = m->planning;
 
     if (d->listener.on_plan != NULL)
-        d->listener.on_plan(d->listener.context, m->w->layer, run, &d->limits, counts, p);
+        d->listener.on_plan(d->listener.context, m->w->layer, ep_group, &d->limits, counts, p);
 }
 
 /* The plan of a run that was made ahead, for the counts that are there. */
-static ek_status follow(ek_moe *m, int run, ek_plan *p)
+static ek_status follow(ek_moe *m, int ep_group, ek_plan *p)
 {
-    const ek_plan *made = &m->next_plan.made[run];
+    const ek_plan *made = &m->next_plan.made[ep_group];
 
     p->before_s = made->before_s;
     p->after_s = made->after_s;
     memcpy(p->reason, made->reason, sizeof(p->reason));
-    return serve(m, m->next_plan.quota + (int64_t)run * p->placement.ranks * p->placement.slots, p);
+    return serve(
+        m, m->next_plan.quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
 }
 
-static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int run,
+static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int ep_group,
                                ek_moe_route *route)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
-    int32_t first = run * d->limits.ranks * x->slots;
-    int per_run = x->ranks / x->runs;
-    ek_plan p = begin_plan(m, run, route->expert_of, d->quota);
+    int32_t first = ep_group * d->limits.ranks * x->slots;
+    int per_ep_group = x->ranks / x->ep_groups;
+    ek_plan p = begin_plan(m, ep_group, route->expert_of, d->quota);
 
-    count(m, gate_stats, run);
+    count(m, gate_stats, ep_group);
     remember(m);
-    EK_TRY(ek_routing_plan_uses_previous(m) ? follow(m, run, &p) : plan(m, run, &p));
+    EK_TRY(ek_routing_plan_uses_previous(m) ? follow(m, ep_group, &p) : plan(m, ep_group, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
 
@@ -349,11 +352,11 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int r
         for (int32_t i = 0; i < n; i++)
             d->slots[i] += first;
         for (int32_t r = 0; r < d->limits.ranks; r++)
-            share_rank_rows(m, gate_stats, e, run * per_run + r * x->shards,
+            share_rank_rows(m, gate_stats, e, ep_group * per_ep_group + r * x->shards,
                             d->rows + (int64_t)r * n, n, route->row_counts);
     }
-    count_replicas(m, &p.placement, run);
-    tell(m, run, d->counts, &p);
+    count_replicas(m, &p.placement, ep_group);
+    tell(m, ep_group, d->counts, &p);
     return EK_OK;
 }
 
@@ -405,22 +408,22 @@ static void fill_ranks(const ek_moe *m, int32_t *expert_of)
 /* Tutel's r = 0: everything is everywhere. */
 static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
 {
-    int32_t ranks = m->w->placement.ranks / m->x.runs;
+    int32_t ranks = m->w->placement.ranks / m->x.ep_groups;
 
     fill_ranks(m, route->expert_of);
     plan_own_rows(m, gate_stats, route);
-    for (int run = 0; run < m->x.runs && m->history.counts != NULL; run++) {
-        count(m, gate_stats, run);
+    for (int ep_group = 0; ep_group < m->x.ep_groups && m->history.counts != NULL; ep_group++) {
+        count(m, gate_stats, ep_group);
         remember(m);
     }
-    for (int run = 0; run < m->x.runs; run++) {
+    for (int ep_group = 0; ep_group < m->x.ep_groups; ep_group++) {
         ek_placement p = {.experts = m->x.experts,
                           .ranks = ranks,
                           .slots = m->x.slots,
-                          .expert_of = route->expert_of + run * ranks * m->x.slots,
+                          .expert_of = route->expert_of + ep_group * ranks * m->x.slots,
                           .primary = m->w->placement.primary};
 
-        count_replicas(m, &p, run);
+        count_replicas(m, &p, ep_group);
     }
 }
 
@@ -438,8 +441,8 @@ static ek_status plan_ep_groups(ek_moe *m, const ek_gate_stats *gate_stats, ek_m
     memset(route->row_counts, 0,
            (size_t)x->token_chunks * (size_t)x->ranks * (size_t)x->all_slots *
                sizeof(*route->row_counts));
-    for (int run = 0; run < x->runs; run++)
-        EK_TRY(plan_ep_group(m, gate_stats, run, route));
+    for (int ep_group = 0; ep_group < x->ep_groups; ep_group++)
+        EK_TRY(plan_ep_group(m, gate_stats, ep_group, route));
     return EK_OK;
 }
 
@@ -621,14 +624,15 @@ void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
 
 static ek_status plan_runs(ek_moe *m, const ek_gate_stats *gate_stats)
 {
-    for (int run = 0; run < m->x.runs; run++) {
-        int64_t *quota = m->next_plan.quota + (int64_t)run * m->planning->limits.ranks * m->x.slots;
-        ek_plan p = begin_plan(m, run, m->next_plan.expert_of, quota);
+    for (int ep_group = 0; ep_group < m->x.ep_groups; ep_group++) {
+        int64_t *quota =
+            m->next_plan.quota + (int64_t)ep_group * m->planning->limits.ranks * m->x.slots;
+        ek_plan p = begin_plan(m, ep_group, m->next_plan.expert_of, quota);
 
-        count(m, gate_stats, run);
-        EK_TRY(plan(m, run, &p));
+        count(m, gate_stats, ep_group);
+        EK_TRY(plan(m, ep_group, &p));
         EK_TRY(ek_plan_check(&m->planning->limits, m->planning->counts, &p));
-        m->next_plan.made[run] = p;
+        m->next_plan.made[ep_group] = p;
     }
     return EK_OK;
 }

@@ -18,7 +18,7 @@ static int64_t dense_width(const ek_model_spec *spec)
 /* This rank's part of a width. */
 static int64_t part_of(int64_t width, const ek_mesh *mesh)
 {
-    return ek_run_length(width, mesh->tp, mesh->tp_rank);
+    return ek_range_length(width, mesh->tp, mesh->tp_rank);
 }
 
 /* The widest of shared expert and dense layers. */
@@ -29,9 +29,10 @@ static int64_t widest(const ek_model_spec *spec)
     return spec->shared_ff > dense ? spec->shared_ff : dense;
 }
 
-int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room)
+int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh,
+                         const ek_moe_limits *limits)
 {
-    return part_of(widest(spec), mesh) * room->all;
+    return part_of(widest(spec), mesh) * limits->all;
 }
 
 /* Of one width.  A wider one may need less. */
@@ -44,23 +45,23 @@ static size_t workspace(const ek_kernels *k, int64_t tokens, int64_t d, int64_t 
 }
 
 size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                           const ek_moe_limits *room)
+                           const ek_moe_limits *limits)
 {
-    size_t a = workspace(k, room->all, spec->hidden, part_of(dense_width(spec), mesh));
-    size_t b = workspace(k, room->all, spec->hidden, part_of(spec->shared_ff, mesh));
+    size_t a = workspace(k, limits->all, spec->hidden, part_of(dense_width(spec), mesh));
+    size_t b = workspace(k, limits->all, spec->hidden, part_of(spec->shared_ff, mesh));
 
     return a > b ? a : b;
 }
 
 void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                   const ek_moe_limits *room, int any)
+                                   const ek_moe_limits *limits, int any)
 {
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
     int64_t width = any ? part_of(widest(m->spec), m->mesh) : m->w->shared_ff;
     int exists = any ? widest(m->spec) > 0 : m->w->shared;
 
-    s->shared_gu = ek_arena_take(a, room->all * 2 * width, comp);
-    s->shared_scale = ek_arena_take(a, exists ? room->all : 0, real);
+    s->shared_gu = ek_arena_alloc(a, limits->all * 2 * width, comp);
+    s->shared_scale = ek_arena_alloc(a, exists ? limits->all : 0, real);
 }
 
 /* --- rows that it works on -------------------------------------------------------------------- */
@@ -72,22 +73,22 @@ typedef struct {
     void *dy;            /* C [n, d], gradient of the output */
     void *hidden, *drow; /* C [n, f], R [n] */
     void *ws;
-} room;
+} limits;
 
 static const ek_micro *micro_of(const ek_moe *m, const ek_op *op)
 {
     return &m->step->micro[op->micro];
 }
 
-static room room_of(const ek_moe *m, const ek_op *op)
+static limits room_of(const ek_moe *m, const ek_op *op)
 {
     const ek_moe_scratch *s = m->scratch;
     const ek_tp *t = s->tp;
     const ek_micro *mb = micro_of(m, op);
 
     if (t != NULL)
-        return (room){mb->all, t->y, t->dy, s->hidden, t->dscale, s->ws};
-    return (room){mb->n, ek_moe_activations_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
+        return (limits){mb->all, t->y, t->dy, s->hidden, t->dscale, s->ws};
+    return (limits){mb->n, ek_moe_activations_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
 }
 
 /* This rank's run of a column R of the room; gates concern own tokens. */
@@ -133,7 +134,7 @@ static ek_status up_down(ek_moe *m, const ek_op *op, void *out, ek_out mode)
 {
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
-    room r = room_of(m, op);
+    limits r = room_of(m, op);
     int64_t d = m->spec->hidden, f = m->w->shared_ff;
     ek_group *g = &m->shared_group;
 
@@ -201,7 +202,7 @@ static ek_status down_backward(ek_moe *m, const ek_op *op)
 {
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
-    room r = room_of(m, op);
+    limits r = room_of(m, op);
     int64_t d = m->spec->hidden, f = m->w->shared_ff;
     ek_group *g = &m->shared_group;
 
@@ -215,7 +216,7 @@ static ek_status down_backward(ek_moe *m, const ek_op *op)
 static ek_status up_weight(ek_moe *m, const ek_op *op)
 {
     const void *dgu = ek_moe_activations_of(m, op)->shared_gu;
-    room r = room_of(m, op);
+    limits r = room_of(m, op);
     int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
 
     m->shared_group = (ek_group){0, r.n, m->w->shared_up.backward, m->w->shared_up.g};
@@ -225,7 +226,7 @@ static ek_status up_weight(ek_moe *m, const ek_op *op)
 static ek_status up_input(ek_moe *m, const ek_op *op, void *dy, ek_out mode)
 {
     const void *dgu = ek_moe_activations_of(m, op)->shared_gu;
-    room r = room_of(m, op);
+    limits r = room_of(m, op);
     int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
 
     m->shared_group = (ek_group){0, r.n, m->w->shared_up.backward, m->w->shared_up.g};

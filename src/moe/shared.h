@@ -12,13 +12,14 @@
 
 /* What a model's shared experts and dense layers, where it has any, need of scratch->hidden, in
  * elements, and of scratch->ws. */
-int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *room);
+int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh,
+                         const ek_moe_limits *limits);
 size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                           const ek_moe_limits *room);
+                           const ek_moe_limits *limits);
 
 /* What forward saves, the shared part of ek_moe_reserve_activations. */
 void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                   const ek_moe_limits *room, int any);
+                                   const ek_moe_limits *limits, int any);
 
 /* What is on its way: ops to wait for, -1 for none. */
 typedef struct {

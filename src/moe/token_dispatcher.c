@@ -147,8 +147,8 @@ static void tokens_of(const ek_moe *m, int64_t n, int chunk, int64_t *first, int
 {
     int tokens = m->x.group > 0 ? 0 : chunk;
 
-    *first = ek_run_first(n, m->x.token_chunks, tokens);
-    *end = ek_run_first(n, m->x.token_chunks, tokens + 1);
+    *first = ek_range_first(n, m->x.token_chunks, tokens);
+    *end = ek_range_first(n, m->x.token_chunks, tokens + 1);
 }
 
 static ek_status op_pack(void *self, const ek_op *op)
@@ -337,7 +337,7 @@ static ek_status op_dispatch_backward(void *self, const ek_op *op)
 static double rows_sent(const ek_moe_builder *b, int chunk)
 {
     const ek_dispatch_layout *x = &b->m->x;
-    int run = x->ranks / x->runs, first = x->at / run * run, others = 0;
+    int run = x->ranks / x->ep_groups, first = x->at / run * run, others = 0;
 
     for (int server = first; server < first + run && !x->local; server++)
         others +=

@@ -8,13 +8,13 @@ void ek_tp_reserve(ek_tp *t, ek_arena *a, int training)
     size_t real = ek_dtype_size(t->k->real), comp = ek_dtype_size(t->k->comp);
     int64_t rows = t->max_all;
 
-    t->y = ek_arena_take(a, rows * t->d, comp);
-    t->sum = ek_arena_take(a, rows * t->d, real);
-    t->first = ek_arena_take(ek_arena_host(a), t->mesh->tp + 1, sizeof(*t->first));
+    t->y = ek_arena_alloc(a, rows * t->d, comp);
+    t->sum = ek_arena_alloc(a, rows * t->d, real);
+    t->first = ek_arena_alloc(ek_arena_host(a), t->mesh->tp + 1, sizeof(*t->first));
     if (!training)
         return;
-    t->dy = ek_arena_take(a, rows * t->d, comp);
-    t->dscale = ek_arena_take(a, rows, real);
+    t->dy = ek_arena_alloc(a, rows * t->d, comp);
+    t->dscale = ek_arena_alloc(a, rows, real);
 }
 
 void *ek_tp_own(const ek_tp *t, const ek_op *op, void *buf, int64_t width, size_t size)
@@ -69,7 +69,7 @@ void ek_tp_add_own(const ek_tp *t, const ek_op *op, const void *a, void *y)
 static const int64_t *runs(const ek_tp *t, const ek_op *op, int64_t width)
 {
     for (int r = 0; r <= t->mesh->tp; r++)
-        t->first[r] = ek_run_first(ek_tp_micro(t, op)->all, t->mesh->tp, r) * width;
+        t->first[r] = ek_range_first(ek_tp_micro(t, op)->all, t->mesh->tp, r) * width;
     return t->first;
 }
 

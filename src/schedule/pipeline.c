@@ -3,12 +3,12 @@
 #include "schedule/pipeline.h"
 
 typedef struct {
-    int64_t stages, chunks, micros;
+    int64_t stages, model_chunks, micros;
 } pipe;
 
 /* A place in the sequence of forwards or backwards: micro-batch `at` of a group, in a chunk. */
 typedef struct {
-    int64_t group, first, chunk, at; /* first: the group's first micro-batch */
+    int64_t group, first, model_chunk, at; /* first: the group's first micro-batch */
 } place;
 
 static int64_t least(int64_t a, int64_t b)
@@ -29,15 +29,15 @@ static int64_t group_size(const pipe *p, int64_t group)
 /* The item at a place, which moves on. */
 static ek_pipe_item next(const pipe *p, place *x, int backward)
 {
-    int64_t chunk = backward ? p->chunks - 1 - x->chunk : x->chunk;
-    ek_pipe_item item = {(int32_t)(x->first + x->at), (int32_t)chunk, backward};
+    int64_t model_chunk = backward ? p->model_chunks - 1 - x->model_chunk : x->model_chunk;
+    ek_pipe_item item = {(int32_t)(x->first + x->at), (int32_t)model_chunk, backward};
 
     if (++x->at < group_size(p, x->group))
         return item;
     x->at = 0;
-    if (++x->chunk < p->chunks)
+    if (++x->model_chunk < p->model_chunks)
         return item;
-    x->chunk = 0;
+    x->model_chunk = 0;
     x->first += group_size(p, x->group++);
     return item;
 }
@@ -48,14 +48,14 @@ static int64_t warm_up(const pipe *p, int64_t stage)
 {
     int64_t behind = p->stages - stage - 1;
 
-    return p->chunks == 1 ? behind : 2 * behind + (p->chunks - 1) * group_size(p, 0);
+    return p->model_chunks == 1 ? behind : 2 * behind + (p->model_chunks - 1) * group_size(p, 0);
 }
 
-int64_t ek_pipe_order(int stages, int chunks, int64_t micros, int stage, int training,
+int64_t ek_pipe_order(int stages, int model_chunks, int64_t micros, int stage, int training,
                       ek_pipe_item *items)
 {
-    pipe p = {stages, chunks, micros};
-    int64_t all = micros * chunks, n = 0,
+    pipe p = {stages, model_chunks, micros};
+    int64_t all = micros * model_chunks, n = 0,
             forwards = training ? least(warm_up(&p, stage), all) : all;
     place f = {0}, b = {0};
 
@@ -69,19 +69,19 @@ int64_t ek_pipe_order(int stages, int chunks, int64_t micros, int stage, int tra
     return n;
 }
 
-int64_t ek_pipe_in_flight(int stages, int chunks, int64_t micros, int stage)
+int64_t ek_pipe_in_flight(int stages, int model_chunks, int64_t micros, int stage)
 {
-    pipe p = {stages, chunks, micros};
+    pipe p = {stages, model_chunks, micros};
 
-    return least(warm_up(&p, stage) + 1, micros * chunks);
+    return least(warm_up(&p, stage) + 1, micros * model_chunks);
 }
 
-int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int chunk)
+int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int model_chunk)
 {
     int64_t now = 0, most = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        if (items[i].chunk != chunk)
+        if (items[i].model_chunk != model_chunk)
             continue;
         now += items[i].backward ? -1 : 1;
         most = now > most ? now : most;

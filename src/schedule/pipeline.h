@@ -21,22 +21,22 @@
 #include <stdint.h>
 
 typedef struct {
-    int32_t micro, chunk;
+    int32_t micro, model_chunk;
     int backward;
 } ek_pipe_item;
 
 /* Fills items[2 * micros * chunks] with the order in which stage `stage` works; training 0:
  * forwards alone, items[micros * chunks].  Returns the number of items. */
-int64_t ek_pipe_order(int stages, int chunks, int64_t micros, int stage, int training,
+int64_t ek_pipe_order(int stages, int model_chunks, int64_t micros, int stage, int training,
                       ek_pipe_item *items);
 
 /* The most (chunk, micro-batch) pairs of a stage that are between the start of their forward and
  * the end of their backward at once. */
-int64_t ek_pipe_in_flight(int stages, int chunks, int64_t micros, int stage);
+int64_t ek_pipe_in_flight(int stages, int model_chunks, int64_t micros, int stage);
 
 /* The same for one chunk, of a list made by ek_pipe_order: the activation slots that this chunk
  * needs.  A chunk takes micro-batches in order both ways, so micro-batch m can have slot
  * m % slots. */
-int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int chunk);
+int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int model_chunk);
 
 #endif

@@ -103,17 +103,17 @@ static void lay(bench *b)
     size_t up = b->k->linear_workspace(b->k, rows, b->experts, 2 * b->f, b->d);
     size_t down = b->k->linear_workspace(b->k, rows, b->experts, b->d, b->f);
 
-    b->up = ek_arena_take(&b->arena, b->experts, sizeof(*b->up));
-    b->down = ek_arena_take(&b->arena, b->experts, sizeof(*b->down));
-    b->x = ek_arena_take(&b->arena, rows * wide, comp);
-    b->out = ek_arena_take(&b->arena, rows * wide, comp);
-    b->master = ek_arena_take(&b->arena, 2 * b->f * b->d, real);
+    b->up = ek_arena_alloc(&b->arena, b->experts, sizeof(*b->up));
+    b->down = ek_arena_alloc(&b->arena, b->experts, sizeof(*b->down));
+    b->x = ek_arena_alloc(&b->arena, rows * wide, comp);
+    b->out = ek_arena_alloc(&b->arena, rows * wide, comp);
+    b->master = ek_arena_alloc(&b->arena, 2 * b->f * b->d, real);
     for (int i = 0; i < 2; i++) {
         for (int form = 0; form < 2; form++)
-            b->packed[i][form] = ek_arena_take(&b->arena, b->experts, form_bytes(b, i, form));
-        b->dw[i] = ek_arena_take(&b->arena, b->experts * (2 - i) * b->f * b->d, real);
+            b->packed[i][form] = ek_arena_alloc(&b->arena, b->experts, form_bytes(b, i, form));
+        b->dw[i] = ek_arena_alloc(&b->arena, b->experts * (2 - i) * b->f * b->d, real);
     }
-    b->ws = ek_arena_take(&b->arena, (int64_t)(up > down ? up : down), 1);
+    b->ws = ek_arena_alloc(&b->arena, (int64_t)(up > down ? up : down), 1);
 }
 
 /* The first expert's form, then copies of it. */

@@ -11,18 +11,19 @@ ek_status ek_plan_record_path(ek_path *path, const char *folder, int stage)
     return ek_path_set(path, "%s/plans-stage%d.jsonl", folder, stage);
 }
 
-static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
+static void on_plan(void *context, int layer, int ep_group, const ek_plan_limits *l,
                     const int64_t *counts, const ek_plan *p)
 {
     ek_plan_record *r = context;
     ek_plan told = *p;
 
-    if (run < 0) {
+    if (ep_group < 0) {
         memcpy(r->reason[layer], p->reason, sizeof(p->reason));
         return;
     }
     memcpy(r->both ? told.primary_reason : told.reason, r->reason[layer], sizeof(told.reason));
-    ek_plan_lines_add(&r->lines, &(ek_plan_place){r->step, layer, r->plans[layer]++ / r->runs, run},
+    ek_plan_lines_add(&r->lines,
+                      &(ek_plan_place){r->step, layer, r->plans[layer]++ / r->ep_groups, ep_group},
                       l, counts, &told);
 }
 
@@ -37,7 +38,7 @@ ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pa
     size_t layers = (size_t)p->model->spec.layers;
     ek_path path;
 
-    r->runs = p->model->cfg.mesh->edp;
+    r->ep_groups = p->model->cfg.mesh->edp;
     r->both = d->planner->plan_transient != NULL;
     r->plans = calloc(layers, sizeof(*r->plans));
     r->reason = calloc(layers, sizeof(*r->reason));

@@ -11,7 +11,7 @@
 typedef struct {
     ek_plan_lines lines;
     int64_t step;
-    int32_t runs;                   /* of ranks, that plan for themselves */
+    int32_t ep_groups;              /* of ranks, that plan for themselves */
     int both;                       /* the planner also plans for once */
     int32_t *plans;                 /* [layers] of this step */
     char (*reason)[EK_PLAN_REASON]; /* [layers] of the placement that lasts */

@@ -43,7 +43,7 @@ static void free_room(room *m)
     free(m->expert_of);
 }
 
-static ek_status get_room(const ek_run *r, int32_t slots, room *m)
+static ek_status grow(const ek_run *r, int32_t slots, room *m)
 {
     size_t left = (size_t)r->recovery.n_tables, ranks = (size_t)r->mesh->ep;
     size_t experts = (size_t)r->source.spec.experts, all = ranks * (size_t)slots;
@@ -179,7 +179,7 @@ ek_status ek_run_restart_experts(ek_run *r)
 
     if (!applies(r) || (slots = slots_of(r, &first)) == 0)
         return EK_OK;
-    EK_TRY_OUT(get_room(r, slots, &m));
+    EK_TRY_OUT(grow(r, slots, &m));
     describe(r, &m);
     for (int64_t l = first; l < r->source.spec.layers; l++) {
         if (!ek_model_has_layer(r->model, l) || r->source.spec.dense[l])

@@ -545,7 +545,7 @@ static ek_status lay_model(ek_run *r)
     const ek_train_config *c = r->cfg;
     ek_model_config mc = {.trained = 1,
                           .mesh = r->mesh,
-                          .chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
+                          .model_chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
                           .zero = c->zero,
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run};

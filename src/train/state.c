@@ -111,13 +111,13 @@ static void point_slots(ek_rank_state *s, const ek_model *m, int64_t layer)
 }
 
 /* As model/migrate.c stages it: of each expert up's three arrays, then down's. */
-static void point_staging(ek_rank_state *s, const ek_model *m, int turn)
+static void point_staging(ek_rank_state *s, const ek_model *m, int buf_idx)
 {
     int64_t up = 2 * m->spec.hidden * m->local.ff * real_of(m), down = up / 2;
-    ek_shard *p = &s->shards.shard[first_part(s, m, m->spec.layers + turn)];
+    ek_shard *p = &s->shards.shard[first_part(s, m, m->spec.layers + buf_idx)];
 
     for (int64_t slot = 0; slot < slots_of(m); slot++, p += OF_EXPERT) {
-        char *at = (char *)m->staging[turn] + slot * (int64_t)ek_param_buckets_module_bytes(m);
+        char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_module_bytes(m);
 
         point_expert(s, m, p, (void *[]){at, at + up, at + 2 * up},
                      (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
@@ -174,8 +174,8 @@ static void fill_table(ek_rank_state *s, ek_model *m)
     for (int64_t l = 0; l < m->spec.layers; l++)
         if (is_routed(m, l))
             point_slots(s, m, l);
-    for (int turn = 0; turn < 2 && s->memory.moves; turn++)
-        point_staging(s, m, turn);
+    for (int buf_idx = 0; buf_idx < 2 && s->memory.moves; buf_idx++)
+        point_staging(s, m, buf_idx);
 }
 
 /* Experts move: the ledger's memory follows. */
@@ -184,7 +184,7 @@ static void holds(void *context, int32_t layer, int32_t slot, int32_t expert)
     ek_rank_state *s = context;
     const ek_model *m = s->model;
     int64_t at = slot >= 0 ? first_part(s, m, layer) + OF_EXPERT * slot
-                           : first_part(s, m, m->spec.layers + ek_migration_turn(m, layer)) +
+                           : first_part(s, m, m->spec.layers + ek_migration_buf_idx(m, layer)) +
                                  OF_EXPERT * (int64_t)(-1 - slot);
 
     hold(s, m, layer, &s->shards.shard[at], expert);

@@ -20,8 +20,8 @@ static void lay(judging *j, const ek_run *r, int32_t domains)
 {
     j->rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
     ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
-    j->domain_of = ek_arena_take(&j->arena, r->ranks, sizeof(*j->domain_of));
-    j->noted = ek_arena_take(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->noted));
+    j->domain_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->domain_of));
+    j->noted = ek_arena_alloc(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->noted));
 }
 
 static ek_status reserve(judging *j, const ek_run *r, int32_t domains)

@@ -76,7 +76,7 @@ static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cf
 
     for (int i = 0; i < n; i++)
         moe.degree = settings[i].degree > moe.degree ? settings[i].degree : moe.degree;
-    return (ek_pass_config){.max_seqs = ek_run_length(cfg->micro_batch, m->cfg.mesh->dp, 0),
+    return (ek_pass_config){.max_seqs = ek_range_length(cfg->micro_batch, m->cfg.mesh->dp, 0),
                             .max_total = cfg->micro_batch * cfg->seq,
                             .max_seq = cfg->seq,
                             .micros = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch,
@@ -94,9 +94,9 @@ static int64_t sequences_of(const ek_model *m, const ek_trainer_config *c, int64
     const ek_mesh *mesh = m->cfg.mesh;
 
     all = all < c->micro_batch ? all : c->micro_batch;
-    *first = begin + ek_run_first(all, mesh->dp, mesh->dp_rank);
+    *first = begin + ek_range_first(all, mesh->dp, mesh->dp_rank);
     *of_all = all;
-    return ek_run_length(all, mesh->dp, mesh->dp_rank);
+    return ek_range_length(all, mesh->dp, mesh->dp_rank);
 }
 
 static int64_t count_sequences(const ek_model *m, const ek_trainer_config *c)
@@ -139,8 +139,8 @@ static ek_micro micro_at(const ek_trainer *tr, int64_t batch, int64_t seq, int64
     return (ek_micro){.seqs = seqs,
                       .seq = seq,
                       .all = all,
-                      .first = ek_run_first(all, mesh->tp, mesh->tp_rank),
-                      .n = ek_run_length(all, mesh->tp, mesh->tp_rank),
+                      .first = ek_range_first(all, mesh->tp, mesh->tp_rank),
+                      .n = ek_range_length(all, mesh->tp, mesh->tp_rank),
                       .total = whole * seq,
                       .share = (double)whole / (double)batch,
                       .first_sequence = (uint64_t)first,

@@ -26,7 +26,7 @@ static void *take(size_t bytes)
 
     if (device() == NULL)
         return malloc(bytes + 1);
-    return device()->memory->take(device()->memory, bytes + 1, "a test", &p) == EK_OK ? p : NULL;
+    return device()->memory->alloc(device()->memory, bytes + 1, "a test", &p) == EK_OK ? p : NULL;
 }
 
 static void give(void *p)
@@ -34,7 +34,7 @@ static void give(void *p)
     if (device() == NULL)
         free(p);
     else
-        device()->memory->give(device()->memory, p, 0);
+        device()->memory->free(device()->memory, p, 0);
 }
 
 /* The second time threads run backwards, where they are emulated. */

@@ -25,13 +25,13 @@ static void opens_and_closes(void)
         CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_BF16, EK_ISA_REF, 1, &k), EK_OK);
         CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP64, EK_ISA_REF, 1, &other), EK_OK);
         CHECK(k != NULL && k->memory != NULL && strcmp(k->name, "cuda bf16") == 0);
-        CHECK_INT(k->memory->take(k->memory, 1000, "a test", &room), EK_OK);
+        CHECK_INT(k->memory->alloc(k->memory, 1000, "a test", &room), EK_OK);
         memcpy(room, x, sizeof(x));
         k->to_comp(3, 1, room, (ek_bf16 *)room + 100);
         CHECK_INT(ek_kernels_wait(k), EK_OK);
         CHECK(ek_bf16_to_float(((ek_bf16 *)room)[101]) == 2.5F);
         CHECK(k->sum_squares(3, room) == 1 + 6.25 + 9);
-        k->memory->give(k->memory, room, 1000);
+        k->memory->free(k->memory, room, 1000);
         ek_kernels_destroy(&other);
         ek_kernels_destroy(&k);
     }
@@ -77,13 +77,13 @@ static void an_arena(void)
     for (int empty = 0; empty < 2; empty++) {
         ek_arena_measure_from(&a, k->memory, NULL);
         if (!empty)
-            (void)ek_arena_take_reserve(&a, 1 << 22, 100, 1);
+            (void)ek_arena_alloc_expected(&a, 1 << 22, 100, 1);
         CHECK_INT(ek_arena_reserve(&a, "a test"), EK_OK);
         CHECK(k->memory->available(k->memory) > 0);
-        CHECK(empty || ek_arena_take_reserve(&a, 1 << 22, 100, 1) == a.base);
+        CHECK(empty || ek_arena_alloc_expected(&a, 1 << 22, 100, 1) == a.base);
         for (int i = 0; i < 100 && !empty; i++)
             CHECK(a.base[i] == 0);
-        CHECK(ek_arena_take(&a, 1 << 22, 1) == NULL);
+        CHECK(ek_arena_alloc(&a, 1 << 22, 1) == NULL);
         ek_arena_fini(&a);
         CHECK(a.base == NULL);
     }

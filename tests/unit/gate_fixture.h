@@ -16,7 +16,7 @@ typedef struct {
     ek_moe_weights w;
     ek_moe_step step;
     ek_micro micro;
-    ek_moe_activations saved;
+    ek_moe_activations activations;
     ek_moe_config cfg;
     ek_moe m;
     ek_moe_scratch scratch;
@@ -56,7 +56,7 @@ static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_
     f->spec = *spec;
     ek_moe_reserve_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 0, 1);
     if (spec->gate.kind == EK_GATE_SIGMOID_BIAS)
-        f->w.bias.p = ek_arena_take(&f->arena, spec->experts, real_size());
+        f->w.bias.p = ek_arena_alloc(&f->arena, spec->experts, real_size());
     f->m.k = f->k;
     f->m.spec = &f->spec;
     f->m.w = &f->w;
@@ -65,8 +65,8 @@ static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_
     f->m.cfg = &f->cfg;
     f->m.scratch = &f->scratch;
     ek_moe_reserve_state(&f->m, &f->arena, seq, 1);
-    f->m.saved = &f->saved;
-    ek_moe_reserve_activations(&f->m, &f->saved, &f->arena,
+    f->m.activations = &f->activations;
+    ek_moe_reserve_activations(&f->m, &f->activations, &f->arena,
                                &(ek_moe_limits){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS, 0}, 0);
     CHECK(ek_arena_check(&f->arena, "a layer") == EK_OK);
     f->micro = ek_micro_alone(seqs, seq, 1, 0, NULL, NULL);
@@ -102,13 +102,13 @@ static inline void set(void *p, int64_t i, double x)
 static inline void forward(fixture *f, const double *logits)
 {
     for (int64_t i = 0; i < f->micro.n * f->spec.experts; i++)
-        set(f->m.saved[0].probs, i, logits[i]);
+        set(f->m.activations[0].probs, i, logits[i]);
     if (mode == EK_MODE_FP64)
-        ek_gate_forward_f64(&f->m, &f->micro, f->m.saved);
+        ek_gate_forward_f64(&f->m, &f->micro, f->m.activations);
     else
-        ek_gate_forward_f32(&f->m, &f->micro, f->m.saved);
-    ek_gate_count_stats(&f->m, &f->micro, f->m.saved);
-    ek_gate_sum_stats(&f->m, &f->micro, f->m.saved, 0);
+        ek_gate_forward_f32(&f->m, &f->micro, f->m.activations);
+    ek_gate_count_stats(&f->m, &f->micro, f->m.activations);
+    ek_gate_sum_stats(&f->m, &f->micro, f->m.activations, 0);
 }
 
 static inline int close_to(double got, double want)
@@ -123,14 +123,14 @@ static inline int close_to(double got, double want)
 static inline void check_ids(const fixture *f, const int32_t *want)
 {
     for (int64_t i = 0; i < f->micro.n * f->m.cols; i++)
-        if (f->m.saved[0].ids[i] != want[i])
+        if (f->m.activations[0].ids[i] != want[i])
             EK_T_FAIL("choice %d of token %d is %d, expected %d", (int)(i % f->m.cols),
-                      (int)(i / f->m.cols), (int)f->m.saved[0].ids[i], (int)want[i]);
+                      (int)(i / f->m.cols), (int)f->m.activations[0].ids[i], (int)want[i]);
 }
 
 static inline double weight(const fixture *f, int64_t token, int64_t j)
 {
-    return get(f->m.saved[0].weights, token * f->m.cols + j);
+    return get(f->m.activations[0].weights, token * f->m.cols + j);
 }
 
 /* Every case on double, on float, and on the fast kernels of this CPU. */

@@ -108,8 +108,8 @@ struct layer {
     ek_moe_step step;
     ek_micro micro[MICROS];
     int64_t row[MICROS]; /* a micro-batch's first token of this rank, of all */
-    ek_moe_activations saved[MICROS];
-    int32_t slot_of[MICROS];
+    ek_moe_activations activations[MICROS];
+    int32_t act_slot_of[MICROS];
     ek_moe m;
 };
 
@@ -136,7 +136,7 @@ static inline double get(const ek_kernels *k, const void *array, int64_t i)
 
 static inline void *take_real(layer *l, int64_t n)
 {
-    return ek_arena_take(&l->arena, n, ek_dtype_size(l->k->real));
+    return ek_arena_alloc(&l->arena, n, ek_dtype_size(l->k->real));
 }
 
 static inline void take_weight(layer *l, ek_weight *w, int64_t out, int64_t in)
@@ -151,7 +151,7 @@ static inline void take_weight(layer *l, ek_weight *w, int64_t out, int64_t in)
 static inline void *packed(layer *l, const ek_weight *w, ek_form form)
 {
     size_t bytes = l->k->packed_bytes(l->k, w->out, w->in, form);
-    void *to = bytes == 0 ? w->p : ek_arena_take(&l->arena, (int64_t)bytes, 1);
+    void *to = bytes == 0 ? w->p : ek_arena_alloc(&l->arena, (int64_t)bytes, 1);
 
     if (bytes > 0)
         MUST(l->k->pack(l->k, w->out, w->in, form, w->p, to));
@@ -168,7 +168,7 @@ static inline void pack(layer *l, ek_weight *w)
 static inline void take_expert(layer *l, int32_t e)
 {
     int64_t d = l->s->spec.hidden, ff = l->s->spec.ff, f = l->w.ff;
-    int64_t first = ek_run_first(ff, l->mesh->etp, l->mesh->etp_rank);
+    int64_t first = ek_range_first(ff, l->mesh->etp, l->mesh->etp_rank);
 
     take_weight(l, &l->w.up[e], 2 * f, d);
     take_weight(l, &l->w.down[e], d, f);
@@ -199,8 +199,8 @@ static inline void take_weights(layer *l)
         put(l->k, l->w.router.p, i, value(3, i) * (l->s->collapse ? 1e-3 : 1));
     for (int64_t j = 0; j < d && l->s->collapse; j++) /* y[0] is large and positive */
         put(l->k, l->w.router.p, 2 % experts * d + j, j == 0 ? 50 : 0);
-    l->w.up = ek_arena_take(&l->arena, experts, sizeof(*l->w.up));
-    l->w.down = ek_arena_take(&l->arena, experts, sizeof(*l->w.down));
+    l->w.up = ek_arena_alloc(&l->arena, experts, sizeof(*l->w.up));
+    l->w.down = ek_arena_alloc(&l->arena, experts, sizeof(*l->w.down));
     first = ek_moe_first_slot(&l->w, l->mesh);
     for (int32_t i = 0; i < l->w.placement.slots; i++)
         if (l->w.placement.expert_of[first + i] >= 0)
@@ -214,17 +214,17 @@ static inline void set_micros(layer *l)
 
     for (int i = 0; i < MICROS; i++) {
         ek_micro *mb = &l->micro[i];
-        int64_t first = ek_run_first(l->s->seqs[i], mesh->dp, mesh->dp_rank);
+        int64_t first = ek_range_first(l->s->seqs[i], mesh->dp, mesh->dp_rank);
 
-        *mb = ek_micro_alone(ek_run_length(l->s->seqs[i], mesh->dp, mesh->dp_rank), seq,
+        *mb = ek_micro_alone(ek_range_length(l->s->seqs[i], mesh->dp, mesh->dp_rank), seq,
                              (double)l->s->seqs[i] / (double)all, (uint64_t)(before + first), NULL,
                              NULL);
-        mb->first = ek_run_first(mb->all, mesh->tp, mesh->tp_rank);
-        mb->n = ek_run_length(mb->all, mesh->tp, mesh->tp_rank);
+        mb->first = ek_range_first(mb->all, mesh->tp, mesh->tp_rank);
+        mb->n = ek_range_length(mb->all, mesh->tp, mesh->tp_rank);
         mb->total = l->s->seqs[i] * seq;
         mb->micro_first = (uint64_t)before;
         l->row[i] = (before + first) * seq + mb->first;
-        l->slot_of[i] = MICROS - 1 - i;
+        l->act_slot_of[i] = MICROS - 1 - i;
         before += l->s->seqs[i];
     }
 }
@@ -248,16 +248,16 @@ static inline void take_state(layer *l)
                     .w = &l->w,
                     .step = &l->step,
                     .scratch = &l->scratch,
-                    .saved = l->saved,
-                    .slot_of = l->slot_of};
+                    .activations = l->activations,
+                    .act_slot_of = l->act_slot_of};
     ek_moe_reserve_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &l->s->cfg, &room,
                            1);
     ek_moe_reserve_state(&l->m, &l->arena, l->s->seq, MICROS);
     l->m.dx = take_real(l, n * d);
     for (int i = 0; i < MICROS; i++) {
-        ek_moe_reserve_activations(&l->m, &l->saved[i], &l->arena, &room, 0);
-        l->saved[i].x = take_real(l, n * d);
-        l->saved[i].y = take_real(l, n * d); /* of C, which is no larger */
+        ek_moe_reserve_activations(&l->m, &l->activations[i], &l->arena, &room, 0);
+        l->activations[i].x = take_real(l, n * d);
+        l->activations[i].y = take_real(l, n * d); /* of C, which is no larger */
     }
 }
 
@@ -331,7 +331,7 @@ static inline void fill_y(const layer *l, int32_t i)
     int64_t n = l->micro[i].n;
 
     fill(l, l->scratch.y_real, 5, l->row[i], n);
-    l->k->to_comp(n, l->s->spec.hidden, l->scratch.y_real, l->saved[l->slot_of[i]].y);
+    l->k->to_comp(n, l->s->spec.hidden, l->scratch.y_real, l->activations[l->act_slot_of[i]].y);
 }
 
 static inline void copy_out(const layer *l, double *to, const void *from, int32_t i)
@@ -349,13 +349,13 @@ static inline void run_step(layer *l)
 
     ek_moe_begin_step(&l->m);
     for (int32_t i = 0; i < MICROS; i++) {
-        fill(l, l->saved[l->slot_of[i]].x, 4, l->row[i], l->micro[i].n);
+        fill(l, l->activations[l->act_slot_of[i]].x, 4, l->row[i], l->micro[i].n);
         fill_y(l, i);
         ek_moe_build_forward(&l->m, &l->graph, i, l->micro[i].n, 0, -1);
         run_graph(l);
     }
     for (int32_t i = 0; i < MICROS; i++) {
-        const ek_moe_activations *kept = &l->saved[l->slot_of[i]];
+        const ek_moe_activations *kept = &l->activations[l->act_slot_of[i]];
         int64_t n = l->micro[i].n, cols = l->m.cols;
         int32_t dep = -1;
 
@@ -375,7 +375,7 @@ static inline void run_step(layer *l)
 static inline void collect(layer *l)
 {
     int64_t d = l->s->spec.hidden, ff = l->s->spec.ff, f = l->w.ff, experts = l->s->spec.experts;
-    int64_t first = ek_run_first(ff, l->mesh->etp, l->mesh->etp_rank);
+    int64_t first = ek_range_first(ff, l->mesh->etp, l->mesh->etp_rank);
     result *out = &l->me->out;
 
     for (int64_t i = 0; i < experts * d; i++)

@@ -19,9 +19,9 @@ static void lay_out(world *w, ek_arena *a)
     int64_t all = (int64_t)w->f.l.ranks * w->f.l.slots;
 
     ek_locality_reserve(&w->near, a, &w->f.l);
-    w->memory = ek_arena_take(a, 4 * w->f.l.ranks + (w->f.l.ranks + 1) * all, sizeof(*w->memory));
-    w->slots = ek_arena_take(a, all, sizeof(*w->slots));
-    w->total = ek_arena_take(a, w->f.l.experts, sizeof(*w->total));
+    w->memory = ek_arena_alloc(a, 4 * w->f.l.ranks + (w->f.l.ranks + 1) * all, sizeof(*w->memory));
+    w->slots = ek_arena_alloc(a, all, sizeof(*w->slots));
+    w->total = ek_arena_alloc(a, w->f.l.experts, sizeof(*w->total));
 }
 
 static void setup(world *w, int32_t experts, int32_t ranks, int32_t spare, ek_plan_costs costs)

@@ -325,7 +325,7 @@ static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
     f->l.costs.comm_s_per_row = 1;
     CHECK(ek_arena_init(&f->arena, ROOM, "a plan") == EK_OK);
     ek_plan_reserve(&f->p, &f->arena, &f->l);
-    f->counts = ek_arena_take(&f->arena, (int64_t)ranks * experts, sizeof(*f->counts));
+    f->counts = ek_arena_alloc(&f->arena, (int64_t)ranks * experts, sizeof(*f->counts));
     ek_arena_measure(&measure);
     CHECK(ek_planner_place.reserve(&measure, &f->l) == NULL);
     measure.used += f->arena.used;

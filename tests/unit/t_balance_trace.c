@@ -621,7 +621,7 @@ static void a_failure_ends_the_replay(void)
 
 static void *take_totals(ek_arena *a, const ek_plan_limits *l)
 {
-    return ek_arena_take(a, l->experts, sizeof(int64_t));
+    return ek_arena_alloc(a, l->experts, sizeof(int64_t));
 }
 
 /* Experts 0 and 3 change places, unless they have; expert 1 gets a replica for once. */
@@ -647,7 +647,7 @@ static ek_status swap_anew(void *memory, const ek_plan_limits *l, const int64_t 
 
 static void *take_totals_and_calls(ek_arena *a, const ek_plan_limits *l)
 {
-    return ek_arena_take(a, l->experts + 1, sizeof(int64_t));
+    return ek_arena_alloc(a, l->experts + 1, sizeof(int64_t));
 }
 
 /* A replica in the first iteration, which is still there in the second: in each of two layers. */

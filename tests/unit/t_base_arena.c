@@ -7,9 +7,9 @@
 /* Lays the same three pieces out, whatever the mode. */
 static void lay_out(ek_arena *a, void *piece[3])
 {
-    piece[0] = ek_arena_take(a, 3, 1);
-    piece[1] = ek_arena_take(a, 1000, sizeof(double));
-    piece[2] = ek_arena_take(a, 0, 8);
+    piece[0] = ek_arena_alloc(a, 3, 1);
+    piece[1] = ek_arena_alloc(a, 1000, sizeof(double));
+    piece[2] = ek_arena_alloc(a, 0, 8);
 }
 
 static void measuring_predicts(void)
@@ -33,7 +33,7 @@ static void measuring_predicts(void)
     CHECK((uintptr_t)piece[1] % EK_ARENA_ALIGN == 0);
     for (int i = 0; i < 1000; i++)
         CHECK(((double *)piece[1])[i] == 0.0);
-    CHECK(ek_arena_take(&a, 1, 1) == NULL);
+    CHECK(ek_arena_alloc(&a, 1, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "the test"), EK_EOVERFLOW);
     CHECK(strstr(ek_err_message(), "the test") != NULL);
     ek_arena_fini(&a);
@@ -48,7 +48,7 @@ static void impossible_sizes(void)
         ek_arena a;
 
         ek_arena_measure(&a);
-        CHECK(ek_arena_take(&a, counts[i], 8) == NULL);
+        CHECK(ek_arena_alloc(&a, counts[i], 8) == NULL);
         CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
         CHECK_INT(a.used, 0);
     }
@@ -61,11 +61,11 @@ static void scratch(void)
     void *first, *again;
 
     CHECK_INT(ek_arena_init(&a, 4096, "test"), EK_OK);
-    CHECK(ek_arena_take(&a, 64, 1) != NULL);
+    CHECK(ek_arena_alloc(&a, 64, 1) != NULL);
     mark = ek_arena_mark(&a);
-    first = ek_arena_take(&a, 1024, 1);
+    first = ek_arena_alloc(&a, 1024, 1);
     ek_arena_reset(&a, mark);
-    again = ek_arena_take(&a, 16, 1);
+    again = ek_arena_alloc(&a, 16, 1);
     CHECK(first == again && first != NULL);
     CHECK_INT(a.high, 64 + 1024);
     ek_arena_fini(&a);
@@ -86,9 +86,9 @@ static void memory_of_another(void)
     ek_arena a;
 
     ek_arena_over(&a, memory, sizeof(memory));
-    CHECK(ek_arena_take(&a, 3, 1) == memory);
-    CHECK(ek_arena_take(&a, 128, 1) == memory + EK_ARENA_ALIGN);
-    CHECK(ek_arena_take(&a, 65, 1) == NULL);
+    CHECK(ek_arena_alloc(&a, 3, 1) == memory);
+    CHECK(ek_arena_alloc(&a, 128, 1) == memory + EK_ARENA_ALIGN);
+    CHECK(ek_arena_alloc(&a, 65, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "a test"), EK_EOVERFLOW);
     ek_arena_fini(&a);
     memory[255] = 1; /* it is still there */
@@ -136,8 +136,8 @@ static size_t resident(void)
 static void lay_reserves(ek_arena *a, char *piece[], int n, int64_t bytes)
 {
     for (int i = 0; i < n; i++) {
-        ek_arena_take(a, 100, 8);
-        piece[i] = ek_arena_take_reserve(a, bytes, bytes / 8, 1);
+        ek_arena_alloc(a, 100, 8);
+        piece[i] = ek_arena_alloc_expected(a, bytes, bytes / 8, 1);
     }
 }
 
@@ -167,7 +167,7 @@ static void reserves_count_what_is_likely(void)
     if (before > 0 && (used < PIECES * LIKELY * 0.97 || used > PIECES * LIKELY * 1.03))
         EK_T_FAIL("%zu bytes are resident, expected %zu", used, ek_arena_expected(&a));
     memset(piece[PIECES - 1], 1, 8 * LIKELY); /* the unlikely case */
-    CHECK(ek_arena_take_reserve(&a, INT64_MAX, 1, 8) == NULL);
+    CHECK(ek_arena_alloc_expected(&a, INT64_MAX, 1, 8) == NULL);
     CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
     ek_arena_fini(&a);
 }
@@ -178,9 +178,9 @@ static void small_reserves(void)
     ek_arena a;
 
     ek_arena_measure(&a);
-    ek_arena_take_reserve(&a, 64000, 64, 1);
+    ek_arena_alloc_expected(&a, 64000, 64, 1);
     CHECK_INT(ek_arena_expected(&a), 64000);
-    ek_arena_take_reserve(&a, 0, 0, 8);
+    ek_arena_alloc_expected(&a, 0, 0, 8);
     CHECK_INT(ek_arena_expected(&a), 64000);
 }
 
@@ -209,13 +209,13 @@ static void other_give(const ek_memory *m, void *memory, size_t bytes)
 
 static void lay_both(ek_arena *a, char *piece[2])
 {
-    piece[0] = ek_arena_take(a, 1000, 1);
-    piece[1] = ek_arena_take(ek_arena_host(a), 3000, 1);
+    piece[0] = ek_arena_alloc(a, 1000, 1);
+    piece[1] = ek_arena_alloc(ek_arena_host(a), 3000, 1);
 }
 
 static void beside_other_memory(void)
 {
-    other_memory o = {.is = {.take = other_take, .give = other_give}, .most = 2000};
+    other_memory o = {.is = {.alloc = other_take, .free = other_give}, .most = 2000};
     ek_arena a, host;
     char *piece[2];
 
@@ -235,7 +235,7 @@ static void beside_other_memory(void)
     for (int i = 0; i < 1000; i++)
         CHECK(piece[0][i] == 0 && piece[1][i] == 0);
     CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
-    CHECK(ek_arena_take(ek_arena_host(&a), 5000, 1) == NULL);
+    CHECK(ek_arena_alloc(ek_arena_host(&a), 5000, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
     ek_arena_fini(&a);
     CHECK(a.base == NULL && host.base == NULL && o.taken == 0);
@@ -248,9 +248,9 @@ static void beside_the_systems(void)
 
     ek_arena_measure_from(&a, NULL, &host);
     CHECK(ek_arena_host(&a) == &a && host.used == 7);
-    CHECK(ek_arena_take(ek_arena_host(&a), 100, 1) == NULL);
+    CHECK(ek_arena_alloc(ek_arena_host(&a), 100, 1) == NULL);
     CHECK_INT(ek_arena_reserve(&a, "test"), EK_OK);
-    CHECK(ek_arena_take(ek_arena_host(&a), 100, 1) == a.base);
+    CHECK(ek_arena_alloc(ek_arena_host(&a), 100, 1) == a.base);
     ek_arena_fini(&a);
 }
 

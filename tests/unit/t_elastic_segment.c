@@ -160,7 +160,7 @@ static void too_large(void)
     ek_segment s = {0};
     size_t room = 0;
 
-    CHECK_INT(ek_segment_room(&room), EK_OK);
+    CHECK_INT(ek_segment_available(&room), EK_OK);
     CHECK_INT(ek_segment_create(&id, 1, 0, "/out", room * 2 + (1 << 20), NULL, 0, &s), EK_ENOSPC);
     CHECK(s.head == NULL && strstr(ek_err_message(), "--elastic") != NULL);
     CHECK_INT(count(id.run), 0);

@@ -215,19 +215,19 @@ static void what_is_no_journal(void)
 {
     ek_journal l, found;
     unsigned char *memory = new_rank(0, &l);
-    ek_journal_extent kept = l.run[1];
+    ek_journal_extent kept = l.extent[1];
 
     CHECK_INT(ek_journal_open(memory, 100, &found), EK_ECORRUPT);
     CHECK_INT(ek_journal_open(memory, toy_bytes() - 64, &found), EK_ECORRUPT);
-    l.run[1].at[2] = (int64_t)toy_bytes() - 8;
+    l.extent[1].at[2] = (int64_t)toy_bytes() - 8;
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
-    l.run[1] = kept;
-    l.run[1].at[0] = 0; /* over the ledger itself */
+    l.extent[1] = kept;
+    l.extent[1].at[0] = 0; /* over the ledger itself */
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
-    l.run[1] = kept;
-    l.run[1].n = INT64_MAX / 4;
+    l.extent[1] = kept;
+    l.extent[1].n = INT64_MAX / 4;
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
-    l.run[1] = kept;
+    l.extent[1] = kept;
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_OK);
     memory[0] ^= 1;
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);

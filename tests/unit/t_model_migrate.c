@@ -127,9 +127,9 @@ static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t l
     for (int32_t e = 0; e < to->experts; e++) {
         int32_t s = (int32_t)(ek_random_bits(round, layer, (uint64_t)e) % (uint64_t)all);
 
-        while (
-            to->expert_of[s] >= 0 ||
-            (!persistent && s % to->slots >= ek_run_length(to->experts, to->ranks, s / to->slots)))
+        while (to->expert_of[s] >= 0 ||
+               (!persistent &&
+                s % to->slots >= ek_range_length(to->experts, to->ranks, s / to->slots)))
             s = (s + 1) % all;
         to->expert_of[s] = e;
         to->primary[e] = s;

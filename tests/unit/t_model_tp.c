@@ -89,15 +89,15 @@ static void micros_of(const ek_mesh *mesh, ek_micro *out)
     for (int m = 0; m < MICROS; m++)
         step_tokens += (double)(batch[m][0] * batch[m][1]);
     for (int m = 0; m < MICROS; m++) {
-        int64_t first = ek_run_first(batch[m][0], mesh->dp, mesh->dp_rank);
-        int64_t seqs = ek_run_length(batch[m][0], mesh->dp, mesh->dp_rank), seq = batch[m][1];
+        int64_t first = ek_range_first(batch[m][0], mesh->dp, mesh->dp_rank);
+        int64_t seqs = ek_range_length(batch[m][0], mesh->dp, mesh->dp_rank), seq = batch[m][1];
         int64_t all = seqs * seq, total = batch[m][0] * seq;
 
         out[m] = (ek_micro){seqs,
                             seq,
                             all,
-                            ek_run_first(all, mesh->tp, mesh->tp_rank),
-                            ek_run_length(all, mesh->tp, mesh->tp_rank),
+                            ek_range_first(all, mesh->tp, mesh->tp_rank),
+                            ek_range_length(all, mesh->tp, mesh->tp_rank),
                             total,
                             (double)total / step_tokens,
                             (uint64_t)(10 * m + first),

@@ -18,7 +18,7 @@ typedef struct {
 
 static void *take(fixture *f, int64_t n)
 {
-    return ek_arena_take(&f->arena, n, ek_dtype_size(f->k->real));
+    return ek_arena_alloc(&f->arena, n, ek_dtype_size(f->k->real));
 }
 
 static void take_weight(fixture *f, ek_weight *w, int64_t out, int64_t in)

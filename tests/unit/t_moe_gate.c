@@ -29,8 +29,8 @@ static void weights_are_probabilities(void)
     CHECK_REAL(weight(&f, 1, 0), 3.0 / 8);
     CHECK_REAL(weight(&f, 1, 1), 3.0 / 8);
     for (int t = 0; t < 8; t++)
-        CHECK_REAL(get(f.m.saved[0].probs, t), exp(logits[t]) / (t < 4 ? 12 : 8));
-    CHECK_REAL(get(f.m.saved[0].lse, 0), log(12));
+        CHECK_REAL(get(f.m.activations[0].probs, t), exp(logits[t]) / (t < 4 ? 12 : 8));
+    CHECK_REAL(get(f.m.activations[0].lse, 0), log(12));
     f.spec.gate.normalise = 1;
     forward(&f, logits);
     CHECK_REAL(weight(&f, 0, 0), 5.0 / 9);
@@ -72,7 +72,7 @@ static void fewer_choices_in_a_step(void)
     CHECK_REAL(weight(&f, 0, 0), 5.0 / 9);
     CHECK(weight(&f, 0, 2) == 0);
     CHECK_INT(f.m.load[1], 0);
-    CHECK_INT(f.m.saved[0].assigned, 2);
+    CHECK_INT(f.m.activations[0].assigned, 2);
     teardown(&f);
 }
 
@@ -157,7 +157,7 @@ static void capacity_is_rounded_up(void)
         f.step.capacity_factor = table[i].factor;
         forward(&f, logits);
         for (int64_t j = 0; j < table[i].seq * table[i].top_k; j++)
-            kept += f.m.saved[0].ids[j] == 0;
+            kept += f.m.activations[0].ids[j] == 0;
         CHECK_INT(kept, table[i].places);
         CHECK_INT(f.m.dropped, table[i].top_k * (table[i].seq - table[i].places));
         teardown(&f);
@@ -177,7 +177,7 @@ static void drops_do_not_depend_on_micro_batches(void)
     setup(&f, &s, 4, 9);
     f.step.capacity_factor = 0.6;
     forward(&f, logits);
-    memcpy(whole, f.m.saved[0].ids, sizeof(whole));
+    memcpy(whole, f.m.activations[0].ids, sizeof(whole));
     CHECK(f.m.dropped > 0);
     teardown(&f);
     for (int q = 0; q < 4; q++) {
@@ -327,7 +327,7 @@ static void noisy(double *out, int64_t first, int64_t seqs, uint64_t seed, uint6
     f.step.training = training;
     forward(&f, logits);
     for (int64_t i = 0; i < seqs * 15; i++)
-        out[i] = get(f.m.saved[0].probs, i);
+        out[i] = get(f.m.activations[0].probs, i);
     teardown(&f);
 }
 

@@ -13,14 +13,15 @@ static int64_t bytes_expected(const scenario *s, const result *one)
             8;
     for (int i = 0; i < MICROS; i++)
         for (int at = 0; at < s->ranks; at++) {
-            int64_t n = ek_run_length(ek_run_length(s->seqs[i], dp, at / tp) * s->seq, tp, at % tp);
+            int64_t n =
+                ek_range_length(ek_range_length(s->seqs[i], dp, at / tp) * s->seq, tp, at % tp);
 
             for (int64_t j = 0; j < n * cols; j++, row++) {
                 int server = at / run * run, e = one->ids[row];
 
                 if (e < 0)
                     continue;
-                while (ek_run_first(experts, s->sizes.ep, (server % run) / s->sizes.etp + 1) <= e)
+                while (ek_range_first(experts, s->sizes.ep, (server % run) / s->sizes.etp + 1) <= e)
                     server += s->sizes.etp;
                 for (int k = 0; k < s->sizes.etp; k++)
                     bytes += server + k == at

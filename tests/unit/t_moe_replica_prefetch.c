@@ -88,7 +88,7 @@ static void check_placements(const layer *l, int turn)
     const ek_moe *m = &l->m;
 
     for (int i = 0; i < MICROS; i++) {
-        const ek_moe_route *route = &m->route[l->slot_of[i]];
+        const ek_moe_route *route = &m->route[l->act_slot_of[i]];
         int32_t replicas = 0, want = expected[turn][i];
         int64_t rows = 0;
 
@@ -99,7 +99,7 @@ static void check_placements(const layer *l, int turn)
             CHECK_INT(route->expert_of[s], want);
             rows += served(l, route, s);
         }
-        CHECK_INT(replicas, want == NONE ? 0 : (l->s->sizes.ep - 1) * m->x.runs);
+        CHECK_INT(replicas, want == NONE ? 0 : (l->s->sizes.ep - 1) * m->x.ep_groups);
         /* In the second step nobody chooses the expert that the first step was full of. */
         CHECK((rows > 0) == (want != NONE && !(turn == 1 && i == 0)));
     }
@@ -139,7 +139,7 @@ static int64_t replicas_seen;
 static void spoil(const layer *l, int turn)
 {
     const ek_replicas *r = l->scratch.replicas;
-    int64_t f = ek_run_length(l->s->spec.ff, l->mesh->etp, 0), d = l->s->spec.hidden;
+    int64_t f = ek_range_length(l->s->spec.ff, l->mesh->etp, 0), d = l->s->spec.hidden;
 
     for (int32_t i = 0; turn == 0 && r != NULL && i < r->n; i++) {
         memset(r->slot[i].up, 0xff, (size_t)(2 * f * d) * sizeof(double));

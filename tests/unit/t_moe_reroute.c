@@ -183,7 +183,7 @@ static void places_are_handed_on(void)
 static void check_distinct(const fixture *f)
 {
     int64_t cols = f->m.cols, k = f->step.top_k;
-    const int32_t *ids = f->m.saved[0].ids;
+    const int32_t *ids = f->m.activations[0].ids;
 
     for (int64_t t = 0; t < f->micro.n; t++)
         for (int64_t j = 0; j < k; j++) {
@@ -202,8 +202,8 @@ static void check_shares(const fixture *f)
         int64_t load[8] = {0};
 
         for (int64_t i = q * seq * cols; i < (q + 1) * seq * cols; i++)
-            if (f->m.saved[0].ids[i] >= 0)
-                load[f->m.saved[0].ids[i]]++;
+            if (f->m.activations[0].ids[i] >= 0)
+                load[f->m.activations[0].ids[i]]++;
         for (int64_t e = 0; e < experts; e++)
             if (load[e] > share)
                 EK_T_FAIL("%d experts, k %d, sequence %d: expert %d has %d, its share is %d",
@@ -276,7 +276,7 @@ static void sequences_are_apart(void)
                 memcpy(f.m.allowed, near, sizeof(near));
             forward(&f, logits + (q < 0 ? 0 : q * 9 * 5));
             if (q < 0)
-                memcpy(whole, f.m.saved[0].ids, sizeof(whole));
+                memcpy(whole, f.m.activations[0].ids, sizeof(whole));
             else
                 check_ids(&f, whole + q * 9 * 2);
             check_distinct(&f);
@@ -295,7 +295,7 @@ static double loss(fixture *f, const double *logits, const double *factor)
 
     forward(f, logits);
     for (int64_t i = 0; i < G_N * f->m.cols; i++)
-        sum += factor[i] * get(f->m.saved[0].weights, i);
+        sum += factor[i] * get(f->m.activations[0].weights, i);
     return sum;
 }
 
@@ -310,7 +310,7 @@ static void check_gradient(fixture *f)
     for (int i = 0; i < G_N * 3; i++)
         factor[i] = ek_random_normal(6, 0, (uint64_t)i);
     loss(f, logits, factor);
-    ek_gate_backward(&f->m, &f->micro, f->m.saved);
+    ek_gate_backward(&f->m, &f->micro, f->m.activations);
     for (int i = 0; i < G_N * G_EXPERTS; i++) {
         double keep = logits[i], up, down;
 

@@ -39,7 +39,8 @@ static void sources(const scenario *s, int *at_of)
 
     for (int i = 0; i < MICROS; i++)
         for (int at = 0; at < s->ranks; at++) {
-            int64_t n = ek_run_length(ek_run_length(s->seqs[i], dp, at / tp) * s->seq, tp, at % tp);
+            int64_t n =
+                ek_range_length(ek_range_length(s->seqs[i], dp, at / tp) * s->seq, tp, at % tp);
 
             for (int64_t j = 0; j < n; j++)
                 *at_of++ = at;
@@ -50,7 +51,7 @@ static int is_near(const scenario *s, int at, int e)
 {
     int run = s->sizes.ep * s->sizes.etp, server = at / run * run, near = 1;
 
-    while (ek_run_first(s->spec.experts, s->sizes.ep, (server % run) / s->sizes.etp + 1) <= e)
+    while (ek_range_first(s->spec.experts, s->sizes.ep, (server % run) / s->sizes.etp + 1) <= e)
         server += s->sizes.etp;
     for (int k = 0; k < s->sizes.etp; k++)
         near &= (server + k) / 2 == at / 2;

@@ -44,13 +44,13 @@ static void open_world(world *w, int ep, int etp, int spare, int degree, int gro
                                    .ep_rank = r / etp,
                                    .etp_rank = r % etp};
             ek_dispatch_layout_reserve(&w->x[r], &w->arena, &w->mesh[r], &w->p, degree, group);
-            w->row_of[r] = ek_arena_take(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
-            w->token_of[r] = ek_arena_take(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
+            w->row_of[r] = ek_arena_alloc(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
+            w->token_of[r] = ek_arena_alloc(&w->arena, TOKENS * COLS * etp, sizeof(int32_t));
         }
-        w->gate_stats = ek_arena_take(&w->arena, ranks * ek_gate_stats_words(EXPERTS, CHUNKS_MAX),
-                                      sizeof(*w->gate_stats));
-        w->row_counts = ek_arena_take(&w->arena, (int64_t)CHUNKS_MAX * ranks * w->x[0].all_slots,
-                                      sizeof(*w->row_counts));
+        w->gate_stats = ek_arena_alloc(&w->arena, ranks * ek_gate_stats_words(EXPERTS, CHUNKS_MAX),
+                                       sizeof(*w->gate_stats));
+        w->row_counts = ek_arena_alloc(&w->arena, (int64_t)CHUNKS_MAX * ranks * w->x[0].all_slots,
+                                       sizeof(*w->row_counts));
     }
     for (int r = 0; r < ranks; r++)
         ek_dispatch_layout_follow_placement(&w->x[r], &w->p);
@@ -69,7 +69,7 @@ static void choose(world *w, uint64_t seed)
             int chunk = 0;
 
             w->ids[r][i] = e < EXPERTS ? e : -1;
-            while (i / COLS >= ek_run_first(w->tokens[r], x->token_chunks, chunk + 1))
+            while (i / COLS >= ek_range_first(w->tokens[r], x->token_chunks, chunk + 1))
                 chunk++;
             if (e < EXPERTS)
                 w->gate_stats[r * x->words + ek_gate_stats_rows(EXPERTS, chunk) + e].count++;
@@ -250,7 +250,7 @@ static void slices_tile_the_width(void)
 
             for (int i = 0; i < m.x.members; i++) {
                 CHECK_INT(ek_slice_first(&m, i), at);
-                CHECK_INT(ek_slice_width(&m, i), ek_run_length(11, 4, first + i));
+                CHECK_INT(ek_slice_width(&m, i), ek_range_length(11, 4, first + i));
                 at += ek_slice_width(&m, i);
             }
             CHECK_INT(ek_slice_first(&m, m.x.members), at);

@@ -39,13 +39,14 @@ static void check_list(const ek_pipe_item *items, int64_t n, int chunks, int mic
     for (int64_t i = 0; i < n; i++) {
         const ek_pipe_item *x = &items[i];
 
-        if (x->chunk < 0 || x->chunk >= chunks || x->micro < 0 || x->micro >= micros) {
-            EK_T_FAIL("item %d is chunk %d, micro-batch %d", (int)i, (int)x->chunk, (int)x->micro);
+        if (x->model_chunk < 0 || x->model_chunk >= chunks || x->micro < 0 || x->micro >= micros) {
+            EK_T_FAIL("item %d is chunk %d, micro-batch %d", (int)i, (int)x->model_chunk,
+                      (int)x->micro);
             return;
         }
-        CHECK_INT(x->micro, done[x->backward][x->chunk]);
-        done[x->backward][x->chunk]++;
-        CHECK(done[1][x->chunk] <= done[0][x->chunk]);
+        CHECK_INT(x->micro, done[x->backward][x->model_chunk]);
+        done[x->backward][x->model_chunk]++;
+        CHECK(done[1][x->model_chunk] <= done[0][x->model_chunk]);
     }
     for (int c = 0; c < chunks; c++) {
         CHECK_INT(done[0][c], micros);
@@ -58,7 +59,7 @@ static char done[2][STAGES * CHUNKS][MICROS];
 /* Whether what an item of a stage receives has been sent. */
 static int can_go(int stages, int chunks, int stage, const ek_pipe_item *x)
 {
-    int piece = x->chunk * stages + stage;
+    int piece = x->model_chunk * stages + stage;
 
     if (!x->backward)
         return piece == 0 || done[0][piece - 1][x->micro];
@@ -79,7 +80,7 @@ static void check_replay(int stages, int chunks, int micros, int64_t n)
             while (at[s] < n && can_go(stages, chunks, s, &list[s][at[s]])) {
                 const ek_pipe_item *x = &list[s][at[s]++];
 
-                done[x->backward][x->chunk * stages + s][x->micro] = 1;
+                done[x->backward][x->model_chunk * stages + s][x->micro] = 1;
                 moved = 1;
             }
     }
@@ -149,7 +150,7 @@ static void groups_pass_through_chunks(void)
     EACH(i, first)
     {
         CHECK_INT(list[1][i].micro, first[i].micro);
-        CHECK_INT(list[1][i].chunk, first[i].chunk);
+        CHECK_INT(list[1][i].model_chunk, first[i].model_chunk);
         CHECK_INT(list[1][i].backward, first[i].backward);
     }
 }
@@ -163,7 +164,7 @@ static void forwards_alone_keep_their_order(void)
     EACH(i, want)
     {
         CHECK_INT(list[0][i].micro, want[i].micro);
-        CHECK_INT(list[0][i].chunk, want[i].chunk);
+        CHECK_INT(list[0][i].model_chunk, want[i].model_chunk);
         CHECK_INT(list[0][i].backward, 0);
     }
 }
@@ -181,13 +182,13 @@ static void check_in_flight(int stages, int chunks, int micros, int stage)
         slots[c] = ek_pipe_slots(list[0], n, c);
     for (int64_t i = 0; i < n; i++) {
         const ek_pipe_item *x = &list[0][i];
-        int *slot = &held[x->chunk][x->micro % slots[x->chunk]];
+        int *slot = &held[x->model_chunk][x->micro % slots[x->model_chunk]];
 
         now += x->backward ? -1 : 1;
         most = now > most ? now : most;
-        chunk_now[x->chunk] += x->backward ? -1 : 1;
-        if (chunk_now[x->chunk] > chunk_most[x->chunk])
-            chunk_most[x->chunk] = chunk_now[x->chunk];
+        chunk_now[x->model_chunk] += x->backward ? -1 : 1;
+        if (chunk_now[x->model_chunk] > chunk_most[x->model_chunk])
+            chunk_most[x->model_chunk] = chunk_now[x->model_chunk];
         CHECK_INT(*slot, x->backward ? x->micro : -1);
         *slot = x->backward ? -1 : x->micro;
     }
@@ -220,8 +221,8 @@ static double bubble(int stages, int chunks, int micros)
             if (at[s] > 0 && until[s] == time) {
                 const ek_pipe_item *x = &list[s][at[s] - 1];
 
-                left -= !done[x->backward][x->chunk * stages + s][x->micro];
-                done[x->backward][x->chunk * stages + s][x->micro] = 1;
+                left -= !done[x->backward][x->model_chunk * stages + s][x->micro];
+                done[x->backward][x->model_chunk * stages + s][x->micro] = 1;
             }
         for (int s = 0; s < stages; s++)
             if (at[s] < n && until[s] <= time && can_go(stages, chunks, s, &list[s][at[s]]))

@@ -37,7 +37,7 @@ static equal_layout over(int ranks, int balance)
 {
     return (equal_layout){.ranks = ranks,
                           .pp = 1,
-                          .chunks = 1,
+                          .model_chunks = 1,
                           .tp = 1,
                           .ep = ranks,
                           .etp = 1,

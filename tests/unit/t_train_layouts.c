@@ -174,7 +174,7 @@ static void *be_rank(void *arg)
     const layout *l = &p->j->l;
     ek_model_config cfg = {.trained = 1,
                            .zero = l->zero,
-                           .chunks = l->chunks,
+                           .model_chunks = l->chunks,
                            .embed_columns = l->columns && !p->j->spec->tie_embeddings};
 
     MUST(p, ek_mesh_open(p->world, &l->sizes, &p->mesh));

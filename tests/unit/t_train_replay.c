@@ -94,7 +94,7 @@ static void any_layout_trains_as_one_rank(void)
         {.model = 0, .shape = 0, .ranks = 2, .tp = 2, .ep = 2, .degree = 2},
         {.model = 0, .shape = 0, .ranks = 3, .tp = 1, .ep = 3, .degree = 4},
         {.model = 0, .shape = 0, .ranks = 4, .tp = 2, .ep = 2, .etp = 2, .zero = 3, .degree = 1},
-        {.model = 0, .shape = 0, .ranks = 4, .pp = 2, .chunks = 2, .ep = 2, .group = 1},
+        {.model = 0, .shape = 0, .ranks = 4, .pp = 2, .model_chunks = 2, .ep = 2, .group = 1},
         {.model = 1, .shape = 3, .ranks = 3, .ep = 3, .degree = 3, .recompute = EK_RECOMPUTE_FULL},
         {.model = 6, .shape = 5, .ranks = 4, .tp = 2, .ep = 4, .degree = 2},
         {.model = 11, .shape = 5, .ranks = 4, .ep = 2, .zero = 1, .degree = 2},
@@ -106,7 +106,7 @@ static void any_layout_trains_as_one_rank(void)
         equal_layout l = layouts[i];
 
         l.pp = l.pp > 0 ? l.pp : 1;
-        l.chunks = l.chunks > 0 ? l.chunks : 1;
+        l.model_chunks = l.model_chunks > 0 ? l.model_chunks : 1;
         l.tp = l.tp > 0 ? l.tp : 1;
         l.etp = l.etp > 0 ? l.etp : 1;
         l.replay = t;

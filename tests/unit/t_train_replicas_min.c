@@ -9,7 +9,7 @@ static equal_layout on_nodes(int keeper, int ranks, int ep, int hosts)
 {
     equal_layout l = {.ranks = ranks,
                       .pp = ranks / ep,
-                      .chunks = 1,
+                      .model_chunks = 1,
                       .tp = 1,
                       .ep = ep,
                       .etp = 1,

@@ -13,7 +13,7 @@ enum { RANKS_MAX = 4, BATCH = 5, MICRO = 2, SEQ = 16, VOCAB = 120, WARM = 12, ST
 typedef struct {
     int ranks;
     ek_mesh_sizes sizes;
-    int chunks, zero, worker, tuned;
+    int model_chunks, zero, worker, tuned;
     ek_moe_config moe;
     ek_mode mode;
 } layout;
@@ -67,7 +67,7 @@ static ek_status take_steps(ek_trainer *tr, int first)
 static ek_status train(const rank *r, int first)
 {
     const layout *l = r->l;
-    ek_model_config mc = {.trained = 1, .chunks = l->chunks, .zero = l->zero};
+    ek_model_config mc = {.trained = 1, .model_chunks = l->model_chunks, .zero = l->zero};
     ek_trainer_config cfg = {
         .batch = BATCH,
         .micro_batch = MICRO,
@@ -190,7 +190,7 @@ static void tensor_parallel(void)
 
 static void pipeline(void)
 {
-    check((layout){.ranks = 2, .sizes = {.pp = 2}, .chunks = 2});
+    check((layout){.ranks = 2, .sizes = {.pp = 2}, .model_chunks = 2});
     check((layout){.ranks = 4, .sizes = {.pp = 2, .tp = 2, .ep = 2}, .zero = 2});
 }
 

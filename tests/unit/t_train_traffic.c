@@ -8,7 +8,7 @@ static equal_layout over(int ranks, equal_ways ways)
 {
     return (equal_layout){.ranks = ranks,
                           .pp = 1,
-                          .chunks = 1,
+                          .model_chunks = 1,
                           .tp = 1,
                           .ep = ranks,
                           .etp = 1,
@@ -96,7 +96,7 @@ static void in_other_layouts(void)
     trains(&l, FEW);
     l.zero = 0;
     l.pp = 2;
-    l.chunks = 2;
+    l.model_chunks = 2;
     l.worker = 1;
     trains(&l, FEW);
     l = over(4, EQUAL_RESTLESS);

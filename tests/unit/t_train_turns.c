@@ -97,7 +97,7 @@ static void any_planner_at_any_time(void)
         static equal_result result[EQUAL_RANKS_MAX];
         equal_layout l = {.ranks = ranks,
                           .pp = 1,
-                          .chunks = 1,
+                          .model_chunks = 1,
                           .tp = 1,
                           .ep = ranks,
                           .etp = 1,
@@ -128,7 +128,7 @@ static void only_planners_of_the_run(void)
 {
     equal_layout l = {.ranks = 2,
                       .pp = 1,
-                      .chunks = 1,
+                      .model_chunks = 1,
                       .tp = 1,
                       .ep = 2,
                       .etp = 1,

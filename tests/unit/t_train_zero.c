@@ -216,7 +216,7 @@ static void pipelines(void)
     check_layout((job){.spec = shared_spec(), .ranks = 3, .sizes = {.pp = 3}});
     check_layout((job){.spec = shared_spec(), .ranks = 4, .sizes = {.pp = 2}});
     check_layout((job){.spec = shared_spec(), .ranks = 6, .sizes = {.pp = 2}});
-    check_layout((job){.spec = odd_spec(), .ranks = 4, .chunks = 2, .sizes = {.pp = 2}});
+    check_layout((job){.spec = odd_spec(), .ranks = 4, .model_chunks = 2, .sizes = {.pp = 2}});
 }
 
 static void tensor_parallel(void)
