@@ -226,7 +226,7 @@ static inline void build_made_up(rank *r)
     for (int32_t i = 0; i < micros_of(r->j); i++)
         for (int32_t l = layers; l >= -1; l--) {
             int32_t place = l == layers ? EK_MODULE_HEAD : l;
-            ek_op op = {.name = "make up",
+            ek_op op = {.kind = EK_OP_EMBED,
                         .run = op_make_up,
                         .self = r,
                         .lane = EK_LANE_COMPUTE,
@@ -258,7 +258,7 @@ static inline ek_status op_loss(void *self, const ek_op *op)
 
 static inline ek_status take_step(rank *r)
 {
-    ek_op loss = {.name = "loss", .run = op_loss, .self = r, .layer = -1, .micro = -1};
+    ek_op loss = {.kind = EK_OP_LOSSES, .run = op_loss, .self = r, .layer = -1, .micro = -1};
     int64_t before = ek_comm_bytes_sent(r->world);
 
     ek_graph_reset(&r->graph);

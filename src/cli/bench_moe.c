@@ -162,12 +162,19 @@ static ek_status build(const bench *b, moe *m, way *w)
     return EK_OK;
 }
 
+static int is_of_experts(ek_op_kind kind)
+{
+    ek_op_group group = ek_op_info_of(kind)->group;
+
+    return group == EK_OP_GROUP_EXPERTS || group == EK_OP_GROUP_SWIGLU;
+}
+
 static double seconds_of_experts(const ek_event *e, int64_t n)
 {
     double sum = 0;
 
     for (int64_t i = 0; i < n; i++)
-        if (strncmp(e[i].name, "expert", 6) == 0 || strncmp(e[i].name, "swiglu", 6) == 0)
+        if (is_of_experts(e[i].kind))
             sum += (double)(e[i].end_ns - e[i].start_ns) * 1e-9;
     return sum;
 }

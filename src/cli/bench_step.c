@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 2, OPS_MAX = 128, GROUPS_MAX = 16 };
+enum { WARM_UP = 2, OPS_MAX = 2 * EK_OP_KINDS };
 
-/* All ops of one name in a step. */
+/* All ops of one kind in a step. */
 typedef struct {
-    const char *name;
+    ek_op_kind kind;
     int recompute;
     int64_t calls;       /* of the last step */
     double flops, bytes; /* of the last step */
@@ -39,47 +39,14 @@ typedef struct {
     size_t predicted; /* by the measuring mode of their arenas */
 } steps;
 
-/* Which part of the model an op belongs to, by the beginning of its name; first match. */
-static const struct {
-    const char *begin, *group;
-} groups[] = {
-    {"expert", "expert products"},
-    {"shared expert", "shared expert"},
-    {"swiglu", "swiglu"},
-    {"router", "routing"},
-    {"permute", "dispatch, combine"},
-    {"unpermute", "dispatch, combine"},
-    {"qkv", "attention projections"},
-    {"attention out", "attention projections"},
-    {"attention", "attention"},
-    {"norm", "norms, rotation"},
-    {"rope", "norms, rotation"},
-    {"embed", "embedding, head, loss"},
-    {"logits", "embedding, head, loss"},
-    {"cross entropy", "embedding, head, loss"},
-    {"losses", "embedding, head, loss"},
-    {"head", "embedding, head, loss"},
-    {"gradient norm", "optimizer, packing"},
-    {"clip", "optimizer, packing"},
-    {"adamw", "optimizer, packing"},
-};
-
-static const char *group_of(const char *op)
-{
-    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
-        if (strncmp(op, groups[i].begin, strlen(groups[i].begin)) == 0)
-            return groups[i].group;
-    return "other";
-}
-
 static op_row *row_of(steps *s, const ek_event *e)
 {
     for (int64_t i = 0; i < s->n_ops; i++)
-        if (s->ops[i].recompute == e->recompute && strcmp(s->ops[i].name, e->name) == 0)
+        if (s->ops[i].recompute == e->recompute && s->ops[i].kind == e->kind)
             return &s->ops[i];
     if (s->n_ops == OPS_MAX)
         return NULL;
-    s->ops[s->n_ops].name = e->name;
+    s->ops[s->n_ops].kind = e->kind;
     s->ops[s->n_ops].recompute = e->recompute;
     return &s->ops[s->n_ops++];
 }
@@ -270,44 +237,41 @@ static int slower_group(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static group_row *find_group(group_row *rows, size_t *n, const char *name)
-{
-    size_t g = 0;
+enum { BETWEEN_OPS = EK_OP_GROUPS, GROUP_ROWS };
 
-    while (g < *n && strcmp(rows[g].name, name) != 0)
-        g++;
-    if (g == *n)
-        rows[(*n)++].name = name;
-    return &rows[g];
-}
-
-/* Sums the ops of every group step by step; what is left of a step is between ops. */
+/* Sums the ops of every group step by step; what remains of a step is between ops.  Returns the
+ * number of groups that have an op, which come first in rows [GROUP_ROWS]. */
 static size_t sum_groups(const steps *s, group_row *rows)
 {
     size_t n = 0;
-    group_row *rest = find_group(rows, &n, "between ops");
 
-    rest->seconds = s->recorded;
+    for (int g = 0; g < GROUP_ROWS; g++)
+        rows[g].name = g == BETWEEN_OPS ? "between ops" : ek_op_group_name((ek_op_group)g);
+    rows[BETWEEN_OPS].seconds = s->recorded;
     for (int64_t i = 0; i < s->n_ops; i++) {
         const op_row *op = &s->ops[i];
-        group_row *g = find_group(rows, &n, group_of(op->name));
+        group_row *g = &rows[ek_op_info_of(op->kind)->group];
 
         g->flops += op->recompute ? 0 : op->flops;
         g->seconds.n = s->recorded.n;
         for (int64_t j = 0; j < s->recorded.n; j++) {
             g->seconds.v[j] += op->seconds.v[j];
-            rest->seconds.v[j] -= op->seconds.v[j];
+            rows[BETWEEN_OPS].seconds.v[j] -= op->seconds.v[j];
         }
     }
-    for (size_t g = 0; g < n; g++)
-        rows[g].median = bench_stat_of(&rows[g].seconds).median;
+    for (int g = 0; g < GROUP_ROWS; g++)
+        if (rows[g].seconds.n > 0) {
+            rows[n] = rows[g];
+            rows[n].median = bench_stat_of(&rows[n].seconds).median;
+            n++;
+        }
     qsort(rows, n, sizeof(*rows), slower_group);
     return n;
 }
 
 static ek_status put_groups(bench *b, const steps *s)
 {
-    group_row *rows = calloc(GROUPS_MAX, sizeof(*rows));
+    group_row *rows = calloc(GROUP_ROWS, sizeof(*rows));
     size_t n;
     json_t *all = json_array();
 
@@ -364,11 +328,11 @@ static void put_op(bench *b, const op_row *r, double wall, json_t *all)
     double share = t.median / wall, gflops = r->flops / t.median / 1e9,
            gbs = r->bytes / t.median / 1e9;
     json_t *row =
-        json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f}", "name", r->name, "again", r->recompute,
-                  "calls", (json_int_t)r->calls, "ms", bench_stat_json(&r->seconds, 1e3), "share",
-                  share, "gflops", gflops, "gbs", gbs);
+        json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f}", "name", ek_op_name(r->kind), "recompute",
+                  r->recompute, "calls", (json_int_t)r->calls, "ms",
+                  bench_stat_json(&r->seconds, 1e3), "share", share, "gflops", gflops, "gbs", gbs);
 
-    bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f", r->name,
+    bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f", ek_op_name(r->kind),
               r->recompute ? '*' : ' ', (long long)r->calls, t.median * 1e3, t.min * 1e3,
               t.max * 1e3, 100 * share, gflops, gbs);
     if (b->on_cpu)

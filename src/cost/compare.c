@@ -1,4 +1,4 @@
-/* Sums of predicted and measured times by the names of ops. */
+/* Sums of predicted and measured times by op. */
 #include "cost/compare.h"
 
 #include <math.h>
@@ -11,23 +11,23 @@ void ek_compare_begin(ek_compare *c)
     memset(c, 0, sizeof(*c));
 }
 
-static ek_compare_row *row_of(ek_compare *c, const char *name)
+static ek_compare_row *row_of(ek_compare *c, int key, const char *name)
 {
     ek_compare_row *r;
 
     for (int i = 0; i < c->n; i++)
-        if (c->row[i].name == name || strcmp(c->row[i].name, name) == 0)
+        if (c->row[i].key == key)
             return &c->row[i];
     if (c->n == EK_COMPARE_ROWS)
         return NULL;
     r = &c->row[c->n++];
-    *r = (ek_compare_row){.name = name, .predicted = 1};
+    *r = (ek_compare_row){.key = key, .name = name, .predicted = 1};
     return r;
 }
 
-void ek_compare_add(ek_compare *c, const char *name, double predicted_s, double measured_s)
+void ek_compare_add(ek_compare *c, int key, const char *name, double predicted_s, double measured_s)
 {
-    ek_compare_row *r = row_of(c, name);
+    ek_compare_row *r = row_of(c, key, name);
 
     c->measured_s += measured_s;
     if (r == NULL) {

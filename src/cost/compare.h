@@ -1,6 +1,7 @@
-/* cost/compare.h - predicted against measured, per op: sums by name, and a flag where they part.
+/* cost/compare.h - predicted against measured, per op: sums by op, and a flag where they part.
  *
- * Names are the ops' own (static text).  An op without a prediction is counted, and says so. */
+ * Ops are summed up by a key of the caller, such as their kind.  An op without a prediction is
+ * counted, and its row says so. */
 #ifndef COST_COMPARE_H
 #define COST_COMPARE_H
 
@@ -15,7 +16,8 @@ enum { EK_COMPARE_ROWS = 128 };
 #define EK_COMPARE_PART 0.2
 
 typedef struct {
-    const char *name;
+    int key;
+    const char *name; /* static text */
     int64_t count;
     double predicted_s, measured_s; /* of all; predicted_s: 0 where it is not predicted */
     int predicted;                  /* 0: some of them were not predicted */
@@ -23,7 +25,7 @@ typedef struct {
 
 typedef struct {
     int n;
-    int64_t lost; /* ops of more names than there are rows */
+    int64_t lost; /* ops of more keys than there are rows */
     double measured_s;
     ek_compare_row row[EK_COMPARE_ROWS];
 } ek_compare;
@@ -31,7 +33,8 @@ typedef struct {
 void ek_compare_begin(ek_compare *c);
 
 /* An op that ran; predicted_s negative: nobody predicted it. */
-void ek_compare_add(ek_compare *c, const char *name, double predicted_s, double measured_s);
+void ek_compare_add(ek_compare *c, int key, const char *name, double predicted_s,
+                    double measured_s);
 
 /* Longest measured first, equal ones by name. */
 void ek_compare_sort(ek_compare *c);

@@ -34,7 +34,7 @@ void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap)
         snprintf(layer, sizeof(layer), " of layer %d", (int)op->layer);
     if (op->micro >= 0 && ex->many_micros)
         snprintf(micro, sizeof(micro), ", micro-batch %d", (int)op->micro);
-    snprintf(text, cap, "%s%s%s", op->name, layer, micro);
+    snprintf(text, cap, "%s%s%s", ek_op_name(op->kind), layer, micro);
 }
 
 void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st)
@@ -57,7 +57,7 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
     const ek_op *op = &ex->graph->ops[id];
 
     if (ex->recording) {
-        ek_event e = {op->name, op->lane,      op->layer, op->micro, op->part, op->recompute,
+        ek_event e = {op->kind, op->lane,      op->layer, op->micro, op->part, op->recompute,
                       start_ns, ek_clock_ns(), op->flops, op->bytes, track};
 
         if (!push(&w->events, &e))

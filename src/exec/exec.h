@@ -43,7 +43,7 @@ typedef struct {
 
 /* One op that ran. */
 typedef struct {
-    const char *name;
+    ek_op_kind kind;
     ek_lane lane;
     int32_t layer, micro, part, recompute;
     int64_t start_ns, end_ns; /* of ek_clock_ns */

@@ -18,7 +18,7 @@ static void write_event(FILE *f, const ek_event *e, int rank, int64_t origin)
     double us = (double)(e->start_ns - origin) / 1e3, dur = (double)(e->end_ns - e->start_ns) / 1e3;
 
     fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f",
-            rank, track_id(e->lane, e->track), e->name, us, dur);
+            rank, track_id(e->lane, e->track), ek_op_name(e->kind), us, dur);
     fprintf(f, ",\"args\":{\"layer\":%" PRId32 ",\"micro\":%" PRId32 ",\"part\":%" PRId32, e->layer,
             e->micro, e->part);
     fprintf(f, ",\"flops\":%.0f,\"bytes\":%.0f", e->flops, e->bytes);

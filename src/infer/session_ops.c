@@ -158,10 +158,10 @@ static ek_status op_logits(void *self, const ek_op *op)
 
 /* --- the step -------------------------------------------------------------------------------- */
 
-static int32_t add(ek_session *s, const char *name, ek_op_fn run, int32_t l, double flops,
+static int32_t add(ek_session *s, ek_op_kind kind, ek_op_fn run, int32_t l, double flops,
                    double bytes, int32_t dep)
 {
-    ek_op op = {.name = name,
+    ek_op op = {.kind = kind,
                 .run = run,
                 .self = s,
                 .lane = EK_LANE_COMPUTE,
@@ -180,14 +180,14 @@ static int32_t build_layer(ek_session *s, int32_t l, int32_t dep)
     double n = (double)a.n, d = (double)a.d, q = (double)a.q, kv = (double)a.kv;
     double width = (double)a.width, r = a.real, c = a.comp, first = (double)s->first;
 
-    dep = add(s, "norm", op_norm1, l, 0, n * d * (r + c), dep);
-    dep = add(s, "qkv", op_qkv, l, 2 * n * d * width, (n * (d + width) + d * width) * c, dep);
-    dep = add(s, "rope", op_rope, l, 0, (2 * n * width + 4 * n * kv) * c, dep);
-    dep = add(s, "attention", op_attention, l, 2 * n * q * (2 * first + n + 1),
+    dep = add(s, EK_OP_NORM, op_norm1, l, 0, n * d * (r + c), dep);
+    dep = add(s, EK_OP_QKV, op_qkv, l, 2 * n * d * width, (n * (d + width) + d * width) * c, dep);
+    dep = add(s, EK_OP_ROPE, op_rope, l, 0, (2 * n * width + 4 * n * kv) * c, dep);
+    dep = add(s, EK_OP_ATTENTION, op_attention, l, 2 * n * q * (2 * first + n + 1),
               (2 * n * q + 2 * (first + n) * kv) * c, dep);
-    dep = add(s, "attention out", op_out, l, 2 * n * d * q, n * q * c + 2 * n * d * r + d * q * c,
-              dep);
-    dep = add(s, "norm", op_norm2, l, 0, n * d * (r + c), dep);
+    dep = add(s, EK_OP_ATTENTION_OUT, op_out, l, 2 * n * d * q,
+              n * q * c + 2 * n * d * r + d * q * c, dep);
+    dep = add(s, EK_OP_NORM, op_norm2, l, 0, n * d * (r + c), dep);
     return ek_moe_build_forward(&s->moe[l], &s->graph, 0, a.n, 0, dep);
 }
 
@@ -198,13 +198,13 @@ ek_status ek_session_build(ek_session *s, int head)
     int32_t dep;
 
     ek_graph_reset(&s->graph);
-    dep = add(s, "embed", op_embed, -1, 0, 2 * n * d * a.real, -1);
+    dep = add(s, EK_OP_EMBED, op_embed, -1, 0, 2 * n * d * a.real, -1);
     for (int32_t l = 0; l < (int32_t)a.m->layers; l++) {
         ek_moe_begin_step(&s->moe[l]);
         dep = build_layer(s, l, dep);
     }
     if (head)
-        add(s, "logits", op_logits, -1, 2 * d * v,
+        add(s, EK_OP_LOGITS, op_logits, -1, 2 * d * v,
             d * (a.real + 2 * a.comp) + v * a.real + d * v * a.comp, dep);
     return ek_graph_check(&s->graph);
 }

@@ -225,9 +225,9 @@ static double row_bytes(const ek_pass *p, double times, int64_t n)
     return times * (double)(n * p->model->spec.hidden) * (double)ek_dtype_size(p->model->k->real);
 }
 
-static ek_op net_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, double bytes)
+static ek_op net_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, double bytes)
 {
-    ek_op op = ek_head_op(p, name, run, micro, -1, 0, bytes);
+    ek_op op = ek_head_op(p, kind, run, micro, -1, 0, bytes);
 
     op.lane = EK_LANE_NET;
     op.describe = ek_net_describe;
@@ -245,12 +245,13 @@ static double sent(const ek_pass *p, int64_t n)
 static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     const ek_micro *mb = &p->micro[micro];
-    ek_op ids = net_op(p, "gather ids", op_gather_ids, micro,
+    ek_op ids = net_op(p, EK_OP_GATHER_IDS, op_gather_ids, micro,
                        (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
-    ek_op embed = ek_head_op(p, "embed", op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
-    ek_op primary = net_op(p, "gather columns", op_columns_home, micro, sent(p, mb->all));
+    ek_op embed =
+        ek_head_op(p, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
+    ek_op primary = net_op(p, EK_OP_GATHER_COLUMNS, op_columns_home, micro, sent(p, mb->all));
     ek_op join =
-        ek_head_op(p, "join columns", op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
+        ek_head_op(p, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
 
     dep = ek_graph_after(g, &ids, dep);
     dep = ek_graph_after(g, &embed, dep);
@@ -261,10 +262,10 @@ static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep
 static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     const ek_micro *mb = &p->micro[micro];
-    ek_op split =
-        ek_head_op(p, "split columns", op_split_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
-    ek_op out = net_op(p, "spread columns", op_columns_out, micro, sent(p, mb->all));
-    ek_op embed = ek_head_op(p, "embed backward", op_embed_columns_backward, micro, -1, 0,
+    ek_op split = ek_head_op(p, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
+                             row_bytes(p, 2, mb->all));
+    ek_op out = net_op(p, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, sent(p, mb->all));
+    ek_op embed = ek_head_op(p, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
                              row_bytes(p, 3, mb->all));
 
     dep = ek_graph_after(g, &split, dep);
@@ -275,9 +276,10 @@ static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, in
 int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     const ek_micro *mb = &p->micro[micro];
-    ek_op op = ek_head_op(p, "embed", p->scratch.tp == NULL ? op_embed : op_embed_part, micro, -1,
-                          0, row_bytes(p, 2, mb->all));
-    ek_op rows = ek_head_op(p, "embed rows", op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
+    ek_op op = ek_head_op(p, EK_OP_EMBED, p->scratch.tp == NULL ? op_embed : op_embed_part, micro,
+                          -1, 0, row_bytes(p, 2, mb->all));
+    ek_op rows =
+        ek_head_op(p, EK_OP_EMBED_ROWS, op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
 
     op.async = p->scratch.tp == NULL;
     if (p->model->cfg.embed_columns)
@@ -293,9 +295,9 @@ int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     const ek_micro *mb = &p->micro[micro];
-    ek_op rows =
-        ek_head_op(p, "embed gradient", op_embed_gradient, micro, -1, 0, row_bytes(p, 2, mb->n));
-    ek_op op = ek_head_op(p, "embed backward",
+    ek_op rows = ek_head_op(p, EK_OP_EMBED_GRADIENT, op_embed_gradient, micro, -1, 0,
+                            row_bytes(p, 2, mb->n));
+    ek_op op = ek_head_op(p, EK_OP_EMBED_BACKWARD,
                           p->scratch.tp == NULL ? op_embed_backward : op_embed_part_backward, micro,
                           -1, 0, row_bytes(p, 3, mb->all));
 

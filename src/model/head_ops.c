@@ -4,10 +4,10 @@
  * entropy and, when training, the gradients of all three, block by block. */
 #include "model/head_priv.h"
 
-ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int32_t part,
+ek_op ek_head_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
                  double flops, double bytes)
 {
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = p,
                    .lane = EK_LANE_COMPUTE,
@@ -111,11 +111,12 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
     for (int32_t part = 0; (int64_t)part * p->head_rows < n; part++) {
         int64_t left = n - (int64_t)part * p->head_rows;
         double rows = (double)(left < p->head_rows ? left : p->head_rows);
-        ek_op logits = ek_head_op(p, "logits", op_logits, micro, part, 2 * rows * d * v,
+        ek_op logits = ek_head_op(p, EK_OP_LOGITS, op_logits, micro, part, 2 * rows * d * v,
                                   rows * d * (r + 2 * c) + rows * v * r + d * v * c);
-        ek_op loss = ek_head_op(p, "cross entropy", op_loss, micro, part, 0, rows * v * (r + c));
+        ek_op loss =
+            ek_head_op(p, EK_OP_CROSS_ENTROPY, op_loss, micro, part, 0, rows * v * (r + c));
         ek_op back =
-            ek_head_op(p, "head backward", op_head_backward, micro, part, 4 * rows * d * v,
+            ek_head_op(p, EK_OP_HEAD_BACKWARD, op_head_backward, micro, part, 4 * rows * d * v,
                        rows * v * 2 * c + rows * d * (2 * c + 5 * r) + d * v * (c + 2 * r));
 
         logits.async = back.async = 1;

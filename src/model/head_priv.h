@@ -5,7 +5,7 @@
 #include "model/pass.h"
 
 /* A compute op of no layer. */
-ek_op ek_head_op(ek_pass *p, const char *name, ek_op_fn run, int32_t micro, int32_t part,
+ek_op ek_head_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
                  double flops, double bytes);
 
 /* Ids counted from this rank's first row of the vocabulary, -1 where it has not got them; in

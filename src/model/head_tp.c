@@ -201,9 +201,10 @@ static int64_t rows_of(const ek_pass *p, int32_t micro, int32_t part)
 static int32_t build_logits(ek_pass *p, ek_graph *g, int32_t micro, int32_t part, int32_t dep)
 {
     sizes z = sizes_of(p, rows_of(p, micro, part));
-    ek_op logits = ek_head_op(p, "logits", op_logits, micro, part, 2 * z.rows * z.d * z.v,
+    ek_op logits = ek_head_op(p, EK_OP_LOGITS, op_logits, micro, part, 2 * z.rows * z.d * z.v,
                               z.rows * z.d * z.c + 3 * z.rows * z.v * z.r + z.d * z.v * z.c);
-    ek_op stats = ek_tp_net_op(&p->tp, "gather logit sums", op_gather_stats, p, -1, micro, 0, 0);
+    ek_op stats =
+        ek_tp_net_op(&p->tp, EK_OP_GATHER_LOGIT_SUMS, op_gather_stats, p, -1, micro, 0, 0);
 
     stats.part = part;
     stats.bytes = z.rows * STATS * (double)sizeof(double) * (p->model->cfg.mesh->tp - 1);
@@ -214,9 +215,9 @@ static int32_t build_logits(ek_pass *p, ek_graph *g, int32_t micro, int32_t part
 static int32_t build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t part, int32_t dep)
 {
     sizes z = sizes_of(p, rows_of(p, micro, part));
-    ek_op op = ek_head_op(p, "head backward", op_head_backward, micro, part, 4 * z.rows * z.d * z.v,
-                          2 * z.rows * z.v * z.c + z.rows * z.d * (z.c + z.r) +
-                              z.d * z.v * (z.c + 2 * z.r));
+    ek_op op = ek_head_op(
+        p, EK_OP_HEAD_BACKWARD, op_head_backward, micro, part, 4 * z.rows * z.d * z.v,
+        2 * z.rows * z.v * z.c + z.rows * z.d * (z.c + z.r) + z.d * z.v * (z.c + 2 * z.r));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -229,7 +230,7 @@ static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
     for (int32_t part = 0; (int64_t)part * p->head_rows < all; part++) {
         sizes z = sizes_of(p, rows_of(p, micro, part));
         ek_op loss =
-            ek_head_op(p, "cross entropy", op_loss, micro, part, 0, z.rows * z.v * (z.r + z.c));
+            ek_head_op(p, EK_OP_CROSS_ENTROPY, op_loss, micro, part, 0, z.rows * z.v * (z.r + z.c));
         int32_t deps[3] = {build_logits(p, g, micro, part, dep), -1, p->counted};
 
         if (ek_pass_trains(p) && part > 0)
@@ -245,8 +246,8 @@ int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     sizes z = sizes_of(p, p->micro[micro].n);
     ek_op norm =
-        ek_head_op(p, "final norm", op_final_norm, micro, -1, 0, z.rows * z.d * (z.r + z.c));
-    ek_op back = ek_head_op(p, "final norm backward", op_final_norm_backward, micro, -1, 0,
+        ek_head_op(p, EK_OP_FINAL_NORM, op_final_norm, micro, -1, 0, z.rows * z.d * (z.r + z.c));
+    ek_op back = ek_head_op(p, EK_OP_FINAL_NORM_BACKWARD, op_final_norm_backward, micro, -1, 0,
                             4 * z.rows * z.d * z.r);
 
     if (p->micro[micro].all == 0) /* on all tensor parallel ranks alike */

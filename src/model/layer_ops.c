@@ -11,11 +11,11 @@
 #include <string.h>
 
 /* Adds one compute op of layer l after `dep`, and after `net` unless that is negative. */
-static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
+static int32_t add_after(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
                          int32_t micro, int recompute, double flops, double bytes, int32_t dep,
                          int32_t net)
 {
-    ek_op op = {.name = name,
+    ek_op op = {.kind = kind,
                 .run = run,
                 .self = p,
                 .lane = EK_LANE_COMPUTE,
@@ -30,10 +30,10 @@ static int32_t add_after(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run
     return ek_graph_add(g, &op, (int32_t[]){dep, net}, 2);
 }
 
-static int32_t add(ek_pass *p, ek_graph *g, const char *name, ek_op_fn run, int32_t l,
-                   int32_t micro, int recompute, double flops, double bytes, int32_t dep)
+static int32_t add(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l, int32_t micro,
+                   int recompute, double flops, double bytes, int32_t dep)
 {
-    return add_after(p, g, name, run, l, micro, recompute, flops, bytes, dep, -1);
+    return add_after(p, g, kind, run, l, micro, recompute, flops, bytes, dep, -1);
 }
 
 /* What the ops of a layer look up: sizes, weights, activations. */
@@ -312,7 +312,7 @@ static double attention_pairs(const ek_pass *p, int32_t micro)
 static int32_t build_reduce_norms(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
                                   int32_t dep)
 {
-    ek_op op = ek_tp_net_op(p->scratch.tp, "all-reduce norms", op_reduce_norms, p, l, micro, 2,
+    ek_op op = ek_tp_net_op(p->scratch.tp, EK_OP_ALL_REDUCE_NORMS, op_reduce_norms, p, l, micro, 2,
                             sizeof(double));
 
     op.bytes *= 2; /* there and back */
@@ -326,13 +326,14 @@ static int32_t build_out(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int 
     ek_tp *tp = p->scratch.tp;
     sizes z = sizes_of(p, micro);
 
-    dep = add(p, g, "attention out", tp == NULL ? op_out : op_out_part, l, micro, recompute,
+    dep = add(p, g, EK_OP_ATTENTION_OUT, tp == NULL ? op_out : op_out_part, l, micro, recompute,
               2 * z.all * z.d * z.q, z.all * z.q * z.c + 4 * z.all * z.d * z.r + z.d * z.q * z.c,
               dep);
     if (tp == NULL)
         return dep;
     dep = ek_tp_build_reduce_sum(tp, g, l, micro, recompute, dep);
-    return add(p, g, "attention add", op_out_add, l, micro, recompute, 0, 3 * z.n * z.d * z.r, dep);
+    return add(p, g, EK_OP_ATTENTION_ADD, op_out_add, l, micro, recompute, 0, 3 * z.n * z.d * z.r,
+               dep);
 }
 
 int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
@@ -341,25 +342,25 @@ int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro
     sizes z = sizes_of(p, micro);
     int only_attention = recompute && p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
-    dep = add(p, g, "norm", op_norm1, l, micro, recompute, 0, z.n * z.d * (z.r + z.c), dep);
+    dep = add(p, g, EK_OP_NORM, op_norm1, l, micro, recompute, 0, z.n * z.d * (z.r + z.c), dep);
     if (!recompute)
         ek_moe_build_forward_prefetch(&p->moe[l], g, micro, dep);
     if (p->scratch.tp != NULL)
         dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, recompute, dep);
-    dep = add(p, g, "qkv", op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
+    dep = add(p, g, EK_OP_QKV, op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
               (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
     if (norms_are_spread(p)) {
-        dep = add(p, g, "norm squares", op_norm_squares, l, micro, recompute, 0,
+        dep = add(p, g, EK_OP_NORM_SQUARES, op_norm_squares, l, micro, recompute, 0,
                   z.all * z.width * z.c, dep);
         dep = build_reduce_norms(p, g, l, micro, recompute, dep);
     }
-    dep = add(p, g, "rope", op_rope, l, micro, recompute, 0, 2 * z.all * z.width * z.c, dep);
-    dep = add(p, g, "attention", op_attention, l, micro, recompute,
+    dep = add(p, g, EK_OP_ROPE, op_rope, l, micro, recompute, 0, 2 * z.all * z.width * z.c, dep);
+    dep = add(p, g, EK_OP_ATTENTION, op_attention, l, micro, recompute,
               4 * z.q * attention_pairs(p, micro), z.all * (z.width + z.q) * z.c, dep);
     if (only_attention)
         return dep;
     dep = build_out(p, g, l, micro, recompute, dep);
-    dep = add(p, g, "norm", op_norm2, l, micro, recompute, 0, z.n * z.d * (4 * z.r + z.c), dep);
+    dep = add(p, g, EK_OP_NORM, op_norm2, l, micro, recompute, 0, z.n * z.d * (4 * z.r + z.c), dep);
     return ek_moe_build_forward(&p->moe[l], g, micro, p->micro[micro].n, recompute, dep);
 }
 
@@ -542,24 +543,25 @@ static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int3
 
     *y_again = -1;
     if (tp != NULL) {
-        int32_t start = add(p, g, "attention gradient", op_gradient, l, micro, 0, 0,
+        int32_t start = add(p, g, EK_OP_ATTENTION_GRADIENT, op_gradient, l, micro, 0, 0,
                             z.n * z.d * (z.r + 3 * z.c), dep);
 
         dep = ek_tp_build_gather_dy(tp, g, l, micro, start);
         if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
             *y_again = ek_tp_build_gather_y(tp, g, l, micro, 0, start);
     }
-    dep = add(p, g, "attention out backward", op_out_backward, l, micro, 0, 4 * z.all * z.d * z.q,
-              z.all * z.d * (z.r + 2 * z.c) + 2 * z.all * z.q * z.c + z.d * z.q * (z.c + 2 * z.r),
-              dep);
-    dep = add(p, g, "attention backward", op_attention_backward, l, micro, 0,
+    dep = add(
+        p, g, EK_OP_ATTENTION_OUT_BACKWARD, op_out_backward, l, micro, 0, 4 * z.all * z.d * z.q,
+        z.all * z.d * (z.r + 2 * z.c) + 2 * z.all * z.q * z.c + z.d * z.q * (z.c + 2 * z.r), dep);
+    dep = add(p, g, EK_OP_ATTENTION_BACKWARD, op_attention_backward, l, micro, 0,
               8 * z.q * attention_pairs(p, micro), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
     if (!norms_are_spread(p))
-        return add(p, g, "rope backward", op_rope_backward, l, micro, 0, 0,
+        return add(p, g, EK_OP_ROPE_BACKWARD, op_rope_backward, l, micro, 0, 0,
                    2 * z.all * z.width * z.c, dep);
-    dep = add(p, g, "rope backward", op_norm_dots, l, micro, 0, 0, 3 * z.all * z.width * z.c, dep);
+    dep = add(p, g, EK_OP_ROPE_BACKWARD, op_norm_dots, l, micro, 0, 0, 3 * z.all * z.width * z.c,
+              dep);
     dep = build_reduce_norms(p, g, l, micro, 0, dep);
-    return add(p, g, "norm backward", op_norm_spread_backward, l, micro, 0, 0,
+    return add(p, g, EK_OP_NORM_BACKWARD, op_norm_spread_backward, l, micro, 0, 0,
                3 * z.all * z.width * z.c, dep);
 }
 
@@ -575,16 +577,17 @@ static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
     int32_t sum;
 
     if (tp == NULL) {
-        dep =
-            add(p, g, "qkv backward", op_qkv_backward, l, micro, 0, 2 * flops, input + weight, dep);
-        return add(p, g, "norm backward", op_norm1_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
-                   dep);
+        dep = add(p, g, EK_OP_QKV_BACKWARD, op_qkv_backward, l, micro, 0, 2 * flops, input + weight,
+                  dep);
+        return add(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
+                   4 * z.n * z.d * z.r, dep);
     }
-    dep = add(p, g, "qkv input", op_qkv_input, l, micro, 0, flops, input, dep);
+    dep = add(p, g, EK_OP_QKV_INPUT, op_qkv_input, l, micro, 0, flops, input, dep);
     sum = ek_tp_build_reduce_sum(tp, g, l, micro, 0, dep);
-    dep = add_after(p, g, "qkv weight", op_qkv_weight, l, micro, 0, flops, weight, dep, y_again);
-    return add_after(p, g, "norm backward", op_norm1_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
-                     dep, sum);
+    dep =
+        add_after(p, g, EK_OP_QKV_WEIGHT, op_qkv_weight, l, micro, 0, flops, weight, dep, y_again);
+    return add_after(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
+                     4 * z.n * z.d * z.r, dep, sum);
 }
 
 /* Whether the layer before l is the next whose experts run, with weights that are there already. */
@@ -603,11 +606,13 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
     else
-        dep = add(p, g, "norm recompute", op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r, dep);
+        dep = add(p, g, EK_OP_NORM_RECOMPUTE, op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r,
+                  dep);
     dep = ek_moe_build_backward(&p->moe[l], g, micro, p->micro[micro].n, dep);
     if (comes_next(p, l))
         ek_moe_build_backward_prefetch(&p->moe[l - 1], g, micro, dep);
-    dep = add(p, g, "norm backward", op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r, dep);
+    dep =
+        add(p, g, EK_OP_NORM_BACKWARD, op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r, dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
     dep = build_attention_backward(p, g, l, micro, dep, &y_again);

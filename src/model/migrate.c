@@ -401,9 +401,9 @@ static ek_status op_install(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_op op_of(ek_migration *mg, const char *name, ek_op_fn run, ek_lane lane, int32_t moves)
+static ek_op op_of(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t moves)
 {
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = mg,
                    .lane = lane,
@@ -422,11 +422,11 @@ void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
     if (!mg->changes || mg->started)
         return;
     mg->started = 1;
-    op = op_of(mg, "move experts", op_travel, EK_LANE_NET, mg->n_out);
+    op = op_of(mg, EK_OP_MOVE_EXPERTS, op_travel, EK_LANE_NET, mg->n_out);
     mg->op = ek_graph_after(g, &op, dep);
     if (mg->m->cfg.state == NULL)
         return;
-    op = op_of(mg, "wait experts", op_arrived, EK_LANE_NET, 0);
+    op = op_of(mg, EK_OP_WAIT_EXPERTS, op_arrived, EK_LANE_NET, 0);
     op.describe = ek_net_describe;
     mg->op = ek_graph_after(g, &op, mg->op);
 }
@@ -437,7 +437,7 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 
     if (!mg->changes)
         return dep;
-    op = op_of(mg, "install experts", op_install, EK_LANE_COMPUTE, mg->n_in);
+    op = op_of(mg, EK_OP_INSTALL_EXPERTS, op_install, EK_LANE_COMPUTE, mg->n_in);
     mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;

@@ -252,10 +252,10 @@ static ek_status op_nothing(void *self, const ek_op *op)
 /* --- builders ---------------------------------------------------------------------------------
  */
 
-static ek_op op_of(ek_model *m, const char *name, ek_op_fn run, ek_lane lane, int32_t place,
+static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t place,
                    int32_t part, double bytes)
 {
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = m,
                    .lane = lane,
@@ -301,7 +301,7 @@ int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32
 {
     const ek_param_bucket *bucket = &m->buckets->bucket[u];
     ek_op op =
-        op_of(m, "gather weights", op_gather, EK_LANE_NET, bucket->module, u, sent(m, bucket));
+        op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, bucket->module, u, sent(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -309,7 +309,7 @@ int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32
 int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
     const ek_param_bucket *bucket = &m->buckets->bucket[u];
-    ek_op op = op_of(m, "pack", op_pack, EK_LANE_COMPUTE, bucket->module, u,
+    ek_op op = op_of(m, EK_OP_PACK, op_pack, EK_LANE_COMPUTE, bucket->module, u,
                      ek_param_bucket_pack_bytes(m, bucket));
 
     return ek_graph_after(g, &op, dep);
@@ -334,7 +334,7 @@ static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind
     ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &us->bucket[i];
-        ek_op op = op_of(m, "gather weights", op_gather, EK_LANE_NET, place, i, sent(m, u));
+        ek_op op = op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, place, i, sent(m, u));
 
         if (u->p_set == s)
             u->fetched = ek_graph_add(g, &op, us->deps, n);
@@ -370,7 +370,7 @@ static double cut_forms(const ek_model *m, int32_t place)
 static int32_t build_forms(ek_model *m, ek_graph *g, int32_t place, int missing, int use,
                            double bytes, const int32_t *deps, int32_t n)
 {
-    ek_op op = op_of(m, use == EK_USE_FORWARD ? "pack forward" : "pack backward",
+    ek_op op = op_of(m, use == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD,
                      use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, EK_LANE_COMPUTE,
                      place, place, bytes);
 
@@ -384,7 +384,7 @@ static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int
     ek_set *forms = ek_param_buckets_buffer(m, EK_SET_FORM, place);
     double bytes = cut_forms(m, place);
     int had = forms->holds == place ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
-    ek_op here = op_of(m, "wait weights", op_nothing, EK_LANE_COMPUTE, place, place, 0);
+    ek_op here = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, EK_LANE_COMPUTE, place, place, 0);
     int32_t first, end, n = 0;
 
     if (bytes < 0)
@@ -410,7 +410,7 @@ static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int
 static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_op op = op_of(m, "collect gradients", op_collect, EK_LANE_COMPUTE, place, place, 0);
+    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, EK_LANE_COMPUTE, place, place, 0);
     int32_t first, end, n = 0;
 
     us->deps[n++] = dep;
@@ -464,7 +464,7 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t place, int3
     ek_param_buckets_of(m, place, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
-        ek_op op = op_of(m, "reduce gradients", u->sharded ? op_reduce_scatter : op_all_reduce,
+        ek_op op = op_of(m, EK_OP_REDUCE_GRADIENTS, u->sharded ? op_reduce_scatter : op_all_reduce,
                          EK_LANE_NET, place, i, u->sharded ? sent(m, u) : 2 * sent(m, u));
 
         if (u->size == 1 || !u->trained || (!u->sharded && !last))
@@ -495,7 +495,7 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
     int32_t tied = tied_bucket(m), n = 0;
-    ek_op op = op_of(m, "wait gradients", op_nothing, EK_LANE_COMPUTE, -1, -1, 0);
+    ek_op op = op_of(m, EK_OP_WAIT_GRADIENTS, op_nothing, EK_LANE_COMPUTE, -1, -1, 0);
 
     for (int i = 0; i < EK_SETS; i++)
         if (us->sets[EK_SET_GRADIENT][i].holds != EK_MODULE_NONE)
@@ -507,7 +507,7 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
     if (n > 1)
         dep = ek_graph_add(g, &op, us->deps, n);
     if (tied >= 0 && us->bucket[tied].kept > 0) {
-        op = op_of(m, "reduce tied gradients", op_reduce_ends, EK_LANE_NET, -1, tied,
+        op = op_of(m, EK_OP_REDUCE_TIED_GRADIENTS, op_reduce_ends, EK_LANE_NET, -1, tied,
                    (double)us->bucket[tied].kept * (double)real_size(m));
         dep = ek_graph_after(g, &op, dep);
     }

@@ -106,11 +106,10 @@ static ek_status op_gradient_out(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static int32_t add(const work *w, const char *name, ek_op_fn run, ek_lane lane, int32_t a,
-                   int32_t b)
+static int32_t add(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t a, int32_t b)
 {
     int32_t deps[2] = {a, b};
-    ek_op op = {.name = name,
+    ek_op op = {.kind = kind,
                 .run = run,
                 .self = w->p,
                 .lane = lane,
@@ -194,7 +193,7 @@ static void build_forward(const work *w)
         dep = use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
         dep = ek_embed_build(p, w->g, w->micro, dep);
     } else {
-        dep = add(w, "receive", op_recv_forward, EK_LANE_NET, *freed, -1);
+        dep = add(w, EK_OP_RECEIVE, op_recv_forward, EK_LANE_NET, *freed, -1);
     }
     for (int32_t l = w->first; l < w->end; l++) {
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
@@ -210,7 +209,7 @@ static void build_forward(const work *w)
     }
     *freed = dep;
     if (!is_last(w))
-        *freed = add(w, "send", op_send_forward, EK_LANE_NET, dep, -1);
+        *freed = add(w, EK_OP_SEND, op_send_forward, EK_LANE_NET, dep, -1);
 }
 
 /* Where the gradient of the piece's output comes from: the loss, or the next stage. */
@@ -226,8 +225,8 @@ static int32_t gradient_of_output(const work *w)
                                       -1, dep);
         return dep;
     }
-    dep = add(w, "receive gradient", op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
-    p->dx_in_read = add(w, "gradient in", op_gradient_in, EK_LANE_COMPUTE, dep, freed);
+    dep = add(w, EK_OP_RECEIVE_GRADIENT, op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
+    p->dx_in_read = add(w, EK_OP_GRADIENT_IN, op_gradient_in, EK_LANE_COMPUTE, dep, freed);
     return p->dx_in_read;
 }
 
@@ -276,8 +275,8 @@ static void build_backward(const work *w)
         ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
                                       dep);
     } else {
-        dep = add(w, "gradient out", op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
-        p->dx_out_sent = add(w, "send gradient", op_send_backward, EK_LANE_NET, dep, -1);
+        dep = add(w, EK_OP_GRADIENT_OUT, op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
+        p->dx_out_sent = add(w, EK_OP_SEND_GRADIENT, op_send_backward, EK_LANE_NET, dep, -1);
     }
     p->act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
 }
@@ -381,7 +380,7 @@ static ek_status op_count_targets(void *self, const ek_op *op)
 
 static int32_t build_count(ek_pass *p, ek_graph *g)
 {
-    ek_op op = {.name = "count targets",
+    ek_op op = {.kind = EK_OP_COUNT_TARGETS,
                 .run = op_count_targets,
                 .self = p,
                 .lane = EK_LANE_NET,
@@ -397,7 +396,7 @@ static int32_t build_count(ek_pass *p, ek_graph *g)
 ek_status ek_pass_build(ek_pass *p, ek_graph *g)
 {
     const ek_model_config *c = &p->model->cfg;
-    ek_op sum = {.name = "losses",
+    ek_op sum = {.kind = EK_OP_LOSSES,
                  .run = op_sum,
                  .self = p,
                  .lane = EK_LANE_COMPUTE,

@@ -122,12 +122,12 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
     const ek_moe_cost *c = &b->c;
     double rows = c->rows / b->m->x.chunks;
 
-    dep = ek_moe_add_kernels(b, "expert up", op_up, part, 4 * rows * c->d * c->f,
+    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP, op_up, part, 4 * rows * c->d * c->f,
                              (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
     if (b->recompute)
         return dep;
-    dep = ek_moe_add_kernels(b, "swiglu", op_swiglu, part, 0, 3 * rows * c->f * c->comp, dep);
-    return ek_moe_add_kernels(b, "expert down", op_down, part, 2 * rows * c->d * c->f,
+    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU, op_swiglu, part, 0, 3 * rows * c->f * c->comp, dep);
+    return ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN, op_down, part, 2 * rows * c->d * c->f,
                               (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
 }
 
@@ -240,9 +240,9 @@ static int32_t add_down_weight(const ek_moe_builder *b, int32_t part, int32_t de
     const ek_moe_cost *c = &b->c;
     double rows = c->rows / b->m->x.chunks;
 
-    return ek_moe_add_kernels(b, "expert down weight", op_down_weight, part, 2 * rows * c->d * c->f,
-                              rows * (c->d + c->f) * c->comp + 2 * c->here * c->d * c->f * c->real,
-                              dep);
+    return ek_moe_add_kernels(
+        b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, 2 * rows * c->d * c->f,
+        rows * (c->d + c->f) * c->comp + 2 * c->here * c->d * c->f * c->real, dep);
 }
 
 static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -251,7 +251,7 @@ static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
     double rows = c->rows / b->m->x.chunks, gathered = ek_moe_is_distributed(b->m) ? 1 : 3;
 
     return ek_moe_add_kernels(
-        b, "expert up weight", op_up_weight, part, 4 * rows * c->d * c->f,
+        b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, 4 * rows * c->d * c->f,
         rows * (gathered * c->d + 2 * c->f) * c->comp + 4 * c->here * c->d * c->f * c->real, dep);
 }
 
@@ -260,13 +260,14 @@ int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, in
     const ek_moe_cost *c = &b->c;
     double rows = c->rows / b->m->x.chunks;
 
-    dep = ek_moe_add_kernels(b, "expert down input", op_down_input, part, 2 * rows * c->d * c->f,
-                             (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
-    dep = ek_moe_add_kernels(b, "swiglu backward", op_swiglu_backward, part, 0,
+    dep =
+        ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part, 2 * rows * c->d * c->f,
+                           (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
+    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
                              6 * rows * c->f * c->comp, dep);
     if (!ek_moe_is_distributed(b->m)) /* before its rows are overwritten */
         dep = add_down_weight(b, part, dep);
-    dep = ek_moe_add_kernels(b, "expert up input", op_up_input, part, 4 * rows * c->d * c->f,
+    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * rows * c->d * c->f,
                              (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
     return ek_moe_is_distributed(b->m) ? dep : add_up_weight(b, part, dep);
 }

@@ -6,10 +6,10 @@
 
 /* --- appending ops --------------------------------------------------------------------------- */
 
-static ek_op op_of(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                    double flops, double bytes)
 {
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = b->m,
                    .lane = EK_LANE_COMPUTE,
@@ -21,27 +21,27 @@ static ek_op op_of(const ek_moe_builder *b, const char *name, ek_op_fn run, int3
                    .bytes = bytes};
 }
 
-int32_t ek_moe_add(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+int32_t ek_moe_add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                    double flops, double bytes, int32_t dep)
 {
-    ek_op op = op_of(b, name, run, part, flops, bytes);
+    ek_op op = op_of(b, kind, run, part, flops, bytes);
 
     return ek_graph_after(b->g, &op, dep);
 }
 
-int32_t ek_moe_add_kernels(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                            double flops, double bytes, int32_t dep)
 {
-    ek_op op = op_of(b, name, run, part, flops, bytes);
+    ek_op op = op_of(b, kind, run, part, flops, bytes);
 
     op.async = b->m->x.ranks == 1; /* else the host has its part in it */
     return ek_graph_after(b->g, &op, dep);
 }
 
-int32_t ek_moe_add_net(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                        double bytes, int32_t dep, int32_t dep2)
 {
-    ek_op op = op_of(b, name, run, part, 0, bytes);
+    ek_op op = op_of(b, kind, run, part, 0, bytes);
     const int32_t deps[] = {dep, dep2};
 
     op.lane = EK_LANE_NET;

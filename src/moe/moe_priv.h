@@ -31,13 +31,13 @@ typedef struct {
 } ek_moe_builder;
 
 /* Appends one op of the compute lane after `dep`.  part: chunk, or -1. */
-int32_t ek_moe_add(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+int32_t ek_moe_add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                    double flops, double bytes, int32_t dep);
 /* The same of an op that, on one rank, uses an accelerator's memory by kernels alone. */
-int32_t ek_moe_add_kernels(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                            double flops, double bytes, int32_t dep);
 /* Appends one op of the network lane after both. */
-int32_t ek_moe_add_net(const ek_moe_builder *b, const char *name, ek_op_fn run, int32_t part,
+int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                        double bytes, int32_t dep, int32_t dep2);
 
 static inline const ek_micro *ek_moe_micro(const ek_moe *m, const ek_op *op)

@@ -29,7 +29,7 @@ int32_t ek_moe_build_plan_from_previous(const ek_moe_builder *b, int32_t dep)
 
     if (!ek_routing_plan_uses_previous(m))
         return dep;
-    dep = ek_moe_add(b, "plan replicas", op_plan, -1, 0,
+    dep = ek_moe_add(b, EK_OP_PLAN_REPLICAS, op_plan, -1, 0,
                      (double)(m->x.ranks * m->x.words) * sizeof(ek_gate_stats), dep);
     if (m->next_moe != NULL)
         ek_moe_build_forward_prefetch(m->next_moe, b->g, b->micro, dep);

@@ -463,10 +463,10 @@ static double bytes_of(const ek_moe *m, ek_dtype type)
     return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
 }
 
-static int32_t add_net(const ek_moe_builder *b, const char *name, ek_op_fn run_op, double bytes,
+static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op, double bytes,
                        int32_t dep)
 {
-    int32_t id = ek_moe_add_net(b, name, run_op, -1, bytes, dep, -1);
+    int32_t id = ek_moe_add_net(b, kind, run_op, -1, bytes, dep, -1);
 
     if (id >= 0)
         b->g->ops[id].describe = describe;
@@ -483,14 +483,14 @@ int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t d
         *sent = -1;
         return ahead;
     }
-    return add_net(b, "replicas", backward ? op_fetch_backward : op_fetch_forward,
+    return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : op_fetch_forward,
                    bytes_of(b->m, b->m->k->comp), dep);
 }
 
 int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t dep)
 {
     const int32_t deps[] = {dep, fetched};
-    ek_op op = {.name = "wait replicas",
+    ek_op op = {.kind = EK_OP_WAIT_REPLICAS,
                 .run = op_here,
                 .self = b->m,
                 .lane = EK_LANE_COMPUTE,
@@ -509,7 +509,7 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
 {
     ek_moe *m = b->m;
     ek_replicas *own = m->scratch->replicas;
-    ek_op op = {.name = "clear replicas",
+    ek_op op = {.kind = EK_OP_CLEAR_REPLICAS,
                 .run = op_clear,
                 .self = m,
                 .lane = EK_LANE_COMPUTE,
@@ -530,7 +530,8 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
 
     if (!has_replicas(m))
         return;
-    m->reduce_op = add_net(b, "replica gradients", op_reduce, bytes_of(b->m, b->m->k->real), dep);
+    m->reduce_op =
+        add_net(b, EK_OP_REPLICA_GRADIENTS, op_reduce, bytes_of(b->m, b->m->k->real), dep);
     m->scratch->replicas->cleared[buf_idx_of(m)] = m->reduce_op;
 }
 
@@ -547,7 +548,8 @@ void ek_moe_build_forward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
     if (m->w->routed && ek_routing_plan_uses_previous(m) && m->forward_fetch_op < 0)
-        m->forward_fetch_op = add_net(&b, "replicas", op_prefetch, bytes_of(m, m->k->comp), dep);
+        m->forward_fetch_op =
+            add_net(&b, EK_OP_REPLICAS, op_prefetch, bytes_of(m, m->k->comp), dep);
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
@@ -557,6 +559,6 @@ void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 
     if (m->persistent == 0)
         return;
-    dep = add_net(&b, "replica gradients", op_reduce, bytes, dep);
-    m->reduce_op = add_net(&b, "share gradients", op_share, bytes, dep);
+    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_reduce, bytes, dep);
+    m->reduce_op = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, bytes, dep);
 }

@@ -104,12 +104,12 @@ static ek_status op_gather_counts(void *self, const ek_op *op)
 }
 
 /* Appends an op of the router and the gate. */
-static int32_t add(const ek_moe_builder *b, const char *name, ek_op_fn run, double flops,
+static int32_t add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, double flops,
                    double bytes, int32_t dep)
 {
     int kernels = ek_gate_is_plain(b->m) && b->m->spec->router_dim == 0;
 
-    return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, name, run, -1, flops, bytes, dep);
+    return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, kind, run, -1, flops, bytes, dep);
 }
 
 /* Multiplications of the router, a token. */
@@ -125,18 +125,18 @@ int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t
     const ek_moe_cost *c = &b->c;
     ek_moe *m = b->m;
 
-    dep = add(b, "router", op_route, 2 * c->n * router_work(b),
+    dep = add(b, EK_OP_ROUTER, op_route, 2 * c->n * router_work(b),
               c->n * (c->d + 3 * c->experts) * c->real, dep);
     if (needs_whole_sequences(m)) {
         double all = (double)m->step->micro[b->micro].all;
 
-        dep = ek_moe_add_net(b, "gather logits", op_gather_logits, -1,
+        dep = ek_moe_add_net(b, EK_OP_GATHER_LOGITS, op_gather_logits, -1,
                              (double)(m->mesh->tp - 1) * c->n * c->experts * c->real, dep, -1);
-        dep = ek_moe_add(b, "topk", op_topk, -1, 0, 3 * all * c->experts * c->real, dep);
+        dep = ek_moe_add(b, EK_OP_TOPK, op_topk, -1, 0, 3 * all * c->experts * c->real, dep);
     }
     *counts_op = -1;
     if (m->x.ranks > 1)
-        *counts_op = ek_moe_add_net(b, "gather counts", op_gather_counts, -1,
+        *counts_op = ek_moe_add_net(b, EK_OP_GATHER_COUNTS, op_gather_counts, -1,
                                     (double)((m->x.ranks - 1) * m->x.words) * sizeof(ek_gate_stats),
                                     dep, -1);
     return dep;
@@ -166,7 +166,7 @@ int32_t ek_moe_build_layout(const ek_moe_builder *b, int32_t counts_op)
 {
     double words = (double)(b->m->x.ranks * b->m->x.words) * sizeof(ek_gate_stats);
 
-    return ek_moe_add(b, "layout", op_layout, -1, 0,
+    return ek_moe_add(b, EK_OP_LAYOUT, op_layout, -1, 0,
                       words + (ek_moe_is_distributed(b->m) ? 8 * (b->c.sent + b->c.rows) : 0),
                       counts_op);
 }
@@ -198,6 +198,6 @@ int32_t ek_moe_build_router_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    return add(b, "router backward", op_route_backward, 4 * c->n * router_work(b),
+    return add(b, EK_OP_ROUTER_BACKWARD, op_route_backward, 4 * c->n * router_work(b),
                c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
 }

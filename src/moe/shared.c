@@ -332,10 +332,10 @@ static sizes sizes_of(const ek_moe *m, int32_t micro)
                    (double)ek_dtype_size(m->k->comp), (double)ek_dtype_size(m->k->real)};
 }
 
-static ek_op op_of(ek_moe *m, const char *name, ek_op_fn run, int32_t micro, int recompute,
+static ek_op op_of(ek_moe *m, ek_op_kind kind, ek_op_fn run, int32_t micro, int recompute,
                    double flops, double bytes)
 {
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = m,
                    .lane = EK_LANE_COMPUTE,
@@ -348,10 +348,10 @@ static ek_op op_of(ek_moe *m, const char *name, ek_op_fn run, int32_t micro, int
 }
 
 /* A network op over a column of the room. */
-static int32_t add_column(ek_moe *m, ek_graph *g, const char *name, ek_op_fn run, int32_t micro,
+static int32_t add_column(ek_moe *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t micro,
                           int recompute, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(m->scratch->tp, name, run, m, m->w->layer, micro, 1,
+    ek_op op = ek_tp_net_op(m->scratch->tp, kind, run, m, m->w->layer, micro, 1,
                             ek_dtype_size(m->k->real));
 
     op.recompute = recompute;
@@ -367,11 +367,12 @@ ek_shared_start ek_shared_start_forward(ek_moe *m, ek_graph *g, int32_t micro, i
 
     if (!m->w->shared || m->scratch->tp == NULL)
         return s;
-    op = op_of(m, "shared expert tokens", op_start, micro, recompute, 0, 2 * c.n * c.d * c.comp);
+    op =
+        op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start, micro, recompute, 0, 2 * c.n * c.d * c.comp);
     s.after = ek_graph_after(g, &op, dep);
     s.y = ek_tp_build_gather_y(m->scratch->tp, g, m->w->layer, micro, recompute, s.after);
     if (m->w->shared_gated)
-        s.scale = add_column(m, g, "gather gate", op_gather_scale, micro, recompute, s.after);
+        s.scale = add_column(m, g, EK_OP_GATHER_GATE, op_gather_scale, micro, recompute, s.after);
     return s;
 }
 
@@ -380,9 +381,11 @@ int32_t ek_shared_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int recom
 {
     ek_tp *t = m->scratch->tp;
     sizes c = sizes_of(m, micro);
-    ek_op op = op_of(m, "shared expert", t == NULL ? op_shared : op_shared_part, micro, recompute,
-                     6 * c.all * c.d * c.f, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
-    ek_op sum = op_of(m, "shared expert add", op_add, micro, recompute, 0, 3 * c.n * c.d * c.real);
+    ek_op op =
+        op_of(m, EK_OP_SHARED_EXPERT, t == NULL ? op_shared : op_shared_part, micro, recompute,
+              6 * c.all * c.d * c.f, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
+    ek_op sum =
+        op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add, micro, recompute, 0, 3 * c.n * c.d * c.real);
 
     dep = ek_graph_add(g, &op, (int32_t[]){dep, start->y, start->scale}, 3);
     if (t == NULL || recompute)
@@ -400,7 +403,7 @@ ek_shared_start ek_shared_start_backward(ek_moe *m, ek_graph *g, int32_t micro, 
 
     if (!m->w->shared || t == NULL)
         return s;
-    op = op_of(m, "shared expert tokens", op_start_backward, micro, 0, 0,
+    op = op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start_backward, micro, 0, 0,
                c.n * c.d * (3 * c.comp + c.real));
     s.after = ek_graph_after(g, &op, dep);
     s.dy = ek_tp_build_gather_dy(t, g, m->w->layer, micro, s.after);
@@ -413,17 +416,18 @@ static int32_t build_part_backward(ek_moe *m, ek_graph *g, int32_t micro,
 {
     sizes c = sizes_of(m, micro);
     double up = 4 * c.all * c.d * c.f;
-    ek_op part = op_of(m, "shared expert backward", op_part_backward, micro, 0, 2 * up,
+    ek_op part = op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_part_backward, micro, 0, 2 * up,
                        (c.all * (2 * c.d + 9 * c.f) + 2 * c.d * c.f) * c.comp);
-    ek_op weight = op_of(m, "shared expert up weight", op_up_weight, micro, 0, up,
+    ek_op weight = op_of(m, EK_OP_SHARED_EXPERT_UP_WEIGHT, op_up_weight, micro, 0, up,
                          c.all * (c.d + 2 * c.f) * c.comp + 4 * c.d * c.f * c.real);
-    ek_op sum = op_of(m, "shared expert add", op_add_backward, micro, 0, 0, 3 * c.n * c.d * c.real);
+    ek_op sum =
+        op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add_backward, micro, 0, 0, 3 * c.n * c.d * c.real);
     int32_t net[3];
 
     dep = ek_graph_add(g, &part, (int32_t[]){dep, start->dy}, 2);
     net[0] = ek_tp_build_reduce_sum(m->scratch->tp, g, m->w->layer, micro, 0, dep);
     net[1] = m->w->shared_gated
-                 ? add_column(m, g, "reduce-scatter gate", op_reduce_dscale, micro, 0, dep)
+                 ? add_column(m, g, EK_OP_REDUCE_SCATTER_GATE, op_reduce_dscale, micro, 0, dep)
                  : -1;
     net[2] = ek_graph_add(g, &weight, (int32_t[]){dep, start->y}, 2);
     return ek_graph_add(g, &sum, net, 3);
@@ -433,7 +437,7 @@ int32_t ek_shared_build_backward(ek_moe *m, ek_graph *g, int32_t micro,
                                  const ek_shared_start *start, int32_t dep)
 {
     sizes c = sizes_of(m, micro);
-    ek_op op = op_of(m, "shared expert backward", op_shared_backward, micro, 0,
+    ek_op op = op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_shared_backward, micro, 0,
                      12 * c.n * c.d * c.f, (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp);
 
     if (m->scratch->tp != NULL)

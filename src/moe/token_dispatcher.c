@@ -75,11 +75,12 @@ static int32_t build_here(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add_kernels(b, "permute", op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
+    dep =
+        ek_moe_add_kernels(b, EK_OP_PERMUTE, op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
     dep = ek_moe_build_products(b, -1, dep);
     if (b->recompute)
         return dep;
-    return ek_moe_add_kernels(b, "unpermute", op_combine_here, -1, 0,
+    return ek_moe_add_kernels(b, EK_OP_UNPERMUTE, op_combine_here, -1, 0,
                               c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
 }
 
@@ -108,10 +109,10 @@ static int32_t build_here_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add_kernels(b, "unpermute backward", op_combine_here_backward, -1, 0,
+    dep = ek_moe_add_kernels(b, EK_OP_UNPERMUTE_BACKWARD, op_combine_here_backward, -1, 0,
                              c->rows * c->d * (c->real + c->comp), dep);
     dep = ek_moe_build_products_backward(b, -1, dep);
-    return ek_moe_add_kernels(b, "permute backward", op_dispatch_here_backward, -1, 0,
+    return ek_moe_add_kernels(b, EK_OP_PERMUTE_BACKWARD, op_dispatch_here_backward, -1, 0,
                               c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
 }
 
@@ -347,18 +348,26 @@ static double rows_sent(const ek_moe_builder *b, int chunk)
 
 /* The ops that a chunk goes through, out and back. */
 typedef struct {
-    const char *pack_name, *out_name, *back_name, *join_name;
+    ek_op_kind pack_kind, out_kind, back_kind, join_kind;
     ek_op_fn pack, out, unpack, repack, back, join;
     int32_t (*products)(const ek_moe_builder *b, int32_t part, int32_t dep);
 } way;
 
-static const way forward = {
-    "permute", "dispatch a2a", "combine a2a", "unpermute",          op_pack, op_send, op_unpack,
-    op_repack, op_return,      op_combine,    ek_moe_build_products};
-static const way backward = {"unpermute backward",
-                             "combine a2a backward",
-                             "dispatch a2a backward",
-                             "permute backward",
+static const way forward = {EK_OP_PERMUTE,
+                            EK_OP_DISPATCH_A2A,
+                            EK_OP_COMBINE_A2A,
+                            EK_OP_UNPERMUTE,
+                            op_pack,
+                            op_send,
+                            op_unpack,
+                            op_repack,
+                            op_return,
+                            op_combine,
+                            ek_moe_build_products};
+static const way backward = {EK_OP_UNPERMUTE_BACKWARD,
+                             EK_OP_COMBINE_A2A_BACKWARD,
+                             EK_OP_DISPATCH_A2A_BACKWARD,
+                             EK_OP_PERMUTE_BACKWARD,
                              op_pack_gradient,
                              op_send_gradient,
                              op_unpack_gradient,
@@ -378,20 +387,20 @@ static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched,
     int32_t *out = b->m->out_op, net = -1, back;
 
     for (int i = 0; i < x->chunks; i++) {
-        dep = ek_moe_add(b, w->pack_name, w->pack, i, 0, packed * c->sent, dep);
-        net = out[i] = ek_moe_add_net(b, w->out_name, w->out, i, rows_sent(b, i) * row, dep, net);
+        dep = ek_moe_add(b, w->pack_kind, w->pack, i, 0, packed * c->sent, dep);
+        net = out[i] = ek_moe_add_net(b, w->out_kind, w->out, i, rows_sent(b, i) * row, dep, net);
     }
     back = net;
     for (int i = 0; i < x->chunks; i++) {
-        dep = ek_moe_add(b, "unpack", w->unpack, i, 0, packed * c->rows, out[i]);
+        dep = ek_moe_add(b, EK_OP_UNPACK, w->unpack, i, 0, packed * c->rows, out[i]);
         if (i == 0)
             dep = ek_replicas_build_wait(b, fetched, dep);
         dep = w->products(b, i, dep);
         if (b->recompute)
             continue;
-        dep = ek_moe_add(b, "repack", w->repack, i, 0, packed * c->rows, dep);
+        dep = ek_moe_add(b, EK_OP_REPACK, w->repack, i, 0, packed * c->rows, dep);
         b->m->back_op[i] = back =
-            ek_moe_add_net(b, w->back_name, w->back, i, rows_sent(b, i) * row, dep, back);
+            ek_moe_add_net(b, w->back_kind, w->back, i, rows_sent(b, i) * row, dep, back);
     }
     return dep;
 }
@@ -404,7 +413,7 @@ static int32_t build_join(const ek_moe_builder *b, const way *w, int32_t dep)
     double bytes = (c->sent * c->d * c->comp + 2 * c->n * c->d * c->real) / x->token_chunks;
 
     for (int i = 0; i < x->token_chunks; i++)
-        dep = ek_moe_add(b, w->join_name, w->join, i, 0, bytes,
+        dep = ek_moe_add(b, w->join_kind, w->join, i, 0, bytes,
                          b->m->back_op[x->group > 0 ? x->chunks - 1 : i]);
     return dep;
 }

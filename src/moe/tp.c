@@ -90,13 +90,13 @@ ek_status ek_tp_reduce_scatter(const ek_tp *t, const ek_op *op, void *buf, int64
     return ek_net_test(op);
 }
 
-ek_op ek_tp_net_op(const ek_tp *t, const char *name, ek_op_fn run, void *self, int32_t layer,
+ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_op_fn run, void *self, int32_t layer,
                    int32_t micro, int64_t width, size_t size)
 {
     double all = (double)(t->step->micro[micro].all * width) * (double)size;
     double tp = (double)t->mesh->tp;
 
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = self,
                    .lane = EK_LANE_NET,
@@ -138,7 +138,7 @@ static ek_status op_reduce_sum(void *self, const ek_op *op)
 int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                              int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, "gather tokens", op_gather_y, t, layer, micro, t->d,
+    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_TOKENS, op_gather_y, t, layer, micro, t->d,
                             ek_dtype_size(t->k->comp));
 
     op.recompute = recompute;
@@ -147,7 +147,7 @@ int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro
 
 int32_t ek_tp_build_gather_dy(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, "gather gradient", op_gather_dy, t, layer, micro, t->d,
+    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_GRADIENT, op_gather_dy, t, layer, micro, t->d,
                             ek_dtype_size(t->k->comp));
 
     return ek_graph_after(g, &op, dep);
@@ -155,7 +155,7 @@ int32_t ek_tp_build_gather_dy(ek_tp *t, ek_graph *g, int32_t layer, int32_t micr
 
 int32_t ek_tp_build_gather_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, "gather gradient", op_gather_sum, t, layer, micro, t->d,
+    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_GRADIENT, op_gather_sum, t, layer, micro, t->d,
                             ek_dtype_size(t->k->real));
 
     return ek_graph_after(g, &op, dep);
@@ -164,7 +164,7 @@ int32_t ek_tp_build_gather_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t mic
 int32_t ek_tp_build_reduce_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                                int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, "reduce-scatter", op_reduce_sum, t, layer, micro, t->d,
+    ek_op op = ek_tp_net_op(t, EK_OP_REDUCE_SCATTER, op_reduce_sum, t, layer, micro, t->d,
                             ek_dtype_size(t->k->real));
 
     op.recompute = recompute;

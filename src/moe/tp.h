@@ -61,7 +61,7 @@ EK_CHECKED ek_status ek_tp_reduce_scatter(const ek_tp *t, const ek_op *op, void 
                                           int64_t width);
 
 /* A network op that moves rows [all, width] of elements of `size` bytes in either way. */
-ek_op ek_tp_net_op(const ek_tp *t, const char *name, ek_op_fn run, void *self, int32_t layer,
+ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_op_fn run, void *self, int32_t layer,
                    int32_t micro, int64_t width, size_t size);
 
 /* Append the network ops of the buffers above. */

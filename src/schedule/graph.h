@@ -14,6 +14,8 @@
 
 #include "evenkeel/err.h"
 
+#include "schedule/op_kind.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +37,7 @@ typedef ek_status (*ek_op_fn)(void *self, const ek_op *op);
 typedef void (*ek_op_describe_fn)(void *self, const ek_op *op, char *text, size_t cap);
 
 struct ek_op {
-    const char *name; /* static text; also the key of its cost */
+    ek_op_kind kind;
     ek_op_fn run;
     void *self;
     ek_lane lane;

@@ -2,38 +2,6 @@
 #include "train/layer_times.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static int is_of_layer(const char *name)
-{
-    static const char *const names[] = {
-        "permute",
-        "dispatch a2a",
-        "unpack",
-        "wait replicas",
-        "expert up",
-        "swiglu",
-        "expert down",
-        "repack",
-        "combine a2a",
-        "unpermute",
-        "unpermute backward",
-        "combine a2a backward",
-        "clear replicas",
-        "expert down weight",
-        "expert down input",
-        "swiglu backward",
-        "expert up weight",
-        "expert up input",
-        "dispatch a2a backward",
-        "permute backward",
-    };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(names[i], name) == 0)
-            return 1;
-    return 0;
-}
 
 typedef struct {
     int32_t layer;
@@ -56,7 +24,8 @@ ek_status ek_layer_times(const ek_event *events, int64_t n, int64_t from_ns, dou
 
     EK_REQUIRE(spans != NULL, EK_ENOMEM, "no memory for the times of %lld ops", (long long)n);
     for (int64_t i = 0; i < n; i++)
-        if (events[i].start_ns >= from_ns && events[i].layer >= 0 && is_of_layer(events[i].name))
+        if (events[i].start_ns >= from_ns && events[i].layer >= 0 &&
+            ek_op_info_of(events[i].kind)->of_expert_layer)
             spans[used++] = (span){events[i].layer, events[i].start_ns, events[i].end_ns};
     qsort(spans, (size_t)used, sizeof(*spans), by_layer_and_start);
     for (int64_t i = 0; i < used; i++) {

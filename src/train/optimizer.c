@@ -236,10 +236,10 @@ static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 }
 
 /* Appends an op after two others (negative: none). */
-static int32_t add(ek_optimizer *o, ek_graph *g, const char *name, ek_op_fn run, ek_lane lane,
+static int32_t add(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
                    double bytes, int32_t dep, int32_t also)
 {
-    ek_op op = {.name = name,
+    ek_op op = {.kind = kind,
                 .run = run,
                 .self = o,
                 .lane = lane,
@@ -265,7 +265,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 
         if (!u->trained)
             continue;
-        dep = add(o, g, "adamw", op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
+        dep = add(o, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
             g->ops[dep].async = o->journal == NULL && !u->sharded;
@@ -288,14 +288,14 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
     ek_model *m = o->model;
 
     dep = ek_param_buckets_build_finish(m, g, dep);
-    dep = add(o, g, "gradient norm", op_norm, EK_LANE_COMPUTE,
+    dep = add(o, g, EK_OP_GRADIENT_NORM, op_norm, EK_LANE_COMPUTE,
               (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (dep >= 0)
         g->ops[dep].async = 1;
     if (m->cfg.mesh->size > 1)
-        dep = add(o, g, "sum over ranks", op_sum_ranks, EK_LANE_NET,
+        dep = add(o, g, EK_OP_SUM_OVER_RANKS, op_sum_ranks, EK_LANE_NET,
                   (double)o->n_sums * (double)sizeof(double), dep, -1);
-    dep = add(o, g, "clip", op_clip, EK_LANE_COMPUTE, (double)o->n_sums * (double)sizeof(double),
-              dep, o->known);
+    dep = add(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
+              (double)o->n_sums * (double)sizeof(double), dep, o->known);
     return build_updates(o, g, dep);
 }

@@ -24,7 +24,7 @@ typedef struct {
 /* Seconds; negative: not predicted. */
 double ek_predict_op(const ek_predict_config *cfg, const ek_event *e);
 
-/* Adds events to the sums by name. */
+/* Adds events to the sums by kind. */
 void ek_predict_add(const ek_predict_config *cfg, const ek_event *events, int64_t n, ek_compare *c);
 
 #endif

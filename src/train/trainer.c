@@ -290,7 +290,7 @@ static ek_status op_sum_losses(void *self, const ek_op *op)
 /* Returns the op; -1 on one rank, which knows them. */
 static int32_t build_sum(ek_trainer *tr)
 {
-    ek_op op = {.name = "sum losses",
+    ek_op op = {.kind = EK_OP_SUM_LOSSES,
                 .run = op_sum_losses,
                 .self = tr,
                 .lane = EK_LANE_NET,

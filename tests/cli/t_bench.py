@@ -106,7 +106,7 @@ class Steps(Bench):
     def test_kernels(self):
         out = self.bench_json("kernels", "--micro-batch", 1, "--steps", 2)
         self.assertFalse(SIZES - set(out), "missing keys")
-        ops = {(p["name"], p["again"]): p for p in out["ops"]}
+        ops = {(p["name"], p["recompute"]): p for p in out["ops"]}
         self.assertEqual(len(ops), len(out["ops"]))
         for p in ops.values():
             self.check_stat(p["ms"])
@@ -122,7 +122,7 @@ class Steps(Bench):
         # recomputed work is shown but not counted
         again = self.bench_json("kernels", "--micro-batch", 1, "--recompute", "full")
         self.assertEqual(out["model_gflop_per_step"], again["model_gflop_per_step"])
-        self.assertIn(("qkv", True), {(p["name"], p["again"]) for p in again["ops"]})
+        self.assertIn(("qkv", True), {(p["name"], p["recompute"]) for p in again["ops"]})
         self.assertNotIn(("qkv", True), ops)
 
 

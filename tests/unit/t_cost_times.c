@@ -118,20 +118,20 @@ static void comparing(void)
 {
     static ek_compare c;
     const ek_compare_row *worst;
-    char text[256], copy[] = "far off";
+    char text[256];
 
     ek_compare_begin(&c);
     CHECK_INT(ek_compare_parted(&c, &worst), 0);
     CHECK(worst == NULL && ek_compare_warning(&c, text, sizeof(text))[0] == '\0');
-    ek_compare_add(&c, "close", 1.0, 1.19);
-    ek_compare_add(&c, "far off", 1.0, 1.0);
-    ek_compare_add(&c, copy, 1.0, 2.0); /* the same name elsewhere */
-    ek_compare_add(&c, "too fast", 1.0, 0.7);
-    ek_compare_add(&c, "small", 1e-3, 9e-3); /* parts, but is nothing */
-    ek_compare_add(&c, "unknown", -1, 5);
-    ek_compare_add(&c, "partly known", 1, 1);
-    ek_compare_add(&c, "partly known", -1, 1);
-    ek_compare_add(&c, "not at all", 0, 0.5);
+    ek_compare_add(&c, 0, "close", 1.0, 1.19);
+    ek_compare_add(&c, 1, "far off", 1.0, 1.0);
+    ek_compare_add(&c, 1, "far off", 1.0, 2.0);
+    ek_compare_add(&c, 2, "too fast", 1.0, 0.7);
+    ek_compare_add(&c, 3, "small", 1e-3, 9e-3); /* parts, but is nothing */
+    ek_compare_add(&c, 4, "unknown", -1, 5);
+    ek_compare_add(&c, 5, "partly known", 1, 1);
+    ek_compare_add(&c, 5, "partly known", -1, 1);
+    ek_compare_add(&c, 6, "not at all", 0, 0.5);
     ek_compare_sort(&c);
     CHECK_INT(c.n, 7);
     CHECK(strcmp(c.row[0].name, "unknown") == 0 && strcmp(c.row[1].name, "far off") == 0);
@@ -154,9 +154,9 @@ static void equal_is_equal(void)
     const ek_compare_row *worst;
 
     ek_compare_begin(&c);
-    ek_compare_add(&c, "b", 1.0, 1.0);
-    ek_compare_add(&c, "a", 1.0, 1.0);
-    ek_compare_add(&c, "nothing", 0, 0);
+    ek_compare_add(&c, 7, "b", 1.0, 1.0);
+    ek_compare_add(&c, 8, "a", 1.0, 1.0);
+    ek_compare_add(&c, 9, "nothing", 0, 0);
     ek_compare_sort(&c);
     CHECK(strcmp(c.row[0].name, "a") == 0 && strcmp(c.row[1].name, "b") == 0);
     CHECK_INT(ek_compare_parted(&c, &worst), 0);
@@ -170,7 +170,7 @@ static void too_many_names(void)
     ek_compare_begin(&c);
     for (int i = 0; i < EK_COMPARE_ROWS + 5; i++) {
         snprintf(names[i], sizeof(names[i]), "op %d", i);
-        ek_compare_add(&c, names[i], 1, 1);
+        ek_compare_add(&c, (int)i, names[i], 1, 1);
     }
     CHECK_INT(c.n, EK_COMPARE_ROWS);
     CHECK_INT(c.lost, 5);

@@ -42,10 +42,10 @@ static void clear(notes *n)
         n->start[i] = n->end[i] = -1;
 }
 
-static int32_t add(ek_graph *g, notes *n, const char *name, ek_lane lane, int32_t layer,
+static int32_t add(ek_graph *g, notes *n, ek_op_kind kind, ek_lane lane, int32_t layer,
                    const int32_t *deps, int32_t n_deps)
 {
-    ek_op op = {.name = name,
+    ek_op op = {.kind = kind,
                 .run = note,
                 .self = n,
                 .lane = lane,
@@ -67,8 +67,8 @@ static void random_graph(ek_graph *g, notes *n, uint64_t seed, int32_t ops)
         for (int32_t j = 0; j < n_deps; j++)
             deps[j] = (int32_t)(ek_random_bits(seed, 2, (uint64_t)(3 * i + j)) % (uint64_t)i);
         n->polls[i] = (int)(ek_random_bits(seed, 4, (uint64_t)i) % 3);
-        add(g, n, "op", (ek_lane)(ek_random_bits(seed, 3, (uint64_t)i) % EK_LANE_COUNT), i, deps,
-            n_deps);
+        add(g, n, EK_OP_NORM, (ek_lane)(ek_random_bits(seed, 3, (uint64_t)i) % EK_LANE_COUNT), i,
+            deps, n_deps);
     }
 }
 
@@ -210,16 +210,16 @@ static void a_transfer_overlaps_computation(void)
     ek_graph_init(&g);
     for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
         loop_back w = {.wire = "balance"};
-        ek_op op = {.name = "transfer", .run = transfer, .self = &w, .lane = lanes[i], .layer = 0};
+        ek_op op = {.kind = EK_OP_SEND, .run = transfer, .self = &w, .lane = lanes[i], .layer = 0};
         int32_t sent;
 
         ek_graph_reset(&g);
         sent = ek_graph_after(&g, &op, -1);
-        op.name = "compute";
+        op.kind = EK_OP_QKV;
         op.lane = EK_LANE_COMPUTE;
         op.run = compute;
         ek_graph_after(&g, &op, -1);
-        op.name = "consume";
+        op.kind = EK_OP_ROPE;
         op.run = consume;
         ek_graph_after(&g, &op, sent);
         CHECK(ek_exec_run(ex, &g) == EK_OK);
@@ -242,14 +242,14 @@ static void a_failure_ends_the_run(void)
 
         clear(&n);
         ek_graph_reset(&g);
-        first = add(&g, &n, "all-to-all", (ek_lane)lane, 3, NULL, 0);
+        first = add(&g, &n, EK_OP_DISPATCH_A2A, (ek_lane)lane, 3, NULL, 0);
         for (int other = 0; other < EK_LANE_COUNT; other++) {
-            after_it = add(&g, &n, "after", (ek_lane)other, other, &first, 1);
-            add(&g, &n, "later", (ek_lane)other, other, &after_it, 1);
+            after_it = add(&g, &n, EK_OP_UNPACK, (ek_lane)other, other, &first, 1);
+            add(&g, &n, EK_OP_REPACK, (ek_lane)other, other, &after_it, 1);
         }
         n.fails = first;
         CHECK_INT(ek_exec_run(ex, &g), EK_EIO);
-        CHECK(strcmp(ek_err_message(), "all-to-all of layer 3: the wire is cut") == 0);
+        CHECK(strcmp(ek_err_message(), "dispatch a2a of layer 3: the wire is cut") == 0);
         for (int32_t i = 1; i < g.n_ops; i++)
             CHECK_INT(n.calls[i], 0);
         clear(&n); /* the executor can go on */
@@ -272,12 +272,13 @@ static void a_failure_ends_polling(void)
     for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
         clear(&n);
         ek_graph_reset(&g);
-        add(&g, &n, "poll", lane == EK_LANE_COMPUTE ? EK_LANE_NET : EK_LANE_COMPUTE, -1, NULL, 0);
-        add(&g, &n, "fail", (ek_lane)lane, -1, NULL, 0);
+        add(&g, &n, EK_OP_ROUTER, lane == EK_LANE_COMPUTE ? EK_LANE_NET : EK_LANE_COMPUTE, -1, NULL,
+            0);
+        add(&g, &n, EK_OP_CLIP, (ek_lane)lane, -1, NULL, 0);
         n.polls[0] = 1 << 30;
         n.fails = 1;
         CHECK_INT(ek_exec_run(ex, &g), EK_EIO);
-        CHECK(strcmp(ek_err_message(), "fail: the wire is cut") == 0);
+        CHECK(strcmp(ek_err_message(), "clip: the wire is cut") == 0);
     }
     ek_graph_fini(&g);
     ek_exec_destroy(&ex);
@@ -293,8 +294,8 @@ static void a_broken_graph_is_refused(void)
     clear(&n);
     CHECK(ek_exec_create(NULL, &ex) == EK_OK);
     ek_graph_init(&g);
-    add(&g, &n, "op", EK_LANE_COMPUTE, -1, NULL, 0);
-    add(&g, &n, "op", EK_LANE_COMPUTE, -1, &later, 1);
+    add(&g, &n, EK_OP_NORM, EK_LANE_COMPUTE, -1, NULL, 0);
+    add(&g, &n, EK_OP_NORM, EK_LANE_COMPUTE, -1, &later, 1);
     CHECK_INT(ek_exec_run(ex, &g), EK_EINTERNAL);
     CHECK_INT(n.calls[0], 0);
     ek_graph_fini(&g);
@@ -359,7 +360,7 @@ static void say(accelerator *a, const char *what)
 
 static ek_status kernels(void *self, const ek_op *op)
 {
-    say(self, op->name);
+    say(self, (char[]){ek_op_name(op->kind)[0], '\0'});
     return EK_OK;
 }
 
@@ -390,9 +391,9 @@ static ek_status run_on(accelerator *a, const char *ops, int record)
 
     ek_graph_init(&g);
     for (; *ops != '\0'; ops++) {
-        ek_op op = {.name = *ops == 'q'   ? "q"
-                            : *ops == 'h' ? "h"
-                                          : "n",
+        ek_op op = {.kind = *ops == 'q'   ? EK_OP_QKV
+                            : *ops == 'h' ? EK_OP_HEAD_BACKWARD
+                                          : EK_OP_NORM,
                     .run = kernels,
                     .self = a,
                     .lane = *ops == 'n' ? EK_LANE_NET : EK_LANE_COMPUTE,
@@ -437,10 +438,10 @@ static void a_queued_kernel_fails(void)
 
     CHECK_INT(run_on(&a, "qqhq", 0), EK_EDEVICE);
     CHECK(strcmp(a.said, "+qqs-") == 0);
-    CHECK(strcmp(ek_err_message(), "h: it is too hot") == 0);
+    CHECK(strcmp(ek_err_message(), "head backward: it is too hot") == 0);
     CHECK_INT(run_on(&b, "qq", 0), EK_EDEVICE);
     CHECK(strcmp(b.said, "+qqs-") == 0);
-    CHECK(strcmp(ek_err_message(), "q: it is too hot") == 0);
+    CHECK(strcmp(ek_err_message(), "qkv: it is too hot") == 0);
 }
 
 static const ek_case cases[] = {

@@ -25,9 +25,9 @@ typedef struct {
     atomic_int flag;
 } shared;
 
-static ek_op op_of(ek_lane lane, const char *name, ek_op_fn run, shared *s, int32_t part)
+static ek_op op_of(ek_lane lane, ek_op_kind kind, ek_op_fn run, shared *s, int32_t part)
 {
-    return (ek_op){.name = name,
+    return (ek_op){.kind = kind,
                    .run = run,
                    .self = s,
                    .lane = lane,
@@ -80,7 +80,7 @@ static void transfers_are_in_flight_together(void)
 
             ek_graph_reset(&g);
             for (int i = 0; i < OPS; i++) {
-                ek_op op = op_of(i % 3 ? EK_LANE_NET : EK_LANE_NODE, "transfer", transfer, &s, i);
+                ek_op op = op_of(i % 3 ? EK_LANE_NET : EK_LANE_NODE, EK_OP_SEND, transfer, &s, i);
 
                 ek_graph_after(&g, &op, -1);
             }
@@ -121,7 +121,7 @@ static void dependencies_make_transfers_serial(void)
 
         ek_graph_init(&g);
         for (int i = 0; i < OPS; i++) {
-            ek_op op = op_of(i % 2 ? EK_LANE_NET : EK_LANE_NODE, "transfer", alone, &s, i);
+            ek_op op = op_of(i % 2 ? EK_LANE_NET : EK_LANE_NODE, EK_OP_SEND, alone, &s, i);
 
             last = ek_graph_after(&g, &op, last);
         }
@@ -159,9 +159,9 @@ static void starts_keep_the_order_of_the_graph(void)
     {
         shared s = {0};
         ek_graph g;
-        ek_op ops[] = {op_of(EK_LANE_COMPUTE, "compute", raise_flag, &s, 0),
-                       op_of(EK_LANE_NET, "waits", quick, &s, 1),
-                       op_of(EK_LANE_NET, "could start", quick, &s, 2)};
+        ek_op ops[] = {op_of(EK_LANE_COMPUTE, EK_OP_QKV, raise_flag, &s, 0),
+                       op_of(EK_LANE_NET, EK_OP_WAIT_WEIGHTS, quick, &s, 1),
+                       op_of(EK_LANE_NET, EK_OP_RECEIVE, quick, &s, 2)};
 
         ek_graph_init(&g);
         ek_graph_after(&g, &ops[0], -1);
@@ -207,12 +207,12 @@ static void kernels_keep_the_network_moving(void)
     {
         shared s = {0};
         ek_graph g;
-        ek_op op = op_of(EK_LANE_COMPUTE, "kernel", kernel, &s, 0);
+        ek_op op = op_of(EK_LANE_COMPUTE, EK_OP_QKV, kernel, &s, 0);
 
         ek_graph_init(&g);
         ek_graph_after(&g, &op, -1);
         for (int i = 0; i < OPS; i++) {
-            op = op_of(EK_LANE_NET, "transfer", ticking_transfer, &s, i);
+            op = op_of(EK_LANE_NET, EK_OP_SEND, ticking_transfer, &s, i);
             ek_graph_after(&g, &op, -1);
         }
         CHECK(run_graph(m, &g) == EK_OK);
@@ -232,7 +232,7 @@ static void the_tick_ends_with_the_run(void)
     shared s = {0};
     ek_graph g;
     int calls = 0;
-    ek_op op = op_of(EK_LANE_COMPUTE, "quick", quick, &s, 0);
+    ek_op op = op_of(EK_LANE_COMPUTE, EK_OP_NORM, quick, &s, 0);
 
     ek_progress_hook_set(count_call, &calls);
     ek_graph_init(&g);
@@ -282,7 +282,7 @@ static void a_hang_names_op_and_peer(void)
         shared s = {0};
         heard h = {0};
         ek_graph g;
-        ek_op op = op_of(EK_LANE_NET, "all-to-all", never, &s, 7);
+        ek_op op = op_of(EK_LANE_NET, EK_OP_DISPATCH_A2A, never, &s, 7);
         int32_t hung;
 
         config.watchdog_s = 0.04;
@@ -291,19 +291,19 @@ static void a_hang_names_op_and_peer(void)
         op.micro = 2;
         op.describe = describe_never;
         hung = ek_graph_after(&g, &op, -1);
-        op = op_of(EK_LANE_NET, "reduce", never, &s, 1);
+        op = op_of(EK_LANE_NET, EK_OP_REDUCE_GRADIENTS, never, &s, 1);
         ek_graph_after(&g, &op, -1);
-        op = op_of(EK_LANE_DISK, "write", never, &s, 1);
+        op = op_of(EK_LANE_DISK, EK_OP_PACK, never, &s, 1);
         ek_graph_after(&g, &op, -1);
-        op = op_of(EK_LANE_COMPUTE, "waits", quick, &s, 0);
+        op = op_of(EK_LANE_COMPUTE, EK_OP_WAIT_WEIGHTS, quick, &s, 0);
         ek_graph_after(&g, &op, hung);
         CHECK_INT(run_graph(&config, &g), EK_ETIMEOUT);
         CHECK(strstr(ek_err_message(),
-                     "all-to-all of layer 7, micro-batch 2: nothing has moved for ") ==
+                     "dispatch a2a of layer 7, micro-batch 2: nothing has moved for ") ==
               ek_err_message());
         CHECK(strstr(ek_err_message(), "part 7 waits for rank 3") != NULL);
         CHECK_INT(h.warnings, 1);
-        CHECK(strstr(h.last, "all-to-all of layer 7, micro-batch 2: nothing has") != NULL);
+        CHECK(strstr(h.last, "dispatch a2a of layer 7, micro-batch 2: nothing has") != NULL);
         CHECK(strstr(h.last, "part 7 waits for rank 3") != NULL);
         CHECK_INT(s.started, 0);
         ek_log_set_sink(NULL, NULL, EK_LOG_ERROR);
@@ -339,8 +339,8 @@ static void computing_is_no_hang(void)
         ek_exec_config config = *m;
         shared s = {0};
         ek_graph g;
-        ek_op ops[] = {op_of(EK_LANE_COMPUTE, "kernel", long_kernel, &s, 0),
-                       op_of(EK_LANE_NET, "transfer", until_flag, &s, 1)};
+        ek_op ops[] = {op_of(EK_LANE_COMPUTE, EK_OP_QKV, long_kernel, &s, 0),
+                       op_of(EK_LANE_NET, EK_OP_SEND, until_flag, &s, 1)};
 
         config.watchdog_s = 0.05;
         ek_graph_init(&g);
@@ -374,7 +374,7 @@ static void moving_bytes_are_no_hang(void)
         int64_t bytes = 0, end = 0;
         ek_exec_config config = *m;
         ek_graph g;
-        ek_op op = {.name = "send", .run = slow, .self = &end, .lane = EK_LANE_NET};
+        ek_op op = {.kind = EK_OP_SEND, .run = slow, .self = &end, .lane = EK_LANE_NET};
 
         config.watchdog_s = 0.05;
         config.moved = bytes_moved;
@@ -409,12 +409,12 @@ static void tracks_are_free_of_overlap(void)
         ek_exec_record(ex, 1);
         ek_graph_init(&g);
         for (int i = 0; i < OPS; i++) {
-            ek_op op = op_of(EK_LANE_NET, "transfer", transfer, &s, i);
+            ek_op op = op_of(EK_LANE_NET, EK_OP_SEND, transfer, &s, i);
 
             last = ek_graph_after(&g, &op, -1);
         }
         for (int i = 0; i < 3; i++) {
-            ek_op op = op_of(EK_LANE_NET, "after", quick, &s, i);
+            ek_op op = op_of(EK_LANE_NET, EK_OP_UNPACK, quick, &s, i);
 
             last = ek_graph_after(&g, &op, last);
         }
@@ -423,7 +423,7 @@ static void tracks_are_free_of_overlap(void)
         CHECK_INT(n, OPS + 3);
         for (int64_t i = 0; i < n; i++) {
             CHECK(i == 0 || e[i].end_ns >= e[i - 1].end_ns);
-            if (strcmp(e[i].name, "transfer") == 0)
+            if (e[i].kind == EK_OP_SEND)
                 seen |= (int64_t)1 << e[i].track;
             else
                 CHECK(e[i].track < OPS);

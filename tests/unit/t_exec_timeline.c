@@ -72,11 +72,11 @@ static const char *track_name(const json_t *root, const json_t *of)
 static void the_timeline_is_json(void)
 {
     const ek_event events[] = {
-        {"late", EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64, 0},
-        {"early", EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128, 0},
+        {EK_OP_QKV, EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64, 0},
+        {EK_OP_SEND, EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128, 0},
     };
     json_t *root = written(events, 2, NULL);
-    const json_t *late = slice(root, "late"), *early = slice(root, "early");
+    const json_t *late = slice(root, "qkv"), *early = slice(root, "send");
 
     CHECK(number(late, "ts") == 4000 && number(late, "dur") == 2500);
     CHECK(number(late, "tid") == EK_LANE_COMPUTE && number(late, "pid") == 0);
@@ -95,9 +95,9 @@ static void the_timeline_is_json(void)
 static void ranks_and_tracks_are_told_apart(void)
 {
     const ek_event events[] = {
-        {"gather", EK_LANE_NET, 0, 0, 0, 0, 4000000, 6000000, 0, 64, 1},
-        {"reduce", EK_LANE_NET, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
-        {"send", EK_LANE_NODE, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
+        {EK_OP_GATHER_WEIGHTS, EK_LANE_NET, 0, 0, 0, 0, 4000000, 6000000, 0, 64, 1},
+        {EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
+        {EK_OP_SEND, EK_LANE_NODE, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
     };
     static const int64_t begun[] = {2500000, 7000000};
     const ek_timeline_rank who = {.rank = 5,
@@ -107,7 +107,7 @@ static void ranks_and_tracks_are_told_apart(void)
                                   .first_step = 41,
                                   .n_steps = 2};
     json_t *root = written(events, 3, &who);
-    const json_t *gather = slice(root, "gather"), *reduce = slice(root, "reduce");
+    const json_t *gather = slice(root, "gather weights"), *reduce = slice(root, "reduce gradients");
 
     CHECK(number(gather, "ts") == 3000 && number(reduce, "ts") == 2000);
     CHECK(number(gather, "pid") == 5 && number(reduce, "pid") == 5);

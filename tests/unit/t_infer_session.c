@@ -397,8 +397,8 @@ static void timeline(void)
     CHECK(ek_session_feed(s, f.ids, 8) == EK_OK);
     e = ek_exec_events(ek_session_exec(s), &n);
     for (int64_t i = 0; i < n; i++) {
-        embeds += strcmp(e[i].name, "embed") == 0;
-        heads += strcmp(e[i].name, "logits") == 0;
+        embeds += e[i].kind == EK_OP_EMBED;
+        heads += e[i].kind == EK_OP_LOGITS;
         CHECK(e[i].flops >= 0 && e[i].bytes > 0);
     }
     CHECK_INT(embeds, 2);

@@ -81,7 +81,7 @@ static int waits_for(const ek_graph *g, const ek_op *op, int32_t dep)
 }
 
 /* The ops that move rows follow one another: all out before the first comes back, one at a time. */
-static void check_one_at_a_time(const ek_graph *g, const char *out, const char *back, int chunks)
+static void check_one_at_a_time(const ek_graph *g, ek_op_kind out, ek_op_kind back, int chunks)
 {
     int32_t last = -1;
     int n = 0;
@@ -89,9 +89,9 @@ static void check_one_at_a_time(const ek_graph *g, const char *out, const char *
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
 
-        if (strcmp(op->name, out) != 0 && strcmp(op->name, back) != 0)
+        if (op->kind != out && op->kind != back)
             continue;
-        CHECK(strcmp(op->name, n < chunks ? out : back) == 0);
+        CHECK(op->kind == (n < chunks ? out : back));
         CHECK_INT(op->part, n % chunks);
         CHECK_INT(op->lane, EK_LANE_NET);
         CHECK(last < 0 || waits_for(g, op, last));
@@ -113,10 +113,10 @@ static void chunks_travel_one_at_a_time(void)
     s.cfg.degree = 3;
     imagine(l, &me, &mesh);
     ek_moe_build_forward(&l->m, &l->graph, 0, l->micro[0].n, 0, -1);
-    check_one_at_a_time(&l->graph, "dispatch a2a", "combine a2a", 3);
+    check_one_at_a_time(&l->graph, EK_OP_DISPATCH_A2A, EK_OP_COMBINE_A2A, 3);
     ek_graph_reset(&l->graph);
     ek_moe_build_backward(&l->m, &l->graph, 0, l->micro[0].n, -1);
-    check_one_at_a_time(&l->graph, "combine a2a backward", "dispatch a2a backward", 3);
+    check_one_at_a_time(&l->graph, EK_OP_COMBINE_A2A_BACKWARD, EK_OP_DISPATCH_A2A_BACKWARD, 3);
     close_layer(l);
     free(l);
     CHECK(!me.failed);
@@ -128,8 +128,9 @@ static void what_stays_here_does_not_travel(void)
 {
     const ek_mesh mesh = {
         .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 4, .ep = 1, .etp = 1, .stage_size = 4};
-    static const char *const alone[] = {"router",      "permute",   "expert up", "swiglu",
-                                        "expert down", "unpermute", "layout",    "gather counts"};
+    static const ek_op_kind alone[] = {EK_OP_ROUTER, EK_OP_PERMUTE,      EK_OP_EXPERT_UP,
+                                       EK_OP_SWIGLU, EK_OP_EXPERT_DOWN,  EK_OP_UNPERMUTE,
+                                       EK_OP_LAYOUT, EK_OP_GATHER_COUNTS};
     scenario s = plain();
     rank me = {.s = &s};
     layer *l = malloc(sizeof(*l));
@@ -143,7 +144,7 @@ static void what_stays_here_does_not_travel(void)
             int known = 0;
 
             for (int j = 0; j < l->graph.n_ops; j++)
-                known += strcmp(l->graph.ops[i].name, alone[j]) == 0;
+                known += l->graph.ops[i].kind == alone[j];
             CHECK_INT(known, 1);
         }
         ek_graph_reset(&l->graph);

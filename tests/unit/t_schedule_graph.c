@@ -11,7 +11,7 @@ static ek_status nothing(void *self, const ek_op *op)
 
 static ek_op op_of(int32_t part)
 {
-    return (ek_op){.name = "op",
+    return (ek_op){.kind = EK_OP_NORM,
                    .run = nothing,
                    .lane = EK_LANE_COMPUTE,
                    .layer = -1,

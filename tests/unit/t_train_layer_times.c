@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-static ek_event event(const char *name, int32_t layer, int64_t start_ms, int64_t end_ms)
+static ek_event event(ek_op_kind kind, int32_t layer, int64_t start_ms, int64_t end_ms)
 {
     return (ek_event){
-        .name = name, .layer = layer, .start_ns = start_ms * 1000000, .end_ns = end_ms * 1000000};
+        .kind = kind, .layer = layer, .start_ns = start_ms * 1000000, .end_ns = end_ms * 1000000};
 }
 
 static int is_ms(double seconds, double ms)
@@ -19,10 +19,10 @@ static int is_ms(double seconds, double ms)
 static void overlaps_count_once(void)
 {
     const ek_event events[] = {
-        event("dispatch a2a", 0, 0, 10),   event("dispatch a2a", 0, 5, 20),
-        event("combine a2a", 0, 50, 60),   event("dispatch a2a", 1, 21, 22),
-        event("expert up", 0, 12, 14),     event("expert up", 0, 18, 30),
-        event("expert down", 1, 100, 104), event("unpermute", 0, 60, 61),
+        event(EK_OP_DISPATCH_A2A, 0, 0, 10),   event(EK_OP_DISPATCH_A2A, 0, 5, 20),
+        event(EK_OP_COMBINE_A2A, 0, 50, 60),   event(EK_OP_DISPATCH_A2A, 1, 21, 22),
+        event(EK_OP_EXPERT_UP, 0, 12, 14),     event(EK_OP_EXPERT_UP, 0, 18, 30),
+        event(EK_OP_EXPERT_DOWN, 1, 100, 104), event(EK_OP_UNPERMUTE, 0, 60, 61),
     };
     double seconds[3] = {0};
 
@@ -36,10 +36,10 @@ static void overlaps_count_once(void)
 static void others_do_not_count(void)
 {
     const ek_event events[] = {
-        event("expert up", 0, 0, 10),        event("expert up", -1, 20, 30),
-        event("attention", 0, 20, 30),       event("shared expert add", 0, 20, 30),
-        event("replicas", 0, 20, 30),        event("wait replicas", 0, 30, 31),
-        event("swiglu backward", 0, 10, 12),
+        event(EK_OP_EXPERT_UP, 0, 0, 10),        event(EK_OP_EXPERT_UP, -1, 20, 30),
+        event(EK_OP_ATTENTION, 0, 20, 30),       event(EK_OP_SHARED_EXPERT_ADD, 0, 20, 30),
+        event(EK_OP_REPLICAS, 0, 20, 30),        event(EK_OP_WAIT_REPLICAS, 0, 30, 31),
+        event(EK_OP_SWIGLU_BACKWARD, 0, 10, 12),
     };
     double seconds[1] = {0};
 

@@ -14,9 +14,9 @@ static ek_model_spec model(void)
     return s;
 }
 
-static ek_event event(const char *name, ek_lane lane, double flops, double bytes, double seconds)
+static ek_event event(ek_op_kind kind, ek_lane lane, double flops, double bytes, double seconds)
 {
-    return (ek_event){.name = name,
+    return (ek_event){.kind = kind,
                       .lane = lane,
                       .start_ns = 1000,
                       .end_ns = 1000 + (int64_t)(seconds * 1e9),
@@ -24,10 +24,10 @@ static ek_event event(const char *name, ek_lane lane, double flops, double bytes
                       .bytes = bytes};
 }
 
-static double predicted(const ek_predict_config *cfg, const char *name, ek_lane lane, double flops,
+static double predicted(const ek_predict_config *cfg, ek_op_kind kind, ek_lane lane, double flops,
                         double bytes)
 {
-    ek_event e = event(name, lane, flops, bytes, 1);
+    ek_event e = event(kind, lane, flops, bytes, 1);
 
     return ek_predict_op(cfg, &e);
 }
@@ -40,15 +40,16 @@ static void experts(void)
     double row = 2.0 * 64 * 100;
 
     /* 32 rows, 16 an expert; 8 rows, 4 an expert */
-    CHECK_NEAR(predicted(&cfg, "expert up", EK_LANE_COMPUTE, 32 * 2 * row, 7), 64 * row / 1e12);
-    CHECK_NEAR(predicted(&cfg, "expert down", EK_LANE_COMPUTE, 32 * row, 7), 32 * row / 1e12);
-    CHECK_NEAR(predicted(&cfg, "expert down", EK_LANE_COMPUTE, 8 * row, 7), 8 * row / 0.5e12);
-    CHECK_NEAR(predicted(&cfg, "expert up input", EK_LANE_COMPUTE, 64 * row, 7), 64 * row / 2e12);
-    CHECK_NEAR(predicted(&cfg, "expert down weight", EK_LANE_COMPUTE, 32 * row, 7),
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP, EK_LANE_COMPUTE, 32 * 2 * row, 7), 64 * row / 1e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, EK_LANE_COMPUTE, 32 * row, 7), 32 * row / 1e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, EK_LANE_COMPUTE, 8 * row, 7), 8 * row / 0.5e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP_INPUT, EK_LANE_COMPUTE, 64 * row, 7),
+               64 * row / 2e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN_WEIGHT, EK_LANE_COMPUTE, 32 * row, 7),
                32 * row / 0.5e12);
     cfg.etp = 2; /* half as wide: as many FLOPs are twice as many rows */
-    CHECK_NEAR(predicted(&cfg, "expert down", EK_LANE_COMPUTE, 16 * row, 7), 16 * row / 1e12);
-    CHECK(predicted(&cfg, "expert up", EK_LANE_COMPUTE, 0, 0) == 0);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, EK_LANE_COMPUTE, 16 * row, 7), 16 * row / 1e12);
+    CHECK(predicted(&cfg, EK_OP_EXPERT_UP, EK_LANE_COMPUTE, 0, 0) == 0);
 }
 
 static void the_rest(void)
@@ -57,16 +58,16 @@ static void the_rest(void)
     ek_model_spec spec = model();
     ek_predict_config cfg = {&m, &spec, 4, 2, 2, 1};
 
-    CHECK_NEAR(predicted(&cfg, "swiglu", EK_LANE_COMPUTE, 0, 2e6), 1e-4);
-    CHECK_NEAR(predicted(&cfg, "combine a2a", EK_LANE_NET, 0, 3e6),
+    CHECK_NEAR(predicted(&cfg, EK_OP_SWIGLU, EK_LANE_COMPUTE, 0, 2e6), 1e-4);
+    CHECK_NEAR(predicted(&cfg, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, 3e6),
                ek_cost_all_to_all(&m, 4, 2, 3e6, NULL, 0));
-    CHECK(predicted(&cfg, "combine a2a", EK_LANE_NET, 0, 3e6) > 0);
-    CHECK(predicted(&cfg, "attention", EK_LANE_COMPUTE, 1e6, 1e6) < 0);
-    CHECK(predicted(&cfg, "losses", EK_LANE_COMPUTE, 0, 0) < 0);
-    CHECK(predicted(&cfg, "gather weights", EK_LANE_NET, 0, 1e6) < 0);
-    CHECK(predicted(&cfg, "prefetch", EK_LANE_DISK, 0, 1e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, 3e6) > 0);
+    CHECK(predicted(&cfg, EK_OP_ATTENTION, EK_LANE_COMPUTE, 1e6, 1e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_LOSSES, EK_LANE_COMPUTE, 0, 0) < 0);
+    CHECK(predicted(&cfg, EK_OP_GATHER_WEIGHTS, EK_LANE_NET, 0, 1e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_GATHER_WEIGHTS, EK_LANE_DISK, 0, 1e6) < 0);
     memset(m.link, 0, sizeof(m.link));
-    CHECK(predicted(&cfg, "combine a2a", EK_LANE_NET, 0, 3e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, 3e6) < 0);
 }
 
 static void sums(void)
@@ -75,9 +76,9 @@ static void sums(void)
     ek_machine m = by_hand();
     ek_model_spec spec = model();
     ek_predict_config cfg = {&m, &spec, 1, 1, 2, 1};
-    ek_event events[] = {event("swiglu", EK_LANE_COMPUTE, 0, 2e6, 1e-4),
-                         event("swiglu", EK_LANE_COMPUTE, 0, 2e6, 5e-4),
-                         event("attention", EK_LANE_COMPUTE, 1e6, 0, 2e-4)};
+    ek_event events[] = {event(EK_OP_SWIGLU, EK_LANE_COMPUTE, 0, 2e6, 1e-4),
+                         event(EK_OP_SWIGLU, EK_LANE_COMPUTE, 0, 2e6, 5e-4),
+                         event(EK_OP_ATTENTION, EK_LANE_COMPUTE, 1e6, 0, 2e-4)};
     const ek_compare_row *worst;
 
     ek_compare_begin(&c);

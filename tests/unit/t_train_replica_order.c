@@ -32,16 +32,16 @@ static void close_over(const ek_graph *g)
     }
 }
 
-static int is(const ek_op *op, const char *name)
+static int is(const ek_op *op, ek_op_kind kind)
 {
-    return strcmp(op->name, name) == 0;
+    return op->kind == kind;
 }
 
 /* Whether an op reads the weights in a layer's slots. */
 static int is_product(const ek_op *op)
 {
-    return is(op, "expert up") || is(op, "expert down") || is(op, "expert up input") ||
-           is(op, "expert down input");
+    return is(op, EK_OP_EXPERT_UP) || is(op, EK_OP_EXPERT_DOWN) || is(op, EK_OP_EXPERT_UP_INPUT) ||
+           is(op, EK_OP_EXPERT_DOWN_INPUT);
 }
 
 static int same_work(const ek_op *a, const ek_op *b)
@@ -53,15 +53,15 @@ static void must(const ek_graph *g, int32_t i, int32_t j)
 {
     if (!before[i][j])
         EK_T_FAIL("%s of layer %d, micro-batch %d does not wait for %s of layer %d, micro-batch %d",
-                  g->ops[i].name, g->ops[i].layer, g->ops[i].micro, g->ops[j].name, g->ops[j].layer,
-                  g->ops[j].micro);
+                  ek_op_name(g->ops[i].kind), g->ops[i].layer, g->ops[i].micro,
+                  ek_op_name(g->ops[j].kind), g->ops[j].layer, g->ops[j].micro);
 }
 
 /* The op in the compute lane that waits for what a fetch brings. */
 static int32_t here_of(const ek_graph *g, int32_t fetch)
 {
     for (int32_t i = fetch; i < g->n_ops; i++)
-        for (int32_t d = 0; is(&g->ops[i], "wait replicas") && d < g->ops[i].n_deps; d++)
+        for (int32_t d = 0; is(&g->ops[i], EK_OP_WAIT_REPLICAS) && d < g->ops[i].n_deps; d++)
             if (g->deps[g->ops[i].dep + d] == fetch)
                 return i;
     return -1;
@@ -73,9 +73,9 @@ static int check_fetches(const ek_graph *g)
     int fetches = 0;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        int32_t here = is(&g->ops[i], "replicas") ? here_of(g, i) : -1;
+        int32_t here = is(&g->ops[i], EK_OP_REPLICAS) ? here_of(g, i) : -1;
 
-        if (!is(&g->ops[i], "replicas"))
+        if (!is(&g->ops[i], EK_OP_REPLICAS))
             continue;
         fetches++;
         CHECK(here >= 0 && g->ops[here].layer == g->ops[i].layer &&
@@ -83,7 +83,7 @@ static int check_fetches(const ek_graph *g)
         for (int32_t j = 0; j < here; j++)
             if (is_product(&g->ops[j]))
                 must(g, i, j);
-        for (int32_t j = here + 1; j < g->n_ops && !is(&g->ops[j], "wait replicas"); j++)
+        for (int32_t j = here + 1; j < g->n_ops && !is(&g->ops[j], EK_OP_WAIT_REPLICAS); j++)
             if (is_product(&g->ops[j]) && same_work(&g->ops[j], &g->ops[i]))
                 must(g, j, i);
     }
@@ -96,51 +96,51 @@ static int check_gradients(const ek_graph *g)
     int primaries = 0;
 
     for (int32_t j = 0; j < g->n_ops; j++) {
-        if (!is(&g->ops[j], "replica gradients"))
+        if (!is(&g->ops[j], EK_OP_REPLICA_GRADIENTS))
             continue;
         primaries++;
         for (int32_t i = j + 1; i < g->n_ops; i++) {
             const ek_op *op = &g->ops[i];
 
-            if (is(op, "clear replicas") && op->layer % 2 == g->ops[j].layer % 2)
+            if (is(op, EK_OP_CLEAR_REPLICAS) && op->layer % 2 == g->ops[j].layer % 2)
                 must(g, i, j);
-            if ((is(op, "expert up weight") || is(op, "reduce gradients")) &&
+            if ((is(op, EK_OP_EXPERT_UP_WEIGHT) || is(op, EK_OP_REDUCE_GRADIENTS)) &&
                 op->layer == g->ops[j].layer)
                 must(g, i, j);
-            if (is(op, "gradient norm"))
+            if (is(op, EK_OP_GRADIENT_NORM))
                 must(g, i, j);
         }
         for (int32_t i = 0; i < j; i++)
-            if (is(&g->ops[i], "expert up weight") && same_work(&g->ops[i], &g->ops[j]))
+            if (is(&g->ops[i], EK_OP_EXPERT_UP_WEIGHT) && same_work(&g->ops[i], &g->ops[j]))
                 must(g, j, i);
     }
     return primaries;
 }
 
-static int32_t find_from(const ek_graph *g, int32_t first, const char *name, int32_t layer,
+static int32_t find_from(const ek_graph *g, int32_t first, ek_op_kind kind, int32_t layer,
                          int32_t micro)
 {
     for (int32_t i = first; i < g->n_ops; i++)
-        if (is(&g->ops[i], name) && g->ops[i].layer == layer && g->ops[i].micro == micro &&
+        if (is(&g->ops[i], kind) && g->ops[i].layer == layer && g->ops[i].micro == micro &&
             !g->ops[i].recompute)
             return i;
-    EK_T_FAIL("no %s of layer %d, micro-batch %d", name, (int)layer, (int)micro);
+    EK_T_FAIL("no %s of layer %d, micro-batch %d", ek_op_name(kind), (int)layer, (int)micro);
     return 0;
 }
 
-static int32_t find(const ek_graph *g, const char *name, int32_t layer, int32_t micro)
+static int32_t find(const ek_graph *g, ek_op_kind kind, int32_t layer, int32_t micro)
 {
-    return find_from(g, 0, name, layer, micro);
+    return find_from(g, 0, kind, layer, micro);
 }
 
 /* For the backward of the last layer weights come under the loss head. */
 static void check_last_layer(const ek_graph *g)
 {
     for (int32_t micro = 0; micro < MICROS; micro++) {
-        int32_t combine = find(g, "unpermute", LAYERS - 1, micro);
+        int32_t combine = find(g, EK_OP_UNPERMUTE, LAYERS - 1, micro);
 
-        CHECK(!before[find_from(g, combine, "replicas", LAYERS - 1, micro)]
-                     [find(g, "logits", -1, micro)]);
+        CHECK(!before[find_from(g, combine, EK_OP_REPLICAS, LAYERS - 1, micro)]
+                     [find(g, EK_OP_LOGITS, -1, micro)]);
     }
 }
 
@@ -151,14 +151,15 @@ static void check_ahead(const ek_graph *g, int zero)
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
         for (int32_t l = 0; l < LAYERS; l++) {
-            int32_t fetch = find(g, "replicas", l, micro), route = find(g, "router", l, micro);
+            int32_t fetch = find(g, EK_OP_REPLICAS, l, micro),
+                    route = find(g, EK_OP_ROUTER, l, micro);
 
-            CHECK(fetch < route && fetch < find(g, "gather counts", l, micro));
+            CHECK(fetch < route && fetch < find(g, EK_OP_GATHER_COUNTS, l, micro));
             CHECK(!before[fetch][route]);
             if (l > 0 && zero < 3)
-                CHECK(!before[fetch][find(g, "unpermute", l - 1, micro)]);
+                CHECK(!before[fetch][find(g, EK_OP_UNPERMUTE, l - 1, micro)]);
             if (micro > 0)
-                must(g, fetch, find(g, "plan replicas", l, micro - 1));
+                must(g, fetch, find(g, EK_OP_PLAN_REPLICAS, l, micro - 1));
         }
 }
 

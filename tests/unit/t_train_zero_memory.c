@@ -121,10 +121,10 @@ static void runs_are_even(void)
 /* --- what hides behind what ------------------------------------------------------------------ */
 
 /* The first op at or after `from` of this name and layer; -1: none. */
-static int32_t find(const ek_graph *g, const char *name, int32_t layer, int32_t from)
+static int32_t find(const ek_graph *g, ek_op_kind kind, int32_t layer, int32_t from)
 {
     for (int32_t i = from; i < g->n_ops; i++)
-        if (g->ops[i].layer == layer && strcmp(g->ops[i].name, name) == 0)
+        if (g->ops[i].layer == layer && g->ops[i].kind == kind)
             return i;
     return -1;
 }
@@ -156,9 +156,9 @@ static void check_gathered(const ek_graph *g, int32_t l, int32_t from, int32_t u
 {
     int n = 0;
 
-    for (int32_t i = find(g, "gather weights", l, from); i >= 0 && i < use; n++) {
+    for (int32_t i = find(g, EK_OP_GATHER_WEIGHTS, l, from); i >= 0 && i < use; n++) {
         CHECK(i < under && latest_dep(g, i) < under);
-        i = find(g, "gather weights", l, i + 1);
+        i = find(g, EK_OP_GATHER_WEIGHTS, l, i + 1);
     }
     CHECK(n > 0);
 }
@@ -176,11 +176,11 @@ static void gathers_are_prefetched(void)
 
         run(&j, ranks);
         for (int32_t l = 0; l + 1 < LAYERS; l++)
-            check_gathered(g, l + 1, 0, find(g, "norm", l, 0), find(g, "norm", l + 1, 0));
-        back = find(g, "cross entropy", -1, 0);
+            check_gathered(g, l + 1, 0, find(g, EK_OP_NORM, l, 0), find(g, EK_OP_NORM, l + 1, 0));
+        back = find(g, EK_OP_CROSS_ENTROPY, -1, 0);
         for (int32_t l = LAYERS - 1; l >= 2; l--)
-            check_gathered(g, l - 2, back, find(g, "unpermute backward", l - 1, back),
-                           find(g, "unpermute backward", l - 2, back));
+            check_gathered(g, l - 2, back, find(g, EK_OP_UNPERMUTE_BACKWARD, l - 1, back),
+                           find(g, EK_OP_UNPERMUTE_BACKWARD, l - 2, back));
         close_ranks(ranks, j.ranks);
     }
 }
@@ -195,11 +195,11 @@ static void reductions_hide(void)
 
         run(&j, ranks);
         for (int32_t l = LAYERS - 1; l >= 1; l--) {
-            int32_t reduce = find(g, "reduce gradients", l, 0);
+            int32_t reduce = find(g, EK_OP_REDUCE_GRADIENTS, l, 0);
 
             CHECK(reduce >= 0 &&
-                  latest_dep(g, reduce) < find(g, "unpermute backward", l - 1, reduce));
-            CHECK(first_waiting(g, reduce) > find(g, "qkv backward", l - 1, reduce));
+                  latest_dep(g, reduce) < find(g, EK_OP_UNPERMUTE_BACKWARD, l - 1, reduce));
+            CHECK(first_waiting(g, reduce) > find(g, EK_OP_QKV_BACKWARD, l - 1, reduce));
         }
         close_ranks(ranks, j.ranks);
     }
