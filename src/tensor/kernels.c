@@ -164,11 +164,15 @@ ek_status ek_kernels_wait(const ek_kernels *k)
 static const char *const mode_names[] = {
     [EK_MODE_FP64] = "fp64", [EK_MODE_FP32] = "fp32", [EK_MODE_BF16] = "bf16"};
 
+ek_mode ek_mode_default(const char *device, ek_isa isa)
+{
+    return !is_cpu(device) || isa >= EK_ISA_AVX2 ? EK_MODE_BF16 : EK_MODE_FP32;
+}
+
 ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out)
 {
     if (dtype == NULL) {
-        *out = !is_cpu(device) || ek_cpu_isa() >= EK_ISA_AVX512_SLOW_BF16 ? EK_MODE_BF16
-                                                                          : EK_MODE_FP32;
+        *out = ek_mode_default(device, ek_cpu_isa());
         return EK_OK;
     }
     for (int i = EK_MODE_FP64; i <= EK_MODE_BF16; i++) {

@@ -272,7 +272,7 @@ struct ek_kernels {
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 
-/* "bf16", "fp32", "fp64"; NULL: bf16 where the device, as below, is fast at it, else fp32. */
+/* "bf16", "fp32", "fp64"; NULL: ek_mode_default() of this CPU.  device as below. */
 EK_CHECKED ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out);
 const char *ek_mode_name(ek_mode mode);
 
@@ -285,6 +285,11 @@ typedef enum {
     EK_ISA_AVX512_SLOW_BF16,
     EK_ISA_AVX512_BF16
 } ek_isa;
+
+/* bf16 with AVX2 and more, also where products of it are computed in float (weights and activations
+ * take half the memory), and on other devices; else fp32.  By instruction set and never by timing,
+ * as the type is a part of the run. */
+ek_mode ek_mode_default(const char *device, ek_isa isa);
 
 /* The best instruction set of this CPU; the same whenever a process asks.  Ranks that send one
  * another packed weights have to take the least of theirs. */
