@@ -131,6 +131,9 @@ typedef struct {
     int64_t eval_tokens;  /* most tokens of an evaluation; 0: all there are */
     int64_t patience;     /* the run ends after so many evaluations without a new best; 0: never */
     int64_t save_seconds; /* seconds between checkpoints, by rank 0's clock; 0: see save_every */
+    /* Values that hold from a step on, until the next entry: "STEP:VALUE,STEP:VALUE,...", steps
+     * from 0 and ascending; NULL: top_k and capacity_factor hold throughout. */
+    const char *top_k_schedule, *capacity_schedule;
     int dry_run; /* 1: everything up to the first step is looked at, and nothing made but the cache
                     of tokenised texts; the summary's plan says what would be done.  2: as well, and
                     memory need not suffice here, for ranks will be on other hosts */
@@ -218,6 +221,8 @@ typedef struct {
     /* eval_tokens */ 131072,                                                                      \
     /* patience */ 0,                                                                              \
     /* save_seconds */ 0,                                                                          \
+    /* top_k_schedule */ NULL,                                                                     \
+    /* capacity_schedule */ NULL,                                                                  \
     /* dry_run */ 0                                                                                \
     }
 /* clang-format on */

@@ -195,10 +195,22 @@ static ek_status record_step(ek_run *r, int64_t step)
     return EK_OK;
 }
 
+/* Before a step, or an evaluation in its place. */
+static ek_status apply_schedules(ek_run *r, int64_t step)
+{
+    const ek_train_config *c = r->cfg;
+    double top_k = ek_value_schedule_at(&r->top_k_schedule, step, (double)c->top_k);
+
+    ek_trainer_set_capacity_factor(
+        r->trainer, ek_value_schedule_at(&r->capacity_schedule, step, c->capacity_factor));
+    return top_k > 0 ? ek_trainer_set_top_k(r->trainer, (int64_t)top_k) : EK_OK;
+}
+
 static ek_status one_step(ek_run *r, ek_step_result *result)
 {
     int64_t step = ek_trainer_steps_done(r->trainer);
 
+    EK_TRY(apply_schedules(r, step));
     ek_plan_record_begin(&r->plans, step, r->source.spec.layers);
     EK_TRY(record_step(r, step));
     EK_TRY(ek_trainer_step(r->trainer, result));
@@ -345,6 +357,7 @@ static ek_status step_loop(ek_run *r)
     r->saved_ns = begin;
     p->steps = r->training.optimizer.steps;
     p->step = r->first_step;
+    EK_TRY(apply_schedules(r, r->first_step));
     EK_TRY(run_pending_evaluation(r, &stop, &done));
     if (done)
         return stop ? end_stopped(r) : EK_OK;

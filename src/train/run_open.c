@@ -636,6 +636,15 @@ static void fill_info(ek_run *r)
 }
 
 /* What each rank can check by itself. */
+/* The model is known. */
+static ek_status read_schedules(ek_run *r)
+{
+    EK_TRY(ek_value_schedule_parse("top-k-schedule", r->cfg->top_k_schedule, 1,
+                                   (double)r->source.spec.top_k, 1, &r->top_k_schedule));
+    return ek_value_schedule_parse("capacity-schedule", r->cfg->capacity_schedule, -1000, 1000, 0,
+                                   &r->capacity_schedule);
+}
+
 static ek_status read_settings(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -647,6 +656,7 @@ static ek_status read_settings(ek_run *r)
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
     fill_training(r);
     EK_TRY(check_sizes(r));
+    EK_TRY(read_schedules(r));
     EK_TRY(open_replay(r));
     return check_layout(r);
 }

@@ -21,6 +21,7 @@
 #include "train/routing_trace.h"
 #include "train/spikes.h"
 #include "train/trainer.h"
+#include "train/value_schedule.h"
 
 /* All that a run holds open. */
 typedef struct {
@@ -68,6 +69,7 @@ typedef struct {
     ek_step_result last;
     ek_train_saving *saving; /* a checkpoint under way; NULL: none */
     int background;          /* there is memory to save while steps go on */
+    ek_value_schedule top_k_schedule, capacity_schedule;
     int64_t first_step, base_rss;
     int64_t step;       /* under way */
     int64_t saved_ns;   /* when the last save began, or the steps did */

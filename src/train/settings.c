@@ -74,6 +74,8 @@ static const setting settings[] = {
     {"z-coef", TYPE_REAL, FIELD(z_coef), LOSSES},
     {"capacity-factor", TYPE_REAL, FIELD(capacity_factor), LOSSES},
     {"top-k", TYPE_INT64, FIELD(top_k), LOSSES | OMIT_0},
+    {"top-k-schedule", TYPE_TEXT, FIELD(top_k_schedule), LOSSES},
+    {"capacity-schedule", TYPE_TEXT, FIELD(capacity_schedule), LOSSES},
     {"recompute", TYPE_TEXT, FIELD(recompute), 0},
     {"dtype", TYPE_TEXT, FIELD(dtype), LOSSES},
     {"device", TYPE_TEXT, FIELD(device), 0},

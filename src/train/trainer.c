@@ -565,6 +565,11 @@ ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k)
     return EK_OK;
 }
 
+void ek_trainer_set_capacity_factor(ek_trainer *tr, double factor)
+{
+    tr->cfg.capacity_factor = factor;
+}
+
 ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
 {
     int most = tr->pass->cfg.moe.degree > 1 ? tr->pass->cfg.moe.degree : 1;

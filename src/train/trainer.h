@@ -86,6 +86,8 @@ void ek_trainer_resume(ek_trainer *tr, int64_t steps_done);
 
 /* Experts a token in use from the next step on, 1 to the model's top_k (dynamic top-k). */
 EK_CHECKED ek_status ek_trainer_set_top_k(ek_trainer *tr, int64_t top_k);
+/* The capacity factor from the next step on. */
+void ek_trainer_set_capacity_factor(ek_trainer *tr, double factor);
 
 /* How rows travel from the next step on, up to the degree that there is room for: that of the
  * config, or the most that tuning could choose, which ends with this.  The same on all ranks. */
