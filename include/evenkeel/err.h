@@ -36,10 +36,8 @@ typedef enum {
     EK_ENOMEM = -20, /* something ran out; a smaller request may pass */
     EK_ENOSPC = -21,
     EK_ETIMEOUT = -30, /* the same call may pass later */
-    EK_EAGAIN = -31,
     EK_ECANCELED = -32,
     EK_EPEER = -40, /* a rank is lost, ours or another; this comm is dead */
-    EK_EREVOKED = -41,
     EK_EDEVICE = -42,
     EK_ECORRUPT = -50, /* data cannot be trusted */
     EK_EFORMAT = -51,

@@ -89,10 +89,8 @@ const char *ek_status_name(ek_status st)
     case EK_ENOMEM: return "out of memory";
     case EK_ENOSPC: return "no space left";
     case EK_ETIMEOUT: return "timed out";
-    case EK_EAGAIN: return "try again";
     case EK_ECANCELED: return "canceled";
     case EK_EPEER: return "rank lost";
-    case EK_EREVOKED: return "communicator revoked";
     case EK_EDEVICE: return "device error";
     case EK_ECORRUPT: return "checksum mismatch";
     case EK_EFORMAT: return "bad format";

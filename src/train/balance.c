@@ -2,8 +2,8 @@
 #include "train/balance.h"
 
 #include "base/log.h"
+#include "comm/agree.h"
 #include "moe/replicas.h"
-#include "train/agree.h"
 #include "train/calibrate.h"
 #include "train/explain.h"
 #include "train/layer_costs.h"

@@ -15,9 +15,9 @@
  * depend on it, and memory and time do. */
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/agree.h"
 #include "cost/cost.h"
 #include "tensor/cpu/ceiling.h"
-#include "train/agree.h"
 #include "train/calibrate_priv.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * class, in hops each with one other.  What every rank decides by (times, what has been spent) is
  * the slowest rank's, known to all, so that all make the same calls. */
 #include "base/clock.h"
-#include "train/agree.h"
+#include "comm/agree.h"
 #include "train/calibrate_priv.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "comm/agree.h"
 #include "model/hf_config.h"
 #include "model/hf_io.h"
-#include "train/agree.h"
 #include "train/settings.h"
 
 #include <inttypes.h>

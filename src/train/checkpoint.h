@@ -47,7 +47,7 @@ typedef struct ek_train_saving ek_train_saving; /* a save under way */
  * each rank writes its own files into it.
  *
  * Collective   as poll and finish: all ranks of the mesh, at the same points.  A failure on one
- *              rank fails all (train/agree.h); then nothing is committed, the temporary folder is
+ *              rank fails all (comm/agree.h); then nothing is committed, the temporary folder is
  *              gone, and the checkpoint before is the newest.
  * Threads      communication is the caller's; the thread only writes. */
 EK_CHECKED ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving **out);

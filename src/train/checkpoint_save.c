@@ -11,9 +11,9 @@
 #include "base/c_locale.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "comm/agree.h"
 #include "model/hf_config.h"
 #include "model/hf_io.h"
-#include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/settings.h"
 

@@ -2,8 +2,8 @@
 #include "train/explain.h"
 
 #include "base/log.h"
+#include "comm/agree.h"
 #include "cost/cost.h"
-#include "train/agree.h"
 #include "train/layer_times.h"
 #include "train/predict.h"
 

@@ -3,9 +3,9 @@
 #include "train/recover.h"
 
 #include "base/log.h"
+#include "comm/agree.h"
 #include "elastic/adopt_blocks.h"
 #include "elastic/prealloc.h"
-#include "train/agree.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "train/agree.h"
+#include "comm/agree.h"
 #include "train/balance.h"
 #include "train/explain.h"
 #include "train/out.h"

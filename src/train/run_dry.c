@@ -5,8 +5,8 @@
  * threads of one process.  Machine costs are not measured and weights not read: their files are
  * opened, and held against the model. */
 #include "base/file.h"
+#include "comm/agree.h"
 #include "model/hf_io.h"
-#include "train/agree.h"
 #include "train/run_priv.h"
 
 #include <stdio.h>

@@ -4,9 +4,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "comm/agree.h"
 #include "elastic/prealloc.h"
 #include "model/hf_config.h"
-#include "train/agree.h"
 #include "train/run_priv.h"
 
 #include <inttypes.h>

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "train/agree.h"
+#include "comm/agree.h"
 #include "train/run_priv.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "train/agree.h"
+#include "comm/agree.h"
 #include "train/run_priv.h"
 
 #include <stdio.h>

@@ -68,7 +68,7 @@ static void *other_thread(void *arg)
 {
     (void)arg;
     CHECK(strcmp(ek_err_message(), "") == 0);
-    CHECK_INT(EK_FAIL(EK_EAGAIN, "theirs"), EK_EAGAIN);
+    CHECK_INT(EK_FAIL(EK_ECANCELED, "theirs"), EK_ECANCELED);
     return NULL;
 }
 
@@ -88,9 +88,11 @@ static void classes(void)
         ek_status st;
         ek_class c;
     } want[] = {
-        {EK_OK, EK_CLASS_OK},           {EK_PENDING, EK_CLASS_OK},   {EK_EINVAL, EK_CLASS_USAGE},
-        {EK_ENOSPC, EK_CLASS_RESOURCE}, {EK_EAGAIN, EK_CLASS_RETRY}, {EK_EPEER, EK_CLASS_RANK},
-        {EK_EFORMAT, EK_CLASS_DATA},    {EK_EIO, EK_CLASS_SYSTEM},   {EK_EINTERNAL, EK_CLASS_BUG},
+        {EK_OK, EK_CLASS_OK},           {EK_PENDING, EK_CLASS_OK},
+        {EK_EINVAL, EK_CLASS_USAGE},    {EK_ENOSPC, EK_CLASS_RESOURCE},
+        {EK_ECANCELED, EK_CLASS_RETRY}, {EK_EPEER, EK_CLASS_RANK},
+        {EK_EFORMAT, EK_CLASS_DATA},    {EK_EIO, EK_CLASS_SYSTEM},
+        {EK_EINTERNAL, EK_CLASS_BUG},
     };
 
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)

@@ -1,5 +1,5 @@
 /* One rank's failure becomes everybody's, with its text; so do records. */
-#include "train/agree.h"
+#include "comm/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Ranks that fail together: who gets which status and which words. */
+#include "comm/agree.h"
 #include "comm_threads.h"
 #include "ek_test.h"
-#include "train/agree.h"
 
 /* Of three ranks, those from 1 on fail, with this status. */
 static ek_status meet(const peer *p, ek_status st)

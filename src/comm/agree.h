@@ -1,9 +1,9 @@
-/* train/agree.h - ranks that fail together, and what they say of themselves.
+/* comm/agree.h - ranks that fail together, and what they say of themselves.
  *
  * Work that each rank does by itself (reading files, making folders) may fail on one of them.  The
  * others must not go on into a collective that it will not join: they meet here, and all fail. */
-#ifndef TRAIN_AGREE_H
-#define TRAIN_AGREE_H
+#ifndef COMM_AGREE_H
+#define COMM_AGREE_H
 
 #include "comm/comm.h"
 
