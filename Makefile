@@ -4,13 +4,16 @@
 PYTHON ?= /usr/bin/python3
 # Options of bench/balance.py, such as BALANCE="--repeats 1 --workloads trace,W1".
 BALANCE ?=
+# Where `make install` puts things.
+PREFIX ?= /usr/local
 
-.PHONY: help build demo demo-elastic test test-all test-cuda bench bench-balance clean
+.PHONY: help build demo demo-elastic install test test-all test-cuda bench bench-balance clean
 
 help:
 	@echo "make demo      install what is missing, build, train a small model, let it write"
 	@echo "make demo-elastic  as root: the same on a cluster of this machine whose nodes die and return"
 	@echo "make build     install what is missing, build build/evenkeel and build/libevenkeel.so"
+	@echo "make install   build, and install to PREFIX (/usr/local): command, library, headers, manual pages"
 	@echo "make test      install what is missing, build, run the tests, with sanitizers and without"
 	@echo "make test-all  make test and the long tests"
 	@echo "make test-cuda  the tests of --device cuda alone, on a machine with a GPU"
@@ -63,6 +66,9 @@ bench: build
 # With EK_TRACES, the folder of recorded traces, their routing too.
 bench-balance: build
 	bench/balance.py --command build/evenkeel --resume $(BALANCE)
+
+install: build
+	cmake --install build --prefix $(PREFIX)
 
 clean:
 	rm -rf build build-asan build-dev build-tsan build-coverage build-fuzz

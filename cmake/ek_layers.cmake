@@ -26,7 +26,23 @@ function(ek_layer name)
   set_property(GLOBAL APPEND PROPERTY EK_LAYERS ek_${name})
 endfunction()
 
-# libevenkeel.so: the objects of every layer; only EK_API symbols are visible.
+# ek_linker_map(file): a version script that exports the functions of the public headers alone.
+function(ek_linker_map file)
+  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/evenkeel/*.h)
+  set(names "")
+  foreach(header IN LISTS headers)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+    file(STRINGS ${header} lines REGEX "EK_API .*ek_[a-z0-9_]+\\(")
+    foreach(line IN LISTS lines)
+      string(REGEX MATCH "(ek_[a-z0-9_]+)\\(" name "${line}")
+      string(APPEND names "    ${CMAKE_MATCH_1};\n")
+    endforeach()
+  endforeach()
+  set(node EVENKEEL_${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  file(CONFIGURE OUTPUT ${file} CONTENT "${node} {\n  global:\n${names}  local:\n    *;\n};\n")
+endfunction()
+
+# libevenkeel.so: the objects of every layer.  Before 1.0 every minor version has an ABI of its own.
 function(ek_library)
   get_property(layers GLOBAL PROPERTY EK_LAYERS)
   list(TRANSFORM layers REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
@@ -39,7 +55,12 @@ function(ek_library)
   endif()
   target_link_libraries(evenkeel_library PRIVATE ${layers})
   target_include_directories(evenkeel_library PUBLIC ${CMAKE_SOURCE_DIR}/include)
-  set_target_properties(evenkeel_library PROPERTIES OUTPUT_NAME evenkeel VERSION ${PROJECT_VERSION} SOVERSION 0)
+  set_target_properties(evenkeel_library PROPERTIES OUTPUT_NAME evenkeel
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  ek_linker_map(${CMAKE_BINARY_DIR}/libevenkeel.map)
+  target_link_options(evenkeel_library PRIVATE
+    "LINKER:--version-script=${CMAKE_BINARY_DIR}/libevenkeel.map")
+  set_property(TARGET evenkeel_library APPEND PROPERTY LINK_DEPENDS ${CMAKE_BINARY_DIR}/libevenkeel.map)
 endfunction()
 
 # build/evenkeel: the command, linked with the layers themselves and the chosen MPI; for the tests,
@@ -54,7 +75,6 @@ function(ek_command)
   get_property(layers GLOBAL PROPERTY EK_LAYERS)
   list(REVERSE layers)
   add_library(ek_cli STATIC ${sources}) # tests link parts of it
-  target_compile_definitions(ek_cli PUBLIC EK_VERSION="${PROJECT_VERSION}")
   target_link_libraries(ek_cli PUBLIC ${layers})
   add_executable(evenkeel_command ${main})
   target_link_libraries(evenkeel_command PRIVATE ek_cli)

@@ -36,7 +36,6 @@ function(ek_mpi_find flavour)
     target_include_directories(${part} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
     # Not the imported target: its flags hold some of the linker's, which clang refuses.
     target_include_directories(${part} SYSTEM PRIVATE ${EK_PC_${name}_INCLUDE_DIRS})
-    target_compile_definitions(${part} PRIVATE EK_VERSION="${PROJECT_VERSION}")
   endforeach()
   target_compile_definitions(ek_comm_mpi_${flavour} PRIVATE EK_MPI_LAUNCHER="${launcher}"
     EK_MPI_MODULE_FILE="lib${module}.so")

@@ -17,7 +17,7 @@ struct ek_options {
     json_t *positional;
     json_t *stored;     /* settings of an earlier run; NULL: none */
     const char *config; /* borrowed from argv */
-    int help;
+    ek_help help;
 };
 
 enum { BY_DEFAULT, BY_STORED, BY_FILE, BY_LINE };
@@ -248,12 +248,17 @@ static ek_status read_stored(ek_options *o)
     return EK_OK;
 }
 
-static int asks_for_help(int argc, char *const *argv)
+static ek_help asks_for_help(int argc, char *const *argv)
 {
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return 1;
-    return 0;
+            return EK_HELP_TEXT;
+        if (strcmp(argv[i], "--help=man") == 0)
+            return EK_HELP_MAN;
+        if (strcmp(argv[i], "--help=options") == 0)
+            return EK_HELP_OPTIONS;
+    }
+    return EK_HELP_NONE;
 }
 
 ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
@@ -271,7 +276,7 @@ ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *
     EK_REQUIRE_OUT(o->values != NULL && o->given != NULL && o->positional != NULL, EK_ENOMEM,
                    "no memory for the options of `%s`", table->command);
     o->help = asks_for_help(argc, argv);
-    if (!o->help) {
+    if (o->help == EK_HELP_NONE) {
         EK_TRY_OUT(read_line(o, argc, argv));
         if (o->config != NULL)
             EK_TRY_OUT(read_config(o, o->config));
@@ -298,7 +303,7 @@ void ek_options_destroy(ek_options *o)
     free(o);
 }
 
-int ek_options_help_wanted(const ek_options *o)
+ek_help ek_options_help_wanted(const ek_options *o)
 {
     return o->help;
 }

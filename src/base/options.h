@@ -70,7 +70,11 @@ typedef struct {
 EK_CHECKED ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
                                       ek_options **out);
 void ek_options_destroy(ek_options *o);
-int ek_options_help_wanted(const ek_options *o);
+
+/* In which form the command line asks for help: --help, --help=man, --help=options. */
+typedef enum { EK_HELP_NONE, EK_HELP_TEXT, EK_HELP_MAN, EK_HELP_OPTIONS } ek_help;
+
+ek_help ek_options_help_wanted(const ek_options *o);
 
 int ek_options_flag(const ek_options *o, const char *name);
 int64_t ek_options_int(const ek_options *o, const char *name);
@@ -98,7 +102,9 @@ const json_t *ek_options_stored(const ek_options *o);
  * The caller releases it; written to a file it is a --config that repeats the run. */
 json_t *ek_options_dump(const ek_options *o);
 
-/* The text of --help, or NULL without memory; the caller frees it. */
-char *ek_options_help(const ek_option_table *table);
+/* The text of --help, the manual page (roff), or the options for shell completion, one a line:
+ * "--name", a tab, "flag", "value", "file" or the words of a choice.  NULL: no memory; the caller
+ * frees it. */
+char *ek_options_help(const ek_option_table *table, ek_help form);
 
 #endif

@@ -1,4 +1,7 @@
-/* The text of --help, written from the table. */
+/* What follows from a table of options for people and shells: the text of --help, the manual page,
+ * and the words that a shell completes. */
+#include "evenkeel/version.h"
+
 #include "base/option_value.h"
 #include "base/options.h"
 
@@ -6,6 +9,15 @@
 #include <string.h>
 
 enum { COLUMN = 28, WIDTH = 100, PIECE_CAP = 256 };
+
+/* Options of every table. */
+static const ek_option common[] = {
+    {"config", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
+     "a JSON object with these options as keys; the command line wins"},
+    {"help", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "this text"},
+};
+
+enum { N_COMMON = sizeof(common) / sizeof(common[0]) };
 
 static const char *value_word(const ek_option *option)
 {
@@ -76,25 +88,134 @@ static void write_option(FILE *f, const ek_option *option)
     fputc('\n', f);
 }
 
-char *ek_options_help(const ek_option_table *table)
+static void write_text(FILE *f, const ek_option_table *table)
 {
-    static const ek_option common[] = {
-        {"config", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
-         "a JSON object with these options as keys; the command line wins"},
-        {"help", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "this text"},
-    };
+    fprintf(f, "usage: evenkeel %s%s%s [options]\n\n%s\n\noptions:\n", table->command,
+            table->positional != NULL ? " " : "",
+            table->positional != NULL ? table->positional : "", table->summary);
+    for (size_t i = 0; i < table->n_options; i++)
+        write_option(f, &table->options[i]);
+    for (size_t i = 0; i < N_COMMON; i++)
+        write_option(f, &common[i]);
+}
+
+/* --- manual page ----------------------------------------------------------------------------- */
+
+/* Text with what roff would take for a request, or for typography, escaped. */
+static void put_roff(FILE *f, const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\\')
+            fputs("\\e", f);
+        else if (*c == '-')
+            fputs("\\-", f);
+        else if ((*c == '.' || *c == '\'') && (c == text || c[-1] == '\n'))
+            fprintf(f, "\\&%c", *c);
+        else
+            fputc(*c, f);
+    }
+}
+
+static void put_roff_option(FILE *f, const ek_option *option)
+{
+    const char *word = value_word(option);
+    const char *standard = option->fallback != NULL ? option->fallback : option->shown;
+    char range[PIECE_CAP];
+
+    fputs(".TP\n\\fB\\-\\-", f);
+    put_roff(f, option->name);
+    fputs("\\fR", f);
+    if (word != NULL) {
+        fputs(" \\fI", f);
+        put_roff(f, word);
+        fputs(option->type == EK_OPTION_LIST ? "...\\fR" : "\\fR", f);
+    }
+    fputc('\n', f);
+    put_roff(f, option->help);
+    if ((option->type == EK_OPTION_INT || option->type == EK_OPTION_REAL) &&
+        option->allowed != NULL) {
+        ek_option_describe(option, range, sizeof(range));
+        fputs(" \\- ", f);
+        put_roff(f, range);
+        if (option->unit != NULL) {
+            fputs(" [", f);
+            put_roff(f, option->unit);
+            fputc(']', f);
+        }
+    }
+    if (option->required)
+        fputs(" (required)", f);
+    else if (standard != NULL && option->type != EK_OPTION_FLAG) {
+        fputs(" (default: ", f);
+        put_roff(f, standard);
+        fputc(')', f);
+    }
+    fputc('\n', f);
+}
+
+static void write_man(FILE *f, const ek_option_table *table)
+{
+    fprintf(f, ".TH EVENKEEL\\-%s 1 \"\" \"evenkeel " EK_VERSION "\" \"evenkeel manual\"\n",
+            table->command);
+    fprintf(f, ".SH NAME\nevenkeel\\-%s \\- ", table->command);
+    for (const char *c = table->summary; *c != '\0' && *c != '.' && *c != '\n'; c++)
+        fputc(c == table->summary && *c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c, f);
+    fprintf(f, "\n.SH SYNOPSIS\n\\fBevenkeel %s\\fR", table->command);
+    if (table->positional != NULL) {
+        fputs(" \\fI", f);
+        put_roff(f, table->positional);
+        fputs("\\fR", f);
+    }
+    fputs(" [\\fIoptions\\fR]\n.SH DESCRIPTION\n", f);
+    put_roff(f, table->summary);
+    fputs("\n.SH OPTIONS\n", f);
+    for (size_t i = 0; i < table->n_options; i++)
+        put_roff_option(f, &table->options[i]);
+    for (size_t i = 0; i < N_COMMON; i++)
+        put_roff_option(f, &common[i]);
+    fputs(".SH EXIT STATUS\n0 done; 1 failed while running; 2 wrong usage; 3 bad input; 130 "
+          "interrupted\n.SH SEE ALSO\n\\fBevenkeel\\fR(1)\n",
+          f);
+}
+
+/* --- shell completion ------------------------------------------------------------------------ */
+
+static void write_words(FILE *f, const ek_option *option)
+{
+    const char *unit = option->unit != NULL ? option->unit : "";
+    const char *kind = "value";
+
+    if (option->type == EK_OPTION_FLAG)
+        kind = "flag";
+    else if (option->type == EK_OPTION_CHOICE)
+        kind = option->allowed;
+    else if (strstr(unit, "FILE") != NULL || strstr(unit, "DIR") != NULL ||
+             strstr(unit, "PATH") != NULL || strstr(unit, "MODEL") != NULL)
+        kind = "file";
+    fprintf(f, "--%s\t%s\n", option->name, kind);
+}
+
+static void write_list(FILE *f, const ek_option_table *table)
+{
+    for (size_t i = 0; i < table->n_options; i++)
+        write_words(f, &table->options[i]);
+    for (size_t i = 0; i < N_COMMON; i++)
+        write_words(f, &common[i]);
+}
+
+char *ek_options_help(const ek_option_table *table, ek_help form)
+{
     char *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
 
     if (f == NULL)
         return NULL;
-    fprintf(f, "usage: evenkeel %s%s%s [options]\n\n%s\n\noptions:\n", table->command,
-            table->positional != NULL ? " " : "",
-            table->positional != NULL ? table->positional : "", table->summary);
-    for (size_t i = 0; i < table->n_options; i++)
-        write_option(f, &table->options[i]);
-    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
-        write_option(f, &common[i]);
+    if (form == EK_HELP_MAN)
+        write_man(f, table);
+    else if (form == EK_HELP_OPTIONS)
+        write_list(f, table);
+    else
+        write_text(f, table);
     return fclose(f) == 0 ? text : NULL;
 }

@@ -49,7 +49,7 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
         return status;
     }
     if (ek_options_help_wanted(*out)) {
-        char *text = ek_options_help(table);
+        char *text = ek_options_help(table, ek_options_help_wanted(*out));
 
         if (text != NULL)
             fputs(text, stdout);

@@ -1,5 +1,6 @@
 /* evenkeel info: what was built, what the CPU has, which kernels are chosen, and which MPI. */
 #include "evenkeel/job.h"
+#include "evenkeel/version.h"
 
 #include "base/threads.h"
 #include "cli/cli.h"

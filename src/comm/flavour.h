@@ -7,6 +7,8 @@
 #ifndef COMM_FLAVOUR_H
 #define COMM_FLAVOUR_H
 
+#include "evenkeel/version.h"
+
 #include "comm/backend.h"
 
 typedef struct {

@@ -1,6 +1,8 @@
 /* The table of settings, and reading, writing and comparing them by it. */
 #include "train/settings.h"
 
+#include "evenkeel/version.h"
+
 #include "base/json.h"
 #include "base/option_value.h"
 #include "data/sources.h"

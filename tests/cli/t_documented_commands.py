@@ -107,5 +107,15 @@ class Documents(ek_cli.Case):
         self.assertGreater(ran, 12)
 
 
+class Errors(ek_cli.Case):
+    def test_status_codes_are_those_of_the_header(self):
+        """docs/errors.md against include/evenkeel/err.h: the same codes with the same values."""
+        header = ek_cli.read(os.path.join(ROOT, "include", "evenkeel", "err.h")).decode()
+        listed = ek_cli.read(os.path.join(ROOT, "docs", "errors.md")).decode()
+        codes = dict(re.findall(r"^    (EK_E[A-Z]+) = (-\d+)", header, re.M))
+        self.assertGreater(len(codes), 10)
+        self.assertEqual(dict(re.findall(r"\| `(EK_E[A-Z]+)` \| (-\d+) \|", listed)), codes)
+
+
 if __name__ == "__main__":
     ek_cli.main()

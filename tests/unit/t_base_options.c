@@ -274,7 +274,7 @@ static void config_file(void)
 
 static void help_is_complete(void)
 {
-    char *text = ek_options_help(&train);
+    char *text = ek_options_help(&train, EK_HELP_TEXT);
     ek_options *o = NULL;
 
     CHECK(text != NULL);

@@ -1,0 +1,124 @@
+"""`cmake --install`: what lies below the prefix is enough for a program that knows nothing but
+pkg-config or find_package, for the command, for `man` and for shells."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import ek_cli
+from ek_cli import COMMAND, read, write
+
+BUILD = os.path.dirname(os.path.abspath(COMMAND))
+SOURCE = os.path.dirname(ek_cli.TEST_DATA)
+
+
+def call(*args, **kw):
+    return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdin=subprocess.DEVNULL, text=True, check=False,
+                          timeout=ek_cli.TIMEOUT_S, **kw)
+
+
+class Install(ek_cli.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not os.path.exists(os.path.join(BUILD, "cmake_install.cmake")):
+            raise ek_cli.unittest.SkipTest("no build folder beside the command")
+        if "asan" in os.path.basename(BUILD) or "tsan" in os.path.basename(BUILD):
+            raise ek_cli.unittest.SkipTest("nobody installs a build with sanitizers")
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = self.path("prefix")
+        r = call("cmake", "--install", BUILD, "--prefix", self.prefix)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.env = {**os.environ, "LD_LIBRARY_PATH": os.path.join(self.prefix, "lib"),
+                    "PKG_CONFIG_PATH": os.path.join(self.prefix, "lib", "pkgconfig")}
+
+    def compile(self, source, *more):
+        flags = call("pkg-config", "--cflags", "--libs", *more, "evenkeel", env=self.env)
+        self.assertEqual(flags.returncode, 0, flags.stderr)
+        program = self.path(os.path.basename(source)[:-2])
+        r = call("cc", "-Wall", "-Werror", source, "-o", program, *flags.stdout.split())
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return program
+
+    def test_programs_are_built_with_pkg_config_alone(self):
+        texts = self.path("texts.txt")
+        write(texts, "all work and no play makes jack a dull boy\n" * 200)
+        r = call(self.compile(os.path.join(SOURCE, "examples", "train.c")), self.path("run"), texts,
+                 env=self.env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("step 30 of 30: loss ", r.stdout)
+        first, last = (float(x) for x in re.findall(r"loss (\S+),", r.stdout)[::2][:2])
+        self.assertLess(last, first)
+        r = call(self.compile(os.path.join(SOURCE, "examples", "generate.c")), self.path("run"),
+                 "all work ", env=self.env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertGreater(len(r.stdout), 20)
+        r = call(self.compile(os.path.join(SOURCE, "examples", "balance.c")), env=self.env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_find_package(self):
+        write(self.path("p", "CMakeLists.txt"),
+              "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES C)\n"
+              "find_package(evenkeel 0.2 REQUIRED)\nadd_executable(p p.c)\n"
+              "target_link_libraries(p PRIVATE evenkeel::evenkeel)\n")
+        write(self.path("p", "p.c"),
+              "#include <evenkeel/version.h>\n#include <stdio.h>\n#include <string.h>\n"
+              "int main(void) { puts(ek_version()); return strcmp(ek_version(), EK_VERSION); }\n")
+        r = call("cmake", "-S", self.path("p"), "-B", self.path("p", "b"),
+                 "-DCMAKE_PREFIX_PATH=" + self.prefix)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        r = call("cmake", "--build", self.path("p", "b"))
+        self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+        r = call(self.path("p", "b", "p"), env=self.env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_the_command_runs_from_there_also_when_it_was_moved(self):
+        moved = self.path("moved")
+        shutil.move(self.prefix, moved)
+        env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+        data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(400))
+        config = ek_cli.write_config(self.path("config.json"))
+        ranks = ["--ranks", 2, "--ep", 2] if ek_cli.mpiexec() else []
+        r = call(os.path.join(moved, "bin", "evenkeel"), "train", "--model", config, "--data", data,
+                 "--batch", 2, "--seq", 8, "--steps", 2, "--threads", 1, "--out", self.path("run"),
+                 *ranks, env=env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(len(ek_cli.metrics(self.path("run"))), 2)
+
+    def test_manual_pages_have_every_option(self):
+        man = os.path.join(self.prefix, "share", "man", "man1")
+        commands = call(COMMAND, "--help=commands").stdout.split()
+        self.assertIn("train", commands)
+        self.assertEqual(sorted(os.listdir(man)),
+                         sorted(["evenkeel.1"] + ["evenkeel-%s.1" % c for c in commands]))
+        for c in commands:
+            page = read(os.path.join(man, "evenkeel-%s.1" % c)).decode().replace("\\-", "-")
+            options = re.findall(r"^  (--[a-z0-9-]+)", call(COMMAND, c, "--help").stdout, re.M)
+            self.assertGreater(len(options), 1)
+            self.assertEqual(re.findall(r"^\.TP\n\\fB(--[a-z0-9-]+)", page, re.M), options)
+
+    def test_bash_completes_commands_options_and_values(self):
+        script = os.path.join(self.prefix, "share", "bash-completion", "completions", "evenkeel")
+        bash = ('source "%s"; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); '
+                '_evenkeel; printf "%%s\\n" "${COMPREPLY[@]}"')
+
+        def complete(*words):
+            line = " ".join("'%s'" % w for w in (COMMAND, *words))
+            r = call("bash", "-c", "compopt() { :; }; " + bash % (script, line))
+            self.assertEqual(r.returncode, 0, r.stderr)
+            return r.stdout.split()
+
+        self.assertEqual(complete("tr"), ["train"])
+        self.assertIn("--capacity-schedule", complete("train", "--cap"))
+        self.assertEqual(complete("train", "--dtype", "b"), ["bf16"])
+        write(self.path("somewhere", "texts.txt"), "x")
+        self.assertEqual(complete("train", "--data", self.path("somewhere", "te")),
+                         [self.path("somewhere", "texts.txt")])
+
+
+if __name__ == "__main__":
+    ek_cli.main()
