@@ -239,8 +239,10 @@ static void depth(void)
     CHECK_INT(ek_json_parse(text, bytes, "deep.json", &value), EK_EFORMAT);
     says("deep.json: its JSON is nested 65 deep, over the limit of 64");
     free(text);
-    value = parsed("{\"[[\": \"{{\\\"[\\\\\"}"); /* brackets in strings nest nothing */
+    text = repeated("{\"\\\"", "[{", 65, "\": \"\\\\\"}", &bytes);
+    value = parsed(text); /* brackets in strings nest nothing, behind escaped quotes neither */
     json_decref(value);
+    free(text);
 }
 
 static void byte_order_marks(void)
@@ -251,6 +253,8 @@ static void byte_order_marks(void)
     says("bom.json: begins with a byte order mark (BOM)");
     CHECK_INT(ek_json_parse("\xFF\xFE{\0}\0", 6, "bom.json", &value), EK_EFORMAT);
     says("save it as UTF-8 without one");
+    CHECK_INT(ek_json_parse("\xFE\xFF\0{\0}", 6, "bom.json", &value), EK_EFORMAT);
+    says("a byte order mark (of UTF-16)");
     CHECK(value == NULL);
 }
 
@@ -272,7 +276,7 @@ static void text_as(const char *bytes, const char *want)
 
 static void texts_that_are_not_utf8(void)
 {
-    json_t *o = parsed("{\"a\": [1, {\"b\": \"\\\\xfe\"}, null], \"c\": true}"), *back;
+    json_t *o = parsed("{\"a\": [1, {\"b\": \"\\\\xfE\"}, null], \"c\": true}"), *back;
 
     text_as("", "");
     text_as("a/n\xc3\xb6-\xe6\xbc\xa2", "a/n\xc3\xb6-\xe6\xbc\xa2");

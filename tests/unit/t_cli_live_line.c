@@ -45,6 +45,10 @@ static void small_buffers(void)
 
     CHECK_INT((int64_t)cli_live_fit("ab  cd  ef", 10, 80, out, sizeof(out)), 6);
     CHECK(strcmp(out, "ab  cd") == 0);
+    CHECK_INT((int64_t)cli_live_fit("ab  cde", 7, 80, out, sizeof(out)), 7);
+    CHECK(strcmp(out, "ab  cde") == 0);
+    CHECK_INT((int64_t)cli_live_fit("ab  cdef", 8, 80, out, sizeof(out)), 2); /* no room for a 0 */
+    CHECK(strcmp(out, "ab") == 0);
 }
 
 /* Where the width is not known here, the line goes on whole: a launcher cuts it. */

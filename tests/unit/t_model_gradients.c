@@ -286,6 +286,19 @@ static void mark_documents(fixture *f)
     f->micro[1].starts = f->starts + 2 * SEQ;
 }
 
+/* The loss of the same targets where every sequence is one document. */
+static double loss_together(fixture *f)
+{
+    static const int32_t starts[SEQS * SEQ];
+    ek_losses l;
+
+    f->micro[0].starts = f->micro[1].starts = starts;
+    l = run(f);
+    f->micro[0].starts = f->starts;
+    f->micro[1].starts = f->starts + 2 * SEQ;
+    return l.loss;
+}
+
 static void documents_apart(void)
 {
     ek_model_spec s = small_spec();
@@ -295,6 +308,7 @@ static void documents_apart(void)
         setup(&f, &s, (ek_recompute)recompute);
         mark_documents(&f);
         CHECK(run(&f).loss_tokens == SEQS * SEQ - 3);
+        CHECK(fabs(run(&f).loss - loss_together(&f)) > 1e-4);
         check_all(&f);
         for (int i = 2 * SEQ; i < SEQS * SEQ; i++)
             f.targets[i] = -1; /* nothing of the second micro-batch counts */
