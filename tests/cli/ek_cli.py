@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests share the cores
 # ... and what machines were measured to take, but not with their user
 MEASURED = os.path.join(tempfile.gettempdir(), "evenkeel-tests-%d" % os.getuid())
 os.environ["XDG_CACHE_HOME"] = MEASURED
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # under nohup; tests send this signal
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 COMMAND = os.environ.get("EK_COMMAND", "evenkeel")
 TEST_DATA = os.environ.get(
     "EK_TEST_DATA", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -54,9 +57,18 @@ def mpiexec():
     return None
 
 
+class Process(subprocess.Popen):
+    """Killed where its block ends with a failure, which would wait for it otherwise."""
+
+    def __exit__(self, kind, value, traceback):
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, traceback)
+
+
 def start(*args, **kw):
-    return subprocess.Popen([COMMAND, *map(str, args)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, **kw)
+    return Process([COMMAND, *map(str, args)], stdout=subprocess.PIPE,
+                   stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, **kw)
 
 
 def without_waits(err):
