@@ -235,14 +235,32 @@ static int skip_value(scanner *s)
     }
 }
 
+/* The value of the field: a string, or any other one, whose place is kept. */
+static int scan_field(scanner *s, char *text, size_t *bytes, const char **other)
+{
+    sink value = {.out = text};
+
+    *other = NULL;
+    if (!take(s, '"')) {
+        *other = s->p;
+        return skip_value(s);
+    }
+    if (!scan_string(s, &value))
+        return 0;
+    *bytes = value.n;
+    return 1;
+}
+
 static int scan_object(scanner *s, const char *field, char *text, size_t *bytes, int *found)
 {
+    const char *other = NULL; /* of equal keys the last counts */
+
     if (!take(s, '{'))
         return fail(s, "no JSON object");
     if (take(s, '}'))
         return 1;
     do {
-        sink key = {.expect = field, .expect_bytes = strlen(field)}, value = {.out = text};
+        sink key = {.expect = field, .expect_bytes = strlen(field)};
 
         if (!scan_key(s, &key))
             return 0;
@@ -251,14 +269,16 @@ static int scan_object(scanner *s, const char *field, char *text, size_t *bytes,
                 return 0;
             continue;
         }
-        if (!take(s, '"'))
-            return fail(s, "the field is no string");
-        if (!scan_string(s, &value))
+        if (!scan_field(s, text, bytes, &other))
             return 0;
-        *bytes = value.n;
         *found = 1;
     } while (take(s, ','));
-    return take(s, '}') || fail(s, "neither a comma nor a closing bracket behind a value");
+    if (!take(s, '}'))
+        return fail(s, "neither a comma nor a closing bracket behind a value");
+    if (other == NULL)
+        return 1;
+    s->p = other;
+    return fail(s, "the field is no string");
 }
 
 int ek_jsonl_text(const char *line, size_t n, const char *field, char *text, size_t *bytes,

@@ -141,7 +141,8 @@ static void every_line_is_a_document(void)
     EXPECT(b, "body", "x$z$");
     EXPECT(put("json.txt", "{\"text\": 1}", 11), NULL, "{\"text\": 1}$"); /* a text by its name */
     EXPECT(put("c.jsonl", "{\"a\":\"x\",\"text\":\"y\"}", 20), NULL, "y$");
-    EXPECT(put("c.jsonl", "{\"a\":\"x\",\"text\":\"y\"}", 20), "a", "x$"); /* tokenised anew */
+    EXPECT(put("c.jsonl", "{\"a\":\"x\",\"text\":\"y\"}", 20), "a", "x$");   /* tokenised anew */
+    EXPECT(put("c.jsonl", "{\"text\":[1],\"text\":\"z\"}", 23), NULL, "z$"); /* the last */
 
     leave();
 }
@@ -158,6 +159,7 @@ static void a_line_that_is_none_is_refused_with_its_place(void)
         {"{\"text\":\"a}", ":3:12: a string without its closing quote"},
         {"{\"text\":5}", ":3:9: the field is no string"},
         {"{\"text\":null}", "the field is no string"},
+        {"{\"text\":\"a\",\"text\": 1}", ":3:21: the field is no string"},
         {"{\"txt\":\"a\"}", ":3:0: the field is missing; every line is a JSON object with a string "
                             "`text` (--text-field)"},
         {"{}", "the field is missing"},
