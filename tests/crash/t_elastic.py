@@ -402,15 +402,23 @@ class OtherUsers(Elastic):
         return r.returncode, r.stderr
 
     def take_names(self, run, generations):
-        """All that can be guessed of a run's; what was made."""
+        """All that can be guessed of a run's, as files, folders that look like its own, and links to
+        one of this user; what was made."""
         names = ["/dev/shm/evenkeel-%s-%d-%d%s" % (run, g, r, end) for g in generations
-                 for r in range(2) for end in ("", "-" + "0" * 32)]
-        self.assertEqual(self.as_nobody("touch $(for i; do echo $i; done | grep -v 00000000$)\n"
-                                        "mkdir $(for i; do echo $i; done | grep 00000000$)",
-                                        *names)[0], 0)
+                 for r in range(2) for end in ("", "-" + "0" * 32, "-" + "1" * 32)]
+        own = self.path("own")
+        if not os.path.isdir(own):
+            os.mkdir(own, 0o700)
+            ek_cli.write(os.path.join(own, "front"), "kept")
+        self.assertEqual(self.as_nobody('own=$1; shift\n'
+                                        'for i; do case $i in\n'
+                                        '*00000000) mkdir -m 700 $i ;;\n'
+                                        '*11111111) ln -s "$own" $i ;;\n'
+                                        '*) touch $i ;;\n'
+                                        'esac || exit 1; done', own, *names), (0, ""))
         for name in names:
-            self.addCleanup(os.unlink if os.path.isfile(name) else os.rmdir, name)
-        return names
+            self.addCleanup(os.rmdir if name.endswith("0" * 32) else os.unlink, name)
+        return names + [os.path.join(own, "front")]
 
     def test_names_that_others_have_taken(self):
         """They stop neither a recovery nor a start, and are said whose they are."""
