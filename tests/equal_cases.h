@@ -352,6 +352,25 @@ static inline ek_status equal_evaluate(ek_trainer *tr, const equal_layout *l, in
     return EK_OK;
 }
 
+/* What was summed up in the step before is still there afterwards. */
+static inline ek_status equal_evaluate_between(ek_trainer *tr, const equal_layout *l, int i,
+                                               double *out)
+{
+    const ek_pass *p = ek_trainer_pass(tr);
+    size_t bytes = (size_t)p->n_sums * sizeof(*p->sums);
+    double *sums = malloc(bytes);
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(sums != NULL, EK_ENOMEM, "no memory for sums");
+    memcpy(sums, p->sums, bytes);
+    EK_TRY_OUT(equal_evaluate(tr, l, i, out));
+    EK_REQUIRE_OUT(memcmp(sums, p->sums, bytes) == 0, EK_EINTERNAL,
+                   "an evaluation changes the sums of the step before");
+out:
+    free(sums);
+    return st;
+}
+
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
                                        equal_result *out)
 {
@@ -370,7 +389,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     if (l->turn != NULL && ek_trainer_pass(tr)->model->cfg.mesh->size > 1)
         EK_TRY(l->turn(tr, i));
     if (!l->blind && i % 3 == 1)
-        EK_TRY(equal_evaluate(tr, l, i, &out->eval[i]));
+        EK_TRY(equal_evaluate_between(tr, l, i, &out->eval[i]));
     equal_tokens(tr, i, equal_shape_of(l->shape).seq, spec.vocab); /* an evaluation has its own */
     EK_TRY(ek_trainer_step(tr, &r));
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
