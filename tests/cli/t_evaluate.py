@@ -307,6 +307,14 @@ class Evaluate(ek_cli.Case):
                          [999, seq, 500 // seq * seq, 999])
         self.assertEqual(of[0]["eval_loss"], of[10000]["eval_loss"])
 
+    def test_windows_are_evenly_spaced(self):
+        self.train_evaluating("run", "--eval-tokens", 4 * 16, dtype="fp64", steps=2)
+        ids, losses = ek_cli.token_ids(1000, seed=9), []
+        for window in 0, 15, 31, 47:  # of 63
+            data = ek_cli.write_tokens(self.path("window.bin"), ids[16 * window:16 * window + 17])
+            losses.append(self.evaluate(self.path("run"), data)["loss"])
+        self.assert_close([evaluations(self.path("run"))[2]["eval_loss"]], [sum(losses) / 4], 1e-12)
+
     def test_other_data_begin_anew(self):
         self.train_evaluating("run", "--eval-every", 2, "--patience", 1, steps=4)
         other = ek_cli.write_tokens(self.path("other.bin"), ek_cli.token_ids(500, seed=3))
