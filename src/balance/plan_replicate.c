@@ -35,11 +35,11 @@
  *              better.
  * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work, that
  *              of settling, six times, and that of the alignment. */
-#include "balance/align_replica_sets.h"
 #include "balance/assign.h"
 #include "balance/locality_replicas.h"
 #include "balance/planner.h"
 #include "balance/replicate_min_move.h"
+#include "placement/align_replica_sets.h"
 
 #include <stdio.h>
 #include <string.h>

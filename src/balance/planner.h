@@ -15,7 +15,7 @@
 #ifndef BALANCE_PLANNER_H
 #define BALANCE_PLANNER_H
 
-#include "balance/survivability.h"
+#include "placement/survivability.h"
 
 /* What things take, for one layer; the terms that the systems' models have in common. */
 typedef struct {

@@ -1,8 +1,8 @@
 /* Replay of a trace: one placement a layer, planned and judged iteration by iteration. */
 #include "balance/replay.h"
 
-#include "balance/survivability.h"
 #include "base/clock.h"
+#include "placement/survivability.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -36,7 +36,7 @@ typedef struct {
     double bytes;             /* of replicas and of experts that move, mean */
     double speedup;           /* summed time before over after, by ek_plan_time */
     /* What the lasting placements, as they are at the end, outlive, all layers together
-     * (balance/survivability.h); replicas for once do not count. */
+     * (placement/survivability.h); replicas for once do not count. */
     int32_t nodes, survives;              /* of so many nodes any so many may be lost */
     double survivability[EK_REPLAY_LOST]; /* the chance that all experts survive the loss of 1, 2,
                                              ... */

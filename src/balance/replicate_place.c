@@ -20,8 +20,8 @@
  *              W <= 1,039 up to 16 nodes, <= 256 above (and N / 64). */
 #include "balance/replicate_place.h"
 
-#include "balance/subsets.h"
 #include "base/random.h"
+#include "placement/subsets.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include "evenkeel/err.h"
 
-#include "balance/survivability.h"
+#include "placement/survivability.h"
 
 enum { EK_REPLICATE_FAILURES = 16 }; /* at once, where there are more nodes */
 

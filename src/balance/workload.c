@@ -1,8 +1,8 @@
 /* The workloads, and how popularities become whole numbers of assignments. */
 #include "balance/workload.h"
 
-#include "balance/apportion.h"
 #include "base/random.h"
+#include "placement/apportion.h"
 
 #include <math.h>
 #include <stdlib.h>

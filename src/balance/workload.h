@@ -4,7 +4,7 @@
  * A workload says how popular the experts of a layer are in an iteration, and how many tokens a
  * source has.  Every token picks top_k different experts, so an expert has no more assignments from
  * a source than the source has tokens.  Sources are the ranks: "the experts of a rank" are those in
- * block order, as evenly as can be, the first ranks holding one more (balance/placement.h).  But
+ * block order, as evenly as can be, the first ranks holding one more (placement/placement.h).  But
  * for W0 there is noise as if tokens picked by chance.  Numbers depend on the shape and nothing
  * else. */
 #ifndef BALANCE_WORKLOAD_H

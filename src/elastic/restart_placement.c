@@ -1,7 +1,7 @@
 /* Homes first, those with least choice before the others; then replicas, the rarest first. */
 #include "elastic/restart_placement.h"
 
-#include "balance/placement.h"
+#include "placement/placement.h"
 
 #include <string.h>
 

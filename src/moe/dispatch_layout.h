@@ -22,9 +22,9 @@
 #ifndef MOE_DISPATCH_LAYOUT_H
 #define MOE_DISPATCH_LAYOUT_H
 
-#include "balance/placement.h"
 #include "base/arena.h"
 #include "comm/mesh.h"
+#include "placement/placement.h"
 
 #include <stdint.h>
 

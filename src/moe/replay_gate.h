@@ -2,8 +2,8 @@
  *
  * Of a micro-batch of N tokens the trace's S sources stand for S contiguous blocks, the first ones
  * a token longer.  The loads of a source are scaled to the n top_k choices of its block by largest
- * remainder, none above n (balance/apportion.h); a source without assignments has the layer's loads
- * instead.  The choices are laid out expert after expert, and place i of the block has those
+ * remainder, none above n (placement/apportion.h); a source without assignments has the layer's
+ * loads instead.  The choices are laid out expert after expert, and place i of the block has those
  * numbered i, i + n, i + 2 n, ...: different experts, for none has more than n in a row.  Tokens
  * take places in strides, so that any run of them meets the experts as the whole block does.
  *
@@ -12,8 +12,8 @@
 #ifndef MOE_REPLAY_GATE_H
 #define MOE_REPLAY_GATE_H
 
-#include "balance/apportion.h"
 #include "balance/trace.h"
+#include "placement/apportion.h"
 
 /* What it works in. */
 typedef struct {

@@ -1,7 +1,7 @@
 /* Which losses of hosts, and of racks, the experts of a run outlive, as they lie. */
-#include "balance/survivability.h"
 #include "base/log.h"
 #include "comm/agree.h"
+#include "placement/survivability.h"
 #include "train/run_priv.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* Made-up routing traces: apportionment, what every workload has in common, what each is, and the
  * file that they are written to. */
-#include "balance/apportion.h"
 #include "balance/trace.h"
 #include "balance/workload.h"
 #include "base/random.h"
 #include "ek_test.h"
+#include "placement/apportion.h"
 
 enum { N_MAX = 64, ITERATIONS = 66 };
 

@@ -1,5 +1,5 @@
 /* Placements: layout, the block order they start in, validity. */
-#include "balance/placement.h"
+#include "placement/placement.h"
 
 #include <string.h>
 

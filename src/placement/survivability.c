@@ -1,7 +1,7 @@
 /* Holders as bit masks, and the sets of lost domains that cover one. */
-#include "balance/survivability.h"
+#include "placement/survivability.h"
 
-#include "balance/subsets.h"
+#include "placement/subsets.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* balance/survivability.h - which losses of failure domains (nodes, racks) the experts of all
+/* placement/survivability.h - which losses of failure domains (nodes, racks) the experts of all
  * layers outlive together.
  *
  * An expert's state is gone when all domains that hold it are.  One lost domain hits every layer,
@@ -18,10 +18,10 @@
  *              words above beyond it.
  *
  * Pure, and the same for all who know the same. */
-#ifndef BALANCE_SURVIVABILITY_H
-#define BALANCE_SURVIVABILITY_H
+#ifndef PLACEMENT_SURVIVABILITY_H
+#define PLACEMENT_SURVIVABILITY_H
 
-#include "balance/placement.h"
+#include "placement/placement.h"
 
 /* The minimal sets of domains that hold an expert. */
 typedef struct {

@@ -1,8 +1,8 @@
 /* Domains renamed so that a layer falls with others: never worse than before, mostly the best of
  * all ways to name them, and only among those of one size. */
-#include "balance/align_replica_sets.h"
 #include "base/random.h"
 #include "ek_test.h"
+#include "placement/align_replica_sets.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Placements: block order for any numbers of experts, ranks and slots, and what the check finds. */
-#include "balance/placement.h"
 #include "ek_test.h"
+#include "placement/placement.h"
 
 enum { ROOM = 4096 };
 

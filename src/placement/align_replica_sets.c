@@ -1,5 +1,5 @@
 /* Pairs of domains that change places. */
-#include "balance/align_replica_sets.h"
+#include "placement/align_replica_sets.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* balance/subsets.h - sets of k numbers below n: all of them in turn,
+/* placement/subsets.h - sets of k numbers below n: all of them in turn,
  * or some at random.  Pure. */
-#ifndef BALANCE_SUBSETS_H
-#define BALANCE_SUBSETS_H
+#ifndef PLACEMENT_SUBSETS_H
+#define PLACEMENT_SUBSETS_H
 
 #include <stdint.h>
 

@@ -1,11 +1,11 @@
-/* balance/placement.h - where the experts of one MoE layer are.
+/* placement/placement.h - where the experts of one MoE layer are.
  *
  * A rank has `slots` places for experts; slot s of rank r has number r * slots + s.  A slot holds
  * one expert or none (-1); an expert lies in one slot or more, and one of them is its home, where
  * its optimizer state lives.  Tokens are routed by the placement, never by counts, and what the
  * model computes does not change with it. */
-#ifndef BALANCE_PLACEMENT_H
-#define BALANCE_PLACEMENT_H
+#ifndef PLACEMENT_PLACEMENT_H
+#define PLACEMENT_PLACEMENT_H
 
 #include "evenkeel/err.h"
 

@@ -1,5 +1,5 @@
-/* balance/align_replica_sets.h - which planned domain becomes which real one, so that a layer falls
- * with the same losses of domains as other layers do.
+/* placement/align_replica_sets.h - which planned domain becomes which real one, so that a layer
+ * falls with the same losses of domains as other layers do.
  *
  * Source       ours.  Lazarus (arXiv 2407.04656v2) places each layer by itself; but a lost node
  *              hits all layers, and layers whose smallest sets of holders are the same ones fall
@@ -16,10 +16,10 @@
  *
  * Loads stay what they are, up to remainders, as domains change places whole.  Pure, the same for
  * all who know the same. */
-#ifndef BALANCE_ALIGN_REPLICA_SETS_H
-#define BALANCE_ALIGN_REPLICA_SETS_H
+#ifndef PLACEMENT_ALIGN_REPLICA_SETS_H
+#define PLACEMENT_ALIGN_REPLICA_SETS_H
 
-#include "balance/survivability.h"
+#include "placement/survivability.h"
 
 typedef struct {
     int32_t nodes, words;

@@ -1,6 +1,6 @@
-/* balance/apportion.h - whole numbers in proportion to weights, by largest remainder. */
-#ifndef BALANCE_APPORTION_H
-#define BALANCE_APPORTION_H
+/* placement/apportion.h - whole numbers in proportion to weights, by largest remainder. */
+#ifndef PLACEMENT_APPORTION_H
+#define PLACEMENT_APPORTION_H
 
 #include "base/arena.h"
 

@@ -1,8 +1,8 @@
 /* Which losses of nodes the experts of all layers outlive: against every loss tried by itself, the
  * paper's examples, and what the smallest sets alone say. */
-#include "balance/survivability.h"
 #include "base/random.h"
 #include "ek_test.h"
+#include "placement/survivability.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Apportionment: those over the limit are settled first, then the others by largest remainder.
  * O(n log n), and O(n) more each time that settling some lifts others over the limit. */
-#include "balance/apportion.h"
+#include "placement/apportion.h"
 
 /* A product of two numbers. */
 __extension__ typedef __int128 wide;

@@ -1,5 +1,5 @@
 /* The next combination, and the beginning of a random permutation. */
-#include "balance/subsets.h"
+#include "placement/subsets.h"
 
 #include "base/random.h"
 
