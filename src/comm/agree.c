@@ -21,7 +21,7 @@ ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_statu
     EK_TRY(ek_coll_wait(&op));
     if (f.status == EK_ECANCELED) /* an end that was asked for is no failure of one rank */
         return EK_FAIL(EK_ECANCELED, "%s", f.text);
-    if (mine < 0)
+    if (ek_comm_rank(world) == failed)
         return mine;
     return EK_FAIL(EK_EPEER, "rank %d (%s) could not %s: %s", failed, ek_comm_host(world, failed),
                    what, f.text);

@@ -7,10 +7,10 @@
 
 #include "comm/comm.h"
 
-/* Every rank gives the status of its own work.  EK_OK when all are; else the ranks that failed get
- * their status back, and the others EK_EPEER: "rank 3 (host) could not WHAT: ..." with the text of
- * the first that failed; all get EK_ECANCELED when that is its status.  Collective; waits.  world:
- * NULL for one rank. */
+/* Every rank gives the status of its own work.  EK_OK when all are; else the first rank that failed
+ * gets its status back, and all others, whether they failed or not, EK_EPEER: "rank 3 (host) could
+ * not WHAT: ..." with its text.  So one rank has the failure to report, and its status says so. All
+ * get EK_ECANCELED when that is its status.  Collective; waits.  world: NULL for one rank. */
 EK_CHECKED ek_status ek_agree(ek_comm *world, const char *what, ek_status mine);
 
 /* The second half of it: `failed` is known to all as the first rank that failed.  Its text goes to
