@@ -304,11 +304,13 @@ static void note(launch_job_output *t, const char *line, size_t n)
     t->lost = strstr(text, " lost") != NULL;
 }
 
-/* One report is enough: a second worker may have begun its own before the first one ended it. */
+/* One report is enough: a second worker may have begun its own before the first one ended it, even
+ * before the first one's line was here. */
 static void say(launch_job_output *t, const char *text, size_t n, int part)
 {
-    if (t->reported > 1)
+    if (t->reported > 1 && t->explained)
         return;
+    t->explained |= t->reported > 0 && n > 0 && !part;
     if (t->drawn && n == 0) { /* the end of the line that is drawn */
         fputc('\n', stderr);
         t->drawn = 0;

@@ -342,6 +342,7 @@ typedef struct {
     launch_worker *workers; /* [ranks] */
     int reported, status;   /* workers that have reported a failure; exit status of the first */
     int reporter;           /* the first's rank, where it has said so */
+    int explained;          /* a line of a report was printed */
     int lost;               /* that one fails because it has lost another */
     int terse;              /* mpiexec's report of an end is understood, and not shown */
     int started;            /* workers that have said so */

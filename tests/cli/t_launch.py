@@ -322,6 +322,9 @@ class Status(Case):
         r = self.launch('ready(3); note("failed 3"); line("why"); note("failed 1"); line("also")\n'
                         'sys.exit(1)')
         self.assert_said(r, BAD_INPUT, "why")
+        r = self.launch('ready(3); note("failed 3 rank 1"); note("failed 3 rank 2"); line("why")\n'
+                        'line("also"); sys.exit(1)')
+        self.assert_said(r, BAD_INPUT, "why")
 
     def test_no_report(self):
         for code in (1, 2, 3, 9, 130, 137, 255):
