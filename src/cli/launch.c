@@ -221,6 +221,7 @@ static void tick(launcher *x)
 {
     int64_t now = ek_clock_ns();
 
+    launch_progress_look(&x->progress, now);
     if (x->interrupts > 0 && x->job_output.ready == x->job_output.ranks)
         tell_workers(x, now);
     if (x->l->elastic) {

@@ -278,6 +278,7 @@ typedef enum {
 } launch_phase;
 
 enum { LAUNCH_STEPS_KEPT = 32 };
+enum { LAUNCH_STALL_NS = 500000000 }; /* a launcher that waits looks every 0.1 s at least */
 
 typedef struct {
     double watchdog_s; /* 0: for ever */
@@ -286,7 +287,8 @@ typedef struct {
 
     /* of one start */
     launch_phase phase;
-    int64_t since, heard; /* the phase has begun; the last word */
+    int64_t since, heard; /* the phase has begun; the last word, stalls since then left out */
+    int64_t looked;       /* the launcher was not stalled itself */
     int64_t steps;
     double took_s[LAUNCH_PHASES], first_step_s;
 } launch_progress;
@@ -302,6 +304,9 @@ double launch_progress_median_s(const launch_progress *p); /* of a step; 0: none
 /* How long the phase may be without a word; 0: for ever.  Whether it has been longer. */
 double launch_progress_timeout_s(const launch_progress *p);
 int launch_progress_hangs(const launch_progress *p, int64_t now);
+/* Each time round: when this one has not run for LAUNCH_STALL_NS or longer, workers on a machine
+ * that stood still, or was too busy, have not either, and are given that time. */
+void launch_progress_look(launch_progress *p, int64_t now);
 
 /* --- who died first (launch_worker_watch.c)
  * ---------------------------------------------------------- */

@@ -25,7 +25,7 @@ const char *launch_phase_name(launch_phase phase)
 void launch_progress_begin(launch_progress *p, int64_t now)
 {
     p->phase = LAUNCH_LAUNCH;
-    p->since = p->heard = now;
+    p->since = p->heard = p->looked = now;
     p->steps = 0;
     p->first_step_s = 0;
     memset(p->took_s, 0, sizeof(p->took_s));
@@ -111,6 +111,15 @@ double launch_progress_timeout_s(const launch_progress *p)
     if (known <= 0)
         return p->watchdog_s;
     return factor * known > least ? factor * known : least;
+}
+
+void launch_progress_look(launch_progress *p, int64_t now)
+{
+    int64_t gap = now - p->looked;
+
+    if (gap > LAUNCH_STALL_NS) /* a word may have come since */
+        p->heard = p->heard + gap < now ? p->heard + gap : now;
+    p->looked = now;
 }
 
 int launch_progress_hangs(const launch_progress *p, int64_t now)

@@ -106,7 +106,6 @@ int launch_has_failed_children(pid_t pid, int *others)
 }
 
 enum { STUCK_NS = 20000000, STUCK_LOOKS = 4 }; /* from look to look; and so often */
-enum { STALL_NS = 500000000 };                 /* who waits looks every 0.1 s at least */
 
 /* Seen again and again, and asleep: one whose last child has failed may be about to end itself. */
 static int is_stuck(launch_subprocess *e, int64_t now)
@@ -127,7 +126,7 @@ static void leave_out_stalls(launch_subprocess *e, int64_t now)
 {
     int64_t gap = now - e->looked;
 
-    if (gap > STALL_NS) {
+    if (gap > LAUNCH_STALL_NS) {
         e->begin += gap;
         e->limit += gap;
     }

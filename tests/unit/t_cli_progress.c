@@ -113,8 +113,28 @@ static void other_phases(void)
     CHECK(!launch_progress_hangs(&p, now + 49 * s) && launch_progress_hangs(&p, now + 51 * s));
 }
 
+/* A launcher that was not run for seconds says nothing of its workers. */
+static void stalls(void)
+{
+    launch_progress p = {.watchdog_s = 100};
+    int64_t now = take_steps(&p, begin(&p, s, s), 9, s / 10), end = now + 5 * s;
+
+    launch_progress_look(&p, now);
+    launch_progress_look(&p, end);
+    CHECK(!launch_progress_hangs(&p, end));
+    for (int i = 0; i < 27; i++)
+        launch_progress_look(&p, end += s / 10);
+    CHECK(!launch_progress_hangs(&p, end));
+    launch_progress_look(&p, end += s / 5);
+    CHECK(launch_progress_hangs(&p, end));
+    launch_progress_begin(&p, end += 100 * s);
+    launch_progress_enter(&p, LAUNCH_STEP, end);
+    launch_progress_look(&p, end += s / 10);
+    CHECK(p.heard == p.since);
+}
+
 static const ek_case cases[] = {
     EK_CASE(nothing_is_known), EK_CASE(few_steps), EK_CASE(steps), EK_CASE(saves),
-    EK_CASE(other_phases),
+    EK_CASE(other_phases),     EK_CASE(stalls),
 };
 EK_TEST_MAIN(cases)
