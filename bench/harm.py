@@ -121,6 +121,14 @@ class Disk:
 # ---- the run ------------------------------------------------------------------------------------
 
 
+def is_stopped(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
 def processes(pids, command, word="train"):
     """Those that run the command, of these, with such an argument."""
     found = []
@@ -163,6 +171,7 @@ class Run:
         if disk is not None:
             self.out = os.path.join(disk.path, "run")
         self.hosts = os.path.join(folder, "hosts")
+        self.stop_at = os.path.join(folder, "stop-at")  # a phase at which rank 0 stops itself
         self.errors = os.path.join(folder, "errors")
         self.nodes = ["node%d" % (i + 1) for i in range(o.nodes)]
         self.name_hosts(self.nodes)
@@ -188,7 +197,8 @@ class Run:
         with open(self.errors, "a") as f:
             self.said_before = f.tell()
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=f,
-                                            stdout=subprocess.DEVNULL)
+                                            stdout=subprocess.DEVNULL,
+                                            env={**os.environ, "EK_STOP_AT": self.stop_at})
 
     def lines(self, name):
         """Whole lines of a file of --out."""
@@ -332,22 +342,29 @@ class Run:
         return True
 
     def fail_again(self, node, kind, rng):
-        """Loses a node, and kills a worker of the start that follows; what it comes to."""
+        """Loses a node, and kills a worker of the start that follows; what it comes to.  At the first
+        step rank 0 stops itself until that is done, so that the step cannot end before."""
         when = kind.partition(":")[2] or rng.choice(RECOVERY)
         before, newest, workers = self.all_workers(), max(self.kept(), default=-1), []
 
         def has_come():
-            kept = self.kept() if when != "launch" else {newest + 1}
-            if max(kept, default=newest) <= newest or (when == "step" and min(kept) <= newest):
+            if when == "transfer" and max(self.kept(), default=newest) <= newest:
                 return False
             workers[:] = sorted(self.all_workers() - before)
-            return len(workers) > 0
+            return any(map(is_stopped, workers)) if when == "step" else len(workers) > 0
 
+        if when == "step":
+            with open(self.stop_at, "w") as f:
+                f.write("step\n")
         self.act("lost", node)
         self.later(self.o.down, "back", node)
         self.wait(has_come, 0.001)
+        if when == "step":
+            os.unlink(self.stop_at)
         if workers:
             signal_to(rng.choice(workers), signal.SIGKILL)
+        for pid in workers if when == "step" else ():
+            signal_to(pid, signal.SIGCONT)
         return "recovery:" + when
 
     def holders(self):

@@ -213,6 +213,26 @@ void cli_job_tell(const cli_job *job, const char *format, ...)
     fflush(cli_err());
 }
 
+/* Whether the file that STOP_VARIABLE names has this phase as its first word. */
+static int is_to_stop_at(const char *phase)
+{
+    const char *path = getenv(STOP_VARIABLE);
+    FILE *f = path != NULL ? fopen(path, "re") : NULL;
+    char name[32];
+    int is = f != NULL && fscanf(f, "%31s", name) == 1 && strcmp(name, phase) == 0;
+
+    if (f != NULL)
+        fclose(f);
+    return is;
+}
+
+void cli_job_enter_phase(const cli_job *job, const char *phase)
+{
+    cli_job_tell(job, "phase %s", phase);
+    if (job->rank == 0 && look_around().elastic && is_to_stop_at(phase))
+        raise(SIGSTOP);
+}
+
 /* --- entering --------------------------------------------------------------------------------- */
 
 /* Hosts that come and go are for jobs that can. */

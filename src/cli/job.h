@@ -68,4 +68,8 @@ int cli_job_draining(void);
 void cli_job_tell(const cli_job *job, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Rank 0 enters a phase, and tells the same launcher.  When it is the phase in the file that
+ * STOP_VARIABLE (cli/launch.h) names, rank 0 stops itself (SIGSTOP). */
+void cli_job_enter_phase(const cli_job *job, const char *phase);
+
 #endif

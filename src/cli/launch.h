@@ -13,6 +13,9 @@
 #define CLI_LAUNCH_H
 
 #define LAUNCH_VARIABLE "EK_LAUNCHED"
+/* For tests of recovery: names a file with a phase in it, at which rank 0 of a job with --elastic
+ * stops itself, so that a test can kill a worker there whatever the speed of the machine. */
+#define STOP_VARIABLE "EK_STOP_AT"
 
 enum { LAUNCH_NOTE_CAP = 768 }; /* bytes of a note, its end included */
 

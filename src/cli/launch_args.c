@@ -34,8 +34,8 @@ static void add_mpich(launch_args *a, const char *hosts)
 
 static void add_open_mpi(launch_args *a, const char *hosts)
 {
-    static const char *const passed[] = {LAUNCH_VARIABLE, RACKS_VARIABLE, "GOMP_SPINCOUNT",
-                                         "OMP_WAIT_POLICY"};
+    static const char *const passed[] = {LAUNCH_VARIABLE, RACKS_VARIABLE, STOP_VARIABLE,
+                                         "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"};
 
     add(a, "--oversubscribe");
     add(a, "--bind-to");

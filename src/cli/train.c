@@ -340,7 +340,7 @@ static void tell_phase(void *context, const char *name)
 {
     const display *d = context;
 
-    cli_job_tell(d->job, "phase %s", name);
+    cli_job_enter_phase(d->job, name);
 }
 
 /* JSON has no infinity. */
