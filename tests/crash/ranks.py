@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -88,6 +89,7 @@ class Job:
     def __init__(self, command, args, out, **kw):
         self.command = os.path.realpath(command)
         self.out = out
+        self.early = b""  # what wait_for_words() has read of its stderr
         self.process = subprocess.Popen(
             [command, *map(str, args)], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL, text=True, errors="replace", **kw)
@@ -130,16 +132,30 @@ class Job:
     def wait_for_steps(self, n):
         ek_cli.wait_for_steps(self.process, self.out, n)
 
+    def wait_for_words(self, words):
+        """Until it has said this on stderr."""
+        end, fd = time.monotonic() + ek_cli.TIMEOUT_S, self.process.stderr.fileno()
+        while words.encode() not in self.early:
+            piece = os.read(fd, 1 << 16) if select.select([fd], [], [], 1)[0] else None
+            self.early += piece or b""
+            if piece == b"" or time.monotonic() > end:
+                raise AssertionError("it never says %r: %s" % (words, self.kill()))
+
+    def said(self, err):
+        """All of its stderr, of which this is the rest."""
+        return ek_cli.without_waits(self.early.decode(errors="replace") + err)
+
     def end(self, within=ek_cli.TIMEOUT_S):
         """(status, stdout, stderr); fails when it takes longer."""
         try:
             out, err = self.process.communicate(timeout=within)
         except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError("the job has not ended within %.3g s" % within) from None
-        return self.process.returncode, out, ek_cli.without_waits(err)
+            raise AssertionError("the job has not ended within %.3g s: %s" %
+                                 (within, self.kill())) from None
+        return self.process.returncode, out, self.said(err)
 
     def kill(self):
+        """Ends all of it; what it had said."""
         mpiexec, workers = self.members()
         for pid in [self.process.pid, mpiexec, *workers]:
             try:
@@ -147,8 +163,9 @@ class Job:
                     os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        if self.process.poll() is None:
-            self.process.communicate()
+        if self.process.stderr.closed:  # all of it was read
+            return ""
+        return self.said(self.process.communicate()[1])
 
 
 class Disaster(ek_cli.Case):
