@@ -16,6 +16,9 @@ from ranks import DONE, FAILED, INTERRUPTED, USAGE, ek_cli
 
 
 class Killed(Elastic):
+    steps = 150  # of which many are left when a worker is killed, if that takes a moment
+    lr = 2e-4
+
     def test_workers(self):
         """One after the other; each recovery goes on where all ranks had been."""
         self.kill_workers(LAYOUTS)
@@ -146,6 +149,7 @@ class Killed(Elastic):
 
     def test_that_nothing_is_copied(self):
         """Ranks that go on where they were take their state over where it lies."""
+        self.steps, self.lr = 40, 0.01  # no expert moves then in the step that is broken off
         for layout in LAYOUTS[:1] + MOVING[:1]:
             with self.subTest(layout=layout):
                 shutil.rmtree(self.out, True)
@@ -296,6 +300,7 @@ class Ends(Elastic):
         self.assert_done(j, 0)
 
     def test_alone(self):
+        self.steps, self.lr = 1000, 2e-4
         j = self.elastic((1, ""))
         j.wait_for_steps(4)
         self.kill_rank(j, 0)
@@ -390,6 +395,9 @@ class Ends(Elastic):
 
 class OtherUsers(Elastic):
     """Of this host, who make what they like in /dev/shm."""
+
+    steps = 600
+    lr = 2e-4
 
     def setUp(self):
         super().setUp()
