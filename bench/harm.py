@@ -258,6 +258,13 @@ class Run:
         if what == "lost":
             self.cluster.call("kill", node)
             self.prove_dead(node)
+        elif what == "given":  # once others take steps without it
+            noticed = [f for f in self.failures if f["node"] == node][-1]
+            if len(self.generations()) > noticed["generation"]:
+                self.act("lost", node)
+                self.later(self.o.down, "back", node)
+            else:
+                self.later(0.05, "given", node)
         elif what == "back":
             self.cluster.call("revive", node)
             self.prove_empty(node)
@@ -322,8 +329,11 @@ class Run:
             self.later(self.o.down, "continue", node)
         elif kind == "notice":
             signal_to(rng.choice(self.workers(node)), signal.SIGTERM)
-            self.later(self.o.notice, "lost", node)
-            self.later(self.o.notice + self.o.down, "back", node)
+            if self.o.notice > 0:
+                self.later(self.o.notice, "lost", node)
+                self.later(self.o.notice + self.o.down, "back", node)
+            else:
+                self.later(0, "given", node)
         elif kind == "slow":
             self.cluster.call("bandwidth", node, "%dkbit" % (bits(self.o.bandwidth) // 10000))
             self.later(self.o.down, "fast", node)

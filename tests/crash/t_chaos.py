@@ -35,7 +35,7 @@ class Lost(chaos.Chaos):
         """It has experts that no other one has, and says that it is about to go: it gives them to the
         others, through memory."""
         found = self.chaos("--script", self.script("0.5 notice node2"), "--lossless", "--down", 600,
-                           "--notice", 5, train=("--balance", "off", "--batch", 18,
+                           "--notice", 0, train=("--balance", "off", "--batch", 18,
                                                  "--replicas-min", 1, "--spare-slots", 0))
         self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
         self.assertGreater(found["recoveries"][0]["hand_over"], 0)
