@@ -62,7 +62,7 @@ double ek_compare_ratio(const ek_compare_row *r)
 }
 
 /* Seconds between the two, in which nobody would see a difference below. */
-static double between(const ek_compare_row *r)
+static double difference_s(const ek_compare_row *r)
 {
     return r->predicted ? fabs(r->measured_s - r->predicted_s) : 0;
 }
@@ -71,7 +71,7 @@ int ek_compare_parts(const ek_compare *c, const ek_compare_row *r)
 {
     double larger = fmax(r->measured_s, r->predicted_s);
 
-    return between(r) > EK_COMPARE_PART * r->predicted_s &&
+    return difference_s(r) > EK_COMPARE_PART * r->predicted_s &&
            larger > EK_COMPARE_LEAST * c->measured_s;
 }
 
@@ -86,7 +86,7 @@ int ek_compare_parted(const ek_compare *c, const ek_compare_row **worst)
         if (!ek_compare_parts(c, r))
             continue;
         n++;
-        if (*worst == NULL || between(r) > between(*worst))
+        if (*worst == NULL || difference_s(r) > difference_s(*worst))
             *worst = r;
     }
     return n;

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- reasons -----------------------------------------------------------------------------------
- */
+/* --- reasons ---------------------------------------------------------------------------------- */
 
 void ek_cost_say(ek_cost_reason *reason, int depth, const char *name, double value,
                  const char *unit, const char *fmt, ...)
@@ -51,8 +50,7 @@ const char *ek_cost_line_text(const ek_cost_line *line, char *text, size_t cap)
     return text;
 }
 
-/* --- times -------------------------------------------------------------------------------------
- */
+/* --- times ------------------------------------------------------------------------------------ */
 
 double ek_cost_products(const ek_machine *m, ek_cost_product p, int64_t hidden, int64_t ff,
                         double rows, double experts)
@@ -83,8 +81,8 @@ ek_link ek_cost_link_of(const ek_machine *m, ek_link link)
 
 /* Messages of one class, one after the other.  Where more ranks of a node share the way out than
  * when it was measured, a message takes as long as one that is longer by as much. */
-static double messages(const ek_machine *m, ek_link link, double n, double bytes,
-                       double ranks_a_node, ek_cost_reason *reason, int depth)
+static double class_seconds(const ek_machine *m, ek_link link, double n, double bytes,
+                            double ranks_a_node, ek_cost_reason *reason, int depth)
 {
     ek_link from = ek_cost_link_of(m, link);
     const ek_link_cost *l = &m->link[from];
@@ -117,8 +115,8 @@ double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, dou
     a_node = ceil((double)ranks / (double)nodes); /* the fullest */
     message = bytes / (double)(ranks - 1);
     ek_cost_say(reason, depth, "all-to-all", 0, "s", "the longer of its classes");
-    near = messages(m, EK_LINK_NODE, a_node - 1, message, a_node, reason, depth + 1);
-    far = messages(m, EK_LINK_NET, (double)ranks - a_node, message, a_node, reason, depth + 1);
+    near = class_seconds(m, EK_LINK_NODE, a_node - 1, message, a_node, reason, depth + 1);
+    far = class_seconds(m, EK_LINK_NET, (double)ranks - a_node, message, a_node, reason, depth + 1);
     seconds = fmax(near, far);
     if (reason != NULL && at < reason->n)
         reason->line[at].value = seconds;

@@ -13,8 +13,7 @@
 
 #include "cost/machine.h"
 
-/* --- reasons -----------------------------------------------------------------------------------
- */
+/* --- reasons ---------------------------------------------------------------------------------- */
 
 enum { EK_COST_LINES = 32, EK_COST_TEXT = 160 };
 
@@ -44,8 +43,7 @@ const char *ek_cost_quantity(char *buf, double x, const char *unit);
 /* "expert row   3.1 us = ...", indented by depth; returns text, cut where it does not fit. */
 const char *ek_cost_line_text(const ek_cost_line *line, char *text, size_t cap);
 
-/* --- times -------------------------------------------------------------------------------------
- */
+/* --- times ------------------------------------------------------------------------------------ */
 
 /* Floating-point operations of a row of an expert, in one direction. */
 static inline double ek_cost_row_flops(int64_t hidden, int64_t ff)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Between two points; the ends are exact, and rounding leads out of them nowhere. */
-static double between(double x0, double y0, double x1, double y1, double x)
+static double interpolate_log(double x0, double y0, double x1, double y1, double x)
 {
     double t = log(x / x0) / log(x1 / x0);
     double y = exp(log(y0) + t * (log(y1) - log(y0)));
@@ -14,7 +14,7 @@ static double between(double x0, double y0, double x1, double y1, double x)
 }
 
 /* Where x lies inside the table: x[0] <= x <= x[n - 1]. */
-static double inside(const ek_cost_table *t, double x)
+static double value_inside(const ek_cost_table *t, double x)
 {
     int32_t i = 0;
 
@@ -22,7 +22,7 @@ static double inside(const ek_cost_table *t, double x)
         i++;
     if (x <= t->x[i] || i + 1 == t->n)
         return t->y[i];
-    return between(t->x[i], t->y[i], t->x[i + 1], t->y[i + 1], x);
+    return interpolate_log(t->x[i], t->y[i], t->x[i + 1], t->y[i + 1], x);
 }
 
 double ek_cost_time_at(const ek_cost_table *t, double x)
@@ -33,7 +33,7 @@ double ek_cost_time_at(const ek_cost_table *t, double x)
         return 0;
     if (x <= t->x[0])
         return t->y[0];
-    return x >= t->x[last] ? t->y[last] * (x / t->x[last]) : inside(t, x);
+    return x >= t->x[last] ? t->y[last] * (x / t->x[last]) : value_inside(t, x);
 }
 
 double ek_cost_rate_at(const ek_cost_table *t, double x)
@@ -42,7 +42,7 @@ double ek_cost_rate_at(const ek_cost_table *t, double x)
         return 0;
     if (x <= t->x[0])
         return t->y[0] * (x / t->x[0]);
-    return x >= t->x[t->n - 1] ? t->y[t->n - 1] : inside(t, x);
+    return x >= t->x[t->n - 1] ? t->y[t->n - 1] : value_inside(t, x);
 }
 
 void ek_cost_smooth_times(ek_cost_table *t)

@@ -18,8 +18,7 @@ enum { VERSION = 1, COUNT_MAX = 1 << 30, FILE_BYTES_MAX = 1 << 20 };
 #define Y_MAX 1e24
 #define Y_MIN 1e-24
 
-/* --- what is allowed ---------------------------------------------------------------------------
- */
+/* --- what is allowed -------------------------------------------------------------------------- */
 
 static int is_positive(double x, double most)
 {
@@ -95,11 +94,10 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
     return EK_OK;
 }
 
-/* --- writing -----------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 /* The fewest digits that read back as the same number. */
-static void put_number(FILE *f, double x)
+static void write_number(FILE *f, double x)
 {
     char text[40];
 
@@ -111,17 +109,17 @@ static void put_number(FILE *f, double x)
     fputs(text, f);
 }
 
-static void put_array(FILE *f, const char *key, const double *x, int32_t n)
+static void write_array(FILE *f, const char *key, const double *x, int32_t n)
 {
     fprintf(f, "\"%s\": [", key);
     for (int32_t i = 0; i < n; i++) {
         fputs(i > 0 ? ", " : "", f);
-        put_number(f, x[i]);
+        write_number(f, x[i]);
     }
     fputc(']', f);
 }
 
-static void put_text(FILE *f, const char *key, const char *text, int *lost)
+static void write_text(FILE *f, const char *key, const char *text, int *lost)
 {
     json_t *value = ek_json_text_of(text);
     char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
@@ -132,7 +130,7 @@ static void put_text(FILE *f, const char *key, const char *text, int *lost)
     json_decref(value);
 }
 
-static void put_link(FILE *f, const ek_machine *m, ek_link link)
+static void write_link(FILE *f, const ek_machine *m, ek_link link)
 {
     const ek_link_cost *l = &m->link[link];
 
@@ -140,41 +138,41 @@ static void put_link(FILE *f, const ek_machine *m, ek_link link)
         return;
     fprintf(f, ",\n  \"%s\": {\n    \"ranks_a_node\": %lld,\n    \"all_to_all\": {\n      ",
             ek_link_name(link), (long long)l->ranks_a_node);
-    put_array(f, "message_bytes", l->message.x, l->message.n);
+    write_array(f, "message_bytes", l->message.x, l->message.n);
     fputs(",\n      ", f);
-    put_array(f, "seconds_a_message", l->message.y, l->message.n);
+    write_array(f, "seconds_a_message", l->message.y, l->message.n);
     fputs("},\n    \"multicast\": {\n      ", f);
-    put_array(f, "message_bytes", l->hop.x, l->hop.n);
+    write_array(f, "message_bytes", l->hop.x, l->hop.n);
     fputs(",\n      ", f);
-    put_array(f, "seconds_a_hop", l->hop.y, l->hop.n);
+    write_array(f, "seconds_a_hop", l->hop.y, l->hop.n);
     fputs("}}", f);
 }
 
-static void put_machine(FILE *f, const ek_machine *m, int *lost)
+static void write_machine(FILE *f, const ek_machine *m, int *lost)
 {
     fprintf(f, "{\n  \"evenkeel_machine\": %d,\n", VERSION);
-    put_text(f, "name", m->name, lost);
-    put_text(f, "key", m->key, lost);
+    write_text(f, "name", m->name, lost);
+    write_text(f, "key", m->key, lost);
     fprintf(f,
             "  \"dtype\": \"%s\",\n  \"ranks\": %lld,\n  \"nodes\": %lld,\n  \"threads\": %lld,\n"
             "  \"measured_in_s\": ",
             m->dtype, (long long)m->ranks, (long long)m->nodes, (long long)m->threads);
-    put_number(f, m->took_s);
+    write_number(f, m->took_s);
     fputs(",\n  \"copy_bytes_per_s\": ", f);
-    put_number(f, m->copy);
+    write_number(f, m->copy);
     fprintf(f,
             ",\n  \"expert\": {\n    \"hidden\": %lld,\n    \"ff\": %lld,\n    \"experts\": %lld",
             (long long)m->hidden, (long long)m->ff, (long long)m->experts);
     for (int p = 0; p < EK_COST_PRODUCTS; p++) {
         fprintf(f, ",\n    \"%s\": {\n      ", ek_cost_product_name((ek_cost_product)p));
-        put_array(f, "rows_an_expert", m->rate[p].x, m->rate[p].n);
+        write_array(f, "rows_an_expert", m->rate[p].x, m->rate[p].n);
         fputs(",\n      ", f);
-        put_array(f, "flops_per_s", m->rate[p].y, m->rate[p].n);
+        write_array(f, "flops_per_s", m->rate[p].y, m->rate[p].n);
         fputc('}', f);
     }
     fputc('}', f);
     for (int l = 0; l < EK_LINKS; l++)
-        put_link(f, m, (ek_link)l);
+        write_link(f, m, (ek_link)l);
     fputs("\n}\n", f);
 }
 
@@ -186,7 +184,7 @@ ek_status ek_machine_text(const ek_machine *m, char **text, size_t *bytes)
     *text = NULL;
     f = open_memstream(text, bytes);
     EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for a machine file");
-    put_machine(f, m, &lost);
+    write_machine(f, m, &lost);
     lost |= ferror(f);
     if (fclose(f) != 0 || lost) {
         free(*text);
@@ -210,11 +208,10 @@ out:
     return st;
 }
 
-/* --- reading -----------------------------------------------------------------------------------
- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* Refuses keys that are not in the NULL-terminated list. */
-static ek_status known(const json_t *o, const char *file, const char *const *keys)
+static ek_status check_keys(const json_t *o, const char *file, const char *const *keys)
 {
     const char *key;
     json_t *value;
@@ -285,7 +282,7 @@ static ek_status read_table(const json_t *o, const char *file, const char *key, 
     int32_t n = 0;
 
     EK_TRY(object_of(o, file, key, &table));
-    EK_TRY(known(table, file, keys));
+    EK_TRY(check_keys(table, file, keys));
     EK_TRY(read_array(table, file, key, x_key, t->x, &t->n));
     EK_TRY(read_array(table, file, key, y_key, t->y, &n));
     EK_REQUIRE(n == t->n, EK_EFORMAT, "%s: key `%s`: %d of `%s`, but %d of `%s`", file, key,
@@ -300,7 +297,7 @@ static ek_status read_expert(const json_t *root, const char *file, ek_machine *m
     json_t *o = NULL;
 
     EK_TRY(object_of(root, file, "expert", &o));
-    EK_TRY(known(o, file, keys));
+    EK_TRY(check_keys(o, file, keys));
     EK_TRY(read_count(o, file, "hidden", &m->hidden));
     EK_TRY(read_count(o, file, "ff", &m->ff));
     EK_TRY(read_count(o, file, "experts", &m->experts));
@@ -319,7 +316,7 @@ static ek_status read_link(const json_t *root, const char *file, ek_link link, e
     if (json_object_get(root, ek_link_name(link)) == NULL)
         return EK_OK;
     EK_TRY(object_of(root, file, ek_link_name(link), &o));
-    EK_TRY(known(o, file, keys));
+    EK_TRY(check_keys(o, file, keys));
     EK_TRY(read_count(o, file, "ranks_a_node", &l->ranks_a_node));
     EK_TRY(read_table(o, file, "all_to_all", "message_bytes", "seconds_a_message", &l->message));
     return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);
@@ -336,7 +333,7 @@ static ek_status read_root(const json_t *o, const char *file, ek_machine *m)
     EK_REQUIRE(version == VERSION, EK_EFORMAT,
                "%s: key `evenkeel_machine`: version %lld; this program reads version %d", file,
                (long long)version, VERSION);
-    EK_TRY(known(o, file, keys));
+    EK_TRY(check_keys(o, file, keys));
     EK_TRY(read_text(o, file, "name", m->name, sizeof(m->name)));
     EK_TRY(read_text(o, file, "key", m->key, sizeof(m->key)));
     EK_TRY(read_text(o, file, "dtype", m->dtype, sizeof(m->dtype)));

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int push(ek_event_array *a, const ek_event *e)
+static int append_event(ek_event_array *a, const ek_event *e)
 {
     if (a->n == a->cap) {
         int64_t want = a->cap > 0 ? 2 * a->cap : 1024;
@@ -60,7 +60,7 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
         ek_event e = {op->kind, op->lane,      op->layer, op->micro, op->part, op->recompute,
                       start_ns, ek_clock_ns(), op->flops, op->bytes, track};
 
-        if (!push(&w->events, &e))
+        if (!append_event(&w->events, &e))
             atomic_store(&ex->lost_events, 1);
     }
     atomic_fetch_add(&ex->steps, 1);
@@ -68,25 +68,25 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
 }
 
 /* What a lane does while it cannot go on. */
-static void pass_time(ek_lane_worker *w, ek_backoff *patience)
+static void wait_or_serve(ek_lane_worker *w, ek_backoff *backoff)
 {
     if (w->lane == EK_LANE_COMPUTE && w->ex->config.inline_network && ek_network_serve(w->ex))
-        patience->polls = 0;
+        backoff->polls = 0;
     else
-        ek_backoff_wait(patience);
+        ek_backoff_wait(backoff);
 }
 
 /* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
-static int wait_all(ek_lane_worker *w, const ek_op *op)
+static int wait_for_all(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    ek_backoff patience = {0};
+    ek_backoff backoff = {0};
 
     for (int32_t i = 0; i < op->n_deps; i++)
         while (!ek_exec_is_done(ex, ex->graph->deps[op->dep + i])) {
             if (ek_exec_has_failed(ex))
                 return 0;
-            pass_time(w, &patience);
+            wait_or_serve(w, &backoff);
         }
     return !ek_exec_has_failed(ex);
 }
@@ -94,7 +94,7 @@ static int wait_all(ek_lane_worker *w, const ek_op *op)
 static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
 {
     int64_t start = op->stall_ns != NULL ? ek_clock_ns() : 0;
-    int go_on = wait_all(w, op);
+    int go_on = wait_for_all(w, op);
 
     if (op->stall_ns != NULL)
         *op->stall_ns += ek_clock_ns() - start;
@@ -105,7 +105,7 @@ static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
 static ek_status run_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    ek_backoff patience = {0};
+    ek_backoff backoff = {0};
     ek_status st;
 
     atomic_fetch_add(&ex->running, 1);
@@ -113,41 +113,41 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
     atomic_fetch_add(&ex->steps, 1); /* before it no longer counts as running: see watch */
     atomic_fetch_sub(&ex->running, 1);
     while (st == EK_PENDING && !ek_exec_has_failed(ex)) {
-        pass_time(w, &patience);
+        wait_or_serve(w, &backoff);
         st = op->run(op->self, op);
     }
     return st;
 }
 
 /* Waits for what the compute lane has queued. */
-static ek_status synchronize(ek_exec *ex)
+static ek_status synchronize_device(ek_exec *ex)
 {
     ex->queued = 0;
     return ex->config.synchronize != NULL ? ex->config.synchronize(ex->config.computer) : EK_OK;
 }
 
 /* One op of the compute lane. */
-static ek_status compute(ek_lane_worker *w, const ek_op *op)
+static ek_status run_compute_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
     int async = op->async && ex->alone && !ex->recording && ex->config.queue != NULL;
     ek_status st;
 
     if (!async && ex->queued > 0)
-        EK_TRY(synchronize(ex));
+        EK_TRY(synchronize_device(ex));
     if (ex->config.queue != NULL)
         ex->config.queue(ex->config.computer, async);
     st = run_op(w, op);
     ex->queued += async;
     if (st != EK_OK)
         return st;
-    return async ? EK_OK : synchronize(ex);
+    return async ? EK_OK : synchronize_device(ex);
 }
 
 /* After the last of them. */
 static void end_compute(ek_exec *ex, const ek_op *last)
 {
-    ek_status st = ex->queued > 0 ? synchronize(ex) : EK_OK;
+    ek_status st = ex->queued > 0 ? synchronize_device(ex) : EK_OK;
 
     if (ex->config.queue != NULL)
         ex->config.queue(ex->config.computer, 0);
@@ -174,7 +174,7 @@ static void run_lane(ek_lane_worker *w)
             return;
         if (ex->recording)
             start_ns = ek_clock_ns();
-        st = w->lane == EK_LANE_COMPUTE ? compute(w, op) : run_op(w, op);
+        st = w->lane == EK_LANE_COMPUTE ? run_compute_op(w, op) : run_op(w, op);
         if (st == EK_PENDING)
             return; /* given up, as the run has failed */
         if (st < 0) {
@@ -185,18 +185,18 @@ static void run_lane(ek_lane_worker *w)
     }
 }
 
-static void tick(void *context)
+static void serve_network(void *context)
 {
     ek_network_serve(context);
 }
 
 /* The calling thread's part of a run. */
-static void run_here(ek_exec *ex)
+static void run_calling_thread(ek_exec *ex)
 {
     const ek_graph *g = ex->graph;
 
     if (ex->config.inline_network)
-        ek_progress_hook_set(tick, ex);
+        ek_progress_hook_set(serve_network, ex);
     run_lane(&ex->lanes[EK_LANE_COMPUTE]);
     end_compute(ex, g->n_ops > 0 ? &g->ops[g->n_ops - 1] : NULL);
     if (!ex->config.inline_network)
@@ -328,14 +328,14 @@ static void collect_events(ek_exec *ex)
         ek_event_array *from = &ex->lanes[i].events;
 
         for (int64_t j = 0; j < from->n; j++)
-            if (!push(&ex->events, &from->list[j]))
+            if (!append_event(&ex->events, &from->list[j]))
                 atomic_store(&ex->lost_events, 1);
         from->n = 0;
     }
 }
 
 /* Readies everything for the graph's ops; the set of workers that it needs. */
-static unsigned begin(ek_exec *ex, ek_graph *g)
+static unsigned begin_run(ek_exec *ex, ek_graph *g)
 {
     const unsigned compute = 1u << EK_LANE_COMPUTE, node = 1u << EK_LANE_NODE,
                    net = 1u << EK_LANE_NET;
@@ -366,7 +366,7 @@ ek_status ek_exec_run(ek_exec *ex, ek_graph *g)
 
     EK_TRY(ek_graph_check(g));
     EK_TRY(reserve_ops(ex, g));
-    used = begin(ex, g);
+    used = begin_run(ex, g);
     EK_TRY(start_lanes(ex, used));
 
     pthread_mutex_lock(&ex->mutex);
@@ -379,7 +379,7 @@ ek_status ek_exec_run(ek_exec *ex, ek_graph *g)
         pthread_cond_broadcast(&ex->wake);
     pthread_mutex_unlock(&ex->mutex);
 
-    run_here(ex);
+    run_calling_thread(ex);
 
     pthread_mutex_lock(&ex->mutex);
     while (ex->busy > 0)

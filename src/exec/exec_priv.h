@@ -90,8 +90,7 @@ void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap)
 /* Ends the run with the calling thread's failure, unless another op has failed before. */
 void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st);
 
-/* --- network.c ----------------------------------------------------------------------------------
- */
+/* --- network.c -------------------------------------------------------------------------------- */
 
 /* At the start of a run. */
 void ek_network_begin(ek_exec *ex);

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const ek_lane lanes[] = {EK_LANE_NODE, EK_LANE_NET};
+static const ek_lane network_lanes[] = {EK_LANE_NODE, EK_LANE_NET};
 
-enum { N_LANES = sizeof(lanes) / sizeof(lanes[0]) };
+enum { N_LANES = sizeof(network_lanes) / sizeof(network_lanes[0]) };
 
 /* The first op of the lane from `from` on. */
-static int32_t find(const ek_graph *g, ek_lane lane, int32_t from)
+static int32_t find_op(const ek_graph *g, ek_lane lane, int32_t from)
 {
     while (from < g->n_ops && g->ops[from].lane != lane)
         from++;
@@ -26,8 +26,8 @@ void ek_network_begin(ek_exec *ex)
     ek_network *n = &ex->network;
 
     for (int i = 0; i < N_LANES; i++) {
-        n->next[lanes[i]] = find(ex->graph, lanes[i], 0);
-        n->waits[lanes[i]] = 0;
+        n->next[network_lanes[i]] = find_op(ex->graph, network_lanes[i], 0);
+        n->waits[network_lanes[i]] = 0;
     }
     n->n_flights = 0;
     n->serving = 0;
@@ -41,7 +41,7 @@ int ek_network_finished(const ek_exec *ex)
     const ek_network *n = &ex->network;
 
     for (int i = 0; i < N_LANES; i++)
-        if (n->next[lanes[i]] < ex->graph->n_ops)
+        if (n->next[network_lanes[i]] < ex->graph->n_ops)
             return 0;
     return n->n_flights == 0;
 }
@@ -80,7 +80,7 @@ static int32_t free_track(const ek_exec *ex, ek_lane lane)
 }
 
 /* Starts the lane's ops up to the first one that has to wait; how many. */
-static int start(ek_exec *ex, ek_lane lane)
+static int start_ops(ek_exec *ex, ek_lane lane)
 {
     ek_network *n = &ex->network;
     const ek_graph *g = ex->graph;
@@ -101,7 +101,7 @@ static int start(ek_exec *ex, ek_lane lane)
             n->flights[n->n_flights].start_ns = ek_clock_ns();
         }
         n->n_flights++;
-        n->next[lane] = find(g, lane, id + 1);
+        n->next[lane] = find_op(g, lane, id + 1);
         n->waits[lane] = 0;
         started++;
         atomic_fetch_add(&ex->steps, 1);
@@ -110,7 +110,7 @@ static int start(ek_exec *ex, ek_lane lane)
     return started;
 }
 
-static void describe(ek_exec *ex, const ek_op *op, char *text, size_t cap)
+static void describe_op(ek_exec *ex, const ek_op *op, char *text, size_t cap)
 {
     text[0] = '\0';
     if (op->describe != NULL)
@@ -143,7 +143,7 @@ static double quiet_seconds(ek_exec *ex)
 }
 
 /* Warns, then fails the run, when nothing has moved for too long. */
-static void watch(ek_exec *ex)
+static void check_hang(ek_exec *ex)
 {
     ek_network *n = &ex->network;
     double quiet = quiet_seconds(ex);
@@ -153,7 +153,7 @@ static void watch(ek_exec *ex)
     if (quiet < ex->config.watchdog_s / (n->warned ? 1 : 2) || quiet <= 0)
         return;
     op = &ex->graph->ops[n->flights[0].id];
-    describe(ex, op, text, sizeof(text));
+    describe_op(ex, op, text, sizeof(text));
     if (n->warned) {
         ek_exec_fail(ex, op, EK_FAIL(EK_ETIMEOUT, "nothing has moved for %.3g s: %s", quiet, text));
         return;
@@ -172,26 +172,26 @@ int ek_network_serve(ek_exec *ex)
         return 0;
     n->serving = 1;
     for (int i = 0; i < N_LANES; i++)
-        moved += start(ex, lanes[i]);
+        moved += start_ops(ex, network_lanes[i]);
     for (int32_t i = 0; i < n->n_flights && !ek_exec_has_failed(ex);)
         if (poll_flight(ex, i))
             moved++;
         else
             i++;
     if (moved == 0 && ex->config.watchdog_s > 0)
-        watch(ex);
+        check_hang(ex);
     n->serving = 0;
     return moved > 0;
 }
 
 void ek_network_run(ek_exec *ex)
 {
-    ek_backoff patience = {0};
+    ek_backoff backoff = {0};
 
     while (!ek_exec_has_failed(ex) && !ek_network_finished(ex)) {
         if (ek_network_serve(ex))
-            patience.polls = 0;
+            backoff.polls = 0;
         else
-            ek_backoff_wait(&patience);
+            ek_backoff_wait(&backoff);
     }
 }

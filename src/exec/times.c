@@ -2,12 +2,12 @@
  * last to the first sees each moment once. */
 #include "exec/exec.h"
 
-static int64_t later(int64_t a, int64_t b)
+static int64_t max_ns(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-static int64_t earlier(int64_t a, int64_t b)
+static int64_t min_ns(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -18,7 +18,7 @@ static int is_network(const ek_event *e)
 }
 
 /* Time of compute ops within [from, to).  *at: all later events are past it; moves down. */
-static int64_t computing(const ek_event *e, int64_t *at, int64_t from, int64_t to)
+static int64_t compute_ns_within(const ek_event *e, int64_t *at, int64_t from, int64_t to)
 {
     int64_t sum = 0;
 
@@ -27,7 +27,7 @@ static int64_t computing(const ek_event *e, int64_t *at, int64_t from, int64_t t
     for (int64_t i = *at; i >= 0 && (e[i].lane != EK_LANE_COMPUTE || e[i].end_ns > from); i--) {
         if (e[i].lane != EK_LANE_COMPUTE)
             continue;
-        sum += later(0, earlier(to, e[i].end_ns) - later(from, e[i].start_ns));
+        sum += max_ns(0, min_ns(to, e[i].end_ns) - max_ns(from, e[i].start_ns));
         if (e[i].start_ns >= from)
             *at = i - 1;
     }
@@ -40,15 +40,15 @@ void ek_exec_sum(const ek_event *e, int64_t n, ek_exec_times *out)
     int64_t covered = INT64_MAX, both = 0, at = n - 1; /* covered: by network ops, from here on */
 
     for (int64_t i = n - 1; i >= 0; i--) {
-        first = earlier(first, e[i].start_ns);
-        last = later(last, e[i].end_ns);
+        first = min_ns(first, e[i].start_ns);
+        last = max_ns(last, e[i].end_ns);
         if (e[i].lane == EK_LANE_COMPUTE)
             compute += e[i].end_ns - e[i].start_ns;
         if (is_network(&e[i]) && e[i].start_ns < covered) {
-            int64_t to = earlier(e[i].end_ns, covered);
+            int64_t to = min_ns(e[i].end_ns, covered);
 
             net += to - e[i].start_ns;
-            both += computing(e, &at, e[i].start_ns, to);
+            both += compute_ns_within(e, &at, e[i].start_ns, to);
             covered = e[i].start_ns;
         }
     }

@@ -41,15 +41,15 @@ void ek_cosine_reserve(ek_cosine_scratch *c, ek_arena *a, const ek_kernels *k,
 void ek_cosine_forward(const ek_moe *m, int64_t n, const void *y, void *logits)
 {
     if (m->k->real == EK_F64)
-        forward_f64(m, n, y, logits);
+        cosine_forward_f64(m, n, y, logits);
     else
-        forward_f32(m, n, y, logits);
+        cosine_forward_f32(m, n, y, logits);
 }
 
 void ek_cosine_backward(const ek_moe *m, int64_t n, const void *y)
 {
     if (m->k->real == EK_F64)
-        backward_f64(m, n, y);
+        cosine_backward_f64(m, n, y);
     else
-        backward_f32(m, n, y);
+        cosine_backward_f32(m, n, y);
 }

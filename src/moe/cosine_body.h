@@ -2,7 +2,7 @@
  */
 
 /* Rows of x [n, p] at length 1; what they had goes to length [n]. */
-static void NAME(to_unit)(int64_t n, int64_t p, R *x, R *length)
+static void NAME(normalise_rows)(int64_t n, int64_t p, R *x, R *length)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++) {
@@ -20,7 +20,8 @@ static void NAME(to_unit)(int64_t n, int64_t p, R *x, R *length)
 
 /* The gradient of such rows before they had length 1: to d [n, p] itself, from that of unit rows u,
  * and their products to dot [n]. */
-static void NAME(to_unit_backward)(int64_t n, int64_t p, const R *u, const R *length, R *d, R *dot)
+static void NAME(normalise_rows_backward)(int64_t n, int64_t p, const R *u, const R *length, R *d,
+                                          R *dot)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++) {
@@ -34,14 +35,14 @@ static void NAME(to_unit_backward)(int64_t n, int64_t p, const R *u, const R *le
     }
 }
 
-static void NAME(multiply)(int64_t n, double factor, R *x)
+static void NAME(multiply_all)(int64_t n, double factor, R *x)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
         x[i] *= (R)factor;
 }
 
-static double NAME(scale)(const ek_moe *m)
+static double NAME(logit_scale)(const ek_moe *m)
 {
     double theta = (double)*(const R *)m->w->router_scale.p;
 
@@ -49,28 +50,28 @@ static double NAME(scale)(const ek_moe *m)
 }
 
 /* Tokens and experts as unit rows. */
-static void NAME(directions)(const ek_moe *m, int64_t n, const void *y)
+static void NAME(normalise_inputs)(const ek_moe *m, int64_t n, const void *y)
 {
     const ek_cosine_scratch *c = &m->scratch->cosine;
     int64_t d = m->spec->hidden, p = m->spec->router_dim, experts = m->spec->experts;
 
     m->k->matmul_real(0, 1, n, p, d, y, d, m->w->router_projection.p, d, 0, c->u, p);
     memcpy(c->m, m->w->router.p, (size_t)(experts * p) * sizeof(R));
-    NAME(to_unit)(n, p, c->u, c->u_length);
-    NAME(to_unit)(experts, p, c->m, c->m_length);
+    NAME(normalise_rows)(n, p, c->u, c->u_length);
+    NAME(normalise_rows)(experts, p, c->m, c->m_length);
 }
 
-static void NAME(forward)(const ek_moe *m, int64_t n, const void *y, R *logits)
+static void NAME(cosine_forward)(const ek_moe *m, int64_t n, const void *y, R *logits)
 {
     const ek_cosine_scratch *c = &m->scratch->cosine;
     int64_t p = m->spec->router_dim, experts = m->spec->experts;
 
-    NAME(directions)(m, n, y);
+    NAME(normalise_inputs)(m, n, y);
     m->k->matmul_real(0, 1, n, experts, p, c->u, p, c->m, p, 0, logits, experts);
-    NAME(multiply)(n * experts, NAME(scale)(m), logits);
+    NAME(multiply_all)(n * experts, NAME(logit_scale)(m), logits);
 }
 
-static void NAME(backward)(const ek_moe *m, int64_t n, const void *y)
+static void NAME(cosine_backward)(const ek_moe *m, int64_t n, const void *y)
 {
     const ek_moe_scratch *s = m->scratch;
     const ek_cosine_scratch *c = &s->cosine;
@@ -78,15 +79,15 @@ static void NAME(backward)(const ek_moe *m, int64_t n, const void *y)
     R *dm = c->dm, *dmatrix = m->w->router.g;
     double theta = (double)*(const R *)m->w->router_scale.p, sum = 0;
 
-    NAME(directions)(m, n, y);
-    NAME(multiply)(n * experts, NAME(scale)(m), s->dlogits);
+    NAME(normalise_inputs)(m, n, y);
+    NAME(multiply_all)(n * experts, NAME(logit_scale)(m), s->dlogits);
     m->k->matmul_real(0, 0, n, p, experts, s->dlogits, experts, c->m, p, 0, c->du, p);
     m->k->matmul_real(1, 0, experts, p, n, s->dlogits, experts, c->u, p, 0, dm, p);
-    NAME(to_unit_backward)(n, p, c->u, c->u_length, c->du, c->dot);
+    NAME(normalise_rows_backward)(n, p, c->u, c->u_length, c->du, c->dot);
     for (int64_t i = 0; i < n && theta <= theta_max; i++)
         sum += (double)((const R *)c->dot)[i];
     *(R *)m->w->router_scale.g += (R)sum;
-    NAME(to_unit_backward)(experts, p, c->m, c->m_length, dm, c->dot);
+    NAME(normalise_rows_backward)(experts, p, c->m, c->m_length, dm, c->dot);
     for (int64_t i = 0; i < experts * p; i++)
         dmatrix[i] += dm[i];
     m->k->matmul_real(1, 0, p, d, n, c->du, p, y, d, 1, m->w->router_projection.g, d);

@@ -130,28 +130,28 @@ static int64_t rows_for(const ek_dispatch_layout *x, const int32_t *rows, int so
 void ek_dispatch_matrix(const ek_dispatch_layout *x, const int32_t *row_counts, int chunk, int back,
                         int64_t *rows)
 {
-    int tokens = token_chunk_of(x, chunk);
+    int token_chunk = token_chunk_of(x, chunk);
 
     memset(rows, 0, (size_t)x->ranks * (size_t)x->ranks * sizeof(*rows));
     for (int source = 0; source < x->ranks; source++)
         for (int server = 0; server < x->ranks; server++)
-            if (ek_dispatch_chunk(x, source, server, tokens) == chunk)
+            if (ek_dispatch_chunk(x, source, server, token_chunk) == chunk)
                 rows[back ? server * x->ranks + source : source * x->ranks + server] =
-                    rows_for(x, rows_of(x, row_counts, tokens, source), source, server);
+                    rows_for(x, rows_of(x, row_counts, token_chunk, source), source, server);
 }
 
 /* Where this rank's rows of a token chunk begin in the send buffer: x->start by server, after
  * `row` rows; x->next by slot and member, counted from there. */
-static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int tokens, int64_t row,
-                          int64_t *send_first)
+static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int token_chunk,
+                          int64_t row, int64_t *send_first)
 {
-    const int32_t *rows = rows_of(x, row_counts, tokens, x->at);
-    int first = x->group > 0 ? 0 : tokens, end = x->group > 0 ? x->chunks : tokens + 1;
+    const int32_t *rows = rows_of(x, row_counts, token_chunk, x->at);
+    int first = x->group > 0 ? 0 : token_chunk, end = x->group > 0 ? x->chunks : token_chunk + 1;
 
     for (int chunk = first; chunk < end; chunk++) {
         send_first[chunk] = row;
         for (int server = 0; server < x->ranks; server++)
-            if (ek_dispatch_chunk(x, x->at, server, tokens) == chunk) {
+            if (ek_dispatch_chunk(x, x->at, server, token_chunk) == chunk) {
                 x->start[server] = row;
                 row += rows_for(x, rows, x->at, server);
             }
@@ -201,12 +201,12 @@ void ek_dispatch_sort(ek_dispatch_layout *x, const int32_t *row_counts, int64_t 
 {
     int64_t rows = 0;
 
-    for (int tokens = 0; tokens < x->token_chunks; tokens++) {
-        int64_t t = ek_range_first(n, x->token_chunks, tokens);
-        int64_t end = ek_range_first(n, x->token_chunks, tokens + 1);
-        const int32_t *to = rows_of(x, row_counts, tokens, x->at);
+    for (int token_chunk = 0; token_chunk < x->token_chunks; token_chunk++) {
+        int64_t t = ek_range_first(n, x->token_chunks, token_chunk);
+        int64_t end = ek_range_first(n, x->token_chunks, token_chunk + 1);
+        const int32_t *to = rows_of(x, row_counts, token_chunk, x->at);
 
-        rows = place_sent(x, row_counts, tokens, rows, send_first);
+        rows = place_sent(x, row_counts, token_chunk, rows, send_first);
         memcpy(x->cursor, x->first, (size_t)x->experts * sizeof(*x->cursor));
         memset(x->left, 0, (size_t)x->experts * sizeof(*x->left));
         memset(x->part, 0, (size_t)x->all_slots * sizeof(*x->part));
@@ -225,13 +225,13 @@ void ek_dispatch_sort(ek_dispatch_layout *x, const int32_t *row_counts, int64_t 
 static int64_t count_received(const ek_dispatch_layout *x, const int32_t *row_counts, int chunk,
                               int source, int64_t *count)
 {
-    int tokens = token_chunk_of(x, chunk);
-    const int32_t *rows = rows_of(x, row_counts, tokens, source) + x->first_slot;
+    int token_chunk = token_chunk_of(x, chunk);
+    const int32_t *rows = rows_of(x, row_counts, token_chunk, source) + x->first_slot;
     int member = member_of(x, x->at);
     int64_t sum = 0;
 
     memset(count, 0, (size_t)x->slots * sizeof(*count));
-    if (ek_dispatch_chunk(x, source, x->at, tokens) != chunk)
+    if (ek_dispatch_chunk(x, source, x->at, token_chunk) != chunk)
         return 0;
     for (int32_t s = 0; s < x->slots; s++)
         sum += count[s] = ek_dispatch_member_rows(x, source, x->first_slot + s, member, rows[s]);

@@ -62,14 +62,14 @@ static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_activations
 }
 
 /* How a product leaves its part of what is a sum over slices. */
-static ek_out sum_of(const ek_moe *m, int i)
+static ek_out output_mode(const ek_moe *m, int i)
 {
     if (m->x.members == 1)
         return EK_OUT_COMP;
     return i == 0 ? EK_OUT_REAL : EK_OUT_ADD;
 }
 
-/* --- forward --------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 static ek_status op_up(void *self, const ek_op *op)
 {
@@ -112,7 +112,7 @@ static ek_status op_down(void *self, const ek_op *op)
 
         set_groups(m, op, kept, i, 0);
         EK_TRY(m->k->linear_forward(m->k, m->down_groups, m->n_groups, d, s.f, s.hidden_of_row_0,
-                                    s.f, m->scratch->rows, d, sum_of(m, i), m->scratch->ws));
+                                    s.f, m->scratch->rows, d, output_mode(m, i), m->scratch->ws));
     }
     return EK_OK;
 }
@@ -131,7 +131,7 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
                               (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
 }
 
-/* --- backward -------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
 static ek_status op_down_input(void *self, const ek_op *op)
 {
@@ -208,7 +208,7 @@ static ek_status op_up_input(void *self, const ek_op *op)
 
         set_groups(m, op, kept, i, 1);
         EK_TRY(m->k->linear_backward_input(m->k, m->up_groups, m->n_groups, 2 * s.f, d,
-                                           s.gu_of_row_0, 2 * s.f, to, d, sum_of(m, i),
+                                           s.gu_of_row_0, 2 * s.f, to, d, output_mode(m, i),
                                            m->scratch->ws));
     }
     return EK_OK;

@@ -114,8 +114,8 @@ int ek_gate_is_plain(const ek_moe *m)
 }
 
 /* What a run of this rank's tokens chose. */
-static void count_choices_of_sequence(const ek_moe *m, const ek_moe_activations *kept, int chunk,
-                                      int64_t first, int64_t n, ek_gate_stats *own)
+static void count_choices(const ek_moe *m, const ek_moe_activations *kept, int chunk, int64_t first,
+                          int64_t n, ek_gate_stats *own)
 {
     int64_t experts = m->spec->experts;
     const int64_t *count = m->counts;
@@ -138,8 +138,7 @@ void ek_gate_count_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept
     for (int c = 0; c < chunks; c++) {
         int64_t first = ek_range_first(mb->n, chunks, c);
 
-        count_choices_of_sequence(m, kept, c, first, ek_range_first(mb->n, chunks, c + 1) - first,
-                                  own);
+        count_choices(m, kept, c, first, ek_range_first(mb->n, chunks, c + 1) - first, own);
     }
     m->k->sum_columns(mb->n, experts, kept->probs, m->sums);
     for (int64_t e = 0; e < experts; e++)
@@ -170,7 +169,7 @@ void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 }
 
 /* Sums over ranks of one word of their tallies. */
-static int64_t count_of(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
+static int64_t count_over_ranks(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
 {
     int64_t count = 0;
 
@@ -179,7 +178,7 @@ static int64_t count_of(const ek_moe *m, const ek_moe_activations *kept, int64_t
     return count;
 }
 
-static double sum_of(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
+static double sum_over_ranks(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
 {
     double sum = 0;
 
@@ -195,7 +194,7 @@ void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, 
 
     kept->assigned = 0;
     for (int64_t e = 0; e < experts; e++) {
-        kept->fraction[e] = count_of(m, kept, EK_GATE_STATS_CHOSEN + e);
+        kept->fraction[e] = count_over_ranks(m, kept, EK_GATE_STATS_CHOSEN + e);
         kept->assigned += kept->fraction[e];
     }
     if (recompute)
@@ -204,11 +203,12 @@ void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, 
         m->load[e] += kept->fraction[e];
         if (kept->assigned > 0)
             balance += (double)kept->fraction[e] / (double)kept->assigned *
-                       sum_of(m, kept, ek_gate_stats_probs(experts) + e) / (double)mb->total;
+                       sum_over_ranks(m, kept, ek_gate_stats_probs(experts) + e) /
+                       (double)mb->total;
     }
     m->aux_loss += mb->share * (double)experts * balance;
-    m->z_loss += mb->share * sum_of(m, kept, EK_GATE_STATS_Z);
-    m->dropped += count_of(m, kept, EK_GATE_STATS_DROPPED);
+    m->z_loss += mb->share * sum_over_ranks(m, kept, EK_GATE_STATS_Z);
+    m->dropped += count_over_ranks(m, kept, EK_GATE_STATS_DROPPED);
     for (int r = 0; r < m->x.ranks; r++)
         for (int c = 0; c < m->x.token_chunks; c++)
             for (int64_t e = 0; e < experts; e++)

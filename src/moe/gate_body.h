@@ -4,11 +4,11 @@
  * weight is lost, but it keeps its part in the normalisation and so in the gradient. */
 
 /* moe/reroute_body.h */
-static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept);
+static void NAME(reroute_micro)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept);
 
 /* Router noise: logits times uniform(1 - j, 1 + j), a number of its own for every (seed, step,
  * layer, sequence, position, expert), whatever the layout. */
-static R NAME(jitter)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
+static R NAME(jitter_factor)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
 {
     const ek_moe_step *s = m->step;
     uint64_t stream = s->step << 16 | (uint64_t)m->w->layer;
@@ -19,7 +19,7 @@ static R NAME(jitter)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
 }
 
 /* The `want` largest of x [n] that are not -infinity, largest first, ties to the lower index. */
-static void NAME(choose)(const R *x, int64_t n, int64_t want, int32_t *ids)
+static void NAME(select_top)(const R *x, int64_t n, int64_t want, int32_t *ids)
 {
     for (int64_t j = 0; j < want; j++) {
         int32_t best = -1;
@@ -48,12 +48,12 @@ static void NAME(limit_groups)(const ek_gate_spec *gs, int64_t experts, R *score
         int32_t top[2] = {-1, -1};
         int64_t want = gs->kind == EK_GATE_SIGMOID_BIAS && width > 1 ? 2 : 1;
 
-        NAME(choose)(score + g * width, width, want, top);
+        NAME(select_top)(score + g * width, width, want, top);
         value[g] = top[0] >= 0 ? score[g * width + top[0]] : (R)-INFINITY;
         if (top[1] >= 0)
             value[g] += score[g * width + top[1]];
     }
-    NAME(choose)(value, gs->groups, gs->group_top, best);
+    NAME(select_top)(value, gs->groups, gs->group_top, best);
     for (int g = 0; g < gs->groups; g++) {
         int keep = 0;
 
@@ -79,7 +79,7 @@ static void NAME(choose_by_score)(ek_moe *m, int64_t n, ek_moe_activations *kept
             score[e] = p[t * experts + e] + (bias != NULL ? bias[e] : (R)0);
         if (gs->groups > 0)
             NAME(limit_groups)(gs, experts, score);
-        NAME(choose)(score, experts, cols, kept->ids + t * cols);
+        NAME(select_top)(score, experts, cols, kept->ids + t * cols);
     }
 }
 
@@ -97,13 +97,13 @@ void NAME(ek_sigmoid_backward)(const R *x, R *d, int64_t n)
 }
 
 /* Whether a comes before b: the larger score, or the lower index of equals. */
-static int NAME(before)(const R *score, int32_t a, int32_t b)
+static int NAME(sorts_before)(const R *score, int32_t a, int32_t b)
 {
     return score[a] > score[b] || (score[a] == score[b] && a < b);
 }
 
 /* Orders list [n] by score[list[i]], largest first, ties to the lower index (heap sort). */
-static void NAME(sort_down)(const R *score, int32_t *list, int64_t n)
+static void NAME(sort_descending)(const R *score, int32_t *list, int64_t n)
 {
     for (int64_t end = n, start = n / 2; end > 1;) {
         int64_t root;
@@ -116,9 +116,9 @@ static void NAME(sort_down)(const R *score, int32_t *list, int64_t n)
             list[end] = list[root = 0];
         }
         for (int64_t child; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && NAME(before)(score, list[child], list[child + 1]))
+            if (child + 1 < end && NAME(sorts_before)(score, list[child], list[child + 1]))
                 child++;
-            if (!NAME(before)(score, x, list[child]))
+            if (!NAME(sorts_before)(score, x, list[child]))
                 break;
             list[root] = list[child];
         }
@@ -138,7 +138,7 @@ static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activation
         for (int64_t e = 0; e < experts; e++) {
             for (int64_t t = 0; t < mb->seq; t++)
                 m->order[t] = (int32_t)((s * mb->seq + t) * experts + e);
-            NAME(sort_down)(p, m->order, mb->seq);
+            NAME(sort_descending)(p, m->order, mb->seq);
             for (int64_t i = 0; i < capacity && i < mb->seq; i++)
                 kept->ids[m->order[i]] = (int32_t)e;
         }
@@ -159,7 +159,7 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_activ
                     m->order[n++] = (int32_t)i;
             if (n <= capacity)
                 continue;
-            NAME(sort_down)(kept->weights, m->order, n);
+            NAME(sort_descending)(kept->weights, m->order, n);
             for (int64_t i = capacity; i < n; i++)
                 kept->ids[m->order[i]] = -2 - e;
         }
@@ -176,7 +176,7 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_activations *ke
     if (ek_gate_jitters(m)) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < n * experts; i++)
-            p[i] *= NAME(jitter)(m, mb, i / experts, i % experts);
+            p[i] *= NAME(jitter_factor)(m, mb, i / experts, i % experts);
     }
     if (gs->kind == EK_GATE_SIGMOID_BIAS)
         NAME(ek_sigmoid)(p, n * experts);
@@ -191,7 +191,7 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_activations *ke
         for (int64_t j = m->step->top_k; j < m->cols; j++)
             kept->ids[t * m->cols + j] = -1;
     if (ek_reroute_applies(m))
-        NAME(reroute)(m, mb, kept);
+        NAME(reroute_micro)(m, mb, kept);
     if (ek_gate_is_forced(m))
         ek_gate_force(m, mb, kept->ids);
     m->k->weigh(&by, n, p, kept->ids, kept->weights);
@@ -207,5 +207,5 @@ static void NAME(jitter_gradients)(const ek_moe *m, const ek_micro *mb)
 
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < mb->n * experts; i++)
-        dl[i] *= NAME(jitter)(m, mb, i / experts, i % experts);
+        dl[i] *= NAME(jitter_factor)(m, mb, i / experts, i % experts);
 }

@@ -4,7 +4,7 @@
 #include "moe/replicas.h"
 #include "moe/shared.h"
 
-/* --- appending ops --------------------------------------------------------------------------- */
+/* --- appending ops ---------------------------------------------------------------------------- */
 
 static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                    double flops, double bytes)
@@ -71,7 +71,7 @@ static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t 
     return (ek_moe_builder){m, g, micro, recompute, c};
 }
 
-/* --- the layer ------------------------------------------------------------------------------- */
+/* --- the layer -------------------------------------------------------------------------------- */
 
 static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 {

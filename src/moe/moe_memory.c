@@ -23,10 +23,10 @@ static int32_t slots_of(const ek_model_spec *spec, const ek_mesh *mesh, int32_t 
 /* How many rows a piece of memory is for: all there can be, and how many of them are likely. */
 typedef struct {
     int64_t most, likely;
-} count;
+} row_count;
 
 /* The most shards that gather their slices. */
-static int members_most(const ek_moe_config *cfg, const ek_mesh *mesh)
+static int max_members(const ek_moe_config *cfg, const ek_mesh *mesh)
 {
     int most = cfg->gather_most > cfg->gather ? cfg->gather_most : cfg->gather;
 
@@ -44,7 +44,7 @@ int ek_moe_can_gather(const ek_moe_config *c, const ek_mesh *mesh, int gather)
 {
     if (gather == EK_GATHER_ALL)
         return c->gather == EK_GATHER_ALL || c->gather_most == EK_GATHER_ALL;
-    return gather >= 0 && gather <= members_most(c, mesh) &&
+    return gather >= 0 && gather <= max_members(c, mesh) &&
            mesh->etp % (gather > 1 ? gather : 1) == 0;
 }
 
@@ -54,10 +54,12 @@ static int is_distributed(const ek_mesh *mesh)
 }
 
 /* Rows of this rank's tokens. */
-static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_limits *limits)
+static row_count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh,
+                           const ek_moe_limits *limits)
 {
     int64_t copies = is_distributed(mesh) ? mesh->etp : 1;
-    count c = {limits->tokens * copies * ek_moe_cols(spec), limits->tokens * copies * spec->top_k};
+    row_count c = {limits->tokens * copies * ek_moe_cols(spec),
+                   limits->tokens * copies * spec->top_k};
 
     if (!is_distributed(mesh))
         c.likely = c.most;
@@ -65,12 +67,12 @@ static count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh, const ek_
 }
 
 /* Rows that this rank computes: at worst all of the micro-batch's that its slots can have. */
-static count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
-                         const ek_moe_limits *limits)
+static row_count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
+                             const ek_moe_limits *limits)
 {
     int64_t cols = ek_moe_cols(spec), slots = slots_of(spec, mesh, limits->spare_slots);
     int ranks = mesh->edp * mesh->ep;
-    count c;
+    row_count c;
 
     if (!is_distributed(mesh))
         return sent_rows(spec, mesh, limits);
@@ -126,7 +128,7 @@ int ek_moe_may_use_previous(const ek_moe_config *c)
     return 0;
 }
 
-static void *take(ek_arena *a, count rows, int64_t width, size_t size)
+static void *reserve_rows(ek_arena *a, row_count rows, int64_t width, size_t size)
 {
     return ek_arena_alloc_expected(a, rows.most * width, rows.likely * width, size);
 }
@@ -136,8 +138,8 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                        const ek_moe_limits *limits)
+static size_t workspace_bytes(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
+                              const ek_moe_limits *limits)
 {
     int64_t d = spec->hidden, ff = ek_range_length(spec->ff, mesh->etp, 0);
     int64_t rows = served_rows(spec, mesh, limits).most,
@@ -149,8 +151,8 @@ static size_t workspace(const ek_kernels *k, const ek_model_spec *spec, const ek
 }
 
 /* The gate's results for all tokens of the data parallel rank. */
-static void take_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_model_spec *spec,
-                       const ek_mesh *mesh, const ek_moe_limits *limits)
+static void reserve_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_model_spec *spec,
+                          const ek_mesh *mesh, const ek_moe_limits *limits)
 {
     int64_t cols = ek_moe_cols(spec), n = mesh->tp > 1 ? limits->all : 0;
 
@@ -171,18 +173,18 @@ static void reserve_dispatch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
     s->each = ek_arena_alloc(ek_arena_host(a), ranks + 1, sizeof(*s->each));
     for (int64_t r = 0; r <= ranks && s->each != NULL; r++)
         s->each[r] = r;
-    take_whole(s, a, ek_dtype_size(k->real), spec, mesh, limits);
+    reserve_whole(s, a, ek_dtype_size(k->real), spec, mesh, limits);
     if (!is_distributed(mesh))
         return;
     s->matrix = ek_arena_alloc(ek_arena_host(a), ranks * ranks, sizeof(*s->matrix));
-    s->send = take(a, sent_rows(spec, mesh, limits), 1, row);
-    s->recv = take(a, served_rows(spec, mesh, limits), 1, row);
+    s->send = reserve_rows(a, sent_rows(spec, mesh, limits), 1, row);
+    s->recv = reserve_rows(a, served_rows(spec, mesh, limits), 1, row);
 }
 
 /* What balances ranks: only where they can serve each other. */
-static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                         const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
-                         const ek_moe_limits *limits, int training)
+static void reserve_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                            const ek_model_spec *spec, const ek_mesh *mesh,
+                            const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
 {
     if (!is_distributed(mesh))
         return;
@@ -192,7 +194,7 @@ static void take_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         s->replicas = ek_replicas_reserve(
             a, k, spec, mesh,
             cfg->planner == NULL || ek_moe_may_bring(cfg) ? limits->spare_slots : -1,
-            members_most(cfg, mesh), training);
+            max_members(cfg, mesh), training);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -201,10 +203,10 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 {
     int64_t d = spec->hidden, n = limits->tokens, cols = ek_moe_cols(spec);
     int64_t ff = ek_range_length(spec->ff, mesh->etp, 0), shared;
-    int gathers = members_most(cfg, mesh);
+    int gathers = max_members(cfg, mesh);
     size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
-    count rows = served_rows(spec, mesh, limits);
-    count hidden = {ff * gathers * rows.most, ff * rows.likely};
+    row_count rows = served_rows(spec, mesh, limits);
+    row_count hidden = {ff * gathers * rows.most, ff * rows.likely};
 
     if (rows.most < n) /* the shared expert's */
         rows.most = n;
@@ -217,22 +219,22 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         hidden.likely = shared;
     if (gathers > 1) /* fewer rows then, but sums of theirs as R */
         rows.most *= 2;
-    s->rows = take(a, rows, d, comp);
-    s->rows2 = take(a, rows, d, comp);
-    s->hidden = take(a, hidden, 1, comp);
-    s->ws = ek_arena_alloc(a, (int64_t)workspace(k, spec, mesh, limits), 1);
+    s->rows = reserve_rows(a, rows, d, comp);
+    s->rows2 = reserve_rows(a, rows, d, comp);
+    s->hidden = reserve_rows(a, hidden, 1, comp);
+    s->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(k, spec, mesh, limits), 1);
     s->y_real = ek_arena_alloc(a, n * d, real);
     if (training) {
         s->dy = ek_arena_alloc(a, n * d, real);
         s->dlogits = ek_arena_alloc(a, n * spec->experts, real);
         s->dweights = ek_arena_alloc(a, n * cols, real);
-        s->drow = take(a, rows, 1, real);
+        s->drow = reserve_rows(a, rows, 1, real);
         if (gathers > 1)
-            s->drow_add = take(a, rows, 1, real);
+            s->drow_add = reserve_rows(a, rows, 1, real);
     }
     ek_cosine_reserve(&s->cosine, a, k, spec, n, training);
     reserve_dispatch(s, a, k, spec, mesh, limits);
-    take_balance(s, a, k, spec, mesh, cfg, limits, training);
+    reserve_balance(s, a, k, spec, mesh, cfg, limits, training);
 }
 
 void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
@@ -258,7 +260,7 @@ int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh)
 }
 
 /* What each micro-batch in flight keeps of a plan. */
-static void take_routes(ek_moe *m, ek_arena *a, int slots)
+static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
 {
     int64_t sources = (int64_t)m->x.token_chunks * m->x.ranks;
 
@@ -305,37 +307,37 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     m->rank_rows = ek_arena_alloc(a, p->ranks, sizeof(*m->rank_rows));
     m->primary_rows = ek_arena_alloc(a, p->ranks, sizeof(*m->primary_rows));
     m->planning = &m->scratch->planning;
-    take_routes(m, a, slots);
+    reserve_routes(m, a, slots);
 }
 
 /* Of the routed experts. */
-static void take_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                        const ek_moe_limits *limits)
+static void reserve_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
+                           const ek_moe_limits *limits)
 {
     const ek_model_spec *spec = m->spec;
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
     int64_t n = limits->tokens, chunks = m->x.chunks, slots = m->x.slots;
     ek_arena *host = ek_arena_host(a);
-    count sent = sent_rows(spec, m->mesh, limits), rows = served_rows(spec, m->mesh, limits);
+    row_count sent = sent_rows(spec, m->mesh, limits), rows = served_rows(spec, m->mesh, limits);
 
     s->probs = ek_arena_alloc(a, n * spec->experts, real);
     s->lse = ek_arena_alloc(a, n, real);
     s->weights = ek_arena_alloc(a, n * m->cols, real);
     s->ids = ek_arena_alloc(a, n * m->cols, sizeof(*s->ids));
     s->row_of = ek_arena_alloc(a, sent.most, sizeof(*s->row_of));
-    s->token_of = take(a, sent, 1, sizeof(*s->token_of));
-    s->row_weight = take(a, rows, 1, real);
+    s->token_of = reserve_rows(a, sent, 1, sizeof(*s->token_of));
+    s->row_weight = reserve_rows(a, rows, 1, real);
     s->offset = ek_arena_alloc(host, chunks * (slots + 1), sizeof(*s->offset));
     s->gate_stats = ek_arena_alloc(host, m->x.ranks * m->x.words, sizeof(*s->gate_stats));
     s->fraction = ek_arena_alloc(host, spec->experts, sizeof(*s->fraction));
-    rows.most *= members_most(m->cfg, m->mesh);
-    s->gu = take(a, rows, 2 * ek_range_length(spec->ff, m->mesh->etp, 0), comp);
-    rows.most /= members_most(m->cfg, m->mesh);
+    rows.most *= max_members(m->cfg, m->mesh);
+    s->gu = reserve_rows(a, rows, 2 * ek_range_length(spec->ff, m->mesh->etp, 0), comp);
+    rows.most /= max_members(m->cfg, m->mesh);
     if (!is_distributed(m->mesh))
         return;
-    s->rows = take(a, rows, spec->hidden, comp);
-    s->from_recv = take(a, rows, 1, sizeof(*s->from_recv));
-    s->from_experts = take(a, rows, 1, sizeof(*s->from_experts));
+    s->rows = reserve_rows(a, rows, spec->hidden, comp);
+    s->from_recv = reserve_rows(a, rows, 1, sizeof(*s->from_recv));
+    s->from_experts = reserve_rows(a, rows, 1, sizeof(*s->from_experts));
     s->send_first = ek_arena_alloc(host, chunks + 1, sizeof(*s->send_first));
 }
 
@@ -344,7 +346,7 @@ void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena
 {
     ek_shared_reserve_activations(m, s, a, limits, any);
     if (any || m->w->routed)
-        take_routed(m, s, a, limits);
+        reserve_routed(m, s, a, limits);
 }
 
 void ek_moe_begin_graph(ek_moe *m)

@@ -82,8 +82,7 @@ static inline void *ek_moe_at(ek_dtype type, const void *array, int64_t i)
     return (char *)(uintptr_t)array + i * (int64_t)ek_dtype_size(type);
 }
 
-/* --- router.c: append the ops and return the last ------------------------------------------------
- */
+/* --- router.c: append the ops and return the last --------------------------------------------- */
 
 /* Logits, gate, and the exchange of tallies, whose op goes to *told (-1: one rank alone). */
 int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t dep);
@@ -93,8 +92,7 @@ int32_t ek_moe_build_layout(const ek_moe_builder *b, int32_t counts_op);
 /* From scratch->dweights, or the sum of the travelled ones, to dy and the router's gradient. */
 int32_t ek_moe_build_router_backward(const ek_moe_builder *b, int32_t dep);
 
-/* --- experts.c ----------------------------------------------------------------------------------
- */
+/* --- experts.c -------------------------------------------------------------------------------- */
 
 /* Up, swiglu, down of a chunk: from the experts' input to scratch->rows; again: up alone. */
 int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep);
@@ -103,9 +101,7 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
 int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, int32_t dep);
 int32_t ek_moe_build_weight_gradients(const ek_moe_builder *b, int32_t part, int32_t dep);
 
-/* --- token_dispatcher.c
- * -----------------------------------------------------------------------------------
- */
+/* --- token_dispatcher.c ----------------------------------------------------------------------- */
 
 /* From the account of a choice to x. */
 int32_t ek_moe_build_dispatch(const ek_moe_builder *b, int32_t dep);
@@ -113,9 +109,7 @@ int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep);
 /* Gradient of the gate weights from the rows that have come back: fills scratch->dweights. */
 void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_activations *kept, int64_t n);
 
-/* --- replica_prefetch.c
- * ------------------------------------------------------------------------------------
- */
+/* --- replica_prefetch.c ----------------------------------------------------------------------- */
 
 /* After the forward products (dep), while rows return: the plan for the layer's next forward, and
  * the weights of its follower's replicas. */

@@ -79,8 +79,8 @@ static int32_t expert_at(const ek_replay_scratch *r, int64_t experts, int64_t ch
 }
 
 /* The tokens of a block that are asked for. */
-static void choose_in(const ek_replay_scratch *r, const ek_replay_of *of, const block *b,
-                      int64_t cols, int32_t *ids)
+static void choose_in_block(const ek_replay_scratch *r, const ek_replay_of *of, const block *b,
+                            int64_t cols, int32_t *ids)
 {
     int64_t end = b->first + b->n < of->first + of->n ? b->first + b->n : of->first + of->n;
     int64_t begin = b->first > of->first ? b->first : of->first;
@@ -107,6 +107,6 @@ void ek_replay_choose(const ek_replay_scratch *r, const ek_replay_of *of, int64_
         ek_apportion(&r->scratch, r->weight, (int32_t)experts, b.n * of->top_k, b.n, r->end);
         for (int64_t e = 1; e < experts; e++)
             r->end[e] += r->end[e - 1];
-        choose_in(r, of, &b, cols, ids);
+        choose_in_block(r, of, &b, cols, ids);
     }
 }

@@ -7,14 +7,13 @@
 #include <string.h>
 
 /* Which op a flight is of; a layer has at most one of each under way. */
-enum { FETCH_FORWARD, FETCH_BACKWARD, HOME, SHARE, FLIGHTS };
+enum { FETCH_FORWARD, FETCH_BACKWARD, REDUCE, BROADCAST, FLIGHTS };
 
-/* --- memory ------------------------------------------------------------------------------------
- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* Slices in a rank's slots but for those that it has for good. */
-static int32_t slices_brought(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots,
-                              int members)
+static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots,
+                                int members)
 {
     int64_t slots = (spec->experts + mesh->ep - 1) / mesh->ep + spare_slots;
 
@@ -22,19 +21,20 @@ static int32_t slices_brought(const ek_model_spec *spec, const ek_mesh *mesh, in
 }
 
 /* Bytes of a form; kernels without one read the master itself. */
-static int64_t form_bytes(const ek_kernels *k, int64_t out, int64_t in, int backward)
+static int64_t weight_bytes(const ek_kernels *k, int64_t out, int64_t in, int backward)
 {
     size_t packed = k->packed_bytes(k, out, in, backward ? EK_PACKED_BACKWARD : EK_PACKED_FORWARD);
 
     return packed > 0 ? (int64_t)packed : out * in * (int64_t)ek_dtype_size(k->real);
 }
 
-static void *take_form(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in, int training)
+static void *reserve_weights(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in,
+                             int training)
 {
-    int64_t bytes = form_bytes(k, out, in, 0);
+    int64_t bytes = weight_bytes(k, out, in, 0);
 
-    if (training && form_bytes(k, out, in, 1) > bytes)
-        bytes = form_bytes(k, out, in, 1);
+    if (training && weight_bytes(k, out, in, 1) > bytes)
+        bytes = weight_bytes(k, out, in, 1);
     return ek_arena_alloc(a, bytes, 1);
 }
 
@@ -56,7 +56,7 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
     int64_t d = spec->hidden, f = ek_range_length(spec->ff, mesh->etp, 0); /* the widest */
     size_t real = ek_dtype_size(k->real);
 
-    at->n = spare_slots >= 0 ? slices_brought(spec, mesh, spare_slots, members) : -1;
+    at->n = spare_slots >= 0 ? transient_slices(spec, mesh, spare_slots, members) : -1;
     at->calls = 0;
     at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
     at->ranks = ek_arena_alloc(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
@@ -64,8 +64,8 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
 
-        slot->up = take_form(a, k, 2 * f, d, training);
-        slot->down = take_form(a, k, d, f, training);
+        slot->up = reserve_weights(a, k, 2 * f, d, training);
+        slot->down = reserve_weights(a, k, d, f, training);
         for (int buf_idx = 0; buf_idx < 2 && training; buf_idx++) {
             slot->up_grad[buf_idx] = ek_arena_alloc(a, 2 * f * d, real);
             slot->down_grad[buf_idx] = ek_arena_alloc(a, d * f, real);
@@ -91,7 +91,7 @@ double ek_moe_replica_bytes(const ek_moe *m)
     int64_t d = m->spec->hidden, f = m->w->ff, bytes = 0;
 
     for (int backward = 0; backward < 2; backward++)
-        bytes += form_bytes(k, 2 * f, d, backward) + form_bytes(k, d, f, backward);
+        bytes += weight_bytes(k, 2 * f, d, backward) + weight_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
     if (m->persistent > 0) /* their gradients there and back, once a step */
         return (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
@@ -99,8 +99,7 @@ double ek_moe_replica_bytes(const ek_moe *m)
     return (double)(m->slices * bytes);
 }
 
-/* --- what lies in a slot ------------------------------------------------------------------------
- */
+/* --- what lies in a slot ---------------------------------------------------------------------- */
 
 static int buf_idx_of(const ek_moe *m)
 {
@@ -114,7 +113,7 @@ static int own_slice(const ek_moe *m)
 }
 
 /* The memory for a slice in one of this rank's slots, but for those that are there for good. */
-static ek_replica *memory_of(const ek_moe *m, int32_t slot, int slice)
+static ek_replica *replica_memory(const ek_moe *m, int32_t slot, int slice)
 {
     const int32_t *persistent = m->w->placement.expert_of + m->x.first_slot;
     int32_t i = slot * m->x.members + slice;
@@ -126,7 +125,7 @@ static ek_replica *memory_of(const ek_moe *m, int32_t slot, int slice)
 }
 
 /* Whether this rank has an expert for good. */
-static int lies_here(const ek_moe *m, int32_t expert)
+static int is_persistent_here(const ek_moe *m, int32_t expert)
 {
     return ek_slot_find(m->w->placement.expert_of + m->x.first_slot, m->x.slots, expert) >= 0;
 }
@@ -140,14 +139,14 @@ const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op)
 }
 
 /* The memory that a slice of a slot's expert was brought to; NULL: it is here for good. */
-static ek_replica *brought(const ek_moe *m, const int32_t *held, int32_t slot, int slice)
+static ek_replica *find_transient(const ek_moe *m, const int32_t *held, int32_t slot, int slice)
 {
-    if (slice == own_slice(m) && lies_here(m, held[slot]))
+    if (slice == own_slice(m) && is_persistent_here(m, held[slot]))
         return NULL;
     for (int32_t s = 0; s < slot; s++) /* a second slot reads what the first has */
         if (held[s] == held[slot])
             slot = s;
-    return memory_of(m, slot, slice);
+    return replica_memory(m, slot, slice);
 }
 
 int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int slice, int backward,
@@ -158,7 +157,7 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
 
     if (e < 0)
         return 0;
-    r = brought(m, held, slot, slice);
+    r = find_transient(m, held, slot, slice);
     if (r == NULL) {
         const ek_weight *up = &m->w->up[e], *down = &m->w->down[e];
 
@@ -171,8 +170,7 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
     return 1;
 }
 
-/* --- who takes part -----------------------------------------------------------------------------
- */
+/* --- who takes part --------------------------------------------------------------------------- */
 
 /* This rank's run of ranks in a route. */
 typedef struct {
@@ -180,24 +178,25 @@ typedef struct {
     const int32_t *expert_of; /* [ep * slots] */
     const int32_t *primary;   /* [experts], counted from the start of all runs */
     int32_t slots, first;     /* of a rank; the run's first */
-} run;
+} group_route;
 
-static run run_of(ek_moe *m, const int32_t *expert_of)
+static group_route group_route_of(ek_moe *m, const int32_t *expert_of)
 {
     int32_t first = m->mesh->edp_rank * m->mesh->ep * m->x.slots;
 
-    return (run){m, expert_of + first, m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts,
-                 m->x.slots, first};
+    return (group_route){m, expert_of + first,
+                         m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts, m->x.slots,
+                         first};
 }
 
-static int32_t primary_rank(const run *r, int32_t expert)
+static int32_t primary_rank(const group_route *r, int32_t expert)
 {
     return (r->primary[expert] - r->first) / r->slots;
 }
 
 /* Numbers the experts that have to be brought: those with replicas, or all where slices are
  * gathered.  How many there are. */
-static int32_t number_experts(const run *r, ek_replicas *own)
+static int32_t number_experts(const group_route *r, ek_replicas *own)
 {
     int all = r->m->x.members > 1;
     int32_t n = all ? r->m->x.experts : 0;
@@ -214,7 +213,7 @@ static int32_t number_experts(const run *r, ek_replicas *own)
 }
 
 /* The ranks of the stage that compute with a slice of this rank's group, its home first. */
-static int list_ranks(const run *r, int32_t expert, int slice, int *ranks)
+static int list_ranks(const group_route *r, int32_t expert, int slice, int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
     int members = r->m->x.members, first = mesh->etp_rank / members * members;
@@ -232,8 +231,7 @@ static int list_ranks(const run *r, int32_t expert, int slice, int *ranks)
     return n;
 }
 
-/* --- ops of the network lane --------------------------------------------------------------------
- */
+/* --- ops of the network lane ------------------------------------------------------------------ */
 
 /* The messages of one slice of an expert. */
 typedef struct {
@@ -247,7 +245,8 @@ typedef struct {
 } transfer;
 
 /* Both matrices from the home to all who have the expert. */
-static ek_status cast(const transfer *t, void *up, int64_t up_bytes, void *down, int64_t down_bytes)
+static ek_status multicast_matrices(const transfer *t, void *up, int64_t up_bytes, void *down,
+                                    int64_t down_bytes)
 {
     ek_comm *stage = t->m->mesh->stage;
     ek_coll **coll = t->flight->coll + t->flight->n;
@@ -266,8 +265,8 @@ static ek_status send_weights(const transfer *t)
     int64_t d = m->spec->hidden;
     int backward = t->kind == FETCH_BACKWARD;
 
-    return cast(t, t->w.up, form_bytes(m->k, 2 * t->f, d, backward), t->w.down,
-                form_bytes(m->k, d, t->f, backward));
+    return multicast_matrices(t, t->w.up, weight_bytes(m->k, 2 * t->f, d, backward), t->w.down,
+                              weight_bytes(m->k, d, t->f, backward));
 }
 
 static ek_status share_gradients(const transfer *t)
@@ -275,7 +274,7 @@ static ek_status share_gradients(const transfer *t)
     const ek_moe *m = t->m;
     int64_t size = m->spec->hidden * t->f * (int64_t)ek_dtype_size(m->k->real);
 
-    return cast(t, t->w.up_grad, 2 * size, t->w.down_grad, size);
+    return multicast_matrices(t, t->w.up_grad, 2 * size, t->w.down_grad, size);
 }
 
 static ek_status sum_gradients(const transfer *t)
@@ -295,13 +294,13 @@ static ek_status sum_gradients(const transfer *t)
 }
 
 /* Starts the messages of the slices of the expert in a slot; number: of the expert. */
-static ek_status start_slot(const run *r, const int32_t *held, int32_t slot, int32_t number,
-                            int kind)
+static ek_status start_slot_messages(const group_route *r, const int32_t *held, int32_t slot,
+                                     int32_t number, int kind)
 {
     static ek_status (*const begin[])(const transfer *t) = {[FETCH_FORWARD] = send_weights,
                                                             [FETCH_BACKWARD] = send_weights,
-                                                            [HOME] = sum_gradients,
-                                                            [SHARE] = share_gradients};
+                                                            [REDUCE] = sum_gradients,
+                                                            [BROADCAST] = share_gradients};
     ek_moe *m = r->m;
     ek_replicas *own = m->scratch->replicas;
     int members = m->x.members;
@@ -323,10 +322,10 @@ static ek_status start_slot(const run *r, const int32_t *held, int32_t slot, int
 }
 
 /* Starts the messages of all that this rank has and others have too; expert_of: all slots. */
-static ek_status start(ek_moe *m, const int32_t *expert_of, int kind)
+static ek_status start_messages(ek_moe *m, const int32_t *expert_of, int kind)
 {
     ek_replicas *own = m->scratch->replicas;
-    run r = run_of(m, expert_of);
+    group_route r = group_route_of(m, expert_of);
     const int32_t *held = expert_of + m->x.first_slot;
     int32_t n = number_experts(&r, own);
 
@@ -337,13 +336,13 @@ static ek_status start(ek_moe *m, const int32_t *expert_of, int kind)
         if (number < 0)
             continue;
         own->number[e] = -1; /* once, though two slots may have it */
-        EK_TRY(start_slot(&r, held, s, number, kind));
+        EK_TRY(start_slot_messages(&r, held, s, number, kind));
     }
     own->calls += 2 * (unsigned)(n * m->x.members);
     return EK_OK;
 }
 
-static ek_status test(ek_replica_flight *f)
+static ek_status test_messages(ek_replica_flight *f)
 {
     ek_status all = EK_OK;
 
@@ -358,7 +357,7 @@ static ek_status test(ek_replica_flight *f)
 }
 
 /* Whether there is room for what does not stay, and nobody keeps what does in all of it. */
-static int has_room(const ek_moe *m)
+static int has_replica_memory(const ek_moe *m)
 {
     const ek_planner *p = m->planning->planner;
 
@@ -369,44 +368,46 @@ static int has_room(const ek_moe *m)
 /* Whether this step may bring something there. */
 static int has_replicas(const ek_moe *m)
 {
-    return has_room(m) && (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
+    return has_replica_memory(m) && (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
 }
 
-static ek_status move(ek_moe *m, const ek_op *op, int kind)
+static ek_status exchange_replicas(ek_moe *m, const ek_op *op, int kind)
 {
     if (*op->state == NULL) {
         *op->state = &m->flights[kind];
-        EK_TRY(start(m, has_room(m) ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of,
-                     kind));
+        EK_TRY(start_messages(m,
+                              has_replica_memory(m) ? ek_moe_route_of(m, op)->expert_of
+                                                    : m->w->placement.expert_of,
+                              kind));
     }
-    return test(&m->flights[kind]);
+    return test_messages(&m->flights[kind]);
 }
 
 static ek_status op_fetch_forward(void *self, const ek_op *op)
 {
-    return move(self, op, FETCH_FORWARD);
+    return exchange_replicas(self, op, FETCH_FORWARD);
 }
 
 static ek_status op_prefetch(void *self, const ek_op *op)
 {
     if (*op->state == NULL)
         ek_routing_plan_use_previous(self, ek_moe_route_of(self, op));
-    return move(self, op, FETCH_FORWARD);
+    return exchange_replicas(self, op, FETCH_FORWARD);
 }
 
 static ek_status op_fetch_backward(void *self, const ek_op *op)
 {
-    return move(self, op, FETCH_BACKWARD);
+    return exchange_replicas(self, op, FETCH_BACKWARD);
 }
 
 static ek_status op_reduce(void *self, const ek_op *op)
 {
-    return move(self, op, HOME);
+    return exchange_replicas(self, op, REDUCE);
 }
 
 static ek_status op_share(void *self, const ek_op *op)
 {
-    return move(self, op, SHARE);
+    return exchange_replicas(self, op, BROADCAST);
 }
 
 /* The first message that is not through. */
@@ -422,8 +423,7 @@ static void describe(void *self, const ek_op *op, char *text, size_t cap)
         }
 }
 
-/* --- ops of the compute lane --------------------------------------------------------------------
- */
+/* --- ops of the compute lane ------------------------------------------------------------------ */
 
 static ek_status op_here(void *self, const ek_op *op)
 {
@@ -441,7 +441,7 @@ static ek_status op_clear(void *self, const ek_op *op)
 
     for (int32_t s = 0; s < m->x.slots; s++)
         for (int i = 0; i < m->x.members; i++) {
-            ek_replica *r = held[s] >= 0 ? brought(m, held, s, i) : NULL;
+            ek_replica *r = held[s] >= 0 ? find_transient(m, held, s, i) : NULL;
 
             if (r == NULL)
                 continue;
@@ -451,8 +451,7 @@ static ek_status op_clear(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* --- builders -----------------------------------------------------------------------------------
- */
+/* --- builders --------------------------------------------------------------------------------- */
 
 /* Bytes of the weights that a rank may be brought in this step, each number `size` bytes. */
 static double bytes_of(const ek_moe *m, ek_dtype type)

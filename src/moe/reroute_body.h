@@ -11,13 +11,14 @@ static R NAME(score_of)(const ek_moe *m, const ek_moe_activations *kept, int64_t
 }
 
 /* Assignment i goes to expert e. */
-static void NAME(give)(const ek_moe *m, const ek_moe_activations *kept, int64_t i, int32_t e)
+static void NAME(assign_expert)(const ek_moe *m, const ek_moe_activations *kept, int64_t i,
+                                int32_t e)
 {
     kept->ids[i] = e;
     ((R *)kept->weights)[i] = e >= 0 ? NAME(score_of)(m, kept, i / m->cols, e) : (R)0;
 }
 
-static int NAME(has)(const ek_moe *m, const ek_moe_activations *kept, int64_t t, int32_t e)
+static int NAME(has_expert)(const ek_moe *m, const ek_moe_activations *kept, int64_t t, int32_t e)
 {
     for (int64_t j = 0; j < m->step->top_k; j++)
         if (kept->ids[t * m->cols + j] == e)
@@ -35,7 +36,7 @@ static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_activations *kept,
     for (int32_t e = 0; e < (int32_t)m->spec->experts; e++) {
         R score;
 
-        if (!allowed[e] || NAME(has)(m, kept, t, e))
+        if (!allowed[e] || NAME(has_expert)(m, kept, t, e))
             continue;
         score = NAME(score_of)(m, kept, t, e);
         if (best < 0 || score > most) {
@@ -49,7 +50,7 @@ static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_activations *kept,
 /* --- topology --------------------------------------------------------------------------------- */
 
 /* The experts near the rank that has token t of the data parallel rank's. */
-static const unsigned char *NAME(near)(const ek_moe *m, const ek_micro *mb, int64_t t)
+static const unsigned char *NAME(near_experts)(const ek_moe *m, const ek_micro *mb, int64_t t)
 {
     int r = 0;
 
@@ -59,25 +60,25 @@ static const unsigned char *NAME(near)(const ek_moe *m, const ek_micro *mb, int6
 }
 
 /* Sequence s: the best few of the assignments that leave a node do, the rest stays there. */
-static void NAME(stay_near)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
+static void NAME(limit_remote)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
 {
     int64_t cols = m->cols, k = m->step->top_k, n = 0;
     int64_t room = (int64_t)floor(m->cfg->reroute_limit * (double)(k * mb->seq));
 
     for (int64_t t = s * mb->seq; t < (s + 1) * mb->seq; t++) {
-        const unsigned char *near = NAME(near)(m, mb, t);
+        const unsigned char *near = NAME(near_experts)(m, mb, t);
 
         for (int64_t i = t * cols; i < t * cols + k; i++)
             if (kept->ids[i] >= 0 && !near[kept->ids[i]])
                 m->order[n++] = (int32_t)i;
     }
-    NAME(sort_down)(kept->weights, m->order, n);
+    NAME(sort_descending)(kept->weights, m->order, n);
     for (int64_t i = room; i < n; i++) {
         int64_t t = m->order[i] / cols;
-        int32_t e = NAME(best_other)(m, kept, t, NAME(near)(m, mb, t));
+        int32_t e = NAME(best_other)(m, kept, t, NAME(near_experts)(m, mb, t));
 
         if (e >= 0)
-            NAME(give)(m, kept, m->order[i], e);
+            NAME(assign_expert)(m, kept, m->order[i], e);
     }
 }
 
@@ -85,8 +86,8 @@ static void NAME(stay_near)(ek_moe *m, const ek_micro *mb, ek_moe_activations *k
 
 /* Room for assignment i, whose token has all experts that have room: another token of sequence s
  * goes there and leaves its own place, for an expert that this one lacks. */
-static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s,
-                             int64_t i, int32_t *passed)
+static int32_t NAME(swap_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept,
+                                     int64_t s, int64_t i, int32_t *passed)
 {
     int64_t cols = m->cols;
 
@@ -94,12 +95,12 @@ static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_activations *
         for (int64_t j = t * cols; j < t * cols + m->step->top_k; j++) {
             int32_t place = kept->ids[j], e;
 
-            if (place < 0 || NAME(has)(m, kept, i / cols, place))
+            if (place < 0 || NAME(has_expert)(m, kept, i / cols, place))
                 continue;
             e = NAME(best_other)(m, kept, t, m->allowed);
             if (e < 0)
                 break; /* whichever place of this token */
-            NAME(give)(m, kept, j, e);
+            NAME(assign_expert)(m, kept, j, e);
             *passed = place;
             return e;
         }
@@ -107,21 +108,21 @@ static int32_t NAME(hand_on)(ek_moe *m, const ek_micro *mb, ek_moe_activations *
 }
 
 /* Moves assignment i of sequence s from an expert that has too many, and so will have no room. */
-static void NAME(swipe_one)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s,
-                            int64_t i, int64_t share)
+static void NAME(swipe_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept,
+                                   int64_t s, int64_t i, int64_t share)
 {
     int32_t filled = NAME(best_other)(m, kept, i / m->cols, m->allowed), to = filled;
 
     if (filled < 0)
-        filled = NAME(hand_on)(m, mb, kept, s, i, &to);
+        filled = NAME(swap_assignment)(m, mb, kept, s, i, &to);
     if (filled < 0)
         return;
-    NAME(give)(m, kept, i, to);
+    NAME(assign_expert)(m, kept, i, to);
     m->allowed[filled] = ++m->taken[filled] < share;
 }
 
 /* Sequence s: no expert serves more than its share. */
-static void NAME(swipe)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
+static void NAME(swipe_sequence)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
 {
     int64_t experts = m->spec->experts, span = mb->seq * m->cols, k = m->step->top_k;
     int64_t share = (k * mb->seq + experts - 1) / experts;
@@ -138,19 +139,19 @@ static void NAME(swipe)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept,
         for (int64_t i = s * span; i < (s + 1) * span && m->taken[e] > share; i++)
             if (kept->ids[i] == e)
                 m->order[n++] = (int32_t)i;
-        NAME(sort_down)(kept->weights, m->order, n);
+        NAME(sort_descending)(kept->weights, m->order, n);
         for (int64_t i = share; i < n; i++)
-            NAME(swipe_one)(m, mb, kept, s, m->order[i], share);
+            NAME(swipe_assignment)(m, mb, kept, s, m->order[i], share);
     }
 }
 
-static void NAME(reroute)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
+static void NAME(reroute_micro)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     for (int64_t i = 0; i < mb->n * m->cols; i++)
-        NAME(give)(m, kept, i, kept->ids[i]);
+        NAME(assign_expert)(m, kept, i, kept->ids[i]);
     for (int64_t s = 0; s < mb->seqs; s++)
         if (m->cfg->reroute == EK_REROUTE_TOPOLOGY)
-            NAME(stay_near)(m, mb, kept, s);
+            NAME(limit_remote)(m, mb, kept, s);
         else
-            NAME(swipe)(m, mb, kept, s);
+            NAME(swipe_sequence)(m, mb, kept, s);
 }

@@ -171,7 +171,7 @@ int32_t ek_moe_build_layout(const ek_moe_builder *b, int32_t counts_op)
                       counts_op);
 }
 
-/* --- backward -------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
 static ek_status op_route_backward(void *self, const ek_op *op)
 {

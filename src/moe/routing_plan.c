@@ -9,7 +9,7 @@
 
 /* What is counted of every expert rank in a micro-batch: rows served, sent and got, replicas got
  * and given. */
-enum { SERVED, SENT, GOT, GETS, GIVES, KINDS };
+enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, KINDS };
 
 /* Nodes of the expert ranks of a run, numbered by first rank. */
 static void number_nodes(const ek_mesh *mesh, int ep_group, int32_t *node_of)
@@ -35,7 +35,7 @@ static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int ep_g
 }
 
 /* By which nodes and domains the next plan is made. */
-static void ask_for_run(ek_moe_planning *d, int ep_group)
+static void set_group_limits(ek_moe_planning *d, int ep_group)
 {
     d->limits.node_of = d->node_of + (int64_t)ep_group * d->limits.ranks;
     if (d->domain_of != NULL)
@@ -43,7 +43,7 @@ static void ask_for_run(ek_moe_planning *d, int ep_group)
 }
 
 /* Memory of the planners that there is a choice of, the first one's in use. */
-static void take_planners(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg)
+static void reserve_planners(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg)
 {
     int n = 0;
 
@@ -102,7 +102,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     for (int ep_group = 0; ep_group < mesh->edp && d->domain_of != NULL; ep_group++)
         copy_domains(cfg, mesh, ep_group, d->domain_of + (int64_t)ep_group * mesh->ep);
     d->limits.domain_of = d->domain_of;
-    take_planners(d, a, cfg);
+    reserve_planners(d, a, cfg);
     if (cfg->replicas_min > 1) {
         ek_replica_sets_reserve(&d->others, a, ek_plan_number_domains(&d->limits, NULL),
                                 layers * experts);
@@ -120,11 +120,10 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
                               sizeof(*d->parts));
 }
 
-/* --- counts and plan ---------------------------------------------------------------------------
- */
+/* --- counts and plan -------------------------------------------------------------------------- */
 
 /* Counts of a run, [ep, experts]: an expert rank's are those of all its shards. */
-static void count(const ek_moe *m, const ek_gate_stats *gate_stats, int ep_group)
+static void count_assignments(const ek_moe *m, const ek_gate_stats *gate_stats, int ep_group)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
@@ -143,7 +142,7 @@ static void count(const ek_moe *m, const ek_gate_stats *gate_stats, int ep_group
 }
 
 /* Shares of a placement that other counts made: one that lasts, or was made ahead. */
-static ek_status serve(ek_moe *m, int64_t *made_with, ek_plan *p)
+static ek_status serve_placement(ek_moe *m, int64_t *made_with, ek_plan *p)
 {
     ek_moe_planning *d = m->planning;
     ek_plan planned = {.placement = p->placement, .quota = made_with};
@@ -160,7 +159,7 @@ int ek_routing_plan_uses_previous(const ek_moe *m)
 }
 
 /* The counts of a run are what its next lasting placement is made from. */
-static void remember(ek_moe *m)
+static void record_history(ek_moe *m)
 {
     if (m->history.counts != NULL && m->step->training)
         ek_plan_remember(&m->history, &m->planning->limits, m->planning->counts);
@@ -175,7 +174,7 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
 
     for (int32_t e = 0; e < x->experts; e++)
         d->primary[e] = x->serves[(int64_t)ep_group * x->experts + e] - first;
-    ask_for_run(d, ep_group);
+    set_group_limits(d, ep_group);
     return (ek_plan){
         .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->primary},
         .quota = quota,
@@ -183,7 +182,7 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
 }
 
 /* The plan of a run for the counts that are there. */
-static ek_status plan(ek_moe *m, int ep_group, ek_plan *p)
+static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
@@ -191,7 +190,7 @@ static ek_status plan(ek_moe *m, int ep_group, ek_plan *p)
     int64_t start = ek_clock_ns();
     ek_status st = d->planner->plan_transient != NULL
                        ? d->planner->plan_transient(d->memory, &d->limits, d->counts, p)
-                       : serve(m, m->persistent_quota, p);
+                       : serve_placement(m, m->persistent_quota, p);
 
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
@@ -203,8 +202,7 @@ static ek_status plan(ek_moe *m, int ep_group, ek_plan *p)
     return ek_placement_check(&p->placement);
 }
 
-/* --- dealing -----------------------------------------------------------------------------------
- */
+/* --- dealing ---------------------------------------------------------------------------------- */
 
 void ek_routing_plan_share_rows(int64_t *left, int32_t n, const int64_t *parts, int32_t n_parts,
                                 void (*put)(void *context, int32_t part, int32_t slot,
@@ -267,7 +265,7 @@ static void share_rank_rows(ek_moe *m, const ek_gate_stats *gate_stats, int32_t 
 }
 
 /* Slots, rows by expert rank, and whether these are all that there are. */
-static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
+static ek_status split_expert(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
 {
     ek_moe_planning *d = m->planning;
 
@@ -285,7 +283,7 @@ static ek_status split(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
 }
 
 /* Whether a rank has what is in a slot for good. */
-static int horizon(const ek_moe *m, int32_t slot)
+static int is_persistent(const ek_moe *m, int32_t slot)
 {
     return m->w->placement.expert_of[slot] >= 0;
 }
@@ -297,8 +295,8 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
     ek_moe_planning *d = m->planning;
     int brought = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
     int64_t *gets =
-        d->traffic + (int64_t)GETS * m->w->placement.ranks + (int64_t)ep_group * p->ranks;
-    int64_t *gives = gets + (GIVES - GETS) * m->w->placement.ranks;
+        d->traffic + (int64_t)REPLICAS_IN * m->w->placement.ranks + (int64_t)ep_group * p->ranks;
+    int64_t *gives = gets + (REPLICAS_OUT - REPLICAS_IN) * m->w->placement.ranks;
 
     memset(d->total, 0, (size_t)p->experts * sizeof(*d->total));
     for (int32_t s = 0; s < p->ranks * p->slots; s++) {
@@ -313,7 +311,7 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
     }
 }
 
-static void tell(const ek_moe *m, int ep_group, const int64_t *counts, const ek_plan *p)
+static void notify_listener(const ek_moe *m, int ep_group, const int64_t *counts, const ek_plan *p)
 {
     const ek_moe_planning *d = m->planning;
 
@@ -322,14 +320,14 @@ static void tell(const ek_moe *m, int ep_group, const int64_t *counts, const ek_
 }
 
 /* The plan of a run that was made ahead, for the counts that are there. */
-static ek_status follow(ek_moe *m, int ep_group, ek_plan *p)
+static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_plan *made = &m->next_plan.made[ep_group];
 
     p->before_s = made->before_s;
     p->after_s = made->after_s;
     memcpy(p->reason, made->reason, sizeof(p->reason));
-    return serve(
+    return serve_placement(
         m, m->next_plan.quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
 }
 
@@ -342,13 +340,14 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
     int per_ep_group = x->ranks / x->ep_groups;
     ek_plan p = begin_plan(m, ep_group, route->expert_of, d->quota);
 
-    count(m, gate_stats, ep_group);
-    remember(m);
-    EK_TRY(ek_routing_plan_uses_previous(m) ? follow(m, ep_group, &p) : plan(m, ep_group, &p));
+    count_assignments(m, gate_stats, ep_group);
+    record_history(m);
+    EK_TRY(ek_routing_plan_uses_previous(m) ? reuse_previous_plan(m, ep_group, &p)
+                                            : make_plan(m, ep_group, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
 
-        EK_TRY(split(m, &p, e, &n));
+        EK_TRY(split_expert(m, &p, e, &n));
         for (int32_t i = 0; i < n; i++)
             d->slots[i] += first;
         for (int32_t r = 0; r < d->limits.ranks; r++)
@@ -356,15 +355,14 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
                             d->rows + (int64_t)r * n, n, route->row_counts);
     }
     count_replicas(m, &p.placement, ep_group);
-    tell(m, ep_group, d->counts, &p);
+    notify_listener(m, ep_group, d->counts, &p);
     return EK_OK;
 }
 
-/* --- where every rank serves its own rows -------------------------------------------------------
- */
+/* --- where every rank serves its own rows ----------------------------------------------------- */
 
 /* Puts the experts that a rank lacks into its empty slots. */
-static void fill_rank(const ek_moe *m, int32_t *expert_of)
+static void fill_empty_slots(const ek_moe *m, int32_t *expert_of)
 {
     int32_t e = 0;
 
@@ -379,7 +377,7 @@ static void fill_rank(const ek_moe *m, int32_t *expert_of)
 }
 
 /* Each source's rows go to its own rank's slots. */
-static void plan_own_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
+static void set_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
 {
     const ek_dispatch_layout *x = &m->x;
 
@@ -399,10 +397,10 @@ static void plan_own_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
         }
 }
 
-static void fill_ranks(const ek_moe *m, int32_t *expert_of)
+static void fill_all_ranks(const ek_moe *m, int32_t *expert_of)
 {
     for (int32_t r = 0; r < m->w->placement.ranks; r++)
-        fill_rank(m, expert_of + r * m->x.slots);
+        fill_empty_slots(m, expert_of + r * m->x.slots);
 }
 
 /* Tutel's r = 0: everything is everywhere. */
@@ -410,11 +408,11 @@ static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_r
 {
     int32_t ranks = m->w->placement.ranks / m->x.ep_groups;
 
-    fill_ranks(m, route->expert_of);
-    plan_own_rows(m, gate_stats, route);
+    fill_all_ranks(m, route->expert_of);
+    set_local_rows(m, gate_stats, route);
     for (int ep_group = 0; ep_group < m->x.ep_groups && m->history.counts != NULL; ep_group++) {
-        count(m, gate_stats, ep_group);
-        remember(m);
+        count_assignments(m, gate_stats, ep_group);
+        record_history(m);
     }
     for (int ep_group = 0; ep_group < m->x.ep_groups; ep_group++) {
         ek_placement p = {.experts = m->x.experts,
@@ -427,7 +425,7 @@ static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_r
     }
 }
 
-static void put_primary(const ek_moe *m, int32_t *expert_of)
+static void copy_placement(const ek_moe *m, int32_t *expert_of)
 {
     const ek_placement *p = &m->w->placement;
 
@@ -446,7 +444,7 @@ static ek_status plan_ep_groups(ek_moe *m, const ek_gate_stats *gate_stats, ek_m
     return EK_OK;
 }
 
-static double busiest(const ek_moe *m, int kind)
+static double max_over_ranks(const ek_moe *m, int kind)
 {
     int32_t ranks = m->w->placement.ranks;
     const int64_t *of = m->planning->traffic + (int64_t)kind * ranks;
@@ -463,8 +461,8 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
     const ek_dispatch_layout *x = &m->x;
     const int32_t *rows = route->row_counts;
     int32_t ranks = m->w->placement.ranks;
-    int64_t *served = m->planning->traffic, *sent = served + SENT * ranks,
-            *got = served + GOT * ranks;
+    int64_t *served = m->planning->traffic, *sent = served + ROWS_OUT * ranks,
+            *got = served + ROWS_IN * ranks;
 
     for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++) {
         int32_t from = (int32_t)(i % x->ranks) / x->shards;
@@ -489,11 +487,11 @@ static void count_slices(ek_moe *m, const ek_moe_route *route)
 
     for (int32_t s = 0; s < x->all_slots; s++)
         if (route->expert_of[s] >= 0)
-            m->slices += shards * (horizon(m, s) ? members - 1 : members);
+            m->slices += shards * (is_persistent(m, s) ? members - 1 : members);
 }
 
 /* Adds the micro-batch to the sums of the step. */
-static void account(ek_moe *m, const ek_moe_route *route, int planned)
+static void add_to_step_sums(ek_moe *m, const ek_moe_route *route, int planned)
 {
     double members = m->x.members;
 
@@ -502,11 +500,12 @@ static void account(ek_moe *m, const ek_moe_route *route, int planned)
         m->rank_rows[r] += m->planning->traffic[r];
         m->work.rows += (double)m->planning->traffic[r];
     }
-    m->work.busiest += busiest(m, SERVED);
+    m->work.busiest += max_over_ranks(m, ROWS_SERVED);
     /* A shard has its part of its expert rank's rows, and of each expert so many slices. */
-    m->work.link += fmax(busiest(m, SENT), busiest(m, GOT)) / members;
+    m->work.link += fmax(max_over_ranks(m, ROWS_OUT), max_over_ranks(m, ROWS_IN)) / members;
     if (planned)
-        m->work.replicas += fmax(busiest(m, GETS), busiest(m, GIVES)) * members;
+        m->work.replicas +=
+            fmax(max_over_ranks(m, REPLICAS_IN), max_over_ranks(m, REPLICAS_OUT)) * members;
     m->work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
 }
 
@@ -525,7 +524,7 @@ void ek_routing_plan_reset_other_layers(ek_moe *m)
 
     if (d->others.room == 0)
         return;
-    ask_for_run(d, 0);
+    set_group_limits(d, 0);
     ek_plan_number_domains(&d->limits, d->others_domain);
     ek_replica_sets_clear(&d->others);
     d->limits.others = &d->others;
@@ -550,7 +549,7 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
 
     now.ranks = d->limits.ranks;
     ek_placement_copy(&d->persistent.placement, &now);
-    ask_for_run(d, 0);
+    set_group_limits(d, 0);
     d->persistent.of = m->history.of;
     d->persistent.explain =
         d->listener.on_plan != NULL || (m->mesh->at == 0 && ek_log_heard(EK_LOG_DEBUG));
@@ -560,7 +559,7 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
     m->plans++;
     if (st == EK_OK && d->persistent.explain) {
-        tell(m, -1, m->history.counts, &d->persistent);
+        notify_listener(m, -1, m->history.counts, &d->persistent);
         ek_log("balance", EK_LOG_DEBUG, "layer %d: %s: %s", m->w->layer, d->planner->name,
                d->persistent.reason);
     }
@@ -576,24 +575,23 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
     if (!ek_routing_plan_uses_previous(m)) /* else slots are filled already, and stay so */
-        put_primary(m, route->expert_of);
+        copy_placement(m, route->expert_of);
     if (plans && plan_ep_groups(m, gate_stats, route) < 0) {
         ek_routing_plan_give_up(m);
         d->unfit = 1;
         plans = 0;
         if (!ek_routing_plan_uses_previous(m))
-            put_primary(m, route->expert_of);
+            copy_placement(m, route->expert_of);
     }
     if (m->x.local)
         plan_local_rows(m, gate_stats, route);
     else if (!plans)
         ek_dispatch_default_rows(&m->x, gate_stats, route->row_counts);
     count_slices(m, route);
-    account(m, route, plans || m->x.local);
+    add_to_step_sums(m, route, plans || m->x.local);
 }
 
-/* --- ahead of time ------------------------------------------------------------------------------
- */
+/* --- ahead of time ---------------------------------------------------------------------------- */
 
 /* Whether what was planned is for experts where they are now. */
 static int is_current(const ek_moe *m)
@@ -615,22 +613,22 @@ void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
         memset(a->quota, 0, (size_t)m->x.all_slots * sizeof(*a->quota));
     }
     if (m->x.local || !a->known || m->planning->failed)
-        put_primary(m, route->expert_of);
+        copy_placement(m, route->expert_of);
     else
         memcpy(route->expert_of, a->expert_of, (size_t)m->x.all_slots * sizeof(*a->expert_of));
     if (m->x.local)
-        fill_ranks(m, route->expert_of);
+        fill_all_ranks(m, route->expert_of);
 }
 
-static ek_status plan_runs(ek_moe *m, const ek_gate_stats *gate_stats)
+static ek_status plan_next_groups(ek_moe *m, const ek_gate_stats *gate_stats)
 {
     for (int ep_group = 0; ep_group < m->x.ep_groups; ep_group++) {
         int64_t *quota =
             m->next_plan.quota + (int64_t)ep_group * m->planning->limits.ranks * m->x.slots;
         ek_plan p = begin_plan(m, ep_group, m->next_plan.expert_of, quota);
 
-        count(m, gate_stats, ep_group);
-        EK_TRY(plan(m, ep_group, &p));
+        count_assignments(m, gate_stats, ep_group);
+        EK_TRY(make_plan(m, ep_group, &p));
         EK_TRY(ek_plan_check(&m->planning->limits, m->planning->counts, &p));
         m->next_plan.made[ep_group] = p;
     }
@@ -641,8 +639,8 @@ void ek_routing_plan_from_previous(ek_moe *m, const ek_gate_stats *gate_stats)
 {
     if (m->planning->failed)
         return;
-    put_primary(m, m->next_plan.expert_of);
+    copy_placement(m, m->next_plan.expert_of);
     m->next_plan.known = 1;
-    if (plan_runs(m, gate_stats) < 0)
+    if (plan_next_groups(m, gate_stats) < 0)
         ek_routing_plan_give_up(m);
 }

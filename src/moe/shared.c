@@ -16,13 +16,13 @@ static int64_t dense_width(const ek_model_spec *spec)
 }
 
 /* This rank's part of a width. */
-static int64_t part_of(int64_t width, const ek_mesh *mesh)
+static int64_t local_width(int64_t width, const ek_mesh *mesh)
 {
     return ek_range_length(width, mesh->tp, mesh->tp_rank);
 }
 
 /* The widest of shared expert and dense layers. */
-static int64_t widest(const ek_model_spec *spec)
+static int64_t max_width(const ek_model_spec *spec)
 {
     int64_t dense = dense_width(spec);
 
@@ -30,13 +30,13 @@ static int64_t widest(const ek_model_spec *spec)
 }
 
 int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh,
-                         const ek_moe_limits *limits)
+                         const ek_moe_limits *token_rows)
 {
-    return part_of(widest(spec), mesh) * limits->all;
+    return local_width(max_width(spec), mesh) * token_rows->all;
 }
 
 /* Of one width.  A wider one may need less. */
-static size_t workspace(const ek_kernels *k, int64_t tokens, int64_t d, int64_t ff)
+static size_t workspace_bytes(const ek_kernels *k, int64_t tokens, int64_t d, int64_t ff)
 {
     size_t up = ff > 0 ? k->linear_workspace(k, tokens, 1, 2 * ff, d) : 0;
     size_t down = ff > 0 ? k->linear_workspace(k, tokens, 1, d, ff) : 0;
@@ -45,23 +45,25 @@ static size_t workspace(const ek_kernels *k, int64_t tokens, int64_t d, int64_t 
 }
 
 size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                           const ek_moe_limits *limits)
+                           const ek_moe_limits *token_rows)
 {
-    size_t a = workspace(k, limits->all, spec->hidden, part_of(dense_width(spec), mesh));
-    size_t b = workspace(k, limits->all, spec->hidden, part_of(spec->shared_ff, mesh));
+    size_t a =
+        workspace_bytes(k, token_rows->all, spec->hidden, local_width(dense_width(spec), mesh));
+    size_t b =
+        workspace_bytes(k, token_rows->all, spec->hidden, local_width(spec->shared_ff, mesh));
 
     return a > b ? a : b;
 }
 
 void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                   const ek_moe_limits *limits, int any)
+                                   const ek_moe_limits *token_rows, int any)
 {
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
-    int64_t width = any ? part_of(widest(m->spec), m->mesh) : m->w->shared_ff;
-    int exists = any ? widest(m->spec) > 0 : m->w->shared;
+    int64_t width = any ? local_width(max_width(m->spec), m->mesh) : m->w->shared_ff;
+    int exists = any ? max_width(m->spec) > 0 : m->w->shared;
 
-    s->shared_gu = ek_arena_alloc(a, limits->all * 2 * width, comp);
-    s->shared_scale = ek_arena_alloc(a, exists ? limits->all : 0, real);
+    s->shared_gu = ek_arena_alloc(a, token_rows->all * 2 * width, comp);
+    s->shared_scale = ek_arena_alloc(a, exists ? token_rows->all : 0, real);
 }
 
 /* --- rows that it works on -------------------------------------------------------------------- */
@@ -73,26 +75,26 @@ typedef struct {
     void *dy;            /* C [n, d], gradient of the output */
     void *hidden, *drow; /* C [n, f], R [n] */
     void *ws;
-} limits;
+} token_rows;
 
 static const ek_micro *micro_of(const ek_moe *m, const ek_op *op)
 {
     return &m->step->micro[op->micro];
 }
 
-static limits room_of(const ek_moe *m, const ek_op *op)
+static token_rows token_rows_of(const ek_moe *m, const ek_op *op)
 {
     const ek_moe_scratch *s = m->scratch;
     const ek_tp *t = s->tp;
     const ek_micro *mb = micro_of(m, op);
 
     if (t != NULL)
-        return (limits){mb->all, t->y, t->dy, s->hidden, t->dscale, s->ws};
-    return (limits){mb->n, ek_moe_activations_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
+        return (token_rows){mb->all, t->y, t->dy, s->hidden, t->dscale, s->ws};
+    return (token_rows){mb->n, ek_moe_activations_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
 }
 
 /* This rank's run of a column R of the room; gates concern own tokens. */
-static void *own(const ek_moe *m, const ek_op *op, void *column)
+static void *own_range(const ek_moe *m, const ek_op *op, void *column)
 {
     const ek_tp *t = m->scratch->tp;
 
@@ -113,12 +115,12 @@ static void *scale_of(const ek_moe *m, const ek_moe_activations *kept)
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-static void gate(const ek_moe *m, const ek_op *op)
+static void gate_forward(const ek_moe *m, const ek_op *op)
 {
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
     int64_t n = micro_of(m, op)->n, d = m->spec->hidden;
-    void *scale = own(m, op, kept->shared_scale);
+    void *scale = own_range(m, op, kept->shared_scale);
 
     if (n == 0)
         return;
@@ -134,7 +136,7 @@ static ek_status up_down(ek_moe *m, const ek_op *op, void *out, ek_out mode)
 {
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
-    limits r = room_of(m, op);
+    token_rows r = token_rows_of(m, op);
     int64_t d = m->spec->hidden, f = m->w->shared_ff;
     ek_group *g = &m->shared_group;
 
@@ -152,7 +154,7 @@ static ek_status op_shared(void *self, const ek_op *op)
     ek_moe *m = self;
 
     if (m->w->shared_gated)
-        gate(m, op);
+        gate_forward(m, op);
     return up_down(m, op, ek_moe_activations_of(m, op)->x, EK_OUT_ADD);
 }
 
@@ -164,7 +166,7 @@ static ek_status op_start(void *self, const ek_op *op)
 
     ek_tp_put(t, op, t->y, ek_moe_activations_of(m, op)->y, m->k->comp);
     if (m->w->shared_gated)
-        gate(m, op);
+        gate_forward(m, op);
     return EK_OK;
 }
 
@@ -202,7 +204,7 @@ static ek_status down_backward(ek_moe *m, const ek_op *op)
 {
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
-    limits r = room_of(m, op);
+    token_rows r = token_rows_of(m, op);
     int64_t d = m->spec->hidden, f = m->w->shared_ff;
     ek_group *g = &m->shared_group;
 
@@ -216,7 +218,7 @@ static ek_status down_backward(ek_moe *m, const ek_op *op)
 static ek_status up_weight(ek_moe *m, const ek_op *op)
 {
     const void *dgu = ek_moe_activations_of(m, op)->shared_gu;
-    limits r = room_of(m, op);
+    token_rows r = token_rows_of(m, op);
     int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
 
     m->shared_group = (ek_group){0, r.n, m->w->shared_up.backward, m->w->shared_up.g};
@@ -226,7 +228,7 @@ static ek_status up_weight(ek_moe *m, const ek_op *op)
 static ek_status up_input(ek_moe *m, const ek_op *op, void *dy, ek_out mode)
 {
     const void *dgu = ek_moe_activations_of(m, op)->shared_gu;
-    limits r = room_of(m, op);
+    token_rows r = token_rows_of(m, op);
     int64_t d = m->spec->hidden, f2 = 2 * m->w->shared_ff;
 
     m->shared_group = (ek_group){0, r.n, m->w->shared_up.backward, m->w->shared_up.g};
@@ -239,7 +241,8 @@ static void gate_backward(const ek_moe *m, const ek_op *op)
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     const ek_kernels *k = m->k;
     int64_t n = micro_of(m, op)->n, d = m->spec->hidden;
-    void *scale = own(m, op, kept->shared_scale), *dscale = own(m, op, room_of(m, op).drow);
+    void *scale = own_range(m, op, kept->shared_scale),
+         *dscale = own_range(m, op, token_rows_of(m, op).drow);
     ek_weight *w = &m->w->shared_router;
 
     if (n == 0)

@@ -22,18 +22,18 @@ typedef struct {
     int64_t d;
     int64_t thin, wide;       /* bytes without and with an R behind */
     int64_t thin_ld, wide_ld; /* the same in elements of C */
-} layout;
+} row_format;
 
-static layout layout_of(const ek_moe *m)
+static row_format row_format_of(const ek_moe *m)
 {
     int64_t comp = (int64_t)ek_dtype_size(m->k->comp), real = (int64_t)ek_dtype_size(m->k->real);
     int64_t d = m->spec->hidden;
 
-    return (layout){m->k, d, d * comp, d * comp + real, d, d + real / comp};
+    return (row_format){m->k, d, d * comp, d * comp + real, d, d + real / comp};
 }
 
 /* Copies the R of row i of one array to row j of another. */
-static void copy_real(const layout *l, char *to, int64_t to_stride, int64_t j, const char *from,
+static void copy_real(const row_format *l, char *to, int64_t to_stride, int64_t j, const char *from,
                       int64_t from_stride, int64_t i)
 {
     if (l->k->real == EK_F64)
@@ -42,7 +42,7 @@ static void copy_real(const layout *l, char *to, int64_t to_stride, int64_t j, c
         memcpy(to + j * to_stride, from + i * from_stride, sizeof(float));
 }
 
-/* --- within one rank ------------------------------------------------------------------------- */
+/* --- within one rank -------------------------------------------------------------------------- */
 
 static ek_status op_dispatch(void *self, const ek_op *op)
 {
@@ -116,7 +116,7 @@ static int32_t build_here_backward(const ek_moe_builder *b, int32_t dep)
                               c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
 }
 
-/* --- packing --------------------------------------------------------------------------------- */
+/* --- packing ---------------------------------------------------------------------------------- */
 
 /* The places of a chunk's rows. */
 typedef struct {
@@ -138,7 +138,7 @@ static region region_of(const ek_moe *m, const ek_moe_activations *kept, int chu
 }
 
 /* Where the rows that return in forward come to lie. */
-static char *returned(const ek_moe *m, const region *r, int64_t thin)
+static char *returned_rows(const ek_moe *m, const region *r, int64_t thin)
 {
     return (char *)m->scratch->send + r->first_sent * thin;
 }
@@ -156,7 +156,7 @@ static ek_status op_pack(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     int chunk = ek_moe_chunk(op);
     region r = region_of(m, kept, chunk, l.wide);
     int64_t t, end, copies = (int64_t)m->cols * m->x.copies;
@@ -177,7 +177,7 @@ static ek_status op_unpack(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
     const int32_t *from = kept->from_recv + r.first;
     char *weight = ek_moe_at(l.k->real, kept->row_weight, r.first);
@@ -209,7 +209,7 @@ static ek_status op_repack(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
 
     gather_sums(m, kept, &r, m->scratch->rows, r.recv, l.thin_ld);
@@ -220,7 +220,7 @@ static ek_status op_pack_gradient(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
 
     l.k->gather_real(r.sent, l.d, kept->token_of + r.first_sent, m->dx, l.d, r.send, l.thin_ld);
@@ -231,7 +231,7 @@ static ek_status op_unpack_gradient(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
 
     l.k->gather_comp(r.rows, l.d, kept->from_recv + r.first, r.recv, l.thin_ld,
@@ -243,7 +243,7 @@ static ek_status op_repack_gradient(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
     const int32_t *from = kept->from_experts + r.first;
     const char *drow = ek_moe_at(l.k->real, m->scratch->drow, r.first);
@@ -254,11 +254,11 @@ static ek_status op_repack_gradient(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* --- the network ----------------------------------------------------------------------------- */
+/* --- the network ------------------------------------------------------------------------------ */
 
 /* Exchanges the rows of a chunk, `size` bytes each; back: from where they are served. */
-static ek_status exchange(ek_moe *m, const ek_op *op, int back, int64_t size, const char *from,
-                          char *to)
+static ek_status exchange_chunk(ek_moe *m, const ek_op *op, int back, int64_t size,
+                                const char *from, char *to)
 {
     if (!ek_net_started(op)) {
         ek_dispatch_matrix(&m->x, ek_moe_route_of(m, op)->row_counts, ek_moe_chunk(op), back,
@@ -272,40 +272,40 @@ static ek_status exchange(ek_moe *m, const ek_op *op, int back, int64_t size, co
 static ek_status op_send(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
 
-    return exchange(m, op, 0, l.wide, r.send, r.recv);
+    return exchange_chunk(m, op, 0, l.wide, r.send, r.recv);
 }
 
 static ek_status op_return(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
 
-    return exchange(m, op, 1, l.thin, r.recv, returned(m, &r, l.thin));
+    return exchange_chunk(m, op, 1, l.thin, r.recv, returned_rows(m, &r, l.thin));
 }
 
 static ek_status op_send_gradient(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
 
-    return exchange(m, op, 0, l.thin, r.send, r.recv);
+    return exchange_chunk(m, op, 0, l.thin, r.send, r.recv);
 }
 
 static ek_status op_return_gradient(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
 
-    return exchange(m, op, 1, l.wide, r.recv, r.send);
+    return exchange_chunk(m, op, 1, l.wide, r.recv, r.send);
 }
 
-/* --- over ranks, forward --------------------------------------------------------------------- */
+/* --- over ranks, forward ---------------------------------------------------------------------- */
 
 /* Adds what has returned: the rows of one token chunk, or all of them when chunks are by
  * distance, as a token's rows are then in several. */
@@ -325,7 +325,7 @@ static ek_status op_dispatch_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     int64_t t, end, copies = (int64_t)m->cols * m->x.copies;
 
     tokens_of(m, ek_moe_micro(m, op)->n, ek_moe_chunk(op), &t, &end);
@@ -441,7 +441,7 @@ int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep)
     return build_join(b, &backward, dep);
 }
 
-/* --- gradient of the gate weights ------------------------------------------------------------ */
+/* --- gradient of the gate weights ------------------------------------------------------------- */
 
 static double real_of(ek_dtype type, const char *p)
 {
@@ -459,7 +459,7 @@ static double real_of(ek_dtype type, const char *p)
 void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_activations *kept, int64_t n)
 {
     const ek_moe_scratch *s = m->scratch;
-    layout l = layout_of(m);
+    row_format l = row_format_of(m);
     const char *from;
     int64_t stride = l.wide;
 

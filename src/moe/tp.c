@@ -66,7 +66,7 @@ void ek_tp_add_own(const ek_tp *t, const ek_op *op, const void *a, void *y)
 }
 
 /* The runs of the micro-batch's tokens, in elements. */
-static const int64_t *runs(const ek_tp *t, const ek_op *op, int64_t width)
+static const int64_t *token_ranges(const ek_tp *t, const ek_op *op, int64_t width)
 {
     for (int r = 0; r <= t->mesh->tp; r++)
         t->first[r] = ek_range_first(ek_tp_micro(t, op)->all, t->mesh->tp, r) * width;
@@ -76,15 +76,15 @@ static const int64_t *runs(const ek_tp *t, const ek_op *op, int64_t width)
 ek_status ek_tp_gather(const ek_tp *t, const ek_op *op, void *buf, int64_t width, ek_dtype type)
 {
     if (!ek_net_started(op))
-        EK_TRY(ek_comm_all_gather(t->mesh->tp_group, buf, runs(t, op, width), ek_dtype_size(type),
-                                  ek_net_cell(op)));
+        EK_TRY(ek_comm_all_gather(t->mesh->tp_group, buf, token_ranges(t, op, width),
+                                  ek_dtype_size(type), ek_net_cell(op)));
     return ek_net_test(op);
 }
 
 ek_status ek_tp_reduce_scatter(const ek_tp *t, const ek_op *op, void *buf, int64_t width)
 {
     if (!ek_net_started(op))
-        EK_TRY(ek_comm_reduce_scatter(t->mesh->tp_group, buf, runs(t, op, width),
+        EK_TRY(ek_comm_reduce_scatter(t->mesh->tp_group, buf, token_ranges(t, op, width),
                                       t->k->real == EK_F64 ? EK_SUM_F64 : EK_SUM_F32,
                                       ek_net_cell(op)));
     return ek_net_test(op);

@@ -24,7 +24,7 @@ void ek_graph_reset(ek_graph *g)
 }
 
 /* Makes room for `need` elements of `size` bytes. */
-static int reserve(void **array, int32_t *cap, int32_t need, size_t size)
+static int reserve_elements(void **array, int32_t *cap, int32_t need, size_t size)
 {
     int32_t want = *cap > 0 ? *cap : 256;
     void *p;
@@ -48,10 +48,10 @@ int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t 
 {
     void *ops = g->ops, *all = g->deps;
     int32_t id = g->n_ops;
-    int ok = reserve(&ops, &g->cap_ops, g->n_ops + 1, sizeof(*g->ops));
+    int ok = reserve_elements(&ops, &g->cap_ops, g->n_ops + 1, sizeof(*g->ops));
 
     g->ops = ops;
-    ok = ok && reserve(&all, &g->cap_deps, g->n_deps + n_deps, sizeof(*g->deps));
+    ok = ok && reserve_elements(&all, &g->cap_deps, g->n_deps + n_deps, sizeof(*g->deps));
     g->deps = all;
     if (!ok) {
         g->failed = EK_ENOMEM;

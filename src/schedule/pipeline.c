@@ -9,25 +9,25 @@ typedef struct {
 /* A place in the sequence of forwards or backwards: micro-batch `at` of a group, in a chunk. */
 typedef struct {
     int64_t group, first, model_chunk, at; /* first: the group's first micro-batch */
-} place;
+} position;
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static int64_t groups(const pipe *p)
+static int64_t group_count(const pipe *p)
 {
     return p->micros < p->stages ? 1 : p->micros / p->stages;
 }
 
 static int64_t group_size(const pipe *p, int64_t group)
 {
-    return p->micros / groups(p) + (group < p->micros % groups(p));
+    return p->micros / group_count(p) + (group < p->micros % group_count(p));
 }
 
 /* The item at a place, which moves on. */
-static ek_pipe_item next(const pipe *p, place *x, int backward)
+static ek_pipe_item next_item(const pipe *p, position *x, int backward)
 {
     int64_t model_chunk = backward ? p->model_chunks - 1 - x->model_chunk : x->model_chunk;
     ek_pipe_item item = {(int32_t)(x->first + x->at), (int32_t)model_chunk, backward};
@@ -44,7 +44,7 @@ static ek_pipe_item next(const pipe *p, place *x, int backward)
 
 /* Forwards before the first one that a backward follows: enough to keep the stages behind at work
  * until a gradient comes back, and with chunks, for a whole group to reach the last chunk. */
-static int64_t warm_up(const pipe *p, int64_t stage)
+static int64_t warm_up_forwards(const pipe *p, int64_t stage)
 {
     int64_t behind = p->stages - stage - 1;
 
@@ -56,15 +56,15 @@ int64_t ek_pipe_order(int stages, int model_chunks, int64_t micros, int stage, i
 {
     pipe p = {stages, model_chunks, micros};
     int64_t all = micros * model_chunks, n = 0,
-            forwards = training ? least(warm_up(&p, stage), all) : all;
-    place f = {0}, b = {0};
+            forwards = training ? min_i64(warm_up_forwards(&p, stage), all) : all;
+    position f = {0}, b = {0};
 
     while (n < forwards)
-        items[n++] = next(&p, &f, 0);
+        items[n++] = next_item(&p, &f, 0);
     for (int64_t i = 0; training && i < all; i++) {
         if (forwards + i < all)
-            items[n++] = next(&p, &f, 0);
-        items[n++] = next(&p, &b, 1);
+            items[n++] = next_item(&p, &f, 0);
+        items[n++] = next_item(&p, &b, 1);
     }
     return n;
 }
@@ -73,7 +73,7 @@ int64_t ek_pipe_in_flight(int stages, int model_chunks, int64_t micros, int stag
 {
     pipe p = {stages, model_chunks, micros};
 
-    return least(warm_up(&p, stage) + 1, micros * model_chunks);
+    return min_i64(warm_up_forwards(&p, stage) + 1, micros * model_chunks);
 }
 
 int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int model_chunk)

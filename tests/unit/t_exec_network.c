@@ -243,8 +243,7 @@ static void the_tick_ends_with_the_run(void)
     ek_graph_fini(&g);
 }
 
-/* --- hangs -------------------------------------------------------------------------------------
- */
+/* --- hangs ------------------------------------------------------------------------------------ */
 
 static ek_status never(void *self, const ek_op *op)
 {
@@ -390,8 +389,7 @@ static void moving_bytes_are_no_hang(void)
     }
 }
 
-/* --- recording ---------------------------------------------------------------------------------
- */
+/* --- recording -------------------------------------------------------------------------------- */
 
 /* Ops in flight at once have tracks of their own, the lowest that are free. */
 static void tracks_are_free_of_overlap(void)

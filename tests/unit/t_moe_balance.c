@@ -20,8 +20,7 @@ static result at_work(const scenario *s, const result *one)
     return many;
 }
 
-/* --- any plan ----------------------------------------------------------------------------------
- */
+/* --- any plan --------------------------------------------------------------------------------- */
 
 static void anywhere(scenario *s, const result *one, int i)
 {
@@ -99,8 +98,7 @@ static void with_other_kernels(void)
     each_layout(s, packed_forms);
 }
 
-/* --- a plan that balances ----------------------------------------------------------------------
- */
+/* --- a plan that balances --------------------------------------------------------------------- */
 
 static void exact_balances(void)
 {
@@ -129,8 +127,7 @@ static void exact_balances(void)
     drop(&one);
 }
 
-/* --- what is counted of plans ------------------------------------------------------------------
- */
+/* --- what is counted of plans ----------------------------------------------------------------- */
 
 static ek_plan_terms watched; /* of the plans of all ranks and steps */
 static int64_t plans_watched;
@@ -208,8 +205,7 @@ static void counts_without_a_planner(void)
     drop(&one);
 }
 
-/* --- a planner that fails ----------------------------------------------------------------------
- */
+/* --- a planner that fails --------------------------------------------------------------------- */
 
 static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
@@ -258,8 +254,7 @@ static void failing_planners_are_left_out(void)
     drop(&one);
 }
 
-/* --- dealing -----------------------------------------------------------------------------------
- */
+/* --- dealing ---------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t part[5], slot[4];

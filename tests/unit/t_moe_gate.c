@@ -76,8 +76,7 @@ static void fewer_choices_in_a_step(void)
     teardown(&f);
 }
 
-/* --- capacity ----------------------------------------------------------------------------------
- */
+/* --- capacity --------------------------------------------------------------------------------- */
 
 /* Logits of two experts of which `first` has the probability p. */
 static void pair(double *logits, int first, double p)
@@ -189,8 +188,7 @@ static void drops_do_not_depend_on_micro_batches(void)
     }
 }
 
-/* --- groups, expert choice, bias ---------------------------------------------------------------
- */
+/* --- groups, expert choice, bias -------------------------------------------------------------- */
 
 /* Group values by their best expert: the group of the 6, though the other two sum to more. */
 static void softmax_groups_score_by_their_best(void)
@@ -303,8 +301,7 @@ static void experts_choose_tokens(void)
     teardown(&f);
 }
 
-/* --- noise ---------------------------------------------------------------------------------------
- */
+/* --- noise ------------------------------------------------------------------------------------ */
 
 enum { NOISY = 4 * 5 * 3 }; /* sequences, tokens, experts */
 
@@ -365,8 +362,7 @@ static void noise_differs_everywhere_else(void)
         CHECK_REAL(other[i], 1.0 / 3);
 }
 
-/* --- losses --------------------------------------------------------------------------------------
- */
+/* --- losses ----------------------------------------------------------------------------------- */
 
 static void losses_by_hand(void)
 {

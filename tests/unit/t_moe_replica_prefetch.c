@@ -5,8 +5,7 @@
 #include "moe_ranks.h"
 #include "random_planner.h"
 
-/* --- whose counts they are ----------------------------------------------------------------------
- */
+/* --- whose counts they are -------------------------------------------------------------------- */
 
 enum { EXPERTS = 5, ITERATIONS = 2, NONE = -1 };
 
@@ -130,8 +129,7 @@ static void plans_follow_one_micro_batch_later(void)
     drop(&one);
 }
 
-/* --- any plan ----------------------------------------------------------------------------------
- */
+/* --- any plan --------------------------------------------------------------------------------- */
 
 static int64_t replicas_seen;
 
@@ -196,8 +194,7 @@ static void one_expert_takes_all(void)
     each_layout(s, anywhere);
 }
 
-/* --- a planner that fails ----------------------------------------------------------------------
- */
+/* --- a planner that fails --------------------------------------------------------------------- */
 
 static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
