@@ -1,7 +1,6 @@
-/* The cosine router for one element type: R and NAME() are defined by the file that includes this.
- */
+/* The cosine router for one element type; the including file defines R and NAME(). */
 
-/* Rows of x [n, p] at length 1; what they had goes to length [n]. */
+/* Divides the rows of x [n, p] by their norms, which go to length [n]. */
 static void NAME(normalise_rows)(int64_t n, int64_t p, R *x, R *length)
 {
 #pragma omp parallel for schedule(static)
@@ -18,8 +17,8 @@ static void NAME(normalise_rows)(int64_t n, int64_t p, R *x, R *length)
     }
 }
 
-/* The gradient of such rows before they had length 1: to d [n, p] itself, from that of unit rows u,
- * and their products to dot [n]. */
+/* Backward of normalise_rows, with its output u: replaces d [n, p], the gradient of u, by that of
+ * the rows before.  dot [n]: d . u. */
 static void NAME(normalise_rows_backward)(int64_t n, int64_t p, const R *u, const R *length, R *d,
                                           R *dot)
 {
@@ -49,7 +48,7 @@ static double NAME(logit_scale)(const ek_moe *m)
     return exp(theta < theta_max ? theta : theta_max);
 }
 
-/* Tokens and experts as unit rows. */
+/* Sets c->u and c->m, the normalised rows of tokens and experts. */
 static void NAME(normalise_inputs)(const ek_moe *m, int64_t n, const void *y)
 {
     const ek_cosine_scratch *c = &m->scratch->cosine;

@@ -1,4 +1,4 @@
-/* Counting and sorting of rows between sources and servers. */
+/* Counts and sorts rows between sources and servers. */
 #include "moe/dispatch_layout.h"
 
 #include <string.h>
@@ -103,13 +103,13 @@ static const int32_t *rows_of(const ek_dispatch_layout *x, const int32_t *row_co
     return row_counts + ((int64_t)chunk * x->ranks + source) * x->all_slots;
 }
 
-/* The token chunk of a chunk of the exchange. */
+/* The token chunk of a chunk. */
 static int token_chunk_of(const ek_dispatch_layout *x, int chunk)
 {
     return x->group > 0 ? 0 : chunk;
 }
 
-/* The place of a server in its group. */
+/* Index of a server within its group of members. */
 static int member_of(const ek_dispatch_layout *x, int server)
 {
     return server % x->shards % x->members;
@@ -140,8 +140,8 @@ void ek_dispatch_matrix(const ek_dispatch_layout *x, const int32_t *row_counts, 
                     rows_for(x, rows_of(x, row_counts, token_chunk, source), source, server);
 }
 
-/* Where this rank's rows of a token chunk begin in the send buffer: x->start by server, after
- * `row` rows; x->next by slot and member, counted from there. */
+/* Sets where this rank's rows of a token chunk begin in the send buffer, after `row` rows: x->start
+ * by server; x->next by slot and member, relative to the server's start.  Returns the end. */
 static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int token_chunk,
                           int64_t row, int64_t *send_first)
 {
@@ -183,7 +183,7 @@ static int next_member(ek_dispatch_layout *x, const int32_t *rows, int32_t slot)
     return x->member[slot];
 }
 
-/* Where the next row of a slot lies, in the sends to each of its copies: row_of [copies]. */
+/* Sets the position in send of a slot's next row, for each of its copies: row_of [copies]. */
 static void place_row(ek_dispatch_layout *x, const int32_t *rows, int32_t slot, int32_t token,
                       int32_t *row_of, int32_t *token_of)
 {
@@ -221,7 +221,7 @@ void ek_dispatch_sort(ek_dispatch_layout *x, const int32_t *row_counts, int64_t 
     send_first[x->chunks] = rows;
 }
 
-/* Rows of a chunk from a source for each of this rank's slots, into count [slots]; their sum. */
+/* Rows of a chunk from a source for each of this rank's slots, count [slots]; returns their sum. */
 static int64_t count_received(const ek_dispatch_layout *x, const int32_t *row_counts, int chunk,
                               int source, int64_t *count)
 {
@@ -252,7 +252,7 @@ void ek_dispatch_receive(ek_dispatch_layout *x, const int32_t *row_counts, int64
         offset[x->slots] = base + row;
         row = 0;
         for (int slot = 0; slot < x->slots; slot++) {
-            int64_t at = 0; /* of recv, within the chunk: where the source's rows begin */
+            int64_t at = 0; /* of recv, within the chunk: first row of (source, slot) */
 
             offset[slot] = base + row;
             for (int source = 0; source < x->ranks; source++) {

@@ -1,13 +1,13 @@
 /* The experts' products on one chunk of rows, forward and backward.
  *
- * Where rows do not travel, scratch->rows holds in turn the input, the output, the gradient of the
- * output and that of the input, and the input is gathered once more for its weights' gradient.
- * Where they do, the input is kept->rows, which is saved, and its gradient goes to scratch->rows2:
- * so the gradients of the weights can wait until all other chunks are on their way.
+ * Not distributed: scratch->rows holds in turn the input, the output, the gradient of the output
+ * and that of the input; the input is gathered again for the gradient of the up weights.
+ * Distributed: the input is kept->rows, which is saved, and its gradient goes to scratch->rows2, so
+ * that weight gradients can wait until the all-to-alls of all chunks have started.
  *
- * Where shards gather slices (moe/replicas.h), all goes slice by slice: kept->gu and
- * scratch->hidden hold a chunk's rows of the first slice, then those of the second, ..., and what
- * is a sum over slices is summed as R. */
+ * Where shards gather slices (moe/replicas.h), products run slice by slice: kept->gu and
+ * scratch->hidden hold a chunk's rows of the first slice, then those of the second, ..., and sums
+ * over slices are accumulated as R. */
 #include "moe/replicas.h"
 
 /* Points the groups at the chunk's rows of each slot, and at a slice of its expert's weights. */
@@ -36,12 +36,13 @@ static void *input_of(const ek_moe *m, const ek_moe_activations *kept)
     return ek_moe_is_distributed(m) ? kept->rows : m->scratch->rows;
 }
 
-/* A slice of a chunk. */
+/* A slice of the experts' width, for a chunk's rows. */
 typedef struct {
-    int64_t first, rows;                 /* the chunk's */
-    int64_t f;                           /* width */
-    void *gu, *hidden;                   /* C [rows, 2 f], [rows, f] of it */
-    void *gu_of_row_0, *hidden_of_row_0; /* where its row 0 would be, were the slice all rows */
+    int64_t first, rows; /* of the chunk */
+    int64_t f;           /* width of the slice */
+    void *gu, *hidden;   /* C [rows, 2 f], C [rows, f] */
+    void *gu_of_row_0,
+        *hidden_of_row_0; /* bases for row numbers that count from row 0, not first */
 } slice;
 
 static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_activations *kept, int i)
@@ -61,7 +62,7 @@ static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_activations
                    .hidden_of_row_0 = ek_moe_at(comp, m->scratch->hidden, at - first * f)};
 }
 
-/* How a product leaves its part of what is a sum over slices. */
+/* Output mode of slice i's product: the first slice sets the sum over slices, the others add. */
 static ek_out output_mode(const ek_moe *m, int i)
 {
     if (m->x.members == 1)
@@ -265,7 +266,7 @@ int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, in
                            (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
     dep = ek_moe_add_kernels(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
                              6 * rows * c->f * c->comp, dep);
-    if (!ek_moe_is_distributed(b->m)) /* before its rows are overwritten */
+    if (!ek_moe_is_distributed(b->m)) /* before expert up input overwrites scratch->rows */
         dep = add_down_weight(b, part, dep);
     dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * rows * c->d * c->f,
                              (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);

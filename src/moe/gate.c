@@ -1,4 +1,4 @@
-/* The gates for float and double; capacity and the bias feedback, which need no type. */
+/* The gates for float and double; capacity, statistics and bias update, which need no type. */
 #include "moe/gate.h"
 
 #include "base/random.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Places of one expert in one sequence: ceil(k f T / E), f = 1 where dropless is meant. */
+/* Capacity of an expert in a sequence of T tokens: ceil(k f T / E), f = 1 if dropless. */
 static int64_t ek_gate_capacity(const ek_moe *m, int64_t seq)
 {
     double f = m->step->capacity_factor != 0 ? fabs(m->step->capacity_factor) : 1.0;
@@ -15,13 +15,13 @@ static int64_t ek_gate_capacity(const ek_moe *m, int64_t seq)
     return (int64_t)ceil((double)m->step->top_k * f * (double)seq / (double)m->spec->experts);
 }
 
-/* A token's place in the step, the same in every layout. */
+/* A token's index within the step, the same in every parallel layout. */
 static uint64_t ek_gate_position(const ek_micro *mb, int64_t t)
 {
     return mb->first_sequence * (uint64_t)mb->seq + (uint64_t)(mb->first + t);
 }
 
-/* The choice that spreads evenly: assignment j of token t goes to expert t k + j, modulo E. */
+/* Even spread: assignment j of token t goes to expert t k + j, modulo E. */
 static void ek_gate_spread(const ek_moe *m, const ek_micro *mb, int32_t *ids)
 {
     int64_t experts = m->spec->experts, cols = m->cols, k = m->step->top_k;
@@ -38,7 +38,7 @@ static void ek_gate_spread(const ek_moe *m, const ek_micro *mb, int32_t *ids)
     }
 }
 
-/* The choice of a recorded trace, of whose layers the routed ones count. */
+/* Choices with the loads of a recorded trace, whose layers are the routed layers. */
 static void ek_gate_replay(const ek_moe *m, const ek_micro *mb, int32_t *ids)
 {
     int64_t before = (int64_t)(mb->first_sequence - mb->micro_first) * mb->seq;
@@ -54,7 +54,7 @@ static void ek_gate_replay(const ek_moe *m, const ek_micro *mb, int32_t *ids)
     ek_replay_choose(&m->replay, &of, m->cols, ids);
 }
 
-/* Whether the gate's choice is replaced, and how. */
+/* Whether the gate's choice is replaced. */
 static int ek_gate_is_forced(const ek_moe *m)
 {
     return m->cfg->force_balance || m->cfg->replay != NULL;
@@ -70,7 +70,7 @@ static void ek_gate_force(const ek_moe *m, const ek_micro *mb, int32_t *ids)
         ek_gate_replay(m, mb, ids);
 }
 
-/* Whether logits have noise. */
+/* Whether logits are multiplied by noise. */
 static int ek_gate_jitters(const ek_moe *m)
 {
     return m->step->training && m->spec->gate.jitter > 0;
@@ -113,7 +113,7 @@ int ek_gate_is_plain(const ek_moe *m)
            !ek_gate_jitters(m) && !ek_reroute_applies(m) && !ek_gate_is_forced(m);
 }
 
-/* What a run of this rank's tokens chose. */
+/* Adds the choices of a token chunk to this rank's statistics. */
 static void count_choices(const ek_moe *m, const ek_moe_activations *kept, int chunk, int64_t first,
                           int64_t n, ek_gate_stats *own)
 {
@@ -168,7 +168,7 @@ void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
         jitter_gradients_f32(m, mb);
 }
 
-/* Sums over ranks of one word of their tallies. */
+/* Sum over ranks of one word of their statistics. */
 static int64_t count_over_ranks(const ek_moe *m, const ek_moe_activations *kept, int64_t word)
 {
     int64_t count = 0;

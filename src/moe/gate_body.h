@@ -1,13 +1,13 @@
-/* The gates, for one element type: R and NAME() are defined by the file that includes this.
+/* The gates for one element type; the including file defines R and NAME().
  *
- * A choice in ids is an expert e, -1 for none, or -2 - e for one that went over capacity: its
- * weight is lost, but it keeps its part in the normalisation and so in the gradient. */
+ * An entry of ids is an expert e, -1 for none, or -2 - e for an assignment dropped over capacity:
+ * it is not computed, but its probability still counts in the normalisation and the gradient. */
 
 /* moe/reroute_body.h */
 static void NAME(reroute_micro)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept);
 
-/* Router noise: logits times uniform(1 - j, 1 + j), a number of its own for every (seed, step,
- * layer, sequence, position, expert), whatever the layout. */
+/* Router noise: the factor of a logit, uniform in (1 - j, 1 + j), which depends on seed, step,
+ * layer, sequence, position and expert alone, not on the parallel layout. */
 static R NAME(jitter_factor)(const ek_moe *m, const ek_micro *mb, int64_t t, int64_t e)
 {
     const ek_moe_step *s = m->step;
@@ -36,8 +36,8 @@ static void NAME(select_top)(const R *x, int64_t n, int64_t want, int32_t *ids)
     }
 }
 
-/* Sets the scores of experts outside the best group_top groups to -infinity.  A group scores by
- * its best expert (softmax) or the sum of its best two (sigmoid with bias). */
+/* Sets the scores of experts outside the best group_top groups to -infinity.  A group's score is
+ * its best expert's (softmax) or the sum of its best two (sigmoid with bias). */
 static void NAME(limit_groups)(const ek_gate_spec *gs, int64_t experts, R *score)
 {
     int64_t width = experts / gs->groups;
@@ -64,7 +64,7 @@ static void NAME(limit_groups)(const ek_gate_spec *gs, int64_t experts, R *score
     }
 }
 
-/* Choice by scores that differ from the probabilities: with a bias, or limited to groups. */
+/* Top-k by scores that differ from the probabilities: with a bias, or limited to groups. */
 static void NAME(choose_by_score)(ek_moe *m, int64_t n, ek_moe_activations *kept)
 {
     const ek_gate_spec *gs = &m->spec->gate;
@@ -96,7 +96,7 @@ void NAME(ek_sigmoid_backward)(const R *x, R *d, int64_t n)
         d[i] *= x[i] * ((R)1 - x[i]);
 }
 
-/* Whether a comes before b: the larger score, or the lower index of equals. */
+/* Whether a comes before b in descending order: larger score, ties to the lower index. */
 static int NAME(sorts_before)(const R *score, int32_t a, int32_t b)
 {
     return score[a] > score[b] || (score[a] == score[b] && a < b);
@@ -126,7 +126,7 @@ static void NAME(sort_descending)(const R *score, int32_t *list, int64_t n)
     }
 }
 
-/* Each expert takes its `room` best tokens of each sequence. */
+/* Expert choice: each expert takes the `capacity` best tokens of each sequence. */
 static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     const R *p = kept->probs;
@@ -145,7 +145,7 @@ static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activation
     }
 }
 
-/* Marks what goes over capacity, lowest weight first, ties: later token first. */
+/* Marks assignments over capacity as dropped: lowest weights, ties: later tokens. */
 static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
 {
     int64_t cols = m->cols, capacity = ek_gate_capacity(m, mb->seq), span = mb->seq * cols;
@@ -199,7 +199,7 @@ void NAME(ek_gate_forward)(ek_moe *m, const ek_micro *mb, ek_moe_activations *ke
         NAME(drop_over_capacity)(m, mb, kept);
 }
 
-/* The gradients of logits that noise was multiplied into. */
+/* Multiplies the gradients of logits by the noise factors of forward. */
 static void NAME(jitter_gradients)(const ek_moe *m, const ek_micro *mb)
 {
     int64_t experts = m->spec->experts;

@@ -34,7 +34,7 @@ int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn ru
 {
     ek_op op = op_of(b, kind, run, part, flops, bytes);
 
-    op.async = b->m->x.ranks == 1; /* else the host has its part in it */
+    op.async = b->m->x.ranks == 1; /* with more ranks, the host accesses the data too */
     return ek_graph_after(b->g, &op, dep);
 }
 
@@ -77,7 +77,7 @@ static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 {
     int32_t counts_op;
 
-    if (!b->recompute) /* where the owner had no place for it before */
+    if (!b->recompute) /* unless it was appended earlier */
         ek_moe_build_forward_prefetch(b->m, b->g, b->micro, dep);
     dep = ek_moe_build_router(b, &counts_op, dep);
     if (ek_moe_is_distributed(b->m))

@@ -1,4 +1,4 @@
-/* The memory of a MoE layer: how many rows there can be, and what is laid out for them. */
+/* The memory of a MoE layer: bounds of its numbers of rows, and the arrays reserved for them. */
 #include "moe/cosine.h"
 #include "moe/gate.h"
 #include "moe/moe.h"
@@ -20,12 +20,12 @@ static int32_t slots_of(const ek_model_spec *spec, const ek_mesh *mesh, int32_t 
     return (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep) + spare_slots;
 }
 
-/* How many rows a piece of memory is for: all there can be, and how many of them are likely. */
+/* Rows that a buffer is reserved for: the upper bound, and the expected number. */
 typedef struct {
     int64_t most, likely;
 } row_count;
 
-/* The most shards that gather their slices. */
+/* The largest number of shards that gather their slices in any step. */
 static int max_members(const ek_moe_config *cfg, const ek_mesh *mesh)
 {
     int most = cfg->gather_most > cfg->gather ? cfg->gather_most : cfg->gather;
@@ -66,7 +66,8 @@ static row_count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh,
     return c;
 }
 
-/* Rows that this rank computes: at worst all of the micro-batch's that its slots can have. */
+/* Rows that this rank computes; the bound is every row of the micro-batch that its slots can get.
+ */
 static row_count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
                              const ek_moe_limits *limits)
 {
@@ -150,7 +151,7 @@ static size_t workspace_bytes(const ek_kernels *k, const ek_model_spec *spec, co
     return max_size(ws, ek_shared_workspace(k, spec, mesh, limits));
 }
 
-/* The gate's results for all tokens of the data parallel rank. */
+/* Gate results for all tokens of the data parallel rank. */
 static void reserve_whole(ek_moe_scratch *s, ek_arena *a, size_t real, const ek_model_spec *spec,
                           const ek_mesh *mesh, const ek_moe_limits *limits)
 {
@@ -181,7 +182,7 @@ static void reserve_dispatch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
     s->recv = reserve_rows(a, served_rows(spec, mesh, limits), 1, row);
 }
 
-/* What balances ranks: only where they can serve each other. */
+/* Scratch of planning, and memory of replicas. */
 static void reserve_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                             const ek_model_spec *spec, const ek_mesh *mesh,
                             const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
@@ -208,7 +209,7 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     row_count rows = served_rows(spec, mesh, limits);
     row_count hidden = {ff * gathers * rows.most, ff * rows.likely};
 
-    if (rows.most < n) /* the shared expert's */
+    if (rows.most < n) /* the shared expert uses these buffers too */
         rows.most = n;
     if (rows.likely < n)
         rows.likely = n;
@@ -217,7 +218,7 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         hidden.most = shared;
     if (hidden.likely < shared)
         hidden.likely = shared;
-    if (gathers > 1) /* fewer rows then, but sums of theirs as R */
+    if (gathers > 1) /* they hold R instead of C */
         rows.most *= 2;
     s->rows = reserve_rows(a, rows, d, comp);
     s->rows2 = reserve_rows(a, rows, d, comp);
@@ -259,7 +260,7 @@ int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh)
     return (mesh->edp_rank * mesh->ep + mesh->ep_rank) * w->placement.slots;
 }
 
-/* What each micro-batch in flight keeps of a plan. */
+/* Routes of the micro-batches in flight, inputs of planners, and the flights of replicas. */
 static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
 {
     int64_t sources = (int64_t)m->x.token_chunks * m->x.ranks;
@@ -310,7 +311,7 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     reserve_routes(m, a, slots);
 }
 
-/* Of the routed experts. */
+/* Activations of the routed experts. */
 static void reserve_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
                            const ek_moe_limits *limits)
 {

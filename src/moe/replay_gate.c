@@ -1,4 +1,4 @@
-/* From a source's loads to the choices of its block's tokens. */
+/* Choices of experts for a block of tokens from a source's recorded loads. */
 #include "moe/replay_gate.h"
 
 #include "comm/mesh.h"
@@ -10,10 +10,10 @@ void ek_replay_reserve(ek_replay_scratch *r, ek_arena *a, int64_t experts)
     ek_apportion_reserve(&r->scratch, a, experts);
 }
 
-/* A block of the micro-batch. */
+/* The tokens of the micro-batch that stand for one source of the trace. */
 typedef struct {
-    int64_t first, n; /* its tokens */
-    int64_t stride;   /* of places, from token to token */
+    int64_t first, n;
+    int64_t stride; /* of positions, from token to token */
 } block;
 
 static int64_t common_divisor(int64_t a, int64_t b)
@@ -27,8 +27,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* About 0.618 n, which spreads every run of tokens well (the golden ratio), without a divisor in
- * common with n. */
+/* About 0.618 n (the golden ratio, which spreads every range of tokens well), coprime to n. */
 static int64_t stride_of(int64_t n)
 {
     int64_t stride = (int64_t)(0.6180339887498949 * (double)n);
@@ -49,7 +48,7 @@ static block block_of(const ek_replay_of *of, int source)
     return b;
 }
 
-/* r->weight is what a source has, or what all have where that is nothing. */
+/* Sets r->weight to the loads of a source, or of all sources if that one has none. */
 static void read_loads(const ek_replay_scratch *r, const ek_replay_of *of, int source)
 {
     const ek_trace *t = of->trace;
@@ -62,7 +61,7 @@ static void read_loads(const ek_replay_scratch *r, const ek_replay_of *of, int s
         r->weight[i % experts] += ek_trace_number(t, at * experts + i);
 }
 
-/* The expert of a choice. */
+/* The expert of choice number `choice` of a block. */
 static int32_t expert_at(const ek_replay_scratch *r, int64_t experts, int64_t choice)
 {
     int64_t low = 0, high = experts - 1;
@@ -78,7 +77,7 @@ static int32_t expert_at(const ek_replay_scratch *r, int64_t experts, int64_t ch
     return (int32_t)low;
 }
 
-/* The tokens of a block that are asked for. */
+/* Fills ids of the requested tokens that are in the block. */
 static void choose_in_block(const ek_replay_scratch *r, const ek_replay_of *of, const block *b,
                             int64_t cols, int32_t *ids)
 {
@@ -86,10 +85,10 @@ static void choose_in_block(const ek_replay_scratch *r, const ek_replay_of *of, 
     int64_t begin = b->first > of->first ? b->first : of->first;
 
     for (int64_t t = begin; t < end; t++) {
-        int64_t place = (t - b->first) * b->stride % b->n;
+        int64_t position = (t - b->first) * b->stride % b->n;
 
         for (int64_t j = 0; j < of->top_k; j++)
-            ids[(t - of->first) * cols + j] = expert_at(r, of->trace->experts, place + j * b->n);
+            ids[(t - of->first) * cols + j] = expert_at(r, of->trace->experts, position + j * b->n);
     }
 }
 

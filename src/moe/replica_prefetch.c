@@ -1,17 +1,18 @@
-/* Replicas planned one micro-batch ahead (Pro-Prophet's schedule): loads of a layer are much the
- * same from one micro-batch to the next.
+/* Replicas planned from the previous micro-batch (Pro-Prophet's schedule), as the loads of a layer
+ * change little from one micro-batch to the next.
  *
- *   Plan    while a layer's rows return, from the counts that have just been served: what its slots
- *           hold in its next forward, of this step or the next.  "Next" is in the order of the
- *           layer's forwards on its stage, which all of its ranks share: no matter how many
- *           micro-batches are in flight
- *   Trans   the weights of the next routed layer's replicas start then, as the slots' memory, which
- *           all layers share, has been read: under what is left of the exchange, the combine, the
- *           attention and the gate.  A first layer of a piece starts them at its own beginning, and
- *           so does each one where weights come layer by layer (--zero 3)
+ *   Plan    during a layer's combine all-to-all, from the counts just served: what its slots hold
+ *           in its next forward, in this step or the next.  "Next" is the order of the layer's
+ *           forwards on its stage, the same on all of its ranks, however many micro-batches are in
+ *           flight
+ *   Trans   then the fetch of the next routed layer's replicas starts, since the replica memory,
+ *           which all layers share, has been read.  It overlaps with the rest of the all-to-all,
+ *           unpermute, attention and the gate.  The first layer of a virtual stage starts its fetch
+ *           at its own beginning, as does every layer with --zero 3, where weights are gathered
+ *           layer by layer
  *
- * At the gate the placement is there; counts decide who serves how much, no longer who has what.  A
- * replica may be left without rows; it is a member of its expert's messages all the same. */
+ * At the gate the placement is fixed; the counts decide only how many rows each copy serves.  A
+ * replica without rows still takes part in its expert's multicast and reduction. */
 #include "moe/moe_priv.h"
 #include "moe/routing_plan.h"
 

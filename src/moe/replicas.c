@@ -1,4 +1,4 @@
-/* Memory of replicas, and the ops that move their weights and gradients. */
+/* Memory of replicas, and the ops that fetch their weights and reduce their gradients. */
 #include "moe/replicas.h"
 
 #include "exec/net.h"
@@ -6,12 +6,12 @@
 
 #include <string.h>
 
-/* Which op a flight is of; a layer has at most one of each under way. */
+/* Kinds of flights; a layer has at most one of each in flight. */
 enum { FETCH_FORWARD, FETCH_BACKWARD, REDUCE, BROADCAST, FLIGHTS };
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Slices in a rank's slots but for those that it has for good. */
+/* Slices in a rank's slots that are not persistent. */
 static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots,
                                 int members)
 {
@@ -20,7 +20,7 @@ static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh, 
     return (int32_t)(slots * members - ek_range_length(spec->experts, mesh->ep, mesh->ep_rank));
 }
 
-/* Bytes of a form; kernels without one read the master itself. */
+/* Bytes of a packed matrix; kernels that do not pack read the master weights. */
 static int64_t weight_bytes(const ek_kernels *k, int64_t out, int64_t in, int backward)
 {
     size_t packed = k->packed_bytes(k, out, in, backward ? EK_PACKED_BACKWARD : EK_PACKED_FORWARD);
@@ -93,26 +93,26 @@ double ek_moe_replica_bytes(const ek_moe *m)
     for (int backward = 0; backward < 2; backward++)
         bytes += weight_bytes(k, 2 * f, d, backward) + weight_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
-    if (m->persistent > 0) /* their gradients there and back, once a step */
+    if (m->persistent > 0) /* gradients reduced and sent back, once a step */
         return (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
     return (double)(m->slices * bytes);
 }
 
-/* --- what lies in a slot ---------------------------------------------------------------------- */
+/* --- contents of a slot ----------------------------------------------------------------------- */
 
 static int buf_idx_of(const ek_moe *m)
 {
     return m->w->layer % 2;
 }
 
-/* Which slice of its group this rank has for good. */
+/* The slice of its group that this rank holds persistently. */
 static int own_slice(const ek_moe *m)
 {
     return m->mesh->etp_rank % m->x.members;
 }
 
-/* The memory for a slice in one of this rank's slots, but for those that are there for good. */
+/* The memory of a transient slice in one of this rank's slots. */
 static ek_replica *replica_memory(const ek_moe *m, int32_t slot, int slice)
 {
     const int32_t *persistent = m->w->placement.expert_of + m->x.first_slot;
@@ -124,7 +124,7 @@ static ek_replica *replica_memory(const ek_moe *m, int32_t slot, int slice)
     return &m->scratch->replicas->slot[i];
 }
 
-/* Whether this rank has an expert for good. */
+/* Whether this rank has a persistent copy of an expert. */
 static int is_persistent_here(const ek_moe *m, int32_t expert)
 {
     return ek_slot_find(m->w->placement.expert_of + m->x.first_slot, m->x.slots, expert) >= 0;
@@ -138,12 +138,12 @@ const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op)
     return all + m->x.first_slot;
 }
 
-/* The memory that a slice of a slot's expert was brought to; NULL: it is here for good. */
+/* The memory that a slice of a slot's expert is fetched to; NULL: the slice is persistent here. */
 static ek_replica *find_transient(const ek_moe *m, const int32_t *held, int32_t slot, int slice)
 {
     if (slice == own_slice(m) && is_persistent_here(m, held[slot]))
         return NULL;
-    for (int32_t s = 0; s < slot; s++) /* a second slot reads what the first has */
+    for (int32_t s = 0; s < slot; s++) /* two slots with one expert share the first one's memory */
         if (held[s] == held[slot])
             slot = s;
     return replica_memory(m, slot, slice);
@@ -170,14 +170,14 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
     return 1;
 }
 
-/* --- who takes part --------------------------------------------------------------------------- */
+/* --- ranks of an expert's messages ------------------------------------------------------------ */
 
-/* This rank's run of ranks in a route. */
+/* A route within this rank's expert-parallel group. */
 typedef struct {
     ek_moe *m;
     const int32_t *expert_of; /* [ep * slots] */
-    const int32_t *primary;   /* [experts], counted from the start of all runs */
-    int32_t slots, first;     /* of a rank; the run's first */
+    const int32_t *primary;   /* [experts], slot among all groups */
+    int32_t slots, first;     /* slots of a rank; first slot of the group */
 } group_route;
 
 static group_route group_route_of(ek_moe *m, const int32_t *expert_of)
@@ -194,8 +194,8 @@ static int32_t primary_rank(const group_route *r, int32_t expert)
     return (r->primary[expert] - r->first) / r->slots;
 }
 
-/* Numbers the experts that have to be brought: those with replicas, or all where slices are
- * gathered.  How many there are. */
+/* Numbers the experts that are sent: those with replicas, or all where slices are gathered.
+ * Returns how many there are. */
 static int32_t number_experts(const group_route *r, ek_replicas *own)
 {
     int all = r->m->x.members > 1;
@@ -212,7 +212,7 @@ static int32_t number_experts(const group_route *r, ek_replicas *own)
     return n;
 }
 
-/* The ranks of the stage that compute with a slice of this rank's group, its home first. */
+/* The ranks of the stage that compute with a slice of this rank's group, its primary first. */
 static int list_ranks(const group_route *r, int32_t expert, int slice, int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
@@ -233,18 +233,18 @@ static int list_ranks(const group_route *r, int32_t expert, int slice, int *rank
 
 /* --- ops of the network lane ------------------------------------------------------------------ */
 
-/* The messages of one slice of an expert. */
+/* The messages for one slice of an expert. */
 typedef struct {
     ek_moe *m;
     ek_replica_flight *flight;
     const int *ranks;
     int n_ranks, kind;
-    int tag;   /* and the next */
-    int64_t f; /* its width */
+    int tag;   /* this and the next one are used */
+    int64_t f; /* width of the slice */
     ek_slot_weights w;
 } transfer;
 
-/* Both matrices from the home to all who have the expert. */
+/* Sends both matrices from the primary to all ranks that hold the expert. */
 static ek_status multicast_matrices(const transfer *t, void *up, int64_t up_bytes, void *down,
                                     int64_t down_bytes)
 {
@@ -293,7 +293,7 @@ static ek_status sum_gradients(const transfer *t)
     return EK_OK;
 }
 
-/* Starts the messages of the slices of the expert in a slot; number: of the expert. */
+/* Starts the messages for the slices of the expert in a slot; number: ek_replicas.number of it. */
 static ek_status start_slot_messages(const group_route *r, const int32_t *held, int32_t slot,
                                      int32_t number, int kind)
 {
@@ -321,7 +321,7 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     return EK_OK;
 }
 
-/* Starts the messages of all that this rank has and others have too; expert_of: all slots. */
+/* Starts the messages for all experts that this rank and others hold; expert_of [all slots]. */
 static ek_status start_messages(ek_moe *m, const int32_t *expert_of, int kind)
 {
     ek_replicas *own = m->scratch->replicas;
@@ -335,7 +335,7 @@ static ek_status start_messages(ek_moe *m, const int32_t *expert_of, int kind)
 
         if (number < 0)
             continue;
-        own->number[e] = -1; /* once, though two slots may have it */
+        own->number[e] = -1; /* once, even if two slots hold it */
         EK_TRY(start_slot_messages(&r, held, s, number, kind));
     }
     own->calls += 2 * (unsigned)(n * m->x.members);
@@ -356,7 +356,7 @@ static ek_status test_messages(ek_replica_flight *f)
     return all;
 }
 
-/* Whether there is room for what does not stay, and nobody keeps what does in all of it. */
+/* Whether there is memory for transient replicas, and the planner leaves slots for them. */
 static int has_replica_memory(const ek_moe *m)
 {
     const ek_planner *p = m->planning->planner;
@@ -365,7 +365,7 @@ static int has_replica_memory(const ek_moe *m)
            (p == NULL || p->plan_transient != NULL);
 }
 
-/* Whether this step may bring something there. */
+/* Whether this step may have transient replicas or gathered slices. */
 static int has_replicas(const ek_moe *m)
 {
     return has_replica_memory(m) && (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
@@ -410,7 +410,7 @@ static ek_status op_share(void *self, const ek_op *op)
     return exchange_replicas(self, op, BROADCAST);
 }
 
-/* The first message that is not through. */
+/* Describes the first message that is not complete. */
 static void describe(void *self, const ek_op *op, char *text, size_t cap)
 {
     const ek_replica_flight *f = *op->state;
@@ -453,7 +453,7 @@ static ek_status op_clear(void *self, const ek_op *op)
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-/* Bytes of the weights that a rank may be brought in this step, each number `size` bytes. */
+/* Bytes of the weights that a rank may fetch in this step, as elements of `type`. */
 static double bytes_of(const ek_moe *m, ek_dtype type)
 {
     int64_t here = ek_range_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);

@@ -1,4 +1,4 @@
-/* Re-routing: what it goes with, its memory, and which experts are near. */
+/* Re-routing: checks, memory, and which experts are on the node of a token's rank. */
 #include "moe/reroute.h"
 
 ek_status ek_reroute_check(const ek_model_spec *spec, const ek_moe_config *cfg)
@@ -6,11 +6,11 @@ ek_status ek_reroute_check(const ek_model_spec *spec, const ek_moe_config *cfg)
     if (cfg->reroute == EK_REROUTE_OFF)
         return EK_OK;
     EK_REQUIRE(spec->gate.kind != EK_GATE_EXPERT_CHOICE, EK_EINVAL,
-               "--reroute: in this model experts choose their tokens, which need no re-routing");
+               "--reroute: this model's gate is expert choice, which needs no re-routing");
     EK_REQUIRE(spec->gate.groups == 0, EK_EINVAL,
-               "--reroute: this model's gate is limited to groups of experts already");
+               "--reroute does not support gates that are limited to groups of experts");
     EK_REQUIRE(!cfg->force_balance && cfg->replay == NULL, EK_EINVAL,
-               "--reroute has nothing to do where %s replaces the gate's choice: leave one out",
+               "--reroute and %s exclude each other, as the latter replaces the gate's choice",
                cfg->force_balance ? "--force-balance" : "--replay-routing");
     EK_REQUIRE(cfg->reroute_limit >= 0 && cfg->reroute_limit <= 1, EK_EINVAL,
                "--reroute-limit is %g; it must be from 0 to 1", cfg->reroute_limit);
@@ -29,15 +29,15 @@ void ek_reroute_reserve(ek_moe *m, ek_arena *a)
     }
 }
 
-/* Whether all places that serve a place's rows for an expert are on its node. */
-static int is_near(const ek_moe *m, int place, int64_t expert)
+/* Whether all shards that serve a rank's rows for an expert are on that rank's node. */
+static int is_near(const ek_moe *m, int rank, int64_t expert)
 {
-    int server = ek_dispatch_slot(&m->x, place, expert) / m->x.slots * m->x.shards, near = 1;
+    int server = ek_dispatch_slot(&m->x, rank, expert) / m->x.slots * m->x.shards, near = 1;
 
     if (m->x.ranks == 1)
         return 1;
     for (int i = 0; i < m->x.shards; i++)
-        near &= ek_comm_node(m->mesh->stage, server + i) == ek_comm_node(m->mesh->stage, place);
+        near &= ek_comm_node(m->mesh->stage, server + i) == ek_comm_node(m->mesh->stage, rank);
     return near;
 }
 

@@ -1,7 +1,7 @@
 /* Re-routing for one element type, included after gate_body.h (R, NAME).
  *
- * While it works, kept->weights holds the scores of the chosen: what a choice goes by, which is the
- * probability, with the bias where there is one. */
+ * During re-routing, kept->weights holds the scores of the assignments: the probability, plus the
+ * bias if there is one. */
 
 static R NAME(score_of)(const ek_moe *m, const ek_moe_activations *kept, int64_t t, int32_t e)
 {
@@ -10,7 +10,7 @@ static R NAME(score_of)(const ek_moe *m, const ek_moe_activations *kept, int64_t
     return ((const R *)kept->probs)[t * m->spec->experts + e] + (bias != NULL ? bias[e] : (R)0);
 }
 
-/* Assignment i goes to expert e. */
+/* Gives assignment i to expert e; e negative: to none. */
 static void NAME(assign_expert)(const ek_moe *m, const ek_moe_activations *kept, int64_t i,
                                 int32_t e)
 {
@@ -26,7 +26,7 @@ static int NAME(has_expert)(const ek_moe *m, const ek_moe_activations *kept, int
     return 0;
 }
 
-/* The best expert of a token among those allowed that it does not have yet; -1. */
+/* The best allowed expert that a token does not have yet; -1: none. */
 static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_activations *kept, int64_t t,
                                 const unsigned char *allowed)
 {
@@ -49,7 +49,7 @@ static int32_t NAME(best_other)(const ek_moe *m, const ek_moe_activations *kept,
 
 /* --- topology --------------------------------------------------------------------------------- */
 
-/* The experts near the rank that has token t of the data parallel rank's. */
+/* allowed [experts] for the tensor parallel rank that has token t of the data parallel rank. */
 static const unsigned char *NAME(near_experts)(const ek_moe *m, const ek_micro *mb, int64_t t)
 {
     int r = 0;
@@ -59,11 +59,11 @@ static const unsigned char *NAME(near_experts)(const ek_moe *m, const ek_micro *
     return m->allowed + r * m->spec->experts;
 }
 
-/* Sequence s: the best few of the assignments that leave a node do, the rest stays there. */
+/* Sequence s: the `limit` best of the assignments that leave the node do, the others stay on it. */
 static void NAME(limit_remote)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
 {
     int64_t cols = m->cols, k = m->step->top_k, n = 0;
-    int64_t room = (int64_t)floor(m->cfg->reroute_limit * (double)(k * mb->seq));
+    int64_t limit = (int64_t)floor(m->cfg->reroute_limit * (double)(k * mb->seq));
 
     for (int64_t t = s * mb->seq; t < (s + 1) * mb->seq; t++) {
         const unsigned char *near = NAME(near_experts)(m, mb, t);
@@ -73,7 +73,7 @@ static void NAME(limit_remote)(ek_moe *m, const ek_micro *mb, ek_moe_activations
                 m->order[n++] = (int32_t)i;
     }
     NAME(sort_descending)(kept->weights, m->order, n);
-    for (int64_t i = room; i < n; i++) {
+    for (int64_t i = limit; i < n; i++) {
         int64_t t = m->order[i] / cols;
         int32_t e = NAME(best_other)(m, kept, t, NAME(near_experts)(m, mb, t));
 
@@ -84,8 +84,9 @@ static void NAME(limit_remote)(ek_moe *m, const ek_micro *mb, ek_moe_activations
 
 /* --- swipe ------------------------------------------------------------------------------------ */
 
-/* Room for assignment i, whose token has all experts that have room: another token of sequence s
- * goes there and leaves its own place, for an expert that this one lacks. */
+/* For assignment i, whose token has all experts below capacity already: moves an assignment of
+ * another token of sequence s to one of these.  *passed: the expert which that token leaves, and
+ * which i's token lacks.  Returns the expert that was filled; -1: none. */
 static int32_t NAME(swap_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept,
                                      int64_t s, int64_t i, int32_t *passed)
 {
@@ -93,21 +94,21 @@ static int32_t NAME(swap_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activ
 
     for (int64_t t = s * mb->seq; t < (s + 1) * mb->seq; t++)
         for (int64_t j = t * cols; j < t * cols + m->step->top_k; j++) {
-            int32_t place = kept->ids[j], e;
+            int32_t old = kept->ids[j], e;
 
-            if (place < 0 || NAME(has_expert)(m, kept, i / cols, place))
+            if (old < 0 || NAME(has_expert)(m, kept, i / cols, old))
                 continue;
             e = NAME(best_other)(m, kept, t, m->allowed);
             if (e < 0)
-                break; /* whichever place of this token */
+                break; /* the same for all assignments of this token */
             NAME(assign_expert)(m, kept, j, e);
-            *passed = place;
+            *passed = old;
             return e;
         }
     return -1;
 }
 
-/* Moves assignment i of sequence s from an expert that has too many, and so will have no room. */
+/* Moves assignment i of sequence s away from an expert over capacity; share: the capacity. */
 static void NAME(swipe_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept,
                                    int64_t s, int64_t i, int64_t share)
 {
@@ -121,7 +122,7 @@ static void NAME(swipe_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activat
     m->allowed[filled] = ++m->taken[filled] < share;
 }
 
-/* Sequence s: no expert serves more than its share. */
+/* Sequence s: no expert serves more than ceil(k T / E). */
 static void NAME(swipe_sequence)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, int64_t s)
 {
     int64_t experts = m->spec->experts, span = mb->seq * m->cols, k = m->step->top_k;

@@ -1,5 +1,5 @@
-/* The choice of experts: router, gate, what the ranks of the stage tell one another about it, and
- * the gradient back. */
+/* Router and gate, the all-gather of gate statistics over the stage, layout of rows, and the
+ * gradient back. */
 #include "exec/net.h"
 #include "moe/cosine.h"
 #include "moe/gate.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Whether the gate runs on whole sequences that tensor parallel ranks share. */
+/* Whether the gate needs whole sequences that are split over tensor parallel ranks. */
 static int needs_whole_sequences(const ek_moe *m)
 {
     return m->mesh->tp > 1 && ek_gate_needs_sequences(m);
@@ -63,7 +63,7 @@ static ek_status op_gather_logits(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-/* Copies this rank's run of an array over all tokens. */
+/* Copies this rank's range of an array over all tokens. */
 static void copy_own(const ek_micro *mb, void *to, const void *whole, int64_t width, size_t size)
 {
     size_t row = (size_t)width * size;
@@ -71,7 +71,7 @@ static void copy_own(const ek_micro *mb, void *to, const void *whole, int64_t wi
     memcpy(to, (const char *)whole + (size_t)mb->first * row, (size_t)mb->n * row);
 }
 
-/* The gate on whole sequences, of which this rank's tokens are kept. */
+/* Runs the gate on whole sequences and copies the results of this rank's tokens. */
 static ek_status op_topk(void *self, const ek_op *op)
 {
     ek_moe *m = self;
@@ -112,7 +112,7 @@ static int32_t add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, doubl
     return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, kind, run, -1, flops, bytes, dep);
 }
 
-/* Multiplications of the router, a token. */
+/* Multiplications of the router per token. */
 static double router_work(const ek_moe_builder *b)
 {
     double p = (double)b->m->spec->router_dim;

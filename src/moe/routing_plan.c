@@ -1,4 +1,4 @@
-/* Plans of a micro-batch, and the rows dealt out by them. */
+/* Calls planners for a micro-batch or a persistent placement, and turns plans into row counts. */
 #include "moe/routing_plan.h"
 
 #include "base/clock.h"
@@ -7,11 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-/* What is counted of every expert rank in a micro-batch: rows served, sent and got, replicas got
- * and given. */
+/* Counts of every expert rank in a micro-batch (ek_moe_planning.traffic): rows computed, sent and
+ * received, replicas received and sent. */
 enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, KINDS };
 
-/* Nodes of the expert ranks of a run, numbered by first rank. */
+/* Nodes of the expert ranks of a group, numbered by first rank. */
 static void number_nodes(const ek_mesh *mesh, int ep_group, int32_t *node_of)
 {
     int32_t nodes = 0;
@@ -26,7 +26,7 @@ static void number_nodes(const ek_mesh *mesh, int ep_group, int32_t *node_of)
     }
 }
 
-/* Racks, or whatever fails as one, of a run. */
+/* Failure domains of the expert ranks of a group. */
 static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int ep_group,
                          int32_t *domain_of)
 {
@@ -34,7 +34,7 @@ static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int ep_g
         domain_of[r] = cfg->domain_of[(ep_group * mesh->ep + r) * mesh->etp];
 }
 
-/* By which nodes and domains the next plan is made. */
+/* Sets nodes and domains of the limits to those of a group. */
 static void set_group_limits(ek_moe_planning *d, int ep_group)
 {
     d->limits.node_of = d->node_of + (int64_t)ep_group * d->limits.ranks;
@@ -42,7 +42,7 @@ static void set_group_limits(ek_moe_planning *d, int ep_group)
         d->limits.domain_of = d->domain_of + (int64_t)ep_group * d->limits.ranks;
 }
 
-/* Memory of the planners that there is a choice of, the first one's in use. */
+/* Reserves memory of all planners of the config, and selects the first. */
 static void reserve_planners(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg)
 {
     int n = 0;
@@ -67,7 +67,7 @@ ek_status ek_routing_plan_set_planner(ek_moe_planning *d, const ek_moe_config *c
     while (ek_moe_planner_at(cfg, at) != NULL && ek_moe_planner_at(cfg, at) != p)
         at++;
     EK_REQUIRE(ek_moe_planner_at(cfg, at) == p, EK_EINVAL,
-               "the planner %s is none of those that this run was opened with", p->name);
+               "planner %s is not among the planners that memory was reserved for", p->name);
     d->planner = p;
     d->memory = d->memory_of[at];
     d->failed = d->unfit = 0;
@@ -95,8 +95,8 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     d->node_of = ek_arena_alloc(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->node_of));
     for (int ep_group = 0; ep_group < mesh->edp && d->node_of != NULL; ep_group++)
         number_nodes(mesh, ep_group, d->node_of + (int64_t)ep_group * mesh->ep);
-    d->limits.node_of =
-        d->node_of; /* NULL while measuring: every rank a node, the most there can be */
+    /* NULL while measuring: every rank is a node, the maximum. */
+    d->limits.node_of = d->node_of;
     if (cfg->domain_of != NULL)
         d->domain_of = ek_arena_alloc(a, (int64_t)mesh->edp * mesh->ep, sizeof(*d->domain_of));
     for (int ep_group = 0; ep_group < mesh->edp && d->domain_of != NULL; ep_group++)
@@ -122,7 +122,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
 
 /* --- counts and plan -------------------------------------------------------------------------- */
 
-/* Counts of a run, [ep, experts]: an expert rank's are those of all its shards. */
+/* Sets d->counts [ep, experts] of a group; an expert rank's are the sum over its shards. */
 static void count_assignments(const ek_moe *m, const ek_gate_stats *gate_stats, int ep_group)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -141,7 +141,7 @@ static void count_assignments(const ek_moe *m, const ek_gate_stats *gate_stats, 
         }
 }
 
-/* Shares of a placement that other counts made: one that lasts, or was made ahead. */
+/* Scales the quotas of a placement that was made from other counts to d->counts. */
 static ek_status serve_placement(ek_moe *m, int64_t *made_with, ek_plan *p)
 {
     ek_moe_planning *d = m->planning;
@@ -158,14 +158,14 @@ int ek_routing_plan_uses_previous(const ek_moe *m)
            m->step->training;
 }
 
-/* The counts of a run are what its next lasting placement is made from. */
+/* Adds d->counts to the history for the next persistent placement. */
 static void record_history(ek_moe *m)
 {
     if (m->history.counts != NULL && m->step->training)
         ek_plan_remember(&m->history, &m->planning->limits, m->planning->counts);
 }
 
-/* Slots of a run that are in place in expert_of, of all runs, as a plan to be made. */
+/* A plan for a group, whose placement is its part of expert_of [all slots]; sets the limits. */
 static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *quota)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -181,7 +181,7 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
         .explain = d->listener.on_plan != NULL};
 }
 
-/* The plan of a run for the counts that are there. */
+/* Makes the plan of a group for d->counts. */
 static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -198,14 +198,14 @@ static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
         return st;
     for (int32_t e = 0; e < x->experts; e++)
         EK_REQUIRE(d->primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
-                   EK_EINVAL, "it moved the home of expert %d", (int)e);
+                   EK_EINVAL, "it moved the primary of expert %d", (int)e);
     return ek_placement_check(&p->placement);
 }
 
-/* --- dealing ---------------------------------------------------------------------------------- */
+/* --- row counts ------------------------------------------------------------------------------- */
 
 void ek_routing_plan_share_rows(int64_t *left, int32_t n, const int64_t *parts, int32_t n_parts,
-                                void (*put)(void *context, int32_t part, int32_t slot,
+                                void (*add)(void *context, int32_t part, int32_t slot,
                                             int64_t rows),
                                 void *context)
 {
@@ -218,7 +218,7 @@ void ek_routing_plan_share_rows(int64_t *left, int32_t n, const int64_t *parts, 
 
         for (int32_t i = 0; i < n; i++)
             rest -= left[i] * parts[part] / all;
-        for (int32_t i = 0; i < n; i++) { /* those with a fraction get what is left over */
+        for (int32_t i = 0; i < n; i++) { /* slots with a remainder get one more, in order */
             int64_t share = left[i] * parts[part], rows = share / all;
 
             if (rest > 0 && share % all > 0) {
@@ -226,21 +226,21 @@ void ek_routing_plan_share_rows(int64_t *left, int32_t n, const int64_t *parts, 
                 rest--;
             }
             left[i] -= rows;
-            put(context, part, i, rows);
+            add(context, part, i, rows);
         }
         all -= parts[part];
     }
 }
 
-/* Where dealt rows of an expert and an expert rank's tokens go. */
+/* Context of add_row_count: rows for one expert from one expert rank's tokens. */
 typedef struct {
     const ek_dispatch_layout *x;
     int32_t *row_counts;
-    const int32_t *slots; /* of all runs */
-    int source;           /* the first shard's */
+    const int32_t *slots; /* [n], numbered over all groups */
+    int source;           /* the first shard */
 } target;
 
-static void put(void *context, int32_t part, int32_t slot, int64_t rows)
+static void add_row_count(void *context, int32_t part, int32_t slot, int64_t rows)
 {
     target *t = context;
     int source = t->source + part / t->x->token_chunks;
@@ -249,7 +249,8 @@ static void put(void *context, int32_t part, int32_t slot, int64_t rows)
                            source)[t->slots[slot]] += (int32_t)rows;
 }
 
-/* Rows of an expert from the tokens of one expert rank, to n slots. */
+/* Splits the rows for an expert from one expert rank, left [n] by slot, over its sources and token
+ * chunks. */
 static void share_rank_rows(ek_moe *m, const ek_gate_stats *gate_stats, int32_t expert, int source,
                             int64_t *left, int32_t n, int32_t *row_counts)
 {
@@ -261,10 +262,11 @@ static void share_rank_rows(ek_moe *m, const ek_gate_stats *gate_stats, int32_t 
             gate_stats[(source + i / x->token_chunks) * x->words +
                        ek_gate_stats_rows(x->experts, i % x->token_chunks) + expert]
                 .count;
-    ek_routing_plan_share_rows(left, n, m->planning->parts, x->shards * x->token_chunks, put, &t);
+    ek_routing_plan_share_rows(left, n, m->planning->parts, x->shards * x->token_chunks,
+                               add_row_count, &t);
 }
 
-/* Slots, rows by expert rank, and whether these are all that there are. */
+/* Sets d->slots [*n] and d->rows [ep, *n] of an expert, and checks that they cover its counts. */
 static ek_status split_expert(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
 {
     ek_moe_planning *d = m->planning;
@@ -282,18 +284,18 @@ static ek_status split_expert(ek_moe *m, const ek_plan *p, int32_t expert, int32
     return EK_OK;
 }
 
-/* Whether a rank has what is in a slot for good. */
+/* Whether a slot holds a persistent copy. */
 static int is_persistent(const ek_moe *m, int32_t slot)
 {
     return m->w->placement.expert_of[slot] >= 0;
 }
 
-/* A rank gets the replicas in its slots, and hands each expert of its own on once, however many get
- * it.  Replicas that last are not brought. */
+/* Counts replicas received by each rank, and sent: once per expert however many ranks receive it,
+ * as a multicast does.  Persistent replicas are not sent. */
 static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
 {
     ek_moe_planning *d = m->planning;
-    int brought = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
+    int transient = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
     int64_t *gets =
         d->traffic + (int64_t)REPLICAS_IN * m->w->placement.ranks + (int64_t)ep_group * p->ranks;
     int64_t *gives = gets + (REPLICAS_OUT - REPLICAS_IN) * m->w->placement.ranks;
@@ -303,7 +305,7 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
         if (!ek_plan_is_replica(p, s))
             continue;
         m->replicas++;
-        if (!brought)
+        if (!transient)
             continue;
         gets[s / p->slots]++;
         if (d->total[p->expert_of[s]]++ == 0)
@@ -319,7 +321,7 @@ static void notify_listener(const ek_moe *m, int ep_group, const int64_t *counts
         d->listener.on_plan(d->listener.context, m->w->layer, ep_group, &d->limits, counts, p);
 }
 
-/* The plan of a run that was made ahead, for the counts that are there. */
+/* Completes a plan made from the previous micro-batch: quotas for d->counts. */
 static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_plan *made = &m->next_plan.made[ep_group];
@@ -359,7 +361,7 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
     return EK_OK;
 }
 
-/* --- where every rank serves its own rows ----------------------------------------------------- */
+/* --- r = 0: every rank serves its own rows ---------------------------------------------------- */
 
 /* Puts the experts that a rank lacks into its empty slots. */
 static void fill_empty_slots(const ek_moe *m, int32_t *expert_of)
@@ -376,7 +378,7 @@ static void fill_empty_slots(const ek_moe *m, int32_t *expert_of)
     }
 }
 
-/* Each source's rows go to its own rank's slots. */
+/* Assigns each source's rows to the slots of its own rank. */
 static void set_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -403,7 +405,7 @@ static void fill_all_ranks(const ek_moe *m, int32_t *expert_of)
         fill_empty_slots(m, expert_of + r * m->x.slots);
 }
 
-/* Tutel's r = 0: everything is everywhere. */
+/* Tutel's r = 0: every rank holds every expert. */
 static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
 {
     int32_t ranks = m->w->placement.ranks / m->x.ep_groups;
@@ -455,7 +457,7 @@ static double max_over_ranks(const ek_moe *m, int kind)
     return (double)most;
 }
 
-/* Rows that each expert rank serves, and those that come to it and leave it. */
+/* Counts the rows that each expert rank computes, receives from others and sends to others. */
 static void count_rows(ek_moe *m, const ek_moe_route *route)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -479,7 +481,7 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
     }
 }
 
-/* Slices that ranks are brought for products. */
+/* Adds the slices that ranks fetch to the sums of the step. */
 static void count_slices(ek_moe *m, const ek_moe_route *route)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -501,7 +503,7 @@ static void add_to_step_sums(ek_moe *m, const ek_moe_route *route, int planned)
         m->work.rows += (double)m->planning->traffic[r];
     }
     m->work.busiest += max_over_ranks(m, ROWS_SERVED);
-    /* A shard has its part of its expert rank's rows, and of each expert so many slices. */
+    /* A shard has 1 / members of its expert rank's rows, and `members` slices of each expert. */
     m->work.link += fmax(max_over_ranks(m, ROWS_OUT), max_over_ranks(m, ROWS_IN)) / members;
     if (planned)
         m->work.replicas +=
@@ -514,7 +516,7 @@ void ek_routing_plan_give_up(ek_moe *m)
     m->planning->failed = 1;
     if (m->mesh->at == 0)
         ek_log("balance", EK_LOG_WARN,
-               "layer %d: the planner %s failed: %s; training goes on without it", m->w->layer,
+               "layer %d: planner %s failed: %s; training continues without it", m->w->layer,
                m->planning->planner->name, ek_err_message());
 }
 
@@ -533,7 +535,7 @@ void ek_routing_plan_reset_other_layers(ek_moe *m)
 void ek_routing_plan_add_other_layer(ek_moe *m, const ek_placement *p)
 {
     ek_moe_planning *d = m->planning;
-    ek_placement first = *p; /* run, by which all go */
+    ek_placement first = *p; /* the first group's; the others are alike */
 
     first.ranks = d->limits.ranks;
     if (d->others.room > 0)
@@ -543,7 +545,7 @@ void ek_routing_plan_add_other_layer(ek_moe *m, const ek_placement *p)
 ek_status ek_routing_plan_persistent(ek_moe *m)
 {
     ek_moe_planning *d = m->planning;
-    ek_placement now = m->w->placement; /* its first run, by which all go */
+    ek_placement now = m->w->placement; /* the first group's; the others are alike */
     int64_t start = ek_clock_ns();
     ek_status st;
 
@@ -569,12 +571,13 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
 void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
 {
     ek_moe_planning *d = m->planning;
-    /* Placements that last are served by without asking anybody; planners see training alone. */
+    /* Planners are for training only.  A persistent placement is served even if its planner has
+     * failed since. */
     int plans = d->planner != NULL && m->step->training && !m->x.local && !d->unfit &&
                 (d->planner->plan_transient == NULL || !d->failed);
 
     memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
-    if (!ek_routing_plan_uses_previous(m)) /* else slots are filled already, and stay so */
+    if (!ek_routing_plan_uses_previous(m)) /* else op_prefetch has set expert_of */
         copy_placement(m, route->expert_of);
     if (plans && plan_ep_groups(m, gate_stats, route) < 0) {
         ek_routing_plan_give_up(m);
@@ -591,9 +594,9 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
     add_to_step_sums(m, route, plans || m->x.local);
 }
 
-/* --- ahead of time ---------------------------------------------------------------------------- */
+/* --- plans from the previous micro-batch ------------------------------------------------------ */
 
-/* Whether what was planned is for experts where they are now. */
+/* Whether the plan was made for the current persistent placement. */
 static int is_current(const ek_moe *m)
 {
     const ek_placement *now = &m->w->placement;

@@ -15,13 +15,13 @@ static int64_t dense_width(const ek_model_spec *spec)
     return 0;
 }
 
-/* This rank's part of a width. */
+/* Width of this rank's slice. */
 static int64_t local_width(int64_t width, const ek_mesh *mesh)
 {
     return ek_range_length(width, mesh->tp, mesh->tp_rank);
 }
 
-/* The widest of shared expert and dense layers. */
+/* The larger width of shared expert and dense layers. */
 static int64_t max_width(const ek_model_spec *spec)
 {
     int64_t dense = dense_width(spec);
@@ -35,7 +35,7 @@ int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh,
     return local_width(max_width(spec), mesh) * token_rows->all;
 }
 
-/* Of one width.  A wider one may need less. */
+/* Workspace for one width; it does not grow monotonically with the width. */
 static size_t workspace_bytes(const ek_kernels *k, int64_t tokens, int64_t d, int64_t ff)
 {
     size_t up = ff > 0 ? k->linear_workspace(k, tokens, 1, 2 * ff, d) : 0;
@@ -66,9 +66,10 @@ void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_ar
     s->shared_scale = ek_arena_alloc(a, exists ? token_rows->all : 0, real);
 }
 
-/* --- rows that it works on -------------------------------------------------------------------- */
+/* --- rows of the products --------------------------------------------------------------------- */
 
-/* Tokens, and room for them: of this rank, or gathered. */
+/* Tokens and buffers of the products: this rank's tokens, or the gathered ones of all tensor
+ * parallel ranks. */
 typedef struct {
     int64_t n;
     const void *y;       /* C [n, d], input */
@@ -93,7 +94,7 @@ static token_rows token_rows_of(const ek_moe *m, const ek_op *op)
     return (token_rows){mb->n, ek_moe_activations_of(m, op)->y, s->rows, s->hidden, s->drow, s->ws};
 }
 
-/* This rank's run of a column R of the room; gates concern own tokens. */
+/* This rank's range of a column R [n] of token_rows; the gate runs on own tokens only. */
 static void *own_range(const ek_moe *m, const ek_op *op, void *column)
 {
     const ek_tp *t = m->scratch->tp;
@@ -131,7 +132,7 @@ static void gate_forward(const ek_moe *m, const ek_op *op)
         ek_sigmoid_f32(scale, n);
 }
 
-/* out (as `mode` says) the output, or its part; again: only what backward needs. */
+/* Writes the output, or this rank's partial sum, to out by `mode`; recomputation: up only. */
 static ek_status up_down(ek_moe *m, const ek_op *op, void *out, ek_out mode)
 {
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -158,7 +159,7 @@ static ek_status op_shared(void *self, const ek_op *op)
     return up_down(m, op, ek_moe_activations_of(m, op)->x, EK_OUT_ADD);
 }
 
-/* This rank's tokens for the gather, and their gate. */
+/* Copies this rank's tokens into the gather buffer, and computes their gate. */
 static ek_status op_start(void *self, const ek_op *op)
 {
     ek_moe *m = self;
@@ -323,7 +324,7 @@ static ek_status op_add_backward(void *self, const ek_op *op)
 
 /* --- the graph -------------------------------------------------------------------------------- */
 
-/* Sizes that costs are made of. */
+/* Sizes for the FLOPs and bytes of ops. */
 typedef struct {
     double n, all, d, f, comp, real;
 } sizes;
@@ -350,7 +351,7 @@ static ek_op op_of(ek_moe *m, ek_op_kind kind, ek_op_fn run, int32_t micro, int 
                    .bytes = bytes};
 }
 
-/* A network op over a column of the room. */
+/* Appends a network op over a column R [all]. */
 static int32_t add_column(ek_moe *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t micro,
                           int recompute, int32_t dep)
 {

@@ -1,16 +1,16 @@
-/* Rows on their way: to where they are served and back, and their gradients, over ranks in chunks
- * that overlap, or within one rank.
+/* The token dispatcher: permute, dispatch all-to-all, products, combine all-to-all, unpermute, and
+ * the same backward; over ranks in overlapping chunks, or within one rank.
  *
- * A row is C [d].  To the experts, and back with gradients, an R travels behind it: its gate
- * weight, and that weight's gradient.  All buffers are shared by layers; within one:
+ * A row is C [d].  On the way to the experts, and with gradients on the way back, an R is sent
+ * behind it: its gate weight, or that weight's gradient.  All layers share the buffers:
  *
- *   send    chunk c's rows lie from send_first[c] on, `wide` bytes apart, but those that return in
- *           forward without a gap, so that combine can read them: the returns begin when no chunk
- *           is on its way out any more
- *   recv    chunk c's region begins at its first row, `wide` bytes a row; what a chunk has
- *           received is unpacked before what it returns is packed there
+ *   send    chunk c's rows begin at send_first[c], with a stride of `wide` bytes; rows that return
+ *           in forward are contiguous (`thin`), as unpermute reads them.  So the first combine
+ *           all-to-all starts after the last dispatch all-to-all
+ *   recv    chunk c's region begins at its first row, `wide` bytes a row; the rows received are
+ *           unpacked before the rows to return are packed there
  *
- * Network ops carry one chunk at a time, in order, so that the first ones come early. */
+ * The all-to-alls run one chunk at a time, in order, so that the first chunk arrives early. */
 #include "exec/net.h"
 #include "moe/replicas.h"
 
@@ -20,7 +20,7 @@
 typedef struct {
     const ek_kernels *k;
     int64_t d;
-    int64_t thin, wide;       /* bytes without and with an R behind */
+    int64_t thin, wide;       /* bytes without and with the R behind */
     int64_t thin_ld, wide_ld; /* the same in elements of C */
 } row_format;
 
@@ -118,11 +118,11 @@ static int32_t build_here_backward(const ek_moe_builder *b, int32_t dep)
 
 /* --- packing ---------------------------------------------------------------------------------- */
 
-/* The places of a chunk's rows. */
+/* A chunk's rows in the buffers. */
 typedef struct {
-    int64_t sent, first_sent; /* rows, and the first of them in `send` */
-    int64_t rows, first;      /* likewise of the rows served here */
-    char *send, *recv;        /* regions */
+    int64_t sent, first_sent; /* rows sent, and the first of them */
+    int64_t rows, first;      /* rows computed here, and the first of them */
+    char *send, *recv;        /* where they begin */
 } region;
 
 static region region_of(const ek_moe *m, const ek_moe_activations *kept, int chunk, int64_t wide)
@@ -137,13 +137,13 @@ static region region_of(const ek_moe *m, const ek_moe_activations *kept, int chu
                     (char *)m->scratch->recv + first * wide};
 }
 
-/* Where the rows that return in forward come to lie. */
+/* Where the rows that return in forward begin. */
 static char *returned_rows(const ek_moe *m, const region *r, int64_t thin)
 {
     return (char *)m->scratch->send + r->first_sent * thin;
 }
 
-/* The tokens whose rows are in a chunk: all of them in chunks by distance. */
+/* The range of tokens whose rows are in a chunk: all tokens if chunks are by distance. */
 static void tokens_of(const ek_moe *m, int64_t n, int chunk, int64_t *first, int64_t *end)
 {
     int tokens = m->x.group > 0 ? 0 : chunk;
@@ -190,8 +190,8 @@ static ek_status op_unpack(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* What the products have left in `rows` for the chunk, in the order of recv: C, or R where it is a
- * sum over slices. */
+/* Copies the chunk's results of the products from `rows`, which are R if they are sums over slices,
+ * else C, to recv in its order. */
 static void gather_sums(const ek_moe *m, const ek_moe_activations *kept, const region *r,
                         const void *rows, char *recv, int64_t ld)
 {
@@ -256,7 +256,7 @@ static ek_status op_repack_gradient(void *self, const ek_op *op)
 
 /* --- the network ------------------------------------------------------------------------------ */
 
-/* Exchanges the rows of a chunk, `size` bytes each; back: from where they are served. */
+/* All-to-all of a chunk's rows, `size` bytes each; back: from servers to sources. */
 static ek_status exchange_chunk(ek_moe *m, const ek_op *op, int back, int64_t size,
                                 const char *from, char *to)
 {
@@ -307,8 +307,8 @@ static ek_status op_return_gradient(void *self, const ek_op *op)
 
 /* --- over ranks, forward ---------------------------------------------------------------------- */
 
-/* Adds what has returned: the rows of one token chunk, or all of them when chunks are by
- * distance, as a token's rows are then in several. */
+/* Adds the returned rows of one token chunk; of all tokens if chunks are by distance, as a token's
+ * rows are then in several chunks. */
 static ek_status op_combine(void *self, const ek_op *op)
 {
     ek_moe *m = self;
@@ -334,19 +334,19 @@ static ek_status op_dispatch_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Rows of a chunk that are expected to go to other ranks. */
+/* Rows of a chunk sent to other ranks in an even spread. */
 static double rows_sent(const ek_moe_builder *b, int chunk)
 {
     const ek_dispatch_layout *x = &b->m->x;
-    int run = x->ranks / x->ep_groups, first = x->at / run * run, others = 0;
+    int peers = x->ranks / x->ep_groups, first = x->at / peers * peers, others = 0;
 
-    for (int server = first; server < first + run && !x->local; server++)
+    for (int server = first; server < first + peers && !x->local; server++)
         others +=
             server != x->at && (x->group == 0 || ek_dispatch_chunk(x, x->at, server, 0) == chunk);
-    return b->c.sent * others / run / x->token_chunks;
+    return b->c.sent * others / peers / x->token_chunks;
 }
 
-/* The ops that a chunk goes through, out and back. */
+/* The ops of a chunk in one pass, forward or backward. */
 typedef struct {
     ek_op_kind pack_kind, out_kind, back_kind, join_kind;
     ek_op_fn pack, out, unpack, repack, back, join;
@@ -376,9 +376,9 @@ static const way backward = {EK_OP_UNPERMUTE_BACKWARD,
                              op_dispatch_backward,
                              ek_moe_build_products_backward};
 
-/* All chunks out, one after the other; then each one's products as it comes, and its rows back.
- * fetched: the op that brings what products need besides.  Returns the last compute op; m->back_op
- * are the ops that bring each chunk's rows home. */
+/* Appends, for all chunks in order, packing and the all-to-all to the servers; then, for each as it
+ * arrives, products and the all-to-all back.  fetched: the fetch of replicas; -1: none.  Returns
+ * the last compute op, and sets m->back_op to the all-to-alls back. */
 static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched, int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
@@ -405,7 +405,7 @@ static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched,
     return dep;
 }
 
-/* Combines what each chunk has brought back, token chunk by token chunk. */
+/* Appends the sums over the returned rows, token chunk by token chunk. */
 static int32_t build_join(const ek_moe_builder *b, const way *w, int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
@@ -467,7 +467,7 @@ void ek_moe_gather_weight_gradients(const ek_moe *m, const ek_moe_activations *k
         m->k->gather_numbers(n * m->cols, kept->row_of, s->drow, s->dweights);
         return;
     }
-    from = (const char *)s->send + l.thin; /* behind the rows that have returned */
+    from = (const char *)s->send + l.thin; /* the R behind each returned row */
     for (int64_t i = 0; i < n * m->cols; i++) {
         double sum = 0;
 

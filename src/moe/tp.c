@@ -65,7 +65,7 @@ void ek_tp_add_own(const ek_tp *t, const ek_op *op, const void *a, void *y)
         ((float *)y)[i] = ((const float *)a)[i] + ((const float *)sum)[i];
 }
 
-/* The runs of the micro-batch's tokens, in elements. */
+/* Bounds of the ranks' token ranges, in elements: [tp + 1]. */
 static const int64_t *token_ranges(const ek_tp *t, const ek_op *op, int64_t width)
 {
     for (int r = 0; r <= t->mesh->tp; r++)

@@ -81,7 +81,7 @@ class Ranks(ek_cli.Case):
         self.assertRegex(r.stderr, "warn: --reroute topology changes the model.*losses depend")
         r = run(*args, "--reroute", "swipe", "--force-balance")
         self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
-        self.assertRegex(r.stderr, "--reroute has nothing to do where --force-balance replaces the")
+        self.assertRegex(r.stderr, "--reroute and --force-balance exclude each other")
 
     def test_tuning(self):
         config = ek_cli.write_config(self.path("config.json"))
