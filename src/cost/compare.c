@@ -61,7 +61,7 @@ double ek_compare_ratio(const ek_compare_row *r)
     return r->predicted && r->predicted_s > 0 ? r->measured_s / r->predicted_s : 0;
 }
 
-/* Seconds between the two, in which nobody would see a difference below. */
+/* Absolute difference of the two times; 0 if not predicted. */
 static double difference_s(const ek_compare_row *r)
 {
     return r->predicted ? fabs(r->measured_s - r->predicted_s) : 0;
@@ -101,7 +101,7 @@ const char *ek_compare_warning(const ek_compare *c, char *text, size_t cap)
         text[0] = '\0';
     if (n > 0)
         snprintf(text, cap,
-                 "predicted and measured times part by more than %.0f %% in %d op%s, most in %s: "
+                 "predicted and measured times differ by more than %.0f %% in %d op%s, most in %s: "
                  "%.3g ms predicted, %.3g ms measured",
                  100 * EK_COMPARE_PART, n, n > 1 ? "s" : "", worst->name, worst->predicted_s * 1e3,
                  worst->measured_s * 1e3);

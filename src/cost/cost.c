@@ -1,4 +1,4 @@
-/* Times out of tables, and the reasons for them. */
+/* Predicted times from the tables of a machine, and their factors. */
 #include "cost/cost.h"
 
 #include <math.h>
@@ -79,8 +79,8 @@ ek_link ek_cost_link_of(const ek_machine *m, ek_link link)
     return link == EK_LINK_NODE ? EK_LINK_NET : EK_LINK_NODE;
 }
 
-/* Messages of one class, one after the other.  Where more ranks of a node share the way out than
- * when it was measured, a message takes as long as one that is longer by as much. */
+/* Seconds of n serial messages of one class.  If k times as many ranks of a node share its link as
+ * when it was measured, a message takes as long as one k times as long. */
 static double class_seconds(const ek_machine *m, ek_link link, double n, double bytes,
                             double ranks_a_node, ek_cost_reason *reason, int depth)
 {
@@ -112,7 +112,7 @@ double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, dou
     if (ranks <= 1)
         return 0;
     nodes = nodes < 1 ? 1 : nodes > ranks ? ranks : nodes;
-    a_node = ceil((double)ranks / (double)nodes); /* the fullest */
+    a_node = ceil((double)ranks / (double)nodes); /* the largest */
     message = bytes / (double)(ranks - 1);
     ek_cost_say(reason, depth, "all-to-all", 0, "s", "the longer of its classes");
     near = class_seconds(m, EK_LINK_NODE, a_node - 1, message, a_node, reason, depth + 1);
@@ -125,13 +125,13 @@ double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, dou
 
 double ek_cost_multicast(const ek_machine *m, ek_link link, int64_t ranks, double bytes)
 {
-    enum { PIECES = 8 }; /* of a message that goes along a chain, at least */
+    enum { SEGMENTS = 8 }; /* of a message in a pipelined chain, at least */
     const ek_cost_table *hop = &m->link[ek_cost_link_of(m, link)].hop;
     double one = ek_cost_time_at(hop, bytes), tree, chain;
 
     if (ranks <= 1)
         return 0;
     tree = ceil(log2((double)ranks)) * one;
-    chain = one + (double)(ranks - 2) * ek_cost_time_at(hop, bytes / PIECES);
+    chain = one + (double)(ranks - 2) * ek_cost_time_at(hop, bytes / SEGMENTS);
     return fmin(tree, chain);
 }

@@ -1,10 +1,10 @@
-/* Tables: what lies between their points, and what noise may not do to them. */
+/* Tables: interpolation, extrapolation, and smoothing of measurements. */
 #include "cost/machine.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Between two points; the ends are exact, and rounding leads out of them nowhere. */
+/* Log-log interpolation between two points, clamped to their values against rounding. */
 static double interpolate_log(double x0, double y0, double x1, double y1, double x)
 {
     double t = log(x / x0) / log(x1 / x0);
@@ -13,7 +13,7 @@ static double interpolate_log(double x0, double y0, double x1, double y1, double
     return fmax(fmin(y0, y1), fmin(fmax(y0, y1), y));
 }
 
-/* Where x lies inside the table: x[0] <= x <= x[n - 1]. */
+/* The value at x[0] <= x <= x[n - 1]. */
 static double value_inside(const ek_cost_table *t, double x)
 {
     int32_t i = 0;

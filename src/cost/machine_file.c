@@ -1,6 +1,5 @@
-/* The machine file: JSON whose keys carry their units, written one table a line so that people can
- * read it, and read strictly: no key may be missing, none may be unknown, and no table may let more
- * work take less time. */
+/* The machine file: JSON whose keys name their units, written one array a line for readability, and
+ * read strictly: no key may be missing or unknown, and in no table may more work take less time. */
 #include "base/file.h"
 #include "base/json.h"
 #include "cost/machine.h"
@@ -13,12 +12,12 @@
 
 enum { VERSION = 1, COUNT_MAX = 1 << 30, FILE_BYTES_MAX = 1 << 20 };
 
-/* Sizes and rates beyond these are mistakes; products of a few stay finite. */
+/* Values beyond these are mistakes; with these bounds, products of a few values stay finite. */
 #define X_MAX 1e18
 #define Y_MAX 1e24
 #define Y_MIN 1e-24
 
-/* --- what is allowed -------------------------------------------------------------------------- */
+/* --- checks ----------------------------------------------------------------------------------- */
 
 static int is_positive(double x, double most)
 {
@@ -39,7 +38,7 @@ static ek_status check_table(const ek_cost_table *t, const char *file, const cha
                    "%s: key `%s`: value %g of point %d is not above 0", file, key, t->y[i],
                    (int)i + 1);
         EK_REQUIRE(i == 0 || t->x[i] > t->x[i - 1], EK_EFORMAT,
-                   "%s: key `%s`: sizes have to ascend, and %g follows %g", file, key, t->x[i],
+                   "%s: key `%s`: sizes must ascend, but %g follows %g", file, key, t->x[i],
                    t->x[i - 1]);
         EK_REQUIRE(i == 0 || rates || t->y[i] >= t->y[i - 1], EK_EFORMAT,
                    "%s: key `%s`: %g takes less time than %g", file, key, t->x[i], t->x[i - 1]);
@@ -83,7 +82,7 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
                    "%s: key `%s`: %lld is not between 1 and %d", file, counts[i].key,
                    (long long)counts[i].value, COUNT_MAX);
     EK_REQUIRE(isfinite(m->took_s) && m->took_s >= 0, EK_EFORMAT,
-               "%s: key `measured_in_s`: %g is no time", file, m->took_s);
+               "%s: key `measured_in_s`: %g is not a valid time", file, m->took_s);
     EK_REQUIRE(is_positive(m->copy, Y_MAX) && m->copy >= Y_MIN, EK_EFORMAT,
                "%s: key `copy_bytes_per_s`: %g is not above 0", file, m->copy);
     for (int p = 0; p < EK_COST_PRODUCTS; p++)

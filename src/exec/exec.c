@@ -1,5 +1,5 @@
-/* The executor: lanes that run one op at a time, their threads, and a run from start to end.  Done
- * flags are one atomic per op; lanes poll them and yield. */
+/* The executor: lanes that run one op at a time, their threads, and the start and end of a run.
+ * Each op has an atomic done flag; lanes poll the flags of dependencies and yield. */
 #include "base/backoff.h"
 #include "base/c_locale.h"
 #include "base/clock.h"
@@ -67,7 +67,7 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
     atomic_store_explicit(&ex->done[id], 1, memory_order_release);
 }
 
-/* What a lane does while it cannot go on. */
+/* One iteration of a lane's waiting loop. */
 static void wait_or_serve(ek_lane_worker *w, ek_backoff *backoff)
 {
     if (w->lane == EK_LANE_COMPUTE && w->ex->config.inline_network && ek_network_serve(w->ex))
@@ -76,7 +76,7 @@ static void wait_or_serve(ek_lane_worker *w, ek_backoff *backoff)
         ek_backoff_wait(backoff);
 }
 
-/* Waits until all that op depends on is done; 0 when the run has failed meanwhile. */
+/* Waits until all dependencies of op are done; returns 0 if the run has failed meanwhile. */
 static int wait_for_all(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
@@ -101,7 +101,7 @@ static int wait_for_deps(ek_lane_worker *w, const ek_op *op)
     return go_on;
 }
 
-/* Calls an op until it has ended; EK_PENDING: the run has failed meanwhile. */
+/* Calls an op until it has ended; returns EK_PENDING if the run has failed meanwhile. */
 static ek_status run_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
@@ -110,7 +110,7 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
 
     atomic_fetch_add(&ex->running, 1);
     st = op->run(op->self, op);
-    atomic_fetch_add(&ex->steps, 1); /* before it no longer counts as running: see watch */
+    atomic_fetch_add(&ex->steps, 1); /* before `running` is decremented: see quiet_seconds */
     atomic_fetch_sub(&ex->running, 1);
     while (st == EK_PENDING && !ek_exec_has_failed(ex)) {
         wait_or_serve(w, &backoff);
@@ -119,14 +119,14 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
     return st;
 }
 
-/* Waits for what the compute lane has queued. */
+/* Waits for the kernels that the compute lane has launched. */
 static ek_status synchronize_device(ek_exec *ex)
 {
     ex->queued = 0;
     return ex->config.synchronize != NULL ? ex->config.synchronize(ex->config.computer) : EK_OK;
 }
 
-/* One op of the compute lane. */
+/* Runs an op of the compute lane. */
 static ek_status run_compute_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
@@ -144,7 +144,7 @@ static ek_status run_compute_op(ek_lane_worker *w, const ek_op *op)
     return async ? EK_OK : synchronize_device(ex);
 }
 
-/* After the last of them. */
+/* Synchronises the device after the last op. */
 static void end_compute(ek_exec *ex, const ek_op *last)
 {
     ek_status st = ex->queued > 0 ? synchronize_device(ex) : EK_OK;
@@ -168,7 +168,7 @@ static void run_lane(ek_lane_worker *w)
 
         if (op->lane != w->lane)
             continue;
-        if (serves) /* what the op before it has made ready starts now */
+        if (serves) /* starts network ops that the previous op was a dependency of */
             ek_network_serve(ex);
         if (!wait_for_deps(w, op))
             return;
@@ -190,7 +190,7 @@ static void serve_network(void *context)
     ek_network_serve(context);
 }
 
-/* The calling thread's part of a run. */
+/* The compute lane and, in inline mode, the network lanes. */
 static void run_calling_thread(ek_exec *ex)
 {
     const ek_graph *g = ex->graph;
@@ -263,7 +263,7 @@ static void free_ops(ek_exec *ex)
     ex->cap_ops = 0;
 }
 
-/* Makes room for as many ops as the graph has room for. */
+/* Grows the arrays to the capacity of the graph. */
 static ek_status reserve_ops(ek_exec *ex, const ek_graph *g)
 {
     size_t n = (size_t)g->cap_ops;
@@ -307,7 +307,7 @@ void ek_exec_destroy(ek_exec **pex)
     *pex = NULL;
 }
 
-/* Starts the workers of lanes that this graph uses and that have none yet. */
+/* Starts missing workers of the lanes that this graph uses. */
 static ek_status start_lanes(ek_exec *ex, unsigned used)
 {
     for (int i = 0; i < EK_LANE_COUNT; i++) {
@@ -334,7 +334,7 @@ static void collect_events(ek_exec *ex)
     }
 }
 
-/* Readies everything for the graph's ops; the set of workers that it needs. */
+/* Resets the state of a run; returns the workers that it needs, one bit per lane. */
 static unsigned begin_run(ek_exec *ex, ek_graph *g)
 {
     const unsigned compute = 1u << EK_LANE_COMPUTE, node = 1u << EK_LANE_NODE,

@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "schedule/graph.h"
 
-/* Where the op keeps the operation that it waits for. */
+/* Where the op keeps its comm operation. */
 static inline ek_coll **ek_net_cell(const ek_op *op)
 {
     return (ek_coll **)op->state;

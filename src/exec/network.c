@@ -1,6 +1,6 @@
 /* The network lanes: ops start in graph order, several are in flight at once, and one thread polls
- * them - a worker's, or, in inline mode, the calling thread between and inside its compute ops.
- * That thread also watches for a hang. */
+ * them: a worker or, in inline mode, the calling thread between and inside its compute ops.  That
+ * thread is also the watchdog for hangs. */
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -46,7 +46,7 @@ int ek_network_finished(const ek_exec *ex)
     return n->n_flights == 0;
 }
 
-/* Calls an op in flight.  1: it has ended and is no longer in flight. */
+/* Polls an op in flight; returns 1 if it has ended. */
 static int poll_flight(ek_exec *ex, int32_t flight)
 {
     ek_network *n = &ex->network;
@@ -79,7 +79,7 @@ static int32_t free_track(const ek_exec *ex, ek_lane lane)
     return track;
 }
 
-/* Starts the lane's ops up to the first one that has to wait; how many. */
+/* Starts the lane's ops up to the first one whose dependencies are not done; returns how many. */
 static int start_ops(ek_exec *ex, ek_lane lane)
 {
     ek_network *n = &ex->network;
@@ -119,14 +119,14 @@ static void describe_op(ek_exec *ex, const ek_op *op, char *text, size_t cap)
         snprintf(text, cap, "%d network ops are in flight", (int)ex->network.n_flights);
 }
 
-/* How long nothing has moved while ops were in flight: no op has started or ended on any lane, none
- * computes, and the caller's figure has not changed.  Time in which this thread did not come here
- * counts little: the whole process may have been stopped. */
+/* Time without progress while network ops are in flight: no op has started or ended on any lane, no
+ * compute op is running, and config.moved() has not changed.  An interval between two calls counts
+ * for at most an eighth of the limit, as the whole process may have been stopped. */
 static double quiet_seconds(ek_exec *ex)
 {
     ek_network *n = &ex->network;
     const ek_exec_config *c = &ex->config;
-    int running = atomic_load(&ex->running); /* first: what ends after this shows in the steps */
+    int running = atomic_load(&ex->running); /* before steps, which an op that ends now changes */
     unsigned steps = atomic_load(&ex->steps);
     int64_t moved = c->moved != NULL ? c->moved(c->context) : 0, now = ek_clock_ns();
     double since = (double)(now - n->seen_ns) / 1e9;
@@ -142,7 +142,7 @@ static double quiet_seconds(ek_exec *ex)
     return n->quiet_s;
 }
 
-/* Warns, then fails the run, when nothing has moved for too long. */
+/* Warns, then fails the run, after too long a time without progress. */
 static void check_hang(ek_exec *ex)
 {
     ek_network *n = &ex->network;

@@ -27,7 +27,7 @@ static void write_event(FILE *f, const ek_event *e, int rank, int64_t origin)
     fprintf(f, "}}");
 }
 
-/* The name of a track, and its place below the rank's name. */
+/* Writes a track's name and its position below the rank's name. */
 static void name_track(FILE *f, int rank, ek_lane lane, int32_t track, int numbered)
 {
     int id = track_id(lane, track);

@@ -1,5 +1,5 @@
-/* Sums over recorded ops.  Both kinds of events come in order of their ends, so a walk from the
- * last to the first sees each moment once. */
+/* Sums over recorded ops.  Compute events and network events are each sorted by end time, so one
+ * pass from the last to the first computes the overlap. */
 #include "exec/exec.h"
 
 static int64_t max_ns(int64_t a, int64_t b)
@@ -17,7 +17,8 @@ static int is_network(const ek_event *e)
     return e->lane == EK_LANE_NODE || e->lane == EK_LANE_NET;
 }
 
-/* Time of compute ops within [from, to).  *at: all later events are past it; moves down. */
+/* Time of compute ops within [from, to).  *at: events behind it start at or after all later `to`;
+ * it only decreases. */
 static int64_t compute_ns_within(const ek_event *e, int64_t *at, int64_t from, int64_t to)
 {
     int64_t sum = 0;
@@ -37,7 +38,7 @@ static int64_t compute_ns_within(const ek_event *e, int64_t *at, int64_t from, i
 void ek_exec_sum(const ek_event *e, int64_t n, ek_exec_times *out)
 {
     int64_t first = n > 0 ? e[0].start_ns : 0, last = n > 0 ? e[0].end_ns : 0, compute = 0, net = 0;
-    int64_t covered = INT64_MAX, both = 0, at = n - 1; /* covered: by network ops, from here on */
+    int64_t covered = INT64_MAX, both = 0, at = n - 1; /* covered: net counts from here on */
 
     for (int64_t i = n - 1; i >= 0; i--) {
         first = min_ns(first, e[i].start_ns);

@@ -1,4 +1,4 @@
-/* The step graph as two growing arrays: ops, and the ids they wait for. */
+/* The step graph as two growing arrays: ops, and the ids of their dependencies. */
 #include "schedule/graph.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ void ek_graph_reset(ek_graph *g)
     g->failed = EK_OK;
 }
 
-/* Makes room for `need` elements of `size` bytes. */
+/* Grows an array to at least `need` elements of `size` bytes; 0: no memory. */
 static int reserve_elements(void **array, int32_t *cap, int32_t need, size_t size)
 {
     int32_t want = *cap > 0 ? *cap : 256;
@@ -81,7 +81,7 @@ ek_status ek_graph_check(const ek_graph *g)
 {
     EK_REQUIRE(g->failed != EK_ENOMEM, EK_ENOMEM, "no memory for a step graph of %d ops",
                (int)g->n_ops);
-    EK_REQUIRE(g->failed == EK_OK, EK_EINTERNAL, "op %d of the step graph waits for a later one",
+    EK_REQUIRE(g->failed == EK_OK, EK_EINTERNAL, "op %d of the step graph depends on a later op",
                (int)g->n_ops);
     return EK_OK;
 }

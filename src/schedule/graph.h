@@ -1,11 +1,10 @@
 /* schedule/graph.h - the step graph: what runs, on which lane, after what.
  *
- * A step is a list of ops.  An op names what it does, the lane it occupies, its cost (FLOPs and
- * bytes, written here by the builder and read from nowhere else) and the ops it waits for.
- * Builders append in an order in which every op follows what it waits for.  Ops of one lane run
- * in that order, like work queued on a stream, each when the one before is done; on the network
- * lanes they start in that order, and several may be in flight at once.  A graph is only data:
- * exec/ runs it, a simulator can play it.
+ * A step is a list of ops.  An op has a name, a function, the lane that it occupies, its FLOPs and
+ * bytes (set by the builder, and read here by everything else) and the ops that it depends on.
+ * Builders append every op after its dependencies.  Ops of one lane run in that order, one at a
+ * time, like work on a CUDA stream; ops of a network lane start in that order, and several may be
+ * in flight at once.  A graph is only data: exec/ runs it.
  *
  * Memory       grows while the first step is built; ek_graph_reset keeps it, so building the
  *              same step again allocates nothing. */
@@ -30,10 +29,10 @@ typedef enum {
 
 typedef struct ek_op ek_op;
 
-/* Does the op.  EK_PENDING: started, not finished; the executor calls again. */
+/* Runs the op.  EK_PENDING: started, not finished; the executor calls again. */
 typedef ek_status (*ek_op_fn)(void *self, const ek_op *op);
 
-/* One sentence on what an op that returned EK_PENDING waits for, for the message on a hang. */
+/* Writes to text [cap] what an op that returned EK_PENDING waits for, for the message on a hang. */
 typedef void (*ek_op_describe_fn)(void *self, const ek_op *op, char *text, size_t cap);
 
 struct ek_op {
@@ -42,24 +41,24 @@ struct ek_op {
     void *self;
     ek_lane lane;
     int32_t layer, micro; /* -1: not of a layer, not of a micro-batch */
-    int32_t part;         /* chunk, head block, expert: what the builder likes */
+    int32_t part;         /* chunk, head block or expert, as the builder defines it; -1: none */
     int32_t recompute;    /* 1: repeats an op of this step (recomputation): no model FLOPs */
-    int32_t async; /* 1: it uses an accelerator's memory by kernels alone, so the next op may be
-                       started before they are done */
-    double flops, bytes; /* arithmetic, and memory or network traffic */
-    int64_t *stall_ns;   /* the executor adds for how long the op's lane stood still before it;
-                             NULL: nobody asks */
-    int32_t dep, n_deps; /* its run of ek_graph.deps; set by ek_graph_add */
-    void **state;        /* a cell of its own, NULL when the op is first called in a run: where an
-                            op that returns EK_PENDING keeps what it waits for; set by the executor */
-    ek_op_describe_fn describe; /* NULL: has nothing to say */
+    int32_t async;        /* 1: accesses device memory by kernels alone, so the next such op may
+                             start before they are done */
+    double flops, bytes;  /* arithmetic, and memory or network traffic */
+    int64_t *stall_ns;    /* the executor adds the time that the lane waited for the op's
+                             dependencies; NULL: not counted */
+    int32_t dep, n_deps;  /* its range of ek_graph.deps; set by ek_graph_add */
+    void **state;         /* the op's own pointer for what it waits for; NULL at its first call in a
+                             run; set by the executor */
+    ek_op_describe_fn describe; /* may be NULL */
 };
 
 typedef struct {
     ek_op *ops;
     int32_t *deps;
     int32_t n_ops, n_deps, cap_ops, cap_deps;
-    ek_status failed; /* sticky: ek_graph_check */
+    ek_status failed; /* sticky, reported by ek_graph_check */
 } ek_graph;
 
 void ek_graph_init(ek_graph *g);
@@ -68,13 +67,14 @@ void ek_graph_fini(ek_graph *g);
 /* Forgets the ops, keeps the memory. */
 void ek_graph_reset(ek_graph *g);
 
-/* Appends a copy of *op that waits for n_deps ops (ids below its own; negative ones are
+/* Appends a copy of *op that depends on n_deps ops (ids below its own; negative ones are
  * ignored).  Returns its id; -1 on failure, which ek_graph_check reports. */
 int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t n_deps);
 
-/* Appends *op after one other (or none, if negative). */
+/* The same with one dependency (none, if negative). */
 int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep);
 
+/* Whether building succeeded: EK_ENOMEM, or EK_EINTERNAL for a dependency on a later op. */
 EK_CHECKED ek_status ek_graph_check(const ek_graph *g);
 
 /* "compute", "net", ... */

@@ -1,12 +1,12 @@
 /* Orders of pipeline stages: a sequence of forwards and one of backwards, the same on every stage,
- * merged by how many forwards the stage is ahead. */
+ * merged according to the stage's number of warm-up forwards. */
 #include "schedule/pipeline.h"
 
 typedef struct {
     int64_t stages, model_chunks, micros;
 } pipe;
 
-/* A place in the sequence of forwards or backwards: micro-batch `at` of a group, in a chunk. */
+/* A position in the sequence of forwards or backwards: micro-batch `at` of a group, in a chunk. */
 typedef struct {
     int64_t group, first, model_chunk, at; /* first: the group's first micro-batch */
 } position;
@@ -26,7 +26,7 @@ static int64_t group_size(const pipe *p, int64_t group)
     return p->micros / group_count(p) + (group < p->micros % group_count(p));
 }
 
-/* The item at a place, which moves on. */
+/* Returns the item at a position, and advances the position. */
 static ek_pipe_item next_item(const pipe *p, position *x, int backward)
 {
     int64_t model_chunk = backward ? p->model_chunks - 1 - x->model_chunk : x->model_chunk;
@@ -42,8 +42,8 @@ static ek_pipe_item next_item(const pipe *p, position *x, int backward)
     return item;
 }
 
-/* Forwards before the first one that a backward follows: enough to keep the stages behind at work
- * until a gradient comes back, and with chunks, for a whole group to reach the last chunk. */
+/* Number of warm-up forwards: enough to keep later stages busy until a gradient comes back and,
+ * with several chunks, for a whole group to reach the last chunk. */
 static int64_t warm_up_forwards(const pipe *p, int64_t stage)
 {
     int64_t behind = p->stages - stage - 1;

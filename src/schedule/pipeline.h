@@ -1,20 +1,22 @@
-/* schedule/pipeline.h - in which order a pipeline stage works: 1F1B, plain and interleaved.
+/* schedule/pipeline.h - the order of work of a pipeline stage: 1F1B, plain and interleaved.
  *
- * A model is cut into stages * chunks pieces; chunk c of stage s is piece c * stages + s.  A
- * micro-batch passes forward through the pieces in order and backward through them in reverse.
- * Each stage works through one list of items, waiting for what an item needs: some forwards, then
- * one forward and one backward in turn, then the backwards that are left.
+ * A model is split into stages * model_chunks virtual stages; model chunk c of stage s is virtual
+ * stage c * stages + s.  A micro-batch passes forward through the virtual stages in order, and
+ * backward in reverse.  Each stage executes one list of items, in order: warm-up forwards, then one
+ * forward and one backward alternately, then the remaining backwards.
  *
- * Without chunks this is the 1F1B order of PipeDream-Flush.  With chunks, a group of about
- * `stages` micro-batches goes through one chunk after the other (the interleaved order of
- * Megatron-LM); where micro-batches do not divide, groups differ by one and none is smaller than
- * `stages`, which keeps the idle time at (stages - 1) / (chunks * micros + stages - 1) of the
- * whole.  Below `stages` micro-batches there is one group, and more idle time.
+ * With one model chunk this is the 1F1B order of PipeDream-Flush.  With more, a group of about
+ * `stages` micro-batches passes through one chunk after the other (the interleaved order of
+ * Megatron-LM).  If `stages` does not divide the micro-batches, group sizes differ by one and none
+ * is smaller than `stages`, which keeps the bubble at
+ * (stages - 1) / (model_chunks * micros + stages - 1) of the step.  With fewer than `stages`
+ * micro-batches there is one group, and a larger bubble.
  *
- * Why it ends: a stage passes its forwards on in the order in which the next one wants them, and
- * starts two more (one, without chunks) ahead of backwards than the next does.  From the last
- * stage to the first, a group is long enough for the same to hold; where it is not, the first
- * stage has no forward left to wait for. */
+ * No deadlock  a stage's forwards are in the order in which the next stage consumes them, and it
+ *              runs two more of them (one, with one model chunk) ahead of its backwards than the
+ *              next stage does.  From the last stage back to the first, the same holds because a
+ *              group is long enough; where it is not, the first stage has no forward left to wait
+ *              for. */
 #ifndef SCHEDULE_PIPELINE_H
 #define SCHEDULE_PIPELINE_H
 
@@ -25,18 +27,18 @@ typedef struct {
     int backward;
 } ek_pipe_item;
 
-/* Fills items[2 * micros * chunks] with the order in which stage `stage` works; training 0:
- * forwards alone, items[micros * chunks].  Returns the number of items. */
+/* Fills items [2 * micros * model_chunks] with the order of stage `stage`; training 0: forwards
+ * alone, [micros * model_chunks].  Returns the number of items. */
 int64_t ek_pipe_order(int stages, int model_chunks, int64_t micros, int stage, int training,
                       ek_pipe_item *items);
 
-/* The most (chunk, micro-batch) pairs of a stage that are between the start of their forward and
- * the end of their backward at once. */
+/* The largest number of (model chunk, micro-batch) pairs of a stage that are at the same time
+ * between the start of their forward and the end of their backward. */
 int64_t ek_pipe_in_flight(int stages, int model_chunks, int64_t micros, int stage);
 
-/* The same for one chunk, of a list made by ek_pipe_order: the activation slots that this chunk
- * needs.  A chunk takes micro-batches in order both ways, so micro-batch m can have slot
- * m % slots. */
+/* The same for one model chunk, of a list made by ek_pipe_order: the activation slots that it
+ * needs.  Both forwards and backwards of a chunk are in micro-batch order, so micro-batch m can use
+ * slot m % slots. */
 int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int model_chunk);
 
 #endif

@@ -44,7 +44,7 @@ class Predicted(ek_cli.Case):
             self.assertGreater(o["measured_ms"], 0)
         self.assertIsNone(ops["router"]["predicted_ms"])
         self.assertFalse(ops["router"]["parts"])
-        self.assertRegex(r.stderr, r"part by more than 20 % in \d+ ops, most in expert up")
+        self.assertRegex(r.stderr, r"differ by more than 20 % in \d+ ops, most in expert up")
 
     def test_text(self):
         r = bench_moe(self.config, self.file)

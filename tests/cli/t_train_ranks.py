@@ -456,7 +456,7 @@ class Ranks(ek_cli.Case):
         parted = [c for c in costs if c["predicted_ms"] is not None
                   and abs(c["measured_ms"] - c["predicted_ms"]) > 0.2 * c["predicted_ms"]
                   and max(c["measured_ms"], c["predicted_ms"]) > least]
-        self.assertEqual(r.stderr.count("predicted and measured times part by more than 20 %"),
+        self.assertEqual(r.stderr.count("predicted and measured times differ by more than 20 %"),
                          len(parted) > 0)
         config = ek_cli.write_config(self.path("config.json"), num_hidden_layers=9)
         r = run(*args, "--out", self.path("many"))

@@ -176,11 +176,11 @@ static void malformed(void)
     refused("bf16", "fp8", "\"fp8\" is none of bf16, fp32 and fp64");
     refused("bf16", "a long name of a type", "key `dtype`: longer than 7 bytes");
     refused("\"made up\"", "7", "key `name`: expected a string");
-    refused("1.25", "-1", "key `measured_in_s`: -1 is no time");
+    refused("1.25", "-1", "key `measured_in_s`: -1 is not a valid time");
     refused("\"copy_bytes_per_s\": 2e+10", "\"copy_bytes_per_s\": 0",
             "key `copy_bytes_per_s`: 0 is not above 0");
-    refused("[4, 16]", "[16, 4]", "key `forward`: sizes have to ascend, and 4 follows 16");
-    refused("[4, 16]", "[4, 4]", "key `forward`: sizes have to ascend");
+    refused("[4, 16]", "[16, 4]", "key `forward`: sizes must ascend, but 4 follows 16");
+    refused("[4, 16]", "[4, 4]", "key `forward`: sizes must ascend");
     refused("[4, 16]", "[0, 16]", "key `forward`: size 0 of point 1");
     refused("[4, 16]", "[4]", "key `forward`: 1 of `rows_an_expert`, but 2 of `flops_per_s`");
     refused("[4, 16]", "[]", "key `forward.rows_an_expert`: 0 points");

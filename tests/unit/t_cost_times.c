@@ -140,7 +140,7 @@ static void comparing(void)
     CHECK_INT(ek_compare_parted(&c, &worst), 3); /* far off, too fast, not at all */
     CHECK(worst == &c.row[1]);
     CHECK(strcmp(ek_compare_warning(&c, text, sizeof(text)),
-                 "predicted and measured times part by more than 20 % in 3 ops, most in far off: "
+                 "predicted and measured times differ by more than 20 % in 3 ops, most in far off: "
                  "2e+03 ms predicted, 3e+03 ms measured") == 0);
     ek_compare_row_text(&c, &c.row[1], text, sizeof(text));
     CHECK(strcmp(text, "far off                        2     2000.000     3000.000  1.50 !") == 0);
