@@ -1,5 +1,4 @@
-/* gate_fixture.h - a gate under test, over logits that are given, in double, in float, and on the
- * fast kernels. */
+/* gate_fixture.h - runs a gate over given logits, in double, in float, and on the fast kernels. */
 #ifndef GATE_FIXTURE_H
 #define GATE_FIXTURE_H
 
@@ -22,7 +21,7 @@ typedef struct {
     ek_moe_scratch scratch;
 } fixture;
 
-static ek_mode mode; /* of the round that runs now */
+static ek_mode mode; /* of the current round */
 static ek_isa isa;
 
 static inline ek_model_spec spec_of(ek_gate_kind kind, int64_t experts, int64_t top_k)
@@ -45,7 +44,7 @@ static inline size_t real_size(void)
     return mode == EK_MODE_FP64 ? sizeof(double) : sizeof(float);
 }
 
-/* A layer of this spec that is to see `seqs` sequences of `seq` tokens. */
+/* A layer of this spec for `seqs` sequences of `seq` tokens. */
 static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_config *cfg,
                             int64_t seqs, int64_t seq)
 {
@@ -98,7 +97,7 @@ static inline void set(void *p, int64_t i, double x)
         ((float *)p)[i] = (float)x;
 }
 
-/* The gate over these logits [n, experts]. */
+/* Runs the gate over these logits [n, experts]. */
 static inline void forward(fixture *f, const double *logits)
 {
     for (int64_t i = 0; i < f->micro.n * f->spec.experts; i++)
@@ -133,7 +132,7 @@ static inline double weight(const fixture *f, int64_t token, int64_t j)
     return get(f->m.activations[0].weights, token * f->m.cols + j);
 }
 
-/* Every case on double, on float, and on the fast kernels of this CPU. */
+/* Runs every case in double, in float, and on the fast kernels of this CPU. */
 static inline void three_times(void (*one)(void))
 {
     const struct {

@@ -1,9 +1,9 @@
-/* moe_ranks.h - a MoE layer over ranks, which are threads here, and the same layer on one rank:
- * what tests of such layers share.
+/* moe_ranks.h - shared by tests that compare a distributed MoE layer, whose ranks are threads, with
+ * the same layer on one rank.
  *
- * A scenario says what is computed and how it is laid out.  Every rank runs two micro-batches
- * forward, then each backward, twice, with inputs and weights that depend on their place in the
- * whole alone; what the ranks leave is put together and compared. */
+ * A scenario defines model, inputs and parallel layout.  Every rank runs two steps of two
+ * micro-batches, all forwards before the backwards; inputs and weights depend on their global index
+ * alone.  The results of all ranks are merged and compared. */
 #ifndef MOE_RANKS_H
 #define MOE_RANKS_H
 
@@ -19,13 +19,13 @@ enum { RANKS_MAX = 6, MICROS = 2, ARENA = 64 << 20 };
 
 typedef struct layer layer;
 
-/* What is computed, and how it is laid out. */
+/* Model, inputs and parallel layout. */
 typedef struct {
     ek_model_spec spec;
     int64_t seq, seqs[MICROS];
     double capacity_factor;
     int64_t top_k;
-    int collapse;  /* one expert takes all tokens */
+    int collapse;  /* all tokens select one expert */
     int recompute; /* forward is recomputed before backward */
     ek_mode mode;
     ek_isa isa;
@@ -34,12 +34,12 @@ typedef struct {
     ek_mesh_sizes sizes;
     ek_moe_config cfg;
     int32_t spare_slots;
-    void (*look)(const layer *l, int turn); /* after each of the two steps of a rank; or NULL */
+    void (*look)(const layer *l, int turn); /* called after each step of a rank; may be NULL */
 } scenario;
 
-/* What one rank leaves, or the sum of all of them. */
+/* Results of one rank, or their sum over ranks. */
 typedef struct {
-    double *x, *dy;             /* [tokens, d], its own rows */
+    double *x, *dy;             /* [tokens, d], zero but for its own rows */
     double *router, *up, *down; /* gradients, [experts, ...] in full */
     int32_t *ids;               /* [tokens, cols] */
     double aux, z, rank_max, primary_max;
@@ -107,7 +107,7 @@ struct layer {
     ek_moe_scratch scratch;
     ek_moe_step step;
     ek_micro micro[MICROS];
-    int64_t row[MICROS]; /* a micro-batch's first token of this rank, of all */
+    int64_t row[MICROS]; /* global index of this rank's first token */
     ek_moe_activations activations[MICROS];
     int32_t act_slot_of[MICROS];
     ek_moe m;
@@ -147,7 +147,7 @@ static inline void take_weight(layer *l, ek_weight *w, int64_t out, int64_t in)
     l->me->out.held += out * in;
 }
 
-/* The form of a weight that a product reads. */
+/* The packed weight that a product reads. */
 static inline void *packed(layer *l, const ek_weight *w, ek_form form)
 {
     size_t bytes = l->k->packed_bytes(l->k, w->out, w->in, form);
@@ -164,7 +164,7 @@ static inline void pack(layer *l, ek_weight *w)
     w->backward = packed(l, w, EK_PACKED_BACKWARD);
 }
 
-/* This rank's run of an expert: rows of the gate and of the up part, columns of the down part. */
+/* This rank's slice of an expert: rows of gate and up, columns of down. */
 static inline void take_expert(layer *l, int32_t e)
 {
     int64_t d = l->s->spec.hidden, ff = l->s->spec.ff, f = l->w.ff;
@@ -257,7 +257,7 @@ static inline void take_state(layer *l)
     for (int i = 0; i < MICROS; i++) {
         ek_moe_reserve_activations(&l->m, &l->activations[i], &l->arena, &room, 0);
         l->activations[i].x = take_real(l, n * d);
-        l->activations[i].y = take_real(l, n * d); /* of C, which is no larger */
+        l->activations[i].y = take_real(l, n * d); /* C is not larger than R */
     }
 }
 
@@ -313,7 +313,7 @@ static inline void run_graph(layer *l)
     ek_moe_begin_graph(&l->m);
 }
 
-/* Numbers of tokens [first, first + n), as R. */
+/* Values of tokens [first, first + n), as R. */
 static inline void fill(const layer *l, void *to, uint64_t stream, int64_t first, int64_t n)
 {
     int64_t d = l->s->spec.hidden;
@@ -325,7 +325,7 @@ static inline void fill(const layer *l, void *to, uint64_t stream, int64_t first
     }
 }
 
-/* The layer's input of a micro-batch: as C, and where that is another type, as R. */
+/* The layer's input for a micro-batch: as C and, if that is another type, as R. */
 static inline void fill_y(const layer *l, int32_t i)
 {
     int64_t n = l->micro[i].n;
@@ -469,7 +469,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
         add(sum->up, one->up, e * 2 * f * d);
         add(sum->down, one->down, e * d * f);
         for (int64_t i = 0; i < n * ek_moe_cols(&s->spec); i++)
-            sum->ids[i] += one->ids[i]; /* a token is one rank's */
+            sum->ids[i] += one->ids[i]; /* only one rank has the token */
         sum->bytes += one->bytes;
         sum->held += one->held;
         if (one->aux != all[0].out.aux || one->z != all[0].out.z ||
@@ -489,7 +489,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
     memcpy(sum->load, all[0].out.load, sizeof(sum->load));
 }
 
-/* The sum over ranks; 0 when one of them failed. */
+/* Sums over ranks; returns 0 if one of them failed. */
 static inline int run_ranks(const scenario *s, result *sum)
 {
     ek_comm *worlds[RANKS_MAX];
@@ -575,11 +575,11 @@ static inline void compare(const scenario *s, const result *one, const result *m
     CHECK_INT(many->dropped, one->dropped);
     for (int64_t i = 0; i < e; i++)
         CHECK_INT(many->load[i], one->load[i]);
-    /* every expert on every run, its shards together once */
+    /* each expert-parallel group has every expert once, over its shards */
     CHECK_INT(many->held, (int64_t)s->ranks / (s->sizes.ep * s->sizes.etp) * 3 * e * d * f);
 }
 
-/* Runs the scenario over its ranks and compares with `one`. */
+/* Runs the scenario over its ranks and compares it with `one`. */
 static inline void check(const scenario *s, const result *one)
 {
     result many;
@@ -589,7 +589,7 @@ static inline void check(const scenario *s, const result *one)
     drop(&many);
 }
 
-/* Odd on purpose: 5 experts, sequences that do not divide, widths that do not. */
+/* Sizes that do not divide: experts, sequences, widths. */
 static inline scenario plain(void)
 {
     scenario s = {.seq = 3, .seqs = {5, 4}, .top_k = 2, .mode = EK_MODE_FP64};

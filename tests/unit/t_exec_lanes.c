@@ -8,13 +8,13 @@
 
 enum { OPS_MAX = 400 };
 
-/* What the ops of a graph write down: a stamp at their start and one at their end. */
+/* Records of the ops of a graph: a stamp at the start and one at the end of each. */
 typedef struct {
     atomic_int clock;
     int start[OPS_MAX], end[OPS_MAX];
-    int calls[OPS_MAX], polls[OPS_MAX]; /* polls: calls that answer EK_PENDING first */
+    int calls[OPS_MAX], polls[OPS_MAX]; /* polls: how often an op returns EK_PENDING first */
     pthread_t thread[OPS_MAX];
-    int fails; /* the op that fails, -1: none */
+    int fails; /* op that fails; -1: none */
 } notes;
 
 static ek_status note(void *self, const ek_op *op)
@@ -58,7 +58,7 @@ static int32_t add(ek_graph *g, notes *n, ek_op_kind kind, ek_lane lane, int32_t
     return ek_graph_add(g, &op, deps, n_deps);
 }
 
-/* A graph of n ops on random lanes, each waiting for up to 3 random earlier ones. */
+/* A graph of n ops on random lanes, each with up to 3 random dependencies. */
 static void random_graph(ek_graph *g, notes *n, uint64_t seed, int32_t ops)
 {
     for (int32_t i = 0; i < ops; i++) {
@@ -77,8 +77,8 @@ static int is_network(ek_lane lane)
     return lane == EK_LANE_NODE || lane == EK_LANE_NET;
 }
 
-/* Every op ran once, after what it waits for, in graph order within its lane (on the network lanes,
- * starts alone), one thread a lane. */
+/* Every op ran once, after its dependencies, in graph order within its lane (on network lanes only
+ * the starts), with one thread per lane. */
 static void check_order(const ek_graph *g, const notes *n)
 {
     int last[EK_LANE_COUNT], seen[EK_LANE_COUNT] = {0};
@@ -151,15 +151,15 @@ static void the_same_graph_runs_again(void)
         check_order(&g, &n);
     }
     ek_graph_reset(&g);
-    CHECK(ek_exec_run(ex, &g) == EK_OK); /* nothing to do */
+    CHECK(ek_exec_run(ex, &g) == EK_OK); /* an empty graph */
     ek_graph_fini(&g);
     ek_exec_destroy(&ex);
     CHECK(ex == NULL);
     ek_exec_destroy(&ex);
 }
 
-/* A transfer that ends only when a compute op has run, and a compute op that runs only while the
- * transfer is under way: they end if and only if the two lanes overlap. */
+/* A transfer that ends only when a compute op has run, and a compute op that ends only while the
+ * transfer is in flight: both end if and only if the two lanes overlap. */
 typedef struct {
     atomic_int sent, computed, received;
     char wire[8], inbox[8];
@@ -183,7 +183,7 @@ static ek_status compute(void *self, const ek_op *op)
     loop_back *w = self;
 
     (void)op;
-    if (!atomic_load(&w->sent)) /* the test's alarm ends a wait for ever */
+    if (!atomic_load(&w->sent)) /* an endless wait is ended by the test's alarm */
         return EK_PENDING;
     EK_REQUIRE(!atomic_load(&w->received), EK_EINTERNAL, "the transfer had ended already");
     atomic_store(&w->computed, 1);
@@ -252,7 +252,7 @@ static void a_failure_ends_the_run(void)
         CHECK(strcmp(ek_err_message(), "dispatch a2a of layer 3: the wire is cut") == 0);
         for (int32_t i = 1; i < g.n_ops; i++)
             CHECK_INT(n.calls[i], 0);
-        clear(&n); /* the executor can go on */
+        clear(&n); /* the executor can run again */
         CHECK(ek_exec_run(ex, &g) == EK_OK);
         check_order(&g, &n);
     }
@@ -260,7 +260,7 @@ static void a_failure_ends_the_run(void)
     ek_exec_destroy(&ex);
 }
 
-/* Another lane that would poll for ever is given up when an op fails. */
+/* A lane that would poll for ever stops when an op of another lane fails. */
 static void a_failure_ends_polling(void)
 {
     ek_exec *ex = NULL;
@@ -302,7 +302,7 @@ static void a_broken_graph_is_refused(void)
     ek_exec_destroy(&ex);
 }
 
-/* One event per op, with its lane and cost, within the bounds that stamps allow. */
+/* One event per op, with its lane and cost, consistent with the stamps. */
 static void recording_leaves_one_event_an_op(void)
 {
     ek_exec *ex = NULL;
@@ -326,12 +326,12 @@ static void recording_leaves_one_event_an_op(void)
         CHECK_INT(count, 60 * run);
     }
     for (int64_t i = 0; i < count; i++) {
-        const ek_op *op = &g.ops[e[i].layer]; /* layers are ids here */
+        const ek_op *op = &g.ops[e[i].layer]; /* the test sets layer to the op's id */
 
         per_layer[e[i].layer]++;
         CHECK_INT(e[i].lane, op->lane);
         CHECK(e[i].end_ns >= e[i].start_ns && e[i].flops == 1000 && e[i].bytes == 10);
-        for (int64_t j = 0; j < i; j++) /* within a lane or a track of it nothing overlaps */
+        for (int64_t j = 0; j < i; j++) /* events of a lane, or of a track of it, do not overlap */
             if (e[j].lane == e[i].lane && e[j].track == e[i].track)
                 CHECK(e[j].end_ns <= e[i].start_ns);
     }
@@ -346,11 +346,11 @@ static void recording_leaves_one_event_an_op(void)
     ek_exec_destroy(&ex);
 }
 
-/* An accelerator that writes down what it is told: + and - for queue on and off, s for a wait, and
- * of each op its name. */
+/* A device that records its calls: + and - for queue on and off, s for synchronize, and the name of
+ * each op. */
 typedef struct {
     char said[64];
-    int async, fails; /* fails: the wait that does, counted down */
+    int async, fails; /* fails: counts down to the synchronize that fails */
 } accelerator;
 
 static void say(accelerator *a, const char *what)
@@ -381,7 +381,7 @@ static void queue(const void *computer, int on)
     a->async = on;
 }
 
-/* Runs ops that only queue (q), that do not (h), and a last one of the network (n). */
+/* Runs async ops (q), other ops (h), and network ops (n). */
 static ek_status run_on(accelerator *a, const char *ops, int record)
 {
     const ek_exec_config config = {.synchronize = synchronize, .queue = queue, .computer = a};
@@ -411,7 +411,7 @@ static ek_status run_on(accelerator *a, const char *ops, int record)
     return st;
 }
 
-static void kernels_are_queued(void)
+static void async_ops_are_synchronised_lazily(void)
 {
     static const struct {
         const char *ops;
@@ -431,8 +431,8 @@ static void kernels_are_queued(void)
     }
 }
 
-/* The op that waits has the message, and nothing is queued afterwards. */
-static void a_queued_kernel_fails(void)
+/* The synchronising op has the message, and queueing is off afterwards. */
+static void an_async_op_fails(void)
 {
     accelerator a = {.fails = 1}, b = {.fails = 1};
 
@@ -452,7 +452,7 @@ static const ek_case cases[] = {
     EK_CASE(a_failure_ends_polling),
     EK_CASE(a_broken_graph_is_refused),
     EK_CASE(recording_leaves_one_event_an_op),
-    EK_CASE(kernels_are_queued),
-    EK_CASE(a_queued_kernel_fails),
+    EK_CASE(async_ops_are_synchronised_lazily),
+    EK_CASE(an_async_op_fails),
 };
 EK_TEST_MAIN(cases)

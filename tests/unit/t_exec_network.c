@@ -1,5 +1,5 @@
-/* The network lanes: ops in flight together, the cell of an op, the calling thread in place of a
- * worker, and the watchdog. */
+/* The network lanes: several ops in flight, ek_op.state, the calling thread instead of a worker,
+ * and the watchdog. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress_hook.h"
@@ -15,7 +15,7 @@ static const ek_exec_config modes[] = {{.inline_network = 0}, {.inline_network =
 
 #define EACH_MODE(m) for (const ek_exec_config *m = modes; m < modes + 2; m++)
 
-/* What the ops of a graph share. */
+/* State shared by the ops of a graph. */
 typedef struct {
     atomic_int started, ended, wanted; /* a transfer ends when `wanted` have started */
     atomic_int depth, nested;
@@ -47,7 +47,7 @@ static ek_status run_graph(const ek_exec_config *config, ek_graph *g)
     return st;
 }
 
-/* Ends when all have started; keeps a mark of its own in its cell from the first call on. */
+/* Ends when all have started; sets its state at the first call, and checks it at the others. */
 static ek_status transfer(void *self, const ek_op *op)
 {
     shared *s = self;
@@ -64,8 +64,7 @@ static ek_status transfer(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* They end if and only if all are in flight at once; nothing is left in a cell by the run before.
- */
+/* They end if and only if all are in flight at once; every run begins with empty states. */
 static void transfers_are_in_flight_together(void)
 {
     EACH_MODE(m)
@@ -97,7 +96,7 @@ static void transfers_are_in_flight_together(void)
     }
 }
 
-/* Fails when another transfer than the one before it, which it depends on, is in flight. */
+/* Fails if another transfer is in flight: each depends on the one before. */
 static ek_status alone(void *self, const ek_op *op)
 {
     shared *s = self;
@@ -140,7 +139,7 @@ static ek_status quick(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Goes on only when the transfer that stands before it in its lane has started. */
+/* Ends only when the transfer before it in its lane has started. */
 static ek_status raise_flag(void *self, const ek_op *op)
 {
     shared *s = self;
@@ -173,7 +172,7 @@ static void starts_keep_the_order_of_the_graph(void)
     }
 }
 
-/* A kernel that ends only when the network has moved under it. */
+/* A kernel that ends only after the network was served from inside it. */
 static ek_status kernel(void *self, const ek_op *op)
 {
     shared *s = self;
@@ -184,7 +183,7 @@ static ek_status kernel(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Needs three calls, and ticks itself for longer than a tick's period. */
+/* Needs three calls, and calls ek_progress itself for longer than the hook's period. */
 static ek_status ticking_transfer(void *self, const ek_op *op)
 {
     shared *s = self;
@@ -226,8 +225,8 @@ static void count_call(void *context)
     ++*(int *)context;
 }
 
-/* After a run, failed or not, the thread's tick is unset. */
-static void the_tick_ends_with_the_run(void)
+/* After a run, failed or not, the thread's progress hook is unset. */
+static void the_progress_hook_is_unset_after_a_run(void)
 {
     shared s = {0};
     ek_graph g;
@@ -272,7 +271,7 @@ static void on_plan(void *context, ek_log_level level, const char *component, co
     snprintf(h->last, sizeof(h->last), "%s", message);
 }
 
-/* A transfer hangs while lanes of every kind wait: for it, for ever, and for each other. */
+/* A transfer hangs while ops of all lanes wait for it, for ever, or for each other. */
 static void a_hang_names_op_and_peer(void)
 {
     EACH_MODE(m)
@@ -310,7 +309,7 @@ static void a_hang_names_op_and_peer(void)
     }
 }
 
-/* Computes for several times the watchdog's patience. */
+/* Computes for several times the watchdog's limit. */
 static ek_status long_kernel(void *self, const ek_op *op)
 {
     shared *s = self;
@@ -350,7 +349,7 @@ static void computing_is_no_hang(void)
     }
 }
 
-/* A slow transfer: bytes move, so the run goes on. */
+/* A slow transfer: bytes are transferred, so the run continues. */
 static ek_status slow(void *self, const ek_op *op)
 {
     int64_t *end = self;
@@ -391,7 +390,7 @@ static void moving_bytes_are_no_hang(void)
 
 /* --- recording -------------------------------------------------------------------------------- */
 
-/* Ops in flight at once have tracks of their own, the lowest that are free. */
+/* Ops in flight at the same time have different tracks, the lowest that are free. */
 static void tracks_are_free_of_overlap(void)
 {
     EACH_MODE(m)
@@ -440,7 +439,7 @@ static const ek_case cases[] = {
     EK_CASE(dependencies_make_transfers_serial),
     EK_CASE(starts_keep_the_order_of_the_graph),
     EK_CASE(kernels_keep_the_network_moving),
-    EK_CASE(the_tick_ends_with_the_run),
+    EK_CASE(the_progress_hook_is_unset_after_a_run),
     EK_CASE(a_hang_names_op_and_peer),
     EK_CASE(computing_is_no_hang),
     EK_CASE(moving_bytes_are_no_hang),

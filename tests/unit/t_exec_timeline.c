@@ -1,4 +1,4 @@
-/* What is made of recorded events: the timeline file, and the sums that show overlap. */
+/* Recorded events: the timeline file, and the sums of compute, network and exposed time. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "exec/exec.h"
@@ -17,7 +17,7 @@ static const char *text(const json_t *o, const char *key)
     return s != NULL ? s : "";
 }
 
-/* Writes, reads back and removes. */
+/* Writes the file, reads it back and removes it. */
 static json_t *written(const ek_event *events, int64_t n, const ek_timeline_rank *who)
 {
     char path[] = "/tmp/ek-timeline-XXXXXX";
@@ -33,7 +33,7 @@ static json_t *written(const ek_event *events, int64_t n, const ek_timeline_rank
     return root;
 }
 
-/* The event of this phase and name. */
+/* Finds the event of this phase and name. */
 static const json_t *event(const json_t *root, const char *phase, const char *name)
 {
     size_t at;
@@ -53,7 +53,7 @@ static const json_t *slice(const json_t *root, const char *name)
     return event(root, "X", name);
 }
 
-/* The name of the track that a slice is on; the last "M" event of this kind and place. */
+/* The name of the track that a slice is on: the last "M" event of this kind and track. */
 static const char *track_name(const json_t *root, const json_t *of)
 {
     size_t at;
@@ -168,7 +168,7 @@ static void sums_count_every_moment_once(void)
         ek_exec_times t;
 
         n += random_run(seed + 1000, TIME / 2, e + n);
-        for (int64_t at = 0; at < TIME; at++) { /* moment by moment */
+        for (int64_t at = 0; at < TIME; at++) { /* brute force, for each time unit */
             int computes = 0, talks = 0;
 
             for (int64_t i = 0; i < n; i++)

@@ -1,12 +1,12 @@
-/* A MoE layer whose experts have replicas, over ranks, against the same layer on one rank: whatever
- * a planner decides, outputs and gradients are the same, and the replicas are at work. */
+/* A distributed MoE layer with replicas against the same layer on one rank: whatever a planner
+ * decides, outputs and gradients are the same, and replicas do get rows. */
 #include "moe/routing_plan.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
 
 static int64_t replicas_seen;
 
-/* Runs a scenario and compares; adds up what was at work. */
+/* Runs a scenario, compares with one rank, and adds up plans, replicas and bytes. */
 static result at_work(const scenario *s, const result *one)
 {
     result many;
@@ -80,7 +80,7 @@ static void with_capacity_and_tensor_parallel_ranks(void)
     each_layout(s, shared_by_tensor_parallel_ranks);
 }
 
-/* Kernels with packed forms, in both element sizes. */
+/* Kernels with packed weights, in both element sizes. */
 static void packed_forms(scenario *s, const result *one, int i)
 {
     if (i % 3 == 0)
@@ -122,14 +122,14 @@ static void exact_balances(void)
     CHECK(exact.primary_max == off.primary_max);
     CHECK(exact.rank_max < 1.02);
     CHECK(replicas_seen > 0);
-    /* weights go out twice and gradients come back, on top of rows that move less or more */
+    /* weights twice and gradients once, in addition to a different number of rows */
     CHECK(exact.bytes > off.bytes);
     drop(&one);
 }
 
-/* --- what is counted of plans ----------------------------------------------------------------- */
+/* --- counts of the step's plans --------------------------------------------------------------- */
 
-static ek_plan_terms watched; /* of the plans of all ranks and steps */
+static ek_plan_terms watched; /* sums over the plans of all ranks and steps */
 static int64_t plans_watched;
 static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
 
@@ -174,7 +174,7 @@ static void counts_are_those_of_the_plans(void)
         plans_watched = 0;
         run_alone(&s, &one);
         many = at_work(&s, &one);
-        times = (double)plans_watched / MICROS; /* that the same micro-batches were planned */
+        times = (double)plans_watched / MICROS; /* how often a micro-batch was planned */
         CHECK(times >= s.ranks);
         CHECK(many.work.busiest * times == watched.products_s);
         CHECK(many.work.link * times == watched.rows_s);
@@ -186,7 +186,7 @@ static void counts_are_those_of_the_plans(void)
     CHECK(replicas > 0);
 }
 
-/* Experts alone: all rows go to one rank, and those of the others over its link. */
+/* No replicas: all rows go to one rank, those of other ranks over its link. */
 static void counts_without_a_planner(void)
 {
     scenario s = plain();
@@ -201,7 +201,7 @@ static void counts_without_a_planner(void)
     CHECK(many.work.busiest == many.work.rows);
     CHECK(many.work.link > 0 && many.work.link < many.work.rows);
     CHECK(many.work.replicas == 0.0);
-    CHECK(one.work.rows == 0.0); /* nothing travels */
+    CHECK(one.work.rows == 0.0); /* not distributed */
     drop(&one);
 }
 
@@ -232,7 +232,7 @@ static ek_status move_primaries(void *memory, const ek_plan_limits *l, const int
     return EK_OK;
 }
 
-static void failing_planners_are_left_out(void)
+static void failing_planners_are_not_called_again(void)
 {
     static const ek_plan_fn fast[] = {give_up, lose_some, move_primaries};
     scenario s = plain();
@@ -254,7 +254,7 @@ static void failing_planners_are_left_out(void)
     drop(&one);
 }
 
-/* --- dealing ---------------------------------------------------------------------------------- */
+/* --- row counts ------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t part[5], slot[4];
@@ -269,8 +269,8 @@ static void put_sum(void *context, int32_t part, int32_t slot, int64_t rows)
     s->slot[slot] += rows;
 }
 
-/* Every part and every slot gets what it has to, and no part more than one row beyond its share. */
-static void rows_are_dealt_evenly(void)
+/* The sums by part and by slot are right, and every entry is within one row of its share. */
+static void rows_are_shared_evenly(void)
 {
     for (uint64_t i = 0; i < 500; i++) {
         int64_t left[4], want[4], parts[5], all = 0;
@@ -297,7 +297,7 @@ static void rows_are_dealt_evenly(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(rows_are_dealt_evenly),
+    EK_CASE(rows_are_shared_evenly),
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(one_expert_takes_all),
@@ -306,6 +306,6 @@ static const ek_case cases[] = {
     EK_CASE(with_capacity_and_tensor_parallel_ranks),
     EK_CASE(with_other_kernels),
     EK_CASE(exact_balances),
-    EK_CASE(failing_planners_are_left_out),
+    EK_CASE(failing_planners_are_not_called_again),
 };
 EK_TEST_MAIN(cases)

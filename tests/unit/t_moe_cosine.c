@@ -1,5 +1,5 @@
-/* The cosine router: logits by hand, against a plain sum of its formula, and gradients against
- * central differences. */
+/* The cosine router: logits against values computed by hand and against its formula, gradients
+ * against central differences. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "moe/cosine.h"
@@ -88,7 +88,7 @@ static void check_close(double got, double want, double tolerance, const char *w
 }
 
 /* Two tokens in the plane, three experts: cosines 1, 0, -1 / sqrt(2), and 0.6, 0.8, -7 / sqrt(50);
- * how long anything is does not matter.  A token of zeros is at no angle. */
+ * norms do not matter.  A token of zeros has logits 0. */
 static void logits_by_hand(void)
 {
     const double y[] = {5, 0, 0.3, 0.4, 0, 0}, m[] = {1, 0, 0, 2, -3, -3}, w[] = {1, 0, 0, 1};
@@ -114,13 +114,13 @@ static void logits_by_hand(void)
             for (int i = 0; i < 9; i++)
                 check_close(get(&f, f.logits, i), table[t].scale * want[i],
                             tolerances[mode] * table[t].scale, "a logit");
-            for (int i = 0; i < 6; i++) /* the masters stay */
+            for (int i = 0; i < 6; i++) /* master weights are not changed */
                 CHECK(get(&f, f.w.router.p, i) == m[i]);
             teardown(&f);
         }
 }
 
-/* The formula, without matrices. */
+/* The formula as plain loops. */
 static double logit_of(const fixture *f, int64_t t, int64_t e)
 {
     double dot = 0, zz = 0, mm = 0;
@@ -153,7 +153,7 @@ static void logits_are_the_formula(void)
     }
 }
 
-/* Some function of the logits. */
+/* The loss: an arbitrary function of the logits. */
 static double loss_of(const fixture *f)
 {
     double sum = 0;
@@ -189,7 +189,7 @@ static void gradients_of(double theta)
     set(&f, f.w.router_scale.p, 0, theta);
     for (int64_t i = 0; i < N * E; i++)
         set(&f, f.scratch.dlogits, i, ek_random_normal(8, 0, (uint64_t)i));
-    for (int64_t i = 0; i < N * D; i++) /* all of them are added to what is there */
+    for (int64_t i = 0; i < N * D; i++) /* gradients are added to existing values */
         set(&f, f.scratch.dy, i, 0.5);
     for (int64_t i = 0; i < E * P; i++)
         set(&f, f.w.router.g, i, -0.25);
@@ -210,14 +210,14 @@ static void gradients_are_differences(void)
     gradients_of(-1.5);
 }
 
-/* Beyond its bound the scale is fixed, and everything else learns on. */
+/* Beyond its bound the scale is constant, and has no gradient; all others do. */
 static void the_scale_is_bounded(void)
 {
     gradients_of(4.7);
 }
 
-/* Rows of zeros, on either side, get no gradient and give no infinity. */
-static void zeros_are_at_no_angle(void)
+/* Rows of zeros, of tokens or experts, get no gradient, and all values stay finite. */
+static void rows_of_zeros_get_no_gradient(void)
 {
     fixture f;
 
@@ -258,7 +258,7 @@ static const ek_case cases[] = {
     EK_CASE(logits_are_the_formula),
     EK_CASE(gradients_are_differences),
     EK_CASE(the_scale_is_bounded),
-    EK_CASE(zeros_are_at_no_angle),
+    EK_CASE(rows_of_zeros_get_no_gradient),
     EK_CASE(no_tokens),
 };
 EK_TEST_MAIN(cases)

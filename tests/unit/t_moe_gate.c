@@ -1,5 +1,6 @@
-/* The gates by hand-made cases: choice and ties, weights, capacity, groups, expert choice, bias
- * feedback, noise, losses.  Every case runs in double, in float, and on the fast kernels. */
+/* The gates against cases computed by hand: top-k and ties, weights, capacity, groups, expert
+ * choice, bias update, noise, losses.  Every case runs in double, in float, and on the fast
+ * kernels. */
 #include "gate_fixture.h"
 
 static void ties_go_to_the_lower_expert(void)
@@ -42,7 +43,7 @@ static void weights_are_probabilities(void)
     teardown(&f);
 }
 
-/* A single choice that is normalised weighs 1 to the last bit. */
+/* With top-1 and normalisation a weight is exactly 1. */
 static void a_single_choice_weighs_one(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 3, 1);
@@ -78,16 +79,16 @@ static void fewer_choices_in_a_step(void)
 
 /* --- capacity --------------------------------------------------------------------------------- */
 
-/* Logits of two experts of which `first` has the probability p. */
+/* Logits of two experts; `first` has probability p. */
 static void pair(double *logits, int first, double p)
 {
     logits[first] = log(p);
     logits[1 - first] = log(1 - p);
 }
 
-/* 6 tokens, 2 experts, 1 choice, f = 1: 3 places.  Expert 0 has 5 tokens in the first sequence; it
- * loses its lowest weight, and of the two that tie after it the later one.  The second sequence
- * has room of its own. */
+/* 6 tokens, 2 experts, top-1, f = 1: capacity 3.  Expert 0 has 5 tokens in the first sequence: it
+ * drops the lowest weight, and the later of the two that tie for the next.  The second sequence
+ * has its own capacity. */
 static void capacity_drops_the_lowest(double factor)
 {
     const double first[] = {0.7, 0.9, 0.6, 0, 0.7, 0.95}, second[] = {0.6, 0, 0.6, 0, 0.6, 0};
@@ -106,9 +107,9 @@ static void capacity_drops_the_lowest(double factor)
     forward(&f, logits);
     check_ids(&f, want);
     CHECK_INT(f.m.dropped, 2);
-    CHECK_INT(f.m.load[0], 8); /* as the gate chose, before the drop */
+    CHECK_INT(f.m.load[0], 8); /* before drops */
     CHECK_INT(f.m.load[1], 4);
-    CHECK_REAL(weight(&f, 0, 0), 0.7); /* nothing is normalised anew */
+    CHECK_REAL(weight(&f, 0, 0), 0.7); /* not normalised again after drops */
     teardown(&f);
 }
 
@@ -163,7 +164,7 @@ static void capacity_is_rounded_up(void)
     }
 }
 
-/* The same drops however the sequences are cut into micro-batches. */
+/* Drops do not depend on how sequences are split into micro-batches. */
 static void drops_do_not_depend_on_micro_batches(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
@@ -190,7 +191,7 @@ static void drops_do_not_depend_on_micro_batches(void)
 
 /* --- groups, expert choice, bias -------------------------------------------------------------- */
 
-/* Group values by their best expert: the group of the 6, though the other two sum to more. */
+/* A group's score is its best expert's: the group with the 6 wins, though others sum to more. */
 static void softmax_groups_score_by_their_best(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 6, 2);
@@ -199,9 +200,9 @@ static void softmax_groups_score_by_their_best(void)
     s.gate.groups = 3;
     s.gate.group_top = 1;
     setup(&f, &s, 1, 2);
-    forward(&f, (const double[]){log(5), log(5), log(6), log(0.5), log(1), log(4), /* one */
-                                 log(2), log(9), log(9), log(2), log(8), log(8)});
-    check_ids(&f, (const int32_t[]){2, 3, 1, 0}); /* a tie of groups: the lower one */
+    forward(&f, (const double[]){log(5), log(5), log(6), log(0.5), log(1), log(4), log(2), log(9),
+                                 log(9), log(2), log(8), log(8)});
+    check_ids(&f, (const int32_t[]){2, 3, 1, 0}); /* tie of groups: the lower one */
     CHECK_REAL(weight(&f, 0, 1), 0.5 / 21.5);
     teardown(&f);
     s.gate.group_top = 2;
@@ -216,7 +217,7 @@ static double logit(double p)
     return log(p / (1 - p));
 }
 
-/* By the sum of the best two: 0.5 + 0.5 over 0.8 + 0.1. */
+/* A group's score is the sum of its best two: 0.5 + 0.5 beats 0.8 + 0.1. */
 static void sigmoid_groups_score_by_their_best_two(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SIGMOID_BIAS, 6, 2);
@@ -262,12 +263,12 @@ static void the_bias_moves_against_the_load(void)
     ek_moe_update_bias(&f.m);
     for (int e = 0; e < 4; e++)
         CHECK_REAL(get(f.w.bias.p, e), want[e]);
-    memcpy(f.m.load, (const int64_t[]){1, 0, 0, 0}, sizeof(load)); /* a mean that is no integer */
+    memcpy(f.m.load, (const int64_t[]){1, 0, 0, 0}, sizeof(load)); /* the mean is not an integer */
     ek_moe_update_bias(&f.m);
     CHECK_REAL(get(f.w.bias.p, 0), want[0] - 0.25);
     CHECK_REAL(get(f.w.bias.p, 3), 0.25);
     teardown(&f);
-    s.gate.kind = EK_GATE_SOFTMAX; /* which has none */
+    s.gate.kind = EK_GATE_SOFTMAX; /* it has no bias */
     setup(&f, &s, 1, 1);
     ek_moe_update_bias(&f.m);
     teardown(&f);
@@ -358,7 +359,7 @@ static void noise_differs_everywhere_else(void)
     noisy(other, 0, 4, 7, 3, 1, 2);
     CHECK(memcmp(base, other, sizeof(base)) != 0);
     noisy(other, 0, 4, 7, 3, 0, 1);
-    for (int i = 0; i < NOISY; i++) /* none outside training */
+    for (int i = 0; i < NOISY; i++) /* no noise outside training */
         CHECK_REAL(other[i], 1.0 / 3);
 }
 
@@ -381,7 +382,7 @@ static void losses_by_hand(void)
     CHECK_REAL(f.m.z_loss, 0.5 * 4);
     for (int i = 0; i < 4; i++)
         logits[i] = log(even[i / 2][i % 2]) - 3;
-    forward(&f, logits); /* adds to what the step has */
+    forward(&f, logits); /* adds to the sums of the step */
     CHECK_REAL(f.m.aux_loss, 0.5 * 1.65 + 0.5);
     CHECK_REAL(f.m.z_loss, 0.5 * 4 + 0.5 * 9);
     CHECK_INT(f.m.load[0], 3);

@@ -1,4 +1,4 @@
-/* The scratch that all layers share holds what each kind of layer asks for. */
+/* The shared scratch is large enough for each kind of layer. */
 #include "ek_test.h"
 #include "moe/moe.h"
 

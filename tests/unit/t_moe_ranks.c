@@ -1,5 +1,5 @@
-/* A MoE layer over ranks against the same layer on one rank: outputs, all gradients and
- * statistics, for every way to lay experts out over up to six ranks. */
+/* A distributed MoE layer against the same layer on one rank: outputs, all gradients and
+ * statistics, for every layout of experts over up to six ranks. */
 #include "moe_ranks.h"
 
 static void as_it_is(scenario *s, const result *one, int i)
@@ -32,7 +32,7 @@ static void chunks_by_tokens_and_by_distance(void)
     each_layout(plain(), in_chunks);
 }
 
-/* Settings that change with the layout, for cases that are about something else. */
+/* Exchange settings that vary with the layout, for cases that test something else. */
 static void mixed(scenario *s, const result *one, int i)
 {
     s->cfg.degree = 1 + i % 3;
@@ -42,7 +42,7 @@ static void mixed(scenario *s, const result *one, int i)
     check(s, one);
 }
 
-/* With tensor parallel ranks, of which the layouts of one number of ranks take turns. */
+/* With tensor parallelism; its size varies over the layouts of a number of ranks. */
 static void tensor_parallel(scenario *s, const result *one, int i)
 {
     static const int sizes[RANKS_MAX + 1][3] = {{1, 1, 1}, {1, 1, 1}, {2, 2, 1}, {3, 3, 1},
@@ -58,14 +58,14 @@ static void tokens_shared_by_tensor_parallel_ranks(void)
     each_layout(plain(), tensor_parallel);
 }
 
-/* Capacity is a matter of sequences, which tensor parallel ranks share. */
+/* Capacity needs whole sequences, which tensor parallel ranks split. */
 static void capacity(void)
 {
     scenario s = plain();
     result one;
 
     s.capacity_factor = 0.9;
-    s.spec.gate.jitter = 0.2; /* its numbers go by the place in the sequence */
+    s.spec.gate.jitter = 0.2; /* depends on the position in the sequence */
     run_alone(&s, &one);
     CHECK(one.dropped > 0);
     drop(&one);
@@ -106,7 +106,7 @@ static void fewer_choices(void)
     each_layout(s, tensor_parallel);
 }
 
-/* All tokens to one expert, and then to one rank: the reserve is used to the last row. */
+/* All tokens go to one expert, and so to one rank: the memory for the worst case is used up. */
 static void one_expert_takes_all(void)
 {
     scenario s = plain();
@@ -130,7 +130,7 @@ static void one_expert(void)
     each_layout(s, mixed);
 }
 
-/* Some shards of an expert are of no width. */
+/* Some shards of an expert have width 0. */
 static void more_shards_than_width(void)
 {
     scenario s = plain();
@@ -143,7 +143,7 @@ static void ranks_without_tokens(void)
 {
     scenario s = plain();
 
-    s.seqs[0] = 1; /* five of six ranks have none */
+    s.seqs[0] = 1; /* five of six ranks have no tokens */
     s.seqs[1] = 2;
     each_layout(s, in_chunks);
 }
@@ -185,7 +185,7 @@ static void replayed_loads(void)
               tokens_of(&s) * s.top_k);
     drop(&one);
     each_layout(s, tensor_parallel);
-    s.capacity_factor = 0.9; /* what is replayed may be dropped, and counts as wished for */
+    s.capacity_factor = 0.9; /* drops replayed assignments; the load counts them */
     run_alone(&s, &one);
     CHECK(one.dropped > 0);
     drop(&one);
@@ -196,8 +196,7 @@ static void replayed_loads(void)
     each_layout(s, mixed);
 }
 
-/* Other types of rows and of what travels behind them; an odd width puts these off their natural
- * alignment. */
+/* Other types of rows and of the R behind them; an odd width misaligns these. */
 static void other_types(void)
 {
     static const ek_mode modes[] = {EK_MODE_FP32, EK_MODE_BF16};

@@ -1,8 +1,8 @@
-/* What a MoE layer over ranks sends, in which order, and the memory that it lays out. */
+/* The traffic of a distributed MoE layer, the order of its ops, and the memory it reserves. */
 #include "moe_ranks.h"
 
-/* Bytes that all ranks together send in a step: rows whose server is another place, four times,
- * twice with a number behind, and everyone's tally to all others, as often as it is told. */
+/* Bytes that all ranks together send in a step: rows whose server is another rank four times, twice
+ * of these with an R behind, and the gate statistics of every rank to all others. */
 static int64_t bytes_expected(const scenario *s, const result *one)
 {
     int tp = s->sizes.tp, dp = s->ranks / tp, run = s->sizes.ep * s->sizes.etp;
@@ -41,7 +41,7 @@ static void count_bytes(scenario *s, const result *one, int i)
         return;
     s->cfg.degree = 1 + i % 2;
     s->cfg.smart_group = i % 3 == 2 ? 2 : 0;
-    s->cfg.a2a = (ek_a2a)(i % 2); /* the hierarchical form passes rows on */
+    s->cfg.a2a = (ek_a2a)(i % 2); /* the hierarchical algorithm forwards rows */
     s->recompute = i % 5 == 1;
     describe(s, text, sizeof(text));
     if (run_ranks(s, &many) && many.bytes != bytes_expected(s, one))
@@ -55,7 +55,7 @@ static void bytes_that_move(void)
     each_layout(plain(), count_bytes);
 }
 
-/* A layer on rank 0 of a mesh that nobody opened: to look at what it would do. */
+/* A layer on rank 0 of a mesh without communicators, to inspect graphs and memory. */
 static void imagine(layer *l, rank *me, const ek_mesh *mesh)
 {
     memset(l, 0, sizeof(*l));
@@ -80,8 +80,8 @@ static int waits_for(const ek_graph *g, const ek_op *op, int32_t dep)
     return 0;
 }
 
-/* The ops that move rows follow one another: all out before the first comes back, one at a time. */
-static void check_one_at_a_time(const ek_graph *g, ek_op_kind out, ek_op_kind back, int chunks)
+/* All-to-alls are serial: those of all dispatches come before the first combine. */
+static void check_one_at_a_time(const ek_graph *g, const char *out, const char *back, int chunks)
 {
     int32_t last = -1;
     int n = 0;
@@ -102,7 +102,7 @@ static void check_one_at_a_time(const ek_graph *g, ek_op_kind out, ek_op_kind ba
     CHECK_INT(n, 2 * chunks);
 }
 
-static void chunks_travel_one_at_a_time(void)
+static void chunks_are_exchanged_serially(void)
 {
     const ek_mesh mesh = {
         .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 1, .ep = 4, .etp = 1, .stage_size = 4};
@@ -122,9 +122,9 @@ static void chunks_travel_one_at_a_time(void)
     CHECK(!me.failed);
 }
 
-/* Data parallel ranks that hold all experts tell each other their counts, and no more; one rank
- * alone does what it did before there were ranks. */
-static void what_stays_here_does_not_travel(void)
+/* Data parallel ranks that hold all experts exchange gate statistics only; one rank alone exchanges
+ * nothing. */
+static void undistributed_layers_exchange_no_rows(void)
 {
     const ek_mesh mesh = {
         .size = 4, .pp = 1, .dp = 4, .tp = 1, .edp = 4, .ep = 1, .etp = 1, .stage_size = 4};
@@ -156,7 +156,7 @@ static void what_stays_here_does_not_travel(void)
     CHECK(!me.failed);
 }
 
-/* Room is laid out for all rows on one rank and counted for an even spread. */
+/* Memory is reserved for all rows on one rank, and counted for an even spread. */
 static void memory_is_counted_for_an_even_spread(void)
 {
     ek_mesh mesh = {
@@ -179,9 +179,9 @@ static void memory_is_counted_for_an_even_spread(void)
     alone = a.used;
     ek_arena_measure(&a);
     ek_moe_reserve_scratch(&scratch, &a, k, &s.spec, &mesh, &s.cfg, &room, 1);
-    /* as many rows as alone, and those on their way, out and in */
+    /* as many rows as on one rank, plus send and recv buffers */
     CHECK_INT((int64_t)(ek_arena_expected(&a) - alone) / 100000, 2 * 20000 * 65 * 8 / 100000);
-    /* of four ranks' rows three more, of d twice, the inner width, an R, and the way in */
+    /* the other three ranks' rows: d twice, the inner width, an R, and recv */
     CHECK_INT((int64_t)a.unused, 3 * 20000 * (2 * 64 + 96 + 1 + 65) * 8);
     room.total = INT32_MAX;
     CHECK_INT(ek_moe_check_limits(&s.spec, &mesh, &room), EK_EOVERFLOW);
@@ -217,8 +217,8 @@ static void busiest_rank(void)
 
 static const ek_case cases[] = {
     EK_CASE(bytes_that_move),
-    EK_CASE(chunks_travel_one_at_a_time),
-    EK_CASE(what_stays_here_does_not_travel),
+    EK_CASE(chunks_are_exchanged_serially),
+    EK_CASE(undistributed_layers_exchange_no_rows),
     EK_CASE(memory_is_counted_for_an_even_spread),
     EK_CASE(busiest_rank),
 };

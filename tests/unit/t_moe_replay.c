@@ -1,5 +1,4 @@
-/* Choices that have the loads of a recorded trace: which experts a token gets, for all sizes of
- * micro-batches and any run of their tokens. */
+/* Replayed loads: choices of experts for all sizes of micro-batches and any range of tokens. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "moe/replay_gate.h"
@@ -7,7 +6,7 @@
 enum { EXPERTS_MAX = 12, TOKENS_MAX = 200, COLS_MAX = 13, NUMBERS = 4 * EXPERTS_MAX };
 
 static const unsigned char numbers[] = {
-    /* iteration 0, layer 0: sources of 10 tokens with two choices */
+    /* iteration 0, layer 0: sources of 10 tokens, top-2 */
     10,
     3,
     0,
@@ -29,7 +28,7 @@ static const unsigned char numbers[] = {
     0,
     10,
     10, /**/
-    /* iteration 1: the first source has none */
+    /* iteration 1: the first source has no load */
     0,
     0,
     0,
@@ -98,7 +97,7 @@ static void recorded_loads_come_back(void)
     choose(&x, &of, 2);
     check_loads(&x, 0, 10, (int64_t[]){10, 3, 0, 2, 5});
     check_loads(&x, 10, 20, (int64_t[]){1, 9, 1, 8, 1});
-    of.layer = 3; /* layers and iterations come again */
+    of.layer = 3; /* modulo the trace's layers and iterations */
     of.iteration = 4;
     choose(&x, &of, 2);
     check_loads(&x, 0, 10, (int64_t[]){4, 4, 4, 4, 4});
@@ -128,14 +127,14 @@ static void sources_without_loads(void)
     room x;
 
     choose(&x, &of, 2);
-    check_loads(&x, 0, 10, (int64_t[]){4, 2, 10, 2, 2}); /* as the layer has it */
+    check_loads(&x, 0, 10, (int64_t[]){4, 2, 10, 2, 2}); /* the loads of the layer */
     check_loads(&x, 10, 20, (int64_t[]){4, 2, 10, 2, 2});
-    of.layer = 1; /* which has none either */
+    of.layer = 1; /* the layer has no load either */
     choose(&x, &of, 2);
     check_loads(&x, 0, 10, (int64_t[]){4, 4, 4, 4, 4});
 }
 
-/* By the seed, with experts that are much wanted and others that are not. */
+/* Random loads by seed, with popular and unpopular experts. */
 static void draw(uint64_t seed, unsigned char *x, ek_trace *t)
 {
     *t = (ek_trace){.data = x,
@@ -151,7 +150,7 @@ static void draw(uint64_t seed, unsigned char *x, ek_trace *t)
     }
 }
 
-/* Each token has so many experts, all different. */
+/* Each token has top_k different experts. */
 static void check_tokens(const room *x, const ek_replay_of *of)
 {
     int64_t cols = of->top_k;
@@ -166,7 +165,7 @@ static void check_tokens(const room *x, const ek_replay_of *of)
         }
 }
 
-/* Runs of tokens and wider rows give the same. */
+/* Ranges of tokens, and more columns, give the same choices. */
 static void check_parts(const room *whole, const ek_replay_of *of, uint64_t seed)
 {
     int64_t cols = of->top_k, parts[] = {0, 0, of->total};
@@ -183,7 +182,7 @@ static void check_parts(const room *whole, const ek_replay_of *of, uint64_t seed
         for (int64_t k = part.n * cols; k < TOKENS_MAX * COLS_MAX; k++)
             CHECK_INT(x.ids[k], -1);
     }
-    choose(&x, of, cols + 1); /* in the first columns */
+    choose(&x, of, cols + 1); /* fills the first columns */
     for (int64_t t = 0; t < of->n; t++) {
         CHECK(memcmp(x.ids + t * (cols + 1), whole->ids + t * cols,
                      (size_t)cols * sizeof(*x.ids)) == 0);
@@ -211,8 +210,8 @@ static void experts_of_a_token_differ(void)
     }
 }
 
-/* Any run of 20 of 200 tokens meets the experts as all do, to 10 % of its choices. */
-static void runs_see_the_mix_of_all(void)
+/* Any 20 consecutive tokens of 200 have the loads of all, within 10 % of their choices. */
+static void ranges_have_the_loads_of_all(void)
 {
     ek_trace one = small;
     ek_replay_of of = {.trace = &one, .total = 200, .n = 200, .top_k = 2};
@@ -230,8 +229,8 @@ static void runs_see_the_mix_of_all(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(recorded_loads_come_back), EK_CASE(loads_are_scaled),
-    EK_CASE(sources_without_loads),    EK_CASE(experts_of_a_token_differ),
-    EK_CASE(runs_see_the_mix_of_all),
+    EK_CASE(recorded_loads_come_back),     EK_CASE(loads_are_scaled),
+    EK_CASE(sources_without_loads),        EK_CASE(experts_of_a_token_differ),
+    EK_CASE(ranges_have_the_loads_of_all),
 };
 EK_TEST_MAIN(cases)

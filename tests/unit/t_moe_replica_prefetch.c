@@ -1,11 +1,10 @@
-/* A MoE layer whose replicas are planned one micro-batch ahead, over ranks: which counts a
- * placement is made from, that it is followed whatever the counts at hand, and that outputs and
- * gradients are those of one rank. */
+/* Replicas planned from the previous micro-batch: which counts a plan is made from, that it is used
+ * whatever the current counts, and that outputs and gradients are those of one rank. */
 #include "moe/replicas.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
 
-/* --- whose counts they are -------------------------------------------------------------------- */
+/* --- counts of the plan ---------------------------------------------------------------------- */
 
 enum { EXPERTS = 5, ITERATIONS = 2, NONE = -1 };
 
@@ -19,10 +18,10 @@ static const ek_trace jump = {.data = (const unsigned char *)loads,
                               .sources = 1,
                               .experts = EXPERTS};
 
-/* The expert that the plan in force has replicas of, in both micro-batches of both steps. */
+/* The expert that the current plan replicates, in both micro-batches of both steps. */
 static const int32_t expected[2][MICROS] = {{NONE, 0}, {0, 3}};
 
-/* A replica of the busiest expert on every rank, for the rank's own tokens. */
+/* Puts a replica of the busiest expert on every rank, for the rank's own tokens. */
 static ek_status follow_busiest(void *memory, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p)
 {
@@ -64,7 +63,7 @@ static int64_t served(const layer *l, const ek_moe_route *route, int32_t slot)
     return n;
 }
 
-/* Reasons are those of the plan in force, counts and quotas those of the micro-batch. */
+/* The listener gets the reasons of the current plan, and the micro-batch's counts and quotas. */
 static void check_reasons(void *context, int of_layer, int run, const ek_plan_limits *limits,
                           const int64_t *counts, const ek_plan *p)
 {
@@ -99,12 +98,12 @@ static void check_placements(const layer *l, int turn)
             rows += served(l, route, s);
         }
         CHECK_INT(replicas, want == NONE ? 0 : (l->s->sizes.ep - 1) * m->x.ep_groups);
-        /* In the second step nobody chooses the expert that the first step was full of. */
+        /* In the second step no token selects the expert that all selected in the first. */
         CHECK((rows > 0) == (want != NONE && !(turn == 1 && i == 0)));
     }
 }
 
-static void plans_follow_one_micro_batch_later(void)
+static void plans_use_the_previous_counts(void)
 {
     static const int sizes[][3] = {{4, 4, 1}, {4, 2, 1}, {6, 3, 2}};
     scenario s = plain();
@@ -133,7 +132,7 @@ static void plans_follow_one_micro_batch_later(void)
 
 static int64_t replicas_seen;
 
-/* What the first step has left in the slots does not serve the second one. */
+/* Weights that the first step left in the slots are not used in the second one. */
 static void spoil(const layer *l, int turn)
 {
     const ek_replicas *r = l->scratch.replicas;
@@ -218,7 +217,7 @@ static ek_status move_primaries(void *memory, const ek_plan_limits *l, const int
     return EK_OK;
 }
 
-/* After it has been right for the first step. */
+/* Fails after the first step. */
 static ek_status tire(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_random_planner *r = memory;
@@ -230,7 +229,7 @@ static ek_status tire(void *memory, const ek_plan_limits *l, const int64_t *coun
     return EK_OK;
 }
 
-static void failing_planners_are_left_out(void)
+static void failing_planners_are_not_called_again(void)
 {
     static const ek_plan_fn fast[] = {give_up, lose_some, move_primaries, tire};
     scenario s = plain();
@@ -249,17 +248,17 @@ static void failing_planners_are_left_out(void)
         s.cfg = (ek_moe_config){.degree = 1, .planner = &bad};
         if (run_ranks(&s, &many))
             compare(&s, &one, &many);
-        CHECK((many.replicas > 0) == (i == 3)); /* what was planned before is still followed */
+        CHECK((many.replicas > 0) == (i == 3)); /* the last plan is still used */
         drop(&many);
     }
     drop(&one);
 }
 
 static const ek_case cases[] = {
-    EK_CASE(plans_follow_one_micro_batch_later),
+    EK_CASE(plans_use_the_previous_counts),
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(one_expert_takes_all),
-    EK_CASE(failing_planners_are_left_out),
+    EK_CASE(failing_planners_are_not_called_again),
 };
 EK_TEST_MAIN(cases)

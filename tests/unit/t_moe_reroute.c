@@ -1,12 +1,12 @@
-/* Re-routing by hand and by its properties: who leaves, where to, what stays as it was, weights
- * and gradients. */
+/* Re-routing, by hand and by its properties: which assignments move, where to, weights and
+ * gradients. */
 #include "base/random.h"
 #include "gate_fixture.h"
 #include "moe/reroute.h"
 
 static const ek_moe_config swipe = {.reroute = EK_REROUTE_SWIPE};
 
-/* A layer whose experts are near where `near` says so. */
+/* A layer; near: which experts are on the token's node. */
 static void setup_locality(fixture *f, const ek_model_spec *spec, double limit,
                            const unsigned char *near, int64_t seqs, int64_t seq)
 {
@@ -30,13 +30,13 @@ static const double *logits_of(const double *p, int n)
 
 /* --- topology --------------------------------------------------------------------------------- */
 
-static const double four[] = {0.4,  0.1,  0.3,  0.2, /* 0 here, 2 away */
-                              0.05, 0.15, 0.2,  0.6, /* 3 and 2 away */
-                              0.4,  0.1,  0.3,  0.2, /* as the first */
+static const double four[] = {0.4,  0.1,  0.3,  0.2, /* 0 near, 2 remote */
+                              0.05, 0.15, 0.2,  0.6, /* 3 and 2 remote */
+                              0.4,  0.1,  0.3,  0.2, /* as the first token */
                               0.6,  0.2,  0.15, 0.05};
 static const unsigned char here[] = {1, 1, 0, 0};
 
-/* Of four that would leave, two may: the 0.6 and the earlier 0.3. */
+/* Two of four remote assignments may leave: the 0.6 and the earlier 0.3. */
 static void the_best_leave_the_node(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
@@ -74,7 +74,7 @@ static void limits_at_their_ends(void)
     f.cfg.reroute_limit = 0;
     forward(&f, logits_of(four, 16));
     check_ids(&f, (const int32_t[]){0, 1, 1, 0, 0, 1, 0, 1});
-    memcpy(f.m.allowed, one, sizeof(one)); /* the node has too few: the rest stays as it was */
+    memcpy(f.m.allowed, one, sizeof(one)); /* too few near experts: the others are unchanged */
     forward(&f, logits_of(four, 16));
     check_ids(&f, (const int32_t[]){1, 2, 1, 2, 1, 2, 0, 1});
     memcpy(f.m.allowed, none, sizeof(none));
@@ -98,7 +98,7 @@ static void only_training_reroutes(void)
     teardown(&f);
 }
 
-/* k below the model's: the choices that are not there are not counted, nor made. */
+/* k below the model's: unused columns are neither counted nor filled. */
 static void fewer_choices_in_a_step(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
@@ -116,7 +116,7 @@ static void fewer_choices_in_a_step(void)
     teardown(&f);
 }
 
-/* The bias counts for who leaves and where to, the weight is without it. */
+/* The bias counts in the scores of re-routing, not in gate weights. */
 static void with_a_bias(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SIGMOID_BIAS, 4, 1);
@@ -137,8 +137,8 @@ static void with_a_bias(void)
 
 /* --- swipe ------------------------------------------------------------------------------------ */
 
-/* All like expert 0 best; the 0.7 stays; the 0.6 is asked before the 0.5, and takes what both
- * like second. */
+/* Expert 0 is every token's best; the 0.7 stays; the 0.6 moves before the 0.5, and takes the second
+ * best expert of both. */
 static void the_least_leave_their_expert(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 3, 1);
@@ -165,9 +165,9 @@ static void equal_scores_move_the_later_tokens(void)
     teardown(&f);
 }
 
-/* Expert 0 has three, two is its share, and the 0.4 that leaves has expert 2, where room is,
- * already: the first token goes there and leaves it expert 1. */
-static void places_are_handed_on(void)
+/* Expert 0 has three assignments, its capacity is two, and the token of the 0.4 that leaves has
+ * expert 2, the only one below capacity, already: the first token moves to 2 and leaves it 1. */
+static void assignments_are_swapped(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 3, 2);
     fixture f;
@@ -211,7 +211,7 @@ static void check_shares(const fixture *f)
     }
 }
 
-/* Logits of 64 tokens and 8 experts at most: random; leaning to one expert; the same for all. */
+/* Logits of at most 64 tokens and 8 experts: random; biased to one expert; all equal. */
 static void draw(double *x, const ek_model_spec *s, int64_t n, int i)
 {
     for (int64_t j = 0; j < n * s->experts; j++) {
@@ -221,7 +221,7 @@ static void draw(double *x, const ek_model_spec *s, int64_t n, int i)
     }
 }
 
-static void shares_hold_everywhere(void)
+static void capacities_hold(void)
 {
     double logits[MAX_TOKENS * 8];
 
@@ -239,7 +239,7 @@ static void shares_hold_everywhere(void)
     }
 }
 
-static void what_is_balanced_stays(void)
+static void balanced_loads_are_unchanged(void)
 {
     ek_model_spec s = spec_of(EK_GATE_SOFTMAX, 4, 2);
     double logits[8 * 4];
@@ -258,7 +258,7 @@ static void what_is_balanced_stays(void)
     teardown(&f);
 }
 
-/* A sequence is re-routed the same whatever is beside it. */
+/* The result for a sequence does not depend on the other sequences. */
 static void sequences_are_apart(void)
 {
     const ek_moe_config cfgs[] = {swipe, {.reroute = EK_REROUTE_TOPOLOGY, .reroute_limit = 0.2}};
@@ -288,7 +288,7 @@ static void sequences_are_apart(void)
 
 enum { G_SEQ = 6, G_EXPERTS = 5, G_N = 2 * G_SEQ };
 
-/* Some function of the weights. */
+/* The loss: an arbitrary function of the weights. */
 static double loss(fixture *f, const double *logits, const double *factor)
 {
     double sum = 0;
@@ -344,7 +344,7 @@ static void gradients_are_differences(void)
     }
 }
 
-static void gates_that_it_does_not_go_with(void)
+static void unsupported_gates_are_refused(void)
 {
     ek_model_spec s = spec_of(EK_GATE_EXPERT_CHOICE, 4, 2);
     ek_moe_config cfg = {0};
@@ -382,9 +382,9 @@ ROUNDS(fewer_choices_in_a_step)
 ROUNDS(with_a_bias)
 ROUNDS(the_least_leave_their_expert)
 ROUNDS(equal_scores_move_the_later_tokens)
-ROUNDS(places_are_handed_on)
-ROUNDS(shares_hold_everywhere)
-ROUNDS(what_is_balanced_stays)
+ROUNDS(assignments_are_swapped)
+ROUNDS(capacities_hold)
+ROUNDS(balanced_loads_are_unchanged)
 ROUNDS(sequences_are_apart)
 
 static const ek_case cases[] = {
@@ -395,11 +395,11 @@ static const ek_case cases[] = {
     EK_CASE(all_with_a_bias),
     EK_CASE(all_the_least_leave_their_expert),
     EK_CASE(all_equal_scores_move_the_later_tokens),
-    EK_CASE(all_places_are_handed_on),
-    EK_CASE(all_shares_hold_everywhere),
-    EK_CASE(all_what_is_balanced_stays),
+    EK_CASE(all_assignments_are_swapped),
+    EK_CASE(all_capacities_hold),
+    EK_CASE(all_balanced_loads_are_unchanged),
     EK_CASE(all_sequences_are_apart),
     EK_CASE(gradients_are_differences),
-    EK_CASE(gates_that_it_does_not_go_with),
+    EK_CASE(unsupported_gates_are_refused),
 };
 EK_TEST_MAIN(cases)

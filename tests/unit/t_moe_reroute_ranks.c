@@ -1,5 +1,5 @@
-/* Re-routing over ranks: swipe is the same in every layout; topology keeps to its limit for every
- * node (two ranks each) and leaves alone what is near. */
+/* Re-routing over ranks: swipe is the same in every layout; topology keeps its limit with nodes of
+ * two ranks, and does not change near assignments. */
 #include "moe_ranks.h"
 
 static void tensor_parallel(scenario *s, const result *one, int i)
@@ -24,7 +24,7 @@ static void swipe_does_not_depend_on_the_layout(void)
     each_layout(s, tensor_parallel);
     s.collapse = 1;
     run_alone(&s, &one);
-    CHECK_INT(one.load[2], 9 * 2); /* ceil(2 * 3 / 5) of each sequence, which all had it first */
+    CHECK_INT(one.load[2], 9 * 2); /* ceil(2 * 3 / 5) in each sequence; it was every token's best */
     drop(&one);
     s.capacity_factor = 0.8;
     each_layout(s, tensor_parallel);
@@ -32,7 +32,7 @@ static void swipe_does_not_depend_on_the_layout(void)
 
 /* --- topology --------------------------------------------------------------------------------- */
 
-/* The place of each token's rank, in the order of rows. */
+/* The rank of each token, in the order of rows. */
 static void sources(const scenario *s, int *at_of)
 {
     int tp = s->sizes.tp, dp = s->ranks / tp;
@@ -66,7 +66,7 @@ static int has(const int32_t *ids, int64_t k, int e)
     return 0;
 }
 
-/* Whether a token's node has an expert that it has not. */
+/* Whether a token's node has an expert that the token does not have. */
 static int could_stay(const scenario *s, int at, const int32_t *ids)
 {
     for (int e = 0; e < s->spec.experts; e++)
@@ -75,7 +75,7 @@ static int could_stay(const scenario *s, int at, const int32_t *ids)
     return 0;
 }
 
-/* chosen: without re-routing.  Returns how many assignments were moved. */
+/* chosen: the choice without re-routing.  Returns how many assignments were moved. */
 static int64_t check_sequence(const scenario *s, const int *at_of, const int32_t *chosen,
                               const int32_t *ids)
 {
@@ -97,7 +97,7 @@ static int64_t check_sequence(const scenario *s, const int *at_of, const int32_t
     return moved;
 }
 
-static int64_t moved_in_all; /* of the layouts that are walked through */
+static int64_t moved_in_all; /* over all layouts */
 
 static void keeps_to_its_limit(scenario *s, const result *one, int i)
 {
@@ -135,7 +135,7 @@ static void topology_keeps_to_its_limit(void)
     CHECK(moved_in_all > 100);
 }
 
-/* Where everything may leave, or all ranks hold all experts, nothing changes. */
+/* With limit 1, or with all experts on all ranks, nothing changes. */
 static void topology_without_a_limit(void)
 {
     scenario s = plain();
@@ -149,7 +149,7 @@ static void topology_without_a_limit(void)
     s.sizes.ep = 1;
     s.cfg.reroute_limit = 0;
     check(&s, &one);
-    s.sizes = (ek_mesh_sizes){1, 3, 2, 1}; /* both ranks of a run are on one node */
+    s.sizes = (ek_mesh_sizes){1, 3, 2, 1}; /* both ranks of a group are on one node */
     check(&s, &one);
     drop(&one);
 }

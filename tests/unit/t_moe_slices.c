@@ -1,5 +1,5 @@
-/* Rows where shards gather one another's slices (Tutel's r): each goes to one member of every
- * group, evenly, and lies where both ends think; how many move, and how many slices are brought. */
+/* Dispatch with gathered slices (Tutel's r): each row goes to one member of every group, evenly,
+ * and source and server agree on its position; numbers of rows sent and of slices fetched. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "moe/dispatch_layout.h"
@@ -7,7 +7,7 @@
 
 enum { RANKS_MAX = 8, EXPERTS = 5, COLS = 2, TOKENS = 40, CHUNKS_MAX = 3, SLOTS_MAX = EXPERTS };
 
-/* The exchange of every rank of a stage, and their tokens' choices. */
+/* The dispatch layout of every rank of a stage, and their tokens' choices. */
 typedef struct {
     ek_mesh mesh[RANKS_MAX];
     ek_dispatch_layout x[RANKS_MAX];
@@ -56,7 +56,7 @@ static void open_world(world *w, int ep, int etp, int spare, int degree, int gro
         ek_dispatch_layout_follow_placement(&w->x[r], &w->p);
 }
 
-/* Choices at random, some dropped; sources of different sizes, one without tokens. */
+/* Random choices, some dropped; sources of different sizes, one without tokens. */
 static void choose(world *w, uint64_t seed)
 {
     const ek_dispatch_layout *x = &w->x[0];
@@ -77,7 +77,7 @@ static void choose(world *w, uint64_t seed)
     }
 }
 
-/* What every rank would send and get, followed row by row: [from][to] rows of a chunk. */
+/* Follows every row from send to recv; [from][to]: rows of a chunk. */
 static void follow(world *w, int gather)
 {
     int ranks = w->x[0].ranks, copies, chunks = w->x[0].chunks;
@@ -131,7 +131,7 @@ static void follow(world *w, int gather)
     }
 }
 
-/* Rows of a source for a slot are spread over the members of a group to one. */
+/* A source's rows for a slot are spread evenly over the members of a group, within one row. */
 static void check_spread(const world *w)
 {
     const ek_dispatch_layout *x = &w->x[0];
@@ -171,15 +171,15 @@ static void every_row_goes_to_one_member_of_each_group(void)
             }
 }
 
-/* r = 0: with every expert everywhere no row leaves its rank. */
-static void rows_stay(void)
+/* r = 0: every rank has every expert, and no row leaves its rank. */
+static void rows_are_local(void)
 {
     static world w;
     int64_t matrix[RANKS_MAX * RANKS_MAX];
 
     open_world(&w, 2, 2, EXPERTS - 3, 1, 0);
     choose(&w, 3);
-    for (int rank = 0; rank < 2; rank++) /* as a plan of this kind has it */
+    for (int rank = 0; rank < 2; rank++) /* as ek_routing_plan_make does for r = 0 */
         for (int32_t s = 0, e = 0; s < w.p.slots; s++) {
             int32_t *slot = &w.p.expert_of[rank * w.p.slots + s];
 
@@ -204,9 +204,9 @@ static void rows_stay(void)
     ek_arena_fini(&w.arena);
 }
 
-/* With 8 ranks, 4 shards an expert and C rows of each rank for each of 2 experts: a rank sends
- * r E C rows, its own included (Tutel, table 4). */
-static void rows_are_those_of_tutel(void)
+/* With 8 ranks, 4 shards an expert, and C rows of each rank for each of E = 2 experts, a rank sends
+ * r E C rows, those to itself included (Tutel, table 4). */
+static void rows_sent_are_those_of_tutel(void)
 {
     enum { C = 4 };
     static world w;
@@ -215,7 +215,7 @@ static void rows_are_those_of_tutel(void)
     open_world(&w, 2, 4, 0, 1, 0);
     memset(w.gate_stats, 0, (size_t)w.x[0].ranks * (size_t)w.x[0].words * sizeof(*w.gate_stats));
     for (int r = 0; r < 8; r++)
-        for (int e = 0; e < 4; e += 3) /* one of each rank's */
+        for (int e = 0; e < 4; e += 3) /* one expert of each rank */
             w.gate_stats[r * w.x[0].words + ek_gate_stats_rows(EXPERTS, 0) + e].count = C;
     ek_dispatch_default_rows(&w.x[0], w.gate_stats, w.row_counts);
     for (int r = 1; r <= 4; r *= 2) {
@@ -236,7 +236,7 @@ static void rows_are_those_of_tutel(void)
     ek_arena_fini(&w.arena);
 }
 
-/* A group's slices tile its part of the inner width, whatever divides it. */
+/* The slices of a group tile its part of the inner width, also if sizes do not divide. */
 static void slices_tile_the_width(void)
 {
     ek_model_spec spec = {.ff = 11};
@@ -259,8 +259,8 @@ static void slices_tile_the_width(void)
 
 static const ek_case cases[] = {
     EK_CASE(every_row_goes_to_one_member_of_each_group),
-    EK_CASE(rows_stay),
-    EK_CASE(rows_are_those_of_tutel),
+    EK_CASE(rows_are_local),
+    EK_CASE(rows_sent_are_those_of_tutel),
     EK_CASE(slices_tile_the_width),
 };
 EK_TEST_MAIN(cases)

@@ -1,4 +1,4 @@
-/* The step graph as data: ids, dependencies, growth, refusals, memory that is kept. */
+/* The step graph as data: ids, dependencies, growth, errors, reuse of memory. */
 #include "ek_test.h"
 #include "schedule/graph.h"
 
@@ -78,7 +78,7 @@ static void waiting_for_later_ops_is_refused(void)
     ek_graph_fini(&g);
 }
 
-/* Op i waits for i - 1, i / 2 and i / 3. */
+/* Op i depends on i - 1, i / 2 and i / 3. */
 static void build_large(ek_graph *g, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {

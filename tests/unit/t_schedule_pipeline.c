@@ -1,5 +1,5 @@
-/* The order of pipeline stages: each item once, the textbook's 1F1B, no deadlock when followed, no
- * more in flight than promised, and smaller bubbles with chunks. */
+/* The order of pipeline stages: each item once, textbook 1F1B, no deadlock, the bound on
+ * micro-batches in flight, and smaller bubbles with model chunks. */
 #include "ek_test.h"
 #include "schedule/pipeline.h"
 
@@ -7,7 +7,7 @@ enum { STAGES = 6, CHUNKS = 4, MICROS = 24, ITEMS = 2 * CHUNKS * MICROS };
 
 static ek_pipe_item list[STAGES][ITEMS];
 
-/* Largest group: micro-batches that pass through a chunk before the next one's turn. */
+/* Largest group: micro-batches that pass through a chunk before the next chunk. */
 static int group_of(int stages, int micros)
 {
     int groups = micros < stages ? 1 : micros / stages;
@@ -19,7 +19,7 @@ static const int many_micros[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 24};
 
 #define EACH(i, array) for (size_t i = 0; i < sizeof(array) / sizeof((array)[0]); i++)
 
-/* All stages' lists; how many items each has. */
+/* Makes the lists of all stages; returns the number of items of each. */
 static int64_t fill(int stages, int chunks, int micros, int training)
 {
     int64_t n = 0;
@@ -31,7 +31,7 @@ static int64_t fill(int stages, int chunks, int micros, int training)
     return n;
 }
 
-/* Every item once, forward before backward, and micro-batches of a chunk in order. */
+/* Every item occurs once, forward before backward, micro-batches of a chunk in order. */
 static void check_list(const ek_pipe_item *items, int64_t n, int chunks, int micros, int training)
 {
     int done[2][CHUNKS] = {{0}};
@@ -56,7 +56,7 @@ static void check_list(const ek_pipe_item *items, int64_t n, int chunks, int mic
 
 static char done[2][STAGES * CHUNKS][MICROS];
 
-/* Whether what an item of a stage receives has been sent. */
+/* Whether the input of a stage's item has been sent. */
 static int can_go(int stages, int chunks, int stage, const ek_pipe_item *x)
 {
     int piece = x->model_chunk * stages + stage;
@@ -67,7 +67,7 @@ static int can_go(int stages, int chunks, int stage, const ek_pipe_item *x)
            (piece == stages * chunks - 1 || done[1][piece + 1][x->micro]);
 }
 
-/* Stages follow their lists, waiting for what they receive; all come to the end. */
+/* Executes all lists, each item waiting for its input; all lists end. */
 static void check_replay(int stages, int chunks, int micros, int64_t n)
 {
     int64_t at[STAGES] = {0};
@@ -105,8 +105,8 @@ static void every_schedule_ends(void)
             }
 }
 
-/* 1F1B as it is written down: stages - stage - 1 forwards, then one forward, one backward in turn,
- * then the backwards that are left. */
+/* 1F1B: stages - stage - 1 forwards, then one forward and one backward alternately, then the
+ * remaining backwards. */
 static int64_t textbook(int stages, int micros, int stage, ek_pipe_item *items)
 {
     int warm = stages - stage - 1 < micros ? stages - stage - 1 : micros, f = 0, b = 0;
@@ -169,7 +169,7 @@ static void forwards_alone_keep_their_order(void)
     }
 }
 
-/* Counted along the list, as many as said; micro-batches in slots m % slots never meet. */
+/* The number in flight along the list is as stated; slots m % slots never collide. */
 static void check_in_flight(int stages, int chunks, int micros, int stage)
 {
     int64_t n = ek_pipe_order(stages, chunks, micros, stage, 1, list[0]), now = 0, most = 0;
@@ -209,7 +209,7 @@ static void in_flight_is_counted(void)
         check_in_flight(stages, chunks, many_micros[i], s);
 }
 
-/* The share of time in which stages idle when a forward takes one unit and a backward two. */
+/* The bubble, as a fraction of time, if a forward takes one unit and a backward two. */
 static double bubble(int stages, int chunks, int micros)
 {
     int64_t n = fill(stages, chunks, micros, 1), at[STAGES] = {0}, left = stages * n, time = 0;
@@ -232,7 +232,7 @@ static double bubble(int stages, int chunks, int micros)
     return 1 - 3.0 * chunks * micros / (double)(time - 1);
 }
 
-/* The figures of the literature: (p - 1) / (v m + p - 1). */
+/* As in the literature: (p - 1) / (v m + p - 1). */
 static void chunks_make_bubbles_smaller(void)
 {
     for (int stages = 1; stages <= STAGES; stages++)
