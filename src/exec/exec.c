@@ -130,7 +130,7 @@ static ek_status synchronize_device(ek_exec *ex)
 static ek_status run_compute_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    int async = op->async && ex->alone && !ex->recording && ex->config.queue != NULL;
+    int async = op->async && ex->compute_only && !ex->recording && ex->config.queue != NULL;
     ek_status st;
 
     if (!async && ex->queued > 0)
@@ -353,7 +353,7 @@ static unsigned begin_run(ek_exec *ex, ek_graph *g)
     atomic_store(&ex->failed, EK_OK);
     atomic_store(&ex->running, 0);
     ek_network_begin(ex);
-    ex->alone = (used & ~compute) == 0;
+    ex->compute_only = (used & ~compute) == 0;
     ex->queued = 0;
     if (used & node)
         used |= net;

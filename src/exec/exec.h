@@ -31,15 +31,14 @@ typedef struct {
     /* Called after an op of the compute lane: waits for its kernels on the device, and returns
      * their status.  NULL: ops run on the host. */
     ek_status (*synchronize)(const void *computer);
-    /* Called before each op of the compute lane: on 1: the kernels that it launches need not be
-     * waited for.  Ops with ek_op.async are then synchronised lazily, by the next op without it.
-     * Used only while no other lane has ops and recording is off.  NULL: every op is synchronised
-     * when it ends. */
+    /* Called before each op of the compute lane.  on 1, for ops with ek_op.async while no other
+     * lane has ops and recording is off: the op's kernels need not be waited for, as the next op
+     * without it synchronises.  NULL: every op is synchronised when it ends. */
     void (*queue)(const void *computer, int on);
     const void *computer; /* argument of the two */
-    int64_t (*moved)(
-        void *context); /* a value that changes while data is transferred, such as the
-                           bytes sent; NULL: only the start or end of ops is progress */
+    /* A value that changes while data is transferred, such as the bytes sent.  NULL: only the start
+     * or end of ops is progress. */
+    int64_t (*moved)(void *context);
     void *context;
 } ek_exec_config;
 
@@ -63,8 +62,8 @@ EK_CHECKED ek_status ek_exec_run(ek_exec *ex, ek_graph *g);
 
 /* Switches recording on or off; earlier events stay. */
 void ek_exec_record(ek_exec *ex, int on);
-/* The events so far, owned by ex; valid until the next run.  The events of the two
- * network lanes together, and those of each other lane, are sorted by end time. */
+/* The events so far, owned by ex; valid until the next run.  The events of the two network lanes
+ * together, and those of each other lane, are sorted by end time. */
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n);
 /* Drops the events. */
 void ek_exec_forget(ek_exec *ex);

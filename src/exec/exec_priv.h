@@ -31,18 +31,18 @@ typedef struct {
 
 /* Both network lanes; one thread at a time serves them. */
 typedef struct {
-    int32_t next[EK_LANE_COUNT];  /* first op of the lane that has not started; n_ops: none */
-    int32_t waits[EK_LANE_COUNT]; /* how many of that op's dependencies are known to be done */
-    ek_flight *flights;           /* in order of start */
+    int32_t next[EK_LANE_COUNT];      /* first op of the lane that has not started; n_ops: none */
+    int32_t deps_done[EK_LANE_COUNT]; /* how many of that op's dependencies are known to be done */
+    ek_flight *flights;               /* in order of start */
     int32_t n_flights;
     int serving; /* guards ek_network_serve against recursion */
     int warned;
 
     /* watchdog */
-    double quiet_s;  /* time without progress */
-    int64_t seen_ns; /* last check; at that time: */
-    int64_t moved;   /* config.moved() */
-    unsigned steps;  /* ex->steps */
+    double quiet_s;     /* time without progress */
+    int64_t checked_ns; /* last check; at that time: */
+    int64_t moved;      /* config.moved() */
+    unsigned steps;     /* ex->steps */
 } ek_network;
 
 struct ek_exec {
@@ -50,9 +50,9 @@ struct ek_exec {
     ek_lane_worker lanes[EK_LANE_COUNT];
     ek_network network;
     const ek_graph *graph;
-    int many_micros; /* the graph has more than one micro-batch */
-    int alone;       /* the graph has ops of the compute lane only */
-    int queued;      /* async ops that have not been synchronised */
+    int many_micros;  /* the graph has more than one micro-batch */
+    int compute_only; /* the graph has ops of the compute lane only */
+    int queued;       /* async ops that have not been synchronised */
     int32_t cap_ops;
     atomic_uchar *done; /* [cap_ops]; network.flights has the same capacity */
     void **cells;       /* [cap_ops], ek_op.state of each op */
@@ -87,8 +87,7 @@ static inline int ek_exec_is_done(ek_exec *ex, int32_t op)
 /* Marks op `id`, which succeeded on worker w, as done, and records its event. */
 void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start_ns);
 
-/* "all-to-all of layer 3, micro-batch 2"; the latter only if the graph has several micro-batches.
- */
+/* "all-to-all of layer 3, micro-batch 2"; the latter only in graphs of several micro-batches. */
 void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap);
 
 /* Fails the run with st and the calling thread's error message, unless it has failed already. */

@@ -27,13 +27,13 @@ void ek_network_begin(ek_exec *ex)
 
     for (int i = 0; i < N_LANES; i++) {
         n->next[network_lanes[i]] = find_op(ex->graph, network_lanes[i], 0);
-        n->waits[network_lanes[i]] = 0;
+        n->deps_done[network_lanes[i]] = 0;
     }
     n->n_flights = 0;
     n->serving = 0;
     n->warned = 0;
     n->quiet_s = 0;
-    n->seen_ns = ek_clock_ns();
+    n->checked_ns = ek_clock_ns();
 }
 
 int ek_network_finished(const ek_exec *ex)
@@ -90,10 +90,10 @@ static int start_ops(ek_exec *ex, ek_lane lane)
         int32_t id = n->next[lane];
         const ek_op *op = &g->ops[id];
 
-        while (n->waits[lane] < op->n_deps &&
-               ek_exec_is_done(ex, g->deps[op->dep + n->waits[lane]]))
-            n->waits[lane]++;
-        if (n->waits[lane] < op->n_deps)
+        while (n->deps_done[lane] < op->n_deps &&
+               ek_exec_is_done(ex, g->deps[op->dep + n->deps_done[lane]]))
+            n->deps_done[lane]++;
+        if (n->deps_done[lane] < op->n_deps)
             break;
         n->flights[n->n_flights] = (ek_flight){.id = id};
         if (ex->recording) {
@@ -102,7 +102,7 @@ static int start_ops(ek_exec *ex, ek_lane lane)
         }
         n->n_flights++;
         n->next[lane] = find_op(g, lane, id + 1);
-        n->waits[lane] = 0;
+        n->deps_done[lane] = 0;
         started++;
         atomic_fetch_add(&ex->steps, 1);
         poll_flight(ex, n->n_flights - 1);
@@ -129,9 +129,9 @@ static double quiet_seconds(ek_exec *ex)
     int running = atomic_load(&ex->running); /* before steps, which an op that ends now changes */
     unsigned steps = atomic_load(&ex->steps);
     int64_t moved = c->moved != NULL ? c->moved(c->context) : 0, now = ek_clock_ns();
-    double since = (double)(now - n->seen_ns) / 1e9;
+    double since = (double)(now - n->checked_ns) / 1e9;
 
-    n->seen_ns = now;
+    n->checked_ns = now;
     n->quiet_s += since < c->watchdog_s / 8 ? since : c->watchdog_s / 8;
     if (n->n_flights == 0 || running > 0 || steps != n->steps || moved != n->moved) {
         n->steps = steps;

@@ -21,10 +21,10 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
     ek_dispatch_layout_set_degree(x, 0);
     ek_dispatch_layout_set_gather(x, 1);
     x->serves = ek_arena_alloc(a, (int64_t)x->ep_groups * p->experts, sizeof(*x->serves));
-    x->next = ek_arena_alloc(a, (int64_t)x->ranks * p->slots, sizeof(*x->next));
+    x->next_row = ek_arena_alloc(a, (int64_t)x->ranks * p->slots, sizeof(*x->next_row));
     x->member = ek_arena_alloc(a, x->all_slots, sizeof(*x->member));
-    x->part = ek_arena_alloc(a, x->all_slots, sizeof(*x->part));
-    x->start = ek_arena_alloc(a, x->ranks, sizeof(*x->start));
+    x->member_left = ek_arena_alloc(a, x->all_slots, sizeof(*x->member_left));
+    x->server_start = ek_arena_alloc(a, x->ranks, sizeof(*x->server_start));
     x->list = ek_arena_alloc(a, x->all_slots, sizeof(*x->list));
     x->start_rank = ek_arena_alloc(a, p->experts, sizeof(*x->start_rank));
     for (int r = 0; r < mesh->ep && x->start_rank != NULL; r++)
@@ -33,7 +33,7 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
             x->start_rank[e] = r;
     x->first = ek_arena_alloc(a, p->experts + 1, sizeof(*x->first));
     x->cursor = ek_arena_alloc(a, p->experts, sizeof(*x->cursor));
-    x->left = ek_arena_alloc(a, p->experts, sizeof(*x->left));
+    x->slot_left = ek_arena_alloc(a, p->experts, sizeof(*x->slot_left));
 }
 
 void ek_dispatch_layout_set_degree(ek_dispatch_layout *x, int degree)
@@ -140,8 +140,9 @@ void ek_dispatch_matrix(const ek_dispatch_layout *x, const int32_t *row_counts, 
                     rows_for(x, rows_of(x, row_counts, token_chunk, source), source, server);
 }
 
-/* Sets where this rank's rows of a token chunk begin in the send buffer, after `row` rows: x->start
- * by server; x->next by slot and member, relative to the server's start.  Returns the end. */
+/* Sets where this rank's rows of a token chunk begin in the send buffer, after `row` rows:
+ * x->server_start by server; x->next_row by slot and member, relative to the server's start.
+ * Returns the end. */
 static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int token_chunk,
                           int64_t row, int64_t *send_first)
 {
@@ -152,14 +153,14 @@ static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int 
         send_first[chunk] = row;
         for (int server = 0; server < x->ranks; server++)
             if (ek_dispatch_chunk(x, x->at, server, token_chunk) == chunk) {
-                x->start[server] = row;
+                x->server_start[server] = row;
                 row += rows_for(x, rows, x->at, server);
             }
     }
     for (int member = 0; member < x->members; member++)
         for (int32_t s = 0, at = 0; s < x->all_slots; s++) {
             at = s % x->slots == 0 ? 0 : at;
-            x->next[(int64_t)s * x->members + member] = at;
+            x->next_row[(int64_t)s * x->members + member] = at;
             at += ek_dispatch_member_rows(x, x->at, s, member, rows[s]);
         }
     return row;
@@ -168,18 +169,19 @@ static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int 
 /* The slot that serves this rank's next row for an expert. */
 static int32_t next_slot(ek_dispatch_layout *x, const int32_t *rows, int32_t expert)
 {
-    while (x->left[expert] == 0)
-        x->left[expert] = rows[x->list[x->cursor[expert]++]];
-    x->left[expert]--;
+    while (x->slot_left[expert] == 0)
+        x->slot_left[expert] = rows[x->list[x->cursor[expert]++]];
+    x->slot_left[expert]--;
     return x->list[x->cursor[expert] - 1];
 }
 
 /* The member of each group that serves this rank's next row for a slot. */
 static int next_member(ek_dispatch_layout *x, const int32_t *rows, int32_t slot)
 {
-    while (x->part[slot] == 0)
-        x->part[slot] = ek_dispatch_member_rows(x, x->at, slot, ++x->member[slot], rows[slot]);
-    x->part[slot]--;
+    while (x->member_left[slot] == 0)
+        x->member_left[slot] =
+            ek_dispatch_member_rows(x, x->at, slot, ++x->member[slot], rows[slot]);
+    x->member_left[slot]--;
     return x->member[slot];
 }
 
@@ -188,10 +190,10 @@ static void place_row(ek_dispatch_layout *x, const int32_t *rows, int32_t slot, 
                       int32_t *row_of, int32_t *token_of)
 {
     int member = next_member(x, rows, slot), server = slot / x->slots * x->shards + member;
-    int64_t at = x->next[(int64_t)slot * x->members + member]++;
+    int64_t at = x->next_row[(int64_t)slot * x->members + member]++;
 
     for (int j = 0; j < x->copies; j++, server += x->members) {
-        row_of[j] = (int32_t)(x->start[server] + at);
+        row_of[j] = (int32_t)(x->server_start[server] + at);
         token_of[row_of[j]] = token;
     }
 }
@@ -208,8 +210,8 @@ void ek_dispatch_sort(ek_dispatch_layout *x, const int32_t *row_counts, int64_t 
 
         rows = place_sent(x, row_counts, token_chunk, rows, send_first);
         memcpy(x->cursor, x->first, (size_t)x->experts * sizeof(*x->cursor));
-        memset(x->left, 0, (size_t)x->experts * sizeof(*x->left));
-        memset(x->part, 0, (size_t)x->all_slots * sizeof(*x->part));
+        memset(x->slot_left, 0, (size_t)x->experts * sizeof(*x->slot_left));
+        memset(x->member_left, 0, (size_t)x->all_slots * sizeof(*x->member_left));
         memset(x->member, -1, (size_t)x->all_slots * sizeof(*x->member));
         for (int64_t i = t * cols; i < end * cols; i++)
             if (ids[i] >= 0)
@@ -247,8 +249,8 @@ void ek_dispatch_receive(ek_dispatch_layout *x, const int32_t *row_counts, int64
         int64_t row = 0; /* of experts, within the chunk */
 
         for (int source = 0; source < x->ranks; source++)
-            row +=
-                count_received(x, row_counts, chunk, source, x->next + (int64_t)source * x->slots);
+            row += count_received(x, row_counts, chunk, source,
+                                  x->next_row + (int64_t)source * x->slots);
         offset[x->slots] = base + row;
         row = 0;
         for (int slot = 0; slot < x->slots; slot++) {
@@ -256,7 +258,7 @@ void ek_dispatch_receive(ek_dispatch_layout *x, const int32_t *row_counts, int64
 
             offset[slot] = base + row;
             for (int source = 0; source < x->ranks; source++) {
-                const int64_t *count = x->next + (int64_t)source * x->slots;
+                const int64_t *count = x->next_row + (int64_t)source * x->slots;
 
                 for (int s = 0; s < slot; s++)
                     at += count[s];

@@ -76,12 +76,12 @@ typedef struct {
     int32_t *first;      /* [experts + 1], where an expert's slots begin in list */
 
     /* scratch of ek_dispatch_sort and ek_dispatch_receive */
-    int64_t *next;   /* [ranks * slots], next row of each (slot, member); counts by source */
-    int32_t *member; /* [all_slots], member that gets the slot's next row */
-    int32_t *part;   /* [all_slots], rows that this member still gets */
-    int64_t *start;  /* [ranks], first row for each server in send */
-    int32_t *cursor; /* [experts], position in list */
-    int32_t *left;   /* [experts], rows that the slot at the cursor still gets */
+    int64_t *next_row;     /* [ranks * slots], next row of each (slot, member); counts by source */
+    int32_t *member;       /* [all_slots], member that gets the slot's next row */
+    int32_t *member_left;  /* [all_slots], rows that this member still gets */
+    int64_t *server_start; /* [ranks], first row for each server in send */
+    int32_t *cursor;       /* [experts], position in list */
+    int32_t *slot_left;    /* [experts], rows that the slot at the cursor still gets */
 } ek_dispatch_layout;
 
 /* Sets sizes and reserves arrays.  degree, group: of ek_moe_config; a layer that is not distributed

@@ -107,7 +107,7 @@ const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i);
 
 /* Whether any of these planners has plan_persistent, plan_transient, uses_previous_counts. */
 int ek_moe_may_place(const ek_moe_config *c);
-int ek_moe_may_bring(const ek_moe_config *c);
+int ek_moe_may_plan_transient(const ek_moe_config *c);
 int ek_moe_may_use_previous(const ek_moe_config *c);
 
 /* What each slot holds and which rows it serves in a micro-batch; made in its forward, reused by

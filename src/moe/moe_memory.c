@@ -66,8 +66,7 @@ static row_count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh,
     return c;
 }
 
-/* Rows that this rank computes; the bound is every row of the micro-batch that its slots can get.
- */
+/* Rows that this rank computes; the bound is all rows of the micro-batch that its slots can get. */
 static row_count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
                              const ek_moe_limits *limits)
 {
@@ -113,7 +112,7 @@ int ek_moe_may_place(const ek_moe_config *c)
     return 0;
 }
 
-int ek_moe_may_bring(const ek_moe_config *c)
+int ek_moe_may_plan_transient(const ek_moe_config *c)
 {
     for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
         if (ek_moe_planner_at(c, i)->plan_transient != NULL)
@@ -194,7 +193,7 @@ static void reserve_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas = ek_replicas_reserve(
             a, k, spec, mesh,
-            cfg->planner == NULL || ek_moe_may_bring(cfg) ? limits->spare_slots : -1,
+            cfg->planner == NULL || ek_moe_may_plan_transient(cfg) ? limits->spare_slots : -1,
             max_members(cfg, mesh), training);
 }
 

@@ -8,7 +8,7 @@
 
 enum { EXPERTS = 5, ITERATIONS = 2, NONE = -1 };
 
-/* The first step (3) takes the second row: all tokens choose expert 0, in the other one expert 3.
+/* The first step (3) uses the second row: all tokens choose expert 0; in the other step expert 3.
  */
 static uint32_t loads[ITERATIONS][EXPERTS] = {{0, 3, 3, 9, 3}, {9, 3, 3, 0, 3}};
 static const ek_trace jump = {.data = (const unsigned char *)loads,
