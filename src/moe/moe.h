@@ -306,6 +306,7 @@ typedef struct ek_moe {
     int32_t forward_fetch_op;  /* prefetches them for the next forward */
     struct ek_moe *next_moe;   /* the layer whose replicas may be loaded once this one's forward
                                   products are done; NULL: none */
+
     ek_moe_next_plan next_plan;
     struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the running op */
