@@ -48,14 +48,14 @@ foreach(command train eval generate export check clean plan workload bench info)
   set(page ${CMAKE_BINARY_DIR}/man/evenkeel-${command}.1)
   add_custom_command(OUTPUT ${page}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
-    COMMAND $<TARGET_FILE:evenkeel_command> ${command} --help=man >${page}
+    COMMAND sh -c "'$<TARGET_FILE:evenkeel_command>' ${command} --help=man >'${page}'"
     DEPENDS evenkeel_command VERBATIM)
   list(APPEND pages ${page})
 endforeach()
 set(page ${CMAKE_BINARY_DIR}/man/evenkeel.1)
 add_custom_command(OUTPUT ${page}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
-  COMMAND $<TARGET_FILE:evenkeel_command> --help=man >${page}
+  COMMAND sh -c "'$<TARGET_FILE:evenkeel_command>' --help=man >'${page}'"
   DEPENDS evenkeel_command VERBATIM)
 list(APPEND pages ${page})
 add_custom_target(evenkeel_man ALL DEPENDS ${pages})

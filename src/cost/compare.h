@@ -1,6 +1,7 @@
-/* cost/compare.h - predicted against measured times: sums by op name, and which differ too much.
+/* cost/compare.h - predicted against measured times: sums by op, and which differ too much.
  *
- * Names are the ops' own (static text).  An op without a prediction is counted and marked. */
+ * Ops are summed up by a key of the caller, such as their kind.  An op without a prediction is
+ * counted and marked. */
 #ifndef COST_COMPARE_H
 #define COST_COMPARE_H
 
@@ -19,12 +20,12 @@ typedef struct {
     const char *name; /* static text */
     int64_t count;
     double predicted_s, measured_s; /* sums; without a prediction an op adds 0 to the former */
-    int predicted;                  /* 0: some ops of this name were not predicted */
+    int predicted;                  /* 0: some ops of this key were not predicted */
 } ek_compare_row;
 
 typedef struct {
     int n;
-    int64_t lost; /* ops left out, as there were more names than rows */
+    int64_t lost; /* ops left out, as there were more keys than rows */
     double measured_s;
     ek_compare_row row[EK_COMPARE_ROWS];
 } ek_compare;
@@ -32,7 +33,8 @@ typedef struct {
 void ek_compare_begin(ek_compare *c);
 
 /* Adds an op that ran; predicted_s negative: no prediction. */
-void ek_compare_add(ek_compare *c, const char *name, double predicted_s, double measured_s);
+void ek_compare_add(ek_compare *c, int key, const char *name, double predicted_s,
+                    double measured_s);
 
 /* Sorts rows by measured time, longest first, ties by name. */
 void ek_compare_sort(ek_compare *c);

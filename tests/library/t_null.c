@@ -9,6 +9,7 @@
 #include <evenkeel/job.h>
 #include <evenkeel/lm.h>
 #include <evenkeel/train.h>
+#include <evenkeel/version.h>
 
 /* The call fails as the caller's mistake, and says so in these words. */
 #define REFUSED(call, word)                                                                        \
@@ -34,6 +35,11 @@ static void err(void)
     CHECK(ek_err_text() != NULL && ek_err_message() != NULL);
     CHECK(ek_status_name((ek_status)12345) != NULL);
     CHECK_INT(ek_status_class((ek_status)-12345), EK_CLASS_BUG);
+}
+
+static void version(void)
+{
+    CHECK(strcmp(ek_version(), EK_VERSION) == 0);
 }
 
 static void balance(void)
@@ -197,7 +203,7 @@ static void train(void)
     CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* all that may be NULL is */
 }
 
-static const ek_case cases[] = {EK_CASE(err),       EK_CASE(balance), EK_CASE(job),
-                                EK_CASE(lm_open),   EK_CASE(lm_eval), EK_CASE(lm_generate),
-                                EK_CASE(lm_export), EK_CASE(train)};
+static const ek_case cases[] = {EK_CASE(err),         EK_CASE(version),   EK_CASE(balance),
+                                EK_CASE(job),         EK_CASE(lm_open),   EK_CASE(lm_eval),
+                                EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train)};
 EK_TEST_MAIN(cases)

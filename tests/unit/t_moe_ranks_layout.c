@@ -81,7 +81,7 @@ static int waits_for(const ek_graph *g, const ek_op *op, int32_t dep)
 }
 
 /* All-to-alls are serial: those of all dispatches come before the first combine. */
-static void check_one_at_a_time(const ek_graph *g, const char *out, const char *back, int chunks)
+static void check_one_at_a_time(const ek_graph *g, ek_op_kind out, ek_op_kind back, int chunks)
 {
     int32_t last = -1;
     int n = 0;
