@@ -1,17 +1,17 @@
-/* evenkeel/balance.h - the planners alone, for any program that trains or serves Mixture-of-Experts
- * layers: numbers of assignments in, who holds which expert and who serves whose assignments out.
- * No MPI, no threads of its own, no files.
+/* evenkeel/balance.h - the expert-placement planners alone, for any program that trains or serves
+ * Mixture-of-Experts layers.  Input: assignment counts.  Output: which slot holds which expert, and
+ * which slot serves which source's assignments.  No MPI, no threads of its own, no files.
  *
- * Words        an assignment is one token's row for one expert (top-k expanded).  A rank has
- *              ceil(experts / ranks) + spare_slots places for experts; slot s of rank r has number
- *              r * slots + s.  An expert's home is the slot where its optimizer state lives; what
- *              else holds it is a replica.  Homes start in block order: the first ranks hold one
- *              more where they do not divide.
- * Same         all calls with the same arguments in the same order give the same answer, on every
- * everywhere   rank and machine: plan on each rank from gathered counts, and nothing else has to
- *              be said.
- * Ownership    create gives, destroy takes; after create nothing is allocated.
- * Threads      one at a time per planner. */
+ * Terms        An assignment is one token's row for one expert (top-k expanded).  A rank has
+ *              ceil(experts / ranks) + spare_slots slots for experts; slot s of rank r has number
+ *              r * slots + s.  The slot with an expert's optimizer state is its primary copy; any
+ *              other slot that holds the expert is a replica.  Primary copies start in block order:
+ *              where ranks does not divide experts, the first ranks hold one more.
+ * Determinism  The same calls with the same arguments in the same order give the same results on
+ *              every rank and machine.  No call is collective: each rank plans from the gathered
+ *              counts, and no plan has to be communicated.
+ * Ownership    ek_balance_create allocates, ek_balance_destroy frees; no other call allocates.
+ * Threads      One thread at a time per planner. */
 #ifndef EK_BALANCE_H
 #define EK_BALANCE_H
 
@@ -27,64 +27,71 @@ extern "C" {
 typedef struct ek_balance ek_balance;
 
 typedef struct {
-    size_t size;                 /* of this struct */
-    const char *policy;          /* ek_balance_policy lists them; NULL: "exact" */
-    int32_t experts, ranks;      /* at least 1 each; nothing has to divide */
-    int32_t spare_slots;         /* of a rank, 0 or more */
-    const int32_t *node_of;      /* [ranks], copied; NULL: every rank is a node of its own */
-    int32_t replicas_min;        /* nodes that are to hold each expert, for "replicate" and "auto",
-                                    which is "replicate" where that is more than 1; 0 is 1 */
-    double compute_s_per_row;    /* seconds: a rank computes an assignment, forward and backward */
-    double comm_s_per_row;       /* a link carries an assignment's rows, all four exchanges */
-    double replica_s;            /* a link carries a replica, weights out and gradients back */
-    double migrate_s_per_expert; /* a link carries the state of an expert that moves for good
-                                    ("auto") */
-    int64_t horizon; /* plans in which such moves have to pay for themselves twice over ("auto"); 0:
-                      homes stay */
+    size_t size;                 /* sizeof(ek_balance_config) */
+    const char *policy;          /* a name that ek_balance_policy lists; NULL: "exact" */
+    int32_t experts, ranks;      /* at least 1 each; ranks need not divide experts */
+    int32_t spare_slots;         /* per rank, 0 or more */
+    const int32_t *node_of;      /* [ranks] node of each rank, copied; NULL: one rank per node */
+    int32_t replicas_min;        /* "replicate", "auto": minimum number of nodes that hold each
+                                    expert; 0 is 1. With 2 or more "auto" plans as "replicate"
+                                    does */
+    double compute_s_per_row;    /* seconds: one rank computes one assignment, forward and
+                                    backward */
+    double comm_s_per_row;       /* one link carries one assignment's rows, all four all-to-alls */
+    double replica_s;            /* one link carries one replica: weights out, gradients back */
+    double migrate_s_per_expert; /* "auto": one link carries the state of an expert whose primary
+                                    copy moves */
+    int64_t horizon; /* "auto": number of plans within which such moves must pay for themselves
+                        twice over; 0: primary copies never move */
 } ek_balance_config;
 
-/** A plan; its arrays belong to the planner and hold until its next call. */
+/** A plan.  The planner owns the arrays; they are valid until its next call. */
 typedef struct {
-    int32_t slots;            /* of a rank */
+    int32_t slots;            /* per rank */
     const int32_t *expert_of; /* [ranks * slots]; -1: empty */
-    const int32_t *primary;   /* [experts], a slot number */
-    const int64_t *quota; /* [ranks * slots]: assignments that the slot serves, of all sources */
-    double before_s, after_s; /* what the planner's model says of before and after */
-    const char *reason;       /* what it decided, in a line; may be empty */
-    const char
-        *primary_reason; /* "auto": the same of the homes, when it was last asked; may be empty */
+    const int32_t *primary;   /* [experts] slot number of the primary copy */
+    const int64_t *quota;     /* [ranks * slots] assignments that the slot serves, summed over
+                                 sources */
+    double before_s, after_s; /* layer time predicted by the policy's own model, before and after */
+    const char *reason;       /* one line: the decision and its numbers; may be empty */
+    const char *primary_reason; /* "auto": the same for the last plan of the primary copies; may be
+                                   empty */
 } ek_balance_plan_result;
 
-/** Names of the policies: "off", "exact", ...; NULL behind the last. */
+/** Name of policy i: "off", "exact", ...; NULL behind the last. */
 EK_API const char *ek_balance_policy(int i);
 
-/** Makes a planner and all the memory that it will use.
+/** Creates a planner and allocates all the memory that it will use.
  *
  *  @param[out] out  NULL on failure
- *  @return EK_EINVAL with the name of what does not fit; EK_EOVERFLOW for too many slots; EK_ENOMEM
- */
+ *  @return EK_EINVAL with the name and value of the bad field; EK_EOVERFLOW: too many slots;
+ *          EK_ENOMEM */
 EK_CHECKED EK_API ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out);
 
-/** Releases *b and sets it to NULL; NULL and *b == NULL are fine. */
+/** Frees *b and sets it to NULL.  NULL and *b == NULL are allowed. */
 EK_API void ek_balance_destroy(ek_balance **b);
 
-/** Plans for these counts.  "place", "replicate" and "eplb" go on from where their last plan put
- *  the experts; the others' replicas are for once.  "auto" does both: replicas for these counts,
- * and with every `lasts`th plan homes for the counts given before, those of up to twice as many
- * plans; who moves has to be there before these counts are served.
+/** Plans for these counts.  "place", "replicate" and "eplb" make persistent placements: each plan
+ *  starts from the one before.  The replicas of all other policies are transient: they are valid
+ *  for these counts.  "auto" does both: transient replicas for these counts and, in every
+ *  `horizon`th plan, a new placement of the primary copies from the counts of the calls before (the
+ *  last `horizon` to 2 `horizon` plans).  Moved experts must be in place before these counts are
+ *  dispatched.
  *
- *  @param[in] counts  [ranks][experts], assignments by source rank; none negative, 2^62 in all at
- * most
- *  @return EK_EINVAL with the first count that is not */
+ *  @param[in] counts  [ranks][experts] assignments by source rank; none negative, sum at most 2^62
+ *  @param[out] out    filled in; see ek_balance_plan_result for its lifetime
+ *  @return EK_EINVAL with the first count that is out of range */
 EK_CHECKED EK_API ek_status ek_balance_plan(ek_balance *b, const int64_t *counts,
                                             ek_balance_plan_result *out);
 
-/** Who serves whom under the last plan, for these counts, which need not be those that it was made
- *  from: an expert's are shared out over its slots as the plan would; of them a source's own rank
- *  serves first, then its node, then the rest.  Before the first plan all go home.
+/** Splits counts over the slots of the last plan.  The counts need not be those of the plan: each
+ *  expert's are apportioned to its slots in proportion to the plan's quotas.  A slot serves its own
+ *  rank's assignments first, then its node's, then the others'.  Before the first plan the primary
+ *  copies serve everything.
  *
- *  @param[in] counts  [ranks][experts]
- *  @param[out] rows   [ranks][ranks * slots]: a source's assignments that a slot serves */
+ *  @param[in] counts  [ranks][experts], as for ek_balance_plan
+ *  @param[out] rows   [ranks][ranks * slots] assignments of a source rank that a slot serves
+ *  @return EK_EINVAL with the first count that is out of range */
 EK_CHECKED EK_API ek_status ek_balance_split(ek_balance *b, const int64_t *counts, int64_t *rows);
 
 #ifdef __cplusplus

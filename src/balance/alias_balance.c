@@ -1,12 +1,12 @@
-/* Replicas up to a target load, and the smallest target.
+/* Alias-method construction for one target, and the search for the smallest target.
  *
- * Complexity   O(replicas (ranks + experts / ranks)) for each target, of which there are at most
+ * Complexity   O(replicas (ranks + experts / ranks)) per target, of which there are at most
  *              EK_ALIAS_SEARCH + 1. */
 #include "balance/alias_balance.h"
 
 #include <string.h>
 
-/* A load is as good as another that is lower by this part of the mean. */
+/* Loads within this fraction of the mean are treated as equal. */
 static const double close_enough = 0.0005;
 
 void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
@@ -28,14 +28,14 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->most_first = ek_arena_alloc(a, l->ranks, sizeof(*m->most_first));
     m->offer = ek_arena_alloc(a, l->ranks, sizeof(*m->offer));
     m->gap = ek_arena_alloc(a, l->ranks, sizeof(*m->gap));
-    m->room = ek_arena_alloc(a, l->ranks, sizeof(*m->room));
+    m->slots_left = ek_arena_alloc(a, l->ranks, sizeof(*m->slots_left));
     m->gives = ek_arena_alloc(a, l->ranks, sizeof(*m->gives));
     m->given = ek_arena_alloc(a, l->experts, sizeof(*m->given));
     m->moves = ek_arena_alloc(a, slots, sizeof(*m->moves));
     m->best = ek_arena_alloc(a, slots, sizeof(*m->best));
 }
 
-static int64_t most_of(const ek_alias *m, int32_t ranks)
+static int64_t largest_load(const ek_alias *m, int32_t ranks)
 {
     int64_t most = 0;
 
@@ -74,7 +74,7 @@ int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p)
     }
     m->first_primary[l->ranks] = n;
     m->n_best = 0;
-    return m->least = most_of(m, l->ranks);
+    return m->least = largest_load(m, l->ranks);
 }
 
 int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l)
@@ -105,16 +105,16 @@ static void find_largest(ek_alias *m, int32_t rank, int32_t budget)
     m->most_left[rank] = most;
 }
 
-/* What a rank offers or lacks, after a change. */
-static void weigh(ek_alias *m, int32_t rank, int64_t target)
+/* Updates what a rank can give or lacks. */
+static void update_rank(ek_alias *m, int32_t rank, int64_t target)
 {
     int64_t lacks = target - m->load[rank], left = m->most_left[rank];
 
     m->offer[rank] = lacks < 0 ? left : 0;
-    m->gap[rank] = lacks > 0 && m->room[rank] > 0 ? lacks : 0;
+    m->gap[rank] = lacks > 0 && m->slots_left[rank] > 0 ? lacks : 0;
 }
 
-/* The first of the largest, if that is more than 0; -1. */
+/* Index of the first maximum if that is above 0; -1. */
 static int32_t largest_of(const int64_t *x, int32_t n)
 {
     int64_t most = 0;
@@ -128,7 +128,7 @@ static int32_t largest_of(const int64_t *x, int32_t n)
     return at;
 }
 
-static void start(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
+static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
 {
     memcpy(m->load, m->start, (size_t)l->ranks * sizeof(*m->load));
     memcpy(m->left, m->total, (size_t)l->experts * sizeof(*m->left));
@@ -137,8 +137,8 @@ static void start(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t 
     memcpy(m->largest, m->largest_first, (size_t)l->ranks * sizeof(*m->largest));
     memcpy(m->most_left, m->most_first, (size_t)l->ranks * sizeof(*m->most_left));
     for (int32_t r = 0; r < l->ranks; r++) {
-        m->room[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
-        weigh(m, r, target);
+        m->slots_left[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
+        update_rank(m, r, target);
     }
 }
 
@@ -147,7 +147,7 @@ static void add_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t fr
 {
     int32_t expert = m->largest[from];
 
-    m->moves[n] = (ek_alias_move){expert, m->spare[to * l->slots + --m->room[to]], amount};
+    m->moves[n] = (ek_alias_move){expert, m->spare[to * l->slots + --m->slots_left[to]], amount};
     m->left[expert] -= amount;
     m->load[from] -= amount;
     m->load[to] += amount;
@@ -155,31 +155,31 @@ static void add_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t fr
     m->given[expert] = 1;
 }
 
-/* Of the ranks above the target, the one with the largest expert left gives to the lowest with an
- * empty slot, until no rank is above it or nothing more can go; how many moves. */
-static int32_t fill(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
+/* Makes the moves for one target, until no rank is above it or no further move is possible; returns
+ * their number. */
+static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
 {
     int32_t n = 0, from, to;
 
-    start(m, l, target, budget);
+    start_target(m, l, target, budget);
     while ((from = largest_of(m->offer, l->ranks)) >= 0 &&
            (to = largest_of(m->gap, l->ranks)) >= 0) {
         int64_t excess = m->load[from] - target;
         int64_t amount = m->offer[from] < m->gap[to] ? m->offer[from] : m->gap[to];
 
-        /* More than the excess only where what is then missing can come back, and where it fills a
-         * slot that would have to stay half empty. */
-        if (amount > excess && (m->room[from] == 0 || m->room[to] > 1))
+        /* Give more than the excess only if the giving rank has a spare slot to get the deficit
+         * back, and if the receiving rank has just one, which would otherwise be half used. */
+        if (amount > excess && (m->slots_left[from] == 0 || m->slots_left[to] > 1))
             amount = excess;
         add_move(m, l, n++, from, to, amount);
         find_largest(m, from, budget);
-        weigh(m, from, target);
-        weigh(m, to, target);
+        update_rank(m, from, target);
+        update_rank(m, to, target);
     }
     return n;
 }
 
-/* Drops moves without which no rank comes above `most`; how many are left. */
+/* Drops moves without which no rank exceeds `most`; returns the number left. */
 static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_t most)
 {
     int32_t kept = 0;
@@ -200,16 +200,16 @@ static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_
 
 /* --- the search ------------------------------------------------------------------------------- */
 
-/* Makes the moves for a target and keeps them if their busiest rank is less busy than that of the
- * best so far, or as busy with fewer replicas.  Returns that rank's load. */
-static int64_t attempt(ek_alias *m, const ek_plan_limits *l, int64_t target, int64_t slack,
-                       int32_t budget)
+/* Makes the moves for a target and keeps them if they lower the busiest rank's load of the best so
+ * far, or equal it with fewer replicas.  Returns the busiest rank's load. */
+static int64_t try_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int64_t slack,
+                          int32_t budget)
 {
-    int32_t n = fill(m, l, target, budget);
-    int64_t most = most_of(m, l->ranks), bound = most > target + slack ? most : target + slack;
+    int32_t n = fill_to_target(m, l, target, budget);
+    int64_t most = largest_load(m, l->ranks), bound = most > target + slack ? most : target + slack;
 
     n = drop_idle(m, l, n, bound);
-    most = most_of(m, l->ranks);
+    most = largest_load(m, l->ranks);
     if (most < m->least || (most == m->least && n < m->n_best)) {
         m->least = most;
         m->n_best = n;
@@ -226,14 +226,14 @@ int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t mean, int32_t 
 
     m->least = INT64_MAX;
     m->n_best = 0;
-    most = attempt(m, l, first, slack, budget);
+    most = try_target(m, l, first, slack, budget);
     if (most > limit)
         return 0;
     if (first > low)
-        most = attempt(m, l, low, slack, budget);
+        most = try_target(m, l, low, slack, budget);
     high = m->least;
     for (int i = 0; i < EK_ALIAS_SEARCH && most > low + slack && high - low > slack; i++) {
-        int64_t target = low + (high - low) / 2, reached = attempt(m, l, target, slack, budget);
+        int64_t target = low + (high - low) / 2, reached = try_target(m, l, target, slack, budget);
 
         if (reached > target + slack)
             low = target;
@@ -250,14 +250,15 @@ int32_t ek_alias_busiest_link(ek_alias *m, const ek_plan_limits *l)
 
     memset(m->given, 0, (size_t)l->experts);
     memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
-    memset(m->room, 0, (size_t)l->ranks * sizeof(*m->room)); /* here: what each gets */
+    memset(m->slots_left, 0,
+           (size_t)l->ranks * sizeof(*m->slots_left)); /* here: replicas received */
     for (int32_t i = 0; i < m->n_best; i++) {
         int32_t e = m->best[i].expert, from = m->rank_of[e], to = m->best[i].slot / l->slots;
 
-        m->room[to]++;
+        m->slots_left[to]++;
         m->gives[from] += !m->given[e];
         m->given[e] = 1;
-        most = m->room[to] > most ? m->room[to] : most;
+        most = m->slots_left[to] > most ? m->slots_left[to] : most;
         most = m->gives[from] > most ? m->gives[from] : most;
     }
     return most;

@@ -1,70 +1,71 @@
 /* balance/alias_balance.h - replicas that fill ranks up to a target load: the construction that the
  * planners `exact` and `auto` search with.
  *
- * For a target load, of the ranks above it the one that has the largest expert left gives of that
- * expert to the rank furthest below it, as much as fills that one's gap and the expert has, even
- * where the giver falls below the target itself: it then takes from another in its own spare slot.
- * That is Walker's alias method (A. J. Walker, 1977; M. D. Vose, 1991) on ranks: with one spare
- * slot a rank, any loads balance perfectly as long as no gap needs two experts.
+ * For a target load: among the ranks above it, the one with the largest expert left gives part of
+ * that expert to the rank furthest below it: as much as closes that gap, at most what the expert
+ * has left.  This may take the giving rank below the target; it then receives from another rank in
+ * its own spare slot.  This is Walker's alias method (A. J. Walker, 1977; M. D. Vose, 1991) applied
+ * to ranks: with one spare slot per rank it balances any loads perfectly unless a gap needs two
  *
- * A budget bounds what a link carries: replicas that a rank gets, and experts of its own that it
- * hands out, each counted once however many get it (who has it passes it on). */
+ * A budget bounds the replicas on a link: those a rank receives, and those of its experts that it
+ * sends, each counted once however many ranks receive it, because receivers forward it. */
 #ifndef BALANCE_ALIAS_BALANCE_H
 #define BALANCE_ALIAS_BALANCE_H
 
 #include "balance/planner.h"
 
-enum { EK_ALIAS_SEARCH = 12 }; /* targets after the first */
+enum { EK_ALIAS_SEARCH = 12 }; /* bisection steps */
 
-/* An expert's assignments that go to a spare slot. */
+/* A replica: part of an expert's assignments goes to a spare slot. */
 typedef struct {
     int32_t expert, slot;
     int64_t amount;
 } ek_alias_move;
 
 typedef struct {
-    int64_t *total;         /* [experts]; filled by the caller */
-    int64_t *load, *start;  /* [ranks]; with every expert at home alone */
-    int64_t *left;          /* [experts] what home still serves */
-    int32_t *spare;         /* [ranks * slots] numbers of empty slots, rank by rank */
+    int64_t *total;         /* [experts] assignments; filled in by the caller */
+    int64_t *load, *start;  /* [ranks] current load; load with primary copies only */
+    int64_t *left;          /* [experts] assignments that the primary copy still serves */
+    int32_t *spare;         /* [ranks * slots] empty slots, by rank */
     int32_t *n_spare;       /* [ranks] */
-    int32_t *primaries;     /* [experts] by home rank */
+    int32_t *primaries;     /* [experts] sorted by primary rank */
     int32_t *first_primary; /* [ranks + 1] */
-    int32_t *rank_of;       /* [experts] home's */
-    int32_t *largest;       /* [ranks] of the experts at home that it may give of, the one with most
+    int32_t *rank_of;       /* [experts] primary rank */
+    int32_t *largest;       /* [ranks] the primary expert that the rank may give of with most
                                left; -1: none */
-    int64_t *most_left;     /* [ranks] its assignments */
-    int32_t *largest_first; /* [ranks] the same two before anything is given */
+    int64_t *most_left;     /* [ranks] assignments of `largest` left */
+    int32_t *largest_first; /* [ranks] the same two before any move */
     int64_t *most_first;
-    int64_t *offer, *gap;  /* [ranks] what a rank above the target may give at once; what one below
-                              it with an empty slot lacks; otherwise 0 */
-    int32_t *room, *gives; /* [ranks] replicas that it may still get, experts that it gives of */
-    unsigned char *given;  /* [experts] whether it is given of */
-    ek_alias_move *moves;  /* [ranks * slots] of the target at work */
-    ek_alias_move *best;   /* [ranks * slots] of the best so far */
+    int64_t *offer, *gap; /* [ranks] above the target: assignments it can give at once; below it
+                             with an empty slot: assignments it lacks; otherwise 0 */
+    int32_t *slots_left, *gives; /* [ranks] replicas it may still receive; experts it gives of */
+    unsigned char *given;        /* [experts] whether part of it was moved */
+    ek_alias_move *moves;        /* [ranks * slots] for the current target */
+    ek_alias_move *best;         /* [ranks * slots] the best so far */
     int32_t n_best;
-    int64_t least; /* the busiest rank's load with these */
+    int64_t least; /* the busiest rank's load with `best` */
 } ek_alias;
 
 void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l);
 
-/* Empties all slots of p but homes, and starts from them; m->total is the caller's.  The busiest
- * rank's load. */
+/* Empties all slots of p except primary slots and starts from that placement.  The caller has
+ * filled m->total.  Returns the busiest rank's load. */
 int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p);
 
-/* What the busiest rank cannot come below where each gives of one expert at most. */
+/* A lower bound for the busiest rank's load if each rank gives of one expert at most. */
 int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l);
 
-/* The moves with the smallest target that works, found by bisection from the mean upwards, at most
- * `budget` replicas a link, without those that lower nothing: m->best, m->least.  0: no rank would
- * stay at or below `limit`, which is found out before anything else; INT64_MAX: any will do. */
+/* Finds the smallest feasible target by bisection from `mean` upwards, with at most `budget`
+ * replicas per link, and drops moves that lower no maximum: m->best, m->least.  limit: returns 0 if
+ * no plan keeps all ranks at or below it, which is tested first; INT64_MAX: no limit.  Otherwise
+ * returns 1. */
 int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t mean, int32_t budget,
                     int64_t limit);
 
-/* Replicas that the busiest link carries with m->best. */
+/* Replicas on the busiest link with m->best. */
 int32_t ek_alias_busiest_link(ek_alias *m, const ek_plan_limits *l);
 
-/* Puts moves into a plan that has homes alone. */
+/* Applies moves to a plan that has primary copies only. */
 void ek_alias_apply(const ek_alias_move *moves, int32_t n, ek_plan *p);
 
 #endif

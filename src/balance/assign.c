@@ -1,4 +1,4 @@
-/* Shortest augmenting paths, one row after the other. */
+/* Shortest augmenting paths, one row at a time. */
 #include "balance/assign.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ void ek_assign_reserve(ek_assign *a, ek_arena *arena, int32_t most)
     a->reached = ek_arena_alloc(arena, most + 1, sizeof(*a->reached));
 }
 
-/* Looks on from a column that is reached, by its row; the column to reach next. */
-static int32_t look_on(ek_assign *a, int32_t n, const int64_t *cost, int32_t column)
+/* Relaxes the edges of the row assigned to `column`; returns the column to reach next. */
+static int32_t relax_edges(ek_assign *a, int32_t n, const int64_t *cost, int32_t column)
 {
     int32_t row = a->row_of[column], next = -1;
 
@@ -34,8 +34,8 @@ static int32_t look_on(ek_assign *a, int32_t n, const int64_t *cost, int32_t col
     return next;
 }
 
-/* Moves the potentials so that the way to a column costs nothing more. */
-static void raise_prices(ek_assign *a, int32_t n, int64_t by)
+/* Adjusts the potentials so that the path to the next column has reduced cost 0. */
+static void adjust_potentials(ek_assign *a, int32_t n, int64_t by)
 {
     for (int32_t j = 0; j <= n; j++) {
         if (a->reached[j]) {
@@ -47,8 +47,8 @@ static void raise_prices(ek_assign *a, int32_t n, int64_t by)
     }
 }
 
-/* The shortest way from column n, where the new row is, to one that no row has. */
-static void add_row(ek_assign *a, int32_t n, const int64_t *cost, int32_t row)
+/* Adds a row: shortest path from the extra column n to a column without a row. */
+static void add_assignment_row(ek_assign *a, int32_t n, const int64_t *cost, int32_t row)
 {
     int32_t column = n;
 
@@ -60,11 +60,11 @@ static void add_row(ek_assign *a, int32_t n, const int64_t *cost, int32_t row)
         int32_t next;
 
         a->reached[column] = 1;
-        next = look_on(a, n, cost, column);
-        raise_prices(a, n, a->least[next]);
+        next = relax_edges(a, n, cost, column);
+        adjust_potentials(a, n, a->least[next]);
         column = next;
     }
-    while (column != n) { /* along it every row takes the next column */
+    while (column != n) { /* shift the rows along the path */
         int32_t before = a->from[column];
 
         a->row_of[column] = a->row_of[before];
@@ -81,7 +81,7 @@ int64_t ek_assign_rows(ek_assign *a, int32_t n, const int64_t *cost, int32_t *co
     for (int32_t j = 0; j < n; j++)
         a->row_of[j] = -1;
     for (int32_t i = 0; i < n; i++)
-        add_row(a, n, cost, i);
+        add_assignment_row(a, n, cost, i);
     for (int32_t j = 0; j < n; j++) {
         column_of[a->row_of[j]] = j;
         sum += cost[(int64_t)a->row_of[j] * n + j];

@@ -1,22 +1,22 @@
-/* Planners' costs from a machine's tables. */
+/* Planner costs from the tables of a measured machine. */
 #include "balance/costs.h"
 
 #include <math.h>
 
-/* Rows that a serving rank's copies move, in rows of hidden and of ff numbers: unpack and repack,
- * forward and backward, and swiglu both ways; each reads and writes. */
+/* Memory traffic of a row on the serving rank, in rows of hidden and of ff elements: unpack and
+ * repack, forward and backward, and swiglu both ways; reads and writes count separately. */
 enum { COPIES_HIDDEN = 8, COPIES_FF = 9, EXCHANGES = 4 };
 
 typedef struct {
     const ek_machine *m;
     const ek_plan_setting *s;
-    double weights; /* of an expert */
+    double weights; /* elements per expert */
     double comp, real;
     double experts; /* of the layer */
     ek_cost_reason *reason;
 } conversion;
 
-/* A row's products and copies where each rank serves its even share. */
+/* Products and copies of one row under even load. */
 static double row_seconds(const conversion *c)
 {
     static const char *const names[EK_COST_PRODUCTS] = {"forward", "backward input",
@@ -70,7 +70,7 @@ static double send_seconds(const conversion *c)
     return seconds;
 }
 
-/* From rank to rank, between nodes where there are several. */
+/* The link between ranks: between nodes if there are several. */
 static ek_link link_of(const conversion *c)
 {
     return c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
@@ -81,8 +81,7 @@ static double hop_seconds(const conversion *c, double bytes)
     return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link_of(c), 2, bytes);
 }
 
-/* Weights out, for products of the forward and of the backward pass, and gradients back, from rank
- * to rank. */
+/* Weights out twice, for forward and backward products, and gradients back. */
 static double replica_seconds(const conversion *c)
 {
     double out = hop_seconds(c, c->weights * c->comp);
@@ -108,19 +107,20 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     EK_REQUIRE(s->ranks >= 1 && s->nodes >= 1 && s->rows >= 0, EK_EINVAL,
                "costs of %d ranks on %d nodes and %g rows", (int)s->ranks, (int)s->nodes, s->rows);
     EK_REQUIRE(s->ranks == 1 || ek_cost_has_links(m), EK_EINVAL,
-               "the machine \"%s\" was measured with one rank, so that nothing is known of its "
-               "links; measure it with several ranks",
+               "the machine \"%s\" was measured with one rank, without links; "
+               "measure it with several ranks",
                m->name);
     c.weights = 3.0 * (double)s->spec->hidden * (double)s->spec->ff;
     c.comp = ek_machine_comp_bytes(m);
     c.real = ek_machine_real_bytes(m);
     c.experts = (double)(s->experts > 0 ? s->experts : s->spec->experts);
-    out->compute_s_per_row = row_seconds(&c); /* in the order in which they give their reasons */
+    out->compute_s_per_row = row_seconds(&c); /* calls in the order of the reason lines */
     out->comm_s_per_row = send_seconds(&c);
     out->replica_s = replica_seconds(&c);
     out->exposed_s = hop_seconds(&c, c.weights * c.comp);
     out->replica_bytes = c.weights * (2 * c.comp + c.real);
-    out->migrate_s_per_expert = hop_seconds(&c, 3 * c.weights * c.real); /* master and moments */
+    out->migrate_s_per_expert =
+        hop_seconds(&c, 3 * c.weights * c.real); /* master weights and two moments */
     out->state_bytes = c.weights * 3 * c.real;
     ek_cost_say(reason, 0, "replica bytes", out->replica_bytes, "B",
                 "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,

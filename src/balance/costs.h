@@ -1,5 +1,4 @@
-/* balance/costs.h - what planners reckon with, from the costs that a machine was measured to have.
- */
+/* balance/costs.h - the planners' cost factors from a measured machine. */
 #ifndef BALANCE_COSTS_H
 #define BALANCE_COSTS_H
 
@@ -7,28 +6,31 @@
 #include "cost/cost.h"
 #include "spec/model.h"
 
-/* Whose layer is planned. */
+/* The layer and the ranks that the costs are for. */
 typedef struct {
     const ek_model_spec *spec;
-    int32_t experts; /* of a layer; 0: the model's */
+    int32_t experts; /* per layer; 0: as in spec */
     int32_t ranks, nodes;
-    double rows; /* assignments of a rank's tokens in a layer of a micro-batch, on average: rates
-                    depend on it.  0: so many that rates are at their best */
+    double rows; /* assignments per rank, layer and micro-batch, on average; product rates depend
+                    on it; 0: enough for the best rates */
 } ek_plan_setting;
 
 /* Fills *out:
  *
- *   compute_s_per_row          18 hidden ff FLOPs at the rate of the rows that an expert has when
- * all is even, and the copies of a row on the serving rank comm_s_per_row         four all-to-alls,
- * over the rows that leave their rank when all is even replica_s      two hops with the weights,
- * for forward and backward products, and one with the gradients, between nodes where there are
- * several exposed_s       one with the weights: the others go on under other work (measured, where
- * links were slow: 0.36 of replica_s) replica_bytes  3 hidden ff numbers twice as products read
- * them, and once as gradients are held migrate_s_per_expert, state_bytes   a hop with the same
- * numbers as master weights and two moments
+ *   compute_s_per_row     18 hidden ff FLOPs at the rate for the rows that an expert has under even
+ *                         load, and the copies of a row on the serving rank
+ *   comm_s_per_row        four all-to-alls, per row that leaves its rank under even load
+ *   replica_s             two hops with the weights, for forward and backward products, and one
+ *                         with the gradients; between nodes if there are several
+ *   exposed_s             one hop with the weights; other work overlaps the rest (measured on slow
+ *                         links: 0.36 of replica_s is exposed)
+ *   replica_bytes         3 hidden ff elements, twice in the products' type and once in the
+ *                         gradients' type
+ *   migrate_s_per_expert, state_bytes
+ *                         one hop with master weights and two moments of that size
  *
- * why: NULL, or gets the factors.  EK_EINVAL: several ranks, and the machine's links were never
- * measured. */
+ * reason: NULL, or receives the factors, one line each.  EK_EINVAL: a setting below its minimum, or
+ * several ranks on a machine whose links were not measured. */
 EK_CHECKED ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s,
                                       ek_plan_costs *out, ek_cost_reason *reason);
 

@@ -1,4 +1,4 @@
-/* evenkeel/balance.h over the planners: memory, checks, and the placement that lasts. */
+/* Implements evenkeel/balance.h: memory, argument checks, persistent placement between calls. */
 #include "evenkeel/balance.h"
 
 #include "balance/planner.h"
@@ -9,7 +9,7 @@
 
 enum { SIZE_MAX_32 = 1 << 20 };
 
-/* Of all assignments together: no sum of them overflows. */
+/* Limit for the sum of counts; no sum overflows. */
 static const int64_t counts_max = (int64_t)1 << 62;
 
 struct ek_balance {
@@ -19,10 +19,10 @@ struct ek_balance {
     void *memory;
     int32_t *node_of;
     int64_t *total;        /* [experts] */
-    ek_plan plan, served;  /* the last plan; as it serves other counts */
-    ek_placement base;     /* what the next plan starts from */
-    ek_plan_history past;  /* of planners of both speeds */
-    int64_t *split, *rows; /* of ek_plan_split */
+    ek_plan plan, served;  /* the last plan; its quotas for other counts */
+    ek_placement base;     /* the persistent placement, from which the next plan starts */
+    ek_plan_history past;  /* for planners with plan_persistent and plan_transient */
+    int64_t *split, *rows; /* scratch of ek_plan_split */
     int32_t *slots;
 };
 
@@ -41,7 +41,7 @@ static int has_both(const ek_balance *b)
     return b->planner->plan_persistent != NULL && b->planner->plan_transient != NULL;
 }
 
-static void lay(ek_balance *b)
+static void reserve_arrays(ek_balance *b)
 {
     ek_plan_limits *l = &b->l;
     int64_t slots = (int64_t)l->ranks * l->slots;
@@ -71,8 +71,8 @@ static ek_status check_config(const ek_balance_config *c)
                (int)c->spare_slots);
     EK_REQUIRE(c->compute_s_per_row >= 0 && c->comm_s_per_row >= 0 && c->replica_s >= 0 &&
                    c->migrate_s_per_expert >= 0,
-               EK_EINVAL, "a time below zero, or none");
-    EK_REQUIRE(c->horizon >= 0 && c->horizon <= INT32_MAX, EK_EINVAL, "homes that last %lld plans",
+               EK_EINVAL, "a cost is negative or NaN");
+    EK_REQUIRE(c->horizon >= 0 && c->horizon <= INT32_MAX, EK_EINVAL, "a horizon of %lld plans",
                (long long)c->horizon);
     EK_REQUIRE((int64_t)c->ranks * ((c->experts + c->ranks - 1) / c->ranks + c->spare_slots) <=
                    INT32_MAX / 8,
@@ -81,7 +81,7 @@ static ek_status check_config(const ek_balance_config *c)
     return EK_OK;
 }
 
-static ek_status make(ek_balance *b, const ek_balance_config *c)
+static ek_status init_balance(ek_balance *b, const ek_balance_config *c)
 {
     const char *policy = c->policy != NULL ? c->policy : "exact";
 
@@ -98,12 +98,12 @@ static ek_status make(ek_balance *b, const ek_balance_config *c)
                                       .comm_s_per_row = c->comm_s_per_row,
                                       .replica_s = c->replica_s,
                                       .migrate_s_per_expert = c->migrate_s_per_expert}};
-    b->l.node_of = c->node_of; /* a planner may size its memory by nodes */
+    b->l.node_of = c->node_of; /* the planner may size its memory by nodes */
     ek_arena_measure(&b->arena);
-    lay(b);
+    reserve_arrays(b);
     EK_TRY(ek_arena_check(&b->arena, "a planner"));
     EK_TRY(ek_arena_reserve(&b->arena, "a planner"));
-    lay(b);
+    reserve_arrays(b);
     EK_TRY(ek_arena_check(&b->arena, "a planner"));
     if (c->node_of != NULL) {
         memcpy(b->node_of, c->node_of, (size_t)c->ranks * sizeof(*b->node_of));
@@ -126,7 +126,7 @@ ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out)
     *out = NULL;
     b = calloc(1, sizeof(*b));
     EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a planner");
-    st = make(b, cfg);
+    st = init_balance(b, cfg);
     if (st < 0)
         ek_balance_destroy(&b);
     *out = b;
@@ -156,7 +156,7 @@ static ek_status check_counts(const ek_balance *b, const int64_t *counts)
     return EK_OK;
 }
 
-static ek_status place(ek_balance *b, const int64_t *counts, int64_t of)
+static ek_status plan_base(ek_balance *b, const int64_t *counts, int64_t of)
 {
     b->plan.of = of;
     EK_TRY(b->planner->plan_persistent(b->memory, &b->l, counts, &b->plan));
@@ -164,11 +164,11 @@ static ek_status place(ek_balance *b, const int64_t *counts, int64_t of)
     return EK_OK;
 }
 
-/* Homes from the counts so far, then replicas for these. */
+/* Plans the primary copies from past counts if due, then replicas for these counts. */
 static ek_status plan_both(ek_balance *b, const int64_t *counts)
 {
     if (ek_plan_due(&b->past, &b->l)) {
-        EK_TRY(place(b, b->past.counts, b->past.of));
+        EK_TRY(plan_base(b, b->past.counts, b->past.of));
         memcpy(b->plan.primary_reason, b->plan.reason, sizeof(b->plan.reason));
     }
     EK_TRY(b->planner->plan_transient(b->memory, &b->l, counts, &b->plan));
@@ -189,7 +189,7 @@ ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_
     if (has_both(b))
         EK_TRY(plan_both(b, counts));
     else if (b->planner->plan_persistent != NULL)
-        EK_TRY(place(b, counts, 1));
+        EK_TRY(plan_base(b, counts, 1));
     else
         EK_TRY(b->planner->plan_transient(b->memory, &b->l, counts, &b->plan));
     *out = (ek_balance_plan_result){.slots = b->l.slots,

@@ -1,13 +1,13 @@
-/* Replicas near their tokens, by trial.
+/* Locality replicas, by trial.
  *
- * Complexity   O(ranks slots + experts) for the time of a plan; O(ranks experts slots) to look for
- *              what each rank sends most of, twice, and O((experts + ranks) slots) for each replica
- *              that is tried after that, of which there are at most as many as spare slots. */
+ * Complexity   O(ranks slots + experts) for the time of a plan; O(ranks experts slots) to find the
+ *              expert that each rank sends most rows to, twice; O((experts + ranks) slots) for each
+ *              further replica tried, at most one per spare slot. */
 #include "balance/locality_replicas.h"
 
 #include <string.h>
 
-static void take_sums(ek_locality_sums *s, ek_arena *a, const ek_plan_limits *l)
+static void reserve_sums(ek_locality_sums *s, ek_arena *a, const ek_plan_limits *l)
 {
     s->served = ek_arena_alloc(a, l->ranks, sizeof(*s->served));
     s->stay = ek_arena_alloc(a, l->ranks, sizeof(*s->stay));
@@ -32,15 +32,16 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
     int64_t all = (int64_t)l->ranks * l->slots;
 
     n->tokens = ek_arena_alloc(a, l->ranks, sizeof(*n->tokens));
-    take_sums(&n->sums, a, l);
+    reserve_sums(&n->sums, a, l);
     for (int i = 0; i < 2; i++) {
-        take_sums(&n->aside[i], a, l);
+        reserve_sums(&n->saved[i], a, l);
         n->expert_of[i] = ek_arena_alloc(a, all, sizeof(*n->expert_of[i]));
         n->quota[i] = ek_arena_alloc(a, all, sizeof(*n->quota[i]));
     }
 }
 
-/* --- what a plan takes ------------------------------------------------------------------------ */
+/* --- time of a plan -----------------------------------------------------------------------------
+ */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -60,7 +61,7 @@ static void count_replica(ek_locality_sums *n, const ek_plan_limits *l, const ek
     n->given[e] = 1;
 }
 
-/* What a rank serves of an expert, in all its slots. */
+/* Assignments of an expert that a rank serves, over all its slots. */
 static int64_t served_of(const ek_plan_limits *l, const ek_plan *p, int32_t rank, int32_t e)
 {
     int64_t n = 0;
@@ -70,8 +71,9 @@ static int64_t served_of(const ek_plan_limits *l, const ek_plan *p, int32_t rank
     return n;
 }
 
-/* n->sums. */
-static void add_up(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)
+/* Computes n->sums. */
+static void compute_sums(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                         const ek_plan *p)
 {
     const ek_placement *at = &p->placement;
     ek_locality_sums *sums = &n->sums;
@@ -96,8 +98,8 @@ static void add_up(ek_locality *n, const ek_plan_limits *l, const int64_t *count
         }
 }
 
-/* Of n->sums. */
-static double seconds(const ek_locality *n, const ek_plan_limits *l)
+/* Seconds for n->sums. */
+static double time_of_sums(const ek_locality *n, const ek_plan_limits *l)
 {
     const ek_locality_sums *s = &n->sums;
     int64_t rows = 0, link = 0, replicas = 0;
@@ -114,15 +116,16 @@ static double seconds(const ek_locality *n, const ek_plan_limits *l)
 double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                         const ek_plan *p)
 {
-    add_up(n, l, counts, p);
-    return seconds(n, l);
+    compute_sums(n, l, counts, p);
+    return time_of_sums(n, l);
 }
 
-/* --- one replica more ------------------------------------------------------------------------- */
+/* --- adding a replica ---------------------------------------------------------------------------
+ */
 
-/* Of the experts that a rank does not have, the one that most of its tokens go to; -1: none. */
-static int32_t wanted(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                      int32_t rank)
+/* The expert that most tokens of a rank go to, among those the rank does not hold; -1: none. */
+static int32_t most_wanted_expert(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                                  int32_t rank)
 {
     const int64_t *own = counts + (int64_t)rank * l->experts;
     int32_t best = -1;
@@ -133,7 +136,7 @@ static int32_t wanted(const ek_plan_limits *l, const int64_t *counts, const ek_p
     return best;
 }
 
-/* Takes up to `amount` of what a slot serves for others than its own rank. */
+/* Takes up to `amount` of what a slot serves for other ranks; returns how much. */
 static int64_t take_from(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
                          int32_t slot, int32_t e, int64_t amount)
 {
@@ -146,9 +149,9 @@ static int64_t take_from(ek_locality *n, const ek_plan_limits *l, const int64_t 
     return some;
 }
 
-/* A replica for the assignments of a rank's own tokens. */
-static void bring(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
-                  int32_t rank, int32_t e, int32_t slot)
+/* Adds a replica that serves the rank's own assignments. */
+static void add_local_replica(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                              ek_plan *p, int32_t rank, int32_t e, int32_t slot)
 {
     int64_t amount = counts[(int64_t)rank * l->experts + e];
     int64_t left = amount - take_from(n, l, counts, p, p->placement.primary[e], e, amount);
@@ -163,70 +166,71 @@ static void bring(ek_locality *n, const ek_plan_limits *l, const int64_t *counts
     count_replica(&n->sums, l, p, e, rank);
 }
 
-/* Brings what a rank wants most, if it has a slot for it and it may pay. */
-static int bring_wanted(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
-                        int32_t rank)
+/* Adds the replica that most of a rank's tokens need, if it has an empty slot and the rows cost
+ * more to send than the replica.  Returns whether it did. */
+static int add_wanted_replica(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                              ek_plan *p, int32_t rank)
 {
     int32_t slot = ek_plan_free_slot(&p->placement, rank);
-    int32_t e = slot >= 0 ? wanted(l, counts, p, rank) : -1;
+    int32_t e = slot >= 0 ? most_wanted_expert(l, counts, p, rank) : -1;
 
     if (e < 0 || !((double)counts[(int64_t)rank * l->experts + e] * l->costs.comm_s_per_row >
                    l->costs.replica_s))
         return 0;
-    bring(n, l, counts, p, rank, e, slot);
+    add_local_replica(n, l, counts, p, rank, e, slot);
     return 1;
 }
 
 /* --- the trials ------------------------------------------------------------------------------- */
 
-static void put_aside(ek_locality *n, const ek_plan_limits *l, const ek_plan *p, int where)
+static void save_plan(ek_locality *n, const ek_plan_limits *l, const ek_plan *p, int where)
 {
     size_t all = (size_t)l->ranks * (size_t)l->slots;
 
-    copy_sums(l, &n->aside[where], &n->sums);
+    copy_sums(l, &n->saved[where], &n->sums);
     memcpy(n->expert_of[where], p->placement.expert_of, all * sizeof(*n->expert_of[where]));
     memcpy(n->quota[where], p->quota, all * sizeof(*n->quota[where]));
 }
 
-static void put_back(ek_locality *n, const ek_plan_limits *l, ek_plan *p, int where)
+static void restore_plan(ek_locality *n, const ek_plan_limits *l, ek_plan *p, int where)
 {
     size_t all = (size_t)l->ranks * (size_t)l->slots;
 
-    copy_sums(l, &n->sums, &n->aside[where]);
+    copy_sums(l, &n->sums, &n->saved[where]);
     memcpy(p->placement.expert_of, n->expert_of[where], all * sizeof(*n->expert_of[where]));
     memcpy(p->quota, n->quota[where], all * sizeof(*n->quota[where]));
 }
 
 enum { BEST, TRIED };
 
-/* Keeps a change to a plan that took *s before, if it takes less now. */
-static int keep(ek_locality *n, const ek_plan_limits *l, ek_plan *p, double *s)
+/* Keeps a change to a plan that took *s before, if the plan is faster now. */
+static int keep_if_faster(ek_locality *n, const ek_plan_limits *l, ek_plan *p, double *s)
 {
-    double now = seconds(n, l);
+    double now = time_of_sums(n, l);
 
     if (!(now < *s)) {
-        put_back(n, l, p, TRIED);
+        restore_plan(n, l, p, TRIED);
         return 0;
     }
     *s = now;
     return 1;
 }
 
-/* A replica for every rank at once, for ranks that send alike: one alone lowers no maximum. */
-static void bring_all(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
-                      double *s)
+/* Adds a replica on every rank at once: where all ranks send alike, one alone lowers no maximum. */
+static void add_on_all_ranks(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                             ek_plan *p, double *s)
 {
     int some = 0;
 
-    put_aside(n, l, p, TRIED);
+    save_plan(n, l, p, TRIED);
     for (int32_t r = 0; r < l->ranks; r++)
-        some |= bring_wanted(n, l, counts, p, r);
+        some |= add_wanted_replica(n, l, counts, p, r);
     if (some)
-        (void)keep(n, l, p, s);
+        (void)keep_if_faster(n, l, p, s);
 }
 
-/* The rank that sends most. */
-static int32_t busiest(const ek_locality *n, int32_t ranks)
+/* The rank that sends most rows. */
+static int32_t busiest_sender(const ek_locality *n, int32_t ranks)
 {
     int32_t most_of = 0;
 
@@ -236,26 +240,27 @@ static int32_t busiest(const ek_locality *n, int32_t ranks)
     return most_of;
 }
 
-/* Replicas for the rank that sends most, as long as that pays. */
-static void bring_busiest(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
-                          ek_plan *p, double *s)
+/* Adds replicas on the rank that sends most, as long as that is faster. */
+static void add_on_busiest(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                           ek_plan *p, double *s)
 {
     for (int32_t i = 0; i < l->ranks * l->slots; i++) {
-        put_aside(n, l, p, TRIED);
-        if (!bring_wanted(n, l, counts, p, busiest(n, l->ranks)) || !keep(n, l, p, s))
+        save_plan(n, l, p, TRIED);
+        if (!add_wanted_replica(n, l, counts, p, busiest_sender(n, l->ranks)) ||
+            !keep_if_faster(n, l, p, s))
             return;
     }
 }
 
-static void bring_some(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
-                       double *s)
+static void add_locality_replicas(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                                  ek_plan *p, double *s)
 {
-    bring_all(n, l, counts, p, s);
-    bring_busiest(n, l, counts, p, s);
+    add_on_all_ranks(n, l, counts, p, s);
+    add_on_busiest(n, l, counts, p, s);
 }
 
-/* Empties the slots of replicas. */
-static void leave_primaries(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
+/* Removes all replicas. */
+static void drop_replicas(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
 {
     for (int32_t s = 0; s < l->ranks * l->slots; s++)
         if (p->placement.expert_of[s] >= 0 && p->placement.primary[p->placement.expert_of[s]] != s)
@@ -271,13 +276,13 @@ int ek_locality_improve(ek_locality *n, const ek_plan_limits *l, const int64_t *
     if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
         return 0;
     given = with = ek_locality_time(n, l, counts, p);
-    bring_some(n, l, counts, p, &with);
-    put_aside(n, l, p, BEST);
-    leave_primaries(l, total, p);
+    add_locality_replicas(n, l, counts, p, &with);
+    save_plan(n, l, p, BEST);
+    drop_replicas(l, total, p);
     alone = ek_locality_time(n, l, counts, p);
-    bring_some(n, l, counts, p, &alone);
+    add_locality_replicas(n, l, counts, p, &alone);
     if (!(alone < with))
-        put_back(n, l, p, BEST);
+        restore_plan(n, l, p, BEST);
     *s = alone < with ? alone : with;
     return *s < given;
 }

@@ -1,40 +1,41 @@
-/* balance/locality_replicas.h - experts brought to where their tokens are: replicas that shorten
- * what the busiest link carries, where balanced loads alone do not.
+/* balance/locality_replicas.h - replicas on the ranks whose tokens need the expert: they shorten
+ * the busiest link's traffic where balanced loads alone do not.
  *
- * A replica serves the assignments of its own rank's tokens, which then stay where they are.  That
- * pays where sending dominates, as on slow links, and where one source has more tokens than others:
- * no sharing out of work shortens what it sends. */
+ * Such a replica serves its own rank's assignments, which then need no link.  This pays where
+ * communication dominates, as on slow links, and where one source has more tokens than others,
+ * which no split of the expert work can shorten. */
 #ifndef BALANCE_LOCALITY_REPLICAS_H
 #define BALANCE_LOCALITY_REPLICAS_H
 
 #include "balance/planner.h"
 
-/* What a plan comes to. */
+/* Sums over a plan. */
 typedef struct {
     int64_t *served;       /* [ranks] assignments */
-    int64_t *stay;         /* [ranks] of these, a rank's own tokens' */
-    int32_t *gets, *gives; /* [ranks] replicas */
-    unsigned char *given;  /* [experts] whether its home gives it */
+    int64_t *stay;         /* [ranks] of these, from the rank's own tokens */
+    int32_t *gets, *gives; /* [ranks] replicas received; experts sent */
+    unsigned char *given;  /* [experts] whether its primary rank sends it */
 } ek_locality_sums;
 
 typedef struct {
-    int64_t *tokens;           /* [ranks] assignments of a source; filled by the caller */
-    ek_locality_sums sums;     /* of the plan at work */
-    ek_locality_sums aside[2]; /* of plans that are put aside, */
-    int32_t *expert_of[2];     /* [ranks * slots] their replicas */
-    int64_t *quota[2];         /* and who serves how much */
+    int64_t *tokens;           /* [ranks] assignments of each source; filled in by the caller */
+    ek_locality_sums sums;     /* of the current plan */
+    ek_locality_sums saved[2]; /* saved plans: their sums */
+    int32_t *expert_of[2];     /* [ranks * slots] their slots */
+    int64_t *quota[2];         /* [ranks * slots] and quotas */
 } ek_locality;
 
 void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l);
 
-/* Seconds of a layer with a plan: of the busiest rank's products, of the busiest link's rows, sent
- * or got, and of the replicas that the busiest link carries.  Like ek_plan_time, without asking who
- * serves whom: a rank serves its own tokens first. */
+/* Seconds of a layer with a plan: products of the busiest rank, rows on the busiest link (sent or
+ * received), and replicas on the busiest link.  Equals ek_plan_time, computed without the split by
+ * source, because a rank serves its own tokens first. */
 double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                         const ek_plan *p);
 
-/* Adds such replicas to a plan, or puts a plan of them alone in its place, if that takes less time:
- * 1, and *s says how much it takes.  0: it stays as it is.  total: [experts]. */
+/* Adds such replicas to a plan, or replaces its replicas by such ones, whichever takes least.
+ * Returns 1 if that is faster than the given plan; *s is then the new time.  Returns 0 if the plan
+ * is unchanged.  total: [experts]. */
 int ek_locality_improve(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                         const int64_t *total, ek_plan *p, double *s);
 

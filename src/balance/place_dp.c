@@ -15,7 +15,7 @@ void ek_place_dp_reserve(ek_place_dp *m, ek_arena *a, int32_t items, int32_t ran
     m->taken = ek_arena_alloc(a, ranks * subsets, sizeof(*m->taken));
 }
 
-/* Loads and sizes of all subsets, each from the one without its first item. */
+/* Loads and sizes of all subsets, each from the one without its last item. */
 static void sum_subsets(ek_place_dp *m, const int64_t *load, const int32_t *size, int32_t n)
 {
     m->load[0] = 0;
@@ -36,7 +36,7 @@ static void one_rank(ek_place_dp *m, uint32_t subsets, int32_t capacity, int64_t
     }
 }
 
-/* f_j of one subset, that is not empty, from f_{j-1} in `fewer`. */
+/* f_j of one non-empty subset, from f_{j-1} in `fewer`. */
 static int64_t one_subset(const ek_place_dp *m, uint32_t s, int32_t capacity, const int64_t *fewer,
                           uint16_t *taken)
 {
@@ -73,7 +73,7 @@ int64_t ek_place_exact(ek_place_dp *m, const int64_t *load, const int32_t *size,
 
         value[0] = 0;
         taken[0] = 0;
-        /* of the last rank nobody asks for less than everything */
+        /* for the last rank only the full set is needed */
         for (uint32_t s = j + 1 < ranks ? 1 : all; s <= all; s++)
             value[s] = one_subset(m, s, capacity, fewer, &taken[s]);
         swap = fewer;

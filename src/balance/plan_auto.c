@@ -1,53 +1,51 @@
-/* auto: homes by history, replicas by this micro-batch's counts, each where it pays.
+/* auto: primary copies by history, replicas by the counts of the micro-batch, each where it pays.
  *
- * Source       Ours, of known parts: what `exact` searches with (alias_balance.h: Walker's alias
- * method on ranks; UltraEP, arXiv 2606.04101), a threshold for moving homes as SmartMoE has one
- *              (ATC 2023), a replica's time against what it saves as in FasterMoE (PPoPP 2022) and
+ * Source       Ours, of known parts: the construction of `exact` (alias_balance.h: Walker's alias
+ *              method on ranks; UltraEP, arXiv 2606.04101), SmartMoE's threshold for moves (ATC
+ *              2023), and a replica's cost against what it saves, as in FasterMoE (PPoPP 2022) and
  *              Pro-Prophet (arXiv 2411.10003).
  *
- * Model        B the busiest rank's assignments, D the busiest source's, n the replicas that the
- *              busiest link carries (a rank gets them; or gives experts, each counted once):
+ * Model        B the busiest rank's assignments, D the busiest source's, n the replicas on the
+ *              busiest link (those a rank receives, or experts it sends, each counted once):
  *                  T = B compute_s_per_row + max(B, D) comm_s_per_row + n replica_s
- *              Balancing does not shorten what the busiest source sends, hence D.  Without
- * compute_s_per_row and comm_s_per_row balance is all that counts, as for `exact`.
+ *              D is there because balancing does not shorten what the busiest source sends.  If
+ *              compute_s_per_row and comm_s_per_row are 0, only balance counts, as in `exact`.
  *
- * fast         Of the plans with at most n replicas a link, for each n = 0, 1, 2, ... up to what
- *              `exact` takes, the one with the least T: n is bound to be too many where
- *              n replica_s is more than the mean load could save.  So a replica that takes more
- *              time than it saves is left out, T is never worse than doing nothing, and with
- *              replica_s = 0 the plan is that of `exact`.  T takes it that a source sends all its
- *              tokens; where replicas near their tokens shorten that, by ek_locality_time, they are
- *              added, or made instead (locality_replicas.h).
+ * Transient    Among the plans with at most n replicas per link, n = 0, 1, 2, ... up to what
+ *              `exact` uses, the one with the least T; n stops where n replica_s exceeds what the
+ *              mean load could save.  So no replica costs more time than it saves, T is never worse
+ *              than without replicas, and with replica_s = 0 the plan is that of `exact`.  T
+ *              assumes that a source sends all its rows; where locality replicas shorten that by
+ *              ek_locality_time, they are added or used instead (locality_replicas.h).
  *
- * slow         A permutation of homes; a rank keeps as many as it has, spare slots are left for the
- *              fast side.  Experts, heaviest first, stay where they are as long as the others on
- *              their rank do not come above a level; who may not stay goes to the least loaded rank
- *              that has room.  `Others` leaves out the rank's heaviest expert, as that is the one
- *              that the fast side gives of: a rank needs one heavy donor and the rest level, not
- *              all of it.  One packing counts it in, for ranks without spare slots.  Then experts
- *              go back home that can change places with one that is not at home either and has
- *              about their load.  Of the packings for several levels and the present homes, the one
- *              with the least
- *                  lasts * T + pays * (experts that the busiest link moves) migrate_s_per_expert
- *              T for a micro-batch of the history, with what fast makes of it.  Loads to come are
- *              not those of the history, and homes that suit them less save less: so homes move
- *              for a gain that is expected to pay for it twice over.  By T replicas take more than
- *              they do: it has all assignments sent, but what a replica serves of its own rank's
- *              stays there, and all that travels for it waited for.  So where the gain by T is
- *              less than some times what a move has to save, the history is served from both
- *              homes as fast would do it, and ek_locality_time says whether it is enough.
+ * Persistent   A permutation of the primary copies; each rank keeps its number of them, and spare
+ *              slots stay empty for transient replicas.  Packing: experts, heaviest first, stay as
+ *              long as the other experts on their rank do not exceed a level; the rest go to the
+ *              least loaded rank with a vacant slot.  "Other" excludes the rank's heaviest expert,
+ *              because transient replicas take load from that one: a rank needs one heavy donor and
+ *              the rest level.  One packing includes it, for ranks without spare slots.  Then moved
+ *              experts return to their rank where they can swap with another moved expert of about
+ *              the same load.  Of the packings for several levels and the present placement, the
+ *              one with the least
+ *                  horizon T + pays_factor (experts that the busiest link moves)
+ *                              migrate_s_per_expert
+ *              T of a micro-batch of the history, with the transient replicas it would get.  Future
+ *              loads differ from the history, so a move must be expected to pay for itself
+ *              pays_factor times.  T overstates what replicas cost: it counts the rows that a
+ *              replica keeps on its own rank as sent, and all replica traffic as exposed.  So where
+ *              the gain by T is below doubt_factor times the required saving, both placements get
+ *              transient plans for the history, and ek_locality_time decides.
  *
- * Shortcuts    Where one replica a link comes as low as the mean load would with two, no more are
- *              looked for; nor is one, where a rank had too much without its heaviest expert.
- *              A packing, or the present homes, is searched only as far as it may yet have the
- *              least.  Packings come in the order in which they are mostly best, and no more are
- *              made once none could save more than 1 / 512 of the time.
+ * Shortcuts    If one replica per link gets as low as the mean load would with two, larger n are
+ *              skipped; n = 1 is skipped if some rank without its heaviest expert is too loaded.
+ *              Each candidate is searched only as far as it can still win.  Packings are tried in
+ *              the order in which they are most often best, until none can save more than 1 / 512
+ *              of the time.
  *
- * Complexity   fast: O(ranks experts) to add up the counts, and that of `exact` to search, times
- *              the replicas a link that may pay.  slow: the same for each packing, and
- *              O(experts ranks) to make it, plus the square of those away on one rank for each;
- *              where it is in doubt, fast twice more.  Looked at closely is the best packing by T
- *              alone. */
+ * Complexity   Transient: O(ranks experts) to add up the counts, plus the search of `exact` for
+ *              each n that may pay.  Persistent: the same for each packing, O(experts ranks) to
+ *              make it, plus the square of the moved experts per rank; in doubt, two transient
+ *              plans more.  The close comparison looks at the best packing by T only. */
 #include "balance/alias_balance.h"
 #include "balance/locality_replicas.h"
 #include "balance/plan_place.h"
@@ -56,8 +54,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What others of a rank may come to for an expert to stay, in parts of the mean load; whether the
- * rank's heaviest expert counts. */
+/* `level`: what the other experts of a rank may add up to for an expert to stay, as a fraction of
+ * the mean load; `with_heaviest`: whether that includes the rank's heaviest expert. */
 typedef struct {
     double level;
     int with_heaviest;
@@ -66,50 +64,51 @@ typedef struct {
 static const packing packings[] = {{0.8, 0}, {0.8, 1}, {1.1, 0}, {1.5, 0}};
 enum { PACKINGS = sizeof(packings) / sizeof(packings[0]) };
 
-/* No more packings are tried where they could save no more than this part of the time. */
-static const double worth = 1.0 / 512;
+/* No further packing is tried once none can save more than this fraction of the time. */
+static const double least_gain = 1.0 / 512;
 
-/* How many times over a move is expected to pay. */
-static const double pays = 2;
+/* A move must be expected to save this many times its cost. */
+static const double pays_factor = 2;
 
-/* Up to how many times what it has to save a gain is looked at more closely. */
-static const double doubt = 4;
+/* Gains below this many times the required saving are compared closely. */
+static const double doubt_factor = 4;
 
-/* Loads that differ by no more than this part of the mean are as good as each other. */
-static const double about = 1.0 / 32;
+/* Loads whose difference is within this fraction of the mean are interchangeable. */
+static const double swap_tolerance = 1.0 / 32;
 
-/* A way to serve a layer. */
+/* A candidate plan. */
 typedef struct {
-    double s;      /* predicted, of a micro-batch */
+    double s;      /* predicted time of a micro-batch */
     int64_t most;  /* the busiest rank's load */
-    int32_t links; /* replicas that the busiest link carries */
+    int32_t links; /* replicas on the busiest link */
     int32_t n;     /* replicas */
 } outcome;
 
 typedef struct {
-    ek_plan_costs costs; /* that a search works with */
-    int64_t busiest;     /* source's assignments: D */
-    double of;           /* micro-batches that counts are the sum of */
+    ek_plan_costs costs; /* costs used by the search */
+    int64_t busiest;     /* D: assignments of the busiest source */
+    double of;           /* number of micro-batches in the counts */
     ek_alias alias;
     ek_locality locality;
-    ek_alias_move *kept; /* [ranks * slots] of the best outcome */
-    /* slow */
-    int32_t *order, *sorting; /* [experts] heaviest first, and half sorted */
-    int32_t *primary;         /* [experts] the rank where it is at home now */
-    int32_t *primaries;       /* [ranks] how many these are */
-    int32_t *rank_of;         /* [experts] of the packing at work */
-    int32_t *away;            /* [experts] those of it that are not at home, the lightest first */
-    int32_t *first, *after;   /* [ranks], [experts] lists of them by rank: numbers in `away`,
-                                 ascending; -1 ends */
-    int64_t *sum;             /* [ranks] its loads */
-    int64_t *open;            /* [ranks] the same where there is room, INT64_MAX elsewhere */
-    int64_t *heaviest;        /* [ranks] and those of its heaviest experts */
-    int32_t *room, *moved;    /* [ranks] homes that a rank may still get, and those that come */
+    ek_alias_move *kept; /* [ranks * slots] moves of the best outcome */
+    /* plan_persistent only */
+    int32_t *order, *sorting; /* [experts] heaviest first; buffer of the sort */
+    int32_t *primary;         /* [experts] present primary rank */
+    int32_t *primaries;       /* [ranks] number of primary copies */
+    int32_t *rank_of;         /* [experts] rank in the current packing */
+    int32_t *away;            /* [experts] experts off their present rank, lightest first */
+    int32_t *first, *after;   /* [ranks], [experts] linked lists of them by rank: indices into
+                                 `away`, ascending; -1 ends */
+    int64_t *sum;             /* [ranks] load in the current packing */
+    int64_t *open;            /* [ranks] the same where a slot is vacant, else INT64_MAX */
+    int64_t *heaviest;        /* [ranks] load of the rank's heaviest expert */
+    int32_t *vacant, *moved;  /* [ranks] vacant primary slots; experts that move in */
     ek_placement next, best;
-    ek_plan served;   /* of homes that are looked at more closely */
-    double to_save_s; /* by the moves of `best`, while homes last */
-    double stay_s; /* by T, a micro-batch with the homes that there are; if all that they last for
-                      comes to known_s, which leaves no doubt, some time of which it does, too */
+    ek_plan served;   /* transient plan of the close comparison */
+    double to_save_s; /* seconds that the moves of `best` must save within the horizon */
+    double stay_s;    /* T of a micro-batch with the present placement; exact only where horizon *
+                         stay_s is below known_s, beyond which the gain is not in doubt, otherwise
+                         an upper bound */
     double known_s;
 } memory;
 
@@ -132,7 +131,7 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
     at->sum = ek_arena_alloc(a, l->ranks, sizeof(*at->sum));
     at->open = ek_arena_alloc(a, l->ranks, sizeof(*at->open));
     at->heaviest = ek_arena_alloc(a, l->ranks, sizeof(*at->heaviest));
-    at->room = ek_arena_alloc(a, l->ranks, sizeof(*at->room));
+    at->vacant = ek_arena_alloc(a, l->ranks, sizeof(*at->vacant));
     at->moved = ek_arena_alloc(a, l->ranks, sizeof(*at->moved));
     ek_placement_reserve(&at->next, a, l->experts, l->ranks, l->slots);
     ek_placement_reserve(&at->best, a, l->experts, l->ranks, l->slots);
@@ -140,9 +139,9 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
     return m;
 }
 
-/* --- what things take ------------------------------------------------------------------------- */
+/* --- the time model --------------------------------------------------------------------------- */
 
-/* The costs, and what there is to serve: totals of experts and sources, m->busiest. */
+/* Sets the costs, and sums counts: totals of experts and sources, m->busiest. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
     int64_t *total = m->alias.total;
@@ -176,13 +175,14 @@ static double time_of(const memory *m, int64_t most, int32_t links)
            (links > 0 ? links * m->costs.replica_s : 0);
 }
 
-/* The largest load of a rank for which the time is below `s` with so many replicas a link; -1. */
+/* The largest load of the busiest rank for which the time is below `s` with `links` replicas per
+ * link; -1: none. */
 static int64_t load_for(const memory *m, double s, int32_t links)
 {
     double left = (s - links * m->costs.replica_s) * m->of;
     double load = left / (m->costs.compute_s_per_row + m->costs.comm_s_per_row);
 
-    if (load < (double)m->busiest) { /* which takes what it takes to send */
+    if (load < (double)m->busiest) { /* D determines the communication time */
         left -= (double)m->busiest * m->costs.comm_s_per_row;
         load = m->costs.compute_s_per_row > 0 ? left / m->costs.compute_s_per_row
                : left > 0                     ? (double)m->busiest
@@ -191,7 +191,7 @@ static int64_t load_for(const memory *m, double s, int32_t links)
     return load < 0 ? -1 : load < 0x1p62 ? (int64_t)load : (int64_t)1 << 62;
 }
 
-/* --- fast ------------------------------------------------------------------------------------- */
+/* --- transient -------------------------------------------------------------------------------- */
 
 static int64_t mean_of(const memory *m, const ek_plan_limits *l)
 {
@@ -202,8 +202,8 @@ static int64_t mean_of(const memory *m, const ek_plan_limits *l)
     return sum / l->ranks + (sum % l->ranks > 0);
 }
 
-/* Looks for moves with so many replicas a link, from a load of `floor` upwards, and takes them if
- * they are better.  Whether a rank's load stays at or below `limit`. */
+/* Searches moves with at most `links` replicas per link, for targets from `floor` upwards, and
+ * keeps them if they lower the time.  Returns whether all ranks stay at or below `limit`. */
 static int try_links(memory *m, const ek_plan_limits *l, int64_t floor, int32_t links,
                      int64_t limit, outcome *best)
 {
@@ -219,19 +219,19 @@ static int try_links(memory *m, const ek_plan_limits *l, int64_t floor, int32_t 
     return found;
 }
 
-/* The least time for the homes that fill starts from, `most` with them alone: m->kept.  Where it is
- * not below `below`, the least that came up until that was known. */
-static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double below)
+/* The least time from the placement given to ek_alias_start, in which the busiest rank has `most`;
+ * moves: m->kept.  If it is not below `below`, the result is only an upper bound. */
+static outcome search_replicas(memory *m, const ek_plan_limits *l, int64_t most, double below)
 {
     outcome best = {.s = time_of(m, most, 0), .most = most};
     int64_t floor = mean_of(m, l), limit = INT64_MAX;
     double two = time_of(m, floor, 2), wanted = fmin(best.s, below);
-    int one = time_of(m, ek_alias_bound_of_one(&m->alias, l), 1) < below; /* may be enough */
+    int one = time_of(m, ek_alias_bound_of_one(&m->alias, l), 1) < below; /* n = 1 may suffice */
     int32_t links;
 
     if (!(time_of(m, floor, 1) < wanted))
         return best;
-    /* Where one replica a link comes as low as the mean with two, more cannot be better. */
+    /* If n = 1 gets as low as the mean load would with n = 2, larger n cannot win. */
     if (m->costs.replica_s > 0 &&
         ((one && try_links(m, l, floor, 1, load_for(m, fmin(two, wanted), 1), &best)) ||
          two >= wanted))
@@ -241,20 +241,20 @@ static outcome search(memory *m, const ek_plan_limits *l, int64_t most, double b
     if (!try_links(m, l, floor, INT32_MAX, limit, &best))
         return best;
     links = ek_alias_busiest_link(&m->alias, l);
-    floor = m->alias.least; /* fewer replicas are not expected to come below */
+    floor = m->alias.least; /* fewer replicas are not expected to reach a lower load */
     for (int32_t n = one ? 1 : 2; n < links && time_of(m, floor, n) < fmin(best.s, below); n++)
         (void)try_links(m, l, floor, n, load_for(m, fmin(best.s, below), n), &best);
     return best;
 }
 
-/* Replicas and quotas for a plan's homes, with which the busiest rank has `most`. */
-static outcome serve(memory *m, const ek_plan_limits *l, ek_plan *p, int64_t *most)
+/* Fills in replicas and quotas; *most: load of the busiest rank without replicas. */
+static outcome make_transient(memory *m, const ek_plan_limits *l, ek_plan *p, int64_t *most)
 {
     outcome now;
 
     *most = ek_alias_start(&m->alias, l, &p->placement);
     ek_plan_primaries_only(l, m->alias.total, p);
-    now = search(m, l, *most, INFINITY);
+    now = search_replicas(m, l, *most, INFINITY);
     ek_alias_apply(m->kept, now.n, p);
     return now;
 }
@@ -264,13 +264,13 @@ static void explain_transient(const memory *m, int64_t before, int64_t mean, con
 {
     if (now->n == 0)
         snprintf(p->reason, sizeof(p->reason),
-                 "no replicas: the busiest rank's %lld assignments take %.4g ms, the mean's %lld "
-                 "with one replica a link %.4g",
+                 "no replicas: the busiest rank's %lld assignments take %.4g ms; the mean load of "
+                 "%lld with one replica per link would take %.4g ms",
                  (long long)before, p->before_s * 1e3, (long long)mean, time_of(m, mean, 1) * 1e3);
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "%d replicas, at most %d a link, bring the busiest rank from %lld to %lld "
-                 "assignments, %.4f of the mean, and %.4g to %.4g ms",
+                 "%d replicas, at most %d per link: busiest rank %lld -> %lld assignments "
+                 "(%.4f of the mean), %.4g -> %.4g ms",
                  (int)now->n, (int)now->links, (long long)before, (long long)now->most,
                  mean > 0 ? (double)now->most / (double)mean : 1.0, p->before_s * 1e3,
                  p->after_s * 1e3);
@@ -280,7 +280,7 @@ static void explain_locality(ek_plan *p)
 {
     size_t n = strlen(p->reason);
 
-    snprintf(p->reason + n, sizeof(p->reason) - n, "; others, near their tokens, %.4g ms",
+    snprintf(p->reason + n, sizeof(p->reason) - n, "; with locality replicas %.4g ms",
              p->after_s * 1e3);
 }
 
@@ -292,7 +292,7 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
     outcome now;
 
     set_model(m, l, counts, 1);
-    now = serve(m, l, p, &before);
+    now = make_transient(m, l, p, &before);
     p->before_s = time_of(m, before, 0);
     p->after_s = now.s;
     if (p->explain)
@@ -302,9 +302,9 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
     return EK_OK;
 }
 
-/* --- slow: packings --------------------------------------------------------------------------- */
+/* --- persistent: packings --------------------------------------------------------------------- */
 
-/* m->order: by digits of eight bits, the lowest first, which keeps equals in order. */
+/* Fills m->order: stable radix sort by bytes, lowest first. */
 static void sort_by_load(memory *m, const ek_plan_limits *l)
 {
     int64_t all = 0;
@@ -327,9 +327,9 @@ static void sort_by_load(memory *m, const ek_plan_limits *l)
     }
 }
 
-/* What all packings start from: the experts' order and where they are now.  The busiest rank's load
- * with them there. */
-static int64_t survey(memory *m, const ek_plan_limits *l, const ek_placement *p)
+/* Prepares for packing: order of experts, present ranks.  Returns the busiest rank's load with the
+ * present placement. */
+static int64_t prepare_packing(memory *m, const ek_plan_limits *l, const ek_placement *p)
 {
     int64_t most = 0;
 
@@ -346,12 +346,12 @@ static int64_t survey(memory *m, const ek_plan_limits *l, const ek_placement *p)
     return most;
 }
 
-/* Whether an expert may stay. */
-static int stays(const memory *m, int32_t primary, int64_t load, double level, int with_heaviest)
+/* Whether an expert may stay on its rank. */
+static int may_stay(const memory *m, int32_t primary, int64_t load, double level, int with_heaviest)
 {
     int64_t others = m->sum[primary] - (with_heaviest ? 0 : m->heaviest[primary]);
 
-    return m->room[primary] > 0 && (m->sum[primary] == 0 || (double)(others + load) <= level);
+    return m->vacant[primary] > 0 && (m->sum[primary] == 0 || (double)(others + load) <= level);
 }
 
 static int32_t least_loaded(const memory *m, int32_t ranks)
@@ -367,41 +367,41 @@ static int32_t least_loaded(const memory *m, int32_t ranks)
     return best;
 }
 
-/* m->rank_of. */
-static void pack(memory *m, const ek_plan_limits *l, double level, int with_heaviest)
+/* Fills m->rank_of. */
+static void pack_experts(memory *m, const ek_plan_limits *l, double level, int with_heaviest)
 {
-    memcpy(m->room, m->primaries, (size_t)l->ranks * sizeof(*m->room));
+    memcpy(m->vacant, m->primaries, (size_t)l->ranks * sizeof(*m->vacant));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
     for (int32_t r = 0; r < l->ranks; r++)
-        m->open[r] = m->room[r] > 0 ? 0 : INT64_MAX;
+        m->open[r] = m->vacant[r] > 0 ? 0 : INT64_MAX;
     for (int32_t i = 0; i < l->experts; i++) {
         int32_t e = m->order[i], to = m->primary[e];
         int64_t load = m->alias.total[e];
 
-        if (!stays(m, to, load, level, with_heaviest))
+        if (!may_stay(m, to, load, level, with_heaviest))
             to = least_loaded(m, l->ranks);
         m->rank_of[e] = to;
         m->heaviest[to] = m->sum[to] > 0 ? m->heaviest[to] : load;
         m->sum[to] += load;
-        m->open[to] = --m->room[to] > 0 ? m->sum[to] : INT64_MAX;
+        m->open[to] = --m->vacant[to] > 0 ? m->sum[to] : INT64_MAX;
     }
 }
 
-/* Whether two experts may change places: neither rank then has more than the fuller of them has
- * now, and neither much less. */
-static int alike(const memory *m, int32_t a, int32_t b, double mean)
+/* Whether two experts may swap ranks: neither rank then exceeds the larger of both present loads
+ * and the mean. */
+static int may_swap_ranks(const memory *m, int32_t a, int32_t b, double mean)
 {
     int64_t more = m->alias.total[a] - m->alias.total[b];
     int64_t of_a = m->sum[m->rank_of[a]], of_b = m->sum[m->rank_of[b]];
     double most = (double)(of_a > of_b ? of_a : of_b);
 
     most = most > mean ? most : mean;
-    return fabs((double)more) <= about * mean && (double)(of_a - more) <= most &&
+    return fabs((double)more) <= swap_tolerance * mean && (double)(of_a - more) <= most &&
            (double)(of_b + more) <= most;
 }
 
-static void change_places(memory *m, int32_t a, int32_t b)
+static void swap_ranks(memory *m, int32_t a, int32_t b)
 {
     int64_t more = m->alias.total[a] - m->alias.total[b];
     int32_t rank = m->rank_of[a];
@@ -412,8 +412,8 @@ static void change_places(memory *m, int32_t a, int32_t b)
     m->rank_of[b] = rank;
 }
 
-/* Adds a number in `away` to the list of the rank where its expert is. */
-static void list(memory *m, int32_t i)
+/* Adds index i of `away` to the list of the rank that holds its expert. */
+static void list_away(memory *m, int32_t i)
 {
     int32_t *at = &m->first[m->rank_of[m->away[i]]];
 
@@ -423,8 +423,8 @@ static void list(memory *m, int32_t i)
     *at = i;
 }
 
-/* Takes it out of a rank's. */
-static void unlist(memory *m, int32_t i, int32_t rank)
+/* Removes index i from a rank's list. */
+static void unlist_away(memory *m, int32_t i, int32_t rank)
 {
     int32_t *at = &m->first[rank];
 
@@ -433,7 +433,8 @@ static void unlist(memory *m, int32_t i, int32_t rank)
     *at = m->after[i];
 }
 
-/* Who is away, the lightest first: m->away and the lists of ranks.  How many. */
+/* Lists the experts off their present rank, lightest first: m->away and the lists of ranks.
+ * Returns their number. */
 static int32_t find_away(memory *m, const ek_plan_limits *l)
 {
     int32_t n = 0;
@@ -444,14 +445,14 @@ static int32_t find_away(memory *m, const ek_plan_limits *l)
     }
     for (int32_t r = 0; r < l->ranks; r++)
         m->first[r] = -1;
-    for (int32_t i = n; i-- > 0;) /* from behind each goes to the head of its list */
-        list(m, i);
+    for (int32_t i = n; i-- > 0;) /* backwards, so that each goes to the head of its list */
+        list_away(m, i);
     return n;
 }
 
-/* Lets experts go back home that may change places with one that is not at home either; lightest
- * first, as they moved last, to where room was left. */
-static void send_primary(memory *m, const ek_plan_limits *l, double mean)
+/* Returns experts to their present rank where they can swap with another moved one; lightest first,
+ * because those were placed last, wherever a slot was vacant. */
+static void return_experts(memory *m, const ek_plan_limits *l, double mean)
 {
     int32_t n = find_away(m, l);
 
@@ -459,15 +460,15 @@ static void send_primary(memory *m, const ek_plan_limits *l, double mean)
         int32_t e = m->away[i], at = m->rank_of[e], primary = m->primary[e], k = -1;
 
         if (at != primary)
-            for (k = m->first[primary]; k >= 0 && !alike(m, e, m->away[k], mean);)
+            for (k = m->first[primary]; k >= 0 && !may_swap_ranks(m, e, m->away[k], mean);)
                 k = m->after[k];
         if (k < 0)
             continue;
-        change_places(m, e, m->away[k]);
-        unlist(m, i, at);
-        unlist(m, k, primary);
+        swap_ranks(m, e, m->away[k]);
+        unlist_away(m, i, at);
+        unlist_away(m, k, primary);
         if (m->primary[m->away[k]] != at)
-            list(m, k);
+            list_away(m, k);
     }
 }
 
@@ -477,16 +478,16 @@ static int32_t busiest_move(memory *m, const ek_plan_limits *l)
     int32_t most = 0;
 
     memset(m->moved, 0, (size_t)l->ranks * sizeof(*m->moved));
-    for (int32_t e = 0; e < l->experts; e++) /* as many leave as come */
+    for (int32_t e = 0; e < l->experts; e++) /* each rank keeps its number */
         m->moved[m->rank_of[e]] += m->rank_of[e] != m->primary[e];
     for (int32_t r = 0; r < l->ranks; r++)
         most = m->moved[r] > most ? m->moved[r] : most;
     return most;
 }
 
-/* The packing as a placement, m->next: who moves takes a slot that another leaves, lower numbers
- * first. */
-static void reduce_moves(memory *m, const ek_plan_limits *l, const ek_placement *p)
+/* The packing as a placement, m->next: a moved expert takes a slot that another one left, lowest
+ * slot first. */
+static void build_placement(memory *m, const ek_plan_limits *l, const ek_placement *p)
 {
     enum { LEFT = -2 };
     ek_placement *n = &m->next;
@@ -501,18 +502,18 @@ static void reduce_moves(memory *m, const ek_plan_limits *l, const ek_placement 
         }
 }
 
-/* --- slow: the choice ------------------------------------------------------------------------- */
+/* --- persistent: choice ----------------------------------------------------------------------- */
 
-/* Predicted with these homes, of a micro-batch of the history; where all that they last for does
- * not take less than `below`, some time that they can be served in. */
-static double expected(memory *m, const ek_plan_limits *l, ek_placement *p, double below)
+/* Predicted time of a micro-batch of the history with this placement; if horizon times that is not
+ * below `below`, only an upper bound. */
+static double expected_time(memory *m, const ek_plan_limits *l, ek_placement *p, double below)
 {
-    return search(m, l, ek_alias_start(&m->alias, l, p),
-                  l->horizon > 0 ? below / (double)l->horizon : INFINITY)
+    return search_replicas(m, l, ek_alias_start(&m->alias, l, p),
+                           l->horizon > 0 ? below / (double)l->horizon : INFINITY)
         .s;
 }
 
-static int32_t movers(const memory *m, const ek_plan_limits *l)
+static int32_t count_moved(const memory *m, const ek_plan_limits *l)
 {
     int32_t n = 0;
 
@@ -526,31 +527,32 @@ static void explain_persistent(const ek_plan_limits *l, int32_t moved, ek_plan *
     if (moved == 0)
         snprintf(
             p->reason, sizeof(p->reason),
-            "homes stay, at %.4g ms a micro-batch: no packing of %d saves in %lld of them %g times "
-            "what its moves take",
-            p->before_s * 1e3, (int)PACKINGS, (long long)l->horizon, pays);
+            "no move, %.4g ms per micro-batch: none of %d packings saves %g times the cost of its "
+            "moves in %lld micro-batches",
+            p->before_s * 1e3, (int)PACKINGS, pays_factor, (long long)l->horizon);
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "%d of %d experts move, for %.4g instead of %.4g ms a micro-batch, %lld of them",
-                 (int)moved, (int)l->experts, p->after_s * 1e3, p->before_s * 1e3,
+                 "%d of %d experts move: %.4g -> %.4g ms per micro-batch, for %lld micro-batches",
+                 (int)moved, (int)l->experts, p->before_s * 1e3, p->after_s * 1e3,
                  (long long)l->horizon);
 }
 
-/* Keeps a packing as m->best if it takes less than *least, moves and all. */
-static void consider(memory *m, const ek_plan_limits *l, const packing *with, double mean,
-                     double *least, ek_plan *p)
+/* Makes a packing and keeps it as m->best if it takes less than *least, moves included. */
+static void consider_packing(memory *m, const ek_plan_limits *l, const packing *with, double mean,
+                             double *least, ek_plan *p)
 {
     double migrate_s_per_expert, s;
     int32_t links;
 
-    pack(m, l, with->level * mean, with->with_heaviest);
-    send_primary(m, l, mean);
+    pack_experts(m, l, with->level * mean, with->with_heaviest);
+    return_experts(m, l, mean);
     links = busiest_move(m, l);
-    migrate_s_per_expert = pays * links * l->costs.migrate_s_per_expert;
-    if (links == 0 || !(migrate_s_per_expert < *least)) /* homes that stay are considered anyway */
+    migrate_s_per_expert = pays_factor * links * l->costs.migrate_s_per_expert;
+    if (links == 0 || !(migrate_s_per_expert < *least)) /* the present placement is considered
+                                                           separately */
         return;
-    reduce_moves(m, l, &p->placement);
-    s = expected(m, l, &m->next, *least - migrate_s_per_expert);
+    build_placement(m, l, &p->placement);
+    s = expected_time(m, l, &m->next, *least - migrate_s_per_expert);
     if (s * (double)l->horizon + migrate_s_per_expert < *least) {
         *least = s * (double)l->horizon + migrate_s_per_expert;
         p->after_s = s;
@@ -559,12 +561,12 @@ static void consider(memory *m, const ek_plan_limits *l, const packing *with, do
     }
 }
 
-/* The same of the homes that there are, as far as what they take may leave a doubt; in full only to
- * be told of, for ranks have to decide alike, and one may explain. */
+/* Considers the present placement, searched up to the limit of doubt.  A full search is for the
+ * reason text only: all ranks must decide alike, and not all explain. */
 static void consider_staying(memory *m, const ek_plan_limits *l, double *least, ek_plan *p)
 {
-    m->known_s = *least + doubt * m->to_save_s;
-    m->stay_s = expected(m, l, &p->placement, m->known_s);
+    m->known_s = *least + doubt_factor * m->to_save_s;
+    m->stay_s = expected_time(m, l, &p->placement, m->known_s);
     p->before_s = m->stay_s;
     if (m->stay_s * (double)l->horizon <= *least) {
         *least = m->stay_s * (double)l->horizon;
@@ -572,13 +574,14 @@ static void consider_staying(memory *m, const ek_plan_limits *l, double *least, 
         m->to_save_s = 0;
         ek_placement_copy(&m->best, &p->placement);
     } else if (p->explain) {
-        p->before_s = expected(m, l, &p->placement, INFINITY);
+        p->before_s = expected_time(m, l, &p->placement, INFINITY);
     }
 }
 
-/* What a micro-batch of the history takes with these homes, as fast serves them, by links. */
-static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
-                      const ek_placement *primaries)
+/* Time of a micro-batch of the history with these primary copies and transient replicas, by
+ * ek_locality_time. */
+static double close_time(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                         const ek_placement *primaries)
 {
     ek_plan_limits of_one = *l;
     ek_plan *p = &m->served;
@@ -588,35 +591,35 @@ static double closely(memory *m, const ek_plan_limits *l, const int64_t *counts,
     of_one.costs.compute_s_per_row /= m->of;
     of_one.costs.comm_s_per_row /= m->of;
     ek_placement_copy(&p->placement, primaries);
-    now = serve(m, l, p, &most);
+    now = make_transient(m, l, p, &most);
     (void)ek_locality_improve(&m->locality, &of_one, counts, m->alias.total, p, &now.s);
     if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
-        return now.s; /* it did not look at them */
+        return now.s; /* ek_locality_improve did nothing */
     if (of_one.costs.exposed_s > 0)
         of_one.costs.replica_s = of_one.costs.exposed_s;
     return ek_locality_time(&m->locality, &of_one, counts, p);
 }
 
-/* Whether homes stay after all: on a closer look, where that is in doubt. */
-static int better_stay(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+/* Whether to keep the present placement after the close comparison, made if in doubt. */
+static int keeps_present(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     double horizon = (double)l->horizon, stay, move;
-    double below = p->after_s * horizon + doubt * m->to_save_s;
+    double below = p->after_s * horizon + doubt_factor * m->to_save_s;
 
-    if (below > m->known_s) /* the moves of a later packing take more */
-        m->stay_s = expected(m, l, &p->placement, below);
-    if (!((m->stay_s - p->after_s) * horizon < doubt * m->to_save_s))
+    if (below > m->known_s) /* a packing tried later has costlier moves */
+        m->stay_s = expected_time(m, l, &p->placement, below);
+    if (!((m->stay_s - p->after_s) * horizon < doubt_factor * m->to_save_s))
         return 0;
-    stay = closely(m, l, counts, &p->placement);
-    move = closely(m, l, counts, &m->best);
+    stay = close_time(m, l, counts, &p->placement);
+    move = close_time(m, l, counts, &m->best);
     if ((stay - move) * horizon > m->to_save_s)
         return 0;
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "homes stay, at %.4g ms a micro-batch: moving %d of %d experts would save %.4g of "
-                 "that, %lld times, and take %.4g",
-                 stay * 1e3, (int)movers(m, l), (int)l->experts, (stay - move) * 1e3,
-                 (long long)l->horizon, m->to_save_s / pays * 1e3);
+                 "no move, %.4g ms per micro-batch: moving %d of %d experts would save %.4g ms in "
+                 "each of %lld micro-batches and cost %.4g ms",
+                 stay * 1e3, (int)count_moved(m, l), (int)l->experts, (stay - move) * 1e3,
+                 (long long)l->horizon, m->to_save_s / pays_factor * 1e3);
     p->after_s = p->before_s;
     ek_placement_copy(&m->best, &p->placement);
     return 1;
@@ -632,14 +635,14 @@ static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64
     m->to_save_s = 0;
     for (int32_t e = 0; e < l->experts; e++)
         mean += (double)m->alias.total[e] / l->ranks;
-    least = (double)l->horizon * time_of(m, survey(m, l, &p->placement), 0);
-    enough = (double)l->horizon * time_of(m, mean_of(m, l), 0) * (1 + worth);
-    consider(m, l, &packings[0], mean, &least, p);
+    least = (double)l->horizon * time_of(m, prepare_packing(m, l, &p->placement), 0);
+    enough = (double)l->horizon * time_of(m, mean_of(m, l), 0) * (1 + least_gain);
+    consider_packing(m, l, &packings[0], mean, &least, p);
     consider_staying(m, l, &least, p);
     for (int i = 1; i < PACKINGS && least > enough; i++)
-        consider(m, l, &packings[i], mean, &least, p);
-    if (!better_stay(m, l, counts, p) && p->explain)
-        explain_persistent(l, movers(m, l), p);
+        consider_packing(m, l, &packings[i], mean, &least, p);
+    if (!keeps_present(m, l, counts, p) && p->explain)
+        explain_persistent(l, count_moved(m, l), p);
     ek_placement_copy(&p->placement, &m->best);
     ek_plan_primaries_only(l, m->alias.total, p);
     return EK_OK;
@@ -647,7 +650,7 @@ static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64
 
 const ek_planner ek_planner_auto = {
     .name = "auto",
-    .what = "homes by history, replicas by the counts, each where it pays",
+    .what = "primary copies by history, replicas by the counts, each where it pays",
     .reserve = reserve,
     .plan_persistent = plan_persistent,
     .plan_transient = plan_transient};

@@ -1,23 +1,21 @@
-/* exact: balance after the gate, from the counts of this very micro-batch.
+/* exact: perfect balance after the gate, from the counts of the micro-batch itself.
  *
- * Source: what UltraEP (arXiv 2606.04101), LLEP (arXiv 2601.17111) and MicroMoE (arXiv 2511.16947)
- * do, transient replicas in spare slots and one expert's assignments split over its slots.  The
- * construction is Walker's alias method on ranks (alias_balance.h).
+ * Source       UltraEP (arXiv 2606.04101), LLEP (arXiv 2601.17111) and MicroMoE (arXiv 2511.16947):
+ *              transient replicas in spare slots, one expert's assignments split over its slots.
+ *              The construction is Walker's alias method on ranks (alias_balance.h).
+ * Formula      The smallest target load for which the construction leaves no rank above it, by
+ *              bisection from the mean upwards; small experts can leave gaps open.  Replicas that
+ *              lower no maximum are dropped.
+ * Complexity   O(ranks experts) to add up the counts; O(replicas (ranks + experts / ranks)) per
+ *              target, of which there are at most EK_ALIAS_SEARCH + 1.
  *
- * Formula: the smallest target load for which the construction leaves no rank above it, found by
- * bisection from the mean upwards: where experts are small, gaps stay open.  Replicas that lower
- * nothing are dropped.
- *
- * Complexity: O(ranks experts) to add up the counts; O(replicas (ranks + experts / ranks)) for each
- * target, of which there are at most EK_ALIAS_SEARCH + 1.
- *
- * Homes stay.  Balance comes first, then the fewest replicas; whether a replica is worth its bytes
- * is not asked here. */
+ * Primary copies stay.  Balance comes first, then the fewest replicas; the cost of a replica is not
+ * considered. */
 #include "balance/alias_balance.h"
 
 #include <stdio.h>
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_exact(ek_arena *a, const ek_plan_limits *l)
 {
     ek_alias *m = ek_arena_alloc(a, 1, sizeof(*m)), measured;
 
@@ -25,7 +23,7 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
     return m;
 }
 
-static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_exact(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_alias *m = mem;
     int64_t sum = 0, before;
@@ -52,5 +50,5 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_exact = {
     .name = "exact",
     .what = "replicas from this micro-batch's counts, assignments split (UltraEP and others)",
-    .reserve = reserve,
-    .plan_transient = plan};
+    .reserve = reserve_exact,
+    .plan_transient = plan_exact};

@@ -1,37 +1,36 @@
-/* fastermoe: FasterMoE's shadowing as it was released, which is not what its paper says (`shadow`
- * is).
+/* fastermoe: FasterMoE's shadowing as released, which differs from its paper (`shadow`).
  *
  * Source       FastMoE's repository (laekov/fastmoe, fmoe/fastermoe/shadow_policy.py), which
- *              FasterMoE (He et al., PPoPP 2022) was merged into: its policy for where to shadow,
- *              as switched on by FMOE_FASTER_SHADOW_ENABLE.
- * Formula      S_w the assignments that rank w SENDS, in falling order S_(0), S_(1), ...  As long
- *              as
- *                  S_(i+1) (compute_s_per_row + comm_s_per_row) + (i + 1) replica_s / 2
- *              is below what it was before (at first S_(0) (compute_s_per_row + comm_s_per_row)),
- * the expert whose number is that of the rank of S_(i) is shadowed; the last rank is not looked at.
- * Complexity   ranks experts to add up the counts, ranks^2 to go through them in order, ranks slots
- *              a shadow.
+ *              includes FasterMoE (He et al., PPoPP 2022): its policy for where to shadow, as
+ *              switched on by FMOE_FASTER_SHADOW_ENABLE.  A published baseline; see `shadow` for a
+ * working one. Formula      S_w the assignments that rank w SENDS, in descending order S_(0),
+ *                  S_(1), ...  While S_(i+1) (compute_s_per_row + comm_s_per_row) + (i + 1)
+ *              replica_s / 2 is below the time so far (at first S_(0) (compute_s_per_row +
+ *              comm_s_per_row)), the expert whose number equals the rank number of S_(i) is
+ *              shadowed.  The last rank is not considered.
+ * Complexity   ranks experts to add up the counts, ranks^2 to visit them in order, ranks slots per
+ *              shadow.
  *
- * What differs from the paper
- *   - S_w takes the place of B_w, the assignments that w serves: sums go over the wrong axis of the
- *     gathered counts.  Where all ranks have equal batches all S_w are equal, and nothing is ever
- *     shadowed, however hot an expert is.
- *   - A rank's number is taken for an expert's: with uneven batches the experts 0 ... ranks - 1 of
- *     the ranks with most tokens are shadowed, whatever their loads.
- *   - A shadow costs the weights' way out alone, and what is not shadowed still sends.
+ * Differences from the paper
+ *   - S_w replaces B_w, the assignments that w serves: sums go over the wrong axis of the gathered
+ *     counts.  Where all ranks have equal batches all S_w are equal, and nothing is ever shadowed,
+ *     however hot an expert is.
+ *   - A rank number is used as an expert number: with uneven batches, experts of the numbers
+ *     0 ... ranks - 1 of the ranks with most tokens are shadowed, whatever their loads.
+ *   - A shadow is charged for sending the weights only, and what is not shadowed still sends.
  *
  * Departures   Slots are finite: an expert for which some rank has no slot ends the search.  So
- * does a rank's number that no expert has. */
+ *              does a rank number that is no expert number. */
 #include "balance/plan_shadow.h"
 
 #include <stdio.h>
 
 typedef struct {
     int64_t *total; /* [experts] */
-    int64_t *sends; /* [ranks]; -1: gone through */
+    int64_t *sends; /* [ranks]; -1: visited */
 } memory;
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_fastermoe(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_alloc(a, 1, sizeof(*m));
     int64_t *total = ek_arena_alloc(a, l->experts, sizeof(*total));
@@ -42,7 +41,7 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
     return m;
 }
 
-static void add_up(memory *m, const ek_plan_limits *l, const int64_t *counts)
+static void sum_sent(memory *m, const ek_plan_limits *l, const int64_t *counts)
 {
     for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
         m->sends[r] = 0;
@@ -51,7 +50,7 @@ static void add_up(memory *m, const ek_plan_limits *l, const int64_t *counts)
     }
 }
 
-/* The rank that sends most of those not gone through; -1. */
+/* The rank that sends most among those not visited; -1. */
 static int32_t most_sent(const memory *m, int32_t ranks)
 {
     int32_t best = -1;
@@ -62,7 +61,8 @@ static int32_t most_sent(const memory *m, int32_t ranks)
     return best;
 }
 
-static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_fastermoe(void *mem, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
 {
     memory *m = mem;
     double each = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
@@ -70,7 +70,7 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 
     ek_plan_totals(l, counts, m->total);
     ek_plan_primaries_only(l, m->total, p);
-    add_up(m, l, counts);
+    sum_sent(m, l, counts);
     now = most_sent(m, l->ranks);
     p->before_s = p->after_s = (double)m->sends[now] * each;
     for (;; now = next) {
@@ -89,13 +89,13 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     }
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "%d experts shadowed, by what ranks send: %.4g to %.4g ms by its own model",
+                 "%d experts shadowed, by assignments sent: %.4g -> %.4g ms by its own model",
                  (int)n, p->before_s * 1e3, p->after_s * 1e3);
     return EK_OK;
 }
 
 const ek_planner ek_planner_fastermoe = {
     .name = "fastermoe",
-    .what = "shadowing as FasterMoE's released code decides it, by what ranks send",
-    .reserve = reserve,
-    .plan_transient = plan};
+    .what = "shadowing as in FasterMoE's released code, by what ranks send; mostly does nothing",
+    .reserve = reserve_fastermoe,
+    .plan_transient = plan_fastermoe};

@@ -1,12 +1,12 @@
-/* off: no balancing.  Every expert's assignments go to its home. */
+/* off: no balancing.  The primary copies serve all assignments. */
 #include "balance/planner.h"
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_off(ek_arena *a, const ek_plan_limits *l)
 {
     return ek_arena_alloc(a, l->experts, sizeof(int64_t));
 }
 
-static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_off(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_plan_totals(l, counts, memory);
     ek_plan_primaries_only(l, memory, p);
@@ -14,6 +14,6 @@ static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *coun
 }
 
 const ek_planner ek_planner_off = {.name = "off",
-                                   .what = "every expert at its home alone",
-                                   .reserve = reserve,
-                                   .plan_transient = plan};
+                                   .what = "no replicas, no moves: primary copies serve everything",
+                                   .reserve = reserve_off,
+                                   .plan_transient = plan_off};

@@ -1,54 +1,51 @@
-/* place: homes are permuted such that the most loaded rank has the least to do.
+/* place: permutes primary copies for the least largest load of a rank.
  *
  * Source       SmartMoE (ATC 2023), online stage: section 6, algorithms 1 and 2, and the placement
  *              greedy of its artifact.
- *
- * Minimises    max over ranks of the sum of counts of the experts at home there, with at most
- *              ceil(experts / ranks) homes a rank.  Time: that load * (compute_s_per_row +
- * comm_s_per_row).
- *
- * Steps        1. bound: max(heaviest expert, ceil(all / ranks)).  Where even that would not be
- *                 taken (4.), nothing is searched.
- *              2. packing: longest processing time first (LPT: heaviest expert first, to the least
- *                 loaded rank with room; ties to smaller numbers).  Where that misses the bound: up
- *                 to 12 experts exactly (place_dp.h); more experts by LPT onto M virtual devices,
- *                 ranks < M <= 12, and those exactly onto ranks, the best M if it beats LPT.
- *              3. relabelling: a packing does not know which rank is which, so its groups are given
- *                 to ranks such that the most experts stay (Hungarian method on the numbers of
- *                 experts in common).  Who stays keeps its slot; the others take empty slots, lower
- *                 numbers first.
- *              4. rule: the new placement is taken if the predicted time falls by more than 5 %.
- *
- * Complexity   O(experts^2 + experts ranks + ranks 3^min(experts, 12) + ranks^3), the third term
- *              only where LPT misses the bound, the last only for a placement that is taken.
- *
- * Departures   - The artifact takes any improvement and does not count what a move costs.  On its
- *                own trace 5 % saves nine updates of ten and costs about 1 % of balance.
- *              - The artifact numbers groups as LPT met them; step 3 moves fewer experts.
- *              - The paper's hybrid fills a rank with M / N virtual devices; here a rank has room
- *                for experts, so that no number need divide another.
+ * Minimises    max over ranks of the sum of counts of its primary experts, with at most
+ *              ceil(experts / ranks) per rank.  Time: that load *
+ *              (compute_s_per_row + comm_s_per_row).
+ * Steps        1. Bound: max(heaviest expert, ceil(all / ranks)).  If even that would be rejected
+ *                 by step 4, nothing is searched.
+ *              2. Packing: longest processing time first (LPT: heaviest expert first, to the least
+ *                 loaded rank with a vacant slot; ties to smaller numbers).  Where that misses the
+ *                 bound: up to 12 experts exactly (place_dp.h); more experts by LPT onto M virtual
+ *                 devices, ranks < M <= 12, and those exactly onto ranks, the best M if it beats
+ *                 LPT.
+ *              3. Relabelling: groups of the packing are assigned to ranks so that the most experts
+ *                 stay (Hungarian method on the number of common experts).  Experts that stay keep
+ *                 their slot; the others take empty slots, lowest first.
+ *              4. Threshold: the placement is accepted if the predicted time falls by more than 5
+ * %. Complexity   O(experts^2 + experts ranks + ranks 3^min(experts, 12) + ranks^3); the third term
+ *              only where LPT misses the bound, the last only for an accepted placement.
+ * Departures   - The artifact accepts any improvement and ignores the cost of moves.  On its own
+ *                trace the 5 % threshold saves nine of ten updates and costs about 1 % of balance.
+ *              - The artifact numbers groups in LPT's order; step 3 moves fewer experts.
+ *              - The paper's hybrid fills a rank with M / N virtual devices; here a rank has a
+ *                capacity in experts, so no number need divide another.
  *              - The exact program's ranks need not be full.
- *              - No replicas: a placement that has some is refused, slots beyond homes stay empty.
+ *              - No replicas: a placement with replicas is rejected; slots without a primary copy
+ *                stay empty.
  *
- * Counts times a number give the same placement: only whole loads are compared.  Which counts are
- * planned for, and how often, is the caller's choice. */
+ * Counts multiplied by a constant give the same placement, since only integer loads are compared.
+ * The caller decides which counts are planned for, and how often. */
 #include "balance/plan_place.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A placement is taken if it saves more than one part in so many. */
+/* A placement is accepted if it saves more than 1 / WORTH of the load. */
 enum { WORTH = 20 };
 
-static int32_t least(int32_t a, int32_t b)
+static int32_t smaller_of(int32_t a, int32_t b)
 {
     return a < b ? a : b;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static void match_take(ek_place_match *m, ek_arena *a, int32_t n)
+static void reserve_match(ek_place_match *m, ek_arena *a, int32_t n)
 {
     m->n = n;
     m->overlap = ek_arena_alloc(a, (int64_t)n * n, sizeof(*m->overlap));
@@ -63,7 +60,7 @@ static void match_take(ek_place_match *m, ek_arena *a, int32_t n)
 ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks)
 {
     ek_place *m = ek_arena_alloc(a, 1, sizeof(*m)), at = {.experts = experts, .ranks = ranks};
-    int32_t items = least(experts, EK_PLACE_ITEMS), bins = ranks > items ? ranks : items;
+    int32_t items = smaller_of(experts, EK_PLACE_ITEMS), bins = ranks > items ? ranks : items;
 
     at.load = ek_arena_alloc(a, experts, sizeof(*at.load));
     at.order = ek_arena_alloc(a, experts, sizeof(*at.order));
@@ -71,9 +68,9 @@ ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks)
     at.sum = ek_arena_alloc(a, bins, sizeof(*at.sum));
     at.held = ek_arena_alloc(a, bins, sizeof(*at.held));
     at.device = ek_arena_alloc(a, experts, sizeof(*at.device));
-    if (ranks < items) /* else LPT reaches the bound, or no number of devices lies between */
+    if (ranks < items) /* otherwise LPT reaches the bound, or no number of devices is possible */
         ek_place_dp_reserve(&at.dp, a, items, ranks);
-    match_take(&at.match, a, ranks);
+    reserve_match(&at.match, a, ranks);
     if (m != NULL)
         *m = at;
     return m;
@@ -81,15 +78,15 @@ ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks)
 
 /* --- packing ---------------------------------------------------------------------------------- */
 
-/* ceil(experts / bins): the fewest places that suffice everywhere. */
-static int32_t places(const ek_place *m, int32_t bins)
+/* ceil(experts / bins): the capacity of a bin. */
+static int32_t bin_capacity(const ek_place *m, int32_t bins)
 {
     return m->experts / bins + (m->experts % bins > 0);
 }
 
 int32_t ek_place_capacity(const ek_place *m)
 {
-    return places(m, m->ranks);
+    return bin_capacity(m, m->ranks);
 }
 
 int64_t ek_place_bound(const ek_place *m)
@@ -104,7 +101,7 @@ int64_t ek_place_bound(const ek_place *m)
     return heaviest > mean ? heaviest : mean;
 }
 
-/* By insertion, which keeps equals in order; qsort may allocate. */
+/* Insertion sort: stable, and qsort may allocate. */
 void ek_place_order(const int64_t *load, int32_t n, int32_t *order)
 {
     for (int32_t e = 0; e < n; e++) {
@@ -121,10 +118,10 @@ void ek_place_sort(ek_place *m)
     ek_place_order(m->load, m->experts, m->order);
 }
 
-/* LPT into any number of bins: bin_of [experts], and sum and held of the bins. */
-static int64_t greedy(ek_place *m, int32_t bins, int32_t *bin_of)
+/* LPT into any number of bins: fills bin_of [experts], and sum and held of the bins. */
+static int64_t pack_lpt(ek_place *m, int32_t bins, int32_t *bin_of)
 {
-    int32_t room = places(m, bins);
+    int32_t room = bin_capacity(m, bins);
     int64_t most = 0;
 
     memset(m->sum, 0, (size_t)bins * sizeof(*m->sum));
@@ -145,12 +142,12 @@ static int64_t greedy(ek_place *m, int32_t bins, int32_t *bin_of)
 
 int64_t ek_place_lpt(ek_place *m)
 {
-    return greedy(m, m->ranks, m->rank_of);
+    return pack_lpt(m, m->ranks, m->rank_of);
 }
 
-/* Devices, whose experts stay together, onto ranks; rank_of changes for something better alone, as
- * otherwise a plan would depend on whether the bound is a whole number. */
-static int64_t exact(ek_place *m, int32_t devices, int64_t below)
+/* Packs devices exactly onto ranks.  rank_of changes only for a better packing; otherwise the plan
+ * would depend on whether the bound is an integer. */
+static int64_t pack_exactly(ek_place *m, int32_t devices, int64_t below)
 {
     int64_t most = ek_place_exact(&m->dp, m->sum, m->held, devices, m->ranks, ek_place_capacity(m),
                                   m->rank_of_device);
@@ -169,19 +166,19 @@ int64_t ek_place_all(ek_place *m, int64_t below)
         m->sum[e] = m->load[e];
         m->held[e] = 1;
     }
-    return exact(m, m->experts, below);
+    return pack_exactly(m, m->experts, below);
 }
 
 int64_t ek_place_hybrid(ek_place *m, int32_t devices, int64_t below)
 {
-    greedy(m, devices, m->device);
-    return exact(m, devices, below);
+    pack_lpt(m, devices, m->device);
+    return pack_exactly(m, devices, below);
 }
 
 int64_t ek_place_pack(ek_place *m, int32_t *devices)
 {
     int64_t most, bound = ek_place_bound(m);
-    int32_t from = least(m->experts, EK_PLACE_ITEMS);
+    int32_t from = smaller_of(m->experts, EK_PLACE_ITEMS);
 
     ek_place_sort(m);
     *devices = 0;
@@ -193,7 +190,7 @@ int64_t ek_place_pack(ek_place *m, int32_t *devices)
             most = now;
             *devices = d;
         }
-        if (d == m->experts) /* no other can be better */
+        if (d == m->experts) /* exact: no other is better */
             break;
     }
     return most;
@@ -201,11 +198,11 @@ int64_t ek_place_pack(ek_place *m, int32_t *devices)
 
 /* --- relabelling ------------------------------------------------------------------------------ */
 
-/* Finds a rank for group `g` by the cheapest augmenting path from it to a rank that has none;
- * groups on the path change ranks.  The prices keep every reduced cost from falling below zero. */
+/* Assigns group `g` by the cheapest augmenting path to a free rank; groups on the path change
+ * ranks.  The prices keep every reduced cost at 0 or above. */
 static void assign_group(ek_place_match *m, int32_t g)
 {
-    int32_t at = g, last = -1; /* the group the path has come to, and the rank it came by */
+    int32_t at = g, last = -1; /* last group and rank of the path */
 
     memset(m->done, 0, (size_t)m->n);
     for (int32_t r = 0; r < m->n; r++)
@@ -275,19 +272,19 @@ int32_t ek_place_relabel(ek_place *m, const ek_placement *p)
 
 /* --- the planner ------------------------------------------------------------------------------ */
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_place(ek_arena *a, const ek_plan_limits *l)
 {
     return ek_place_reserve(a, l->experts, l->ranks);
 }
 
-/* More than 5 %, exactly: for whole numbers d, d > n / 20 if and only if d > floor(n / 20). */
-static int worth(int64_t before, int64_t after)
+/* More than 5 %, in integers: d > n / 20 if and only if d > floor(n / 20). */
+static int is_worth_moving(int64_t before, int64_t after)
 {
     return before - after > before / WORTH;
 }
 
-/* Empties the slots of experts that leave, then gives them new ones.  A rank has as many slots as
- * homes, as all experts have one. */
+/* Empties the slots of moving experts, then gives them new ones.  Every rank has enough slots for
+ * its primary copies. */
 static void place_primaries(const int32_t *rank_of, ek_placement *p)
 {
     for (int32_t e = 0; e < p->experts; e++)
@@ -300,14 +297,14 @@ static void place_primaries(const int32_t *rank_of, ek_placement *p)
         }
 }
 
-static ek_status no_replicas(const ek_placement *p)
+static ek_status check_no_replicas(const ek_placement *p)
 {
     for (int32_t s = 0; s < p->ranks * p->slots; s++) {
         int32_t e = p->expert_of[s];
 
         EK_REQUIRE(e < 0 || p->primary[e] == s, EK_EUNSUPPORTED,
-                   "planner place: slot %d holds a replica of expert %d, and place moves homes "
-                   "alone; start from a placement without replicas, or take another planner",
+                   "planner place: slot %d holds a replica of expert %d, but place moves primary "
+                   "copies only; start from a placement without replicas or use another planner",
                    (int)s, (int)e);
     }
     return EK_OK;
@@ -322,7 +319,7 @@ static void explain_stay(ek_plan *p, int64_t before, int64_t after, const char *
 {
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "place: stays at largest load %lld; %s %lld would save %.1f %%, not more than "
+                 "place: no move, largest load %lld; %s %lld would save %.1f %%, not more than "
                  "%d %%",
                  (long long)before, what, (long long)after, percent(before, after), 100 / WORTH);
 }
@@ -344,19 +341,19 @@ static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t boun
              percent(before, after), (long long)bound, by);
 }
 
-/* The largest load with the placement as it shall be. */
-static int64_t decide(ek_place *m, int64_t before, ek_plan *p)
+/* Decides and applies; returns the largest load with the resulting placement. */
+static int64_t decide_placement(ek_place *m, int64_t before, ek_plan *p)
 {
     int64_t bound = ek_place_bound(m), after;
     int32_t devices, moved;
 
-    if (!worth(before, bound)) {
-        explain_stay(p, before, bound, "the bound of");
+    if (!is_worth_moving(before, bound)) {
+        explain_stay(p, before, bound, "the lower bound of");
         return before;
     }
     after = ek_place_pack(m, &devices);
-    if (!worth(before, after)) {
-        explain_stay(p, before, after, "the best packing, of");
+    if (!is_worth_moving(before, after)) {
+        explain_stay(p, before, after, "the best packing, with");
         return before;
     }
     moved = ek_place_relabel(m, &p->placement);
@@ -365,24 +362,25 @@ static int64_t decide(ek_place *m, int64_t before, ek_plan *p)
     return after;
 }
 
-static ek_status plan(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_place(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                            ek_plan *p)
 {
     ek_place *m = memory;
     double each = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before;
 
-    EK_TRY(no_replicas(&p->placement));
+    EK_TRY(check_no_replicas(&p->placement));
     ek_plan_totals(l, counts, m->load);
     ek_plan_primaries_only(l, m->load, p);
     before = ek_plan_loads(l, p, m->sum);
     p->before_s = (double)before * each;
-    p->after_s = (double)decide(m, before, p) * each;
+    p->after_s = (double)decide_placement(m, before, p) * each;
     ek_plan_primaries_only(l, m->load, p);
     return EK_OK;
 }
 
 const ek_planner ek_planner_place = {
     .name = "place",
-    .what = "homes permuted for the least largest load (SmartMoE, ATC 2023)",
-    .reserve = reserve,
-    .plan_persistent = plan};
+    .what = "primary copies permuted for the least largest load (SmartMoE, ATC 2023)",
+    .reserve = reserve_place,
+    .plan_persistent = plan_place};

@@ -1,66 +1,72 @@
-/* replicate: popular experts get more replicas, all replicas of one expert serve alike, and they
- * lie where failures of nodes hurt least.
+/* replicate: persistent replicas in proportion to popularity, placed to survive node failures.
  *
- * Source       Lazarus (arXiv 2407.04656v2): allocation (eq. 1), placement by maximum rank overlap,
- *              its dispatcher's quotas, planned nodes matched to those that are there.
- * Allocation   experts by assignments t ascending, S slots, f = limits.replicas_min:
+ * Source       Lazarus (arXiv 2407.04656v2): allocation (eq. 1), placement by maximum rank overlap
+ *              (MRO), its dispatcher's quotas, matching of planned nodes to real ones.
+ * Allocation   Experts by assignments t ascending, S slots, f = limits.replicas_min:
  *                r_e = max(floor(t_e / (sum over e' >= e of t_e') * (S - sum over e' < e of r_e')),
  *                          f')
- *              f' = min(f, floor(S / E)).  The r_e add up to S: every slot is filled.  Of an expert
- *              that many take, several replicas lie on a node, even on a rank.
- *              Nodes here are limits.domain_of where that says which nodes fail as one (racks); in
- *              one of these, replicas of an expert go to different nodes as far as there is room.
- * Placement    the better of maximum rank overlap and spread, repaired until every expert lies on
- *              min(f, r_e, nodes) nodes as far as the nodes' slots admit that, then improved by
- *              swaps (replicate_place.c).  Planned nodes become real ones of their size by the
- *              assignment (assign.h) with which the fewest replicas come to nodes that do not have
- *              their expert, and of such ones the fewest to other ranks of a node that has it.
- *              With f > 1 nodes then change places where the layer comes to fall with the same
- *              losses as others do (align_replica_sets.h): survival is worth moves.  Of the
- * placements that survive as much and have as much load, or 4 % more on a node, one is looked for
- * to which less has to move (replicate_min_move.h), and taken if that takes less time for as long
- * as it lasts.  In a node, replicas go to the rank with the least load that does not have the
- * expert, largest first. Quotas       floor(t / r) a slot, the first t mod r slots one more. Model
- * largest load of a rank * (compute_s_per_row + comm_s_per_row).  The sum of the replicas'
- * gradients and what moving the experts takes only tell placements apart that are as good. Accepted
- * when the largest load falls by more than 5 %, or experts come to lie on f' nodes that did not.
- * The latter is worth any load: survival is a constraint, not a term. Then alone the plan may be
- * slower than no balancing.  A plan that would be accepted as planned is, if not as what is nearer.
- * Departures   Overlap is a starting point and not the answer: it can put all replicas of an
- *              expert on one node.  Among placements that survive as much, the nodes' loads are
- *              evened out: overlap puts unpopular experts together, and nodes of popular ones get
- *              more than their share.  The paper matches nodes one after the other.  Survival
- *              beyond f - 1 failures is worth 5 % of load: where the spread placement has less by
- *              more, it is taken.  A placement that stays is served by homes alone where that is
- *              better.
- * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), the climb's limit of work, that
- *              of settling, six times, and that of the alignment. */
+ *              with f' = min(f, floor(S / E)).  The r_e add up to S: every slot is filled.  A very
+ *              popular expert can have several replicas on a node, even on a rank.
+ *              A "node" in this file is a failure domain of limits.domain_of (a rack) if that is
+ *              set; inside a domain the replicas of an expert go to different nodes while slots
+ *              allow it.
+ * Placement    1. The better of MRO and spread, repaired until every expert is on
+ *                 min(f, r_e, nodes) nodes as far as the nodes' slots allow, then improved by swaps
+ *                 (replicate_place.c): the fewest fatal node sets.  If the repaired spread
+ *                 placement has more than 5 % less load and lacks no more nodes, it is taken
+ *                 instead.
+ *              2. Planned nodes are mapped to real ones of their size by a linear assignment
+ *                 (assign.h): fewest replicas on nodes without the expert, then fewest on further
+ *                 ranks of a node that has it.
+ *              3. With f > 1, nodes are permuted so that the layer shares its fatal node sets with
+ *                 other layers (align_replica_sets.h); this may cost moves.
+ *              4. Among placements with no more risk and at most the load, or about 4 % more on a
+ *                 node, one that moves less is searched (replicate_min_move.h), and taken if
+ *                 horizon times its time plus its moves is less.
+ *              5. Inside a node, replicas go, largest first, to the least loaded rank that does not
+ *                 hold the expert.
+ * Quotas       floor(t / r) per slot, the first t mod r slots one more.
+ * Model        Largest load of a rank * (compute_s_per_row + comm_s_per_row).  The replicas'
+ *              gradient sums and the moves only decide between placements in step 4.
+ * Accepted     when the largest load falls by more than 5 %, or when experts come onto f' nodes
+ *              that were on fewer.  The latter is a constraint and overrides any load, so only then
+ *              can the plan be slower than no balancing.  Step 4 never turns an accepted plan into
+ *              a rejected one.
+ * Departures   MRO is a starting point only: it can put all replicas of an expert on one node.
+ *              Among placements with the same risk the nodes' loads are evened out, because MRO
+ *              groups unpopular experts and overloads the nodes of popular ones.  The paper matches
+ *              nodes one by one.  Survival of more than f - 1 failures is traded for 5 % of load
+ *              (step 1).  A placement that is kept is served by primary copies alone where that is
+ *              faster.
+ * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), plus the bounded work of the climb,
+ *              six times that of replicate_min_move.h, and that of align_replica_sets.h. */
+#include "placement/align_replica_sets.h"
 #include "balance/assign.h"
 #include "balance/locality_replicas.h"
 #include "balance/planner.h"
 #include "balance/replicate_min_move.h"
-#include "placement/align_replica_sets.h"
 
 #include <stdio.h>
 #include <string.h>
 
 __extension__ typedef __int128 wide;
 
-enum { GAIN_OF = 100, GAIN_TO = 95 }; /* a plan that takes less than 95 % is worth moving for */
-enum { SPARE_TO = 96 }; /* and one that takes 96 % is not, whatever rows are left over */
-enum { GRADIENTS = 3 }; /* so many times their size an expert's state is */
-enum { ONE = 1 << 24 }; /* all assignments, as replicas' loads are measured */
+enum { GAIN_OF = 100, GAIN_TO = 95 }; /* accept a plan with less than 95 % of the load */
+enum { SPARE_TO = 96 }; /* bound for step 4: 96 % must not be accepted, whatever the rounding */
+enum { GRADIENTS = 3 }; /* an expert's state, in units of its gradients */
+enum { ONE = 1 << 24 }; /* fixed-point unit of replicas' loads: all assignments */
 
 typedef struct {
     ek_replicate_nodes nodes;
     ek_replicate_place now, best, other;
-    ek_replicate_place real, locality, matched, least; /* of real nodes: see settle() and offer() */
+    ek_replicate_place real, locality, matched, least; /* by real nodes: see choose_placement,
+                                                          make_offer */
     int32_t *node_of_rank;                             /* [ranks] */
-    int32_t *image;   /* [nodes] the node that a planned one becomes */
-    ek_assign assign; /* of [nodes] */
+    int32_t *image;                                    /* [nodes] real node of a planned one */
+    ek_assign assign;                                  /* for `nodes` rows */
     ek_locality time;
     ek_set_alignment align;
-    int64_t *cost; /* [nodes][nodes] of a planned one becoming a node */
+    int64_t *cost; /* [nodes][nodes] of mapping a planned to a real node */
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
     int64_t *total, *weight, *key;                       /* [experts] */
     int64_t *fatal, *node_load, *load;                   /* [most + 1], [nodes], [ranks] */
@@ -71,7 +77,7 @@ typedef struct {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
+static void reserve_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
 {
     int32_t nodes = ek_plan_number_domains(l, NULL), slots = l->ranks * l->slots;
     int32_t **of_expert[] = {&m->order, &m->replicas, &m->left, &m->need, &m->by_weight};
@@ -103,12 +109,12 @@ static void take_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     m->quota = ek_arena_alloc(a, slots, sizeof(*m->quota));
 }
 
-/* Which failures are tried depends on the nodes alone, and is laid out here once. */
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+/* The failure sets depend on the nodes only; they are laid out here once. */
+static void *reserve_replicate(ek_arena *a, const ek_plan_limits *l)
 {
     memory m = {0}, *kept = ek_arena_alloc(a, 1, sizeof(m));
 
-    take_arrays(&m, a, l);
+    reserve_arrays(&m, a, l);
     if (kept == NULL || a->overflow)
         return NULL;
     ek_plan_number_domains(l, m.node_of_rank);
@@ -123,7 +129,7 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
 
 /* --- serving ---------------------------------------------------------------------------------- */
 
-/* Quotas of replicas that serve alike; returns the largest load of a rank. */
+/* Equal quotas for all replicas of an expert; returns the largest load of a rank. */
 static int64_t serve_alike(const memory *m, const ek_plan_limits *l, const ek_placement *at,
                            int64_t *quota)
 {
@@ -145,7 +151,8 @@ static int64_t serve_alike(const memory *m, const ek_plan_limits *l, const ek_pl
     return ek_plan_loads(l, &p, m->load);
 }
 
-/* The placement as it is, served as well as it is here: alike or by homes alone. */
+/* Quotas for the present placement: equal shares or primary copies only, whichever has the smaller
+ * largest load, which is returned. */
 static int64_t serve_now(const memory *m, const ek_plan_limits *l, ek_plan *p)
 {
     int64_t alike = serve_alike(m, l, &p->placement, p->quota), primaries;
@@ -157,7 +164,7 @@ static int64_t serve_now(const memory *m, const ek_plan_limits *l, ek_plan *p)
 
 /* --- from planned nodes to real ones ---------------------------------------------------------- */
 
-/* The placement as it is, by nodes. */
+/* The present placement, by nodes: m->now. */
 static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
 {
     ek_replicate_place_clear(&m->nodes, &m->now);
@@ -166,8 +173,8 @@ static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
             ek_replicate_put(&m->nodes, &m->now, m->node_of_rank[s / l->slots], p->expert_of[s]);
 }
 
-/* What it takes that a planned node becomes a node: replicas of experts that it does not have, one
- * for each rank, which have to come from others, before those that its ranks copy. */
+/* Cost of mapping a planned node to a real one: replicas of experts that the node lacks, one per
+ * rank, which come over a link, before those that its ranks copy from each other. */
 static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t planned, int32_t node)
 {
     int64_t come = 0, copied = 0;
@@ -184,8 +191,8 @@ static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t pla
     return come * (m->nodes.slots + 1) + copied;
 }
 
-/* Lets the layer fall with the same losses as others, where several nodes have to hold each expert.
- */
+/* Permutes m->image so that the layer shares its fatal node sets with other layers, if replicas_min
+ * is more than 1. */
 static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
 {
     int32_t words = (m->nodes.nodes + 63) / 64;
@@ -198,11 +205,12 @@ static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_p
     ek_align_replica_sets(&m->align, l->others, m->nodes.room, m->image);
 }
 
-/* Planned nodes become real ones of their size, with the fewest replicas that come. */
-static void match_nodes(memory *m, const ek_replicate_place *w)
+/* Maps planned nodes to real ones of their size with the fewest incoming replicas: m->image. */
+static void map_nodes(memory *m, const ek_replicate_place *w)
 {
     const ek_replicate_nodes *s = &m->nodes;
-    const int64_t never = (int64_t)(s->slots + 1) * (s->slots + 1); /* more than all together */
+    const int64_t never = (int64_t)(s->slots + 1) * (s->slots + 1); /* exceeds any sum of
+                                                                       possible costs */
 
     for (int32_t i = 0; i < s->nodes; i++)
         for (int32_t n = 0; n < s->nodes; n++)
@@ -211,18 +219,18 @@ static void match_nodes(memory *m, const ek_replicate_place *w)
     ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
 }
 
-/* A plan by real nodes, m->real. */
-static void match(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+/* Maps a plan to real nodes: m->real. */
+static void map_to_real_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
 {
-    match_nodes(m, w);
+    map_nodes(m, w);
     align_nodes(m, l, w);
     ek_replicate_place_as(&m->nodes, w, m->image, &m->real);
 }
 
-/* --- among what lies there -------------------------------------------------------------------- */
+/* --- fewer moves ---------------------------------------------------------------------------- */
 
-/* The largest load of a node, for each of its ranks. */
-static int64_t largest(const memory *m, const ek_replicate_place *w)
+/* The largest load of a node, per rank of the node. */
+static int64_t largest_node_load(const memory *m, const ek_replicate_place *w)
 {
     int64_t most = 0;
 
@@ -235,7 +243,8 @@ static int64_t largest(const memory *m, const ek_replicate_place *w)
     return most;
 }
 
-/* Takes what lies near, if that comes to what is aimed at, where no more replicas come. */
+/* Replaces m->real by the placement searched from m->locality, if that reaches the aim with no more
+ * incoming replicas. */
 static void try_near(memory *m, const ek_replicate_aim *aim)
 {
     ek_replicate_nodes *s = &m->nodes;
@@ -245,8 +254,8 @@ static void try_near(memory *m, const ek_replicate_aim *aim)
         ek_replicate_place_copy(s, &m->real, &m->locality);
 }
 
-/* Of what is in no more danger than m->real, and has at most so much load for a rank of a node, the
- * placement for which the fewest replicas come. */
+/* Searches placements with no more risk than m->real and at most `most` load per rank of a node,
+ * for the fewest incoming replicas: m->real. */
 static void choose_placement(memory *m, const ek_plan_limits *l, int64_t most)
 {
     ek_replicate_nodes *s = &m->nodes;
@@ -261,15 +270,15 @@ static void choose_placement(memory *m, const ek_plan_limits *l, int64_t most)
     ek_replicate_min_move(s, &aim, m->node_load, &m->real);
     ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->locality);
     try_near(m, &aim);
-    match_nodes(m, &m->real);
+    map_nodes(m, &m->real);
     ek_replicate_place_as(s, &m->real, m->image, &m->locality);
     try_near(m, &aim);
 }
 
 /* --- from nodes to ranks ---------------------------------------------------------------------- */
 
-/* Whether a rank's node has an expert in the next placement, which only matters where nodes are not
- * the failure domains. */
+/* Whether a rank's node holds an expert in m->next; relevant only where nodes are not the failure
+ * domains. */
 static int node_has(const memory *m, const ek_plan_limits *l, int32_t rank, int32_t expert)
 {
     for (int32_t r = 0; r < l->ranks && l->domain_of != NULL; r++)
@@ -278,8 +287,8 @@ static int node_has(const memory *m, const ek_plan_limits *l, int32_t rank, int3
     return 0;
 }
 
-/* Whether rank r is a better place than q for a replica: does not have the expert, is on another
- * node than those that have, has less load, held it before. */
+/* Whether rank r is better than q for a replica: its node lacks the expert, it lacks it itself, it
+ * has less load, it held the expert before. */
 static int better_rank(const memory *m, const ek_plan_limits *l, const ek_placement *now, int32_t r,
                        int32_t q, int32_t expert)
 {
@@ -296,8 +305,8 @@ static int better_rank(const memory *m, const ek_plan_limits *l, const ek_placem
     return ek_plan_slot(now, r, expert) >= 0 && ek_plan_slot(now, q, expert) < 0;
 }
 
-static void put_on_rank(memory *m, const ek_plan_limits *l, const ek_placement *now, int32_t node,
-                        int32_t expert)
+static void place_on_rank(memory *m, const ek_plan_limits *l, const ek_placement *now, int32_t node,
+                          int32_t expert)
 {
     int32_t best = -1;
 
@@ -309,7 +318,7 @@ static void put_on_rank(memory *m, const ek_plan_limits *l, const ek_placement *
     m->load[best] += m->weight[expert];
 }
 
-/* What a rank keeps stays in its slot; the rest goes to the others in order. */
+/* Kept replicas keep their slots; new ones fill the others in order. */
 static void order_slots(memory *m, const ek_placement *now, int32_t rank)
 {
     int32_t first = rank * now->slots, *next = m->next.expert_of + first;
@@ -326,7 +335,7 @@ static void order_slots(memory *m, const ek_placement *now, int32_t rank)
                 }
 }
 
-/* Homes stay on their ranks where those keep a replica, in their slots if they can. */
+/* Primary copies stay on their rank if it keeps a replica, and in their slot if possible. */
 static void find_primaries(memory *m, const ek_placement *now)
 {
     for (int32_t e = 0; e < now->experts; e++) {
@@ -340,8 +349,8 @@ static void find_primaries(memory *m, const ek_placement *now)
     }
 }
 
-/* The next placement, as m->real has it by nodes; returns its largest load. */
-static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *now)
+/* Fills m->next and m->quota from m->real; returns the largest load of a rank. */
+static int64_t realize_nodes(memory *m, const ek_plan_limits *l, const ek_placement *now)
 {
     for (int32_t i = 0; i < l->ranks * l->slots; i++)
         m->next.expert_of[i] = -1;
@@ -349,7 +358,7 @@ static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *n
     for (int32_t i = l->experts - 1; i >= 0; i--)
         for (int32_t n = 0, e = m->by_weight[i]; n < m->nodes.nodes; n++)
             for (int32_t k = m->real.count[(int64_t)e * m->nodes.nodes + n]; k > 0; k--)
-                put_on_rank(m, l, now, n, e);
+                place_on_rank(m, l, now, n, e);
     for (int32_t r = 0; r < l->ranks; r++)
         order_slots(m, now, r);
     find_primaries(m, now);
@@ -359,31 +368,31 @@ static int64_t realize(memory *m, const ek_plan_limits *l, const ek_placement *n
 static int64_t realize_planned(memory *m, const ek_plan_limits *l, const ek_placement *now,
                                const ek_replicate_place *w)
 {
-    match(m, l, w);
-    return realize(m, l, now);
+    map_to_real_nodes(m, l, w);
+    return realize_nodes(m, l, now);
 }
 
 /* --- deciding --------------------------------------------------------------------------------- */
 
-static int64_t part(int64_t t, int64_t of)
+static int64_t fraction_of(int64_t t, int64_t of)
 {
     return (int64_t)((wide)t * ONE / of);
 }
 
-/* A replica's load in parts of all assignments: the same for counts k times as large. */
-static void weigh(memory *m, const ek_plan_limits *l)
+/* Load of a replica as a fraction of all assignments: invariant when all counts are multiplied. */
+static void weigh_replicas(memory *m, const ek_plan_limits *l)
 {
     int64_t sum = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
     for (int32_t e = 0; e < l->experts; e++)
-        m->weight[e] = sum > 0 ? part(m->total[e], sum) / m->replicas[e] : ONE / l->experts;
+        m->weight[e] = sum > 0 ? fraction_of(m->total[e], sum) / m->replicas[e] : ONE / l->experts;
     ek_replicate_ascending(l->experts, m->weight, m->by_weight);
 }
 
-/* Nodes that experts miss, of those that each is to lie on whatever its popularity. */
-static int64_t missing(const memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+/* Number of nodes missing to f' nodes per expert, over all experts. */
+static int64_t missing_nodes(const memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
 {
     int32_t least = ek_replicate_least(l->experts, m->nodes.slots, l->replicas_min);
     int64_t lack = 0;
@@ -397,7 +406,7 @@ static int64_t missing(const memory *m, const ek_plan_limits *l, const ek_replic
     return lack;
 }
 
-static void place(memory *m, const ek_plan_limits *l)
+static void plan_nodes(memory *m, const ek_plan_limits *l)
 {
     ek_replicate_nodes *s = &m->nodes;
 
@@ -420,13 +429,13 @@ static void place(memory *m, const ek_plan_limits *l)
     ek_replicate_even(s, m->replicas, m->weight, &m->other, m->node_load);
 }
 
-/* Whether a load falls by enough to move for. */
-static int lower(int64_t from, int64_t to)
+/* Whether a load falls by enough to accept a plan. */
+static int is_much_lower(int64_t from, int64_t to)
 {
     return (wide)to * GAIN_OF < (wide)from * GAIN_TO;
 }
 
-static void accept(const memory *m, const ek_plan_limits *l, ek_plan *p)
+static void accept_plan(const memory *m, const ek_plan_limits *l, ek_plan *p)
 {
     size_t slots = (size_t)(l->ranks * l->slots);
 
@@ -434,8 +443,9 @@ static void accept(const memory *m, const ek_plan_limits *l, ek_plan *p)
     memcpy(p->quota, m->quota, slots * sizeof(*m->quota));
 }
 
-/* The number of nodes that may fail, whichever they are. */
-static int32_t survives(const memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
+/* The number of nodes that can fail, whichever they are. */
+static int32_t survived_failures(const memory *m, const ek_plan_limits *l,
+                                 const ek_replicate_place *w)
 {
     int32_t least = m->nodes.nodes;
 
@@ -447,38 +457,40 @@ static int32_t survives(const memory *m, const ek_plan_limits *l, const ek_repli
     return least - 1;
 }
 
-static void explain(const memory *m, const ek_plan_limits *l, const char *decision, int64_t before,
-                    int64_t offered, const ek_replicate_place *w, ek_plan *p)
+static void explain_plan(const memory *m, const ek_plan_limits *l, const char *decision,
+                         int64_t before, int64_t offered, const ek_replicate_place *w, ek_plan *p)
 {
     int64_t sum = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
-    snprintf(
-        p->reason, sizeof(p->reason),
-        "%s: %s, largest load %lld -> %lld of mean %lld; %d to %d replicas; survives any %d of "
-        "%d %s",
-        decision, w == &m->other ? "spread" : "surviving most", (long long)before,
-        (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
-        (int)m->replicas[m->order[l->experts - 1]], (int)survives(m, l, &m->real),
-        (int)m->nodes.nodes, l->domain_of != NULL ? "racks" : "nodes");
+    snprintf(p->reason, sizeof(p->reason),
+             "%s: %s, largest load %lld -> %lld, mean %lld; %d to %d replicas; survives any %d of "
+             "%d %s",
+             decision, w == &m->other ? "spread placement" : "fewest fatal sets", (long long)before,
+             (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
+             (int)m->replicas[m->order[l->experts - 1]], (int)survived_failures(m, l, &m->real),
+             (int)m->nodes.nodes, l->domain_of != NULL ? "racks" : "nodes");
 }
 
-/* The placement that survives most; the spread one where that has less load by more than 5 % and is
- * on the nodes that count.  What lies where enters into that by left over rows alone: the same
- * counts ask for the same placement again. */
-static const ek_replicate_place *choose(memory *m, const ek_plan_limits *l, const ek_placement *now)
+/* The placement with the fewest fatal node sets; or the spread one, if it has more than 5 % less
+ * load and lacks no more nodes.  The present placement only affects rounding remainders, so the
+ * same counts give the same choice again. */
+static const ek_replicate_place *choose_plan(memory *m, const ek_plan_limits *l,
+                                             const ek_placement *now)
 {
     int64_t best = realize_planned(m, l, now, &m->best);
     int64_t other = realize_planned(m, l, now, &m->other);
 
-    return lower(best, other) && missing(m, l, &m->other) <= missing(m, l, &m->best) ? &m->other
-                                                                                     : &m->best;
+    return is_much_lower(best, other) &&
+                   missing_nodes(m, l, &m->other) <= missing_nodes(m, l, &m->best)
+               ? &m->other
+               : &m->best;
 }
 
-/* What the largest load of a node may become: as good as that of the plan, which comes to
- * `planned`, and where `before` is not as good and may stay, worth moving for. */
-static int64_t allowed(int64_t load, int64_t planned, int64_t before, int may_stay)
+/* The largest load of a node allowed in step 4: about 4 % above `load`; and where the plan is
+ * accepted for its load alone, at most what keeps it accepted. */
+static int64_t allowed_load(int64_t load, int64_t planned, int64_t before, int may_stay)
 {
     int64_t most = load * GAIN_OF / SPARE_TO;
     int64_t worth =
@@ -492,12 +504,12 @@ static double at_least_one(int64_t n)
     return n > 0 ? (double)n : 1;
 }
 
-/* What m->next takes as long as it lasts, and to move to, as far as that is known.  Of a replica
- * gradients travel in each step, a third of what a move takes: no master, no moments. */
-static double takes(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
+/* Predicted time of m->next over the horizon, plus the moves.  A persistent replica sends its
+ * gradients once a step: a third of what a move sends, without master weights and moments. */
+static double total_time(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
     ek_plan next = {.placement = m->next, .quota = m->quota};
-    ek_plan_limits batch = *l; /* of the history's */
+    ek_plan_limits batch = *l; /* of one micro-batch of the history */
 
     batch.costs.compute_s_per_row /= at_least_one(of);
     batch.costs.comm_s_per_row /= at_least_one(of);
@@ -506,37 +518,37 @@ static double takes(memory *m, const ek_plan_limits *l, const int64_t *counts, i
            ek_replicate_busiest(&m->nodes, &m->now, &m->real) * l->costs.migrate_s_per_expert;
 }
 
-/* Realizes a plan, or what is as good, worth moving for like the plan, and closer to what lies
- * there, whichever takes least; returns its largest load. */
-static int64_t offer(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                     const ek_replicate_place *w, int64_t before)
+/* Realizes a plan, or a placement of step 4 that is as good and as acceptable, whichever takes
+ * least: m->next.  Returns its largest load. */
+static int64_t make_offer(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                          const ek_plan *p, const ek_replicate_place *w, int64_t before)
 {
     const ek_placement *now = &p->placement;
-    int64_t lack = missing(m, l, w), planned = realize_planned(m, l, now, w);
-    int may_stay = lack >= missing(m, l, &m->now);
-    int64_t load = largest(m, &m->real), settled;
-    int64_t most[] = {load, allowed(load, planned, before, may_stay)};
-    double least = takes(m, l, counts, p->of), s;
+    int64_t lack = missing_nodes(m, l, w), planned = realize_planned(m, l, now, w);
+    int may_stay = lack >= missing_nodes(m, l, &m->now);
+    int64_t load = largest_node_load(m, &m->real), offered_load;
+    int64_t most[] = {load, allowed_load(load, planned, before, may_stay)};
+    double least = total_time(m, l, counts, p->of), s;
 
     ek_replicate_place_copy(&m->nodes, &m->matched, &m->real);
     ek_replicate_place_copy(&m->nodes, &m->least, &m->real);
     for (int i = 0; i < 2; i++) {
         ek_replicate_place_copy(&m->nodes, &m->real, &m->matched);
         choose_placement(m, l, most[i]);
-        settled = realize(m, l, now);
-        s = takes(m, l, counts, p->of);
-        if (s > least || (i > 0 && s == least) || missing(m, l, &m->real) > lack ||
-            lower(settled, planned) ||
-            (may_stay && lower(before, settled) != lower(before, planned)))
+        offered_load = realize_nodes(m, l, now);
+        s = total_time(m, l, counts, p->of);
+        if (s > least || (i > 0 && s == least) || missing_nodes(m, l, &m->real) > lack ||
+            is_much_lower(offered_load, planned) ||
+            (may_stay && is_much_lower(before, offered_load) != is_much_lower(before, planned)))
             continue;
         least = s;
         ek_replicate_place_copy(&m->nodes, &m->least, &m->real);
     }
     ek_replicate_place_copy(&m->nodes, &m->real, &m->least);
-    return realize(m, l, now);
+    return realize_nodes(m, l, now);
 }
 
-/* Assignments of each source. */
+/* Sums assignments by source. */
 static void add_tokens(memory *m, const ek_plan_limits *l, const int64_t *counts)
 {
     memset(m->time.tokens, 0, (size_t)l->ranks * sizeof(*m->time.tokens));
@@ -545,11 +557,12 @@ static void add_tokens(memory *m, const ek_plan_limits *l, const int64_t *counts
             m->time.tokens[r] += counts[(int64_t)r * l->experts + e];
 }
 
-static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
 {
     memory *m = memory_of;
     const ek_replicate_place *w;
-    const char *decision = "kept, not 5 % better";
+    const char *decision = "kept, less than 5 % better";
     double unit = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before, offered, now, then;
 
@@ -557,34 +570,34 @@ static ek_status plan(void *memory_of, const ek_plan_limits *l, const int64_t *c
     add_tokens(m, l, counts);
     EK_TRY(ek_replicate_allocate(l->experts, m->nodes.slots, l->replicas_min, m->total, m->order,
                                  m->replicas));
-    weigh(m, l);
+    weigh_replicas(m, l);
     before = serve_now(m, l, p);
     read_now(m, l, &p->placement);
-    place(m, l);
-    w = choose(m, l, &p->placement);
-    offered = offer(m, l, counts, p, w, before);
-    now = missing(m, l, &m->now);
-    then = missing(m, l, &m->real);
+    plan_nodes(m, l);
+    w = choose_plan(m, l, &p->placement);
+    offered = make_offer(m, l, counts, p, w, before);
+    now = missing_nodes(m, l, &m->now);
+    then = missing_nodes(m, l, &m->real);
     p->before_s = p->after_s = (double)before * unit;
-    if (then < now || (then == now && lower(before, offered))) {
-        decision = then < now ? "moved, experts lacked nodes" : "moved";
-        accept(m, l, p);
+    if (then < now || (then == now && is_much_lower(before, offered))) {
+        decision = then < now ? "moved, experts were on too few nodes" : "moved";
+        accept_plan(m, l, p);
         p->after_s = (double)offered * unit;
     }
     if (p->explain)
-        explain(m, l, decision, before, offered, w, p);
+        explain_plan(m, l, decision, before, offered, w, p);
     return EK_OK;
 }
 
 const ek_planner ek_planner_replicate = {
     .name = "replicate",
     .what = "replicas by popularity, placed to survive failures (Lazarus, arXiv 2407.04656)",
-    .reserve = reserve,
-    .plan_persistent = plan};
+    .reserve = reserve_replicate,
+    .plan_persistent = plan_replicate};
 
-/* What `auto` is where several nodes have to hold each expert. */
+/* `auto` where replicas_min is more than 1. */
 const ek_planner ek_planner_auto_persistent = {
     .name = "auto",
-    .what = "replicas that last, by popularity, on --replicas-min nodes and more: as replicate",
-    .reserve = reserve,
-    .plan_persistent = plan};
+    .what = "persistent replicas by popularity on --replicas-min or more nodes, as replicate",
+    .reserve = reserve_replicate,
+    .plan_persistent = plan_replicate};

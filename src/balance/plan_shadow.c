@@ -1,51 +1,51 @@
-/* shadow: hot experts lie on every rank for a step, and each rank computes its own tokens there.
+/* shadow: hot experts are on every rank for one step, and each rank computes its own tokens there.
  *
  * Source       FasterMoE (He et al., PPoPP 2022), section 3 (the model of a layer's time), section
  *              4.1 and Algorithm 1 (dynamic shadowing).
  * Formula      B_w the assignments that rank w serves, r the number of shadowed experts:
  *                  none shadowed   max_w B_w (compute_s_per_row + comm_s_per_row)
  *                  r shadowed      max_w B'_w compute_s_per_row + r replica_s
- *              with compute_s_per_row = 12 alpha H^2 / P, comm_s_per_row = 4 H b / Wn, replica_s =
- * 2 (2 alpha H^2 b) / Wn for experts of two matrices.  Experts are visited by descending load, the
- * smaller id first among equals; the first that does not lower the time ends the search. Complexity
- * (r + 1) (experts + ranks slots) + ranks experts.
+ *              In the paper, for experts of two matrices: compute_s_per_row = 12 alpha H^2 / P,
+ *              comm_s_per_row = 4 H b / Wn, replica_s = 2 (2 alpha H^2 b) / Wn.  Experts are
+ *              visited by descending load, equal loads by ascending id; the first that does not
+ *              lower the time ends the search.
+ * Complexity   (r + 1) (experts + ranks slots) + ranks experts.
  *
  * Departures
- *   - Slots are finite.  An expert for which some rank has no slot cannot be shadowed; it ends the
- *     search too, so that what is shadowed is always the hottest.
- *   - An expert that only its own rank asks for ends the search.  Shadowing it moves no assignment;
- *     the formula would still call the first such a gain, because it drops the send term as soon as
- *     anything is shadowed.  One rank alone is the plain case of it.
- *   - A rank that already holds the expert uses the slot it has; the replica is charged all the
- *     same, since weights and gradients travel every step.
+ *   - Slots are finite.  An expert for which some rank has no slot cannot be shadowed and ends the
+ *     search, so that the shadowed experts are always the hottest.
+ *   - An expert with assignments from its primary rank only ends the search.  Shadowing it moves no
+ *     assignment, but the formula would call the first such a gain, because it drops the send term
+ *     as soon as anything is shadowed.  A single rank is the simplest case.
+ *   - A rank that already holds the expert uses that slot; replica_s is charged all the same, since
+ *     weights and gradients travel every step.
  *
- * Kept as the paper has it: what unshadowed experts still send is not in the second formula, so
- * after_s is too low where sending dominates, and counts that are even already may get a shadow
- * that does not pay.
+ * As in the paper, the second formula ignores what unshadowed experts still send: after_s is too
+ * low where communication dominates, and even counts may get a shadow that does not pay.
  *
- * Shadows are made for one step.  What the placement holds beforehand is kept, so the caller gives
- * it without the shadows of the step before. */
+ * Shadows are transient.  Replicas already in the placement are kept, so the caller passes it
+ * without the shadows of the step before. */
 #include "balance/plan_shadow.h"
 
 #include <stdio.h>
 
 typedef struct {
-    int64_t *left;    /* [experts] loads of the experts not yet visited; -1: visited */
-    int64_t *load;    /* [ranks] with what is shadowed so far and the expert in question */
-    int32_t *shadows; /* [experts] in the order they were taken */
+    int64_t *left;    /* [experts] loads of experts not yet visited; -1: visited */
+    int64_t *load;    /* [ranks] with all shadows so far and the current expert */
+    int32_t *shadows; /* [experts] in the order of shadowing */
 } memory;
 
-/* A search as it stands, or as it ended. */
+/* State of a search. */
 typedef struct {
     int32_t n;        /* shadowed experts */
-    int64_t least;    /* assignments of the heaviest rank with them */
+    int64_t least;    /* assignments of the heaviest rank with these shadows */
     int32_t refused;  /* the expert that ended the search; -1: none did */
-    int32_t full;     /* the rank that has no slot for it; -1: all do */
-    double refused_s; /* the time with it, where all ranks have a slot */
-    int64_t moved;    /* its assignments that other ranks than its own ask for */
+    int32_t full;     /* the rank without a slot for it; -1: all have one */
+    double refused_s; /* the time with it, if all ranks have a slot */
+    int64_t moved;    /* its assignments from ranks other than its primary rank */
 } search;
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_shadow(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_alloc(a, 1, sizeof(*m));
     int64_t *left = ek_arena_alloc(a, l->experts, sizeof(*left));
@@ -57,7 +57,7 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
     return m;
 }
 
-static int32_t hottest(const ek_plan_limits *l, const int64_t *left)
+static int32_t hottest_left(const ek_plan_limits *l, const int64_t *left)
 {
     int32_t best = -1;
 
@@ -67,8 +67,8 @@ static int32_t hottest(const ek_plan_limits *l, const int64_t *left)
     return best;
 }
 
-/* The slot of a rank that holds the expert or may come to: its home, one that has it, an empty one;
- * -1. */
+/* The slot of a rank that holds the expert or can: the primary slot, one that holds it, an empty
+ * one; -1. */
 static int32_t slot_for(const ek_placement *at, int32_t rank, int32_t expert)
 {
     int32_t s;
@@ -111,10 +111,11 @@ void ek_shadow(const ek_plan_limits *l, const int64_t *counts, int32_t expert, e
     }
 }
 
-/* Shadows the hottest expert that is left, if that pays. */
-static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, search *now, ek_plan *p)
+/* Shadows the hottest expert left if that pays; returns whether it did. */
+static int shadow_next(const ek_plan_limits *l, const int64_t *counts, memory *m, search *now,
+                       ek_plan *p)
 {
-    int32_t e = hottest(l, m->left), primary;
+    int32_t e = hottest_left(l, m->left), primary;
     int64_t most;
 
     now->refused = e;
@@ -126,7 +127,7 @@ static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, searc
     if (now->moved == 0 || now->full >= 0)
         return 0;
     m->left[e] = -1;
-    /* Not undone where it does not pay: the search ends then. */
+    /* The search ends if this does not pay, so loads need no undo. */
     most = shift_loads(l, counts, e, primary, now->moved, m->load);
     now->refused_s =
         (double)most * l->costs.compute_s_per_row + (double)(now->n + 1) * l->costs.replica_s;
@@ -139,11 +140,11 @@ static int step(const ek_plan_limits *l, const int64_t *counts, memory *m, searc
     return 1;
 }
 
-/* --- in words --------------------------------------------------------------------------------- */
+/* --- reason text ------------------------------------------------------------------------------ */
 
-static const double MS = 1e3; /* milliseconds of a second */
+static const double MS = 1e3; /* milliseconds per second */
 
-/* What ended the search; returns what snprintf does. */
+/* Writes what ended the search; returns snprintf's result. */
 static int explain_end(const search *now, char *text, size_t room)
 {
     int e = (int)now->refused;
@@ -151,16 +152,16 @@ static int explain_end(const search *now, char *text, size_t room)
     if (e < 0)
         return snprintf(text, room, "no expert is left");
     if (now->moved == 0)
-        return snprintf(text, room, "none elsewhere asks for expert %d", e);
+        return snprintf(text, room, "only the primary rank has tokens for expert %d", e);
     if (now->full >= 0)
-        return snprintf(text, room, "expert %d: no free slot on rank %d", e, (int)now->full);
-    return snprintf(text, room, "expert %d would make it %.3f ms", e, MS * now->refused_s);
+        return snprintf(text, room, "expert %d: no empty slot on rank %d", e, (int)now->full);
+    return snprintf(text, room, "with expert %d it would take %.3f ms", e, MS * now->refused_s);
 }
 
-/* The experts come last, as many as there is room for. */
+/* The list of experts comes last, cut where the text ends. */
 static void explain(const memory *m, const search *now, int64_t most, ek_plan *p)
 {
-    char end[64];
+    char end[80];
     int n;
 
     (void)explain_end(now, end, sizeof(end));
@@ -173,14 +174,14 @@ static void explain(const memory *m, const search *now, int64_t most, ek_plan *p
         int k = snprintf(p->reason + n, room, " %d", (int)m->shadows[i]);
 
         if ((size_t)k >= room) {
-            p->reason[n] = '\0'; /* no half of a number */
+            p->reason[n] = '\0'; /* no partial number */
             return;
         }
         n += k;
     }
 }
 
-static ek_status plan(void *its, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_shadow(void *its, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = its;
     search now = {.refused = -1, .full = -1};
@@ -191,7 +192,7 @@ static ek_status plan(void *its, const ek_plan_limits *l, const int64_t *counts,
     most = now.least = ek_plan_loads(l, p, m->load);
     p->before_s = p->after_s =
         (double)most * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
-    while (step(l, counts, m, &now, p)) {
+    while (shadow_next(l, counts, m, &now, p)) {
     }
     if (p->explain)
         explain(m, &now, most, p);
@@ -201,5 +202,5 @@ static ek_status plan(void *its, const ek_plan_limits *l, const int64_t *counts,
 const ek_planner ek_planner_shadow = {
     .name = "shadow",
     .what = "hot experts on every rank for a step (FasterMoE, PPoPP 2022)",
-    .reserve = reserve,
-    .plan_transient = plan};
+    .reserve = reserve_shadow,
+    .plan_transient = plan_shadow};

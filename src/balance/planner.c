@@ -1,4 +1,4 @@
-/* The planners by name, and the arithmetic that they share. */
+/* The table of planners, and the arithmetic that they share. */
 #include "balance/planner.h"
 
 #include <string.h>
@@ -35,9 +35,9 @@ void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 
 /* --- history ---------------------------------------------------------------------------------- */
 
-static const int64_t remembered_max = (int64_t)1 << 62;
+static const int64_t history_max = (int64_t)1 << 62;
 
-static int64_t sum_of(const int64_t *x, int64_t n)
+static int64_t sum_counts(const int64_t *x, int64_t n)
 {
     int64_t sum = 0;
 
@@ -54,10 +54,10 @@ void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limi
 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
 {
-    int64_t n = (int64_t)l->ranks * l->experts, room = remembered_max - sum_of(counts, n);
+    int64_t n = (int64_t)l->ranks * l->experts, quota_left = history_max - sum_counts(counts, n);
     int64_t enough = l->horizon > 0 ? 2 * l->horizon : 2;
 
-    while (h->of >= enough || sum_of(h->counts, n) > room) {
+    while (h->of >= enough || sum_counts(h->counts, n) > quota_left) {
         for (int64_t i = 0; i < n; i++)
             h->counts[i] /= 2;
         h->of /= 2;
@@ -76,8 +76,9 @@ int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
     return 1;
 }
 
-static int32_t number(const ek_plan_limits *l,
-                      int32_t (*group)(const ek_plan_limits *l, int32_t rank), int32_t *of_rank)
+static int32_t number_groups(const ek_plan_limits *l,
+                             int32_t (*group)(const ek_plan_limits *l, int32_t rank),
+                             int32_t *of_rank)
 {
     int32_t n = 0;
 
@@ -95,12 +96,12 @@ static int32_t number(const ek_plan_limits *l,
 
 int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *of_rank)
 {
-    return number(l, ek_plan_node, of_rank);
+    return number_groups(l, ek_plan_node, of_rank);
 }
 
 int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank)
 {
-    return number(l, ek_plan_domain, of_rank);
+    return number_groups(l, ek_plan_domain, of_rank);
 }
 
 /* --- sums and slots --------------------------------------------------------------------------- */
@@ -152,19 +153,20 @@ int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load)
     return most;
 }
 
-/* --- counts that a plan was not made from ----------------------------------------------------- */
+/* --- splitting other counts by a plan's quotas --------------------------------------------------
+ */
 
-/* A product of two numbers of assignments, which 64 bits might not hold. */
+/* A product of two assignment counts may exceed 64 bits. */
 __extension__ typedef __int128 wide;
 
 /* floor(a b / c) without overflow of the product; c > 0. */
-static int64_t share(int64_t a, int64_t b, int64_t c)
+static int64_t scaled_floor(int64_t a, int64_t b, int64_t c)
 {
     return (int64_t)((wide)a * b / c);
 }
 
-/* What is left of total when every slot of the expert has got the floor of its share goes one by
- * one to the largest remainders. */
+/* Every slot of the expert gets the floor of its share; what remains of total goes one by one to
+ * the largest remainders. */
 static void serve_expert(const ek_plan_limits *l, int64_t total, const ek_plan *planned,
                          int32_t expert, int64_t *quota)
 {
@@ -174,13 +176,13 @@ static void serve_expert(const ek_plan_limits *l, int64_t total, const ek_plan *
 
     for (int32_t s = 0; s < all; s++)
         sum += at->expert_of[s] == expert ? planned->quota[s] : 0;
-    if (sum == 0) { /* the plan knew of none: home has them */
+    if (sum == 0) { /* the plan was made without any: the primary copy serves all */
         quota[at->primary[expert]] = total;
         return;
     }
     for (int32_t s = 0; s < all; s++)
         if (at->expert_of[s] == expert)
-            left -= quota[s] = share(total, planned->quota[s], sum);
+            left -= quota[s] = scaled_floor(total, planned->quota[s], sum);
     for (; left > 0; left--) {
         int32_t best = -1;
         wide most = -1;
@@ -208,24 +210,25 @@ void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan 
         serve_expert(l, total[e], planned, e, quota);
 }
 
-/* --- who goes where --------------------------------------------------------------------------- */
+/* --- splitting by source
+ * -------------------------------------------------------------------------- */
 
-/* Moves what sources still have to slots that still have room, for the pairs that are near enough:
- * 0: the source's own rank, 1: its node, 2: any. */
-static void fill(const ek_plan_limits *l, int64_t *source, const int32_t *slots, int32_t n,
-                 int64_t *room, int locality, int64_t *rows)
+/* Assigns what sources have left to slots with quota left, for pairs within the given distance: 0:
+ * the same rank, 1: the same node, 2: any. */
+static void assign_within(const ek_plan_limits *l, int64_t *source, const int32_t *slots, int32_t n,
+                          int64_t *quota_left, int locality, int64_t *rows)
 {
     for (int32_t r = 0; r < l->ranks; r++)
         for (int32_t i = 0; i < n && source[r] > 0; i++) {
             int32_t at = slots[i] / l->slots;
-            int64_t k = source[r] < room[i] ? source[r] : room[i];
+            int64_t k = source[r] < quota_left[i] ? source[r] : quota_left[i];
 
             if ((locality == 0 && at != r) ||
                 (locality == 1 && ek_plan_node(l, at) != ek_plan_node(l, r)))
                 continue;
             rows[(int64_t)r * n + i] += k;
             source[r] -= k;
-            room[i] -= k;
+            quota_left[i] -= k;
         }
 }
 
@@ -234,22 +237,22 @@ int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_p
                       int64_t *rows)
 {
     int32_t n = 0, all = l->ranks * l->slots;
-    int64_t *source = memory, *room = memory + l->ranks;
+    int64_t *source = memory, *quota_left = memory + l->ranks;
 
     for (int32_t s = 0; s < all; s++)
         if (p->expert_of[s] == expert) {
             slots[n] = s;
-            room[n++] = quota[s];
+            quota_left[n++] = quota[s];
         }
     for (int32_t r = 0; r < l->ranks; r++)
         source[r] = counts[(int64_t)r * l->experts + expert];
     memset(rows, 0, (size_t)l->ranks * (size_t)n * sizeof(*rows));
     for (int locality = 0; locality < 3; locality++)
-        fill(l, source, slots, n, room, locality, rows);
+        assign_within(l, source, slots, n, quota_left, locality, rows);
     return n;
 }
 
-/* Adds what an expert's slots make ranks serve, send and get. */
+/* Adds an expert's assignments to the rows that ranks serve, send and receive. */
 static void add_traffic(const ek_plan_limits *l, const ek_plan *p, int32_t n, const int32_t *slots,
                         const int64_t *rows, int64_t *served, int64_t *sent, int64_t *got)
 {
@@ -265,8 +268,8 @@ static void add_traffic(const ek_plan_limits *l, const ek_plan *p, int32_t n, co
     }
 }
 
-/* Replicas that the busiest link carries: a rank gets those in its slots, and hands each expert of
- * its own that has any on once. */
+/* Replicas on the busiest link: a rank receives those in its slots, and sends each of its primary
+ * copies that has replicas once. */
 static int32_t busiest_replicas(const ek_plan_limits *l, const ek_placement *at)
 {
     int32_t most = 0;

@@ -1,50 +1,52 @@
-/* balance/planner.h - what decides where experts lie and who serves whose assignments.
+/* balance/planner.h - the interface of the planners and the arithmetic that they share.
  *
- *   plan(counts[source][expert], placement, costs, limits) -> placement', quotas, reasons
+ *   plan(counts[source][expert], placement, costs, limits) -> placement', quotas, reason
  *
- * A planner is one file: pure, deterministic, the same answer on every rank, with quotas in whole
- * assignments, and no allocation once its memory is laid out.  It starts from a valid placement and
- * leaves a valid one; what the model computes does not change with it.  It has two speeds: slow,
- * from history, moves experts for good; fast, after the gate, adds replicas for once.
+ * Each planner is one file.  It is pure and deterministic: every rank computes the same plan from
+ * the same counts, so nothing here is collective.  It reserves its memory once and allocates
+ * nothing afterwards, starts from a valid placement and returns a valid one.  A plan never changes
+ * what the model computes.  plan_persistent runs between steps, on past counts, and moves primary
+ * copies with their optimizer state; plan_transient runs after the gate and adds replicas for one
  *
- * Units        an assignment is one token's row for one expert (top-k expanded).  Times are
+ * Units        An assignment is one token's row for one expert (top-k expanded).  Times are
  *              seconds.
- * Quotas       quota[slot]: the assignments that a slot serves, of all sources together; the
- *              quotas of an expert's slots add up to its counts.  Which source goes to which slot
- *              follows (ek_plan_split). */
+ * Quotas       quota[slot]: the assignments that a slot serves, summed over sources; the quotas of
+ *              an expert's slots add up to its counts.  ek_plan_split derives which source sends to
+ *              which slot. */
 #ifndef BALANCE_PLANNER_H
 #define BALANCE_PLANNER_H
 
 #include "placement/survivability.h"
 
-/* What things take, for one layer; the terms that the systems' models have in common. */
+/* Costs of one layer, as the cost models of the published systems use them. */
 typedef struct {
-    double compute_s_per_row; /* a rank computes an assignment: forward and backward */
-    double comm_s_per_row;    /* a rank's link carries an assignment's rows: all four exchanges */
-    double replica_s;         /* a link carries a replica: weights out and gradients back */
-    double exposed_s;         /* of that, what travels under no other work; 0: all of it */
-    double replica_bytes;     /* the same as bytes */
-    double migrate_s_per_expert; /* a link carries the state of an expert that moves for good, one
-                                    way */
-    double state_bytes;          /* the same as bytes: weights, master, moments */
+    double compute_s_per_row; /* one rank computes one assignment: forward and backward */
+    double comm_s_per_row;    /* one rank's link carries one assignment's rows: all four
+                                 all-to-alls */
+    double replica_s;         /* one link carries one replica: weights out, gradients back */
+    double exposed_s;         /* the part of replica_s that no other work overlaps; 0: all of it */
+    double replica_bytes;     /* bytes that replica_s carries */
+    double migrate_s_per_expert; /* one link carries the state of a moving expert, one way */
+    double state_bytes;          /* bytes of that state */
 } ek_plan_costs;
 
-/* What a planner is made for. */
+/* Problem size, topology, constraints and costs of a planner. */
 typedef struct {
-    int32_t experts, ranks, slots; /* slots a rank */
-    const int32_t *node_of;        /* [ranks]; NULL: every rank is a node of its own */
-    const int32_t *domain_of;      /* [ranks] what fails as one, such as racks: whole nodes, by any
-                                      numbers; NULL: every node does by itself */
-    int32_t replicas_min;          /* domains that have to hold each expert, where they suffice:
-                                      for planners of which ek_planner_keeps is true */
-    const ek_replica_sets *others; /* what of these holds experts of other layers, for the same
-                                 planners: domains as ek_plan_number_domains has them, experts
-                                 on fewer than replicas_min left out; NULL: nobody says */
-    int64_t horizon;               /* micro-batches that a lasting placement is expected to serve,
-                                    in which a move has to pay for itself twice over (`auto`);
-                                    0: none does */
-    int64_t batches; /* micro-batches of a step, at whose end replicas that last add up
-                        their gradients; 0 is one */
+    int32_t experts, ranks, slots; /* slots per rank */
+    const int32_t *node_of;        /* [ranks] any numbers; NULL: one rank per node */
+    const int32_t *domain_of;      /* [ranks] failure domain, such as a rack: whole nodes, any
+                                      numbers; NULL: each node is one */
+    int32_t replicas_min;          /* minimum number of domains that hold each expert, where
+                                      slots suffice; for planners with ek_planner_keeps */
+    const ek_replica_sets *others; /* for the same planners: the domain sets that hold the
+                                      experts of other layers, numbered as by
+                                      ek_plan_number_domains, without experts on fewer than
+                                      replicas_min domains; NULL: unknown */
+    int64_t horizon;               /* micro-batches that a persistent placement is expected to
+                                      serve, within which a move must pay for itself twice over
+                                      (`auto`); 0: nothing moves */
+    int64_t batches; /* micro-batches per step; persistent replicas sum their gradients once a
+                        step; 0 is 1 */
     ek_plan_costs costs;
 } ek_plan_limits;
 
@@ -52,36 +54,38 @@ enum { EK_PLAN_REASON = 192 };
 
 /* One layer's plan. */
 typedef struct {
-    ek_placement placement;      /* in: as it is; out: as it shall be */
-    int64_t *quota;              /* [ranks * slots] */
-    double before_s, after_s;    /* predicted by the planner's own model, with the placement as it
-                                    was and as it shall be */
-    char reason[EK_PLAN_REASON]; /* what it decided, and why, in a line; written when asked for */
-    char primary_reason[EK_PLAN_REASON]; /* the same of the lasting placement, where a plan for once
-                                    comes after it; the caller copies it */
-    int explain;                         /* in: `why` is wanted */
-    int64_t of; /* in, slow: micro-batches that the counts are the sum of; 0 is one */
+    ek_placement placement;              /* in: current; out: planned */
+    int64_t *quota;                      /* [ranks * slots] */
+    double before_s, after_s;            /* layer time predicted by the planner's own model, for the
+                                            current and the planned placement */
+    char reason[EK_PLAN_REASON];         /* one line: decision and reason; written if `explain` */
+    char primary_reason[EK_PLAN_REASON]; /* reason of the persistent plan that preceded a
+                                            transient one; copied here by the caller */
+    int explain;                         /* in: write `reason` */
+    int64_t of; /* in, plan_persistent: number of micro-batches in counts; 0 is 1 */
 } ek_plan;
 
-/* counts [ranks][experts], by source. */
+/* Fills *p for counts [ranks][experts] by source rank.  memory: what reserve() returned for the
+ * same limits.  Returns EK_OK, or why it cannot plan from this placement or these limits; *p is
+ * then unspecified. */
 typedef ek_status (*ek_plan_fn)(void *memory, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p);
 
-/* A planner has one speed or both. */
+/* A planner.  At least one of plan_persistent and plan_transient is set. */
 typedef struct {
     const char *name;
-    const char *what; /* one line, with its source */
-    /* Its memory, NULL while the arena measures. */
+    const char *what; /* one-line description with its source, printed by `plan` */
+    /* Reserves its memory in the arena; NULL while the arena measures. */
     void *(*reserve)(ek_arena *a, const ek_plan_limits *l);
-    /* Between steps, from the load of the past: a placement that stays until the next one, for
-     * which experts move with their state.  NULL: they stay where they are. */
+    /* Between steps, from past counts: a placement that stays until the next such plan; experts
+     * move with their optimizer state.  NULL: primary copies never move. */
     ek_plan_fn plan_persistent;
-    /* After the gate, from the counts that are to be served: replicas for once, in slots that the
-     * lasting placement leaves empty, and quotas.  NULL: nothing but what is there. */
+    /* After the gate, from the counts to be dispatched: transient replicas in slots that the
+     * persistent placement leaves empty, and quotas.  NULL: the placement is used as it is. */
     ek_plan_fn plan_transient;
-    /* In training `fast` is asked one micro-batch ahead, so that weights of replicas travel before
-     * the gate; the counts to be served then follow its quotas in proportion (ek_plan_serve).  Only
-     * without `slow`, for homes have to stay. */
+    /* In training, plan_transient runs on the counts of the previous micro-batch, so that replica
+     * weights are sent before the gate; the actual counts are then split in proportion to its
+     * quotas (ek_plan_serve).  Only without plan_persistent: primary copies must not move. */
     int uses_previous_counts;
 } ek_planner;
 
@@ -89,35 +93,35 @@ extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe,
     ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_exact, ek_planner_auto;
 extern const ek_planner ek_planner_auto_persistent; /* see ek_planner_for */
 
-/* All of them, by the names of `evenkeel plan --policy`; NULL-terminated. */
+/* All planners, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
-/* NULL: there is none of that name. */
+/* By name; NULL: unknown. */
 const ek_planner *ek_planner_find(const char *name);
-/* Who plans under a policy's name when so many nodes have to hold each expert: with more than one
- * `auto` is `replicate`, as only replicas that last are any protection; all others are themselves.
- */
+/* The planner to use for a policy if each expert must be on replicas_min domains: with 2 or more,
+ * `auto` becomes ek_planner_auto_persistent, which plans as `replicate` does, because only
+ * persistent replicas survive a failure.  All others: the policy itself. */
 const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min);
-/* Whether it puts experts in limits.replicas_min failure domains. */
+/* Whether the planner enforces limits.replicas_min. */
 int ek_planner_keeps(const ek_planner *p);
 
-/* The arrays of a plan. */
+/* Reserves the arrays of a plan in an arena (which may be measuring). */
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
 
-/* What a slow planner that also has a fast side plans from: the counts so far, older ones fading:
- * of l->lasts to twice as many micro-batches, as soon as there are that many. */
+/* Past counts for a planner that has both plan_persistent and plan_transient: an exponentially
+ * fading sum over horizon to 2 horizon micro-batches, once there are that many. */
 typedef struct {
-    int64_t *counts; /* [ranks][experts], sums */
-    int64_t of;      /* micro-batches that they are the sum of */
-    int64_t due;     /* micro-batches since the last time that it was due */
+    int64_t *counts; /* [ranks][experts] sums */
+    int64_t of;      /* micro-batches in counts */
+    int64_t due;     /* micro-batches since ek_plan_due last returned 1 */
 } ek_plan_history;
 
 void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l);
-/* Adds a micro-batch; at most 2^62 assignments are remembered, so that no sum overflows. */
+/* Adds one micro-batch.  The sum of all counts stays at or below 2^62, so no sum overflows. */
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts);
-/* Whether a lasting placement is to be asked for: once every l->lasts micro-batches. */
+/* Whether plan_persistent is due: once every l->horizon micro-batches.  Resets `due`. */
 int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l);
 
-/* --- arithmetic that planners and dispatchers share --------------------------------------------
+/* --- arithmetic shared by planners and dispatchers ----------------------------------------------
  */
 
 static inline int32_t ek_plan_node(const ek_plan_limits *l, int32_t rank)
@@ -130,61 +134,62 @@ static inline int32_t ek_plan_domain(const ek_plan_limits *l, int32_t rank)
     return l->domain_of != NULL ? l->domain_of[rank] : ek_plan_node(l, rank);
 }
 
-/* Numbers nodes, or failure domains, from 0, by their first ranks: of_rank [ranks], or NULL.
- * Returns how many there are.  O(ranks^2). */
+/* Numbers nodes, or failure domains, from 0 in order of their first rank: of_rank [ranks], or NULL.
+ * Returns their number.  O(ranks^2). */
 int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *of_rank);
 int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank);
 
-/* Assignments of each expert, over sources: total [experts]. */
+/* Sums counts over sources: total [experts]. */
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total);
 
-/* Quotas with every home serving all of its expert. */
+/* Sets quotas so that each primary copy serves all of its expert. */
 void ek_plan_primaries_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p);
 
-/* Rank's slot that holds an expert; -1. */
+/* The first slot of a rank that holds an expert; -1: none. */
 int32_t ek_plan_slot(const ek_placement *p, int32_t rank, int32_t expert);
-/* An empty slot of a rank; -1. */
+/* The first empty slot of a rank; -1: none. */
 int32_t ek_plan_free_slot(const ek_placement *p, int32_t rank);
 
-/* Whether a slot holds a copy that had to come from another rank: neither home nor a second slot of
- * a rank that has the expert already. */
+/* Whether a slot holds a copy received from another rank: neither the primary copy nor a further
+ * slot of a rank that already holds the expert. */
 int ek_plan_is_replica(const ek_placement *p, int32_t slot);
 
-/* Assignments that each rank serves: load [ranks]; returns the largest. */
+/* Sums quotas by rank: load [ranks].  Returns the largest. */
 int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load);
 
-/* Quotas for counts that the plan was not made from: an expert's are shared out over its slots in
- * the proportion of the plan's, largest remainders first, lower slots first. */
+/* Quotas for counts other than the plan's: apportions each expert's total to its slots in
+ * proportion to the plan's quotas; largest remainders first, ties to the lower slot.  quota [ranks
+ * * slots]. */
 void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan *planned,
                    int64_t *quota);
 
-/* Which slot serves which source's assignments of an expert: slots are the numbers of its slots,
- * ascending, n of them (returned; at most ranks * slots), rows [ranks][n].  What a source's own
- * rank serves comes first, then what its node does, then the rest, sources and slots in order
- * (north-west corner; Lazarus' dispatcher in integers, which asks for no second exchange).  Every
- * row adds up to the source's count, every column to the quota.  memory: [ranks + ranks * slots].
- */
+/* Splits one expert's assignments over its slots, by source.  Writes the slot numbers, ascending,
+ * to slots [ranks * slots], rows [ranks][n], and returns their number n.  A slot serves its own
+ * rank's assignments first, then its node's, then the others', sources and slots in order (north-
+ * west corner rule; Lazarus' dispatcher in integers; needs no second exchange of counts).  Each row
+ * adds up to the source's count, each column to the quota.  memory: [ranks + ranks * slots]. */
 int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_placement *p,
                       const int64_t *quota, int32_t expert, int64_t *memory, int32_t *slots,
                       int64_t *rows);
 
-/* What a layer takes with a plan, by a model that no planner searches with. */
+/* Time of a layer with a plan, by a model that no planner optimises. */
 typedef struct {
-    double products_s; /* the busiest rank's */
-    double rows_s;     /* the busiest link's */
-    double replicas_s; /* the busiest link's, where those who have a replica pass it on */
+    double products_s; /* expert products of the busiest rank */
+    double rows_s;     /* rows on the busiest link */
+    double replicas_s; /* replicas on the busiest link; each receiver forwards, so an expert
+                          leaves its primary rank once */
 } ek_plan_terms;
 
-/* memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]. */
+/* memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]: scratch. */
 ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
                                int64_t *memory, int32_t *slots);
 
-/* Their sum: one after the other. */
+/* The sum of the terms: nothing overlaps. */
 double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
                     int64_t *memory, int32_t *slots);
 
-/* Validity: ek_placement_check, quotas that are not negative, lie where the expert does and add up
- * to the counts. */
+/* Checks a plan: ek_placement_check, and quotas that are not negative, lie only in slots that hold
+ * the expert and add up to the counts.  EK_EINVAL names the first violation. */
 EK_CHECKED ek_status ek_plan_check(const ek_plan_limits *l, const int64_t *counts,
                                    const ek_plan *p);
 

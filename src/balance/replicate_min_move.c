@@ -1,9 +1,9 @@
-/* Swaps of slots and exchanges of experts, for fewer replicas that come. */
+/* Local search by slot swaps and exchanges of experts, for fewer incoming replicas. */
 #include "balance/replicate_min_move.h"
 
 #include <string.h>
 
-enum { WORK = 1 << 18 }; /* word operations, and pairs looked at */
+enum { WORK = 1 << 18 }; /* limit of word operations and of pairs tried */
 
 typedef struct {
     ek_replicate_nodes *s;
@@ -11,13 +11,13 @@ typedef struct {
     ek_replicate_place *w;
     int64_t *load; /* [nodes] */
     ek_replicate_risk risk;
-    int reached; /* the danger that is allowed */
-    int64_t end; /* of the work */
+    int reached; /* the risk is within the allowed one */
+    int64_t end; /* limit of s->work */
 } climb;
 
-/* What a change comes to. */
+/* Effect of a change. */
 typedef struct {
-    int64_t over; /* load above what is allowed, of all nodes */
+    int64_t over; /* load above the allowed one, over all nodes */
     int64_t come;
 } difference;
 
@@ -27,7 +27,7 @@ static int32_t count_of(const ek_replicate_nodes *s, const ek_replicate_place *w
     return w->count[(int64_t)expert * s->nodes + node];
 }
 
-/* --- danger ----------------------------------------------------------------------------------- */
+/* --- risk ------------------------------------------------------------------------------------- */
 
 static int compare_sets(const ek_replicate_nodes *s, const int64_t *a, const int64_t *b)
 {
@@ -37,8 +37,8 @@ static int compare_sets(const ek_replicate_nodes *s, const int64_t *a, const int
     return 0;
 }
 
-static int meets(const ek_replicate_nodes *s, const ek_replicate_risk *r,
-                 const ek_replicate_risk *allowed)
+static int meets_risk(const ek_replicate_nodes *s, const ek_replicate_risk *r,
+                      const ek_replicate_risk *allowed)
 {
     return r->lack <= allowed->lack && compare_sets(s, r->alone, allowed->alone) <= 0 &&
            compare_sets(s, r->joint, allowed->joint) <= 0;
@@ -55,24 +55,24 @@ static int compare_risks(const ek_replicate_nodes *s, const ek_replicate_risk *a
     return sign != 0 ? sign : compare_sets(s, a->joint, b->joint);
 }
 
-/* --- what comes ------------------------------------------------------------------------------- */
+/* --- incoming replicas ------------------------------------------------------------------------ */
 
-/* What has to come to a node that is to have so many replicas of an expert: one for each rank. */
-static int32_t comes(const ek_replicate_nodes *s, const ek_replicate_place *now, int32_t node,
-                     int32_t expert, int32_t count)
+/* Incoming replicas of a node with `count` replicas of an expert: at most one per rank. */
+static int32_t incoming_count(const ek_replicate_nodes *s, const ek_replicate_place *now,
+                              int32_t node, int32_t expert, int32_t count)
 {
     if (count_of(s, now, node, expert) > 0)
         return 0;
     return count < s->ranks[node] ? count : s->ranks[node];
 }
 
-static int64_t coming_to(const ek_replicate_nodes *s, const ek_replicate_place *now,
-                         const ek_replicate_place *w, int32_t node)
+static int64_t incoming_to(const ek_replicate_nodes *s, const ek_replicate_place *now,
+                           const ek_replicate_place *w, int32_t node)
 {
     int64_t n = 0;
 
     for (int32_t e = 0; e < s->experts; e++)
-        n += comes(s, now, node, e, count_of(s, w, node, e));
+        n += incoming_count(s, now, node, e, count_of(s, w, node, e));
     return n;
 }
 
@@ -82,7 +82,7 @@ int64_t ek_replicate_coming(const ek_replicate_nodes *s, const ek_replicate_plac
     int64_t n = 0;
 
     for (int32_t node = 0; node < s->nodes; node++)
-        n += coming_to(s, now, w, node);
+        n += incoming_to(s, now, w, node);
     return n;
 }
 
@@ -93,7 +93,7 @@ double ek_replicate_busiest(const ek_replicate_nodes *s, const ek_replicate_plac
     int32_t ranks = 0;
 
     for (int32_t node = 0; node < s->nodes; node++) {
-        double n = (double)coming_to(s, now, w, node) / s->ranks[node];
+        double n = (double)incoming_to(s, now, w, node) / s->ranks[node];
 
         most = n > most ? n : most;
         all += n * s->ranks[node];
@@ -102,39 +102,38 @@ double ek_replicate_busiest(const ek_replicate_nodes *s, const ek_replicate_plac
     return most + all / ranks;
 }
 
-/* So many replicas of an expert more on a node. */
-static int64_t come_with(const climb *c, int32_t node, int32_t expert, int32_t more)
+/* Change of incoming replicas with `more` replicas of an expert on a node. */
+static int64_t incoming_change(const climb *c, int32_t node, int32_t expert, int32_t more)
 {
     int32_t n = count_of(c->s, c->w, node, expert);
 
-    return comes(c->s, c->aim->now, node, expert, n + more) -
-           comes(c->s, c->aim->now, node, expert, n);
+    return incoming_count(c->s, c->aim->now, node, expert, n + more) -
+           incoming_count(c->s, c->aim->now, node, expert, n);
 }
 
-static int64_t over_of(const climb *c, int32_t node, int64_t load)
+static int64_t excess_of(const climb *c, int32_t node, int64_t load)
 {
     int64_t most = c->aim->most * c->s->ranks[node];
 
     return load > most ? load - most : 0;
 }
 
-/* So much load more on a node. */
-static int64_t over_with(const climb *c, int32_t node, int64_t more)
+/* Change of a node's excess with `more` load. */
+static int64_t excess_change(const climb *c, int32_t node, int64_t more)
 {
-    return over_of(c, node, c->load[node] + more) - over_of(c, node, c->load[node]);
+    return excess_of(c, node, c->load[node] + more) - excess_of(c, node, c->load[node]);
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */
 
-static int is_less(const difference *d)
+static int is_improvement(const difference *d)
 {
     return d->over < 0 || (d->over == 0 && d->come < 0);
 }
 
-/* Whether to keep a swap that has been made.  Once the danger is what is allowed, nothing becomes
- * fatal that was not: so no layer that others regard changes under them, and two experts are all
- * that has to be looked at. */
-static int keep(climb *c, const difference *d, int64_t lack, int32_t e, int32_t g)
+/* Whether to keep a swap already made.  Once the risk is within the allowed one, no set may become
+ * fatal, so other layers' joint risk cannot change and only the two experts need a check. */
+static int keep_swap(climb *c, const difference *d, int64_t lack, int32_t e, int32_t g)
 {
     ek_replicate_risk risk;
     int sign;
@@ -144,10 +143,10 @@ static int keep(climb *c, const difference *d, int64_t lack, int32_t e, int32_t 
                ek_replicate_is_safe(c->s, c->w, g);
     ek_replicate_risk_of(c->s, c->aim->need, c->w, &risk);
     sign = compare_risks(c->s, &risk, &c->risk);
-    if (sign > 0 || (sign == 0 && !is_less(d)))
+    if (sign > 0 || (sign == 0 && !is_improvement(d)))
         return 0;
     c->risk = risk;
-    c->reached = meets(c->s, &risk, &c->aim->risk);
+    c->reached = meets_risk(c->s, &risk, &c->aim->risk);
     return 1;
 }
 
@@ -161,13 +160,13 @@ static int try_slots(climb *c, int32_t i, int32_t j)
     c->s->work++;
     if (!ek_replicate_may_swap(c->s, c->w, i, j))
         return 0;
-    d.over = over_with(c, a, more) + over_with(c, b, -more);
-    d.come = come_with(c, a, e, -1) + come_with(c, a, g, 1) + come_with(c, b, g, -1) +
-             come_with(c, b, e, 1);
-    if (c->reached && !is_less(&d))
+    d.over = excess_change(c, a, more) + excess_change(c, b, -more);
+    d.come = incoming_change(c, a, e, -1) + incoming_change(c, a, g, 1) +
+             incoming_change(c, b, g, -1) + incoming_change(c, b, e, 1);
+    if (c->reached && !is_improvement(&d))
         return 0;
     ek_replicate_swap(c->s, c->aim->need, c->w, i, j);
-    if (!keep(c, &d, lack, e, g)) {
+    if (!keep_swap(c, &d, lack, e, g)) {
         ek_replicate_swap(c->s, c->aim->need, c->w, i, j);
         return 0;
     }
@@ -176,7 +175,7 @@ static int try_slots(climb *c, int32_t i, int32_t j)
     return 1;
 }
 
-/* Experts with as many replicas change places: no danger changes with that. */
+/* Exchanges two experts with equal numbers of replicas, which leaves the risk unchanged. */
 static int try_experts(climb *c, int32_t a, int32_t b)
 {
     int64_t more = c->aim->weight[b] - c->aim->weight[a];
@@ -186,10 +185,10 @@ static int try_experts(climb *c, int32_t a, int32_t b)
     for (int32_t n = 0; n < c->s->nodes; n++) {
         int32_t of_a = count_of(c->s, c->w, n, a), of_b = count_of(c->s, c->w, n, b);
 
-        d.over += over_with(c, n, more * (of_a - of_b));
-        d.come += come_with(c, n, a, of_b - of_a) + come_with(c, n, b, of_a - of_b);
+        d.over += excess_change(c, n, more * (of_a - of_b));
+        d.come += incoming_change(c, n, a, of_b - of_a) + incoming_change(c, n, b, of_a - of_b);
     }
-    if (!is_less(&d))
+    if (!is_improvement(&d))
         return 0;
     for (int32_t n = 0; n < c->s->nodes; n++)
         c->load[n] += more * (count_of(c->s, c->w, n, a) - count_of(c->s, c->w, n, b));
@@ -197,7 +196,7 @@ static int try_experts(climb *c, int32_t a, int32_t b)
     return 1;
 }
 
-static int pass(climb *c)
+static int search_pass(climb *c)
 {
     const ek_replicate_nodes *s = c->s;
     int moved = 0;
@@ -221,25 +220,26 @@ int ek_replicate_min_move(ek_replicate_nodes *s, const ek_replicate_aim *aim, in
     ek_replicate_loads(s, aim->weight, w, load);
     ek_replicate_risk_of(s, aim->need, w, &c.risk);
     c.end = s->work + WORK;
-    c.reached = meets(s, &c.risk, &aim->risk);
-    while (s->work < c.end && pass(&c))
+    c.reached = meets_risk(s, &c.risk, &aim->risk);
+    while (s->work < c.end && search_pass(&c))
         continue;
     for (int32_t n = 0; n < s->nodes; n++)
-        over += over_of(&c, n, load[n]);
+        over += excess_of(&c, n, load[n]);
     return c.reached && over == 0;
 }
 
-/* --- what lies there -------------------------------------------------------------------------- */
+/* --- the nearest start ------------------------------------------------------------------------ */
 
-static void put(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t node,
-                int32_t expert, int32_t *left, int64_t *load, ek_replicate_place *w)
+static void add_replica(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t node,
+                        int32_t expert, int32_t *left, int64_t *load, ek_replicate_place *w)
 {
     ek_replicate_put(s, w, node, expert);
     load[node] += aim->weight[expert];
     left[expert]--;
 }
 
-/* The node with room and the least load of those that have the expert, or lack it; -1: none. */
+/* The least loaded node with a vacant slot among those that hold the expert (has), or lack it; -1:
+ * none. */
 static int32_t least_loaded(const ek_replicate_nodes *s, const ek_replicate_place *w,
                             const int64_t *load, int32_t expert, int has)
 {
@@ -252,9 +252,10 @@ static int32_t least_loaded(const ek_replicate_nodes *s, const ek_replicate_plac
     return best;
 }
 
-/* So many replicas of an expert lie on a node already. */
-static int lies(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t node,
-                int32_t expert, const ek_replicate_place *w)
+/* Whether the present placement has more replicas of the expert on a node than w, and w a vacant
+ * slot there. */
+static int can_stay(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t node,
+                    int32_t expert, const ek_replicate_place *w)
 {
     return w->vacant[node] > 0 &&
            count_of(s, w, node, expert) < count_of(s, aim->now, node, expert);
@@ -266,26 +267,26 @@ void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *a
     ek_replicate_place_clear(s, w);
     memset(load, 0, (size_t)s->nodes * sizeof(*load));
     memcpy(left, aim->replicas, (size_t)s->experts * sizeof(*left));
-    for (int32_t e = 0; e < s->experts; e++) /* one on each node that has some */
+    for (int32_t e = 0; e < s->experts; e++) /* one on each node that holds it */
         for (int32_t n = 0; n < s->nodes && left[e] > 0; n++)
-            if (lies(s, aim, n, e, w))
-                put(s, aim, n, e, left, load, w);
+            if (can_stay(s, aim, n, e, w))
+                add_replica(s, aim, n, e, left, load, w);
     for (int32_t e = 0; e < s->experts; e++)
         while (left[e] > 0 && ek_replicate_distinct(s, w, e) < aim->need[e]) {
             int32_t n = least_loaded(s, w, load, e, 0);
 
             if (n < 0)
                 break;
-            put(s, aim, n, e, left, load, w);
+            add_replica(s, aim, n, e, left, load, w);
         }
-    for (int32_t e = 0; e < s->experts; e++) /* more, as they lie */
+    for (int32_t e = 0; e < s->experts; e++) /* further ones where they are */
         for (int32_t n = 0; n < s->nodes && left[e] > 0; n++)
-            while (left[e] > 0 && lies(s, aim, n, e, w))
-                put(s, aim, n, e, left, load, w);
+            while (left[e] > 0 && can_stay(s, aim, n, e, w))
+                add_replica(s, aim, n, e, left, load, w);
     for (int32_t e = 0; e < s->experts; e++)
         while (left[e] > 0) {
             int32_t n = least_loaded(s, w, load, e, 1);
 
-            put(s, aim, n >= 0 ? n : least_loaded(s, w, load, e, 0), e, left, load, w);
+            add_replica(s, aim, n >= 0 ? n : least_loaded(s, w, load, e, 0), e, left, load, w);
         }
 }

@@ -1,54 +1,53 @@
-/* balance/replicate_min_move.h - private to `replicate` and its test: a planned placement among
- * what lies where already, so that few replicas have to come.
+/* balance/replicate_min_move.h - private to `replicate` and its tests: from a planned placement to
+ * one that is as good and needs fewer moves from the present placement.
  *
- * A plan is one of many that survive as much: experts with as many replicas can change places, and
- * so can contents of slots.  Of those in danger of no more, alone and together with other layers,
- * and with no more load than is allowed on any node, this looks for one for which few replicas
- * come.
+ * Many placements survive as much as the plan: experts with equal numbers of replicas can be
+ * exchanged, and slots can be swapped.  Among those with no more risk, alone and together with
+ * other layers, and with no node above the allowed load, this searches one with few incoming
  *
- * Source       ours.  Lazarus (arXiv 2407.04656v2) matches planned nodes to real ones, which stays
- *              the first step (plan_replicate.c), and moves what then differs.
- * Method       from the plan, and from what lies there with as many replicas as are planned:
- *              swaps of slots' contents and exchanges of experts, each that is better at once.
- *              Better is, until the danger is what is allowed, less danger; from there on nothing
- *              becomes fatal that was not, and better is less load above what is allowed, then
- *              fewer replicas that come.
- * Complexity   2^18 word operations and pairs looked at, each.
+ * Source       Ours.  Lazarus (arXiv 2407.04656v2) maps planned nodes to real ones, which stays the
+ *              first step (plan_replicate.c), and moves what then differs.
+ * Method       Local search from the plan, and from the present placement with the planned numbers
+ *              of replicas: slot swaps and exchanges of experts, each taken as soon as it improves.
+ *              Until the risk is within the allowed one, less risk is better.  From then on no set
+ *              may become fatal, and less load above the allowed one is better, then fewer incoming
+ *              replicas.
+ * Complexity   2^18 word operations and 2^18 pairs at most.
  *
- * Pure, and the same for all who know the same. */
+ * Pure and deterministic. */
 #ifndef BALANCE_REPLICATE_MIN_MOVE_H
 #define BALANCE_REPLICATE_MIN_MOVE_H
 
 #include "balance/replicate_place.h"
 
-/* What a placement is to come to. */
+/* The constraints that a placement must meet. */
 typedef struct {
-    const ek_replicate_place *now; /* what lies where */
-    const int32_t *need;           /* [experts] nodes that shall hold each */
+    const ek_replicate_place *now; /* the present placement */
+    const int32_t *need;           /* [experts] nodes that must hold each */
     const int32_t *replicas;       /* [experts] */
     const int64_t *weight;         /* [experts] load of a replica */
-    int64_t most;                  /* load of a node, for each of its ranks, that is allowed */
-    ek_replicate_risk risk;        /* that is allowed */
+    int64_t most;                  /* allowed load of a node, per rank of the node */
+    ek_replicate_risk risk;        /* allowed risk */
 } ek_replicate_aim;
 
-/* Replicas that come to nodes which do not have their expert, one for each rank at most. */
+/* Incoming replicas: those on nodes that lack their expert now, at most one per rank. */
 int64_t ek_replicate_coming(const ek_replicate_nodes *s, const ek_replicate_place *now,
                             const ek_replicate_place *w);
 
-/* Of them, those that the busiest rank gets or gives: its share of those of the node to which most
- * come, and of giving, which all do alike. */
+/* Incoming replicas that the busiest rank receives or sends: its share of those of the node that
+ * receives most, plus an equal share of sending. */
 double ek_replicate_busiest(const ek_replicate_nodes *s, const ek_replicate_place *now,
                             const ek_replicate_place *w);
 
-/* What lies there, with as many replicas as there shall be: those that are too many go, those that
- * are missing come to nodes that lack the expert while it is on fewer than it needs, then lie where
- * several do, then come to nodes that have it already, the one with the least load first.  All
- * slots are filled.  left [experts] and load [nodes] are memory. */
+/* The present placement with the planned numbers of replicas: surplus replicas are removed; missing
+ * ones go to nodes that lack the expert while it is on fewer nodes than it needs, then stay where
+ * several are, then go to nodes that hold it, the least loaded first.  Fills all slots.  left
+ * [experts] and load [nodes] are scratch. */
 void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t *left,
                           int64_t *load, ek_replicate_place *w);
 
-/* Improves a placement.  Returns whether the aim is reached: no more danger or load than is
- * allowed.  load [nodes] is memory. */
+/* Improves a placement in place.  Returns whether it meets the aim: no more risk or load than
+ * allowed.  load [nodes] is scratch. */
 int ek_replicate_min_move(ek_replicate_nodes *s, const ek_replicate_aim *aim, int64_t *load,
                           ek_replicate_place *w);
 

@@ -1,23 +1,21 @@
 /* Replicas of experts on nodes: how many (Lazarus, arXiv 2407.04656v2, eq. 1), where (maximum rank
- * overlap, its section on placement, and the spread and compact placements that it is compared
- * with), and which failures they outlive.  What of that lies there already is the business of
- * replicate_min_move.c.
+ * overlap, MRO, and the spread and compact placements that the paper compares it with), and which
+ * failures they survive.  replicate_min_move.c takes the present placement into account.
  *
- * Score        a placement is scored by the number of sets of k nodes whose failure leaves some
- *              expert without a replica, for k = 1, 2, ...; fewer for the smallest k at which two
- *              placements differ is better.  Up to 16 nodes every set is tried; above, k goes to 16
- *              and at most 1,024 sets of each k are drawn, always the same ones (every one node is
- *              tried always).  A set is a bit, and a node has the word of bits of the sets that it
- *              belongs to: the sets that take an expert are the AND over its nodes, the fatal ones
- *              the OR over experts.  An expert whose nodes include all of another's cannot be the
- *              first to go and is left out.
- * Departures   overlap alone, which the paper proves optimal, is not where the last segment is cut
- *              short: one failure can then take an expert that has f replicas.  So a placement is
- *              repaired, then climbed from (plan_replicate.c).  Nodes may have unequal numbers of
- *              slots: groups are as large as the smallest node, and what a larger one has more is
- *              filled with the remaining replicas.
- * Complexity   allocation O(E^2) (its sort); MRO and spread O(S N); a score O(E^2 + W sum r) words,
- *              W <= 1,039 up to 16 nodes, <= 256 above (and N / 64). */
+ * Score        The number of fatal sets of k nodes, those that hold all replicas of some expert,
+ *              for k = 1, 2, ...; of two placements, the one with fewer for the smallest k where
+ *              they differ is better.  Up to 16 nodes every set is tried.  Above, k goes to 16, and
+ *              at most 1,024 sets of each k are drawn, always the same ones; single nodes are all
+ *              tried.  A set is one bit; each node has a bit vector of the sets that it is in.  The
+ *              sets that lose an expert are the AND over its nodes, the fatal ones the OR over
+ *              experts.  An expert whose nodes include all nodes of another expert is skipped.
+ * Departures   The paper proves MRO optimal, but it is not where the last segment is cut short: one
+ *              failure can then lose an expert with f replicas.  So a placement is repaired and
+ *              then improved by hill-climbing (plan_replicate.c).  Nodes may differ in slots:
+ *              groups are as large as the smallest node; the extra slots of larger ones take the
+ *              remaining replicas.
+ * Complexity   Allocation O(E^2) (its sort); MRO and spread O(S N); a score O(E^2 + W sum r) word
+ *              operations, W <= 1,039 up to 16 nodes, <= 256 above (and N / 64). */
 #include "balance/replicate_place.h"
 
 #include "base/random.h"
@@ -26,21 +24,22 @@
 #include <string.h>
 
 enum {
-    EXACT_NODES = 16, /* every set of as many nodes can be tried: 65,536 */
-    DRAWN = 1024,     /* sets of each number of nodes then */
-    TRIALS = 1 << 13, /* swaps that either half of the climb tries */
-    WORK = 1 << 22    /* word operations that either half may take, and evening out */
+    EXACT_NODES = 16, /* up to so many nodes all sets are tried: 65,536 */
+    DRAWN = 1024,     /* sets drawn for each k above that */
+    TRIALS = 1 << 13, /* swaps tried by each phase of the climb */
+    WORK = 1 << 22    /* limit of word operations of each phase, and of ek_replicate_even */
 };
 
 __extension__ typedef __int128 wide;
 
-static const uint64_t seed = UINT64_C(0x7265706c69636173); /* which sets are drawn, which swaps */
-static const uint64_t swap_stream = UINT64_C(1) << 63;     /* sets use the streams below */
+static const uint64_t seed = UINT64_C(0x7265706c69636173); /* of drawn sets and swaps */
+static const uint64_t swap_stream = UINT64_C(1) << 63;     /* drawn sets use smaller stream
+                                                              numbers */
 
 /* --- failures --------------------------------------------------------------------------------- */
 
 /* C(n, k), or more than `most` where it is more. */
-static int64_t choose(int32_t n, int32_t k, int64_t most)
+static int64_t binomial(int32_t n, int32_t k, int64_t most)
 {
     int64_t c = 1;
 
@@ -51,11 +50,11 @@ static int64_t choose(int32_t n, int32_t k, int64_t most)
     return c;
 }
 
-/* Sets of k nodes that are tried. */
+/* The number of sets of k nodes that are tried. */
 static int64_t sets_of(int32_t nodes, int32_t k)
 {
     int64_t most = nodes <= EXACT_NODES ? INT64_C(1) << EXACT_NODES : k == 1 ? nodes : DRAWN;
-    int64_t all = choose(nodes, k, most);
+    int64_t all = binomial(nodes, k, most);
 
     return all < most ? all : most;
 }
@@ -95,7 +94,7 @@ void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t node
 static void fail_nodes(ek_replicate_nodes *s, int32_t k)
 {
     int32_t set[EK_REPLICATE_FAILURES];
-    int64_t all = choose(s->nodes, k, s->sets[k]);
+    int64_t all = binomial(s->nodes, k, s->sets[k]);
 
     for (int32_t i = 0; i < k; i++)
         set[i] = i;
@@ -131,7 +130,7 @@ void ek_replicate_nodes_ready(ek_replicate_nodes *s)
     }
 }
 
-/* --- who lies where --------------------------------------------------------------------------- */
+/* --- placements ------------------------------------------------------------------------------- */
 
 void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s)
 {
@@ -178,8 +177,9 @@ static uint64_t *mask_of(const ek_replicate_nodes *s, const ek_replicate_place *
     return w->mask + (int64_t)expert * mask_words(s);
 }
 
-/* A slot's content becomes another expert. */
-static void hold(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t slot, int32_t expert)
+/* Puts an expert into a slot in place of what it holds. */
+static void fill_slot(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t slot,
+                      int32_t expert)
 {
     int32_t node = s->node_of[slot], was = w->at[slot];
     uint64_t bit = UINT64_C(1) << (node % 64);
@@ -194,7 +194,7 @@ static void hold(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t slo
 void ek_replicate_put(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t node,
                       int32_t expert)
 {
-    hold(s, w, s->first[node + 1] - w->vacant[node], expert);
+    fill_slot(s, w, s->first[node + 1] - w->vacant[node], expert);
     w->vacant[node]--;
 }
 
@@ -218,7 +218,7 @@ int32_t ek_replicate_distinct(const ek_replicate_nodes *s, const ek_replicate_pl
     return n;
 }
 
-/* --- how many --------------------------------------------------------------------------------- */
+/* --- allocation ------------------------------------------------------------------------------- */
 
 void ek_replicate_ascending(int32_t experts, const int64_t *key, int32_t *order)
 {
@@ -250,7 +250,7 @@ ek_status ek_replicate_allocate(int32_t experts, int32_t slots, int32_t least, c
     ek_replicate_ascending(experts, total, order);
     for (int32_t e = 0; e < experts; e++)
         rest += total[e];
-    equal = rest == 0; /* nothing is known: as if all were as popular */
+    equal = rest == 0; /* no assignments: as if all were equal */
     rest = equal ? experts : rest;
     for (int32_t i = 0; i < experts; i++) {
         int64_t t = equal ? 1 : total[order[i]];
@@ -264,10 +264,10 @@ ek_status ek_replicate_allocate(int32_t experts, int32_t slots, int32_t least, c
     return EK_OK;
 }
 
-/* --- where ------------------------------------------------------------------------------------ */
+/* --- initial placements ----------------------------------------------------------------------- */
 
-/* The node for one more replica of an expert: one that does not hold it, if `apart`; the one with
- * the most vacant slots, or the first one.  -1: there is none. */
+/* The node for one more replica of an expert: without the expert if `apart`; the first one if
+ * `first`, else the one with most vacant slots.  -1: none. */
 static int32_t vacant_node(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert,
                            int apart, int first)
 {
@@ -282,9 +282,9 @@ static int32_t vacant_node(const ek_replicate_nodes *s, const ek_replicate_place
     return best;
 }
 
-/* What replicas are left, onto new nodes while there are, then onto any. */
-static void place_left(const ek_replicate_nodes *s, const int32_t *order, int32_t *left, int first,
-                       ek_replicate_place *w)
+/* Places the replicas left, on nodes without the expert if possible, then on any. */
+static void place_remaining(const ek_replicate_nodes *s, const int32_t *order, int32_t *left,
+                            int first, ek_replicate_place *w)
 {
     for (int apart = 1; apart >= 0; apart--)
         for (int32_t i = 0; i < s->experts; i++)
@@ -306,7 +306,7 @@ void ek_replicate_mro(const ek_replicate_nodes *s, const int32_t *order, const i
     memcpy(left, replicas, (size_t)s->experts * sizeof(*left));
     for (int32_t n = 1; n < s->nodes; n++)
         group = s->room[n] < group ? s->room[n] : group;
-    for (int32_t i = 0; i < s->experts; i += group) { /* a segment of nodes for a group */
+    for (int32_t i = 0; i < s->experts; i += group) { /* one segment of nodes per group */
         int32_t end = node + replicas[order[i]];
 
         for (; node < end && node < s->nodes; node++)
@@ -315,8 +315,8 @@ void ek_replicate_mro(const ek_replicate_nodes *s, const int32_t *order, const i
                 left[order[j]]--;
             }
     }
-    /* The sets of nodes of a single group shall be nested; those of several, even. */
-    place_left(s, order, left, s->experts <= group, w);
+    /* With a single group the node sets must be nested, so the first node is taken. */
+    place_remaining(s, order, left, s->experts <= group, w);
 }
 
 void ek_replicate_spread(const ek_replicate_nodes *s, const int32_t *order, const int32_t *replicas,
@@ -335,7 +335,7 @@ void ek_replicate_spread(const ek_replicate_nodes *s, const int32_t *order, cons
             }
             node = (node + 1) % s->nodes;
         }
-    place_left(s, order, left, 0, w);
+    place_remaining(s, order, left, 0, w);
 }
 
 void ek_replicate_compact(const ek_replicate_nodes *s, const int32_t *order,
@@ -352,9 +352,9 @@ void ek_replicate_compact(const ek_replicate_nodes *s, const int32_t *order,
         }
 }
 
-/* --- what fails ------------------------------------------------------------------------------- */
+/* --- scoring ---------------------------------------------------------------------------------- */
 
-static int within(const uint64_t *a, const uint64_t *b, int32_t words)
+static int is_subset(const uint64_t *a, const uint64_t *b, int32_t words)
 {
     for (int32_t i = 0; i < words; i++)
         if ((a[i] & ~b[i]) != 0)
@@ -362,7 +362,8 @@ static int within(const uint64_t *a, const uint64_t *b, int32_t words)
     return 1;
 }
 
-/* Experts that can be the first to go: none of the others' nodes are among theirs. */
+/* Fills s->core with the experts whose nodes include all nodes of no other expert; returns their
+ * number. */
 static int32_t find_core(ek_replicate_nodes *s, const ek_replicate_place *w)
 {
     int32_t n = 0, words = mask_words(s);
@@ -371,13 +372,13 @@ static int32_t find_core(ek_replicate_nodes *s, const ek_replicate_place *w)
         const uint64_t *mine = mask_of(s, w, e);
         int32_t kept = 0, i = 0;
 
-        while (i < n && !within(mask_of(s, w, s->core[i]), mine, words))
+        while (i < n && !is_subset(mask_of(s, w, s->core[i]), mine, words))
             i++;
         s->work += i;
         if (i < n)
             continue;
         for (i = 0; i < n; i++)
-            if (!within(mine, mask_of(s, w, s->core[i]), words))
+            if (!is_subset(mine, mask_of(s, w, s->core[i]), words))
                 s->core[kept++] = s->core[i];
         s->core[kept] = e;
         n = kept + 1;
@@ -385,8 +386,8 @@ static int32_t find_core(ek_replicate_nodes *s, const ek_replicate_place *w)
     return n;
 }
 
-/* The sets of a word that take all nodes of a mask. */
-static uint64_t taking(const ek_replicate_nodes *s, const uint64_t *mask, int32_t word)
+/* The sets of a word that include all nodes of a mask. */
+static uint64_t sets_including(const ek_replicate_nodes *s, const uint64_t *mask, int32_t word)
 {
     uint64_t sets = ~UINT64_C(0);
 
@@ -396,19 +397,19 @@ static uint64_t taking(const ek_replicate_nodes *s, const uint64_t *mask, int32_
     return sets;
 }
 
-/* The fatal sets of a word, by the first n experts of the core. */
+/* The fatal sets of a word, for the first n experts of the core. */
 static uint64_t fatal_sets(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t n,
                            int32_t word)
 {
     uint64_t lost = 0;
 
     for (int32_t i = 0; i < n; i++)
-        lost |= taking(s, mask_of(s, w, s->core[i]), word);
+        lost |= sets_including(s, mask_of(s, w, s->core[i]), word);
     return lost;
 }
 
-/* Counts fatal sets; the sign is that of the first difference from `than` (NULL: from anything),
- * and where it is positive, counting stops there. */
+/* Counts fatal sets.  Returns the sign of the first difference from `than` (NULL: 0); stops as soon
+ * as it is positive. */
 static int count_fatal(ek_replicate_nodes *s, const ek_replicate_place *w, const int64_t *than,
                        int64_t *fatal)
 {
@@ -431,7 +432,7 @@ void ek_replicate_regard(ek_replicate_nodes *s, const ek_replica_sets *others)
     memset(s->fallen, 0, (size_t)s->words * sizeof(*s->fallen));
     for (int64_t h = 0; others != NULL && h < others->n; h++)
         for (int32_t word = 0; word < s->words; word++)
-            s->fallen[word] |= taking(s, others->mask + h * others->words, word);
+            s->fallen[word] |= sets_including(s, others->mask + h * others->words, word);
 }
 
 static int64_t lack_of(const ek_replicate_nodes *s, const int32_t *need,
@@ -484,7 +485,7 @@ int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int
 
     for (int32_t i = 0; i < s->n_replica_sets; i++) {
         s->work += words;
-        if (within(s->replica_sets + (int64_t)i * words, mask_of(s, w, expert), words))
+        if (is_subset(s->replica_sets + (int64_t)i * words, mask_of(s, w, expert), words))
             return 1;
     }
     return 0;
@@ -501,7 +502,7 @@ int ek_replicate_compare(const ek_replicate_nodes *s, const ek_replicate_place *
     return 0;
 }
 
-/* --- better ones ------------------------------------------------------------------------------ */
+/* --- improvement ------------------------------------------------------------------------------ */
 
 void ek_replicate_swap(const ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                        int32_t i, int32_t j)
@@ -509,8 +510,8 @@ void ek_replicate_swap(const ek_replicate_nodes *s, const int32_t *need, ek_repl
     int32_t a = w->at[i], b = w->at[j];
 
     w->lack -= lack_of(s, need, w, a) + lack_of(s, need, w, b);
-    hold(s, w, i, b);
-    hold(s, w, j, a);
+    fill_slot(s, w, i, b);
+    fill_slot(s, w, j, a);
     w->lack += lack_of(s, need, w, a) + lack_of(s, need, w, b);
 }
 
@@ -520,7 +521,8 @@ int ek_replicate_may_swap(const ek_replicate_nodes *s, const ek_replicate_place 
     return w->at[i] != w->at[j] && s->node_of[i] != s->node_of[j];
 }
 
-/* Brings the replica of a slot, one of several on its node, to where it lessens the lack. */
+/* Moves the replica of a slot, one of several on its node, by the first swap that reduces the lack.
+ */
 static int spread_slot(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w, int32_t i)
 {
     int64_t before = w->lack;
@@ -549,8 +551,8 @@ void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicat
     count_fatal(s, w, NULL, w->fatal);
 }
 
-/* Loads of nodes, and how uneven they are: the sum of squares a rank. */
-static int64_t uneven(const ek_replicate_nodes *s, int32_t node, int64_t load)
+/* A node's term of the imbalance: its load squared, per rank. */
+static int64_t imbalance_of(const ek_replicate_nodes *s, int32_t node, int64_t load)
 {
     return load * load / s->ranks[node];
 }
@@ -563,33 +565,34 @@ void ek_replicate_loads(const ek_replicate_nodes *s, const int64_t *weight,
         load[s->node_of[i]] += weight[w->at[i]];
 }
 
-static int evens(const ek_replicate_nodes *s, const ek_replicate_place *w, const int64_t *weight,
-                 const int64_t *load, int32_t i, int32_t j)
+static int reduces_imbalance(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                             const int64_t *weight, const int64_t *load, int32_t i, int32_t j)
 {
     int32_t a = s->node_of[i], b = s->node_of[j];
     int64_t d = weight[w->at[j]] - weight[w->at[i]];
 
-    return uneven(s, a, load[a] + d) + uneven(s, b, load[b] - d) <
-           uneven(s, a, load[a]) + uneven(s, b, load[b]);
+    return imbalance_of(s, a, load[a] + d) + imbalance_of(s, b, load[b] - d) <
+           imbalance_of(s, a, load[a]) + imbalance_of(s, b, load[b]);
 }
 
 void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t a, int32_t b)
 {
     for (int32_t i = 0; i < s->slots; i++)
         if (w->at[i] == a || w->at[i] == b)
-            hold(s, w, i, w->at[i] == a ? b : a);
+            fill_slot(s, w, i, w->at[i] == a ? b : a);
 }
 
-/* Two experts change places altogether if that evens out the loads. */
-static int exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
-                    int64_t *load, int32_t a, int32_t b)
+/* Exchanges two experts in all slots if that reduces the imbalance. */
+static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
+                        int64_t *load, int32_t a, int32_t b)
 {
     int64_t d = weight[b] - weight[a], change = 0;
 
     s->work += s->nodes;
     for (int32_t n = 0; n < s->nodes; n++)
-        change += uneven(s, n, load[n] + d * (*count_at(s, w, n, a) - *count_at(s, w, n, b))) -
-                  uneven(s, n, load[n]);
+        change +=
+            imbalance_of(s, n, load[n] + d * (*count_at(s, w, n, a) - *count_at(s, w, n, b))) -
+            imbalance_of(s, n, load[n]);
     if (change >= 0)
         return 0;
     for (int32_t n = 0; n < s->nodes; n++)
@@ -610,11 +613,11 @@ void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int
         for (int32_t a = 0; a < s->experts && s->work < end; a++)
             for (int32_t b = a + 1; b < s->experts; b++)
                 if (replicas[a] == replicas[b] && weight[a] != weight[b])
-                    moved |= exchange(s, weight, w, load, a, b);
+                    moved |= try_exchange(s, weight, w, load, a, b);
     }
 }
 
-/* Swaps, unless that is worse.  Returns whether it was done. */
+/* Swaps two slots unless that scores worse.  Returns whether it did. */
 static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                     int64_t *fatal, int32_t i, int32_t j)
 {
@@ -634,9 +637,9 @@ static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_pla
     return sign <= 0;
 }
 
-/* One half of the climb; load: only what evens it out. */
-static void climb(ek_replicate_nodes *s, const int32_t *need, const int64_t *weight,
-                  ek_replicate_place *w, int64_t *fatal, int64_t *load)
+/* One phase of the climb; load not NULL: only swaps that even it out. */
+static void climb_phase(ek_replicate_nodes *s, const int32_t *need, const int64_t *weight,
+                        ek_replicate_place *w, int64_t *fatal, int64_t *load)
 {
     int64_t end = s->work + WORK;
 
@@ -647,7 +650,7 @@ static void climb(ek_replicate_nodes *s, const int32_t *need, const int64_t *wei
         int64_t d;
 
         if (!ek_replicate_may_swap(s, w, i, j) ||
-            (load != NULL && !evens(s, w, weight, load, i, j)))
+            (load != NULL && !reduces_imbalance(s, w, weight, load, i, j)))
             continue;
         d = weight[w->at[j]] - weight[w->at[i]];
         if (try_swap(s, need, w, fatal, i, j) && load != NULL) {
@@ -660,7 +663,7 @@ static void climb(ek_replicate_nodes *s, const int32_t *need, const int64_t *wei
 void ek_replicate_climb(ek_replicate_nodes *s, const int32_t *need, const int64_t *weight,
                         ek_replicate_place *w, int64_t *fatal, int64_t *load)
 {
-    climb(s, need, weight, w, fatal, NULL);
+    climb_phase(s, need, weight, w, fatal, NULL);
     ek_replicate_loads(s, weight, w, load);
-    climb(s, need, weight, w, fatal, load);
+    climb_phase(s, need, weight, w, fatal, load);
 }

@@ -1,4 +1,4 @@
-/* Placements: layout, the block order they start in, validity. */
+/* Placements: memory, block order, validity. */
 #include "placement/placement.h"
 
 #include <string.h>
@@ -20,15 +20,15 @@ void ek_placement_copy(ek_placement *to, const ek_placement *from)
     memcpy(to->primary, from->primary, (size_t)from->experts * sizeof(*to->primary));
 }
 
-void ek_placement_block(ek_placement *p, int32_t runs)
+void ek_placement_block(ek_placement *p, int32_t groups)
 {
-    int32_t ranks = p->ranks / runs, each = p->experts / ranks, longer = p->experts % ranks;
+    int32_t ranks = p->ranks / groups, each = p->experts / ranks, longer = p->experts % ranks;
 
     for (int32_t i = 0; i < p->ranks * p->slots; i++)
         p->expert_of[i] = -1;
     for (int32_t r = 0; r < p->ranks; r++) {
-        int32_t place = r % ranks, here = each + (place < longer);
-        int32_t first = place * each + (place < longer ? place : longer);
+        int32_t group_rank = r % ranks, here = each + (group_rank < longer);
+        int32_t first = group_rank * each + (group_rank < longer ? group_rank : longer);
 
         for (int32_t i = 0; i < here; i++) {
             p->expert_of[r * p->slots + i] = first + i;
@@ -44,7 +44,7 @@ ek_status ek_placement_check(const ek_placement *p)
         int32_t h = p->primary[e];
 
         EK_REQUIRE(h >= 0 && h < p->ranks * p->slots && p->expert_of[h] == e, EK_EINVAL,
-                   "placement: expert %d is not in its home slot %d", (int)e, (int)h);
+                   "placement: expert %d is not in its primary slot %d", (int)e, (int)h);
     }
     for (int32_t i = 0; i < p->ranks * p->slots; i++)
         EK_REQUIRE(p->expert_of[i] >= -1 && p->expert_of[i] < p->experts, EK_EINVAL,

@@ -251,7 +251,7 @@ static void what_does_not_fit(void)
     refused(c, "a time");
     c = good;
     c.horizon = -1;
-    refused(c, "homes that last -1 plans");
+    refused(c, "a horizon of -1 plans");
     CHECK(ek_balance_create(&good, &b) == EK_OK);
     counts[5] = -1;
     CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL);

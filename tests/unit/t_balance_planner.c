@@ -495,12 +495,12 @@ static void invalid_plans_are_refused(void)
 
     setup_valid(&f);
     f.primary[1] = 2; /* where it does not lie */
-    refused(&f, "expert 1 is not in its home slot 2");
+    refused(&f, "expert 1 is not in its primary slot 2");
     setup_valid(&f);
     f.primary[1] = -1;
-    refused(&f, "home slot -1");
+    refused(&f, "primary slot -1");
     f.primary[1] = 6;
-    refused(&f, "home slot 6");
+    refused(&f, "primary slot 6");
     setup_valid(&f);
     f.expert_of[5] = 3;
     refused(&f, "slot 5 holds expert 3");

@@ -462,7 +462,7 @@ static int plan_is_best(fixture *f, const int64_t *total, const int64_t *fatal)
     start(&p, f->s.experts, f->s.nodes, room, 1, 2);
     memcpy(p.counts, total, (size_t)f->s.experts * sizeof(*total));
     make(&p);
-    most = strstr(p.p.reason, "surviving most") != NULL;
+    most = strstr(p.p.reason, "fewest fatal sets") != NULL;
     ek_replicate_place_clear(&f->s, &f->w);
     for (int32_t s = 0; s < f->s.slots; s++)
         ek_replicate_put(&f->s, &f->w, s / room, p.p.placement.expert_of[s]);

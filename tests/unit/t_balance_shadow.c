@@ -119,7 +119,7 @@ static void by_hand(void)
     check_ms(f.p.before_s, 14.429, 3);
     check_ms(f.p.after_s, 8.047, 3);
     check_reason(&f, "heaviest rank 3000 -> 1224, 14.429 -> 8.047 ms");
-    check_reason(&f, "expert 1 would make it 13.464 ms; shadowed 0");
+    check_reason(&f, "with expert 1 it would take 13.464 ms; shadowed 0");
     teardown(&f);
 }
 
@@ -151,7 +151,7 @@ static void an_equal_time_is_refused(void)
     same_as_off(&f);
     CHECK(f.p.before_s == 20);
     check_reason(&f, "0 shadowed, heaviest rank 20 -> 20");
-    check_reason(&f, "expert 0 would make it 20000.000 ms");
+    check_reason(&f, "with expert 0 it would take 20000.000 ms");
     f.l.costs.replica_s = 9.5;
     run(&f);
     CHECK(is_shadowed(&f, 0));
@@ -197,7 +197,7 @@ static void no_slot_no_shadow(void)
     run(&f);
     same_as_off(&f);
     check_ms(f.p.after_s, 14.429, 3);
-    check_reason(&f, "expert 0: no free slot on rank 1");
+    check_reason(&f, "expert 0: no empty slot on rank 1");
     teardown(&f);
 }
 
@@ -210,7 +210,7 @@ static void one_full_rank(void)
     f.p.placement.expert_of[5] = 3; /* rank 2: a replica of another expert */
     run(&f);
     same_as_off(&f);
-    check_reason(&f, "expert 0: no free slot on rank 2");
+    check_reason(&f, "expert 0: no empty slot on rank 2");
     CHECK_INT(f.p.placement.expert_of[3], -1);
     CHECK_INT(f.p.placement.expert_of[5], 3);
     f.p.placement.expert_of[5] = 0;
@@ -251,7 +251,7 @@ static void one_expert_takes_all(void)
     run(&f);
     CHECK(is_shadowed(&f, 0));
     CHECK(f.p.before_s == 721 * 3 && f.p.after_s == 106 + 3);
-    check_reason(&f, "none elsewhere asks for expert 1");
+    check_reason(&f, "only the primary rank has tokens for expert 1");
     teardown(&f);
 }
 
@@ -267,7 +267,7 @@ static void one_rank(void)
     run(&f);
     same_as_off(&f);
     CHECK(f.p.before_s == 16 * 1001);
-    check_reason(&f, "none elsewhere asks for expert 2");
+    check_reason(&f, "only the primary rank has tokens for expert 2");
     teardown(&f);
 }
 
