@@ -1,30 +1,30 @@
-/* prophet: replicas for a step, where they pay, chosen greedily.
+/* prophet: transient replicas where they pay, chosen greedily.
  *
  * Source       Pro-Prophet (arXiv 2411.10003v2): light placement section 4.A, model 4.B, Algorithm
- *              1.  Weights go out to replicas and gradients come back to the home, which keeps the
- *              optimizer state; a rank with a replica computes its own sources' assignments, all
- *              others go to the home.
+ *              1.  Weights go out to replicas and gradients come back to the primary copy, which
+ *              keeps the optimizer state; a rank with a replica computes its own assignments, all
+ *              others go to the primary rank.
  * Formula      T' = comm_s_per_row max R + compute_s_per_row max H + replica_s C / D
  *              D ranks; R assignments that a rank receives from others, H those it computes, C the
- *              copies of replicated experts, homes included: s (D - n) for the paper's s experts
- *              sent to all but n.  No overlap is credited (its section 5).
- * Complexity   with E experts on D ranks: O(D E) for the loads, O(D sqrt(D)) for each expert that
- *              is tried, at most E of them, and O(D) for each replica.
+ *              copies of replicated experts, primary copies included: s (D - n) for the paper's s
+ *              experts sent to all but n.  No overlap is counted (its section 5).
+ * Complexity   With E experts on D ranks: O(D E) for the loads, O(D sqrt(D)) for each expert tried,
+ *              at most E of them, and O(D) for each replica.
  *
  * ek_prophet_select is Algorithm 1 as printed.  The planner departs from it:
- *  - It works on experts and not on whole devices' experts fused, and includes ranks one by one
+ *  - It places single experts, not all experts of a device as one, and includes ranks one by one
  *    instead of all but n: a uniform n > 1 loses, and few ranks have most of an expert's rows.
- *  - The algorithm sends to everyone and trusts that the best prefix drops what did not pay.  Here
- *    a rank is included when T' falls, when its rows cost more to send than the replica, or when
- *    the heaviest rank gains more than the copy costs and stays no lighter than the one included.
- *    The third rule is for ranks that are equally heavy, or nearly: none of them alone lowers a
- *    maximum, so the first two would end at once.
- *  - The best prefix is one of inclusions, not of experts.  Then replicas that T' is no better for
- *    are dropped again, last ones first: many were steps on the way to later, better ones.
- *  - alpha is 1/2: 1 stops too early when ranks are included one by one, and T' guards the rest.
- *  - Slots are finite.  Old replicas are given up first, since these are sent anew every step; the
- *    placement stays as it is unless the new one is better than it with them.
- *  - limits.replicas_min does not matter here: replicas of a step are no protection. */
+ *  - The algorithm sends to all ranks and relies on the best prefix to drop what did not pay.  Here
+ *    a rank is included if T' falls, if its rows cost more to send than the replica, or if the
+ *    heaviest rank gains more than the copy costs and stays at least as heavy as the included one.
+ *    The third rule is for ranks of nearly equal load: none of them alone lowers a maximum, so the
+ *    first two rules would stop at once.
+ *  - The best prefix is one of inclusions, not of experts.  Then replicas without which T' is no
+ *    worse are dropped, last ones first: many only led to later, better ones.
+ *  - alpha is 1/2: 1 stops too early when ranks are included one by one, and T' rejects the excess.
+ *  - Slots are finite.  Present replicas are dropped first, since replicas are sent anew every
+ *    step; if the new placement is not better than the one with them, it stays.
+ *  - limits.replicas_min is ignored: transient replicas do not survive a failure. */
 #include "balance/plan_prophet.h"
 
 #include <stdbool.h>
@@ -57,23 +57,23 @@ static void loads_clear(ek_prophet_loads *o)
     o->copies = 0;
 }
 
-/* k assignments of a source are computed at a home. */
-static void go_home(ek_prophet_loads *o, int32_t source, int32_t primary, int64_t k)
+/* k assignments of a source are computed on a primary rank. */
+static void assign_to_primary(ek_prophet_loads *o, int32_t source, int32_t primary, int64_t k)
 {
     o->served[primary] += k;
     o->received[primary] += source != primary ? k : 0;
 }
 
-/* They stay with the source, another rank. */
-static void stay(ek_prophet_loads *o, int32_t source, int32_t primary, int64_t k)
+/* k assignments move from the primary rank to the source, another rank. */
+static void keep_on_source(ek_prophet_loads *o, int32_t source, int32_t primary, int64_t k)
 {
     o->served[primary] -= k;
     o->received[primary] -= k;
     o->served[source] += k;
 }
 
-/* The largest of x, one rank left out (-1: none). */
-static int64_t most(const int64_t *x, int32_t ranks, int32_t without)
+/* The maximum of x without one rank (-1: of all). */
+static int64_t max_without(const int64_t *x, int32_t ranks, int32_t without)
 {
     int64_t m = 0;
 
@@ -93,7 +93,7 @@ static int32_t heaviest(const ek_prophet_loads *o)
     return at;
 }
 
-/* The paper's equation 7. */
+/* Equation 7 of the paper. */
 static bool balanced(const ek_prophet_loads *o, double alpha)
 {
     int64_t least = o->served[0], all = 0;
@@ -114,11 +114,11 @@ static double time_of(const ek_plan_costs *c, int32_t ranks, int64_t received, i
 
 static double loads_time(const ek_plan_costs *c, const ek_prophet_loads *o)
 {
-    return time_of(c, o->ranks, most(o->received, o->ranks, -1), most(o->served, o->ranks, -1),
-                   o->copies);
+    return time_of(c, o->ranks, max_without(o->received, o->ranks, -1),
+                   max_without(o->served, o->ranks, -1), o->copies);
 }
 
-/* Ranks by ascending key, lower ranks first: a Shell sort, as the C library's may allocate. */
+/* Sorts ranks by ascending key, equal keys by number.  Shell sort: qsort may allocate. */
 static void sort_ranks(ek_prophet_loads *o)
 {
     const int64_t *key = o->key;
@@ -145,7 +145,7 @@ static void sort_ranks(ek_prophet_loads *o)
 
 /* --- Algorithm 1 ------------------------------------------------------------------------------ */
 
-static bool used(const ek_prophet_selection *s, int32_t n, int32_t expert)
+static bool is_selected(const ek_prophet_selection *s, int32_t n, int32_t expert)
 {
     for (int32_t i = 0; i < n; i++)
         if (s->expert[i] == expert)
@@ -153,14 +153,14 @@ static bool used(const ek_prophet_selection *s, int32_t n, int32_t expert)
     return false;
 }
 
-/* The n-th selected expert goes to all devices but the excluded. */
+/* Sends the n-th selected expert to all devices except the excluded. */
 static void send_expert(const ek_prophet_case *c, ek_prophet_loads *o, ek_prophet_selection *s,
                         int32_t n, int32_t expert)
 {
     s->expert[n] = expert;
     for (int32_t r = 0; r < c->devices; r++)
         o->key[r] = c->counts[(int64_t)r * c->devices + expert];
-    o->key[expert] = INT64_MAX; /* its home has it */
+    o->key[expert] = INT64_MAX; /* its primary device holds it */
     sort_ranks(o);
     for (int32_t i = 0; i < c->devices - 1; i++) {
         int32_t r = o->order[i];
@@ -168,7 +168,7 @@ static void send_expert(const ek_prophet_case *c, ek_prophet_loads *o, ek_prophe
         if (i < c->excluded)
             s->without[(int64_t)n * c->excluded + i] = r;
         else
-            stay(o, r, expert, o->key[r]);
+            keep_on_source(o, r, expert, o->key[r]);
     }
     o->copies += c->devices - c->excluded;
 }
@@ -178,14 +178,14 @@ void ek_prophet_select(const ek_prophet_case *c, ek_prophet_loads *o, ek_prophet
     loads_clear(o);
     for (int32_t r = 0; r < c->devices; r++)
         for (int32_t e = 0; e < c->devices; e++)
-            go_home(o, r, e, c->counts[(int64_t)r * c->devices + e]);
+            assign_to_primary(o, r, e, c->counts[(int64_t)r * c->devices + e]);
     s->before_s = s->after_s = loads_time(&c->costs, o);
     s->selected = 0;
     for (int32_t n = 0; !balanced(o, c->alpha); n++) {
         int32_t expert = heaviest(o);
         double t;
 
-        if (used(s, n, expert))
+        if (is_selected(s, n, expert))
             break;
         send_expert(c, o, s, n, expert);
         t = loads_time(&c->costs, o);
@@ -203,14 +203,13 @@ typedef struct {
     int64_t *total;         /* [experts] */
     int32_t *replicas;      /* [experts] */
     bool *tried;            /* [experts] */
-    int32_t *room;          /* [ranks], slots */
-    int32_t *expert, *rank; /* [ranks * slots]: replicas in the order of inclusion: which, on which
-                              rank */
-    int32_t included, kept; /* how many of them there are, and in the best prefix */
-    double best;            /* its time */
+    int32_t *vacant;        /* [ranks] vacant slots */
+    int32_t *expert, *rank; /* [ranks * slots] replicas in order of inclusion: expert, rank */
+    int32_t included, kept; /* number of inclusions; number in the best prefix */
+    double best;            /* T' of the best prefix */
 } memory;
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_prophet(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_alloc(a, 1, sizeof(*m)), in = {0};
     int64_t slots = (int64_t)l->ranks * l->slots;
@@ -219,7 +218,7 @@ static void *reserve(ek_arena *a, const ek_plan_limits *l)
     in.total = ek_arena_alloc(a, l->experts, sizeof(*in.total));
     in.replicas = ek_arena_alloc(a, l->experts, sizeof(*in.replicas));
     in.tried = ek_arena_alloc(a, l->experts, sizeof(*in.tried));
-    in.room = ek_arena_alloc(a, l->ranks, sizeof(*in.room));
+    in.vacant = ek_arena_alloc(a, l->ranks, sizeof(*in.vacant));
     in.expert = ek_arena_alloc(a, slots, sizeof(*in.expert));
     in.rank = ek_arena_alloc(a, slots, sizeof(*in.rank));
     if (m != NULL)
@@ -232,8 +231,8 @@ static int32_t primary_rank(const ek_placement *p, int32_t expert)
     return p->primary[expert] / p->slots;
 }
 
-/* The expert that a slot holds a replica of, for its rank to serve; -1: none, a home, or one of
- * several slots of a rank that hold the same. */
+/* The expert of which a slot holds a replica; -1: none, a primary copy, or a second copy on the
+ * same rank. */
 static int32_t replica_at(const ek_placement *p, int32_t slot)
 {
     int32_t e = p->expert_of[slot], r = slot / p->slots;
@@ -241,43 +240,43 @@ static int32_t replica_at(const ek_placement *p, int32_t slot)
     return e >= 0 && r != primary_rank(p, e) && ek_plan_slot(p, r, e) == slot ? e : -1;
 }
 
-/* The first replica brings the home's own copy in. */
+/* The first replica also adds the primary copy to C. */
 static int32_t next_copies(const memory *m, int32_t expert)
 {
     return m->replicas[expert] == 0 ? 2 : 1;
 }
 
-/* A rank with k assignments for an expert gets a replica. */
+/* Adds a replica on a rank with k assignments for the expert. */
 static void add_replica(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k)
 {
-    stay(&m->loads, rank, primary, k);
+    keep_on_source(&m->loads, rank, primary, k);
     m->loads.copies += next_copies(m, expert);
     m->replicas[expert]++;
 }
 
 static void drop_replica(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k)
 {
-    stay(&m->loads, rank, primary, -k);
+    keep_on_source(&m->loads, rank, primary, -k);
     m->replicas[expert]--;
     m->loads.copies -= next_copies(m, expert);
 }
 
-/* Loads and free slots with homes alone. */
+/* Loads and vacant slots with primary copies only. */
 static void primaries_alone(memory *m, const ek_plan_limits *l, const int64_t *counts,
                             const ek_placement *p)
 {
     loads_clear(&m->loads);
     memset(m->replicas, 0, (size_t)l->experts * sizeof(*m->replicas));
     for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
-        m->room[r] = l->slots;
+        m->vacant[r] = l->slots;
         for (int32_t e = 0; e < l->experts; e++)
-            go_home(&m->loads, r, primary_rank(p, e), counts[e]);
+            assign_to_primary(&m->loads, r, primary_rank(p, e), counts[e]);
     }
     for (int32_t e = 0; e < l->experts; e++)
-        m->room[primary_rank(p, e)]--;
+        m->vacant[primary_rank(p, e)]--;
 }
 
-/* Adds what the replicas of a placement do to the loads with homes alone. */
+/* Adds the effect of a placement's replicas. */
 static void add_replicas(memory *m, const ek_plan_limits *l, const int64_t *counts,
                          const ek_placement *p)
 {
@@ -289,7 +288,7 @@ static void add_replicas(memory *m, const ek_plan_limits *l, const int64_t *coun
     }
 }
 
-/* A rank's heaviest home expert that has not been tried and has assignments; -1. */
+/* The heaviest primary expert of a rank that is untried and has assignments; -1. */
 static int32_t heaviest_expert(const memory *m, const ek_placement *p, int32_t rank)
 {
     int32_t at = -1;
@@ -308,10 +307,11 @@ static int32_t heaviest_expert(const memory *m, const ek_placement *p, int32_t r
     return at;
 }
 
-static void include(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k, double t)
+static void include_rank(memory *m, int32_t expert, int32_t rank, int32_t primary, int64_t k,
+                         double t)
 {
     add_replica(m, expert, rank, primary, k);
-    m->room[rank]--;
+    m->vacant[rank]--;
     m->expert[m->included] = expert;
     m->rank[m->included++] = rank;
     if (t < m->best) {
@@ -320,14 +320,14 @@ static void include(memory *m, int32_t expert, int32_t rank, int32_t primary, in
     }
 }
 
-/* Includes the ranks that are worth it for an expert, those with most assignments first. */
+/* Includes the ranks that are worth it for an expert, in order of falling assignments. */
 static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts, int32_t expert,
                        int32_t primary)
 {
     const ek_plan_costs *c = &l->costs;
     ek_prophet_loads *o = &m->loads;
-    int64_t others_receive = most(o->received, l->ranks, primary);
-    int64_t others_serve = most(o->served, l->ranks, primary);
+    int64_t others_receive = max_without(o->received, l->ranks, primary);
+    int64_t others_serve = max_without(o->served, l->ranks, primary);
     double now = loads_time(c, o);
 
     for (int32_t r = 0; r < l->ranks; r++)
@@ -341,16 +341,18 @@ static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts
         double gain = (double)k * (c->comm_s_per_row + c->compute_s_per_row);
         bool relief = here <= there && gain > time_of(c, l->ranks, 0, 0, copies);
 
-        if (m->room[r] == 0 || !(t < now || (double)k * c->comm_s_per_row > c->replica_s || relief))
+        if (m->vacant[r] == 0 ||
+            !(t < now || (double)k * c->comm_s_per_row > c->replica_s || relief))
             continue;
-        include(m, expert, r, primary, k, t);
+        include_rank(m, expert, r, primary, k, t);
         others_serve = larger(others_serve, here);
         now = t;
     }
 }
 
-/* Chooses replicas, beginning with homes alone. */
-static void choose(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_placement *p)
+/* Selects replicas, starting from primary copies only. */
+static void select_replicas(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                            const ek_placement *p)
 {
     memset(m->tried, 0, (size_t)l->experts * sizeof(*m->tried));
     m->included = m->kept = 0;
@@ -365,8 +367,9 @@ static void choose(memory *m, const ek_plan_limits *l, const int64_t *counts, co
     }
 }
 
-/* Leaves the best prefix, without what it does not need. */
-static void prune(memory *m, const ek_plan_limits *l, const int64_t *counts, const ek_placement *p)
+/* Keeps the best prefix without the replicas that it does not need. */
+static void prune_replicas(memory *m, const ek_plan_limits *l, const int64_t *counts,
+                           const ek_placement *p)
 {
     for (int32_t i = m->included - 1; i >= 0; i--) {
         int32_t e = m->expert[i], r = m->rank[i], primary = primary_rank(p, e);
@@ -387,8 +390,8 @@ static void prune(memory *m, const ek_plan_limits *l, const int64_t *counts, con
     }
 }
 
-/* Replaces the replicas of a placement by those chosen. */
-static void apply(const memory *m, ek_placement *p)
+/* Replaces a placement's replicas by the selected ones. */
+static void apply_replicas(const memory *m, ek_placement *p)
 {
     for (int32_t s = 0; s < p->ranks * p->slots; s++)
         if (p->expert_of[s] >= 0 && p->primary[p->expert_of[s]] != s)
@@ -397,7 +400,7 @@ static void apply(const memory *m, ek_placement *p)
         p->expert_of[ek_plan_free_slot(p, m->rank[i])] = m->expert[i];
 }
 
-/* Replicas serve their own rank's sources, homes the rest. */
+/* Quotas: replicas serve their own rank's assignments, primary copies the rest. */
 static void set_quotas(const memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_plan_primaries_only(l, m->total, p);
@@ -422,12 +425,12 @@ static void explain(memory *m, const ek_plan_limits *l, int64_t before, bool bet
                  p->before_s * 1e3, p->after_s * 1e3);
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "as it was (%d replicas tried): heaviest rank %lld assignments, %.3f ms; best "
+                 "unchanged (%d replicas tried): heaviest rank %lld assignments, %.3f ms; best "
                  "found %.3f ms",
                  (int)m->included, (long long)before, p->before_s * 1e3, m->best * 1e3);
 }
 
-static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+static ek_status plan_prophet(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     memory *m = mem;
     int64_t before;
@@ -437,15 +440,15 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
     primaries_alone(m, l, counts, &p->placement);
     add_replicas(m, l, counts, &p->placement);
     p->before_s = loads_time(&l->costs, &m->loads);
-    before = most(m->loads.served, l->ranks, -1);
+    before = max_without(m->loads.served, l->ranks, -1);
 
     primaries_alone(m, l, counts, &p->placement);
-    choose(m, l, counts, &p->placement);
-    prune(m, l, counts, &p->placement);
+    select_replicas(m, l, counts, &p->placement);
+    prune_replicas(m, l, counts, &p->placement);
     better = m->best < p->before_s;
     p->after_s = better ? m->best : p->before_s;
     if (better)
-        apply(m, &p->placement);
+        apply_replicas(m, &p->placement);
     set_quotas(m, l, counts, p);
     if (p->explain)
         explain(m, l, before, better, p);
@@ -454,7 +457,8 @@ static ek_status plan(void *mem, const ek_plan_limits *l, const int64_t *counts,
 
 const ek_planner ek_planner_prophet = {
     .name = "prophet",
-    .what = "replicas for a step where they pay (Pro-Prophet, arXiv 2411.10003)",
-    .reserve = reserve,
-    .plan_transient = plan,
+    .what = "transient replicas where they pay, planned a micro-batch ahead (Pro-Prophet, arXiv "
+            "2411.10003)",
+    .reserve = reserve_prophet,
+    .plan_transient = plan_prophet,
     .uses_previous_counts = 1};

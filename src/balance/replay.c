@@ -1,4 +1,4 @@
-/* Replay of a trace: one placement a layer, planned and judged iteration by iteration. */
+/* Replay of a trace: one placement per layer, planned and evaluated iteration by iteration. */
 #include "balance/replay.h"
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Loads that differ by no more are equal but for rounding. */
+/* Deviations below this are rounding. */
 static const double rounding = 0.5;
 
 typedef struct {
@@ -16,29 +16,29 @@ typedef struct {
     const ek_replay_config *cfg;
     ek_plan_limits l;
     ek_arena arena;
-    void *planner;          /* its memory */
-    int64_t *counts, *seen; /* [ranks][experts] of the iteration, and what the plan is made from */
-    int64_t *total, *load;  /* [experts], [ranks] */
-    int64_t *memory;        /* of ek_plan_time */
-    int32_t *slots;         /* likewise */
-    ek_plan plan, served;   /* as made; as it serves the iteration's counts */
-    ek_plan *kept;          /* [layers] the lasting placement, and the quotas it was made with */
-    ek_plan_history *past;  /* [layers]; NULL: the planner does not have both speeds */
-    double *us, *rb;        /* [plans] */
-    ek_replica_sets replica_sets; /* of the lasting placements */
-    ek_replica_sets others;       /* of those of other layers than the one to be placed */
-    int32_t *domain_of;           /* [ranks], numbered from 0 */
+    void *planner;                /* memory of the planner */
+    int64_t *counts, *seen;       /* [ranks][experts] of the iteration; of the plan */
+    int64_t *total, *load;        /* [experts], [ranks] */
+    int64_t *memory;              /* scratch of ek_plan_time */
+    int32_t *slots;               /* scratch of ek_plan_time */
+    ek_plan plan, served;         /* as planned; with quotas for the iteration's counts */
+    ek_plan *kept;                /* [layers] the persistent placement and its quotas */
+    ek_plan_history *past;        /* [layers]; NULL: see plans_from_past */
+    double *us, *rb;              /* [plans] */
+    ek_replica_sets replica_sets; /* replica sets of the persistent placements */
+    ek_replica_sets others;       /* the same without the layer being planned */
+    int32_t *domain_of;           /* [ranks] numbered from 0 */
     double before_s, after_s, bytes;
 } replay;
 
-/* Whether the planner's slow side plans from the iterations before. */
-static int asks_the_past(const ek_replay_config *cfg)
+/* Whether plan_persistent runs on the counts of the iterations before. */
+static int plans_from_past(const ek_replay_config *cfg)
 {
     return cfg->history == NULL && cfg->planner->plan_persistent != NULL &&
            cfg->planner->plan_transient != NULL;
 }
 
-static void lay(replay *r)
+static void reserve_arrays(replay *r)
 {
     const ek_plan_limits *l = &r->l;
     int64_t table = (int64_t)l->ranks * l->experts, slots = (int64_t)l->ranks * l->slots;
@@ -60,9 +60,9 @@ static void lay(replay *r)
 
         ek_plan_reserve(r->kept != NULL ? &r->kept[i] : &measured, a, l);
     }
-    if (asks_the_past(r->cfg))
+    if (plans_from_past(r->cfg))
         r->past = ek_arena_alloc(a, r->t->layers, sizeof(*r->past));
-    for (int64_t i = 0; asks_the_past(r->cfg) && i < r->t->layers; i++) {
+    for (int64_t i = 0; plans_from_past(r->cfg) && i < r->t->layers; i++) {
         ek_plan_history measured;
 
         ek_plan_history_reserve(r->past != NULL ? &r->past[i] : &measured, a, l);
@@ -76,19 +76,19 @@ static void lay(replay *r)
     r->rb = ek_arena_alloc(a, plans, sizeof(*r->rb));
 }
 
-static ek_status reserve(replay *r)
+static ek_status reserve_replay(replay *r)
 {
     ek_arena_measure(&r->arena);
-    lay(r);
+    reserve_arrays(r);
     EK_TRY(ek_arena_check(&r->arena, "the replay of a trace"));
     EK_TRY(ek_arena_reserve(&r->arena, "the replay of a trace"));
-    lay(r);
+    reserve_arrays(r);
     for (int64_t i = 0; i < r->t->layers; i++)
         ek_placement_block(&r->kept[i].placement, 1);
     return ek_arena_check(&r->arena, "the replay of a trace");
 }
 
-/* --- figures ---------------------------------------------------------------------------------- */
+/* --- measures --------------------------------------------------------------------------------- */
 
 typedef struct {
     double max_over_mean, deviation;
@@ -113,21 +113,21 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value that a part `q` of n lies below; sorts them. */
+/* The q-quantile of n values; sorts them. */
 static double quantile(double *x, int64_t n, double q)
 {
     qsort(x, (size_t)n, sizeof(*x), by_size);
     return n > 0 ? x[(int64_t)(q * (double)(n - 1) + 0.5)] : 0;
 }
 
-/* Whether a rank had an expert. */
-static int had(const ek_placement *before, int32_t rank, int32_t expert)
+/* Whether a rank held an expert. */
+static int held_expert(const ek_placement *before, int32_t rank, int32_t expert)
 {
     return ek_plan_slot(before, rank, expert) >= 0;
 }
 
-/* Bytes of replicas: they go out and gradients come back each time. */
-static double replicated(const replay *r)
+/* Bytes of replicas: weights out and gradients back. */
+static double replica_bytes_of(const replay *r)
 {
     double bytes = 0;
 
@@ -136,9 +136,9 @@ static double replicated(const replay *r)
     return bytes;
 }
 
-/* Bytes of experts that a lasting placement puts where they were not: they bring their state along,
- * once. */
-static double moved(const replay *r, const ek_placement *before)
+/* Bytes of the state of experts that a persistent placement puts on ranks that did not hold them.
+ */
+static double moved_bytes(const replay *r, const ek_placement *before)
 {
     const ek_placement *now = &r->plan.placement;
     double bytes = 0;
@@ -146,7 +146,7 @@ static double moved(const replay *r, const ek_placement *before)
     for (int32_t s = 0; s < r->l.ranks * r->l.slots; s++) {
         int32_t e = now->expert_of[s];
 
-        if (e >= 0 && !had(before, s / r->l.slots, e))
+        if (e >= 0 && !held_expert(before, s / r->l.slots, e))
             bytes += r->l.costs.state_bytes;
     }
     return bytes;
@@ -154,8 +154,8 @@ static double moved(const replay *r, const ek_placement *before)
 
 /* --- one layer of one iteration --------------------------------------------------------------- */
 
-/* With every expert at home alone, homes in block order. */
-static spread judge_before(replay *r)
+/* The unbalanced case: primary copies only, in block order. */
+static spread evaluate_before(replay *r)
 {
     ek_placement_block(&r->served.placement, 1);
     ek_plan_totals(&r->l, r->counts, r->total);
@@ -164,8 +164,8 @@ static spread judge_before(replay *r)
     return spread_of(r, &r->served);
 }
 
-/* Tells the planner where the experts of the other layers are. */
-static void note_others(replay *r, int64_t layer)
+/* Sets limits.others: the replica sets of the other layers. */
+static void set_others(replay *r, int64_t layer)
 {
     if (r->l.replicas_min <= 1)
         return;
@@ -178,15 +178,15 @@ static void note_others(replay *r, int64_t layer)
     r->l.others = &r->others;
 }
 
-/* A lasting placement for the layer, from these counts of `of` micro-batches. */
-static ek_status place(replay *r, int64_t layer, const int64_t *counts, int64_t of)
+/* Makes a persistent placement of a layer, from the sums of `of` micro-batches. */
+static ek_status place_layer(replay *r, int64_t layer, const int64_t *counts, int64_t of)
 {
     ek_placement *kept = &r->kept[layer].placement;
 
     r->plan.of = of;
-    note_others(r, layer);
+    set_others(r, layer);
     EK_TRY(r->cfg->planner->plan_persistent(r->planner, &r->l, counts, &r->plan));
-    r->bytes += moved(r, kept);
+    r->bytes += moved_bytes(r, kept);
     ek_placement_copy(kept, &r->plan.placement);
     memcpy(r->kept[layer].reason, r->plan.reason, sizeof(r->plan.reason));
     return EK_OK;
@@ -197,9 +197,9 @@ static ek_status plan_persistent(replay *r, int64_t layer)
     if (r->past != NULL) {
         ek_plan_history *h = &r->past[layer];
 
-        return ek_plan_due(h, &r->l) ? place(r, layer, h->counts, h->of) : EK_OK;
+        return ek_plan_due(h, &r->l) ? place_layer(r, layer, h->counts, h->of) : EK_OK;
     }
-    return r->cfg->history == NULL ? place(r, layer, r->seen, 1) : EK_OK;
+    return r->cfg->history == NULL ? place_layer(r, layer, r->seen, 1) : EK_OK;
 }
 
 static ek_status make_plan(replay *r, int64_t layer, double *us)
@@ -213,20 +213,20 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
         EK_TRY(plan_persistent(r, layer));
     if (planner->plan_transient != NULL) {
         EK_TRY(planner->plan_transient(r->planner, &r->l, r->seen, &r->plan));
-    } else if (r->cfg->history != NULL) { /* as the lasting placement serves them */
+    } else if (r->cfg->history != NULL) { /* quotas of the persistent placement */
         ek_plan_totals(&r->l, r->seen, r->total);
         ek_plan_serve(&r->l, r->total, &r->kept[layer], r->plan.quota);
         memcpy(r->plan.reason, r->kept[layer].reason, sizeof(r->plan.reason));
     }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
-    r->bytes += replicated(r);
+    r->bytes += replica_bytes_of(r);
     if (r->past != NULL)
         ek_plan_remember(&r->past[layer], &r->l, r->seen);
     return ek_plan_check(&r->l, r->seen, &r->plan);
 }
 
-/* Lasting placements of all layers, once. */
-static ek_status place_all(replay *r, ek_replay_result *out)
+/* Makes the persistent placements of all layers from `history`. */
+static ek_status place_all_layers(replay *r, ek_replay_result *out)
 {
     const ek_trace *h = r->cfg->history;
     int64_t table = (int64_t)r->l.ranks * r->l.experts;
@@ -242,7 +242,7 @@ static ek_status place_all(replay *r, ek_replay_result *out)
         }
         ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
         start = ek_clock_ns();
-        EK_TRY(place(r, layer, r->seen, h->iterations));
+        EK_TRY(place_layer(r, layer, r->seen, h->iterations));
         out->persistent_us += (double)(ek_clock_ns() - start) * 1e-3 / (double)r->t->layers;
         memcpy(r->kept[layer].quota, r->plan.quota,
                (size_t)(r->l.ranks * r->l.slots) * sizeof(*r->plan.quota));
@@ -250,13 +250,13 @@ static ek_status place_all(replay *r, ek_replay_result *out)
     return EK_OK;
 }
 
-static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_result *out)
+static ek_status replay_layer(replay *r, int64_t iteration, int64_t layer, ek_replay_result *out)
 {
     spread before, after;
 
     ek_trace_counts(r->t, iteration, layer, r->l.ranks, r->counts);
     ek_trace_counts(r->t, iteration - r->cfg->lag, layer, r->l.ranks, r->seen);
-    before = judge_before(r);
+    before = evaluate_before(r);
     EK_TRY(make_plan(r, layer, &r->us[out->plans]));
     ek_placement_copy(&r->served.placement, &r->plan.placement);
     ek_plan_totals(&r->l, r->counts, r->total);
@@ -278,7 +278,7 @@ static ek_status one(replay *r, int64_t iteration, int64_t layer, ek_replay_resu
                : EK_OK;
 }
 
-/* What holds the experts of all layers, in nodes or in failure domains. */
+/* Collects the replica sets of all layers, by nodes or failure domains. */
 static void find_replica_sets(replay *r,
                               int32_t (*group)(const ek_plan_limits *l, int32_t *of_rank))
 {
@@ -288,7 +288,7 @@ static void find_replica_sets(replay *r,
         ek_replica_sets_add_placement(&r->replica_sets, &r->kept[layer].placement, r->domain_of, 0);
 }
 
-static void judge_survivability(replay *r, ek_replay_result *out)
+static void evaluate_survivability(replay *r, ek_replay_result *out)
 {
     const ek_replica_sets *h = &r->replica_sets;
 
@@ -304,7 +304,7 @@ static void judge_survivability(replay *r, ek_replay_result *out)
     ek_replica_sets_text(h, "node", out->survivability_text, sizeof(out->survivability_text));
 }
 
-static void finish(replay *r, ek_replay_result *out)
+static void finish_result(replay *r, ek_replay_result *out)
 {
     double n = (double)out->plans;
 
@@ -338,15 +338,15 @@ ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg, ek_replay_re
                EK_EINVAL, "the history has %lld layers of %lld experts, the trace %lld of %lld",
                (long long)cfg->history->layers, (long long)cfg->history->experts,
                (long long)t->layers, (long long)t->experts);
-    EK_TRY_OUT(reserve(&r));
+    EK_TRY_OUT(reserve_replay(&r));
     r.plan.explain = cfg->each != NULL;
     if (cfg->history != NULL && cfg->planner->plan_persistent != NULL)
-        EK_TRY_OUT(place_all(&r, out));
+        EK_TRY_OUT(place_all_layers(&r, out));
     for (int64_t i = cfg->lag; i < t->iterations; i++)
         for (int64_t layer = 0; layer < t->layers; layer++)
-            EK_TRY_OUT(one(&r, i, layer, out));
-    finish(&r, out);
-    judge_survivability(&r, out);
+            EK_TRY_OUT(replay_layer(&r, i, layer, out));
+    finish_result(&r, out);
+    evaluate_survivability(&r, out);
 out:
     ek_arena_fini(&r.arena);
     return st;

@@ -1,5 +1,5 @@
-/* balance/replay.h - a routing trace played through a planner: what it would have balanced, moved
- * and cost. */
+/* balance/replay.h - replays a routing trace through a planner: the balance, bytes and time of its
+ * plans. */
 #ifndef BALANCE_REPLAY_H
 #define BALANCE_REPLAY_H
 
@@ -8,15 +8,15 @@
 
 typedef struct {
     const ek_planner *planner;
-    ek_plan_limits limits; /* slots: ceil(experts / ranks) and the spare ones */
-    int64_t lag;           /* a plan is made from the counts of so many iterations before */
-    /* Lasting placements are made once, from the sums of this trace's iterations, layer by layer.
-     * NULL: planners that are slow alone are asked each time with the counts that a plan is made
-     * from; those of both speeds once every limits.lasts iterations, with these counts of the
-     * iterations before. */
+    ek_plan_limits limits; /* slots: ceil(experts / ranks) plus spare slots */
+    int64_t lag;           /* a plan is made from the counts of `lag` iterations before */
+    /* Persistent placements are made once per layer, from the sums over this trace's iterations.
+     * NULL: planners with plan_persistent only run it for every plan, on the counts that the plan
+     * is made from; those with plan_transient as well run it once every limits.horizon iterations,
+     * on the counts of the iterations before. */
     const ek_trace *history;
-    /* Called with every plan and the quotas that served the counts; NULL: nobody asks.  EK_OK or a
-     * failure that ends the replay. */
+    /* Called with every plan and its quotas for the actual counts; NULL: not called.  A failure
+     * ends the replay and is returned. */
     ek_status (*each)(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
                       const ek_plan *served);
     void *context;
@@ -24,27 +24,29 @@ typedef struct {
 
 enum { EK_REPLAY_LOST = 3 };
 
-/* Means are over layers and iterations; max/mean is of assignments a rank serves. */
+/* Means are over layers and iterations; max/mean is of the assignments that ranks serve. */
 typedef struct {
     int64_t plans;
-    double before;      /* mean max/mean with every expert at home alone, homes in block order */
-    double mean, worst; /* max/mean with the plans */
-    double rb_median;   /* standard deviation of the ranks' loads before over after */
-    double us_median, us_p99; /* of making one layer's plan; lasting placements made from a history
-                                 of their own are not in it */
-    double persistent_us;     /* of making one of those, mean; 0: there are none */
-    double bytes;             /* of replicas and of experts that move, mean */
+    double before;            /* mean max/mean with primary copies only, in block order */
+    double mean, worst;       /* max/mean with the plans */
+    double rb_median;         /* median ratio of the standard deviations of rank loads, before over
+                                 after */
+    double us_median, us_p99; /* planning time per layer; without persistent placements made from
+                                 `history` */
+    double persistent_us;     /* mean time of those; 0: none */
+    double bytes;             /* mean per plan, of replicas and of moved experts */
     double speedup;           /* summed time before over after, by ek_plan_time */
-    /* What the lasting placements, as they are at the end, outlive, all layers together
-     * (placement/survivability.h); replicas for once do not count. */
-    int32_t nodes, survives;              /* of so many nodes any so many may be lost */
-    double survivability[EK_REPLAY_LOST]; /* the chance that all experts survive the loss of 1, 2,
-                                             ... */
+    /* Survivability of the final persistent placements, all layers together
+     * (placement/survivability.h); transient replicas do not count. */
+    int32_t nodes, survives;              /* any `survives` of `nodes` nodes can be lost */
+    double survivability[EK_REPLAY_LOST]; /* probability that all experts survive the loss of 1,
+                                             2, ... random nodes */
     char survivability_text[EK_PLAN_REASON];
-    char racks_text[EK_PLAN_REASON]; /* the same of limits.domain_of; "" without */
+    char racks_text[EK_PLAN_REASON]; /* the same for limits.domain_of; "" without it */
 } ek_replay_result;
 
-/* EK_EINVAL: the trace and the config do not fit. */
+/* Replays t.  EK_EINVAL: trace and config do not match; EK_ENOMEM; or a failure of the planner, of
+ * `each`, or of a check of its plan. */
 EK_CHECKED ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg,
                                ek_replay_result *out);
 

@@ -1,4 +1,4 @@
-/* Reading and writing of routing traces. */
+/* Reads and writes routing traces. */
 #include "balance/trace.h"
 
 #include "base/threads.h"
@@ -10,12 +10,12 @@
 /* Sums over a layer of numbers up to count_max cannot overflow. */
 enum { AXES_MAX = 4, HEAD_MAX = 4096, LAYER_MAX = 1 << 22 };
 
-/* A number of more assignments than this is taken for a broken file. */
+/* Larger numbers are taken for a corrupt file. */
 static const uint64_t count_max = (uint64_t)1 << 40;
 
 /* --- the header ------------------------------------------------------------------------------- */
 
-/* Where the text of a header lies, which is a Python dictionary. */
+/* Finds the header text, a Python dictionary. */
 static ek_status find_head(const char *path, const ek_file_map *m, size_t *at, size_t *n)
 {
     const unsigned char *p = m->data;
@@ -31,7 +31,7 @@ static ek_status find_head(const char *path, const ek_file_map *m, size_t *at, s
     return EK_OK;
 }
 
-/* The value of a key, or NULL. */
+/* The value of a key; NULL: none. */
 static const char *value_of(const char *head, const char *key)
 {
     const char *at = strstr(head, key);
@@ -54,7 +54,7 @@ static ek_status read_shape(const char *path, const char *at, int64_t *shape, in
                    EK_EFORMAT, "%s: a trace has 2 to 4 axes, none of them empty", path);
         shape[(*axes)++] = n;
         at = end + strspn(end, " ");
-        EK_REQUIRE(*at == ',' || *at == ')', EK_EFORMAT, "%s: an .npy header of a strange shape",
+        EK_REQUIRE(*at == ',' || *at == ')', EK_EFORMAT, "%s: malformed shape in the .npy header",
                    path);
         at += *at == ',';
         at += strspn(at, " ");
@@ -90,7 +90,7 @@ static ek_status read_head(const char *path, const char *head, ek_trace *t)
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static uint64_t number(const ek_trace *t, int64_t i)
+static uint64_t number_at(const ek_trace *t, int64_t i)
 {
     const unsigned char *p = t->data + i * t->width;
     uint64_t x = 0;
@@ -102,14 +102,14 @@ static uint64_t number(const ek_trace *t, int64_t i)
 
 int64_t ek_trace_number(const ek_trace *t, int64_t i)
 {
-    return (int64_t)number(t, i);
+    return (int64_t)number_at(t, i);
 }
 
 static ek_status check_numbers(const char *path, const ek_trace *t, int64_t n)
 {
     for (int64_t i = 0; t->width == 8 && i < n; i++)
-        EK_REQUIRE(number(t, i) <= count_max, EK_EFORMAT, "%s: number %lld is %llu, too many", path,
-                   (long long)i, (unsigned long long)number(t, i));
+        EK_REQUIRE(number_at(t, i) <= count_max, EK_EFORMAT, "%s: number %lld is %llu, too many",
+                   path, (long long)i, (unsigned long long)number_at(t, i));
     return EK_OK;
 }
 
@@ -126,7 +126,7 @@ static ek_status read_trace(const char *path, ek_trace *t)
     EK_REQUIRE(!__builtin_mul_overflow(t->iterations * t->layers, t->sources * t->experts, &n) &&
                    n <= INT64_MAX / 8 &&
                    (uint64_t)n * (uint64_t)t->width == t->map.bytes - at - bytes,
-               EK_EFORMAT, "%s: %zu bytes of numbers, its header says otherwise", path,
+               EK_EFORMAT, "%s: %zu bytes of numbers do not match the shape in its header", path,
                t->map.bytes - at - bytes);
     t->data = (const unsigned char *)t->map.data + at + bytes;
     return check_numbers(path, t, n);
@@ -171,15 +171,15 @@ void ek_trace_close(ek_trace *t)
     memset(t, 0, sizeof(*t));
 }
 
-/* The assignments of an expert from the sources that lie before rank `rank` of `ranks`; first: the
- * number of the first source's. */
-static int64_t before(const ek_trace *t, int64_t first, int32_t rank, int32_t ranks)
+/* Assignments of an expert from the sources mapped before rank `rank` of `ranks`; first: index of
+ * the first source's number. */
+static int64_t counts_before(const ek_trace *t, int64_t first, int32_t rank, int32_t ranks)
 {
     int64_t whole = rank * t->sources / ranks, rest = rank * t->sources % ranks, sum = 0;
 
     for (int64_t s = 0; s < whole; s++)
-        sum += (int64_t)number(t, first + s * t->experts);
-    return rest > 0 ? sum + (int64_t)number(t, first + whole * t->experts) * rest / ranks : sum;
+        sum += (int64_t)number_at(t, first + s * t->experts);
+    return rest > 0 ? sum + (int64_t)number_at(t, first + whole * t->experts) * rest / ranks : sum;
 }
 
 void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_t ranks,
@@ -191,7 +191,7 @@ void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_
         int64_t low = 0;
 
         for (int32_t r = 0; r < ranks; r++) {
-            int64_t high = before(t, first + e, r + 1, ranks);
+            int64_t high = counts_before(t, first + e, r + 1, ranks);
 
             counts[r * t->experts + e] = high - low;
             low = high;

@@ -1,4 +1,4 @@
-/* evenkeel plan: a routing trace played through a planner. */
+/* evenkeel plan: replays a routing trace through a planner. */
 #include "balance/costs.h"
 #include "balance/plan_lines.h"
 #include "balance/replay.h"
@@ -10,33 +10,35 @@
 
 static const ek_option options[] = {
     {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
-     "numbers of assignments, unsigned integers: [iteration][layer][source rank][expert], "
+     "assignment counts, unsigned integers: [iteration][layer][source rank][expert], "
      "[iteration][layer][expert] or [layer][expert]"},
     {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL,
      "off|shadow|fastermoe|place|prophet|replicate|eplb|exact|auto", 0,
      "the planner (docs/balance.md)"},
-    {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1, "that hold the experts"},
+    {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1,
+     "number of ranks that hold the experts"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
-     "places for experts that a rank has beside those that the experts need"},
+     "extra expert slots per rank, beside the ceil(experts / ranks) that are needed"},
     {"lag", EK_OPTION_INT, "0", NULL, "iterations", "[0,1000000000]", 0,
-     "plan on the counts of so many iterations before the one that is judged"},
+     "plan from the counts of so many iterations before the evaluated one"},
     {"history", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
-     "make lasting placements once, from the sums of this trace, and judge them on --trace"},
+     "make persistent placements once, from the sums of this trace, and evaluate on --trace"},
     {"horizon", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,
-     "in which a lasting placement has to pay twice over for its moves (auto)"},
+     "micro-batches in which a persistent placement must save twice the cost of its moves (auto)"},
     {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
-     "that the ranks lie on, in runs"},
+     "number of nodes; each has consecutive ranks"},
     {"racks", EK_OPTION_INT, NULL, "none are known", "racks", "[1,65536]", 0,
-     "that the nodes lie in, in runs; what --replicas-min is of"},
+     "number of racks, of consecutive nodes each; --replicas-min then counts racks"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
-     "that have to hold each expert (replicate; auto, which is replicate with 2 and more)"},
+     "minimum number of nodes that hold each expert (replicate; auto, which with 2 or more "
+     "plans as replicate)"},
     {"model", EK_OPTION_TEXT, NULL, "experts of 2048 x 1024", "MODEL", NULL, 0,
-     "whose experts' sizes: a preset (tiny, small, base), a Hugging Face config.json, or a folder "
-     "with one"},
+     "model that gives the expert size: a preset (tiny, small, base), a Hugging Face "
+     "config.json, or a folder with one"},
     {"machine", EK_OPTION_TEXT, NULL, "200 Tflop/s a rank, 50 GB/s a link", "FILE", NULL, 0,
-     "what times are reckoned with, as `evenkeel bench costs --out FILE` measures it"},
+     "cost factors measured by `evenkeel bench costs --out FILE`"},
     {"emit", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
-     "write every placement and who serves whom, a JSON object a line"},
+     "write every placement and the split of assignments, one JSON object a line"},
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
 };
 
@@ -50,16 +52,16 @@ static const ek_option_table table = {
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0])};
 
-/* Experts that times and bytes are of by default (three matrices of this size). */
+/* Default expert size (three matrices). */
 enum { HIDDEN = 2048, FF = 1024 };
 
-/* The machine that they are of by default, whatever this one is, so that figures repeat: bf16,
- * 200 Tflop/s a rank, a link of 50 GB/s each way. */
+/* Default machine, the same everywhere so that results repeat: bf16, 200 Tflop/s per rank, links of
+ * 50 GB/s each way. */
 static ek_plan_costs built_in_costs(const ek_model_spec *m)
 {
     const double weights = 3.0 * (double)m->hidden * (double)m->ff;
     const double bf16 = 2, flops = 200e12, link = 50e9;
-    const double state = weights * (bf16 + 12); /* with master and moments */
+    const double state = weights * (bf16 + 12); /* weights, master weights, two moments */
 
     return (ek_plan_costs){.compute_s_per_row = 3 * 2 * weights / flops,
                            .comm_s_per_row = 4 * (double)m->hidden * bf16 / link,
@@ -74,15 +76,15 @@ typedef struct {
     ek_replay_config cfg;
     ek_model_source *model;
     ek_machine *machine;   /* NULL: the built-in one */
-    ek_cost_reason reason; /* of its costs */
+    ek_cost_reason reason; /* reason lines of its costs */
     int32_t *node_of, *rack_of;
     ek_plan_lines emit;
-} plan;
+} plan_run;
 
-static ek_status emit(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
-                      const ek_plan *p)
+static ek_status emit_plan(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
+                           const ek_plan *p)
 {
-    plan *x = context;
+    plan_run *x = context;
     ek_plan_place at = {.iteration = iteration, .layer = layer, .micro = -1};
 
     ek_plan_lines_add(&x->emit, &at, &x->cfg.limits, counts, p);
@@ -90,11 +92,11 @@ static ek_status emit(void *context, int64_t iteration, int64_t layer, const int
     return ferror(x->emit.file) ? ek_plan_lines_flush(&x->emit) : EK_OK;
 }
 
-static ek_status open_emit(plan *x, const char *path)
+static ek_status open_emit(plan_run *x, const char *path)
 {
     if (path == NULL)
         return EK_OK;
-    x->cfg.each = emit;
+    x->cfg.each = emit_plan;
     x->cfg.context = x;
     cli_stop_writing_on_signals();
     return ek_plan_lines_open(path, EK_WRITE_REPLACE, &x->cfg.limits, &x->emit);
@@ -102,8 +104,8 @@ static ek_status open_emit(plan *x, const char *path)
 
 /* --- the machine ------------------------------------------------------------------------------ */
 
-/* Assignments of a layer that a rank's tokens make, mean of the trace. */
-static ek_status rows_of(const plan *x, double *rows)
+/* Mean assignments per rank and layer in the trace. */
+static ek_status rows_of(const plan_run *x, double *rows)
 {
     const ek_trace *t = &x->trace;
     int64_t *counts = calloc((size_t)t->experts, sizeof(*counts));
@@ -121,7 +123,7 @@ static ek_status rows_of(const plan *x, double *rows)
 }
 
 /* Costs of --model's experts on --machine. */
-static ek_status choose_costs(const ek_options *o, int64_t nodes, plan *x)
+static ek_status choose_costs(const ek_options *o, int64_t nodes, plan_run *x)
 {
     const char *model = ek_options_text(o, "model"), *machine = ek_options_text(o, "machine");
     ek_plan_limits *l = &x->cfg.limits;
@@ -149,8 +151,8 @@ static ek_status choose_costs(const ek_options *o, int64_t nodes, plan *x)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-/* Racks of whole nodes.  One alone is nothing to spread over. */
-static ek_status choose_racks(const ek_options *o, int64_t nodes, plan *x)
+/* Racks of whole nodes; a single rack is no constraint. */
+static ek_status choose_racks(const ek_options *o, int64_t nodes, plan_run *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
     int64_t racks = ek_options_given(o, "racks") ? ek_options_int(o, "racks") : 1;
@@ -167,7 +169,7 @@ static ek_status choose_racks(const ek_options *o, int64_t nodes, plan *x)
     return EK_OK;
 }
 
-static ek_status configure(const ek_options *o, plan *x)
+static ek_status configure_plan(const ek_options *o, plan_run *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
     int64_t nodes;
@@ -197,7 +199,7 @@ static ek_status configure(const ek_options *o, plan *x)
     return open_emit(x, ek_options_text(o, "emit"));
 }
 
-static ek_status print_json(const plan *x, const ek_replay_result *r)
+static ek_status print_json(const plan_run *x, const ek_replay_result *r)
 {
     json_t *o = json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:f}",
                           "policy", x->cfg.planner->name, "ranks", (int)x->cfg.limits.ranks,
@@ -222,7 +224,7 @@ static ek_status print_json(const plan *x, const ek_replay_result *r)
     return EK_OK;
 }
 
-static void print_text(const plan *x, const ek_replay_result *r)
+static void print_text(const plan_run *x, const ek_replay_result *r)
 {
     const ek_plan_limits *l = &x->cfg.limits;
     char bytes[16], line[320];
@@ -237,8 +239,9 @@ static void print_text(const plan *x, const ek_replay_result *r)
            (long long)r->plans, r->worst);
     printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
     if (x->cfg.history != NULL)
-        printf("  before that %.1f us a layer for lasting placements\n", r->persistent_us);
-    printf("  moved       %sB a layer and iteration\n", cli_count(bytes, sizeof(bytes), r->bytes));
+        printf("  history     %.1f us a layer for persistent placements\n", r->persistent_us);
+    printf("  moved       %sB per layer and iteration\n",
+           cli_count(bytes, sizeof(bytes), r->bytes));
     if (ek_planner_keeps(x->cfg.planner))
         printf("  failures    %s\n", r->survivability_text);
     if (ek_planner_keeps(x->cfg.planner) && r->racks_text[0] != '\0')
@@ -254,20 +257,21 @@ static void print_text(const plan *x, const ek_replay_result *r)
         printf("    %s\n", ek_cost_line_text(&x->reason.line[i], line, sizeof(line)));
 }
 
-static ek_status run(const ek_options *o, plan *x)
+static ek_status run_plan(const ek_options *o, plan_run *x)
 {
     ek_replay_result r;
 
-    EK_TRY(configure(o, x));
+    EK_TRY(configure_plan(o, x));
     EK_TRY(ek_replay(&x->trace, &x->cfg, &r));
-    EK_TRY(ek_plan_lines_finish(&x->emit)); /* nothing is said of plans that are not written */
+    EK_TRY(ek_plan_lines_finish(&x->emit)); /* fail before printing results of plans that were
+                                               not written */
     if (ek_options_flag(o, "json"))
         return print_json(x, &r);
     print_text(x, &r);
     return EK_OK;
 }
 
-static void close_plan(plan *x)
+static void close_plan(plan_run *x)
 {
     ek_plan_lines_close(&x->emit);
     ek_trace_close(&x->trace);
@@ -280,14 +284,14 @@ static void close_plan(plan *x)
 
 int cli_plan(int argc, char **argv)
 {
-    plan x = {0};
+    plan_run x = {0};
     ek_options *o = NULL;
     int status = cli_parse(&table, argc, argv, &o);
     ek_status st;
 
     if (status >= 0)
         return status;
-    st = run(o, &x);
+    st = run_plan(o, &x);
     close_plan(&x);
     ek_options_destroy(o);
     return st < 0 ? cli_fail("plan", st) : CLI_DONE;

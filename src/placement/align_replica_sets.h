@@ -1,21 +1,20 @@
-/* placement/align_replica_sets.h - which planned domain becomes which real one, so that a layer
- * falls with the same losses of domains as other layers do.
+/* placement/align_replica_sets.h - maps planned domains to real ones so that all layers share their
+ * fatal failure sets.
  *
- * Source       ours.  Lazarus (arXiv 2407.04656v2) places each layer by itself; but a lost node
- *              hits all layers, and layers whose smallest sets of holders are the same ones fall
- *              together: of L layers with d such sets each, C(N, m) - d losses of m domains of N
- *              are outlived instead of as few as C(N, m) - L d.
- * Formula      minimize |{H : no holder set of the others is a subset of image(H)}| over the
- *              layer's smallest holder sets H: what adds to the losses of so many domains that are
- *              fatal already.
- * Method       from the image given, domains of one size change places in pairs while that lessens
- *              the sum; the first pair that does is taken, until none does or 2^24 words have been
- *              looked at.  A local minimum: quadratic assignment is not solved exactly here.
- * Complexity   a round of pairs O(N^2 H n words) at most, H and n being the numbers of sets, of
- *              which only those with one of the two are looked at.
+ * Source       Ours.  Lazarus (arXiv 2407.04656v2) places each layer by itself, but a lost node
+ *              affects all layers.  If L layers have the same d smallest replica sets of m domains,
+ *              C(N, m) - d losses of m of N domains are survived instead of as few as
+ *              C(N, m) - L d.
+ * Formula      Minimise |{H : no replica set of other layers is a subset of image(H)}| over the
+ *              layer's smallest replica sets H: the number of further fatal losses.
+ * Method       From the given image, pairs of domains of equal size are swapped, taking the first
+ *              pair that lowers the sum, until none does or after 2^24 word operations.  A local
+ *              minimum: the quadratic assignment problem is not solved exactly.
+ * Complexity   A pass over the pairs is O(N^2 H n words) at most, H and n being the numbers of
+ *              sets; only sets with one of the two domains are evaluated.
  *
- * Loads stay what they are, up to remainders, as domains change places whole.  Pure, the same for
- * all who know the same. */
+ * Whole domains are swapped, so loads are unchanged up to rounding remainders.  Pure and
+ * deterministic. */
 #ifndef PLACEMENT_ALIGN_REPLICA_SETS_H
 #define PLACEMENT_ALIGN_REPLICA_SETS_H
 
@@ -23,23 +22,25 @@
 
 typedef struct {
     int32_t nodes, words;
-    int32_t size;           /* of the sets */
-    int64_t n, room;        /* sets */
-    uint64_t *set;          /* [room][words], of planned domains */
-    unsigned char *is_new;  /* [room] as the image is: no set of the others is within it */
-    unsigned char *was_new; /* [room] before the last change */
-    uint64_t *real;         /* [words], memory */
+    int32_t size;           /* size of the sets */
+    int64_t n, capacity;    /* number and capacity of sets */
+    uint64_t *set;          /* [capacity][words] sets of planned domains */
+    unsigned char *is_new;  /* [capacity] with the present image: includes no set of the other
+                               layers */
+    unsigned char *was_new; /* [capacity] before the last swap */
+    uint64_t *real;         /* [words] scratch */
     int64_t work;
 } ek_set_alignment;
 
-void ek_align_reserve(ek_set_alignment *a, ek_arena *arena, int32_t nodes, int64_t room);
+void ek_align_reserve(ek_set_alignment *a, ek_arena *arena, int32_t nodes, int64_t capacity);
 void ek_align_clear(ek_set_alignment *a);
-/* Planned domains that hold an expert; the smallest sets are kept, each once. */
+/* Adds the replica set of an expert: mask [words] of planned domains.  Only the smallest sets are
+ * kept, each once. */
 void ek_align_add(ek_set_alignment *a, const uint64_t *mask);
 
-/* Improves image [nodes], where only those of equal room [nodes] may change places.  Returns how
- * many sets are still new. */
+/* Improves image [nodes]; only domains of equal size, slots [nodes], are swapped.  Returns the
+ * number of sets that are not fatal to other layers. */
 int64_t ek_align_replica_sets(ek_set_alignment *a, const ek_replica_sets *others,
-                              const int32_t *room, int32_t *image);
+                              const int32_t *slots, int32_t *image);
 
 #endif

@@ -1,4 +1,4 @@
-/* The next combination, and the beginning of a random permutation. */
+/* The next combination, and prefixes of random permutations. */
 #include "placement/subsets.h"
 
 #include "base/random.h"

@@ -1,4 +1,4 @@
-/* Holders as bit masks, and the sets of lost domains that cover one. */
+/* Replica sets as bit masks, and the sets of lost domains that include one. */
 #include "placement/survivability.h"
 
 #include "placement/subsets.h"
@@ -9,16 +9,16 @@
 
 enum { TRIED = 1 << 26, DRAWN = 1 << 16, DRAWN_LEAST = 1 << 10 };
 
-static const double doubt = 0.05; /* that a drawn probability is off by more than is said */
-static const uint64_t seed = UINT64_C(0x7375727669766521); /* which sets are drawn */
+static const double doubt = 0.05; /* probability that an estimate is off by more than its error */
+static const uint64_t seed = UINT64_C(0x7375727669766521); /* of the drawn sets */
 
-void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, int64_t room)
+void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, int64_t capacity)
 {
     memset(h, 0, sizeof(*h));
     h->domains = domains;
     h->words = (domains + 63) / 64;
-    h->room = room;
-    h->mask = ek_arena_alloc(a, (room + 1) * h->words, sizeof(*h->mask));
+    h->capacity = capacity;
+    h->mask = ek_arena_alloc(a, (capacity + 1) * h->words, sizeof(*h->mask));
     h->lost = ek_arena_alloc(a, domains, sizeof(*h->lost));
 }
 
@@ -27,7 +27,7 @@ void ek_replica_sets_clear(ek_replica_sets *h)
     h->n = 0;
 }
 
-static int within(const uint64_t *a, const uint64_t *b, int32_t words)
+static int is_subset(const uint64_t *a, const uint64_t *b, int32_t words)
 {
     for (int32_t i = 0; i < words; i++)
         if ((a[i] & ~b[i]) != 0)
@@ -43,7 +43,7 @@ static uint64_t *mask_at(const ek_replica_sets *h, int64_t i)
 int ek_replica_sets_cover(const ek_replica_sets *h, const uint64_t *mask)
 {
     for (int64_t i = 0; i < h->n; i++)
-        if (within(mask_at(h, i), mask, h->words))
+        if (is_subset(mask_at(h, i), mask, h->words))
             return 1;
     return 0;
 }
@@ -56,7 +56,7 @@ void ek_replica_sets_add(ek_replica_sets *h, const uint64_t *mask)
     if (ek_replica_sets_cover(h, mask))
         return;
     for (int64_t i = 0; i < h->n; i++)
-        if (!within(mask, mask_at(h, i), h->words)) {
+        if (!is_subset(mask, mask_at(h, i), h->words)) {
             memmove(mask_at(h, kept), mask_at(h, i), bytes);
             kept++;
         }
@@ -64,7 +64,7 @@ void ek_replica_sets_add(ek_replica_sets *h, const uint64_t *mask)
     h->n = kept + 1;
 }
 
-static int32_t count(const uint64_t *mask, int32_t words)
+static int32_t count_bits(const uint64_t *mask, int32_t words)
 {
     int32_t n = 0;
 
@@ -76,7 +76,7 @@ static int32_t count(const uint64_t *mask, int32_t words)
 void ek_replica_sets_add_placement(ek_replica_sets *h, const ek_placement *p,
                                    const int32_t *domain_of, int32_t least)
 {
-    uint64_t *mask = mask_at(h, h->room);
+    uint64_t *mask = mask_at(h, h->capacity);
 
     for (int32_t e = 0; e < p->experts; e++) {
         memset(mask, 0, (size_t)h->words * sizeof(*mask));
@@ -86,19 +86,19 @@ void ek_replica_sets_add_placement(ek_replica_sets *h, const ek_placement *p,
 
                 mask[d / 64] |= UINT64_C(1) << (d % 64);
             }
-        if (count(mask, h->words) >= least)
+        if (count_bits(mask, h->words) >= least)
             ek_replica_sets_add(h, mask);
     }
 }
 
-/* How many of the sets have the least size. */
-static int64_t smallest(const ek_replica_sets *h, int32_t *size)
+/* The number of sets of the least size. */
+static int64_t count_smallest(const ek_replica_sets *h, int32_t *size)
 {
     int64_t n = 0;
 
     *size = h->domains + 1;
     for (int64_t i = 0; i < h->n; i++) {
-        int32_t s = count(mask_at(h, i), h->words);
+        int32_t s = count_bits(mask_at(h, i), h->words);
 
         n = s < *size ? 1 : n + (s == *size);
         *size = s < *size ? s : *size;
@@ -110,13 +110,13 @@ int32_t ek_replica_sets_survive(const ek_replica_sets *h)
 {
     int32_t size;
 
-    smallest(h, &size);
+    count_smallest(h, &size);
     return size - 1;
 }
 
 /* --- counting --------------------------------------------------------------------------------- */
 
-static double choose(int32_t n, int32_t k)
+static double binomial(int32_t n, int32_t k)
 {
     double c = 1;
 
@@ -127,10 +127,10 @@ static double choose(int32_t n, int32_t k)
     return c;
 }
 
-/* Whether the loss of the k domains in h->lost takes an expert. */
+/* Whether the loss of the k domains in h->lost loses an expert. */
 static int is_fatal(const ek_replica_sets *h, int32_t k)
 {
-    uint64_t *dead = mask_at(h, h->room);
+    uint64_t *dead = mask_at(h, h->capacity);
 
     memset(dead, 0, (size_t)h->words * sizeof(*dead));
     for (int32_t i = 0; i < k; i++)
@@ -152,7 +152,7 @@ static double try_all(const ek_replica_sets *h, int32_t k, double sets)
     return fatal;
 }
 
-static ek_survivability draw(const ek_replica_sets *h, int32_t k)
+static ek_survivability draw_sets(const ek_replica_sets *h, int32_t k)
 {
     int64_t n = TRIED / (h->n * h->words), fatal = 0;
 
@@ -167,9 +167,9 @@ static ek_survivability draw(const ek_replica_sets *h, int32_t k)
 
 ek_survivability ek_replica_sets_survivability(const ek_replica_sets *h, int32_t k)
 {
-    double sets = choose(h->domains, k);
+    double sets = binomial(h->domains, k);
     int32_t least;
-    int64_t n = smallest(h, &least);
+    int64_t n = count_smallest(h, &least);
 
     if (k < least)
         return (ek_survivability){.p = 1};
@@ -179,12 +179,13 @@ ek_survivability ek_replica_sets_survivability(const ek_replica_sets *h, int32_t
         return (ek_survivability){.p = 1 - (double)n / sets};
     if (sets * (double)(h->n * h->words) <= TRIED)
         return (ek_survivability){.p = 1 - try_all(h, k, sets) / sets};
-    return draw(h, k);
+    return draw_sets(h, k);
 }
 
-/* --- words ------------------------------------------------------------------------------------ */
+/* --- text ---------------------------------------------------------------------------------------
+ */
 
-/* So many digits that what is neither certain nor impossible does not look so. */
+/* Enough digits that a value other than 0 or 1 does not print as one. */
 static int digits_of(double p)
 {
     int digits = 2;
@@ -197,8 +198,8 @@ static int digits_of(double p)
 }
 
 /* "; any 2 of 4 nodes with probability 0.93". */
-static void write_one(FILE *f, const ek_replica_sets *h, const char *domain, int32_t any, int32_t k,
-                      int is_first)
+static void write_loss(FILE *f, const ek_replica_sets *h, const char *domain, int32_t any,
+                       int32_t k, int is_first)
 {
     ek_survivability s = ek_replica_sets_survivability(h, k);
 
@@ -223,7 +224,7 @@ const char *ek_replica_sets_text(const ek_replica_sets *h, const char *domain, c
         return text;
     fprintf(f, "survives");
     for (int32_t k = first; k <= any + FURTHER && k < h->domains; k++)
-        write_one(f, h, domain, any, k, k == first);
+        write_loss(f, h, domain, any, k, k == first);
     fclose(f);
     return text;
 }
