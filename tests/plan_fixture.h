@@ -22,7 +22,7 @@ static inline void plan_lay_out(fixture *f, ek_arena *a)
     f->memory = f->planner->reserve(a, &f->l);
 }
 
-/* No assignments yet.  A planner takes as much memory as it measured. */
+/* Block order, counts of 0; checks that the planner uses as much memory as it measured. */
 static inline void plan_setup(fixture *f, const ek_planner *planner, int32_t experts, int32_t ranks,
                               int32_t slots, ek_plan_costs costs)
 {
@@ -49,7 +49,7 @@ static inline void teardown(fixture *f)
     ek_arena_fini(&f->arena);
 }
 
-/* Plans for these counts; the plan has to be valid. */
+/* Plans for these counts and checks that the plan is valid. */
 static inline void plan_make(fixture *f, const int64_t *counts)
 {
     if (f->planner->plan_persistent != NULL)

@@ -1,5 +1,5 @@
-/* random_planner.h - a planner for tests: replicas anywhere, quotas at random, another plan each
- * time.  Whatever it does, what is computed must not change. */
+/* random_planner.h - planners for tests: replicas in random slots, random quotas, a new plan each
+ * time. No plan may change what is computed. */
 #ifndef RANDOM_PLANNER_H
 #define RANDOM_PLANNER_H
 
@@ -21,7 +21,7 @@ static inline void *random_take(ek_arena *a, const ek_plan_limits *l)
     return r;
 }
 
-/* From 0 to n. */
+/* A random number from 0 to n. */
 static inline int64_t random_up_to(ek_random_planner *r, int64_t n)
 {
     return (int64_t)(ek_random_bits(7, 1, r->draws++) % (uint64_t)(n + 1));
@@ -49,7 +49,7 @@ static inline ek_status random_transient(void *memory, const ek_plan_limits *l,
     return EK_OK;
 }
 
-/* Homes and replicas that stay, anywhere. */
+/* Primary copies and persistent replicas in random slots. */
 static inline ek_status random_persistent(void *memory, const ek_plan_limits *l,
                                           const int64_t *counts, ek_plan *p)
 {
@@ -73,12 +73,12 @@ static const ek_planner random_planner = {.name = "random",
                                           .what = "anything",
                                           .reserve = random_take,
                                           .plan_transient = random_transient};
-static const ek_planner random_from_previous = {.name = "random ahead",
+static const ek_planner random_from_previous = {.name = "random from previous counts",
                                                 .what = "anything",
                                                 .reserve = random_take,
                                                 .plan_transient = random_transient,
                                                 .uses_previous_counts = 1};
-static const ek_planner random_persistent_plan = {.name = "random that lasts",
+static const ek_planner random_persistent_plan = {.name = "random persistent",
                                                   .what = "anything",
                                                   .reserve = random_take,
                                                   .plan_persistent = random_persistent};

@@ -1,5 +1,5 @@
-/* replicate_cases.h - what the tests of replicate's pieces and of its planner share: an allocation,
- * placements on nodes, and a planner with its counts. */
+/* replicate_cases.h - shared by the tests of replicate and its parts: an allocation, placements on
+ * nodes, and a planner with its counts. */
 #ifndef REPLICATE_CASES_H
 #define REPLICATE_CASES_H
 
@@ -15,6 +15,7 @@ static inline void allocate(int32_t experts, int32_t slots, int32_t least, const
 {
     CHECK(ek_replicate_allocate(experts, slots, least, total, order, replicas) == EK_OK);
 }
+
 typedef struct {
     ek_arena arena;
     ek_replicate_nodes s;
@@ -32,7 +33,7 @@ static inline void lay_out(fixture *f, int32_t nodes, int32_t room, int32_t expe
     ek_replicate_place_reserve(&f->near, &f->arena, &f->s);
 }
 
-/* Equal nodes; experts are on `least` nodes where they have as many replicas. */
+/* Equal nodes of one rank; each expert needs `least` nodes, or as many as it has replicas. */
 static inline void setup(fixture *f, int32_t nodes, int32_t room, int32_t experts,
                          const int32_t *replicas, int32_t least)
 {
@@ -73,7 +74,7 @@ static inline void spread(fixture *f)
     ek_replicate_score(&f->s, f->need, &f->w);
 }
 
-/* As the planner does it. */
+/* The placement steps of the planner. */
 static inline void best(fixture *f)
 {
     int64_t weight[MANY];
@@ -90,7 +91,7 @@ static inline void best(fixture *f)
     ek_replicate_climb(&f->s, f->need, weight, &f->w, f->fatal, f->load);
 }
 
-/* Every replica lies somewhere, and what is kept along agrees. */
+/* Checks that every replica is placed and that the counts, masks and slots agree. */
 static inline void check_place_of(const fixture *f, const ek_replicate_place *w)
 {
     for (int32_t n = 0; n < f->s.nodes; n++)
@@ -124,13 +125,13 @@ typedef struct {
     int64_t counts[MANY * MANY];
 } planned;
 
-static inline void take_plan(planned *f)
+static inline void reserve_plan(planned *f)
 {
     f->memory = ek_planner_replicate.reserve(&f->arena, &f->l);
     ek_plan_reserve(&f->p, &f->arena, &f->l);
 }
 
-/* Block order; a node has `of_node` ranks, the last one what is left.  domain_of: see
+/* Block order; a node has `of_node` ranks, the last one the remainder.  domain_of: see
  * ek_plan_limits. */
 static inline void start_in(planned *f, int32_t experts, int32_t ranks, int32_t slots,
                             int32_t of_node, int32_t least, const int32_t *domain_of)
@@ -146,10 +147,10 @@ static inline void start_in(planned *f, int32_t experts, int32_t ranks, int32_t 
     for (int32_t r = 0; r < ranks; r++)
         f->node_of[r] = 7 - r / of_node; /* any numbers */
     ek_arena_measure(&f->arena);
-    take_plan(f);
+    reserve_plan(f);
     CHECK(f->memory == NULL);
     CHECK(ek_arena_init(&f->arena, f->arena.used, "a plan") == EK_OK);
-    take_plan(f);
+    reserve_plan(f);
     CHECK(ek_arena_check(&f->arena, "a plan") == EK_OK);
     ek_placement_block(&f->p.placement, 1);
     f->p.explain = 1;
@@ -196,7 +197,7 @@ static inline int64_t primaries_only(const planned *f)
     return most;
 }
 
-/* Plans; checks validity and that what is predicted is so. */
+/* Plans; checks validity and the predicted times. */
 static inline void make(planned *f)
 {
     int64_t load[MANY], off = primaries_only(f);

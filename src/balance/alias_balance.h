@@ -6,6 +6,7 @@
  * has left.  This may take the giving rank below the target; it then receives from another rank in
  * its own spare slot.  This is Walker's alias method (A. J. Walker, 1977; M. D. Vose, 1991) applied
  * to ranks: with one spare slot per rank it balances any loads perfectly unless a gap needs two
+ * experts.
  *
  * A budget bounds the replicas on a link: those a rank receives, and those of its experts that it
  * sends, each counted once however many ranks receive it, because receivers forward it. */

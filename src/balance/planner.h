@@ -7,6 +7,7 @@
  * nothing afterwards, starts from a valid placement and returns a valid one.  A plan never changes
  * what the model computes.  plan_persistent runs between steps, on past counts, and moves primary
  * copies with their optimizer state; plan_transient runs after the gate and adds replicas for one
+ * micro-batch.
  *
  * Units        An assignment is one token's row for one expert (top-k expanded).  Times are
  *              seconds.

@@ -4,6 +4,7 @@
  * Many placements survive as much as the plan: experts with equal numbers of replicas can be
  * exchanged, and slots can be swapped.  Among those with no more risk, alone and together with
  * other layers, and with no node above the allowed load, this searches one with few incoming
+ * replicas.
  *
  * Source       Ours.  Lazarus (arXiv 2407.04656v2) maps planned nodes to real ones, which stays the
  *              first step (plan_replicate.c), and moves what then differs.

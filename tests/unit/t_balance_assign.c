@@ -1,5 +1,5 @@
-/* The cheapest assignment of rows to columns: against all permutations, and at sizes where its
- * potentials prove that none is cheaper. */
+/* Linear assignment: against all permutations, and at sizes where the potentials prove optimality.
+ */
 #include "balance/assign.h"
 #include "base/random.h"
 #include "ek_test.h"
@@ -28,7 +28,7 @@ static void teardown(fixture *f)
     ek_arena_fini(&f->arena);
 }
 
-/* Drawn costs of any sign; below 2^shift. */
+/* Random costs of either sign, below 2^shift. */
 static void draw(uint64_t seed, int32_t n, int shift)
 {
     for (int32_t i = 0; i < n * n; i++)
@@ -36,7 +36,7 @@ static void draw(uint64_t seed, int32_t n, int shift)
             (int64_t)(ek_random_bits(seed, 1, (uint64_t)i) >> (63 - shift)) - (INT64_C(1) << shift);
 }
 
-/* The least over all permutations of rows from `row` on, the columns in `used` being taken. */
+/* The minimum over all permutations of rows from `row` on, columns in `used` being taken. */
 static int64_t by_trying(int32_t n, int32_t row, unsigned used)
 {
     int64_t best = INT64_MAX;
@@ -52,7 +52,7 @@ static int64_t by_trying(int32_t n, int32_t row, unsigned used)
     return best;
 }
 
-/* Each column once, and the sum is that of the costs. */
+/* Checks that each column is used once and that the sum is right. */
 static void check(int32_t n, const int32_t *column_of, int64_t sum)
 {
     unsigned char seen[LARGE] = {0};
@@ -65,7 +65,7 @@ static void check(int32_t n, const int32_t *column_of, int64_t sum)
     CHECK_INT(sum, 0);
 }
 
-static void as_all_permutations_say(void)
+static void matches_all_permutations(void)
 {
     int32_t column_of[SMALL], again[SMALL];
     fixture f;
@@ -75,7 +75,7 @@ static void as_all_permutations_say(void)
         int32_t size = 1 + (int32_t)(n % SMALL);
         int64_t sum;
 
-        draw(n, size, n % 3 == 0 ? 1 : n % 3 == 1 ? 4 : 58); /* many alike, few, none */
+        draw(n, size, n % 3 == 0 ? 1 : n % 3 == 1 ? 4 : 58); /* many equal, few, none */
         sum = ek_assign_rows(&f.a, size, cost, column_of);
         check(size, column_of, sum);
         CHECK_INT(sum, by_trying(size, 0, 0));
@@ -85,7 +85,7 @@ static void as_all_permutations_say(void)
     teardown(&f);
 }
 
-/* Whoever is taken in turn by what is best for him leaves the last one with what is worst. */
+/* A greedy assignment leaves the last row with the worst column. */
 static void turns_are_not_enough(void)
 {
     static const int64_t dear[] = {0, 1, 2, 1, 3, 9, 2, 4, 90};
@@ -94,13 +94,13 @@ static void turns_are_not_enough(void)
 
     memcpy(cost, dear, sizeof(dear));
     setup(&f, 3);
-    CHECK_INT(ek_assign_rows(&f.a, 3, cost, column_of), 7); /* in turn: 93 */
+    CHECK_INT(ek_assign_rows(&f.a, 3, cost, column_of), 7); /* greedy: 93 */
     check(3, column_of, 7);
     CHECK_INT(ek_assign_rows(&f.a, 0, cost, column_of), 0);
     teardown(&f);
 }
 
-/* u_i + v_j <= cost_ij everywhere and sum u + sum v = cost: so no assignment costs less. */
+/* u_i + v_j <= cost_ij everywhere and sum u + sum v = cost: optimal by duality. */
 static void potentials_prove_it(void)
 {
     int32_t column_of[LARGE];
@@ -127,7 +127,7 @@ static void potentials_prove_it(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(as_all_permutations_say),
+    EK_CASE(matches_all_permutations),
     EK_CASE(turns_are_not_enough),
     EK_CASE(potentials_prove_it),
 };

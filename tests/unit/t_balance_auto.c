@@ -1,5 +1,5 @@
-/* auto: what a replica has to save and what a move has to, by hand; edge cases; homes that stay
- * apart from replicas for once; recorded traces; properties over random layers. */
+/* auto: when a replica pays and when a move pays, by hand; edge cases; persistent against transient
+ * plans; recorded traces; properties over random layers. */
 #include "balance/replay.h"
 #include "balance_golden.h"
 #include "base/random.h"
@@ -7,14 +7,14 @@
 
 enum { DRAWS = 300 };
 
-/* Block order, no assignments, homes that stay: times are numbers of assignments. */
+/* Block order, no assignments, horizon 0; costs are chosen so that times are assignment counts. */
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t spare, double replica_s)
 {
     plan_setup(f, &ek_planner_auto, experts, ranks, (experts + ranks - 1) / ranks + spare,
                (ek_plan_costs){.compute_s_per_row = 1, .replica_s = replica_s});
 }
 
-/* All of an expert's assignments come from rank 0. */
+/* All assignments of an expert come from rank 0. */
 static void set_totals(fixture *f, const int64_t *total)
 {
     memcpy(f->counts, total, (size_t)f->l.experts * sizeof(*total));
@@ -36,8 +36,8 @@ static int32_t replicas(const fixture *f)
     return n;
 }
 
-/* The lasting placement alone. */
-static void place(fixture *f)
+/* Runs plan_persistent only. */
+static void plan_persistently(fixture *f)
 {
     CHECK(f->planner->plan_persistent(f->memory, &f->l, f->counts, &f->p) == EK_OK);
     CHECK(ek_plan_check(&f->l, f->counts, &f->p) == EK_OK);
@@ -48,7 +48,7 @@ static int32_t rank_of(const fixture *f, int32_t expert)
     return f->p.placement.primary[expert] / f->l.slots;
 }
 
-/* Experts that are not on the rank of block order. */
+/* Number of experts off their block-order rank. */
 static int32_t moved(const fixture *f)
 {
     int32_t each = f->l.experts / f->l.ranks, longer = f->l.experts % f->l.ranks, n = 0;
@@ -64,8 +64,8 @@ static int32_t moved(const fixture *f)
 
 /* --- replicas by hand ------------------------------------------------------------------------- */
 
-/* 900, 300, 200, 200 come to 400 with one replica a link, which may take what 500 assignments do.
- */
+/* 900, 300, 200, 200 become 400 with one replica per link, which may take as long as 500
+ * assignments. */
 static void a_replica_has_to_pay(void)
 {
     const int64_t total[] = {900, 300, 200, 200};
@@ -85,8 +85,7 @@ static void a_replica_has_to_pay(void)
     teardown(&f);
 }
 
-/* Rank 0 has two experts of 300, the others none.  To come to 200 it gives of both, to come to 300
- * of one. */
+/* Rank 0 has two experts of 300, the others none.  For 200 it must give of both, for 300 of one. */
 static void as_many_a_link_as_pay(void)
 {
     const int64_t total[] = {300, 300, 0, 0, 0, 0};
@@ -106,8 +105,8 @@ static void as_many_a_link_as_pay(void)
     teardown(&f);
 }
 
-/* Where rank 0 sends everything, levelling loads shortens products alone; what helps is to keep
- * tokens there, if that pays. */
+/* Where rank 0 sends everything, balancing only shortens the products; locality replicas help if
+ * they pay. */
 static void what_the_busiest_source_sends_stays(void)
 {
     const int64_t total[] = {900, 300, 200, 200};
@@ -121,10 +120,10 @@ static void what_the_busiest_source_sends_stays(void)
     CHECK_INT(run(&f), 1200);
     CHECK(fabs(f.p.after_s - (1200 * 0.1 + 400 * 0.9)) < 1e-9);
     CHECK(strstr(f.p.reason, "locality replicas") != NULL);
-    f.l.costs.replica_s = 271; /* 300 that stay save 270, level loads 50 */
+    f.l.costs.replica_s = 271; /* 300 that stay save 270, balancing saves 50 */
     CHECK_INT(run(&f), 900);
     CHECK_INT(replicas(&f), 0);
-    for (int32_t r = 0; r < 4; r++) /* the same from four sources alike */
+    for (int32_t r = 0; r < 4; r++) /* the same from four equal sources */
         for (int32_t e = 0; e < 4; e++)
             f.counts[r * 4 + e] = total[e] / 4;
     f.l.costs.replica_s = 200;
@@ -132,7 +131,7 @@ static void what_the_busiest_source_sends_stays(void)
     teardown(&f);
 }
 
-/* Without prices balance is all that counts. */
+/* With all costs 0 only balance counts. */
 static void without_prices(void)
 {
     const int64_t total[] = {900, 300, 200, 200};
@@ -145,10 +144,10 @@ static void without_prices(void)
     teardown(&f);
 }
 
-/* --- homes by hand ---------------------------------------------------------------------------- */
+/* --- moves by hand ---------------------------------------------------------------------------- */
 
-/* Rank 0 has four experts of 40, rank 1 four of none, no spare slot: two a link move, so that 160
- * become 80, if that is worth it. */
+/* Rank 0 has four experts of 40, rank 1 four of none, no spare slot: two per link move, so that 160
+ * become 80, if that pays. */
 static void a_move_has_to_pay(void)
 {
     const int64_t total[] = {40, 40, 40, 40, 0, 0, 0, 0};
@@ -157,28 +156,28 @@ static void a_move_has_to_pay(void)
     setup(&f, 8, 2, 0, 0);
     set_totals(&f, total);
     f.l.costs.migrate_s_per_expert = 1;
-    CHECK_INT(run(&f), 160); /* lasts: 0 */
+    CHECK_INT(run(&f), 160); /* horizon: 0 */
     CHECK_INT(moved(&f), 0);
     f.l.horizon = 10;
     f.l.costs.migrate_s_per_expert = 1000;
-    place(&f);
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 0);
     CHECK(strstr(f.p.reason, "no move") != NULL);
     f.l.costs.migrate_s_per_expert = 100;
-    place(&f);
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 4);
     CHECK(strstr(f.p.reason, "4 of 8 experts move") != NULL);
     CHECK_INT(ek_plan_loads(&f.l, &f.p, f.load), 80);
-    f.l.costs.migrate_s_per_expert = 1; /* and stay then, even if moves cost next to nothing */
-    place(&f);
+    f.l.costs.migrate_s_per_expert = 1; /* they stay afterwards, even if moves are nearly free */
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 4);
     CHECK(strstr(f.p.reason, "no move") != NULL);
     teardown(&f);
 }
 
-/* 40, 40 and 10, 10, half of each from either rank: level by a replica, for 50 + 25, or by a move,
- * for 50.  But of the 80 at home on rank 0 half are its own, and where they are: links carry 40,
- * and 25 when homes have parted. */
+/* 40, 40 and 10, 10, half of each from either rank: balanced by a replica for 50 + 25, or by a move
+ * for 50.  But half of rank 0's 80 come from rank 0 itself: links carry 40, and 25 after the move.
+ */
 static void replicas_keep_tokens_where_they_are(void)
 {
     const int64_t half[] = {20, 20, 5, 5};
@@ -191,23 +190,24 @@ static void replicas_keep_tokens_where_they_are(void)
         f.l.horizon = 10;
         memcpy(f.counts, half, sizeof(half));
         memcpy(f.counts + 4, half, sizeof(half));
-        f.l.costs.migrate_s_per_expert = 80; /* 160 are to be saved in ten micro-batches */
-        place(&f);
+        f.l.costs.migrate_s_per_expert = 80; /* 160 must be saved in ten micro-batches */
+        plan_persistently(&f);
         CHECK_INT(moved(&f), sent ? 0 : 2);
-        f.l.costs.migrate_s_per_expert = 70; /* 140, of which links save 150 */
-        place(&f);
+        f.l.costs.migrate_s_per_expert = 70; /* 140, of which the links save 150 */
+        plan_persistently(&f);
         CHECK_INT(moved(&f), 2);
         ek_placement_block(&f.p.placement, 1);
-        f.l.costs.migrate_s_per_expert = 20; /* 40: 250 by the coarse model leave no doubt */
-        place(&f);
+        f.l.costs.migrate_s_per_expert = 20; /* 40: a gain of 250 by the coarse model leaves no
+                                                doubt */
+        plan_persistently(&f);
         CHECK_INT(moved(&f), 2);
         teardown(&f);
     }
 }
 
-/* The same, with rows that take time both to compute and to send: with a replica 50 + 20 + 25, with
- * homes parted 50 + 25, ten times 20 less, for 160.  Where 5 of the 25 alone are waited for nothing
- * is left to save. */
+/* The same, with rows that cost both products and communication: 50 + 20 + 25 with a replica, 50 +
+ * 25 after the move, so ten times 20 is saved, for 160.  If only 5 of the 25 are exposed, nothing
+ * is saved. */
 static void what_is_hidden_does_not_count(void)
 {
     const int64_t half[] = {20, 20, 5, 5};
@@ -223,13 +223,13 @@ static void what_is_hidden_does_not_count(void)
         f.l.horizon = 10;
         memcpy(f.counts, half, sizeof(half));
         memcpy(f.counts + 4, half, sizeof(half));
-        place(&f);
+        plan_persistently(&f);
         CHECK_INT(moved(&f), hidden ? 0 : 2);
         teardown(&f);
     }
 }
 
-/* Two hot experts on rank 0 of four: apart from each other, each rank gives of one alone. */
+/* Two hot experts on rank 0 of four: after parting them, each rank gives of one only. */
 static void hot_experts_part(void)
 {
     const int64_t total[] = {500, 500, 40, 40, 40, 40, 40, 40};
@@ -239,7 +239,7 @@ static void hot_experts_part(void)
     set_totals(&f, total);
     f.l.costs.migrate_s_per_expert = 1;
     f.l.horizon = 100;
-    place(&f);
+    plan_persistently(&f);
     CHECK(rank_of(&f, 0) != rank_of(&f, 1));
     CHECK_INT(moved(&f), 2);
     CHECK_INT(run(&f), 310);
@@ -247,7 +247,7 @@ static void hot_experts_part(void)
     teardown(&f);
 }
 
-/* What spare slots can balance for once needs no move. */
+/* No move where transient replicas suffice. */
 static void spare_slots_spare_moves(void)
 {
     const int64_t total[] = {1000, 10, 10, 10, 10, 10, 10, 10};
@@ -257,14 +257,14 @@ static void spare_slots_spare_moves(void)
     set_totals(&f, total);
     f.l.costs.migrate_s_per_expert = 1;
     f.l.horizon = 1000;
-    place(&f);
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 0);
     teardown(&f);
 }
 
-/* Rank 1 has to give of two experts until one of its three leaves.  Those beside rank 0's heavy
- * one, which alone has more than the mean, are not in its way and stay. */
-static void who_is_beside_a_heavy_one_stays(void)
+/* Rank 1 must give of two experts until one of its three leaves.  The experts beside rank 0's heavy
+ * one, which alone exceeds the mean, stay. */
+static void experts_beside_a_heavy_one_stay(void)
 {
     const int64_t total[] = {1000, 50, 50, 400, 400, 400, 20, 20, 20, 20, 20, 20};
     fixture f;
@@ -273,13 +273,14 @@ static void who_is_beside_a_heavy_one_stays(void)
     set_totals(&f, total);
     f.l.costs.migrate_s_per_expert = 1;
     f.l.horizon = 100;
-    place(&f);
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 2);
     CHECK(rank_of(&f, 1) == 0 && rank_of(&f, 2) == 0);
     teardown(&f);
 }
 
-/* Ranks of three, two and two homes keep so many; replicas of before go, spare slots are left. */
+/* Ranks with three, two and two primary copies keep these numbers; old replicas are removed, spare
+ * slots stay empty. */
 static void ranks_keep_their_number(void)
 {
     const int64_t total[] = {90, 80, 70, 1, 2, 3, 4};
@@ -290,7 +291,7 @@ static void ranks_keep_their_number(void)
     set_totals(&f, total);
     f.p.placement.expert_of[3] = 6;
     f.l.horizon = 100;
-    place(&f);
+    plan_persistently(&f);
     CHECK(moved(&f) > 0);
     CHECK_INT(replicas(&f), 0);
     for (int32_t e = 0; e < 7; e++)
@@ -300,7 +301,7 @@ static void ranks_keep_their_number(void)
     teardown(&f);
 }
 
-/* The sum of ten micro-batches says what one of them does. */
+/* A sum over ten micro-batches is planned for as one of them. */
 static void a_sum_is_of_its_micro_batches(void)
 {
     const int64_t total[] = {40, 40, 40, 40, 0, 0, 0, 0};
@@ -311,17 +312,17 @@ static void a_sum_is_of_its_micro_batches(void)
     f.l.costs.migrate_s_per_expert = 100;
     f.l.horizon = 2;
     set_totals(&f, total);
-    place(&f);
+    plan_persistently(&f);
     one = f.p.before_s;
     CHECK_INT(moved(&f), 0);
     for (int32_t e = 0; e < 8; e++)
         f.counts[e] *= 10;
     f.p.of = 10;
-    place(&f);
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 0);
     CHECK(f.p.before_s == one);
-    f.p.of = 1; /* of one alone they are worth moving for */
-    place(&f);
+    f.p.of = 1; /* taken as one micro-batch, the move pays */
+    plan_persistently(&f);
     CHECK_INT(moved(&f), 4);
     teardown(&f);
 }
@@ -338,7 +339,7 @@ static void nothing_to_do(void)
     CHECK_INT(replicas(&f), 0);
     for (int32_t e = 0; e < 6; e++)
         f.counts[e] = 7;
-    CHECK_INT(run(&f), 14); /* even already */
+    CHECK_INT(run(&f), 14); /* already even */
     CHECK_INT(replicas(&f), 0);
     CHECK_INT(moved(&f), 0);
     teardown(&f);
@@ -386,7 +387,7 @@ static void one_expert_takes_all_on_more_ranks_than_experts(void)
     teardown(&f);
 }
 
-/* Replicas of the time before are not carried along. */
+/* Replicas of the previous plan are not kept. */
 static void starts_afresh(void)
 {
     fixture f;
@@ -402,7 +403,7 @@ static void starts_afresh(void)
     teardown(&f);
 }
 
-/* As many assignments as the library takes. */
+/* The largest counts that the library accepts. */
 static void huge_counts(void)
 {
     fixture f;
@@ -420,7 +421,7 @@ static void huge_counts(void)
 
 /* --- recorded traces -------------------------------------------------------------------------- */
 
-/* The machine of `evenkeel plan`, replicas at so many times its price. */
+/* The default machine of `evenkeel plan`, with replica cost multiplied. */
 static ek_plan_costs machine(double replicas_price)
 {
     const double weights = 3.0 * 2048 * 1024, flops = 200e12, link = 50e9;
@@ -455,7 +456,7 @@ static int replay(const ek_planner *planner, const char *name, const char *histo
 
 static const char missing[] = "EK_TRACES does not name a folder with this trace";
 
-static void homes_by_prefill_judged_on_decode(void)
+static void persistent_from_prefill_on_decode(void)
 {
     ek_replay_result r;
 
@@ -477,8 +478,8 @@ static void gpt_16_ranks(void)
         EK_T_FAIL("replicas for nothing: max/mean %.5f, worst %.5f", r.mean, r.worst);
 }
 
-/* By a model that it does not search with: ahead of `exact` by the more, the more replicas cost,
- * and never behind doing nothing. */
+/* By ek_plan_time, which it does not optimise: the more replicas cost, the further ahead of
+ * `exact`, and never behind no replicas. */
 static void weighs_replicas(void)
 {
     static const double prices[] = {4, 512};
@@ -505,7 +506,7 @@ static int64_t drawn(int draw, int i, uint64_t below)
     return (int64_t)(ek_random_bits(9, (uint64_t)draw, (uint64_t)i) % below);
 }
 
-/* Skewed counts: an expert's expectation falls as 1 / (1 + rank of it squared). */
+/* Skewed counts: the expectation falls as 1 / (1 + rank of the expert squared). */
 static void draw_counts(fixture *f, int draw)
 {
     for (int32_t r = 0; r < f->l.ranks; r++)
@@ -526,7 +527,7 @@ static int32_t most_of(const int32_t *x, int32_t n)
     return most;
 }
 
-/* Replicas that the busiest link carries, counted from the plan. */
+/* Replicas on the busiest link, counted from the plan. */
 static int32_t links(const fixture *f)
 {
     enum { RANKS = 16 };
@@ -546,8 +547,8 @@ static int32_t links(const fixture *f)
                                                         : most_of(gives, RANKS);
 }
 
-/* The predicted time is that of the plan; no homes move; replicas for nothing are those of `exact`;
- * dearer ones are not more. */
+/* The predicted time is that of the plan; primary copies stay; with free replicas the plan is that
+ * of `exact`; costlier replicas are not more. */
 static void random_layers(void)
 {
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -577,8 +578,7 @@ static void random_layers(void)
     }
 }
 
-/* A permutation, the same from the same, that is expected to take no longer; replicas are not
- * touched by it. */
+/* A deterministic permutation that is expected to be no slower; it leaves no replicas. */
 static void random_histories(void)
 {
     int32_t some = 0;
@@ -593,7 +593,7 @@ static void random_histories(void)
         f.l.costs.comm_s_per_row = (double)drawn(draw, 4, 3);
         f.l.costs.migrate_s_per_expert = 100;
         f.l.horizon = 1 << drawn(draw, 3, 10);
-        place(&f);
+        plan_persistently(&f);
         CHECK(f.p.after_s <= f.p.before_s);
         CHECK_INT(replicas(&f), 0);
         for (int32_t e = 0; e < experts; e++)
@@ -604,8 +604,8 @@ static void random_histories(void)
         some += was > 0;
         memcpy(first, f.p.placement.primary, (size_t)experts * sizeof(*first));
         ek_placement_block(&f.p.placement, 1);
-        f.p.explain = 0; /* one rank may explain, and all have to decide alike */
-        place(&f);
+        f.p.explain = 0; /* one rank may explain, and all must decide alike */
+        plan_persistently(&f);
         CHECK(memcmp(first, f.p.placement.primary, (size_t)experts * sizeof(*first)) == 0);
         teardown(&f);
     }
@@ -623,7 +623,7 @@ static const ek_case cases[] = {
     EK_CASE(what_is_hidden_does_not_count),
     EK_CASE(hot_experts_part),
     EK_CASE(spare_slots_spare_moves),
-    EK_CASE(who_is_beside_a_heavy_one_stays),
+    EK_CASE(experts_beside_a_heavy_one_stay),
     EK_CASE(ranks_keep_their_number),
     EK_CASE(a_sum_is_of_its_micro_batches),
     EK_CASE(nothing_to_do),
@@ -632,7 +632,7 @@ static const ek_case cases[] = {
     EK_CASE(one_expert_takes_all_on_more_ranks_than_experts),
     EK_CASE(starts_afresh),
     EK_CASE(huge_counts),
-    EK_CASE(homes_by_prefill_judged_on_decode),
+    EK_CASE(persistent_from_prefill_on_decode),
     EK_CASE(gpt_16_ranks),
     EK_CASE(weighs_replicas),
     EK_CASE(random_layers),

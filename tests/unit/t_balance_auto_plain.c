@@ -1,5 +1,5 @@
-/* auto against the plain way to do the same: every packing made without lists and searched in full,
- * every number of replicas a link tried.  What auto leaves out must not cost more than it says. */
+/* auto against a plain reference: every packing made without lists and searched in full, every
+ * number of replicas per link tried.  The shortcuts of auto must not cost more than documented. */
 #include "balance/alias_balance.h"
 #include "base/random.h"
 #include "plan_fixture.h"
@@ -13,7 +13,7 @@ static const struct {
     int with_heaviest;
 } levels[PLAIN] = {{0.8, 0}, {0.8, 1}, {1.1, 0}, {1.5, 0}};
 
-/* The layer at work, and homes made the plain way. */
+/* The current layer, and placements made by the reference. */
 typedef struct {
     fixture f, judge;
     int64_t total[EXPERTS], sum[RANKS];
@@ -26,8 +26,8 @@ static int64_t drawn(int draw, int i, uint64_t below)
     return (int64_t)(ek_random_bits(21, (uint64_t)draw, (uint64_t)i) % below);
 }
 
-/* What an expert may get at most of a source: skewed; or about alike on a rank, which may have
- * several times what another has. */
+/* Upper bound of an expert's count from a source: skewed; or about equal on a rank, which may have
+ * several times the tokens of another. */
 static uint64_t most_for(const layer *x, int draw, int32_t e)
 {
     const ek_plan_limits *l = &x->f.l;
@@ -39,7 +39,7 @@ static uint64_t most_for(const layer *x, int draw, int32_t e)
     return 1 + (size + (uint64_t)drawn(draw, 100 + e, size)) * (uint64_t)drawn(draw, 200 + r, 5);
 }
 
-/* Of few and of many assignments. */
+/* Few and many assignments. */
 static void draw_counts(layer *x, int draw)
 {
     const ek_plan_limits *l = &x->f.l;
@@ -75,13 +75,13 @@ static void setup(layer *x, int draw)
     x->judge.l = x->f.l;
 }
 
-static void done(layer *x)
+static void fini_layer(layer *x)
 {
     teardown(&x->judge);
     teardown(&x->f);
 }
 
-/* --- homes ------------------------------------------------------------------------------------ */
+/* --- persistent ------------------------------------------------------------------------------- */
 
 static void sort(layer *x)
 {
@@ -129,7 +129,7 @@ static int alike(const layer *x, int32_t a, int32_t b)
            of_b + (double)more <= most;
 }
 
-/* Every expert that is away against every other, lightest first. */
+/* Compares every moved expert with every other, lightest first. */
 static void send_primary(layer *x)
 {
     int32_t n = x->f.l.experts;
@@ -148,7 +148,7 @@ static void send_primary(layer *x)
         }
 }
 
-/* What x->rank_of takes, with what fast makes of it, moves and all. */
+/* Time of x->rank_of with transient replicas, moves included. */
 static double cost(layer *x)
 {
     fixture *j = &x->judge;
@@ -166,10 +166,10 @@ static double cost(layer *x)
     }
     CHECK(j->planner->plan_transient(j->memory, &j->l, x->f.counts, &j->p) == EK_OK);
     return j->p.after_s * (double)j->l.horizon +
-           2 * links * j->l.costs.migrate_s_per_expert; /* pays twice */
+           2 * links * j->l.costs.migrate_s_per_expert; /* pays_factor 2 */
 }
 
-/* The present homes and four packings, which auto's are one of; the least that one takes. */
+/* The least time of the present placement and four packings, of which auto's must be one. */
 static double plain_primaries(layer *x, const int32_t *chosen)
 {
     size_t size = (size_t)x->f.l.experts * sizeof(*chosen);
@@ -189,8 +189,8 @@ static double plain_primaries(layer *x, const int32_t *chosen)
     return least;
 }
 
-/* How much dearer homes may be than the best.  Where sending takes time, fast knows more of links
- * than slow reckons with, and may bring experts near their tokens besides (locality_replicas.h). */
+/* Allowed excess over the best placement.  With communication costs plan_transient models links
+ * more closely than plan_persistent and may add locality replicas. */
 static double margin(const layer *x)
 {
     const ek_plan_limits *l = &x->f.l;
@@ -201,8 +201,8 @@ static double margin(const layer *x)
     return l->costs.comm_s_per_row > 0 ? 1.0 / 32 : 1.0 / 512;
 }
 
-/* Homes are those of a plain packing, and hardly dearer than the best of them. */
-static void homes_are_plain_ones(void)
+/* The placement is one of the reference's, hardly slower than the best of them. */
+static void persistent_matches_reference(void)
 {
     int32_t some = 0;
 
@@ -221,13 +221,13 @@ static void homes_are_plain_ones(void)
         now = cost(&x);
         if (now > least * (1 + margin(&x)) + 1e-9)
             EK_T_FAIL("draw %d: %.9g, plainly %.9g: 1 + %.3g", draw, now, least, now / least - 1);
-        done(&x);
+        fini_layer(&x);
     }
     if (some < DRAWS / 10 || some > DRAWS * 9 / 10)
         EK_T_FAIL("homes move in %d of %d draws", (int)some, (int)DRAWS);
 }
 
-/* --- replicas --------------------------------------------------------------------------------- */
+/* --- transient -------------------------------------------------------------------------------- */
 
 static double time_of(const layer *x, int64_t most, int32_t links)
 {
@@ -245,7 +245,7 @@ static double time_of(const layer *x, int64_t most, int32_t links)
            links * c->replica_s;
 }
 
-/* As many replicas a link as can be, then every smaller number, each searched in full. */
+/* The maximum number of replicas per link, then every smaller one, each searched in full. */
 static double plain_search(layer *x)
 {
     const ek_plan_limits *l = &x->f.l;
@@ -275,7 +275,7 @@ static double plain_search(layer *x)
     return least;
 }
 
-/* What auto leaves out saves no more than a search is exact to. */
+/* What the shortcuts skip saves no more than the search resolution. */
 static void replicas_are_plain_ones(void)
 {
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -288,12 +288,12 @@ static void replicas_are_plain_ones(void)
         least = plain_search(&x);
         if (now > least * 1.0005)
             EK_T_FAIL("draw %d: %.9g, plainly %.9g", draw, now, least);
-        done(&x);
+        fini_layer(&x);
     }
 }
 
 static const ek_case cases[] = {
-    EK_CASE(homes_are_plain_ones),
+    EK_CASE(persistent_matches_reference),
     EK_CASE(replicas_are_plain_ones),
 };
 

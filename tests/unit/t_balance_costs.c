@@ -1,4 +1,4 @@
-/* Planners' costs from a machine's tables, by hand. */
+/* Planner costs from the tables of a machine, by hand. */
 #include "balance/costs.h"
 #include "ek_test.h"
 #include "machine_fixture.h"
@@ -19,7 +19,7 @@ static void by_the_book(void)
 {
     ek_machine m = by_hand();
     ek_model_spec spec = model();
-    /* 4 ranks on 2 nodes, 2 experts each, so 16 rows an expert: the best rates */
+    /* 4 ranks on 2 nodes, 2 experts each, so 16 rows per expert: the best rates */
     ek_plan_setting s = {&spec, 0, 4, 2, 32};
     ek_plan_costs c;
     double flops = 6.0 * 64 * 100, row = 4 * 64 * 2 + 2 * 4, sent = 24;
@@ -81,7 +81,7 @@ static void edges(void)
     ek_plan_costs c, other;
     ek_cost_reason reason = {0};
 
-    CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK); /* nobody to send to */
+    CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK); /* a single rank */
     CHECK(c.comm_s_per_row == 0 && c.replica_s == 0 && c.compute_s_per_row > 0);
     memset(m.link, 0, sizeof(m.link));
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
@@ -89,17 +89,17 @@ static void edges(void)
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_EINVAL);
     CHECK(strstr(ek_err_message(), "measured with one rank") != NULL);
     m = by_hand();
-    s.ranks = 20; /* more than experts: one each */
+    s.ranks = 20; /* more ranks than experts: one each */
     CHECK(ek_plan_costs_of(&m, &s, &c, &reason) == EK_OK);
     CHECK(strstr(reason.line[0].text, "copies, 100 rows an expert") != NULL);
-    s.experts = 20; /* of a trace, in place of the model's */
+    s.experts = 20; /* from a trace instead of the model */
     CHECK(ek_plan_costs_of(&m, &s, &other, NULL) == EK_OK);
     CHECK_NEAR(c.compute_s_per_row, other.compute_s_per_row);
     s.ranks = 0;
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_EINVAL);
 }
 
-/* Every figure has a line, and lines of one depth add up to the one above. */
+/* Every factor has a reason line, and lines of one depth add up to the one above. */
 static void reasons(void)
 {
     ek_machine m = by_hand();

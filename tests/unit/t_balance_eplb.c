@@ -1,5 +1,5 @@
-/* eplb: allocation and packing by hand, edge cases, the balance that its authors' code reaches on
- * recorded loads, and properties over random layers. */
+/* eplb: allocation and packing by hand, edge cases, the balance of the authors' code on recorded
+ * loads, and properties over random layers. */
 #include "balance/replay.h"
 #include "balance_golden.h"
 #include "base/random.h"
@@ -13,7 +13,7 @@ static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots)
                (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
 }
 
-/* The busiest rank's assignments; every slot is filled. */
+/* Load of the busiest rank; checks that every slot is filled. */
 static int64_t run(fixture *f)
 {
     plan_make(f, f->counts);
@@ -67,9 +67,9 @@ static void what_does_not_divide(void)
     teardown(&f);
 }
 
-/* Both experts get a replica on both ranks, expert 1 its first on rank 0: its home stays on rank 1.
- */
-static void homes_stay_where_they_can(void)
+/* Both experts get a replica on both ranks, expert 1 its first on rank 0: its primary copy stays on
+ * rank 1. */
+static void primaries_stay_where_possible(void)
 {
     fixture f;
 
@@ -87,7 +87,7 @@ static void edges(void)
 {
     fixture f;
 
-    setup(&f, 3, 3, 2); /* no assignments: the first expert gets all extra slots */
+    setup(&f, 3, 3, 2); /* no assignments: the first expert gets all further slots */
     CHECK_INT(run(&f), 0);
     CHECK_INT(replicas(&f, 0), 4);
     teardown(&f);
@@ -102,7 +102,7 @@ static void edges(void)
     teardown(&f);
 }
 
-/* 1.006 on the load that it has seen: what the authors' code gives for 288 slots on 32 ranks. */
+/* 1.006 on the load that it was made from, as the authors' code gives for 288 slots on 32 ranks. */
 static void recorded(void)
 {
     ek_replay_config cfg = {.planner = &ek_planner_eplb,
@@ -122,7 +122,7 @@ static int64_t drawn(int draw, int i, uint64_t below)
     return (int64_t)(ek_random_bits(6, (uint64_t)draw, (uint64_t)i) % below);
 }
 
-/* No further slot could have gone to a heavier replica; twice the counts, the same placement. */
+/* No slot could have gone to a heavier replica; doubled counts give the same placement. */
 static void random_layers(void)
 {
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -159,7 +159,7 @@ static void random_layers(void)
 static const ek_case cases[] = {
     EK_CASE(by_hand),
     EK_CASE(what_does_not_divide),
-    EK_CASE(homes_stay_where_they_can),
+    EK_CASE(primaries_stay_where_possible),
     EK_CASE(edges),
     EK_CASE(recorded),
     EK_CASE(random_layers),

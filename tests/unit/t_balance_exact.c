@@ -1,4 +1,4 @@
-/* exact: loads that one spare slot a rank balances perfectly, what limits it, edge cases, recorded
+/* exact: loads that one spare slot per rank balances perfectly, limits, edge cases, recorded
  * traces, and properties over random layers. */
 #include "balance/replay.h"
 #include "balance_golden.h"
@@ -7,14 +7,14 @@
 
 enum { DRAWS = 400 };
 
-/* Block order with so many spare slots a rank; no assignments. */
+/* Block order with `spare` spare slots per rank; no assignments. */
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t spare)
 {
     plan_setup(f, &ek_planner_exact, experts, ranks, (experts + ranks - 1) / ranks + spare,
                (ek_plan_costs){.compute_s_per_row = 1e-6, .comm_s_per_row = 1e-6});
 }
 
-/* All of an expert's assignments come from rank 0. */
+/* All assignments of an expert come from rank 0. */
 static void set_total(fixture *f, int32_t expert, int64_t n)
 {
     f->counts[expert] = n;
@@ -38,7 +38,7 @@ static int32_t replicas(const fixture *f)
 
 /* --- by hand ---------------------------------------------------------------------------------- */
 
-/* 9, 3, 2, 2 on four ranks: three replicas of the first make four times 4. */
+/* 9, 3, 2, 2 on four ranks: three replicas of the first give 4 each. */
 static void one_hot_expert(void)
 {
     fixture f;
@@ -55,8 +55,8 @@ static void one_hot_expert(void)
     teardown(&f);
 }
 
-/* 60, 50, 10, 0: rank 0 alone could fill two gaps only in part; it gives rank 3 the whole gap of 30
- * and rank 2 gets its 20 from rank 1. */
+/* 60, 50, 10, 0: rank 0 alone could close two gaps only in part; it gives rank 3 its whole gap of
+ * 30, and rank 2 gets its 20 from rank 1. */
 static void two_hot_experts(void)
 {
     fixture f;
@@ -70,9 +70,9 @@ static void two_hot_experts(void)
     teardown(&f);
 }
 
-/* 70, 70, 30, 30: what rank 0 lacks after filling a gap of 20 twice is none; but with 65, 75 the
- * giver falls below the mean and takes it back from the other in its own spare slot. */
-static void a_giver_takes_back(void)
+/* With 70, 70, 30, 30 rank 0 is level after closing a gap of 20 twice; with 65, 75 the giving rank
+ * falls below the mean and gets the difference back from the other in its own spare slot. */
+static void giving_rank_receives_back(void)
 {
     fixture f;
 
@@ -85,8 +85,8 @@ static void a_giver_takes_back(void)
     teardown(&f);
 }
 
-/* A spare slot takes one expert: a gap that needs two stays open, and the plan says how far it
- * came. Rank 0 has four experts of 10, rank 1 one of 0: the best is 30 to 10. */
+/* A spare slot holds one expert: a gap that needs two stays open, and the plan reports the load it
+ * reached.  Rank 0 has four experts of 10, rank 1 one of 0: the best is 30 to 10. */
 static void small_experts_leave_a_gap(void)
 {
     fixture f;
@@ -116,7 +116,7 @@ static void nothing_to_do(void)
     CHECK_INT(replicas(&f), 0);
     for (int32_t e = 0; e < 6; e++)
         set_total(&f, e, 7);
-    CHECK_INT(run(&f), 14); /* even already */
+    CHECK_INT(run(&f), 14); /* already even */
     CHECK_INT(replicas(&f), 0);
     teardown(&f);
 }
@@ -156,7 +156,7 @@ static void one_expert_takes_all_on_more_ranks_than_experts(void)
     teardown(&f);
 }
 
-/* Replicas of the time before are not carried along. */
+/* Replicas of the previous plan are not kept. */
 static void starts_afresh(void)
 {
     fixture f;
@@ -242,8 +242,8 @@ static void primaries_stay(const fixture *f)
     ek_arena_fini(&a);
 }
 
-/* No worse than all at home; the busiest is at the mean where no rank's gap needs two experts, that
- * is with one expert a rank; the same again; the same, times ten, of counts times ten. */
+/* No worse than without replicas; the busiest rank is at the mean where no gap needs two experts,
+ * that is with one expert per rank; deterministic; counts times ten give the plan times ten. */
 static void random_layers(void)
 {
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -270,12 +270,18 @@ static void random_layers(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(one_hot_expert),     EK_CASE(two_hot_experts),
-    EK_CASE(a_giver_takes_back), EK_CASE(small_experts_leave_a_gap),
-    EK_CASE(nothing_to_do),      EK_CASE(no_spare_slot),
-    EK_CASE(one_rank),           EK_CASE(one_expert_takes_all_on_more_ranks_than_experts),
-    EK_CASE(starts_afresh),      EK_CASE(gpt_16_ranks),
-    EK_CASE(deepseek_32_ranks),  EK_CASE(deepseek_64_ranks),
+    EK_CASE(one_hot_expert),
+    EK_CASE(two_hot_experts),
+    EK_CASE(giving_rank_receives_back),
+    EK_CASE(small_experts_leave_a_gap),
+    EK_CASE(nothing_to_do),
+    EK_CASE(no_spare_slot),
+    EK_CASE(one_rank),
+    EK_CASE(one_expert_takes_all_on_more_ranks_than_experts),
+    EK_CASE(starts_afresh),
+    EK_CASE(gpt_16_ranks),
+    EK_CASE(deepseek_32_ranks),
+    EK_CASE(deepseek_64_ranks),
     EK_CASE(random_layers),
 };
 

@@ -1,8 +1,8 @@
-/* fastermoe: what the released code decides, by hand: from what ranks send, not from what they
- * serve; edge cases. */
+/* fastermoe: the released code's decision by hand, from assignments sent instead of served; edge
+ * cases. */
 #include "plan_fixture.h"
 
-/* Times are numbers of assignments; a shadow costs half of replica_s. */
+/* Costs chosen so that times are assignment counts; a shadow costs half of replica_s. */
 static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots, double replica_s)
 {
     plan_setup(
@@ -10,7 +10,7 @@ static void setup(fixture *f, int32_t experts, int32_t ranks, int32_t slots, dou
         (ek_plan_costs){.compute_s_per_row = 0.5, .comm_s_per_row = 0.5, .replica_s = replica_s});
 }
 
-/* What each rank sends, all of it to one expert. */
+/* Each rank sends this much, all of it to one expert. */
 static void set_sources(fixture *f, const int64_t *sends, int32_t expert)
 {
     for (int32_t r = 0; r < f->l.ranks; r++)
@@ -43,9 +43,9 @@ static void equal_batches(void)
     teardown(&f);
 }
 
-/* 200, 900, 600: 900 -> 600 + 100 with expert 1, -> 200 + 200 with expert 2, and rank 0 is the
- * last; all load is expert 0's. */
-static void numbers_of_ranks_are_taken_for_experts(void)
+/* 200, 900, 600: 900 -> 600 + 100 with expert 1, -> 200 + 200 with expert 2; rank 0 is the last.
+ * All load is expert 0's. */
+static void rank_numbers_used_as_experts(void)
 {
     const int64_t sends[] = {200, 900, 600};
     fixture f;
@@ -66,7 +66,8 @@ static void numbers_of_ranks_are_taken_for_experts(void)
     set_sources(&f, sends, 1);
     plan_make(&f, f.counts);
     CHECK(is_shadowed(&f, 1) && is_shadowed(&f, 2) && f.p.after_s == 700);
-    CHECK_INT(ek_plan_loads(&f.l, &f.p, f.load), 900); /* each serves its own of the shadowed */
+    CHECK_INT(ek_plan_loads(&f.l, &f.p, f.load), 900); /* each serves its own assignments of the
+                                                          shadowed experts */
     teardown(&f);
 }
 
@@ -75,7 +76,7 @@ static void edges(void)
     const int64_t sends[] = {100, 900, 600, 0, 0};
     fixture f;
 
-    setup(&f, 3, 3, 1, 2); /* no slots */
+    setup(&f, 3, 3, 1, 2); /* no empty slots */
     set_sources(&f, sends, 0);
     plan_make(&f, f.counts);
     CHECK(!is_shadowed(&f, 1));
@@ -84,7 +85,7 @@ static void edges(void)
     plan_make(&f, f.counts);
     CHECK(!is_shadowed(&f, 0));
     teardown(&f);
-    setup(&f, 1, 5, 2, 2); /* ranks that no expert has the number of */
+    setup(&f, 1, 5, 2, 2); /* rank numbers that are no expert numbers */
     set_sources(&f, sends, 0);
     plan_make(&f, f.counts);
     CHECK_INT(ek_plan_loads(&f.l, &f.p, f.load), 1600);
@@ -98,7 +99,7 @@ static void edges(void)
 
 static const ek_case cases[] = {
     EK_CASE(equal_batches),
-    EK_CASE(numbers_of_ranks_are_taken_for_experts),
+    EK_CASE(rank_numbers_used_as_experts),
     EK_CASE(edges),
 };
 

@@ -1,5 +1,5 @@
-/* evenkeel/balance.h: every policy plans and splits, nothing is allocated after create, what a
- * lasting policy decided lasts, and what does not fit is refused. */
+/* evenkeel/balance.h: every policy plans and splits, nothing is allocated after create, persistent
+ * placements are kept, and bad arguments are rejected. */
 #include "evenkeel/balance.h"
 
 #include "base/random.h"
@@ -47,7 +47,7 @@ static void draw(int64_t *counts, int n)
                               (uint64_t)(i % EXPERTS == n % EXPERTS ? 900 : 100));
 }
 
-/* Sums of a split: by source and expert the counts. */
+/* A split adds up to the counts by source and expert. */
 static void check_split(const ek_balance_plan_result *p, const int64_t *counts, const int64_t *rows)
 {
     int64_t got[RANKS * EXPERTS] = {0};
@@ -128,8 +128,8 @@ static void every_policy(void)
     CHECK(ek_balance_policy(-1) == NULL && ek_balance_policy(n + 1) == NULL);
 }
 
-/* A permutation that place found stays when the next counts give no reason to move. */
-static void place_goes_on_from_its_plan(void)
+/* A permutation of `place` stays when the next counts give no reason to move. */
+static void place_starts_from_its_last_plan(void)
 {
     int64_t counts[RANKS * EXPERTS] = {0};
     int32_t primary[EXPERTS];
@@ -160,9 +160,9 @@ static int32_t primaries_moved(const ek_balance_plan_result *p)
     return n;
 }
 
-/* Two experts of one rank take all, and rows travel for nothing: they part after as many plans as
- * homes have to pay in; until then replicas do what they can. */
-static void auto_moves_homes_for_the_counts_so_far(void)
+/* Two experts of one rank take all, and communication is free: they are parted after `horizon`
+ * plans; until then replicas help. */
+static void auto_moves_primaries_by_history(void)
 {
     int64_t counts[RANKS * EXPERTS] = {0};
     ek_balance *b = create_with("auto", 0, 0);
@@ -198,7 +198,7 @@ static void refused(ek_balance_config c, const char *text)
         EK_T_FAIL("\"%s\" does not say \"%s\"", ek_err_text(), text);
 }
 
-/* With `auto` as with `replicate`, which it then is. */
+/* `auto` with replicas_min 2 plans as `replicate`. */
 static void experts_on_two_nodes(void)
 {
     static const char *const policies[] = {"replicate", "auto"};
@@ -258,7 +258,7 @@ static void what_does_not_fit(void)
     CHECK(strstr(ek_err_text(), "rank 1 has -1 assignments to expert 1") != NULL);
     counts[5] = (int64_t)1 << 61;
     counts[6] = ((int64_t)1 << 61) + 1;
-    CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL); /* together more than 2^62 */
+    CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL); /* more than 2^62 in all */
     counts[6]--;
     CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
     ek_balance_destroy(&b);
@@ -268,8 +268,8 @@ static void what_does_not_fit(void)
 
 static const ek_case cases[] = {
     EK_CASE(every_policy),
-    EK_CASE(place_goes_on_from_its_plan),
-    EK_CASE(auto_moves_homes_for_the_counts_so_far),
+    EK_CASE(place_starts_from_its_last_plan),
+    EK_CASE(auto_moves_primaries_by_history),
     EK_CASE(experts_on_two_nodes),
     EK_CASE(what_does_not_fit),
 };

@@ -1,5 +1,5 @@
-/* Replicas near their tokens: the time of a plan is that of the model that all are judged by; what
- * is added never takes longer, and shortens what a busy source sends. */
+/* Locality replicas: the time of a plan equals ek_plan_time; what is added is never slower and
+ * shortens what a busy source sends. */
 #include "balance/locality_replicas.h"
 #include "base/random.h"
 #include "plan_fixture.h"
@@ -7,7 +7,7 @@
 enum { DRAWS = 500 };
 
 typedef struct {
-    fixture f; /* of `exact`, which makes the plans that are improved */
+    fixture f; /* memory of `exact`, which makes the plans to be improved */
     ek_arena arena;
     ek_locality near;
     int64_t *memory, *total; /* [experts] */
@@ -40,7 +40,7 @@ static void drop(world *w)
     teardown(&w->f);
 }
 
-static double judged(world *w)
+static double plan_time(world *w)
 {
     return ek_plan_time(&w->f.l, w->f.counts, &w->f.p, w->memory, w->slots);
 }
@@ -54,10 +54,10 @@ static int32_t replicas(const world *w)
     return n;
 }
 
-/* Improves what is there: valid, not slower by the judge, and told as it is. */
+/* Improves a plan: valid, not slower by ek_plan_time, and its time as reported. */
 static int improve(world *w, double *s)
 {
-    double before = judged(w);
+    double before = plan_time(w);
     int better;
 
     *s = before;
@@ -70,8 +70,8 @@ static int improve(world *w, double *s)
     better = ek_locality_improve(&w->near, &w->f.l, w->f.counts, w->total, &w->f.p, s);
     if (ek_plan_check(&w->f.l, w->f.counts, &w->f.p) != EK_OK)
         EK_T_FAIL("%s", ek_err_message());
-    CHECK(fabs(judged(w) - *s) <= 1e-12 * *s);
-    CHECK(better ? *s < before : judged(w) == before);
+    CHECK(fabs(plan_time(w) - *s) <= 1e-12 * *s);
+    CHECK(better ? *s < before : plan_time(w) == before);
     return better;
 }
 
@@ -100,15 +100,15 @@ static void never_worse(void)
                                               (r % 3 == 0 ? 9 : 1);
         plan_make(&w.f, w.f.counts);
         better += improve(&w, &s);
-        CHECK(ek_locality_time(&w.near, &w.f.l, w.f.counts, &w.f.p) == judged(&w) || ranks < 2 ||
+        CHECK(ek_locality_time(&w.near, &w.f.l, w.f.counts, &w.f.p) == plan_time(&w) || ranks < 2 ||
               costs.comm_s_per_row == 0);
         drop(&w);
     }
     CHECK(better > DRAWS / 10);
 }
 
-/* A source with many tokens keeps those of the expert that it asks for most; even loads, on which
- * `exact` has nothing to do. */
+/* A source with many tokens keeps those of the expert it needs most; even loads, where `exact` does
+ * nothing. */
 static void a_busy_source_sends_less(void)
 {
     world w;
@@ -128,7 +128,7 @@ static void a_busy_source_sends_less(void)
     CHECK_INT(replicas(&w), 2);
     CHECK(ek_plan_slot(&w.f.p.placement, 0, 2) >= 0);
     CHECK(ek_plan_slot(&w.f.p.placement, 1, 0) >= 0);
-    /* 110 rows a rank, 50 on the link, a replica out and one in */
+    /* 110 rows per rank, 50 on the link, one replica out and one in */
     CHECK(s == 110 + 4 * 50 + 10);
     w.f.l.costs.replica_s = 300; /* 60 rows that stay save 240 */
     plan_make(&w.f, w.f.counts);
@@ -137,7 +137,7 @@ static void a_busy_source_sends_less(void)
     drop(&w);
 }
 
-/* A plan that levels loads is given up where all that it brings had better be near. */
+/* A balancing plan is replaced where locality replicas are better. */
 static void another_plan_is_better(void)
 {
     world w;
@@ -150,7 +150,7 @@ static void another_plan_is_better(void)
     w.f.counts[2 + 0] = 0;   /* of rank 1 */
     w.f.counts[2 + 1] = 900; /* for its own */
     plan_make(&w.f, w.f.counts);
-    CHECK_INT(replicas(&w), 1); /* part of expert 1 on rank 0, more than its own tokens ask for */
+    CHECK_INT(replicas(&w), 1); /* part of expert 1 on rank 0, more than its own tokens need */
     CHECK(improve(&w, &s));
     CHECK_INT(ek_plan_loads(&w.f.l, &w.f.p, w.f.load), 900);
     CHECK(fabs(s - (900 * 0.01 + 0 + 1)) < 1e-9);
@@ -173,12 +173,12 @@ static void nothing_to_do(void)
     setup(&w, 3, 1, 2, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 4});
     w.f.counts[1] = 7;
     plan_make(&w.f, w.f.counts);
-    CHECK(!improve(&w, &s)); /* one rank alone */
+    CHECK(!improve(&w, &s)); /* a single rank */
     drop(&w);
     setup(&w, 3, 3, 1, (ek_plan_costs){.compute_s_per_row = 1});
     w.f.counts[1] = 7;
     plan_make(&w.f, w.f.counts);
-    CHECK(!improve(&w, &s)); /* sending takes no time */
+    CHECK(!improve(&w, &s)); /* communication is free */
     drop(&w);
 }
 

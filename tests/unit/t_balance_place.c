@@ -1,5 +1,5 @@
-/* The planner `place`: the packings against golden values and brute force, relabelling against all
- * permutations, the 5 % rule, and plans of random cases. */
+/* The planner `place`: packings against golden values and brute force, relabelling against all
+ * permutations, the 5 % threshold, and plans of random cases. */
 #include "balance/plan_place.h"
 #include "balance_golden.h"
 #include "base/random.h"
@@ -18,7 +18,7 @@ static int32_t roll(dice *d, int32_t n)
     return (int32_t)(ek_random_bits(d->seed, 1, d->at++) % (uint64_t)n);
 }
 
-/* Loads of many sizes, zeros and equals among them. */
+/* Loads of many magnitudes, with zeros and ties. */
 static int64_t roll_load(dice *d)
 {
     return roll(d, 4) == 0 ? roll(d, 3) : roll(d, 1 << (1 + roll(d, 16)));
@@ -45,8 +45,8 @@ static void teardown_packing(packing *f)
     ek_arena_fini(&f->arena);
 }
 
-/* rank_of holds every expert once, within the capacity, and no rank has more than `most`, which one
- * has. */
+/* Checks that rank_of holds every expert once, within the capacity, and that `most` is the largest
+ * load. */
 static void check_packing(const ek_place *m, int64_t most)
 {
     int64_t sum[RANKS] = {0}, largest = 0;
@@ -99,7 +99,7 @@ static void greedy_golden_loads(void)
     check_lpt(trace_0, 16, NULL, 61733);
 }
 
-/* One case of the recorded counts, summed over sources; 0: they are not there. */
+/* One case of the recorded counts, summed over sources; 0: not available. */
 static int read_trace(int nth, int64_t *load)
 {
     int64_t counts[TRACE_SOURCES * TRACE_EXPERTS];
@@ -135,7 +135,7 @@ static void greedy_golden_trace(void)
     }
 }
 
-/* By hand: 5, 4, 3, 3, 3 on two ranks is 5 + 3 + 0 and 4 + 3 + 3 with room for three each. */
+/* By hand: 5, 4, 3, 3, 3 on two ranks of capacity three is 5 + 3 + 0 and 4 + 3 + 3. */
 static void greedy_by_hand(void)
 {
     const int64_t load[] = {3, 5, 3, 4, 3, 0};
@@ -146,13 +146,13 @@ static void greedy_by_hand(void)
     CHECK_INT(ek_place_lpt(f.m), 10);
     for (int i = 0; i < 6; i++)
         CHECK_INT(f.m->rank_of[i], want[i]);
-    CHECK_INT(ek_place_all(f.m, 9), -1); /* 5 + 4 and 3 + 3 + 3 is the best */
+    CHECK_INT(ek_place_all(f.m, 9), -1); /* optimum: 5 + 4 and 3 + 3 + 3 */
     CHECK_INT(ek_place_all(f.m, 10), 9);
     check_packing(f.m, 9);
     teardown_packing(&f);
 }
 
-/* Every way to put n items on ranks; -1: none fits. */
+/* The optimum over all packings of n items; -1: none fits. */
 static int64_t brute_packing(const int64_t *load, const int32_t *size, int32_t n, int32_t ranks,
                              int32_t capacity)
 {
@@ -200,7 +200,7 @@ static void exact_equals_brute_force(void)
     }
 }
 
-/* Items of several experts, which may fit nowhere. */
+/* Items of several experts, which may not fit. */
 static void exact_with_sizes_equals_brute_force(void)
 {
     int never = 0;
@@ -267,7 +267,7 @@ static void hybrid_is_valid_and_helps(void)
 
 /* --- relabelling ------------------------------------------------------------------------------ */
 
-/* The largest sum of overlaps over all permutations of the rows from `row` on. */
+/* The maximum sum of overlaps over all permutations of the rows from `row` on. */
 static int32_t brute_assignment(const int32_t *overlap, int32_t n, int32_t row, unsigned used)
 {
     int32_t best = row == n ? 0 : -1;
@@ -341,7 +341,7 @@ static void teardown(fixture *f)
     ek_arena_fini(&f->arena);
 }
 
-/* Plans, and the plan is valid and has the largest load `want`. */
+/* Plans; checks that the plan is valid and has the largest load `want`. */
 static void plan_and_check(fixture *f, int64_t want)
 {
     int64_t load[64];
@@ -368,7 +368,7 @@ static void five_percent_is_not_enough(void)
 {
     const int64_t no[] = {55, 45, 40, 40}, yes[] = {55, 46, 40, 40};
 
-    check_plan(no, 4, 2, 100); /* 95 could be had */
+    check_plan(no, 4, 2, 100); /* 95 is possible */
     check_plan(yes, 4, 2, 95); /* of 101 */
 }
 
@@ -380,12 +380,12 @@ static void edge_cases(void)
         check_plan(none, 12, ranks, 0);
         check_plan(one, 12, ranks, 7);
     }
-    check_plan(ragged, 5, 3, 10); /* a rank has room for two */
+    check_plan(ragged, 5, 3, 10); /* capacity is two */
 }
 
-/* Loads 9 8 7 | 1 1 2 are packed as {9, 2, 1} and {8, 7, 1}; the second has more in common with the
- * first rank.  Experts 0 and 4 change places, or rather ranks. */
-static void who_stays_keeps_its_slot(void)
+/* Loads 9 8 7 | 1 1 2 are packed as {9, 2, 1} and {8, 7, 1}; the second group has more in common
+ * with the first rank.  Experts 0 and 4 swap ranks. */
+static void staying_experts_keep_slots(void)
 {
     const int64_t load[] = {9, 8, 7, 1, 1, 2};
     const int32_t was[] = {-1, 0, 1, 2, 3, -1, 4, 5}, want[] = {4, -1, 1, 2, 3, 0, -1, 5};
@@ -417,7 +417,7 @@ static void replicas_are_refused(void)
     teardown(&f);
 }
 
-/* Homes anywhere, ranks holding more than their share among them. */
+/* Random primary ranks, some with more than their share. */
 static void shuffle(fixture *f, dice *d)
 {
     ek_placement *p = &f->p.placement;
@@ -448,7 +448,7 @@ static int same_placement(const ek_placement *a, const ek_placement *b)
            memcmp(a->primary, b->primary, (size_t)a->experts * sizeof(*a->primary)) == 0;
 }
 
-/* What a plan has to do with the placement that it started from; returns whether it moved. */
+/* Compares a plan with the placement it started from; returns whether anything moved. */
 static int check_against(const fixture *f, const ek_placement *was, int64_t before)
 {
     const ek_placement *p = &f->p.placement;
@@ -478,7 +478,7 @@ static int check_against(const fixture *f, const ek_placement *was, int64_t befo
     return 1;
 }
 
-/* No renaming of up to 6 ranks keeps more experts where they were. */
+/* No permutation of up to 6 ranks keeps more experts in place. */
 static void check_fewest_moves(const fixture *f, const ek_placement *was)
 {
     const ek_placement *p = &f->p.placement;
@@ -496,7 +496,7 @@ static void check_random(dice *d, int *moved)
     int32_t ranks = 1 + roll(d, 9), experts = 1 + roll(d, EXPERTS), times = 1 + roll(d, 1000);
     int64_t before, load[64];
     ek_plan_limits l;
-    fixture f, g; /* g: the plan again, and of counts times a number */
+    fixture f, g; /* g: the same plan again, and for multiplied counts */
 
     setup(&f, experts, ranks, (experts + ranks - 1) / ranks + roll(d, 3));
     l = f.l;
@@ -518,7 +518,7 @@ static void check_random(dice *d, int *moved)
     CHECK(ek_planner_place.plan_persistent(g.memory, &l, g.counts, &g.p) == EK_OK);
     CHECK(same_placement(&f.p.placement, &g.p.placement));
 
-    /* there is nothing left to do */
+    /* nothing more to gain */
     CHECK(ek_planner_place.plan_persistent(f.memory, &l, f.counts, &f.p) == EK_OK);
     CHECK(same_placement(&f.p.placement, &g.p.placement));
     teardown(&g);
@@ -545,7 +545,7 @@ static const ek_case cases[] = {
     EK_CASE(assignment_equals_brute_force),
     EK_CASE(five_percent_is_not_enough),
     EK_CASE(edge_cases),
-    EK_CASE(who_stays_keeps_its_slot),
+    EK_CASE(staying_experts_keep_slots),
     EK_CASE(replicas_are_refused),
     EK_CASE(random_plans),
 };

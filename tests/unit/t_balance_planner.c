@@ -1,12 +1,12 @@
-/* The arithmetic that planners share: serving other counts, who goes where, what a layer takes,
- * what a plan must keep to; by hand, and by properties over random shapes. */
+/* The arithmetic that planners share: serving other counts, splits by source, layer time, validity;
+ * by hand, and by properties over random shapes. */
 #include "balance/planner.h"
 #include "base/random.h"
 #include "ek_test.h"
 
 enum { EXPERTS = 12, RANKS = 9, ALL = 64, DRAWS = 400 };
 
-/* Products of numbers of assignments, exactly. */
+/* Exact products of assignment counts. */
 __extension__ typedef __int128 wide;
 
 typedef struct {
@@ -55,7 +55,7 @@ static void planners_are_found_by_name(void)
     for (; ek_planners[n] != NULL; n++) {
         const ek_planner *p = ek_planners[n];
 
-        CHECK(ek_planner_find(p->name) == p); /* so that no two have one name */
+        CHECK(ek_planner_find(p->name) == p); /* names are unique */
         CHECK(p->what != NULL && p->what[0] != '\0' && p->reserve != NULL);
         CHECK(p->plan_persistent != NULL || p->plan_transient != NULL);
     }
@@ -72,7 +72,7 @@ static void planners_are_found_by_name(void)
 
 /* --- history ---------------------------------------------------------------------------------- */
 
-/* Homes that last two micro-batches: at four remembered, half of them are forgotten. */
+/* Horizon 2: with four micro-batches remembered, half is dropped. */
 static void history_fades(void)
 {
     const int64_t counts[] = {10, 0, 6, 1}, after_four[] = {40, 0, 24, 4};
@@ -103,7 +103,7 @@ static void history_fades(void)
     CHECK(!ek_plan_due(&h, &f.l));
 }
 
-/* No sum comes above 2^62, whatever is remembered. */
+/* No sum exceeds 2^62, whatever is remembered. */
 static void history_does_not_overflow(void)
 {
     const int64_t counts[] = {(int64_t)1 << 61, (int64_t)1 << 60, 0, (int64_t)1 << 60};
@@ -123,12 +123,12 @@ static void history_does_not_overflow(void)
         }
         CHECK(sum <= (int64_t)1 << 62);
     }
-    CHECK(h.of == 1); /* there is no room for more */
+    CHECK(h.of == 1); /* at the limit */
 }
 
 /* --- sums and slots --------------------------------------------------------------------------- */
 
-static void totals_homes_and_loads(void)
+static void totals_primaries_and_loads(void)
 {
     const int64_t counts[] = {4, 0, 1, 6, 2, 0}, totals[] = {10, 2, 1}, loads[] = {12, 1};
     int64_t load[2];
@@ -138,7 +138,7 @@ static void totals_homes_and_loads(void)
     set_counts(&f, counts);
     check_all(f.total, totals, 3);
     f.expert_of[4] = 0;
-    f.quota[4] = f.quota[5] = 77; /* of a plan before */
+    f.quota[4] = f.quota[5] = 77; /* of an earlier plan */
     ek_plan_primaries_only(&f.l, f.total, &f.p);
     CHECK(is_valid(&f));
     CHECK_INT(f.quota[4], 0);
@@ -157,8 +157,7 @@ static void totals_homes_and_loads(void)
 
 /* --- serving counts that the plan was not made from ------------------------------------------- */
 
-/* One expert on `ranks` ranks, a slot each, with the quotas of a plan; what it serves of `total`.
- */
+/* One expert on `ranks` ranks of one slot, with the quotas of a plan: quotas for `total`. */
 static void serve_one(int32_t ranks, const int64_t *planned, int64_t total, int64_t *quota)
 {
     fixture f;
@@ -180,10 +179,10 @@ static void serves_in_proportion(void)
         {{5, 3, 2}, 20, {10, 6, 4}}, /* twice as many */
         {{5, 3, 2}, 7, {4, 2, 1}},   /* 3.5 2.1 1.4 */
         {{2, 3, 5}, 7, {1, 2, 4}},   /* the largest remainder is the last */
-        {{3, 3, 4}, 9, {3, 3, 3}},   /* 2.7 2.7 3.6: two are left */
+        {{3, 3, 4}, 9, {3, 3, 3}},   /* 2.7 2.7 3.6: two remain */
         {{1, 1, 1}, 2, {1, 1, 0}},   /* equal remainders: lower slots first */
-        {{1, 0, 1}, 3, {2, 0, 1}},   /* a slot that serves none goes on serving none */
-        {{0, 0, 9}, 1, {0, 0, 1}},   /* and so does home */
+        {{1, 0, 1}, 3, {2, 0, 1}},   /* a slot with quota 0 stays at 0 */
+        {{0, 0, 9}, 1, {0, 0, 1}},   /* and so does the primary slot */
         {{5, 3, 2}, 0, {0, 0, 0}},   {{1, 1, 98}, 1, {0, 0, 1}},
     };
 
@@ -195,7 +194,7 @@ static void serves_in_proportion(void)
     }
 }
 
-static void unknown_experts_go_home(void)
+static void unplanned_experts_use_primary(void)
 {
     const int64_t total[] = {6, 5}, want[] = {3, 0, 0, 3, 0, 5};
     int64_t quota[6];
@@ -205,7 +204,7 @@ static void unknown_experts_go_home(void)
     f.expert_of[3] = 0; /* a replica */
     f.expert_of[4] = f.expert_of[5] = f.expert_of[1] = 1;
     f.expert_of[2] = -1;
-    f.primary[1] = 5; /* behind a replica of its own */
+    f.primary[1] = 5; /* after a second slot of its own */
     f.quota[0] = f.quota[3] = 1;
     ek_plan_serve(&f.l, total, &f.p, quota);
     check_all(quota, want, 6);
@@ -218,7 +217,7 @@ static void huge_counts_do_not_overflow(void)
 
     serve_one(3, planned, 2 * most, quota);
     check_all(quota, planned, 3);
-    serve_one(3, planned, most, quota); /* a half is left over for the second and the third */
+    serve_one(3, planned, most, quota); /* a remainder of one half for the second and the third */
     CHECK_INT(quota[0], most / 2);
     CHECK_INT(quota[1], most / 2);
     CHECK_INT(quota[2], 0);
@@ -228,7 +227,7 @@ static void huge_counts_do_not_overflow(void)
     CHECK_INT(quota[2], 4);
 }
 
-/* Floors, and one more for the largest remainders, lower slots first: all that the header says. */
+/* Floors, and one more for the largest remainders, lower slots first, as the header says. */
 static void check_served(const fixture *f, int32_t expert, int64_t total, const int64_t *quota)
 {
     wide sum = 0, rest[ALL];
@@ -263,8 +262,8 @@ static void check_served(const fixture *f, int32_t expert, int64_t total, const 
 
 enum { GUARD = 0x5a };
 
-/* The split of an expert: n slots and rows, from memory that held anything; nothing is written
- * beyond what the header asks for. */
+/* Splits an expert into n slots and rows, with uninitialised scratch; checks that nothing is
+ * written beyond the documented sizes. */
 static int32_t split(const fixture *f, int32_t expert, int fresh, int32_t *slots, int64_t *rows)
 {
     int64_t memory[RANKS + ALL + 1], room[RANKS * ALL + 1];
@@ -283,13 +282,13 @@ static int32_t split(const fixture *f, int32_t expert, int fresh, int32_t *slots
     return n;
 }
 
-/* Own rank, then node, then any. */
-static void split_keeps_near(void)
+/* Order of service: own rank, node, any. */
+static void split_prefers_near_ranks(void)
 {
-    /* Own: 4, 6, 2.  Node: rank 0's last one to rank 2, one of rank 3's to rank 1.  The rest: two
-     * of rank 3's to rank 2. */
+    /* Own rank: 4, 6, 2.  Node: the last one of rank 0 to rank 2, one of rank 3 to rank 1.  Rest:
+     * two of rank 3 to rank 2. */
     const int64_t counts[] = {5, 6, 2, 3}, near[] = {4, 0, 1, 0, 6, 0, 0, 0, 2, 0, 1, 2};
-    const int64_t flat[] = {4, 1, 0, 0, 6, 0, 0, 0, 2, 0, 0, 3}; /* the first that has room */
+    const int64_t flat[] = {4, 1, 0, 0, 6, 0, 0, 0, 2, 0, 0, 3}; /* the first with quota left */
     int64_t rows[RANKS * ALL];
     int32_t slots[ALL];
     fixture f;
@@ -311,7 +310,7 @@ static void split_keeps_near(void)
     check_all(rows, flat, 12);
 }
 
-/* Two slots of one expert on a rank, and a rank that has and asks for nothing. */
+/* Two slots of one expert on a rank, and a rank that holds it without assignments. */
 static void split_over_slots_of_one_rank(void)
 {
     const int64_t counts[] = {9, 7, 0, 1, 6, 2}, want[] = {3, 4, 2, 0, 0, 0, 0, 0, 6};
@@ -337,7 +336,7 @@ static void split_over_slots_of_one_rank(void)
     check_all(rows, other, 3);
 }
 
-/* Rows of a rank's or a node's sources that it serves itself. */
+/* Rows served within a rank or a node. */
 static int64_t kept_within(const fixture *f, const int32_t *slots, int32_t n, const int64_t *rows,
                            const int *in)
 {
@@ -349,7 +348,7 @@ static int64_t kept_within(const fixture *f, const int32_t *slots, int32_t n, co
     return kept;
 }
 
-/* As much as can stay in a set of ranks does: all it asks for, or all it serves. */
+/* As much as possible stays within a set of ranks: all its assignments, or all it serves. */
 static void check_kept_within(const fixture *f, int32_t expert, const int32_t *slots, int32_t n,
                               const int64_t *rows, const int *in)
 {
@@ -376,7 +375,7 @@ static void check_near(const fixture *f, int32_t expert, const int32_t *slots, i
     }
 }
 
-/* Returns the rows that change ranks, by who sends and who gets them. */
+/* Returns the rows that change ranks, by sender and receiver. */
 static void check_split(const fixture *f, int32_t expert, int64_t *sent, int64_t *got)
 {
     int64_t rows[RANKS * ALL], again[RANKS * ALL];
@@ -417,7 +416,7 @@ static double time_of(const fixture *f)
     return ek_plan_time(&f->l, f->counts, &f->p, memory, slots);
 }
 
-/* Three terms that a decimal number keeps apart: assignments, rows, replicas. */
+/* Costs such that decimal digits separate the three terms: assignments, rows, replicas. */
 static void time_by_hand(void)
 {
     const int64_t counts[] = {4, 0, 1, 6, 2, 0, 5, 1, 3};
@@ -427,13 +426,13 @@ static void time_by_hand(void)
     f.l.costs = (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 100, .replica_s = 10000};
     set_counts(&f, counts);
     ek_plan_primaries_only(&f.l, f.total, &f.p);
-    CHECK(time_of(&f) == 15 + 1100); /* rank 0 gets 6 and 5 */
+    CHECK(time_of(&f) == 15 + 1100); /* rank 0 receives 6 and 5 */
     f.expert_of[3] = 0;              /* a replica on rank 1 */
     f.quota[0] = 7;
     f.quota[3] = 8;
     CHECK(is_valid(&f));
     CHECK(time_of(&f) == 11 + 600 + 10000); /* rank 2 sends 3, 2 and 1 */
-    f.expert_of[5] = 0;                     /* and one on rank 2: who has it passes it on */
+    f.expert_of[5] = 0;                     /* and one on rank 2: receivers forward it */
     f.quota[0] = 4;
     f.quota[3] = 6;
     f.quota[5] = 5;
@@ -449,14 +448,14 @@ static void replicas_that_a_link_carries(void)
     CHECK(time_of(&f) == 0);
     f.expert_of[6] = 0;
     f.expert_of[2] = 2;
-    CHECK(time_of(&f) == 1); /* links go both ways at once */
+    CHECK(time_of(&f) == 1); /* links are full duplex */
     f.expert_of[7] = 1;
     CHECK(time_of(&f) == 2);
     setup(&f, 2, 3, 2); /* 0 - | 1 - | - - */
     f.l.costs = (ek_plan_costs){.replica_s = 1};
     f.expert_of[4] = 1;
     f.expert_of[5] = 0;
-    CHECK(time_of(&f) == 2); /* two givers, one that gets both */
+    CHECK(time_of(&f) == 2); /* two senders, one receiver of both */
     setup(&f, 2, 3, 2);
     f.l.costs = (ek_plan_costs){.replica_s = 1};
     f.expert_of[1] = 1;
@@ -464,7 +463,7 @@ static void replicas_that_a_link_carries(void)
     f.primary[1] = 1; /* 0 1 | - - | - - */
     f.expert_of[2] = 0;
     f.expert_of[4] = 1;
-    CHECK(time_of(&f) == 2); /* one giver of two */
+    CHECK(time_of(&f) == 2); /* one sender of two */
 }
 
 /* --- validity --------------------------------------------------------------------------------- */
@@ -494,7 +493,7 @@ static void invalid_plans_are_refused(void)
     fixture f;
 
     setup_valid(&f);
-    f.primary[1] = 2; /* where it does not lie */
+    f.primary[1] = 2; /* in a slot that does not hold it */
     refused(&f, "expert 1 is not in its primary slot 2");
     setup_valid(&f);
     f.primary[1] = -1;
@@ -508,7 +507,7 @@ static void invalid_plans_are_refused(void)
     refused(&f, "slot 5 holds expert -2");
     setup_valid(&f);
     f.quota[0] = 11;
-    f.quota[4] = -1; /* adds up all the same */
+    f.quota[4] = -1; /* still adds up */
     refused(&f, "serves -1");
     setup_valid(&f);
     f.quota[5] = 1;
@@ -520,7 +519,7 @@ static void invalid_plans_are_refused(void)
     f.quota[3]--;
     refused(&f, "expert 2 has 1 assignments, its slots serve 0");
     setup_valid(&f);
-    f.quota[1]--; /* of another expert, so that the sum of all is right */
+    f.quota[1]--; /* of another expert, so that the total is right */
     f.quota[3]++;
     refused(&f, "expert 1 has 2 assignments, its slots serve 1");
     setup_valid(&f);
@@ -539,7 +538,7 @@ static int32_t roll(dice *d, int32_t n)
     return (int32_t)(ek_random_bits(11, d->draw, d->next++) % (uint64_t)n);
 }
 
-/* Numbers of any size up to 2^40, small ones and none more often than not. */
+/* Numbers of any magnitude up to 2^40, mostly small ones and zeros. */
 static int64_t any_count(dice *d)
 {
     int bits = roll(d, 4) ? roll(d, 6) : roll(d, 41);
@@ -554,7 +553,7 @@ static void random_counts(fixture *f, dice *d)
     ek_plan_totals(&f->l, f->counts, f->total);
 }
 
-/* Replicas, several on a rank now and then, homes anywhere, nodes of any ranks. */
+/* Random replicas, sometimes several on a rank, random primary slots, random nodes. */
 static void random_shape(fixture *f, dice *d)
 {
     int32_t experts = 1 + roll(d, EXPERTS), ranks = 1 + roll(d, RANKS);
@@ -572,7 +571,7 @@ static void random_shape(fixture *f, dice *d)
     f->l.node_of = roll(d, 4) ? f->node_of : NULL;
 }
 
-/* Each replica takes any part of what home has left. */
+/* Each replica takes a random part of what the primary copy has left. */
 static void random_quotas(fixture *f, dice *d)
 {
     ek_plan_primaries_only(&f->l, f->total, &f->p);
@@ -582,7 +581,7 @@ static void random_quotas(fixture *f, dice *d)
 
         if (e < 0 || f->primary[e] == s)
             continue;
-        part = roll(d, 4) ? any_count(d) : INT64_MAX; /* home keeps nothing */
+        part = roll(d, 4) ? any_count(d) : INT64_MAX; /* the primary copy keeps nothing */
         part = part < f->quota[f->primary[e]] ? part : f->quota[f->primary[e]];
         f->quota[s] = part;
         f->quota[f->primary[e]] -= part;
@@ -598,7 +597,7 @@ static int64_t most_of(const int64_t *x, int32_t n)
     return most;
 }
 
-/* Each term of the time alone, from the splits and the loads. */
+/* Each term of the time, recomputed from splits and loads. */
 static void check_time(fixture *f)
 {
     int64_t sent[RANKS] = {0}, got[RANKS] = {0}, load[RANKS], links, most, sum = 0, all = 0;
@@ -619,7 +618,7 @@ static void check_time(fixture *f)
     CHECK(time_of(f) == (double)most);
 }
 
-/* The plan serves the counts it was made from as it said, and any others in proportion. */
+/* ek_plan_serve returns the plan's quotas for its own counts, and proportional ones for others. */
 static void check_serve(fixture *f, dice *d)
 {
     int64_t quota[ALL], planned[ALL];
@@ -659,11 +658,11 @@ static const ek_case cases[] = {
     EK_CASE(planners_are_found_by_name),
     EK_CASE(history_fades),
     EK_CASE(history_does_not_overflow),
-    EK_CASE(totals_homes_and_loads),
+    EK_CASE(totals_primaries_and_loads),
     EK_CASE(serves_in_proportion),
-    EK_CASE(unknown_experts_go_home),
+    EK_CASE(unplanned_experts_use_primary),
     EK_CASE(huge_counts_do_not_overflow),
-    EK_CASE(split_keeps_near),
+    EK_CASE(split_prefers_near_ranks),
     EK_CASE(split_over_slots_of_one_rank),
     EK_CASE(time_by_hand),
     EK_CASE(replicas_that_a_link_carries),

@@ -1,7 +1,7 @@
-/* Pro-Prophet's planner: Algorithm 1 as printed against golden figures of a routing trace, the
- * planner proper by hand, on the trace, and by its properties on random cases.
+/* Pro-Prophet's planner: Algorithm 1 as printed against golden figures of a routing trace; the
+ * planner by hand, on the trace, and by properties over random cases.
  *
- * EK_TRACES    a folder with golden_counts.npy; cases that need it are skipped without. */
+ * EK_TRACES   a folder with golden_counts.npy; cases that need it are skipped without it. */
 #include "balance/plan_prophet.h"
 #include "balance_golden.h"
 #include "base/random.h"
@@ -35,13 +35,13 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Whether a rank other than an expert's home holds it. */
+/* Whether a rank other than the primary rank holds an expert. */
 static int away(const ek_placement *p, int32_t rank, int32_t expert)
 {
     return p->primary[expert] / p->slots != rank && ek_plan_slot(p, rank, expert) >= 0;
 }
 
-/* What a rank receives from others: all that its home experts serve but its own. */
+/* Rows that a rank receives: all that its primary experts serve, without its own. */
 static int64_t received(const ek_plan_limits *l, const int64_t *counts, const ek_placement *p,
                         int32_t rank)
 {
@@ -64,7 +64,7 @@ static int64_t computed(const ek_plan_limits *l, const int64_t *counts, const ek
     return sum;
 }
 
-/* T' of a placement, reckoned afresh. */
+/* T' of a placement, recomputed. */
 static double time_of(const ek_plan_limits *l, const int64_t *counts, const ek_placement *p)
 {
     int64_t r_max = 0, h_max = 0, copies = 0;
@@ -109,10 +109,10 @@ static ek_plan_costs trace_costs(void)
 
 typedef struct {
     int64_t counts[CASES][SOURCES * EXPERTS];
-    int64_t fused[CASES][SOURCES * SOURCES]; /* two experts a device */
+    int64_t fused[CASES][SOURCES * SOURCES]; /* two experts per device */
 } trace;
 
-/* 0: it is not there. */
+/* 0: not available */
 static int read_trace(trace *t)
 {
     memset(t, 0, sizeof(*t));
@@ -194,9 +194,9 @@ static void select_for(int32_t devices, int32_t excluded, double alpha, ek_plan_
     ek_arena_fini(&a);
 }
 
-/* By hand, with n = 1.  Loads 7, 3, 2, received 6, 2, 0: 6 + 7.  Expert 0 does not go to device 1:
- * of 1 and 2, which have as many of its assignments, the lower.  Loads 4, 3, 5, received 3, 2, 0:
- * 3 + 5 and (3 - 1) / 3 of a replica of 3 s. */
+/* By hand, with n = 1.  Loads 7, 3, 2, received 6, 2, 0: 6 + 7.  Expert 0 does not go to device 1,
+ * the lower of devices 1 and 2 with equal assignments.  Loads 4, 3, 5, received 3, 2, 0: 3 + 5 and
+ * (3 - 1) / 3 of a replica of 3 s. */
 static void ties_exclude_the_lower_device(void)
 {
     static const int64_t counts[] = {1, 1, 0, 3, 1, 0, 3, 1, 2};
@@ -213,9 +213,9 @@ static void ties_exclude_the_lower_device(void)
     CHECK_INT(without[0], 1);
 }
 
-/* By hand: replicas that the first heaviest device's expert does not pay for alone, since another
- * is as heavy; with the second's the prefix does. */
-static void algorithm_1_goes_on_past_a_loss(void)
+/* By hand: the first heaviest device's expert does not pay alone, since another device is as heavy;
+ * with the second's the prefix does. */
+static void algorithm_1_continues_past_a_loss(void)
 {
     static const int64_t counts[] = {2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0};
     int32_t expert[4];
@@ -252,7 +252,7 @@ static void algorithm_1_at_the_edges(void)
     select_for(3, 0, 1,
                (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 0},
                nothing, &s);
-    CHECK_INT(s.selected, 0); /* what lowers nothing is not selected, free or not */
+    CHECK_INT(s.selected, 0); /* nothing that lowers no maximum is selected, free or not */
     select_for(1, 0, 1,
                (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1}, one,
                &s);
@@ -262,8 +262,8 @@ static void algorithm_1_at_the_edges(void)
 
 /* --- the planner by hand ---------------------------------------------------------------------- */
 
-/* The paper's example, in numbers: of three ranks, expert 0's home is heaviest; rank 1 has
- * assignments for it and gets a replica, rank 2 has none and gets none. */
+/* The paper's example in numbers: of three ranks, the primary rank of expert 0 is heaviest; rank 1
+ * has assignments for it and gets a replica, rank 2 has none and gets none. */
 static void ranks_without_assignments_get_no_replica(void)
 {
     static const int64_t counts[] = {3, 0, 0, 2, 2, 0, 0, 0, 2};
@@ -282,7 +282,7 @@ static void ranks_without_assignments_get_no_replica(void)
     teardown(&f);
 }
 
-/* Two homes are as heavy as each other: neither's replicas alone lower a maximum. */
+/* Two primary ranks are equally heavy: the replicas of neither alone lower a maximum. */
 static void equally_heavy_ranks_are_both_relieved(void)
 {
     static const int64_t counts[] = {4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0};
@@ -298,8 +298,8 @@ static void equally_heavy_ranks_are_both_relieved(void)
     teardown(&f);
 }
 
-/* By hand: ranks 0 and 1 serve 4 each.  Expert 0's replicas on 2 and 3 relieve rank 0 by 2, and
- * then expert 1's on 3 rank 1 by 1.  With 3 the heaviest load, one of the first two is enough. */
+/* By hand: ranks 0 and 1 serve 4 each.  Expert 0's replicas on 2 and 3 take 2 off rank 0, then
+ * expert 1's on 3 takes 1 off rank 1.  With a maximum of 3, one of the first two is enough. */
 static void needless_replicas_are_dropped(void)
 {
     static const int64_t counts[] = {2, 0, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};
@@ -316,8 +316,8 @@ static void needless_replicas_are_dropped(void)
     teardown(&f);
 }
 
-/* Of a rank's experts that are as heavy as each other the lower one comes first, wherever it lies;
- * there is one slot. */
+/* Of a rank's equally heavy experts the lower number comes first, in whatever slot; one slot is
+ * vacant. */
 static void ties_take_the_lower_expert(void)
 {
     static const int64_t counts[] = {0, 0, 0, 0, 5, 5, 0, 0};
@@ -335,7 +335,7 @@ static void ties_take_the_lower_expert(void)
     teardown(&f);
 }
 
-/* Nothing pays, nothing fits, nothing is there, one rank: it stays as it is. */
+/* Unchanged where nothing pays, nothing fits, there are no assignments, or one rank. */
 static void stays_as_it_was(void)
 {
     static const int64_t counts[] = {9, 0, 9, 0}, nothing[4] = {0};
@@ -365,7 +365,7 @@ static void stays_as_it_was(void)
     }
 }
 
-/* More ranks than experts, and one expert that takes all. */
+/* More ranks than experts, and one expert takes all. */
 static void one_expert_takes_all(void)
 {
     int64_t counts[7 * 3] = {0};
@@ -385,7 +385,7 @@ static void one_expert_takes_all(void)
     teardown(&f);
 }
 
-/* Replicas that no longer pay go, and make room for those that do. */
+/* Replicas that no longer pay are replaced by those that do. */
 static void old_replicas_make_room(void)
 {
     static const int64_t counts[] = {9, 0, 0, 9, 0, 0, 9, 0, 0};
@@ -421,7 +421,7 @@ static void check_trace(const int64_t *counts, int32_t experts, int32_t slots, d
     teardown(&f);
 }
 
-/* Figures of a second implementation, which reckons every step afresh. */
+/* Results of a second implementation that recomputes every step. */
 static void planner_on_the_trace(void)
 {
     static const int32_t slots[] = {3, 4, 8};
@@ -439,7 +439,7 @@ static void planner_on_the_trace(void)
     for (int i = 0; i < CASES; i++)
         for (int j = 0; j < 3; j++)
             check_trace(t.counts[i], EXPERTS, slots[j], after[i][j], replicas[i][j]);
-    /* One expert a device, as the paper has it: 20.904 and 20.065 ms for n of 0 and 1. */
+    /* One expert per device, as in the paper: 20.904 and 20.065 ms for n of 0 and 1. */
     check_trace(t.fused[1], SOURCES, SOURCES, 18.733702, 45);
 }
 
@@ -450,7 +450,7 @@ static int32_t pick(uint64_t seed, uint64_t *at, int32_t n)
     return (int32_t)(ek_random_bits(seed, 0, (*at)++) % (uint64_t)n);
 }
 
-/* Counts of a few heavy experts and many light ones; some of none. */
+/* Counts of a few heavy and many light experts; some have none. */
 static void random_counts(fixture *f, uint64_t seed, uint64_t *at, int64_t *counts)
 {
     for (int32_t e = 0; e < f->l.experts; e++) {
@@ -461,7 +461,7 @@ static void random_counts(fixture *f, uint64_t seed, uint64_t *at, int64_t *coun
     }
 }
 
-/* Replicas anywhere, the same expert twice on a rank too. */
+/* Random replicas, sometimes twice on a rank. */
 static void random_replicas(fixture *f, uint64_t seed, uint64_t *at)
 {
     ek_placement *p = &f->p.placement;
@@ -481,8 +481,8 @@ static void check_serving(const fixture *f, const int64_t *counts)
                 CHECK_INT(f->p.quota[ek_plan_slot(p, r, e)], counts[r * f->l.experts + e]);
 }
 
-/* A second plan from the first's placement changes nothing; one of a fresh start with the same
- * counts, or with 4 times as many of a quarter of the cost, is the same. */
+/* A second plan from the first one's placement changes nothing; a fresh plan from the same counts,
+ * or from four times the counts at a quarter of the costs, is the same. */
 static void check_repeats(fixture *f, int64_t *counts, int dirty)
 {
     size_t bytes = (size_t)(f->l.ranks * f->l.slots) * sizeof(int32_t);
@@ -543,7 +543,7 @@ static void properties_of_random_cases(void)
         check_random(seed);
 }
 
-/* Far beyond any batch: no sum overflows. */
+/* Very large counts: no sum overflows. */
 static void large_counts(void)
 {
     int64_t counts[8 * 8];
@@ -563,7 +563,7 @@ static void large_counts(void)
 static const ek_case cases[] = {
     EK_CASE(algorithm_1_on_the_trace),
     EK_CASE(ties_exclude_the_lower_device),
-    EK_CASE(algorithm_1_goes_on_past_a_loss),
+    EK_CASE(algorithm_1_continues_past_a_loss),
     EK_CASE(algorithm_1_at_the_edges),
     EK_CASE(ranks_without_assignments_get_no_replica),
     EK_CASE(equally_heavy_ranks_are_both_relieved),

@@ -1,4 +1,4 @@
-/* replicate: the planner, and what it comes to against all placements of small cases. */
+/* replicate: the planner, and its results against all placements of small cases. */
 #include "balance_golden.h"
 #include "replicate_cases.h"
 
@@ -31,8 +31,8 @@ static void compare_all(search *x)
         }
 }
 
-/* Every way to fill the nodes from the n-th on, up to their order.  Replicas may be left over:
- * wherever those went, nothing would get worse. */
+/* Enumerates all fillings of the nodes from the n-th on, up to order.  Replicas may be left over:
+ * placing them could not add risk. */
 static void fill_nodes(search *x, int32_t n)
 {
     const ek_replicate_nodes *s = &x->f->s;
@@ -55,7 +55,7 @@ static void fill_nodes(search *x, int32_t n)
 }
 /* --- the planner ------------------------------------------------------------------------------ */
 
-/* By hand: 2 ranks of 2 slots, one expert takes 30 of 36: it gets three slots of four. */
+/* By hand: 2 ranks of 2 slots, one expert has 30 of 36: it gets three of four slots. */
 static void popular_expert_is_replicated(void)
 {
     planned f;
@@ -66,15 +66,15 @@ static void popular_expert_is_replicated(void)
     make(&f);
     CHECK(moved(&f));
     CHECK(fabs(f.p.before_s - 30 * 3e-6) < 1e-12);
-    CHECK(fabs(f.p.after_s - 20 * 3e-6) < 1e-12); /* ten a replica, two of them on one rank */
+    CHECK(fabs(f.p.after_s - 20 * 3e-6) < 1e-12); /* ten per replica, two of them on one rank */
     for (int r = 0; r < 2; r++)
         CHECK(ek_plan_slot(&f.p.placement, r, 0) >= 0);
     finish(&f);
 }
 
 /* By hand: one node of two ranks of three slots; 400, 500 and 500 get one, two and three replicas.
- * Both ranks have the second expert, though one of them has less load already. */
-static void replicas_lie_on_different_ranks(void)
+ * Both ranks hold the second expert, though one of them already has less load. */
+static void replicas_on_different_ranks(void)
 {
     planned f;
 
@@ -115,7 +115,7 @@ static void nothing_to_do(void)
     CHECK(!moved(&f) && f.p.after_s == 0);
     for (int e = 0; e < 8; e++)
         count_same(&f, e, 100);
-    f.counts[0] += 5; /* no free slot, a percent of skew */
+    f.counts[0] += 5; /* no vacant slot, one percent of skew */
     make(&f);
     CHECK(!moved(&f));
     CHECK(memcmp(was, f.p.placement.expert_of, sizeof(was)) == 0);
@@ -123,7 +123,7 @@ static void nothing_to_do(void)
     finish(&f);
 }
 
-/* Experts come to lie on the nodes they need though nothing gets faster, once. */
+/* Experts move onto the required number of nodes although nothing gets faster, once. */
 static void replicas_min_is_kept(void)
 {
     int32_t was[16];
@@ -158,7 +158,7 @@ static void edges_of_ranks(void)
     CHECK(moved(&f));
     CHECK(nodes_with(&f, 0) >= 2 && nodes_with(&f, 1) >= 2);
     finish(&f);
-    start(&f, 4, 4, 1, 1, 3); /* no slot free: nothing to replicate with */
+    start(&f, 4, 4, 1, 1, 3); /* no vacant slot: no replicas */
     count_same(&f, 0, 1000);
     make(&f);
     CHECK(!moved(&f));
@@ -180,7 +180,7 @@ static int32_t pick(uint64_t n, uint64_t i, int32_t from, int32_t to)
     return from + (int32_t)(ek_random_bits(n, 4, i) % (uint64_t)(to - from + 1));
 }
 
-/* Experts are on the nodes they are promised, where all nodes have as many slots. */
+/* Experts are on the required number of nodes where all nodes have equal slots. */
 static void check_promise(const planned *f, int32_t nodes)
 {
     int32_t least = ek_replicate_least(f->l.experts, f->l.ranks * f->l.slots, f->l.replicas_min);
@@ -214,7 +214,7 @@ static void check_random(uint64_t n, int32_t of_node)
         CHECK(first || !moved(&f) || f.p.after_s < 0.95001 * f.p.before_s);
         CHECK(moved(&f) ||
               memcmp(was, f.p.placement.expert_of, (size_t)(ranks * slots) * sizeof(*was)) == 0);
-        make(&g); /* there is nothing more to gain from the same counts */
+        make(&g); /* nothing more to gain from the same counts */
         CHECK(!moved(&g));
         if (n % 3 != 0)
             check_promise(&f, ranks / of_node);
@@ -231,7 +231,7 @@ static void random_cases(void)
         check_random(n, 1 + (int32_t)(n % 4));
 }
 
-/* Whether the slot is the first of its rank that holds its expert. */
+/* Whether the slot is the first one of its rank that holds its expert. */
 static int is_first(const planned *f, int32_t slot)
 {
     int32_t rank = slot / f->l.slots;
@@ -239,10 +239,10 @@ static int is_first(const planned *f, int32_t slot)
     return ek_plan_slot(&f->p.placement, rank, f->p.placement.expert_of[slot]) == slot;
 }
 
-/* Replicas of experts that come to nodes without them, one for each rank, if what lies on node i
- * now lay on `to` of it; of nodes from i on, at best.  Nodes have two ranks. */
-static int64_t least_that_come(const planned *f, const int32_t *was, int32_t i, unsigned used,
-                               int as_it_is)
+/* The minimum of incoming replicas over all assignments of nodes from i on, at most one per rank,
+ * if node i now were node `to`.  Nodes have two ranks. */
+static int64_t least_incoming(const planned *f, const int32_t *was, int32_t i, unsigned used,
+                              int as_it_is)
 {
     int32_t of_node = 2 * f->l.slots, nodes = f->l.ranks / 2;
     int64_t best = i < nodes ? INT64_MAX : 0;
@@ -255,14 +255,14 @@ static int64_t least_that_come(const planned *f, const int32_t *was, int32_t i, 
         for (int32_t s = i * of_node; s < (i + 1) * of_node; s++)
             n += is_first(f, s) &&
                  ek_slot_find(was + to * of_node, of_node, f->p.placement.expert_of[s]) < 0;
-        n += least_that_come(f, was, i + 1, used | 1U << to, as_it_is);
+        n += least_incoming(f, was, i + 1, used | 1U << to, as_it_is);
         best = n < best ? n : best;
     }
     return best;
 }
 
-/* Of all ways to say which node a planned one becomes, that which brings the fewest. */
-static void fewest_replicas_come(void)
+/* Against all permutations: the node mapping has the fewest incoming replicas. */
+static void fewest_incoming_replicas(void)
 {
     int plans = 0;
 
@@ -276,14 +276,14 @@ static void fewest_replicas_come(void)
             random_counts(&f, n * 3 + step);
             make(&f);
             plans += moved(&f);
-            CHECK_INT(least_that_come(&f, was, 0, 0, 1), least_that_come(&f, was, 0, 0, 0));
+            CHECK_INT(least_incoming(&f, was, 0, 0, 1), least_incoming(&f, was, 0, 0, 0));
         }
         finish(&f);
     }
     CHECK(plans > 100);
 }
 
-/* Experts that ranks did not have. */
+/* Experts that are new to their rank. */
 static int64_t came(const planned *f, const int32_t *was)
 {
     int64_t n = 0;
@@ -294,8 +294,8 @@ static int64_t came(const planned *f, const int32_t *was)
     return n;
 }
 
-/* Where moves take long and the placement does not last, fewer experts move, for 5 % of load at
- * most; where they take nothing, no load is given for it. */
+/* With costly moves and a short horizon fewer experts move, for 5 % of load at most; with free
+ * moves no load is given up. */
 static void moves_are_weighed(void)
 {
     int64_t cheap_moves = 0, dear_moves = 0;
@@ -309,7 +309,7 @@ static void moves_are_weighed(void)
         start(&dear, 12, 6, 4, 1, 2);
         cheap.l.horizon = dear.l.horizon = 1;
         dear.l.costs.migrate_s_per_expert = 1;
-        random_counts(&cheap, 2 * n); /* from what other counts asked for, */
+        random_counts(&cheap, 2 * n); /* from a placement for other counts */
         make(&cheap);
         memcpy(was, cheap.p.placement.expert_of, sizeof(was[0]) * 24);
         ek_placement_copy(&dear.p.placement, &cheap.p.placement);
@@ -329,7 +329,7 @@ static void moves_are_weighed(void)
     CHECK(cheap_s < dear_s);
 }
 
-/* Racks that hold an expert, where they are of `of_rack` ranks. */
+/* Number of racks of `of_rack` ranks that hold an expert. */
 static int32_t racks_with(const planned *f, int32_t of_rack, int32_t expert)
 {
     int32_t n = 0;
@@ -341,9 +341,9 @@ static int32_t racks_with(const planned *f, int32_t of_rack, int32_t expert)
     return n;
 }
 
-/* Racks of nodes of one rank or two: each expert is in all of them, and where they are fewer than
- * the nodes that it has to be on, nearly always on as many nodes still. */
-static void experts_lie_in_racks(void)
+/* Racks of nodes of one rank or two: each expert is in all racks and, where these are fewer than
+ * the nodes required, nearly always still on that many nodes. */
+static void experts_on_racks(void)
 {
     int alone = 0, few = 0, all = 0;
 
@@ -372,7 +372,7 @@ static void experts_lie_in_racks(void)
             finish(&f);
         }
     }
-    CHECK(alone > 0); /* of those that nobody has told of racks */
+    CHECK(alone > 0); /* plans without racks */
     CHECK(20 * few < all);
 }
 
@@ -386,9 +386,9 @@ static double outlive_two(ek_replica_sets *h, const planned *a, const planned *b
     return ek_replica_sets_survivability(h, 2).p;
 }
 
-/* A layer whose planner knows of another: as balanced as without, up to what is not worth moving
- * for, and together they outlive as many losses of two nodes or more. */
-static void layers_fall_together(void)
+/* A layer planned with the replica sets of another: as balanced as without, up to the threshold for
+ * moves, and together they survive as many losses of two or more nodes. */
+static void layers_share_fatal_sets(void)
 {
     static const int32_t node_of[] = {0, 1, 2, 3, 4, 5};
     ek_replica_sets others, both;
@@ -414,7 +414,7 @@ static void layers_fall_together(void)
         told.l.others = &others;
         make(&alone);
         make(&told);
-        CHECK(alone.p.after_s < told.p.after_s / 0.95 + 3.5 * 3e-6); /* a row more in each slot */
+        CHECK(alone.p.after_s < told.p.after_s / 0.95 + 3.5 * 3e-6); /* one row more per slot */
         CHECK(told.p.after_s < alone.p.after_s / 0.95 + 3.5 * 3e-6);
         p = outlive_two(&both, &first, &alone);
         q = outlive_two(&both, &first, &told);
@@ -428,7 +428,7 @@ static void layers_fall_together(void)
     ek_arena_fini(&a);
 }
 
-/* Homes stay on their ranks where those keep a replica. */
+/* Primary copies stay on ranks that keep a replica. */
 static void primaries_stay(void)
 {
     for (uint64_t n = 0; n < 50; n++) {
@@ -452,8 +452,8 @@ static void primaries_stay(void)
         finish(&f);
     }
 }
-/* The planner arrives there too, unless it prefers the spread placement for its load.  Returns
- * whether it did not. */
+/* The planner finds the same, unless it prefers the spread placement for its load.  Returns whether
+ * it did not. */
 static int plan_is_best(fixture *f, const int64_t *total, const int64_t *fatal)
 {
     int32_t room = f->s.room[0], most;
@@ -474,7 +474,7 @@ static int plan_is_best(fixture *f, const int64_t *total, const int64_t *fatal)
     return most;
 }
 
-/* The placement climbed to is the best of all there are; what it started from was not always. */
+/* The climb finds the optimum over all placements; its start was not always optimal. */
 static void climbing_finds_the_best(void)
 {
     int tried = 0, missed = 0, planned_too = 0;
@@ -512,12 +512,12 @@ static void climbing_finds_the_best(void)
     CHECK(missed > 0 && planned_too > missed);
 }
 
-/* --- what was measured ------------------------------------------------------------------------ */
+/* --- measured cases ------------------------------------------------------------------------- */
 
 enum { STEPS = 5, SOURCES = 16, EXPERTS = 32 };
 
-/* Every step from block order: 16 ranks on 8 nodes, four slots each, an expert on one node or on
- * two at least.  Two replicas of 32 experts are all that there is room for. */
+/* Every plan starts from block order: 16 ranks on 8 nodes, four slots each, an expert on at least
+ * one node or two.  Two replicas of 32 experts fill all slots. */
 static void traced_counts(void)
 {
     int64_t counts[SOURCES * EXPERTS], load[SOURCES], sum;
@@ -545,16 +545,16 @@ static void traced_counts(void)
 static const ek_case cases[] = {
     EK_CASE(climbing_finds_the_best),
     EK_CASE(popular_expert_is_replicated),
-    EK_CASE(replicas_lie_on_different_ranks),
+    EK_CASE(replicas_on_different_ranks),
     EK_CASE(remainders_go_to_the_first_slots),
     EK_CASE(nothing_to_do),
     EK_CASE(replicas_min_is_kept),
     EK_CASE(edges_of_ranks),
     EK_CASE(random_cases),
-    EK_CASE(fewest_replicas_come),
+    EK_CASE(fewest_incoming_replicas),
     EK_CASE(moves_are_weighed),
-    EK_CASE(experts_lie_in_racks),
-    EK_CASE(layers_fall_together),
+    EK_CASE(experts_on_racks),
+    EK_CASE(layers_share_fatal_sets),
     EK_CASE(primaries_stay),
     EK_CASE(traced_counts),
 };

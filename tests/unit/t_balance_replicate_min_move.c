@@ -1,5 +1,5 @@
-/* Placements among what lies there: in no more danger and with no more load than is allowed, and
- * with few replicas that come, against all placements of small cases. */
+/* Placements with few moves: no more risk or load than allowed, against all placements of small
+ * cases. */
 #include "balance/replicate_min_move.h"
 #include "replicate_cases.h"
 
@@ -44,7 +44,8 @@ static int no_worse(const scene *c, const ek_replicate_risk *r)
            (joint > c->f.s.most || r->joint[joint] < most->joint[joint]);
 }
 
-/* A plan by eq. 1, and any experts in any slots, one of ten vacant: what a loss may have left. */
+/* A plan by eq. 1, and a random present placement with one of ten slots vacant, as after a failure.
+ */
 static void set(scene *c, uint64_t n, int32_t nodes, int32_t room, int32_t experts)
 {
     int32_t order[MANY], r[MANY];
@@ -69,8 +70,8 @@ static void set(scene *c, uint64_t n, int32_t nodes, int32_t room, int32_t exper
     risk_of(c, &f->w, &c->aim.risk);
 }
 
-/* What keeps to the aim and what does not is told apart, and nothing gets worse. */
-static int64_t check_settled(scene *c, ek_replicate_place *w, int keeps)
+/* The result says whether the aim is met, and nothing gets worse. */
+static int64_t check_improved(scene *c, ek_replicate_place *w, int keeps)
 {
     const ek_replicate_nodes *s = &c->f.s;
     int64_t before = ek_replicate_coming(s, &c->f.now, w), after;
@@ -85,8 +86,8 @@ static int64_t check_settled(scene *c, ek_replicate_place *w, int keeps)
     return reached ? after : INT64_MAX;
 }
 
-/* Whatever is lost, the plan would have lost an expert, too: each lies where one of the plan's did.
- */
+/* Every loss that is fatal was fatal to the plan: each expert's nodes include those of one of the
+ * plan's experts. */
 static void check_harmless(const scene *c, const ek_replicate_place *plan)
 {
     for (int32_t e = 0; e < c->f.s.experts; e++) {
@@ -98,26 +99,26 @@ static void check_harmless(const scene *c, const ek_replicate_place *plan)
     }
 }
 
-/* Of the plan, and of what is nearest to what lies there. */
+/* From the plan, and from the nearest start. */
 static int64_t place_both(scene *c)
 {
     int64_t plan, near;
 
     ek_replicate_place_copy(&c->f.s, &c->f.other, &c->f.w);
-    plan = check_settled(c, &c->f.w, 1);
+    plan = check_improved(c, &c->f.w, 1);
     check_harmless(c, &c->f.other);
 
     ek_replicate_nearest(&c->f.s, &c->aim, c->f.left, c->f.load, &c->f.near);
     check_place_of(&c->f, &c->f.near);
     ek_replicate_score(&c->f.s, c->f.need, &c->f.near);
-    near = check_settled(c, &c->f.near, 0);
+    near = check_improved(c, &c->f.near, 0);
     return near < plan ? near : plan;
 }
 
 /* --- the cases -------------------------------------------------------------------------------- */
 
-/* All sizes: fewer come, by far. */
-static void fewer_replicas_come(void)
+/* All sizes: far fewer incoming replicas. */
+static void fewer_incoming_replicas(void)
 {
     int64_t matched = 0, settled = 0;
 
@@ -135,7 +136,7 @@ static void fewer_replicas_come(void)
     CHECK(settled < matched * 8 / 10);
 }
 
-/* What lies there as it shall be stays, duplicates on a node included. */
+/* A present placement that meets the plan stays, duplicates on a node included. */
 static void what_is_right_stays(void)
 {
     for (uint64_t n = 0; n < 100; n++) {
@@ -158,7 +159,7 @@ typedef struct {
     int64_t fewest;
 } search;
 
-/* Every way to fill the slots from the i-th on, those of a node in ascending order. */
+/* Enumerates all fillings of the slots from the i-th on, those of a node in ascending order. */
 static void fill_slots(search *x, int32_t i)
 {
     fixture *f = &x->c->f;
@@ -188,7 +189,7 @@ static void fill_slots(search *x, int32_t i)
     }
 }
 
-/* Never fewer than the fewest there can be, and mostly these. */
+/* Never fewer incoming replicas than the optimum, and mostly equal. */
 static void mostly_the_fewest(void)
 {
     int tried = 0, hit = 0;
@@ -215,23 +216,23 @@ static void mostly_the_fewest(void)
     CHECK(hit >= 100);
 }
 
-/* What is nearest, settled: whether that is taken though sets of two nodes are fatal to it or
- * others that are not to the plan or others. */
-static int is_taken_and_worse(scene *c, const ek_replica_sets *others)
+/* Improves the nearest start: whether it is accepted although sets of two nodes are fatal to it or
+ * to others that were fatal to neither the plan nor others. */
+static int is_accepted_and_worse(scene *c, const ek_replica_sets *others)
 {
     ek_replicate_risk plan, near;
     int taken;
 
     ek_replicate_nearest(&c->f.s, &c->aim, c->f.left, c->f.load, &c->f.near);
     ek_replicate_score(&c->f.s, c->f.need, &c->f.near);
-    taken = check_settled(c, &c->f.near, 0) < INT64_MAX;
+    taken = check_improved(c, &c->f.near, 0) < INT64_MAX;
     ek_replicate_regard(&c->f.s, others);
     risk_of(c, &c->f.w, &plan);
     risk_of(c, &c->f.near, &near);
     return taken && near.joint[2] > plan.joint[2];
 }
 
-/* One loss of two nodes is fatal to another layer, and to this one as it is planned. */
+/* One loss of two nodes is fatal to another layer, and to this one as planned. */
 static void others_are_regarded(void)
 {
     int blind = 0;
@@ -252,7 +253,7 @@ static void others_are_regarded(void)
                     ek_replica_sets_add(&others, c.f.w.mask + e);
             ek_replicate_regard(&c.f.s, regards ? &others : NULL);
             risk_of(&c, &c.f.w, &c.aim.risk);
-            worse = is_taken_and_worse(&c, &others);
+            worse = is_accepted_and_worse(&c, &others);
             CHECK(!regards || !worse);
             blind += worse;
             ek_arena_fini(&a);
@@ -262,7 +263,7 @@ static void others_are_regarded(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(fewer_replicas_come),
+    EK_CASE(fewer_incoming_replicas),
     EK_CASE(what_is_right_stays),
     EK_CASE(mostly_the_fewest),
     EK_CASE(others_are_regarded),

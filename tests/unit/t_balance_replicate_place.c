@@ -1,16 +1,16 @@
-/* What replicate is made of: allocation, the placements it starts from and their survival, and the
- * climb, against all placements of small cases. */
+/* The parts of replicate: allocation, initial placements and their survivability, and the climb,
+ * against all placements of small cases. */
 #include "replicate_cases.h"
 
 /* --- allocation ------------------------------------------------------------------------------- */
 
-/* The paper's shape: 10 nodes of 6 slots, 16 experts, each on 2 nodes at least. */
+/* The paper's setting: 10 nodes of 6 slots, 16 experts, each on at least 2 nodes. */
 static void allocation_of_equal_loads(void)
 {
     int64_t total[16];
     int32_t order[16], r[16];
 
-    for (int factor = 0; factor < 3; factor++) { /* 0: nobody has anything */
+    for (int factor = 0; factor < 3; factor++) { /* 0: no assignments */
         for (int e = 0; e < 16; e++)
             total[e] = 1000 * factor;
         allocate(16, 60, 2, total, order, r);
@@ -41,7 +41,7 @@ static void allocation_at_its_edges(void)
     int64_t total[16] = {5, 0, 0, 0};
     int32_t order[16], r[16];
 
-    /* 30 slots do not suffice for 2 each of 16: the least falls to 1 */
+    /* 30 slots do not suffice for 2 each of 16: the minimum falls to 1 */
     allocate(16, 30, 2, total, order, r);
     CHECK_INT(r[0], 15);
     CHECK_INT(r[15], 1);
@@ -54,7 +54,7 @@ static void allocation_at_its_edges(void)
     for (int e = 0; e < 4; e++)
         CHECK_INT(r[e], 1);
     CHECK_INT(ek_replicate_allocate(4, 3, 1, total, order, r), EK_EINVAL);
-    total[0] = total[1] = INT64_MAX / 4; /* products leave 64 bits */
+    total[0] = total[1] = INT64_MAX / 4; /* products exceed 64 bits */
     allocate(4, 1000, 2, total, order, r);
     CHECK_INT(r[2], 2);
     CHECK_INT(r[0], 498);
@@ -91,7 +91,7 @@ static void allocation_adds_up(void)
 }
 /* --- placements ------------------------------------------------------------------------------- */
 
-/* `alive` nodes of all do: out of `sets`, `survived` keep every expert. */
+/* With `alive` nodes left, `survived` of `sets` keep every expert. */
 static void survives(const fixture *f, int32_t alive, int64_t survived, int64_t sets)
 {
     int32_t k = f->s.nodes - alive;
@@ -101,7 +101,7 @@ static void survives(const fixture *f, int32_t alive, int64_t survived, int64_t 
     CHECK_INT(f->s.sets[k] - f->w.fatal[k], survived);
 }
 
-/* The parts in a thousand that survive k = 1, 2, ... failed nodes. */
+/* Survival in thousandths for k = 1, 2, ... failed nodes. */
 static void survives_parts(const fixture *f, const int *want, int n)
 {
     for (int k = 1; k <= n; k++) {
@@ -111,8 +111,8 @@ static void survives_parts(const fixture *f, const int *want, int n)
     }
 }
 
-/* Allocations for which overlap alone is not optimal, all of eq. 1's kind, and the best that there
- * is among all placements (by enumeration): nodes alive, survived by overlap, by the best, of. */
+/* Allocations of eq. 1 for which MRO alone is not optimal, and the optimum over all placements by
+ * enumeration: nodes alive, survived by MRO, by the optimum, out of. */
 static void overlap_is_repaired(void)
 {
     static const struct {
@@ -160,7 +160,7 @@ static void small_model_in_equal_demand(void)
     teardown(&f);
 }
 
-/* Its GPT-L: 16 experts; overlap is better there, and climbing does not make it worse. */
+/* The paper's GPT-L: 16 experts; MRO is better there, and the climb does not make it worse. */
 static void large_model_in_equal_demand(void)
 {
     static const int overlap[] = {1000, 1000, 983, 929, 810, 600};
@@ -219,7 +219,7 @@ static void put_all(fixture *f, const char *const *nodes)
     ek_replicate_score(&f->s, f->need, &f->w);
 }
 
-/* The paper's figures 4 and 5: what three failures of five nodes leave. */
+/* The paper's figures 4 and 5: survival of three failures of five nodes. */
 static void worked_examples(void)
 {
     static const int32_t nested[] = {2, 4, 6, 8}, alike[] = {2, 3, 3, 12}, pairs[] = {2, 2, 3, 3};
@@ -292,7 +292,7 @@ static void formula_agrees(int32_t nodes, int32_t segments, int32_t length, doub
     teardown(&f);
 }
 
-/* Above 16 nodes sets are drawn: 1,024 of them have a standard deviation of 1.6 % at most. */
+/* Above 16 nodes sets are drawn: 1,024 of them have a standard deviation of at most 1.6 %. */
 static void survival_formula(void)
 {
     formula_agrees(10, 3, 2, 1e-12);
@@ -301,7 +301,7 @@ static void survival_formula(void)
     formula_agrees(70, 3, 2, 0.06);
 }
 
-/* One node's failures are all tried, however many nodes there are. */
+/* Single node failures are all tried, for any number of nodes. */
 static void many_nodes(void)
 {
     int32_t r[MANY];
@@ -320,7 +320,7 @@ static void many_nodes(void)
     teardown(&f);
 }
 
-/* Experts with as many replicas change places; what fails stays as it was. */
+/* Exchanging experts with equal numbers of replicas keeps the risk. */
 static void loads_are_evened_out(void)
 {
     static const int32_t r[] = {2, 2, 2, 2, 2, 2, 2, 2};
@@ -329,7 +329,7 @@ static void loads_are_evened_out(void)
 
     setup(&f, 4, 4, 8, r, 2);
     for (int e = 0; e < 8; e++)
-        weight[e] = 10 + 10 * e; /* overlap puts 0 to 3 on two nodes: 100 each, 260 on the others */
+        weight[e] = 10 + 10 * e; /* MRO puts 0 to 3 on two nodes: 100 each, 260 on the others */
     mro(&f);
     memcpy(fatal, f.w.fatal, (size_t)(f.s.most + 1) * sizeof(*fatal));
     ek_replicate_even(&f.s, f.r, weight, &f.w, f.load);
@@ -348,7 +348,7 @@ static void loads_are_evened_out(void)
     teardown(&f);
 }
 
-/* Nodes of 5, 3 and 1 slots: all replicas find a place, experts apart as far as the room admits. */
+/* Nodes of 5, 3 and 1 slots: all replicas are placed, on different nodes as far as slots allow. */
 static void nodes_of_unequal_room(void)
 {
     static const int32_t r[] = {2, 2, 2, 3}, room[] = {5, 3, 1};

@@ -1,5 +1,5 @@
-/* The DDL-Roofline: a layer computed by hand, the curves, layers without work or without
- * exchanges, sums over steps, and the line that is printed. */
+/* The DDL-Roofline: a layer computed by hand, the curves, layers without work or communication,
+ * sums over steps, and the printed line. */
 #include "balance/roofline.h"
 #include "plan_fixture.h"
 
@@ -12,7 +12,7 @@ static int close_to(double got, double want)
     (close_to((got), (want)) ? (void)0                                                             \
                              : EK_T_FAIL("%s is %.17g, expected %.17g", #got, (got), (want)))
 
-/* Easy numbers: an assignment is 8 FLOP in 2 s, a link carries one in 0.5 s, a replica in 3 s. */
+/* Simple numbers: an assignment is 8 FLOP in 2 s, a link carries one in 0.5 s, a replica in 3 s. */
 static const ek_plan_costs easy = {.compute_s_per_row = 2, .comm_s_per_row = 0.5, .replica_s = 3};
 enum { ROW_FLOPS = 8 };
 
@@ -33,7 +33,7 @@ static ek_roofline_work setup(fixture *f, int32_t experts, int32_t ranks, const 
 }
 
 /* Both ranks serve 8, 4 of them from the other: on the semi-ideal curve. */
-static void balanced_lies_on_the_curve(void)
+static void balanced_is_on_the_curve(void)
 {
     const int64_t counts[] = {4, 4, 4, 4};
     ek_roofline_work w;
@@ -54,9 +54,9 @@ static void balanced_lies_on_the_curve(void)
     teardown(&f);
 }
 
-/* Rank 0 serves 14 of 16, 7 of them from rank 1, which gets 1: the large R_CC of an unbalanced
+/* Rank 0 serves 14 of 16, 7 of them from rank 1, which receives 1: the large R_CC of an unbalanced
  * layer, far below the curve. */
-static void unbalanced_lies_below(void)
+static void unbalanced_is_below(void)
 {
     const int64_t counts[] = {7, 1, 7, 1};
     ek_roofline_work w;
@@ -77,8 +77,8 @@ static void unbalanced_lies_below(void)
     teardown(&f);
 }
 
-/* The layer of smart_prophet.md 1.4 in FasterMoE's terms: width 1024, alpha 2, fp32, 11.5 TFLOP/s,
- * 6.25 GB/s.  The busiest home serves 3000 rows, 2300 of them from other ranks. */
+/* A layer in FasterMoE's terms: width 1024, alpha 2, fp32, 11.5 TFLOP/s, 6.25 GB/s.  The busiest
+ * primary rank serves 3000 rows, 2300 of them from other ranks. */
 static void papers_terms(void)
 {
     static const int64_t counts[] = {700, 100, 100, 124, 800, 100, 100, 24,
@@ -105,7 +105,7 @@ static void papers_terms(void)
     teardown(&f);
 }
 
-/* A replica is carried, and what it serves is not. */
+/* A replica costs communication; the rows that it serves do not. */
 static void replicas_are_talk(void)
 {
     fixture f;
@@ -124,7 +124,7 @@ static void replicas_are_talk(void)
     teardown(&f);
 }
 
-/* Where talking takes longer even a full overlap does not reach the rate of the products. */
+/* If communication dominates, even full overlap stays below the rate of the products. */
 static void comm_bounds_the_ideal(void)
 {
     ek_roofline_work w = {
@@ -137,7 +137,7 @@ static void comm_bounds_the_ideal(void)
     CHECK_REAL(r.achieved, 4.0);
 }
 
-static void one_rank_says_nothing(void)
+static void one_rank_has_no_communication(void)
 {
     const int64_t counts[] = {5, 0, 3};
     ek_roofline_work w;
@@ -182,7 +182,7 @@ static void nothing_to_do(void)
     teardown(&f);
 }
 
-/* Counts of two micro-batches at once, as they are kept where rows are dealt. */
+/* Sums over two micro-batches. */
 static void counted(void)
 {
     const ek_roofline_counts counts = {.rows = 12, .busiest = 8, .link = 4, .replicas = 2};
@@ -208,14 +208,14 @@ static void steps_add_up(void)
     CHECK_REAL(r.r_cc, 1.25);
     CHECK_REAL(r.achieved, 60.0 / (2 * 5));
     CHECK(r.measured);
-    b.time_s = 0; /* the clock was not read */
+    b.time_s = 0; /* no time */
     ek_roofline_add(&sum, &b);
     r = ek_roofline_of(&sum);
     CHECK(!r.measured);
     CHECK_REAL(r.achieved, 80.0 / (2 * 13));
 }
 
-static void says_it_in_a_line(void)
+static void prints_one_line(void)
 {
     ek_roofline_work w = {
         .ranks = 2, .rank_flops_s = 8e9, .flops = 12e9, .compute_s = 1, .comm_s = 3, .time_s = 5};
@@ -232,16 +232,16 @@ static void says_it_in_a_line(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(balanced_lies_on_the_curve),
-    EK_CASE(unbalanced_lies_below),
+    EK_CASE(balanced_is_on_the_curve),
+    EK_CASE(unbalanced_is_below),
     EK_CASE(papers_terms),
     EK_CASE(replicas_are_talk),
     EK_CASE(comm_bounds_the_ideal),
-    EK_CASE(one_rank_says_nothing),
+    EK_CASE(one_rank_has_no_communication),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(nothing_to_do),
     EK_CASE(counted),
     EK_CASE(steps_add_up),
-    EK_CASE(says_it_in_a_line),
+    EK_CASE(prints_one_line),
 };
 EK_TEST_MAIN(cases)

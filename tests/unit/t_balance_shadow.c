@@ -27,8 +27,8 @@ static int32_t primary_rank(const fixture *f, int32_t expert)
     return f->p.placement.primary[expert] / f->l.slots;
 }
 
-/* Every rank serves its own assignments of the expert, and some rank that is not its home has any:
- * the plan shadows it. */
+/* Whether the plan shadows an expert: every rank serves its own assignments, and some rank other
+ * than the primary one has any. */
 static int is_shadowed(const fixture *f, int32_t expert)
 {
     int elsewhere = 0;
@@ -84,7 +84,7 @@ static void same_as_off(const fixture *f)
     CHECK(f->p.after_s == f->p.before_s);
 }
 
-/* The paper's terms: width H, inner width alpha H, bytes an element, FLOP/s, bytes/s. */
+/* The paper's terms: width H, inner width alpha H, bytes per element, FLOP/s, bytes/s. */
 static ek_plan_costs paper_costs(double alpha, double width, double bytes, double flops, double net)
 {
     return (ek_plan_costs){.compute_s_per_row = 12 * alpha * width * width / flops,
@@ -123,7 +123,7 @@ static void by_hand(void)
     teardown(&f);
 }
 
-/* Two experts of the same load: the smaller id goes first, and there is room for one alone. */
+/* Two experts of equal load: the smaller id goes first, and only one slot is vacant. */
 static void ties_to_the_smaller_expert(void)
 {
     const int32_t want[] = {1};
@@ -140,7 +140,7 @@ static void ties_to_the_smaller_expert(void)
     teardown(&f);
 }
 
-/* A time that stays the same is no gain: ranks would be 20 and 20, for 20 as it is. */
+/* An equal time is no gain: ranks would be 20 and 20, for 20 without shadow. */
 static void an_equal_time_is_refused(void)
 {
     fixture f;
@@ -174,7 +174,7 @@ static void check_case(int which, const int32_t *want, int32_t n, double before_
     teardown(&f);
 }
 
-/* GPT-MoE, 32 experts on 16 ranks, two a rank in block order. */
+/* GPT-MoE, 32 experts on 16 ranks, two per rank in block order. */
 static void recorded_trace(void)
 {
     const int32_t a[] = {21, 18}, b[] = {27}, c[] = {12};
@@ -201,7 +201,7 @@ static void no_slot_no_shadow(void)
     teardown(&f);
 }
 
-/* A single full rank is enough; a rank that already holds the expert needs no slot. */
+/* One full rank ends the search; a rank that already holds the expert needs no slot. */
 static void one_full_rank(void)
 {
     fixture f;
@@ -232,7 +232,7 @@ static void no_assignments(void)
     teardown(&f);
 }
 
-/* More ranks than experts, everything for one of them. */
+/* More ranks than experts, one expert takes all. */
 static void one_expert_takes_all(void)
 {
     fixture f;
@@ -255,7 +255,7 @@ static void one_expert_takes_all(void)
     teardown(&f);
 }
 
-/* What no other rank asks for is not worth a replica, whatever a link costs. */
+/* An expert that only its primary rank uses is not worth a replica, whatever the costs. */
 static void one_rank(void)
 {
     fixture f;
@@ -277,7 +277,7 @@ static void all_experts_shadowed(void)
     fixture f;
 
     setup(&f, 2, 2, 2, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
-    f.counts[1] = 8; /* each rank asks for what the other has */
+    f.counts[1] = 8; /* each rank uses the other's expert */
     f.counts[2] = 20;
     run(&f);
     check_shadows(&f, want, 2);
@@ -286,14 +286,15 @@ static void all_experts_shadowed(void)
     teardown(&f);
 }
 
-/* More shadows than fit: the line ends with a whole number, wherever the end falls. */
+/* More shadows than the text holds: it ends with a complete number, wherever the limit is. */
 static void why_ends_in_time(void)
 {
     enum { MANY = 200 };
     fixture f;
 
     setup(&f, MANY, 2, MANY, (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1});
-    for (int e = MANY / 2; e < MANY; e++) /* rank 0 asks for what rank 1 has, and gets half of it */
+    for (int e = MANY / 2; e < MANY; e++) /* rank 0 uses the expert of rank 1, and serves half of
+                                             it */
         f.counts[e] = 100;
     f.p.explain = 0;
     run(&f);
@@ -327,8 +328,7 @@ static double chance(dice *d)
     return ek_random_uniform(7, d->draw, d->next++);
 }
 
-/* Skewed counts, a few replicas that lie there already, homes off block order, costs of any
- * proportion. */
+/* Skewed counts, some present replicas, primary slots off block order, random costs. */
 static void setup_random(fixture *f, dice *d)
 {
     int32_t experts = 1 + roll(d, 12), ranks = 1 + roll(d, 8);
@@ -351,17 +351,17 @@ static void setup_random(fixture *f, dice *d)
             continue;
         f->p.placement.expert_of[s] = e;
         if (roll(d, 2) == 0)
-            f->p.placement.primary[e] = s; /* perhaps behind a replica on the same rank */
+            f->p.placement.primary[e] = s; /* perhaps after a replica on the same rank */
     }
 }
 
-/* Whether a goes before b: more assignments, or as many and the smaller id. */
+/* Whether a precedes b: more assignments, or equal and the smaller id. */
 static int before(const int64_t *total, int32_t a, int32_t b)
 {
     return total[a] > total[b] || (total[a] == total[b] && a < b);
 }
 
-/* From scratch: the time when every expert not after `last` is shadowed (-1: none). */
+/* Recomputed time when all experts up to `last` are shadowed (-1: none). */
 static double time_of(const fixture *f, const int64_t *total, int32_t last)
 {
     int64_t most = 0;
@@ -393,7 +393,7 @@ static int has_room(const fixture *f, int32_t expert)
     return 1;
 }
 
-/* The shadowed are the hottest, each lowered the time, and the next would not or cannot. */
+/* The shadowed experts are the hottest, each lowered the time, and the next would not or cannot. */
 static void check_greedy(const fixture *f)
 {
     int64_t total[16];
@@ -427,7 +427,7 @@ static void check_greedy(const fixture *f)
     CHECK(f->p.after_s == t);
 }
 
-/* Homes and what lay somewhere stay; what is new is a shadow. */
+/* Primary copies and present replicas stay; everything new is a shadow. */
 static void check_kept(const fixture *f, const int32_t *was, const int32_t *primaries)
 {
     for (int32_t e = 0; e < f->l.experts; e++)
@@ -440,8 +440,8 @@ static void check_kept(const fixture *f, const int32_t *was, const int32_t *prim
     }
 }
 
-/* The same again from the same placement, with counts and the replica's price scaled: the same
- * decision.  Powers of two, which scale times without rounding. */
+/* The same placement with counts and replica cost scaled gives the same decision.  Powers of two
+ * scale times without rounding. */
 static void check_scaled(fixture *f, const int32_t *was, int64_t by, double price)
 {
     size_t all = (size_t)(f->l.ranks * f->l.slots);
@@ -452,7 +452,7 @@ static void check_scaled(fixture *f, const int32_t *was, int64_t by, double pric
     memcpy(at, f->p.placement.expert_of, all * sizeof(*at));
     memcpy(quota, f->p.quota, all * sizeof(*quota));
     memcpy(f->p.placement.expert_of, was, all * sizeof(*was));
-    memset(f->p.quota, 0x55, all * sizeof(*f->p.quota)); /* what was there does not matter */
+    memset(f->p.quota, 0x55, all * sizeof(*f->p.quota)); /* present quotas do not matter */
     for (int32_t i = 0; i < f->l.ranks * f->l.experts; i++)
         f->counts[i] *= by;
     f->l.costs.compute_s_per_row *= price;

@@ -1,15 +1,15 @@
-/* Routing traces: reading of .npy files, what is refused, sources laid over any number of ranks;
- * and the replay of a trace worked by hand. */
+/* Routing traces: reading .npy files, rejected files, mapping sources to any number of ranks; and
+ * the replay of a trace computed by hand. */
 #include "balance/replay.h"
 #include "base/random.h"
 #include "ek_test.h"
 
 enum { NUMBERS = 2 * 3 * 9 * 5, FILE_MAX = 16384, SIDE = 9 };
 
-/* Products of numbers of assignments, exactly. */
+/* Exact products of assignment counts. */
 __extension__ typedef __int128 wide;
 
-static ek_path room; /* a folder for the case */
+static ek_path room; /* the directory of the case */
 
 static void enter(void)
 {
@@ -23,7 +23,7 @@ static void leave(void)
 }
 
 /* Without the syncs of ek_file_write, which take most of a test's time. */
-static const char *put(const void *data, size_t n)
+static const char *write_case(const void *data, size_t n)
 {
     static ek_path path;
     FILE *f;
@@ -78,7 +78,7 @@ static void start_trace(file *f, int version, int width, const char *shape)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Number i of a trace, as large as the width and a trace allow. */
+/* Test number i, as large as the width and a trace allow. */
 static int64_t number(int width, int64_t i)
 {
     int bits = width < 8 ? 8 * width : 40;
@@ -86,7 +86,7 @@ static int64_t number(int width, int64_t i)
     return (int64_t)(ek_random_bits(5, (uint64_t)width, (uint64_t)i) >> (64 - bits));
 }
 
-/* With a rank for each source, counts are the numbers as they lie there. */
+/* With one rank per source, counts are the numbers in the file. */
 static void check_numbers(const ek_trace *t)
 {
     int64_t counts[NUMBERS], i = 0;
@@ -109,7 +109,7 @@ static void read_back(int version, int width, const char *shape, const int64_t *
     start_trace(&f, version, width, shape);
     for (int64_t i = 0; i < axes[0] * axes[1] * axes[2] * axes[3]; i++)
         add_number(&f, width, (uint64_t)number(width, i));
-    if (ek_trace_open(put(f.bytes, f.n), &t) < 0) {
+    if (ek_trace_open(write_case(f.bytes, f.n), &t) < 0) {
         EK_T_FAIL("%s", ek_err_text());
         return;
     }
@@ -121,7 +121,7 @@ static void read_back(int version, int width, const char *shape, const int64_t *
     check_numbers(&t);
     ek_trace_close(&t);
     CHECK(t.data == NULL && t.map.data == NULL);
-    ek_trace_close(&t); /* nothing is left to close */
+    ek_trace_close(&t); /* nothing to close */
 }
 
 static void reads_all_widths_axes_and_versions(void)
@@ -143,7 +143,7 @@ static void reads_all_widths_axes_and_versions(void)
     leave();
 }
 
-/* Keys in any order, spaces that NumPy adds to align what follows. */
+/* Keys in any order, and spaces that NumPy adds for alignment. */
 static void heads_may_be_written_otherwise(void)
 {
     int64_t counts[2];
@@ -154,7 +154,7 @@ static void heads_may_be_written_otherwise(void)
     start_file(&f, 2, "{'shape':(1,2),'descr':'<u2'  ,'fortran_order' :  False}          \n");
     add_number(&f, 2, 258);
     add_number(&f, 2, 65535);
-    CHECK(ek_trace_open(put(f.bytes, f.n), &t) == EK_OK);
+    CHECK(ek_trace_open(write_case(f.bytes, f.n), &t) == EK_OK);
     ek_trace_counts(&t, 0, 0, 1, counts);
     CHECK_INT(counts[0], 258);
     CHECK_INT(counts[1], 65535);
@@ -162,7 +162,7 @@ static void heads_may_be_written_otherwise(void)
     leave();
 }
 
-/* --- what is refused -------------------------------------------------------------------------- */
+/* --- rejected files ------------------------------------------------------------------------- */
 
 static void refused(const char *path, const char *word)
 {
@@ -180,7 +180,7 @@ static void refused(const char *path, const char *word)
 #define HEAD(type, order, shape)                                                                   \
     "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape ", }\n"
 
-/* Each with the data of eight numbers of a byte, which would fit. */
+/* Each with the data of eight one-byte numbers, which would fit. */
 static void bad_heads(void)
 {
     static const char kind[] = "unsigned integers, little-endian", order[] = "C order";
@@ -227,7 +227,7 @@ static void bad_heads(void)
         start_file(&f, 1 + (int)(i % 3), cases[i][0]);
         for (int k = 0; k < 8; k++)
             add_number(&f, 1, 1);
-        refused(put(f.bytes, f.n), cases[i][1]);
+        refused(write_case(f.bytes, f.n), cases[i][1]);
     }
     leave();
 }
@@ -246,10 +246,10 @@ static void sizes_that_wrap(void)
     enter();
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         start_file(&f, 1, heads[i]);
-        refused(put(f.bytes, f.n), "0 bytes of numbers");
+        refused(write_case(f.bytes, f.n), "0 bytes of numbers");
     }
     start_file(&f, 1, HEAD("|u1", "False", "(1, 1, 65536, 65536)")); /* sums might overflow */
-    refused(put(f.bytes, f.n), "65536 sources of 65536 experts are too many");
+    refused(write_case(f.bytes, f.n), "65536 sources of 65536 experts are too many");
     leave();
 }
 
@@ -263,24 +263,24 @@ static void bad_starts(void)
     for (size_t i = 0; i < 6; i++) {
         g = f;
         g.bytes[i] ^= 1;
-        refused(put(g.bytes, g.n), "not an .npy file");
+        refused(write_case(g.bytes, g.n), "not an .npy file");
     }
     g = f;
     g.bytes[6] = 0;
-    refused(put(g.bytes, g.n), "not an .npy file");
+    refused(write_case(g.bytes, g.n), "not an .npy file");
     g.bytes[6] = 4;
-    refused(put(g.bytes, g.n), "not an .npy file");
+    refused(write_case(g.bytes, g.n), "not an .npy file");
     g = f;
     g.bytes[9] = 0x0f; /* a header of nearly 4 KiB */
-    refused(put(g.bytes, g.n), "an .npy header of");
+    refused(write_case(g.bytes, g.n), "an .npy header of");
     start_trace(&g, 2, 1, "(2, 2)");
     add_number(&g, 4, 0);
     g.bytes[11] = 0xff; /* of 4 GiB, in the longer field */
-    refused(put(g.bytes, g.n), "an .npy header of");
+    refused(write_case(g.bytes, g.n), "an .npy header of");
     leave();
 }
 
-/* A head of 4095 bytes is read, of 4096 not: there is an end to what is copied. */
+/* A header of 4095 bytes is read, one of 4096 is not: the limit of the copy. */
 static void long_heads(void)
 {
     static char head[4097];
@@ -292,16 +292,16 @@ static void long_heads(void)
     memcpy(head, HEAD("|u1", "False", "(2, 2)"), strlen(HEAD("|u1", "False", "(2, 2)")));
     start_file(&f, 1, head);
     add_number(&f, 4, 0);
-    refused(put(f.bytes, f.n), "an .npy header of 4096 bytes");
+    refused(write_case(f.bytes, f.n), "an .npy header of 4096 bytes");
     head[4095] = '\0';
     start_file(&f, 1, head);
     add_number(&f, 4, 0);
-    CHECK(ek_trace_open(put(f.bytes, f.n), &t) == EK_OK);
+    CHECK(ek_trace_open(write_case(f.bytes, f.n), &t) == EK_OK);
     ek_trace_close(&t);
     leave();
 }
 
-/* However much of a file there is, and whatever comes after it. */
+/* Truncated at any length, and with trailing bytes. */
 static void truncated_and_too_long(void)
 {
     ek_trace t;
@@ -313,11 +313,11 @@ static void truncated_and_too_long(void)
         for (int i = 0; i < 6; i++)
             add_number(&f, 4, 7);
         for (size_t n = 0; n < f.n; n++)
-            refused(put(f.bytes, n), n > 12 ? "" : "not an .npy file");
-        CHECK(ek_trace_open(put(f.bytes, f.n), &t) == EK_OK);
+            refused(write_case(f.bytes, n), n > 12 ? "" : "not an .npy file");
+        CHECK(ek_trace_open(write_case(f.bytes, f.n), &t) == EK_OK);
         ek_trace_close(&t);
         add_number(&f, 1, 0);
-        refused(put(f.bytes, f.n), "25 bytes of numbers");
+        refused(write_case(f.bytes, f.n), "25 bytes of numbers");
     }
     leave();
 }
@@ -333,14 +333,14 @@ static void too_many_assignments(void)
     start_trace(&f, 1, 8, "(1, 2)");
     add_number(&f, 8, 1);
     add_number(&f, 8, most);
-    CHECK(ek_trace_open(put(f.bytes, f.n), &t) == EK_OK);
+    CHECK(ek_trace_open(write_case(f.bytes, f.n), &t) == EK_OK);
     ek_trace_counts(&t, 0, 0, 1, counts);
     CHECK_INT(counts[1], most);
     ek_trace_close(&t);
     for (int i = 0; i < 3; i++) {
         f.n -= 8;
         add_number(&f, 8, beyond[i]);
-        refused(put(f.bytes, f.n), "number 1 is");
+        refused(write_case(f.bytes, f.n), "number 1 is");
     }
     leave();
 }
@@ -354,7 +354,7 @@ static void no_file(void)
     CHECK(ek_path_set(&path, "%s/none.npy", room.s) == EK_OK);
     CHECK_INT(ek_trace_open(path.s, &t), EK_ENOENT);
     ek_trace_close(&t);
-    CHECK_INT(ek_trace_open(room.s, &t), EK_EFORMAT); /* a folder */
+    CHECK_INT(ek_trace_open(room.s, &t), EK_EFORMAT); /* a directory */
     leave();
 }
 
@@ -367,8 +367,8 @@ static int64_t overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end)
     return high > low ? high - low : 0;
 }
 
-/* Source s lies over [s ranks, (s + 1) ranks), rank r over [r sources, (r + 1) sources): a rank has
- * what lies over it, to less than one assignment, which is exact where all parts are whole. */
+/* Source s covers [s ranks, (s + 1) ranks), rank r covers [r sources, (r + 1) sources): a rank gets
+ * the overlap, within one assignment, and exactly where all parts are integers. */
 static void check_rank(int32_t sources, int32_t ranks, int32_t rank, const int64_t *numbers,
                        int64_t got)
 {
@@ -418,10 +418,10 @@ static void sources_fold_onto_any_ranks(void)
             snprintf(shape, sizeof(shape), "(1, 1, %d, 2)", (int)sources);
             start_trace(&f, 1, 8, shape);
             for (int i = 0; i < sources * 2; i++) {
-                numbers[i] = number(8, i) >> (small ? 36 : 0); /* fewer than there are ranks */
+                numbers[i] = number(8, i) >> (small ? 36 : 0); /* fewer than ranks */
                 add_number(&f, 8, (uint64_t)numbers[i]);
             }
-            CHECK(ek_trace_open(put(f.bytes, f.n), &t) == EK_OK);
+            CHECK(ek_trace_open(write_case(f.bytes, f.n), &t) == EK_OK);
             for (int32_t ranks = 1; ranks <= SIDE; ranks++)
                 fold(sources, ranks, &t, numbers);
             ek_trace_close(&t);
@@ -443,7 +443,7 @@ typedef struct {
     int64_t quota[2][16]; /* the last of each layer */
 } watch;
 
-/* Calls come in order, with the trace's counts and a plan that serves them. */
+/* Checks that calls come in order, with the trace's counts and a plan that serves them. */
 static ek_status see(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
                      const ek_plan *served)
 {
@@ -473,7 +473,7 @@ static void open_by_hand(ek_trace *t)
     start_trace(&f, 1, 1, "(2, 2, 2, 4)");
     for (size_t i = 0; i < sizeof(by_hand); i++)
         add_number(&f, 1, by_hand[i]);
-    CHECK(ek_trace_open(put(f.bytes, f.n), t) == EK_OK);
+    CHECK(ek_trace_open(write_case(f.bytes, f.n), t) == EK_OK);
 }
 
 static void close_by_hand(ek_trace *t)
@@ -529,10 +529,10 @@ static void exact_balances(void)
     CHECK(ek_replay(&t, &c, &r) == EK_OK);
     CHECK_INT(w.calls, 4);
     CHECK(r.before == 1.25 && r.mean == 1 && r.worst == 1);
-    CHECK(r.bytes == 50);          /* a replica in every other plan */
+    CHECK(r.bytes == 50);          /* one replica in every other plan */
     CHECK(r.speedup == 40.0 / 32); /* 12 + 8 + 12 + 8 over 8 each */
-    CHECK(r.rb_median == 8);       /* of 1 1 8 8; 4 over what rounding leaves */
-    c.limits.slots = w.slots = 2;  /* no slot is free */
+    CHECK(r.rb_median == 8);       /* of 1 1 8 8; 4 over the rounding threshold */
+    c.limits.slots = w.slots = 2;  /* no vacant slot */
     w.calls = 0;
     CHECK(ek_replay(&t, &c, &r) == EK_OK && r.mean == 1.25 && r.bytes == 0);
     close_by_hand(&t);
@@ -550,14 +550,14 @@ static void exact_balances_three_ranks(void)
     c = config(&ek_planner_exact, 3, 4, &w);
     CHECK(ek_replay(&t, &c, &r) == EK_OK);
     CHECK_INT(w.calls, 4);
-    /* Home alone: 12 2 2, 4 10 2 and 8 4 4 twice. */
+    /* Primary copies only: 12 2 2, 4 10 2 and 8 4 4 twice. */
     CHECK(fabs(r.before - (12 + 10 + 8 + 8) * 3.0 / 16 / 4) < 1e-12);
     CHECK(fabs(r.mean - 6 * 3.0 / 16) < 1e-12 && fabs(r.worst - r.mean) < 1e-12);
     close_by_hand(&t);
 }
 
-/* Iteration 0 asks for a replica of expert 0 that serves 4 of its 10; of the 2 in iteration 1 that
- * is one, and the loads are 3 and 13. */
+/* Iteration 0 plans a replica of expert 0 that serves 4 of its 10; of the 2 in iteration 1 it
+ * serves one, and the loads are 3 and 13. */
 static void lag_plans_from_earlier_counts(void)
 {
     const int64_t want[] = {1, 2, 0, 10, 2, 1};
@@ -617,14 +617,14 @@ static void a_failure_ends_the_replay(void)
     close_by_hand(&t);
 }
 
-/* --- what a planner is given ------------------------------------------------------------------ */
+/* --- inputs of a planner -------------------------------------------------------------------- */
 
-static void *take_totals(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_totals(ek_arena *a, const ek_plan_limits *l)
 {
     return ek_arena_alloc(a, l->experts, sizeof(int64_t));
 }
 
-/* Experts 0 and 3 change places, unless they have; expert 1 gets a replica for once. */
+/* Swaps experts 0 and 3 unless already done; expert 1 gets a transient replica. */
 static ek_status swap(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     p->placement.expert_of[5] = 1;
@@ -637,7 +637,7 @@ static ek_status swap(void *memory, const ek_plan_limits *l, const int64_t *coun
     return EK_OK;
 }
 
-/* The same, from a placement without what it did the time before. */
+/* The same, from a placement without the previous transient replica. */
 static ek_status swap_anew(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     CHECK(p->placement.primary[0] == 0 && p->placement.primary[3] == 4);
@@ -645,12 +645,12 @@ static ek_status swap_anew(void *memory, const ek_plan_limits *l, const int64_t 
     return swap(memory, l, counts, p);
 }
 
-static void *take_totals_and_calls(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_totals_and_calls(ek_arena *a, const ek_plan_limits *l)
 {
     return ek_arena_alloc(a, l->experts + 1, sizeof(int64_t));
 }
 
-/* A replica in the first iteration, which is still there in the second: in each of two layers. */
+/* A replica in the first iteration that is still there in the second: in each of two layers. */
 static ek_status add_once(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     int64_t *calls = (int64_t *)memory + l->experts;
@@ -679,11 +679,11 @@ static ek_status give_up(void *memory, const ek_plan_limits *l, const int64_t *c
     return EK_FAIL(EK_EUNSUPPORTED, "not today");
 }
 
-/* What a lasting placement moves is paid for once, and what is for once each time. */
+/* The moves of a persistent placement are counted once, transient replicas each time. */
 static void bytes_of_moves_and_replicas(void)
 {
-    ek_planner persistent = {.name = "swap", .reserve = take_totals, .plan_persistent = swap};
-    ek_planner fleeting = {.name = "swap", .reserve = take_totals, .plan_transient = swap_anew};
+    ek_planner persistent = {.name = "swap", .reserve = reserve_totals, .plan_persistent = swap};
+    ek_planner fleeting = {.name = "swap", .reserve = reserve_totals, .plan_transient = swap_anew};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -693,7 +693,7 @@ static void bytes_of_moves_and_replicas(void)
     c = config(&persistent, 2, 3, &w);
     CHECK(ek_replay(&t, &c, &r) == EK_OK);
     CHECK(r.bytes == 100 + 3 * 1000 / 2); /* three experts in the first of two iterations */
-    CHECK_INT(w.quota[0][4], 2);          /* expert 0 at its new home */
+    CHECK_INT(w.quota[0][4], 2);          /* expert 0 on its new primary rank */
     c = config(&fleeting, 2, 3, &w);
     CHECK(ek_replay(&t, &c, &r) == EK_OK);
     CHECK(r.bytes == 100);
@@ -703,7 +703,7 @@ static void bytes_of_moves_and_replicas(void)
 static void layers_have_placements_of_their_own(void)
 {
     ek_planner planner = {
-        .name = "add", .reserve = take_totals_and_calls, .plan_persistent = add_once};
+        .name = "add", .reserve = reserve_totals_and_calls, .plan_persistent = add_once};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;
@@ -718,7 +718,7 @@ static void layers_have_placements_of_their_own(void)
 
 static void bad_plans_end_the_replay(void)
 {
-    ek_planner planner = {.name = "bad", .reserve = take_totals, .plan_transient = lose_one};
+    ek_planner planner = {.name = "bad", .reserve = reserve_totals, .plan_transient = lose_one};
     ek_replay_result r;
     ek_replay_config c;
     ek_trace t;

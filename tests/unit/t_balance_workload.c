@@ -1,10 +1,10 @@
-/* Made-up routing traces: apportionment, what every workload has in common, what each is, and the
- * file that they are written to. */
+/* Synthetic routing traces: apportionment, what all workloads have in common, each workload, and
+ * the file they are written to. */
+#include "placement/apportion.h"
 #include "balance/trace.h"
 #include "balance/workload.h"
 #include "base/random.h"
 #include "ek_test.h"
-#include "placement/apportion.h"
 
 enum { N_MAX = 64, ITERATIONS = 66 };
 
@@ -37,25 +37,28 @@ static void check_apportion(const int64_t *weight, int32_t n, int64_t total, int
 static void apportion_by_hand(void)
 {
     check_apportion((int64_t[]){5, 3, 2}, 3, 10, 10, (int64_t[]){5, 3, 2});
-    check_apportion((int64_t[]){1, 1, 1}, 3, 5, 5, (int64_t[]){2, 2, 1});   /* ties: the lower */
+    check_apportion((int64_t[]){1, 1, 1}, 3, 5, 5,
+                    (int64_t[]){2, 2, 1}); /* ties: the lower index */
     check_apportion((int64_t[]){10, 14, 6}, 3, 7, 9, (int64_t[]){2, 3, 2}); /* 2.3 3.27 1.4 */
     check_apportion((int64_t[]){0, 7, 0, 1}, 4, 8, 8, (int64_t[]){0, 7, 0, 1});
-    check_apportion((int64_t[]){100, 2, 1}, 3, 6, 3, (int64_t[]){3, 2, 1});  /* one is over */
-    check_apportion((int64_t[]){100, 50, 1}, 3, 7, 3, (int64_t[]){3, 3, 1}); /* lifts another */
-    check_apportion((int64_t[]){9, 0, 0}, 3, 5, 3, (int64_t[]){3, 1, 1});    /* none has weight */
+    check_apportion((int64_t[]){100, 2, 1}, 3, 6, 3,
+                    (int64_t[]){3, 2, 1}); /* one above the limit */
+    check_apportion((int64_t[]){100, 50, 1}, 3, 7, 3,
+                    (int64_t[]){3, 3, 1});                                /* which lifts another */
+    check_apportion((int64_t[]){9, 0, 0}, 3, 5, 3, (int64_t[]){3, 1, 1}); /* all weights 0 */
     check_apportion((int64_t[]){0, 0, 0}, 3, 4, 2, (int64_t[]){2, 1, 1});
-    check_apportion((int64_t[]){0, 3}, 2, 8, 4, (int64_t[]){4, 4}); /* all are full */
+    check_apportion((int64_t[]){0, 3}, 2, 8, 4, (int64_t[]){4, 4}); /* all at the limit */
     check_apportion((int64_t[]){0, 3}, 2, 0, 4, (int64_t[]){0, 0});
     check_apportion((int64_t[]){4}, 1, 9, 9, (int64_t[]){9});
     check_apportion((int64_t[]){(int64_t)1 << 61, (int64_t)1 << 61}, 2, (int64_t)1 << 40,
                     (int64_t)1 << 40, (int64_t[]){(int64_t)1 << 39, (int64_t)1 << 39});
 }
 
-/* That shares are those of largest remainders, but for those at the limit. */
+/* Checks largest-remainder shares, except at the limit. */
 static void check_fair(const int64_t *weight, const int64_t *share, int32_t n, int64_t most)
 {
     int64_t left = 0, sum = 0;
-    wide up = -1, down = -1; /* the least remainder that went up, the largest that went down */
+    wide up = -1, down = -1; /* the least remainder rounded up, the largest rounded down */
 
     for (int32_t i = 0; i < n; i++)
         if (share[i] < most) {
@@ -97,7 +100,7 @@ static void apportion_at_random(void)
             CHECK(share[e] >= 0 && share[e] <= most);
         }
         CHECK_INT(sum, total);
-        if (full == 0) /* else a remainder may have filled one */
+        if (full == 0) /* otherwise a remainder may have filled one */
             check_fair(weight, share, n, most);
         for (int32_t e = 1; e < n; e++) /* more weight never gets less */
             CHECK(weight[e] <= weight[e - 1] || share[e] >= share[e - 1]);
@@ -220,7 +223,7 @@ static void counts_can_be(void)
 }
 
 /* By the seed, and in any order. */
-static void the_seed_says_all(void)
+static void the_seed_determines_all(void)
 {
     ek_workload_shape s = usual, other = usual;
     size_t bytes;
@@ -382,7 +385,7 @@ static void the_hot_spot_rotates(void)
     free(l.x);
 }
 
-static void bursts_come_and_go(void)
+static void bursts_are_periodic(void)
 {
     loads l;
 
@@ -514,14 +517,14 @@ static const ek_case cases[] = {
     EK_CASE(apportion_by_hand),
     EK_CASE(apportion_at_random),
     EK_CASE(counts_can_be),
-    EK_CASE(the_seed_says_all),
+    EK_CASE(the_seed_determines_all),
     EK_CASE(uniform_is_even),
     EK_CASE(one_expert_is_hot),
     EK_CASE(one_rank_is_hot),
     EK_CASE(sources_are_ragged),
     EK_CASE(a_rank_is_empty),
     EK_CASE(the_hot_spot_rotates),
-    EK_CASE(bursts_come_and_go),
+    EK_CASE(bursts_are_periodic),
     EK_CASE(popularity_is_zipfs),
     EK_CASE(popularity_drifts_stays_or_switches),
     EK_CASE(refuses_what_cannot_be),

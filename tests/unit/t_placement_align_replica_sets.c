@@ -1,8 +1,8 @@
-/* Domains renamed so that a layer falls with others: never worse than before, mostly the best of
- * all ways to name them, and only among those of one size. */
+/* Mapping domains so that layers share fatal sets: never worse than before, mostly the optimum over
+ * all permutations, and only among domains of equal size. */
+#include "placement/align_replica_sets.h"
 #include "base/random.h"
 #include "ek_test.h"
-#include "placement/align_replica_sets.h"
 
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void setup(fixture *f, int32_t nodes)
     ek_align_clear(&f->a);
 }
 
-/* Two nodes of so many, or (few == 0) perhaps three. */
+/* A random set of two nodes or, if few is 0, up to three. */
 static uint64_t draw_set(uint64_t seed, uint64_t n, int32_t nodes, int few)
 {
     uint64_t a = ek_random_bits(seed, n, 0) % (uint64_t)nodes;
@@ -53,7 +53,7 @@ static int64_t new_of(const fixture *f, const int32_t *image)
     return n;
 }
 
-/* The least over all images that only rename nodes of one size. */
+/* The optimum over all permutations of domains of equal size. */
 static int64_t by_trying(const fixture *f, const int32_t *room, int32_t *image, int32_t i,
                          unsigned used)
 {
@@ -109,7 +109,7 @@ static void as_good_as_all_others(void)
     CHECK(best * 10 > tried * 9);
 }
 
-/* The smallest sets alone count, each once. */
+/* Only the smallest sets are kept, each once. */
 static void smallest_sets(void)
 {
     static const uint64_t mask[] = {0x7, 0x6, 0x9, 0x6, 0xe};
@@ -124,9 +124,9 @@ static void smallest_sets(void)
     ek_arena_fini(&f.arena);
 }
 
-/* Each layer has four pairs of neighbours in a ring of four nodes, and the second ring is twisted.
- */
-static void rings_become_one(void)
+/* Each layer has the four pairs of neighbours in a ring of four nodes; the second ring has another
+ * order. */
+static void rings_are_aligned(void)
 {
     static const uint64_t ring[] = {0x3, 0x6, 0xc, 0x9}, twisted[] = {0x3, 0xa, 0xc, 0x5};
     static const int32_t room[] = {2, 2, 2, 2};
@@ -147,6 +147,6 @@ static void rings_become_one(void)
 static const ek_case cases[] = {
     EK_CASE(as_good_as_all_others),
     EK_CASE(smallest_sets),
-    EK_CASE(rings_become_one),
+    EK_CASE(rings_are_aligned),
 };
 EK_TEST_MAIN(cases)

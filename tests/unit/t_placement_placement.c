@@ -1,6 +1,7 @@
-/* Placements: block order for any numbers of experts, ranks and slots, and what the check finds. */
-#include "ek_test.h"
+/* Placements: block order for any numbers of experts, ranks and slots, and what the check rejects.
+ */
 #include "placement/placement.h"
+#include "ek_test.h"
 
 enum { ROOM = 4096 };
 
@@ -42,7 +43,7 @@ static void one_rank_holds_experts_in_order(void)
     teardown(&f);
 }
 
-/* Each expert once, ranks differ by one expert at most, experts of a rank consecutive. */
+/* Each expert once, ranks differ by at most one expert, experts of a rank are consecutive. */
 static void check_blocks(int32_t experts, int32_t ranks)
 {
     int32_t slots = (experts + ranks - 1) / ranks + 1, held = 0, before = -1;
@@ -76,8 +77,8 @@ static void blocks_for_any_numbers(void)
             check_blocks(experts, ranks);
 }
 
-/* On each of several runs of ranks every expert lies once, in the same places; homes are on the
- * first. */
+/* Each of several groups of ranks holds every expert once, in the same slots; primary copies are on
+ * the first. */
 static void check_runs(int32_t experts, int32_t runs, int32_t ranks)
 {
     int32_t slots = (experts + ranks - 1) / ranks;
@@ -108,7 +109,7 @@ static void runs_hold_every_expert(void)
 }
 
 /* By hand: 5 experts on 3 ranks are 2, 2 and 1 of them. */
-static void longer_runs_come_first(void)
+static void larger_ranks_first(void)
 {
     const int32_t want[] = {0, 1, 2, 3, 4, -1};
     fixture f;
@@ -119,7 +120,7 @@ static void longer_runs_come_first(void)
     teardown(&f);
 }
 
-/* The check refuses `p`, naming `word`. */
+/* The check rejects `p`, naming `word`. */
 static void refused(const ek_placement *p, const char *word)
 {
     CHECK_INT(ek_placement_check(p), EK_EINVAL);
@@ -132,7 +133,7 @@ static void check_finds_faults(void)
     fixture f;
 
     setup(&f, 4, 2, 3);
-    f.p.primary[2] = 1; /* where expert 1 lives */
+    f.p.primary[2] = 1; /* the primary slot of expert 1 */
     refused(&f.p, "expert 2");
     f.p.primary[2] = -1;
     refused(&f.p, "slot -1");
@@ -167,7 +168,7 @@ static const ek_case cases[] = {
     EK_CASE(one_rank_holds_experts_in_order),
     EK_CASE(blocks_for_any_numbers),
     EK_CASE(runs_hold_every_expert),
-    EK_CASE(longer_runs_come_first),
+    EK_CASE(larger_ranks_first),
     EK_CASE(check_finds_faults),
     EK_CASE(measuring_gives_the_size),
 };

@@ -1,8 +1,8 @@
-/* Which losses of nodes the experts of all layers outlive: against every loss tried by itself, the
- * paper's examples, and what the smallest sets alone say. */
+/* Survivability of all layers together: against every loss tried one by one, the paper's examples,
+ * and properties of the smallest sets. */
+#include "placement/survivability.h"
 #include "base/random.h"
 #include "ek_test.h"
-#include "placement/survivability.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static int begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* The part of all sets of k domains that leaves a holder of each row. */
+/* The fraction of all sets of k lost domains that leaves a domain of each row. */
 static double by_trying(const uint64_t *rows, int n, int32_t domains, int32_t k)
 {
     int64_t sets = 0, fatal = 0;
@@ -63,7 +63,7 @@ static double by_trying(const uint64_t *rows, int n, int32_t domains, int32_t k)
     return 1 - (double)fatal / (double)sets;
 }
 
-static void as_every_loss_says(void)
+static void matches_every_loss(void)
 {
     for (uint64_t n = 0; n < 400; n++) {
         fixture f;
@@ -115,9 +115,9 @@ static void the_papers_examples(void)
     teardown(&f);
 }
 
-/* Two layers of two experts on pairs of four nodes: alike, they fall with the same two losses of
- * six; across, with four.  The product of the layers' own chances would say 0.44 of both. */
-static void layers_fall_together(void)
+/* Two layers of two experts on pairs of four nodes: with equal pairs two of six losses are fatal,
+ * with crossed pairs four.  The product of the layers' own probabilities would be 0.44 for both. */
+static void layers_share_losses(void)
 {
     int32_t experts[2][4] = {{0, 0, 1, 1}, {0, 1, 0, 1}}, primary[2] = {0, 2};
     static const int32_t domain_of[4] = {0, 1, 2, 3};
@@ -137,7 +137,7 @@ static void layers_fall_together(void)
     teardown(&f);
 }
 
-/* Ranks of one domain are one holder; an expert that lies nowhere is lost already. */
+/* Ranks of one domain count once; an expert that is nowhere is lost. */
 static void domains_of_ranks(void)
 {
     int32_t expert_of[8] = {0, 1, 0, 1, 1, -1, -1, 0}, primary[2] = {0, 1};
@@ -154,7 +154,7 @@ static void domains_of_ranks(void)
     CHECK(strcmp(text, "survives any 2 of 4 nodes; any 3 with probability 0.50") == 0);
     expert_of[7] = 1;
     ek_replica_sets_clear(&f.h);
-    ek_replica_sets_add_placement(&f.h, &p, pairs, 0); /* expert 0 on the first pair alone */
+    ek_replica_sets_add_placement(&f.h, &p, pairs, 0); /* expert 0 on the first pair only */
     CHECK_INT(ek_replica_sets_survive(&f.h), 0);
     teardown(&f);
     setup(&f, 1, 2);
@@ -168,7 +168,7 @@ static void domains_of_ranks(void)
     teardown(&f);
 }
 
-/* More domains than a word has bits: what the smallest sets say is exact whatever there are. */
+/* More domains than bits in a word: P(m) stays exact. */
 static void many_domains(void)
 {
     enum { WIDE = 240, PAIRS = 60 };
@@ -183,7 +183,7 @@ static void many_domains(void)
         mask[(i + 1) % 4] |= UINT64_C(1) << (i / 4);
         ek_replica_sets_add(&f.h, mask);
     }
-    mask[0] = mask[1] = mask[2] = 7; /* holds a pair, so it falls with that */
+    mask[0] = mask[1] = mask[2] = 7; /* includes a pair, so it is not minimal */
     ek_replica_sets_add(&f.h, mask);
     CHECK_INT(f.h.n, PAIRS);
     CHECK_INT(ek_replica_sets_survive(&f.h), 1);
@@ -195,8 +195,8 @@ static void many_domains(void)
     teardown(&f);
 }
 
-/* Drawn where there are too many sets, within what is said; the truth of one pair is C(n-2, k-2) /
- * C(n, k). */
+/* With too many sets they are drawn, within the stated error; the true value for one pair is C(n-2,
+ * k-2) / C(n, k). */
 static void drawn_within_the_stated_error(void)
 {
     enum { N = 50 };
@@ -216,7 +216,7 @@ static void drawn_within_the_stated_error(void)
     teardown(&f);
 }
 
-/* What is nearly certain is not said to be. */
+/* A probability near 1 is not printed as 1. */
 static void words(void)
 {
     char text[160];
@@ -236,9 +236,9 @@ static void words(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(as_every_loss_says),
+    EK_CASE(matches_every_loss),
     EK_CASE(the_papers_examples),
-    EK_CASE(layers_fall_together),
+    EK_CASE(layers_share_losses),
     EK_CASE(domains_of_ranks),
     EK_CASE(many_domains),
     EK_CASE(drawn_within_the_stated_error),
