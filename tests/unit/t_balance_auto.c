@@ -243,7 +243,7 @@ static void hot_experts_part(void)
     CHECK(rank_of(&f, 0) != rank_of(&f, 1));
     CHECK_INT(moved(&f), 2);
     CHECK_INT(run(&f), 310);
-    CHECK(strstr(f.p.reason, "at most 1 a link") != NULL);
+    CHECK(strstr(f.p.reason, "at most 1 per link") != NULL);
     teardown(&f);
 }
 

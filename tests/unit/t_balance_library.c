@@ -245,10 +245,10 @@ static void what_does_not_fit(void)
     refused(c, "-2 spare slots");
     c = good;
     c.compute_s_per_row = NAN;
-    refused(c, "a time");
+    refused(c, "a cost is negative");
     c = good;
     c.migrate_s_per_expert = -1;
-    refused(c, "a time");
+    refused(c, "a cost is negative");
     c = good;
     c.horizon = -1;
     refused(c, "a horizon of -1 plans");

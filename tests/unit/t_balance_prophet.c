@@ -360,7 +360,7 @@ static void stays_as_it_was(void)
         make(&f, c[i].counts);
         CHECK_INT(replicas_of(&f.p.placement), 0);
         CHECK(near(f.p.before_s, f.p.after_s));
-        CHECK(strstr(f.p.reason, "as it was") != NULL);
+        CHECK(strstr(f.p.reason, "unchanged") != NULL);
         teardown(&f);
     }
 }
