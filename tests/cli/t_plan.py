@@ -106,9 +106,9 @@ class Plan(ek_cli.Case):
                 self.assertFalse(self.stayed(r, hot[0]))
                 if policy == "auto":
                     self.assertRegex(hot[0]["primary_reason"],
-                                     "^2 of 12 experts move, .* of 16.5 ms a micro-batch, ")
-                    self.assertRegex(even[0]["primary_reason"], "^homes stay, ")
-                    self.assertRegex(hot[0]["reason"], r"^\d+ replicas, at most \d a link, ")
+                                     "^2 of 12 experts move: 16.5 -> .* ms per micro-batch, ")
+                    self.assertRegex(even[0]["primary_reason"], "^no move, ")
+                    self.assertRegex(hot[0]["reason"], r"^\d+ replicas, at most \d per link: ")
                 else:
                     self.assertNotEqual(hot[0]["reason"], even[0]["reason"])
                     self.assertEqual(hot[0]["primary_reason"], "")
@@ -120,7 +120,7 @@ class Plan(ek_cli.Case):
                 r, hot, _ = self.emitted(past, "--policy", "auto", "--history", past, "--horizon",
                                          horizon)
                 self.assertEqual(self.stayed(r, hot[0]), stay)
-                self.assertEqual(hot[0]["primary_reason"].startswith("homes stay, "), stay)
+                self.assertEqual(hot[0]["primary_reason"].startswith("no move, "), stay)
 
     def test_homes_by_the_iterations_before(self):
         r, hot, _ = self.emitted(self.rotated("t.npy", 0, 13), "--policy", "auto", "--horizon",
