@@ -40,11 +40,11 @@
  *              faster.
  * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), plus the bounded work of the climb,
  *              six times that of replicate_min_move.h, and that of align_replica_sets.h. */
-#include "placement/align_replica_sets.h"
 #include "balance/assign.h"
 #include "balance/locality_replicas.h"
 #include "balance/planner.h"
 #include "balance/replicate_min_move.h"
+#include "placement/align_replica_sets.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* Synthetic routing traces: apportionment, what all workloads have in common, each workload, and
  * the file they are written to. */
-#include "placement/apportion.h"
 #include "balance/trace.h"
 #include "balance/workload.h"
 #include "base/random.h"
 #include "ek_test.h"
+#include "placement/apportion.h"
 
 enum { N_MAX = 64, ITERATIONS = 66 };
 

@@ -1,8 +1,8 @@
 /* Mapping domains so that layers share fatal sets: never worse than before, mostly the optimum over
  * all permutations, and only among domains of equal size. */
-#include "placement/align_replica_sets.h"
 #include "base/random.h"
 #include "ek_test.h"
+#include "placement/align_replica_sets.h"
 
 #include <string.h>
 

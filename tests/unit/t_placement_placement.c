@@ -1,7 +1,7 @@
 /* Placements: block order for any numbers of experts, ranks and slots, and what the check rejects.
  */
-#include "placement/placement.h"
 #include "ek_test.h"
+#include "placement/placement.h"
 
 enum { ROOM = 4096 };
 

@@ -1,8 +1,8 @@
 /* Survivability of all layers together: against every loss tried one by one, the paper's examples,
  * and properties of the smallest sets. */
-#include "placement/survivability.h"
 #include "base/random.h"
 #include "ek_test.h"
+#include "placement/survivability.h"
 
 #include <math.h>
 #include <string.h>
