@@ -45,7 +45,7 @@ static inline void setup(fixture *f, int32_t nodes, int32_t room, int32_t expert
     CHECK(ek_arena_init(&f->arena, f->arena.used, "nodes") == EK_OK);
     lay_out(f, nodes, room, experts);
     for (int32_t n = 0; n < nodes; n++) {
-        f->s.room[n] = room;
+        f->s.node_slots[n] = room;
         f->s.ranks[n] = 1;
     }
     ek_replicate_nodes_ready(&f->s);

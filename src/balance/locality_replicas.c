@@ -43,12 +43,12 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
 /* --- time of a plan -----------------------------------------------------------------------------
  */
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t smaller_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t larger_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -92,7 +92,7 @@ static void compute_sums(ek_locality *n, const ek_plan_limits *l, const int64_t 
             sums->served[r] += p->quota[s];
             if (ek_plan_slot(at, r, e) != s)
                 continue;
-            sums->stay[r] += least(served_of(l, p, r, e), counts[e]);
+            sums->stay[r] += smaller_of(served_of(l, p, r, e), counts[e]);
             if (at->primary[e] / l->slots != r)
                 count_replica(sums, l, p, e, r);
         }
@@ -105,9 +105,9 @@ static double time_of_sums(const ek_locality *n, const ek_plan_limits *l)
     int64_t rows = 0, link = 0, replicas = 0;
 
     for (int32_t r = 0; r < l->ranks; r++) {
-        rows = most(rows, s->served[r]);
-        link = most(link, most(n->tokens[r], s->served[r]) - s->stay[r]);
-        replicas = most(replicas, most(s->gets[r], s->gives[r]));
+        rows = larger_of(rows, s->served[r]);
+        link = larger_of(link, larger_of(n->tokens[r], s->served[r]) - s->stay[r]);
+        replicas = larger_of(replicas, larger_of(s->gets[r], s->gives[r]));
     }
     return (double)rows * l->costs.compute_s_per_row + (double)link * l->costs.comm_s_per_row +
            (double)replicas * l->costs.replica_s;
@@ -142,7 +142,7 @@ static int64_t take_from(ek_locality *n, const ek_plan_limits *l, const int64_t 
 {
     int32_t rank = slot / l->slots;
     int64_t own = counts[(int64_t)rank * l->experts + e];
-    int64_t some = least(amount, most(p->quota[slot] - own, 0));
+    int64_t some = smaller_of(amount, larger_of(p->quota[slot] - own, 0));
 
     p->quota[slot] -= some;
     n->sums.served[rank] -= some;

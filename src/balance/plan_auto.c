@@ -112,7 +112,7 @@ typedef struct {
     double known_s;
 } memory;
 
-static void *reserve(ek_arena *a, const ek_plan_limits *l)
+static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
 {
     memory *m = ek_arena_alloc(a, 1, sizeof(*m)), measured;
     memory *at = m != NULL ? m : &measured;
@@ -651,6 +651,6 @@ static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64
 const ek_planner ek_planner_auto = {
     .name = "auto",
     .what = "primary copies by history, replicas by the counts, each where it pays",
-    .reserve = reserve,
+    .reserve = reserve_auto,
     .plan_persistent = plan_persistent,
     .plan_transient = plan_transient};

@@ -121,7 +121,7 @@ void ek_place_sort(ek_place *m)
 /* LPT into any number of bins: fills bin_of [experts], and sum and held of the bins. */
 static int64_t pack_lpt(ek_place *m, int32_t bins, int32_t *bin_of)
 {
-    int32_t room = bin_capacity(m, bins);
+    int32_t capacity = bin_capacity(m, bins);
     int64_t most = 0;
 
     memset(m->sum, 0, (size_t)bins * sizeof(*m->sum));
@@ -130,7 +130,7 @@ static int64_t pack_lpt(ek_place *m, int32_t bins, int32_t *bin_of)
         int32_t e = m->order[i], to = -1;
 
         for (int32_t b = 0; b < bins; b++)
-            if (m->held[b] < room && (to < 0 || m->sum[b] < m->sum[to]))
+            if (m->held[b] < capacity && (to < 0 || m->sum[b] < m->sum[to]))
                 to = b;
         bin_of[e] = to;
         m->held[to]++;
@@ -310,7 +310,7 @@ static ek_status check_no_replicas(const ek_placement *p)
     return EK_OK;
 }
 
-static double percent(int64_t before, int64_t after)
+static double percent_saved(int64_t before, int64_t after)
 {
     return before > 0 ? 100.0 * (double)(before - after) / (double)before : 0.0;
 }
@@ -321,7 +321,8 @@ static void explain_stay(ek_plan *p, int64_t before, int64_t after, const char *
         snprintf(p->reason, sizeof(p->reason),
                  "place: no move, largest load %lld; %s %lld would save %.1f %%, not more than "
                  "%d %%",
-                 (long long)before, what, (long long)after, percent(before, after), 100 / WORTH);
+                 (long long)before, what, (long long)after, percent_saved(before, after),
+                 100 / WORTH);
 }
 
 static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t bound, int32_t devices,
@@ -338,7 +339,7 @@ static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t boun
     snprintf(p->reason, sizeof(p->reason),
              "place: %d of %d experts move, largest load %lld -> %lld (-%.1f %%, bound %lld) by %s",
              (int)moved, (int)p->placement.experts, (long long)before, (long long)after,
-             percent(before, after), (long long)bound, by);
+             percent_saved(before, after), (long long)bound, by);
 }
 
 /* Decides and applies; returns the largest load with the resulting placement. */

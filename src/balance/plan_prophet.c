@@ -33,7 +33,7 @@
 
 static const double alpha_of_plans = 0.5;
 
-static int64_t larger(int64_t a, int64_t b)
+static int64_t larger_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -79,11 +79,11 @@ static int64_t max_without(const int64_t *x, int32_t ranks, int32_t without)
 
     for (int32_t r = 0; r < ranks; r++)
         if (r != without)
-            m = larger(m, x[r]);
+            m = larger_of(m, x[r]);
     return m;
 }
 
-static int32_t heaviest(const ek_prophet_loads *o)
+static int32_t heaviest_rank(const ek_prophet_loads *o)
 {
     int32_t at = 0;
 
@@ -94,7 +94,7 @@ static int32_t heaviest(const ek_prophet_loads *o)
 }
 
 /* Equation 7 of the paper. */
-static bool balanced(const ek_prophet_loads *o, double alpha)
+static bool is_balanced(const ek_prophet_loads *o, double alpha)
 {
     int64_t least = o->served[0], all = 0;
 
@@ -102,7 +102,7 @@ static bool balanced(const ek_prophet_loads *o, double alpha)
         least = o->served[r] < least ? o->served[r] : least;
         all += o->served[r];
     }
-    return (double)(o->served[heaviest(o)] - least) < alpha * (double)all / (double)o->ranks;
+    return (double)(o->served[heaviest_rank(o)] - least) < alpha * (double)all / (double)o->ranks;
 }
 
 static double time_of(const ek_plan_costs *c, int32_t ranks, int64_t received, int64_t served,
@@ -181,8 +181,8 @@ void ek_prophet_select(const ek_prophet_case *c, ek_prophet_loads *o, ek_prophet
             assign_to_primary(o, r, e, c->counts[(int64_t)r * c->devices + e]);
     s->before_s = s->after_s = loads_time(&c->costs, o);
     s->selected = 0;
-    for (int32_t n = 0; !balanced(o, c->alpha); n++) {
-        int32_t expert = heaviest(o);
+    for (int32_t n = 0; !is_balanced(o, c->alpha); n++) {
+        int32_t expert = heaviest_rank(o);
         double t;
 
         if (is_selected(s, n, expert))
@@ -336,8 +336,8 @@ static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts
     for (int32_t i = 0; i < l->ranks && o->key[o->order[i]] < 0; i++) {
         int32_t r = o->order[i], copies = next_copies(m, expert);
         int64_t k = -o->key[r], here = o->served[r] + k, there = o->served[primary] - k;
-        double t = time_of(c, l->ranks, larger(others_receive, o->received[primary] - k),
-                           larger(others_serve, larger(here, there)), o->copies + copies);
+        double t = time_of(c, l->ranks, larger_of(others_receive, o->received[primary] - k),
+                           larger_of(others_serve, larger_of(here, there)), o->copies + copies);
         double gain = (double)k * (c->comm_s_per_row + c->compute_s_per_row);
         bool relief = here <= there && gain > time_of(c, l->ranks, 0, 0, copies);
 
@@ -345,7 +345,7 @@ static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts
             !(t < now || (double)k * c->comm_s_per_row > c->replica_s || relief))
             continue;
         include_rank(m, expert, r, primary, k, t);
-        others_serve = larger(others_serve, here);
+        others_serve = larger_of(others_serve, here);
         now = t;
     }
 }
@@ -357,8 +357,8 @@ static void select_replicas(memory *m, const ek_plan_limits *l, const int64_t *c
     memset(m->tried, 0, (size_t)l->experts * sizeof(*m->tried));
     m->included = m->kept = 0;
     m->best = loads_time(&l->costs, &m->loads);
-    while (!balanced(&m->loads, alpha_of_plans)) {
-        int32_t primary = heaviest(&m->loads), expert = heaviest_expert(m, p, primary);
+    while (!is_balanced(&m->loads, alpha_of_plans)) {
+        int32_t primary = heaviest_rank(&m->loads), expert = heaviest_expert(m, p, primary);
 
         if (expert < 0)
             break;
@@ -414,7 +414,8 @@ static void set_quotas(const memory *m, const ek_plan_limits *l, const int64_t *
     }
 }
 
-static void explain(memory *m, const ek_plan_limits *l, int64_t before, bool better, ek_plan *p)
+static void explain_prophet(memory *m, const ek_plan_limits *l, int64_t before, bool better,
+                            ek_plan *p)
 {
     int64_t after = ek_plan_loads(l, p, m->loads.served);
 
@@ -451,7 +452,7 @@ static ek_status plan_prophet(void *mem, const ek_plan_limits *l, const int64_t 
         apply_replicas(m, &p->placement);
     set_quotas(m, l, counts, p);
     if (p->explain)
-        explain(m, l, before, better, p);
+        explain_prophet(m, l, before, better, p);
     return EK_OK;
 }
 

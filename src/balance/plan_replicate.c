@@ -120,7 +120,7 @@ static void *reserve_replicate(ek_arena *a, const ek_plan_limits *l)
     ek_plan_number_domains(l, m.node_of_rank);
     for (int32_t r = 0; r < l->ranks; r++) {
         m.nodes.ranks[m.node_of_rank[r]]++;
-        m.nodes.room[m.node_of_rank[r]] += l->slots;
+        m.nodes.node_slots[m.node_of_rank[r]] += l->slots;
     }
     ek_replicate_nodes_ready(&m.nodes);
     *kept = m;
@@ -202,7 +202,7 @@ static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_p
     ek_align_clear(&m->align);
     for (int32_t e = 0; e < l->experts; e++)
         ek_align_add(&m->align, w->mask + (int64_t)e * words);
-    ek_align_replica_sets(&m->align, l->others, m->nodes.room, m->image);
+    ek_align_replica_sets(&m->align, l->others, m->nodes.node_slots, m->image);
 }
 
 /* Maps planned nodes to real ones of their size with the fewest incoming replicas: m->image. */
@@ -215,7 +215,7 @@ static void map_nodes(memory *m, const ek_replicate_place *w)
     for (int32_t i = 0; i < s->nodes; i++)
         for (int32_t n = 0; n < s->nodes; n++)
             m->cost[(int64_t)i * s->nodes + n] =
-                s->room[n] == s->room[i] ? cost_of(m, w, i, n) : never;
+                s->node_slots[n] == s->node_slots[i] ? cost_of(m, w, i, n) : never;
     ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
 }
 

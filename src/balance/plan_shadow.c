@@ -145,21 +145,21 @@ static int shadow_next(const ek_plan_limits *l, const int64_t *counts, memory *m
 static const double MS = 1e3; /* milliseconds per second */
 
 /* Writes what ended the search; returns snprintf's result. */
-static int explain_end(const search *now, char *text, size_t room)
+static int explain_end(const search *now, char *text, size_t cap)
 {
     int e = (int)now->refused;
 
     if (e < 0)
-        return snprintf(text, room, "no expert is left");
+        return snprintf(text, cap, "no expert is left");
     if (now->moved == 0)
-        return snprintf(text, room, "only the primary rank has tokens for expert %d", e);
+        return snprintf(text, cap, "only the primary rank has tokens for expert %d", e);
     if (now->full >= 0)
-        return snprintf(text, room, "expert %d: no empty slot on rank %d", e, (int)now->full);
-    return snprintf(text, room, "with expert %d it would take %.3f ms", e, MS * now->refused_s);
+        return snprintf(text, cap, "expert %d: no empty slot on rank %d", e, (int)now->full);
+    return snprintf(text, cap, "with expert %d it would take %.3f ms", e, MS * now->refused_s);
 }
 
 /* The list of experts comes last, cut where the text ends. */
-static void explain(const memory *m, const search *now, int64_t most, ek_plan *p)
+static void explain_shadow(const memory *m, const search *now, int64_t most, ek_plan *p)
 {
     char end[80];
     int n;
@@ -170,10 +170,10 @@ static void explain(const memory *m, const search *now, int64_t most, ek_plan *p
                  (long long)most, (long long)now->least, MS * p->before_s, MS * p->after_s, end,
                  now->n > 0 ? "; shadowed" : "");
     for (int32_t i = 0; i < now->n && n < EK_PLAN_REASON; i++) {
-        size_t room = sizeof(p->reason) - (size_t)n;
-        int k = snprintf(p->reason + n, room, " %d", (int)m->shadows[i]);
+        size_t cap = sizeof(p->reason) - (size_t)n;
+        int k = snprintf(p->reason + n, cap, " %d", (int)m->shadows[i]);
 
-        if ((size_t)k >= room) {
+        if ((size_t)k >= cap) {
             p->reason[n] = '\0'; /* no partial number */
             return;
         }
@@ -195,7 +195,7 @@ static ek_status plan_shadow(void *its, const ek_plan_limits *l, const int64_t *
     while (shadow_next(l, counts, m, &now, p)) {
     }
     if (p->explain)
-        explain(m, &now, most, p);
+        explain_shadow(m, &now, most, p);
     return EK_OK;
 }
 

@@ -79,7 +79,7 @@ void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t node
     s->most = most_failures(nodes);
     for (int32_t k = 1; k <= s->most; k++)
         s->words += (int32_t)((sets_of(nodes, k) + 63) / 64);
-    s->room = ek_arena_alloc(a, nodes, sizeof(*s->room));
+    s->node_slots = ek_arena_alloc(a, nodes, sizeof(*s->node_slots));
     s->ranks = ek_arena_alloc(a, nodes, sizeof(*s->ranks));
     s->first = ek_arena_alloc(a, nodes + 1, sizeof(*s->first));
     s->node_of = ek_arena_alloc(a, slots, sizeof(*s->node_of));
@@ -115,7 +115,7 @@ void ek_replicate_nodes_ready(ek_replicate_nodes *s)
 {
     s->first[0] = 0;
     for (int32_t n = 0; n < s->nodes; n++) {
-        s->first[n + 1] = s->first[n] + s->room[n];
+        s->first[n + 1] = s->first[n] + s->node_slots[n];
         for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
             s->node_of[i] = n;
     }
@@ -149,7 +149,7 @@ void ek_replicate_place_clear(const ek_replicate_nodes *s, ek_replicate_place *w
     for (int32_t i = 0; i < s->slots; i++)
         w->at[i] = -1;
     memset(w->count, 0, experts * (size_t)s->nodes * sizeof(*w->count));
-    memcpy(w->vacant, s->room, (size_t)s->nodes * sizeof(*w->vacant));
+    memcpy(w->vacant, s->node_slots, (size_t)s->nodes * sizeof(*w->vacant));
     memset(w->mask, 0, experts * (size_t)mask_words(s) * sizeof(*w->mask));
 }
 
@@ -300,12 +300,12 @@ static void place_remaining(const ek_replicate_nodes *s, const int32_t *order, i
 void ek_replicate_mro(const ek_replicate_nodes *s, const int32_t *order, const int32_t *replicas,
                       int32_t *left, ek_replicate_place *w)
 {
-    int32_t group = s->room[0], node = 0;
+    int32_t group = s->node_slots[0], node = 0;
 
     ek_replicate_place_clear(s, w);
     memcpy(left, replicas, (size_t)s->experts * sizeof(*left));
     for (int32_t n = 1; n < s->nodes; n++)
-        group = s->room[n] < group ? s->room[n] : group;
+        group = s->node_slots[n] < group ? s->node_slots[n] : group;
     for (int32_t i = 0; i < s->experts; i += group) { /* one segment of nodes per group */
         int32_t end = node + replicas[order[i]];
 

@@ -16,12 +16,12 @@ enum {
 /* The nodes, and the node sets whose failure is tried. */
 typedef struct {
     int32_t nodes, experts, slots;
-    int32_t *room;    /* [nodes] slots of each; filled in by the caller */
-    int32_t *ranks;   /* [nodes] ranks of each; filled in by the caller */
-    int32_t *first;   /* [nodes + 1] first slot of each */
-    int32_t *node_of; /* [slots] */
-    int32_t most;     /* sets of 1 to `most` nodes are tried */
-    int32_t exact;    /* whether all sets of each size are tried */
+    int32_t *node_slots; /* [nodes] slots of each; filled in by the caller */
+    int32_t *ranks;      /* [nodes] ranks of each; filled in by the caller */
+    int32_t *first;      /* [nodes + 1] first slot of each */
+    int32_t *node_of;    /* [slots] */
+    int32_t most;        /* sets of 1 to `most` nodes are tried */
+    int32_t exact;       /* whether all sets of each size are tried */
     int32_t words;
     int32_t *word_of; /* [most + 2] first word of the sets of k nodes */
     int64_t *sets;    /* [most + 1] number of sets of k nodes */
@@ -47,7 +47,7 @@ typedef struct {
 
 void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
                                 int32_t slots);
-/* Lays out the slots and the failure sets, after room and ranks are filled in. */
+/* Lays out the slots and the failure sets, after node_slots and ranks are filled in. */
 void ek_replicate_nodes_ready(ek_replicate_nodes *s);
 
 void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_replicate_nodes *s);

@@ -92,7 +92,7 @@ static void rank_hot(const ek_popularity *p)
         p->popularity[e] = rank_of(p->s, e) == hot ? hot_rank : 1;
 }
 
-static void mild(const ek_popularity *p)
+static void mild_zipf(const ek_popularity *p)
 {
     set_zipf(p, zipf_mild);
 }
@@ -122,12 +122,12 @@ static double one_without_tokens(const ek_popularity *p, int32_t source)
     return (uint64_t)source != empty;
 }
 
-static void rotating(const ek_popularity *p)
+static void rotating_hot_expert(const ek_popularity *p)
 {
     set_hot_expert(p, expert_in_order(p, p->iteration / EK_WORKLOAD_ROTATION), hot_tokens);
 }
 
-static void burst(const ek_popularity *p)
+static void burst_of_hot_expert(const ek_popularity *p)
 {
     int64_t at = p->iteration % EK_WORKLOAD_CALM;
 
@@ -145,7 +145,7 @@ static void zipf_by_layer(const ek_popularity *p)
 }
 
 /* From one draw to the next on a circle, which keeps the variance. */
-static void drifting(const ek_popularity *p)
+static void drifting_popularity(const ek_popularity *p)
 {
     int64_t number = p->iteration / EK_WORKLOAD_DRIFT, at = p->iteration % EK_WORKLOAD_DRIFT;
     double angle = half_pi * (double)at / EK_WORKLOAD_DRIFT;
@@ -155,12 +155,12 @@ static void drifting(const ek_popularity *p)
                                sin(angle) * log_popularity(p, number + 1, e));
 }
 
-static void stable(const ek_popularity *p)
+static void stable_popularity(const ek_popularity *p)
 {
     draw_popularities(p, 0);
 }
 
-static void switching(const ek_popularity *p)
+static void switching_popularity(const ek_popularity *p)
 {
     draw_popularities(p, p->iteration / EK_WORKLOAD_SWITCHING);
 }
@@ -173,7 +173,7 @@ const ek_workload ek_workloads[] = {
     {"W2", "hot rank: all experts of one rank are hot, as when a domain's experts are on one rank",
      rank_hot, NULL, 0},
     {"W3", "ragged sources: up to 16 times the tokens of others, as with texts of varying length",
-     mild, ragged_tokens, 0},
+     mild_zipf, ragged_tokens, 0},
     {"W4",
      "empty rank: one source has no tokens and one rank's experts get none, as at the end of "
      "a batch or with a mask",
@@ -181,20 +181,20 @@ const ek_workload ek_workloads[] = {
     {"W5",
      "rotating hot spot: the hot expert changes every 4 iterations, as when data comes "
      "sorted by kind",
-     rotating, NULL, 0},
+     rotating_hot_expert, NULL, 0},
     {"W6",
      "burst: calm, but 4 of 16 iterations send 95 % of the tokens to one expert, as a "
      "repetitive document does",
-     burst, NULL, 0},
+     burst_of_hot_expert, NULL, 0},
     {"W7", "Zipf: exponent 1.0 to 1.2, in another order in each layer, as with words and topics",
      zipf_by_layer, NULL, 0},
-    {"drifting", "log-normal popularities that drift slowly, as while a model trains", drifting,
-     NULL, 0},
-    {"stable", "constant log-normal popularities, as late in training or in serving", stable, NULL,
-     0},
+    {"drifting", "log-normal popularities that drift slowly, as while a model trains",
+     drifting_popularity, NULL, 0},
+    {"stable", "constant log-normal popularities, as late in training or in serving",
+     stable_popularity, NULL, 0},
     {"switching",
      "log-normal popularities, all redrawn every 20 iterations, as when the data changes",
-     switching, NULL, 0},
+     switching_popularity, NULL, 0},
     {"flat", "all experts equal but for sampling noise, as under a trained balance loss", set_even,
      NULL, 0},
 };

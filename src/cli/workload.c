@@ -81,7 +81,7 @@ out:
     return st;
 }
 
-static ek_status run(const ek_options *o)
+static ek_status run_workload(const ek_options *o)
 {
     ek_workload_shape s = shape_of(o);
     ek_workload_maker *m = NULL;
@@ -104,7 +104,7 @@ int cli_workload(int argc, char **argv)
     if (status >= 0)
         return status;
     cli_stop_writing_on_signals();
-    st = run(o);
+    st = run_workload(o);
     ek_options_destroy(o);
     return st < 0 ? cli_fail("workload", st) : CLI_DONE;
 }

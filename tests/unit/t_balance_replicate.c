@@ -42,7 +42,7 @@ static void fill_nodes(search *x, int32_t n)
         return;
     }
     for (unsigned mask = n > 0 ? x->mask[n - 1] : 0; mask < 1u << s->experts; mask++) {
-        int fits = __builtin_popcount(mask) <= s->room[n];
+        int fits = __builtin_popcount(mask) <= s->node_slots[n];
 
         for (int32_t e = 0; e < s->experts; e++)
             fits &= (x->held[e] += (int32_t)(mask >> e & 1)) <= x->f->r[e];
@@ -456,7 +456,7 @@ static void primaries_stay(void)
  * it did not. */
 static int plan_is_best(fixture *f, const int64_t *total, const int64_t *fatal)
 {
-    int32_t room = f->s.room[0], most;
+    int32_t room = f->s.node_slots[0], most;
     planned p;
 
     start(&p, f->s.experts, f->s.nodes, room, 1, 2);

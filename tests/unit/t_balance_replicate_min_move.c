@@ -178,7 +178,7 @@ static void fill_slots(search *x, int32_t i)
         return;
     }
     for (int32_t e = 0; e < f->s.experts; e++) {
-        int in_order = i % f->s.room[0] == 0 || e >= f->near.at[i - 1];
+        int in_order = i % f->s.node_slots[0] == 0 || e >= f->near.at[i - 1];
 
         if (!in_order || x->left[e] == 0)
             continue;

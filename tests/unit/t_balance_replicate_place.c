@@ -355,7 +355,7 @@ static void nodes_of_unequal_room(void)
     fixture f;
 
     setup(&f, 3, 3, 4, r, 2);
-    memcpy(f.s.room, room, sizeof(room));
+    memcpy(f.s.node_slots, room, sizeof(room));
     ek_replicate_nodes_ready(&f.s);
     mro(&f);
     check_place(&f);
