@@ -87,8 +87,7 @@ int ek_cache_valid(int fd, int64_t bytes, uint64_t key, uint64_t content, ek_cac
     return 1;
 }
 
-/* --- cleaning ----------------------------------------------------------------------------------
- */
+/* --- cleaning --------------------------------------------------------------------------------- */
 
 typedef struct {
     ek_path path;

@@ -58,8 +58,7 @@ void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t la
     mg->staging = staging;
 }
 
-/* --- the new placement --------------------------------------------------------------------------
- */
+/* --- the new placement ------------------------------------------------------------------------ */
 
 /* Slots of a rank of a run that keep state. */
 static int32_t persistent_slots(const ek_migration *mg, int32_t rank)
@@ -279,8 +278,7 @@ ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to, const int6
     return EK_OK;
 }
 
-/* --- travel ------------------------------------------------------------------------------------
- */
+/* --- travel ----------------------------------------------------------------------------------- */
 
 /* The arrays of one slot's state. */
 static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_t *n)

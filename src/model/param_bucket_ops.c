@@ -16,8 +16,7 @@ static ek_reduce sum_of(const ek_model *m)
     return m->k->real == EK_F64 ? EK_SUM_F64 : EK_SUM_F32;
 }
 
-/* --- units ------------------------------------------------------------------------------------
- */
+/* --- units ------------------------------------------------------------------------------------ */
 
 ek_status ek_param_bucket_gather(const ek_model *m, const ek_param_bucket *u, ek_coll **op)
 {
@@ -152,8 +151,7 @@ ek_status ek_model_pack(ek_model *m)
     return EK_OK;
 }
 
-/* --- ops --------------------------------------------------------------------------------------
- */
+/* --- ops -------------------------------------------------------------------------------------- */
 
 static const ek_param_bucket *bucket_of(const ek_model *m, const ek_op *op)
 {
@@ -249,8 +247,7 @@ static ek_status op_nothing(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* --- builders ---------------------------------------------------------------------------------
- */
+/* --- builders --------------------------------------------------------------------------------- */
 
 static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t place,
                    int32_t part, double bytes)

@@ -35,8 +35,7 @@ void ek_param_buckets_of(const ek_model *m, int32_t place, int32_t *first, int32
     *end = m->buckets->first[i + 1];
 }
 
-/* --- which weights make a unit ----------------------------------------------------------------
- */
+/* --- which weights make a unit ---------------------------------------------------------------- */
 
 static size_t form_bytes(const ek_model *m, const ek_param *p, ek_form form)
 {
@@ -118,8 +117,7 @@ static void sort_params(ek_model *m)
     us->first[places] = us->n;
 }
 
-/* --- who answers for which rows ---------------------------------------------------------------
- */
+/* --- who answers for which rows --------------------------------------------------------------- */
 
 static void join_group(const ek_mesh *mesh, ek_param_bucket *u)
 {
@@ -223,8 +221,7 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *runs)
     share_out(m, u);
 }
 
-/* --- memory taken in turns --------------------------------------------------------------------
- */
+/* --- memory taken in turns -------------------------------------------------------------------- */
 
 ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t place)
 {

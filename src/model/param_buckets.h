@@ -57,8 +57,7 @@ int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t module, int
 void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int32_t micro,
                                    int last, int32_t also, int32_t dep);
 
-/* --- for the optimizer ---------------------------------------------------------------------------
- */
+/* --- for the optimizer ------------------------------------------------------------------------ */
 
 /* Memory that places take in turn.  Those of layers: even and odd layers of this rank alternate
  * between two for gradients and for masters that kernels read, and share one for the others. */

@@ -232,8 +232,7 @@ static void lay_scratch(ek_pass *p)
     p->dy_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, real);
 }
 
-/* --- sums over ranks ----------------------------------------------------------------------------
- */
+/* --- sums over ranks -------------------------------------------------------------------------- */
 
 /* Loss, vote, waiting and time of every rank; what is the same on all ranks of a stage; then of
  * every layer its ranks' max over mean, without and with replicas, its replicas and moves, its
@@ -376,8 +375,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     }
 }
 
-/* --- memory of the whole ------------------------------------------------------------------------
- */
+/* --- memory of the whole ---------------------------------------------------------------------- */
 
 static void lay_order(ek_pass *p)
 {

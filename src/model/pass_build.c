@@ -27,8 +27,7 @@ static int is_last(const work *w)
     return w->vstage == ek_model_vstages(w->p->model) - 1;
 }
 
-/* --- between stages ----------------------------------------------------------------------------
- */
+/* --- between stages --------------------------------------------------------------------------- */
 
 enum { TAG_FORWARD = 1, TAG_BACKWARD = 2 };
 
@@ -122,8 +121,7 @@ static int32_t add(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane, i
     return ek_graph_add(w->g, &op, deps, 2);
 }
 
-/* --- pieces ------------------------------------------------------------------------------------
- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 /* Weights are made ready place by place; the next place is told, so that its weights can come while
  * this one computes. */

@@ -119,8 +119,7 @@ static void refused(int line, const char *path, const char *words)
 
 #define REFUSED(path, words) refused(__LINE__, path, words)
 
-/* --- lines of JSON -----------------------------------------------------------------------------
- */
+/* --- lines of JSON ---------------------------------------------------------------------------- */
 
 static void every_line_is_a_document(void)
 {
@@ -241,8 +240,7 @@ static void lines_are_read_as_a_json_library_reads_them(void)
     CHECK(both > 500 && neither > 500);
 }
 
-/* --- compression -------------------------------------------------------------------------------
- */
+/* --- compression ------------------------------------------------------------------------------ */
 
 static void compressed_files_are_read_through(void)
 {
@@ -338,8 +336,7 @@ static void a_long_text_is_the_same_compressed(void)
     leave();
 }
 
-/* --- other files -------------------------------------------------------------------------------
- */
+/* --- other files ------------------------------------------------------------------------------ */
 
 static void other_formats_are_refused_by_name(void)
 {
