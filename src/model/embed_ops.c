@@ -1,12 +1,12 @@
-/* The embedding as ops.
+/* The ops of the embedding.
  *
- * Between tensor parallel ranks each has a run of its rows: it looks up what it has, zeros for the
- * rest, and the sum over ranks is scattered to the ranks of the tokens.
+ * Tensor parallelism shards its rows: each rank looks up the ids that it holds, zeros elsewhere,
+ * and a reduce-scatter gives each rank the rows of its own tokens.
  *
- * Between data parallel ranks each has all of that, or a run of its columns (ek_model_config's
- * embed_columns; SE-MoE, arXiv 2205.10034, section 4, "embedding partition in data parallelism").
- * Then ids are gathered from all, each rank looks up its columns for all, and an all-to-all takes
- * them to the ranks of the tokens; the gradients go the other way, and are not reduced. */
+ * Data parallel ranks each hold all columns, or shard those, too (ek_model_config's embed_columns;
+ * SE-MoE, arXiv 2205.10034, section 4, "embedding partition in data parallelism").  Then ids are
+ * all-gathered, each rank looks up its columns for all tokens, and an all-to-all sends them to the
+ * tokens' ranks; gradients take the reverse path and are not reduced. */
 #include "exec/net.h"
 #include "model/head_priv.h"
 
@@ -87,7 +87,7 @@ void ek_embed_reserve(ek_pass *p)
     c->first = ek_arena_alloc(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
 }
 
-/* Tokens of the micro-batch before those of a data parallel rank. */
+/* Number of tokens of the micro-batch on data parallel ranks below this one. */
 static int64_t token_of(const ek_pass *p, const ek_micro *mb, int rank)
 {
     return ek_range_first(mb->total / mb->seq, p->model->cfg.mesh->dp, rank) * mb->seq;
@@ -103,8 +103,8 @@ static int32_t *ids_of(const ek_pass *p, const ek_op *op)
     return p->columns.ids + ek_pass_slot(p, -1, op->micro) * p->limits.total;
 }
 
-/* All columns of this data parallel rank's tokens: where forward leaves them, or backward finds
- * their gradients. */
+/* All columns of this data parallel rank's tokens: the output of forward, or the gradient that
+ * backward reads. */
 static char *whole_rows(const ek_pass *p, const ek_op *op, int backward)
 {
     return p->scratch.tp != NULL ? p->tp.sum : backward ? p->dx : ek_pass_x(p, 0, op->micro);
@@ -151,7 +151,7 @@ static ek_status op_embed_columns_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Blocks of columns go to the ranks of the tokens, or their gradients to those of the columns. */
+/* All-to-all of column blocks: to the tokens' ranks, or, for gradients, to the columns' ranks. */
 static ek_status exchange(ek_pass *p, const ek_op *op, int backward)
 {
     const ek_micro *mb = &p->micro[op->micro];
@@ -184,7 +184,7 @@ static ek_status op_columns_out(void *self, const ek_op *op)
     return exchange(self, op, 1);
 }
 
-/* Between rows [all, d] and the blocks of their columns. */
+/* Copies between rows [all, d] and column blocks. */
 static void copy_blocks(ek_pass *p, const ek_op *op, int backward)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
@@ -219,7 +219,7 @@ static ek_status op_split_columns(void *self, const ek_op *op)
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-/* Bytes of `times` passes over the rows of `n` tokens. */
+/* Bytes of `times` passes over `n` rows. */
 static double row_bytes(const ek_pass *p, double times, int64_t n)
 {
     return times * (double)(n * p->model->spec.hidden) * (double)ek_dtype_size(p->model->k->real);
@@ -234,7 +234,7 @@ static ek_op net_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, do
     return op;
 }
 
-/* Bytes of rows that a rank sends of `n` tokens' when their columns are spread over dp ranks. */
+/* Bytes that a rank sends for `n` tokens when columns are sharded over dp ranks. */
 static double sent(const ek_pass *p, int64_t n)
 {
     double dp = (double)p->model->cfg.mesh->dp;

@@ -1,7 +1,7 @@
-/* The loss head of one tensor parallel rank (several: model/head_tp.c) as ops.
+/* The ops of the loss head with one tensor parallel rank (several: model/head_tp.c).
  *
- * It works on blocks of rows, so logits of the whole batch never exist: final norm, logits, cross
- * entropy and, when training, the gradients of all three, block by block. */
+ * It works on blocks of rows, so logits of the whole batch are never stored: final norm, logits,
+ * cross entropy and, when training, their gradients, block by block. */
 #include "model/head_priv.h"
 
 ek_op ek_head_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,

@@ -1,11 +1,11 @@
-/* The loss head between tensor parallel ranks: each has the final norm of its tokens and a run of
- * the vocabulary.
+/* The ops of the loss head with several tensor parallel ranks: each computes the final norm of its
+ * own tokens and holds a range of the vocabulary.
  *
- * The norm is gathered.  Block by block of rows, each rank computes its logits, and the ranks tell
- * one another three numbers a row: the largest logit, the sum of the exponentials below it, and
- * the target's logit where they have it.  From these every rank finds the same loss and its own
- * part of the gradient.  While they travel, the block before goes backward.  The gradient of the
- * norm is summed and scattered once, at the end. */
+ * The norm is all-gathered.  For each block of rows, every rank computes its logits, and the ranks
+ * all-gather three numbers a row: the largest logit, the sum of exponentials relative to it, and
+ * the target's logit on the rank that holds it.  From these each rank computes the same loss and
+ * its own shard of the gradient.  This exchange overlaps with the backward of the block before. The
+ * gradient of the norm is reduce-scattered once, at the end. */
 #include "exec/net.h"
 #include "model/head_priv.h"
 #include "moe/tp.h"
@@ -19,7 +19,7 @@ typedef struct {
     const ek_kernels *k;
     const ek_model *m;
     const ek_micro *mb;
-    int64_t first, rows, d, v; /* v: this rank's run of the vocabulary */
+    int64_t first, rows, d, v; /* v: this rank's vocabulary rows */
     char *y, *dy;              /* C and R, at the first row */
 } block;
 
@@ -41,7 +41,7 @@ static block block_of(const ek_pass *p, const ek_op *op)
                    (char *)p->tp.sum + skip * (int64_t)ek_dtype_size(m->k->real)};
 }
 
-/* The three numbers of a block's row, of one rank. */
+/* The three numbers of each row of the block, of one rank. */
 static double *stats_of(const ek_pass *p, const block *b, int rank, int64_t row)
 {
     return p->vocab_stats + (rank * b->rows + row) * STATS;
@@ -90,7 +90,7 @@ static ek_status op_gather_stats(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-/* The rank that has a row of the vocabulary. */
+/* The rank that holds a row of the vocabulary. */
 static int owner_of(const block *b, int64_t id)
 {
     int tp = b->m->cfg.mesh->tp, r = 0;
@@ -100,8 +100,8 @@ static int owner_of(const block *b, int64_t id)
     return r;
 }
 
-/* Loss of one row in nats.  *own: what this rank's exponentials are to be multiplied with to
- * become probabilities; *hit: the target's probability minus one. */
+/* Loss of one row in nats. *own: factor that turns this rank's exponentials into probabilities;
+ * *hit: the target's probability minus one. */
 static double row_loss(const ek_pass *p, const block *b, int64_t row, double *own, double *hit)
 {
     const ek_mesh *mesh = b->m->cfg.mesh;
@@ -139,7 +139,7 @@ static ek_status op_loss(void *self, const ek_op *op)
         p->vocab_factor[i] *= scale;
         p->vocab_hit[i] *= scale;
     }
-    for (int64_t i = 0; i < b.rows; i++) /* each token counts on one rank */
+    for (int64_t i = 0; i < b.rows; i++) /* count each token on one rank only */
         if (b.first + i >= b.mb->first && b.first + i < b.mb->first + b.mb->n)
             p->loss_sum += p->loss_rows[i];
     if (ek_pass_trains(p))
@@ -178,7 +178,7 @@ static ek_status op_final_norm_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Sizes that costs are made of. */
+/* Sizes for the ops' FLOPs and bytes. */
 typedef struct {
     double rows, d, v, c, r;
 } sizes;
@@ -197,7 +197,7 @@ static int64_t rows_of(const ek_pass *p, int32_t micro, int32_t part)
     return left < p->head_rows ? left : p->head_rows;
 }
 
-/* Logits of a block and the exchange of its three numbers a row, the last op. */
+/* Logits of a block and the all-gather of its three numbers a row, the last op. */
 static int32_t build_logits(ek_pass *p, ek_graph *g, int32_t micro, int32_t part, int32_t dep)
 {
     sizes z = sizes_of(p, rows_of(p, micro, part));
@@ -222,7 +222,8 @@ static int32_t build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t pa
     return ek_graph_after(g, &op, dep);
 }
 
-/* Blocks in turn, each one's way back under the next one's exchange.  dep: the gathered norm. */
+/* Blocks in order, each block's backward overlapping with the next one's exchange. dep: the
+ * gathered norm. */
 static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     int64_t all = p->micro[micro].all;
@@ -250,7 +251,7 @@ int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
     ek_op back = ek_head_op(p, EK_OP_FINAL_NORM_BACKWARD, op_final_norm_backward, micro, -1, 0,
                             4 * z.rows * z.d * z.r);
 
-    if (p->micro[micro].all == 0) /* on all tensor parallel ranks alike */
+    if (p->micro[micro].all == 0) /* replicated on all tensor parallel ranks */
         return dep;
     dep = ek_graph_after(g, &norm, dep);
     dep = ek_tp_build_gather_y(&p->tp, g, -1, micro, 0, dep);

@@ -1,5 +1,5 @@
-/* Reading config.json.  Each function reads one group of keys into the spec and refuses what it
- * finds wrong; ek_model_check judges the sizes together at the end. */
+/* Reading config.json.  Each function reads one group of keys into the spec and refuses invalid
+ * values; ek_model_check checks the sizes together at the end. */
 #include "model/hf_config.h"
 
 #include "base/json.h"
@@ -89,7 +89,7 @@ static ek_status get_int(const reader *r, const char *key, int64_t lo, int64_t *
     return ek_json_int(r->json, r->file, key, EK_JSON_OPTIONAL, lo, INT32_MAX, out);
 }
 
-/* A size that shapes the weights: there is no sensible default. */
+/* A size that determines weight shapes: it has no default. */
 static ek_status get_size(const reader *r, const char *key, int64_t *out)
 {
     return ek_json_int(r->json, r->file, key, EK_JSON_REQUIRED, 1, INT32_MAX, out);
@@ -122,7 +122,7 @@ static ek_status read_family(reader *r)
     return EK_OK;
 }
 
-/* Keys whose only value implemented is one that changes nothing. */
+/* Keys of which only the value without effect is implemented. */
 static ek_status refuse_number(const reader *r, const char *key, double neutral)
 {
     double x = neutral;
@@ -240,7 +240,7 @@ static ek_status read_heads(const reader *r)
     return EK_OK;
 }
 
-/* Mixtral slides over all layers as soon as there is a window; Qwen only when told to. */
+/* Mixtral uses the window in all layers whenever it is set; Qwen only with use_sliding_window. */
 static ek_status read_window(const reader *r)
 {
     int64_t window = 0;
@@ -259,7 +259,7 @@ static ek_status read_window(const reader *r)
     return EK_OK;
 }
 
-/* Length of the pretraining, in the object or (as some configs have it) beside it. */
+/* The pretraining length, in the object or (in some configs) beside it. */
 static ek_status read_original_positions(const reader *r, const json_t *rope, const char *key)
 {
     static const char *const name = "original_max_position_embeddings";
@@ -274,7 +274,7 @@ static ek_status read_original_positions(const reader *r, const json_t *rope, co
     return EK_OK;
 }
 
-/* A number that has to be there and to be positive, unless `need` allows its absence. */
+/* A required positive number; `need` allows its absence. */
 static ek_status get_rope_real(const reader *r, const json_t *rope, const char *key,
                                const char *name, ek_json_need need, double *out)
 {
@@ -314,7 +314,7 @@ static ek_status read_yarn(const reader *r, const json_t *rope, const char *key)
     return ek_json_bool(rope, r->file, "truncate", EK_JSON_OPTIONAL, &s->truncate);
 }
 
-/* The parameters of a type.  Where yarn has no factor it is the ratio of the lengths. */
+/* The parameters of a type. yarn's factor defaults to the ratio of the lengths. */
 static ek_status read_rope_type(const reader *r, const json_t *rope, const char *key,
                                 const char *type)
 {
@@ -369,7 +369,7 @@ static ek_status read_rope_object(const reader *r, const char *key, ek_json_need
     return ek_json_real(rope, r->file, "rope_theta", EK_JSON_OPTIONAL, &r->m->rope_theta);
 }
 
-/* As transformers 5 does: rope_scaling, where it says anything, stands for rope_parameters. */
+/* As in transformers 5: a non-empty rope_scaling replaces rope_parameters. */
 static ek_status read_rope(const reader *r)
 {
     const json_t *scaling = json_object_get(r->json, "rope_scaling");
@@ -390,7 +390,7 @@ static ek_status read_experts(const reader *r)
     const hf_family *f = r->family;
     int64_t local = 0, plain = 0;
 
-    EK_TRY(get_int(r, "num_local_experts", 1, &local)); /* transformers takes either key */
+    EK_TRY(get_int(r, "num_local_experts", 1, &local)); /* transformers accepts either key */
     EK_TRY(get_int(r, "num_experts", 1, &plain));
     EK_REQUIRE(local != 0 || plain != 0, EK_EFORMAT, "%s: key `%s` is missing", r->file,
                f->experts_key);
@@ -444,8 +444,8 @@ static ek_status read_dense_layers(const reader *r)
     return EK_OK;
 }
 
-/* Families' defaults name tokens of their own vocabulary; one that this model does not have can
- * never be produced and counts as none.  A list of ends counts as its first. */
+/* Family defaults name tokens of their own vocabulary; an id that this model lacks can never be
+ * produced and counts as none.  Of a list of end tokens the first counts. */
 static ek_status read_token(const reader *r, const char *key, int64_t *id)
 {
     const json_t *x = json_object_get(r->json, key);
@@ -504,7 +504,7 @@ static ek_status check_own_keys(const reader *r, const json_t *own)
     return EK_OK;
 }
 
-/* A router is linear, or cosine and then has a width. */
+/* The router: linear, or cosine with a width. */
 static ek_status read_router(const reader *r, const json_t *own)
 {
     const char *router = "linear";

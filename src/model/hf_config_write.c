@@ -1,5 +1,5 @@
-/* Writing config.json.  rope_theta, rope_scaling and torch_dtype stand where transformers 4 put
- * them, which 5 reads too. */
+/* Writing config.json. rope_theta, rope_scaling and torch_dtype are written where transformers 4
+ * puts them, which 5 reads too. */
 #include "base/json.h"
 #include "model/hf_config.h"
 #include "model/hf_family.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a family's keys cannot say must be at its default. */
+/* Properties without a key in the family must have their default. */
 static ek_status check_family(const ek_model_spec *m, const hf_family *f)
 {
     int own = m->arch == EK_ARCH_MIXTRAL;
@@ -43,7 +43,7 @@ static ek_status check_family(const ek_model_spec *m, const hf_family *f)
     return EK_OK;
 }
 
-/* Each returns 0, or -1 when there is no memory. */
+/* Each returns 0, or -1 without memory. */
 static int put_int(json_t *o, const char *key, int64_t x)
 {
     return json_object_set_new(o, key, json_integer(x));
@@ -64,13 +64,13 @@ static int put_text(json_t *o, const char *key, const char *x)
     return json_object_set_new(o, key, json_string(x));
 }
 
-/* null where the number says "none" */
+/* null for -1, "none" */
 static int put_id(json_t *o, const char *key, int64_t x, int64_t none)
 {
     return json_object_set_new(o, key, x == none ? json_null() : json_integer(x));
 }
 
-/* The object rope_scaling, or nothing for rotary embeddings that are not scaled. */
+/* The object rope_scaling; nothing if rotary embeddings are not scaled. */
 static int put_rope(json_t *o, const ek_rope_scaling *r)
 {
     json_t *rope;
@@ -208,7 +208,7 @@ static int put_family(json_t *o, const ek_model_spec *m, const hf_family *f)
     return bad;
 }
 
-/* With the fewest digits that give back every number. */
+/* Uses the fewest digits that reproduce every number. */
 static char *dump(const json_t *o)
 {
     for (size_t digits = 6; digits <= 17; digits++) {

@@ -1,4 +1,4 @@
-/* model/hf_family.h - what differs between the families' config.json: private to hf_config*.c.
+/* model/hf_family.h - how config.json differs between families: private to hf_config*.c.
  *
  * Numbers are the defaults of the families' config classes in transformers. */
 #ifndef MODEL_HF_FAMILY_H
@@ -9,10 +9,10 @@
 typedef struct {
     ek_arch arch;
     const char *model_type, *architecture;
-    const char *experts_key; /* the key that transformers 4 and 5 both read */
+    const char *experts_key; /* key of the number of experts that transformers 4 and 5 both read */
     const char *ff_key;      /* width of one routed expert */
     ek_qk_norm qk_norm;
-    int normalises;     /* always; the others have norm_topk_prob */
+    int normalises;     /* weights are always normalised; other families have norm_topk_prob */
     int takes_dense;    /* mlp_only_layers, decoder_sparse_step, intermediate_size */
     int takes_shared;   /* shared_expert_intermediate_size, always gated */
     int takes_bias;     /* qkv_bias */
@@ -25,7 +25,7 @@ typedef struct {
 
 extern const hf_family hf_families[4]; /* by ek_arch */
 
-/* Width of the shared expert where a Qwen2 config does not say. */
+/* Default width of the shared expert of Qwen2. */
 enum { HF_SHARED_FF = 5632 };
 
 /* Values of rope_type, by ek_rope_type. */
@@ -35,7 +35,7 @@ extern const char *const hf_rope_names[HF_ROPE_TYPES];
 /* Values of evenkeel.gate, by ek_gate_kind. */
 extern const char *const hf_gate_names[3];
 
-/* Width of a cosine router whose config does not say: Tutel's. */
+/* Default width of a cosine router: Tutel's. */
 enum { HF_ROUTER_DIM = 256 };
 
 #endif

@@ -1,4 +1,4 @@
-/* Tensor by tensor between the model's arrays and safetensors files. */
+/* Copies between the model's arrays and safetensors files, tensor by tensor. */
 #include "model/hf_io.h"
 
 #include <stdio.h>
@@ -7,10 +7,10 @@
 
 enum { NAME_MAX_LEN = EK_HF_NAME_MAX + 16, COPY_ELEMENTS = 1 << 18 };
 
-/* The numbers of a weight that a part holds, and what is added to the tensor's name. */
+/* The arrays of a weight that an ek_part covers, and the suffix of the tensor's name. */
 typedef struct {
     const char *suffix;
-    size_t kept; /* offset in ek_weight of the array of the kept run */
+    size_t kept; /* offset in ek_weight of the array of the kept range */
 } part_array;
 
 static const part_array master[] = {{"", offsetof(ek_weight, p_kept)}};
@@ -23,7 +23,7 @@ static const part_array *arrays_of(ek_part part, int *n)
     return part == EK_PART_MASTER ? master : moments;
 }
 
-/* The array that holds the kept run; NULL where there is none. */
+/* The array of the kept range; NULL if there is none. */
 static char *kept_array(const ek_weight *w, const part_array *a)
 {
     char *p;
@@ -34,21 +34,21 @@ static char *kept_array(const ek_weight *w, const part_array *a)
 
 /* --- where a tensor is stored ----------------------------------------------------------------- */
 
-/* Tensor t begins at row `row` of what is stored. */
+/* Tensor t starts at row `row` of the stored tensor. */
 typedef struct {
     const ek_sliced_tensor *stored;
     int64_t row;
-} place;
+} stored_at;
 
 /* Finds and checks one array of one tensor. */
-static ek_status locate(const ek_model_spec *spec, const ek_slice_set *files, const ek_hf_tensor *t,
-                        const char *suffix, place *out)
+static ek_status locate_array(const ek_model_spec *spec, const ek_slice_set *files,
+                              const ek_hf_tensor *t, const char *suffix, stored_at *out)
 {
     char name[NAME_MAX_LEN];
     ek_hf_source other;
 
     snprintf(name, sizeof(name), "%s%s", t->name, suffix);
-    *out = (place){ek_slice_set_find(files, name), 0};
+    *out = (stored_at){ek_slice_set_find(files, name), 0};
     if (out->stored != NULL)
         return ek_sliced_tensor_check(out->stored, t->dims, t->shape);
     if (suffix[0] == '\0' && ek_hf_alternative(spec, t, &other) &&
@@ -60,8 +60,8 @@ static ek_status locate(const ek_model_spec *spec, const ek_slice_set *files, co
                    ek_slice_set_path(files), name);
 }
 
-/* Tensors that some writers add and that hold nothing of the model's own. */
-static int harmless(const ek_model_spec *spec, const char *name)
+/* Tensors that some writers add to the model's: rotary tables, the head of a tied model. */
+static int is_ignored_tensor(const ek_model_spec *spec, const char *name)
 {
     static const char inv_freq[] = "rotary_emb.inv_freq";
     size_t n = strlen(name), k = sizeof(inv_freq) - 1;
@@ -81,18 +81,18 @@ ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files, ek_p
     EK_REQUIRE(seen != NULL, EK_ENOMEM, "no memory to read %lld tensors", (long long)stored);
     for (int64_t i = 0; i < count; i++) {
         ek_hf_tensor t;
-        place at;
+        stored_at at;
 
         ek_hf_tensor_at(spec, i, &t);
         for (int a = 0; a < n_arrays; a++) {
-            EK_TRY_OUT(locate(spec, files, &t, arrays[a].suffix, &at));
+            EK_TRY_OUT(locate_array(spec, files, &t, arrays[a].suffix, &at));
             seen[at.stored - ek_slice_set_get(files, 0)] = 1;
         }
     }
     for (int64_t i = 0; i < stored; i++) {
         const ek_sliced_tensor *x = ek_slice_set_get(files, i);
 
-        EK_REQUIRE_OUT(seen[i] || harmless(spec, x->name), EK_EFORMAT,
+        EK_REQUIRE_OUT(seen[i] || is_ignored_tensor(spec, x->name), EK_EFORMAT,
                        "%s: tensor %s is not part of the model that the config describes",
                        x->slices[0].t->file, x->name);
     }
@@ -103,9 +103,10 @@ out:
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Elements [first, first + n) of a weight, whole rows of it, and of a tensor what of them lies in
- * its span: a box of the tensor that begins at element `from` of the weight.  0: nothing. */
-static int meet(const ek_span *s, int64_t first, int64_t n, ek_tensor_slice *slice, int64_t *from)
+/* Intersects elements [first, first + n) of a weight, whole rows, with a span: a slice of the
+ * tensor, which starts at element `from` of the weight.  Returns 0 if it is empty. */
+static int intersect_span(const ek_span *s, int64_t first, int64_t n, ek_tensor_slice *slice,
+                          int64_t *from)
 {
     int64_t begin = first > s->first ? first : s->first, end = s->first + s->rows * s->ld;
 
@@ -118,19 +119,20 @@ static int meet(const ek_span *s, int64_t first, int64_t n, ek_tensor_slice *sli
     return 1;
 }
 
-/* A run of a weight must be rows of it, and a span all columns, for parts to be boxes. */
+/* A range of a weight must be whole rows, and a span all columns, for intersections to be
+ * slices. */
 static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t first, int64_t n)
 {
     int64_t width = s->w->in > 0 ? s->w->in : 1;
 
     EK_REQUIRE(s->ld == width && s->cols == width && s->first % width == 0 && first % width == 0 &&
                    n % width == 0,
-               EK_EINTERNAL, "the run of %lld elements from %lld is not whole rows of %s",
+               EK_EINTERNAL, "the range of %lld elements from %lld is not whole rows of %s",
                (long long)n, (long long)first, t->name);
     return EK_OK;
 }
 
-/* Reads what the kept run of a weight has of one array of a tensor. */
+/* Reads the kept range of a weight from one array of a tensor. */
 static ek_status load_one(ek_model *m, const ek_slice_set *files, const ek_hf_tensor *t,
                           const ek_span *s, const part_array *a)
 {
@@ -138,12 +140,12 @@ static ek_status load_one(ek_model *m, const ek_slice_set *files, const ek_hf_te
     char *kept = kept_array(w, a);
     int64_t from;
     ek_tensor_slice slice;
-    place at;
+    stored_at at;
 
     EK_TRY(check_rows(s, t, w->kept_first, w->kept));
-    if (kept == NULL || !meet(s, w->kept_first, w->kept, &slice, &from))
+    if (kept == NULL || !intersect_span(s, w->kept_first, w->kept, &slice, &from))
         return EK_OK;
-    EK_TRY(locate(&m->spec, files, t, a->suffix, &at));
+    EK_TRY(locate_array(&m->spec, files, t, a->suffix, &at));
     slice.row += at.row;
     kept += (from - w->kept_first) * (int64_t)ek_dtype_size(m->k->real);
     return ek_sliced_tensor_read(at.stored, &slice, kept, s->ld, m->k->real);
@@ -177,7 +179,7 @@ void ek_owns_free(ek_owns *o)
     memset(o, 0, sizeof(*o));
 }
 
-/* Adds what this rank answers for of a tensor. */
+/* Adds the slice of a tensor that this rank owns. */
 static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
                          const part_array *arrays, int n_arrays)
 {
@@ -187,10 +189,11 @@ static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
     ek_tensor_slice slice;
 
     EK_TRY(check_rows(s, t, w->own_first, w->own));
-    if (!meet(s, w->own_first, w->own, &slice, &from))
+    if (!intersect_span(s, w->own_first, w->own, &slice, &from))
         return EK_OK;
     EK_REQUIRE(w->own_first >= w->kept_first && w->own_first + w->own <= w->kept_first + w->kept,
-               EK_EINTERNAL, "what this rank answers for of %s is not what it keeps", t->name);
+               EK_EINTERNAL,
+               "the range of %s that this rank owns is outside the range that it keeps", t->name);
     for (int a = 0; a < n_arrays; a++) {
         const char *kept = kept_array(w, &arrays[a]);
         ek_own *x = &o->items[o->n++];
@@ -279,19 +282,19 @@ ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *
 
 /* --- from files to a file --------------------------------------------------------------------- */
 
-/* Appends a tensor, so many rows at a time that the buffer takes them.  Doubles hold any stored
- * type, so that what is written is rounded once. */
+/* Appends a tensor, as many rows at a time as the buffer holds.  The buffer is double, so that
+ * values are rounded once. */
 static ek_status copy_tensor(const ek_model_spec *spec, const ek_slice_set *files,
                              const ek_hf_tensor *t, ek_safetensors_writer *w)
 {
     int64_t cols = t->dims > 1 ? t->shape[1] : 1;
     int64_t most = COPY_ELEMENTS / cols > 0 ? COPY_ELEMENTS / cols : 1;
     double *buffer = NULL;
-    place at;
+    stored_at at;
     ek_status st = EK_OK;
 
     most = most < t->shape[0] ? most : t->shape[0];
-    EK_TRY(locate(spec, files, t, "", &at));
+    EK_TRY(locate_array(spec, files, t, "", &at));
     buffer = malloc((size_t)(most * cols) * sizeof(*buffer));
     EK_REQUIRE(buffer != NULL, EK_ENOMEM, "no memory for %lld rows of %s", (long long)most,
                t->name);

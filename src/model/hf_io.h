@@ -1,11 +1,10 @@
-/* model/hf_io.h - weights and moments of a model from and to safetensors, under Hugging Face
- * names, each tensor on its own, so that a file does not depend on how the model lies in memory.
+/* model/hf_io.h - a model's weights and moments in safetensors files, under Hugging Face names.
  *
- * A rank writes the runs that it answers for ("own", tensor/weight.h): a whole tensor under its
- * name, a part under a name that says which (store/tensor_slices.h).  It reads the runs that it
- * keeps, from whichever files and parts have them: a checkpoint does not depend on the layout
- * either.
- */
+ * Each tensor is stored by itself, so files do not depend on the memory layout.  A rank writes the
+ * row ranges that it owns (`own`, tensor/weight.h): a whole tensor under its name, a slice under a
+ * name with its rows and columns (store/tensor_slices.h).  It reads the ranges that it keeps
+ * (`kept`) from whichever files and slices hold them, so a checkpoint does not depend on the
+ * parallel layout. */
 #ifndef MODEL_HF_IO_H
 #define MODEL_HF_IO_H
 
@@ -14,7 +13,7 @@
 
 #include <stdatomic.h>
 
-/* Which numbers of a weight. */
+/* Which arrays of a weight. */
 typedef enum {
     EK_PART_MASTER, /* named as in Hugging Face files */
     EK_PART_MOMENTS /* NAME.exp_avg and NAME.exp_avg_sq */
@@ -22,32 +21,32 @@ typedef enum {
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Whether the files hold every tensor of such a model, each element once, and nothing else; experts
- * may also lie in grouped 3-D tensors.  EK_EFORMAT names the tensor that is missing, incomplete, of
- * another shape, or not the model's.  Reads names and shapes alone. */
+/* Checks that the files hold every tensor of the model, each element once, and nothing else;
+ * experts may also be in grouped 3-D tensors.  EK_EFORMAT names a tensor that is missing,
+ * incomplete, of another shape, or unknown.  Reads names and shapes only. */
 EK_CHECKED ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files,
                                  ek_part part);
 
-/* Checks that, and reads the runs that this rank keeps (converted to R).  What others keep of the
- * masters, and packed forms, are ek_model_pack's to bring.  A failure of the check is the same on
- * every rank. */
+/* Runs ek_hf_check, then reads the ranges that this rank keeps (converted to R). ek_model_pack()
+ * makes masters of other ranks and packed forms.  A failure of the check is the same on every
+ * rank. */
 EK_CHECKED ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_part part);
 
-/* Copies the masters in `files` into one file with whole tensors, as `dtype`, through a buffer of a
- * few rows. */
+/* Copies the masters in `files` to one file of whole tensors, as `dtype`, through a buffer of a few
+ * rows. */
 EK_CHECKED ek_status ek_hf_copy(const ek_model_spec *spec, const ek_slice_set *files,
                                 ek_dtype dtype, const ek_io *io, const char *path,
                                 ek_write_mode mode);
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* One tensor or part that a rank answers for, and where its elements are, without gaps. */
+/* A tensor or slice that a rank owns, with its contiguous elements. */
 typedef struct {
     char name[EK_HF_NAME_MAX + 16 + EK_SLICE_NAME_MAX];
     int dims;
     int64_t shape[2];
     const void *data;        /* R */
-    int64_t elements, first; /* first: elements of those before it in the list */
+    int64_t elements, first; /* first: sum of `elements` of the items before */
 } ek_own;
 
 typedef struct {
@@ -56,17 +55,18 @@ typedef struct {
     ek_dtype real;
 } ek_owns;
 
-/* Lists what this rank answers for of a part.  The data are those of the model. */
+/* Lists the tensors and slices that this rank owns.  Data pointers refer to the model's memory.
+ * ek_owns_free frees the list. */
 EK_CHECKED ek_status ek_model_own(ek_model *m, ek_part part, ek_owns *out);
 void ek_owns_free(ek_owns *o);
 
-/* Writes a list as `dtype` (EK_F32, EK_F64, EK_BF16).  stop: may be NULL; not 0: EK_ECANCELED
- * before the next tensor. */
+/* Writes a list as `dtype` (EK_F32, EK_F64, EK_BF16). stop: may be NULL; nonzero ends the write
+ * with EK_ECANCELED before the next tensor. */
 EK_CHECKED ek_status ek_owns_write(const ek_owns *o, ek_dtype dtype, const ek_io *io,
                                    const char *path, ek_write_mode mode, const atomic_int *stop,
                                    ek_file_sum *sum);
 
-/* Lists and writes. */
+/* ek_model_own and ek_owns_write. */
 EK_CHECKED ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *io,
                                    const char *path, ek_write_mode mode, ek_file_sum *sum);
 

@@ -1,11 +1,11 @@
-/* Names and shapes of tensors: one table by role.  The families differ in what the MoE block of a
- * layer and an expert's three matrices are called, and in nothing else. */
+/* Names and shapes of tensors: one table by role.  The families differ only in the names of the MoE
+ * block of a layer and of an expert's three matrices. */
 #include "model/hf_names.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Sizes that shapes are made of. */
+/* Symbolic sizes of shapes. */
 typedef enum {
     NONE, /* a vector has no second dimension */
     ONE,
@@ -23,7 +23,7 @@ typedef enum {
     DENSE_FF
 } size_name;
 
-/* Where a tensor lives, which gives the beginning of its name. */
+/* Scope of a tensor: the prefix of its name. */
 typedef enum {
     IN_MODEL,  /* NAME */
     IN_LAYER,  /* model.layers.L.NAME */
@@ -104,7 +104,7 @@ static int64_t size_of(const ek_model_spec *m, size_name s)
     return 0;
 }
 
-/* Whether the model has the role at all, and in this layer (-1: no layer). */
+/* Whether the model has this role, and in this layer (-1: no layer). */
 static int present(const ek_model_spec *m, ek_role role, int64_t layer)
 {
     int dense;
@@ -179,7 +179,7 @@ int ek_hf_tensor_of(const ek_model_spec *m, ek_role role, int64_t layer, int64_t
     return 1;
 }
 
-/* Tensors of a layer but for the experts' (which come last). */
+/* Number of tensors of a layer without the experts' (which come last). */
 static int64_t plain_of_layer(const ek_model_spec *m, int64_t layer)
 {
     int64_t n = 0;
@@ -238,9 +238,9 @@ void ek_hf_tensor_at(const ek_model_spec *m, int64_t i, ek_hf_tensor *out)
     ek_hf_tensor_of(m, i == 0 ? EK_ROLE_FINAL_NORM : EK_ROLE_HEAD, -1, -1, out);
 }
 
-/* The grouped layout is that of transformers 5 in memory: the block is called mlp in every family,
- * gate and up of an expert stand behind one another in gate_up_proj [E][2 ff][hidden], and
- * down_proj is [E][hidden][ff]. */
+/* The grouped layout is transformers 5's layout in memory: the block is called mlp in every family,
+ * gate_up_proj [E][2 ff][hidden] has the gate rows of an expert before its up rows, and down_proj
+ * is [E][hidden][ff]. */
 int ek_hf_alternative(const ek_model_spec *m, const ek_hf_tensor *t, ek_hf_source *out)
 {
     const role_row *r = &roles[t->role];

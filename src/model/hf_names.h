@@ -1,8 +1,8 @@
 /* model/hf_names.h - the tensors of a model and their names in Hugging Face files.
  *
  * Tensors are numbered from 0: the embedding, then layer by layer, then the final norm and the
- * head.  Each expert matrix is a tensor of its own, as these families are published; the other
- * layout, all experts of a layer in one 3-D tensor, is offered as an alternative for reading.
+ * head.  Each expert matrix is a tensor of its own, as these families are published.  The grouped
+ * layout, all experts of a layer in one 3-D tensor, is accepted when reading.
  *
  * The spec must have passed ek_model_check. */
 #ifndef MODEL_HF_NAMES_H
@@ -10,7 +10,7 @@
 
 #include "spec/model.h"
 
-/* What a tensor is to the model.  A matrix is stored [outputs][inputs], as torch does. */
+/* Role of a tensor.  A matrix is stored [outputs][inputs], as in torch. */
 typedef enum {
     EK_ROLE_EMBED,
     EK_ROLE_NORM1, /* input_layernorm: before attention */
@@ -30,7 +30,7 @@ typedef enum {
     EK_ROLE_ROUTER,
     EK_ROLE_ROUTER_PROJECTION, /* of a cosine router, as is the scale */
     EK_ROLE_ROUTER_SCALE,
-    EK_ROLE_ROUTER_BIAS, /* of the sigmoid gate; not trained by gradient */
+    EK_ROLE_ROUTER_BIAS, /* of the sigmoid gate; not trained by gradients */
     EK_ROLE_SHARED_ROUTER,
     EK_ROLE_SHARED_GATE,
     EK_ROLE_SHARED_UP,
@@ -53,26 +53,26 @@ typedef struct {
     int64_t shape[2];
 } ek_hf_tensor;
 
-/* Where else a tensor's elements may be found: a run of another tensor. */
+/* Alternative source of a tensor: a range of elements of another tensor. */
 typedef struct {
     char name[EK_HF_NAME_MAX];
     int dims;
-    int64_t shape[3];     /* of that other tensor */
+    int64_t shape[3];     /* of the other tensor */
     int64_t first, count; /* elements */
 } ek_hf_source;
 
-/* How many tensors the model has. */
+/* Number of tensors of the model. */
 int64_t ek_hf_count(const ek_model_spec *m);
 
 /* Tensor i, 0 <= i < ek_hf_count. */
 void ek_hf_tensor_at(const ek_model_spec *m, int64_t i, ek_hf_tensor *out);
 
-/* The tensor of a role; layer and expert are -1 where the role has none.  Returns 0, and leaves
- * *out alone, when this model has no such tensor. */
+/* The tensor of a role; layer and expert are -1 where the role has none.  Returns 0 and leaves *out
+ * unchanged if the model has no such tensor. */
 int ek_hf_tensor_of(const ek_model_spec *m, ek_role role, int64_t layer, int64_t expert,
                     ek_hf_tensor *out);
 
-/* The other place to read tensor t from; 0 when there is none. */
+/* The alternative source of tensor t.  Returns 0 if there is none. */
 int ek_hf_alternative(const ek_model_spec *m, const ek_hf_tensor *t, ek_hf_source *out);
 
 #endif

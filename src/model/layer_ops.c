@@ -1,7 +1,7 @@
-/* One transformer layer as ops: norm, query/key/value, attention, output, norm, experts.
+/* The ops of one transformer layer: norm, query/key/value, attention, output, norm, experts.
  *
- * Attention sees all tokens of the data parallel rank and the heads of this rank; norms and the
- * residual stream see this rank's tokens.  With one tensor parallel rank both are the same, and
+ * Attention processes all tokens of the data parallel rank with this rank's heads; norms and the
+ * residual stream process this rank's tokens.  With one tensor parallel rank both are the same, and
  * the network ops between them are not built (p->scratch.tp is NULL). */
 #include "exec/net.h"
 #include "model/pass.h"
@@ -36,7 +36,7 @@ static int32_t add(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32
     return add_after(p, g, kind, run, l, micro, recompute, flops, bytes, dep, -1);
 }
 
-/* What the ops of a layer look up: sizes, weights, activations. */
+/* Sizes, weights and activations that the ops of a layer use. */
 typedef struct {
     const ek_kernels *k;
     const ek_model_spec *s;
@@ -91,7 +91,7 @@ static void copy_real(const place *a, void *y, const void *x)
     a->k->copy_rows(a->mb->n, row, x, row, y, row);
 }
 
-/* Whether attention has anything to do here: more ranks than key heads leave some without. */
+/* Whether this rank has no attention heads: with more ranks than key heads some have none. */
 static int idle(const place *a)
 {
     return a->width == 0 || a->mb->all == 0;
@@ -143,13 +143,13 @@ static int64_t norm_heads(const place *a, int64_t heads)
     return a->s->qk_norm == EK_QK_NORM_HEAD ? heads : 1;
 }
 
-/* Whether that head is spread over ranks: then sums over them come between. */
+/* Whether that head is sharded over ranks, so that its sums are all-reduced. */
 static int norms_are_spread(const ek_pass *p)
 {
     return p->scratch.tp != NULL && p->model->spec.qk_norm == EK_QK_NORM_FULL;
 }
 
-/* Sums of the keys' rows, after those of the queries'. */
+/* Sums of the key rows, stored after those of the query rows. */
 static double *key_sums(const ek_pass *p, const place *a)
 {
     return p->norm_sums + a->mb->all;
@@ -234,7 +234,7 @@ static ek_status op_out(void *self, const ek_op *op)
                                p->ws);
 }
 
-/* The part of this rank's heads. */
+/* This rank's heads only. */
 static ek_status op_out_part(void *self, const ek_op *op)
 {
     ek_pass *p = self;
@@ -258,7 +258,7 @@ static ek_status op_out_add(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* The norm that the experts see, also as R for the router. */
+/* The experts' input norm, also as R for the router. */
 static void norm2(ek_pass *p, const place *a)
 {
     void *y_real = a->k->comp == a->k->real ? NULL : p->scratch.y_real;
@@ -278,7 +278,7 @@ static ek_status op_norm2(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Sizes that costs are made of. */
+/* Sizes for the ops' FLOPs and bytes. */
 typedef struct {
     double n, all, d, q, width, c, r;
 } sizes;
@@ -298,7 +298,7 @@ static sizes sizes_of(const ek_pass *p, int32_t micro)
                    (double)ek_dtype_size(p->model->k->real)};
 }
 
-/* Pairs of a query and a key that it sees, of one head. */
+/* Unmasked pairs of a query and a key, of one head. */
 static double attention_pairs(const ek_pass *p, int32_t micro)
 {
     const ek_micro *mb = &p->micro[micro];
@@ -315,7 +315,7 @@ static int32_t build_reduce_norms(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
     ek_op op = ek_tp_net_op(p->scratch.tp, EK_OP_ALL_REDUCE_NORMS, op_reduce_norms, p, l, micro, 2,
                             sizeof(double));
 
-    op.bytes *= 2; /* there and back */
+    op.bytes *= 2; /* reduce and broadcast */
     op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
 }
@@ -388,8 +388,8 @@ static ek_status op_norm2_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* This rank's rows for the gathers of attention's backward: the gradient of its output, and its
- * input again, unless recomputation has just left that there. */
+/* This rank's rows for the all-gathers of attention's backward: the gradient of its output, and its
+ * input recomputed, unless recomputation has just stored that. */
 static ek_status op_gradient(void *self, const ek_op *op)
 {
     ek_pass *p = self;
@@ -455,7 +455,7 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* The same in two steps, for norms that are spread over ranks. */
+/* The same in two steps, for norms that are sharded over ranks. */
 static ek_status op_norm_dots(void *self, const ek_op *op)
 {
     ek_pass *p = self;
@@ -533,8 +533,8 @@ static ek_status op_norm1_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Attention backward up to its heads, from the gradient of its output: *y_again is the op that
- * brings the input of the query, key and value product, -1 where it is there. */
+/* Attention backward up to its heads, from the gradient of its output. *y_again: the op that
+ * provides the input of the query, key and value product; -1 if it is stored. */
 static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro,
                                         int32_t dep, int32_t *y_again)
 {
@@ -565,7 +565,7 @@ static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int3
                3 * z.all * z.width * z.c, dep);
 }
 
-/* The input first: the sum of its gradient travels while the weight's is computed. */
+/* Input gradient first: its reduce-scatter overlaps with the weight gradient. */
 static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep,
                                   int32_t y_again)
 {
@@ -590,7 +590,7 @@ static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
                      4 * z.n * z.d * z.r, dep, sum);
 }
 
-/* Whether the layer before l is the next whose experts run, with weights that are there already. */
+/* Whether layer l - 1 is the next whose experts run, with weights that are already present. */
 static int comes_next(const ek_pass *p, int32_t l)
 {
     return l > 0 && ek_model_has_layer(p->model, l - 1) &&

@@ -1,19 +1,20 @@
-/* The walk over a model: one function a kind of layer, which says of each weight that is here how
- * large this rank's part is and which ranks have the same part. */
+/* Lists a model's weights: one function per kind of layer, which gives for each weight of this rank
+ * its local size and the group that holds the same shard. */
 #include "model/layout.h"
 
 #include "model/param_buckets.h"
 
 #include <string.h>
 
-/* The walk's state: what it adds to. */
+/* State of the walk. */
 typedef struct {
     ek_model *m;
     int64_t n;
-    int32_t module; /* of the weights that come */
+    int32_t module; /* of the weights to be added */
 } walk;
 
-static void add(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share, int32_t expert)
+static void add_weight(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share,
+                       int32_t expert)
 {
     int32_t layer = w->module >= 0 ? w->module : -1;
 
@@ -31,17 +32,17 @@ static void add(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share, 
     w->n++;
 }
 
-/* A vector, a matrix, and a matrix that is a side of products.  Of length 0: not here. */
+/* Add a vector, a matrix, and an operand of matrix products.  Length 0: not on this rank. */
 static void add_vector(walk *w, ek_weight *x, int64_t out, ek_share share)
 {
     if (out > 0)
-        add(w, x, out, 0, share, -1);
+        add_weight(w, x, out, 0, share, -1);
 }
 
 static void add_matrix(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share)
 {
     if (out > 0 && in > 0)
-        add(w, x, out, in, share, -1);
+        add_weight(w, x, out, in, share, -1);
 }
 
 static void add_product(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share,
@@ -49,17 +50,17 @@ static void add_product(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share
 {
     if (out == 0 || in == 0)
         return;
-    add(w, x, out, in, share, expert);
+    add_weight(w, x, out, in, share, expert);
     if (w->m->params != NULL)
         w->m->params[w->n - 1].forms = 1;
 }
 
-/* The weights of one slot of this rank, if it keeps an expert, or may come to.  While the tables
- * are measured it is not known which, and one is assumed. */
+/* The weights of one slot of this rank, if it holds an expert or may hold one later.  While the
+ * tables are measured the expert is not known yet, and one is assumed. */
 static void walk_slot(walk *w, ek_moe_weights *moe, int32_t slot)
 {
     const ek_model_spec *s = &w->m->spec;
-    ek_weight measured[2]; /* stand in while the tables are measured */
+    ek_weight measured[2]; /* placeholders while the tables are measured */
     ek_weight *up = &measured[0], *down = &measured[1];
     int32_t expert = 0;
 
@@ -137,7 +138,7 @@ static void walk_layer(walk *w, ek_layer *y, int32_t l)
         add_matrix(w, &moe->shared_router, 1, d, EK_SHARE_STAGE);
 }
 
-/* The embedding; where it is also the head, products read it too. */
+/* The embedding; if tied, it is an operand of products, too. */
 static void walk_embed(walk *w)
 {
     ek_model *m = w->m;

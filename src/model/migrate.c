@@ -1,4 +1,4 @@
-/* New placements of a layer's experts, and the travel of their state. */
+/* Installing a persistent placement of a layer: slots, transfers of expert state, and their ops. */
 #include "model/migrate.h"
 
 #include "exec/net.h"
@@ -18,7 +18,7 @@ static ek_moe_weights *experts_of(const ek_migration *mg)
     return &mg->m->layers[mg->layer].experts;
 }
 
-/* Numbers of one expert here. */
+/* Elements of one expert on this rank. */
 static int64_t numbers(const ek_migration *mg)
 {
     return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
@@ -33,12 +33,12 @@ int ek_migration_buf_idx(const ek_model *m, int32_t layer)
     return buf_idx;
 }
 
-void *ek_migration_take_staging(ek_arena *a, const ek_model *m)
+void *ek_migration_reserve_staging(ek_arena *a, const ek_model *m)
 {
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
     int64_t expert = 3 * 3 * m->spec.hidden * m->local.ff;
 
-    /* A policy that only moves homes does so where it pays, and seldom. */
+    /* Expected use: policies that only move primary copies move few experts at once. */
     return ek_arena_alloc_expected(a, slots * expert,
                                    m->cfg.persistent_slots ? (slots + 1) / 2 * expert : 0,
                                    ek_dtype_size(m->k->real));
@@ -54,13 +54,13 @@ void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t la
     mg->out = ek_arena_alloc(a, all, sizeof(*mg->out));
     mg->coll = ek_arena_alloc(a, ARRAYS * (slots + all), sizeof(*mg->coll));
     mg->expert_of = ek_arena_alloc(a, all, sizeof(*mg->expert_of));
-    mg->given = ek_arena_alloc(a, m->cfg.mesh->ep, sizeof(*mg->given));
+    mg->n_sends = ek_arena_alloc(a, m->cfg.mesh->ep, sizeof(*mg->n_sends));
     mg->staging = staging;
 }
 
 /* --- the new placement ------------------------------------------------------------------------ */
 
-/* Slots of a rank of a run that keep state. */
+/* Number of slots with state, of a rank of the expert-parallel group. */
 static int32_t persistent_slots(const ek_migration *mg, int32_t rank)
 {
     const ek_model *m = mg->m;
@@ -70,7 +70,7 @@ static int32_t persistent_slots(const ek_migration *mg, int32_t rank)
                : (int32_t)ek_range_length(m->spec.experts, m->cfg.mesh->ep, rank);
 }
 
-/* A rank's slots: those who stay where they are, those who come in what is free. */
+/* Assigns a rank's slots: experts that stay keep theirs, arriving ones take the free ones. */
 static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t rank)
 {
     int32_t slots = to->slots, n = persistent_slots(mg, rank), free_slot = 0;
@@ -86,61 +86,62 @@ static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t ran
         while (free_slot < n && now[free_slot] >= 0)
             free_slot++;
         EK_REQUIRE(free_slot < n, EK_EINVAL,
-                   "layer %d: rank %d of the experts' has no room for the state of expert %d",
+                   "layer %d: expert-parallel rank %d has no slot for the state of expert %d",
                    (int)mg->layer, (int)rank, (int)wanted[s]);
         now[free_slot] = wanted[s];
     }
     return EK_OK;
 }
 
-/* The rank of the stage that is `rank` in this one's run, with this rank's shards. */
-static int in_stage(const ek_migration *mg, int32_t rank)
+/* Stage rank of expert-parallel rank `rank` of this rank's group, with the same etp shard. */
+static int stage_rank_of(const ek_migration *mg, int32_t rank)
 {
     const ek_mesh *mesh = mg->m->cfg.mesh;
 
     return (mesh->edp_rank * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
 }
 
-static int is_near(const ek_migration *mg, int32_t a, int32_t b)
+static int same_node(const ek_migration *mg, int32_t a, int32_t b)
 {
     const ek_comm *stage = mg->m->cfg.mesh->stage;
 
-    return ek_comm_node(stage, in_stage(mg, a)) == ek_comm_node(stage, in_stage(mg, b));
+    return ek_comm_node(stage, stage_rank_of(mg, a)) == ek_comm_node(stage, stage_rank_of(mg, b));
 }
 
-/* The rank that sends an expert to another, the home among equals. */
+/* The rank that sends an expert's state to rank `to`: a near one, then the one with the fewest
+ * sends, then the one with the primary copy. */
 static int32_t sender_of(const ek_migration *mg, int32_t expert, int32_t to)
 {
     const ek_placement *p = &experts_of(mg)->placement;
     int32_t best = p->primary[expert] / p->slots;
 
     for (int32_t r = 0; r < mg->m->cfg.mesh->ep && mg->m->cfg.persistent_slots; r++) {
-        int nearer = is_near(mg, r, to) - is_near(mg, best, to);
+        int nearer = same_node(mg, r, to) - same_node(mg, best, to);
 
         if (ek_slot_find(p->expert_of + r * p->slots, p->slots, expert) >= 0 &&
-            (nearer > 0 || (nearer == 0 && mg->given[r] < mg->given[best])))
+            (nearer > 0 || (nearer == 0 && mg->n_sends[r] < mg->n_sends[best])))
             best = r;
     }
     return best;
 }
 
-/* An expert comes to a slot of a rank. */
+/* Adds the transfer of an expert to a slot of rank `to`. */
 static void list_move(ek_migration *mg, int32_t expert, int32_t to, int32_t slot)
 {
     const ek_placement *p = &experts_of(mg)->placement;
     int32_t me = mg->m->cfg.mesh->ep_rank, from = sender_of(mg, expert, to);
     int32_t here = ek_slot_find(p->expert_of + me * p->slots, p->slots, expert);
 
-    mg->given[from]++;
+    mg->n_sends[from]++;
     mg->experts_moved++;
-    mg->crossed += !is_near(mg, from, to);
+    mg->crossed += !same_node(mg, from, to);
     if (to == me)
-        mg->in[mg->n_in++] = (ek_move){expert, slot, in_stage(mg, from)};
+        mg->in[mg->n_in++] = (ek_move){expert, slot, stage_rank_of(mg, from)};
     if (from == me)
-        mg->out[mg->n_out++] = (ek_move){expert, here, in_stage(mg, to)};
+        mg->out[mg->n_out++] = (ek_move){expert, here, stage_rank_of(mg, to)};
 }
 
-/* What comes to and goes from this rank, in the order of experts. */
+/* Lists this rank's transfers, in the order of experts. */
 static void list_moves(ek_migration *mg)
 {
     const ek_placement *p = &experts_of(mg)->placement;
@@ -148,12 +149,13 @@ static void list_moves(ek_migration *mg)
 
     mg->n_in = mg->n_out = 0;
     mg->experts_moved = mg->crossed = 0;
-    memset(mg->given, 0, (size_t)mg->m->cfg.mesh->ep * sizeof(*mg->given));
+    memset(mg->n_sends, 0, (size_t)mg->m->cfg.mesh->ep * sizeof(*mg->n_sends));
     mg->changes = 0;
-    if (mg->m->cfg.state != NULL) /* slots that are given up have to be said, too */
+    if (mg->m->cfg.state != NULL) /* slots that are only emptied have to be reported, too */
         mg->changes = memcmp(mg->expert_of, p->expert_of,
                              (size_t)(mg->m->cfg.mesh->ep * slots) * sizeof(*p->expert_of)) != 0;
-    if (experts_of(mg)->ff == 0) /* nor have those with whom this rank would exchange any */
+    if (experts_of(mg)->ff ==
+        0) /* this rank has no slice, nor have the ranks that it would exchange with */
         return;
     for (int32_t e = 0; e < p->experts; e++)
         for (int32_t r = 0; r < mg->m->cfg.mesh->ep; r++) {
@@ -165,8 +167,8 @@ static void list_moves(ek_migration *mg)
     mg->changes |= mg->experts_moved > 0;
 }
 
-/* Gives the memory of a slot to another expert: its weights are the model's from now on. */
-static void rename_slot(ek_migration *mg, int32_t slot, int32_t was, int32_t now)
+/* Assigns the memory of a slot to another expert, in the model's weights and parameter list. */
+static void reassign_slot(ek_migration *mg, int32_t slot, int32_t was, int32_t now)
 {
     ek_moe_weights *w = experts_of(mg);
     ek_weight *up = was >= 0 ? &w->up[was] : &w->empty[2 * slot];
@@ -184,8 +186,8 @@ static void rename_slot(ek_migration *mg, int32_t slot, int32_t was, int32_t now
     p[0].expert = p[1].expert = now;
 }
 
-/* Who answers for what lies in this rank's slots. */
-static void set_idle(ek_migration *mg)
+/* Marks the weights of this rank's slots that it does not own. */
+static void mark_idle_slots(ek_migration *mg)
 {
     const ek_moe_weights *w = experts_of(mg);
     int32_t first = mg->m->cfg.mesh->ep_rank * w->placement.slots;
@@ -199,7 +201,7 @@ static void set_idle(ek_migration *mg)
     }
 }
 
-static void adopt(ek_migration *mg, const ek_placement *to)
+static void adopt_placement(ek_migration *mg, const ek_placement *to)
 {
     const ek_mesh *mesh = mg->m->cfg.mesh;
     ek_moe_weights *w = experts_of(mg);
@@ -210,20 +212,20 @@ static void adopt(ek_migration *mg, const ek_placement *to)
         int32_t was = p->expert_of[first + s], now = mg->expert_of[first + s];
 
         if (was != now && w->param_of[s] >= 0)
-            rename_slot(mg, s, was, now);
+            reassign_slot(mg, s, was, now);
     }
-    for (int run = 0; run < mesh->edp; run++)
-        memcpy(p->expert_of + run * all, mg->expert_of, (size_t)all * sizeof(*p->expert_of));
+    for (int group = 0; group < mesh->edp; group++)
+        memcpy(p->expert_of + group * all, mg->expert_of, (size_t)all * sizeof(*p->expert_of));
     for (int32_t e = 0; e < p->experts; e++) {
         int32_t rank = to->primary[e] / p->slots;
 
         p->primary[e] =
             rank * p->slots + ek_slot_find(mg->expert_of + rank * p->slots, p->slots, e);
     }
-    set_idle(mg);
+    mark_idle_slots(mg);
 }
 
-/* Quotas of slots as `to` has them, for the slots where the experts now lie. */
+/* Reorders quotas from the slots of `to` to the slots that the experts were assigned. */
 static void move_quotas(const ek_migration *mg, const ek_placement *to, const int64_t *from,
                         int64_t *quota)
 {
@@ -244,12 +246,12 @@ ek_status ek_migrate_to(ek_migration *mg, const ek_placement *to, const int64_t 
     for (int32_t r = 0; r < to->ranks; r++)
         EK_TRY(fill_rank(mg, to, r));
     list_moves(mg);
-    adopt(mg, to);
+    adopt_placement(mg, to);
     move_quotas(mg, to, from, quota);
     return EK_OK;
 }
 
-static void say_held(const ek_migration *mg, int32_t slot, int32_t expert)
+static void report_held(const ek_migration *mg, int32_t slot, int32_t expert)
 {
     const ek_model_memory *state = mg->m->cfg.state;
 
@@ -257,14 +259,14 @@ static void say_held(const ek_migration *mg, int32_t slot, int32_t expert)
         state->holds(state->context, mg->layer, slot, expert);
 }
 
-/* What lies in this rank's slots, in memory that outlives the process. */
-static void say_slots(const ek_migration *mg)
+/* Reports the experts in this rank's slots, whose state outlives the process. */
+static void report_slots(const ek_migration *mg)
 {
     const ek_placement *now = &experts_of(mg)->placement;
 
     for (int32_t s = 0; s < now->slots; s++)
         if (experts_of(mg)->param_of[s] >= 0)
-            say_held(mg, s, now->expert_of[mg->m->cfg.mesh->ep_rank * now->slots + s]);
+            report_held(mg, s, now->expert_of[mg->m->cfg.mesh->ep_rank * now->slots + s]);
 }
 
 ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to, const int64_t *from,
@@ -274,11 +276,11 @@ ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to, const int6
     mg->n_in = mg->n_out = 0;
     mg->experts_moved = 0;
     mg->changes = 0;
-    say_slots(mg);
+    report_slots(mg);
     return EK_OK;
 }
 
-/* --- travel ----------------------------------------------------------------------------------- */
+/* --- transfers -------------------------------------------------------------------------------- */
 
 /* The arrays of one slot's state. */
 static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_t *n)
@@ -293,12 +295,12 @@ static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_
     }
 }
 
-static char *staged(const ek_migration *mg, int32_t i)
+static char *staging_entry(const ek_migration *mg, int32_t i)
 {
     return (char *)mg->staging + i * (int64_t)ek_param_buckets_module_bytes(mg->m);
 }
 
-static ek_status start(ek_migration *mg)
+static ek_status start_transfers(ek_migration *mg)
 {
     ek_comm *stage = mg->m->cfg.mesh->stage;
     int64_t real = (int64_t)ek_dtype_size(mg->m->k->real), n[ARRAYS];
@@ -306,7 +308,7 @@ static ek_status start(ek_migration *mg)
 
     mg->n_coll = 0;
     for (int32_t i = 0; i < mg->n_in; i++) {
-        char *to = staged(mg, i);
+        char *to = staging_entry(mg, i);
 
         state_of(mg, mg->in[i].slot, arrays, n);
         for (int j = 0; j < ARRAYS; j++) {
@@ -331,7 +333,7 @@ static ek_status op_travel(void *self, const ek_op *op)
 
     if (*op->state == NULL) {
         *op->state = mg;
-        EK_TRY(start(mg));
+        EK_TRY(start_transfers(mg));
     }
     for (int32_t i = 0; i < mg->n_coll; i++) {
         ek_status st = mg->coll[i] != NULL ? ek_coll_test(&mg->coll[i]) : EK_OK;
@@ -341,11 +343,11 @@ static ek_status op_travel(void *self, const ek_op *op)
         all = st == EK_PENDING ? EK_PENDING : all;
     }
     for (int32_t i = 0; i < mg->n_in && all == EK_OK; i++)
-        say_held(mg, -1 - i, mg->in[i].expert);
+        report_held(mg, -1 - i, mg->in[i].expert);
     return all;
 }
 
-/* All ranks of the stage have what comes to them. */
+/* Barrier: all ranks of the stage have received their experts. */
 static ek_status op_arrived(void *self, const ek_op *op)
 {
     ek_migration *mg = self;
@@ -369,7 +371,7 @@ static void describe(void *self, const ek_op *op, char *text, size_t cap)
         }
 }
 
-/* Puts what has come in its place, and makes its packed forms. */
+/* Copies received state into its slots and packs it. */
 static ek_status op_install(void *self, const ek_op *op)
 {
     const ek_migration *mg = self;
@@ -379,10 +381,10 @@ static ek_status op_install(void *self, const ek_op *op)
 
     (void)op;
     for (int32_t i = 0; i < mg->n_in; i++)
-        say_held(mg, mg->in[i].slot, -1);
+        report_held(mg, mg->in[i].slot, -1);
     for (int32_t i = 0; i < mg->n_in; i++) {
         const ek_param *p = &m->params[experts_of(mg)->param_of[mg->in[i].slot]];
-        const char *from = staged(mg, i);
+        const char *from = staging_entry(mg, i);
 
         state_of(mg, mg->in[i].slot, arrays, n);
         for (int j = 0; j < ARRAYS; j++) {
@@ -393,9 +395,9 @@ static ek_status op_install(void *self, const ek_op *op)
             EK_TRY(ek_param_bucket_pack_weight(m, &m->buckets->bucket[p[j].bucket], &p[j],
                                                EK_USE_FORWARD | EK_USE_BACKWARD));
     }
-    say_slots(mg);
+    report_slots(mg);
     for (int32_t i = 0; i < mg->n_in; i++)
-        say_held(mg, -1 - i, -1);
+        report_held(mg, -1 - i, -1);
     return EK_OK;
 }
 

@@ -1,19 +1,21 @@
-/* model/migrate.h - experts that move to other ranks for good, or come to stay as replicas: a new
- * lasting placement of a layer, and the ops that bring weights, masters and moments.
+/* model/migrate.h - installs a new persistent placement of a layer: expert state moves between
+ * ranks, and persistent replicas are created and dropped.
  *
- *   ek_migrate_to(m, layer, to, mg)     between steps: who sends what to whom; from here on the
- *                                       model's tables speak of the new placement
- *   ek_migrate_build_start(...)         early in the next step's graph: state travels
- *   ek_migrate_build_end(...)           before the layer's first op: state is in place, and packed
+ *   ek_migrate_to(m, layer, to, mg)     between steps: decides senders and receivers; the model's
+ *                                       tables describe the new placement from here on
+ *   ek_migrate_build_start(...)         early in the next step's graph: sends and receives state
+ *   ek_migrate_build_end(...)           before the layer's first op: copies received state into
+ *                                       its slots and packs it
  *
- * Bits do not change on the way.  An expert that stays on a rank stays in its slot; one that comes
- * takes the lowest slot that is free.  It is sent by one of those that have its state: by one of
- * the own node where there is one, and of these by the one that has least to send.  All runs of
- * ranks (edp) do the same, each by itself, each by the nodes that its own ranks are on.
+ * Weights, masters and moments are copied bit for bit.  An expert that stays on a rank keeps its
+ * slot; an arriving one takes the lowest free slot.  Its sender is a rank that has its state: one
+ * on the receiver's node if there is one, and among these the one with the fewest sends.  Every
+ * expert-parallel group (edp) does the same independently, with the nodes of its own ranks.
  *
- * Crashes     where state outlives the process (cfg.state), what comes lies there, too, until all
- *             ranks have got theirs, and only then are slots overwritten: at any time each expert
- *             that moves is whole somewhere, and cfg.state->holds says where.
+ * Crashes     if state outlives the process (cfg.state), received state stays in persistent staging
+ *             memory until all ranks have received theirs; only then are slots overwritten.  So at
+ *             any time one complete copy of each moving expert exists, and cfg.state->holds has
+ *             reported where.
  *
  * Needs       ranks that keep whole masters and moments of their experts: --zero 0, or edp 1. */
 #ifndef MODEL_MIGRATE_H
@@ -22,13 +24,13 @@
 #include "model/model.h"
 #include "schedule/graph.h"
 
-/* State of an expert on its way. */
+/* One transfer of an expert's state. */
 typedef struct {
-    int32_t expert, slot; /* of this rank, where it comes to or lies */
+    int32_t expert, slot; /* slot of this rank that sends or receives it */
     int peer;             /* rank of the stage */
 } ek_move;
 
-/* The moves of one layer. */
+/* The transfers of one layer. */
 typedef struct {
     ek_model *m;
     int32_t layer;
@@ -36,39 +38,41 @@ typedef struct {
     ek_move *in, *out; /* [slots], [ep * slots] */
     ek_coll **coll;    /* [6 (n_in + n_out)] */
     int32_t n_coll;
-    void *staging;         /* R: what comes, until the old content has left */
-    int32_t *expert_of;    /* [ep * slots], scratch */
-    int32_t *given;        /* [ep] experts that a rank sends */
-    int64_t experts_moved; /* over all ranks of a run: state that was sent, in experts */
-    int64_t crossed;       /* of these, from one node to another */
-    int changes;           /* something moves, of which this rank may have no slice */
-    double barrier;        /* of all ranks of the stage */
-    int started;           /* in the graph being built */
-    int32_t op;            /* in the graph being built */
+    void *staging;      /* R: received state, until its slots have been sent */
+    int32_t *expert_of; /* [ep * slots], scratch */
+    int32_t *n_sends;   /* [ep] experts that each rank sends */
+    int64_t
+        experts_moved; /* experts whose state is sent, over all ranks of an expert-parallel group */
+    int64_t crossed;   /* of these, between nodes */
+    int changes;       /* the placement changes, even if this rank transfers nothing */
+    double barrier;    /* all-reduced over the stage */
+    int started;       /* in the graph being built */
+    int32_t op;        /* in the graph being built */
 } ek_migration;
 
-/* Whether experts of this model can move. */
+/* Whether this model supports migration. */
 int ek_model_can_migrate(const ek_model *m);
 
-/* Room for what comes to one layer, which two layers of a model take in turns; whose turn it is. */
+/* Staging memory for received state: R [slots, 9 hidden ff].  Two buffers alternate between the
+ * layers of a model; the first function gives the buffer of a layer. */
 int ek_migration_buf_idx(const ek_model *m, int32_t layer);
-void *ek_migration_take_staging(ek_arena *a, const ek_model *m);
+void *ek_migration_reserve_staging(ek_arena *a, const ek_model *m);
 
-/* Takes what a layer's moves need besides. */
+/* Reserves a layer's transfer tables from `a`. */
 void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging);
 
-/* Adopts a placement of one run of ranks; on a rank its experts may come to lie in other slots, and
- * `from`, quotas of its slots, become quota [ep * slots].  EK_EINVAL: a rank has no room for all
- * that is placed there; nothing has changed then. */
+/* Adopts a placement of one expert-parallel group.  Experts of a rank may be assigned to other
+ * slots than in `to`; `from`, the quotas of the slots of `to`, are reordered into quota [ep *
+ * slots]. EK_EINVAL: a rank has too few slots with state; nothing has changed. */
 EK_CHECKED ek_status ek_migrate_to(ek_migration *mg, const ek_placement *to, const int64_t *from,
                                    int64_t *quota);
 
-/* The same of a model whose weights are yet to be filled in: nothing travels. */
+/* The same for a model whose weights are not filled in yet: no state is sent. */
 EK_CHECKED ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to,
                                        const int64_t *from, int64_t *quota);
 
-/* Appends the travel of what moves, if anything does, after dep, when staging is free; and its end,
- * which returns what the layer's ops wait for. */
+/* Append the ops of a pending migration, if any. start: the transfer, after dep, when staging is
+ * free. end: the installation; returns the op that the layer's ops depend on. */
 void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep);
 int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep);
 

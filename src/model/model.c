@@ -1,5 +1,5 @@
-/* A model: making it, its pieces, its initial weights.  The walk of layout.c says which weights
- * this rank has; param_buckets.c lays them out, first to measure, then to take. */
+/* Creating a model, its virtual stages, its initial weights.  layout.c lists this rank's weights;
+ * param_buckets.c lays them out, first to measure, then to allocate. */
 #include "model/model.h"
 
 #include "base/random.h"
@@ -59,7 +59,7 @@ static ek_status make_tables(ek_model *m)
     return ek_param_buckets_create(m);
 }
 
-static ek_status take_weights(ek_model *m)
+static ek_status reserve_weights(ek_model *m)
 {
     const ek_model_memory *state = m->cfg.state;
     size_t state_bytes;
@@ -107,7 +107,7 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
     EK_REQUIRE(cfg->zero >= 0 && cfg->zero <= 3, EK_EINVAL, "zero %d is not from 0 to 3",
                cfg->zero);
     EK_REQUIRE(!cfg->embed_columns || !spec->tie_embeddings, EK_EINVAL,
-               "an embedding that is the head as well cannot be cut by columns");
+               "the columns of a tied embedding cannot be sharded (--embed-columns)");
     m = calloc(1, sizeof(*m));
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for a model");
     m->spec = *spec;
@@ -123,7 +123,7 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
         m->cfg.embed_columns = 0;
     m->local = ek_model_local_sizes(spec, &m->cfg);
     EK_TRY_OUT(make_tables(m));
-    EK_TRY_OUT(take_weights(m));
+    EK_TRY_OUT(reserve_weights(m));
     if (spec->tie_embeddings && ek_model_has_embed(m) && ek_model_has_head(m))
         m->head = m->embed;
     m->n_whole = count_whole(spec);
@@ -146,12 +146,12 @@ void ek_model_destroy(ek_model **pm)
     *pm = NULL;
 }
 
-static ek_status synchronize(const void *kernels)
+static ek_status synchronize_kernels(const void *kernels)
 {
     return ek_kernels_wait(kernels);
 }
 
-static void queue(const void *kernels, int on)
+static void set_queueing(const void *kernels, int on)
 {
     ek_kernels_queue(kernels, on);
 }
@@ -161,15 +161,15 @@ ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec
     ek_exec_config c = config != NULL ? *config : (ek_exec_config){0};
 
     if (m->k->wait != NULL) {
-        c.synchronize = synchronize;
-        c.queue = queue;
+        c.synchronize = synchronize_kernels;
+        c.queue = set_queueing;
         c.computer = m->k;
     }
     return ek_exec_create(&c, out);
 }
 
-ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_t **inputs,
-                               int32_t **targets, int32_t **starts)
+ek_status ek_model_reserve_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_t **inputs,
+                                  int32_t **targets, int32_t **starts)
 {
     ek_arena_measure_from(a, m->k->memory, NULL);
     for (int i = 0; i < 2; i++) {
@@ -183,7 +183,7 @@ ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a, int32_
     return ek_arena_check(a, "tokens");
 }
 
-static void set(const ek_kernels *k, void *p, int64_t i, double x)
+static void set_element(const ek_kernels *k, void *p, int64_t i, double x)
 {
     if (k->real == EK_F64)
         ((double *)p)[i] = x;
@@ -191,7 +191,7 @@ static void set(const ek_kernels *k, void *p, int64_t i, double x)
         ((float *)p)[i] = (float)x;
 }
 
-/* What an untrained tensor holds: -1 stands for normal noise. */
+/* Initial value of a tensor: -1 stands for normal noise. */
 static double initial_value(ek_role role)
 {
     switch (role) {
@@ -228,16 +228,16 @@ void ek_model_init(ek_model *m, uint64_t seed)
         for (int64_t r = 0; r < a.rows; r++) {
             int64_t width = t.dims > 1 ? t.shape[1] : 1, from = (a.row + r) * width + a.col;
 
-            /* Of this row, the columns that are kept here. */
+            /* the columns of this row that are kept here */
             int64_t at = a.first + r * a.ld - a.w->kept_first;
             int64_t first = at < 0 ? -at : 0,
                     end = a.w->kept - at < a.cols ? a.w->kept - at : a.cols;
 
             for (int64_t c = first; c < end; c++)
-                set(m->k, a.w->p_kept, at + c,
-                    value >= 0 ? value
-                               : m->spec.init_range *
-                                     ek_random_normal(seed, stream, (uint64_t)(from + c)));
+                set_element(m->k, a.w->p_kept, at + c,
+                            value >= 0 ? value
+                                       : m->spec.init_range *
+                                             ek_random_normal(seed, stream, (uint64_t)(from + c)));
         }
     }
 }

@@ -3,17 +3,16 @@
  * Per layer   x += Wo attention(rope(Wqkv norm1(x)));  x += experts(norm2(x))
  * then        logits = head(final_norm(x)).
  *
- * Query, key and value weights are one matrix [(heads + 2 kv_heads) head_dim, hidden], the gate
- * and up weights of an expert one of [2 ff, hidden], so that each is one product; Hugging Face
- * tensors are runs of rows of them (ek_model_find).
+ * Query, key and value weights are one matrix [(heads + 2 kv_heads) head_dim, hidden], gate and up
+ * weights of an expert one of [2 ff, hidden], so that each is one product; Hugging Face tensors are
+ * row ranges of them (ek_model_span).
  *
- * Parts        on a mesh of ranks a model holds only this rank's part: the layers of its pipeline
- *              stage; of attention, the embedding, the head and shared experts what falls to its
- *              tensor parallel rank (ek_local_sizes), of the embedding perhaps a run of columns of
- * that; of the experts the ones that the placement puts here, of each a run of its inner width.
- * ek_model_span says which part of a Hugging Face tensor lies where. Memory       every weight has
- * a master, and where it is trained a gradient and two moments, all R (16 bytes a parameter in
- * fp32), and the packed forms that the kernels read. */
+ * Shards       a rank holds the layers of its pipeline stage; its tensor-parallel shard of
+ *              attention, embedding, head, dense layers and shared experts (ek_local_sizes), of the
+ *              embedding optionally a column range of that; and the experts that the placement puts
+ *              on it, each cut by inner width over etp.
+ * Memory       every weight has a master, and if trained a gradient and two moments, all R (16
+ *              bytes a parameter in fp32), and the packed forms that the kernels read. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -31,32 +30,33 @@ typedef struct {
     ek_moe_weights experts;
 } ek_layer;
 
-/* The ranks that hold the same part of a weight as this one, and so share its gradient. */
+/* The group of ranks that hold the same shard of a weight and reduce its gradient together. */
 typedef enum {
-    EK_SHARE_DP,    /* data parallel ranks: parts are cut by tensor parallelism */
-    EK_SHARE_STAGE, /* all ranks of the stage: whole tensors, each rank has met its own tokens */
+    EK_SHARE_DP,    /* data parallel ranks: shards cut by tensor parallelism */
+    EK_SHARE_STAGE, /* all ranks of the stage: whole tensors, each rank processes its own tokens */
     EK_SHARE_EDP,   /* expert data parallel ranks */
     EK_SHARE_NONE   /* this rank alone */
 } ek_share;
 
-/* One weight for those who treat all alike (optimizer, norm of the gradient, packing). */
+/* A weight, for code that treats all weights alike (optimizer, gradient norm, packing). */
 typedef struct {
     ek_weight *w;
-    int32_t layer, expert; /* -1: of no layer, no expert */
-    int32_t slot;          /* of this rank's for experts, in its layer; -1: of none */
+    int32_t layer, expert; /* -1: none */
+    int32_t slot;          /* expert slot of this rank, within the layer; -1: not an expert's */
     ek_share share;
-    int decay;      /* a matrix: weight decay applies */
-    int trained;    /* 0: kept by feedback (router bias), not by gradients */
-    int forms;      /* a side of matrix products */
-    int idle;       /* of a slot without an expert, or with a replica: another answers for it */
-    int copy;       /* the last stage's copy of a tied embedding: the first stage answers for it */
-    int32_t module; /* where in the model, and which unit it moves in (model/param_buckets.h) */
+    int decay;   /* a matrix: weight decay applies */
+    int trained; /* 0: updated by feedback (router bias), not by gradients */
+    int forms;   /* operand of matrix products, so it has packed forms */
+    int idle;    /* slot is empty or holds a replica: another rank owns the weight, or none does */
+    int copy;    /* the last stage's copy of a tied embedding; the first stage owns it */
+    int32_t module; /* EK_MODULE_* or layer, and its parameter bucket (model/param_buckets.h) */
     int32_t bucket;
-    int64_t offset; /* in the unit */
-    void *g_kept;   /* R [w->kept]: its gradient, over all ranks once it is reduced */
+    int64_t offset; /* in the bucket, elements */
+    void *g_kept;   /* R [w->kept]: gradient, summed over the group once reduced */
 } ek_param;
 
-/* What this rank's parts are cut to.  Runs are ek_run's; query heads follow their key heads. */
+/* This rank's local sizes, from ek_range_first and ek_range_length; query heads follow their key
+ * heads. */
 typedef struct {
     int64_t heads, kv_first, kv_heads; /* of attention, over tp */
     int64_t vocab_first, vocab;        /* rows of embedding and head, over tp */
@@ -68,36 +68,38 @@ typedef struct {
 
 typedef struct ek_model ek_model;
 
-/* Who gives memory for masters, gradients and moments, so that they can outlive the process.  Each
- * unit (model/param_buckets.h) begins a piece of it, and so does each place of the staging; a slot
- * of experts makes a unit. */
+/* Provider of memory for masters, gradients and moments that outlives the process.  Each parameter
+ * bucket (model/param_buckets.h), and each entry of the staging memory, starts a new state block;
+ * an expert slot has a bucket of its own. */
 typedef struct {
-    /* Zeroed, aligned to EK_ARENA_ALIGN, there until the model is destroyed; not touched before
-     * weights are.  m: its units are known, and where in the memory they lie (state_at). */
+    /* Returns zeroed memory, aligned to EK_ARENA_ALIGN and valid until the model is destroyed;
+     * pages are not touched before weights are written. m: its buckets, and their offsets in the
+     * memory (state_at), are known. */
     ek_status (*take)(void *context, const ek_model *m, size_t bytes, void **memory);
-    /* Which expert a slot of this rank's holds whole from now on, with its moments; -1: none, for
-     * it is about to be overwritten or is no longer kept up.  slot < 0: place -1 - slot of the
-     * layer's staging (ek_model.staging), which holds experts on their way. */
+    /* Reports the expert whose complete state (weights and moments) a slot of this rank holds
+     * from now on; -1: none, because the slot is about to be overwritten or is no longer
+     * updated. slot < 0: entry -1 - slot of the layer's staging (ek_model.staging), which holds
+     * received experts. */
     void (*holds)(void *context, int32_t layer, int32_t slot, int32_t expert);
     void *context;
-    int moves;    /* experts will move for good: staging is needed */
-    size_t align; /* of pieces, a power of two */
+    int moves;    /* experts migrate: reserve staging */
+    size_t align; /* of state blocks, a power of two */
 } ek_model_memory;
 
 typedef struct {
     int trained;         /* gradients, moments and backward forms exist */
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
-    int model_chunks;    /* pieces of the model a pipeline stage (interleaved schedule); 0 is 1 */
-    int zero; /* 0 to 3: what data parallel ranks share out (model/param_buckets.h); a model that
-                 is not trained shares out nothing */
-    int32_t spare_slots;  /* of each rank, for replicas of experts */
-    int persistent_slots; /* every slot keeps optimizer state, so that experts and replicas can come
-                          to stay; 0: those that experts start in alone */
-    int embed_columns;    /* data parallel ranks cut the embedding by columns instead of holding it
-                             each; it must not be the head as well */
-    int64_t bucket_bytes; /* gradients are reduced in pieces of about so much; 0: 32 MiB */
-    int never_touched;    /* the model is only measured: there need not be memory for its weights */
-    const ek_model_memory *state; /* NULL: the model's own; borrowed */
+    int model_chunks; /* model chunks (virtual stages) per pipeline stage, interleaved schedule; 0
+                         is 1 */
+    int zero;         /* ZeRO stage 0 to 3 (model/param_buckets.h); without effect if not trained */
+    int32_t spare_slots;  /* spare slots of each rank, for replicas */
+    int persistent_slots; /* every slot has optimizer state, so that experts and persistent replicas
+                             can be placed in any; 0: only the slots that hold experts initially */
+    int embed_columns; /* data parallel ranks hold column ranges of the embedding instead of all of
+                          it; not with a tied head */
+    int64_t bucket_bytes; /* bytes of a gradient bucket, about; 0: 32 MiB */
+    int never_touched;    /* the model is only measured: memory for its weights need not exist */
+    const ek_model_memory *state; /* NULL: the model allocates; borrowed */
 } ek_model_config;
 
 typedef struct ek_param_buckets ek_param_buckets; /* model/param_buckets.h */
@@ -105,68 +107,70 @@ typedef struct ek_param_buckets ek_param_buckets; /* model/param_buckets.h */
 struct ek_model {
     ek_model_spec spec; /* of the whole model */
     const ek_kernels *k;
-    ek_model_config cfg; /* mesh is never NULL, chunks never 0 */
+    ek_model_config cfg; /* mesh is never NULL, model_chunks never 0 */
     ek_local_sizes local;
-    /* embed lies on the first stage, final_norm and head on the last; tied: head.p == embed.p on
-     * one stage, and a copy of it on the last where that is another. */
+    /* embed is on the first stage, final_norm and head on the last.  Tied: head.p == embed.p with
+     * one stage, else the last stage has a copy. */
     ek_weight embed, final_norm, head;
-    ek_layer *layers;   /* [spec.layers]; those of other stages are all zero */
-    ek_param *params;   /* the weights that are here */
+    ek_layer *layers;   /* [spec.layers]; layers of other stages are zeroed */
+    ek_param *params;   /* this rank's weights */
     int64_t n_params;   /* entries of params */
-    int64_t n_elements; /* numbers that this rank keeps in masters */
-    int64_t n_whole;    /* numbers of the whole model */
+    int64_t n_elements; /* elements of this rank's masters */
+    int64_t n_whole;    /* elements of the whole model */
     ek_param_buckets *buckets;
-    ek_arena arena;       /* of numbers */
-    ek_arena state;       /* of those numbers that cfg.state gives memory for */
-    void *staging[2];     /* there, by turns of layers (param_buckets.h): [slots],
-                             ek_param_buckets_module_bytes each, of     which R [9 hidden ff] are used;
-                             NULL: none */
-    size_t staging_at[2]; /* in `state` */
-    ek_arena tables;      /* of what describes them */
+    ek_arena arena;       /* weights, gradients, moments, packed forms */
+    ek_arena state;       /* memory that cfg.state provides */
+    void *staging[2];     /* in `state`, alternating between layers: [slots] entries of
+                             ek_param_buckets_module_bytes, of which R [9 hidden ff] are used; NULL:
+                             none */
+    size_t staging_at[2]; /* offsets in `state` */
+    ek_arena tables;      /* tables that describe the weights */
 };
 
-/* Lays out this rank's part of a model; masters are zero. */
+/* Creates this rank's shard of a model; masters are zero. k and cfg->mesh are borrowed.  EK_EINVAL,
+ * EK_ENOMEM. ek_model_destroy accepts NULL and *m == NULL. */
 EK_CHECKED ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
                                      const ek_model_config *cfg, ek_model **out);
 void ek_model_destroy(ek_model **m);
 
-/* An executor of the model's ops, which waits where they compute on an accelerator; config as in
- * ek_exec_create. */
+/* Creates an executor for the model's ops that synchronises with the accelerator, if any; config as
+ * for ek_exec_create. */
 EK_CHECKED ek_status ek_model_exec(const ek_model *m, const ek_exec_config *config, ek_exec **out);
-/* Room for n tokens, what follows each, and (starts: NULL where it is not wanted) where its
- * document begins, where the model's kernels read them; of an arena of its own. */
-EK_CHECKED ek_status ek_model_take_tokens(const ek_model *m, int64_t n, ek_arena *a,
-                                          int32_t **inputs, int32_t **targets, int32_t **starts);
+/* Allocates inputs, targets and (unless starts is NULL) document starts, [n] each, from an arena of
+ * the model's device memory. */
+EK_CHECKED ek_status ek_model_reserve_tokens(const ek_model *m, int64_t n, ek_arena *a,
+                                             int32_t **inputs, int32_t **targets, int32_t **starts);
 
-/* The model in pieces, layer runs in order: piece i = chunk i / pp of stage i % pp. */
+/* The model is cut into virtual stages, contiguous layer ranges in order: virtual stage i is chunk
+ * i / pp of pipeline stage i % pp.  Number of virtual stages; the one of a layer. */
 int ek_model_vstages(const ek_model *m);
 int ek_model_vstage_of(const ek_model *m, int64_t layer);
-/* First layer of a piece; piece == ek_model_vstages gives the number of layers. */
+/* First layer of a virtual stage; the number of layers for vstage == ek_model_vstages. */
 int64_t ek_model_vstage_first(const ek_model *m, int vstage);
-/* Whether this rank's stage holds it. */
+/* Whether this rank's stage holds the layer, the embedding, the head. */
 int ek_model_has_layer(const ek_model *m, int64_t layer);
 int ek_model_has_embed(const ek_model *m);
 int ek_model_has_head(const ek_model *m);
 
-/* Initial weights (of the runs that are kept here): normal with the spec's init_range, norms one,
- * biases zero; a number depends on seed, tensor name and index alone. */
+/* Fills the masters that this rank keeps: normal with the spec's init_range, norms one, biases
+ * zero.  A value depends only on seed, tensor name and index. */
 void ek_model_init(ek_model *m, uint64_t seed);
 
-/* Makes masters and packed forms ready for the first step, once the kept runs are filled: gathers
- * what others keep (ZeRO 1 and 2), then packs.  Collective over the stage with ZeRO 1 and 2. */
+/* Completes masters and packed forms after the kept ranges have been filled: gathers the ranges of
+ * other ranks (ZeRO 1 and 2), then packs.  Collective over the stage with ZeRO 1 and 2. */
 EK_CHECKED ek_status ek_model_pack(ek_model *m);
 
-/* The part of a Hugging Face tensor that this rank computes with: rows x cols of it, from
- * (row, col) on (a vector is one column), starting at element `first` of weight w, whose rows are
- * ld apart.  Where w->kept is less than w, of these elements only [kept_first, kept_first + kept)
- * are here, in w->p_kept; own == 0: another rank answers for all of it. */
+/* The shard of a Hugging Face tensor that this rank computes with: rows x cols of it, from (row,
+ * col) on (a vector is one column), starting at element `first` of weight w, whose rows have stride
+ * ld.  If w->kept is less than w, only elements [kept_first, kept_first + kept) are stored, in
+ * w->p_kept. w->own == 0: another rank owns all of it. */
 typedef struct {
     ek_weight *w;
     int64_t first, ld;
     int64_t row, rows, col, cols;
 } ek_span;
 
-/* 0: this rank holds nothing of it. */
+/* Returns 0 if this rank holds nothing of it. */
 int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out);
 
 #endif

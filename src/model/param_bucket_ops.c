@@ -1,5 +1,5 @@
-/* What is done to a unit - gathering, packing, adding up what was reduced - and the ops of a step
- * graph that do it.  The builders plan the whole step: which place's weights each set of memory
+/* Operations on parameter buckets - gather, pack, add reduced gradients - and the ops of a step
+ * graph that run them.  The builders plan the whole step: which module's weights each shared buffer
  * holds is known while the graph is built, so the ops themselves decide nothing. */
 #include "exec/net.h"
 #include "model/param_buckets.h"
@@ -16,7 +16,7 @@ static ek_reduce sum_of(const ek_model *m)
     return m->k->real == EK_F64 ? EK_SUM_F64 : EK_SUM_F32;
 }
 
-/* --- units ------------------------------------------------------------------------------------ */
+/* --- buckets ---------------------------------------------------------------------------------- */
 
 ek_status ek_param_bucket_gather(const ek_model *m, const ek_param_bucket *u, ek_coll **op)
 {
@@ -59,8 +59,8 @@ ek_status ek_param_bucket_pack_weight(const ek_model *m, const ek_param_bucket *
     return EK_OK;
 }
 
-/* Of a unit's weights with one form from `first` on, those that lie one behind the other, as their
- * forms do: where they end, and how many numbers they are. */
+/* The end of the range of weights from `first` on that have one packed form and are contiguous, as
+ * are their forms, so that one call packs them; *n: their elements. */
 static int32_t pack_together(const ek_model *m, const ek_param_bucket *u, int32_t first, int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
@@ -139,7 +139,7 @@ ek_status ek_model_pack(ek_model *m)
         const ek_param_bucket *u = &m->buckets->bucket[i];
 
         if (u->sharded && m->cfg.zero == 3)
-            continue; /* brought when they are needed */
+            continue; /* gathered on use */
         if (u->sharded) {
             ek_coll *op = NULL;
 
@@ -174,7 +174,7 @@ static ek_status op_pack(void *self, const ek_op *op)
     return ek_param_bucket_pack(m, bucket_of(m, op), EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
-/* All units of the place op->part that ranks cut. */
+/* Packs the sharded buckets of module op->part. */
 static ek_status pack_place(const ek_model *m, const ek_op *op, int use)
 {
     int32_t first, end;
@@ -216,7 +216,7 @@ static ek_status op_reduce_scatter(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-/* The gradients of both copies of a tied embedding, after each has been summed over its ranks. */
+/* Sums the gradients of both copies of a tied embedding, each already summed over its group. */
 static ek_status op_reduce_ends(void *self, const ek_op *op)
 {
     const ek_model *m = self;
@@ -263,7 +263,7 @@ static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int
                    .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
 }
 
-/* The compute op appended last: that lane runs in order, so when it is done, all are. */
+/* The last compute op: that lane runs in order, so all before it are done with it. */
 static int32_t computed(const ek_graph *g)
 {
     int32_t i = g->n_ops - 1;
@@ -273,7 +273,7 @@ static int32_t computed(const ek_graph *g)
     return i;
 }
 
-/* Bytes that a rank sends in gathering a unit, or in scattering its sums: runs of all others. */
+/* Bytes that a rank sends in an all-gather or reduce-scatter of a bucket. */
 static double sent(const ek_model *m, const ek_param_bucket *u)
 {
     return (double)u->n * (double)real_size(m) * (double)(u->size - 1) / (double)u->size;
@@ -312,7 +312,7 @@ int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t
     return ek_graph_after(g, &op, dep);
 }
 
-/* Starts to bring the units of a place that lie in a set of this kind. */
+/* Appends the all-gathers of a module's buckets that use the shared buffer of this kind. */
 static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind)
 {
     ek_param_buckets *us = m->buckets;
@@ -322,7 +322,7 @@ static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind
     if (s->holds == place)
         return;
     us->deps[n++] = computed(g);
-    if (s->holds != EK_MODULE_NONE) { /* what was brought before and never used */
+    if (s->holds != EK_MODULE_NONE) { /* gathered before and never used */
         ek_param_buckets_of(m, s->holds, &first, &end);
         for (int32_t i = first; i < end; i++)
             if (us->bucket[i].p_set == s)
@@ -339,7 +339,7 @@ static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind
     s->holds = place;
 }
 
-/* What a place has that ranks cut: bytes that packing its forms moves; -1: nothing is cut. */
+/* Bytes moved by packing the forward forms of a module's sharded buckets; -1: none is sharded. */
 static double cut_forms(const ek_model *m, int32_t place)
 {
     size_t comp = ek_dtype_size(m->k->comp);
@@ -363,7 +363,7 @@ static double cut_forms(const ek_model *m, int32_t place)
     return bytes;
 }
 
-/* Appends one packing of a place's forms, if `use` of them is among the missing. */
+/* Appends the packing of a module's forms for `use`, if they are missing. */
 static int32_t build_forms(ek_model *m, ek_graph *g, int32_t place, int missing, int use,
                            double bytes, const int32_t *deps, int32_t n)
 {
@@ -374,7 +374,7 @@ static int32_t build_forms(ek_model *m, ek_graph *g, int32_t place, int missing,
     return missing & use ? ek_graph_add(g, &op, deps, n) : -1;
 }
 
-/* Brings the weights of a place and packs the forms that are asked for and are not there. */
+/* Gathers the weights of a module and packs the missing forms of `uses`. */
 static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
@@ -403,7 +403,7 @@ static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int
     return dep >= 0 ? dep : us->deps[n - 1];
 }
 
-/* Appends the adding up of what was reduced in a place's gradient buffers. */
+/* Appends the addition of reduced gradients in a module's buffers to the kept ranges. */
 static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
@@ -473,7 +473,7 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t place, int3
     }
 }
 
-/* The unit with this rank's copy of a tied embedding that another stage has too; -1: none. */
+/* The bucket with this rank's copy of an embedding tied between two stages; -1: none. */
 static int32_t tied_bucket(const ek_model *m)
 {
     const ek_mesh *mesh = m->cfg.mesh;

@@ -1,4 +1,4 @@
-/* A pass: its memory, and the order of a step's ops. */
+/* A pass: its memory, its sums, and the start of a step. */
 #include "model/pass.h"
 
 #include "model/rope.h"
@@ -20,7 +20,7 @@ static size_t comp_size(const ek_pass *p)
     return ek_dtype_size(p->model->k->comp);
 }
 
-static size_t larger(size_t a, size_t b)
+static size_t larger_size(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -37,12 +37,12 @@ static size_t workspace(const ek_pass *p)
     size_t ws = k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width);
 
     if (local->vocab > 0)
-        ws = larger(ws, k->linear_workspace(k, p->head_rows, 1, local->vocab, s->hidden));
+        ws = larger_size(ws, k->linear_workspace(k, p->head_rows, 1, local->vocab, s->hidden));
     if (width == 0)
         return ws;
-    ws = larger(ws, k->linear_workspace(k, p->max_all, 1, width, s->hidden));
-    ws = larger(ws, k->linear_workspace(k, p->max_all, 1, s->hidden, q));
-    return larger(ws, k->attention_workspace(k, &a));
+    ws = larger_size(ws, k->linear_workspace(k, p->max_all, 1, width, s->hidden));
+    ws = larger_size(ws, k->linear_workspace(k, p->max_all, 1, s->hidden, q));
+    return larger_size(ws, k->attention_workspace(k, &a));
 }
 
 static void reserve_activations(ek_pass *p, ek_layer_activations *y, int attention, int rest)
@@ -93,7 +93,7 @@ ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t m
     return &p->activations[ek_pass_slot(p, l, micro) * p->model->spec.layers + l];
 }
 
-/* Entry 2l+2 may be the input of a layer that is elsewhere: then it is the output of layer l. */
+/* Entry 2l+2 may be the input of a layer on another stage: then it is the output of layer l. */
 void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro)
 {
     int32_t l = i / 2;
@@ -103,10 +103,10 @@ void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro)
     return x_at(p, ek_pass_slot(p, l, micro), i);
 }
 
-/* Memory of one layer for one micro-batch in flight; where activations are recomputed, all layers
- * and slots share those of the first. */
-static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_moe *moe,
-                           ek_layer_activations *y, ek_moe_activations *kept)
+/* Memory of one layer for one activation slot; with recomputation all layers and slots share that
+ * of the first. */
+static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_moe *moe,
+                               ek_layer_activations *y, ek_moe_activations *kept)
 {
     int all = !p->cfg.training || p->cfg.recompute == EK_RECOMPUTE_FULL;
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
@@ -123,7 +123,7 @@ static void lay_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_
     kept->x = p->x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
 }
 
-static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
+static void reserve_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
 {
     ek_layer_activations measured_layer = {0};
     ek_moe_activations measured_moe = {0};
@@ -142,14 +142,14 @@ static void lay_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
     for (int slot = 0; slot < p->act_slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
 
-        lay_layer_slot(p, l, slot, first, moe,
-                       p->activations != NULL ? &p->activations[at] : &measured_layer,
-                       moe->activations != NULL ? &moe->activations[slot] : &measured_moe);
+        reserve_layer_slot(p, l, slot, first, moe,
+                           p->activations != NULL ? &p->activations[at] : &measured_layer,
+                           moe->activations != NULL ? &moe->activations[slot] : &measured_moe);
     }
 }
 
-/* The residual stream of one slot: entries of the layers that are here. */
-static void lay_residuals(ek_pass *p, int slot)
+/* The residual stream of one activation slot: entries of this stage's layers. */
+static void reserve_residuals(ek_pass *p, int slot)
 {
     int64_t layers = p->model->spec.layers, n = p->max_tokens * p->model->spec.hidden;
     size_t real = real_size(p);
@@ -175,8 +175,8 @@ static void lay_residuals(ek_pass *p, int slot)
     }
 }
 
-/* What gathers and partial sums of tensor parallel ranks go through. */
-static void lay_tp(ek_pass *p)
+/* Buffers of tensor parallel gathers and partial sums. */
+static void reserve_tp(ek_pass *p)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
     ek_arena *a = &p->arena;
@@ -196,7 +196,7 @@ static void lay_tp(ek_pass *p)
     p->vocab_hit = ek_arena_alloc(a, p->head_rows, sizeof(double));
 }
 
-static void lay_scratch(ek_pass *p)
+static void reserve_scratch(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
     const ek_local_sizes *local = &p->model->local;
@@ -212,7 +212,7 @@ static void lay_scratch(ek_pass *p)
     p->logits = ek_arena_alloc(a, p->head_rows * local->vocab, real);
     p->loss_rows = ek_arena_alloc(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
     if (parts)
-        lay_tp(p);
+        reserve_tp(p);
     ek_embed_reserve(p);
     if (!p->cfg.training)
         return;
@@ -234,9 +234,9 @@ static void lay_scratch(ek_pass *p)
 
 /* --- sums over ranks -------------------------------------------------------------------------- */
 
-/* Loss, vote, waiting and time of every rank; what is the same on all ranks of a stage; then of
- * every layer its ranks' max over mean, without and with replicas, its replicas and moves, its
- * counts for the roofline, and the load of each expert. */
+/* Per rank: loss, vote, stall and step time; then values that are the same on all ranks of a stage;
+ * then per layer: max over mean of its ranks with the initial placement and as computed, replicas
+ * and moves, counts for the roofline, and the load of each expert. */
 enum {
     SUM_LOSS,
     SUM_VOTE,
@@ -250,7 +250,7 @@ enum {
     SUMS_FIXED
 };
 enum {
-    LAYER_HOME,
+    LAYER_PRIMARY,
     LAYER_RANKS,
     LAYER_COPIES,
     LAYER_COPIES_BYTES,
@@ -262,7 +262,7 @@ enum {
     LAYER_LOAD
 };
 
-static void lay_sums(ek_pass *p)
+static void reserve_sums(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
 
@@ -292,7 +292,7 @@ ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
 {
     const double *sums = layer_sums(p, layer);
 
-    return (ek_layer_balance){sums[LAYER_HOME], sums[LAYER_RANKS], sums[LAYER_COPIES],
+    return (ek_layer_balance){sums[LAYER_PRIMARY], sums[LAYER_RANKS], sums[LAYER_COPIES],
                               sums[LAYER_COPIES_BYTES], sums[LAYER_MOVED]};
 }
 
@@ -311,7 +311,7 @@ void ek_pass_sum(ek_pass *p)
     p->sums[SUM_STEP] = p->last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
         p->sums[SUM_WAITED] += (double)p->moe[l].stall_ns * 1e-9;
-    if (p->model->cfg.mesh->at != 0) /* the rest is the same on all ranks of a stage */
+    if (p->model->cfg.mesh->at != 0) /* the rest is replicated over the stage */
         return;
     for (int64_t l = 0; l < s->layers; l++) {
         const ek_moe *m = &p->moe[l];
@@ -324,7 +324,7 @@ void ek_pass_sum(ek_pass *p)
         p->sums[SUM_DROPPED] += (double)m->dropped;
         p->sums[SUM_PLANS] += (double)m->plans;
         p->sums[SUM_PLAN] += m->plan_s;
-        sums[LAYER_HOME] = ek_moe_primary_max_over_mean(m);
+        sums[LAYER_PRIMARY] = ek_moe_primary_max_over_mean(m);
         sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
         sums[LAYER_COPIES] = (double)m->replicas;
         sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
@@ -375,9 +375,9 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     }
 }
 
-/* --- memory of the whole ---------------------------------------------------------------------- */
+/* --- creation --------------------------------------------------------------------------------- */
 
-static void lay_order(ek_pass *p)
+static void reserve_order(ek_pass *p)
 {
     int64_t model_chunks = p->model->cfg.model_chunks, items = model_chunks * p->cfg.micros;
     ek_arena *a = ek_arena_host(&p->arena);
@@ -388,42 +388,42 @@ static void lay_order(ek_pass *p)
     p->act_slot_taken = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_taken));
 }
 
-/* Whether a planner may move experts for good. */
-static int moves_experts(const ek_pass *p)
+/* Whether a planner may migrate experts. */
+static int may_migrate(const ek_pass *p)
 {
     return p->cfg.training && ek_moe_may_place(&p->cfg.moe) && p->model->cfg.mesh->ep > 1 &&
            p->cfg.moe.plan_every > 0 && ek_model_can_migrate(p->model);
 }
 
-static void take_migrations(ek_pass *p)
+static void reserve_migrations(ek_pass *p)
 {
     p->migrations =
         ek_arena_alloc(ek_arena_host(&p->arena), p->model->spec.layers, sizeof(*p->migrations));
     for (int i = 0; i < 2; i++)
         p->staging[i] = p->model->staging[i] != NULL
                             ? p->model->staging[i]
-                            : ek_migration_take_staging(&p->arena, p->model);
+                            : ek_migration_reserve_staging(&p->arena, p->model);
 }
 
-static void lay_pass(ek_pass *p)
+static void reserve_pass(ek_pass *p)
 {
     int64_t layers = p->model->spec.layers;
     ek_arena *host = ek_arena_host(&p->arena);
     int first = 1;
 
-    lay_scratch(p);
+    reserve_scratch(p);
     ek_moe_reserve_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
                            &p->cfg.moe, &p->limits, p->cfg.training);
-    lay_order(p);
-    lay_sums(p);
+    reserve_order(p);
+    reserve_sums(p);
     p->moved = ek_arena_alloc(host, layers, sizeof(*p->moved));
     p->x = ek_arena_alloc(host, p->act_slots * (2 * layers + 1), sizeof(*p->x));
     for (int slot = 0; slot < p->act_slots; slot++)
-        lay_residuals(p, slot);
+        reserve_residuals(p, slot);
     p->activations = ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->activations));
     p->moe = ek_arena_alloc(host, layers, sizeof(*p->moe));
-    if (moves_experts(p))
-        take_migrations(p);
+    if (may_migrate(p))
+        reserve_migrations(p);
     for (int32_t l = 0; l < (int32_t)layers; l++) {
         ek_moe measured = {0};
 
@@ -431,15 +431,15 @@ static void lay_pass(ek_pass *p)
             continue;
         if (first)
             p->first_layer = l;
-        lay_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
-        if (moves_experts(p) && !p->model->spec.dense[l])
+        reserve_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
+        if (may_migrate(p) && !p->model->spec.dense[l])
             ek_migration_reserve(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
                                  host, p->model, l, p->staging[ek_migration_buf_idx(p->model, l)]);
         first = 0;
     }
 }
 
-/* Micro-batches of a chunk that are in flight at once, on a stage. */
+/* Micro-batches of a model chunk in flight at once, on a stage. */
 static int slots_of_stage(const ek_pass *p, int stage, ek_pipe_item *items)
 {
     const ek_model_config *c = &p->model->cfg;
@@ -472,7 +472,7 @@ static ek_status count_slots(ek_pass *p)
     return EK_OK;
 }
 
-static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
+static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
 {
     const ek_mesh *mesh = m->cfg.mesh;
     int64_t rows;
@@ -502,7 +502,7 @@ static ek_status init(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
     p->head_rows = rows < p->max_all ? rows : p->max_all;
     ek_arena_measure_from(&p->arena, m->k->memory, &p->host);
-    lay_pass(p);
+    reserve_pass(p);
     return ek_arena_check(&p->arena, "activations");
 }
 
@@ -511,7 +511,7 @@ ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes)
     ek_pass p;
 
     memset(&p, 0, sizeof(p));
-    EK_TRY(init(&p, m, cfg));
+    EK_TRY(init_pass(&p, m, cfg));
     *bytes = ek_arena_expected(&p.arena);
     return EK_OK;
 }
@@ -522,9 +522,9 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
     ek_status st = EK_OK;
 
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a pass");
-    EK_TRY_OUT(init(p, m, cfg));
+    EK_TRY_OUT(init_pass(p, m, cfg));
     EK_TRY_OUT(ek_arena_reserve(&p->arena, "activations"));
-    lay_pass(p);
+    reserve_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
     p->cos_sin_length = cfg->max_seq;
     ek_rope_fill(&m->spec, p->cos_sin_length, 0, cfg->max_seq, m->k->real, p->cos_sin);
@@ -544,7 +544,7 @@ void ek_pass_destroy(ek_pass **pp)
     *pp = NULL;
 }
 
-/* Brings the table of positions to the length of this step's sequences. */
+/* Recomputes the rope table if the sequence length requires it. */
 static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micro)
 {
     const ek_model *m = p->model;
@@ -552,7 +552,7 @@ static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micr
     for (int64_t i = 1; i < n_micro; i++)
         EK_REQUIRE(!ek_rope_differs(&m->spec, micro[0].seq, micro[i].seq), EK_EUNSUPPORTED,
                    "a step of sequences of %lld and %lld tokens: with dynamic rope scaling all of "
-                   "a step are equally long",
+                   "a step must have the same length",
                    (long long)micro[0].seq, (long long)micro[i].seq);
     if (n_micro == 0 || !ek_rope_differs(&m->spec, micro[0].seq, p->cos_sin_length))
         return EK_OK;
@@ -562,7 +562,7 @@ static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micr
     return EK_OK;
 }
 
-/* Targets that count, of this data parallel rank. */
+/* Number of targets that count, of this data parallel rank. */
 static double count_targets(const ek_micro *mb)
 {
     int64_t n = 0;
@@ -576,8 +576,9 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
 {
     const int32_t *act_slot_of = p->act_slot_of;
 
-    EK_REQUIRE(n_micro <= p->cfg.micros, EK_EINVAL, "%lld micro-batches, room is for %lld",
-               (long long)n_micro, (long long)p->cfg.micros);
+    EK_REQUIRE(n_micro <= p->cfg.micros, EK_EINVAL,
+               "%lld micro-batches; the pass holds at most %lld", (long long)n_micro,
+               (long long)p->cfg.micros);
     p->step = *step;
     p->step.micro = micro;
     p->micro = micro;
@@ -588,11 +589,11 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     p->loss_sum = 0;
     for (int64_t i = 0; i < n_micro; i++) {
         EK_REQUIRE(micro[i].seqs <= p->cfg.max_seqs && micro[i].seq <= p->cfg.max_seq, EK_EINVAL,
-                   "micro-batch %lld is %lld x %lld, room is for %lld x %lld", (long long)i,
-                   (long long)micro[i].seqs, (long long)micro[i].seq, (long long)p->cfg.max_seqs,
-                   (long long)p->cfg.max_seq);
+                   "micro-batch %lld is %lld x %lld; the pass holds at most %lld x %lld",
+                   (long long)i, (long long)micro[i].seqs, (long long)micro[i].seq,
+                   (long long)p->cfg.max_seqs, (long long)p->cfg.max_seq);
         EK_REQUIRE((micro[i].starts != NULL) == p->masked, EK_EINVAL,
-                   "documents are kept apart in some micro-batches of a step, and not in all");
+                   "some micro-batches of the step have document masks, others have none");
         p->loss_tokens += p->masked ? count_targets(&micro[i]) : (double)micro[i].total;
     }
     EK_TRY(fit_positions(p, micro, n_micro));

@@ -1,5 +1,4 @@
-/* The slow half of balance: between steps, placements of experts that last, from the loads of the
- * steps before. */
+/* Persistent placements: between steps, planned from the loads of the steps before. */
 #include "model/pass.h"
 #include "moe/reroute.h"
 #include "moe/routing_plan.h"
@@ -19,7 +18,7 @@ static int is_balanced(const ek_pass *p, int64_t l)
     return is_movable(p, l) && d->planner->plan_persistent != NULL && !d->failed;
 }
 
-/* Replicas in the first so many slots of a placement. */
+/* Replicas in the first `slots` slots of a placement. */
 static int32_t count_replicas(const ek_placement *p, int32_t slots)
 {
     int32_t n = 0;
@@ -29,9 +28,9 @@ static int32_t count_replicas(const ek_placement *p, int32_t slots)
     return n;
 }
 
-/* Planners for a micro-batch have room for replicas where every rank has as many experts as in
- * block order: then each lies once, as all of them lie somewhere. */
-static ek_status check_room(const ek_pass *p, const ek_planner *planner, const ek_placement *at)
+/* Transient replicas use the spare slots, so every rank must have as many experts with state as
+ * block order gives. */
+static ek_status check_slots(const ek_pass *p, const ek_planner *planner, const ek_placement *at)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
 
@@ -41,15 +40,15 @@ static ek_status check_room(const ek_pass *p, const ek_planner *planner, const e
         for (int32_t s = r * at->slots; s < (r + 1) * at->slots; s++)
             n += at->expert_of[s] >= 0;
         EK_REQUIRE(n == share, EK_EINVAL,
-                   "%s brings replicas for a micro-batch, and rank %d of the experts' has %d for "
-                   "good instead of %d",
-                   planner->name, (int)r, (int)n, (int)share);
+                   "planner %s makes transient replicas, which need %d experts placed on "
+                   "expert-parallel rank %d; there are %d",
+                   planner->name, (int)share, (int)r, (int)n);
     }
     return EK_OK;
 }
 
-/* The layer's rows go by its new placement. */
-static void follow(ek_pass *p, int64_t l)
+/* Switches dispatch and re-routing to the layer's new placement. */
+static void switch_placement(ek_pass *p, int64_t l)
 {
     ek_moe *m = &p->moe[l];
     int32_t slots = m->planning->limits.ranks * m->w->placement.slots;
@@ -60,13 +59,14 @@ static void follow(ek_pass *p, int64_t l)
     ek_reroute_follow(m);
 }
 
-static ek_status adopt(ek_pass *p, int64_t l, const ek_placement *to, const int64_t *quota)
+static ek_status adopt_placement(ek_pass *p, int64_t l, const ek_placement *to,
+                                 const int64_t *quota)
 {
     ek_moe *m = &p->moe[l];
 
-    EK_TRY(check_room(p, m->planning->planner, to));
+    EK_TRY(check_slots(p, m->planning->planner, to));
     EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->persistent_quota));
-    follow(p, l);
+    switch_placement(p, l);
     return EK_OK;
 }
 
@@ -74,14 +74,14 @@ ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to, const in
 {
     ek_moe *m = &p->moe[l];
 
-    EK_REQUIRE(is_movable(p, l), EK_EINVAL, "experts of layer %d do not move", (int)l);
-    EK_TRY(check_room(p, m->planning->planner, to));
+    EK_REQUIRE(is_movable(p, l), EK_EINVAL, "the experts of layer %d cannot migrate", (int)l);
+    EK_TRY(check_slots(p, m->planning->planner, to));
     EK_TRY(ek_migrate_assume(&p->migrations[l], to, quota, m->persistent_quota));
-    follow(p, l);
+    switch_placement(p, l);
     return EK_OK;
 }
 
-static void place_layer(ek_pass *p, int64_t l)
+static void plan_layer(ek_pass *p, int64_t l)
 {
     ek_moe *m = &p->moe[l];
     const ek_plan *plan = &m->planning->persistent;
@@ -90,11 +90,12 @@ static void place_layer(ek_pass *p, int64_t l)
     for (int64_t o = 0; o < p->model->spec.layers; o++)
         if (o != l && is_movable(p, o))
             ek_routing_plan_add_other_layer(m, &p->moe[o].w->placement);
-    if (ek_routing_plan_persistent(m) < 0 || adopt(p, l, &plan->placement, plan->quota) < 0)
+    if (ek_routing_plan_persistent(m) < 0 ||
+        adopt_placement(p, l, &plan->placement, plan->quota) < 0)
         ek_routing_plan_give_up(m);
 }
 
-static void forget_moves(ek_pass *p)
+static void reset_moved(ek_pass *p)
 {
     memset(p->moved, 0, (size_t)p->model->spec.layers * sizeof(*p->moved));
 }
@@ -102,39 +103,40 @@ static void forget_moves(ek_pass *p)
 ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
 {
     EK_REQUIRE(p->cfg.moe.planner != NULL && p->model->cfg.mesh->ep > 1, EK_EINVAL,
-               "nobody balances the ranks of this run");
+               "this run has no planner: it needs --balance and --ep of 2 or more");
     EK_REQUIRE(planner->plan_transient != NULL ||
                    (p->cfg.moe.gather == 0 && p->cfg.moe.gather_most == 0),
-               EK_EINVAL, "%s brings nothing for a micro-batch, and slices are to be gathered",
+               EK_EINVAL, "planner %s makes no transient replicas, which gathering slices needs",
                planner->name);
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (is_movable(p, l))
-            EK_TRY(check_room(p, planner, &p->moe[l].w->placement));
+            EK_TRY(check_slots(p, planner, &p->moe[l].w->placement));
     return ek_routing_plan_set_planner(&p->scratch.planning, &p->cfg.moe, planner);
 }
 
 void ek_pass_place_anew(ek_pass *p)
 {
-    forget_moves(p);
+    reset_moved(p);
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (is_balanced(p, l))
-            place_layer(p, l);
+            plan_layer(p, l);
 }
 
 ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer)
 {
-    EK_REQUIRE(p->migrations != NULL, EK_EINVAL, "experts of this run do not move");
-    forget_moves(p);
+    EK_REQUIRE(p->migrations != NULL, EK_EINVAL, "this run cannot migrate experts");
+    reset_moved(p);
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (is_movable(p, l))
-            EK_TRY(adopt(p, l, &of_layer[l].placement, of_layer[l].quota));
+            EK_TRY(adopt_placement(p, l, &of_layer[l].placement, of_layer[l].quota));
     return EK_OK;
 }
 
 void ek_pass_placed(const ek_pass *p, int64_t l, ek_plan *out)
 {
     const ek_moe *m = &p->moe[l];
-    ek_placement now = m->w->placement; /* its first run, by which all go */
+    ek_placement now =
+        m->w->placement; /* its first expert-parallel group; all have the same placement */
 
     now.ranks = m->planning->limits.ranks;
     ek_placement_copy(&out->placement, &now);
@@ -148,7 +150,7 @@ void ek_pass_rebalance(ek_pass *p)
     int64_t after = p->steps_seen++;
     int known = after > 0 || p->recalled, first = known && !p->placed;
 
-    forget_moves(p);
+    reset_moved(p);
     if (c->plan_every == 0 || !known || (!first && (after + p->steps_before) % c->plan_every != 0))
         return;
     p->placed = 1;

@@ -1,18 +1,18 @@
-/* The order of a step's ops: a stage's pieces of the model, forward and backward, and what goes to
- * and comes from the neighbour stages. */
+/* The order of a step's ops: a stage's virtual stages, forward and backward, and the transfers
+ * to and from the neighbour stages. */
 #include "exec/net.h"
 #include "model/param_buckets.h"
 #include "model/pass.h"
 
-/* One piece of work, while its ops are appended. */
+/* A work item (one virtual stage, one micro-batch, one direction) while its ops are appended. */
 typedef struct {
     ek_pass *p;
     ek_graph *g;
     int32_t micro;
     int model_chunk, vstage, slot;
     int32_t first, end; /* layers */
-    int32_t next;       /* place after this work */
-    int last_backward;  /* of this chunk's backward pieces in the step */
+    int32_t next;       /* module after this item */
+    int last_backward;  /* of this chunk's backward items in the step */
 } work;
 
 static int64_t stream_bytes(const work *w)
@@ -22,7 +22,7 @@ static int64_t stream_bytes(const work *w)
     return w->p->micro[w->micro].n * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
 }
 
-static int is_last(const work *w)
+static int is_last_vstage(const work *w)
 {
     return w->vstage == ek_model_vstages(w->p->model) - 1;
 }
@@ -31,18 +31,19 @@ static int is_last(const work *w)
 
 enum { TAG_FORWARD = 1, TAG_BACKWARD = 2 };
 
-/* The stage of a piece, as a rank of the pipe group. */
+/* The stage of a virtual stage: its rank in the pipe group. */
 static int stage_of(const ek_pass *p, int vstage)
 {
     return vstage % p->model->cfg.mesh->pp;
 }
 
-/* op->part is the piece; the other end of the edge is the piece before or after. */
-static ek_status transfer(ek_pass *p, const ek_op *op, int send, void *buf, int peer_piece, int tag)
+/* op->part is the virtual stage, peer_vstage the one at the other end. */
+static ek_status transfer_stream(ek_pass *p, const ek_op *op, int send, void *buf, int peer_vstage,
+                                 int tag)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
     int64_t bytes = (int64_t)op->bytes;
-    int peer = stage_of(p, peer_piece);
+    int peer = stage_of(p, peer_vstage);
 
     if (!ek_net_started(op) && send)
         EK_TRY(ek_comm_send(mesh->pipe, buf, bytes, peer, tag, ek_net_cell(op)));
@@ -56,7 +57,7 @@ static ek_status op_recv_forward(void *self, const ek_op *op)
     ek_pass *p = self;
     int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part);
 
-    return transfer(p, op, 0, ek_pass_x(p, at, op->micro), op->part - 1, TAG_FORWARD);
+    return transfer_stream(p, op, 0, ek_pass_x(p, at, op->micro), op->part - 1, TAG_FORWARD);
 }
 
 static ek_status op_send_forward(void *self, const ek_op *op)
@@ -64,21 +65,21 @@ static ek_status op_send_forward(void *self, const ek_op *op)
     ek_pass *p = self;
     int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part + 1);
 
-    return transfer(p, op, 1, ek_pass_x(p, at, op->micro), op->part + 1, TAG_FORWARD);
+    return transfer_stream(p, op, 1, ek_pass_x(p, at, op->micro), op->part + 1, TAG_FORWARD);
 }
 
 static ek_status op_recv_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer(p, op, 0, p->dx_in, op->part + 1, TAG_BACKWARD);
+    return transfer_stream(p, op, 0, p->dx_in, op->part + 1, TAG_BACKWARD);
 }
 
 static ek_status op_send_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer(p, op, 1, p->dx_out, op->part - 1, TAG_BACKWARD);
+    return transfer_stream(p, op, 1, p->dx_out, op->part - 1, TAG_BACKWARD);
 }
 
 static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void *from)
@@ -121,16 +122,15 @@ static int32_t add(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane, i
     return ek_graph_add(w->g, &op, deps, 2);
 }
 
-/* --- pieces ----------------------------------------------------------------------------------- */
+/* --- work items ------------------------------------------------------------------------------- */
 
-/* Weights are made ready place by place; the next place is told, so that its weights can come while
- * this one computes. */
-static int32_t use(const work *w, int32_t module, int32_t next, int uses, int32_t dep)
+/* Makes the weights of a module ready; those of `next` are gathered while this one computes. */
+static int32_t build_use(const work *w, int32_t module, int32_t next, int uses, int32_t dep)
 {
     return ek_param_buckets_build_use(w->p->model, w->g, module, next, uses, dep);
 }
 
-/* The next layer with experts here after l; the number of layers: there is none. */
+/* The next layer of this stage with experts after l; the number of layers if there is none. */
 static int32_t next_experts(const ek_pass *p, int32_t l)
 {
     for (l++; l < (int32_t)p->model->spec.layers; l++)
@@ -139,7 +139,7 @@ static int32_t next_experts(const ek_pass *p, int32_t l)
     return l;
 }
 
-/* Experts that come to the layer after l start once dep is done. */
+/* Starts the migration to the layer with experts after l, once dep is done. */
 static void start_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
 {
     int32_t next = next_experts(p, l);
@@ -148,8 +148,8 @@ static void start_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
         ek_migrate_build_start(&p->migrations[next], g, dep);
 }
 
-/* Before a layer: those that come to it are here, and those for the next but one, which have their
- * room now, start. */
+/* Before layer l: waits for its migration, and starts that of the layer after the next, whose
+ * staging buffer is free now. */
 static int32_t build_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
 {
     if (p->migrations == NULL || p->model->spec.dense[l])
@@ -171,8 +171,8 @@ ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g)
     return ek_graph_check(g);
 }
 
-/* Whose replicas may come as soon as the forward products of layer l are done: those of the next
- * routed layer of the piece, if the weights that they are sent from are there. */
+/* The MoE layer whose replicas may be sent once the forward products of layer l are done: the next
+ * routed layer of the virtual stage, if its weights are present. */
 static ek_moe *next_moe(const work *w, int32_t l)
 {
     ek_pass *p = w->p;
@@ -185,10 +185,10 @@ static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
     int32_t *freed = &p->act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
-    int head = is_last(w) && !ek_pass_trains(p);
+    int head = is_last_vstage(w) && !ek_pass_trains(p);
 
     if (w->vstage == 0) {
-        dep = use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
+        dep = build_use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
         dep = ek_embed_build(p, w->g, w->micro, dep);
     } else {
         dep = add(w, EK_OP_RECEIVE, op_recv_forward, EK_LANE_NET, *freed, -1);
@@ -196,28 +196,28 @@ static void build_forward(const work *w)
     for (int32_t l = w->first; l < w->end; l++) {
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
 
-        dep = use(w, l, next, EK_USE_FORWARD, dep);
+        dep = build_use(w, l, next, EK_USE_FORWARD, dep);
         dep = build_moves(p, w->g, l, dep);
         p->moe[l].next_moe = next_moe(w, l);
         dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
     }
-    if (head) { /* else it comes with the backward */
-        dep = use(w, EK_MODULE_HEAD, w->next, EK_USE_FORWARD, dep);
+    if (head) { /* when training, the head is part of the backward item */
+        dep = build_use(w, EK_MODULE_HEAD, w->next, EK_USE_FORWARD, dep);
         dep = ek_head_build(p, w->g, w->micro, dep);
     }
     *freed = dep;
-    if (!is_last(w))
+    if (!is_last_vstage(w))
         *freed = add(w, EK_OP_SEND, op_send_forward, EK_LANE_NET, dep, -1);
 }
 
-/* Where the gradient of the piece's output comes from: the loss, or the next stage. */
-static int32_t gradient_of_output(const work *w)
+/* The op that provides the gradient of the virtual stage's output: the loss, or the next stage. */
+static int32_t build_output_gradient(const work *w)
 {
     ek_pass *p = w->p;
     int32_t freed = p->act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
 
-    if (is_last(w)) {
-        dep = use(w, EK_MODULE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
+    if (is_last_vstage(w)) {
+        dep = build_use(w, EK_MODULE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
         dep = ek_head_build(p, w->g, w->micro, dep);
         ek_param_buckets_build_reduce(p->model, w->g, EK_MODULE_HEAD, w->micro, w->last_backward,
                                       -1, dep);
@@ -228,8 +228,8 @@ static int32_t gradient_of_output(const work *w)
     return p->dx_in_read;
 }
 
-/* The last op of the compute lane so far. */
-static int32_t computed(const ek_graph *g)
+/* The last compute op so far. */
+static int32_t last_compute_op(const ek_graph *g)
 {
     int32_t i = g->n_ops - 1;
 
@@ -238,8 +238,8 @@ static int32_t computed(const ek_graph *g)
     return i;
 }
 
-/* The first layer of a backward piece has no layer before it, under which its replicas' weights
- * could come: they do under the head, or while the gradient is still on its way here. */
+/* The first layer of a backward item has no layer before it to overlap its replicas' transfer with;
+ * it overlaps with the head, or with receiving the gradient. */
 static void prefetch_first(const work *w, int32_t before)
 {
     ek_pass *p = w->p;
@@ -252,15 +252,15 @@ static void build_backward(const work *w)
 {
     ek_pass *p = w->p;
     ek_model *m = p->model;
-    int32_t before = computed(w->g), dep;
+    int32_t before = last_compute_op(w->g), dep;
     int uses = EK_USE_BACKWARD | (p->cfg.recompute != EK_RECOMPUTE_OFF ? EK_USE_FORWARD : 0);
 
-    dep = gradient_of_output(w);
-    prefetch_first(w, before); /* network ops start in order: the gradient's first */
+    dep = build_output_gradient(w);
+    prefetch_first(w, before); /* network ops start in order: receive the gradient first */
     for (int32_t l = w->end - 1; l >= w->first; l--) {
         int32_t next = l > w->first ? l - 1 : w->vstage == 0 ? EK_MODULE_EMBED : w->next;
 
-        dep = use(w, l, next, uses, dep);
+        dep = build_use(w, l, next, uses, dep);
         dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
         if (w->last_backward)
             ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
@@ -268,7 +268,7 @@ static void build_backward(const work *w)
                                       dep);
     }
     if (w->vstage == 0) {
-        dep = use(w, EK_MODULE_EMBED, w->next, EK_USE_BACKWARD, dep);
+        dep = build_use(w, EK_MODULE_EMBED, w->next, EK_USE_BACKWARD, dep);
         dep = ek_embed_build_backward(p, w->g, w->micro, dep);
         ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
                                       dep);
@@ -279,7 +279,7 @@ static void build_backward(const work *w)
     p->act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
 }
 
-/* The lowest slot of a chunk that no micro-batch is in. */
+/* The lowest free activation slot of a chunk. */
 static int take_act_slot(ek_pass *p, int model_chunk)
 {
     int slot = 0;
@@ -290,15 +290,15 @@ static int take_act_slot(ek_pass *p, int model_chunk)
     return slot;
 }
 
-static int piece_of(const ek_pass *p, const ek_pipe_item *item)
+static int vstage_of_item(const ek_pass *p, const ek_pipe_item *item)
 {
     return item->model_chunk * p->model->cfg.mesh->pp + p->model->cfg.mesh->pp_rank;
 }
 
-/* The place whose ops come first in an item. */
+/* The module whose ops come first in an item. */
 static int32_t first_module(const ek_pass *p, const ek_pipe_item *item)
 {
-    int vstage = piece_of(p, item);
+    int vstage = vstage_of_item(p, item);
 
     if (item->backward && vstage == ek_model_vstages(p->model) - 1)
         return EK_MODULE_HEAD;
@@ -309,7 +309,7 @@ static int32_t first_module(const ek_pass *p, const ek_pipe_item *item)
 
 static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_t next)
 {
-    int vstage = piece_of(p, item);
+    int vstage = vstage_of_item(p, item);
     int32_t *slot = &p->act_slot_of[item->model_chunk * p->cfg.micros + item->micro];
     work w = {.p = p,
               .g = g,
@@ -334,10 +334,10 @@ static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_
         p->act_slot_taken[item->model_chunk * p->act_slots + w.slot] = 0;
 }
 
-/* The stage's work in order; returns how many items it has.  Of a forward half alone no slot is
- * taken again before the next stage can have read what was in it: a stage waits for that, and the
- * next one may wait for a later piece of this stage.  So it goes by groups that have a slot each.
- */
+/* The stage's work items in order; returns their number.  In a forward-only step a slot must not be
+ * reused before the next stage can have read it: this stage waits for that, and the next one may be
+ * waiting for a later item of this stage.  So micro-batches are processed in groups that have a
+ * slot each. */
 static int64_t order_items(ek_pass *p)
 {
     const ek_model_config *c = &p->model->cfg;
@@ -364,8 +364,8 @@ static ek_status op_sum(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Sums the targets that count over data parallel ranks: the loss of each, and its gradient, is
- * divided by all of them. */
+/* Sums the number of targets that count over data parallel ranks: each rank's loss and gradient is
+ * divided by it. */
 static ek_status op_count_targets(void *self, const ek_op *op)
 {
     ek_pass *p = self;

@@ -1,12 +1,11 @@
-/* Frequencies of each type of rope scaling, and the table.  Everything is computed in double,
- * whatever R is. */
+/* Frequencies of each type of rope scaling, and the table.  All in double, whatever R is. */
 #include "model/rope.h"
 
 #include <math.h>
 
 static const double two_pi = 6.283185307179586476925286766559;
 
-/* theta^(2 i / head_dim): positions for one radian of pair i. */
+/* theta^(2 i / head_dim): positions per radian of pair i. */
 static double radian_length(const ek_model_spec *s, double theta, int64_t i)
 {
     return pow(theta, 2.0 * (double)i / (double)s->head_dim);
@@ -33,7 +32,7 @@ static double llama3_frequency(const ek_rope_scaling *r, double f)
     return (1 - smooth) * f / r->factor + smooth * f;
 }
 
-/* The pair, as a real number, that turns `rotations` times within the original positions. */
+/* The (real) pair index that makes `rotations` turns within the original positions. */
 static double yarn_pair(const ek_model_spec *s, double rotations)
 {
     double positions = (double)s->rope.original_positions;

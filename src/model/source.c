@@ -1,4 +1,4 @@
-/* Finding what a model's name stands for. */
+/* Resolving a model's name. */
 #include "model/source.h"
 
 #include "model/hf_config.h"
@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sets *out to folder/name if there is such an entry, else to "".  What is no file is found, too:
- * whoever reads it says so, where "none" would mean random weights or another tokenizer. */
+/* Sets *out to folder/name if such an entry exists, else to "". Entries that are not files count:
+ * their reader reports them, where "none" would mean random weights or another tokenizer. */
 static ek_status look_for(const char *folder, const char *name, ek_path *out)
 {
     EK_TRY(ek_path_set(out, "%s/%s", folder, name));
@@ -57,7 +57,7 @@ ek_status ek_model_source_open(const char *name, ek_model_source *out)
     return EK_OK;
 }
 
-/* Files of tokenizers that are not read; tokenizer.json can be made from each of them. */
+/* Tokenizer files that are not read; each can be converted to tokenizer.json. */
 static ek_status refuse_other_tokenizer(const char *folder)
 {
     static const char *const others[] = {"tokenizer.model", "spiece.model", "tekken.json",

@@ -1,9 +1,9 @@
-/* model/source.h - what a user names as a model: a preset, a config, a folder, a checkpoint.
+/* model/source.h - resolves the model that a user names: preset, config, folder, checkpoint.
  *
  *   tiny | small | base      a preset, without weights
  *   FILE.json                a Hugging Face config, without weights
- *   FOLDER                   config.json, perhaps weights and tokenizer.json; or a run's folder
- *                            or its checkpoint/, of which the newest complete checkpoint counts */
+ *   FOLDER                   config.json, optionally weights and tokenizer.json; or a run's folder
+ *                            or its checkpoint/: the newest complete checkpoint */
 #ifndef MODEL_SOURCE_H
 #define MODEL_SOURCE_H
 
@@ -13,23 +13,22 @@
 typedef struct {
     ek_model_spec spec;
     ek_path folder;    /* "" for a preset or a config file */
-    ek_path weights;   /* what ek_safetensors_open takes; "": none */
-    ek_path tokenizer; /* tokenizer.json, whatever stands there; "": none */
-    char preset[16];   /* its name; "": no preset */
+    ek_path weights;   /* argument of ek_safetensors_open; "": none */
+    ek_path tokenizer; /* path named tokenizer.json, of any file type; "": none */
+    char preset[16];   /* name of the preset; "": none */
 } ek_model_source;
 
-/* EK_ENOENT when there is no such thing; else the errors of reading it. */
+/* EK_ENOENT if there is no such model; else the errors of reading it. */
 EK_CHECKED ek_status ek_model_source_open(const char *name, ek_model_source *out);
 
-/* The tokenizer of this model's texts, as ek_tokenizer_open takes it: `named` where that is not
- * NULL, else the folder's tokenizer.json, else "bytes" for a preset.  *out is borrowed from s or
- * `named`.  EK_ENOENT, EK_EFORMAT: there is none, or none that can be read; the message says what
- * to do. */
+/* The tokenizer argument (ek_tokenizer_open) for this model: `named` if not NULL, else the folder's
+ * tokenizer.json, else "bytes" for a preset. *out is borrowed from s or `named`.  EK_ENOENT,
+ * EK_EFORMAT: none, or not readable; the message says what to do. */
 EK_CHECKED ek_status ek_model_source_tokenizer(const ek_model_source *s, const char *named,
                                                const char **out);
 
-/* Fails where the folder has no weights that are read, but others: a model of random weights is not
- * what was meant. */
+/* Fails if the folder has weights only in formats that are not read: random weights would not be
+ * what the user meant. */
 EK_CHECKED ek_status ek_model_source_no_weights(const ek_model_source *s);
 
 /* Reads the weights at `path` (a file, index or folder) into the masters. */

@@ -1,7 +1,7 @@
-/* Which part of a Hugging Face tensor lies where in this rank's weights. */
+/* Maps Hugging Face tensors to ranges of this rank's weights. */
 #include "model/model.h"
 
-/* Rows [row, row + rows) of a tensor, as the rows of w from `at` on. */
+/* Rows [row, row + rows) of a tensor are the rows of w from `at` on. */
 static int rows_of(ek_span *out, ek_weight *w, int64_t row, int64_t rows, int64_t at)
 {
     int64_t width = w->in > 0 ? w->in : 1;
@@ -70,7 +70,7 @@ static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, 
     }
 }
 
-/* Of the embedding: rows by tensor parallelism, columns perhaps by data parallelism. */
+/* The embedding: rows sharded over tp, columns optionally over dp. */
 static int embed_of(ek_model *m, ek_span *out)
 {
     const ek_local_sizes *c = &m->local;
@@ -80,7 +80,7 @@ static int embed_of(ek_model *m, ek_span *out)
     return m->embed.out > 0 && m->embed.in > 0;
 }
 
-/* Whether this rank has the embedding as its head alone. */
+/* Whether this rank has the embedding only as its head. */
 static int tied_copy(const ek_model *m)
 {
     return m->spec.tie_embeddings && !ek_model_has_embed(m) && ek_model_has_head(m);

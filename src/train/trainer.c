@@ -209,8 +209,8 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     EK_REQUIRE_OUT(tr->micro != NULL && tr->eval_micro != NULL && tr->eval_sums != NULL &&
                        tr->sequence != NULL,
                    EK_ENOMEM, "no memory for %lld sequences", (long long)tr->n_sequences);
-    EK_TRY_OUT(ek_model_take_tokens(m, tr->n_sequences * cfg->seq, &tr->tokens, &tr->inputs,
-                                    &tr->targets, cfg->document_mask ? &tr->starts : NULL));
+    EK_TRY_OUT(ek_model_reserve_tokens(m, tr->n_sequences * cfg->seq, &tr->tokens, &tr->inputs,
+                                       &tr->targets, cfg->document_mask ? &tr->starts : NULL));
     cut_batch(tr);
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
     *out = tr;

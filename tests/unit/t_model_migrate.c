@@ -179,7 +179,7 @@ static ek_status rounds(ek_model *m, mover *v)
     for (int l = 0; l < 2; l++)
         ek_migration_reserve(&mg[l], &a, m, l,
                              m->staging[l] != NULL ? m->staging[l]
-                                                   : ek_migration_take_staging(&a, m));
+                                                   : ek_migration_reserve_staging(&a, m));
     for (uint64_t round = 0; round < ROUNDS; round++) {
         ek_graph_reset(&g);
         for (int l = 0; l < 2; l++) {
