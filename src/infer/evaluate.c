@@ -1,4 +1,4 @@
-/* Windows through a forward pass, a batch at a time; the ragged one goes alone. */
+/* Runs windows through a forward pass, a batch at a time; the shorter last window runs alone. */
 #include "infer/evaluate.h"
 
 #include "data/documents.h"
@@ -15,12 +15,12 @@ typedef struct {
     ek_exec *exec;
     ek_graph graph;
     ek_arena tokens;
-    int32_t *inputs, *targets, *starts; /* starts NULL: documents are not kept apart */
+    int32_t *inputs, *targets, *starts; /* starts NULL: no document mask */
     int32_t document_end;
     double sum;
 } evaluator;
 
-static ek_status run(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out)
+static ek_status run_batch(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out)
 {
     const ek_model_spec *s = &e->m->spec;
     ek_moe_step step = {.top_k = s->top_k};
@@ -41,8 +41,8 @@ static ek_status run(evaluator *e, int64_t seqs, int64_t seq, ek_evaluation *out
     return EK_OK;
 }
 
-static ek_status run_all(evaluator *e, const ek_tokens *tokens, const ek_evaluate_config *cfg,
-                         ek_evaluation *out)
+static ek_status run_windows(evaluator *e, const ek_tokens *tokens, const ek_evaluate_config *cfg,
+                             ek_evaluation *out)
 {
     int64_t windows = ek_eval_windows(tokens, cfg->seq), held = 0;
 
@@ -51,14 +51,15 @@ static ek_status run_all(evaluator *e, const ek_tokens *tokens, const ek_evaluat
 
         EK_TRY(ek_eval_window(tokens, cfg->seq, w, e->inputs + held * cfg->seq,
                               e->targets + held * cfg->seq, &n));
-        if (n < cfg->seq) { /* the last one: those held first, then it, moved to the front */
+        if (n < cfg->seq) { /* the last window: run the collected ones first, then move it to the
+                               front */
             if (held > 0)
-                EK_TRY(run(e, held, cfg->seq, out));
+                EK_TRY(run_batch(e, held, cfg->seq, out));
             held = 0;
             EK_TRY(ek_eval_window(tokens, cfg->seq, w, e->inputs, e->targets, &n));
-            EK_TRY(run(e, 1, n, out));
+            EK_TRY(run_batch(e, 1, n, out));
         } else if (++held == cfg->batch || w == windows - 1) {
-            EK_TRY(run(e, held, cfg->seq, out));
+            EK_TRY(run_batch(e, held, cfg->seq, out));
             held = 0;
         }
         if (cfg->progress != NULL)
@@ -88,9 +89,9 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
     EK_REQUIRE_OUT(out->load != NULL, EK_ENOMEM, "no memory for the loads");
     EK_TRY_OUT(ek_pass_create(m, &pc, &e.pass));
     EK_TRY_OUT(ek_model_exec(m, NULL, &e.exec));
-    EK_TRY_OUT(run_all(&e, tokens, cfg, out));
+    EK_TRY_OUT(run_windows(&e, tokens, cfg, out));
     EK_REQUIRE_OUT(out->tokens > 0, EK_EFORMAT,
-                   "with documents kept apart no token of the data counts: each is a document of "
+                   "with --document-mask no token of the data counts: each is a document of "
                    "its own");
     out->loss = e.sum / (double)out->tokens;
     EK_REQUIRE_OUT(isfinite(out->loss), EK_ENONFINITE, "the loss is not finite: %g", out->loss);

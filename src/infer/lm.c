@@ -1,4 +1,4 @@
-/* The public model handle: source, kernels, weights and tokenizer opened together. */
+/* The public model handle: source, kernels, weights and tokenizer. */
 #include "evenkeel/lm.h"
 
 #include "base/clock.h"
@@ -28,9 +28,9 @@ struct ek_lm {
     ek_tokenizer *tokenizer;
 };
 
-/* The tokenizer that was named, else the model's, unless it is open already; its end token is the
- * config's where it has none of its own. */
-static ek_status need_tokenizer(ek_lm *lm, const char *named)
+/* Opens the named tokenizer, else the model's, unless one is open; its end token defaults to the
+ * config's. */
+static ek_status open_tokenizer(ek_lm *lm, const char *named)
 {
     int64_t vocab = lm->source.spec.vocab, end = lm->source.spec.eos_id, has;
     const char *name;
@@ -50,7 +50,7 @@ static ek_status need_tokenizer(ek_lm *lm, const char *named)
     return EK_OK;
 }
 
-/* Finds a model that has weights. */
+/* Resolves a model that has weights. */
 static ek_status open_source(const char *model, ek_model_source *out)
 {
     EK_TRY(ek_model_source_open(model, out));
@@ -64,7 +64,7 @@ static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek
 {
     EK_TRY(open_source(model, &lm->source));
     if (cfg->tokenizer != NULL || cfg->needs_tokenizer)
-        EK_TRY(need_tokenizer(lm, cfg->tokenizer));
+        EK_TRY(open_tokenizer(lm, cfg->tokenizer));
     EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
                            cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
@@ -112,7 +112,7 @@ void ek_lm_close(ek_lm **plm)
     *plm = NULL;
 }
 
-/* A window of `seq` tokens, or of the default length, must fit the model. */
+/* Window length: `seq` or the default, checked against the model. */
 static ek_status choose_length(const ek_model_spec *s, int64_t *len)
 {
     int64_t seq = *len;
@@ -132,11 +132,10 @@ static ek_status choose_length(const ek_model_spec *s, int64_t *len)
     return EK_OK;
 }
 
-/* Copies settings of a caller that may have been built with an earlier, shorter struct.  first:
- * bytes of the first version; the fields behind, of 8 bytes each, are zero where the caller does
- * not know them. */
-static ek_status adopt_config(const char *name, const void *cfg, size_t first, void *out,
-                              size_t bytes)
+/* Copies the settings of a caller that may use an earlier, shorter struct. first: bytes of the
+ * first version; later fields, of 8 bytes each, are zero if the caller lacks them. */
+static ek_status copy_config(const char *name, const void *cfg, size_t first, void *out,
+                             size_t bytes)
 {
     size_t given;
 
@@ -148,7 +147,7 @@ static ek_status adopt_config(const char *name, const void *cfg, size_t first, v
     return EK_OK;
 }
 
-/* What the library calls of its caller's, in the caller's locale. */
+/* Callbacks run in the caller's locale. */
 typedef struct {
     ek_lm_text *text;
     int (*stop)(void *context);
@@ -197,8 +196,8 @@ static void evaluating(void *context, int64_t done, int64_t all)
 
 static ek_status read_eval_config(const ek_lm_eval_config *cfg, ek_lm_eval_config *out)
 {
-    EK_TRY(adopt_config("ek_lm_eval_config", cfg, offsetof(ek_lm_eval_config, text_field), out,
-                        sizeof(*out)));
+    EK_TRY(copy_config("ek_lm_eval_config", cfg, offsetof(ek_lm_eval_config, text_field), out,
+                       sizeof(*out)));
     EK_REQUIRE(out->n_data > 0 && out->data != NULL, EK_EINVAL, "no data to evaluate on");
     for (int64_t i = 0; i < out->n_data; i++)
         EK_REQUIRE(out->data[i] != NULL, EK_EINVAL, "ek_lm_eval_config: entry %lld of data is NULL",
@@ -206,7 +205,7 @@ static ek_status read_eval_config(const ek_lm_eval_config *cfg, ek_lm_eval_confi
     EK_REQUIRE(out->cache_dir != NULL || out->scratch_dir != NULL ||
                    ek_tokens_is_file(out->data[0]),
                EK_EINVAL,
-               "ek_lm_eval_config: cache_dir and scratch_dir are NULL, and the tokens of texts are "
+               "ek_lm_eval_config: cache_dir and scratch_dir are NULL; the tokens of texts are "
                "written to a file in one of them");
     return EK_OK;
 }
@@ -245,7 +244,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
     if (!ek_tokens_is_file(cfg.data[0]) || (cfg.document_mask && lm->source.tokenizer.s[0] != '\0'))
-        EK_TRY(need_tokenizer(lm, NULL));
+        EK_TRY(open_tokenizer(lm, NULL));
     tc.tokenizer = lm->tokenizer;
     ek_kernels_enter(lm->kernels);
     EK_TRY(ek_tokens_open(&tc, &tokens));
@@ -266,8 +265,8 @@ out:
 
 /* --- generation ------------------------------------------------------------------------------ */
 
-/* A prompt's ids; an empty one is begun with the begin or end token. */
-static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
+/* Ids of a prompt; an empty one becomes the begin or end token. */
+static ek_status encode_prompt(const ek_lm *lm, const char *prompt, ek_ids *ids)
 {
     int64_t first =
         lm->source.spec.bos_id >= 0 ? lm->source.spec.bos_id : ek_tokenizer_end(lm->tokenizer);
@@ -284,8 +283,8 @@ static ek_status encode(const ek_lm *lm, const char *prompt, ek_ids *ids)
     return ek_ids_push(ids, (uint32_t)first);
 }
 
-/* Draws and feeds until the tokens are out, the end token or a stop string comes, or the reader has
- * enough.  strip: leading spaces that are not given, where there is no prompt. */
+/* Draws and feeds until the token limit, the end token, a stop string, or the callback ends the
+ * text. strip: leading spaces to drop if there is no prompt. */
 static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampler, int64_t tokens,
                                int64_t strip, ek_text_out *text, int64_t *made)
 {
@@ -302,12 +301,12 @@ static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampl
                                ek_session_position(s), &id));
         if (id == ek_tokenizer_end(lm->tokenizer))
             break;
-        ek_sampler_note(sampler, id);
+        ek_sampler_count(sampler, id);
         EK_TRY(ek_tokenizer_decode(lm->tokenizer, id, &bytes, &n));
         for (; strip > 0 && n > 0 && bytes[0] == ' '; strip--, n--)
             bytes++;
         strip = n > 0 ? 0 : strip;
-        over = ek_text_out_put(text, bytes, n);
+        over = ek_text_out_append(text, bytes, n);
     }
     ek_text_out_finish(text);
     return EK_OK;
@@ -315,8 +314,8 @@ static ek_status continue_text(const ek_lm *lm, ek_session *s, ek_sampler *sampl
 
 static ek_status read_generate_config(const ek_lm_generate_config *cfg, ek_lm_generate_config *out)
 {
-    EK_TRY(adopt_config("ek_lm_generate_config", cfg, offsetof(ek_lm_generate_config, stop), out,
-                        sizeof(*out)));
+    EK_TRY(copy_config("ek_lm_generate_config", cfg, offsetof(ek_lm_generate_config, stop), out,
+                       sizeof(*out)));
     EK_REQUIRE(out->n_stop >= 0 && (out->n_stop == 0 || out->stop != NULL), EK_EINVAL,
                "%lld stop strings and no list of them", (long long)out->n_stop);
     for (int64_t i = 0; i < out->n_stop; i++)
@@ -336,8 +335,8 @@ static ek_status check_length(const ek_lm *lm, int64_t prompt, int64_t tokens)
     return EK_OK;
 }
 
-/* Draws only ids that stand for a token: the model's vocabulary may go on behind the tokenizer's,
- * which may have holes. */
+/* Excludes ids without a token: the model's vocabulary may be larger than the tokenizer's, which
+ * may have unused ids. */
 static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cfg,
                                 const ek_ids *prompt, ek_sampler **out)
 {
@@ -354,7 +353,7 @@ static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cf
         if (!ek_tokenizer_has(lm->tokenizer, id))
             ek_sampler_exclude(*out, (int32_t)id);
     for (int64_t i = 0; i < prompt->n; i++)
-        ek_sampler_note(*out, prompt->ids[i]);
+        ek_sampler_count(*out, prompt->ids[i]);
     return EK_OK;
 }
 
@@ -377,11 +376,11 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_NOT_NULL(config);
     EK_TRY(read_generate_config(config, &cfg));
     EK_TRY(ek_stack_check());
-    EK_TRY_OUT(need_tokenizer(lm, NULL));
+    EK_TRY_OUT(open_tokenizer(lm, NULL));
     EK_TRY_OUT(
         ek_text_out_create(text != NULL ? call_text : NULL, &reader, cfg.stop, cfg.n_stop, &out));
     ek_kernels_enter(lm->kernels);
-    EK_TRY_OUT(encode(lm, prompt, &ids));
+    EK_TRY_OUT(encode_prompt(lm, prompt, &ids));
     EK_TRY_OUT(check_length(lm, ids.n, cfg.tokens));
     session_cfg.capacity = ids.n + cfg.tokens;
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
@@ -407,7 +406,7 @@ out:
 
 /* --- export ---------------------------------------------------------------------------------- */
 
-/* tokenizer.json, and what belongs to it. */
+/* Writes tokenizer.json and the files beside it. */
 static ek_status write_tokenizer(const ek_tokenizer *tokenizer, const ek_tokenizer_files *files,
                                  const char *folder)
 {
@@ -426,7 +425,8 @@ static ek_status write_tokenizer(const ek_tokenizer *tokenizer, const ek_tokeniz
     return EK_OK;
 }
 
-/* What goes into the folder, of a model that is only looked at: weights pass from file to file. */
+/* Writes the files of the folder; the model is only measured, and weights are copied from file to
+ * file. */
 static ek_status write_folder(const ek_model_source *source, ek_dtype dtype, const char *folder)
 {
     ek_model_spec spec = source->spec;
@@ -471,7 +471,7 @@ ek_status ek_lm_export(const char *from, const char *to, const char *dtype)
     EK_TRY(ek_stack_check());
     EK_TRY(ek_path_set(&name, "%s", to));
     for (size_t n = strlen(to); n > 1 && name.s[n - 1] == '/'; n--)
-        name.s[n - 1] = '\0'; /* so that the temporary name is beside it */
+        name.s[n - 1] = '\0'; /* places the temporary name beside it */
     EK_REQUIRE(ek_file_kind_of(name.s) == EK_FILE_NONE, EK_EINVAL,
                "%s exists already; name a folder that does not", to);
     EK_REQUIRE(dtype == NULL || strcmp(dtype, "bf16") == 0 || strcmp(dtype, "fp32") == 0, EK_EINVAL,

@@ -1,5 +1,5 @@
-/* Sampling.  Nothing is sorted in full: a heap gives the largest logits until the cut is found,
- * and the draw runs through the ids with a comparison against the last one that stays. */
+/* Sampling.  Nothing is sorted in full: a heap gives the largest logits until the cut-off token is
+ * found, and the draw goes through the ids, comparing each with the cut-off token. */
 #include "infer/sampler.h"
 
 #include "base/random.h"
@@ -13,7 +13,7 @@ struct ek_sampler {
     int64_t vocab;
     double *logit, *weight; /* [vocab] */
     char *excluded;         /* [vocab] */
-    int32_t *heap;          /* [vocab]: a heap [0, left), then what was popped, last pop first */
+    int32_t *heap;          /* [vocab]: a heap [0, left), then the popped ids, last pop first */
     int64_t left;
     unsigned char *noted; /* [vocab] */
 };
@@ -72,7 +72,7 @@ void ek_sampler_destroy(ek_sampler **ps)
     *ps = NULL;
 }
 
-void ek_sampler_note(ek_sampler *s, int32_t id)
+void ek_sampler_count(ek_sampler *s, int32_t id)
 {
     if (id >= 0 && id < s->vocab)
         s->noted[id] = 1;
@@ -103,7 +103,7 @@ static void sift_down(ek_sampler *s, int64_t root)
     s->heap[root] = x;
 }
 
-static void make_heap(ek_sampler *s)
+static void build_heap(ek_sampler *s)
 {
     s->left = s->vocab;
     for (int64_t i = 0; i < s->vocab; i++)
@@ -112,8 +112,8 @@ static void make_heap(ek_sampler *s)
         sift_down(s, i);
 }
 
-/* The largest that was not popped yet. */
-static int32_t pop(ek_sampler *s)
+/* Pops the largest remaining logit. */
+static int32_t pop_largest(ek_sampler *s)
 {
     int32_t top = s->heap[0];
 
@@ -124,18 +124,18 @@ static int32_t pop(ek_sampler *s)
     return top;
 }
 
-/* The last token, in order of logits, that top_k and top_p let stay; -1: all stay. */
-static int32_t last_that_stays(ek_sampler *s)
+/* The last token, in order of logits, that top_k and top_p keep; -1: all stay. */
+static int32_t last_kept_token(ek_sampler *s)
 {
     int64_t v = s->vocab, most = s->cfg.top_k > 0 && s->cfg.top_k < v ? s->cfg.top_k : v;
     double total = 0, sum = 0;
 
     if (most == v && s->cfg.top_p == 1)
         return -1;
-    make_heap(s);
+    build_heap(s);
     if (most < v) {
         for (int64_t i = 0; i < most; i++)
-            total += s->weight[pop(s)];
+            total += s->weight[pop_largest(s)];
         if (s->cfg.top_p == 1)
             return s->heap[s->left];
     } else {
@@ -143,7 +143,7 @@ static int32_t last_that_stays(ek_sampler *s)
             total += s->weight[i];
     }
     for (int64_t i = 0; i < most; i++) {
-        int32_t id = most < v ? s->heap[v - 1 - i] : pop(s);
+        int32_t id = most < v ? s->heap[v - 1 - i] : pop_largest(s);
 
         sum += s->weight[id];
         if (sum >= s->cfg.top_p * total || i == most - 1)
@@ -152,24 +152,24 @@ static int32_t last_that_stays(ek_sampler *s)
     return -1;
 }
 
-static int stays(const ek_sampler *s, int32_t id, int32_t last)
+static int token_stays(const ek_sampler *s, int32_t id, int32_t last)
 {
     return s->weight[id] >= s->cfg.min_p && (last < 0 || !before(s, last, id));
 }
 
-static int32_t draw(const ek_sampler *s, int32_t last, int64_t position)
+static int32_t draw_token(const ek_sampler *s, int32_t last, int64_t position)
 {
     double u = ek_random_uniform(s->cfg.seed, ek_random_stream("sample"), (uint64_t)position);
     double total = 0, sum = 0;
     int32_t id = -1;
 
     for (int32_t i = 0; i < s->vocab; i++)
-        if (stays(s, i, last))
+        if (token_stays(s, i, last))
             total += s->weight[i];
     for (int32_t i = 0; i < s->vocab; i++) {
-        if (s->weight[i] == 0 || !stays(s, i, last))
+        if (s->weight[i] == 0 || !token_stays(s, i, last))
             continue;
-        id = i; /* remains if u * total rounds up to the whole sum */
+        id = i; /* the last one, if u * total rounds up to the sum */
         sum += s->weight[i];
         if (sum > u * total)
             break;
@@ -177,7 +177,7 @@ static int32_t draw(const ek_sampler *s, int32_t last, int64_t position)
     return id;
 }
 
-/* A logit stays finite where it was. */
+/* The penalised logit; finite if the logit was. */
 static double penalised(double x, double penalty)
 {
     double y = x > 0 ? x / penalty : x * penalty;
@@ -186,7 +186,7 @@ static double penalised(double x, double penalty)
 }
 
 /* Copies the logits, checks them, and finds the largest. */
-static ek_status take_logits(ek_sampler *s, ek_dtype type, const void *logits, int64_t position,
+static ek_status load_logits(ek_sampler *s, ek_dtype type, const void *logits, int64_t position,
                              int32_t *best)
 {
     *best = 0;
@@ -220,13 +220,13 @@ ek_status ek_sampler_next(ek_sampler *s, ek_dtype type, const void *logits, int6
 
     EK_REQUIRE(type == EK_F32 || type == EK_F64, EK_EINVAL,
                "logits of element type %d; a sampler reads float or double", (int)type);
-    EK_TRY(take_logits(s, type, logits, position, &best));
+    EK_TRY(load_logits(s, type, logits, position, &best));
     if (c->temperature == 0 || c->top_p == 0 || c->top_k == 1) {
         *id = best;
         return EK_OK;
     }
     for (int64_t i = 0; i < s->vocab; i++)
         s->weight[i] = exp((s->logit[i] - s->logit[best]) / c->temperature);
-    *id = draw(s, last_that_stays(s), position);
+    *id = draw_token(s, last_kept_token(s), position);
     return EK_OK;
 }

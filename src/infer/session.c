@@ -1,4 +1,4 @@
-/* A session: its memory, and how feeding runs blocks of rows. */
+/* A session: its memory, and feeding blocks of rows. */
 #include "infer/session.h"
 
 #include "infer/session_priv.h"
@@ -9,7 +9,7 @@
 
 enum { BLOCK_DEFAULT = 256 };
 
-static size_t larger(size_t a, size_t b)
+static size_t larger_size(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -22,14 +22,14 @@ static size_t workspace(const ek_session *s)
     int64_t q = m->heads * m->head_dim, width = q + 2 * m->kv_heads * m->head_dim;
     size_t ws = k->linear_workspace(k, s->cfg.block, 1, width, m->hidden);
 
-    ws = larger(ws, k->linear_workspace(k, s->cfg.block, 1, m->hidden, q));
-    ws = larger(ws, k->linear_workspace(k, 1, 1, m->vocab, m->hidden));
-    return larger(ws, (size_t)k->threads * (size_t)s->cfg.capacity * ek_dtype_size(k->real));
+    ws = larger_size(ws, k->linear_workspace(k, s->cfg.block, 1, m->hidden, q));
+    ws = larger_size(ws, k->linear_workspace(k, 1, 1, m->vocab, m->hidden));
+    return larger_size(ws, (size_t)k->threads * (size_t)s->cfg.capacity * ek_dtype_size(k->real));
 }
 
 static const ek_moe_config moe_config = {0};
 
-static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
+static void reserve_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
     const ek_moe_limits room = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
     ek_moe_activations measured = {0};
@@ -56,14 +56,14 @@ static void lay_moe(ek_session *s, int32_t l, ek_moe *moe)
     }
 }
 
-static void lay_session(ek_session *s)
+static void reserve_session(ek_session *s)
 {
     const ek_model_spec *m = &s->model->spec;
     const ek_kernels *k = s->model->k;
     size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
     int64_t n = s->cfg.block, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     ek_arena *a = &s->arena;
-    ek_moe measured = {0}; /* stands in while the arena only measures */
+    ek_moe measured = {0}; /* placeholder while the arena measures */
 
     s->cache = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->cache));
     for (int64_t l = 0; l < m->layers; l++) {
@@ -86,14 +86,14 @@ static void lay_session(ek_session *s)
                            &(ek_moe_limits){n, n, n, 0}, 0);
     s->moe = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->moe));
     for (int32_t l = 0; l < (int32_t)m->layers; l++)
-        lay_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);
+        reserve_moe(s, l, s->moe != NULL ? &s->moe[l] : &measured);
 }
 
-static ek_status check(const ek_model_spec *m, const ek_session_config *cfg)
+static ek_status check_config(const ek_model_spec *m, const ek_session_config *cfg)
 {
     EK_REQUIRE(m->gate.kind != EK_GATE_EXPERT_CHOICE, EK_EUNSUPPORTED,
-               "this model cannot generate: its experts choose their tokens from the whole "
-               "sequence, so a token's experts depend on later tokens, which are not there yet");
+               "this model cannot generate: it has an expert-choice gate, which needs the whole "
+               "sequence, and a token's experts would depend on later tokens");
     EK_REQUIRE(cfg->capacity >= 1 && cfg->capacity <= ek_model_longest(m), EK_EINVAL,
                "a session of %lld positions: the model allows from 1 to max_position_embeddings, "
                "%lld",
@@ -108,9 +108,9 @@ static ek_status check(const ek_model_spec *m, const ek_session_config *cfg)
 }
 
 /* Checks, sets the fields that need no memory, and measures the rest. */
-static ek_status prepare(ek_session *s, ek_model *m, const ek_session_config *cfg)
+static ek_status init_session(ek_session *s, ek_model *m, const ek_session_config *cfg)
 {
-    EK_TRY(check(&m->spec, cfg));
+    EK_TRY(check_config(&m->spec, cfg));
     s->model = m;
     s->cfg = *cfg;
     if (s->cfg.block == 0)
@@ -121,11 +121,11 @@ static ek_status prepare(ek_session *s, ek_model *m, const ek_session_config *cf
                "a block of %lld rows is too large", (long long)s->cfg.block);
     s->step = (ek_moe_step){.top_k = m->spec.top_k, .micro = &s->micro};
     ek_arena_measure_from(&s->arena, m->k->memory, &s->host);
-    lay_session(s);
+    reserve_session(s);
     return ek_arena_check(&s->arena, "a session");
 }
 
-/* Grows the graph to the longest step, so that no later one allocates. */
+/* Builds the largest graph once, so that no later step allocates. */
 static ek_status reserve_graph(ek_session *s)
 {
     s->micro = ek_micro_alone(1, 1, 1, 0, NULL, NULL);
@@ -139,7 +139,7 @@ ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *
     ek_session s;
 
     memset(&s, 0, sizeof(s));
-    EK_TRY(prepare(&s, m, cfg));
+    EK_TRY(init_session(&s, m, cfg));
     *bytes = s.arena.used;
     return EK_OK;
 }
@@ -151,9 +151,9 @@ ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_sessio
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a session");
     ek_graph_init(&s->graph);
-    EK_TRY_OUT(prepare(s, m, cfg));
+    EK_TRY_OUT(init_session(s, m, cfg));
     EK_TRY_OUT(ek_arena_reserve(&s->arena, "a session"));
-    lay_session(s);
+    reserve_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
     ek_rope_fill(&m->spec, s->cfg.capacity, 0, s->cfg.capacity, m->k->real, s->cos_sin);
     EK_TRY_OUT(ek_model_exec(m, NULL, &s->exec));
@@ -176,8 +176,8 @@ void ek_session_destroy(ek_session **ps)
     *ps = NULL;
 }
 
-/* With dynamic rope scaling the next n tokens are rotated by the frequencies of the text that ends
- * with them; keys that are cached stay as they are. */
+/* With dynamic rope scaling the next n tokens use the frequencies of the text that ends with them;
+ * cached keys are unchanged. */
 static ek_status fit_positions(ek_session *s, int64_t n)
 {
     const ek_model *m = s->model;

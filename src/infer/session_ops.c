@@ -1,12 +1,12 @@
 /* The forward step of a session as ops: embedding, layers with the cache, logits of the last row.
  *
- * As model/layer_ops.c, but the residual stream is added to in place, keys and values go to the
- * cache, and attention reads them there. */
+ * Like model/layer_ops.c, but the residual stream is updated in place, and keys and values are
+ * written to the cache, where attention reads them. */
 #include "infer/session_priv.h"
 
 #include <math.h>
 
-/* What the ops look up: sizes and weights. */
+/* Sizes and weights that the ops use. */
 typedef struct {
     const ek_kernels *k;
     const ek_model_spec *m;
@@ -84,7 +84,7 @@ static void norm_heads(ek_session *s, const place *a)
                            s->rstd);
 }
 
-/* Norm and rotation of queries and keys; keys and values to the cache. */
+/* Norm and rotation of queries and keys; writes keys and values to the cache. */
 static ek_status op_rope(void *self, const ek_op *op)
 {
     ek_session *s = self;
@@ -132,7 +132,7 @@ static ek_status op_out(void *self, const ek_op *op)
                                s->ws);
 }
 
-/* The norm that the experts see, also as R for the router. */
+/* The experts' input norm, also as R for the router. */
 static ek_status op_norm2(void *self, const ek_op *op)
 {
     ek_session *s = self;
@@ -209,9 +209,10 @@ ek_status ek_session_build(ek_session *s, int head)
     return ek_graph_check(&s->graph);
 }
 
-/* --- what a token costs ---------------------------------------------------------------------- */
+/* --- bytes read per token ----------------------------------------------------------------------
+ */
 
-/* Bytes of the form of a weight that forward reads; 0 for one that the model lacks. */
+/* Bytes of the form of a weight that forward reads; 0 if the model lacks it. */
 static double read_bytes(const ek_kernels *k, const ek_weight *w)
 {
     size_t packed = w->forward != NULL ? k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD) : 0;

@@ -1,4 +1,4 @@
-/* infer/session_priv.h - the inside of a session, for session.c and session_ops.c. */
+/* infer/session_priv.h - the struct of a session, for session.c and session_ops.c. */
 #ifndef INFER_SESSION_PRIV_H
 #define INFER_SESSION_PRIV_H
 
@@ -14,7 +14,7 @@ struct ek_session {
     ek_session_config cfg;
     ek_arena arena, host;
     ek_layer_cache *cache; /* [layers] */
-    ek_moe *moe;           /* [layers]; what they save is shared */
+    ek_moe *moe;           /* [layers]; they share activations */
     ek_moe_scratch scratch;
     ek_moe_step step;
 
@@ -30,7 +30,7 @@ struct ek_session {
     void *ws;
     ek_group group; /* of dense products */
 
-    ek_micro micro;   /* the block that runs */
+    ek_micro micro;   /* the current block */
     int64_t first;    /* position of its first row */
     int64_t position; /* tokens fed */
     ek_graph graph;

@@ -1,4 +1,5 @@
-/* Two stages: bytes wait until they are a character, characters until they begin no stop string. */
+/* Two stages: bytes are held until they are a character, characters until they cannot begin a stop
+ * string. */
 #include "infer/text_out.h"
 
 #include "data/utf8.h"
@@ -72,7 +73,7 @@ void ek_text_out_destroy(ek_text_out **po)
     *po = NULL;
 }
 
-static void give(ek_text_out *o, size_t n)
+static void emit_text(ek_text_out *o, size_t n)
 {
     if (n > 0 && o->text != NULL && o->text(o->context, o->tail, n) != 0)
         o->over = 1;
@@ -81,7 +82,7 @@ static void give(ek_text_out *o, size_t n)
 }
 
 /* Bytes of the longest stop string that the tail ends with. */
-static size_t completed(const ek_text_out *o)
+static size_t completed_stop(const ek_text_out *o)
 {
     size_t longest = 0;
 
@@ -94,8 +95,8 @@ static size_t completed(const ek_text_out *o)
     return longest;
 }
 
-/* Bytes of the longest end of the tail that a stop string begins with. */
-static size_t begun(const ek_text_out *o)
+/* Bytes of the longest suffix of the tail that begins a stop string. */
+static size_t begun_stop(const ek_text_out *o)
 {
     for (size_t n = o->n_tail; n > 0; n--)
         for (int64_t i = 0; i < o->n_stop; i++)
@@ -112,17 +113,17 @@ static void put_character(ek_text_out *o, const void *bytes, size_t n)
         return;
     memcpy(o->tail + o->n_tail, bytes, n);
     o->n_tail += n;
-    whole = completed(o);
+    whole = completed_stop(o);
     if (whole > 0) {
-        give(o, o->n_tail - whole);
+        emit_text(o, o->n_tail - whole);
         o->over = 1;
         return;
     }
-    give(o, o->n_tail - begun(o));
+    emit_text(o, o->n_tail - begun_stop(o));
 }
 
-/* Passes on what is a character.  last: nothing follows. */
-static void put_parts(ek_text_out *o, int last)
+/* Passes complete characters on. last: nothing follows. */
+static void put_characters(ek_text_out *o, int last)
 {
     while (o->n_part > 0) {
         uint32_t cp;
@@ -143,18 +144,18 @@ static void put_parts(ek_text_out *o, int last)
     }
 }
 
-int ek_text_out_put(ek_text_out *o, const unsigned char *bytes, size_t n)
+int ek_text_out_append(ek_text_out *o, const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0; i < n && !o->over; i++) {
         o->part[o->n_part++] = bytes[i];
-        put_parts(o, 0);
+        put_characters(o, 0);
     }
     return o->over;
 }
 
 void ek_text_out_finish(ek_text_out *o)
 {
-    put_parts(o, 1);
+    put_characters(o, 1);
     if (!o->over)
-        give(o, o->n_tail);
+        emit_text(o, o->n_tail);
 }

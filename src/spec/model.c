@@ -1,6 +1,6 @@
-/* Presets and the check of sizes.  The check is the one place that says which sizes make a model:
- * readers of configs, presets and callers that fill a spec by hand all end here, so every later
- * layer may divide, multiply and index by these numbers without asking again. */
+/* Presets and the check of sizes.  ek_model_check is the only place that decides which sizes are
+ * valid: config readers, presets and callers that fill a spec all use it, so later layers may
+ * divide, multiply and index by these numbers without checks. */
 #include "spec/model.h"
 
 #include "base/checked.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bounds far above any model trained today, low enough that no product of sizes overflows. */
+/* Bounds above any model trained today, low enough that no product of sizes overflows. */
 #define PARAMETERS_MAX (INT64_C(1) << 46)
 enum {
     WIDTH_MAX = 1 << 20,
@@ -145,7 +145,7 @@ static ek_status check_total(const ek_model_spec *m)
 
         fits = fits && ek_i64_add(total, attention, &total) && ek_i64_add(total, ffn, &total);
         EK_REQUIRE(fits && total <= PARAMETERS_MAX, EK_EINVAL,
-                   "hidden_size %lld, %lld layers and %lld experts make more than %lld parameters",
+                   "hidden_size %lld, %lld layers and %lld experts give more than %lld parameters",
                    (long long)d, (long long)m->layers, (long long)m->experts,
                    (long long)PARAMETERS_MAX);
     }
@@ -179,7 +179,7 @@ static ek_status check_gate(const ek_gate_spec *g, int64_t experts, int64_t top_
                "num_experts_per_tok %lld exceeds the %lld experts of group_top %d groups",
                (long long)top_k, (long long)(g->group_top * (experts / g->groups)), g->group_top);
     EK_REQUIRE(g->groups == 0 || g->kind != EK_GATE_EXPERT_CHOICE, EK_EINVAL,
-               "groups is %d, but expert choice knows no groups", g->groups);
+               "groups is %d, but expert choice does not support groups", g->groups);
     EK_REQUIRE((g->kind == EK_GATE_SOFTMAX && g->groups == 0) ||
                    (experts <= EK_GATE_EXPERTS_MAX && g->groups <= EK_GATE_GROUPS_MAX),
                EK_EINVAL, "%lld experts in %d groups; this gate takes %d in %d at most",

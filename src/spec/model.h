@@ -1,7 +1,7 @@
-/* spec/model.h - what a model is: sizes and choices, as plain data.
+/* spec/model.h - the description of a model: sizes and choices, as plain data.
  *
- * The nouns follow the Hugging Face config keys of the Mixtral family.  All layers are alike but
- * for layers named dense (a Qwen option), which hold one SwiGLU network instead of experts. */
+ * Names follow the Hugging Face config keys of the Mixtral family.  All layers are alike except
+ * dense layers (a Qwen option), which have one SwiGLU network instead of experts. */
 #ifndef SPEC_MODEL_H
 #define SPEC_MODEL_H
 
@@ -19,11 +19,12 @@ typedef enum {
     EK_QK_NORM_HEAD  /* Qwen3: over each head, one weight of head_dim */
 } ek_qk_norm;
 
-/* How a token's experts are chosen. */
+/* How experts and tokens are matched. */
 typedef enum {
     EK_GATE_SOFTMAX,      /* softmax over all experts, then the k largest */
-    EK_GATE_SIGMOID_BIAS, /* sigmoid scores; a bias, kept by feedback, added for the choice only */
-    EK_GATE_EXPERT_CHOICE /* each expert takes its best tokens of a sequence */
+    EK_GATE_SIGMOID_BIAS, /* sigmoid scores; a bias, updated by feedback, is added for the choice
+                             only */
+    EK_GATE_EXPERT_CHOICE /* each expert selects its best tokens of a sequence */
 } ek_gate_kind;
 
 typedef struct {
@@ -36,8 +37,8 @@ typedef struct {
     double bias_rate; /* step of the sigmoid bias feedback */
 } ek_gate_spec;
 
-/* How rotary frequencies are scaled for sequences longer than those of the pretraining
- * (`rope_type` of the Hugging Face key `rope_scaling`); the formulas are in model/rope.h. */
+/* Scaling of rotary frequencies for sequences longer than the pretraining length (`rope_type` of
+ * the Hugging Face key `rope_scaling`); formulas in model/rope.h. */
 typedef enum {
     EK_ROPE_DEFAULT, /* not scaled */
     EK_ROPE_LINEAR,
@@ -59,7 +60,7 @@ typedef struct {
 
 enum { EK_LAYERS_MAX = 512 };
 
-/* Of gates that limit groups or choose by other scores than their probabilities. */
+/* Limits of gates that use groups or choose by other scores than probabilities. */
 enum { EK_GATE_EXPERTS_MAX = 1024, EK_GATE_GROUPS_MAX = 64 };
 
 typedef struct {
@@ -69,7 +70,7 @@ typedef struct {
     int64_t experts, top_k;
     int64_t ff;                         /* width of one routed expert */
     int64_t shared_ff;                  /* width of the shared expert, 0: none */
-    int shared_gated;                   /* its output times sigmoid(gate . x) */
+    int shared_gated;                   /* its output is multiplied by sigmoid(gate . x) */
     int64_t dense_ff;                   /* width of the network of dense layers */
     unsigned char dense[EK_LAYERS_MAX]; /* 1: this layer is dense */
     ek_gate_spec gate;
@@ -80,23 +81,23 @@ typedef struct {
     double rope_theta, rms_eps, init_range;
     ek_rope_scaling rope;
     int64_t max_positions;  /* max_position_embeddings; ek_model_longest() is the limit */
-    int64_t sliding_window; /* longest sequence that full attention stands for; 0: any */
+    int64_t sliding_window; /* longest sequence for which full attention is equivalent; 0: any */
     int64_t bos_id, eos_id; /* -1: none */
     double config_aux_coef; /* router_aux_loss_coef, kept for export only */
     char torch_dtype[16];   /* "float32" or "bfloat16": element type of an exported folder */
 } ek_model_spec;
 
-/* A Mixtral without sizes: every choice at its default, sizes 0. */
+/* A Mixtral with every choice at its default and sizes 0. */
 void ek_model_default(ek_model_spec *m);
 
 /* Sets `m` to a preset (tiny, small, base).  EK_EINVAL names the known ones. */
 EK_CHECKED ek_status ek_model_preset(const char *name, ek_model_spec *m);
 
-/* The longest sequence in tokens that the model may see: max_positions, and with dynamic rope
- * scaling max_positions times its factor. */
+/* The longest supported sequence in tokens: max_positions; with dynamic rope scaling max_positions
+ * times its factor. */
 int64_t ek_model_longest(const ek_model_spec *m);
 
-/* Checks that the sizes make a model; the message names the key at fault. */
+/* Checks all sizes and choices.  EK_EINVAL names the key at fault. */
 EK_CHECKED ek_status ek_model_check(const ek_model_spec *m);
 
 #endif

@@ -13,14 +13,14 @@ struct ek_checkpoint {
     const ek_io *io;
     int64_t step;
     json_t *files, *layout;  /* of the manifest; layout may be empty */
-    ek_path folder;          /* where the files are written */
-    ek_path temporary, name; /* the folder that is renamed, and to what */
-    ek_path aside;           /* where an old checkpoint of that name goes */
+    ek_path folder;          /* where files are written */
+    ek_path temporary, name; /* the folder to rename, and its new name */
+    ek_path aside;           /* where an existing checkpoint of that name is set aside */
 };
 
 /* --- deleting, and leftovers ------------------------------------------------------------------ */
 
-/* Deletes a checkpoint so that at no instant a manifest vouches for what is gone. */
+/* Deletes a checkpoint, manifest first, so that a manifest never lists deleted files. */
 static ek_status delete_checkpoint(const ek_io *io, const char *path)
 {
     ek_path manifest;
@@ -30,7 +30,7 @@ static ek_status delete_checkpoint(const ek_io *io, const char *path)
     return ek_folder_remove(io, path);
 }
 
-/* A checkpoint that stood aside takes its name again, unless its successor is complete. */
+/* Restores the name of a checkpoint that was set aside, unless its successor is complete. */
 static ek_status resolve_aside(const ek_io *io, const char *folder, const ek_step_entry *e)
 {
     ek_path aside, name;
@@ -47,7 +47,7 @@ static ek_status resolve_aside(const ek_io *io, const char *folder, const ek_ste
 }
 
 /* Clears what a crash left inside <out>/checkpoint. */
-static ek_status clear_inside(const ek_io *io, const char *folder)
+static ek_status clear_checkpoint_folder(const ek_io *io, const char *folder)
 {
     ek_names names = {0};
     ek_step_entry *steps = NULL;
@@ -83,13 +83,13 @@ static ek_status clear_leftovers(const ek_io *io, const char *out_dir)
     }
     EK_TRY(ek_path_set(&p, "%s/checkpoint", out_dir));
     if (ek_file_kind_of(p.s) == EK_FILE_FOLDER)
-        EK_TRY(clear_inside(io, p.s));
+        EK_TRY(clear_checkpoint_folder(io, p.s));
     return EK_OK;
 }
 
 /* --- one checkpoint --------------------------------------------------------------------------- */
 
-/* Chooses the names: the first checkpoint brings <out>/checkpoint with it. */
+/* Chooses the names: the first checkpoint creates <out>/checkpoint by its rename. */
 static ek_status choose_names(ek_checkpoint *c, const char *out_dir)
 {
     long long step = c->step;
@@ -203,8 +203,9 @@ out:
     return st;
 }
 
-/* Gives the temporary folder its name, which a checkpoint may have that then stands aside. */
-static ek_status take_name(const ek_checkpoint *c)
+/* Renames the temporary folder to its final name; sets aside an existing checkpoint of that
+ * name. */
+static ek_status rename_folder(const ek_checkpoint *c)
 {
     int taken = ek_file_kind_of(c->name.s) != EK_FILE_NONE;
 
@@ -212,7 +213,7 @@ static ek_status take_name(const ek_checkpoint *c)
         EK_TRY(ek_file_rename(c->io, c->name.s, c->aside.s));
     EK_TRY(ek_file_rename(c->io, c->temporary.s, c->name.s));
     if (taken)
-        (void)delete_checkpoint(c->io, c->aside.s); /* what stays is cleared by the next begin */
+        (void)delete_checkpoint(c->io, c->aside.s); /* leftovers are cleared by the next begin */
     return EK_OK;
 }
 
@@ -222,10 +223,10 @@ ek_status ek_checkpoint_commit(ek_checkpoint **c)
     ek_status st;
 
     EK_TRY_OUT(write_manifest(x));
-    EK_TRY_OUT(ek_folder_sync(x->io, x->folder.s)); /* what holds it was synced when it was made */
-    EK_TRY_OUT(take_name(x));
+    EK_TRY_OUT(ek_folder_sync(x->io, x->folder.s)); /* its parent was synced at creation */
+    EK_TRY_OUT(rename_folder(x));
 out:
-    ek_checkpoint_abort(c); /* after success there is no temporary folder any more */
+    ek_checkpoint_abort(c); /* after success there is no temporary folder */
     return st;
 }
 
@@ -238,7 +239,7 @@ void ek_checkpoint_abort(ek_checkpoint **c)
     *c = NULL;
 }
 
-/* --- many ------------------------------------------------------------------------------------- */
+/* --- several checkpoints ---------------------------------------------------------------------- */
 
 ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t step)
 {
@@ -253,7 +254,7 @@ ek_status ek_checkpoint_set_best(const ek_io *io, const char *out_dir, int64_t s
     return ek_link_replace(io, target.s, link.s);
 }
 
-/* A link to a folder elsewhere, which no run has made. */
+/* Whether it is a link to a folder elsewhere, which no run creates. */
 static int is_link(const char *path)
 {
     struct stat s;

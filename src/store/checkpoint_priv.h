@@ -1,4 +1,4 @@
-/* store/checkpoint_priv.h - names and checks that writing and reading checkpoints share. */
+/* store/checkpoint_priv.h - names and checks shared by writing and reading checkpoints. */
 #ifndef STORE_CHECKPOINT_PRIV_H
 #define STORE_CHECKPOINT_PRIV_H
 
@@ -11,27 +11,27 @@
 
 enum { EK_MANIFEST_VERSION = 1 };
 
-/* A name of a file in a checkpoint: no path, not hidden. */
+/* Whether a file name is valid in a checkpoint: no path, not hidden. */
 int ek_checkpoint_name_ok(const char *name);
 
 /* Checks one folder against its manifest; *step is the manifest's. */
 EK_CHECKED ek_status ek_checkpoint_check_folder(const char *path, ek_checkpoint_check check,
                                                 int64_t *step);
 
-/* A step folder, or one that stands aside. */
+/* A step folder, or one set aside. */
 typedef struct {
     char name[40];
     int64_t step;
     int aside; /* step-N.old */
 } ek_step_entry;
 
-/* Whether a name is that of a step folder while it is written: step-N.tmp. */
+/* Whether a name is that of a step folder being written: step-N.tmp. */
 int ek_checkpoint_is_temporary(const char *name);
 
 /* The step folders in `folder`, newest first, step-N before step-N.old.  The caller frees *list. */
 EK_CHECKED ek_status ek_checkpoint_steps(const char *folder, ek_step_entry **list, int64_t *n);
 
-/* The step folder that a link such as <out>/best names; false: it is no such link. */
+/* The step folder that a link like <out>/best names; returns false if it is no such link. */
 int ek_checkpoint_read_best(const char *link, ek_step_entry *out);
 
 #endif

@@ -40,7 +40,7 @@ static ek_status load_manifest(const char *path, json_t **root, int64_t *step)
     return EK_OK;
 }
 
-/* One file against its entry. */
+/* Checks one file against its manifest entry. */
 static ek_status check_file(const char *path, const char *name, json_t *entry,
                             ek_checkpoint_check check)
 {
@@ -72,8 +72,7 @@ static ek_status check_file(const char *path, const char *name, json_t *entry,
 
 static int is_step(const char *name, ek_step_entry *e);
 
-/* The manifest of a folder that is named after a step is that step's: another one was copied there.
- */
+/* The manifest in a step folder must be of that step: another one was copied there. */
 static ek_status check_step(const char *path, int64_t step)
 {
     const char *name = strrchr(path, '/');
@@ -109,7 +108,7 @@ ek_status ek_checkpoint_verify(const char *path)
     return ek_checkpoint_check_folder(path, EK_CHECK_SUMS, &step);
 }
 
-/* --- many ------------------------------------------------------------------------------------- */
+/* --- several checkpoints ---------------------------------------------------------------------- */
 
 static int newest_first(const void *a, const void *b)
 {
@@ -120,8 +119,7 @@ static int newest_first(const void *a, const void *b)
     return x->aside - y->aside;
 }
 
-/* Whether `name` is just what EK_STEP_FORMAT gives, followed by `ending`; fills *e but for aside.
- */
+/* Whether `name` is exactly EK_STEP_FORMAT followed by `ending`; fills *e except aside. */
 static int is_step_with(const char *name, const char *ending, ek_step_entry *e)
 {
     long long step;
@@ -133,7 +131,7 @@ static int is_step_with(const char *name, const char *ending, ek_step_entry *e)
     return strcmp(name, e->name) == 0;
 }
 
-/* A step folder, or one with .old behind its name. */
+/* Whether `name` is a step folder, or one with the suffix .old. */
 static int is_step(const char *name, ek_step_entry *e)
 {
     e->aside = is_step_with(name, ".old", e);
@@ -206,7 +204,8 @@ out:
     return st;
 }
 
-/* Where the step folders of `dir` are; a `dir` that has a manifest is a checkpoint itself. */
+/* The folder that holds the step folders of `dir`; a `dir` with a manifest is itself a
+ * checkpoint. */
 static ek_status find_folder(const char *dir, ek_path *folder, int *is_checkpoint)
 {
     ek_path p;
@@ -221,7 +220,7 @@ static ek_status find_folder(const char *dir, ek_path *folder, int *is_checkpoin
     return EK_OK;
 }
 
-static void warn(ek_checkpoint_found *f, const char *name)
+static void warn_skipped(ek_checkpoint_found *f, const char *name)
 {
     size_t n = strlen(f->warning);
 
@@ -250,7 +249,7 @@ ek_status ek_checkpoint_latest(const char *dir, ek_checkpoint_check check, ek_ch
         EK_TRY_OUT(ek_path_set(&f.path, "%s/%s", folder.s, steps[i].name));
         if (ek_checkpoint_check_folder(f.path.s, check, &f.step) >= 0)
             break;
-        warn(&f, steps[i].name);
+        warn_skipped(&f, steps[i].name);
     }
     EK_REQUIRE_OUT(n > 0, EK_ENOENT, "no checkpoint in %s", folder.s);
     EK_REQUIRE_OUT(i < n, EK_ECORRUPT, "no complete checkpoint in %s: %s", folder.s, f.warning);

@@ -1,6 +1,6 @@
-/* Element conversion, in blocks that pass through float: float holds every bf16 and f16 exactly,
- * and a double that is to become 16 bits wide is first rounded to odd, so that the second
- * rounding gives what a single one would. */
+/* Element conversion, in blocks via float: float represents every bf16 and f16 exactly, and a
+ * double that is converted to 16 bits is first rounded to odd, so that the second rounding gives
+ * the result of a single one. */
 #include "store/convert.h"
 
 #include <math.h>

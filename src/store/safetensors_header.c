@@ -1,5 +1,5 @@
-/* From the bytes of one safetensors file to its list of tensors.  Nothing in the file is
- * believed: every number is checked before it is used, and the tensors must tile the data. */
+/* Parses the header of one safetensors file.  The file is not trusted: every number is checked
+ * before use, and the tensors must tile the data. */
 #include "base/json.h"
 #include "store/safetensors_priv.h"
 
@@ -34,7 +34,7 @@ static const element_type *type_of(const char *name)
     return NULL;
 }
 
-/* All failures of one tensor begin alike. */
+/* Prefix of all errors of one tensor. */
 #define TENSOR_REQUIRE(cond, what, ...)                                                            \
     EK_REQUIRE(cond, EK_EFORMAT, "%s: tensor '%.200s': " what, path, name, __VA_ARGS__)
 
@@ -77,7 +77,7 @@ static ek_status parse_shape(const char *path, const char *name, json_t *entry, 
     return EK_OK;
 }
 
-/* data_offsets, against the data that the file has. */
+/* data_offsets, checked against the size of the data. */
 static ek_status parse_offsets(const char *path, const char *name, json_t *entry,
                                int64_t data_bytes, int64_t *begin, int64_t *end)
 {
@@ -138,7 +138,7 @@ static int by_place(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first */
 }
 
-/* The tensors, sorted by place, must follow each other without overlap or hole to the end. */
+/* The tensors, sorted by offset, must follow each other without overlap or gap to the end. */
 static ek_status check_tiling(const char *path, const ek_safetensor *t, int64_t n,
                               const unsigned char *data, int64_t data_bytes)
 {
@@ -162,7 +162,7 @@ static ek_status check_tiling(const char *path, const ek_safetensor *t, int64_t 
     return EK_OK;
 }
 
-/* The JSON of the header, and where the data begin. */
+/* The JSON of the header, and the offset of the data. */
 static ek_status load_header(const ek_shard *s, json_t **root, uint64_t *header_bytes)
 {
     const unsigned char *p = s->map.data;

@@ -1,10 +1,10 @@
-/* The index of a sharded set, made from the headers of its files. */
+/* Builds the index of a sharded set from the headers of its files. */
 #include "store/safetensors.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 
-/* Enters the tensors of one file, and adds up their bytes. */
+/* Adds the tensors of one file, and their bytes. */
 static ek_status add_file(const char *folder, const char *name, json_t *map, json_int_t *bytes)
 {
     ek_safetensors *s = NULL;

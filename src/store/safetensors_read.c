@@ -1,4 +1,4 @@
-/* Opening safetensors: a file, a folder, a sharded set with its index; then lookup and reads. */
+/* Opening a file, a folder, or a sharded set with its index; lookup and reads. */
 #include "base/json.h"
 #include "store/convert.h"
 #include "store/safetensors_priv.h"
@@ -15,7 +15,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const ek_safetensor *)a)->name, ((const ek_safetensor *)b)->name);
 }
 
-static ek_status create(int64_t shards, ek_safetensors **out)
+static ek_status create_set(int64_t shards, ek_safetensors **out)
 {
     ek_safetensors *st = calloc(1, sizeof(*st));
 
@@ -48,7 +48,7 @@ void ek_safetensors_close(ek_safetensors **st)
     *st = NULL;
 }
 
-/* Takes the next free place of s->shards. */
+/* Opens a file as the next entry of s->shards. */
 static ek_status add_shard(ek_safetensors *s, const char *path, const ek_file_map *memory)
 {
     ek_shard *shard = &s->shards[s->n_shards];
@@ -65,8 +65,8 @@ static ek_status add_shard(ek_safetensors *s, const char *path, const ek_file_ma
     return ek_safetensors_header(shard, &s->tensors, &s->n);
 }
 
-/* Sorts by name; no name may be held twice, which only different shards can do. */
-static ek_status sort(ek_safetensors *s)
+/* Sorts by name; EK_EFORMAT if two shards have a tensor of the same name. */
+static ek_status sort_tensors(ek_safetensors *s)
 {
     if (s->n > 1)
         qsort(s->tensors, (size_t)s->n, sizeof(*s->tensors), by_name);
@@ -82,9 +82,9 @@ static ek_status open_one(const char *path, const ek_file_map *memory, ek_safete
     ek_safetensors *s = NULL;
     ek_status st;
 
-    EK_TRY_OUT(create(1, &s));
+    EK_TRY_OUT(create_set(1, &s));
     EK_TRY_OUT(add_shard(s, path, memory));
-    EK_TRY_OUT(sort(s));
+    EK_TRY_OUT(sort_tensors(s));
     *out = s;
     s = NULL;
 out:
@@ -112,7 +112,7 @@ static ek_status load_index(const char *path, json_t **root, json_t **map)
     return EK_OK;
 }
 
-/* The path of the shard that weight_map gives for a tensor: a plain name in the index's folder. */
+/* The path of the shard that weight_map gives for a tensor: a file name in the index's folder. */
 static ek_status shard_path(const char *index, const char *folder, const char *tensor,
                             json_t *value, ek_path *out)
 {
@@ -133,7 +133,7 @@ static int is_open(const ek_safetensors *s, const char *path)
     return 0;
 }
 
-/* weight_map and the shards must say the same. */
+/* weight_map and the shards must agree. */
 static ek_status check_index(const ek_safetensors *s, const char *index, const char *folder,
                              json_t *map)
 {
@@ -168,7 +168,7 @@ static ek_status open_index(const char *index, ek_safetensors **out)
 
     EK_TRY_OUT(ek_path_parent(index, &folder));
     EK_TRY_OUT(load_index(index, &root, &map));
-    EK_TRY_OUT(create((int64_t)json_object_size(map), &s));
+    EK_TRY_OUT(create_set((int64_t)json_object_size(map), &s));
     json_object_foreach(map, tensor, value)
     {
         EK_TRY_OUT(shard_path(index, folder.s, tensor, value, &path));
@@ -178,7 +178,7 @@ static ek_status open_index(const char *index, ek_safetensors **out)
                        "%s: the file %s of tensor '%.200s' is missing", index, path.s, tensor);
         EK_TRY_OUT(add_shard(s, path.s, NULL));
     }
-    EK_TRY_OUT(sort(s));
+    EK_TRY_OUT(sort_tensors(s));
     EK_TRY_OUT(check_index(s, index, folder.s, map));
     *out = s;
     s = NULL;

@@ -1,5 +1,5 @@
-/* The streaming safetensors writer: header first, then data in the order it fixed, through one
- * conversion buffer and a running checksum. */
+/* The streaming safetensors writer: the header, then data in its order, through one conversion
+ * buffer and a running checksum. */
 #include "store/convert.h"
 #include "store/safetensors.h"
 
@@ -13,7 +13,7 @@ enum { BUFFER = 1 << 20 };
 
 typedef struct {
     char *name;
-    int64_t index; /* in the caller's declarations */
+    int64_t index; /* index in the caller's declarations */
     ek_dtype dtype;
     int64_t elements;
 } item;
@@ -22,7 +22,7 @@ struct ek_safetensors_writer {
     ek_file_out file;
     ek_path path;
     item *items;         /* in the order of the data */
-    int64_t n, at, done; /* items, the current one, elements of it written */
+    int64_t n, at, done; /* number of items, current item, elements of it written */
     XXH64_state_t *hash;
     unsigned char *buffer; /* BUFFER bytes */
 };
@@ -43,8 +43,8 @@ static int by_place(const void *a, const void *b)
     return p != q ? (p > q ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Copies and checks the declarations, and puts them in order. */
-static ek_status take_decls(ek_safetensors_writer *w, const ek_tensor_decl *decls, int64_t n)
+/* Copies, checks and sorts the declarations. */
+static ek_status copy_decls(ek_safetensors_writer *w, const ek_tensor_decl *decls, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const ek_tensor_decl *d = &decls[i];
@@ -67,7 +67,7 @@ static ek_status take_decls(ek_safetensors_writer *w, const ek_tensor_decl *decl
     return EK_OK;
 }
 
-/* One tensor's entry; the offset moves to its end. */
+/* Adds the header entry of one tensor and advances the offset to its end. */
 static ek_status add_entry(ek_safetensors_writer *w, json_t *root, const item *it,
                            const ek_tensor_decl *d, int64_t *offset)
 {
@@ -91,15 +91,15 @@ static ek_status add_entry(ek_safetensors_writer *w, json_t *root, const item *i
     return EK_OK;
 }
 
-static ek_status put(ek_safetensors_writer *w, const void *data, size_t bytes)
+static ek_status write_bytes(ek_safetensors_writer *w, const void *data, size_t bytes)
 {
     EK_TRY(ek_file_out_write(&w->file, data, bytes));
     XXH64_update(w->hash, data, bytes);
     return EK_OK;
 }
 
-/* Length, JSON, and blanks up to a multiple of 8. */
-static ek_status put_header(ek_safetensors_writer *w, const ek_tensor_decl *decls)
+/* Writes length, JSON, and padding to a multiple of 8. */
+static ek_status write_header(ek_safetensors_writer *w, const ek_tensor_decl *decls)
 {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     unsigned char length[8];
@@ -120,16 +120,16 @@ static ek_status put_header(ek_safetensors_writer *w, const ek_tensor_decl *decl
                    EK_SAFETENSORS_HEADER_MAX);
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)((uint64_t)(n + pad) >> (8 * i));
-    EK_TRY_OUT(put(w, length, sizeof(length)));
-    EK_TRY_OUT(put(w, text, n));
-    EK_TRY_OUT(put(w, "        ", pad));
+    EK_TRY_OUT(write_bytes(w, length, sizeof(length)));
+    EK_TRY_OUT(write_bytes(w, text, n));
+    EK_TRY_OUT(write_bytes(w, "        ", pad));
 out:
     free(text);
     json_decref(root);
     return st;
 }
 
-/* Tensors without elements have nothing to wait for. */
+/* Skips complete tensors, and those without elements. */
 static void skip_full(ek_safetensors_writer *w)
 {
     while (w->at < w->n && w->done == w->items[w->at].elements) {
@@ -164,9 +164,9 @@ ek_status ek_safetensors_create(const ek_io *io, const char *path, ek_write_mode
                    "no memory to write %s", path);
     XXH64_reset(w->hash, 0);
     EK_TRY_OUT(ek_path_set(&w->path, "%s", path));
-    EK_TRY_OUT(take_decls(w, decls, n));
+    EK_TRY_OUT(copy_decls(w, decls, n));
     EK_TRY_OUT(ek_file_out_open(io, path, mode, &w->file));
-    EK_TRY_OUT(put_header(w, decls));
+    EK_TRY_OUT(write_header(w, decls));
     skip_full(w);
     *out = w;
     w = NULL;
@@ -198,11 +198,11 @@ ek_status ek_safetensors_append(ek_safetensors_writer *w, const char *name, int6
                w->path.s, n, name, it->elements - w->done);
     size = ek_dtype_size(it->dtype);
     if (from == it->dtype)
-        EK_TRY(put(w, src, (size_t)n * size));
+        EK_TRY(write_bytes(w, src, (size_t)n * size));
     for (int64_t i = 0, m; from != it->dtype && i < n; i += m) {
         m = n - i < (int64_t)(BUFFER / size) ? n - i : (int64_t)(BUFFER / size);
         ek_convert(m, s + (size_t)i * ek_dtype_size(from), from, w->buffer, it->dtype);
-        EK_TRY(put(w, w->buffer, (size_t)m * size));
+        EK_TRY(write_bytes(w, w->buffer, (size_t)m * size));
     }
     w->done += n;
     skip_full(w);

@@ -1,6 +1,6 @@
-/* Parts of tensors: their names, the set of them that files hold, and reads that gather a box from
- * the parts that meet it.  Parts do not overlap, which is checked once, at opening; so a box is
- * complete exactly when the areas that it shares with them add up to its own. */
+/* Slices of tensors: their names, the set that files hold, and reads that gather a slice from the
+ * stored ones that intersect it.  Stored slices do not overlap, which is checked once, at opening,
+ * so a read is complete exactly when the areas of the intersections add up to its area. */
 #include "store/tensor_slices.h"
 
 #include <inttypes.h>
@@ -9,10 +9,10 @@
 #include <string.h>
 
 struct ek_slice_set {
-    ek_safetensors *own;     /* files to close; NULL: the caller's */
-    ek_stored_slice *slices; /* by name, then by place */
+    ek_safetensors *own;     /* files to close; NULL: owned by the caller */
+    ek_stored_slice *slices; /* by name, then by position */
     ek_sliced_tensor *tensors;
-    char *names; /* of the tensors, one behind another */
+    char *names; /* of all tensors, consecutive */
     int64_t n;
     const char *path;
 };
@@ -32,8 +32,8 @@ void ek_tensor_slice_name(char *out, size_t cap, const char *name, const ek_tens
         snprintf(out, cap, "%s[%lld:%lld,%lld:%lld]", name, r0, r1, c0, c1);
 }
 
-/* Whether a name ends in a box, written as ek_tensor_slice_name writes it; gives the box and its
- * dims. */
+/* Parses the suffix of a name that ek_tensor_slice_name wrote; gives the slice and its dims.
+ * Returns false if there is none. */
 static int parse_slice(const char *name, size_t *length, ek_tensor_slice *slice, int *dims)
 {
     const char *at = strrchr(name, '[');
@@ -70,8 +70,8 @@ static void shape_text(char *out, size_t cap, int dims, const int64_t *shape)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-/* What one tensor of a file is a piece of. */
-static ek_status make_piece(const ek_safetensor *t, ek_stored_slice *p)
+/* The slice that one stored tensor holds. */
+static ek_status parse_stored(const ek_safetensor *t, ek_stored_slice *p)
 {
     char shape[192] = "";
     int dims = 0;
@@ -113,8 +113,8 @@ static int by_name_and_place(const void *a, const void *b)
     return (x->slice.col > y->slice.col) - (x->slice.col < y->slice.col);
 }
 
-/* The box that two share; rows or cols are 0 where they share none. */
-static ek_tensor_slice meet(const ek_tensor_slice *a, const ek_tensor_slice *b)
+/* The intersection; rows or cols are 0 if it is empty. */
+static ek_tensor_slice intersect(const ek_tensor_slice *a, const ek_tensor_slice *b)
 {
     int64_t r0 = a->row > b->row ? a->row : b->row, c0 = a->col > b->col ? a->col : b->col;
     int64_t r1 = a->row + a->rows, c1 = a->col + a->cols;
@@ -136,7 +136,7 @@ static ek_status check_overlaps(const ek_sliced_tensor *x)
 
             if (q->slice.row >= p->slice.row + p->slice.rows)
                 break;
-            EK_REQUIRE(meet(&p->slice, &q->slice).rows == 0, EK_EFORMAT,
+            EK_REQUIRE(intersect(&p->slice, &q->slice).rows == 0, EK_EFORMAT,
                        "tensor '%.200s' in %s overlaps '%.200s' in %s", q->t->name, q->t->file,
                        p->t->name, p->t->file);
         }
@@ -144,8 +144,8 @@ static ek_status check_overlaps(const ek_sliced_tensor *x)
     return EK_OK;
 }
 
-/* Cuts the sorted pieces into tensors. */
-static ek_status group(ek_slice_set *b, int64_t n)
+/* Groups the sorted slices by tensor. */
+static ek_status group_by_tensor(ek_slice_set *b, int64_t n)
 {
     char *name = b->names;
 
@@ -179,10 +179,10 @@ ek_status ek_slice_set_of(const ek_safetensors *files, ek_slice_set **out)
     EK_REQUIRE_OUT(b->slices != NULL && b->tensors != NULL && b->names != NULL, EK_ENOMEM,
                    "no memory for a list of %" PRId64 " tensors", n);
     for (int64_t i = 0; i < n; i++)
-        EK_TRY_OUT(make_piece(ek_safetensors_get(files, i), &b->slices[i]));
+        EK_TRY_OUT(parse_stored(ek_safetensors_get(files, i), &b->slices[i]));
     if (n > 1)
         qsort(b->slices, (size_t)n, sizeof(*b->slices), by_name_and_place);
-    EK_TRY_OUT(group(b, n));
+    EK_TRY_OUT(group_by_tensor(b, n));
     b->path = n > 0 ? ek_safetensors_get(files, 0)->file : "an empty file";
     *out = b;
     b = NULL;
@@ -261,19 +261,19 @@ const char *ek_slice_set_path(const ek_slice_set *b)
     return b->path;
 }
 
-/* The piece that holds an element; NULL: none does. */
-static const ek_stored_slice *block_at(const ek_sliced_tensor *x, int64_t row, int64_t col)
+/* The stored slice that holds an element; NULL: none does. */
+static const ek_stored_slice *slice_at(const ek_sliced_tensor *x, int64_t row, int64_t col)
 {
     const ek_tensor_slice at = {row, 1, col, 1};
 
     for (int64_t i = 0; i < x->n; i++)
-        if (meet(&x->slices[i].slice, &at).rows > 0)
+        if (intersect(&x->slices[i].slice, &at).rows > 0)
             return &x->slices[i];
     return NULL;
 }
 
-/* Fails with the first element of a box that is not there, going along its rows; rows that the
- * same pieces cross are looked at once. */
+/* Fails with the first missing element of a slice, row by row; rows that intersect the same stored
+ * slices are checked once. */
 static ek_status fail_missing(const ek_sliced_tensor *x, const ek_tensor_slice *want)
 {
     int64_t row = want->row, end = want->row + want->rows;
@@ -288,7 +288,7 @@ static ek_status fail_missing(const ek_sliced_tensor *x, const ek_tensor_slice *
             next = b->row + b->rows > row && b->row + b->rows < next ? b->row + b->rows : next;
         }
         for (int64_t col = want->col; col < want->col + want->cols;) {
-            const ek_stored_slice *p = block_at(x, row, col);
+            const ek_stored_slice *p = slice_at(x, row, col);
 
             EK_REQUIRE(p != NULL, EK_EFORMAT,
                        "%s: of tensor %s, row %" PRId64 " from column %" PRId64
@@ -306,7 +306,7 @@ static ek_status check_complete(const ek_sliced_tensor *x, const ek_tensor_slice
     int64_t have = 0;
 
     for (int64_t i = 0; i < x->n; i++) {
-        ek_tensor_slice b = meet(&x->slices[i].slice, want);
+        ek_tensor_slice b = intersect(&x->slices[i].slice, want);
 
         have += b.rows * b.cols;
     }
@@ -339,16 +339,16 @@ ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims, const int6
     shape_text(got, sizeof(got), t->dims, t->shape);
     EK_REQUIRE(same, EK_EFORMAT, "%s: tensor %s has shape [%s], the config says [%s]", t->file,
                t->name, got, want);
-    for (int64_t i = 0; i < x->n; i++) /* whether elements of its type can be read at all */
+    for (int64_t i = 0; i < x->n; i++) /* fails if its element type is not readable */
         EK_TRY(ek_safetensor_read(x->slices[i].t, 0, 0, &none, EK_F64));
     return check_complete(x, &all);
 }
 
-/* The part of a box that one piece has. */
-static ek_status read_piece(const ek_stored_slice *p, const ek_tensor_slice *want,
-                            unsigned char *dst, int64_t ld, ek_dtype to)
+/* Reads the intersection of a slice with one stored slice. */
+static ek_status read_intersection(const ek_stored_slice *p, const ek_tensor_slice *want,
+                                   unsigned char *dst, int64_t ld, ek_dtype to)
 {
-    ek_tensor_slice b = meet(&p->slice, want);
+    ek_tensor_slice b = intersect(&p->slice, want);
     int64_t first = (b.row - p->slice.row) * p->slice.cols + b.col - p->slice.col;
     int64_t at = (b.row - want->row) * ld + b.col - want->col;
     int64_t size = (int64_t)ek_dtype_size(to);
@@ -364,14 +364,15 @@ static ek_status read_piece(const ek_stored_slice *p, const ek_tensor_slice *wan
 ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want, void *dst,
                                 int64_t ld, ek_dtype to)
 {
-    EK_REQUIRE(
-        want->row >= 0 && want->rows >= 0 && want->col >= 0 && want->cols >= 0 && ld >= want->cols,
-        EK_EINVAL,
-        "no box of tensor %s: %" PRId64 " rows from %" PRId64 ", %" PRId64 " columns from %" PRId64,
-        x->name, want->rows, want->row, want->cols, want->col);
+    EK_REQUIRE(want->row >= 0 && want->rows >= 0 && want->col >= 0 && want->cols >= 0 &&
+                   ld >= want->cols,
+               EK_EINVAL,
+               "no slice of tensor %s: %" PRId64 " rows from %" PRId64 ", %" PRId64
+               " columns from %" PRId64,
+               x->name, want->rows, want->row, want->cols, want->col);
     EK_TRY(check_complete(x, want));
     for (int64_t i = 0; i < x->n; i++)
-        if (meet(&x->slices[i].slice, want).rows > 0)
-            EK_TRY(read_piece(&x->slices[i], want, dst, ld, to));
+        if (intersect(&x->slices[i].slice, want).rows > 0)
+            EK_TRY(read_intersection(&x->slices[i], want, dst, ld, to));
     return EK_OK;
 }

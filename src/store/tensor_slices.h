@@ -1,15 +1,14 @@
-/* store/tensor_slices.h - tensors that files hold whole or in parts, read by the part that is
- * wanted.
+/* store/tensor_slices.h - tensors stored whole or in slices, read by any slice.
  *
- * A part of a matrix NAME is a dense tensor [rows, cols] under the name "NAME[r0:r1,c0:c1]", one of
- * a vector "NAME[r0:r1]": rows r0 to r1 - 1, columns c0 to c1 - 1.  A name without such an end
- * stands for a whole tensor.  Whoever reads says which box of the tensor is wanted, and gets it
- * from whichever parts, in whichever files, hold it.
+ * A slice of a matrix NAME is a dense tensor [rows, cols] named "NAME[r0:r1,c0:c1]", one of a
+ * vector "NAME[r0:r1]": rows r0 to r1 - 1, columns c0 to c1 - 1.  A name without this suffix is a
+ * whole tensor.  A read of any slice is assembled from the stored slices that intersect it, in
+ * whichever files they are.
  *
- * A box counts rows and columns: a vector is one column, and a tensor of more dimensions is the
- * matrix that has all but the last of them as rows.
+ * Rows and columns: a vector is one column; a tensor of more than two dimensions is the matrix
+ * whose rows are all dimensions but the last.
  *
- * Errors       EK_EFORMAT names file, tensor, and what is missing or there twice.
+ * Errors       EK_EFORMAT names the file, the tensor, and what is missing or duplicate.
  * Threads      an open set may be used by many threads at once. */
 #ifndef STORE_TENSOR_SLICES_H
 #define STORE_TENSOR_SLICES_H
@@ -20,22 +19,22 @@ typedef struct {
     int64_t row, rows, col, cols;
 } ek_tensor_slice;
 
-enum { EK_SLICE_NAME_MAX = 96 }; /* characters that a box adds to a name, at most */
+enum { EK_SLICE_NAME_MAX = 96 }; /* maximum length of a slice suffix */
 
-/* "NAME[r0:r1,c0:c1]", or "NAME[r0:r1]" where dims is 1; NAME alone where the box is all of
+/* Writes "NAME[r0:r1,c0:c1]", or "NAME[r0:r1]" if dims is 1; NAME alone if the slice covers
  * `shape`. */
 void ek_tensor_slice_name(char *out, size_t cap, const char *name, const ek_tensor_slice *slice,
                           int dims, const int64_t *shape);
 
-/* One tensor of a file, and where it belongs. */
+/* A stored tensor, and the slice that it holds. */
 typedef struct {
     const ek_safetensor *t;
-    size_t name; /* length of the name without the box */
-    int part;    /* the name says a box */
+    size_t name; /* length of the name without the suffix */
+    int part;    /* the name has a slice suffix */
     ek_tensor_slice slice;
 } ek_stored_slice;
 
-/* All that a set of files holds of one tensor: pieces that do not overlap, by first row. */
+/* All stored slices of one tensor, without overlap, by first row. */
 typedef struct {
     const char *name;
     const ek_stored_slice *slices;
@@ -44,14 +43,14 @@ typedef struct {
 
 typedef struct ek_slice_set ek_slice_set;
 
-/* Opens what ek_safetensors_open takes.  Parts that overlap are refused. */
+/* Opens a path as ek_safetensors_open.  EK_EFORMAT: slices overlap. */
 EK_CHECKED ek_status ek_slice_set_open(const char *path, ek_slice_set **out);
 
-/* Opens FOLDER/NAME.safetensors, or where only its index is there,
- * FOLDER/NAME.safetensors.index.json, the files that it names. */
+/* Opens FOLDER/NAME.safetensors, or if only its index exists, FOLDER/NAME.safetensors.index.json
+ * with its files. */
 EK_CHECKED ek_status ek_slice_set_open_in(const char *folder, const char *name, ek_slice_set **out);
 
-/* The same of files that are open; they are the caller's and must stay so. */
+/* The same for open files, which the caller owns and must keep open. */
 EK_CHECKED ek_status ek_slice_set_of(const ek_safetensors *files, ek_slice_set **out);
 
 void ek_slice_set_close(ek_slice_set **b);
@@ -59,19 +58,19 @@ void ek_slice_set_close(ek_slice_set **b);
 /* Tensors in byte order of their names. */
 int64_t ek_slice_set_count(const ek_slice_set *b);
 const ek_sliced_tensor *ek_slice_set_get(const ek_slice_set *b, int64_t i);
-/* NULL when there is nothing of it. */
+/* NULL: nothing of it is stored. */
 const ek_sliced_tensor *ek_slice_set_find(const ek_slice_set *b, const char *name);
 
-/* Where messages say that something is missing: the first file. */
+/* Name of the set in messages about missing data: the first file. */
 const char *ek_slice_set_path(const ek_slice_set *b);
 
-/* Whether the tensor has this shape, a type that can be read, and every element of it is there,
+/* Checks that the tensor has this shape and a readable type, and that every element is stored
  * once. */
 EK_CHECKED ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims,
                                             const int64_t *shape);
 
-/* Copies the elements of a box, converted to `to` (store/convert.h), to dst, whose rows are ld
- * elements apart.  EK_EFORMAT where one is not there. */
+/* Copies the elements of a slice, converted to `to` (store/convert.h), to dst, whose rows have a
+ * stride of ld elements.  EK_EFORMAT: an element is missing. */
 EK_CHECKED ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want,
                                            void *dst, int64_t ld, ek_dtype to);
 

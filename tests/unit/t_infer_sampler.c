@@ -316,15 +316,15 @@ static void filters_apply_in_order(void)
         for (int i = 0; i < V; i++) {
             l[i] = x[i] = round(8 * ek_random_normal(17, (uint64_t)turn, (uint64_t)i)) / 4;
             if (ek_random_bits(18, (uint64_t)turn, (uint64_t)i) % 3 == 0) {
-                ek_sampler_note(s, i);
+                ek_sampler_count(s, i);
                 if (cfg.repetition_penalty != 0)
                     x[i] = x[i] < 0 ? x[i] * cfg.repetition_penalty : x[i] / cfg.repetition_penalty;
                 moved += x[i] != l[i];
             }
             order[i] = &x[i];
         }
-        ek_sampler_note(s, -1);
-        ek_sampler_note(s, V);
+        ek_sampler_count(s, -1);
+        ek_sampler_count(s, V);
         qsort(order, V, sizeof(*order), by_logit);
         for (int i = 0; i < V; i++)
             w[i] = exp((x[i] - *order[0]) / cfg.temperature);
@@ -360,13 +360,13 @@ static void a_penalty_changes_the_likeliest_token(void)
 
     CHECK(ek_sampler_create(&cfg, 4, &s) == EK_OK);
     CHECK_INT(next(s, l, 0), 0);
-    ek_sampler_note(s, 0);
+    ek_sampler_count(s, 0);
     CHECK_INT(next(s, l, 0), 1);
     CHECK_INT(next(s, negative, 0), 1);
-    ek_sampler_note(s, 1);
+    ek_sampler_count(s, 1);
     CHECK_INT(next(s, l, 0), 0);
     CHECK_INT(next(s, negative, 0), 0);
-    ek_sampler_note(s, 3);
+    ek_sampler_count(s, 3);
     CHECK_INT(next(s, none, 0), 2); /* minus infinity stays */
     ek_sampler_destroy(&s);
 }

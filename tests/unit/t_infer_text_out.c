@@ -33,7 +33,7 @@ static int put_pieces(ek_text_out *o, const char *text, size_t piece)
         size_t n = piece > 0 ? piece : 1 + ek_random_bits(4, bytes, i) % 5;
 
         n = n < bytes - at ? n : bytes - at;
-        over = ek_text_out_put(o, (const unsigned char *)text + at, n);
+        over = ek_text_out_append(o, (const unsigned char *)text + at, n);
         at += n;
     }
     ek_text_out_finish(o);
@@ -100,10 +100,10 @@ static void a_reader_that_has_enough_ends_the_text(void)
     ek_text_out *o = NULL;
 
     CHECK(ek_text_out_create(keep, &r, stop, 1, &o) == EK_OK);
-    CHECK(!ek_text_out_put(o, (const unsigned char *)"abz", 3));
+    CHECK(!ek_text_out_append(o, (const unsigned char *)"abz", 3));
     CHECK_INT((int64_t)r.n, 2); /* z waits */
-    CHECK(ek_text_out_put(o, (const unsigned char *)"y", 1));
-    CHECK(ek_text_out_put(o, (const unsigned char *)"more", 4));
+    CHECK(ek_text_out_append(o, (const unsigned char *)"y", 1));
+    CHECK(ek_text_out_append(o, (const unsigned char *)"more", 4));
     ek_text_out_finish(o);
     CHECK(strcmp(r.text, "abzy") == 0);
     ek_text_out_destroy(&o);
