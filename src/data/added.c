@@ -1,4 +1,4 @@
-/* Finding added tokens: candidates by first byte, then a narrowing search in the sorted list. */
+/* Finding added tokens: candidates by first byte, then by narrowing a range of the sorted list. */
 #include "data/added.h"
 
 #include "data/utf8.h"
@@ -14,7 +14,7 @@ static int by_text(const void *a, const void *b)
     return c != 0 ? c : x->n < y->n ? -1 : x->n > y->n;
 }
 
-ek_status ek_added_put(ek_added_set *s, const ek_added *token)
+ek_status ek_added_add(ek_added_set *s, const ek_added *token)
 {
     ek_added *t;
 
@@ -23,13 +23,13 @@ ek_status ek_added_put(ek_added_set *s, const ek_added *token)
     for (int64_t i = 0; i < s->n; i++)
         if (by_text(&s->tokens[i], token) == 0)
             return EK_OK;
-    if (s->n == s->room) {
-        int64_t room = s->room * 2 + 16;
-        ek_added *grown = realloc(s->tokens, (size_t)room * sizeof(*grown));
+    if (s->n == s->cap) {
+        int64_t cap = s->cap * 2 + 16;
+        ek_added *grown = realloc(s->tokens, (size_t)cap * sizeof(*grown));
 
-        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %lld added tokens", (long long)room);
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %lld added tokens", (long long)cap);
         s->tokens = grown;
-        s->room = room;
+        s->cap = cap;
     }
     if (token->single_word && s->word == NULL) {
         static const char word[] = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}]";
@@ -61,9 +61,9 @@ void ek_added_release(ek_added_set *s)
     memset(s, 0, sizeof(*s));
 }
 
-/* First of tokens [low, high), which agree up to `depth`, whose byte there is at least c; a token
- * that ends at `depth` stands before all that go on. */
-static int64_t narrow(const ek_added *t, int64_t low, int64_t high, size_t depth, unsigned c)
+/* The first of tokens [low, high), which agree up to `depth`, whose byte at `depth` is at least c;
+ * a token that ends at `depth` sorts first. */
+static int64_t narrow_range(const ek_added *t, int64_t low, int64_t high, size_t depth, unsigned c)
 {
     while (low < high) {
         int64_t mid = low + (high - low) / 2;
@@ -76,15 +76,15 @@ static int64_t narrow(const ek_added *t, int64_t low, int64_t high, size_t depth
     return low;
 }
 
-/* The longest token that the text begins with. */
-static const ek_added *longest(const ek_added_set *s, const unsigned char *text, size_t n)
+/* The longest token that is a prefix of the text. */
+static const ek_added *longest_match(const ek_added_set *s, const unsigned char *text, size_t n)
 {
     const ek_added *best = NULL;
     int64_t low = 0, high = s->n;
 
     for (size_t depth = 0; depth < n; depth++) {
-        low = narrow(s->tokens, low, high, depth, text[depth]);
-        high = narrow(s->tokens, low, high, depth, text[depth] + 1u);
+        low = narrow_range(s->tokens, low, high, depth, text[depth]);
+        high = narrow_range(s->tokens, low, high, depth, text[depth] + 1u);
         if (low == high)
             break;
         if (s->tokens[low].n == depth + 1)
@@ -93,7 +93,7 @@ static const ek_added *longest(const ek_added_set *s, const unsigned char *text,
     return best;
 }
 
-static int white(uint32_t c)
+static int is_white(uint32_t c)
 {
     return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
@@ -107,8 +107,8 @@ static ek_status is_word(const ek_added_walk *w, size_t start, size_t end, int *
     return ek_pattern_find(w->set->word, w->matcher, w->text + start, end - start, 0, yes, &a, &b);
 }
 
-/* Whether the characters around [start, end) leave it a word of its own. */
-static ek_status stands_alone(const ek_added_walk *w, size_t start, size_t end, int *yes)
+/* Whether the characters around [start, end) are no word characters. */
+static ek_status is_separate(const ek_added_walk *w, size_t start, size_t end, int *yes)
 {
     int before = 0, after = 0;
     uint32_t cp = 0;
@@ -121,22 +121,22 @@ static ek_status stands_alone(const ek_added_walk *w, size_t start, size_t end, 
     return EK_OK;
 }
 
-/* [start, end) with the white space that the token takes along, none that was handed out. */
-static void widen(const ek_added_walk *w, const ek_added *t, size_t *start, size_t *end)
+/* [start, end) extended by the white space that the token includes, except what was returned. */
+static void extend_match(const ek_added_walk *w, const ek_added *t, size_t *start, size_t *end)
 {
     uint32_t cp = 0;
 
     while (t->lstrip && *start > w->from) {
         size_t back = ek_utf8_back(w->text, *start);
 
-        if (ek_utf8_next(w->text + back, *start - back, &cp) == 0 || !white(cp))
+        if (ek_utf8_next(w->text + back, *start - back, &cp) == 0 || !is_white(cp))
             break;
         *start = back;
     }
     while (t->rstrip && *end < w->n) {
         size_t len = ek_utf8_next(w->text + *end, w->n - *end, &cp);
 
-        if (!white(cp))
+        if (!is_white(cp))
             break;
         *end += len;
     }
@@ -156,7 +156,7 @@ ek_status ek_added_next(ek_added_walk *w, int *more, size_t *start, size_t *end,
     }
     while (w->set->n > 0 && w->scan < w->n) {
         const ek_added *t = w->set->first[w->text[w->scan]]
-                                ? longest(w->set, w->text + w->scan, w->n - w->scan)
+                                ? longest_match(w->set, w->text + w->scan, w->n - w->scan)
                                 : NULL;
         size_t a = w->scan, b;
         int alone = 1;
@@ -167,10 +167,10 @@ ek_status ek_added_next(ek_added_walk *w, int *more, size_t *start, size_t *end,
         }
         b = w->scan = a + t->n;
         if (t->single_word)
-            EK_TRY(stands_alone(w, a, b, &alone));
-        if (!alone || a < w->from) /* or inside the white space that a token took */
+            EK_TRY(is_separate(w, a, b, &alone));
+        if (!alone || a < w->from) /* or inside the white space that a token includes */
             continue;
-        widen(w, t, &a, &b);
+        extend_match(w, t, &a, &b);
         *end = a;
         w->pending = t;
         w->pending_end = b;

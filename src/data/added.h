@@ -1,7 +1,7 @@
-/* data/added.h - added tokens: strings that are cut out of a text before it is split.
+/* data/added.h - added tokens: strings that become one token before a text is split.
  *
- * The rules are those of Hugging Face tokenizers: the leftmost match, the longest of these; flags
- * widen it over white space or refuse it inside a word. */
+ * The rules are those of Hugging Face tokenizers: the leftmost match, of these the longest; flags
+ * extend it over white space or refuse it inside a word. */
 #ifndef DATA_ADDED_H
 #define DATA_ADDED_H
 
@@ -16,35 +16,35 @@ typedef struct {
     unsigned char *text; /* owned by the set */
     size_t n;
     uint32_t id;
-    int lstrip, rstrip; /* takes white space before it, behind it */
-    int single_word;    /* only between characters that are no letters, digits or _ */
+    int lstrip, rstrip; /* the match includes white space before, after it */
+    int single_word;    /* not next to letters, digits or _ */
 } ek_added;
 
-/* A set of them.  Zeroed is empty. */
+/* A set of added tokens.  Zero-initialised is empty. */
 typedef struct {
-    ek_added *tokens; /* by text, once sorted */
-    int64_t n, room;
-    unsigned char first[256]; /* bytes that a token begins with */
-    ek_pattern *word;         /* one character of a word; made when single_word asks for it */
+    ek_added *tokens; /* sorted by text after ek_added_sort */
+    int64_t n, cap;
+    unsigned char first[256]; /* 1: a token starts with this byte */
+    ek_pattern *word;         /* matches one word character; created for single_word tokens */
 } ek_added_set;
 
-/* Copies a token in.  Empty text is ignored, as is text that is there already. */
-EK_CHECKED ek_status ek_added_put(ek_added_set *s, const ek_added *token);
-/* To be called once, after the last put. */
+/* Adds a copy of a token.  Empty and known texts are ignored. */
+EK_CHECKED ek_status ek_added_add(ek_added_set *s, const ek_added *token);
+/* Call once, after the last ek_added_add. */
 void ek_added_sort(ek_added_set *s);
 void ek_added_release(ek_added_set *s);
 
-/* Walks through a well-formed text: pieces between tokens, and tokens, in order. */
+/* Iterates over a well-formed text: tokens, and the ranges between them, in order. */
 typedef struct {
     const ek_added_set *set;
     ek_matcher *matcher;
     const unsigned char *text;
-    size_t n, scan, from;    /* scanned so far; handed out so far */
-    const ek_added *pending; /* a token to hand out after the piece before it */
+    size_t n, scan, from;    /* searched so far; returned so far */
+    const ek_added *pending; /* a token to return after the range before it */
     size_t pending_end;
 } ek_added_walk;
 
-/* The next piece: text[*start, *end), and its token or NULL.  *more is 0 at the end. */
+/* The next range: text[*start, *end), and its token or NULL. *more is 0 at the end. */
 EK_CHECKED ek_status ek_added_next(ek_added_walk *w, int *more, size_t *start, size_t *end,
                                    const ek_added **token);
 

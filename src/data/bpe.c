@@ -1,5 +1,5 @@
-/* Byte pair encoding.  Words are met again and again, so each thread keeps a cache of short ones;
- * a short word is merged by scanning it, a long one with a heap of candidate pairs. */
+/* Byte pair encoding.  Each thread caches the ids of short words; a short word is merged by
+ * scanning it, a long one with a heap of candidate pairs. */
 #include "data/bpe.h"
 
 #include <stdlib.h>
@@ -20,38 +20,38 @@ struct ek_bpe_word {
     int32_t ids[CACHE_IDS];
 };
 
-/* One piece of a long word: a list linked both ways, -1 at the ends. */
+/* A symbol of a long word: a doubly linked list, -1 at the ends. */
 struct ek_bpe_symbol {
     uint32_t id;
     int64_t prev, next;
 };
 
-/* A pair that may be merged: the symbol at `at` with the one after it. */
+/* A candidate merge: the symbol at `at` with the next one. */
 struct ek_bpe_entry {
     uint32_t rank, left, right, id;
     int64_t at;
 };
 
-static const uint32_t dead = UINT32_MAX; /* the id of a symbol that was merged away */
+static const uint32_t dead = UINT32_MAX; /* id of a symbol that was merged into its neighbour */
 
 ek_status ek_ids_reserve(ek_ids *l, int64_t more)
 {
-    int64_t room;
+    int64_t cap;
     int32_t *grown;
 
-    if (l->room - l->n >= more)
+    if (l->cap - l->n >= more)
         return EK_OK;
-    room = l->room + l->room / 2 + more + 64;
-    grown = realloc(l->ids, (size_t)room * sizeof(*grown));
-    EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %lld tokens", (long long)room);
+    cap = l->cap + l->cap / 2 + more + 64;
+    grown = realloc(l->ids, (size_t)cap * sizeof(*grown));
+    EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %lld tokens", (long long)cap);
     l->ids = grown;
-    l->room = room;
+    l->cap = cap;
     return EK_OK;
 }
 
 ek_status ek_ids_push(ek_ids *l, uint32_t id)
 {
-    if (l->n == l->room)
+    if (l->n == l->cap)
         EK_TRY(ek_ids_reserve(l, 1));
     l->ids[l->n++] = (int32_t)id;
     return EK_OK;
@@ -84,7 +84,7 @@ ek_status ek_bpe_begin(ek_bpe *b, int64_t n_ids, int64_t n_tokens, int64_t n_mer
     return EK_OK;
 }
 
-/* Slot that holds these bytes, or the empty one where they belong. */
+/* The slot of these bytes, or the empty one to insert them in. */
 static size_t find_slot(const ek_bpe *b, const unsigned char *bytes, size_t n)
 {
     size_t slot = XXH3_64bits(bytes, n) & (b->n_slots - 1);
@@ -103,13 +103,13 @@ ek_status ek_bpe_add(ek_bpe *b, int64_t id, const unsigned char *bytes, size_t n
 {
     ek_token *t = &b->tokens[id];
 
-    if (b->blob_room - b->blob_n < n + 1) {
-        size_t room = 2 * b->blob_room + n + 4096;
-        unsigned char *grown = realloc(b->blob, room);
+    if (b->blob_cap - b->blob_n < n + 1) {
+        size_t cap = 2 * b->blob_cap + n + 4096;
+        unsigned char *grown = realloc(b->blob, cap);
 
-        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of tokens", room);
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of tokens", cap);
         b->blob = grown;
-        b->blob_room = room;
+        b->blob_cap = cap;
     }
     *t = (ek_token){.at = b->blob_n, .n = (uint32_t)n, .used = 1, .added = (uint8_t)added};
     memcpy(b->blob + b->blob_n, bytes, n);
@@ -179,7 +179,7 @@ void ek_bpe_work_release(ek_bpe_work *w)
     memset(w, 0, sizeof(*w));
 }
 
-/* A short word: look for the best pair, merge it, close the gap, until none is left. */
+/* A short word: find the best pair, merge it, close the gap, until none is left. */
 static ek_status encode_scan(const ek_bpe *b, uint32_t *ids, size_t n, ek_ids *out)
 {
     const ek_merge *pairs[SCAN_MAX]; /* of ids[i] and ids[i + 1]; NULL: none */
@@ -218,13 +218,13 @@ static ek_status encode_scan(const ek_bpe *b, uint32_t *ids, size_t n, ek_ids *o
     return EK_OK;
 }
 
-static int before(const struct ek_bpe_entry *a, const struct ek_bpe_entry *b)
+static int is_before(const struct ek_bpe_entry *a, const struct ek_bpe_entry *b)
 {
     return a->rank < b->rank || (a->rank == b->rank && a->at < b->at);
 }
 
-/* Enters the pair at `at`, if it is one.  There is room: at first there are n - 1,
- * and each of at most n - 1 merges takes one out and enters two. */
+/* Pushes the pair at `at` if it can be merged.  The heap is large enough: n - 1 pairs at first, and
+ * each of at most n - 1 merges pops one and pushes two. */
 static void heap_push(const ek_bpe *b, ek_bpe_work *w, int64_t at)
 {
     const struct ek_bpe_symbol *s = w->symbols;
@@ -242,7 +242,7 @@ static void heap_push(const ek_bpe *b, ek_bpe_work *w, int64_t at)
     e.rank = m->rank;
     e.id = m->id;
     w->heap_n++;
-    for (; i > 0 && before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && is_before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
         w->heap[i] = w->heap[(i - 1) / 2];
     w->heap[i] = e;
 }
@@ -253,9 +253,9 @@ static struct ek_bpe_entry heap_pop(ek_bpe_work *w)
     size_t i = 0, child;
 
     for (; (child = 2 * i + 1) < w->heap_n; i = child) {
-        if (child + 1 < w->heap_n && before(&w->heap[child + 1], &w->heap[child]))
+        if (child + 1 < w->heap_n && is_before(&w->heap[child + 1], &w->heap[child]))
             child++;
-        if (!before(&w->heap[child], &last))
+        if (!is_before(&w->heap[child], &last))
             break;
         w->heap[i] = w->heap[child];
     }
@@ -265,17 +265,17 @@ static struct ek_bpe_entry heap_pop(ek_bpe_work *w)
 
 static ek_status reserve_heap(ek_bpe_work *w, size_t n)
 {
-    if (n > w->symbols_room) {
+    if (n > w->symbols_cap) {
         free(w->symbols);
         free(w->heap);
-        w->symbols_room = 0;
-        w->heap_room = 0;
+        w->symbols_cap = 0;
+        w->heap_cap = 0;
         w->symbols = malloc(n * sizeof(*w->symbols));
         w->heap = malloc(2 * n * sizeof(*w->heap));
         EK_REQUIRE(w->symbols != NULL && w->heap != NULL, EK_ENOMEM,
                    "no memory for encoding a word of %zu symbols", n);
-        w->symbols_room = n;
-        w->heap_room = 2 * n;
+        w->symbols_cap = n;
+        w->heap_cap = 2 * n;
     }
     w->heap_n = 0;
     return EK_OK;
@@ -297,7 +297,7 @@ static ek_status encode_heap(const ek_bpe *b, ek_bpe_work *w, size_t n, ek_ids *
         int64_t gone = s[e.at].next;
 
         if (s[e.at].id != e.left || gone < 0 || s[gone].id != e.right)
-            continue; /* one of the two was merged meanwhile */
+            continue; /* one of the two has been merged since */
         s[e.at].id = e.id;
         s[e.at].next = s[gone].next;
         if (s[gone].next >= 0)
@@ -313,22 +313,22 @@ static ek_status encode_heap(const ek_bpe *b, ek_bpe_work *w, size_t n, ek_ids *
 
 ek_status ek_bpe_reserve_symbols(ek_bpe_work *w, size_t n)
 {
-    size_t room = 2 * n + 64;
+    size_t cap = 2 * n + 64;
     uint32_t *grown;
 
-    if (n <= w->ids_room)
+    if (n <= w->ids_cap)
         return EK_OK;
-    grown = realloc(w->ids, room * sizeof(*grown));
+    grown = realloc(w->ids, cap * sizeof(*grown));
     EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for encoding a word of %zu symbols", n);
     w->ids = grown;
-    w->ids_room = room;
+    w->ids_cap = cap;
     return EK_OK;
 }
 
-/* The place of a short word in the cache, NULL for a long one; *hit: it is there, and its ids were
+/* The cache entry of a short word, NULL for a long one; *hit: the word was found, and its ids were
  * appended. */
-static ek_status look_up(ek_bpe_work *w, const unsigned char *word, size_t n, ek_ids *out,
-                         struct ek_bpe_word **place, int *hit)
+static ek_status find_cached(ek_bpe_work *w, const unsigned char *word, size_t n, ek_ids *out,
+                             struct ek_bpe_word **place, int *hit)
 {
     struct ek_bpe_word *cached;
 
@@ -350,9 +350,9 @@ static ek_status look_up(ek_bpe_work *w, const unsigned char *word, size_t n, ek
     return EK_OK;
 }
 
-/* Keeps the ids that were appended from `from` on. */
-static void keep(struct ek_bpe_word *place, const unsigned char *word, size_t n, const ek_ids *out,
-                 int64_t from)
+/* Caches the ids appended from `from` on. */
+static void cache_ids(struct ek_bpe_word *place, const unsigned char *word, size_t n,
+                      const ek_ids *out, int64_t from)
 {
     if (place == NULL || out->n - from > CACHE_IDS)
         return;
@@ -374,11 +374,11 @@ ek_status ek_bpe_encode_symbols(const ek_bpe *b, ek_bpe_work *w, const unsigned 
     int64_t from = out->n;
     int hit;
 
-    EK_TRY(look_up(w, word, n, out, &place, &hit));
+    EK_TRY(find_cached(w, word, n, out, &place, &hit));
     if (hit)
         return EK_OK;
     EK_TRY(encode_ids(b, w, n_ids, out));
-    keep(place, word, n, out, from);
+    cache_ids(place, word, n, out, from);
     return EK_OK;
 }
 
@@ -393,7 +393,7 @@ ek_status ek_bpe_encode(const ek_bpe *b, ek_bpe_work *w, const unsigned char *wo
         return EK_OK;
     if (n == 1)
         return ek_ids_push(out, b->byte_id[word[0]]);
-    EK_TRY(look_up(w, word, n, out, &place, &hit));
+    EK_TRY(find_cached(w, word, n, out, &place, &hit));
     if (hit)
         return EK_OK;
     id = b->whole_words ? ek_bpe_find(b, word, n) : -1;
@@ -405,6 +405,6 @@ ek_status ek_bpe_encode(const ek_bpe *b, ek_bpe_work *w, const unsigned char *wo
             w->ids[i] = b->byte_id[word[i]];
         EK_TRY(encode_ids(b, w, n, out));
     }
-    keep(place, word, n, out, from);
+    cache_ids(place, word, n, out, from);
     return EK_OK;
 }

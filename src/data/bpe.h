@@ -1,11 +1,10 @@
 /* data/bpe.h - byte pair encoding: words to ids and back.
  *
- * The vocabulary holds byte strings; every single byte is in it, so any word can be encoded.  Words
- * of other symbols than bytes: data/chars.h.
- * Merges join the neighbouring pair of lowest rank first, the leftmost of equals.
+ * The vocabulary holds byte strings, every single byte among them, so any word can be encoded.
+ * Words of other symbols than bytes: data/chars.h.
+ * Merges join the adjacent pair of lowest rank first, the leftmost of equals.
  *
- * Threads      an ek_bpe is read-only once built; each thread encodes through its own ek_bpe_work.
- */
+ * Threads      an ek_bpe is read-only once built; each thread has its own ek_bpe_work. */
 #ifndef DATA_BPE_H
 #define DATA_BPE_H
 
@@ -14,19 +13,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { EK_IDS_MAX = 1 << 24 }; /* ids are below this: a sparse table of them stays small */
+enum { EK_IDS_MAX = 1 << 24 }; /* ids are below this, which bounds a sparse table */
 
-/* A growing list of ids.  Zeroed is empty; the owner frees ids. */
+/* A growing list of ids.  Zero-initialised is empty; the owner frees ids. */
 typedef struct {
     int32_t *ids;
-    int64_t n, room;
+    int64_t n, cap;
 } ek_ids;
 
-/* Makes room for `more` ids behind the last. */
+/* Reserves capacity for `more` ids; appends an id. */
 EK_CHECKED ek_status ek_ids_reserve(ek_ids *l, int64_t more);
 EK_CHECKED ek_status ek_ids_push(ek_ids *l, uint32_t id);
 
-/* What an id stands for. */
+/* The byte string of an id. */
 typedef struct {
     size_t at; /* in blob */
     uint32_t n;
@@ -43,7 +42,7 @@ typedef struct {
     ek_token *tokens;
     int64_t n_ids; /* one more than the largest id */
     unsigned char *blob;
-    size_t blob_n, blob_room;
+    size_t blob_n, blob_cap;
     uint32_t *slots; /* bytes -> id + 1, by hash; 0: empty */
     size_t n_slots;  /* a power of two */
     ek_merge *merges;
@@ -53,27 +52,26 @@ typedef struct {
     int whole_words; /* a word that is a token is that token, whatever the merges (ignore_merges) */
 } ek_bpe;
 
-/* Building: begin for n tokens with ids below n_ids, add them, index, then merges.  An ek_bpe that
- * failed half-way is released as usual. */
+/* Building: begin, add all tokens, merges, finish.  After a failure call ek_bpe_release. */
 EK_CHECKED ek_status ek_bpe_begin(ek_bpe *b, int64_t n_ids, int64_t n_tokens, int64_t n_merges);
 EK_CHECKED ek_status ek_bpe_add(ek_bpe *b, int64_t id, const unsigned char *bytes, size_t n,
                                 int added);
-/* The id of a byte string of the vocabulary (not of added tokens), -1 if it has none. */
+/* The id of a byte string in the vocabulary (added tokens excluded), -1 if it has none. */
 int64_t ek_bpe_find(const ek_bpe *b, const unsigned char *bytes, size_t n);
-/* A pair given twice keeps its last rank. */
+/* A pair added twice keeps its last rank. */
 void ek_bpe_merge(ek_bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 /* Fills byte_id; EK_EFORMAT when a byte has no token. */
 EK_CHECKED ek_status ek_bpe_finish(ek_bpe *b, const char *name);
 void ek_bpe_release(ek_bpe *b);
 
-/* What one thread needs to encode; zeroed is ready. */
+/* Scratch of one thread; zero-initialised is ready. */
 typedef struct {
-    struct ek_bpe_word *cache; /* words met before, by hash */
+    struct ek_bpe_word *cache; /* ids of recent words, by hash */
     struct ek_bpe_symbol *symbols;
     struct ek_bpe_entry *heap;
-    size_t symbols_room, heap_n, heap_room;
+    size_t symbols_cap, heap_n, heap_cap;
     uint32_t *ids; /* the symbols of a word before its merges */
-    size_t ids_room;
+    size_t ids_cap;
 } ek_bpe_work;
 
 void ek_bpe_work_release(ek_bpe_work *w);
@@ -82,9 +80,9 @@ void ek_bpe_work_release(ek_bpe_work *w);
 EK_CHECKED ek_status ek_bpe_encode(const ek_bpe *b, ek_bpe_work *w, const unsigned char *word,
                                    size_t n, ek_ids *out);
 
-/* For words of other symbols than bytes: room for n of them in w->ids; then what the merges make of
- * w->ids [n_ids], which is used up.  word [n] are the bytes that they stand for; the same bytes
- * must always come as the same symbols.  whole_words is the caller's. */
+/* For words of other symbols than bytes: reserve n symbols in w->ids, then merge w->ids [n_ids],
+ * which is overwritten. word [n] are the bytes that they represent; the same bytes must always have
+ * the same symbols.  The caller handles whole_words. */
 EK_CHECKED ek_status ek_bpe_reserve_symbols(ek_bpe_work *w, size_t n);
 EK_CHECKED ek_status ek_bpe_encode_symbols(const ek_bpe *b, ek_bpe_work *w,
                                            const unsigned char *word, size_t n, size_t n_ids,

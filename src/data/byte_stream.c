@@ -1,4 +1,4 @@
-/* One input buffer, refilled by read(2), and a decoder chosen by the file's name. */
+/* An input buffer, refilled by read(2), and a decoder chosen by the file name. */
 #include "data/byte_stream.h"
 
 #include "base/file.h"
@@ -20,12 +20,12 @@ struct ek_byte_stream {
     char *path;
     int fd;
     coding coding;
-    unsigned char *input; /* [INPUT_BYTES]; at, n: what of it is not consumed yet */
+    unsigned char *input; /* [INPUT_BYTES]; at, n: the range that is not consumed yet */
     size_t at, n;
     int64_t read_bytes; /* of the file */
     int file_ended;
-    int inside; /* a member or frame has begun and has not ended */
-    int member; /* one was complete already */
+    int inside; /* inside a member or frame */
+    int member; /* a member or frame has been completed */
     int gzip_ready;
     z_stream gzip;
     ZSTD_DStream *zstd;
@@ -141,7 +141,7 @@ static ek_status read_file(ek_byte_stream *s, void *buf, size_t want, size_t *go
     return EK_OK;
 }
 
-static ek_status refill(ek_byte_stream *s)
+static ek_status refill_input(ek_byte_stream *s)
 {
     if (s->n > 0 || s->file_ended)
         return EK_OK;
@@ -149,18 +149,18 @@ static ek_status refill(ek_byte_stream *s)
     return read_file(s, s->input, INPUT_BYTES, &s->n);
 }
 
-/* Behind a gzip member there may be another, zeros that fill a block, or nothing. */
+/* A gzip member may be followed by another, by zeros that fill a block, or by nothing. */
 static ek_status begin_member(ek_byte_stream *s)
 {
     while (s->member && s->n > 0 && s->input[s->at] == 0) {
         s->at++;
         s->n--;
-        EK_TRY(refill(s));
+        EK_TRY(refill_input(s));
     }
     if (s->n == 0)
         return EK_OK;
     EK_REQUIRE(!s->member || s->input[s->at] == 0x1f, EK_EFORMAT,
-               "%s: byte %lld: behind the gzip stream there is something that is none", s->path,
+               "%s: byte %lld: the gzip stream is followed by other data", s->path,
                (long long)ek_byte_stream_position(s));
     EK_REQUIRE(inflateReset(&s->gzip) == Z_OK, EK_EINTERNAL, "zlib: cannot begin a stream");
     s->inside = 1;
@@ -214,13 +214,13 @@ static ek_status expand_some(ek_byte_stream *s, unsigned char *buf, size_t want,
     return EK_OK;
 }
 
-/* One step of the decoder; *ended when there is no more. */
+/* One step of the decoder; *ended: the stream is complete. */
 static ek_status decode_some(ek_byte_stream *s, unsigned char *buf, size_t want, size_t *got,
                              int *ended)
 {
     size_t limit = want < INPUT_BYTES ? want : INPUT_BYTES;
 
-    EK_TRY(refill(s));
+    EK_TRY(refill_input(s));
     EK_TRY(s->coding == GZIP ? inflate_some(s, buf, limit, got) : expand_some(s, buf, limit, got));
     *ended = *got == 0 && s->n == 0 && s->file_ended;
     EK_REQUIRE(!*ended || (s->member && !s->inside), EK_EFORMAT,

@@ -1,8 +1,8 @@
-/* Characters to symbols, and the pairs of symbols that merges can join.
+/* Symbols of characters, and the pairs of symbols that merges can join.
  *
- * Each token that merges make begins and ends with a symbol, whatever the order of the merges; a
- * merge of tokens a and b joins the last symbol of a with the first of b.  Two neighbours that no
- * merge joins in this sense stay apart. */
+ * Each merged token begins and ends with a symbol, whatever the order of the merges; a merge of
+ * tokens a and b joins the last symbol of a with the first of b.  Two adjacent symbols that no
+ * merge joins in this sense are never merged. */
 #include "data/chars.h"
 
 #include "data/utf8.h"
@@ -18,7 +18,7 @@ static const uint32_t unknown = UINT32_MAX;
 /* First and last symbol of each token, as far as known. */
 typedef struct {
     uint32_t *first, *last; /* [n_ids] */
-    int ambiguous;          /* a token has two spellings: nothing is known then */
+    int ambiguous;          /* a token has two spellings: pairs cannot be determined */
 } ends;
 
 static size_t joint_slot(const ek_chars *c, uint64_t pair)
@@ -70,8 +70,8 @@ static ek_status find_symbols(ek_chars *c, ek_bpe *b, const char *name, ends *e)
     return EK_OK;
 }
 
-/* One look at every merge; returns whether a token became known. */
-static int learn_ends(const ek_bpe *b, ends *e)
+/* One pass over all merges; returns whether the ends of a token were found. */
+static int find_ends(const ek_bpe *b, ends *e)
 {
     int news = 0;
 
@@ -92,12 +92,12 @@ static int learn_ends(const ek_bpe *b, ends *e)
     return news;
 }
 
-/* The pairs; merges of tokens that nothing makes are never met. */
+/* Collects the pairs; merges of tokens that no merge produces are ignored. */
 static ek_status find_joints(ek_chars *c, const ek_bpe *b, ends *e)
 {
     int passes = 0;
 
-    while (learn_ends(b, e) && !e->ambiguous)
+    while (find_ends(b, e) && !e->ambiguous)
         if (++passes == PASSES_MAX)
             return EK_OK;
     if (e->ambiguous)
@@ -161,13 +161,13 @@ static int64_t char_id(const ek_chars *c, const ek_bpe *b, uint32_t cp, const un
     return cp < CODES ? (int64_t)c->of_char[cp] - 1 : ek_bpe_find(b, p, len);
 }
 
-/* A word while it grows: text[from, to) and its symbols. */
+/* The current word: text[from, to) and its symbols. */
 typedef struct {
     const unsigned char *text;
     size_t from, to, n;
 } word;
 
-static ek_status end_word(const ek_bpe *b, ek_bpe_work *w, word *x, ek_ids *out)
+static ek_status finish_word(const ek_bpe *b, ek_bpe_work *w, word *x, ek_ids *out)
 {
     size_t n = x->n;
 
@@ -177,12 +177,12 @@ static ek_status end_word(const ek_bpe *b, ek_bpe_work *w, word *x, ek_ids *out)
     return ek_bpe_encode_symbols(b, w, x->text + x->from, x->to - x->from, n, out);
 }
 
-/* Takes a symbol of `bytes` bytes, in a new word where nothing can join it to the one before. */
+/* Appends a symbol of `bytes` bytes; starts a new word if no merge can join it to the last one. */
 static ek_status add_symbol(const ek_chars *c, const ek_bpe *b, ek_bpe_work *w, word *x,
                             uint32_t id, size_t bytes, ek_ids *out)
 {
     if (x->n > 0 && !may_join(c, w->ids[x->n - 1], id))
-        EK_TRY(end_word(b, w, x, out));
+        EK_TRY(finish_word(b, w, x, out));
     if (x->n == 0)
         x->from = x->to;
     EK_TRY(ek_bpe_reserve_symbols(w, x->n + 1));
@@ -210,5 +210,5 @@ ek_status ek_chars_encode(const ek_chars *c, const ek_bpe *b, ek_bpe_work *w,
         for (size_t k = 0; id < 0 && k < len; k++)
             EK_TRY(add_symbol(c, b, w, &x, b->byte_id[text[i + k]], 1, out));
     }
-    return x.n > 0 ? end_word(b, w, &x, out) : EK_OK;
+    return x.n > 0 ? finish_word(b, w, &x, out) : EK_OK;
 }

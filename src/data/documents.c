@@ -1,4 +1,4 @@
-/* Documents of a sequence, from its tokens. */
+/* Document boundaries from tokens. */
 #include "data/documents.h"
 
 #include "base/log.h"
@@ -9,16 +9,15 @@ ek_status ek_documents_end(const ek_tokenizer *tokenizer, int64_t eos, int32_t *
 
     if (id < 0)
         id = eos;
-    EK_REQUIRE(
-        id >= 0, EK_EFORMAT,
-        "--document-mask needs the token that ends a document, and neither the tokenizer nor "
-        "the model's config (eos_token_id) names one; give a --tokenizer that has one, or "
-        "add eos_token_id to config.json");
+    EK_REQUIRE(id >= 0, EK_EFORMAT,
+               "--document-mask needs a token that ends documents, and neither the tokenizer nor "
+               "the model's config (eos_token_id) names one; give a --tokenizer that has one, or "
+               "add eos_token_id to config.json");
     *end = (int32_t)id;
     return EK_OK;
 }
 
-/* Whether a token is among the first EK_DOCUMENTS_SEARCHED of a stream. */
+/* Whether the first EK_DOCUMENTS_SEARCHED tokens of a stream contain a token. */
 static ek_status find_token(const ek_tokens *t, int32_t id, int *found)
 {
     enum { PART = 4096 };

@@ -13,7 +13,7 @@ typedef struct {
     const char *what; /* the first fault, at p */
 } scanner;
 
-static int fail(scanner *s, const char *what)
+static int fail_at(scanner *s, const char *what)
 {
     if (s->what == NULL)
         s->what = what;
@@ -26,7 +26,7 @@ static void skip_space(scanner *s)
         s->p++;
 }
 
-static int take(scanner *s, char c)
+static int accept_char(scanner *s, char c)
 {
     skip_space(s);
     if (s->p == s->end || *s->p != c)
@@ -46,12 +46,12 @@ static int hex4(scanner *s, uint32_t *out)
         else if (low >= 'a' && low <= 'f')
             *out = *out << 4 | (uint32_t)(low - 'a' + 10);
         else
-            return fail(s, "an escape \\u without four hexadecimal digits");
+            return fail_at(s, "an escape \\u without four hexadecimal digits");
     }
     return 1;
 }
 
-/* What follows \u; a pair of surrogates is one code point. */
+/* Scans what follows \u; a pair of surrogates is one code point. */
 static int scan_code_point(scanner *s, uint32_t *cp)
 {
     uint32_t low;
@@ -63,7 +63,7 @@ static int scan_code_point(scanner *s, uint32_t *cp)
 
         ahead.p += 2;
         if (!hex4(&ahead, &low))
-            return fail(s, ahead.what);
+            return fail_at(s, ahead.what);
         if (low >= 0xDC00 && low < 0xE000) {
             s->p = ahead.p;
             *cp = 0x10000 + ((*cp - 0xD800) << 10) + (low - 0xDC00);
@@ -74,16 +74,16 @@ static int scan_code_point(scanner *s, uint32_t *cp)
     return 1;
 }
 
-/* Where the bytes of a string go: into memory, or against what they should be. */
+/* Sink of a string's bytes: stored in memory, or compared with an expected string. */
 typedef struct {
-    char *out;          /* NULL: nowhere */
-    const char *expect; /* NULL: nothing */
+    char *out;          /* NULL: not stored */
+    const char *expect; /* NULL: not compared */
     size_t expect_bytes;
     size_t n;
     int differs;
 } sink;
 
-static void emit(sink *k, const void *bytes, size_t n)
+static void emit_bytes(sink *k, const void *bytes, size_t n)
 {
     if (k->out != NULL)
         memcpy(k->out + k->n, bytes, n);
@@ -92,7 +92,7 @@ static void emit(sink *k, const void *bytes, size_t n)
     k->n = k->differs ? 0 : k->n + n;
 }
 
-/* What follows a backslash. */
+/* Scans what follows a backslash. */
 static int scan_escape(scanner *s, sink *k)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -103,19 +103,19 @@ static int scan_escape(scanner *s, sink *k)
     name = s->p < s->end && *s->p != '\0' ? strchr(names, *s->p) : NULL;
     if (name != NULL) {
         s->p++;
-        emit(k, values + (name - names), 1);
+        emit_bytes(k, values + (name - names), 1);
         return 1;
     }
     if (s->p == s->end || *s->p != 'u')
-        return fail(s, "an unknown escape");
+        return fail_at(s, "an unknown escape");
     s->p++;
     if (!scan_code_point(s, &cp))
         return 0;
-    emit(k, utf8, ek_utf8_put(cp, utf8));
+    emit_bytes(k, utf8, ek_utf8_put(cp, utf8));
     return 1;
 }
 
-/* A string whose opening quote is taken. */
+/* Scans a string after its opening quote. */
 static int scan_string(scanner *s, sink *k)
 {
     for (;;) {
@@ -123,11 +123,11 @@ static int scan_string(scanner *s, sink *k)
 
         while (s->p < s->end && *s->p != '"' && *s->p != '\\' && (unsigned char)*s->p >= 0x20)
             s->p++;
-        emit(k, from, (size_t)(s->p - from));
+        emit_bytes(k, from, (size_t)(s->p - from));
         if (s->p == s->end)
-            return fail(s, "a string without its closing quote");
+            return fail_at(s, "a string without its closing quote");
         if ((unsigned char)*s->p < 0x20)
-            return fail(s, "a control character inside a string");
+            return fail_at(s, "a control character inside a string");
         if (*s->p++ == '"')
             return 1;
         if (!scan_escape(s, k))
@@ -141,7 +141,7 @@ static int scan_digits(scanner *s)
 
     while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
         s->p++;
-    return s->p > from || fail(s, "a number without digits");
+    return s->p > from || fail_at(s, "a number without digits");
 }
 
 static int scan_number(scanner *s)
@@ -171,7 +171,7 @@ static int scan_word(scanner *s, const char *word)
     size_t n = strlen(word);
 
     if ((size_t)(s->end - s->p) < n || memcmp(s->p, word, n) != 0)
-        return fail(s, "a value that JSON does not have");
+        return fail_at(s, "a value that JSON does not have");
     s->p += n;
     return 1;
 }
@@ -181,10 +181,10 @@ static int scan_scalar(scanner *s)
 {
     sink nowhere = {.n = 0};
 
-    if (take(s, '"'))
+    if (accept_char(s, '"'))
         return scan_string(s, &nowhere);
     if (s->p == s->end)
-        return fail(s, "the end of the line where a value should be");
+        return fail_at(s, "the line ends where a value should be");
     switch (*s->p) {
     case 't': return scan_word(s, "true");
     case 'f': return scan_word(s, "false");
@@ -192,16 +192,16 @@ static int scan_scalar(scanner *s)
     default: break;
     }
     if (*s->p != '-' && (*s->p < '0' || *s->p > '9'))
-        return fail(s, "a value that JSON does not have");
+        return fail_at(s, "a value that JSON does not have");
     return scan_number(s);
 }
 
 /* A key and its colon. */
 static int scan_key(scanner *s, sink *k)
 {
-    if (!take(s, '"'))
-        return fail(s, "no key where one should be");
-    return scan_string(s, k) && (take(s, ':') || fail(s, "no colon behind a key"));
+    if (!accept_char(s, '"'))
+        return fail_at(s, "no key where one should be");
+    return scan_string(s, k) && (accept_char(s, ':') || fail_at(s, "no colon after a key"));
 }
 
 /* Any value, to its end. */
@@ -214,34 +214,34 @@ static int skip_value(scanner *s)
         sink nowhere = {.n = 0};
         int opened = 0;
 
-        if (take(s, '{') || take(s, '[')) {
+        if (accept_char(s, '{') || accept_char(s, '[')) {
             if (depth == DEPTH_MAX)
-                return fail(s, "values nested more than 64 deep");
+                return fail_at(s, "values nested more than 64 deep");
             open[depth++] = s->p[-1] == '{' ? '}' : ']';
             opened = 1;
         } else if (!scan_scalar(s)) {
             return 0;
         }
-        while (depth > 0 && take(s, open[depth - 1])) {
+        while (depth > 0 && accept_char(s, open[depth - 1])) {
             depth--;
             opened = 0;
         }
         if (depth == 0)
             return 1;
-        if (!opened && !take(s, ','))
-            return fail(s, "neither a comma nor a closing bracket behind a value");
+        if (!opened && !accept_char(s, ','))
+            return fail_at(s, "neither a comma nor a closing bracket after a value");
         if (open[depth - 1] == '}' && !scan_key(s, &nowhere))
             return 0;
     }
 }
 
-/* The value of the field: a string, or any other one, whose place is kept. */
+/* Scans the value of the field: a string into text; the position of any other value in *other. */
 static int scan_field(scanner *s, char *text, size_t *bytes, const char **other)
 {
     sink value = {.out = text};
 
     *other = NULL;
-    if (!take(s, '"')) {
+    if (!accept_char(s, '"')) {
         *other = s->p;
         return skip_value(s);
     }
@@ -253,11 +253,11 @@ static int scan_field(scanner *s, char *text, size_t *bytes, const char **other)
 
 static int scan_object(scanner *s, const char *field, char *text, size_t *bytes, int *found)
 {
-    const char *other = NULL; /* of equal keys the last counts */
+    const char *other = NULL; /* the last of duplicate keys counts */
 
-    if (!take(s, '{'))
-        return fail(s, "no JSON object");
-    if (take(s, '}'))
+    if (!accept_char(s, '{'))
+        return fail_at(s, "not a JSON object");
+    if (accept_char(s, '}'))
         return 1;
     do {
         sink key = {.expect = field, .expect_bytes = strlen(field)};
@@ -272,13 +272,13 @@ static int scan_object(scanner *s, const char *field, char *text, size_t *bytes,
         if (!scan_field(s, text, bytes, &other))
             return 0;
         *found = 1;
-    } while (take(s, ','));
-    if (!take(s, '}'))
-        return fail(s, "neither a comma nor a closing bracket behind a value");
+    } while (accept_char(s, ','));
+    if (!accept_char(s, '}'))
+        return fail_at(s, "neither a comma nor a closing bracket after a value");
     if (other == NULL)
         return 1;
     s->p = other;
-    return fail(s, "the field is no string");
+    return fail_at(s, "the field is not a string");
 }
 
 int ek_jsonl_text(const char *line, size_t n, const char *field, char *text, size_t *bytes,
@@ -291,7 +291,7 @@ int ek_jsonl_text(const char *line, size_t n, const char *field, char *text, siz
     if (scan_object(&s, field, text, bytes, &found)) {
         skip_space(&s);
         if (s.p < s.end)
-            (void)fail(&s, "something behind the object");
+            (void)fail_at(&s, "data after the object");
         else if (found)
             return 1;
     }

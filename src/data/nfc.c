@@ -1,8 +1,8 @@
 /* Form C: decompose, order marks, compose.
  *
- * A "certain" code point neither changes nor composes with what stands before it, so a text falls
- * into runs of one certain code point and the doubtful ones that follow; only runs with a
- * doubtful one are worked on. */
+ * A "certain" code point neither changes nor composes with the one before it, so a text is a
+ * sequence of groups of one certain code point and the doubtful ones after it; only groups with
+ * a doubtful one are normalised. */
 #include "data/nfc.h"
 
 #include "data/nfc_table.h"
@@ -29,7 +29,7 @@ struct ek_nfc_mark {
     size_t order; /* keeps the sort stable */
 };
 
-static int doubtful(uint32_t cp)
+static int is_doubtful(uint32_t cp)
 {
     size_t low = 0, high = COUNT(nfc_doubtful);
 
@@ -61,7 +61,7 @@ static uint32_t combining_class(uint32_t cp)
     return low < COUNT(nfc_class) && cp >= nfc_class[low].first ? nfc_class[low].ccc : 0;
 }
 
-/* Place of cp in nfc_decomposed; its size if cp is not there. */
+/* Index of cp in nfc_decomposed; its size if cp is not there. */
 static size_t find_decomposed(uint32_t cp)
 {
     size_t low = 0, high = COUNT(nfc_decomposed);
@@ -117,7 +117,7 @@ int ek_nfc_certain(const unsigned char *text, size_t n)
             }
         }
         i += ek_utf8_next(text + i, n - i, &cp);
-        if (doubtful(cp))
+        if (is_doubtful(cp))
             return 0;
     }
     return 1;
@@ -125,13 +125,13 @@ int ek_nfc_certain(const unsigned char *text, size_t n)
 
 static ek_status add_mark(ek_nfc *s, uint32_t cp)
 {
-    if (s->n_marks == s->marks_room) {
-        size_t room = s->marks_room * 2 + 64;
-        struct ek_nfc_mark *grown = realloc(s->marks, room * sizeof(*grown));
+    if (s->n_marks == s->marks_cap) {
+        size_t cap = s->marks_cap * 2 + 64;
+        struct ek_nfc_mark *grown = realloc(s->marks, cap * sizeof(*grown));
 
-        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for normalising %zu code points", room);
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for normalising %zu code points", cap);
         s->marks = grown;
-        s->marks_room = room;
+        s->marks_cap = cap;
     }
     s->marks[s->n_marks] =
         (struct ek_nfc_mark){.cp = cp, .ccc = combining_class(cp), .order = s->n_marks};
@@ -139,7 +139,7 @@ static ek_status add_mark(ek_nfc *s, uint32_t cp)
     return EK_OK;
 }
 
-static ek_status decompose(ek_nfc *s, uint32_t cp)
+static ek_status decompose_char(ek_nfc *s, uint32_t cp)
 {
     uint32_t tail[8];
     size_t n = 0, at;
@@ -211,15 +211,15 @@ static void compose_marks(ek_nfc *s)
     s->n_marks = kept;
 }
 
-static ek_status reserve(ek_nfc *s, size_t more)
+static ek_status reserve_text(ek_nfc *s, size_t more)
 {
-    if (s->room - s->n <= more) {
-        size_t room = s->room + s->room / 2 + more + 256;
-        unsigned char *grown = realloc(s->text, room);
+    if (s->cap - s->n <= more) {
+        size_t cap = s->cap + s->cap / 2 + more + 256;
+        unsigned char *grown = realloc(s->text, cap);
 
-        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of normalised text", room);
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of normalised text", cap);
         s->text = grown;
-        s->room = room;
+        s->cap = cap;
     }
     return EK_OK;
 }
@@ -231,11 +231,11 @@ static ek_status write_run(ek_nfc *s, const unsigned char *run, size_t n)
         uint32_t cp = 0;
 
         i += ek_utf8_next(run + i, n - i, &cp);
-        EK_TRY(decompose(s, cp));
+        EK_TRY(decompose_char(s, cp));
     }
     order_marks(s);
     compose_marks(s);
-    EK_TRY(reserve(s, 4 * s->n_marks));
+    EK_TRY(reserve_text(s, 4 * s->n_marks));
     for (size_t i = 0; i < s->n_marks; i++)
         s->n += ek_utf8_put(s->marks[i].cp, s->text + s->n);
     return EK_OK;
@@ -243,30 +243,30 @@ static ek_status write_run(ek_nfc *s, const unsigned char *run, size_t n)
 
 ek_status ek_nfc_run(ek_nfc *s, const unsigned char *text, size_t n)
 {
-    size_t run = 0, i = 0; /* run: start of the code point that doubtful ones may join */
-    size_t plain = 0;      /* start of what can be copied as it is */
+    size_t run = 0, i = 0; /* run: start of the code point that doubtful ones may compose with */
+    size_t plain = 0;      /* start of the range to be copied unchanged */
 
     s->n = 0;
     while (i < n) {
         uint32_t cp = 0;
         size_t len = ek_utf8_next(text + i, n - i, &cp);
 
-        if (!doubtful(cp)) {
+        if (!is_doubtful(cp)) {
             run = i;
             i += len;
             continue;
         }
-        EK_TRY(reserve(s, run - plain));
+        EK_TRY(reserve_text(s, run - plain));
         memcpy(s->text + s->n, text + plain, run - plain);
         s->n += run - plain;
         do {
             i += len;
             len = ek_utf8_next(text + i, n - i, &cp);
-        } while (i < n && doubtful(cp));
+        } while (i < n && is_doubtful(cp));
         EK_TRY(write_run(s, text + run, i - run));
         plain = run = i;
     }
-    EK_TRY(reserve(s, n - plain));
+    EK_TRY(reserve_text(s, n - plain));
     memcpy(s->text + s->n, text + plain, n - plain);
     s->n += n - plain;
     return EK_OK;

@@ -2,7 +2,7 @@
  *
  * Tokenizers of the Qwen and GPT-NeoX families normalise before they split.  The tables hold
  * Unicode 9, as those of the tokenizers library do, so that ids agree; code points assigned later
- * keep their place and are left as they are. */
+ * are left unchanged. */
 #ifndef DATA_NFC_H
 #define DATA_NFC_H
 
@@ -10,15 +10,15 @@
 
 #include <stddef.h>
 
-/* Whether well-formed UTF-8 is certainly in form C already: the common case, fast. */
+/* Fast check for the common case: true only if well-formed UTF-8 is in form C already. */
 int ek_nfc_certain(const unsigned char *text, size_t n);
 
-/* Scratch that one thread keeps between texts; zeroed at first, released by ek_nfc_release. */
+/* Scratch of one thread, kept between texts; zero-initialised, released by ek_nfc_release. */
 typedef struct {
     unsigned char *text; /* the result of the last call */
-    size_t n, room;
+    size_t n, cap;
     struct ek_nfc_mark *marks; /* decomposed code points not yet written */
-    size_t n_marks, marks_room;
+    size_t n_marks, marks_cap;
 } ek_nfc;
 
 /* Normalises well-formed UTF-8 into s->text, s->n. */

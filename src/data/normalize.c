@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text may grow to this many times its size, and some: one byte becomes at most 32. */
+/* Limit of a text's growth, as a factor plus a constant: one byte becomes at most 32. */
 enum { GROWTH_MAX = 64, GROWTH_FREE = 4096 };
 
 void ek_normalize_work_release(ek_normalize_work *w)
@@ -32,22 +32,22 @@ ek_status ek_normalizer_add(ek_normalizer *z, const char *from, const char *to)
     return EK_OK;
 }
 
-/* Room for what r makes of n bytes, at most. */
+/* Reserves the maximum size that r makes of n bytes. */
 static ek_status reserve_text(ek_normalize_work *w, int i, size_t n, const ek_replacement *r)
 {
     size_t matches = r->from_n > 0 ? n / r->from_n : 1, need = n + matches * r->to_n + 1;
 
-    if (need <= w->room[i])
+    if (need <= w->cap[i])
         return EK_OK;
     free(w->text[i]);
-    w->room[i] = 0;
+    w->cap[i] = 0;
     w->text[i] = malloc(need + need / 4);
     EK_REQUIRE(w->text[i] != NULL, EK_ENOMEM, "no memory for a text of %zu bytes", need);
-    w->room[i] = need + need / 4;
+    w->cap[i] = need + need / 4;
     return EK_OK;
 }
 
-/* The next place of r->from in the text, or its end. */
+/* The next occurrence of r->from in the text, or its end. */
 static const unsigned char *find_match(const ek_replacement *r, const unsigned char *p,
                                        const unsigned char *end)
 {

@@ -19,7 +19,7 @@ struct ek_matcher {
     pcre2_jit_stack *stack;
 };
 
-/* The rewritten text while it grows. */
+/* The rewritten pattern. */
 typedef struct {
     const char *in;
     size_t n, at;
@@ -28,18 +28,18 @@ typedef struct {
     int in_class;
 } rewrite;
 
-/* One character may become this many. */
+/* Maximum length that one character becomes. */
 enum { GROWTH = 32 };
 
-static void put(rewrite *r, const char *s, size_t n)
+static void append_bytes(rewrite *r, const char *s, size_t n)
 {
     memcpy(r->out + r->used, s, n);
     r->used += n;
 }
 
-static void put_text(rewrite *r, const char *s)
+static void append_text(rewrite *r, const char *s)
 {
-    put(r, s, strlen(s));
+    append_bytes(r, s, strlen(s));
 }
 
 /* \p{Name}: PCRE2 takes a script name to mean Script_Extensions, Oniguruma plain Script. */
@@ -63,10 +63,10 @@ static ek_status rewrite_property(rewrite *r)
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
         if (n == strlen(same[i]) && memcmp(name, same[i], n) == 0)
             script = 0;
-    put(r, r->in + r->at, 3);
+    append_bytes(r, r->in + r->at, 3);
     if (script)
-        put_text(r, "sc:");
-    put(r, name, n + 1);
+        append_text(r, "sc:");
+    append_bytes(r, name, n + 1);
     r->at += n + 4;
     return EK_OK;
 }
@@ -81,19 +81,19 @@ static ek_status rewrite_escape(rewrite *r)
         return rewrite_property(r);
     r->at += 2;
     if (c == 's')
-        put_text(r, "\\p{wspace}");
+        append_text(r, "\\p{wspace}");
     else if (c == 'S')
-        put_text(r, "\\P{wspace}");
+        append_text(r, "\\P{wspace}");
     else if (c == 'w')
-        put_text(r, r->in_class ? "\\p{L}\\p{M}\\p{Nd}\\p{Pc}" : "[\\p{L}\\p{M}\\p{Nd}\\p{Pc}]");
+        append_text(r, r->in_class ? "\\p{L}\\p{M}\\p{Nd}\\p{Pc}" : "[\\p{L}\\p{M}\\p{Nd}\\p{Pc}]");
     else if (strchr("rntdDfv", c) != NULL && c != '\0') {
         /* \v is one character for Oniguruma, a class for PCRE2 */
-        put_text(r, "\\");
-        put(r, c == 'v' ? "x0b" : &c, c == 'v' ? 3 : 1);
+        append_text(r, "\\");
+        append_bytes(r, c == 'v' ? "x0b" : &c, c == 'v' ? 3 : 1);
     } else if (ispunct((unsigned char)c) || c == ' ') {
-        put(r, r->in + r->at - 2, 2);
+        append_bytes(r, r->in + r->at - 2, 2);
     } else if (c == 'x' && r->at < r->n && r->in[r->at] == '{') {
-        put_text(r, "\\x");
+        append_text(r, "\\x");
     } else {
         return EK_FAIL(EK_EUNSUPPORTED,
                        "the pattern has the escape \\%c at character %zu, which is not supported",
@@ -112,12 +112,12 @@ static ek_status rewrite_class_char(rewrite *r)
                pair ? "a class intersection (&&)" : "a class inside a class", r->at);
     if (c == ']')
         r->in_class = 0;
-    put(r, &c, 1);
+    append_bytes(r, &c, 1);
     r->at++;
     return EK_OK;
 }
 
-/* After "(?": only groups that both engines read alike. */
+/* After "(?": only groups with the same meaning in both engines. */
 static ek_status check_group(const rewrite *r)
 {
     static const char *const known[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
@@ -133,7 +133,7 @@ static ek_status check_group(const rewrite *r)
                    r->in[r->at + 1], r->at);
 }
 
-/* {n,m}: Oniguruma has no possessive form of it and reads {,m} as {0,m}. */
+/* {n,m}: Oniguruma has no possessive form of it, and reads {,m} as {0,m}. */
 static ek_status check_braces(const rewrite *r)
 {
     const char *p = r->in + r->at, *close = memchr(p, '}', r->n - r->at);
@@ -162,18 +162,18 @@ static ek_status rewrite_pattern(rewrite *r)
             EK_TRY(check_group(r));
         if (c == '{')
             EK_TRY(check_braces(r));
-        put(r, &c, 1);
+        append_bytes(r, &c, 1);
         r->at++;
         if (c == '[') {
             r->in_class = 1;
             if (r->at < r->n && r->in[r->at] == '^')
-                put(r, &r->in[r->at++], 1);
+                append_bytes(r, &r->in[r->at++], 1);
         }
     }
     return EK_OK;
 }
 
-static ek_status compile(const char *text, size_t n, uint32_t options, pcre2_code **out)
+static ek_status compile_pattern(const char *text, size_t n, uint32_t options, pcre2_code **out)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     unsigned char reason[128] = "";
@@ -210,10 +210,10 @@ ek_status ek_pattern_create(const char *text, size_t n, int literal, ek_pattern 
     EK_REQUIRE_OUT(r.out != NULL && p != NULL, EK_ENOMEM, "no memory for a pattern of %zu bytes",
                    n);
     if (literal) {
-        EK_TRY_OUT(compile(text, n, PCRE2_UTF | PCRE2_LITERAL, &p->code));
+        EK_TRY_OUT(compile_pattern(text, n, PCRE2_UTF | PCRE2_LITERAL, &p->code));
     } else {
         EK_TRY_OUT(rewrite_pattern(&r));
-        EK_TRY_OUT(compile(r.out, r.used, options | PCRE2_UCP | PCRE2_MULTILINE, &p->code));
+        EK_TRY_OUT(compile_pattern(r.out, r.used, options | PCRE2_UCP | PCRE2_MULTILINE, &p->code));
     }
     *out = p;
     p = NULL;

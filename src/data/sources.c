@@ -1,4 +1,4 @@
-/* Weights are read digit by digit, whatever the locale's decimal point is. */
+/* Weights are parsed digit by digit, independent of the locale's decimal point. */
 #include "data/sources.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 static const double share_total = 2147483648.0;
 
-/* A plain decimal number; 0 where the text is none. */
+/* A plain decimal number; returns 0 if the text is none. */
 static int read_weight(const char *text, double *out)
 {
     double x = 0, unit = 1;
@@ -56,7 +56,7 @@ ek_status ek_sources_have_texts(const char *const *paths, int64_t n, int *have)
     return weighted > 0 ? EK_OK : ek_tokens_count_files(paths, n, &files);
 }
 
-/* Weights of all paths, or 0 of all. */
+/* The weights of all paths, or 0 for each if none has one. */
 static ek_status read_weights(const ek_tokens_config *c, double *weights, double *sum)
 {
     int64_t with = 0;

@@ -1,12 +1,12 @@
-/* Texts to tokens: which files are documents, their encoding in parallel, the cache file.
+/* Texts to tokens: the list of files, parallel encoding, the cache file.
  *
- * Files are read in pieces (data/pieces.h); a batch of pieces is encoded on the team and written in
- * order.  So memory stays bounded by a batch, and the stream is the same for any number of
- * threads. */
+ * Files are read in blocks (data/text_reader.h); a batch of blocks is encoded by the OpenMP team
+ * and written in order.  So memory is bounded by a batch, and the stream does not depend on the
+ * number of threads. */
 #include "base/c_locale.h"
 #include "base/log.h"
 #include "data/jsonl.h"
-#include "data/pieces.h"
+#include "data/text_reader.h"
 #include "data/tokens_priv.h"
 
 #include <errno.h>
@@ -22,29 +22,29 @@ enum { BATCH_BYTES = 32 << 20, BATCH_PIECES = 4096, HASH_BYTES = 1 << 20 };
 
 typedef struct {
     char *path;
-    int named; /* itself, not as part of a folder */
+    int named; /* named by itself, not found in a folder */
     int64_t bytes;
 } text_file;
 
 typedef struct {
     text_file *files;
-    int64_t n, room;
+    int64_t n, cap;
 } text_list;
 
-/* A piece of a file, and what became of it. */
+/* A block of a file, and its ids. */
 typedef struct {
-    ek_piece piece;
+    ek_text_block block;
     const text_file *file;
     ek_ids ids;
     int64_t documents, empty, text_bytes; /* of the lines of a JSON Lines file */
-} encoded;
+} encoded_block;
 
-/* A failure of one of the threads, kept for the one that opened. */
+/* The first failure of the team, for the opening thread. */
 typedef struct {
-    int64_t piece; /* the first that failed; -1: none */
+    int64_t index; /* index of the first block or file that failed; -1: none */
     ek_status st;
     char text[1024];
-} failure;
+} team_failure;
 
 static void list_free(text_list *l)
 {
@@ -58,17 +58,17 @@ static ek_status list_add(text_list *l, const char *path, int named)
     struct stat s;
     text_file f;
 
-    EK_TRY(ek_pieces_check_name(path));
+    EK_TRY(ek_text_check_name(path));
     if (stat(path, &s) != 0)
         return ek_fail_errno(errno, "read", path);
     EK_REQUIRE(S_ISREG(s.st_mode), EK_EFORMAT, "%s: neither a file nor a folder", path);
-    if (l->n == l->room) {
-        int64_t room = 2 * l->room + 64;
-        text_file *grown = realloc(l->files, (size_t)room * sizeof(*grown));
+    if (l->n == l->cap) {
+        int64_t cap = 2 * l->cap + 64;
+        text_file *grown = realloc(l->files, (size_t)cap * sizeof(*grown));
 
-        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for a list of %lld files", (long long)room);
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for a list of %lld files", (long long)cap);
         l->files = grown;
-        l->room = room;
+        l->cap = cap;
     }
     f = (text_file){.path = strdup(path), .named = named, .bytes = s.st_size};
     EK_REQUIRE(f.path != NULL, EK_ENOMEM, "no memory for a path");
@@ -92,13 +92,13 @@ out:
     return st;
 }
 
-static const char *text_field(const ek_tokens_config *c)
+static const char *field_name(const ek_tokens_config *c)
 {
     return c->text_field != NULL ? c->text_field : "text";
 }
 
-/* Hash of all that the tokens follow from but for what the files hold: the name of the cache file,
- * so that there is one whatever becomes of them. */
+/* Hash of everything that determines the tokens except the contents of the files: names the cache
+ * file, so that changed texts replace it. */
 static uint64_t cache_key(const text_list *l, const ek_tokens_config *c)
 {
     const ek_tokenizer *t = c->tokenizer;
@@ -109,7 +109,7 @@ static uint64_t cache_key(const text_list *l, const ek_tokens_config *c)
 
     h = XXH3_64bits_withSeed(&end, sizeof(end), h);
     h = XXH3_64bits_withSeed(&version, sizeof(version), h);
-    h = XXH3_64bits_withSeed(text_field(c), strlen(text_field(c)) + 1, h);
+    h = XXH3_64bits_withSeed(field_name(c), strlen(field_name(c)) + 1, h);
     for (int64_t i = 0; i < l->n; i++) {
         const char *path = l->files[i].path;
 
@@ -118,11 +118,12 @@ static uint64_t cache_key(const text_list *l, const ek_tokens_config *c)
     return h;
 }
 
-/* Encodes each line's document and the end token behind it. */
-static ek_status encode_lines(const ek_tokens_config *c, ek_encoder *e, encoded *p, char *text)
+/* Encodes each line's document and the end token after it. */
+static ek_status encode_lines(const ek_tokens_config *c, ek_encoder *e, encoded_block *p,
+                              char *text)
 {
-    const char *line = p->piece.text, *end = line + p->piece.n;
-    int64_t last = ek_tokenizer_end(c->tokenizer), number = p->piece.line;
+    const char *line = p->block.text, *end = line + p->block.n;
+    int64_t last = ek_tokenizer_end(c->tokenizer), number = p->block.line;
 
     for (; line < end; number++) {
         const char *newline = memchr(line, '\n', (size_t)(end - line));
@@ -130,10 +131,10 @@ static ek_status encode_lines(const ek_tokens_config *c, ek_encoder *e, encoded 
         ek_jsonl_fault fault;
 
         if (!ek_jsonl_is_blank(line, n)) {
-            EK_REQUIRE(ek_jsonl_text(line, n, text_field(c), text, &bytes, &fault), EK_EFORMAT,
+            EK_REQUIRE(ek_jsonl_text(line, n, field_name(c), text, &bytes, &fault), EK_EFORMAT,
                        "%s:%lld:%zu: %s; every line is a JSON object with a string `%s` "
                        "(--text-field)",
-                       p->piece.path, (long long)number, fault.column, fault.what, text_field(c));
+                       p->block.path, (long long)number, fault.column, fault.what, field_name(c));
             if (bytes == 0) {
                 p->empty++;
             } else {
@@ -148,47 +149,48 @@ static ek_status encode_lines(const ek_tokens_config *c, ek_encoder *e, encoded 
     return EK_OK;
 }
 
-static ek_status encode_piece(const ek_tokens_config *c, ek_encoder *e, encoded *p)
+static ek_status encode_block(const ek_tokens_config *c, ek_encoder *e, encoded_block *p)
 {
     char *text;
     ek_status st;
 
-    if (p->piece.kind != EK_PIECE_TEXT || p->piece.n == 0)
+    if (p->block.kind != EK_TEXT_BLOCK_UTF8 || p->block.n == 0)
         return EK_OK;
-    if (!p->piece.lines) {
-        st = p->piece.first ? ek_encode(e, p->piece.text, p->piece.n, &p->ids)
-                            : ek_encode_rest(e, p->piece.text, p->piece.n, &p->ids);
+    if (!p->block.lines) {
+        st = p->block.first ? ek_encode(e, p->block.text, p->block.n, &p->ids)
+                            : ek_encode_rest(e, p->block.text, p->block.n, &p->ids);
         if (st < 0) {
             char said[512];
 
             (void)snprintf(said, sizeof(said), "%s", ek_err_message());
-            return EK_FAIL(st, "%s: %s", p->piece.path, said);
+            return EK_FAIL(st, "%s: %s", p->block.path, said);
         }
         return EK_OK;
     }
-    text = malloc(p->piece.n);
-    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for %zu bytes of %s", p->piece.n, p->piece.path);
+    text = malloc(p->block.n);
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for %zu bytes of %s", p->block.n, p->block.path);
     st = encode_lines(c, e, p, text);
     free(text);
     return st;
 }
 
-static void keep_failure(failure *first, int64_t at, ek_status st)
+static void record_failure(team_failure *first, int64_t at, ek_status st)
 {
 #pragma omp critical(ek_texts)
-    if (first->piece < 0 || at < first->piece) {
-        first->piece = at;
+    if (first->index < 0 || at < first->index) {
+        first->index = at;
         first->st = st;
         (void)snprintf(first->text, sizeof(first->text), "%s", ek_err_message());
     }
 }
 
-static int asked_to_stop(const ek_tokens_config *c)
+static int stop_requested(const ek_tokens_config *c)
 {
     return c->stop != NULL && c->stop(c->context);
 }
 
-/* XXH3 of what a file holds; ends early once *stopped.  Thread 0 of the team asks for that. */
+/* XXH3 of a file's contents; stops early once *stopped.  Thread 0 of the team polls the stop
+ * callback. */
 static ek_status hash_file(const char *path, const ek_tokens_config *c, int *stopped, uint64_t *out)
 {
     XXH3_state_t *state = XXH3_createState();
@@ -208,7 +210,7 @@ static ek_status hash_file(const char *path, const ek_tokens_config *c, int *sto
         if (n > 0)
             XXH3_64bits_update(state, buffer, (size_t)n);
         n = n < 0 ? 1 : n; /* interrupted */
-        if (omp_get_thread_num() == 0 && asked_to_stop(c)) {
+        if (omp_get_thread_num() == 0 && stop_requested(c)) {
 #pragma omp atomic write
             *stopped = 1;
         }
@@ -224,11 +226,12 @@ out:
     return st;
 }
 
-/* Hash of what the files hold now.  Sizes and times do not tell: cp -p and rsync keep them. */
+/* Hash of the files' current contents.  Sizes and times are not reliable: cp -p and rsync preserve
+ * them. */
 static ek_status hash_content(const text_list *l, const ek_tokens_config *c, uint64_t *out)
 {
     uint64_t *hashes = calloc((size_t)l->n + 1, sizeof(*hashes));
-    failure first = {.piece = -1};
+    team_failure first = {.index = -1};
     int stopped = 0;
 
     EK_REQUIRE(hashes != NULL, EK_ENOMEM, "no memory for checksums of %lld files", (long long)l->n);
@@ -237,19 +240,19 @@ static ek_status hash_content(const text_list *l, const ek_tokens_config *c, uin
         ek_status st = hash_file(l->files[i].path, c, &stopped, &hashes[i]);
 
         if (st < 0)
-            keep_failure(&first, i, st);
+            record_failure(&first, i, st);
     }
     *out = XXH3_64bits(hashes, (size_t)l->n * sizeof(*hashes));
     free(hashes);
-    EK_REQUIRE(first.piece < 0, first.st, "%s", first.text);
+    EK_REQUIRE(first.index < 0, first.st, "%s", first.text);
     EK_REQUIRE(!stopped, EK_ECANCELED, "interrupted while the texts were read");
     return EK_OK;
 }
 
-/* Each thread keeps one encoder for the batch. */
-static ek_status encode_batch(const ek_tokens_config *c, encoded *batch, int64_t n)
+/* Each thread uses one encoder for the batch. */
+static ek_status encode_batch(const ek_tokens_config *c, encoded_block *batch, int64_t n)
 {
-    failure first = {.piece = -1};
+    team_failure first = {.index = -1};
 
 #pragma omp parallel
     {
@@ -258,27 +261,27 @@ static ek_status encode_batch(const ek_tokens_config *c, encoded *batch, int64_t
         ek_status st = ek_encoder_create(c->tokenizer, &e);
 
         if (st < 0)
-            keep_failure(&first, 0, st);
+            record_failure(&first, 0, st);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < n; i++) {
-            ek_status one = e == NULL ? EK_OK : encode_piece(c, e, &batch[i]);
+            ek_status one = e == NULL ? EK_OK : encode_block(c, e, &batch[i]);
 
             if (one < 0)
-                keep_failure(&first, i, one);
+                record_failure(&first, i, one);
         }
         ek_encoder_destroy(&e);
     }
-    EK_REQUIRE(first.piece < 0, first.st, "%s", first.text);
+    EK_REQUIRE(first.index < 0, first.st, "%s", first.text);
     return EK_OK;
 }
 
-/* Where the ids of texts go: a file, and the record that will end it. */
+/* Output of the ids: a file, and the record at its end. */
 typedef struct {
     ek_file_out file;
     ek_cache_record record;
     XXH3_state_t *hash;
-    uint16_t *narrow; /* ids of one piece, if token_bytes is 2 */
-    int64_t narrow_room;
+    uint16_t *narrow; /* ids of one block, if token_bytes is 2 */
+    int64_t narrow_cap;
 } cache_writer;
 
 static ek_status write_ids(cache_writer *w, const ek_ids *ids)
@@ -287,13 +290,13 @@ static ek_status write_ids(cache_writer *w, const ek_ids *ids)
     size_t bytes = (size_t)ids->n * w->record.token_bytes;
 
     if (w->record.token_bytes == 2) {
-        if (w->narrow_room < ids->n) {
+        if (w->narrow_cap < ids->n) {
             free(w->narrow);
-            w->narrow_room = 0;
+            w->narrow_cap = 0;
             w->narrow = malloc((size_t)ids->n * sizeof(*w->narrow));
             EK_REQUIRE(w->narrow != NULL, EK_ENOMEM, "no memory for %lld tokens",
                        (long long)ids->n);
-            w->narrow_room = ids->n;
+            w->narrow_cap = ids->n;
         }
         for (int64_t i = 0; i < ids->n; i++)
             w->narrow[i] = (uint16_t)ids->ids[i];
@@ -304,20 +307,20 @@ static ek_status write_ids(cache_writer *w, const ek_ids *ids)
     return ek_file_out_write(&w->file, data, bytes);
 }
 
-static ek_status write_batch(cache_writer *w, encoded *batch, int64_t n, int64_t end)
+static ek_status write_batch(cache_writer *w, encoded_block *batch, int64_t n, int64_t end)
 {
     for (int64_t i = 0; i < n; i++) {
-        encoded *p = &batch[i];
+        encoded_block *p = &batch[i];
 
-        w->record.skipped_binary += p->piece.kind == EK_PIECE_BINARY;
-        w->record.skipped_empty += p->empty + (p->piece.kind == EK_PIECE_EMPTY);
+        w->record.skipped_binary += p->block.kind == EK_TEXT_BLOCK_BINARY;
+        w->record.skipped_empty += p->empty + (p->block.kind == EK_TEXT_BLOCK_EMPTY);
         w->record.documents += p->documents;
         w->record.text_bytes += p->text_bytes;
-        if (p->piece.kind != EK_PIECE_TEXT)
+        if (p->block.kind != EK_TEXT_BLOCK_UTF8)
             continue;
-        if (!p->piece.lines) {
-            w->record.text_bytes += (int64_t)p->piece.n;
-            if (p->piece.last) {
+        if (!p->block.lines) {
+            w->record.text_bytes += (int64_t)p->block.n;
+            if (p->block.last) {
                 EK_TRY(ek_ids_push(&p->ids, (uint32_t)end));
                 w->record.documents++;
             }
@@ -328,55 +331,56 @@ static ek_status write_batch(cache_writer *w, encoded *batch, int64_t n, int64_t
     return EK_OK;
 }
 
-static void free_batch(encoded *batch)
+static void free_batch(encoded_block *batch)
 {
     for (int64_t i = 0; i < BATCH_PIECES; i++) {
-        ek_piece_free(&batch[i].piece);
+        ek_text_block_free(&batch[i].block);
         free(batch[i].ids.ids);
     }
     memset(batch, 0, BATCH_PIECES * sizeof(*batch));
 }
 
-/* The files of a list, one after the other. */
+/* Position in a list of files. */
 typedef struct {
     const text_list *list;
-    ek_piece_reader *reader;
-    int64_t file; /* that is read */
-    int64_t done; /* bytes of those before it */
+    ek_text_reader *reader;
+    int64_t file; /* the current file */
+    int64_t done; /* bytes of the files before it */
     int open;
 } file_cursor;
 
-/* Binary files that lie in a folder are passed over; one that was named is a mistake. */
-static ek_status check_piece(const text_file *f, const ek_piece *p)
+/* Binary files found in a folder are skipped; one that was named is an error. */
+static ek_status check_first_block(const text_file *f, const ek_text_block *p)
 {
-    EK_REQUIRE(p->kind != EK_PIECE_BINARY || !(f->named || p->lines), EK_EFORMAT,
+    EK_REQUIRE(p->kind != EK_TEXT_BLOCK_BINARY || !(f->named || p->lines), EK_EFORMAT,
                "%s: the file holds NUL bytes: it is binary, or a text in UTF-16; data are texts in "
                "UTF-8, .jsonl, .ndjson (each also as .gz or .zst) and .bin token files",
                f->path);
-    EK_REQUIRE(p->kind != EK_PIECE_TEXT || p->n < 5 || memcmp(p->text, "%PDF-", 5) != 0, EK_EFORMAT,
-               "%s: a PDF document is not read; convert it to text, or leave it out", f->path);
+    EK_REQUIRE(p->kind != EK_TEXT_BLOCK_UTF8 || p->n < 5 || memcmp(p->text, "%PDF-", 5) != 0,
+               EK_EFORMAT, "%s: a PDF document is not read; convert it to text, or leave it out",
+               f->path);
     return EK_OK;
 }
 
-/* Reads pieces until a batch is full or the files are over. */
-static ek_status read_batch(file_cursor *c, encoded *batch, int64_t *n)
+/* Reads blocks until a batch is full or all files are read. */
+static ek_status read_batch(file_cursor *c, encoded_block *batch, int64_t *n)
 {
     size_t bytes = 0;
 
     for (*n = 0; c->file < c->list->n && *n < BATCH_PIECES && bytes < BATCH_BYTES; ++*n) {
         const text_file *f = &c->list->files[c->file];
-        encoded *p = &batch[*n];
+        encoded_block *p = &batch[*n];
         int first = !c->open;
 
         p->file = f;
         if (first)
-            EK_TRY(ek_piece_reader_open(c->reader, f->path));
+            EK_TRY(ek_text_reader_open(c->reader, f->path));
         c->open = 1;
-        EK_TRY(ek_piece_reader_next(c->reader, &p->piece));
+        EK_TRY(ek_text_reader_next(c->reader, &p->block));
         if (first)
-            EK_TRY(check_piece(f, &p->piece));
-        bytes += p->piece.n;
-        if (p->piece.last) {
+            EK_TRY(check_first_block(f, &p->block));
+        bytes += p->block.n;
+        if (p->block.last) {
             c->open = 0;
             c->done += f->bytes;
             c->file++;
@@ -388,12 +392,12 @@ static ek_status read_batch(file_cursor *c, encoded *batch, int64_t *n)
 static ek_status write_texts(cache_writer *w, const text_list *l, const ek_tokens_config *c)
 {
     int64_t end = ek_tokenizer_end(c->tokenizer), total = 0, n;
-    encoded *batch = calloc(BATCH_PIECES, sizeof(*batch));
+    encoded_block *batch = calloc(BATCH_PIECES, sizeof(*batch));
     file_cursor files = {.list = l};
     ek_status st = EK_OK;
 
     EK_REQUIRE(batch != NULL, EK_ENOMEM, "no memory for a batch of texts");
-    EK_TRY_OUT(ek_piece_reader_create(c->tokenizer, &files.reader));
+    EK_TRY_OUT(ek_text_reader_create(c->tokenizer, &files.reader));
     for (int64_t i = 0; i < l->n; i++)
         total += l->files[i].bytes;
     while (files.file < l->n) {
@@ -403,9 +407,9 @@ static ek_status write_texts(cache_writer *w, const text_list *l, const ek_token
         free_batch(batch);
         if (c->progress != NULL)
             c->progress(c->context,
-                        files.done + (files.open ? ek_piece_reader_position(files.reader) : 0),
+                        files.done + (files.open ? ek_text_reader_position(files.reader) : 0),
                         total);
-        EK_REQUIRE_OUT(!asked_to_stop(c), EK_ECANCELED,
+        EK_REQUIRE_OUT(!stop_requested(c), EK_ECANCELED,
                        "interrupted while the texts were tokenised; the partial result is removed");
     }
     EK_REQUIRE_OUT(w->record.documents > 0, EK_EFORMAT,
@@ -413,7 +417,7 @@ static ek_status write_texts(cache_writer *w, const text_list *l, const ek_token
                    (long long)l->n, (long long)w->record.skipped_binary,
                    (long long)w->record.skipped_empty);
 out:
-    ek_piece_reader_destroy(&files.reader);
+    ek_text_reader_destroy(&files.reader);
     free_batch(batch);
     free(batch);
     return st;
@@ -435,8 +439,8 @@ static void writer_fini(cache_writer *w)
     XXH3_freeState(w->hash);
 }
 
-/* Writes the cache file of texts that hold *content.  Where they have changed meanwhile the file
- * gets a hash that no texts have: it serves once. */
+/* Writes the cache file of texts with hash *content.  If they have changed since, the file gets a
+ * hash that no texts have, so that only this run uses it. */
 static ek_status write_cache(const char *path, uint64_t key, const text_list *l,
                              const ek_tokens_config *c, uint64_t *content)
 {
@@ -466,7 +470,7 @@ out:
     return st;
 }
 
-static void take_counts(ek_tokens *t, const ek_cache_record *h)
+static void copy_counts(ek_tokens *t, const ek_cache_record *h)
 {
     t->info.documents = h->documents;
     t->info.skipped_binary = h->skipped_binary;
@@ -474,7 +478,8 @@ static void take_counts(ek_tokens *t, const ek_cache_record *h)
     t->info.text_bytes = h->text_bytes;
 }
 
-/* Opens the cache file if it is there, this user's, and whole; *found tells. */
+/* Opens the cache file if it exists, is private to this user, and is valid; *found: it was
+ * opened. */
 static ek_status open_cache(ek_tokens *t, const char *path, uint64_t key, uint64_t content,
                             const ek_tokens_config *c, int *found)
 {
@@ -492,8 +497,8 @@ static ek_status open_cache(ek_tokens *t, const char *path, uint64_t key, uint64
     }
     EK_TRY_OUT(ek_tokens_append(t, fd, NULL, bytes - (int64_t)sizeof(h), (int)h.token_bytes,
                                 c->vocab, path));
-    (void)futimens(fd, NULL); /* used now */
-    take_counts(t, &h);
+    (void)futimens(fd, NULL); /* marks it as used */
+    copy_counts(t, &h);
     *found = 1;
     return EK_OK;
 out:
@@ -501,8 +506,8 @@ out:
     return st;
 }
 
-/* What stands under the name of a cache file and is not this user's alone is no cache file, nor a
- * link to be written through. */
+/* Removes an entry with the name of a cache file that is not private to this user, so that it is
+ * neither read nor, as a link, written through. */
 static ek_status remove_foreign(const char *path)
 {
     int64_t bytes;
@@ -516,7 +521,7 @@ static ek_status remove_foreign(const char *path)
     return EK_OK;
 }
 
-/* Through the cache. */
+/* Opens the tokens in the cache. */
 static ek_status open_cached(ek_tokens *t, const text_list *l, const ek_tokens_config *c)
 {
     uint64_t key = cache_key(l, c), content;
@@ -534,11 +539,11 @@ static ek_status open_cached(ek_tokens *t, const text_list *l, const ek_tokens_c
     EK_TRY(write_cache(path.s, key, l, c, &content));
     ek_cache_clean(c->cache_dir, path.s);
     EK_TRY(open_cache(t, path.s, key, content, c, &found));
-    EK_REQUIRE(found, EK_EIO, "%s: what was written cannot be read back", path.s);
+    EK_REQUIRE(found, EK_EIO, "%s: the cache file cannot be read back", path.s);
     return EK_OK;
 }
 
-/* Through a file without a name. */
+/* Opens the tokens in an unnamed file. */
 static ek_status open_uncached(ek_tokens *t, const text_list *l, const ek_tokens_config *c)
 {
     cache_writer w;
@@ -552,7 +557,7 @@ static ek_status open_uncached(ek_tokens *t, const text_list *l, const ek_tokens
     EK_TRY_OUT(ek_tokens_append(t, w.file.fd, NULL, w.file.bytes, (int)w.record.token_bytes,
                                 c->vocab, "the file of tokenised texts"));
     w.file.fd = -1;
-    take_counts(t, &w.record);
+    copy_counts(t, &w.record);
 out:
     if (w.file.fd >= 0)
         close(w.file.fd);
@@ -591,8 +596,7 @@ ek_status ek_tokens_from_texts(ek_tokens *t, const ek_tokens_config *config)
     else
         EK_TRY_OUT(open_uncached(t, &list, config));
     if (t->info.skipped_binary + t->info.skipped_empty > 0)
-        ek_log("data", EK_LOG_WARN,
-               "passed over %lld binary files and %lld empty texts, of %lld files",
+        ek_log("data", EK_LOG_WARN, "skipped %lld binary files and %lld empty texts, of %lld files",
                (long long)t->info.skipped_binary, (long long)t->info.skipped_empty,
                (long long)list.n);
 out:

@@ -1,4 +1,4 @@
-/* Cache files of tokens: whether one is whole, and which are kept. */
+/* Cache files of tokens: validation and cleaning. */
 #include "data/tokens_priv.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@ static_assert(sizeof(ek_cache_record) == 88, "the cache record is a file format"
 enum {
     READ_BYTES = 1 << 20,
     DAY_S = 24 * 60 * 60,
-    UNUSED_DAYS = 30, /* after which a file is removed */
+    UNUSED_DAYS = 30, /* age at which a file is removed */
     TOTAL_GIB = 64    /* of all files together */
 };
 
@@ -25,7 +25,7 @@ uint64_t ek_cache_record_hash(const ek_cache_record *h)
     return XXH3_64bits(h, offsetof(ek_cache_record, record_hash));
 }
 
-/* Reads exactly n bytes; false: they are not there, or cannot be read. */
+/* Reads exactly n bytes; false: end of file or error. */
 static int read_all(int fd, void *data, size_t n, int64_t at)
 {
     char *p = data;
@@ -44,7 +44,7 @@ static int read_all(int fd, void *data, size_t n, int64_t at)
     return 1;
 }
 
-/* XXH3 of the first n bytes; false as above, or no memory. */
+/* XXH3 of the first n bytes; false: end of file, error, or no memory. */
 static int hash_payload(int fd, int64_t n, uint64_t *hash)
 {
     XXH3_state_t *state = XXH3_createState();
@@ -94,7 +94,7 @@ typedef struct {
     int64_t bytes, used_s;
 } entry;
 
-static int by_use(const void *a, const void *b)
+static int compare_use(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
 
@@ -108,7 +108,7 @@ static int is_cache_name(const char *name)
     return n > 11 && strncmp(name, "tokens-", 7) == 0 && strcmp(name + n - 4, ".ekt") == 0;
 }
 
-/* The cache files of a folder, latest use first. */
+/* The cache files of a folder, most recently used first. */
 static int64_t list_entries(const char *folder, const ek_names *names, entry *entries)
 {
     int64_t n = 0;
@@ -126,7 +126,7 @@ static int64_t list_entries(const char *folder, const ek_names *names, entry *en
         n++;
     }
     if (n > 1)
-        qsort(entries, (size_t)n, sizeof(*entries), by_use);
+        qsort(entries, (size_t)n, sizeof(*entries), compare_use);
     return n;
 }
 

@@ -15,11 +15,11 @@ struct ek_encoder {
     const ek_tokenizer *t;
     ek_matcher *matcher;
     ek_bpe_work work;
-    ek_normalize_work normal;        /* of the normaliser */
-    ek_normalize_work marked, begun; /* of ek_metaspace */
-    int begins;                      /* the text that comes next begins the document */
-    unsigned char *prefixed;         /* a piece with the space before it */
-    size_t prefixed_room;
+    ek_normalize_work normal;        /* scratch of the normaliser */
+    ek_normalize_work marked, begun; /* scratch of ek_metaspace */
+    int begins;                      /* the next text is the beginning of the document */
+    unsigned char *prefixed;         /* a text with the prepended space */
+    size_t prefixed_cap;
 };
 
 uint32_t ek_byte_to_char(unsigned byte)
@@ -28,7 +28,7 @@ uint32_t ek_byte_to_char(unsigned byte)
 
     if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE)
         return byte;
-    /* the others, in order, stand behind U+0100 */
+    /* the others, in order, follow U+0100 */
     shifted += byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67;
     return shifted;
 }
@@ -44,7 +44,7 @@ int ek_char_to_byte(uint32_t cp)
     return cp == 256 + 67 ? 0xAD : -1;
 }
 
-/* The tokenizer.json that says what "bytes" does; the caller frees it. */
+/* A tokenizer.json equivalent to "bytes"; the caller frees it. */
 static ek_status bytes_json(char **out)
 {
     static const char head[] =
@@ -56,21 +56,21 @@ static ek_status bytes_json(char **out)
         "\"trim_offsets\":true,\"use_regex\":false},\"model\":{\"type\":\"BPE\",\"dropout\":null,"
         "\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
         "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{";
-    size_t room = sizeof(head) + (size_t)256 * 24 + 32, n;
-    char *text = malloc(room);
+    size_t cap = sizeof(head) + (size_t)256 * 24 + 32, n;
+    char *text = malloc(cap);
 
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the bytes tokenizer");
-    n = (size_t)snprintf(text, room, "%s", head);
+    n = (size_t)snprintf(text, cap, "%s", head);
     for (unsigned b = 0; b < 256; b++)
-        n += (size_t)snprintf(text + n, room - n, "%s\"\\u%04x\":%u", b == 0 ? "" : ",",
+        n += (size_t)snprintf(text + n, cap - n, "%s\"\\u%04x\":%u", b == 0 ? "" : ",",
                               ek_byte_to_char(b), b);
-    (void)snprintf(text + n, room - n, "},\"merges\":[]}}\n");
+    (void)snprintf(text + n, cap - n, "},\"merges\":[]}}\n");
     *out = text;
     return EK_OK;
 }
 
-/* Takes the text over, in any case. */
-static ek_status build(char *json, size_t bytes, const char *name, ek_tokenizer **out)
+/* Takes ownership of the text in any case. */
+static ek_status build_tokenizer(char *json, size_t bytes, const char *name, ek_tokenizer **out)
 {
     ek_tokenizer *t = calloc(1, sizeof(*t));
     ek_status st;
@@ -106,7 +106,7 @@ ek_status ek_tokenizer_open(const char *name, ek_tokenizer **out)
                    name);
         EK_TRY(ek_file_read(name, ek_json_text_max(EK_JSON_VOCABULARY), &json, &bytes));
     }
-    return build(json, bytes, name, out);
+    return build_tokenizer(json, bytes, name, out);
 }
 
 ek_status ek_tokenizer_parse(const char *json, size_t bytes, const char *name, ek_tokenizer **out)
@@ -116,7 +116,7 @@ ek_status ek_tokenizer_parse(const char *json, size_t bytes, const char *name, e
     EK_REQUIRE(copy != NULL, EK_ENOMEM, "no memory for the %zu bytes of %s", bytes, name);
     memcpy(copy, json, bytes);
     copy[bytes] = '\0';
-    return build(copy, bytes, name, out);
+    return build_tokenizer(copy, bytes, name, out);
 }
 
 void ek_tokenizer_destroy(ek_tokenizer **t)
@@ -226,10 +226,10 @@ ek_status ek_tokenizer_save(const ek_tokenizer *t, const char *path)
     return ek_file_replace(NULL, path, t->json, t->json_bytes);
 }
 
-/* After a newline between a visible ASCII character and an ASCII letter or digit.  The patterns
- * that line_cuts stands for end a match there, with or without what follows: a newline can only be
- * the end of a match, nothing joins it to a letter or digit, and what "\s+(?!\S)" leaves of a
- * single one, "\s+" takes.  Nor do normalisation or added tokens reach across. */
+/* Cuts after a newline between a visible ASCII character and an ASCII letter or digit.  The
+ * patterns that set line_cuts always end a match there: a newline can only be the end of a match,
+ * no pattern joins it to a letter or digit, and a single one that "\s+(?!\S)" leaves is matched by
+ * "\s+". Normalisation and added tokens do not cross it either. */
 size_t ek_tokenizer_cut(const ek_tokenizer *t, const void *text, size_t n, size_t from)
 {
     const unsigned char *p = text, *newline;
@@ -275,19 +275,20 @@ void ek_encoder_destroy(ek_encoder **e)
     *e = NULL;
 }
 
-static ek_status split(ek_encoder *e, int stage, const unsigned char *text, size_t n, ek_ids *out);
+static ek_status split_from(ek_encoder *e, int stage, const unsigned char *text, size_t n,
+                            ek_ids *out);
 
-/* Puts a space before a piece that has none. */
-static ek_status with_prefix(ek_encoder *e, const unsigned char **text, size_t *n)
+/* Prepends a space to a text that has none. */
+static ek_status prepend_space(ek_encoder *e, const unsigned char **text, size_t *n)
 {
     if ((*text)[0] == ' ')
         return EK_OK;
-    if (e->prefixed_room < *n + 1) {
+    if (e->prefixed_cap < *n + 1) {
         free(e->prefixed);
-        e->prefixed_room = 0;
+        e->prefixed_cap = 0;
         e->prefixed = malloc(2 * *n + 64);
         EK_REQUIRE(e->prefixed != NULL, EK_ENOMEM, "no memory for a text of %zu bytes", *n);
-        e->prefixed_room = 2 * *n + 64;
+        e->prefixed_cap = 2 * *n + 64;
     }
     e->prefixed[0] = ' ';
     memcpy(e->prefixed + 1, *text, *n);
@@ -296,9 +297,9 @@ static ek_status with_prefix(ek_encoder *e, const unsigned char **text, size_t *
     return EK_OK;
 }
 
-/* Cuts a piece by the pattern of one stage and hands the parts to the next. */
-static ek_status split_here(ek_encoder *e, int stage, const unsigned char *text, size_t n,
-                            ek_ids *out)
+/* Splits a text by the pattern of one stage and passes the parts to the next stage. */
+static ek_status split_at_stage(ek_encoder *e, int stage, const unsigned char *text, size_t n,
+                                ek_ids *out)
 {
     const ek_split *s = &e->t->splits[stage];
     size_t scan = 0, done = 0;
@@ -312,27 +313,28 @@ static ek_status split_here(ek_encoder *e, int stage, const unsigned char *text,
         if (!found)
             break;
         if (start > done && !s->drop_gaps)
-            EK_TRY(split(e, stage + 1, text + done, start - done, out));
+            EK_TRY(split_from(e, stage + 1, text + done, start - done, out));
         if (end > start && !s->drop_matches)
-            EK_TRY(split(e, stage + 1, text + start, end - start, out));
+            EK_TRY(split_from(e, stage + 1, text + start, end - start, out));
         done = end;
         scan = end > start ? end : end + ek_utf8_next(text + end, n - end, &cp);
     }
     if (done < n && !s->drop_gaps)
-        EK_TRY(split(e, stage + 1, text + done, n - done, out));
+        EK_TRY(split_from(e, stage + 1, text + done, n - done, out));
     return EK_OK;
 }
 
-static ek_status split(ek_encoder *e, int stage, const unsigned char *text, size_t n, ek_ids *out)
+static ek_status split_from(ek_encoder *e, int stage, const unsigned char *text, size_t n,
+                            ek_ids *out)
 {
     if (stage == e->t->prefix_at)
-        EK_TRY(with_prefix(e, &text, &n));
+        EK_TRY(prepend_space(e, &text, &n));
     if (stage == e->t->n_splits)
         return ek_bpe_encode(&e->t->bpe, &e->work, text, n, out);
-    return split_here(e, stage, text, n, out);
+    return split_at_stage(e, stage, text, n, out);
 }
 
-/* Ends of the part of a marked text that begins at `from`: before the next mark. */
+/* End of the part of a marked text that begins at `from`: before the next mark. */
 static size_t part_end(const ek_metaspace *m, const unsigned char *text, size_t n, size_t from)
 {
     const ek_replacement *mark = &m->to_mark.list[0];
@@ -343,7 +345,7 @@ static size_t part_end(const ek_metaspace *m, const unsigned char *text, size_t 
     return at;
 }
 
-/* A text of a SentencePiece-style tokenizer.  first: it stands where the run begins. */
+/* A text of a SentencePiece-style tokenizer. first: it is the beginning of a UTF-8 range. */
 static ek_status encode_chars(ek_encoder *e, const unsigned char *text, size_t n, int first,
                               ek_ids *out)
 {
@@ -366,14 +368,14 @@ static ek_status encode_chars(ek_encoder *e, const unsigned char *text, size_t n
     return EK_OK;
 }
 
-/* A text without added tokens. */
-static ek_status encode_piece(ek_encoder *e, const unsigned char *text, size_t n, int first,
+/* A text without added tokens; first as above. */
+static ek_status encode_plain(ek_encoder *e, const unsigned char *text, size_t n, int first,
                               ek_ids *out)
 {
     if (e->t->by_chars)
         return encode_chars(e, text, n, first, out);
     if (!e->t->identity)
-        return split(e, 0, text, n, out);
+        return split_from(e, 0, text, n, out);
     EK_TRY(ek_ids_reserve(out, (int64_t)n));
     for (size_t i = 0; i < n; i++)
         out->ids[out->n + (int64_t)i] = text[i];
@@ -381,10 +383,10 @@ static ek_status encode_piece(ek_encoder *e, const unsigned char *text, size_t n
     return EK_OK;
 }
 
-/* Cuts added tokens out; pieces between go on: raw ones to normalisation and the second cut.
- * first: the text stands where the run begins. */
-static ek_status cut(ek_encoder *e, int raw, const unsigned char *text, size_t n, int first,
-                     ek_ids *out)
+/* Extracts added tokens; the text between is encoded: if raw, after normalisation and a second
+ * extraction. first: the text is the beginning of a UTF-8 range. */
+static ek_status extract_added(ek_encoder *e, int raw, const unsigned char *text, size_t n,
+                               int first, ek_ids *out)
 {
     ek_added_walk walk = {
         .set = raw ? &e->t->raw : &e->t->normal, .matcher = e->matcher, .text = text, .n = n};
@@ -404,18 +406,18 @@ static ek_status cut(ek_encoder *e, int raw, const unsigned char *text, size_t n
         if (token != NULL) {
             EK_TRY(ek_ids_push(out, token->id));
         } else if (!raw) {
-            EK_TRY(encode_piece(e, piece, len, leads, out));
+            EK_TRY(encode_plain(e, piece, len, leads, out));
         } else {
             EK_TRY(ek_normalize(&e->t->normalizer, &e->normal, !leads || e->begins, piece, len,
                                 &piece, &len));
-            EK_TRY(cut(e, 0, piece, len, leads, out));
+            EK_TRY(extract_added(e, 0, piece, len, leads, out));
         }
     }
 }
 
-/* Runs of UTF-8 and of other bytes in turn.  What follows other bytes does not begin a text:
- * nothing is put before it, so that decoding gives the bytes back. */
-static ek_status encode_runs(ek_encoder *e, const void *text, size_t n, ek_ids *out)
+/* Alternating ranges of UTF-8 and of other bytes.  Text after other bytes is not the beginning of a
+ * text: nothing is prepended, so that decoding gives the bytes back. */
+static ek_status encode_ranges(ek_encoder *e, const void *text, size_t n, ek_ids *out)
 {
     const unsigned char *p = text;
 
@@ -424,7 +426,7 @@ static ek_status encode_runs(ek_encoder *e, const void *text, size_t n, ek_ids *
         uint32_t cp = 0;
 
         if (valid > 0)
-            EK_TRY(cut(e, 1, p, valid, 1, out));
+            EK_TRY(extract_added(e, 1, p, valid, 1, out));
         e->begins = 0;
         while (other < n && ek_utf8_next(p + other, n - other, &cp) == 0)
             other++;
@@ -438,11 +440,11 @@ static ek_status encode_runs(ek_encoder *e, const void *text, size_t n, ek_ids *
 ek_status ek_encode(ek_encoder *e, const void *text, size_t n, ek_ids *out)
 {
     e->begins = 1;
-    return encode_runs(e, text, n, out);
+    return encode_ranges(e, text, n, out);
 }
 
 ek_status ek_encode_rest(ek_encoder *e, const void *text, size_t n, ek_ids *out)
 {
     e->begins = 0;
-    return encode_runs(e, text, n, out);
+    return encode_ranges(e, text, n, out);
 }

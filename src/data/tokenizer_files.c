@@ -55,8 +55,8 @@ int64_t ek_tokenizer_files_eos(const ek_tokenizer *t, int64_t eos)
     return ek_tokenizer_end(t);
 }
 
-/* Puts the text of a special token; one that is not UTF-8 or no added token is left out. */
-static int put_token(json_t *object, const char *key, const ek_tokenizer *t, int64_t id)
+/* Adds the text of a special token; one that is not UTF-8, or not an added token, is left out. */
+static int add_token(json_t *object, const char *key, const ek_tokenizer *t, int64_t id)
 {
     size_t n = 0;
     const char *text = ek_tokenizer_added(t, id, &n);
@@ -65,15 +65,15 @@ static int put_token(json_t *object, const char *key, const ek_tokenizer *t, int
     return value != NULL ? json_object_set_new(object, key, value) : 0;
 }
 
-static int put_special_tokens(json_t *object, const ek_tokenizer *t, int64_t bos, int64_t eos)
+static int add_special_tokens(json_t *object, const ek_tokenizer *t, int64_t bos, int64_t eos)
 {
-    int bad = put_token(object, "bos_token", t, bos);
+    int bad = add_token(object, "bos_token", t, bos);
 
-    bad |= put_token(object, "eos_token", t, ek_tokenizer_files_eos(t, eos));
-    return bad | put_token(object, "unk_token", t, ek_tokenizer_added_id(t, "<unk>"));
+    bad |= add_token(object, "eos_token", t, ek_tokenizer_files_eos(t, eos));
+    return bad | add_token(object, "unk_token", t, ek_tokenizer_added_id(t, "<unk>"));
 }
 
-/* Makes file i of an object, which is taken over in any case. */
+/* Makes file i from an object, which is released in any case. */
 static ek_status make_file(ek_tokenizer_files *f, int i, json_t *object, int bad)
 {
     f->text[i] =
@@ -89,7 +89,7 @@ static ek_status make_special_tokens(ek_tokenizer_files *f, const ek_tokenizer *
 {
     json_t *object = json_object();
 
-    return make_file(f, SPECIAL_TOKENS, object, put_special_tokens(object, t, bos, eos));
+    return make_file(f, SPECIAL_TOKENS, object, add_special_tokens(object, t, bos, eos));
 }
 
 static ek_status make_tokenizer_config(ek_tokenizer_files *f, const ek_tokenizer *t, int64_t bos,
@@ -99,7 +99,7 @@ static ek_status make_tokenizer_config(ek_tokenizer_files *f, const ek_tokenizer
         json_pack("{s:s, s:b, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
                   "clean_up_tokenization_spaces", 0, "model_max_length", (json_int_t)positions);
 
-    return make_file(f, TOKENIZER_CONFIG, object, put_special_tokens(object, t, bos, eos));
+    return make_file(f, TOKENIZER_CONFIG, object, add_special_tokens(object, t, bos, eos));
 }
 
 static ek_status make_generation_config(ek_tokenizer_files *f, int64_t bos, int64_t eos)

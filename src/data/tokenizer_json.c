@@ -1,7 +1,7 @@
-/* tokenizer.json -> ek_tokenizer: every section is either understood or refused by name.
+/* tokenizer.json -> ek_tokenizer: every section is either implemented or refused by name.
  *
- * post_processor, truncation and padding are left out on purpose: they shape a single example,
- * not a stream of text. */
+ * post_processor, truncation and padding are ignored: they apply to a single example, not to a
+ * stream of text. */
 #include "base/json.h"
 #include "data/tokenizer_priv.h"
 #include "data/utf8.h"
@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ids are nearly dense: at most SPARSE_MAX for each token, and some.  A lying file must not make
- * large tables. */
+/* Ids must be nearly dense: at most SPARSE_MAX for each token, plus a constant.  So a malicious
+ * file cannot cause large tables. */
 enum { SPARSE_MAX = 8, SPARSE_FREE = 65536 };
 
 /* The GPT-2 pattern, which ByteLevel applies with use_regex. */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* Those of Llama 3 and Qwen 2. */
+/* The patterns of Llama 3 and Qwen 2. */
 static const char llama3_pattern[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
@@ -25,16 +25,16 @@ static const char qwen2_pattern[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/* What the sections are read into. */
+/* State of the parser. */
 typedef struct {
     ek_tokenizer *t;
     const char *file;
     const json_t *root, *model;
     int bytelevel; /* the pre-tokenizer was seen */
     int byte_fallback;
-    int known_pattern;      /* the last split is one whose matches end with a line */
-    unsigned char *text[3]; /* scratch: token, second half of a merge, both together */
-    size_t room;            /* of each */
+    int known_pattern;      /* matches of the last split end at line ends */
+    unsigned char *text[3]; /* scratch: token, second half of a merge, both joined */
+    size_t cap;             /* capacity of each */
 } reader;
 
 static const char *type_of(const json_t *section)
@@ -49,9 +49,9 @@ static int is_type(const json_t *section, const char *type)
     return strcmp(type_of(section), type) == 0;
 }
 
-static ek_status reserve(reader *r, size_t n)
+static ek_status reserve_scratch(reader *r, size_t n)
 {
-    if (n <= r->room)
+    if (n <= r->cap)
         return EK_OK;
     for (int i = 0; i < 3; i++) {
         unsigned char *grown = realloc(r->text[i], 2 * n);
@@ -59,11 +59,11 @@ static ek_status reserve(reader *r, size_t n)
         EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for a token of %zu bytes", n);
         r->text[i] = grown;
     }
-    r->room = 2 * n;
+    r->cap = 2 * n;
     return EK_OK;
 }
 
-/* Characters of the byte-level alphabet -> bytes in out; 0 when a character is no byte. */
+/* Converts characters of the byte-level alphabet to bytes in out; 0 if one is not in it. */
 static int to_bytes(const char *token, size_t n, unsigned char *out, size_t *out_n)
 {
     const unsigned char *p = (const unsigned char *)token;
@@ -89,7 +89,7 @@ static ek_status read_model_options(reader *r)
     const json_t *type = json_object_get(r->model, "type");
     double dropout = 0;
 
-    EK_REQUIRE(json_is_object(r->model), EK_EFORMAT, "%s: key `model` is missing or no object",
+    EK_REQUIRE(json_is_object(r->model), EK_EFORMAT, "%s: key `model` is missing or not an object",
                r->file);
     EK_REQUIRE(type == NULL || is_type(r->model, "BPE"), EK_EUNSUPPORTED,
                "%s: the model is `%s`; only BPE is supported, byte-level or with byte_fallback",
@@ -110,7 +110,7 @@ static ek_status read_model_options(reader *r)
                         &r->t->bpe.whole_words);
 }
 
-/* Checks an id and raises *n_ids above it. */
+/* Checks an id and sets *n_ids above it. */
 static ek_status check_id(const reader *r, const char *token, const json_t *id, int64_t *n_ids)
 {
     json_int_t v = json_integer_value(id);
@@ -158,9 +158,9 @@ static ek_status read_vocab(reader *r)
     const char *key;
 
     EK_REQUIRE(json_is_object(vocab), EK_EFORMAT,
-               "%s: key `vocab` of the model is missing or no object", r->file);
+               "%s: key `vocab` of the model is missing or not an object", r->file);
     EK_REQUIRE(json_is_array(merges), EK_EFORMAT,
-               "%s: key `merges` of the model is missing or no array", r->file);
+               "%s: key `merges` of the model is missing or not an array", r->file);
     EK_REQUIRE(added == NULL || json_is_null(added) || json_is_array(added), EK_EFORMAT,
                "%s: key `added_tokens` is %s, not an array", r->file, ek_json_type_name(added));
     EK_TRY(count_ids(r, vocab, added, &n_ids));
@@ -180,7 +180,7 @@ static ek_status read_vocab(reader *r)
             EK_TRY(ek_bpe_add(b, id, (const unsigned char *)key, len, 0));
             continue;
         }
-        EK_TRY(reserve(r, len + 1));
+        EK_TRY(reserve_scratch(r, len + 1));
         known = to_bytes(key, len, r->text[0], &n);
         EK_TRY(ek_bpe_add(b, id, known ? r->text[0] : (const unsigned char *)key, known ? n : len,
                           !known));
@@ -213,7 +213,7 @@ static int merge_halves(const json_t *merge, const char *half[2], size_t len[2])
     return 1;
 }
 
-/* The bytes that a half of a merge stands for, in out; 0 when it can be no token. */
+/* The bytes of a half of a merge, in out; 0 if it cannot be a token. */
 static int half_bytes(const reader *r, const char *half, size_t len, unsigned char *out, size_t *n)
 {
     if (!r->t->by_chars)
@@ -237,7 +237,7 @@ static ek_status read_merges(reader *r)
 
         EK_REQUIRE(merge_halves(merge, half, len), EK_EFORMAT,
                    "%s: merges[%zu] is neither \"a b\" nor [\"a\", \"b\"]", r->file, rank);
-        EK_TRY(reserve(r, len[0] + len[1] + 1));
+        EK_TRY(reserve_scratch(r, len[0] + len[1] + 1));
         for (int i = 0; i < 2; i++)
             if (half_bytes(r, half[i], len[i], r->text[i], &n[i]))
                 id[i] = ek_bpe_find(&r->t->bpe, r->text[i], n[i]);
@@ -254,9 +254,9 @@ static ek_status read_merges(reader *r)
     return EK_OK;
 }
 
-/* Puts a token into the set it is looked for in; a normalised one in its normalised form, which is
- * also what its id decodes to.  known: the vocabulary has it, too. */
-static ek_status put_added(reader *r, const ek_added *token, int normalized, int known)
+/* Adds a token to the raw or the normalised set; in the latter its text, also for decoding, is
+ * normalised. known: the vocabulary has it, too. */
+static ek_status add_added(reader *r, const ek_added *token, int normalized, int known)
 {
     ek_normalize_work work = {0};
     const unsigned char *text = token->text;
@@ -266,11 +266,10 @@ static ek_status put_added(reader *r, const ek_added *token, int normalized, int
     if (normalized)
         EK_TRY_OUT(
             ek_normalize(&r->t->normalizer, &work, 1, token->text, token->n, &text, &copy.n));
-    copy.text =
-        (unsigned char *)(uintptr_t)text; /* the set copies it, and takes it without const */
+    copy.text = (unsigned char *)(uintptr_t)text; /* copied; the member is not const */
     if (!known)
         EK_TRY_OUT(ek_bpe_add(&r->t->bpe, token->id, text, copy.n, 1));
-    EK_TRY_OUT(ek_added_put(normalized ? &r->t->normal : &r->t->raw, &copy));
+    EK_TRY_OUT(ek_added_add(normalized ? &r->t->normal : &r->t->raw, &copy));
 out:
     ek_normalize_work_release(&work);
     return st;
@@ -299,10 +298,10 @@ static ek_status read_added_token(reader *r, const json_t *entry)
     EK_TRY(ek_json_bool(entry, r->file, "lstrip", EK_JSON_OPTIONAL, &token.lstrip));
     EK_TRY(ek_json_bool(entry, r->file, "rstrip", EK_JSON_OPTIONAL, &token.rstrip));
     EK_TRY(ek_json_bool(entry, r->file, "single_word", EK_JSON_OPTIONAL, &token.single_word));
-    text = (unsigned char *)strdup(content); /* the sets copy it, and take it without const */
+    text = (unsigned char *)strdup(content); /* copied; the member is not const */
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for an added token");
     token.text = text;
-    EK_TRY_OUT(put_added(r, &token, normalized, known != NULL));
+    EK_TRY_OUT(add_added(r, &token, normalized, known != NULL));
 out:
     free(text);
     return st;
@@ -362,7 +361,7 @@ static ek_status read_normalizer(reader *r, const json_t *section, int depth)
         return EK_OK;
     if (is_type(section, "NFC")) {
         EK_REQUIRE(r->t->normalizer.n == 0, EK_EUNSUPPORTED,
-                   "%s: the normalizer NFC behind others is not supported", r->file);
+                   "%s: the normalizer NFC after others is not supported", r->file);
         r->t->normalizer.nfc = 1;
         return EK_OK;
     }
@@ -497,7 +496,7 @@ static ek_status read_pre_tokenizer(reader *r, const json_t *section, int depth)
     return EK_OK;
 }
 
-/* Drops spaces where a text begins. */
+/* Strip: decoding drops spaces at the beginning of a text. */
 static ek_status read_strip(reader *r, const json_t *section)
 {
     const char *content = NULL;
@@ -595,12 +594,12 @@ static int byte_of_token(const unsigned char *text, size_t n)
     return value;
 }
 
-/* What each id of a SentencePiece-style tokenizer decodes to. */
-static ek_status make_plain(ek_tokenizer *t)
+/* Decoded bytes of each id of a SentencePiece-style tokenizer. */
+static ek_status build_decoded(ek_tokenizer *t)
 {
     ek_bpe *b = &t->bpe;
     ek_normalize_work work = {0};
-    size_t used = 0, room = 0;
+    size_t used = 0, cap = 0;
     ek_status st = EK_OK;
 
     t->plain = calloc((size_t)b->n_ids + 1, sizeof(*t->plain));
@@ -619,10 +618,10 @@ static ek_status make_plain(ek_tokenizer *t)
         } else {
             EK_TRY_OUT(ek_normalize(&t->decoder, &work, 0, text, n, &text, &n));
         }
-        if (room - used < n + 1) {
-            room = 2 * room + n + 4096;
-            grown = realloc(t->plain_blob, room);
-            EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of tokens", room);
+        if (cap - used < n + 1) {
+            cap = 2 * cap + n + 4096;
+            grown = realloc(t->plain_blob, cap);
+            EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of tokens", cap);
             t->plain_blob = grown;
         }
         memcpy(t->plain_blob + used, text, n);
@@ -651,7 +650,7 @@ static void find_end(reader *r)
     }
 }
 
-/* Added tokens that could reach over the end of a line. */
+/* Whether an added token could match across the end of a line. */
 static int crosses_lines(const ek_added_set *s)
 {
     for (int64_t i = 0; i < s->n; i++)
@@ -660,7 +659,7 @@ static int crosses_lines(const ek_added_set *s)
     return 0;
 }
 
-/* Replacements that a newline takes part in. */
+/* Whether a replacement involves a newline. */
 static int changes_lines(const ek_normalizer *z)
 {
     for (int i = 0; i < z->n; i++)
@@ -684,7 +683,7 @@ static int allows_line_cuts(const reader *r)
     return (known || t->identity) && !crosses_lines(&t->raw) && !crosses_lines(&t->normal);
 }
 
-/* Ids are the bytes themselves when there is nothing but the 256 of them. */
+/* Whether ids are the bytes themselves: the vocabulary is exactly the 256 bytes. */
 static int is_identity(const ek_tokenizer *t, size_t n_vocab)
 {
     if (n_vocab != 256 || t->by_chars || t->normalizer.nfc || t->normalizer.n > 0 ||
@@ -706,8 +705,8 @@ ek_status ek_tokenizer_build(ek_tokenizer *t, const char *name)
     ek_status st;
 
     EK_TRY_OUT(ek_json_parse_as(EK_JSON_VOCABULARY, t->json, t->json_bytes, name, &root));
-    EK_REQUIRE_OUT(json_is_object(root), EK_EFORMAT, "%s: a tokenizer is a JSON object, not %s",
-                   name, ek_json_type_name(root));
+    EK_REQUIRE_OUT(json_is_object(root), EK_EFORMAT,
+                   "%s: a tokenizer must be a JSON object, not %s", name, ek_json_type_name(root));
     r.root = root;
     r.model = json_object_get(root, "model");
     EK_TRY_OUT(read_model_options(&r));
@@ -717,7 +716,7 @@ ek_status ek_tokenizer_build(ek_tokenizer *t, const char *name)
     EK_TRY_OUT(read_added(&r));
     if (t->by_chars) {
         EK_TRY_OUT(ek_chars_build(&t->chars, &t->bpe, name));
-        EK_TRY_OUT(make_plain(t));
+        EK_TRY_OUT(build_decoded(t));
     }
     find_end(&r);
     t->identity = is_identity(t, json_object_size(json_object_get(r.model, "vocab")));

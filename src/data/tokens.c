@@ -1,4 +1,4 @@
-/* Token streams: token files, the check of their ids, reading. */
+/* Token streams: token files, checking ids, reading. */
 #include "data/tokens.h"
 
 #include "data/tokens_priv.h"
@@ -12,9 +12,9 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read as they are");
 
-enum { READ_IDS = 4096 }; /* at once */
+enum { READ_IDS = 4096 }; /* per read */
 
-/* Reads up to n <= READ_IDS ids of a file; how many are there.  errno 0: the file ends. */
+/* Reads up to n <= READ_IDS ids of a file and returns their number. errno 0: end of file. */
 static int64_t read_file(const ek_segment *s, int64_t at, int64_t n, int32_t *out)
 {
     unsigned char raw[READ_IDS * 4];
@@ -55,7 +55,8 @@ static int64_t read_memory(const ek_segment *s, int64_t at, int64_t n, int32_t *
     return n;
 }
 
-/* Reads up to n <= READ_IDS ids and looks at them: how many are there and below the vocabulary. */
+/* Reads up to n <= READ_IDS ids and returns the number of valid ids before the end or the first one
+ * beyond the vocabulary. */
 static int64_t read_ids(const ek_segment *s, int64_t at, int64_t n, int32_t *out)
 {
     int64_t got = s->ids != NULL ? read_memory(s, at, n, out) : read_file(s, at, n, out);
@@ -66,7 +67,7 @@ static int64_t read_ids(const ek_segment *s, int64_t at, int64_t n, int32_t *out
     return got;
 }
 
-/* Place of the first id that is not there or not below the vocabulary; n if there is none. */
+/* Position of the first id that is missing or beyond the vocabulary; n if there is none. */
 static int64_t first_bad(const ek_segment *s)
 {
     int64_t first = s->n;
@@ -82,7 +83,8 @@ static int64_t first_bad(const ek_segment *s)
     return first;
 }
 
-/* What is wrong with the id at a place.  in_use: it has been checked before. */
+/* Fails with the defect of the id at a position. in_use: it was valid when the stream was
+ * opened. */
 static ek_status fail_at(const ek_segment *s, int64_t at, int in_use)
 {
     int32_t id;

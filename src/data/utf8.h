@@ -40,7 +40,7 @@ static inline size_t ek_utf8_next(const unsigned char *p, size_t n, uint32_t *cp
     return len;
 }
 
-/* Writes a code point; returns its length.  out has room for 4 bytes. */
+/* Writes a code point to out, of capacity 4; returns its length. */
 static inline size_t ek_utf8_put(uint32_t cp, unsigned char *out)
 {
     if (cp < 0x80) {
@@ -65,7 +65,7 @@ static inline size_t ek_utf8_put(uint32_t cp, unsigned char *out)
     return 4;
 }
 
-/* Bytes of the longest well-formed beginning of a text. */
+/* Bytes of the longest well-formed prefix of a text. */
 static inline size_t ek_utf8_valid(const unsigned char *p, size_t n)
 {
     size_t i = 0;

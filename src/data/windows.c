@@ -40,7 +40,7 @@ static uint64_t share_of(uint64_t n, uint64_t share, uint64_t total)
     return n / total * share + n % total * share / total;
 }
 
-/* Which source has draw i, and how many draws it had before. */
+/* The source of draw i, and the number of its draws before. */
 static int64_t source_of_draw(const ek_windows *s, uint64_t i, uint64_t *before)
 {
     uint64_t from = i, to = i + 1, left = 0;
@@ -64,7 +64,7 @@ static int64_t source_of_draw(const ek_windows *s, uint64_t i, uint64_t *before)
     return source;
 }
 
-/* Sources shuffle apart from each other. */
+/* Each source has its own random stream. */
 static uint64_t source_stream(int64_t source)
 {
     return (uint64_t)source << 40;
@@ -90,7 +90,7 @@ int64_t ek_windows_at(const ek_windows *s, int64_t step, int64_t row, int64_t *s
                                       n, i % n);
 }
 
-/* n inputs from `at` on and the targets one later. */
+/* n inputs from `at` on, and the targets shifted by one. */
 static ek_status read_window(const ek_tokens *t, int64_t at, int64_t n, int32_t *inputs,
                              int32_t *targets)
 {

@@ -209,8 +209,7 @@ ek_status ek_session_build(ek_session *s, int head)
     return ek_graph_check(&s->graph);
 }
 
-/* --- bytes read per token ----------------------------------------------------------------------
- */
+/* --- bytes read per token --------------------------------------------------------------------- */
 
 /* Bytes of the form of a weight that forward reads; 0 if the model lacks it. */
 static double read_bytes(const ek_kernels *k, const ek_weight *w)

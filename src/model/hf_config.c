@@ -357,8 +357,8 @@ static ek_status read_rope_object(const reader *r, const char *key, ek_json_need
     EK_TRY(ek_json_text(rope, r->file, "type", EK_JSON_OPTIONAL, &type));
     EK_TRY(ek_json_text(rope, r->file, "rope_type", EK_JSON_OPTIONAL, &type));
     EK_REQUIRE(type != NULL || type_need == EK_JSON_OPTIONAL, EK_EUNSUPPORTED,
-               "%s: key `%s`: an object without rope_type is not implemented; say which of "
-               "default, linear, dynamic, llama3 and yarn it is",
+               "%s: key `%s`: an object without rope_type is not implemented; add one of "
+               "default, linear, dynamic, llama3 and yarn",
                r->file, key);
     if (type != NULL)
         EK_TRY(read_rope_type(r, rope, key, type));

@@ -16,29 +16,30 @@ static ek_status check_family(const ek_model_spec *m, const hf_family *f)
 
     for (int64_t l = 0; l < m->layers; l++)
         dense += m->dense[l];
-    EK_REQUIRE(m->qk_norm == f->qk_norm, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say this normalisation of queries and keys",
-               f->model_type);
+    EK_REQUIRE(
+        m->qk_norm == f->qk_norm, EK_EUNSUPPORTED,
+        "a config.json of model_type %s has no key for this normalisation of queries and keys",
+        f->model_type);
     EK_REQUIRE(f->takes_head_dim || m->heads * m->head_dim == m->hidden, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say head_dim %lld", f->model_type,
+               "a config.json of model_type %s has no key for head_dim %lld", f->model_type,
                (long long)m->head_dim);
     EK_REQUIRE(f->takes_bias || !m->qkv_bias, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say biases of queries, keys and values",
+               "a config.json of model_type %s has no key for biases of queries, keys and values",
                f->model_type);
     EK_REQUIRE(f->takes_dense || dense == 0, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say that layers are dense", f->model_type);
+               "a config.json of model_type %s has no key for dense layers", f->model_type);
     EK_REQUIRE(own || (m->shared_ff > 0) == f->takes_shared, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say a shared expert of width %lld",
+               "a config.json of model_type %s has no key for a shared expert of width %lld",
                f->model_type, (long long)m->shared_ff);
     EK_REQUIRE(own || m->shared_gated == f->takes_shared, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say whether the shared expert is gated",
+               "a config.json of model_type %s has no key for an ungated shared expert",
                f->model_type);
     EK_REQUIRE(own || (m->gate.kind == EK_GATE_SOFTMAX && m->gate.groups == 0 &&
                        m->gate.scale == 1 && m->gate.jitter == 0 && m->router_dim == 0),
-               EK_EUNSUPPORTED, "a config.json of model_type %s cannot say this gate",
+               EK_EUNSUPPORTED, "a config.json of model_type %s has no key for this gate",
                f->model_type);
     EK_REQUIRE(own || m->sliding_window == 0, EK_EUNSUPPORTED,
-               "a config.json of model_type %s cannot say sliding_window %lld here", f->model_type,
+               "a config.json of model_type %s cannot have sliding_window %lld", f->model_type,
                (long long)m->sliding_window);
     return EK_OK;
 }

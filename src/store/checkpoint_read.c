@@ -224,7 +224,7 @@ static void warn_skipped(ek_checkpoint_found *f, const char *name)
 {
     size_t n = strlen(f->warning);
 
-    snprintf(f->warning + n, sizeof(f->warning) - n, "%spassed over checkpoint %s: %s",
+    snprintf(f->warning + n, sizeof(f->warning) - n, "%sskipped checkpoint %s: %s",
              n > 0 ? "; " : "", name, ek_err_message());
 }
 

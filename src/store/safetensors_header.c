@@ -89,7 +89,7 @@ static ek_status parse_offsets(const char *path, const char *name, json_t *entry
     *begin = json_integer_value(b);
     *end = json_integer_value(e);
     TENSOR_REQUIRE(*begin >= 0 && *begin <= *end,
-                   "data_offsets [%" PRId64 ", %" PRId64 "] are no range", *begin, *end);
+                   "data_offsets [%" PRId64 ", %" PRId64 "] are not a range", *begin, *end);
     TENSOR_REQUIRE(*end <= data_bytes,
                    "its data end at byte %" PRId64 ", but the file has only %" PRId64
                    " bytes of data (cut short?)",
@@ -157,7 +157,7 @@ static ek_status check_tiling(const char *path, const ek_safetensor *t, int64_t 
         at += t[i].bytes;
     }
     EK_REQUIRE(at - base == (uintptr_t)data_bytes, EK_EFORMAT,
-               "%s: %zu bytes behind the last tensor belong to no tensor", path,
+               "%s: %zu bytes after the last tensor belong to no tensor", path,
                (size_t)data_bytes - (size_t)(at - base));
     return EK_OK;
 }

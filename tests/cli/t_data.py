@@ -44,7 +44,7 @@ class Data(ek_cli.Case):
         data = write(self.path("a.jsonl"), lines("text") + '{"text": 7}\n')
         r = run(*self.train_args("run", data=data))
         self.assertEqual((r.returncode, r.stdout), (BAD_INPUT, ""))
-        self.assertIn(data + ":4:10: the field is no string", r.stderr)
+        self.assertIn(data + ":4:10: the field is not a string", r.stderr)
         self.assertFalse(os.path.exists(self.path("run/metrics.jsonl")))
 
     def test_other_formats_are_refused_by_name(self):

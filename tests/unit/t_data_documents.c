@@ -151,14 +151,14 @@ static void a_line_that_is_none_is_refused_with_its_place(void)
     static const struct {
         const char *line, *words;
     } wrong[] = {
-        {"no json", "a.jsonl:3:1: no JSON object"},
-        {"[1]", ":3:1: no JSON object"},
+        {"no json", "a.jsonl:3:1: not a JSON object"},
+        {"[1]", ":3:1: not a JSON object"},
         {"{\"text\":\"a\"", ":3:12: neither a comma nor a closing bracket"},
         {"{\"text\":\"a\"} x", ":3:14: something behind"},
         {"{\"text\":\"a}", ":3:12: a string without its closing quote"},
-        {"{\"text\":5}", ":3:9: the field is no string"},
-        {"{\"text\":null}", "the field is no string"},
-        {"{\"text\":\"a\",\"text\": 1}", ":3:21: the field is no string"},
+        {"{\"text\":5}", ":3:9: the field is not a string"},
+        {"{\"text\":null}", "the field is not a string"},
+        {"{\"text\":\"a\",\"text\": 1}", ":3:21: the field is not a string"},
         {"{\"txt\":\"a\"}", ":3:0: the field is missing; every line is a JSON object with a string "
                             "`text` (--text-field)"},
         {"{}", "the field is missing"},
@@ -353,7 +353,7 @@ static void other_formats_are_refused_by_name(void)
     REFUSED(put("c.jsonl", "{\0\"", 3), "NUL bytes");
     CHECK(snprintf(folder, sizeof(folder), "%s/d", room) > 0 && mkdir(folder, 0700) == 0);
     (void)put("d/a.txt", "text", 4);
-    (void)put("d/b", "a\0b", 3); /* of a folder: passed over */
+    (void)put("d/b", "a\0b", 3); /* in a folder: skipped */
     EXPECT(folder, NULL, "text$");
     (void)put("d/b.jsonl", "{\"text\":\"line\"}", 15);
     EXPECT(folder, NULL, "text$line$");

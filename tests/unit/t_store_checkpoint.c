@@ -217,7 +217,7 @@ static void best_of_others(void)
     end();
 }
 
-/* Damage is found, named, and passed over. */
+/* Damage is found and named, and the checkpoint is skipped. */
 static void damage(void)
 {
     static const char *const manifests[][2] = {
@@ -240,7 +240,7 @@ static void damage(void)
     CHECK(says("state.json has checksum"));
     CHECK(ek_checkpoint_latest(at("out"), EK_CHECK_SIZES, &f) == EK_OK && f.step == 6);
     CHECK(ek_checkpoint_latest(at("out"), EK_CHECK_SUMS, &f) == EK_OK && f.step == 3);
-    CHECK(strstr(f.warning, "passed over checkpoint step-00000006: ") != NULL);
+    CHECK(strstr(f.warning, "skipped checkpoint step-00000006: ") != NULL);
     CHECK(ek_file_replace(NULL, at(state), "22", 2) == EK_OK);
     CHECK(ek_checkpoint_latest(at("out"), EK_CHECK_SIZES, &f) == EK_OK && f.step == 3);
     CHECK(strstr(f.warning, "state.json has 2 bytes, the manifest says 1") != NULL);

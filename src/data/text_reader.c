@@ -1,5 +1,5 @@
-/* A buffer that is filled from the stream until a piece can be cut off its front. */
-#include "data/pieces.h"
+/* A buffer filled from the stream, from whose front blocks are taken. */
+#include "data/text_reader.h"
 
 #include "data/byte_stream.h"
 
@@ -9,26 +9,27 @@
 
 enum {
     SNIFF_BYTES = 8192,
-    TEXT_BYTES = 1 << 20,  /* of a piece of a text */
-    LINES_BYTES = 1 << 18, /* of a piece of lines */
+    TEXT_BYTES = 1 << 20,  /* of a block of a text */
+    LINES_BYTES = 1 << 18, /* of a block of lines */
     LINE_BYTES_MAX = 64 << 20,
     TEXT_BYTES_MAX = 1 << 30 /* of a text without a place to cut */
 };
 
-struct ek_piece_reader {
+struct ek_text_reader {
     const ek_tokenizer *tokenizer;
     const char *path;
     ek_byte_stream *stream;
     char *buf;
-    size_t n, room;
-    int lines, begun, ended; /* begun: a piece was cut off this file; ended: all of it is in buf */
-    int64_t line;            /* number of the first line in buf */
+    size_t n, cap;
+    int lines, begun,
+        ended; /* begun: a block of this file was returned; ended: the rest of the file is in buf */
+    int64_t line; /* number of the first line in buf */
 };
 
-void ek_piece_free(ek_piece *p)
+void ek_text_block_free(ek_text_block *p)
 {
     free(p->text);
-    *p = (ek_piece){.text = NULL};
+    *p = (ek_text_block){.text = NULL};
 }
 
 static int has_suffix(const char *path, size_t n, const char *suffix)
@@ -38,14 +39,14 @@ static int has_suffix(const char *path, size_t n, const char *suffix)
     return n > m && path[n - m - 1] == '.' && strncasecmp(path + n - m, suffix, m) == 0;
 }
 
-int ek_pieces_are_lines(const char *path)
+int ek_text_is_json_lines(const char *path)
 {
     size_t n = ek_byte_stream_stem(path);
 
     return has_suffix(path, n, "jsonl") || has_suffix(path, n, "ndjson");
 }
 
-ek_status ek_pieces_check_name(const char *path)
+ek_status ek_text_check_name(const char *path)
 {
     static const struct {
         const char *suffix, *format;
@@ -82,9 +83,9 @@ ek_status ek_pieces_check_name(const char *path)
     return EK_OK;
 }
 
-ek_status ek_piece_reader_create(const ek_tokenizer *tokenizer, ek_piece_reader **out)
+ek_status ek_text_reader_create(const ek_tokenizer *tokenizer, ek_text_reader **out)
 {
-    ek_piece_reader *r = calloc(1, sizeof(*r));
+    ek_text_reader *r = calloc(1, sizeof(*r));
 
     EK_REQUIRE(r != NULL, EK_ENOMEM, "no memory to read texts");
     r->tokenizer = tokenizer;
@@ -92,7 +93,7 @@ ek_status ek_piece_reader_create(const ek_tokenizer *tokenizer, ek_piece_reader 
     return EK_OK;
 }
 
-void ek_piece_reader_destroy(ek_piece_reader **pr)
+void ek_text_reader_destroy(ek_text_reader **pr)
 {
     if (*pr == NULL)
         return;
@@ -102,33 +103,33 @@ void ek_piece_reader_destroy(ek_piece_reader **pr)
     *pr = NULL;
 }
 
-ek_status ek_piece_reader_open(ek_piece_reader *r, const char *path)
+ek_status ek_text_reader_open(ek_text_reader *r, const char *path)
 {
     ek_byte_stream_close(&r->stream);
     r->path = path;
     r->n = 0;
     r->begun = r->ended = 0;
-    r->lines = ek_pieces_are_lines(path);
+    r->lines = ek_text_is_json_lines(path);
     r->line = 1;
     return ek_byte_stream_open(path, &r->stream);
 }
 
-int64_t ek_piece_reader_position(const ek_piece_reader *r)
+int64_t ek_text_reader_position(const ek_text_reader *r)
 {
     return r->stream != NULL ? ek_byte_stream_position(r->stream) : 0;
 }
 
 /* Fills the buffer to `want` bytes, or to the end of the file. */
-static ek_status fill(ek_piece_reader *r, size_t want)
+static ek_status fill_buffer(ek_text_reader *r, size_t want)
 {
     size_t got;
 
-    if (r->room < want) {
+    if (r->cap < want) {
         char *grown = realloc(r->buf, want);
 
         EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for %zu bytes of %s", want, r->path);
         r->buf = grown;
-        r->room = want;
+        r->cap = want;
     }
     if (r->ended || r->n >= want)
         return EK_OK;
@@ -138,8 +139,8 @@ static ek_status fill(ek_piece_reader *r, size_t want)
     return EK_OK;
 }
 
-/* Moves the front of the buffer into a piece. */
-static ek_status cut_off(ek_piece_reader *r, size_t n, ek_piece *out)
+/* Moves the front of the buffer to a block. */
+static ek_status take_block(ek_text_reader *r, size_t n, ek_text_block *out)
 {
     out->text = malloc(n + 1);
     EK_REQUIRE(out->text != NULL, EK_ENOMEM, "no memory for %zu bytes of %s", n, r->path);
@@ -149,51 +150,51 @@ static ek_status cut_off(ek_piece_reader *r, size_t n, ek_piece *out)
     out->last = r->ended && n == r->n;
     r->n -= n;
     memmove(r->buf, r->buf + n, r->n);
-    if (r->n == 0 && r->room > 4 * TEXT_BYTES) { /* a long text is over */
+    if (r->n == 0 && r->cap > 4 * TEXT_BYTES) { /* end of a long text */
         free(r->buf);
         r->buf = NULL;
-        r->room = 0;
+        r->cap = 0;
     }
     return EK_OK;
 }
 
-/* What kind of file begins in the buffer; a binary one is not read further. */
-static void sniff(ek_piece_reader *r, ek_piece *out)
+/* Detects the kind of file at its beginning; the rest of a binary one is not read. */
+static void detect_kind(ek_text_reader *r, ek_text_block *out)
 {
     size_t n = r->n < SNIFF_BYTES ? r->n : SNIFF_BYTES;
 
     if (r->n == 0)
-        out->kind = EK_PIECE_EMPTY;
+        out->kind = EK_TEXT_BLOCK_EMPTY;
     else if (memchr(r->buf, '\0', n) != NULL)
-        out->kind = EK_PIECE_BINARY;
+        out->kind = EK_TEXT_BLOCK_BINARY;
     if (r->lines && r->n >= 3 && memcmp(r->buf, "\xef\xbb\xbf", 3) == 0) {
-        r->n -= 3; /* the byte order mark is no part of the first line's JSON */
+        r->n -= 3; /* skip the byte order mark */
         memmove(r->buf, r->buf + 3, r->n);
     }
-    if (out->kind != EK_PIECE_TEXT) {
+    if (out->kind != EK_TEXT_BLOCK_UTF8) {
         r->n = 0;
         r->ended = 1;
     }
 }
 
-static ek_status cut_lines(ek_piece_reader *r, ek_piece *out)
+static ek_status cut_lines(ek_text_reader *r, ek_text_block *out)
 {
     const char *newline = memrchr(r->buf, '\n', r->n);
 
     while (newline == NULL && !r->ended) {
         EK_REQUIRE(r->n < LINE_BYTES_MAX, EK_EFORMAT, "%s:%lld: a line of more than %d MiB",
                    r->path, (long long)r->line, LINE_BYTES_MAX >> 20);
-        EK_TRY(fill(r, 2 * r->n));
+        EK_TRY(fill_buffer(r, 2 * r->n));
         newline = memrchr(r->buf, '\n', r->n);
     }
     out->line = r->line;
-    EK_TRY(cut_off(r, newline == NULL || r->ended ? r->n : (size_t)(newline - r->buf) + 1, out));
+    EK_TRY(take_block(r, newline == NULL || r->ended ? r->n : (size_t)(newline - r->buf) + 1, out));
     for (size_t i = 0; i < out->n; i++)
         r->line += out->text[i] == '\n';
     return EK_OK;
 }
 
-static ek_status cut_text(ek_piece_reader *r, ek_piece *out)
+static ek_status cut_text(ek_text_reader *r, ek_text_block *out)
 {
     size_t at = r->n;
 
@@ -205,21 +206,21 @@ static ek_status cut_text(ek_piece_reader *r, ek_piece *out)
         EK_REQUIRE(r->n < TEXT_BYTES_MAX, EK_EFORMAT,
                    "%s: more than %d GiB without a line break where the tokenizer may cut", r->path,
                    TEXT_BYTES_MAX >> 30);
-        EK_TRY(fill(r, 2 * r->n));
+        EK_TRY(fill_buffer(r, 2 * r->n));
         at = ek_tokenizer_cut(r->tokenizer, r->buf, r->n, searched - 1);
     }
-    return cut_off(r, at, out);
+    return take_block(r, at, out);
 }
 
-ek_status ek_piece_reader_next(ek_piece_reader *r, ek_piece *out)
+ek_status ek_text_reader_next(ek_text_reader *r, ek_text_block *out)
 {
-    *out = (ek_piece){.path = r->path, .lines = r->lines, .kind = EK_PIECE_TEXT};
-    EK_TRY(fill(r, r->lines ? LINES_BYTES : 2 * TEXT_BYTES + 1));
+    *out = (ek_text_block){.path = r->path, .lines = r->lines, .kind = EK_TEXT_BLOCK_UTF8};
+    EK_TRY(fill_buffer(r, r->lines ? LINES_BYTES : 2 * TEXT_BYTES + 1));
     out->first = !r->begun;
     if (out->first)
-        sniff(r, out);
+        detect_kind(r, out);
     r->begun = 1;
-    if (out->kind != EK_PIECE_TEXT)
-        return cut_off(r, 0, out);
+    if (out->kind != EK_TEXT_BLOCK_UTF8)
+        return take_block(r, 0, out);
     return r->lines ? cut_lines(r, out) : cut_text(r, out);
 }
