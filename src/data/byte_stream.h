@@ -1,9 +1,9 @@
 /* data/byte_stream.h - reads the bytes of a file in order; .gz and .zst files decompressed.
  *
  * Memory is bounded whatever a file expands to: an input buffer and the decoder's window (at most
- * 128 MiB for zst).  Concatenated gzip members and zstd frames are one stream.  EK_EFORMAT with the
- * position: the stream is truncated, damaged, or followed by other data.  Checksums are verified.
- */
+ * 128 MiB for zst).  Concatenated gzip members and zstd frames are one stream.  Checksums are
+ * verified.  EK_EFORMAT with the position: the stream is truncated, damaged, or followed by other
+ * data. */
 #ifndef DATA_BYTE_STREAM_H
 #define DATA_BYTE_STREAM_H
 

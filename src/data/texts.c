@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { BATCH_BYTES = 32 << 20, BATCH_PIECES = 4096, HASH_BYTES = 1 << 20 };
+enum { BATCH_BYTES = 32 << 20, BATCH_BLOCKS = 4096, HASH_BYTES = 1 << 20 };
 
 typedef struct {
     char *path;
@@ -333,11 +333,11 @@ static ek_status write_batch(cache_writer *w, encoded_block *batch, int64_t n, i
 
 static void free_batch(encoded_block *batch)
 {
-    for (int64_t i = 0; i < BATCH_PIECES; i++) {
+    for (int64_t i = 0; i < BATCH_BLOCKS; i++) {
         ek_text_block_free(&batch[i].block);
         free(batch[i].ids.ids);
     }
-    memset(batch, 0, BATCH_PIECES * sizeof(*batch));
+    memset(batch, 0, BATCH_BLOCKS * sizeof(*batch));
 }
 
 /* Position in a list of files. */
@@ -367,7 +367,7 @@ static ek_status read_batch(file_cursor *c, encoded_block *batch, int64_t *n)
 {
     size_t bytes = 0;
 
-    for (*n = 0; c->file < c->list->n && *n < BATCH_PIECES && bytes < BATCH_BYTES; ++*n) {
+    for (*n = 0; c->file < c->list->n && *n < BATCH_BLOCKS && bytes < BATCH_BYTES; ++*n) {
         const text_file *f = &c->list->files[c->file];
         encoded_block *p = &batch[*n];
         int first = !c->open;
@@ -392,7 +392,7 @@ static ek_status read_batch(file_cursor *c, encoded_block *batch, int64_t *n)
 static ek_status write_texts(cache_writer *w, const text_list *l, const ek_tokens_config *c)
 {
     int64_t end = ek_tokenizer_end(c->tokenizer), total = 0, n;
-    encoded_block *batch = calloc(BATCH_PIECES, sizeof(*batch));
+    encoded_block *batch = calloc(BATCH_BLOCKS, sizeof(*batch));
     file_cursor files = {.list = l};
     ek_status st = EK_OK;
 

@@ -184,12 +184,12 @@ static void call_progress(const caller_function *f, const char *what, int64_t do
     uselocale(own);
 }
 
-static void tokenising(void *context, int64_t done, int64_t all)
+static void report_tokenising(void *context, int64_t done, int64_t all)
 {
     call_progress(context, "tokenising", done, all);
 }
 
-static void evaluating(void *context, int64_t done, int64_t all)
+static void report_evaluating(void *context, int64_t done, int64_t all)
 {
     call_progress(context, "evaluating", done, all);
 }
@@ -238,8 +238,8 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.scratch_dir = cfg.scratch_dir;
     tc.text_field = cfg.text_field;
     tc.stop = ec.stop = cfg.stop != NULL ? call_stop : NULL;
-    tc.progress = cfg.progress != NULL ? tokenising : NULL;
-    ec.progress = cfg.progress != NULL ? evaluating : NULL;
+    tc.progress = cfg.progress != NULL ? report_tokenising : NULL;
+    ec.progress = cfg.progress != NULL ? report_evaluating : NULL;
     tc.context = ec.context = &caller;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));

@@ -84,7 +84,7 @@ void ek_sampler_exclude(ek_sampler *s, int32_t id)
 }
 
 /* Whether token a comes before b: the larger logit, or the lower id of equals. */
-static int before(const ek_sampler *s, int32_t a, int32_t b)
+static int is_before(const ek_sampler *s, int32_t a, int32_t b)
 {
     return s->logit[a] > s->logit[b] || (s->logit[a] == s->logit[b] && a < b);
 }
@@ -94,9 +94,9 @@ static void sift_down(ek_sampler *s, int64_t root)
     int32_t x = s->heap[root];
 
     for (int64_t child; (child = 2 * root + 1) < s->left; root = child) {
-        if (child + 1 < s->left && before(s, s->heap[child + 1], s->heap[child]))
+        if (child + 1 < s->left && is_before(s, s->heap[child + 1], s->heap[child]))
             child++;
-        if (!before(s, s->heap[child], x))
+        if (!is_before(s, s->heap[child], x))
             break;
         s->heap[root] = s->heap[child];
     }
@@ -154,7 +154,7 @@ static int32_t last_kept_token(ek_sampler *s)
 
 static int token_stays(const ek_sampler *s, int32_t id, int32_t last)
 {
-    return s->weight[id] >= s->cfg.min_p && (last < 0 || !before(s, last, id));
+    return s->weight[id] >= s->cfg.min_p && (last < 0 || !is_before(s, last, id));
 }
 
 static int32_t draw_token(const ek_sampler *s, int32_t last, int64_t position)
@@ -178,7 +178,7 @@ static int32_t draw_token(const ek_sampler *s, int32_t last, int64_t position)
 }
 
 /* The penalised logit; finite if the logit was. */
-static double penalised(double x, double penalty)
+static double penalised_logit(double x, double penalty)
 {
     double y = x > 0 ? x / penalty : x * penalty;
 
@@ -201,7 +201,7 @@ static ek_status load_logits(ek_sampler *s, ek_dtype type, const void *logits, i
         if (s->excluded[i])
             x = -(double)INFINITY;
         else if (s->noted[i] && s->cfg.repetition_penalty != 1)
-            x = penalised(x, s->cfg.repetition_penalty);
+            x = penalised_logit(x, s->cfg.repetition_penalty);
         s->logit[i] = x;
         if (x > s->logit[*best])
             *best = i;

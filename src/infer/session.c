@@ -15,7 +15,7 @@ static size_t larger_size(size_t a, size_t b)
 }
 
 /* Workspace of everything but the experts. */
-static size_t workspace(const ek_session *s)
+static size_t workspace_bytes(const ek_session *s)
 {
     const ek_model_spec *m = &s->model->spec;
     const ek_kernels *k = s->model->k;
@@ -81,7 +81,7 @@ static void reserve_session(ek_session *s)
     s->logits = ek_arena_alloc(a, m->vocab, real);
     s->cos_sin = ek_arena_alloc(a, s->cfg.capacity * m->head_dim, real);
     s->ids = ek_arena_alloc(a, n, sizeof(*s->ids));
-    s->ws = ek_arena_alloc(a, (int64_t)workspace(s), 1);
+    s->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(s), 1);
     ek_moe_reserve_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config,
                            &(ek_moe_limits){n, n, n, 0}, 0);
     s->moe = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->moe));

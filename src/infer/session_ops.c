@@ -35,7 +35,7 @@ static place place_of(const ek_session *s, int32_t layer)
 }
 
 /* x advanced by `elements` of a type. */
-static void *advance(ek_dtype type, void *x, int64_t elements)
+static void *element_at(ek_dtype type, void *x, int64_t elements)
 {
     return (char *)x + elements * (int64_t)ek_dtype_size(type);
 }
@@ -80,7 +80,7 @@ static void norm_heads(ek_session *s, const place *a)
     a->k->headnorm_forward(a->n, each ? a->m->heads : 1, a->w->q_norm.out, a->m->rms_eps,
                            a->w->q_norm.p, s->qkv, a->width, NULL, s->rstd);
     a->k->headnorm_forward(a->n, each ? a->m->kv_heads : 1, a->w->k_norm.out, a->m->rms_eps,
-                           a->w->k_norm.p, advance(a->k->comp, s->qkv, a->q), a->width, NULL,
+                           a->w->k_norm.p, element_at(a->k->comp, s->qkv, a->q), a->width, NULL,
                            s->rstd);
 }
 
@@ -97,10 +97,10 @@ static ek_status op_rope(void *self, const ek_op *op)
         norm_heads(s, &a);
     a.k->rope(a.n, a.n, s->first, a.m->heads + a.m->kv_heads, a.m->head_dim, s->cos_sin, 0, s->qkv,
               a.width);
-    a.k->copy_rows(a.n, row, advance(c, s->qkv, a.q), from_row,
-                   advance(c, cache->k, s->first * a.kv), row);
-    a.k->copy_rows(a.n, row, advance(c, s->qkv, a.q + a.kv), from_row,
-                   advance(c, cache->v, s->first * a.kv), row);
+    a.k->copy_rows(a.n, row, element_at(c, s->qkv, a.q), from_row,
+                   element_at(c, cache->k, s->first * a.kv), row);
+    a.k->copy_rows(a.n, row, element_at(c, s->qkv, a.q + a.kv), from_row,
+                   element_at(c, cache->v, s->first * a.kv), row);
     return EK_OK;
 }
 
@@ -149,7 +149,7 @@ static ek_status op_logits(void *self, const ek_op *op)
     place a = place_of(s, -1);
 
     (void)op;
-    a.k->rmsnorm_forward(1, a.d, a.m->rms_eps, advance(a.k->real, s->x, (a.n - 1) * a.d),
+    a.k->rmsnorm_forward(1, a.d, a.m->rms_eps, element_at(a.k->real, s->x, (a.n - 1) * a.d),
                          s->model->final_norm.p, s->y, NULL, s->rstd);
     s->group = (ek_group){0, 1, s->model->head.forward, NULL};
     return a.k->linear_forward(a.k, &s->group, 1, a.m->vocab, a.d, s->y, a.d, s->logits, a.m->vocab,

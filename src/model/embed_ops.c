@@ -152,7 +152,7 @@ static ek_status op_embed_columns_backward(void *self, const ek_op *op)
 }
 
 /* All-to-all of column blocks: to the tokens' ranks, or, for gradients, to the columns' ranks. */
-static ek_status exchange(ek_pass *p, const ek_op *op, int backward)
+static ek_status exchange_blocks(ek_pass *p, const ek_op *op, int backward)
 {
     const ek_micro *mb = &p->micro[op->micro];
     const ek_mesh *mesh = p->model->cfg.mesh;
@@ -176,12 +176,12 @@ static ek_status exchange(ek_pass *p, const ek_op *op, int backward)
 
 static ek_status op_columns_home(void *self, const ek_op *op)
 {
-    return exchange(self, op, 0);
+    return exchange_blocks(self, op, 0);
 }
 
 static ek_status op_columns_out(void *self, const ek_op *op)
 {
-    return exchange(self, op, 1);
+    return exchange_blocks(self, op, 1);
 }
 
 /* Copies between rows [all, d] and column blocks. */

@@ -210,7 +210,7 @@ static int put_family(json_t *o, const ek_model_spec *m, const hf_family *f)
 }
 
 /* Uses the fewest digits that reproduce every number. */
-static char *dump(const json_t *o)
+static char *dump_json(const json_t *o)
 {
     for (size_t digits = 6; digits <= 17; digits++) {
         char *s = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
@@ -236,7 +236,7 @@ ek_status ek_hf_config_text(const ek_model_spec *m, char **text)
     o = json_object();
     EK_REQUIRE_OUT(o != NULL && put_common(o, m, f) == 0 && put_family(o, m, f) == 0, EK_ENOMEM,
                    "no memory for a config.json");
-    s = dump(o);
+    s = dump_json(o);
     line = s == NULL ? NULL : realloc(s, strlen(s) + 2);
     EK_REQUIRE_OUT(line != NULL, EK_ENOMEM, "no memory for a config.json");
     s = NULL;

@@ -105,7 +105,7 @@ static int64_t size_of(const ek_model_spec *m, size_name s)
 }
 
 /* Whether the model has this role, and in this layer (-1: no layer). */
-static int present(const ek_model_spec *m, ek_role role, int64_t layer)
+static int has_role(const ek_model_spec *m, ek_role role, int64_t layer)
 {
     int dense;
 
@@ -153,7 +153,7 @@ int ek_hf_tensor_of(const ek_model_spec *m, ek_role role, int64_t layer, int64_t
     const family_words *w = words_of(m);
     long long l = layer, e = expert;
 
-    if (!present(m, role, layer) || (r->where == IN_EXPERT) != (expert >= 0) ||
+    if (!has_role(m, role, layer) || (r->where == IN_EXPERT) != (expert >= 0) ||
         expert >= m->experts)
         return 0;
     memset(out, 0, sizeof(*out));
@@ -185,7 +185,7 @@ static int64_t plain_of_layer(const ek_model_spec *m, int64_t layer)
     int64_t n = 0;
 
     for (int r = EK_ROLE_NORM1; r < EK_ROLE_EXPERT_GATE; r++)
-        n += present(m, (ek_role)r, layer);
+        n += has_role(m, (ek_role)r, layer);
     return n;
 }
 
@@ -213,7 +213,7 @@ static void tensor_of_layer(const ek_model_spec *m, int64_t layer, int64_t i, ek
         return;
     }
     for (int r = EK_ROLE_NORM1; r < EK_ROLE_EXPERT_GATE; r++) {
-        if (present(m, (ek_role)r, layer) && i-- == 0) {
+        if (has_role(m, (ek_role)r, layer) && i-- == 0) {
             ek_hf_tensor_of(m, (ek_role)r, layer, -1, out);
             return;
         }

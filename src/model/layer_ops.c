@@ -92,7 +92,7 @@ static void copy_real(const place *a, void *y, const void *x)
 }
 
 /* Whether this rank has no attention heads: with more ranks than key heads some have none. */
-static int idle(const place *a)
+static int has_no_heads(const place *a)
 {
     return a->width == 0 || a->mb->all == 0;
 }
@@ -103,7 +103,7 @@ static const void *qkv_input(const place *a)
     return a->tp != NULL ? a->tp->y : a->y->y1;
 }
 
-static char *at(const place *a, void *comp, int64_t elements)
+static char *element_at(const place *a, void *comp, int64_t elements)
 {
     return (char *)comp + elements * (int64_t)ek_dtype_size(a->k->comp);
 }
@@ -127,7 +127,7 @@ static ek_status op_qkv(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     p->group = (ek_group){0, a.mb->all, a.w->qkv.forward, NULL};
     EK_TRY(a.k->linear_forward(a.k, &p->group, 1, a.width, a.d, qkv_input(&a), a.d, a.y->qkv,
@@ -161,10 +161,10 @@ static ek_status op_norm_squares(void *self, const ek_op *op)
     place a = place_of(p, op);
 
     memset(p->norm_sums, 0, (size_t)(2 * a.mb->all) * sizeof(double));
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     a.k->widenorm_squares(a.mb->all, a.q, a.y->qkv, a.width, p->norm_sums);
-    a.k->widenorm_squares(a.mb->all, a.kv, at(&a, a.y->qkv, a.q), a.width, key_sums(p, &a));
+    a.k->widenorm_squares(a.mb->all, a.kv, element_at(&a, a.y->qkv, a.q), a.width, key_sums(p, &a));
     return EK_OK;
 }
 
@@ -181,7 +181,7 @@ static ek_status op_reduce_norms(void *self, const ek_op *op)
 
 static void qk_norms(ek_pass *p, const place *a)
 {
-    void *keys = at(a, a->y->qkv, a->q);
+    void *keys = element_at(a, a->y->qkv, a->q);
     int64_t n = a->mb->all;
 
     if (norms_are_spread(p)) {
@@ -203,7 +203,7 @@ static ek_status op_rope(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     if (a.s->qk_norm != EK_QK_NORM_NONE)
         qk_norms(p, &a);
@@ -218,7 +218,7 @@ static ek_status op_attention(void *self, const ek_op *op)
     place a = place_of(p, op);
     ek_attention at_ = attention_of(&a);
 
-    if (!idle(&a))
+    if (!has_no_heads(&a))
         a.k->attention_forward(&at_, a.y->qkv, a.y->o, a.y->lse, p->ws);
     return EK_OK;
 }
@@ -240,7 +240,7 @@ static ek_status op_out_part(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (idle(&a)) {
+    if (has_no_heads(&a)) {
         ek_tp_no_sum(a.tp, op);
         return EK_OK;
     }
@@ -407,7 +407,7 @@ static ek_status op_out_backward(void *self, const ek_op *op)
     place a = place_of(p, op);
     void *dy = a.tp != NULL ? a.tp->dy : p->dy_comp;
 
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     if (a.tp == NULL)
         a.k->to_comp(a.mb->all, a.d, p->dx, dy);
@@ -423,7 +423,7 @@ static ek_status op_attention_backward(void *self, const ek_op *op)
     place a = place_of(p, op);
     ek_attention at_ = attention_of(&a);
 
-    if (!idle(&a))
+    if (!has_no_heads(&a))
         a.k->attention_backward(&at_, a.y->qkv, a.y->o, a.y->lse, p->d_o, p->dqkv, p->ws);
     return EK_OK;
 }
@@ -439,7 +439,7 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     rope_backward(p, &a);
     if (a.s->qk_norm != EK_QK_NORM_NONE) {
@@ -447,7 +447,7 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
                                a.w->q_norm.p, a.y->q_raw, a.y->q_rstd, p->dqkv, a.width,
                                a.w->q_norm.g, p->ws);
         a.k->headnorm_backward(a.mb->all, norm_heads(&a, a.local->kv_heads), a.w->k_norm.out,
-                               a.w->k_norm.p, a.y->k_raw, a.y->k_rstd, at(&a, p->dqkv, a.q),
+                               a.w->k_norm.p, a.y->k_raw, a.y->k_rstd, element_at(&a, p->dqkv, a.q),
                                a.width, a.w->k_norm.g, p->ws);
     }
     if (a.s->qkv_bias)
@@ -462,12 +462,12 @@ static ek_status op_norm_dots(void *self, const ek_op *op)
     place a = place_of(p, op);
 
     memset(p->norm_sums, 0, (size_t)(2 * a.mb->all) * sizeof(double));
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     rope_backward(p, &a);
     a.k->widenorm_dots(a.mb->all, a.q, a.w->q_norm.p, a.y->q_raw, p->dqkv, a.width, p->norm_sums);
-    a.k->widenorm_dots(a.mb->all, a.kv, a.w->k_norm.p, a.y->k_raw, at(&a, p->dqkv, a.q), a.width,
-                       key_sums(p, &a));
+    a.k->widenorm_dots(a.mb->all, a.kv, a.w->k_norm.p, a.y->k_raw, element_at(&a, p->dqkv, a.q),
+                       a.width, key_sums(p, &a));
     return EK_OK;
 }
 
@@ -477,12 +477,12 @@ static ek_status op_norm_spread_backward(void *self, const ek_op *op)
     place a = place_of(p, op);
     int64_t n = a.mb->all, hd = a.s->head_dim;
 
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     a.k->widenorm_backward(n, a.q, a.s->heads * hd, p->norm_sums, a.w->q_norm.p, a.y->q_raw,
                            a.y->q_rstd, p->dqkv, a.width, a.w->q_norm.g);
     a.k->widenorm_backward(n, a.kv, a.s->kv_heads * hd, key_sums(p, &a), a.w->k_norm.p, a.y->k_raw,
-                           a.y->k_rstd, at(&a, p->dqkv, a.q), a.width, a.w->k_norm.g);
+                           a.y->k_rstd, element_at(&a, p->dqkv, a.q), a.width, a.w->k_norm.g);
     if (a.s->qkv_bias)
         a.k->bias_backward(n, a.width, p->dqkv, a.width, a.w->qkv_bias.g);
     return EK_OK;
@@ -493,7 +493,7 @@ static ek_status op_qkv_weight(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (idle(&a))
+    if (has_no_heads(&a))
         return EK_OK;
     p->group = (ek_group){0, a.mb->all, a.w->qkv.backward, a.w->qkv.g};
     return a.k->linear_backward_weight(a.k, &p->group, 1, a.width, a.d, p->dqkv, a.width,
@@ -505,7 +505,7 @@ static ek_status op_qkv_input(void *self, const ek_op *op)
     ek_pass *p = self;
     place a = place_of(p, op);
 
-    if (idle(&a)) {
+    if (has_no_heads(&a)) {
         if (a.tp != NULL)
             ek_tp_no_sum(a.tp, op);
         return EK_OK;

@@ -17,7 +17,7 @@ static int64_t round_up(int64_t n, int64_t to)
 }
 
 /* Elements that a weight occupies in its bucket. */
-static int64_t padded(const ek_model *m, const ek_weight *w)
+static int64_t padded_elements(const ek_model *m, const ek_weight *w)
 {
     return round_up(ek_weight_elements(w), EK_ARENA_ALIGN / (int64_t)real_size(m));
 }
@@ -79,7 +79,7 @@ static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket
 
         for (int64_t i = from; i < to; i++) {
             ek_param *p = &m->params[i];
-            int64_t more = padded(m, p->w);
+            int64_t more = padded_elements(m, p->w);
 
             if (key_of(m, p) != key)
                 continue;
@@ -162,7 +162,7 @@ static int64_t nearest_row(const ek_model *m, const ek_param_bucket *u, int64_t 
     return u->n;
 }
 
-static int64_t overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end, int64_t *first)
+static int64_t range_overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end, int64_t *first)
 {
     int64_t from = a > b ? a : b, to = a_end < b_end ? a_end : b_end;
 
@@ -176,9 +176,9 @@ static void set_weight_ranges(const ek_param_bucket *u, ek_param *p)
     ek_weight *w = p->w;
     int64_t end = p->offset + ek_weight_elements(w), first;
 
-    w->own = overlap(p->offset, end, u->first[u->rank], u->first[u->rank + 1], &first);
+    w->own = range_overlap(p->offset, end, u->first[u->rank], u->first[u->rank + 1], &first);
     w->own_first = first - p->offset;
-    w->kept = overlap(p->offset, end, u->kept_first, u->kept_first + u->kept, &first);
+    w->kept = range_overlap(p->offset, end, u->kept_first, u->kept_first + u->kept, &first);
     w->kept_first = first - p->offset;
     if (p->copy || p->idle)
         w->own_first = w->own = 0;
@@ -214,7 +214,7 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges)
     u->share = p->share;
     u->packed = packed_alone(m, p);
     u->trained = p->trained;
-    u->n = last->offset + padded(m, last->w);
+    u->n = last->offset + padded_elements(m, last->w);
     set_group(m->cfg.mesh, u);
     u->sharded = m->cfg.zero > 0 && u->size > 1 && u->trained;
     u->first = ranges;

@@ -26,7 +26,7 @@ static size_t larger_size(size_t a, size_t b)
 }
 
 /* Workspace of everything but the experts. */
-static size_t workspace(const ek_pass *p)
+static size_t workspace_bytes(const ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
     const ek_local_sizes *local = &p->model->local;
@@ -205,7 +205,7 @@ static void reserve_scratch(ek_pass *p)
     ek_arena *a = &p->arena;
     int parts = p->model->cfg.mesh->tp > 1;
 
-    p->ws = ek_arena_alloc(a, (int64_t)workspace(p), 1);
+    p->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(p), 1);
     p->cos_sin = ek_arena_alloc(a, p->cfg.max_seq * s->head_dim, real);
     p->y_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, comp);
     p->rstd_final = ek_arena_alloc(a, parts ? n : p->head_rows, real);

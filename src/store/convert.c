@@ -62,7 +62,7 @@ static float float_round_to_odd(double d)
     return f;
 }
 
-static void widen(int64_t n, const unsigned char *src, ek_dtype from, int odd, float *f)
+static void widen_elements(int64_t n, const unsigned char *src, ek_dtype from, int odd, float *f)
 {
     double d;
     uint16_t h;
@@ -90,7 +90,7 @@ static void widen(int64_t n, const unsigned char *src, ek_dtype from, int odd, f
     }
 }
 
-static void narrow(int64_t n, const float *f, unsigned char *dst, ek_dtype to)
+static void narrow_elements(int64_t n, const float *f, unsigned char *dst, ek_dtype to)
 {
     uint16_t h;
     double d;
@@ -133,7 +133,8 @@ void ek_convert(int64_t n, const void *src, ek_dtype from, void *dst, ek_dtype t
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t m = n - i < BLOCK ? n - i : BLOCK;
 
-        widen(m, s + (size_t)i * ek_dtype_size(from), from, to == EK_BF16 || to == EK_F16, block);
-        narrow(m, block, d + (size_t)i * ek_dtype_size(to), to);
+        widen_elements(m, s + (size_t)i * ek_dtype_size(from), from, to == EK_BF16 || to == EK_F16,
+                       block);
+        narrow_elements(m, block, d + (size_t)i * ek_dtype_size(to), to);
     }
 }

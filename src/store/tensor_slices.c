@@ -114,7 +114,7 @@ static int by_name_and_place(const void *a, const void *b)
 }
 
 /* The intersection; rows or cols are 0 if it is empty. */
-static ek_tensor_slice intersect(const ek_tensor_slice *a, const ek_tensor_slice *b)
+static ek_tensor_slice intersect_slices(const ek_tensor_slice *a, const ek_tensor_slice *b)
 {
     int64_t r0 = a->row > b->row ? a->row : b->row, c0 = a->col > b->col ? a->col : b->col;
     int64_t r1 = a->row + a->rows, c1 = a->col + a->cols;
@@ -136,7 +136,7 @@ static ek_status check_overlaps(const ek_sliced_tensor *x)
 
             if (q->slice.row >= p->slice.row + p->slice.rows)
                 break;
-            EK_REQUIRE(intersect(&p->slice, &q->slice).rows == 0, EK_EFORMAT,
+            EK_REQUIRE(intersect_slices(&p->slice, &q->slice).rows == 0, EK_EFORMAT,
                        "tensor '%.200s' in %s overlaps '%.200s' in %s", q->t->name, q->t->file,
                        p->t->name, p->t->file);
         }
@@ -267,7 +267,7 @@ static const ek_stored_slice *slice_at(const ek_sliced_tensor *x, int64_t row, i
     const ek_tensor_slice at = {row, 1, col, 1};
 
     for (int64_t i = 0; i < x->n; i++)
-        if (intersect(&x->slices[i].slice, &at).rows > 0)
+        if (intersect_slices(&x->slices[i].slice, &at).rows > 0)
             return &x->slices[i];
     return NULL;
 }
@@ -306,7 +306,7 @@ static ek_status check_complete(const ek_sliced_tensor *x, const ek_tensor_slice
     int64_t have = 0;
 
     for (int64_t i = 0; i < x->n; i++) {
-        ek_tensor_slice b = intersect(&x->slices[i].slice, want);
+        ek_tensor_slice b = intersect_slices(&x->slices[i].slice, want);
 
         have += b.rows * b.cols;
     }
@@ -348,7 +348,7 @@ ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims, const int6
 static ek_status read_intersection(const ek_stored_slice *p, const ek_tensor_slice *want,
                                    unsigned char *dst, int64_t ld, ek_dtype to)
 {
-    ek_tensor_slice b = intersect(&p->slice, want);
+    ek_tensor_slice b = intersect_slices(&p->slice, want);
     int64_t first = (b.row - p->slice.row) * p->slice.cols + b.col - p->slice.col;
     int64_t at = (b.row - want->row) * ld + b.col - want->col;
     int64_t size = (int64_t)ek_dtype_size(to);
@@ -372,7 +372,7 @@ ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice
                x->name, want->rows, want->row, want->cols, want->col);
     EK_TRY(check_complete(x, want));
     for (int64_t i = 0; i < x->n; i++)
-        if (intersect(&x->slices[i].slice, want).rows > 0)
+        if (intersect_slices(&x->slices[i].slice, want).rows > 0)
             EK_TRY(read_intersection(&x->slices[i], want, dst, ld, to));
     return EK_OK;
 }
