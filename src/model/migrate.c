@@ -86,14 +86,14 @@ static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t ran
         while (free_slot < n && now[free_slot] >= 0)
             free_slot++;
         EK_REQUIRE(free_slot < n, EK_EINVAL,
-                   "layer %d: expert-parallel rank %d has no slot for the state of expert %d",
+                   "layer %d: expert rank %d has no slot for the state of expert %d",
                    (int)mg->layer, (int)rank, (int)wanted[s]);
         now[free_slot] = wanted[s];
     }
     return EK_OK;
 }
 
-/* Stage rank of expert-parallel rank `rank` of this rank's group, with the same etp shard. */
+/* Stage rank of expert rank `rank` of this rank's group, with the same etp shard. */
 static int stage_rank_of(const ek_migration *mg, int32_t rank)
 {
     const ek_mesh *mesh = mg->m->cfg.mesh;

@@ -57,7 +57,7 @@ typedef struct {
     double z_loss;
     int64_t dropped;
     double expert_max_over_mean;  /* busiest expert over the mean, of the worst layer */
-    double rank_max_over_mean;    /* likewise of expert-parallel ranks, in rows that they compute */
+    double rank_max_over_mean;    /* likewise of expert ranks, in rows that they compute */
     double primary_max_over_mean; /* the same with only the primary copies, in their initial
                                      placement */
     int64_t plans, replicas;      /* plans made, and replicas in them */
@@ -70,7 +70,7 @@ typedef struct {
 
 /* Load balance of a layer in a step. */
 typedef struct {
-    double before, after; /* rows of the busiest expert-parallel rank over the mean: with the
+    double before, after; /* rows of the busiest expert rank over the mean: with the
                              initial placement without replicas, and as computed */
     double replicas, replica_bytes, experts_moved; /* of this layer */
 } ek_layer_balance;

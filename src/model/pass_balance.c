@@ -41,7 +41,7 @@ static ek_status check_slots(const ek_pass *p, const ek_planner *planner, const 
             n += at->expert_of[s] >= 0;
         EK_REQUIRE(n == share, EK_EINVAL,
                    "planner %s makes transient replicas, which need %d experts placed on "
-                   "expert-parallel rank %d; there are %d",
+                   "expert rank %d; there are %d",
                    planner->name, (int)share, (int)r, (int)n);
     }
     return EK_OK;
