@@ -60,7 +60,7 @@ static void count_warning(void *context, ek_log_level level, const char *compone
     of_one_in_two += strstr(message, " 1 of 2 data sources hold no end token") != NULL;
 }
 
-/* 9000 tokens are more than are read at once. */
+/* 9000 tokens: more than one read. */
 static void streams_without_end_tokens_are_warned_of(void)
 {
     static uint16_t ids[2][9000];

@@ -1,4 +1,4 @@
-/* Where documents come from: lines of JSON, compressed files, files that are none. */
+/* Sources of documents: JSON Lines, compressed files, files that are refused. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/random.h"
@@ -28,7 +28,7 @@ static void leave(void)
     CHECK(ek_folder_remove(NULL, room) == EK_OK);
 }
 
-/* Writes a file; its path is good until the next call but three. */
+/* Writes a file; its path is valid for the next three calls. */
 static const char *put(const char *name, const void *data, size_t bytes)
 {
     static ek_path paths[4];
@@ -138,7 +138,7 @@ static void every_line_is_a_document(void)
     EXPECT(a, NULL, "one$two\n$\xf0\x9f\x98\x80 \" \\ /$");
     b = put("b.NDJSON", other, sizeof(other) - 1);
     EXPECT(b, "body", "x$z$");
-    EXPECT(put("json.txt", "{\"text\": 1}", 11), NULL, "{\"text\": 1}$"); /* a text by its name */
+    EXPECT(put("json.txt", "{\"text\": 1}", 11), NULL, "{\"text\": 1}$"); /* a text, by its name */
     EXPECT(put("c.jsonl", "{\"a\":\"x\",\"text\":\"y\"}", 20), NULL, "y$");
     EXPECT(put("c.jsonl", "{\"a\":\"x\",\"text\":\"y\"}", 20), "a", "x$");   /* tokenised anew */
     EXPECT(put("c.jsonl", "{\"text\":[1],\"text\":\"z\"}", 23), NULL, "z$"); /* the last */
@@ -205,7 +205,8 @@ static void a_line_costs_no_more_memory_than_itself(void)
     CHECK(strstr(fault.what, "nested more than 64 deep") != NULL && fault.column == 5 + 64 + 2);
 }
 
-/* What jansson takes, and only that, with the same text; but for numbers that it cannot hold. */
+/* Accepts exactly what jansson accepts, with the same text, except numbers that jansson cannot
+ * represent. */
 static void lines_are_read_as_a_json_library_reads_them(void)
 {
     static const char *const parts[] = {
@@ -264,8 +265,8 @@ static void compressed_files_are_read_through(void)
     leave();
 }
 
-/* Each cut and each changed byte of a stream: refused with its place, or harmless, never other
- * text. */
+/* Each truncation and each changed byte of a stream is refused with its position, or harmless; it
+ * never gives other text. */
 static void damaged_streams_are_refused(void)
 {
     static const char text[] = "some words that compress, some words that compress";

@@ -157,7 +157,7 @@ static void bytes_are_their_own_ids(void)
     CHECK_INT(ek_tokenizer_decode(t, 256, &end, &n), EK_OK);
     CHECK(n == 13 && memcmp(end, "<|endoftext|>", 13) == 0);
 
-    /* what it saves is a tokenizer.json that does the same */
+    /* the saved tokenizer.json behaves the same */
     json = ek_tokenizer_json(t, &n);
     CHECK_INT(ek_tokenizer_parse(json, n, "saved", &again), EK_OK);
     CHECK_INT(ek_tokenizer_vocab(again), 257);
@@ -193,7 +193,7 @@ static void saving_keeps_the_file(void)
     ek_tokenizer_destroy(&t);
 }
 
-/* Bytes that are no UTF-8 come back as they were, and leave the text around them alone. */
+/* Bytes that are not UTF-8 are decoded unchanged and do not affect the text around them. */
 static void any_bytes_round_trip(void)
 {
     static const char *const broken[] = {"\xff",
@@ -277,8 +277,7 @@ static void threads_give_the_ids_of_one(void)
     ek_tokenizer_destroy(&t);
 }
 
-/* Texts joined by newlines, cut wherever that is allowed: the ids of the parts are those of the
- * whole. */
+/* Texts joined by newlines, cut wherever allowed: the ids of both sides are those of the whole. */
 static void cuts_do_not_change_ids(void)
 {
     static const char *const between[] = {"x\ny", "\n1",    " \nz",
@@ -327,7 +326,7 @@ static void cuts_do_not_change_ids(void)
     json_decref(texts);
 }
 
-/* A copy of a text with the first `from` replaced by `to`; takes the text. */
+/* A copy of a text with the first `from` replaced by `to`; frees the text. */
 static char *changed(char *text, const char *from, const char *to)
 {
     char *at = strstr(text, from), *out = malloc(strlen(text) + strlen(to) + 1);
@@ -380,7 +379,7 @@ static int encodes_to(const ek_tokenizer *t, const char *text, const int32_t *wa
     return same;
 }
 
-/* A token that no merge leads to is found as a whole word, and only so. */
+/* A token that no merge produces is found only as a whole word. */
 static void ignore_merges_takes_whole_words(void)
 {
     static const int32_t apart[] = {'a', 'b'}, whole[] = {300}, longer[] = {'a', 'b', 'c'};
@@ -466,7 +465,7 @@ static void long_words_by_characters(void)
     free(text);
 }
 
-/* A text that is cut gets no mark before its second part; one after another byte neither. */
+/* After a cut no mark is prepended, nor after bytes that are not UTF-8. */
 static void only_a_beginning_is_begun(void)
 {
     ek_tokenizer *t = open_golden("mixtral");
@@ -484,7 +483,7 @@ static void only_a_beginning_is_begun(void)
     free(ids.ids);
     ek_encoder_destroy(&e);
     ek_tokenizer_destroy(&t);
-    t = open_golden("spm_phrases"); /* whole words: a part may be a token that the text is not */
+    t = open_golden("spm_phrases"); /* whole words: a part may be a token where the text is not */
     CHECK_INT(ek_tokenizer_cut(t, newline, 7, 0), 7);
     ek_tokenizer_destroy(&t);
 }

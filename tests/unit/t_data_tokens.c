@@ -28,7 +28,7 @@ static void leave(void)
     ek_folder_discard(NULL, room);
 }
 
-/* Without the syncs of ek_file_write, which take most of a test's time. */
+/* Writes without the syncs of ek_file_write, which take most of a test's time. */
 static void overwrite(const char *path, const void *data, size_t n)
 {
     FILE *f = fopen(path, "wb");
@@ -269,7 +269,7 @@ static void the_cache_is_used_again_and_renewed(void)
     CHECK_INT(names.n, 1); /* and no temporary file */
     CHECK_INT(ek_path_set(&file, "%s/%s", c.cache_dir, names.names[0]), EK_OK);
 
-    /* a byte spoilt, in the ids or any field of the record, or a wrong length: written anew */
+    /* a corrupt byte in the ids or any field of the record, or a wrong length: written again */
     CHECK_INT(ek_file_read(file.s, 1 << 20, &data, &n), EK_OK);
     CHECK_INT(n, 6 * 2 + 88);
     for (size_t i = 0; i <= n; i += 4) {
@@ -322,7 +322,7 @@ static int from_cache(const ek_tokens_config *c, const char *want)
     return used;
 }
 
-/* Content tells, not size and time, which cp -p and rsync keep. */
+/* Contents decide, not size and time, which cp -p and rsync preserve. */
 static void equal_size_and_time_are_not_enough(void)
 {
     const char *path;
@@ -342,7 +342,7 @@ static void equal_size_and_time_are_not_enough(void)
     leave();
 }
 
-/* Nobody else can read the cache, and what others have put there is not read. */
+/* The cache is private, and foreign files in it are not read. */
 static void the_cache_is_private(void)
 {
     const char *path;
@@ -386,7 +386,7 @@ static const char *put_entry(const char *name, int64_t bytes, int64_t days_ago)
     return path;
 }
 
-/* What is old goes, then what makes the cache too large. */
+/* Removes old files, then those that make the cache too large. */
 static void the_cache_is_bounded(void)
 {
     static const int64_t gib = 1 << 30;
@@ -426,11 +426,11 @@ static void the_cache_is_bounded(void)
     set_time(old, -2 * 24 * 3600);
     overwrite(path, "fifth", 5);
     CHECK(!from_cache(&c, "fifth$"));
-    CHECK(ek_file_exists(old) && from_cache(&c, "fifth$")); /* though it is over the limit */
+    CHECK(ek_file_exists(old) && from_cache(&c, "fifth$")); /* although over the limit */
     leave();
 }
 
-/* Without a folder for it nothing is kept. */
+/* Without a cache folder nothing is kept. */
 static void texts_without_a_cache(void)
 {
     const char *path;
@@ -451,7 +451,7 @@ static void texts_without_a_cache(void)
     leave();
 }
 
-/* A file that is cut short or changed while it is open is a failure of the read. */
+/* A file that is truncated or changed while it is open fails the read. */
 static void files_that_change_while_they_are_open(void)
 {
     static uint16_t ids[10000];
@@ -533,7 +533,7 @@ static int stop_at_once(void *context)
     return 1;
 }
 
-/* The caller may end the encoding; nothing of it stays. */
+/* The caller can stop the encoding; no file remains. */
 static void encoding_can_be_stopped(void)
 {
     const char *path;
@@ -556,7 +556,7 @@ static void encoding_can_be_stopped(void)
     leave();
 }
 
-/* One large document, which is cut into pieces: the ids of the whole, progress in between. */
+/* One large document, read in blocks: the ids of the whole, with progress reports. */
 static void a_large_document_stays_whole(void)
 {
     enum { BYTES = 35 << 20 };

@@ -1,4 +1,4 @@
-/* Windows: where they begin, that an epoch visits each once, and that nothing else matters. */
+/* Windows: their positions, each visited once per epoch, independent of everything else. */
 #include "data/sources.h"
 #include "data/windows.h"
 #include "ek_test.h"
@@ -83,7 +83,7 @@ static void an_epoch_is_a_permutation(void)
         moved += now != i;
         other += now != ek_windows_at(&s, next / BATCH, next % BATCH, NULL);
     }
-    CHECK(moved > WINDOWS / 2); /* it is shuffled, and each epoch otherwise */
+    CHECK(moved > WINDOWS / 2); /* shuffled, differently in each epoch */
     CHECK(other > WINDOWS / 2);
     ek_tokens_close(&t);
 }
@@ -96,7 +96,7 @@ static void rows_follow_from_seed_and_place_alone(void)
     int32_t forward[200];
     int differ = 0;
 
-    wide.batch = 1; /* row r of step s is window s * batch + r, however it is cut into steps */
+    wide.batch = 1; /* row r of step s is window s * batch + r, whatever the batch size */
     for (int i = 0; i < 200; i++)
         forward[i] = row_start(&a, i / BATCH, i % BATCH);
     for (int i = 199; i >= 0; i--) {
@@ -124,7 +124,7 @@ static void too_few_tokens_are_refused(void)
     ek_tokens_close(&t);
 }
 
-/* Sources of 2, 7 and 31 windows, their tokens apart by a million. */
+/* Sources of 2, 7 and 31 windows, with tokens a million apart. */
 static ek_sources open_sources(int32_t *ids, const uint64_t *shares)
 {
     static const int64_t windows[3] = {2, 7, 31};
@@ -143,8 +143,8 @@ static ek_sources open_sources(int32_t *ids, const uint64_t *shares)
     return s;
 }
 
-/* Every prefix of a run has each source's share, and a source's windows come in epochs of its own,
- * in its order; counted draw by draw. */
+/* Every prefix of a run has each source's share, and a source's windows come in its own epochs and
+ * order; counted draw by draw. */
 static void sources_are_drawn_by_weight(void)
 {
     static const uint64_t shares[][3] = {
@@ -177,7 +177,7 @@ static void sources_are_drawn_by_weight(void)
                            (double)((step + 1) * BATCH) * (double)share[j] / total) < 3);
         }
         for (int j = 0; j < 3; j++)
-            for (int64_t w = 0; w < s.sources[j].windows; w++) { /* of whole epochs each once */
+            for (int64_t w = 0; w < s.sources[j].windows; w++) { /* each once per whole epoch */
                 int64_t epochs = count[j] / s.sources[j].windows;
 
                 CHECK(seen[j][w] == epochs || seen[j][w] == epochs + 1);
@@ -238,7 +238,7 @@ static void weights_are_read_from_paths(void)
     snprintf(with, sizeof(with), "%s:2", there);
     CHECK(ek_file_write(NULL, there, "x", 1) == EK_OK);
     CHECK(ek_source_path(there, &path, &weight) == EK_OK);
-    CHECK(weight == NULL && strcmp(path.s, there) == 0); /* it exists as it is written */
+    CHECK(weight == NULL && strcmp(path.s, there) == 0); /* exists literally */
     CHECK(ek_source_path(with, &path, &weight) == EK_OK);
     CHECK(weight != NULL && strcmp(path.s, there) == 0);
     CHECK(ek_folder_remove(NULL, folder) == EK_OK);

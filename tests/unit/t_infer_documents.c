@@ -1,5 +1,5 @@
-/* Documents of a packed sequence, kept apart: each has the loss that it has alone, whatever stands
- * before it.  In fp64 on the reference kernels. */
+/* Document masks: each document of a packed sequence has the loss that it has alone, whatever
+ * precedes it.  In fp64 on the reference kernels. */
 #include "data/documents.h"
 #include "ek_test.h"
 #include "exec/exec.h"
@@ -7,7 +7,7 @@
 
 enum { SEQ = 16, SEQS = 2, VOCAB = 23, END = 22, DOCUMENTS = 5 };
 
-/* Tokens of each document, the one that ends it included. */
+/* Lengths of the documents, with the end token. */
 static const int lengths[SEQS][DOCUMENTS] = {{3, 1, 6, 4, 2}, {1, 8, 1, 1, 5}};
 
 typedef struct {
@@ -68,7 +68,7 @@ static int32_t token_at(int64_t i)
     return (int32_t)((i * 7 + i / 5) % END);
 }
 
-/* Both sequences, and what follows each; marked. */
+/* Both sequences and their targets, marked. */
 static void fill_packed(fixture *f)
 {
     for (int s = 0; s < SEQS; s++) {
@@ -99,7 +99,7 @@ static double loss_sum(fixture *f, int64_t seqs, int64_t seq, const int32_t *inp
     return f->pass->loss_sum;
 }
 
-/* The same of one document where it stands. */
+/* The same for one document within its sequence. */
 static double packed_loss(fixture *f, int sequence, int first, int n, const int32_t *starts)
 {
     int32_t targets[SEQS * SEQ];
@@ -152,11 +152,11 @@ static void each_has_the_loss_that_it_has_alone(void)
     setup(&f, &s);
     fill_packed(&f);
     CHECK(worst_difference(&f, f.starts) < 1e-9);
-    CHECK(worst_difference(&f, NULL) > 1e-3); /* else they see those before them */
+    CHECK(worst_difference(&f, NULL) > 1e-3); /* without masks tokens attend to earlier documents */
     teardown(&f);
 }
 
-/* Attention goes by differences of positions, also where their angles are scaled. */
+/* Attention depends on differences of positions, also with scaled frequencies. */
 static void positions_need_not_begin_anew(void)
 {
     static const ek_rope_scaling scalings[] = {
@@ -186,7 +186,7 @@ static void positions_need_not_begin_anew(void)
     }
 }
 
-/* The angles of the dynamic type follow from the length of the sequence, not of the document. */
+/* Dynamic frequencies depend on the length of the sequence, not of the document. */
 static void dynamic_angles_are_those_of_the_sequence(void)
 {
     ek_model_spec s = small_spec();
@@ -200,7 +200,7 @@ static void dynamic_angles_are_those_of_the_sequence(void)
     teardown(&f);
 }
 
-/* The mean is of the targets that count: one less for each end token. */
+/* The mean is over the targets that count: one less per end token. */
 static void the_mean_is_of_what_counts(void)
 {
     ek_model_spec s = small_spec();

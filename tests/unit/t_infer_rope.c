@@ -86,7 +86,7 @@ static void a_session_continues_as_transformers_does(void)
 
         CHECK(setup(&f, names[i]));
         CHECK(ek_session_create(f.model, &cfg, &s) == EK_OK);
-        for (int again = 0; again < 2; again++) { /* what was computed before does not count */
+        for (int again = 0; again < 2; again++) { /* earlier sequences have no effect */
             ek_session_reset(s);
             CHECK(ek_session_feed(s, f.ids, AT_ONCE) == EK_OK);
             compare(&f, s, names[i]);
@@ -125,7 +125,7 @@ static void a_pass_takes_each_sequence_by_its_own_length(void)
     double longer;
     fixture f;
 
-    CHECK(setup(&f, "mixtral_dynamic")); /* 12 positions before it stretches */
+    CHECK(setup(&f, "mixtral_dynamic")); /* 12 positions before frequencies change */
     CHECK(ek_pass_create(f.model, &whole, &a) == EK_OK);
     CHECK(ek_pass_create(f.model, &part, &b) == EK_OK);
     longer = loss_of(a, &f, TOKENS);

@@ -116,7 +116,7 @@ static void ties(void)
     }
 }
 
-/* What always takes the largest logit. */
+/* Settings that always take the largest logit. */
 static void greedy(void)
 {
     static const double settings[][3] = {{0, 1, 0},      {1, 0, 0},        {1, 1, 1},
@@ -181,7 +181,7 @@ static void seed_decides(void)
 
     for (int i = 0; i < V; i++)
         l[i] = 2 * ek_random_normal(1, 2, (uint64_t)i);
-    next(b, l, 77); /* what was drawn before does not matter */
+    next(b, l, 77); /* earlier draws have no effect */
     for (int t = 0; t < 100; t++) {
         int32_t id = next(a, l, t);
 
@@ -202,7 +202,7 @@ static int by_logit(const void *a, const void *b)
     return *x != *y ? (*x < *y) - (*x > *y) : (x > y) - (x < y);
 }
 
-/* Against the definition followed to the letter, over a vocabulary with many ties. */
+/* Against a literal implementation of the definition, over a vocabulary with many ties. */
 static void as_defined(void)
 {
     enum { V = 257 };
@@ -291,7 +291,7 @@ static void wrong_settings(void)
     }
 }
 
-/* All settings together, in their order, against the definition followed to the letter. */
+/* All settings together, in their order, against a literal implementation of the definition. */
 static void filters_apply_in_order(void)
 {
     enum { V = 131 };
@@ -350,7 +350,7 @@ static void filters_apply_in_order(void)
     CHECK(filtered > 100 && moved > 100);
 }
 
-/* What was noted is less likely also where the largest logit is taken. */
+/* The penalty also applies when the largest logit is taken. */
 static void a_penalty_changes_the_likeliest_token(void)
 {
     ek_sampler_config cfg = {.top_p = 1, .repetition_penalty = 2};

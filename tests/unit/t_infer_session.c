@@ -65,7 +65,8 @@ static void run_pass(fixture *f)
     ek_graph_fini(&graph);
 }
 
-/* Biases, norms and router biases away from what they start as, so that they count. */
+/* Sets biases, norms and router biases to values other than the initial ones, so that they
+ * matter. */
 static void shake_vectors(ek_model *m)
 {
     for (int64_t i = 0; i < m->n_params; i++) {
@@ -123,7 +124,7 @@ static void compare(fixture *f, ek_session *s, double tolerance, const char *how
     }
 }
 
-/* Feeds all tokens in pieces (the last size repeats), comparing after each. */
+/* Feeds all tokens in blocks (the last size repeats), comparing after each. */
 static void feed(fixture *f, ek_session *s, const int *pieces, int n_pieces, double tolerance,
                  const char *how)
 {
@@ -265,7 +266,7 @@ static void fast_kernels(void)
     all_ways(&s, EK_MODE_BF16, ek_cpu_isa(), 3e-2);
 }
 
-/* A session that was reset, or whose feed was refused, goes on to the same bits. */
+/* A session that was reset, or whose feed was refused, continues with the same bits. */
 static void reset_and_refusals(void)
 {
     ek_model_spec spec = small_spec();

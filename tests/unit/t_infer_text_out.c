@@ -7,8 +7,8 @@
 typedef struct {
     char text[256];
     size_t n;
-    size_t most; /* the reader has enough after so many bytes; 0: never */
-    int broken;  /* a piece that is not whole UTF-8 came */
+    size_t most; /* the callback returns true after so many bytes; 0: never */
+    int broken;  /* received text that is not whole UTF-8 */
 } reader;
 
 static int keep(void *context, const char *text, size_t bytes)
@@ -23,7 +23,7 @@ static int keep(void *context, const char *text, size_t bytes)
     return r->most > 0 && r->n >= r->most;
 }
 
-/* Puts a text in pieces of `piece` bytes; 0: of random sizes. */
+/* Appends a text in steps of `piece` bytes; 0: of random sizes. */
 static int put_pieces(ek_text_out *o, const char *text, size_t piece)
 {
     size_t bytes = strlen(text);
@@ -83,7 +83,7 @@ static void a_stop_string_ends_the_text_before_it(void)
          "b",
          "\xef\xbf\xbd"
          "b",
-         NULL, "a"); /* of the text as it is given */
+         NULL, "a"); /* of the text as output */
 }
 
 static void what_only_begins_a_stop_string_is_given(void)
@@ -101,7 +101,7 @@ static void a_reader_that_has_enough_ends_the_text(void)
 
     CHECK(ek_text_out_create(keep, &r, stop, 1, &o) == EK_OK);
     CHECK(!ek_text_out_append(o, (const unsigned char *)"abz", 3));
-    CHECK_INT((int64_t)r.n, 2); /* z waits */
+    CHECK_INT((int64_t)r.n, 2); /* z is held back */
     CHECK(ek_text_out_append(o, (const unsigned char *)"y", 1));
     CHECK(ek_text_out_append(o, (const unsigned char *)"more", 4));
     ek_text_out_finish(o);

@@ -1,5 +1,6 @@
-/* Models equal those of Hugging Face transformers (tests/golden/make_models.py): logits, losses
- * and the gradient of every tensor, whatever family and layout; what is saved is what was read. */
+/* Models match those of Hugging Face transformers (tests/golden/make_models.py): logits, losses and
+ * the gradient of every tensor, for every family and file layout; saved files reproduce what was
+ * read. */
 #include "base/json.h"
 #include "ek_test.h"
 #include "exec/exec.h"
@@ -12,7 +13,7 @@
 
 enum { ROWS_MAX = 64 };
 
-/* A folder of transformers, open. */
+/* An open folder written by transformers. */
 typedef struct {
     const char *name;
     ek_path folder;
@@ -24,7 +25,7 @@ typedef struct {
     int32_t inputs[ROWS_MAX], targets[ROWS_MAX];
 } golden;
 
-/* A model that computes it. */
+/* The model loaded from it. */
 typedef struct {
     ek_kernels *k;
     ek_model *model;
@@ -34,8 +35,8 @@ typedef struct {
     ek_micro micro;
 } runner;
 
-/* How near is near.  Logits relative to themselves, or, where one is rounded in single precision
- * with the others of its row, to the largest of the row. */
+/* Tolerances.  Logits relative to themselves, or, if single precision rounds a logit together with
+ * the others of its row, to the largest of the row. */
 typedef struct {
     double logit, logit_row, loss, gradient;
     double zero; /* a gradient's norm below this share of the total is rounding noise */
@@ -56,9 +57,9 @@ static double real(const ek_kernels *k, const void *p, int64_t i)
     return k->real == EK_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
 
-/* --- the answers ------------------------------------------------------------------------------ */
+/* --- expected values -------------------------------------------------------------------------- */
 
-/* ids [seqs][seq + 1] -> inputs, and targets one later. */
+/* ids [seqs][seq + 1] -> inputs, and targets shifted by one. */
 static void read_ids(golden *g)
 {
     const json_t *ids = json_object_get(g->json, "ids");
@@ -163,7 +164,7 @@ static void teardown(runner *r)
     ek_kernels_destroy(&r->k);
 }
 
-/* Runs the step but for its last `left_out` ops. */
+/* Runs the step except its last `left_out` ops. */
 static int run(runner *r, const golden *g, int32_t left_out)
 {
     ek_moe_step step = {.training = r->pass->cfg.training, .top_k = g->spec.top_k};
@@ -183,7 +184,7 @@ static int within(double got, double want, double bound)
     return isfinite(got) && fabs(got - want) <= bound;
 }
 
-/* Logits are looked at before the loss, which may overwrite them. */
+/* Logits are compared before the loss, which may overwrite them. */
 static void check_logits(runner *r, const golden *g, const bounds *b)
 {
     int64_t v = g->spec.vocab;
@@ -248,7 +249,7 @@ static double gradient_norm(runner *r, const ek_hf_tensor *t)
     return sqrt(sum);
 }
 
-/* Of a training pass that has run once. */
+/* Gradients of a training pass that has run once. */
 static void check_gradients(runner *r, const golden *g, const bounds *b)
 {
     const json_t *norms = json_object_get(g->json, "grad_norm");
@@ -317,7 +318,7 @@ static void check_bf16(const golden *g)
 
 /* --- saving ----------------------------------------------------------------------------------- */
 
-/* Bytes of a tensor in a folder of either layout; NULL where it is not. */
+/* Bytes of a tensor in a folder of either layout; NULL: not found. */
 static const char *bytes_of(const ek_model_spec *spec, const ek_safetensors *st,
                             const ek_hf_tensor *t, ek_dtype *dtype)
 {

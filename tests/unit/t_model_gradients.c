@@ -39,7 +39,7 @@ static ek_model_spec small_spec(void)
     return s;
 }
 
-static ek_reroute reroute; /* of the passes that are set up */
+static ek_reroute reroute; /* batch of the passes */
 
 static void setup(fixture *f, const ek_model_spec *spec, ek_recompute recompute)
 {
@@ -245,7 +245,7 @@ static void swiped(void)
     fixture f;
 
     setup(&f, &s, EK_RECOMPUTE_FULL);
-    f.step.capacity_factor = 1; /* what is even by then drops nothing */
+    f.step.capacity_factor = 1; /* an even load drops nothing */
     CHECK(run(&f).dropped > 0);
     teardown(&f);
     reroute = EK_REROUTE_SWIPE;
@@ -272,7 +272,8 @@ static void capacity_drops(void)
     teardown(&f);
 }
 
-/* Keeps documents apart: the first sequence is one, others begin and end with one of a token. */
+/* Document masks: the first sequence is one document, others begin and end with one of a single
+ * token. */
 static void mark_documents(fixture *f)
 {
     static const int32_t starts[SEQS * SEQ] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1,
@@ -317,7 +318,7 @@ static void documents_apart(void)
     }
 }
 
-/* Nothing is divided by the number of targets where there are none. */
+/* No division by zero if no target counts. */
 static void no_target_counts(void)
 {
     ek_model_spec s = small_spec();

@@ -1,5 +1,5 @@
-/* config.json of the four families: what transformers wrote is understood, defaults are those of
- * the families, what we write reads back, and everything else is refused by file and key. */
+/* config.json of the four families: files of transformers are read, defaults are those of the
+ * families, written files read back, and everything else is refused by file and key. */
 #include "base/json.h"
 #include "ek_test.h"
 #include "model/hf_config.h"
@@ -61,7 +61,7 @@ static void refused(int line, const char *base, const char *patch, ek_status wan
                   st == EK_OK ? "" : ek_err_message(), want);
     else if (strstr(ek_err_message(), words) == NULL || strncmp(ek_err_message(), "F: ", 3) != 0)
         EK_T_FAIL("line %d: \"%s\" lacks \"%s\"", line, ek_err_message(), words);
-    CHECK(memcmp(&m, &before, sizeof(m)) == 0); /* the output is untouched on failure */
+    CHECK(memcmp(&m, &before, sizeof(m)) == 0); /* the output is unchanged on failure */
 }
 
 #define BAD(base, patch, words)         refused(__LINE__, base, patch, EK_EFORMAT, words)

@@ -1,4 +1,4 @@
-/* The names and shapes we expect are those in the files that transformers wrote. */
+/* Expected names and shapes are those in files that transformers wrote. */
 #include "base/file.h"
 #include "base/json.h"
 #include "ek_test.h"
@@ -60,8 +60,8 @@ static int same_shape(const json_t *entry, int dims, const int64_t *shape)
     return same;
 }
 
-/* Every tensor is found in the folder in one of its places, with its shape, and every element of
- * every tensor of the folder is wanted exactly once. */
+/* Every tensor is found in the folder under one of its names, with its shape, and every element of
+ * every tensor of the folder is used exactly once. */
 static void covers(const char *folder, int grouped)
 {
     json_t *all = headers(folder), *entry;

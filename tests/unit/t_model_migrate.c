@@ -1,7 +1,6 @@
-/* Experts that move between ranks for good: weights, masters and moments are the same bits wherever
- * they come to lie, packed forms are those of the masters, and every weight has one rank that
- * answers for it; and where state outlives the processes, every expert is whole somewhere at any
- * instant. */
+/* Migration of experts: weights, masters and moments arrive bit for bit in their new slots, packed
+ * forms match the masters, and every weight has exactly one owner; if state outlives the processes,
+ * a complete copy of every expert exists at any instant. */
 #include "model/hf_names.h"
 #include "model/migrate.h"
 #include "small_spec.h"
@@ -9,19 +8,21 @@
 
 enum { ROUNDS = 12, LAYERS = 2, PLACES = 16 };
 
-/* What all ranks' memory holds: an expert, counted from 1, in slots and then in places of the
- * staging.  What is whole in none of them at some instant would be lost if all were killed then. */
+/* Experts (counted from 1) in the memory of all ranks: in slots, then in staging entries.  An
+ * expert that is complete in none of them at some instant would be lost if all ranks were killed
+ * then. */
 typedef struct {
     pthread_mutex_t lock;
     int held[LAYERS][RANKS_MAX][2 * PLACES];
-    int run_of[RANKS_MAX], ranks, experts; /* ranks of one run, and shard, share experts out */
+    int run_of[RANKS_MAX], ranks,
+        experts; /* ranks of an expert-parallel group split the experts, ranks of etp each expert */
     int64_t events, gaps;
 } witness;
 
 /* One rank. */
 typedef struct {
     int ranks, zero, persistent;
-    int of_node;   /* ranks of a node; 0: all are on one */
+    int of_node;   /* ranks per node; 0: one node */
     witness *seen; /* NULL: state ends with the process */
     int rank;
     void *memory;
@@ -37,7 +38,7 @@ static double number_of(int kind, const ek_hf_tensor *t, int64_t row, int64_t co
                              (uint64_t)(row * 1000 + col));
 }
 
-/* Fills, or checks, masters and moments of all experts that are here. */
+/* Fills, or checks, masters and moments of all experts of this rank. */
 static void each_number(ek_model *m, int check, mover *v)
 {
     for (int64_t i = 0; i < ek_hf_count(&m->spec); i++) {
@@ -85,7 +86,7 @@ static void witness_holds(void *context, int32_t layer, int32_t slot, int32_t ex
     for (int e = 0; e < w->experts; e++)
         w->gaps += !is_held(w, layer, w->run_of[v->rank], e);
     pthread_mutex_unlock(&w->lock);
-    usleep(20); /* lets others come in between */
+    usleep(20); /* lets other threads run */
 }
 
 static ek_status witness_take(void *context, const ek_model *m, size_t bytes, void **memory)
@@ -99,7 +100,7 @@ static ek_status witness_take(void *context, const ek_model *m, size_t bytes, vo
     return EK_OK;
 }
 
-/* How it is at first. */
+/* The initial placement. */
 static void begin_watch(mover *v, const ek_model *m)
 {
     const ek_mesh *mesh = m->cfg.mesh;
@@ -116,7 +117,7 @@ static void begin_watch(mover *v, const ek_model *m)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A placement of a run at random, the same on all ranks. */
+/* A random placement of an expert-parallel group, the same on all ranks. */
 static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t layer,
                  int persistent)
 {
@@ -140,7 +141,7 @@ static void draw(const ek_model *m, ek_placement *to, uint64_t round, uint64_t l
                                          (uint64_t)m->spec.experts);
 }
 
-/* Experts that come to ranks on whose nodes nobody has them yet. */
+/* Number of experts received by ranks on whose node no rank has them yet. */
 static int64_t must_cross(const ek_model *m, const ek_placement *to, int layer)
 {
     const ek_mesh *mesh = m->cfg.mesh;
@@ -251,8 +252,8 @@ static void *mover_main(void *arg)
     return NULL;
 }
 
-/* seen: NULL: nobody looks what is whole when.  Returns how many experts came, and (crossed not
- * NULL) how many of them from other nodes. */
+/* seen NULL: completeness is not checked.  Returns the number of transferred experts and, if
+ * crossed is not NULL, how many of them came from another node. */
 static int64_t move_between(int ranks, int of_node, int ep, int etp, int zero, int persistent,
                             witness *seen, int64_t *crossed)
 {
@@ -310,7 +311,8 @@ static void replicas_come_to_stay(void)
     move_over(8, 4, 1, 0, 1, NULL);
 }
 
-/* Nothing crosses to where there is a replica, and shards and runs ask their own nodes. */
+/* No transfer crosses nodes if the node has a replica; shards and expert-parallel groups use their
+ * own nodes. */
 static void from_the_own_node(void)
 {
     int64_t crossed, moved = move_between(4, 2, 4, 1, 0, 1, NULL, &crossed);

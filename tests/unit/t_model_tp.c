@@ -1,5 +1,5 @@
 /* Tensor parallelism: a model over ranks that are threads has the losses and gradients of the same
- * model on one rank, holds its share of it, and moves the bytes that its graph says. */
+ * model on one rank, holds its shard of it, and sends the bytes that its graph predicts. */
 #include "base/random.h"
 #include "comm/comm.h"
 #include "ek_test.h"
@@ -19,23 +19,23 @@ typedef struct {
     ek_model_spec spec;
     ek_mode mode;
     ek_recompute recompute;
-    int eval; /* losses alone */
+    int eval; /* forward only */
     int dp, tp;
-    int ep, etp; /* of experts, 0 is 1 */
+    int ep, etp; /* etp, 0 is 1 */
     int worker;  /* the network lane has a thread of its own */
 } job;
 
-/* What a job comes to, summed over its ranks. */
+/* Results of a job, summed over its ranks. */
 typedef struct {
     double loss;
     double **grad;  /* [tensors], of the Hugging Face tensors */
     int64_t *held;  /* [tensors], elements held */
     double bytes;   /* sent, as the graph says */
     int64_t sent;   /* sent, as comm counts */
-    double told;    /* of them, what the experts' ranks tell one another of their loads */
+    double told;    /* of these, the exchange of expert loads */
     int64_t params; /* numbers in masters */
-    size_t memory;  /* most of a rank: activations and scratch */
-    int net_ops;    /* of a rank */
+    size_t memory;  /* maximum over ranks: activations and scratch */
+    int net_ops;    /* per rank */
 } result;
 
 typedef struct {
@@ -47,7 +47,7 @@ typedef struct {
 
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 
-/* A rank that stops would leave the others waiting. */
+/* Aborts: a failed rank would leave the others waiting. */
 static void must(ek_status st)
 {
     if (st == EK_OK)
@@ -56,13 +56,14 @@ static void must(ek_status st)
     exit(1);
 }
 
-/* Of a fast table where the CPU has one. */
+/* The fast kernels, if the CPU supports them. */
 static double number(const ek_kernels *k, const void *p, int64_t i)
 {
     return k->real == EK_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
 
-/* Reduced with the backward: each rank has the sum of those that share a weight. */
+/* Gradients are reduced with the backward: each rank has the sum over the ranks that share a
+ * weight. */
 static void take_gradients(ek_model *m, result *out)
 {
     for (int64_t i = 0; i < ek_hf_count(&m->spec); i++) {
@@ -108,7 +109,7 @@ static void micros_of(const ek_mesh *mesh, ek_micro *out)
     }
 }
 
-/* How many ops of a graph use the network.  Something waits for each of them. */
+/* Number of network ops of a graph.  Another op depends on each of them. */
 static int network_ops(const ek_graph *g, result *out)
 {
     int count = 0;
@@ -120,7 +121,8 @@ static int network_ops(const ek_graph *g, result *out)
             continue;
         for (int32_t d = g->ops[i].dep; d < g->n_deps; d++)
             waits += g->deps[d] == i;
-        if (waits == 0 && g->ops[i].kind != EK_OP_REDUCE_GRADIENTS) /* the optimizer does */
+        if (waits == 0 &&
+            g->ops[i].kind != EK_OP_REDUCE_GRADIENTS) /* otherwise the optimizer does */
             EK_T_FAIL("nothing waits for %s of layer %d", ek_op_name(g->ops[i].kind),
                       (int)g->ops[i].layer);
         out->bytes += g->ops[i].bytes;
@@ -242,7 +244,7 @@ static void forget(const job *j, result *r)
     free(r->held);
 }
 
-/* How many times the ranks together hold a tensor. */
+/* Number of copies of a tensor over all ranks. */
 static int64_t times_held(const job *j, const ek_hf_tensor *t)
 {
     int64_t ranks = j->dp * j->tp;
@@ -260,7 +262,7 @@ static int64_t times_held(const job *j, const ek_hf_tensor *t)
     case EK_ROLE_EXPERT_GATE:
     case EK_ROLE_EXPERT_UP:
     case EK_ROLE_EXPERT_DOWN: return ranks / ((j->ep > 0 ? j->ep : 1) * (j->etp > 0 ? j->etp : 1));
-    default: return j->dp; /* cut over tensor parallel ranks */
+    default: return j->dp; /* sharded over tensor parallel ranks */
     }
 }
 
@@ -293,7 +295,7 @@ static void same(const job *j, const result *got, const result *want, double tol
 }
 
 /* Odd on purpose: six query heads on three key heads, widths that no number of ranks divides; two
- * layers are dense, one has experts, all of them on every rank. */
+ * dense layers, one with experts, all of them on every rank. */
 static ek_model_spec odd_spec(void)
 {
     ek_model_spec s;
@@ -407,7 +409,7 @@ static void shared_and_routed(void)
     each_recomputation(&s);
 }
 
-/* Experts over the same ranks: whole ones, and cut as well. */
+/* Experts over the same ranks: whole, and sliced. */
 static void with_expert_parallelism(void)
 {
     static const int layouts[][4] = {{1, 2, 2, 1}, {1, 3, 3, 1}, {2, 2, 4, 1}, {1, 4, 2, 2},
@@ -482,10 +484,10 @@ static void fast_kernels(void)
     against_one((job){.spec = s, .mode = EK_MODE_BF16, .worker = 1}, 5e-2);
 }
 
-/* What travels in a step, counted by hand.  Forward, attention gathers its input and scatters its
+/* Bytes sent in a step, counted by hand.  Forward, attention gathers its input and scatters its
  * output; backward it gathers a gradient and the input again and scatters a gradient.  A dense
- * layer does the same once more.  Embedding and head have one way there and one back, and the head
- * three numbers a token.  Recomputing attention leaves its input gathered. */
+ * layer does the same.  Embedding and head have one collective forward and one backward, and the
+ * head three numbers a token.  Recomputing attention leaves its input gathered. */
 static void bytes_by_hand(void)
 {
     ek_model_spec s = odd_spec();
@@ -494,7 +496,7 @@ static void bytes_by_hand(void)
     int64_t stats = 3 * tokens;
     result off = run(&j), attention;
 
-    /* the rest: gradients of weights that all ranks have, and what gates tell each other */
+    /* the rest: gradients of replicated weights, and the gates' exchanges */
     CHECK(off.sent > (j.tp - 1) * 8 * (rows * tokens * s.hidden + j.tp * stats));
     j.recompute = EK_RECOMPUTE_ATTENTION;
     attention = run(&j);
@@ -504,7 +506,7 @@ static void bytes_by_hand(void)
     forget(&j, &attention);
 }
 
-/* Cut tensors are held once over the ranks; norms, router and (here) experts on each. */
+/* Sharded tensors are held once over the ranks; norms, router and (here) experts on each. */
 static void parameters_are_shared_out(void)
 {
     ek_model_spec s = odd_spec();
@@ -519,8 +521,8 @@ static void parameters_are_shared_out(void)
     forget(&j, &four);
 }
 
-/* Activations of attention, dense layers and logits are cut: a rank of eight takes little more than
- * its residual stream, its norms, and what it gathers. */
+/* Activations of attention, dense layers and logits are sharded: a rank of eight uses little more
+ * than its residual stream, its norms, and what it gathers. */
 static void activations_are_shared_out(void)
 {
     ek_mesh mesh = ek_mesh_one;

@@ -1,4 +1,4 @@
-/* Presets make models, and ek_model_check names the key at fault. */
+/* Presets are valid, and ek_model_check names the key at fault. */
 #include "ek_test.h"
 #include "spec/model.h"
 

@@ -1,5 +1,5 @@
-/* store/checkpoint: whatever call fails, and whether the process or the power goes with it, the
- * newest checkpoint is a whole one. */
+/* store/checkpoint: whichever call fails, and whether the process or the power fails with it, the
+ * newest checkpoint is complete. */
 #include "ek_test.h"
 #include "faulty_io.h"
 #include "store/checkpoint.h"
@@ -67,7 +67,7 @@ out:
     return st;
 }
 
-/* Whether the checkpoint is whole and holds this mark. */
+/* Whether the checkpoint is complete and has this mark. */
 static int holds(const ek_checkpoint_found *f, float mark)
 {
     ek_safetensors *s = NULL;
@@ -112,7 +112,7 @@ static int all_whole(void)
     int good = 1;
 
     if (ek_folder_entries(at("out/checkpoint"), &l) != EK_OK)
-        return 1; /* there are none */
+        return 1; /* none exist */
     for (int64_t i = 0; i < l.n; i++) {
         if (strstr(l.names[i], ".tmp") != NULL)
             continue;
@@ -167,7 +167,7 @@ static void plain(void)
     end();
 }
 
-/* What <out>/best names is not deleted, and is found as long as it is there. */
+/* The checkpoint that <out>/best names is not deleted, and is found as long as it exists. */
 static void best(void)
 {
     ek_path link;
@@ -193,12 +193,12 @@ static void best(void)
     CHECK(ek_checkpoint_best(at("out"), 4, &link) == EK_OK && link.s[0] == '\0');
     CHECK(ek_checkpoint_is_best_link(at("out/best")));
     CHECK(unlink(at("out/best")) == 0 && symlink("checkpoint/step-1", at("out/best")) == 0);
-    CHECK(!ek_checkpoint_is_best_link(at("out/best"))); /* no such name is ours */
+    CHECK(!ek_checkpoint_is_best_link(at("out/best"))); /* not a checkpoint's name */
     CHECK(!ek_checkpoint_is_best_link(at("out/checkpoint")));
     end();
 }
 
-/* Files and links of others are kept, whatever their names. */
+/* Foreign files and links are kept, whatever their names. */
 static void best_of_others(void)
 {
     begin();
@@ -271,19 +271,19 @@ static void leftovers(void)
     CHECK(save(NULL, 3, 1) == EK_OK);
     CHECK_INT(entries("out"), 1);
     CHECK(ek_folder_make(NULL, at("out/checkpoint/step-00000009.tmp")) == EK_OK);
-    CHECK(ek_folder_make(NULL, at("out/checkpoint/step-9")) == EK_OK);    /* none of ours */
-    CHECK(ek_folder_make(NULL, at("out/checkpoint/notes.tmp")) == EK_OK); /* nor this */
+    CHECK(ek_folder_make(NULL, at("out/checkpoint/step-9")) == EK_OK);    /* not a checkpoint's */
+    CHECK(ek_folder_make(NULL, at("out/checkpoint/notes.tmp")) == EK_OK); /* nor is this */
     CHECK(newest(3, 1));
     CHECK(ek_file_rename(NULL, at("out/checkpoint/step-00000003"),
                          at("out/checkpoint/step-00000003.old")) == EK_OK);
-    CHECK(newest(3, 1)); /* stands aside, is whole */
+    CHECK(newest(3, 1)); /* set aside, complete */
     CHECK(save(NULL, 6, 2) == EK_OK);
     CHECK(ek_file_kind_of(at("out/checkpoint/step-00000003")) == EK_FILE_FOLDER);
     CHECK_INT(entries("out/checkpoint"), 4);
     end();
 }
 
-/* What a run does around call number n, and what may be found after it broke there. */
+/* The operations of a run around call number n, and the possible states after a failure there. */
 static void first(void)
 {
 }
@@ -318,7 +318,7 @@ static const struct {
     {"the same step, standing aside", aside_before, 6, 9},
 };
 
-/* Breaks at call n; 1 when the run ended before call n. */
+/* Fails at call n; returns 1 if the run ended before call n. */
 static int break_at(size_t scene, faulty_mode mode, int names, int error, int64_t n)
 {
     ek_checkpoint_found f;
@@ -348,7 +348,7 @@ static int break_at(size_t scene, faulty_mode mode, int names, int error, int64_
         EK_T_FAIL("%s, mode %d %d, call %lld: save gave %d, before %d, after %d",
                   scenes[scene].name, (int)mode, names, (long long)n, (int)saved, before, after);
     CHECK(all_whole());
-    /* the next save clears everything up */
+    /* the next save clears leftovers */
     faulty_arm(FAULTY_ONCE, 0, 0);
     CHECK(save(&faulty_io, 9, 3) == EK_OK);
     CHECK(newest(9, 3));
@@ -395,7 +395,7 @@ static void power_lost_at_every_call(void)
     every_call(FAULTY_POWER, 1, EIO);
 }
 
-/* A file system that takes two checkpoints of five pages, not three. */
+/* A file system with space for two checkpoints of five pages, not three. */
 static void full_disk(void)
 {
     if (geteuid() != 0)

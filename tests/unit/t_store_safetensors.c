@@ -143,7 +143,7 @@ static void round_trips(void)
         if (st != NULL)
             check_all(st);
         ek_safetensors_close(&st);
-        CHECK(sum[i].xxh64 == sum[0].xxh64); /* however it was cut, the same bytes */
+        CHECK(sum[i].xxh64 == sum[0].xxh64); /* the same bytes for all chunk sizes */
         CHECK(ek_file_map_open(at("x.safetensors"), &m) == EK_OK);
         CHECK(XXH64(m.data, m.bytes, 0) == sum[i].xxh64);
         CHECK(memcmp((const char *)m.data + 8, "{\"__metadata__\":{\"format\":\"pt\"}", 31) == 0);
@@ -255,7 +255,7 @@ static ek_status parse(const char *header, size_t data)
 static const struct {
     const char *header;
     size_t data;
-    const char *message; /* part of what is said; NULL: the file is good */
+    const char *message; /* part of the message; NULL: the file is valid */
 } files[] = {
     {"{}", 0, NULL},
     {"{\"a\":" T("\"F32\"", "[2]", "[0,8]") "}  ", 8, NULL},
@@ -309,7 +309,7 @@ static void malformed(void)
     }
 }
 
-/* What is wrong before there is any JSON. */
+/* Defects before the JSON. */
 static void malformed_lengths(void)
 {
     static const struct {
@@ -336,7 +336,7 @@ static void malformed_lengths(void)
     }
 }
 
-/* A type that is listed but is no weight. */
+/* A known type that is not readable as weights. */
 static void unreadable_type(void)
 {
     static const char header[] =

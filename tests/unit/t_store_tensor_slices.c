@@ -1,5 +1,5 @@
-/* store/boxes: any box of a tensor comes back from any cut of it into parts and files; what is
- * missing, there twice, or not what its name says is refused by name. */
+/* store/tensor_slices: any slice of a tensor can be read from any distribution of it over slices
+ * and files; what is missing, duplicate, or does not match its name is refused by name. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "store/tensor_slices.h"
@@ -43,7 +43,7 @@ static int says(const char *text)
     return 0;
 }
 
-/* A tensor cut into parts: each a box, and the file that gets it (-1: none). */
+/* A tensor cut into slices, each with the file that stores it (-1: none). */
 typedef struct {
     const char *name;
     int dims;
@@ -57,7 +57,7 @@ static double value(int64_t row, int64_t col)
     return (double)(row * 1000 + col);
 }
 
-/* Cuts one part in two, by rows or by columns, if it can be. */
+/* Cuts one slice in two, by rows or by columns, if possible. */
 static void cut_one(cut *c)
 {
     int64_t i = below(c->n);
@@ -91,7 +91,7 @@ static void make_cut(cut *c, int64_t cuts)
         c->file[i] = (int)below(FILES);
 }
 
-/* One file with the parts of all tensors that are its own; `twist` may spoil a declaration. */
+/* Writes one file with its slices of all tensors; `twist` may corrupt a declaration. */
 static ek_status write_file(const char *path, const cut *cuts, int n, int file, ek_dtype dtype,
                             void (*twist)(ek_tensor_decl *d))
 {
@@ -164,7 +164,7 @@ static int same(ek_status st)
     return st >= 0;
 }
 
-/* Random boxes of it, into rows that are farther apart than they are long. */
+/* Reads random slices into rows with a stride larger than their length. */
 static void read_slices(const ek_sliced_tensor *x, const cut *c, ek_dtype to)
 {
     for (int k = 0; k < 20; k++) {
@@ -215,7 +215,8 @@ static void any_cut(void)
     }
 }
 
-/* One part is in no file: the tensor is not complete, and boxes that meet the hole are refused. */
+/* One slice is in no file: the tensor is incomplete, and reads that intersect the gap are
+ * refused. */
 static void a_hole(void)
 {
     for (int round = 0; round < 40; round++) {
@@ -254,7 +255,7 @@ static void a_hole(void)
 static void overlaps(void)
 {
     static const ek_tensor_slice pairs[][2] = {
-        {{0, 4, 0, 4}, {3, 1, 3, 1}}, /* the whole, and a part */
+        {{0, 4, 0, 4}, {3, 1, 3, 1}}, /* the whole tensor, and a slice */
         {{0, 3, 0, 4}, {2, 2, 0, 4}},
         {{0, 4, 0, 3}, {0, 4, 2, 2}},
         {{0, 2, 0, 2}, {1, 2, 1, 2}},
@@ -269,7 +270,7 @@ static void overlaps(void)
         CHECK(b == NULL && says("overlaps") && says("a.safetensors") && says("b.safetensors"));
         end();
     }
-    begin(); /* the same part in two files */
+    begin(); /* the same slice in two files */
     CHECK_INT(write_and_open(&(cut){"w", 1, {4, 0}, 2, {{0, 2, 0, 1}, {0, 2, 0, 1}}, {0, 2}}, 1,
                              EK_F32, &b),
               EK_EFORMAT);
@@ -317,7 +318,7 @@ static void names(void)
     CHECK(write_file(at("x.safetensors"), &c, 1, 0, EK_F32, NULL) == EK_OK);
     CHECK(ek_slice_set_open_in(root.s, "x", &b) == EK_OK);
     CHECK_INT(ek_sliced_tensor_check(ek_slice_set_get(b, 0), 2, (int64_t[]){4, 4}), EK_EFORMAT);
-    CHECK(says("the config says [4, 4]")); /* the part leaves it */
+    CHECK(says("the config says [4, 4]")); /* the slice exceeds the tensor */
     CHECK_INT(ek_sliced_tensor_check(ek_slice_set_get(b, 0), 1, (int64_t[]){6}), EK_EFORMAT);
     CHECK_INT(ek_sliced_tensor_read(ek_slice_set_get(b, 0), &(ek_tensor_slice){0, 1, 0, -1}, room,
                                     1, EK_F64),
