@@ -530,7 +530,7 @@ static ek_status read_chars_decoder(reader *r, const json_t *section)
         while (k < 4 && !is_type(part, order[k]))
             k++;
         EK_REQUIRE(k < 4 && k >= at && (k == 0 || !seen[k]), EK_EUNSUPPORTED,
-                   "%s: the decoder `%s` is not supported in its place; Replace, ByteFallback, "
+                   "%s: the decoder `%s` is not supported in this position; Replace, ByteFallback, "
                    "Fuse and Strip in this order are",
                    r->file, type_of(part));
         at = k;

@@ -14,24 +14,24 @@ typedef struct {
     int64_t n;               /* rows */
     int64_t d, q, kv, width; /* hidden, query width, key width, q + 2 kv */
     double real, comp;       /* bytes of R and C */
-} place;
+} op_args;
 
-static place place_of(const ek_session *s, int32_t layer)
+static op_args args_of(const ek_session *s, int32_t layer)
 {
     const ek_model_spec *m = &s->model->spec;
     const ek_kernels *k = s->model->k;
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
 
-    return (place){k,
-                   m,
-                   layer >= 0 ? &s->model->layers[layer] : NULL,
-                   s->micro.n,
-                   m->hidden,
-                   q,
-                   kv,
-                   q + 2 * kv,
-                   (double)ek_dtype_size(k->real),
-                   (double)ek_dtype_size(k->comp)};
+    return (op_args){k,
+                     m,
+                     layer >= 0 ? &s->model->layers[layer] : NULL,
+                     s->micro.n,
+                     m->hidden,
+                     q,
+                     kv,
+                     q + 2 * kv,
+                     (double)ek_dtype_size(k->real),
+                     (double)ek_dtype_size(k->comp)};
 }
 
 /* x advanced by `elements` of a type. */
@@ -43,7 +43,7 @@ static void *element_at(ek_dtype type, void *x, int64_t elements)
 static ek_status op_embed(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, -1);
+    op_args a = args_of(s, -1);
 
     (void)op;
     a.k->embed_forward(a.n, a.d, s->micro.inputs, s->model->embed.p, s->x);
@@ -53,7 +53,7 @@ static ek_status op_embed(void *self, const ek_op *op)
 static ek_status op_norm1(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, op->layer);
+    op_args a = args_of(s, op->layer);
 
     a.k->rmsnorm_forward(a.n, a.d, a.m->rms_eps, s->x, a.w->norm1.p, s->y, NULL, s->rstd);
     return EK_OK;
@@ -62,7 +62,7 @@ static ek_status op_norm1(void *self, const ek_op *op)
 static ek_status op_qkv(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, op->layer);
+    op_args a = args_of(s, op->layer);
 
     s->group = (ek_group){0, a.n, a.w->qkv.forward, NULL};
     EK_TRY(a.k->linear_forward(a.k, &s->group, 1, a.width, a.d, s->y, a.d, s->qkv, a.width,
@@ -73,7 +73,7 @@ static ek_status op_qkv(void *self, const ek_op *op)
 }
 
 /* Query and key norms count OLMoE's full width as one head. */
-static void norm_heads(ek_session *s, const place *a)
+static void norm_heads(ek_session *s, const op_args *a)
 {
     int each = a->m->qk_norm == EK_QK_NORM_HEAD;
 
@@ -88,7 +88,7 @@ static void norm_heads(ek_session *s, const place *a)
 static ek_status op_rope(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, op->layer);
+    op_args a = args_of(s, op->layer);
     ek_dtype c = a.k->comp;
     ek_layer_cache *cache = &s->cache[op->layer];
     int64_t size = (int64_t)ek_dtype_size(c), row = a.kv * size, from_row = a.width * size;
@@ -107,7 +107,7 @@ static ek_status op_rope(void *self, const ek_op *op)
 static ek_status op_attention(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, op->layer);
+    op_args a = args_of(s, op->layer);
     ek_attention at = {1,
                        a.n,
                        a.m->heads,
@@ -125,7 +125,7 @@ static ek_status op_attention(void *self, const ek_op *op)
 static ek_status op_out(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, op->layer);
+    op_args a = args_of(s, op->layer);
 
     s->group = (ek_group){0, a.n, a.w->out.forward, NULL};
     return a.k->linear_forward(a.k, &s->group, 1, a.d, a.q, s->o, a.q, s->x, a.d, EK_OUT_ADD,
@@ -136,7 +136,7 @@ static ek_status op_out(void *self, const ek_op *op)
 static ek_status op_norm2(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, op->layer);
+    op_args a = args_of(s, op->layer);
     void *y_real = a.k->comp == a.k->real ? NULL : s->scratch.y_real;
 
     a.k->rmsnorm_forward(a.n, a.d, a.m->rms_eps, s->x, a.w->norm2.p, s->y, y_real, s->rstd);
@@ -146,7 +146,7 @@ static ek_status op_norm2(void *self, const ek_op *op)
 static ek_status op_logits(void *self, const ek_op *op)
 {
     ek_session *s = self;
-    place a = place_of(s, -1);
+    op_args a = args_of(s, -1);
 
     (void)op;
     a.k->rmsnorm_forward(1, a.d, a.m->rms_eps, element_at(a.k->real, s->x, (a.n - 1) * a.d),
@@ -158,8 +158,8 @@ static ek_status op_logits(void *self, const ek_op *op)
 
 /* --- the step -------------------------------------------------------------------------------- */
 
-static int32_t add(ek_session *s, ek_op_kind kind, ek_op_fn run, int32_t l, double flops,
-                   double bytes, int32_t dep)
+static int32_t add_op(ek_session *s, ek_op_kind kind, ek_op_fn run, int32_t l, double flops,
+                      double bytes, int32_t dep)
 {
     ek_op op = {.kind = kind,
                 .run = run,
@@ -176,36 +176,37 @@ static int32_t add(ek_session *s, ek_op_kind kind, ek_op_fn run, int32_t l, doub
 
 static int32_t build_layer(ek_session *s, int32_t l, int32_t dep)
 {
-    place a = place_of(s, l);
+    op_args a = args_of(s, l);
     double n = (double)a.n, d = (double)a.d, q = (double)a.q, kv = (double)a.kv;
     double width = (double)a.width, r = a.real, c = a.comp, first = (double)s->first;
 
-    dep = add(s, EK_OP_NORM, op_norm1, l, 0, n * d * (r + c), dep);
-    dep = add(s, EK_OP_QKV, op_qkv, l, 2 * n * d * width, (n * (d + width) + d * width) * c, dep);
-    dep = add(s, EK_OP_ROPE, op_rope, l, 0, (2 * n * width + 4 * n * kv) * c, dep);
-    dep = add(s, EK_OP_ATTENTION, op_attention, l, 2 * n * q * (2 * first + n + 1),
-              (2 * n * q + 2 * (first + n) * kv) * c, dep);
-    dep = add(s, EK_OP_ATTENTION_OUT, op_out, l, 2 * n * d * q,
-              n * q * c + 2 * n * d * r + d * q * c, dep);
-    dep = add(s, EK_OP_NORM, op_norm2, l, 0, n * d * (r + c), dep);
+    dep = add_op(s, EK_OP_NORM, op_norm1, l, 0, n * d * (r + c), dep);
+    dep =
+        add_op(s, EK_OP_QKV, op_qkv, l, 2 * n * d * width, (n * (d + width) + d * width) * c, dep);
+    dep = add_op(s, EK_OP_ROPE, op_rope, l, 0, (2 * n * width + 4 * n * kv) * c, dep);
+    dep = add_op(s, EK_OP_ATTENTION, op_attention, l, 2 * n * q * (2 * first + n + 1),
+                 (2 * n * q + 2 * (first + n) * kv) * c, dep);
+    dep = add_op(s, EK_OP_ATTENTION_OUT, op_out, l, 2 * n * d * q,
+                 n * q * c + 2 * n * d * r + d * q * c, dep);
+    dep = add_op(s, EK_OP_NORM, op_norm2, l, 0, n * d * (r + c), dep);
     return ek_moe_build_forward(&s->moe[l], &s->graph, 0, a.n, 0, dep);
 }
 
 ek_status ek_session_build(ek_session *s, int head)
 {
-    place a = place_of(s, -1);
+    op_args a = args_of(s, -1);
     double n = (double)a.n, d = (double)a.d, v = (double)a.m->vocab;
     int32_t dep;
 
     ek_graph_reset(&s->graph);
-    dep = add(s, EK_OP_EMBED, op_embed, -1, 0, 2 * n * d * a.real, -1);
+    dep = add_op(s, EK_OP_EMBED, op_embed, -1, 0, 2 * n * d * a.real, -1);
     for (int32_t l = 0; l < (int32_t)a.m->layers; l++) {
         ek_moe_begin_step(&s->moe[l]);
         dep = build_layer(s, l, dep);
     }
     if (head)
-        add(s, EK_OP_LOGITS, op_logits, -1, 2 * d * v,
-            d * (a.real + 2 * a.comp) + v * a.real + d * v * a.comp, dep);
+        add_op(s, EK_OP_LOGITS, op_logits, -1, 2 * d * v,
+               d * (a.real + 2 * a.comp) + v * a.real + d * v * a.comp, dep);
     return ek_graph_check(&s->graph);
 }
 
@@ -248,7 +249,7 @@ static double layer_bytes(const ek_kernels *k, const ek_model_spec *m, const ek_
 
 double ek_session_active_bytes(const ek_session *s, int64_t position)
 {
-    place a = place_of(s, -1);
+    op_args a = args_of(s, -1);
     const ek_model *m = s->model;
     double cache = 2 * (double)(position + 1) * (double)a.kv * a.comp;
     double sum = (double)a.d * a.real + read_bytes(a.k, &m->final_norm) + read_bytes(a.k, &m->head);

@@ -235,7 +235,7 @@ static ek_op net_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, do
 }
 
 /* Bytes that a rank sends for `n` tokens when columns are sharded over dp ranks. */
-static double sent(const ek_pass *p, int64_t n)
+static double bytes_sent(const ek_pass *p, int64_t n)
 {
     double dp = (double)p->model->cfg.mesh->dp;
 
@@ -249,7 +249,7 @@ static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep
                        (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
     ek_op embed =
         ek_head_op(p, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
-    ek_op primary = net_op(p, EK_OP_GATHER_COLUMNS, op_columns_home, micro, sent(p, mb->all));
+    ek_op primary = net_op(p, EK_OP_GATHER_COLUMNS, op_columns_home, micro, bytes_sent(p, mb->all));
     ek_op join =
         ek_head_op(p, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
 
@@ -264,7 +264,7 @@ static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, in
     const ek_micro *mb = &p->micro[micro];
     ek_op split = ek_head_op(p, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
                              row_bytes(p, 2, mb->all));
-    ek_op out = net_op(p, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, sent(p, mb->all));
+    ek_op out = net_op(p, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, bytes_sent(p, mb->all));
     ek_op embed = ek_head_op(p, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
                              row_bytes(p, 3, mb->all));
 

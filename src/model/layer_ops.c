@@ -11,9 +11,9 @@
 #include <string.h>
 
 /* Adds one compute op of layer l after `dep`, and after `net` unless that is negative. */
-static int32_t add_after(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
-                         int32_t micro, int recompute, double flops, double bytes, int32_t dep,
-                         int32_t net)
+static int32_t add_op_after(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
+                            int32_t micro, int recompute, double flops, double bytes, int32_t dep,
+                            int32_t net)
 {
     ek_op op = {.kind = kind,
                 .run = run,
@@ -30,10 +30,10 @@ static int32_t add_after(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run,
     return ek_graph_add(g, &op, (int32_t[]){dep, net}, 2);
 }
 
-static int32_t add(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l, int32_t micro,
-                   int recompute, double flops, double bytes, int32_t dep)
+static int32_t add_op(ek_pass *p, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
+                      int32_t micro, int recompute, double flops, double bytes, int32_t dep)
 {
-    return add_after(p, g, kind, run, l, micro, recompute, flops, bytes, dep, -1);
+    return add_op_after(p, g, kind, run, l, micro, recompute, flops, bytes, dep, -1);
 }
 
 /* Sizes, weights and activations that the ops of a layer use. */
@@ -47,31 +47,31 @@ typedef struct {
     ek_layer_activations *y;
     int64_t d, q, kv, width; /* hidden; of this rank: query width, key width, q + 2 kv */
     void *x_in, *x_mid, *x_out;
-} place;
+} op_args;
 
-static place place_of(ek_pass *p, const ek_op *op)
+static op_args args_of(ek_pass *p, const ek_op *op)
 {
     const ek_model_spec *s = &p->model->spec;
     const ek_local_sizes *local = &p->model->local;
     int64_t q = local->heads * s->head_dim, kv = local->kv_heads * s->head_dim;
 
-    return (place){p->model->k,
-                   s,
-                   local,
-                   p->scratch.tp,
-                   &p->micro[op->micro],
-                   &p->model->layers[op->layer],
-                   ek_pass_activations(p, op->layer, op->micro),
-                   s->hidden,
-                   q,
-                   kv,
-                   q + 2 * kv,
-                   ek_pass_x(p, 2 * op->layer, op->micro),
-                   ek_pass_x(p, 2 * op->layer + 1, op->micro),
-                   ek_pass_x(p, 2 * op->layer + 2, op->micro)};
+    return (op_args){p->model->k,
+                     s,
+                     local,
+                     p->scratch.tp,
+                     &p->micro[op->micro],
+                     &p->model->layers[op->layer],
+                     ek_pass_activations(p, op->layer, op->micro),
+                     s->hidden,
+                     q,
+                     kv,
+                     q + 2 * kv,
+                     ek_pass_x(p, 2 * op->layer, op->micro),
+                     ek_pass_x(p, 2 * op->layer + 1, op->micro),
+                     ek_pass_x(p, 2 * op->layer + 2, op->micro)};
 }
 
-static ek_attention attention_of(const place *a)
+static ek_attention attention_of(const op_args *a)
 {
     return (ek_attention){a->mb->seqs,
                           a->mb->seq,
@@ -84,7 +84,7 @@ static ek_attention attention_of(const place *a)
 }
 
 /* y = x, both R [n, d]. */
-static void copy_real(const place *a, void *y, const void *x)
+static void copy_real(const op_args *a, void *y, const void *x)
 {
     int64_t row = a->d * (int64_t)ek_dtype_size(a->k->real);
 
@@ -92,18 +92,18 @@ static void copy_real(const place *a, void *y, const void *x)
 }
 
 /* Whether this rank has no attention heads: with more ranks than key heads some have none. */
-static int has_no_heads(const place *a)
+static int has_no_heads(const op_args *a)
 {
     return a->width == 0 || a->mb->all == 0;
 }
 
 /* The input of the query, key and value product. */
-static const void *qkv_input(const place *a)
+static const void *qkv_input(const op_args *a)
 {
     return a->tp != NULL ? a->tp->y : a->y->y1;
 }
 
-static char *element_at(const place *a, void *comp, int64_t elements)
+static char *element_at(const op_args *a, void *comp, int64_t elements)
 {
     return (char *)comp + elements * (int64_t)ek_dtype_size(a->k->comp);
 }
@@ -113,7 +113,7 @@ static char *element_at(const place *a, void *comp, int64_t elements)
 static ek_status op_norm1(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     a.k->rmsnorm_forward(a.mb->n, a.d, a.s->rms_eps, a.x_in, a.w->norm1.p, a.y->y1, NULL,
                          a.y->rstd1);
@@ -125,7 +125,7 @@ static ek_status op_norm1(void *self, const ek_op *op)
 static ek_status op_qkv(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (has_no_heads(&a))
         return EK_OK;
@@ -138,19 +138,19 @@ static ek_status op_qkv(void *self, const ek_op *op)
 }
 
 /* Query and key norms count OLMoE's full width as one head. */
-static int64_t norm_heads(const place *a, int64_t heads)
+static int64_t norm_heads(const op_args *a, int64_t heads)
 {
     return a->s->qk_norm == EK_QK_NORM_HEAD ? heads : 1;
 }
 
 /* Whether that head is sharded over ranks, so that its sums are all-reduced. */
-static int norms_are_spread(const ek_pass *p)
+static int norms_are_sharded(const ek_pass *p)
 {
     return p->scratch.tp != NULL && p->model->spec.qk_norm == EK_QK_NORM_FULL;
 }
 
 /* Sums of the key rows, stored after those of the query rows. */
-static double *key_sums(const ek_pass *p, const place *a)
+static double *key_sums(const ek_pass *p, const op_args *a)
 {
     return p->norm_sums + a->mb->all;
 }
@@ -158,7 +158,7 @@ static double *key_sums(const ek_pass *p, const place *a)
 static ek_status op_norm_squares(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     memset(p->norm_sums, 0, (size_t)(2 * a.mb->all) * sizeof(double));
     if (has_no_heads(&a))
@@ -171,7 +171,7 @@ static ek_status op_norm_squares(void *self, const ek_op *op)
 static ek_status op_reduce_norms(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (!ek_net_started(op))
         EK_TRY(ek_comm_all_reduce(a.tp->mesh->tp_group, p->norm_sums, 2 * a.mb->all, EK_SUM_F64,
@@ -179,12 +179,12 @@ static ek_status op_reduce_norms(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-static void qk_norms(ek_pass *p, const place *a)
+static void qk_norms(ek_pass *p, const op_args *a)
 {
     void *keys = element_at(a, a->y->qkv, a->q);
     int64_t n = a->mb->all;
 
-    if (norms_are_spread(p)) {
+    if (norms_are_sharded(p)) {
         a->k->widenorm_forward(n, a->q, a->s->heads * a->s->head_dim, a->s->rms_eps, p->norm_sums,
                                a->w->q_norm.p, a->y->qkv, a->width, a->y->q_raw, a->y->q_rstd);
         a->k->widenorm_forward(n, a->kv, a->s->kv_heads * a->s->head_dim, a->s->rms_eps,
@@ -201,7 +201,7 @@ static void qk_norms(ek_pass *p, const place *a)
 static ek_status op_rope(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (has_no_heads(&a))
         return EK_OK;
@@ -215,7 +215,7 @@ static ek_status op_rope(void *self, const ek_op *op)
 static ek_status op_attention(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
     ek_attention at_ = attention_of(&a);
 
     if (!has_no_heads(&a))
@@ -226,7 +226,7 @@ static ek_status op_attention(void *self, const ek_op *op)
 static ek_status op_out(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     copy_real(&a, a.x_mid, a.x_in);
     p->group = (ek_group){0, a.mb->n, a.w->out.forward, NULL};
@@ -238,7 +238,7 @@ static ek_status op_out(void *self, const ek_op *op)
 static ek_status op_out_part(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (has_no_heads(&a)) {
         ek_tp_no_sum(a.tp, op);
@@ -252,14 +252,14 @@ static ek_status op_out_part(void *self, const ek_op *op)
 static ek_status op_out_add(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     ek_tp_add_own(a.tp, op, a.x_in, a.x_mid);
     return EK_OK;
 }
 
 /* The experts' input norm, also as R for the router. */
-static void norm2(ek_pass *p, const place *a)
+static void norm2(ek_pass *p, const op_args *a)
 {
     void *y_real = a->k->comp == a->k->real ? NULL : p->scratch.y_real;
 
@@ -270,7 +270,7 @@ static void norm2(ek_pass *p, const place *a)
 static ek_status op_norm2(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     norm2(p, &a);
     if (!op->recompute)
@@ -326,14 +326,14 @@ static int32_t build_out(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int 
     ek_tp *tp = p->scratch.tp;
     sizes z = sizes_of(p, micro);
 
-    dep = add(p, g, EK_OP_ATTENTION_OUT, tp == NULL ? op_out : op_out_part, l, micro, recompute,
-              2 * z.all * z.d * z.q, z.all * z.q * z.c + 4 * z.all * z.d * z.r + z.d * z.q * z.c,
-              dep);
+    dep = add_op(p, g, EK_OP_ATTENTION_OUT, tp == NULL ? op_out : op_out_part, l, micro, recompute,
+                 2 * z.all * z.d * z.q, z.all * z.q * z.c + 4 * z.all * z.d * z.r + z.d * z.q * z.c,
+                 dep);
     if (tp == NULL)
         return dep;
     dep = ek_tp_build_reduce_sum(tp, g, l, micro, recompute, dep);
-    return add(p, g, EK_OP_ATTENTION_ADD, op_out_add, l, micro, recompute, 0, 3 * z.n * z.d * z.r,
-               dep);
+    return add_op(p, g, EK_OP_ATTENTION_ADD, op_out_add, l, micro, recompute, 0,
+                  3 * z.n * z.d * z.r, dep);
 }
 
 int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
@@ -342,35 +342,36 @@ int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro
     sizes z = sizes_of(p, micro);
     int only_attention = recompute && p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
-    dep = add(p, g, EK_OP_NORM, op_norm1, l, micro, recompute, 0, z.n * z.d * (z.r + z.c), dep);
+    dep = add_op(p, g, EK_OP_NORM, op_norm1, l, micro, recompute, 0, z.n * z.d * (z.r + z.c), dep);
     if (!recompute)
         ek_moe_build_forward_prefetch(&p->moe[l], g, micro, dep);
     if (p->scratch.tp != NULL)
         dep = ek_tp_build_gather_y(p->scratch.tp, g, l, micro, recompute, dep);
-    dep = add(p, g, EK_OP_QKV, op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
-              (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
-    if (norms_are_spread(p)) {
-        dep = add(p, g, EK_OP_NORM_SQUARES, op_norm_squares, l, micro, recompute, 0,
-                  z.all * z.width * z.c, dep);
+    dep = add_op(p, g, EK_OP_QKV, op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
+                 (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
+    if (norms_are_sharded(p)) {
+        dep = add_op(p, g, EK_OP_NORM_SQUARES, op_norm_squares, l, micro, recompute, 0,
+                     z.all * z.width * z.c, dep);
         dep = build_reduce_norms(p, g, l, micro, recompute, dep);
     }
-    dep = add(p, g, EK_OP_ROPE, op_rope, l, micro, recompute, 0, 2 * z.all * z.width * z.c, dep);
-    dep = add(p, g, EK_OP_ATTENTION, op_attention, l, micro, recompute,
-              4 * z.q * attention_pairs(p, micro), z.all * (z.width + z.q) * z.c, dep);
+    dep = add_op(p, g, EK_OP_ROPE, op_rope, l, micro, recompute, 0, 2 * z.all * z.width * z.c, dep);
+    dep = add_op(p, g, EK_OP_ATTENTION, op_attention, l, micro, recompute,
+                 4 * z.q * attention_pairs(p, micro), z.all * (z.width + z.q) * z.c, dep);
     if (only_attention)
         return dep;
     dep = build_out(p, g, l, micro, recompute, dep);
-    dep = add(p, g, EK_OP_NORM, op_norm2, l, micro, recompute, 0, z.n * z.d * (4 * z.r + z.c), dep);
+    dep = add_op(p, g, EK_OP_NORM, op_norm2, l, micro, recompute, 0, z.n * z.d * (4 * z.r + z.c),
+                 dep);
     return ek_moe_build_forward(&p->moe[l], g, micro, p->micro[micro].n, recompute, dep);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
 
 /* The experts' input as R, for the router's gradient. */
-static ek_status op_norm2_again(void *self, const ek_op *op)
+static ek_status op_norm2_recompute(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (a.k->comp != a.k->real)
         a.k->rmsnorm_forward(a.mb->n, a.d, a.s->rms_eps, a.x_mid, a.w->norm2.p, NULL,
@@ -381,7 +382,7 @@ static ek_status op_norm2_again(void *self, const ek_op *op)
 static ek_status op_norm2_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     a.k->rmsnorm_backward(a.mb->n, a.d, a.x_mid, a.w->norm2.p, a.y->rstd2, p->scratch.dy, p->dx,
                           a.w->norm2.g, p->ws);
@@ -393,7 +394,7 @@ static ek_status op_norm2_backward(void *self, const ek_op *op)
 static ek_status op_gradient(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     ek_tp_put_comp(a.tp, op, a.tp->dy, p->dx);
     if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
@@ -404,7 +405,7 @@ static ek_status op_gradient(void *self, const ek_op *op)
 static ek_status op_out_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
     void *dy = a.tp != NULL ? a.tp->dy : p->dy_comp;
 
     if (has_no_heads(&a))
@@ -420,7 +421,7 @@ static ek_status op_out_backward(void *self, const ek_op *op)
 static ek_status op_attention_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
     ek_attention at_ = attention_of(&a);
 
     if (!has_no_heads(&a))
@@ -428,7 +429,7 @@ static ek_status op_attention_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static void rope_backward(ek_pass *p, const place *a)
+static void rope_backward(ek_pass *p, const op_args *a)
 {
     a->k->rope(a->mb->all, a->mb->seq, 0, a->local->heads + a->local->kv_heads, a->s->head_dim,
                p->cos_sin, 1, p->dqkv, a->width);
@@ -437,7 +438,7 @@ static void rope_backward(ek_pass *p, const place *a)
 static ek_status op_rope_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (has_no_heads(&a))
         return EK_OK;
@@ -459,7 +460,7 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
 static ek_status op_norm_dots(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     memset(p->norm_sums, 0, (size_t)(2 * a.mb->all) * sizeof(double));
     if (has_no_heads(&a))
@@ -474,7 +475,7 @@ static ek_status op_norm_dots(void *self, const ek_op *op)
 static ek_status op_norm_spread_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
     int64_t n = a.mb->all, hd = a.s->head_dim;
 
     if (has_no_heads(&a))
@@ -491,7 +492,7 @@ static ek_status op_norm_spread_backward(void *self, const ek_op *op)
 static ek_status op_qkv_weight(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (has_no_heads(&a))
         return EK_OK;
@@ -503,7 +504,7 @@ static ek_status op_qkv_weight(void *self, const ek_op *op)
 static ek_status op_qkv_input(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
 
     if (has_no_heads(&a)) {
         if (a.tp != NULL)
@@ -524,7 +525,7 @@ static ek_status op_qkv_backward(void *self, const ek_op *op)
 static ek_status op_norm1_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    place a = place_of(p, op);
+    op_args a = args_of(p, op);
     const void *dy =
         a.tp == NULL ? p->dy : ek_tp_own(a.tp, op, a.tp->sum, a.d, ek_dtype_size(a.k->real));
 
@@ -543,26 +544,26 @@ static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int3
 
     *y_again = -1;
     if (tp != NULL) {
-        int32_t start = add(p, g, EK_OP_ATTENTION_GRADIENT, op_gradient, l, micro, 0, 0,
-                            z.n * z.d * (z.r + 3 * z.c), dep);
+        int32_t start = add_op(p, g, EK_OP_ATTENTION_GRADIENT, op_gradient, l, micro, 0, 0,
+                               z.n * z.d * (z.r + 3 * z.c), dep);
 
         dep = ek_tp_build_gather_dy(tp, g, l, micro, start);
         if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
             *y_again = ek_tp_build_gather_y(tp, g, l, micro, 0, start);
     }
-    dep = add(
+    dep = add_op(
         p, g, EK_OP_ATTENTION_OUT_BACKWARD, op_out_backward, l, micro, 0, 4 * z.all * z.d * z.q,
         z.all * z.d * (z.r + 2 * z.c) + 2 * z.all * z.q * z.c + z.d * z.q * (z.c + 2 * z.r), dep);
-    dep = add(p, g, EK_OP_ATTENTION_BACKWARD, op_attention_backward, l, micro, 0,
-              8 * z.q * attention_pairs(p, micro), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
-    if (!norms_are_spread(p))
-        return add(p, g, EK_OP_ROPE_BACKWARD, op_rope_backward, l, micro, 0, 0,
-                   2 * z.all * z.width * z.c, dep);
-    dep = add(p, g, EK_OP_ROPE_BACKWARD, op_norm_dots, l, micro, 0, 0, 3 * z.all * z.width * z.c,
-              dep);
+    dep = add_op(p, g, EK_OP_ATTENTION_BACKWARD, op_attention_backward, l, micro, 0,
+                 8 * z.q * attention_pairs(p, micro), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
+    if (!norms_are_sharded(p))
+        return add_op(p, g, EK_OP_ROPE_BACKWARD, op_rope_backward, l, micro, 0, 0,
+                      2 * z.all * z.width * z.c, dep);
+    dep = add_op(p, g, EK_OP_ROPE_BACKWARD, op_norm_dots, l, micro, 0, 0, 3 * z.all * z.width * z.c,
+                 dep);
     dep = build_reduce_norms(p, g, l, micro, 0, dep);
-    return add(p, g, EK_OP_NORM_BACKWARD, op_norm_spread_backward, l, micro, 0, 0,
-               3 * z.all * z.width * z.c, dep);
+    return add_op(p, g, EK_OP_NORM_BACKWARD, op_norm_spread_backward, l, micro, 0, 0,
+                  3 * z.all * z.width * z.c, dep);
 }
 
 /* Input gradient first: its reduce-scatter overlaps with the weight gradient. */
@@ -577,17 +578,17 @@ static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
     int32_t sum;
 
     if (tp == NULL) {
-        dep = add(p, g, EK_OP_QKV_BACKWARD, op_qkv_backward, l, micro, 0, 2 * flops, input + weight,
-                  dep);
-        return add(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
-                   4 * z.n * z.d * z.r, dep);
+        dep = add_op(p, g, EK_OP_QKV_BACKWARD, op_qkv_backward, l, micro, 0, 2 * flops,
+                     input + weight, dep);
+        return add_op(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
+                      4 * z.n * z.d * z.r, dep);
     }
-    dep = add(p, g, EK_OP_QKV_INPUT, op_qkv_input, l, micro, 0, flops, input, dep);
+    dep = add_op(p, g, EK_OP_QKV_INPUT, op_qkv_input, l, micro, 0, flops, input, dep);
     sum = ek_tp_build_reduce_sum(tp, g, l, micro, 0, dep);
-    dep =
-        add_after(p, g, EK_OP_QKV_WEIGHT, op_qkv_weight, l, micro, 0, flops, weight, dep, y_again);
-    return add_after(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
-                     4 * z.n * z.d * z.r, dep, sum);
+    dep = add_op_after(p, g, EK_OP_QKV_WEIGHT, op_qkv_weight, l, micro, 0, flops, weight, dep,
+                       y_again);
+    return add_op_after(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
+                        4 * z.n * z.d * z.r, dep, sum);
 }
 
 /* Whether layer l - 1 is the next whose experts run, with weights that are already present. */
@@ -606,13 +607,13 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
     else
-        dep = add(p, g, EK_OP_NORM_RECOMPUTE, op_norm2_again, l, micro, 1, 0, 2 * z.n * z.d * z.r,
-                  dep);
+        dep = add_op(p, g, EK_OP_NORM_RECOMPUTE, op_norm2_recompute, l, micro, 1, 0,
+                     2 * z.n * z.d * z.r, dep);
     dep = ek_moe_build_backward(&p->moe[l], g, micro, p->micro[micro].n, dep);
     if (comes_next(p, l))
         ek_moe_build_backward_prefetch(&p->moe[l - 1], g, micro, dep);
-    dep =
-        add(p, g, EK_OP_NORM_BACKWARD, op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r, dep);
+    dep = add_op(p, g, EK_OP_NORM_BACKWARD, op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
+                 dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
     dep = build_attention_backward(p, g, l, micro, dep, &y_again);

@@ -166,7 +166,7 @@ static void walk_head(walk *w)
         m->params[before].copy = m->spec.tie_embeddings;
 }
 
-int64_t ek_model_walk(ek_model *m)
+int64_t ek_model_list_params(ek_model *m)
 {
     walk w = {m, 0, EK_MODULE_NONE};
 

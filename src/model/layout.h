@@ -6,7 +6,7 @@
 
 /* Sets the local sizes of this rank's weights and lists them in m->params; arrays are allocated
  * from m->tables, which may be measuring.  Returns their number; an upper bound when measuring. */
-int64_t ek_model_walk(ek_model *m);
+int64_t ek_model_list_params(ek_model *m);
 
 /* This rank's local sizes. */
 ek_local_sizes ek_model_local_sizes(const ek_model_spec *s, const ek_model_config *cfg);

@@ -19,7 +19,7 @@ static ek_moe_weights *experts_of(const ek_migration *mg)
 }
 
 /* Elements of one expert on this rank. */
-static int64_t numbers(const ek_migration *mg)
+static int64_t expert_elements(const ek_migration *mg)
 {
     return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
 }
@@ -283,7 +283,7 @@ ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to, const int6
 /* --- transfers -------------------------------------------------------------------------------- */
 
 /* The arrays of one slot's state. */
-static void state_of(const ek_migration *mg, int32_t slot, void **arrays, int64_t *n)
+static void state_arrays(const ek_migration *mg, int32_t slot, void **arrays, int64_t *n)
 {
     const ek_param *p = &mg->m->params[experts_of(mg)->param_of[slot]];
 
@@ -310,7 +310,7 @@ static ek_status start_transfers(ek_migration *mg)
     for (int32_t i = 0; i < mg->n_in; i++) {
         char *to = staging_entry(mg, i);
 
-        state_of(mg, mg->in[i].slot, arrays, n);
+        state_arrays(mg, mg->in[i].slot, arrays, n);
         for (int j = 0; j < ARRAYS; j++) {
             EK_TRY(ek_comm_recv(stage, to, n[j] * real, mg->in[i].peer, TAG_STATE,
                                 &mg->coll[mg->n_coll++]));
@@ -318,7 +318,7 @@ static ek_status start_transfers(ek_migration *mg)
         }
     }
     for (int32_t i = 0; i < mg->n_out; i++) {
-        state_of(mg, mg->out[i].slot, arrays, n);
+        state_arrays(mg, mg->out[i].slot, arrays, n);
         for (int j = 0; j < ARRAYS; j++)
             EK_TRY(ek_comm_send(stage, arrays[j], n[j] * real, mg->out[i].peer, TAG_STATE,
                                 &mg->coll[mg->n_coll++]));
@@ -326,7 +326,7 @@ static ek_status start_transfers(ek_migration *mg)
     return EK_OK;
 }
 
-static ek_status op_travel(void *self, const ek_op *op)
+static ek_status op_transfer_state(void *self, const ek_op *op)
 {
     ek_migration *mg = self;
     ek_status all = EK_OK;
@@ -348,7 +348,7 @@ static ek_status op_travel(void *self, const ek_op *op)
 }
 
 /* Barrier: all ranks of the stage have received their experts. */
-static ek_status op_arrived(void *self, const ek_op *op)
+static ek_status op_wait_all(void *self, const ek_op *op)
 {
     ek_migration *mg = self;
 
@@ -360,7 +360,7 @@ static ek_status op_arrived(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-static void describe(void *self, const ek_op *op, char *text, size_t cap)
+static void describe_transfer(void *self, const ek_op *op, char *text, size_t cap)
 {
     const ek_migration *mg = self;
 
@@ -386,7 +386,7 @@ static ek_status op_install(void *self, const ek_op *op)
         const ek_param *p = &m->params[experts_of(mg)->param_of[mg->in[i].slot]];
         const char *from = staging_entry(mg, i);
 
-        state_of(mg, mg->in[i].slot, arrays, n);
+        state_arrays(mg, mg->in[i].slot, arrays, n);
         for (int j = 0; j < ARRAYS; j++) {
             memcpy(arrays[j], from, (size_t)(n[j] * real));
             from += n[j] * real;
@@ -401,7 +401,8 @@ static ek_status op_install(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_op op_of(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t moves)
+static ek_op migration_op(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_lane lane,
+                          int32_t moves)
 {
     return (ek_op){.kind = kind,
                    .run = run,
@@ -410,9 +411,9 @@ static ek_op op_of(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_lane lane
                    .layer = mg->layer,
                    .micro = -1,
                    .part = -1,
-                   .bytes =
-                       3.0 * (double)numbers(mg) * moves * (double)ek_dtype_size(mg->m->k->real),
-                   .describe = lane == EK_LANE_NET ? describe : NULL};
+                   .bytes = 3.0 * (double)expert_elements(mg) * moves *
+                            (double)ek_dtype_size(mg->m->k->real),
+                   .describe = lane == EK_LANE_NET ? describe_transfer : NULL};
 }
 
 void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
@@ -422,11 +423,11 @@ void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
     if (!mg->changes || mg->started)
         return;
     mg->started = 1;
-    op = op_of(mg, EK_OP_MOVE_EXPERTS, op_travel, EK_LANE_NET, mg->n_out);
+    op = migration_op(mg, EK_OP_MOVE_EXPERTS, op_transfer_state, EK_LANE_NET, mg->n_out);
     mg->op = ek_graph_after(g, &op, dep);
     if (mg->m->cfg.state == NULL)
         return;
-    op = op_of(mg, EK_OP_WAIT_EXPERTS, op_arrived, EK_LANE_NET, 0);
+    op = migration_op(mg, EK_OP_WAIT_EXPERTS, op_wait_all, EK_LANE_NET, 0);
     op.describe = ek_net_describe;
     mg->op = ek_graph_after(g, &op, mg->op);
 }
@@ -437,7 +438,7 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 
     if (!mg->changes)
         return dep;
-    op = op_of(mg, EK_OP_INSTALL_EXPERTS, op_install, EK_LANE_COMPUTE, mg->n_in);
+    op = migration_op(mg, EK_OP_INSTALL_EXPERTS, op_install, EK_LANE_COMPUTE, mg->n_in);
     mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;

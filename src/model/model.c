@@ -48,13 +48,13 @@ static ek_status make_tables(ek_model *m)
     size_t bytes;
 
     ek_arena_measure(&m->tables);
-    m->n_params = ek_model_walk(m); /* counts the weights */
+    m->n_params = ek_model_list_params(m); /* counts the weights */
     ek_arena_measure(&m->tables);
-    ek_model_walk(m); /* measures with that count */
+    ek_model_list_params(m); /* measures with that count */
     EK_TRY(ek_arena_check(&m->tables, "the model's tables"));
     bytes = m->tables.used;
     EK_TRY(ek_arena_init(&m->tables, bytes, "the model's tables"));
-    m->n_params = ek_model_walk(m);
+    m->n_params = ek_model_list_params(m);
     EK_TRY(ek_arena_check(&m->tables, "the model's tables"));
     return ek_param_buckets_create(m);
 }

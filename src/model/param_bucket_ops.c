@@ -175,7 +175,7 @@ static ek_status op_pack(void *self, const ek_op *op)
 }
 
 /* Packs the sharded buckets of module op->part. */
-static ek_status pack_place(const ek_model *m, const ek_op *op, int use)
+static ek_status pack_module(const ek_model *m, const ek_op *op, int use)
 {
     int32_t first, end;
 
@@ -188,12 +188,12 @@ static ek_status pack_place(const ek_model *m, const ek_op *op, int use)
 
 static ek_status op_pack_forward(void *self, const ek_op *op)
 {
-    return pack_place(self, op, EK_USE_FORWARD);
+    return pack_module(self, op, EK_USE_FORWARD);
 }
 
 static ek_status op_pack_backward(void *self, const ek_op *op)
 {
-    return pack_place(self, op, EK_USE_BACKWARD);
+    return pack_module(self, op, EK_USE_BACKWARD);
 }
 
 static ek_status op_all_reduce(void *self, const ek_op *op)
@@ -249,14 +249,14 @@ static ek_status op_nothing(void *self, const ek_op *op)
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t place,
+static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t module,
                    int32_t part, double bytes)
 {
     return (ek_op){.kind = kind,
                    .run = run,
                    .self = m,
                    .lane = lane,
-                   .layer = place >= 0 ? place : -1,
+                   .layer = module >= 0 ? module : -1,
                    .micro = -1,
                    .part = part,
                    .bytes = bytes,
@@ -264,7 +264,7 @@ static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int
 }
 
 /* The last compute op: that lane runs in order, so all before it are done with it. */
-static int32_t computed(const ek_graph *g)
+static int32_t last_compute_op(const ek_graph *g)
 {
     int32_t i = g->n_ops - 1;
 
@@ -274,7 +274,7 @@ static int32_t computed(const ek_graph *g)
 }
 
 /* Bytes that a rank sends in an all-gather or reduce-scatter of a bucket. */
-static double sent(const ek_model *m, const ek_param_bucket *u)
+static double bytes_sent(const ek_model *m, const ek_param_bucket *u)
 {
     return (double)u->n * (double)real_size(m) * (double)(u->size - 1) / (double)u->size;
 }
@@ -297,8 +297,8 @@ void ek_param_buckets_begin_step(ek_model *m)
 int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
     const ek_param_bucket *bucket = &m->buckets->bucket[u];
-    ek_op op =
-        op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, bucket->module, u, sent(m, bucket));
+    ek_op op = op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, bucket->module, u,
+                     bytes_sent(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -313,40 +313,41 @@ int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t
 }
 
 /* Appends the all-gathers of a module's buckets that use the shared buffer of this kind. */
-static void fetch_kind(ek_model *m, ek_graph *g, int32_t place, ek_set_kind kind)
+static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_set_kind kind)
 {
     ek_param_buckets *us = m->buckets;
-    ek_set *s = ek_param_buckets_buffer(m, kind, place);
+    ek_set *s = ek_param_buckets_buffer(m, kind, module);
     int32_t first, end, n = 0;
 
-    if (s->holds == place)
+    if (s->holds == module)
         return;
-    us->deps[n++] = computed(g);
+    us->deps[n++] = last_compute_op(g);
     if (s->holds != EK_MODULE_NONE) { /* gathered before and never used */
         ek_param_buckets_of(m, s->holds, &first, &end);
         for (int32_t i = first; i < end; i++)
             if (us->bucket[i].p_set == s)
                 us->deps[n++] = us->bucket[i].fetched;
     }
-    ek_param_buckets_of(m, place, &first, &end);
+    ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &us->bucket[i];
-        ek_op op = op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, place, i, sent(m, u));
+        ek_op op =
+            op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, module, i, bytes_sent(m, u));
 
         if (u->p_set == s)
             u->fetched = ek_graph_add(g, &op, us->deps, n);
     }
-    s->holds = place;
+    s->holds = module;
 }
 
 /* Bytes moved by packing the forward forms of a module's sharded buckets; -1: none is sharded. */
-static double cut_forms(const ek_model *m, int32_t place)
+static double cut_forms(const ek_model *m, int32_t module)
 {
     size_t comp = ek_dtype_size(m->k->comp);
     double bytes = -1;
     int32_t first, end;
 
-    ek_param_buckets_of(m, place, &first, &end);
+    ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         const ek_param_bucket *u = &m->buckets->bucket[i];
 
@@ -364,54 +365,54 @@ static double cut_forms(const ek_model *m, int32_t place)
 }
 
 /* Appends the packing of a module's forms for `use`, if they are missing. */
-static int32_t build_forms(ek_model *m, ek_graph *g, int32_t place, int missing, int use,
+static int32_t build_forms(ek_model *m, ek_graph *g, int32_t module, int missing, int use,
                            double bytes, const int32_t *deps, int32_t n)
 {
     ek_op op = op_of(m, use == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD,
                      use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, EK_LANE_COMPUTE,
-                     place, place, bytes);
+                     module, module, bytes);
 
     return missing & use ? ek_graph_add(g, &op, deps, n) : -1;
 }
 
 /* Gathers the weights of a module and packs the missing forms of `uses`. */
-static int32_t build_here(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
+static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_set *forms = ek_param_buckets_buffer(m, EK_SET_FORM, place);
-    double bytes = cut_forms(m, place);
-    int had = forms->holds == place ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
-    ek_op here = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, EK_LANE_COMPUTE, place, place, 0);
+    ek_set *forms = ek_param_buckets_buffer(m, EK_SET_FORM, module);
+    double bytes = cut_forms(m, module);
+    int had = forms->holds == module ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
+    ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, EK_LANE_COMPUTE, module, module, 0);
     int32_t first, end, n = 0;
 
     if (bytes < 0)
         return dep;
-    fetch_kind(m, g, place, EK_SET_MASTER);
+    build_fetch(m, g, module, EK_SET_MASTER);
     if (missing)
-        fetch_kind(m, g, place, EK_SET_STAGED);
-    ek_param_buckets_of(m, place, &first, &end);
+        build_fetch(m, g, module, EK_SET_STAGED);
+    ek_param_buckets_of(m, module, &first, &end);
     us->deps[n++] = dep;
     for (int32_t i = first; i < end; i++)
         us->deps[n++] = us->bucket[i].fetched;
     if (!missing)
-        return ek_graph_add(g, &here, us->deps, n);
+        return ek_graph_add(g, &wait, us->deps, n);
     forms->packed = had | missing;
-    forms->holds = place;
-    dep = build_forms(m, g, place, missing, EK_USE_FORWARD, bytes, us->deps, n);
+    forms->holds = module;
+    dep = build_forms(m, g, module, missing, EK_USE_FORWARD, bytes, us->deps, n);
     us->deps[n++] = dep;
-    dep = build_forms(m, g, place, missing, EK_USE_BACKWARD, bytes, us->deps, n);
+    dep = build_forms(m, g, module, missing, EK_USE_BACKWARD, bytes, us->deps, n);
     return dep >= 0 ? dep : us->deps[n - 1];
 }
 
 /* Appends the addition of reduced gradients in a module's buffers to the kept ranges. */
-static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t dep)
+static int32_t build_collect(ek_model *m, ek_graph *g, int32_t module, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, EK_LANE_COMPUTE, place, place, 0);
+    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, EK_LANE_COMPUTE, module, module, 0);
     int32_t first, end, n = 0;
 
     us->deps[n++] = dep;
-    ek_param_buckets_of(m, place, &first, &end);
+    ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &us->bucket[i];
 
@@ -424,52 +425,53 @@ static int32_t build_collect(ek_model *m, ek_graph *g, int32_t place, int32_t de
     return n > 1 ? ek_graph_add(g, &op, us->deps, n) : dep;
 }
 
-static int32_t use_place(ek_model *m, ek_graph *g, int32_t place, int uses, int32_t dep)
+static int32_t use_module(ek_model *m, ek_graph *g, int32_t module, int uses, int32_t dep)
 {
-    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, place);
+    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, module);
 
     if ((uses & EK_USE_BACKWARD) && s->holds != EK_MODULE_NONE)
         dep = build_collect(m, g, s->holds, dep);
-    return m->cfg.zero == 3 ? build_here(m, g, place, uses, dep) : dep;
+    return m->cfg.zero == 3 ? build_ready(m, g, module, uses, dep) : dep;
 }
 
-int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t place, int32_t next, int uses,
+int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t module, int32_t next, int uses,
                                    int32_t dep)
 {
     if (m->cfg.zero < 2)
         return dep;
-    if (place == EK_MODULE_HEAD && m->spec.tie_embeddings && ek_model_has_embed(m))
-        dep = use_place(m, g, EK_MODULE_EMBED, uses, dep);
-    dep = use_place(m, g, place, uses, dep);
+    if (module == EK_MODULE_HEAD && m->spec.tie_embeddings && ek_model_has_embed(m))
+        dep = use_module(m, g, EK_MODULE_EMBED, uses, dep);
+    dep = use_module(m, g, module, uses, dep);
     if (m->cfg.zero < 3 || next == EK_MODULE_NONE)
         return dep;
     if (ek_param_buckets_buffer(m, EK_SET_MASTER, next) !=
-        ek_param_buckets_buffer(m, EK_SET_MASTER, place))
-        fetch_kind(m, g, next, EK_SET_MASTER);
-    fetch_kind(m, g, next, EK_SET_STAGED);
+        ek_param_buckets_buffer(m, EK_SET_MASTER, module))
+        build_fetch(m, g, next, EK_SET_MASTER);
+    build_fetch(m, g, next, EK_SET_STAGED);
     return dep;
 }
 
-void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t place, int32_t micro, int last,
-                                   int32_t also, int32_t dep)
+void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int32_t micro,
+                                   int last, int32_t also, int32_t dep)
 {
-    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, place);
-    int32_t first, end, deps[] = {dep, computed(g), also};
+    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, module);
+    int32_t first, end, deps[] = {dep, last_compute_op(g), also};
 
     if (m->cfg.zero < 2 && !last)
         return;
-    ek_param_buckets_of(m, place, &first, &end);
+    ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
-        ek_op op = op_of(m, EK_OP_REDUCE_GRADIENTS, u->sharded ? op_reduce_scatter : op_all_reduce,
-                         EK_LANE_NET, place, i, u->sharded ? sent(m, u) : 2 * sent(m, u));
+        ek_op op =
+            op_of(m, EK_OP_REDUCE_GRADIENTS, u->sharded ? op_reduce_scatter : op_all_reduce,
+                  EK_LANE_NET, module, i, u->sharded ? bytes_sent(m, u) : 2 * bytes_sent(m, u));
 
         if (u->size == 1 || !u->trained || (!u->sharded && !last))
             continue;
         op.micro = micro;
         u->reduced = ek_graph_add(g, &op, deps, 3);
         u->pending = u->g_set != NULL;
-        s->holds = place;
+        s->holds = module;
     }
 }
 

@@ -138,7 +138,7 @@ typedef struct {
     double *sums; /* [n_sums]: losses and loads of this rank, to be summed over all ranks */
     int64_t n_sums;
     int64_t steps_seen, steps_before; /* by this pass; by the passes that it continues */
-    int placed;                       /* those steps have installed a persistent placement */
+    int placed;                       /* a persistent placement has been installed in these steps */
     int recalled;                     /* the loads of those passes are known (train/warm_state.h) */
     int64_t *moved; /* [layers]: experts of an expert-parallel group that moved before this step */
     double last_step_s; /* set by the owner: duration of the step before */

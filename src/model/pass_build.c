@@ -106,7 +106,8 @@ static ek_status op_gradient_out(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static int32_t add(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t a, int32_t b)
+static int32_t add_op(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t a,
+                      int32_t b)
 {
     int32_t deps[2] = {a, b};
     ek_op op = {.kind = kind,
@@ -191,7 +192,7 @@ static void build_forward(const work *w)
         dep = build_use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
         dep = ek_embed_build(p, w->g, w->micro, dep);
     } else {
-        dep = add(w, EK_OP_RECEIVE, op_recv_forward, EK_LANE_NET, *freed, -1);
+        dep = add_op(w, EK_OP_RECEIVE, op_recv_forward, EK_LANE_NET, *freed, -1);
     }
     for (int32_t l = w->first; l < w->end; l++) {
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
@@ -207,7 +208,7 @@ static void build_forward(const work *w)
     }
     *freed = dep;
     if (!is_last_vstage(w))
-        *freed = add(w, EK_OP_SEND, op_send_forward, EK_LANE_NET, dep, -1);
+        *freed = add_op(w, EK_OP_SEND, op_send_forward, EK_LANE_NET, dep, -1);
 }
 
 /* The op that provides the gradient of the virtual stage's output: the loss, or the next stage. */
@@ -223,8 +224,8 @@ static int32_t build_output_gradient(const work *w)
                                       -1, dep);
         return dep;
     }
-    dep = add(w, EK_OP_RECEIVE_GRADIENT, op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
-    p->dx_in_read = add(w, EK_OP_GRADIENT_IN, op_gradient_in, EK_LANE_COMPUTE, dep, freed);
+    dep = add_op(w, EK_OP_RECEIVE_GRADIENT, op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
+    p->dx_in_read = add_op(w, EK_OP_GRADIENT_IN, op_gradient_in, EK_LANE_COMPUTE, dep, freed);
     return p->dx_in_read;
 }
 
@@ -273,8 +274,8 @@ static void build_backward(const work *w)
         ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
                                       dep);
     } else {
-        dep = add(w, EK_OP_GRADIENT_OUT, op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
-        p->dx_out_sent = add(w, EK_OP_SEND_GRADIENT, op_send_backward, EK_LANE_NET, dep, -1);
+        dep = add_op(w, EK_OP_GRADIENT_OUT, op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
+        p->dx_out_sent = add_op(w, EK_OP_SEND_GRADIENT, op_send_backward, EK_LANE_NET, dep, -1);
     }
     p->act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
 }

@@ -1,8 +1,8 @@
 /* model/rope.h - the table of rotary position embeddings (Su et al., 2021).
  *
- * Position t turns pair i of a head by the angle t * f_i; kernels read the cosines and sines of all
- * positions that can occur from one table.  With d = head_dim and f_i = theta^(-2 i / d), the types
- * of rope scaling are, as Hugging Face transformers defines them:
+ * Position t rotates pair i of a head by the angle t * f_i; kernels read the cosines and sines of
+ * all positions that can occur from one table.  With d = head_dim and f_i = theta^(-2 i / d), the
+ * types of rope scaling are, as Hugging Face transformers defines them:
  *
  *   linear   f_i / factor
  *   dynamic  f_i of the base theta * (factor * L / P - (factor - 1))^(d / (d - 2)), with P the

@@ -508,7 +508,7 @@ static void files_by_characters_are_refused_by_name(void)
         {"mixtral", "{\"type\":\"ByteFallback\"}", "{\"type\":\"CTC\"}", EK_EUNSUPPORTED, "`CTC`"},
         {"mixtral", "{\"type\":\"Fuse\"}",
          "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0},{\"type\":\"Fuse\"}",
-         EK_EUNSUPPORTED, "`Fuse` is not supported in its place"},
+         EK_EUNSUPPORTED, "`Fuse` is not supported in this position"},
         {"mixtral", "\"stop\":0", "\"stop\":1", EK_EUNSUPPORTED, "`Strip`"},
         {"mixtral", "\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"Digits\"}",
          EK_EUNSUPPORTED, "Split and Digits without ByteLevel"},
