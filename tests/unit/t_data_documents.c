@@ -154,7 +154,7 @@ static void a_line_that_is_none_is_refused_with_its_place(void)
         {"no json", "a.jsonl:3:1: not a JSON object"},
         {"[1]", ":3:1: not a JSON object"},
         {"{\"text\":\"a\"", ":3:12: neither a comma nor a closing bracket"},
-        {"{\"text\":\"a\"} x", ":3:14: something behind"},
+        {"{\"text\":\"a\"} x", ":3:14: data after"},
         {"{\"text\":\"a}", ":3:12: a string without its closing quote"},
         {"{\"text\":5}", ":3:9: the field is not a string"},
         {"{\"text\":null}", "the field is not a string"},
@@ -299,7 +299,7 @@ static void damaged_streams_are_refused(void)
         CHECK(found > (int)n - 12);
         memcpy(z + n, "junk", 4);
         REFUSED(put(name, z, n + 4),
-                kind == 0 ? "behind the gzip stream" : "zstd stream is damaged");
+                kind == 0 ? "the gzip stream is followed by other data" : "zstd stream is damaged");
     }
     REFUSED(put("plain.gz", "not compressed", 14), "gzip stream is damaged");
     REFUSED(put("plain.zst", "not compressed", 14), "zstd stream is damaged");
