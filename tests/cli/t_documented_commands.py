@@ -17,8 +17,8 @@ RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
 # Documents whose later commands use what an earlier one with --ranks has trained.
 NEED_MPI = ("docs/tutorial.md",)
 PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
-# Options of scripts of this repository and of other programs.
-FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--eod-mask-loss")
+# Options of scripts of this repository, of other programs, and old names that are still accepted.
+FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--eod-mask-loss", "--lasts")
 OF_SCRIPTS = ("docs/benchmarks.md", "docs/cluster.md")
 LINE = re.compile(r"^    (?:\$ )?(?P<before>.*?)(?:build/)?\bevenkeel (?P<line>[a-z]+( .*)?)$")
 
