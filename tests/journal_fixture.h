@@ -6,10 +6,10 @@
 #include "ek_test.h"
 #include "elastic/step_journal.h"
 
-enum { RUNS = 5, LANES = 3, MUCH = 132072, SOME = 65536, ALL = 100 + MUCH + 1 + SOME + 777 };
+enum { EXTENTS = 5, LANES = 3, MUCH = 132072, SOME = 65536, ALL = 100 + MUCH + 1 + SOME + 777 };
 
 /* Of runs, in an order that is not that of memory. */
-static const int64_t numbers_of[RUNS] = {100, MUCH, 1, SOME, 777};
+static const int64_t numbers_of[EXTENTS] = {100, MUCH, 1, SOME, 777};
 
 /* What the update goes by, beside gradients. */
 typedef struct {
@@ -18,16 +18,17 @@ typedef struct {
 
 static inline size_t toy_bytes(void)
 {
-    return ek_journal_bytes(RUNS, LANES) + EK_JOURNAL_ARRAYS * sizeof(float) * (ALL + 16 * RUNS);
+    return ek_journal_bytes(EXTENTS, LANES) +
+           EK_JOURNAL_ARRAYS * sizeof(float) * (ALL + 16 * EXTENTS);
 }
 
 static inline void toy_runs(ek_journal_extent *runs)
 {
-    int64_t at = (int64_t)ek_journal_bytes(RUNS, LANES);
+    int64_t at = (int64_t)ek_journal_bytes(EXTENTS, LANES);
 
-    memset(runs, 0, RUNS * sizeof(*runs));
+    memset(runs, 0, EXTENTS * sizeof(*runs));
     for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
-        for (int i = RUNS - 1; i >= 0; i--) {
+        for (int i = EXTENTS - 1; i >= 0; i--) {
             runs[i].n = numbers_of[i];
             runs[i].decays = i % 2;
             runs[i].at[j] = at;
@@ -35,23 +36,23 @@ static inline void toy_runs(ek_journal_extent *runs)
         }
 }
 
-static inline float *toy_array(const ek_journal *l, int run, int array)
+static inline float *toy_array(const ek_journal *l, int extent, int array)
 {
-    return (float *)(void *)(l->memory + l->extent[run].at[array]);
+    return (float *)(void *)(l->memory + l->extent[extent].at[array]);
 }
 
-static inline float toy_gradient(int rank, int64_t step, int run, int64_t i)
+static inline float toy_gradient(int rank, int64_t step, int extent, int64_t i)
 {
-    uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(step * 40503 + run * 97 + rank * 131);
+    uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(step * 40503 + extent * 97 + rank * 131);
 
     return (float)((int)(x >> 8 & 0xffff) - 32768) / 32768.0f;
 }
 
 static inline void toy_backward(const ek_journal *l, int rank, int64_t step)
 {
-    for (int run = 0; run < RUNS; run++)
-        for (int64_t i = 0; i < numbers_of[run]; i++)
-            toy_array(l, run, 1)[i] += toy_gradient(rank, step, run, i);
+    for (int extent = 0; extent < EXTENTS; extent++)
+        for (int64_t i = 0; i < numbers_of[extent]; i++)
+            toy_array(l, extent, 1)[i] += toy_gradient(rank, step, extent, i);
 }
 
 static inline toy_record toy_record_of(int64_t step)
@@ -103,7 +104,7 @@ static inline void toy_block(const toy_record *by, int decays, ek_undo_log *t, i
 }
 
 /* Lanes by turns. */
-static inline void toy_update(void *context, const void *record, const ek_journal_extent *run,
+static inline void toy_update(void *context, const void *record, const ek_journal_extent *extent,
                               void *const arrays[EK_JOURNAL_ARRAYS], int lanes,
                               ek_undo_log *undo_logs)
 {
@@ -113,9 +114,9 @@ static inline void toy_update(void *context, const void *record, const ek_journa
 
     (void)context;
     for (int lane = 0; lane < lanes; lane++) {
-        int64_t first = ek_undo_lane_first(run->n, lanes, lane);
+        int64_t first = ek_undo_lane_first(extent->n, lanes, lane);
 
-        own[lane] = ek_undo_lane_first(run->n, lanes, lane + 1) - first;
+        own[lane] = ek_undo_lane_first(extent->n, lanes, lane + 1) - first;
         for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
             a[lane][j] = (float *)arrays[j] + first;
         at[lane] = ek_undo_restore(&undo_logs[lane], sizeof(float),
@@ -128,7 +129,7 @@ static inline void toy_update(void *context, const void *record, const ek_journa
 
             n = n < EK_UNDO_BLOCK ? n : EK_UNDO_BLOCK;
             if (n > 0)
-                toy_block(record, (int)run->decays, &undo_logs[lane], at[lane], n, a[lane]);
+                toy_block(record, (int)extent->decays, &undo_logs[lane], at[lane], n, a[lane]);
             at[lane] += n;
             left |= at[lane] < own[lane];
         }
@@ -139,33 +140,33 @@ static inline void toy_update(void *context, const void *record, const ek_journa
 typedef struct {
     int rank;
     int64_t steps_done;
-    float *at[EK_JOURNAL_ARRAYS][RUNS];
+    float *at[EK_JOURNAL_ARRAYS][EXTENTS];
 } toy_truth;
 
 static inline void toy_truth_init(toy_truth *t, int rank)
 {
     *t = (toy_truth){.rank = rank};
     for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
-        for (int run = 0; run < RUNS; run++)
-            t->at[j][run] = calloc((size_t)numbers_of[run], sizeof(float));
+        for (int extent = 0; extent < EXTENTS; extent++)
+            t->at[j][extent] = calloc((size_t)numbers_of[extent], sizeof(float));
 }
 
 static inline void toy_truth_fini(toy_truth *t)
 {
     for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
-        for (int run = 0; run < RUNS; run++)
-            free(t->at[j][run]);
+        for (int extent = 0; extent < EXTENTS; extent++)
+            free(t->at[j][extent]);
 }
 
 static inline void toy_truth_step(toy_truth *t)
 {
     toy_record by = toy_record_of(t->steps_done);
 
-    for (int run = 0; run < RUNS; run++) {
-        for (int64_t i = 0; i < numbers_of[run]; i++)
-            t->at[1][run][i] = 0 + toy_gradient(t->rank, t->steps_done, run, i);
-        toy_numbers(&by, run % 2, numbers_of[run], t->at[0][run], t->at[1][run], t->at[2][run],
-                    t->at[3][run]);
+    for (int extent = 0; extent < EXTENTS; extent++) {
+        for (int64_t i = 0; i < numbers_of[extent]; i++)
+            t->at[1][extent][i] = 0 + toy_gradient(t->rank, t->steps_done, extent, i);
+        toy_numbers(&by, extent % 2, numbers_of[extent], t->at[0][extent], t->at[1][extent],
+                    t->at[2][extent], t->at[3][extent]);
     }
     t->steps_done++;
 }
@@ -175,10 +176,10 @@ static inline int toy_is(const ek_journal *l, const toy_truth *t)
 {
     int same = 1;
 
-    for (int run = 0; run < RUNS; run++)
+    for (int extent = 0; extent < EXTENTS; extent++)
         for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
-            same &= j == 1 || memcmp(toy_array(l, run, j), t->at[j][run],
-                                     (size_t)numbers_of[run] * sizeof(float)) == 0;
+            same &= j == 1 || memcmp(toy_array(l, extent, j), t->at[j][extent],
+                                     (size_t)numbers_of[extent] * sizeof(float)) == 0;
     return same;
 }
 

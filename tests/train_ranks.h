@@ -57,7 +57,7 @@ typedef struct {
     char text[512];
 } rank;
 
-/* --- training on sequences ------------------------------------------------------------------- */
+/* --- training on sequences -------------------------------------------------------------------- */
 
 /* This rank's sequences of each micro-batch: a run of them, perhaps none. */
 static inline void fill_tokens(rank *r)
@@ -121,7 +121,7 @@ static inline ek_status build_pass(rank *r)
     return EK_OK;
 }
 
-/* --- made-up gradients ----------------------------------------------------------------------- */
+/* --- made-up gradients ------------------------------------------------------------------------ */
 
 static inline double made_up(const char *name, int step, int micro, int part, int64_t i)
 {
@@ -244,7 +244,7 @@ static inline void build_made_up(rank *r)
         }
 }
 
-/* --- ranks ----------------------------------------------------------------------------------- */
+/* --- ranks ------------------------------------------------------------------------------------ */
 
 /* What is summed with the norm. */
 static inline ek_status op_loss(void *self, const ek_op *op)

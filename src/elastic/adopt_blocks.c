@@ -1,12 +1,12 @@
-/* Pieces are compared part by part, in the order of their tables. */
+/* Blocks are compared shard by shard, in the order of their tables. */
 #include "elastic/adopt_blocks.h"
 
 #include <stdlib.h>
 
-/* The parts of each piece: list[first[k]] to list[first[k + 1] - 1]. */
+/* The shards of each block k: list[first[k]] to list[first[k + 1] - 1]. */
 typedef struct {
     int64_t *first, *list;
-} contents;
+} block_index;
 
 int64_t ek_state_block_of(const ek_state_blocks *p, int64_t byte)
 {
@@ -25,21 +25,21 @@ int64_t ek_state_block_of(const ek_state_blocks *p, int64_t byte)
     return low;
 }
 
-static void free_contents(contents *c)
+static void free_block_index(block_index *c)
 {
     free(c->first);
     free(c->list);
 }
 
-static ek_status look_into(const ek_state_blocks *p, contents *c)
+static ek_status build_block_index(const ek_state_blocks *p, block_index *c)
 {
     c->first = calloc((size_t)p->n + 2, sizeof(*c->first));
     c->list = calloc((size_t)p->shards->n + 1, sizeof(*c->list));
-    EK_REQUIRE(c->first != NULL && c->list != NULL, EK_ENOMEM, "no memory for %lld parts",
+    EK_REQUIRE(c->first != NULL && c->list != NULL, EK_ENOMEM, "no memory for %lld shards",
                (long long)p->shards->n);
     for (int64_t i = 0; i < p->shards->n; i++)
         c->first[ek_state_block_of(p, p->shards->shard[i].at[0]) + 2]++;
-    c->first[1] = 0; /* those of none */
+    c->first[1] = 0; /* shards outside of all blocks */
     for (int64_t k = 1; k <= p->n; k++)
         c->first[k + 1] += c->first[k];
     for (int64_t i = 0; i < p->shards->n; i++) {
@@ -51,7 +51,7 @@ static ek_status look_into(const ek_state_blocks *p, contents *c)
     return EK_OK;
 }
 
-static int lie_alike(const ek_shard *a, uint64_t a_at, const ek_shard *b, uint64_t b_at)
+static int same_layout(const ek_shard *a, uint64_t a_at, const ek_shard *b, uint64_t b_at)
 {
     int alike = a->ld == b->ld && a->slice.row == b->slice.row && a->slice.col == b->slice.col &&
                 a->slice.rows == b->slice.rows && a->slice.cols == b->slice.cols;
@@ -61,64 +61,64 @@ static int lie_alike(const ek_shard *a, uint64_t a_at, const ek_shard *b, uint64
     return alike;
 }
 
-/* A piece and what is in it. */
+/* A block of one rank's state. */
 typedef struct {
     const ek_state_blocks *p;
-    const contents *c;
+    const block_index *c;
     int64_t k;
-} block;
+} block_ref;
 
-static int64_t count_of(const block *x)
+static int64_t block_shard_count(const block_ref *x)
 {
     return x->c->first[x->k + 1] - x->c->first[x->k];
 }
 
-static const ek_shard *part_of(const block *x, int64_t i)
+static const ek_shard *block_shard(const block_ref *x, int64_t i)
 {
     return &x->p->shards->shard[x->c->list[x->c->first[x->k] + i]];
 }
 
-static uint64_t bytes_of(const block *x)
+static uint64_t block_bytes(const block_ref *x)
 {
     return x->p->at[x->k + 1] - x->p->at[x->k];
 }
 
-/* Whether anything is wanted in a piece. */
-static int is_wanted(const block *x)
+static int holds_wanted_shard(const block_ref *x)
 {
-    for (int64_t i = 0; i < count_of(x); i++)
-        if (part_of(x, i)->tensor >= 0)
+    for (int64_t i = 0; i < block_shard_count(x); i++)
+        if (block_shard(x, i)->tensor >= 0)
             return 1;
     return 0;
 }
 
-/* Whether `left` can stand for `want`: has what that wants where it wants it. */
-static int serves(const block *left, const block *want)
+/* Whether `survivor` holds the shards that `want` wants, at the same offsets. */
+static int block_matches(const block_ref *survivor, const block_ref *want)
 {
-    int64_t n = count_of(want);
+    int64_t n = block_shard_count(want);
 
-    if (bytes_of(left) != bytes_of(want) || count_of(left) != n || n == 0)
+    if (block_bytes(survivor) != block_bytes(want) || block_shard_count(survivor) != n || n == 0)
         return 0;
     for (int64_t i = 0; i < n; i++) {
-        const ek_shard *a = part_of(want, i), *b = part_of(left, i);
+        const ek_shard *a = block_shard(want, i), *b = block_shard(survivor, i);
         int32_t tensor = a->tensor;
 
         if ((tensor >= 0 && b->tensor != tensor) ||
-            !lie_alike(a, want->p->at[want->k], b, left->p->at[left->k]))
+            !same_layout(a, want->p->at[want->k], b, survivor->p->at[survivor->k]))
             return 0;
     }
     return 1;
 }
 
-/* Looks for a piece that is not used yet, and takes it. */
-static void find(const ek_state_blocks *left, const contents *in, int32_t n_left, const block *want,
-                 unsigned char *const *used, ek_block_source *source)
+/* Finds a matching block that is not used yet, and marks it used. */
+static void find_unused_block(const ek_state_blocks *survivors, const block_index *in,
+                              int32_t n_survivors, const block_ref *want,
+                              unsigned char *const *used, ek_block_source *source)
 {
-    for (int32_t i = 0; i < n_left; i++)
-        for (int64_t j = 0; j < left[i].n; j++) {
-            block x = {&left[i], &in[i], j};
+    for (int32_t i = 0; i < n_survivors; i++)
+        for (int64_t j = 0; j < survivors[i].n; j++) {
+            block_ref x = {&survivors[i], &in[i], j};
 
-            if (used[i][j] || !serves(&x, want))
+            if (used[i][j] || !block_matches(&x, want))
                 continue;
             used[i][j] = 1;
             source->from = i;
@@ -127,38 +127,40 @@ static void find(const ek_state_blocks *left, const contents *in, int32_t n_left
         }
 }
 
-ek_status ek_adopt_plan(const ek_state_blocks *left, int32_t n_left, const ek_state_blocks *want,
-                        ek_block_source *sources)
+ek_status ek_adopt_plan(const ek_state_blocks *survivors, int32_t n_survivors,
+                        const ek_state_blocks *want, ek_block_source *sources)
 {
-    contents *in = calloc((size_t)n_left + 1, sizeof(*in));
-    unsigned char **used = calloc((size_t)n_left + 1, sizeof(*used));
-    contents wanted = {0};
+    block_index *in = calloc((size_t)n_survivors + 1, sizeof(*in));
+    unsigned char **used = calloc((size_t)n_survivors + 1, sizeof(*used));
+    block_index wanted = {0};
     ek_status st = EK_OK;
 
-    EK_REQUIRE_OUT(in != NULL && used != NULL, EK_ENOMEM, "no memory for %d ranks", (int)n_left);
-    EK_TRY_OUT(look_into(want, &wanted));
-    for (int32_t i = 0; i < n_left; i++) {
-        used[i] = calloc((size_t)left[i].n + 1, 1);
-        EK_REQUIRE_OUT(used[i] != NULL, EK_ENOMEM, "no memory for pieces");
-        EK_TRY_OUT(look_into(&left[i], &in[i]));
+    EK_REQUIRE_OUT(in != NULL && used != NULL, EK_ENOMEM, "no memory for %d ranks",
+                   (int)n_survivors);
+    EK_TRY_OUT(build_block_index(want, &wanted));
+    for (int32_t i = 0; i < n_survivors; i++) {
+        used[i] = calloc((size_t)survivors[i].n + 1, 1);
+        EK_REQUIRE_OUT(used[i] != NULL, EK_ENOMEM, "no memory for %lld state blocks",
+                       (long long)survivors[i].n);
+        EK_TRY_OUT(build_block_index(&survivors[i], &in[i]));
     }
     for (int whole = 1; whole >= 0; whole--)
         for (int64_t k = 0; k < want->n; k++) {
-            block x = {want, &wanted, k};
+            block_ref x = {want, &wanted, k};
 
-            if (is_wanted(&x) != whole)
+            if (holds_wanted_shard(&x) != whole)
                 continue;
             sources[k] = (ek_block_source){.from = -1, .whole = whole};
-            find(left, in, n_left, &x, used, &sources[k]);
+            find_unused_block(survivors, in, n_survivors, &x, used, &sources[k]);
         }
 out:
-    for (int32_t i = 0; i < n_left; i++) {
+    for (int32_t i = 0; i < n_survivors; i++) {
         if (in != NULL)
-            free_contents(&in[i]);
+            free_block_index(&in[i]);
         if (used != NULL)
             free(used[i]);
     }
-    free_contents(&wanted);
+    free_block_index(&wanted);
     free(in);
     free(used);
     return st;

@@ -1,37 +1,37 @@
-/* elastic/adopt_blocks.h - which pieces of what is left a rank goes on with where they lie.
+/* elastic/adopt_blocks.h - which state blocks of earlier ranks a new rank uses in place.
  *
- * The state of a rank lies in pieces (elastic/segment.h): one for each unit of weights, among them
- * one for each slot of experts.  Ranks that go on from what others of their host have left need not
- * copy a piece that holds what they want in the places where they want it: they take it over.  A
- * piece of which they want nothing, as that of a free slot, saves time too, since its memory need
- * not be found and cleared.
+ * The state of a rank consists of state blocks (elastic/segment.h): one for each parameter bucket,
+ * and one for each expert slot.  A new rank need not copy a block of an earlier rank of its host
+ * that holds the tensor slices it wants at the offsets at which it wants them: it adopts the block.
+ * A block in which it wants nothing (a free slot) is adopted as memory, which saves reserving and
+ * clearing pages.
  *
- * Pure, and linear in (pieces of both sides)^2; those are hundreds. */
+ * Pure.  O((blocks of both sides)^2); there are hundreds. */
 #ifndef ELASTIC_ADOPT_BLOCKS_H
 #define ELASTIC_ADOPT_BLOCKS_H
 
 #include "elastic/shard_table.h"
 
-/* What lies in the pieces of a body. */
+/* The shards in the state blocks of one rank. */
 typedef struct {
     const ek_shard_table *shards;
-    const uint64_t *at; /* [n + 1]: bytes from the body's start; pieces follow each other */
+    const uint64_t *at; /* [n + 1]: byte offsets in the body; blocks are contiguous */
     int64_t n;
 } ek_state_blocks;
 
 typedef struct {
-    int32_t from;  /* which of what is left; -1: it has to be made anew */
-    int64_t block; /* of that */
-    int whole;     /* all that is wanted in it is there; else nothing is wanted */
+    int32_t from;  /* index of the survivor; -1: the block has to be created */
+    int64_t block; /* index of the block of that survivor */
+    int whole;     /* 1: the block holds all wanted shards; 0: it is only memory */
 } ek_block_source;
 
-/* Sources [want->n] for the pieces of `want`: of the same size, with the same parts in the same
- * places.  Each piece of left [n_left] is taken once at most, by those first who want what it
- * holds. */
-EK_CHECKED ek_status ek_adopt_plan(const ek_state_blocks *left, int32_t n_left,
+/* Fills sources [want->n]: for each block of `want` a block of survivors [n_survivors] with the
+ * same size and, where shards are wanted, the same shards at the same offsets.  A survivor's block
+ * is used once; blocks with wanted shards are served first.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_adopt_plan(const ek_state_blocks *survivors, int32_t n_survivors,
                                    const ek_state_blocks *want, ek_block_source *sources);
 
-/* The piece in which a byte of the body lies; -1: none. */
+/* The block that contains a byte offset of the body; -1: none. */
 int64_t ek_state_block_of(const ek_state_blocks *p, int64_t byte);
 
 #endif

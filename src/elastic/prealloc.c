@@ -1,4 +1,4 @@
-/* Pieces are listed by size, in the order in which sizes first occur. */
+/* Block sizes are listed in the order in which they first occur. */
 #include "elastic/prealloc.h"
 
 #include <inttypes.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZES_MAX = 32, PIECES_MAX = 1 << 20 };
-static const uint64_t size_max = (uint64_t)1 << 42; /* of a piece; all of them fit 64 bits */
+enum { MAX_SIZES = 32, MAX_BLOCKS = 1 << 20 };
+static const uint64_t max_block_bytes = (uint64_t)1 << 42; /* the sum of all fits 64 bits */
 
 typedef struct {
     uint64_t bytes;
@@ -16,7 +16,7 @@ typedef struct {
 
 void ek_prealloc_describe(const ek_segment *s, char *text, size_t cap)
 {
-    size_count of[SIZES_MAX];
+    size_count of[MAX_SIZES];
     size_t at = 0;
     int n = 0;
 
@@ -27,7 +27,7 @@ void ek_prealloc_describe(const ek_segment *s, char *text, size_t cap)
 
         while (i < n && of[i].bytes != bytes)
             i++;
-        if (i == SIZES_MAX)
+        if (i == MAX_SIZES)
             return;
         if (i == n)
             of[n++] = (size_count){bytes, 0};
@@ -40,7 +40,7 @@ void ek_prealloc_describe(const ek_segment *s, char *text, size_t cap)
         text[0] = '\0';
 }
 
-/* Sizes of pieces, to be freed. */
+/* Block sizes; the caller frees *bytes. */
 static ek_status read_sizes(const char *text, size_t **bytes, int64_t *n)
 {
     const char *at = text;
@@ -55,17 +55,17 @@ static ek_status read_sizes(const char *text, size_t **bytes, int64_t *n)
         int used = 0;
 
         EK_REQUIRE_OUT(sscanf(at, "%" SCNu64 "x%lld%n", &size, &count, &used) == 2 && size > 0 &&
-                           size <= size_max && size % EK_SEGMENT_ALIGN == 0 && count > 0 &&
-                           count < PIECES_MAX - *n && (at[used] == ',' || at[used] == '\0'),
-                       EK_EINVAL, "\"%s\" is no list of pieces of memory", text);
+                           size <= max_block_bytes && size % EK_SEGMENT_ALIGN == 0 && count > 0 &&
+                           count < MAX_BLOCKS - *n && (at[used] == ',' || at[used] == '\0'),
+                       EK_EINVAL, "\"%s\" is not a list of block sizes", text);
         grown = realloc(*bytes, (size_t)(*n + count) * sizeof(**bytes));
-        EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %lld pieces", *n + count);
+        EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %lld block sizes", *n + count);
         *bytes = grown;
         for (long long i = 0; i < count; i++)
             grown[(*n)++] = size;
         at += used + (at[used] == ',');
     }
-    EK_REQUIRE_OUT(*n > 0, EK_EINVAL, "a list of pieces of memory is empty");
+    EK_REQUIRE_OUT(*n > 0, EK_EINVAL, "a list of block sizes is empty");
     return EK_OK;
 out:
     free(*bytes);
@@ -108,8 +108,8 @@ out:
     return st;
 }
 
-/* A piece of this size that is missing; -1: none is. */
-static int64_t find_missing(const ek_segment *s, const unsigned char *missing, size_t bytes)
+/* A missing block of this size; -1: none. */
+static int64_t find_missing_block(const ek_segment *s, const unsigned char *missing, size_t bytes)
 {
     for (int64_t k = 0; k < s->head->blocks; k++)
         if (missing[k] && ek_segment_block_bytes(s, k) == bytes)
@@ -122,11 +122,11 @@ ek_status ek_prealloc_move(const ek_segment *prealloc, ek_segment *s, unsigned c
 {
     for (int64_t j = 0; j < prealloc->head->blocks; j++) {
         size_t size = ek_segment_block_bytes(prealloc, j);
-        int64_t k = find_missing(s, missing, size);
+        int64_t k = find_missing_block(s, missing, size);
         ek_status st = k >= 0 ? ek_segment_move_block(s, k, prealloc, j) : EK_ENOENT;
 
         if (st == EK_ENOENT)
-            continue; /* it is not wanted, or whoever made them did not come so far */
+            continue; /* not needed, or its creator was killed before it completed the block */
         EK_TRY(st);
         missing[k] = 0;
         *bytes += (int64_t)size;
@@ -134,8 +134,8 @@ ek_status ek_prealloc_move(const ek_segment *prealloc, ek_segment *s, unsigned c
     return EK_OK;
 }
 
-/* Those that are there now; *killed: whether somebody was at work on one. */
-static ek_status remove_those(uint64_t run, uint64_t supervisor_id, int *killed)
+/* Removes the segments that exist now; *killed: whether the creator of one was killed. */
+static ek_status remove_listed(uint64_t run, uint64_t supervisor_id, int *killed)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0;
@@ -158,7 +158,7 @@ ek_status ek_prealloc_remove(uint64_t run, uint64_t supervisor_id)
 {
     int killed = 1;
 
-    while (killed) /* it may have made another piece before it was gone */
-        EK_TRY(remove_those(run, supervisor_id, &killed));
+    while (killed) /* the killed process may have created another block meanwhile */
+        EK_TRY(remove_listed(run, supervisor_id, &killed));
     return EK_OK;
 }

@@ -1,24 +1,24 @@
-/* The newest generation, the farthest step, and who can get there. */
+/* Chooses the newest READY generation, its highest step, and the role of each survivor. */
 #include "elastic/recovery_decision.h"
 
-static int counts(const ek_survivor *s, int32_t generation)
+static int is_candidate(const ek_survivor *s, int32_t generation)
 {
     return s->generation == generation && s->phase != EK_SEGMENT_BUILDING;
 }
 
-static int32_t newest(const ek_survivor *of, int32_t n)
+static int32_t newest_ready_generation(const ek_survivor *survivors, int32_t n)
 {
     int32_t generation = -1;
 
     for (int32_t i = 0; i < n; i++)
-        if (of[i].phase == EK_SEGMENT_READY && of[i].generation > generation)
-            generation = of[i].generation;
+        if (survivors[i].phase == EK_SEGMENT_READY && survivors[i].generation > generation)
+            generation = survivors[i].generation;
     return generation;
 }
 
-static ek_survivor_role role_of(const ek_survivor *s, const ek_recovery_decision *v)
+static ek_survivor_role survivor_role(const ek_survivor *s, const ek_recovery_decision *v)
 {
-    if (!counts(s, v->generation))
+    if (!is_candidate(s, v->generation))
         return EK_SURVIVOR_STALE;
     if (s->state.steps_done == v->steps_done)
         return EK_SURVIVOR_CURRENT;
@@ -28,19 +28,20 @@ static ek_survivor_role role_of(const ek_survivor *s, const ek_recovery_decision
                : EK_SURVIVOR_UNUSABLE;
 }
 
-ek_recovery_decision ek_recovery_decide(const ek_survivor *of, int32_t n, ek_survivor_role *roles)
+ek_recovery_decision ek_recovery_decide(const ek_survivor *survivors, int32_t n,
+                                        ek_survivor_role *roles)
 {
-    ek_recovery_decision v = {newest(of, n), 0, -1};
+    ek_recovery_decision v = {newest_ready_generation(survivors, n), 0, -1};
 
     for (int32_t i = 0; i < n; i++)
-        if (counts(&of[i], v.generation) &&
-            of[i].state.steps_done + of[i].state.begun > v.steps_done)
-            v.steps_done = of[i].state.steps_done + of[i].state.begun;
+        if (is_candidate(&survivors[i], v.generation) &&
+            survivors[i].state.steps_done + survivors[i].state.begun > v.steps_done)
+            v.steps_done = survivors[i].state.steps_done + survivors[i].state.begun;
     for (int32_t i = 0; i < n && v.record < 0; i++)
-        if (counts(&of[i], v.generation) && v.steps_done > 0 &&
-            of[i].state.recorded == v.steps_done - 1)
+        if (is_candidate(&survivors[i], v.generation) && v.steps_done > 0 &&
+            survivors[i].state.recorded == v.steps_done - 1)
             v.record = i;
     for (int32_t i = 0; i < n; i++)
-        roles[i] = role_of(&of[i], &v);
+        roles[i] = survivor_role(&survivors[i], &v);
     return v;
 }

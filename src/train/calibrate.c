@@ -36,8 +36,7 @@ ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n)
     return EK_OK;
 }
 
-/* --- what was measured on ----------------------------------------------------------------------
- */
+/* --- what was measured on --------------------------------------------------------------------- */
 
 static void find_nodes(ek_calibration *c)
 {
@@ -134,8 +133,7 @@ static void describe(ek_calibration *c)
              (long long)m->ff);
 }
 
-/* --- the cache ---------------------------------------------------------------------------------
- */
+/* --- the cache -------------------------------------------------------------------------------- */
 
 static ek_status cache_path(const ek_calibration *c, ek_path *path)
 {
@@ -208,8 +206,7 @@ static void keep_last(const ek_calibration *c)
         (void)!ek_machine_write(c->m, c->cfg->last);
 }
 
-/* --- all of it ---------------------------------------------------------------------------------
- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static ek_status measure(ek_calibration *c)
 {

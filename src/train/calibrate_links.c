@@ -36,8 +36,7 @@ typedef struct {
     int64_t room; /* bytes of each */
 } links;
 
-/* --- who talks to whom -------------------------------------------------------------------------
- */
+/* --- who talks to whom ------------------------------------------------------------------------ */
 
 static ek_link link_of(const ek_calibration *c, int from, int to)
 {
@@ -117,8 +116,7 @@ static void links_close(links *l)
     free(l->recv);
 }
 
-/* --- measuring ---------------------------------------------------------------------------------
- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 static void set_rows(links *l, ek_link link, int64_t bytes)
 {

@@ -154,5 +154,5 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     EK_TRY(check_config(cfg));
     EK_TRY(ek_stack_check());
     init_hooks(&caller, hooks, host_locale);
-    return ek_run_whole(cfg, &caller.hooks, out);
+    return ek_run_execute(cfg, &caller.hooks, out);
 }

@@ -81,8 +81,7 @@ static void tell_layers(const ek_run *r)
     }
 }
 
-/* --- predicted against measured ----------------------------------------------------------------
- */
+/* --- predicted against measured --------------------------------------------------------------- */
 
 /* Nodes of the ranks that this one exchanges rows with. */
 static int64_t count_nodes(const ek_mesh *mesh)

@@ -122,8 +122,7 @@ ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m
     return first_step > 0 ? trim(m, first_step, &m->next) : EK_OK;
 }
 
-/* --- writing ----------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 /* One number of each of n records of `size` bytes. */
 typedef struct {

@@ -12,7 +12,7 @@ void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *
     *o = (ek_optimizer){.model = m, .cfg = *cfg};
     o->sums = &o->sum_squares;
     o->n_sums = 1;
-    o->known = -1;
+    o->record_dep = -1;
 }
 
 double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
@@ -100,7 +100,7 @@ static ek_status op_clip(void *self, const ek_op *op)
                         c->clip > 0 ? fmin(1.0, c->clip / (o->grad_norm + 1e-6)) : 1.0};
     if (o->journal != NULL) {
         o->record.adamw = o->now;
-        o->tell(o->context, &o->record);
+        o->fill_record(o->context, &o->record);
         ek_journal_record(o->journal, o->steps_done, &o->record, sizeof(o->record));
     }
     o->steps_done++;
@@ -108,7 +108,7 @@ static ek_status op_clip(void *self, const ek_op *op)
 }
 
 /* What reduce_scatter left outside the kept run. */
-static void clear_rest(const ek_model *m, const ek_param_bucket *u)
+static void clear_unkept_gradients(const ek_model *m, const ek_param_bucket *u)
 {
     size_t real = ek_dtype_size(m->k->real);
     int64_t end = u->kept_first + u->kept;
@@ -126,58 +126,57 @@ static ek_adamw adamw_of(const ek_adamw *by, int decays)
     return h;
 }
 
-static void update_run(void *context, const void *record, const ek_journal_extent *run,
-                       void *const a[EK_JOURNAL_ARRAYS], int lanes, ek_undo_log *undo_logs)
+static void update_extent(void *context, const void *record, const ek_journal_extent *extent,
+                          void *const a[EK_JOURNAL_ARRAYS], int lanes, ek_undo_log *undo_logs)
 {
     const ek_kernels *k = context;
-    ek_adamw h = adamw_of(&((const ek_step_record *)record)->adamw, (int)run->decays);
+    ek_adamw h = adamw_of(&((const ek_step_record *)record)->adamw, (int)extent->decays);
 
-    k->adamw_resumable(&h, run->n, a[0], a[1], a[2], a[3], lanes, undo_logs);
+    k->adamw_resumable(&h, extent->n, a[0], a[1], a[2], a[3], lanes, undo_logs);
 }
 
 ek_journal_rule ek_optimizer_rule(const ek_kernels *k)
 {
-    return (ek_journal_rule){update_run, (void *)(uintptr_t)k};
+    return (ek_journal_rule){update_extent, (void *)(uintptr_t)k};
 }
 
-int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_journal_extent *runs,
-                          int64_t *runs_of)
+int64_t ek_optimizer_extents(const ek_model *m, const void *base, ek_journal_extent *extents,
+                             int64_t *extents_of)
 {
     int64_t n = 0;
 
     for (int32_t i = 0; i < m->buckets->n; i++) {
         const ek_param_bucket *u = &m->buckets->bucket[i];
 
-        if (runs_of != NULL)
-            runs_of[i] = n;
+        if (extents_of != NULL)
+            extents_of[i] = n;
         for (int32_t j = 0; j < u->n_params && u->trained; j++) {
             const ek_param *p = &m->params[u->params[j]];
             const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
 
             if (p->w->kept == 0)
                 continue;
-            if (runs != NULL) {
-                runs[n] = (ek_journal_extent){.n = p->w->kept, .decays = p->decay};
+            if (extents != NULL) {
+                extents[n] = (ek_journal_extent){.n = p->w->kept, .decays = p->decay};
                 for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
-                    runs[n].at[k] = (const char *)arrays[k] - (const char *)base;
+                    extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
             }
             n++;
         }
     }
-    if (runs_of != NULL)
-        runs_of[m->buckets->n] = n;
+    if (extents_of != NULL)
+        extents_of[m->buckets->n] = n;
     return n;
 }
 
-static int follows(const ek_model *m, const void *a, int64_t n, const void *b)
+static int is_contiguous(const ek_model *m, const void *a, int64_t n, const void *b)
 {
     return (const char *)b == (const char *)a + n * (int64_t)ek_dtype_size(m->k->real);
 }
 
 /* Of a unit's parameters from `first` on, those that lie one behind the other and decay alike, and
  * so take one kernel: where they end, and how many numbers they are. */
-static int32_t update_together(const ek_model *m, const ek_param_bucket *u, int32_t first,
-                               int64_t *n)
+static int32_t merge_params(const ek_model *m, const ek_param_bucket *u, int32_t first, int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
     int32_t end = first + 1;
@@ -186,16 +185,16 @@ static int32_t update_together(const ek_model *m, const ek_param_bucket *u, int3
     for (; end < u->n_params; end++) {
         const ek_param *b = &m->params[u->params[end]];
 
-        if (b->decay != a->decay || !follows(m, a->w->p_kept, *n, b->w->p_kept) ||
-            !follows(m, a->g_kept, *n, b->g_kept) || !follows(m, a->w->m, *n, b->w->m) ||
-            !follows(m, a->w->v, *n, b->w->v))
+        if (b->decay != a->decay || !is_contiguous(m, a->w->p_kept, *n, b->w->p_kept) ||
+            !is_contiguous(m, a->g_kept, *n, b->g_kept) ||
+            !is_contiguous(m, a->w->m, *n, b->w->m) || !is_contiguous(m, a->w->v, *n, b->w->v))
             break;
         *n += b->w->kept;
     }
     return end;
 }
 
-static void update(const ek_optimizer *o, const ek_param_bucket *u)
+static void update_bucket(const ek_optimizer *o, const ek_param_bucket *u)
 {
     const ek_model *m = o->model;
 
@@ -204,7 +203,7 @@ static void update(const ek_optimizer *o, const ek_param_bucket *u)
         ek_adamw h = adamw_of(&o->now, p->decay);
         int64_t n;
 
-        end = update_together(m, u, i, &n);
+        end = merge_params(m, u, i, &n);
         if (n > 0)
             m->k->adamw(&h, n, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
     }
@@ -219,11 +218,11 @@ static ek_status op_update(void *self, const ek_op *op)
     ek_journal_rule rule = ek_optimizer_rule(m->k);
 
     if (o->journal == NULL)
-        update(o, u);
+        update_bucket(o, u);
     else
-        ek_journal_update(o->journal, &rule, o->runs_of[op->part], o->runs_of[op->part + 1]);
+        ek_journal_update(o->journal, &rule, o->extents_of[op->part], o->extents_of[op->part + 1]);
     if (u->sharded && u->g_set == NULL)
-        clear_rest(m, u);
+        clear_unkept_gradients(m, u);
     return u->sharded ? EK_OK : ek_param_bucket_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
@@ -236,8 +235,8 @@ static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 }
 
 /* Appends an op after two others (negative: none). */
-static int32_t add(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
-                   double bytes, int32_t dep, int32_t also)
+static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
+                         double bytes, int32_t dep, int32_t also)
 {
     ek_op op = {.kind = kind,
                 .run = run,
@@ -265,7 +264,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 
         if (!u->trained)
             continue;
-        dep = add(o, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
+        dep = append_op(o, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
             g->ops[dep].async = o->journal == NULL && !u->sharded;
@@ -288,14 +287,14 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
     ek_model *m = o->model;
 
     dep = ek_param_buckets_build_finish(m, g, dep);
-    dep = add(o, g, EK_OP_GRADIENT_NORM, op_norm, EK_LANE_COMPUTE,
-              (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
+    dep = append_op(o, g, EK_OP_GRADIENT_NORM, op_norm, EK_LANE_COMPUTE,
+                    (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (dep >= 0)
         g->ops[dep].async = 1;
     if (m->cfg.mesh->size > 1)
-        dep = add(o, g, EK_OP_SUM_OVER_RANKS, op_sum_ranks, EK_LANE_NET,
-                  (double)o->n_sums * (double)sizeof(double), dep, -1);
-    dep = add(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
-              (double)o->n_sums * (double)sizeof(double), dep, o->known);
+        dep = append_op(o, g, EK_OP_SUM_OVER_RANKS, op_sum_ranks, EK_LANE_NET,
+                        (double)o->n_sums * (double)sizeof(double), dep, -1);
+    dep = append_op(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
+                    (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
     return build_updates(o, g, dep);
 }

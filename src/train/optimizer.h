@@ -33,13 +33,14 @@ typedef struct {
      * are the sums over ranks after the step. */
     double *sums;
     int n_sums;
-    double sum_squares;     /* sums, where nobody has set them */
-    ek_journal *journal;    /* NULL: the state does not outlive the process */
-    const int64_t *runs_of; /* [units + 1]: the first of the ledger's runs that is unit i's */
-    ek_step_record record;  /* of this step */
-    void (*tell)(void *context, ek_step_record *out); /* fills in what the optimizer cannot know */
+    double sum_squares;        /* sums, where nobody has set them */
+    ek_journal *journal;       /* NULL: the state does not outlive the process */
+    const int64_t *extents_of; /* [units + 1]: the first of the ledger's runs that is unit i's */
+    ek_step_record record;     /* of this step */
+    void (*fill_record)(void *context,
+                        ek_step_record *out); /* fills in what the optimizer cannot know */
     void *context;
-    int32_t known; /* in the graph being built: the op after which `tell` knows it; -1: none */
+    int32_t record_dep; /* in the graph being built: the op after which `tell` knows it; -1: none */
 } ek_optimizer;
 
 /* The update as a ledger asks for it. */
@@ -47,8 +48,8 @@ ek_journal_rule ek_optimizer_rule(const ek_kernels *k);
 
 /* The runs of a ledger for this model: those of each trained unit in turn.  Returns their number;
  * runs and runs_of [units + 1] may be NULL.  base: what runs count their bytes from. */
-int64_t ek_optimizer_runs(const ek_model *m, const void *base, ek_journal_extent *runs,
-                          int64_t *runs_of);
+int64_t ek_optimizer_extents(const ek_model *m, const void *base, ek_journal_extent *extents,
+                             int64_t *extents_of);
 
 void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg);
 

@@ -10,44 +10,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ek_status wait_for(ek_status st, ek_coll **op)
+static ek_status wait_coll(ek_status st, ek_coll **op)
 {
     return st < 0 ? st : ek_coll_wait(op);
 }
 
-static ek_status broadcast(ek_recovery *r, void *buf, size_t bytes, int root)
+static ek_status broadcast_bytes(ek_recovery *r, void *buf, size_t bytes, int root)
 {
     ek_coll *op = NULL;
 
     if (r->ranks == 1 || bytes == 0)
         return EK_OK;
-    return wait_for(ek_comm_broadcast(r->world, buf, (int64_t)bytes, root, &op), &op);
+    return wait_coll(ek_comm_broadcast(r->world, buf, (int64_t)bytes, root, &op), &op);
 }
 
-static int host_of(const ek_recovery *r, int rank)
+static int rank_host(const ek_recovery *r, int rank)
 {
     return r->ranks > 1 ? ek_comm_node(r->world, rank) : 0;
 }
 
 /* Of this host's ranks, the one that serves a segment. */
-static int server_of(const ek_recovery *r, const ek_segment_id *id)
+static int serving_rank(const ek_recovery *r, const ek_segment_id *id)
 {
     int n = 0, at = 0;
 
     for (int rank = 0; rank < r->ranks; rank++)
-        n += host_of(r, rank) == host_of(r, r->rank);
+        n += rank_host(r, rank) == rank_host(r, r->rank);
     for (int rank = 0; rank < r->ranks; rank++)
-        if (host_of(r, rank) == host_of(r, r->rank) && at++ == id->rank % n)
+        if (rank_host(r, rank) == rank_host(r, r->rank) && at++ == id->rank % n)
             return rank;
     return r->rank;
 }
 
-/* --- what is there -----------------------------------------------------------------------------
- */
+/* --- what is there ---------------------------------------------------------------------------- */
 
 /* Seconds in which a process that was killed is gone; and after which one that was not, as its
  * mpiexec hangs, or is stopped like itself, is killed. */
-static const double patience = 20, grace = 1;
+static const double exit_timeout_s = 20, grace_s = 1;
 
 static ek_status open_tables(ek_found_segment *f)
 {
@@ -63,10 +62,10 @@ static ek_status open_tables(ek_found_segment *f)
 
 /* What was left before it was whole is removed; one that somebody works on, or that another version
  * of evenkeel could read, is a reason to stop. */
-static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
+static ek_status open_served_segment(const ek_recovery *r, ek_found_segment *f)
 {
     ek_segment *s = &f->segment;
-    ek_status st = ek_segment_open(&f->id, grace, s);
+    ek_status st = ek_segment_open(&f->id, grace_s, s);
 
     if (st == EK_ESTATE) {
         int pid = ek_segment_kill_holder(&f->id, r->supervisor_id);
@@ -74,7 +73,7 @@ static ek_status open_to_serve(const ek_recovery *r, ek_found_segment *f)
         if (pid > 0)
             ek_log("elastic", EK_LOG_WARN,
                    "process %d of an earlier start was still there, and is ended", pid);
-        st = ek_segment_open(&f->id, patience, s);
+        st = ek_segment_open(&f->id, exit_timeout_s, s);
     }
     if (st == EK_ENOENT || st == EK_ECORRUPT)
         return ek_segment_remove(&f->id); /* pieces may be left of it */
@@ -99,7 +98,7 @@ static ek_status warn_of_foreign(const ek_recovery *r)
     const ek_segment_id first = {0};
     char text[512];
 
-    if (server_of(r, &first) != r->rank)
+    if (serving_rank(r, &first) != r->rank)
         return EK_OK;
     EK_TRY(ek_segment_foreign(r->run, text, sizeof(text)));
     if (text[0] != '\0')
@@ -122,9 +121,9 @@ static ek_status open_segments(ek_recovery *r)
         ek_found_segment *f = &r->found[i];
 
         *f = (ek_found_segment){
-            .id = ids[i], .served = server_of(r, &ids[i]) == r->rank, .left = -1};
+            .id = ids[i], .served = serving_rank(r, &ids[i]) == r->rank, .survivor = -1};
         if (f->served)
-            EK_TRY_OUT(open_to_serve(r, f));
+            EK_TRY_OUT(open_served_segment(r, f));
     }
 out:
     free(ids);
@@ -132,12 +131,12 @@ out:
 }
 
 /* Those of this host's that others serve, to copy from them. */
-static ek_status open_others(ek_recovery *r)
+static ek_status open_unserved_segments(ek_recovery *r)
 {
     for (int64_t i = 0; i < r->n_found; i++) {
         ek_found_segment *f = &r->found[i];
 
-        if (f->served || f->left < 0 || r->left[f->left].role == EK_SURVIVOR_STALE)
+        if (f->served || f->survivor < 0 || r->survivors[f->survivor].role == EK_SURVIVOR_STALE)
             continue;
         EK_TRY(ek_segment_open(&f->id, -1, &f->segment));
         EK_TRY(open_tables(f));
@@ -149,35 +148,35 @@ static ek_status open_others(ek_recovery *r)
 typedef struct {
     int64_t generation; /* the newest that this rank has seen, in whatever state */
     int64_t n;
-} summary;
+} serving_summary;
 
-static ek_left left_of(const ek_recovery *r, const ek_found_segment *f)
+static ek_survivor_info survivor_of(const ek_recovery *r, const ek_found_segment *f)
 {
-    return (ek_left){.survivor = {.generation = f->id.generation,
-                                  .rank = f->id.rank,
-                                  .phase = (int32_t)ek_segment_phase_of(&f->segment),
-                                  .state = ek_journal_look(&f->journal)},
-                     .host = host_of(r, r->rank),
-                     .server = r->rank,
-                     .fingerprint = f->segment.head->fingerprint,
-                     .shards = f->shards.n,
-                     .ranks = f->segment.head->ranks};
+    return (ek_survivor_info){.survivor = {.generation = f->id.generation,
+                                           .rank = f->id.rank,
+                                           .phase = (int32_t)ek_segment_phase_of(&f->segment),
+                                           .state = ek_journal_look(&f->journal)},
+                              .host = rank_host(r, r->rank),
+                              .server = r->rank,
+                              .fingerprint = f->segment.head->fingerprint,
+                              .shards = f->shards.n,
+                              .ranks = f->segment.head->ranks};
 }
 
-static int serves(const ek_recovery *r, int64_t i)
+static int is_served_state(const ek_recovery *r, int64_t i)
 {
     return r->found[i].served && r->found[i].segment.head != NULL && !r->found[i].prealloc;
 }
 
 /* Lists what is left, by server, so that all have the same list.  all [ranks]. */
-static ek_status list_left(ek_recovery *r, summary *all)
+static ek_status gather_survivors(ek_recovery *r, serving_summary *all)
 {
-    ek_left *mine;
+    ek_survivor_info *mine;
     int64_t most = 0, n = 0;
     ek_status st = EK_OK;
 
     for (int64_t i = 0; i < r->n_found; i++)
-        all[r->rank].n += serves(r, i);
+        all[r->rank].n += is_served_state(r, i);
     for (int64_t i = 0; i < r->n_found; i++)
         if (!ek_prealloc_is(&r->found[i].id) &&
             r->found[i].id.generation >= all[r->rank].generation)
@@ -189,45 +188,45 @@ static ek_status list_left(ek_recovery *r, summary *all)
             all[i].generation > r->generation ? (int32_t)all[i].generation : r->generation;
     }
     mine = calloc((size_t)(r->ranks * most) + 1, sizeof(*mine));
-    r->left = calloc((size_t)(r->ranks * most) + 1, sizeof(*r->left));
-    EK_REQUIRE_OUT(mine != NULL && r->left != NULL, EK_ENOMEM, "no memory for %lld segments",
+    r->survivors = calloc((size_t)(r->ranks * most) + 1, sizeof(*r->survivors));
+    EK_REQUIRE_OUT(mine != NULL && r->survivors != NULL, EK_ENOMEM, "no memory for %lld segments",
                    (long long)(r->ranks * most));
     for (int64_t i = 0; i < r->n_found; i++)
-        if (serves(r, i))
-            mine[r->rank * most + n++] = left_of(r, &r->found[i]);
+        if (is_served_state(r, i))
+            mine[r->rank * most + n++] = survivor_of(r, &r->found[i]);
     if (most > 0)
         EK_TRY_OUT(ek_gather(r->world, mine, (size_t)most * sizeof(*mine)));
     for (int i = 0; i < r->ranks; i++)
         for (int64_t j = 0; j < all[i].n; j++)
-            r->left[r->n_left++] = mine[i * most + j];
+            r->survivors[r->n_survivors++] = mine[i * most + j];
 out:
     free(mine);
     return st;
 }
 
 /* Which of the list this host's segments are. */
-static void recognise(ek_recovery *r)
+static void match_segments(ek_recovery *r)
 {
     for (int64_t i = 0; i < r->n_found; i++)
-        for (int32_t j = 0; j < r->n_left; j++)
-            if (r->left[j].host == host_of(r, r->rank) &&
-                r->left[j].survivor.generation == r->found[i].id.generation &&
-                r->left[j].survivor.rank == r->found[i].id.rank)
-                r->found[i].left = j;
+        for (int32_t j = 0; j < r->n_survivors; j++)
+            if (r->survivors[j].host == rank_host(r, r->rank) &&
+                r->survivors[j].survivor.generation == r->found[i].id.generation &&
+                r->survivors[j].survivor.rank == r->found[i].id.rank)
+                r->found[i].survivor = j;
 }
 
-static ek_status judge(ek_recovery *r)
+static ek_status decide_recovery(ek_recovery *r)
 {
-    ek_survivor *of = calloc((size_t)r->n_left + 1, sizeof(*of));
-    ek_survivor_role *role = calloc((size_t)r->n_left + 1, sizeof(*role));
+    ek_survivor *of = calloc((size_t)r->n_survivors + 1, sizeof(*of));
+    ek_survivor_role *role = calloc((size_t)r->n_survivors + 1, sizeof(*role));
     ek_status st = EK_OK;
 
-    EK_REQUIRE_OUT(of != NULL && role != NULL, EK_ENOMEM, "no memory for %d ranks", r->n_left);
-    for (int32_t i = 0; i < r->n_left; i++)
-        of[i] = r->left[i].survivor;
-    r->decision = ek_recovery_decide(of, r->n_left, role);
-    for (int32_t i = 0; i < r->n_left; i++) {
-        r->left[i].role = role[i];
+    EK_REQUIRE_OUT(of != NULL && role != NULL, EK_ENOMEM, "no memory for %d ranks", r->n_survivors);
+    for (int32_t i = 0; i < r->n_survivors; i++)
+        of[i] = r->survivors[i].survivor;
+    r->decision = ek_recovery_decide(of, r->n_survivors, role);
+    for (int32_t i = 0; i < r->n_survivors; i++) {
+        r->survivors[i].role = role[i];
         r->finished += role[i] == EK_SURVIVOR_FINISH;
         if (role[i] == EK_SURVIVOR_UNUSABLE && r->rank == 0)
             ek_log("elastic", EK_LOG_WARN,
@@ -242,26 +241,25 @@ out:
     return st;
 }
 
-/* --- the step under way ------------------------------------------------------------------------
- */
+/* --- the step under way ----------------------------------------------------------------------- */
 
 /* The segment of this host that is left[i], if this rank serves it. */
-static ek_found_segment *served(const ek_recovery *r, int32_t left)
+static ek_found_segment *served(const ek_recovery *r, int32_t survivor)
 {
     for (int64_t i = 0; i < r->n_found; i++)
-        if (r->found[i].left == left && serves(r, i))
+        if (r->found[i].survivor == survivor && is_served_state(r, i))
             return &r->found[i];
     return NULL;
 }
 
-static ek_status finish_mine(ek_recovery *r, const ek_kernels *k)
+static ek_status finish_served(ek_recovery *r, const ek_kernels *k)
 {
     ek_journal_rule rule = ek_optimizer_rule(k);
 
-    for (int32_t i = 0; i < r->n_left; i++) {
+    for (int32_t i = 0; i < r->n_survivors; i++) {
         ek_found_segment *f = served(r, i);
 
-        if (f == NULL || r->left[i].role != EK_SURVIVOR_FINISH)
+        if (f == NULL || r->survivors[i].role != EK_SURVIVOR_FINISH)
             continue;
         EK_REQUIRE(ek_journal_real_bytes(&f->journal) == r->real, EK_EINVAL,
                    "the run in memory has numbers of %d bytes; give it its --dtype",
@@ -281,8 +279,9 @@ static ek_status finish_step(ek_recovery *r, const ek_kernels *k)
     f = served(r, r->decision.record);
     if (f != NULL)
         memcpy(&r->record, ek_journal_recorded(&f->journal), sizeof(r->record));
-    EK_TRY(broadcast(r, &r->record, sizeof(r->record), r->left[r->decision.record].server));
-    return ek_agree(r->world, "finish a step", finish_mine(r, k));
+    EK_TRY(
+        broadcast_bytes(r, &r->record, sizeof(r->record), r->survivors[r->decision.record].server));
+    return ek_agree(r->world, "finish a step", finish_served(r, k));
 }
 
 /* Removes what generations that did not get so far have left, so that there is room. */
@@ -291,7 +290,7 @@ static ek_status remove_old(ek_recovery *r)
     for (int64_t i = 0; i < r->n_found; i++) {
         ek_found_segment *f = &r->found[i];
 
-        if (!serves(r, i) || r->left[f->left].role != EK_SURVIVOR_STALE)
+        if (!is_served_state(r, i) || r->survivors[f->survivor].role != EK_SURVIVOR_STALE)
             continue;
         ek_segment_close(&f->segment);
         EK_TRY(ek_segment_remove(&f->id));
@@ -302,7 +301,7 @@ static ek_status remove_old(ek_recovery *r)
 ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t supervisor_id,
                           const ek_kernels *k)
 {
-    summary *all;
+    serving_summary *all;
     ek_status st = EK_OK;
 
     *r = (ek_recovery){.world = world,
@@ -319,12 +318,12 @@ ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t
     EK_TRY_OUT(ek_agree(world, "look for the state of the run",
                         all != NULL ? open_segments(r)
                                     : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
-    EK_TRY_OUT(list_left(r, all));
-    recognise(r);
-    EK_TRY_OUT(judge(r));
+    EK_TRY_OUT(gather_survivors(r, all));
+    match_segments(r);
+    EK_TRY_OUT(decide_recovery(r));
     EK_TRY_OUT(finish_step(r, k));
     EK_TRY_OUT(ek_agree(world, "remove what is of no use", remove_old(r)));
-    EK_TRY_OUT(ek_agree(world, "open the state of the run", open_others(r)));
+    EK_TRY_OUT(ek_agree(world, "open the state of the run", open_unserved_segments(r)));
 out:
     free(all);
     return st;
@@ -332,8 +331,9 @@ out:
 
 ek_status ek_recover_check(const ek_recovery *r, uint64_t fingerprint, const char *out)
 {
-    for (int32_t i = 0; i < r->n_left; i++)
-        EK_REQUIRE(r->left[i].role == EK_SURVIVOR_STALE || r->left[i].fingerprint == fingerprint,
+    for (int32_t i = 0; i < r->n_survivors; i++)
+        EK_REQUIRE(r->survivors[i].role == EK_SURVIVOR_STALE ||
+                       r->survivors[i].fingerprint == fingerprint,
                    EK_EINVAL,
                    "--elastic: memory holds the state of a run with --out %s and another model, "
                    "other data or settings; give the same, or end that one with `evenkeel clean "
@@ -342,21 +342,20 @@ ek_status ek_recover_check(const ek_recovery *r, uint64_t fingerprint, const cha
     return EK_OK;
 }
 
-/* --- filling -----------------------------------------------------------------------------------
- */
+/* --- filling ---------------------------------------------------------------------------------- */
 
 /* What is left, what is wanted, and how the one becomes the other. */
 typedef struct {
-    const ek_shard_owner *left;
-    const int32_t *left_of;
+    const ek_shard_owner *survivors;
+    const int32_t *survivor_of;
     ek_shard_owner *wants; /* [ranks] */
     ek_state_copy *copies;
     int64_t n;
 } exchange;
 
 /* A table of n parts from one rank to all; mine: that rank's own. */
-static ek_status share_table(ek_recovery *r, ek_shard_owner *h, int64_t n, const ek_shard *mine,
-                             int from)
+static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n, const ek_shard *mine,
+                                 int from)
 {
     size_t bytes = (size_t)n * sizeof(*h->shards.shard);
 
@@ -365,34 +364,34 @@ static ek_status share_table(ek_recovery *r, ek_shard_owner *h, int64_t n, const
     EK_REQUIRE(h->shards.shard != NULL, EK_ENOMEM, "no memory for %lld parts", (long long)n);
     if (r->rank == from && bytes > 0)
         memcpy(h->shards.shard, mine, bytes);
-    return broadcast(r, h->shards.shard, bytes, from);
+    return broadcast_bytes(r, h->shards.shard, bytes, from);
 }
 
 /* Ranks of a stage note alike; of those that are of use the first one's note is told to all. */
-static ek_status share_warm_state(ek_recovery *r)
+static ek_status broadcast_warm_state(ek_recovery *r)
 {
-    const ek_left *l = &r->left[r->table_of[0]];
+    const ek_survivor_info *l = &r->survivors[r->table_of[0]];
     const ek_found_segment *f = served(r, r->table_of[0]);
     size_t bytes = 0;
     const void *warm_state = f != NULL ? ek_journal_warm_state(&f->journal, &bytes) : NULL;
 
     r->warm_state_bytes = bytes;
-    EK_TRY(broadcast(r, &r->warm_state_bytes, sizeof(r->warm_state_bytes), l->server));
+    EK_TRY(broadcast_bytes(r, &r->warm_state_bytes, sizeof(r->warm_state_bytes), l->server));
     r->warm_state = malloc(r->warm_state_bytes + 1);
     EK_REQUIRE(r->warm_state != NULL, EK_ENOMEM, "no memory for what was noted");
     if (f != NULL)
         memcpy(r->warm_state, warm_state, bytes);
-    return broadcast(r, r->warm_state, r->warm_state_bytes, l->server);
+    return broadcast_bytes(r, r->warm_state, r->warm_state_bytes, l->server);
 }
 
 ek_status ek_recover_read_tables(ek_recovery *r)
 {
-    r->tables = calloc((size_t)r->n_left + 1, sizeof(*r->tables));
-    r->table_of = calloc((size_t)r->n_left + 1, sizeof(*r->table_of));
+    r->tables = calloc((size_t)r->n_survivors + 1, sizeof(*r->tables));
+    r->table_of = calloc((size_t)r->n_survivors + 1, sizeof(*r->table_of));
     EK_REQUIRE(r->tables != NULL && r->table_of != NULL, EK_ENOMEM, "no memory for %d ranks",
-               r->n_left);
-    for (int32_t i = 0; i < r->n_left; i++) {
-        const ek_left *l = &r->left[i];
+               r->n_survivors);
+    for (int32_t i = 0; i < r->n_survivors; i++) {
+        const ek_survivor_info *l = &r->survivors[i];
         const ek_found_segment *f = served(r, i);
         ek_shard_owner *h = &r->tables[r->n_tables];
 
@@ -401,12 +400,12 @@ ek_status ek_recover_read_tables(ek_recovery *r)
         h->host = l->host;
         h->rank = l->server;
         r->table_of[r->n_tables++] = i;
-        EK_TRY(share_table(r, h, l->shards, f != NULL ? f->shards.shard : NULL, l->server));
+        EK_TRY(broadcast_table(r, h, l->shards, f != NULL ? f->shards.shard : NULL, l->server));
     }
-    return r->n_tables > 0 ? share_warm_state(r) : EK_OK;
+    return r->n_tables > 0 ? broadcast_warm_state(r) : EK_OK;
 }
 
-static ek_status share_wants(ek_recovery *r, exchange *x, const ek_shard_table *mine)
+static ek_status gather_wants(ek_recovery *r, exchange *x, const ek_shard_table *mine)
 {
     int64_t *n = calloc((size_t)r->ranks, sizeof(*n));
     ek_status st = EK_OK;
@@ -415,9 +414,9 @@ static ek_status share_wants(ek_recovery *r, exchange *x, const ek_shard_table *
     n[r->rank] = mine->n;
     EK_TRY_OUT(ek_gather(r->world, n, sizeof(*n)));
     for (int i = 0; i < r->ranks; i++) {
-        x->wants[i].host = host_of(r, i);
+        x->wants[i].host = rank_host(r, i);
         x->wants[i].rank = i;
-        EK_TRY_OUT(share_table(r, &x->wants[i], n[i], mine->shard, i));
+        EK_TRY_OUT(broadcast_table(r, &x->wants[i], n[i], mine->shard, i));
     }
 out:
     free(n);
@@ -428,12 +427,12 @@ out:
 typedef struct {
     unsigned char *at[EK_STATE_ARRAYS];
     int64_t rows, row_bytes, stride;
-} place;
+} slice_layout;
 
-static place place_of(const ek_shard *p, unsigned char *body, const ek_tensor_slice *slice,
-                      int real)
+static slice_layout slice_layout_of(const ek_shard *p, unsigned char *body,
+                                    const ek_tensor_slice *slice, int real)
 {
-    place x = {.rows = slice->rows, .row_bytes = slice->cols * real, .stride = p->ld * real};
+    slice_layout x = {.rows = slice->rows, .row_bytes = slice->cols * real, .stride = p->ld * real};
 
     for (int j = 0; j < EK_STATE_ARRAYS; j++)
         x.at[j] = body + ek_shard_at(p, j, slice, real);
@@ -442,35 +441,34 @@ static place place_of(const ek_shard *p, unsigned char *body, const ek_tensor_sl
 
 /* Copies rows; a stride of 0 stands for rows without gaps. */
 static void copy_rows(unsigned char *to, int64_t to_stride, const unsigned char *from,
-                      int64_t from_stride, const place *x)
+                      int64_t from_stride, const slice_layout *x)
 {
     for (int64_t i = 0; i < x->rows; i++)
         memcpy(to + i * (to_stride > 0 ? to_stride : x->row_bytes),
                from + i * (from_stride > 0 ? from_stride : x->row_bytes), (size_t)x->row_bytes);
 }
 
-static ek_found_segment *found_here(const ek_recovery *r, int32_t left)
+static ek_found_segment *local_segment(const ek_recovery *r, int32_t survivor)
 {
     for (int64_t i = 0; i < r->n_found; i++)
-        if (r->found[i].left == left)
+        if (r->found[i].survivor == survivor)
             return &r->found[i];
     return NULL;
 }
 
 static int is_local(const exchange *x, const ek_state_copy *c)
 {
-    return x->left[c->from].host == x->wants[c->to].host;
+    return x->survivors[c->from].host == x->wants[c->to].host;
 }
 
-static int64_t bytes_of(const ek_state_copy *c, int real)
+static int64_t copy_bytes(const ek_state_copy *c, int real)
 {
     return EK_STATE_ARRAYS * c->slice.rows * c->slice.cols * real;
 }
 
-/* --- what is not copied: see elastic/adopt_blocks.h ---
- */
+/* --- what is not copied: see elastic/adopt_blocks.h ------------------------------------------- */
 
-static ek_state_blocks pieces_of(const ek_segment *s, const ek_shard_table *shards)
+static ek_state_blocks state_blocks_of(const ek_segment *s, const ek_shard_table *shards)
 {
     return (ek_state_blocks){shards, s->block_at, s->head->blocks};
 }
@@ -484,11 +482,11 @@ static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of,
     for (int64_t i = 0; i < r->n_found; i++) {
         const ek_found_segment *f = &r->found[i];
 
-        if (!serves(r, i) || (r->left[f->left].role != EK_SURVIVOR_CURRENT &&
-                              r->left[f->left].role != EK_SURVIVOR_FINISH))
+        if (!is_served_state(r, i) || (r->survivors[f->survivor].role != EK_SURVIVOR_CURRENT &&
+                                       r->survivors[f->survivor].role != EK_SURVIVOR_FINISH))
             continue;
         of[n] = f;
-        blocks[n++] = pieces_of(&f->segment, &f->shards);
+        blocks[n++] = state_blocks_of(&f->segment, &f->shards);
     }
     return n;
 }
@@ -508,39 +506,39 @@ ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s)
 }
 
 /* A rank takes over pieces of what it serves itself, so that no two take the same. */
-static ek_status take_over(ek_recovery *r, ek_rank_state *s)
+static ek_status adopt_blocks(ek_recovery *r, ek_rank_state *s)
 {
-    ek_state_blocks want = pieces_of(&s->segment, &s->shards);
+    ek_state_blocks want = state_blocks_of(&s->segment, &s->shards);
     const ek_found_segment **of = calloc((size_t)r->n_found + 1, sizeof(*of));
-    ek_state_blocks *left = calloc((size_t)r->n_found + 1, sizeof(*left));
+    ek_state_blocks *survivors = calloc((size_t)r->n_found + 1, sizeof(*survivors));
     ek_block_source *sources = calloc((size_t)want.n + 1, sizeof(*sources));
     ek_status st = EK_OK;
 
-    EK_REQUIRE_OUT(of != NULL && left != NULL && sources != NULL, EK_ENOMEM,
+    EK_REQUIRE_OUT(of != NULL && survivors != NULL && sources != NULL, EK_ENOMEM,
                    "no memory for %lld pieces", (long long)want.n);
-    EK_TRY_OUT(ek_adopt_plan(left, list_usable(r, of, left), &want, sources));
+    EK_TRY_OUT(ek_adopt_plan(survivors, list_usable(r, of, survivors), &want, sources));
     for (int64_t k = 0; k < want.n; k++) {
         const ek_block_source *from = &sources[k];
 
         if (from->from < 0)
             continue;
         EK_TRY_OUT(ek_state_adopt_block(s, k, &of[from->from]->segment, from->block, from->whole));
-        r->bytes_taken += from->whole ? (int64_t)ek_segment_block_bytes(&s->segment, k) : 0;
+        r->bytes_adopted += from->whole ? (int64_t)ek_segment_block_bytes(&s->segment, k) : 0;
     }
     st = ek_recover_create_blocks(r, s);
 out:
     free(of);
-    free(left);
+    free(survivors);
     free(sources);
     return st;
 }
 
-static int is_taken(const ek_rank_state *s, const ek_shard *p)
+static int is_adopted(const ek_rank_state *s, const ek_shard *p)
 {
-    ek_state_blocks mine = pieces_of(&s->segment, &s->shards);
+    ek_state_blocks mine = state_blocks_of(&s->segment, &s->shards);
     int64_t k = ek_state_block_of(&mine, p->at[0]);
 
-    return k >= 0 && s->blocks[k] == EK_PIECE_TAKEN;
+    return k >= 0 && s->blocks[k] == EK_BLOCK_ADOPTED;
 }
 
 /* What this rank wants and its host has. */
@@ -549,30 +547,30 @@ static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s)
     for (int64_t i = 0; i < x->n; i++) {
         const ek_state_copy *c = &x->copies[i];
         ek_found_segment *f;
-        place from, to;
+        slice_layout from, to;
 
-        if (c->to != r->rank || !is_local(x, c) || is_taken(s, &s->shards.shard[c->to_shard]))
+        if (c->to != r->rank || !is_local(x, c) || is_adopted(s, &s->shards.shard[c->to_shard]))
             continue;
-        f = found_here(r, x->left_of[c->from]);
-        from = place_of(&x->left[c->from].shards.shard[c->from_shard], f->segment.body, &c->slice,
-                        r->real);
-        to = place_of(&x->wants[c->to].shards.shard[c->to_shard], s->segment.body, &c->slice,
-                      r->real);
+        f = local_segment(r, x->survivor_of[c->from]);
+        from = slice_layout_of(&x->survivors[c->from].shards.shard[c->from_shard], f->segment.body,
+                               &c->slice, r->real);
+        to = slice_layout_of(&x->wants[c->to].shards.shard[c->to_shard], s->segment.body, &c->slice,
+                             r->real);
         for (int j = 0; j < EK_STATE_ARRAYS; j++)
             copy_rows(to.at[j], to.stride, from.at[j], from.stride, &to);
-        r->bytes_copied += bytes_of(c, r->real);
+        r->bytes_copied += copy_bytes(c, r->real);
     }
 }
 
 /* Bytes from each rank to each other: rows [ranks][ranks]; returns whether there are any. */
-static int count_rows(const ek_recovery *r, const exchange *x, int64_t *rows)
+static int count_remote_bytes(const ek_recovery *r, const exchange *x, int64_t *bytes_to)
 {
     int any = 0;
 
     for (int64_t i = 0; i < x->n; i++)
         if (!is_local(x, &x->copies[i])) {
-            rows[x->left[x->copies[i].from].rank * r->ranks + x->copies[i].to] +=
-                bytes_of(&x->copies[i], r->real);
+            bytes_to[x->survivors[x->copies[i].from].rank * r->ranks + x->copies[i].to] +=
+                copy_bytes(&x->copies[i], r->real);
             any = 1;
         }
     return any;
@@ -580,23 +578,24 @@ static int count_rows(const ek_recovery *r, const exchange *x, int64_t *rows)
 
 /* Packs what goes from this rank to `peer`, or unpacks what has come from it: in the order of the
  * copies, which both know. */
-static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_state *s, int peer,
-                           int unpack, unsigned char *at)
+static unsigned char *pack_copies(const ek_recovery *r, const exchange *x, ek_rank_state *s,
+                                  int peer, int unpack, unsigned char *at)
 {
     for (int64_t i = 0; i < x->n; i++) {
         const ek_state_copy *c = &x->copies[i];
-        int from = x->left[c->from].rank;
-        place p;
+        int from = x->survivors[c->from].rank;
+        slice_layout p;
 
         if (is_local(x, c) || from != (unpack ? peer : r->rank) ||
             c->to != (unpack ? r->rank : peer))
             continue;
         if (unpack)
-            p = place_of(&x->wants[c->to].shards.shard[c->to_shard], s->segment.body, &c->slice,
-                         r->real);
+            p = slice_layout_of(&x->wants[c->to].shards.shard[c->to_shard], s->segment.body,
+                                &c->slice, r->real);
         else
-            p = place_of(&x->left[c->from].shards.shard[c->from_shard],
-                         found_here(r, x->left_of[c->from])->segment.body, &c->slice, r->real);
+            p = slice_layout_of(&x->survivors[c->from].shards.shard[c->from_shard],
+                                local_segment(r, x->survivor_of[c->from])->segment.body, &c->slice,
+                                r->real);
         for (int j = 0; j < EK_STATE_ARRAYS; j++) {
             if (unpack)
                 copy_rows(p.at[j], p.stride, at, 0, &p);
@@ -609,7 +608,7 @@ static unsigned char *pack(const ek_recovery *r, const exchange *x, ek_rank_stat
 }
 
 static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_state *s,
-                                  const int64_t *rows)
+                                  const int64_t *bytes_to)
 {
     int64_t out = 0, in = 0;
     unsigned char *send, *recv, *at;
@@ -617,8 +616,8 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
     ek_status st = EK_OK;
 
     for (int i = 0; i < r->ranks; i++) {
-        out += rows[r->rank * r->ranks + i];
-        in += rows[i * r->ranks + r->rank];
+        out += bytes_to[r->rank * r->ranks + i];
+        in += bytes_to[i * r->ranks + r->rank];
     }
     send = at = malloc((size_t)out + 1);
     recv = malloc((size_t)in + 1);
@@ -628,12 +627,12 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
                             : EK_FAIL(EK_ENOMEM, "no memory for %.1f MB of state on its way",
                                       (double)(out + in) / 1e6)));
     for (int i = 0; i < r->ranks; i++)
-        at = pack(r, x, s, i, 0, at);
-    EK_TRY_OUT(ek_comm_all_to_all(r->world, EK_A2A_LINEAR, rows, 1, send, recv, &op));
+        at = pack_copies(r, x, s, i, 0, at);
+    EK_TRY_OUT(ek_comm_all_to_all(r->world, EK_A2A_LINEAR, bytes_to, 1, send, recv, &op));
     EK_TRY_OUT(ek_coll_wait(&op));
     at = recv;
     for (int i = 0; i < r->ranks; i++)
-        at = pack(r, x, s, i, 1, at);
+        at = pack_copies(r, x, s, i, 1, at);
     r->bytes_received = in;
 out:
     free(send);
@@ -641,33 +640,33 @@ out:
     return st;
 }
 
-static ek_status fill(ek_recovery *r, const exchange *x, ek_rank_state *s)
+static ek_status copy_state(ek_recovery *r, const exchange *x, ek_rank_state *s)
 {
-    int64_t *rows = calloc((size_t)r->ranks * (size_t)r->ranks, sizeof(*rows));
+    int64_t *bytes_to = calloc((size_t)r->ranks * (size_t)r->ranks, sizeof(*bytes_to));
     ek_status st = EK_OK;
 
-    EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    EK_REQUIRE(bytes_to != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     copy_local(r, x, s);
-    if (count_rows(r, x, rows))
-        st = send_and_receive(r, x, s, rows);
-    free(rows);
+    if (count_remote_bytes(r, x, bytes_to))
+        st = send_and_receive(r, x, s, bytes_to);
+    free(bytes_to);
     return st;
 }
 
 ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
 {
     static const ek_shard_table nothing;
-    exchange x = {.left = r->tables, .left_of = r->table_of};
+    exchange x = {.survivors = r->tables, .survivor_of = r->table_of};
     ek_status st = EK_OK;
 
     x.wants = calloc((size_t)r->ranks, sizeof(*x.wants));
     EK_REQUIRE_OUT(x.wants != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
-    EK_TRY_OUT(share_wants(r, &x, s != NULL ? &s->shards : &nothing));
+    EK_TRY_OUT(gather_wants(r, &x, s != NULL ? &s->shards : &nothing));
     EK_TRY_OUT(
-        ek_shard_copy_plan(x.left, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
+        ek_shard_copy_plan(x.survivors, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
-    EK_TRY_OUT(ek_agree(r->world, "take over state", s != NULL ? take_over(r, s) : EK_OK));
-    EK_TRY_OUT(fill(r, &x, s));
+    EK_TRY_OUT(ek_agree(r->world, "take over state", s != NULL ? adopt_blocks(r, s) : EK_OK));
+    EK_TRY_OUT(copy_state(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
         free(x.wants[i].shards.shard);
@@ -681,7 +680,7 @@ int64_t ek_recover_bytes(const ek_recovery *r)
     int64_t bytes = 0;
 
     for (int64_t i = 0; i < r->n_found; i++)
-        bytes += serves(r, i) ? (int64_t)r->found[i].segment.head->bytes : 0;
+        bytes += is_served_state(r, i) ? (int64_t)r->found[i].segment.head->bytes : 0;
     return bytes;
 }
 
@@ -695,8 +694,7 @@ int64_t ek_recover_prealloc_bytes(const ek_recovery *r)
     return bytes;
 }
 
-/* --- the end of it -----------------------------------------------------------------------------
- */
+/* --- the end of it ---------------------------------------------------------------------------- */
 
 static void close_found(ek_recovery *r)
 {
@@ -740,6 +738,6 @@ void ek_recover_close(ek_recovery *r)
     free(r->warm_state);
     free(r->tables);
     free(r->table_of);
-    free(r->left);
+    free(r->survivors);
     *r = (ek_recovery){0};
 }

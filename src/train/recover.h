@@ -23,7 +23,7 @@ typedef struct {
     uint64_t fingerprint;
     int64_t shards;
     int32_t ranks; /* of its generation */
-} ek_left;
+} ek_survivor_info;
 
 /* A segment of this host.  One of the host's ranks serves it: holds its lock, finishes its step,
  * sends from it, removes it. */
@@ -34,7 +34,7 @@ typedef struct {
     ek_segment segment; /* head NULL: it is of no use */
     ek_journal journal;
     ek_shard_table shards;
-    int32_t left; /* which of ek_recovery.left; -1: none of them */
+    int32_t survivor; /* which of ek_recovery.left; -1: none of them */
 } ek_found_segment;
 
 typedef struct {
@@ -44,8 +44,8 @@ typedef struct {
     int32_t generation; /* this one */
     ek_found_segment *found;
     int64_t n_found;
-    ek_left *left;
-    int32_t n_left;
+    ek_survivor_info *survivors;
+    int32_t n_survivors;
     ek_recovery_decision decision;
     ek_step_record record;  /* of step verdict.steps_done - 1, where somebody has it */
     int64_t finished;       /* ranks that had to finish that step */
@@ -55,7 +55,7 @@ typedef struct {
     void *warm_state; /* of one of those (elastic/step_journal.h), the same for all */
     uint64_t warm_state_bytes;
     /* By this rank: that stayed where they were, of its host, from others. */
-    int64_t bytes_taken, bytes_copied, bytes_received;
+    int64_t bytes_adopted, bytes_copied, bytes_received;
     int64_t bytes_prealloc; /* that were made before it came */
     int real;               /* bytes of a number */
 } ek_recovery;

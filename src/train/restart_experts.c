@@ -5,11 +5,11 @@
 
 #include <stdlib.h>
 
-enum { MATRICES = 3 };
+enum { EXPERT_MATRICES = 3 };
 
 /* Whether the state of experts with lasting replicas can be placed anew: whole experts, each run of
  * ranks once. */
-static int applies(const ek_run *r)
+static int is_applicable(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
 
@@ -21,17 +21,17 @@ static int applies(const ek_run *r)
 /* What a layer's resettling reads and makes. */
 typedef struct {
     ek_restart_placement x;
-    int32_t *left_host, *host;
+    int32_t *survivor_host, *host;
     int32_t *domain; /* [ranks] what fails as one: hosts, or racks */
     unsigned char *has, *scratch;
     ek_placement to;
     int64_t *quota;
     int32_t *layer_of, *expert_of; /* of every tensor; -1: no expert's */
-} room;
+} workspace;
 
-static void free_room(room *m)
+static void free_workspace(workspace *m)
 {
-    free(m->left_host);
+    free(m->survivor_host);
     free(m->host);
     free(m->domain);
     free(m->has);
@@ -43,16 +43,16 @@ static void free_room(room *m)
     free(m->expert_of);
 }
 
-static ek_status grow(const ek_run *r, int32_t slots, room *m)
+static ek_status alloc_workspace(const ek_run *r, int32_t slots, workspace *m)
 {
-    size_t left = (size_t)r->recovery.n_tables, ranks = (size_t)r->mesh->ep;
+    size_t survivors = (size_t)r->recovery.n_tables, ranks = (size_t)r->mesh->ep;
     size_t experts = (size_t)r->source.spec.experts, all = ranks * (size_t)slots;
     size_t tensors = (size_t)ek_hf_count(&r->source.spec);
 
-    m->left_host = calloc(left + 1, sizeof(*m->left_host));
+    m->survivor_host = calloc(survivors + 1, sizeof(*m->survivor_host));
     m->host = calloc(ranks, sizeof(*m->host));
     m->domain = calloc(ranks, sizeof(*m->domain));
-    m->has = calloc(left + 1, experts);
+    m->has = calloc(survivors + 1, experts);
     m->scratch = calloc(ranks, experts + 1);
     m->to = (ek_placement){.experts = (int32_t)experts, .ranks = (int32_t)ranks, .slots = slots};
     m->to.expert_of = calloc(all, sizeof(*m->to.expert_of));
@@ -60,19 +60,19 @@ static ek_status grow(const ek_run *r, int32_t slots, room *m)
     m->quota = calloc(all, sizeof(*m->quota));
     m->layer_of = calloc(tensors, sizeof(*m->layer_of));
     m->expert_of = calloc(tensors, sizeof(*m->expert_of));
-    EK_REQUIRE(m->left_host != NULL && m->host != NULL && m->domain != NULL && m->has != NULL &&
+    EK_REQUIRE(m->survivor_host != NULL && m->host != NULL && m->domain != NULL && m->has != NULL &&
                    m->scratch != NULL && m->to.expert_of != NULL && m->to.primary != NULL &&
                    m->quota != NULL && m->layer_of != NULL && m->expert_of != NULL,
                EK_ENOMEM, "no memory to place experts in");
     return EK_OK;
 }
 
-static void describe(const ek_run *r, room *m)
+static void set_placement_input(const ek_run *r, workspace *m)
 {
     const ek_recovery *found = &r->recovery;
 
     for (int32_t i = 0; i < found->n_tables; i++)
-        m->left_host[i] = found->tables[i].host;
+        m->survivor_host[i] = found->tables[i].host;
     for (int32_t i = 0; i < r->mesh->ep; i++) { /* one run: ranks of the stage, in order */
         int rank = r->mesh->pp_rank * r->mesh->stage_size + i;
 
@@ -90,8 +90,8 @@ static void describe(const ek_run *r, room *m)
                               : -1;
     }
     m->x = (ek_restart_placement){.experts = (int32_t)r->source.spec.experts,
-                                  .n_left = found->n_tables,
-                                  .left_host = m->left_host,
+                                  .n_survivors = found->n_tables,
+                                  .survivor_host = m->survivor_host,
                                   .has = m->has,
                                   .ranks = r->mesh->ep,
                                   .slots = m->to.slots,
@@ -99,11 +99,11 @@ static void describe(const ek_run *r, room *m)
 }
 
 /* Who has which experts of a layer: all three matrices of them. */
-static void look(const ek_run *r, int64_t layer, room *m)
+static void find_expert_holders(const ek_run *r, int64_t layer, workspace *m)
 {
     int64_t experts = m->x.experts;
 
-    for (int32_t i = 0; i < m->x.n_left; i++) {
+    for (int32_t i = 0; i < m->x.n_survivors; i++) {
         const ek_shard_table *t = &r->recovery.tables[i].shards;
         unsigned char *has = m->has + i * experts;
 
@@ -116,11 +116,11 @@ static void look(const ek_run *r, int64_t layer, room *m)
                 has[m->expert_of[tensor]]++;
         }
         for (int64_t e = 0; e < experts; e++)
-            has[e] = has[e] >= MATRICES;
+            has[e] = has[e] >= EXPERT_MATRICES;
     }
 }
 
-static int32_t slots_of(const ek_run *r, int64_t *first_layer)
+static int32_t slots_per_rank(const ek_run *r, int64_t *first_layer)
 {
     for (*first_layer = 0; *first_layer < r->source.spec.layers; ++*first_layer)
         if (ek_model_has_layer(r->model, *first_layer) && !r->source.spec.dense[*first_layer])
@@ -129,29 +129,29 @@ static int32_t slots_of(const ek_run *r, int64_t *first_layer)
 }
 
 /* Whether nobody is missing of those that have left it, and nobody is new. */
-static int are_the_same_ranks(const ek_run *r)
+static int has_same_ranks(const ek_run *r)
 {
     const ek_recovery *found = &r->recovery;
 
-    return found->n_tables == r->ranks && found->left[found->table_of[0]].ranks == r->ranks;
+    return found->n_tables == r->ranks && found->survivors[found->table_of[0]].ranks == r->ranks;
 }
 
-static int holds(const room *m, int32_t rank, int32_t expert)
+static int rank_holds(const workspace *m, int32_t rank, int32_t expert)
 {
     return ek_slot_find(m->to.expert_of + rank * m->to.slots, m->to.slots, expert) >= 0;
 }
 
 /* Ranks of different domains, or (expert >= 0) those of them that hold the expert. */
-static int32_t count_domains(const room *m, int32_t expert)
+static int32_t count_domains(const workspace *m, int32_t expert)
 {
     int32_t n = 0;
 
     for (int32_t r = 0; r < m->to.ranks; r++) {
-        int counts = expert < 0 || holds(m, r, expert);
+        int counts = expert < 0 || rank_holds(m, r, expert);
 
         for (int32_t before = 0; before < r && counts; before++)
-            counts =
-                m->domain[before] != m->domain[r] || (expert >= 0 && !holds(m, before, expert));
+            counts = m->domain[before] != m->domain[r] ||
+                     (expert >= 0 && !rank_holds(m, before, expert));
         n += counts;
     }
     return n;
@@ -159,7 +159,7 @@ static int32_t count_domains(const room *m, int32_t expert)
 
 /* Whether --replicas-min hosts, or racks, hold every expert of a layer, as far as there are so
  * many.  They may not: who has left it may itself have lost a host just before. */
-static int has_replicas(const ek_run *r, const room *m)
+static int has_replicas(const ek_run *r, const workspace *m)
 {
     int32_t domains = count_domains(m, -1), want = r->cfg->replicas_min;
 
@@ -171,20 +171,20 @@ static int has_replicas(const ek_run *r, const room *m)
 
 ek_status ek_run_restart_experts(ek_run *r)
 {
-    room m = {0};
+    workspace m = {0};
     int64_t first;
     int32_t slots;
-    int whole = are_the_same_ranks(r);
+    int whole = has_same_ranks(r);
     ek_status st = EK_OK;
 
-    if (!applies(r) || (slots = slots_of(r, &first)) == 0)
+    if (!is_applicable(r) || (slots = slots_per_rank(r, &first)) == 0)
         return EK_OK;
-    EK_TRY_OUT(grow(r, slots, &m));
-    describe(r, &m);
+    EK_TRY_OUT(alloc_workspace(r, slots, &m));
+    set_placement_input(r, &m);
     for (int64_t l = first; l < r->source.spec.layers; l++) {
         if (!ek_model_has_layer(r->model, l) || r->source.spec.dense[l])
             continue;
-        look(r, l, &m);
+        find_expert_holders(r, l, &m);
         ek_restart_placement_layer(&m.x, m.scratch, m.to.expert_of, m.to.primary);
         for (int32_t s = 0; s < m.to.ranks * slots; s++)
             m.quota[s] = m.to.expert_of[s] >= 0;
@@ -192,8 +192,8 @@ ek_status ek_run_restart_experts(ek_run *r)
         whole = whole && has_replicas(r, &m);
     }
     if (whole)
-        ek_trainer_keep_places(r->trainer, r->memory_step);
+        ek_trainer_keep_placements(r->trainer, r->memory_step);
 out:
-    free_room(&m);
+    free_workspace(&m);
     return st;
 }

@@ -55,7 +55,7 @@ static ek_status save(ek_run *r, int last)
                               .background = r->background && !last};
 
     r->saved_ns = ek_clock_ns();
-    ek_run_tell_phase(r, "checkpoint");
+    ek_run_report_phase(r, "checkpoint");
     EK_TRY(ek_train_save_finish(&r->saving));
     EK_TRY(ek_agree(r->world, "write the metrics",
                     r->rank == 0 ? ek_metrics_sync(&r->metrics) : EK_OK));
@@ -64,7 +64,7 @@ static ek_status save(ek_run *r, int last)
     r->new_best = 0;
     if (!c.background)
         EK_TRY(ek_train_save_finish(&r->saving));
-    ek_run_tell_phase(r, last ? "end" : "step");
+    ek_run_report_phase(r, last ? "end" : "step");
     return saved(r);
 }
 
@@ -364,7 +364,7 @@ static ek_status step_loop(ek_run *r)
     if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
     EK_TRY(begin_data(r));
-    ek_run_tell_phase(r, "step");
+    ek_run_report_phase(r, "step");
     while (!stop && !ek_run_stops_early(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
@@ -446,8 +446,8 @@ static void close_all(ek_run *r, ek_status st)
         close(r->lock);
 }
 
-ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
-                       ek_train_summary *out)
+ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                         ek_train_summary *out)
 {
     ek_run r = {.cfg = cfg,
                 .hooks = hooks,
@@ -460,17 +460,17 @@ ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
                 .eval = ek_eval_state_new(0, 0, 0),
                 .memory_step = -1,
                 .lock = -1};
-    int gives;
+    int draining;
     ek_status st = EK_OK;
 
-    EK_TRY_OUT(ek_run_part(&r, &gives));
-    EK_TRY_OUT(gives ? ek_run_give(&r) : ek_run_open(&r));
+    EK_TRY_OUT(ek_run_split_draining(&r, &draining));
+    EK_TRY_OUT(draining ? ek_run_drain(&r) : ek_run_open(&r));
     if (!out->finished_before && cfg->n_draining == 0 && !cfg->dry_run) {
         st = take_steps(&r);
         if (st == EK_OK)
             st = ek_run_explain(&r);
         if (st == EK_OK)
-            st = ek_run_judge_survivability(&r);
+            st = ek_run_evaluate_survivability(&r);
         if (st == EK_OK || st == EK_ECANCELED) {
             ek_status extra = write_extras(&r);
 

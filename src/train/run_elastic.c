@@ -42,7 +42,7 @@ static int on_one_host(const ek_run *r, int first, int step, int n)
 
 /* That the loss of a host does not take what no other one has: ranks with the same part of what is
  * not of experts are those of a stage, a --tp'th each. */
-static ek_status check_parts(const ek_run *r)
+static ek_status check_host_loss(const ek_run *r)
 {
     const ek_mesh *m = r->mesh;
 
@@ -59,17 +59,17 @@ static ek_status check_parts(const ek_run *r)
     return EK_OK;
 }
 
-ek_status ek_run_check_parts(ek_run *r)
+ek_status ek_run_check_host_loss(ek_run *r)
 {
     if (!r->cfg->elastic || r->mesh == NULL || r->memory_step >= 0 || r->first_step > 0)
         return EK_OK; /* it goes on as well as it can */
     if (on_one_host(r, 0, 1, r->ranks))
         return EK_OK; /* whose loss is that of the run */
-    return ek_agree(r->world, "check --elastic", check_parts(r));
+    return ek_agree(r->world, "check --elastic", check_host_loss(r));
 }
 
 /* Rank 0's number to all, those that give too. */
-static ek_status tell_all(ek_run *r, uint64_t *number)
+static ek_status broadcast_to_all(ek_run *r, uint64_t *number)
 {
     ek_coll *op = NULL;
 
@@ -80,14 +80,14 @@ static ek_status tell_all(ek_run *r, uint64_t *number)
 }
 
 /* The run's number, by rank 0's path of --out. */
-static ek_status find_id(ek_run *r, uint64_t *id)
+static ek_status find_run_id(ek_run *r, uint64_t *id)
 {
     EK_TRY(ek_path_absolute(r->cfg->out, &r->out_path));
     *id = ek_run_id(r->out_path.s);
-    return tell_all(r, id);
+    return broadcast_to_all(r, id);
 }
 
-static ek_status fingerprint_of(const ek_run *r, uint64_t *out)
+static ek_status state_fingerprint(const ek_run *r, uint64_t *out)
 {
     char *settings = json_dumps(r->settings, JSON_SORT_KEYS), *model = NULL;
     ek_status st = EK_OK;
@@ -102,7 +102,7 @@ out:
 }
 
 /* A run that is started anew leaves nothing of an earlier one. */
-static ek_status remove_all(uint64_t run)
+static ek_status remove_run_segments(uint64_t run)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0;
@@ -120,8 +120,8 @@ ek_status ek_run_clear_memory(ek_run *r)
 
     if (r->cfg->elastic || r->cfg->resume)
         return EK_OK;
-    EK_TRY(find_id(r, &id));
-    return ek_agree(r->world, "remove an earlier run's state", remove_all(id));
+    EK_TRY(find_run_id(r, &id));
+    return ek_agree(r->world, "remove an earlier run's state", remove_run_segments(id));
 }
 
 ek_status ek_run_find_memory(ek_run *r)
@@ -131,11 +131,11 @@ ek_status ek_run_find_memory(ek_run *r)
 
     if (!r->cfg->elastic)
         return EK_OK;
-    EK_TRY(find_id(r, &id));
+    EK_TRY(find_run_id(r, &id));
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
     if (r->cfg->dry_run) /* nothing is looked for, as what is found is locked */
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "compare settings", fingerprint_of(r, &r->fingerprint)));
+    EK_TRY(ek_agree(r->world, "compare settings", state_fingerprint(r, &r->fingerprint)));
     EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
     EK_TRY(ek_recover_check(&r->recovery, r->fingerprint, r->cfg->out));
     segment = (ek_segment_id){id, r->recovery.generation, r->rank};
@@ -149,38 +149,38 @@ ek_status ek_run_find_memory(ek_run *r)
 /* --- handing over ----------------------------------------------------------------------------- */
 
 /* What those that give are told. */
-enum { FORGET, KEEP, GIVE };
+enum { DRAIN_RELEASE, DRAIN_KEEP, DRAIN_SEND };
 
-static ek_status log_draining(ek_run *r, uint64_t what)
+static ek_status command_draining(ek_run *r, uint64_t what)
 {
-    return r->cfg->n_draining > 0 ? tell_all(r, &what) : EK_OK;
+    return r->cfg->n_draining > 0 ? broadcast_to_all(r, &what) : EK_OK;
 }
 
-ek_status ek_run_part(ek_run *r, int *gives)
+ek_status ek_run_split_draining(ek_run *r, int *draining)
 {
     int all = r->ranks, stay = all - r->cfg->n_draining, *rank;
     ek_status st = EK_OK;
 
-    *gives = r->rank >= stay;
+    *draining = r->rank >= stay;
     if (r->cfg->n_draining == 0)
         return EK_OK;
     EK_REQUIRE(r->cfg->elastic && r->cfg->n_draining > 0 && stay > 0, EK_EINVAL,
                "%d of %d ranks are to give their state to the others", r->cfg->n_draining, all);
-    r->ranks = *gives ? r->cfg->n_draining : stay;
-    r->rank -= *gives ? stay : 0;
+    r->ranks = *draining ? r->cfg->n_draining : stay;
+    r->rank -= *draining ? stay : 0;
     r->world = NULL;
     if (r->ranks == 1)
         return EK_OK;
     rank = calloc((size_t)r->ranks, sizeof(*rank));
     EK_REQUIRE(rank != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     for (int i = 0; i < r->ranks; i++)
-        rank[i] = i + (*gives ? stay : 0);
-    st = ek_comm_group(r->all, *gives ? "givers" : "stayers", rank, r->ranks, &r->world);
+        rank[i] = i + (*draining ? stay : 0);
+    st = ek_comm_group(r->all, *draining ? "givers" : "stayers", rank, r->ranks, &r->world);
     free(rank);
     return st;
 }
 
-ek_status ek_run_give(ek_run *r)
+ek_status ek_run_drain(ek_run *r)
 {
     uint64_t id, what;
     int32_t missing = -1;
@@ -189,12 +189,12 @@ ek_status ek_run_give(ek_run *r)
     EK_TRY(ek_agree(r->world, "read the settings",
                     ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->mode)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
-    EK_TRY(find_id(r, &id));
+    EK_TRY(find_run_id(r, &id));
     EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
-    EK_TRY(tell_all(r, &what));
-    if (what == FORGET)
+    EK_TRY(broadcast_to_all(r, &what));
+    if (what == DRAIN_RELEASE)
         return ek_recover_remove(&r->recovery);
-    if (what == GIVE) {
+    if (what == DRAIN_SEND) {
         EK_TRY(ek_recover_read_tables(&r->recovery));
         st = ek_recover_load(&r->recovery, NULL, &missing);
     }
@@ -206,7 +206,7 @@ ek_status ek_run_give(ek_run *r)
 /* --- filling ---------------------------------------------------------------------------------- */
 
 /* What is not whole in memory is taken from where there is more: the run goes back to it. */
-static ek_status give_up_memory(ek_run *r, int32_t tensor)
+static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
 {
     int64_t memory_step = r->memory_step;
     ek_hf_tensor t;
@@ -229,10 +229,10 @@ static ek_status give_up_memory(ek_run *r, int32_t tensor)
 }
 
 /* Over all ranks. */
-static ek_status count_bytes(ek_run *r)
+static ek_status sum_byte_counts(ek_run *r)
 {
     double bytes[4] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
-                       (double)r->recovery.bytes_taken, (double)r->recovery.bytes_prealloc};
+                       (double)r->recovery.bytes_adopted, (double)r->recovery.bytes_prealloc};
     ek_coll *op = NULL;
 
     if (r->ranks > 1) {
@@ -247,13 +247,13 @@ static ek_status count_bytes(ek_run *r)
 }
 
 /* What tuners and planners had found out, as far as it is of use. */
-static void recall(ek_run *r)
+static void load_warm_state(ek_run *r)
 {
     const ek_recovery *found = &r->recovery;
 
     if (found->n_tables > 0)
-        ek_trainer_recall(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
-                          found->left[found->table_of[0]].ranks != r->ranks);
+        ek_trainer_load_warm_state(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
+                                   found->survivors[found->table_of[0]].ranks != r->ranks);
 }
 
 ek_status ek_run_fill_from_memory(ek_run *r)
@@ -265,24 +265,24 @@ ek_status ek_run_fill_from_memory(ek_run *r)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "lay out its state",
                     ek_state_start(&r->state, r->model, r->first_step)));
-    EK_TRY(log_draining(r, r->memory_step >= 0 ? GIVE : KEEP));
+    EK_TRY(command_draining(r, r->memory_step >= 0 ? DRAIN_SEND : DRAIN_KEEP));
     if (r->memory_step < 0)
         return ek_agree(r->world, "get its memory",
                         ek_recover_create_blocks(&r->recovery, &r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
-    recall(r);
+    load_warm_state(r);
     EK_TRY(ek_agree(r->world, "place experts", ek_run_restart_experts(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
     if (st == EK_ENOENT && missing >= 0)
-        return give_up_memory(r, missing);
+        return fall_back_to_checkpoint(r, missing);
     EK_TRY(st);
-    EK_TRY(count_bytes(r));
+    EK_TRY(sum_byte_counts(r));
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
                "generation %d goes on from %d ranks' memory, %lld of which had the last step to "
                "finish; %.1f MB stayed where they lie, %.1f MB were copied on their hosts and %.1f "
                "MB sent to others; %.1f MB had been made ready on hosts that join",
-               (int)r->recovery.generation, (int)r->recovery.n_left,
+               (int)r->recovery.generation, (int)r->recovery.n_survivors,
                (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
                r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
                r->out->info.memory_prealloc / 1e6);
@@ -326,18 +326,18 @@ void ek_run_describe_memory(ek_run *r)
                  blocks);
 }
 
-ek_status ek_run_forget_memory(ek_run *r)
+ek_status ek_run_release_memory(ek_run *r)
 {
     if (!r->cfg->elastic)
         return EK_OK;
-    EK_TRY(log_draining(r, FORGET));
+    EK_TRY(command_draining(r, DRAIN_RELEASE));
     return ek_recover_remove(&r->recovery);
 }
 
-ek_status ek_run_tell_of_last_step(ek_run *r)
+ek_status ek_run_write_recovered_step(ek_run *r)
 {
     const ek_step_record *record = &r->recovery.record;
-    ek_metrics_step s = {&record->result, record->so_far_ms, NULL, record->ranks, NULL, 0, 0};
+    ek_metrics_step s = {&record->result, record->elapsed_ms, NULL, record->ranks, NULL, 0, 0};
 
     if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
         return EK_OK;

@@ -230,7 +230,7 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
     all->sums.loss += mine.sums.loss;
     all->sums.tokens += mine.sums.tokens;
     all->stop += mine.stop;
-    ek_run_tell_phase(r, "evaluate");
+    ek_run_report_phase(r, "evaluate");
     if (r->hooks->evaluating != NULL)
         r->hooks->evaluating(r->hooks->context, first + windows, r->eval.windows);
     return EK_OK;
@@ -305,7 +305,7 @@ ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
     r->out->end.eval_tokens = 0;
     if (!ek_run_is_evaluation_due(r, step))
         return EK_OK;
-    ek_run_tell_phase(r, "evaluate");
+    ek_run_report_phase(r, "evaluate");
     EK_TRY(evaluate_windows(r, &all));
     if (all.stop > 0) {
         *stop = 1;

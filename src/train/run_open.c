@@ -485,7 +485,7 @@ ek_status ek_run_open_kernels(ek_run *r)
     double ranks = 1, isa = (double)ek_cpu_isa();
     int threads = r->cfg->threads;
 
-    EK_TRY(ek_run_least(r->all, &isa)); /* all ranks lay weights out, and update them, alike */
+    EK_TRY(ek_run_minimum(r->all, &isa)); /* all ranks lay weights out, and update them, alike */
     if (threads == 0) {
         EK_TRY(ek_run_sum_on_host(r, &ranks));
         threads = (int)((double)ek_cores_usable() / ranks);
@@ -528,7 +528,7 @@ static ek_status check_memory(ek_run *r)
     want += state;
     EK_TRY(ek_run_sum_on_host(r, &copy));
     room = have == 0 || 1.1 * (want + copy) <= have;
-    EK_TRY(ek_run_least(r->world, &room)); /* all ranks save in the background, or none */
+    EK_TRY(ek_run_minimum(r->world, &room)); /* all ranks save in the background, or none */
     r->background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && room > 0;
     if (r->background)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
@@ -583,7 +583,7 @@ static ek_status first_weights(ek_run *r)
 
 static ek_status fill_model(ek_run *r)
 {
-    ek_run_tell_phase(r, "transfer");
+    ek_run_report_phase(r, "transfer");
     EK_TRY(ek_run_fill_from_memory(r));
     if (r->memory_step < 0 && r->found.path.s[0] != '\0')
         EK_TRY(ek_train_load(r->model, r->found.path.s));
@@ -602,7 +602,7 @@ static void go_on(ek_run *r)
 {
     ek_trainer_resume(r->trainer, r->first_step);
     if (r->cfg->elastic)
-        ek_trainer_set_journal(r->trainer, &r->state.journal, r->state.runs_of);
+        ek_trainer_set_journal(r->trainer, &r->state.journal, r->state.extents_of);
 }
 
 /* Parameters that a token meets: all but the experts that it is not sent to. */
@@ -629,7 +629,7 @@ static void fill_info(ek_run *r)
     i->tokens = ek_sources_tokens(&r->sources);
     i->first_step = r->first_step;
     i->from_memory = r->memory_step >= 0;
-    i->memory_lacks = r->memory_step < 0 && r->recovery.n_left > 0;
+    i->memory_lacks = r->memory_step < 0 && r->recovery.n_survivors > 0;
     i->steps = r->training.optimizer.steps;
     i->batch = r->training.batch;
     i->seq = r->training.seq;
@@ -693,7 +693,7 @@ static ek_status open_trace(ek_run *r)
     EK_TRY(take_metrics(r));
     if (r->rank == 0)
         EK_TRY(ek_metrics_open(r->cfg->out, r->first_step, &r->metrics));
-    EK_TRY(ek_run_tell_of_last_step(r));
+    EK_TRY(ek_run_write_recovered_step(r));
     if (r->cfg->record_routing && r->rank == 0)
         EK_TRY(ek_routing_trace_open(&r->trace, &r->source.spec, r->cfg->out));
     if (r->cfg->record_plans && r->mesh->at == 0)
@@ -703,7 +703,7 @@ static ek_status open_trace(ek_run *r)
 
 static ek_status log_survivability(ek_run *r)
 {
-    EK_TRY(ek_run_judge_survivability(r));
+    EK_TRY(ek_run_evaluate_survivability(r));
     if (r->rank == 0 && r->out->balance.survivability_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "--replicas-min %d: as experts lie now, the run %s",
                r->cfg->replicas_min, r->out->balance.survivability_text);
@@ -736,12 +736,12 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(open_mesh(r));
     EK_TRY(ek_run_find_memory(r));
     EK_TRY(find_start(r));
-    EK_TRY(ek_run_check_parts(r));
+    EK_TRY(ek_run_check_host_loss(r));
     EK_TRY(ek_run_restore_eval_state(r));
     if (is_finished(r)) {
         ek_run_describe_evaluations(r);
         r->out->finished_before = 1;
-        return ek_run_forget_memory(r);
+        return ek_run_release_memory(r);
     }
     EK_TRY(configure_exec(r));
     EK_TRY(ek_run_calibrate(r));

@@ -92,11 +92,11 @@ typedef struct {
 } ek_run;
 
 /* A run from its settings to its end; *out is zero. */
-EK_CHECKED ek_status ek_run_whole(const ek_train_config *cfg, const ek_train_hooks *hooks,
-                                  ek_train_summary *out);
+EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                                    ek_train_summary *out);
 
 /* Rank 0's hook. */
-static inline void ek_run_tell_phase(const ek_run *r, const char *name)
+static inline void ek_run_report_phase(const ek_run *r, const char *name)
 {
     if (r->hooks->phase != NULL)
         r->hooks->phase(r->hooks->context, name);
@@ -139,19 +139,18 @@ EK_CHECKED ek_status ek_run_find_checkpoint(ek_run *r);
 EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
                                           ek_status (*work)(ek_run *r));
 
-/* --- with --elastic, without which these do nothing (run_elastic.c); collective ------------------
- */
+/* --- with --elastic, without which these do nothing (run_elastic.c); collective --------------- */
 
 /* With cfg->givers: makes those that stay and those that give worlds of their own, in which a rank
  * has another number; whether this one gives.  Then it does that alone, while the others open the
  * run. */
-EK_CHECKED ek_status ek_run_part(ek_run *r, int *gives);
-EK_CHECKED ek_status ek_run_give(ek_run *r);
+EK_CHECKED ek_status ek_run_split_draining(ek_run *r, int *draining);
+EK_CHECKED ek_status ek_run_drain(ek_run *r);
 /* Before the model is laid out: looks for the run's state in memory. */
 EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
 /* Where a run begins, or begins anew, on several hosts: EK_EINVAL if one alone has a part of what
  * is not of experts.  One that goes on does with whoever is left. */
-EK_CHECKED ek_status ek_run_check_parts(ek_run *r);
+EK_CHECKED ek_status ek_run_check_host_loss(ek_run *r);
 /* Once it is: fills it from there, if that is where the run goes on from.  Where not all is there
  * memory_step becomes -1, and first_step the checkpoint's. */
 EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
@@ -167,9 +166,9 @@ EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
 /* What a host that is about to join can make ready, into out->info.  By itself. */
 void ek_run_describe_memory(ek_run *r);
 /* Writes the line of the step before the first one where the rank that was to write it is gone. */
-EK_CHECKED ek_status ek_run_tell_of_last_step(ek_run *r);
+EK_CHECKED ek_status ek_run_write_recovered_step(ek_run *r);
 /* Where nothing is left to do: removes what is in memory. */
-EK_CHECKED ek_status ek_run_forget_memory(ek_run *r);
+EK_CHECKED ek_status ek_run_release_memory(ek_run *r);
 /* Without --elastic and --resume, once --out is locked: removes what an earlier run has left. */
 EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
 /* After the model is gone; st: how the run ended. */
@@ -177,14 +176,13 @@ void ek_run_close_state(ek_run *r, ek_status st);
 
 /* Sum of a number over the ranks of this one's host; its least over ranks (NULL: one). */
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
-EK_CHECKED ek_status ek_run_least(ek_comm *ranks, double *x);
+EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
 
 /* With --replicas-min above 1: what losses of hosts the experts outlive, as they lie now, goes into
  * out->balance.  Collective (survival.c). */
-EK_CHECKED ek_status ek_run_judge_survivability(ek_run *r);
+EK_CHECKED ek_status ek_run_evaluate_survivability(ek_run *r);
 
-/* --- evaluations: without --eval-data none are made (run_eval.c) ------------------------------
- */
+/* --- evaluations: without --eval-data none are made (run_eval.c) ------------------------------ */
 
 /* Opens the held-out data, with what those of training are opened with; by itself. */
 EK_CHECKED ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like);

@@ -23,7 +23,7 @@ ek_status ek_run_leaders_first(ek_run *r, const char *what, ek_status (*work)(ek
     return EK_OK;
 }
 
-ek_status ek_run_least(ek_comm *ranks, double *x)
+ek_status ek_run_minimum(ek_comm *ranks, double *x)
 {
     double negative = -*x;
     ek_coll *op = NULL;
@@ -140,7 +140,8 @@ ek_status ek_run_check_shared(ek_run *r)
     if (r->ranks == 1)
         return EK_OK;
     stamp = -stamp;
-    EK_TRY(ek_run_least(r->world, &stamp)); /* rank 0's: a name that nobody has looked for before */
+    EK_TRY(
+        ek_run_minimum(r->world, &stamp)); /* rank 0's: a name that nobody has looked for before */
     EK_TRY(ek_path_set(&path, "%s/" SHARED "%.0f", r->cfg->out, -stamp));
     EK_TRY(ek_agree(r->world, "write to --out",
                     r->rank == 0 ? leave_mark(r->cfg->out, path.s) : EK_OK));

@@ -24,15 +24,14 @@ static int is_routed(const ek_model *m, int64_t layer)
     return ek_model_has_layer(m, layer) && !m->spec.dense[layer];
 }
 
-static int64_t real_of(const ek_model *m)
+static int64_t real_bytes_of(const ek_model *m)
 {
     return (int64_t)ek_dtype_size(m->k->real);
 }
 
-/* --- the table of parts ------------------------------------------------------------------------
- */
+/* --- the table of parts ----------------------------------------------------------------------- */
 
-static int64_t slots_of(const ek_model *m)
+static int64_t slots_per_rank(const ek_model *m)
 {
     for (int64_t l = 0; l < m->spec.layers; l++)
         if (is_routed(m, l))
@@ -41,47 +40,49 @@ static int64_t slots_of(const ek_model *m)
 }
 
 /* The parts of slot 0 of a layer; of the first place of a staging: layers, layers + 1. */
-static int64_t first_part(const ek_rank_state *s, const ek_model *m, int64_t layer)
+static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t layer)
 {
     int64_t before = 0;
 
     for (int64_t l = 0; l < layer && l < m->spec.layers; l++)
         before += is_routed(m, l);
     before += layer > m->spec.layers; /* the first staging is before the second */
-    return s->tensors + before * OF_EXPERT * slots_of(m);
+    return s->tensors + before * OF_EXPERT * slots_per_rank(m);
 }
 
-static int64_t count_parts(const ek_rank_state *s, const ek_model *m)
+static int64_t count_shards(const ek_rank_state *s, const ek_model *m)
 {
-    return first_part(s, m, m->spec.layers) + (s->memory.moves ? 2 * OF_EXPERT * slots_of(m) : 0);
+    return first_shard(s, m, m->spec.layers) +
+           (s->memory.moves ? 2 * OF_EXPERT * slots_per_rank(m) : 0);
 }
 
 /* Where a matrix of masters and moments lies. */
-static void point(ek_shard *p, const ek_rank_state *s, void *const arrays[EK_STATE_ARRAYS],
-                  int64_t first, int64_t real)
+static void set_shard_offsets(ek_shard *p, const ek_rank_state *s,
+                              void *const arrays[EK_STATE_ARRAYS], int64_t first, int64_t real)
 {
     for (int j = 0; j < EK_STATE_ARRAYS; j++)
         p->at[j] = (unsigned char *)arrays[j] - s->segment.body + first * real;
 }
 
 /* The parts of an expert's state, gate and up in one matrix, down in another. */
-static void point_expert(const ek_rank_state *s, const ek_model *m, ek_shard *p,
-                         void *const up[EK_STATE_ARRAYS], void *const down[EK_STATE_ARRAYS],
-                         int64_t ff)
+static void set_expert_shards(const ek_rank_state *s, const ek_model *m, ek_shard *p,
+                              void *const up[EK_STATE_ARRAYS], void *const down[EK_STATE_ARRAYS],
+                              int64_t ff)
 {
-    int64_t d = m->spec.hidden, real = real_of(m);
+    int64_t d = m->spec.hidden, real = real_bytes_of(m);
 
     for (int i = 0; i < OF_EXPERT - 1; i++) {
         p[i].slice = (ek_tensor_slice){m->local.ff_first, ff, 0, d};
         p[i].ld = d;
-        point(&p[i], s, up, i * ff * d, real);
+        set_shard_offsets(&p[i], s, up, i * ff * d, real);
     }
     p[2].slice = (ek_tensor_slice){0, d, m->local.ff_first, ff};
     p[2].ld = ff;
-    point(&p[2], s, down, 0, real);
+    set_shard_offsets(&p[2], s, down, 0, real);
 }
 
-static void hold(ek_rank_state *s, const ek_model *m, int64_t layer, ek_shard *p, int32_t expert)
+static void set_shard_tensors(ek_rank_state *s, const ek_model *m, int64_t layer, ek_shard *p,
+                              int32_t expert)
 {
     for (int i = 0; i < OF_EXPERT; i++)
         atomic_store_explicit(
@@ -91,10 +92,10 @@ static void hold(ek_rank_state *s, const ek_model *m, int64_t layer, ek_shard *p
     atomic_thread_fence(memory_order_seq_cst); /* before what is there is overwritten */
 }
 
-static void point_slots(ek_rank_state *s, const ek_model *m, int64_t layer)
+static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
 {
     const ek_moe_weights *w = &m->layers[layer].experts;
-    ek_shard *p = &s->shards.shard[first_part(s, m, layer)];
+    ek_shard *p = &s->shards.shard[first_shard(s, m, layer)];
 
     for (int32_t slot = 0; slot < w->placement.slots; slot++, p += OF_EXPERT) {
         int32_t at = w->param_of[slot];
@@ -104,24 +105,24 @@ static void point_slots(ek_rank_state *s, const ek_model *m, int64_t layer)
             continue;
         up = m->params[at].w;
         down = m->params[at + 1].w;
-        point_expert(s, m, p, (void *[]){up->p_kept, up->m, up->v},
-                     (void *[]){down->p_kept, down->m, down->v}, w->ff);
-        hold(s, m, layer, p, m->params[at].expert);
+        set_expert_shards(s, m, p, (void *[]){up->p_kept, up->m, up->v},
+                          (void *[]){down->p_kept, down->m, down->v}, w->ff);
+        set_shard_tensors(s, m, layer, p, m->params[at].expert);
     }
 }
 
 /* As model/migrate.c stages it: of each expert up's three arrays, then down's. */
-static void point_staging(ek_rank_state *s, const ek_model *m, int buf_idx)
+static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
 {
-    int64_t up = 2 * m->spec.hidden * m->local.ff * real_of(m), down = up / 2;
-    ek_shard *p = &s->shards.shard[first_part(s, m, m->spec.layers + buf_idx)];
+    int64_t up = 2 * m->spec.hidden * m->local.ff * real_bytes_of(m), down = up / 2;
+    ek_shard *p = &s->shards.shard[first_shard(s, m, m->spec.layers + buf_idx)];
 
-    for (int64_t slot = 0; slot < slots_of(m); slot++, p += OF_EXPERT) {
+    for (int64_t slot = 0; slot < slots_per_rank(m); slot++, p += OF_EXPERT) {
         char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_module_bytes(m);
 
-        point_expert(s, m, p, (void *[]){at, at + up, at + 2 * up},
-                     (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
-                     m->local.ff);
+        set_expert_shards(s, m, p, (void *[]){at, at + up, at + 2 * up},
+                          (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
+                          m->local.ff);
     }
 }
 
@@ -141,7 +142,8 @@ static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_shard *shard
         if (shards != NULL) {
             shards[n].slice = (ek_tensor_slice){a.row, a.rows, a.col, a.cols};
             shards[n].ld = a.ld;
-            point(&shards[n], s, (void *[]){a.w->p_kept, a.w->m, a.w->v}, a.first, real_of(m));
+            set_shard_offsets(&shards[n], s, (void *[]){a.w->p_kept, a.w->m, a.w->v}, a.first,
+                              real_bytes_of(m));
             atomic_store_explicit(&shards[n].tensor, (int32_t)i, memory_order_release);
         }
         n++;
@@ -173,47 +175,47 @@ static void fill_table(ek_rank_state *s, ek_model *m)
     list_tensors(s, m, s->shards.shard);
     for (int64_t l = 0; l < m->spec.layers; l++)
         if (is_routed(m, l))
-            point_slots(s, m, l);
+            set_slot_shards(s, m, l);
     for (int buf_idx = 0; buf_idx < 2 && s->memory.moves; buf_idx++)
-        point_staging(s, m, buf_idx);
+        set_staging_shards(s, m, buf_idx);
 }
 
 /* Experts move: the ledger's memory follows. */
-static void holds(void *context, int32_t layer, int32_t slot, int32_t expert)
+static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t expert)
 {
     ek_rank_state *s = context;
     const ek_model *m = s->model;
-    int64_t at = slot >= 0 ? first_part(s, m, layer) + OF_EXPERT * slot
-                           : first_part(s, m, m->spec.layers + ek_migration_buf_idx(m, layer)) +
+    int64_t at = slot >= 0 ? first_shard(s, m, layer) + OF_EXPERT * slot
+                           : first_shard(s, m, m->spec.layers + ek_migration_buf_idx(m, layer)) +
                                  OF_EXPERT * (int64_t)(-1 - slot);
 
-    hold(s, m, layer, &s->shards.shard[at], expert);
+    set_shard_tensors(s, m, layer, &s->shards.shard[at], expert);
 }
 
-/* --- the segment -------------------------------------------------------------------------------
- */
+/* --- the segment ------------------------------------------------------------------------------ */
 
 /* Bytes of the pieces: of each unit, then of each place of the stagings.  Returns their number. */
-static int64_t list_pieces(const ek_rank_state *s, const ek_model *m, size_t end, size_t *bytes)
+static int64_t list_block_sizes(const ek_rank_state *s, const ek_model *m, size_t end,
+                                size_t *bytes)
 {
-    int64_t n = 0, places = s->memory.moves ? slots_of(m) : 0;
-    size_t buckets_end = places > 0 ? m->staging_at[0] : end;
+    int64_t n = 0, staged_slots = s->memory.moves ? slots_per_rank(m) : 0;
+    size_t buckets_end = staged_slots > 0 ? m->staging_at[0] : end;
 
     for (int32_t i = 0; i < m->buckets->n; i++, n++)
         if (bytes != NULL)
             bytes[n] = (i + 1 < m->buckets->n ? m->buckets->bucket[i + 1].state_at : buckets_end) -
                        m->buckets->bucket[i].state_at;
-    for (int64_t i = 0; i < 2 * places; i++, n++)
+    for (int64_t i = 0; i < 2 * staged_slots; i++, n++)
         if (bytes != NULL)
             bytes[n] = ek_param_buckets_module_bytes(m);
     return n;
 }
 
-static ek_status take(void *context, const ek_model *m, size_t bytes, void **memory)
+static ek_status create_segment(void *context, const ek_model *m, size_t bytes, void **memory)
 {
     ek_rank_state *s = context;
-    size_t front = ek_journal_bytes(ek_optimizer_runs(m, NULL, NULL, NULL), m->k->threads);
-    int64_t n = list_pieces(s, m, bytes, NULL);
+    size_t front = ek_journal_bytes(ek_optimizer_extents(m, NULL, NULL, NULL), m->k->threads);
+    int64_t n = list_block_sizes(s, m, bytes, NULL);
     size_t *block_bytes = calloc((size_t)n + 1, sizeof(*block_bytes));
     ek_status st = EK_OK;
 
@@ -221,8 +223,8 @@ static ek_status take(void *context, const ek_model *m, size_t bytes, void **mem
     EK_REQUIRE_OUT(block_bytes != NULL && s->blocks != NULL, EK_ENOMEM, "no memory for %lld pieces",
                    (long long)n);
     s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
-    front += ek_shard_table_bytes(count_parts(s, m));
-    list_pieces(s, m, bytes, block_bytes);
+    front += ek_shard_table_bytes(count_shards(s, m));
+    list_block_sizes(s, m, bytes, block_bytes);
     EK_TRY_OUT(ek_segment_create(&s->id, s->ranks, s->fingerprint, s->out, front, block_bytes, n,
                                  &s->segment));
     s->segment.head->supervisor_id = s->supervisor_id;
@@ -236,7 +238,7 @@ ek_status ek_state_adopt_block(ek_rank_state *s, int64_t k, const ek_segment *fr
                                int whole)
 {
     EK_TRY(ek_segment_adopt_block(&s->segment, k, from, j));
-    s->blocks[k] = whole ? EK_PIECE_TAKEN : EK_PIECE_REUSED;
+    s->blocks[k] = whole ? EK_BLOCK_ADOPTED : EK_BLOCK_REUSED;
     return EK_OK;
 }
 
@@ -245,8 +247,8 @@ void ek_state_clear_gradients(ek_rank_state *s)
     for (int64_t k = 0; k < s->model->buckets->n; k++) {
         const ek_param_bucket *u = &s->model->buckets->bucket[k];
 
-        if (s->blocks[k] == EK_PIECE_TAKEN || s->blocks[k] == EK_PIECE_REUSED)
-            memset(u->g, 0, (size_t)u->n * (size_t)real_of(s->model));
+        if (s->blocks[k] == EK_BLOCK_ADOPTED || s->blocks[k] == EK_BLOCK_REUSED)
+            memset(u->g, 0, (size_t)u->n * (size_t)real_bytes_of(s->model));
     }
 }
 
@@ -258,11 +260,11 @@ ek_status ek_state_use_prealloc(ek_rank_state *s, const ek_segment *prealloc, in
 
     EK_REQUIRE(missing != NULL, EK_ENOMEM, "no memory for %lld pieces", (long long)n);
     for (int64_t k = 0; k < n; k++)
-        missing[k] = s->blocks[k] == EK_PIECE_NONE;
+        missing[k] = s->blocks[k] == EK_BLOCK_ABSENT;
     st = ek_prealloc_move(prealloc, &s->segment, missing, bytes);
     for (int64_t k = 0; k < n; k++)
-        if (s->blocks[k] == EK_PIECE_NONE && !missing[k])
-            s->blocks[k] = EK_PIECE_MADE;
+        if (s->blocks[k] == EK_BLOCK_ABSENT && !missing[k])
+            s->blocks[k] = EK_BLOCK_CREATED;
     free(missing);
     return st;
 }
@@ -270,9 +272,9 @@ ek_status ek_state_use_prealloc(ek_rank_state *s, const ek_segment *prealloc, in
 ek_status ek_state_create_blocks(ek_rank_state *s)
 {
     for (int64_t k = 0; k < s->segment.head->blocks; k++)
-        if (s->blocks[k] == EK_PIECE_NONE) {
+        if (s->blocks[k] == EK_BLOCK_ABSENT) {
             EK_TRY(ek_segment_create_block(&s->segment, k));
-            s->blocks[k] = EK_PIECE_MADE;
+            s->blocks[k] = EK_BLOCK_CREATED;
         }
     return EK_OK;
 }
@@ -280,31 +282,33 @@ ek_status ek_state_create_blocks(ek_rank_state *s)
 void ek_state_reserve(ek_rank_state *s, const ek_segment_id *id, int32_t ranks,
                       uint64_t fingerprint, uint64_t supervisor_id, const char *out)
 {
-    *s = (ek_rank_state){
-        .id = *id,
-        .ranks = ranks,
-        .fingerprint = fingerprint,
-        .supervisor_id = supervisor_id,
-        .out = out,
-        .memory = {.take = take, .holds = holds, .context = s, .align = EK_SEGMENT_ALIGN}};
+    *s = (ek_rank_state){.id = *id,
+                         .ranks = ranks,
+                         .fingerprint = fingerprint,
+                         .supervisor_id = supervisor_id,
+                         .out = out,
+                         .memory = {.take = create_segment,
+                                    .holds = on_slot_change,
+                                    .context = s,
+                                    .align = EK_SEGMENT_ALIGN}};
 }
 
 /* Starts the ledger, of this many runs. */
 static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t steps_done)
 {
-    int64_t n = ek_optimizer_runs(m, NULL, NULL, NULL);
-    ek_journal_extent *runs = malloc((size_t)(n + 1) * sizeof(*runs));
+    int64_t n = ek_optimizer_extents(m, NULL, NULL, NULL);
+    ek_journal_extent *extents = malloc((size_t)(n + 1) * sizeof(*extents));
     ek_status st;
 
-    free(s->runs_of);
-    s->runs_of = malloc(((size_t)m->buckets->n + 1) * sizeof(*s->runs_of));
-    EK_REQUIRE_OUT(runs != NULL && s->runs_of != NULL, EK_ENOMEM, "no memory for %lld runs",
+    free(s->extents_of);
+    s->extents_of = malloc(((size_t)m->buckets->n + 1) * sizeof(*s->extents_of));
+    EK_REQUIRE_OUT(extents != NULL && s->extents_of != NULL, EK_ENOMEM, "no memory for %lld runs",
                    (long long)n);
-    ek_optimizer_runs(m, s->segment.body, runs, s->runs_of);
-    EK_TRY_OUT(ek_journal_create(s->segment.body, s->segment.body_bytes, runs, n, m->k->threads,
-                                 (int)real_of(m), steps_done, &s->journal));
+    ek_optimizer_extents(m, s->segment.body, extents, s->extents_of);
+    EK_TRY_OUT(ek_journal_create(s->segment.body, s->segment.body_bytes, extents, n, m->k->threads,
+                                 (int)real_bytes_of(m), steps_done, &s->journal));
 out:
-    free(runs);
+    free(extents);
     return st;
 }
 
@@ -314,7 +318,7 @@ ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done)
     if (s->tensor_of == NULL)
         EK_TRY(number_experts(s, m));
     EK_TRY(start_journal(s, m, steps_done));
-    ek_shard_table_create(s->segment.body + ek_journal_end(&s->journal), count_parts(s, m),
+    ek_shard_table_create(s->segment.body + ek_journal_end(&s->journal), count_shards(s, m),
                           &s->shards);
     fill_table(s, m);
     return EK_OK;
@@ -322,11 +326,11 @@ ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done)
 
 void ek_state_close(ek_rank_state *s)
 {
-    free(s->runs_of);
+    free(s->extents_of);
     free(s->tensor_of);
     free(s->blocks);
     s->blocks = NULL;
-    s->runs_of = NULL;
+    s->extents_of = NULL;
     s->tensor_of = NULL;
     ek_segment_close(&s->segment);
 }

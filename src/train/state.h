@@ -14,11 +14,11 @@
 
 /* Where a piece's memory is from. */
 typedef enum {
-    EK_PIECE_NONE,  /* it is not there yet */
-    EK_PIECE_MADE,  /* new, all zero */
-    EK_PIECE_TAKEN, /* somebody has left it, and it holds what is wanted here */
-    EK_PIECE_REUSED /* the same, but nothing is wanted */
-} ek_piece_origin;
+    EK_BLOCK_ABSENT,  /* it is not there yet */
+    EK_BLOCK_CREATED, /* new, all zero */
+    EK_BLOCK_ADOPTED, /* somebody has left it, and it holds what is wanted here */
+    EK_BLOCK_REUSED   /* the same, but nothing is wanted */
+} ek_block_origin;
 
 typedef struct {
     ek_segment_id id;
@@ -33,7 +33,7 @@ typedef struct {
     unsigned char *blocks; /* ek_piece_origin of each of the segment's */
     int64_t tensors;       /* parts that are not of experts: the first ones */
     int32_t *tensor_of;    /* the numbers of experts' tensors */
-    int64_t *runs_of;      /* of the optimizer */
+    int64_t *extents_of;   /* of the optimizer */
 } ek_rank_state;
 
 /* Before the model is made: its segment will be this, and memory is for its config. */

@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
     ek_adamw adamw; /* decay: of those that decay */
     ek_step_result result;
-    double so_far_ms; /* from the step's start to its record */
+    double elapsed_ms; /* from the step's start to its record */
     int32_t ranks;
 } ek_step_record;
 

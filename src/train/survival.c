@@ -11,30 +11,30 @@
 typedef struct {
     ek_arena arena;
     ek_replica_sets replica_sets;
-    int64_t *noted; /* [layers][experts][shards][words], masks */
+    int64_t *masks; /* [layers][experts][shards][words], masks */
     int64_t rows;
     int32_t *domain_of; /* [ranks] */
-} judging;
+} survivability_work;
 
-static void lay(judging *j, const ek_run *r, int32_t domains)
+static void layout_work(survivability_work *j, const ek_run *r, int32_t domains)
 {
     j->rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
     ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
     j->domain_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->domain_of));
-    j->noted = ek_arena_alloc(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->noted));
+    j->masks = ek_arena_alloc(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->masks));
 }
 
-static ek_status reserve(judging *j, const ek_run *r, int32_t domains)
+static ek_status reserve_work(survivability_work *j, const ek_run *r, int32_t domains)
 {
     ek_arena_measure(&j->arena);
-    lay(j, r, domains);
+    layout_work(j, r, domains);
     EK_TRY(ek_arena_reserve(&j->arena, "where experts lie"));
-    lay(j, r, domains);
+    layout_work(j, r, domains);
     return ek_arena_check(&j->arena, "where experts lie");
 }
 
 /* Whether two ranks are lost together. */
-static int together(const ek_run *r, int racks, int a, int b)
+static int same_domain(const ek_run *r, int racks, int a, int b)
 {
     return racks ? r->rack_of[a] == r->rack_of[b]
                  : ek_comm_node(r->world, a) == ek_comm_node(r->world, b);
@@ -48,7 +48,7 @@ static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
     for (int i = 0; i < r->ranks; i++) {
         int first = 0;
 
-        while (!together(r, racks, first, i))
+        while (!same_domain(r, racks, first, i))
             first++;
         if (domain_of != NULL)
             domain_of[i] = first < i ? domain_of[first] : n;
@@ -58,7 +58,7 @@ static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
 }
 
 /* Of a layer of this stage, each shard of an expert by itself: none can be done without. */
-static void note_layer(judging *j, const ek_run *r, int64_t layer)
+static void mark_layer(survivability_work *j, const ek_run *r, int64_t layer)
 {
     const ek_placement *p = &r->model->layers[layer].experts.placement;
     const ek_mesh *mesh = r->mesh;
@@ -69,7 +69,7 @@ static void note_layer(judging *j, const ek_run *r, int64_t layer)
             int32_t domain = j->domain_of[rank];
             int64_t row = (layer * p->experts + p->expert_of[s]) * mesh->etp + i;
 
-            j->noted[row * j->replica_sets.words + domain / 64] |=
+            j->masks[row * j->replica_sets.words + domain / 64] |=
                 (int64_t)(UINT64_C(1) << (domain % 64));
         }
 }
@@ -80,42 +80,42 @@ static int has_experts(const ek_run *r, int64_t layer)
 }
 
 /* One rank of each stage speaks for it. */
-static ek_status note_all(judging *j, const ek_run *r)
+static ek_status mark_all_layers(survivability_work *j, const ek_run *r)
 {
     ek_coll *op = NULL;
 
     for (int64_t l = 0; l < r->source.spec.layers; l++)
         if (has_experts(r, l) && (r->mesh->pp == 1 || r->mesh->at == 0))
-            note_layer(j, r, l);
+            mark_layer(j, r, l);
     if (r->mesh->pp == 1)
         return EK_OK;
     EK_TRY(
-        ek_comm_all_reduce(r->world, j->noted, j->rows * j->replica_sets.words, EK_SUM_I64, &op));
+        ek_comm_all_reduce(r->world, j->masks, j->rows * j->replica_sets.words, EK_SUM_I64, &op));
     return ek_coll_wait(&op);
 }
 
-static void add_noted(judging *j, const ek_run *r)
+static void add_replica_sets(survivability_work *j, const ek_run *r)
 {
     int64_t of_layer = j->rows / r->source.spec.layers;
 
     for (int64_t i = 0; i < j->rows; i++)
         if (!r->source.spec.dense[i / of_layer])
             ek_replica_sets_add(&j->replica_sets,
-                                (const uint64_t *)j->noted + i * j->replica_sets.words);
+                                (const uint64_t *)j->masks + i * j->replica_sets.words);
 }
 
 /* The holders of all experts, by hosts or by racks. */
-static ek_status judge(judging *j, const ek_run *r, int racks)
+static ek_status collect_replica_sets(survivability_work *j, const ek_run *r, int racks)
 {
     EK_TRY(ek_agree(r->world, "judge where experts lie",
-                    reserve(j, r, number_domains(r, racks, NULL))));
+                    reserve_work(j, r, number_domains(r, racks, NULL))));
     number_domains(r, racks, j->domain_of);
-    EK_TRY(note_all(j, r));
-    add_noted(j, r);
+    EK_TRY(mark_all_layers(j, r));
+    add_replica_sets(j, r);
     return EK_OK;
 }
 
-static void tell_hosts(const ek_replica_sets *h, ek_train_balance *b)
+static void fill_host_result(const ek_replica_sets *h, ek_train_balance *b)
 {
     b->hosts = h->domains;
     b->survives = ek_replica_sets_survive(h);
@@ -124,7 +124,7 @@ static void tell_hosts(const ek_replica_sets *h, ek_train_balance *b)
     ek_replica_sets_text(h, "host", b->survivability_text, sizeof(b->survivability_text));
 }
 
-ek_status ek_run_judge_survivability(ek_run *r)
+ek_status ek_run_evaluate_survivability(ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
     ek_train_balance *b = &r->out->balance;
@@ -133,11 +133,11 @@ ek_status ek_run_judge_survivability(ek_run *r)
     if (p == NULL || !ek_planner_keeps(p) || r->cfg->replicas_min <= 1)
         return EK_OK;
     for (int racks = 0; racks <= (r->rack_of != NULL) && st == EK_OK; racks++) {
-        judging j = {0};
+        survivability_work j = {0};
 
-        st = judge(&j, r, racks);
+        st = collect_replica_sets(&j, r, racks);
         if (st == EK_OK && !racks)
-            tell_hosts(&j.replica_sets, b);
+            fill_host_result(&j.replica_sets, b);
         else if (st == EK_OK)
             ek_replica_sets_text(&j.replica_sets, "rack", b->racks_text, sizeof(b->racks_text));
         ek_arena_fini(&j.arena);

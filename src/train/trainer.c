@@ -332,8 +332,7 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
                d->planner->name, 100 * part);
 }
 
-/* --- tuning ------------------------------------------------------------------------------------
- */
+/* --- tuning ----------------------------------------------------------------------------------- */
 
 static const char *name_of(ek_a2a a2a)
 {
@@ -391,7 +390,7 @@ static void warm_state(const ek_trainer *tr)
                                                          EK_JOURNAL_WARM_STATE));
 }
 
-void ek_trainer_recall(ek_trainer *tr, const void *warm_state, size_t bytes, int others)
+void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes, int others)
 {
     tr->recalled = ek_warm_state_read(tr->tune, tr->pass, warm_state, bytes, others);
     tr->pass->recalled = tr->recalled.loads;
@@ -417,7 +416,7 @@ static void tell(void *context, ek_step_record *record)
     ek_step_result *out = &record->result;
 
     record->ranks = tr->model->cfg.mesh->size;
-    record->so_far_ms = (double)(ek_clock_ns() - tr->began_ns) / 1e6;
+    record->elapsed_ms = (double)(ek_clock_ns() - tr->began_ns) / 1e6;
     *out = (ek_step_result){.step = tr->optimizer.steps_done,
                             .tokens = tr->cfg.batch * tr->cfg.seq,
                             .grad_norm = tr->optimizer.grad_norm,
@@ -428,11 +427,11 @@ static void tell(void *context, ek_step_record *record)
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
 }
 
-void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *runs_of)
+void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of)
 {
     tr->optimizer.journal = journal;
-    tr->optimizer.runs_of = runs_of;
-    tr->optimizer.tell = tell;
+    tr->optimizer.extents_of = extents_of;
+    tr->optimizer.fill_record = tell;
     tr->optimizer.context = tr;
     warm_state(tr);
 }
@@ -461,7 +460,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
     last = tr->graph.n_ops - 1;
-    tr->optimizer.known = build_sum(tr);
+    tr->optimizer.record_dep = build_sum(tr);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
     tr->pass->last_step_s = (double)(ek_clock_ns() - tr->began_ns) * 1e-9;
@@ -612,7 +611,7 @@ ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *t
     return ek_pass_assume(tr->pass, layer, to, quota);
 }
 
-void ek_trainer_keep_places(ek_trainer *tr, int64_t steps_done)
+void ek_trainer_keep_placements(ek_trainer *tr, int64_t steps_done)
 {
     tr->pass->placed = tr->recalled.placed;
     tr->pass->steps_before = steps_done;

@@ -49,11 +49,11 @@ void ek_trainer_vote(ek_trainer *tr, double vote);
 
 /* From the next step on the update commits through a ledger; runs_of as ek_optimizer_runs says.
  * Both are borrowed. */
-void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *runs_of);
+void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of);
 
 /* Goes on from what an earlier trainer, of as many ranks or (others) of another number, has noted
  * in its ledger (train/warm_state.h); the same on all ranks. */
-void ek_trainer_recall(ek_trainer *tr, const void *warm_state, size_t bytes, int others);
+void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes, int others);
 
 /* Takes a step over them. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);
@@ -104,7 +104,7 @@ EK_CHECKED ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, i
  * ek_trainer_recall has been told, the next plan can wait its time. */
 EK_CHECKED ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *to,
                                        const int64_t *quota);
-void ek_trainer_keep_places(ek_trainer *tr, int64_t steps_done);
+void ek_trainer_keep_placements(ek_trainer *tr, int64_t steps_done);
 
 ek_exec *ek_trainer_exec(ek_trainer *tr);
 /* The layers' loads of the last step. */

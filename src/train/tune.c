@@ -21,8 +21,7 @@ static const double changed = 1.3;
 /* Times are taken to be between these. */
 static const double least = 1e-9, most = 1e9;
 
-/* --- settings ----------------------------------------------------------------------------------
- */
+/* --- settings --------------------------------------------------------------------------------- */
 
 /* Whether some ranks that exchange share a node, and others do not: runs of neighbours do. */
 static int has_nodes(const ek_mesh *mesh)
@@ -89,8 +88,7 @@ int64_t ek_tune_bucket_of(int64_t tokens, int64_t top_k, int64_t experts, double
     return (int64_t)(f * (double)tokens * (double)top_k / (double)experts / EK_TUNE_CAPACITY);
 }
 
-/* --- a search ----------------------------------------------------------------------------------
- */
+/* --- a search --------------------------------------------------------------------------------- */
 
 static int stages(const ek_tune *t)
 {
@@ -245,8 +243,7 @@ static int end_stage(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
     return 1;
 }
 
-/* --- steps -------------------------------------------------------------------------------------
- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 ek_tune_choice ek_tune_next(ek_tune *t, int64_t bucket)
 {
@@ -301,8 +298,7 @@ int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_res
     return end_stage(t, b, found);
 }
 
-/* --- from process to process -------------------------------------------------------------------
- */
+/* --- from process to process ------------------------------------------------------------------ */
 
 /* Begins a note; the buckets follow. */
 typedef struct {

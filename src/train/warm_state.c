@@ -6,10 +6,10 @@
 typedef struct {
     int64_t experts, layers, placed;
     uint64_t tune_bytes;
-} note_head;
+} warm_state_head;
 
 /* A load larger than this is none. */
-static const int64_t most = (int64_t)1 << 48;
+static const int64_t max_load = (int64_t)1 << 48;
 
 /* Before the experts' loads. */
 typedef struct {
@@ -29,7 +29,7 @@ static ek_plan_history *history_of(const ek_pass *pass, int64_t layer)
     return &pass->moe[layer].history;
 }
 
-static int ranks_of(const ek_pass *pass, int64_t layer)
+static int source_ranks(const ek_pass *pass, int64_t layer)
 {
     return pass->moe[layer].planning->limits.ranks;
 }
@@ -45,27 +45,27 @@ static void write_layer(const ek_pass *pass, int64_t layer, unsigned char *to)
     for (int64_t e = 0; e < experts; e++) {
         int64_t sum = 0;
 
-        for (int r = 0; r < ranks_of(pass, layer); r++)
+        for (int r = 0; r < source_ranks(pass, layer); r++)
             sum += h->counts[r * experts + e];
         memcpy(to + sizeof(head) + (size_t)e * sizeof(sum), &sum, sizeof(sum));
     }
 }
 
-size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t room)
+size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t cap)
 {
-    note_head h = {.experts = pass->model->spec.experts, .placed = pass->placed};
+    warm_state_head h = {.experts = pass->model->spec.experts, .placed = pass->placed};
     unsigned char *to = warm_state;
     size_t at = sizeof(h);
 
-    if (room < sizeof(h))
+    if (cap < sizeof(h))
         return 0;
-    for (int64_t l = 0; l < pass->model->spec.layers && at + layer_bytes(pass) <= room; l++)
+    for (int64_t l = 0; l < pass->model->spec.layers && at + layer_bytes(pass) <= cap; l++)
         if (history_of(pass, l) != NULL) {
             write_layer(pass, l, to + at);
             at += layer_bytes(pass);
             h.layers++;
         }
-    h.tune_bytes = tune != NULL ? ek_tune_pack(tune, to + at, room - at) : 0;
+    h.tune_bytes = tune != NULL ? ek_tune_pack(tune, to + at, cap - at) : 0;
     memcpy(to, &h, sizeof(h));
     return at + h.tune_bytes;
 }
@@ -91,14 +91,14 @@ static int read_layer(const ek_pass *pass, const unsigned char *from)
     h = history_of(pass, head.layer);
     for (int64_t e = 0; e < experts; e++) {
         memcpy(&load, loads + (size_t)e * sizeof(load), sizeof(load));
-        if (load < 0 || load > most)
+        if (load < 0 || load > max_load)
             return 0;
     }
-    if (h == NULL || head.of <= 0 || head.of > most)
+    if (h == NULL || head.of <= 0 || head.of > max_load)
         return 0;
     h->of = head.of;
     for (int64_t e = 0; e < experts; e++) {
-        int ranks = ranks_of(pass, head.layer);
+        int ranks = source_ranks(pass, head.layer);
 
         memcpy(&load, loads + (size_t)e * sizeof(load), sizeof(load));
         for (int r = 0; r < ranks; r++)
@@ -108,13 +108,13 @@ static int read_layer(const ek_pass *pass, const unsigned char *from)
 }
 
 ek_warm_state_found ek_warm_state_read(ek_tune *tune, const ek_pass *pass, const void *warm_state,
-                                       size_t bytes, int others)
+                                       size_t bytes, int ranks_changed)
 {
     const unsigned char *from = warm_state;
-    size_t at = sizeof(note_head);
+    size_t at = sizeof(warm_state_head);
     ek_warm_state_found found = {0};
     int64_t known = 0;
-    note_head h;
+    warm_state_head h;
 
     if (bytes < sizeof(h))
         return found;
@@ -126,7 +126,7 @@ ek_warm_state_found ek_warm_state_read(ek_tune *tune, const ek_pass *pass, const
     for (int64_t i = 0; i < h.layers; i++, at += layer_bytes(pass))
         known += read_layer(pass, from + at);
     if (tune != NULL)
-        (void)!ek_tune_unpack(tune, from + at, bytes - at, others);
+        (void)!ek_tune_unpack(tune, from + at, bytes - at, ranks_changed);
     found.loads = known > 0 && known == count_histories(pass);
     found.placed = h.placed != 0;
     return found;

@@ -9,7 +9,7 @@
 #include "train/tune.h"
 
 /* Writes a note of what fits into `room` bytes; returns its bytes.  tune: or NULL. */
-size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t room);
+size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t cap);
 
 typedef struct {
     int loads;  /* those of all layers that planners place are known now, */
@@ -19,6 +19,6 @@ typedef struct {
 /* Goes on from a note, as far as it is of the same layers, experts and settings; others: of another
  * number of ranks.  What is not sound is left out. */
 ek_warm_state_found ek_warm_state_read(ek_tune *tune, const ek_pass *pass, const void *warm_state,
-                                       size_t bytes, int others);
+                                       size_t bytes, int ranks_changed);
 
 #endif

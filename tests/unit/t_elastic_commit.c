@@ -46,7 +46,7 @@ static void train(ek_segment *s, int rank)
         ek_journal_reduced(&l, step);
         barrier();
         ek_journal_record(&l, step, &by, sizeof(by));
-        ek_journal_update(&l, &rule, 0, RUNS);
+        ek_journal_update(&l, &rule, 0, EXTENTS);
         atomic_store(&with->done[rank], step + 1);
     }
 }
@@ -75,23 +75,23 @@ static void start_ranks(ek_segment *s, pid_t *child)
 }
 
 /* A new generation's segments, with the state of `truth`. */
-static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, ek_segment *s)
+static void make_generation(uint64_t extent, int32_t generation, toy_truth *truth, ek_segment *s)
 {
-    ek_journal_extent runs[RUNS];
+    ek_journal_extent runs[EXTENTS];
     ek_journal l;
 
     for (int r = 0; r < RANKS; r++) {
-        ek_segment_id id = {run, generation, r};
+        ek_segment_id id = {extent, generation, r};
 
         CHECK_INT(
             ek_segment_create(&id, RANKS, 0, "/t_elastic_commit", toy_bytes(), NULL, 0, &s[r]),
             EK_OK);
         toy_runs(runs);
-        CHECK_INT(ek_journal_create(s[r].body, s[r].body_bytes, runs, RUNS, LANES, sizeof(float),
+        CHECK_INT(ek_journal_create(s[r].body, s[r].body_bytes, runs, EXTENTS, LANES, sizeof(float),
                                     truth[r].steps_done, &l),
                   EK_OK);
         for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
-            for (int i = 0; i < RUNS && j != 1; i++)
+            for (int i = 0; i < EXTENTS && j != 1; i++)
                 memcpy(toy_array(&l, i, j), truth[r].at[j][i],
                        (size_t)numbers_of[i] * sizeof(float));
         ek_segment_set_phase(&s[r], EK_SEGMENT_FILLED);
@@ -100,12 +100,12 @@ static void make_generation(uint64_t run, int32_t generation, toy_truth *truth, 
         ek_segment_set_phase(&s[r], EK_SEGMENT_READY);
 }
 
-static void remove_segments(uint64_t run)
+static void remove_segments(uint64_t extent)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0;
 
-    CHECK_INT(ek_segment_list(run, &ids, &n), EK_OK);
+    CHECK_INT(ek_segment_list(extent, &ids, &n), EK_OK);
     for (int64_t i = 0; i < n; i++)
         CHECK_INT(ek_segment_remove(&ids[i]), EK_OK);
     free(ids);
@@ -201,7 +201,7 @@ static int64_t fail(ek_segment *s, uint64_t seed, int *gone)
 
 static void killed_at_any_instant(void)
 {
-    uint64_t run = ek_run_id("/t_elastic_commit") + (uint64_t)getpid();
+    uint64_t extent = ek_run_id("/t_elastic_commit") + (uint64_t)getpid();
     ek_segment s[RANKS] = {{0}};
     toy_truth truth[RANKS];
     int64_t steps = 0;
@@ -215,7 +215,7 @@ static void killed_at_any_instant(void)
         int gone = -1;
         ek_journal l;
 
-        make_generation(run, generation, truth, s);
+        make_generation(extent, generation, truth, s);
         done = fail(s, (uint64_t)generation, &gone);
         for (int r = 0; r < RANKS; r++) {
             while (truth[r].steps_done < done)
@@ -224,7 +224,7 @@ static void killed_at_any_instant(void)
             CHECK(r == gone || (ek_journal_look(&l).steps_done == done && toy_is(&l, &truth[r])));
             ek_segment_close(&s[r]);
         }
-        remove_segments(run);
+        remove_segments(extent);
         steps = done;
     }
     printf("%d kills, %lld steps: %d times a rank finished a step, %d of these were killed, %d in "

@@ -10,7 +10,7 @@ enum { RANKS = 7, EXPERTS = 12, LEFT = 9, SLOTS = EXPERTS };
 
 typedef struct {
     ek_restart_placement x;
-    int32_t left_host[LEFT], host[RANKS];
+    int32_t survivor_host[LEFT], host[RANKS];
     unsigned char has[LEFT * EXPERTS], scratch[RANKS * (EXPERTS + 1)];
     int32_t expert_of[RANKS * SLOTS], primary[EXPERTS];
 } layer;
@@ -22,7 +22,7 @@ static int64_t draw(uint64_t *n, int64_t most)
 
 static void restart(layer *a)
 {
-    a->x.left_host = a->left_host;
+    a->x.survivor_host = a->survivor_host;
     a->x.has = a->has;
     a->x.host = a->host;
     ek_restart_placement_layer(&a->x, a->scratch, a->expert_of, a->primary);
@@ -39,8 +39,8 @@ static int holds(const layer *a, int32_t rank, int32_t expert)
 
 static int host_has(const layer *a, int32_t host, int32_t expert)
 {
-    for (int32_t i = 0; i < a->x.n_left; i++)
-        if (a->left_host[i] == host && a->has[i * a->x.experts + expert])
+    for (int32_t i = 0; i < a->x.n_survivors; i++)
+        if (a->survivor_host[i] == host && a->has[i * a->x.experts + expert])
             return 1;
     return 0;
 }
@@ -113,14 +113,14 @@ static void drawn(void)
 
         a.x.experts = 1 + (int32_t)draw(&n, EXPERTS);
         a.x.ranks = 1 + (int32_t)draw(&n, RANKS);
-        a.x.n_left = (int32_t)draw(&n, LEFT + 1);
+        a.x.n_survivors = (int32_t)draw(&n, LEFT + 1);
         least = (a.x.experts + a.x.ranks - 1) / a.x.ranks;
         a.x.slots = least + (int32_t)draw(&n, turn % 2 ? 1 : a.x.experts - least + 1);
-        for (int32_t i = 0; i < a.x.n_left; i++)
-            a.left_host[i] = (int32_t)draw(&n, 5);
+        for (int32_t i = 0; i < a.x.n_survivors; i++)
+            a.survivor_host[i] = (int32_t)draw(&n, 5);
         for (int32_t r = 0; r < a.x.ranks; r++)
             a.host[r] = (int32_t)draw(&n, 5);
-        for (int32_t i = 0; i < a.x.n_left * a.x.experts; i++)
+        for (int32_t i = 0; i < a.x.n_survivors * a.x.experts; i++)
             a.has[i] = draw(&n, 3) == 0;
         restart(&a);
         check(&a);
@@ -130,11 +130,11 @@ static void drawn(void)
 /* A worker was killed, and the same ranks go on: each has what it had, and homes are even. */
 static void unharmed(void)
 {
-    layer a = {.x = {.experts = 8, .n_left = 4, .ranks = 4, .slots = 5}};
+    layer a = {.x = {.experts = 8, .n_survivors = 4, .ranks = 4, .slots = 5}};
     int32_t primaries[4] = {0};
 
     for (int32_t r = 0; r < 4; r++) {
-        a.left_host[r] = a.host[r] = r;
+        a.survivor_host[r] = a.host[r] = r;
         for (int32_t k = 0; k < 5; k++)
             a.has[r * 8 + (2 * r + k) % 8] = 1;
     }
@@ -152,9 +152,9 @@ static void unharmed(void)
 /* Where there are too few slots for all replicas, everybody's only one stays. */
 static void the_rare_ones_first(void)
 {
-    layer a = {.x = {.experts = 6, .n_left = 2, .ranks = 2, .slots = 3}};
+    layer a = {.x = {.experts = 6, .n_survivors = 2, .ranks = 2, .slots = 3}};
 
-    a.host[1] = a.left_host[1] = 1;
+    a.host[1] = a.survivor_host[1] = 1;
     memset(a.has, 1, 6); /* the first one has all, the other half of them */
     memset(a.has + 9, 1, 3);
     restart(&a);
@@ -170,11 +170,11 @@ static void the_rare_ones_first(void)
 static void homes_push_one_another(void)
 {
     static const unsigned char has[] = {1, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1};
-    layer a = {.x = {.experts = 4, .n_left = 4, .ranks = 4, .slots = 1}};
+    layer a = {.x = {.experts = 4, .n_survivors = 4, .ranks = 4, .slots = 1}};
 
     memcpy(a.has, has, sizeof(has));
     for (int32_t r = 0; r < 4; r++)
-        a.left_host[r] = a.host[r] = r;
+        a.survivor_host[r] = a.host[r] = r;
     restart(&a);
     check(&a);
     CHECK_INT(a.primary[0], 1);

@@ -23,11 +23,11 @@ static void *new_rank(int64_t steps_done, ek_journal *l)
 {
     size_t bytes = (toy_bytes() + 63) / 64 * 64;
     void *memory = memset(aligned_alloc(64, bytes), 0, bytes);
-    ek_journal_extent runs[RUNS];
+    ek_journal_extent runs[EXTENTS];
 
     toy_runs(runs);
     CHECK_INT(
-        ek_journal_create(memory, toy_bytes(), runs, RUNS, LANES, sizeof(float), steps_done, l),
+        ek_journal_create(memory, toy_bytes(), runs, EXTENTS, LANES, sizeof(float), steps_done, l),
         EK_OK);
     return memory;
 }
@@ -59,7 +59,7 @@ static void steps_without_failures(void)
         ek_journal_update(&l, &rule, 0, 2);
         s = ek_journal_look(&l);
         CHECK(s.steps_done == step && s.begun);
-        ek_journal_update(&l, &rule, 2, RUNS);
+        ek_journal_update(&l, &rule, 2, EXTENTS);
         toy_truth_step(&truth);
         CHECK(toy_is(&l, &truth));
     }
@@ -77,7 +77,7 @@ static void die_at(int64_t pause, ek_journal *l, int finishes, const toy_record 
         if (finishes)
             CHECK_INT(ek_journal_finish(l, &rule, 7, by), EK_OK);
         else
-            ek_journal_update(l, &rule, 0, RUNS);
+            ek_journal_update(l, &rule, 0, EXTENTS);
     }
     toy_tick = NULL;
 }
@@ -109,7 +109,7 @@ static void die_and_finish(const int64_t *pause, int deaths)
     CHECK(s.steps_done == 8 && !s.begun);
     CHECK(toy_is(&found, &truth));
     begin_step(&found, 8); /* and goes on */
-    ek_journal_update(&found, &rule, 0, RUNS);
+    ek_journal_update(&found, &rule, 0, EXTENTS);
     toy_truth_step(&truth);
     CHECK(toy_is(&found, &truth));
     toy_truth_fini(&truth);
@@ -135,10 +135,10 @@ static int64_t pauses(int end)
 /* Around the beginning and the end of each run, and anywhere. */
 static void death_at_any_pause(void)
 {
-    int64_t all = pauses(RUNS);
+    int64_t all = pauses(EXTENTS);
 
-    for (int run = 0; run <= RUNS; run++)
-        for (int64_t at = pauses(run) - 30; at < pauses(run) + 30; at++)
+    for (int extent = 0; extent <= EXTENTS; extent++)
+        for (int64_t at = pauses(extent) - 30; at < pauses(extent) + 30; at++)
             if (at >= 0 && at < all)
                 die_and_finish(&at, 1);
     for (uint64_t i = 0; i < 60; i++) {
@@ -234,8 +234,7 @@ static void what_is_no_journal(void)
     free(memory);
 }
 
-/* --- verdicts ----------------------------------------------------------------------------------
- */
+/* --- verdicts --------------------------------------------------------------------------------- */
 
 static ek_survivor survivor(int32_t generation, ek_segment_phase phase, int64_t done,
                             int64_t reduced, int64_t recorded, int begun)

@@ -129,7 +129,7 @@ static void go_on(int32_t spare_slots)
     CHECK_INT(begin(&s, spare_slots, &missing), EK_OK);
     CHECK_INT(s.found.decision.steps_done, STEPS);
     CHECK_INT(missing, -1);
-    CHECK(s.found.bytes_taken > 0);
+    CHECK(s.found.bytes_adopted > 0);
     CHECK_INT(s.found.bytes_copied, 0);
     CHECK_INT(s.found.bytes_received, 0);
     CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);

@@ -97,7 +97,7 @@ static ek_status judge(member *v, uint64_t seed)
             add_replicas(r.model, l, seed);
             look(v, r.model, l);
         }
-    EK_TRY(ek_run_judge_survivability(&r));
+    EK_TRY(ek_run_evaluate_survivability(&r));
     ek_model_destroy(&r.model);
     ek_mesh_close(&r.mesh);
     ek_kernels_destroy(&r.kernels);
@@ -226,12 +226,12 @@ static void nobody_asks(void)
     ek_train_summary out = {0};
     ek_run r = {.cfg = &cfg, .out = &out, .ranks = 1};
 
-    CHECK(ek_run_judge_survivability(&r) == EK_OK);
+    CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
     r.training.moe.planner = &ek_planner_replicate;
-    CHECK(ek_run_judge_survivability(&r) == EK_OK);
+    CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
     cfg.replicas_min = 2;
     r.training.moe.planner = &ek_planner_exact;
-    CHECK(ek_run_judge_survivability(&r) == EK_OK);
+    CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
     CHECK(out.balance.survivability_text[0] == '\0');
 }
 

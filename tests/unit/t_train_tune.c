@@ -332,8 +332,7 @@ static void nonsense_is_survived(void)
     CHECK_INT(s.found.best.degree, 2);
 }
 
-/* --- from process to process -------------------------------------------------------------------
- */
+/* --- from process to process ------------------------------------------------------------------ */
 
 static unsigned char note[1 << 19];
 
@@ -453,8 +452,7 @@ static void notes_of_no_use(void)
     }
 }
 
-/* --- what there is to choose from --------------------------------------------------------------
- */
+/* --- what there is to choose from ------------------------------------------------------------- */
 
 static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_given given,
                        ek_moe_traffic *out)

@@ -3,7 +3,7 @@
  * number has one rank that answers for it. */
 #include "train_ranks.h"
 
-/* --- comparing ------------------------------------------------------------------------------- */
+/* --- comparing -------------------------------------------------------------------------------- */
 
 /* Masters and moments of the whole model, tensor after tensor, and how many ranks answer for each
  * number. */
@@ -111,7 +111,7 @@ static void compare(const rank *ranks, const job *j, const rank *one, const whol
     free_whole(&got);
 }
 
-/* --- cases ----------------------------------------------------------------------------------- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 static ek_model_spec shared_spec(void)
 {

@@ -118,7 +118,7 @@ static void runs_are_even(void)
     }
 }
 
-/* --- what hides behind what ------------------------------------------------------------------ */
+/* --- what hides behind what ------------------------------------------------------------------- */
 
 /* The first op at or after `from` of this name and layer; -1: none. */
 static int32_t find(const ek_graph *g, ek_op_kind kind, int32_t layer, int32_t from)
