@@ -1,8 +1,8 @@
 /* evenkeel/err.h - status codes, and the text of the last failure.
  *
- * Every call that can fail returns an ek_status.  The one who finds the failure writes one
- * sentence, with the values in it, into a record of the calling thread; the library itself
- * never prints and never exits.
+ * Every call that can fail returns an ek_status.  The function that detects a failure writes one
+ * sentence, with the values concerned, to a record of the calling thread; the library never prints
+ * and never exits.
  *
  * Threads      the text belongs to the thread that failed. */
 #ifndef EK_ERR_H
@@ -25,30 +25,30 @@ extern "C" {
 #endif
 
 /** 0 is success, positive is "not yet" (only from calls that poll), negative is failure.
- *  The tens digit says what the failure costs, so that a recovery can be chosen from it. */
+ *  The tens digit is the class of the failure, by which a caller can choose a recovery. */
 typedef enum {
     EK_OK = 0,
     EK_PENDING = 1,
-    EK_EINVAL = -10, /* the caller's mistake */
+    EK_EINVAL = -10, /* -1x: wrong use by the caller */
     EK_ESTATE = -11,
     EK_EUNSUPPORTED = -12,
     EK_EOVERFLOW = -13,
-    EK_ENOMEM = -20, /* something ran out; a smaller request may pass */
+    EK_ENOMEM = -20, /* -2x: out of a resource; a smaller request may succeed */
     EK_ENOSPC = -21,
-    EK_ETIMEOUT = -30, /* the same call may pass later */
+    EK_ETIMEOUT = -30, /* -3x: the same call may succeed later */
     EK_ECANCELED = -32,
-    EK_EPEER = -40, /* a rank is lost, ours or another; this comm is dead */
+    EK_EPEER = -40, /* -4x: a rank failed, this one or another; the communicator is unusable */
     EK_EDEVICE = -42,
-    EK_ECORRUPT = -50, /* data cannot be trusted */
+    EK_ECORRUPT = -50, /* -5x: invalid or missing data */
     EK_EFORMAT = -51,
     EK_ENONFINITE = -52,
     EK_ENOENT = -53,
-    EK_EIO = -60, /* the system under us failed */
+    EK_EIO = -60, /* -6x: the system or MPI failed */
     EK_ECOMM = -61,
-    EK_EINTERNAL = -90 /* our bug */
+    EK_EINTERNAL = -90 /* -9x: a bug in evenkeel */
 } ek_status;
 
-/** What a failure costs. */
+/** Classes of failures. */
 typedef enum {
     EK_CLASS_OK,
     EK_CLASS_USAGE,
@@ -60,7 +60,7 @@ typedef enum {
     EK_CLASS_BUG
 } ek_class;
 
-/** A few words for a status, such as "bad format".  Never NULL. */
+/** A short description of a status, such as "bad format".  Never NULL. */
 EK_API const char *ek_status_name(ek_status st);
 
 /** The class of a status: the tens digit of its code. */
@@ -73,11 +73,11 @@ EK_API const char *ek_err_text(void);
  *  Control characters and bytes that are not UTF-8 are escaped in it (\x1b, \n). */
 EK_API const char *ek_err_message(void);
 
-/** Starts this thread's record: used through EK_FAIL.  Returns st. */
+/** Starts this thread's record of a failure; called through EK_FAIL.  Returns st. */
 EK_API ek_status ek_err_raise(const char *file, int line, const char *func, ek_status st,
                               const char *fmt, ...) EK_PRINTF(5, 6);
 
-/** Adds a frame to this thread's record: used through EK_TRY.  Returns st. */
+/** Adds a frame to this thread's record; called through EK_TRY.  Returns st. */
 EK_API ek_status ek_err_pass(const char *file, int line, const char *func, ek_status st);
 
 #define EK_FAIL(st, ...) ek_err_raise(__FILE__, __LINE__, __func__, (st), __VA_ARGS__)
@@ -88,7 +88,7 @@ EK_API ek_status ek_err_pass(const char *file, int line, const char *func, ek_st
             return EK_FAIL((code), __VA_ARGS__);                                                   \
     } while (0)
 
-/* For functions that own nothing. */
+/* Returns a failure to the caller; for functions that need no cleanup. */
 #define EK_TRY(call)                                                                               \
     do {                                                                                           \
         ek_status ek_st_ = (call);                                                                 \
@@ -96,7 +96,7 @@ EK_API ek_status ek_err_pass(const char *file, int line, const char *func, ek_st
             return ek_err_pass(__FILE__, __LINE__, __func__, ek_st_);                              \
     } while (0)
 
-/* For functions that own something: needs `ek_status st;` and a label `out:`. */
+/* For functions with cleanup: needs `ek_status st;` and a label `out:`. */
 #define EK_TRY_OUT(call)                                                                           \
     do {                                                                                           \
         st = (call);                                                                               \
@@ -106,7 +106,7 @@ EK_API ek_status ek_err_pass(const char *file, int line, const char *func, ek_st
         }                                                                                          \
     } while (0)
 
-/* EK_REQUIRE for functions that own something. */
+/* EK_REQUIRE for functions with cleanup. */
 #define EK_REQUIRE_OUT(cond, code, ...)                                                            \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

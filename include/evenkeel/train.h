@@ -1,15 +1,16 @@
-/* evenkeel/train.h - a training run from its settings to its files: what `evenkeel train` does.
+/* evenkeel/train.h - a whole training run, from settings to output files: what `evenkeel train`
+ * does.
  *
  * A run leaves in `out`: run.json (all settings), metrics.jsonl (one JSON object a step),
  * checkpoint/ (folders that are Hugging Face folders too), with eval_data evaluation.json and best
  * (a link to the best checkpoint), and on request timeline.json, routing.npy and plans.jsonl.
- * Tokens of texts are kept in cache/tokens, which runs share.
+ * Tokenised texts are cached in cache/tokens, which runs share.
  *
- * Choices are words, the same as the command's options.
+ * Choices are strings, the same as the values of the command's options.
  *
- * Threads      a run uses its caller's thread, an OpenMP team and, where ops wait for something
- *              else, one thread a lane.  One run at a time per process.
- * `out`        a folder that holds a run already is refused (EK_EINVAL), unless the run goes on
+ * Threads      a run uses its caller's thread, an OpenMP team and one thread for each lane whose
+ *              ops wait (network, disk).  One run at a time per process.
+ * `out`        a folder that already holds a run is refused (EK_EINVAL), unless the run continues
  *              (resume, elastic) or replaces it (overwrite).
  *
  * Errors       EK_EINVAL a setting, EK_ESTATE `out` is in use by another run, EK_ENOENT /
@@ -37,8 +38,8 @@ typedef struct {
     const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's; bytes for a
                                 preset */
     const char *out;         /* folder */
-    const char *const *data; /* texts, JSON Lines and folders, or .bin token files; each may have a
-                                weight, as PATH:0.3, and then is drawn from by it */
+    const char *const *data; /* texts, JSON Lines and folders, or .bin token files; PATH:0.3 gives a
+                                sampling weight */
     int64_t n_data;
     int token_bytes;              /* of .bin files: 2 or 4 */
     int64_t batch, seq;           /* sequences a step, tokens a sequence */
@@ -59,84 +60,82 @@ typedef struct {
     const char *device;           /* "cpu" or "cuda"; NULL: cpu */
     int threads; /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
-    /* resume: from the newest checkpoint in `out`.  EK_EINVAL where settings that decide about
-     * losses are not those of run.json.  Callers who want to go on with its settings read them
-     * there. */
+    /* resume: continues from the newest checkpoint in `out`.  EK_EINVAL if settings that affect
+     * losses differ from run.json.  To continue with the stored settings the caller reads them
+     * from run.json. */
     int resume, timeline, record_routing, record_plans;
-    int64_t timeline_from, timeline_steps; /* with timeline: the first step of it (below 0: the
-                                              first that is taken), and how many steps */
-    int elastic; /* state outlives this process, in shared memory; the run goes on from what is
-                    there, else from the newest checkpoint, else starts.  ep becomes the least that
-                    fits the ranks and is not below the one given.  Whoever starts processes again
-                    and again sees to it that one run at a time works in `out` (ek_train does not
-                    lock it then) */
-    uint64_t
-        supervisor_id; /* elastic: whoever that is, by a number of its own (0: nobody).  A process
-                    of an earlier start of the same one that is still there is killed */
+    int64_t timeline_from, timeline_steps; /* with timeline: its first step (negative: the first of
+                                              this process), and how many steps */
+    int elastic; /* the state of ranks is kept in shared memory, which outlives processes.  The run
+                    continues from there, else from the newest checkpoint, else from the start.  ep
+                    becomes the smallest factor of a stage's ranks that is at least the one given.
+                    The caller must ensure that one run at a time uses `out` (ek_train does not
+                    lock it) */
+    uint64_t supervisor_id; /* elastic: identifies the supervisor that starts the processes (0:
+                               none).  Processes of its earlier starts that still run are killed */
     struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
                                of them give the same settings */
-    int n_draining;         /* with elastic: no step is taken, but the state in memory becomes that
-                           of the other ranks, and the last so many of the world keep nothing of
-                           it: their hosts are about to go.  0: nobody's is */
-    int pp, tp;             /* pipeline stages; ranks that share a layer's attention, embeddings
-                               and cross entropy.  Data parallelism takes the rest */
-    int ep, etp;            /* ranks that share experts out, and the ranks that share one expert:
-                               factors of a stage's ranks, like tp and independent of it */
-    const char *adaptive_r; /* Tutel's r, of the etp shards of an expert those that a row goes to,
-                               which gather the slices of the others: a divisor of etp, as text;
-                               "0": rows stay, and every rank is brought every expert; "auto": tuned
-                               while training; "etp": nothing is gathered */
-    int zero;               /* what data parallel ranks do not keep twice: 0 nothing, 1 optimizer
-                               state, 2 and gradients, 3 and weights */
-    int embed_columns;      /* data parallel ranks cut the embedding by columns instead of holding
-                               it each */
-    int chunks;             /* pipeline: runs of layers a stage (1: 1F1B, more: interleaved) */
-    int pipeline_degree;    /* parts of a MoE layer's rows, so that exchange and computation
+    int n_draining; /* elastic: the last n_draining ranks of the world hand their state over to the
+                       other ranks, as their hosts are to be released; no step is taken.  0: none */
+    int pp, tp;     /* pipeline stages; tensor-parallel ranks of attention, embeddings and
+                       cross entropy.  Data parallelism takes the rest */
+    int ep, etp;    /* expert-parallel ranks; ranks that share one expert: factors of a
+                       stage's ranks, independent of tp */
+    const char *adaptive_r; /* Tutel's r: the number of an expert's etp shards to which a row is
+                               sent, which gather the slices of the others: a divisor of etp, as
+                               text; "0": rows stay, and every rank gathers every expert; "auto":
+                               tuned while training; "etp": nothing is gathered */
+    int zero;               /* ZeRO stage: data-parallel ranks shard 0 nothing, 1 optimizer state,
+                               2 also gradients, 3 also weights */
+    int embed_columns;      /* data-parallel ranks shard the embedding by columns */
+    int chunks;             /* virtual stages of a pipeline stage (1: 1F1B, more: interleaved) */
+    int pipeline_degree;    /* chunks of a MoE layer's rows, so that all-to-all and computation
                                overlap; 0: tuned while training */
-    int smart_group;     /* instead: FasterMoE's schedule, with groups of so many ranks; 0: off */
+    int smart_group;     /* FasterMoE's schedule instead, with groups of this many ranks; 0: off */
     const char *a2a;     /* all-to-all: "linear", "pairwise", "2dh", or "auto": tuned
                             while training */
     int force_balance;   /* a gate that spreads tokens evenly over the experts */
-    const char *balance; /* who keeps expert ranks (ep > 1) evenly loaded: a policy of
+    const char *balance; /* the policy that balances expert ranks (ep > 1): see
                             evenkeel/balance.h */
     int spare_slots;     /* slots of each rank for replicas of experts */
-    int64_t plan_every;  /* steps between placements that last (0: never a new one) */
-    const char *cache;   /* folder for what can be made again: the machine's costs, and tokens of
-                            texts in cache/tokens, which has to be this user's alone.  NULL: made
-                            anew each time */
-    int recalibrate;     /* measured anew whatever is kept */
-    int replicas_min;    /* hosts that have to hold each expert, for policies whose replicas last */
-    const int *rack_of;  /* [ranks of world] by any numbers: where there are several racks
-                            replicas_min is of these; NULL: they are not known */
-    const char *replay_routing; /* a routing trace (.npy) with as many experts, whose loads the gate
-                                   has in place of its own; NULL: none */
+    int64_t plan_every;  /* steps between persistent placements (0: never a new one) */
+    const char *cache;   /* folder of machine costs and of tokenised texts (cache/tokens, which must
+                            be accessible to this user alone).  NULL: nothing is cached */
+    int recalibrate;     /* measures machine costs even if they are cached */
+    int replicas_min;    /* hosts that must hold each expert, for policies with persistent
+                            replicas */
+    const int *rack_of;  /* [ranks of world] rack numbers, in any numbering: with several racks
+                            replicas_min counts racks; NULL: unknown */
+    const char *replay_routing; /* a routing trace (.npy) with the same number of experts, whose
+                                   loads replace the gate's; NULL: none */
     const char *reroute;    /* "off"; "topology" or "swipe": replaces some choices of the gate while
                                training, which CHANGES THE MODEL, topology even with the layout */
-    double reroute_limit;   /* topology: part of a sequence's assignments that may leave a node */
+    double reroute_limit;   /* topology: fraction of a sequence's assignments that may leave a
+                               node */
     double watchdog;        /* seconds without progress after which a run fails; 0: never */
     const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
-    int document_mask;      /* documents of a sequence are kept apart: a token attends to those of
-                               its own document alone, and the first token of a document is no
-                               target.  EK_EFORMAT where no token is known to end a document */
-    int override;           /* with resume: settings that decide about losses may differ */
-    int overwrite;          /* a run that is in `out` is replaced (never with resume or elastic) */
+    int document_mask;      /* a token attends to tokens of its own document only, and the first
+                               token of a document is no target.  EK_EFORMAT if no end-of-document
+                               token is known */
+    int override;           /* with resume: settings that affect losses may differ */
+    int overwrite;          /* replaces a run in `out` (not with resume or elastic) */
     const char *const *command; /* [n_command] the command line, for run.json; NULL: none */
     int64_t n_command;
     const char *caller_settings;  /* JSON object of further settings, such as the number of
-                                     processes, that run.json is to keep; NULL: none */
+                                     processes, to store in run.json; NULL: none */
     const char *const *eval_data; /* held-out data, evaluated between steps: paths as of data,
                                      without weights; NULL: none */
     int64_t n_eval_data;
-    int64_t eval_every;   /* steps between evaluations, besides one at the end; 0: a 20th of all */
-    int64_t eval_tokens;  /* most tokens of an evaluation; 0: all there are */
-    int64_t patience;     /* the run ends after so many evaluations without a new best; 0: never */
+    int64_t eval_every;  /* steps between evaluations, besides one at the end; 0: a 20th of all */
+    int64_t eval_tokens; /* most tokens of an evaluation; 0: all */
+    int64_t patience;    /* the run ends after this many evaluations without a new best; 0: never */
     int64_t save_seconds; /* seconds between checkpoints, by rank 0's clock; 0: see save_every */
     /* Values that hold from a step on, until the next entry: "STEP:VALUE,STEP:VALUE,...", steps
      * from 0 and ascending; NULL: top_k and capacity_factor hold throughout. */
     const char *top_k_schedule, *capacity_schedule;
-    int dry_run; /* 1: everything up to the first step is looked at, and nothing made but the cache
-                    of tokenised texts; the summary's plan says what would be done.  2: as well, and
-                    memory need not suffice here, for ranks will be on other hosts */
+    int dry_run; /* 1: checks everything up to the first step, writes nothing but the cache of
+                    tokenised texts, and fills the summary's plan.  2: likewise, and does not
+                    require that memory suffices here, as ranks will be on other hosts */
 } ek_train_config;
 
 /* clang-format off */
@@ -182,9 +181,9 @@ typedef struct {
     /* timeline_from */ -1,                                                                        \
     /* timeline_steps */ 10,                                                                       \
     /* elastic */ 0,                                                                               \
-    /* starter */ 0,                                                                               \
+    /* supervisor_id */ 0,                                                                         \
     /* world */ NULL,                                                                              \
-    /* givers */ 0,                                                                                \
+    /* n_draining */ 0,                                                                            \
     /* pp */ 1,                                                                                    \
     /* tp */ 1,                                                                                    \
     /* ep */ 1,                                                                                    \
@@ -227,119 +226,120 @@ typedef struct {
     }
 /* clang-format on */
 
-/** Facts of a run, known before its first step. */
+/** Properties of a run, known before its first step. */
 typedef struct {
     const char *kernels, *products; /* names; valid during the run */
     int threads;
-    int64_t params, active_params; /* all, and those that one token meets */
+    int64_t params, active_params; /* all, and those used by one token */
     int64_t tokens;                /* of the data */
     int64_t first_step, steps, batch, seq;
-    int from_memory;         /* first_step and state are what an earlier start has left in memory */
-    double memory_taken;     /* bytes of it that all ranks together have left where they lie */
-    double memory_copied;    /* that they have copied on their hosts */
-    double memory_received;  /* and that they have received from other hosts */
-    double memory_prealloc;  /* that was made for those to come, on hosts that were about to join */
-    char memory_blocks[544]; /* the run's number and a rank's pieces of memory: what `evenkeel
-                                reserve` makes there; "": without elastic, or too many sizes */
-    int memory_lacks;        /* something was left there, and too little to go on with */
+    int from_memory;         /* first_step and state come from shared memory of an earlier start */
+    double memory_taken;     /* bytes, all ranks: of that state, adopted in place */
+    double memory_copied;    /* bytes, all ranks: copied within hosts */
+    double memory_received;  /* bytes, all ranks: received from other hosts */
+    double memory_prealloc;  /* bytes, all ranks: preallocated by hosts before they joined */
+    char memory_blocks[544]; /* the run's number and a rank's block sizes, which `evenkeel reserve`
+                                preallocates; "": without elastic, or too many sizes */
+    int memory_lacks;        /* shared memory held state, but not the whole model */
     size_t predicted_bytes;  /* peak resident memory */
 } ek_train_info;
 
-/** Where a run is, after each step. */
+/** Progress of a run, after each step. */
 typedef struct {
     int64_t step, steps;          /* done, to do */
     double loss;                  /* mean cross entropy of the step, nats, before its update; NaN:
-                                     no step was left to take */
+                                     no step was taken */
     double expert_max_over_mean;  /* busiest expert over the mean, worst layer */
     double step_ms, tokens_per_s; /* of the step, end to end */
     double seconds;               /* of this process's steps */
-    int64_t eval_tokens; /* targets of the evaluation that was made after the step; 0: none was */
-    double eval_loss;    /* its mean cross entropy, nats */
-    int eval_best;       /* it is the best so far */
+    int64_t eval_tokens;          /* targets of the evaluation after the step; 0: no evaluation */
+    double eval_loss;             /* its mean cross entropy, nats */
+    int eval_best;                /* 1: the best so far */
 } ek_train_progress;
 
-/** Where a MoE layer stands on FasterMoE's DDL-Roofline, over the steps of this process but the
- *  first.  FLOP/s are one rank's. */
+/** A MoE layer on FasterMoE's DDL-Roofline, over the steps of this process but the first.  FLOP/s
+ *  of one rank. */
 typedef struct {
     int64_t layer;
-    double r_cc;       /* time that the busiest rank computes over that in which the busiest link
-                          talks; infinite where nothing is said */
-    double achieved;   /* useful ones in the layer's time */
-    double semi_ideal; /* balanced, products and exchanges in turn */
-    double ideal;      /* products and exchanges overlap in full */
-    double peak;       /* of the products alone */
+    double r_cc;       /* compute time of the busiest rank over communication time of the busiest
+                          link; infinite without communication */
+    double achieved;   /* useful FLOP/s in the layer's time */
+    double semi_ideal; /* balanced, computation and communication one after the other */
+    double ideal;      /* computation and communication overlap fully */
+    double peak;       /* of the matrix products alone */
     int measured;      /* 0: the layer's time is predicted, as there is no timeline */
-    const char *line;  /* the same in words, until the hook returns */
+    const char *line;  /* the same as text; valid until the hook returns */
 } ek_train_layer;
 
-/** What the ops of a name were predicted to take on rank 0, and took, in the same steps. */
+/** Predicted and measured time of the ops of one name on rank 0, over the same steps. */
 typedef struct {
     const char *op;
     int64_t count;
-    double predicted_s; /* negative: nobody predicts it */
+    double predicted_s; /* negative: no prediction */
     double measured_s;
 } ek_train_cost;
 
-/** What a run calls while it works; each may be NULL. */
+/** Callbacks of a run; each may be NULL. */
 typedef struct {
     void *context;
     void (*started)(void *context, const ek_train_info *info);
     void (*step)(void *context, const ek_train_progress *progress);
     void (*tokenising)(void *context, int64_t bytes_done, int64_t bytes_total);
-    int (*stop)(void *context); /* true: save and end with EK_ECANCELED */
-    /* At the end, on rank 0: every MoE layer where a policy balances; with a timeline, every op */
+    int (*stop)(void *context); /* returns 1: save and end with EK_ECANCELED */
+    /* At the end, on rank 0: for every MoE layer if a policy balances; with a timeline, for every
+     * op name */
     void (*layer)(void *context, const ek_train_layer *layer);
     void (*cost)(void *context, const ek_train_cost *cost);
-    /* What begins: "transfer" (of weights, from wherever), "step", "evaluate", "checkpoint",
-     * "end" */
+    /* On rank 0, when a phase begins: "transfer" (of weights to ranks), "step", "evaluate",
+     * "checkpoint", "end" */
     void (*phase)(void *context, const char *name);
-    /* While held-out data are evaluated, after each batch of windows */
+    /* During an evaluation, after each batch of windows */
     void (*evaluating)(void *context, int64_t windows_done, int64_t windows);
 } ek_train_hooks;
 
 enum { EK_TRAIN_LOST = 3 };
 
-/** What balance did, means of the steps of this process but the first. */
+/** Results of balancing: means over the steps of this process but the first. */
 typedef struct {
     const char *policy;      /* NULL: there was nothing to balance */
-    double before, after;    /* busiest rank's rows over the mean, worst layer: with every expert
-                                alone where it began, and as it was */
-    double replicas;         /* of all layers and micro-batches of a step */
+    double before, after;    /* busiest rank's rows over the mean, worst layer: with the initial
+                                placement without replicas; with the placements used */
+    double replicas;         /* non-primary copies, over layers and micro-batches of a step */
     double replica_bytes;    /* that these moved in a step */
-    double experts_moved;    /* for good, a step */
-    double plan_s, waited_s; /* of a step: planning; products that stood still for replicas */
-    /* With replicas_min above 1, as experts lay in the end: of so many hosts any so many may be
-     * lost without the last replica of any expert of any layer; the chance of that when 1, 2, ...
-     * random ones are lost; and both in words ("" without). */
+    double experts_moved;    /* by persistent placements, a step */
+    double plan_s, waited_s; /* of a step: planning; stall of computation that waits for replicas */
+    /* With replicas_min above 1, for the final placement: the number of hosts; how many of them,
+     * whichever they are, can be lost while every expert of every layer keeps a copy; the
+     * probability of that when 1, 2, ... random hosts are lost; and both as text ("" without). */
     int hosts, survives;
     double survivability[EK_TRAIN_LOST];
-    char survivability_text[192],
-        racks_text[192]; /* the latter of racks, where there are several */
+    char survivability_text[192], racks_text[192]; /* of hosts; of racks, if there are several */
 } ek_train_balance;
 
 /** Evaluations on eval_data.  Steps count those done. */
 typedef struct {
-    int64_t count;           /* that this process has made */
-    int64_t step, best_step; /* of the last, and of the best of the whole run; 0: there is none */
-    double loss, best_loss;  /* mean cross entropy, nats */
-    int64_t since_best;      /* evaluations since the best */
-    int stopped_early;       /* patience has ended the run */
-    char best_checkpoint[4096]; /* <out>/best, a link to the best one's checkpoint; "": none */
+    int64_t count;              /* by this process */
+    int64_t step, best_step;    /* of the last, and of the best of the whole run; 0: none */
+    double loss, best_loss;     /* mean cross entropy, nats */
+    int64_t since_best;         /* evaluations since the best */
+    int stopped_early;          /* 1: patience ended the run */
+    char best_checkpoint[4096]; /* <out>/best, a link to the best checkpoint; "": none */
 } ek_train_evaluation;
 
-/** What a run would do (dry_run).  The layout is that of ek_train_config, with what follows. */
+/** What a run would do (dry_run). */
 typedef struct {
-    int made; /* the rest is filled in */
+    int made; /* 1: the other members are valid */
     int ranks, pp, dp, tp, edp, ep, etp;
     int64_t step_tokens;
-    double epochs;                        /* how often all steps together see the data */
+    double epochs;                        /* passes over the data of all steps together */
     int64_t eval_every, eval_windows;     /* 0: no evaluations */
     double memory_least, memory_most;     /* bytes of a rank */
-    int memory_most_rank;                 /* which takes the most */
-    double memory_host, memory_available; /* of the first rank's host: of its ranks together, and
-                                             what there is; 0: not known */
-    int64_t checkpoint_bytes;             /* of one */
-    int64_t checkpoints_most, disk_free;  /* at once, with the one that is being written; bytes */
+    int memory_most_rank;                 /* the rank with the most */
+    double memory_host, memory_available; /* bytes on the first rank's host: needed by its ranks
+                                             together; available; 0: unknown */
+    int64_t checkpoint_bytes;             /* of one checkpoint */
+    int64_t checkpoints_most, disk_free;  /* checkpoints at once, with the one being written;
+                                             bytes */
     char files[256];                      /* names in `out` */
 } ek_train_plan;
 
@@ -350,14 +350,14 @@ typedef struct {
     ek_train_balance balance;
     ek_train_evaluation evaluation;
     int64_t spikes;         /* steps of this process with a loss or gradient norm far above the
-                               usual (docs/training.md) */
+                               median (docs/training.md) */
     double tokens_per_s;    /* mean over this process's steps but the first */
     int64_t peak_rss_bytes; /* of this process */
-    int finished_before;    /* resume found nothing left to do */
+    int finished_before;    /* 1: all steps were done before this start */
     char checkpoint[4096];  /* the newest; "" if none was written */
 } ek_train_summary;
 
-/** Runs.
+/** Trains, from settings to output files.  Collective over cfg->world.  Errors: see the top.
  *
  *  @param[in]  cfg    settings; strings are borrowed until the call returns
  *  @param[in]  hooks  may be NULL

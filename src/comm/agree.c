@@ -1,10 +1,10 @@
-/* One rank's failure becomes everybody's, with its text; so do records. */
+/* Broadcasts one rank's failure with its message; gathers records. */
 #include "comm/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the rank that failed tells the others. */
+/* The failure that is broadcast. */
 typedef struct {
     int64_t status;
     char text[512];
@@ -19,7 +19,7 @@ ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_statu
         snprintf(f.text, sizeof(f.text), "%s", ek_err_message());
     EK_TRY(ek_comm_broadcast(world, &f, sizeof(f), failed, &op));
     EK_TRY(ek_coll_wait(&op));
-    if (f.status == EK_ECANCELED) /* an end that was asked for is no failure of one rank */
+    if (f.status == EK_ECANCELED) /* a requested end is no failure of one rank */
         return EK_FAIL(EK_ECANCELED, "%s", f.text);
     if (ek_comm_rank(world) == failed)
         return mine;

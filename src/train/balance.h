@@ -1,23 +1,24 @@
-/* train/balance.h - what balances the expert ranks of a run: the planner, its costs, its slots. */
+/* train/balance.h - load balancing of a run's expert ranks: planner, cost factors, expert slots. */
 #ifndef TRAIN_BALANCE_H
 #define TRAIN_BALANCE_H
 
 #include "train/run_priv.h"
 
-/* Reads --balance, --adaptive-r and what belongs to them into the settings of the run. */
+/* Reads --balance, --adaptive-r and related options into the settings of the run. */
 EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
 
-/* Measures what planners reckon with, where one is to be asked: as kept from an earlier run, or
- * now.  Collective. */
+/* Measures the machine costs that planners use, or reads them from the cache; does nothing without
+ * a planner.  Collective. */
 EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
 
-/* Adds the last step, the n-th that counts, to the summary's means. */
+/* Adds the last step, the n-th counted one, to the means of the summary. */
 void ek_run_add_balance(ek_run *r, int64_t n);
 
-/* What ranks gather, by --adaptive-r, and the slots that this takes; when the mesh is open. */
+/* Sets the expert slices that ranks gather (--adaptive-r) and the slots that they need; after the
+ * mesh is open. */
 EK_CHECKED ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc);
 
-/* Completes the model's config and the trainer's, when the mesh is open. */
+/* Completes the configs of model and trainer, after the mesh is open. */
 EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);
 
 #endif

@@ -1,9 +1,9 @@
-/* train/calibrate_priv.h - inside of calibration: what its parts share.
+/* train/calibrate_priv.h - declarations shared by the files of calibration.
  *
- *   calibrate.c          the order, what ranks agree on, the cache
- *   calibrate_compute.c  products and copies
+ *   calibrate.c          order of measurements, agreement of ranks, cache
+ *   calibrate_compute.c  matrix products and copies
  *   calibrate_links.c    messages
- *   calibrate_sizes.c    which sizes of them, and how often */
+ *   calibrate_sizes.c    choice of message sizes and repetitions */
 #ifndef TRAIN_CALIBRATE_PRIV_H
 #define TRAIN_CALIBRATE_PRIV_H
 
@@ -11,7 +11,7 @@
 
 typedef struct {
     const ek_calibrate_config *cfg;
-    ek_comm *world; /* not to be used with one rank */
+    ek_comm *world; /* not used with one rank */
     int rank, ranks;
     int nodes, a_node; /* ranks of the fullest node */
     ek_machine *m;
@@ -22,7 +22,7 @@ static inline int ek_calibrate_node(const ek_calibration *c, int rank)
     return c->ranks > 1 ? ek_comm_node(c->world, rank) : 0;
 }
 
-/* The quickest repetition so far of one figure, and whether more would say the same. */
+/* The two shortest repetitions so far of one measurement. */
 typedef struct {
     double best, next;
     int n;
@@ -45,24 +45,24 @@ static inline int ek_repeats_agree(const ek_repeats *r)
     return r->n >= 3 && r->next <= 1.03 * r->best;
 }
 
-/* To 4 digits, which is more than is known. */
+/* Rounds to 4 significant digits, which exceed the precision of the measurement. */
 double ek_calibrate_round(double x);
 
-/* x [n] := the largest of all ranks. */
+/* x [n] := the maximum over ranks.  Collective. */
 EK_CHECKED ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n);
 
-/* Seconds of one of n calls with so many bytes, and what has been spent since the same instant as
- * ever; both the same on all ranks. */
+/* Makes n calls with `bytes` bytes: *seconds of one call, and *spent since a fixed instant; both
+ * the same on all ranks. */
 typedef ek_status ek_time_calls(void *context, int64_t bytes, int n, double *seconds,
                                 double *spent);
 
-/* Times the first of the ascending sizes [*n] that `share` seconds allow, at least one, and makes
- * *n their number; took [*n]: of one call.  from: what has been spent.  Where calls are disturbed
- * it may take a few times as long. */
+/* Times as many of the ascending sizes [*n], from the first on, as `share` seconds allow, at least
+ * one; sets *n to their number.  took [*n]: seconds of one call.  from: *spent at the beginning.
+ * On a disturbed machine it may take a few times as long. */
 EK_CHECKED ek_status ek_calibrate_sizes(ek_time_calls *time_calls, void *context, double from,
                                         double share, const int64_t *sizes, double *took, int *n);
 
-/* Fill their part of c->m in about so many seconds.  Collective. */
+/* Fill the compute and the link tables of c->m in about budget_s seconds.  Collective. */
 EK_CHECKED ek_status ek_calibrate_compute(ek_calibration *c, double budget_s);
 EK_CHECKED ek_status ek_calibrate_links(ek_calibration *c, double budget_s);
 

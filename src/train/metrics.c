@@ -132,18 +132,18 @@ typedef struct {
 } column;
 
 /* `"name": [1, 2, 3]`, scaled. */
-static size_t put_list(char *at, size_t room, const char *name, column c, double scale, int digits)
+static size_t put_list(char *at, size_t cap, const char *name, column c, double scale, int digits)
 {
-    size_t n = (size_t)snprintf(at, room, "\"%s\": [", name);
+    size_t n = (size_t)snprintf(at, cap, "\"%s\": [", name);
 
-    for (int i = 0; i < c.n && n < room; i++) {
+    for (int i = 0; i < c.n && n < cap; i++) {
         double x;
 
         memcpy(&x, (const char *)c.first + (size_t)i * c.size + c.offset, sizeof(x));
-        n += (size_t)snprintf(at + n, room - n, "%s%.*f", i > 0 ? ", " : "", digits, x * scale);
+        n += (size_t)snprintf(at + n, cap - n, "%s%.*f", i > 0 ? ", " : "", digits, x * scale);
     }
-    if (n < room)
-        n += (size_t)snprintf(at + n, room - n, "]");
+    if (n < cap)
+        n += (size_t)snprintf(at + n, cap - n, "]");
     return n;
 }
 
@@ -159,19 +159,19 @@ static column of_layers(const ek_metrics_step *s, size_t offset)
 
 static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
 {
-    size_t room = LINE_CAP + 48 * (size_t)s->ranks + 96 * (size_t)s->layers;
+    size_t cap = LINE_CAP + 48 * (size_t)s->ranks + 96 * (size_t)s->layers;
 
-    if (m->room >= room)
+    if (m->cap >= cap)
         return EK_OK;
     free(m->line);
-    m->line = malloc(room);
-    m->room = m->line != NULL ? room : 0;
+    m->line = malloc(cap);
+    m->cap = m->line != NULL ? cap : 0;
     EK_REQUIRE(m->line != NULL, EK_ENOMEM, "no memory for a line of metrics");
     return EK_OK;
 }
 
 /* `, "layers": {...}`, in the order of the layers. */
-static size_t put_layers(char *at, size_t room, const ek_metrics_step *s)
+static size_t put_layers(char *at, size_t cap, const ek_metrics_step *s)
 {
     static const struct {
         const char *name;
@@ -190,15 +190,15 @@ static size_t put_layers(char *at, size_t room, const ek_metrics_step *s)
     if (s->layers == 0)
         return 0;
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        n += (size_t)snprintf(at + n, room - n, "%s", i == 0 ? ", \"layers\": {" : ", ");
-        n += put_list(at + n, room - n, lists[i].name, of_layers(s, lists[i].offset),
-                      lists[i].scale, lists[i].digits);
+        n += (size_t)snprintf(at + n, cap - n, "%s", i == 0 ? ", \"layers\": {" : ", ");
+        n += put_list(at + n, cap - n, lists[i].name, of_layers(s, lists[i].offset), lists[i].scale,
+                      lists[i].digits);
     }
-    return n + (size_t)snprintf(at + n, room - n, "}");
+    return n + (size_t)snprintf(at + n, cap - n, "}");
 }
 
 /* What only some steps have to say. */
-static size_t put_rest(char *at, size_t room, const ek_metrics_step *s)
+static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
 {
     static const char *const spikes[] = {[EK_SPIKE_LOSS] = ", \"spike\": [\"loss\"]",
                                          [EK_SPIKE_NORM] = ", \"spike\": [\"grad_norm\"]",
@@ -209,8 +209,8 @@ static size_t put_rest(char *at, size_t room, const ek_metrics_step *s)
     size_t n = 0;
 
     if (l->masked)
-        n += (size_t)snprintf(at, room, ", \"loss_tokens\": %.0f", l->loss_tokens);
-    return n + (size_t)snprintf(at + n, room - n, "%s%s}\n",
+        n += (size_t)snprintf(at, cap, ", \"loss_tokens\": %.0f", l->loss_tokens);
+    return n + (size_t)snprintf(at + n, cap - n, "%s%s}\n",
                                 s->of_rank == NULL ? ", \"recovered\": true" : "",
                                 spikes[s->spikes & 3]);
 }
@@ -229,7 +229,7 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
         flops += s->of_rank[i].flops;
     }
     n = (size_t)snprintf(
-        m->line, m->room,
+        m->line, m->cap,
         "{\"step\": %" PRId64 ", \"tokens\": %" PRId64 ", \"loss\": %.17g, \"aux_loss\": %.17g, "
         "\"grad_norm\": %.17g, \"lr\": %.17g, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
         "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": %.6g, \"dropped\": %" PRId64
@@ -241,18 +241,18 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
         (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
         l->dropped, s->ranks, bytes, l->primary_max_over_mean, l->plans, l->experts_moved,
         l->replicas, l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
-    n += put_list(m->line + n, m->room - n, "peak_rss_mb",
+    n += put_list(m->line + n, m->cap - n, "peak_rss_mb",
                   of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);
-    n += (size_t)snprintf(m->line + n, m->room - n, ", ");
-    n += put_list(m->line + n, m->room - n, "params_held",
+    n += (size_t)snprintf(m->line + n, m->cap - n, ", ");
+    n += put_list(m->line + n, m->cap - n, "params_held",
                   of_ranks(s, offsetof(ek_rank_metrics, params_held)), 1, 0);
-    n += put_layers(m->line + n, m->room - n, s);
-    n += (size_t)snprintf(m->line + n, m->room - n,
+    n += put_layers(m->line + n, m->cap - n, s);
+    n += (size_t)snprintf(m->line + n, m->cap - n,
                           ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
                           "\"a2a\": \"%s\", \"adaptive_r\": %d",
                           l->z_loss, flops / 1e9, degree > 0 ? degree : 1,
                           degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r);
-    return n + put_rest(m->line + n, m->room - n, s);
+    return n + put_rest(m->line + n, m->cap - n, s);
 }
 
 ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)
@@ -271,14 +271,14 @@ ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)
 }
 
 /* `, "eval_loss": ...}`, in place of a line's end. */
-static int put_eval(char *at, size_t room, const ek_metrics_eval *e)
+static int put_eval(char *at, size_t cap, const ek_metrics_eval *e)
 {
     double perplexity = exp(e->loss);
     char text[40] = "null"; /* JSON has no infinity */
 
     if (isfinite(perplexity))
         snprintf(text, sizeof(text), "%.17g", perplexity);
-    return snprintf(at, room,
+    return snprintf(at, cap,
                     ", \"eval_loss\": %.17g, \"eval_perplexity\": %s, \"eval_tokens\": %" PRId64
                     ", \"eval_s\": %.3f}\n",
                     e->loss, text, e->tokens, e->seconds);

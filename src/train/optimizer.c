@@ -1,4 +1,4 @@
-/* The norm over all ranks, then unit by unit the update, the gathering and the packing. */
+/* The norm over all ranks; then for each parameter bucket update, all-gather and packing. */
 #include "train/optimizer.h"
 
 #include "exec/net.h"
@@ -32,7 +32,7 @@ double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
 /* Arrays whose squares are summed by one call. */
 enum { NORM_BATCH = 64 };
 
-/* Adds those of as many parameters as fit, from `first` on; the next. */
+/* Adds the sums of squares of up to NORM_BATCH parameters from `first` on; returns the next. */
 static int64_t sum_batch(const ek_model *m, int64_t first, double *sum)
 {
     int64_t real = (int64_t)ek_dtype_size(m->k->real), count = 0, n[NORM_BATCH] = {0};
@@ -53,7 +53,7 @@ static int64_t sum_batch(const ek_model *m, int64_t first, double *sum)
     return first;
 }
 
-/* Sum of squares of what this rank answers for, in the order of the weights. */
+/* Sum of squares of the gradients that this rank counts, in the order of parameters. */
 static ek_status op_norm(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
@@ -63,7 +63,7 @@ static ek_status op_norm(void *self, const ek_op *op)
     for (int64_t i = 0; i < o->model->n_params;)
         i = sum_batch(o->model, i, &sum);
     o->sums[0] = sum;
-    if (o->journal != NULL) /* the sum over ranks comes after this on all of them */
+    if (o->journal != NULL) /* every rank does this before the sum over ranks */
         ek_journal_reduced(o->journal, o->steps_done);
     return EK_OK;
 }
@@ -78,7 +78,7 @@ static ek_status op_sum_ranks(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-/* Sets up this step's update, from the sum over all ranks. */
+/* Computes this step's update parameters from the sum over ranks. */
 static ek_status op_clip(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
@@ -107,7 +107,7 @@ static ek_status op_clip(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* What reduce_scatter left outside the kept run. */
+/* Clears gradients outside of the kept range, which reduce_scatter leaves behind. */
 static void clear_unkept_gradients(const ek_model *m, const ek_param_bucket *u)
 {
     size_t real = ek_dtype_size(m->k->real);
@@ -174,8 +174,8 @@ static int is_contiguous(const ek_model *m, const void *a, int64_t n, const void
     return (const char *)b == (const char *)a + n * (int64_t)ek_dtype_size(m->k->real);
 }
 
-/* Of a unit's parameters from `first` on, those that lie one behind the other and decay alike, and
- * so take one kernel: where they end, and how many numbers they are. */
+/* Parameters of a bucket from `first` on that are contiguous and have the same decay, and so need
+ * one kernel call: returns their end; *n: their numbers. */
 static int32_t merge_params(const ek_model *m, const ek_param_bucket *u, int32_t first, int64_t *n)
 {
     const ek_param *a = &m->params[u->params[first]];
@@ -209,7 +209,7 @@ static void update_bucket(const ek_optimizer *o, const ek_param_bucket *u)
     }
 }
 
-/* Updates what this rank keeps of unit op->part, and zeroes its gradient. */
+/* Updates this rank's part of bucket op->part, and zeroes its gradient. */
 static ek_status op_update(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
@@ -226,7 +226,7 @@ static ek_status op_update(void *self, const ek_op *op)
     return u->sharded ? EK_OK : ek_param_bucket_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
-/* Bytes that an update moves: masters, gradients and moments in and out, packed forms out. */
+/* Bytes that an update reads and writes: masters, gradients, moments, packed forms. */
 static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 {
     double bytes = 8 * (double)ek_dtype_size(m->k->real) * (double)u->kept;
@@ -251,8 +251,8 @@ static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn
     return ek_graph_add(g, &op, (int32_t[]){dep, also}, 2);
 }
 
-/* The units, one after the other.  Where masters are gathered after the update (ZeRO 1 and 2), a
- * unit is packed after the update of the next, which hides the gathering. */
+/* Bucket by bucket.  If masters are gathered after the update (ZeRO 1 and 2), a bucket is packed
+ * after the update of the next one, which hides the all-gather. */
 static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 {
     ek_model *m = o->model;
@@ -280,7 +280,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
     return gathering >= 0 ? ek_param_buckets_build_pack(m, g, gathering, gathered) : dep;
 }
 
-_Static_assert(sizeof(ek_step_record) <= EK_JOURNAL_RECORD, "a ledger has room for the record");
+_Static_assert(sizeof(ek_step_record) <= EK_JOURNAL_RECORD, "the record fits a step journal");
 
 int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
 {

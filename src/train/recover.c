@@ -1,5 +1,5 @@
-/* Finding, finishing, filling: see the header.  Tables are small against the state itself, so
- * everybody gets all of them, and everybody makes the same plan. */
+/* Finds survivors, finishes their step, and fills new segments: see the header.  Shard tables are
+ * small compared with the state, so all ranks get all of them and make the same copy plan. */
 #include "train/recover.h"
 
 #include "base/log.h"
@@ -29,7 +29,7 @@ static int rank_host(const ek_recovery *r, int rank)
     return r->ranks > 1 ? ek_comm_node(r->world, rank) : 0;
 }
 
-/* Of this host's ranks, the one that serves a segment. */
+/* The rank of this host that serves a segment. */
 static int serving_rank(const ek_recovery *r, const ek_segment_id *id)
 {
     int n = 0, at = 0;
@@ -42,10 +42,10 @@ static int serving_rank(const ek_recovery *r, const ek_segment_id *id)
     return r->rank;
 }
 
-/* --- what is there ---------------------------------------------------------------------------- */
+/* --- finding survivors ------------------------------------------------------------------------ */
 
-/* Seconds in which a process that was killed is gone; and after which one that was not, as its
- * mpiexec hangs, or is stopped like itself, is killed. */
+/* Seconds to wait for the exit of a killed process; and before a process that still holds a segment
+ * is killed, as its mpiexec hangs or both are stopped. */
 static const double exit_timeout_s = 20, grace_s = 1;
 
 static ek_status open_tables(ek_found_segment *f)
@@ -60,8 +60,8 @@ static ek_status open_tables(ek_found_segment *f)
                                ek_journal_real_bytes(&f->journal), &f->shards);
 }
 
-/* What was left before it was whole is removed; one that somebody works on, or that another version
- * of evenkeel could read, is a reason to stop. */
+/* Removes an incomplete segment.  Fails for a segment that another process holds, or that another
+ * version of evenkeel wrote. */
 static ek_status open_served_segment(const ek_recovery *r, ek_found_segment *f)
 {
     ek_segment *s = &f->segment;
@@ -72,11 +72,11 @@ static ek_status open_served_segment(const ek_recovery *r, ek_found_segment *f)
 
         if (pid > 0)
             ek_log("elastic", EK_LOG_WARN,
-                   "process %d of an earlier start was still there, and is ended", pid);
+                   "process %d of an earlier start still ran, and was killed", pid);
         st = ek_segment_open(&f->id, exit_timeout_s, s);
     }
     if (st == EK_ENOENT || st == EK_ECORRUPT)
-        return ek_segment_remove(&f->id); /* pieces may be left of it */
+        return ek_segment_remove(&f->id); /* some of its blocks may exist */
     EK_TRY(st);
     f->prealloc = ek_prealloc_is(&f->id);
     if (f->prealloc)
@@ -92,7 +92,7 @@ static ek_status open_served_segment(const ek_recovery *r, ek_found_segment *f)
     return EK_OK;
 }
 
-/* What others have put in the way, which is not used; said by one rank of a host. */
+/* Warns, once a host, of a folder with a name of this run that is not used. */
 static ek_status warn_of_foreign(const ek_recovery *r)
 {
     const ek_segment_id first = {0};
@@ -130,7 +130,7 @@ out:
     return st;
 }
 
-/* Those of this host's that others serve, to copy from them. */
+/* Opens the segments of this host that other ranks serve, to copy from them. */
 static ek_status open_unserved_segments(ek_recovery *r)
 {
     for (int64_t i = 0; i < r->n_found; i++) {
@@ -144,10 +144,10 @@ static ek_status open_unserved_segments(ek_recovery *r)
     return EK_OK;
 }
 
-/* What one rank says to all of what it serves. */
+/* Summary of what one rank serves. */
 typedef struct {
-    int64_t generation; /* the newest that this rank has seen, in whatever state */
-    int64_t n;
+    int64_t generation; /* 1 + the newest that this rank has found, in any phase */
+    int64_t n;          /* segments with state */
 } serving_summary;
 
 static ek_survivor_info survivor_of(const ek_recovery *r, const ek_found_segment *f)
@@ -168,7 +168,8 @@ static int is_served_state(const ek_recovery *r, int64_t i)
     return r->found[i].served && r->found[i].segment.head != NULL && !r->found[i].prealloc;
 }
 
-/* Lists what is left, by server, so that all have the same list.  all [ranks]. */
+/* Gathers survivors, ordered by serving rank, so that all ranks have the same list.  all [ranks].
+ */
 static ek_status gather_survivors(ek_recovery *r, serving_summary *all)
 {
     ek_survivor_info *mine;
@@ -204,7 +205,7 @@ out:
     return st;
 }
 
-/* Which of the list this host's segments are. */
+/* Sets found[].survivor of this host's segments. */
 static void match_segments(ek_recovery *r)
 {
     for (int64_t i = 0; i < r->n_found; i++)
@@ -230,8 +231,8 @@ static ek_status decide_recovery(ek_recovery *r)
         r->finished += role[i] == EK_SURVIVOR_FINISH;
         if (role[i] == EK_SURVIVOR_UNUSABLE && r->rank == 0)
             ek_log("elastic", EK_LOG_WARN,
-                   "what rank %d has left stands at step %lld and cannot get to %lld; it is not "
-                   "used",
+                   "the state of earlier rank %d is at step %lld and cannot be brought to step "
+                   "%lld; it is not used",
                    (int)of[i].rank, (long long)of[i].state.steps_done,
                    (long long)r->decision.steps_done);
     }
@@ -243,7 +244,7 @@ out:
 
 /* --- the step under way ----------------------------------------------------------------------- */
 
-/* The segment of this host that is left[i], if this rank serves it. */
+/* The segment of a survivor, if this rank serves it; else NULL. */
 static ek_found_segment *served(const ek_recovery *r, int32_t survivor)
 {
     for (int64_t i = 0; i < r->n_found; i++)
@@ -262,14 +263,14 @@ static ek_status finish_served(ek_recovery *r, const ek_kernels *k)
         if (f == NULL || r->survivors[i].role != EK_SURVIVOR_FINISH)
             continue;
         EK_REQUIRE(ek_journal_real_bytes(&f->journal) == r->real, EK_EINVAL,
-                   "the run in memory has numbers of %d bytes; give it its --dtype",
+                   "the run in memory has numbers of %d bytes; give the same --dtype",
                    ek_journal_real_bytes(&f->journal));
         EK_TRY(ek_journal_finish(&f->journal, &rule, r->decision.steps_done - 1, &r->record));
     }
     return EK_OK;
 }
 
-/* The record goes to all, and those who have not done the last step finish it. */
+/* Broadcasts the record; survivors that have not done the last step finish it. */
 static ek_status finish_step(ek_recovery *r, const ek_kernels *k)
 {
     const ek_found_segment *f;
@@ -284,7 +285,7 @@ static ek_status finish_step(ek_recovery *r, const ek_kernels *k)
     return ek_agree(r->world, "finish a step", finish_served(r, k));
 }
 
-/* Removes what generations that did not get so far have left, so that there is room. */
+/* Removes segments of other generations, to free memory. */
 static ek_status remove_old(ek_recovery *r)
 {
     for (int64_t i = 0; i < r->n_found; i++) {
@@ -322,7 +323,7 @@ ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t
     match_segments(r);
     EK_TRY_OUT(decide_recovery(r));
     EK_TRY_OUT(finish_step(r, k));
-    EK_TRY_OUT(ek_agree(world, "remove what is of no use", remove_old(r)));
+    EK_TRY_OUT(ek_agree(world, "remove unusable state", remove_old(r)));
     EK_TRY_OUT(ek_agree(world, "open the state of the run", open_unserved_segments(r)));
 out:
     free(all);
@@ -336,15 +337,15 @@ ek_status ek_recover_check(const ek_recovery *r, uint64_t fingerprint, const cha
                        r->survivors[i].fingerprint == fingerprint,
                    EK_EINVAL,
                    "--elastic: memory holds the state of a run with --out %s and another model, "
-                   "other data or settings; give the same, or end that one with `evenkeel clean "
-                   "--out %s`",
+                   "other data or settings; give the same, or discard that state with `evenkeel "
+                   "clean --out %s`",
                    out, out);
     return EK_OK;
 }
 
 /* --- filling ---------------------------------------------------------------------------------- */
 
-/* What is left, what is wanted, and how the one becomes the other. */
+/* Survivors, wants, and the copy plan between them. */
 typedef struct {
     const ek_shard_owner *survivors;
     const int32_t *survivor_of;
@@ -353,7 +354,7 @@ typedef struct {
     int64_t n;
 } exchange;
 
-/* A table of n parts from one rank to all; mine: that rank's own. */
+/* Broadcasts the table of n shards of rank `from`; mine: its table, on that rank only. */
 static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n, const ek_shard *mine,
                                  int from)
 {
@@ -367,11 +368,11 @@ static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n, c
     return broadcast_bytes(r, h->shards.shard, bytes, from);
 }
 
-/* Ranks of a stage note alike; of those that are of use the first one's note is told to all. */
+/* Broadcasts the warm state of the first usable survivor; ranks of a stage have the same. */
 static ek_status broadcast_warm_state(ek_recovery *r)
 {
-    const ek_survivor_info *l = &r->survivors[r->table_of[0]];
-    const ek_found_segment *f = served(r, r->table_of[0]);
+    const ek_survivor_info *l = &r->survivors[r->table_survivor[0]];
+    const ek_found_segment *f = served(r, r->table_survivor[0]);
     size_t bytes = 0;
     const void *warm_state = f != NULL ? ek_journal_warm_state(&f->journal, &bytes) : NULL;
 
@@ -387,8 +388,8 @@ static ek_status broadcast_warm_state(ek_recovery *r)
 ek_status ek_recover_read_tables(ek_recovery *r)
 {
     r->tables = calloc((size_t)r->n_survivors + 1, sizeof(*r->tables));
-    r->table_of = calloc((size_t)r->n_survivors + 1, sizeof(*r->table_of));
-    EK_REQUIRE(r->tables != NULL && r->table_of != NULL, EK_ENOMEM, "no memory for %d ranks",
+    r->table_survivor = calloc((size_t)r->n_survivors + 1, sizeof(*r->table_survivor));
+    EK_REQUIRE(r->tables != NULL && r->table_survivor != NULL, EK_ENOMEM, "no memory for %d ranks",
                r->n_survivors);
     for (int32_t i = 0; i < r->n_survivors; i++) {
         const ek_survivor_info *l = &r->survivors[i];
@@ -399,7 +400,7 @@ ek_status ek_recover_read_tables(ek_recovery *r)
             continue;
         h->host = l->host;
         h->rank = l->server;
-        r->table_of[r->n_tables++] = i;
+        r->table_survivor[r->n_tables++] = i;
         EK_TRY(broadcast_table(r, h, l->shards, f != NULL ? f->shards.shard : NULL, l->server));
     }
     return r->n_tables > 0 ? broadcast_warm_state(r) : EK_OK;
@@ -423,7 +424,7 @@ out:
     return st;
 }
 
-/* How the box of a copy lies in a body. */
+/* The memory layout of a copied slice in a body. */
 typedef struct {
     unsigned char *at[EK_STATE_ARRAYS];
     int64_t rows, row_bytes, stride;
@@ -439,7 +440,7 @@ static slice_layout slice_layout_of(const ek_shard *p, unsigned char *body,
     return x;
 }
 
-/* Copies rows; a stride of 0 stands for rows without gaps. */
+/* Copies rows; stride 0: packed rows. */
 static void copy_rows(unsigned char *to, int64_t to_stride, const unsigned char *from,
                       int64_t from_stride, const slice_layout *x)
 {
@@ -466,14 +467,14 @@ static int64_t copy_bytes(const ek_state_copy *c, int real)
     return EK_STATE_ARRAYS * c->slice.rows * c->slice.cols * real;
 }
 
-/* --- what is not copied: see elastic/adopt_blocks.h ------------------------------------------- */
+/* --- adopting blocks: see elastic/adopt_blocks.h ---------------------------------------------- */
 
 static ek_state_blocks state_blocks_of(const ek_segment *s, const ek_shard_table *shards)
 {
     return (ek_state_blocks){shards, s->block_at, s->head->blocks};
 }
 
-/* Those of what this rank serves that are of use. */
+/* The usable segments that this rank serves. */
 static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of,
                            ek_state_blocks *blocks)
 {
@@ -505,7 +506,7 @@ ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s)
     return ek_state_create_blocks(s);
 }
 
-/* A rank takes over pieces of what it serves itself, so that no two take the same. */
+/* A rank adopts blocks only of segments that it serves, so that no two ranks adopt the same. */
 static ek_status adopt_blocks(ek_recovery *r, ek_rank_state *s)
 {
     ek_state_blocks want = state_blocks_of(&s->segment, &s->shards);
@@ -541,7 +542,7 @@ static int is_adopted(const ek_rank_state *s, const ek_shard *p)
     return k >= 0 && s->blocks[k] == EK_BLOCK_ADOPTED;
 }
 
-/* What this rank wants and its host has. */
+/* Copies what this rank wants from segments of its host. */
 static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s)
 {
     for (int64_t i = 0; i < x->n; i++) {
@@ -562,7 +563,7 @@ static void copy_local(ek_recovery *r, const exchange *x, ek_rank_state *s)
     }
 }
 
-/* Bytes from each rank to each other: rows [ranks][ranks]; returns whether there are any. */
+/* Bytes from each rank to each other: bytes_to [ranks][ranks]; returns whether there are any. */
 static int count_remote_bytes(const ek_recovery *r, const exchange *x, int64_t *bytes_to)
 {
     int any = 0;
@@ -576,8 +577,8 @@ static int count_remote_bytes(const ek_recovery *r, const exchange *x, int64_t *
     return any;
 }
 
-/* Packs what goes from this rank to `peer`, or unpacks what has come from it: in the order of the
- * copies, which both know. */
+/* Packs the copies from this rank to `peer`, or unpacks those from `peer`, in the order of the copy
+ * plan.  Returns the end. */
 static unsigned char *pack_copies(const ek_recovery *r, const exchange *x, ek_rank_state *s,
                                   int peer, int unpack, unsigned char *at)
 {
@@ -621,10 +622,10 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
     }
     send = at = malloc((size_t)out + 1);
     recv = malloc((size_t)in + 1);
-    EK_TRY_OUT(ek_agree(r->world, "get memory to recover in",
+    EK_TRY_OUT(ek_agree(r->world, "allocate buffers for recovery",
                         send != NULL && recv != NULL
                             ? EK_OK
-                            : EK_FAIL(EK_ENOMEM, "no memory for %.1f MB of state on its way",
+                            : EK_FAIL(EK_ENOMEM, "no memory for %.1f MB of state to exchange",
                                       (double)(out + in) / 1e6)));
     for (int i = 0; i < r->ranks; i++)
         at = pack_copies(r, x, s, i, 0, at);
@@ -656,7 +657,7 @@ static ek_status copy_state(ek_recovery *r, const exchange *x, ek_rank_state *s)
 ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
 {
     static const ek_shard_table nothing;
-    exchange x = {.survivors = r->tables, .survivor_of = r->table_of};
+    exchange x = {.survivors = r->tables, .survivor_of = r->table_survivor};
     ek_status st = EK_OK;
 
     x.wants = calloc((size_t)r->ranks, sizeof(*x.wants));
@@ -664,8 +665,8 @@ ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
     EK_TRY_OUT(gather_wants(r, &x, s != NULL ? &s->shards : &nothing));
     EK_TRY_OUT(
         ek_shard_copy_plan(x.survivors, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
-    EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "not all of the model is left in memory");
-    EK_TRY_OUT(ek_agree(r->world, "take over state", s != NULL ? adopt_blocks(r, s) : EK_OK));
+    EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "memory does not hold the whole model");
+    EK_TRY_OUT(ek_agree(r->world, "adopt state", s != NULL ? adopt_blocks(r, s) : EK_OK));
     EK_TRY_OUT(copy_state(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
@@ -694,7 +695,7 @@ int64_t ek_recover_prealloc_bytes(const ek_recovery *r)
     return bytes;
 }
 
-/* --- the end of it ---------------------------------------------------------------------------- */
+/* --- commit ----------------------------------------------------------------------------------- */
 
 static void close_found(ek_recovery *r)
 {
@@ -713,7 +714,7 @@ ek_status ek_recover_remove(ek_recovery *r)
         if (r->found[i].served)
             st = ek_segment_remove(&r->found[i].id);
     close_found(r);
-    return ek_agree(r->world, "remove what an earlier start has left", st);
+    return ek_agree(r->world, "remove the state of an earlier start", st);
 }
 
 ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s)
@@ -737,7 +738,7 @@ void ek_recover_close(ek_recovery *r)
         free(r->tables[i].shards.shard);
     free(r->warm_state);
     free(r->tables);
-    free(r->table_of);
+    free(r->table_survivor);
     free(r->survivors);
     *r = (ek_recovery){0};
 }

@@ -1,4 +1,4 @@
-/* Experts of a run that goes on from memory begin where they lie. */
+/* Initial expert placement of a run that continues from memory: where memory holds the experts. */
 #include "elastic/restart_placement.h"
 #include "model/hf_names.h"
 #include "train/run_priv.h"
@@ -7,8 +7,8 @@
 
 enum { EXPERT_MATRICES = 3 };
 
-/* Whether the state of experts with lasting replicas can be placed anew: whole experts, each run of
- * ranks once. */
+/* Whether this applies: persistent replicas, unsharded experts, one expert-parallel group a stage.
+ */
 static int is_applicable(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
@@ -18,15 +18,15 @@ static int is_applicable(const ek_run *r)
            r->mesh->etp == 1;
 }
 
-/* What a layer's resettling reads and makes. */
+/* Input and result of the placement of a layer. */
 typedef struct {
     ek_restart_placement x;
     int32_t *survivor_host, *host;
-    int32_t *domain; /* [ranks] what fails as one: hosts, or racks */
+    int32_t *domain; /* [ranks] failure domain: host, or rack */
     unsigned char *has, *scratch;
     ek_placement to;
     int64_t *quota;
-    int32_t *layer_of, *expert_of; /* of every tensor; -1: no expert's */
+    int32_t *layer_of, *expert_of; /* [tensors]; expert_of -1: not an expert's */
 } workspace;
 
 static void free_workspace(workspace *m)
@@ -63,7 +63,7 @@ static ek_status alloc_workspace(const ek_run *r, int32_t slots, workspace *m)
     EK_REQUIRE(m->survivor_host != NULL && m->host != NULL && m->domain != NULL && m->has != NULL &&
                    m->scratch != NULL && m->to.expert_of != NULL && m->to.primary != NULL &&
                    m->quota != NULL && m->layer_of != NULL && m->expert_of != NULL,
-               EK_ENOMEM, "no memory to place experts in");
+               EK_ENOMEM, "no memory for the placement of experts");
     return EK_OK;
 }
 
@@ -73,7 +73,7 @@ static void set_placement_input(const ek_run *r, workspace *m)
 
     for (int32_t i = 0; i < found->n_tables; i++)
         m->survivor_host[i] = found->tables[i].host;
-    for (int32_t i = 0; i < r->mesh->ep; i++) { /* one run: ranks of the stage, in order */
+    for (int32_t i = 0; i < r->mesh->ep; i++) { /* one group: the ranks of the stage, in order */
         int rank = r->mesh->pp_rank * r->mesh->stage_size + i;
 
         m->host[i] = ek_comm_node(r->world, rank);
@@ -98,7 +98,7 @@ static void set_placement_input(const ek_run *r, workspace *m)
                                   .host = m->host};
 }
 
-/* Who has which experts of a layer: all three matrices of them. */
+/* Which survivor holds which experts of a layer: all three matrices of them. */
 static void find_expert_holders(const ek_run *r, int64_t layer, workspace *m)
 {
     int64_t experts = m->x.experts;
@@ -128,12 +128,13 @@ static int32_t slots_per_rank(const ek_run *r, int64_t *first_layer)
     return 0;
 }
 
-/* Whether nobody is missing of those that have left it, and nobody is new. */
+/* Whether all ranks of the earlier generation survive and none is new. */
 static int has_same_ranks(const ek_run *r)
 {
     const ek_recovery *found = &r->recovery;
 
-    return found->n_tables == r->ranks && found->survivors[found->table_of[0]].ranks == r->ranks;
+    return found->n_tables == r->ranks &&
+           found->survivors[found->table_survivor[0]].ranks == r->ranks;
 }
 
 static int rank_holds(const workspace *m, int32_t rank, int32_t expert)
@@ -141,7 +142,7 @@ static int rank_holds(const workspace *m, int32_t rank, int32_t expert)
     return ek_slot_find(m->to.expert_of + rank * m->to.slots, m->to.slots, expert) >= 0;
 }
 
-/* Ranks of different domains, or (expert >= 0) those of them that hold the expert. */
+/* The number of failure domains, or (expert >= 0) of those that hold the expert. */
 static int32_t count_domains(const workspace *m, int32_t expert)
 {
     int32_t n = 0;
@@ -157,8 +158,8 @@ static int32_t count_domains(const workspace *m, int32_t expert)
     return n;
 }
 
-/* Whether --replicas-min hosts, or racks, hold every expert of a layer, as far as there are so
- * many.  They may not: who has left it may itself have lost a host just before. */
+/* Whether min(--replicas-min, domains) hosts, or racks, hold every expert of a layer.  They may
+ * not: the earlier generation may have lost a host just before. */
 static int has_replicas(const ek_run *r, const workspace *m)
 {
     int32_t domains = count_domains(m, -1), want = r->cfg->replicas_min;

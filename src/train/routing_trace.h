@@ -1,8 +1,8 @@
-/* train/routing_trace.h - the loads of a run as a routing trace: an .npy file of uint32 with axes
- * [iteration][layer][source rank][expert], numbers of assignments (top-k expanded).
+/* train/routing_trace.h - the loads of a run as a routing trace: an .npy file of uint32, shape
+ * [iteration][layer][source rank][expert], numbers of assignments (tokens times top-k).
  *
- * The loads of each step go to a file without a name in the run's folder, which is gone when the
- * process is, so that memory does not grow with the steps. */
+ * The loads of each step are appended to an unnamed temporary file in the run's folder, so that
+ * memory use does not grow with steps. */
 #ifndef TRAIN_ROUTING_TRACE_H
 #define TRAIN_ROUTING_TRACE_H
 
@@ -18,10 +18,10 @@ typedef struct {
 
 EK_CHECKED ek_status ek_routing_trace_open(ek_routing_trace *t, const ek_model_spec *spec,
                                            const char *folder);
-/* Also of one that is all zero. */
+/* Accepts a zeroed struct. */
 void ek_routing_trace_close(ek_routing_trace *t);
 
-/* Adds the loads of the step that the pass has just done.  Dense layers do not count. */
+/* Adds the loads of the last step, without dense layers. */
 EK_CHECKED ek_status ek_routing_trace_add(ek_routing_trace *t, const ek_pass *p);
 EK_CHECKED ek_status ek_routing_trace_write(const ek_routing_trace *t, const char *path);
 

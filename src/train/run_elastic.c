@@ -1,5 +1,5 @@
-/* What a run with --elastic does to outlive its ranks: finding its state in memory, going on from
- * it, and giving the memory back at its end.  See docs/resilience.md. */
+/* Runs with --elastic: finds the state in memory, continues from it, and frees the memory at the
+ * end.  See docs/resilience.md. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -13,25 +13,25 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* What the ledger cannot protect, by option. */
+/* Options that the step journal does not support. */
 static ek_status check_options(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
 
     EK_REQUIRE(r->kernels->memory == NULL, EK_EINVAL,
-               "--elastic: state that outlives a process lies in the CPU's memory, not in that of "
+               "--elastic: the state has to be in CPU memory to outlive a process, not in that of "
                "--device %s",
                c->device);
     EK_REQUIRE(c->zero == 0, EK_EINVAL,
-               "--elastic: with --zero %d a rank's state lies nowhere else; take --zero 0",
+               "--elastic: with --zero %d no other rank has a copy of a rank's state; use --zero 0",
                c->zero);
     EK_REQUIRE(r->source.spec.gate.kind != EK_GATE_SIGMOID_BIAS, EK_EUNSUPPORTED,
-               "--elastic: this model's router bias is not kept by gradients, which is not "
-               "implemented");
+               "--elastic: not implemented for models with a router bias that is updated without "
+               "gradients");
     return EK_OK;
 }
 
-/* Whether ranks first, first + step, ... (n of them) are all of one host. */
+/* Whether the n ranks first, first + step, ... are on one host. */
 static int on_one_host(const ek_run *r, int first, int step, int n)
 {
     for (int i = 1; i < n; i++)
@@ -40,21 +40,21 @@ static int on_one_host(const ek_run *r, int first, int step, int n)
     return 1;
 }
 
-/* That the loss of a host does not take what no other one has: ranks with the same part of what is
- * not of experts are those of a stage, a --tp'th each. */
+/* Checks that every shard of non-expert weights is on two hosts: in a stage, ranks that are equal
+ * modulo --tp hold the same shard. */
 static ek_status check_host_loss(const ek_run *r)
 {
     const ek_mesh *m = r->mesh;
 
     EK_REQUIRE(!r->cfg->embed_columns || m->dp == 1, EK_EINVAL,
-               "--elastic: with --embed-columns a host alone has its columns of the embedding, "
-               "which would be lost with it; leave that out");
+               "--elastic: with --embed-columns one host alone holds its columns of the "
+               "embedding, which would be lost with it; leave out --embed-columns");
     for (int stage = 0; stage < m->pp; stage++)
         for (int part = 0; part < m->tp; part++)
             EK_REQUIRE(!on_one_host(r, stage * m->stage_size + part, m->tp, m->dp), EK_EINVAL,
-                       "--elastic: with --pp %d --tp %d one host alone has part %d of stage %d, "
-                       "which would be lost with it; every part needs ranks on two hosts: take "
-                       "more hosts, or less of --pp and --tp",
+                       "--elastic: with --pp %d --tp %d one host alone holds tensor-parallel "
+                       "shard %d of stage %d, which would be lost with it; every shard needs ranks "
+                       "on two hosts: use more hosts, or smaller --pp and --tp",
                        m->pp, m->tp, part, stage);
     return EK_OK;
 }
@@ -62,13 +62,13 @@ static ek_status check_host_loss(const ek_run *r)
 ek_status ek_run_check_host_loss(ek_run *r)
 {
     if (!r->cfg->elastic || r->mesh == NULL || r->memory_step >= 0 || r->first_step > 0)
-        return EK_OK; /* it goes on as well as it can */
+        return EK_OK; /* a run that continues accepts the hosts there are */
     if (on_one_host(r, 0, 1, r->ranks))
-        return EK_OK; /* whose loss is that of the run */
+        return EK_OK; /* one host cannot be protected against its loss */
     return ek_agree(r->world, "check --elastic", check_host_loss(r));
 }
 
-/* Rank 0's number to all, those that give too. */
+/* Broadcasts rank 0's number to all ranks, including draining ones. */
 static ek_status broadcast_to_all(ek_run *r, uint64_t *number)
 {
     ek_coll *op = NULL;
@@ -79,7 +79,7 @@ static ek_status broadcast_to_all(ek_run *r, uint64_t *number)
     return ek_coll_wait(&op);
 }
 
-/* The run's number, by rank 0's path of --out. */
+/* The run number, from rank 0's absolute path of --out. */
 static ek_status find_run_id(ek_run *r, uint64_t *id)
 {
     EK_TRY(ek_path_absolute(r->cfg->out, &r->out_path));
@@ -101,7 +101,7 @@ out:
     return st;
 }
 
-/* A run that is started anew leaves nothing of an earlier one. */
+/* Removes all segments of a run on this host. */
 static ek_status remove_run_segments(uint64_t run)
 {
     ek_segment_id *ids = NULL;
@@ -133,7 +133,7 @@ ek_status ek_run_find_memory(ek_run *r)
         return EK_OK;
     EK_TRY(find_run_id(r, &id));
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
-    if (r->cfg->dry_run) /* nothing is looked for, as what is found is locked */
+    if (r->cfg->dry_run) /* finding segments would lock them */
         return EK_OK;
     EK_TRY(ek_agree(r->world, "compare settings", state_fingerprint(r, &r->fingerprint)));
     EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
@@ -146,9 +146,9 @@ ek_status ek_run_find_memory(ek_run *r)
     return EK_OK;
 }
 
-/* --- handing over ----------------------------------------------------------------------------- */
+/* --- draining --------------------------------------------------------------------------------- */
 
-/* What those that give are told. */
+/* Commands to draining ranks: remove the state; keep it; send it to the others. */
 enum { DRAIN_RELEASE, DRAIN_KEEP, DRAIN_SEND };
 
 static ek_status command_draining(ek_run *r, uint64_t what)
@@ -165,7 +165,7 @@ ek_status ek_run_split_draining(ek_run *r, int *draining)
     if (r->cfg->n_draining == 0)
         return EK_OK;
     EK_REQUIRE(r->cfg->elastic && r->cfg->n_draining > 0 && stay > 0, EK_EINVAL,
-               "%d of %d ranks are to give their state to the others", r->cfg->n_draining, all);
+               "%d of %d ranks are to be drained", r->cfg->n_draining, all);
     r->ranks = *draining ? r->cfg->n_draining : stay;
     r->rank -= *draining ? stay : 0;
     r->world = NULL;
@@ -175,7 +175,7 @@ ek_status ek_run_split_draining(ek_run *r, int *draining)
     EK_REQUIRE(rank != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     for (int i = 0; i < r->ranks; i++)
         rank[i] = i + (*draining ? stay : 0);
-    st = ek_comm_group(r->all, *draining ? "givers" : "stayers", rank, r->ranks, &r->world);
+    st = ek_comm_group(r->all, *draining ? "draining" : "staying", rank, r->ranks, &r->world);
     free(rank);
     return st;
 }
@@ -205,7 +205,8 @@ ek_status ek_run_drain(ek_run *r)
 
 /* --- filling ---------------------------------------------------------------------------------- */
 
-/* What is not whole in memory is taken from where there is more: the run goes back to it. */
+/* Memory does not hold the whole model: continues from the newest checkpoint, else from the start.
+ */
 static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
 {
     int64_t memory_step = r->memory_step;
@@ -213,22 +214,21 @@ static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
 
     ek_hf_tensor_at(&r->source.spec, tensor, &t);
     r->memory_step = -1;
-    EK_TRY(ek_run_find_checkpoint(r)); /* with its sums this time */
+    EK_TRY(ek_run_find_checkpoint(r)); /* now with its checksums */
     r->first_step = r->checkpoint_step;
-    EK_TRY(ek_run_restore_eval_state(r)); /* those of the steps that are lost are made again */
+    EK_TRY(ek_run_restore_eval_state(r)); /* evaluations of lost steps are repeated */
     if (r->rank == 0)
-        ek_log(
-            "elastic", EK_LOG_WARN,
-            "no rank that is left has all of %s; going back from step %lld to %s, %lld steps are "
-            "taken again",
-            t.name, (long long)memory_step,
-            r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
-            (long long)(memory_step - r->first_step));
+        ek_log("elastic", EK_LOG_WARN,
+               "memory of the remaining hosts lacks a part of %s; going back from step %lld to %s; "
+               "%lld steps are repeated",
+               t.name, (long long)memory_step,
+               r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
+               (long long)(memory_step - r->first_step));
     EK_TRY(ek_state_start(&r->state, r->model, r->first_step));
     return ek_agree(r->world, "get its memory", ek_recover_create_blocks(&r->recovery, &r->state));
 }
 
-/* Over all ranks. */
+/* Sums byte counts over ranks into the run's info. */
 static ek_status sum_byte_counts(ek_run *r)
 {
     double bytes[4] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
@@ -246,14 +246,14 @@ static ek_status sum_byte_counts(ek_run *r)
     return EK_OK;
 }
 
-/* What tuners and planners had found out, as far as it is of use. */
+/* Restores tuners and planners. */
 static void load_warm_state(ek_run *r)
 {
     const ek_recovery *found = &r->recovery;
 
     if (found->n_tables > 0)
         ek_trainer_load_warm_state(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
-                                   found->survivors[found->table_of[0]].ranks != r->ranks);
+                                   found->survivors[found->table_survivor[0]].ranks != r->ranks);
 }
 
 ek_status ek_run_fill_from_memory(ek_run *r)
@@ -279,9 +279,9 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     EK_TRY(sum_byte_counts(r));
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
-               "generation %d goes on from %d ranks' memory, %lld of which had the last step to "
-               "finish; %.1f MB stayed where they lie, %.1f MB were copied on their hosts and %.1f "
-               "MB sent to others; %.1f MB had been made ready on hosts that join",
+               "generation %d continues from the state of %d ranks, %lld of which had to finish "
+               "the last step; %.1f MB were adopted in place, %.1f MB copied within hosts, %.1f MB "
+               "sent to other hosts; %.1f MB of memory were preallocated on joining hosts",
                (int)r->recovery.generation, (int)r->recovery.n_survivors,
                (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
                r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
@@ -306,8 +306,7 @@ ek_status ek_run_commit_state(ek_run *r)
 
     if (!r->cfg->elastic)
         return EK_OK;
-    if (r->memory_step > 0 &&
-        found->decision.record >= 0) /* its line may still have to be written */
+    if (r->memory_step > 0 && found->decision.record >= 0) /* its metrics line may be missing */
         ek_journal_record(&r->state.journal, r->memory_step - 1, &found->record,
                           sizeof(found->record));
     return ek_recover_commit(&r->recovery, &r->state);
@@ -343,7 +342,7 @@ ek_status ek_run_write_recovered_step(ek_run *r)
         return EK_OK;
     if (r->metrics.next == r->first_step - 1 && r->recovery.decision.record >= 0)
         return ek_metrics_write(&r->metrics, &s);
-    ek_log("elastic", EK_LOG_WARN, "metrics.jsonl has lost the lines of steps %lld to %lld",
+    ek_log("elastic", EK_LOG_WARN, "metrics.jsonl lacks the lines of steps %lld to %lld",
            (long long)r->metrics.next, (long long)r->first_step - 1);
     return EK_OK;
 }
@@ -354,7 +353,7 @@ void ek_run_close_state(ek_run *r, ek_status st)
     int made = r->state.segment.head != NULL;
     int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
     int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
-    /* All of it is in a checkpoint, which is committed. */
+    /* a committed checkpoint holds all of the state */
     int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->n_draining == 0 &&
                 r->checkpoint_step == last;
 

@@ -1,5 +1,5 @@
-/* train/run_priv.h - the inside of a run, for run.c (steps), run_open.c (what comes before them)
- * and the other files run_*.c, one for each thing that runs do beside their steps. */
+/* train/run_priv.h - the state of a run, shared by run.c (steps), run_open.c (everything before the
+ * first step) and the other files run_*.c. */
 #ifndef TRAIN_RUN_PRIV_H
 #define TRAIN_RUN_PRIV_H
 
@@ -23,15 +23,15 @@
 #include "train/trainer.h"
 #include "train/value_schedule.h"
 
-/* All that a run holds open. */
+/* The state of a run. */
 typedef struct {
     const ek_train_config *cfg;
     const ek_train_hooks *hooks;
     ek_train_summary *out;
     ek_comm *world; /* NULL: one rank */
     int rank, ranks;
-    ek_comm *all;        /* the same, and with cfg->givers the other side as well */
-    ek_mesh_sizes sizes; /* with --elastic, of the ranks there are */
+    ek_comm *all;        /* the world; with cfg->n_draining, of staying and draining ranks */
+    ek_mesh_sizes sizes; /* with --elastic, fitted to the number of ranks */
     ek_mesh *mesh;       /* NULL: one rank */
     ek_model_source source;
     ek_kernels *kernels;
@@ -40,62 +40,62 @@ typedef struct {
     ek_tokenizer_files tokenizer_files;
     ek_windows windows;
     ek_tokens *held_out; /* of --eval-data; NULL: none */
-    ek_eval_state eval;  /* with it; without, what starts before had found out */
-    int new_best;        /* the model is the best so far, and not saved yet */
+    ek_eval_state eval;  /* of this start; without --eval-data, of earlier starts */
+    int new_best;        /* 1: the model is the best so far, and not saved yet */
     ek_model *model;
     ek_trainer *trainer;
     ek_trainer_config training;
-    ek_machine *machine;      /* what it takes, where somebody plans by it; NULL: nobody does */
-    ek_roofline_work *layers; /* [model's], of the steps but the first; NULL like machine */
+    ek_machine *machine;      /* measured costs; NULL: no planner uses them */
+    ek_roofline_work *layers; /* [layers], of the steps but the first; NULL like machine */
     ek_mode mode;
     int shuffled;
     int adaptive_r;     /* -1: tuned */
-    const int *rack_of; /* [ranks], several; NULL: hosts fail by themselves */
+    const int *rack_of; /* [ranks]; NULL: there are not several racks */
     ek_metrics metrics;
     ek_spikes spikes;           /* on rank 0 */
     ek_rank_metrics *of_rank;   /* [ranks], of the last step */
     ek_layer_balance *of_layer; /* [routed], likewise */
-    int32_t *ahead;             /* [2, sequences, seq]: inputs and targets of the next step */
-    ek_status data_status;      /* of reading them */
-    char data_failure[1024];    /* why it failed */
-    int routed;                 /* layers whose experts are spread over ranks */
+    int32_t *ahead;             /* [2, sequences, seq]: prefetched inputs and targets */
+    ek_status data_status;      /* of the prefetch */
+    char data_failure[1024];    /* its message */
+    int routed;                 /* MoE layers */
     ek_routing_trace trace;
     ek_plan_record plans;
-    ek_trace replay;      /* what the gates replay */
-    json_t *settings;     /* that a checkpoint and state in memory are compared by */
-    json_t *all_settings; /* that run.json keeps */
+    ek_trace replay;      /* of --replay-routing */
+    json_t *settings;     /* those that a checkpoint and state in memory must share */
+    json_t *all_settings; /* those of run.json */
     char *run_file;       /* text of run.json */
     ek_checkpoint_found found;
     ek_step_result last;
-    ek_train_saving *saving; /* a checkpoint under way; NULL: none */
-    int background;          /* there is memory to save while steps go on */
     ek_value_schedule top_k_schedule, capacity_schedule;
+    ek_train_saving *saving; /* a save in progress; NULL: none */
+    int background;          /* 1: memory suffices to save in the background */
     int64_t first_step, base_rss;
-    int64_t step;       /* under way */
-    int64_t saved_ns;   /* when the last save began, or the steps did */
-    double votes;       /* with the step under way or just done: those of all ranks */
-    int64_t counted_ns; /* when the first step of this process had ended; 0: it has not */
-    int64_t origin_ns;  /* when rank 0 began its steps: 0 of the timelines */
-    int64_t *step_ns;   /* [n_recorded] when each step of the timeline began; NULL: none has */
+    int64_t step;       /* the current one */
+    int64_t saved_ns;   /* start of the last save, else of the first step */
+    double votes;       /* sum over ranks of the current or last step */
+    int64_t counted_ns; /* end of the first step of this process; 0: not yet */
+    int64_t origin_ns;  /* rank 0's start of steps: time 0 of the timelines */
+    int64_t *step_ns;   /* [n_recorded] start of each recorded step; NULL: none */
     int64_t first_recorded, n_recorded;
-    int timeline_done; /* it is written */
-    int replaces;      /* checkpoints of an earlier run stand aside until there is a new one */
-    int lock;          /* of --out, so that two runs do not write to it; -1: not taken */
+    int timeline_done; /* 1: it is written */
+    int replaces;      /* 1: checkpoint.replaced exists until there is a new checkpoint */
+    int lock;          /* descriptor of the lock of --out; -1: not taken */
 
     /* with --elastic */
     ek_rank_state state;
     ek_recovery recovery;
     uint64_t fingerprint;
-    ek_path out_path;                     /* of --out, from the root */
-    int64_t checkpoint_step, memory_step; /* steps done there; memory: -1: none */
-    int64_t saving_step;                  /* of the save under way, or of the last one */
+    ek_path out_path;                     /* absolute path of --out */
+    int64_t checkpoint_step, memory_step; /* steps done there; memory_step -1: none */
+    int64_t saving_step;                  /* of the current or last save */
 } ek_run;
 
-/* A run from its settings to its end; *out is zero. */
+/* Executes a whole run; *out is zero.  Collective. */
 EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
                                     ek_train_summary *out);
 
-/* Rank 0's hook. */
+/* Calls the phase hook, which only rank 0 has. */
 static inline void ek_run_report_phase(const ek_run *r, const char *name)
 {
     if (r->hooks->phase != NULL)
@@ -124,107 +124,105 @@ static inline int ek_run_is_timed(const ek_run *r)
            from < r->training.optimizer.steps;
 }
 
-/* Everything before the first step. */
+/* Everything before the first step.  Collective. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
-/* Of that, what ranks that only give need as well; the mode is known. */
+/* The part of it that draining ranks need as well; r->mode is set. */
 EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
 
-/* Finds the newest checkpoint, and how many steps it has: with --resume there has to be one.  With
- * memory_step >= 0 its checksums are not looked at: what is in memory is most likely newer, and
- * waits.  Collective. */
+/* Finds the newest checkpoint and its number of steps; --resume requires one.  With memory_step >=
+ * 0 checksums are not verified, as the state in memory will most likely be used.  Collective. */
 EK_CHECKED ek_status ek_run_find_checkpoint(ek_run *r);
 
-/* Rank 0 calls `work`, then the first rank of each other host, then the rest, so that what one
- * leaves on the disk is there for those after it; all agree in between.  Collective. */
+/* Calls `work` on rank 0, then on the first rank of each other host, then on the rest, so that
+ * later ranks find the files that earlier ones wrote; all ranks agree in between.  Collective. */
 EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
                                           ek_status (*work)(ek_run *r));
 
 /* --- with --elastic, without which these do nothing (run_elastic.c); collective --------------- */
 
-/* With cfg->givers: makes those that stay and those that give worlds of their own, in which a rank
- * has another number; whether this one gives.  Then it does that alone, while the others open the
- * run. */
+/* With cfg->n_draining: splits the world into staying and draining ranks, with new rank numbers;
+ * *draining: whether this rank drains.  Then draining ranks call ek_run_drain, and the others open
+ * the run. */
 EK_CHECKED ek_status ek_run_split_draining(ek_run *r, int *draining);
 EK_CHECKED ek_status ek_run_drain(ek_run *r);
 /* Before the model is laid out: looks for the run's state in memory. */
 EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
-/* Where a run begins, or begins anew, on several hosts: EK_EINVAL if one alone has a part of what
- * is not of experts.  One that goes on does with whoever is left. */
+/* At step 0 on several hosts: EK_EINVAL if one host alone would hold a shard of non-expert weights.
+ * A run that continues is not checked. */
 EK_CHECKED ek_status ek_run_check_host_loss(ek_run *r);
-/* Once it is: fills it from there, if that is where the run goes on from.  Where not all is there
- * memory_step becomes -1, and first_step the checkpoint's. */
+/* After the model is laid out: fills it from memory, if the run continues from there.  If memory
+ * does not hold the whole model, memory_step becomes -1 and first_step the checkpoint's. */
 EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
-/* Where replicas of experts last: before anything is filled in from memory, experts are said to lie
- * where that has them (elastic/restart_placement.h; train/restart_experts.c); what starts otherwise
- * has them brought before anybody counts on this generation.  So the loss of a host never finds it
- * without.
- */
+/* With persistent replicas.  restart_experts: before the model is filled from memory, places
+ * experts where memory holds them (elastic/restart_placement.h; train/restart_experts.c).
+ * spread_experts: for other starts, creates replicas before this generation becomes valid.  So a
+ * lost host never finds a valid generation without replicas. */
 EK_CHECKED ek_status ek_run_restart_experts(ek_run *r);
 EK_CHECKED ek_status ek_run_spread_experts(ek_run *r);
-/* Once it is filled, from wherever. */
+/* After the model is filled, from any source: makes this generation valid. */
 EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
-/* What a host that is about to join can make ready, into out->info.  By itself. */
+/* Sets out->info.memory_blocks, which a joining host preallocates.  Not collective. */
 void ek_run_describe_memory(ek_run *r);
-/* Writes the line of the step before the first one where the rank that was to write it is gone. */
+/* Writes the metrics line of the last step done, if rank 0 was lost before it wrote it. */
 EK_CHECKED ek_status ek_run_write_recovered_step(ek_run *r);
-/* Where nothing is left to do: removes what is in memory. */
+/* When all steps are done: removes the state in memory. */
 EK_CHECKED ek_status ek_run_release_memory(ek_run *r);
-/* Without --elastic and --resume, once --out is locked: removes what an earlier run has left. */
+/* Without --elastic and --resume, after --out is locked: removes an earlier run's state. */
 EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
-/* After the model is gone; st: how the run ended. */
+/* After the model is destroyed.  st: the status of the run; removes the state in memory if a
+ * checkpoint holds it. */
 void ek_run_close_state(ek_run *r, ek_status st);
 
-/* Sum of a number over the ranks of this one's host; its least over ranks (NULL: one). */
+/* Sum of a number over the ranks of this host; its minimum over ranks (NULL: one).  Collective. */
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
 EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
 
-/* With --replicas-min above 1: what losses of hosts the experts outlive, as they lie now, goes into
+/* With --replicas-min above 1: computes which losses of hosts the current placement tolerates, into
  * out->balance.  Collective (survival.c). */
 EK_CHECKED ek_status ek_run_evaluate_survivability(ek_run *r);
 
 /* --- evaluations: without --eval-data none are made (run_eval.c) ------------------------------ */
 
-/* Opens the held-out data, with what those of training are opened with; by itself. */
+/* Opens the held-out data, configured like the training data.  Not collective. */
 EK_CHECKED ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like);
 /* Steps between evaluations; 0: there are none. */
 int64_t ek_run_eval_every(const ek_run *r);
-/* Whenever it is known where the run goes on: what its evaluations were, and whether the model
- * there is the best one and has yet to be saved as that.  Collective. */
+/* After the first step of this start is known: restores the evaluation state, and whether the model
+ * is the best one and not saved as such yet.  Collective. */
 EK_CHECKED ek_status ek_run_restore_eval_state(ek_run *r);
-/* Rank 0: <out>/evaluation.json, of what is known now. */
+/* On rank 0: writes <out>/evaluation.json. */
 EK_CHECKED ek_status ek_run_write_eval_state(const ek_run *r);
-/* Whether --patience is over. */
+/* Whether --patience ends the run. */
 int ek_run_stops_early(const ek_run *r);
-/* Whether the model after so many steps is to be evaluated, and has not been. */
+/* Whether the model after `step` steps has to be evaluated and was not. */
 int ek_run_is_evaluation_due(const ek_run *r, int64_t step);
-/* After so many steps, and after their line of metrics: evaluates, if it is time.  *stop becomes 1
- * where it was cut short because somebody wants to stop.  Collective. */
+/* After `step` steps and their metrics line: evaluates, if due.  *stop becomes 1 if a rank asked to
+ * stop during the evaluation.  Collective. */
 EK_CHECKED ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop);
-/* A failure to read data ends the run after the step or the evaluation under way, which all ranks
- * finish first, with a checkpoint (run.c). */
+/* Records a failure to read data: the run ends with a checkpoint after the current step or
+ * evaluation, which all ranks finish first (run.c). */
 void ek_run_keep_data_failure(ek_run *r, ek_status st);
-/* Into out->evaluation. */
+/* Fills out->evaluation. */
 void ek_run_describe_evaluations(ek_run *r);
 
-/* With cfg->dry_run, in place of all that would follow check_memory: out->plan.  Collective
+/* With cfg->dry_run, after check_memory: fills out->plan instead of starting.  Collective
  * (run_dry.c). */
 EK_CHECKED ek_status ek_run_dry(ek_run *r);
-/* Of this host, or of the device; 0: not known. */
+/* Bytes available on this host, or on the device; 0: unknown. */
 double ek_run_memory_available(const ek_run *r);
 
-/* Fingerprints of inputs (run_fingerprint.c).  Of streams a sample is read, and may fail as
- * ek_tokens_read does; 0 where nothing is held out. */
+/* Fingerprints of inputs (run_fingerprint.c), from a sample of each token stream; errors as of
+ * ek_tokens_read.  0 without held-out data. */
 EK_CHECKED ek_status ek_run_data_fingerprint(const ek_run *r, uint64_t *out);
 EK_CHECKED ek_status ek_run_held_out_fingerprint(const ek_run *r, uint64_t *out);
 uint64_t ek_run_replay_fingerprint(const ek_run *r);
-/* Those of data, tokenizer.json and replayed trace, to the settings that a resumed run must share.
- */
+/* Adds those of data, tokenizer.json and replayed trace to r->settings. */
 EK_CHECKED ek_status ek_run_add_fingerprints(ek_run *r);
 
-/* Fails where ranks have not read the same data and settings. */
+/* Fails if ranks have not read the same data and settings.  Collective. */
 EK_CHECKED ek_status ek_run_check_same(ek_run *r);
 
-/* Fails where --out, which rank 0 makes, is not the same folder for all ranks. */
+/* Fails if --out, which rank 0 creates, is not the same folder on all ranks.  Collective. */
 EK_CHECKED ek_status ek_run_check_shared(ek_run *r);
 
 #endif

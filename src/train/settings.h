@@ -1,15 +1,13 @@
-/* train/settings.h - the settings of a run by the names of their options, and run.json, which
- * keeps them.
+/* train/settings.h - the settings of a run by option name, and run.json, which stores them.
  *
  *   {"format": "evenkeel-run", "version": 1, "evenkeel": "0.1.0",
  *    "command": ["train", "--lr", "3e-3", ...], "directory": "/where/it/was/given",
  *    "settings": {"model": "tiny", "data": ["/data/texts"], "lr": 0.003, ...}}
  *
  * One table has a row for each setting: its name, the field of ek_train_config, and whether it
- * decides about losses.  Settings are read into a configuration, written from one, and compared by
- * that table alone.  What has a default that depends on something else (the preset's batch, 1 % of
- * the steps) is written as what it came to, except min-lr, which follows lr.  Paths are written
- * from the root. */
+ * affects losses.  That table alone drives reading, writing and comparison.  A default that depends
+ * on something else (the preset's batch, 1 % of the steps) is written as its value, except min-lr,
+ * which follows lr.  Paths are written as absolute paths. */
 #ifndef TRAIN_SETTINGS_H
 #define TRAIN_SETTINGS_H
 
@@ -21,20 +19,19 @@
 
 #define EK_RUN_FILE "run.json"
 
-/* Fills the fields of *cfg that `settings` names.  Texts are borrowed from `settings`; lists are
- * new, and ek_train_settings_release frees them.  Names that are no field are passed over. */
+/* Fills the fields of *cfg that `settings` names.  Strings are borrowed from `settings`; lists are
+ * allocated, and ek_train_settings_release frees them.  Unknown names are ignored. */
 EK_CHECKED ek_status ek_train_settings_read(const json_t *settings, ek_train_config *cfg);
 void ek_train_settings_release(ek_train_config *cfg);
 
-/* A new object of all settings of a configuration.  Those that stand at "take the default" are left
- * out. */
+/* A new object of all settings of a configuration, except those whose value means "default". */
 EK_CHECKED ek_status ek_train_settings_write(const ek_train_config *cfg, json_t **out);
 
-/* Compares the settings that a run has stored with those that it is to go on with.
+/* Compares the stored settings of a run with those of its continuation.
  *
- *  @param[in]  override  settings that decide about losses may differ, too
+ *  @param[in]  override  1: settings that affect losses may differ, too
  *  @param[out] changes   "--steps 80 (it was 50), --keep 3 (it was 2)"; "" when nothing differs
- *  @return EK_EINVAL, which names those that differ and decide about losses */
+ *  @return EK_EINVAL, which names the differing settings that affect losses */
 EK_CHECKED ek_status ek_train_settings_compare(const json_t *stored, const json_t *now,
                                                int override, char *changes, size_t cap);
 
@@ -42,11 +39,11 @@ EK_CHECKED ek_status ek_train_settings_compare(const json_t *stored, const json_
 EK_CHECKED ek_status ek_run_file_text(const ek_train_config *cfg, const json_t *settings,
                                       char **out);
 
-/* Finds run.json: in `out`, else in its newest checkpoint.  *path becomes "" where there is none,
- * as in runs of versions that wrote none. */
+/* Finds run.json: in `out`, else in its newest checkpoint.  *path becomes "" if there is none, as
+ * in runs of old versions. */
 EK_CHECKED ek_status ek_run_file_find(const char *out, ek_path *path);
 
-/* A new reference to the settings that stand in a run.json. */
+/* A new reference to the settings in a run.json. */
 EK_CHECKED ek_status ek_run_file_read(const char *path, json_t **settings);
 
 #endif

@@ -1,12 +1,12 @@
-/* train/spikes.h - steps whose loss or gradient norm lies far above what is usual.
+/* train/spikes.h - detects steps whose loss or gradient norm is far above the recent median.
  *
- * Usual is the median of the last 64 steps, spikes included; nothing is said before there are 20.
- * A value is a spike when it is above
+ * The median is over the last 64 steps, spikes included; detection begins after 20 steps.  A value
+ * is a spike when it is above
  *   the median by more than 8 standard deviations, estimated as 1.4826 times the median absolute
  *   deviation, and
  *   1.1 times the median (loss), or 10 times it (gradient norm).
- * A median hardly moves with a few spikes, and follows within 64 steps where the level changes for
- * good.  The state is of a fixed size and begins anew with each start. */
+ * A median hardly moves with a few spikes, and follows a persistent change of level within 64
+ * steps.  The state has a fixed size and is not saved: each start begins with an empty window. */
 #ifndef TRAIN_SPIKES_H
 #define TRAIN_SPIKES_H
 
@@ -30,7 +30,7 @@ typedef struct {
     double usual_loss, usual_norm;
 } ek_spike;
 
-/* Judges a step by those before it, and remembers it. */
+/* Compares a step with the window before it, and adds it to the window. */
 ek_spike ek_spikes_add(ek_spikes *s, double loss, double norm);
 
 /* "loss 9.31 is far above the usual 3.12; ...".  clip: the limit of the norm; 0: none. */

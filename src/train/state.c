@@ -1,5 +1,5 @@
-/* The layout of a rank's segment, and its table of parts: one for each tensor but the experts',
- * then three for each slot of each layer with experts, then three for each place of the staging. */
+/* The layout of a rank's segment, and its shard table: one shard for each non-expert tensor, then
+ * three for each slot of each MoE layer, then three for each slot of the staging buffers. */
 #include "train/state.h"
 
 #include "elastic/prealloc.h"
@@ -29,7 +29,7 @@ static int64_t real_bytes_of(const ek_model *m)
     return (int64_t)ek_dtype_size(m->k->real);
 }
 
-/* --- the table of parts ----------------------------------------------------------------------- */
+/* --- the shard table -------------------------------------------------------------------------- */
 
 static int64_t slots_per_rank(const ek_model *m)
 {
@@ -39,14 +39,14 @@ static int64_t slots_per_rank(const ek_model *m)
     return 0;
 }
 
-/* The parts of slot 0 of a layer; of the first place of a staging: layers, layers + 1. */
+/* Index of the first shard of a layer's slots; layer = layers, layers + 1: of a staging buffer. */
 static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t layer)
 {
     int64_t before = 0;
 
     for (int64_t l = 0; l < layer && l < m->spec.layers; l++)
         before += is_routed(m, l);
-    before += layer > m->spec.layers; /* the first staging is before the second */
+    before += layer > m->spec.layers; /* the second staging buffer follows the first */
     return s->tensors + before * OF_EXPERT * slots_per_rank(m);
 }
 
@@ -56,7 +56,7 @@ static int64_t count_shards(const ek_rank_state *s, const ek_model *m)
            (s->memory.moves ? 2 * OF_EXPERT * slots_per_rank(m) : 0);
 }
 
-/* Where a matrix of masters and moments lies. */
+/* Sets a shard's byte offsets to number `first` of masters and moments. */
 static void set_shard_offsets(ek_shard *p, const ek_rank_state *s,
                               void *const arrays[EK_STATE_ARRAYS], int64_t first, int64_t real)
 {
@@ -64,7 +64,7 @@ static void set_shard_offsets(ek_shard *p, const ek_rank_state *s,
         p->at[j] = (unsigned char *)arrays[j] - s->segment.body + first * real;
 }
 
-/* The parts of an expert's state, gate and up in one matrix, down in another. */
+/* The shards of an expert's state: gate and up in one matrix, down in another. */
 static void set_expert_shards(const ek_rank_state *s, const ek_model *m, ek_shard *p,
                               void *const up[EK_STATE_ARRAYS], void *const down[EK_STATE_ARRAYS],
                               int64_t ff)
@@ -89,7 +89,7 @@ static void set_shard_tensors(ek_rank_state *s, const ek_model *m, int64_t layer
             &p[i].tensor,
             expert < 0 ? -1 : s->tensor_of[(layer * m->spec.experts + expert) * OF_EXPERT + i],
             memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst); /* before what is there is overwritten */
+    atomic_thread_fence(memory_order_seq_cst); /* before the slot is overwritten */
 }
 
 static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
@@ -111,7 +111,7 @@ static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
     }
 }
 
-/* As model/migrate.c stages it: of each expert up's three arrays, then down's. */
+/* As model/migrate.c stages experts: up's three arrays, then down's. */
 static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
 {
     int64_t up = 2 * m->spec.hidden * m->local.ff * real_bytes_of(m), down = up / 2;
@@ -126,8 +126,7 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
     }
 }
 
-/* The number of tensors but experts' that this rank has something of; parts, unless NULL, gets
- * where that is. */
+/* The number of non-expert tensors of which this rank has a slice; fills shards unless NULL. */
 static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_shard *shards)
 {
     int64_t count = ek_hf_count(&m->spec), n = 0;
@@ -151,14 +150,14 @@ static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_shard *shard
     return n;
 }
 
-/* The numbers of experts' tensors: [layers][experts][OF_EXPERT]. */
+/* Fills s->tensor_of [layers][experts][OF_EXPERT]. */
 static ek_status number_experts(ek_rank_state *s, const ek_model *m)
 {
     int64_t count = ek_hf_count(&m->spec);
 
     s->tensor_of =
         calloc((size_t)(m->spec.layers * m->spec.experts * OF_EXPERT) + 1, sizeof(*s->tensor_of));
-    EK_REQUIRE(s->tensor_of != NULL, EK_ENOMEM, "no memory for the numbers of tensors");
+    EK_REQUIRE(s->tensor_of != NULL, EK_ENOMEM, "no memory for tensor indices");
     for (int64_t i = 0; i < count; i++) {
         ek_hf_tensor t;
 
@@ -180,7 +179,8 @@ static void fill_table(ek_rank_state *s, ek_model *m)
         set_staging_shards(s, m, buf_idx);
 }
 
-/* Experts move: the ledger's memory follows. */
+/* Called when a slot (slot >= 0) or staging slot (-1 - slot) gets another expert: updates the shard
+ * table. */
 static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t expert)
 {
     ek_rank_state *s = context;
@@ -194,7 +194,8 @@ static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t e
 
 /* --- the segment ------------------------------------------------------------------------------ */
 
-/* Bytes of the pieces: of each unit, then of each place of the stagings.  Returns their number. */
+/* Bytes of the blocks: of each parameter bucket, then of each staging slot.  Returns their number.
+ */
 static int64_t list_block_sizes(const ek_rank_state *s, const ek_model *m, size_t end,
                                 size_t *bytes)
 {
@@ -293,7 +294,7 @@ void ek_state_reserve(ek_rank_state *s, const ek_segment_id *id, int32_t ranks,
                                     .align = EK_SEGMENT_ALIGN}};
 }
 
-/* Starts the ledger, of this many runs. */
+/* Creates the step journal. */
 static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t steps_done)
 {
     int64_t n = ek_optimizer_extents(m, NULL, NULL, NULL);
@@ -302,8 +303,8 @@ static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t step
 
     free(s->extents_of);
     s->extents_of = malloc(((size_t)m->buckets->n + 1) * sizeof(*s->extents_of));
-    EK_REQUIRE_OUT(extents != NULL && s->extents_of != NULL, EK_ENOMEM, "no memory for %lld runs",
-                   (long long)n);
+    EK_REQUIRE_OUT(extents != NULL && s->extents_of != NULL, EK_ENOMEM,
+                   "no memory for %lld extents", (long long)n);
     ek_optimizer_extents(m, s->segment.body, extents, s->extents_of);
     EK_TRY_OUT(ek_journal_create(s->segment.body, s->segment.body_bytes, extents, n, m->k->threads,
                                  (int)real_bytes_of(m), steps_done, &s->journal));

@@ -1,10 +1,10 @@
 /* train/state.h - the state of a rank of an elastic run, in memory that outlives its process.
  *
- * The body of its segment (elastic/segment.h) is the ledger (elastic/step_journal.h), the table of
- * parts (elastic/shard_table.h), and the model's masters, gradients and moments, which the
- * optimizer works on where they lie: nothing is copied for safety's sake but the few numbers under
- * way.  Its front holds the first two, and each unit of weights a piece; so does each place of the
- * staging. */
+ * The body of its segment (elastic/segment.h) holds the step journal (elastic/step_journal.h), the
+ * shard table (elastic/shard_table.h), and the model's masters, gradients and moments, which the
+ * optimizer updates in place: only the numbers being updated are copied, to undo logs.  The front
+ * holds journal and table; each parameter bucket is a state block, and so is each slot of the
+ * staging buffers for experts that migrate. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
@@ -12,12 +12,12 @@
 #include "elastic/shard_table.h"
 #include "train/optimizer.h"
 
-/* Where a piece's memory is from. */
+/* The origin of a state block's memory. */
 typedef enum {
-    EK_BLOCK_ABSENT,  /* it is not there yet */
+    EK_BLOCK_ABSENT,  /* not created yet */
     EK_BLOCK_CREATED, /* new, all zero */
-    EK_BLOCK_ADOPTED, /* somebody has left it, and it holds what is wanted here */
-    EK_BLOCK_REUSED   /* the same, but nothing is wanted */
+    EK_BLOCK_ADOPTED, /* of an earlier rank; holds the wanted state */
+    EK_BLOCK_REUSED   /* of an earlier rank; only its memory is used */
 } ek_block_origin;
 
 typedef struct {
@@ -25,43 +25,44 @@ typedef struct {
     int32_t ranks;
     uint64_t fingerprint, supervisor_id;
     const char *out;        /* borrowed */
-    ek_model_memory memory; /* for the model's config; moves: to be set before that is used */
+    ek_model_memory memory; /* for the model's config; the caller sets memory.moves before */
     const ek_model *model;
     ek_segment segment;
     ek_journal journal;
     ek_shard_table shards;
-    unsigned char *blocks; /* ek_piece_origin of each of the segment's */
-    int64_t tensors;       /* parts that are not of experts: the first ones */
-    int32_t *tensor_of;    /* the numbers of experts' tensors */
-    int64_t *extents_of;   /* of the optimizer */
+    unsigned char *blocks; /* [blocks] ek_block_origin */
+    int64_t tensors;       /* shards of tensors other than experts', the first in the table */
+    int32_t *tensor_of;    /* [layers][experts][3] tensor indices of gate, up, down */
+    int64_t *extents_of;   /* see ek_optimizer */
 } ek_rank_state;
 
-/* Before the model is made: its segment will be this, and memory is for its config. */
+/* Before the model is created: sets the segment's identity and head, and s->memory for the model's
+ * config.  out is borrowed. */
 void ek_state_reserve(ek_rank_state *s, const ek_segment_id *id, int32_t ranks,
                       uint64_t fingerprint, uint64_t supervisor_id, const char *out);
 
-/* After it is made: starts ledger and table.  Masters, gradients and moments are not there yet. May
- * be called again, for another number of steps. */
+/* After the model is created: creates step journal and shard table.  The state blocks do not exist
+ * yet.  May be called again, with another number of steps. */
 EK_CHECKED ek_status ek_state_start(ek_rank_state *s, ek_model *m, int64_t steps_done);
 
-/* Takes over a piece that another segment of this host has (elastic/adopt_blocks.h); whole: it
- * holds what is wanted. */
+/* Adopts block j of another segment of this host as block k (elastic/adopt_blocks.h); whole: 1: it
+ * holds the wanted state; 0: it is only memory. */
 EK_CHECKED ek_status ek_state_adopt_block(ek_rank_state *s, int64_t k, const ek_segment *from,
                                           int64_t j, int whole);
 
-/* Moves memory that was made for a rank to come (elastic/prealloc.h) to pieces that are not there
- * yet. *bytes grows by what was moved. */
+/* Moves preallocated memory (elastic/prealloc.h) to blocks that do not exist yet.  Adds the bytes
+ * moved to *bytes. */
 EK_CHECKED ek_status ek_state_use_prealloc(ek_rank_state *s, const ek_segment *prealloc,
                                            int64_t *bytes);
 
-/* Makes the pieces that are not there yet.  The state still has to be filled in. */
+/* Creates the blocks that do not exist yet, all zero. */
 EK_CHECKED ek_status ek_state_create_blocks(ek_rank_state *s);
 
-/* Gradients of pieces that were taken over become zero: when the generation that they are from is
- * given up.  Before, that one may yet be gone on from, by ranks that have to finish its step. */
+/* Clears the gradients of adopted blocks; only after the earlier generation was removed, as ranks
+ * might still have to finish its step with them. */
 void ek_state_clear_gradients(ek_rank_state *s);
 
-/* Takes the mapping away, after the model is gone; the segment stays. */
+/* Unmaps the segment, after the model was destroyed; the segment stays. */
 void ek_state_close(ek_rank_state *s);
 
 #endif

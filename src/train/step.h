@@ -1,26 +1,26 @@
-/* train/step.h - what a training step says of itself, and what finishing it takes. */
+/* train/step.h - the result of a training step, and its record in the step journal. */
 #ifndef TRAIN_STEP_H
 #define TRAIN_STEP_H
 
 #include "model/pass.h"
 
-/* What a step says of itself. */
+/* The result of a step, over all ranks unless stated. */
 typedef struct {
     int64_t step, tokens;
     ek_losses losses;
     double grad_norm, lr;
     double flops;           /* of the model on this rank: recomputation not counted */
     int64_t comm_bytes;     /* sent by this rank */
-    double votes;           /* sum over ranks of what ek_trainer_vote said */
-    ek_moe_traffic traffic; /* how rows travelled; degree 0: they did not */
-    int adaptive_r;         /* ranks of an expert that a row went to; 0: they gathered all */
+    double votes;           /* sum over ranks of ek_trainer_vote */
+    ek_moe_traffic traffic; /* dispatch settings used; degree 0: nothing was dispatched */
+    int adaptive_r;         /* shards of an expert to which a row was sent; 0: all were gathered */
 } ek_step_result;
 
-/* A ledger's record of a step (elastic/step_journal.h): what its update goes by, and what is said
- * of it where the ranks that took it cannot any more.  Alike on all ranks but for flops and bytes.
- */
+/* The record of a step in the step journal (elastic/step_journal.h): parameters of its update, and
+ * its result, for the metrics line if rank 0 is lost.  The same on all ranks but for flops and
+ * bytes. */
 typedef struct {
-    ek_adamw adamw; /* decay: of those that decay */
+    ek_adamw adamw; /* decay: of extents with weight decay */
     ek_step_result result;
     double elapsed_ms; /* from the step's start to its record */
     int32_t ranks;

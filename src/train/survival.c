@@ -1,4 +1,4 @@
-/* Which losses of hosts, and of racks, the experts of a run outlive, as they lie. */
+/* Which losses of hosts, and of racks, the current placement of experts tolerates. */
 #include "base/log.h"
 #include "comm/agree.h"
 #include "placement/survivability.h"
@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* What is worked on: holders are first noted expert by expert, as a stage knows but its own layers.
- */
+/* Workspace.  The hosts of each expert are first collected as bit masks, as a stage knows its own
+ * layers only. */
 typedef struct {
     ek_arena arena;
     ek_replica_sets replica_sets;
@@ -33,14 +33,14 @@ static ek_status reserve_work(survivability_work *j, const ek_run *r, int32_t do
     return ek_arena_check(&j->arena, "where experts lie");
 }
 
-/* Whether two ranks are lost together. */
+/* Whether two ranks are on the same host, or rack. */
 static int same_domain(const ek_run *r, int racks, int a, int b)
 {
     return racks ? r->rack_of[a] == r->rack_of[b]
                  : ek_comm_node(r->world, a) == ek_comm_node(r->world, b);
 }
 
-/* Hosts, or racks, numbered by their first ranks: domain_of [ranks], or NULL.  How many. */
+/* Numbers hosts, or racks, by their first ranks: domain_of [ranks], or NULL.  Returns how many. */
 static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
 {
     int32_t n = 0;
@@ -57,7 +57,8 @@ static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
     return n;
 }
 
-/* Of a layer of this stage, each shard of an expert by itself: none can be done without. */
+/* Marks the domains that hold each expert of a layer, for each of its etp shards, as all of them
+ * are needed. */
 static void mark_layer(survivability_work *j, const ek_run *r, int64_t layer)
 {
     const ek_placement *p = &r->model->layers[layer].experts.placement;
@@ -79,7 +80,7 @@ static int has_experts(const ek_run *r, int64_t layer)
     return ek_model_has_layer(r->model, layer) && !r->source.spec.dense[layer];
 }
 
-/* One rank of each stage speaks for it. */
+/* Marks all layers; one rank of each stage contributes its layers.  Collective. */
 static ek_status mark_all_layers(survivability_work *j, const ek_run *r)
 {
     ek_coll *op = NULL;
@@ -104,10 +105,10 @@ static void add_replica_sets(survivability_work *j, const ek_run *r)
                                 (const uint64_t *)j->masks + i * j->replica_sets.words);
 }
 
-/* The holders of all experts, by hosts or by racks. */
+/* Collects the replica sets of all experts, by hosts or by racks.  Collective. */
 static ek_status collect_replica_sets(survivability_work *j, const ek_run *r, int racks)
 {
-    EK_TRY(ek_agree(r->world, "judge where experts lie",
+    EK_TRY(ek_agree(r->world, "compute survivability",
                     reserve_work(j, r, number_domains(r, racks, NULL))));
     number_domains(r, racks, j->domain_of);
     EK_TRY(mark_all_layers(j, r));

@@ -51,14 +51,14 @@ static int travels(const ek_model *m)
 static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_traffic *out)
 {
     const ek_moe_config *c = &cfg->moe;
-    ek_tune_given given;
+    ek_tune_fixed given;
 
     out[0] =
         (ek_moe_traffic){c->degree > 1 && c->smart_group == 0 ? c->degree : 1, c->a2a, c->gather};
     if ((!cfg->tune_degree && !cfg->tune_a2a && !cfg->tune_gather) || c->smart_group > 0 ||
         !travels(m))
         return 1;
-    given = (ek_tune_given){.degree = cfg->tune_degree ? 0 : out[0].degree,
+    given = (ek_tune_fixed){.degree = cfg->tune_degree ? 0 : out[0].degree,
                             .a2a = cfg->tune_a2a ? -1 : (int)c->a2a,
                             .gather = c->gather != 0 ? c->gather : 1,
                             .gather_all = c->gather_most == EK_GATHER_ALL};

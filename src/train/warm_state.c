@@ -1,4 +1,4 @@
-/* A head, the loads of layers, the tuner's own. */
+/* Format: a head, the load history of each layer, the packed tuner. */
 #include "train/warm_state.h"
 
 #include <string.h>
@@ -8,10 +8,10 @@ typedef struct {
     uint64_t tune_bytes;
 } warm_state_head;
 
-/* A load larger than this is none. */
+/* Larger loads are invalid. */
 static const int64_t max_load = (int64_t)1 << 48;
 
-/* Before the experts' loads. */
+/* Precedes the loads of a layer's experts; of: see ek_plan_history. */
 typedef struct {
     int64_t layer, of;
 } layer_head;
@@ -21,7 +21,7 @@ static size_t layer_bytes(const ek_pass *pass)
     return sizeof(layer_head) + (size_t)pass->model->spec.experts * sizeof(int64_t);
 }
 
-/* NULL: nobody plans for the layer from its loads. */
+/* NULL: no planner uses the layer's load history. */
 static ek_plan_history *history_of(const ek_pass *pass, int64_t layer)
 {
     if (layer < 0 || layer >= pass->model->spec.layers || pass->moe[layer].history.counts == NULL)
@@ -34,7 +34,7 @@ static int source_ranks(const ek_pass *pass, int64_t layer)
     return pass->moe[layer].planning->limits.ranks;
 }
 
-/* Of all ranks that tokens came from together. */
+/* Writes loads summed over source ranks. */
 static void write_layer(const ek_pass *pass, int64_t layer, unsigned char *to)
 {
     const ek_plan_history *h = history_of(pass, layer);
@@ -79,7 +79,7 @@ static int64_t count_histories(const ek_pass *pass)
     return n;
 }
 
-/* As if the tokens had come from all ranks alike. */
+/* Reads loads, spread evenly over source ranks.  Returns 0 if they are invalid. */
 static int read_layer(const ek_pass *pass, const unsigned char *from)
 {
     int64_t experts = pass->model->spec.experts, load;

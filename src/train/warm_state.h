@@ -1,23 +1,24 @@
-/* train/warm_state.h - what a trainer has learnt beside its weights, for another process to go on
- * from: what its tuner has found out, the loads that planners go by, and whether one has placed the
- * experts by them.  It lies in the ledger (elastic/step_journal.h), is the same on all ranks of a
- * stage, and nothing depends on it but speed. */
+/* train/warm_state.h - optional hints for the next generation: the tuner's results, the load
+ * history that planners use, and whether a planner has placed the experts by it.  Stored in the
+ * step journal (elastic/step_journal.h), the same on all ranks of a stage.  It affects speed only.
+ */
 #ifndef TRAIN_WARM_STATE_H
 #define TRAIN_WARM_STATE_H
 
 #include "model/pass.h"
 #include "train/tune.h"
 
-/* Writes a note of what fits into `room` bytes; returns its bytes.  tune: or NULL. */
+/* Writes as much as fits to warm_state [cap]; returns the bytes written.  tune may be NULL. */
 size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t cap);
 
 typedef struct {
-    int loads;  /* those of all layers that planners place are known now, */
-    int placed; /* and experts lay where a planner had placed them */
+    int loads;  /* 1: the load history of all planned layers is known */
+    int placed; /* 1: a planner had placed the experts by it */
 } ek_warm_state_found;
 
-/* Goes on from a note, as far as it is of the same layers, experts and settings; others: of another
- * number of ranks.  What is not sound is left out. */
+/* Restores tuner and load history from a warm state as far as layers, experts and settings are the
+ * same; ranks_changed: the earlier generation had another number of ranks.  Ignores invalid data.
+ */
 ek_warm_state_found ek_warm_state_read(ek_tune *tune, const ek_pass *pass, const void *warm_state,
                                        size_t bytes, int ranks_changed);
 

@@ -454,7 +454,7 @@ static void notes_of_no_use(void)
 
 /* --- what there is to choose from ------------------------------------------------------------- */
 
-static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_given given,
+static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_fixed given,
                        ek_moe_traffic *out)
 {
     ek_comm *world[8];
@@ -474,7 +474,7 @@ static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_g
 static int count(int ranks, int ep, int etp, const int *node_of, int degree, int a2a,
                  ek_moe_traffic *out)
 {
-    return count_given(ranks, ep, etp, node_of, (ek_tune_given){degree, a2a, 1, 0}, out);
+    return count_given(ranks, ep, etp, node_of, (ek_tune_fixed){degree, a2a, 1, 0}, out);
 }
 
 /* Slices of 6 shards that may be gathered; how many settings. */
@@ -482,7 +482,7 @@ static int count_r(int gather, int all, ek_moe_traffic *out)
 {
     static const int apart[6] = {0, 1, 2, 3, 4, 5};
 
-    return count_given(6, 1, 6, apart, (ek_tune_given){1, EK_A2A_LINEAR, gather, all}, out);
+    return count_given(6, 1, 6, apart, (ek_tune_fixed){1, EK_A2A_LINEAR, gather, all}, out);
 }
 
 static void settings_fit_the_mesh(void)
