@@ -28,7 +28,7 @@ static ek_status read_r(const char *text, int etp, int *r)
     return EK_OK;
 }
 
-/* What does not go with another r than etp; with 0 there are no rows to balance. */
+/* Checks options that require r = etp; with r = 0 there are no rows to balance. */
 static ek_status check_r(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -38,11 +38,11 @@ static ek_status check_r(ek_run *r)
     EK_TRY(read_r(c->adaptive_r, etp, &r->adaptive_r));
     if (r->adaptive_r == etp || (r->sizes.ep <= 1 && etp == 1))
         return EK_OK;
-    EK_REQUIRE(m->planner == NULL || m->planner->plan_transient != NULL || r->sizes.ep <= 1,
-               EK_EINVAL,
-               "--balance %s has experts with their state in every slot, and --adaptive-r %s "
-               "brings them there for once; take --adaptive-r etp, or another policy",
-               m->planner->name, c->adaptive_r);
+    EK_REQUIRE(
+        m->planner == NULL || m->planner->plan_transient != NULL || r->sizes.ep <= 1, EK_EINVAL,
+        "--balance %s keeps experts with optimizer state in every slot, which --adaptive-r %s "
+        "needs for transient copies; use --adaptive-r etp, or another policy",
+        m->planner->name, c->adaptive_r);
     EK_REQUIRE(r->adaptive_r >= 0 || c->smart_group == 0, EK_EINVAL,
                "--smart-groups %d: its steps are not tuned, so --adaptive-r cannot be auto",
                c->smart_group);
@@ -56,7 +56,7 @@ static ek_status check_r(ek_run *r)
     return EK_OK;
 }
 
-/* Racks are of whole hosts.  Where there is one alone, what may be lost are its hosts. */
+/* Racks consist of whole hosts.  With one rack hosts are the failure domains. */
 static void find_racks(ek_run *r)
 {
     const int *rack_of = r->cfg->rack_of;
@@ -93,8 +93,8 @@ ek_status ek_run_read_balance(ek_run *r)
     EK_TRY(check_r(r));
     EK_REQUIRE(
         !c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
-        "--record-plans: nobody plans with --balance off, --ep 1 or --adaptive-r 0; leave it out "
-        "(or, with --resume, say --record-plans=false)");
+        "--record-plans: there are no plans with --balance off, --ep 1 or --adaptive-r 0; leave it "
+        "out (or, with --resume, give --record-plans=false)");
     return EK_OK;
 }
 
@@ -133,7 +133,7 @@ ek_status ek_run_calibrate(ek_run *r)
         return EK_OK;
     r->training.moe.horizon = r->cfg->plan_every * micros;
     r->training.moe.batches = micros;
-    if (r->cfg->dry_run) /* costs change no memory */
+    if (r->cfg->dry_run) /* costs do not affect memory */
         return EK_OK;
     r->machine = calloc(1, sizeof(*r->machine));
     r->layers = calloc((size_t)r->source.spec.layers, sizeof(*r->layers));
@@ -154,7 +154,7 @@ ek_status ek_run_calibrate(ek_run *r)
     return set_costs(r);
 }
 
-/* What may be lost, of those that the ranks of a run are on. */
+/* Number of failure domains of an expert-parallel group. */
 static int32_t count_domains(const ek_run *r)
 {
     const int *domain_of = r->training.moe.domain_of;
@@ -172,7 +172,7 @@ static int32_t count_domains(const ek_run *r)
     return n;
 }
 
-/* What --replicas-min comes to. */
+/* Checks --replicas-min, and warns of what slots do not allow. */
 static ek_status check_hosts(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
@@ -184,11 +184,11 @@ static ek_status check_hosts(const ek_run *r)
     if (want == 1)
         return EK_OK;
     EK_REQUIRE(!ek_planner_keeps(p) || r->cfg->plan_every > 0, EK_EINVAL,
-               "--replicas-min %d: with --plan-every 0 experts stay where they are", want);
+               "--replicas-min %d: with --plan-every 0 no replicas are placed", want);
     if (r->rank != 0)
         return EK_OK;
     if (!ek_planner_keeps(p))
-        ek_log("balance", EK_LOG_WARN, "--replicas-min %d does not bind --balance %s", want,
+        ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with --balance %s", want,
                p->name);
     else if (each < want)
         ek_log(
@@ -199,8 +199,8 @@ static ek_status check_hosts(const ek_run *r)
             domains, slots, experts);
     if (p == &ek_planner_auto_persistent)
         ek_log("balance", EK_LOG_INFO,
-               "--replicas-min %d: auto places replicas that last, as replicate does, and makes "
-               "none for one micro-batch",
+               "--replicas-min %d: auto makes persistent replicas, as replicate does, and no "
+               "transient ones",
                want);
     return EK_OK;
 }
@@ -224,10 +224,11 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     mc->persistent_slots = p->plan_transient == NULL;
     if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
         return EK_OK;
-    EK_REQUIRE(p->plan_transient != NULL, EK_EINVAL,
-               "--balance %s moves experts with their state, and --zero %d has cut that over the "
-               "%d ranks that hold the same experts; take --zero 0, more --ep, or exact",
-               p->name, r->cfg->zero, r->mesh->edp);
+    EK_REQUIRE(
+        p->plan_transient != NULL, EK_EINVAL,
+        "--balance %s migrates experts with optimizer state, which --zero %d shards over the "
+        "%d ranks that hold the same experts; use --zero 0, larger --ep, or --balance exact",
+        p->name, r->cfg->zero, r->mesh->edp);
     r->training.moe.plan_every = 0;
     return EK_OK;
 }
@@ -242,8 +243,8 @@ ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
     if (want == etp || ep * etp == 1)
         return EK_OK;
     EK_REQUIRE(experts * etp <= EK_COMM_TAGS / 8, EK_EINVAL,
-               "--adaptive-r %s of %lld experts with --etp %d takes more than %d messages at once; "
-               "take --adaptive-r etp",
+               "--adaptive-r %s of %lld experts with --etp %d needs more than %d messages at once; "
+               "use --adaptive-r etp",
                r->cfg->adaptive_r, (long long)experts, etp, EK_COMM_TAGS / 8);
     c->gather = want < 0 ? 1 : want == 0 ? EK_GATHER_ALL : etp / want;
     c->gather_most = want < 0 ? EK_GATHER_ALL : 0;

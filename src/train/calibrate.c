@@ -1,4 +1,4 @@
-/* The order of a calibration, what ranks agree on, and the cache. */
+/* Order of measurements, agreement of ranks, and the cache. */
 #include "train/calibrate.h"
 
 #include "base/clock.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The default leaves room, below 2 s, for what cannot be cut short. */
+/* The default keeps the total below 2 s with measurements that cannot be cut short. */
 #define BUDGET_S 1.6
-/* Of the budget, where there are several ranks. */
+/* Part of the budget, with several ranks. */
 #define LINKS_SHARE 0.45
 
 double ek_calibrate_round(double x)
@@ -36,7 +36,7 @@ ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n)
     return EK_OK;
 }
 
-/* --- what was measured on --------------------------------------------------------------------- */
+/* --- identity of the machine ------------------------------------------------------------------ */
 
 static void find_nodes(ek_calibration *c)
 {
@@ -52,7 +52,7 @@ static void find_nodes(ek_calibration *c)
     }
 }
 
-/* The processor's name, printable. */
+/* The processor's name, with printable characters only. */
 static void cpu_name(char *name, size_t cap)
 {
     static const char label[] = "model name";
@@ -76,7 +76,7 @@ static void cpu_name(char *name, size_t cap)
         fclose(f);
 }
 
-/* Of all host names and of which ranks are where. */
+/* Fingerprint of host names and of the ranks on each. */
 static uint64_t hosts_fingerprint(const ek_calibration *c)
 {
     uint64_t sum = 0;
@@ -103,8 +103,8 @@ static void host_name(const ek_calibration *c, char *name, size_t cap)
         fclose(f);
 }
 
-/* Before measuring, rank 0's is what counts. */
-static void describe(ek_calibration *c)
+/* Describes the machine; rank 0's description is used. */
+static void describe_machine(ek_calibration *c)
 {
     const ek_calibrate_config *cfg = c->cfg;
     ek_machine *m = c->m;
@@ -141,8 +141,8 @@ static ek_status cache_path(const ek_calibration *c, ek_path *path)
                        (unsigned long long)ek_random_stream(c->m->key));
 }
 
-/* Whether rank 0 has found what it wants. */
-static int look_up(ek_calibration *c)
+/* Whether rank 0 has found costs in the cache.  Collective. */
+static int read_cached_costs(ek_calibration *c)
 {
     ek_machine found;
     ek_path path;
@@ -161,9 +161,9 @@ static int look_up(ek_calibration *c)
     return 1;
 }
 
-/* Those of the start before stand in: what a rank's products take is the same, and messages between
- * so many ranks take much the same as between a few more or fewer. */
-static int look_at_last(ek_calibration *c)
+/* Uses the costs of the previous start: products of a rank take the same time, and messages nearly
+ * the same with a few ranks more or fewer. */
+static int read_last_costs(ek_calibration *c)
 {
     ek_machine now = *c->m, found;
 
@@ -173,7 +173,7 @@ static int look_at_last(ek_calibration *c)
         (found.nodes > 1) != (now.nodes > 1))
         return 0;
     *c->m = found;
-    describe(c);
+    describe_machine(c);
     return 1;
 }
 
@@ -186,7 +186,7 @@ static ek_status write_cache(const ek_calibration *c)
     return ek_machine_write(c->m, path.s);
 }
 
-static void keep(const ek_calibration *c)
+static void write_costs_file(const ek_calibration *c)
 {
     if (c->cfg->cache == NULL || c->rank > 0)
         return;
@@ -194,9 +194,9 @@ static void keep(const ek_calibration *c)
         ek_log("train", EK_LOG_WARN, "measured costs are not kept: %s", ek_err_message());
 }
 
-/* For a start that hurries.  Nothing is amiss where it cannot be written; a file of that name that
- * holds no costs is somebody else's, and stays. */
-static void keep_last(const ek_calibration *c)
+/* Writes cfg->last, for cfg->hurry of a later start.  A failure is ignored; a file of that name
+ * that holds no costs is not overwritten. */
+static void write_last_costs(const ek_calibration *c)
 {
     ek_machine found;
 
@@ -206,9 +206,9 @@ static void keep_last(const ek_calibration *c)
         (void)!ek_machine_write(c->m, c->cfg->last);
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- calibration ------------------------------------------------------------------------------ */
 
-static ek_status measure(ek_calibration *c)
+static ek_status measure_costs(ek_calibration *c)
 {
     double budget = c->cfg->budget_s > 0 ? c->cfg->budget_s : BUDGET_S;
     double links = c->ranks > 1 ? LINKS_SHARE * budget : 0, took;
@@ -220,7 +220,7 @@ static ek_status measure(ek_calibration *c)
     ek_kernels_enter(c->cfg->k);
     EK_TRY(ek_calibrate_compute(c, budget - links));
     if (c->ranks > 1) {
-        /* What products have left over, or taken too much, is what messages get. */
+        /* Messages get the rest of the budget. */
         took = (double)(ek_clock_ns() - start) * 1e-9;
         EK_TRY(ek_calibrate_largest(c, &took, 1));
         EK_TRY(ek_calibrate_links(c, fmax(budget - took, links / 2)));
@@ -231,8 +231,8 @@ static ek_status measure(ek_calibration *c)
     return EK_OK;
 }
 
-/* Rank 0's copy to all: floating point may round otherwise on another host. */
-static ek_status spread(ek_calibration *c, int *found)
+/* Broadcasts rank 0's costs, as other hosts may round differently. */
+static ek_status broadcast_costs(ek_calibration *c, int *found)
 {
     struct {
         int64_t found;
@@ -267,17 +267,17 @@ ek_status ek_calibrate(const ek_calibrate_config *cfg, ek_machine *out, int *cac
     }
     memset(out, 0, sizeof(*out));
     find_nodes(&c);
-    describe(&c);
-    found = look_up(&c) || look_at_last(&c);
-    EK_TRY(spread(&c, &found));
+    describe_machine(&c);
+    found = read_cached_costs(&c) || read_last_costs(&c);
+    EK_TRY(broadcast_costs(&c, &found));
     if (cached != NULL)
         *cached = found;
     if (!found) {
-        EK_TRY(measure(&c));
-        EK_TRY(spread(&c, &found));
+        EK_TRY(measure_costs(&c));
+        EK_TRY(broadcast_costs(&c, &found));
         EK_TRY(ek_machine_check(out, "calibration"));
-        keep(&c);
+        write_costs_file(&c);
     }
-    keep_last(&c);
+    write_last_costs(&c);
     return EK_OK;
 }

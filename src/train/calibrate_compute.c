@@ -1,18 +1,17 @@
-/* Products of experts by rows, and copies.
+/* Measures matrix products of experts by number of rows, and copies.
  *
- * The numbers of rows are taken in an order in which a table that ends early is of use: where rates
- * are nearly at their best, one row, and what lies around and between; those for which there is no
- * time are left out.
+ * Numbers of rows are measured in an order in which a truncated table is useful: near the best
+ * rate, one row, then points around and between; points beyond the budget are left out.
  *
- * Where this rank has less than a processor a thread (a container's limit, more ranks than cores),
- * a call of milliseconds either runs at full speed or stands still for long, and neither says what
- * training gets.  So with one thread a call's time is what that had of a processor, and all times
- * are divided by the part that it had of the time that went by.  Several threads also wait for each
- * other, so theirs is the time that went by.
+ * If this rank has less than a processor per thread (a container's limit, more ranks than cores), a
+ * call of milliseconds either runs at full speed or is descheduled for long, and neither is the
+ * speed of training.  So with one thread CPU time is measured, and all times are divided by the
+ * share of CPU time in wall time.  Several threads also wait for each other, so their wall time is
+ * used.
  *
- * Every expert has weights of its own, so that few rows read them from where they would lie in
- * training.  Experts that are large are measured narrower, and of many only some: rates hardly
- * depend on it, and memory and time do. */
+ * Every expert has its own weights, so that few rows read them from the same level of memory as in
+ * training.  Large experts are measured with smaller width, and only some of many experts: rates
+ * hardly depend on it, but memory and time do. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "comm/agree.h"
@@ -25,11 +24,11 @@
 
 enum {
     EXPERTS_MOST = 8,
-    WEIGHTS_MOST = 16 << 20, /* numbers of all experts together, and of one, with time enough */
+    WEIGHTS_MOST = 16 << 20, /* numbers of all experts, and of one, with a large budget */
     WEIGHTS_LEAST = 256 << 10,
     WEIGHTS_A_SECOND = 32 << 20,
     ROWS_BYTES_MOST = 64 << 20,
-    ROWS_MOST = 2048, /* of all experts together: with many rows each, few of them do */
+    ROWS_MOST = 2048, /* rows of all experts together: with many rows each, few experts suffice */
     COPY_BYTES_MOST = 32 << 20,
     COPY_BYTES_LEAST = 1 << 20,
     COPY_BYTES_A_SECOND = 400 << 20,
@@ -45,7 +44,7 @@ static const int order[POINTS] = {3, 0, 4, 2, 5, 1};
 typedef struct {
     const ek_kernels *k;
     int64_t d, f, experts;
-    int64_t rows; /* room for so many, of all experts together */
+    int64_t rows; /* rows allocated, of all experts together */
     ek_arena arena;
     ek_group *up, *down;
     void *x, *out; /* every input and every result, [rows, 2 f or d] */
@@ -55,7 +54,7 @@ typedef struct {
     void *ws;
 } bench;
 
-static double since(int64_t start)
+static double seconds_since(int64_t start)
 {
     return (double)(ek_clock_ns() - start) * 1e-9;
 }
@@ -73,8 +72,8 @@ static int64_t at_most(int64_t x, int64_t most)
     return x < 1 || most < 1 ? 1 : x < most ? x : most;
 }
 
-/* What memory so much time is enough for. */
-static int64_t affordable(double seconds, int64_t a_second, int64_t least, int64_t most)
+/* Memory that can be initialised in this time. */
+static int64_t affordable_bytes(double seconds, int64_t a_second, int64_t least, int64_t most)
 {
     double x = seconds * (double)a_second;
 
@@ -83,7 +82,7 @@ static int64_t affordable(double seconds, int64_t a_second, int64_t least, int64
 
 static void choose_sizes(const ek_calibration *c, double budget_s, bench *b)
 {
-    int64_t weights = affordable(budget_s, WEIGHTS_A_SECOND, WEIGHTS_LEAST, WEIGHTS_MOST);
+    int64_t weights = affordable_bytes(budget_s, WEIGHTS_A_SECOND, WEIGHTS_LEAST, WEIGHTS_MOST);
     const ek_model_spec *s = c->cfg->spec;
     int64_t wide, experts = c->m->experts;
 
@@ -96,7 +95,7 @@ static void choose_sizes(const ek_calibration *c, double budget_s, bench *b)
     b->rows = b->rows < rows_of[order[0]] ? rows_of[order[0]] : b->rows;
 }
 
-static void lay(bench *b)
+static void layout_bench(bench *b)
 {
     int64_t rows = b->rows, wide = 2 * b->f > b->d ? 2 * b->f : b->d;
     size_t comp = ek_dtype_size(b->k->comp), real = ek_dtype_size(b->k->real);
@@ -117,7 +116,7 @@ static void lay(bench *b)
 }
 
 /* The first expert's form, then copies of it. */
-static ek_status pack(bench *b, int down, int form)
+static ek_status pack_weights(bench *b, int down, int form)
 {
     int64_t out = down ? b->d : 2 * b->f, in = down ? b->f : b->d;
     size_t bytes = form_bytes(b, down, form);
@@ -138,25 +137,25 @@ static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
 
     choose_sizes(c, budget_s, b);
     ek_arena_measure_from(&b->arena, b->k->memory, NULL);
-    lay(b);
+    layout_bench(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
     EK_TRY(ek_arena_reserve(&b->arena, "calibration"));
-    lay(b);
+    layout_bench(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
     rows = b->rows;
     wide = 2 * b->f > b->d ? 2 * b->f : b->d;
     memset(b->x, FILL, (size_t)(rows * wide) * ek_dtype_size(b->k->comp));
     memset(b->master, FILL, (size_t)(2 * b->f * b->d) * ek_dtype_size(b->k->real));
-    for (int i = 0; i < 2; i++) /* one call may have to do, and should not meet fresh memory */
+    for (int i = 0; i < 2; i++) /* there may be one call only, which should not fault in pages */
         memset(b->dw[i], 0,
                (size_t)(b->experts * (2 - i) * b->f * b->d) * ek_dtype_size(b->k->real));
     memset(b->out, 0, (size_t)(rows * wide) * ek_dtype_size(b->k->comp));
     for (int i = 0; i < 4; i++)
-        EK_TRY(pack(b, i / 2, i % 2));
+        EK_TRY(pack_weights(b, i / 2, i % 2));
     return ek_kernels_wait(b->k);
 }
 
-/* Experts that a point is measured with. */
+/* Number of experts with which a point is measured. */
 static int64_t experts_of(const bench *b, int point)
 {
     return at_most(b->rows / rows_of[point], b->experts);
@@ -180,7 +179,7 @@ static void set_groups(bench *b, ek_cost_product p, int point)
 }
 
 /* Up and down of n experts in one direction. */
-static ek_status call(const bench *b, ek_cost_product p, int64_t n)
+static ek_status call_product(const bench *b, ek_cost_product p, int64_t n)
 {
     const ek_kernels *k = b->k;
     int64_t d = b->d, f = b->f, f2 = 2 * b->f;
@@ -200,14 +199,14 @@ static ek_status call(const bench *b, ek_cost_product p, int64_t n)
     }
 }
 
-/* What this rank has measured: seconds of each product, by point; missing: there was no time. */
+/* This rank's measurements: seconds of each product, by point; missing where time ran out. */
 typedef struct {
     double seconds[EK_COST_PRODUCTS][POINTS], missing[POINTS];
     ek_repeats repeats[EK_COST_PRODUCTS][POINTS];
-    double ran_s, went_by_s; /* of all calls: that they were on a processor, and that they took */
+    double ran_s, went_by_s; /* of all calls: CPU seconds, wall seconds */
 } times;
 
-/* The part of a processor that the calls had; nearly all is all, but for noise. */
+/* Share of CPU time in wall time; rounded to 1 near 1. */
 static double share_of(const times *t)
 {
     double share = t->went_by_s > 0 ? t->ran_s / t->went_by_s : 1;
@@ -222,8 +221,8 @@ static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, dou
     set_groups(b, p, point);
     start = ek_clock_ns();
     ran = ek_clock_thread_ns();
-    EK_TRY(call(b, p, experts_of(b, point)));
-    *seconds = since(start);
+    EK_TRY(call_product(b, p, experts_of(b, point)));
+    *seconds = seconds_since(start);
     t->went_by_s += *seconds;
     if (b->k->threads == 1)
         *seconds = (double)(ek_clock_thread_ns() - ran) * 1e-9;
@@ -231,10 +230,10 @@ static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, dou
     return EK_OK;
 }
 
-/* Every call once, which warms up; points that would take too long are left out. */
+/* Makes every call once, as a warm-up; leaves out points that would take too long. */
 static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
 {
-    double base = 0; /* of the first point, all products once, warmed up */
+    double base = 0; /* seconds of all products of the first point, warmed up */
 
     for (int i = 0; i < POINTS; i++) {
         int point = order[i];
@@ -242,13 +241,14 @@ static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
         double longer = rows / (double)(rows_of[order[0]] * experts_of(b, order[0]));
 
         t->missing[point] =
-            i > 0 && (rows_of[point] > b->rows ||
-                      since(start) + 2 * base / share_of(t) * (longer > 1 ? longer : 1) > budget);
+            i > 0 &&
+            (rows_of[point] > b->rows ||
+             seconds_since(start) + 2 * base / share_of(t) * (longer > 1 ? longer : 1) > budget);
         for (int p = 0; p < EK_COST_PRODUCTS && t->missing[point] == 0; p++) {
             double seconds;
 
             EK_TRY(time_call(b, (ek_cost_product)p, point, t, &t->seconds[p][point]));
-            if (i > 0 || since(start) + t->seconds[p][point] / share_of(t) > budget)
+            if (i > 0 || seconds_since(start) + t->seconds[p][point] / share_of(t) > budget)
                 continue;
             EK_TRY(time_call(b, (ek_cost_product)p, point, t, &seconds));
             ek_repeats_add(&t->repeats[p][point], seconds);
@@ -259,8 +259,8 @@ static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
     return EK_OK;
 }
 
-/* One more call of what has not settled and for which there is time; *calls: how many. */
-static ek_status again(bench *b, int64_t start, double budget, times *t, int *calls)
+/* Repeats each measurement that does not agree yet, if time allows; *calls: how many. */
+static ek_status repeat_unsettled(bench *b, int64_t start, double budget, times *t, int *calls)
 {
     *calls = 0;
     for (int i = 0; i < POINTS; i++) {
@@ -268,7 +268,7 @@ static ek_status again(bench *b, int64_t start, double budget, times *t, int *ca
             ek_repeats *r = &t->repeats[p][order[i]];
             double *best = &t->seconds[p][order[i]], seconds;
 
-            if (ek_repeats_agree(r) || since(start) + *best / share_of(t) > budget)
+            if (ek_repeats_agree(r) || seconds_since(start) + *best / share_of(t) > budget)
                 continue;
             EK_TRY(time_call(b, (ek_cost_product)p, order[i], t, &seconds));
             ek_repeats_add(r, seconds);
@@ -285,11 +285,11 @@ static ek_status measure_all(bench *b, int64_t start, double budget, times *t)
 
     EK_TRY(warm_up(b, start, 0.8 * budget, t));
     while (calls > 0)
-        EK_TRY(again(b, start, budget, t, &calls));
+        EK_TRY(repeat_unsettled(b, start, budget, t, &calls));
     return EK_OK;
 }
 
-/* The points that every rank has measured, at the slowest rank's time. */
+/* Keeps the points that every rank has measured, with the slowest rank's time.  Collective. */
 static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
 {
     for (int i = 0; i < EK_COST_PRODUCTS * POINTS; i++)
@@ -315,11 +315,12 @@ static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
     return EK_OK;
 }
 
-/* share: of a processor, that this rank has. */
+/* share: this rank's share of CPU time. */
 static ek_status measure_copies(ek_calibration *c, double seconds, double share)
 {
     double slowest, rate = 1;
-    int64_t bytes = affordable(seconds, COPY_BYTES_A_SECOND, COPY_BYTES_LEAST, COPY_BYTES_MOST);
+    int64_t bytes =
+        affordable_bytes(seconds, COPY_BYTES_A_SECOND, COPY_BYTES_LEAST, COPY_BYTES_MOST);
     ek_status st = ek_copy_bandwidth_of((size_t)bytes, seconds / 2, &rate); /* half to get them */
 
     EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure copies", st));

@@ -1,8 +1,8 @@
-/* Messages inside nodes and between them: all-to-alls, and hops of multicasts.
+/* Measures messages within and between nodes: all-to-alls, and hops of multicasts.
  *
- * All ranks talk at the same time, as in training: in an all-to-all each with all others of its
- * class, in hops each with one other.  What every rank decides by (times, what has been spent) is
- * the slowest rank's, known to all, so that all make the same calls. */
+ * All ranks communicate at the same time, as in training: in an all-to-all each with all others of
+ * its class, in hops each with one other.  Decisions use times of the slowest rank, which all ranks
+ * know, so that all make the same calls. */
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "train/calibrate_priv.h"
@@ -19,7 +19,7 @@ enum {
     BUFFER_A_SECOND = 512 << 20 /* of each of two */
 };
 
-/* One kind of figure. */
+/* One kind of measurement. */
 typedef struct {
     ek_link link;
     int hop; /* 1: a hop of a multicast, 0: an all-to-all */
@@ -28,15 +28,15 @@ typedef struct {
 typedef struct {
     ek_calibration *c;
     int64_t start;          /* of the part */
-    double spent;           /* since then, by the slowest rank */
-    int messages[EK_LINKS]; /* that a rank sends in an all-to-all, at most */
-    int pair[EK_LINKS][2];  /* the hop that this rank takes part in; -1: none */
+    double spent;           /* seconds since then, on the slowest rank */
+    int messages[EK_LINKS]; /* most bytes that a rank sends in an all-to-all */
+    int pair[EK_LINKS][2];  /* this rank's hop; -1: none */
     int64_t *rows;          /* [ranks][ranks] */
     unsigned char *send, *recv;
     int64_t room; /* bytes of each */
 } links;
 
-/* --- who talks to whom ------------------------------------------------------------------------ */
+/* --- communicating ranks ---------------------------------------------------------------------- */
 
 static ek_link link_of(const ek_calibration *c, int from, int to)
 {
@@ -55,7 +55,7 @@ static void count_messages(links *l)
     }
 }
 
-/* Of those of equal node, or of the first ranks of nodes, each even one talks to the next. */
+/* Pairs each even rank of a node, or of the first ranks of nodes, with the next one. */
 static void find_pairs(links *l)
 {
     const ek_calibration *c = l->c;
@@ -84,7 +84,7 @@ static void find_pairs(links *l)
     }
 }
 
-/* How large messages may be follows from the time there is, the same on all ranks. */
+/* Limits message sizes by the budget, the same on all ranks. */
 static ek_status links_open(links *l, double budget_s)
 {
     int64_t room = budget_s * BUFFER_A_SECOND > BUFFER_MOST ? BUFFER_MOST
@@ -125,7 +125,7 @@ static void set_rows(links *l, ek_link link, int64_t bytes)
             l->rows[i * l->c->ranks + j] = i != j && link_of(l->c, i, j) == link ? bytes : 0;
 }
 
-static ek_status call(links *l, const figure *f, int64_t bytes)
+static ek_status make_call(links *l, const figure *f, int64_t bytes)
 {
     const int *pair = l->pair[f->link];
     ek_coll *op;
@@ -140,13 +140,13 @@ static ek_status call(links *l, const figure *f, int64_t bytes)
     return EK_OK;
 }
 
-/* What ek_calibrate_sizes is to time. */
+/* The callback of ek_calibrate_sizes. */
 typedef struct {
     links *l;
     const figure *f;
 } timed;
 
-/* Of the slowest rank, both. */
+/* both of the slowest rank */
 static ek_status time_calls(void *context, int64_t bytes, int n, double *seconds, double *spent)
 {
     const timed *of = context;
@@ -159,7 +159,7 @@ static ek_status time_calls(void *context, int64_t bytes, int n, double *seconds
     EK_TRY(ek_comm_barrier(l->c->world));
     start = ek_clock_ns();
     for (int i = 0; i < n; i++)
-        EK_TRY(call(l, of->f, bytes));
+        EK_TRY(make_call(l, of->f, bytes));
     t[0] = (double)(ek_clock_ns() - start) * 1e-9 / n;
     t[1] = (double)(ek_clock_ns() - l->start) * 1e-9;
     EK_TRY(ek_calibrate_largest(l->c, t, 2));

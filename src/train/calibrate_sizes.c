@@ -1,24 +1,23 @@
-/* Which sizes of messages are timed, and how often.
+/* Chooses the message sizes to time, and their repetitions.
  *
- * What disturbs one call (another process, a processor's share used up, a message lost) must not
- * decide, in neither direction: after a pause a limited link has a burst to give away.  So sizes
- * are chosen by two calls that agree, of four at most, not by the clock; from the largest size
- * down, each is timed three times, as long as that does not take far longer than it should; and
- * what counts is the second quickest. */
+ * A single disturbed call (another process, an exhausted CPU quota, a lost message, or a burst of a
+ * rate-limited link after a pause) must not decide.  So sizes are chosen by two calls that agree,
+ * of at most four; then each size, from the largest down, is timed three times unless that takes
+ * far longer than expected; the second shortest time is used. */
 #include "train/calibrate_priv.h"
 
 #include <math.h>
 
 enum {
-    TRIES = 4,       /* of a size, at most, for two that agree */
-    REPETITIONS = 4, /* that a size's time is cut into, at least */
+    TRIES = 4,       /* most calls of a size to find two that agree */
+    REPETITIONS = 4, /* least repetitions per size */
     REPETITIONS_LEAST = 3,
     CALLS_MOST = 1000, /* of a repetition */
-    AFFORD = 8,        /* calls of the largest size that all of it takes, about */
-    SLOWER = 3         /* times the share, then what is not needed is left out */
+    AFFORD = 8,        /* the total in calls of the largest size, about */
+    SLOWER = 3         /* times the share: beyond it optional repetitions are left out */
 };
 
-/* Two times say the same. */
+/* Whether two times agree. */
 #define ALIKE 1.5
 
 typedef struct {
@@ -27,7 +26,7 @@ typedef struct {
     double spent;
 } series;
 
-/* A call's seconds, from the two quickest of a few. */
+/* Seconds of a call, from the two shortest of a few. */
 static ek_status try_size(series *s, int64_t bytes, double *took)
 {
     ek_repeats r = {0};
@@ -42,7 +41,7 @@ static ek_status try_size(series *s, int64_t bytes, double *took)
     return EK_OK;
 }
 
-/* *n := the sizes that there is time for. */
+/* *n := number of sizes that the share allows. */
 static ek_status choose_sizes(series *s, double share, const int64_t *sizes, double *took, int *n)
 {
     int tried = 0;
@@ -57,7 +56,7 @@ static ek_status choose_sizes(series *s, double share, const int64_t *sizes, dou
     return EK_OK;
 }
 
-/* A call's seconds, which are `expected` where there is no time below `limit` to know better. */
+/* Seconds of a call; `expected` if measuring it would exceed `limit`. */
 static ek_status repeat_size(series *s, int64_t bytes, double expected, double share, double limit,
                              double *took)
 {
@@ -88,7 +87,8 @@ ek_status ek_calibrate_sizes(ek_time_calls *time_calls, void *context, double fr
     EK_TRY(choose_sizes(&s, share, sizes, took, n));
     for (int i = *n - 1; i >= 0; i--) {
         double left = fmax(until - s.spent, 0) / (i + 1);
-        double least = at_rate * (double)sizes[i]; /* a byte of it is no cheaper than of the next */
+        double least =
+            at_rate * (double)sizes[i]; /* seconds per byte do not decrease towards smaller sizes */
 
         EK_TRY(repeat_size(&s, sizes[i], fmax(took[i], least), left, limit, &took[i]));
         at_rate = took[i] / (double)sizes[i];

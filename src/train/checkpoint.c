@@ -1,4 +1,4 @@
-/* Finding and reading what a run has saved. */
+/* Finds and reads checkpoints of a run. */
 #include "train/checkpoint.h"
 
 #include "base/json.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a setting is the fingerprint of; NULL: it is no fingerprint. */
+/* The input of which a setting is the fingerprint; NULL: it is no fingerprint. */
 static const char *fingerprint_of(const char *key)
 {
     static const char *const all[][2] = {
@@ -27,8 +27,8 @@ static const char *fingerprint_of(const char *key)
     return NULL;
 }
 
-/* Compares one setting of the run that was saved with this run's.  is_option: else it is of the
- * model, for which --override changes nothing. */
+/* Compares one stored setting with this run's.  is_option 0: it belongs to the model, where
+ * --override does not apply. */
 static ek_status same_setting(int is_option, const char *key, const json_t *saved,
                               const json_t *now)
 {
@@ -53,7 +53,7 @@ static ek_status same_setting(int is_option, const char *key, const json_t *save
     return st;
 }
 
-/* Compares the config that was saved with the model of this run, key by key. */
+/* Compares the stored model config with this run's, key by key. */
 static ek_status same_model(const char *folder, const ek_model_spec *spec)
 {
     json_t *saved = NULL, *now = NULL;
@@ -119,7 +119,7 @@ out:
     return st;
 }
 
-/* A file of tensors, or their index. */
+/* Whether a name is a tensor file or an index. */
 static int is_listed(const json_t *files, const char *part)
 {
     char whole[64], index[80];
@@ -129,7 +129,7 @@ static int is_listed(const json_t *files, const char *part)
     return json_object_get(files, whole) != NULL || json_object_get(files, index) != NULL;
 }
 
-/* Nothing is read that the manifest does not list. */
+/* Requires that the manifest lists the file. */
 static ek_status check_listed(const char *folder, const json_t *files)
 {
     static const char suffix[] = ".safetensors";
@@ -151,7 +151,7 @@ static ek_status check_listed(const char *folder, const json_t *files)
     return st;
 }
 
-/* What is needed to go on is there. */
+/* Checks that all files needed to resume exist. */
 static ek_status check_needed(const char *folder, const json_t *files)
 {
     EK_TRY(check_listed(folder, files));

@@ -1,12 +1,12 @@
-/* Saving a run's state: every rank its own files, all together one checkpoint.
+/* Saves a run's state: every rank writes its own files of one checkpoint.
  *
- *   begin   rank 0 makes the temporary folder, all learn of it; lists of what each answers for, a
- *           copy of that if the caller is not to wait; then the writing itself
- *   poll    one small all-reduce a call, started by one call and looked at by the next: has a rank
- *           failed, is one still writing, is the checkpoint committed?  The answers are the same on
- *           all ranks, so that they decide alike
- *   commit  when all have written: rank 0 gathers the sums of all files, writes the indexes, checks
- *           that every element is in the files once, and writes the manifest */
+ *   begin   rank 0 creates the temporary folder and broadcasts it; each rank lists the slices that
+ *           it saves, copies them for a background save, and starts to write
+ *   poll    one small all-reduce per call, started by one call and tested by the next: has a rank
+ *           failed, is one still writing, is the checkpoint committed?  All ranks get the same
+ *           answers
+ *   commit  when all have written: rank 0 gathers checksums of all files, writes the indexes,
+ * checks that every element is stored exactly once, and writes the manifest */
 #include "base/arena.h"
 #include "base/c_locale.h"
 #include "base/log.h"
@@ -29,10 +29,10 @@ enum { PARTS = 2, FAILURE_MAX = 512, FILE_NAME_MAX = 64 };
 static const char *const part_names[PARTS] = {"model", "optimizer"};
 static const ek_part part_kinds[PARTS] = {EK_PART_MASTER, EK_PART_MOMENTS};
 
-/* How far this rank is. */
+/* Progress of this rank. */
 typedef enum { WRITING, WRITTEN, COMMITTING, COMMITTED, FAILED } stage;
 
-/* What the ranks ask each other, so that the maximum is the answer. */
+/* Status that is reduced over ranks with maximum. */
 typedef struct {
     int64_t failed;      /* size - rank of a rank that failed, else 0 */
     int64_t writing;     /* a rank has not written all yet */
@@ -46,12 +46,12 @@ struct ek_train_saving {
     ek_path folder;             /* the temporary one */
     char *config, *state, *run; /* texts of rank 0's small files; run: may be NULL */
     ek_owns owns[PARTS];
-    ek_arena copy;           /* of what they list; empty: it is written from the model */
+    ek_arena copy;           /* copy of the listed slices; empty: written from the model */
     ek_file_sum sums[PARTS]; /* of this rank's files; bytes -1: it has none */
     ek_file_sum *all;        /* [size][PARTS], when gathered */
     int64_t *first;          /* [size + 1]: rank r's are [r] of it */
 
-    /* the thread, or what is done in its place */
+    /* of the thread, or of the work done without one */
     pthread_t thread;
     int started;
     atomic_int stage, stop;
@@ -59,12 +59,12 @@ struct ek_train_saving {
     char failure[FAILURE_MAX];
 
     question round;
-    ek_coll *op; /* of the round that is under way */
+    ek_coll *op; /* the all-reduce in progress */
 };
 
-/* --- what the thread does --------------------------------------------------------------------- */
+/* --- the writer thread ------------------------------------------------------------------------ */
 
-/* "model.safetensors", or of several ranks "model-00001-of-00004.safetensors". */
+/* "model.safetensors", or with several ranks "model-00001-of-00004.safetensors". */
 static void file_name(char *out, int part, int rank, int size)
 {
     if (size == 1)
@@ -74,7 +74,7 @@ static void file_name(char *out, int part, int rank, int size)
                  size);
 }
 
-/* The small files, by rank 0. */
+/* Writes the small files, on rank 0. */
 static ek_status write_texts(ek_train_saving *s)
 {
     EK_TRY(ek_checkpoint_write(s->checkpoint, "config.json", s->config, strlen(s->config)));
@@ -97,7 +97,7 @@ static ek_status write_texts(ek_train_saving *s)
     return EK_OK;
 }
 
-/* This rank's files. */
+/* Writes this rank's tensor files. */
 static ek_status write_own(ek_train_saving *s)
 {
     const ek_mesh *mesh = s->mesh;
@@ -119,13 +119,13 @@ static ek_status write_own(ek_train_saving *s)
         EK_TRY(ek_owns_write(&s->owns[part], s->owns[part].real, s->cfg.io, path.s, EK_WRITE_NEW,
                              &s->stop, &s->sums[part]));
     }
-    ek_arena_fini(&s->copy); /* its memory is wanted elsewhere */
+    ek_arena_fini(&s->copy); /* free the copy early */
     return mesh->rank == 0 ? EK_OK : ek_folder_sync(s->cfg.io, s->folder.s);
 }
 
-/* Enters all ranks' files of a part into the manifest; of several ranks, writes their index, and
- * makes sure that they hold the whole model. */
-static ek_status enter_part(ek_train_saving *s, int part)
+/* Adds all ranks' files of model or optimizer to the manifest; with several ranks writes their
+ * index and checks that they cover the whole model. */
+static ek_status add_to_manifest(ek_train_saving *s, int part)
 {
     int size = s->mesh->size, n = 0;
     char(*names)[FILE_NAME_MAX] = calloc((size_t)size, sizeof(*names));
@@ -177,10 +177,10 @@ static ek_status note_layout(ek_train_saving *s)
     return EK_OK;
 }
 
-static ek_status commit(ek_train_saving *s)
+static ek_status commit_checkpoint(ek_train_saving *s)
 {
     for (int part = 0; part < PARTS; part++)
-        EK_TRY(enter_part(s, part));
+        EK_TRY(add_to_manifest(s, part));
     EK_TRY(note_layout(s));
     EK_TRY(ek_checkpoint_commit(&s->checkpoint));
     if (s->cfg.best)
@@ -188,13 +188,13 @@ static ek_status commit(ek_train_saving *s)
     return ek_checkpoint_prune(s->cfg.io, s->cfg.out_dir, s->cfg.keep);
 }
 
-/* Does what the stage asks for, and keeps the text of a failure for the caller's thread. */
-static void *work(void *self)
+/* Executes a stage; keeps the message of a failure for the caller's thread. */
+static void *run_stage(void *self)
 {
-    EK_C_LOCALE; /* it may be a thread of its own */
+    EK_C_LOCALE; /* this may be a new thread */
     ek_train_saving *s = self;
     int committing = atomic_load(&s->stage) == COMMITTING;
-    ek_status st = committing ? commit(s) : write_own(s);
+    ek_status st = committing ? commit_checkpoint(s) : write_own(s);
 
     if (st < 0) {
         s->status = st;
@@ -204,28 +204,28 @@ static void *work(void *self)
     return NULL;
 }
 
-static void join(ek_train_saving *s)
+static void join_writer(ek_train_saving *s)
 {
     if (s->started)
         pthread_join(s->thread, NULL);
     s->started = 0;
 }
 
-/* Starts a stage; signals stay with the threads that there were. */
-static void start(ek_train_saving *s, stage what)
+/* Starts a stage; the new thread blocks all signals. */
+static void start_stage(ek_train_saving *s, stage what)
 {
     sigset_t all, before;
 
-    join(s);
+    join_writer(s);
     atomic_store(&s->stage, what);
     if (s->cfg.background || s->mesh->size > 1) { /* others must not wait for a slow disk */
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, &before);
-        s->started = ek_thread_start(&s->thread, work, s);
+        s->started = ek_thread_start(&s->thread, run_stage, s);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     if (!s->started)
-        work(s);
+        run_stage(s);
 }
 
 /* --- beginning -------------------------------------------------------------------------------- */
@@ -259,8 +259,8 @@ static ek_status make_texts(ek_train_saving *s)
     return ek_hf_config_text(&c->model->spec, &s->config);
 }
 
-/* What can fail before there is anything to write into. */
-static ek_status prepare(ek_train_saving *s)
+/* Preparations that can fail before the folder exists. */
+static ek_status prepare_save(ek_train_saving *s)
 {
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory to save a checkpoint");
     for (int part = 0; part < PARTS; part++)
@@ -276,7 +276,8 @@ static ek_status prepare(ek_train_saving *s)
     return ek_path_set(&s->folder, "%s", ek_checkpoint_folder(s->checkpoint));
 }
 
-/* Copies what is to be written, so that the model may change.  0: there is no memory for it. */
+/* Copies the slices to be written, so that the model may change.  Returns 0 without memory for it.
+ */
 static int copy_own(ek_train_saving *s)
 {
     size_t size = ek_dtype_size(s->owns[0].real);
@@ -319,12 +320,12 @@ static void free_saving(ek_train_saving **ps)
     ek_arena_fini(&s->copy);
     free(s->all);
     free(s->first);
-    if (s->op == NULL) /* else its buffer is in s, and the operation's until the world ends */
+    if (s->op == NULL) /* else the operation still uses a buffer in s */
         free(s);
     *ps = NULL;
 }
 
-static ek_status tell_folder(ek_train_saving *s)
+static ek_status broadcast_folder(ek_train_saving *s)
 {
     ek_coll *op = NULL;
 
@@ -345,8 +346,8 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
         s->cfg = *cfg;
         s->mesh = mesh;
     }
-    EK_TRY_OUT(ek_agree(mesh->world, "save", prepare(s)));
-    EK_TRY_OUT(tell_folder(s));
+    EK_TRY_OUT(ek_agree(mesh->world, "save", prepare_save(s)));
+    EK_TRY_OUT(broadcast_folder(s));
     if (cfg->background && !copy_own(s)) {
         ek_log("train", EK_LOG_WARN,
                "no memory for a copy of %.1f GB: training waits until the checkpoint is written",
@@ -354,9 +355,9 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
         s->cfg.background = 0;
         refused = 1;
     }
-    start(s, WRITING);
-    if (refused) /* the caller will go on and change the model */
-        join(s);
+    start_stage(s, WRITING);
+    if (refused) /* the caller will change the model */
+        join_writer(s);
     *out = s;
     s = NULL;
 out:
@@ -364,7 +365,7 @@ out:
     return st;
 }
 
-/* --- going on --------------------------------------------------------------------------------- */
+/* --- poll and finish -------------------------------------------------------------------------- */
 
 static ek_status start_round(ek_train_saving *s)
 {
@@ -380,7 +381,7 @@ static ek_status start_round(ek_train_saving *s)
                               EK_MAX_I64, &s->op);
 }
 
-/* All have written: rank 0 learns the sums, and commits. */
+/* After all have written: rank 0 gathers checksums and commits. */
 static ek_status start_commit(ek_train_saving *s)
 {
     int size = s->mesh->size, rank = s->mesh->rank;
@@ -394,14 +395,14 @@ static ek_status start_commit(ek_train_saving *s)
         EK_TRY(ek_coll_wait(&op));
     }
     if (rank == 0)
-        start(s, COMMITTING);
+        start_stage(s, COMMITTING);
     else
         atomic_store(&s->stage, COMMITTING);
     return EK_OK;
 }
 
 /* All ranks stop; when none writes any more, rank 0 deletes the folder. */
-static ek_status fail(ek_train_saving **ps, int failed)
+static ek_status fail_save(ek_train_saving **ps, int failed)
 {
     ek_train_saving *s = *ps;
     ek_comm *world = s->mesh->world;
@@ -409,7 +410,7 @@ static ek_status fail(ek_train_saving **ps, int failed)
     ek_status st = EK_OK;
 
     atomic_store(&s->stop, 1);
-    join(s);
+    join_writer(s);
     if (s->mesh->rank == failed)
         st = EK_FAIL(s->status, "%s", s->failure);
     if (size > 1) {
@@ -424,8 +425,8 @@ static ek_status fail(ek_train_saving **ps, int failed)
     return st;
 }
 
-/* Looks at the round that the last call began, and begins the next. */
-static ek_status advance(ek_train_saving **ps)
+/* Tests the all-reduce of the last call, and starts the next. */
+static ek_status advance_save(ek_train_saving **ps)
 {
     ek_train_saving *s = *ps;
     int several = s->mesh->size > 1;
@@ -437,9 +438,9 @@ static ek_status advance(ek_train_saving **ps)
     else
         EK_TRY(start_round(s));
     if (s->round.failed > 0)
-        return fail(ps, s->mesh->size - (int)s->round.failed);
+        return fail_save(ps, s->mesh->size - (int)s->round.failed);
     if (!s->round.uncommitted) {
-        join(s);
+        join_writer(s);
         free_saving(ps);
         return EK_OK;
     }
@@ -450,22 +451,22 @@ static ek_status advance(ek_train_saving **ps)
 
 ek_status ek_train_save_poll(ek_train_saving **s)
 {
-    ek_status st = advance(s);
+    ek_status st = advance_save(s);
 
     if (st < 0)
         ek_train_save_abandon(s);
     return st;
 }
 
-/* Several ranks go on asking each other while they write: a rank that does not answer is not there
- * any more, one that answers may write for as long as it takes. */
-static void wait_a_while(ek_train_saving *s)
+/* Ranks keep exchanging status while they write: a rank that stops is detected, and a slow writer
+ * may take any time. */
+static void sleep_briefly(ek_train_saving *s)
 {
     struct timespec nap = {0, 2000000};
     stage at = (stage)atomic_load(&s->stage);
 
     if (s->mesh->size == 1)
-        join(s);
+        join_writer(s);
     else if (at == WRITING || at == COMMITTING)
         nanosleep(&nap, NULL);
 }
@@ -473,7 +474,7 @@ static void wait_a_while(ek_train_saving *s)
 ek_status ek_train_save_finish(ek_train_saving **s)
 {
     while (*s != NULL) {
-        wait_a_while(*s);
+        sleep_briefly(*s);
         EK_TRY(ek_train_save_poll(s));
     }
     return EK_OK;
@@ -486,7 +487,7 @@ void ek_train_save_abandon(ek_train_saving **ps)
     if (s == NULL)
         return;
     atomic_store(&s->stop, 1);
-    join(s);
+    join_writer(s);
     free_saving(ps);
 }
 

@@ -1,5 +1,5 @@
-/* ek_train as its caller meets it: arguments are checked, numbers have a point, and hooks run in
- * the locale of the caller. */
+/* ek_train: checks arguments, sets the C locale for numbers, and calls hooks in the caller's
+ * locale. */
 #include "base/entry.h"
 
 #include "evenkeel/train.h"

@@ -1,4 +1,4 @@
-/* Layers on the roofline, and ops against their predictions, at the end of a run. */
+/* Roofline of layers, and measured against predicted times of ops, at the end of a run. */
 #include "train/explain.h"
 
 #include "base/log.h"
@@ -11,7 +11,7 @@
 
 enum { LINE = 320 };
 
-/* FLOPs of an assignment: three products, forward and twice backward. */
+/* FLOPs of an assignment: three products, once forward and twice backward. */
 static double row_flops(const ek_model_spec *s)
 {
     return 3 * ek_cost_row_flops(s->hidden, s->ff);
@@ -27,7 +27,7 @@ void ek_run_add_layers(ek_run *r)
         ek_roofline_counts n = ek_pass_work(ek_trainer_pass(r->trainer), l);
         ek_roofline_work step;
 
-        n.busiest /= r->mesh->etp; /* shards compute, and have replicas, of a part of the width */
+        n.busiest /= r->mesh->etp; /* etp shards split the expert's width */
         n.replicas /= r->mesh->etp;
         step = ek_roofline_work_of_counts(r->mesh->stage_size, &r->training.moe.costs, row_flops(s),
                                           &n);
@@ -35,7 +35,7 @@ void ek_run_add_layers(ek_run *r)
     }
 }
 
-/* With a timeline; a layer takes as long as on the rank where it takes longest. */
+/* With a timeline: the time of a layer is that of its slowest rank. */
 static ek_status time_layers(ek_run *r)
 {
     int64_t layers = r->source.spec.layers, n;
@@ -56,7 +56,7 @@ out:
     return st;
 }
 
-static void tell_layers(const ek_run *r)
+static void report_layers(const ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
     char line[LINE];
@@ -83,7 +83,7 @@ static void tell_layers(const ek_run *r)
 
 /* --- predicted against measured --------------------------------------------------------------- */
 
-/* Nodes of the ranks that this one exchanges rows with. */
+/* Number of nodes of the ranks with which this one exchanges rows. */
 static int64_t count_nodes(const ek_mesh *mesh)
 {
     int n = mesh->ep * mesh->etp, first = mesh->edp_rank * n;
@@ -118,7 +118,7 @@ static void compare_ops(const ek_run *r, ek_compare *c)
     ek_compare_sort(c);
 }
 
-static void tell_costs(const ek_run *r)
+static void report_costs(const ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
     char line[LINE];
@@ -147,8 +147,8 @@ ek_status ek_run_explain(ek_run *r)
         EK_TRY(time_layers(r));
     if (r->rank != 0)
         return EK_OK;
-    tell_layers(r);
+    report_layers(r);
     if (ek_run_is_timed(r))
-        tell_costs(r);
+        report_costs(r);
     return EK_OK;
 }

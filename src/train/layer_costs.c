@@ -1,4 +1,4 @@
-/* Costs of a layer by mesh. */
+/* Cost factors of a layer on a mesh. */
 #include "train/layer_costs.h"
 
 int32_t ek_layer_nodes(const ek_mesh *mesh)
@@ -25,8 +25,8 @@ ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *spec, const e
                          .rows = tokens * (double)top_k / mesh->stage_size};
     ek_coll *op = NULL;
 
-    cut.ff = (spec->ff + mesh->etp - 1) / mesh->etp; /* what a rank has of an expert */
+    cut.ff = (spec->ff + mesh->etp - 1) / mesh->etp; /* the width of an expert's shard */
     EK_TRY(ek_plan_costs_of(m, &s, out, reason));
     EK_TRY(ek_comm_broadcast(mesh->stage, out, sizeof(*out), 0, &op));
-    return ek_coll_wait(&op); /* processors round otherwise, and plans have to be the same */
+    return ek_coll_wait(&op); /* plans must be the same, and processors may round differently */
 }

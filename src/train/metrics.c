@@ -16,8 +16,7 @@
 enum { LINE_CAP = 2048, STEP_CAP = 48, BLOCK_BYTES = 1 << 16 };
 
 /* --- trimming ---------------------------------------------------------------------------------
- * A file is read from its end, so that the cost is that of the lines which are removed, however
- * long the run has been. */
+ * A file is read from its end, so the cost depends on the lines removed only. */
 
 /* One block of a file at a time. */
 typedef struct {
@@ -89,8 +88,8 @@ static off_t bytes_before(block_reader *b, off_t size, int64_t first_step, int64
     return end;
 }
 
-/* Removes the lines of steps from first_step on, and what is no line, from the end of the file. */
-static ek_status trim(const ek_metrics *m, int64_t first_step, int64_t *next)
+/* Removes lines of steps from first_step on, and incomplete lines, from the end of the file. */
+static ek_status trim_metrics(const ek_metrics *m, int64_t first_step, int64_t *next)
 {
     block_reader *b = calloc(1, sizeof(*b));
     struct stat s;
@@ -119,7 +118,7 @@ ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m
     snprintf(m->path, sizeof(m->path), "%s/metrics.jsonl", out_dir);
     m->fd = open(m->path, first_step > 0 ? flags : flags | O_TRUNC, 0644);
     EK_REQUIRE(m->fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
-    return first_step > 0 ? trim(m, first_step, &m->next) : EK_OK;
+    return first_step > 0 ? trim_metrics(m, first_step, &m->next) : EK_OK;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -197,7 +196,7 @@ static size_t put_layers(char *at, size_t cap, const ek_metrics_step *s)
     return n + (size_t)snprintf(at + n, cap - n, "}");
 }
 
-/* What only some steps have to say. */
+/* Members that only some steps have. */
 static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
 {
     static const char *const spikes[] = {[EK_SPIKE_LOSS] = ", \"spike\": [\"loss\"]",
@@ -264,7 +263,7 @@ ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)
     done = write(m->fd, m->line, (size_t)n);
 
     if (done > 0 && done < n && ftruncate(m->fd, lseek(m->fd, 0, SEEK_END) - done) != 0)
-        done = -1; /* the torn line stays; a resumed run removes it */
+        done = -1; /* the incomplete line stays; a resumed run removes it */
     EK_REQUIRE(done == n, done < 0 && errno != ENOSPC ? EK_EIO : EK_ENOSPC, "cannot write %s: %s",
                m->path, done < 0 ? strerror(errno) : "the disk is full");
     return EK_OK;

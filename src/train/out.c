@@ -1,4 +1,4 @@
-/* Recognising, clearing and restoring what runs write in their folder. */
+/* Recognises, removes and restores files of runs in the output folder. */
 #include "train/out.h"
 
 #include "store/checkpoint.h"
@@ -55,7 +55,7 @@ enum {
     N_FOLDERS = sizeof(folders) / sizeof(folders[0])
 };
 
-/* Whether something stands at a path, be it a link that leads nowhere. */
+/* Whether a path exists, also as a dangling link. */
 static int is_there(const char *path)
 {
     struct stat s;
@@ -63,12 +63,12 @@ static int is_there(const char *path)
     return lstat(path, &s) == 0;
 }
 
-/* Calls fn with the path of each thing in dir that has a name of a run's; begins is NULL for
- * folders, is_link for links. */
+/* Calls fn with each path in dir that has a name of a run's file; begins is NULL for folders,
+ * is_link for links. */
 typedef ek_status (*out_fn)(const char *path, const char *begins, void *context);
 
-static ek_status visit(const char *dir, const char *name, const char *begins, out_fn fn,
-                       void *context, int *there)
+static ek_status visit_path(const char *dir, const char *name, const char *begins, out_fn fn,
+                            void *context, int *there)
 {
     ek_path path;
 
@@ -82,11 +82,11 @@ static ek_status for_each(const char *dir, out_fn fn, void *context)
     int there;
 
     for (int i = 0; i < N_FOLDERS; i++)
-        EK_TRY(visit(dir, folders[i], NULL, fn, context, &there));
+        EK_TRY(visit_path(dir, folders[i], NULL, fn, context, &there));
     for (int i = 0; i < N_LINKS; i++)
-        EK_TRY(visit(dir, links[i], is_link, fn, context, &there));
+        EK_TRY(visit_path(dir, links[i], is_link, fn, context, &there));
     for (int i = 0; i < N_FILES; i++)
-        EK_TRY(visit(dir, files[i].name, files[i].begins, fn, context, &there));
+        EK_TRY(visit_path(dir, files[i].name, files[i].begins, fn, context, &there));
     for (int i = 0; i < N_NUMBERED; i++) {
         int number = 1;
 
@@ -94,7 +94,7 @@ static ek_status for_each(const char *dir, out_fn fn, void *context)
             char name[64];
 
             snprintf(name, sizeof(name), "%s%d%s", numbered[i].before, number++, numbered[i].after);
-            EK_TRY(visit(dir, name, numbered[i].begins, fn, context, &there));
+            EK_TRY(visit_path(dir, name, numbered[i].begins, fn, context, &there));
         } while (there);
     }
     return EK_OK;
@@ -114,9 +114,9 @@ ek_status ek_out_find(const char *dir, ek_path *found)
     return for_each(dir, keep_first, found);
 }
 
-/* --- what a run has written ------------------------------------------------------------------- */
+/* --- files of runs ---------------------------------------------------------------------------- */
 
-/* The next byte that is no white space, which JSON may have anywhere between its words. */
+/* Skips white space, which JSON allows between tokens. */
 static const char *skip_spaces(const char *s, const char *end)
 {
     while (s < end && (*s == ' ' || *s == '\n' || *s == '\r' || *s == '\t'))
@@ -124,8 +124,8 @@ static const char *skip_spaces(const char *s, const char *end)
     return s;
 }
 
-/* Whether a file of these first bytes begins so; white space counts nowhere.  A shorter file may be
- * one that a kill has cut. */
+/* Whether a file begins with these bytes, ignoring white space.  A shorter file may have been
+ * truncated by a kill. */
 static int same_beginning(const char *head, const char *end, const char *begins)
 {
     const char *last = begins + strlen(begins);
@@ -140,7 +140,7 @@ static int same_beginning(const char *head, const char *end, const char *begins)
     }
 }
 
-/* An empty file is nobody's. */
+/* An empty file counts as one. */
 static int begins_with(const char *path, const char *begins, int follow)
 {
     char head[HEAD_BYTES];
@@ -174,8 +174,8 @@ static ek_status check_folder(const char *path)
     return st;
 }
 
-/* What only a new run deletes.  The folder of checkpoints is the user's own, too, as long as it
- * stays: beside those of steps nothing in it is touched. */
+/* Files that only a new run deletes.  A resumed run keeps the folder of checkpoints, which may
+ * contain other files. */
 static int stays_on_resume(const char *path)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -184,7 +184,7 @@ static int stays_on_resume(const char *path)
            strstr(name, "-failed.") != NULL;
 }
 
-/* A file that a resumed run writes through a link: no regular file is there, and none is lost. */
+/* A link through which a resumed run writes; no regular file is replaced. */
 static int leads_to_no_file(const char *path)
 {
     struct stat s;
@@ -227,7 +227,7 @@ static ek_status clear_file(const char *path, const char *begins, void *kept)
     return ek_file_remove(NULL, path);
 }
 
-/* What stands aside while a run is replaced: its checkpoints, and the link to the best. */
+/* What is renamed while a run is replaced: its checkpoints, and the link to the best. */
 static const char *const aside_names[] = {"checkpoint", "best"};
 enum { N_ASIDE = sizeof(aside_names) / sizeof(aside_names[0]) };
 
@@ -249,7 +249,7 @@ static ek_status put_aside(const char *dir, int which)
     ek_path all, replaced;
 
     EK_TRY(set_paths(dir, which, &all, &replaced));
-    if (!is_there(all.s)) /* those of a run that was replaced, and the new one killed, stay */
+    if (!is_there(all.s)) /* keep those of an earlier replacement that was killed */
         return EK_OK;
     EK_TRY(remove_either(replaced.s));
     return ek_file_rename(NULL, all.s, replaced.s);
@@ -260,7 +260,7 @@ ek_status ek_out_clear(const char *dir, int elastic, int *aside)
     static char generations[] = "generations.jsonl";
     ek_path all, replaced;
 
-    for (int i = N_ASIDE - 1; i >= 0; i--) /* no link without what it names */
+    for (int i = N_ASIDE - 1; i >= 0; i--) /* the link before the folder to which it points */
         EK_TRY(put_aside(dir, i));
     EK_TRY(set_paths(dir, 0, &all, &replaced));
     *aside = is_there(replaced.s);

@@ -1,4 +1,4 @@
-/* Lines of plans.jsonl: plans as they are made, with the reasons of the placement before them. */
+/* Writes lines of plans.jsonl: each plan with its reasons. */
 #include "train/plan_record.h"
 
 #include <stdlib.h>

@@ -245,7 +245,7 @@ out:
 /* --- the step under way ----------------------------------------------------------------------- */
 
 /* The segment of a survivor, if this rank serves it; else NULL. */
-static ek_found_segment *served(const ek_recovery *r, int32_t survivor)
+static ek_found_segment *served_segment(const ek_recovery *r, int32_t survivor)
 {
     for (int64_t i = 0; i < r->n_found; i++)
         if (r->found[i].survivor == survivor && is_served_state(r, i))
@@ -258,7 +258,7 @@ static ek_status finish_served(ek_recovery *r, const ek_kernels *k)
     ek_journal_rule rule = ek_optimizer_rule(k);
 
     for (int32_t i = 0; i < r->n_survivors; i++) {
-        ek_found_segment *f = served(r, i);
+        ek_found_segment *f = served_segment(r, i);
 
         if (f == NULL || r->survivors[i].role != EK_SURVIVOR_FINISH)
             continue;
@@ -277,7 +277,7 @@ static ek_status finish_step(ek_recovery *r, const ek_kernels *k)
 
     if (r->decision.record < 0)
         return EK_OK;
-    f = served(r, r->decision.record);
+    f = served_segment(r, r->decision.record);
     if (f != NULL)
         memcpy(&r->record, ek_journal_recorded(&f->journal), sizeof(r->record));
     EK_TRY(
@@ -372,7 +372,7 @@ static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n, c
 static ek_status broadcast_warm_state(ek_recovery *r)
 {
     const ek_survivor_info *l = &r->survivors[r->table_survivor[0]];
-    const ek_found_segment *f = served(r, r->table_survivor[0]);
+    const ek_found_segment *f = served_segment(r, r->table_survivor[0]);
     size_t bytes = 0;
     const void *warm_state = f != NULL ? ek_journal_warm_state(&f->journal, &bytes) : NULL;
 
@@ -393,7 +393,7 @@ ek_status ek_recover_read_tables(ek_recovery *r)
                r->n_survivors);
     for (int32_t i = 0; i < r->n_survivors; i++) {
         const ek_survivor_info *l = &r->survivors[i];
-        const ek_found_segment *f = served(r, i);
+        const ek_found_segment *f = served_segment(r, i);
         ek_shard_owner *h = &r->tables[r->n_tables];
 
         if (l->role != EK_SURVIVOR_CURRENT && l->role != EK_SURVIVOR_FINISH)

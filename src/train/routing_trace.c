@@ -1,4 +1,4 @@
-/* Collecting loads in a file, and writing them under a name. */
+/* Collects loads in a temporary file, and writes the trace from it. */
 #include "train/routing_trace.h"
 
 #include "balance/trace.h"
@@ -59,7 +59,7 @@ ek_status ek_routing_trace_add(ek_routing_trace *t, const ek_pass *p)
     return EK_OK;
 }
 
-/* All that was collected, behind the header of *f. */
+/* Appends all collected loads after the header of *f. */
 static ek_status copy_all(const ek_routing_trace *t, ek_file_out *f)
 {
     enum { PIECE = 1 << 16 };

@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What rank 0's vote for a checkpoint counts; ranks vote 1 each for an end, and there are fewer. */
+/* The value of rank 0's vote to save; each rank votes 1 to stop, and there are fewer ranks. */
 static const double save_vote = 4294967296.0;
 
-/* Notes the newest checkpoint when a save has ended. */
-static ek_status saved(ek_run *r)
+/* Records the newest checkpoint after a save has ended. */
+static ek_status save_ended(ek_run *r)
 {
     ek_checkpoint_found found;
     ek_path best;
@@ -39,8 +39,8 @@ static ek_status saved(ek_run *r)
     return EK_OK;
 }
 
-/* Saves, while the next steps go on unless this was the last one. */
-static ek_status save(ek_run *r, int last)
+/* Saves, in the background unless this was the last step. */
+static ek_status save_checkpoint(ek_run *r, int last)
 {
     ek_train_save_config c = {.model = r->model,
                               .tokenizer = r->tokenizer,
@@ -65,15 +65,15 @@ static ek_status save(ek_run *r, int last)
     if (!c.background)
         EK_TRY(ek_train_save_finish(&r->saving));
     ek_run_report_phase(r, last ? "end" : "step");
-    return saved(r);
+    return save_ended(r);
 }
 
-static ek_status go_on_saving(ek_run *r)
+static ek_status poll_save(ek_run *r)
 {
     if (r->saving == NULL)
         return EK_OK;
     EK_TRY(ek_train_save_poll(&r->saving));
-    return saved(r);
+    return save_ended(r);
 }
 
 static ek_status write_events(ek_run *r, const char *path)
@@ -90,7 +90,7 @@ static ek_status write_events(ek_run *r, const char *path)
     return ek_timeline_write(events, n, &who, path);
 }
 
-/* Once, when its last step is done or the run ends. */
+/* Writes the timeline once, after its last step or at the end of the run. */
 static ek_status write_timeline(ek_run *r)
 {
     const char *out = r->cfg->out;
@@ -131,7 +131,7 @@ void ek_run_keep_data_failure(ek_run *r, ek_status st)
     snprintf(r->data_failure, sizeof(r->data_failure), "%s", ek_err_message());
 }
 
-/* Reads this rank's sequences of a step into r->ahead.  A failure is kept. */
+/* Prefetches this rank's sequences of a step into r->ahead; records a failure. */
 static void read_ahead(ek_run *r, int64_t step)
 {
     int64_t seq = r->training.seq, n = ek_trainer_sequences(r->trainer);
@@ -152,8 +152,8 @@ static ek_status begin_data(ek_run *r)
     return ek_agree(r->world, "read the data", r->data_status);
 }
 
-/* Hands the step its tokens and reads those of the next one.  If that fails the run ends after this
- * step, which all ranks can still take, and with a checkpoint. */
+/* Copies the prefetched tokens to the trainer and prefetches the next step's.  If that fails the
+ * run ends with a checkpoint after this step, which all ranks can still take. */
 static void next_data(ek_run *r)
 {
     int64_t step = ek_trainer_steps_done(r->trainer);
@@ -176,7 +176,7 @@ static ek_status data_failure(const ek_run *r)
                    r->data_failure);
 }
 
-/* Switches the recording of ops on or off, and notes when a step begins that is recorded. */
+/* Switches the recording of ops on or off, and records the start time of recorded steps. */
 static ek_status record_step(ek_run *r, int64_t step)
 {
     int on = ek_run_is_recorded(r, step);
@@ -230,7 +230,7 @@ static int wants_save(const ek_run *r, int64_t done, int stop)
            r->new_best || ek_run_stops_early(r) || r->votes >= save_vote;
 }
 
-/* How balanced the layers were in the last step. */
+/* Collects the balance of layers in the last step. */
 static void look_at_layers(const ek_run *r)
 {
     const ek_model_spec *spec = &r->source.spec;
@@ -241,7 +241,7 @@ static void look_at_layers(const ek_run *r)
             r->of_layer[n++] = ek_pass_balance(ek_trainer_pass(r->trainer), l);
 }
 
-/* Whether the last step's loss or gradient norm is out of the ordinary, which is told. */
+/* Checks the last step for spikes of loss or gradient norm, and warns. */
 static int look_for_spikes(ek_run *r)
 {
     double loss = r->last.losses.loss, norm = r->last.grad_norm;
@@ -256,7 +256,7 @@ static int look_for_spikes(ek_run *r)
     return x.kinds;
 }
 
-/* One line of metrics.jsonl, with what every rank says of itself. */
+/* Writes a line of metrics.jsonl, with values gathered from every rank. */
 static ek_status write_metrics(ek_run *r, double step_ms)
 {
     ek_metrics_step s = {&r->last, step_ms, r->of_rank, r->ranks, r->of_layer, r->routed, 0};
@@ -271,8 +271,8 @@ static ek_status write_metrics(ek_run *r, double step_ms)
     return ek_metrics_write(&r->metrics, &s);
 }
 
-/* Before a step: ranks vote with it, so that all stop or save after the same one. */
-static void vote(ek_run *r)
+/* Before a step: sets this rank's vote, so that all stop or save after the same step. */
+static void set_vote(ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
     double passed = (double)(ek_clock_ns() - r->saved_ns) / 1e9;
@@ -284,7 +284,7 @@ static void vote(ek_run *r)
                                                 (h->stop != NULL && h->stop(h->context))));
 }
 
-/* After it: whether to stop. */
+/* After a step: whether to stop. */
 static int count_votes(ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
@@ -295,7 +295,7 @@ static int count_votes(ek_run *r)
     return fmod(r->votes, save_vote) > 0;
 }
 
-/* Rank 0's clock for all timelines; clocks of other hosts are taken as they are. */
+/* Broadcasts rank 0's start time for all timelines; clocks of hosts are not synchronised. */
 static ek_status set_origin(ek_run *r, int64_t now)
 {
     double *all = calloc((size_t)r->ranks, sizeof(*all));
@@ -310,9 +310,9 @@ out:
     return st;
 }
 
-/* Before the first step of a start that goes on: the evaluation of the model, if the start before
- * has not made it.  *done: no steps follow, as there are none left or somebody wants to stop; then
- * all that the checkpoint lacks is saved. */
+/* Before the first step of a start that continues: evaluates the model, if the previous start has
+ * not.  *done: no steps follow, as none remain or a rank asked to stop; then unsaved state is
+ * saved. */
 static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
 {
     *done = 0;
@@ -320,16 +320,16 @@ static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
         EK_TRY(ek_run_evaluate(r, r->first_step, stop));
     *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_stops_early(r);
     if (!*done)
-        return r->new_best ? save(r, 0) : EK_OK;
+        return r->new_best ? save_checkpoint(r, 0) : EK_OK;
     r->out->end.loss = r->memory_step >= 0 && r->recovery.decision.record >= 0
                            ? r->recovery.record.result.losses.loss
                            : NAN;
     if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
         return EK_OK;
-    return save(r, 1);
+    return save_checkpoint(r, 1);
 }
 
-/* The end of steps that somebody wanted to stop: EK_OK where all was done that there was to do. */
+/* Ends a run that was asked to stop: EK_OK if it had nothing left to do. */
 static ek_status end_stopped(ek_run *r)
 {
     const ek_train_progress *p = &r->out->end;
@@ -370,14 +370,14 @@ static ek_status step_loop(ek_run *r)
 
         r->step = ek_trainer_steps_done(r->trainer);
         next_data(r);
-        vote(r);
+        set_vote(r);
         EK_TRY(one_step(r, &r->last));
         p->step = ek_trainer_steps_done(r->trainer);
         stop = count_votes(r);
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
         EK_TRY(write_metrics(r, p->step_ms));
-        last = now; /* saving counts into the step that follows */
+        last = now; /* the next step's time includes saving */
         p->loss = r->last.losses.loss;
         p->expert_max_over_mean = r->last.losses.expert_max_over_mean;
         p->tokens_per_s = (double)r->last.tokens / p->step_ms * 1e3;
@@ -392,14 +392,14 @@ static ek_status step_loop(ek_run *r)
         EK_TRY(ek_run_evaluate(r, p->step, &stop));
         if (h->step != NULL)
             h->step(h->context, p);
-        EK_TRY(go_on_saving(r));
+        EK_TRY(poll_save(r));
         if (wants_save(r, p->step, stop))
-            EK_TRY(save(r, stop || p->step == p->steps || ek_run_stops_early(r)));
+            EK_TRY(save_checkpoint(r, stop || p->step == p->steps || ek_run_stops_early(r)));
     }
     return stop ? end_stopped(r) : EK_OK;
 }
 
-/* Of a failure, the step under way is named, as the metrics count them. */
+/* Adds the number of the current step, as in metrics.jsonl, to the message of a failure. */
 static ek_status take_steps(ek_run *r)
 {
     ek_status st = step_loop(r);
@@ -411,7 +411,7 @@ static ek_status take_steps(ek_run *r)
     return EK_FAIL(st, "step %lld: %s", (long long)r->step, text);
 }
 
-/* st: how it ended. */
+/* st: the status of the run. */
 static void close_all(ek_run *r, ek_status st)
 {
     ek_train_save_abandon(&r->saving);
@@ -480,7 +480,7 @@ ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
     if (st < 0 && r.all != NULL && ek_comm_size(r.all) > 1 &&
-        (st != EK_ECANCELED || cfg->n_draining > 0)) /* which the others may not know of */
+        (st != EK_ECANCELED || cfg->n_draining > 0)) /* of which other ranks may not know */
         ek_comm_give_up(r.all);
     close_all(&r, st);
     return st;

@@ -1,9 +1,8 @@
-/* A dry run: everything up to the first step has been looked at and nothing made; what would be
- * done is said in numbers.
+/* A dry run: everything up to the first step was checked and nothing written; fills out->plan.
  *
- * Memory of the model is laid out, which reserves addresses, and never touched; ranks may be
- * threads of one process.  Machine costs are not measured and weights not read: their files are
- * opened, and held against the model. */
+ * The model is laid out, which reserves addresses but touches no memory; ranks may be threads of
+ * one process.  Machine costs are not measured.  Weights are not read: names and shapes in their
+ * files are compared with the model. */
 #include "base/file.h"
 #include "comm/agree.h"
 #include "model/hf_io.h"
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The files of first weights, where there are any. */
+/* Checks the files of initial weights, if any. */
 static ek_status check_weights(ek_run *r)
 {
     const char *path = r->cfg->init != NULL ? r->cfg->init : r->source.weights.s;
@@ -30,7 +29,7 @@ static ek_status check_weights(ek_run *r)
     return st;
 }
 
-/* What a rank takes, and what it saves. */
+/* Gathers bytes of memory and of checkpoint files per rank.  Collective. */
 typedef struct {
     double memory, saved;
 } rank_bytes;
@@ -93,7 +92,7 @@ static void list_files(const ek_run *r, ek_train_plan *p)
              "machine.json");
 }
 
-/* Free space where --out is, or would be made; 0: not known. */
+/* Free space at --out, or where it would be created; 0: unknown. */
 static int64_t disk_free(const char *out)
 {
     ek_path at;

@@ -1,13 +1,12 @@
-/* A run's evaluations: the held-out data, when they are evaluated, what becomes of the result, and
- * when there is nothing more to hope for (--patience).
+/* Evaluations of a run: held-out data, when to evaluate, results, and early stopping (--patience).
  *
- * The stream of --eval-data is cut into windows of --seq tokens that do not overlap, the last one
- * shorter (data/windows.h), as `evenkeel eval` does it.  Where that is more than --eval-tokens,
- * evenly spaced windows are evaluated, the same ones every time.
+ * The stream of --eval-data is cut into non-overlapping windows of --seq tokens, the last one
+ * shorter (data/windows.h), as by `evenkeel eval`.  If that is more than --eval-tokens, evenly
+ * spaced windows are evaluated, the same ones every time.
  *
- * The line of the step is in metrics.jsonl before its evaluation begins, and gets the result when
- * that is there.  An evaluation that is cut short leaves the line as it was, and the checkpoint
- * that is saved then does not know of it; the next start makes it first. */
+ * The metrics line of the step is written before its evaluation begins; the result is added later.
+ * An interrupted evaluation leaves line and checkpoint without a result; the next start repeats it
+ * before its first step. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -26,10 +25,11 @@ static ek_status check_paths(const ek_train_config *c)
 
     for (int64_t i = 0; i < c->n_eval_data; i++) {
         EK_TRY(ek_source_path(c->eval_data[i], &path, &weight));
-        EK_REQUIRE(weight == NULL, EK_EINVAL,
-                   "--eval-data %s: an evaluation reads everything once, so a weight says nothing; "
-                   "leave :%s out",
-                   c->eval_data[i], weight);
+        EK_REQUIRE(
+            weight == NULL, EK_EINVAL,
+            "--eval-data %s: an evaluation reads everything once, so a weight has no effect; "
+            "leave :%s out",
+            c->eval_data[i], weight);
     }
     return EK_OK;
 }
@@ -47,7 +47,7 @@ ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like)
     tc.n_paths = c->n_eval_data;
     EK_TRY(ek_tokens_open(&tc, &r->held_out));
     windows = taken = ek_eval_windows(r->held_out, seq);
-    EK_REQUIRE(windows > 0, EK_EFORMAT, "--eval-data: %lld tokens; a loss needs two at least",
+    EK_REQUIRE(windows > 0, EK_EFORMAT, "--eval-data: %lld tokens; a loss needs at least two",
                (long long)ek_tokens_get_info(r->held_out).n_tokens);
     if (c->eval_tokens > 0 && windows > c->eval_tokens / seq)
         taken = c->eval_tokens / seq > 0 ? c->eval_tokens / seq : 1;
@@ -72,17 +72,17 @@ int64_t ek_run_eval_every(const ek_run *r)
     return r->cfg->eval_every > 0 ? r->cfg->eval_every : twentieth > 0 ? twentieth : 1;
 }
 
-/* --- what is known from an earlier start ------------------------------------------------------ */
+/* --- state of earlier starts ------------------------------------------------------------------ */
 
-/* What rank 0 finds out for all. */
+/* Read by rank 0 and broadcast. */
 typedef struct {
     ek_eval_state state;
-    int64_t new_best; /* the model that the run goes on with is the best, and has to be saved */
+    int64_t new_best; /* 1: the current model is the best, and has to be saved */
 } restored_state;
 
-/* Of a start from memory, where the save of the best model may not have been committed: its best
- * is the best evaluation of the models that there still are, <out>/best and the one in memory.
- * since_best stays, as --patience asks whether losses still get lower. */
+/* For a start from memory, where the save of the best model may not have been committed: the best
+ * evaluation is that of the models that still exist, <out>/best and the one in memory.  since_best
+ * is kept, as --patience counts evaluations without a lower loss. */
 static ek_status find_best_model(const ek_run *r, ek_eval_state *s)
 {
     ek_eval_state saved;
@@ -109,10 +109,10 @@ static ek_status find_best_model(const ek_run *r, ek_eval_state *s)
     return EK_OK;
 }
 
-/* A start without --eval-data keeps what is known, for one that has them again.
+/* A start without --eval-data keeps the evaluation state for a later start with it.
  *
- * Of a start from memory, <out>/evaluation.json says how it stood; of one from a checkpoint, that
- * does, as later steps are taken again. */
+ * A start from memory reads it from <out>/evaluation.json; one from a checkpoint reads it from
+ * there, as later steps are repeated. */
 static ek_status read_state(const ek_run *r, restored_state *x)
 {
     int from_memory = r->memory_step >= 0, found = 0;
@@ -124,7 +124,7 @@ static ek_status read_state(const ek_run *r, restored_state *x)
     else
         EK_TRY(ek_path_set(&path, "%s/state.json", r->found.path.s));
     EK_TRY(ek_eval_state_read(path.s, from_memory ? NULL : "evaluation", s, &found));
-    if (!found || s->step <= 0 || s->step > r->first_step) { /* 0: of runs without any, once */
+    if (!found || s->step <= 0 || s->step > r->first_step) { /* 0: written without --eval-data */
         *s = r->eval;
         return EK_OK;
     }
@@ -173,9 +173,9 @@ ek_status ek_run_write_eval_state(const ek_run *r)
         return EK_OK;
     if (r->eval.step > 0)
         return ek_eval_state_write(&r->eval, r->cfg->out);
-    EK_TRY(ek_path_set(&path, "%s/" EK_EVAL_FILE, r->cfg->out)); /* of steps that are taken again */
+    EK_TRY(ek_path_set(&path, "%s/" EK_EVAL_FILE, r->cfg->out)); /* of steps that are repeated */
     if (ek_eval_state_read(path.s, NULL, &later, &found) < 0 || !found)
-        return EK_OK; /* there is none, or it is not ours */
+        return EK_OK; /* no file, or not one of a run */
     return ek_file_remove(NULL, path.s);
 }
 
@@ -186,13 +186,13 @@ int ek_run_stops_early(const ek_run *r)
 
 /* --- evaluating ------------------------------------------------------------------------------- */
 
-/* Windows from `first` on, of which a rank reads its own. */
+/* A batch of windows from `first` on. */
 typedef struct {
     ek_run *r;
     int64_t first;
 } window_run;
 
-/* What cannot be read counts as token 0, so that all ranks finish the batch. */
+/* Unreadable tokens become 0, so that all ranks finish the batch. */
 static void read_window(void *context, int64_t i, int32_t *inputs, int32_t *targets)
 {
     const window_run *w = context;
@@ -207,10 +207,10 @@ static void read_window(void *context, int64_t i, int32_t *inputs, int32_t *targ
     memset(targets, 0, (size_t)n * sizeof(*targets));
 }
 
-/* What all ranks know after each batch. */
+/* Sums over ranks after each batch. */
 typedef struct {
     ek_eval_sums sums;
-    double stop; /* ranks that want to, or cannot read their windows */
+    double stop; /* ranks that ask to stop, or cannot read their windows */
 } round_sums;
 
 static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64_t seq,
@@ -236,7 +236,7 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
     return EK_OK;
 }
 
-/* All windows; ends early when somebody wants to stop. */
+/* Evaluates all windows; ends early if a rank asks to stop. */
 static ek_status evaluate_windows(ek_run *r, round_sums *all)
 {
     int64_t seq = r->eval.seq, batch = r->training.batch, full = r->eval.windows;
@@ -261,7 +261,7 @@ int ek_run_is_evaluation_due(const ek_run *r, int64_t step)
            (step % every == 0 || step == r->training.optimizer.steps);
 }
 
-/* Rank 0 writes down what came of it. */
+/* On rank 0: writes the result. */
 static ek_status keep_result(ek_run *r, const ek_metrics_eval *e, int64_t step)
 {
     if (r->rank != 0)
@@ -270,7 +270,7 @@ static ek_status keep_result(ek_run *r, const ek_metrics_eval *e, int64_t step)
     return ek_run_write_eval_state(r);
 }
 
-static void tell_result(ek_run *r, const ek_metrics_eval *e)
+static void write_result(ek_run *r, const ek_metrics_eval *e)
 {
     ek_train_progress *p = &r->out->end;
     ek_train_evaluation *out = &r->out->evaluation;
@@ -321,6 +321,6 @@ ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
                e.loss);
     r->new_best |= ek_eval_state_add(&r->eval, step, e.loss);
     EK_TRY(ek_agree(r->world, "keep the evaluation", keep_result(r, &e, step)));
-    tell_result(r, &e);
+    write_result(r, &e);
     return EK_OK;
 }

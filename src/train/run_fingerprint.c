@@ -1,5 +1,5 @@
-/* Fingerprints of a run's inputs: by what they hold, wherever the files are, and independent of
- * ranks, batch, order and seed. */
+/* Fingerprints of a run's inputs: of their contents, independent of paths, ranks, batch, order and
+ * seed. */
 #include "base/random.h"
 #include "train/run_priv.h"
 
@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    SAMPLES = 256, /* of a stream, at even distances from its beginning to its end */
-    LENGTH = 256   /* tokens of each */
+    SAMPLES = 256, /* samples of a stream, evenly spaced */
+    LENGTH = 256   /* tokens of a sample */
 };
 
 static uint64_t add_bytes(uint64_t sum, const void *data, size_t bytes)

@@ -1,4 +1,4 @@
-/* What comes before the first step of a run: settings, data, the start, the model, --out. */
+/* Everything before the first step of a run: settings, data, first step, model, --out. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What training of a preset looks like unless the user says otherwise. */
+/* Training defaults of a preset. */
 typedef struct {
     const char *name;
     int64_t batch, micro_batch, seq, steps;
@@ -63,7 +63,7 @@ static void fill_training(ek_run *r)
     t->optimizer.warmup = c->warmup >= 0 ? c->warmup : t->optimizer.steps / 100;
 }
 
-/* The place of a word among those allowed; -1 if it is none of them. */
+/* The index of a word among those allowed; -1: not allowed. */
 static int word_of(const char *word, const char *const *allowed)
 {
     for (int i = 0; allowed[i] != NULL; i++)
@@ -136,7 +136,7 @@ static ek_status add_caller_settings(ek_run *r, const char *text)
     return st;
 }
 
-/* All settings, with what defaults came to, for run.json. */
+/* All settings, with the values of defaults, for run.json. */
 static ek_status describe_run(ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
@@ -154,7 +154,7 @@ static ek_status describe_run(ek_run *r)
     return ek_run_file_text(&c, r->all_settings, &r->run_file);
 }
 
-/* What a resumed run must share with the one that it goes on with. */
+/* The settings that a resumed run must share. */
 static ek_status make_settings(ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
@@ -175,7 +175,7 @@ static ek_status make_settings(ek_run *r)
     return describe_run(r);
 }
 
-/* What stands beside the tokenizer that is used, and beside the model; the rest is made. */
+/* Finds the files beside the tokenizer and the model; others are generated. */
 static ek_status read_tokenizer_files(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -192,7 +192,7 @@ static ek_status read_tokenizer_files(ek_run *r)
                                        m->max_positions);
 }
 
-/* Which token ends a document, where documents are kept apart. */
+/* The end-of-document token, with --document-mask. */
 static ek_status find_documents(ek_run *r)
 {
     ek_trainer_config *t = &r->training;
@@ -205,7 +205,7 @@ static ek_status find_documents(ek_run *r)
                         : EK_OK;
 }
 
-/* The nearest folder above a path that is there. */
+/* The nearest existing folder above a path. */
 static ek_status find_folder(const char *path, ek_path *folder)
 {
     ek_path above;
@@ -233,7 +233,7 @@ static ek_status open_data(ek_run *r)
                            .context = r->hooks->context,
                            .text_field = c->text_field};
 
-    /* token files need none, but the checkpoint keeps the one that there is */
+    /* token files need none, but checkpoints store one if there is one */
     EK_TRY(ek_sources_have_texts(c->data, c->n_data, &texts));
     EK_TRY(ek_sources_have_texts(c->eval_data, c->n_eval_data, &eval_texts));
     if (c->tokenizer != NULL || r->source.tokenizer.s[0] != '\0' || texts || eval_texts) {
@@ -263,7 +263,7 @@ static ek_status open_data(ek_run *r)
                                    r->shuffled ? EK_ORDER_SHUFFLED : EK_ORDER_SEQUENTIAL, c->seed);
 }
 
-/* Each has ops of its own in the graph of a step, some kilobytes for each layer. */
+/* Limits micro-batches: each has its own ops in the graph, some kilobytes per layer. */
 enum { MICRO_BATCHES_MAX = 16384 };
 
 static ek_status check_sizes(const ek_run *r)
@@ -287,8 +287,7 @@ static ek_status check_sizes(const ek_run *r)
     return EK_OK;
 }
 
-/* Rank 0: compares the settings of the run that goes on with those that it has stored, if it has,
- * and says what differs. */
+/* On rank 0: compares settings with those stored in run.json, if any, and logs differences. */
 static ek_status compare_settings(ek_run *r)
 {
     enum { CHANGES_CAP = 1000 };
@@ -333,7 +332,7 @@ ek_status ek_run_find_checkpoint(ek_run *r)
                                    &r->source.spec, &r->checkpoint_step));
 }
 
-/* Finds where to go on. */
+/* Finds the first step. */
 static ek_status find_start(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -352,41 +351,41 @@ static ek_status find_start(ek_run *r)
     return EK_OK;
 }
 
-/* Whether this start goes on with what is in --out, or may have to. */
-static int goes_on(const ek_run *r)
+/* Whether this start continues, or may continue, a run in --out. */
+static int may_continue(const ek_run *r)
 {
     return r->first_step > 0 || r->cfg->resume || r->cfg->elastic;
 }
 
-/* Rank 0, before anything is read: nothing in --out may be lost by mistake. */
+/* On rank 0, before anything is read: protects the contents of --out. */
 static ek_status check_out(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     ek_path found;
     int lock = -1;
 
-    EK_REQUIRE(!c->overwrite || !goes_on(r), EK_EINVAL,
-               "--overwrite begins anew, and --%s goes on with what is in --out: leave one out",
+    EK_REQUIRE(!c->overwrite || !may_continue(r), EK_EINVAL,
+               "--overwrite starts a new run, and --%s continues the one in --out: leave one out",
                c->resume ? "resume" : "elastic");
     if (r->rank != 0)
         return EK_OK;
     if (c->overwrite || c->elastic || c->resume)
         return ek_out_check_own(c->out, c->resume);
     EK_TRY(ek_out_find(c->out, &found));
-    if (found.s[0] != '\0' && r->lock < 0) { /* a run at work there is worth another word */
+    if (found.s[0] != '\0' && r->lock < 0) { /* a running run has a message of its own */
         EK_TRY(ek_folder_lock(c->out, &lock));
         close(lock);
     }
     EK_REQUIRE(found.s[0] == '\0', EK_EINVAL,
-               "--out %s: %s is there already; go on with that run (--resume), replace it "
+               "--out %s: %s exists already; continue that run (--resume), replace it "
                "(--overwrite), or give another --out",
                c->out, found.s);
     return EK_OK;
 }
 
-/* Makes --out, or clears what an earlier run left.  Called when all inputs have been read: a
- * mistake in them costs nothing, and the earlier run may itself be the model.  With --elastic this
- * may be one start of many, and what is told of the others stays. */
+/* Creates --out, or removes files of an earlier run.  Called after all inputs have been read: a
+ * mistake in them has no effect, and the earlier run may itself be the model.  With --elastic
+ * generations.jsonl stays. */
 static ek_status open_out(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -398,7 +397,7 @@ static ek_status open_out(ek_run *r)
         EK_TRY(ek_folder_make(NULL, c->out));
         if (!c->elastic)
             EK_TRY(ek_folder_lock(c->out, &r->lock));
-        EK_TRY(check_out(r)); /* again, now that nobody else writes there */
+        EK_TRY(check_out(r)); /* again, now that the lock is held */
         EK_TRY(ek_out_clear(c->out, c->elastic, &r->replaces));
     }
     ek_out_clear_temporaries(c->out);
@@ -407,7 +406,7 @@ static ek_status open_out(ek_run *r)
     return ek_file_replace(NULL, path.s, r->run_file, strlen(r->run_file));
 }
 
-/* Reads the trace that the gates replay, whole: nothing that happens to its file matters later. */
+/* Reads the whole trace for --replay-routing, so that later changes of the file have no effect. */
 static ek_status open_replay(ek_run *r)
 {
     const char *path = r->cfg->replay_routing;
@@ -427,7 +426,7 @@ static ek_status open_replay(ek_run *r)
     return EK_OK;
 }
 
-/* Layers, experts and heads go wherever arithmetic lets them; layers alone must not run out. */
+/* Every virtual stage needs a layer. */
 static ek_status check_layout(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -437,8 +436,8 @@ static ek_status check_layout(const ek_run *r)
     EK_REQUIRE(!c->embed_columns || !r->source.spec.tie_embeddings, EK_EINVAL,
                "--embed-columns: this model's embedding is its head as well (tie_word_embeddings)");
     EK_REQUIRE((int64_t)pp * chunks <= r->source.spec.layers, EK_EINVAL,
-               "--pp %d with --pp-chunks %d cuts the model in %d pieces, and it has %lld layers",
-               pp, chunks, pp * chunks, (long long)r->source.spec.layers);
+               "--pp %d with --pp-chunks %d needs %d layers, and the model has %lld", pp, chunks,
+               pp * chunks, (long long)r->source.spec.layers);
     return EK_OK;
 }
 
@@ -447,13 +446,12 @@ static ek_status open_mesh(ek_run *r)
     return r->ranks > 1 ? ek_mesh_open(r->world, &r->sizes, &r->mesh) : EK_OK;
 }
 
-static int64_t moved(void *world)
+static int64_t comm_activity(void *world)
 {
     return ek_comm_activity(world);
 }
 
-/* Without a core to spare on this host, a thread that polls the network would only take time from
- * those that compute. */
+/* Without a free core on this host, a thread that polls the network would slow computation down. */
 static ek_status configure_exec(ek_run *r)
 {
     double busy = (double)r->kernels->threads;
@@ -463,13 +461,13 @@ static ek_status configure_exec(ek_run *r)
         r->kernels->memory == NULL && busy >= (double)ek_cores_usable();
     r->training.exec.watchdog_s = r->cfg->watchdog;
     if (r->ranks > 1) {
-        r->training.exec.moved = moved;
+        r->training.exec.moved = comm_activity;
         r->training.exec.context = r->world;
     }
     return EK_OK;
 }
 
-/* Which of its host's ranks this one is, from 0. */
+/* Index of this rank among those of its host, from 0. */
 static int rank_on_host(const ek_run *r)
 {
     int n = 0;
@@ -485,7 +483,7 @@ ek_status ek_run_open_kernels(ek_run *r)
     double ranks = 1, isa = (double)ek_cpu_isa();
     int threads = r->cfg->threads;
 
-    EK_TRY(ek_run_minimum(r->all, &isa)); /* all ranks lay weights out, and update them, alike */
+    EK_TRY(ek_run_minimum(r->all, &isa)); /* layout and updates must be the same on all ranks */
     if (threads == 0) {
         EK_TRY(ek_run_sum_on_host(r, &ranks));
         threads = (int)((double)ek_cores_usable() / ranks);
@@ -494,9 +492,9 @@ ek_status ek_run_open_kernels(ek_run *r)
                            threads > 1 ? threads : 1, &r->kernels);
 }
 
-/* What masters, gradients and moments of this host's ranks take besides the memory that was made
- * ready for them, and that which an earlier start has left and is gone on from. */
-static ek_status state_to_come(ek_run *r, double *bytes)
+/* Bytes of shared memory that this host's ranks still have to reserve: without preallocated memory
+ * and without adopted state. */
+static ek_status shm_bytes_needed(ek_run *r, double *bytes)
 {
     *bytes = (double)r->model->state.bytes - (double)ek_recover_prealloc_bytes(&r->recovery);
     if (r->memory_step >= 0)
@@ -513,8 +511,8 @@ double ek_run_memory_available(const ek_run *r)
     return m != NULL ? (double)m->available(m) : (double)ek_memory_available();
 }
 
-/* Memory is granted before it is there, and a process that then asks too much of it is killed
- * without a word; so it is asked for here. */
+/* Linux overcommits memory and kills a process that uses too much without a message; so this checks
+ * before. */
 static ek_status check_memory(ek_run *r)
 {
     double want =
@@ -523,7 +521,7 @@ static ek_status check_memory(ek_run *r)
            copy = (double)ek_train_save_bytes(r->model);
     double room, state;
 
-    EK_TRY(state_to_come(r, &state));
+    EK_TRY(shm_bytes_needed(r, &state));
     EK_TRY(ek_run_sum_on_host(r, &want));
     want += state;
     EK_TRY(ek_run_sum_on_host(r, &copy));
@@ -534,13 +532,13 @@ static ek_status check_memory(ek_run *r)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
                "the run needs about %.1f GB of memory, and %.1f GB are available; lower "
-               "--micro-batch, --batch or --seq, %sor take a smaller model",
+               "--micro-batch, --batch or --seq, %sor use a smaller model",
                want / 1e9, have / 1e9,
                r->training.moe.gather != 0 ? "take --adaptive-r etp, " : "");
     return EK_OK;
 }
 
-static ek_status lay_model(ek_run *r)
+static ek_status layout_model(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     ek_model_config mc = {.trained = 1,
@@ -567,7 +565,7 @@ static ek_status lay_model(ek_run *r)
     return EK_OK;
 }
 
-/* First weights that come from files or from the seed. */
+/* Initial weights, from files or from the seed. */
 static ek_status first_weights(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -592,20 +590,20 @@ static ek_status fill_model(ek_run *r)
     return ek_model_pack(r->model);
 }
 
-static ek_status start(ek_run *r)
+static ek_status complete_start(ek_run *r)
 {
     return ek_trainer_create(r->model, &r->training, &r->trainer);
 }
 
-/* The weights are there. */
-static void go_on(ek_run *r)
+/* Completes the start, after weights are filled. */
+static void continue_run(ek_run *r)
 {
     ek_trainer_resume(r->trainer, r->first_step);
     if (r->cfg->elastic)
         ek_trainer_set_journal(r->trainer, &r->state.journal, r->state.extents_of);
 }
 
-/* Parameters that a token meets: all but the experts that it is not sent to. */
+/* Parameters used by one token: without experts to which it is not routed. */
 static int64_t active_params(const ek_model *m)
 {
     const ek_model_spec *s = &m->spec;
@@ -635,8 +633,7 @@ static void fill_info(ek_run *r)
     i->seq = r->training.seq;
 }
 
-/* What each rank can check by itself. */
-/* The model is known. */
+/* After the model is known. */
 static ek_status read_schedules(ek_run *r)
 {
     EK_TRY(ek_value_schedule_parse("top-k-schedule", r->cfg->top_k_schedule, 1,
@@ -645,6 +642,7 @@ static ek_status read_schedules(ek_run *r)
                                    &r->capacity_schedule);
 }
 
+/* Checks without communication. */
 static ek_status read_settings(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -661,7 +659,7 @@ static ek_status read_settings(ek_run *r)
     return check_layout(r);
 }
 
-/* What nobody should find out from the losses. */
+/* Warns of options that change the model. */
 static void warn_of_gates(const ek_run *r)
 {
     ek_reroute reroute = r->training.moe.reroute;
@@ -713,8 +711,7 @@ static ek_status log_survivability(ek_run *r)
     return EK_OK;
 }
 
-/* Whether all that there was to do is in a checkpoint, the last evaluation and the best model, too.
- */
+/* Whether all steps, the last evaluation and the best model are in checkpoints. */
 static int is_finished(const ek_run *r)
 {
     int64_t saved = r->memory_step < 0 ? r->first_step : r->checkpoint_step;
@@ -745,27 +742,27 @@ ek_status ek_run_open(ek_run *r)
     }
     EK_TRY(configure_exec(r));
     EK_TRY(ek_run_calibrate(r));
-    EK_TRY(ek_agree(r->world, "lay out the model", lay_model(r)));
+    EK_TRY(ek_agree(r->world, "lay out the model", layout_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", check_memory(r)));
     if (r->cfg->dry_run) {
         fill_info(r);
         return ek_run_dry(r);
     }
-    EK_TRY(ek_agree(r->world, "start", start(r)));
-    if (r->cfg->elastic) /* before a host has anything of the run that could not take part; runs
-                            without it make their folder when all else has gone well */
+    EK_TRY(ek_agree(r->world, "start", complete_start(r)));
+    if (r->cfg->elastic) /* before a host without access to --out gets state of the run; without
+                            --elastic the folder is created last */
         EK_TRY(ek_run_check_shared(r));
     EK_TRY(fill_model(r));
-    go_on(r);
+    continue_run(r);
     EK_TRY(ek_run_spread_experts(r));
     EK_TRY(ek_run_commit_state(r));
-    if (r->cfg->n_draining > 0) { /* which is all that this start is for */
+    if (r->cfg->n_draining > 0) { /* a start that only drains hosts */
         fill_info(r);
         if (r->hooks->started != NULL)
             r->hooks->started(r->hooks->context, &r->out->info);
         return EK_OK;
     }
-    if (r->cfg->elastic) /* else replicas are still to come */
+    if (r->cfg->elastic) /* else replicas do not exist yet */
         EK_TRY(log_survivability(r));
     EK_TRY(ek_agree(r->world, "make --out", open_out(r)));
     EK_TRY(ek_run_clear_memory(r));

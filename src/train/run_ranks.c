@@ -1,4 +1,4 @@
-/* What the ranks of a run tell each other outside the steps. */
+/* Communication of a run's ranks outside of steps. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
@@ -36,12 +36,13 @@ ek_status ek_run_minimum(ek_comm *ranks, double *x)
     return EK_OK;
 }
 
-/* What must be the same on all ranks, as numbers. */
+/* Fingerprints that must be the same on all ranks. */
 typedef struct {
     uint64_t settings, options, kernels, data, held_out, replay;
 } fingerprint;
 
-/* Of the options that change who does what, beside those that a resumed run must share. */
+/* Fingerprint of options that affect the distribution of work, besides those that a resumed run
+ * must share. */
 static uint64_t options_fingerprint(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -61,9 +62,9 @@ static uint64_t options_fingerprint(const ek_run *r)
     return ek_random_bits(ek_random_stream(text), racks, 0);
 }
 
-static ek_status compare(ek_run *r, const fingerprint *mine, const fingerprint *first)
+static ek_status compare_options(ek_run *r, const fingerprint *mine, const fingerprint *first)
 {
-    /* the settings hold some of the others, which are named first */
+    /* last, as settings contain some of the others */
     const char *what = mine->data != first->data           ? "data"
                        : mine->held_out != first->held_out ? "held-out data"
                        : mine->replay != first->replay     ? "loads to replay"
@@ -103,12 +104,12 @@ ek_status ek_run_check_same(ek_run *r)
     first = mine;
     EK_TRY(ek_comm_broadcast(r->world, &first, sizeof(first), 0, &op));
     EK_TRY(ek_coll_wait(&op));
-    return ek_agree(r->world, "do what rank 0 does", compare(r, &mine, &first));
+    return ek_agree(r->world, "do what rank 0 does", compare_options(r, &mine, &first));
 }
 
 #define SHARED ".shared-"
 
-/* What this check has left where a rank was killed in the midst of it. */
+/* Removes files that this check left when a rank was killed. */
 static void forget_shared(const char *out)
 {
     ek_names l = {0};
@@ -140,8 +141,7 @@ ek_status ek_run_check_shared(ek_run *r)
     if (r->ranks == 1)
         return EK_OK;
     stamp = -stamp;
-    EK_TRY(
-        ek_run_minimum(r->world, &stamp)); /* rank 0's: a name that nobody has looked for before */
+    EK_TRY(ek_run_minimum(r->world, &stamp)); /* rank 0's: a new name, which no host has cached */
     EK_TRY(ek_path_set(&path, "%s/" SHARED "%.0f", r->cfg->out, -stamp));
     EK_TRY(ek_agree(r->world, "write to --out",
                     r->rank == 0 ? leave_mark(r->cfg->out, path.s) : EK_OK));

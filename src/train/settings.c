@@ -1,4 +1,4 @@
-/* The table of settings, and reading, writing and comparing them by it. */
+/* The table of settings; reads, writes and compares settings by it. */
 #include "train/settings.h"
 
 #include "evenkeel/version.h"
@@ -25,15 +25,15 @@ typedef enum {
     TYPE_FLAG,    /* int, true or false */
     TYPE_WORD,    /* int, written as text: a number, or "auto" for 0 where the row allows that */
     TYPE_TEXT,    /* const char * */
-    TYPE_PATH,    /* const char *, written from the root where there is such a file */
+    TYPE_PATH,    /* const char *, written as an absolute path if the file exists */
     TYPE_PATHS    /* const char *const *, followed by its int64_t count */
 } setting_type;
 
 /* How a row behaves. */
 enum {
-    LOSSES = 1,    /* decides about losses: a resumed run keeps it */
+    LOSSES = 1,    /* affects losses: a resumed run keeps it */
     OMIT_0 = 2,    /* 0, false, or an empty list, means the default, and is left out */
-    OMIT_LESS = 4, /* so do numbers below 0 */
+    OMIT_LESS = 4, /* likewise numbers below 0 */
     AUTO_0 = 8,    /* 0 is written "auto" */
     BYTES = 16     /* a path, but for the word "bytes", which never names a file */
 };
@@ -47,8 +47,8 @@ typedef struct {
 
 #define FIELD(member) offsetof(ek_train_config, member)
 
-/* Paths decide about losses by what they hold: the model's config, and fingerprints of data,
- * tokenizer and trace, are compared with those of the checkpoint (train/checkpoint.c). */
+/* Paths do not affect losses, contents do: the model's config, and fingerprints of data, tokenizer
+ * and trace, are compared with those of the checkpoint (train/checkpoint.c). */
 static const setting settings[] = {
     {"model", TYPE_PATH, FIELD(model), 0},
     {"init", TYPE_PATH, FIELD(init), 0},
@@ -82,7 +82,7 @@ static const setting settings[] = {
     {"dtype", TYPE_TEXT, FIELD(dtype), LOSSES},
     {"device", TYPE_TEXT, FIELD(device), 0},
     {"save-every", TYPE_INT64, FIELD(save_every), 0},
-    {"save-every", TYPE_SECONDS, FIELD(save_seconds), 0}, /* the same, where it is a time */
+    {"save-every", TYPE_SECONDS, FIELD(save_seconds), 0}, /* if it is a time */
     {"keep", TYPE_INT64, FIELD(keep), 0},
     {"timeline", TYPE_FLAG, FIELD(timeline), 0},
     {"timeline-from", TYPE_INT64, FIELD(timeline_from), OMIT_LESS},
@@ -119,7 +119,7 @@ static const setting settings[] = {
 
 enum { N_SETTINGS = sizeof(settings) / sizeof(settings[0]) };
 
-/* A list and its length stand one behind the other. */
+/* The length of a list follows it. */
 typedef struct {
     const char *const *items;
     int64_t n;
@@ -192,7 +192,7 @@ void ek_train_settings_release(ek_train_config *cfg)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* A path from the root, or the text as it is where there is no such file: a preset. */
+/* An absolute path, or the text unchanged if there is no such file (a preset). */
 static json_t *write_path(const char *path)
 {
     ek_path whole;
@@ -202,7 +202,7 @@ static json_t *write_path(const char *path)
     return json_string_nocheck(whole.s);
 }
 
-/* Of --data: a path that may have a weight. */
+/* An element of --data: a path, possibly with a weight. */
 static json_t *write_source(const char *text)
 {
     ek_path path, whole, weighted;
@@ -318,8 +318,7 @@ static int decides_losses(const char *name)
     return s != NULL && (s->flags & LOSSES);
 }
 
-/* Whether a setting that is not stored stood at its default: else an earlier version did not know
- * it. */
+/* Whether a setting that is not stored had its default; else an older version lacked it. */
 static int may_be_left_out(const char *name)
 {
     const setting *s = find_setting(name);
@@ -391,7 +390,7 @@ static json_t *write_command(const ek_train_config *cfg)
     return command;
 }
 
-/* With 15 digits, which is how people write numbers, unless one of them needs 17. */
+/* With 15 digits, unless a number needs 17. */
 static char *dump_exactly(const json_t *o)
 {
     char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

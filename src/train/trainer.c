@@ -18,27 +18,27 @@ struct ek_trainer {
     ek_pass *pass;
     ek_optimizer optimizer;
     ek_exec *exec;
-    int recording; /* what it does is kept for the timeline */
+    int recording; /* its ops are recorded for the timeline */
     ek_graph graph;
     ek_micro *micro, *eval_micro; /* [n_micro], of a step and of ek_trainer_forward */
     int64_t n_micro;
     double *eval_sums;              /* [pass's n_sums] */
-    int64_t n_sequences, *sequence; /* of this rank: their places in the batch */
+    int64_t n_sequences, *sequence; /* of this rank: their indices in the batch */
     ek_arena tokens;
     int32_t *inputs, *targets;
-    int32_t *starts;           /* NULL: documents are not kept apart */
-    int persistent_plans;      /* steps running in which planning took too much */
+    int32_t *starts;           /* NULL: no document mask */
+    int persistent_plans;      /* consecutive steps in which planning took too long */
     ek_moe_traffic traffic;    /* of the next steps, unless they are tuned */
     ek_moe_traffic travelling; /* of the step under way */
     int64_t began_ns;          /* likewise: when it began */
-    ek_tune *tune;             /* NULL: they are not */
-    ek_tune_choice ran_with;   /* of the step before, whose time comes with this one's sums */
+    ek_tune *tune;             /* NULL: no tuning */
+    ek_tune_choice ran_with;   /* of the previous step, whose time is summed with this step */
     int has_run;
-    ek_warm_state_found recalled; /* from an earlier trainer's note */
+    ek_warm_state_found recalled; /* from the warm state */
 };
 
-/* Whether rows travel between ranks in some layer. */
-static int travels(const ek_model *m)
+/* Whether a layer dispatches rows to other ranks. */
+static int is_dispatched(const ek_model *m)
 {
     int64_t routed = 0;
 
@@ -47,7 +47,7 @@ static int travels(const ek_model *m)
     return routed > 0 && m->cfg.mesh->ep * m->cfg.mesh->etp > 1;
 }
 
-/* How rows may travel: the settings to choose from, or the one that is given; their number. */
+/* Fills in the dispatch settings to choose from, or the given one; returns their number. */
 static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_traffic *out)
 {
     const ek_moe_config *c = &cfg->moe;
@@ -56,7 +56,7 @@ static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_t
     out[0] =
         (ek_moe_traffic){c->degree > 1 && c->smart_group == 0 ? c->degree : 1, c->a2a, c->gather};
     if ((!cfg->tune_degree && !cfg->tune_a2a && !cfg->tune_gather) || c->smart_group > 0 ||
-        !travels(m))
+        !is_dispatched(m))
         return 1;
     given = (ek_tune_fixed){.degree = cfg->tune_degree ? 0 : out[0].degree,
                             .a2a = cfg->tune_a2a ? -1 : (int)c->a2a,
@@ -67,7 +67,7 @@ static int settings_of(const ek_model *m, const ek_trainer_config *cfg, ek_moe_t
     return ek_tune_settings(m->cfg.mesh, &given, out);
 }
 
-/* With room for the most chunks that a step may have. */
+/* With memory for the largest number of chunks. */
 static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cfg)
 {
     ek_moe_traffic settings[EK_TUNE_SETTINGS];
@@ -85,8 +85,8 @@ static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cf
                             .moe = moe};
 }
 
-/* This rank's sequences of micro-batch i of a batch, of all: runs of consecutive sequences, the
- * last micro-batch may be smaller. */
+/* This rank's sequences of micro-batch i of a batch: consecutive ones; the last micro-batch may be
+ * smaller. */
 static int64_t sequences_of(const ek_model *m, const ek_trainer_config *c, int64_t batch, int64_t i,
                             int64_t *first, int64_t *of_all)
 {
@@ -129,7 +129,7 @@ ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *
     return EK_OK;
 }
 
-/* Micro-batch i of `batch` sequences of `seq` tokens, of which this rank's `done` are before it. */
+/* Micro-batch i of `batch` sequences of `seq` tokens; `done`: this rank's sequences before it. */
 static ek_micro micro_at(const ek_trainer *tr, int64_t batch, int64_t seq, int64_t i, int64_t done)
 {
     const ek_mesh *mesh = tr->model->cfg.mesh;
@@ -287,7 +287,7 @@ static ek_status op_sum_losses(void *self, const ek_op *op)
     return ek_net_test(op);
 }
 
-/* Returns the op; -1 on one rank, which knows them. */
+/* Returns the op; -1 with one rank. */
 static int32_t build_sum(ek_trainer *tr)
 {
     ek_op op = {.kind = EK_OP_SUM_LOSSES,
@@ -311,12 +311,12 @@ static int64_t bytes_sent(const ek_trainer *tr)
     return mesh->size > 1 ? ek_comm_bytes_sent(mesh->world) : 0;
 }
 
-/* A planner that takes more than this part of the steps, so many times running, costs more than it
- * can save. */
+/* A planner that takes more than this share of a step, in this many consecutive steps, is switched
+ * off. */
 static const double planning_allowed = 0.25;
 enum { PATIENCE = 3 };
 
-/* All ranks go by the same figures, so they leave the planner out together. */
+/* All ranks decide from the same sums, so they switch the planner off together. */
 static void watch_planner(ek_trainer *tr, const ek_losses *l)
 {
     ek_moe_planning *d = &tr->pass->scratch.planning;
@@ -346,7 +346,7 @@ static int is_same(const ek_moe_traffic *a, const ek_moe_traffic *b)
     return a->degree == b->degree && a->a2a == b->a2a && a->gather == b->gather;
 }
 
-static void say_found(const ek_trainer *tr, const ek_tune_result *r)
+static void log_found(const ek_trainer *tr, const ek_tune_result *r)
 {
     char than[96] = "", how[32] = "";
     int etp = tr->model->cfg.mesh->etp;
@@ -365,7 +365,7 @@ static void say_found(const ek_trainer *tr, const ek_tune_result *r)
            (long long)r->bucket * EK_TUNE_CAPACITY, than);
 }
 
-/* How rows travel in this step; if that is tuned, `with` is what the tuner knows it by. */
+/* Sets the dispatch settings of this step; if tuned, `with` identifies the choice. */
 static ek_moe_traffic choose_traffic(ek_trainer *tr, int64_t top_k, ek_tune_choice *with)
 {
     const ek_trainer_config *c = &tr->cfg;
@@ -379,7 +379,7 @@ static ek_moe_traffic choose_traffic(ek_trainer *tr, int64_t top_k, ek_tune_choi
     return with->traffic;
 }
 
-/* For those that go on when this process is gone. */
+/* Writes the warm state for the next generation. */
 static void warm_state(const ek_trainer *tr)
 {
     ek_journal *l = tr->optimizer.journal;
@@ -396,21 +396,22 @@ void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t b
     tr->pass->recalled = tr->recalled.loads;
 }
 
-/* The time that came with a step's sums is that of the step before, and alike on all ranks. */
-static void tell_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *with)
+/* The time summed with a step is that of the previous step, the same on all ranks. */
+static void add_step_time(ek_trainer *tr, const ek_losses *l, const ek_tune_choice *with)
 {
     ek_tune_result found;
 
     if (tr->tune == NULL)
         return;
     if (tr->has_run && ek_tune_add(tr->tune, &tr->ran_with, l->step_s, &found))
-        say_found(tr, &found);
+        log_found(tr, &found);
     tr->ran_with = *with;
     tr->has_run = 1;
 }
 
-/* What is known of a step before its update, once losses are summed: for the ledger. */
-static void tell(void *context, ek_step_record *record)
+/* Fills in the results of a step before its update, after losses are summed, for the step journal.
+ */
+static void fill_record(void *context, ek_step_record *record)
 {
     ek_trainer *tr = context;
     ek_step_result *out = &record->result;
@@ -422,7 +423,7 @@ static void tell(void *context, ek_step_record *record)
                             .grad_norm = tr->optimizer.grad_norm,
                             .lr = tr->optimizer.lr};
     ek_pass_losses(tr->pass, &out->losses);
-    if (travels(tr->model))
+    if (is_dispatched(tr->model))
         out->traffic = tr->travelling;
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
 }
@@ -431,7 +432,7 @@ void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *
 {
     tr->optimizer.journal = journal;
     tr->optimizer.extents_of = extents_of;
-    tr->optimizer.fill_record = tell;
+    tr->optimizer.fill_record = fill_record;
     tr->optimizer.context = tr;
     warm_state(tr);
 }
@@ -466,9 +467,9 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     tr->pass->last_step_s = (double)(ek_clock_ns() - tr->began_ns) * 1e-9;
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
-    tell_time(tr, &out->losses, &with);
+    add_step_time(tr, &out->losses, &with);
     warm_state(tr);
-    out->traffic = travels(tr->model) ? step.traffic : (ek_moe_traffic){0};
+    out->traffic = is_dispatched(tr->model) ? step.traffic : (ek_moe_traffic){0};
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
     for (int64_t l = 0; l < tr->model->spec.layers; l++)
         if (ek_model_has_layer(tr->model, l))
@@ -500,7 +501,7 @@ static int64_t read_sequences(ek_trainer *tr, int64_t batch, int64_t seq,
     return n;
 }
 
-/* Targets that count on this rank: each does on one. */
+/* Targets counted on this rank; each is counted on one rank. */
 static double count_targets(const ek_micro *mb)
 {
     int64_t n = 0;
@@ -521,12 +522,12 @@ ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
     ek_status st;
 
     EK_REQUIRE(batch > 0 && batch <= c->batch && seq > 0 && seq <= c->seq, EK_EINVAL,
-               "%lld sequences of %lld tokens; there is room for %lld of %lld", (long long)batch,
-               (long long)seq, (long long)c->batch, (long long)c->seq);
+               "%lld sequences of %lld tokens; memory was reserved for %lld of %lld",
+               (long long)batch, (long long)seq, (long long)c->batch, (long long)c->seq);
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->eval_micro, read_sequences(tr, batch, seq, reader)));
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
-    tr->pass->sums = tr->eval_sums; /* those of the step before are still read */
+    tr->pass->sums = tr->eval_sums; /* those of the previous step are still read */
     ek_exec_record(tr->exec, 0);
     st = ek_exec_run(tr->exec, &tr->graph);
     ek_exec_record(tr->exec, tr->recording);
@@ -574,9 +575,10 @@ ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
     int most = tr->pass->cfg.moe.degree > 1 ? tr->pass->cfg.moe.degree : 1;
 
     EK_REQUIRE(traffic->degree > 0 && traffic->degree <= most, EK_EINVAL,
-               "a pipeline degree of %d, there is room for 1 to %d", traffic->degree, most);
+               "a pipeline degree of %d; memory was reserved for 1 to %d", traffic->degree, most);
     EK_REQUIRE(ek_moe_can_gather(&tr->pass->cfg.moe, tr->model->cfg.mesh, traffic->gather),
-               EK_EINVAL, "gathering %d slices: there is no room, or %d shards cannot",
+               EK_EINVAL,
+               "gathering %d slices: no memory was reserved for it, or %d shards do not allow it",
                traffic->gather, tr->model->cfg.mesh->etp);
     tr->traffic = *traffic;
     free(tr->tune);

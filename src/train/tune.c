@@ -89,13 +89,13 @@ int64_t ek_tune_bucket_of(int64_t tokens, int64_t top_k, int64_t experts, double
 
 /* --- a search --------------------------------------------------------------------------------- */
 
-static int stages(const ek_tune *t)
+static int stage_count(const ek_tune *t)
 {
     return t->n > EK_TUNE_SMALL ? STAGES_LARGE : STAGES;
 }
 
 /* Rounds of a bucket's stage. */
-static int rounds(const ek_tune *t, const ek_tune_bucket *b)
+static int round_count(const ek_tune *t, const ek_tune_bucket *b)
 {
     return t->n > EK_TUNE_SMALL ? rounds_large[b->stage] : rounds_small[b->stage];
 }
@@ -142,7 +142,7 @@ static ek_tune_bucket *bucket_of(ek_tune *t, int64_t key)
     return b;
 }
 
-static double median(const double *s, int n)
+static double median_time(const double *s, int n)
 {
     double sorted[EK_TUNE_SAMPLES] = {0};
 
@@ -158,7 +158,7 @@ static double median(const double *s, int n)
 
 static double median_of(const ek_tune_bucket *b, int setting)
 {
-    return median(b->s[setting], b->n[setting]);
+    return median_time(b->s[setting], b->n[setting]);
 }
 
 /* Score of a setting: the median over rounds of its time over the mean of remaining settings. */
@@ -173,7 +173,7 @@ static double score_of(const ek_tune_bucket *b, int setting)
             sum += b->s[b->remaining[i]][k];
         ratio[k] = b->s[setting][k] * b->n_remaining / sum;
     }
-    return median(ratio, b->n[setting]);
+    return median_time(ratio, b->n[setting]);
 }
 
 /* Sorts remaining settings by score; stable, so that simpler settings come first at equal score. */
@@ -202,10 +202,10 @@ static double ratio_of(const ek_tune_bucket *b, int a, int other)
 
     for (int k = 0; k < n; k++)
         ratio[k] = b->s[a][k] / b->s[other][k];
-    return median(ratio, n);
+    return median_time(ratio, n);
 }
 
-static void converge(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
+static void end_search(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
 {
     b->best = b->remaining[0];
     b->best_s = median_of(b, b->best);
@@ -236,9 +236,9 @@ static int end_stage(ek_tune *t, ek_tune_bucket *b, ek_tune_result *found)
     }
     b->stage++;
     b->tried = b->timed = 0;
-    if (b->n_remaining > 1 && b->stage < stages(t))
+    if (b->n_remaining > 1 && b->stage < stage_count(t))
         return 0;
-    converge(t, b, found);
+    end_search(t, b, found);
     return 1;
 }
 
@@ -252,7 +252,7 @@ ek_tune_choice ek_tune_next(ek_tune *t, int64_t bucket)
     b->last_used = t->step++;
     if (b->best >= 0)
         return (ek_tune_choice){t->settings[b->best], b->best, b->stage, b->search};
-    all = b->n_remaining * rounds(t, b);
+    all = b->n_remaining * round_count(t, b);
     if (b->tried == all) /* times of the last steps have not arrived yet */
         return (ek_tune_choice){t->settings[b->remaining[0]], b->remaining[0], -1, b->search};
     round = b->tried / b->n_remaining;
@@ -270,7 +270,7 @@ static void watch_bucket(ek_tune *t, ek_tune_bucket *b, double seconds)
     if (b->n_watched < EK_TUNE_WATCH)
         return;
     b->n_watched = 0;
-    now = median(b->watched, EK_TUNE_WATCH);
+    now = median_time(b->watched, EK_TUNE_WATCH);
     if (b->best_s == 0)
         b->best_s = now;
     if (t->n > 1 && t->step - b->began >= b->retune_steps &&
@@ -293,7 +293,7 @@ int ek_tune_add(ek_tune *t, const ek_tune_choice *c, double seconds, ek_tune_res
     if (b->stage > 0 && b->n[c->setting] < EK_TUNE_SAMPLES)
         b->s[c->setting][b->n[c->setting]++] =
             seconds < max_time_s ? fmax(seconds, min_time_s) : max_time_s;
-    if (++b->timed < b->n_remaining * rounds(t, b))
+    if (++b->timed < b->n_remaining * round_count(t, b))
         return 0;
     return end_stage(t, b, found);
 }
@@ -345,10 +345,11 @@ static int has_same_settings(const ek_tune *t, const warm_state_head *h, size_t 
 static int is_valid_bucket(const ek_tune *t, const ek_tune_bucket *b)
 {
     int sound = b->best >= -1 && b->best < t->n && b->last >= -1 && b->last < t->n &&
-                b->stage >= 0 && b->stage <= stages(t) && (b->best >= 0 || b->stage < stages(t)) &&
-                b->n_remaining > 0 && b->n_remaining <= t->n && b->timed >= 0 &&
-                b->n_watched >= 0 && b->n_watched < EK_TUNE_WATCH &&
-                (b->best >= 0 || b->timed < b->n_remaining * rounds(t, b));
+                b->stage >= 0 && b->stage <= stage_count(t) &&
+                (b->best >= 0 || b->stage < stage_count(t)) && b->n_remaining > 0 &&
+                b->n_remaining <= t->n && b->timed >= 0 && b->n_watched >= 0 &&
+                b->n_watched < EK_TUNE_WATCH &&
+                (b->best >= 0 || b->timed < b->n_remaining * round_count(t, b));
 
     for (int i = 0; i < t->n && sound; i++)
         sound = b->n[i] >= 0 && b->n[i] <= EK_TUNE_SAMPLES &&

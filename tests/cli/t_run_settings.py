@@ -389,7 +389,7 @@ class Out(ek_cli.Case):
         self.train("run", steps=2)
         r = run(*self.train_args("run", "--resume", "--overwrite"))
         self.assertEqual(r.returncode, USAGE)
-        self.assertIn("--overwrite begins anew", r.stderr)
+        self.assertIn("--overwrite starts a new run", r.stderr)
 
     def here(self, *args):
         """In the test's folder, with no --out."""

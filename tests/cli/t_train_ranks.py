@@ -128,7 +128,7 @@ class Ranks(ek_cli.Case):
             said = self.refused(*steps, *ranks, "--adaptive-r", r)
             self.assertRegex(said, r"--adaptive-r %s is not 0, a divisor of --etp 2, etp or auto" % r)
         said = self.refused(*steps[:-2], *ranks, "--adaptive-r", "0", "--record-plans")
-        self.assertRegex(said, "--record-plans: nobody plans with .* --adaptive-r 0")
+        self.assertRegex(said, "--record-plans: there are no plans with .* --adaptive-r 0")
         said = self.refused(*steps, "--ranks", 4, "--ep", 2, "--etp", 2, "--adaptive-r", "auto",
                             "--smart-groups", 1)
         self.assertRegex(said, "--smart-groups 1: its steps are not tuned, so --adaptive-r cannot")
@@ -270,14 +270,14 @@ class Ranks(ek_cli.Case):
             return r.stderr
 
         text = said("--replicas-min", 2)
-        self.assertRegex(text, "info: --replicas-min 2: auto places replicas that last, as replic")
+        self.assertRegex(text, "info: --replicas-min 2: auto makes persistent replicas, as replic")
         self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 only: their ranks "
                          "are on 1, and have 6 slots for 4 experts")
         self.assertRegex(said("--replicas-min", 2, "--balance", "exact"),
-                         "warn: --replicas-min 2 does not bind --balance exact")
+                         "warn: --replicas-min 2 has no effect with --balance exact")
         self.assertNotIn("replicas-min", said("--replicas-min", 1))
         self.assertRegex(said("--replicas-min", 2, "--plan-every", 0, status=USAGE),
-                         "--replicas-min 2: with --plan-every 0 experts stay where they are")
+                         "--replicas-min 2: with --plan-every 0 no replicas are placed")
 
     def plans(self, *names):
         """Lines of these files of the run."""
@@ -350,7 +350,7 @@ class Ranks(ek_cli.Case):
             r = ek_cli.run("train", "--data", self.data, "--model", self.config, "--out",
                            self.path("refused"), "--seq", 32, "--record-plans", *nobody)
             self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
-            self.assertRegex(r.stderr, "--record-plans: nobody plans with --balance off, --ep 1")
+            self.assertRegex(r.stderr, "--record-plans: there are no plans with --balance off, --ep 1")
 
     def assert_ranks_differ(self, what, *of_ranks):
         """One rank with each of these command lines."""
