@@ -14,8 +14,7 @@ enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
 /* Which ranks share a node. */
 typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;
 
-/* How rows travel: as the layout says, in another way every step (its degree is the most), or as is
- * found to be fastest. */
+/* Dispatch settings: those of the layout, others every step (up to its degree), or tuned. */
 typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 
 /* One way to train. */
@@ -23,8 +22,8 @@ typedef struct {
     int model, shape; /* which of equal_spec, of equal_shape_of */
     int ranks, pp, model_chunks, tp, ep, etp, zero;
     int degree, group;
-    int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); with ways not given:
-                   any */
+    int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); any unless settings
+                   are given */
     ek_a2a a2a;
     equal_nodes nodes;
     ek_recompute recompute;
@@ -33,11 +32,11 @@ typedef struct {
     int worker;             /* a thread of its own serves the network */
     int columns;            /* the embedding is cut by columns, where it is not the head as well */
     const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
-    int balance;            /* who puts replicas of experts: of equal_planners */
+    int balance;            /* the planner: of equal_planners */
     const ek_planner *planner; /* somebody else in its place, like in all that is asked here */
     int replicas_min;          /* nodes that have to hold each expert */
     equal_ways ways;
-    /* Planners that take turns with that one, and who lets them, before a step. */
+    /* Planners that alternate with that one, and the callback before a step. */
     const ek_planner *const *others;
     ek_status (*turn)(ek_trainer *tr, int step);
 } equal_layout;
@@ -63,7 +62,7 @@ enum {
     EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0])
 };
 
-/* Whether experts move for good. */
+/* Whether experts migrate between persistent placements. */
 static inline int equal_moves(const equal_layout *l)
 {
     return l->others != NULL ||
@@ -106,9 +105,10 @@ typedef struct {
     double brought; /* bytes of weights and gradients for products elsewhere */
     ek_moe_traffic way[EQUAL_STEPS];
     int64_t bytes[EQUAL_STEPS];   /* sent */
-    int cut[EQUAL_STEPS];         /* runs of tokens that a layer's rows travelled in */
+    int cut[EQUAL_STEPS];         /* token ranges in which a layer's rows were dispatched */
     double before, after;         /* busiest ranks over the mean, sums over steps */
-    int least_nodes[EQUAL_STEPS]; /* that hold an expert for good, in the step: of all experts */
+    int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
+                                     over experts */
     int done;                     /* it ended well */
 } equal_result;
 
@@ -236,7 +236,7 @@ static inline int equal_divisor(int n, uint64_t bits)
     return divisors[bits % (uint64_t)count];
 }
 
-/* How rows travel in step i: any degree up to the layout's, any all-to-all, any slices. */
+/* Dispatch settings of step i: any degree up to the layout's, any all-to-all, any slices. */
 static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
 {
     uint64_t bits = ek_random_bits(23, (uint64_t)l->ranks, (uint64_t)i) >> 7;
@@ -246,7 +246,7 @@ static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
                             l->gather != 0 ? gather : 0};
 }
 
-/* Nodes on which a run of ranks keeps an expert. */
+/* Number of nodes on which an expert-parallel group holds an expert. */
 static inline int equal_nodes_of(const ek_moe *m, int32_t expert)
 {
     const ek_placement *p = &m->w->placement;
@@ -264,7 +264,7 @@ static inline int equal_nodes_of(const ek_moe *m, int32_t expert)
     return n;
 }
 
-/* The fewest of any expert; 0 where a rank lacks the weights of one that it is said to have. */
+/* The minimum over experts; 0 if a rank lacks the weights of an expert of its placement. */
 static inline int equal_least_nodes(const ek_pass *p)
 {
     int least = EQUAL_RANKS_MAX + 1;
@@ -521,7 +521,7 @@ static inline int equal_close(double got, double want, double bound)
     return fabs(got - want) <= bound * fabs(want);
 }
 
-/* Compares what a rank saw with what one rank alone saw: the first step that parts is told. */
+/* Compares a rank's results with those of one rank alone; reports the first step that differs. */
 static inline void equal_compare(const equal_layout *l, const equal_leg *leg,
                                  const equal_result *got)
 {
@@ -544,7 +544,7 @@ static inline void equal_compare(const equal_layout *l, const equal_leg *leg,
     }
 }
 
-/* What all ranks hold together, and that they talked. */
+/* Checks what all ranks hold together, and that they communicated. */
 static inline void equal_shares(const equal_layout *l, const equal_result *of_rank)
 {
     int64_t owned = 0, sent = 0, whole = of_rank[0].whole;

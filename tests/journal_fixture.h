@@ -1,4 +1,4 @@
-/* journal_fixture.h - a small rank with a ledger, its steps, and what they should come to. */
+/* journal_fixture.h - a small rank with a step journal, its steps, and their expected results. */
 #ifndef JOURNAL_FIXTURE_H
 #define JOURNAL_FIXTURE_H
 
@@ -8,10 +8,10 @@
 
 enum { EXTENTS = 5, LANES = 3, MUCH = 132072, SOME = 65536, ALL = 100 + MUCH + 1 + SOME + 777 };
 
-/* Of runs, in an order that is not that of memory. */
+/* Of extents, not in the order of memory. */
 static const int64_t numbers_of[EXTENTS] = {100, MUCH, 1, SOME, 777};
 
-/* What the update goes by, beside gradients. */
+/* Parameters of the update, besides gradients. */
 typedef struct {
     float scale, rate;
 } toy_record;
@@ -60,7 +60,7 @@ static inline toy_record toy_record_of(int64_t step)
     return (toy_record){1.0f / (float)(step % 3 + 1), 0.01f / (float)(step + 1)};
 }
 
-/* In place, and the gradient is used up: doing it twice, or half, shows. */
+/* In place, and the gradient is overwritten: a repeated or partial update changes the result. */
 static inline void toy_numbers(const toy_record *by, int decays, int64_t n, float *p, float *g,
                                float *m, float *v)
 {
@@ -75,7 +75,7 @@ static inline void toy_numbers(const toy_record *by, int decays, int64_t n, floa
     }
 }
 
-/* Called between what an update does; need not return. */
+/* Called between the writes of an update; may not return. */
 static void (*toy_tick)(void);
 
 static inline void toy_pause(void)
@@ -84,7 +84,7 @@ static inline void toy_pause(void)
         toy_tick();
 }
 
-/* A block of a lane, of n numbers after `done`, in pieces. */
+/* A block of a lane, of n numbers after `done`, a few numbers at a time. */
 static inline void toy_block(const toy_record *by, int decays, ek_undo_log *t, int64_t done,
                              int64_t n, float *const a[EK_JOURNAL_ARRAYS])
 {
@@ -136,7 +136,7 @@ static inline void toy_update(void *context, const void *record, const ek_journa
     }
 }
 
-/* What should be there: masters and moments [3][RUNS][] of a rank, without any ledger. */
+/* Expected masters and moments [3][EXTENTS][] of a rank, computed without a journal. */
 typedef struct {
     int rank;
     int64_t steps_done;

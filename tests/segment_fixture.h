@@ -1,11 +1,11 @@
-/* segment_fixture.h - a run of a test's own, and what it has in shared memory. */
+/* segment_fixture.h - a run number for a test, and its shared memory. */
 #ifndef SEGMENT_FIXTURE_H
 #define SEGMENT_FIXTURE_H
 
 #include "ek_test.h"
 #include "elastic/segment_priv.h"
 
-/* Nobody else's: by the process, and by a name that differs from test to test. */
+/* Unique: from the process id and a name that differs from test to test. */
 static inline uint64_t run_of_test(const char *name)
 {
     char out[64];

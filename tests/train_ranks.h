@@ -1,6 +1,6 @@
-/* train_ranks.h - training on ranks that are threads, for tests: a job says how, `run` does it, and
- * the ranks stay for the test to look at.  Either they train on sequences, or their gradients are
- * made up of (tensor, element, rank), so that layouts need no forward pass. */
+/* train_ranks.h - training on ranks that are threads, for tests: `run` executes a job, and the
+ * ranks stay alive for comparison.  They train on sequences, or with synthetic gradients, a
+ * function of (tensor, element, rank), which need no forward pass. */
 #ifndef TRAIN_RANKS_H
 #define TRAIN_RANKS_H
 
@@ -121,7 +121,7 @@ static inline ek_status build_pass(rank *r)
     return EK_OK;
 }
 
-/* --- made-up gradients ------------------------------------------------------------------------ */
+/* --- synthetic gradients ---------------------------------------------------------------------- */
 
 static inline double made_up(const char *name, int step, int micro, int part, int64_t i)
 {
@@ -246,7 +246,7 @@ static inline void build_made_up(rank *r)
 
 /* --- ranks ------------------------------------------------------------------------------------ */
 
-/* What is summed with the norm. */
+/* Numbers summed with the norm. */
 static inline ek_status op_loss(void *self, const ek_op *op)
 {
     rank *r = self;

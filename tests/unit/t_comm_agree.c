@@ -1,4 +1,4 @@
-/* Ranks that fail together: who gets which status and which words. */
+/* Agreement on failures: the status and message that each rank gets. */
 #include "comm/agree.h"
 #include "comm_threads.h"
 #include "ek_test.h"

@@ -1,12 +1,12 @@
-/* Taking over pieces: what holds what is wanted where it is wanted goes there, and nothing else;
- * free pieces take what nobody wants; nothing is taken twice. */
+/* Adopting blocks: a block is adopted if and only if it holds the wanted shards at the wanted
+ * offsets; free blocks reuse the memory of unwanted ones; no block is used twice. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "elastic/adopt_blocks.h"
 
 enum { PIECES = 12, IN_PIECE = 3, PARTS = PIECES * IN_PIECE, HOLDERS = 3 };
 
-/* A body of equal pieces behind a front of 64 bytes, each with parts for the same boxes. */
+/* A body of equal blocks behind a front of 64 bytes, each with shards of the same slices. */
 typedef struct {
     unsigned char table[PARTS * sizeof(ek_shard) + 64];
     uint64_t at[PIECES + 1];
@@ -16,7 +16,7 @@ typedef struct {
 
 static holder left_holder[HOLDERS], want_holder;
 
-/* content[k]: the first tensor of piece k; -1: nothing. */
+/* content[k]: the first tensor of block k; -1: nothing. */
 static ek_state_blocks lay(holder *h, const int32_t *content, int64_t n, int64_t block_bytes)
 {
     memset(h, 0, sizeof(*h));
@@ -64,7 +64,7 @@ static void same_ranks(void)
         CHECK(s[k].from == 0 && s[k].block == k && s[k].whole == (k != 2));
 }
 
-/* Experts of a rank that is gone, of one that is there, and a free place. */
+/* Experts of a lost rank, of a surviving one, and a free slot. */
 static void other_places(void)
 {
     static const int32_t one[] = {0, 3, 6}, two[] = {0, 12, 9}, wants[] = {0, -1, 9, 15, 3};
@@ -75,7 +75,7 @@ static void other_places(void)
 
     CHECK_INT(ek_adopt_plan(left, 2, &want, s), EK_OK);
     CHECK(s[0].from == 0 && s[0].block == 0 && s[0].whole);
-    CHECK(s[1].from == 0 && s[1].block == 2 && !s[1].whole); /* the first that is left over */
+    CHECK(s[1].from == 0 && s[1].block == 2 && !s[1].whole); /* the first unused one */
     CHECK(s[2].from == 1 && s[2].block == 2 && s[2].whole);
     CHECK_INT(s[3].from, -1);
     CHECK(s[4].from == 0 && s[4].block == 1 && s[4].whole);
@@ -119,11 +119,11 @@ static void what_does_not_fit(void)
     want = lay(&want_holder, none, 1, 1001);
     CHECK(!takes(&left, &want));
     want = lay(&want_holder, none, 1, 1000);
-    want_holder.shards.n = 0; /* something that the table does not know */
+    want_holder.shards.n = 0; /* a tensor that the table lacks */
     CHECK(!takes(&left, &want));
 }
 
-/* At random: whatever can be taken whole is, nothing is taken twice, all is what it should be. */
+/* Random cases: all matching blocks are adopted, none twice, with the right contents. */
 static void at_random(void)
 {
     for (uint64_t seed = 0; seed < 300; seed++) {

@@ -1,6 +1,6 @@
-/* Ranks that are processes, with their state in segments, are killed at any instant, all of them,
- * as mpiexec does; what is left goes on, and is bit for bit what it would have been.  A host may be
- * lost as well, and whoever finishes a step may be killed in turn. */
+/* Ranks are processes with their state in segments.  All are killed at random instants, as by
+ * mpiexec; recovery continues from the surviving state, bit for bit as without the kill.  A host
+ * may be lost as well, and a process that finishes a step may be killed, too. */
 #include "base/clock.h"
 #include "elastic/recovery_decision.h"
 #include "journal_fixture.h"
@@ -14,7 +14,7 @@
 
 enum { RANKS = 3, KILLS = 120 };
 
-/* What the ranks have together besides their segments: dies with a generation, like a network. */
+/* State shared by the ranks of a generation and lost with it, like a network. */
 typedef struct {
     _Atomic int64_t arrived;
     _Atomic int64_t done[RANKS]; /* steps, by rank */
@@ -22,7 +22,7 @@ typedef struct {
 
 static together *with;
 
-/* Waits for the others, or for ever. */
+/* A barrier; blocks forever if a rank is gone. */
 static void barrier(void)
 {
     int64_t ticket = atomic_fetch_add(&with->arrived, 1) / RANKS;
@@ -51,7 +51,7 @@ static void train(ek_segment *s, int rank)
     }
 }
 
-/* Lets processes run for so many microseconds, then kills them one after the other. */
+/* Kills processes one after the other after some microseconds. */
 static void run_and_kill(const pid_t *child, int n, int64_t us, int first)
 {
     struct timespec t = {0, us * 1000};
@@ -111,12 +111,12 @@ static void remove_segments(uint64_t extent)
     free(ids);
 }
 
-/* What the failures were like. */
+/* Statistics of the failures. */
 static struct {
     int finished, undone, redone, interrupted;
 } seen;
 
-/* A process that finishes a step, and is killed after so many microseconds; 0: it is not. */
+/* Finishes a step in a process that is killed after some microseconds; 0: not killed. */
 static void finish(ek_segment *s, int64_t step, const void *record, int64_t us)
 {
     ek_journal l;
@@ -167,7 +167,8 @@ static int64_t done_by_all(void)
     return least;
 }
 
-/* Kills a generation, loses one rank of it with its host, and brings the others to one step. */
+/* Kills a generation, removes one rank's segment as if its host was lost, and recovers the others.
+ */
 static int64_t fail(ek_segment *s, uint64_t seed, int *gone)
 {
     ek_survivor left[RANKS - 1];

@@ -1,5 +1,5 @@
-/* Memory that is made before its rank comes: as large as another rank's, moved where it fits, and
- * only what is there of it; given back. */
+/* Preallocated memory: has the block sizes of another rank, is moved where sizes match and as far
+ * as it was completed, and is freed. */
 #include "elastic/prealloc.h"
 #include "segment_fixture.h"
 
@@ -51,7 +51,7 @@ static void moved(void)
     CHECK(missing[0] == 0 && missing[2] == 0 && missing[3] == 0 && missing[4] == 1);
     ek_segment_close(&prealloc);
     CHECK_INT(ek_prealloc_remove(id.run, 77), EK_OK);
-    CHECK_INT(count(id.run), 1); /* and what was moved stays */
+    CHECK_INT(count(id.run), 1); /* moved blocks stay */
     for (int k = 0; k < 4; k++)
         for (size_t i = 0; k != 1 && i < bytes[k]; i++)
             if (s.body[s.block_at[k] + i]++ != 0) {
@@ -62,7 +62,7 @@ static void moved(void)
     CHECK_INT(ek_segment_remove(&id), EK_OK);
 }
 
-/* Who was to make it has been killed in the midst of it, even of a piece. */
+/* The creator was killed before the end, even within a block. */
 static void partly_there(void)
 {
     const size_t bytes[] = {K, K, K};

@@ -1,5 +1,6 @@
-/* Where experts begin after a recovery: on drawn cases, every expert has one home, nobody holds one
- * twice, what a host has stays there as far as there is room, and whoever is unharmed keeps all. */
+/* Placement at a restart: in random cases every expert has one primary copy, no rank holds an
+ * expert twice, experts stay on their hosts as far as slots allow, and unharmed ranks keep all
+ * experts. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "elastic/restart_placement.h"
@@ -54,7 +55,7 @@ static int no_room_at_primary(const layer *a, int32_t expert)
     return 1;
 }
 
-/* Finds a slot for an expert on a host that has it, if need be by moving others: a matching of
+/* Finds a slot for an expert on a host that holds it, possibly by moving others: a matching of
  * experts and slots. */
 static int match(const layer *a, int32_t expert, int32_t *owner, unsigned char *seen)
 {
@@ -70,7 +71,7 @@ static int match(const layer *a, int32_t expert, int32_t *owner, unsigned char *
     return 0;
 }
 
-/* As few homes as can be are on hosts that do not have their expert. */
+/* As few primary copies as possible are on hosts that do not hold the expert. */
 static void check_crossing(const layer *a)
 {
     int32_t owner[RANKS * SLOTS], least = 0, crossing = 0;
@@ -127,7 +128,8 @@ static void drawn(void)
     }
 }
 
-/* A worker was killed, and the same ranks go on: each has what it had, and homes are even. */
+/* A worker was killed, and the same ranks continue: each keeps its experts, and primary copies are
+ * spread evenly. */
 static void unharmed(void)
 {
     layer a = {.x = {.experts = 8, .n_survivors = 4, .ranks = 4, .slots = 5}};
@@ -149,7 +151,7 @@ static void unharmed(void)
         CHECK_INT(primaries[r], 2);
 }
 
-/* Where there are too few slots for all replicas, everybody's only one stays. */
+/* With too few slots for all replicas, the only copy of each expert stays. */
 static void the_rare_ones_first(void)
 {
     layer a = {.x = {.experts = 6, .n_survivors = 2, .ranks = 2, .slots = 3}};
@@ -165,8 +167,8 @@ static void the_rare_ones_first(void)
     }
 }
 
-/* Four hosts of one slot: the third expert has no room on either of its hosts until the first goes
- * to its other one, and the second, which lies there, to its own. */
+/* Four hosts of one slot: the third expert gets a slot on one of its hosts only after the first
+ * moves to its other host and the second, which is there, to its own other host. */
 static void homes_push_one_another(void)
 {
     static const unsigned char has[] = {1, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1};

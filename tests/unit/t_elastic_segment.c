@@ -1,4 +1,4 @@
-/* Segments: made, found, left behind by a killed process, refused, removed. */
+/* Segments: created, found, abandoned by a killed process, refused, removed. */
 #include "segment_fixture.h"
 
 #include <fcntl.h>
@@ -29,12 +29,12 @@ static void making(void)
         }
     memset(s.body, 7, 100000);
     ek_segment_set_phase(&s, EK_SEGMENT_READY);
-    CHECK_INT(ek_segment_open(&id, 0, &again), EK_ESTATE); /* who made it is here */
+    CHECK_INT(ek_segment_open(&id, 0, &again), EK_ESTATE); /* its creator is alive */
     CHECK(again.head == NULL);
     ek_segment_close(&s);
     CHECK_INT(ek_segment_open(&id, 0, &s), EK_OK);
-    CHECK_INT(ek_segment_open(&id, 0, &again), EK_ESTATE); /* who changes it is alone */
-    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK);    /* others may look */
+    CHECK_INT(ek_segment_open(&id, 0, &again), EK_ESTATE); /* one process at a time may change it */
+    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK);    /* others may read */
     CHECK(again.body != s.body && again.body[99999] == 7);
     CHECK_INT(ek_segment_phase_of(&again), EK_SEGMENT_READY);
     CHECK(again.head->ranks == 4 && strcmp(again.head->out, "/some/where") == 0);
@@ -42,7 +42,7 @@ static void making(void)
     ek_segment_close(&s);
     CHECK(s.head == NULL);
     CHECK_INT(ek_segment_create(&id, 2, 0, "/other", 10, NULL, 0, &s),
-              EK_OK); /* in the place of what is left */
+              EK_OK); /* replaces an abandoned segment */
     CHECK(s.body[0] == 0 && s.head->ranks == 2);
     ek_segment_close(&s);
     CHECK_INT(count(id.run), 1);
@@ -106,7 +106,7 @@ static void waiting_for_its_maker(void)
             write(ready[1], "x", 1) != 1)
             _exit(1);
         usleep(200000);
-        s.body[0] = 9; /* its last word */
+        s.body[0] = 9; /* the last byte */
         kill(getpid(), SIGKILL);
     }
     CHECK(read(ready[0], &c, 1) == 1);
@@ -119,7 +119,7 @@ static void waiting_for_its_maker(void)
     CHECK_INT(ek_segment_remove(&id), EK_OK);
 }
 
-/* One that is stopped gives nothing back by itself. */
+/* A stopped process keeps its lock. */
 static void ending_its_maker(void)
 {
     ek_segment_id id = {run_of_test("ending"), 0, 0};
@@ -142,7 +142,7 @@ static void ending_its_maker(void)
     CHECK(read(ready[0], &c, 1) == 1);
     CHECK_INT(ek_segment_open(&id, 0.01, &s), EK_ESTATE);
     CHECK_INT(ek_segment_kill_holder(&id, 0), 0);
-    CHECK_INT(ek_segment_kill_holder(&id, 76), 0); /* somebody else's */
+    CHECK_INT(ek_segment_kill_holder(&id, 76), 0); /* of another supervisor */
     CHECK_INT(ek_segment_kill_holder(&id, 77), child);
     CHECK_INT(waitpid(child, &status, 0), child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -191,7 +191,7 @@ static void listing(void)
         CHECK_INT(ek_segment_remove(&made[i]), EK_OK);
 }
 
-/* Names are never the same, and what others have called so, or may change, is not this run's. */
+/* Names are unique, and folders of other users, or accessible to them, are not used. */
 static void others_names(void)
 {
     ek_segment_id id = {run_of_test("others"), 0, 0};
@@ -231,7 +231,7 @@ static void others_names(void)
     CHECK_INT(rmdir(text), 0);
 }
 
-/* Puts a file of these bytes where a segment would be. */
+/* Writes a file of these bytes as the front of a segment. */
 static void put(const ek_segment_id *id, const void *bytes, size_t n)
 {
     char folder[EK_SEGMENT_FOLDER], name[EK_SEGMENT_PATH];
@@ -274,7 +274,7 @@ static void what_is_none(void)
     CHECK_INT(ek_segment_remove(&other), EK_OK);
 }
 
-/* Fills a piece with a number. */
+/* Fills a block with a number. */
 static void fill_block(ek_segment *s, int64_t k, int with)
 {
     memset(s->body + s->block_at[k], with, ek_segment_block_bytes(s, k));
@@ -299,7 +299,7 @@ static void blocks(void)
     CHECK(ek_segment_block_bytes(&s, 2) == 2 * EK_SEGMENT_ALIGN);
     s.body[99] = 5;
     CHECK_INT(ek_segment_create_block(&s, 1), EK_OK);
-    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK); /* being built: to look at its front */
+    CHECK_INT(ek_segment_open(&id, -1, &again), EK_OK); /* BUILDING: only the front is mapped */
     CHECK(again.body[99] == 5 && again.body_bytes == EK_SEGMENT_ALIGN);
     ek_segment_close(&again);
     ek_segment_set_phase(&s, EK_SEGMENT_FILLED);
@@ -318,7 +318,7 @@ static void blocks(void)
     ek_segment_close(&s);
     CHECK_INT(count(id.run), 1);
     CHECK_INT(ek_segment_remove(&id), EK_OK);
-    CHECK_INT(count(id.run), 0); /* not even of pieces */
+    CHECK_INT(count(id.run), 0); /* nor any blocks */
 }
 
 static void adopted_blocks_are_shared(void)
@@ -345,12 +345,12 @@ static void adopted_blocks_are_shared(void)
     ek_segment_close(&a);
     CHECK_INT(ek_segment_remove(&old), EK_OK);
     ek_segment_close(&b);
-    CHECK_INT(ek_segment_open(&new, 0, &b), EK_OK); /* it stays as long as one has it */
+    CHECK_INT(ek_segment_open(&new, 0, &b), EK_OK); /* it stays while a segment has it */
     CHECK_INT(first_and_last(&b, 0), 9);
     ek_segment_close(&b);
     path_in(&new, "front", head);
     CHECK_INT(unlink(head), 0);
-    CHECK_INT(count(new.run), 1); /* pieces are found without it */
+    CHECK_INT(count(new.run), 1); /* blocks are found without a front */
     CHECK_INT(ek_segment_open(&new, 0, &b), EK_ENOENT);
     CHECK_INT(ek_segment_remove(&new), EK_OK);
     CHECK_INT(count(new.run), 0);

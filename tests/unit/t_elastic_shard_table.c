@@ -1,5 +1,5 @@
-/* Parts: state comes whole from any layout to any other, from the own host where it can, evenly
- * from the others; what is missing is named; a table that lies is refused. */
+/* Shards: state is copied completely from any layout to any other, from the same host if possible,
+ * else evenly from other ranks; missing tensors are reported; an invalid table is refused. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "elastic/shard_table.h"
@@ -9,7 +9,7 @@ enum { TENSORS = 7, HOLDERS = 5, PARTS = 200, BODY = 1 << 16 };
 static const int64_t shape[TENSORS][2] = {{1, 1},  {7, 1},  {16, 12}, {5, 9},
                                           {1, 30}, {24, 3}, {9, 9}};
 
-/* One rank's memory: a table of parts, and their numbers. */
+/* One rank's memory: a shard table and its numbers. */
 typedef struct {
     float body[BODY];
     unsigned char table[PARTS * sizeof(ek_shard) + 64];
@@ -51,7 +51,8 @@ static void add_part(memory *m, ek_shard_owner *h, int32_t tensor, const ek_tens
     CHECK(m->n <= PARTS && m->used <= BODY);
 }
 
-/* Cuts a tensor in `down` by `across` boxes; box i goes to `copies` holders from `first + i` on. */
+/* Cuts a tensor into `down` by `across` slices; slice i goes to `copies` owners from `first + i`
+ * on. */
 static void lay(memory *m, ek_shard_owner *h, int32_t tensor, int down, int across, int first,
                 int copies, int fill)
 {
@@ -90,7 +91,7 @@ static void apply(const ek_shard_owner *left, const ek_shard_owner *wants, const
             for (int64_t k = 0; k < c->slice.cols; k++) {
                 float *x = &wants_memory[c->to].body[b + r * to->ld + k];
 
-                CHECK(*x == 0); /* nothing comes twice */
+                CHECK(*x == 0); /* nothing is copied twice */
                 *x = left_memory[c->from].body[a + r * from->ld + k];
             }
     }
@@ -168,7 +169,8 @@ static void evenly_from_the_others(void)
     int32_t missing = 0;
 
     begin_all(left, wants);
-    for (int i = 0; i < 40; i++) { /* 40 boxes of one size, with three owners each, to a new host */
+    for (int i = 0; i < 40;
+         i++) { /* 40 slices of one size, with three owners each, to a new host */
         ek_tensor_slice b = {0, 2, 0, 4};
 
         for (int c = 0; c < 3; c++)

@@ -1,5 +1,5 @@
-/* The ledger: steps through it are steps without it; a step that dies anywhere is finished to the
- * same bits; what is no ledger is refused; and where survivors are told to go on. */
+/* The step journal: steps with it equal steps without it; a step killed anywhere is finished with
+ * the same bits; invalid journals are refused; and the recovery decision. */
 #include "elastic/recovery_decision.h"
 #include "journal_fixture.h"
 
@@ -67,7 +67,7 @@ static void steps_without_failures(void)
     free(memory);
 }
 
-/* Runs an update, or the rest of one, that dies at a pause. */
+/* Executes an update, or the rest of one, that dies at a pause. */
 static void die_at(int64_t pause, ek_journal *l, int finishes, const toy_record *by)
 {
     death.calls = 0;
@@ -82,8 +82,8 @@ static void die_at(int64_t pause, ek_journal *l, int finishes, const toy_record 
     toy_tick = NULL;
 }
 
-/* One that dies in an update is finished by another, after some that have died at it too: `pause`
- * says when each dies. */
+/* A step killed in its update is finished by another process, after some that are killed while
+ * finishing: `pause` lists when each dies. */
 static void die_and_finish(const int64_t *pause, int deaths)
 {
     ek_journal l, found;
@@ -116,7 +116,7 @@ static void die_and_finish(const int64_t *pause, int deaths)
     free(memory);
 }
 
-/* Pauses of runs 0 to end. */
+/* Pauses of extents 0 to end. */
 static int64_t pauses(int end)
 {
     ek_journal l;
@@ -132,7 +132,7 @@ static int64_t pauses(int end)
     return death.calls;
 }
 
-/* Around the beginning and the end of each run, and anywhere. */
+/* Around the beginning and the end of each extent, and at random. */
 static void death_at_any_pause(void)
 {
     int64_t all = pauses(EXTENTS);
@@ -161,13 +161,13 @@ static void death_while_finishing(void)
     }
 }
 
-/* The counters have to fit each other, and the trails the run under way. */
+/* Counters have to be consistent, and undo logs have to match the current extent. */
 static void counters_and_undo_logs_that_lie(void)
 {
     ek_journal l;
     void *memory = new_rank(7, &l);
     toy_record by = toy_record_of(7);
-    int64_t *counter; /* runs that are updated, and begun: where the ledger has them */
+    int64_t *counter; /* the journal's counters of extents updated and begun */
 
     begin_step(&l, 7);
     die_at(20, &l, 0, &by);
@@ -189,7 +189,7 @@ static void counters_and_undo_logs_that_lie(void)
     free(memory);
 }
 
-/* Nothing of the update was begun here, and another's record comes. */
+/* The update has not begun here; finishes with another rank's record. */
 static void finishing_by_another_ones_record(void)
 {
     ek_journal l;
@@ -200,7 +200,7 @@ static void finishing_by_another_ones_record(void)
     toy_truth_init(&truth, 0);
     toy_truth_step(&truth);
     toy_backward(&l, 0, 0);
-    CHECK_INT(ek_journal_finish(&l, &rule, 0, &by), EK_ESTATE); /* gradients may not be whole */
+    CHECK_INT(ek_journal_finish(&l, &rule, 0, &by), EK_ESTATE); /* gradients may not be reduced */
     ek_journal_reduced(&l, 0);
     CHECK_INT(ek_journal_finish(&l, &rule, 1, &by), EK_ESTATE);
     CHECK_INT(ek_journal_look(&l).recorded, -1);
@@ -222,7 +222,7 @@ static void what_is_no_journal(void)
     l.extent[1].at[2] = (int64_t)toy_bytes() - 8;
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
     l.extent[1] = kept;
-    l.extent[1].at[0] = 0; /* over the ledger itself */
+    l.extent[1].at[0] = 0; /* overlaps the journal itself */
     CHECK_INT(ek_journal_open(memory, toy_bytes(), &found), EK_ECORRUPT);
     l.extent[1] = kept;
     l.extent[1].n = INT64_MAX / 4;
@@ -234,7 +234,7 @@ static void what_is_no_journal(void)
     free(memory);
 }
 
-/* --- verdicts --------------------------------------------------------------------------------- */
+/* --- recovery decisions ----------------------------------------------------------------------- */
 
 static ek_survivor survivor(int32_t generation, ek_segment_phase phase, int64_t done,
                             int64_t reduced, int64_t recorded, int begun)
@@ -302,7 +302,7 @@ static void a_generation_was_coming(void)
           role[2] == EK_SURVIVOR_CURRENT);
 }
 
-/* The last one that was finished, whatever has been begun since. */
+/* The last complete one, even if a later one was begun. */
 static void notes(void)
 {
     ek_journal l;

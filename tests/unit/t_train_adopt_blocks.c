@@ -1,5 +1,5 @@
-/* A start that goes on from memory takes pieces over where they lie: nothing is copied, nothing of
- * the start before is changed before it is given up, gradients are zero afterwards. */
+/* A start from memory adopts blocks in place: nothing is copied, the earlier generation is
+ * unchanged until it is removed, and gradients are zero afterwards. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "model/param_buckets.h"
@@ -8,7 +8,7 @@
 
 enum { STEPS = 5 };
 
-/* A start of one rank, up to where its state is there. */
+/* A start of one rank, up to the filled state. */
 typedef struct {
     ek_kernels *k;
     ek_recovery found;
@@ -48,7 +48,7 @@ static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
     return EK_OK;
 }
 
-/* As a process that is killed leaves it. */
+/* Leaves the segment as a killed process does. */
 static void end(start *s)
 {
     ek_state_close(&s->state);
@@ -62,8 +62,8 @@ static double number_of(const ek_hf_tensor *t, int array, int64_t i)
     return 1 + ek_random_uniform((uint64_t)array, ek_random_stream(t->name), (uint64_t)i);
 }
 
-/* Fills, or counts what is not as it should be: masters, moments, and gradients, which are as
- * filled or zero. */
+/* Fills masters, moments and gradients, or counts wrong numbers; gradients are as filled, or zero.
+ */
 static int64_t each_number(const start *s, int fill, int gradients)
 {
     int64_t wrong = 0;
@@ -100,11 +100,11 @@ static void fill_first(void)
     CHECK_INT(s.found.decision.generation, -1);
     CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
     CHECK_INT(each_number(&s, 1, 1), 0);
-    ek_journal_reduced(&s.state.journal, STEPS); /* gradients are whole */
+    ek_journal_reduced(&s.state.journal, STEPS); /* gradients are reduced */
     end(&s);
 }
 
-/* A start that is killed before it counts. */
+/* A start that is killed before its commit. */
 static void leave_uncommitted(int32_t generation)
 {
     start s;
@@ -114,7 +114,8 @@ static void leave_uncommitted(int32_t generation)
     CHECK_INT(s.found.decision.generation, 0);
     CHECK_INT(s.found.generation, generation);
     CHECK_INT(missing, -1);
-    CHECK_INT(each_number(&s, 0, 1), 0); /* who comes next may have to finish the step with them */
+    CHECK_INT(each_number(&s, 0, 1),
+              0); /* the next generation may have to finish the step with them */
     ek_segment_set_phase(&s.state.segment,
                          generation == 1 ? EK_SEGMENT_BUILDING : EK_SEGMENT_FILLED);
     end(&s);
@@ -149,7 +150,7 @@ static void starts_after_one_another(void)
     leave_uncommitted(1);
     leave_uncommitted(2);
     go_on(1);
-    go_on(3); /* more slots: of another size as a whole, piece by piece the same */
+    go_on(3); /* more slots: another total size, the same block sizes */
     go_on(0);
     CHECK_INT(begin(&s, 1, &missing), EK_OK);
     CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);

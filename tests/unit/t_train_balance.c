@@ -1,5 +1,5 @@
-/* Training under every planner, on loads that are far from even: the same losses as one rank alone,
- * and ranks that are busier alike; a planner that takes too long is left out.  Ranks are threads.
+/* Training with every planner, on very uneven loads: the same losses as one rank alone, and a
+ * better balance of ranks; a planner that takes too long is switched off.  Ranks are threads.
  */
 #include "balance/workload.h"
 #include "equal_threads.h"

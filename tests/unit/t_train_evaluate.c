@@ -53,7 +53,7 @@ static ek_status ask_again(ek_trainer *tr, int step)
     return ek_trainer_set_planner(tr, asked);
 }
 
-/* Every planner, with history, replicas for a micro-batch, and experts that move. */
+/* Every planner, with load history, transient replicas, and experts that migrate. */
 static void planners(void)
 {
     alarm(SECONDS);
@@ -74,7 +74,7 @@ static void planners(void)
     }
 }
 
-/* Stages with several pieces, all levels of ZeRO, slices that are gathered, recomputation. */
+/* Virtual stages, all ZeRO stages, gathered slices, recomputation. */
 static void layouts(void)
 {
     static const equal_layout some[] = {

@@ -444,7 +444,7 @@ static void what_is_written(void)
     end();
 }
 
-/* Rank r answers for every tensor whose weight's number leaves r; the last for nothing. */
+/* Rank r saves every tensor whose weight index leaves remainder r; the last rank saves nothing. */
 static void save_whole_tensors(peer *p)
 {
     int ranks = p->j->l.ranks;

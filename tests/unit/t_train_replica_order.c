@@ -1,6 +1,6 @@
-/* What the ops of replicas wait for in a step's graph: memory that layers share is free when it is
- * written, and gradients are complete when they are read.  Only the graph is looked at, for a race
- * seldom shows in what comes out. */
+/* Dependencies of replica ops in a step's graph: memory that layers share is free when it is
+ * written, and gradients are complete when they are read.  Checks the graph only, as races rarely
+ * change results. */
 #include "ek_test.h"
 #include "model/param_buckets.h"
 #include "model/pass.h"
@@ -90,7 +90,7 @@ static int check_fetches(const ek_graph *g)
     return fetches;
 }
 
-/* Gradients: of replicas, which are cleared; of homes, to which they are added. */
+/* Gradients: of replicas, which are cleared; of primary copies, to which they are added. */
 static int check_gradients(const ek_graph *g)
 {
     int primaries = 0;

@@ -1,5 +1,5 @@
-/* Training with experts on several nodes each, that a node may fail: from the first placement on
- * they are there, and losses are those of one rank alone.  Ranks are threads, some to a node. */
+/* Training with each expert on several nodes, so that a node may be lost: from the first placement
+ * on, with the losses of one rank alone.  Ranks are threads, some per node. */
 #include "equal_threads.h"
 
 static const int keepers[] = {7, 9}; /* `replicate` and `auto`, of equal_planners */
@@ -74,7 +74,7 @@ static void on_other_nodes(void)
     check_hosts(&stages, 2);
 }
 
-/* More nodes than there are: as many as there are. */
+/* More than the number of nodes: all nodes. */
 static void as_far_as_nodes_suffice(void)
 {
     equal_layout l = on_nodes(1, 4, 4, 3);
@@ -82,7 +82,7 @@ static void as_far_as_nodes_suffice(void)
     check_hosts(&l, 2);
 }
 
-/* Else the above would say nothing: popularity alone leaves experts on one node. */
+/* Control: by popularity alone some experts are on one node. */
 static void without_it_some_lie_on_one(void)
 {
     equal_layout l = on_nodes(0, 4, 4, 1);
@@ -97,7 +97,7 @@ static void without_it_some_lie_on_one(void)
     CHECK(ek_planner_for(&ek_planner_exact, 2) == &ek_planner_exact);
 }
 
-/* What replicas hold is the same on all nodes, and one rank goes on from it. */
+/* Replicas are equal on all nodes, and one rank continues from them. */
 static void replicas_are_the_same_bits(void)
 {
     equal_layout l = on_nodes(1, 4, 4, 2), one = on_nodes(1, 4, 4, 2);

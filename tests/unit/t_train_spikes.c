@@ -60,7 +60,7 @@ static void equal_values_allow_for_a_little(void)
     CHECK_INT(ek_spikes_add(&s, 0.1, 0.1).kinds, 0); /* below is none */
 }
 
-/* A level that changes for good is told once, and is usual after half a window. */
+/* A persistent change of level is reported once, and is usual after half a window. */
 static void new_level_becomes_usual(void)
 {
     ek_spikes s = {0};

@@ -1,6 +1,6 @@
-/* Steps of several ranks in the steady state allocate nothing but, now and then, an operation more
- * in flight than there ever were, or room for more rows than ever: this program counts every call
- * of the allocator that we make on any of its threads.  Ranks are threads of it. */
+/* Steps of several ranks in the steady state allocate nothing, except when more operations are in
+ * flight, or more rows arrive, than ever before: this program counts every allocation on any of its
+ * threads.  Ranks are threads. */
 #include "base/random.h"
 #include "count_allocations.h"
 #include "ek_test.h"

@@ -1,5 +1,5 @@
-/* What losses of hosts a run's experts outlive, as they lie on all its ranks: against every loss
- * tried by itself, over stages, runs and shards.  Ranks are threads. */
+/* Which losses of hosts a run's placement tolerates: compared with trying every loss, over stages,
+ * expert-parallel groups and shards.  Ranks are threads. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "train/run_priv.h"
@@ -12,12 +12,11 @@ enum { RANKS_MAX = 8, EXPERTS = 5, LAYERS = 4, SPARE = 2 };
 
 /* One rank. */
 typedef struct {
-    int ranks, of_host, hosts_of_rack; /* the latter 0: racks are not known */
+    int ranks, of_host, hosts_of_rack; /* racks 0: unknown */
     ek_mesh_sizes sizes;
     ek_comm *world;
     ek_train_summary out;
-    int64_t
-        noted; /* holders of all, one bit a host, as the test itself finds them: of this stage */
+    int64_t noted; /* hosts of each expert as bit masks, computed by the test, for this stage */
     uint64_t replica_sets[LAYERS * EXPERTS * 2];
     int failed;
 } member;
@@ -35,12 +34,12 @@ static ek_model_spec spec_of(void)
     s.experts = EXPERTS;
     s.top_k = 2;
     s.ff = 6;
-    s.dense[1] = 1; /* nothing of it can be lost but everywhere */
+    s.dense[1] = 1; /* other layers are never lost */
     s.dense_ff = 7;
     return s;
 }
 
-/* Some replicas in slots that are empty, the same on all ranks of a run. */
+/* Puts replicas in some empty slots, the same on all ranks of an expert-parallel group. */
 static void add_replicas(ek_model *m, int64_t layer, uint64_t seed)
 {
     ek_placement *p = &m->layers[layer].experts.placement;
@@ -52,7 +51,7 @@ static void add_replicas(ek_model *m, int64_t layer, uint64_t seed)
                 (int32_t)(ek_random_bits(seed, (uint64_t)layer, (uint64_t)(s % all)) % EXPERTS);
 }
 
-/* Who holds which shard of this stage's experts. */
+/* The hosts of each shard of this stage's experts. */
 static void look(member *v, const ek_model *m, int64_t layer)
 {
     const ek_placement *p = &m->layers[layer].experts.placement;
@@ -117,7 +116,7 @@ static void *member_main(void *arg)
     return NULL;
 }
 
-/* The part of all losses of k hosts that leaves a holder of everything. */
+/* The fraction of losses of k hosts that leaves a copy of everything. */
 static double by_trying(const member *v, int ranks, int hosts, int k)
 {
     int sets = 0, fatal = 0;
@@ -136,7 +135,7 @@ static double by_trying(const member *v, int ranks, int hosts, int k)
     return 1 - (double)fatal / sets;
 }
 
-/* So many racks may be lost, whichever they are. */
+/* The number of racks that can be lost, whichever they are. */
 static int racks_lost(const member *v, int ranks, int hosts, int hosts_of_rack)
 {
     int racks = (hosts + hosts_of_rack - 1) / hosts_of_rack, least = racks;
@@ -211,7 +210,7 @@ static void as_every_loss_says(void)
     for (seed_of_all = 0; seed_of_all < 4; seed_of_all++) {
         run_on(4, 1, 0, (ek_mesh_sizes){1, 1, 4, 1});
         run_on(6, 2, 0, (ek_mesh_sizes){1, 1, 6, 1});
-        run_on(6, 2, 2, (ek_mesh_sizes){1, 1, 3, 1}); /* two runs */
+        run_on(6, 2, 2, (ek_mesh_sizes){1, 1, 3, 1}); /* two expert-parallel groups */
         run_on(8, 1, 3, (ek_mesh_sizes){1, 1, 4, 2}); /* shards on hosts of their own */
         run_on(8, 2, 2, (ek_mesh_sizes){2, 1, 4, 1}); /* stages of two hosts */
         run_on(7, 3, 0, (ek_mesh_sizes){1, 1, 7, 1});
@@ -219,7 +218,7 @@ static void as_every_loss_says(void)
     }
 }
 
-/* Without replicas that have to be kept there is nothing to say. */
+/* No result without required replicas. */
 static void nobody_asks(void)
 {
     ek_train_config cfg = {.replicas_min = 1};

@@ -1,5 +1,5 @@
-/* Rows that travel in another way every step, or as tuning has it: other chunks, another
- * all-to-all, and the same losses as one rank alone.  Ranks are threads. */
+/* Dispatch settings (chunks, all-to-all) that change every step, or are tuned: the same losses as
+ * one rank alone.  Ranks are threads. */
 #include "equal_threads.h"
 
 enum { ALL = 12, FEW = 16 };
@@ -17,7 +17,7 @@ static equal_layout over(int ranks, equal_ways ways)
                           .ways = ways};
 }
 
-/* Different settings among the ways of a run, which are the same on all ranks. */
+/* Number of different settings used, which are the same on all ranks. */
 static int count_ways(const equal_layout *l, const equal_result *of_rank, int steps)
 {
     uint64_t seen = 0;
@@ -38,7 +38,7 @@ static int count_ways(const equal_layout *l, const equal_result *of_rank, int st
     return __builtin_popcountll(seen);
 }
 
-/* Takes so many steps; how many ways there were. */
+/* Takes some steps; returns the number of different settings. */
 static int trains(const equal_layout *l, int steps)
 {
     static equal_result result[EQUAL_RANKS_MAX];
@@ -58,7 +58,7 @@ static void any_way_is_the_same(void)
     }
 }
 
-/* By nodes, ranks pass on what is others': each step sends as many bytes as its all-to-all takes.
+/* 2DH forwards rows of other ranks: each step sends the bytes that its all-to-all needs.
  */
 static void bytes_are_those_of_the_way(void)
 {
@@ -82,7 +82,7 @@ static void bytes_are_those_of_the_way(void)
     CHECK(nodes > 0 && nodes < FEW);
 }
 
-/* Where much else is cut too: experts, their shards, stages, copies, the embedding. */
+/* With expert, shard, pipeline and data parallelism, and a sharded embedding. */
 static void in_other_layouts(void)
 {
     equal_layout l = over(4, EQUAL_RESTLESS);
@@ -131,7 +131,7 @@ static void any_r(void)
     trains(&l, FEW);
 }
 
-/* Plans are made from the tallies, which are cut as the chunks are. */
+/* Plans are made from gate statistics, which are cut like the chunks. */
 static void under_planners(void)
 {
     for (int balance = 1; balance < EQUAL_DRAWN; balance++) {
@@ -174,7 +174,7 @@ static void not_tuned_where_there_is_no_choice(void)
     l.group = 1; /* chunks by distance */
     CHECK_INT(trains(&l, FEW), 1);
     l.group = 0;
-    l.ep = 1; /* nothing travels */
+    l.ep = 1; /* nothing is dispatched */
     CHECK_INT(trains(&l, FEW), 1);
 }
 

@@ -1,5 +1,5 @@
-/* The search for a pipeline degree and an all-to-all, on simulated steps: how good its end is, how
- * soon it comes, and what it does when the world changes. */
+/* Tuning of pipeline degree and all-to-all on simulated steps: the quality of the result, the
+ * length of the search, and retuning when step times change. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "train/tune.h"
@@ -65,7 +65,7 @@ static double noise(uint64_t seed, uint64_t step, double width)
     return (1 + width * sum * 1.732) * (width > 0 && uniform(seed, step, 9) < 0.04 ? 2 : 1);
 }
 
-/* A run of steps, whose times are told one step late. */
+/* A sequence of steps whose times arrive one step late. */
 typedef struct {
     ek_tune t;
     ek_moe_traffic settings[EK_TUNE_SETTINGS];
@@ -245,7 +245,7 @@ static void one_setting_is_not_searched(void)
     CHECK_INT(s.found_n, 0);
 }
 
-/* Two ranks, their own worlds: told the same, they choose the same, whatever happens. */
+/* Two tuners that get the same times choose the same settings. */
 static void all_ranks_choose_alike(void)
 {
     static sim a, b;
@@ -263,7 +263,7 @@ static void all_ranks_choose_alike(void)
     CHECK_INT(a.found_n, b.found_n);
 }
 
-/* Capacities have a choice each, and one that comes back is known. */
+/* Each capacity has its own result, which is remembered. */
 static void buckets_are_apart(void)
 {
     static sim s;
@@ -289,7 +289,7 @@ static void buckets_are_apart(void)
     CHECK_INT(s.found_n, 3); /* and that was forgotten */
 }
 
-/* Another world: what was best is not. */
+/* Step times change: another setting is the best. */
 static void searches_again_when_times_change(void)
 {
     static sim s;
@@ -306,7 +306,7 @@ static void searches_again_when_times_change(void)
     CHECK(seconds_of(&clusters[3], x) <= 1.05 * best_of(&clusters[3], s.settings, ALL));
 }
 
-/* The same is best whatever the load: it is asked less and less. */
+/* The same setting is always the best: searches become rarer. */
 static void backoff_grows(void)
 {
     static sim s;
@@ -332,11 +332,11 @@ static void nonsense_is_survived(void)
     CHECK_INT(s.found.best.degree, 2);
 }
 
-/* --- from process to process ------------------------------------------------------------------ */
+/* --- warm state ------------------------------------------------------------------------------- */
 
 static unsigned char note[1 << 19];
 
-/* Another process goes on; it does not learn what the last step took. */
+/* Another process continues without the time of the last step. */
 static void die(sim *s, size_t room, int others)
 {
     size_t bytes = ek_tune_pack(&s->t, note, room);
@@ -379,7 +379,7 @@ static void others_go_on(void)
         }
 }
 
-/* On fewer ranks steps take longer, which is no reason to search; when they do later, it is. */
+/* Steps that take longer because there are fewer ranks start no search; later changes do. */
 static void others_are_fewer(void)
 {
     static sim s;
@@ -397,7 +397,7 @@ static void others_are_fewer(void)
     CHECK_INT(s.found_n, 2);
 }
 
-/* Where there is no room for all buckets, those used last are known. */
+/* If not all buckets fit, the most recently used ones are kept. */
 static void the_last_ones_are_kept(void)
 {
     static sim s;
@@ -418,7 +418,7 @@ static void the_last_ones_are_kept(void)
     CHECK_INT(s.found_n, 4);
 }
 
-/* Other settings, half a note, and notes of which bytes have changed. */
+/* Other settings, a truncated warm state, and ones with changed bytes. */
 static void notes_of_no_use(void)
 {
     static sim s;
@@ -452,7 +452,7 @@ static void notes_of_no_use(void)
     }
 }
 
-/* --- what there is to choose from ------------------------------------------------------------- */
+/* --- settings to choose from ------------------------------------------------------------------ */
 
 static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_fixed given,
                        ek_moe_traffic *out)

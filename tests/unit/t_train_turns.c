@@ -1,5 +1,5 @@
-/* Planners that take turns while training runs, with experts brought to other places between steps:
- * the same losses as one rank alone, whoever plans and wherever experts lie.  Ranks are threads. */
+/* Planners that alternate during training, with experts migrated between steps: the same losses as
+ * one rank alone, for any planner and placement.  Ranks are threads. */
 #include "equal_threads.h"
 
 enum { LAYERS_MAX = 4, SLOTS_MAX = 64, EXPERTS_MAX = 16 };
@@ -41,7 +41,7 @@ static void remember(const ek_pass *p)
     block.known = 1;
 }
 
-/* Experts that a rank has for good. */
+/* Primary copies on a rank. */
 static int held(const int32_t *expert_of, int32_t slots, int32_t rank)
 {
     int n = 0;
@@ -51,7 +51,7 @@ static int held(const int32_t *expert_of, int32_t slots, int32_t rank)
     return n;
 }
 
-/* Whether a rank has more or fewer of them than at first. */
+/* Whether a rank has more or fewer of them than initially. */
 static int is_uneven(const ek_pass *p)
 {
     int uneven = 0;
@@ -66,7 +66,8 @@ static int is_uneven(const ek_pass *p)
     return uneven;
 }
 
-/* Another planner; every third time it places experts there and then, every third they go home. */
+/* Sets another planner; every third time it places experts at once, every third time the initial
+ * placement is restored. */
 static ek_status turn(ek_trainer *tr, int step)
 {
     uint64_t draw = ek_random_bits(5, 1, (uint64_t)step);
@@ -116,7 +117,7 @@ static void any_planner_at_any_time(void)
     }
 }
 
-/* A planner that the run was not opened with has no memory there. */
+/* A planner for which no memory was reserved is refused. */
 static ek_status unknown(ek_trainer *tr, int step)
 {
     (void)step;

@@ -1,12 +1,12 @@
-/* What a trainer notes for those that go on: the loads of layers, on as many ranks or others; and
- * notes that are of no use. */
+/* The warm state of a trainer: load histories, for the same or another number of ranks; and
+ * unusable warm states. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "train/warm_state.h"
 
 enum { LAYERS = 4, EXPERTS = 6, RANKS = 4, BYTES = 1 << 16 };
 
-/* As much of a pass as notes are about; of odd layers nobody keeps a history. */
+/* The members of a pass that a warm state uses; odd layers have no load history. */
 typedef struct {
     ek_model model;
     ek_pass pass;
@@ -75,7 +75,7 @@ static void loads_are_known(void)
     }
 }
 
-/* With a tuner behind them, and as many layers as there is room for. */
+/* Followed by a tuner, and with as many layers as fit. */
 static void with_a_tuner_and_without_room(void)
 {
     static const ek_moe_traffic settings[] = {{1, EK_A2A_LINEAR, 1}, {2, EK_A2A_LINEAR, 1}};

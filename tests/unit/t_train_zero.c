@@ -1,12 +1,11 @@
-/* Ranks that share weights out train as one rank does, at every ZeRO level: after some steps the
- * masters and moments that the ranks answer for, put together, are those of one rank, and every
- * number has one rank that answers for it. */
+/* Every ZeRO stage trains as one rank does: after some steps the masters and moments that ranks
+ * save are together those of one rank, and every number is saved by one rank. */
 #include "train_ranks.h"
 
 /* --- comparing -------------------------------------------------------------------------------- */
 
-/* Masters and moments of the whole model, tensor after tensor, and how many ranks answer for each
- * number. */
+/* Masters and moments of the whole model, tensor after tensor, and how many ranks save each number.
+ */
 typedef struct {
     double *x[3];
     int *owners;
@@ -186,7 +185,8 @@ static void a_network_worker(void)
     check_levels((job){.spec = odd_spec(), .mode = EK_MODE_FP64, .worker = 1});
 }
 
-/* Any layout, from made-up gradients: the ends of a pipeline, runs of rows and columns. */
+/* Any layout, from synthetic gradients: first and last pipeline stages, ranges of rows and columns.
+ */
 static void check_layout(job j)
 {
     rank one[1], ranks[RANKS_MAX];

@@ -1,5 +1,5 @@
-/* What ZeRO levels promise: the bytes that a rank keeps and sends, and that communication hides
- * behind computing. */
+/* Memory and traffic of ZeRO stages: the bytes that a rank keeps and sends, and the overlap of
+ * communication with computation. */
 #include "train_ranks.h"
 
 /* Sizes that ranks divide and that fill cache lines: what is kept is what the formulas say. */
@@ -97,7 +97,7 @@ static void bytes_moved(void)
     }
 }
 
-/* Runs of ranks are as even as rows allow, and together are everything, once. */
+/* Ranges of ranks are as even as rows allow, disjoint and complete. */
 static void runs_are_even(void)
 {
     for (int n = 2; n <= 4; n++) {
@@ -118,7 +118,7 @@ static void runs_are_even(void)
     }
 }
 
-/* --- what hides behind what ------------------------------------------------------------------- */
+/* --- overlap ---------------------------------------------------------------------------------- */
 
 /* The first op at or after `from` of this name and layer; -1: none. */
 static int32_t find(const ek_graph *g, ek_op_kind kind, int32_t layer, int32_t from)
