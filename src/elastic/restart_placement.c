@@ -13,7 +13,7 @@ typedef enum { ON_ADOPTING_RANK, ON_SAME_HOST, ANYWHERE } residency;
 typedef struct {
     const ek_restart_placement *x;
     unsigned char *adoptable; /* [ranks][experts]: it can adopt the block */
-    unsigned char *visited;   /* [ranks] in a search for room */
+    unsigned char *visited;   /* [ranks] in a search for a slot */
     int32_t *expert_of, *primary;
 } layer_placement;
 

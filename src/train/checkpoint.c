@@ -111,8 +111,8 @@ ek_status ek_train_state(const char *folder, const json_t *settings, const ek_ke
     EK_TRY_OUT(ek_json_text(state, path.s, "products", EK_JSON_OPTIONAL, &products));
     if (strcmp(products, k->products) != 0)
         ek_log("train", EK_LOG_WARN,
-               "matrix products are made of \"%s\" here, of \"%s\" so far: losses go on equal up "
-               "to rounding, not bit for bit",
+               "matrix products use \"%s\" here and used \"%s\" so far: losses will be equal up to "
+               "rounding, not bit for bit",
                k->products, products);
 out:
     json_decref(state);

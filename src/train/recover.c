@@ -379,7 +379,7 @@ static ek_status broadcast_warm_state(ek_recovery *r)
     r->warm_state_bytes = bytes;
     EK_TRY(broadcast_bytes(r, &r->warm_state_bytes, sizeof(r->warm_state_bytes), l->server));
     r->warm_state = malloc(r->warm_state_bytes + 1);
-    EK_REQUIRE(r->warm_state != NULL, EK_ENOMEM, "no memory for what was noted");
+    EK_REQUIRE(r->warm_state != NULL, EK_ENOMEM, "no memory for the warm state");
     if (f != NULL)
         memcpy(r->warm_state, warm_state, bytes);
     return broadcast_bytes(r, r->warm_state, r->warm_state_bytes, l->server);
@@ -516,7 +516,7 @@ static ek_status adopt_blocks(ek_recovery *r, ek_rank_state *s)
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(of != NULL && survivors != NULL && sources != NULL, EK_ENOMEM,
-                   "no memory for %lld pieces", (long long)want.n);
+                   "no memory for %lld state blocks", (long long)want.n);
     EK_TRY_OUT(ek_adopt_plan(survivors, list_usable(r, of, survivors), &want, sources));
     for (int64_t k = 0; k < want.n; k++) {
         const ek_block_source *from = &sources[k];

@@ -172,7 +172,7 @@ static ek_status data_failure(const ek_run *r)
     if (r->data_status == EK_OK)
         return EK_OK;
     return EK_FAIL(r->data_status,
-                   "%s; the steps before are in a checkpoint: go on with --resume then",
+                   "%s; the completed steps are in a checkpoint: continue with --resume",
                    r->data_failure);
 }
 
@@ -339,11 +339,11 @@ static ek_status end_stopped(ek_run *r)
     EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
     if (all_steps && !ek_run_is_evaluation_due(r, p->step))
         return EK_OK;
-    return EK_FAIL(EK_ECANCELED,
-                   "interrupted after step %lld of %lld%s; the checkpoint is written, go on with "
-                   "--resume",
-                   (long long)p->step, (long long)p->steps,
-                   all_steps ? ", in the last evaluation" : "");
+    return EK_FAIL(
+        EK_ECANCELED,
+        "interrupted after step %lld of %lld%s; the checkpoint is written, continue with "
+        "--resume",
+        (long long)p->step, (long long)p->steps, all_steps ? ", in the last evaluation" : "");
 }
 
 static ek_status step_loop(ek_run *r)

@@ -87,7 +87,7 @@ static ek_status read_words(ek_run *r)
     EK_REQUIRE(c->timeline_steps > 0, EK_EINVAL, "--timeline-steps %lld is not at least 1",
                (long long)c->timeline_steps);
     EK_REQUIRE(c->n_eval_data > 0 || (c->eval_every == 0 && c->patience == 0), EK_EINVAL,
-               "%s without --eval-data: say what is to be evaluated, or leave it out",
+               "%s without --eval-data: give --eval-data, or leave it out",
                c->patience > 0 ? "--patience" : "--eval-every");
     EK_REQUIRE(word_of(c->data_order, orders) >= 0, EK_EINVAL, "no data order %s", c->data_order);
     EK_REQUIRE(word_of(c->lr_schedule, schedules) >= 0, EK_EINVAL, "no learning rate schedule %s",
@@ -305,7 +305,7 @@ static ek_status compare_settings(ek_run *r)
     EK_TRY_OUT(ek_train_settings_compare(stored, r->all_settings, r->cfg->override, changes,
                                          sizeof(changes)));
     if (changes[0] != '\0')
-        ek_log("train", EK_LOG_INFO, "the run goes on with other settings: %s", changes);
+        ek_log("train", EK_LOG_INFO, "the run continues with other settings: %s", changes);
 out:
     json_decref(stored);
     return st;
@@ -728,7 +728,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_agree(r->world, "read the settings", read_settings(r)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(ek_run_leaders_first(r, "open the data", open_data));
-    EK_TRY(ek_agree(r->world, "note the settings", make_settings(r)));
+    EK_TRY(ek_agree(r->world, "record the settings", make_settings(r)));
     EK_TRY(ek_run_check_same(r));
     EK_TRY(open_mesh(r));
     EK_TRY(ek_run_find_memory(r));

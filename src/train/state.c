@@ -221,8 +221,8 @@ static ek_status create_segment(void *context, const ek_model *m, size_t bytes, 
     ek_status st = EK_OK;
 
     s->blocks = calloc((size_t)n + 1, sizeof(*s->blocks));
-    EK_REQUIRE_OUT(block_bytes != NULL && s->blocks != NULL, EK_ENOMEM, "no memory for %lld pieces",
-                   (long long)n);
+    EK_REQUIRE_OUT(block_bytes != NULL && s->blocks != NULL, EK_ENOMEM,
+                   "no memory for %lld state blocks", (long long)n);
     s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
     front += ek_shard_table_bytes(count_shards(s, m));
     list_block_sizes(s, m, bytes, block_bytes);
@@ -259,7 +259,7 @@ ek_status ek_state_use_prealloc(ek_rank_state *s, const ek_segment *prealloc, in
     unsigned char *missing = calloc((size_t)n + 1, 1);
     ek_status st;
 
-    EK_REQUIRE(missing != NULL, EK_ENOMEM, "no memory for %lld pieces", (long long)n);
+    EK_REQUIRE(missing != NULL, EK_ENOMEM, "no memory for %lld state blocks", (long long)n);
     for (int64_t k = 0; k < n; k++)
         missing[k] = s->blocks[k] == EK_BLOCK_ABSENT;
     st = ek_prealloc_move(prealloc, &s->segment, missing, bytes);

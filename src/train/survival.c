@@ -28,9 +28,9 @@ static ek_status reserve_work(survivability_work *j, const ek_run *r, int32_t do
 {
     ek_arena_measure(&j->arena);
     layout_work(j, r, domains);
-    EK_TRY(ek_arena_reserve(&j->arena, "where experts lie"));
+    EK_TRY(ek_arena_reserve(&j->arena, "the survivability of experts"));
     layout_work(j, r, domains);
-    return ek_arena_check(&j->arena, "where experts lie");
+    return ek_arena_check(&j->arena, "the survivability of experts");
 }
 
 /* Whether two ranks are on the same host, or rack. */

@@ -327,8 +327,7 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
         return;
     d->failed = 1;
     if (tr->model->cfg.mesh->rank == 0)
-        ek_log("balance", EK_LOG_WARN,
-               "the planner %s takes %.0f %% of a step; training goes on without it",
+        ek_log("balance", EK_LOG_WARN, "the planner %s takes %.0f %% of a step; it is switched off",
                d->planner->name, 100 * part);
 }
 
