@@ -169,7 +169,7 @@ class Gpu(ek_cli.Case):
         r = self.call("train", "--model", self.config, "--data", self.data, "--out",
                       self.path("run"), "--device", "cuda", "--elastic", *SMALL)
         self.assertEqual(r.returncode, USAGE, r.stderr)
-        self.assertIn("--elastic: state that outlives a process lies in the CPU's memory", r.stderr)
+        self.assertIn("--elastic: the state has to be in CPU memory to outlive a process", r.stderr)
 
 
 class Emulated(Gpu):

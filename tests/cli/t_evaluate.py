@@ -333,7 +333,7 @@ class Evaluate(ek_cli.Case):
         for args, status, words in (
                 (["--eval-data", self.held_out + ":0.5"], USAGE, "weight"),
                 (["--eval-data", self.path("nothing.bin")], BAD_INPUT, "nothing.bin"),
-                (["--eval-data", empty], BAD_INPUT, "two at least"),
+                (["--eval-data", empty], BAD_INPUT, "at least two"),
                 (["--patience", 3], USAGE, "--patience without --eval-data"),
                 (["--eval-every", 3], USAGE, "--eval-every without --eval-data"),
                 (["--eval-data", self.held_out, "--eval-every", 0], USAGE, "--eval-every")):
