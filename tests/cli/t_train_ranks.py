@@ -133,8 +133,8 @@ class Ranks(ek_cli.Case):
                             "--smart-groups", 1)
         self.assertRegex(said, "--smart-groups 1: its steps are not tuned, so --adaptive-r cannot")
         said = self.refused(*steps[:-2], *ranks, "--adaptive-r", "1", "--balance", "replicate")
-        self.assertRegex(said, "--balance replicate has experts with their state in every slot, and "
-                               "--adaptive-r 1")
+        self.assertRegex(said, "--balance replicate keeps experts with optimizer state in every "
+                               "slot, which --adaptive-r 1")
 
     def test_stages_hold_their_layers(self):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 1, "--steps", 2, "--dtype", "fp64")
@@ -270,7 +270,7 @@ class Ranks(ek_cli.Case):
             return r.stderr
 
         text = said("--replicas-min", 2)
-        self.assertRegex(text, "info: --replicas-min 2: auto makes persistent replicas, as replic")
+        self.assertRegex(text, "info: --replicas-min 2: auto makes persistent replicas, as repl")
         self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 only: their ranks "
                          "are on 1, and have 6 slots for 4 experts")
         self.assertRegex(said("--replicas-min", 2, "--balance", "exact"),
@@ -350,7 +350,7 @@ class Ranks(ek_cli.Case):
             r = ek_cli.run("train", "--data", self.data, "--model", self.config, "--out",
                            self.path("refused"), "--seq", 32, "--record-plans", *nobody)
             self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
-            self.assertRegex(r.stderr, "--record-plans: there are no plans with --balance off, --ep 1")
+            self.assertRegex(r.stderr, "there are no plans with --balance off, --ep 1")
 
     def assert_ranks_differ(self, what, *of_ranks):
         """One rank with each of these command lines."""
