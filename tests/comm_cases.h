@@ -123,8 +123,7 @@ static inline int64_t wrong_elements(const peer *p, ek_reduce how, const void *b
     return wrong;
 }
 
-/* --- reductions -------------------------------------------------------------------------------
- */
+/* --- reductions ------------------------------------------------------------------------------- */
 
 static void case_all_reduce(peer *p)
 {
@@ -241,8 +240,7 @@ static void case_all_gather(peer *p)
         }
 }
 
-/* --- copies -----------------------------------------------------------------------------------
- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 static int64_t wrong_bytes(uint64_t seed, const unsigned char *buf, int64_t bytes)
 {
@@ -272,8 +270,7 @@ static void case_broadcast(peer *p)
         }
 }
 
-/* --- lists of ranks ---------------------------------------------------------------------------
- */
+/* --- lists of ranks --------------------------------------------------------------------------- */
 
 typedef struct {
     int n, ranks[64], at; /* at: the caller's place, -1: none */
@@ -480,8 +477,7 @@ static void case_send_recv(peer *p)
         EXPECT(p, in[i] == (i == 4 ? -1 : 100 * from + i));
 }
 
-/* --- all to all -------------------------------------------------------------------------------
- */
+/* --- all to all ------------------------------------------------------------------------------- */
 
 /* Byte i of the block from rank `from` to rank `to`. */
 static unsigned char block_byte(uint64_t seed, int from, int to, int64_t i)
@@ -571,8 +567,7 @@ static void case_all_to_all_nodes(peer *p)
     ek_comm_close(&c);
 }
 
-/* --- groups, overlap, accounts ----------------------------------------------------------------
- */
+/* --- groups, overlap, accounts ---------------------------------------------------------------- */
 
 /* Every third rank forms a group, twice over; equal calls on all of them at once do not mix. */
 static void case_groups(peer *p)

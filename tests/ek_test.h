@@ -1,6 +1,6 @@
 /* ek_test.h - the test framework.  A test program is a list of cases; its exit code is
- * 0 passed, 1 failed, 77 all skipped.  A failed check is counted and the case goes on:
- * jumping away on one rank would leave the others in a collective. */
+ * 0 passed, 1 failed, 77 all skipped.  A failed check is counted and the case continues: leaving it
+ * on one rank would leave the other ranks in a collective. */
 #ifndef EK_TEST_H
 #define EK_TEST_H
 
@@ -81,7 +81,7 @@ static inline int ek_test_main(int argc, char **argv, const ek_case *cases, size
     const char *only = argc > 1 ? argv[1] : NULL;
     int rank = 0, passed = 0, failed = 0, skipped = 0;
 
-    alarm(600); /* a hang is a failure, whoever runs us */
+    alarm(600); /* a hang is a failure, also without ctest */
 #ifdef EK_TEST_MPI
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,11 +1,10 @@
-/* The bump arena over one anonymous mapping; huge pages are asked for where it is large. */
+/* The bump allocator over one anonymous mapping; large mappings request huge pages. */
 #include "base/arena.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-/* A rest of a reserve below RESERVE_MIN bytes is counted as used: not worth a mapping of its own.
- */
+/* Unused parts of worst-case allocations below RESERVE_MIN bytes are counted as used. */
 enum { HUGE_PAGE = 2 << 20, PAGE = 4096, RESERVE_MIN = 64 << 10 };
 
 void ek_arena_measure(ek_arena *a)
@@ -23,7 +22,7 @@ void ek_arena_measure_from(ek_arena *a, const ek_memory *from, ek_arena *host)
     a->host = host;
 }
 
-static ek_status map(ek_arena *a, size_t bytes, int flags, const char *what)
+static ek_status map_memory(ek_arena *a, size_t bytes, int flags, const char *what)
 {
     void *p;
 
@@ -40,7 +39,7 @@ static ek_status map(ek_arena *a, size_t bytes, int flags, const char *what)
 ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what)
 {
     memset(a, 0, sizeof(*a));
-    return map(a, bytes, 0, what);
+    return map_memory(a, bytes, 0, what);
 }
 
 ek_status ek_arena_reserve(ek_arena *a, const char *what)
@@ -49,7 +48,7 @@ ek_status ek_arena_reserve(ek_arena *a, const char *what)
     void *p;
 
     if (a->from == NULL)
-        return map(a, a->used, a->unused > 0 || a->never_touched ? MAP_NORESERVE : 0, what);
+        return map_memory(a, a->used, a->unused > 0 || a->never_touched ? MAP_NORESERVE : 0, what);
     EK_TRY(a->from->alloc(a->from, bytes, what, &p));
     if (a->host != NULL && ek_arena_reserve(a->host, what) < 0) {
         a->from->free(a->from, p, bytes);
@@ -80,7 +79,7 @@ void ek_arena_fini(ek_arena *a)
     memset(a, 0, sizeof(*a));
 }
 
-static void *cut(ek_arena *a, int64_t n, size_t size)
+static void *bump_alloc(ek_arena *a, int64_t n, size_t size)
 {
     size_t bytes, end;
 
@@ -101,8 +100,8 @@ static void *cut(ek_arena *a, int64_t n, size_t size)
     return a->base == NULL ? NULL : a->base + bytes;
 }
 
-/* The system's memory is zero; other memory is made so, but for what is not likely to be used. */
-static void *clear(const ek_arena *a, void *p, int64_t n, size_t size)
+/* Memory of the system is zero already; memory of an ek_memory is zeroed here, [0, n) only. */
+static void *clear_memory(const ek_arena *a, void *p, int64_t n, size_t size)
 {
     if (p != NULL && a->from != NULL)
         memset(p, 0, (size_t)n * size);
@@ -111,12 +110,12 @@ static void *clear(const ek_arena *a, void *p, int64_t n, size_t size)
 
 void *ek_arena_alloc(ek_arena *a, int64_t n, size_t size)
 {
-    return clear(a, cut(a, n, size), n, size);
+    return clear_memory(a, bump_alloc(a, n, size), n, size);
 }
 
 void *ek_arena_alloc_expected(ek_arena *a, int64_t n, int64_t expected, size_t size)
 {
-    char *p = clear(a, cut(a, n, size), expected, size);
+    char *p = clear_memory(a, bump_alloc(a, n, size), expected, size);
     size_t bytes = (size_t)n * size, likely = (size_t)expected * size;
     uintptr_t from = ((uintptr_t)p + likely + PAGE - 1) / PAGE * PAGE;
     uintptr_t to = ((uintptr_t)p + bytes) / PAGE * PAGE;
@@ -126,7 +125,7 @@ void *ek_arena_alloc_expected(ek_arena *a, int64_t n, int64_t expected, size_t s
     if (bytes - likely < RESERVE_MIN)
         return p;
     a->unused += bytes - likely;
-    /* A huge page at the end of the likely part would back what is never used. */
+    /* A huge page at the end of the likely part would back memory that is never used. */
     if (p != NULL && a->from == NULL && a->bytes >= 2 * HUGE_PAGE)
         (void)madvise((void *)from, to - from, MADV_NOHUGEPAGE);
     return p;

@@ -1,10 +1,11 @@
-/* Yields first, then naps.
+/* Yields first, then sleeps.
  *
- * To yield is cheap where those who then run are other ranks, which give the core back soon.  Where
- * somebody who only computes takes it, a yield lasts a slice of his, some milliseconds, and newer
- * schedulers charge the yielder for one too: who yields again and again gets next to nothing.  So a
- * yield that was dear is not made again until DEAR times what it took have passed; of a process
- * that was stopped meanwhile, DEAREST_NS of that. */
+ * A yield is cheap if the core goes to another rank, which returns it soon.  If a compute-bound
+ * process gets the core, the yield lasts one of its time slices, some milliseconds, and newer
+ * schedulers charge the yielding process for a slice as well, so that one that keeps yielding gets
+ * almost no CPU time.  After a yield longer than SLOW_YIELD_NS this thread therefore sleeps instead
+ * of yielding, for SLOW_FACTOR times the yield's duration; the duration is capped at
+ * SLOWEST_YIELD_NS, as the process may have been stopped meanwhile. */
 #include "base/backoff.h"
 
 #include "base/clock.h"
@@ -12,24 +13,29 @@
 #include <sched.h>
 #include <time.h>
 
-/* Yields take a tenth of a millisecond in all when nobody else wants the core.  A nap of one
- * nanosecond lasts as long as the system's timers make it, about 50 microseconds. */
-enum { YIELDS = 256, DEAR_NS = 1000 * 1000, DEAR = 50, DEAREST_NS = 100 * DEAR_NS };
+/* YIELDS yields take about 0.1 ms when no other process wants the core.  A sleep of 1 ns lasts as
+ * long as the system's timer resolution, about 50 us. */
+enum {
+    YIELDS = 256,
+    SLOW_YIELD_NS = 1000 * 1000,
+    SLOW_FACTOR = 50,
+    SLOWEST_YIELD_NS = 100 * SLOW_YIELD_NS
+};
 
-static _Thread_local int64_t nap_until_ns;
+static _Thread_local int64_t sleep_until_ns;
 
 void ek_backoff_wait(ek_backoff *p)
 {
-    const struct timespec nap = {.tv_nsec = 1};
+    const struct timespec shortest = {.tv_nsec = 1};
     int64_t start = ek_clock_ns(), took;
 
-    if (p->polls >= YIELDS || start < nap_until_ns) {
-        nanosleep(&nap, NULL);
+    if (p->polls >= YIELDS || start < sleep_until_ns) {
+        nanosleep(&shortest, NULL);
         return;
     }
     p->polls++;
     sched_yield();
     took = ek_clock_ns() - start;
-    if (took > DEAR_NS)
-        nap_until_ns = start + DEAR * (took < DEAREST_NS ? took : DEAREST_NS);
+    if (took > SLOW_YIELD_NS)
+        sleep_until_ns = start + SLOW_FACTOR * (took < SLOWEST_YIELD_NS ? took : SLOWEST_YIELD_NS);
 }

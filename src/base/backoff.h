@@ -1,16 +1,17 @@
-/* base/backoff.h - waiting for what other threads and processes do, without taking their cores.
+/* base/backoff.h - polling for other threads and processes without occupying their cores.
  *
- * A wait polls, and between polls calls ek_backoff_wait: at first that yields the processor,
- * which costs little and lets go of it soon; when the wait gets long it sleeps.  Yielding alone is
- * not enough: with a scheduler that shares the cores out by session, a process alone in its
- * session (as mpiexec may start them) yields to nobody until its time slice ends. */
+ * A polling loop calls ek_backoff_wait between polls.  The first calls yield the core
+ * (sched_yield), later ones sleep.  Yielding alone is not enough: a scheduler that divides cores by
+ * session lets a process that is alone in its session (as mpiexec may start it) keep the core until
+ * its time slice ends. */
 #ifndef BASE_BACKOFF_H
 #define BASE_BACKOFF_H
 
 typedef struct {
-    int polls; /* in vain, so far; 0 to start a wait */
+    int polls; /* unsuccessful polls so far; 0 at the start of a wait */
 } ek_backoff;
 
+/* Yields or sleeps once, by the number of polls so far. */
 void ek_backoff_wait(ek_backoff *p);
 
 #endif

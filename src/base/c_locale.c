@@ -1,7 +1,7 @@
-/* The C locale of a thread. */
+/* Switches a thread to the C locale and back. */
 #include "base/c_locale.h"
 
-/* glibc has it ready: nothing is allocated, and it cannot fail. */
+/* glibc holds the C locale statically: newlocale allocates nothing and cannot fail. */
 locale_t ek_c_locale_enter(void)
 {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));

@@ -1,7 +1,7 @@
-/* base/checked.h - sums, products and narrowings of sizes that say whether they fit.
+/* base/checked.h - overflow-checked sums, products and narrowing conversions of sizes.
  *
  * Each returns true and sets *out when the exact result fits, false (*out unspecified) when it
- * does not.  The caller knows the words for the failure: which sizes, from which file. */
+ * does not.  The caller writes the error message: which sizes, from which file. */
 #ifndef BASE_CHECKED_H
 #define BASE_CHECKED_H
 
@@ -32,7 +32,7 @@ EK_CHECKED static inline bool ek_i64_mul(int64_t a, int64_t b, int64_t *out)
     return !__builtin_mul_overflow(a, b, out);
 }
 
-/* Narrowings keep the value or refuse. */
+/* Conversions: false when the value does not fit the narrower type. */
 EK_CHECKED static inline bool ek_i64_to_size(int64_t a, size_t *out)
 {
     return !__builtin_add_overflow(a, 0, out);

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Time as it goes by, never back. */
+/* Monotonic wall time. */
 int64_t ek_clock_ns(void);
-/* What this thread has had of a processor. */
+/* CPU time of the calling thread. */
 int64_t ek_clock_thread_ns(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* base/entry.h - what public functions begin with: EK_C_LOCALE (base/c_locale.h), and the refusal
- * of arguments that must not be NULL. */
+/* base/entry.h - the prologue of public functions: EK_C_LOCALE (base/c_locale.h), and checks of
+ * arguments that must not be NULL. */
 #ifndef BASE_ENTRY_H
 #define BASE_ENTRY_H
 

@@ -27,7 +27,7 @@ ek_status ek_fail_errno(int error, const char *doing, const char *path)
         st = EK_ENOENT;
     else if (error == ENAMETOOLONG || error == ELOOP || error == ENXIO || error == EISDIR ||
              error == EEXIST)
-        st = EK_EFORMAT; /* the path is none of what was wanted there */
+        st = EK_EFORMAT; /* the path is of the wrong kind */
     return EK_FAIL(st, "cannot %s %s: %s", doing, path, strerror_r(error, buf, sizeof(buf)));
 }
 
@@ -55,7 +55,7 @@ ek_status ek_path_parent(const char *path, ek_path *out)
         n--;
     while (n > 0 && path[n - 1] != '/') /* the last name */
         n--;
-    while (n > 1 && path[n - 1] == '/') /* what divides them */
+    while (n > 1 && path[n - 1] == '/') /* slashes before it */
         n--;
     if (n == 0)
         return ek_path_set(out, ".");
@@ -65,7 +65,7 @@ ek_status ek_path_parent(const char *path, ek_path *out)
     return EK_OK;
 }
 
-/* Appends the names of `rest` to a path, without empty ones and ".". */
+/* Appends the components of `rest` to a path, without empty ones and ".". */
 static ek_status append_names(ek_path *p, const char *rest)
 {
     while (*rest != '\0') {
@@ -152,7 +152,7 @@ ek_status ek_file_map_open(const char *path, ek_file_map *out)
 
     EK_TRY(ek_file_open(path, &fd, &size));
     bytes = (size_t)size;
-    if (bytes == 0) { /* the system maps no empty file */
+    if (bytes == 0) { /* mmap refuses a length of 0 */
         close(fd);
         out->data = "";
         out->bytes = 0;
@@ -245,14 +245,14 @@ static int by_name(const void *a, const void *b)
 /* 0, or -1 when memory ran out. */
 static int names_add(ek_names *l, const char *name)
 {
-    if (l->n == l->room) {
-        int64_t room = l->room > 0 ? 2 * l->room : 16;
-        char **grown = realloc(l->names, (size_t)room * sizeof(*grown));
+    if (l->n == l->cap) {
+        int64_t cap = l->cap > 0 ? 2 * l->cap : 16;
+        char **grown = realloc(l->names, (size_t)cap * sizeof(*grown));
 
         if (grown == NULL)
             return -1;
         l->names = grown;
-        l->room = room;
+        l->cap = cap;
     }
     l->names[l->n] = strdup(name);
     if (l->names[l->n] == NULL)

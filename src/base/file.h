@@ -1,18 +1,18 @@
 /* base/file.h - files and folders: reading by mapping, and writing that survives a crash.
  *
- * Reading maps a file; its size is what it was at opening, so a file must not be cut short while
- * it is mapped.
+ * Reading maps a file; the mapping has the file's size at opening, so a file must not be truncated
+ * while it is mapped.
  *
- * Writing goes through a small table of functions, so that a test can let call number N fail or
- * lose what was not synced; NULL stands for the real system.  Every write is checked.  A file whose
- * name a user chose is written under a temporary name, synced, renamed, and the folder that holds
- * the name is synced too: its name never stands for a part of it, and no other file is touched.
+ * Writing goes through a table of system calls (ek_io; NULL: the real ones), so that tests can let
+ * the N-th call fail or lose unsynced data.  Every write is checked.  A file whose name a user
+ * chose is written under a temporary name, synced and renamed, and its folder is synced: no
+ * incomplete file ever has the name, and no other file is touched.
  *
  * Errors       EK_ENOSPC when the disk (or quota) is full, EK_ENOENT when something is missing,
- *              EK_EFORMAT where a path is none of what is wanted there (too long, a loop of links,
- *              a socket, a folder or a file in the other's place), EK_EIO for all else; the message
- *              holds the path and the system's reason.
- * Threads      no shared state but for what ek_file_set_stop sets, once, before threads. */
+ *              EK_EFORMAT when the path is of the wrong kind (too long, a loop of links, a socket,
+ *              a folder instead of a file or the reverse), EK_EIO for all else; the message holds
+ *              the path and the system's reason.
+ * Threads      no shared state except the hook of ek_file_set_stop, set once before threads. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -40,16 +40,16 @@ EK_CHECKED ek_status ek_path_set(ek_path *p, const char *fmt, ...) EK_PRINTF(2, 
 /* The folder that holds `path`: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
 EK_CHECKED ek_status ek_path_parent(const char *path, ek_path *out);
 
-/* The path from the root, links followed as far as it is there, so that all ways to write one path
- * come to the same. */
+/* The absolute path, with the links of its existing part resolved: all spellings of one path give
+ * the same text. */
 EK_CHECKED ek_status ek_path_absolute(const char *path, ek_path *out);
 
 typedef enum { EK_FILE_NONE, EK_FILE_REGULAR, EK_FILE_FOLDER, EK_FILE_OTHER } ek_file_kind;
 
-/* What stands at a path, links followed; EK_FILE_NONE also when it cannot be looked at. */
+/* Type of the file at a path, links followed; EK_FILE_NONE also when stat() fails. */
 ek_file_kind ek_file_kind_of(const char *path);
 
-/* Whether a folder has an entry of this name: also a link that leads nowhere. */
+/* Whether the path exists; a dangling link does. */
 int ek_file_exists(const char *path);
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -63,36 +63,36 @@ typedef struct {
 EK_CHECKED ek_status ek_file_map_open(const char *path, ek_file_map *out);
 void ek_file_map_close(ek_file_map *m);
 
-/* Reads a whole file of at most bytes_max bytes into fresh memory, with a NUL behind it that is
- * not counted.  The caller frees *data.  EK_EFORMAT when the file is larger. */
+/* Reads a whole file of at most bytes_max bytes into new memory, followed by a NUL that *bytes does
+ * not count.  The caller frees *data.  EK_EFORMAT when the file is larger. */
 EK_CHECKED ek_status ek_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);
 
 EK_CHECKED ek_status ek_file_size(const char *path, int64_t *bytes);
 
-/* Opens a regular file for reading; anything else is refused before it can block. */
+/* Opens a regular file for reading; EK_EFORMAT for other types, without blocking on them. */
 EK_CHECKED ek_status ek_file_open(const char *path, int *fd, int64_t *bytes);
 
-/* Names in byte order. */
+/* A list of names, sorted by bytes. */
 typedef struct {
     char **names;
-    int64_t n, room;
+    int64_t n, cap;
 } ek_names;
 
 void ek_names_free(ek_names *l);
 
-/* What a folder holds, by name; neither "." nor "..". */
+/* The names in a folder, without "." and ".."; the caller frees them (ek_names_free). */
 EK_CHECKED ek_status ek_folder_entries(const char *path, ek_names *out);
 
 /* All regular files below a folder, as paths relative to it, in byte order.  Names that begin
  * with a dot are left out; links to files are followed, links to folders are not. */
 EK_CHECKED ek_status ek_folder_files(const char *path, ek_names *out);
 
-/* Bytes that may still be written in the file system that holds `path`. */
+/* Free bytes of the file system that holds `path`. */
 EK_CHECKED ek_status ek_folder_free(const char *path, int64_t *bytes);
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* What writing asks of the system; each as its namesake, -1 and errno for failure. */
+/* The system calls used for writing; each as its namesake: -1 and errno on failure. */
 typedef struct {
     int (*open)(const char *path, int flags, mode_t mode);
     ssize_t (*write)(int fd, const void *data, size_t bytes);
@@ -107,9 +107,9 @@ typedef struct {
 extern const ek_io ek_io_system;
 
 typedef enum {
-    EK_WRITE_NEW, /* under `path` itself, where nothing may be: for a folder that is temporary */
+    EK_WRITE_NEW,     /* as `path` itself, which must not exist: in a temporary folder */
     EK_WRITE_REPLACE, /* under a temporary name, renamed to `path` when it is complete */
-    EK_WRITE_GROW     /* what is there is emptied: for a file to be read while it grows */
+    EK_WRITE_GROW     /* truncates `path`: for a file that is read while it grows */
 } ek_write_mode;
 
 /* A file being written from its beginning. */
@@ -120,40 +120,38 @@ typedef struct {
     int64_t bytes;  /* written so far */
     ek_path path;   /* as the caller names it, for messages */
     ek_path target; /* REPLACE: the file that `path` stands for, links followed */
-    ek_path made;   /* what a failure has to delete; "": nothing */
+    ek_path made;   /* file to delete after a failure; "": none */
 } ek_file_out;
 
-/* Creates a file, with the permissions that the umask leaves; links are never followed by the
- * creation itself.
+/* Creates a file, mode 0666 less the umask; the open() that creates it never follows links.
  *
- * NEW: fails where something is.
- * REPLACE: the temporary file stands in the folder of the target and is named
- * <target>.<8 random letters>.tmp.  A target that is there keeps its permissions.  Where `path` is
- * a link, the file that it leads to is written, but not through another user's link in a folder
- * that all may write to (EK_EIO).  A device, pipe, or open file (/dev/fd/1) is written to as it
- * is.  EK_EINVAL for a folder.
- * GROW: where links lead, and for devices, as REPLACE; nothing is deleted after a failure. */
+ * NEW: fails if the path exists.
+ * REPLACE: the temporary file is in the folder of the target and is named
+ * <target>.<8 random letters>.tmp.  An existing target keeps its permissions.  If `path` is a link,
+ * the file that it leads to is replaced, but not through another user's link in a world-writable
+ * folder (EK_EIO).  A device, pipe, or open file (/dev/fd/1) is written in place.  EK_EINVAL for a
+ * folder.
+ * GROW: links and devices as for REPLACE; nothing is deleted after a failure. */
 EK_CHECKED ek_status ek_file_out_open(const ek_io *io, const char *path, ek_write_mode mode,
                                       ek_file_out *out);
-/* For a command that can be interrupted: while `stop` (NULL: never) is true, writing and closing
- * fail with EK_ECANCELED, and so does ek_file_out_check.  It is asked for the whole process. */
+/* For a command that can be interrupted: while stop() is true, writing, closing and
+ * ek_file_out_check fail with EK_ECANCELED.  One hook per process; NULL: none. */
 void ek_file_set_stop(int (*stop)(void));
 EK_CHECKED ek_status ek_file_out_check(const ek_file_out *f);
 EK_CHECKED ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes);
-/* A stream that writes to the same file; to be closed before it. */
+/* A stdio stream to the same file; the caller closes it before the file. */
 EK_CHECKED ek_status ek_file_out_stream(ek_file_out *f, FILE **stream);
-/* Syncs, closes, and gives the file its name.  After a failure, to be discarded, the target is as
- * it was, or, where only the sync of its folder failed, new and whole. */
+/* Syncs, closes, and renames the file to its target.  After a failure the caller discards `f`; the
+ * target is then unchanged, or, if only the sync of its folder failed, new and complete. */
 EK_CHECKED ek_status ek_file_out_close(ek_file_out *f);
-/* For clean-up: closes and deletes what has no name yet, and leaves the text of the failure
- * alone. */
+/* For clean-up: closes and deletes the unfinished file; keeps the text of the last failure. */
 void ek_file_out_discard(ek_file_out *f);
 
 /* Writes a small file as EK_WRITE_NEW, and syncs it. */
 EK_CHECKED ek_status ek_file_write(const ek_io *io, const char *path, const void *data,
                                    size_t bytes);
 
-/* Writes a small file as EK_WRITE_REPLACE: `path` holds either what it held or all of the new. */
+/* Writes a small file as EK_WRITE_REPLACE: `path` has either its old or all of its new contents. */
 EK_CHECKED ek_status ek_file_replace(const ek_io *io, const char *path, const void *data,
                                      size_t bytes);
 
@@ -165,18 +163,19 @@ EK_CHECKED ek_status ek_link_replace(const ek_io *io, const char *text, const ch
  * final names match a pattern (fnmatch), and that have not changed for age_s seconds. */
 void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_t age_s);
 
-/* --- for this user alone ---------------------------------------------------------------------- */
+/* --- private to this user ----------------------------------------------------------------------
+ */
 
-/* Makes a folder with mode 0700 (those above it as ek_folder_make does).  One that is there has to
- * be a folder of this user's that nobody else may write to: EK_EINVAL. */
+/* Makes a folder with mode 0700, and its parents as ek_folder_make does.  EK_EINVAL if it exists
+ * and is no folder, belongs to another user, or is writable by others. */
 EK_CHECKED ek_status ek_folder_make_private(const char *path);
 
-/* Opens a regular file for reading that belongs to this user and that nobody else may write to; not
- * through a link.  EK_ENOENT: it is not there, or not so. */
+/* Opens a regular file of this user for reading, without following a link.  EK_ENOENT if it is
+ * missing, belongs to another user, or is writable by others. */
 EK_CHECKED ek_status ek_file_open_private(const char *path, int *fd, int64_t *bytes);
 
-/* A file of mode 0600 in a folder, without a name: it ends with its descriptor, however the process
- * ends. */
+/* An unnamed file of mode 0600 in a folder: it disappears when *fd is closed or the process ends.
+ */
 EK_CHECKED ek_status ek_file_open_unnamed(const char *folder, int *fd);
 
 /* --- names and folders ------------------------------------------------------------------------ */
@@ -187,23 +186,23 @@ EK_CHECKED ek_status ek_file_rename(const ek_io *io, const char *from, const cha
 /* Deletes one file and syncs its folder; a missing file is no failure. */
 EK_CHECKED ek_status ek_file_remove(const ek_io *io, const char *path);
 
-/* Makes a folder and those above it that are missing, and syncs where they are entered. */
+/* Makes a folder and its missing parents, and syncs the folders that hold the new entries. */
 EK_CHECKED ek_status ek_folder_make(const ek_io *io, const char *path);
 
-/* Makes a new folder with a temporary name of `path`, and those above it. */
+/* Makes a new folder with a temporary name derived from `path`, and its missing parents. */
 EK_CHECKED ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *out);
 
 EK_CHECKED ek_status ek_folder_sync(const ek_io *io, const char *path);
 
-/* Takes the lock of a folder (flock; nothing is written), which lasts until *fd is closed or the
- * process ends.  EK_ESTATE: another process holds it.  A file system without locks gives them. */
+/* Locks a folder (flock; nothing is written) until *fd is closed or the process ends.  EK_ESTATE:
+ * another process holds the lock.  Succeeds on a file system without locks. */
 EK_CHECKED ek_status ek_folder_lock(const char *path, int *fd);
 
-/* Deletes a folder (or file) with all that it holds; links are deleted, not followed.  A missing
- * one is no failure.  Not synced: what is deleted may come back after a loss of power. */
+/* Deletes a folder (or file) and its contents; links are deleted, not followed.  A missing one is
+ * no failure.  Not synced: deleted files may reappear after a power failure. */
 EK_CHECKED ek_status ek_folder_remove(const ek_io *io, const char *path);
 
-/* The same for clean-up: deletes what it can and leaves the text of the failure alone. */
+/* The same for clean-up: deletes what it can and keeps the text of the last failure. */
 void ek_folder_discard(const ek_io *io, const char *path);
 
 #endif

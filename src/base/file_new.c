@@ -1,5 +1,5 @@
-/* Where base/file.h makes new files: following links, temporary names, and what is for one user
- * alone. */
+/* Creation of new files for base/file.h: following links, temporary names, and files and folders
+ * private to one user. */
 #include "base/file.h"
 #include "base/file_priv.h"
 
@@ -19,8 +19,8 @@
 enum {
     LETTERS = 8,          /* of a temporary name */
     SUFFIX = LETTERS + 5, /* ".", letters, ".tmp" */
-    TRIES = 100,          /* temporary names that may be taken */
-    LINKS = 40,           /* that a path may lead through, as for the system */
+    TRIES = 100,          /* temporary names tried until one is free */
+    LINKS = 40,           /* links followed at most, as in the kernel */
     PRIVATE_MODE = 0700,  /* of a folder */
     OTHERS_WRITE = 0022,  /* group or others may write */
     PERMISSIONS = 0777
@@ -28,7 +28,7 @@ enum {
 
 /* --- temporary names -------------------------------------------------------------------------- */
 
-/* <path>.<random letters>.tmp; a name that would be too long for a file system loses its end. */
+/* <path>.<random letters>.tmp; `path` is cut where the name would exceed NAME_MAX. */
 static ek_status set_temporary(const char *path, ek_path *out)
 {
     const char *name = strrchr(path, '/');
@@ -46,7 +46,7 @@ static ek_status set_temporary(const char *path, ek_path *out)
     return ek_path_set(out, "%.*s.%s.tmp", (int)length, path, letters);
 }
 
-/* Whether it is a temporary name of one that matches the pattern. */
+/* Whether `name` is a temporary name of a file that matches the pattern. */
 static int is_temporary(const char *name, const char *pattern)
 {
     size_t n = strlen(name), base;
@@ -81,10 +81,9 @@ void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_
     ek_names_free(&l);
 }
 
-/* --- where a path leads ------------------------------------------------------------------------
- */
+/* --- following links -------------------------------------------------------------------------- */
 
-/* A link of /proc stands for an open file, whatever name that has. */
+/* Whether the folder is in /proc, where links stand for open files. */
 static int is_open_file(const char *folder)
 {
     struct statfs s;
@@ -92,7 +91,7 @@ static int is_open_file(const char *folder)
     return statfs(folder, &s) == 0 && s.f_type == PROC_SUPER_MAGIC;
 }
 
-/* As the system does for its own following of links (protected_symlinks of proc(5)). */
+/* The kernel's rule for following links (protected_symlinks of proc(5)). */
 static ek_status check_link(const char *path, const char *folder, const struct stat *link)
 {
     struct stat s;
@@ -102,13 +101,13 @@ static ek_status check_link(const char *path, const char *folder, const struct s
     EK_REQUIRE((s.st_mode & (S_ISVTX | S_IWOTH)) != (S_ISVTX | S_IWOTH) ||
                    link->st_uid == geteuid() || link->st_uid == s.st_uid,
                EK_EIO,
-               "%s is a link that user %lld has made in a folder that all may write to; it is not "
-               "followed: delete it, or write elsewhere",
+               "%s is a link made by user %lld in a world-writable folder and is not followed: "
+               "delete it, or write elsewhere",
                path, (long long)link->st_uid);
     return EK_OK;
 }
 
-/* What a link says, seen from its folder. */
+/* Replaces the link *at by its target, relative to the link's folder. */
 static ek_status read_link(const ek_path *folder, ek_path *at)
 {
     char text[sizeof(at->s)];
@@ -122,8 +121,8 @@ static ek_status read_link(const ek_path *folder, ek_path *at)
     return ek_path_set(at, "%s/%s", folder->s, text);
 }
 
-/* The end of the links that f->path leads through, f->target, and what is there (st_mode 0:
- * nothing).  f->in_place: it is no regular file. */
+/* Sets f->target to f->path with all links followed, *s to its status (st_mode 0: missing), and
+ * f->in_place if it exists and is no regular file. */
 static ek_status find_target(ek_file_out *f, struct stat *s)
 {
     ek_path folder;
@@ -171,7 +170,7 @@ static ek_status open_temporary(ek_file_out *f, mode_t mode)
 ek_status ek_file_create(ek_file_out *f, ek_write_mode mode)
 {
     const int exclusive = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    /* O_CREAT: the system then refuses other users' pipes in folders that all may write to */
+    /* O_CREAT: the kernel then refuses other users' pipes in world-writable folders */
     const int in_place = O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC;
     struct stat s;
 
@@ -183,7 +182,7 @@ ek_status ek_file_create(ek_file_out *f, ek_write_mode mode)
 
             EK_TRY(open_temporary(f, s.st_mode != 0 ? permissions : 0666));
             if (s.st_mode != 0)
-                (void)!fchmod(f->fd, permissions); /* not every file system has any */
+                (void)!fchmod(f->fd, permissions); /* not every file system has permissions */
             return EK_OK;
         }
     }
@@ -235,7 +234,8 @@ ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *o
     return ek_fail_errno(errno, "make folder", path);
 }
 
-/* --- for this user alone ---------------------------------------------------------------------- */
+/* --- private to this user ----------------------------------------------------------------------
+ */
 
 ek_status ek_folder_make_private(const char *path)
 {
@@ -248,16 +248,16 @@ ek_status ek_folder_make_private(const char *path)
         return ek_fail_errno(errno, "make folder", path);
     if (lstat(path, &s) != 0)
         return ek_fail_errno(errno, "look at", path);
-    EK_REQUIRE(S_ISDIR(s.st_mode), EK_EINVAL,
-               "%s is not a folder, but something that was put in its place: delete it", path);
+    EK_REQUIRE(S_ISDIR(s.st_mode), EK_EINVAL, "%s exists and is not a folder: delete it", path);
     EK_REQUIRE(s.st_uid == geteuid(), EK_EINVAL,
-               "%s belongs to user %lld and this process to user %lld: what others have put there "
-               "is not read; delete it, or name another folder",
+               "%s belongs to user %lld, but this process to user %lld: files of other users are "
+               "not read; delete it, or name another folder",
                path, (long long)s.st_uid, (long long)geteuid());
-    EK_REQUIRE((s.st_mode & OTHERS_WRITE) == 0, EK_EINVAL,
-               "others may write to %s (mode %03o), so that what is there is not to be trusted; "
-               "delete it, and it is made anew",
-               path, (unsigned)(s.st_mode & PERMISSIONS));
+    EK_REQUIRE(
+        (s.st_mode & OTHERS_WRITE) == 0, EK_EINVAL,
+        "%s is writable by others (mode %03o), so its contents cannot be trusted: delete it, "
+        "and it is created again",
+        path, (unsigned)(s.st_mode & PERMISSIONS));
     return EK_OK;
 }
 
@@ -274,7 +274,7 @@ ek_status ek_file_open_private(const char *path, int *fd, int64_t *bytes)
     }
     if (f >= 0)
         close(f);
-    return EK_FAIL(EK_ENOENT, "%s is not there, or not this user's alone", path);
+    return EK_FAIL(EK_ENOENT, "%s is missing, of another user, or writable by others", path);
 }
 
 ek_status ek_file_open_unnamed(const char *folder, int *fd)
@@ -284,7 +284,8 @@ ek_status ek_file_open_unnamed(const char *folder, int *fd)
     *fd = open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
     if (*fd >= 0)
         return EK_OK;
-    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) /* no file system can do it */
+    if (errno != EOPNOTSUPP && errno != EISDIR &&
+        errno != EINVAL) /* not supported by this file system */
         return ek_fail_errno(errno, "make a temporary file in", folder);
     EK_TRY(ek_path_set(&name, "%s/evenkeel-XXXXXX", folder));
     *fd = mkostemp(name.s, O_CLOEXEC);

@@ -1,5 +1,5 @@
-/* The writing side of base/file.h: everything here goes through the table of io functions.  Where
- * a new file is made is in file_new.c. */
+/* The writing side of base/file.h; all system calls go through ek_io.  New files are created in
+ * file_new.c. */
 #include "base/file.h"
 #include "base/file_priv.h"
 
@@ -108,7 +108,7 @@ ek_status ek_file_out_close(ek_file_out *f)
     int fd = f->fd, e = 0;
     ek_path folder;
 
-    EK_TRY(ek_file_out_check(f)); /* who discards the file closes it */
+    EK_TRY(ek_file_out_check(f)); /* on failure, ek_file_out_discard closes it */
     f->fd = -1;
     if (!f->in_place && sync_fd(f->io, fd) != 0)
         e = errno;
@@ -197,7 +197,7 @@ ek_status ek_folder_sync(const ek_io *io, const char *path)
     fd = io->open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return ek_fail_errno(errno, "open folder", path);
-    if (sync_fd(io, fd) != 0 && errno != EINVAL) /* some file systems sync no folders */
+    if (sync_fd(io, fd) != 0 && errno != EINVAL) /* not every file system syncs folders */
         e = errno;
     io->close(fd);
     if (e != 0)
@@ -233,7 +233,7 @@ ek_status ek_folder_make(const ek_io *io, const char *path)
     return ek_folder_sync(io, parent.s);
 }
 
-/* Deletes a tree; 0, or the errno value of the first thing that could not be deleted. */
+/* Deletes a tree; 0, or the errno value of the first entry that could not be deleted. */
 static int remove_tree(const ek_io *io, const char *path)
 {
     ek_names l = {0};

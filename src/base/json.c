@@ -1,4 +1,4 @@
-/* Checked access to jansson values, and limits that hold before jansson builds them. */
+/* Checked access to jansson values, and size limits checked before jansson parses a text. */
 #include "base/json.h"
 
 #include "base/file.h"
@@ -39,13 +39,13 @@ const char *ek_json_type_name(const json_t *value)
 
 /* --- limits ----------------------------------------------------------------------------------- */
 
-/* A value takes many times the memory of its text: "{}," becomes some 250 bytes.  So a text is
- * first scanned for the memory that its values would take, which costs no memory itself. */
+/* A value can take far more memory than its text: "{}," becomes about 250 bytes.  A text is
+ * therefore first scanned for the memory of its values; the scan allocates nothing. */
 
 enum {
     DEPTH_MAX = 64,
-    BYTES_A_BYTE = 30,   /* most memory of the values, for a byte of text ... */
-    FREE_BYTES = 1 << 20 /* ... above what any text may have */
+    BYTES_A_BYTE = 30,   /* memory of the values per byte of text, at most, ... */
+    FREE_BYTES = 1 << 20 /* ... plus this */
 };
 
 /* What jansson allocates, rounded up to what malloc gives. */
@@ -60,21 +60,21 @@ enum {
 
 typedef struct {
     size_t text_max, values_max; /* bytes of a text, and of the values made from it */
-} limits;
+} size_limits;
 
-static const limits limits_of[] = {
+static const size_limits limits_of[] = {
     [EK_JSON_SETTINGS] = {(size_t)16 << 20, (size_t)128 << 20},
-    [EK_JSON_TENSORS] = {100000000, (size_t)1 << 30}, /* what safetensors itself allows */
+    [EK_JSON_TENSORS] = {100000000, (size_t)1 << 30}, /* the limit of safetensors */
     [EK_JSON_VOCABULARY] = {(size_t)128 << 20, (size_t)1 << 30},
 };
 
 typedef struct {
     const unsigned char *p;
-    size_t n, at, bytes; /* bytes: of the values up to here */
+    size_t n, at, bytes; /* bytes: memory of the values up to `at` */
     int depth, deepest;
 } scan;
 
-/* Past the string that begins at s->at; its bytes, escapes as they are written. */
+/* Moves past the string that begins at s->at; returns its bytes, escapes not decoded. */
 static size_t skip_string(scan *s)
 {
     size_t from = ++s->at;
@@ -86,8 +86,8 @@ static size_t skip_string(scan *s)
     return s->at - from;
 }
 
-/* Adds up what the values of a text would take.  What is not JSON is left to the parser, which
- * stops there: it builds no more than what is counted. */
+/* Adds up the memory of a text's values.  Invalid JSON is left to the parser, which stops there and
+ * so builds no more than was counted. */
 static void scan_values(scan *s)
 {
     for (; s->at < s->n; s->at++) {
@@ -116,7 +116,7 @@ static void scan_values(scan *s)
 
 static ek_status check_limits(const char *text, size_t bytes, const char *file, ek_json_kind kind)
 {
-    const limits *l = &limits_of[kind];
+    const size_limits *l = &limits_of[kind];
     scan s = {.p = (const unsigned char *)text, .n = bytes};
     int utf8 = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0;
     int utf16 =
@@ -135,8 +135,8 @@ static ek_status check_limits(const char *text, size_t bytes, const char *file, 
                "limit of %d",
                file, s.deepest, DEPTH_MAX);
     EK_REQUIRE(s.bytes <= l->values_max && s.bytes <= BYTES_A_BYTE * bytes + FREE_BYTES, EK_EFORMAT,
-               "%s: the values in its %zu bytes of JSON would take %zu MB of memory, which no file "
-               "of its kind needs: it is damaged, or not what it should be",
+               "%s: the values in its %zu bytes of JSON would take %zu MB of memory, more than any "
+               "file of its kind needs: it is damaged, or another kind of file",
                file, bytes, s.bytes / 1000000);
     return EK_OK;
 }
@@ -187,8 +187,8 @@ ek_status ek_json_read(const char *path, json_t **out)
 /* --- access ----------------------------------------------------------------------------------- */
 
 /* The value of a key; *out is NULL when an optional one is absent or null. */
-static ek_status find(const json_t *object, const char *file, const char *key, ek_json_need need,
-                      json_t **out)
+static ek_status find_key(const json_t *object, const char *file, const char *key,
+                          ek_json_need need, json_t **out)
 {
     EK_REQUIRE(json_is_object(object), EK_EFORMAT, "%s: expected an object with key `%s`, found %s",
                file, key, ek_json_type_name(object));
@@ -206,7 +206,7 @@ ek_status ek_json_int(const json_t *object, const char *file, const char *key, e
     json_t *value = NULL;
     int64_t x;
 
-    EK_TRY(find(object, file, key, need, &value));
+    EK_TRY(find_key(object, file, key, need, &value));
     if (value == NULL)
         return EK_OK;
     EK_REQUIRE(json_is_integer(value), EK_EFORMAT, "%s: key `%s`: expected an integer, found %s",
@@ -224,7 +224,7 @@ ek_status ek_json_real(const json_t *object, const char *file, const char *key, 
     json_t *value = NULL;
     double x;
 
-    EK_TRY(find(object, file, key, need, &value));
+    EK_TRY(find_key(object, file, key, need, &value));
     if (value == NULL)
         return EK_OK;
     EK_REQUIRE(json_is_number(value), EK_EFORMAT, "%s: key `%s`: expected a number, found %s", file,
@@ -240,7 +240,7 @@ ek_status ek_json_text(const json_t *object, const char *file, const char *key, 
 {
     json_t *value = NULL;
 
-    EK_TRY(find(object, file, key, need, &value));
+    EK_TRY(find_key(object, file, key, need, &value));
     if (value == NULL)
         return EK_OK;
     EK_REQUIRE(json_is_string(value), EK_EFORMAT, "%s: key `%s`: expected a string, found %s", file,
@@ -254,7 +254,7 @@ ek_status ek_json_bool(const json_t *object, const char *file, const char *key, 
 {
     json_t *value = NULL;
 
-    EK_TRY(find(object, file, key, need, &value));
+    EK_TRY(find_key(object, file, key, need, &value));
     if (value == NULL)
         return EK_OK;
     EK_REQUIRE(json_is_boolean(value), EK_EFORMAT, "%s: key `%s`: expected true or false, found %s",

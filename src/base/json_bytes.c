@@ -1,4 +1,4 @@
-/* Texts that need not be UTF-8, such as paths, in JSON and back. */
+/* Escapes texts that need not be UTF-8, such as paths, for JSON, and back. */
 #include "base/json.h"
 
 #include <ctype.h>
@@ -14,8 +14,8 @@ static int is_escape(const char *s)
            isxdigit((unsigned char)s[3]);
 }
 
-/* Bytes of the UTF-8 character at the start of s, as jansson sees it; 0: there is none. */
-static size_t character(const char *s)
+/* Bytes of the character at the start of s that jansson accepts as UTF-8; 0: none. */
+static size_t character_bytes(const char *s)
 {
     unsigned char c = (unsigned char)s[0];
     size_t n = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
@@ -38,7 +38,7 @@ json_t *ek_json_text_of(const char *text)
         return value;
     out = malloc(ESCAPE * strlen(text) + 1);
     while (out != NULL && *text != '\0') {
-        size_t n = is_escape(text) ? 0 : character(text);
+        size_t n = is_escape(text) ? 0 : character_bytes(text);
 
         if (n == 0) {
             snprintf(out + used, ESCAPE + 1, "\\x%02x", (unsigned char)*text);
@@ -55,19 +55,20 @@ json_t *ek_json_text_of(const char *text)
     return value;
 }
 
-static int digit(char c)
+static int hex_digit(char c)
 {
     return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
 }
 
-static json_t *text_back(const char *text)
+static json_t *unescape_text(const char *text)
 {
     char *out = malloc(strlen(text) + 1);
     size_t used = 0;
     json_t *value;
 
     while (out != NULL && *text != '\0') {
-        int escaped = is_escape(text), c = escaped ? digit(text[2]) * 16 + digit(text[3]) : *text;
+        int escaped = is_escape(text),
+            c = escaped ? hex_digit(text[2]) * 16 + hex_digit(text[3]) : *text;
 
         out[used++] = (char)c;
         text += escaped ? ESCAPE : 1;
@@ -77,7 +78,7 @@ static json_t *text_back(const char *text)
     return value;
 }
 
-/* A copy in which `change` made each string. */
+/* A deep copy in which each string is replaced by change(string). */
 static json_t *copy_with(const json_t *value, json_t *(*change)(const char *text))
 {
     const char *key;
@@ -111,5 +112,5 @@ json_t *ek_json_escaped(const json_t *value)
 
 json_t *ek_json_unescaped(const json_t *value)
 {
-    return copy_with(value, text_back);
+    return copy_with(value, unescape_text);
 }

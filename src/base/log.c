@@ -1,4 +1,4 @@
-/* One sink for the process, guarded by a lock; the level alone is read without it. */
+/* One sink per process, guarded by a lock; the level is read without it. */
 #include "base/log.h"
 
 #include "base/printable.h"
@@ -8,25 +8,25 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { MESSAGE_CAP = 1024, NOBODY = -1 };
+enum { MESSAGE_CAP = 1024, NO_LEVEL = -1 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ek_log_sink *current;
 static void *current_context;
-static _Atomic int heard = NOBODY;
+static _Atomic int threshold = NO_LEVEL;
 
 void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most)
 {
     pthread_mutex_lock(&lock);
     current = sink;
     current_context = context;
-    atomic_store(&heard, sink == NULL ? NOBODY : (int)most);
+    atomic_store(&threshold, sink == NULL ? NO_LEVEL : (int)most);
     pthread_mutex_unlock(&lock);
 }
 
 int ek_log_heard(ek_log_level level)
 {
-    return (int)level <= atomic_load_explicit(&heard, memory_order_relaxed);
+    return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
 
 void ek_log(const char *component, ek_log_level level, const char *fmt, ...)

@@ -1,8 +1,8 @@
-/* base/log.h - what the library has to say while it works.
+/* base/log.h - log messages of the library.
  *
- * The library never prints: a message goes to the one sink that the command line (or a host
- * program) has set, and nowhere when there is none.  Failures are not logged but returned.
- * Messages are lower case, with values, names and units, without a trailing dot.
+ * The library never prints: messages go to the sink that the command line or a host program has
+ * set; without one they are dropped.  Failures are returned, not logged.  Messages are lower case,
+ * with values, names and units, without a trailing dot.
  *
  * Threads      any thread may log; calls of the sink are serialised, and it must not log. */
 #ifndef BASE_LOG_H
@@ -18,14 +18,14 @@ typedef enum {
     EK_LOG_TRACE  /* per message */
 } ek_log_level;
 
-/* `component` is the layer that speaks; `message` is one printable line. */
+/* `component` is the layer that logs; `message` is one printable line. */
 typedef void ek_log_sink(void *context, ek_log_level level, const char *component,
                          const char *message);
 
-/* Sends messages up to `most` to `sink`; NULL: to nobody, which is the start. */
+/* Sends messages of level `most` and more severe ones to `sink`; NULL (the default): none. */
 void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most);
 
-/* Whether a message of this level would be heard: for messages that are dear to make. */
+/* Whether messages of this level are logged: to skip preparing an expensive one. */
 int ek_log_heard(ek_log_level level);
 
 void ek_log(const char *component, ek_log_level level, const char *fmt, ...) EK_PRINTF(3, 4);

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_CAP = 256, SHOWN_MAX = 80 }; /* letters of a wrong value shown in a message */
+enum { TEXT_CAP = 256, SHOWN_MAX = 80 }; /* characters of a wrong value shown in a message */
 
-/* An interval of the table: "[1,)", "(0,1]".  Infinite where a bound is missing. */
+/* An interval of the table: "[1,)", "(0,1]"; a missing bound is infinite. */
 typedef struct {
     double lo, hi;
     int lo_open, hi_open;
@@ -37,14 +37,14 @@ static interval read_interval(const char *allowed)
     return r;
 }
 
-static int inside(const char *allowed, double x)
+static int is_in_interval(const char *allowed, double x)
 {
     interval r = read_interval(allowed);
 
     return (r.lo_open ? x > r.lo : x >= r.lo) && (r.hi_open ? x < r.hi : x <= r.hi);
 }
 
-static const char *noun(const ek_option *row)
+static const char *type_text(const ek_option *row)
 {
     switch (row->type) {
     case EK_OPTION_FLAG: return "true or false";
@@ -74,15 +74,15 @@ void ek_option_describe(const ek_option *row, char *text, size_t cap)
         }
         text[used] = '\0';
     } else if (isinf(r.lo) && isinf(r.hi)) {
-        snprintf(text, cap, "%s", noun(row));
+        snprintf(text, cap, "%s", type_text(row));
     } else if (isinf(r.hi)) {
-        snprintf(text, cap, "%s %s %.15g", noun(row), above, r.lo);
+        snprintf(text, cap, "%s %s %.15g", type_text(row), above, r.lo);
     } else if (isinf(r.lo)) {
-        snprintf(text, cap, "%s %s %.15g", noun(row), below, r.hi);
+        snprintf(text, cap, "%s %s %.15g", type_text(row), below, r.hi);
     } else if (!r.lo_open && !r.hi_open) {
-        snprintf(text, cap, "%s from %.15g to %.15g", noun(row), r.lo, r.hi);
+        snprintf(text, cap, "%s from %.15g to %.15g", type_text(row), r.lo, r.hi);
     } else {
-        snprintf(text, cap, "%s %s %.15g and %s %.15g", noun(row), above, r.lo, below, r.hi);
+        snprintf(text, cap, "%s %s %.15g and %s %.15g", type_text(row), above, r.lo, below, r.hi);
     }
 }
 
@@ -102,7 +102,7 @@ int ek_option_choice_index(const char *allowed, const char *word)
     return -1;
 }
 
-static ek_status refuse(const ek_option *row, const char *where, const char *shown)
+static ek_status fail_value(const ek_option *row, const char *where, const char *shown)
 {
     char wanted[TEXT_CAP];
 
@@ -111,8 +111,8 @@ static ek_status refuse(const ek_option *row, const char *where, const char *sho
                    strlen(shown) > SHOWN_MAX ? "..." : "", wanted);
 }
 
-/* Hands a new JSON value on; NULL means that there was no memory (or not UTF-8 text). */
-static ek_status keep(json_t *value, const char *where, json_t **out)
+/* Sets *out to a new JSON value; NULL means that there was no memory (or the text is not UTF-8). */
+static ek_status return_value(json_t *value, const char *where, json_t **out)
 {
     EK_REQUIRE(value != NULL, EK_ENOMEM, "%s: no memory for its value", where);
     *out = value;
@@ -127,9 +127,9 @@ static ek_status from_int(const ek_option *row, const char *where, const char *t
     errno = 0;
     x = strtoll(text, &end, 10);
     if (isspace((unsigned char)text[0]) || end == text || *end != '\0' || errno != 0 ||
-        !inside(row->allowed, (double)x))
-        return refuse(row, where, text[0] != '\0' ? text : "empty");
-    return keep(json_integer(x), where, out);
+        !is_in_interval(row->allowed, (double)x))
+        return fail_value(row, where, text[0] != '\0' ? text : "empty");
+    return return_value(json_integer(x), where, out);
 }
 
 static ek_status from_uint(const ek_option *row, const char *where, const char *text, json_t **out)
@@ -140,8 +140,8 @@ static ek_status from_uint(const ek_option *row, const char *where, const char *
     errno = 0;
     x = strtoull(text, &end, 10);
     if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0)
-        return refuse(row, where, text[0] != '\0' ? text : "empty");
-    return keep(ek_json_uint(x), where, out);
+        return fail_value(row, where, text[0] != '\0' ? text : "empty");
+    return return_value(ek_json_uint(x), where, out);
 }
 
 int ek_option_seconds(const char *text, int64_t *seconds)
@@ -173,9 +173,9 @@ static ek_status from_real(const ek_option *row, const char *where, const char *
     double x = strtod(text, &end);
 
     if (isspace((unsigned char)text[0]) || end == text || *end != '\0' || !isfinite(x) ||
-        !inside(row->allowed, x))
-        return refuse(row, where, text[0] != '\0' ? text : "empty");
-    return keep(json_real(x), where, out);
+        !is_in_interval(row->allowed, x))
+        return fail_value(row, where, text[0] != '\0' ? text : "empty");
+    return return_value(json_real(x), where, out);
 }
 
 static ek_status from_string(const ek_option *row, const char *where, const char *text,
@@ -184,11 +184,11 @@ static ek_status from_string(const ek_option *row, const char *where, const char
     json_t *value;
 
     if (text[0] == '\0')
-        return refuse(row, where, "empty");
-    value = json_string(text); /* NULL for text that is not UTF-8: such paths exist */
+        return fail_value(row, where, "empty");
+    value = json_string(text); /* NULL if not UTF-8, as paths may be */
     if (value == NULL)
         value = json_string_nocheck(text);
-    return keep(value, where, out);
+    return return_value(value, where, out);
 }
 
 ek_status ek_option_from_text(const ek_option *row, const char *where, const char *text,
@@ -200,8 +200,8 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
     switch (row->type) {
     case EK_OPTION_FLAG:
         if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
-            return refuse(row, where, text);
-        return keep(json_boolean(text[0] == 't'), where, out);
+            return fail_value(row, where, text);
+        return return_value(json_boolean(text[0] == 't'), where, out);
     case EK_OPTION_INT: return from_int(row, where, text, out);
     case EK_OPTION_UINT: return from_uint(row, where, text, out);
     case EK_OPTION_EVERY:
@@ -210,7 +210,7 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
     case EK_OPTION_REAL: return from_real(row, where, text, out);
     case EK_OPTION_CHOICE:
         if (ek_option_choice_index(row->allowed, text) < 0)
-            return refuse(row, where, text[0] != '\0' ? text : "empty");
+            return fail_value(row, where, text[0] != '\0' ? text : "empty");
         return from_string(row, where, text, out);
     case EK_OPTION_TEXT:
     case EK_OPTION_LIST: return from_string(row, where, text, out);
@@ -228,7 +228,7 @@ static ek_status list_from_json(const ek_option *row, const char *where, const j
     EK_REQUIRE(list != NULL, EK_ENOMEM, "%s: no memory for its value", where);
     for (size_t i = 0; i < json_array_size(value); i++) {
         if (!json_is_string(json_array_get(value, i))) {
-            st = refuse(row, where, ek_json_type_name(json_array_get(value, i)));
+            st = fail_value(row, where, ek_json_type_name(json_array_get(value, i)));
             goto out;
         }
         EK_TRY_OUT(
@@ -237,7 +237,7 @@ static ek_status list_from_json(const ek_option *row, const char *where, const j
                        "%s: no memory for its value", where);
     }
     if (json_array_size(list) == 0) {
-        st = refuse(row, where, "empty");
+        st = fail_value(row, where, "empty");
         goto out;
     }
     *out = json_incref(list);
@@ -256,7 +256,7 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
                                    row->type == EK_OPTION_CHOICE);
 
     *out = NULL;
-    if (number) { /* 4 is a good choice of "1|2|4|auto", too */
+    if (number) { /* also for a choice such as "1|2|4|auto" */
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
         return ek_option_from_text(row, where, text, out);
     }
@@ -271,5 +271,5 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
     if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE ||
                                   row->type == EK_OPTION_UINT || row->type == EK_OPTION_EVERY))
         return ek_option_from_text(row, where, json_string_value(value), out);
-    return refuse(row, where, ek_json_type_name(value));
+    return fail_value(row, where, ek_json_type_name(value));
 }

@@ -14,14 +14,14 @@ EK_CHECKED ek_status ek_option_from_text(const ek_option *row, const char *where
 EK_CHECKED ek_status ek_option_from_json(const ek_option *row, const char *where,
                                          const json_t *value, json_t **out);
 
-/* What a row allows, in words: "at least 1", "one of bf16, fp32, fp64", "an integer". */
+/* The values that a row allows, as text: "at least 1", "one of bf16, fp32", "an integer". */
 void ek_option_describe(const ek_option *row, char *text, size_t cap);
 
-/* The place of a word of n letters in "a|b|c", or -1. */
+/* Index of a word in "a|b|c", or -1. */
 int ek_option_choice_index(const char *allowed, const char *word);
 
-/* Seconds of a time such as "90s", "10m", "2h": a whole number from 1 on, at most
- * EK_OPTION_SECONDS_MAX seconds.  False: the text is none. */
+/* Parses a time such as "90s", "10m", "2h": 1 to EK_OPTION_SECONDS_MAX seconds, a whole number of
+ * its unit.  False: not such a time. */
 enum { EK_OPTION_SECONDS_MAX = 1000000000 };
 int ek_option_seconds(const char *text, int64_t *seconds);
 

@@ -13,7 +13,7 @@ enum { WHERE_CAP = 512, NAME_CAP = 64 };
 struct ek_options {
     const ek_option_table *table;
     json_t **values; /* [n_options]; NULL: no value */
-    char *given;     /* [n_options]: who set it */
+    char *given;     /* [n_options]: BY_*, the source of the value */
     json_t *positional;
     json_t *stored;     /* settings of an earlier run; NULL: none */
     const char *config; /* borrowed from argv */
@@ -38,8 +38,8 @@ static ptrdiff_t row_of(const ek_option_table *t, const char *name, size_t n)
     return -1;
 }
 
-/* Levenshtein distance, of the first NAME_CAP letters. */
-static size_t distance(const char *a, size_t n, const char *b)
+/* Levenshtein distance of the first NAME_CAP characters. */
+static size_t edit_distance(const char *a, size_t n, const char *b)
 {
     size_t row[NAME_CAP + 1], m = strlen(b) < NAME_CAP ? strlen(b) : NAME_CAP;
 
@@ -63,19 +63,19 @@ static size_t distance(const char *a, size_t n, const char *b)
     return row[m];
 }
 
-static const char *nearest(const ek_option_table *t, const char *name, size_t n)
+static const char *nearest_option(const ek_option_table *t, const char *name, size_t n)
 {
     const char *best = "help";
     size_t least;
 
     n = n < NAME_CAP ? n : NAME_CAP;
-    least = distance(name, n, best);
-    if (distance(name, n, "config") < least) {
+    least = edit_distance(name, n, best);
+    if (edit_distance(name, n, "config") < least) {
         best = "config";
-        least = distance(name, n, best);
+        least = edit_distance(name, n, best);
     }
     for (size_t i = 0; i < t->n_options; i++) {
-        size_t d = distance(name, n, t->options[i].name);
+        size_t d = edit_distance(name, n, t->options[i].name);
 
         if (d < least) {
             least = d;
@@ -85,8 +85,8 @@ static const char *nearest(const ek_option_table *t, const char *name, size_t n)
     return best;
 }
 
-/* Puts a value (reference taken over) into its row. */
-static ek_status put(ek_options *o, size_t row, char by, json_t *value)
+/* Stores a value in its row; takes over the reference. */
+static ek_status set_value(ek_options *o, size_t row, char by, json_t *value)
 {
     const ek_option *option = &o->table->options[row];
 
@@ -105,14 +105,14 @@ static ek_status put(ek_options *o, size_t row, char by, json_t *value)
     return EK_OK;
 }
 
-static ek_status put_text(ek_options *o, size_t row, char by, const char *text)
+static ek_status set_text(ek_options *o, size_t row, char by, const char *text)
 {
     char where[WHERE_CAP];
     json_t *value;
 
     snprintf(where, sizeof(where), "`--%s`", o->table->options[row].name);
     EK_TRY(ek_option_from_text(&o->table->options[row], where, text, &value));
-    return put(o, row, by, value);
+    return set_value(o, row, by, value);
 }
 
 static ek_status read_config(ek_options *o, const char *path)
@@ -132,12 +132,12 @@ static ek_status read_config(ek_options *o, const char *path)
 
         EK_REQUIRE_OUT(row >= 0, EK_EINVAL,
                        "%s: `%s` has no option `%.80s`; the nearest is `%s` (see --help)", path,
-                       t->command, key, nearest(t, key, strlen(key)));
+                       t->command, key, nearest_option(t, key, strlen(key)));
         if (o->given[row] == BY_LINE)
             continue;
         snprintf(where, sizeof(where), "%s: key `%s`", path, key);
         EK_TRY_OUT(ek_option_from_json(&t->options[row], where, value, &kept));
-        EK_TRY_OUT(put(o, (size_t)row, BY_FILE, kept));
+        EK_TRY_OUT(set_value(o, (size_t)row, BY_FILE, kept));
     }
     st = EK_OK;
 out:
@@ -145,7 +145,7 @@ out:
     return st;
 }
 
-/* Reads the option at argv[*at] with its values; leaves *at at the last argument it used. */
+/* Reads the option at argv[*at] with its values; *at becomes the last argument used. */
 static ek_status read_option(ek_options *o, int argc, char *const *argv, int *at)
 {
     const char *name = argv[*at] + 2, *equals = strchr(name, '=');
@@ -157,17 +157,17 @@ static ek_status read_option(ek_options *o, int argc, char *const *argv, int *at
 
     EK_REQUIRE(row >= 0 || config, EK_EINVAL,
                "`%s` has no option `--%.*s`; the nearest is `--%s` (see --help)", o->table->command,
-               n < 80 ? (int)n : 80, name, nearest(o->table, name, n));
+               n < 80 ? (int)n : 80, name, nearest_option(o->table, name, n));
     option = config ? NULL : &o->table->options[row];
     if (option != NULL && option->type == EK_OPTION_FLAG && text == NULL)
-        return put_text(o, (size_t)row, BY_LINE, "true");
+        return set_text(o, (size_t)row, BY_LINE, "true");
     if (text == NULL) {
         EK_REQUIRE(*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0, EK_EINVAL,
                    "`--%.*s` needs a value", (int)n, name);
         text = argv[++*at];
         if (option != NULL && option->type == EK_OPTION_LIST)
             while (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) {
-                EK_TRY(put_text(o, (size_t)row, BY_LINE, text));
+                EK_TRY(set_text(o, (size_t)row, BY_LINE, text));
                 text = argv[++*at];
             }
     }
@@ -175,7 +175,7 @@ static ek_status read_option(ek_options *o, int argc, char *const *argv, int *at
         o->config = text;
         return EK_OK;
     }
-    return put_text(o, (size_t)row, BY_LINE, text);
+    return set_text(o, (size_t)row, BY_LINE, text);
 }
 
 static ek_status read_line(ek_options *o, int argc, char *const *argv)
@@ -207,13 +207,13 @@ static ek_status fill_defaults(ek_options *o)
         EK_REQUIRE(o->values[i] != NULL || !option->required, EK_EINVAL, "`%s` needs `--%s`: %s",
                    o->table->command, option->name, option->help);
         if (o->values[i] == NULL && option->fallback != NULL)
-            EK_TRY(put_text(o, i, BY_DEFAULT, option->fallback));
+            EK_TRY(set_text(o, i, BY_DEFAULT, option->fallback));
     }
     return EK_OK;
 }
 
-/* Takes the settings of an earlier run for the options that were not given.  One that this program
- * does not know would be lost without a word, so it is refused. */
+/* Uses the settings of an earlier run for options that were not given.  An unknown setting is an
+ * error: ignoring it would silently change the run. */
 static ek_status read_stored(ek_options *o)
 {
     const ek_option_table *t = o->table;
@@ -243,7 +243,7 @@ static ek_status read_stored(ek_options *o)
             return EK_FAIL(EK_EFORMAT, "%s", message);
         }
         EK_TRY(st);
-        EK_TRY(put(o, (size_t)row, BY_STORED, kept));
+        EK_TRY(set_value(o, (size_t)row, BY_STORED, kept));
     }
     return EK_OK;
 }

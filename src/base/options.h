@@ -1,14 +1,14 @@
-/* base/options.h - one table of options per command; everything about them follows from it.
+/* base/options.h - one table of options per command.
  *
- * From the table come: reading of the command line (`--name value`, `--name=value`, flags,
- * `--data PATH...`), of `--config FILE` (a JSON object with the same keys), the checks and their
+ * The table drives the parser of the command line (`--name value`, `--name=value`, flags,
+ * `--data PATH...`) and of `--config FILE` (a JSON object with the same keys), the checks and their
  * messages, the text of `--help`, and the dump of the settings in effect.
- * Precedence: default < settings that an earlier run has stored < config file < command line.  Of a
- * repeated option the last counts; a repeated list grows.  `--` ends the options; `--help` and
+ * Precedence: default < settings stored by an earlier run < config file < command line.  The last
+ * of a repeated option counts; repeated lists are joined.  `--` ends the options; `--help` and
  * `--config` belong to every table.
  *
- * Ownership    values are borrowed from the ek_options.  Asking for a name that the table does
- *              not have, or of another type, gives 0 or NULL: a mistake of the caller. */
+ * Ownership    values are borrowed from the ek_options.  Getters return 0 or NULL for a name that
+ *              the table does not have, or of another type: a bug of the caller. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -19,9 +19,9 @@
 #include <stdint.h>
 
 typedef enum {
-    EK_OPTION_FLAG,   /* on when named; =true and =false are understood */
+    EK_OPTION_FLAG,   /* --name, --name=true or --name=false */
     EK_OPTION_INT,    /* 64-bit integer */
-    EK_OPTION_UINT,   /* of 0 to 2^64 - 1 (a seed); in JSON a string from 2^63 on */
+    EK_OPTION_UINT,   /* 0 to 2^64 - 1 (a seed); in JSON a string from 2^63 on */
     EK_OPTION_EVERY,  /* 64-bit integer, or a time as text: 90s, 10m, 2h */
     EK_OPTION_REAL,   /* finite number */
     EK_OPTION_TEXT,   /* any text that is not empty */
@@ -33,23 +33,24 @@ typedef struct {
     const char *name; /* without dashes; the same in JSON */
     ek_option_type type;
     const char *fallback; /* the default as text; NULL: none (int 0, text NULL, flag off) */
-    const char *shown;    /* what --help says of the default when fallback is NULL, or NULL */
-    const char *unit;     /* "tokens", "seconds", or what stands for the value ("FILE"); or NULL */
+    const char *shown;    /* the default in --help if fallback is NULL; or NULL */
+    const char *unit;     /* "tokens", "seconds", or a placeholder such as "FILE"; or NULL */
     const char *allowed;  /* numbers: an interval "[1,)", "(0,1]", ...; choices: "a|b|c"; or NULL */
     int required;         /* an error when neither file nor command line gives it */
     const char *help;
 } ek_option;
 
-/* A name that an option had in earlier versions: still accepted, and not shown by --help. */
+/* An option's name in earlier versions: still accepted, not shown by --help. */
 typedef struct {
     const char *was, *name;
 } ek_option_alias;
 
 typedef struct ek_options ek_options;
 
-/* Settings that an earlier run has stored, for the options that were not given: *settings becomes a
- * new object with option names as keys, or stays NULL where there are none.  `given` has what the
- * command line and the config file say, and no defaults.  `from` names the source in messages. */
+/* Returns the settings stored by an earlier run, used for options that were not given: *settings
+ * becomes a new object with option names as keys, or stays NULL if there are none.  `given` holds
+ * the values of the command line and the config file, without defaults.  Writes the source's name
+ * for messages to `from`. */
 typedef ek_status (*ek_options_stored_fn)(const ek_options *given, json_t **settings, char *from,
                                           size_t from_cap);
 
@@ -59,14 +60,15 @@ typedef struct {
     const ek_option *options;
     size_t n_options;
     const ek_option_alias *aliases; /* ends with {NULL, NULL}; NULL: none */
-    const char *positional; /* "gemm|kernels|step" or "FILE": how --help calls them; NULL: none */
+    const char *positional; /* their name in --help: "gemm|kernels|step", "FILE"; NULL: none */
     size_t positional_max;
-    ek_options_stored_fn stored; /* NULL: the command goes on with nothing */
+    ek_options_stored_fn stored; /* NULL: no stored settings */
 } ek_option_table;
 
-/* Reads the arguments after the command's name.  EK_EINVAL (message names option, value and what
- * is allowed, or the nearest known option), EK_ENOENT or EK_EFORMAT for the config file.
- * With --help among the arguments nothing is checked: see ek_options_help_wanted. */
+/* Reads the arguments after the command's name; ek_options_destroy frees *out.  EK_EINVAL (the
+ * message names the option, the value and the allowed values, or the nearest known option),
+ * EK_ENOENT or EK_EFORMAT for the config file.  With --help among the arguments nothing is checked:
+ * see ek_options_help_wanted. */
 EK_CHECKED ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
                                       ek_options **out);
 void ek_options_destroy(ek_options *o);
@@ -82,14 +84,14 @@ uint64_t ek_options_uint(const ek_options *o, const char *name);
 double ek_options_real(const ek_options *o, const char *name);
 const char *ek_options_text(const ek_options *o, const char *name); /* TEXT and CHOICE */
 
-/* The place of a choice in `allowed`, from 0; -1: not set. */
+/* Index of a choice in `allowed`, from 0; -1: not set. */
 int ek_options_choice(const ek_options *o, const char *name);
 
-/* A list, or with name NULL the positional arguments. */
+/* Length and elements of a list, or of the positional arguments if name is NULL. */
 size_t ek_options_count(const ek_options *o, const char *name);
 const char *ek_options_list(const ek_options *o, const char *name, size_t i);
 
-/* Whether the command line, the file or stored settings set it, as against its default. */
+/* Whether the command line, the config file or stored settings set it, not its default. */
 int ek_options_given(const ek_options *o, const char *name);
 
 /* Whether its value is the stored one. */
@@ -98,13 +100,11 @@ int ek_options_is_stored(const ek_options *o, const char *name);
 /* The stored settings, or NULL; borrowed. */
 const json_t *ek_options_stored(const ek_options *o);
 
-/* A new object of all settings in effect, options without a value left out; NULL: no memory.
- * The caller releases it; written to a file it is a --config that repeats the run. */
+/* A new object of all settings in effect, without options that have no value; NULL: no memory.
+ * The caller releases it; written to a file, it is a --config that repeats the run. */
 json_t *ek_options_dump(const ek_options *o);
 
-/* The text of --help, the manual page (roff), or the options for shell completion, one a line:
- * "--name", a tab, "flag", "value", "file" or the words of a choice.  NULL: no memory; the caller
- * frees it. */
-char *ek_options_help(const ek_option_table *table, ek_help form);
+/* The text of --help; the caller frees it.  NULL: no memory. */
+char *ek_options_help(const ek_option_table *table);
 
 #endif

@@ -1,14 +1,11 @@
-/* What follows from a table of options for people and shells: the text of --help, the manual page,
- * and the words that a shell completes. */
-#include "evenkeel/version.h"
-
+/* The text of --help, from the table. */
 #include "base/option_value.h"
 #include "base/options.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMN = 28, WIDTH = 100, PIECE_CAP = 256 };
+enum { COLUMN = 28, WIDTH = 100, TEXT_CAP = 256 };
 
 /* Options of every table. */
 static const ek_option common[] = {
@@ -34,8 +31,8 @@ static const char *value_word(const ek_option *option)
     return NULL;
 }
 
-/* Writes words of `text` from column `at`, going on at COLUMN where a line is full. */
-static size_t wrap(FILE *f, size_t at, const char *text)
+/* Writes the words of `text` from column `at`, with line breaks to COLUMN; returns the column. */
+static size_t wrap_words(FILE *f, size_t at, const char *text)
 {
     while (*text != '\0') {
         size_t n = strcspn(text, " ");
@@ -59,7 +56,7 @@ static void write_option(FILE *f, const ek_option *option)
     const char *dots = option->type == EK_OPTION_LIST ? "..." : "";
     const char *standard = option->fallback != NULL ? option->fallback : option->shown;
     int number = option->type == EK_OPTION_INT || option->type == EK_OPTION_REAL;
-    char piece[PIECE_CAP];
+    char text[TEXT_CAP];
     size_t at;
     int n = fprintf(f, "  --%s%s%s%s", option->name, word != NULL ? " " : "",
                     word != NULL ? word : "", dots);
@@ -69,21 +66,21 @@ static void write_option(FILE *f, const ek_option *option)
         fprintf(f, "%*s", (int)(COLUMN - 1 - at), "");
     else
         fprintf(f, "\n%*s", COLUMN - 1, "");
-    at = wrap(f, COLUMN - 1, option->help);
+    at = wrap_words(f, COLUMN - 1, option->help);
     if (number && option->allowed != NULL) {
-        ek_option_describe(option, piece, sizeof(piece));
-        at = wrap(f, at, "-");
-        at = wrap(f, at, piece);
+        ek_option_describe(option, text, sizeof(text));
+        at = wrap_words(f, at, "-");
+        at = wrap_words(f, at, text);
     }
     if (number && option->unit != NULL) {
-        snprintf(piece, sizeof(piece), "[%s]", option->unit);
-        at = wrap(f, at, piece);
+        snprintf(text, sizeof(text), "[%s]", option->unit);
+        at = wrap_words(f, at, text);
     }
     if (option->required)
-        wrap(f, at, "(required)");
+        wrap_words(f, at, "(required)");
     else if (standard != NULL && option->type != EK_OPTION_FLAG) {
-        snprintf(piece, sizeof(piece), "(default: %s)", standard);
-        wrap(f, at, piece);
+        snprintf(text, sizeof(text), "(default: %s)", standard);
+        wrap_words(f, at, text);
     }
     fputc('\n', f);
 }

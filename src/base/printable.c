@@ -9,7 +9,7 @@
 
 enum { FORMAT_CAP = 1024 };
 
-/* Bytes of the valid UTF-8 character at the start of s, and which it is; 0: there is none. */
+/* Bytes of the valid UTF-8 character at the start of s, and its code point *c; 0: none. */
 static size_t decode_utf8(const unsigned char *s, size_t n, uint32_t *c)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -36,21 +36,21 @@ static int acts_on_terminal(uint32_t c)
            (c >= 0x2066 && c <= 0x2069);
 }
 
-/* The next character of the text, or its escape, in `unit`; returns the bytes of the text it is. */
-static size_t next_bucket(const unsigned char *s, size_t n, const char *keep, char unit[8])
+/* Writes the next character of the text, or its escape, to `escaped`; returns the bytes read. */
+static size_t escape_character(const unsigned char *s, size_t n, const char *keep, char escaped[8])
 {
     uint32_t c = 0;
     size_t len = decode_utf8(s, n, &c);
     const char *kept = len == 1 && c != 0 ? strchr(keep, (int)c) : NULL;
 
     if (len == 0)
-        snprintf(unit, 8, "\\x%02x", s[0]);
+        snprintf(escaped, 8, "\\x%02x", s[0]);
     else if (kept != NULL || !acts_on_terminal(c))
-        snprintf(unit, 8, "%.*s", (int)len, (const char *)s);
+        snprintf(escaped, 8, "%.*s", (int)len, (const char *)s);
     else if (c == '\n' || c == '\r' || c == '\t')
-        snprintf(unit, 8, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        snprintf(escaped, 8, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
     else
-        snprintf(unit, 8, c < 0x80 ? "\\x%02x" : "\\u%04x", (unsigned)c);
+        snprintf(escaped, 8, c < 0x80 ? "\\x%02x" : "\\u%04x", (unsigned)c);
     return len == 0 ? 1 : len;
 }
 
@@ -58,14 +58,14 @@ size_t ek_printable_bytes(char *out, size_t cap, const char *text, size_t bytes,
 {
     const unsigned char *s = (const unsigned char *)text;
     size_t at = 0, used = 0;
-    char unit[8];
+    char escaped[8];
 
     while (at < bytes) {
-        size_t taken = next_bucket(s + at, bytes - at, keep, unit), n = strlen(unit);
+        size_t taken = escape_character(s + at, bytes - at, keep, escaped), n = strlen(escaped);
 
         if (used + n >= cap)
             break;
-        memcpy(out + used, unit, n);
+        memcpy(out + used, escaped, n);
         used += n;
         at += taken;
     }
@@ -81,15 +81,15 @@ const char *ek_printable(char *out, size_t cap, const char *text)
 
 void ek_printable_write(FILE *f, const char *text, size_t bytes, const char *keep)
 {
-    char unit[8];
+    char escaped[8];
 
     for (size_t at = 0; at < bytes;) {
-        at += next_bucket((const unsigned char *)text + at, bytes - at, keep, unit);
-        fputs(unit, f);
+        at += escape_character((const unsigned char *)text + at, bytes - at, keep, escaped);
+        fputs(escaped, f);
     }
 }
 
-/* The length of a text that was cut at n bytes, without a character that the cut went through. */
+/* The length of a text that was cut at n bytes, without a partial last character. */
 static size_t whole_characters(const char *text, size_t n)
 {
     size_t start = n;
@@ -105,7 +105,7 @@ static size_t whole_characters(const char *text, size_t n)
 
 void ek_printable_format(char *out, size_t cap, const char *fmt, va_list ap)
 {
-    EK_C_LOCALE; /* also in threads that are not ours */
+    EK_C_LOCALE; /* also in threads of the host */
     char raw[FORMAT_CAP];
     int n = vsnprintf(raw, sizeof(raw), fmt, ap);
     size_t bytes = n < 0 ? 0 : (size_t)n;

@@ -1,4 +1,4 @@
-/* The hook of one thread, and when it was last called. */
+/* The thread-local hook, called at most once per PERIOD_NS. */
 #include "base/progress_hook.h"
 
 #include "base/clock.h"
@@ -10,23 +10,23 @@ enum { PERIOD_NS = 50000 };
 static _Thread_local struct {
     void (*fn)(void *context);
     void *context;
-    int64_t next_ns; /* not before */
+    int64_t next_ns; /* earliest time of the next call */
     int running;
-} tick;
+} hook;
 
 void ek_progress_hook_set(void (*fn)(void *context), void *context)
 {
-    tick.fn = fn;
-    tick.context = context;
-    tick.next_ns = 0;
+    hook.fn = fn;
+    hook.context = context;
+    hook.next_ns = 0;
 }
 
 void ek_progress(void)
 {
-    if (tick.fn == NULL || tick.running || ek_clock_ns() < tick.next_ns)
+    if (hook.fn == NULL || hook.running || ek_clock_ns() < hook.next_ns)
         return;
-    tick.running = 1;
-    tick.fn(tick.context);
-    tick.running = 0;
-    tick.next_ns = ek_clock_ns() + PERIOD_NS;
+    hook.running = 1;
+    hook.fn(hook.context);
+    hook.running = 0;
+    hook.next_ns = ek_clock_ns() + PERIOD_NS;
 }

@@ -1,4 +1,4 @@
-/* Philox 4x32-10 and what is made of it. */
+/* Philox 4x32-10, and the distributions and permutations derived from it. */
 #include "base/random.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ uint64_t ek_random_bits(uint64_t seed, uint64_t stream, uint64_t index)
     return (uint64_t)r[0] << 32 | r[1];
 }
 
-static double unit(uint32_t hi, uint32_t lo)
+static double uniform_53(uint32_t hi, uint32_t lo)
 {
     return (double)(((uint64_t)hi << 32 | lo) >> 11) * 0x1p-53;
 }
@@ -41,7 +41,7 @@ double ek_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
     uint32_t r[4];
 
     philox(seed, stream, index, r);
-    return unit(r[0], r[1]);
+    return uniform_53(r[0], r[1]);
 }
 
 double ek_random_normal(uint64_t seed, uint64_t stream, uint64_t index)
@@ -50,7 +50,7 @@ double ek_random_normal(uint64_t seed, uint64_t stream, uint64_t index)
     uint32_t r[4];
 
     philox(seed, stream, index, r);
-    return sqrt(-2.0 * log(1.0 - unit(r[0], r[1]))) * cos(two_pi * unit(r[2], r[3]));
+    return sqrt(-2.0 * log(1.0 - uniform_53(r[0], r[1]))) * cos(two_pi * uniform_53(r[2], r[3]));
 }
 
 uint64_t ek_random_stream(const char *name)
@@ -81,6 +81,6 @@ uint64_t ek_random_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t 
             right = next;
         }
         x = left << half | right;
-    } while (x >= n); /* leaves the smallest even-bit square around n; at most 4 tries on average */
+    } while (x >= n); /* the domain is the smallest power of 4 >= n: at most 4 tries on average */
     return x;
 }

@@ -16,8 +16,7 @@ ek_status ek_random_name_make(char name[EK_RANDOM_NAME_CAP])
     while (done < sizeof(bits)) {
         ssize_t n = getrandom(bits + done, sizeof(bits) - done, 0);
 
-        EK_REQUIRE(n > 0 || errno == EINTR, EK_EIO, "the system gives no random numbers: %s",
-                   strerror(errno));
+        EK_REQUIRE(n > 0 || errno == EINTR, EK_EIO, "getrandom() failed: %s", strerror(errno));
         done += n > 0 ? (size_t)n : 0;
     }
     for (size_t i = 0; i < sizeof(bits); i++) {

@@ -1,4 +1,4 @@
-/* base/random_name.h - names that nobody can guess: 128 bits of the system's randomness. */
+/* base/random_name.h - unguessable names: 128 random bits from the system. */
 #ifndef BASE_RANDOM_NAME_H
 #define BASE_RANDOM_NAME_H
 
@@ -6,10 +6,10 @@
 
 enum { EK_RANDOM_NAME_CHARS = 32, EK_RANDOM_NAME_CAP = EK_RANDOM_NAME_CHARS + 1 };
 
-/* 32 hexadecimal digits and a 0. */
+/* 32 lower-case hexadecimal digits and a NUL.  EK_EIO if the system returns no random bytes. */
 EK_CHECKED ek_status ek_random_name_make(char name[EK_RANDOM_NAME_CAP]);
 
-/* Whether a text begins with 32 hexadecimal digits in lower case. */
+/* Whether a text begins with 32 lower-case hexadecimal digits. */
 int ek_random_name_is_at(const char *text);
 
 #endif

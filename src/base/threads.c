@@ -1,4 +1,4 @@
-/* Affinity, cgroup quotas and resident memory, read from the Linux kernel's files; stacks. */
+/* Affinity, cgroup quotas and resident memory, from the Linux kernel's files; stacks. */
 #include "base/threads.h"
 
 #include <sched.h>
@@ -28,7 +28,7 @@ static int first_line(const char *folder, const char *name, char *line, int cap)
     return ok;
 }
 
-/* Cores that one folder's files allow; 0: no limit here. */
+/* CPU quota of one cgroup folder, in cores; 0: none. */
 static double quota_of(const char *folder)
 {
     char line[128];
@@ -150,7 +150,7 @@ ek_status ek_stack_check(void)
     size_t left = ek_stack_left();
 
     EK_REQUIRE(left >= EK_STACK_BYTES, EK_ENOMEM,
-               "the stack of this thread has %zu KiB left, and %d are needed: raise the limit "
+               "the stack of this thread has %zu KiB left, but %d KiB are needed: raise the limit "
                "(ulimit -s), or start the thread with a larger stack",
                left >> 10, EK_STACK_BYTES >> 10);
     return EK_OK;
@@ -159,7 +159,7 @@ ek_status ek_stack_check(void)
 int ek_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;
-    const size_t least = EK_STACK_BYTES / 3 * 4; /* of which the C library takes a part */
+    const size_t least = EK_STACK_BYTES / 3 * 4; /* the C library uses part of the stack */
     size_t size = 0;
     int ok;
 

@@ -1,13 +1,13 @@
-/* base/undo_log.h - how far an update in place has come, in memory that outlives its process.
+/* base/undo_log.h - undo log of an update in place, in memory that outlives its process.
  *
- * A lane (a thread's share of the numbers) goes through its numbers block by block: it copies a
- * block's old numbers to its trail, marks the block as under way, and writes the new ones.  Copies
- * of blocks take turns between two places, so that that of the block under way is whole until the
- * next one is marked, and the trail stays in the cache.
+ * Each lane (a thread's share of the elements) updates its elements block by block: it copies the
+ * block's old values to its undo log, marks the block as in progress, and writes the new values.
+ * Copies alternate between two buffers, so that the copy of the block in progress stays intact
+ * until the next block is marked, and the log stays in the cache.
  *
- * A process that is killed ends between two instructions, and all that it had written before, and
- * nothing after, is there for whoever looks when it has ended, as for a signal handler.  So the
- * order of the program is enough, without fences of the processor. */
+ * A killed process stops between two instructions: a later reader sees all of its earlier stores
+ * and none of the later ones, as a signal handler does.  Program order therefore suffices, and no
+ * processor fences are needed. */
 #ifndef BASE_UNDO_LOG_H
 #define BASE_UNDO_LOG_H
 
@@ -17,17 +17,17 @@
 #include <string.h>
 
 enum {
-    EK_UNDO_BLOCK = 32, /* numbers */
-    EK_UNDO_ARRAYS = 4  /* that are updated together */
+    EK_UNDO_BLOCK = 32, /* elements */
+    EK_UNDO_ARRAYS = 4  /* arrays that are updated together */
 };
 
 typedef struct ek_undo_log {
-    _Alignas(64) _Atomic int64_t at; /* numbers of the lane up to the end of the block under way,
-                                        which may be half written; 0: none was touched */
+    _Alignas(64) _Atomic int64_t at; /* elements of the lane up to the end of the block in progress,
+                                        which may be partly written; 0: no block was started */
     _Alignas(64) unsigned char kept[2][EK_UNDO_ARRAYS][EK_UNDO_BLOCK * sizeof(double)];
 } ek_undo_log;
 
-/* Where the numbers of a lane begin, of n that `lanes` share: those of lane + 1 end them. */
+/* First of the n elements that belongs to a lane of `lanes`; its end is the first of lane + 1. */
 static inline int64_t ek_undo_lane_first(int64_t n, int lanes, int lane)
 {
     const int64_t blocks = (n + EK_UNDO_BLOCK - 1) / EK_UNDO_BLOCK, more = blocks % lanes;
@@ -36,13 +36,13 @@ static inline int64_t ek_undo_lane_first(int64_t n, int lanes, int lane)
     return first * EK_UNDO_BLOCK < n ? first * EK_UNDO_BLOCK : n;
 }
 
-/* Where the copy of an array's numbers lies, of the block after `done` numbers of the lane. */
+/* The copy of one array's values, of the block after `done` elements of the lane. */
 static inline void *ek_undo_copy(ek_undo_log *t, int64_t done, int array)
 {
     return t->kept[done / EK_UNDO_BLOCK % 2][array];
 }
 
-/* The copy is whole: the block that ends after `at` numbers of the lane may now be written. */
+/* Marks the copy as complete: the block that ends after `at` elements may now be written. */
 static inline void ek_undo_mark(ek_undo_log *t, int64_t at)
 {
     atomic_signal_fence(memory_order_seq_cst);
@@ -50,9 +50,9 @@ static inline void ek_undo_mark(ek_undo_log *t, int64_t at)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* Puts back the block under way, of numbers of real_bytes, and returns how many numbers of the lane
- * are done before it: there the update goes on.  arrays: where the lane's numbers begin.  May be
- * killed and called again. */
+/* Restores the block in progress and returns the number of the lane's elements updated before it,
+ * where the update continues.  real_bytes: size of an element; arrays: the lane's first element of
+ * each array.  Idempotent: may be killed and called again. */
 static inline int64_t ek_undo_restore(ek_undo_log *t, size_t real_bytes,
                                       void *const arrays[EK_UNDO_ARRAYS])
 {

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the pool ---------------------------------------------------------------------------------
- */
+/* --- the pool --------------------------------------------------------------------------------- */
 
 /* The idle operation with the least scratch that suffices, else the one with the most. */
 static ek_coll *take(ek_comm *c, int64_t scratch)
@@ -100,8 +99,7 @@ out:
     return st;
 }
 
-/* --- lists of ranks ---------------------------------------------------------------------------
- */
+/* --- lists of ranks --------------------------------------------------------------------------- */
 
 ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, int n, int tag,
                         int *at)
@@ -132,8 +130,7 @@ void ek_coll_along(ek_coll *op, const int *ranks, int n, int at)
         op->table[op->n_table - n + i] = ranks[i];
 }
 
-/* --- messages ---------------------------------------------------------------------------------
- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 /* "rank 1 (node3)" of the world; of another group "rank 1 (node3, rank 5 of all)". */
 static const char *name_peer(const ek_comm *c, int rank, char *text, size_t cap)
@@ -250,8 +247,7 @@ ek_status ek_coll_step_wait_transfers(ek_coll *op, int *done)
     return ek_coll_wait_transfers(op, op->n_transfers, done);
 }
 
-/* --- progress ---------------------------------------------------------------------------------
- */
+/* --- progress --------------------------------------------------------------------------------- */
 
 static void link_running(ek_coll *op)
 {

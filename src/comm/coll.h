@@ -126,7 +126,7 @@ struct ek_coll {
     ek_stream stream;
 };
 
-/* --- coll.c --- */
+/* --- coll.c ----------------------------------------------------------------------------------- */
 
 /* An operation with room for that many transfers and table entries, and scratch bytes.  Takes
  * the next collective tag when tag is -1. */
@@ -162,21 +162,21 @@ void ek_coll_along(ek_coll *op, const int *ranks, int n, int at);
 /* How many transfers a message of this length takes, at most. */
 int64_t ek_coll_pieces(const ek_comm *c, int64_t bytes);
 
-/* --- coll_call.c --- */
+/* --- coll_call.c ------------------------------------------------------------------------------ */
 
 /* Tells the next rank what this one calls. */
 EK_CHECKED ek_status ek_call_post(ek_coll *op);
 /* Sets op->agreed when the rank before makes the same call; EK_ECOMM when it makes another. */
 EK_CHECKED ek_status ek_call_test(ek_coll *op);
 
-/* --- coll_stream.c --- */
+/* --- coll_stream.c ---------------------------------------------------------------------------- */
 
 EK_CHECKED ek_status ek_stream_post(ek_coll *op);
 EK_CHECKED ek_status ek_stream_step(ek_coll *op, int *done);
 /* Transfers that a stream with this many outgoing lanes needs. */
 int ek_stream_transfers(int n_out);
 
-/* --- coll_reduce.c --- */
+/* --- coll_reduce.c ---------------------------------------------------------------------------- */
 
 /* into [bytes] := into + from, by elements. */
 void ek_reduce_bytes(ek_reduce how, void *into, const void *from, int64_t bytes);

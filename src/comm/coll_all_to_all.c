@@ -11,8 +11,7 @@
 
 #include <string.h>
 
-/* --- counts -----------------------------------------------------------------------------------
- */
+/* --- counts ----------------------------------------------------------------------------------- */
 
 static int64_t bytes_of(const ek_coll *op, int from, int to)
 {
@@ -65,8 +64,7 @@ static void copy_own(ek_coll *op)
         memcpy(op->buf + recv_at(op, me), op->send + send_at(op, me), (size_t)bytes);
 }
 
-/* --- linear and pairwise ----------------------------------------------------------------------
- */
+/* --- linear and pairwise ---------------------------------------------------------------------- */
 
 static ek_status post_linear(ek_coll *op)
 {
@@ -106,8 +104,7 @@ static ek_status step_pairs(ek_coll *op, int *done)
     }
 }
 
-/* --- 2DH --------------------------------------------------------------------------------------
- */
+/* --- 2DH -------------------------------------------------------------------------------------- */
 
 static bool is_remote(const ek_comm *c, int rank)
 {
@@ -360,8 +357,7 @@ static int64_t scratch_2dh(const ek_comm *c, const int64_t *rows, int64_t size)
     return sum;
 }
 
-/* --- the call ---------------------------------------------------------------------------------
- */
+/* --- the call --------------------------------------------------------------------------------- */
 
 ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, size_t size,
                                 const void *send, void *recv, ek_coll **op, const char *site)

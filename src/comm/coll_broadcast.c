@@ -7,8 +7,7 @@
  * from each rank; shorter ones down a binomial tree, which takes the fewest hops. */
 enum { CHAIN_SEGMENTS = 8 };
 
-/* --- broadcast --------------------------------------------------------------------------------
- */
+/* --- broadcast -------------------------------------------------------------------------------- */
 
 /* The stream from ranks[0] to ranks[1 .. n - 1]; NULL: the group's ranks from `root` on.  The
  * caller is the one at place `at`. */
@@ -97,8 +96,7 @@ ek_status ek_comm_multicast_at(ek_comm *c, void *buf, int64_t bytes, const int *
     return EK_OK;
 }
 
-/* --- one message ------------------------------------------------------------------------------
- */
+/* --- one message ------------------------------------------------------------------------------ */
 
 static ek_status post_send(ek_coll *op)
 {
@@ -147,8 +145,7 @@ ek_status ek_comm_recv(ek_comm *c, void *buf, int64_t bytes, int from, int tag, 
     return EK_OK;
 }
 
-/* --- barrier ----------------------------------------------------------------------------------
- */
+/* --- barrier ---------------------------------------------------------------------------------- */
 
 /* Round k: word to the rank 2^k further on, and from the one 2^k back. */
 static ek_status post_round(ek_coll *op)

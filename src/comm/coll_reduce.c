@@ -50,8 +50,7 @@ static unsigned char *run_at(const ek_coll *op, int rank)
     return op->buf + op->table[rank] * op->size;
 }
 
-/* --- directly ---------------------------------------------------------------------------------
- */
+/* --- directly --------------------------------------------------------------------------------- */
 
 /* Receives op->bytes from every other rank, rank r's at `to` + r * stride. */
 static ek_status recv_from_all(ek_coll *op, unsigned char *to, int64_t stride)
@@ -152,8 +151,7 @@ static ek_status step_two(ek_coll *op, int *done)
     return EK_OK;
 }
 
-/* --- around the ring --------------------------------------------------------------------------
- */
+/* --- around the ring -------------------------------------------------------------------------- */
 
 /* Steps of the stream: chunk start - u at step u; the first is the rank's own.  The first
  * `reduced` chunks that come in are added, `replaced` more replace what was there. */
@@ -175,8 +173,7 @@ static void ring(ek_coll *op, int start, int reduced, int replaced)
     op->step = ek_stream_step;
 }
 
-/* --- along a chain ----------------------------------------------------------------------------
- */
+/* --- along a chain ---------------------------------------------------------------------------- */
 
 /* The stream from the last of the list to the first: what comes in is added to buf, and what is in
  * buf then goes on.
@@ -200,8 +197,7 @@ static void chain(ek_coll *op, const int *ranks, int n, int at)
     op->step = ek_stream_step;
 }
 
-/* --- the calls --------------------------------------------------------------------------------
- */
+/* --- the calls -------------------------------------------------------------------------------- */
 
 /* Bytes of the longest piece of any run. */
 static int64_t longest_piece(const ek_comm *c, const int64_t *first, int64_t size)

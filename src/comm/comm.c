@@ -175,8 +175,7 @@ void ek_comm_set_nodes(ek_comm *c, const int *node_of)
     }
 }
 
-/* --- what others ask --------------------------------------------------------------------------
- */
+/* --- what others ask -------------------------------------------------------------------------- */
 
 int ek_comm_rank(const ek_comm *c)
 {
@@ -249,8 +248,7 @@ void ek_comm_set_checked(ek_comm *world, int checked)
     world->world->checked = checked != 0;
 }
 
-/* --- the MPI of this program ------------------------------------------------------------------
- */
+/* --- the MPI of this program ------------------------------------------------------------------ */
 
 __attribute__((weak)) const ek_mpi_flavour *ek_mpi_linked(void)
 {

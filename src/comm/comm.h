@@ -39,8 +39,7 @@ enum { EK_COMM_TAGS = 4096 };
 
 typedef enum { EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH } ek_a2a;
 
-/* --- worlds and groups --------------------------------------------------------------------------
- */
+/* --- worlds and groups ------------------------------------------------------------------------ */
 
 /* The world of this process.  EK_COMM_MPI: joins the job that it was started in (MPI_Init);
  * EK_EUNSUPPORTED in a build without MPI, or where its module (comm/flavour.h) is missing. */
@@ -88,8 +87,7 @@ void ek_comm_give_up(ek_comm *c);
  * Returns where the job is this process alone. */
 void ek_comm_abort(ek_comm *world, int status);
 
-/* --- operations ---------------------------------------------------------------------------------
- */
+/* --- operations ------------------------------------------------------------------------------- */
 
 /* Makes progress.  EK_PENDING: not finished; EK_OK: finished, and *op is NULL; else it failed and
  * *op is NULL. */

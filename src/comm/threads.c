@@ -81,8 +81,7 @@ static void free_letter(hub *h, letter *l)
     h->spare = l;
 }
 
-/* --- messages ---------------------------------------------------------------------------------
- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 /* The oldest call of the other side that fits; NULL: there is none. */
 static letter **match(letter **box, const letter *l)
@@ -187,8 +186,7 @@ static ek_status threads_test(void *self, ek_message *m, int *done)
     return st;
 }
 
-/* --- groups -----------------------------------------------------------------------------------
- */
+/* --- groups ----------------------------------------------------------------------------------- */
 
 /* Under the mutex: the oldest group of these ranks that this member has not made yet, or a new
  * one.  Members make equal groups in the same order. */
@@ -267,8 +265,7 @@ static ek_status threads_group(void *self, const int *ranks, int n, void **out)
     return EK_OK;
 }
 
-/* --- ends -------------------------------------------------------------------------------------
- */
+/* --- ends ------------------------------------------------------------------------------------- */
 
 static void free_hub(hub *h)
 {

@@ -172,7 +172,7 @@ void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argum
     emulated_touch_allow(0);
 }
 
-/* --- the runtime: what was started is done --------------------------------------------------- */
+/* --- the runtime: what was started is done ---------------------------------------------------- */
 
 static emulated_stretch given[GIVEN_MAX];
 static int n_given;

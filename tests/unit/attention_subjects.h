@@ -67,7 +67,7 @@ static ek_kernels fast(const body *b, int threads)
     return k;
 }
 
-/* --- arrays of any mode ---------------------------------------------------------------------- */
+/* --- arrays of any mode ----------------------------------------------------------------------- */
 
 static size_t comp_size(ek_mode mode)
 {
@@ -132,7 +132,7 @@ static void compare(const char *what, const char *name, const ek_attention *a, c
                   (int)a->head_dim);
 }
 
-/* --- attention ------------------------------------------------------------------------------- */
+/* --- attention -------------------------------------------------------------------------------- */
 
 /* All results of attention in one mode, as floats. */
 typedef struct {
@@ -242,7 +242,7 @@ static void forward_and_backward(void)
     }
 }
 
-/* --- documents ------------------------------------------------------------------------------- */
+/* --- documents -------------------------------------------------------------------------------- */
 
 /* Where the documents of `batch` sequences begin, in memory that kernels read; lengths are drawn,
  * 1 to `longest`, so that sequences differ. */
@@ -435,7 +435,7 @@ static void same_bits_each_turn(void)
     give(d_o);
 }
 
-/* --- with a cache ---------------------------------------------------------------------------- */
+/* --- with a cache ----------------------------------------------------------------------------- */
 
 static float *attend_cached(const ek_kernels *k, ek_mode mode, const ek_attention *a, int64_t m,
                             int64_t pos0, const float *q, const float *keys, const float *values)
@@ -525,7 +525,7 @@ static void cached_wide_heads(void)
     match_cached(&a, 40, 10, false);
 }
 
-/* --- rope and head norms --------------------------------------------------------------------- */
+/* --- rope and head norms ---------------------------------------------------------------------- */
 
 static float *angles(int64_t positions, int64_t head_dim)
 {

@@ -242,7 +242,7 @@ static void each_shape(const subject *t)
     each_table(t, s, n);
 }
 
-/* --- moves: exact ---------------------------------------------------------------------------- */
+/* --- moves: exact ----------------------------------------------------------------------------- */
 
 static void gather_make(const shape *s, buf *b)
 {
@@ -385,7 +385,7 @@ static void test_bias(void)
     each_table(&t, &wide, 1);
 }
 
-/* --- norm ------------------------------------------------------------------------------------ */
+/* --- norm ------------------------------------------------------------------------------------- */
 
 static void norm_forward_make(const shape *s, buf *b)
 {
@@ -466,7 +466,7 @@ static void test_wide_norm(void)
     each_shape(&t);
 }
 
-/* --- router ---------------------------------------------------------------------------------- */
+/* --- router ----------------------------------------------------------------------------------- */
 
 /* d experts.  Variant 1 makes ties by taking a few values only. */
 static void router_make(const shape *s, buf *b)
@@ -633,7 +633,7 @@ static void test_sort(void)
     each_table(&t, &many, 1);
 }
 
-/* --- experts --------------------------------------------------------------------------------- */
+/* --- experts ---------------------------------------------------------------------------------- */
 
 /* Gates of all sizes: exp must neither overflow into NaN nor lose bits. */
 static void swiglu_make(const shape *s, buf *b)
@@ -670,7 +670,7 @@ static void test_swiglu(void)
     each_shape(&t);
 }
 
-/* --- loss ------------------------------------------------------------------------------------ */
+/* --- loss ------------------------------------------------------------------------------------- */
 
 static void loss_make(const shape *s, buf *b)
 {
@@ -730,7 +730,7 @@ static void test_vocab(void)
     each_table(&t, &large, 1);
 }
 
-/* --- optimizer ------------------------------------------------------------------------------- */
+/* --- optimizer -------------------------------------------------------------------------------- */
 
 static void adamw_make(const shape *s, buf *b)
 {

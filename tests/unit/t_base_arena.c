@@ -1,38 +1,38 @@
-/* The bump arena: measuring equals taking, alignment, sticky overflow, scratch discipline; and
- * the checked arithmetic that sizes are made with. */
+/* The bump arena: measured equals allocated size, alignment, sticky overflow, scratch marks; and
+ * the checked arithmetic of sizes. */
 #include "base/arena.h"
 #include "base/checked.h"
 #include "ek_test.h"
 
-/* Lays the same three pieces out, whatever the mode. */
-static void lay_out(ek_arena *a, void *piece[3])
+/* The same three allocations in either mode. */
+static void allocate_three(ek_arena *a, void *block[3])
 {
-    piece[0] = ek_arena_alloc(a, 3, 1);
-    piece[1] = ek_arena_alloc(a, 1000, sizeof(double));
-    piece[2] = ek_arena_alloc(a, 0, 8);
+    block[0] = ek_arena_alloc(a, 3, 1);
+    block[1] = ek_arena_alloc(a, 1000, sizeof(double));
+    block[2] = ek_arena_alloc(a, 0, 8);
 }
 
 static void measuring_predicts(void)
 {
     ek_arena a;
-    void *piece[3];
+    void *block[3];
     size_t measured;
 
     ek_arena_measure(&a);
-    lay_out(&a, piece);
-    CHECK(piece[0] == NULL && piece[1] == NULL);
+    allocate_three(&a, block);
+    CHECK(block[0] == NULL && block[1] == NULL);
     CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
     measured = a.high;
     CHECK_INT(measured, 64 + 8000);
     ek_arena_fini(&a);
     CHECK_INT(ek_arena_init(&a, measured, "test"), EK_OK);
-    lay_out(&a, piece);
+    allocate_three(&a, block);
     CHECK_INT(a.high, measured);
     CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
-    CHECK(piece[1] == (void *)(a.base + 64));
-    CHECK((uintptr_t)piece[1] % EK_ARENA_ALIGN == 0);
+    CHECK(block[1] == (void *)(a.base + 64));
+    CHECK((uintptr_t)block[1] % EK_ARENA_ALIGN == 0);
     for (int i = 0; i < 1000; i++)
-        CHECK(((double *)piece[1])[i] == 0.0);
+        CHECK(((double *)block[1])[i] == 0.0);
     CHECK(ek_arena_alloc(&a, 1, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "the test"), EK_EOVERFLOW);
     CHECK(strstr(ek_err_message(), "the test") != NULL);
@@ -80,7 +80,7 @@ static void refused_reservation(void)
     ek_arena_fini(&a);
 }
 
-static void memory_of_another(void)
+static void memory_of_the_caller(void)
 {
     static _Alignas(EK_ARENA_ALIGN) unsigned char memory[256];
     ek_arena a;
@@ -91,7 +91,7 @@ static void memory_of_another(void)
     CHECK(ek_arena_alloc(&a, 65, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "a test"), EK_EOVERFLOW);
     ek_arena_fini(&a);
-    memory[255] = 1; /* it is still there */
+    memory[255] = 1; /* still valid */
     CHECK(a.base == NULL);
 }
 
@@ -132,48 +132,48 @@ static size_t resident(void)
     return here * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Pieces of `bytes` of which an eighth is likely, between small ones. */
-static void lay_reserves(ek_arena *a, char *piece[], int n, int64_t bytes)
+/* Allocations of `bytes`, an eighth of them expected to be used, between small ones. */
+static void allocate_worst_cases(ek_arena *a, char *block[], int n, int64_t bytes)
 {
     for (int i = 0; i < n; i++) {
         ek_arena_alloc(a, 100, 8);
-        piece[i] = ek_arena_alloc_expected(a, bytes, bytes / 8, 1);
+        block[i] = ek_arena_alloc_expected(a, bytes, bytes / 8, 1);
     }
 }
 
-static void reserves_count_what_is_likely(void)
+static void expected_bytes_are_counted(void)
 {
-    enum { PIECES = 10, LIKELY = 5 << 20 };
-    char *piece[PIECES];
+    enum { N = 10, LIKELY = 5 << 20 };
+    char *block[N];
     ek_arena measured, a;
     size_t before, used;
 
     ek_arena_measure(&measured);
-    lay_reserves(&measured, piece, PIECES, 8 * LIKELY);
-    CHECK(piece[0] == NULL);
-    CHECK_INT(measured.used, PIECES * (8 * LIKELY + 832));
-    CHECK_INT(ek_arena_expected(&measured), PIECES * (LIKELY + 832));
+    allocate_worst_cases(&measured, block, N, 8 * LIKELY);
+    CHECK(block[0] == NULL);
+    CHECK_INT(measured.used, N * (8 * LIKELY + 832));
+    CHECK_INT(ek_arena_expected(&measured), N * (LIKELY + 832));
     before = resident();
     a = measured;
     CHECK_INT(ek_arena_reserve(&a, "test"), EK_OK);
-    lay_reserves(&a, piece, PIECES, 8 * LIKELY);
+    allocate_worst_cases(&a, block, N, 8 * LIKELY);
     CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
     CHECK_INT(ek_arena_expected(&a), ek_arena_expected(&measured));
-    for (int i = 0; i < PIECES; i++) {
-        CHECK(piece[i] != NULL);
-        memset(piece[i], 1, LIKELY);
+    for (int i = 0; i < N; i++) {
+        CHECK(block[i] != NULL);
+        memset(block[i], 1, LIKELY);
     }
     used = resident() - before;
-    if (before > 0 && (used < PIECES * LIKELY * 0.97 || used > PIECES * LIKELY * 1.03))
+    if (before > 0 && (used < N * LIKELY * 0.97 || used > N * LIKELY * 1.03))
         EK_T_FAIL("%zu bytes are resident, expected %zu", used, ek_arena_expected(&a));
-    memset(piece[PIECES - 1], 1, 8 * LIKELY); /* the unlikely case */
+    memset(block[N - 1], 1, 8 * LIKELY); /* the unlikely case */
     CHECK(ek_arena_alloc_expected(&a, INT64_MAX, 1, 8) == NULL);
     CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
     ek_arena_fini(&a);
 }
 
-/* A reserve with little to spare counts in full. */
-static void small_reserves(void)
+/* An allocation whose unused part is small counts in full. */
+static void small_unused_parts(void)
 {
     ek_arena a;
 
@@ -184,65 +184,65 @@ static void small_reserves(void)
     CHECK_INT(ek_arena_expected(&a), 64000);
 }
 
-/* Memory that is not the system's: so much of it there is. */
+/* An ek_memory with a capacity of `most` bytes. */
 typedef struct {
     ek_memory is;
-    size_t most, taken;
+    size_t most, allocated;
 } other_memory;
 
-static ek_status other_take(const ek_memory *m, size_t bytes, const char *what, void **out)
+static ek_status other_alloc(const ek_memory *m, size_t bytes, const char *what, void **out)
 {
     other_memory *o = (other_memory *)(uintptr_t)m;
 
     EK_REQUIRE(bytes <= o->most, EK_ENOMEM, "%s is too large", what);
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memset(*out, 0x55, bytes);
-    o->taken += bytes;
+    o->allocated += bytes;
     return EK_OK;
 }
 
-static void other_give(const ek_memory *m, void *memory, size_t bytes)
+static void other_free(const ek_memory *m, void *memory, size_t bytes)
 {
-    ((other_memory *)(uintptr_t)m)->taken -= bytes;
+    ((other_memory *)(uintptr_t)m)->allocated -= bytes;
     free(memory);
 }
 
-static void lay_both(ek_arena *a, char *piece[2])
+static void allocate_both(ek_arena *a, char *block[2])
 {
-    piece[0] = ek_arena_alloc(a, 1000, 1);
-    piece[1] = ek_arena_alloc(ek_arena_host(a), 3000, 1);
+    block[0] = ek_arena_alloc(a, 1000, 1);
+    block[1] = ek_arena_alloc(ek_arena_host(a), 3000, 1);
 }
 
-static void beside_other_memory(void)
+static void host_arena_of_other_memory(void)
 {
-    other_memory o = {.is = {.alloc = other_take, .free = other_give}, .most = 2000};
+    other_memory o = {.is = {.alloc = other_alloc, .free = other_free}, .most = 2000};
     ek_arena a, host;
-    char *piece[2];
+    char *block[2];
 
     ek_arena_measure_from(&a, &o.is, &host);
-    lay_both(&a, piece);
-    CHECK(piece[0] == NULL && piece[1] == NULL);
+    allocate_both(&a, block);
+    CHECK(block[0] == NULL && block[1] == NULL);
     CHECK_INT(a.used, 1024);
     CHECK_INT(host.used, 3008);
     o.most = 1000;
     CHECK_INT(ek_arena_reserve(&a, "test"), EK_ENOMEM);
-    CHECK(a.base == NULL && host.base == NULL && a.used == 1024 && o.taken == 0);
+    CHECK(a.base == NULL && host.base == NULL && a.used == 1024 && o.allocated == 0);
     o.most = 2000;
     CHECK_INT(ek_arena_reserve(&a, "test"), EK_OK);
-    CHECK_INT(o.taken, 1024);
-    lay_both(&a, piece);
-    CHECK(piece[0] == (char *)a.base && piece[1] == (char *)host.base);
+    CHECK_INT(o.allocated, 1024);
+    allocate_both(&a, block);
+    CHECK(block[0] == (char *)a.base && block[1] == (char *)host.base);
     for (int i = 0; i < 1000; i++)
-        CHECK(piece[0][i] == 0 && piece[1][i] == 0);
+        CHECK(block[0][i] == 0 && block[1][i] == 0);
     CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
     CHECK(ek_arena_alloc(ek_arena_host(&a), 5000, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);
     ek_arena_fini(&a);
-    CHECK(a.base == NULL && host.base == NULL && o.taken == 0);
+    CHECK(a.base == NULL && host.base == NULL && o.allocated == 0);
 }
 
-/* Of the system's memory the host's is the same arena. */
-static void beside_the_systems(void)
+/* In system memory the host arena is the arena itself. */
+static void host_arena_of_the_system(void)
 {
     ek_arena a, host = {.used = 7};
 
@@ -259,11 +259,11 @@ static const ek_case cases[] = {
     EK_CASE(impossible_sizes),
     EK_CASE(scratch),
     EK_CASE(refused_reservation),
-    EK_CASE(memory_of_another),
+    EK_CASE(memory_of_the_caller),
     EK_CASE(checked_arithmetic),
-    EK_CASE(reserves_count_what_is_likely),
-    EK_CASE(small_reserves),
-    EK_CASE(beside_other_memory),
-    EK_CASE(beside_the_systems),
+    EK_CASE(expected_bytes_are_counted),
+    EK_CASE(small_unused_parts),
+    EK_CASE(host_arena_of_other_memory),
+    EK_CASE(host_arena_of_the_system),
 };
 EK_TEST_MAIN(cases)

@@ -1,4 +1,4 @@
-/* The failure record: message, frames, classes, threads, overlong text. */
+/* The error record: message, frames, classes, threads, overlong text. */
 #include "evenkeel/err.h"
 
 #include "ek_test.h"
@@ -41,7 +41,7 @@ static void frames(void)
     CHECK(strstr(ek_err_text(), "from middle (") != NULL);
     CHECK(strstr(ek_err_text(), "from owner (") != NULL);
     CHECK_INT(owner(9, &cleaned), EK_EOVERFLOW);
-    CHECK(strstr(ek_err_text(), "leaf") == NULL); /* a new record, not an old one's tail */
+    CHECK(strstr(ek_err_text(), "leaf") == NULL); /* a new record, nothing of the old one */
 }
 
 static void old_message_as_argument(void)

@@ -1,4 +1,4 @@
-/* base/file: reading, listings, and writes that leave the old or the new, whatever fails. */
+/* base/file: reading, listings, and writes that leave the old or the new file on any failure. */
 #include "base/file.h"
 #include "ek_test.h"
 #include "faulty_io.h"
@@ -31,7 +31,7 @@ static void end(void)
     CHECK(ek_file_kind_of(root.s) == EK_FILE_NONE);
 }
 
-static int holds(const char *path, const char *want)
+static int has_contents(const char *path, const char *want)
 {
     char *data = NULL;
     size_t n = 0;
@@ -41,7 +41,7 @@ static int holds(const char *path, const char *want)
     return same;
 }
 
-static int says(const char *text)
+static int error_has(const char *text)
 {
     return strstr(ek_err_message(), text) != NULL;
 }
@@ -76,7 +76,7 @@ static void paths(void)
     free(longer);
 }
 
-/* All ways to write a path come to one, whether it is there or not. */
+/* All spellings of a path give the same absolute path, whether it exists or not. */
 static void absolute_paths(void)
 {
     static const char *const ways[] = {"f/run", "f//run/",    "./f/./run",
@@ -126,21 +126,21 @@ static void reading(void)
     CHECK(ek_file_read(at("five"), 5, &data, &n) == EK_OK && n == 5 && strcmp(data, "12345") == 0);
     free(data);
     CHECK_INT(ek_file_read(at("five"), 4, &data, &n), EK_EFORMAT);
-    CHECK(says("5 bytes, more than the 4 allowed"));
+    CHECK(error_has("5 bytes, more than the 4 allowed"));
     CHECK(ek_file_size(at("five"), &size) == EK_OK && size == 5);
     CHECK_INT(ek_file_map_open(at("gone"), &m), EK_ENOENT);
-    CHECK(says("gone") && says("No such file"));
+    CHECK(error_has("gone") && error_has("No such file"));
     CHECK_INT(ek_file_map_open(root.s, &m), EK_EFORMAT);
-    CHECK(says("is a folder"));
-    CHECK_INT(ek_file_map_open(at("five/under"), &m), EK_ENOENT); /* what stands under a file */
+    CHECK(error_has("is a folder"));
+    CHECK_INT(ek_file_map_open(at("five/under"), &m), EK_ENOENT); /* a path below a file */
     CHECK(symlink("loop", at("loop")) == 0);
     CHECK_INT(ek_file_map_open(at("loop"), &m), EK_EFORMAT);
     CHECK(ek_file_remove(NULL, at("loop")) == EK_OK);
     memset(name, 'x', sizeof(name) - 1);
-    CHECK_INT(ek_file_map_open(at(name), &m), EK_EFORMAT); /* too long a name */
-    CHECK(says("File name too long"));
+    CHECK_INT(ek_file_map_open(at(name), &m), EK_EFORMAT); /* the name is too long */
+    CHECK(error_has("File name too long"));
     CHECK(mkfifo(at("pipe"), 0600) == 0);
-    CHECK_INT(ek_file_read(at("pipe"), 10, &data, &n), EK_EFORMAT); /* and does not wait */
+    CHECK_INT(ek_file_read(at("pipe"), 10, &data, &n), EK_EFORMAT); /* and does not block */
     CHECK_INT(ek_file_kind_of(at("pipe")), EK_FILE_OTHER);
     CHECK(ek_folder_free(root.s, &size) == EK_OK && size > 0);
     CHECK_INT(ek_folder_free(at("gone"), &size), EK_ENOENT);
@@ -175,16 +175,16 @@ static void listings(void)
     ek_names_free(&l);
     CHECK_INT(ek_folder_files(at("gone"), &l), EK_ENOENT);
     CHECK_INT(ek_folder_make(NULL, at("b/c")), EK_EFORMAT); /* b is a file */
-    CHECK(says("cannot make folder"));
+    CHECK(error_has("cannot make folder"));
     CHECK(ek_file_remove(NULL, at("b")) == EK_OK);
     CHECK(ek_file_remove(NULL, at("b")) == EK_OK); /* again */
     CHECK(ek_folder_remove(NULL, at("gone")) == EK_OK);
-    CHECK(ek_folder_remove(NULL, at("a/loop")) == EK_OK); /* the link alone */
+    CHECK(ek_folder_remove(NULL, at("a/loop")) == EK_OK); /* only the link */
     CHECK(ek_file_kind_of(root.s) == EK_FILE_FOLDER);
     end();
 }
 
-/* Whatever call fails, the file holds the old or the new, and success means the new. */
+/* Whichever call fails, the file has its old or new contents, and after success the new. */
 static void replace_at_every_call(void)
 {
     static const int errors[] = {ENOSPC, EIO};
@@ -202,12 +202,12 @@ static void replace_at_every_call(void)
                 last = faulty.calls < n;
                 if (st == EK_OK) {
                     done++;
-                    CHECK(holds(at("f"), "newer"));
+                    CHECK(has_contents(at("f"), "newer"));
                 } else {
                     failed++;
                     CHECK_INT(st, errors[e] == ENOSPC ? EK_ENOSPC : EK_EIO);
-                    CHECK(says(root.s));
-                    CHECK(holds(at("f"), "old") || holds(at("f"), "newer"));
+                    CHECK(error_has(root.s));
+                    CHECK(has_contents(at("f"), "old") || has_contents(at("f"), "newer"));
                     if (mode == FAULTY_ONCE)
                         CHECK_INT(entries(), 1);
                     ek_folder_clear_temporaries(root.s, "f", 0);
@@ -235,7 +235,7 @@ static void replace_without_power(void)
             st = ek_file_replace(&faulty_io, at("f"), "newer", 5);
             last = faulty.calls < n;
             faulty_power_loss(names);
-            CHECK(holds(at("f"), "newer") || (st != EK_OK && holds(at("f"), "old")));
+            CHECK(has_contents(at("f"), "newer") || (st != EK_OK && has_contents(at("f"), "old")));
             end();
         }
     ek_folder_discard(NULL, grave);
@@ -265,10 +265,10 @@ static void short_writes(void)
     begin();
     io.write = short_write;
     CHECK(ek_file_replace(&io, at("f"), "1234567", 7) == EK_OK);
-    CHECK(holds(at("f"), "1234567"));
+    CHECK(has_contents(at("f"), "1234567"));
     io.write = no_write;
     CHECK_INT(ek_file_replace(&io, at("f"), "x", 1), EK_EIO);
-    CHECK(holds(at("f"), "1234567"));
+    CHECK(has_contents(at("f"), "1234567"));
     end();
 }
 
@@ -280,8 +280,8 @@ static mode_t mode_of(const char *path)
     return s.st_mode;
 }
 
-/* Names that are predictable are not used: what stands under them, or is linked there, stays. */
-static void foreign_names_stay(void)
+/* Temporary names are not predictable: existing files and links of such names are kept. */
+static void existing_names_are_kept(void)
 {
     ek_file_out f;
 
@@ -289,15 +289,16 @@ static void foreign_names_stay(void)
     CHECK(ek_file_write(NULL, at("victim"), "kept", 4) == EK_OK);
     CHECK(symlink("victim", at("f.tmp")) == 0);
     CHECK(ek_file_replace(NULL, at("f"), "new", 3) == EK_OK);
-    CHECK(holds(at("f"), "new") && holds(at("victim"), "kept") && S_ISLNK(mode_of(at("f.tmp"))));
+    CHECK(has_contents(at("f"), "new") && has_contents(at("victim"), "kept") &&
+          S_ISLNK(mode_of(at("f.tmp"))));
     CHECK_INT(entries(), 3);
-    /* a file of a folder that is temporary follows no link, and replaces nothing */
+    /* a file in a temporary folder follows no link and replaces nothing */
     CHECK(symlink("victim", at("l")) == 0);
     CHECK_INT(ek_file_write(NULL, at("l"), "x", 1), EK_EFORMAT);
     CHECK_INT(ek_file_write(NULL, at("f"), "x", 1), EK_EFORMAT);
-    CHECK(says("/f: File exists"));
-    CHECK(holds(at("f"), "new") && holds(at("victim"), "kept"));
-    /* others' files are no temporaries of ours */
+    CHECK(error_has("/f: File exists"));
+    CHECK(has_contents(at("f"), "new") && has_contents(at("victim"), "kept"));
+    /* other files are not taken for temporary ones */
     CHECK(ek_file_write(NULL, at("f.abcdefgh.tmp"), "", 0) == EK_OK);
     CHECK(ek_file_write(NULL, at("f.ABCDEFGH.tmp"), "", 0) == EK_OK);
     CHECK(ek_file_write(NULL, at("g.abcdefgh.tmp"), "", 0) == EK_OK);
@@ -308,20 +309,20 @@ static void foreign_names_stay(void)
     CHECK(!ek_file_exists(at("f.abcdefgh.tmp")));
     CHECK(ek_file_out_open(NULL, at("f"), EK_WRITE_REPLACE, &f) == EK_OK);
     CHECK_INT(entries(), 7);
-    CHECK(holds(at("f"), "new"));
+    CHECK(has_contents(at("f"), "new"));
     ek_file_out_discard(&f);
     CHECK_INT(entries(), 6);
-    /* links are made under such names, too */
+    /* links are made under temporary names, too */
     CHECK(ek_link_replace(NULL, "victim", at("l")) == EK_OK);
     CHECK_INT(entries(), 6);
     CHECK(symlink("victim", at("l.abcdefgh.tmp")) == 0);
     ek_folder_clear_temporaries(root.s, "l", 0);
     CHECK_INT(entries(), 6);
-    CHECK(S_ISLNK(mode_of(at("l"))) && holds(at("l"), "kept"));
+    CHECK(S_ISLNK(mode_of(at("l"))) && has_contents(at("l"), "kept"));
     end();
 }
 
-/* Permissions are the umask's, or those of the file that is replaced. */
+/* Permissions follow the umask, or the file that is replaced. */
 static void permissions(void)
 {
     static const mode_t modes[] = {0600, 0640, 0666, 0755, 0444};
@@ -341,7 +342,7 @@ static void permissions(void)
     end();
 }
 
-/* Links are written through, and stay. */
+/* Links are followed, and kept. */
 static void links(void)
 {
     struct stat s;
@@ -351,10 +352,11 @@ static void links(void)
     CHECK(ek_file_write(NULL, at("b/real"), "old", 3) == EK_OK && chmod(at("b/real"), 0600) == 0);
     CHECK(symlink("../b/real", at("a/l")) == 0 && symlink("a/l", at("l")) == 0);
     CHECK(ek_file_replace(NULL, at("l"), "new", 3) == EK_OK);
-    CHECK(holds(at("b/real"), "new") && S_ISLNK(mode_of(at("l"))) && S_ISLNK(mode_of(at("a/l"))));
+    CHECK(has_contents(at("b/real"), "new") && S_ISLNK(mode_of(at("l"))) &&
+          S_ISLNK(mode_of(at("a/l"))));
     CHECK_INT(mode_of(at("b/real")) & 07777, 0600);
-    CHECK(symlink("b/made", at("d")) == 0); /* leads to what is not there yet */
-    CHECK(ek_file_replace(NULL, at("d"), "1", 1) == EK_OK && holds(at("b/made"), "1"));
+    CHECK(symlink("b/made", at("d")) == 0); /* dangling */
+    CHECK(ek_file_replace(NULL, at("d"), "1", 1) == EK_OK && has_contents(at("b/made"), "1"));
     CHECK(symlink("loop", at("loop")) == 0);
     CHECK_INT(ek_file_replace(NULL, at("loop"), "1", 1), EK_EFORMAT);
     CHECK(symlink("b", at("folder")) == 0);
@@ -362,26 +364,26 @@ static void links(void)
     CHECK_INT(ek_file_replace(NULL, at("b"), "1", 1), EK_EINVAL);
     CHECK_INT(ek_file_replace(NULL, at("b/"), "1", 1), EK_EINVAL);
     CHECK_INT(ek_file_replace(NULL, at("new/"), "1", 1), EK_EINVAL);
-    CHECK(says("names a folder"));
-    /* another user's, where all may write */
+    CHECK(error_has("names a folder"));
+    /* another user's link in a world-writable folder */
     CHECK(chmod(at("a"), 01777) == 0);
-    CHECK(ek_file_replace(NULL, at("a/l"), "own", 3) == EK_OK && holds(at("b/real"), "own"));
+    CHECK(ek_file_replace(NULL, at("a/l"), "own", 3) == EK_OK && has_contents(at("b/real"), "own"));
     if (lchown(at("a/l"), 12345, 12345) == 0 && lstat(at("a/l"), &s) == 0 && geteuid() == 0) {
         CHECK_INT(ek_file_replace(NULL, at("a/l"), "bad", 3), EK_EIO);
-        CHECK(says("12345") && says("not followed"));
-        CHECK(holds(at("b/real"), "own"));
+        CHECK(error_has("12345") && error_has("not followed"));
+        CHECK(has_contents(at("b/real"), "own"));
     }
     end();
 }
 
-/* What is no regular file is written to, and stays what it is. */
+/* Special files are written in place and kept. */
 static void special_files(void)
 {
     char got[8] = {0}, path[64];
     int fd, pipe_fds[2];
 
     begin();
-    /* devices of its own, as a mistake here would replace the system's */
+    /* own device nodes, as a bug here would replace the system's */
     if (mknod(at("full"), S_IFCHR | 0600, makedev(1, 7)) == 0 && access(at("full"), W_OK) == 0) {
         CHECK(symlink("full", at("l")) == 0);
         CHECK_INT(ek_file_replace(NULL, at("full"), "x", 1), EK_ENOSPC);
@@ -407,7 +409,7 @@ static void special_files(void)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     CHECK(ek_file_replace(NULL, path, "b", 1) == EK_OK);
     CHECK(write(fd, "c", 1) == 1 && close(fd) == 0);
-    CHECK(holds(at("log"), "abc"));
+    CHECK(has_contents(at("log"), "abc"));
     CHECK_INT(entries(), 2);
     end();
 }
@@ -420,48 +422,48 @@ static void growing_files(void)
     begin();
     CHECK(ek_file_write(NULL, at("real"), "old", 3) == EK_OK && symlink("real", at("f")) == 0);
     CHECK(ek_file_out_open(NULL, at("f"), EK_WRITE_GROW, &f) == EK_OK);
-    CHECK(ek_file_out_write(&f, "1", 1) == EK_OK && holds(at("real"), "1"));
+    CHECK(ek_file_out_write(&f, "1", 1) == EK_OK && has_contents(at("real"), "1"));
     CHECK(ek_file_out_write(&f, "2", 1) == EK_OK && ek_file_out_close(&f) == EK_OK);
-    CHECK(holds(at("real"), "12") && S_ISLNK(mode_of(at("f"))));
+    CHECK(has_contents(at("real"), "12") && S_ISLNK(mode_of(at("f"))));
     CHECK(ek_file_out_open(NULL, at("new"), EK_WRITE_GROW, &f) == EK_OK);
     CHECK(ek_file_out_write(&f, "1", 1) == EK_OK);
     ek_file_out_discard(&f);
-    CHECK(holds(at("new"), "1"));
+    CHECK(has_contents(at("new"), "1"));
     CHECK_INT(entries(), 3);
     end();
 }
 
-static int asked_to_stop;
+static int stop_requested;
 
-static int wants_to_stop(void)
+static int stop_hook(void)
 {
-    return asked_to_stop;
+    return stop_requested;
 }
 
-/* Whoever writes when the process is asked to end cleans up. */
+/* A writer that is interrupted removes its partial file. */
 static void stopped_writers(void)
 {
     ek_file_out f;
 
     begin();
-    ek_file_set_stop(wants_to_stop);
+    ek_file_set_stop(stop_hook);
     CHECK(ek_file_replace(NULL, at("f"), "old", 3) == EK_OK);
     CHECK(ek_file_out_open(NULL, at("f"), EK_WRITE_REPLACE, &f) == EK_OK);
     CHECK(ek_file_out_write(&f, "new", 3) == EK_OK);
-    asked_to_stop = 1;
+    stop_requested = 1;
     CHECK_INT(ek_file_out_write(&f, "er", 2), EK_ECANCELED);
-    CHECK(says("interrupted while") && says("/f"));
+    CHECK(error_has("interrupted while") && error_has("/f"));
     CHECK_INT(ek_file_out_close(&f), EK_ECANCELED);
     ek_file_out_discard(&f);
     CHECK_INT(ek_file_replace(NULL, at("f"), "new", 3), EK_ECANCELED);
-    CHECK(holds(at("f"), "old"));
+    CHECK(has_contents(at("f"), "old"));
     CHECK_INT(entries(), 1);
     ek_file_set_stop(NULL);
     CHECK(ek_file_replace(NULL, at("f"), "new", 3) == EK_OK);
     end();
 }
 
-/* A name as long as a file system has them. */
+/* A name of the maximum length. */
 static void long_names(void)
 {
     char name[256];
@@ -469,7 +471,7 @@ static void long_names(void)
     memset(name, 'n', 255);
     name[255] = '\0';
     begin();
-    CHECK(ek_file_replace(NULL, at(name), "1", 1) == EK_OK && holds(at(name), "1"));
+    CHECK(ek_file_replace(NULL, at(name), "1", 1) == EK_OK && has_contents(at(name), "1"));
     CHECK_INT(entries(), 1);
     end();
 }
@@ -506,7 +508,7 @@ static void private_folders(void)
     CHECK_INT(ek_file_open_private(at("c/own/f"), &fd, &bytes), EK_ENOENT);
     CHECK(chmod(at("c/own"), 0770) == 0);
     CHECK_INT(ek_folder_make_private(at("c/own")), EK_EINVAL);
-    CHECK(says("c/own") && says("770"));
+    CHECK(error_has("c/own") && error_has("770"));
     CHECK(symlink("own", at("c/link")) == 0 && chmod(at("c/own"), 0700) == 0);
     CHECK_INT(ek_folder_make_private(at("c/link")), EK_EINVAL);
     if (geteuid() == 0) {
@@ -514,7 +516,7 @@ static void private_folders(void)
         CHECK_INT(ek_file_open_private(at("c/own/f"), &fd, &bytes), EK_ENOENT);
         CHECK(chown(at("c/own"), 12345, 12345) == 0);
         CHECK_INT(ek_folder_make_private(at("c/own")), EK_EINVAL);
-        CHECK(says("c/own") && says("user 12345"));
+        CHECK(error_has("c/own") && error_has("user 12345"));
     }
     CHECK(ek_file_open_unnamed(root.s, &fd) == EK_OK);
     CHECK(write(fd, "x", 1) == 1 && lseek(fd, 0, SEEK_SET) == 0);
@@ -541,8 +543,8 @@ static void full_disk(void)
     }
     CHECK(ek_file_replace(NULL, at("f"), "old", 3) == EK_OK);
     CHECK_INT(ek_file_replace(NULL, at("f"), data, sizeof(data)), EK_ENOSPC);
-    CHECK(says("No space left") && says("/f"));
-    CHECK(holds(at("f"), "old"));
+    CHECK(error_has("No space left") && error_has("/f"));
+    CHECK(has_contents(at("f"), "old"));
     CHECK_INT(entries(), 1);
     CHECK(ek_folder_free(root.s, &room) == EK_OK && room > 0 && room <= 64 << 10);
     CHECK(umount(root.s) == 0);
@@ -557,7 +559,7 @@ static const ek_case cases[] = {
     EK_CASE(replace_at_every_call),
     EK_CASE(replace_without_power),
     EK_CASE(short_writes),
-    EK_CASE(foreign_names_stay),
+    EK_CASE(existing_names_are_kept),
     EK_CASE(permissions),
     EK_CASE(links),
     EK_CASE(special_files),

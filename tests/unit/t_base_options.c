@@ -41,7 +41,7 @@ static ek_status parse(const ek_option_table *t, ek_options **o, int n, const ch
 #define PARSE(t, o, ...)                                                                           \
     parse((t), (o), (int)COUNT(((const char *[]){__VA_ARGS__})), (const char *[]){__VA_ARGS__})
 
-/* A refused command line: status, and words that the message must hold. */
+/* A command line that must fail: status, and texts that the message must contain. */
 static void refused(const ek_option_table *t, ek_status want, const char *has, const char *has2,
                     int n, const char **args)
 {
@@ -124,7 +124,7 @@ static void both_spellings(void)
     ek_options_destroy(o);
 }
 
-/* All 64 bits, from the line and from JSON, where those that no integer there holds are texts. */
+/* All 64 bits, from the command line and from JSON, where numbers from 2^63 on are strings. */
 static void unsigned_numbers(void)
 {
     static const char *const wrong[] = {"18446744073709551616", "-1", "+1", "", " 1", "1x", "0x1"};

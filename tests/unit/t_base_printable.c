@@ -1,11 +1,11 @@
-/* Names from foreign files in messages: nothing that a terminal obeys is left, all else stays. */
+/* Names from untrusted files in messages: control characters are escaped, all else is kept. */
 #include "evenkeel/err.h"
 
 #include "base/log.h"
 #include "base/printable.h"
 #include "ek_test.h"
 
-static void becomes(const char *text, const char *want)
+static void check_escaped(const char *text, const char *want)
 {
     char out[64];
 
@@ -13,34 +13,35 @@ static void becomes(const char *text, const char *want)
         EK_T_FAIL("\"%s\", expected \"%s\"", out, want);
 }
 
-static void printable_text_stays(void)
+static void printable_text_is_kept(void)
 {
-    becomes("", "");
-    becomes(NULL, "");
-    becomes("plain, 100 % \\x1b \\n", "plain, 100 % \\x1b \\n");
-    becomes("\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x9a\xa2", "\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x9a\xa2");
+    check_escaped("", "");
+    check_escaped(NULL, "");
+    check_escaped("plain, 100 % \\x1b \\n", "plain, 100 % \\x1b \\n");
+    check_escaped("\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x9a\xa2",
+                  "\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x9a\xa2");
 }
 
 static void controls_are_escaped(void)
 {
-    becomes("a\x1b]0;title\x07z", "a\\x1b]0;title\\x07z");
-    becomes("a\nb\rc\td\x7f", "a\\nb\\rc\\td\\x7f");
-    becomes("\xc2\x9b"
-            "31m",
-            "\\u009b31m"); /* CSI in C1 */
-    becomes("a\xe2\x80\xae"
-            "b\xe2\x81\xa6\xe2\x80\xa8",
-            "a\\u202eb\\u2066\\u2028");
+    check_escaped("a\x1b]0;title\x07z", "a\\x1b]0;title\\x07z");
+    check_escaped("a\nb\rc\td\x7f", "a\\nb\\rc\\td\\x7f");
+    check_escaped("\xc2\x9b"
+                  "31m",
+                  "\\u009b31m"); /* CSI in C1 */
+    check_escaped("a\xe2\x80\xae"
+                  "b\xe2\x81\xa6\xe2\x80\xa8",
+                  "a\\u202eb\\u2066\\u2028");
 }
 
 static void bytes_that_are_not_utf8_are_escaped(void)
 {
-    becomes("\xff\xfe", "\\xff\\xfe");
-    becomes("\xc0\x80", "\\xc0\\x80");                   /* overlong */
-    becomes("\xed\xa0\x80", "\\xed\\xa0\\x80");          /* a surrogate */
-    becomes("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"); /* beyond U+10FFFF */
-    becomes("\xe6\xbc", "\\xe6\\xbc");
-    becomes("\x9b", "\\x9b");
+    check_escaped("\xff\xfe", "\\xff\\xfe");
+    check_escaped("\xc0\x80", "\\xc0\\x80");                   /* overlong */
+    check_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80");          /* a surrogate */
+    check_escaped("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"); /* beyond U+10FFFF */
+    check_escaped("\xe6\xbc", "\\xe6\\xbc");
+    check_escaped("\x9b", "\\x9b");
 }
 
 static void limits(void)
@@ -49,7 +50,7 @@ static void limits(void)
 
     CHECK_INT(ek_printable_bytes(out, 1, "abc", 3, ""), 0);
     CHECK(strcmp(out, "") == 0);
-    CHECK_INT(ek_printable_bytes(out, 6, "ab\x1b\x1b", 4, ""), 2); /* by whole escapes */
+    CHECK_INT(ek_printable_bytes(out, 6, "ab\x1b\x1b", 4, ""), 2); /* cut before a whole escape */
     CHECK_INT(ek_printable_bytes(out, 8, "a\0\n\t", 4, "\n\t"), 7);
     CHECK(strcmp(out, "a\\x00\n\t") == 0);
 }
@@ -69,7 +70,8 @@ static void messages_of_failures(void)
     CHECK_INT(strlen(ek_err_message()), 1022);
 }
 
-static void keep(void *context, ek_log_level level, const char *component, const char *message)
+static void keep_message(void *context, ek_log_level level, const char *component,
+                         const char *message)
 {
     (void)level;
     (void)component;
@@ -78,15 +80,15 @@ static void keep(void *context, ek_log_level level, const char *component, const
 
 static void log_lines(void)
 {
-    char heard[64] = "";
+    char logged[64] = "";
 
-    ek_log_set_sink(keep, heard, EK_LOG_WARN);
+    ek_log_set_sink(keep_message, logged, EK_LOG_WARN);
     ek_log("test", EK_LOG_WARN, "host %s", "a\x1b[1A\r");
     ek_log_set_sink(NULL, NULL, EK_LOG_ERROR);
-    CHECK(strcmp(heard, "host a\\x1b[1A\\r") == 0);
+    CHECK(strcmp(logged, "host a\\x1b[1A\\r") == 0);
 }
 
-static const ek_case cases[] = {EK_CASE(printable_text_stays),
+static const ek_case cases[] = {EK_CASE(printable_text_is_kept),
                                 EK_CASE(controls_are_escaped),
                                 EK_CASE(bytes_that_are_not_utf8_are_escaped),
                                 EK_CASE(limits),

@@ -1,4 +1,4 @@
-/* The tick: whose it is, how often it comes, and that it does not come within itself. */
+/* The progress hook: it is thread-local, called at most once per period, and not reentered. */
 #include "base/clock.h"
 #include "base/progress_hook.h"
 #include "ek_test.h"
@@ -27,13 +27,13 @@ static void nothing_is_called_when_unset(void)
     ek_progress();
     ek_progress_hook_set(count, &c);
     ek_progress();
-    CHECK_INT(c.calls, 1); /* the first tick comes at once */
+    CHECK_INT(c.calls, 1); /* the first call is immediate */
     ek_progress_hook_set(NULL, NULL);
     ek_progress();
     CHECK_INT(c.calls, 1);
 }
 
-static void ticks_keep_their_distance(void)
+static void calls_are_a_period_apart(void)
 {
     counter c = {.least_ns = INT64_MAX};
 
@@ -50,7 +50,7 @@ static void count_twice(void *context)
     int64_t end = ek_clock_ns() + 200000;
 
     c->calls++;
-    while (ek_clock_ns() < end) { /* long enough for the next tick to be due */
+    while (ek_clock_ns() < end) { /* longer than the period */
         int before = c->calls;
 
         ek_progress();
@@ -58,7 +58,7 @@ static void count_twice(void *context)
     }
 }
 
-static void a_tick_does_not_tick(void)
+static void the_hook_is_not_reentered(void)
 {
     counter c = {0};
 
@@ -69,7 +69,7 @@ static void a_tick_does_not_tick(void)
     CHECK_INT(c.inner, 0);
 }
 
-static void *tick_here(void *unused)
+static void *progress_here(void *unused)
 {
     for (int i = 0; i < 1000; i++)
         ek_progress();
@@ -82,7 +82,7 @@ static void other_threads_have_none(void)
     pthread_t thread;
 
     ek_progress_hook_set(count, &c);
-    CHECK(pthread_create(&thread, NULL, tick_here, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, progress_here, NULL) == 0);
     pthread_join(thread, NULL);
     CHECK_INT(c.calls, 0);
     ek_progress();
@@ -92,8 +92,8 @@ static void other_threads_have_none(void)
 
 static const ek_case cases[] = {
     EK_CASE(nothing_is_called_when_unset),
-    EK_CASE(ticks_keep_their_distance),
-    EK_CASE(a_tick_does_not_tick),
+    EK_CASE(calls_are_a_period_apart),
+    EK_CASE(the_hook_is_not_reentered),
     EK_CASE(other_threads_have_none),
 };
 EK_TEST_MAIN(cases)

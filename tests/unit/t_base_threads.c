@@ -1,4 +1,4 @@
-/* Cores, cgroup quotas (invented trees of both versions), resident memory, and the log. */
+/* Cores, cgroup quotas (made-up trees of both versions), resident memory, stacks, and the log. */
 #include "base/log.h"
 #include "base/threads.h"
 #include "ek_test.h"
@@ -8,7 +8,7 @@
 
 static char root[] = "/tmp/ek_threads_XXXXXX";
 
-static void put(const char *name, const char *text)
+static void write_root_file(const char *name, const char *text)
 {
     char path[256];
     FILE *f;
@@ -26,11 +26,11 @@ static void put(const char *name, const char *text)
     }
 }
 
-static double quota(const char *membership)
+static double quota_for(const char *membership)
 {
     char path[256];
 
-    put("membership", membership);
+    write_root_file("membership", membership);
     snprintf(path, sizeof(path), "%s/membership", root);
     return ek_cores_quota(path, root);
 }
@@ -40,26 +40,26 @@ static void quotas(void)
     char command[64];
 
     CHECK(mkdtemp(root) != NULL);
-    CHECK(quota("0::/\n") == 0);
-    put("a/b/cpu.max", "150000 100000\n");
-    put("a/cpu.max", "max 100000\n");
-    CHECK(quota("0::/a/b\n") == 1.5);
-    CHECK(quota("0::/a\n") == 0);
-    put("cpu.max", "400000 100000\n");
-    CHECK(quota("0::/a/b\n") == 1.5);
-    CHECK(quota("0::/\n") == 4);
-    CHECK(quota("0::/a/b/no/such/folder\n") == 1.5);
-    put("a/cpu.max", "2500 5000\n"); /* a parent binds its children */
-    CHECK(quota("0::/a/b\n") == 0.5);
-    put("cpu/x/cpu.cfs_quota_us", "-1\n");
-    put("cpu/x/cpu.cfs_period_us", "100000\n");
-    CHECK(quota("3:cpu,cpuacct:/x\n") == 0);
-    put("cpu/x/cpu.cfs_quota_us", "300000\n");
-    CHECK(quota("3:cpu,cpuacct:/x\n") == 3);
-    CHECK(quota("3:cpuacct,cpu:/x\n") == 3);
-    CHECK(quota("3:cpuset:/x\n2:cpuacct:/x\n") == 0);
-    CHECK(quota("3:cpu:/x\n0::/a/b\n") == 0.5);
-    CHECK(quota("nonsense\n:\n") == 0);
+    CHECK(quota_for("0::/\n") == 0);
+    write_root_file("a/b/cpu.max", "150000 100000\n");
+    write_root_file("a/cpu.max", "max 100000\n");
+    CHECK(quota_for("0::/a/b\n") == 1.5);
+    CHECK(quota_for("0::/a\n") == 0);
+    write_root_file("cpu.max", "400000 100000\n");
+    CHECK(quota_for("0::/a/b\n") == 1.5);
+    CHECK(quota_for("0::/\n") == 4);
+    CHECK(quota_for("0::/a/b/no/such/folder\n") == 1.5);
+    write_root_file("a/cpu.max", "2500 5000\n"); /* a parent binds its children */
+    CHECK(quota_for("0::/a/b\n") == 0.5);
+    write_root_file("cpu/x/cpu.cfs_quota_us", "-1\n");
+    write_root_file("cpu/x/cpu.cfs_period_us", "100000\n");
+    CHECK(quota_for("3:cpu,cpuacct:/x\n") == 0);
+    write_root_file("cpu/x/cpu.cfs_quota_us", "300000\n");
+    CHECK(quota_for("3:cpu,cpuacct:/x\n") == 3);
+    CHECK(quota_for("3:cpuacct,cpu:/x\n") == 3);
+    CHECK(quota_for("3:cpuset:/x\n2:cpuacct:/x\n") == 0);
+    CHECK(quota_for("3:cpu:/x\n0::/a/b\n") == 0.5);
+    CHECK(quota_for("nonsense\n:\n") == 0);
     CHECK(ek_cores_quota("/nonexistent", root) == 0);
     snprintf(command, sizeof(command), "rm -r %s", root);
     CHECK_INT(system(command), 0);
@@ -108,24 +108,25 @@ static void resident(void)
     CHECK(ek_rss_peak_bytes() >= peak - (1 << 20));
 }
 
-static char heard[256];
+static char logged[256];
 
-static void listen(void *context, ek_log_level level, const char *component, const char *message)
+static void keep_message(void *context, ek_log_level level, const char *component,
+                         const char *message)
 {
     ++*(int *)context;
-    snprintf(heard, sizeof(heard), "%s %s %s", ek_log_level_name(level), component, message);
+    snprintf(logged, sizeof(logged), "%s %s %s", ek_log_level_name(level), component, message);
 }
 
 static void logging(void)
 {
     int calls = 0;
 
-    ek_log("test", EK_LOG_ERROR, "nobody hears this");
+    ek_log("test", EK_LOG_ERROR, "without a sink");
     CHECK(!ek_log_heard(EK_LOG_ERROR));
-    ek_log_set_sink(listen, &calls, EK_LOG_INFO);
+    ek_log_set_sink(keep_message, &calls, EK_LOG_INFO);
     CHECK(ek_log_heard(EK_LOG_INFO) && !ek_log_heard(EK_LOG_DEBUG));
     ek_log("store", EK_LOG_WARN, "step %d took %.1f ms", 3, 2.5);
-    CHECK(strcmp(heard, "warn store step 3 took 2.5 ms") == 0);
+    CHECK(strcmp(logged, "warn store step 3 took 2.5 ms") == 0);
     ek_log("store", EK_LOG_DEBUG, "too fine");
     CHECK_INT(calls, 1);
     ek_log_set_sink(NULL, NULL, EK_LOG_TRACE);
@@ -142,7 +143,7 @@ static void *check_stack(void *refused)
     return NULL;
 }
 
-/* A thread that is too small for kernels is refused; those that the library starts are not. */
+/* ek_stack_check fails in a thread with a small stack, and not in threads of ek_thread_start. */
 static void stacks(void)
 {
     pthread_attr_t small, usual;

@@ -31,8 +31,7 @@ static void far_in_pieces(void)
         ek_t.failed += over_cases(ranks, short_to_other_nodes);
 }
 
-/* --- failures ---------------------------------------------------------------------------------
- */
+/* --- failures --------------------------------------------------------------------------------- */
 
 /* The receiver wants another length than the sender sends: an error on every rank, and for every
  * operation after it. */

@@ -373,7 +373,7 @@ static void the_cache_is_private(void)
     }
     CHECK(chmod(c.cache_dir, 0730) == 0);
     CHECK_INT(ek_tokens_open(&c, &t), EK_EINVAL);
-    CHECK(says(c.cache_dir) && says("others may write"));
+    CHECK(says(c.cache_dir) && says("is writable by others"));
     leave();
 }
 

@@ -183,7 +183,7 @@ static void attention_cached_equals(void)
     }
 }
 
-/* --- the modes against each other --------------------------------------------------------- */
+/* --- the modes against each other ------------------------------------------------------------- */
 
 /* Sizes that no vector length divides. */
 enum { N = 23, D = 70, F = 45, V = 131, HEADS = 3, KV = 1, DIM = 14, QKV = 5 * DIM, BUFFERS = 64 };

@@ -55,7 +55,7 @@ static void check_gradient(const char *what, double (*loss)(void), double *x,
     }
 }
 
-/* --- linear ------------------------------------------------------------------------------- */
+/* --- linear ----------------------------------------------------------------------------------- */
 
 /* Three groups, one empty, that leave rows 0, 1 and 7 to nobody. */
 enum { L_ROWS = 14, L_OUT = 6, L_IN = 261, L_LDX = 263, L_LDY = 7, L_GROUPS = 4 };
@@ -164,7 +164,7 @@ static void matmul_real(void)
     }
 }
 
-/* --- rows --------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 /* combine is the transpose of gather when row_of inverts idx: <gather x, y> = <x, combine y>. */
 static void gather_combine_adjoint(void)
@@ -217,7 +217,7 @@ static void embed_bias_gradients(void)
     check_gradient("db", embed_loss, E_bias, db, E_D);
 }
 
-/* --- norms -------------------------------------------------------------------------------- */
+/* --- norms ------------------------------------------------------------------------------------ */
 
 enum { N_N = 6, N_D = 67 };
 
@@ -279,7 +279,7 @@ static void headnorm_gradients(void)
     check_gradient("dw", headnorm_loss, H_w, dw, H_DIM);
 }
 
-/* --- attention ---------------------------------------------------------------------------- */
+/* --- attention -------------------------------------------------------------------------------- */
 
 /* The inverse is the transpose, and it undoes the rotation. */
 static void rope_inverse(void)
@@ -350,7 +350,7 @@ static void attention_gradients(void)
     }
 }
 
-/* --- experts and loss --------------------------------------------------------------------- */
+/* --- experts and loss ------------------------------------------------------------------------- */
 
 enum { S_N = 4, S_F = 9 };
 

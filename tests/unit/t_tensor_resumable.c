@@ -159,8 +159,7 @@ static void each_table(void (*check)(const ek_kernels *k), int threads)
         }
 }
 
-/* --- killed: all kernels run in children, for a team does not outlive fork ----------------------
- */
+/* --- killed: all kernels run in children, for a team does not outlive fork -------------------- */
 
 /* Making a table of several threads starts the team, so each child makes its own. */
 static void enter_own(const ek_kernels *like)

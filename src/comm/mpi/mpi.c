@@ -47,8 +47,7 @@ static ek_status check(int code, const char *call)
     return EK_FAIL(EK_ECOMM, "%s failed: %s", call, text);
 }
 
-/* --- messages ---------------------------------------------------------------------------------
- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static ek_status mpi_send(void *self, const void *buf, int64_t bytes, int to, int tag,
                           ek_message *m)
@@ -91,8 +90,7 @@ static ek_status mpi_test(void *self, ek_message *m, int *done)
     return EK_OK;
 }
 
-/* --- groups -----------------------------------------------------------------------------------
- */
+/* --- groups ----------------------------------------------------------------------------------- */
 
 static ek_status make_group(MPI_Comm parent, const int *ranks, int n, MPI_Comm *out)
 {
@@ -173,8 +171,7 @@ static const ek_backend backend = {
     .abort = mpi_abort,
 };
 
-/* --- the world --------------------------------------------------------------------------------
- */
+/* --- the world -------------------------------------------------------------------------------- */
 
 /* Any one thread at a time may call. */
 static ek_status initialise(int *mine)

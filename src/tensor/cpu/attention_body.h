@@ -21,7 +21,7 @@
 
 enum { BLOCK = 64, TILE_ROWS = 6, TILE_ROWS_NARROW = 8 };
 
-/* --- products ------------------------------------------------------------------------------- */
+/* --- products --------------------------------------------------------------------------------- */
 
 /* Which part of a product lies under the diagonal: key column c is visible to query row r where
  * c <= r + diagonal. */
@@ -172,7 +172,7 @@ static void multiply(const product *p, int64_t rows, int64_t vecs, int64_t depth
     }
 }
 
-/* --- a head, and the room of a thread ------------------------------------------------------- */
+/* --- a head, and the room of a thread --------------------------------------------------------- */
 
 /* One query head and the key head that it reads; strides in elements. */
 typedef struct {
@@ -368,7 +368,7 @@ static void zero_row(float *row, int64_t from)
         memset(row + from, 0, (size_t)(BLOCK - from) * sizeof(float));
 }
 
-/* --- forward -------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 /* The largest of n visible scores of a row; -inf if none. */
 static inline __attribute__((always_inline)) float row_top(const float *s, int64_t n)
@@ -526,7 +526,7 @@ static void attention_forward(const ek_attention *a, const void *qkv, void *o, v
     }
 }
 
-/* --- backward ------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
 /* s -> p and ds -> p (ds - delta) for n visible columns of a row, zeros beyond. */
 static inline __attribute__((always_inline)) void gradient_row(float *s, float *ds, int64_t n,

@@ -29,7 +29,7 @@ static inline void some_store(comp *p, vf v, int64_t n)
         comp_store_n(p, v, n);
 }
 
-/* --- rope ----------------------------------------------------------------------------------- */
+/* --- rope ------------------------------------------------------------------------------------- */
 
 /* Pairs (x[i], x[i + half]) of one row of heads turn by the angle i of the row's position. */
 static void rope_row(comp *x, int64_t heads, int64_t head_dim, const float *cosine, vf sign)
@@ -61,7 +61,7 @@ static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t he
                  (const float *)cos_sin + (pos0 + r % seq) * head_dim, sign);
 }
 
-/* --- head norms ----------------------------------------------------------------------------- */
+/* --- head norms ------------------------------------------------------------------------------- */
 
 static float square_sum(const comp *x, int64_t n)
 {

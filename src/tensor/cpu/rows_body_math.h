@@ -4,7 +4,7 @@
  * Included by rows_body.h with what rows_body_move.h needs, and with
  *   comp_sigmoid    the logistic function, as exact as C is */
 
-/* --- norm ----------------------------------------------------------------------------------- */
+/* --- norm ------------------------------------------------------------------------------------- */
 
 static void FN(rmsnorm_forward)(int64_t n, int64_t d, double eps, const void *x, const void *w,
                                 void *y, void *y_real, void *rstd)
@@ -34,7 +34,7 @@ static void FN(rmsnorm_forward)(int64_t n, int64_t d, double eps, const void *x,
     }
 }
 
-/* --- experts -------------------------------------------------------------------------------- */
+/* --- experts ---------------------------------------------------------------------------------- */
 
 static void FN(swiglu_forward)(int64_t n, int64_t f, const void *gu, const void *scale, void *h)
 {
@@ -96,7 +96,7 @@ static void FN(swiglu_backward)(int64_t n, int64_t f, const void *gu, const void
     }
 }
 
-/* --- loss ----------------------------------------------------------------------------------- */
+/* --- loss ------------------------------------------------------------------------------------- */
 
 /* One row: returns the loss and leaves dx / scale * total in x.  The target's exponential is left
  * out of the sum and added in double, because a loss near 0 is what the others have beside it. */

@@ -5,7 +5,7 @@
  *   comp_load, comp_store    its vector load and store
  *   FN(name)                 the name of a function of this type */
 
-/* --- moves ---------------------------------------------------------------------------------- */
+/* --- moves ------------------------------------------------------------------------------------ */
 
 static void FN(gather_comp)(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
                             void *dst, int64_t ldd)
@@ -80,7 +80,7 @@ static void FN(to_comp)(int64_t n, int64_t d, const void *x, void *y)
     }
 }
 
-/* --- bias ----------------------------------------------------------------------------------- */
+/* --- bias ------------------------------------------------------------------------------------- */
 
 static void FN(bias_forward)(int64_t n, int64_t d, const void *b, void *x, int64_t ld)
 {

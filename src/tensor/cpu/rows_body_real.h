@@ -33,7 +33,7 @@ static inline void rows_columns(int64_t d, int64_t *from, int64_t *to)
     *to = *to < d ? *to : d;
 }
 
-/* --- copies --------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 /* One row of bytes; src NULL: zeros. */
 static inline void copy_row(char *dst, const char *src, int64_t bytes, int stream)
@@ -89,7 +89,7 @@ static void embed_backward(int64_t n, int64_t d, const int32_t *ids, const void 
     }
 }
 
-/* --- norm ----------------------------------------------------------------------------------- */
+/* --- norm ------------------------------------------------------------------------------------- */
 
 /* In two sums, because one waits for itself. */
 static inline float sum_squares_row(int64_t d, const float *x)
@@ -161,7 +161,7 @@ static void rmsnorm_backward(int64_t n, int64_t d, const void *x, const void *w,
     }
 }
 
-/* --- router --------------------------------------------------------------------------------- */
+/* --- router ----------------------------------------------------------------------------------- */
 
 /* Sets p to the softmax of x and returns its log of the sum of exponentials. */
 static inline float softmax_row(int64_t e, const float *x, float *p)
@@ -227,7 +227,7 @@ static void softmax_topk(int64_t n, int64_t e, int64_t k, const void *logits, vo
     }
 }
 
-/* --- loss ----------------------------------------------------------------------------------- */
+/* --- loss ------------------------------------------------------------------------------------- */
 
 /* Sets x to exp(x - top) and returns the sum: in float over short pieces, these in double. */
 static inline double exponentials(int64_t v, float *x, float top)
@@ -273,7 +273,7 @@ static void vocab_exponentials(int64_t n, int64_t v, void *logits, int64_t ld,
     }
 }
 
-/* --- optimizer ------------------------------------------------------------------------------ */
+/* --- optimizer -------------------------------------------------------------------------------- */
 
 /* In at most 256 chunks, whose sums are added in order. */
 static double sum_squares(int64_t n, const void *g)

@@ -15,7 +15,7 @@
 
 enum { STRIP = 64, SUMS = 256, PARTS = SUMS / EK_WARP };
 
-/* --- rotary embedding ------------------------------------------------------------------------ */
+/* --- rotary embedding ------------------------------------------------------------------------- */
 
 template <class R, class C>
 __global__ void rotate(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
@@ -42,7 +42,7 @@ static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t he
            pos0, heads, head_dim, (const R *)cos_sin, inverse, (C *)x, ld);
 }
 
-/* --- what the passes share ------------------------------------------------------------------- */
+/* --- what the passes share -------------------------------------------------------------------- */
 
 /* Strips of a block's own rows and of a tile's. */
 template <class R> struct strips {
@@ -112,7 +112,7 @@ static int64_t blocks_of_rows(int64_t n)
     return (n + EK_WARPS - 1) / EK_WARPS;
 }
 
-/* --- forward --------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 template <class R, class C>
 __device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, int64_t c0)
@@ -222,7 +222,7 @@ static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, con
     attend_all("attention_cached", x);
 }
 
-/* --- backward -------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
 template <class R, class C> __global__ void find_delta(gradients<R, C> g)
 {

@@ -160,7 +160,7 @@ __device__ static void put_rows(ek_bf16 *to, int64_t ld, int64_t first, int64_t 
         }
 }
 
-/* --- forward --------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 /* The softmax so far of the warp's rows, by halves: the largest score, in units of log 2, and this
  * lane's part of the sum of exponentials. */
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
                 sum, factor);
 }
 
-/* --- backward -------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
 /* What the gradients know of a query: lse in units of log 2.  Past the last p is 0. */
 struct of_query {
@@ -445,7 +445,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
     put_rows<D>(to + g.kv_heads * g.dim, g.ld, own, g.seq, g.dim, dv, one);
 }
 
-/* --- which ----------------------------------------------------------------------------------- */
+/* --- which ------------------------------------------------------------------------------------ */
 
 static int64_t blocks_of_rows(int64_t n)
 {

@@ -41,7 +41,7 @@ static ek_status check(cudaError_t e, const char *what)
     return EK_OK;
 }
 
-/* --- memory ---------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static ek_status take(const ek_memory *m, size_t bytes, const char *what, void **out)
 {
@@ -76,7 +76,7 @@ static size_t available(const ek_memory *m)
 /* It outlives tables: arenas may be given back after them. */
 static const ek_memory managed = {take, give, available};
 
-/* --- the stream ------------------------------------------------------------------------------ */
+/* --- the stream ------------------------------------------------------------------------------- */
 
 /* Which device a thread uses is the thread's own affair. */
 static void enter(const ek_kernels *k)
@@ -209,7 +209,7 @@ static ek_status wait_for(const ek_kernels *k)
     return failed[0] == '\0' ? EK_OK : check(shared.error, failed);
 }
 
-/* --- the table ------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static int count(void)
 {

@@ -101,7 +101,7 @@ __device__ inline int64_t threads_in_all(void)
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* --- sums and maxima: every thread gets the result ------------------------------------------- */
+/* --- sums and maxima: every thread gets the result -------------------------------------------- */
 
 struct adds {
     template <class R> __device__ R operator()(R x, R y) const

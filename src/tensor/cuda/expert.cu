@@ -3,7 +3,7 @@
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
-/* --- SwiGLU ---------------------------------------------------------------------------------- */
+/* --- SwiGLU ----------------------------------------------------------------------------------- */
 
 template <class R, class C> __global__ void swiglu(int64_t f, const C *gu, const R *scale, C *h)
 {
@@ -57,7 +57,7 @@ static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *sc
            (const C *)dh, (C *)dgu, (C *)h, (R *)dscale);
 }
 
-/* --- optimizer ------------------------------------------------------------------------------- */
+/* --- optimizer -------------------------------------------------------------------------------- */
 
 enum { PARTS_MAX = 1024, PART_MIN = 4096 };
 

@@ -97,7 +97,7 @@ template <class R, class X, class C> struct collector {
     }
 };
 
-/* --- the table's ----------------------------------------------------------------------------- */
+/* --- the table's ------------------------------------------------------------------------------ */
 
 /* Both forms are [out, in] in C; their size, and that no product needs room, is the reference's. */
 static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,

@@ -102,7 +102,7 @@ __device__ static void multiply_terms(float sum[DOWN][ACROSS][4], const chunk *t
     }
 }
 
-/* --- results --------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
 __device__ static float2 get_pair(const float *from)
 {
@@ -186,7 +186,7 @@ __device__ static void put_sums(const product<ek_bf16> &p, int64_t i0, int64_t j
         put_rows<T, ADD, false>(to, p.ldc, rows, columns, sum);
 }
 
-/* --- the kernel ------------------------------------------------------------------------------ */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 template <bool A_ALONG, bool B_ALONG>
 __global__ void __launch_bounds__(EK_BLOCK, 2)
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(EK_BLOCK, 2)
     }
 }
 
-/* --- which way ------------------------------------------------------------------------------- */
+/* --- which way -------------------------------------------------------------------------------- */
 
 /* Whether all of them lie in one of the ways that there are kernels for, and are no larger than
  * these can count. */

@@ -5,7 +5,7 @@
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
-/* --- rows ------------------------------------------------------------------------------------ */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 template <class R, class C>
 __global__ void norm_row(int64_t d, double eps, const R *x, const R *w, C *y, R *y_real, R *rstd)
@@ -84,7 +84,7 @@ static void rmsnorm_backward(int64_t n, int64_t d, const void *x, const void *w,
            (R *)dw);
 }
 
-/* --- heads: a warp to each ------------------------------------------------------------------- */
+/* --- heads: a warp to each -------------------------------------------------------------------- */
 
 /* The head of a warp; those past the last one have none. */
 __device__ static int64_t head_of_warp(void)
@@ -178,7 +178,7 @@ static void headnorm_backward(int64_t n, int64_t heads, int64_t width, const voi
            heads, width, (const R *)w, (const C *)raw, (const R *)rstd, (C *)dx, ld);
 }
 
-/* --- rows on several ranks ------------------------------------------------------------------- */
+/* --- rows on several ranks -------------------------------------------------------------------- */
 
 template <class R, class C>
 __global__ void wide_squares(int64_t width, const C *x, int64_t ld, double *sums)

@@ -177,8 +177,7 @@ static void scatter_numbers(int64_t n, const int32_t *idx, const void *from, voi
            (const R *)from, (R *)to);
 }
 
-/* --- what the runtime has ------------------------------------------------------------------------
- */
+/* --- what the runtime has --------------------------------------------------------------------- */
 
 static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
                       int64_t ldd)
