@@ -1,5 +1,5 @@
-/* comm_cases.h - what collectives must do, for any back end: every rank runs each case over its
- * world and compares with a serial account of what all ranks put in. */
+/* comm_cases.h - cases of collectives for any back end: every rank runs each case on its world and
+ * compares with a result that it computes serially from all ranks' inputs. */
 #ifndef COMM_CASES_H
 #define COMM_CASES_H
 
@@ -56,7 +56,7 @@ static inline int64_t pick(uint64_t seed, uint64_t stream, uint64_t i, int64_t b
     return (int64_t)(ek_random_bits(seed, stream, i) % (uint64_t)below);
 }
 
-/* A mixing of bits that costs little: most of what is compared is made by it. */
+/* A cheap hash, from which most of the test data is made. */
 static inline uint64_t mix(uint64_t seed, uint64_t stream, int64_t i)
 {
     uint64_t x = (seed * 1000003 + stream) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
@@ -65,19 +65,19 @@ static inline uint64_t mix(uint64_t seed, uint64_t stream, int64_t i)
     return x ^ x >> 32;
 }
 
-/* What rank r puts at element i: small integers, so that sums are exact in every type. */
-static inline int64_t put(uint64_t seed, int r, int64_t i)
+/* Element i of rank r: small integers, so that sums are exact in every type. */
+static inline int64_t value_of(uint64_t seed, int r, int64_t i)
 {
     return (int64_t)(mix(seed, (uint64_t)r, i) % 2001) - 1000;
 }
 
-/* ranks [n] (NULL: 0 to n - 1) together */
+/* The result over ranks [n] (NULL: 0 to n - 1). */
 static inline int64_t expected_of(uint64_t seed, const int *ranks, int n, ek_reduce how, int64_t i)
 {
-    int64_t all = put(seed, ranks != NULL ? ranks[0] : 0, i);
+    int64_t all = value_of(seed, ranks != NULL ? ranks[0] : 0, i);
 
     for (int r = 1; r < n; r++) {
-        int64_t one = put(seed, ranks != NULL ? ranks[r] : r, i);
+        int64_t one = value_of(seed, ranks != NULL ? ranks[r] : r, i);
 
         if (how == EK_MAX_F64 || how == EK_MAX_I64)
             all = one > all ? one : all;
@@ -136,8 +136,8 @@ static void case_all_reduce(peer *p)
 
             p->seed++;
             for (int64_t i = 0; i < n; i++)
-                store(all_kinds[k], buf, i, put(p->seed, p->rank, i));
-            buf[n] = 77; /* not to be touched */
+                store(all_kinds[k], buf, i, value_of(p->seed, p->rank, i));
+            buf[n] = 77; /* must not be written */
             DO(p, ek_comm_all_reduce(p->world, buf, n, all_kinds[k], &op));
             EXPECT(p, wrong_elements(p, all_kinds[k], buf, 0, n) == 0);
             EXPECT(p, buf[n] == 77);
@@ -145,7 +145,7 @@ static void case_all_reduce(peer *p)
         }
 }
 
-/* Numbers whose sum depends on the order: all ranks have the same bits, near the true sum. */
+/* Values whose sum depends on the order: all ranks get the same bits, close to the exact sum. */
 static void case_same_bits(peer *p)
 {
     static const int64_t sizes[] = {3, 500, 2049, 9001, 40001};
@@ -177,8 +177,8 @@ static void case_same_bits(peer *p)
     }
 }
 
-/* Random runs, many of them empty; `most` elements each. */
-static void random_runs(const peer *p, int64_t most, int64_t *first)
+/* Random ranges, many of them empty, of at most `most` elements. */
+static void random_ranges(const peer *p, int64_t most, int64_t *first)
 {
     first[0] = 0;
     for (int r = 0; r < p->size; r++) {
@@ -198,11 +198,11 @@ static void case_reduce_scatter(peer *p)
             void *buf;
 
             p->seed++;
-            random_runs(p, most[s], first);
+            random_ranges(p, most[s], first);
             n = first[p->size];
             buf = malloc((size_t)n * 8 + 8);
             for (int64_t i = 0; i < n; i++)
-                store(all_kinds[k], buf, i, put(p->seed, p->rank, i));
+                store(all_kinds[k], buf, i, value_of(p->seed, p->rank, i));
             DO(p, ek_comm_reduce_scatter(p->world, buf, first, all_kinds[k], &op));
             EXPECT(p,
                    wrong_elements(p, all_kinds[k], buf, first[p->rank], first[p->rank + 1]) == 0);
@@ -226,7 +226,7 @@ static void case_all_gather(peer *p)
             unsigned char *buf;
 
             p->seed++;
-            random_runs(p, most[s], first);
+            random_ranges(p, most[s], first);
             bytes = first[p->size] * (int64_t)sizes[z];
             buf = calloc((size_t)bytes + 1, 1);
             for (int64_t i = first[p->rank] * (int64_t)sizes[z];
@@ -273,7 +273,7 @@ static void case_broadcast(peer *p)
 /* --- lists of ranks --------------------------------------------------------------------------- */
 
 typedef struct {
-    int n, ranks[64], at; /* at: the caller's place, -1: none */
+    int n, ranks[64], at; /* at: the caller's index, -1: none */
 } rank_list;
 
 /* Some of the ranks, at least one, in random order. */
@@ -316,14 +316,14 @@ static void case_multicast(peer *p)
     }
 }
 
-/* Starts one of this seed, where the caller is in the list; buf [n + 1] is allocated. */
+/* Starts the multireduce of this seed if the caller is in the list; allocates buf [n + 1]. */
 static void start_multireduce(peer *p, const rank_list *l, uint64_t seed, ek_reduce how, int64_t n,
                               int tag, double **buf, ek_coll **op)
 {
     *buf = malloc((size_t)n * 8 + 8);
     for (int64_t i = 0; i < n; i++)
-        store(how, *buf, i, put(seed, p->rank, i));
-    (*buf)[n] = 77; /* not to be touched */
+        store(how, *buf, i, value_of(seed, p->rank, i));
+    (*buf)[n] = 77; /* must not be written */
     if (l->at >= 0)
         MUST(p, ek_comm_multireduce(p->world, *buf, n, how, l->ranks, l->n, tag, op));
 }
@@ -342,8 +342,8 @@ static void end_multireduce(peer *p, const rank_list *l, uint64_t seed, ek_reduc
     *buf = NULL;
 }
 
-/* One after the other, of one tag and over other ranks each time, whoever is late; up to more
- * segments than are in flight at once. */
+/* One after the other with one tag, over other ranks each time; up to more segments than are in
+ * flight at once. */
 static void case_multireduce(peer *p)
 {
     static const int64_t sizes[] = {0, 1, 7, 202, 2049, 33000, 140001};
@@ -361,8 +361,8 @@ static void case_multireduce(peer *p)
             }
 }
 
-/* Many at once over overlapping lists, with multicasts of the same tags the other way, started and
- * waited for in another order on every rank. */
+/* Many at once over overlapping lists, with multicasts of the same tags in the other direction,
+ * started and waited for in a different order on every rank. */
 static void case_many_lists(peer *p)
 {
     enum { LISTS = 12 };
@@ -400,8 +400,8 @@ static void case_many_lists(peer *p)
     }
 }
 
-/* Numbers whose sum depends on the order: added from the end of the list, bit by bit, on every back
- * end and whatever the length of a message. */
+/* Values whose sum depends on the order: added from the end of the list, with the same bits on
+ * every back end and for every message length. */
 static void case_multireduce_order(peer *p)
 {
     static const int64_t sizes[] = {1, 2, 505, 9001, 70001};
@@ -415,17 +415,17 @@ static void case_multireduce_order(peer *p)
         for (int i = 0; i < l.n; i++)
             l.ranks[i] = (int)ek_random_permute(s, 9, (uint64_t)l.n, (uint64_t)i);
         for (int64_t i = 0; i < n; i++) {
-            buf[i] = 1 / (double)(put(s, p->rank, i) * 2 + 1);
+            buf[i] = 1 / (double)(value_of(s, p->rank, i) * 2 + 1);
             small[i] = (float)buf[i];
         }
         DO(p, ek_comm_multireduce(p->world, buf, n, EK_SUM_F64, l.ranks, l.n, 0, &op));
         DO(p, ek_comm_multireduce(p->world, small, n, EK_SUM_F32, l.ranks, l.n, 0, &op));
         for (int64_t i = 0; i < n && p->rank == l.ranks[0]; i++) {
-            double sum = 1 / (double)(put(s, l.ranks[l.n - 1], i) * 2 + 1);
+            double sum = 1 / (double)(value_of(s, l.ranks[l.n - 1], i) * 2 + 1);
             float less = (float)sum;
 
             for (int r = l.n - 2; r >= 0; r--) {
-                double one = 1 / (double)(put(s, l.ranks[r], i) * 2 + 1);
+                double one = 1 / (double)(value_of(s, l.ranks[r], i) * 2 + 1);
 
                 sum = one + sum;
                 less = (float)one + less;
@@ -438,7 +438,7 @@ static void case_multireduce_order(peer *p)
     }
 }
 
-/* One rank alone: done at once, and its bits stay. */
+/* A list of one rank: finished at once, buf unchanged. */
 static void case_multireduce_one(peer *p)
 {
     float buf[3] = {-0.0f, NAN, (float)p->rank}, was[3];
@@ -450,7 +450,7 @@ static void case_multireduce_one(peer *p)
     EXPECT(p, memcmp(was, buf, sizeof(buf)) == 0);
 }
 
-/* Around the ring with several tags at once, received in another order than sent. */
+/* In a ring, with several tags at once, received in a different order than sent. */
 static void case_send_recv(peer *p)
 {
     int to = (p->rank + 1) % p->size, from = (p->rank + p->size - 1) % p->size;
@@ -463,7 +463,7 @@ static void case_send_recv(peer *p)
         out[i] = 100 * p->rank + i;
     for (int i = 0; i < 6; i++) /* tags 0, 1, 2, 0, 1, 2 */
         MUST(p, ek_comm_send(p->world, &out[i], i == 4 ? 0 : 8, to, i % 3, &send[i]));
-    for (int i = 5; i >= 0; i--) { /* of equal tags, the first received is the first sent */
+    for (int i = 5; i >= 0; i--) { /* messages with equal tags keep their order */
         int at = (i + 3) % 6;
 
         in[at] = -1;
@@ -545,7 +545,7 @@ static void case_all_to_all_nodes(peer *p)
     ek_comm *c = NULL;
 
     for (int r = 0; r < p->size; r++)
-        ranks[r] = p->size - 1 - r; /* a group with another order than the world's */
+        ranks[r] = p->size - 1 - r; /* a group in another order than the world */
     MUST(p, ek_comm_group(p->world, "nodes", ranks, p->size, &c));
     for (int shape = 0; shape < 12; shape++) {
         int64_t rows[64 * 64];
@@ -567,9 +567,9 @@ static void case_all_to_all_nodes(peer *p)
     ek_comm_close(&c);
 }
 
-/* --- groups, overlap, accounts ---------------------------------------------------------------- */
+/* --- groups, overlap, bytes sent -------------------------------------------------------------- */
 
-/* Every third rank forms a group, twice over; equal calls on all of them at once do not mix. */
+/* Two sets of groups of every third rank: equal calls on all of them at once do not mix. */
 static void case_groups(peer *p)
 {
     ek_comm *c[2] = {NULL, NULL};
@@ -605,7 +605,7 @@ static void case_groups(peer *p)
         ek_comm_close(&c[i]);
 }
 
-/* Several long and short operations in flight, which every rank waits for in its own order. */
+/* Several long and short operations in flight; every rank waits for them in a different order. */
 static void case_overlap(peer *p)
 {
     enum { OPS = 7, N = 40000 };
@@ -622,7 +622,7 @@ static void case_overlap(peer *p)
         p->seed = (uint64_t)(900 + i);
         buf[i] = malloc(N * sizeof(double));
         for (int64_t k = 0; k < N; k++)
-            buf[i][k] = (double)put(p->seed, i >= 5 ? 0 : p->rank, k);
+            buf[i][k] = (double)value_of(p->seed, i >= 5 ? 0 : p->rank, k);
         if (i >= 5 && p->rank != root)
             memset(buf[i], 0, N * sizeof(double));
         if (i == 4)
@@ -643,8 +643,8 @@ static void case_overlap(peer *p)
 
         p->seed = (uint64_t)(900 + i);
         for (int64_t k = from; k < to; k++)
-            wrong +=
-                buf[i][k] != (double)(i >= 5 ? put(p->seed, 0, k) : expected(p, EK_SUM_F64, k));
+            wrong += buf[i][k] !=
+                     (double)(i >= 5 ? value_of(p->seed, 0, k) : expected(p, EK_SUM_F64, k));
         EXPECT(p, wrong == 0);
         free(buf[i]);
     }
@@ -653,7 +653,7 @@ static void case_overlap(peer *p)
 /* Payload bytes, exactly: around the ring, directly, to each rank. */
 static void case_bytes_sent(peer *p)
 {
-    int64_t n = 840 * 128, before, all = n * 8; /* 1 to 8 ranks share it evenly */
+    int64_t n = 840 * 128, before, all = n * 8; /* divisible by 1 to 8 ranks */
     double *buf = calloc((size_t)n, 8);
     int64_t rows[64 * 64], sum = 0;
     int list[64];
@@ -711,7 +711,7 @@ static void refused_lists(peer *p, ek_coll **none)
                                                       none) == EK_EINVAL);
 }
 
-/* A call that is wrong on every rank is refused, and nothing has happened. */
+/* Invalid arguments on every rank: EK_EINVAL, without any effect. */
 static void case_refused(peer *p)
 {
     int64_t first[65] = {0}, one = 1;

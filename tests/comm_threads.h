@@ -26,7 +26,8 @@ static inline void *over_thread(void *arg)
     return NULL;
 }
 
-/* Every rank calls setup (NULL: none) and run, with this seed; returns how many checks failed. */
+/* Every rank calls setup (NULL: none) and run, with this seed; returns the number of failed checks.
+ */
 static inline int over(int ranks, void (*setup)(peer *p), void (*run)(peer *p), uint64_t seed)
 {
     ek_comm *worlds[OVER_MAX];
@@ -49,7 +50,7 @@ static inline int over(int ranks, void (*setup)(peer *p), void (*run)(peer *p), 
     return failed;
 }
 
-/* The same for each of the cases that all back ends share. */
+/* The same for each case of comm_cases.h. */
 static inline int over_cases(int ranks, void (*setup)(peer *p))
 {
     int failed = 0;

@@ -163,8 +163,7 @@ EK_CHECKED ek_status ek_link_replace(const ek_io *io, const char *text, const ch
  * final names match a pattern (fnmatch), and that have not changed for age_s seconds. */
 void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_t age_s);
 
-/* --- private to this user ----------------------------------------------------------------------
- */
+/* --- private to this user --------------------------------------------------------------------- */
 
 /* Makes a folder with mode 0700, and its parents as ek_folder_make does.  EK_EINVAL if it exists
  * and is no folder, belongs to another user, or is writable by others. */

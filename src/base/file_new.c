@@ -234,8 +234,7 @@ ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *o
     return ek_fail_errno(errno, "make folder", path);
 }
 
-/* --- private to this user ----------------------------------------------------------------------
- */
+/* --- private to this user --------------------------------------------------------------------- */
 
 ek_status ek_folder_make_private(const char *path)
 {

@@ -1,4 +1,4 @@
-/* comm/backend.h - what a back end does: bytes between two ranks, and groups. */
+/* comm/backend.h - interface of a back end: messages between two ranks, and groups. */
 #ifndef COMM_BACKEND_H
 #define COMM_BACKEND_H
 
@@ -6,7 +6,7 @@
 
 enum { EK_HOST_CAP = 64 };
 
-/* A message in flight; the back end's own. */
+/* A message in flight; opaque to the caller. */
 typedef struct {
     void *handle[4];
 } ek_message;
@@ -14,39 +14,41 @@ typedef struct {
 typedef struct ek_backend ek_backend;
 
 /* self: the back end's state of one group.  Messages between two ranks of a group with equal tags
- * arrive in the order they were sent.  tag: 0 to 32767.  A message must have the length that its
- * receiver asks for.  The peer is never the rank itself. */
+ * arrive in the order in which they were sent.  tag: 0 to 32767.  Sender and receiver give the same
+ * length.  The peer is never the rank itself. */
 struct ek_backend {
     const char *name;
-    int64_t message_max; /* longest message it takes, in bytes */
+    int64_t message_max; /* longest message, in bytes */
     ek_status (*send)(void *self, const void *buf, int64_t bytes, int to, int tag, ek_message *m);
     ek_status (*recv)(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m);
-    /* *done: the message has left, or has come. */
+    /* *done: the send buffer may be reused, or the message has been received. */
     ek_status (*test)(void *self, ek_message *m, int *done);
+    /* State of the subgroup of these n ranks of `self`.  Collective over them. */
     ek_status (*group)(void *self, const int *ranks, int n, void **out);
-    /* failed: an operation of this world has failed, so waiting for others may never end. */
+    /* failed: an operation of this world has failed, so it must not wait for other ranks. */
     void (*close)(void *self, int failed);
-    /* Ends the job; NULL where it is this process alone. */
+    /* Terminates all ranks of the job; NULL if the job is this process only. */
     void (*abort)(void *self, int status);
-    /* This rank has failed; NULL where the others learn it otherwise. */
+    /* Reports the failure of this rank to the others; NULL: not needed. */
     void (*failed)(void *self, const char *reason);
 };
 
-/* A world over this back end; takes `state`, also on failure.  hosts [ranks]: names to copy. */
+/* A world over this back end; takes ownership of `state`, also on failure.  hosts [ranks]: host
+ * names, copied. */
 EK_CHECKED ek_status ek_comm_create(const ek_backend *backend, void *state, int rank, int ranks,
                                     const char (*hosts)[EK_HOST_CAP], ek_comm **out);
 
-/* Puts `outer` in the place of the world's back end; *inner and *state are what it was.  Before
- * the first group and operation. */
+/* Replaces the world's back end by `outer`; returns the old one and its state in *inner and *state.
+ * Before the first group and operation. */
 void ek_comm_decorate(ek_comm *world, const ek_backend *outer, void *outer_state,
                       const ek_backend **inner, void **state);
 
-/* Messages to other nodes travel in pieces of at most so many bytes (a multiple of 8, the same on
+/* Messages to other nodes are split into messages of at most `bytes` (a multiple of 8, the same on
  * all ranks).  Before the first operation. */
 void ek_comm_set_far_max(ek_comm *world, int64_t bytes);
 
-/* For tests: longer messages than this (a multiple of 8, the same on all ranks) travel in pieces;
- * and whether collectives check that all ranks make the same call. */
+/* For tests: splits messages longer than `bytes` (a multiple of 8, the same on all ranks); turns
+ * the check on or off that all ranks make the same collective call. */
 void ek_comm_set_message_max(ek_comm *world, int64_t bytes);
 void ek_comm_set_checked(ek_comm *world, int checked);
 

@@ -1,7 +1,7 @@
-/* Operations in flight: their pool, their messages, and their progress.
+/* Operations in flight: pool, messages and progress.
  *
- * Testing one operation makes progress on all that run in the world: ranks may wait for their
- * operations in different orders, and each needs the others' help to finish. */
+ * Testing one operation makes progress on all operations of the world: ranks may wait for their
+ * operations in different orders, and each operation needs progress on all of its ranks. */
 #include "comm/coll.h"
 
 #include "base/backoff.h"
@@ -13,8 +13,9 @@
 
 /* --- the pool --------------------------------------------------------------------------------- */
 
-/* The idle operation with the least scratch that suffices, else the one with the most. */
-static ek_coll *take(ek_comm *c, int64_t scratch)
+/* The idle operation with the smallest sufficient scratch, else the one with the largest; or a new
+ * one, NULL without memory. */
+static ek_coll *pool_alloc(ek_comm *c, int64_t scratch)
 {
     ek_coll **best = &c->idle, *op;
 
@@ -31,15 +32,15 @@ static ek_coll *take(ek_comm *c, int64_t scratch)
     return op;
 }
 
-static void give(ek_coll *op)
+static void pool_free(ek_coll *op)
 {
     op->next = op->comm->idle;
     op->comm->idle = op;
 }
 
-/* *p becomes room for `need` things; what was in it is lost when it had too little.  It grows by
- * half at least: sizes that follow the tokens would else find a new largest one now and then. */
-static ek_status grow(void *p, int64_t *cap, int64_t need, size_t size, const char *name)
+/* Grows the buffer *p to at least `need` elements; its contents are lost.  It grows by half at
+ * least, as sizes that depend on token counts would otherwise reallocate at every new maximum. */
+static ek_status grow_buffer(void *p, int64_t *cap, int64_t need, size_t size, const char *name)
 {
     void *old, *fresh = NULL;
 
@@ -72,20 +73,21 @@ ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
     ek_status st;
 
     EK_TRY(check_world(c->world, name));
-    op = take(c, scratch);
+    op = pool_alloc(c, scratch);
     EK_REQUIRE(op != NULL, EK_ENOMEM, "%s on %s: no memory", name, c->name);
     op->comm = c;
     op->name = name;
     op->site = site;
-    EK_TRY_OUT(grow(&op->transfers, &op->transfers_cap, transfers, sizeof(ek_transfer), name));
-    EK_TRY_OUT(grow(&op->table, &op->table_cap, table, sizeof(int64_t), name));
-    EK_TRY_OUT(grow(&op->scratch, &op->scratch_cap, scratch, 1, name));
+    EK_TRY_OUT(
+        grow_buffer(&op->transfers, &op->transfers_cap, transfers, sizeof(ek_transfer), name));
+    EK_TRY_OUT(grow_buffer(&op->table, &op->table_cap, table, sizeof(int64_t), name));
+    EK_TRY_OUT(grow_buffer(&op->scratch, &op->scratch_cap, scratch, 1, name));
     op->tag = tag;
     if (tag < 0)
         op->tag = TAG_COLLECTIVE + (int)(c->calls++ % (TAG_END - TAG_COLLECTIVE));
     op->n_table = table;
     op->agreed = op->posted = op->done = false;
-    op->n_transfers = op->n_done = op->phase = op->gate = op->peer = 0;
+    op->n_transfers = op->n_done = op->phase = op->n_phase_0 = op->peer = 0;
     op->amount = op->size = 0;
     op->how = EK_SUM_F32;
     op->next_rank = (c->rank + 1) % c->size;
@@ -95,14 +97,14 @@ ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
     *out = op;
     return EK_OK;
 out:
-    give(op);
+    pool_free(op);
     return st;
 }
 
 /* --- lists of ranks --------------------------------------------------------------------------- */
 
-ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, int n, int tag,
-                        int *at)
+ek_status ek_coll_find_rank(const ek_comm *c, const char *name, const int *ranks, int n, int tag,
+                            int *at)
 {
     int found = -1;
 
@@ -111,7 +113,7 @@ ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, in
     for (int i = 0; i < n; i++) {
         EK_REQUIRE(ranks[i] >= 0 && ranks[i] < c->size, EK_EINVAL,
                    "%s on %s: rank %d is not in 0 to %d", name, c->name, ranks[i], c->size - 1);
-        EK_REQUIRE(ranks[i] != c->rank || found < 0, EK_EINVAL, "%s on %s: rank %d stands twice",
+        EK_REQUIRE(ranks[i] != c->rank || found < 0, EK_EINVAL, "%s on %s: rank %d is listed twice",
                    name, c->name, c->rank);
         if (ranks[i] == c->rank)
             found = i;
@@ -122,7 +124,7 @@ ek_status ek_coll_place(const ek_comm *c, const char *name, const int *ranks, in
     return EK_OK;
 }
 
-void ek_coll_along(ek_coll *op, const int *ranks, int n, int at)
+void ek_coll_set_ring(ek_coll *op, const int *ranks, int n, int at)
 {
     op->next_rank = ranks[(at + 1) % n];
     op->prev_rank = ranks[(at + n - 1) % n];
@@ -132,8 +134,8 @@ void ek_coll_along(ek_coll *op, const int *ranks, int n, int at)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* "rank 1 (node3)" of the world; of another group "rank 1 (node3, rank 5 of all)". */
-static const char *name_peer(const ek_comm *c, int rank, char *text, size_t cap)
+/* "rank 1 (node3)" in the world; "rank 1 (node3, rank 5 of all)" in another group. */
+static const char *peer_text(const ek_comm *c, int rank, char *text, size_t cap)
 {
     int n = snprintf(text, cap, "rank %d (%s", rank, c->hosts[rank]);
 
@@ -146,14 +148,15 @@ static const char *name_peer(const ek_comm *c, int rank, char *text, size_t cap)
     return text;
 }
 
-static ek_status wrap(const ek_coll *op, ek_status st, const ek_transfer *t)
+/* Raises the last error again, with the operation, the group and the peer in front. */
+static ek_status fail_transfer(const ek_coll *op, ek_status st, const ek_transfer *t)
 {
     const ek_comm *c = op->comm;
     char peer[EK_HOST_CAP + 64];
 
     return EK_FAIL(st, "%s on %s: rank %d of %d %s %s: %s", op->name, c->name, c->rank, c->size,
                    t->incoming ? "receiving from" : "sending to",
-                   name_peer(c, t->peer, peer, sizeof(peer)), ek_err_message());
+                   peer_text(c, t->peer, peer, sizeof(peer)), ek_err_message());
 }
 
 ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes, int to)
@@ -164,7 +167,7 @@ ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t
     *t = (ek_transfer){.bytes = bytes, .peer = to, .open = true};
     st = c->world->backend->send(c->state, buf, bytes, to, op->tag, &t->m);
     if (st < 0)
-        return wrap(op, st, t);
+        return fail_transfer(op, st, t);
     c->world->bytes_sent += bytes;
     return EK_OK;
 }
@@ -176,7 +179,7 @@ ek_status ek_transfer_recv(ek_coll *op, ek_transfer *t, void *buf, int64_t bytes
 
     *t = (ek_transfer){.bytes = bytes, .peer = from, .incoming = true, .open = true};
     st = c->world->backend->recv(c->state, buf, bytes, from, op->tag, &t->m);
-    return st < 0 ? wrap(op, st, t) : EK_OK;
+    return st < 0 ? fail_transfer(op, st, t) : EK_OK;
 }
 
 ek_status ek_transfer_test(ek_coll *op, ek_transfer *t)
@@ -188,13 +191,13 @@ ek_status ek_transfer_test(ek_coll *op, ek_transfer *t)
         return EK_OK;
     st = op->comm->world->backend->test(op->comm->state, &t->m, &done);
     if (st < 0)
-        return wrap(op, st, t);
+        return fail_transfer(op, st, t);
     t->open = !done;
     op->comm->world->arrived += done;
     return EK_OK;
 }
 
-int64_t ek_coll_pieces(const ek_comm *c, int64_t bytes)
+int64_t ek_coll_n_transfers(const ek_comm *c, int64_t bytes)
 {
     int64_t max = c->nodes > 1 ? c->world->far_max : c->world->message_max;
 
@@ -270,7 +273,7 @@ static void unlink_running(ek_coll *op)
         op->next->prev = op->prev;
 }
 
-/* The first failure is the world's: its text is kept for all that come to ask later. */
+/* The first failure of a world: its message is kept for all later calls. */
 static ek_status fail_world(ek_world *w, ek_status st)
 {
     w->failed = st;
@@ -286,7 +289,7 @@ void ek_comm_give_up(ek_comm *c)
         (void)fail_world(c->world, EK_ECANCELED);
 }
 
-static ek_status advance(ek_coll *op)
+static ek_status advance_op(ek_coll *op)
 {
     int done = 0;
 
@@ -315,11 +318,11 @@ ek_status ek_coll_launch(ek_coll *op, ek_coll **out)
     if (!op->agreed)
         st = ek_call_post(op);
     if (st == EK_OK)
-        st = advance(op);
+        st = advance_op(op);
     if (st < 0) {
         st = fail_world(op->comm->world, st);
         unlink_running(op);
-        give(op);
+        pool_free(op);
         return st;
     }
     *out = op;
@@ -328,12 +331,12 @@ ek_status ek_coll_launch(ek_coll *op, ek_coll **out)
 
 static ek_status advance_all(ek_coll *first)
 {
-    EK_TRY(advance(first));
+    EK_TRY(advance_op(first));
     if (first->done)
         return EK_OK;
     for (ek_coll *op = first->comm->world->running; op != NULL; op = op->next)
         if (op != first)
-            EK_TRY(advance(op));
+            EK_TRY(advance_op(op));
     return EK_OK;
 }
 
@@ -353,13 +356,13 @@ ek_status ek_coll_test(ek_coll **op)
             return EK_PENDING;
     }
     unlink_running(o);
-    give(o);
+    pool_free(o);
     *op = NULL;
     return st;
 }
 
-/* The transfer that an operation waits for: the oldest open one, incoming before outgoing. */
-static const ek_transfer *waits_for(const ek_coll *op)
+/* The transfer to name in a timeout: the oldest open one, incoming before outgoing. */
+static const ek_transfer *blocking_transfer(const ek_coll *op)
 {
     const ek_transfer *found = NULL;
 
@@ -375,32 +378,32 @@ static const ek_transfer *waits_for(const ek_coll *op)
 void ek_coll_describe(const ek_coll *op, char *text, size_t cap)
 {
     const ek_comm *c = op->comm;
-    const ek_transfer *t = waits_for(op);
+    const ek_transfer *t = blocking_transfer(op);
     char from[128] = "", peer[EK_HOST_CAP + 64];
 
     if (op->site != NULL)
         snprintf(from, sizeof(from), ", called at %s", op->site);
     if (!op->agreed)
         snprintf(text, cap, "%s on %s: rank %d of %d waits for %s to make this call%s", op->name,
-                 c->name, c->rank, c->size, name_peer(c, op->prev_rank, peer, sizeof(peer)), from);
+                 c->name, c->rank, c->size, peer_text(c, op->prev_rank, peer, sizeof(peer)), from);
     else if (t == NULL)
         snprintf(text, cap, "%s on %s: rank %d of %d waits for nothing%s", op->name, c->name,
                  c->rank, c->size, from);
     else
         snprintf(text, cap, "%s on %s: rank %d of %d waits %s %s, %lld bytes%s", op->name, c->name,
                  c->rank, c->size, t->incoming ? "for" : "to send to",
-                 name_peer(c, t->peer, peer, sizeof(peer)), (long long)t->bytes, from);
+                 peer_text(c, t->peer, peer, sizeof(peer)), (long long)t->bytes, from);
 }
 
-/* Gives an operation up for which nothing has moved for too long. */
+/* Ends an operation without progress for quiet_s seconds. */
 static ek_status time_out(ek_coll **op, double quiet_s)
 {
     ek_coll *o = *op;
-    char text[WHY_CAP];
+    char text[REASON_CAP];
 
     ek_coll_describe(o, text, sizeof(text));
     unlink_running(o);
-    give(o);
+    pool_free(o);
     *op = NULL;
     return fail_world(o->comm->world,
                       EK_FAIL(EK_ETIMEOUT, "nothing has moved for %.3g s: %s", quiet_s, text));
@@ -410,7 +413,7 @@ ek_status ek_coll_wait(ek_coll **op)
 {
     const ek_world *w = (*op)->comm->world;
     int64_t arrived = w->arrived, seen = ek_clock_ns();
-    ek_backoff patience = {0};
+    ek_backoff backoff = {0};
     double quiet_s = 0;
     ek_status st;
 
@@ -418,17 +421,17 @@ ek_status ek_coll_wait(ek_coll **op)
         int64_t now = ek_clock_ns();
         double since = (double)(now - seen) / 1e9;
 
-        /* A pause of this process, which may have been stopped, counts little. */
+        /* Limited per test, as this process may have been stopped meanwhile. */
         quiet_s += since < w->watchdog_s / 8 ? since : w->watchdog_s / 8;
         seen = now;
         if (w->arrived != arrived) {
-            patience.polls = 0;
+            backoff.polls = 0;
             quiet_s = 0;
         }
         arrived = w->arrived;
         if (w->watchdog_s > 0 && quiet_s > w->watchdog_s)
             return time_out(op, quiet_s);
-        ek_backoff_wait(&patience);
+        ek_backoff_wait(&backoff);
     }
     return st;
 }

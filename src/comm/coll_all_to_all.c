@@ -1,12 +1,12 @@
 /* all_to_all: linear, pairwise, and two-dimensional hierarchical (2DH).
  *
- * 2DH makes fewer and longer messages between nodes.  With ranks written (node, place in node),
- * and m the ranks of the caller's node a: first, rows for (x, y) on another node x go to the
- * gateway (a, y mod m), one message to each rank of the own node; then each gateway sends (x, y)
- * one message with the rows of all ranks of node a, by rank.  Rows within a node go directly.
- * Nodes may differ in size, and ranks of a node need not be neighbours.  Everyone has all counts,
- * so nobody has to ask for sizes.  With one node, or one rank on the node, nothing is forwarded
- * and this is the linear form. */
+ * 2DH sends fewer and longer messages between nodes.  A rank is (node, local rank); m is the number
+ * of ranks of the caller's node a.  Phase 0: rows for (x, y) on another node x go to the gateway
+ * (a, y mod m), in one message to each rank of node a.  Phase 1: each gateway sends (x, y) one
+ * message with the rows of all ranks of node a, ordered by rank.  Rows within a node go directly.
+ * Nodes may differ in size, and the ranks of a node need not be contiguous.  Every rank has all row
+ * counts, so sizes are not exchanged.  With one node, or one rank on the node, nothing is forwarded
+ * and this is the linear algorithm. */
 #include "comm/coll.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static int64_t bytes_of(const ek_coll *op, int from, int to)
     return op->table[(int64_t)from * op->comm->size + to] * op->size;
 }
 
-/* Where the block for (or from) this rank starts in the caller's send (recv) buffer. */
+/* Offset of the block for `to` (from `from`) in the caller's send (recv) buffer, in bytes. */
 static int64_t send_at(const ek_coll *op, int to)
 {
     int64_t at = 0;
@@ -78,7 +78,7 @@ static ek_status post_linear(ek_coll *op)
     return EK_OK;
 }
 
-/* Round k: to the rank k further on, from the one k back. */
+/* Round k: sends to rank + k, receives from rank - k. */
 static ek_status post_pair(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -111,17 +111,17 @@ static bool is_remote(const ek_comm *c, int rank)
     return c->node_of[rank] != c->node_of[c->rank];
 }
 
-/* The rank of `node` that handles what node sends to rank `to`. */
+/* The rank of `node` that forwards rows from this node to rank `to`. */
 static int gateway(const ek_comm *c, int node, int to)
 {
-    int place = c->place_of[to] % c->node_size[node], r = 0;
+    int local = c->local_rank_of[to] % c->node_size[node], r = 0;
 
-    while (c->node_of[r] != node || c->place_of[r] != place)
+    while (c->node_of[r] != node || c->local_rank_of[r] != local)
         r++;
     return r;
 }
 
-/* Bytes that `from`, a rank of the caller's node, gives to the gateway `via` of that node. */
+/* Bytes that `from`, a rank of the caller's node, sends to the gateway `via` of that node. */
 static int64_t via_bytes(const ek_coll *op, int from, int via)
 {
     const ek_comm *c = op->comm;
@@ -144,7 +144,7 @@ static int64_t node_bytes(const ek_coll *op, int node, int to)
     return sum;
 }
 
-/* Whether the ranks of a node follow each other, so that their rows do in the receive buffer. */
+/* Whether the ranks of a node are contiguous, and so their rows in the receive buffer. */
 static bool is_contiguous(const ek_comm *c, int node, int *first)
 {
     int r = 0, n = 0;
@@ -157,18 +157,18 @@ static bool is_contiguous(const ek_comm *c, int node, int *first)
     return n == c->node_size[node];
 }
 
-/* Scratch holds, one after another: what goes to each gateway of the own node; what comes from
- * each of its ranks to this gateway; what comes from each node whose ranks are not contiguous;
- * what is forwarded to each rank of other nodes. */
+/* Scratch holds, one after another: rows sent to each gateway of this node; rows received by this
+ * gateway from each rank of the node (IN); rows received from each node whose ranks are not
+ * contiguous (STAGED); rows forwarded to each rank of other nodes (FORWARD). */
 enum { IN, STAGED, FORWARD };
 
-/* Calls that give the same answers in every phase: who of the own node passes on to `to`. */
-static bool passes_here(const ek_comm *c, int to)
+/* Whether the caller is the gateway of its node for rank `to`. */
+static bool is_gateway_to(const ek_comm *c, int to)
 {
     return is_remote(c, to) && gateway(c, c->node_of[c->rank], to) == c->rank;
 }
 
-/* Rows for other nodes, to the gateways of the own node. */
+/* Sends rows for other nodes to the gateways of this node. */
 static ek_status send_to_gateways(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -194,7 +194,7 @@ static ek_status send_to_gateways(ek_coll *op)
     return EK_OK;
 }
 
-/* The other ranks' rows that this gateway passes on. */
+/* Receives the rows of this node's other ranks that the caller forwards. */
 static ek_status recv_as_gateway(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -212,7 +212,7 @@ static ek_status recv_as_gateway(ek_coll *op)
     return EK_OK;
 }
 
-/* One message from each other node. */
+/* Receives one message from each other node. */
 static ek_status recv_from_nodes(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -239,7 +239,7 @@ static ek_status post_2dh(ek_coll *op)
 
     EK_TRY(send_to_gateways(op));
     EK_TRY(recv_as_gateway(op));
-    op->gate = op->n_transfers;
+    op->n_phase_0 = op->n_transfers;
     EK_TRY(recv_from_nodes(op));
     for (int i = 1; i < c->size; i++)
         if (!is_remote(c, (c->rank + c->size - i) % c->size))
@@ -251,51 +251,51 @@ static ek_status post_2dh(ek_coll *op)
     return EK_OK;
 }
 
-/* Puts the blocks of rank `from`, of the own node, where they belong in the messages that this
- * gateway sends; blocks: those blocks by destination. */
-static void place_blocks(ek_coll *op, int from, const unsigned char *blocks)
+/* Copies the blocks of rank `from` of this node into the messages that the caller forwards;
+ * blocks: `from`'s blocks, ordered by destination. */
+static void copy_blocks(ek_coll *op, int from, const unsigned char *blocks)
 {
     const ek_comm *c = op->comm;
-    int home = c->node_of[c->rank];
+    int own_node = c->node_of[c->rank];
     unsigned char *message = op->scratch + op->region[FORWARD];
 
     for (int to = 0; to < c->size; to++) {
         int64_t bytes = bytes_of(op, from, to), before = 0;
 
-        if (!passes_here(c, to))
+        if (!is_gateway_to(c, to))
             continue;
         for (int r = 0; r < from; r++)
-            before += c->node_of[r] == home ? bytes_of(op, r, to) : 0;
+            before += c->node_of[r] == own_node ? bytes_of(op, r, to) : 0;
         if (bytes > 0)
             memcpy(message + before, from == c->rank ? op->send + send_at(op, to) : blocks,
                    (size_t)bytes);
         blocks += from == c->rank ? 0 : bytes;
-        message += node_bytes(op, home, to);
+        message += node_bytes(op, own_node, to);
     }
 }
 
-/* Second phase: one message to each rank of other nodes that this gateway serves, in an order in
- * which not all nodes begin with the same one.  A rank alone on its node has nothing to put
- * together. */
-static ek_status forward(ek_coll *op)
+/* Phase 1: one message to each rank of other nodes for which the caller is the gateway, starting
+ * after its own rank, so that not all nodes send to the same rank first.  A rank that is alone on
+ * its node sends from the send buffer. */
+static ek_status forward_rows(ek_coll *op)
 {
     const ek_comm *c = op->comm;
-    int home = c->node_of[c->rank];
-    bool alone = c->node_size[home] == 1;
+    int own_node = c->node_of[c->rank];
+    bool alone = c->node_size[own_node] == 1;
     const unsigned char *at = op->scratch + op->region[IN];
 
     for (int from = 0; from < c->size && !alone; from++) {
         if (is_remote(c, from))
             continue;
-        place_blocks(op, from, at);
+        copy_blocks(op, from, at);
         at += from == c->rank ? 0 : via_bytes(op, from, c->rank);
     }
-    for (int turn = 0; turn < 2; turn++) { /* those behind this rank, then those before it */
+    for (int pass = 0; pass < 2; pass++) { /* ranks above this one, then those below */
         at = op->scratch + op->region[FORWARD];
         for (int to = 0; to < c->size; to++) {
-            int64_t bytes = passes_here(c, to) ? node_bytes(op, home, to) : 0;
+            int64_t bytes = is_gateway_to(c, to) ? node_bytes(op, own_node, to) : 0;
 
-            if (bytes > 0 && (to < c->rank) == turn)
+            if (bytes > 0 && (to < c->rank) == pass)
                 EK_TRY(ek_coll_send(op, alone ? op->send + send_at(op, to) : at, bytes, to));
             at += alone ? 0 : bytes;
         }
@@ -303,8 +303,8 @@ static ek_status forward(ek_coll *op)
     return EK_OK;
 }
 
-/* Messages of nodes whose ranks are not contiguous, to their ranks' places. */
-static void unpack(ek_coll *op)
+/* Copies messages of nodes whose ranks are not contiguous to the receive buffer. */
+static void unpack_staged(ek_coll *op)
 {
     const ek_comm *c = op->comm;
     const unsigned char *at = op->scratch + op->region[STAGED];
@@ -327,20 +327,20 @@ static void unpack(ek_coll *op)
 static ek_status step_2dh(ek_coll *op, int *done)
 {
     if (op->phase == 0) {
-        EK_TRY(ek_coll_wait_transfers(op, op->gate, done));
+        EK_TRY(ek_coll_wait_transfers(op, op->n_phase_0, done));
         if (!*done)
             return EK_OK;
-        EK_TRY(forward(op));
+        EK_TRY(forward_rows(op));
         op->phase = 1;
     }
     EK_TRY(ek_coll_step_wait_transfers(op, done));
     if (*done)
-        unpack(op);
+        unpack_staged(op);
     return EK_OK;
 }
 
-/* Scratch that 2DH takes on this rank, at most: all that it sends and gets as a gateway, twice,
- * its own rows, and all that comes to it. */
+/* Upper bound of the scratch of 2DH on this rank, in bytes: twice the rows it forwards, plus the
+ * rows it sends and receives. */
 static int64_t scratch_2dh(const ek_comm *c, const int64_t *rows, int64_t size)
 {
     int64_t sum = 0;
@@ -349,7 +349,7 @@ static int64_t scratch_2dh(const ek_comm *c, const int64_t *rows, int64_t size)
         for (int to = 0; to < c->size; to++) {
             int64_t bytes = rows[(int64_t)from * c->size + to] * size;
 
-            if (!is_remote(c, from) && passes_here(c, to))
+            if (!is_remote(c, from) && is_gateway_to(c, to))
                 sum += 2 * bytes;
             if (from == c->rank || to == c->rank)
                 sum += bytes;
@@ -383,7 +383,7 @@ ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, siz
             moved += rows[i] * (int64_t)size;
     }
     scratch = how == EK_A2A_2DH ? scratch_2dh(c, rows, (int64_t)size) : 0;
-    messages = 4 * (int64_t)c->size + ek_coll_pieces(c, moved + scratch);
+    messages = 4 * (int64_t)c->size + ek_coll_n_transfers(c, moved + scratch);
     EK_TRY(ek_coll_begin(c, forms[how].name, site, -1, messages, n, scratch, &o));
     memcpy(o->table, rows, (size_t)n * sizeof(*rows));
     for (int64_t i = 0; i < n; i++)

@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-/* Vectors of more segments than this go along a chain of the ranks, which sends every byte once
- * from each rank; shorter ones down a binomial tree, which takes the fewest hops. */
+/* Vectors of more segments than this use a chain of the ranks, in which each rank sends every byte
+ * once; shorter ones use a binomial tree, which has the fewest hops. */
 enum { CHAIN_SEGMENTS = 8 };
 
 /* --- broadcast -------------------------------------------------------------------------------- */
 
-/* The stream from ranks[0] to ranks[1 .. n - 1]; NULL: the group's ranks from `root` on.  The
- * caller is the one at place `at`. */
-static void tree(ek_coll *op, const int *ranks, int root, int n, int at, bool chain)
+/* Sets up the stream from ranks[0] to ranks[1 .. n - 1]; ranks NULL: the group's n ranks, counted
+ * from `root`.  The caller has index `at`. */
+static void setup_stream(ek_coll *op, const int *ranks, int root, int n, int at, bool chain)
 {
     ek_stream *s = &op->stream;
     int to[CHILDREN_MAX], from, low;
@@ -25,7 +25,7 @@ static void tree(ek_coll *op, const int *ranks, int root, int n, int at, bool ch
     from = chain ? at - 1 : at - low;
     if (chain && at + 1 < n)
         to[s->n_out++] = at + 1;
-    if (!chain) { /* the furthest child first, as it has the most below it */
+    if (!chain) { /* the furthest child first, as it has the largest subtree */
         int bit = 1;
 
         while ((low == 0 || bit < low) && at + bit < n && bit < 1 << 30)
@@ -44,8 +44,9 @@ static void tree(ek_coll *op, const int *ranks, int root, int n, int at, bool ch
     op->step = ek_stream_step;
 }
 
-static ek_status cast(ek_comm *c, const char *name, const char *site, int tag, void *buf,
-                      int64_t bytes, const int *ranks, int root, int n, int at, ek_coll **op)
+static ek_status start_broadcast(ek_comm *c, const char *name, const char *site, int tag, void *buf,
+                                 int64_t bytes, const int *ranks, int root, int n, int at,
+                                 ek_coll **op)
 {
     bool chain = bytes > CHAIN_SEGMENTS * c->world->segment;
     int children = 1;
@@ -59,8 +60,8 @@ static ek_status cast(ek_comm *c, const char *name, const char *site, int tag, v
     o->bytes = o->amount = bytes;
     o->peer = ranks != NULL ? ranks[0] : root;
     if (ranks != NULL)
-        ek_coll_along(o, ranks, n, at);
-    tree(o, ranks, root, n, at, chain);
+        ek_coll_set_ring(o, ranks, n, at);
+    setup_stream(o, ranks, root, n, at, chain);
     EK_TRY(ek_coll_launch(o, op));
     return EK_OK;
 }
@@ -80,7 +81,7 @@ ek_status ek_comm_broadcast_at(ek_comm *c, void *buf, int64_t bytes, int root, e
 
     EK_TRY(check_call(c, "broadcast", bytes, root));
     at = (c->rank + c->size - root) % c->size;
-    EK_TRY(cast(c, "broadcast", site, -1, buf, bytes, NULL, root, c->size, at, op));
+    EK_TRY(start_broadcast(c, "broadcast", site, -1, buf, bytes, NULL, root, c->size, at, op));
     return EK_OK;
 }
 
@@ -90,13 +91,13 @@ ek_status ek_comm_multicast_at(ek_comm *c, void *buf, int64_t bytes, const int *
     static const char name[] = "multicast";
     int at;
 
-    EK_TRY(ek_coll_place(c, name, ranks, n, tag, &at));
+    EK_TRY(ek_coll_find_rank(c, name, ranks, n, tag, &at));
     EK_TRY(check_call(c, name, bytes, ranks[0]));
-    EK_TRY(cast(c, name, site, TAG_MULTICAST + tag, buf, bytes, ranks, 0, n, at, op));
+    EK_TRY(start_broadcast(c, name, site, TAG_MULTICAST + tag, buf, bytes, ranks, 0, n, at, op));
     return EK_OK;
 }
 
-/* --- one message ------------------------------------------------------------------------------ */
+/* --- send, recv ------------------------------------------------------------------------------- */
 
 static ek_status post_send(ek_coll *op)
 {
@@ -110,14 +111,15 @@ static ek_status post_recv(ek_coll *op)
     return EK_OK;
 }
 
-static ek_status one_message(ek_comm *c, const char *name, int64_t bytes, int peer, int tag,
-                             ek_coll **out)
+static ek_status begin_message(ek_comm *c, const char *name, int64_t bytes, int peer, int tag,
+                               ek_coll **out)
 {
     EK_TRY(check_call(c, name, bytes, peer));
-    EK_REQUIRE(peer != c->rank, EK_EINVAL, "%s on %s: rank %d to itself", name, c->name, peer);
+    EK_REQUIRE(peer != c->rank, EK_EINVAL, "%s on %s: rank %d names itself as the peer", name,
+               c->name, peer);
     EK_REQUIRE(tag >= 0 && tag < EK_COMM_TAGS, EK_EINVAL, "%s on %s: tag %d is not in 0 to %d",
                name, c->name, tag, EK_COMM_TAGS - 1);
-    EK_TRY(ek_coll_begin(c, name, NULL, tag, ek_coll_pieces(c, bytes), 0, 0, out));
+    EK_TRY(ek_coll_begin(c, name, NULL, tag, ek_coll_n_transfers(c, bytes), 0, 0, out));
     (*out)->bytes = bytes;
     (*out)->peer = peer;
     return EK_OK;
@@ -127,7 +129,7 @@ ek_status ek_comm_send(ek_comm *c, const void *buf, int64_t bytes, int to, int t
 {
     ek_coll *o;
 
-    EK_TRY(one_message(c, "send", bytes, to, tag, &o));
+    EK_TRY(begin_message(c, "send", bytes, to, tag, &o));
     o->send = buf;
     o->post = post_send;
     EK_TRY(ek_coll_launch(o, op));
@@ -138,7 +140,7 @@ ek_status ek_comm_recv(ek_comm *c, void *buf, int64_t bytes, int from, int tag, 
 {
     ek_coll *o;
 
-    EK_TRY(one_message(c, "recv", bytes, from, tag, &o));
+    EK_TRY(begin_message(c, "recv", bytes, from, tag, &o));
     o->buf = buf;
     o->post = post_recv;
     EK_TRY(ek_coll_launch(o, op));
@@ -147,7 +149,7 @@ ek_status ek_comm_recv(ek_comm *c, void *buf, int64_t bytes, int from, int tag, 
 
 /* --- barrier ---------------------------------------------------------------------------------- */
 
-/* Round k: word to the rank 2^k further on, and from the one 2^k back. */
+/* Dissemination barrier, round k: sends to rank + 2^k and receives from rank - 2^k. */
 static ek_status post_round(ek_coll *op)
 {
     const ek_comm *c = op->comm;

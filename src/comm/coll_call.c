@@ -1,15 +1,15 @@
-/* Checked worlds: whether all ranks make the same call.
+/* Checked worlds: verifies that all ranks make the same collective call.
  *
- * Before an operation moves anything, each rank tells the next one, in a ring of all that take
- * part, what it calls: the operation, its arguments and where.  When any two ranks differ, so do
- * two neighbours, and the second of them fails. */
+ * Before an operation sends data, each rank sends the next one, in a ring of all participants, a
+ * description of its call: the operation, its arguments and the source location.  If any two ranks
+ * differ, so do two neighbours, and the second of them fails. */
 #include "comm/coll.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* FNV-1a */
-static uint64_t digest(uint64_t h, const void *bytes, size_t n)
+/* FNV-1a, continued from h. */
+static uint64_t fnv1a(uint64_t h, const void *bytes, size_t n)
 {
     const unsigned char *b = bytes;
 
@@ -27,24 +27,26 @@ static void describe_call(const ek_coll *op, ek_call *call)
 
     memset(call, 0, sizeof(*call));
     snprintf(call->name, sizeof(call->name), "%s", op->name);
-    snprintf(call->site, sizeof(call->site), "%s", site + skip); /* the end of a path says more */
+    snprintf(call->site, sizeof(call->site), "%s", site + skip); /* keeps the end of the path */
     call->amount = op->amount;
-    h = digest(h, arguments, sizeof(arguments));
-    call->digest = digest(h, op->table, (size_t)op->n_table * sizeof(*op->table));
+    h = fnv1a(h, arguments, sizeof(arguments));
+    call->digest = fnv1a(h, op->table, (size_t)op->n_table * sizeof(*op->table));
 }
 
 ek_status ek_call_post(ek_coll *op)
 {
     const ek_comm *c = op->comm;
     const ek_backend *b = c->world->backend;
-    int tag = op->tag; /* one operation a tag, but for those over lists of ranks */
+    int tag = op->tag; /* unique to the operation, except for operations on lists of ranks */
 
     if (tag < TAG_CALL)
         tag += TAG_CALL - TAG_MULTICAST;
-    describe_call(op, &op->mine);
-    EK_TRY(b->recv(c->state, &op->theirs, sizeof(op->theirs), op->prev_rank, tag, &op->call_in));
-    EK_TRY(b->send(c->state, &op->mine, sizeof(op->mine), op->next_rank, tag, &op->call_out));
-    op->heard = false;
+    describe_call(op, &op->own_call);
+    EK_TRY(
+        b->recv(c->state, &op->prev_call, sizeof(op->prev_call), op->prev_rank, tag, &op->call_in));
+    EK_TRY(
+        b->send(c->state, &op->own_call, sizeof(op->own_call), op->next_rank, tag, &op->call_out));
+    op->call_received = false;
     return EK_OK;
 }
 
@@ -52,20 +54,19 @@ ek_status ek_call_test(ek_coll *op)
 {
     const ek_comm *c = op->comm;
     const ek_backend *b = c->world->backend;
-    const ek_call *mine = &op->mine, *theirs = &op->theirs;
+    const ek_call *own = &op->own_call, *prev = &op->prev_call;
     int done = 0;
 
-    if (!op->heard) {
+    if (!op->call_received) {
         EK_TRY(b->test(c->state, &op->call_in, &done));
         if (!done)
             return EK_OK;
-        op->heard = true;
-        EK_REQUIRE(strcmp(mine->name, theirs->name) == 0 && mine->digest == theirs->digest,
-                   EK_ECOMM,
-                   "ranks of %s call different things: rank %d %s of %lld (%s), rank %d %s of %lld "
-                   "(%s)",
-                   c->name, op->prev_rank, theirs->name, (long long)theirs->amount, theirs->site,
-                   c->rank, mine->name, (long long)mine->amount, mine->site);
+        op->call_received = true;
+        EK_REQUIRE(
+            strcmp(own->name, prev->name) == 0 && own->digest == prev->digest, EK_ECOMM,
+            "ranks of %s make different calls: rank %d %s of %lld (%s), rank %d %s of %lld (%s)",
+            c->name, op->prev_rank, prev->name, (long long)prev->amount, prev->site, c->rank,
+            own->name, (long long)own->amount, own->site);
     }
     EK_TRY(b->test(c->state, &op->call_out, &done));
     op->agreed = done != 0;

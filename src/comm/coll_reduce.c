@@ -1,17 +1,17 @@
-/* all_reduce, reduce_scatter and all_gather: around a ring when long, so that a byte crosses each
- * link once, and directly from rank to rank when short, which takes the fewest steps; multireduce,
- * along a chain of the ranks of a list.
+/* all_reduce, reduce_scatter and all_gather: over a ring for long vectors, which sends each byte
+ * over each link once, and directly between all ranks for short ones, which takes the fewest steps;
+ * multireduce over a chain of the ranks of a list.
  *
- * Each sum is made on one rank, or on every rank in the same order, so all ranks get the same
- * bits: on the ring a chunk is summed in the order in which it passes the ranks, directly in the
- * order of ranks, and on the chain from the end of the list. */
+ * Each sum is computed on one rank, or on every rank in the same order, so all ranks get the same
+ * bits: on the ring in the order in which a chunk passes the ranks, directly in the order of ranks,
+ * and on the chain from the end of the list. */
 #include "comm/coll.h"
 #include "comm/mesh.h"
 
 #include <string.h>
 
-/* Bytes of the longest vector that goes directly, and of the longest that every rank sends whole
- * to every other. */
+/* Bytes of the longest vector sent directly, and of the longest that every rank sends whole to
+ * every other. */
 enum { DIRECT_MAX = 256 << 10, WHOLE_MAX = 16 << 10 };
 
 #define REDUCE_LOOP(type, expr)                                                                    \
@@ -29,7 +29,7 @@ void ek_reduce_bytes(ek_reduce how, void *into, const void *from, int64_t bytes)
     case EK_SUM_F32: REDUCE_LOOP(float, a[i] + b[i]); break;
     case EK_SUM_F64: REDUCE_LOOP(double, a[i] + b[i]); break;
     case EK_SUM_I64: REDUCE_LOOP(int64_t, a[i] + b[i]); break;
-    /* a NaN stays, whichever side it is on */
+    /* a NaN in either operand gives NaN */
     case EK_MAX_F64: REDUCE_LOOP(double, a[i] < b[i] || b[i] != b[i] ? b[i] : a[i]); break;
     case EK_MAX_I64: REDUCE_LOOP(int64_t, a[i] < b[i] ? b[i] : a[i]); break;
     }
@@ -40,19 +40,19 @@ static int64_t size_of(ek_reduce how)
     return how == EK_SUM_F32 ? 4 : 8;
 }
 
-static int64_t run_bytes(const ek_coll *op, int rank)
+static int64_t range_bytes(const ek_coll *op, int rank)
 {
     return (op->table[rank + 1] - op->table[rank]) * op->size;
 }
 
-static unsigned char *run_at(const ek_coll *op, int rank)
+static unsigned char *range_at(const ek_coll *op, int rank)
 {
     return op->buf + op->table[rank] * op->size;
 }
 
 /* --- directly --------------------------------------------------------------------------------- */
 
-/* Receives op->bytes from every other rank, rank r's at `to` + r * stride. */
+/* Receives op->bytes from every other rank, from rank r at `to` + r * stride. */
 static ek_status recv_from_all(ek_coll *op, unsigned char *to, int64_t stride)
 {
     const ek_comm *c = op->comm;
@@ -65,7 +65,7 @@ static ek_status recv_from_all(ek_coll *op, unsigned char *to, int64_t stride)
     return EK_OK;
 }
 
-/* Everyone's vector to everyone. */
+/* Sends the whole vector from every rank to every other. */
 static ek_status post_all_reduce(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -78,7 +78,7 @@ static ek_status post_all_reduce(ek_coll *op)
     return EK_OK;
 }
 
-/* Everyone's run d to rank d. */
+/* Sends range d from every rank to rank d. */
 static ek_status post_reduce_scatter(ek_coll *op)
 {
     const ek_comm *c = op->comm;
@@ -87,14 +87,14 @@ static ek_status post_reduce_scatter(ek_coll *op)
     for (int i = 1; i < c->size; i++) {
         int to = (c->rank + i) % c->size;
 
-        if (run_bytes(op, to) > 0)
-            EK_TRY(ek_coll_send(op, run_at(op, to), run_bytes(op, to), to));
+        if (range_bytes(op, to) > 0)
+            EK_TRY(ek_coll_send(op, range_at(op, to), range_bytes(op, to), to));
     }
     return EK_OK;
 }
 
-/* When all vectors are here (scratch [size][bytes]), their sum replaces the caller's. */
-static void sum(ek_coll *op, unsigned char *mine)
+/* mine [bytes] := the sum of all ranks' vectors, scratch [size][bytes]. */
+static void sum_vectors(ek_coll *op, unsigned char *mine)
 {
     size_t bytes = (size_t)op->bytes;
 
@@ -110,7 +110,7 @@ static ek_status step_all_reduce(ek_coll *op, int *done)
 {
     EK_TRY(ek_coll_step_wait_transfers(op, done));
     if (*done)
-        sum(op, op->buf);
+        sum_vectors(op, op->buf);
     return EK_OK;
 }
 
@@ -118,7 +118,7 @@ static ek_status step_reduce_scatter(ek_coll *op, int *done)
 {
     EK_TRY(ek_coll_step_wait_transfers(op, done));
     if (*done)
-        sum(op, run_at(op, op->comm->rank));
+        sum_vectors(op, range_at(op, op->comm->rank));
     return EK_OK;
 }
 
@@ -129,16 +129,16 @@ static ek_status post_all_gather(ek_coll *op)
     for (int i = 1; i < c->size; i++) {
         int from = (c->rank + c->size - i) % c->size;
 
-        if (run_bytes(op, from) > 0)
-            EK_TRY(ek_coll_recv(op, run_at(op, from), run_bytes(op, from), from));
+        if (range_bytes(op, from) > 0)
+            EK_TRY(ek_coll_recv(op, range_at(op, from), range_bytes(op, from), from));
     }
     for (int i = 1; i < c->size && op->bytes > 0; i++)
-        EK_TRY(ek_coll_send(op, run_at(op, c->rank), op->bytes, (c->rank + i) % c->size));
+        EK_TRY(ek_coll_send(op, range_at(op, c->rank), op->bytes, (c->rank + i) % c->size));
     return EK_OK;
 }
 
-/* all_reduce in two steps: the sum of each run on its rank, then from there to all. */
-static ek_status step_two(ek_coll *op, int *done)
+/* all_reduce in two phases: reduce_scatter, then all_gather. */
+static ek_status step_two_phases(ek_coll *op, int *done)
 {
     if (op->phase == 0) {
         EK_TRY(step_reduce_scatter(op, done));
@@ -153,9 +153,9 @@ static ek_status step_two(ek_coll *op, int *done)
 
 /* --- around the ring -------------------------------------------------------------------------- */
 
-/* Steps of the stream: chunk start - u at step u; the first is the rank's own.  The first
- * `reduced` chunks that come in are added, `replaced` more replace what was there. */
-static void ring(ek_coll *op, int start, int reduced, int replaced)
+/* Sets up the stream over the ring: chunk start - u at step u, the first one the rank's own.  The
+ * first `reduced` chunks received are added, the next `replaced` ones replace the buffer's. */
+static void setup_ring(ek_coll *op, int start, int reduced, int replaced)
 {
     const ek_comm *c = op->comm;
     ek_stream *s = &op->stream;
@@ -175,20 +175,19 @@ static void ring(ek_coll *op, int start, int reduced, int replaced)
 
 /* --- along a chain ---------------------------------------------------------------------------- */
 
-/* The stream from the last of the list to the first: what comes in is added to buf, and what is in
- * buf then goes on.
+/* Sets up the stream from the last rank of the list to the first: received segments are added to
+ * buf and forwarded.
  *
- * Short vectors take the same way.  A tree would bring them in fewer hops (3 instead of 7 from 8
- * ranks), but add in another order; and what is short depends on the back end, so the bits would
- * too. */
-static void chain(ek_coll *op, const int *ranks, int n, int at)
+ * Short vectors use the chain, too.  A tree has fewer hops (3 instead of 7 for 8 ranks) but another
+ * order of additions; as the limit of "short" depends on the back end, so would the bits. */
+static void setup_chain(ek_coll *op, const int *ranks, int n, int at)
 {
     ek_stream *s = &op->stream;
     bool last = at + 1 == n;
 
     s->chunks = 1;
     s->start = 0;
-    s->in_first = last ? 1 : 0; /* the chunk of the last is its own */
+    s->in_first = last ? 1 : 0; /* the last rank starts with its own chunk */
     s->reduce_end = s->in_end = s->out_end = 1;
     s->n_out = at > 0 ? 1 : 0;
     s->in.peer = ranks[last ? at : at + 1];
@@ -199,8 +198,8 @@ static void chain(ek_coll *op, const int *ranks, int n, int at)
 
 /* --- the calls -------------------------------------------------------------------------------- */
 
-/* Bytes of the longest piece of any run. */
-static int64_t longest_piece(const ek_comm *c, const int64_t *first, int64_t size)
+/* Bytes of the longest segment of any range. */
+static int64_t longest_segment(const ek_comm *c, const int64_t *first, int64_t size)
 {
     int64_t most = 0;
 
@@ -210,13 +209,13 @@ static int64_t longest_piece(const ek_comm *c, const int64_t *first, int64_t siz
     return most < c->world->segment / size ? most * size : c->world->segment;
 }
 
-static ek_status check_runs(const ek_comm *c, const char *name, const int64_t *first)
+static ek_status check_ranges(const ek_comm *c, const char *name, const int64_t *first)
 {
-    EK_REQUIRE(first[0] == 0, EK_EINVAL, "%s on %s: the first run starts at %lld, not at 0", name,
+    EK_REQUIRE(first[0] == 0, EK_EINVAL, "%s on %s: the first range starts at %lld, not at 0", name,
                c->name, (long long)first[0]);
     for (int r = 0; r < c->size; r++)
         EK_REQUIRE(first[r] <= first[r + 1], EK_EINVAL,
-                   "%s on %s: the run of rank %d is [%lld, %lld)", name, c->name, r,
+                   "%s on %s: the range of rank %d is [%lld, %lld)", name, c->name, r,
                    (long long)first[r], (long long)first[r + 1]);
     return EK_OK;
 }
@@ -232,11 +231,11 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
     EK_REQUIRE(n >= 0 && n <= INT64_MAX / size, EK_EINVAL, "%s on %s: %lld elements", name, c->name,
                (long long)n);
     bytes = n * size;
-    part = ek_range_length(n, c->size, 0) * size; /* the longest */
+    part = ek_range_length(n, c->size, 0) * size; /* the longest range */
     whole = bytes <= WHOLE_MAX && c->size * bytes <= DIRECT_MAX;
     direct = bytes <= DIRECT_MAX;
     slot = part < c->world->segment ? part : c->world->segment;
-    messages = direct ? 4 * c->size * ek_coll_pieces(c, bytes) : ek_stream_transfers(1);
+    messages = direct ? 4 * c->size * ek_coll_n_transfers(c, bytes) : ek_stream_transfers(1);
     EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1,
                          whole    ? c->size * bytes
                          : direct ? c->size * part
@@ -248,9 +247,9 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
     o->stream.slot = slot;
     if (direct) {
         o->post = whole ? post_all_reduce : post_reduce_scatter;
-        o->step = whole ? step_all_reduce : step_two;
+        o->step = whole ? step_all_reduce : step_two_phases;
     } else {
-        ring(o, c->rank + c->size - 1, c->size - 1, c->size - 1);
+        setup_ring(o, c->rank + c->size - 1, c->size - 1, c->size - 1);
     }
     o->buf = buf;
     o->size = size;
@@ -267,21 +266,21 @@ ek_status ek_comm_reduce_scatter_at(ek_comm *c, void *buf, const int64_t *first,
     int64_t size = size_of(how), bytes;
     ek_coll *o;
 
-    EK_TRY(check_runs(c, name, first));
+    EK_TRY(check_ranges(c, name, first));
     bytes = (first[c->rank + 1] - first[c->rank]) * size;
     if (first[c->size] * size <= DIRECT_MAX) {
-        int64_t messages = 2 * c->size * ek_coll_pieces(c, first[c->size] * size);
+        int64_t messages = 2 * c->size * ek_coll_n_transfers(c, first[c->size] * size);
 
         EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, c->size * bytes, &o));
         o->post = post_reduce_scatter;
         o->step = step_reduce_scatter;
     } else {
-        int64_t slot = longest_piece(c, first, size);
+        int64_t slot = longest_segment(c, first, size);
 
         EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, WINDOW * slot,
                              &o));
         o->stream.slot = slot;
-        ring(o, c->rank + c->size - 1, c->size - 1, 0);
+        setup_ring(o, c->rank + c->size - 1, c->size - 1, 0);
     }
     memcpy(o->table, first, (size_t)(c->size + 1) * sizeof(*first));
     o->amount = first[c->size];
@@ -300,15 +299,15 @@ ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t *first, siz
     int64_t bytes = (int64_t)size;
     ek_coll *o;
 
-    EK_TRY(check_runs(c, name, first));
+    EK_TRY(check_ranges(c, name, first));
     if (first[c->size] * bytes <= DIRECT_MAX) {
-        int64_t messages = 2 * c->size * ek_coll_pieces(c, first[c->size] * bytes);
+        int64_t messages = 2 * c->size * ek_coll_n_transfers(c, first[c->size] * bytes);
 
         EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, 0, &o));
         o->post = post_all_gather;
     } else {
         EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, 0, &o));
-        ring(o, c->rank, 0, c->size - 1);
+        setup_ring(o, c->rank, 0, c->size - 1);
     }
     memcpy(o->table, first, (size_t)(c->size + 1) * sizeof(*first));
     o->amount = first[c->size];
@@ -327,18 +326,18 @@ ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how
     int at;
     ek_coll *o;
 
-    EK_TRY(ek_coll_place(c, name, ranks, n_ranks, tag, &at));
+    EK_TRY(ek_coll_find_rank(c, name, ranks, n_ranks, tag, &at));
     EK_REQUIRE(n >= 0 && n <= INT64_MAX / size, EK_EINVAL, "%s on %s: %lld elements", name, c->name,
                (long long)n);
     slot = n * size < c->world->segment ? n * size : c->world->segment;
-    if (at + 1 == n_ranks) /* nothing comes in */
+    if (at + 1 == n_ranks) /* receives nothing */
         slot = 0;
     EK_TRY(ek_coll_begin(c, name, site, TAG_MULTIREDUCE + tag, ek_stream_transfers(1), 2 + n_ranks,
                          WINDOW * slot, &o));
     o->table[0] = 0;
     o->table[1] = n;
-    ek_coll_along(o, ranks, n_ranks, at);
-    chain(o, ranks, n_ranks, at);
+    ek_coll_set_ring(o, ranks, n_ranks, at);
+    setup_chain(o, ranks, n_ranks, at);
     o->stream.slot = slot;
     o->amount = n;
     o->peer = ranks[0];

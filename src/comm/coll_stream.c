@@ -1,10 +1,10 @@
-/* Long vectors passed on from rank to rank, in segments.
+/* Long vectors, pipelined from rank to rank in segments.
  *
- * A stream is a sequence of steps, each handling one chunk of the buffer, cut into segments.
- * Chunks of the steps before in_first are the rank's own; the later ones come in, and leave again
- * (up to out_end) as soon as they are here.  With the ranks in a ring this is reduce_scatter (the
- * chunks that come in are added), all_gather (they replace), and all_reduce (first the one, then
- * the other); with a tree or a chain, broadcast. */
+ * A stream is a sequence of steps, each handling one chunk of the buffer, split into segments.
+ * Chunks of the steps before in_first are the rank's own; later ones are received, and forwarded
+ * (up to out_end) as soon as they are complete.  With the ranks in a ring this is reduce_scatter
+ * (received chunks are added), all_gather (they replace), and all_reduce (both in turn); with a
+ * tree or a chain, broadcast. */
 #include "comm/coll.h"
 
 #include <string.h>
@@ -14,13 +14,13 @@ static int chunk_of(const ek_stream *s, int step)
     return (s->start + 2 * s->chunks - step % s->chunks) % s->chunks;
 }
 
-static unsigned char *address(const ek_coll *op, ek_place p)
+static unsigned char *segment_address(const ek_coll *op, ek_stream_pos p)
 {
     return op->buf + op->table[chunk_of(&op->stream, p.step)] * op->size + p.at;
 }
 
 /* Bytes from p to the end of its segment. */
-static int64_t length(const ek_coll *op, ek_place p)
+static int64_t segment_bytes(const ek_coll *op, ek_stream_pos p)
 {
     int chunk = chunk_of(&op->stream, p.step);
     int64_t left = (op->table[chunk + 1] - op->table[chunk]) * op->size - p.at;
@@ -29,21 +29,21 @@ static int64_t length(const ek_coll *op, ek_place p)
     return left < segment ? left : segment;
 }
 
-/* Over empty chunks, to the next byte before `end`. */
-static ek_place skip_empty(const ek_coll *op, ek_place p, int end)
+/* Skips empty chunks before step `end`. */
+static ek_stream_pos skip_empty(const ek_coll *op, ek_stream_pos p, int end)
 {
-    while (p.step < end && length(op, p) == 0)
-        p = (ek_place){p.step + 1, 0};
+    while (p.step < end && segment_bytes(op, p) == 0)
+        p = (ek_stream_pos){p.step + 1, 0};
     return p;
 }
 
-static ek_place after(const ek_coll *op, ek_place p, int end)
+static ek_stream_pos next_segment(const ek_coll *op, ek_stream_pos p, int end)
 {
-    p.at += length(op, p);
+    p.at += segment_bytes(op, p);
     return skip_empty(op, p, end);
 }
 
-static bool before(ek_place a, ek_place b)
+static bool is_before(ek_stream_pos a, ek_stream_pos b)
 {
     return a.step != b.step ? a.step < b.step : a.at < b.at;
 }
@@ -58,10 +58,10 @@ ek_status ek_stream_post(ek_coll *op)
     ek_stream *s = &op->stream;
     int slots = ek_stream_transfers(s->n_out);
 
-    s->in.posted = s->in.done = skip_empty(op, (ek_place){s->in_first, 0}, s->in_end);
+    s->in.posted = s->in.done = skip_empty(op, (ek_stream_pos){s->in_first, 0}, s->in_end);
     s->in.n_posted = s->in.n_done = 0;
     for (int i = 0; i < s->n_out; i++) {
-        s->out[i].posted = s->out[i].done = skip_empty(op, (ek_place){0, 0}, s->out_end);
+        s->out[i].posted = s->out[i].done = skip_empty(op, (ek_stream_pos){0, 0}, s->out_end);
         s->out[i].n_posted = s->out[i].n_done = 0;
     }
     memset(op->transfers, 0, (size_t)slots * sizeof(*op->transfers));
@@ -69,8 +69,8 @@ ek_status ek_stream_post(ek_coll *op)
     return EK_OK;
 }
 
-/* Whether the chunk of this step may be written over: a chunk that comes in for the second time
- * has left before. */
+/* Whether the chunk of this step may be overwritten: in the second pass over the ring, only after
+ * it was sent in the first. */
 static bool may_replace(const ek_stream *s, int step)
 {
     for (int i = 0; i < s->n_out; i++)
@@ -79,11 +79,11 @@ static bool may_replace(const ek_stream *s, int step)
     return true;
 }
 
-/* The next piece begins to come in; pieces to be added land in scratch. */
-static ek_status post_in(ek_coll *op, bool *moved)
+/* Posts the receive of the next segment, into scratch if it is to be added. */
+static ek_status post_receive(ek_coll *op, bool *moved)
 {
     ek_stream *s = &op->stream;
-    ek_lane_of_pieces *in = &s->in;
+    ek_stream_lane *in = &s->in;
     unsigned slot = in->n_posted % WINDOW;
     unsigned char *to;
 
@@ -91,18 +91,19 @@ static ek_status post_in(ek_coll *op, bool *moved)
         return EK_OK;
     if (!may_replace(s, in->posted.step))
         return EK_OK;
-    to = in->posted.step < s->reduce_end ? op->scratch + slot * s->slot : address(op, in->posted);
-    EK_TRY(ek_transfer_recv(op, &op->transfers[slot], to, length(op, in->posted), in->peer));
-    in->posted = after(op, in->posted, s->in_end);
+    to = in->posted.step < s->reduce_end ? op->scratch + slot * s->slot
+                                         : segment_address(op, in->posted);
+    EK_TRY(ek_transfer_recv(op, &op->transfers[slot], to, segment_bytes(op, in->posted), in->peer));
+    in->posted = next_segment(op, in->posted, s->in_end);
     in->n_posted++;
     *moved = true;
     return EK_OK;
 }
 
-static ek_status test_in(ek_coll *op, bool *moved)
+static ek_status test_receive(ek_coll *op, bool *moved)
 {
     ek_stream *s = &op->stream;
-    ek_lane_of_pieces *in = &s->in;
+    ek_stream_lane *in = &s->in;
     unsigned slot = in->n_done % WINDOW;
 
     if (in->n_done == in->n_posted)
@@ -111,18 +112,18 @@ static ek_status test_in(ek_coll *op, bool *moved)
     if (op->transfers[slot].open)
         return EK_OK;
     if (in->done.step < s->reduce_end)
-        ek_reduce_bytes(op->how, address(op, in->done), op->scratch + slot * s->slot,
-                        length(op, in->done));
-    in->done = after(op, in->done, s->in_end);
+        ek_reduce_bytes(op->how, segment_address(op, in->done), op->scratch + slot * s->slot,
+                        segment_bytes(op, in->done));
+    in->done = next_segment(op, in->done, s->in_end);
     in->n_done++;
     *moved = true;
     return EK_OK;
 }
 
-static ek_status step_out(ek_coll *op, int i, bool *moved)
+static ek_status step_sends(ek_coll *op, int i, bool *moved)
 {
     ek_stream *s = &op->stream;
-    ek_lane_of_pieces *out = &s->out[i];
+    ek_stream_lane *out = &s->out[i];
     ek_transfer *slots = &op->transfers[(1 + i) * WINDOW];
     ek_transfer *t;
 
@@ -130,17 +131,17 @@ static ek_status step_out(ek_coll *op, int i, bool *moved)
         t = &slots[out->n_done % WINDOW];
         EK_TRY(ek_transfer_test(op, t));
         if (!t->open) {
-            out->done = after(op, out->done, s->out_end);
+            out->done = next_segment(op, out->done, s->out_end);
             out->n_done++;
             *moved = true;
         }
     }
     if (out->posted.step < s->out_end && out->n_posted - out->n_done < WINDOW &&
-        (out->posted.step < s->in_first || before(out->posted, s->in.done))) {
+        (out->posted.step < s->in_first || is_before(out->posted, s->in.done))) {
         t = &slots[out->n_posted % WINDOW];
-        EK_TRY(
-            ek_transfer_send(op, t, address(op, out->posted), length(op, out->posted), out->peer));
-        out->posted = after(op, out->posted, s->out_end);
+        EK_TRY(ek_transfer_send(op, t, segment_address(op, out->posted),
+                                segment_bytes(op, out->posted), out->peer));
+        out->posted = next_segment(op, out->posted, s->out_end);
         out->n_posted++;
         *moved = true;
     }
@@ -154,10 +155,10 @@ ek_status ek_stream_step(ek_coll *op, int *done)
 
     do {
         moved = false;
-        EK_TRY(post_in(op, &moved));
-        EK_TRY(test_in(op, &moved));
+        EK_TRY(post_receive(op, &moved));
+        EK_TRY(test_receive(op, &moved));
         for (int i = 0; i < s->n_out; i++)
-            EK_TRY(step_out(op, i, &moved));
+            EK_TRY(step_sends(op, i, &moved));
     } while (moved);
     *done = s->in.done.step >= s->in_end;
     for (int i = 0; i < s->n_out; i++)

@@ -1,4 +1,4 @@
-/* Worlds and groups: who is in them, and on which node. */
+/* Worlds and groups: their ranks, hosts and nodes. */
 #include "comm/comm.h"
 
 #include "comm/coll.h"
@@ -24,7 +24,7 @@ static void free_comm(ek_comm *c)
     }
     free(c->world_of);
     free(c->node_of);
-    free(c->place_of);
+    free(c->local_rank_of);
     free(c->node_size);
     free(c->hosts);
     free(c);
@@ -42,11 +42,11 @@ static ek_comm *new_comm(ek_world *w, const char *name, int rank, int size)
     c->size = size;
     c->world_of = calloc((size_t)size, sizeof(*c->world_of));
     c->node_of = calloc((size_t)size, sizeof(*c->node_of));
-    c->place_of = calloc((size_t)size, sizeof(*c->place_of));
+    c->local_rank_of = calloc((size_t)size, sizeof(*c->local_rank_of));
     c->node_size = calloc((size_t)size, sizeof(*c->node_size));
     c->hosts = calloc((size_t)size, sizeof(*c->hosts));
-    if (c->world_of == NULL || c->node_of == NULL || c->place_of == NULL || c->node_size == NULL ||
-        c->hosts == NULL) {
+    if (c->world_of == NULL || c->node_of == NULL || c->local_rank_of == NULL ||
+        c->node_size == NULL || c->hosts == NULL) {
         free_comm(c);
         return NULL;
     }
@@ -97,7 +97,7 @@ ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int
                    "group %s: rank %d is not in 0 to %d of %s", name, ranks[i], parent->size - 1,
                    parent->name);
         for (int j = 0; j < i; j++)
-            EK_REQUIRE(ranks[i] != ranks[j], EK_EINVAL, "group %s: rank %d stands twice", name,
+            EK_REQUIRE(ranks[i] != ranks[j], EK_EINVAL, "group %s: rank %d is listed twice", name,
                        ranks[i]);
         if (ranks[i] == parent->rank)
             me = i;
@@ -121,8 +121,8 @@ out:
     return st;
 }
 
-/* Operations of a group that nobody will finish, after a failure. */
-static void abandon(ek_comm *c)
+/* Returns a group's running operations to the pool: after a failure they cannot finish. */
+static void drop_running(ek_comm *c)
 {
     ek_coll **at = &c->world->running;
 
@@ -149,7 +149,7 @@ void ek_comm_close(ek_comm **comm)
         return;
     *comm = NULL;
     c->world->backend->close(c->state, c->world->failed != EK_OK);
-    abandon(c);
+    drop_running(c);
     if (c->state == c->world->state)
         free(c->world);
     free_comm(c);
@@ -157,7 +157,7 @@ void ek_comm_close(ek_comm **comm)
 
 void ek_comm_set_nodes(ek_comm *c, const int *node_of)
 {
-    int *first = c->place_of; /* for a while: the first rank on the same node */
+    int *first = c->local_rank_of; /* temporarily: the first rank on the same node */
 
     for (int r = 0; r < c->size; r++) {
         first[r] = 0;
@@ -171,11 +171,11 @@ void ek_comm_set_nodes(ek_comm *c, const int *node_of)
         if (first[r] == r)
             c->node_size[node] = 0;
         c->node_of[r] = node;
-        c->place_of[r] = c->node_size[node]++;
+        c->local_rank_of[r] = c->node_size[node]++;
     }
 }
 
-/* --- what others ask -------------------------------------------------------------------------- */
+/* --- accessors -------------------------------------------------------------------------------- */
 
 int ek_comm_rank(const ek_comm *c)
 {
@@ -248,7 +248,7 @@ void ek_comm_set_checked(ek_comm *world, int checked)
     world->world->checked = checked != 0;
 }
 
-/* --- the MPI of this program ------------------------------------------------------------------ */
+/* --- MPI -------------------------------------------------------------------------------------- */
 
 __attribute__((weak)) const ek_mpi_flavour *ek_mpi_linked(void)
 {

@@ -1,7 +1,7 @@
-/* A decorator over any back end: delays, drops and kills.
+/* A decorator over any back end that injects delays, drops and kills.
  *
- * A send that is held back holds back all later ones of its group, as messages keep their order;
- * a receive that is held back has come, but does not say so yet. */
+ * A delayed send delays all later sends of its group, as messages keep their order; a delayed
+ * receive is reported as finished later than it is. */
 #include "comm/fault.h"
 
 #include "base/random.h"
@@ -9,47 +9,48 @@
 
 #include <stdlib.h>
 
-/* A message, from its call until it is done. */
-typedef struct letter {
-    struct letter *next, *all; /* in the queue of sends or among the spare; of all there are */
+/* A message, from its send or recv until a test reports it as finished. */
+typedef struct fault_message {
+    struct fault_message *next; /* in the queue of delayed sends, or in the free list */
+    struct fault_message *all;  /* in the list of all messages */
     ek_message inner;
     const void *buf;
     int64_t bytes;
     int to, tag;
-    int tests; /* to be held back for */
-    enum { HELD, POSTED, LOST } state;
-} letter;
+    int tests; /* remaining tests of delay */
+    enum { DELAYED, POSTED, DROPPED } state;
+} fault_message;
 
-/* Of a world. */
+/* State of a world. */
 typedef struct {
     ek_fault how;
     const ek_backend *inner;
     uint64_t rank, messages;
-    letter *spare, *all;
-} fault;
+    fault_message *free_list, *all;
+} fault_world;
 
 /* The back end's state of one group. */
 typedef struct {
-    fault *fault;
+    fault_world *fault;
     void *inner;
-    letter *first, *last; /* sends held back, in order */
+    fault_message *first, *last; /* delayed sends, in order */
     int is_world;
 } fault_group;
 
 enum { DELAY, DELAY_TESTS, DROP, KILL, DRAWS };
 
-/* Uniform in [0, 1), of the present message. */
-static double draw(const fault *f, int what)
+/* Uniform in [0, 1), for the current message and one purpose. */
+static double draw_uniform(const fault_world *f, int what)
 {
     return ek_random_uniform(f->how.seed, f->rank, f->messages * DRAWS + (uint64_t)what);
 }
 
-static letter *new_letter(fault *f)
+static fault_message *new_message(fault_world *f)
 {
-    letter *l = f->spare;
+    fault_message *l = f->free_list;
 
     if (l != NULL) {
-        f->spare = l->next;
+        f->free_list = l->next;
     } else {
         l = calloc(1, sizeof(*l));
         if (l == NULL)
@@ -57,13 +58,13 @@ static letter *new_letter(fault *f)
         l->all = f->all;
         f->all = l;
     }
-    *l = (letter){.all = l->all, .state = POSTED};
-    if (draw(f, DELAY) < f->how.delay)
-        l->tests = 1 + (int)(draw(f, DELAY_TESTS) * f->how.delay_tests);
+    *l = (fault_message){.all = l->all, .state = POSTED};
+    if (draw_uniform(f, DELAY) < f->how.delay)
+        l->tests = 1 + (int)(draw_uniform(f, DELAY_TESTS) * f->how.delay_tests);
     return l;
 }
 
-static ek_status post(fault_group *g, letter *l)
+static ek_status post_send(fault_group *g, fault_message *l)
 {
     l->state = POSTED;
     EK_TRY(g->fault->inner->send(g->inner, l->buf, l->bytes, l->to, l->tag, &l->inner));
@@ -74,26 +75,26 @@ static ek_status fault_send(void *self, const void *buf, int64_t bytes, int to, 
                             ek_message *m)
 {
     fault_group *g = self;
-    fault *f = g->fault;
-    letter *l;
+    fault_world *f = g->fault;
+    fault_message *l;
 
     f->messages++;
-    if (draw(f, KILL) < f->how.kill)
+    if (draw_uniform(f, KILL) < f->how.kill)
         f->how.on_kill(f->how.arg);
-    l = new_letter(f);
+    l = new_message(f);
     EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for a message");
     m->handle[0] = l;
     l->buf = buf;
     l->bytes = bytes;
     l->to = to;
     l->tag = tag;
-    if (draw(f, DROP) < f->how.drop) {
-        l->state = LOST;
+    if (draw_uniform(f, DROP) < f->how.drop) {
+        l->state = DROPPED;
         return EK_OK;
     }
     if (l->tests == 0 && g->first == NULL)
-        return post(g, l);
-    l->state = HELD;
+        return post_send(g, l);
+    l->state = DELAYED;
     if (g->first == NULL)
         g->first = l;
     else
@@ -105,24 +106,24 @@ static ek_status fault_send(void *self, const void *buf, int64_t bytes, int to, 
 static ek_status fault_recv(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m)
 {
     fault_group *g = self;
-    letter *l;
+    fault_message *l;
 
     g->fault->messages++;
-    l = new_letter(g->fault);
+    l = new_message(g->fault);
     EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for a message");
     m->handle[0] = l;
     EK_TRY(g->fault->inner->recv(g->inner, buf, bytes, from, tag, &l->inner));
     return EK_OK;
 }
 
-/* Sends whose time has come. */
-static ek_status release(fault_group *g)
+/* Posts the delayed sends that are due. */
+static ek_status post_due(fault_group *g)
 {
     while (g->first != NULL && g->first->tests == 0) {
-        letter *l = g->first;
+        fault_message *l = g->first;
 
         g->first = l->next;
-        EK_TRY(post(g, l));
+        EK_TRY(post_send(g, l));
     }
     if (g->first != NULL)
         g->first->tests--;
@@ -132,22 +133,22 @@ static ek_status release(fault_group *g)
 static ek_status fault_test(void *self, ek_message *m, int *done)
 {
     fault_group *g = self;
-    letter *l = m->handle[0];
+    fault_message *l = m->handle[0];
 
     *done = 0;
-    EK_TRY(release(g));
-    if (l->state == HELD)
+    EK_TRY(post_due(g));
+    if (l->state == DELAYED)
         return EK_OK;
     if (l->state == POSTED && l->tests > 0) { /* a receive */
         l->tests--;
         return EK_OK;
     }
-    *done = l->state == LOST;
+    *done = l->state == DROPPED;
     if (l->state == POSTED)
         EK_TRY(g->fault->inner->test(g->inner, &l->inner, done));
     if (*done) {
-        l->next = g->fault->spare;
-        g->fault->spare = l;
+        l->next = g->fault->free_list;
+        g->fault->free_list = l;
     }
     return EK_OK;
 }
@@ -172,11 +173,11 @@ static ek_status fault_make_group(void *self, const int *ranks, int n, void **ou
 static void fault_close(void *self, int failed)
 {
     fault_group *g = self;
-    fault *f = g->fault;
+    fault_world *f = g->fault;
 
     f->inner->close(g->inner, failed);
     while (g->is_world && f->all != NULL) {
-        letter *l = f->all;
+        fault_message *l = f->all;
 
         f->all = l->all;
         free(l);
@@ -216,13 +217,13 @@ static const ek_backend backend = {
 
 ek_status ek_fault_wrap(ek_comm *world, const ek_fault *how)
 {
-    fault *f = calloc(1, sizeof(*f));
+    fault_world *f = calloc(1, sizeof(*f));
     fault_group *g = calloc(1, sizeof(*g));
 
     if (f == NULL || g == NULL) {
         free(f);
         free(g);
-        return EK_FAIL(EK_ENOMEM, "no memory for faults");
+        return EK_FAIL(EK_ENOMEM, "no memory for fault injection");
     }
     f->how = *how;
     f->rank = (uint64_t)ek_comm_rank(world);

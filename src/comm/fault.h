@@ -1,22 +1,22 @@
-/* comm/fault.h - a world whose messages come late, get lost, or end the process: for tests. */
+/* comm/fault.h - fault injection for tests: delayed and dropped messages, killed ranks. */
 #ifndef COMM_FAULT_H
 #define COMM_FAULT_H
 
 #include "comm/comm.h"
 
-/* Shares of the messages that this rank sends (and, for delays, receives), drawn by seed, rank
- * and number of the message, so that a run repeats. */
+/* Fractions of the messages that this rank sends (and, for delays, receives), drawn from the seed,
+ * the rank and the message's number, so that runs are reproducible. */
 typedef struct {
     uint64_t seed;
-    double delay;    /* held back for up to delay_tests tests of messages of its group */
+    double delay;    /* delayed by up to delay_tests tests of messages of its group */
     int delay_tests; /* at least 1 */
-    double drop;     /* said to have left, and never comes */
-    double kill;     /* calls on_kill before it is sent */
+    double drop;     /* reported as sent, but never delivered */
+    double kill;     /* on_kill is called before the send */
     void (*on_kill)(void *arg);
     void *arg;
 } ek_fault;
 
-/* Before the first group and operation of the world. */
+/* Wraps the world's back end; before the first group and operation. */
 EK_CHECKED ek_status ek_fault_wrap(ek_comm *world, const ek_fault *how);
 
 #endif

@@ -1,9 +1,9 @@
-/* comm/flavour.h - the MPI of a program, and the module that holds its back end.
+/* comm/flavour.h - the MPI library of a program, and the plugin module that uses it.
  *
- * A program or library names one MPI (src/comm/mpi/flavour.c) or none.  It is not linked with that
- * MPI: MPI libraries and their transports replace signal handlers as soon as they are loaded, and
- * most processes never join a job.  The back end (src/comm/mpi/mpi.c) and its MPI are a module,
- * which comm/module.c loads when a job is joined. */
+ * A program or library is built for one MPI (src/comm/mpi/flavour.c) or none, but not linked with
+ * it: MPI libraries and their transports replace signal handlers as soon as they are loaded, and
+ * most processes never join a job.  The back end (src/comm/mpi/mpi.c), linked with MPI, is a module
+ * that comm/module.c loads when a job is joined. */
 #ifndef COMM_FLAVOUR_H
 #define COMM_FLAVOUR_H
 
@@ -13,14 +13,14 @@
 
 typedef struct {
     const char *library;  /* "MPICH 4.0.2" */
-    const char *launcher; /* its mpiexec, "" when there was none */
+    const char *launcher; /* its mpiexec; "": none was found */
     const char *module;   /* file name */
 } ek_mpi_flavour;
 
-/* NULL: none.  Replaced by the function of that name in comm/mpi where it is linked in. */
+/* NULL: no MPI.  Weak: overridden by the function in comm/mpi if that is linked in. */
 const ek_mpi_flavour *ek_mpi_linked(void);
 
-/* What a module calls of the program that loads it. */
+/* Functions of the loading program that the module calls. */
 typedef struct {
     ek_status (*raise)(const char *file, int line, const char *func, ek_status st,
                        const char *message);
@@ -40,8 +40,8 @@ typedef struct {
 #define EK_MPI_MODULE_VERSION EK_VERSION ", module interface 1"
 extern const ek_mpi_module ek_mpi_module_entry;
 
-/* Loads the module of this MPI, once, and joins the job.  The caller's signal handlers are what
- * they were.  EK_EUNSUPPORTED: the module or its MPI library is not there. */
+/* Loads the module of this MPI on the first call, and joins the job.  Restores the caller's signal
+ * handlers.  EK_EUNSUPPORTED: the module or its MPI library is missing.  Collective. */
 EK_CHECKED ek_status ek_mpi_module_open(const ek_mpi_flavour *mpi, ek_comm **world);
 
 #endif

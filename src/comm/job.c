@@ -1,4 +1,4 @@
-/* The public face of a world of processes (evenkeel/job.h), and how they share a host's cores. */
+/* The public interface of evenkeel/job.h, and the division of a host's cores among its ranks. */
 #include "evenkeel/job.h"
 
 #include "base/entry.h"
@@ -57,14 +57,14 @@ const char *ek_job_launcher(void)
     return ek_comm_launcher();
 }
 
-/* What one rank tells the others of its cores. */
+/* The cores of one rank, gathered from all ranks. */
 typedef struct {
     cpu_set_t mask;
-    int usable; /* the mask, cut by a quota */
+    int usable; /* cores of the mask, limited by a quota */
 } core_share;
 
-/* Ranks that were bound to cores of their own keep them; those that share a mask divide it. */
-static int share_of(const ek_comm *world, const core_share *all)
+/* Cores for this rank: its own if it is bound to cores, else an equal part of the shared mask. */
+static int cores_of_rank(const ek_comm *world, const core_share *all)
 {
     int rank = ek_comm_rank(world), ranks = 0, cores;
     cpu_set_t host;
@@ -77,7 +77,7 @@ static int share_of(const ek_comm *world, const core_share *all)
         }
     cores = CPU_COUNT(&host);
     if (all[rank].usable < CPU_COUNT(&all[rank].mask) && all[rank].usable < cores)
-        cores = all[rank].usable; /* a quota, which is the host's */
+        cores = all[rank].usable; /* a CPU quota, shared by the ranks of the host */
     cores /= ranks;
     if (cores > all[rank].usable)
         cores = all[rank].usable;
@@ -101,7 +101,7 @@ static ek_status count_cores(ek_comm *world, int *cores)
             CPU_SET((size_t)i, &all[rank].mask);
     EK_TRY_OUT(ek_comm_all_gather(world, all, first, sizeof(*all), &op));
     EK_TRY_OUT(ek_coll_wait(&op));
-    *cores = share_of(world, all);
+    *cores = cores_of_rank(world, all);
 out:
     free(all);
     free(first);

@@ -1,4 +1,4 @@
-/* Which groups a rank is in, from the sizes of a layout. */
+/* Builds the groups of a rank from the sizes of a layout. */
 #include "comm/mesh.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@ static int or_one(int n)
     return n == 0 ? 1 : n;
 }
 
-/* "1, 2 or 4": what divides n. */
-static void divisors(int n, char *text, size_t cap)
+/* The divisors of n as text: "1, 2 or 4". */
+static void divisors_text(int n, char *text, size_t cap)
 {
     size_t used = 0;
     int left = 0;
@@ -29,12 +29,12 @@ static void divisors(int n, char *text, size_t cap)
     }
 }
 
-/* Whether `value` divides the `n` ranks that `what` names. */
+/* EK_EINVAL unless `value` divides the n ranks, described by `what`. */
 static ek_status check_factor(const char *option, int value, int n, const char *what)
 {
     char fit[256];
 
-    divisors(n, fit, sizeof(fit));
+    divisors_text(n, fit, sizeof(fit));
     EK_REQUIRE(value >= 0, EK_EINVAL, "%s %d is not a number of ranks: %s would fit", option, value,
                fit);
     EK_REQUIRE(n % or_one(value) == 0, EK_EINVAL, "%s %d does not divide %s: %s would", option,
@@ -79,7 +79,7 @@ void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks)
     sizes->ep = ep < n ? ep : n;
 }
 
-static void place(ek_mesh *m, const ek_mesh_sizes *sizes)
+static void set_coordinates(ek_mesh *m, const ek_mesh_sizes *sizes)
 {
     m->pp = or_one(sizes->pp);
     m->tp = or_one(sizes->tp);
@@ -97,9 +97,9 @@ static void place(ek_mesh *m, const ek_mesh_sizes *sizes)
     m->edp_rank = m->at / m->etp / m->ep;
 }
 
-/* The group of the n world ranks first, first + stride, ... */
-static ek_status strided(const ek_mesh *m, const char *name, int first, int stride, int n,
-                         int *ranks, ek_comm **out)
+/* Opens the group of the n world ranks first, first + stride, ...; ranks: scratch [n]. */
+static ek_status open_strided(const ek_mesh *m, const char *name, int first, int stride, int n,
+                              int *ranks, ek_comm **out)
 {
     for (int i = 0; i < n; i++)
         ranks[i] = first + i * stride;
@@ -111,14 +111,14 @@ static ek_status open_groups(ek_mesh *m, int *ranks)
 {
     int start = m->pp_rank * m->stage_size, experts = m->ep * m->etp;
 
-    EK_TRY(strided(m, "stage", start, 1, m->stage_size, ranks, &m->stage));
-    EK_TRY(strided(m, "tp", start + m->dp_rank * m->tp, 1, m->tp, ranks, &m->tp_group));
-    EK_TRY(strided(m, "dp", start + m->tp_rank, m->tp, m->dp, ranks, &m->dp_group));
-    EK_TRY(strided(m, "edp", start + m->ep_rank * m->etp + m->etp_rank, experts, m->edp, ranks,
-                   &m->edp_group));
-    EK_TRY(strided(m, "pipe", m->at, m->stage_size, m->pp, ranks, &m->pipe));
+    EK_TRY(open_strided(m, "stage", start, 1, m->stage_size, ranks, &m->stage));
+    EK_TRY(open_strided(m, "tp", start + m->dp_rank * m->tp, 1, m->tp, ranks, &m->tp_group));
+    EK_TRY(open_strided(m, "dp", start + m->tp_rank, m->tp, m->dp, ranks, &m->dp_group));
+    EK_TRY(open_strided(m, "edp", start + m->ep_rank * m->etp + m->etp_rank, experts, m->edp, ranks,
+                        &m->edp_group));
+    EK_TRY(open_strided(m, "pipe", m->at, m->stage_size, m->pp, ranks, &m->pipe));
     if (m->pp > 1 && (m->pp_rank == 0 || m->pp_rank == m->pp - 1))
-        EK_TRY(strided(m, "ends", m->at, (m->pp - 1) * m->stage_size, 2, ranks, &m->ends));
+        EK_TRY(open_strided(m, "ends", m->at, (m->pp - 1) * m->stage_size, 2, ranks, &m->ends));
     return EK_OK;
 }
 
@@ -135,7 +135,7 @@ ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out
     m->world = world;
     m->rank = ek_comm_rank(world);
     m->size = size;
-    place(m, sizes);
+    set_coordinates(m, sizes);
     EK_TRY_OUT(open_groups(m, ranks));
     *out = m;
     m = NULL;

@@ -1,58 +1,59 @@
-/* comm/mesh.h - the groups of a parallel layout.
+/* comm/mesh.h - the process groups of a parallel layout.
  *
  * world = pp x stage.  The ranks of a pipeline stage factor twice, independently (parallel
- * folding, as Megatron-Core names it): as dp x tp for attention and everything dense, and as
+ * folding in Megatron-Core): as dp x tp for attention and other dense layers, and as
  * edp x ep x etp for experts:
  *
- *   rank     = pp_rank * stage_size + at           at: place in the stage
+ *   rank     = pp_rank * stage_size + at           at: rank within the stage
  *   at       = dp_rank * tp + tp_rank  =  (edp_rank * ep + ep_rank) * etp + etp_rank
  *
- * Tensor parallel ranks share the tokens of their data parallel rank out among themselves
- * wherever the model works token by token (norms, router, experts), so every rank of a stage has
- * tokens of its own, and experts meet the tokens of `stage_size` ranks however attention is cut.
+ * As in sequence parallelism, tensor parallel ranks divide the tokens of their data parallel rank
+ * among themselves wherever the model works token by token (norms, router, experts).  Every rank of
+ * a stage thus has its own tokens, and experts receive the tokens of `stage_size` ranks for any tp.
  *
- * Nothing needs to divide but the factors: runs (of experts, heads, layers, tokens, sequences)
- * are ek_run's, the first parts one longer. */
+ * Only these sizes need to divide the ranks.  Experts, heads, layers, tokens and sequences are
+ * divided into ranges that may differ by one (ek_range_first). */
 #ifndef COMM_MESH_H
 #define COMM_MESH_H
 
 #include "comm/comm.h"
 
 typedef struct {
-    int pp, tp, ep, etp; /* 0 and 1 alike: not used */
+    int pp, tp, ep, etp; /* 0 or 1: not used */
 } ek_mesh_sizes;
 
 typedef struct {
     ek_comm *world; /* borrowed */
     int rank, size;
     int pp, dp, tp, edp, ep, etp;                               /* sizes */
-    int pp_rank, dp_rank, tp_rank, edp_rank, ep_rank, etp_rank; /* this rank's places */
+    int pp_rank, dp_rank, tp_rank, edp_rank, ep_rank, etp_rank; /* this rank in each */
     int stage_size, at;
     ek_comm *stage; /* all ranks of the stage, by `at` */
     ek_comm *dp_group, *tp_group, *edp_group;
     ek_comm *pipe; /* the ranks with the same `at`, by stage */
-    ek_comm *ends; /* of those, the first and the last stage; NULL elsewhere, or with one stage */
+    ek_comm *ends; /* first and last rank of `pipe`; NULL on the others, or with one stage */
 } ek_mesh;
 
-/* Checks the sizes against the world, without making anything: EK_EINVAL says which option does
- * not fit, and which values would. */
+/* Checks the sizes against the number of ranks: EK_EINVAL names the option that does not fit, and
+ * the values that would. */
 EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 
-/* For worlds that shrink and grow: all sizes but ep fit a world of any multiple of so many ranks;
- * and with the least ep that fits it and is not below the one given, else the largest, all do.  So
- * a rank never holds more experts than it was meant to while there are enough ranks. */
+/* For elastic worlds.  ek_mesh_unit: all sizes except ep fit every world whose size is a multiple
+ * of the returned number of ranks.  ek_mesh_fit sets ep for a world of such a size: to the smallest
+ * fitting value not below the given one, else to the largest.  So while there are enough ranks, no
+ * rank holds more experts than configured. */
 int ek_mesh_unit(const ek_mesh_sizes *sizes);
 void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks);
 
-/* Makes the groups; collective over the world. */
+/* Opens the groups; ek_mesh_close frees *out.  Collective over the world. */
 EK_CHECKED ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out);
 void ek_mesh_close(ek_mesh **m);
 
-/* The mesh of one rank: all sizes 1, no groups.  Who uses a group asks for its size first. */
+/* The mesh of one rank: all sizes 1, all groups NULL; callers check sizes before using groups. */
 extern const ek_mesh ek_mesh_one;
 
-/* Part `part` of n things cut into `parts` contiguous runs, the first n % parts one longer:
- * [ek_range_first(n, parts, part), ek_range_first(n, parts, part + 1)). */
+/* n elements divided into `parts` contiguous ranges, the first n % parts one element longer: range
+ * `part` is [ek_range_first(n, parts, part), ek_range_first(n, parts, part + 1)). */
 static inline int64_t ek_range_first(int64_t n, int parts, int part)
 {
     int64_t each = n / parts, longer = n % parts;

@@ -1,4 +1,4 @@
-/* The mesh of one rank, for models that are not cut. */
+/* The mesh of a single rank. */
 #include "comm/mesh.h"
 
 const ek_mesh ek_mesh_one = {

@@ -1,8 +1,8 @@
-/* Finds and loads the module with the MPI back end (comm/flavour.h).
+/* Finds and loads the plugin module with the MPI back end (comm/flavour.h).
  *
- * Signals: UCX, on which MPICH stands, replaces the handlers of SIGHUP, SIGSEGV, SIGBUS, SIGILL and
- * SIGFPE, and the stack that handlers run on, when it is loaded; Open MPI does so with others in
- * MPI_Init.  All are put back. */
+ * Signals: UCX, a transport of MPICH, replaces the handlers of SIGHUP, SIGSEGV, SIGBUS, SIGILL and
+ * SIGFPE, and the alternate signal stack, when it is loaded; Open MPI replaces others in MPI_Init.
+ * All are restored. */
 #include "base/file.h"
 #include "comm/flavour.h"
 
@@ -14,8 +14,8 @@
 
 /* --- signals ---------------------------------------------------------------------------------- */
 
-/* Those that end a process or report its faults, and those free for applications.  Not the timers
- * and SIGIO, which an MPI may need for its progress. */
+/* Signals that end a process or report its faults, and those for applications.  Not timers and
+ * SIGIO, which an MPI may need for its progress. */
 static const int guarded[] = {SIGHUP, SIGINT,  SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
                               SIGFPE, SIGSEGV, SIGSYS,  SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2};
 enum { GUARDED = sizeof(guarded) / sizeof(guarded[0]) };
@@ -45,8 +45,8 @@ static void restore_signals(const signal_state *s)
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-/* The file that this code was loaded from: a program or libevenkeel.so.  dladdr() has only the name
- * that it was started or loaded by, which need not be a path, or one from where we are now. */
+/* The file of this code: a program or libevenkeel.so.  dladdr() returns only the name that it was
+ * started or loaded by, which may be no path, or relative to an earlier working directory. */
 static ek_status own_file(ek_path *out)
 {
     static const char inside = 0;
@@ -55,7 +55,7 @@ static ek_status own_file(ek_path *out)
     FILE *f = fopen("/proc/self/maps", "re");
     int at = 0, found = 0;
 
-    EK_REQUIRE(f != NULL, EK_EIO, "cannot read /proc/self/maps, to find the MPI module");
+    EK_REQUIRE(f != NULL, EK_EIO, "cannot read /proc/self/maps to find the MPI module");
     while (!found && fgets(line, sizeof(line), f) != NULL)
         found =
             sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %*s %n", &from, &to, &at) == 2 &&
@@ -66,7 +66,7 @@ static ek_status own_file(ek_path *out)
     return ek_path_set(out, "%s", line + at);
 }
 
-/* Beside the program or library; in lib beside bin; else where the loader looks for libraries. */
+/* In the folder of the program or library; in ../lib; else left to the loader's search path. */
 static ek_status find_module(const char *name, ek_path *out)
 {
     static const char *const places[] = {"", "../lib/"};
@@ -82,8 +82,8 @@ static ek_status find_module(const char *name, ek_path *out)
     return ek_path_set(out, "%s", name);
 }
 
-/* Its symbols are for all: plugins of Open MPI expect its library's there.  It stays loaded, as no
- * MPI can be initialised twice. */
+/* RTLD_GLOBAL: plugins of Open MPI need its library's symbols.  RTLD_NODELETE: no MPI can be
+ * initialised twice. */
 static ek_status load_module(const ek_mpi_flavour *mpi, const ek_mpi_module **out)
 {
     ek_path path;
@@ -93,8 +93,8 @@ static ek_status load_module(const ek_mpi_flavour *mpi, const ek_mpi_module **ou
     EK_TRY(find_module(mpi->module, &path));
     handle = dlopen(path.s, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     EK_REQUIRE(handle != NULL, EK_EUNSUPPORTED,
-               "cannot load the MPI module (%s): it belongs beside evenkeel or libevenkeel.so, and "
-               "needs %s on this machine",
+               "cannot load the MPI module (%s): it must be in the folder of evenkeel or "
+               "libevenkeel.so, and needs %s on this machine",
                dlerror(), mpi->library);
     found = dlsym(handle, EK_MPI_MODULE_SYMBOL);
     EK_REQUIRE(
@@ -113,9 +113,9 @@ static ek_status raise_message(const char *file, int line, const char *func, ek_
     return ek_err_raise(file, line, func, st, "%s", message);
 }
 
-/* A signal that comes while a foreign handler stands waits until ours is back. */
-static ek_status load_quietly(const ek_mpi_flavour *mpi, const signal_state *s,
-                              const ek_mpi_module **out)
+/* Blocks SIGHUP while a foreign handler may be installed. */
+static ek_status load_with_signals_restored(const ek_mpi_flavour *mpi, const signal_state *s,
+                                            const ek_mpi_module **out)
 {
     sigset_t held, before;
     ek_status st;
@@ -139,7 +139,7 @@ ek_status ek_mpi_module_open(const ek_mpi_flavour *mpi, ek_comm **world)
 
     save_signals(&before);
     if (module == NULL)
-        EK_TRY(load_quietly(mpi, &before, &module));
+        EK_TRY(load_with_signals_restored(mpi, &before, &module));
     st = module->open(&host, world);
     restore_signals(&before);
     return st;

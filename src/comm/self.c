@@ -1,4 +1,4 @@
-/* The back end of one rank, which has nobody to talk to: collectives finish without a message. */
+/* The back end of a world of one rank: collectives finish without messages. */
 #include "comm/self.h"
 
 #include "comm/backend.h"
@@ -9,13 +9,13 @@
 static ek_status no_send(void *self, const void *buf, int64_t bytes, int to, int tag, ek_message *m)
 {
     (void)self, (void)buf, (void)bytes, (void)tag, (void)m;
-    return EK_FAIL(EK_EINTERNAL, "a message to rank %d of a world of one", to);
+    return EK_FAIL(EK_EINTERNAL, "a message to rank %d in a world of one rank", to);
 }
 
 static ek_status no_recv(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m)
 {
     (void)self, (void)buf, (void)bytes, (void)tag, (void)m;
-    return EK_FAIL(EK_EINTERNAL, "a message from rank %d of a world of one", from);
+    return EK_FAIL(EK_EINTERNAL, "a message from rank %d in a world of one rank", from);
 }
 
 static ek_status no_test(void *self, ek_message *m, int *done)
@@ -25,7 +25,7 @@ static ek_status no_test(void *self, ek_message *m, int *done)
     return EK_OK;
 }
 
-/* A state is only an address of its own. */
+/* The state of a group is just a unique address. */
 static ek_status self_group(void *self, const int *ranks, int n, void **out)
 {
     (void)self, (void)ranks, (void)n;

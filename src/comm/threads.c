@@ -1,7 +1,7 @@
-/* Ranks that are threads of one process: mailboxes under one mutex.  For tests.
+/* Ranks that are threads of one process: message queues under one mutex.  For tests.
  *
- * A message is copied when both sides have called, straight from one buffer to the other, and a
- * send is done only then: what relies on messages being buffered on the way hangs here. */
+ * A message is copied from the send to the receive buffer when both sides have called, and a send
+ * finishes only then: code that relies on buffered sends hangs here. */
 #include "comm/backend.h"
 
 #include <pthread.h>
@@ -10,43 +10,43 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WHY_MAX = 512, LETTERS = 512 };
+enum { REASON_MAX = 512, CALLS_PER_BLOCK = 512 };
 
-/* One side's call, until the other side's comes; then until its owner has asked. */
-typedef struct letter {
-    struct letter *next; /* in its box or among the spare */
+/* One side's send or recv, until the other side has called and its own side has tested it. */
+typedef struct pending_call {
+    struct pending_call *next; /* in its queue or in the free list */
     int group, from, to, tag;
-    int incoming; /* the receiver's */
+    int incoming; /* a recv */
     const void *source;
     void *target;
     int64_t bytes;
     int done;
-} letter;
+} pending_call;
 
-/* Letters are made many at once, so that a steady state of messages is reached soon. */
-typedef struct sheet {
-    struct sheet *next;
-    letter letters[LETTERS];
-} sheet;
+/* Calls are allocated in blocks, so that the steady state without allocations is reached soon. */
+typedef struct call_block {
+    struct call_block *next;
+    pending_call calls[CALLS_PER_BLOCK];
+} call_block;
 
-/* Who belongs to a group: found again by every member when it makes the group. */
+/* The members of a group: looked up by every member when it opens the group. */
 typedef struct group {
     struct group *next;
     int id, parent, n;
-    int *ranks; /* [n] of the parent */
-    int *made;  /* [n] which members have come */
+    int *ranks;     /* [n] of the parent */
+    int *opened_by; /* [n] which members have opened it */
 } group;
 
 typedef struct {
     pthread_mutex_t mutex;
-    int users; /* worlds not yet closed, and who makes them */
+    int users; /* open worlds, plus one while they are created */
     int groups;
     group *known;
-    letter **box; /* [ranks of the world] calls of either side about messages to a rank */
-    letter *spare;
-    sheet *sheets;
-    int failed; /* rank + 1 of the first that failed */
-    char reason[WHY_MAX];
+    pending_call **queue; /* [ranks of the world] unmatched calls of messages to a rank */
+    pending_call *free_list;
+    call_block *blocks;
+    int failed; /* rank + 1 of the first rank that failed; 0: none */
+    char reason[REASON_MAX];
 } hub;
 
 /* The back end's state: one rank in one group. */
@@ -54,102 +54,102 @@ typedef struct {
     hub *hub;
     int group, rank, n;
     int *world_rank; /* [n] */
-} place;
+} thread_rank;
 
-static letter *new_letter(hub *h)
+static pending_call *new_call(hub *h)
 {
-    letter *l = h->spare;
+    pending_call *l = h->free_list;
 
     if (l == NULL) {
-        sheet *more = calloc(1, sizeof(*more));
+        call_block *more = calloc(1, sizeof(*more));
 
         if (more == NULL)
             return NULL;
-        more->next = h->sheets;
-        h->sheets = more;
-        for (l = more->letters; l < more->letters + LETTERS - 1; l++)
+        more->next = h->blocks;
+        h->blocks = more;
+        for (l = more->calls; l < more->calls + CALLS_PER_BLOCK - 1; l++)
             l->next = l + 1;
-        l = more->letters;
+        l = more->calls;
     }
-    h->spare = l->next;
+    h->free_list = l->next;
     return l;
 }
 
-static void free_letter(hub *h, letter *l)
+static void free_call(hub *h, pending_call *l)
 {
-    l->next = h->spare;
-    h->spare = l;
+    l->next = h->free_list;
+    h->free_list = l;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* The oldest call of the other side that fits; NULL: there is none. */
-static letter **match(letter **box, const letter *l)
+/* The oldest matching call of the other side; NULL: none. */
+static pending_call **find_match(pending_call **queue, const pending_call *l)
 {
-    for (; *box != NULL; box = &(*box)->next) {
-        const letter *o = *box;
+    for (; *queue != NULL; queue = &(*queue)->next) {
+        const pending_call *o = *queue;
 
         if (o->group == l->group && o->from == l->from && o->to == l->to && o->tag == l->tag &&
             o->incoming != l->incoming)
-            return box;
+            return queue;
     }
     return NULL;
 }
 
-static void append(letter **box, letter *l)
+static void append_call(pending_call **queue, pending_call *l)
 {
-    while (*box != NULL)
-        box = &(*box)->next;
+    while (*queue != NULL)
+        queue = &(*queue)->next;
     l->next = NULL;
-    *box = l;
+    *queue = l;
 }
 
-static void deliver(letter *send, letter *recv)
+static void deliver_message(pending_call *send, pending_call *recv)
 {
     if (send->bytes > 0)
         memcpy(recv->target, send->source, (size_t)send->bytes);
     send->done = recv->done = 1;
 }
 
-/* Under the mutex: delivers when the other side has called before, else waits in the box. */
-static ek_status post(const place *p, letter call, ek_message *m)
+/* Under the mutex: delivers the message if the other side has called, else queues the call. */
+static ek_status post_call(const thread_rank *p, pending_call call, ek_message *m)
 {
     hub *h = p->hub;
-    letter **box = &h->box[p->world_rank[call.to]], **found, *mine, *other;
+    pending_call **queue = &h->queue[p->world_rank[call.to]], **found, *mine, *other;
 
     EK_REQUIRE(h->failed == 0, EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->reason);
-    found = match(box, &call);
+    found = find_match(queue, &call);
     other = found != NULL ? *found : NULL;
     EK_REQUIRE(other == NULL || other->bytes == call.bytes, EK_ECOMM,
-               "a message of %lld bytes is expected with %lld bytes",
+               "a message of %lld bytes was sent where %lld bytes are expected",
                (long long)(call.incoming ? other->bytes : call.bytes),
                (long long)(call.incoming ? call.bytes : other->bytes));
-    mine = new_letter(h);
+    mine = new_call(h);
     EK_REQUIRE(mine != NULL, EK_ENOMEM, "no memory for a message");
     *mine = call;
     m->handle[0] = mine;
     if (other == NULL) {
-        append(box, mine);
+        append_call(queue, mine);
         return EK_OK;
     }
     *found = other->next;
     if (mine->incoming)
-        deliver(other, mine);
+        deliver_message(other, mine);
     else
-        deliver(mine, other);
+        deliver_message(mine, other);
     return EK_OK;
 }
 
 static ek_status threads_send(void *self, const void *buf, int64_t bytes, int to, int tag,
                               ek_message *m)
 {
-    const place *p = self;
-    letter call = {.group = p->group, .from = p->rank, .to = to, .tag = tag, .source = buf};
+    const thread_rank *p = self;
+    pending_call call = {.group = p->group, .from = p->rank, .to = to, .tag = tag, .source = buf};
     ek_status st;
 
     call.bytes = bytes;
     pthread_mutex_lock(&p->hub->mutex);
-    st = post(p, call, m);
+    st = post_call(p, call, m);
     pthread_mutex_unlock(&p->hub->mutex);
     return st;
 }
@@ -157,29 +157,29 @@ static ek_status threads_send(void *self, const void *buf, int64_t bytes, int to
 static ek_status threads_recv(void *self, void *buf, int64_t bytes, int from, int tag,
                               ek_message *m)
 {
-    const place *p = self;
-    letter call = {.group = p->group, .from = from, .to = p->rank, .tag = tag, .target = buf};
+    const thread_rank *p = self;
+    pending_call call = {.group = p->group, .from = from, .to = p->rank, .tag = tag, .target = buf};
     ek_status st;
 
     call.bytes = bytes;
     call.incoming = 1;
     pthread_mutex_lock(&p->hub->mutex);
-    st = post(p, call, m);
+    st = post_call(p, call, m);
     pthread_mutex_unlock(&p->hub->mutex);
     return st;
 }
 
 static ek_status threads_test(void *self, ek_message *m, int *done)
 {
-    const place *p = self;
+    const thread_rank *p = self;
     hub *h = p->hub;
-    letter *l = m->handle[0];
+    pending_call *l = m->handle[0];
     ek_status st = EK_OK;
 
     pthread_mutex_lock(&h->mutex);
     *done = l->done;
     if (l->done)
-        free_letter(h, l);
+        free_call(h, l);
     else if (h->failed != 0)
         st = EK_FAIL(EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->reason);
     pthread_mutex_unlock(&h->mutex);
@@ -188,8 +188,8 @@ static ek_status threads_test(void *self, ek_message *m, int *done)
 
 /* --- groups ----------------------------------------------------------------------------------- */
 
-/* Under the mutex: the oldest group of these ranks that this member has not made yet, or a new
- * one.  Members make equal groups in the same order. */
+/* Under the mutex: the oldest group of these ranks that this member has not opened yet, or a new
+ * one.  Members open equal groups in the same order. */
 static group *find_group(hub *h, int parent, const int *ranks, int n, int me)
 {
     size_t bytes = (size_t)n * sizeof(*ranks);
@@ -197,17 +197,18 @@ static group *find_group(hub *h, int parent, const int *ranks, int n, int me)
 
     for (; *at != NULL; at = &(*at)->next) {
         g = *at;
-        if (g->parent == parent && g->n == n && memcmp(g->ranks, ranks, bytes) == 0 && !g->made[me])
+        if (g->parent == parent && g->n == n && memcmp(g->ranks, ranks, bytes) == 0 &&
+            !g->opened_by[me])
             return g;
     }
     g = calloc(1, sizeof(*g));
     if (g == NULL)
         return NULL;
     g->ranks = malloc(bytes);
-    g->made = calloc((size_t)n, sizeof(*g->made));
-    if (g->ranks == NULL || g->made == NULL) {
+    g->opened_by = calloc((size_t)n, sizeof(*g->opened_by));
+    if (g->ranks == NULL || g->opened_by == NULL) {
         free(g->ranks);
-        free(g->made);
+        free(g->opened_by);
         free(g);
         return NULL;
     }
@@ -219,9 +220,9 @@ static group *find_group(hub *h, int parent, const int *ranks, int n, int me)
     return g;
 }
 
-static place *new_place(hub *h, int rank, int n)
+static thread_rank *new_thread_rank(hub *h, int rank, int n)
 {
-    place *p = calloc(1, sizeof(*p));
+    thread_rank *p = calloc(1, sizeof(*p));
 
     if (p == NULL)
         return NULL;
@@ -238,9 +239,9 @@ static place *new_place(hub *h, int rank, int n)
 
 static ek_status threads_group(void *self, const int *ranks, int n, void **out)
 {
-    const place *parent = self;
+    const thread_rank *parent = self;
     hub *h = parent->hub;
-    place *p = new_place(h, 0, n);
+    thread_rank *p = new_thread_rank(h, 0, n);
     group *g;
 
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a group of %d ranks", n);
@@ -252,7 +253,7 @@ static ek_status threads_group(void *self, const int *ranks, int n, void **out)
     pthread_mutex_lock(&h->mutex);
     g = find_group(h, parent->group, ranks, n, p->rank);
     if (g != NULL) {
-        g->made[p->rank] = 1;
+        g->opened_by[p->rank] = 1;
         p->group = g->id;
     }
     pthread_mutex_unlock(&h->mutex);
@@ -265,7 +266,7 @@ static ek_status threads_group(void *self, const int *ranks, int n, void **out)
     return EK_OK;
 }
 
-/* --- ends ------------------------------------------------------------------------------------- */
+/* --- closing ---------------------------------------------------------------------------------- */
 
 static void free_hub(hub *h)
 {
@@ -274,28 +275,28 @@ static void free_hub(hub *h)
 
         h->known = g->next;
         free(g->ranks);
-        free(g->made);
+        free(g->opened_by);
         free(g);
     }
-    while (h->sheets != NULL) {
-        sheet *s = h->sheets;
+    while (h->blocks != NULL) {
+        call_block *s = h->blocks;
 
-        h->sheets = s->next;
+        h->blocks = s->next;
         free(s);
     }
     pthread_mutex_destroy(&h->mutex);
-    free(h->box);
+    free(h->queue);
     free(h);
 }
 
-/* Calls of this rank that nobody answered, after a failure: their buffers go. */
-static void withdraw(const place *p)
+/* Removes this rank's unmatched calls, after a failure: their buffers become invalid. */
+static void remove_calls(const thread_rank *p)
 {
     for (int r = 0; r < p->n; r++) {
-        letter **at = &p->hub->box[p->world_rank[r]];
+        pending_call **at = &p->hub->queue[p->world_rank[r]];
 
         while (*at != NULL) {
-            const letter *l = *at;
+            const pending_call *l = *at;
 
             if (l->group == p->group && (l->incoming ? l->to : l->from) == p->rank)
                 *at = l->next;
@@ -305,7 +306,7 @@ static void withdraw(const place *p)
     }
 }
 
-static void release(hub *h)
+static void release_hub(hub *h)
 {
     int last;
 
@@ -318,21 +319,21 @@ static void release(hub *h)
 
 static void threads_close(void *self, int failed)
 {
-    place *p = self;
+    thread_rank *p = self;
 
     (void)failed;
     pthread_mutex_lock(&p->hub->mutex);
-    withdraw(p);
+    remove_calls(p);
     pthread_mutex_unlock(&p->hub->mutex);
     if (p->group == 0)
-        release(p->hub);
+        release_hub(p->hub);
     free(p->world_rank);
     free(p);
 }
 
 static void threads_failed(void *self, const char *reason)
 {
-    const place *p = self;
+    const thread_rank *p = self;
     hub *h = p->hub;
 
     pthread_mutex_lock(&h->mutex);
@@ -360,9 +361,9 @@ static hub *new_hub(int ranks)
 
     if (h == NULL)
         return NULL;
-    h->box = calloc((size_t)ranks, sizeof(letter *));
-    if (h->box == NULL || pthread_mutex_init(&h->mutex, NULL) != 0) {
-        free(h->box);
+    h->queue = calloc((size_t)ranks, sizeof(pending_call *));
+    if (h->queue == NULL || pthread_mutex_init(&h->mutex, NULL) != 0) {
+        free(h->queue);
         free(h);
         return NULL;
     }
@@ -373,7 +374,7 @@ static hub *new_hub(int ranks)
 static ek_status open_rank(hub *h, int rank, int ranks, const char (*hosts)[EK_HOST_CAP],
                            ek_comm **world)
 {
-    place *p = new_place(h, rank, ranks);
+    thread_rank *p = new_thread_rank(h, rank, ranks);
 
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
     for (int r = 0; r < ranks; r++)
@@ -402,7 +403,7 @@ out:
     while (st < 0 && opened > 0)
         ek_comm_close(&worlds[--opened]);
     if (h != NULL)
-        release(h);
+        release_hub(h);
     free(hosts);
     return st;
 }

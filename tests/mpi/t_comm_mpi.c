@@ -1,9 +1,9 @@
-/* The cases of comm over MPI: whole, and with messages cut into pieces.  Rank 0 reports. */
+/* The cases of comm_cases.h over MPI, with whole and with split messages.  Rank 0 reports. */
 #include "comm_cases.h"
 
 #include <unistd.h>
 
-/* Checks that failed on any rank. */
+/* Number of failed checks over all ranks. */
 static int agree(ek_comm *world, int mine)
 {
     int64_t all = mine;

@@ -1,4 +1,4 @@
-/* Any layout trains as one rank does, over MPI: rank 0 reports. */
+/* Every layout trains to the same losses as one rank, over MPI.  Rank 0 reports. */
 #include "equal_cases.h"
 
 enum { LAYOUTS = 4 };

@@ -2,7 +2,7 @@
 #include "comm_threads.h"
 #include "ek_test.h"
 
-static void verified(peer *p)
+static void set_checked(peer *p)
 {
     ek_comm_set_checked(p->world, 1);
 }
@@ -10,7 +10,7 @@ static void verified(peer *p)
 static void same_calls(void)
 {
     for (int ranks = 1; ranks <= 4; ranks++)
-        ek_t.failed += over_cases(ranks, verified);
+        ek_t.failed += over_cases(ranks, set_checked);
 }
 
 enum {
@@ -31,7 +31,7 @@ enum {
 
 static const char *const sites[3] = {"layer/a.c:1", "layer/b.c:22", "layer/c.c:333"};
 
-/* Rank 1 (odd) calls something else than ranks 0 and 2. */
+/* Rank 1 (odd) makes another call than ranks 0 and 2. */
 static ek_status call(const peer *p, int way, int odd, int64_t *buf, ek_coll **op)
 {
     static const int64_t first[2][4] = {{0, 1, 2, 3}, {0, 1, 1, 3}};
@@ -58,36 +58,36 @@ static ek_status call(const peer *p, int way, int odd, int64_t *buf, ek_coll **o
     case KIND:
         return ek_comm_multireduce_at(c, buf, 6, odd ? EK_SUM_F64 : EK_SUM_I64, ranks, 3, 4, op,
                                       site);
-    case LIST: /* rank 0 stands before rank 1 in both */
+    case LIST: /* rank 0 is listed before rank 1 in both */
         return ek_comm_multireduce_at(c, buf, 6, EK_SUM_I64, ranks, 3 - odd, 4, op, site);
     default: return odd ? ek_comm_barrier(c) : ek_comm_all_gather_at(c, buf, first[0], 8, op, site);
     }
 }
 
-/* The ranks after an odd one find out; the others learn it from them. */
+/* The rank after the odd one detects the mismatch; the others fail with it. */
 static void one_difference(peer *p)
 {
     int64_t buf[64] = {0};
     ek_coll *op = NULL;
     ek_status st = call(p, (int)p->seed, p->rank == 1, buf, &op);
-    const char *says = ek_err_message();
+    const char *message = ek_err_message();
 
     if (st == EK_OK && op != NULL)
         st = ek_coll_wait(&op);
     if (p->rank == 0 && (p->seed == ALGORITHM || p->seed == ROWS) && st == EK_OK)
-        return; /* no row moves, so it may be done before it learns of what rank 2 has found */
+        return; /* nothing is sent, so it may finish before rank 2 detects the mismatch */
     EXPECT(p, st == EK_ECOMM);
-    EXPECT(p, strstr(says, "ranks of world call different things: rank ") != NULL);
-    EXPECT(p, p->seed == BARRIER || strstr(says, sites[1]) != NULL);
-    EXPECT(p, strstr(says, "rank 1 ") != NULL);
-    EXPECT(p, (strstr(says, sites[0]) != NULL && strstr(says, "rank 0 ") != NULL) ||
-                  (strstr(says, sites[2]) != NULL && strstr(says, "rank 2 ") != NULL));
+    EXPECT(p, strstr(message, "ranks of world make different calls: rank ") != NULL);
+    EXPECT(p, p->seed == BARRIER || strstr(message, sites[1]) != NULL);
+    EXPECT(p, strstr(message, "rank 1 ") != NULL);
+    EXPECT(p, (strstr(message, sites[0]) != NULL && strstr(message, "rank 0 ") != NULL) ||
+                  (strstr(message, sites[2]) != NULL && strstr(message, "rank 2 ") != NULL));
 }
 
 static void different_calls(void)
 {
     for (uint64_t way = 0; way < WAYS; way++) {
-        int wrong = over(3, verified, one_difference, way);
+        int wrong = over(3, set_checked, one_difference, way);
 
         if (wrong > 0)
             fprintf(stderr, "way %d to differ\n", (int)way);
@@ -95,7 +95,7 @@ static void different_calls(void)
     }
 }
 
-/* Of the lists of ranks 0 and 1, only the third ranks differ: rank 1 finds out. */
+/* The lists of ranks 0 and 1 differ only in the third rank: rank 1 detects it. */
 static void third_differs(peer *p)
 {
     const int ranks[3] = {0, 1, 2 + p->rank};
@@ -112,17 +112,17 @@ static void third_differs(peer *p)
     if (st == EK_OK)
         st = ek_coll_wait(&op);
     EXPECT(p, st == EK_ECOMM);
-    EXPECT(p, strstr(ek_err_message(), "ranks of world call different things: rank 0 ") != NULL);
+    EXPECT(p, strstr(ek_err_message(), "ranks of world make different calls: rank 0 ") != NULL);
 }
 
 static void different_lists(void)
 {
     for (uint64_t multicast = 0; multicast < 2; multicast++)
-        ek_t.failed += over(4, verified, third_differs, multicast);
+        ek_t.failed += over(4, set_checked, third_differs, multicast);
 }
 
-/* Before an operation asks for data, it asks for the call. */
-static void says_call(peer *p)
+/* An operation first waits for the neighbour's call, then for data. */
+static void describe_unmade_call(peer *p)
 {
     char text[256];
     int64_t one = 1;
@@ -144,7 +144,7 @@ static void says_call(peer *p)
 
 static void describe(void)
 {
-    ek_t.failed += over(2, verified, says_call, 0);
+    ek_t.failed += over(2, set_checked, describe_unmade_call, 0);
 }
 
 static const ek_case cases[] = {

@@ -1,9 +1,9 @@
-/* Collectives over ranks that are threads: every case with 1 to 8 ranks, whole and with messages
- * cut into pieces; and what a failure does. */
+/* Collectives over ranks that are threads: every case with 1 to 8 ranks, with whole_messages and
+ * with split messages; and failures. */
 #include "comm_threads.h"
 #include "ek_test.h"
 
-static void whole(void)
+static void whole_messages(void)
 {
     for (int ranks = 1; ranks <= 8; ranks++)
         ek_t.failed += over_cases(ranks, NULL);
@@ -14,7 +14,7 @@ static void small_messages(peer *p)
     ek_comm_set_message_max(p->world, 808);
 }
 
-static void in_pieces(void)
+static void split_messages(void)
 {
     for (int ranks = 2; ranks <= 5; ranks++)
         ek_t.failed += over_cases(ranks, small_messages);
@@ -25,7 +25,7 @@ static void short_to_other_nodes(peer *p)
     ek_comm_set_far_max(p->world, 72);
 }
 
-static void far_in_pieces(void)
+static void split_far_messages(void)
 {
     for (int ranks = 2; ranks <= 5; ranks++)
         ek_t.failed += over_cases(ranks, short_to_other_nodes);
@@ -33,8 +33,8 @@ static void far_in_pieces(void)
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-/* The receiver wants another length than the sender sends: an error on every rank, and for every
- * operation after it. */
+/* Sender and receiver give different lengths: an error on every rank, and in every later
+ * operation. */
 static void wrong_length(peer *p)
 {
     char buf[64] = "";
@@ -59,8 +59,8 @@ static void failure(void)
     ek_t.failed += over(3, NULL, wrong_length, 0);
 }
 
-/* Rank 1 says what it waits for, then lets rank 0 send it. */
-static void says_what(peer *p)
+/* Rank 1 describes what it waits for, then lets rank 0 send it. */
+static void describe_waits(peer *p)
 {
     char text[256], buf[8] = "", go[1] = "";
     ek_coll *recv = NULL, *sum = NULL;
@@ -86,18 +86,18 @@ static void says_what(peer *p)
     EXPECT(p, one == 2);
 }
 
-static void unverified(peer *p)
+static void set_unchecked(peer *p)
 {
     ek_comm_set_checked(p->world, 0);
 }
 
 static void describe(void)
 {
-    ek_t.failed += over(2, unverified, says_what, 0);
+    ek_t.failed += over(2, set_unchecked, describe_waits, 0);
 }
 
-/* Rank 0 never joins in: rank 2 does not wait for ever, and says whom it waits for, by its place in
- * the group and in the world. */
+/* Rank 0 never sends: the watchdog ends the wait of rank 2, and the error names rank 0 by its rank
+ * in the group and in the world. */
 static void never_comes(peer *p)
 {
     static const int ranks[] = {2, 0};
@@ -125,7 +125,7 @@ static void watchdog(void)
     ek_t.failed += over(3, NULL, never_comes, 0);
 }
 
-/* A world that was given up takes nothing more, with the text of what was wrong. */
+/* After ek_comm_give_up, every call fails with the reason. */
 static void gives_up(peer *p)
 {
     (void)EK_FAIL(EK_EIO, "the disk is gone");
@@ -140,7 +140,7 @@ static void given_up(void)
     ek_t.failed += over(2, NULL, gives_up, 0);
 }
 
-/* The same cases in a world of one, which has its own back end. */
+/* The same cases in a world of one rank, which has its own back end. */
 static void self(void)
 {
     for (size_t i = 0; i < sizeof(comm_cases) / sizeof(comm_cases[0]); i++) {
@@ -156,8 +156,8 @@ static void self(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(whole),    EK_CASE(in_pieces), EK_CASE(far_in_pieces), EK_CASE(failure),
-    EK_CASE(describe), EK_CASE(watchdog),  EK_CASE(given_up),      EK_CASE(self),
+    EK_CASE(whole_messages), EK_CASE(split_messages), EK_CASE(split_far_messages), EK_CASE(failure),
+    EK_CASE(describe),       EK_CASE(watchdog),       EK_CASE(given_up),           EK_CASE(self),
 };
 
 EK_TEST_MAIN(cases)

@@ -1,14 +1,14 @@
-/* Messages that come late change nothing; lost ones are named; a kill is called for by seed. */
+/* Delayed messages change no result, dropped ones are named in errors, kills follow the seed. */
 #include "comm/fault.h"
 #include "comm_threads.h"
 #include "ek_test.h"
 
-static void unchecked(peer *p)
+static void set_unchecked(peer *p)
 {
     ek_comm_set_checked(p->world, 0);
 }
 
-static void late(peer *p)
+static void delayed(peer *p)
 {
     ek_fault how = {.seed = 11, .delay = 0.3, .delay_tests = 40};
 
@@ -18,10 +18,10 @@ static void late(peer *p)
 static void delays(void)
 {
     for (int ranks = 1; ranks <= 5; ranks++)
-        ek_t.failed += over_cases(ranks, late);
+        ek_t.failed += over_cases(ranks, delayed);
 }
 
-static void late_in_pieces(peer *p)
+static void delayed_splits(peer *p)
 {
     ek_fault how = {.seed = 12, .delay = 0.02, .delay_tests = 10};
 
@@ -29,13 +29,13 @@ static void late_in_pieces(peer *p)
     ek_comm_set_message_max(p->world, 1600);
 }
 
-static void delays_of_pieces(void)
+static void delays_of_split_messages(void)
 {
-    ek_t.failed += over_cases(3, late_in_pieces);
+    ek_t.failed += over_cases(3, delayed_splits);
 }
 
 /* Rank 1 is ready to receive before rank 0 sends, so without a delay one test would do. */
-static void held_back(peer *p)
+static void check_delay(peer *p)
 {
     ek_fault how = {.seed = 1, .delay = p->rank == 0 ? 1 : 0, .delay_tests = 1000};
     int64_t value = p->rank == 0 ? 5 : 0;
@@ -62,11 +62,11 @@ static void held_back(peer *p)
 
 static void delay_is_real(void)
 {
-    ek_t.failed += over(2, NULL, held_back, 0);
+    ek_t.failed += over(2, NULL, check_delay, 0);
 }
 
-/* Nothing of what rank 0 sends in a group arrives: rank 1 says what it waits for, and where. */
-static void lost(peer *p)
+/* All messages of rank 0 in a group are dropped: the error of rank 1 names peer and group. */
+static void all_dropped(peer *p)
 {
     ek_fault how = {.seed = 1, .drop = p->rank == 0 ? 1 : 0};
     ek_coll *op = NULL;
@@ -95,13 +95,13 @@ static void lost(peer *p)
 
 static void drops(void)
 {
-    ek_t.failed += over(2, NULL, lost, 0);
-    ek_t.failed += over(2, NULL, lost, 1);
+    ek_t.failed += over(2, NULL, all_dropped, 0);
+    ek_t.failed += over(2, NULL, all_dropped, 1);
 }
 
 enum { MESSAGES = 400 };
 
-/* Which of a rank's messages killed: by run and rank. */
+/* The messages at which a rank was killed, by run and rank. */
 typedef struct {
     int n, at[MESSAGES];
     int message;
@@ -109,7 +109,7 @@ typedef struct {
 
 static kill_list lists[3][2];
 
-static void note_kill(void *arg)
+static void record_kill(void *arg)
 {
     kill_list *l = arg;
 
@@ -120,7 +120,7 @@ static void note_kill(void *arg)
 static void kill_some(peer *p)
 {
     kill_list *l = &lists[p->seed][p->rank];
-    ek_fault how = {.seed = p->seed / 2, .kill = 0.1, .on_kill = note_kill, .arg = l};
+    ek_fault how = {.seed = p->seed / 2, .kill = 0.1, .on_kill = record_kill, .arg = l};
 
     MUST(p, ek_fault_wrap(p->world, &how));
     for (l->message = 0; l->message < MESSAGES; l->message++) {
@@ -135,7 +135,7 @@ static void kill_some(peer *p)
 static void kills(void)
 {
     for (uint64_t run = 0; run < 3; run++)
-        ek_t.failed += over(2, unchecked, kill_some, run);
+        ek_t.failed += over(2, set_unchecked, kill_some, run);
     CHECK(memcmp(&lists[0][0], &lists[1][0], sizeof(kill_list)) == 0);
     CHECK(memcmp(&lists[0][1], &lists[1][1], sizeof(kill_list)) == 0);
     CHECK(memcmp(&lists[0][0], &lists[2][0], sizeof(kill_list)) != 0);
@@ -143,7 +143,7 @@ static void kills(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(delays), EK_CASE(delays_of_pieces), EK_CASE(delay_is_real), EK_CASE(drops),
+    EK_CASE(delays), EK_CASE(delays_of_split_messages), EK_CASE(delay_is_real), EK_CASE(drops),
     EK_CASE(kills),
 };
 

@@ -1,4 +1,4 @@
-/* The public face of a job: ranks that share a host share its cores out. */
+/* The public interface of a job: ranks on one host divide its cores. */
 #include "evenkeel/job.h"
 
 #include "base/threads.h"
@@ -14,7 +14,7 @@ typedef struct {
     pthread_t thread;
     ek_comm *world;
     const int *node_of; /* NULL: one node */
-    int alone;          /* bound to one core, another one for each rank where there are enough */
+    int alone;          /* bound to one core each, different ones if there are enough */
     int cores;
     ek_status st;
 } peer;
@@ -34,7 +34,7 @@ static void bind_to(int n)
     CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
 }
 
-static void *ask(void *arg)
+static void *ask_rank(void *arg)
 {
     peer *p = arg;
 
@@ -46,7 +46,7 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* cores [RANKS]: what each rank is told. */
+/* cores [RANKS]: the result of ek_job_cores on each rank. */
 static void ask_all(const int *node_of, int alone, int *cores)
 {
     ek_comm *worlds[RANKS];
@@ -55,7 +55,7 @@ static void ask_all(const int *node_of, int alone, int *cores)
     CHECK_INT(ek_comm_open_threads(RANKS, worlds), EK_OK);
     for (int r = 0; r < RANKS; r++) {
         peers[r] = (peer){.world = worlds[r], .node_of = node_of, .alone = alone};
-        CHECK(pthread_create(&peers[r].thread, NULL, ask, &peers[r]) == 0);
+        CHECK(pthread_create(&peers[r].thread, NULL, ask_rank, &peers[r]) == 0);
     }
     for (int r = 0; r < RANKS; r++) {
         pthread_join(peers[r].thread, NULL);
@@ -92,7 +92,7 @@ static void two_hosts(void)
     CHECK_INT(cores[2], share(2));
 }
 
-/* A core of its own is all that a bound rank has. */
+/* A rank bound to one core gets one. */
 static void bound(void)
 {
     static const int node_of[RANKS] = {0, 1, 2};
@@ -118,7 +118,7 @@ static void alone(void)
     ek_job_leave(&world);
 }
 
-/* A program that is linked without MPI, as this one, says so. */
+/* A program linked without MPI, as this one, gets EK_EUNSUPPORTED. */
 static void no_mpi(void)
 {
     ek_comm *world = NULL;

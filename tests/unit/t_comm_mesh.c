@@ -1,4 +1,4 @@
-/* The groups of a layout, for every factorisation of up to 12 ranks, and what is refused. */
+/* The groups of a layout, for every factorisation of up to 12 ranks, and errors. */
 #include "comm/mesh.h"
 #include "ek_test.h"
 
@@ -26,8 +26,8 @@ static _Thread_local worker *me;
         }                                                                                          \
     } while (0)
 
-/* The members of a group, as sums over them of what they are: their number, their world ranks and
- * the squares of those; and that each stands at the place that `at` says. */
+/* Checks the members of a group by sums over them (count, world ranks, squares of world ranks), and
+ * that the caller's rank in it is `at`. */
 static void check_group(ek_comm *c, int size, int at, int first, int stride, const char *name)
 {
     int rank = ek_comm_rank(me->world);
@@ -97,7 +97,7 @@ static void one_layout(int ranks, ek_mesh_sizes sizes)
     }
 }
 
-/* Every size that passes the check opens; the check passes what divides, and nothing else. */
+/* ek_mesh_check accepts exactly the sizes that divide, and these open. */
 static void factorisations(void)
 {
     int opened = 0;
@@ -146,7 +146,7 @@ static void messages(void)
     refused(4, (ek_mesh_sizes){.ep = -1}, "--ep -1 is not a number of ranks: 1, 2 or 4 would fit");
 }
 
-/* Worlds that shrink and grow: whatever fits, with ep as the one thing that follows. */
+/* Elastic worlds: ek_mesh_fit changes only ep. */
 static void fitting(void)
 {
     for (int pp = 1; pp <= 3; pp++)

@@ -1,4 +1,4 @@
-/* Which MPI a program was built for.  Linked into it; needs that MPI's header alone. */
+/* The MPI that a program was built for.  Linked into the program; needs only mpi.h. */
 #include "comm/flavour.h"
 
 #include <mpi.h>

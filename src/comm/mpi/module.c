@@ -1,4 +1,4 @@
-/* The module's side of comm/flavour.h: its entry, and failures, which are recorded by the program
+/* The module's entry point (comm/flavour.h), and its error functions, which forward to the program
  * that loaded it. */
 #include "comm/mpi/mpi.h"
 
@@ -9,7 +9,7 @@ enum { MESSAGE_CAP = 1024 };
 
 static const ek_mpi_host *host;
 
-/* What EK_FAIL and EK_TRY call in this module. */
+/* Called by EK_FAIL and EK_TRY in this module. */
 ek_status ek_err_raise(const char *file, int line, const char *func, ek_status st, const char *fmt,
                        ...)
 {

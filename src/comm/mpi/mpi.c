@@ -1,7 +1,7 @@
-/* The MPI back end: one communicator a group, non-blocking messages, everything by MPI_Test.
+/* The MPI back end: one communicator per group, non-blocking messages, completion by MPI_Test.
  *
- * Nothing blocks in MPI but making groups, and opening and closing the world; nothing ends the
- * job but ek_comm_abort.  Counts are int, so longer messages come here in pieces. */
+ * Only the creation of groups, and opening and closing the world, block in MPI; only ek_comm_abort
+ * ends the job.  MPI counts are int, so the caller splits longer messages. */
 #include "comm/mpi/mpi.h"
 
 #include <dirent.h>
@@ -14,29 +14,29 @@
 
 static const int64_t message_max = 1 << 30;
 
-/* Over sockets, of longer messages to another host.  MPICH (over UCX) and Open MPI announce a long
- * message and wait for leave to send it; that leave comes by the same connection as the data the
- * other way, behind all of it that the kernel has taken.  When ranks send to each other, one
- * direction after the other is used: 0.55 of a link, against 0.95 by messages so short that they
- * are sent unasked. */
+/* Longest message to another host over sockets.  MPICH (over UCX) and Open MPI use a rendezvous
+ * protocol for longer messages: the clear-to-send shares the connection with the data in the other
+ * direction, and queues behind all of it in the kernel's socket buffers.  When ranks send to each
+ * other, the two directions therefore alternate: 0.55 of the link's bandwidth, against 0.95 with
+ * messages short enough for the eager protocol. */
 static const int64_t socket_message_max = 16 << 10;
 
 /* The back end's state of one group. */
 typedef struct {
     MPI_Comm comm;
     int finalise; /* MPI was initialised here */
-    int far;      /* of the world: its ranks are on several hosts */
+    int far;      /* world only: its ranks are on several hosts */
 } mpi_group;
 
-/* Which MPI_Request a message is, and how many bytes it must bring; -1: it is sent. */
+/* A message's MPI_Request, and the bytes to be received; -1: a send. */
 typedef struct {
     MPI_Request request;
     int expected;
 } mpi_message;
 
-_Static_assert(sizeof(mpi_message) <= sizeof(ek_message), "a message fits its handle");
+_Static_assert(sizeof(mpi_message) <= sizeof(ek_message), "an mpi_message fits into ek_message");
 
-static ek_status check(int code, const char *call)
+static ek_status check_mpi(int code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
@@ -55,8 +55,8 @@ static ek_status mpi_send(void *self, const void *buf, int64_t bytes, int to, in
     const mpi_group *g = self;
     mpi_message sent = {.expected = -1};
 
-    EK_TRY(
-        check(MPI_Isend(buf, (int)bytes, MPI_BYTE, to, tag, g->comm, &sent.request), "MPI_Isend"));
+    EK_TRY(check_mpi(MPI_Isend(buf, (int)bytes, MPI_BYTE, to, tag, g->comm, &sent.request),
+                     "MPI_Isend"));
     memcpy(m, &sent, sizeof(sent));
     return EK_OK;
 }
@@ -66,8 +66,8 @@ static ek_status mpi_recv(void *self, void *buf, int64_t bytes, int from, int ta
     const mpi_group *g = self;
     mpi_message wanted = {.expected = (int)bytes};
 
-    EK_TRY(check(MPI_Irecv(buf, (int)bytes, MPI_BYTE, from, tag, g->comm, &wanted.request),
-                 "MPI_Irecv"));
+    EK_TRY(check_mpi(MPI_Irecv(buf, (int)bytes, MPI_BYTE, from, tag, g->comm, &wanted.request),
+                     "MPI_Irecv"));
     memcpy(m, &wanted, sizeof(wanted));
     return EK_OK;
 }
@@ -80,13 +80,14 @@ static ek_status mpi_test(void *self, ek_message *m, int *done)
 
     (void)self;
     memcpy(&message, m, sizeof(message));
-    EK_TRY(check(MPI_Test(&message.request, done, &status), "MPI_Test"));
+    EK_TRY(check_mpi(MPI_Test(&message.request, done, &status), "MPI_Test"));
     memcpy(m, &message, sizeof(message));
     if (!*done || message.expected < 0)
         return EK_OK;
-    EK_TRY(check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count"));
+    EK_TRY(check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count"));
     EK_REQUIRE(bytes == message.expected, EK_ECOMM,
-               "a message of %d bytes is expected with %d bytes", bytes, message.expected);
+               "a message of %d bytes was sent where %d bytes are expected", bytes,
+               message.expected);
     return EK_OK;
 }
 
@@ -97,10 +98,11 @@ static ek_status make_group(MPI_Comm parent, const int *ranks, int n, MPI_Comm *
     MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
     ek_status st;
 
-    EK_TRY_OUT(check(MPI_Comm_group(parent, &all), "MPI_Comm_group"));
-    EK_TRY_OUT(check(MPI_Group_incl(all, n, ranks, &some), "MPI_Group_incl"));
-    EK_TRY_OUT(check(MPI_Comm_create_group(parent, some, 0, out), "MPI_Comm_create_group"));
-    EK_TRY_OUT(check(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+    EK_TRY_OUT(check_mpi(MPI_Comm_group(parent, &all), "MPI_Comm_group"));
+    EK_TRY_OUT(check_mpi(MPI_Group_incl(all, n, ranks, &some), "MPI_Group_incl"));
+    EK_TRY_OUT(check_mpi(MPI_Comm_create_group(parent, some, 0, out), "MPI_Comm_create_group"));
+    EK_TRY_OUT(
+        check_mpi(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
 out:
     if (some != MPI_GROUP_NULL)
         MPI_Group_free(&some);
@@ -125,9 +127,9 @@ static ek_status mpi_make_group(void *self, const int *ranks, int n, void **out)
     return EK_OK;
 }
 
-/* All ranks enter MPI_Finalize together, where a network is between them, and each a while after
- * its last message: with MPICH 4.0 over UCX's TCP, a rank that comes while another is still in an
- * earlier call stops answering, and both wait for ever (docs/cluster.md). */
+/* If ranks are on several hosts, all enter MPI_Finalize together, and each some time after its last
+ * message: with MPICH 4.0 over UCX's TCP, a rank that enters it while another is still in an
+ * earlier call stops responding, and both hang (docs/cluster.md). */
 static void finalise(const mpi_group *g)
 {
     struct timespec left = {.tv_nsec = 60000000};
@@ -140,7 +142,7 @@ static void finalise(const mpi_group *g)
     MPI_Finalize();
 }
 
-/* After a failure, messages may be under way that nobody will ever take: MPI is left as it is. */
+/* After a failure, unmatched messages may be in flight: MPI is not finalised. */
 static void mpi_close(void *self, int failed)
 {
     mpi_group *g = self;
@@ -153,7 +155,7 @@ static void mpi_close(void *self, int failed)
     free(g);
 }
 
-/* Of the world itself: with another communicator MPICH ends this process alone. */
+/* On MPI_COMM_WORLD: with another communicator MPICH ends only this process. */
 static void mpi_abort(void *self, int status)
 {
     (void)self;
@@ -173,26 +175,27 @@ static const ek_backend backend = {
 
 /* --- the world -------------------------------------------------------------------------------- */
 
-/* Any one thread at a time may call. */
+/* MPI_THREAD_SERIALIZED: any thread may call, one at a time. */
 static ek_status initialise(int *mine)
 {
     int before = 0, level = 0;
 
-    EK_TRY(check(MPI_Initialized(&before), "MPI_Initialized"));
+    EK_TRY(check_mpi(MPI_Initialized(&before), "MPI_Initialized"));
     *mine = !before;
     if (before)
-        EK_TRY(check(MPI_Query_thread(&level), "MPI_Query_thread"));
+        EK_TRY(check_mpi(MPI_Query_thread(&level), "MPI_Query_thread"));
     else
-        EK_TRY(
-            check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread"));
+        EK_TRY(check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level),
+                         "MPI_Init_thread"));
     EK_REQUIRE(level >= MPI_THREAD_SERIALIZED, EK_EUNSUPPORTED,
-               "this MPI serves only the thread that initialised it (level %d)", level);
-    EK_TRY(check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                 "MPI_Comm_set_errhandler"));
+               "this MPI can be called only by the thread that initialised it (thread level %d)",
+               level);
+    EK_TRY(check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                     "MPI_Comm_set_errhandler"));
     return EK_OK;
 }
 
-/* Whether this host has a network adapter that reads and writes memory itself. */
+/* Whether this host has a network adapter with RDMA. */
 static int has_rdma(void)
 {
     static const char *const classes[] = {"/sys/class/infiniband", "/sys/class/cxi"};
@@ -210,12 +213,12 @@ static int has_rdma(void)
     return found;
 }
 
-/* Ranks must agree on how messages are cut. */
+/* Whether all ranks' hosts have RDMA, as all ranks must split messages alike. */
 static ek_status all_have_rdma(MPI_Comm comm, int *all)
 {
     int mine = has_rdma();
 
-    return check(MPI_Allreduce(&mine, all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+    return check_mpi(MPI_Allreduce(&mine, all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
 }
 
 static ek_status gather_hosts(MPI_Comm comm, int ranks, char (**hosts)[EK_HOST_CAP])
@@ -225,8 +228,9 @@ static ek_status gather_hosts(MPI_Comm comm, int ranks, char (**hosts)[EK_HOST_C
     gethostname(mine, sizeof(mine) - 1);
     *hosts = calloc((size_t)ranks, sizeof(**hosts));
     EK_REQUIRE(*hosts != NULL, EK_ENOMEM, "no memory for the names of %d ranks' hosts", ranks);
-    EK_TRY(check(MPI_Allgather(mine, EK_HOST_CAP, MPI_CHAR, *hosts, EK_HOST_CAP, MPI_CHAR, comm),
-                 "MPI_Allgather"));
+    EK_TRY(
+        check_mpi(MPI_Allgather(mine, EK_HOST_CAP, MPI_CHAR, *hosts, EK_HOST_CAP, MPI_CHAR, comm),
+                  "MPI_Allgather"));
     return EK_OK;
 }
 
@@ -239,9 +243,9 @@ ek_status ek_mpi_open(const ek_mpi_host *host, ek_comm **world)
 
     EK_REQUIRE(g != NULL, EK_ENOMEM, "no memory for the MPI world");
     EK_TRY_OUT(initialise(&g->finalise));
-    EK_TRY_OUT(check(MPI_Comm_dup(MPI_COMM_WORLD, &g->comm), "MPI_Comm_dup"));
-    EK_TRY_OUT(check(MPI_Comm_rank(g->comm, &rank), "MPI_Comm_rank"));
-    EK_TRY_OUT(check(MPI_Comm_size(g->comm, &ranks), "MPI_Comm_size"));
+    EK_TRY_OUT(check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &g->comm), "MPI_Comm_dup"));
+    EK_TRY_OUT(check_mpi(MPI_Comm_rank(g->comm, &rank), "MPI_Comm_rank"));
+    EK_TRY_OUT(check_mpi(MPI_Comm_size(g->comm, &ranks), "MPI_Comm_size"));
     EK_TRY_OUT(gather_hosts(g->comm, ranks, &hosts));
     for (int r = 1; r < ranks; r++)
         g->far = g->far || strcmp(hosts[r], hosts[0]) != 0;
