@@ -1,7 +1,7 @@
-/* tensor/accelerator.h - the accelerator that a program is linked with.
+/* tensor/accelerator.h - the accelerator back end that a program is linked with.
  *
- * tensor/cuda is compiled where there is a compiler for it; a program takes its objects, or runs on
- * the CPU alone. */
+ * tensor/cuda is compiled where nvcc is available; a program that is not linked with it runs on the
+ * CPU only. */
 #ifndef TENSOR_ACCELERATOR_H
 #define TENSOR_ACCELERATOR_H
 
@@ -9,17 +9,16 @@
 
 typedef struct {
     const char *name; /* "CUDA 13.0" */
-    /* Devices that are there; 0 where there is no driver. */
+    /* Number of devices; 0 without a driver. */
     int (*count)(void);
-    /* A device in words: "NVIDIA H200, 139 GiB". */
-    ek_status (*describe)(int device, char *text, size_t room);
-    /* Sets every entry of a reference table of `mode` that this device has, its memory and state.
-     */
+    /* Describes a device: "NVIDIA H200, 139 GiB".  cap: bytes of text. */
+    ek_status (*describe)(int device, char *text, size_t cap);
+    /* Sets memory, state and all entries of a reference table that the device implements. */
     ek_status (*open)(ek_kernels *k, ek_mode mode, int device);
     void (*close)(ek_kernels *k);
 } ek_accelerator;
 
-/* NULL: none.  Replaced by the function of that name in tensor/cuda where it is linked in. */
+/* NULL: none.  Weak: overridden by the function in tensor/cuda if that is linked in. */
 const ek_accelerator *ek_accelerator_linked(void);
 
 #endif

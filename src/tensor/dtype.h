@@ -1,4 +1,4 @@
-/* tensor/dtype.h - element types, and bf16 as a rounding of float. */
+/* tensor/dtype.h - element types, and conversions between bf16 and float. */
 #ifndef TENSOR_DTYPE_H
 #define TENSOR_DTYPE_H
 
@@ -8,7 +8,7 @@
 
 typedef enum { EK_F64, EK_F32, EK_BF16, EK_F16 } ek_dtype;
 
-typedef uint16_t ek_bf16; /* the upper half of a float */
+typedef uint16_t ek_bf16; /* the upper 16 bits of a float */
 
 static inline size_t ek_dtype_size(ek_dtype t)
 {

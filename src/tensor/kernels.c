@@ -1,4 +1,5 @@
-/* Making a table: the reference first, then what the CPU does better. */
+/* Creation of a kernel table: reference kernels first, then the faster ones of the CPU or device.
+ */
 #include "tensor/kernels.h"
 
 #include "base/threads.h"
@@ -42,23 +43,24 @@ ek_isa ek_cpu_isa(void)
 #endif
 }
 
-/* Threads of the OpenMP team have the stack that the system or OMP_STACKSIZE gives them.  The
- * calling one is some calls deep already: a quarter is for them. */
+/* The stack of OpenMP threads is set by the system or OMP_STACKSIZE.  The calling thread may have
+ * used a quarter of EK_STACK_BYTES already. */
 static ek_status check_stacks(const ek_kernels *k)
 {
     size_t least = SIZE_MAX;
 
 #pragma omp parallel num_threads(k->threads) reduction(min : least)
     least = ek_stack_left();
-    EK_REQUIRE(least >= EK_STACK_BYTES / 4 * 3, EK_ENOMEM,
-               "a compute thread has %zu KiB of stack, and %d are needed: raise the limit (ulimit "
-               "-s) or OMP_STACKSIZE",
-               least >> 10, EK_STACK_BYTES >> 10);
+    EK_REQUIRE(
+        least >= EK_STACK_BYTES / 4 * 3, EK_ENOMEM,
+        "a compute thread has %zu KiB of stack, but %d KiB are needed: raise the limit (ulimit "
+        "-s) or OMP_STACKSIZE",
+        least >> 10, EK_STACK_BYTES >> 10);
     return EK_OK;
 }
 
-/* A table of the reference's. */
-static ek_status create(ek_mode mode, int threads, ek_kernels **out)
+/* A table of reference kernels. */
+static ek_status create_reference(ek_mode mode, int threads, ek_kernels **out)
 {
     ek_kernels *k = NULL;
     ek_status st;
@@ -85,7 +87,7 @@ ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **
     ek_kernels *k = NULL;
 
     *out = NULL;
-    EK_TRY(create(mode, threads, &k));
+    EK_TRY(create_reference(mode, threads, &k));
     if (isa > ek_cpu_isa())
         isa = ek_cpu_isa();
     if (isa > EK_ISA_REF && mode != EK_MODE_FP64) {
@@ -115,13 +117,14 @@ ek_status ek_kernels_open(const char *device, int which, ek_mode mode, ek_isa is
     *out = NULL;
     if (is_cpu(device))
         return ek_kernels_create(mode, isa, threads, out);
-    EK_REQUIRE(strcmp(device, "cuda") == 0, EK_EINVAL, "no device %s; there are cpu and cuda",
-               device);
-    EK_REQUIRE(a != NULL, EK_EINVAL,
-               "--device cuda: this evenkeel was built without CUDA; build it where nvcc is");
+    EK_REQUIRE(strcmp(device, "cuda") == 0, EK_EINVAL,
+               "unknown device %s: the devices are cpu and cuda", device);
+    EK_REQUIRE(
+        a != NULL, EK_EINVAL,
+        "--device cuda: this evenkeel was built without CUDA; build it where nvcc is installed");
     n = a->count();
     EK_REQUIRE(n > 0, EK_EINVAL, "--device cuda: there is no CUDA device, or no driver for it");
-    EK_TRY(create(mode, threads, &k));
+    EK_TRY(create_reference(mode, threads, &k));
     EK_TRY_OUT(a->open(k, mode, which % n));
     *out = k;
     k = NULL;
@@ -144,7 +147,7 @@ void ek_kernels_destroy(ek_kernels **k)
 
 void ek_kernels_enter(const ek_kernels *k)
 {
-    omp_set_dynamic(0); /* the workspaces count on the team size */
+    omp_set_dynamic(0); /* workspaces are sized for the team size */
     omp_set_num_threads(k->threads);
     if (k->enter != NULL)
         k->enter(k);
@@ -181,7 +184,7 @@ ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out)
             return EK_OK;
         }
     }
-    return EK_FAIL(EK_EINVAL, "no dtype %s; there are bf16, fp32 and fp64", dtype);
+    return EK_FAIL(EK_EINVAL, "unknown dtype %s: the types are bf16, fp32 and fp64", dtype);
 }
 
 const char *ek_mode_name(ek_mode mode)

@@ -1,8 +1,8 @@
-/* tensor/kernels.h - the table of kernels that the model is computed with.
+/* tensor/kernels.h - the table of compute kernels of a model.
  *
- * Every kernel exists as a plain reference (tensor/ref: the oracle) and, for what matters, as a
- * fast one (tensor/cpu).  A table is filled with the reference first, then overwritten by what
- * the CPU can run; `name` and `products` say what it is made of.
+ * Every kernel has a plain reference implementation (tensor/ref: the oracle), and most have
+ * optimised ones (tensor/cpu, tensor/cuda).  A table is first filled with the reference kernels,
+ * which are then overridden by the optimised kernels that the processor supports.
  *
  * Two element types per table.
  *   R  real:    residual stream, norms, router, gradients, master weights.  float or double.
@@ -10,12 +10,13 @@
  *   mode fp64: R = C = double    fp32: R = C = float    bf16: R = float, C = bf16
  *
  * Arrays are row-major; ld* are row strides in elements; n, rows count tokens.
- * Buffers may not overlap unless a kernel says so; ws and packed forms are aligned to 64 bytes.  No
- * kernel allocates: the ones that need room take it from a workspace `ws`, whose size
- * the table's ..._workspace gives.  Kernels run on the OpenMP team of the calling thread and give
- * the same bits for the same number of threads; or on an accelerator, whose memory (`memory`) all
- * arrays but groups and those called the host's then lie in, and what goes wrong there is known
- * after ek_kernels_wait. */
+ * Buffers may not overlap unless a kernel says so; ws and packed forms are aligned to 64 bytes.
+ * Kernels do not allocate: those that need scratch use a workspace `ws`, whose size in bytes the
+ * table's ..._workspace returns.
+ *
+ * CPU kernels run on the OpenMP team of the calling thread and give the same bits for any number of
+ * threads.  Accelerator kernels expect all arrays in the accelerator's memory (`memory`), except
+ * groups and arrays marked "host"; their errors are returned by ek_kernels_wait. */
 #ifndef TENSOR_KERNELS_H
 #define TENSOR_KERNELS_H
 
@@ -29,18 +30,18 @@
 
 struct ek_undo_log;
 
-/* A run of rows that meets one weight matrix: an expert's tokens, or (as one group) all tokens.
- * Rows of different groups of a call do not overlap; groups may be empty. */
+/* A range of rows that are multiplied by one weight matrix: an expert's tokens, or (as one group)
+ * all tokens.  Rows of different groups of a call do not overlap; groups may be empty. */
 typedef struct {
     int64_t row, rows;
-    const void *w; /* the form that the kernel reads: packed, or master where packed_bytes is 0 */
+    const void *w; /* the packed form, or the master weight if packed_bytes is 0 */
     void *dw;      /* R [out, in], for linear_backward_weight */
 } ek_group;
 
-/* Which product a packed form serves. */
+/* The product that a packed form is for: y = x W^T, or dx = dy W. */
 typedef enum { EK_PACKED_FORWARD, EK_PACKED_BACKWARD } ek_form;
 
-/* What a matrix product does with its result. */
+/* How a matrix product stores its result. */
 typedef enum {
     EK_OUT_COMP, /* store as C */
     EK_OUT_REAL, /* store as R */
@@ -54,27 +55,27 @@ typedef enum {
 typedef struct {
     int64_t batch, seq, heads, kv_heads, head_dim, ld;
     double scale;
-    const int32_t *starts; /* [batch, seq], where a token's document begins in its sequence */
+    const int32_t *starts; /* [batch, seq], position where a token's document begins; or NULL */
 } ek_attention;
 
-/* AdamW (contract: first p *= 1 - lr * decay, eps outside the bias-corrected root). */
+/* AdamW: first p *= 1 - lr * decay; eps outside the bias-corrected root. */
 typedef struct {
     double lr, decay, beta1, beta2, eps;
     double correction1, correction2; /* 1 - beta^t */
     double grad_scale;               /* clip factor */
 } ek_adamw;
 
-/* How a router's choice becomes weights: k experts a token. */
+/* How gate weights follow from probabilities: k experts per token. */
 typedef struct {
     int64_t experts, k;
-    int normalise; /* over the sum of the chosen */
-    int sigmoid;   /* probabilities are sigmoids of logits, else their softmax */
+    int normalise; /* divide by the sum over the token's chosen experts */
+    int sigmoid;   /* probabilities are sigmoids of the logits, else their softmax */
     double scale;
 } ek_weighing;
 
-/* Which slot serves an expert: slot_of [experts] are from `first` on, `slots` of them. */
+/* The slot of each expert: slot_of [experts], values from first to first + slots - 1 are local. */
 typedef struct {
-    const int32_t *slot_of; /* the host's */
+    const int32_t *slot_of; /* host */
     int64_t experts;
     int32_t first, slots;
 } ek_sorting;
@@ -83,14 +84,14 @@ typedef struct ek_kernels ek_kernels;
 
 struct ek_kernels {
     const char *name;     /* "ref fp64", "cpu bf16 avx512" */
-    const char *products; /* what the matrix products are made of */
+    const char *products; /* implementation of the matrix products, for `evenkeel info` */
     ek_dtype real, comp;
     int threads;
-    int one_form; /* a packed form is the master's numbers in comp, in order: one serves both
-                     directions, and matrices that lie one behind the other are packed as one */
-    void *state;  /* of the matrix library or the accelerator; NULL for the reference */
-    const ek_memory *memory; /* that arrays lie in; NULL: the system's */
-    /* See ek_kernels_enter and ek_kernels_wait; NULL: nothing but the team's size, nothing. */
+    int one_form; /* a packed form is the master in comp, in the same order: one form serves both
+                     directions, and consecutive matrices can be packed by one call */
+    void *state;  /* private to the back end; NULL for the reference */
+    const ek_memory *memory; /* allocator for arrays; NULL: system memory */
+    /* See ek_kernels_enter, which also sets the team size, and ek_kernels_wait; NULL: nothing. */
     void (*enter)(const ek_kernels *k);
     ek_status (*wait)(const ek_kernels *k);
     /* See ek_kernels_queue; NULL: nothing. */
@@ -99,9 +100,9 @@ struct ek_kernels {
     /* --- matrix products: y = x W^T with W [out, in]; see ek_group
      * -------------------------------- */
 
-    /* Bytes of one packed form; 0: the kernel reads the master weight itself. */
+    /* Bytes of one packed form; 0: kernels read the master weight itself. */
     size_t (*packed_bytes)(const ek_kernels *k, int64_t out, int64_t in, ek_form form);
-    /* master R [out, in] -> packed.  Called once after each optimizer step. */
+    /* master R [out, in] -> packed form.  Called once after each optimizer step. */
     ek_status (*pack)(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed);
     /* y [rows, out] = x C [rows, in] W^T. */
@@ -120,7 +121,7 @@ struct ek_kernels {
     size_t (*linear_workspace)(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
                                int64_t in);
     /* c R [m, n] = (or +=, if add) op(a) op(b), all R; op transposes if ta, tb.  For the router:
-     * one of the sides is small. */
+     * one of m and n is small. */
     void (*matmul_real)(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
 
@@ -171,9 +172,10 @@ struct ek_kernels {
     void (*headnorm_backward)(int64_t n, int64_t heads, int64_t width, const void *w,
                               const void *raw, const void *rstd, void *dx, int64_t ld, void *dw,
                               void *ws);
-    /* The same norms with one head whose `whole` columns are spread over ranks, `width` of them
-     * here: first each rank's part of a row's sum, sums [n], then, from the sums over ranks, its
-     * part of the result.  Forward the sum is of squares, backward of w dy raw. */
+    /* The same norm over one head of `whole` columns that are divided over ranks, `width` of them
+     * on this rank.  _squares (forward) and _dots (backward) compute this rank's partial sums [n]
+     * of squares and of w dy raw; _forward and _backward its columns of the result, from sums over
+     * ranks. */
     void (*widenorm_squares)(int64_t n, int64_t width, const void *x, int64_t ld, double *sums);
     void (*widenorm_forward)(int64_t n, int64_t width, int64_t whole, double eps,
                              const double *sums, const void *w, void *x, int64_t ld, void *raw,
@@ -203,7 +205,7 @@ struct ek_kernels {
     /* One sequence with a cache: m new tokens at positions pos0 ..; q at the start of each row
      * of qkv (stride ld), keys and values of positions 0 .. pos0 + m - 1 in caches
      * C [positions, kv_heads * head_dim].  o C [m, heads * head_dim].
-     * a->starts is not looked at.  ws: R [threads, pos0 + m]. */
+     * a->starts is ignored.  ws: R [threads, pos0 + m]. */
     void (*attention_cached)(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
                              const void *k_cache, const void *v_cache, void *o, void *ws);
 
@@ -214,75 +216,77 @@ struct ek_kernels {
      * to the lower id; lse R [n] of the logits (NULL: not wanted).  probs may be logits. */
     void (*softmax_topk)(int64_t n, int64_t e, int64_t k, const void *logits, void *probs,
                          int32_t *ids, void *lse);
-    /* Of the ids of a choice -1 is none, and -2 - e expert e gone over its capacity. */
+    /* ids below: -1 is no expert, -2 - e is an assignment to expert e dropped over capacity. */
 
-    /* weights R [n, k]: of each id its probability (probs R [n, experts]; 0 of those that are not
-     * there), times scale, over their sum where that is to be and is above 0. */
+    /* weights R [n, k] = probability of each id (probs R [n, experts]; 0 for negative ids) times
+     * scale; with `normalise`, divided by the token's sum of them if that is above 0. */
     void (*weigh)(const ek_weighing *by, int64_t n, const void *probs, const int32_t *ids,
                   void *weights);
-    /* dlogits R [n, experts] are set, from dweights R [n, k], from balance [experts] (the host's),
-     * gradients of all probabilities, and, but of sigmoids, from z times lse R [n].  Those over
-     * capacity, which have lost their weight since, count as they did then. */
+    /* Sets dlogits R [n, experts] from dweights R [n, k], from balance [experts] (host), a gradient
+     * added to all probabilities, and, for softmax, from z times lse R [n] (z-loss).  Dropped
+     * assignments count in the normalisation, as in weigh. */
     void (*weigh_backward)(const ek_weighing *by, int64_t n, const void *probs, const void *lse,
                            const int32_t *ids, const void *weights, const void *dweights,
                            const double *balance, double z, void *dlogits);
-    /* counts [2 experts] (the host's): how often each is in ids [n], then over capacity. */
+    /* counts [2 experts] (host): how often each expert is in ids [n]; then how often it is dropped.
+     */
     void (*count_choices)(int64_t n, int64_t experts, const int32_t *ids, int64_t *counts);
-    /* sums [d] (the host's) of the columns of x R [n, d]. */
+    /* sums [d] (host) = column sums of x R [n, d]. */
     void (*sum_columns)(int64_t n, int64_t d, const void *x, double *sums);
-    /* A stable counting sort of assignments by the slot that serves them, so that the rows of a
-     * slot are contiguous, in token order: ids [n, k] -> row_of [n, k] (-1: none), token_of [rows],
-     * offset [slots + 1] (the host's).  Returns the number of rows. */
+    /* A stable counting sort of assignments by slot, so that the rows of a slot are contiguous, in
+     * token order: ids [n, k] -> row_of [n, k] (-1: not local), token_of [rows],
+     * offset [slots + 1] (host).  Returns the number of rows. */
     int64_t (*sort_choices)(const ek_sorting *by, int64_t n, int64_t k, const int32_t *ids,
                             int32_t *row_of, int32_t *token_of, int64_t *offset);
-    /* to R [n] = from R [idx[i]], 0 where that is negative; and to R [idx[i]] = from R [n]. */
+    /* to[i] = from[idx[i]], 0 if idx[i] < 0; and the reverse, to[idx[i]] = from[i]; i < n, all R.
+     */
     void (*gather_numbers)(int64_t n, const int32_t *idx, const void *from, void *to);
     void (*scatter_numbers)(int64_t n, const int32_t *idx, const void *from, void *to);
 
     /* h C [n, f] = scale * silu(gate) * up; gu C [n, 2 f] holds gate, then up.  scale R [n] or
      * NULL for 1. */
     void (*swiglu_forward)(int64_t n, int64_t f, const void *gu, const void *scale, void *h);
-    /* dgu C [n, 2 f] is set (may be gu itself); h C [n, f] gets the forward result again (NULL:
-     * not wanted; may be dh itself); dscale R [n] (NULL if scale is). */
+    /* Sets dgu C [n, 2 f] (may be gu itself), h C [n, f] to the recomputed forward result (NULL:
+     * not wanted; may be dh itself), and dscale R [n] (NULL if scale is). */
     void (*swiglu_backward)(int64_t n, int64_t f, const void *gu, const void *scale, const void *dh,
                             void *dgu, void *h, void *dscale);
     /* loss[i] = cross entropy of row i in nats; dlogits C [n, v] = scale (softmax - one-hot), or
      * NULL.  logits R may be overwritten.  A negative target: loss 0, gradient 0. */
     void (*cross_entropy)(int64_t n, int64_t v, void *logits, int64_t ld, const int32_t *target,
                           double scale, double *loss, void *dlogits, int64_t ldd);
-    /* Cross entropy over one of several runs of the vocabulary, v wide.  logits R [n, v] become
-     * exp(logit - top), 0 at the target; top is the row's maximum (-inf where v is 0).
-     * stats [n, 3]: top, the sum of the exponentials, and the target's logit.  A negative target is
-     * of another run, or of none: then the sum is of all, and the logit is 0. */
+    /* Vocabulary-parallel cross entropy, over this rank's v columns.  logits R [n, v] become
+     * exp(logit - top), 0 at the target; top is the row's maximum (-inf if v is 0).
+     * stats [n, 3]: top, the sum of the exponentials without the target's, and the target's logit.
+     * A negative target belongs to another rank, or to none: its logit is 0. */
     void (*vocab_exponentials)(int64_t n, int64_t v, void *logits, int64_t ld,
                                const int32_t *target, double *stats);
-    /* Its gradient: dlogits C [n, v] = factor[i] times the exponentials, and hit[i] at the target.
-     */
+    /* Its gradient: dlogits C [n, v] = factor[i] times the exponentials; hit[i] at the target. */
     void (*vocab_gradient)(int64_t n, int64_t v, const void *exponentials, int64_t ld,
                            const int32_t *target, const double *factor, const double *hit,
                            void *dlogits, int64_t ldd);
-    /* Sum of squares of g R [n], in an order that only n fixes. */
+    /* Sum of squares of g R [n], in an order that depends only on n. */
     double (*sum_squares)(int64_t n, const void *g);
-    /* sums [count] (the host's): those of g[i] R [n[i]], to the same bits. */
+    /* sums [count] (host): sum_squares of each g[i] R [n[i]], with the same bits. */
     void (*sum_squares_each)(const ek_kernels *k, int64_t count, const int64_t *n,
                              const void *const *g, double *sums);
-    /* p, m, v are updated, g is zeroed; all R [n]. */
+    /* Updates p, m, v and zeroes g; all R [n]. */
     void (*adamw)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v);
-    /* The same, to the same bits, so that it can be gone on with where it is broken off
-     * (base/undo_log.h): the numbers are shared by `lanes`, whose trails are either all at 0 or as
-     * such a call with the same n and lanes, broken off, has left them.  NULL: not there. */
+    /* The same with the same bits, resumable after a kill (base/undo_log.h): the elements are
+     * divided into `lanes`, with one undo log each; undo_logs are either all at 0, or as an
+     * interrupted call with the same n and lanes left them.  NULL: not supported. */
     void (*adamw_resumable)(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void *v,
                             int lanes, struct ek_undo_log *undo_logs);
 };
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 
-/* "bf16", "fp32", "fp64"; NULL: ek_mode_default() of this CPU.  device as below. */
+/* "bf16", "fp32", "fp64"; NULL: bf16 if the device (see ek_kernels_open) computes it fast, else
+ * fp32.  EK_EINVAL for other names. */
 EK_CHECKED ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out);
 const char *ek_mode_name(ek_mode mode);
 
-/* Instruction sets, in order: a CPU that has one has those before it.  SLOW_BF16 has bf16 dot
- * products that are slower than float ones, so that products are not made of them. */
+/* Instruction sets, in order: a CPU that has one has those before it.  SLOW_BF16: the bf16 dot
+ * products are slower than float multiply-adds, and matrix products do not use them. */
 typedef enum {
     EK_ISA_REF,
     EK_ISA_AVX2,
@@ -291,31 +295,27 @@ typedef enum {
     EK_ISA_AVX512_BF16
 } ek_isa;
 
-/* bf16 with AVX2 and more, also where products of it are computed in float (weights and activations
- * take half the memory), and on other devices; else fp32.  By instruction set and never by timing,
- * as the type is a part of the run. */
-ek_mode ek_mode_default(const char *device, ek_isa isa);
-
-/* The best instruction set of this CPU; the same whenever a process asks.  Ranks that send one
- * another packed weights have to take the least of theirs. */
+/* The best instruction set of this CPU; constant within a process.  Ranks that exchange packed
+ * weights must all use the lowest one among them. */
 ek_isa ek_cpu_isa(void);
 
-/* A table for `mode` on at most `isa` (EK_ISA_REF: the reference kernels alone) and `threads`
- * OpenMP threads.  fp64 is always the reference.  Sets the calling thread's OpenMP team size. */
+/* A table for `mode` on at most `isa` (EK_ISA_REF: reference kernels only) and `threads` OpenMP
+ * threads; ek_kernels_destroy frees *out.  fp64 always uses the reference.  Sets the calling
+ * thread's OpenMP team size. */
 EK_CHECKED ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out);
-/* The same on a device: NULL or "cpu", or "cuda": device number `which` there, counted round.
- * EK_EINVAL: there is none, or the program was built without. */
+/* The same on a device: NULL or "cpu", or "cuda": CUDA device `which` modulo their number.
+ * EK_EINVAL: no such device, or a build without CUDA. */
 EK_CHECKED ek_status ek_kernels_open(const char *device, int which, ek_mode mode, ek_isa isa,
                                      int threads, ek_kernels **out);
 void ek_kernels_destroy(ek_kernels **k);
 
-/* Gives the calling thread's OpenMP team the size of this table, and its accelerator: once before
- * it calls kernels, where another table or thread may have set it. */
+/* Sets the calling thread's OpenMP team size, and its accelerator, to this table's: to be called
+ * before a thread calls kernels, if it or another table may have changed them. */
 void ek_kernels_enter(const ek_kernels *k);
-/* on: of an accelerator's kernels what they have done may be looked at after ek_kernels_wait alone;
- * off, as at first: as soon as they return. */
+/* on: kernels of an accelerator are only enqueued, and their results are valid after
+ * ek_kernels_wait; off (the default): when the call returns. */
 void ek_kernels_queue(const ek_kernels *k, int on);
-/* Returns when all kernels that were called are done, and how they ended. */
+/* Waits for all enqueued kernels; returns the first error of any (EK_EDEVICE, EK_ENOMEM). */
 EK_CHECKED ek_status ek_kernels_wait(const ek_kernels *k);
 
 /* Fills a table with the reference kernels of a mode (tensor/ref). */

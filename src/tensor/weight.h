@@ -1,27 +1,26 @@
-/* tensor/weight.h - one trainable tensor with all that belongs to it. */
+/* tensor/weight.h - one trainable tensor with its gradient, optimizer state and packed forms. */
 #ifndef TENSOR_WEIGHT_H
 #define TENSOR_WEIGHT_H
 
 #include <stdint.h>
 
-/* A matrix [out, in], or a vector (in == 0 stands for "one-dimensional", of length out): the part
- * of a tensor that this rank computes with.  p, g, m, v are R; g, m, v are NULL where the model is
- * not trained.
+/* A matrix [out, in], or a vector of length out (in == 0): this rank's slice of a tensor.  p, g, m,
+ * v are R; g, m, v are NULL if the model is not trained.
  *
- * Ranks that hold the same part share it out: each answers for a run of whole rows of it ("own"),
- * which is counted in the gradient norm, saved in checkpoints and, with ZeRO, the only run whose
- * optimizer state it keeps.  All runs are in elements from the start of the part. */
+ * Ranks that hold the same slice divide it: each owns a range of whole rows, which it counts in the
+ * gradient norm, saves in checkpoints and, with ZeRO, keeps the optimizer state of.  Ranges are in
+ * elements from the start of the slice. */
 typedef struct {
     int64_t out, in;
-    void *p;                  /* where kernels read the master, all of it; with ZeRO 3 it is there
-                                 while they need it, NULL: they read packed forms alone */
-    void *g;                  /* gradient, where backward adds */
-    int64_t own_first, own;   /* the run that this rank answers for */
-    int64_t kept_first, kept; /* the run that p_kept, m and v hold: all, or own with ZeRO */
-    void *p_kept;             /* master weight of that run */
-    void *m, *v;              /* AdamW moments of that run */
-    void *forward, *backward; /* packed forms, or one for both; == p where kernels read the
-                                 master; NULL: none */
+    void *p;                  /* master weight of the whole slice; with ZeRO 3 gathered while
+                                 kernels need it; NULL: they read only packed forms */
+    void *g;                  /* gradient, accumulated by backward */
+    int64_t own_first, own;   /* range owned by this rank */
+    int64_t kept_first, kept; /* range of p_kept, m and v: the whole slice, or own with ZeRO */
+    void *p_kept;             /* master weight of that range */
+    void *m, *v;              /* AdamW moments of that range */
+    void *forward, *backward; /* packed forms, possibly the same; == p if kernels read the master;
+                                 NULL: none */
 } ek_weight;
 
 static inline int64_t ek_weight_elements(const ek_weight *w)

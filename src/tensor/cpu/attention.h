@@ -9,11 +9,11 @@
 #include "tensor/kernels.h"
 
 /* Overwrites the entries attention_*, rope and headnorm_* of a table of `mode` with the best that
- * `isa` allows.  fp64 and EK_ISA_REF leave the table as it is.  bf16 dot products are used at
+ * `isa` allows.  fp64 and EK_ISA_REF leave the table unchanged.  bf16 dot products are used at
  * EK_ISA_AVX512_BF16. */
 void ek_cpu_attention_fill(ek_kernels *k, ek_mode mode, ek_isa isa);
 
-/* One per compiled body: for ek_cpu_attention_fill alone. */
+/* One per compiled body, called only by ek_cpu_attention_fill. */
 void ek_attention_fill_f32_avx2(ek_kernels *k);
 void ek_attention_fill_f32_avx512(ek_kernels *k);
 void ek_attention_fill_bf16_avx2(ek_kernels *k);

@@ -1,5 +1,4 @@
-/* tensor/cpu/attention_bf16_avx512.c - attention on bf16 storage by float multiply-adds, AVX-512.
- */
+/* tensor/cpu/attention_bf16_avx512.c - attention on bf16 storage by float FMAs, AVX-512. */
 #include "tensor/cpu/attention.h"
 
 #if defined(__x86_64__)

@@ -3,10 +3,10 @@
  * (attention_fma.h, or the bf16 dot products of attention_dot_avx512.c).
  *
  * A task is one (sequence, key head) with all query heads that read it, in order, so that every
- * sum has one order whatever the number of threads.  Keys and values are packed once per task;
- * blocks of BLOCK queries meet blocks of BLOCK keys, but for those before the documents of all
- * their queries.  With p = exp(scale q k - lse), delta = do . o and ds = p (do v - delta):
- *   dq = scale ds k,  dk = scale ds^T q,  dv = p^T do.
+ * sum has one order for any number of threads.  Keys and values are packed once per task; each
+ * block of BLOCK queries is multiplied with blocks of BLOCK keys, except for key blocks before the
+ * documents of all its queries.  With p = exp(scale q k - lse), delta = do . o and ds = p (do v -
+ * delta): dq = scale ds k,  dk = scale ds^T q,  dv = p^T do.
  *
  * A packed element is 4 bytes: one float, or PAIR = 2 neighbours in bf16 along the direction that
  * the product sums over.  Products are c [rows][cols] += sum over k of a(row, k) b [k][cols]; a
@@ -23,8 +23,7 @@ enum { BLOCK = 64, TILE_ROWS = 6, TILE_ROWS_NARROW = 8 };
 
 /* --- products --------------------------------------------------------------------------------- */
 
-/* Which part of a product lies under the diagonal: key column c is visible to query row r where
- * c <= r + diagonal. */
+/* The causal shape of a product: key column c is visible to query row r if c <= r + diagonal. */
 typedef enum {
     CAUSAL_COLUMNS, /* rows are queries, columns keys */
     CAUSAL_END,     /* rows are queries, the sum runs over keys */
@@ -38,8 +37,8 @@ typedef struct {
     int64_t ldb;
     float *c; /* [row][ldc] */
     int64_t ldc;
-    int add;           /* to what c has; else c is set */
-    const float *keep; /* [row] factors for what c has, or NULL; only with add */
+    int add;           /* accumulate into c; else c is set */
+    const float *keep; /* [row] factors of the old c, or NULL; only with add */
     causal shape;
     int64_t diagonal;
 } product;
@@ -54,7 +53,7 @@ static inline int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* One tile in registers: rows and vecs are constants where it is inlined. */
+/* One tile in registers: rows and vecs are constants after inlining. */
 static inline __attribute__((always_inline)) void
 tile(const product *p, int64_t r, int64_t v, int64_t k0, int64_t k1, const int rows, const int vecs)
 {
@@ -104,7 +103,8 @@ tile(const product *p, int64_t r, int64_t v, int64_t k0, int64_t k1, const int r
     }
 }
 
-/* The largest tile of `vecs` columns that fits `left` rows evenly; returns its rows. */
+/* Computes the tile of `vecs` vectors of columns that divides `left` rows evenly; returns its rows.
+ */
 static inline __attribute__((always_inline)) int64_t tile_rows(const product *p, int64_t r,
                                                                int64_t v, int64_t k0, int64_t k1,
                                                                int64_t left, const int vecs)
@@ -172,27 +172,27 @@ static void multiply(const product *p, int64_t rows, int64_t vecs, int64_t depth
     }
 }
 
-/* --- a head, and the room of a thread --------------------------------------------------------- */
+/* --- a head, and the scratch of a thread ------------------------------------------------------ */
 
 /* One query head and the key head that it reads; strides in elements. */
 typedef struct {
     const comp *q, *k, *v;
     int64_t ldq, ldkv, dim, wide; /* wide: dim rounded up to whole vectors of elements */
     float scale;
-    const int32_t *starts; /* of each query, the first key that it sees; NULL: key 0 */
+    const int32_t *starts; /* first visible key of each query; NULL: key 0 */
 } head;
 
-/* Packed blocks are BLOCK * wide / PAIR elements.  _t: [wide / PAIR][BLOCK]; _r: [BLOCK / PAIR]
- * [wide]; neither: [BLOCK][wide / PAIR]. */
+/* Scratch of a thread.  Packed blocks are BLOCK * wide / PAIR elements.  kt, vt:
+ * [wide / PAIR][BLOCK]; kr, vr, qr, dor: [BLOCK / PAIR][wide]; others: [BLOCK][wide / PAIR]. */
 typedef struct {
     float *kt, *kr, *vt, *vr; /* of all keys */
     float *q, *qr, *d_o, *dor, *rows;
     float *s, *ds, *narrow;    /* [BLOCK][BLOCK] */
-    float *o, *dk, *dv;        /* [.][wide]; dk, dv of all keys; o serves dq, top delta */
+    float *o, *dk, *dv;        /* [.][wide]; dk, dv of all keys.  Backward: dq in o, delta in top */
     float *top, *keep, *total; /* [BLOCK], [BLOCK], [BLOCK][VW] */
-} room;
+} scratch;
 
-static float *take(float *base, size_t *used, int64_t n)
+static float *scratch_alloc(float *base, size_t *used, int64_t n)
 {
     float *p = base != NULL ? base + *used : NULL;
 
@@ -200,38 +200,39 @@ static float *take(float *base, size_t *used, int64_t n)
     return p;
 }
 
-/* Lays out the room for `blocks` blocks of keys; returns its floats.  base NULL: only counts. */
-static size_t room_forward(room *s, float *base, int64_t blocks, int64_t wide)
+/* Lays out the scratch for `blocks` blocks of keys; returns its size in floats.  base NULL:
+ * measures only. */
+static size_t scratch_forward(scratch *s, float *base, int64_t blocks, int64_t wide)
 {
     int64_t pack = BLOCK * wide / PAIR;
     size_t n = 0;
 
-    s->kt = take(base, &n, blocks * pack);
-    s->vr = take(base, &n, blocks * pack);
-    s->q = take(base, &n, pack);
-    s->rows = take(base, &n, pack);
-    s->s = take(base, &n, BLOCK * BLOCK);
-    s->narrow = take(base, &n, BLOCK * BLOCK / PAIR);
-    s->o = take(base, &n, BLOCK * wide);
-    s->top = take(base, &n, BLOCK);
-    s->keep = take(base, &n, BLOCK);
-    s->total = take(base, &n, BLOCK * VW);
+    s->kt = scratch_alloc(base, &n, blocks * pack);
+    s->vr = scratch_alloc(base, &n, blocks * pack);
+    s->q = scratch_alloc(base, &n, pack);
+    s->rows = scratch_alloc(base, &n, pack);
+    s->s = scratch_alloc(base, &n, BLOCK * BLOCK);
+    s->narrow = scratch_alloc(base, &n, BLOCK * BLOCK / PAIR);
+    s->o = scratch_alloc(base, &n, BLOCK * wide);
+    s->top = scratch_alloc(base, &n, BLOCK);
+    s->keep = scratch_alloc(base, &n, BLOCK);
+    s->total = scratch_alloc(base, &n, BLOCK * VW);
     return n;
 }
 
-static size_t room_backward(room *s, float *base, int64_t blocks, int64_t wide)
+static size_t scratch_backward(scratch *s, float *base, int64_t blocks, int64_t wide)
 {
     int64_t pack = BLOCK * wide / PAIR;
-    size_t n = room_forward(s, base, blocks, wide);
+    size_t n = scratch_forward(s, base, blocks, wide);
 
-    s->kr = take(base, &n, blocks * pack);
-    s->vt = take(base, &n, blocks * pack);
-    s->qr = take(base, &n, pack);
-    s->d_o = take(base, &n, pack);
-    s->dor = take(base, &n, pack);
-    s->ds = take(base, &n, BLOCK * BLOCK);
-    s->dk = take(base, &n, blocks * BLOCK * wide);
-    s->dv = take(base, &n, blocks * BLOCK * wide);
+    s->kr = scratch_alloc(base, &n, blocks * pack);
+    s->vt = scratch_alloc(base, &n, blocks * pack);
+    s->qr = scratch_alloc(base, &n, pack);
+    s->d_o = scratch_alloc(base, &n, pack);
+    s->dor = scratch_alloc(base, &n, pack);
+    s->ds = scratch_alloc(base, &n, BLOCK * BLOCK);
+    s->dk = scratch_alloc(base, &n, blocks * BLOCK * wide);
+    s->dv = scratch_alloc(base, &n, blocks * BLOCK * wide);
     return n;
 }
 
@@ -240,7 +241,7 @@ static int64_t wide_of(int64_t dim)
     return divide_up(dim, VW * PAIR) * VW * PAIR;
 }
 
-static float *align_room(void *ws)
+static float *align_scratch(void *ws)
 {
     return (float *)(((uintptr_t)ws + 63) & ~(uintptr_t)63);
 }
@@ -248,11 +249,11 @@ static float *align_room(void *ws)
 static size_t attention_workspace(const ek_kernels *k, const ek_attention *a)
 {
     int64_t threads = omp_get_max_threads();
-    room s;
+    scratch s;
 
     threads = threads > k->threads ? threads : k->threads;
     return 64 + (size_t)threads * sizeof(float) *
-                    room_backward(&s, NULL, divide_up(a->seq, BLOCK), wide_of(a->head_dim));
+                    scratch_backward(&s, NULL, divide_up(a->seq, BLOCK), wide_of(a->head_dim));
 }
 
 static head head_of(const ek_attention *a, const comp *qkv, int64_t b, int64_t h)
@@ -270,7 +271,7 @@ static head head_of(const ek_attention *a, const comp *qkv, int64_t b, int64_t h
 }
 
 /* n <= BLOCK rows to [wide / PAIR][BLOCK], zeros up to whole vectors of rows.
- * rows: room for [BLOCK][wide / PAIR]. */
+ * rows: scratch [BLOCK][wide / PAIR]. */
 static void pack_transposed(const comp *x, int64_t ld, int64_t n, int64_t d, int64_t wide,
                             float *rows, float *to)
 {
@@ -323,9 +324,9 @@ static void over_queries(const float *s, const float *b, int64_t nq, int64_t nk,
     multiply(&p, nk, wide / VW, divide_up(nq, PAIR));
 }
 
-/* n rows of f x [wide] to comp rows of dim. */
-static void put_rows(const float *x, int64_t wide, float f, int64_t n, int64_t dim, comp *to,
-                     int64_t ld)
+/* Stores n rows of f x [wide] as comp rows of dim. */
+static void store_rows(const float *x, int64_t wide, float f, int64_t n, int64_t dim, comp *to,
+                       int64_t ld)
 {
     vf factor = v_set1(f);
 
@@ -339,7 +340,7 @@ static void put_rows(const float *x, int64_t wide, float f, int64_t n, int64_t d
     }
 }
 
-/* Columns that row r of a block sees. */
+/* Number of visible columns of row r of a block. */
 static inline int64_t visible_columns(int64_t r, int64_t diagonal)
 {
     int64_t n = r + diagonal + 1;
@@ -347,8 +348,8 @@ static inline int64_t visible_columns(int64_t r, int64_t diagonal)
     return n < 0 ? 0 : least(n, BLOCK);
 }
 
-/* Columns of a block of keys from k0 on that row r does not see because its document begins behind
- * them, at most n.  starts: of row 0; NULL: none. */
+/* Number of columns of the key block from k0 on, at most n, that are before the document of row r.
+ * starts: of row 0; NULL: none. */
 static inline int64_t hidden_columns(const int32_t *starts, int64_t r, int64_t k0, int64_t n)
 {
     int64_t hidden = starts != NULL ? starts[r] - k0 : 0;
@@ -356,7 +357,7 @@ static inline int64_t hidden_columns(const int32_t *starts, int64_t r, int64_t k
     return hidden < 0 ? 0 : least(hidden, n);
 }
 
-/* The first key block that the queries from row q0 on meet: starts never decrease. */
+/* The first key block visible to the queries from row q0 on: starts never decrease. */
 static inline int64_t first_block(const head *h, int64_t q0)
 {
     return h->starts != NULL ? h->starts[q0] / BLOCK : 0;
@@ -406,7 +407,7 @@ static inline __attribute__((always_inline)) void row_exp(float *s, int64_t n, f
     v_store(total, sum);
 }
 
-/* Tops grow to cover now[r] (a multiple of VW rows); keep = exp(old top - new top). */
+/* top = max(top, now) for a multiple of VW rows; keep = exp(old top - new top). */
 static void raise_tops(int64_t rows, const float *now, float *top, float *keep)
 {
     for (int64_t r = 0; r < rows; r += VW) {
@@ -417,8 +418,8 @@ static void raise_tops(int64_t rows, const float *now, float *top, float *keep)
     }
 }
 
-/* Scores of what a row does not see in front become -inf, which the softmax makes 0; returns how
- * many of n columns are left. */
+/* Sets the scores before a row's document to -inf, which the softmax turns into 0; returns how many
+ * of n columns are left. */
 static int64_t hide_columns(float *s, const int32_t *starts, int64_t r, int64_t k0, int64_t n)
 {
     int64_t hidden = hidden_columns(starts, r, k0, n);
@@ -428,9 +429,9 @@ static int64_t hide_columns(float *s, const int32_t *starts, int64_t r, int64_t 
     return n - hidden;
 }
 
-/* Softmax of a block of scores, in place; w->keep gets the factors for what o has so far.  starts,
+/* Softmax of a block of scores, in place; w->keep gets the factors of the partial output o. starts,
  * k0: as in hidden_columns. */
-static void softmax_block(const room *w, int64_t nq, float scale, int64_t diagonal,
+static void softmax_block(const scratch *w, int64_t nq, float scale, int64_t diagonal,
                           const int32_t *starts, int64_t k0)
 {
     float now[BLOCK];
@@ -457,7 +458,7 @@ static void softmax_block(const room *w, int64_t nq, float scale, int64_t diagon
 }
 
 /* Packs keys and values of block j of `total` into slot `at`. */
-static void pack_forward(const head *h, const room *w, int64_t j, int64_t total, int64_t at)
+static void pack_forward(const head *h, const scratch *w, int64_t j, int64_t total, int64_t at)
 {
     int64_t n = least(BLOCK, total - j * BLOCK), pack = BLOCK * h->wide / PAIR;
 
@@ -467,9 +468,9 @@ static void pack_forward(const head *h, const room *w, int64_t j, int64_t total,
 }
 
 /* nq queries from row q0 on, the first at position pos, against all keys up to their own.
- * packed: all keys are packed in w; else each block is packed when it is met.
+ * packed: all keys are packed in w; else each block is packed before its use.
  * o: row q0 of the output; lse may be NULL. */
-static void forward_block(const head *h, const room *w, int64_t q0, int64_t nq, int64_t pos,
+static void forward_block(const head *h, const scratch *w, int64_t q0, int64_t nq, int64_t pos,
                           int packed, comp *o, int64_t ldo, float *lse)
 {
     int64_t total = pos + nq, pack = BLOCK * h->wide / PAIR, first = first_block(h, q0);
@@ -493,7 +494,7 @@ static void forward_block(const head *h, const room *w, int64_t q0, int64_t nq, 
     for (int64_t r = 0; r < nq; r++) {
         float sum = v_sum(v_load(w->total + r * VW));
 
-        put_rows(w->o + r * h->wide, h->wide, 1 / sum, 1, h->dim, o + r * ldo, ldo);
+        store_rows(w->o + r * h->wide, h->wide, 1 / sum, 1, h->dim, o + r * ldo, ldo);
         if (lse != NULL)
             lse[r] = w->top[r] + logf(sum);
     }
@@ -503,16 +504,16 @@ static void attention_forward(const ek_attention *a, const void *qkv, void *o, v
 {
     int64_t per = a->heads / a->kv_heads, ldo = a->heads * a->head_dim;
     int64_t blocks = divide_up(a->seq, BLOCK);
-    float *base = align_room(ws);
+    float *base = align_scratch(ws);
 
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t b = 0; b < a->batch; b++) {
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
             head h = head_of(a, qkv, b, kv * per);
-            room w;
-            size_t floats = room_backward(&w, NULL, blocks, h.wide);
+            scratch w;
+            size_t floats = scratch_backward(&w, NULL, blocks, h.wide);
 
-            (void)room_forward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, h.wide);
+            (void)scratch_forward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, h.wide);
             for (int64_t j = 0; j < blocks; j++)
                 pack_forward(&h, &w, j, a->seq, j);
             for (int64_t i = kv * per; i < (kv + 1) * per; i++) {
@@ -553,7 +554,7 @@ static inline __attribute__((always_inline)) void gradient_row(float *s, float *
     zero_row(ds, whole);
 }
 
-static void gradient_block(const room *w, int64_t nq, float scale, int64_t diagonal,
+static void gradient_block(const scratch *w, int64_t nq, float scale, int64_t diagonal,
                            const float *lse, const int32_t *starts, int64_t k0)
 {
     for (int64_t r = 0; r < nq; r++) {
@@ -583,7 +584,7 @@ static float dot_rows(const comp *x, const comp *y, int64_t n)
     return v_sum(sum);
 }
 
-static void pack_backward(const head *h, const room *w, int64_t j, int64_t total)
+static void pack_backward(const head *h, const scratch *w, int64_t j, int64_t total)
 {
     int64_t n = least(BLOCK, total - j * BLOCK), at = j * (BLOCK * h->wide / PAIR);
     const comp *k = h->k + j * BLOCK * h->ldkv, *v = h->v + j * BLOCK * h->ldkv;
@@ -594,7 +595,7 @@ static void pack_backward(const head *h, const room *w, int64_t j, int64_t total
 }
 
 /* Queries q0 .. q0 + nq - 1: sets their dq, adds to dk and dv.  o, d_o, lse, dq: of row q0. */
-static void backward_block(const head *h, const room *w, int64_t q0, int64_t nq, const comp *o,
+static void backward_block(const head *h, const scratch *w, int64_t q0, int64_t nq, const comp *o,
                            const comp *d_o, int64_t ldo, const float *lse, comp *dq)
 {
     const comp *q = h->q + q0 * h->ldq;
@@ -618,11 +619,11 @@ static void backward_block(const head *h, const room *w, int64_t q0, int64_t nq,
         over_queries(w->s, w->dor, nq, nk, wide, diagonal, w->narrow, w->dv + k0 * wide);
         ek_progress();
     }
-    put_rows(w->o, wide, h->scale, nq, h->dim, dq, h->ldq);
+    store_rows(w->o, wide, h->scale, nq, h->dim, dq, h->ldq);
 }
 
-/* All of one (sequence, key head). */
-static void backward_task(const ek_attention *a, const room *w, int64_t b, int64_t kv,
+/* The backward pass of one (sequence, key head). */
+static void backward_task(const ek_attention *a, const scratch *w, int64_t b, int64_t kv,
                           const comp *qkv, const comp *o, const float *lse, const comp *d_o,
                           comp *dqkv)
 {
@@ -645,23 +646,23 @@ static void backward_task(const ek_attention *a, const room *w, int64_t b, int64
                            lse + (b * a->heads + i) * seq + q0, row + q0 * a->ld + i * h.dim);
         }
     }
-    put_rows(w->dk, h.wide, h.scale, seq, h.dim, dk, a->ld);
-    put_rows(w->dv, h.wide, 1, seq, h.dim, dv, a->ld);
+    store_rows(w->dk, h.wide, h.scale, seq, h.dim, dk, a->ld);
+    store_rows(w->dv, h.wide, 1, seq, h.dim, dv, a->ld);
 }
 
 static void attention_backward(const ek_attention *a, const void *qkv, const void *o,
                                const void *lse, const void *d_o, void *dqkv, void *ws)
 {
     int64_t blocks = divide_up(a->seq, BLOCK), wide = wide_of(a->head_dim);
-    float *base = align_room(ws);
+    float *base = align_scratch(ws);
 
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t b = 0; b < a->batch; b++) {
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
-            room w;
-            size_t floats = room_backward(&w, NULL, blocks, wide);
+            scratch w;
+            size_t floats = scratch_backward(&w, NULL, blocks, wide);
 
-            (void)room_backward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, wide);
+            (void)scratch_backward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, wide);
             backward_task(a, &w, b, kv, qkv, o, lse, d_o, dqkv);
         }
     }

@@ -1,21 +1,21 @@
 /* Attention of new tokens over a cache of keys and values.  A body file, after attention_body.h.
  *
- * Few tokens (decoding) are bound by reading the cache.  A task takes neighbouring key heads and
- * all query rows that read them, and goes through the cache once, in blocks of KEYS positions
- * used as they lie in memory: whole lines in order, which is what the hardware foresees.
- * Many tokens (a prompt in pieces): blocks of queries as in training, packed on the way. */
+ * Few tokens (decoding) are bound by reading the cache.  A task has adjacent key heads and all
+ * query rows that read them, and reads the cache once, in blocks of KEYS positions without packing:
+ * whole cache lines in order, as hardware prefetchers expect.
+ * Many tokens (chunked prefill): blocks of queries as in training, packed block by block. */
 
 enum { CACHED_DIM = 256, KEYS = BLOCK, FEW_ROWS = 64, FEW_ROWS_HEAD = 16, FEW_FLOATS = 8192 };
 
-/* Query rows of some key heads, head by head, with what they have summed so far. */
+/* Query rows of some key heads, head by head, with their partial sums. */
 typedef struct {
     int64_t rows, dim, wide;     /* rows of one head; wide: dim rounded up to whole vectors */
-    int64_t seen[FEW_ROWS_HEAD]; /* keys that a row of a head sees */
+    int64_t seen[FEW_ROWS_HEAD]; /* number of keys visible to a row of a head */
     float top[FEW_ROWS + VW], keep[FEW_ROWS + VW], total[FEW_ROWS][VW], s[FEW_ROWS][KEYS];
     float q[FEW_FLOATS], o[FEW_FLOATS]; /* [row][wide] */
 } few;
 
-/* even (a constant): dim is whole vectors. */
+/* even (a constant): dim is a multiple of the vector width. */
 static inline __attribute__((always_inline)) vf load_columns(const comp *x, int64_t c, int64_t dim,
                                                              const int even)
 {
@@ -115,10 +115,10 @@ static inline __attribute__((always_inline)) void few_values_rows(few *f, int64_
         few_values(f, r, c, v, ld, n, rows, 1, even);
 }
 
-/* p from the scores of rows r0 .. and keys k0 .. k0 + n - 1; scales what o has so far. */
+/* p from the scores of rows r0 .. and keys k0 .. k0 + n - 1; rescales the partial sums o. */
 static void few_softmax(few *f, int64_t r0, int64_t k0, int64_t n, float scale)
 {
-    float now[FEW_ROWS_HEAD]; /* raise_tops takes whole vectors: rows beyond stay as they are */
+    float now[FEW_ROWS_HEAD]; /* raise_tops works on whole vectors: other rows are unchanged */
 
     for (int64_t r = 0; r < FEW_ROWS_HEAD; r++)
         now[r] = -FLT_MAX;
@@ -140,7 +140,7 @@ static void few_softmax(few *f, int64_t r0, int64_t k0, int64_t n, float scale)
     }
 }
 
-/* Rows r0 .. of one head meet keys k0 .. k0 + n - 1, which begin at k and v. */
+/* Adds keys k0 .. k0 + n - 1, which begin at k and v, to rows r0 .. of one head. */
 static inline __attribute__((always_inline)) void few_block(few *f, int64_t r0, int64_t k0,
                                                             int64_t n, float scale, const comp *k,
                                                             const comp *v, int64_t ld,
@@ -209,12 +209,12 @@ static void few_task(const cached *x, int64_t kv0, int64_t kv1, int64_t row0)
     for (int64_t i = 0; i < f.rows * (kv1 - kv0); i++) {
         int64_t row = row0 + i % f.rows, h = (kv0 + i / f.rows) * x->per + row % x->per;
 
-        put_rows(f.o + i * f.wide, f.wide, 1 / v_sum(v_load(f.total[i])), 1, dim,
-                 x->o + (row / x->per * x->a->heads + h) * dim, dim);
+        store_rows(f.o + i * f.wide, f.wide, 1 / v_sum(v_load(f.total[i])), 1, dim,
+                   x->o + (row / x->per * x->a->heads + h) * dim, dim);
     }
 }
 
-/* As many key heads a task as have room and leave every thread one. */
+/* As many key heads per task as fit, with at least one task for every thread. */
 static void skinny(const cached *x)
 {
     int64_t rows = x->m * x->per, heads = x->a->kv_heads, wide = divide_up(x->a->head_dim, VW) * VW;
@@ -234,13 +234,13 @@ static void many_task(const cached *x, int64_t i, int64_t t0)
     int64_t dim = x->a->head_dim, kv = i / x->per;
     head h = {.ldq = x->a->ld, .ldkv = x->a->kv_heads * dim, .dim = dim, .wide = wide_of(dim)};
     _Alignas(64) float local[BLOCK * (5 * CACHED_DIM + 2 * BLOCK + VW + 2)];
-    room w;
+    scratch w;
 
     h.q = x->qkv + i * dim;
     h.k = x->k + kv * dim;
     h.v = x->v + kv * dim;
     h.scale = (float)x->a->scale;
-    (void)room_forward(&w, local, 1, h.wide);
+    (void)scratch_forward(&w, local, 1, h.wide);
     forward_block(&h, &w, t0, least(BLOCK, x->m - t0), x->pos0 + t0, 0,
                   x->o + (t0 * x->a->heads + i) * dim, x->a->heads * dim, NULL);
 }

@@ -1,8 +1,8 @@
 /* tensor/cpu/attention_dot_avx512.c - attention on bf16 by dot products of pairs, AVX512_BF16.
  *
  * A packed element is a pair of bf16, neighbours in the direction that the product sums over;
- * scores are rounded to bf16 before they are multiplied.  Worth it where the CPU runs a dot
- * product as often as a float multiply-add (see attention.c). */
+ * scores are rounded to bf16 before they are multiplied.  Used if the CPU's bf16 dot product has
+ * the throughput of a float FMA (see attention.c). */
 #include "tensor/cpu/attention.h"
 
 #if defined(__x86_64__)

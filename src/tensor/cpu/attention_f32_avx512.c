@@ -1,5 +1,4 @@
-/* tensor/cpu/attention_f32_avx512.c - attention on float storage by float multiply-adds, AVX-512.
- */
+/* tensor/cpu/attention_f32_avx512.c - attention on float storage by float FMAs, AVX-512. */
 #include "tensor/cpu/attention.h"
 
 #if defined(__x86_64__)

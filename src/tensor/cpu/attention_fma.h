@@ -1,5 +1,5 @@
-/* What attention_body.h needs where products are multiply-adds of floats: an element of a packed
- * block is one float, whatever the storage type.
+/* Definitions for attention_body.h with products in float FMAs: an element of a packed block is one
+ * float, for any storage type.
  *
  * Before this file: a simd header, `comp`, comp_load(_n). */
 #ifndef TENSOR_CPU_ATTENTION_FMA_H
@@ -32,14 +32,13 @@ static void pack_rows(const comp *x, int64_t ld, int64_t n, int64_t d, int64_t w
     }
 }
 
-/* The form whose products run over rows. */
+/* The layout for products that sum over rows. */
 static void pack_over_rows(const comp *x, int64_t ld, int64_t n, int64_t d, int64_t wide, float *to)
 {
     pack_rows(x, ld, n, d, wide, to);
 }
 
-/* Scores s [n][BLOCK] as the left side of a product over keys, and of one over queries: here
- * they serve as they are. */
+/* Scores s [n][BLOCK] as the left side of a product over keys, or over queries: unchanged here. */
 static inline const float *narrow_over_keys(const float *s, int64_t n, float *to)
 {
     (void)n;

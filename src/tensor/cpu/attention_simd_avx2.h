@@ -12,8 +12,8 @@
 
 typedef __m256 vf;
 
-/* Lanes, and the columns of the largest tile of a product in vectors: with TILE_SUMS sums in
- * flight, the latency of the multiply-adds is covered and nothing spills. */
+/* Lanes, and columns of the largest product tile in vectors: TILE_SUMS independent sums hide the
+ * FMA latency without register spills. */
 enum { VW = 8, TILE_VECS = 2, TILE_SUMS = 12 };
 
 static inline __m256i v_lanes(int64_t n)
@@ -119,7 +119,7 @@ static inline vf v_fnma(vf a, vf b, vf c)
     return _mm256_fnmadd_ps(a, b, c);
 }
 
-/* A NaN in b wins. */
+/* NaN if b is NaN. */
 static inline vf v_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);

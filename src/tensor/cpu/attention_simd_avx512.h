@@ -12,8 +12,8 @@
 
 typedef __m512 vf;
 
-/* Lanes, and the columns of the largest tile of a product in vectors: with TILE_SUMS sums in
- * flight, the latency of the multiply-adds is covered and nothing spills. */
+/* Lanes, and columns of the largest product tile in vectors: TILE_SUMS independent sums hide the
+ * FMA latency without register spills. */
 enum { VW = 16, TILE_VECS = 4, TILE_SUMS = 24 };
 
 static inline __mmask16 v_lanes(int64_t n)
@@ -114,7 +114,7 @@ static inline vf v_fnma(vf a, vf b, vf c)
     return _mm512_fnmadd_ps(a, b, c);
 }
 
-/* A NaN in b wins. */
+/* NaN if b is NaN. */
 static inline vf v_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);

@@ -1,4 +1,4 @@
-/* tensor/cpu/ceiling.c - measures the best matrix rate of oneDNN and the copy bandwidth. */
+/* tensor/cpu/ceiling.c - measures the best matrix rate of oneDNN, and memory bandwidth. */
 #include "tensor/cpu/ceiling.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@ static double seconds_since(int64_t start)
     return (double)(ek_clock_ns() - start) * 1e-9;
 }
 
-/* Seconds of the quickest of some products, after one that warms up. */
+/* Seconds of the fastest of some products, after one warm-up. */
 static ek_status shape_best(ek_dnnl_matmul *p, double seconds, double *best)
 {
     int64_t start;
@@ -66,8 +66,8 @@ ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s)
     return EK_OK;
 }
 
-/* The part of an array that is the calling thread's. */
-static void own_part(size_t bytes, size_t *first, size_t *last)
+/* The calling thread's range of an array, in bytes. */
+static void own_range(size_t bytes, size_t *first, size_t *last)
 {
     size_t n = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
 
@@ -81,12 +81,12 @@ static void copy_all(char *dst, char *src, size_t bytes)
     {
         size_t first, last;
 
-        own_part(bytes, &first, &last);
+        own_range(bytes, &first, &last);
         memcpy(dst + first, src + first, last - first);
     }
 }
 
-/* Sums src as words; the sum goes to dst, so that it cannot be left out. */
+/* Sums src as words; stores the sum to dst, so that the compiler cannot omit it. */
 static void read_all(char *dst, char *src, size_t bytes)
 {
     uint64_t all = 0;
@@ -95,14 +95,14 @@ static void read_all(char *dst, char *src, size_t bytes)
     {
         size_t first, last;
 
-        own_part(bytes, &first, &last);
+        own_range(bytes, &first, &last);
         for (size_t i = first / sizeof(uint64_t); i < last / sizeof(uint64_t); i++)
             all += ((const uint64_t *)(const void *)src)[i];
     }
     memcpy(dst, &all, sizeof(all));
 }
 
-/* Best rate of one of the above over arrays of `bytes`, of which a pass moves `times` as many. */
+/* Best bandwidth of one of the above over arrays of `bytes`; a pass moves `times` * `bytes`. */
 static ek_status best_rate(void (*pass)(char *dst, char *src, size_t bytes), size_t bytes,
                            double times, double seconds, double *bytes_per_s)
 {
@@ -112,7 +112,7 @@ static ek_status best_rate(void (*pass)(char *dst, char *src, size_t bytes), siz
     int64_t start;
 
     EK_REQUIRE_OUT(src != NULL && dst != NULL, EK_ENOMEM,
-                   "no memory for two arrays of %zu bytes to measure bandwidth with", bytes);
+                   "no memory for two arrays of %zu bytes to measure bandwidth", bytes);
     memset(src, 1, bytes);
     pass(dst, src, bytes);
     start = ek_clock_ns();

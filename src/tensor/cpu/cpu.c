@@ -1,4 +1,4 @@
-/* tensor/cpu/cpu.c - puts the CPU back end into a kernel table, part by part. */
+/* tensor/cpu/cpu.c - fills a kernel table with the CPU back end. */
 #include "tensor/cpu/cpu.h"
 
 #include "tensor/cpu/attention.h"
@@ -20,5 +20,5 @@ ek_status ek_kernels_cpu(ek_kernels *k, ek_mode mode, ek_isa isa)
 
 void ek_kernels_cpu_fini(ek_kernels *k)
 {
-    k->state = NULL; /* a table of constants: nothing to give back */
+    k->state = NULL; /* a constant table: nothing to free */
 }

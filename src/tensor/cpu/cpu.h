@@ -4,15 +4,15 @@
 
 #include "tensor/kernels.h"
 
-/* Overwrites the entries of a reference table of `mode` by the fastest that `isa` allows; those
- * without a faster form stay.  fp64 and EK_ISA_REF leave the table as it is. */
+/* Overwrites entries of a reference table of `mode` with the fastest kernels that `isa` allows;
+ * other entries are kept.  fp64 and EK_ISA_REF leave the table unchanged. */
 EK_CHECKED ek_status ek_kernels_cpu(ek_kernels *k, ek_mode mode, ek_isa isa);
 
-/* Whether bf16 dot products are faster than float ones, on a CPU that has them: timed once in a
- * process, for less than a millisecond. */
+/* Whether bf16 dot products are faster than float FMAs, on a CPU that has them: timed once per
+ * process, in less than a millisecond. */
 int ek_cpu_dots_pay(void);
 
-/* Gives back what ek_kernels_cpu took. */
+/* Releases the state set by ek_kernels_cpu. */
 void ek_kernels_cpu_fini(ek_kernels *k);
 
 #endif

@@ -1,7 +1,7 @@
 /* tensor/cpu/dnnl_shim.c - oneDNN behind one interface for its versions 2.x and 3.x.
  *
  * Version 3 made memory descriptors opaque and replaced operation descriptors by arguments; the
- * functions md_* and *_desc below hide exactly that. */
+ * functions md_* and *_desc below hide that. */
 #include "tensor/cpu/dnnl_shim.h"
 
 #include "tensor/dtype.h"
@@ -24,7 +24,7 @@ struct ek_dnnl_matmul {
     dnnl_stream_t stream;
     dnnl_primitive_t primitive;
     dnnl_memory_t src, weights, dst;
-    void *room[3]; /* of src, weights, dst */
+    void *buffer[3]; /* src, weights, dst */
 };
 
 #define DNNL_TRY_OUT(call)                                                                         \
@@ -32,7 +32,7 @@ struct ek_dnnl_matmul {
         dnnl_status_t dnnl_st_ = (call);                                                           \
         EK_REQUIRE_OUT(dnnl_st_ == dnnl_success,                                                   \
                        dnnl_st_ == dnnl_out_of_memory ? EK_ENOMEM : EK_EUNSUPPORTED,               \
-                       "oneDNN refused %s with status %d", #call, (int)dnnl_st_);                  \
+                       "oneDNN: %s failed with status %d", #call, (int)dnnl_st_);                  \
     } while (0)
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -93,24 +93,24 @@ static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 
 #endif
 
-/* A buffer for `md`, filled with 1/64 as an element, and oneDNN's view of it. */
+/* A buffer for `md` with all elements 1/64, and oneDNN's memory object of it. */
 static ek_status buffer_create(ek_dnnl_matmul *p, md_view md, dnnl_data_type_t type, int i,
                                dnnl_memory_t *memory)
 {
     size_t bytes = (dnnl_memory_desc_get_size(md) + 63) / 64 * 64;
     dnnl_status_t st;
 
-    p->room[i] = aligned_alloc(64, bytes);
-    EK_REQUIRE(p->room[i] != NULL, EK_ENOMEM, "no memory for a matrix of %zu bytes", bytes);
+    p->buffer[i] = aligned_alloc(64, bytes);
+    EK_REQUIRE(p->buffer[i] != NULL, EK_ENOMEM, "no memory for a matrix of %zu bytes", bytes);
     if (type == dnnl_bf16)
         for (size_t j = 0; j < bytes / 2; j++)
-            ((ek_bf16 *)p->room[i])[j] = 0x3c80;
+            ((ek_bf16 *)p->buffer[i])[j] = 0x3c80;
     else
         for (size_t j = 0; j < bytes / 4; j++)
-            ((float *)p->room[i])[j] = 0.015625f;
-    st = dnnl_memory_create(memory, md, p->engine, p->room[i]);
-    EK_REQUIRE(st == dnnl_success, EK_EUNSUPPORTED, "oneDNN refused a matrix with status %d",
-               (int)st);
+            ((float *)p->buffer[i])[j] = 0.015625f;
+    st = dnnl_memory_create(memory, md, p->engine, p->buffer[i]);
+    EK_REQUIRE(st == dnnl_success, EK_EUNSUPPORTED,
+               "oneDNN: creating a matrix failed with status %d", (int)st);
     return EK_OK;
 }
 
@@ -180,7 +180,7 @@ void ek_dnnl_matmul_destroy(ek_dnnl_matmul **pp)
     if (p->engine != NULL)
         dnnl_engine_destroy(p->engine);
     for (int i = 0; i < 3; i++)
-        free(p->room[i]);
+        free(p->buffer[i]);
     free(p);
     *pp = NULL;
 }

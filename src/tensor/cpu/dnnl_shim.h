@@ -1,14 +1,14 @@
-/* tensor/cpu/dnnl_shim.h - the one place that talks to oneDNN.
+/* tensor/cpu/dnnl_shim.h - wraps all calls of oneDNN.
  *
- * Its C API differs between 2.x (Debian 12) and 3.x (Debian 13, Ubuntu 24.04); callers see none
- * of it.  oneDNN runs on the OpenMP team of the calling thread. */
+ * Hides the differences of its C API between 2.x (Debian 12) and 3.x (Debian 13, Ubuntu 24.04).
+ * oneDNN runs on the OpenMP team of the calling thread. */
 #ifndef TENSOR_CPU_DNNL_SHIM_H
 #define TENSOR_CPU_DNNL_SHIM_H
 
 #include "tensor/kernels.h"
 
-/* A matrix product of one fixed size with buffers of its own (small values, not zero) and the
- * weights in the layout that oneDNN asks for: what the library can reach, for measurements. */
+/* A matrix product of fixed size with its own buffers (small nonzero values) and weights in
+ * oneDNN's preferred layout, to measure the library's best rate. */
 typedef struct ek_dnnl_matmul ek_dnnl_matmul;
 
 /* dst[m, n] = src[m, k] weights[k, n] in bf16 (EK_MODE_BF16) or float, dst of the same type. */

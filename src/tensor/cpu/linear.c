@@ -1,9 +1,9 @@
 /* tensor/cpu/linear.c - matrix products with packed weights: forward and backward to the input.
  *
- * Work is cut into units of some rows of one group times some panels of its weight, which the
- * threads take from a counter, so that groups of any sizes keep all of them busy.  A unit brings
- * its rows into strips (they stay in L2) and passes every panel over all of them (a panel, or
- * else a strip, stays in L1).  Nothing is allocated: strips live in the workspace. */
+ * Work is divided into work items of some rows of one group times some panels of its weight, which
+ * threads draw from a shared counter, so that groups of any sizes keep all threads busy.  A work
+ * item packs its rows into strips (in L2) and multiplies every panel with all of them (a panel or a
+ * strip stays in L1).  Strips are in the workspace: nothing is allocated. */
 #include "tensor/cpu/linear.h"
 
 #include "base/progress_hook.h"
@@ -12,28 +12,28 @@
 #include <stdatomic.h>
 
 enum {
-    STRIP_BYTES = 768 * 1024, /* strips of one unit: a part of L2 */
-    STRIPS_MAX = 16,          /* rows of one unit, in strips */
-    UNITS_PER_THREAD = 16,    /* so that the last one is waited for 1/16 of the time at most */
-    PACKED_ROWS = 8           /* of a weight at a time: even */
+    STRIP_BYTES = 768 * 1024, /* strips of one work item: a fraction of L2 */
+    STRIPS_MAX = 16,          /* strips of one work item */
+    ITEMS_PER_THREAD = 16,    /* threads wait for the last item for at most 1/16 of the time */
+    PACKED_ROWS = 8           /* rows of a weight packed at a time: even */
 };
 
-/* One call: c[rows, n] = a[rows, k] b[k, n], the b of each group as panels. */
+/* One call: c[rows, n] = a[rows, k] b[k, n], with each group's b in panels. */
 typedef struct {
     const ek_linear_ops *ops;
     const ek_group *g;
     int64_t n_groups, n, k;
     const char *a;
-    int64_t lda; /* elements; a_bytes, c_bytes: of a row */
+    int64_t lda; /* in elements; a_bytes, c_bytes: row strides in bytes */
     int64_t a_bytes;
     char *c;
     int64_t ldc, c_bytes, c_elem;
     ek_out mode;
     char *ws;
     int64_t words, panel_bytes;
-    int64_t strips; /* of a unit */
-    int64_t panels; /* of a unit */
-    int64_t panel_units;
+    int64_t strips;      /* of a work item */
+    int64_t panels;      /* of a work item */
+    int64_t panel_items; /* work items that divide the panels of a weight */
 } product;
 
 static const ek_linear_ops *ops_of(const ek_kernels *k)
@@ -41,7 +41,8 @@ static const ek_linear_ops *ops_of(const ek_kernels *k)
     return k->state;
 }
 
-/* Strips of so many words that a thread holds at once.  None, of K = 0: a rank's empty part. */
+/* Strips of `words` words that a thread holds at once.  words may be 0: an empty slice of a rank.
+ */
 static int64_t strips_held(int64_t words)
 {
     int64_t n = words > 0 ? STRIP_BYTES / (words * EK_STRIP_WIDTH * 4) : STRIPS_MAX;
@@ -49,8 +50,8 @@ static int64_t strips_held(int64_t words)
     return n < 1 ? 1 : n > STRIPS_MAX ? STRIPS_MAX : n;
 }
 
-/* Strips of one thread. */
-static size_t room_bytes(const ek_linear_ops *ops, int64_t k)
+/* Bytes of the strips of one thread. */
+static size_t strips_bytes(const ek_linear_ops *ops, int64_t k)
 {
     int64_t words = ek_strip_words(ops, k);
 
@@ -79,7 +80,7 @@ static void pack_rows(const ek_linear_ops *ops, int64_t out, int64_t in, const f
     }
 }
 
-/* Each row of w is a row of all panels: some rows at a time, so that they are read from end to end
+/* Each row of w is a row of all panels: packs some rows at a time, so that they are read in full
  * and stay in cache from panel to panel. */
 static void pack_cols(const ek_linear_ops *ops, int64_t out, int64_t in, const float *w,
                       char *packed)
@@ -109,15 +110,15 @@ static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form
     return EK_OK;
 }
 
-/* Rows of a unit, spread evenly over its strips so that none is left with one or two. */
+/* First row of strip s: rows are divided evenly over strips, as short strips are slow. */
 static int64_t strip_start(int64_t rows, int64_t n_strips, int64_t s)
 {
     return rows * s / n_strips;
 }
 
-/* Rows [row, row + rows) of the call times panels [p0, p1) of weight w. */
-static void bucket_range(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
-                         int64_t p1, char *strips)
+/* Multiplies rows [row, row + rows) of the call with panels [p0, p1) of weight w. */
+static void multiply_rows(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
+                          int64_t p1, char *strips)
 {
     int64_t n_strips = ek_ceil_div(rows, EK_STRIP), bytes = t->words * EK_STRIP_WIDTH * 4;
 
@@ -141,28 +142,29 @@ static void bucket_range(const product *t, const char *w, int64_t row, int64_t r
     }
 }
 
-static int64_t buckets_of(const product *t, const ek_group *g)
+static int64_t items_of_group(const product *t, const ek_group *g)
 {
-    return ek_ceil_div(g->rows, t->strips * EK_STRIP) * t->panel_units;
+    return ek_ceil_div(g->rows, t->strips * EK_STRIP) * t->panel_items;
 }
 
-/* Unit u of group g: row blocks of equal size, outermost. */
-static void unit_of_group(const product *t, const ek_group *g, int64_t u, char *strips)
+/* Computes work item u of group g: row blocks of equal size are the outer loop. */
+static void run_item(const product *t, const ek_group *g, int64_t u, char *strips)
 {
     int64_t blocks = ek_ceil_div(g->rows, t->strips * EK_STRIP);
-    int64_t b = u / t->panel_units, p0 = u % t->panel_units * t->panels;
+    int64_t b = u / t->panel_items, p0 = u % t->panel_items * t->panels;
     int64_t r0 = g->rows * b / blocks, r1 = g->rows * (b + 1) / blocks;
     int64_t all = ek_ceil_div(t->n, EK_PANEL);
 
-    bucket_range(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
-                 strips);
+    multiply_rows(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
+                  strips);
 }
 
-/* Sizes of the units: rows first, then panels where rows are few. */
-static int64_t product_cut(product *t, int threads)
+/* Sets the size of work items and returns their number: divides rows first, then panels if there
+ * are few rows. */
+static int64_t divide_work(product *t, int threads)
 {
     int64_t rows = 0, blocks = 0, all = ek_ceil_div(t->n, EK_PANEL);
-    int64_t want = (int64_t)threads * UNITS_PER_THREAD, held = strips_held(t->words);
+    int64_t want = (int64_t)threads * ITEMS_PER_THREAD, held = strips_held(t->words);
 
     for (int64_t i = 0; i < t->n_groups; i++)
         rows += t->g[i].rows;
@@ -173,37 +175,37 @@ static int64_t product_cut(product *t, int threads)
         blocks += ek_ceil_div(t->g[i].rows, t->strips * EK_STRIP);
     if (blocks == 0 || all == 0)
         return 0;
-    t->panel_units = threads == 1 ? 1 : ek_ceil_div(want, blocks);
-    t->panel_units = t->panel_units > all ? all : t->panel_units;
-    t->panels = ek_ceil_div(all, t->panel_units);
-    t->panel_units = ek_ceil_div(all, t->panels);
-    return blocks * t->panel_units;
+    t->panel_items = threads == 1 ? 1 : ek_ceil_div(want, blocks);
+    t->panel_items = t->panel_items > all ? all : t->panel_items;
+    t->panels = ek_ceil_div(all, t->panel_items);
+    t->panel_items = ek_ceil_div(all, t->panels);
+    return blocks * t->panel_items;
 }
 
-static void product_run(product *t, int threads)
+static void run_product(product *t, int threads)
 {
-    int64_t units = product_cut(t, threads);
-    size_t bytes = room_bytes(t->ops, t->k);
+    int64_t items = divide_work(t, threads);
+    size_t bytes = strips_bytes(t->ops, t->k);
     atomic_llong next = 0;
 
-    if (units == 0)
+    if (items == 0)
         return;
 #pragma omp parallel num_threads(threads)
     {
         char *strips = t->ws + (size_t)omp_get_thread_num() * bytes;
         int64_t u, first = 0, group = 0;
 
-        while ((u = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed)) < units) {
-            while (u - first >= buckets_of(t, &t->g[group]))
-                first += buckets_of(t, &t->g[group++]);
-            unit_of_group(t, &t->g[group], u - first, strips);
+        while ((u = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed)) < items) {
+            while (u - first >= items_of_group(t, &t->g[group]))
+                first += items_of_group(t, &t->g[group++]);
+            run_item(t, &t->g[group], u - first, strips);
         }
     }
 }
 
-static ek_status run(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t n,
-                     int64_t kk, const void *a, int64_t lda, void *c, int64_t ldc, ek_out mode,
-                     void *ws)
+static ek_status linear_product(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t n,
+                                int64_t kk, const void *a, int64_t lda, void *c, int64_t ldc,
+                                ek_out mode, void *ws)
 {
     int64_t comp = (int64_t)ek_dtype_size(k->comp);
     int64_t elem = mode == EK_OUT_COMP ? comp : (int64_t)sizeof(float);
@@ -226,7 +228,7 @@ static ek_status run(const ek_kernels *k, const ek_group *g, int64_t n_groups, i
         .panel_bytes = ek_packed_words(ops_of(k), kk) * EK_PANEL * 4,
     };
 
-    product_run(&t, k->threads);
+    run_product(&t, k->threads);
     return EK_OK;
 }
 
@@ -234,26 +236,26 @@ static ek_status linear_forward(const ek_kernels *k, const ek_group *g, int64_t 
                                 int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
                                 int64_t ldy, ek_out mode, void *ws)
 {
-    return run(k, g, n_groups, out, in, x, ldx, y, ldy, mode, ws);
+    return linear_product(k, g, n_groups, out, in, x, ldx, y, ldy, mode, ws);
 }
 
 static ek_status linear_backward_input(const ek_kernels *k, const ek_group *g, int64_t n_groups,
                                        int64_t out, int64_t in, const void *dy, int64_t lddy,
                                        void *dx, int64_t lddx, ek_out mode, void *ws)
 {
-    return run(k, g, n_groups, in, out, dy, lddy, dx, lddx, mode, ws);
+    return linear_product(k, g, n_groups, in, out, dy, lddy, dx, lddx, mode, ws);
 }
 
 static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
                                int64_t in)
 {
-    size_t forward = room_bytes(ops_of(k), in), backward = room_bytes(ops_of(k), out);
-    size_t room = (forward > backward ? forward : backward) * (size_t)k->threads;
+    size_t forward = strips_bytes(ops_of(k), in), backward = strips_bytes(ops_of(k), out);
+    size_t strips = (forward > backward ? forward : backward) * (size_t)k->threads;
     size_t weight = ek_linear_weight_workspace(k->threads);
 
     (void)rows;
     (void)n_groups;
-    return room > weight ? room : weight;
+    return strips > weight ? strips : weight;
 }
 
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)

@@ -1,14 +1,14 @@
-/* tensor/cpu/linear.h - matrix products of the CPU back end: shapes of the pieces.
+/* tensor/cpu/linear.h - matrix products of the CPU back end: packed layouts.
  *
  * A product C[M, N] = A[M, K] B[K, N] runs over 32-bit words along K: one float, or a pair of
- * bf16 that lie next to each other in K.  Both factors are brought into pieces that a register
- * tile reads from end to end:
+ * bf16 that are adjacent in K.  Both factors are packed into strips and panels, which a register
+ * tile reads sequentially:
  *
  *   strip  EK_STRIP rows of A:     [words of K][16]  (the last two of 16 are padding)
  *   panel  EK_PANEL columns of B:  [words of K][32]
  *
- * Weights are kept as panels.  Every sum runs along K in one fixed order, whatever the number of
- * threads and whatever the rows around it. */
+ * Weights are stored as panels.  Every sum runs along K in one fixed order, for any number of
+ * threads and for any other rows in the call. */
 #ifndef TENSOR_CPU_LINEAR_H
 #define TENSOR_CPU_LINEAR_H
 
@@ -16,15 +16,15 @@
 
 enum {
     EK_STRIP = 14,       /* rows of a register tile: 14 x 2 accumulators of 16 floats */
-    EK_STRIP_WIDTH = 16, /* words a strip takes per word of K: one cache line */
+    EK_STRIP_WIDTH = 16, /* words of a strip per word of K: one cache line */
     EK_PANEL = 32
 };
 
-/* What one instruction set contributes.  Sources have row stride ld, in elements.
+/* Packing and tile functions of one instruction set.  Sources have row stride ld, in elements.
  *
- * Weights in bf16 are packed as pairs everywhere.  Where products run on floats, strips hold
- * floats, one row more if K is odd, and the tile splits pairs as it loads them: two operations
- * for 28 multiply-adds, cheaper than keeping twice the bytes. */
+ * bf16 weights are always packed as pairs.  For products in float, strips hold floats, with one
+ * more row if K is odd, and the tile splits pairs as it loads them: two operations for 28 FMAs,
+ * cheaper than twice the bytes. */
 typedef struct {
     const char *name;
     int per_word; /* elements of K in a word of a strip: 2 for pairs of bf16, else 1 */
@@ -41,8 +41,7 @@ typedef struct {
                       int64_t width);
     void (*pack_cols)(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
                       int64_t width);
-    /* c[rows, cols] from a strip and a panel, both of `words` words of the strip's kind; c is
-     * float. */
+    /* float c[rows, cols] from a strip and a panel, both of `words` words of the strip's type. */
     void (*tile)(int64_t rows, int64_t cols, int64_t words, const void *strip, const void *panel,
                  ek_out mode, void *c, int64_t ldc);
     /* The same with a panel of a packed weight; c is C for EK_OUT_COMP. */
@@ -67,8 +66,8 @@ void ek_matmul_real_avx512(int ta, int tb, int64_t m, int64_t n, int64_t kk, con
 void ek_matmul_real_avx2(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
                          int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
 
-/* linear.c: the matrix products of a table with given pieces, and the best pieces for a CPU (NULL
- * where only the reference is left). */
+/* linear.c: fills a table with matrix products based on `ops`.  linear_choose.c: the best ops for a
+ * CPU; NULL: only the reference. */
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops);
 const ek_linear_ops *ek_linear_choose(ek_mode mode, ek_isa isa);
 
@@ -82,7 +81,7 @@ static inline int64_t ek_ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Words of a packed weight, and of a strip that meets it, for k elements. */
+/* Words of a packed weight, and of the corresponding strip, for k elements. */
 static inline int64_t ek_packed_words(const ek_linear_ops *ops, int64_t k)
 {
     return ek_ceil_div(k, ops->packed);

@@ -1,7 +1,7 @@
 /* tensor/cpu/linear_avx2.c - products in float with AVX2, for fp32 and for bf16.
  *
- * A strip and a panel meet in pieces of 6 x 16 results (12 registers).  Results pass through a
- * small buffer, from where they are stored, added or rounded; edges need no masks that way. */
+ * A strip is multiplied with a panel in sub-tiles of 6 x 16 results (12 registers).  Results go to
+ * a small buffer, from which they are stored, added or rounded, so that edges need no masks. */
 #include "tensor/cpu/linear.h"
 #include "tensor/cpu/linear_pack.h"
 
@@ -35,7 +35,7 @@ static inline __m256 pair_second(__m256i pairs)
 
 /* out[rows][COLS] = strip rows (from `a`) times 16 columns (from `b`: floats or pairs). */
 static inline __attribute__((always_inline)) void
-piece_rows(const int rows, int64_t words, const float *a, const float *b, int pairs, float *out)
+subtile_rows(const int rows, int64_t words, const float *a, const float *b, int pairs, float *out)
 {
     __m256 acc[ROWS][2];
 
@@ -60,16 +60,16 @@ piece_rows(const int rows, int64_t words, const float *a, const float *b, int pa
     }
 }
 
-static inline __attribute__((always_inline)) void piece(int64_t rows, int64_t words, const float *a,
-                                                        const float *b, int pairs, float *out)
+static inline __attribute__((always_inline)) void
+subtile(int64_t rows, int64_t words, const float *a, const float *b, int pairs, float *out)
 {
     switch (rows) {
-    case 1: piece_rows(1, words, a, b, pairs, out); break;
-    case 2: piece_rows(2, words, a, b, pairs, out); break;
-    case 3: piece_rows(3, words, a, b, pairs, out); break;
-    case 4: piece_rows(4, words, a, b, pairs, out); break;
-    case 5: piece_rows(5, words, a, b, pairs, out); break;
-    default: piece_rows(ROWS, words, a, b, pairs, out);
+    case 1: subtile_rows(1, words, a, b, pairs, out); break;
+    case 2: subtile_rows(2, words, a, b, pairs, out); break;
+    case 3: subtile_rows(3, words, a, b, pairs, out); break;
+    case 4: subtile_rows(4, words, a, b, pairs, out); break;
+    case 5: subtile_rows(5, words, a, b, pairs, out); break;
+    default: subtile_rows(ROWS, words, a, b, pairs, out);
     }
 }
 
@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) void tile_any(int64_t rows, int64_t
 
         for (int64_t i = 0, n; i < rows; i += n) {
             n = rows - i < ROWS ? rows - i : rows - i < 2 * ROWS ? (rows - i + 1) / 2 : 5;
-            piece(n, words, strip + i, panel + j, pairs, v);
+            subtile(n, words, strip + i, panel + j, pairs, v);
             if (bf16)
                 store_bf16(n, width, v, (ek_bf16 *)c + i * ldc + j, ldc);
             else

@@ -1,7 +1,8 @@
 /* tensor/cpu/linear_avx512.c - products in float with AVX-512.
  *
- * Serves fp32, and bf16 on CPUs whose bf16 dot products are missing or slow: bf16 becomes float
- * on the way into strips and panels, which is exact, and results are rounded when stored. */
+ * For fp32, and for bf16 on CPUs whose bf16 dot products are missing or slow: bf16 is converted to
+ * float when strips and panels are read or packed, which is exact, and results are rounded when
+ * they are stored. */
 #include "tensor/cpu/linear_pack.h"
 #include "tensor/cpu/linear_tile_avx512.h"
 

@@ -1,8 +1,8 @@
 /* tensor/cpu/linear_bf16_avx512.c - bf16 products with the bf16 dot product of AVX-512.
  *
- * A word is a pair of bf16 that lie next to each other in K; one instruction multiplies 16 pairs
- * by 16 pairs and adds both products to 16 floats.  Where K is odd, the last pair ends in a
- * zero on both sides. */
+ * A word is a pair of bf16 that are adjacent in K; one instruction multiplies 16 pairs by 16 pairs
+ * and adds both products to 16 floats.  If K is odd, the last pair ends with a zero on both sides.
+ */
 #include "tensor/cpu/linear_pack.h"
 #include "tensor/cpu/linear_tile_avx512.h"
 

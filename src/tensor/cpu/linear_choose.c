@@ -1,10 +1,9 @@
-/* tensor/cpu/linear_choose.c - which pieces the matrix products of a CPU are made of.
+/* tensor/cpu/linear_choose.c - chooses the register tile of a CPU's matrix products.
  *
- * The bf16 dot product is no promise of speed: some processors finish two a cycle (twice the rate
- * of float multiply-adds), others one in two cycles (half of it), and the feature bits are the
- * same.  So both register tiles are timed.  The rates differ by a factor of two or more either way,
- * hence the choice is nearly always the same on a machine; and always in a process, which asks
- * once. */
+ * The bf16 dot product is not always fast: some processors finish two a cycle (twice the FLOP rate
+ * of float FMAs), others one in two cycles (half of it), with the same CPUID feature bits.  So both
+ * register tiles are timed.  The rates differ by a factor of two or more either way, so the choice
+ * is nearly always the same on a machine; within a process it is made once. */
 #include "base/clock.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/linear.h"
@@ -18,10 +17,10 @@ typedef struct {
     _Alignas(64) float strip[2 * WORDS * EK_STRIP_WIDTH];
     _Alignas(64) float panel[2 * WORDS * EK_PANEL];
     _Alignas(64) float c[EK_STRIP * EK_PANEL];
-} pieces;
+} tile_buffers;
 
 /* Nanoseconds of some tiles over the same elements of K. */
-static int64_t tiles_time(const ek_linear_ops *ops, pieces *p)
+static int64_t tiles_time(const ek_linear_ops *ops, tile_buffers *p)
 {
     int64_t start = ek_clock_ns(), words = 2 * WORDS / ops->per_word;
 
@@ -33,7 +32,7 @@ static int64_t tiles_time(const ek_linear_ops *ops, pieces *p)
 static const ek_linear_ops *faster(const ek_linear_ops *a, const ek_linear_ops *b)
 {
     int64_t best_a = INT64_MAX, best_b = INT64_MAX;
-    pieces p;
+    tile_buffers p;
 
     memset(&p, 0, sizeof(p));
     for (int i = 0; i < SAMPLES; i++) {
@@ -47,11 +46,11 @@ static const ek_linear_ops *faster(const ek_linear_ops *a, const ek_linear_ops *
 
 int ek_cpu_dots_pay(void)
 {
-    static _Atomic int known; /* 0: not timed yet; 1: they do not; 2: they do */
+    static _Atomic int known; /* 0: not timed yet; 1: slower; 2: faster */
     const ek_linear_ops *dots = ek_linear_avx512_bf16();
     int none = 0;
 
-    if (atomic_load(&known) == 0) /* of threads that ask at once the first to know decides */
+    if (atomic_load(&known) == 0) /* of concurrent callers, the first to finish decides */
         atomic_compare_exchange_strong(
             &known, &none, faster(dots, ek_linear_avx512(EK_MODE_BF16)) == dots ? 2 : 1);
     return atomic_load(&known) == 2;

@@ -1,10 +1,10 @@
-/* tensor/cpu/linear_pack.c - strips and panels on any CPU, where rearrangement hardly shows. */
+/* tensor/cpu/linear_pack.c - portable packing of strips and panels. */
 #include "tensor/cpu/linear_pack.h"
 
 #include "tensor/cpu/linear.h"
 
 /* Elements of float or bf16, as floats. */
-static float at(int bf16, const void *src, int64_t i)
+static float load_element(int bf16, const void *src, int64_t i)
 {
     return bf16 ? ek_bf16_to_float(((const ek_bf16 *)src)[i]) : ((const float *)src)[i];
 }
@@ -14,7 +14,7 @@ static void rows_any(int bf16, int64_t words, int64_t rows, int64_t k, const voi
 {
     for (int64_t i = 0; i < width; i++)
         for (int64_t q = 0; q < words; q++)
-            dst[q * width + i] = i < rows && q < k ? at(bf16, src, i * ld + q) : 0;
+            dst[q * width + i] = i < rows && q < k ? load_element(bf16, src, i * ld + q) : 0;
 }
 
 static void cols_any(int bf16, int64_t words, int64_t k, int64_t cols, const void *src, int64_t ld,
@@ -22,7 +22,7 @@ static void cols_any(int bf16, int64_t words, int64_t k, int64_t cols, const voi
 {
     for (int64_t q = 0; q < words; q++)
         for (int64_t j = 0; j < width; j++)
-            dst[q * width + j] = q < k && j < cols ? at(bf16, src, q * ld + j) : 0;
+            dst[q * width + j] = q < k && j < cols ? load_element(bf16, src, q * ld + j) : 0;
 }
 
 void ek_f32_rows(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst, int64_t width)

@@ -1,4 +1,4 @@
-/* tensor/cpu/linear_pack.h - bringing matrices into strips and panels.
+/* tensor/cpu/linear_pack.h - packs matrices into strips and panels.
  *
  * All of these write dst[words][width], zero beyond what src has:
  *   _rows  src [rows, k], row i gives word i of each word of K (a transposition)

@@ -1,4 +1,4 @@
-/* tensor/cpu/linear_simd_avx512.h - what the AVX-512 products and packings share. */
+/* tensor/cpu/linear_simd_avx512.h - helpers of the AVX-512 products and packing. */
 #ifndef TENSOR_CPU_LINEAR_SIMD_AVX512_H
 #define TENSOR_CPU_LINEAR_SIMD_AVX512_H
 

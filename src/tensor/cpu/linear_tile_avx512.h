@@ -2,7 +2,7 @@
  *
  * 14 x 32 results stay in 28 registers while a strip and a panel are read once.  Per word of K:
  * two loads of B, fourteen broadcasts of A, 28 multiply-adds.  Two of these run per cycle, so
- * L1 gives what is needed with room to spare and L2 has 14 cycles for three cache lines.
+ * L1 bandwidth is more than sufficient, and L2 has 14 cycles for three cache lines.
  *
  * The including file defines ek_tile_words (all multiply-adds; `pairs`: the panel holds pairs
  * where the strip holds floats) and ek_tile_store_comp (one row of 32 results as C). */
@@ -15,8 +15,9 @@ EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, cons
                              int pairs, __m512 acc[EK_STRIP][2]);
 EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c);
 
-/* Parts of K; words of K to fetch ahead: the latency of L2.  Few rows pass through panels as fast
- * as memory brings them, so there L2 asks for what comes much later, too. */
+/* EK_TILE_PARTS: parts of K.  EK_TILE_AHEAD: prefetch distance into L1 in words of K, the latency
+ * of L2.  With at most EK_TILE_FEW rows panels are read at memory speed, so they are also
+ * prefetched into L2, EK_TILE_FAR words ahead. */
 enum { EK_TILE_PARTS = 4, EK_TILE_AHEAD = 16, EK_TILE_FEW = 8, EK_TILE_FAR = 96 };
 
 EK_INLINE void ek_tile_fetch(const int rows, const float *a, const float *b)
@@ -47,9 +48,9 @@ EK_INLINE void ek_tile_store(__m512 lo, __m512 hi, int64_t cols, ek_out mode, ch
     _mm512_mask_storeu_ps(f + 16, m1, hi);
 }
 
-/* ldc in bytes.  `rows` is a constant at each call, so the accumulators are registers.  Lines of
- * c are fetched a few at a time between parts of K: all at once, at the end, they would hold up
- * the loads of the next tile. */
+/* ldc in bytes.  `rows` is a constant at each call, so the accumulators are registers.  Lines of c
+ * are prefetched a few at a time between parts of K: all at once, at the end, they would delay the
+ * loads of the next tile. */
 EK_INLINE void ek_tile_rows(const int rows, int64_t cols, int64_t words, const float *a,
                             const float *b, int pairs, ek_out mode, char *c, int64_t ldc)
 {

@@ -1,11 +1,11 @@
 /* tensor/cpu/linear_weight.c - gradient of weights: dw[out, in] += dy^T x, group by group.
  *
- * K is tokens, so both factors have to be paired along rows.  That happens block by block, in
- * cache: a step takes up to TOKENS tokens of one group and up to COLUMNS columns of x.  The
- * panels of x are shared: while the threads work on those of one step, they also lay out those
- * of the next, so there is one barrier a step.  Columns of dy become strips of the thread that
- * needs them.  All work of a step is taken from one counter; the steps of a group add to dw in
- * order, so the bits do not depend on the number of threads. */
+ * K is tokens, so both factors are packed in pairs along rows, block by block, in cache: a step has
+ * up to WORDS words of tokens of one group and up to COLUMNS columns of x.  The panels of x are
+ * shared: while the threads work on one step, they also pack the panels of the next, so there is
+ * one barrier per step.  Columns of dy are packed into strips by the thread that uses them. Threads
+ * draw all work of a step from one counter; the steps of a group add to dw in order, so the bits do
+ * not depend on the number of threads. */
 #include "base/progress_hook.h"
 #include "tensor/cpu/linear.h"
 
@@ -13,9 +13,9 @@
 #include <stdatomic.h>
 
 enum {
-    WORDS = 256,    /* of tokens, in a step */
-    COLUMNS = 512,  /* of x, in a step, a multiple of EK_PANEL; its panels take 512 KiB of L2 */
-    UNIT_STRIPS = 2 /* strips of dy laid out at a time: 28 columns share the cache lines read */
+    WORDS = 256,    /* words of tokens per step */
+    COLUMNS = 512,  /* columns of x per step, a multiple of EK_PANEL; panels of 512 KiB, in L2 */
+    ITEM_STRIPS = 2 /* strips of dy packed at a time: 28 columns share the cache lines read */
 };
 
 typedef struct {
@@ -25,16 +25,16 @@ typedef struct {
     const char *dy, *x;
     int64_t lddy, ldx, elem;
     char *panels[2], *strips;
-    atomic_llong next[2]; /* of this step and of the one after it */
+    atomic_llong next[2]; /* next work item of this step and of the following one */
 } weight;
 
-/* Where a step is: group, first token in it, first column of x. */
+/* A step: its group, first token in it and first column of x; and its sizes. */
 typedef struct {
     int64_t group, token, column;
     int64_t tokens, columns, words;
 } step;
 
-/* The sizes of a step at its place; moves on over empty groups.  0 when there are no more. */
+/* Sets the sizes of a step, after skipping empty groups.  0: no more steps. */
 static int next_valid_step(const weight *t, step *s)
 {
     while (s->group < t->n_groups && t->g[s->group].rows == 0)
@@ -66,7 +66,7 @@ static int64_t step_panels(const step *s)
     return ek_ceil_div(s->columns, EK_PANEL);
 }
 
-/* Lays out panel p of a step. */
+/* Packs panel p of a step. */
 static void panel_fill(const weight *t, const step *s, int64_t p, char *panels)
 {
     int64_t row = t->g[s->group].row + s->token, column = s->column + p * EK_PANEL;
@@ -76,9 +76,9 @@ static void panel_fill(const weight *t, const step *s, int64_t p, char *panels)
                       panels + p * s->words * EK_PANEL * 4, EK_PANEL);
 }
 
-/* Columns [c0, c1) of dy, rows of dw, with all panels of the step. */
-static void bucket_range(const weight *t, const step *s, int64_t c0, int64_t c1, const char *panels,
-                         char *strips)
+/* Multiplies columns [c0, c1) of dy (rows of dw) with all panels of the step. */
+static void multiply_columns(const weight *t, const step *s, int64_t c0, int64_t c1,
+                             const char *panels, char *strips)
 {
     int64_t strip_bytes = s->words * EK_STRIP_WIDTH * 4, row = t->g[s->group].row + s->token;
     float *dw = t->g[s->group].dw;
@@ -98,23 +98,23 @@ static void bucket_range(const weight *t, const step *s, int64_t c0, int64_t c1,
     }
 }
 
-static int64_t take(weight *t, int slot)
+static int64_t next_item(weight *t, int slot)
 {
     return atomic_fetch_add_explicit(&t->next[slot], 1, memory_order_relaxed);
 }
 
-/* One step by one thread: first panels of the next step, then its share of this one. */
+/* One thread's work on a step: first packs panels of the next step, then multiplies. */
 static void step_run(weight *t, const step *s, const step *after, int slot, char *strips)
 {
     int64_t fill = after != NULL ? step_panels(after) : 0;
-    int64_t unit = UNIT_STRIPS * EK_STRIP, units = ek_ceil_div(t->out, unit), u;
+    int64_t item = ITEM_STRIPS * EK_STRIP, items = ek_ceil_div(t->out, item), u;
 
-    while ((u = take(t, slot)) < fill + units) {
+    while ((u = next_item(t, slot)) < fill + items) {
         if (u < fill)
             panel_fill(t, after, u, t->panels[!slot]);
         else
-            bucket_range(t, s, (u - fill) * unit, ek_at_most((u - fill + 1) * unit, t->out),
-                         t->panels[slot], strips);
+            multiply_columns(t, s, (u - fill) * item, ek_at_most((u - fill + 1) * item, t->out),
+                             t->panels[slot], strips);
     }
 }
 
@@ -134,7 +134,7 @@ static void weight_steps(weight *t, char *strips)
         more = step_next(t, &after);
         step_run(t, &s, more ? &after : NULL, slot, strips);
 #pragma omp barrier
-        /* Nobody takes from this counter before the next barrier. */
+        /* No thread uses this counter before the next barrier. */
         if (omp_get_thread_num() == 0)
             atomic_store_explicit(&t->next[slot], 0, memory_order_relaxed);
         slot = !slot;
@@ -149,7 +149,7 @@ static size_t panel_bytes(void)
 
 static size_t strip_bytes(void)
 {
-    return (size_t)UNIT_STRIPS * WORDS * EK_STRIP_WIDTH * 4;
+    return (size_t)ITEM_STRIPS * WORDS * EK_STRIP_WIDTH * 4;
 }
 
 size_t ek_linear_weight_workspace(int threads)
@@ -161,7 +161,7 @@ ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_gro
                            int64_t in, const void *dy, int64_t lddy, const void *x, int64_t ldx,
                            void *ws)
 {
-    char *room = ws;
+    char *panels = ws;
     weight t = {
         .ops = k->state,
         .g = g,
@@ -173,8 +173,8 @@ ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_gro
         .lddy = lddy,
         .ldx = ldx,
         .elem = (int64_t)ek_dtype_size(k->comp),
-        .panels = {room, room + panel_bytes()},
-        .strips = room + 2 * panel_bytes(),
+        .panels = {panels, panels + panel_bytes()},
+        .strips = panels + 2 * panel_bytes(),
     };
 
     atomic_init(&t.next[0], 0);

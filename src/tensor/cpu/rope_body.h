@@ -31,7 +31,7 @@ static inline void some_store(comp *p, vf v, int64_t n)
 
 /* --- rope ------------------------------------------------------------------------------------- */
 
-/* Pairs (x[i], x[i + half]) of one row of heads turn by the angle i of the row's position. */
+/* Rotates pairs (x[i], x[i + half]) of one row of heads by angle i of the row's position. */
 static void rope_row(comp *x, int64_t heads, int64_t head_dim, const float *cosine, vf sign)
 {
     int64_t half = head_dim / 2;
@@ -136,7 +136,7 @@ static void headnorm_weight(int64_t n, int64_t heads, int64_t width, int64_t c, 
         v_store_n(dw + c, sum, left);
 }
 
-/* dw first, because dx takes the place of dy; by columns, so that no sum is shared. */
+/* dw first, because dx overwrites dy; threads divide columns, so that no sum is shared. */
 static void headnorm_backward(int64_t n, int64_t heads, int64_t width, const void *w,
                               const void *raw, const void *rstd, void *dx, int64_t ld, void *dw,
                               void *ws)

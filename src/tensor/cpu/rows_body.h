@@ -1,6 +1,6 @@
 /* rows_body.h - all row kernels of one instruction set: rows_body_real.h for R, then
- * rows_body_move.h and rows_body_math.h for each C.  rows_avx512.c and rows_avx2.c are this file
- * and their flags. */
+ * rows_body_move.h and rows_body_math.h for each C.  rows_avx512.c and rows_avx2.c include it and
+ * are compiled with their instruction set's flags. */
 #include "tensor/cpu/rows_body_real.h"
 
 #define COMP         float

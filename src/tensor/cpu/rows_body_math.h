@@ -1,8 +1,8 @@
-/* rows_body_math.h - row kernels that compute something and round it to C: rmsnorm_forward,
+/* rows_body_math.h - row kernels that compute and round to C: rmsnorm_forward,
  * swiglu, cross_entropy, vocab_gradient.
  *
- * Included by rows_body.h with what rows_body_move.h needs, and with
- *   comp_sigmoid    the logistic function, as exact as C is */
+ * Included by rows_body.h with the definitions for rows_body_move.h, and with
+ *   comp_sigmoid    the logistic function, to the precision of C */
 
 /* --- norm ------------------------------------------------------------------------------------- */
 
@@ -99,7 +99,7 @@ static void FN(swiglu_backward)(int64_t n, int64_t f, const void *gu, const void
 /* --- loss ------------------------------------------------------------------------------------- */
 
 /* One row: returns the loss and leaves dx / scale * total in x.  The target's exponential is left
- * out of the sum and added in double, because a loss near 0 is what the others have beside it. */
+ * out of the float sum and added in double, because a loss near 0 is determined by the others. */
 static inline double FN(cross_entropy_row)(int64_t v, float *x, int64_t target, double scale,
                                            COMP *dx, int stream)
 {

@@ -1,8 +1,8 @@
-/* rows_body_real.h - row kernels on R = float alone, and the copies that know no type.
+/* rows_body_real.h - row kernels on R = float only, and copies without a type.
  *
- * Compiled through rows_body.h for the instruction set of the including file.  Work is shared by
- * rows, columns or blocks that only the shape fixes, and every element is summed in one order, so
- * that the bits are the same on any number of threads. */
+ * Included by rows_body.h for the instruction set of the including file.  Threads divide rows,
+ * columns or blocks that depend only on the shape, and every element is summed in one order, so
+ * that the bits are the same for any number of threads. */
 #include "base/undo_log.h"
 #include "tensor/cpu/rows.h"
 #include "tensor/cpu/vec.h"
@@ -11,10 +11,10 @@
 #include <omp.h>
 #include <string.h>
 
-/* Below this many elements one thread is done before a team has started. */
+/* Below this many elements one thread is faster than starting a team. */
 #define ROWS_SERIAL 16384
-/* Outputs of this many bytes are written past the caches: no line is fetched to be overwritten,
- * and what reads them later would find them in memory anyway. */
+/* Outputs of at least this many bytes use non-temporal stores: lines are not read before they are
+ * overwritten, and such outputs would not stay in cache until they are read. */
 #define ROWS_STREAM_BYTES (4 << 20)
 
 /* Whether an output of n rows should and can be streamed; ld in bytes. */
@@ -91,7 +91,7 @@ static void embed_backward(int64_t n, int64_t d, const int32_t *ids, const void 
 
 /* --- norm ------------------------------------------------------------------------------------- */
 
-/* In two sums, because one waits for itself. */
+/* Two partial sums, to hide the latency of additions. */
 static inline float sum_squares_row(int64_t d, const float *x)
 {
     vf a = vf_set(0), b = vf_set(0);
@@ -131,7 +131,7 @@ static inline void rmsnorm_backward_row(int64_t d, const float *x, const float *
     }
 }
 
-/* Each block of rows sums dw for itself in ws; then the blocks are added in order. */
+/* dw is summed per block of rows in ws; then the blocks are added in order. */
 static void rmsnorm_backward(int64_t n, int64_t d, const void *x, const void *w, const void *rstd,
                              const void *dy, void *dx, void *dw, void *ws)
 {
@@ -187,8 +187,8 @@ static inline float softmax_row(int64_t e, const float *x, float *p)
 }
 
 /* The k largest of p >= 0 in the order (value falling, id rising).  Each pass finds the first
- * that comes after the last one found; ids are exact as floats up to 2^24 experts.  Where nothing
- * compares (NaN), the ids are 0 to k - 1. */
+ * that comes after the last one found; ids are exact as floats up to 2^24 experts.  For NaNs the
+ * ids are 0 to k - 1. */
 static inline void topk_row(int64_t e, int64_t k, const float *p, int32_t *ids)
 {
     const vf none = vf_set(-1), far = vf_set(0x1p24f);
@@ -229,7 +229,8 @@ static void softmax_topk(int64_t n, int64_t e, int64_t k, const void *logits, vo
 
 /* --- loss ------------------------------------------------------------------------------------- */
 
-/* Sets x to exp(x - top) and returns the sum: in float over short pieces, these in double. */
+/* Sets x to exp(x - top) and returns the sum: in float over short chunks, whose sums are added in
+ * double. */
 static inline double exponentials(int64_t v, float *x, float top)
 {
     const vf low = vf_set(-INFINITY), shift = vf_set(top);
@@ -340,7 +341,7 @@ static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void 
         adamw_vector(&by, n - i, (float *)p + i, (float *)g + i, (float *)m + i, (float *)v + i);
 }
 
-/* The numbers of a lane, n of them. */
+/* Updates the n elements of a lane. */
 static void adamw_lane(const adamw_by *by, int64_t n, float *const a[EK_UNDO_ARRAYS],
                        ek_undo_log *undo_log)
 {

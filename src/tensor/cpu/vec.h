@@ -12,7 +12,7 @@
 /* exp within 2 ulp: x = n ln 2 + r with n the nearest whole number (adding and taking away
  * 1.5 * 2^23 rounds to it), exp(r) by the polynomial 1 + r + r^2 q(r) of least relative error
  * (2^-28) on |r| <= ln(2) / 2.  ln 2 is split so that n times its first part is exact.  -inf
- * gives 0, overflow inf, a NaN stays one (vf_min and vf_max return their second argument then). */
+ * gives 0, overflow inf, NaN gives NaN (vf_min and vf_max then return their second argument). */
 static inline vf vf_exp(vf x)
 {
     const vf log2e = vf_set(0x1.715476p+0f), big = vf_set(0x1.8p23f);

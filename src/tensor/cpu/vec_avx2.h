@@ -1,5 +1,5 @@
-/* vec_avx2.h - eight floats at a time with AVX2 and FMA.  vec_avx512.h has the same names and
- * explains them. */
+/* vec_avx2.h - eight floats at a time with AVX2 and FMA.  vec_avx512.h documents the same
+ * names. */
 #ifndef TENSOR_CPU_VEC_AVX2_H
 #define TENSOR_CPU_VEC_AVX2_H
 

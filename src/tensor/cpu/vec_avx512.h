@@ -2,8 +2,8 @@
  *
  * Loads and stores take m, the number of elements left: m >= VF moves a whole vector, less moves
  * the first m lanes.  Lanes beyond m load as 0 unless a fill is given.  Arithmetic is written
- * with the operators of the vector type; a * b + c is never contracted, so vf_fma says where a
- * single rounding is meant. */
+ * with the operators of the vector type; a * b + c is never contracted, so vf_fma marks a single
+ * rounding. */
 #ifndef TENSOR_CPU_VEC_AVX512_H
 #define TENSOR_CPU_VEC_AVX512_H
 
@@ -40,7 +40,7 @@ static inline vf vf_load(const float *p, int64_t m)
     return m >= VF ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(vm_first(m), p);
 }
 
-/* stream: past the caches; p is then aligned to a vector. */
+/* stream: non-temporal; p is then aligned to a vector. */
 static inline void vf_store(float *p, vf x, int64_t m, int stream)
 {
     if (m < VF)
@@ -80,7 +80,7 @@ static inline void vb_store(ek_bf16 *p, vf x, int64_t m, int stream)
 }
 
 #if defined(__AVX512BF16__)
-/* The same by the processor's own instruction, which takes what is below 2^-126 as 0. */
+/* The same by the processor's instruction, which treats denormals as 0. */
 static inline void vb_store_near(ek_bf16 *p, vf x, int64_t m, int stream)
 {
     __m256i h = (__m256i)_mm512_cvtneps_pbh(x);
@@ -94,7 +94,7 @@ static inline void vb_store_near(ek_bf16 *p, vf x, int64_t m, int stream)
 }
 #endif
 
-/* Orders streamed stores before what other threads read later. */
+/* Orders non-temporal stores before later reads by other threads. */
 static inline void vf_fence(void)
 {
     _mm_sfence();
@@ -121,7 +121,7 @@ static inline vf vf_sqrt(vf x)
     return _mm512_sqrt_ps(x);
 }
 
-/* 1 / x within 2 ulp, for finite x: an estimate of 14 bits and one step of Newton's method. */
+/* 1 / x within 2 ulp, for finite x: a 14-bit estimate and one Newton step. */
 static inline vf vf_recip_near(vf x)
 {
     const vf r = _mm512_rcp14_ps(x);

@@ -12,7 +12,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* Below this many multiplications a team costs more than it brings. */
+/* Below this many multiplications one thread is faster than a team. */
 #define SMALL 16384
 /* Rows of a result that share one pass over the other matrix, and columns of a strip of sums. */
 #define BLOCK 4

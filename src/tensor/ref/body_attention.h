@@ -30,7 +30,7 @@ static void NAME(rope)(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int6
     }
 }
 
-/* One query against n keys: sets o, returns the lse.  s: room for n scores. */
+/* One query against n keys: sets o, returns the lse.  s: scratch for n scores. */
 static R NAME(attend)(int64_t n, int64_t dim, R scale, const C *q, const C *key, const C *value,
                       int64_t ld, C *o, R *s)
 {
@@ -103,8 +103,8 @@ static void NAME(attention_cached)(const ek_attention *a, int64_t m, int64_t pos
     }
 }
 
-/* What the passes of backward share; sequences of queries q, keys k and values v of one head
- * at stride ld, of do at stride ldo. */
+/* Inputs of the backward passes over one head: queries q, keys k and values v at row stride ld, do
+ * at row stride ldo. */
 typedef struct {
     int64_t seq, dim, ld, ldo;
     R scale;
@@ -147,7 +147,7 @@ static inline void NAME(add_row)(int64_t n, R f, const C *x, R *sum)
         sum[c] += f * TO_R(x[c]);
 }
 
-static inline void NAME(put_row)(int64_t n, R f, const R *sum, C *to)
+static inline void NAME(store_row)(int64_t n, R f, const R *sum, C *to)
 {
     for (int64_t c = 0; c < n; c++)
         to[c] = TO_C(f * sum[c]);
@@ -160,10 +160,10 @@ static void NAME(query_gradient)(const HEAD *s, int64_t t, C *dq, R *sum)
     memset(sum, 0, (size_t)s->dim * sizeof(R));
     for (int64_t j = s->starts != NULL ? s->starts[t] : 0; j <= t; j++)
         NAME(add_row)(s->dim, NAME(score_gradient)(s, t, j, &p), s->k + j * s->ld, sum);
-    NAME(put_row)(s->dim, s->scale, sum, dq);
+    NAME(store_row)(s->dim, s->scale, sum, dq);
 }
 
-/* Adds what the queries of one head give to key and value j. */
+/* Adds the gradients of key and value j from the queries of one head. */
 static void NAME(key_gradient)(const HEAD *s, int64_t j, R *dk, R *dv)
 {
     for (int64_t t = j; t < s->seq && (s->starts == NULL || s->starts[t] <= j); t++) {
@@ -215,13 +215,13 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
                 NAME(key_gradient)(&s, r % seq, dk, dv);
                 ek_progress();
             }
-            NAME(put_row)(dim, (R)a->scale, dk, to);
-            NAME(put_row)(dim, 1, dv, to + a->kv_heads * dim);
+            NAME(store_row)(dim, (R)a->scale, dk, to);
+            NAME(store_row)(dim, 1, dv, to + a->kv_heads * dim);
         }
     }
 }
 
-/* Forward needs R [threads, seq], backward what stands above it. */
+/* Forward needs R [threads, seq]; backward: see attention_backward. */
 static size_t NAME(attention_workspace)(const ek_kernels *k, const ek_attention *a)
 {
     int64_t threads = omp_get_max_threads();

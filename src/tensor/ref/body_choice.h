@@ -1,7 +1,8 @@
-/* Reference kernels of the router's choice and of what is made of it.  A body file, see body.h. */
+/* Reference kernels of the router: top-k, gate weights and their gradient.  A body file, see
+ * body.h. */
 
-/* The k largest of p [e], largest first, ties to the lower id.  What is not a number is never
- * preferred, but the ids are always k different ones. */
+/* The k largest of p [e], largest first, ties to the lower id.  NaNs come last; the ids are always
+ * k different ones. */
 static void NAME(top)(int64_t e, int64_t k, const R *p, int32_t *ids)
 {
     for (int64_t j = 0; j < k; j++) {
@@ -45,7 +46,7 @@ static void NAME(softmax_topk)(int64_t n, int64_t e, int64_t k, const void *logi
     }
 }
 
-/* The expert that an assignment counts for, dropped or not; -1: none. */
+/* The expert of an assignment, dropped or not; -1: none. */
 static inline int32_t NAME(chosen)(int32_t id)
 {
     return id >= -1 ? id : -2 - id;
@@ -69,12 +70,12 @@ static void NAME(weigh)(const ek_weighing *by, int64_t n, const void *probs, con
         }
         if (!by->normalise || sum <= 0)
             sum = 1;
-        for (int64_t j = 0; j < k; j++) /* divided, so that a single choice weighs 1 exactly */
+        for (int64_t j = 0; j < k; j++) /* a division, so that k = 1 gives exactly 1 */
             w[j] = (R)by->scale * w[j] / sum;
     }
 }
 
-/* Gradient of the probabilities that a token's weights were made of, added to dp [experts]. */
+/* Adds a token's gradient of its chosen probabilities to dp [experts]. */
 static void NAME(weigh_back)(const ek_weighing *by, const R *p, const int32_t *ids, const R *w,
                              const R *dw, R *dp)
 {

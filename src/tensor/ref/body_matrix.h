@@ -1,8 +1,8 @@
 /* Reference matrix products.  A body file, see body.h.
  *
  * Forward is a dot product along both unit strides; the two backward products add multiples of
- * rows into a short strip of the result, which stays in the first cache while rows of the other
- * matrix stream past. */
+ * rows into a short strip of the result, which stays in L1 while rows of the other matrix are
+ * streamed. */
 
 static size_t NAME(packed_bytes)(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
 {
@@ -19,14 +19,14 @@ static ek_status NAME(pack)(const ek_kernels *k, int64_t out, int64_t in, ek_for
     C *to = packed;
 
     if (NAME(packed_bytes)(k, out, in, form) == 0)
-        return EK_OK; /* the master itself is read */
+        return EK_OK; /* kernels read the master */
     for (int64_t i = 0; i < out * in; i++)
         to[i] = TO_C(from[i]);
     return EK_OK;
 }
 
-/* Puts n sums where `mode` says; `to` is the element `at` of a matrix of C or R. */
-static void NAME(put)(int64_t n, const R *sum, void *to, int64_t at, ek_out mode)
+/* Stores n sums as `mode` requires, from element `at` of the matrix `to` of C or R on. */
+static void NAME(store_sums)(int64_t n, const R *sum, void *to, int64_t at, ek_out mode)
 {
     R *real = to;
     C *comp = to;
@@ -48,7 +48,7 @@ static void NAME(forward_block)(int64_t row, int64_t rows, int64_t out, int64_t 
         for (int64_t i = row; i < row + rows; i++) {
             R sum = NAME(dot)(in, x + i * ldx, w + o * in);
 
-            NAME(put)(1, &sum, y, i * ldy + o, mode);
+            NAME(store_sums)(1, &sum, y, i * ldy + o, mode);
         }
         if (o % 32 == 0)
             ek_progress();
@@ -123,7 +123,7 @@ static ek_status NAME(linear_backward_input)(const ek_kernels *k, const ek_group
 
                 NAME(strip)(rows, len, out, d + i * lddy, lddy, 1, w + c, in, sum);
                 for (int64_t r = 0; r < rows; r++)
-                    NAME(put)(len, sum[r], dx, (i + r) * lddx + c, mode);
+                    NAME(store_sums)(len, sum[r], dx, (i + r) * lddx + c, mode);
             }
         }
     }
@@ -151,7 +151,7 @@ static ek_status NAME(linear_backward_weight)(const ek_kernels *k, const ek_grou
 
                 NAME(strip)(rows, len, n, d + o, 1, lddy, from + c, ldx, sum);
                 for (int64_t r = 0; r < rows; r++)
-                    NAME(put)(len, sum[r], g[e].dw, (o + r) * in + c, EK_OUT_ADD);
+                    NAME(store_sums)(len, sum[r], g[e].dw, (o + r) * in + c, EK_OUT_ADD);
             }
         }
     }
@@ -204,7 +204,7 @@ static void NAME(matmul_real)(int ta, int tb, int64_t m, int64_t n, int64_t kk, 
 
             NAME(matmul_strip)
             (len, kk, ra + (ta ? i : i * lda), ta ? lda : 1, rb + (tb ? j * ldb : j), ldb, tb, sum);
-            NAME(put)(len, sum, c, i * ldc + j, add ? EK_OUT_ADD : EK_OUT_REAL);
+            NAME(store_sums)(len, sum, c, i * ldc + j, add ? EK_OUT_ADD : EK_OUT_REAL);
             if (i % 16 == 0)
                 ek_progress();
         }

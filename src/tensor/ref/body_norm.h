@@ -87,7 +87,7 @@ static void NAME(headnorm_backward)(int64_t n, int64_t heads, int64_t width, con
     R *gw = dw;
 
     (void)ws;
-    /* dw first: dx takes the place of dy. */
+    /* dw first: dx overwrites dy. */
     for (int64_t s = 0; s < n * heads; s++) {
         const C *gi = g + s / heads * ld + s % heads * width;
 

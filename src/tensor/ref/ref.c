@@ -1,9 +1,9 @@
-/* The reference table of a mode, and the kernels that need no type. */
+/* The reference table of a mode, and the kernels without element types. */
 #include "tensor/ref/ref.h"
 
 #include <string.h>
 
-enum { SMALL_BYTES = 1 << 16, PIECE = 1 << 16 };
+enum { SMALL_BYTES = 1 << 16, CHUNK_BYTES = 1 << 16 };
 
 static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
                       int64_t ldd)
@@ -16,8 +16,8 @@ static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, vo
 static void clear(int64_t bytes, void *x)
 {
 #pragma omp parallel for schedule(static) if (bytes > SMALL_BYTES)
-    for (int64_t i = 0; i < bytes; i += PIECE)
-        memset((char *)x + i, 0, (size_t)(bytes - i < PIECE ? bytes - i : PIECE));
+    for (int64_t i = 0; i < bytes; i += CHUNK_BYTES)
+        memset((char *)x + i, 0, (size_t)(bytes - i < CHUNK_BYTES ? bytes - i : CHUNK_BYTES));
 }
 
 static void count_choices(int64_t n, int64_t experts, const int32_t *ids, int64_t *counts)
@@ -28,8 +28,8 @@ static void count_choices(int64_t n, int64_t experts, const int32_t *ids, int64_
             counts[ids[i] >= 0 ? ids[i] : experts - 2 - ids[i]]++;
 }
 
-/* Counts, sums of those before, places: offset[s + 1] is in turn a slot's count, its next row, and
- * its end. */
+/* Counts, prefix sums, then rows: offset[s + 1] is first the count of slot s, then its next row,
+ * and finally its end. */
 static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const int32_t *ids,
                             int32_t *row_of, int32_t *token_of, int64_t *offset)
 {

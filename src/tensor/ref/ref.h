@@ -4,7 +4,7 @@
 
 #include "tensor/kernels.h"
 
-/* Each sets every entry of `k` but `threads`. */
+/* Each sets every entry of `k` except `threads`. */
 void ek_kernels_ref_fp64(ek_kernels *k);
 void ek_kernels_ref_fp32(ek_kernels *k);
 void ek_kernels_ref_bf16(ek_kernels *k);
