@@ -41,8 +41,7 @@ static const ek_linear_ops *ops_of(const ek_kernels *k)
     return k->state;
 }
 
-/* Strips of `words` words that a thread holds at once.  words may be 0: an empty slice of a rank.
- */
+/* Strips of `words` words that a thread holds at once.  words is 0 for an empty slice. */
 static int64_t strips_held(int64_t words)
 {
     int64_t n = words > 0 ? STRIP_BYTES / (words * EK_STRIP_WIDTH * 4) : STRIPS_MAX;

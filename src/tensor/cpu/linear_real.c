@@ -108,8 +108,7 @@ static void run_product(const product *t)
     }
 }
 
-/* Elements tile_elements by the tiles of so many strip vectors and panel vectors, padding included.
- */
+/* Elements computed by the tiles for so many strip and panel vectors, padding included. */
 static int64_t tile_elements(int64_t strips, int64_t panels)
 {
     return ek_ceil_div(strips, EK_STRIP) * EK_STRIP * ek_ceil_div(panels, EK_PANEL) * EK_PANEL;

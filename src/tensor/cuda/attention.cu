@@ -1,11 +1,10 @@
-/* Causal attention, plain: no scores are kept, sums are in the real type.  The oracle for faster
- * ones, and what runs where there are none (attention_bf16.cu).
+/* Causal attention without tensor cores: scores are not stored, sums are in the real type.  The
+ * oracle for faster kernels, and the fallback where those do not apply (attention_bf16.cu).
  *
- * A block has EK_WARPS rows "of its own" (queries, or keys where gradients of keys are summed), a
- * warp to each, and meets tiles of EK_WARP rows of the other side, a lane to each.  Dot products
- * go over shared memory, STRIP elements of a head at a time; what is weighted and summed is read
- * from global memory, lanes side by side, at most SUMS elements of a head: wider heads take several
- * passes.
+ * A block has EK_WARPS own rows (queries; keys in the gradient of keys), one per warp, and iterates
+ * over tiles of EK_WARP rows of the other side, one per lane.  Dot products use shared memory,
+ * STRIP elements of a head at a time; weighted sums read global memory, coalesced, at most SUMS
+ * elements of a head: wider heads take several passes.
  *
  * With p = exp(scale q k - lse), delta = do . o and ds = p (do . v - delta):
  *   dq = scale sum over keys of ds k,  dk = scale sum over queries of ds q,  dv = sum of p do. */
@@ -29,8 +28,8 @@ __global__ void rotate(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int6
         C *v = x + r * ld + h * head_dim;
         R a = to_real(v[i]), b = to_real(v[i + half]), s = inverse ? -sine[i] : sine[i];
 
-        put(&v[i], a * cosine[i] - b * s);
-        put(&v[i + half], b * cosine[i] + a * s);
+        store_value(&v[i], a * cosine[i] - b * s);
+        store_value(&v[i + half], b * cosine[i] + a * s);
     }
 }
 
@@ -42,7 +41,7 @@ static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t he
            pos0, heads, head_dim, (const R *)cos_sin, inverse, (C *)x, ld);
 }
 
-/* --- what the passes share -------------------------------------------------------------------- */
+/* --- shared by the passes --------------------------------------------------------------------- */
 
 /* Strips of a block's own rows and of a tile's. */
 template <class R> struct strips {
@@ -81,8 +80,8 @@ __device__ static R dots(strips<R> *s, rows_of<C> own, int64_t own0, rows_of<C> 
     return sum;
 }
 
-/* acc += sum over the lanes' rows of a tile, weighted: of elements c0 .. c0 + SUMS a lane has every
- * EK_WARP'th. */
+/* acc += weighted sum over the lanes' rows of a tile; a lane has every EK_WARP'th of elements c0 to
+ * c0 + SUMS. */
 template <class R, class C>
 __device__ static void add_weighted(R acc[PARTS], R weight, rows_of<C> tile, int64_t tile0,
                                     int64_t c0, int64_t dim)
@@ -91,7 +90,7 @@ __device__ static void add_weighted(R acc[PARTS], R weight, rows_of<C> tile, int
         R w = __shfl_sync(ek_all_lanes, weight, j);
         const C *row = tile.at + (tile0 + j) * tile.ld + c0;
 
-        if (w == 0 || tile0 + j >= tile.n) /* not seen, or not there */
+        if (w == 0 || tile0 + j >= tile.n) /* masked, or past the end */
             continue;
         for (int i = 0; i < PARTS; i++)
             if (c0 + i * EK_WARP + lane_of() < dim)
@@ -104,7 +103,7 @@ __device__ static void put_row(C *to, const R acc[PARTS], R factor, int64_t c0, 
 {
     for (int i = 0; i < PARTS; i++)
         if (c0 + i * EK_WARP + lane_of() < dim)
-            put(&to[c0 + i * EK_WARP + lane_of()], factor * acc[i]);
+            store_value(&to[c0 + i * EK_WARP + lane_of()], factor * acc[i]);
 }
 
 static int64_t blocks_of_rows(int64_t n)
@@ -115,7 +114,7 @@ static int64_t blocks_of_rows(int64_t n)
 /* --- forward ---------------------------------------------------------------------------------- */
 
 template <class R, class C>
-__device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, int64_t c0)
+__device__ static void attend_strip(strips<R> *scratch, const attending<R, C> &a, int64_t c0)
 {
     int64_t blocks = (a.queries + EK_WARPS - 1) / EK_WARPS, which = blockIdx.x / blocks;
     int64_t b = which / a.heads, h = which % a.heads;
@@ -128,7 +127,7 @@ __device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, i
     R top = (R)ek_below_scores, total = 0, acc[PARTS] = {};
 
     for (int64_t j0 = start0 / EK_WARP * EK_WARP; j0 < end; j0 += EK_WARP) {
-        R s = a.scale * dots(room, q, first, k, j0, a.dim), best, shrink;
+        R s = a.scale * dots(scratch, q, first, k, j0, a.dim), best, shrink;
 
         if (j0 + lane_of() > a.pos0 + t || j0 + lane_of() >= end || j0 + lane_of() < start)
             s = (R)-INFINITY;
@@ -151,13 +150,13 @@ __device__ static void attend_strip(strips<R> *room, const attending<R, C> &a, i
 
 template <class R, class C> __global__ void attend(attending<R, C> a)
 {
-    __shared__ strips<R> room;
+    __shared__ strips<R> scratch;
 
     for (int64_t c0 = 0; c0 < a.dim; c0 += SUMS)
-        attend_strip(&room, a, c0);
+        attend_strip(&scratch, a, c0);
 }
 
-/* What does not depend on where keys and values lie. */
+/* Arguments that do not depend on the layout of keys and values. */
 template <class R, class C>
 static attending<R, C> attending_of(const ek_attention *a, const void *q, void *o)
 {
@@ -238,14 +237,13 @@ template <class R, class C> __global__ void find_delta(gradients<R, C> g)
         g.delta[(row / g.seq * g.heads + h) * g.seq + row % g.seq] = sum;
 }
 
-/* Whether the query sees the key, and both are there. */
+/* Whether the query sees the key, and both exist. */
 template <class R, class C> __device__ static bool sees(const sides<R, C> &s, int64_t t, int64_t j)
 {
     return t < s.q.n && j <= t && j >= s.start_of(t);
 }
 
-/* p of a query and a key from their score, and ds from that; 0 where nothing is seen, whatever
- * stands there. */
+/* p of a query and a key from their score, and ds; 0 where masked, for any value there. */
 template <class R, class C>
 __device__ static R probability(const sides<R, C> &s, int64_t t, int64_t j, R score)
 {
@@ -259,7 +257,7 @@ __device__ static R score_gradient(const sides<R, C> &s, int64_t t, int64_t j, R
 }
 
 template <class R, class C>
-__device__ static void query_strip(strips<R> *room, const gradients<R, C> &g, int64_t c0)
+__device__ static void query_strip(strips<R> *scratch, const gradients<R, C> &g, int64_t c0)
 {
     int64_t blocks = (g.seq + EK_WARPS - 1) / EK_WARPS, which = blockIdx.x / blocks;
     int64_t b = which / g.heads, h = which % g.heads;
@@ -270,8 +268,8 @@ __device__ static void query_strip(strips<R> *room, const gradients<R, C> &g, in
 
     for (; j0 < first + EK_WARPS && j0 < g.seq; j0 += EK_WARP) {
         int64_t j = j0 + lane_of();
-        R p = probability(s, t, j, g.scale * dots(room, s.q, first, s.k, j0, g.dim));
-        R dp = dots(room, s.d_o, first, s.v, j0, g.dim);
+        R p = probability(s, t, j, g.scale * dots(scratch, s.q, first, s.k, j0, g.dim));
+        R dp = dots(scratch, s.d_o, first, s.v, j0, g.dim);
 
         add_weighted(acc, score_gradient(s, t, j, p, dp), s.k, j0, c0, g.dim);
     }
@@ -281,14 +279,14 @@ __device__ static void query_strip(strips<R> *room, const gradients<R, C> &g, in
 
 template <class R, class C> __global__ void query_gradients(gradients<R, C> g)
 {
-    __shared__ strips<R> room;
+    __shared__ strips<R> scratch;
 
     for (int64_t c0 = 0; c0 < g.dim; c0 += SUMS)
-        query_strip(&room, g, c0);
+        query_strip(&scratch, g, c0);
 }
 
 template <class R, class C>
-__device__ static void key_strip(strips<R> *room, const gradients<R, C> &g, int64_t c0)
+__device__ static void key_strip(strips<R> *scratch, const gradients<R, C> &g, int64_t c0)
 {
     int64_t blocks = (g.seq + EK_WARPS - 1) / EK_WARPS, which = blockIdx.x / blocks;
     int64_t b = which / g.kv_heads, kv = which % g.kv_heads, per = g.heads / g.kv_heads;
@@ -299,11 +297,11 @@ __device__ static void key_strip(strips<R> *room, const gradients<R, C> &g, int6
     for (int64_t h = kv * per; h < (kv + 1) * per; h++) {
         sides<R, C> s = sides_of(g, b, h);
 
-        /* up to the queries whose documents begin behind all of the block's keys */
+        /* until the queries' documents begin after all keys of the block */
         for (int64_t t0 = first; t0 < g.seq && s.start_of(t0) < first + EK_WARPS; t0 += EK_WARP) {
             int64_t t = t0 + lane_of();
-            R p = probability(s, t, j, g.scale * dots(room, s.k, first, s.q, t0, g.dim));
-            R dp = dots(room, s.v, first, s.d_o, t0, g.dim);
+            R p = probability(s, t, j, g.scale * dots(scratch, s.k, first, s.q, t0, g.dim));
+            R dp = dots(scratch, s.v, first, s.d_o, t0, g.dim);
 
             add_weighted(dk, score_gradient(s, t, j, p, dp), s.q, t0, c0, g.dim);
             add_weighted(dv, p, s.d_o, t0, c0, g.dim);
@@ -317,10 +315,10 @@ __device__ static void key_strip(strips<R> *room, const gradients<R, C> &g, int6
 
 template <class R, class C> __global__ void key_gradients(gradients<R, C> g)
 {
-    __shared__ strips<R> room;
+    __shared__ strips<R> scratch;
 
     for (int64_t c0 = 0; c0 < g.dim; c0 += SUMS)
-        key_strip(&room, g, c0);
+        key_strip(&scratch, g, c0);
 }
 
 template <class R, class C> static int gradients_fast(const gradients<R, C> &)

@@ -1,4 +1,4 @@
-/* tensor/cuda/attention.h - what kernels of attention work on. */
+/* tensor/cuda/attention.h - arguments of the attention kernels. */
 #ifndef TENSOR_CUDA_ATTENTION_H
 #define TENSOR_CUDA_ATTENTION_H
 
@@ -10,29 +10,30 @@ template <class C> struct rows_of {
     int64_t ld, n;
 };
 
-/* A top below every score: what is not seen has a score of -inf, and the difference of both is no
- * NaN. */
+/* Initial row maximum, below every score but finite: masked scores are -inf, and -inf minus -inf
+ * would be NaN. */
 static const float ek_below_scores = -3e38f;
 
-/* All heads of some sequences.  Query i of a sequence is at position pos0 + i and sees the keys up
- * to its own, from starts[i] on; head h of sequence b begins at q + b * q_seq + h * dim, and so on.
+/* Forward, all heads of some sequences.  Query i of a sequence has position pos0 + i and sees keys
+ * starts[i] to pos0 + i; head h of sequence b begins at q + b * q_seq + h * dim; k and v likewise.
  */
 template <class R, class C> struct attending {
-    int64_t sequences, queries, pos0, heads, per, dim; /* per: query heads of a key head */
+    int64_t sequences, queries, pos0, heads, per, dim; /* per: query heads per key head */
     R scale;
     const C *q, *k, *v;
     int64_t q_seq, q_ld, k_seq, k_ld;
-    C *o;                  /* rows [heads * dim] of all sequences' queries */
-    R *lse;                /* [sequence][head][query], or none */
-    const int32_t *starts; /* [sequence][query], never decreasing in one; none: 0 */
+    C *o;                  /* [sequence][query][heads * dim] */
+    R *lse;                /* [sequence][head][query]; or NULL */
+    const int32_t *starts; /* [sequence][query], never decreasing within one; NULL: 0 */
 
-    /* The first key that a query of a sequence sees; of queries past the end: 0. */
+    /* First visible key of query t of sequence b; 0 past the last query. */
     __device__ int64_t start_of(int64_t b, int64_t t) const
     {
         return starts != nullptr && t < queries ? starts[b * queries + t] : 0;
     }
 };
 
+/* Backward. */
 template <class R, class C> struct gradients {
     int64_t batch, seq, heads, kv_heads, dim, ld;
     R scale;
@@ -40,14 +41,14 @@ template <class R, class C> struct gradients {
     const R *lse;
     R *delta; /* [batch, heads, seq] */
     C *dqkv;
-    const int32_t *starts; /* [batch, seq], or none */
+    const int32_t *starts; /* [batch, seq]; or NULL */
 };
 
-/* The four sides of one query head of one sequence. */
+/* Inputs of the backward pass of one query head of one sequence. */
 template <class R, class C> struct sides {
     rows_of<C> q, k, v, d_o;
     const R *lse, *delta;
-    const int32_t *starts; /* [seq], or none */
+    const int32_t *starts; /* [seq]; or NULL */
 
     __device__ int64_t start_of(int64_t t) const
     {
@@ -70,7 +71,8 @@ __device__ sides<R, C> sides_of(const gradients<R, C> &g, int64_t b, int64_t h)
             g.starts != nullptr ? g.starts + b * g.seq : nullptr};
 }
 
-/* On tensor cores (attention_bf16.cu); 0: these it cannot.  Gradients: after delta was found. */
+/* Launch on tensor cores (attention_bf16.cu); 0: not supported for these.  Gradients: after delta
+ * is computed. */
 int ek_cuda_attend_bf16(const char *name, const attending<float, ek_bf16> &a);
 int ek_cuda_gradients_bf16(const gradients<float, ek_bf16> &g);
 

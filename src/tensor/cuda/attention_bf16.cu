@@ -1,15 +1,15 @@
-/* Causal attention in bf16 on tensor cores: scores, their softmax and its gradients in float, from
- * and to registers; no scores are kept.
+/* Causal attention in bf16 on tensor cores: scores, softmax and gradients are in float registers;
+ * scores are not stored.
  *
- * A block has ROWS rows of its own of one head (queries, or keys where gradients of keys are
- * summed), 16 to a warp, and meets tiles of the other side's.  With p = exp(scale q k - lse),
+ * A block has ROWS own rows of one head (queries; keys in the gradient of keys), 16 per warp, and
+ * iterates over tiles of the other side.  With p = exp(scale q k - lse),
  * delta = do . o and ds = p (do . v - delta):
  *   dq = scale sum over keys of ds k,  dk = scale sum over queries of ds q,  dv = sum of p do.
- * p and ds are rounded to bf16 for these sums.  (Dao, "FlashAttention-2", 2023, algorithms 1, 2,
- * but for dq, which has a kernel of its own, so that no sum needs atomics.)
+ * p and ds are rounded to bf16 for these sums.  (Dao, "FlashAttention-2", 2023, algorithms 1 and 2,
+ * except that dq has its own kernel, so that no sum needs atomics.)
  *
- * A head of up to D numbers takes up D; what is past its end is 0.  Weights of 0 meet what is not
- * seen: a value there that is not a number shows in rows of the same tile. */
+ * A head of up to D elements is padded to D with zeros.  Masked keys have weight 0 but are still
+ * multiplied: a NaN or infinity in a masked value affects rows of the same tile. */
 #include "tensor/cuda/attention.h"
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/tiles.h"
@@ -18,8 +18,8 @@ enum {
     ROWS = 64,
     WARPS = ROWS / 16,
     THREADS = WARPS * EK_WARP,
-    KEYS = 64,  /* of a tile that queries meet, forward */
-    OTHERS = 32 /* rows of a tile, backward */
+    KEYS = 64,  /* keys per tile, forward */
+    OTHERS = 32 /* rows per tile, backward */
 };
 
 static const float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
@@ -29,12 +29,13 @@ typedef gradients<float, ek_bf16> backward_bf16;
 
 template <int D> constexpr int line_chunks = D / EK_CHUNK;
 
-/* What a thread copies of rows that follow each other: the same chunk of some lines of each tile,
- * which lie in a tile as they do in their lines. */
+/* The chunks that a thread copies to consecutive tiles: the same chunk of some lines of each tile.
+ */
 struct row_feed {
-    const ek_bf16 *x; /* of its first line of the next tile */
-    int64_t apart;    /* from one of its lines to the next */
-    int left, place;  /* lines left, from its first one on; none past the end of a head */
+    const ek_bf16 *x; /* its chunk in its first line of the next tile */
+    int64_t apart;    /* elements between its lines */
+    int left;         /* lines left from its first one on; 0 past the end of a head */
+    int index;        /* of its first chunk in a tile */
 };
 
 template <int D>
@@ -44,18 +45,18 @@ __device__ static row_feed row_feed_of(const rows_of<ek_bf16> &rows, int64_t fir
 
     return {rows.at + (first + line) * rows.ld + c * EK_CHUNK, THREADS / line_chunks<D> * rows.ld,
             c * EK_CHUNK < dim ? (int)(rows.n - first) - line : 0,
-            chunk_place<line_chunks<D>>(line, c)};
+            chunk_index<line_chunks<D>>(line, c)};
 }
 
-/* Begins to copy the next LINES rows; 0 past the last. */
+/* Starts to copy the next LINES rows; zeros past the last. */
 template <int D, int LINES> __device__ static void copy_next(chunk *tile, row_feed *f)
 {
     const int apart = THREADS / line_chunks<D>;
 
-    static_assert(apart % 8 == 0, "lines of a thread have their chunks at the same place");
+    static_assert(apart % 8 == 0, "a thread's lines have the same swizzle");
 #pragma unroll
     for (int e = 0; e < LINES / apart; e++) {
-        copy_begin(&tile[f->place + e * THREADS], f->x,
+        copy_begin(&tile[f->index + e * THREADS], f->x,
                    e * apart < f->left ? (int)sizeof(chunk) : 0);
         f->x += f->apart;
     }
@@ -71,7 +72,7 @@ __device__ static void copy_rows(chunk *tile, const rows_of<ek_bf16> &rows, int6
     copy_next<D, LINES>(tile, &f);
 }
 
-/* The warp's 16 rows of a tile of a block's own. */
+/* Loads the warp's 16 own rows from a tile. */
 template <int D> __device__ static void load_own(unsigned own[D / 16][4], const chunk *tile)
 {
 #pragma unroll
@@ -79,7 +80,7 @@ template <int D> __device__ static void load_own(unsigned own[D / 16][4], const 
         load_by_lines<line_chunks<D>, false>(own[k], tile, warp_of() * 16, k * 16);
 }
 
-/* s [16, N] += the products of one row of 16 numbers of `own` with N lines of a tile. */
+/* s [16, N] += 16 terms, from k * 16 on, of the dot products of own rows with N lines of a tile. */
 template <int D, int N>
 __device__ static void add_dots(float s[N / 8][4], const unsigned own[4], const chunk *tile, int k)
 {
@@ -114,7 +115,7 @@ __device__ static void add_weighted(float sum[D / 8][4], const float w[N / 8][4]
     }
 }
 
-/* Where number i of matrix x of a lane's sums lies: its row of the warp's 16, its column. */
+/* Row (of the warp's 16) and column of element i of matrix x of a lane's accumulators. */
 __device__ static int row_in(int i)
 {
     return lane_of() / 4 + i / 2 * 8;
@@ -136,17 +137,17 @@ __device__ static void fill_unless(float (&s)[N][4], float value, Seen seen)
             s[x][i] = seen(x, i) ? s[x][i] : value;
 }
 
-/* Over the four lanes that share rows. */
+/* Reduction over the four lanes that hold the same rows. */
 template <class Two> __device__ static float row_fold(float x, Two two)
 {
     x = two(x, __shfl_xor_sync(ek_all_lanes, x, 1));
     return two(x, __shfl_xor_sync(ek_all_lanes, x, 2));
 }
 
-/* Rows of the warp's 16 from `first` on, of n, times a factor for each half. */
+/* Stores the warp's 16 rows, `first` on, up to row n, scaled by a factor for each half. */
 template <int D>
-__device__ static void put_rows(ek_bf16 *to, int64_t ld, int64_t first, int64_t n, int64_t dim,
-                                const float sum[D / 8][4], const float factor[2])
+__device__ static void store_rows(ek_bf16 *to, int64_t ld, int64_t first, int64_t n, int64_t dim,
+                                  const float sum[D / 8][4], const float factor[2])
 {
 #pragma unroll
     for (int x = 0; x < D / 8; x++)
@@ -162,31 +163,31 @@ __device__ static void put_rows(ek_bf16 *to, int64_t ld, int64_t first, int64_t 
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-/* The softmax so far of the warp's rows, by halves: the largest score, in units of log 2, and this
- * lane's part of the sum of exponentials. */
+/* Online softmax state of a lane's two rows (halves): the largest score, in log2 units, and this
+ * lane's partial sum of exponentials. */
 struct softmax {
     float top[2], total[2];
 };
 
-/* Columns of a tile from j0 on before the documents of a lane's rows, by halves. */
+/* Number of columns of a tile before the documents of a lane's two rows. */
 struct hidden {
     int columns[2];
 };
 
-/* s[x][i] = value in them. */
+/* s[x][i] = value in the hidden columns. */
 template <int N> __device__ static void fill_hidden(float (&s)[N][4], float value, const hidden &h)
 {
     if (h.columns[0] > 0 || h.columns[1] > 0)
         fill_unless(s, value, [=](int x, int i) { return column_in(x, i) >= h.columns[i / 2]; });
 }
 
-/* Scores become weights; shrink: by how much what was summed before shrinks.  Row i of the warp
- * sees columns up to last + i of a tile, but for those hidden. */
+/* Replaces scores by softmax weights; shrink: factors of the earlier sums.  Row i of the warp sees
+ * columns up to last + i of a tile, except the hidden ones. */
 __device__ static void weigh(float (&s)[KEYS / 8][4], softmax *m, float scale, int last,
                              const hidden &front, float shrink[2])
 {
     fill_hidden(s, -INFINITY, front);
-    if (last < KEYS - 1) /* else all rows see all */
+    if (last < KEYS - 1) /* else nothing is masked */
         fill_unless(s, -INFINITY,
                     [=](int x, int i) { return column_in(x, i) <= last + row_in(i); });
 #pragma unroll
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
     __shared__ chunk kt[KEYS * line_chunks<D>], vt[KEYS * line_chunks<D>];
     int64_t blocks = (a.queries + ROWS - 1) / ROWS, which = blockIdx.x / blocks;
     int64_t b = which / a.heads, h = which % a.heads;
-    int64_t first = (blocks - 1 - blockIdx.x % blocks) * ROWS; /* those with most keys first */
+    int64_t first = (blocks - 1 - blockIdx.x % blocks) * ROWS; /* blocks with the most keys first */
     int64_t own = first + warp_of() * 16;
     int64_t end = (first + ROWS < a.queries ? first + ROWS : a.queries) + a.pos0;
     rows_of<ek_bf16> q = {a.q + b * a.q_seq + h * a.dim, a.q_ld, a.queries};
@@ -246,13 +247,13 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
         int last = (int)(a.pos0 + own) - j0;
 
         copy_wait<0>();
-        __syncthreads(); /* keys are there, values no longer wanted */
+        __syncthreads(); /* kt is loaded, vt is free */
         copy_next<D, KEYS>(vt, &next_v);
         copy_group();
 #pragma unroll
         for (int c = 0; c < D / 16; c++)
             add_dots<D, KEYS>(s, mine[c], kt, c);
-        __syncthreads(); /* keys are no longer wanted */
+        __syncthreads(); /* kt is free */
         if (j0 + KEYS < (int)end)
             copy_next<D, KEYS>(kt, &next_k);
         copy_group();
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
             for (int i = 0; i < 4; i++)
                 sum[x][i] *= shrink[i / 2];
         copy_wait<1>();
-        __syncthreads(); /* values are there */
+        __syncthreads(); /* vt is loaded */
         add_weighted<D, KEYS>(sum, s, vt);
     }
 #pragma unroll
@@ -275,13 +276,13 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) attend_bf16(forward_
         if (a.lse != nullptr && t < a.queries && lane_of() % 4 == 0)
             a.lse[(b * a.heads + h) * a.queries + t] = m.top[half] * ln_2 + logf(total[half]);
     }
-    put_rows<D>(a.o + (b * a.queries * a.heads + h) * a.dim, a.heads * a.dim, own, a.queries, a.dim,
-                sum, factor);
+    store_rows<D>(a.o + (b * a.queries * a.heads + h) * a.dim, a.heads * a.dim, own, a.queries,
+                  a.dim, sum, factor);
 }
 
 /* --- backward --------------------------------------------------------------------------------- */
 
-/* What the gradients know of a query: lse in units of log 2.  Past the last p is 0. */
+/* lse (in log2 units) and delta of a query; past the last query values that make p 0. */
 struct of_query {
     float lse, delta;
 };
@@ -291,7 +292,7 @@ __device__ static of_query of_query_at(const sides<float, ek_bf16> &side, int64_
     return t < side.q.n ? of_query{side.lse[t] * log2_e, side.delta[t]} : of_query{INFINITY, 0};
 }
 
-/* Scores become p, and do . v become ds; of(x, i): of the query of number i of matrix x. */
+/* Replaces scores by p and do . v by ds; of(x, i): the query of element i of matrix x. */
 template <class Of>
 __device__ static void differentiate(float (&s)[OTHERS / 8][4], float (&ds)[OTHERS / 8][4],
                                      float scale, Of of)
@@ -324,7 +325,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
     row_feed next_k = row_feed_of<D>(side.k, from, g.dim),
              next_v = row_feed_of<D>(side.v, from, g.dim);
 
-    static_assert(2 * OTHERS >= ROWS, "own rows are loaded by way of both tiles");
+    static_assert(2 * OTHERS >= ROWS, "own rows fit into both tiles");
     copy_rows<D, ROWS>(kt, side.q, first, g.dim);
     copy_rows<D, ROWS>(vt, side.d_o, first, g.dim);
     copy_group();
@@ -347,23 +348,23 @@ template <int D> __global__ void __launch_bounds__(THREADS) query_gradients_bf16
         }
         copy_group();
         copy_wait<1>();
-        __syncthreads(); /* this turn's are there */
+        __syncthreads(); /* tiles `now` are loaded */
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
             add_dots<D, OTHERS>(s, q[c], kt + now, c);
             add_dots<D, OTHERS>(ds, d_o[c], vt + now, c);
         }
         differentiate(s, ds, g.scale * log2_e, [&](int, int i) { return of[i / 2]; });
-        if (last < OTHERS - 1) /* else all queries see all keys */
+        if (last < OTHERS - 1) /* else nothing is masked */
             fill_unless(ds, 0, [=](int x, int i) { return column_in(x, i) <= last + row_in(i); });
         fill_hidden(ds, 0, {{starts[0] - j0, starts[1] - j0}});
         add_weighted<D, OTHERS>(dq, ds, kt + now);
-        __syncthreads(); /* and no longer wanted */
+        __syncthreads(); /* tiles `now` are free */
     }
-    put_rows<D>(g.dqkv + b * g.seq * g.ld + h * g.dim, g.ld, own, g.seq, g.dim, dq, factor);
+    store_rows<D>(g.dqkv + b * g.seq * g.ld + h * g.dim, g.ld, own, g.seq, g.dim, dq, factor);
 }
 
-/* Own rows are keys, and queries the columns of all products. */
+/* Own rows are keys; queries are the columns of all products. */
 template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(backward_bf16 g)
 {
     __shared__ chunk kt[ROWS * line_chunks<D>], vt[ROWS * line_chunks<D>];
@@ -375,7 +376,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
     const float factor[2] = {g.scale, g.scale}, one[2] = {1, 1};
     ek_bf16 *to = g.dqkv + b * g.seq * g.ld + (g.heads + kv) * g.dim;
 
-    { /* keys and values are of the first group of copies */
+    { /* part of the first group of copies */
         sides<float, ek_bf16> side = sides_of(g, b, kv * per);
 
         copy_rows<D, ROWS>(kt, side.k, first, g.dim);
@@ -386,15 +387,15 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
         row_feed next_q = row_feed_of<D>(side.q, first, g.dim),
                  next_d = row_feed_of<D>(side.d_o, first, g.dim);
 
-        /* up to the queries whose documents begin behind all of the block's keys */
+        /* until the queries' documents begin after all keys of the block */
 #pragma unroll 1
         for (int t0 = (int)first; t0 < (int)g.seq && side.start_of(t0) < first + ROWS;
              t0 += OTHERS) {
             float s[OTHERS / 8][4] = {}, ds[OTHERS / 8][4] = {};
-            int before = (int)own - t0; /* row i is seen by columns from before + i on */
+            int before = (int)own - t0; /* row i is visible to columns from before + i on */
             of_query mine, of[OTHERS / 8][2];
 
-            __syncthreads(); /* queries of the turn before are no longer wanted */
+            __syncthreads(); /* qt and dt are free */
             copy_next<D, OTHERS>(qt, &next_q);
             copy_next<D, OTHERS>(dt, &next_d);
             copy_group();
@@ -418,7 +419,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
                     of[x][i].delta = __shfl_sync(ek_all_lanes, mine.delta, column_in(x, i));
                 }
             differentiate(s, ds, g.scale * log2_e, [&](int x, int i) { return of[x][i % 2]; });
-            if (before > -15) { /* else all queries see all keys */
+            if (before > -15) { /* else nothing is masked */
                 auto seen = [=](int x, int i) { return before + row_in(i) <= column_in(x, i); };
 
                 fill_unless(s, 0, seen);
@@ -441,11 +442,11 @@ template <int D> __global__ void __launch_bounds__(THREADS) key_gradients_bf16(b
             add_weighted<D, OTHERS>(dk, ds, qt);
         }
     }
-    put_rows<D>(to, g.ld, own, g.seq, g.dim, dk, factor);
-    put_rows<D>(to + g.kv_heads * g.dim, g.ld, own, g.seq, g.dim, dv, one);
+    store_rows<D>(to, g.ld, own, g.seq, g.dim, dk, factor);
+    store_rows<D>(to + g.kv_heads * g.dim, g.ld, own, g.seq, g.dim, dv, one);
 }
 
-/* --- which ------------------------------------------------------------------------------------ */
+/* --- launch ----------------------------------------------------------------------------------- */
 
 static int64_t blocks_of_rows(int64_t n)
 {

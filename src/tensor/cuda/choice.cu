@@ -1,13 +1,13 @@
-/* The router's choice of experts, and what is made of it: weights, counts, the order of rows, and
- * the gradient back.  What the host is to know comes by a small piece of its memory. */
+/* The router: top-k, gate weights and their gradient, counts, and the sort of rows by slot. Results
+ * for the host go through a pinned buffer (ek_cuda_results). */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
-/* --- the choice: a warp to each token --------------------------------------------------------- */
+/* --- top-k: a warp per token ------------------------------------------------------------------ */
 
-/* What comes first in the order of choice: the larger, of equals the lower id.  What is not a
- * number is as small as can be, and no id (-1) comes last. */
+/* A candidate in the order of choice: larger first, ties to the lower id.  NaN counts as -inf; no
+ * candidate (id -1) comes last. */
 template <class R> struct choice {
     R p;
     int32_t id;
@@ -40,8 +40,9 @@ template <class R> __device__ static choice<R> warp_first(choice<R> x)
     return x;
 }
 
-/* The k first of p [e]: each time the first of those that come after the one before. */
-template <class R> __device__ static void choose(int64_t e, int64_t k, const R *p, int32_t *ids)
+/* The k first of p [e]: in each pass the first one after the previous choice. */
+template <class R>
+__device__ static void choose_top_k(int64_t e, int64_t k, const R *p, int32_t *ids)
 {
     choice<R> last = {0, -1};
 
@@ -83,7 +84,7 @@ __global__ void choose_experts(int64_t n, int64_t e, int64_t k, const R *logits,
         p[c] /= total;
     if (lse != nullptr && lane_of() == 0)
         lse[i] = top + real_log(total);
-    choose(e, k, p, ids + i * k); /* each lane reads what it has written itself */
+    choose_top_k(e, k, p, ids + i * k); /* each lane reads only its own writes */
 }
 
 template <class R>
@@ -94,7 +95,7 @@ static void softmax_topk(int64_t n, int64_t e, int64_t k, const void *logits, vo
            (const R *)logits, (R *)probs, ids, (R *)lse);
 }
 
-/* --- weights: a thread to each token ---------------------------------------------------------- */
+/* --- weights: a thread per token -------------------------------------------------------------- */
 
 template <class R>
 __global__ void weigh_tokens(ek_weighing by, int64_t n, const R *probs, const int32_t *ids,
@@ -125,10 +126,10 @@ static void weigh(const ek_weighing *by, int64_t n, const void *probs, const int
            ids, (R *)weights);
 }
 
-/* --- its gradient: a warp to each token ------------------------------------------------------- */
+/* --- gradient: a warp per token --------------------------------------------------------------- */
 
-/* What a token's chosen experts add to the gradients of its probabilities, which lane j has of
- * assignment j, 32 at a time. */
+/* Gradient of the probability of an assigned expert; lane j holds it for assignment j, 32 at a
+ * time. */
 template <class R> struct chosen {
     int32_t e; /* -1: none */
     R add;
@@ -144,7 +145,7 @@ __device__ static chosen<R> chosen_of(const ek_weighing &by, int64_t j, const in
     return {id >= -1 ? id : -2 - id, by.normalise && sum > 0 ? (d - inner) / sum : d};
 }
 
-/* Sums over a token's assignments: of the probabilities, and of dw w. */
+/* Sums over a token's assignments: of probabilities, and of dw w. */
 template <class R>
 __device__ static void sums_of(const ek_weighing &by, const R *p, const int32_t *ids, const R *w,
                                const R *dw, R *sum, R *inner)
@@ -161,7 +162,7 @@ __device__ static void sums_of(const ek_weighing &by, const R *p, const int32_t 
     *inner = warp_sum(i);
 }
 
-/* Lane l has the experts l, l + 32, ...: each looks through all assignments for them. */
+/* Lane l handles experts l, l + 32, ... and searches all assignments for them. */
 template <class R>
 __global__ void weigh_back(ek_weighing by, int64_t n, const R *probs, const R *lse,
                            const int32_t *ids, const R *weights, const R *dweights,
@@ -200,19 +201,19 @@ static void weigh_backward(const ek_weighing *by, int64_t n, const void *probs, 
                            const int32_t *ids, const void *weights, const void *dweights,
                            const double *balance, double z, void *dlogits)
 {
-    const void *told = ek_cuda_tell(balance, (size_t)by->experts * sizeof(*balance));
+    const void *uploaded = ek_cuda_upload(balance, (size_t)by->experts * sizeof(*balance));
 
-    if (told != nullptr)
+    if (uploaded != nullptr)
         launch("weigh_backward", weigh_back<R>, (n + EK_WARPS - 1) / EK_WARPS, EK_BLOCK, *by, n,
                (const R *)probs, (const R *)lse, ids, (const R *)weights, (const R *)dweights,
-               (const double *)told, (R)z, (R *)dlogits);
+               (const double *)uploaded, (R)z, (R *)dlogits);
 }
 
-/* --- counts: a block to each expert ----------------------------------------------------------- */
+/* --- counts: a block per expert --------------------------------------------------------------- */
 
 __global__ void count_of_expert(int64_t n, int64_t experts, const int32_t *ids, double *counts)
 {
-    __shared__ int64_t room[EK_WARPS];
+    __shared__ int64_t scratch[EK_WARPS];
     int32_t e = (int32_t)blockIdx.x;
     int64_t kept = 0, dropped = 0;
 
@@ -220,8 +221,8 @@ __global__ void count_of_expert(int64_t n, int64_t experts, const int32_t *ids, 
         kept += ids[i] == e;
         dropped += ids[i] == -2 - e;
     }
-    kept = block_sum(kept, room);
-    dropped = block_sum(dropped, room);
+    kept = block_sum(kept, scratch);
+    dropped = block_sum(dropped, scratch);
     if (threadIdx.x == 0) {
         counts[e] = (double)kept;
         counts[experts + e] = (double)dropped;
@@ -230,31 +231,31 @@ __global__ void count_of_expert(int64_t n, int64_t experts, const int32_t *ids, 
 
 static void count_choices(int64_t n, int64_t experts, const int32_t *ids, int64_t *counts)
 {
-    double *room = ek_cuda_room((int)(2 * experts));
+    double *scratch = ek_cuda_results((int)(2 * experts));
 
     for (int64_t i = 0; i < 2 * experts; i++)
         counts[i] = 0;
-    if (room == nullptr)
-        return; /* the next wait says why */
-    launch("count_choices", count_of_expert, experts, EK_BLOCK, n, experts, ids, room);
-    ek_cuda_wait_here();
+    if (scratch == nullptr)
+        return; /* ek_kernels_wait returns the error */
+    launch("count_choices", count_of_expert, experts, EK_BLOCK, n, experts, ids, scratch);
+    ek_cuda_synchronize();
     for (int64_t i = 0; i < 2 * experts; i++)
-        counts[i] = (int64_t)room[i];
+        counts[i] = (int64_t)scratch[i];
 }
 
-/* --- sums of columns: a block to 32 of them and a run of rows --------------------------------- */
+/* --- column sums: a block per 32 columns and range of rows ------------------------------------ */
 
-enum { RUNS_MAX = 64, RUN_MIN = 64 };
+enum { RANGES_MAX = 64, RANGE_MIN = 64 };
 
 template <class R>
-__global__ void sum_run(int64_t n, int64_t d, int64_t runs, const R *x, double *sums)
+__global__ void sum_range(int64_t n, int64_t d, int64_t ranges, const R *x, double *sums)
 {
     __shared__ double part[EK_WARPS][EK_WARP];
-    int64_t run = blockIdx.x % runs, c = blockIdx.x / runs * EK_WARP + lane_of();
-    int64_t per = (n + runs - 1) / runs, end = (run + 1) * per < n ? (run + 1) * per : n;
+    int64_t range = blockIdx.x % ranges, c = blockIdx.x / ranges * EK_WARP + lane_of();
+    int64_t per = (n + ranges - 1) / ranges, end = (range + 1) * per < n ? (range + 1) * per : n;
     double sum = 0;
 
-    for (int64_t i = run * per + warp_of(); i < end && c < d; i += EK_WARPS)
+    for (int64_t i = range * per + warp_of(); i < end && c < d; i += EK_WARPS)
         sum += (double)x[i * d + c];
     part[warp_of()][lane_of()] = sum;
     __syncthreads();
@@ -262,26 +263,26 @@ __global__ void sum_run(int64_t n, int64_t d, int64_t runs, const R *x, double *
         return;
     for (int w = 1; w < EK_WARPS; w++)
         sum += part[w][lane_of()];
-    sums[run * d + c] = sum;
+    sums[range * d + c] = sum;
 }
 
 template <class R> static void sum_columns(int64_t n, int64_t d, const void *x, double *sums)
 {
-    int64_t runs = n / RUN_MIN + 1 < RUNS_MAX ? n / RUN_MIN + 1 : (int64_t)RUNS_MAX;
-    double *room = ek_cuda_room((int)(runs * d));
+    int64_t ranges = n / RANGE_MIN + 1 < RANGES_MAX ? n / RANGE_MIN + 1 : (int64_t)RANGES_MAX;
+    double *scratch = ek_cuda_results((int)(ranges * d));
 
     for (int64_t c = 0; c < d; c++)
         sums[c] = 0;
-    if (room == nullptr)
+    if (scratch == nullptr)
         return;
-    launch("sum_columns", sum_run<R>, blocks_of_columns(d) * runs, EK_BLOCK, n, d, runs,
-           (const R *)x, room);
-    ek_cuda_wait_here();
-    for (int64_t i = 0; i < runs * d; i++)
-        sums[i % d] += room[i];
+    launch("sum_columns", sum_range<R>, blocks_of_columns(d) * ranges, EK_BLOCK, n, d, ranges,
+           (const R *)x, scratch);
+    ek_cuda_synchronize();
+    for (int64_t i = 0; i < ranges * d; i++)
+        sums[i % d] += scratch[i];
 }
 
-/* --- the order of rows: a block to each slot -------------------------------------------------- */
+/* --- sort of rows: a block per slot ----------------------------------------------------------- */
 
 /* The slot of an assignment; -1: none. */
 __device__ static int32_t slot_of_id(const int32_t *slot_of, int32_t first, int32_t id)
@@ -292,19 +293,19 @@ __device__ static int32_t slot_of_id(const int32_t *slot_of, int32_t first, int3
 __global__ void count_of_slot(int64_t n, int32_t first, const int32_t *slot_of, const int32_t *ids,
                               double *counts)
 {
-    __shared__ int64_t room[EK_WARPS];
+    __shared__ int64_t scratch[EK_WARPS];
     int32_t slot = (int32_t)blockIdx.x;
     int64_t count = 0;
 
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
         count += slot_of_id(slot_of, first, ids[i]) == slot;
-    count = block_sum(count, room);
+    count = block_sum(count, scratch);
     if (threadIdx.x == 0)
         counts[slot] = (double)count;
 }
 
-/* Each warp has a run of the assignments: it counts those of the slot, then gives them rows, after
- * those of the warps before it.  The block behind the slots' marks those that have none. */
+/* Each warp has a range of the assignments: it counts those of the slot, then assigns rows to them,
+ * after those of the warps before it.  One more block marks assignments without a local slot. */
 __global__ void place_slot(int64_t n, int64_t k, int32_t first, int32_t slots,
                            const int32_t *slot_of, const int64_t *offset, const int32_t *ids,
                            int32_t *row_of, int32_t *token_of)
@@ -352,8 +353,8 @@ static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const in
                             int32_t *row_of, int32_t *token_of, int64_t *offset)
 {
     const int32_t *slot_of =
-        (const int32_t *)ek_cuda_tell(by->slot_of, (size_t)by->experts * sizeof(*by->slot_of));
-    double *counts = ek_cuda_room(by->slots);
+        (const int32_t *)ek_cuda_upload(by->slot_of, (size_t)by->experts * sizeof(*by->slot_of));
+    double *counts = ek_cuda_results(by->slots);
     const int64_t *begins;
 
     for (int32_t s = 0; s <= by->slots; s++)
@@ -362,9 +363,9 @@ static int64_t sort_choices(const ek_sorting *by, int64_t n, int64_t k, const in
         return 0;
     launch("sort_choices", count_of_slot, by->slots, EK_BLOCK, n * k, by->first, slot_of, ids,
            counts);
-    ek_cuda_wait_here();
+    ek_cuda_synchronize();
     sum_counts(by->slots, counts, offset);
-    begins = (const int64_t *)ek_cuda_tell(offset, (size_t)by->slots * sizeof(*offset));
+    begins = (const int64_t *)ek_cuda_upload(offset, (size_t)by->slots * sizeof(*offset));
     if (begins == nullptr)
         return 0;
     launch("sort_choices", place_slot, (int64_t)by->slots + 1, EK_BLOCK, n * k, k, by->first,

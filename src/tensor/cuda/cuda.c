@@ -1,9 +1,9 @@
-/* The table of kernels on a CUDA device: its memory, its stream, and what goes wrong on it.
+/* The kernel table of a CUDA device: memory, stream and errors.
  *
- * Memory is managed: the host reads and writes it like its own, and pages go where they are used.
- * One device and one stream serve the process.  A kernel is waited for as soon as it is started,
- * so that what the host does next, in the same op, finds it done, but where the caller says that it
- * may be queued behind the one before it. */
+ * Memory is managed (cudaMallocManaged): the host reads and writes it like its own, and pages
+ * migrate to where they are used.  A process uses one device and one stream.  Every launch is
+ * followed by a synchronisation, so that the host sees its results, unless the caller allows
+ * kernels to be enqueued (ek_kernels_queue). */
 #include "base/memory.h"
 #include "tensor/accelerator.h"
 #include "tensor/cuda/fill.h"
@@ -14,27 +14,27 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TOLD_BYTES = 4 << 20, TOLD_ALIGN = 256 };
+enum { UPLOAD_BYTES = 4 << 20, UPLOAD_ALIGN = 256 };
 
 typedef struct {
     int device, tables;
     cudaStream_t stream;
-    double *room; /* the host's, for results */
-    int room_n;
-    char *said, *told; /* what the host tells: there, and on the device */
-    size_t told_bytes; /* of TOLD_BYTES, those in use until the next wait */
-    int queues;
-    const char *first, *last; /* kernels since the last wait */
-    int several;              /* not all of them are the same */
-    char failed[160];         /* the first kernel that did, "": none; and its error */
+    double *results; /* [results_cap] pinned host buffer for results of kernels */
+    int results_cap;
+    char *upload_host, *upload_device; /* buffers of ek_cuda_upload, UPLOAD_BYTES each */
+    size_t upload_used;                /* bytes in use until the next synchronisation */
+    int enqueue_only;                  /* see ek_kernels_queue */
+    const char *first, *last;          /* kernels since the last synchronisation */
+    int several;                       /* their names differ */
+    char failed[160];                  /* the first kernel that failed, "": none; and its error */
     cudaError_t error;
 } context;
 
-/* Of the process; tables share it.  lock: they come and go. */
+/* One per process, shared by all tables; the lock guards opening and closing of tables. */
 static context shared;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static ek_status check(cudaError_t e, const char *what)
+static ek_status check_cuda(cudaError_t e, const char *what)
 {
     EK_REQUIRE(e == cudaSuccess, e == cudaErrorMemoryAllocation ? EK_ENOMEM : EK_EDEVICE,
                "CUDA: %s: %s", what, cudaGetErrorString(e));
@@ -43,28 +43,28 @@ static ek_status check(cudaError_t e, const char *what)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static ek_status take(const ek_memory *m, size_t bytes, const char *what, void **out)
+static ek_status alloc_managed(const ek_memory *m, size_t bytes, const char *what, void **out)
 {
     void *p = NULL;
     cudaError_t e = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
 
     (void)m;
     if (e != cudaSuccess)
-        (void)cudaGetLastError(); /* or the next kernel would seem to have failed */
+        (void)cudaGetLastError(); /* clears it, or it is reported for the next kernel */
     EK_REQUIRE(e == cudaSuccess, e == cudaErrorMemoryAllocation ? EK_ENOMEM : EK_EDEVICE,
                "CUDA: cannot reserve %zu bytes for %s: %s", bytes, what, cudaGetErrorString(e));
     *out = p;
     return EK_OK;
 }
 
-static void give(const ek_memory *m, void *memory, size_t bytes)
+static void free_managed(const ek_memory *m, void *memory, size_t bytes)
 {
     (void)m;
     (void)bytes;
     (void)cudaFree(memory);
 }
 
-static size_t available(const ek_memory *m)
+static size_t free_bytes(const ek_memory *m)
 {
     size_t now = 0, all;
 
@@ -73,13 +73,13 @@ static size_t available(const ek_memory *m)
     return now;
 }
 
-/* It outlives tables: arenas may be given back after them. */
-static const ek_memory managed = {take, give, available};
+/* Static, as arenas may be released after the tables. */
+static const ek_memory managed = {alloc_managed, free_managed, free_bytes};
 
 /* --- the stream ------------------------------------------------------------------------------- */
 
-/* Which device a thread uses is the thread's own affair. */
-static void enter(const ek_kernels *k)
+/* The current CUDA device is thread-local. */
+static void enter_device(const ek_kernels *k)
 {
     static _Thread_local int entered;
 
@@ -90,16 +90,16 @@ static void enter(const ek_kernels *k)
 
 void *ek_cuda_stream(void)
 {
-    enter(NULL);
+    enter_device(NULL);
     return shared.stream;
 }
 
-/* An error that came with a call may be that of any kernel that was queued before it. */
-static void note(const char *name, cudaError_t e)
+/* Records the first error.  A call may return an error of any kernel enqueued before it. */
+static void record_error(const char *name, cudaError_t e)
 {
     if (e == cudaSuccess)
         return;
-    (void)cudaGetLastError(); /* or the next call would seem to have failed */
+    (void)cudaGetLastError(); /* clears it, or the next call would report it */
     if (shared.failed[0] != '\0')
         return;
     if (shared.first != NULL && (shared.several || strcmp(shared.first, name) != 0))
@@ -110,145 +110,147 @@ static void note(const char *name, cudaError_t e)
     shared.error = e;
 }
 
-void ek_cuda_wait_here(void)
+void ek_cuda_synchronize(void)
 {
     cudaError_t e = cudaStreamSynchronize(shared.stream);
 
-    note(shared.last != NULL ? shared.last : "a wait", e);
+    record_error(shared.last != NULL ? shared.last : "synchronisation", e);
     shared.first = shared.last = NULL;
     shared.several = 0;
 }
 
-void ek_cuda_started(const char *name, int error)
+void ek_cuda_launched(const char *name, int error)
 {
-    note(name, (cudaError_t)error);
+    record_error(name, (cudaError_t)error);
     shared.several |= shared.last != NULL && strcmp(shared.last, name) != 0;
     shared.first = shared.first != NULL ? shared.first : name;
     shared.last = name;
-    if (!shared.queues)
-        ek_cuda_wait_here();
+    if (!shared.enqueue_only)
+        ek_cuda_synchronize();
 }
 
-static void queue(const ek_kernels *k, int on)
+static void set_enqueue(const ek_kernels *k, int on)
 {
     (void)k;
-    shared.queues = on;
+    shared.enqueue_only = on;
 }
 
-double *ek_cuda_room(int n)
+double *ek_cuda_results(int n)
 {
     void *p = NULL;
     cudaError_t e;
 
-    if (n <= shared.room_n)
-        return shared.room;
-    enter(NULL);
-    e = cudaMallocHost(&p, (size_t)n * sizeof(*shared.room));
-    note("room for results", e);
+    if (n <= shared.results_cap)
+        return shared.results;
+    enter_device(NULL);
+    e = cudaMallocHost(&p, (size_t)n * sizeof(*shared.results));
+    record_error("allocation of the result buffer", e);
     if (e != cudaSuccess)
         return NULL;
-    (void)cudaFreeHost(shared.room);
-    shared.room = p;
-    shared.room_n = n;
-    return shared.room;
+    (void)cudaFreeHost(shared.results);
+    shared.results = p;
+    shared.results_cap = n;
+    return shared.results;
 }
 
-/* Room for what is told, on both sides. */
-static cudaError_t take_told(void)
+/* Allocates the upload buffers of host and device. */
+static cudaError_t alloc_upload_buffers(void)
 {
-    void *said = NULL, *told = NULL;
+    void *host = NULL, *dev = NULL;
     cudaError_t e = cudaSuccess;
 
-    if (shared.told != NULL)
+    if (shared.upload_device != NULL)
         return e;
-    enter(NULL);
-    e = cudaMallocHost(&said, TOLD_BYTES);
+    enter_device(NULL);
+    e = cudaMallocHost(&host, UPLOAD_BYTES);
     if (e == cudaSuccess)
-        e = cudaMalloc(&told, TOLD_BYTES);
+        e = cudaMalloc(&dev, UPLOAD_BYTES);
     if (e != cudaSuccess)
-        (void)cudaFreeHost(said);
+        (void)cudaFreeHost(host);
     if (e == cudaSuccess) {
-        shared.said = said;
-        shared.told = told;
+        shared.upload_host = host;
+        shared.upload_device = dev;
     }
     return e;
 }
 
-/* The host's copy stays as it is until the device has read it: where there is no more room, all is
- * waited for, and the next piece begins where the first did. */
-const void *ek_cuda_tell(const void *from, size_t bytes)
+/* The host's copy must not change until the device has read it: when the buffer is full, the stream
+ * is synchronised and the buffer is reused from its start. */
+const void *ek_cuda_upload(const void *from, size_t bytes)
 {
-    size_t whole = (bytes + TOLD_ALIGN - 1) / TOLD_ALIGN * TOLD_ALIGN, at;
-    cudaError_t e = whole <= TOLD_BYTES / 4 ? take_told() : cudaErrorInvalidValue;
+    size_t whole = (bytes + UPLOAD_ALIGN - 1) / UPLOAD_ALIGN * UPLOAD_ALIGN, at;
+    cudaError_t e = whole <= UPLOAD_BYTES / 4 ? alloc_upload_buffers() : cudaErrorInvalidValue;
 
-    if (e == cudaSuccess && shared.told_bytes + whole > TOLD_BYTES) {
-        ek_cuda_wait_here();
-        shared.told_bytes = 0;
+    if (e == cudaSuccess && shared.upload_used + whole > UPLOAD_BYTES) {
+        ek_cuda_synchronize();
+        shared.upload_used = 0;
     }
-    at = shared.told_bytes;
+    at = shared.upload_used;
     if (e == cudaSuccess) {
-        memcpy(shared.said + at, from, bytes);
-        e = cudaMemcpyAsync(shared.told + at, shared.said + at, bytes, cudaMemcpyHostToDevice,
-                            ek_cuda_stream());
+        memcpy(shared.upload_host + at, from, bytes);
+        e = cudaMemcpyAsync(shared.upload_device + at, shared.upload_host + at, bytes,
+                            cudaMemcpyHostToDevice, ek_cuda_stream());
     }
-    note("what the host tells", e);
+    record_error("upload of host data", e);
     if (e != cudaSuccess)
         return NULL;
-    shared.told_bytes += whole;
-    return shared.told + at;
+    shared.upload_used += whole;
+    return shared.upload_device + at;
 }
 
-static ek_status wait_for(const ek_kernels *k)
+static ek_status wait_stream(const ek_kernels *k)
 {
     char failed[sizeof(shared.failed)];
 
     (void)k;
-    ek_cuda_wait_here();
+    ek_cuda_synchronize();
     memcpy(failed, shared.failed, sizeof(failed));
-    shared.failed[0] = '\0'; /* what does not heal fails the next one, too */
-    return failed[0] == '\0' ? EK_OK : check(shared.error, failed);
+    shared.failed[0] = '\0'; /* a persistent error fails the next wait, too */
+    return failed[0] == '\0' ? EK_OK : check_cuda(shared.error, failed);
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static int count(void)
+static int count_devices(void)
 {
     int n = 0;
 
     return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
 }
 
-static ek_status describe(int device, char *text, size_t room)
+static ek_status describe_device(int device, char *text, size_t cap)
 {
     struct cudaDeviceProp p;
 
-    EK_TRY(check(cudaGetDeviceProperties(&p, device), "look at a device"));
-    snprintf(text, room, "%s, %.0f GiB, compute capability %d.%d", p.name,
+    EK_TRY(check_cuda(cudaGetDeviceProperties(&p, device), "query a device"));
+    snprintf(text, cap, "%s, %.0f GiB, compute capability %d.%d", p.name,
              (double)p.totalGlobalMem / (1 << 30), p.major, p.minor);
     return EK_OK;
 }
 
-static ek_status begin(int device)
+static ek_status open_device(int device)
 {
     int both = 0;
 
-    EK_TRY(check(cudaDeviceGetAttribute(&both, cudaDevAttrConcurrentManagedAccess, device),
-                 "look at a device"));
+    EK_TRY(check_cuda(cudaDeviceGetAttribute(&both, cudaDevAttrConcurrentManagedAccess, device),
+                      "query a device"));
     EK_REQUIRE(both, EK_EUNSUPPORTED,
-               "CUDA: device %d cannot share memory with the host while it computes, which is what "
-               "this back end does",
+               "CUDA: device %d does not support concurrent access to managed memory by the host, "
+               "which this back end needs",
                device);
-    EK_TRY(check(cudaSetDevice(device), "choose a device"));
+    EK_TRY(check_cuda(cudaSetDevice(device), "select a device"));
     shared = (context){.device = device};
-    return check(cudaStreamCreateWithFlags(&shared.stream, cudaStreamNonBlocking), "make a stream");
+    return check_cuda(cudaStreamCreateWithFlags(&shared.stream, cudaStreamNonBlocking),
+                      "create a stream");
 }
 
-static ek_status join(int device)
+static ek_status join_device(int device)
 {
     EK_REQUIRE(shared.tables == 0 || shared.device == device, EK_EUNSUPPORTED,
-               "this process computes on device %d, so not on %d", shared.device, device);
+               "this process uses CUDA device %d already, so it cannot use device %d",
+               shared.device, device);
     if (shared.tables == 0)
-        EK_TRY(begin(device));
+        EK_TRY(open_device(device));
     shared.tables++;
     return EK_OK;
 }
@@ -260,15 +262,15 @@ static ek_status open_table(ek_kernels *k, ek_mode mode, int device)
     ek_status st;
 
     pthread_mutex_lock(&lock);
-    st = join(device);
+    st = join_device(device);
     pthread_mutex_unlock(&lock);
     EK_TRY(st);
     k->name = names[mode];
     k->memory = &managed;
     k->state = &shared;
-    k->enter = enter;
-    k->wait = wait_for;
-    k->queue = queue;
+    k->enter = enter_device;
+    k->wait = wait_stream;
+    k->queue = set_enqueue;
     ek_cuda_fill_rows(k, mode);
     ek_cuda_fill_choice(k, mode);
     ek_cuda_fill_norm(k, mode);
@@ -284,9 +286,9 @@ static void close_table(ek_kernels *k)
     k->state = NULL;
     pthread_mutex_lock(&lock);
     if (--shared.tables == 0) {
-        (void)cudaFreeHost(shared.room);
-        (void)cudaFreeHost(shared.said);
-        (void)cudaFree(shared.told);
+        (void)cudaFreeHost(shared.results);
+        (void)cudaFreeHost(shared.upload_host);
+        (void)cudaFree(shared.upload_device);
         (void)cudaStreamDestroy(shared.stream);
         shared = (context){0};
     }
@@ -295,7 +297,8 @@ static void close_table(ek_kernels *k)
 
 const ek_accelerator *ek_accelerator_linked(void)
 {
-    static const ek_accelerator cuda = {EK_CUDA_NAME, count, describe, open_table, close_table};
+    static const ek_accelerator cuda = {EK_CUDA_NAME, count_devices, describe_device, open_table,
+                                        close_table};
 
     return &cuda;
 }

@@ -1,8 +1,8 @@
-/* tensor/cuda/device.h - what kernels share: element types, sums over a warp, a block, a column.
+/* tensor/cuda/device.h - device functions: element types, reductions over a warp, block, column.
  *
- * As in kernels.h R is the real type and C the compute type of a mode.  Every sum has an order
- * that only its sizes fix, so no kernel adds with atomics.  Blocks are one-dimensional, of whole
- * warps, and all threads of a block come to each sum over it. */
+ * As in kernels.h, R is the real type and C the compute type of a mode.  The order of every sum
+ * depends only on its sizes, so no kernel uses atomic additions.  Blocks are one-dimensional, of
+ * whole warps, and all threads of a block must take part in a reduction over it. */
 #ifndef TENSOR_CUDA_DEVICE_H
 #define TENSOR_CUDA_DEVICE_H
 
@@ -33,17 +33,17 @@ __device__ inline float to_real(ek_bf16 x)
     return __bfloat162float(__ushort_as_bfloat16(x));
 }
 
-__device__ inline void put(double *to, double x)
+__device__ inline void store_value(double *to, double x)
 {
     *to = x;
 }
 
-__device__ inline void put(float *to, float x)
+__device__ inline void store_value(float *to, float x)
 {
     *to = x;
 }
 
-__device__ inline void put(ek_bf16 *to, float x)
+__device__ inline void store_value(ek_bf16 *to, float x)
 {
     *to = __bfloat16_as_ushort(__float2bfloat16_rn(x));
 }
@@ -78,7 +78,7 @@ __device__ inline double real_sqrt(double x)
     return sqrt(x);
 }
 
-/* --- where a thread is ------------------------------------------------------------------------ */
+/* --- thread indices --------------------------------------------------------------------------- */
 
 __device__ inline int lane_of(void)
 {
@@ -90,7 +90,7 @@ __device__ inline int warp_of(void)
     return (int)(threadIdx.x / EK_WARP);
 }
 
-/* Of all threads of the grid, and how many these are: the first element and the step of a loop. */
+/* Index in the grid, and threads of the grid: first element and step of a grid-stride loop. */
 __device__ inline int64_t thread_of_all(void)
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -101,7 +101,7 @@ __device__ inline int64_t threads_in_all(void)
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* --- sums and maxima: every thread gets the result -------------------------------------------- */
+/* --- reductions: every thread gets the result ------------------------------------------------- */
 
 struct adds {
     template <class R> __device__ R operator()(R x, R y) const
@@ -124,19 +124,19 @@ template <class R, class Two> __device__ R warp_fold(R x, Two two)
     return x;
 }
 
-/* room: of the block, one for each warp; free again once all have come to the next barrier. */
-template <class R, class Two> __device__ R block_fold(R x, R *room, Two two)
+/* scratch: shared, one element per warp; reusable after the next barrier. */
+template <class R, class Two> __device__ R block_fold(R x, R *scratch, Two two)
 {
     R all;
 
     x = warp_fold(x, two);
     __syncthreads();
     if (lane_of() == 0)
-        room[warp_of()] = x;
+        scratch[warp_of()] = x;
     __syncthreads();
-    all = room[0];
+    all = scratch[0];
     for (int w = 1; w < (int)(blockDim.x / EK_WARP); w++)
-        all = two(all, room[w]);
+        all = two(all, scratch[w]);
     return all;
 }
 
@@ -150,18 +150,19 @@ template <class R> __device__ R warp_max(R x)
     return warp_fold(x, larger());
 }
 
-template <class R> __device__ R block_sum(R x, R *room)
+template <class R> __device__ R block_sum(R x, R *scratch)
 {
-    return block_fold(x, room, adds());
+    return block_fold(x, scratch, adds());
 }
 
-template <class R> __device__ R block_max(R x, R *room)
+template <class R> __device__ R block_max(R x, R *scratch)
 {
-    return block_fold(x, room, larger());
+    return block_fold(x, scratch, larger());
 }
 
-/* --- sums over rows ----------------------------------------------------------------------------
- * A block of EK_BLOCK threads adds EK_WARP columns: to[c] += sum over i < n of f(i, c), each warp
+/* --- sums over rows --------------------------------------------------------------------------- */
+
+/* A block of EK_BLOCK threads adds EK_WARP columns: to[c] += sum over i < n of f(i, c), each warp
  * every EK_WARPS'th row.  Grid: blocks_of_columns(d). */
 template <class R, class F> __device__ void sum_columns(int64_t n, int64_t d, F f, R *to)
 {

@@ -1,4 +1,4 @@
-/* SwiGLU, and what the optimizer does. */
+/* SwiGLU, gradient norm and AdamW. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
@@ -14,7 +14,7 @@ template <class R, class C> __global__ void swiglu(int64_t f, const C *gu, const
     for (int64_t c = threadIdx.x; c < f; c += blockDim.x) {
         R x = to_real(gate[c]);
 
-        put(&h[i * f + c], s * (x / (1 + real_exp(-x)) * to_real(up[c])));
+        store_value(&h[i * f + c], s * (x / (1 + real_exp(-x)) * to_real(up[c])));
     }
 }
 
@@ -28,7 +28,7 @@ template <class R, class C>
 __global__ void swiglu_back(int64_t f, const C *gu, const R *scale, const C *dh, C *dgu, C *h,
                             R *dscale)
 {
-    __shared__ R room[EK_WARPS];
+    __shared__ R scratch[EK_WARPS];
     int64_t i = blockIdx.x;
     const C *gate = gu + i * 2 * f, *up = gate + f;
     C *dgate = dgu + i * 2 * f, *dup = dgate + f;
@@ -39,12 +39,12 @@ __global__ void swiglu_back(int64_t f, const C *gu, const R *scale, const C *dh,
         R sigmoid = 1 / (1 + real_exp(-x)), silu = x * sigmoid;
 
         sum += d * (silu * u);
-        put(&dgate[c], s * d * u * (sigmoid * (1 + x * (1 - sigmoid))));
-        put(&dup[c], s * d * silu);
+        store_value(&dgate[c], s * d * u * (sigmoid * (1 + x * (1 - sigmoid))));
+        store_value(&dup[c], s * d * silu);
         if (h != nullptr)
-            put(&h[i * f + c], s * (silu * u));
+            store_value(&h[i * f + c], s * (silu * u));
     }
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, scratch);
     if (dscale != nullptr && threadIdx.x == 0)
         dscale[i] = sum;
 }
@@ -61,17 +61,17 @@ static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *sc
 
 enum { PARTS_MAX = 1024, PART_MIN = 4096 };
 
-/* Each block a run of g, in the order of its threads. */
+/* Each block sums a range of g, in the order of its threads. */
 template <class R> __global__ void sum_parts(int64_t n, const R *g, double *part)
 {
-    __shared__ double room[EK_WARPS];
+    __shared__ double scratch[EK_WARPS];
     int64_t per = (n + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * per;
     int64_t end = begin + per < n ? begin + per : n;
     double sum = 0;
 
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
         sum += (double)g[i] * (double)g[i];
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, scratch);
     if (threadIdx.x == 0)
         part[blockIdx.x] = sum;
 }
@@ -85,19 +85,19 @@ template <class R>
 static void sum_squares_each(const ek_kernels *, int64_t count, const int64_t *n,
                              const void *const *g, double *sums)
 {
-    double *room = ek_cuda_room((int)count * PARTS_MAX);
+    double *scratch = ek_cuda_results((int)count * PARTS_MAX);
 
     for (int64_t i = 0; i < count; i++)
         sums[i] = 0;
-    if (room == nullptr)
-        return; /* the next wait says why */
+    if (scratch == nullptr)
+        return; /* ek_kernels_wait returns the error */
     for (int64_t i = 0; i < count; i++)
         launch("sum_squares", sum_parts<R>, parts_of(n[i]), EK_BLOCK, n[i], (const R *)g[i],
-               room + i * PARTS_MAX);
-    ek_cuda_wait_here();
+               scratch + i * PARTS_MAX);
+    ek_cuda_synchronize();
     for (int64_t i = 0; i < count; i++)
         for (int64_t b = 0; b < parts_of(n[i]); b++)
-            sums[i] += room[i * PARTS_MAX + b];
+            sums[i] += scratch[i * PARTS_MAX + b];
 }
 
 template <class R> static double sum_squares(int64_t n, const void *g)
@@ -112,7 +112,7 @@ template <class R> struct adamw_of {
     R keep, lr, eps, beta1, beta2, rest1, rest2, correction1, correction2, clip;
 };
 
-template <class R> __global__ void update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
+template <class R> __global__ void adamw_update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
 {
     for (int64_t i = thread_of_all(); i < n; i += threads_in_all()) {
         R d = g[i] * h.clip;
@@ -140,8 +140,8 @@ static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void 
                       (R)h->correction2,
                       (R)h->grad_scale};
 
-    launch("adamw", update<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, of, n, (R *)p, (R *)g, (R *)m,
-           (R *)v);
+    launch("adamw", adamw_update<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, of, n, (R *)p, (R *)g,
+           (R *)m, (R *)v);
 }
 
 template <class R, class C> static void fill(ek_kernels *k)
@@ -151,7 +151,7 @@ template <class R, class C> static void fill(ek_kernels *k)
     k->sum_squares = sum_squares<R>;
     k->sum_squares_each = sum_squares_each<R>;
     k->adamw = adamw<R>;
-    k->adamw_resumable = NULL; /* what outlives a process is not the device's memory */
+    k->adamw_resumable = NULL; /* device memory does not outlive the process */
 }
 
 EK_CUDA_FILL(ek_cuda_fill_expert, fill)

@@ -1,4 +1,4 @@
-/* tensor/cuda/fill.h - each file of kernels puts its own into a table, by mode. */
+/* tensor/cuda/fill.h - functions that fill a table with the kernels of one file, by mode. */
 #ifndef TENSOR_CUDA_FILL_H
 #define TENSOR_CUDA_FILL_H
 
@@ -19,7 +19,7 @@ void ek_cuda_fill_matmul(ek_kernels *k, ek_mode mode);
 #ifdef __cplusplus
 }
 
-/* One of these, made of its template. */
+/* Defines such a function from the template fill<R, C>. */
 #define EK_CUDA_FILL(name, fill)                                                                   \
     extern "C" void name(ek_kernels *k, ek_mode mode)                                              \
     {                                                                                              \

@@ -1,5 +1,5 @@
-/* tensor/cuda/launch.h - how a kernel is started: on the stream of the calling thread, its name
- * kept for the message if it could not be. */
+/* tensor/cuda/launch.h - launches a kernel on the stream of the process, and records its name for
+ * error messages. */
 #ifndef TENSOR_CUDA_LAUNCH_H
 #define TENSOR_CUDA_LAUNCH_H
 
@@ -10,20 +10,20 @@
 
 enum { EK_GRID_MAX = 1 << 20 };
 
-/* `blocks` blocks of `threads` threads; none is no work. */
+/* Launches `blocks` blocks of `threads` threads; 0 blocks: nothing. */
 template <class Kernel, class... Arguments>
 static void launch(const char *name, Kernel kernel, int64_t blocks, int threads, Arguments... a)
 {
     if (blocks > INT32_MAX)
-        ek_cuda_started(name, (int)cudaErrorInvalidConfiguration);
+        ek_cuda_launched(name, (int)cudaErrorInvalidConfiguration);
     if (blocks <= 0 || blocks > INT32_MAX)
         return;
     kernel<<<dim3((unsigned)blocks), dim3((unsigned)threads), 0, (cudaStream_t)ek_cuda_stream()>>>(
         a...);
-    ek_cuda_started(name, (int)cudaGetLastError());
+    ek_cuda_launched(name, (int)cudaGetLastError());
 }
 
-/* Blocks for n elements of which each thread takes one after another (threads_in_all). */
+/* Blocks for n elements in a grid-stride loop (threads_in_all). */
 static inline int64_t blocks_for(int64_t n, int threads)
 {
     int64_t blocks = (n + threads - 1) / threads;

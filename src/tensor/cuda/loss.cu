@@ -1,36 +1,36 @@
-/* Cross entropy, of whole rows and of rows whose vocabulary lies on several ranks.  A block takes a
- * row; sums are in double, as in tensor/ref. */
+/* Cross entropy over the whole vocabulary, and vocabulary-parallel.  One block per row; sums are in
+ * double, as in tensor/ref. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
-template <class R> __device__ static double row_max(int64_t v, const R *x, double *room)
+template <class R> __device__ static double row_max(int64_t v, const R *x, double *scratch)
 {
     double top = -INFINITY;
 
     for (int64_t c = threadIdx.x; c < v; c += blockDim.x)
         top = (double)x[c] > top ? (double)x[c] : top;
-    return block_max(top, room);
+    return block_max(top, scratch);
 }
 
 template <class R, class C>
 __global__ void entropy_row(int64_t v, const R *logits, int64_t ld, const int32_t *target,
                             double scale, double *loss, C *dlogits, int64_t ldd)
 {
-    __shared__ double room[EK_WARPS];
+    __shared__ double scratch[EK_WARPS];
     int64_t i = blockIdx.x, t = target[i];
     const R *x = logits + i * ld;
-    double top = row_max(v, x, room), total = 0, lse;
+    double top = row_max(v, x, scratch), total = 0, lse;
 
     for (int64_t c = threadIdx.x; c < v; c += blockDim.x)
         total += exp((double)x[c] - top);
-    lse = top + log(block_sum(total, room));
+    lse = top + log(block_sum(total, scratch));
     if (threadIdx.x == 0)
         loss[i] = t < 0 ? 0 : lse - (double)x[t];
     for (int64_t c = threadIdx.x; dlogits != nullptr && c < v; c += blockDim.x) {
         double d = exp((double)x[c] - lse) - (c == t ? 1 : 0);
 
-        put(&dlogits[i * ldd + c], (R)(t < 0 ? 0 : scale * d));
+        store_value(&dlogits[i * ldd + c], (R)(t < 0 ? 0 : scale * d));
     }
 }
 
@@ -46,21 +46,21 @@ template <class R>
 __global__ void exponentials_row(int64_t v, R *logits, int64_t ld, const int32_t *target,
                                  double *stats)
 {
-    __shared__ double room[EK_WARPS];
+    __shared__ double scratch[EK_WARPS];
     int64_t i = blockIdx.x, t = target[i];
     R *x = logits + i * ld;
-    double top = row_max(v, x, room), sum = 0;
+    double top = row_max(v, x, scratch), sum = 0;
 
     if (threadIdx.x == 0)
         stats[3 * i + 2] = t < 0 ? 0 : (double)x[t];
-    __syncthreads(); /* before that place is 0 */
+    __syncthreads(); /* before the target's element is set to 0 */
     for (int64_t c = threadIdx.x; c < v; c += blockDim.x) {
         double e = c == t ? 0 : exp((double)x[c] - top);
 
         sum += e;
         x[c] = (R)e;
     }
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, scratch);
     if (threadIdx.x == 0) {
         stats[3 * i] = top;
         stats[3 * i + 1] = sum;
@@ -82,8 +82,8 @@ __global__ void gradient_row(int64_t v, const R *exponentials, int64_t ld, const
     int64_t i = blockIdx.x;
 
     for (int64_t c = threadIdx.x; c < v; c += blockDim.x)
-        put(&dlogits[i * ldd + c],
-            (R)(c == target[i] ? hit[i] : factor[i] * (double)exponentials[i * ld + c]));
+        store_value(&dlogits[i * ldd + c],
+                    (R)(c == target[i] ? hit[i] : factor[i] * (double)exponentials[i * ld + c]));
 }
 
 template <class R, class C>

@@ -1,16 +1,15 @@
-/* Matrix products, plain: sums of 64 x 64 tiles by 256 threads of 4 x 4 each, in the real type.
- * The oracle for faster ones, and what runs where there are none: for bf16 there are
- * (matmul_bf16.cu) where rows begin at multiples of 16 bytes. */
+/* Matrix products without tensor cores: tiles of 64 x 64 by 256 threads of 4 x 4 each, sums in the
+ * real type.  The oracle for faster kernels, and the fallback where those do not apply; bf16 uses
+ * tensor cores (matmul_bf16.cu) if rows begin at multiples of 16 bytes. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/products.h"
 
 enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH };
-static_assert(SIDE * SIDE == EK_BLOCK, "a thread to each 4 x 4 sums");
+static_assert(SIDE * SIDE == EK_BLOCK, "a thread per 4 x 4 sums");
 
-/* tile[t][i] = x[(i0 + i) * step_i + (t0 + t) * step_t], 0 past its ends; threads that follow each
- * other read what lies side by side. */
+/* tile[t][i] = x[(i0 + i) * step_i + (t0 + t) * step_t], 0 past the ends; reads are coalesced. */
 template <class R, class X>
 __device__ static void load_tile(R tile[DEPTH][TILE + 1], const X *x, int64_t step_i,
                                  int64_t step_t, int64_t i0, int64_t end_i, int64_t t0,
@@ -24,10 +23,11 @@ __device__ static void load_tile(R tile[DEPTH][TILE + 1], const X *x, int64_t st
     }
 }
 
-template <class R, class C> __device__ static void put_sum(void *c, int64_t at, R sum, ek_out mode)
+template <class R, class C>
+__device__ static void store_sum(void *c, int64_t at, R sum, ek_out mode)
 {
     switch (mode) {
-    case EK_OUT_COMP: put((C *)c + at, sum); break;
+    case EK_OUT_COMP: store_value((C *)c + at, sum); break;
     case EK_OUT_REAL: ((R *)c)[at] = sum; break;
     case EK_OUT_ADD: ((R *)c)[at] += sum; break;
     }
@@ -57,7 +57,7 @@ __global__ void multiply_tiles(const __grid_constant__ products<X> all, ek_out m
             int64_t y = i0 + row + i * SIDE, x = j0 + column + j * SIDE;
 
             if (y < p.m && x < p.n)
-                put_sum<R, C>(p.c, y * p.ldc + x, sum[i][j], mode);
+                store_sum<R, C>(p.c, y * p.ldc + x, sum[i][j], mode);
         }
 }
 
@@ -71,7 +71,7 @@ static int multiply_fast(const char *name, products<ek_bf16> *all, ek_out mode)
     return ek_cuda_multiply_bf16(name, all, mode);
 }
 
-/* Products one by one; those that fill a launch are started together. */
+/* Collects products into launches of up to EK_PRODUCTS. */
 template <class R, class X, class C> struct collector {
     const char *name;
     ek_out mode;
@@ -97,9 +97,9 @@ template <class R, class X, class C> struct collector {
     }
 };
 
-/* --- the table's ------------------------------------------------------------------------------ */
+/* --- table entries ---------------------------------------------------------------------------- */
 
-/* Both forms are [out, in] in C; their size, and that no product needs room, is the reference's. */
+/* Both forms are [out, in] in C; packed_bytes and linear_workspace are the reference's. */
 static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed)
 {

@@ -1,7 +1,6 @@
 /* Matrix products of bf16 on tensor cores: tiles of 128 x 128 by 8 warps of 64 x 32 each, sums in
- * float, 32 terms of the sums at a time, which are copied to shared memory two turns ahead.
- * Operands may lie either way: terms of a sum side by side ("along"), as those of y = x W^T do, or
- * across. */
+ * float over stages of 32 terms, which are copied to shared memory two stages ahead.  In memory the
+ * summed index of an operand may be contiguous (ALONG), as in y = x W^T, or strided (across). */
 #include "tensor/cuda/launch.h"
 #include "tensor/cuda/products.h"
 #include "tensor/cuda/tiles.h"
@@ -22,16 +21,15 @@ enum {
 /* Chunks of a line of an operand's tile. */
 template <bool ALONG> constexpr int operand_chunks = (ALONG ? DEPTH : SIDE) / EK_CHUNK;
 
-/* What a thread copies of an operand: of each tile COPIES chunks, in lines EK_BLOCK chunks apart,
- * which lie in a tile as they do in their lines. */
+/* The chunks of an operand that a thread copies: COPIES of each tile, EK_BLOCK chunks apart. */
 struct feed {
-    const ek_bf16 *x;    /* the first one of the next tile */
-    int64_t apart, step; /* to its other ones, to the next tile */
-    int lines, numbers;  /* that are left of the operand, from its first line and its chunk on */
-    int place;
+    const ek_bf16 *x;    /* its first chunk of the next tile */
+    int64_t apart, step; /* elements between its chunks, and to the next tile */
+    int lines, elements; /* left of the operand, from its first line and chunk on */
+    int index;           /* of its first chunk in a tile */
 };
 
-/* Of rows (of a) or columns (of b) first to end. */
+/* For rows (of a) or columns (of b) first to end - 1. */
 template <bool ALONG>
 __device__ static feed feed_of(const ek_bf16 *x, int64_t ld, int64_t first, int64_t end, int terms)
 {
@@ -44,24 +42,24 @@ __device__ static feed feed_of(const ek_bf16 *x, int64_t ld, int64_t first, int6
             ALONG ? (int64_t)DEPTH : DEPTH * ld,
             (ALONG ? left : terms) - line,
             (ALONG ? terms : left) - c * EK_CHUNK,
-            chunk_place<operand_chunks<ALONG>>(line, c)};
+            chunk_index<operand_chunks<ALONG>>(line, c)};
 }
 
-/* Begins to copy the next tile; 0 past the ends, and nothing else past the last term. */
+/* Starts to copy the next tile; zeros past the ends and past the last term. */
 template <bool ALONG> __device__ static void copy_next(chunk *tile, feed *f)
 {
     const int apart = EK_BLOCK / operand_chunks<ALONG>;
-    int n = f->numbers < 0 ? 0 : f->numbers < EK_CHUNK ? f->numbers : (int)EK_CHUNK;
+    int n = f->elements < 0 ? 0 : f->elements < EK_CHUNK ? f->elements : (int)EK_CHUNK;
 
 #pragma unroll
     for (int e = 0; e < COPIES; e++)
-        copy_begin(&tile[f->place + e * EK_BLOCK], f->x + e * f->apart,
+        copy_begin(&tile[f->index + e * EK_BLOCK], f->x + e * f->apart,
                    e * apart < f->lines ? n * (int)sizeof(ek_bf16) : 0);
     f->x += f->step;
-    (ALONG ? f->numbers : f->lines) -= DEPTH;
+    (ALONG ? f->elements : f->lines) -= DEPTH;
 }
 
-/* What matrices_multiply wants of a: rows i to i + 16 of the tile, terms t to t + 16. */
+/* Operand a of matrices_multiply: rows i to i + 15 of the tile, terms t to t + 15. */
 template <bool ALONG> __device__ static void load_a(unsigned r[4], const chunk *tile, int i, int t)
 {
     if (ALONG)
@@ -70,7 +68,7 @@ template <bool ALONG> __device__ static void load_a(unsigned r[4], const chunk *
         load_by_halves<operand_chunks<ALONG>, true>(r, tile, t, i);
 }
 
-/* And of b: columns j to j + 16, r[0] and r[1] for the first eight. */
+/* Two operands b: columns j to j + 15, r[0] and r[1] for the first eight. */
 template <bool ALONG> __device__ static void load_b(unsigned r[4], const chunk *tile, int j, int t)
 {
     if (ALONG)
@@ -104,52 +102,52 @@ __device__ static void multiply_terms(float sum[DOWN][ACROSS][4], const chunk *t
 
 /* --- results ---------------------------------------------------------------------------------- */
 
-__device__ static float2 get_pair(const float *from)
+__device__ static float2 load_pair(const float *from)
 {
     return *(const float2 *)from;
 }
 
-__device__ static float2 get_pair(const ek_bf16 *)
+__device__ static float2 load_pair(const ek_bf16 *)
 {
-    return {0, 0}; /* nothing is added to these */
+    return {0, 0}; /* EK_OUT_ADD is for float only */
 }
 
-__device__ static void put_pair(float *to, float2 x)
+__device__ static void store_pair(float *to, float2 x)
 {
     *(float2 *)to = x;
 }
 
-__device__ static void put_pair(ek_bf16 *to, float2 x)
+__device__ static void store_pair(ek_bf16 *to, float2 x)
 {
     *(unsigned *)to = two_bf16(x.x, x.y);
 }
 
-/* Two numbers side by side, of which `left` are there.  PAIRS: both or none, and at once. */
-template <class T, bool PAIRS> __device__ static float2 get_two(const T *from, int left)
+/* Two adjacent elements, `left` of which are inside.  PAIRS: both or none, in one access. */
+template <class T, bool PAIRS> __device__ static float2 load_two(const T *from, int left)
 {
     if (PAIRS)
-        return left > 0 ? get_pair(from) : float2{0, 0};
+        return left > 0 ? load_pair(from) : float2{0, 0};
     return {left > 0 ? (float)to_real(from[0]) : 0, left > 1 ? (float)to_real(from[1]) : 0};
 }
 
-template <class T, bool PAIRS> __device__ static void put_two(T *to, int left, float2 x)
+template <class T, bool PAIRS> __device__ static void store_two(T *to, int left, float2 x)
 {
     if (PAIRS) {
         if (left > 0)
-            put_pair(to, x);
+            store_pair(to, x);
         return;
     }
     if (left > 0)
-        put(to, x.x);
+        store_value(to, x.x);
     if (left > 1)
-        put(to + 1, x.y);
+        store_value(to + 1, x.y);
 }
 
-/* A lane's sums, of which `rows` by `columns` are inside from its first one on: a row at a time,
- * all that is added to before anything is put. */
+/* Stores a lane's sums, of which rows x columns are inside: one row at a time, all loads (ADD)
+ * before all stores. */
 template <class T, bool ADD, bool PAIRS>
-__device__ static void put_rows(T *row, int64_t ldc, int rows, int columns,
-                                const float sum[DOWN][ACROSS][4])
+__device__ static void store_rows(T *row, int64_t ldc, int rows, int columns,
+                                  const float sum[DOWN][ACROSS][4])
 {
 #pragma unroll
     for (int y = 0; y < DOWN * 2; y++) {
@@ -160,20 +158,20 @@ __device__ static void put_rows(T *row, int64_t ldc, int rows, int columns,
             return;
 #pragma unroll
         for (int x = 0; x < ACROSS; x++)
-            was[x] = ADD ? get_two<T, PAIRS>(to + x * 8, columns - x * 8) : float2{0, 0};
+            was[x] = ADD ? load_two<T, PAIRS>(to + x * 8, columns - x * 8) : float2{0, 0};
 #pragma unroll
         for (int x = 0; x < ACROSS; x++) {
             const float *mine = &sum[y / 2][x][y % 2 * 2];
 
-            put_two<T, PAIRS>(to + x * 8, columns - x * 8,
-                              {was[x].x + mine[0], was[x].y + mine[1]});
+            store_two<T, PAIRS>(to + x * 8, columns - x * 8,
+                                {was[x].x + mine[0], was[x].y + mine[1]});
         }
     }
 }
 
 template <class T, bool ADD>
-__device__ static void put_sums(const product<ek_bf16> &p, int64_t i0, int64_t j0,
-                                const float sum[DOWN][ACROSS][4])
+__device__ static void store_sums(const product<ek_bf16> &p, int64_t i0, int64_t j0,
+                                  const float sum[DOWN][ACROSS][4])
 {
     int i = warp_of() % WARPS_DOWN * WARP_ROWS + lane_of() / 4;
     int j = warp_of() / WARPS_DOWN * WARP_COLUMNS + lane_of() % 4 * 2;
@@ -181,9 +179,9 @@ __device__ static void put_sums(const product<ek_bf16> &p, int64_t i0, int64_t j
     T *to = (T *)p.c + (i0 + i) * p.ldc + j0 + j;
 
     if ((uintptr_t)p.c % (2 * sizeof(T)) == 0 && p.ldc % 2 == 0 && p.n % 2 == 0)
-        put_rows<T, ADD, true>(to, p.ldc, rows, columns, sum);
+        store_rows<T, ADD, true>(to, p.ldc, rows, columns, sum);
     else
-        put_rows<T, ADD, false>(to, p.ldc, rows, columns, sum);
+        store_rows<T, ADD, false>(to, p.ldc, rows, columns, sum);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------- */
@@ -197,7 +195,7 @@ __global__ void __launch_bounds__(EK_BLOCK, 2)
     const product<ek_bf16> &p = product_of_block(all, SIDE, &i0, &j0);
     feed a = feed_of<A_ALONG>(p.a, A_ALONG ? p.a_i : p.a_t, i0, p.m, (int)p.k);
     feed b = feed_of<B_ALONG>(p.b, B_ALONG ? p.b_j : p.b_t, j0, p.n, (int)p.k);
-    int turns = (int)((p.k + DEPTH - 1) / DEPTH), now = 0, next = STAGES - 1;
+    int steps = (int)((p.k + DEPTH - 1) / DEPTH), now = 0, next = STAGES - 1;
     float sum[DOWN][ACROSS][4] = {};
 
 #pragma unroll
@@ -207,9 +205,9 @@ __global__ void __launch_bounds__(EK_BLOCK, 2)
         copy_group();
     }
 #pragma unroll 1
-    for (int turn = 0; turn < turns; turn++) {
-        copy_wait<STAGES - 2>(); /* this turn's are there, */
-        __syncthreads(); /* all threads', and nobody reads those of the last turn any more */
+    for (int step_no = 0; step_no < steps; step_no++) {
+        copy_wait<STAGES - 2>();
+        __syncthreads(); /* stage `now` is loaded by all threads, stage `next` is free */
         copy_next<A_ALONG>(ta[next], &a);
         copy_next<B_ALONG>(tb[next], &b);
         copy_group();
@@ -219,17 +217,16 @@ __global__ void __launch_bounds__(EK_BLOCK, 2)
     }
     copy_wait<0>();
     switch (mode) {
-    case EK_OUT_COMP: put_sums<ek_bf16, false>(p, i0, j0, sum); break;
-    case EK_OUT_REAL: put_sums<float, false>(p, i0, j0, sum); break;
-    case EK_OUT_ADD: put_sums<float, true>(p, i0, j0, sum); break;
+    case EK_OUT_COMP: store_sums<ek_bf16, false>(p, i0, j0, sum); break;
+    case EK_OUT_REAL: store_sums<float, false>(p, i0, j0, sum); break;
+    case EK_OUT_ADD: store_sums<float, true>(p, i0, j0, sum); break;
     }
 }
 
-/* --- which way -------------------------------------------------------------------------------- */
+/* --- launch ----------------------------------------------------------------------------------- */
 
-/* Whether all of them lie in one of the ways that there are kernels for, and are no larger than
- * these can count. */
-static int lie(const products<ek_bf16> *all, bool a_along, bool b_along)
+/* Whether all products have the given operand layouts, aligned rows, and sizes within int. */
+static int have_layout(const products<ek_bf16> *all, bool a_along, bool b_along)
 {
     for (int i = 0; i < all->n; i++) {
         const product<ek_bf16> &p = all->of[i];
@@ -247,11 +244,11 @@ int ek_cuda_multiply_bf16(const char *name, products<ek_bf16> *all, ek_out mode)
 {
     int64_t blocks = number_tiles(all, SIDE);
 
-    if (lie(all, true, true))
+    if (have_layout(all, true, true))
         launch(name, multiply_bf16<true, true>, blocks, EK_BLOCK, *all, mode);
-    else if (lie(all, true, false))
+    else if (have_layout(all, true, false))
         launch(name, multiply_bf16<true, false>, blocks, EK_BLOCK, *all, mode);
-    else if (lie(all, false, false))
+    else if (have_layout(all, false, false))
         launch(name, multiply_bf16<false, false>, blocks, EK_BLOCK, *all, mode);
     else
         return 0;

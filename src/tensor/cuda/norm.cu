@@ -1,4 +1,4 @@
-/* RMSNorm over rows, over heads, and over rows that lie on several ranks.
+/* RMSNorm over rows, over heads, and over rows divided among ranks.
  *
  * With h = x rstd:  dx = rstd (w dy - h mean(w dy h)),  dw = sum over rows of dy h. */
 #include "tensor/cuda/device.h"
@@ -10,21 +10,21 @@
 template <class R, class C>
 __global__ void norm_row(int64_t d, double eps, const R *x, const R *w, C *y, R *y_real, R *rstd)
 {
-    __shared__ R room[EK_WARPS];
+    __shared__ R scratch[EK_WARPS];
     int64_t i = blockIdx.x;
     const R *xi = x + i * d;
     R sum = 0, s;
 
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
         sum += xi[c] * xi[c];
-    s = 1 / real_sqrt(block_sum(sum, room) / (R)d + (R)eps);
+    s = 1 / real_sqrt(block_sum(sum, scratch) / (R)d + (R)eps);
     if (threadIdx.x == 0)
         rstd[i] = s;
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x) {
         R v = xi[c] * s * w[c];
 
         if (y != nullptr)
-            put(&y[i * d + c], v);
+            store_value(&y[i * d + c], v);
         if (y_real != nullptr)
             y_real[i * d + c] = v;
     }
@@ -41,19 +41,19 @@ static void rmsnorm_forward(int64_t n, int64_t d, double eps, const void *x, con
 template <class R>
 __global__ void norm_row_back(int64_t d, const R *x, const R *w, const R *rstd, const R *dy, R *dx)
 {
-    __shared__ R room[EK_WARPS];
+    __shared__ R scratch[EK_WARPS];
     int64_t i = blockIdx.x;
     const R *xi = x + i * d, *gi = dy + i * d;
     R s = rstd[i], mean = 0;
 
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
         mean += w[c] * gi[c] * xi[c];
-    mean = block_sum(mean, room) * (s / (R)d);
+    mean = block_sum(mean, scratch) * (s / (R)d);
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
         dx[i * d + c] += s * (w[c] * gi[c] - xi[c] * s * mean);
 }
 
-/* What a row gives to dw: dy, x of any layout. */
+/* The term of a row in dw; dy and x of any layout. */
 template <class R, class X> struct weight_term {
     const X *dy, *x;
     int64_t ldy, ldx;
@@ -84,9 +84,9 @@ static void rmsnorm_backward(int64_t n, int64_t d, const void *x, const void *w,
            (R *)dw);
 }
 
-/* --- heads: a warp to each -------------------------------------------------------------------- */
+/* --- heads: a warp per head ------------------------------------------------------------------- */
 
-/* The head of a warp; those past the last one have none. */
+/* The head of a warp; warps past the last head have none. */
 __device__ static int64_t head_of_warp(void)
 {
     return (int64_t)blockIdx.x * EK_WARPS + warp_of();
@@ -115,7 +115,7 @@ __global__ void norm_head(int64_t n, int64_t heads, int64_t width, double eps, c
     for (int64_t c = lane_of(); c < width; c += EK_WARP) {
         if (raw != nullptr)
             raw[s * width + c] = xi[c];
-        put(&xi[c], to_real(xi[c]) * r * w[c]);
+        store_value(&xi[c], to_real(xi[c]) * r * w[c]);
     }
 }
 
@@ -142,10 +142,10 @@ __global__ void norm_head_back(int64_t n, int64_t heads, int64_t width, const R 
         mean += w[c] * to_real(gi[c]) * to_real(xi[c]);
     mean = warp_sum(mean) * (rstd[s] / (R)width);
     for (int64_t c = lane_of(); c < width; c += EK_WARP)
-        put(&gi[c], rstd[s] * (w[c] * to_real(gi[c]) - to_real(xi[c]) * rstd[s] * mean));
+        store_value(&gi[c], rstd[s] * (w[c] * to_real(gi[c]) - to_real(xi[c]) * rstd[s] * mean));
 }
 
-/* Of all heads of a row, which share one dw. */
+/* The term of all heads of a row, which share one dw. */
 template <class R, class C> struct head_term {
     const C *dy, *raw;
     int64_t heads, width, ld;
@@ -171,25 +171,25 @@ static void headnorm_backward(int64_t n, int64_t heads, int64_t width, const voi
 {
     head_term<R, C> f = {(const C *)dx, (const C *)raw, heads, width, ld, (const R *)rstd};
 
-    (void)ws; /* dw first: dx takes the place of dy */
+    (void)ws; /* dw first: dx overwrites dy */
     launch("headnorm_backward dw", head_weight_back<R, C>, blocks_of_columns(width), EK_BLOCK,
            n * heads, width, f, (R *)dw);
     launch("headnorm_backward", norm_head_back<R, C>, blocks_of_heads(n * heads), EK_BLOCK, n,
            heads, width, (const R *)w, (const C *)raw, (const R *)rstd, (C *)dx, ld);
 }
 
-/* --- rows on several ranks -------------------------------------------------------------------- */
+/* --- rows divided among ranks ----------------------------------------------------------------- */
 
 template <class R, class C>
 __global__ void wide_squares(int64_t width, const C *x, int64_t ld, double *sums)
 {
-    __shared__ R room[EK_WARPS];
+    __shared__ R scratch[EK_WARPS];
     const C *xi = x + blockIdx.x * ld;
     R sum = 0;
 
     for (int64_t c = threadIdx.x; c < width; c += blockDim.x)
         sum += to_real(xi[c]) * to_real(xi[c]);
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, scratch);
     if (threadIdx.x == 0)
         sums[blockIdx.x] = (double)sum;
 }
@@ -212,7 +212,7 @@ __global__ void wide_norm(int64_t width, int64_t whole, double eps, const double
         rstd[i] = s;
     for (int64_t c = threadIdx.x; c < width; c += blockDim.x) {
         raw[i * width + c] = xi[c];
-        put(&xi[c], to_real(xi[c]) * s * w[c]);
+        store_value(&xi[c], to_real(xi[c]) * s * w[c]);
     }
 }
 
@@ -229,13 +229,13 @@ template <class R, class C>
 __global__ void wide_dots(int64_t width, const R *w, const C *raw, const C *dy, int64_t ld,
                           double *sums)
 {
-    __shared__ R room[EK_WARPS];
+    __shared__ R scratch[EK_WARPS];
     int64_t i = blockIdx.x;
     R sum = 0;
 
     for (int64_t c = threadIdx.x; c < width; c += blockDim.x)
         sum += w[c] * to_real(dy[i * ld + c]) * to_real(raw[i * width + c]);
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, scratch);
     if (threadIdx.x == 0)
         sums[i] = (double)sum;
 }
@@ -258,7 +258,7 @@ __global__ void wide_norm_back(int64_t width, int64_t whole, const double *sums,
     for (int64_t c = threadIdx.x; c < width; c += blockDim.x) {
         C *g = &dx[i * ld + c];
 
-        put(g, s * (w[c] * to_real(*g) - to_real(raw[i * width + c]) * s * mean));
+        store_value(g, s * (w[c] * to_real(*g) - to_real(raw[i * width + c]) * s * mean));
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-enum { EK_PRODUCTS = 32 }; /* as many as go with a launch, as its argument */
+enum { EK_PRODUCTS = 32 }; /* products per launch, limited by the size of kernel arguments */
 
 /* c [m, n] = a [m, k] b [k, n]; element (i, t) of a is at a[i * a_i + t * a_t], (t, j) of b at
  * b[t * b_t + j * b_j]; rows of c at stride ldc. */
@@ -20,7 +20,7 @@ template <class X> struct product {
     int64_t ldc;
 };
 
-/* Product i has the blocks from first[i] on, one for each tile of its result. */
+/* Product i has blocks first[i] to first[i + 1] - 1, one per tile of its result. */
 template <class X> struct products {
     int n;
     product<X> of[EK_PRODUCTS];
@@ -32,7 +32,7 @@ static inline int64_t tiles_of(int64_t n, int side)
     return (n + side - 1) / side;
 }
 
-/* Gives each product its blocks, for tiles of side x side, and returns their number. */
+/* Assigns blocks to products, for tiles of side x side; returns the number of blocks. */
 template <class X> int64_t number_tiles(products<X> *all, int side)
 {
     all->first[0] = 0;
@@ -42,14 +42,14 @@ template <class X> int64_t number_tiles(products<X> *all, int side)
     return all->first[all->n];
 }
 
-/* The product that a block works on, and where its tile begins: tiles go down a result, then
- * across, so that blocks that follow each other read the same columns of b. */
+/* The product of a block, and the first row and column of its tile.  Tiles are numbered down the
+ * rows first, so that consecutive blocks read the same columns of b. */
 template <class X>
 __device__ const product<X> &product_of_block(const products<X> &all, int side, int64_t *i0,
                                               int64_t *j0)
 {
     int e = 0;
-    unsigned tile, down; /* as many as fit a grid */
+    unsigned tile, down;
 
     while (blockIdx.x >= all.first[e + 1])
         e++;
@@ -60,7 +60,7 @@ __device__ const product<X> &product_of_block(const products<X> &all, int side, 
     return all.of[e];
 }
 
-/* Starts them on tensor cores (matmul_bf16.cu); 0: these it cannot. */
+/* Launches the products on tensor cores (matmul_bf16.cu); 0: not supported for these. */
 int ek_cuda_multiply_bf16(const char *name, products<ek_bf16> *all, ek_out mode);
 
 #endif

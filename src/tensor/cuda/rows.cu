@@ -10,7 +10,7 @@ __global__ void gather_rows(int64_t d, const int32_t *idx, const S *src, int64_t
     int64_t i = blockIdx.x, from = idx[i];
 
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-        put(&dst[i * ldd + c], from < 0 ? 0 : to_real(src[from * lds + c]));
+        store_value(&dst[i * ldd + c], from < 0 ? 0 : to_real(src[from * lds + c]));
 }
 
 template <class S, class C>
@@ -43,14 +43,14 @@ template <class R, class C>
 static void combine(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
                     int64_t ld, int add, void *x)
 {
-    launch("unpermute", combine_rows<R, C>, n, EK_BLOCK, d, k, row_of, (const C *)rows, ld, add,
+    launch("combine", combine_rows<R, C>, n, EK_BLOCK, d, k, row_of, (const C *)rows, ld, add,
            (R *)x);
 }
 
 template <class R, class C> __global__ void round_all(int64_t n, const R *x, C *y)
 {
     for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
-        put(&y[i], x[i]);
+        store_value(&y[i], x[i]);
 }
 
 template <class R, class C> static void to_comp(int64_t n, int64_t d, const void *x, void *y)
@@ -65,7 +65,7 @@ static void embed_forward(int64_t n, int64_t d, const int32_t *ids, const void *
     launch("embed_forward", gather_rows<R, R>, n, EK_BLOCK, d, ids, (const R *)table, d, (R *)x, d);
 }
 
-/* Whether an earlier token has this one's id: looked for by all threads of the block. */
+/* Whether an earlier token has the same id; called by all threads of the block. */
 __device__ static int came_before(const int32_t *ids, int64_t i)
 {
     __shared__ int found;
@@ -80,8 +80,8 @@ __device__ static int came_before(const int32_t *ids, int64_t i)
     return found;
 }
 
-/* The first token with an id adds the rows of all that have it, in their order; each warp finds
- * these for itself. */
+/* The block of the first token with an id adds the rows of all tokens with it, in order; each warp
+ * searches for them. */
 template <class R>
 __global__ void add_rows_by_id(int64_t n, int64_t d, const int32_t *ids, const R *dx, R *dtable)
 {
@@ -114,7 +114,7 @@ template <class R, class C> __global__ void add_bias(int64_t d, const R *b, C *x
     C *row = x + blockIdx.x * ld;
 
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-        put(&row[c], to_real(row[c]) + b[c]);
+        store_value(&row[c], to_real(row[c]) + b[c]);
 }
 
 template <class R, class C>
@@ -148,7 +148,7 @@ static void bias_backward(int64_t n, int64_t d, const void *dy, int64_t ld, void
            (R *)db);
 }
 
-/* --- numbers by index ------------------------------------------------------------------------- */
+/* --- elements by index ------------------------------------------------------------------------ */
 
 template <class R> __global__ void gather_each(int64_t n, const int32_t *idx, const R *from, R *to)
 {
@@ -177,7 +177,7 @@ static void scatter_numbers(int64_t n, const int32_t *idx, const void *from, voi
            (const R *)from, (R *)to);
 }
 
-/* --- what the runtime has --------------------------------------------------------------------- */
+/* --- CUDA runtime functions ------------------------------------------------------------------- */
 
 static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
                       int64_t ldd)
@@ -192,14 +192,14 @@ static void copy_rows(int64_t n, int64_t bytes, const void *src, int64_t lds, vo
     else
         e = cudaMemcpy2DAsync(dst, (size_t)ldd, src, (size_t)lds, (size_t)bytes, (size_t)n,
                               cudaMemcpyDeviceToDevice, stream);
-    ek_cuda_started("copy_rows", (int)e);
+    ek_cuda_launched("copy_rows", (int)e);
 }
 
 static void clear(int64_t bytes, void *x)
 {
     if (bytes > 0)
-        ek_cuda_started("clear",
-                        (int)cudaMemsetAsync(x, 0, (size_t)bytes, (cudaStream_t)ek_cuda_stream()));
+        ek_cuda_launched("clear",
+                         (int)cudaMemsetAsync(x, 0, (size_t)bytes, (cudaStream_t)ek_cuda_stream()));
 }
 
 template <class R, class C> static void fill(ek_kernels *k)

@@ -1,5 +1,5 @@
-/* tensor/cuda/stream.h - the stream that the calling thread's kernels run on, and what became of
- * them.  Plain C, for both languages. */
+/* tensor/cuda/stream.h - the stream of the process, and error records of its kernels.  Plain C, for
+ * C and CUDA C++. */
 #ifndef TENSOR_CUDA_STREAM_H
 #define TENSOR_CUDA_STREAM_H
 
@@ -9,18 +9,20 @@
 extern "C" {
 #endif
 
-/* As ek_kernels_enter has set it. */
+/* The cudaStream_t of the process; sets the calling thread's device. */
 void *ek_cuda_stream(void);
-/* A kernel was started (error 0), or was not: the first one's name is kept for the next wait. */
-void ek_cuda_started(const char *name, int error);
-/* Waits for all kernels of the stream; what went wrong is kept for the next wait that tells. */
-void ek_cuda_wait_here(void);
-/* Room of the host's for n doubles, which kernels may write and the host reads after a wait, until
- * it is asked for again; NULL: there is none, which the next wait tells. */
-double *ek_cuda_room(int n);
-/* A copy in the device's memory of what the host has at `from`, up to 1 MiB, for the kernels that
- * are started until two more such copies have been asked for; NULL as above. */
-const void *ek_cuda_tell(const void *from, size_t bytes);
+/* To be called after each launch, with its error (0: none); the name is kept for error messages.
+ * Synchronises unless kernels are only enqueued. */
+void ek_cuda_launched(const char *name, int error);
+/* Waits for all kernels of the stream; ek_kernels_wait returns their errors. */
+void ek_cuda_synchronize(void);
+/* A pinned host buffer of n doubles for results, written by kernels and read by the host after a
+ * synchronisation; valid until the next call.  NULL: no memory; ek_kernels_wait returns the error.
+ */
+double *ek_cuda_results(int n);
+/* Copies at most 1 MiB of host data to the device, in stream order; valid for kernels launched
+ * before the second next call.  NULL as above. */
+const void *ek_cuda_upload(const void *from, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,7 @@ static void launch(const char *name, Kernel kernel, int64_t blocks, int threads,
                 emulated_run(
                     blocks, threads, [](void *f) { (*(decltype(call) *)f)(); }, (void *)&call);
         });
-    ek_cuda_started(name, (int)cudaGetLastError());
+    ek_cuda_launched(name, (int)cudaGetLastError());
 }
 
 static inline int64_t blocks_for(int64_t n, int threads)
