@@ -1,4 +1,4 @@
-/* tests/cuda/device.h - the device that kernels are tested on: a GPU, or the host in its place (see
+/* tests/cuda/device.h - the device under test: a GPU, or its emulation on the host (see
  * emulated/cuda_runtime.h).  A test includes this once; without a device its cases are skipped. */
 #ifndef CUDA_DEVICE_H
 #define CUDA_DEVICE_H
@@ -7,7 +7,7 @@
 #include "ek_test.h"
 #include "tensor/kernels.h"
 
-/* Opened at the first use; NULL: there is none. */
+/* Opened on first use; NULL: no device. */
 static ek_kernels *device(void)
 {
     static ek_kernels *k;
@@ -19,8 +19,8 @@ static ek_kernels *device(void)
     return k;
 }
 
-/* Of the device; of the host where there is none. */
-static void *take(size_t bytes)
+/* Device memory; host memory if there is no device. */
+static void *alloc_array(size_t bytes)
 {
     void *p = NULL;
 
@@ -29,7 +29,7 @@ static void *take(size_t bytes)
     return device()->memory->alloc(device()->memory, bytes + 1, "a test", &p) == EK_OK ? p : NULL;
 }
 
-static void give(void *p)
+static void free_array(void *p)
 {
     if (device() == NULL)
         free(p);
@@ -37,14 +37,14 @@ static void give(void *p)
         device()->memory->free(device()->memory, p, 0);
 }
 
-/* The second time threads run backwards, where they are emulated. */
-static void take_turn(int turn)
+/* Repetition 2 runs emulated blocks and threads in reverse order. */
+static void begin_repetition(int repetition)
 {
     if (&emulated_backwards != NULL)
-        emulated_backwards = turn == 2;
+        emulated_backwards = repetition == 2;
 }
 
-/* Whether all kernels so far have done well. */
+/* Fails if any kernel so far has failed. */
 static void check_device(void)
 {
     if (device() != NULL && ek_kernels_wait(device()) < 0)

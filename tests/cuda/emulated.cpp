@@ -1,5 +1,5 @@
-/* Threads of a block by turns, see emulated/cuda_runtime.h: each has a stack of its own and runs
- * until it comes to a barrier, or to a word with the others of its warp. */
+/* Cooperative threads of a block, see emulated/cuda_runtime.h: each has its own stack and runs
+ * until it reaches a barrier or a shuffle. */
 #include "cuda/emulated_touch.h"
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 #include <ucontext.h>
 #include <vector>
 
-enum { WARP = 32, THREADS_MAX = 1024, STACK = 1 << 16, GIVEN_MAX = 4096, PAGE = 4096 };
+enum { WARP = 32, THREADS_MAX = 1024, STACK = 1 << 16, ALLOCATIONS_MAX = 4096, PAGE = 4096 };
 
 static const uint64_t LEAST_ADDRESS = (uint64_t)1 << 32, MOST_ADDRESS = (uint64_t)1 << 47;
 
@@ -19,33 +19,33 @@ enum state { READY, AT_WARP, AT_BARRIER, DONE };
 struct thread {
     state at;
     jmp_buf place;
-    ucontext_t first; /* where it begins, on its stack */
+    ucontext_t first; /* its start, on its own stack */
     int begun;
-    int turn; /* which of the two halves of `brought` is next */
+    int half; /* half of `shuffled` that it uses next */
 };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 int emulated_backwards;
 
 static thread threads_of[THREADS_MAX];
-static uint64_t brought[THREADS_MAX / WARP][2][WARP];
+static uint64_t shuffled[THREADS_MAX / WARP][2][WARP];
 static jmp_buf scheduler;
 static void (*body_of)(void *);
 static void *argument_of;
 
-static void fail(const char *what)
+static void fail_emulation(const char *what)
 {
     fprintf(stderr, "emulated CUDA: block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
     abort();
 }
 
-/* The n'th one to have its turn, of `of`. */
-static int turn_of(int n, int of)
+/* Index of the n-th of `of` blocks or threads to run. */
+static int index_of(int n, int of)
 {
     return emulated_backwards ? of - 1 - n : n;
 }
 
-static void leave(state at)
+static void yield_thread(state at)
 {
     thread *t = &threads_of[threadIdx.x];
 
@@ -54,16 +54,16 @@ static void leave(state at)
         _longjmp(scheduler, 1);
 }
 
-/* A thread of one block after another. */
-static void live(void)
+/* The main loop of a thread, over one block after another. */
+static void thread_main(void)
 {
     for (;;) {
         body_of(argument_of);
-        leave(DONE);
+        yield_thread(DONE);
     }
 }
 
-static void resume(int which)
+static void resume_thread(int which)
 {
     thread *t = &threads_of[which];
 
@@ -79,31 +79,31 @@ static void resume(int which)
 
 void emulated_barrier(void)
 {
-    leave(AT_BARRIER);
+    yield_thread(AT_BARRIER);
 }
 
 uint64_t emulated_exchange(uint64_t mine, int lane)
 {
-    int me = (int)threadIdx.x, half = threads_of[me].turn;
+    int me = (int)threadIdx.x, half = threads_of[me].half;
 
-    threads_of[me].turn = !half;
-    brought[me / WARP][half][me % WARP] = mine;
-    leave(AT_WARP);
-    return brought[me / WARP][half][lane];
+    threads_of[me].half = !half;
+    shuffled[me / WARP][half][me % WARP] = mine;
+    yield_thread(AT_WARP);
+    return shuffled[me / WARP][half][lane];
 }
 
 unsigned emulated_ballot(int bit)
 {
-    int warp = (int)threadIdx.x / WARP, half = threads_of[threadIdx.x].turn;
+    int warp = (int)threadIdx.x / WARP, half = threads_of[threadIdx.x].half;
     unsigned all = 0;
 
     (void)emulated_exchange(bit != 0, 0);
     for (int l = 0; l < WARP; l++)
-        all |= (unsigned)brought[warp][half][l] << l;
+        all |= (unsigned)shuffled[warp][half][l] << l;
     return all;
 }
 
-/* How many threads first .. first + n stand at `at`. */
+/* Number of threads from first to first + n - 1 in state `at`. */
 static int count(int first, int n, state at)
 {
     int found = 0;
@@ -113,14 +113,14 @@ static int count(int first, int n, state at)
     return found;
 }
 
-/* Until all lanes have ended, or wait for other warps. */
+/* Runs a warp until all lanes have ended or wait at a barrier. */
 static void run_warp(int first, int n)
 {
     do {
         for (int i = 0; i < n; i++)
-            resume(first + turn_of(i, n));
+            resume_thread(first + index_of(i, n));
         if (count(first, n, AT_WARP) % n != 0)
-            fail("lanes of its warp do not come to a shuffle");
+            fail_emulation("not all lanes of its warp reach a shuffle");
     } while (count(first, n, AT_WARP) > 0);
 }
 
@@ -128,14 +128,14 @@ static void run_block(int threads)
 {
     for (int i = 0; i < threads; i++) {
         threads_of[i].at = READY;
-        threads_of[i].turn = 0;
+        threads_of[i].half = 0;
     }
     for (int waiting = threads; waiting > 0;) {
         for (int w = 0; w < threads / WARP; w++)
-            run_warp(turn_of(w, threads / WARP) * WARP, WARP);
+            run_warp(index_of(w, threads / WARP) * WARP, WARP);
         waiting = count(0, threads, AT_BARRIER);
         if (waiting % threads != 0)
-            fail("threads of its block do not come to a barrier");
+            fail_emulation("not all threads of its block reach a barrier");
     }
 }
 
@@ -146,11 +146,11 @@ static void get_stacks(void)
         void *stack = malloc(STACK);
 
         if (stack == NULL || getcontext(c) != 0)
-            fail("no stack");
+            fail_emulation("no stack");
         c->uc_stack.ss_sp = stack;
         c->uc_stack.ss_size = STACK;
         c->uc_link = NULL;
-        makecontext(c, live, 0);
+        makecontext(c, thread_main, 0);
     }
 }
 
@@ -159,24 +159,24 @@ void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argum
     if (threads_of[0].first.uc_stack.ss_sp == NULL)
         get_stacks();
     if (threads <= 0 || threads > THREADS_MAX || threads % WARP != 0)
-        fail("a block has whole warps");
+        fail_emulation("the block does not consist of whole warps");
     emulated_touch_allow(1);
     body_of = body;
     argument_of = argument;
     gridDim = {(unsigned)blocks, 1, 1};
     blockDim = {(unsigned)threads, 1, 1};
     for (int64_t b = 0; b < blocks; b++) {
-        blockIdx.x = (unsigned)turn_of((int)b, (int)blocks);
+        blockIdx.x = (unsigned)index_of((int)b, (int)blocks);
         run_block(threads);
     }
     emulated_touch_allow(0);
 }
 
-/* --- the runtime: what was started is done ---------------------------------------------------- */
+/* --- the CUDA runtime: work is queued until synchronisation ----------------------------------- */
 
-static emulated_stretch given[GIVEN_MAX];
-static int n_given;
-static int strict; /* a device is in use */
+static emulated_allocation allocations[ALLOCATIONS_MAX];
+static int n_allocations;
+static int strict; /* a stream is open: addresses are checked */
 static cudaError_t last_error;
 static std::vector<std::function<void()>> queued;
 
@@ -222,49 +222,49 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
     return cudaSuccess;
 }
 
-static const emulated_stretch *all_given(int *n)
+static const emulated_allocation *all_allocations(int *n)
 {
-    *n = n_given;
-    return given;
+    *n = n_allocations;
+    return allocations;
 }
 
-/* A whole number of pages, so that no address of ours lies beside somebody else's. */
-static cudaError_t take(void **p, size_t bytes, int host)
+/* Allocates whole pages, so that adjacent addresses are not in use. */
+static cudaError_t alloc_pages(void **p, size_t bytes, int host)
 {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
 
-    if (n_given == GIVEN_MAX)
+    if (n_allocations == ALLOCATIONS_MAX)
         return cudaErrorMemoryAllocation;
     *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (*p == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     memset(*p, 0xff, whole);
-    given[n_given++] = {(char *)*p, whole, host};
+    allocations[n_allocations++] = {(char *)*p, whole, host};
     return cudaSuccess;
 }
 
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned)
 {
-    return take(p, bytes, 0);
+    return alloc_pages(p, bytes, 0);
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    return take(p, bytes, 0);
+    return alloc_pages(p, bytes, 0);
 }
 
 cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
-    return take(p, bytes, 1);
+    return alloc_pages(p, bytes, 1);
 }
 
 cudaError_t cudaFree(void *p)
 {
     last_error = cudaStreamSynchronize(NULL);
-    for (int i = 0; i < n_given; i++)
-        if (given[i].at == p) {
-            munmap(p, given[i].bytes);
-            given[i] = given[--n_given];
+    for (int i = 0; i < n_allocations; i++)
+        if (allocations[i].at == p) {
+            munmap(p, allocations[i].bytes);
+            allocations[i] = allocations[--n_allocations];
             return cudaSuccess;
         }
     return p == NULL ? cudaSuccess : cudaErrorInvalidValue;
@@ -278,7 +278,7 @@ cudaError_t cudaFreeHost(void *p)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     strict = 1;
-    emulated_touch_begin(all_given);
+    emulated_touch_begin(all_allocations);
     *s = NULL;
     return cudaSuccess;
 }
@@ -288,7 +288,7 @@ void emulated_queue(std::function<void()> work)
     queued.push_back(work);
 }
 
-/* What fails ends what comes after it, too. */
+/* After a failure the remaining work is dropped. */
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     cudaError_t e;
@@ -307,8 +307,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t)
     return cudaSuccess;
 }
 
-/* Whether a word of an argument is an address of this process: no number there is so large and
- * happens to be one, but what fills the gaps of a struct may look like one. */
+/* Whether a word of an argument is an address of this process.  Other arguments are never so large,
+ * but padding of a struct may look like an address. */
 static int is_address(uint64_t word)
 {
     uintptr_t page = word / PAGE * PAGE;
@@ -325,9 +325,9 @@ int emulated_is_foreign(const void *argument, size_t bytes)
         int known = 0;
 
         memcpy(&word, (const char *)argument + at, sizeof(word));
-        for (int i = 0; i < n_given; i++)
-            known |=
-                word >= (uintptr_t)given[i].at && word <= (uintptr_t)given[i].at + given[i].bytes;
+        for (int i = 0; i < n_allocations; i++)
+            known |= word >= (uintptr_t)allocations[i].at &&
+                     word <= (uintptr_t)allocations[i].at + allocations[i].bytes;
         if (is_address(word) && !known)
             last_error = cudaErrorIllegalAddress;
     }
@@ -372,7 +372,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
-/* Of pinned memory or the device's: when its turn comes. */
+/* Between pinned and device memory: queued like a kernel. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t)
 {
     if (emulated_is_foreign(&to, sizeof(to)) || emulated_is_foreign(&from, sizeof(from)))

@@ -1,5 +1,5 @@
-/* tests/cuda/emulated.h - for the tests of kernels that run on the host, see
- * emulated/cuda_runtime.h. */
+/* tests/cuda/emulated.h - controls of the emulation of CUDA on the host (emulated/cuda_runtime.h).
+ */
 #ifndef CUDA_EMULATED_H
 #define CUDA_EMULATED_H
 
@@ -9,10 +9,9 @@
 extern "C" {
 #endif
 
-/* The last block and the last thread of each barrier come first: what does not depend on their
- * order has the same bits. */
-extern int emulated_backwards __attribute__((weak)); /* where they are not emulated: none */
-/* Products of 16 x 8 x 16 that tensor cores have made. */
+/* Runs blocks and threads in reverse order: results must have the same bits. */
+extern int emulated_backwards __attribute__((weak)); /* undefined on a GPU */
+/* Number of emulated 16 x 8 x 16 products of tensor cores. */
 extern int64_t emulated_multiplications __attribute__((weak));
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* What a tensor core and copies in the background do, on the host (src/tensor/cuda/tensor_core.h).
- * Lanes bring what they have to words that all of their warp can read. */
+/* Emulation of tensor cores and asynchronous copies (src/tensor/cuda/tensor_core.h).  Lanes
+ * exchange their registers through arrays that the whole warp can read. */
 #include "cuda/emulated.h"
 #include "tensor/cuda/tensor_core.h"
 #include "tensor/dtype.h"
@@ -14,7 +14,7 @@ enum { WARP = 32, THREADS_MAX = 1024 };
 
 int64_t emulated_multiplications;
 
-/* --- copies: groups of a thread, the newest last ---------------------------------------------- */
+/* --- copies: a thread's groups, the newest last ----------------------------------------------- */
 
 struct copy {
     void *to;
@@ -57,7 +57,7 @@ void emulated_copy_wait(int groups)
 static const void *rows_of[THREADS_MAX];
 static unsigned words_of[THREADS_MAX][6];
 
-static void meet(void)
+static void sync_warp(void)
 {
     (void)emulated_exchange(0, 0);
 }
@@ -74,7 +74,7 @@ void emulated_matrices_load(unsigned r[4], const void *row, int transposed)
     if ((uintptr_t)row % 16 != 0)
         abort();
     rows_of[threadIdx.x] = row;
-    meet();
+    sync_warp();
     for (int m = 0; m < 4; m++) {
         r[m] = 0;
         for (int i = 0; i < 2; i++) {
@@ -84,7 +84,7 @@ void emulated_matrices_load(unsigned r[4], const void *row, int transposed)
             r[m] |= (unsigned)((const ek_bf16 *)rows_of[warp + m * 8 + y])[x] << (16 * i);
         }
     }
-    meet();
+    sync_warp();
 }
 
 /* Element (i, t) of a, which lane (i % 8) * 4 + t % 8 / 2 has; (t, j) of b likewise. */
@@ -108,12 +108,12 @@ void matrices_multiply(float c[4], const unsigned a[4], const unsigned b[2])
 
     memcpy(words_of[threadIdx.x], a, 4 * sizeof(*a));
     memcpy(words_of[threadIdx.x] + 4, b, 2 * sizeof(*b));
-    meet();
+    sync_warp();
     for (int at = 0; at < 4; at++)
         for (int t = 0; t < 16; t++)
             c[at] += a_of(warp, lane / 4 + at / 2 * 8, t) * b_of(warp, t, lane % 4 * 2 + at % 2);
     emulated_multiplications += lane == 0;
-    meet();
+    sync_warp();
 }
 
 float exp2_fast(float x)

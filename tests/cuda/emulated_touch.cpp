@@ -1,10 +1,10 @@
-/* Which pages of the device's managed memory the host uses: on a GPU each would travel to it, and
- * back to the device for the next kernel.
+/* Records host accesses to pages of managed device memory: on a GPU each such page would migrate to
+ * the host, and back to the device for the next kernel.
  *
- * EK_EMULATED_TOUCHES names a file, which gets how many kernels there were, how often they were
- * waited for, and a line for each place of the program that used a page: how often, and the address
- * for addr2line.  Pages are forbidden while no kernel runs, and allowed one
- * by one; what a system call is to read or write fails. */
+ * EK_EMULATED_TOUCHES names a file that receives the number of kernels and synchronisations, and a
+ * line for each place of the program that touched a page: count, and address for addr2line.  Pages
+ * are protected while no kernel runs, and unprotected on their first fault; system calls that
+ * access protected pages fail. */
 #include "cuda/emulated_touch.h"
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@ struct place {
     long times;
 };
 
-static emulated_stretches stretches_of;
+static emulated_allocations allocations_of;
 static place places[PLACES_MAX];
 static int n_places;
 static long kernels, waits;
@@ -34,13 +34,13 @@ static int is_ours(uintptr_t address)
     return address >= (uintptr_t)&__executable_start && address < (uintptr_t)&etext;
 }
 
-/* The innermost function of the program: it may have called the C library's. */
+/* Address in the innermost function of the program itself, below C library functions. */
 static uintptr_t place_now(void)
 {
     void *frame[DEPTH + 3];
     int n = backtrace(frame, DEPTH + 3);
 
-    for (int i = 3; i < n; i++) /* behind this, the handler, and what called it */
+    for (int i = 3; i < n; i++) /* skips this function, the handler and its caller */
         if (is_ours((uintptr_t)frame[i]))
             return (uintptr_t)frame[i] - (uintptr_t)&__executable_start;
     return 0;
@@ -63,7 +63,7 @@ static void touched(int, siginfo_t *info, void *)
 {
     char *at = (char *)info->si_addr;
     int n;
-    const emulated_stretch *given = stretches_of(&n);
+    const emulated_allocation *given = allocations_of(&n);
 
     for (int i = 0; i < n; i++)
         if (at >= given[i].at && at < given[i].at + given[i].bytes) {
@@ -86,16 +86,16 @@ static void report(void)
         fprintf(stderr, "emulated CUDA: cannot write %s\n", file);
 }
 
-void emulated_touch_begin(emulated_stretches stretches)
+void emulated_touch_begin(emulated_allocations allocations)
 {
     void *frame[1];
     struct sigaction by = {};
 
-    if (stretches_of != NULL || getenv("EK_EMULATED_TOUCHES") == NULL)
+    if (allocations_of != NULL || getenv("EK_EMULATED_TOUCHES") == NULL)
         return;
     file = getenv("EK_EMULATED_TOUCHES");
-    stretches_of = stretches;
-    (void)backtrace(frame, 1); /* loads what it needs */
+    allocations_of = allocations;
+    (void)backtrace(frame, 1); /* loads libgcc outside the handler */
     by.sa_sigaction = touched;
     by.sa_flags = SA_SIGINFO | SA_NODEFER;
     if (sigaction(SIGSEGV, &by, NULL) != 0 || atexit(report) != 0)
@@ -110,7 +110,7 @@ void emulated_touch_waited(void)
 void emulated_touch_allow(int device)
 {
     int n;
-    const emulated_stretch *given = stretches_of != NULL ? stretches_of(&n) : NULL;
+    const emulated_allocation *given = allocations_of != NULL ? allocations_of(&n) : NULL;
 
     kernels += device;
     for (int i = 0; given != NULL && i < n; i++)

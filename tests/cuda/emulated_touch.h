@@ -1,24 +1,24 @@
-/* tests/cuda/emulated_touch.h - counts kernels, waits, and what the host uses of the device's
- * memory, if EK_EMULATED_TOUCHES asks for it (emulated_touch.cpp). */
+/* tests/cuda/emulated_touch.h - counts kernels, synchronisations and host accesses to device
+ * memory, if EK_EMULATED_TOUCHES is set (emulated_touch.cpp). */
 #ifndef CUDA_EMULATED_TOUCH_H
 #define CUDA_EMULATED_TOUCH_H
 
 #include <stddef.h>
 
-/* A stretch of memory that a device has: whole pages. */
-struct emulated_stretch {
+/* An allocation of device or pinned memory: whole pages. */
+struct emulated_allocation {
     char *at;
     size_t bytes;
-    int host; /* the host's, which it may use at any time */
+    int host; /* pinned host memory: not recorded */
 };
 
-typedef const emulated_stretch *(*emulated_stretches)(int *n);
+typedef const emulated_allocation *(*emulated_allocations)(int *n);
 
-/* From now on; `stretches` gives those that there are. */
-void emulated_touch_begin(emulated_stretches stretches);
-/* The stream was waited for. */
+/* Starts recording; `allocations` returns the current allocations. */
+void emulated_touch_begin(emulated_allocations allocations);
+/* Counts a synchronisation. */
 void emulated_touch_waited(void);
-/* Before a kernel (device) and after it. */
+/* Unprotects all pages before a kernel (device = 1), protects them after it (0). */
 void emulated_touch_allow(int device);
 
 #endif

@@ -51,11 +51,11 @@ static void nan_of_the_future(void)
         }
         results_free(&r);
     }
-    give(qkv);
-    give(d_o);
+    free_array(qkv);
+    free_array(d_o);
 }
 
-/* What the shapes above leave out: on tensor cores, every one of them. */
+/* More shapes, all of which run on tensor cores. */
 static void wide_heads_on_tensor_cores(void)
 {
     static const struct {
@@ -65,7 +65,7 @@ static void wide_heads_on_tensor_cores(void)
 
     if (body_at(0) == NULL)
         SKIP("no CUDA device");
-    take_turn(1);
+    begin_repetition(1);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         int64_t before = &emulated_multiplications == NULL ? -1 : emulated_multiplications;
         ek_attention a = shape(shapes[i].batch, shapes[i].seq, shapes[i].heads, shapes[i].kv,
@@ -95,7 +95,7 @@ static void cached_on_tensor_cores(void)
     }
 }
 
-/* Some of all these were made on tensor cores. */
+/* Some of the cases above must have used tensor cores. */
 static void on_tensor_cores(void)
 {
     if (&emulated_multiplications == NULL)

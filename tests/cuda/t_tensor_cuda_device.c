@@ -1,4 +1,4 @@
-/* A device's table: memory that both sides use, and what is said of kernels that go wrong. */
+/* A device's kernel table: managed memory, and error messages of failing kernels. */
 #include "base/arena.h"
 #include "cuda/emulated.h"
 #include "ek_test.h"
@@ -20,24 +20,24 @@ static void opens_and_closes(void)
     for (int again = 0; again < 2; again++) {
         ek_kernels *k = NULL, *other = NULL;
         const float x[3] = {1, 2.5F, -3};
-        void *room;
+        void *memory;
 
         CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_BF16, EK_ISA_REF, 1, &k), EK_OK);
         CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP64, EK_ISA_REF, 1, &other), EK_OK);
         CHECK(k != NULL && k->memory != NULL && strcmp(k->name, "cuda bf16") == 0);
-        CHECK_INT(k->memory->alloc(k->memory, 1000, "a test", &room), EK_OK);
-        memcpy(room, x, sizeof(x));
-        k->to_comp(3, 1, room, (ek_bf16 *)room + 100);
+        CHECK_INT(k->memory->alloc(k->memory, 1000, "a test", &memory), EK_OK);
+        memcpy(memory, x, sizeof(x));
+        k->to_comp(3, 1, memory, (ek_bf16 *)memory + 100);
         CHECK_INT(ek_kernels_wait(k), EK_OK);
-        CHECK(ek_bf16_to_float(((ek_bf16 *)room)[101]) == 2.5F);
-        CHECK(k->sum_squares(3, room) == 1 + 6.25 + 9);
-        k->memory->free(k->memory, room, 1000);
+        CHECK(ek_bf16_to_float(((ek_bf16 *)memory)[101]) == 2.5F);
+        CHECK(k->sum_squares(3, memory) == 1 + 6.25 + 9);
+        k->memory->free(k->memory, memory, 1000);
         ek_kernels_destroy(&other);
         ek_kernels_destroy(&k);
     }
 }
 
-static void what_goes_wrong_is_named(void)
+static void failing_kernels_are_named(void)
 {
     float x[3] = {1, 2, 3}, y[3] = {0};
     ek_kernels *k = NULL;
@@ -53,7 +53,7 @@ static void what_goes_wrong_is_named(void)
     ek_kernels_destroy(&k);
 }
 
-static void there_is_no_such_device(void)
+static void unknown_devices(void)
 {
     ek_kernels *k = NULL;
 
@@ -65,7 +65,7 @@ static void there_is_no_such_device(void)
     ek_kernels_destroy(&k);
 }
 
-/* An arena in a device's memory is cut and given back like any other. */
+/* Arenas in device memory. */
 static void an_arena(void)
 {
     ek_kernels *k = NULL;
@@ -90,6 +90,6 @@ static void an_arena(void)
     ek_kernels_destroy(&k);
 }
 
-static const ek_case cases[] = {EK_CASE(opens_and_closes), EK_CASE(what_goes_wrong_is_named),
-                                EK_CASE(there_is_no_such_device), EK_CASE(an_arena)};
+static const ek_case cases[] = {EK_CASE(opens_and_closes), EK_CASE(failing_kernels_are_named),
+                                EK_CASE(unknown_devices), EK_CASE(an_arena)};
 EK_TEST_MAIN(cases)

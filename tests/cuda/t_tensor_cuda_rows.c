@@ -4,9 +4,9 @@
 #include "tensor/ref/ref.h"
 #include "unit/row_subjects.h"
 
-enum { MOST_ROWS = 200 }; /* a block to each takes its time here */
+enum { MOST_ROWS = 200 }; /* a block per row is slow in emulation */
 
-static const int turns = 2;
+static const int repetitions = 2;
 
 static void each_table(const subject *t, const shape *shapes, size_t n_shapes)
 {

@@ -1,4 +1,4 @@
-/* A locale in which 1.5 is written "1,5", compiled into a folder of the test's. */
+/* Compiles a locale in which 1.5 is written "1,5" into a folder of the test. */
 #ifndef DECIMAL_COMMA_H
 #define DECIMAL_COMMA_H
 
@@ -11,7 +11,7 @@
 
 #define DECIMAL_COMMA "de_DE.UTF-8"
 
-/* Compiles it below `folder`, which is there.  Returns why that is impossible, or NULL. */
+/* Compiles it into the existing `folder`.  Returns NULL, or the reason why it cannot. */
 static inline const char *compile_decimal_comma(const char *folder)
 {
     char target[4096];
@@ -32,7 +32,7 @@ static inline const char *compile_decimal_comma(const char *folder)
     return NULL;
 }
 
-/* Whether numbers have commas now. */
+/* Whether numbers are written with commas now. */
 static inline int has_decimal_comma(void)
 {
     char text[16];
@@ -41,7 +41,7 @@ static inline int has_decimal_comma(void)
     return strcmp(text, "1,5") == 0;
 }
 
-/* Makes it the locale of this process. */
+/* Sets it as the locale of this process. */
 static inline int set_decimal_comma(const char *folder)
 {
     return setenv("LOCPATH", folder, 1) == 0 && setlocale(LC_ALL, DECIMAL_COMMA) != NULL &&

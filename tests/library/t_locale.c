@@ -1,6 +1,6 @@
-/* A program with a decimal comma uses the library: all that is written and read has points, all
- * that is computed is the same, and the program's own locale stays, also in what is called back.
- * Started by mpiexec, its ranks train together. */
+/* The library in a program whose locale has a decimal comma: everything written and read has
+ * decimal points, results are the same, and the program's locale is unchanged, also in callbacks.
+ * Under mpiexec, its ranks train together. */
 #include "decimal_comma.h"
 #include "ek_test.h"
 
@@ -24,7 +24,7 @@ static const char config_text[] =
 static char folder[64];
 static ek_comm *world;
 static int rank, ranks = 1;
-static int wants_comma; /* whether a callback has to find commas */
+static int wants_comma; /* whether callbacks must see commas */
 static int called;
 
 static const char *in(const char *name)
@@ -153,7 +153,7 @@ static void train(const char *out, int64_t steps, int resume)
     if (ranks > 1) {
         c.ep = ranks;
         c.balance = "exact";
-        c.a2a = "linear"; /* nothing that is measured decides about the order of sums */
+        c.a2a = "linear"; /* the order of sums must not depend on measured times */
         c.pipeline_degree = 1;
         c.record_plans = 1;
     }
@@ -206,7 +206,7 @@ static json_t *next_line(FILE *f, const char *name, char **line, size_t *room)
     return o;
 }
 
-/* All lines are JSON; of both runs these keys are equal, and so many lines there are. */
+/* All lines are JSON; both runs have n lines with equal values of these keys. */
 static void same_lines(const char *name, const char *const *keys, int lines)
 {
     char a[256], b[256], *line = NULL;
@@ -224,7 +224,7 @@ static void same_lines(const char *name, const char *const *keys, int lines)
         for (int i = 0; x != NULL && y != NULL && keys[i] != NULL; i++) {
             const json_t *p = json_object_get(x, keys[i]), *q = json_object_get(y, keys[i]);
 
-            if (p != q && !json_equal(p, q)) /* both may be absent */
+            if (p != q && !json_equal(p, q)) /* both may be missing */
                 EK_T_FAIL("%s: %s differs with the locale in line %d", name, keys[i], n + 1);
         }
         json_decref(y);
@@ -244,7 +244,7 @@ static void same_files(void)
 {
     static const char *const metrics[] = {
         "step", "loss", "aux_loss", "grad_norm", "lr", "expert_max_over_mean", "eval_loss", NULL};
-    static const char *const plans[] = {NULL}; /* of the steps after resuming alone */
+    static const char *const plans[] = {NULL}; /* only of the steps after resuming */
 
     same_lines("metrics.jsonl", metrics, 6);
     same_json("checkpoint/step-00000006/state.json");
@@ -331,7 +331,7 @@ static void use_planner(void)
 
 /* --- cases ------------------------------------------------------------------------------------ */
 
-/* A collective call: all ranks have come here. */
+/* A barrier, by a collective call. */
 static void wait_for_all(void)
 {
     int cores;
@@ -369,7 +369,7 @@ static void a_decimal_comma(void)
     CHECK_INT(ek_err_raise("f", 1, "f", EK_EIO, "%.1f", 1.5), EK_EIO);
     CHECK(strcmp(ek_err_message(), "1.5") == 0);
     CHECK(has_decimal_comma());
-    setlocale(LC_ALL, "C"); /* what was written is read without the library's help */
+    setlocale(LC_ALL, "C"); /* reads the output without the library */
     same_files();
 }
 
@@ -379,7 +379,7 @@ int main(int argc, char **argv)
 {
     int status;
 
-    /* All ranks of a job have one parent. */
+    /* All ranks of a job have the same parent process. */
     snprintf(folder, sizeof(folder), "/tmp/ek-locale-%ld", (long)getppid());
     if (getenv("PMI_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL) {
         if (ek_job_join(&world) < 0) {

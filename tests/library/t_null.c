@@ -1,7 +1,7 @@
-/* Every public function refuses NULL, and structs whose size it does not know: a status and one
- * sentence that names the function's argument, or nothing at all where there is nothing to do.
+/* Every public function rejects NULL, and structs of unknown size, with a status and a message that
+ * names the argument; functions for which NULL is valid do nothing.
  *
- * tools/symbols.sh holds the names here against those that the library exports. */
+ * tools/symbols.sh compares the names here with those that the library exports. */
 #include "ek_test.h"
 
 #include <evenkeel/balance.h>
@@ -11,7 +11,7 @@
 #include <evenkeel/train.h>
 #include <evenkeel/version.h>
 
-/* The call fails as the caller's mistake, and says so in these words. */
+/* The call fails with EK_EINVAL and this message. */
 #define REFUSED(call, word)                                                                        \
     do {                                                                                           \
         (void)EK_FAIL(EK_OK, "nothing");                                                           \
@@ -20,7 +20,7 @@
             EK_T_FAIL("%s says \"%s\", without \"%s\"", #call, ek_err_message(), (word));          \
     } while (0)
 
-/* Where nothing may be looked at: only its address is not NULL. */
+/* A non-NULL address that must not be dereferenced. */
 static double something[64];
 
 static void *any(void)
@@ -200,7 +200,7 @@ static void train(void)
     c = whole;
     c.n_command = 1;
     REFUSED(ek_train(&c, NULL, &s), "command is NULL");
-    CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* all that may be NULL is */
+    CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* NULL for every argument that allows it */
 }
 
 static const ek_case cases[] = {EK_CASE(err),         EK_CASE(version),   EK_CASE(balance),

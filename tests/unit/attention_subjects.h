@@ -1,6 +1,6 @@
-/* What attention, rope and head norms are tested by, against the reference kernels: in the same
- * mode, and (for attention) in fp64 on the same stored inputs.  A test includes this once and says
- * which bodies it has. */
+/* Test subjects for attention, rope and head norms: comparison with the reference kernels in the
+ * same mode, and (for attention) in fp64 on the same stored inputs.  A test includes this once and
+ * defines its bodies. */
 #ifndef UNIT_ATTENTION_SUBJECTS_H
 #define UNIT_ATTENTION_SUBJECTS_H
 
@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* Normalised mean square errors that are allowed.  fp32: some units of 2^-24 squared, times the
+/* Tolerances, as normalised mean square errors.  fp32: some units of 2^-24 squared, times the
  * length of sums.  bf16: a result rounded to 8 bits has 1.3e-6, scores rounded as well add about
  * 5e-6.  steep: scores of some thousands, so that one unit of fp32 in a score is 1e-4 in p; and
  * with p near 1, dp - delta cancels down to the rounding of a bf16 o. */
@@ -21,19 +21,20 @@ static const double tol_steep_fp32 = 1e-6, tol_steep_bf16 = 1e-3;
 typedef struct {
     const char *name;
     ek_mode mode;
-    ek_isa isa; /* that the CPU has to have */
+    ek_isa isa; /* required */
     void (*fill)(ek_kernels *k);
     void (*fill_rope)(ek_kernels *k);
 } body;
 
-/* The test's: memory that its kernels may use, aligned to 64 bytes, and back. */
-static void *take(size_t bytes);
-static void give(void *p);
+/* Defined by the test: memory that its kernels can use, aligned to 64 bytes. */
+static void *alloc_array(size_t bytes);
+static void free_array(void *p);
 
-/* The test's: its bodies one by one, NULL behind the last that runs here; what is to be different
- * the next time that one runs, 1 or 2, and must not change its bits; whether it is slow. */
+/* Defined by the test: its bodies by index, NULL after the last one that runs here; a change before
+ * repetition 1 or 2 that must not change the bits, such as the number of threads; whether it is
+ * slow. */
 static const body *body_at(int i);
-static void take_turn(int turn);
+static void begin_repetition(int repetition);
 static int slow(void);
 
 static double tol(const body *b)
@@ -57,7 +58,7 @@ static ek_kernels reference(ek_mode mode, int threads)
     return k;
 }
 
-/* take_turn(threads) goes with it. */
+/* begin_repetition(threads) goes with it. */
 static ek_kernels fast(const body *b, int threads)
 {
     ek_kernels k = reference(b->mode, threads);
@@ -79,10 +80,10 @@ static size_t real_size(ek_mode mode)
     return mode == EK_MODE_FP64 ? 8 : 4;
 }
 
-/* x as C of a mode, in fresh memory. */
+/* x as C of a mode, in new memory. */
 static void *to_comp(ek_mode mode, const float *x, size_t n)
 {
-    void *y = must(take(n * comp_size(mode) + 1));
+    void *y = must(alloc_array(n * comp_size(mode) + 1));
 
     for (size_t i = 0; i < n; i++) {
         if (mode == EK_MODE_FP64)
@@ -97,7 +98,7 @@ static void *to_comp(ek_mode mode, const float *x, size_t n)
 
 static float *to_float(ek_mode mode, const void *x, size_t n)
 {
-    float *y = must(take(n * sizeof(float) + 1));
+    float *y = must(alloc_array(n * sizeof(float) + 1));
 
     for (size_t i = 0; i < n; i++)
         y[i] = mode == EK_MODE_FP64   ? (float)((const double *)x)[i]
@@ -111,10 +112,10 @@ static float *reals(ek_mode mode, const void *x, size_t n)
     return to_float(mode == EK_MODE_FP64 ? EK_MODE_FP64 : EK_MODE_FP32, x, n);
 }
 
-/* Normal numbers that bf16 holds, so that every mode starts from the same. */
+/* Normally distributed values representable in bf16, so that every mode has the same inputs. */
 static float *numbers(uint64_t seed, size_t n, double size)
 {
-    float *x = must(take(n * sizeof(float) + 1));
+    float *x = must(alloc_array(n * sizeof(float) + 1));
 
     for (size_t i = 0; i < n; i++)
         x[i] = ek_bf16_to_float(ek_bf16_from_float((float)(size * ek_random_normal(seed, 1, i))));
@@ -141,16 +142,16 @@ typedef struct {
 
 static void results_free(results *r)
 {
-    give(r->o);
-    give(r->lse);
-    give(r->grad);
+    free_array(r->o);
+    free_array(r->lse);
+    free_array(r->grad);
 }
 
 enum { CANARY = 64 };
 
 static const unsigned char canary[CANARY] = {0x5a, 0xa5, 0x11, 0xee};
 
-/* Forward and backward; d_o is the gradient of o.  The room is exactly what was asked for. */
+/* Forward and backward; d_o is the gradient of o.  The workspace has exactly the required size. */
 static results attend(const ek_kernels *k, ek_mode mode, const ek_attention *a, const float *qkv,
                       const float *d_o)
 {
@@ -158,11 +159,12 @@ static results attend(const ek_kernels *k, ek_mode mode, const ek_attention *a, 
     size_t out = rows * (size_t)(a->heads * a->head_dim), n_lse = rows * (size_t)a->heads;
     size_t room = k->attention_workspace(k, a);
     void *x = to_comp(mode, qkv, in), *g = to_comp(mode, d_o, out), *dx = to_comp(mode, qkv, in);
-    void *o = must(take(out * comp_size(mode))), *lse = must(take(n_lse * real_size(mode)));
-    unsigned char *ws = must(take(room + CANARY));
+    void *o = must(alloc_array(out * comp_size(mode))),
+         *lse = must(alloc_array(n_lse * real_size(mode)));
+    unsigned char *ws = must(alloc_array(room + CANARY));
     results r;
 
-    memset(ws, 0xff, room); /* not numbers */
+    memset(ws, 0xff, room); /* NaN */
     memcpy(ws + room, canary, CANARY);
     k->attention_forward(a, x, o, lse, ws);
     k->attention_backward(a, x, o, lse, g, dx, ws);
@@ -170,12 +172,12 @@ static results attend(const ek_kernels *k, ek_mode mode, const ek_attention *a, 
     r.o = to_float(mode, o, out);
     r.lse = reals(mode, lse, n_lse);
     r.grad = to_float(mode, dx, in);
-    give(x);
-    give(g);
-    give(dx);
-    give(o);
-    give(lse);
-    give(ws);
+    free_array(x);
+    free_array(g);
+    free_array(dx);
+    free_array(o);
+    free_array(lse);
+    free_array(ws);
     return r;
 }
 
@@ -190,7 +192,7 @@ static ek_attention shape(int64_t batch, int64_t seq, int64_t heads, int64_t kv_
     return a;
 }
 
-/* Every body on one shape, against its own mode and against fp64. */
+/* Every body on one shape, against the reference in its mode and in fp64. */
 static void match(const ek_attention *a, double size, double allow_fp32, double allow_bf16)
 {
     size_t rows = (size_t)(a->batch * a->seq), in = rows * (size_t)a->ld;
@@ -218,8 +220,8 @@ static void match(const ek_attention *a, double size, double allow_fp32, double 
         results_free(&got);
     }
     results_free(&want);
-    give(qkv);
-    give(d_o);
+    free_array(qkv);
+    free_array(d_o);
 }
 
 static void forward_and_backward(void)
@@ -230,7 +232,7 @@ static void forward_and_backward(void)
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     for (int i = 0; i < 7; i++) {
         for (int j = slow() ? 2 : 0; j < 3; j++) {
             int which = (i + 2 * j) % 7;
@@ -244,11 +246,11 @@ static void forward_and_backward(void)
 
 /* --- documents -------------------------------------------------------------------------------- */
 
-/* Where the documents of `batch` sequences begin, in memory that kernels read; lengths are drawn,
- * 1 to `longest`, so that sequences differ. */
+/* Document starts of `batch` sequences, in memory that kernels read; lengths are random, 1 to
+ * `longest`. */
 static int32_t *draw_starts(uint64_t seed, int64_t batch, int64_t seq, int64_t longest)
 {
-    int32_t *starts = must(take((size_t)(batch * seq) * sizeof(*starts)));
+    int32_t *starts = must(alloc_array((size_t)(batch * seq) * sizeof(*starts)));
 
     for (int64_t b = 0; b < batch; b++) {
         int64_t first = 0, end = 0;
@@ -277,7 +279,7 @@ static void documents(void)
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         int seq = slow() && shapes[i].seq > 140 ? 140 : shapes[i].seq;
         ek_attention a = shape(shapes[i].batch, seq, shapes[i].heads, shapes[i].kv, shapes[i].dim,
@@ -286,22 +288,22 @@ static void documents(void)
 
         a.starts = starts;
         match(&a, 1, tol_fp32, tol_bf16);
-        give(starts);
+        free_array(starts);
     }
 }
 
-/* Boundaries just before, at and behind the edges of the blocks of any body. */
+/* Boundaries just before, at and after the block edges of any body. */
 static void documents_at_the_edges_of_blocks(void)
 {
     static const int edges[] = {15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     for (int i = 0; i < 12; i++) {
         int seq = slow() ? edges[i] + 20 : 150;
         ek_attention a = shape(1, seq, 2, 1, 16, 0);
-        int32_t *starts = must(take((size_t)seq * sizeof(*starts)));
+        int32_t *starts = must(alloc_array((size_t)seq * sizeof(*starts)));
 
         if (slow() && i % 3 != 1)
             continue;
@@ -310,22 +312,22 @@ static void documents_at_the_edges_of_blocks(void)
         a.starts = starts;
         match(&a, 1, tol_fp32, tol_bf16);
         match(&a, 24, tol_steep_fp32, tol_steep_bf16);
-        give(starts);
+        free_array(starts);
     }
 }
 
-/* Boundaries that hide nothing change no bit. */
+/* Boundaries that mask nothing change no bit. */
 static void one_document_is_the_whole_sequence(void)
 {
     ek_attention a = shape(2, slow() ? 70 : 150, 3, 1, 64, 0);
     size_t rows = (size_t)(a.batch * a.seq), in = rows * (size_t)a.ld, out = rows * 3 * 64;
     float *qkv = numbers(9, in, 1), *d_o = numbers(10, out, 1);
-    int32_t *starts = must(take(rows * sizeof(*starts)));
+    int32_t *starts = must(alloc_array(rows * sizeof(*starts)));
 
     memset(starts, 0, rows * sizeof(*starts));
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     for (int i = 0; body_at(i) != NULL; i++) {
         ek_kernels k = fast(body_at(i), 1);
         results plain, masked;
@@ -340,12 +342,12 @@ static void one_document_is_the_whole_sequence(void)
         results_free(&plain);
         results_free(&masked);
     }
-    give(starts);
-    give(qkv);
-    give(d_o);
+    free_array(starts);
+    free_array(qkv);
+    free_array(d_o);
 }
 
-/* What lies behind k and v in a row of dqkv is not touched. */
+/* Columns after k and v in a row of dqkv are not written. */
 static void gradient_stays_in_its_columns(void)
 {
     ek_attention a = shape(1, 70, 2, 1, 20, 9);
@@ -368,8 +370,8 @@ static void gradient_stays_in_its_columns(void)
         CHECK_INT(changed, 0);
         results_free(&r);
     }
-    give(qkv);
-    give(d_o);
+    free_array(qkv);
+    free_array(d_o);
 }
 
 /* Scores of some thousands: nothing overflows, and nearly every p is 0 or 1. */
@@ -379,11 +381,11 @@ static void large_scores(void)
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     match(&a, 24, tol_steep_fp32, tol_steep_bf16);
 }
 
-/* A value that is not a number reaches every query from its position on, and no other. */
+/* A NaN in a value reaches exactly the queries from its position on. */
 static void nan_is_seen(void)
 {
     ek_attention a = shape(1, 100, 1, 1, 16, 0);
@@ -402,8 +404,8 @@ static void nan_is_seen(void)
             CHECK(isnan(r.o[t * 16]) == (t >= 70));
         results_free(&r);
     }
-    give(qkv);
-    give(d_o);
+    free_array(qkv);
+    free_array(d_o);
 }
 
 static void same_bits_each_turn(void)
@@ -418,10 +420,10 @@ static void same_bits_each_turn(void)
         ek_kernels k;
         results one, two;
 
-        take_turn(1);
+        begin_repetition(1);
         k = fast(body_at(i), 1);
         one = attend(&k, body_at(i)->mode, &a, qkv, d_o);
-        take_turn(2);
+        begin_repetition(2);
         k = fast(body_at(i), 2);
         two = attend(&k, body_at(i)->mode, &a, qkv, d_o);
         CHECK(memcmp(one.o, two.o, out * sizeof(float)) == 0);
@@ -430,9 +432,9 @@ static void same_bits_each_turn(void)
         results_free(&one);
         results_free(&two);
     }
-    take_turn(1);
-    give(qkv);
-    give(d_o);
+    begin_repetition(1);
+    free_array(qkv);
+    free_array(d_o);
 }
 
 /* --- with a cache ----------------------------------------------------------------------------- */
@@ -442,18 +444,18 @@ static float *attend_cached(const ek_kernels *k, ek_mode mode, const ek_attentio
 {
     size_t cache = (size_t)((pos0 + m) * a->kv_heads * a->head_dim);
     size_t out = (size_t)(m * a->heads * a->head_dim);
-    void *x = to_comp(mode, q, (size_t)(m * a->ld)), *o = must(take(out * comp_size(mode)));
+    void *x = to_comp(mode, q, (size_t)(m * a->ld)), *o = must(alloc_array(out * comp_size(mode)));
     void *kc = to_comp(mode, keys, cache), *vc = to_comp(mode, values, cache);
-    void *ws = must(take((size_t)(k->threads * (pos0 + m)) * real_size(mode)));
+    void *ws = must(alloc_array((size_t)(k->threads * (pos0 + m)) * real_size(mode)));
     float *got;
 
     k->attention_cached(a, m, pos0, x, kc, vc, o, ws);
     got = to_float(mode, o, out);
-    give(x);
-    give(o);
-    give(kc);
-    give(vc);
-    give(ws);
+    free_array(x);
+    free_array(o);
+    free_array(kc);
+    free_array(vc);
+    free_array(ws);
     return got;
 }
 
@@ -476,22 +478,22 @@ static void match_cached(const ek_attention *a, int64_t m, int64_t pos0, bool be
         char what[64];
 
         snprintf(what, sizeof(what), "cached m %d pos0 %d", (int)m, (int)pos0);
-        take_turn(2);
+        begin_repetition(2);
         k = fast(b, 2);
         want = attend_cached(&ref, b->mode, a, m, pos0, q, keys, values);
         two = attend_cached(&k, b->mode, a, m, pos0, q, keys, values);
-        take_turn(1);
+        begin_repetition(1);
         one = attend_cached(&k, b->mode, a, m, pos0, q, keys, values);
         compare(what, b->name, a, two, want, out,
                 below && b->mode == EK_MODE_FP32 ? tol_steep_fp32 : tol(b));
         CHECK(memcmp(one, two, out * sizeof(float)) == 0);
-        give(want);
-        give(one);
-        give(two);
+        free_array(want);
+        free_array(one);
+        free_array(two);
     }
-    give(q);
-    give(keys);
-    give(values);
+    free_array(q);
+    free_array(keys);
+    free_array(values);
 }
 
 static void cached_tokens(void)
@@ -515,7 +517,7 @@ static void cached_tokens(void)
     }
 }
 
-/* Heads wider than the fast path has room for. */
+/* Heads wider than the fast path supports. */
 static void cached_wide_heads(void)
 {
     ek_attention a = shape(1, 1, 2, 1, 264, 0);
@@ -529,15 +531,15 @@ static void cached_wide_heads(void)
 
 static float *angles(int64_t positions, int64_t head_dim)
 {
-    float *t = must(take((size_t)(positions * head_dim) * sizeof(float)));
+    float *t = must(alloc_array((size_t)(positions * head_dim) * sizeof(float)));
     int64_t half = head_dim / 2;
 
     for (int64_t p = 0; p < positions; p++) {
         for (int64_t i = 0; i < half; i++) {
-            double turn = (double)p * pow(1e4, -(double)i / (double)half);
+            double repetition = (double)p * pow(1e4, -(double)i / (double)half);
 
-            t[p * head_dim + i] = (float)cos(turn);
-            t[p * head_dim + half + i] = (float)sin(turn);
+            t[p * head_dim + i] = (float)cos(repetition);
+            t[p * head_dim + half + i] = (float)sin(repetition);
         }
     }
     return t;
@@ -565,25 +567,25 @@ static void match_rope(int64_t heads, int64_t head_dim)
         fg = to_float(b->mode, got, count);
         compare("rope", b->name, &a, fg, fw, count, b->mode == EK_MODE_FP32 ? 1e-14 : 1e-7);
         CHECK(memcmp(fg, x, count * sizeof(float)) != 0);
-        give(fg);
+        free_array(fg);
         k.rope(n, seq, pos0, heads, head_dim, table, 1, got, ld);
         fg = to_float(b->mode, got, count);
         compare("rope and back", b->name, &a, fg, x, count,
                 b->mode == EK_MODE_FP32 ? 1e-13 : tol_bf16);
-        give(fw);
-        give(fg);
-        give(want);
-        give(got);
+        free_array(fw);
+        free_array(fg);
+        free_array(want);
+        free_array(got);
     }
-    give(table);
-    give(x);
+    free_array(table);
+    free_array(x);
 }
 
 static void rope_turns_and_returns(void)
 {
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     match_rope(3, 64);
     match_rope(1, 128);
     match_rope(2, 20);
@@ -602,10 +604,10 @@ static normed normalise(const ek_kernels *k, ek_mode mode, int64_t n, int64_t he
     size_t count = (size_t)(n * ld), inner = (size_t)(n * heads * width);
     void *x = to_comp(mode, in, count), *bare = to_comp(mode, in, count);
     void *g = to_comp(mode, dy, count), *raw = to_comp(mode, in, inner);
-    void *ws = must(take(k->rmsnorm_workspace(k, width) + 1));
-    normed r = {.rstd = must(take((size_t)(n * heads) * sizeof(float)))};
+    void *ws = must(alloc_array(k->rmsnorm_workspace(k, width) + 1));
+    normed r = {.rstd = must(alloc_array((size_t)(n * heads) * sizeof(float)))};
 
-    r.dw = must(take((size_t)width * sizeof(float)));
+    r.dw = must(alloc_array((size_t)width * sizeof(float)));
     memcpy(r.dw, w, (size_t)width * sizeof(float));
     k->headnorm_forward(n, heads, width, 1e-6, w, bare, ld, NULL, r.rstd);
     k->headnorm_forward(n, heads, width, 1e-6, w, x, ld, raw, r.rstd);
@@ -614,21 +616,21 @@ static normed normalise(const ek_kernels *k, ek_mode mode, int64_t n, int64_t he
     r.y = to_float(mode, x, count);
     r.raw = to_float(mode, raw, inner);
     r.dx = to_float(mode, g, count);
-    give(x);
-    give(bare);
-    give(g);
-    give(raw);
-    give(ws);
+    free_array(x);
+    free_array(bare);
+    free_array(g);
+    free_array(raw);
+    free_array(ws);
     return r;
 }
 
 static void normed_free(normed *r)
 {
-    give(r->y);
-    give(r->raw);
-    give(r->rstd);
-    give(r->dx);
-    give(r->dw);
+    free_array(r->y);
+    free_array(r->raw);
+    free_array(r->rstd);
+    free_array(r->dx);
+    free_array(r->dw);
 }
 
 static void match_headnorm(int64_t n, int64_t heads, int64_t width)
@@ -640,16 +642,16 @@ static void match_headnorm(int64_t n, int64_t heads, int64_t width)
 
     for (int i = 0; body_at(i) != NULL; i++) {
         const body *b = body_at(i);
-        /* bf16: one rounding on both sides; they part where the value is a near tie */
+        /* bf16: one rounding on both sides, which differ at near ties */
         double allowed = b->mode == EK_MODE_FP32 ? tol_fp32 : 1e-7;
         ek_kernels ref = reference(b->mode, 1), k;
         normed want, one, two;
 
         k = fast(b, 2);
         want = normalise(&ref, b->mode, n, heads, width, x, w, dy);
-        take_turn(2);
+        begin_repetition(2);
         two = normalise(&k, b->mode, n, heads, width, x, w, dy);
-        take_turn(1);
+        begin_repetition(1);
         one = normalise(&k, b->mode, n, heads, width, x, w, dy);
         compare("headnorm y", b->name, &a, one.y, want.y, count, allowed);
         CHECK(memcmp(one.raw, want.raw, inner * sizeof(float)) == 0);
@@ -663,16 +665,16 @@ static void match_headnorm(int64_t n, int64_t heads, int64_t width)
         normed_free(&one);
         normed_free(&two);
     }
-    give(x);
-    give(w);
-    give(dy);
+    free_array(x);
+    free_array(w);
+    free_array(dy);
 }
 
 static void headnorm(void)
 {
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    take_turn(1);
+    begin_repetition(1);
     match_headnorm(150, 4, 64);
     match_headnorm(33, 2, 128);
     match_headnorm(20, 3, 20);
@@ -680,7 +682,7 @@ static void headnorm(void)
     match_headnorm(9, 1, 4096);
 }
 
-/* Those of every test. */
+/* The cases of every test. */
 #define ATTENTION_CASES                                                                            \
     EK_CASE(forward_and_backward), EK_CASE(gradient_stays_in_its_columns), EK_CASE(large_scores),  \
         EK_CASE(nan_is_seen), EK_CASE(same_bits_each_turn), EK_CASE(cached_tokens),                \

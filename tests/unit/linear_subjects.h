@@ -1,6 +1,6 @@
-/* What matrix products are tested by: sums in double.  Rows beyond a matrix's width hold NaN, so
- * that reading one shows in a result, and results have guards, so that writing one shows there.  A
- * test includes this once. */
+/* Test subjects for matrix products, compared with sums in double.  Columns beyond a matrix's width
+ * are NaN, to detect reads there, and results have guard values, to detect writes outside.  A test
+ * includes this once. */
 #ifndef UNIT_LINEAR_SUBJECTS_H
 #define UNIT_LINEAR_SUBJECTS_H
 
@@ -10,13 +10,13 @@
 
 enum { GROUPS_MAX = 6, PAD = 3, FORMS = 2 };
 
-/* The test's: memory that its kernels may use, aligned to 64 bytes, and back. */
-static void *take(size_t bytes);
-static void give(void *p);
+/* Defined by the test: memory that its kernels can use, aligned to 64 bytes. */
+static void *alloc_array(size_t bytes);
+static void free_array(void *p);
 
 static const float guard = 12345.0F; /* a bf16 rounds it, so it is compared as stored */
 
-/* One call: sizes, operands as floats (representable in C), and their forms in memory. */
+/* One call: sizes, operands as floats (representable in C), and as stored for the kernel. */
 typedef struct {
     ek_mode mode;
     int64_t out, in, rows, n_groups;
@@ -29,7 +29,7 @@ typedef struct {
 
 static void *room(size_t bytes)
 {
-    void *p = take((bytes + 64) / 64 * 64);
+    void *p = alloc_array((bytes + 64) / 64 * 64);
 
     if (p == NULL)
         abort();
@@ -72,7 +72,7 @@ static float *values(ek_mode mode, uint64_t stream, int64_t n)
 }
 
 /* Row stride of a matrix: rows of an even width begin at multiples of 16 bytes, as some kernels
- * would have them. */
+ * require. */
 static int64_t stride_of(int64_t cols)
 {
     return cols % 2 == 0 ? cols / 8 * 8 + 16 : cols + PAD;
@@ -90,7 +90,7 @@ static void *stored(ek_mode mode, const float *v, int64_t rows, int64_t cols)
     return p;
 }
 
-/* Gives the kernel the weight itself, where it packs none. */
+/* Passes the master weight, if the kernel needs no packed form. */
 static void *master(const call *t, int64_t g)
 {
     size_t bytes = (size_t)(t->out * t->in) * sizeof(float);
@@ -100,7 +100,7 @@ static void *master(const call *t, int64_t g)
     return p;
 }
 
-/* Groups of the given sizes; the first starts at row 2, and between two a row is left out. */
+/* Groups of the given sizes; the first starts at row 2, with a gap of one row between groups. */
 static void call_init(call *t, const ek_kernels *k, ek_mode mode, int64_t out, int64_t in,
                       const int64_t *rows, int64_t n_groups)
 {
@@ -131,13 +131,13 @@ static void call_fini(call *t)
 {
     for (int64_t i = 0; i < t->n_groups; i++)
         for (int f = 0; f < FORMS; f++)
-            give(t->packed[i][f]);
-    give(t->x);
-    give(t->dy);
-    give(t->w);
-    give(t->xc);
-    give(t->dyc);
-    give(t->ws);
+            free_array(t->packed[i][f]);
+    free_array(t->x);
+    free_array(t->dy);
+    free_array(t->w);
+    free_array(t->xc);
+    free_array(t->dyc);
+    free_array(t->ws);
 }
 
 /* Normalised error allowed: rounding of sums in float, or of results to bf16 (half of 2^-7). */
@@ -207,7 +207,7 @@ static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mod
         for (int64_t c = 0; c < cols; c++) {
             float v = get(bf16, y, r * ld + c);
 
-            /* Rows of no group must be as they were, and must not hide errors of the others. */
+            /* Rows in no group must be unchanged, and must not hide errors of the others. */
             touched += want[r * cols + c] == guard && v != kept;
             if (want[r * cols + c] == guard)
                 v = want[r * cols + c] = 0;
@@ -221,9 +221,9 @@ static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mod
     CHECK_INT(touched, 0);
     /* Adding to the guard rounds at its size: 2^-11 against sums of a few units. */
     CHECK_NMSE(got, want, (size_t)(t->rows * cols), mode == EK_OUT_ADD ? 1e-5 : allowed(bf16));
-    give(want);
-    give(got);
-    give(y);
+    free_array(want);
+    free_array(got);
+    free_array(y);
 }
 
 static float *weight_run(call *t, const ek_kernels *k)
@@ -259,14 +259,14 @@ static void weight_check(call *t, const ek_kernels *k)
         }
     }
     CHECK_NMSE(dw, want, (size_t)n, allowed(0));
-    give(dw);
-    give(want);
+    free_array(dw);
+    free_array(want);
 }
 
-/* The test's: what is to be different the next time, 1 or 2, and must not change bits. */
-static void take_turn(int turn);
+/* Defined by the test: a change before repetition 1 or 2 that must not change the bits. */
+static void begin_repetition(int repetition);
 
-/* Puts the products to be tested into a reference table. */
+/* Fills a reference table with the products under test. */
 typedef void fill_fn(ek_kernels *k);
 
 static void table(ek_kernels *k, ek_mode mode, fill_fn *fill, int threads)
@@ -318,7 +318,7 @@ static void shapes_check(fill_fn *fill, ek_mode mode)
     shape_check(fill, mode, 1, 50, 64, mixed, 5);
 }
 
-/* Bits must not depend on the number of threads, nor on the rows around. */
+/* Bits must not depend on the number of threads, or on other rows of the call. */
 static void threads_check(fill_fn *fill, ek_mode mode, int64_t out, int64_t in)
 {
     static const int64_t rows[] = {77, 0, 530, 5};
@@ -329,7 +329,7 @@ static void threads_check(fill_fn *fill, ek_mode mode, int64_t out, int64_t in)
     for (int i = 0; i < 2; i++) {
         ek_kernels k;
 
-        take_turn(i + 1);
+        begin_repetition(i + 1);
         table(&k, mode, fill, i + 1);
         call_init(&t, &k, mode, out, in, rows, 4);
         y[i] = product_run(&t, &k, EK_PACKED_FORWARD, EK_OUT_REAL);
@@ -342,10 +342,10 @@ static void threads_check(fill_fn *fill, ek_mode mode, int64_t out, int64_t in)
     CHECK(memcmp(dw[0], dw[1], (size_t)(4 * out * in) * 4) == 0);
     call_fini(&t);
     for (int i = 0; i < 2; i++) {
-        give(y[i]);
-        give(dw[i]);
+        free_array(y[i]);
+        free_array(dw[i]);
     }
-    take_turn(1);
+    begin_repetition(1);
 }
 
 static void products_check(fill_fn *fill, ek_mode mode)
@@ -377,10 +377,10 @@ static void matmul_check(matmul_fn *fn, int ta, int tb, int64_t m, int64_t n, in
     }
     fn(ta, tb, m, n, kk, a, ta ? m : kk, b, tb ? kk : n, add, got, n + PAD);
     CHECK_NMSE(got, want, (size_t)(m * (n + PAD)), 1e-11);
-    give(a);
-    give(b);
-    give(got);
-    give(want);
+    free_array(a);
+    free_array(b);
+    free_array(got);
+    free_array(want);
 }
 
 static void matmul_checks(matmul_fn *fn)
@@ -398,7 +398,7 @@ static void matmul_checks(matmul_fn *fn)
             matmul_check(fn, 1, 1, 77, e, 65, add);
         }
     }
-    matmul_check(fn, 0, 1, 2000, 8, 130, 0); /* more than one unit either way */
+    matmul_check(fn, 0, 1, 2000, 8, 130, 0); /* several work items in either direction */
     matmul_check(fn, 0, 0, 200, 700, 130, 1);
     matmul_check(fn, 0, 1, 0, 8, 64, 0);
     matmul_check(fn, 1, 0, 8, 64, 0, 1);

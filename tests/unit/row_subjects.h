@@ -1,10 +1,9 @@
-/* The subjects that row kernels are tested with, over ragged shapes, with and without values that
- * are not finite.  A test includes this once and says which tables it has (each_table).
+/* Test subjects for row kernels, over ragged shapes, with and without non-finite values.  A test
+ * includes this once and defines its tables (each_table).
  *
- * A subject makes its buffers once; each runner (the reference, then the tested table several
- * times) works on a copy.  Everything is compared afterwards, inputs and gaps between rows
- * included: buffers with tolerance 0 bit by bit, the others element by element; all times of the
- * tested table bit by bit. */
+ * A subject creates its buffers once; the reference, and the table under test several times, work
+ * on copies.  All buffers are compared, inputs and gaps between rows included: those with tolerance
+ * 0 bit by bit, others element by element; repetitions of the table under test bit by bit. */
 #ifndef UNIT_ROW_SUBJECTS_H
 #define UNIT_ROW_SUBJECTS_H
 
@@ -14,9 +13,9 @@
 
 enum { BUFFERS = 8 };
 
-/* The test's: memory that its kernels may use, aligned to 64 bytes, and back. */
-static void *take(size_t bytes);
-static void give(void *p);
+/* Defined by the test: memory that its kernels can use, aligned to 64 bytes. */
+static void *alloc_array(size_t bytes);
+static void free_array(void *p);
 
 typedef enum { REAL, COMP, INT, DOUBLE } kind;
 
@@ -25,7 +24,7 @@ typedef struct {
     int64_t n;
     kind type;
     double tol; /* relative to the element plus the size of the buffer's elements */
-    int own;    /* to the element alone */
+    int own;    /* tol is relative to the element only */
 } buf;
 
 typedef struct {
@@ -43,7 +42,7 @@ typedef struct {
 static ek_mode mode;
 static uint64_t stream;
 
-/* From a table, because a test needs hundreds of millions. */
+/* From a table, as a test needs hundreds of millions. */
 static double normal(int64_t i)
 {
     enum { TABLE = 65521 };
@@ -89,13 +88,13 @@ static void set(buf *b, int64_t i, double x)
         ((float *)b->p)[i] = (float)x;
 }
 
-/* Streamed outputs need rows at multiples of 64 bytes. */
+/* Non-temporal stores need rows at multiples of 64 bytes. */
 static void *room(size_t bytes)
 {
-    return take((bytes + 64) / 64 * 64);
+    return alloc_array((bytes + 64) / 64 * 64);
 }
 
-/* Normal numbers of a given size; in wild shapes some are not finite. */
+/* Normally distributed values of a given scale; in wild shapes some are not finite. */
 static buf numbers(kind t, int64_t n, double size, double tol, int wild)
 {
     const double odd[3] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
@@ -149,7 +148,7 @@ static double size_of(const buf *b)
 
 static int near(double got, double want, double tol, double size)
 {
-    if (isnan(want)) /* inf will do: it is as far from finite */
+    if (isnan(want)) /* inf is accepted, too */
         return !isfinite(got);
     if (isinf(want))
         return isinf(got) && signbit(want) == signbit(got);
@@ -164,7 +163,7 @@ static void compare(const char *who, const shape *s, int index, const buf *got, 
     if (want->n == 0 || memcmp(got->p, want->p, (size_t)want->n * width(want->type)) == 0)
         return;
     if (tol > 0 && width(want->type) == 2)
-        size *= 1e-3; /* a rounding to bf16 may go the other way, no more */
+        size *= 1e-3; /* at most another rounding to bf16 */
     for (int64_t i = 0; i < want->n; i++) {
         const size_t w = width(want->type), at = (size_t)i * w;
         const int same = memcmp((char *)got->p + at, (char *)want->p + at, w) == 0;
@@ -179,12 +178,12 @@ static void compare(const char *who, const shape *s, int index, const buf *got, 
     }
 }
 
-/* The test's: what is to be different the next time that a table runs, from 1 on; what must not
- * change its bits. */
-static void take_turn(int turn);
-static const int turns;
+/* Defined by the test: a change before each repetition, from 1 on, that must not change the bits.
+ */
+static void begin_repetition(int repetition);
+static const int repetitions;
 
-/* One subject at one shape: the reference, then the table, each turn. */
+/* One subject at one shape: the reference, then all repetitions of the table. */
 static void check(const subject *t, const ek_kernels *ref, const ek_kernels *fast, const shape *s)
 {
     buf made[BUFFERS] = {0}, want[BUFFERS] = {0}, first[BUFFERS] = {0};
@@ -195,35 +194,35 @@ static void check(const subject *t, const ek_kernels *ref, const ek_kernels *fas
     for (int i = 0; i < BUFFERS; i++)
         want[i] = copy(&made[i]);
     t->run(ref, s, want);
-    for (int turn = 1; turn <= turns; turn++) {
+    for (int repetition = 1; repetition <= repetitions; repetition++) {
         buf got[BUFFERS];
 
         for (int i = 0; i < BUFFERS; i++)
             got[i] = copy(&made[i]);
-        take_turn(turn);
+        begin_repetition(repetition);
         t->run(fast, s, got);
         for (int i = 0; i < BUFFERS; i++) {
-            if (turn == 1) {
+            if (repetition == 1) {
                 compare(who, s, i, &got[i], &want[i]);
                 first[i] = got[i];
                 continue;
             }
             first[i].tol = 0;
             compare(who, s, i, &got[i], &first[i]);
-            give(got[i].p);
+            free_array(got[i].p);
         }
     }
     for (int i = 0; i < BUFFERS; i++) {
-        give(made[i].p);
-        give(want[i].p);
-        give(first[i].p);
+        free_array(made[i].p);
+        free_array(want[i].p);
+        free_array(first[i].p);
     }
 }
 
-/* The test's: checks a subject at these shapes with each of its tables. */
+/* Defined by the test: checks a subject at these shapes with each of its tables. */
 static void each_table(const subject *t, const shape *shapes, size_t n_shapes);
 
-/* Ragged widths, no rows, one row; enough for several threads; enough to be streamed. */
+/* Ragged widths, no rows, one row; enough for several threads; enough for non-temporal stores. */
 static void each_shape(const subject *t)
 {
     static const int64_t rows[] = {0, 1, 5, 33}, widths[] = {1, 7, 15, 16, 17, 100, 513};
@@ -264,13 +263,14 @@ static void gather_run(const ek_kernels *k, const shape *s, buf *b)
 static void test_gather(void)
 {
     const subject t = {"gather", gather_make, gather_run};
-    const shape padded = {4200, 500, 1, 0, 0}; /* streamed, with a rest in each row */
+    const shape padded = {4200, 500, 1, 0,
+                          0}; /* non-temporal stores, with a remainder in each row */
 
     each_shape(&t);
     each_table(&t, &padded, 1);
 }
 
-/* Bytes, so that the lengths are odd as well; then a run of them is cleared. */
+/* Bytes, also of odd length; then a range of them is cleared. */
 static void copy_make(const shape *s, buf *b)
 {
     b[0] = numbers(REAL, s->n * (s->d + 3) + 8, 1, 0, s->wild);
@@ -318,7 +318,7 @@ static void test_combine(void)
     each_table(&t, &none, 1);
 }
 
-/* Any bits at all: every rounding, NaN and infinity. */
+/* All bit patterns: every rounding, NaN and infinity. */
 static void to_comp_make(const shape *s, buf *b)
 {
     b[0] = numbers(REAL, s->n * s->d, 1, 0, s->wild);
@@ -426,7 +426,7 @@ static void norm_backward_run(const ek_kernels *k, const shape *s, buf *b)
     void *ws = room(k->rmsnorm_workspace(k, s->d));
 
     k->rmsnorm_backward(s->n, s->d, b[0].p, b[1].p, b[2].p, b[3].p, b[4].p, b[5].p, ws);
-    give(ws);
+    free_array(ws);
 }
 
 static void test_norm_backward(void)
@@ -436,7 +436,7 @@ static void test_norm_backward(void)
     each_shape(&t);
 }
 
-/* Half of rows twice as wide, whose sums another rank would have as well. */
+/* Half of rows twice as wide; the sums stand for those over two ranks. */
 static void wide_norm_make(const shape *s, buf *b)
 {
     b[0] = numbers(COMP, s->n * (s->d + 2), 1, 2e-6, 0);
@@ -515,12 +515,13 @@ static void test_router(void)
     each_table(&t, s, n);
 }
 
-/* n assignments of d experts, k a token: none, over capacity, or an expert. */
+/* n assignments of d experts, k per token: none, dropped, or an expert. */
 static buf choices(const shape *s)
 {
     buf b = integers(s->n * s->k, -1 - s->d, s->d);
 
-    for (int64_t i = 0; i < b.n && s->variant; i++) /* few of many, and most of them one */
+    for (int64_t i = 0; i < b.n && s->variant;
+         i++) /* few experts of many, most assignments to one */
         ((int32_t *)b.p)[i] = below(3, i) > 0 ? (int32_t)(s->d / 2) : ((int32_t *)b.p)[i];
     return b;
 }
@@ -538,7 +539,7 @@ static void weigh_make(const shape *s, buf *b)
     b[6] = numbers(REAL, s->n * s->d, 1, 1e-5 * (1 + (double)s->d / 100), 0);
 }
 
-/* What the host is to have lies on the host. */
+/* Results for the host are in host memory. */
 static void weigh_run(const ek_kernels *k, const shape *s, buf *b)
 {
     const ek_weighing by = {s->d, s->k, (int)(s->n / 2 % 2), s->variant, 1.5};
@@ -595,7 +596,7 @@ static void test_counts(void)
     each_shape(&t);
 }
 
-/* d experts in slots of their own, from 5 on, with 3 empty ones: in order or turned round. */
+/* d experts in their own slots, from 5 on, with 3 empty slots: in order or reversed. */
 static void sort_make(const shape *s, buf *b)
 {
     b[0] = choices(s);
@@ -635,7 +636,7 @@ static void test_sort(void)
 
 /* --- experts ---------------------------------------------------------------------------------- */
 
-/* Gates of all sizes: exp must neither overflow into NaN nor lose bits. */
+/* Gates of all magnitudes: exp must neither overflow into NaN nor lose precision. */
 static void swiglu_make(const shape *s, buf *b)
 {
     b[0] = numbers(COMP, s->n * 2 * s->d, 3, s->variant ? 2e-6 : 0, s->wild);
@@ -676,12 +677,12 @@ static void loss_make(const shape *s, buf *b)
 {
     b[0] = numbers(REAL, s->n * (s->d + 1), 3, 0, s->wild);
     b[1] = integers(s->n, -1, s->d);
-    for (int64_t i = 0; i < s->n && s->variant; i++) { /* all but sure: losses near 0 */
+    for (int64_t i = 0; i < s->n && s->variant; i++) { /* near certainty: losses close to 0 */
         if (get(&b[1], i) >= 0)
             set(&b[0], i * (s->d + 1) + (int64_t)get(&b[1], i), 8);
     }
     b[2] = numbers(DOUBLE, s->n, 1, 1e-6, 0);
-    b[2].own = 1; /* however small it is */
+    b[2].own = 1; /* also for small losses */
     b[3] = numbers(COMP, s->n * (s->d + 64), 1, 2e-6, 0);
 }
 
@@ -692,7 +693,7 @@ static void loss_run(const ek_kernels *k, const shape *s, buf *b)
 
     k->cross_entropy(s->n, s->d, x.p, s->d + 1, b[1].p, 0.01, b[2].p, s->k == 1 ? NULL : b[3].p,
                      ldd);
-    give(x.p);
+    free_array(x.p);
 }
 
 static void test_loss(void)
@@ -707,7 +708,7 @@ static void test_loss(void)
 static void vocab_make(const shape *s, buf *b)
 {
     loss_make(s, b);
-    give(b[2].p);
+    free_array(b[2].p);
     b[2] = numbers(DOUBLE, s->n * 3, 1, 1e-6, 0);
     b[2].own = 1;
     b[4] = numbers(DOUBLE, s->n, 1, 0, 0);

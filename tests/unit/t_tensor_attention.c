@@ -1,5 +1,4 @@
-/* Attention, rope and head norms of each instruction set that this CPU has, on one thread and two.
- */
+/* Attention, rope and head norms of each instruction set of this CPU, on one and two threads. */
 #include "tensor/cpu/attention.h"
 #include "unit/attention_subjects.h"
 
@@ -27,17 +26,17 @@ static const body *body_at(int i)
     return i < N_BODIES && ek_cpu_isa() >= bodies[i].isa ? &bodies[i] : NULL;
 }
 
-static void *take(size_t bytes)
+static void *alloc_array(size_t bytes)
 {
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static void give(void *p)
+static void free_array(void *p)
 {
     free(p);
 }
 
-static void take_turn(int threads)
+static void begin_repetition(int threads)
 {
     omp_set_num_threads(threads);
 }

@@ -1,22 +1,22 @@
-/* The matrix products of the CPU, for every set of pieces that this CPU can run. */
+/* The CPU's matrix products, for every ek_linear_ops that this CPU can run. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/linear.h"
 #include "unit/linear_subjects.h"
 
-static void *take(size_t bytes)
+static void *alloc_array(size_t bytes)
 {
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static void give(void *p)
+static void free_array(void *p)
 {
     free(p);
 }
 
 /* Tables say how many threads they use. */
-static void take_turn(int turn)
+static void begin_repetition(int repetition)
 {
-    (void)turn;
+    (void)repetition;
 }
 
 static void fill_fp32_avx2(ek_kernels *k)
@@ -101,14 +101,14 @@ static void tables_agree(void)
             want = product_run(&a, &ref, (ek_form)f, EK_OUT_REAL);
             got = product_run(&b, &cpu, (ek_form)f, EK_OUT_REAL);
             CHECK_NMSE(got, want, (size_t)(a.rows * stride_of(f == 0 ? 50 : 35)), 1e-11);
-            give(want);
-            give(got);
+            free_array(want);
+            free_array(got);
         }
         want = weight_run(&a, &ref);
         got = weight_run(&b, &cpu);
         CHECK_NMSE(got, want, (size_t)3 * 50 * 35, 1e-11);
-        give(want);
-        give(got);
+        free_array(want);
+        free_array(got);
         call_fini(&a);
         call_fini(&b);
         ek_kernels_cpu_fini(&cpu);

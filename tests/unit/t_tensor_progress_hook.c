@@ -1,4 +1,4 @@
-/* Kernels tick while they work, on the thread that called them and on no other. */
+/* Kernels call the progress hook while they run, only on the thread that called them. */
 #include "base/progress_hook.h"
 #include "base/random.h"
 #include "ek_test.h"
@@ -22,7 +22,7 @@ static void count(void *unused)
     seen.elsewhere += !pthread_equal(seen.thread, pthread_self());
 }
 
-/* What a kernel needs, made once per mode; values are small normal numbers. */
+/* Inputs of the kernels, created once per mode; values are small and normally distributed. */
 typedef struct {
     ek_kernels *k;
     void *x, *y, *w, *forward, *backward, *dw, *ws, *lse;
@@ -145,7 +145,8 @@ static void attend_backward(bench *b)
     b->k->attention_backward(&b->a, b->x, b->y, b->lse, b->y, b->x, b->ws);
 }
 
-/* A single thread ticks; of a team, which may leave it without work, no other thread does. */
+/* With one thread the hook is called; with a team, which may leave the caller without work, no
+ * other thread calls it. */
 static void check_ticks(bench *b, void (*kernel)(bench *), const char *what)
 {
     seen.thread = pthread_self();
@@ -155,7 +156,7 @@ static void check_ticks(bench *b, void (*kernel)(bench *), const char *what)
     kernel(b);
     ek_progress_hook_set(NULL, NULL);
     if (seen.calls < 1 && b->k->threads == 1)
-        EK_T_FAIL("%s of %s did not tick", what, b->k->name);
+        EK_T_FAIL("%s of %s did not count_call", what, b->k->name);
     CHECK_INT(seen.elsewhere, 0);
 }
 

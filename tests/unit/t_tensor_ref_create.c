@@ -1,4 +1,4 @@
-/* Making and freeing kernel tables: what is chosen for a mode and an instruction set. */
+/* Creating and destroying kernel tables: the choice for a mode and an instruction set. */
 #include "ek_test.h"
 #include "tensor/kernels.h"
 

@@ -1,5 +1,5 @@
-/* The reference kernels against values made by hand and against few-line formulas, cached
- * attention against the whole, and the float and bf16 kernels against those in double. */
+/* The reference kernels against hand-made values and short formulas, cached attention against
+ * attention over the whole sequence, and the float and bf16 kernels against double. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
@@ -19,7 +19,7 @@ static int near(double got, double want)
     return fabs(got - want) <= 1e-13 * (1 + fabs(want));
 }
 
-/* No entry is missing, and the table says what it is. */
+/* No entry is missing; name and types are right. */
 static void complete(void)
 {
     static const char *const name[] = {"ref fp64", "ref fp32", "ref bf16"};
@@ -189,7 +189,7 @@ static void attention_cached_equals(void)
 enum { N = 23, D = 70, F = 45, V = 131, HEADS = 3, KV = 1, DIM = 14, QKV = 5 * DIM, BUFFERS = 64 };
 enum { BYTES = 1 << 20 };
 
-/* One mode's buffers, freed together, and what its kernels gave. */
+/* One mode's buffers, freed together, and the results of its kernels. */
 typedef struct {
     ek_kernels k;
     void *buffer[BUFFERS];
@@ -228,7 +228,7 @@ static void *draw(modes *m, ek_dtype t, int64_t n, uint64_t stream)
 static float *Got, *Want;
 static int64_t At;
 
-/* Notes a result of n elements: the first run keeps it, the second compares. */
+/* Records a result of n elements: the first run stores it, the second compares. */
 static void note(const modes *m, const char *what, ek_dtype t, const void *p, int64_t n)
 {
     float *to = (m->k.real == EK_F64 ? Want : Got) + At;

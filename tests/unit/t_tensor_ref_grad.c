@@ -57,7 +57,7 @@ static void check_gradient(const char *what, double (*loss)(void), double *x,
 
 /* --- linear ----------------------------------------------------------------------------------- */
 
-/* Three groups, one empty, that leave rows 0, 1 and 7 to nobody. */
+/* Three groups, one empty; rows 0, 1 and 7 are in none. */
 enum { L_ROWS = 14, L_OUT = 6, L_IN = 261, L_LDX = 263, L_LDY = 7, L_GROUPS = 4 };
 
 static double L_x[L_ROWS * L_LDX], L_w[L_GROUPS][L_OUT * L_IN], L_dy[L_ROWS * L_LDY];
@@ -108,7 +108,8 @@ static void linear_gradients(void)
         CHECK(dw[2][i] == 0);
 }
 
-/* EK_OUT_ADD adds what EK_OUT_REAL stores, dw is added to, and rows of no group stay. */
+/* EK_OUT_ADD adds what EK_OUT_REAL stores, dw is accumulated, and rows in no group are unchanged.
+ */
 static void linear_adds(void)
 {
     static double y[L_ROWS * L_LDY], sum[L_ROWS * L_LDY], dw[L_OUT * L_IN];
@@ -281,7 +282,7 @@ static void headnorm_gradients(void)
 
 /* --- attention -------------------------------------------------------------------------------- */
 
-/* The inverse is the transpose, and it undoes the rotation. */
+/* The inverse is the transpose, and reverses the rotation. */
 static void rope_inverse(void)
 {
     enum { SEQ = 5, N = 10, POS = 3 };

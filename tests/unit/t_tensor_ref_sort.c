@@ -6,18 +6,18 @@
 enum { TOKENS = 200, COLS = 4, SLOTS = 40 };
 
 typedef struct {
-    int32_t primary[SLOTS], slots; /* of each expert */
+    int32_t slot_of[SLOTS], slots; /* slot_of: by expert */
     int32_t ids[TOKENS * COLS], row_of[TOKENS * COLS], token_of[TOKENS * COLS];
     int64_t offset[SLOTS + 1];
     int64_t experts, n, cols, rows;
 } fixture;
 
-/* Experts in their order, with `slots` places for them. */
+/* Experts in their order, in `slots` slots. */
 static void setup(fixture *f, int32_t experts, int32_t slots, int64_t n, int64_t cols)
 {
     memset(f, 0, sizeof(*f));
     for (int32_t e = 0; e < experts; e++)
-        f->primary[e] = e;
+        f->slot_of[e] = e;
     f->experts = experts;
     f->slots = slots;
     f->n = n;
@@ -26,7 +26,7 @@ static void setup(fixture *f, int32_t experts, int32_t slots, int64_t n, int64_t
 
 static void dispatch(fixture *f)
 {
-    const ek_sorting by = {f->primary, f->experts, 0, f->slots};
+    const ek_sorting by = {f->slot_of, f->experts, 0, f->slots};
     ek_kernels ref = {0};
 
     ek_kernels_ref(&ref, EK_MODE_FP32);
@@ -36,8 +36,8 @@ static void dispatch(fixture *f)
     f->rows = ref.sort_choices(&by, f->n, f->cols, f->ids, f->row_of, f->token_of, f->offset);
 }
 
-/* Rows are a permutation of the assignments that there are; within a slot they follow the order
- * of the assignments; offsets bound the slots. */
+/* Rows are a permutation of the assignments with an expert; within a slot they keep the order of
+ * the assignments; offsets bound the slots. */
 static void check_sorted(const fixture *f)
 {
     char seen[TOKENS * COLS] = {0};
@@ -57,7 +57,7 @@ static void check_sorted(const fixture *f)
             continue;
         }
         assigned++;
-        slot = f->primary[e];
+        slot = f->slot_of[e];
         if (row != last[slot] + 1 || row >= f->offset[slot + 1] || seen[row]) {
             EK_T_FAIL("assignment %d of expert %d is in row %d", (int)i, (int)e, (int)row);
             return;
@@ -99,7 +99,8 @@ static void random_assignments(void)
         fixture f;
 
         setup(&f, experts, slots, n, cols);
-        for (int64_t i = 0; i < n * cols; i++) /* some none, some dropped, few experts loved */
+        for (int64_t i = 0; i < n * cols;
+             i++) /* some without expert, some dropped, few popular experts */
             f.ids[i] =
                 (int32_t)(ek_random_bits(seed, 2, (uint64_t)i) % (uint64_t)(experts + 3)) - 3;
         dispatch(&f);
@@ -134,7 +135,7 @@ static void a_permuted_placement(void)
 
     setup(&f, 5, 6, TOKENS, COLS);
     for (int32_t e = 0; e < 5; e++)
-        f.primary[e] = 5 - e;
+        f.slot_of[e] = 5 - e;
     for (int i = 0; i < TOKENS * COLS; i++)
         f.ids[i] = (int32_t)(ek_random_bits(3, 3, (uint64_t)i) % 5);
     dispatch(&f);

@@ -1,5 +1,5 @@
-/* The optimizer's update that can be broken off: to the bits of the one that cannot, shared by any
- * number of lanes; from any state that base/undo_log.h allows; and in processes that are killed. */
+/* The resumable optimizer update: the same bits as the plain one for any number of lanes, from any
+ * state that base/undo_log.h allows, and in processes that are killed. */
 #include "base/random.h"
 #include "base/undo_log.h"
 #include "ek_test.h"
@@ -14,7 +14,7 @@ enum { ARRAYS = EK_UNDO_ARRAYS, BLOCK = EK_UNDO_BLOCK, LANES = 7, LARGE = 1 << 2
 
 static const ek_adamw by = {0.1, 0.2, 0.9, 0.95, 1e-8, 0.4, 0.2, 0.7};
 
-/* Masters, gradients, moments of n numbers. */
+/* Master weights, gradients and moments, n elements each. */
 static void fill(const ek_kernels *k, int64_t n, void *const a[ARRAYS])
 {
     for (int j = 0; j < ARRAYS; j++)
@@ -36,13 +36,13 @@ static void *memory(size_t bytes)
     return p;
 }
 
-static void take(void *a[ARRAYS], int64_t n)
+static void alloc_array(void *a[ARRAYS], int64_t n)
 {
     for (int j = 0; j < ARRAYS; j++)
         a[j] = memory((size_t)n * sizeof(double));
 }
 
-static void give(void *a[ARRAYS], int64_t n)
+static void free_array(void *a[ARRAYS], int64_t n)
 {
     for (int j = 0; j < ARRAYS; j++)
         munmap(a[j], (size_t)n * sizeof(double));
@@ -57,8 +57,8 @@ static int same(const ek_kernels *k, int64_t n, void *const a[ARRAYS], void *con
     return is;
 }
 
-/* What a block under way may hold, in a state that its trail tells of: `done` numbers of the lane
- * are new, the copy of the block behind them is whole, and it is half written. */
+/* Creates a state of an interrupted lane: `done` elements are updated, the next block's copy in the
+ * undo log is complete, and the block is partly written. */
 static void break_off(const ek_kernels *k, ek_undo_log *t, int64_t done, int64_t own,
                       void *const from[ARRAYS], void *const a[ARRAYS])
 {
@@ -73,7 +73,7 @@ static void break_off(const ek_kernels *k, ek_undo_log *t, int64_t done, int64_t
     }
 }
 
-/* A lane that has come to its end has the last block's old numbers. */
+/* The undo log of a finished lane holds the last block's old values. */
 static void check_undo_log(const ek_kernels *k, ek_undo_log *t, int64_t at, int64_t end,
                            void *const first[ARRAYS])
 {
@@ -86,7 +86,7 @@ static void check_undo_log(const ek_kernels *k, ek_undo_log *t, int64_t at, int6
                      (size_t)(end - at - last) * real) == 0);
 }
 
-/* Lanes that were broken off after so many numbers each; the seed's. */
+/* Lanes interrupted after a random number of elements each, drawn by seed. */
 static void from_anywhere(const ek_kernels *k, int64_t n, int lanes, uint64_t seed,
                           void *const first[ARRAYS], void *const want[ARRAYS],
                           void *const a[ARRAYS])
@@ -123,9 +123,9 @@ static void each_size(const ek_kernels *k)
     static const int64_t sizes[] = {1, 31, 32, 33, 100, 777, 5000, 40001};
     void *first[ARRAYS], *want[ARRAYS], *a[ARRAYS];
 
-    take(first, LARGE);
-    take(want, LARGE);
-    take(a, LARGE);
+    alloc_array(first, LARGE);
+    alloc_array(want, LARGE);
+    alloc_array(a, LARGE);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         fill(k, sizes[i], first);
         fill(k, sizes[i], want);
@@ -135,12 +135,12 @@ static void each_size(const ek_kernels *k)
             for (uint64_t seed = 0; seed < 12; seed++)
                 from_anywhere(k, sizes[i], lanes, seed, first, want, a);
     }
-    give(first, LARGE);
-    give(want, LARGE);
-    give(a, LARGE);
+    free_array(first, LARGE);
+    free_array(want, LARGE);
+    free_array(a, LARGE);
 }
 
-/* Each table that this CPU has. */
+/* Each kernel table of this CPU. */
 static void each_table(void (*check)(const ek_kernels *k), int threads)
 {
     char before[64] = "";
@@ -159,9 +159,9 @@ static void each_table(void (*check)(const ek_kernels *k), int threads)
         }
 }
 
-/* --- killed: all kernels run in children, for a team does not outlive fork -------------------- */
+/* --- killed: all kernels run in child processes, as a team does not survive fork -------------- */
 
-/* Making a table of several threads starts the team, so each child makes its own. */
+/* Creating a table with several threads starts the team, so each child creates its own. */
 static void enter_own(const ek_kernels *like)
 {
     ek_kernels *own = NULL;
@@ -211,7 +211,7 @@ static void end(pid_t child)
     CHECK_INT(status, 0);
 }
 
-/* Kills a child once a lane has come so far, or lets it end. */
+/* Kills a child once a lane has updated so many elements, or lets it finish. */
 static void kill_at(pid_t child, const work *w, int lane, int64_t at)
 {
     while (w->undo_logs[lane].at < at) {
@@ -251,9 +251,9 @@ static void kill_and_resume(const ek_kernels *k)
     void *first[ARRAYS];
     int before = hits;
 
-    take(w.a, LARGE);
-    take(truth.a, LARGE);
-    take(first, LARGE);
+    alloc_array(w.a, LARGE);
+    alloc_array(truth.a, LARGE);
+    alloc_array(first, LARGE);
     fill(k, LARGE, first);
     copy(k, truth.a, first);
     end(start(&truth, 1));
@@ -268,9 +268,9 @@ static void kill_and_resume(const ek_kernels *k)
         CHECK(same(k, LARGE, w.a, truth.a));
     }
     printf("%s: %d of %d were under way\n", k->name, hits - before, KILLS);
-    give(w.a, LARGE);
-    give(truth.a, LARGE);
-    give(first, LARGE);
+    free_array(w.a, LARGE);
+    free_array(truth.a, LARGE);
+    free_array(first, LARGE);
     munmap(w.undo_logs, 2 * sizeof(ek_undo_log));
 }
 

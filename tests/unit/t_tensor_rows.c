@@ -5,21 +5,21 @@
 
 #include <omp.h>
 
-static void *take(size_t bytes)
+static void *alloc_array(size_t bytes)
 {
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static void give(void *p)
+static void free_array(void *p)
 {
     free(p);
 }
 
-static const int turns = 3;
+static const int repetitions = 3;
 
-static void take_turn(int turn)
+static void begin_repetition(int repetition)
 {
-    omp_set_num_threads(turn);
+    omp_set_num_threads(repetition);
 }
 
 static void each_table(const subject *t, const shape *shapes, size_t n_shapes)

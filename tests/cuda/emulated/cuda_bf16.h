@@ -1,4 +1,4 @@
-/* tests/cuda/emulated/cuda_bf16.h - conversions of bf16, see cuda_runtime.h beside this. */
+/* tests/cuda/emulated/cuda_bf16.h - conversions of bf16, see cuda_runtime.h. */
 #ifndef EMULATED_CUDA_BF16_H
 #define EMULATED_CUDA_BF16_H
 

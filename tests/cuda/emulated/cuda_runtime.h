@@ -1,10 +1,9 @@
-/* tests/cuda/emulated/cuda_runtime.h - as much of CUDA as our kernels use, on the host: blocks one
- * after another, the threads of a block by turns, from one barrier to the next.
+/* tests/cuda/emulated/cuda_runtime.h - emulates the subset of CUDA that our kernels use on the
+ * host: blocks one after another, the threads of a block alternately, from one barrier to the next.
  *
- * It stands in front of the real headers where kernels are compiled for tests, so that what they
- * compute is known to be right where there is no GPU.  What only a GPU shows it cannot tell: races
- * between blocks, misaligned accesses, speed.  Lanes that do not come to a shuffle, or threads that
- * do not come to a barrier, end the program. */
+ * Tests compile the kernels with this header in place of CUDA's, to check their results without a
+ * GPU.  It cannot detect races between blocks, misaligned accesses, or slowness.  The program is
+ * aborted if not all lanes reach a shuffle, or not all threads a barrier. */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
 
@@ -27,27 +26,26 @@ struct alignas(8) float2 {
     float x, y;
 };
 
-/* Of the thread whose turn it is. */
+/* Of the running thread. */
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-/* Waits for the others of the block. */
+/* __syncthreads. */
 void emulated_barrier(void);
-/* Waits for the others of the warp and gets what one of them has brought: up to 8 bytes. */
+/* Shuffle: waits for all lanes of the warp and returns one lane's value of up to 8 bytes. */
 uint64_t emulated_exchange(uint64_t mine, int lane);
-/* The same of a bit of each. */
+/* Ballot: the same for one bit of each lane. */
 unsigned emulated_ballot(int bit);
 
-/* Runs body(argument) by `blocks` blocks of `threads` threads.  Backwards: the last block and the
- * last thread first. */
+/* Runs body(argument) with `blocks` blocks of `threads` threads, in reverse order if
+ * emulated_backwards. */
 void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argument);
 #include "cuda/emulated.h"
 
-/* Does it when the stream is waited for, after what was queued before. */
+/* Enqueues work, run in order at the next synchronisation. */
 void emulated_queue(std::function<void()> work);
-/* Whether an argument has an address that is not of the device's memory, while one is in use; then
- * the kernel fails. */
+/* Whether an argument contains an address outside the device's memory; the kernel then fails. */
 int emulated_is_foreign(const void *argument, size_t bytes);
-/* Whether it is the kernel that EK_EMULATED_FAILURE names, which fails. */
+/* Whether EK_EMULATED_FAILURE names this kernel, which then fails. */
 int emulated_is_to_fail(const char *kernel);
 
 static inline void __syncthreads(void)

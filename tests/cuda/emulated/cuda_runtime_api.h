@@ -1,4 +1,4 @@
-/* tests/cuda/emulated/cuda_runtime_api.h - as much of CUDA's C interface as we use, on the host. */
+/* tests/cuda/emulated/cuda_runtime_api.h - the CUDA runtime functions that we use, on the host. */
 #ifndef EMULATED_CUDA_RUNTIME_API_H
 #define EMULATED_CUDA_RUNTIME_API_H
 

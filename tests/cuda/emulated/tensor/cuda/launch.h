@@ -1,5 +1,5 @@
-/* tests/cuda/emulated/tensor/cuda/launch.h - stands for src/tensor/cuda/launch.h: a kernel runs on
- * the host, when the stream is waited for. */
+/* tests/cuda/emulated/tensor/cuda/launch.h - replaces src/tensor/cuda/launch.h: kernels run on the
+ * host, at the next synchronisation. */
 #ifndef TENSOR_CUDA_LAUNCH_H
 #define TENSOR_CUDA_LAUNCH_H
 

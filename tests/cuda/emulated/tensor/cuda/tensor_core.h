@@ -1,6 +1,6 @@
-/* tests/cuda/emulated/tensor/cuda/tensor_core.h - stands for src/tensor/cuda/tensor_core.h: what
- * is to be copied to is no number until the copy is made, when it is waited for; products one lane
- * after another. */
+/* tests/cuda/emulated/tensor/cuda/tensor_core.h - replaces src/tensor/cuda/tensor_core.h.  The
+ * target of an asynchronous copy is NaN until the copy is done, in copy_wait; products are computed
+ * from the registers of the warp's lanes. */
 #ifndef TENSOR_CUDA_TENSOR_CORE_H
 #define TENSOR_CUDA_TENSOR_CORE_H
 
