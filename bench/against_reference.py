@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Training speed of evenkeel beside that of a plain PyTorch program (torch_moe.py), in one run.
+"""Compares training speed with a plain PyTorch program (torch_moe.py), in one run.
 
-Both get the same config, initial weights, tokens and settings, and take turns, so that both see
-the same noise.  Printed are tokens/s over all steps but the first of every turn, and the ratio of
-the medians; the losses of both must agree, so that both did the same work.
+Both get the same config, initial weights, tokens and settings, and run alternately, so that both see
+the same noise.  Prints tokens/s over all steps except the first of each run, and the ratio of the
+medians; fails if the losses of the two differ.
 
 Needs a python3 with torch and numpy (Debian: python3-torch); `make bench` runs it where there is
 one, `make test` never does.  Example:

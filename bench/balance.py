@@ -1,26 +1,25 @@
 #!/usr/bin/python3
-"""What each balance strategy is worth in training: a table over workloads, bandwidths and policies.
+"""Training speed of each balance policy: a table over workloads, bandwidths and policies.
 
-Makes a cluster of nodes of half a core each on this machine (tools/cluster; needs root), one
-thread a node, and trains the layers of `small` with 32 experts over all of them (--ep).  Routing
-is replayed: from the recorded trace of --traces, where there is one, and from the workloads that
-`evenkeel workload` makes up.  Then
+Creates a cluster of nodes of half a core each on this machine (tools/cluster; needs root), one
+thread per node, and trains the layers of `small` with 32 experts over all of them (--ep).  Routing
+is replayed from the recorded trace of --traces, if there is one, and from the synthetic workloads of
+`evenkeel workload`.  Then
 
-  1. `evenkeel bench moe` looks for the bandwidth at which the all-to-alls of a layer take half the
-     time of its experts' products;
-  2. at that bandwidth and at a quarter of it, `evenkeel bench balance` trains on every workload:
-     one start each, in which all policies and even loads, as those of --force-balance, take turns
-     step by step;
-  3. the table: a step's rate is held against that of the start's median even step, and the median
-     round counts; behind it stand the lowest and the highest.  What it takes to move experts for
-     good is charged to the steps of those that do, a --plan-every'th each;
-  4. the check: `auto` is behind the best other policy in no row by more than the spread, half of
-     what lies between lowest and highest, and reaches 0.92 of even loads on the recorded trace.
+  1. `evenkeel bench moe` finds the bandwidth at which the all-to-alls of a layer take half the time
+     of its experts' products;
+  2. at that bandwidth and at a quarter of it, `evenkeel bench balance` trains on every workload: in
+     one run each, all policies and even loads (as with --force-balance) alternate step by step;
+  3. the table: a step's speed relative to the run's median step with even loads; the median round,
+     and the lowest and the highest.  The cost of persistent migrations is divided over the steps of
+     the policies that migrate, 1 / --plan-every each;
+  4. the check: in no row is `auto` slower than the best other policy by more than the spread (half
+     of highest minus lowest), and it reaches 0.92 of even loads on the recorded trace.
 
-Every start adds a line to --results, so that a run that was ended goes on with --resume, also with
-more workloads or repeats than before; --table prints what is there.  The whole table takes hours:
---estimate says how many.  Exit status 1: a target is missed, or a start failed; 77: no cluster can
-be made here.
+Every run appends a line to --results, so that an interrupted table continues with --resume, also with
+more workloads or repeats; --table prints the recorded results.  The whole table takes hours:
+--estimate prints how many.  Exit status 1: a target is missed, or a run failed; 77: no cluster can
+be created here.
 
 Example:
 

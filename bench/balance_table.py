@@ -1,7 +1,7 @@
-"""Results of bench/balance.py, and the table and the checks that are made of them.
+"""Reads the results of bench/balance.py, and makes the table and the checks from them.
 
-A file of results is JSON Lines: one head (settings, bandwidth) and one line a start, with all that
-`evenkeel bench balance` says of its policies, or why it failed.
+A file of results is JSON Lines: a header (settings, bandwidth) and one line per run, with the output
+of `evenkeel bench balance`, or the reason why it failed.
 """
 
 import json

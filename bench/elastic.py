@@ -1,16 +1,16 @@
 #!/usr/bin/python3
-"""What --elastic costs while nothing happens, and how long a recovery takes.
+"""Overhead of --elastic without failures, and recovery time.
 
-Overhead: runs with and without it take turns; of each the median step and, from its timeline, the
-update of a step (`adamw`), which is where the ledger works, and the median ratio of the pairs.
+Overhead: runs with and without it alternate; prints the median step of each and, from the timeline,
+the time of a step's update (`adamw`), which writes the step journal and undo logs, and the median
+ratio of the pairs.
 
-With --nodes on a cluster (tools/cluster; needs root), else as workers of this machine.  What stands
-behind -- goes to both runs of a pair.
+With --nodes on a cluster (tools/cluster; needs root), otherwise with workers on this machine.
+Arguments after -- are passed to both runs of a pair.
 
-Recovery (not with --nodes: see tools/chaos): one worker after the other of a run is killed; the
-time from the kill until a step that was not yet done is in metrics.jsonl, less one median step.
-With two workers on two cores there is no host to be lost; this is the time of the launcher, MPI and
-what the next generation does.
+Recovery (not with --nodes: see tools/chaos): kills one worker of a run after the other, and measures
+the time from the kill until a new step is in metrics.jsonl, minus one median step.  Two workers on
+two cores cannot lose a host, so this is the time of the launcher, MPI and the next generation.
 
 Example:
 

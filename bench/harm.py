@@ -1,6 +1,6 @@
-"""What can be done to a run on a cluster of this machine: its processes, nodes, links and disk fail
-and come back, by a script, by a trace of spot instances, or by chance.  For tools/chaos, which says
-what each kind is, and bench/spot.py."""
+"""Fault injection into a run on a cluster of this machine: processes, nodes, links and disk fail and
+recover, by a script, by a trace of spot instances, or at random.  Used by tools/chaos, which
+documents each kind of fault, and bench/spot.py."""
 
 import json
 import os

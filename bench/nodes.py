@@ -1,4 +1,4 @@
-"""A cluster of nodes on this machine (tools/cluster; needs root), as the benchmarks use it."""
+"""A cluster of nodes on this machine for the benchmarks (tools/cluster; needs root)."""
 
 import json
 import os

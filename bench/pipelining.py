@@ -1,17 +1,17 @@
 #!/usr/bin/python3
-"""What pipelining inside MoE layers is worth between nodes, and what all-to-alls make of a link.
+"""Speed of pipelining inside MoE layers between nodes, and link utilisation of all-to-alls.
 
-Makes a cluster of nodes on this machine (tools/cluster; needs root), one thread and 0.4 cores each,
-so that all together leave something to the kernel, which is the network.  Then
+Creates a cluster of nodes on this machine (tools/cluster; needs root), one thread and 0.4 cores each,
+which leaves CPU time for the kernel's network stack.  Then
 
-  1. looks for the bandwidth at which the all-to-alls of the layers take as long as the products of
-     their experts, both measured at degree 1 by `evenkeel bench moe`;
-  2. at that bandwidth, compares pipeline degrees: the best one is to be 1.4 times as fast as
-     degree 1;
-  3. at that bandwidth, `evenkeel bench a2a`: messages of 1 MiB and up are to reach 0.9 of the link;
-  4. the same with two ranks a node: 2DH against linear, by size of message.
+  1. finds the bandwidth at which the all-to-alls of the layers take as long as the products of their
+     experts, both measured at degree 1 by `evenkeel bench moe`;
+  2. at that bandwidth, compares pipeline degrees; target: the best is 1.4 times as fast as degree 1;
+  3. at that bandwidth, runs `evenkeel bench a2a`; target: messages of 1 MiB and more reach 0.9 of the
+     link;
+  4. the same with two ranks per node: 2DH against linear, by message size.
 
-Takes about five minutes.  Exit status 1: a target is missed; 77: no cluster can be made here.
+Takes about five minutes.  Exit status 1: a target is missed; 77: no cluster can be created here.
 
 Example:
 

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """Training speed of two ranks of one thread each, against one rank of two threads.
 
-Three layouts of the same model and step: experts spread over the ranks with the gate forced to
-balance (ep), data parallelism with a shared optimizer (zero), and plain data parallelism (dp).  Each
-takes turns with one rank that does the same work, so that both see the same noise.  A turn is one
-run of `evenkeel train`; tokens/s of all its steps but the first ones count, by metrics.jsonl.
-Printed is, for each layout, the ratio of the medians over all turns, the lowest and highest ratio
-of a turn to its neighbour, and the target.  Exit status 1: a target is missed.
+Three layouts of the same model and step: expert parallelism with forced balance (ep), data
+parallelism with a sharded optimizer (zero), and plain data parallelism (dp).  Each alternates with one
+rank that does the same work, so that both see the same noise; every turn is one run of `evenkeel
+train`, and tokens/s are taken from metrics.jsonl, without the first steps.  Prints for each layout the
+ratio of the medians over all turns, the lowest and highest ratio of adjacent turns, and the target.
+Exit status 1: a target is missed.
 
 Example:
 

@@ -1,18 +1,18 @@
 #!/usr/bin/python3
-"""What --elastic is worth where nodes come and go: samples trained against restart from checkpoint.
+"""Samples trained with --elastic on spot instances, against restarts from checkpoints.
 
-Makes a cluster (tools/cluster; needs root) and trains on it, for the same seconds of the same trace
-of spot instances, once with --elastic and once for each of --save-every without: when a node that
-takes part is lost that run is ended, and started again at once, with --resume, on all nodes that
-are there (it is told which; nobody has to find out).  Nodes that come back it takes in when it
-starts the next time, as taking them in sooner would cost it the steps since its checkpoint.
+Creates a cluster (tools/cluster; needs root) and trains on it, for the same time of the same trace of
+spot instances, once with --elastic and once for each value of --save-every without.  In the latter,
+the loss of a node ends the run, which is restarted at once, with --resume, on all available nodes (the
+script knows which).  Returning nodes join at the next restart, as joining earlier would cost the
+steps since the last checkpoint.
 
-The run with --elastic saves, too, as often as the first of the others: for what has no replica left.
+The run with --elastic also saves, as often as the first of the others: for state without a replica.
 
-What counts is the step that a run stands at when the time is over, saved or not.  Beside what was
-measured stands what the trace, the times of steps, saves and starts predict (`foretold`).
+The result of a run is its last step, saved or not.  It is printed beside a prediction from the trace
+and the times of steps, saves and starts (`foretold`).
 
-What stands behind -- goes to `evenkeel train`; a run of n nodes has --ep n.
+Arguments after -- are passed to `evenkeel train`; a run of n nodes has --ep n.
 
 Example:
 
@@ -21,8 +21,8 @@ Example:
         --replicas-min 2 --spare-slots 3 --plan-every 10
 
 Exit status: 0 done, 1 a run failed, or --elastic trained less than --wanted times the samples of
-the first of --save-every, or (without --wanted) a ratio is off the foretold one by more than
---close; 2 wrong usage; 77: no cluster can be made here.
+the first of --save-every, or (without --wanted) a ratio differs from the predicted one by more than
+--close; 2 wrong usage; 77: no cluster can be created here.
 """
 
 import argparse

@@ -1,16 +1,15 @@
 #!/usr/bin/python3
-"""Does tuning while training find the best r, pipeline degree and all-to-all, and how soon?
+"""Checks whether tuning while training finds the best r, pipeline degree and all-to-all, and how soon.
 
-Makes clusters of nodes on this machine (tools/cluster; needs root) that differ in nodes, ranks a node
-and bandwidth, with models whose experts and steps are of different sizes.  In each
+Creates clusters of nodes on this machine (tools/cluster; needs root) that differ in nodes, ranks per
+node and bandwidth, with models of different expert and step sizes.  In each
 
-  1. trains with all three on auto until tuning says what it has found, and notes after how many
-     steps that was;
-  2. trains with every setting that there is, a few steps each, in several turns;
-  3. trains with what was found and with the best three of these in turns, longer: what was found
-     is to be within 5 % of the best, found within 200 steps.
+  1. trains with all three on auto until the tuner reports its choice, and records the number of steps;
+  2. trains with every setting, a few steps each, alternating several times;
+  3. trains longer with the tuner's choice and the best three settings, alternating; target: the choice
+     is within 5 % of the best, and made within 200 steps.
 
-Takes about 20 minutes.  Exit status 1: a target is missed; 77: no cluster can be made here.
+Takes about 20 minutes.  Exit status 1: a target is missed; 77: no cluster can be created here.
 
 Example:
 

@@ -408,7 +408,7 @@ static void nan_is_seen(void)
     free_array(d_o);
 }
 
-static void same_bits_each_turn(void)
+static void same_bits_each_repetition(void)
 {
     ek_attention a = shape(slow() ? 1 : 4, slow() ? 100 : 250, 6, 3, 64, 0);
     size_t rows = (size_t)(a.batch * a.seq), in = rows * (size_t)a.ld, out = rows * 6 * 64;
@@ -536,10 +536,10 @@ static float *angles(int64_t positions, int64_t head_dim)
 
     for (int64_t p = 0; p < positions; p++) {
         for (int64_t i = 0; i < half; i++) {
-            double repetition = (double)p * pow(1e4, -(double)i / (double)half);
+            double angle = (double)p * pow(1e4, -(double)i / (double)half);
 
-            t[p * head_dim + i] = (float)cos(repetition);
-            t[p * head_dim + half + i] = (float)sin(repetition);
+            t[p * head_dim + i] = (float)cos(angle);
+            t[p * head_dim + half + i] = (float)sin(angle);
         }
     }
     return t;
@@ -581,7 +581,7 @@ static void match_rope(int64_t heads, int64_t head_dim)
     free_array(x);
 }
 
-static void rope_turns_and_returns(void)
+static void rope_rotates_and_reverts(void)
 {
     if (body_at(0) == NULL)
         SKIP("no body runs here");
@@ -685,8 +685,8 @@ static void headnorm(void)
 /* The cases of every test. */
 #define ATTENTION_CASES                                                                            \
     EK_CASE(forward_and_backward), EK_CASE(gradient_stays_in_its_columns), EK_CASE(large_scores),  \
-        EK_CASE(nan_is_seen), EK_CASE(same_bits_each_turn), EK_CASE(cached_tokens),                \
-        EK_CASE(cached_wide_heads), EK_CASE(rope_turns_and_returns), EK_CASE(headnorm),            \
+        EK_CASE(nan_is_seen), EK_CASE(same_bits_each_repetition), EK_CASE(cached_tokens),          \
+        EK_CASE(cached_wide_heads), EK_CASE(rope_rotates_and_reverts), EK_CASE(headnorm),          \
         EK_CASE(documents), EK_CASE(documents_at_the_edges_of_blocks),                             \
         EK_CASE(one_document_is_the_whole_sequence)
 

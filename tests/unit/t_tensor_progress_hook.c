@@ -156,7 +156,7 @@ static void check_ticks(bench *b, void (*kernel)(bench *), const char *what)
     kernel(b);
     ek_progress_hook_set(NULL, NULL);
     if (seen.calls < 1 && b->k->threads == 1)
-        EK_T_FAIL("%s of %s did not count_call", what, b->k->name);
+        EK_T_FAIL("%s of %s did not call the progress hook", what, b->k->name);
     CHECK_INT(seen.elsewhere, 0);
 }
 
