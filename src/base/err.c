@@ -14,7 +14,7 @@ static _Thread_local char text[TEXT_CAP];
 static _Thread_local char message[MESSAGE_CAP];
 static _Thread_local size_t used;
 
-EK_PRINTF(1, 2) static void add(const char *fmt, ...)
+EK_PRINTF(1, 2) static void append_text(const char *fmt, ...)
 {
     va_list ap;
     int n;
@@ -26,7 +26,7 @@ EK_PRINTF(1, 2) static void add(const char *fmt, ...)
         used += (size_t)n < TEXT_CAP - used ? (size_t)n : TEXT_CAP - used - 1;
 }
 
-static const char *known(const char *name)
+static const char *text_or_unknown(const char *name)
 {
     return name != NULL ? name : "?";
 }
@@ -42,14 +42,14 @@ ek_status ek_err_raise(const char *file, int line, const char *func, ek_status s
     va_end(ap);
     memcpy(message, fresh, sizeof(message));
     used = 0;
-    add("%s: %s", ek_status_name(st), message);
-    add("\n  at %s (%s:%d)", known(func), known(file), line);
+    append_text("%s: %s", ek_status_name(st), message);
+    append_text("\n  at %s (%s:%d)", text_or_unknown(func), text_or_unknown(file), line);
     return st;
 }
 
 ek_status ek_err_pass(const char *file, int line, const char *func, ek_status st)
 {
-    add("\n  from %s (%s:%d)", known(func), known(file), line);
+    append_text("\n  from %s (%s:%d)", text_or_unknown(func), text_or_unknown(file), line);
     return st;
 }
 

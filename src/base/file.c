@@ -229,7 +229,7 @@ ek_status ek_folder_free(const char *path, int64_t *bytes)
     struct statvfs s;
 
     if (statvfs(path, &s) != 0)
-        return ek_fail_errno(errno, "ask for the free space of", path);
+        return ek_fail_errno(errno, "get the free space of", path);
     if (__builtin_mul_overflow(s.f_bavail, s.f_frsize, bytes))
         *bytes = INT64_MAX;
     return EK_OK;

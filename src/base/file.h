@@ -155,12 +155,12 @@ EK_CHECKED ek_status ek_file_write(const ek_io *io, const char *path, const void
 EK_CHECKED ek_status ek_file_replace(const ek_io *io, const char *path, const void *data,
                                      size_t bytes);
 
-/* Makes `path` a link with this text, in place of what is there, by way of a temporary name.  What
- * `path` was is lost: the caller has looked at it. */
+/* Atomically replaces `path` by a symbolic link to `text` (a temporary link, renamed).  The old
+ * file or link is lost: the caller must have checked it. */
 EK_CHECKED ek_status ek_link_replace(const ek_io *io, const char *text, const char *path);
 
-/* Deletes what writers that were killed have left in a folder: temporary files and links whose
- * final names match a pattern (fnmatch), and that have not changed for age_s seconds. */
+/* Deletes files left in a folder by killed writers: temporary files and links whose final names
+ * match a pattern (fnmatch) and that are unchanged for age_s seconds.  Errors are ignored. */
 void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_t age_s);
 
 /* --- private to this user --------------------------------------------------------------------- */

@@ -83,7 +83,7 @@ void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_
 
 /* --- following links -------------------------------------------------------------------------- */
 
-/* Whether the folder is in /proc, where links stand for open files. */
+/* Whether the folder is in /proc, where links refer to open files. */
 static int is_open_file(const char *folder)
 {
     struct statfs s;

@@ -48,10 +48,10 @@ enum {
     FREE_BYTES = 1 << 20 /* ... plus this */
 };
 
-/* What jansson allocates, rounded up to what malloc gives. */
+/* Memory that jansson allocates, rounded up to sizes of malloc. */
 enum {
     OBJECT_BYTES = 240, /* with its first table of buckets */
-    ARRAY_BYTES = 128,  /* with room for 8 elements */
+    ARRAY_BYTES = 128,  /* with a capacity of 8 elements */
     STRING_BYTES = 72,  /* and its characters */
     NUMBER_BYTES = 32,
     MEMBER_BYTES = 104, /* of an object, and the characters of its key */

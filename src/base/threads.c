@@ -47,7 +47,7 @@ static double quota_of(const char *folder)
     return period > 0 ? quota / period : 0;
 }
 
-static double tighter(double a, double b)
+static double tighter_quota(double a, double b)
 {
     return a > 0 && (b <= 0 || a < b) ? a : b;
 }
@@ -64,7 +64,7 @@ static double quota_along(const char *root, const char *path)
     for (;;) {
         char *slash;
 
-        least = tighter(quota_of(folder), least);
+        least = tighter_quota(quota_of(folder), least);
         slash = strrchr(folder, '/');
         if (slash == NULL || (size_t)(slash - folder) < base)
             return least;
@@ -101,10 +101,10 @@ double ek_cores_quota(const char *membership, const char *root)
         *path++ = '\0';
         list++;
         if (*list == '\0') { /* version 2 */
-            least = tighter(quota_along(root, path), least);
+            least = tighter_quota(quota_along(root, path), least);
         } else if (names_cpu(list) &&
                    snprintf(mount, sizeof(mount), "%s/cpu", root) < (int)sizeof(mount)) {
-            least = tighter(quota_along(mount, path), least);
+            least = tighter_quota(quota_along(mount, path), least);
         }
     }
     fclose(f);

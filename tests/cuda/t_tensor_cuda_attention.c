@@ -31,8 +31,8 @@ static int slow(void)
     return &emulated_backwards != NULL;
 }
 
-/* A value that is not a number does not reach gradients of queries that do not see it: in plain
- * kernels.  (Those on tensor cores meet it with a weight of 0.) */
+/* Without tensor cores, a NaN in a value does not affect gradients of queries that do not see it.
+ * (On tensor cores it is multiplied with a weight of 0.) */
 static void nan_of_the_future(void)
 {
     ek_attention a = shape(1, 70, 1, 1, 16, 0);

@@ -157,18 +157,18 @@ static results attend(const ek_kernels *k, ek_mode mode, const ek_attention *a, 
 {
     size_t rows = (size_t)(a->batch * a->seq), in = rows * (size_t)a->ld;
     size_t out = rows * (size_t)(a->heads * a->head_dim), n_lse = rows * (size_t)a->heads;
-    size_t room = k->attention_workspace(k, a);
+    size_t bytes = k->attention_workspace(k, a);
     void *x = to_comp(mode, qkv, in), *g = to_comp(mode, d_o, out), *dx = to_comp(mode, qkv, in);
     void *o = must(alloc_array(out * comp_size(mode))),
          *lse = must(alloc_array(n_lse * real_size(mode)));
-    unsigned char *ws = must(alloc_array(room + CANARY));
+    unsigned char *ws = must(alloc_array(bytes + CANARY));
     results r;
 
-    memset(ws, 0xff, room); /* NaN */
-    memcpy(ws + room, canary, CANARY);
+    memset(ws, 0xff, bytes); /* NaN */
+    memcpy(ws + bytes, canary, CANARY);
     k->attention_forward(a, x, o, lse, ws);
     k->attention_backward(a, x, o, lse, g, dx, ws);
-    CHECK(memcmp(ws + room, canary, CANARY) == 0);
+    CHECK(memcmp(ws + bytes, canary, CANARY) == 0);
     r.o = to_float(mode, o, out);
     r.lse = reals(mode, lse, n_lse);
     r.grad = to_float(mode, dx, in);

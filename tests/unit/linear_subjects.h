@@ -27,7 +27,7 @@ typedef struct {
     void *ws;
 } call;
 
-static void *room(size_t bytes)
+static void *alloc_checked(size_t bytes)
 {
     void *p = alloc_array((bytes + 64) / 64 * 64);
 
@@ -64,7 +64,7 @@ static float get(int bf16, const void *p, int64_t i)
 
 static float *values(ek_mode mode, uint64_t stream, int64_t n)
 {
-    float *v = room((size_t)n * sizeof(float));
+    float *v = alloc_checked((size_t)n * sizeof(float));
 
     for (int64_t i = 0; i < n; i++)
         v[i] = value(mode, stream, i);
@@ -82,7 +82,7 @@ static int64_t stride_of(int64_t cols)
 static void *stored(ek_mode mode, const float *v, int64_t rows, int64_t cols)
 {
     int64_t ld = stride_of(cols);
-    void *p = room((size_t)(rows * ld) * comp_size(mode));
+    void *p = alloc_checked((size_t)(rows * ld) * comp_size(mode));
 
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
@@ -94,7 +94,7 @@ static void *stored(ek_mode mode, const float *v, int64_t rows, int64_t cols)
 static void *master(const call *t, int64_t g)
 {
     size_t bytes = (size_t)(t->out * t->in) * sizeof(float);
-    void *p = room(bytes);
+    void *p = alloc_checked(bytes);
 
     memcpy(p, t->w + g * t->out * t->in, bytes);
     return p;
@@ -118,13 +118,13 @@ static void call_init(call *t, const ek_kernels *k, ek_mode mode, int64_t out, i
         for (int f = 0; f < FORMS; f++) {
             size_t bytes = k->packed_bytes(k, out, in, (ek_form)f);
 
-            t->packed[i][f] = bytes > 0 ? room(bytes) : master(t, i);
+            t->packed[i][f] = bytes > 0 ? alloc_checked(bytes) : master(t, i);
             if (bytes > 0)
                 CHECK_INT(k->pack(k, out, in, (ek_form)f, t->w + i * out * in, t->packed[i][f]),
                           EK_OK);
         }
     }
-    t->ws = room(k->linear_workspace(k, t->rows, n_groups, out, in));
+    t->ws = alloc_checked(k->linear_workspace(k, t->rows, n_groups, out, in));
 }
 
 static void call_fini(call *t)
@@ -152,7 +152,7 @@ static float *product_want(const call *t, ek_form form, ek_out mode)
     int64_t cols = form == EK_PACKED_FORWARD ? t->out : t->in;
     int64_t kk = form == EK_PACKED_FORWARD ? t->in : t->out;
     const float *a = form == EK_PACKED_FORWARD ? t->x : t->dy;
-    float *want = room((size_t)(t->rows * cols) * sizeof(float));
+    float *want = alloc_checked((size_t)(t->rows * cols) * sizeof(float));
 
     for (int64_t i = 0; i < t->rows * cols; i++)
         want[i] = guard;
@@ -178,7 +178,7 @@ static void *product_run(call *t, const ek_kernels *k, ek_form form, ek_out mode
 {
     int64_t cols = form == EK_PACKED_FORWARD ? t->out : t->in, ld = stride_of(cols);
     int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
-    void *y = room((size_t)(t->rows * ld) * sizeof(float));
+    void *y = alloc_checked((size_t)(t->rows * ld) * sizeof(float));
     ek_status st;
 
     for (int64_t i = 0; i < t->rows * ld; i++)
@@ -199,7 +199,7 @@ static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mod
 {
     int64_t cols = form == EK_PACKED_FORWARD ? t->out : t->in, ld = stride_of(cols), touched = 0;
     int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
-    float *want = product_want(t, form, mode), *got = room((size_t)(t->rows * cols) * 4);
+    float *want = product_want(t, form, mode), *got = alloc_checked((size_t)(t->rows * cols) * 4);
     void *y = product_run(t, k, form, mode);
     float kept = bf16 ? ek_bf16_to_float(ek_bf16_from_float(guard)) : guard;
 
@@ -229,7 +229,7 @@ static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mod
 static float *weight_run(call *t, const ek_kernels *k)
 {
     int64_t n = t->n_groups * t->out * t->in;
-    float *dw = room((size_t)(n + 1) * sizeof(float));
+    float *dw = alloc_checked((size_t)(n + 1) * sizeof(float));
 
     for (int64_t i = 0; i <= n; i++)
         dw[i] = 0.5F;
@@ -245,7 +245,7 @@ static float *weight_run(call *t, const ek_kernels *k)
 static void weight_check(call *t, const ek_kernels *k)
 {
     int64_t n = t->n_groups * t->out * t->in, i = 0;
-    float *dw = weight_run(t, k), *want = room((size_t)n * sizeof(float));
+    float *dw = weight_run(t, k), *want = alloc_checked((size_t)n * sizeof(float));
 
     for (int64_t g = 0; g < t->n_groups; g++) {
         for (int64_t o = 0; o < t->out; o++) {
@@ -361,7 +361,8 @@ typedef void matmul_fn(int ta, int tb, int64_t m, int64_t n, int64_t kk, const v
 static void matmul_check(matmul_fn *fn, int ta, int tb, int64_t m, int64_t n, int64_t kk, int add)
 {
     float *a = values(EK_MODE_FP32, 4, m * kk), *b = values(EK_MODE_FP32, 5, n * kk);
-    float *got = room((size_t)(m * (n + PAD)) * 4), *want = room((size_t)(m * (n + PAD)) * 4);
+    float *got = alloc_checked((size_t)(m * (n + PAD)) * 4),
+          *want = alloc_checked((size_t)(m * (n + PAD)) * 4);
 
     for (int64_t i = 0; i < m * (n + PAD); i++)
         got[i] = want[i] = 1.0F;

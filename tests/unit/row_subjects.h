@@ -89,7 +89,7 @@ static void set(buf *b, int64_t i, double x)
 }
 
 /* Non-temporal stores need rows at multiples of 64 bytes. */
-static void *room(size_t bytes)
+static void *alloc_checked(size_t bytes)
 {
     return alloc_array((bytes + 64) / 64 * 64);
 }
@@ -98,7 +98,7 @@ static void *room(size_t bytes)
 static buf numbers(kind t, int64_t n, double size, double tol, int wild)
 {
     const double odd[3] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
-    buf b = {room((size_t)n * width(t)), n, t, tol, 0};
+    buf b = {alloc_checked((size_t)n * width(t)), n, t, tol, 0};
 
     stream++;
     for (int64_t i = 0; i < n; i++)
@@ -111,7 +111,7 @@ static buf numbers(kind t, int64_t n, double size, double tol, int wild)
 /* Integers in [from, to), or [-1, to) if `from` is -1; exact. */
 static buf integers(int64_t n, int64_t from, int64_t to)
 {
-    buf b = {room((size_t)n * 4), n, INT, 0, 0};
+    buf b = {alloc_checked((size_t)n * 4), n, INT, 0, 0};
 
     stream++;
     for (int64_t i = 0; i < n; i++)
@@ -124,7 +124,7 @@ static buf copy(const buf *b)
     buf c = *b;
 
     if (b->p != NULL) {
-        c.p = room((size_t)b->n * width(b->type));
+        c.p = alloc_checked((size_t)b->n * width(b->type));
         memcpy(c.p, b->p, (size_t)b->n * width(b->type));
     }
     return c;
@@ -423,7 +423,7 @@ static void norm_backward_make(const shape *s, buf *b)
 
 static void norm_backward_run(const ek_kernels *k, const shape *s, buf *b)
 {
-    void *ws = room(k->rmsnorm_workspace(k, s->d));
+    void *ws = alloc_checked(k->rmsnorm_workspace(k, s->d));
 
     k->rmsnorm_backward(s->n, s->d, b[0].p, b[1].p, b[2].p, b[3].p, b[4].p, b[5].p, ws);
     free_array(ws);

@@ -13,7 +13,7 @@ static void free_array(void *p)
     free(p);
 }
 
-/* Tables say how many threads they use. */
+/* Nothing to change: the number of threads is part of a table. */
 static void begin_repetition(int repetition)
 {
     (void)repetition;

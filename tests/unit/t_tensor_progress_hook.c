@@ -29,7 +29,7 @@ typedef struct {
     ek_attention a;
 } bench;
 
-static void *room(size_t bytes)
+static void *alloc_checked(size_t bytes)
 {
     void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
 
@@ -41,7 +41,7 @@ static void *room(size_t bytes)
 
 static void *values(ek_dtype type, int64_t n)
 {
-    char *p = room((size_t)n * ek_dtype_size(type));
+    char *p = alloc_checked((size_t)n * ek_dtype_size(type));
 
     for (int64_t i = 0; i < n; i++) {
         double v = 0.1 * ek_random_normal(1, 2, (uint64_t)i);
@@ -59,7 +59,7 @@ static void *values(ek_dtype type, int64_t n)
 static void *packed(const bench *b, ek_form form)
 {
     size_t bytes = b->k->packed_bytes(b->k, OUT, IN, form);
-    void *p = bytes > 0 ? room(bytes) : b->w;
+    void *p = bytes > 0 ? alloc_checked(bytes) : b->w;
 
     if (bytes > 0)
         CHECK(b->k->pack(b->k, OUT, IN, form, b->w, p) == EK_OK);
@@ -82,12 +82,12 @@ static void setup(bench *b, ek_mode mode, ek_isa isa, int threads)
                           .scale = 0.125};
     linear = b->k->linear_workspace(b->k, ROWS, 1, OUT, IN);
     attention = b->k->attention_workspace(b->k, &b->a);
-    b->ws = room(linear > attention ? linear : attention);
+    b->ws = alloc_checked(linear > attention ? linear : attention);
     b->x = values(b->k->comp, ROWS * LD);
     b->y = values(b->k->comp, ROWS * LD);
     b->w = values(b->k->real, OUT * IN);
-    b->dw = room((size_t)((OUT > ROWS ? OUT : ROWS) * IN) * 8);
-    b->lse = room((size_t)(BATCH * HEADS * SEQ) * 8);
+    b->dw = alloc_checked((size_t)((OUT > ROWS ? OUT : ROWS) * IN) * 8);
+    b->lse = alloc_checked((size_t)(BATCH * HEADS * SEQ) * 8);
     b->forward = packed(b, EK_PACKED_FORWARD);
     b->backward = packed(b, EK_PACKED_BACKWARD);
 }

@@ -196,7 +196,7 @@ typedef struct {
     int n;
 } modes;
 
-static void *room(modes *m, int64_t elements)
+static void *alloc_checked(modes *m, int64_t elements)
 {
     void *p = calloc((size_t)elements, sizeof(double));
 
@@ -209,8 +209,8 @@ static void *room(modes *m, int64_t elements)
 /* Random elements of type t, the same in every mode. */
 static void *draw(modes *m, ek_dtype t, int64_t n, uint64_t stream)
 {
-    void *p = room(m, n);
-    double *x = room(m, n);
+    void *p = alloc_checked(m, n);
+    double *x = alloc_checked(m, n);
 
     fill(x, n, stream);
     for (int64_t i = 0; i < n; i++) {
@@ -252,7 +252,8 @@ static void run_matrix(modes *m)
     const ek_kernels *k = &m->k;
     ek_dtype r = k->real, c = k->comp;
     void *x = draw(m, c, N * D, 1), *dy = draw(m, c, N * F, 2), *master = draw(m, r, F * D, 3);
-    void *packed = room(m, F * D), *y = room(m, N * F), *dx = room(m, N * D);
+    void *packed = alloc_checked(m, F * D), *y = alloc_checked(m, N * F),
+         *dx = alloc_checked(m, N * D);
     void *dw = draw(m, r, F * D, 4), *yr = draw(m, r, N * F, 5);
     ek_group g = {0, N, c == r ? master : packed, dw};
 
@@ -274,7 +275,8 @@ static void run_rows(modes *m)
     const ek_kernels *k = &m->k;
     ek_dtype r = k->real, c = k->comp;
     void *x = draw(m, r, N * D, 11), *xc = draw(m, c, N * D, 12), *w = draw(m, r, D, 13);
-    void *y = room(m, N * D), *rstd = room(m, N * D), *dw = room(m, D), *raw = room(m, N * D);
+    void *y = alloc_checked(m, N * D), *rstd = alloc_checked(m, N * D), *dw = alloc_checked(m, D),
+         *raw = alloc_checked(m, N * D);
     int32_t idx[2 * N];
 
     for (int i = 0; i < 2 * N; i++)
@@ -309,9 +311,10 @@ static void run_attention(modes *m)
     const ek_kernels *k = &m->k;
     ek_dtype r = k->real, c = k->comp;
     ek_attention a = {1, N, HEADS, KV, DIM, QKV, 0.8, NULL};
-    void *qkv = draw(m, c, N * QKV, 21), *o = room(m, N * HEADS * DIM), *lse = room(m, HEADS * N);
-    void *d = room(m, N * QKV);
-    void *ws = room(m, (int64_t)(k->attention_workspace(k, &a) / sizeof(float)) + 1);
+    void *qkv = draw(m, c, N * QKV, 21), *o = alloc_checked(m, N * HEADS * DIM),
+         *lse = alloc_checked(m, HEADS * N);
+    void *d = alloc_checked(m, N * QKV);
+    void *ws = alloc_checked(m, (int64_t)(k->attention_workspace(k, &a) / sizeof(float)) + 1);
 
     k->attention_forward(&a, qkv, o, lse, ws);
     note(m, "attention o", c, o, N * HEADS * DIM);
@@ -326,8 +329,8 @@ static void run_expert(modes *m)
 {
     const ek_kernels *k = &m->k;
     ek_dtype r = k->real, c = k->comp;
-    void *x = draw(m, r, N * V, 31), *d = room(m, N * V), *lse = room(m, N);
-    void *gu = draw(m, c, N * 2 * F, 32), *scale = draw(m, r, N, 33), *h = room(m, N * F);
+    void *x = draw(m, r, N * V, 31), *d = alloc_checked(m, N * V), *lse = alloc_checked(m, N);
+    void *gu = draw(m, c, N * 2 * F, 32), *scale = draw(m, r, N, 33), *h = alloc_checked(m, N * F);
     double loss[N];
     int32_t ids[3 * N], target[N];
     ek_adamw w = {0.01, 0.1, 0.9, 0.95, 1e-8, 0.1, 0.05, 0.5};
@@ -347,7 +350,7 @@ static void run_expert(modes *m)
     k->softmax_topk(N, V, 3, x, d, ids, lse);
     note(m, "softmax", r, d, N * V);
     note(m, "softmax lse", r, lse, N);
-    k->adamw(&w, N * V, x, draw(m, r, N * V, 35), room(m, N * V), room(m, N * V));
+    k->adamw(&w, N * V, x, draw(m, r, N * V, 35), alloc_checked(m, N * V), alloc_checked(m, N * V));
     note(m, "adamw", r, x, N * V);
 }
 

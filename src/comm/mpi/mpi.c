@@ -130,7 +130,7 @@ static ek_status mpi_make_group(void *self, const int *ranks, int n, void **out)
 /* If ranks are on several hosts, all enter MPI_Finalize together, and each some time after its last
  * message: with MPICH 4.0 over UCX's TCP, a rank that enters it while another is still in an
  * earlier call stops responding, and both hang (docs/cluster.md). */
-static void finalise(const mpi_group *g)
+static void finalise_mpi(const mpi_group *g)
 {
     struct timespec left = {.tv_nsec = 60000000};
 
@@ -150,7 +150,7 @@ static void mpi_close(void *self, int failed)
     if (!failed) {
         MPI_Comm_free(&g->comm);
         if (g->finalise)
-            finalise(g);
+            finalise_mpi(g);
     }
     free(g);
 }
@@ -176,7 +176,7 @@ static const ek_backend backend = {
 /* --- the world -------------------------------------------------------------------------------- */
 
 /* MPI_THREAD_SERIALIZED: any thread may call, one at a time. */
-static ek_status initialise(int *mine)
+static ek_status initialise_mpi(int *mine)
 {
     int before = 0, level = 0;
 
@@ -242,7 +242,7 @@ ek_status ek_mpi_open(const ek_mpi_host *host, ek_comm **world)
     ek_status st;
 
     EK_REQUIRE(g != NULL, EK_ENOMEM, "no memory for the MPI world");
-    EK_TRY_OUT(initialise(&g->finalise));
+    EK_TRY_OUT(initialise_mpi(&g->finalise));
     EK_TRY_OUT(check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &g->comm), "MPI_Comm_dup"));
     EK_TRY_OUT(check_mpi(MPI_Comm_rank(g->comm, &rank), "MPI_Comm_rank"));
     EK_TRY_OUT(check_mpi(MPI_Comm_size(g->comm, &ranks), "MPI_Comm_size"));

@@ -215,11 +215,11 @@ static void few_task(const cached *x, int64_t kv0, int64_t kv1, int64_t row0)
 }
 
 /* As many key heads per task as fit, with at least one task for every thread. */
-static void skinny(const cached *x)
+static void attend_few(const cached *x)
 {
     int64_t rows = x->m * x->per, heads = x->a->kv_heads, wide = divide_up(x->a->head_dim, VW) * VW;
-    int64_t room_rows = least(FEW_ROWS, FEW_FLOATS / wide) / least(rows, FEW_ROWS_HEAD);
-    int64_t step = least(room_rows, divide_up(heads, omp_get_max_threads()));
+    int64_t fitting_heads = least(FEW_ROWS, FEW_FLOATS / wide) / least(rows, FEW_ROWS_HEAD);
+    int64_t step = least(fitting_heads, divide_up(heads, omp_get_max_threads()));
 
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t kv = 0; kv < heads; kv += step) {
@@ -229,7 +229,7 @@ static void skinny(const cached *x)
 }
 
 /* Tokens t0 .. of query head i. */
-static void many_task(const cached *x, int64_t i, int64_t t0)
+static void attend_many_task(const cached *x, int64_t i, int64_t t0)
 {
     int64_t dim = x->a->head_dim, kv = i / x->per;
     head h = {.ldq = x->a->ld, .ldkv = x->a->kv_heads * dim, .dim = dim, .wide = wide_of(dim)};
@@ -262,13 +262,13 @@ static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, con
     x.v = v_cache;
     x.o = o;
     if (m * x.per <= 2 * FEW_ROWS_HEAD) {
-        skinny(&x);
+        attend_few(&x);
         return;
     }
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t i = 0; i < a->heads; i++) {
         for (int64_t t = 0; t < m; t += BLOCK)
-            many_task(&x, i, t);
+            attend_many_task(&x, i, t);
     }
 }
 

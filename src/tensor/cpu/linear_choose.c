@@ -29,7 +29,7 @@ static int64_t tiles_time(const ek_linear_ops *ops, tile_buffers *p)
     return ek_clock_ns() - start;
 }
 
-static const ek_linear_ops *faster(const ek_linear_ops *a, const ek_linear_ops *b)
+static const ek_linear_ops *faster_ops(const ek_linear_ops *a, const ek_linear_ops *b)
 {
     int64_t best_a = INT64_MAX, best_b = INT64_MAX;
     tile_buffers p;
@@ -52,7 +52,7 @@ int ek_cpu_dots_pay(void)
 
     if (atomic_load(&known) == 0) /* of concurrent callers, the first to finish decides */
         atomic_compare_exchange_strong(
-            &known, &none, faster(dots, ek_linear_avx512(EK_MODE_BF16)) == dots ? 2 : 1);
+            &known, &none, faster_ops(dots, ek_linear_avx512(EK_MODE_BF16)) == dots ? 2 : 1);
     return atomic_load(&known) == 2;
 }
 
