@@ -26,8 +26,7 @@ static inline void *over_thread(void *arg)
     return NULL;
 }
 
-/* Every rank calls setup (NULL: none) and run, with this seed; returns the number of failed checks.
- */
+/* Every rank calls setup (NULL: none) and run, with this seed; returns the failed checks. */
 static inline int over(int ranks, void (*setup)(peer *p), void (*run)(peer *p), uint64_t seed)
 {
     ek_comm *worlds[OVER_MAX];

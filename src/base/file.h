@@ -173,8 +173,7 @@ EK_CHECKED ek_status ek_folder_make_private(const char *path);
  * missing, belongs to another user, or is writable by others. */
 EK_CHECKED ek_status ek_file_open_private(const char *path, int *fd, int64_t *bytes);
 
-/* An unnamed file of mode 0600 in a folder: it disappears when *fd is closed or the process ends.
- */
+/* An unnamed file of mode 0600 in a folder: gone when *fd is closed or the process ends. */
 EK_CHECKED ek_status ek_file_open_unnamed(const char *folder, int *fd);
 
 /* --- names and folders ------------------------------------------------------------------------ */

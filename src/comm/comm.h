@@ -110,10 +110,10 @@ void ek_coll_describe(const ek_coll *op, char *text, size_t cap);
 EK_CHECKED ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
                                            ek_coll **op, const char *site);
 
-/* buf holds first[ranks] elements; rank r's range of it is [first[r], first[r + 1]), first [ranks +
- * 1] and first[0] == 0; ranges may be empty.  After reduce_scatter, the caller's range holds the
- * sum over ranks and the rest of buf is undefined.  After all_gather (of elements of `size` bytes),
- * every range holds the contents that its rank had there.  Collective. */
+/* buf holds first[ranks] elements, and rank r's range of it is [first[r], first[r + 1]); first has
+ * ranks + 1 entries, first[0] == 0; ranges may be empty.  After reduce_scatter, the caller's range
+ * holds the sum over ranks and the rest of buf is undefined.  After all_gather (of elements of
+ * `size` bytes), every range holds the contents that its rank had there.  Collective. */
 #define ek_comm_reduce_scatter(c, buf, first, how, op)                                             \
     ek_comm_reduce_scatter_at(c, buf, first, how, op, EK_SITE)
 EK_CHECKED ek_status ek_comm_reduce_scatter_at(ek_comm *c, void *buf, const int64_t *first,

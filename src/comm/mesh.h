@@ -12,7 +12,7 @@
  * a stage thus has its own tokens, and experts receive the tokens of `stage_size` ranks for any tp.
  *
  * Only these sizes need to divide the ranks.  Experts, heads, layers, tokens and sequences are
- * divided into ranges that may differ by one (ek_range_first). */
+ * divided into ranges whose lengths differ by at most one (ek_range_first). */
 #ifndef COMM_MESH_H
 #define COMM_MESH_H
 

@@ -1,5 +1,4 @@
-/* Creation of a kernel table: reference kernels first, then the faster ones of the CPU or device.
- */
+/* Creates kernel tables: reference kernels first, then the faster ones of the CPU or device. */
 #include "tensor/kernels.h"
 
 #include "base/threads.h"

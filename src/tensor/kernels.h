@@ -228,8 +228,7 @@ struct ek_kernels {
     void (*weigh_backward)(const ek_weighing *by, int64_t n, const void *probs, const void *lse,
                            const int32_t *ids, const void *weights, const void *dweights,
                            const double *balance, double z, void *dlogits);
-    /* counts [2 experts] (host): how often each expert is in ids [n]; then how often it is dropped.
-     */
+    /* counts [2 experts] (host): how often each expert is in ids [n], then how often dropped. */
     void (*count_choices)(int64_t n, int64_t experts, const int32_t *ids, int64_t *counts);
     /* sums [d] (host) = column sums of x R [n, d]. */
     void (*sum_columns)(int64_t n, int64_t d, const void *x, double *sums);
@@ -238,8 +237,7 @@ struct ek_kernels {
      * offset [slots + 1] (host).  Returns the number of rows. */
     int64_t (*sort_choices)(const ek_sorting *by, int64_t n, int64_t k, const int32_t *ids,
                             int32_t *row_of, int32_t *token_of, int64_t *offset);
-    /* to[i] = from[idx[i]], 0 if idx[i] < 0; and the reverse, to[idx[i]] = from[i]; i < n, all R.
-     */
+    /* to[i] = from[idx[i]], 0 if idx[i] < 0; the reverse, to[idx[i]] = from[i]; i < n, all R. */
     void (*gather_numbers)(int64_t n, const int32_t *idx, const void *from, void *to);
     void (*scatter_numbers)(int64_t n, const int32_t *idx, const void *from, void *to);
 

@@ -1,5 +1,4 @@
-/* tests/cuda/emulated.h - controls of the emulation of CUDA on the host (emulated/cuda_runtime.h).
- */
+/* tests/cuda/emulated.h - controls the emulation of CUDA on the host (emulated/cuda_runtime.h). */
 #ifndef CUDA_EMULATED_H
 #define CUDA_EMULATED_H
 

@@ -178,8 +178,7 @@ static void compare(const char *who, const shape *s, int index, const buf *got, 
     }
 }
 
-/* Defined by the test: a change before each repetition, from 1 on, that must not change the bits.
- */
+/* Defined by the test: a change before repetition 1, 2, ... that must not change the bits. */
 static void begin_repetition(int repetition);
 static const int repetitions;
 

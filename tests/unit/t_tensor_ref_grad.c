@@ -108,8 +108,7 @@ static void linear_gradients(void)
         CHECK(dw[2][i] == 0);
 }
 
-/* EK_OUT_ADD adds what EK_OUT_REAL stores, dw is accumulated, and rows in no group are unchanged.
- */
+/* EK_OUT_ADD adds what EK_OUT_REAL stores, dw is accumulated, rows in no group are unchanged. */
 static void linear_adds(void)
 {
     static double y[L_ROWS * L_LDY], sum[L_ROWS * L_LDY], dw[L_OUT * L_IN];

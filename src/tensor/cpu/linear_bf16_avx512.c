@@ -1,8 +1,7 @@
 /* tensor/cpu/linear_bf16_avx512.c - bf16 products with the bf16 dot product of AVX-512.
  *
  * A word is a pair of bf16 that are adjacent in K; one instruction multiplies 16 pairs by 16 pairs
- * and adds both products to 16 floats.  If K is odd, the last pair ends with a zero on both sides.
- */
+ * and adds both products to 16 floats.  If K is odd, the last pairs end with a zero. */
 #include "tensor/cpu/linear_pack.h"
 #include "tensor/cpu/linear_tile_avx512.h"
 

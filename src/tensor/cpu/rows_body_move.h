@@ -94,8 +94,7 @@ static void FN(bias_forward)(int64_t n, int64_t d, const void *b, void *x, int64
     }
 }
 
-/* db += column sums of w <= BIAS_SPAN columns: rows are summed in blocks, which are added in order.
- */
+/* db += column sums of w <= BIAS_SPAN columns: sums over blocks of rows, added in order. */
 #ifndef BIAS_SPAN
 #define BIAS_SPAN  1024
 #define BIAS_BLOCK 64

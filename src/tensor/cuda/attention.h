@@ -15,8 +15,7 @@ template <class C> struct rows_of {
 static const float ek_below_scores = -3e38f;
 
 /* Forward, all heads of some sequences.  Query i of a sequence has position pos0 + i and sees keys
- * starts[i] to pos0 + i; head h of sequence b begins at q + b * q_seq + h * dim; k and v likewise.
- */
+ * starts[i] to pos0 + i; head h of sequence b begins at q + b * q_seq + h * dim, and so on. */
 template <class R, class C> struct attending {
     int64_t sequences, queries, pos0, heads, per, dim; /* per: query heads per key head */
     R scale;

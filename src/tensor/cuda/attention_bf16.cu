@@ -29,8 +29,7 @@ typedef gradients<float, ek_bf16> backward_bf16;
 
 template <int D> constexpr int line_chunks = D / EK_CHUNK;
 
-/* The chunks that a thread copies to consecutive tiles: the same chunk of some lines of each tile.
- */
+/* The chunks that a thread copies to consecutive tiles: one chunk of some lines of each tile. */
 struct row_feed {
     const ek_bf16 *x; /* its chunk in its first line of the next tile */
     int64_t apart;    /* elements between its lines */

@@ -17,8 +17,7 @@ void ek_cuda_launched(const char *name, int error);
 /* Waits for all kernels of the stream; ek_kernels_wait returns their errors. */
 void ek_cuda_synchronize(void);
 /* A pinned host buffer of n doubles for results, written by kernels and read by the host after a
- * synchronisation; valid until the next call.  NULL: no memory; ek_kernels_wait returns the error.
- */
+ * synchronisation; valid until the next call.  NULL: no memory (see ek_kernels_wait). */
 double *ek_cuda_results(int n);
 /* Copies at most 1 MiB of host data to the device, in stream order; valid for kernels launched
  * before the second next call.  NULL as above. */
