@@ -103,8 +103,7 @@ tile(const product *p, int64_t r, int64_t v, int64_t k0, int64_t k1, const int r
     }
 }
 
-/* Computes a tile of `vecs` vectors of columns that divides `left` rows evenly; returns its rows.
- */
+/* Computes a tile of `vecs` vectors that divides `left` rows evenly; returns its rows. */
 static inline __attribute__((always_inline)) int64_t tile_rows(const product *p, int64_t r,
                                                                int64_t v, int64_t k0, int64_t k1,
                                                                int64_t left, const int vecs)
