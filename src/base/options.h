@@ -104,7 +104,9 @@ const json_t *ek_options_stored(const ek_options *o);
  * The caller releases it; written to a file, it is a --config that repeats the run. */
 json_t *ek_options_dump(const ek_options *o);
 
-/* The text of --help; the caller frees it.  NULL: no memory. */
-char *ek_options_help(const ek_option_table *table);
+/* The text of --help, the manual page (roff), or the options for shell completion, one per line:
+ * "--name", a tab, and "flag", "value", "file" or the words of a choice.  NULL: no memory; the
+ * caller frees it. */
+char *ek_options_help(const ek_option_table *table, ek_help form);
 
 #endif

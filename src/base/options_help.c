@@ -1,4 +1,7 @@
-/* The text of --help, from the table. */
+/* The text of --help, the manual page and the words of shell completion, from a table of options.
+ */
+#include "evenkeel/version.h"
+
 #include "base/option_value.h"
 #include "base/options.h"
 
@@ -117,7 +120,7 @@ static void put_roff_option(FILE *f, const ek_option *option)
 {
     const char *word = value_word(option);
     const char *standard = option->fallback != NULL ? option->fallback : option->shown;
-    char range[PIECE_CAP];
+    char range[TEXT_CAP];
 
     fputs(".TP\n\\fB\\-\\-", f);
     put_roff(f, option->name);

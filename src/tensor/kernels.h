@@ -278,8 +278,8 @@ struct ek_kernels {
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 
-/* "bf16", "fp32", "fp64"; NULL: bf16 if the device (see ek_kernels_open) computes it fast, else
- * fp32.  EK_EINVAL for other names. */
+/* "bf16", "fp32", "fp64"; NULL: ek_mode_default() of this CPU.  device: see ek_kernels_open.
+ * EK_EINVAL for other names. */
 EK_CHECKED ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out);
 const char *ek_mode_name(ek_mode mode);
 
@@ -292,6 +292,11 @@ typedef enum {
     EK_ISA_AVX512_SLOW_BF16,
     EK_ISA_AVX512_BF16
 } ek_isa;
+
+/* bf16 with AVX2 and more, also where its products are computed in float (weights and activations
+ * take half the memory), and on other devices; else fp32.  By instruction set and never by timing,
+ * as the type is part of the run. */
+ek_mode ek_mode_default(const char *device, ek_isa isa);
 
 /* The best instruction set of this CPU; constant within a process.  Ranks that exchange packed
  * weights must all use the lowest one among them. */

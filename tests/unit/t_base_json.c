@@ -239,7 +239,9 @@ static void depth(void)
     CHECK_INT(ek_json_parse(text, bytes, "deep.json", &value), EK_EFORMAT);
     check_error_has("deep.json: its JSON is nested 65 deep, over the limit of 64");
     free(text);
-    value = parsed("{\"[[\": \"{{\\\"[\\\\\"}"); /* brackets in strings do not nest */
+    /* Brackets in strings do not nest, behind escaped quotes neither. */
+    text = repeated("{\"\\\"", "[{", 65, "\": \"\\\\\"}", &bytes);
+    value = parsed(text);
     json_decref(value);
     free(text);
 }
@@ -252,6 +254,8 @@ static void byte_order_marks(void)
     check_error_has("bom.json: begins with a byte order mark (BOM)");
     CHECK_INT(ek_json_parse("\xFF\xFE{\0}\0", 6, "bom.json", &value), EK_EFORMAT);
     check_error_has("save it as UTF-8 without one");
+    CHECK_INT(ek_json_parse("\xFE\xFF\0{\0}", 6, "bom.json", &value), EK_EFORMAT);
+    check_error_has("a byte order mark (of UTF-16)");
     CHECK(value == NULL);
 }
 
