@@ -12,8 +12,9 @@
 
 static const ek_option options[] = {
     {"checkpoint", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
-     "a checkpoint, or a run's folder or its checkpoint/, of which the newest counts"},
-    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
+     "checkpoint, or folder of a run or its checkpoint/, of which the newest checkpoint is "
+     "checked"},
+    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON on stdout"},
 };
 
 static const ek_option_table table = {.command = "check",

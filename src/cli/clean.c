@@ -10,14 +10,15 @@
 
 static const ek_option options[] = {
     {"out", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 0,
-     "remove what the run with this --out has left on this host; it then goes on from its newest "
-     "checkpoint"},
-    {"all", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "remove what all your runs have left here"},
+     "remove shared memory of the run with this --out on this host; that run then continues from "
+     "its newest checkpoint"},
+    {"all", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
+     "remove shared memory of all runs of this user on this host"},
 };
 
 static const ek_option_table table = {
     .command = "clean",
-    .summary = "List what runs with --elastic have left in this host's memory, or remove it.",
+    .summary = "List or remove shared memory left by `train --elastic` runs on this host.",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0])};
 

@@ -17,31 +17,32 @@ enum { DATA_MAX = 4096 };
 
 static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
-     "a Hugging Face folder, a checkpoint, or a run's folder"},
+     "Hugging Face folder, checkpoint, or folder of a run"},
     {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
-     "texts, .jsonl and .ndjson files (each also as .gz or .zst) and folders of them (read "
+     "text, .jsonl and .ndjson files (also compressed: .gz, .zst), folders of them (searched "
      "recursively), or .bin token files"},
     {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
-     "key of a line's text in .jsonl and .ndjson files"},
+     "JSON key that holds the text of a line in .jsonl and .ndjson files"},
     {"document-mask", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "keep the documents of a window apart, as train --document-mask does"},
+     "restrict attention to the document of each token, as train --document-mask does"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
-     "size of a token in .bin files (little endian)"},
+     "token size in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
-     "bytes, or a Hugging Face tokenizer.json"},
-    {"seq", EK_OPTION_INT, NULL, "256, or the model's positions if they are fewer", "tokens",
-     "[1,10000000]", 0, "tokens a window"},
+     "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
+    {"seq", EK_OPTION_INT, NULL, "256, or the model's maximum if that is less", "tokens",
+     "[1,10000000]", 0, "window length"},
     {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
-     "bf16|fp32|fp64", 0, "of matrix products"},
-    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "where to compute"},
+     "bf16|fp32|fp64", 0, "type of matrix products"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "compute device"},
     {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
-    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
+    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON on stdout"},
 };
 
-static const ek_option_table table = {.command = "eval",
-                                      .summary = "Loss and perplexity of a model over data.",
-                                      .options = options,
-                                      .n_options = sizeof(options) / sizeof(options[0])};
+static const ek_option_table table = {
+    .command = "eval",
+    .summary = "Compute loss, perplexity and expert load of a model on data.",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0])};
 
 static void print_json(const ek_lm_eval_result *e)
 {

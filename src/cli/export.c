@@ -5,14 +5,14 @@
 
 static const ek_option options[] = {
     {"from", EK_OPTION_TEXT, NULL, NULL, "CHECKPOINT", NULL, 1,
-     "a checkpoint, a run's folder, or a Hugging Face folder"},
-    {"to", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1, "the folder to make"},
+     "checkpoint, folder of a run, or Hugging Face folder"},
+    {"to", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1, "output folder; must not exist"},
     {"dtype", EK_OPTION_CHOICE, NULL, "the config's torch_dtype", NULL, "bf16|fp32", 0,
-     "element type of the tensors written"},
+     "type of the tensors written"},
 };
 
 static const ek_option_table table = {.command = "export",
-                                      .summary = "Write a model as a Hugging Face folder.",
+                                      .summary = "Export a model as a Hugging Face folder.",
                                       .options = options,
                                       .n_options = sizeof(options) / sizeof(options[0])};
 

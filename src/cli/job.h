@@ -25,12 +25,12 @@ typedef struct {
 /* clang-format off */
 #define CLI_JOB_OPTIONS                                                                            \
     {"ranks", EK_OPTION_INT, NULL, "1, or the slots of --hosts", "processes", "[1,1000000]", 0,    \
-     "processes to start, through mpiexec; in a job already: how many it has"},                    \
+     "number of ranks, started through mpiexec; inside an MPI job: must match its size"},          \
     {"hosts", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,                                         \
-     "hosts to start them on, one a line: HOST, HOST:PROCESSES or HOST slots=PROCESSES, and "      \
-     "perhaps rack=NAME"},                                                                         \
+     "host file, one host per line: HOST, HOST:SLOTS or HOST slots=SLOTS, optionally followed by " \
+     "rack=NAME"},                                                                                 \
     {"mpiexec-args", EK_OPTION_TEXT, NULL, NULL, "\"WORDS\"", NULL, 0,                             \
-     "more arguments for mpiexec, parted by spaces"}
+     "additional arguments for mpiexec, separated by spaces"}
 /* clang-format on */
 
 /* cli_catch(), and SIGUSR1, which is what a launcher sends.  Before cli_job_enter. */

@@ -20,18 +20,18 @@ typedef struct {
 
 static const command commands[] = {
     {"train", cli_train, "train a model on text or token files"},
-    {"eval", cli_eval, "loss and perplexity of a model on text or token files"},
-    {"generate", cli_generate, "continue a text"},
-    {"export", cli_export, "write a checkpoint as a Hugging Face folder"},
-    {"check", cli_check, "verify a checkpoint and say what is in it"},
-    {"clean", cli_clean, "list or remove what runs with --elastic have left in memory"},
-    {"reserve", cli_reserve, NULL}, /* not for people */
-    {"links", cli_links, NULL},     /* nor is this */
-    {"guard", cli_guard, NULL},     /* nor this */
+    {"eval", cli_eval, "compute loss and perplexity of a model"},
+    {"generate", cli_generate, "generate text from a prompt"},
+    {"export", cli_export, "export a checkpoint as a Hugging Face folder"},
+    {"check", cli_check, "verify a checkpoint and describe it"},
+    {"clean", cli_clean, "list or remove shared memory left by train --elastic"},
+    {"reserve", cli_reserve, NULL}, /* internal: called by the launcher */
+    {"links", cli_links, NULL},     /* internal */
+    {"guard", cli_guard, NULL},     /* internal */
     {"plan", cli_plan, "replay a routing trace through a planner"},
-    {"workload", cli_workload, "make up a routing trace"},
-    {"bench", cli_bench, "measure evenkeel, and what this machine can reach"},
-    {"info", cli_info, "build, CPU, kernels"},
+    {"workload", cli_workload, "generate a synthetic routing trace"},
+    {"bench", cli_bench, "measure evenkeel and the limits of this machine"},
+    {"info", cli_info, "show build, CPU features and kernels"},
 };
 
 static void usage(FILE *f)

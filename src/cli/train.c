@@ -24,169 +24,179 @@
 
 static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, "tiny", NULL, "MODEL", NULL, 0,
-     "preset (tiny, small, base), a Hugging Face config.json, or a folder with one (and weights)"},
+     "preset (tiny, small, base), Hugging Face config.json, or a folder with a config.json and "
+     "optional weights"},
     {"init", EK_OPTION_TEXT, NULL, "random from --seed", "FILE", NULL, 0,
      "safetensors file or folder with initial weights"},
     {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
-     "texts, .jsonl and .ndjson files (each also as .gz or .zst) and folders of them (read "
-     "recursively), or .bin token files; PATH:WEIGHT ...: sources that sequences are drawn from by "
-     "weight"},
+     "training data: text, .jsonl and .ndjson files (also compressed: .gz, .zst), folders of them "
+     "(searched recursively), or .bin token files; with PATH:WEIGHT, sequences are sampled from "
+     "the sources in proportion to the weights"},
     {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
-     "key of a line's text in .jsonl and .ndjson files"},
+     "JSON key that holds the text of a line in .jsonl and .ndjson files"},
     {"document-mask", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "keep the documents of a sequence apart: tokens attend to their own document alone, and the "
-     "first token of a document is no target"},
+     "restrict attention to the document of each token, and exclude the first token of a document "
+     "from the loss"},
     {"eval-data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 0,
-     "held-out data to evaluate while training: paths as for --data, without weights; the best "
+     "held-out data to evaluate during training: paths as for --data, without weights; the best "
      "checkpoint is kept as OUT/best"},
     {"eval-every", EK_OPTION_INT, NULL, "a twentieth of --steps", "steps", "[1,1000000000]", 0,
-     "steps between evaluations; there is one at the end as well"},
+     "interval between evaluations; the last step is always evaluated"},
     {"eval-tokens", EK_OPTION_INT, "131072", NULL, "tokens", "[0,)", 0,
-     "most tokens of an evaluation, in evenly spaced windows of --eval-data; 0: all"},
+     "maximum tokens per evaluation, in evenly spaced windows of --eval-data; 0: no limit"},
     {"patience", EK_OPTION_INT, "0", NULL, "evaluations", "[0,1000000000]", 0,
-     "end the run after so many evaluations without a new best one; 0: never"},
+     "stop after this many evaluations without a new best loss; 0: never"},
     {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
-     "size of a token in .bin files (little endian)"},
+     "token size in .bin files (little endian)"},
     {"tokenizer", EK_OPTION_TEXT, NULL, "the model folder's; bytes for a preset", "FILE", NULL, 0,
-     "bytes, or a Hugging Face tokenizer.json (BPE)"},
+     "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
     {"batch", EK_OPTION_INT, NULL, "8, or the preset's", "sequences", "[1,1000000]", 0,
-     "sequences a step, over all ranks together"},
+     "global batch size: sequences per step, over all ranks"},
     {"seq", EK_OPTION_INT, NULL, "256, or the preset's", "tokens", "[1,10000000]", 0,
-     "tokens a sequence"},
+     "sequence length"},
     {"micro-batch", EK_OPTION_INT, NULL, "the whole batch, or the preset's", "sequences",
-     "[1,1000000]", 0, "sequences at once; gradients are summed over them"},
+     "[1,1000000]", 0,
+     "micro-batch size, over all data parallel ranks; gradients are accumulated over the "
+     "micro-batches of a step"},
     {"data-order", EK_OPTION_CHOICE, "shuffled", NULL, NULL, "sequential|shuffled", 0,
-     "order of the windows of the token stream"},
+     "order in which windows of the token stream are visited"},
     {"steps", EK_OPTION_INT, NULL, "100, or the preset's", "steps", "[1,1000000000]", 0,
-     "steps to take in total"},
+     "total number of training steps"},
     {"lr", EK_OPTION_REAL, "1e-3", NULL, NULL, "[0,)", 0, "peak learning rate"},
     {"lr-schedule", EK_OPTION_CHOICE, "cosine", NULL, NULL, "constant|cosine", 0,
-     "learning rate after the warm-up"},
+     "learning rate schedule after the warm-up"},
     {"warmup", EK_OPTION_INT, NULL, "1 % of --steps", "steps", "[0,1000000000]", 0,
-     "steps of linear warm-up"},
-    {"min-lr", EK_OPTION_REAL, NULL, "--lr / 10", NULL, "[0,)", 0, "learning rate at the end"},
-    {"wd", EK_OPTION_REAL, "0.1", NULL, NULL, "[0,)", 0, "AdamW: weight decay of matrices"},
-    {"beta1", EK_OPTION_REAL, "0.9", NULL, NULL, "[0,1)", 0, "AdamW"},
-    {"beta2", EK_OPTION_REAL, "0.95", NULL, NULL, "[0,1)", 0, "AdamW"},
-    {"eps", EK_OPTION_REAL, "1e-8", NULL, NULL, "[0,)", 0, "AdamW"},
+     "length of the linear warm-up"},
+    {"min-lr", EK_OPTION_REAL, NULL, "--lr / 10", NULL, "[0,)", 0,
+     "final learning rate of the cosine schedule"},
+    {"wd", EK_OPTION_REAL, "0.1", NULL, NULL, "[0,)", 0,
+     "AdamW weight decay, applied to matrices only"},
+    {"beta1", EK_OPTION_REAL, "0.9", NULL, NULL, "[0,1)", 0, "AdamW beta1"},
+    {"beta2", EK_OPTION_REAL, "0.95", NULL, NULL, "[0,1)", 0, "AdamW beta2"},
+    {"eps", EK_OPTION_REAL, "1e-8", NULL, NULL, "[0,)", 0, "AdamW epsilon"},
     {"clip", EK_OPTION_REAL, "1.0", NULL, NULL, "[0,)", 0,
-     "clip gradients to this global norm; 0: never"},
-    {"aux-coef", EK_OPTION_REAL, "0.01", NULL, NULL, "[0,)", 0, "balance loss"},
-    {"z-coef", EK_OPTION_REAL, "0", NULL, NULL, "[0,)", 0, "router z-loss"},
+     "clip the global gradient norm to this value; 0: no clipping"},
+    {"aux-coef", EK_OPTION_REAL, "0.01", NULL, NULL, "[0,)", 0,
+     "coefficient of the load balancing loss"},
+    {"z-coef", EK_OPTION_REAL, "0", NULL, NULL, "[0,)", 0, "coefficient of the router z-loss"},
     {"capacity-factor", EK_OPTION_REAL, "0", NULL, NULL, "[-1000,1000]", 0,
-     "0: dropless; else assignments over |f| times an even share, per sequence, are dropped"},
+     "expert capacity as a multiple of an even share, per sequence (the sign is ignored); "
+     "assignments over the capacity are dropped; 0: dropless"},
     {"top-k", EK_OPTION_INT, NULL, "the model's", "experts", "[1,1024]", 0,
-     "experts a token in use, at most the model's"},
-    {"top-k-schedule", EK_OPTION_TEXT, NULL, NULL, "STEP:K,...", NULL, 0,
-     "change --top-k at these steps (counted from 0), such as 1000:4,5000:2"},
-    {"capacity-schedule", EK_OPTION_TEXT, NULL, NULL, "STEP:F,...", NULL, 0,
-     "change --capacity-factor at these steps (counted from 0), such as 0:1.25,2000:2,8000:0"},
+     "experts per token; at most the model's top-k"},
     {"recompute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|attention|full", 0,
-     "activations to compute again in the backward pass instead of keeping them"},
+     "activations to recompute in the backward pass instead of storing them"},
     {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
      "bf16|fp32|fp64", 0,
-     "of matrix products (master weights and moments fp32); fp64: all in double, for proofs"},
-    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "where to compute"},
+     "type of matrix products; master weights and moments are fp32; fp64: everything in double "
+     "precision, for verification"},
+    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "compute device"},
     {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
-     "compute threads of a rank"},
+     "compute threads per rank"},
     CLI_JOB_OPTIONS,
     {"pp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
-     "pipeline stages; data parallelism takes the ranks that --pp and --tp leave"},
+     "pipeline parallel size; the data parallel size is the number of ranks / (--pp * --tp)"},
     {"pp-chunks", EK_OPTION_INT, "1", NULL, "chunks", "[1,1024]", 0,
-     "runs of layers in a stage: 1: one forward, one backward; more: interleaved"},
+     "virtual stages per pipeline stage; 1: 1F1B schedule, more: interleaved 1F1B"},
     {"tp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
-     "ranks that share attention, embeddings and cross entropy"},
+     "tensor parallel size, for attention, embeddings and cross entropy"},
     {"ep", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
-     "ranks that share out the experts of a layer, whatever --tp is"},
-    {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0, "ranks that share each expert"},
+     "expert parallel size: ranks over which the experts of a layer are distributed; independent "
+     "of --tp"},
+    {"etp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
+     "expert tensor parallel size: ranks over which each expert is sliced"},
     {"adaptive-r", EK_OPTION_TEXT, "etp", NULL, NULL, NULL, 0,
-     "Tutel's r, of the --etp ranks of an expert those that a row goes to: a divisor, where ranks "
-     "gather one another's parts; 0: rows stay, all experts come to them; auto: tuned while "
-     "training"},
+     "Tutel's r, the number of --etp ranks that each row is sent to: a divisor of --etp, the "
+     "weight slices of the others being gathered; 0: rows stay local and all experts are gathered; "
+     "auto: tuned during training"},
     {"zero", EK_OPTION_CHOICE, "0", NULL, NULL, "0|1|2|3", 0,
-     "what data parallel ranks hold a share of: 1: optimizer state, 2: and gradients, 3: and "
-     "weights"},
+     "ZeRO stage over the data parallel ranks: 1: shard optimizer state, 2: also gradients, 3: "
+     "also weights"},
     {"embed-columns", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "data parallel ranks share the embedding out by columns, instead of a copy each"},
+     "shard the embedding by columns over the data parallel ranks instead of replicating it"},
     {"pipeline-degree", EK_OPTION_CHOICE, "auto", NULL, NULL, "1|2|4|8|auto", 0,
-     "parts of the rows of a MoE layer, exchanged while others are computed (auto: tuned while "
-     "training)"},
+     "chunks into which the rows of a MoE layer are split to overlap all-to-all with compute; "
+     "auto: tuned during training"},
     {"smart-groups", EK_OPTION_INT, "0", NULL, "ranks", "[0,1000000]", 0,
-     "instead of parts: exchange between groups of so many ranks (FasterMoE's schedule); 0: off"},
+     "FasterMoE's schedule instead of --pipeline-degree: exchange rows between groups of this many "
+     "ranks; 0: off"},
     {"a2a", EK_OPTION_CHOICE, "auto", NULL, NULL, "linear|pairwise|2dh|auto", 0,
-     "all-to-all between the ranks of an expert layer (auto: tuned while training)"},
+     "all-to-all algorithm of MoE layers; auto: tuned during training"},
     {"balance", EK_OPTION_CHOICE, "auto", NULL, NULL,
      "off|shadow|place|prophet|replicate|exact|auto|fastermoe|eplb", 0,
-     "keeps all --ep ranks equally busy, by replicas for one micro-batch: shadow (FasterMoE; "
-     "fastermoe "
-     "as released), prophet (Pro-Prophet), exact (from the counts after the gate); or by experts "
-     "and "
-     "replicas that move with their state: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek); "
-     "or "
-     "by both, where it pays: auto"},
+     "expert load balancing policy. Transient replicas, for one micro-batch: shadow (FasterMoE, "
+     "Algorithm 1), fastermoe (FasterMoE as released, for comparison), prophet (Pro-Prophet), "
+     "exact (from the counts after the gate). Persistent placement, optimizer state moves: place "
+     "(SmartMoE), replicate (Lazarus), eplb (DeepSeek). auto: both, where the predicted gain "
+     "exceeds the cost"},
     {"recalibrate", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "measure what this machine takes, which planners go by, though it is known from an earlier "
+     "measure this machine's compute and communication costs again, even if cached from an earlier "
      "run"},
     {"plan-every", EK_OPTION_INT, "10", NULL, "steps", "[0,1000000000]", 0,
-     "place, replicate, eplb, auto: how often experts may move for good; 0: never"},
+     "place, replicate, eplb, auto: interval between changes of the persistent placement; 0: "
+     "never"},
     {"replicas-min", EK_OPTION_INT, "1", NULL, "hosts", "[1,1000000]", 0,
-     "replicate, auto: hosts (where --hosts names several racks: racks) that have to hold each "
-     "expert, as far as there are such and slots; "
-     "with 2 and more auto has the replicas of replicate, and none for one micro-batch"},
+     "replicate, auto: minimum number of hosts (racks, if --hosts names several) that hold each "
+     "expert, as far as hosts and slots allow; with 2 or more, auto plans like replicate and uses "
+     "no transient replicas"},
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,1024]", 0,
-     "room of a rank for replicas of experts"},
+     "replica slots per rank, beyond its share of the experts"},
     {"force-balance", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "a gate that spreads tokens evenly over the experts"},
+     "replace the gate by one that distributes tokens evenly over the experts (for measurements)"},
     {"replay-routing", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
-     "a gate with the loads of a routing trace of as many experts, scaled to the step's tokens"},
+     "replace the gate by one that reproduces the expert loads of a routing trace with the same "
+     "number of experts, scaled to the tokens of a step (for measurements)"},
     {"reroute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|topology|swipe", 0,
-     "CHANGES THE MODEL: tokens over a limit go to other experts than the gate's; topology: inside "
-     "their node, so LOSSES DEPEND ON THE LAYOUT; swipe: to experts with room, per sequence"},
+     "CHANGES THE MODEL: send tokens over a limit to experts other than the gate's; topology: "
+     "experts on the same node, so LOSSES DEPEND ON THE LAYOUT; swipe: experts with free capacity, "
+     "per sequence"},
     {"reroute-limit", EK_OPTION_REAL, "0.14", NULL, NULL, "[0,1]", 0,
-     "--reroute topology: part of a sequence's assignments that may leave their node"},
+     "--reroute topology: fraction of a sequence's assignments that may leave their node"},
     {"watchdog", EK_OPTION_REAL, "300", NULL, "seconds", "[0,)", 0,
-     "fail when ranks wait for each other so long; 0: never"},
-    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "of weights, data order, and noise"},
+     "fail if ranks wait for each other longer than this; 0: never"},
+    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0,
+     "seed of weight initialisation, data order and noise"},
     {"out", EK_OPTION_TEXT, NULL, "run; where there are runs, the next of run-2, run-3, ...", "DIR",
      NULL, 0,
-     "gets run.json, metrics.jsonl, checkpoint/, best, evaluation.json, timeline.json (one a "
-     "rank), routing.npy, plans.jsonl (one a stage), generations.jsonl"},
+     "output folder: run.json, metrics.jsonl, checkpoint/, best, evaluation.json, timeline.json "
+     "(one per rank), routing.npy, plans.jsonl (one per pipeline stage), generations.jsonl"},
     {"timeline", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "write timeline.json (Perfetto, chrome://tracing), of --timeline-steps steps; where --balance "
-     "has measured costs, hold the ops against them"},
-    {"timeline-from", EK_OPTION_INT, NULL, "the first that is taken", "step", "[0,1000000000]", 0,
-     "--timeline: its first step, as metrics.jsonl counts them"},
+     "write timeline.json (Perfetto, chrome://tracing) for --timeline-steps steps; with costs "
+     "measured for --balance, also compare predicted and measured op times"},
+    {"timeline-from", EK_OPTION_INT, NULL, "the first step of this start", "step", "[0,1000000000]",
+     0, "--timeline: first step to record, numbered as in metrics.jsonl"},
     {"timeline-steps", EK_OPTION_INT, "10", NULL, "steps", "[1,1000000]", 0,
-     "--timeline: how many steps"},
+     "--timeline: number of steps to record"},
     {"record-routing", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "write routing.npy, the experts' loads of every step and layer"},
+     "write routing.npy: expert loads of every step and layer"},
     {"record-plans", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "write plans.jsonl: where --balance puts experts, why, and who serves whom, of every step, "
-     "layer and micro-batch"},
+     "write plans.jsonl: the plan of every step, layer and micro-batch (placement, reason, row "
+     "assignment)"},
     {"save-every", EK_OPTION_EVERY, "0", NULL, "N|TIME", "[0,1000000000]", 0,
-     "checkpoint every N steps, or when so much time has passed (90s, 10m, 2h); 0: at the end "
-     "alone"},
-    {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "checkpoints to keep"},
+     "checkpoint interval: N steps, or a time (90s, 10m, 2h); 0: only at the end"},
+    {"keep", EK_OPTION_INT, "2", NULL, NULL, "[1,1000000]", 0, "number of checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "continue from the newest complete checkpoint in --out, with the run's own settings: none has "
-     "to be given again (without --out: the last of run, run-2, ...)"},
+     "continue from the newest complete checkpoint in --out with the settings of that run, which "
+     "need not be repeated (without --out: the last of run, run-2, ...)"},
     {"override", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
      "--resume, --elastic: accept changed settings that affect the losses"},
     {"overwrite", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "replace the run that is in --out; its checkpoints go when the new run has one"},
+     "replace the run in --out; its checkpoints are deleted when the new run has saved one"},
     {"elastic", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "go on when workers or hosts are lost or hang, from memory that outlives them, with the hosts "
-     "that answer, and take in those that come (the list of --hosts is read again now and then); "
-     "--ep is the least then.  Also goes on where the same command was ended"},
+     "supervise the workers: when workers or hosts fail or hang, continue from state in shared "
+     "memory on the hosts that respond, and add hosts that join (--hosts is re-read periodically); "
+     "--ep is then a minimum. Lost experts are restored from the last checkpoint unless "
+     "replicated: give --replicas-min 2 and --save-every. Also continues after the command itself "
+     "was killed"},
     {"discover", EK_OPTION_TEXT, NULL, NULL, "COMMAND", NULL, 0,
-     "--elastic: prints the hosts there are, as --hosts has them; asked every few seconds"},
+     "--elastic: shell command that prints the available hosts in the format of --hosts; run every "
+     "few seconds"},
     {"dry-run", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "check everything up to the first step and say what the run would do: layout, memory of a "
-     "rank, tokens, checkpoints; starts no ranks, and writes nothing but the cache of tokenised "
-     "texts"},
+     "validate everything up to the first step and print layout, memory per rank, tokens and "
+     "checkpoints; starts no ranks and writes only the cache of tokenised texts"},
     {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "no progress display; warnings and failures are said"},
-    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "the summary as JSON on stdout"},
+     "no progress output; warnings and errors are still printed"},
+    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print the summary as JSON on stdout"},
 };
 
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
