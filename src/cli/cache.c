@@ -1,4 +1,4 @@
-/* Where things are kept that can be made again. */
+/* The user's cache folder. */
 #include "cli/cli.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ const char *cli_cache_folder(ek_path *p)
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     ek_status st;
 
-    /* The specification of base directories: a relative path counts as not set. */
+    /* XDG Base Directory Specification: a relative path counts as not set. */
     if (cache != NULL && cache[0] == '/')
         st = ek_path_set(p, "%s/evenkeel", cache);
     else if (home != NULL && home[0] == '/')

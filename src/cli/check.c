@@ -1,4 +1,4 @@
-/* evenkeel check: whether a checkpoint is whole, and what is in it. */
+/* evenkeel check: verifies a checkpoint and describes it. */
 #include "base/json.h"
 #include "cli/cli.h"
 #include "model/hf_config.h"
@@ -17,25 +17,25 @@ static const ek_option options[] = {
     {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON on stdout"},
 };
 
-static const ek_option_table table = {.command = "check",
-                                      .summary =
-                                          "Verify a checkpoint: the files it needs, their sizes, "
-                                          "checksums and content, every element of weights and "
-                                          "moments once.",
-                                      .options = options,
-                                      .n_options = sizeof(options) / sizeof(options[0])};
+static const ek_option_table table = {
+    .command = "check",
+    .summary = "Verify a checkpoint: presence, sizes and checksums of its files, and that they "
+               "hold every element of weights and moments exactly once.",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0])};
 
-/* What was found; the JSON values are borrowed from manifest and config. */
+/* Contents of the checkpoint; JSON values are borrowed from manifest and config. */
 typedef struct {
     ek_path path;
     json_t *manifest, *config;
     int64_t step, bytes, weights, moments, params;
-    const char *model, *dtype; /* dtype: one word, which lives as long as the program */
+    const char *model, *dtype; /* dtype: static string */
     json_t *files, *layout;    /* layout: NULL for one rank */
     ek_model_spec spec;
 } report;
 
-/* One kind of tensors: whether they are complete, and how many; *dtype is that of the first. */
+/* Checks that the tensors of one file set (weights or moments) are complete.  *n: their number;
+ * *dtype: element type of the first. */
 static ek_status check_part(report *r, const char *name, ek_part part, int64_t *n,
                             const char **dtype)
 {
@@ -124,9 +124,9 @@ static void print_text(const report *r)
         printf("%lld ranks:", (long long)json_integer_value(json_object_get(r->layout, "ranks")));
     json_object_foreach(r->layout, key, value) if (strcmp(key, "ranks") != 0)
         printf(" %s %lld", cli_shown(&shown, key), (long long)json_integer_value(value));
-    printf("\n  tensors     %lld weights in %s, %lld moments, every element once\n",
-           (long long)r->weights, r->dtype, (long long)r->moments);
-    printf("  files       %zu, %sB, sizes and checksums right\n", json_object_size(r->files),
+    printf("\n  tensors     %lld weights in %s, %lld moments; complete\n", (long long)r->weights,
+           r->dtype, (long long)r->moments);
+    printf("  files       %zu, %sB, sizes and checksums verified\n", json_object_size(r->files),
            cli_count(bytes, sizeof(bytes), (double)r->bytes));
 }
 

@@ -1,4 +1,4 @@
-/* evenkeel clean: what runs with --elastic have left in this host's shared memory, and its end. */
+/* evenkeel clean: lists or removes shared-memory segments of --elastic runs on this host. */
 #include "base/file.h"
 #include "cli/cli.h"
 #include "elastic/prealloc.h"
@@ -22,7 +22,7 @@ static const ek_option_table table = {
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0])};
 
-/* Whether somebody still works on it. */
+/* Whether a process still uses the segment. */
 static int is_in_use(const ek_segment_id *id)
 {
     ek_segment s = {0};
@@ -32,14 +32,14 @@ static int is_in_use(const ek_segment_id *id)
     return st == EK_ESTATE;
 }
 
-/* One segment, in words. */
-static void show(const ek_segment_id *id, int in_use)
+/* Prints one line about a segment. */
+static void print_segment(const ek_segment_id *id, int in_use)
 {
-    static const char *const phases[] = {"being built", "filled", "ready"};
+    static const char *const phases[] = {"being created", "filled", "ready"};
     unsigned phase;
     ek_segment s = {0};
     ek_journal l;
-    char bytes[16], step[32] = "";
+    char bytes[16], step[48] = "";
     cli_text out;
 
     if (ek_segment_open(id, -1, &s) < 0) {
@@ -48,24 +48,27 @@ static void show(const ek_segment_id *id, int in_use)
         return;
     }
     if (ek_prealloc_is(id)) {
-        printf("--out %s: for a rank that was to come, %sB%s\n", cli_shown(&out, s.head->out),
-               cli_count(bytes, sizeof(bytes), (double)s.head->bytes), in_use ? ", in use" : "");
+        printf("--out %s: reserved for a rank that was to join, %sB%s\n",
+               cli_shown(&out, s.head->out), cli_count(bytes, sizeof(bytes), (double)s.head->bytes),
+               in_use ? ", in use" : "");
         ek_segment_close(&s);
         return;
     }
     if (ek_journal_open(s.body, s.body_bytes, &l) == EK_OK)
-        snprintf(step, sizeof(step), ", %" PRId64 " steps done", ek_journal_look(&l).steps_done);
+        snprintf(step, sizeof(step), ", %" PRId64 " steps completed",
+                 ek_journal_look(&l).steps_done);
     phase = (unsigned)ek_segment_phase_of(&s);
     printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
            (int)id->rank, (int)s.head->ranks, (int)id->generation,
            cli_count(bytes, sizeof(bytes), (double)s.head->bytes),
-           phase <= EK_SEGMENT_READY ? phases[phase] : "of no phase", step,
+           phase <= EK_SEGMENT_READY ? phases[phase] : "unknown phase", step,
            in_use ? ", in use" : "");
     ek_segment_close(&s);
 }
 
-/* Of one run, or of all: run 0.  Removes nothing where somebody still works on some of it. */
-static ek_status look_at(uint64_t run, int remove)
+/* Lists the segments of a run (0: of all runs) and removes them if `remove`.  EK_ESTATE, and
+ * nothing is removed, if any of them is in use. */
+static ek_status list_segments(uint64_t run, int remove)
 {
     ek_segment_id *ids = NULL;
     int64_t n = 0, used = 0;
@@ -75,17 +78,17 @@ static ek_status look_at(uint64_t run, int remove)
     for (int64_t i = 0; i < n; i++) {
         int in_use = is_in_use(&ids[i]);
 
-        show(&ids[i], in_use);
+        print_segment(&ids[i], in_use);
         used += in_use;
     }
     EK_REQUIRE_OUT(!remove || used == 0, EK_ESTATE,
-                   "a run is not at its end; end it first, nothing was removed");
+                   "a run is still using its memory; stop it first. Nothing was removed");
     for (int64_t i = 0; i < n && remove; i++)
         EK_TRY_OUT(ek_segment_remove(&ids[i]));
     if (n == 0)
-        printf("nothing is left here\n");
+        printf("no shared memory of runs on this host\n");
     else if (remove)
-        printf("%" PRId64 " removed\n", n);
+        printf("%" PRId64 " segments removed\n", n);
 out:
     free(ids);
     return st;
@@ -97,9 +100,9 @@ static ek_status clean(const ek_options *o)
     ek_path path;
 
     if (out == NULL)
-        return look_at(0, ek_options_flag(o, "all"));
+        return list_segments(0, ek_options_flag(o, "all"));
     EK_TRY(ek_path_absolute(out, &path));
-    return look_at(ek_run_id(path.s), 1);
+    return list_segments(ek_run_id(path.s), 1);
 }
 
 int cli_clean(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* evenkeel export: a checkpoint (or any model folder) as a fresh Hugging Face folder. */
+/* evenkeel export: writes a checkpoint (or any model folder) as a new Hugging Face folder. */
 #include "evenkeel/lm.h"
 
 #include "cli/cli.h"

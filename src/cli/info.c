@@ -1,4 +1,4 @@
-/* evenkeel info: what was built, what the CPU has, which kernels are chosen, and which MPI. */
+/* evenkeel info: version, CPU features, selected kernels, MPI and CUDA. */
 #include "evenkeel/job.h"
 #include "evenkeel/version.h"
 
@@ -9,13 +9,13 @@
 
 #include <stdio.h>
 
-static const ek_option_table table = {.command = "info",
-                                      .summary = "Build, CPU features, kernels chosen, MPI, CUDA."};
+static const ek_option_table table = {
+    .command = "info", .summary = "Show version, CPU features, selected kernels, MPI and CUDA."};
 
 static const char *isa_name(ek_isa isa)
 {
-    static const char *const names[] = {"none beyond the baseline", "AVX2 with FMA", "AVX-512",
-                                        "AVX-512 with bf16 dot products, which are slow",
+    static const char *const names[] = {"x86-64 baseline only", "AVX2 with FMA", "AVX-512",
+                                        "AVX-512 with slow bf16 dot products",
                                         "AVX-512 with bf16 dot products"};
 
     return names[isa];

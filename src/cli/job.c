@@ -241,9 +241,9 @@ static ek_status check_discover(const ek_options *o)
     const char *discover = ek_options_text(o, "discover");
 
     EK_REQUIRE(discover == NULL || ek_options_flag(o, "elastic"), EK_EINVAL,
-               "--discover is for --elastic; give the hosts of other runs in a file (--hosts)");
+               "--discover requires --elastic; without it, give a host file (--hosts)");
     EK_REQUIRE(discover == NULL || ek_options_text(o, "hosts") == NULL, EK_EINVAL,
-               "both --hosts and --discover say which hosts there are; give one of them");
+               "--hosts and --discover both name the hosts; give only one of them");
     return EK_OK;
 }
 
@@ -300,12 +300,12 @@ static ek_status check_size(const surroundings *s, const cli_job *job, const ek_
         wanted = s->launched;
     EK_REQUIRE(s->size == 0 || s->size == size, EK_EINVAL,
                "%d processes were started, but MPI sees %d: this evenkeel was built with %s, so "
-               "start it with that one's mpiexec (%s)",
+               "start it with the mpiexec of that MPI (%s)",
                s->size, size, ek_job_library(), ek_job_launcher());
-    EK_REQUIRE(wanted == 0 || wanted == size, EK_EINVAL,
-               "%d ranks are wanted (--ranks), but this job has %d; give both the same number, or "
-               "leave --ranks out",
-               wanted, size);
+    EK_REQUIRE(
+        wanted == 0 || wanted == size, EK_EINVAL,
+        "--ranks is %d, but this MPI job has %d processes; give the same number, or omit --ranks",
+        wanted, size);
     return EK_OK;
 }
 
@@ -334,8 +334,8 @@ static int join(const surroundings *s, ek_status parsed, const ek_options *o, cl
         introduce("rank", job->rank, ek_job_host(job->world, job->rank));
     st = parsed < 0 ? EK_FAIL(parsed, "%s", mistake) : check_size(s, job, o);
     if (st == EK_OK && s->launched == 0 && ek_options_flag(o, "elastic"))
-        st = EK_FAIL(EK_EINVAL, "--elastic starts its workers itself, and again when some are "
-                                "lost: leave out the mpiexec or srun in front of evenkeel");
+        st = EK_FAIL(EK_EINVAL, "--elastic starts its workers itself, and restarts them after a "
+                                "loss: run evenkeel without mpiexec or srun");
     return st < 0 ? cli_job_fail_arguments(job, st) : -1;
 }
 

@@ -211,7 +211,7 @@ int cli_guard(int argc, char **argv)
     ssize_t n;
 
     if (argc != 2 || strlen(argv[1]) != EK_RANDOM_NAME_CHARS || !ek_random_name_is_at(argv[1]))
-        return cli_fail("guard", EK_FAIL(EK_EINVAL, "this command is for evenkeel's launchers"));
+        return cli_fail("guard", EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
     prctl(PR_SET_NAME, "evenkeel");
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);

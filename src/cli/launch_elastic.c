@@ -45,9 +45,9 @@ static ek_status wait_some(launcher *x, int ms, launch_wait_reason reason)
             launch_take_signals(x);
         launch_wait_tell(x, reason);
     }
-    EK_REQUIRE(x->interrupts == 0, EK_ECANCELED, "interrupted while no worker was there%s",
+    EK_REQUIRE(x->interrupts == 0, EK_ECANCELED, "interrupted while no worker was running%s",
                launch_left_in_memory(x)
-                   ? "; the state is in memory, where the same command finds it"
+                   ? "; the state is in shared memory: the same command continues from it"
                    : "");
     return EK_OK;
 }
@@ -73,8 +73,8 @@ static ek_status check_ranks(const launcher *x)
     int64_t slots = launch_membership_listed_slots(x->members);
 
     EK_REQUIRE(x->l->ranks <= slots, EK_EINVAL,
-               "--ranks %d: the hosts that are named have room for %lld; name more, or more "
-               "processes of a host (HOST:PROCESSES)",
+               "--ranks %d: the listed hosts have %lld slots; list more hosts, or more slots per "
+               "host (HOST:SLOTS)",
                x->l->ranks, (long long)slots);
     EK_REQUIRE(x->l->ranks % x->l->unit == 0, EK_EINVAL,
                "--ranks %d: --pp, --tp and --etp need a multiple of %d", x->l->ranks, x->l->unit);
@@ -156,9 +156,9 @@ static ek_status find_hosts(launcher *x)
         EK_TRY(wait_some(x, FIRST_WAIT_MS << i, LAUNCH_WAIT_HOSTS));
     }
     return EK_FAIL(EK_ECOMM,
-                   "the hosts of %s that answer have room for %lld ranks, and %d are the least; "
-                   "the run's state may still be in the memory of those that do not answer, where "
-                   "the same command finds it",
+                   "the hosts of %s that respond have %lld slots, and at least %d are needed; the "
+                   "state may still be in shared memory of hosts that do not respond: the same "
+                   "command continues from it when they do",
                    x->l->discover != NULL ? "--discover" : x->l->hosts, (long long)slots,
                    x->l->unit);
 }
@@ -254,16 +254,17 @@ static void warn_of_loss(const launcher *x)
 
     if (n == 0)
         return;
-    fprintf(stderr, "evenkeel %s: warning: %lld %s taken again, from ", x->l->command, (long long)n,
-            n > 1 ? "steps that were done are" : "step that was done is");
+    fprintf(stderr, "evenkeel %s: warning: %lld %s repeated, from ", x->l->command, (long long)n,
+            n > 1 ? "completed steps are" : "completed step is");
     if (t->recovered && !x->lacked)
-        fprintf(stderr, "step %lld: newer ones are not left in memory\n", (long long)t->first_step);
+        fprintf(stderr, "step %lld: no newer state is left in memory\n", (long long)t->first_step);
     else if (t->first_step > 0)
         fprintf(stderr, "the checkpoint of step %lld: %s is left in memory\n",
-                (long long)t->first_step, lacks(x) ? "not all of the run" : "nothing of the run");
+                (long long)t->first_step,
+                lacks(x) ? "only part of the state" : "no state of the run");
     else
         fprintf(stderr, "the beginning: %s is left in memory, and there is no checkpoint\n",
-                lacks(x) ? "not all of the run" : "nothing of the run");
+                lacks(x) ? "only part of the state" : "no state of the run");
 }
 
 static const char *source_of(const launcher *x)
@@ -337,7 +338,8 @@ static void tell_of_resumption(launcher *x, int64_t now)
         snprintf(giving, sizeof(giving), ", handing over %.2f", x->giving_s);
     if (x->seen_at > 0)
         fprintf(stderr,
-                "evenkeel %s: step %lld done %.2f s later: ending %.2f%s, probe %.2f, launch %.2f, "
+                "evenkeel %s: resumed, step %lld completed after %.2f s: ending %.2f%s, probe "
+                "%.2f, launch %.2f, "
                 "connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
                 x->l->command, (long long)x->job_output.first_step + 1, total_s, x->ending_s,
                 giving, x->asking_s, took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN],

@@ -85,21 +85,21 @@ static void say_how_far(const launcher *x, FILE *f)
     if (done > 0)
         fprintf(f, " after step %lld", (long long)done);
     else
-        fprintf(f, " before a step was done");
+        fprintf(f, " before a step was completed");
     if (x->again)
-        fprintf(f, "; going on from memory");
+        fprintf(f, "; continuing from memory");
     else if (x->l->elastic && x->interrupts > 0 && launch_left_in_memory(x))
-        fprintf(f, "; the state is in memory, where the same command finds it");
+        fprintf(f, "; the state is in shared memory: the same command continues from it");
     else if (x->l->elastic && x->vain > VAIN_MAX)
         fprintf(f,
-                "; %d starts running were lost before a step was done, so this is the end; the "
-                "state may still be in memory, where the same command finds it",
+                "; giving up after %d consecutive starts that did not complete a step; the state "
+                "may still be in shared memory: the same command continues from it",
                 x->vain);
     else if ((done > 0 || x->l->resume) &&
              ek_checkpoint_latest(x->l->out, EK_CHECK_SIZES, &found) == EK_OK)
-        fprintf(f, "; the checkpoint %s is whole, go on from it with --resume", found.path.s);
+        fprintf(f, "; the checkpoint %s is complete, continue from it with --resume", found.path.s);
     else
-        fprintf(f, "; there is no checkpoint yet, start again");
+        fprintf(f, "; there is no checkpoint yet, start over");
 }
 
 /* Whether a failure of the lowest rank that has failed may be its host's alone, and that host has
@@ -122,13 +122,13 @@ static int judge_report(launcher *x)
         left_out = launch_membership_refuse(x->members, t->reporter, &s);
     x->again = left_out != NULL || (t->lost && may_go_on(x));
     snprintf(x->why, sizeof(x->why), "%s",
-             left_out != NULL ? "a host that had come could not take part"
-                              : "a rank has lost another");
+             left_out != NULL ? "a host that had joined could not take part"
+                              : "a rank lost its connection to another");
     if (x->again && left_out != NULL)
-        fprintf(stderr, "evenkeel %s: going on from memory; %s is left out for %.0f s\n",
+        fprintf(stderr, "evenkeel %s: continuing from memory; %s is excluded for %.0f s\n",
                 x->l->command, left_out, s);
     else if (x->again)
-        fprintf(stderr, "evenkeel %s: going on from memory\n", x->l->command);
+        fprintf(stderr, "evenkeel %s: continuing from memory\n", x->l->command);
     return t->status;
 }
 
@@ -139,13 +139,13 @@ static void tell_end(launcher *x, int code, FILE *f)
     char who[512];
 
     if (x->interrupts > 0) {
-        fprintf(f, "interrupted, ended without saving");
+        fprintf(f, "interrupted, terminated without saving");
     } else if (x->reason == LAUNCH_HUNG) {
-        fprintf(f, "no sign of life for %.1f s (%s", launch_progress_timeout_s(&x->progress),
+        fprintf(f, "no progress for %.1f s (%s", launch_progress_timeout_s(&x->progress),
                 launch_phase_name(x->progress.phase));
         if (t->ready < t->ranks)
             launch_wait_missing(x, t->started == t->ranks, f);
-        fprintf(f, "), ended");
+        fprintf(f, "), terminated");
     } else if (x->reason == LAUNCH_NO_WAY) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (launch_job_output_death(t, who, sizeof(who))) {
@@ -154,7 +154,7 @@ static void tell_end(launcher *x, int code, FILE *f)
         fprintf(f, "%s", who);
     } else {
         launch_job_output_release(t);
-        fprintf(f, "mpiexec ended (%s %d) without a worker's report",
+        fprintf(f, "mpiexec terminated (%s %d) without an error report from a worker",
                 code >= 0 ? "status" : "signal", code >= 0 ? code : WTERMSIG(x->wait_status));
     }
 }
@@ -215,7 +215,7 @@ int launch_exit_policy(launcher *x)
         x->all_there = x->reason == LAUNCH_REGROUP;
         x->vain = x->all_there ? 0 : x->vain; /* a step had ended */
         snprintf(x->why, sizeof(x->why), "%s",
-                 x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is given back");
+                 x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is released");
         return CLI_FAILED;
     }
     return judge_loss(x, code);

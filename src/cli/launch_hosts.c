@@ -53,15 +53,15 @@ static ek_status read_line(const char *what, int number, char *line, launch_host
         h->slots = slots_of(colon + 1);
     }
     read_words(&rest, h, colon != NULL, &word);
-    EK_REQUIRE(h->slots > 0, EK_EFORMAT, "%s, line %d: the processes of host %s are from 1 to %d",
-               what, number, host, SLOTS_MAX);
+    EK_REQUIRE(h->slots > 0, EK_EFORMAT, "%s, line %d: host %s must have 1 to %d slots", what,
+               number, host, SLOTS_MAX);
     EK_REQUIRE(word == NULL, EK_EFORMAT,
-               "%s, line %d: %s stands behind host %s; a line is HOST, HOST:PROCESSES or HOST "
-               "slots=PROCESSES, and may end with rack=NAME",
+               "%s, line %d: unexpected %s after host %s; a line is HOST, HOST:SLOTS or HOST "
+               "slots=SLOTS, optionally followed by rack=NAME",
                what, number, word, host);
     EK_REQUIRE(*host != '\0' && *host != '-' && strchr(host, ',') == NULL &&
                    strlen(host) < LAUNCH_HOST_CAP,
-               EK_EFORMAT, "%s, line %d: \"%s\" is no name of a host", what, number, host);
+               EK_EFORMAT, "%s, line %d: \"%s\" is not a host name", what, number, host);
     snprintf(h->name, sizeof(h->name), "%s", host);
     return EK_OK;
 }
@@ -89,7 +89,7 @@ ek_status launch_hosts_parse(const char *what, char *text, launch_hosts *out)
         if (host.name[0] != '\0')
             EK_TRY_OUT(add_host(out, &host));
     }
-    EK_REQUIRE_OUT(out->n > 0, EK_EFORMAT, "%s names no hosts", what);
+    EK_REQUIRE_OUT(out->n > 0, EK_EFORMAT, "%s contains no hosts", what);
     return EK_OK;
 out:
     launch_hosts_free(out);

@@ -146,9 +146,10 @@ int launch_job_output_death(const launch_job_output *t, char *text, size_t cap)
         snprintf(text + n, cap - (size_t)n, " was killed by signal %d (%s)", d->signal,
                  strsignal(d->signal));
     else if (d->code >= 0)
-        snprintf(text + n, cap - (size_t)n, " ended without a word (status %d)", d->code);
+        snprintf(text + n, cap - (size_t)n, " exited without an error report (status %d)", d->code);
     else
-        snprintf(text + n, cap - (size_t)n, " ended without a word, unseen by mpiexec,");
+        snprintf(text + n, cap - (size_t)n,
+                 " exited without an error report, unnoticed by mpiexec,");
     return 1;
 }
 

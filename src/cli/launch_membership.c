@@ -129,10 +129,10 @@ static ek_status end_discover(launch_membership *m, int status)
 
     launch_subprocess_end(&m->discover);
     EK_REQUIRE(status == 0, EK_EFORMAT,
-               "--discover: \"%s\" %s%d; it has to print hosts, one a line, and end with status 0",
+               "--discover: \"%s\" %s%d; it must print hosts, one per line, and exit with status 0",
                m->l->discover,
                status >= LAUNCH_SUBPROCESS_KILLED ? "was killed, or took more seconds than "
-                                                  : "ended with status ",
+                                                  : "exited with status ",
                status >= LAUNCH_SUBPROCESS_KILLED ? (int)discover_s : status);
     EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for what --discover says");
     st = launch_hosts_parse("--discover", text, &h);
@@ -161,7 +161,7 @@ static ek_status read_list(launch_membership *m)
 static void excuse(launch_membership *m, ek_status st)
 {
     if (st < 0 && !m->excused)
-        fprintf(stderr, "evenkeel %s: %s; the hosts stay as they are\n", m->l->command,
+        fprintf(stderr, "evenkeel %s: %s; keeping the current hosts\n", m->l->command,
                 ek_err_message());
     m->excused = st < 0;
 }
@@ -348,7 +348,7 @@ static void say_cuts(const launch_membership *m, int which, const unsigned char 
     for (int i = 0; i < m->links.n; i++)
         if (!out[i] && launch_connectivity_cut(&m->links, which, i))
             fprintf(stderr, "%s%s", n++ > 0 ? ", " : "", m->links.host[i]);
-    fprintf(stderr, "%s do not reach each other\n", n > 0 ? "" : "others");
+    fprintf(stderr, "%s cannot reach each other\n", n > 0 ? "" : "others");
 }
 
 ek_status launch_membership_linked(launch_membership *m, int *known)
@@ -642,7 +642,8 @@ void launch_membership_doubt(launch_membership *m)
 
         if (x->used == 0 || x->since < m->used_at)
             continue;
-        fprintf(stderr, "evenkeel %s: no step was done with %s, which is left out for %.0f s\n",
+        fprintf(stderr,
+                "evenkeel %s: no step was completed with %s, which is excluded for %.0f s\n",
                 m->l->command, x->host.name, put_off(x, now));
         x->used = 0;
         x->suspect = 1;
@@ -732,9 +733,9 @@ ek_status launch_membership_use(launch_membership *m, int64_t ranks, launch_host
 static void say_why(const launch_member *x, FILE *f)
 {
     if (x->answer == LAUNCH_SUBPROCESS_LATE)
-        fprintf(f, " (silent for %.1f s)", x->subprocess.took);
+        fprintf(f, " (timed out after %.1f s)", x->subprocess.took);
     else if (x->answer == LAUNCH_SUBPROCESS_STUCK)
-        fprintf(f, " (mpiexec finds no way to it)");
+        fprintf(f, " (mpiexec cannot reach it)");
     else if (x->answer == LAUNCH_SUBPROCESS_KILLED)
         fprintf(f, " (mpiexec was killed)");
     else
@@ -762,11 +763,11 @@ void launch_membership_report(const launch_membership *m, FILE *f)
     static const struct {
         launch_change change;
         const char *one, *many;
-    } what[] = {{LAUNCH_LOST, "does not answer", "do not answer"},
-                {LAUNCH_LEFT_OUT, "is left out", "are left out"},
-                {LAUNCH_GIVING, "hands over what it has", "hand over what they have"},
-                {LAUNCH_GIVEN_BACK, "is given back", "are given back"},
-                {LAUNCH_JOINED, "takes part", "take part"}};
+    } what[] = {{LAUNCH_LOST, "does not respond", "do not respond"},
+                {LAUNCH_LEFT_OUT, "is excluded", "are excluded"},
+                {LAUNCH_GIVING, "hands over its state", "hand over their state"},
+                {LAUNCH_GIVEN_BACK, "is released", "are released"},
+                {LAUNCH_JOINED, "joins", "join"}};
 
     for (size_t k = 0; k < sizeof(what) / sizeof(what[0]); k++) {
         int n = name_those(m, what[k].change, f);

@@ -66,7 +66,7 @@ static int say_workers(const launcher *x, FILE *f)
     const launch_job_output *t = &x->job_output;
 
     if (x->told)
-        fprintf(f, "the workers to save and end (interrupt again to end them at once)");
+        fprintf(f, "the workers to save and exit (interrupt again to terminate them at once)");
     else if (t->started < t->ranks && t->ready < t->ranks) {
         fprintf(f, "mpiexec to start workers");
         launch_wait_missing(x, 0, f);
@@ -76,9 +76,9 @@ static int say_workers(const launcher *x, FILE *f)
         launch_wait_missing(x, 1, f);
         fprintf(f, " to connect: %d of %d are ready", t->ready, t->ranks);
     } else if (x->l->elastic && x->progress.phase == LAUNCH_PLAN)
-        fprintf(f, "the workers to read the data and what is left in memory");
+        fprintf(f, "the workers to read the data and plan the recovery");
     else if (x->l->elastic && x->progress.phase == LAUNCH_TRANSFER)
-        fprintf(f, "the workers to bring the state into their memory");
+        fprintf(f, "the workers to restore the state");
     else
         return 0;
     return 1;
@@ -102,10 +102,10 @@ static int say_reason(const launcher *x, launch_wait_reason reason, FILE *f)
 {
     switch (reason) {
     case LAUNCH_WAIT_DISCOVER: fprintf(f, "--discover to name hosts"); return 1;
-    case LAUNCH_WAIT_ANSWERS: fprintf(f, "an answer of "); return name_members(x->members, 1, f);
-    case LAUNCH_WAIT_CONNECTIVITY: fprintf(f, "a test of which hosts reach each other"); return 1;
+    case LAUNCH_WAIT_ANSWERS: fprintf(f, "a response from "); return name_members(x->members, 1, f);
+    case LAUNCH_WAIT_CONNECTIVITY: fprintf(f, "a test of the connectivity between hosts"); return 1;
     case LAUNCH_WAIT_HOSTS:
-        fprintf(f, "a host to go on with; none of these answers: ");
+        fprintf(f, "a host to continue on; none of these responds: ");
         return name_members(x->members, 0, f);
     default: return say_workers(x, f);
     }
@@ -127,7 +127,7 @@ void launch_wait_tell(launcher *x, launch_wait_reason reason)
     if (x->job_output.drawn)
         fputc('\n', stderr);
     x->job_output.drawn = 0;
-    fprintf(stderr, "evenkeel %s: waiting for %s, for %.0f s now\n", x->l->command, text,
+    fprintf(stderr, "evenkeel %s: waiting for %s (%.0f s so far)\n", x->l->command, text,
             (double)(now - x->wait.begin) / 1e9);
 }
 

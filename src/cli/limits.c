@@ -1,4 +1,4 @@
-/* How many processes and threads this host can hold. */
+/* Limits on the number of processes and threads of this host. */
 #include "cli/limits.h"
 
 #include "base/threads.h"
@@ -8,10 +8,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A worker that has only joined takes about 20 MB; one that trains the smallest model about 60. */
+/* A worker takes about 20 MB after joining the job, and about 60 MB when it trains preset tiny. */
 enum { RANKS_A_CORE = 64, THREADS_A_CORE = 64, RANK_MB = 24, THREADS_A_RANK = 4 };
 
-/* The limit of the control group on processes and threads; -1: there is none, or it is not said. */
+/* The control group's limit on processes and threads; -1: none, or unknown. */
 static int64_t group_limit(void)
 {
     static const char *const files[] = {"/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"};
@@ -29,7 +29,7 @@ static int64_t group_limit(void)
     return limit;
 }
 
-/* The user's limit on processes and threads, which root does not have; -1: none. */
+/* The user's limit on processes and threads, which does not apply to root; -1: none. */
 static int64_t user_limit(void)
 {
     struct rlimit l;
@@ -56,8 +56,8 @@ ek_status cli_check_ranks(int64_t ranks)
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         EK_REQUIRE(limits[i].most < 0 || ranks <= limits[i].most, EK_EINVAL,
-                   "%lld ranks are more than this host can hold: %s allows %lld; give fewer "
-                   "--ranks, or more hosts (--hosts)",
+                   "%lld ranks are too many for this host: %s allows %lld; reduce --ranks, or add "
+                   "hosts (--hosts)",
                    (long long)ranks, limits[i].reason, (long long)limits[i].most);
     return EK_OK;
 }
@@ -75,8 +75,8 @@ ek_status cli_check_threads(int64_t threads, int64_t ranks)
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         EK_REQUIRE(limits[i].most < 0 || threads <= limits[i].most / ranks, EK_EINVAL,
-                   "--threads %lld is more than this host can hold: %s allows %lld%s",
-                   (long long)threads, limits[i].reason, (long long)(limits[i].most / ranks),
+                   "--threads %lld is too many for this host: %s allows %lld%s", (long long)threads,
+                   limits[i].reason, (long long)(limits[i].most / ranks),
                    ranks > 1 ? " for each of its ranks" : "");
     return EK_OK;
 }

@@ -1,6 +1,6 @@
-/* evenkeel links: whether all ranks of a job reach each other.  Each sends every other one a byte;
- * the job ends when all have come.  The launcher of a run with --elastic calls it
- * (launch_connectivity.c); people need not. */
+/* evenkeel links: connectivity test of a job.  Every rank sends one byte to every other rank; exits
+ * with status 0 when all have arrived.  Internal: called by the --elastic launcher
+ * (launch_connectivity.c). */
 #include "evenkeel/job.h"
 
 #include "cli/cli.h"
@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { LONGEST_S = 300 }; /* if nobody ends it */
+enum { LONGEST_S = 300 }; /* limit, if the launcher does not kill it */
 
 static ek_status exchange(ek_comm *world)
 {
@@ -39,10 +39,10 @@ int cli_links(int argc, char **argv)
     ek_status st;
 
     (void)argv;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when whoever has asked for it is gone */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* end with the parent */
     alarm(LONGEST_S);
     if (argc > 1)
-        return cli_fail("links", EK_FAIL(EK_EINVAL, "this command is for evenkeel's launchers"));
+        return cli_fail("links", EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
     st = getppid() != 1 ? ek_job_join(&world) : EK_ECANCELED;
     if (st >= 0)
         st = exchange(world);

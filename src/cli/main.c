@@ -1,6 +1,4 @@
-/* evenkeel: finds the subcommand and hands over. */
-#include "evenkeel/version.h"
-
+/* evenkeel: selects and runs the subcommand. */
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -46,31 +44,8 @@ static void usage(FILE *f)
     fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
 }
 
-/* The manual page of the program; those of its commands are written by base/options_help.c. */
-static void write_man(FILE *f)
-{
-    fprintf(f,
-            ".TH EVENKEEL 1 \"\" \"evenkeel %s\" \"evenkeel manual\"\n"
-            ".SH NAME\nevenkeel \\- Mixture-of-Experts training and inference\n"
-            ".SH SYNOPSIS\n\\fBevenkeel\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n"
-            ".SH COMMANDS\n",
-            EK_VERSION);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (commands[i].summary != NULL)
-            fprintf(f, ".TP\n\\fBevenkeel\\-%s\\fR(1)\n%s\n", commands[i].name,
-                    commands[i].summary);
-}
-
-/* For shell completion. */
-static void write_commands(FILE *f)
-{
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (commands[i].summary != NULL)
-            fprintf(f, "%s\n", commands[i].name);
-}
-
-/* The same program with the same arguments, by its name, which it keeps. */
-static void start_again(char **argv)
+/* Re-executes this program with the same arguments; returns only on failure.  argv[0] is kept. */
+static void reexecute_self(char **argv)
 {
     char self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -82,10 +57,11 @@ static void start_again(char **argv)
 }
 
 /* Idle OpenMP threads spin for milliseconds by default, which on shared cores costs far more than
- * the wake-up it saves; where several ranks share them, any spinning costs the others.  The runtime
- * reads its settings when it is loaded, so they can only be made before: by starting again (before
- * MPI, and keeping what its launcher handed down).  A user's own settings stand; ours
- * may come from a launcher, which was alone. */
+ * the wake-up it saves; where several ranks share the cores, any spinning slows the others.  The
+ * OpenMP runtime reads its settings when it is loaded, so the program re-executes itself with new
+ * ones, before MPI is loaded and with the environment of the MPI launcher.  Settings of the user
+ * are kept; the value for a single process is replaced, as it may be inherited from our own
+ * launcher. */
 static void set_openmp_defaults(char **argv)
 {
     static const char spins_alone[] = "10001";
@@ -97,11 +73,12 @@ static void set_openmp_defaults(char **argv)
     if (getenv("OMP_WAIT_POLICY") != NULL)
         return;
     if (setenv("GOMP_SPINCOUNT", spins, 1) == 0)
-        start_again(argv); /* where this fails, go on as we are */
+        reexecute_self(argv); /* on failure: continue with the defaults */
 }
 
-/* A soft limit on the stack that is too small is raised, for this thread and those to come, whose
- * stacks are chosen when a program starts.  Returns false where that is not allowed. */
+/* Raises a soft stack limit that is too small and re-executes, since the stack size of the main
+ * thread and the default of others are fixed at program start.  Returns false if the hard limit is
+ * too small. */
 static int ensure_stack(char **argv)
 {
     enum { WANTED = 8 << 20 };
@@ -113,21 +90,20 @@ static int ensure_stack(char **argv)
         more = l;
         more.rlim_cur = l.rlim_max < WANTED ? l.rlim_max : WANTED;
         if (setrlimit(RLIMIT_STACK, &more) == 0)
-            start_again(argv);
+            reexecute_self(argv);
     }
-    fprintf(
-        stderr,
-        "evenkeel: the stack is limited to %llu KiB, and %d are needed: raise the limit, as with "
-        "ulimit -s 8192\n",
-        (unsigned long long)l.rlim_cur >> 10, 2 * EK_STACK_BYTES >> 10);
+    fprintf(stderr,
+            "evenkeel: the stack limit is %llu KiB, and at least %d KiB are needed: raise it with "
+            "ulimit -s 8192\n",
+            (unsigned long long)l.rlim_cur >> 10, 2 * EK_STACK_BYTES >> 10);
     return 0;
 }
 
-/* What was printed has to have arrived: a full disk or a closed pipe fails the command. */
+/* Flushes stdout; a full disk or a closed pipe turns success into CLI_FAILED. */
 static int finish(int status)
 {
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == CLI_DONE) {
-        fprintf(stderr, "evenkeel: cannot write to the standard output\n");
+        fprintf(stderr, "evenkeel: cannot write to standard output\n");
         return CLI_FAILED;
     }
     return status;
@@ -140,8 +116,8 @@ int main(int argc, char **argv)
     if (!ensure_stack(argv))
         return CLI_FAILED;
     set_openmp_defaults(argv);
-    signal(SIGPIPE, SIG_IGN); /* a reader that leaves is a failed write, not the end by a signal */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file that has come to its limit */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, not a fatal signal */
+    signal(SIGXFSZ, SIG_IGN); /* so is exceeding the file size limit */
     if (argc < 2) {
         usage(stderr);
         return CLI_USAGE;
@@ -169,7 +145,7 @@ int main(int argc, char **argv)
                 cli_catch(cli_end_at_once);
             return finish(commands[i].run(argc - 1, argv + 1));
         }
-    fprintf(stderr, "evenkeel: there is no command %s\n", cli_shown(&name, argv[1]));
+    fprintf(stderr, "evenkeel: unknown command %s\n", cli_shown(&name, argv[1]));
     usage(stderr);
     return CLI_USAGE;
 }

@@ -1,4 +1,4 @@
-/* A variable that says which racks ranks are in. */
+/* The environment variable that tells workers the rack of each rank. */
 #include "cli/racks.h"
 
 #include <stdint.h>
@@ -8,11 +8,11 @@ ek_status cli_racks_set(const char *list)
 {
     int failed = list != NULL ? setenv(RACKS_VARIABLE, list, 1) : unsetenv(RACKS_VARIABLE);
 
-    EK_REQUIRE(failed == 0, EK_ENOMEM, "no memory for a variable");
+    EK_REQUIRE(failed == 0, EK_ENOMEM, "no memory for an environment variable");
     return EK_OK;
 }
 
-/* Reads "SLOTS:RACK", and what comes behind it; 0: it is not that. */
+/* Parses "SLOTS:RACK" and moves *text past it and a comma; returns 0 on a syntax error. */
 static int read_host(const char **text, long *slots, long *rack)
 {
     char *end;

@@ -1,7 +1,7 @@
-/* cli/racks.h - which racks ranks are in, from the launcher, which has read it in the list of
- * hosts, to its workers: RACKS_VARIABLE is "SLOTS:RACK,SLOTS:RACK,...", racks being numbers, in the
- * order in which mpiexec gives ranks to hosts (and again from the first when there are more ranks).
- */
+/* cli/racks.h - passes the rack of each rank from the launcher, which reads it from the host file,
+ * to its workers.  RACKS_VARIABLE is "SLOTS:RACK,SLOTS:RACK,...", with numbers for racks, in the
+ * order in which mpiexec assigns ranks to hosts (starting over when there are more ranks than
+ * slots). */
 #ifndef CLI_RACKS_H
 #define CLI_RACKS_H
 
@@ -9,10 +9,11 @@
 
 #define RACKS_VARIABLE "EK_RACKS"
 
-/* For workers that are started from now on; NULL: nothing is known. */
+/* In the launcher: sets the variable for workers started from now on; NULL: racks are not known. */
 EK_CHECKED ek_status cli_racks_set(const char *list);
 
-/* In a worker: rack_of [ranks], to be freed; NULL where nothing is known or understood. */
+/* In a worker: *rack_of [ranks], to be freed by the caller; NULL if the variable is absent or
+ * malformed. */
 EK_CHECKED ek_status cli_racks_get(int ranks, int **rack_of);
 
 #endif

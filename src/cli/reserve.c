@@ -1,11 +1,11 @@
-/* evenkeel reserve: memory for ranks that are about to come to this host, and its end (see
- * elastic/prealloc.h).  The launcher of a run with --elastic calls it; people need not.
+/* evenkeel reserve: preallocates shared memory for ranks that are about to start on this host, or
+ * frees it (elastic/prealloc.h).  Internal: called by the --elastic launcher.
  *
- *     evenkeel reserve RUN STARTER HOST RANKS PIECES OUT
- *     evenkeel reserve RUN STARTER
+ *     evenkeel reserve RUN SUPERVISOR HOST RANKS BLOCKS OUT    preallocates, for RANKS ranks
+ *     evenkeel reserve RUN SUPERVISOR                          frees all of this run and supervisor
  *
- * makes it for so many ranks of the launcher's HOSTth host, and removes what there is of the run.
- */
+ * RUN, SUPERVISOR: hexadecimal ids.  HOST: number of this host at the launcher.  BLOCKS: sizes of
+ * the state blocks of a rank. */
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "elastic/prealloc.h"
@@ -19,9 +19,10 @@
 
 enum { RANKS_MAX = 1 << 16 };
 
-/* For all of the ranks, or for none.  Memory is granted before it is there, so it is asked for. */
-static ek_status make(const ek_segment_id *first, int ranks, uint64_t supervisor_id,
-                      const char *out, const char *blocks)
+/* Preallocates for all ranks or for none.  Checks the available memory first: the kernel grants
+ * shared memory beyond what it has. */
+static ek_status preallocate_ranks(const ek_segment_id *first, int ranks, uint64_t supervisor_id,
+                                   const char *out, const char *blocks)
 {
     double have = (double)ek_memory_available(), want;
     ek_segment_id id = *first;
@@ -31,7 +32,7 @@ static ek_status make(const ek_segment_id *first, int ranks, uint64_t supervisor
     EK_TRY(ek_prealloc_bytes(blocks, &bytes));
     want = (double)bytes * ranks;
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
-               "%d ranks to come need about %.1f GB of memory, and %.1f GB are available", ranks,
+               "%d joining ranks need about %.1f GB of memory, and %.1f GB are available", ranks,
                want / 1e9, have / 1e9);
     for (id.rank = EK_PREALLOC_RANK; id.rank < EK_PREALLOC_RANK + ranks && st == EK_OK; id.rank++)
         st = ek_prealloc_create(&id, supervisor_id, out, blocks);
@@ -51,17 +52,17 @@ static ek_status reserve(int argc, char **argv)
                    (argc == 3 || (sscanf(argv[3], "%" SCNd32, &id.generation) == 1 &&
                                   sscanf(argv[4], "%d", &ranks) == 1)) &&
                    id.generation >= 0 && ranks >= 0 && ranks <= RANKS_MAX,
-               EK_EINVAL, "this command is for evenkeel's launchers, which know its arguments");
+               EK_EINVAL, "internal command, called by the launcher");
     if (argc == 3)
         return ek_prealloc_remove(id.run, supervisor_id);
-    return make(&id, ranks, supervisor_id, argv[6], argv[5]);
+    return preallocate_ranks(&id, ranks, supervisor_id, argv[6], argv[5]);
 }
 
 int cli_reserve(int argc, char **argv)
 {
     ek_status st;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when whoever has asked for it is gone */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* end with the parent */
     st = getppid() != 1 ? reserve(argc, argv) : EK_ECANCELED;
     return st < 0 ? cli_fail("reserve", st) : CLI_DONE;
 }

@@ -1,10 +1,10 @@
-/* SIGINT, SIGTERM and SIGHUP: what asks a command to end. */
+/* Handling of SIGINT, SIGTERM and SIGHUP. */
 #include "cli/cli.h"
 
 #include <signal.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t stop_requested;
 
 int cli_ignores_hangup(void)
 {
@@ -32,22 +32,22 @@ void cli_end_at_once(int sig)
     _exit(CLI_INTERRUPTED);
 }
 
-/* The second time it ends at once. */
-static void ask(int sig)
+/* The first signal requests a stop, the second exits immediately. */
+static void request_stop(int sig)
 {
     (void)sig;
-    if (asked)
+    if (stop_requested)
         _exit(CLI_INTERRUPTED);
-    asked = 1;
+    stop_requested = 1;
 }
 
-static int is_asked(void)
+static int is_stop_requested(void)
 {
-    return asked;
+    return stop_requested;
 }
 
 void cli_stop_writing_on_signals(void)
 {
-    ek_file_set_stop(is_asked);
-    cli_catch(ask);
+    ek_file_set_stop(is_stop_requested);
+    cli_catch(request_stop);
 }

@@ -159,7 +159,7 @@ class Whole(Base):
                                  {"bytes": len(data), "xxh64": "%016x" % xxh64(data)})
             self.assertEqual(c["bytes"], sum(f["bytes"] for f in c["files"].values()))
         text = self.check(self.path("run"))
-        for word in (self.newest, "mixtral", "1 rank", "fp32", "checksums right"):
+        for word in (self.newest, "mixtral", "1 rank", "fp32", "checksums verified"):
             self.assertIn(word, text)
 
     def test_damage_is_named(self):

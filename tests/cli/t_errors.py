@@ -66,7 +66,7 @@ class Usage(Refused):
     def test_no_such_command(self):
         r = run("trian")
         self.assertEqual((r.returncode, r.stdout), (USAGE, ""))
-        self.assertIn("there is no command trian", r.stderr)
+        self.assertIn("unknown command trian", r.stderr)
         r = run()
         self.assertEqual((r.returncode, r.stdout), (USAGE, ""))
         for command in ("train", "eval", "export", "info"):

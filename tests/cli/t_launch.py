@@ -194,16 +194,16 @@ class CommandLine(Case):
                               timeout=ek_cli.TIMEOUT_S)
 
     def test_bad_hosts(self):
-        for text, words in [("", ["names no hosts"]), ("# a\n", ["names no hosts"]),
+        for text, words in [("", ["contains no hosts"]), ("# a\n", ["contains no hosts"]),
                             ("a\nb:x\n", ["line 2", "host b"]), ("a:0", ["line 1", "host a"]),
                             ("a:", ["host a"]), ("a slots=-1", ["host a"]),
-                            ("a b", ["line 1", "b stands behind host a"]),
-                            ("a:2 slots=2", ["slots=2"]), (":2", ["no name"]),
-                            ("a rack=", ["rack= stands behind host a"]),
-                            ("a rack=r1 rack=r2", ["rack=r2 stands behind"]),
+                            ("a b", ["line 1", "unexpected b after host a"]),
+                            ("a:2 slots=2", ["slots=2"]), (":2", ["not a host name"]),
+                            ("a rack=", ["unexpected rack= after host a"]),
+                            ("a rack=r1 rack=r2", ["unexpected rack=r2 after"]),
                             ("a rack=" + "r" * 64, ["line 1", "host a"]),
-                            ("a rack=r slots=0", ["host a are from 1"]),
-                            ("-a", ["no name"]), ("a,b", ["no name"])]:
+                            ("a rack=r slots=0", ["host a must have 1"]),
+                            ("-a", ["not a host name"]), ("a,b", ["not a host name"])]:
             with self.subTest(text):
                 file = write(self.path("hosts"), text)
                 r = self.launch_plain("--hosts", file)
@@ -235,7 +235,7 @@ class CommandLine(Case):
         most = 64 * len(os.sched_getaffinity(0))  # a control group may grant fewer cores
         args = self.train_args("run", "--quiet")
         for command, words in (
-                ((*args, "--threads", most + 1), "--threads %d is more than this host" % (most + 1)),
+                ((*args, "--threads", most + 1), "--threads %d is too many" % (most + 1)),
                 ((*args, "--ranks", 2, "--threads", most // 2 + 1), "for each of its ranks"),
                 ((*args, "--ranks", 2, "--elastic", "--threads", most), "for each of its ranks"),
                 ((*args, "--batch", 16385, "--micro-batch", 1), "makes 16385 of them a step"),
@@ -332,16 +332,17 @@ class Status(Case):
                 r = self.launch('ready(3); put("no slots\\n"); sys.exit(%d)' % code)
                 self.assert_said(
                     r, FAILED, "no slots",
-                    "evenkeel train: mpiexec ended (status %d) without a worker's report before a "
-                    "step was done; there is no checkpoint yet, start again" % code)
+                    "evenkeel train: mpiexec terminated (status %d) without an error report from a "
+                    "worker before a step was completed; there is no checkpoint yet, start over"
+                    % code)
 
     def test_what_ucx_says_of_a_rank_that_died(self):
         """On stdout, which is the command's own."""
         ucx = "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR open() failed\\n"
         r = self.launch('ready(3); put("%s", 1)' % ucx + MPICH_DEATH)
         self.assert_said(r, FAILED, "evenkeel train: rank 2 on node2 (process 102) was killed by "
-                         "signal 9 (Killed) before a step was done; there is no checkpoint yet, "
-                         "start again")
+                         "signal 9 (Killed) before a step was completed; there is no checkpoint yet, "
+                         "start over")
         r = self.launch('ready(3); put("%s", 1); sys.exit(3)' % ucx)
         self.assertEqual(r.stdout, "")
         self.assertIn("UCX  ERROR", r.stderr)  # the reason may be here
@@ -349,14 +350,14 @@ class Status(Case):
     def test_mpiexec_is_killed(self):
         r = self.launch("ready(3); os.kill(os.getpid(), signal.SIGKILL)")
         self.assertEqual(r.returncode, FAILED)
-        self.assertIn("mpiexec ended (signal 9)", r.stderr)
+        self.assertIn("mpiexec terminated (signal 9)", r.stderr)
 
     def test_a_killed_worker(self):
         for death in (MPICH_DEATH, OPEN_MPI_DEATH):
             r = self.launch("ready(3); steps(17)" + death)
             self.assert_said(r, FAILED, "evenkeel train: rank 2 on node2 (process 102) was killed "
                              "by signal 9 (Killed) after step 17; there is no checkpoint yet, "
-                             "start again")
+                             "start over")
 
     def test_a_killed_worker_of_a_run_with_checkpoints(self):
         self.train("run", "--save-every", 2)
@@ -364,8 +365,8 @@ class Status(Case):
             r = self.launch("ready(3)\nif not sys.argv[-1] == '--resume': steps(5)" + MPICH_DEATH,
                             *more)
             self.assert_said(r, FAILED, "evenkeel train: rank 2 on node2 (process 102) was killed "
-                             "by signal 9 (Killed) after step %d; the checkpoint %s is whole, go "
-                             "on from it with --resume"
+                             "by signal 9 (Killed) after step %d; the checkpoint %s is complete, "
+                             "continue from it with --resume"
                              % (5, ek_cli.newest(self.path("run"))))
 
     def test_nobody_is_known(self):
@@ -381,7 +382,8 @@ put("  Process name: [[19330,1],1]\\n  Exit code:    23\\n"); sys.exit(23)''')
         self.assertEqual(r.returncode, FAILED)
         said = r.stderr.splitlines()
         self.assertIn("AddressSanitizer", said[0])
-        self.assertIn("rank 1 on node1 (process 101) ended without a word (status 23)", said[-1])
+        self.assertIn("rank 1 on node1 (process 101) exited without an error report (status 23)",
+                      said[-1])
 
     def test_mpiexec_does_not_end(self):
         begin = time.monotonic()
@@ -408,22 +410,23 @@ open(path, "w").write(str(n)); ready(3)
         self.assertEqual((r.returncode, starts), (DONE, 5), r.stderr)
         self.assertEqual(r.stderr.splitlines(), [
             "evenkeel train: rank 2 on node2 (process 102) was killed by signal 9 (Killed) after "
-            "step %d; going on from memory" % n for n in range(1, 5)])
+            "step %d; continuing from memory" % n for n in range(1, 5)])
 
     def test_steps_that_are_taken_again(self):
         """It is said how many, wherever the state comes from; a later start that goes on where this
         one has come to says nothing, nor does one that a checkpoint was written for."""
-        lost = "evenkeel train: warning: %s taken again, from %s"
+        lost = "evenkeel train: warning: %s repeated, from %s"
         for notes, step, said in (
-                ("", 1, ("10 steps that were done are",
-                         "the beginning: nothing of the run is left in memory, and there is no "
+                ("", 1, ("10 completed steps are",
+                         "the beginning: no state of the run is left in memory, and there is no "
                          "checkpoint")),
-                ("", 8, ("3 steps that were done are",
-                         "the checkpoint of step 7: nothing of the run is left in memory")),
-                ("lacking", 10, ("1 step that was done is",
-                                 "the checkpoint of step 9: not all of the run is left in memory")),
-                ("recovered 0 5 5 0", 10, ("1 step that was done is",
-                                       "step 9: newer ones are not left in memory")),
+                ("", 8, ("3 completed steps are",
+                         "the checkpoint of step 7: no state of the run is left in memory")),
+                ("lacking", 10, ("1 completed step is",
+                                 "the checkpoint of step 9: only part of the state is left in "
+                                 "memory")),
+                ("recovered 0 5 5 0", 10, ("1 completed step is",
+                                       "step 9: no newer state is left in memory")),
                 ("recovered 0 5 5 0", 11, None)):
             with self.subTest(notes=notes, step=step):
                 r, _ = self.generations('''
@@ -445,7 +448,7 @@ if n == 3: note("recovered 0 5 5 0"); steps(%d); note("step %d of 99"); time.sle
         os.utime(path, (1, 1))
         r = self.launch('ready(3); steps(1); note("step 1 of 9"); time.sleep(0.3)', "--elastic")
         self.assertEqual(r.returncode, DONE, r.stderr)
-        self.assertIn("warning: 7 steps that were done are taken again, from the beginning: ",
+        self.assertIn("warning: 7 completed steps are repeated, from the beginning: ",
                       r.stderr)
 
     def test_no_room_for_a_line(self):
@@ -474,18 +477,18 @@ if not os.path.exists(out + ".up"):
     time.sleep(60)
 ready(3)''', "--elastic")
         self.assertEqual(r.returncode, DONE, r.stderr)
-        self.assertIn("before a step was done; going on from memory", r.stderr)
+        self.assertIn("before a step was completed; continuing from memory", r.stderr)
 
     def test_not_for_ever(self):
         r, starts = self.generations("steps(3)" + MPICH_DEATH)
         self.assertEqual((r.returncode, starts), (FAILED, 6), r.stderr)
-        self.assertRegex(r.stderr.splitlines()[-1], "after step 3; 5 starts running were lost "
-                         "before a step was done, so this is the end")
+        self.assertRegex(r.stderr.splitlines()[-1], "after step 3; giving up after 5 "
+                         "consecutive starts that did not complete a step; ")
 
     def test_a_worker_that_lost_another(self):
         r, starts = self.generations('if n == 1: note("failed 1 lost"); line("why"); sys.exit(1)')
         self.assertEqual((r.returncode, starts), (DONE, 2), r.stderr)
-        self.assertEqual(r.stderr, "why\nevenkeel train: going on from memory\n")
+        self.assertEqual(r.stderr, "why\nevenkeel train: continuing from memory\n")
 
     def test_not_after_a_mistake(self):
         for status in (FAILED, USAGE, BAD_INPUT):
@@ -527,7 +530,7 @@ ready(3); open(out + ".late", "w"); time.sleep(3600)''')
             p.send_signal(sig)
             out, err = self.end(p)
             self.assertEqual((p.returncode, out), (INTERRUPTED, ""), err)
-            self.assertIn("interrupted, ended without saving before a step was done", err)
+            self.assertIn("interrupted, terminated without saving before a step was completed", err)
             self.assertEqual(err.count("\n"), 1, err)
             self.assertFalse(os.path.exists(self.path("run.late")))
             os.remove(self.path("run.up"))
@@ -541,7 +544,7 @@ ready(3); open(out + ".late", "w"); time.sleep(3600)''')
         p.send_signal(signal.SIGINT)
         _, err = self.end(p)
         self.assertEqual(p.returncode, INTERRUPTED)
-        self.assertIn("interrupted, ended without saving before a step was done", err)
+        self.assertIn("interrupted, terminated without saving before a step was completed", err)
         self.assertEqual(err.count("\n"), 1)
 
     def test_mpiexec_goes_with_its_launcher(self):
@@ -745,7 +748,7 @@ class WithMpi:
         said = [s for s in err.splitlines() if s.startswith("evenkeel train:")]
         self.assertEqual((len(said), err.splitlines()[-1]), (1, said[-1]), err)
         self.assertRegex(said[0], r"rank %d on \S+ \(process %d\) was killed by signal 9 "
-                         r"\(Killed\) after step \d+; the checkpoint %s/\S+ is whole" %
+                         r"\(Killed\) after step \d+; the checkpoint %s/\S+ is complete" %
                          (len(workers) - 1, workers[-1], re.escape(self.path("run"))))
         self.assert_gone(workers)
 

@@ -15,7 +15,7 @@ class Output(ek_cli.Case):
     def assert_told(self, process):
         _, err = process.communicate(timeout=ek_cli.TIMEOUT_S)
         self.assertEqual(process.returncode, FAILED, err)
-        self.assertEqual(err, "evenkeel: cannot write to the standard output\n")
+        self.assertEqual(err, "evenkeel: cannot write to standard output\n")
 
     def commands(self):
         run = self.path("run")

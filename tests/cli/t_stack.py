@@ -37,7 +37,7 @@ class Stack(ek_cli.Case):
         for args in self.commands():
             r = ek_cli.run(*args, preexec_fn=limited(SMALL, SMALL))
             self.assertEqual(r.returncode, FAILED, r.stderr)
-            self.assertIn("the stack is limited to 128 KiB", r.stderr)
+            self.assertIn("the stack limit is 128 KiB", r.stderr)
             self.assertIn("ulimit -s", r.stderr)
             self.assertEqual(len(r.stderr.splitlines()), 1, r.stderr)
 

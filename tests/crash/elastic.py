@@ -26,7 +26,7 @@ MOVING = (
     (3, "--ep 3 --balance place --plan-every 1"),
     (3, "--ep 3 --balance replicate --spare-slots 2 --plan-every 1"),
 )
-AGAIN = "going on from memory"
+AGAIN = "continuing from memory"
 
 
 class Elastic(ranks.Disaster):
@@ -86,7 +86,7 @@ class Elastic(ranks.Disaster):
     def assert_no_segments(self):
         """Nor pieces of any, which the command finds, too."""
         self.assertEqual(self.segments(), [])
-        self.assertIn("nothing is left", self.clean().stdout)
+        self.assertIn("no shared memory of runs", self.clean().stdout)
 
     def assert_done(self, job, kills=None, steps=None):
         status, out, err = job.end()

@@ -315,20 +315,21 @@ class Disaster(ek_cli.Case):
         if victim == "launcher":
             self.assertEqual((ended[0], ended[2]), (-signal.SIGKILL, ""))
             return
-        far = r"(after step \d+|before a step was done); (the checkpoint %s/\S+ is whole, go on "\
-              r"from it with --resume|there is no checkpoint yet, start again)$" % \
+        far = r"(after step \d+|before a step was completed); (the checkpoint %s/\S+ is complete, "\
+              r"continue from it with --resume|there is no checkpoint yet, start over)$" % \
               re.escape(self.out)
-        host, who = re.escape(HOST), r"mpiexec ended \(signal 9\) without a worker's report"
+        none = "without an error report from a worker"
+        host, who = re.escape(HOST), r"mpiexec terminated \(signal 9\) " + none
         if victim != "mpiexec":
             who = r"rank %d on %s \(process %d\)" % (rank, host, pid)
             if not introduced:  # one of which nothing is known yet may have died first
                 who = r"(rank \d( on %s)?( \(process \d+\))?|process \d+ on %s|mpiexec)" % (
                     host, host)
             # Open MPI's mpiexec sometimes hangs when a worker dies early, and cannot say how it died
-            who += r" (was killed by signal 9 \(Killed\)|ended without a word, unseen by mpiexec,|"\
-                   r"ended \(\w+ \d+\) without a worker's report)"
+            who += r" (was killed by signal 9 \(Killed\)|exited without an error report, "\
+                   r"unnoticed by mpiexec,|terminated \(\w+ \d+\) %s)" % none
             if self.all_steps_done():  # perhaps killed while all left, which mpiexec may not see
-                who = "(%s|mpiexec ended \\(signal 9\\) without a worker's report)" % who
+                who = "(%s|mpiexec terminated \\(signal 9\\) %s)" % (who, none)
         self.assert_said(ended, FAILED, "^evenkeel train: %s %s" % (who, far), alone=introduced)
 
     def go_on(self, layout):

@@ -43,7 +43,7 @@ class Killed(Elastic):
                     self.assertTrue(self.told().startswith(told), "a step was taken again")
                 err = self.assert_done(j, kills)
                 self.assertEqual(err.count("was killed by signal 9") +
-                                 err.count("ended without a word"), kills, err)
+                                 err.count("exited without an error report"), kills, err)
 
     def test_evaluations(self):
         """None is lost and none counts twice, whenever workers are killed."""
@@ -108,7 +108,7 @@ class Killed(Elastic):
         j = self.elastic((2, "--ep 2"), *more, steps=100000)
         j.wait_for_steps(6)
         self.kill_launcher(j)
-        step = int(re.search(r"--out %s: rank 0 of 2.* (\d+) steps done" % re.escape(
+        step = int(re.search(r"--out %s: rank 0 of 2.* (\d+) steps completed" % re.escape(
             os.path.realpath(self.out)), ek_cli.run("clean").stdout).group(1))
         path = os.path.join(self.out, "evaluation.json")
         state = json.loads(ek_cli.read(path))
@@ -271,9 +271,9 @@ class Lost(Elastic):
     def test_of_all(self):
         """The same where nobody has anything left, and a word of what that costs."""
         for more, source, said in (
-                (("--save-every", 250), "checkpoint", "the checkpoint of step 250: nothing of the "
-                                                      "run is left in memory"),
-                ((), "start", "the beginning: nothing of the run is left in memory, and there is "
+                (("--save-every", 250), "checkpoint", "the checkpoint of step 250: no state of "
+                                                      "the run is left in memory"),
+                ((), "start", "the beginning: no state of the run is left in memory, and there is "
                               "no checkpoint")):
             with self.subTest(more=more):
                 shutil.rmtree(self.out, True)
@@ -290,7 +290,7 @@ class Lost(Elastic):
                 self.assertEqual((first["from"], first["steps_again"]), ("start", 0))
                 self.assertEqual(last["from"], source)
                 self.assertGreaterEqual(last["first_step"] + last["steps_again"], 260)
-                self.assertIn("evenkeel train: warning: %d steps that were done are taken again, from "
+                self.assertIn("evenkeel train: warning: %d completed steps are repeated, from "
                               "%s\n" % (last["steps_again"], said), err)
 
 
@@ -328,9 +328,9 @@ class Ends(Elastic):
         j.wait_for_steps(4)
         r = ek_cli.run("clean", "--out", self.out)
         self.assertEqual(r.returncode, FAILED, r.stdout)
-        self.assertIn("not at its end", r.stderr)
+        self.assertIn("still using its memory", r.stderr)
         self.assertRegex(r.stdout, r"--out %s: rank 0 of 2, generation 0, \S+ \S*B, ready, \d+ steps "
-                         r"done, in use\n" % re.escape(os.path.realpath(self.out)))
+                         r"completed, in use\n" % re.escape(os.path.realpath(self.out)))
         self.kill_launcher(j)
         args = self.args(LAYOUTS[0], "--elastic")
         args[args.index("--batch") + 1] = 8
@@ -340,9 +340,9 @@ class Ends(Elastic):
         self.assertRegex(err, r"evenkeel clean --out")
         listed = ek_cli.run("clean")
         self.assertRegex(listed.stdout, r"--out %s: rank 1 of 2, generation 0, \S+ \S*B, ready, "
-                         r"\d+ steps done\n" % re.escape(os.path.realpath(self.out)))
+                         r"\d+ steps completed\n" % re.escape(os.path.realpath(self.out)))
         r = self.clean()
-        self.assertRegex(r.stdout, r"\n2 removed")
+        self.assertRegex(r.stdout, r"\n2 segments removed")
         self.assert_no_segments()
 
     def test_done_but_not_saved(self):

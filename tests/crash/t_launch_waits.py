@@ -36,7 +36,7 @@ hosts = [w for w in sys.argv if w.startswith("a:")]
         said = [""]
         timer = threading.Timer(ek_cli.TIMEOUT_S, p.kill)
         timer.start()
-        line = r"^evenkeel train: waiting for %s, for \d+ s now$" % pattern
+        line = r"^evenkeel train: waiting for %s \(\d+ s so far\)$" % pattern
         while not re.match(line, said[-1]):
             said.append(p.stderr.readline())
             if said[-1] == "":
@@ -54,7 +54,7 @@ hosts = [w for w in sys.argv if w.startswith("a:")]
         p = self.start_on("a:2\nb\nc\n", 'note("start 0 pid 1 host a"); time.sleep(3600)')
         for _ in range(2):
             self.assert_waits(p, "mpiexec to start workers on b, c: 1 of 4 have started")
-        self.assertIn("interrupted, ended without saving before a step was done",
+        self.assertIn("interrupted, terminated without saving before a step was completed",
                       self.interrupt(p, signal.SIGHUP))
 
     def test_workers_that_do_not_connect(self):
@@ -68,17 +68,17 @@ note("rank 0 pid 1 host a"); time.sleep(3600)''')
         p = self.start('listen(); ready(3); open(out + ".up", "w"); told(); time.sleep(3600)')
         self.wait_for(self.path("run.up"))
         p.send_signal(signal.SIGINT)
-        self.assert_waits(p, r"the workers to save and end \(interrupt again to end them at once\)")
+        self.assert_waits(p, r"the workers to save and exit \(interrupt again to terminate them at once\)")
         self.interrupt(p)
 
     def test_hosts_that_do_not_answer(self):
         p = self.start_on("a\nb\n", "time.sleep(3600)", "--elastic")
-        self.assert_waits(p, "an answer of a, b")
-        self.assertIn("interrupted while no worker was there", self.interrupt(p))
+        self.assert_waits(p, "a response from a, b")
+        self.assertIn("interrupted while no worker was running", self.interrupt(p))
 
     def test_hosts_that_are_not_there(self):
         p = self.start_on("a\nb\n", "sys.exit(1)", "--elastic")
-        self.assert_waits(p, "a host to go on with; none of these answers: a, b")
+        self.assert_waits(p, "a host to continue on; none of these responds: a, b")
         self.interrupt(p)
 
     def test_discover(self):
@@ -95,12 +95,12 @@ note("rank 0 pid 1 host a"); time.sleep(3600)''')
         """In every part of it; the state stays where it is."""
         started = []
         for run, hang, pattern in (
-                ("run-1", "if asked: time.sleep(3600)", "an answer of a"),
+                ("run-1", "if asked: time.sleep(3600)", "a response from a"),
                 ("run-2", "if not asked: time.sleep(3600)", "mpiexec to start workers on a: 0 of 1 have .*"),
                 ("run-3", "if not asked: ready(1); time.sleep(3600)",
-                 "the workers to read the data and what is left in memory"),
+                 "the workers to read the data and plan the recovery"),
                 ("run-4", 'if not asked: ready(1); note("phase transfer"); time.sleep(3600)',
-                 "the workers to bring the state into their memory")):
+                 "the workers to restore the state")):
             started.append((self.start_on("a\n", '''
 if os.path.exists(out + "/metrics.jsonl"):
     %s
@@ -109,13 +109,13 @@ if not asked: ready(1); steps(3); note("step 3 of 99"); time.sleep(0.3); os.kill
         for p, pattern in started:
             with self.subTest(pattern):
                 said = self.assert_waits(p, pattern)
-                self.assertIn("after step 3; going on from memory", said)
-                self.assertIn("the state is in memory, where the same command finds it",
+                self.assertIn("after step 3; continuing from memory", said)
+                self.assertIn("the state is in shared memory: the same command continues from it",
                               self.interrupt(p))
 
     def test_the_watchdog_ends_them(self):
-        said = (r"no sign of life for 3\.0 s \(launch on a, b\), ended before",
-                "that answer have room for 0 ranks")
+        said = (r"no progress for 3\.0 s \(launch on a, b\), terminated before",
+                "that respond have 0 slots")
         started = [self.start_on("a\nb\n", "time.sleep(3600)", "--watchdog", "3", *more, run=run)
                    for run, more in (("run-1", ()), ("run-2", ("--elastic",)))]
         for p, said in zip(started, said):
