@@ -30,8 +30,7 @@ typedef struct {
     bench_samples seconds[SIZES_MAX][ALGORITHMS];
 } a2a;
 
-/* --- setting up -------------------------------------------------------------------------------
- */
+/* --- setting up ------------------------------------------------------------------------------- */
 
 static void find_link(a2a *m)
 {
@@ -88,8 +87,7 @@ static void a2a_close(a2a *m)
     free(m->recv);
 }
 
-/* --- measuring --------------------------------------------------------------------------------
- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 /* Largest x of all ranks.  Ranks that only wait sleep, to leave the cores to the others. */
 static ek_status agree(const a2a *m, double *x)
@@ -189,8 +187,7 @@ static ek_status measure(const bench *b, a2a *m)
     return EK_OK;
 }
 
-/* --- printing ---------------------------------------------------------------------------------
- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 /* The samples of the size with the highest median. */
 static const bench_samples *best(const bench_samples *by_size, int n)

@@ -60,8 +60,7 @@ typedef struct {
                                                       micro-batch, and those that last */
 } balance;
 
-/* --- setting up --------------------------------------------------------------------------------
- */
+/* --- setting up ------------------------------------------------------------------------------- */
 
 static policy *even_of(balance *x)
 {
@@ -267,8 +266,7 @@ static void balance_close(balance *x)
     free(x->trace.own);
 }
 
-/* --- measuring ---------------------------------------------------------------------------------
- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 /* Seconds of the slowest rank since `start`, when all began. */
 static ek_status since(const bench *b, int64_t start, double *s)
@@ -385,8 +383,7 @@ static ek_status measure(const bench *b, balance *x)
     return EK_OK;
 }
 
-/* --- printing ----------------------------------------------------------------------------------
- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 static double median_ms(const bench *b, const policy *p)
 {

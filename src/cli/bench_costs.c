@@ -26,8 +26,7 @@ ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m, in
     return ek_calibrate(&cfg, m, cached);
 }
 
-/* --- printing ---------------------------------------------------------------------------------
- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 static void put_rates(const bench *b, const ek_machine *m)
 {
@@ -139,8 +138,7 @@ ek_status bench_costs(bench *b)
     return put(b, &m, cached);
 }
 
-/* --- predicted against measured ---------------------------------------------------------------
- */
+/* --- predicted against measured --------------------------------------------------------------- */
 
 static void put_compared(bench *b, const ek_compare *c)
 {

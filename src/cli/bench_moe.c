@@ -42,8 +42,7 @@ typedef struct {
     way ways[WAYS_MAX];
 } moe;
 
-/* --- setting up -------------------------------------------------------------------------------
- */
+/* --- setting up ------------------------------------------------------------------------------- */
 
 /* "1,2,4" to ways. */
 static ek_status read_degrees(const bench *b, moe *m)
@@ -141,8 +140,7 @@ static void moe_close(moe *m)
     bench_close_mesh(&m->on);
 }
 
-/* --- measuring --------------------------------------------------------------------------------
- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 /* All layers forward, then all of them back. */
 static ek_status build(const bench *b, moe *m, way *w)
@@ -264,8 +262,7 @@ static ek_status predict(bench *b, moe *m)
     return b->job->rank == 0 ? bench_predicted(b, m->on.mesh, m->on.nodes, events, n) : EK_OK;
 }
 
-/* --- printing ---------------------------------------------------------------------------------
- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 static void put_way(bench *b, const moe *m, const way *w, json_t *all)
 {

@@ -39,7 +39,7 @@ typedef struct {
     int live, elastic;
     uint64_t launcher; /* its number, with --elastic */
     int n_draining;    /* the last so many ranks are there to hand over what they have */
-} surroundings;
+} job_environment;
 
 static int number_in(const char *name)
 {
@@ -50,7 +50,7 @@ static int number_in(const char *name)
 
 /* MPICH and srun --mpi=pmi2 set PMI_*, Open MPI OMPI_*, srun --mpi=pmix PMIX_*.  SLURM_* alone,
  * as in the script of sbatch, are no job: there would be nobody to join. */
-static surroundings look_around(void)
+static job_environment read_environment(void)
 {
     static const char *const names[][3] = {
         {"PMI_RANK", "PMI_SIZE", "PMI_SIZE"},
@@ -58,7 +58,7 @@ static surroundings look_around(void)
         {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
     };
     const char *launched = getenv(LAUNCH_VARIABLE), *elastic, *n_draining;
-    surroundings s = {0};
+    job_environment s = {0};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
         if (getenv(names[i][0]) != NULL && getenv(names[i][1]) != NULL) {
@@ -79,7 +79,7 @@ static surroundings look_around(void)
 
 int cli_job_shared(void)
 {
-    surroundings s = look_around();
+    job_environment s = read_environment();
 
     return s.inside && s.size != 1;
 }
@@ -101,7 +101,7 @@ static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
 
         if (n > LINE_CAP - 3)
             n = LINE_CAP - 3;
-        length = *from == LAUNCH_NOTE
+        length = *from == LAUNCH_MESSAGE
                      ? snprintf(line, sizeof(line), "%.*s\n", (int)n, from)
                      : snprintf(line, sizeof(line), "%c%.*s\n",
                                 end != NULL ? LAUNCH_LINE : LAUNCH_PART, (int)n, from);
@@ -113,7 +113,7 @@ static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
 }
 
 /* What libraries print to stderr stays without a mark. */
-static void mark_own_lines(void)
+static void mark_stderr_lines(void)
 {
     static const cookie_io_functions_t functions = {.write = write_marked};
     FILE *marked = fopencookie(NULL, "w", functions);
@@ -126,9 +126,10 @@ static void mark_own_lines(void)
 
 /* Tells the launcher who this is: "start" as early as can be, for it may be killed while it joins,
  * and "rank" when it is there. */
-static void introduce(const char *how, int rank, const char *host)
+static void send_identity(const char *how, int rank, const char *host)
 {
-    fprintf(cli_err(), "%c%s %d pid %ld host %s\n", LAUNCH_NOTE, how, rank, (long)getpid(), host);
+    fprintf(cli_err(), "%c%s %d pid %ld host %s\n", LAUNCH_MESSAGE, how, rank, (long)getpid(),
+            host);
 }
 
 static void wait_ms(int ms)
@@ -149,27 +150,27 @@ static void abort_later(int sig)
 }
 
 /* A worker of a launcher ends with its mpiexec, even one that is stopped and cannot see it go. */
-static void begin_launched(int rank)
+static void init_launched_worker(int rank)
 {
     char host[256] = "";
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGABRT, abort_later);
-    mark_own_lines();
+    mark_stderr_lines();
     gethostname(host, sizeof(host) - 1);
-    introduce("start", rank, host);
+    send_identity("start", rank, host);
     launch_worker_watch_join(rank);
 }
 
 /* To a launcher that lives on: this host is about to go. */
-static char notice[32];
+static char notice_text[32];
 
-static void give_notice(int sig)
+static void send_notice(int sig)
 {
     int e = errno;
 
     (void)sig;
-    (void)!write(STDERR_FILENO, notice, strlen(notice));
+    (void)!write(STDERR_FILENO, notice_text, strlen(notice_text));
     errno = e;
 }
 
@@ -178,11 +179,11 @@ static void give_notice(int sig)
  * word of a host's owner, and the launcher finds out which of the two it is. */
 void cli_job_catch(void (*stop)(int sig))
 {
-    surroundings s = look_around();
+    job_environment s = read_environment();
     struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
-    struct sigaction noticed = {.sa_handler = give_notice, .sa_flags = SA_RESTART};
+    struct sigaction noticed = {.sa_handler = send_notice, .sa_flags = SA_RESTART};
 
-    snprintf(notice, sizeof(notice), "%cnotice %d\n", LAUNCH_NOTE, s.rank);
+    snprintf(notice_text, sizeof(notice_text), "%cnotice %d\n", LAUNCH_MESSAGE, s.rank);
     sigaction(SIGUSR1, &caught, NULL);
     cli_catch(s.launched > 0 ? SIG_IGN : stop);
     if (s.elastic)
@@ -191,25 +192,25 @@ void cli_job_catch(void (*stop)(int sig))
 
 uint64_t cli_job_launcher(void)
 {
-    return look_around().launcher;
+    return read_environment().launcher;
 }
 
 int cli_job_draining(void)
 {
-    return look_around().n_draining;
+    return read_environment().n_draining;
 }
 
-void cli_job_tell(const cli_job *job, const char *format, ...)
+void cli_job_report(const cli_job *job, const char *format, ...)
 {
-    char text[LAUNCH_NOTE_CAP];
+    char text[LAUNCH_MESSAGE_CAP];
     va_list args;
 
-    if (job->rank != 0 || !look_around().elastic)
+    if (job->rank != 0 || !read_environment().elastic)
         return;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    fprintf(cli_err(), "%c%s\n", LAUNCH_NOTE, text);
+    fprintf(cli_err(), "%c%s\n", LAUNCH_MESSAGE, text);
     fflush(cli_err());
 }
 
@@ -247,7 +248,7 @@ static ek_status check_discover(const ek_options *o)
     return EK_OK;
 }
 
-static int start(const ek_option_table *table, int argc, char **argv, const ek_options *o)
+static int start_job(const ek_option_table *table, int argc, char **argv, const ek_options *o)
 {
     ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
                            (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
@@ -290,7 +291,7 @@ static int start(const ek_option_table *table, int argc, char **argv, const ek_o
     return status;
 }
 
-static ek_status check_size(const surroundings *s, const cli_job *job, const ek_options *o)
+static ek_status check_size(const job_environment *s, const cli_job *job, const ek_options *o)
 {
     int size = job->size, wanted = (int)ek_options_int(o, "ranks");
 
@@ -310,7 +311,7 @@ static ek_status check_size(const surroundings *s, const cli_job *job, const ek_
 }
 
 /* Joins first, so that a mistake in the arguments is reported once as well. */
-static int join(const surroundings *s, ek_status parsed, const ek_options *o, cli_job *job)
+static int join_job(const job_environment *s, ek_status parsed, const ek_options *o, cli_job *job)
 {
     char mistake[LINE_CAP] = "";
     ek_status st;
@@ -331,7 +332,7 @@ static int join(const surroundings *s, ek_status parsed, const ek_options *o, cl
         return CLI_USAGE; /* check_size's, which the real first rank reports */
     }
     if (s->launched > 0)
-        introduce("rank", job->rank, ek_job_host(job->world, job->rank));
+        send_identity("rank", job->rank, ek_job_host(job->world, job->rank));
     st = parsed < 0 ? EK_FAIL(parsed, "%s", mistake) : check_size(s, job, o);
     if (st == EK_OK && s->launched == 0 && ek_options_flag(o, "elastic"))
         st = EK_FAIL(EK_EINVAL, "--elastic starts its workers itself, and restarts them after a "
@@ -341,7 +342,7 @@ static int join(const surroundings *s, ek_status parsed, const ek_options *o, cl
 
 int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o, cli_job *job)
 {
-    surroundings s = look_around();
+    job_environment s = read_environment();
     ek_status parsed;
     int status;
 
@@ -357,7 +358,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         }
         if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL ||
             ek_options_flag(*o, "elastic") || ek_options_text(*o, "discover") != NULL) {
-            status = start(table, argc, argv, *o);
+            status = start_job(table, argc, argv, *o);
             ek_options_destroy(*o);
             return status;
         }
@@ -369,7 +370,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         return cli_fail(table->command, parsed);
     }
     if (s.launched > 0)
-        begin_launched(s.rank);
+        init_launched_worker(s.rank);
     job->live = s.launched > 0 ? s.live : isatty(STDERR_FILENO);
     parsed = ek_options_parse(table, argc - 1, argv + 1, o);
     if (parsed == EK_OK)
@@ -378,7 +379,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         ek_options_destroy(*o);
         return s.rank == 0 ? cli_parse(table, argc, argv, o) : CLI_DONE;
     }
-    status = join(&s, parsed, *o, job);
+    status = join_job(&s, parsed, *o, job);
     if (status >= 0)
         ek_options_destroy(*o);
     return status;
@@ -395,7 +396,7 @@ ek_status cli_job_threads(const cli_job *job, const ek_options *o, int *threads)
 /* --- failing and leaving ---------------------------------------------------------------------- */
 
 /* The lowest rank that fails speaks first and ends the others while they wait. */
-static int turn_ms(const cli_job *job, ek_status st)
+static int report_delay_ms(const cli_job *job, ek_status st)
 {
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
 
@@ -412,7 +413,7 @@ static int is_loss(ek_status st)
     return ek_status_class(st) == EK_CLASS_RANK || st == EK_ECOMM || st == EK_ETIMEOUT;
 }
 
-static void report(const cli_job *job, ek_status st)
+static void report_failure(const cli_job *job, ek_status st)
 {
     char who[512];
 
@@ -421,8 +422,8 @@ static void report(const cli_job *job, ek_status st)
         snprintf(who, sizeof(who), "%s: rank %d on %s", job->command, job->rank,
                  ek_job_host(job->world, job->rank));
     if (cli_err() != stderr)
-        fprintf(cli_err(), "%cfailed %d rank %d%s\n", LAUNCH_NOTE, cli_exit_status(st), job->rank,
-                is_loss(st) ? " lost" : "");
+        fprintf(cli_err(), "%cfailed %d rank %d%s\n", LAUNCH_MESSAGE, cli_exit_status(st),
+                job->rank, is_loss(st) ? " lost" : "");
     cli_fail(who, st);
     fflush(stdout);
 }
@@ -440,11 +441,11 @@ static int fail_after(cli_job *job, int ms, ek_status st)
 
     if (st == EK_ECANCELED) { /* all ranks have agreed on it */
         if (job->rank == 0)
-            report(job, st);
+            report_failure(job, st);
     } else {
         signal(SIGTERM, end_now); /* Open MPI ends the others so, and they need not speak */
         wait_ms(ms);
-        report(job, st);
+        report_failure(job, st);
         if (job->size > 1) {
             fflush(cli_err());
             wait_ms(PASSED_ON_MS);
@@ -458,7 +459,7 @@ static int fail_after(cli_job *job, int ms, ek_status st)
 
 int cli_job_fail(cli_job *job, ek_status st)
 {
-    return fail_after(job, turn_ms(job, st), st);
+    return fail_after(job, report_delay_ms(job, st), st);
 }
 
 int cli_job_fail_arguments(cli_job *job, ek_status st)

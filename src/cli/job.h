@@ -65,7 +65,7 @@ int cli_job_draining(void);
 
 /* A word of rank 0's to a launcher that starts workers again (--elastic): how it gets on.  Without
  * such a launcher nothing. */
-void cli_job_tell(const cli_job *job, const char *format, ...)
+void cli_job_report(const cli_job *job, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Rank 0 enters a phase, and tells the same launcher.  When it is the phase in the file that

@@ -29,11 +29,11 @@ static const int64_t second = 1000000000;
 /* --- the child -------------------------------------------------------------------------------- */
 
 /* Between fork and exec. */
-static void become_mpiexec(const launcher *x, pid_t parent, int out, int err, char **argv)
+static void exec_mpiexec(const launcher *x, pid_t parent, int out, int err, char **argv)
 {
     launch_child_become(parent, &x->mask, launch_child_stdin(), out, err);
     execvp(argv[0], argv);
-    dprintf(STDERR_FILENO, "%cfailed %d\n%cevenkeel %s: cannot start %s: %s\n", LAUNCH_NOTE,
+    dprintf(STDERR_FILENO, "%cfailed %d\n%cevenkeel %s: cannot start %s: %s\n", LAUNCH_MESSAGE,
             CLI_FAILED, LAUNCH_LINE, x->l->command, argv[0], strerror(errno));
     _exit(CLI_FAILED);
 }
@@ -48,7 +48,7 @@ static ek_status start_child(launcher *x, char **argv)
         fflush(stdout);
         x->child = fork();
         if (x->child == 0)
-            become_mpiexec(x, parent, out[1], err[1], argv);
+            exec_mpiexec(x, parent, out[1], err[1], argv);
         ok = x->child > 0;
     }
     close(out[1]);
@@ -60,7 +60,7 @@ static ek_status start_child(launcher *x, char **argv)
     return EK_OK;
 }
 
-static ek_status prepare(launcher *x)
+static ek_status prepare_launcher(launcher *x)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     sigset_t set;
@@ -97,7 +97,7 @@ static ek_status set_variable(const launcher *x)
 
 static ek_status begin_generation(launcher *x, char **argv)
 {
-    x->ended = x->told = x->hurried = x->again = x->resumed = 0;
+    x->ended = x->workers_told = x->short_grace = x->restart = x->resumed = 0;
     x->wait_of = -1;
     x->kill_at = 0;
     x->reason = LAUNCH_NOT_ENDED;
@@ -105,7 +105,7 @@ static ek_status begin_generation(launcher *x, char **argv)
     EK_TRY(launch_job_output_init(&x->job_output, x->ranks + x->n_draining));
     launch_worker_watch_init(&x->watch);
     launch_progress_begin(&x->progress, ek_clock_ns());
-    x->job_output.terse = x->l->elastic;
+    x->job_output.hide_mpiexec_reports = x->l->elastic;
     x->job_output.watch = &x->watch;
     x->job_output.progress = &x->progress;
     x->job_output.members = x->members;
@@ -127,7 +127,7 @@ static void end_generation(launcher *x)
 /* --- its output ------------------------------------------------------------------------------- */
 
 /* Hands on all whole lines; at the end, or where a line is longer than there is room, the rest. */
-static void cut(launcher *x, launch_stream *s, int all)
+static void emit_lines(launcher *x, launch_stream *s, int all)
 {
     size_t at = 0;
     char *end;
@@ -146,7 +146,7 @@ static void cut(launcher *x, launch_stream *s, int all)
     s->n -= at;
 }
 
-static void take_output(launcher *x, launch_stream *s)
+static void read_stream(launcher *x, launch_stream *s)
 {
     ssize_t n = read(s->fd, s->text + s->n, LINE_MAX_BYTES - s->n);
 
@@ -154,7 +154,7 @@ static void take_output(launcher *x, launch_stream *s)
         return;
     if (n > 0)
         s->n += (size_t)n;
-    cut(x, s, n <= 0);
+    emit_lines(x, s, n <= 0);
     if (n <= 0) {
         close(s->fd);
         s->fd = -1;
@@ -169,7 +169,7 @@ static void kill_job(launcher *x, int sig)
         kill(x->child, sig);
 }
 
-void launch_take_signals(launcher *x)
+void launch_handle_signals(launcher *x)
 {
     struct signalfd_siginfo info;
 
@@ -191,7 +191,7 @@ void launch_take_signals(launcher *x)
 }
 
 /* When a job is killed that is over, which mpiexec may fail to see; 0: it is not over. */
-static int64_t end_of_patience(const launcher *x, int64_t now)
+static int64_t kill_time(const launcher *x, int64_t now)
 {
     int failed = x->job_output.reported && x->job_output.status != CLI_INTERRUPTED;
     int lost = failed || x->watch.first >= 0;
@@ -203,27 +203,27 @@ static int64_t end_of_patience(const launcher *x, int64_t now)
 
 /* Workers that have not begun to take steps may wait for others that do not come; what they go on
  * from, in memory or in a checkpoint, is left for the same command. */
-static void tell_workers(launcher *x, int64_t now)
+static void forward_interrupt(launcher *x, int64_t now)
 {
-    if (!x->told && x->kill_at == 0) {
+    if (!x->workers_told && x->kill_at == 0) {
         kill_job(x, SIGUSR1);
-        x->told = 1;
-        x->hurried = x->l->elastic && x->progress.phase < LAUNCH_STEP;
-        x->kill_at = x->hurried ? now + 3 * second / 4 : 0;
-    } else if (x->hurried && x->interrupts == 1 && x->progress.phase >= LAUNCH_STEP) {
-        x->hurried = 0;
+        x->workers_told = 1;
+        x->short_grace = x->l->elastic && x->progress.phase < LAUNCH_STEP;
+        x->kill_at = x->short_grace ? now + 3 * second / 4 : 0;
+    } else if (x->short_grace && x->interrupts == 1 && x->progress.phase >= LAUNCH_STEP) {
+        x->short_grace = 0;
         x->kill_at = 0;
     }
 }
 
 /* What has become due. */
-static void tick(launcher *x)
+static void handle_timers(launcher *x)
 {
     int64_t now = ek_clock_ns();
 
     launch_progress_look(&x->progress, now);
     if (x->interrupts > 0 && x->job_output.ready == x->job_output.ranks)
-        tell_workers(x, now);
+        forward_interrupt(x, now);
     if (x->l->elastic) {
         launch_elastic_tick(x, now);
     } else if (x->kill_at == 0 && x->job_output.ready < x->job_output.ranks &&
@@ -234,9 +234,9 @@ static void tick(launcher *x)
     if (!x->ended && x->kill_at == 0)
         launch_wait_for_workers(x, now);
     if (x->kill_at == 0)
-        x->kill_at = end_of_patience(x, now);
+        x->kill_at = kill_time(x, now);
     if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
-        x->job_output.unseen = 1;
+        x->job_output.death_unseen = 1;
         kill_job(x, SIGKILL);
     }
     if (x->job_output.held_since != 0 && now - x->job_output.held_since > 3 * second && !x->ended &&
@@ -244,7 +244,7 @@ static void tick(launcher *x)
         launch_job_output_release(&x->job_output);
 }
 
-static void follow(launcher *x)
+static void run_event_loop(launcher *x)
 {
     while (!x->ended ||
            ((x->streams[0].fd >= 0 || x->streams[1].fd >= 0) && ek_clock_ns() < x->drain_until)) {
@@ -258,22 +258,22 @@ static void follow(launcher *x)
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
             if (p[3].revents != 0) /* first: the others are about to be killed */
-                launch_worker_watch_look(&x->watch);
+                launch_worker_watch_poll(&x->watch);
             for (int i = 0; i < 2; i++)
                 if (p[i].revents != 0)
-                    take_output(x, &x->streams[i]);
+                    read_stream(x, &x->streams[i]);
             if (p[2].revents != 0)
-                launch_take_signals(x);
+                launch_handle_signals(x);
         }
-        tick(x);
+        handle_timers(x);
     }
     for (int i = 0; i < 2; i++)
-        cut(x, &x->streams[i], 1);
+        emit_lines(x, &x->streams[i], 1);
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-static void finish(launcher *x)
+static void release_launcher(launcher *x)
 {
     for (int i = 0; i < 2; i++)
         free(x->streams[i].text);
@@ -288,7 +288,7 @@ static ek_status run_generation(launcher *x, char **argv, int *status)
     ek_status st;
 
     EK_TRY_OUT(begin_generation(x, argv));
-    follow(x);
+    run_event_loop(x);
     x->child = 0;
     *status = launch_exit_policy(x);
 out:
@@ -337,12 +337,12 @@ out:
 /* With --elastic, start after start until one comes to its end. */
 static ek_status run_job(launcher *x, int *status)
 {
-    EK_TRY(prepare(x));
+    EK_TRY(prepare_launcher(x));
     if (x->l->elastic)
         EK_TRY(launch_elastic_open(x));
     do
         EK_TRY(start_once(x, status));
-    while (x->again);
+    while (x->restart);
     return EK_OK;
 }
 
@@ -372,7 +372,7 @@ int cli_launch(const launch *l)
     status = st < 0 ? cli_fail(l->command, st) : status;
     if (l->elastic)
         launch_elastic_close(&x, status);
-    finish(&x);
+    release_launcher(&x);
     launch_children_close();
     return status;
 }

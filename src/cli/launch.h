@@ -1,14 +1,14 @@
-/* cli/launch.h - starts the workers of a job through mpiexec, and speaks for them.
+/* cli/launch.h - starts the workers of a job through mpiexec and supervises them.
  *
- * The launcher runs mpiexec, passes on what workers print, line by line, and ends with the status
- * of the job.  SIGINT and SIGTERM become SIGUSR1 for the workers, the one signal that both MPICH
- * and Open MPI hand on without ending the job themselves; a second one ends it at once.
+ * The launcher runs mpiexec, forwards the workers' output line by line, and exits with the status
+ * of the job.  SIGINT and SIGTERM are forwarded as SIGUSR1, the one signal that both MPICH and Open
+ * MPI pass on to the workers without ending the job themselves; a second one kills the job.
  *
- * So that what mpiexec has to say about a failed job does not bury what the failed worker said,
- * workers that see LAUNCH_VARIABLE ("RANKS", then " live", " elastic=NUMBER", " givers=RANKS")
- * begin each line on stderr with a byte that says what it is.  Other lines come from mpiexec and
- * MPI.  They wait a while, are dropped when the job fails and the reason is known, and are printed
- * otherwise. */
+ * Output of mpiexec about a failed job must not hide the message of the worker that failed.  So
+ * workers that find LAUNCH_VARIABLE in their environment ("RANKS", then " live", " elastic=ID",
+ * " givers=RANKS") start each line on stderr with a byte that gives its type.  Lines without such a
+ * byte come from mpiexec or MPI: they are held back, dropped when the job fails for a known reason,
+ * and printed otherwise. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
 
@@ -17,34 +17,36 @@
  * stops itself, so that a test can kill a worker there whatever the speed of the machine. */
 #define STOP_VARIABLE "EK_STOP_AT"
 
-enum { LAUNCH_NOTE_CAP = 768 }; /* bytes of a note, its end included */
+enum { LAUNCH_MESSAGE_CAP = 768 }; /* bytes of a message, including the terminating NUL */
 
+/* First byte of a line on a worker's stderr.  Messages to the launcher:
+ *   start R pid P host H       as early as possible
+ *   rank R pid P host H        MPI is initialised
+ *   failed S rank R [lost]     before a failure is printed; S: exit status; lost: caused by the
+ * loss of another rank and with --elastic: phase NAME                 rank 0 enters a phase
+ * (launch_progress.c) step N of M                rank 0; N steps are completed recovered TAKEN
+ * COPIED RECEIVED SPARE continues from shared memory; bytes over all ranks lacking state in shared
+ * memory is incomplete memory RUN BLOCKS          sizes of a rank's state blocks, for preallocation
+ * on joining hosts notice R                   the host of rank R is about to be reclaimed */
 enum {
-    LAUNCH_LINE = 0x1e, /* a line to print */
-    LAUNCH_PART = 0x1d, /* a text to print without the newline */
-    LAUNCH_NOTE = 0x1c  /* for the launcher: "start R pid P host H" at once, "rank R pid P host H"
-                           when it is ready, "failed S rank R" before the report of a failure, S
-                           the exit status, "failed S rank R lost" where it is one of another
-                           rank's; of a job with --elastic also "phase NAME" and "step N of M" (of
-                           rank 0; steps done), "recovered TAKEN COPIED RECEIVED SPARE" (it goes on
-                           from memory; bytes, of all ranks), "lacking" (it does not, as too little
-                           is there), "memory RUN PIECES" (what a host that joins can make ready),
-                           and "notice R": the host of rank R is about to go */
+    LAUNCH_LINE = 0x1e,   /* a line to print */
+    LAUNCH_PART = 0x1d,   /* text to print without a newline */
+    LAUNCH_MESSAGE = 0x1c /* a message to the launcher */
 };
 
 typedef struct {
     const char *command;      /* "train" */
     int ranks;                /* 0: as many as there are slots */
-    const char *hosts;        /* file; NULL: this host */
-    const char *discover;     /* command that prints the hosts, instead; or NULL */
+    const char *hosts;        /* host file; NULL: this host */
+    const char *discover;     /* command that prints the hosts, instead of a file; or NULL */
     const char *mpiexec_args; /* or NULL */
-    const char *out;          /* folder of the run, to say how far it came; or NULL */
-    int resume;               /* the run goes on with an earlier one */
-    int elastic;              /* when workers are lost, others are started and go on; */
-    int unit;                 /* then in multiples of so many ranks */
-    double watchdog;          /* seconds without a sign of life, where nothing better is known */
-    int live;                 /* standard error is a terminal to draw on */
-    int quiet;                /* no progress is shown */
+    const char *out;          /* folder of the run, from which progress is read; or NULL */
+    int resume;               /* the run continues an earlier one */
+    int elastic;              /* restart after losses, with a multiple of `unit` ranks */
+    int unit;
+    double watchdog; /* timeout in seconds where no better estimate is known */
+    int live;        /* stderr is a terminal */
+    int quiet;       /* no progress output */
     int argc;
     char **argv; /* of the command, its name first */
 } launch;
@@ -52,8 +54,8 @@ typedef struct {
 /* Runs the job; returns its exit status. */
 int cli_launch(const launch *l);
 
-/* A worker's words to a launcher on its own host, which so learns who dies first: at its start, and
- * when it leaves in good order (launch_worker_watch.c). */
+/* In a worker on the launcher's host: connects to the launcher, which detects by the closed
+ * connection which worker died first; and announces a regular exit (launch_worker_watch.c). */
 void launch_worker_watch_join(int rank);
 void launch_worker_watch_leave(void);
 

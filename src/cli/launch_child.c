@@ -39,8 +39,7 @@ static struct {
     pid_t guard;
 } here;
 
-/* --- starting ----------------------------------------------------------------------------------
- */
+/* --- starting --------------------------------------------------------------------------------- */
 
 int launch_child_stdin(void)
 {
@@ -68,8 +67,7 @@ void launch_child_become(pid_t parent, const sigset_t *mask, int in, int out, in
         setenv(CHILD_VARIABLE, mark, 1);
 }
 
-/* --- ending ------------------------------------------------------------------------------------
- */
+/* --- ending ----------------------------------------------------------------------------------- */
 
 /* The environment that a process was started with, to be freed; NULL: it has ended, or is another
  * user's. */
@@ -156,10 +154,9 @@ void launch_child_kill(pid_t child)
     kill_marked(mark, 1, child_gone_s);
 }
 
-/* --- the guard ---------------------------------------------------------------------------------
- */
+/* --- the guard -------------------------------------------------------------------------------- */
 
-static void become_guard(int in)
+static void exec_guard(int in)
 {
     char command[] = "evenkeel", guard[] = "guard";
     char *argv[] = {command, guard, here.id, NULL};
@@ -186,7 +183,7 @@ void launch_children_open(void)
         return;
     here.guard = fork();
     if (here.guard == 0)
-        become_guard(ends[0]);
+        exec_guard(ends[0]);
     close(ends[0]);
     here.guarded = here.guard > 0 ? ends[1] : 0;
     if (here.guard < 0)

@@ -92,14 +92,14 @@ ek_status launch_connectivity_begin(launch_connectivity *k)
 }
 
 /* Takes what the job has said; 0: it is still under way. */
-static int heard(launch_connectivity *k, int i)
+static int poll_job(launch_connectivity *k, int i)
 {
     int status, a, b;
 
     if (k->subprocess[i].pid == 0)
         return 1;
-    status = launch_subprocess_look(&k->subprocess[i]);
-    if (status == LAUNCH_SUBPROCESS_OUT)
+    status = launch_subprocess_poll(&k->subprocess[i]);
+    if (status == LAUNCH_SUBPROCESS_RUNNING)
         return 0;
     k->good += status == 0;
     if (k->round == 0) {
@@ -111,12 +111,12 @@ static int heard(launch_connectivity *k, int i)
     return 1;
 }
 
-ek_status launch_connectivity_look(launch_connectivity *k, int *known)
+ek_status launch_connectivity_poll(launch_connectivity *k, int *known)
 {
     int waiting = 0;
 
     for (int i = 0; i < k->n; i++)
-        waiting += !heard(k, i);
+        waiting += !poll_job(k, i);
     *known = waiting == 0 && (k->whole || k->round == rounds_of(k->n));
     if (waiting > 0 || *known)
         return EK_OK;
@@ -126,7 +126,7 @@ ek_status launch_connectivity_look(launch_connectivity *k, int *known)
 
 /* Of those that are not out, the one that most others do not reach, the last of equals; -1: none.
  */
-static int worst(const launch_connectivity *k, const unsigned char *out)
+static int most_cut_host(const launch_connectivity *k, const unsigned char *out)
 {
     int found = -1, most = 0;
 
@@ -148,7 +148,7 @@ int launch_connectivity_choose(const launch_connectivity *k, unsigned char *out)
     int n = 0, i, other_cause = k->good == 0 && k->n > 2;
 
     memset(out, 0, (size_t)k->n);
-    while (!other_cause && (i = worst(k, out)) >= 0) {
+    while (!other_cause && (i = most_cut_host(k, out)) >= 0) {
         out[i] = 1;
         n++;
     }

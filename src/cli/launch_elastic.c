@@ -33,7 +33,7 @@ static const int64_t tend_every = 100000000; /* ns */
 static const int64_t leave_patience = 5000000000;
 
 /* Some time, which a signal that asks for the end cuts short. */
-static ek_status wait_some(launcher *x, int ms, launch_wait_reason reason)
+static ek_status wait_ms_or_signal(launcher *x, int ms, launch_wait_reason reason)
 {
     int64_t end = ek_clock_ns() + (int64_t)ms * 1000000, left = end;
 
@@ -42,11 +42,11 @@ static ek_status wait_some(launcher *x, int ms, launch_wait_reason reason)
         int nap = left < LOOK_MS * 1000000 ? (int)(left / 1000000 + 1) : LOOK_MS;
 
         if (poll(&p, 1, nap) > 0)
-            launch_take_signals(x);
-        launch_wait_tell(x, reason);
+            launch_handle_signals(x);
+        launch_wait_report(x, reason);
     }
     EK_REQUIRE(x->interrupts == 0, EK_ECANCELED, "interrupted while no worker was running%s",
-               launch_left_in_memory(x)
+               launch_has_state_in_memory(x)
                    ? "; the state is in shared memory: the same command continues from it"
                    : "");
     return EK_OK;
@@ -61,7 +61,7 @@ static int ranks_of(const launcher *x, int64_t slots)
 }
 
 /* Without a host to go on with, for as long as a run may be silent. */
-static int is_too_long(const launcher *x)
+static int has_waited_too_long(const launcher *x)
 {
     return x->l->watchdog > 0 && (double)(ek_clock_ns() - x->wait.begin) / 1e9 > x->l->watchdog &&
            ranks_of(x, launch_membership_slots(x->members)) == 0;
@@ -88,8 +88,8 @@ static ek_status wait_until(launcher *x, ek_status (*look)(launch_membership *m,
     int done = 0;
 
     EK_TRY(look(x->members, &done));
-    while (!done && (reason == LAUNCH_WAIT_DISCOVER || !is_too_long(x))) {
-        EK_TRY(wait_some(x, 2, reason));
+    while (!done && (reason == LAUNCH_WAIT_DISCOVER || !has_waited_too_long(x))) {
+        EK_TRY(wait_ms_or_signal(x, 2, reason));
         EK_TRY(look(x->members, &done));
     }
     return EK_OK;
@@ -107,7 +107,7 @@ ek_status launch_elastic_open(launcher *x)
     x->members = &x->members_space;
     EK_TRY(launch_membership_open(x->members, x->l, x->mpiexec, x->number));
     launch_wait_begin(&x->wait, x->l->quiet, ek_clock_ns());
-    EK_TRY(wait_until(x, launch_membership_known, LAUNCH_WAIT_DISCOVER));
+    EK_TRY(wait_until(x, launch_membership_list_known, LAUNCH_WAIT_DISCOVER));
     return check_ranks(x);
 }
 
@@ -125,17 +125,17 @@ void launch_elastic_close(launcher *x, int status)
 
 /* --- who takes part --------------------------------------------------------------------------- */
 
-static ek_status ask_all(launcher *x)
+static ek_status probe_hosts(launcher *x)
 {
-    EK_TRY(launch_membership_ask(x->members));
-    return wait_until(x, launch_membership_asked, LAUNCH_WAIT_ANSWERS);
+    EK_TRY(launch_membership_probe(x->members));
+    return wait_until(x, launch_membership_probed, LAUNCH_WAIT_ANSWERS);
 }
 
 /* Those that took part when it hung, or came to nothing again, may not reach each other. */
-static ek_status test_links(launcher *x)
+static ek_status test_connectivity(launcher *x)
 {
-    EK_TRY(launch_membership_link(x->members));
-    return wait_until(x, launch_membership_linked, LAUNCH_WAIT_CONNECTIVITY);
+    EK_TRY(launch_membership_test_links(x->members));
+    return wait_until(x, launch_membership_links_tested, LAUNCH_WAIT_CONNECTIVITY);
 }
 
 static ek_status find_hosts(launcher *x)
@@ -144,16 +144,16 @@ static ek_status find_hosts(launcher *x)
     int64_t slots = 0;
 
     x->members->start_s = longest[LAUNCH_LAUNCH] + longest[LAUNCH_CONNECT];
-    for (int i = 0; i < TRIES_MAX && !is_too_long(x); i++) {
-        if (i > 0 || !x->all_there)
-            EK_TRY(ask_all(x));
-        if (i == 0 && (x->reason == LAUNCH_HUNG || x->vain > 1))
-            EK_TRY(test_links(x));
+    for (int i = 0; i < TRIES_MAX && !has_waited_too_long(x); i++) {
+        if (i > 0 || !x->skip_probe)
+            EK_TRY(probe_hosts(x));
+        if (i == 0 && (x->reason == LAUNCH_HUNG || x->failed_starts > 1))
+            EK_TRY(test_connectivity(x));
         slots = launch_membership_slots(x->members);
         if (ranks_of(x, slots) > 0)
             return EK_OK;
-        launch_membership_trust(x->members);
-        EK_TRY(wait_some(x, FIRST_WAIT_MS << i, LAUNCH_WAIT_HOSTS));
+        launch_membership_clear_suspicion(x->members);
+        EK_TRY(wait_ms_or_signal(x, FIRST_WAIT_MS << i, LAUNCH_WAIT_HOSTS));
     }
     return EK_FAIL(EK_ECOMM,
                    "the hosts of %s that respond have %lld slots, and at least %d are needed; the "
@@ -164,12 +164,13 @@ static ek_status find_hosts(launcher *x)
 }
 
 /* Longer from start to start while none of them takes a step. */
-static ek_status wait_before(launcher *x)
+static ek_status back_off(launcher *x)
 {
-    return x->vain > 0 ? wait_some(x, 50 << x->vain, LAUNCH_WAIT_HOSTS) : EK_OK;
+    return x->failed_starts > 0 ? wait_ms_or_signal(x, 50 << x->failed_starts, LAUNCH_WAIT_HOSTS)
+                                : EK_OK;
 }
 
-static void say_who(const launcher *x, int hosts)
+static void report_hosts(const launcher *x, int hosts)
 {
     if (x->members == NULL || !launch_membership_changed(x->members))
         return;
@@ -181,10 +182,10 @@ static void say_who(const launcher *x, int hosts)
 
 /* How long it took until the last start had ended, or all of that one if it was for hosts that are
  * to go. */
-static void note_end(launcher *x, int64_t now)
+static void record_end_time(launcher *x, int64_t now)
 {
     if (x->n_draining > 0)
-        x->giving_s += (double)(now - x->chosen_at) / 1e9;
+        x->drain_s += (double)(now - x->chosen_at) / 1e9;
     else
         x->ending_s = x->end_seen > 0 ? (double)(now - x->end_seen) / 1e9 : 0;
     x->chosen_at = now;
@@ -194,24 +195,24 @@ ek_status launch_elastic_choose(launcher *x, launch_hosts *out)
 {
     int64_t begin = ek_clock_ns();
 
-    note_end(x, begin);
+    record_end_time(x, begin);
     x->end_seen = 0;
     x->more_since = -1;
     x->leave_at = 0;
     x->stuck = 0;
     x->n_draining = 0;
     launch_wait_begin(&x->wait, x->l->quiet, begin);
-    EK_TRY(wait_before(x));
+    EK_TRY(back_off(x));
     if (x->members == NULL) {
         x->ranks = x->l->ranks > 0 ? x->l->ranks : 1;
     } else {
         EK_TRY(find_hosts(x));
-        x->all_there = 0;
+        x->skip_probe = 0;
         x->ranks = ranks_of(x, launch_membership_slots(x->members));
-        EK_TRY(launch_membership_use(x->members, x->ranks, out, &x->n_draining));
-        say_who(x, out->n - x->n_draining);
+        EK_TRY(launch_membership_assign(x->members, x->ranks, out, &x->n_draining));
+        report_hosts(x, out->n - x->n_draining);
     }
-    x->asking_s = (double)(ek_clock_ns() - begin) / 1e9;
+    x->probe_s = (double)(ek_clock_ns() - begin) / 1e9;
     return EK_OK;
 }
 
@@ -235,41 +236,41 @@ static int hosts_used(const launcher *x)
 }
 
 /* Steps that had been done, and are taken again. */
-static int64_t steps_again(const launcher *x)
+static int64_t steps_repeated(const launcher *x)
 {
     return x->done > x->job_output.first_step ? x->done - x->job_output.first_step : 0;
 }
 
 /* Something was left in memory and not enough, here or where a host gave what it had. */
-static int lacks(const launcher *x)
+static int is_state_incomplete(const launcher *x)
 {
-    return x->job_output.lacking || x->lacked;
+    return x->job_output.state_incomplete || x->drain_incomplete;
 }
 
 /* Nobody should have to find that out from the numbers of steps. */
 static void warn_of_loss(const launcher *x)
 {
     const launch_job_output *t = &x->job_output;
-    int64_t n = steps_again(x);
+    int64_t n = steps_repeated(x);
 
     if (n == 0)
         return;
     fprintf(stderr, "evenkeel %s: warning: %lld %s repeated, from ", x->l->command, (long long)n,
             n > 1 ? "completed steps are" : "completed step is");
-    if (t->recovered && !x->lacked)
+    if (t->recovered && !x->drain_incomplete)
         fprintf(stderr, "step %lld: no newer state is left in memory\n", (long long)t->first_step);
     else if (t->first_step > 0)
         fprintf(stderr, "the checkpoint of step %lld: %s is left in memory\n",
                 (long long)t->first_step,
-                lacks(x) ? "only part of the state" : "no state of the run");
+                is_state_incomplete(x) ? "only part of the state" : "no state of the run");
     else
         fprintf(stderr, "the beginning: %s is left in memory, and there is no checkpoint\n",
-                lacks(x) ? "only part of the state" : "no state of the run");
+                is_state_incomplete(x) ? "only part of the state" : "no state of the run");
 }
 
 static const char *source_of(const launcher *x)
 {
-    if (x->job_output.recovered && !x->lacked)
+    if (x->job_output.recovered && !x->drain_incomplete)
         return "memory";
     return x->job_output.first_step > 0 ? "checkpoint" : "start";
 }
@@ -291,26 +292,26 @@ static void add_line(const char *path, char *text)
 }
 
 /* A line of generations.jsonl; one that cannot be written is not worth a failure. */
-static void write_down(const launcher *x, double total_s)
+static void write_generation(const launcher *x, double total_s)
 {
     const double *took = x->progress.took_s;
     const launch_job_output *t = &x->job_output;
     json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
                           (json_int_t)x->starts, "time", epoch(), "ranks", x->ranks, "hosts",
                           hosts_used(x), "first_step", (json_int_t)t->first_step, "from",
-                          source_of(x), "steps_again", (json_int_t)steps_again(x));
+                          source_of(x), "steps_again", (json_int_t)steps_repeated(x));
     char *text;
     ek_path path;
 
     if (x->seen_at > 0)
         json_object_update_new(o, json_pack("{s:o, s:f, s:f, s:f, s:f}", "after",
-                                            ek_json_text_of(x->why), "seen", x->seen_epoch,
-                                            "ending_s", x->ending_s, "hand_over_s", x->giving_s,
+                                            ek_json_text_of(x->end_reason), "seen", x->seen_epoch,
+                                            "ending_s", x->ending_s, "hand_over_s", x->drain_s,
                                             "total_s", total_s));
     json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f}", "taken_mb", t->taken / 1e6,
                                         "copied_mb", t->copied / 1e6, "received_mb",
                                         t->received / 1e6, "prealloc_mb", t->prealloc / 1e6));
-    json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->asking_s,
+    json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "probe_s", x->probe_s,
                                         "launch_s", took[LAUNCH_LAUNCH], "connect_s",
                                         took[LAUNCH_CONNECT], "plan_s", took[LAUNCH_PLAN],
                                         "transfer_s", took[LAUNCH_TRANSFER], "first_step_s",
@@ -323,7 +324,7 @@ static void write_down(const launcher *x, double total_s)
 }
 
 /* How long it took from the loss to new work. */
-static void tell_of_resumption(launcher *x, int64_t now)
+static void report_resumption(launcher *x, int64_t now)
 {
     const double *took = x->progress.took_s;
     double total_s = (double)(now - x->seen_at) / 1e9;
@@ -331,28 +332,28 @@ static void tell_of_resumption(launcher *x, int64_t now)
 
     x->resumed = 1;
     if (x->members != NULL)
-        launch_membership_clear_flags(x->members);
-    write_down(x, x->seen_at > 0 ? total_s : 0);
+        launch_membership_step_done(x->members);
+    write_generation(x, x->seen_at > 0 ? total_s : 0);
     warn_of_loss(x);
-    if (x->giving_s > 0)
-        snprintf(giving, sizeof(giving), ", handing over %.2f", x->giving_s);
+    if (x->drain_s > 0)
+        snprintf(giving, sizeof(giving), ", handing over %.2f", x->drain_s);
     if (x->seen_at > 0)
         fprintf(stderr,
                 "evenkeel %s: resumed, step %lld completed after %.2f s: ending %.2f%s, probe "
                 "%.2f, launch %.2f, "
                 "connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
                 x->l->command, (long long)x->job_output.first_step + 1, total_s, x->ending_s,
-                giving, x->asking_s, took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN],
+                giving, x->probe_s, took[LAUNCH_LAUNCH], took[LAUNCH_CONNECT], took[LAUNCH_PLAN],
                 took[LAUNCH_TRANSFER], x->progress.first_step_s);
     x->seen_at = 0;
-    x->giving_s = 0;
-    x->lacked = 0;
+    x->drain_s = 0;
+    x->drain_incomplete = 0;
 }
 
 /* --- while it runs ---------------------------------------------------------------------------- */
 
 /* From here on the start is as good as over. */
-static void see_end(launcher *x, int64_t now)
+static void record_end_seen(launcher *x, int64_t now)
 {
     if (x->end_seen != 0)
         return;
@@ -363,7 +364,7 @@ static void see_end(launcher *x, int64_t now)
     x->seen_epoch = epoch();
 }
 
-static void end_it(launcher *x, launch_reason why, int64_t now)
+static void end_start(launcher *x, launch_reason why, int64_t now)
 {
     x->reason = why;
     x->kill_at = now;
@@ -374,18 +375,18 @@ static void end_it(launcher *x, launch_reason why, int64_t now)
 static int may_regroup(launcher *x)
 {
     if (ranks_of(x, launch_membership_slots(x->members)) <= x->ranks ||
-        launch_membership_prepare(x->members)) {
+        launch_membership_prealloc(x->members)) {
         x->more_since = -1;
         return 0;
     }
-    if (x->more_since < 0 || launch_membership_asking(x->members))
+    if (x->more_since < 0 || launch_membership_probe_pending(x->members))
         x->more_since = x->job_output.steps;
     return x->job_output.steps > x->more_since;
 }
 
 /* A host that was there when it was asked may be gone when workers are started (see
  * launch_subprocess.c). */
-static int is_without_way(launcher *x)
+static int is_mpiexec_stuck(launcher *x)
 {
     int others;
 
@@ -400,7 +401,7 @@ static int is_without_way(launcher *x)
  * or takes too long to wait for. */
 static int may_hand_over(launcher *x, int64_t now)
 {
-    if (!launch_membership_leave(x->members) ||
+    if (!launch_membership_has_leaving(x->members) ||
         ranks_of(x, launch_membership_slots(x->members)) == 0) {
         x->leave_at = 0;
         return 0;
@@ -413,39 +414,39 @@ static int may_hand_over(launcher *x, int64_t now)
            (x->progress.phase == LAUNCH_STEP && now - x->leave_at > leave_patience);
 }
 
-static void tend_members(launcher *x, int64_t now)
+static void poll_members(launcher *x, int64_t now)
 {
     if (now - x->tended_at >= tend_every) {
         if (x->n_draining == 0)
             launch_membership_poll(x->members);
         x->tended_at = now;
-        if (is_without_way(x)) {
-            end_it(x, LAUNCH_NO_WAY, now);
+        if (is_mpiexec_stuck(x)) {
+            end_start(x, LAUNCH_UNREACHABLE, now);
             return;
         }
     }
     if (x->n_draining > 0 || x->job_output.is_last)
         return;
     if (may_hand_over(x, now)) {
-        launch_membership_decide(x->members);
-        end_it(x, LAUNCH_HAND_OVER, now);
+        launch_membership_ignore_notices(x->members);
+        end_start(x, LAUNCH_HAND_OVER, now);
     } else if (x->leave_at == 0 && x->job_output.steps > 0 && may_regroup(x)) {
-        end_it(x, LAUNCH_REGROUP, now);
+        end_start(x, LAUNCH_REGROUP, now);
     }
 }
 
 void launch_elastic_tick(launcher *x, int64_t now)
 {
     if (!x->resumed && x->job_output.steps > 0)
-        tell_of_resumption(x, now);
+        report_resumption(x, now);
     if (x->ended || x->job_output.reported || x->watch.ended > 0 || x->kill_at != 0) {
-        see_end(x, now);
+        record_end_seen(x, now);
         return;
     }
     if (launch_progress_hangs(&x->progress, now))
-        end_it(x, LAUNCH_HUNG, now);
+        end_start(x, LAUNCH_HUNG, now);
     else if (x->members != NULL && x->reason == LAUNCH_NOT_ENDED && x->interrupts == 0)
-        tend_members(x, now);
+        poll_members(x, now);
     if (x->kill_at != 0)
-        see_end(x, now);
+        record_end_seen(x, now);
 }

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { VAIN_MAX = 4 }; /* starts running that may be lost without a step */
+enum { FAILED_STARTS_MAX = 4 }; /* starts running that may be lost without a step */
 
 int64_t launch_steps_written(const char *out, time_t since)
 {
@@ -44,13 +44,13 @@ static int64_t steps_done(const launcher *x)
     return launch_steps_written(x->l->out, x->begin - 1);
 }
 
-int launch_left_in_memory(const launcher *x)
+int launch_has_state_in_memory(const launcher *x)
 {
     return x->job_output.recovered || steps_done(x) > 0;
 }
 
 /* How far the run has come, which is less than before where it has gone back and said so. */
-static void note_done(launcher *x)
+static void record_steps_done(launcher *x)
 {
     int64_t written = steps_done(x), said = x->resumed ? x->job_output.steps : x->done;
 
@@ -59,7 +59,7 @@ static void note_done(launcher *x)
 
 /* Whether any worker has said so, or mpiexec that it was there.  One may be killed when it has come
  * to the launcher itself, and before its word came through mpiexec. */
-static int came_up(const launcher *x)
+static int any_worker_started(const launcher *x)
 {
     return x->job_output.death.signal > 0 || x->job_output.started > 0 || x->watch.watched > 0 ||
            x->watch.ended > 0;
@@ -67,17 +67,18 @@ static int came_up(const launcher *x)
 
 /* Whether another start is worth it: not where there never were any workers, and not without end
  * where none takes a step. */
-static int may_go_on(launcher *x)
+static int may_restart(launcher *x)
 {
     int64_t done = steps_done(x);
 
-    x->vain = done > x->steps ? 0 : x->vain + 1;
+    x->failed_starts = done > x->steps ? 0 : x->failed_starts + 1;
     x->steps = done; /* fewer, where a checkpoint was gone back to */
-    return x->l->elastic && x->joined && x->interrupts == 0 && x->vain <= VAIN_MAX;
+    return x->l->elastic && x->joined && x->interrupts == 0 &&
+           x->failed_starts <= FAILED_STARTS_MAX;
 }
 
 /* Ends what is said of a run that broke off: how far it came, and how to go on. */
-static void say_how_far(const launcher *x, FILE *f)
+static void describe_progress(const launcher *x, FILE *f)
 {
     int64_t done = steps_done(x);
     ek_checkpoint_found found;
@@ -86,15 +87,15 @@ static void say_how_far(const launcher *x, FILE *f)
         fprintf(f, " after step %lld", (long long)done);
     else
         fprintf(f, " before a step was completed");
-    if (x->again)
+    if (x->restart)
         fprintf(f, "; continuing from memory");
-    else if (x->l->elastic && x->interrupts > 0 && launch_left_in_memory(x))
+    else if (x->l->elastic && x->interrupts > 0 && launch_has_state_in_memory(x))
         fprintf(f, "; the state is in shared memory: the same command continues from it");
-    else if (x->l->elastic && x->vain > VAIN_MAX)
+    else if (x->l->elastic && x->failed_starts > FAILED_STARTS_MAX)
         fprintf(f,
                 "; giving up after %d consecutive starts that did not complete a step; the state "
                 "may still be in shared memory: the same command continues from it",
-                x->vain);
+                x->failed_starts);
     else if ((done > 0 || x->l->resume) &&
              ek_checkpoint_latest(x->l->out, EK_CHECK_SIZES, &found) == EK_OK)
         fprintf(f, "; the checkpoint %s is complete, continue from it with --resume", found.path.s);
@@ -111,7 +112,7 @@ static int is_of_one_host(const launcher *x)
 }
 
 /* One that has failed by itself has said why; here it is whether others may do better. */
-static int judge_report(launcher *x)
+static int decide_after_report(launcher *x)
 {
     launch_job_output *t = &x->job_output;
     const char *left_out = NULL;
@@ -119,21 +120,21 @@ static int judge_report(launcher *x)
 
     launch_job_output_drop(t);
     if (is_of_one_host(x))
-        left_out = launch_membership_refuse(x->members, t->reporter, &s);
-    x->again = left_out != NULL || (t->lost && may_go_on(x));
-    snprintf(x->why, sizeof(x->why), "%s",
+        left_out = launch_membership_exclude(x->members, t->reporter, &s);
+    x->restart = left_out != NULL || (t->lost && may_restart(x));
+    snprintf(x->end_reason, sizeof(x->end_reason), "%s",
              left_out != NULL ? "a host that had joined could not take part"
                               : "a rank lost its connection to another");
-    if (x->again && left_out != NULL)
+    if (x->restart && left_out != NULL)
         fprintf(stderr, "evenkeel %s: continuing from memory; %s is excluded for %.0f s\n",
                 x->l->command, left_out, s);
-    else if (x->again)
+    else if (x->restart)
         fprintf(stderr, "evenkeel %s: continuing from memory\n", x->l->command);
     return t->status;
 }
 
 /* Who has died, or what else has ended the start: "rank 1 on b (process 7) was killed ...". */
-static void tell_end(launcher *x, int code, FILE *f)
+static void describe_end(launcher *x, int code, FILE *f)
 {
     launch_job_output *t = &x->job_output;
     char who[512];
@@ -146,7 +147,7 @@ static void tell_end(launcher *x, int code, FILE *f)
         if (t->ready < t->ranks)
             launch_wait_missing(x, t->started == t->ranks, f);
         fprintf(f, "), terminated");
-    } else if (x->reason == LAUNCH_NO_WAY) {
+    } else if (x->reason == LAUNCH_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (launch_job_output_death(t, who, sizeof(who))) {
         if (t->death.signal <= 0)
@@ -160,24 +161,24 @@ static void tell_end(launcher *x, int code, FILE *f)
 }
 
 /* One that has broken off, in one line. */
-static int judge_loss(launcher *x, int code)
+static int decide_after_loss(launcher *x, int code)
 {
-    FILE *f = fmemopen(x->why, sizeof(x->why), "w");
+    FILE *f = fmemopen(x->end_reason, sizeof(x->end_reason), "w");
 
-    x->again = may_go_on(x);
+    x->restart = may_restart(x);
     if (f != NULL) {
-        tell_end(x, code, f);
+        describe_end(x, code, f);
         fclose(f);
     }
-    fprintf(stderr, "evenkeel %s: %s", x->l->command, x->why);
+    fprintf(stderr, "evenkeel %s: %s", x->l->command, x->end_reason);
     if (x->l->out != NULL)
-        say_how_far(x, stderr);
+        describe_progress(x, stderr);
     fputc('\n', stderr);
     return x->interrupts > 0 ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
 /* It was for hosts that are to go, and has done what it was for. */
-static int has_given(const launcher *x, int code)
+static int is_drain_done(const launcher *x, int code)
 {
     return x->n_draining > 0 && code == CLI_DONE;
 }
@@ -187,23 +188,23 @@ int launch_exit_policy(launcher *x)
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
     launch_job_output *t = &x->job_output;
 
-    x->joined |= came_up(x);
+    x->joined |= any_worker_started(x);
     if (x->l->elastic)
-        note_done(x);
-    if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !has_given(x, code)) {
+        record_steps_done(x);
+    if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !is_drain_done(x, code)) {
         launch_membership_forget_notices(x->members); /* Open MPI gives some when a rank dies */
         if (t->steps < 0 && (!t->reported || t->lost))
-            launch_membership_doubt(x->members);
+            launch_membership_suspect_new(x->members);
     }
     if (t->reported)
-        return judge_report(x);
-    t->unseen = t->unseen || code >= 0;
+        return decide_after_report(x);
+    t->death_unseen = t->death_unseen || code >= 0;
     if (code == CLI_DONE) {
         launch_job_output_release(t);
-        if (has_given(x, code)) {
-            launch_membership_given(x->members);
-            x->lacked |= t->lacking;
-            x->again = 1;
+        if (is_drain_done(x, code)) {
+            launch_membership_drained(x->members);
+            x->drain_incomplete |= t->state_incomplete;
+            x->restart = 1;
         }
         return CLI_DONE;
     }
@@ -211,12 +212,12 @@ int launch_exit_policy(launcher *x)
         fputc('\n', stderr);
     t->drawn = 0;
     if ((x->reason == LAUNCH_REGROUP || x->reason == LAUNCH_HAND_OVER) && x->interrupts == 0) {
-        x->again = 1; /* in the midst of the step after, of which nothing was done yet */
-        x->all_there = x->reason == LAUNCH_REGROUP;
-        x->vain = x->all_there ? 0 : x->vain; /* a step had ended */
-        snprintf(x->why, sizeof(x->why), "%s",
+        x->restart = 1; /* in the midst of the step after, of which nothing was done yet */
+        x->skip_probe = x->reason == LAUNCH_REGROUP;
+        x->failed_starts = x->skip_probe ? 0 : x->failed_starts; /* a step had ended */
+        snprintf(x->end_reason, sizeof(x->end_reason), "%s",
                  x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is released");
         return CLI_FAILED;
     }
-    return judge_loss(x, code);
+    return decide_after_loss(x, code);
 }

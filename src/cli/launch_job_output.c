@@ -39,7 +39,7 @@ void launch_job_output_fini(launch_job_output *t)
 
 /* --- printing --------------------------------------------------------------------------------- */
 
-static void print(launch_job_output *t, const char *text, size_t n)
+static void print_stderr(launch_job_output *t, const char *text, size_t n)
 {
     if (n > 0 && text[0] == '\r') {
         cli_live_draw(stderr, text + 1, n - 1);
@@ -54,7 +54,7 @@ static void print(launch_job_output *t, const char *text, size_t n)
 /* --- who died --------------------------------------------------------------------------------- */
 
 /* Where `key` ends in the line, or NULL. */
-static const char *behind(const char *line, const char *key)
+static const char *find_after(const char *line, const char *key)
 {
     const char *at = strstr(line, key);
 
@@ -66,13 +66,13 @@ static void search_mpich(launch_death *d, const char *line)
 {
     const char *at;
 
-    if (line[0] == '=' && (at = behind(line, "PID ")) != NULL) {
+    if (line[0] == '=' && (at = find_after(line, "PID ")) != NULL) {
         if (sscanf(at, "%d RUNNING AT %255s", &d->pid, d->host) != 2)
             d->pid = -1;
-    } else if (line[0] == '=' && (at = behind(line, "EXIT CODE: ")) != NULL) {
+    } else if (line[0] == '=' && (at = find_after(line, "EXIT CODE: ")) != NULL) {
         d->code = atoi(at);
-    } else if ((at = behind(line, "EXIT STRING: ")) != NULL &&
-               (at = behind(at, "(signal ")) != NULL) {
+    } else if ((at = find_after(line, "EXIT STRING: ")) != NULL &&
+               (at = find_after(at, "(signal ")) != NULL) {
         d->signal = atoi(at);
     }
 }
@@ -83,22 +83,22 @@ static void search_open_mpi(launch_death *d, const char *line)
 {
     const char *at;
 
-    if ((at = behind(line, "noticed that process rank ")) != NULL) {
+    if ((at = find_after(line, "noticed that process rank ")) != NULL) {
         if (sscanf(at, "%d with PID %*d on node %255s", &d->rank, d->host) != 2)
             d->rank = -1;
-        if ((at = behind(at, "exited on signal ")) != NULL)
+        if ((at = find_after(at, "exited on signal ")) != NULL)
             d->signal = atoi(at);
-    } else if ((at = behind(line, "Process name: [[")) != NULL) {
+    } else if ((at = find_after(line, "Process name: [[")) != NULL) {
         if (sscanf(at, "%*d,%*d],%d", &d->rank) != 1)
             d->rank = -1;
-    } else if ((at = behind(line, "Exit code: ")) != NULL) {
+    } else if ((at = find_after(line, "Exit code: ")) != NULL) {
         d->code = atoi(at);
     }
 }
 
 /* The worker that was seen to end first, unless it may have been killed because of one that cannot
  * be seen; else the one that mpiexec named. */
-static int first_seen(const launch_job_output *t, int named)
+static int first_watched_death(const launch_job_output *t, int named)
 {
     int first = t->watch != NULL ? t->watch->first : -1;
 
@@ -121,7 +121,7 @@ static int dead_rank(const launch_job_output *t)
             if (t->workers[r].pid == d->pid &&
                 (!same_host || strcmp(t->workers[r].host, d->host) == 0))
                 named = r;
-    return d->signal == SIGKILL ? first_seen(t, named) : named;
+    return d->signal == SIGKILL ? first_watched_death(t, named) : named;
 }
 
 int launch_job_output_death(const launch_job_output *t, char *text, size_t cap)
@@ -129,8 +129,8 @@ int launch_job_output_death(const launch_job_output *t, char *text, size_t cap)
     const launch_death *d = &t->death;
     int rank = dead_rank(t), n;
 
-    if (rank < 0 && d->pid < 0 && t->unseen)
-        rank = first_seen(t, -1);
+    if (rank < 0 && d->pid < 0 && t->death_unseen)
+        rank = first_watched_death(t, -1);
     if (rank < 0 && d->pid < 0)
         return 0;
     if (rank >= 0 && t->workers[rank].pid > 0)
@@ -156,7 +156,7 @@ int launch_job_output_death(const launch_job_output *t, char *text, size_t cap)
 /* --- lines ------------------------------------------------------------------------------------ */
 
 /* What Open MPI's mpiexec says of every job that fails, and its rules. */
-static int says_nothing(const char *line)
+static int is_boilerplate(const char *line)
 {
     return strncmp(line, "Primary job  terminated normally, but", 37) == 0 ||
            strncmp(line, "a non-zero exit code. Per user-direction", 40) == 0 ||
@@ -173,19 +173,20 @@ static int is_of_hydra(const char *line)
  * took somebody's end. */
 static int shows_hydra(const launch_job_output *t)
 {
-    return !t->terse && t->ready < t->ranks;
+    return !t->hide_mpiexec_reports && t->ready < t->ranks;
 }
 
 /* What mpiexec, libraries and other programs say is shown with its control characters escaped.
  * own: it is mpiexec's report of a worker's end. */
-static void hold(launch_job_output *t, const char *line, size_t n, int own)
+static void hold_line(launch_job_output *t, const char *line, size_t n, int own)
 {
     char text[LINE_CAP];
 
     ek_printable_bytes(text, sizeof(text), line, n, "\t");
     search_mpich(&t->death, text);
     search_open_mpi(&t->death, text);
-    if (says_nothing(text) || (t->terse && own) || (is_of_hydra(text) && !shows_hydra(t)))
+    if (is_boilerplate(text) || (t->hide_mpiexec_reports && own) ||
+        (is_of_hydra(text) && !shows_hydra(t)))
         return;
     if (t->held_bytes + n + 2 > HELD_MAX)
         return;
@@ -199,7 +200,7 @@ static void hold(launch_job_output *t, const char *line, size_t n, int own)
 void launch_job_output_release(launch_job_output *t)
 {
     if (t->held_bytes > 0)
-        print(t, t->held, t->held_bytes);
+        print_stderr(t, t->held, t->held_bytes);
     launch_job_output_drop(t);
 }
 
@@ -222,13 +223,14 @@ void launch_job_output_stdout(launch_job_output *t, const char *line, size_t n)
 {
     static const char rule[] = "==============================";
 
-    if (n == 0 && !t->noise) {
+    if (n == 0 && !t->in_mpiexec_report) {
         t->blank++;
         return;
     }
-    t->noise = t->noise || (n > sizeof(rule) && memcmp(line, rule, sizeof(rule) - 1) == 0);
-    if (t->noise || is_of_ucx(line, n)) {
-        hold(t, line, n, t->noise);
+    t->in_mpiexec_report =
+        t->in_mpiexec_report || (n > sizeof(rule) && memcmp(line, rule, sizeof(rule) - 1) == 0);
+    if (t->in_mpiexec_report || is_of_ucx(line, n)) {
+        hold_line(t, line, n, t->in_mpiexec_report);
         return;
     }
     for (; t->blank > 0; t->blank--)
@@ -239,7 +241,7 @@ void launch_job_output_stdout(launch_job_output *t, const char *line, size_t n)
 }
 
 /* "start ..." or "rank ...", of which the second has the host's name as the others know it. */
-static int note_worker(launch_job_output *t, const char *text)
+static int handle_worker(launch_job_output *t, const char *text)
 {
     launch_worker w = {0}, *known;
     char how[8];
@@ -262,7 +264,7 @@ static int note_worker(launch_job_output *t, const char *text)
 
 /* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES BYTES", "lacking", "memory RUN PIECES",
  * "notice R". */
-static int note_progress(launch_job_output *t, const char *text)
+static int handle_progress(launch_job_output *t, const char *text)
 {
     char name[32];
     long long n, all;
@@ -278,11 +280,11 @@ static int note_progress(launch_job_output *t, const char *text)
         t->progress->heard = ek_clock_ns();
         t->recovered = 1;
     } else if (strcmp(text, "lacking") == 0) {
-        t->lacking = 1;
+        t->state_incomplete = 1;
     } else if (sscanf(text, "phase %31s", name) == 1) {
-        launch_progress_word(t->progress, name, ek_clock_ns());
+        launch_progress_alive(t->progress, name, ek_clock_ns());
     } else if (strncmp(text, "memory ", 7) == 0 && t->members != NULL) {
-        launch_membership_know_memory(t->members, text + 7);
+        launch_membership_set_blocks(t->members, text + 7);
     } else if (sscanf(text, "notice %d", &rank) == 1 && t->members != NULL) {
         launch_membership_notice(t->members, rank);
     } else {
@@ -291,13 +293,13 @@ static int note_progress(launch_job_output *t, const char *text)
     return 1;
 }
 
-static void note(launch_job_output *t, const char *line, size_t n)
+static void handle_message(launch_job_output *t, const char *line, size_t n)
 {
     char text[LINE_CAP];
     int status, rank = 0;
 
     ek_printable_bytes(text, sizeof(text), line, n, "");
-    if (note_worker(t, text) || note_progress(t, text) ||
+    if (handle_worker(t, text) || handle_progress(t, text) ||
         sscanf(text, "failed %d rank %d", &status, &rank) < 1 || t->reported++ > 0)
         return;
     t->status = status;
@@ -305,9 +307,8 @@ static void note(launch_job_output *t, const char *line, size_t n)
     t->lost = strstr(text, " lost") != NULL;
 }
 
-/* One report is enough: a second worker may have begun its own before the first one ended it, even
- * before the first one's line was here. */
-static void say(launch_job_output *t, const char *text, size_t n, int part)
+/* One report is enough: a second worker may have begun its own before the first one ended it. */
+static void print_worker_line(launch_job_output *t, const char *text, size_t n, int part)
 {
     if (t->reported > 1 && t->explained)
         return;
@@ -317,7 +318,7 @@ static void say(launch_job_output *t, const char *text, size_t n, int part)
         t->drawn = 0;
         return;
     }
-    print(t, text, n);
+    print_stderr(t, text, n);
     if (part)
         t->drawn = 1;
     else
@@ -327,9 +328,9 @@ static void say(launch_job_output *t, const char *text, size_t n, int part)
 void launch_job_output_stderr(launch_job_output *t, const char *line, size_t n)
 {
     switch (n > 0 ? line[0] : 0) {
-    case LAUNCH_NOTE: note(t, line + 1, n - 1); return;
-    case LAUNCH_LINE: say(t, line + 1, n - 1, 0); return;
-    case LAUNCH_PART: say(t, line + 1, n - 1, 1); return;
-    default: hold(t, line, n, 0); return;
+    case LAUNCH_MESSAGE: handle_message(t, line + 1, n - 1); return;
+    case LAUNCH_LINE: print_worker_line(t, line + 1, n - 1, 0); return;
+    case LAUNCH_PART: print_worker_line(t, line + 1, n - 1, 1); return;
+    default: hold_line(t, line, n, 0); return;
     }
 }

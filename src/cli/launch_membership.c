@@ -28,14 +28,14 @@ static const double back_s = 2, soon_s = 60, going_s = 60;
 static const double refused_s = 60;
 enum { BACK_DOUBLES_MAX = 5, GIVE_TRIES_MAX = 2 };
 
-static int64_t after(int64_t now, double s)
+static int64_t after_s(int64_t now, double s)
 {
     return now + (int64_t)(s * 1e9);
 }
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-static launch_member *find(launch_membership *m, const char *name)
+static launch_member *find_member(launch_membership *m, const char *name)
 {
     for (int i = 0; i < m->n; i++)
         if (strcmp(m->member[i].host.name, name) == 0)
@@ -44,8 +44,8 @@ static launch_member *find(launch_membership *m, const char *name)
 }
 
 /* Runs evenkeel on a host, with these arguments. */
-static ek_status run_on(const launch_membership *m, launch_member *x, char **argv, int argc,
-                        double s)
+static ek_status run_on_host(const launch_membership *m, launch_member *x, char **argv, int argc,
+                             double s)
 {
     char host[LAUNCH_HOST_CAP + 2];
 
@@ -55,19 +55,19 @@ static ek_status run_on(const launch_membership *m, launch_member *x, char **arg
 
 /* Ends what is asked of a host, and has it give back memory that it may have made ready and that
  * was not used. */
-static void take_back(const launch_membership *m, launch_member *x)
+static void free_prealloc(const launch_membership *m, launch_member *x)
 {
     char command[] = "reserve";
     char *argv[] = {command, (char *)(uintptr_t)m->run, (char *)(uintptr_t)m->supervisor_id};
 
     launch_subprocess_end(&x->subprocess);
-    if (x->owes)
-        (void)!run_on(m, x, argv, 3, give_back_s);
-    x->owes = x->preparing = x->prepared = 0;
+    if (x->holds_prealloc)
+        (void)!run_on_host(m, x, argv, 3, give_back_s);
+    x->holds_prealloc = x->preparing = x->prepared = 0;
 }
 
 /* Hosts that are not named any more, and take no part, are forgotten, once they owe nothing. */
-static void forget(launch_membership *m)
+static void drop_unlisted(launch_membership *m)
 {
     int n = 0;
 
@@ -75,19 +75,19 @@ static void forget(launch_membership *m)
         launch_member *x = &m->member[i];
         int gone = !x->listed && x->used == 0;
 
-        if (gone && x->owes)
-            take_back(m, x);
-        else if (gone && !x->gives_back)
+        if (gone && x->holds_prealloc)
+            free_prealloc(m, x);
+        else if (gone && !x->freeing)
             launch_subprocess_end(&x->subprocess);
-        x->gives_back = gone && x->subprocess.pid > 0;
-        if (!gone || x->gives_back)
+        x->freeing = gone && x->subprocess.pid > 0;
+        if (!gone || x->freeing)
             m->member[n++] = *x;
     }
     m->n = n;
 }
 
 /* Takes a list.  Of a host that is named twice the slots add up. */
-static ek_status take_list(launch_membership *m, const launch_hosts *h)
+static ek_status update_list(launch_membership *m, const launch_hosts *h)
 {
     launch_member *grown = realloc(m->member, (size_t)(m->n + h->n) * sizeof(*grown));
 
@@ -96,7 +96,7 @@ static ek_status take_list(launch_membership *m, const launch_hosts *h)
     for (int i = 0; i < m->n; i++)
         grown[i].listed = 0;
     for (int i = 0; i < h->n; i++) {
-        launch_member *x = find(m, h->host[i].name);
+        launch_member *x = find_member(m, h->host[i].name);
 
         if (x != NULL && x->listed) {
             x->host.slots += h->host[i].slots;
@@ -109,7 +109,7 @@ static ek_status take_list(launch_membership *m, const launch_hosts *h)
         x->host = h->host[i];
         x->listed = 1;
     }
-    forget(m);
+    drop_unlisted(m);
     return EK_OK;
 }
 
@@ -123,7 +123,7 @@ static ek_status begin_discover(launch_membership *m)
 
 static ek_status end_discover(launch_membership *m, int status)
 {
-    char *text = status == 0 ? launch_subprocess_said(&m->discover) : NULL;
+    char *text = status == 0 ? launch_subprocess_output(&m->discover) : NULL;
     launch_hosts h = {0};
     ek_status st = EK_OK;
 
@@ -138,7 +138,7 @@ static ek_status end_discover(launch_membership *m, int status)
     st = launch_hosts_parse("--discover", text, &h);
     free(text);
     EK_TRY(st);
-    st = take_list(m, &h);
+    st = update_list(m, &h);
     launch_hosts_free(&h);
     return st;
 }
@@ -152,24 +152,24 @@ static ek_status read_list(launch_membership *m)
     if (m->l->discover != NULL)
         return m->discover.pid > 0 ? EK_OK : begin_discover(m);
     EK_TRY(launch_hosts_read(m->l->hosts, &h));
-    st = take_list(m, &h);
+    st = update_list(m, &h);
     launch_hosts_free(&h);
     return st;
 }
 
 /* A list that cannot be read does not end a run that goes well: said once. */
-static void excuse(launch_membership *m, ek_status st)
+static void report_list_error(launch_membership *m, ek_status st)
 {
-    if (st < 0 && !m->excused)
+    if (st < 0 && !m->list_error_shown)
         fprintf(stderr, "evenkeel %s: %s; keeping the current hosts\n", m->l->command,
                 ek_err_message());
-    m->excused = st < 0;
+    m->list_error_shown = st < 0;
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
 /* Whether it reaches all that take part. */
-static ek_status ask_links(const launch_membership *m, launch_member *x)
+static ek_status start_link_probe(const launch_membership *m, launch_member *x)
 {
     const char **host = calloc((size_t)m->n, sizeof(*host));
     int n = 0;
@@ -186,50 +186,50 @@ static ek_status ask_links(const launch_membership *m, launch_member *x)
 }
 
 /* linking: if a job is under way, whose hosts one that is suspect has to reach. */
-static ek_status ask(launch_membership *m, launch_member *x, int linking)
+static ek_status start_probe(launch_membership *m, launch_member *x, int linking)
 {
     char version[] = "--version";
     char *argv[] = {version};
 
-    x->answer = LAUNCH_SUBPROCESS_OUT;
+    x->answer = LAUNCH_SUBPROCESS_RUNNING;
     x->asked = m->round;
     x->preparing = 0;
-    x->linking = linking && x->suspect;
-    return x->linking ? ask_links(m, x) : run_on(m, x, argv, 1, answer_s);
+    x->testing_links = linking && x->suspect;
+    return x->testing_links ? start_link_probe(m, x) : run_on_host(m, x, argv, 1, answer_s);
 }
 
 /* Each such question costs those at work some time. */
-static void note_links(launch_member *x, int64_t now, int status)
+static void record_link_probe(launch_member *x, int64_t now, int status)
 {
-    x->linking = 0;
+    x->testing_links = 0;
     x->suspect = status != 0;
     x->refusals = status != 0 ? x->refusals + 1 : 0;
-    x->ask_at = after(now, ask_every_s * (double)(1 << (x->refusals < 5 ? x->refusals : 5)));
+    x->ask_at = after_s(now, ask_every_s * (double)(1 << (x->refusals < 5 ? x->refusals : 5)));
 }
 
 /* Whether it is known, by now, whether the host answers.  One that could not get ready is asked
  * again at once: it may be gone, or have no room, which is no reason to do without it. */
-static int heard(launch_member *x, int64_t now)
+static int poll_probe(launch_member *x, int64_t now)
 {
     int status;
 
     if (x->subprocess.pid == 0)
         return 1;
-    status = launch_subprocess_look(&x->subprocess);
-    if (status == LAUNCH_SUBPROCESS_OUT)
+    status = launch_subprocess_poll(&x->subprocess);
+    if (status == LAUNCH_SUBPROCESS_RUNNING)
         return 0;
     x->answer = status;
-    x->ask_at = x->preparing && status != 0 ? now : after(now, ask_every_s);
-    if (x->linking)
-        note_links(x, now, status);
+    x->ask_at = x->preparing && status != 0 ? now : after_s(now, ask_every_s);
+    if (x->testing_links)
+        record_link_probe(x, now, status);
     x->prepared = x->preparing || (x->prepared && status == 0);
     x->preparing = 0;
     return 1;
 }
 
-ek_status launch_membership_ask(launch_membership *m)
+ek_status launch_membership_probe(launch_membership *m)
 {
-    excuse(m, read_list(m));
+    report_list_error(m, read_list(m));
     m->slowest_s = 0;
     m->round++;
     for (int i = 0; i < m->n; i++) {
@@ -237,52 +237,53 @@ ek_status launch_membership_ask(launch_membership *m)
 
         launch_subprocess_end(&x->subprocess);
         if (x->listed || x->used > 0) /* what it has is asked for, too */
-            EK_TRY(ask(m, x, 0));
+            EK_TRY(start_probe(m, x, 0));
     }
     return EK_OK;
 }
 
 /* A command may name new ones meanwhile. */
-static ek_status ask_new(launch_membership *m)
+static ek_status probe_new_members(launch_membership *m)
 {
-    int status = m->discover.pid > 0 ? launch_subprocess_look(&m->discover) : LAUNCH_SUBPROCESS_OUT;
+    int status =
+        m->discover.pid > 0 ? launch_subprocess_poll(&m->discover) : LAUNCH_SUBPROCESS_RUNNING;
 
-    if (status == LAUNCH_SUBPROCESS_OUT)
+    if (status == LAUNCH_SUBPROCESS_RUNNING)
         return EK_OK;
-    excuse(m, end_discover(m, status));
+    report_list_error(m, end_discover(m, status));
     for (int i = 0; i < m->n; i++)
         if (m->member[i].listed && m->member[i].asked != m->round)
-            EK_TRY(ask(m, &m->member[i], 0));
+            EK_TRY(start_probe(m, &m->member[i], 0));
     return EK_OK;
 }
 
 /* Before the first start nothing else waits, and an mpiexec that fails once may not the next time.
  */
-static int is_asked_again(const launch_membership *m, launch_member *x)
+static int is_probed_again(const launch_membership *m, launch_member *x)
 {
-    int is = !m->begun && !x->again && x->answer != LAUNCH_SUBPROCESS_LATE;
+    int is = !m->begun && !x->probed_twice && x->answer != LAUNCH_SUBPROCESS_LATE;
 
-    x->again |= is;
+    x->probed_twice |= is;
     return is;
 }
 
-ek_status launch_membership_asked(launch_membership *m, int *asked)
+ek_status launch_membership_probed(launch_membership *m, int *asked)
 {
     int64_t now = ek_clock_ns();
     int waiting = 0, there = 0;
     double patience, least = m->used_at == 0 ? first_answer_least_s : answer_least_s;
 
-    EK_TRY(ask_new(m));
+    EK_TRY(probe_new_members(m));
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        if (!heard(x, now)) {
+        if (!poll_probe(x, now)) {
             waiting++;
         } else if (x->answer == 0) {
             there++;
             m->slowest_s = x->subprocess.took > m->slowest_s ? x->subprocess.took : m->slowest_s;
-        } else if (is_asked_again(m, x)) {
-            EK_TRY(ask(m, x, 0));
+        } else if (is_probed_again(m, x)) {
+            EK_TRY(start_probe(m, x, 0));
             waiting++;
         }
     }
@@ -296,51 +297,51 @@ ek_status launch_membership_asked(launch_membership *m, int *asked)
     return EK_OK;
 }
 
-static int is_to_go(const launch_member *x)
+static int is_leaving(const launch_member *x)
 {
     return !x->listed || x->leaving;
 }
 
 /* Whether it could take part. */
-static int usable(const launch_member *x, int64_t now)
+static int is_usable(const launch_member *x, int64_t now)
 {
-    return !is_to_go(x) && !x->suspect && x->answer == 0 && x->subprocess.pid == 0 &&
+    return !is_leaving(x) && !x->suspect && x->answer == 0 && x->subprocess.pid == 0 &&
            (x->used > 0 || now >= x->back_at);
 }
 
-/* --- who reaches whom ---------------------------------------------------------------------------
- */
+/* --- who reaches whom ------------------------------------------------------------------------- */
 
-ek_status launch_membership_link(launch_membership *m)
+ek_status launch_membership_test_links(launch_membership *m)
 {
     launch_connectivity *k = &m->links;
     int silent = 0;
 
     *k = (launch_connectivity){.l = m->l, .mpiexec = m->mpiexec, .start_s = m->start_s};
     k->host = calloc((size_t)m->n, sizeof(*k->host));
-    m->linked = calloc((size_t)m->n, sizeof(*m->linked));
-    EK_REQUIRE(k->host != NULL && m->linked != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
+    m->link_member = calloc((size_t)m->n, sizeof(*m->link_member));
+    EK_REQUIRE(k->host != NULL && m->link_member != NULL, EK_ENOMEM, "no memory for %d hosts",
+               m->n);
     for (int go = 0; go < 2; go++) /* of equals the last one is left out */
         for (int i = 0; i < m->n; i++)
-            if (m->member[i].used > 0 && is_to_go(&m->member[i]) == go) {
+            if (m->member[i].used > 0 && is_leaving(&m->member[i]) == go) {
                 k->host[k->n] = m->member[i].host.name;
-                m->linked[k->n++] = i;
+                m->link_member[k->n++] = i;
                 silent += m->member[i].answer != 0;
             }
     k->n = silent > 0 ? 0 : k->n; /* which is reason enough */
     return k->n > 1 ? launch_connectivity_begin(k) : EK_OK;
 }
 
-static void end_links(launch_membership *m)
+static void end_connectivity_test(launch_membership *m)
 {
     launch_connectivity_end(&m->links);
     free(m->links.host);
-    free(m->linked);
+    free(m->link_member);
     m->links = (launch_connectivity){0};
-    m->linked = NULL;
+    m->link_member = NULL;
 }
 
-static void say_cuts(const launch_membership *m, int which, const unsigned char *out)
+static void report_cut(const launch_membership *m, int which, const unsigned char *out)
 {
     int n = 0;
 
@@ -351,14 +352,14 @@ static void say_cuts(const launch_membership *m, int which, const unsigned char 
     fprintf(stderr, "%s cannot reach each other\n", n > 0 ? "" : "others");
 }
 
-ek_status launch_membership_linked(launch_membership *m, int *known)
+ek_status launch_membership_links_tested(launch_membership *m, int *known)
 {
     unsigned char *out;
     int n;
 
     *known = 1;
     if (m->links.n > 1)
-        EK_TRY(launch_connectivity_look(&m->links, known));
+        EK_TRY(launch_connectivity_poll(&m->links, known));
     if (!*known)
         return EK_OK;
     out = calloc((size_t)m->n, 1);
@@ -366,47 +367,45 @@ ek_status launch_membership_linked(launch_membership *m, int *known)
     n = m->links.n > 1 ? launch_connectivity_choose(&m->links, out) : 0;
     for (int i = 0; n > 0 && i < m->links.n; i++)
         if (out[i]) {
-            say_cuts(m, i, out);
-            m->member[m->linked[i]].suspect = 1;
+            report_cut(m, i, out);
+            m->member[m->link_member[i]].suspect = 1;
         }
     free(out);
-    end_links(m);
+    end_connectivity_test(m);
     return EK_OK;
 }
 
-void launch_membership_trust(launch_membership *m)
+void launch_membership_clear_suspicion(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
         m->member[i].suspect = m->member[i].leaving = 0;
 }
 
-/* --- memory for what is to come: see elastic/prealloc.h
- * ---------------------------------------------
- */
+/* --- memory for what is to come: see elastic/prealloc.h --------------------------------------- */
 
-void launch_membership_know_memory(launch_membership *m, const char *text)
+void launch_membership_set_blocks(launch_membership *m, const char *text)
 {
-    if (sscanf(text, "%31s %543s", m->run, m->pieces) != 2)
-        m->pieces[0] = '\0';
+    if (sscanf(text, "%31s %543s", m->run, m->blocks) != 2)
+        m->blocks[0] = '\0';
 }
 
 /* The more of a host's slots, the more ranks it has to have memory for. */
-static ek_status prepare(launch_membership *m, launch_member *x)
+static ek_status start_prealloc(launch_membership *m, launch_member *x)
 {
     char command[] = "reserve", number[16], ranks[24];
     ek_path out;
-    char *argv[] = {command, m->run, m->supervisor_id, number, ranks, m->pieces, out.s};
+    char *argv[] = {command, m->run, m->supervisor_id, number, ranks, m->blocks, out.s};
 
     EK_TRY(ek_path_absolute(m->l->out, &out));
     snprintf(number, sizeof(number), "%d", x->number);
     snprintf(ranks, sizeof(ranks), "%lld", (long long)x->host.slots);
-    EK_TRY(run_on(m, x, argv, 7, prepare_s));
-    x->preparing = x->owes = 1;
+    EK_TRY(run_on_host(m, x, argv, 7, prepare_s));
+    x->preparing = x->holds_prealloc = 1;
     return EK_OK;
 }
 
 /* Slots of hosts that take part, or have got ready to. */
-static int64_t slots_to_be(const launch_membership *m)
+static int64_t expected_slots(const launch_membership *m)
 {
     int64_t n = 0;
 
@@ -418,47 +417,47 @@ static int64_t slots_to_be(const launch_membership *m)
     return n;
 }
 
-int launch_membership_prepare(launch_membership *m)
+int launch_membership_prealloc(launch_membership *m)
 {
     int64_t now = ek_clock_ns(), wanted = m->l->ranks > 0 ? m->l->ranks : INT64_MAX;
     int begun = 0;
 
-    for (int i = 0; i < m->n && m->pieces[0] != '\0' && slots_to_be(m) < wanted; i++) {
+    for (int i = 0; i < m->n && m->blocks[0] != '\0' && expected_slots(m) < wanted; i++) {
         launch_member *x = &m->member[i];
 
-        if (x->used > 0 || x->prepared || !usable(x, now))
+        if (x->used > 0 || x->prepared || !is_usable(x, now))
             continue;
-        x->prepared = prepare(m, x) < 0; /* then without */
+        x->prepared = start_prealloc(m, x) < 0; /* then without */
         begun += !x->prepared;
     }
     return begun > 0;
 }
 
-void launch_membership_clear_flags(launch_membership *m)
+void launch_membership_step_done(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        x->owes = x->owes && x->used == 0;
+        x->holds_prealloc = x->holds_prealloc && x->used == 0;
         x->stepped |= x->used > 0;
     }
 }
 
 /* At the end. */
-static void give_back(launch_membership *m, double seconds)
+static void free_all_prealloc(launch_membership *m, double seconds)
 {
-    int64_t end = after(ek_clock_ns(), seconds);
+    int64_t end = after_s(ek_clock_ns(), seconds);
     int waiting = 1;
 
     for (int i = 0; i < m->n; i++)
-        if (!m->member[i].gives_back)
-            take_back(m, &m->member[i]);
+        if (!m->member[i].freeing)
+            free_prealloc(m, &m->member[i]);
     while (waiting > 0 && ek_clock_ns() < end) {
         struct timespec nap = {0, 2000000};
 
         waiting = 0;
         for (int i = 0; i < m->n; i++)
-            waiting += !heard(&m->member[i], end);
+            waiting += !poll_probe(&m->member[i], end);
         if (waiting > 0)
             nanosleep(&nap, NULL);
     }
@@ -472,37 +471,37 @@ ek_status launch_membership_open(launch_membership *m, const launch *l, const ch
     return read_list(m);
 }
 
-ek_status launch_membership_known(launch_membership *m, int *known)
+ek_status launch_membership_list_known(launch_membership *m, int *known)
 {
-    int status = m->n == 0 ? launch_subprocess_look(&m->discover) : 0;
+    int status = m->n == 0 ? launch_subprocess_poll(&m->discover) : 0;
 
-    *known = status != LAUNCH_SUBPROCESS_OUT;
+    *known = status != LAUNCH_SUBPROCESS_RUNNING;
     return *known && m->n == 0 ? end_discover(m, status) : EK_OK;
 }
 
 void launch_membership_close(launch_membership *m, double seconds)
 {
-    give_back(m, seconds);
+    free_all_prealloc(m, seconds);
     for (int i = 0; i < m->n; i++)
         launch_subprocess_end(&m->member[i].subprocess);
     launch_subprocess_end(&m->discover);
-    end_links(m);
+    end_connectivity_test(m);
     free(m->member);
     *m = (launch_membership){.discover = {.out = -1}};
 }
 
 /* --- while a job runs ------------------------------------------------------------------------- */
 
-static void tend_list(launch_membership *m, int64_t now)
+static void poll_list(launch_membership *m, int64_t now)
 {
     if (m->discover.pid > 0) {
-        int status = launch_subprocess_look(&m->discover);
+        int status = launch_subprocess_poll(&m->discover);
 
-        if (status != LAUNCH_SUBPROCESS_OUT)
-            excuse(m, end_discover(m, status));
+        if (status != LAUNCH_SUBPROCESS_RUNNING)
+            report_list_error(m, end_discover(m, status));
     } else if (now >= m->read_at) {
-        m->read_at = after(now, m->l->discover != NULL ? discover_every_s : read_every_s);
-        excuse(m, read_list(m));
+        m->read_at = after_s(now, m->l->discover != NULL ? discover_every_s : read_every_s);
+        report_list_error(m, read_list(m));
     }
 }
 
@@ -510,12 +509,13 @@ void launch_membership_poll(launch_membership *m)
 {
     int64_t now = ek_clock_ns();
 
-    tend_list(m, now);
+    poll_list(m, now);
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
 
-        if (x->used == 0 && heard(x, now) && x->listed && now >= x->ask_at && ask(m, x, 1) < 0)
-            x->ask_at = after(now, ask_every_s);
+        if (x->used == 0 && poll_probe(x, now) && x->listed && now >= x->ask_at &&
+            start_probe(m, x, 1) < 0)
+            x->ask_at = after_s(now, ask_every_s);
     }
 }
 
@@ -524,11 +524,11 @@ int64_t launch_membership_slots(const launch_membership *m)
     int64_t n = 0, now = ek_clock_ns();
 
     for (int i = 0; i < m->n; i++)
-        n += usable(&m->member[i], now) ? m->member[i].host.slots : 0;
+        n += is_usable(&m->member[i], now) ? m->member[i].host.slots : 0;
     return n;
 }
 
-int launch_membership_asking(const launch_membership *m)
+int launch_membership_probe_pending(const launch_membership *m)
 {
     int64_t now = ek_clock_ns();
 
@@ -536,7 +536,7 @@ int launch_membership_asking(const launch_membership *m)
         const launch_member *x = &m->member[i];
 
         if (x->used == 0 && x->listed && x->subprocess.pid > 0 &&
-            now < after(x->subprocess.begin, x->preparing ? together_s : answer_least_s))
+            now < after_s(x->subprocess.begin, x->preparing ? together_s : answer_least_s))
             return 1;
     }
     return 0;
@@ -551,10 +551,10 @@ int64_t launch_membership_listed_slots(const launch_membership *m)
     return n;
 }
 
-int launch_membership_leave(const launch_membership *m)
+int launch_membership_has_leaving(const launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
-        if (m->member[i].used > 0 && is_to_go(&m->member[i]))
+        if (m->member[i].used > 0 && is_leaving(&m->member[i]))
             return 1;
     return 0;
 }
@@ -564,7 +564,7 @@ void launch_membership_notice(launch_membership *m, int rank)
     for (int i = 0; i < m->n && !m->decided; i++) {
         launch_member *x = &m->member[i];
 
-        if (rank >= x->first && rank < x->first + (x->giving ? 1 : x->used))
+        if (rank >= x->first && rank < x->first + (x->draining ? 1 : x->used))
             x->leaving = 1;
     }
 }
@@ -572,45 +572,45 @@ void launch_membership_notice(launch_membership *m, int rank)
 void launch_membership_forget_notices(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++)
-        m->member[i].leaving = m->member[i].left_before;
+        m->member[i].leaving = m->member[i].was_leaving;
 }
 
-void launch_membership_decide(launch_membership *m)
+void launch_membership_ignore_notices(launch_membership *m)
 {
     m->decided = 1;
 }
 
-void launch_membership_given(launch_membership *m)
+void launch_membership_drained(launch_membership *m)
 {
     for (int i = 0; i < m->n; i++) {
-        m->member[i].given |= m->member[i].giving;
-        m->member[i].giving = 0;
+        m->member[i].drained |= m->member[i].draining;
+        m->member[i].draining = 0;
     }
 }
 
 /* --- who takes part --------------------------------------------------------------------------- */
 
 /* A host was lost, or as good as that; for how many seconds it is left alone. */
-static double put_off(launch_member *x, int64_t now)
+static double start_backoff(launch_member *x, int64_t now)
 {
     int doubles = x->losses < BACK_DOUBLES_MAX ? x->losses : BACK_DOUBLES_MAX;
     double s = back_s * (double)(1 << doubles);
 
-    x->back_at = after(now, s);
-    x->losses = now - x->since < after(0, soon_s) ? x->losses + 1 : 0;
+    x->back_at = after_s(now, s);
+    x->losses = now - x->since < after_s(0, soon_s) ? x->losses + 1 : 0;
     return s;
 }
 
 /* A host that took part does not any more. */
-static void let_go(launch_member *x, int64_t now)
+static void release_member(launch_member *x, int64_t now)
 {
     if (x->answer != 0 || x->suspect)
-        put_off(x, now);
+        start_backoff(x, now);
     else
-        x->back_at = x->leaving ? after(now, going_s) : now;
+        x->back_at = x->leaving ? after_s(now, going_s) : now;
 }
 
-const char *launch_membership_refuse(launch_membership *m, int rank, double *s)
+const char *launch_membership_exclude(launch_membership *m, int rank, double *s)
 {
     launch_member *refused = NULL;
     int stepped = 0;
@@ -625,12 +625,12 @@ const char *launch_membership_refuse(launch_membership *m, int rank, double *s)
     if (refused == NULL || stepped == 0)
         return NULL;
     *s = refused_s;
-    refused->back_at = after(ek_clock_ns(), refused_s);
+    refused->back_at = after_s(ek_clock_ns(), refused_s);
     refused->used = 0;
     return refused->host.name;
 }
 
-void launch_membership_doubt(launch_membership *m)
+void launch_membership_suspect_new(launch_membership *m)
 {
     int64_t now = ek_clock_ns();
     int older = 0;
@@ -644,30 +644,30 @@ void launch_membership_doubt(launch_membership *m)
             continue;
         fprintf(stderr,
                 "evenkeel %s: no step was completed with %s, which is excluded for %.0f s\n",
-                m->l->command, x->host.name, put_off(x, now));
+                m->l->command, x->host.name, start_backoff(x, now));
         x->used = 0;
         x->suspect = 1;
     }
 }
 
 /* Whether a host that gets no rank has something to hand over, and may be able to. */
-static int has_to_give(const launch_member *x)
+static int has_state_to_drain(const launch_member *x)
 {
-    return x->used > 0 && !x->given && x->tries < GIVE_TRIES_MAX && !x->suspect && x->answer == 0 &&
-           x->subprocess.pid == 0;
+    return x->used > 0 && !x->drained && x->drain_tries < GIVE_TRIES_MAX && !x->suspect &&
+           x->answer == 0 && x->subprocess.pid == 0;
 }
 
 /* What there is to say of a host that is to have n ranks. */
 static launch_change change_of(const launch_membership *m, const launch_member *x, int64_t n)
 {
-    if (n == 0 && has_to_give(x))
-        return LAUNCH_GIVING;
+    if (n == 0 && has_state_to_drain(x))
+        return LAUNCH_DRAINING;
     if (n == 0 && x->suspect && x->used > 0)
-        return LAUNCH_LEFT_OUT;
+        return LAUNCH_EXCLUDED;
     if (n == 0 && x->answer != 0 && (x->used > 0 || (x->listed && !m->begun)))
         return LAUNCH_LOST;
     if (n == 0 && x->used > 0)
-        return LAUNCH_GIVEN_BACK;
+        return LAUNCH_RELEASED;
     return n > 0 && x->used == 0 && m->begun ? LAUNCH_JOINED : LAUNCH_UNCHANGED;
 }
 
@@ -685,16 +685,16 @@ static int add_draining(launch_membership *m, launch_hosts *out)
     int n = 0;
 
     for (int i = 0; i < m->n; i++)
-        if (m->member[i].giving) {
+        if (m->member[i].draining) {
             add_host(out, &m->member[i], 1);
-            m->member[i].tries++;
+            m->member[i].drain_tries++;
             n++;
         }
     return n;
 }
 
-ek_status launch_membership_use(launch_membership *m, int64_t ranks, launch_hosts *out,
-                                int *n_draining)
+ek_status launch_membership_assign(launch_membership *m, int64_t ranks, launch_hosts *out,
+                                   int *n_draining)
 {
     int64_t now = ek_clock_ns();
 
@@ -702,21 +702,21 @@ ek_status launch_membership_use(launch_membership *m, int64_t ranks, launch_host
     EK_REQUIRE(out->host != NULL, EK_ENOMEM, "no memory for %d hosts", m->n);
     for (int i = 0; i < m->n; i++) {
         launch_member *x = &m->member[i];
-        int64_t n = usable(x, now) ? x->host.slots : 0;
+        int64_t n = is_usable(x, now) ? x->host.slots : 0;
 
         n = n < ranks ? n : ranks;
         ranks -= n;
         x->change = change_of(m, x, n);
-        x->giving = x->change == LAUNCH_GIVING;
-        x->left_before = x->giving && x->leaving;
-        if (x->giving)
+        x->draining = x->change == LAUNCH_DRAINING;
+        x->was_leaving = x->draining && x->leaving;
+        if (x->draining)
             continue;
         if (x->used > 0 && n == 0)
-            let_go(x, now);
+            release_member(x, now);
         else if (x->used == 0 && n > 0)
             x->since = now;
         x->stepped = x->stepped && x->used > 0 && n > 0;
-        x->leaving = x->given = x->tries = 0;
+        x->leaving = x->drained = x->drain_tries = 0;
         x->used = (int)n;
         x->prepared = x->prepared && n == 0;
         if (n > 0)
@@ -730,7 +730,7 @@ ek_status launch_membership_use(launch_membership *m, int64_t ranks, launch_host
 }
 
 /* Why it is taken for lost. */
-static void say_why(const launch_member *x, FILE *f)
+static void print_reason(const launch_member *x, FILE *f)
 {
     if (x->answer == LAUNCH_SUBPROCESS_LATE)
         fprintf(f, " (timed out after %.1f s)", x->subprocess.took);
@@ -742,7 +742,7 @@ static void say_why(const launch_member *x, FILE *f)
         fprintf(f, " (mpiexec: status %d)", x->answer);
 }
 
-static int name_those(const launch_membership *m, launch_change change, FILE *f)
+static int print_members(const launch_membership *m, launch_change change, FILE *f)
 {
     int n = 0;
 
@@ -753,7 +753,7 @@ static int name_those(const launch_membership *m, launch_change change, FILE *f)
             continue;
         fprintf(f, "%s%s", n++ > 0 ? ", " : "", x->host.name);
         if (change == LAUNCH_LOST)
-            say_why(x, f);
+            print_reason(x, f);
     }
     return n;
 }
@@ -764,13 +764,13 @@ void launch_membership_report(const launch_membership *m, FILE *f)
         launch_change change;
         const char *one, *many;
     } what[] = {{LAUNCH_LOST, "does not respond", "do not respond"},
-                {LAUNCH_LEFT_OUT, "is excluded", "are excluded"},
-                {LAUNCH_GIVING, "hands over its state", "hand over their state"},
-                {LAUNCH_GIVEN_BACK, "is released", "are released"},
+                {LAUNCH_EXCLUDED, "is excluded", "are excluded"},
+                {LAUNCH_DRAINING, "hands over its state", "hand over their state"},
+                {LAUNCH_RELEASED, "is released", "are released"},
                 {LAUNCH_JOINED, "joins", "join"}};
 
     for (size_t k = 0; k < sizeof(what) / sizeof(what[0]); k++) {
-        int n = name_those(m, what[k].change, f);
+        int n = print_members(m, what[k].change, f);
 
         if (n > 0)
             fprintf(f, " %s; ", n > 1 ? what[k].many : what[k].one);

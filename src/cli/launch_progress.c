@@ -50,7 +50,7 @@ void launch_progress_enter(launch_progress *p, launch_phase phase, int64_t now)
     p->phase = phase;
 }
 
-void launch_progress_word(launch_progress *p, const char *name, int64_t now)
+void launch_progress_alive(launch_progress *p, const char *name, int64_t now)
 {
     for (int i = 0; i < LAUNCH_PHASES; i++)
         if (strcmp(name, names[i]) == 0)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Between fork and exec. */
-static void become(char *const *argv, pid_t parent, int in, int out)
+static void exec_subprocess(char *const *argv, pid_t parent, int in, int out)
 {
     sigset_t none;
 
@@ -39,7 +39,7 @@ ek_status launch_subprocess_begin(launch_subprocess *e, char *const *argv, int k
     }
     e->pid = fork();
     if (e->pid == 0)
-        become(argv, parent, in, e->out);
+        exec_subprocess(argv, parent, in, e->out);
     if (e->pid < 0) {
         e->pid = 0;
         launch_subprocess_end(e);
@@ -122,7 +122,7 @@ static int is_stuck(launch_subprocess *e, int64_t now)
 }
 
 /* A machine that stands still (it is too busy, or moved) keeps the command from its work, too. */
-static void leave_out_stalls(launch_subprocess *e, int64_t now)
+static void extend_for_stalls(launch_subprocess *e, int64_t now)
 {
     int64_t gap = now - e->looked;
 
@@ -133,13 +133,13 @@ static void leave_out_stalls(launch_subprocess *e, int64_t now)
     e->looked = now;
 }
 
-int launch_subprocess_look(launch_subprocess *e)
+int launch_subprocess_poll(launch_subprocess *e)
 {
     int64_t now = ek_clock_ns();
     int status, how;
     double took;
 
-    leave_out_stalls(e, now);
+    extend_for_stalls(e, now);
     took = (double)(now - e->begin) / 1e9;
     if (waitpid(e->pid, &status, WNOHANG) == e->pid) {
         e->took = took;
@@ -154,13 +154,13 @@ int launch_subprocess_look(launch_subprocess *e)
     else if (is_stuck(e, now))
         how = LAUNCH_SUBPROCESS_STUCK;
     else
-        return LAUNCH_SUBPROCESS_OUT;
+        return LAUNCH_SUBPROCESS_RUNNING;
     launch_subprocess_end(e);
     e->took = took;
     return how;
 }
 
-char *launch_subprocess_said(launch_subprocess *e)
+char *launch_subprocess_output(launch_subprocess *e)
 {
     struct stat s;
     char *text = NULL;

@@ -32,7 +32,7 @@ int launch_wait_is_due(launch_wait *w, int64_t now)
 }
 
 /* The nth host of a list, of which the first few are printed. */
-static void name_host(const char *host, int n, FILE *f)
+static void print_host(const char *host, int n, FILE *f)
 {
     if (n < NAMES_MAX)
         fprintf(f, "%s%s", n > 0 ? ", " : "", host);
@@ -53,7 +53,7 @@ int launch_wait_missing(const launcher *x, int joined, FILE *f)
         if (there == 0) {
             if (n == 0)
                 fprintf(f, " on ");
-            name_host(h->host[i].name, n++, f);
+            print_host(h->host[i].name, n++, f);
         }
         first = end;
     }
@@ -61,11 +61,11 @@ int launch_wait_missing(const launcher *x, int joined, FILE *f)
 }
 
 /* Of a start: what its workers are about, by phase; 0: that is theirs to say. */
-static int say_workers(const launcher *x, FILE *f)
+static int describe_workers(const launcher *x, FILE *f)
 {
     const launch_job_output *t = &x->job_output;
 
-    if (x->told)
+    if (x->workers_told)
         fprintf(f, "the workers to save and exit (interrupt again to terminate them at once)");
     else if (t->started < t->ranks && t->ready < t->ranks) {
         fprintf(f, "mpiexec to start workers");
@@ -85,7 +85,7 @@ static int say_workers(const launcher *x, FILE *f)
 }
 
 /* Hosts that have not answered yet, or that do not answer or cannot take part; how many. */
-static int name_members(const launch_membership *m, int asked, FILE *f)
+static int print_members(const launch_membership *m, int asked, FILE *f)
 {
     int n = 0;
 
@@ -93,25 +93,27 @@ static int name_members(const launch_membership *m, int asked, FILE *f)
         const launch_member *x = &m->member[i];
 
         if (asked ? x->subprocess.pid > 0 : x->listed && (x->answer != 0 || x->suspect))
-            name_host(x->host.name, n++, f);
+            print_host(x->host.name, n++, f);
     }
     return n;
 }
 
-static int say_reason(const launcher *x, launch_wait_reason reason, FILE *f)
+static int describe_reason(const launcher *x, launch_wait_reason reason, FILE *f)
 {
     switch (reason) {
     case LAUNCH_WAIT_DISCOVER: fprintf(f, "--discover to name hosts"); return 1;
-    case LAUNCH_WAIT_ANSWERS: fprintf(f, "a response from "); return name_members(x->members, 1, f);
+    case LAUNCH_WAIT_ANSWERS:
+        fprintf(f, "a response from ");
+        return print_members(x->members, 1, f);
     case LAUNCH_WAIT_CONNECTIVITY: fprintf(f, "a test of the connectivity between hosts"); return 1;
     case LAUNCH_WAIT_HOSTS:
         fprintf(f, "a host to continue on; none of these responds: ");
-        return name_members(x->members, 0, f);
-    default: return say_workers(x, f);
+        return print_members(x->members, 0, f);
+    default: return describe_workers(x, f);
     }
 }
 
-void launch_wait_tell(launcher *x, launch_wait_reason reason)
+void launch_wait_report(launcher *x, launch_wait_reason reason)
 {
     int64_t now = ek_clock_ns();
     char text[1024] = "";
@@ -120,7 +122,7 @@ void launch_wait_tell(launcher *x, launch_wait_reason reason)
 
     if (now < x->wait.tell_at || (f = fmemopen(text, sizeof(text), "w")) == NULL)
         return;
-    any = say_reason(x, reason, f);
+    any = describe_reason(x, reason, f);
     fclose(f);
     if (!any || !launch_wait_is_due(&x->wait, now))
         return;
@@ -134,11 +136,11 @@ void launch_wait_tell(launcher *x, launch_wait_reason reason)
 /* Each phase of a start, and the end that was asked for, is a wait of its own. */
 void launch_wait_for_workers(launcher *x, int64_t now)
 {
-    int what = x->told ? LAUNCH_PHASES : (int)x->progress.phase;
+    int what = x->workers_told ? LAUNCH_PHASES : (int)x->progress.phase;
 
     if (what != x->wait_of) {
         launch_wait_begin(&x->wait, x->l->quiet, now);
         x->wait_of = what;
     }
-    launch_wait_tell(x, LAUNCH_WAIT_WORKERS);
+    launch_wait_report(x, LAUNCH_WAIT_WORKERS);
 }

@@ -27,7 +27,7 @@
 enum { BATCH = 64, NAME_CAP = 16, PLACE_CAP = 128, NO_RANK = -1, HIGH_NUMBER = 960 };
 
 /* Where names of sockets are shared: this start of this machine, and this network namespace. */
-static void find_place(char place[PLACE_CAP])
+static void machine_id(char place[PLACE_CAP])
 {
     char boot[64] = "", net[48] = "";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -43,7 +43,7 @@ static void find_place(char place[PLACE_CAP])
 /* --- the launcher's end ----------------------------------------------------------------------- */
 
 /* What epoll keeps of a connection: its descriptor, and the rank once it has said which it is. */
-static int keep(int set, int how, int fd, int rank)
+static int epoll_set(int set, int how, int fd, int rank)
 {
     struct epoll_event e = {.events = EPOLLIN,
                             .data.u64 = (uint64_t)(uint32_t)fd << 32 | (uint32_t)(rank + 1)};
@@ -52,7 +52,7 @@ static int keep(int set, int how, int fd, int rank)
 }
 
 /* Listens under a name that the system chooses, which is no file's and goes with this process. */
-static int listen_somewhere(char *name)
+static int open_listener(char *name)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     socklen_t n = sizeof(a.sun_family);
@@ -76,10 +76,10 @@ void launch_worker_watch_init(launch_worker_watch *w)
 {
     char name[NAME_CAP] = "", place[PLACE_CAP];
 
-    find_place(place);
+    machine_id(place);
     *w = (launch_worker_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
-    w->door = listen_somewhere(name);
-    if (w->fd < 0 || w->door < 0 || keep(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
+    w->door = open_listener(name);
+    if (w->fd < 0 || w->door < 0 || epoll_set(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
         setenv(NAME_VARIABLE, name, 1) != 0 || setenv(PLACE_VARIABLE, place, 1) != 0)
         launch_worker_watch_fini(w); /* then mpiexec's word has to do */
 }
@@ -100,7 +100,7 @@ void launch_worker_watch_fini(launch_worker_watch *w)
     unsetenv(PLACE_VARIABLE);
 }
 
-static int note_connection(launch_worker_watch *w, int fd)
+static int add_connection(launch_worker_watch *w, int fd)
 {
     int *grown = realloc(w->connection, ((size_t)w->n + 1) * sizeof(*grown));
 
@@ -122,7 +122,7 @@ static void close_connection(launch_worker_watch *w, int fd)
     close(fd);
 }
 
-static void let_in(launch_worker_watch *w)
+static void accept_workers(launch_worker_watch *w)
 {
     struct ucred who;
     socklen_t n = sizeof(who);
@@ -130,21 +130,21 @@ static void let_in(launch_worker_watch *w)
 
     while ((fd = accept4(w->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != geteuid() ||
-            keep(w->fd, EPOLL_CTL_ADD, fd, NO_RANK) != 0 || note_connection(w, fd) != 0)
+            epoll_set(w->fd, EPOLL_CTL_ADD, fd, NO_RANK) != 0 || add_connection(w, fd) != 0)
             close(fd);
 }
 
 /* A worker says which rank it is, that it leaves in good order, or nothing more. */
-static void hear(launch_worker_watch *w, int fd, int rank)
+static void handle_worker(launch_worker_watch *w, int fd, int rank)
 {
     int32_t said = NO_RANK;
     ssize_t n = recv(fd, &said, sizeof(said), 0);
 
-    if (n == (ssize_t)sizeof(said) && said >= 0 && keep(w->fd, EPOLL_CTL_MOD, fd, said) == 0) {
+    if (n == (ssize_t)sizeof(said) && said >= 0 && epoll_set(w->fd, EPOLL_CTL_MOD, fd, said) == 0) {
         w->watched++;
         return;
     }
-    if (n == (ssize_t)sizeof(said) && keep(w->fd, EPOLL_CTL_MOD, fd, NO_RANK) == 0)
+    if (n == (ssize_t)sizeof(said) && epoll_set(w->fd, EPOLL_CTL_MOD, fd, NO_RANK) == 0)
         return; /* it leaves */
     if (rank != NO_RANK && w->first == NO_RANK)
         w->first = rank;
@@ -152,7 +152,7 @@ static void hear(launch_worker_watch *w, int fd, int rank)
     close_connection(w, fd);
 }
 
-void launch_worker_watch_look(launch_worker_watch *w)
+void launch_worker_watch_poll(launch_worker_watch *w)
 {
     struct epoll_event e[BATCH]; /* in the order in which they came */
     int n = epoll_wait(w->fd, e, BATCH, 0);
@@ -161,9 +161,9 @@ void launch_worker_watch_look(launch_worker_watch *w)
         int fd = (int)(e[i].data.u64 >> 32), rank = (int)(uint32_t)e[i].data.u64 - 1;
 
         if (fd == w->door)
-            let_in(w);
+            accept_workers(w);
         else
-            hear(w, fd, rank);
+            handle_worker(w, fd, rank);
     }
 }
 
@@ -174,7 +174,7 @@ static int to_launcher = -1;
 /* Linux closes the files of a dead process from the highest number down, and MPICH begins to kill
  * the other workers when its own connection to one closes: with a high number ours closes before
  * it, and the launcher learns of this death before the others. */
-static int with_high_number(int fd)
+static int move_to_high_fd(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_NUMBER);
 
@@ -184,7 +184,7 @@ static int with_high_number(int fd)
     return high;
 }
 
-static void tell(int32_t what)
+static void send_to_launcher(int32_t what)
 {
     if (to_launcher >= 0 && send(to_launcher, &what, sizeof(what), MSG_NOSIGNAL) < 0) {
         close(to_launcher);
@@ -207,7 +207,7 @@ static void *wait_for_end(void *connection)
 }
 
 /* A thread of its own, which takes no signals: whatever the others do, they end. */
-static void end_with_launcher(int fd)
+static void start_watch_thread(int fd)
 {
     enum { STACK_BYTES = 256 << 10 };
     pthread_attr_t how;
@@ -233,12 +233,12 @@ static int is_own_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid();
 }
 
-static int is_here(void)
+static int is_launcher_host(void)
 {
     const char *place = getenv(PLACE_VARIABLE);
     char own[PLACE_CAP];
 
-    find_place(own);
+    machine_id(own);
     return place != NULL && strcmp(place, own) == 0;
 }
 
@@ -257,18 +257,18 @@ void launch_worker_watch_join(int rank)
     if (connect(to_launcher, (struct sockaddr *)&a,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
         !is_own_user(to_launcher)) {
-        if (is_here())
+        if (is_launcher_host())
             _exit(EXIT_FAILURE); /* it is gone */
         close(to_launcher);      /* it is on another host */
         to_launcher = -1;
         return;
     }
-    to_launcher = with_high_number(to_launcher);
-    tell(rank);
-    end_with_launcher(to_launcher);
+    to_launcher = move_to_high_fd(to_launcher);
+    send_to_launcher(rank);
+    start_watch_thread(to_launcher);
 }
 
 void launch_worker_watch_leave(void)
 {
-    tell(NO_RANK);
+    send_to_launcher(NO_RANK);
 }

@@ -225,7 +225,7 @@ typedef struct {
     int64_t last_ns, told_ns, every;
     json_t *layers; /* objects, or lines of text; NULL: there are none */
     json_t *costs;  /* objects */
-} display;
+} progress_display;
 
 static int stop_wanted(void *context)
 {
@@ -233,22 +233,23 @@ static int stop_wanted(void *context)
     return interrupted != 0;
 }
 
-_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <= LAUNCH_NOTE_CAP,
+_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <=
+                   LAUNCH_MESSAGE_CAP,
                "a note holds what a rank has of memory");
 
 static void show_start(void *context, const ek_train_info *i)
 {
-    display *d = context;
+    progress_display *d = context;
     char a[16], b[16], c[16], m[16], ranks[32] = "";
     cli_text out;
 
     if (i->from_memory)
-        cli_job_tell(d->job, "recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
-                     i->memory_received, i->memory_prealloc);
+        cli_job_report(d->job, "recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
+                       i->memory_received, i->memory_prealloc);
     if (i->memory_blocks[0] != '\0')
-        cli_job_tell(d->job, "memory %s", i->memory_blocks);
+        cli_job_report(d->job, "memory %s", i->memory_blocks);
     if (i->memory_lacks)
-        cli_job_tell(d->job, "lacking");
+        cli_job_report(d->job, "lacking");
     if (d->quiet)
         return;
     if (d->job->size > 1)
@@ -268,7 +269,7 @@ static void show_start(void *context, const ek_train_info *i)
 }
 
 /* Ends the live line, where there is one. */
-static void end_line(void)
+static void end_live_line(void)
 {
     fputs(cli_live_end(), cli_err());
     fflush(cli_err());
@@ -276,11 +277,11 @@ static void end_line(void)
 
 static void show_tokenising(void *context, int64_t done, int64_t total)
 {
-    display *d = context;
+    progress_display *d = context;
     int64_t now = ek_clock_ns();
 
     if (now - d->told_ns > 1000000000) {
-        cli_job_tell(d->job, "phase tokenising");
+        cli_job_report(d->job, "phase tokenising");
         d->told_ns = now;
     }
     if (d->quiet || (done < total && now - d->last_ns < 200000000))
@@ -290,12 +291,12 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
         cli_live_show("tokenising %3.0f %%",
                       total > 0 ? 100.0 * (double)done / (double)total : 100.0);
     if (done >= total)
-        end_line();
+        end_live_line();
 }
 
 static void show_evaluating(void *context, int64_t windows_done, int64_t windows)
 {
-    display *d = context;
+    progress_display *d = context;
     int64_t now = ek_clock_ns();
 
     if (d->quiet || !d->live || now - d->last_ns < 100000000)
@@ -305,7 +306,7 @@ static void show_evaluating(void *context, int64_t windows_done, int64_t windows
 }
 
 /* A line that stays. */
-static void show_evaluation(const display *d, const ek_train_progress *p)
+static void show_evaluation(const progress_display *d, const ek_train_progress *p)
 {
     char line[256];
 
@@ -316,17 +317,17 @@ static void show_evaluation(const display *d, const ek_train_progress *p)
         cli_live_show("%s", line);
     else
         fprintf(cli_err(), "%s\n", line);
-    end_line();
+    end_live_line();
 }
 
 static void show_step(void *context, const ek_train_progress *p)
 {
-    display *d = context;
+    progress_display *d = context;
     int64_t now = ek_clock_ns(), left = p->steps - p->step;
     char rate[16], eta[24], line[256];
     int last = left == 0;
 
-    cli_job_tell(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
+    cli_job_report(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
     if (!d->quiet && p->eval_tokens > 0)
         show_evaluation(d, p);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
@@ -343,18 +344,18 @@ static void show_step(void *context, const ek_train_progress *p)
     else
         fprintf(cli_err(), "%s\n", line);
     if (last)
-        end_line();
+        end_live_line();
 }
 
-static void tell_phase(void *context, const char *name)
+static void report_phase(void *context, const char *name)
 {
-    const display *d = context;
+    const progress_display *d = context;
 
-    cli_job_enter_phase(d->job, name);
+    cli_job_report(d->job, "phase %s", name);
 }
 
 /* JSON has no infinity. */
-static json_t *number_of(double x)
+static json_t *json_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
 }
@@ -366,12 +367,12 @@ static void add_to(json_t **list, json_t *o)
     json_array_append_new(*list, o);
 }
 
-static void keep_layer(void *context, const ek_train_layer *l)
+static void collect_layer(void *context, const ek_train_layer *l)
 {
-    display *d = context;
+    progress_display *d = context;
     json_t *o =
         d->json ? json_pack("{s:I, s:o, s:f, s:f, s:f, s:f, s:b}", "layer", (json_int_t)l->layer,
-                            "r_cc", number_of(l->r_cc), "achieved_gflops", l->achieved / 1e9,
+                            "r_cc", json_number(l->r_cc), "achieved_gflops", l->achieved / 1e9,
                             "semi_ideal_gflops", l->semi_ideal / 1e9, "ideal_gflops",
                             l->ideal / 1e9, "peak_gflops", l->peak / 1e9, "measured", l->measured)
                 : json_string(l->line);
@@ -379,9 +380,9 @@ static void keep_layer(void *context, const ek_train_layer *l)
     add_to(&d->layers, o);
 }
 
-static void keep_cost(void *context, const ek_train_cost *c)
+static void collect_cost(void *context, const ek_train_cost *c)
 {
-    display *d = context;
+    progress_display *d = context;
     int predicted = c->predicted_s >= 0;
 
     add_to(&d->costs,
@@ -425,21 +426,21 @@ static void add_evaluations(json_t *o, const ek_train_evaluation *e)
     json_t *best = e->best_checkpoint[0] != '\0' ? ek_json_text_of(e->best_checkpoint) : NULL;
 
     if (e->step > 0)
-        json_object_set_new(o, "evaluation",
-                            json_pack("{s:I, s:I, s:f, s:o, s:I, s:f, s:o, s:I, s:b, s:o*}",
-                                      "count", (json_int_t)e->count, "step", (json_int_t)e->step,
-                                      "loss", e->loss, "perplexity", number_of(exp(e->loss)),
-                                      "best_step", (json_int_t)e->best_step, "best_loss",
-                                      e->best_loss, "best_perplexity", number_of(exp(e->best_loss)),
-                                      "since_best", (json_int_t)e->since_best, "stopped_early",
-                                      e->stopped_early, "best_checkpoint", best));
+        json_object_set_new(
+            o, "evaluation",
+            json_pack("{s:I, s:I, s:f, s:o, s:I, s:f, s:o, s:I, s:b, s:o*}", "count",
+                      (json_int_t)e->count, "step", (json_int_t)e->step, "loss", e->loss,
+                      "perplexity", json_number(exp(e->loss)), "best_step",
+                      (json_int_t)e->best_step, "best_loss", e->best_loss, "best_perplexity",
+                      json_number(exp(e->best_loss)), "since_best", (json_int_t)e->since_best,
+                      "stopped_early", e->stopped_early, "best_checkpoint", best));
 }
 
-static void print_json(const ek_train_summary *s, const display *d)
+static void print_json(const ek_train_summary *s, const progress_display *d)
 {
     json_t *o = json_pack(
         "{s:i, s:I, s:o, s:f, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", d->job->size, "steps",
-        (json_int_t)s->end.step, "loss", number_of(s->end.loss), "tokens_per_s", s->tokens_per_s,
+        (json_int_t)s->end.step, "loss", json_number(s->end.loss), "tokens_per_s", s->tokens_per_s,
         "seconds", s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
         (json_int_t)s->info.active_params, "peak_rss_mb", (double)s->peak_rss_bytes / 1e6,
         "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
@@ -498,7 +499,7 @@ static void print_evaluations(const ek_train_evaluation *e)
                e->since_best);
 }
 
-static void print_summary(const ek_train_summary *s, const display *d)
+static void print_summary(const ek_train_summary *s, const progress_display *d)
 {
     char rate[16], time[24], peak[16], guess[16], loss[40] = "no step was left to take";
     cli_text path;
@@ -527,13 +528,13 @@ static void print_summary(const ek_train_summary *s, const display *d)
 }
 
 /* Rank 0 alone shows how the run goes; the others say what went wrong with them. */
-static display open_display(const ek_options *o, const cli_job *job)
+static progress_display open_display(const ek_options *o, const cli_job *job)
 {
-    display d = {.job = job,
-                 .quiet = ek_options_flag(o, "quiet") || job->rank > 0,
-                 .live = job->live,
-                 .json = ek_options_flag(o, "json"),
-                 .every = 10};
+    progress_display d = {.job = job,
+                          .quiet = ek_options_flag(o, "quiet") || job->rank > 0,
+                          .live = job->live,
+                          .json = ek_options_flag(o, "json"),
+                          .every = 10};
 
     ek_log_set_sink(show_log, (void *)(uintptr_t)job,
                     job->rank > 0                 ? EK_LOG_ERROR
@@ -543,7 +544,7 @@ static display open_display(const ek_options *o, const cli_job *job)
 }
 
 static void print_end(const ek_train_summary *s, const ek_train_config *cfg, const cli_job *job,
-                      const display *d)
+                      const progress_display *d)
 {
     cli_text out;
 
@@ -639,14 +640,15 @@ static char *own_settings(const ek_options *o)
     return text;
 }
 
-static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
+static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
 {
     ek_path cache;
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary = {0};
-    display d = open_display(o, job);
-    ek_train_hooks hooks = {&d,         show_start, show_step,  show_tokenising, stop_wanted,
-                            keep_layer, keep_cost,  tell_phase, show_evaluating};
+    progress_display d = open_display(o, job);
+    ek_train_hooks hooks = {
+        &d,           show_start,   show_step,      show_tokenising, stop_wanted, collect_layer,
+        collect_cost, report_phase, show_evaluating};
     json_t *settings = ek_options_dump(o);
     char *own = own_settings(o);
     int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
@@ -679,7 +681,7 @@ static int run_with(const ek_options *o, cli_job *job, int argc, char **argv)
     if (st == EK_OK)
         st = dry ? cli_dry_run(&cfg, &hooks, ranks, &summary) : ek_train(&cfg, &hooks, &summary);
     free(racks);
-    end_line();
+    end_live_line();
     if (st == EK_OK && cfg.n_draining == 0) /* else it goes on */
         print_end(&summary, &cfg, job, &d);
     ek_train_settings_release(&cfg);
@@ -703,7 +705,7 @@ int cli_train(int argc, char **argv)
     status = cli_job_enter(&table, argc, argv, &o, &job);
     if (status >= 0)
         return status;
-    status = run_with(o, &job, argc, argv);
+    status = run_train(o, &job, argc, argv);
     ek_options_destroy(o);
     return status;
 }

@@ -63,7 +63,7 @@ static void try_links(trial *t, int n, const int (*cut)[2], int cuts)
                                  .start_s = 60};
     CHECK(launch_connectivity_begin(&t->k) == EK_OK);
     while (!known) {
-        CHECK(launch_connectivity_look(&t->k, &known) == EK_OK);
+        CHECK(launch_connectivity_poll(&t->k, &known) == EK_OK);
         nanosleep(&nap, NULL);
     }
     t->left_out = launch_connectivity_choose(&t->k, t->out);

@@ -12,8 +12,8 @@ static int64_t begin(launch_progress *p, int64_t now, int64_t each)
     launch_progress_begin(p, now);
     launch_progress_enter(p, LAUNCH_CONNECT, now += each);
     launch_progress_enter(p, LAUNCH_PLAN, now += each);
-    launch_progress_word(p, "transfer", now += s);
-    launch_progress_word(p, "step", now += s);
+    launch_progress_alive(p, "transfer", now += s);
+    launch_progress_alive(p, "step", now += s);
     return now;
 }
 
@@ -80,13 +80,13 @@ static void saves(void)
 
     for (int i = 0; i < 10; i++) {
         launch_progress_step(&p, now += 4 * s);
-        launch_progress_word(&p, "checkpoint", now);
+        launch_progress_alive(&p, "checkpoint", now);
         CHECK(!launch_progress_hangs(&p, now + 99 * s));
-        launch_progress_word(&p, "step", now += 20 * s);
+        launch_progress_alive(&p, "step", now += 20 * s);
     }
     CHECK(fabs(launch_progress_median_s(&p) - 4) <= 1e-9);
     CHECK(!launch_progress_hangs(&p, now + 39 * s) && launch_progress_hangs(&p, now + 41 * s));
-    launch_progress_word(&p, "end", now);
+    launch_progress_alive(&p, "end", now);
     CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
     CHECK(fabs(p.took_s[LAUNCH_CHECKPOINT] - 200) <= 1e-6);
 }
@@ -103,9 +103,9 @@ static void other_phases(void)
     CHECK(!launch_progress_hangs(&p, now + 19 * s) && launch_progress_hangs(&p, now + 21 * s));
     launch_progress_enter(&p, LAUNCH_PLAN, now);
     CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
-    launch_progress_word(&p, "tokenising", now + 90 * s); /* any word is a sign of life */
+    launch_progress_alive(&p, "tokenising", now + 90 * s); /* any word is a sign of life */
     CHECK(p.phase == LAUNCH_PLAN && !launch_progress_hangs(&p, now + 180 * s));
-    launch_progress_word(&p, "transfer", now);
+    launch_progress_alive(&p, "transfer", now);
     CHECK(!launch_progress_hangs(&p, now + 99 * s));
     launch_progress_begin(&p, now);
     now = begin(&p, now, 5 * s);

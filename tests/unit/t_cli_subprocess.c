@@ -29,7 +29,7 @@ static int end_of(launch_subprocess *e)
 {
     int status;
 
-    while ((status = launch_subprocess_look(e)) == LAUNCH_SUBPROCESS_OUT)
+    while ((status = launch_subprocess_poll(e)) == LAUNCH_SUBPROCESS_RUNNING)
         nap(0.002);
     CHECK(e->pid == 0);
     return status;
@@ -85,7 +85,7 @@ static void said(void)
 
     begin(&e, "cat; (exit 255) & echo a b; exec sleep 0.3", 1, 60); /* which has no stdin */
     CHECK(end_of(&e) == 0);
-    said = launch_subprocess_said(&e);
+    said = launch_subprocess_output(&e);
     CHECK(said != NULL && strcmp(said, "a b\n") == 0);
     free(said);
     launch_subprocess_end(&e);
@@ -98,7 +98,7 @@ static void stall(void)
 
     begin(&e, "exec sleep 3600", 0, 1.0);
     nap(1.5);
-    CHECK(launch_subprocess_look(&e) == LAUNCH_SUBPROCESS_OUT);
+    CHECK(launch_subprocess_poll(&e) == LAUNCH_SUBPROCESS_RUNNING);
     CHECK(end_of(&e) == LAUNCH_SUBPROCESS_LATE);
     CHECK(e.took >= 1.0 && e.took < 2.0);
     launch_subprocess_end(&e);
