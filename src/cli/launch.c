@@ -1,4 +1,5 @@
-/* The launcher: mpiexec as a child, its output, signals, deadlines, and the status of the job. */
+/* The launcher's event loop: mpiexec as a child process, its output, signals, deadlines, and the
+ * exit status of the job. */
 #include "cli/launch.h"
 
 #include "evenkeel/job.h"
@@ -26,9 +27,9 @@ enum { LINE_MAX_BYTES = 1 << 20, TICK_MS = 50 };
 
 static const int64_t second = 1000000000;
 
-/* --- the child -------------------------------------------------------------------------------- */
+/* --- child process ---------------------------------------------------------------------------- */
 
-/* Between fork and exec. */
+/* In the child, between fork and exec. */
 static void exec_mpiexec(const launcher *x, pid_t parent, int out, int err, char **argv)
 {
     launch_child_become(parent, &x->mask, launch_child_stdin(), out, err);
@@ -73,7 +74,8 @@ static ek_status prepare_launcher(launcher *x)
     x->streams[1].line = launch_job_output_stderr;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
-        if (caught[i] != SIGHUP || !cli_ignores_hangup()) /* blocked, it would come here */
+        if (caught[i] != SIGHUP ||
+            !cli_ignores_hangup()) /* signalfd also receives ignored signals */
             sigaddset(&set, caught[i]);
     sigprocmask(SIG_BLOCK, &set, &x->mask);
     x->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -91,7 +93,8 @@ static ek_status set_variable(const launcher *x)
         snprintf(value + strlen(value), 32, " elastic=%016" PRIx64, x->number);
     if (x->n_draining > 0)
         snprintf(value + strlen(value), 24, " givers=%d", x->n_draining);
-    EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM, "no memory for a variable");
+    EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM,
+               "no memory for an environment variable");
     return EK_OK;
 }
 
@@ -124,9 +127,9 @@ static void end_generation(launcher *x)
     launch_job_output_fini(&x->job_output);
 }
 
-/* --- its output ------------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------- */
 
-/* Hands on all whole lines; at the end, or where a line is longer than there is room, the rest. */
+/* Passes on all complete lines; at end of file, or if a line exceeds the buffer, also the rest. */
 static void emit_lines(launcher *x, launch_stream *s, int all)
 {
     size_t at = 0;
@@ -186,11 +189,12 @@ void launch_handle_signals(launcher *x)
         }
         x->interrupts++;
         if (x->child > 0 && (x->interrupts > 1 || x->job_output.ready < x->job_output.ranks))
-            x->kill_at = ek_clock_ns(); /* at a start nobody may be there to be told */
+            x->kill_at = ek_clock_ns(); /* not all workers can be signalled yet */
     }
 }
 
-/* When a job is killed that is over, which mpiexec may fail to see; 0: it is not over. */
+/* Deadline after which mpiexec is killed although it still runs: a worker has failed or ended,
+ * which mpiexec may not notice.  0: no deadline. */
 static int64_t kill_time(const launcher *x, int64_t now)
 {
     int failed = x->job_output.reported && x->job_output.status != CLI_INTERRUPTED;
@@ -201,8 +205,9 @@ static int64_t kill_time(const launcher *x, int64_t now)
     return now + (x->l->elastic && lost ? second / 4 : 5 * second);
 }
 
-/* Workers that have not begun to take steps may wait for others that do not come; what they go on
- * from, in memory or in a checkpoint, is left for the same command. */
+/* Forwards an interrupt as SIGUSR1.  With --elastic, workers that have not reached the first step
+ * may be waiting for others, so they get a short grace period; the state they start from stays in
+ * shared memory or in a checkpoint, for the same command. */
 static void forward_interrupt(launcher *x, int64_t now)
 {
     if (!x->workers_told && x->kill_at == 0) {
@@ -216,7 +221,7 @@ static void forward_interrupt(launcher *x, int64_t now)
     }
 }
 
-/* What has become due. */
+/* Runs whatever is due: interrupts, hang detection, deadlines, release of held-back output. */
 static void handle_timers(launcher *x)
 {
     int64_t now = ek_clock_ns();
@@ -257,7 +262,7 @@ static void run_event_loop(launcher *x)
                   x->job_output.ready < x->job_output.ranks;
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
-            if (p[3].revents != 0) /* first: the others are about to be killed */
+            if (p[3].revents != 0) /* first: mpiexec is about to kill the other workers */
                 launch_worker_watch_poll(&x->watch);
             for (int i = 0; i < 2; i++)
                 if (p[i].revents != 0)
@@ -271,7 +276,7 @@ static void run_event_loop(launcher *x)
         emit_lines(x, &x->streams[i], 1);
 }
 
-/* --- the end ---------------------------------------------------------------------------------- */
+/* --- running a job ---------------------------------------------------------------------------- */
 
 static void release_launcher(launcher *x)
 {
@@ -297,7 +302,7 @@ out:
     return st;
 }
 
-/* Where the list of hosts stays as it is. */
+/* Without --elastic: reads the host file, if any, and determines the number of ranks. */
 static ek_status read_hosts(launcher *x, launch_hosts *out)
 {
     if (x->l->hosts != NULL)
@@ -309,7 +314,7 @@ static ek_status read_hosts(launcher *x, launch_hosts *out)
     return EK_OK;
 }
 
-/* One start of workers, from the choice of hosts to its end. */
+/* One start of workers: chooses hosts, runs mpiexec, applies the exit policy. */
 static ek_status start_once(launcher *x, int *status)
 {
     launch_hosts hosts = {0};
@@ -334,7 +339,7 @@ out:
     return st;
 }
 
-/* With --elastic, start after start until one comes to its end. */
+/* Repeats starts while the exit policy asks for another (--elastic). */
 static ek_status run_job(launcher *x, int *status)
 {
     EK_TRY(prepare_launcher(x));

@@ -1,6 +1,6 @@
-/* The command line of mpiexec, MPICH's (Hydra) or Open MPI's.
+/* Builds the command line of mpiexec, for MPICH (Hydra) or Open MPI.
  *
- * Both take hosts as "a:2,b:1".  Workers are not bound to cores: an OpenMP team has to spread. */
+ * Both accept hosts as "a:2,b:1".  Workers are not bound to cores, as each runs an OpenMP team. */
 #include "evenkeel/job.h"
 
 #include "cli/launch_priv.h"
@@ -15,7 +15,7 @@ enum { PATH_CAP = 4096 };
 
 static const char blanks[] = " \t\r";
 
-/* Takes an argument; where there is no more room (see launch_args_make) it is left out. */
+/* Appends an argument; launch_args_make() reserves enough entries. */
 static void add(launch_args *a, const char *word)
 {
     if (a->n + 1 < a->room)
@@ -61,13 +61,13 @@ static void add_words(launch_args *a, char *words)
         add(a, word);
 }
 
-/* This program, by its own path and name. */
+/* Absolute path of this program. */
 static ek_status own_path(char **out)
 {
     char path[PATH_CAP];
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
 
-    EK_REQUIRE(n > 0, EK_EIO, "the system does not say where evenkeel lies (/proc/self/exe)");
+    EK_REQUIRE(n > 0, EK_EIO, "cannot determine the path of evenkeel (/proc/self/exe)");
     path[n] = '\0';
     *out = strdup(path);
     EK_REQUIRE(*out != NULL, EK_ENOMEM, "no memory for the command line of mpiexec");
@@ -81,7 +81,7 @@ ek_status launch_args_make(const launch *l, const char *mpiexec, int ranks, cons
     ek_status st = EK_OK;
 
     memset(out, 0, sizeof(*out));
-    out->room = (size_t)l->argc + strlen(more) + 32; /* a word has a letter at least */
+    out->room = (size_t)l->argc + strlen(more) + 32; /* a word has at least one letter */
     out->argv = calloc(out->room, sizeof(*out->argv));
     out->owned[0] = strdup(mpiexec);
     out->owned[1] = strdup(more);

@@ -1,14 +1,14 @@
-/* The children of a launcher: how they start, and that nothing of them is left.
+/* Child processes of a launcher, and the cleanup of their descendants.
  *
- * mpiexec's proxies, what stands for ssh, and workers are in sessions of their own, and those that
- * do not look at their parent outlive it.  All of them inherit the environment, though.  A launcher
- * marks each of its children there with CHILD_VARIABLE=ID.PID: ID is the launcher's, 128 random
- * bits, PID the child's.  To end a child for good is to kill whatever has its mark on this host.
+ * mpiexec's proxies, its remote launchers (ssh or a replacement) and workers run in sessions of
+ * their own, and some outlive their parent.  All inherit the environment, so each child is marked
+ * there with CHILD_VARIABLE=ID.PID (ID: 128 random bits of the launcher, PID: of the child), and
+ * cleanup kills every process on this host that has the mark.
  *
- * A launcher that is killed cannot do that.  So it starts `evenkeel guard ID`, which waits at a
- * pipe that closes when the launcher ends, however that comes, and kills whatever has the mark of
- * one of its children.  On other hosts mpiexec's proxies end when their connection to it does, and
- * kill their workers. */
+ * A launcher that is killed cannot clean up.  So it starts `evenkeel guard ID`, which blocks on a
+ * pipe that closes when the launcher ends in any way, and then kills all processes marked by it. On
+ * other hosts, mpiexec's proxies exit when their connection to mpiexec closes, and kill their
+ * workers. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random_name.h"
@@ -29,13 +29,13 @@
 
 enum { MARK_CAP = EK_RANDOM_NAME_CAP + 16, ENVIRON_MAX = 16 << 20 };
 
-/* So long processes that were killed may take to be gone: of one child, and of a launcher. */
+/* Time limits for killed processes to disappear: of one child, and of a launcher. */
 static const double child_gone_s = 1, launcher_gone_s = 30;
 
 static struct {
-    char id[EK_RANDOM_NAME_CAP]; /* "": children are not marked */
-    int quiet[2]; /* a pipe that nobody writes to, for children to read; 0: none yet */
-    int guarded;  /* the guard's pipe; 0: there is none */
+    char id[EK_RANDOM_NAME_CAP]; /* "": marking is disabled */
+    int quiet[2]; /* a pipe that is never written, as stdin of children; 0: none yet */
+    int guarded;  /* write end of the guard's pipe; 0: no guard */
     pid_t guard;
 } here;
 
@@ -56,7 +56,7 @@ void launch_child_become(pid_t parent, const sigset_t *mask, int in, int out, in
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(CLI_FAILED);
-    setpgid(0, 0); /* what the terminal sends goes to the launcher alone */
+    setpgid(0, 0); /* signals of the terminal reach only the launcher */
     sigprocmask(SIG_SETMASK, mask, NULL);
     signal(SIGPIPE, SIG_DFL);
     dup2(in >= 0 ? in : null, STDIN_FILENO);
@@ -69,8 +69,8 @@ void launch_child_become(pid_t parent, const sigset_t *mask, int in, int out, in
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* The environment that a process was started with, to be freed; NULL: it has ended, or is another
- * user's. */
+/* The initial environment of a process, to be freed by the caller; NULL: it has ended, or belongs
+ * to another user. */
 static char *environment_of(const char *pid, size_t *bytes)
 {
     ek_path path;
@@ -100,7 +100,7 @@ static char *environment_of(const char *pid, size_t *bytes)
     return text;
 }
 
-/* mark: its beginning, the point behind the launcher's id or the child's number included. */
+/* mark: "ID." (whole = 0, any child of the launcher) or "ID.PID" (whole = 1). */
 static int has_mark(const char *pid, const char *mark, int whole)
 {
     static const char key[] = CHILD_VARIABLE "=";
@@ -116,7 +116,7 @@ static int has_mark(const char *pid, const char *mark, int whole)
     return found;
 }
 
-/* Returns how many there were. */
+/* Returns the number of processes killed. */
 static int kill_marked_once(const char *mark, int whole)
 {
     ek_names names = {0};
@@ -134,7 +134,7 @@ static int kill_marked_once(const char *mark, int whole)
     return n;
 }
 
-/* Again, as one of them may just have started another. */
+/* Repeats until none is found, as one of them may just have forked. */
 static void kill_marked(const char *mark, int whole, double seconds)
 {
     int64_t end = ek_clock_ns() + (int64_t)(seconds * 1e9);

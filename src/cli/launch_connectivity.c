@@ -1,16 +1,17 @@
-/* Which hosts reach each other.  A cut between two that both answer cannot be seen from here: their
- * workers wait for each other.  Jobs of `evenkeel links` tell: first one on all hosts, which ends
- * soon where nothing is cut; else one on each pair, in rounds in which every host has one. */
+/* Connectivity test between hosts.  A broken link between two hosts that both respond to probes is
+ * not visible to the launcher; workers on them just wait for each other.  The test runs `evenkeel
+ * links` jobs: first one on all hosts, which passes soon if all links work; otherwise one on each
+ * pair, in rounds in which every host takes part in one job. */
 #include "cli/launch_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How many times what a start of this run takes such a job may take; at least; where that is not
- * known. */
+/* Time limit of a job: a multiple of the duration of a start, with a minimum; if that is unknown.
+ */
 static const double factor = 5, least_s = 3, unknown_s = 20;
-/* After so many pairs that failed no more of a host are tried. */
+/* No further pairs of a host are tested after this many failures. */
 enum { ENOUGH = 2 };
 
 ek_status launch_connectivity_try(launch_subprocess *e, const launch *l, const char *mpiexec,
@@ -36,8 +37,8 @@ static int rounds_of(int n)
     return n + n % 2 - 1;
 }
 
-/* The pairs of a round, from 1: as in a tournament, one stays where it is and the others go round.
- * Of an odd number one has nobody to meet. */
+/* Pair i of a round (counted from 1), by the circle method of round-robin tournaments.  Returns 0
+ * if one of the two does not exist (n odd). */
 static int pair_of(int n, int round, int i, int *a, int *b)
 {
     int m = rounds_of(n);
@@ -91,7 +92,7 @@ ek_status launch_connectivity_begin(launch_connectivity *k)
     return launch_connectivity_try(&k->subprocess[0], k->l, k->mpiexec, k->start_s, k->host, k->n);
 }
 
-/* Takes what the job has said; 0: it is still under way. */
+/* Polls one job and records its result; returns 0 while it runs. */
 static int poll_job(launch_connectivity *k, int i)
 {
     int status, a, b;
@@ -124,7 +125,7 @@ ek_status launch_connectivity_poll(launch_connectivity *k, int *known)
     return begin_round(k);
 }
 
-/* Of those that are not out, the one that most others do not reach, the last of equals; -1: none.
+/* The remaining host with most broken links to other remaining hosts, the last of equals; -1: none.
  */
 static int most_cut_host(const launch_connectivity *k, const unsigned char *out)
 {

@@ -1,13 +1,12 @@
-/* What --elastic adds to a launcher: who takes part in each start, when a start is ended because
- * it hangs or because hosts come and go, and what is said and written of it.
+/* --elastic: chooses the hosts of each start, ends a start that hangs or whose hosts change, and
+ * reports and records each restart (generations.jsonl).
  *
- * Hosts that come are taken in at the end of a step: when rank 0 says that it is done the workers
- * are killed, which costs nothing but what they have begun of the next one.  A host that is about
- * to go may have what nobody else has, so there is a start in between, in which it gives that to
- * those that stay, and no step is taken.
+ * Hosts join between steps: when rank 0 reports a completed step, the workers are killed, which
+ * loses only their part of the next step.  A host that will be reclaimed may hold state that no
+ * other host has, so a start in between, which takes no step, lets it hand that state over.
  *
- * The lock of --out is the launcher's own: a rank that hangs, or whose host is cut off, would keep
- * those after it from taking it. */
+ * --out is locked by the launcher, not by a rank: a rank that hangs or is cut off would keep later
+ * ones from taking the lock. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -23,16 +22,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Without hosts to go on with they are asked so many times, and the wait between doubles. */
+/* If no host responds: number of probes, and first wait between them, which doubles. */
 enum { TRIES_MAX = 7, FIRST_WAIT_MS = 250, LOOK_MS = 200 };
-/* So long hosts may take to give memory back, at the end and when that was asked for. */
+/* Time for hosts to free preallocated memory, at the end and after an interrupt. */
 static const double close_s = 5, close_soon_s = 0.5;
 
 static const int64_t tend_every = 100000000; /* ns */
-/* A host that is about to go may not be there for much longer. */
-static const int64_t leave_patience = 5000000000;
+/* How long to wait for the end of a step: a host being reclaimed may be gone soon after. */
+static const int64_t leave_timeout = 5000000000;
 
-/* Some time, which a signal that asks for the end cuts short. */
+/* Waits, handling signals and printing "waiting for ..."; EK_ECANCELED when interrupted. */
 static ek_status wait_ms_or_signal(launcher *x, int ms, launch_wait_reason reason)
 {
     int64_t end = ek_clock_ns() + (int64_t)ms * 1000000, left = end;
@@ -52,7 +51,7 @@ static ek_status wait_ms_or_signal(launcher *x, int ms, launch_wait_reason reaso
     return EK_OK;
 }
 
-/* As many as are wanted, or as there are, in whole units. */
+/* Number of ranks to start on `slots` slots: at most --ranks, and a multiple of the unit. */
 static int ranks_of(const launcher *x, int64_t slots)
 {
     int64_t n = x->l->ranks > 0 && x->l->ranks < slots ? x->l->ranks : slots;
@@ -60,14 +59,14 @@ static int ranks_of(const launcher *x, int64_t slots)
     return (int)(n - n % x->l->unit);
 }
 
-/* Without a host to go on with, for as long as a run may be silent. */
+/* Whether there were too few hosts for longer than --watchdog. */
 static int has_waited_too_long(const launcher *x)
 {
     return x->l->watchdog > 0 && (double)(ek_clock_ns() - x->wait.begin) / 1e9 > x->l->watchdog &&
            ranks_of(x, launch_membership_slots(x->members)) == 0;
 }
 
-/* What no number of hosts that answer could make good. */
+/* Rejects --ranks that could not be met even if all listed hosts responded. */
 static ek_status check_ranks(const launcher *x)
 {
     int64_t slots = launch_membership_listed_slots(x->members);
@@ -81,7 +80,7 @@ static ek_status check_ranks(const launcher *x)
     return EK_OK;
 }
 
-/* Looks again and again until it is done. */
+/* Polls until done, or until the wait has exceeded --watchdog (not for --discover). */
 static ek_status wait_until(launcher *x, ek_status (*look)(launch_membership *m, int *done),
                             launch_wait_reason reason)
 {
@@ -111,7 +110,7 @@ ek_status launch_elastic_open(launcher *x)
     return check_ranks(x);
 }
 
-/* A folder of its own in which nothing came to stand does not stay. */
+/* Removes --out again if this launcher created it and it is empty. */
 void launch_elastic_close(launcher *x, int status)
 {
     if (x->members != NULL)
@@ -123,7 +122,7 @@ void launch_elastic_close(launcher *x, int status)
     close(x->lock);
 }
 
-/* --- who takes part --------------------------------------------------------------------------- */
+/* --- choice of hosts -------------------------------------------------------------------------- */
 
 static ek_status probe_hosts(launcher *x)
 {
@@ -131,7 +130,7 @@ static ek_status probe_hosts(launcher *x)
     return wait_until(x, launch_membership_probed, LAUNCH_WAIT_ANSWERS);
 }
 
-/* Those that took part when it hung, or came to nothing again, may not reach each other. */
+/* After a hang or two failed starts: hosts in use may not reach each other. */
 static ek_status test_connectivity(launcher *x)
 {
     EK_TRY(launch_membership_test_links(x->members));
@@ -163,7 +162,7 @@ static ek_status find_hosts(launcher *x)
                    x->l->unit);
 }
 
-/* Longer from start to start while none of them takes a step. */
+/* Exponential backoff after starts without a completed step. */
 static ek_status back_off(launcher *x)
 {
     return x->failed_starts > 0 ? wait_ms_or_signal(x, 50 << x->failed_starts, LAUNCH_WAIT_HOSTS)
@@ -180,8 +179,7 @@ static void report_hosts(const launcher *x, int hosts)
             hosts > 1 ? "s" : "");
 }
 
-/* How long it took until the last start had ended, or all of that one if it was for hosts that are
- * to go. */
+/* Records the time until the last start had ended, or its whole duration if it drained hosts. */
 static void record_end_time(launcher *x, int64_t now)
 {
     if (x->n_draining > 0)
@@ -235,19 +233,19 @@ static int hosts_used(const launcher *x)
     return x->members != NULL ? n : 1;
 }
 
-/* Steps that had been done, and are taken again. */
+/* Number of completed steps that this start repeats. */
 static int64_t steps_repeated(const launcher *x)
 {
     return x->done > x->job_output.first_step ? x->done - x->job_output.first_step : 0;
 }
 
-/* Something was left in memory and not enough, here or where a host gave what it had. */
+/* Whether state in memory was found but incomplete, in this start or in one that drained hosts. */
 static int is_state_incomplete(const launcher *x)
 {
     return x->job_output.state_incomplete || x->drain_incomplete;
 }
 
-/* Nobody should have to find that out from the numbers of steps. */
+/* Warns if completed steps are repeated, with the reason. */
 static void warn_of_loss(const launcher *x)
 {
     const launch_job_output *t = &x->job_output;
@@ -275,8 +273,8 @@ static const char *source_of(const launcher *x)
     return x->job_output.first_step > 0 ? "checkpoint" : "start";
 }
 
-/* A line at the end of a file, as a whole or not at all; text: its 0 becomes the newline. */
-static void add_line(const char *path, char *text)
+/* Appends a complete line or nothing; text: its terminating NUL is replaced by a newline. */
+static void append_line(const char *path, char *text)
 {
     size_t bytes = strlen(text) + 1;
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -291,7 +289,7 @@ static void add_line(const char *path, char *text)
     close(fd);
 }
 
-/* A line of generations.jsonl; one that cannot be written is not worth a failure. */
+/* Appends a line to generations.jsonl; errors are ignored. */
 static void write_generation(const launcher *x, double total_s)
 {
     const double *took = x->progress.took_s;
@@ -318,12 +316,12 @@ static void write_generation(const launcher *x, double total_s)
                                         x->progress.first_step_s));
     text = json_dumps(o, JSON_REAL_PRECISION(6 + 7));
     if (text != NULL && ek_path_set(&path, "%s/generations.jsonl", x->l->out) == EK_OK)
-        add_line(path.s, text);
+        append_line(path.s, text);
     free(text);
     json_decref(o);
 }
 
-/* How long it took from the loss to new work. */
+/* After the first step of a start: records and prints the time since the loss, by phase. */
 static void report_resumption(launcher *x, int64_t now)
 {
     const double *took = x->progress.took_s;
@@ -352,14 +350,14 @@ static void report_resumption(launcher *x, int64_t now)
 
 /* --- while it runs ---------------------------------------------------------------------------- */
 
-/* From here on the start is as good as over. */
+/* Records when the end of this start was detected. */
 static void record_end_seen(launcher *x, int64_t now)
 {
     if (x->end_seen != 0)
         return;
     x->end_seen = now;
     if (x->seen_at != 0)
-        return; /* none has done a step since another one ended */
+        return; /* still pending from an earlier start */
     x->seen_at = now;
     x->seen_epoch = epoch();
 }
@@ -370,8 +368,8 @@ static void end_start(launcher *x, launch_reason why, int64_t now)
     x->kill_at = now;
 }
 
-/* Whether a step has ended since more hosts could take part, have their memory ready, and nobody
- * else is about to answer. */
+/* Whether to restart with more hosts: their memory is preallocated, no further host is about to
+ * respond, and a step has ended since. */
 static int may_regroup(launcher *x)
 {
     if (ranks_of(x, launch_membership_slots(x->members)) <= x->ranks ||
@@ -384,7 +382,7 @@ static int may_regroup(launcher *x)
     return x->job_output.steps > x->more_since;
 }
 
-/* A host that was there when it was asked may be gone when workers are started (see
+/* Whether mpiexec hangs because a host that responded to the probe cannot be reached any more (see
  * launch_subprocess.c). */
 static int is_mpiexec_stuck(launcher *x)
 {
@@ -397,8 +395,8 @@ static int is_mpiexec_stuck(launcher *x)
     return x->stuck > 1;
 }
 
-/* Whether one that takes part is to go, others can go on, and a step has ended since that was said,
- * or takes too long to wait for. */
+/* Whether to drain a leaving host now: the others suffice to continue, and a step has ended since
+ * its notice or takes too long. */
 static int may_hand_over(launcher *x, int64_t now)
 {
     if (!launch_membership_has_leaving(x->members) ||
@@ -411,7 +409,7 @@ static int may_hand_over(launcher *x, int64_t now)
         x->leave_since = x->job_output.steps;
     }
     return x->job_output.steps > x->leave_since ||
-           (x->progress.phase == LAUNCH_STEP && now - x->leave_at > leave_patience);
+           (x->progress.phase == LAUNCH_STEP && now - x->leave_at > leave_timeout);
 }
 
 static void poll_members(launcher *x, int64_t now)

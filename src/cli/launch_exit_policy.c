@@ -1,4 +1,4 @@
-/* The end of a start of workers: what is said of it, and whether others go on. */
+/* End of a start of workers: reports the reason and decides whether to restart. */
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { FAILED_STARTS_MAX = 4 }; /* starts running that may be lost without a step */
+enum { FAILED_STARTS_MAX = 4 }; /* consecutive starts that may be lost without a completed step */
 
 int64_t launch_steps_written(const char *out, time_t since)
 {
@@ -26,7 +26,7 @@ int64_t launch_steps_written(const char *out, time_t since)
         s.st_mtim.tv_sec < since || ek_file_map_open(path.s, &m) < 0)
         return 0;
     text = m.data;
-    for (n = m.bytes; n > 0 && text[n - 1] != '\n';) /* a line that was being written */
+    for (n = m.bytes; n > 0 && text[n - 1] != '\n';) /* an incomplete line */
         n--;
     line = n > 0 ? memrchr(text, '\n', n - 1) : NULL;
     line = line != NULL ? line + 1 : text;
@@ -38,7 +38,7 @@ int64_t launch_steps_written(const char *out, time_t since)
     return done;
 }
 
-/* Of this command; 0: it has not taken one. */
+/* Steps completed, if this command has completed any; else 0. */
 static int64_t steps_done(const launcher *x)
 {
     return launch_steps_written(x->l->out, x->begin - 1);
@@ -49,7 +49,8 @@ int launch_has_state_in_memory(const launcher *x)
     return x->job_output.recovered || steps_done(x) > 0;
 }
 
-/* How far the run has come, which is less than before where it has gone back and said so. */
+/* Updates the number of completed steps, which decreases if the run went back to an earlier state.
+ */
 static void record_steps_done(launcher *x)
 {
     int64_t written = steps_done(x), said = x->resumed ? x->job_output.steps : x->done;
@@ -57,27 +58,27 @@ static void record_steps_done(launcher *x)
     x->done = written > said ? written : said;
 }
 
-/* Whether any worker has said so, or mpiexec that it was there.  One may be killed when it has come
- * to the launcher itself, and before its word came through mpiexec. */
+/* Counts a worker as started once it connects, even if it is killed before its "start" message
+ * arrives through mpiexec, or once mpiexec reports its death by a signal. */
 static int any_worker_started(const launcher *x)
 {
     return x->job_output.death.signal > 0 || x->job_output.started > 0 || x->watch.watched > 0 ||
            x->watch.ended > 0;
 }
 
-/* Whether another start is worth it: not where there never were any workers, and not without end
- * where none takes a step. */
+/* Whether to restart: only if workers have ever started, and at most FAILED_STARTS_MAX times in a
+ * row without a completed step. */
 static int may_restart(launcher *x)
 {
     int64_t done = steps_done(x);
 
     x->failed_starts = done > x->steps ? 0 : x->failed_starts + 1;
-    x->steps = done; /* fewer, where a checkpoint was gone back to */
+    x->steps = done; /* decreases after a restart from a checkpoint */
     return x->l->elastic && x->joined && x->interrupts == 0 &&
            x->failed_starts <= FAILED_STARTS_MAX;
 }
 
-/* Ends what is said of a run that broke off: how far it came, and how to go on. */
+/* Second half of the message about a lost start: completed steps, and how to continue. */
 static void describe_progress(const launcher *x, FILE *f)
 {
     int64_t done = steps_done(x);
@@ -103,15 +104,15 @@ static void describe_progress(const launcher *x, FILE *f)
         fprintf(f, "; there is no checkpoint yet, start over");
 }
 
-/* Whether a failure of the lowest rank that has failed may be its host's alone, and that host has
- * nothing of the run yet. */
+/* Whether the first reported failure may concern that rank's host only, while it holds no state of
+ * the run yet. */
 static int is_of_one_host(const launcher *x)
 {
     return x->members != NULL && x->n_draining == 0 && x->interrupts == 0 && !x->job_output.lost &&
            x->job_output.reporter > 0 && x->progress.phase <= LAUNCH_PLAN;
 }
 
-/* One that has failed by itself has said why; here it is whether others may do better. */
+/* A worker has reported a failure: restarts without its host, or if it only lost another rank. */
 static int decide_after_report(launcher *x)
 {
     launch_job_output *t = &x->job_output;
@@ -133,7 +134,8 @@ static int decide_after_report(launcher *x)
     return t->status;
 }
 
-/* Who has died, or what else has ended the start: "rank 1 on b (process 7) was killed ...". */
+/* First half of the message: "rank 1 on b (process 7) was killed ...", or what else ended the
+ * start. */
 static void describe_end(launcher *x, int code, FILE *f)
 {
     launch_job_output *t = &x->job_output;
@@ -151,7 +153,7 @@ static void describe_end(launcher *x, int code, FILE *f)
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (launch_job_output_death(t, who, sizeof(who))) {
         if (t->death.signal <= 0)
-            launch_job_output_release(t); /* it may have said why */
+            launch_job_output_release(t); /* may contain the reason */
         fprintf(f, "%s", who);
     } else {
         launch_job_output_release(t);
@@ -160,7 +162,7 @@ static void describe_end(launcher *x, int code, FILE *f)
     }
 }
 
-/* One that has broken off, in one line. */
+/* The start was lost without a report of a worker: prints one line, restarts if allowed. */
 static int decide_after_loss(launcher *x, int code)
 {
     FILE *f = fmemopen(x->end_reason, sizeof(x->end_reason), "w");
@@ -177,7 +179,7 @@ static int decide_after_loss(launcher *x, int code)
     return x->interrupts > 0 ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
-/* It was for hosts that are to go, and has done what it was for. */
+/* The start was for draining hosts only, and has succeeded. */
 static int is_drain_done(const launcher *x, int code)
 {
     return x->n_draining > 0 && code == CLI_DONE;
@@ -192,7 +194,7 @@ int launch_exit_policy(launcher *x)
     if (x->l->elastic)
         record_steps_done(x);
     if (x->members != NULL && x->reason != LAUNCH_HAND_OVER && !is_drain_done(x, code)) {
-        launch_membership_forget_notices(x->members); /* Open MPI gives some when a rank dies */
+        launch_membership_forget_notices(x->members); /* Open MPI sends SIGTERM when a rank dies */
         if (t->steps < 0 && (!t->reported || t->lost))
             launch_membership_suspect_new(x->members);
     }
@@ -212,9 +214,9 @@ int launch_exit_policy(launcher *x)
         fputc('\n', stderr);
     t->drawn = 0;
     if ((x->reason == LAUNCH_REGROUP || x->reason == LAUNCH_HAND_OVER) && x->interrupts == 0) {
-        x->restart = 1; /* in the midst of the step after, of which nothing was done yet */
+        x->restart = 1; /* the interrupted step has not changed any state */
         x->skip_probe = x->reason == LAUNCH_REGROUP;
-        x->failed_starts = x->skip_probe ? 0 : x->failed_starts; /* a step had ended */
+        x->failed_starts = x->skip_probe ? 0 : x->failed_starts; /* a step was completed */
         snprintf(x->end_reason, sizeof(x->end_reason), "%s",
                  x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is released");
         return CLI_FAILED;

@@ -1,4 +1,4 @@
-/* A list of hosts: a file's, or what a command says; one a line. */
+/* Parses host lists, from a file or the output of --discover; one host per line. */
 #include "base/file.h"
 #include "cli/launch_priv.h"
 #include "cli/limits.h"
@@ -11,7 +11,7 @@ enum { HOSTS_BYTES_MAX = 16 << 20, SLOTS_MAX = CLI_HOST_RANKS_MAX };
 
 static const char blanks[] = " \t\r";
 
-/* K of "K", or -1. */
+/* Number of slots, or -1 on a syntax error or if out of range. */
 static int64_t slots_of(const char *text)
 {
     char *end;
@@ -20,8 +20,8 @@ static int64_t slots_of(const char *text)
     return *text >= '0' && *text <= '9' && *end == '\0' && k >= 1 && k <= SLOTS_MAX ? k : -1;
 }
 
-/* The words behind a host: slots=K, unless HOST:K has said it, and rack=NAME.  *word: the first one
- * that is neither; NULL: there is none. */
+/* Parses the words after a host: slots=K (unless given as HOST:K) and rack=NAME.  *word: the first
+ * other word, or NULL. */
 static void read_words(char **rest, launch_host *h, int has_slots, char **word)
 {
     while ((*word = strtok_r(NULL, blanks, rest)) != NULL) {
@@ -37,7 +37,8 @@ static void read_words(char **rest, launch_host *h, int has_slots, char **word)
     }
 }
 
-/* One line: HOST, HOST:K or HOST slots=K, and rack=NAME.  h->name is empty for an empty line. */
+/* Parses a line: HOST, HOST:K or HOST slots=K, then optionally rack=NAME.  h->name is empty for an
+ * empty line. */
 static ek_status read_line(const char *what, int number, char *line, launch_host *h)
 {
     char *rest, *host, *word, *colon;
@@ -136,7 +137,7 @@ ek_status launch_hosts_list(const launch_hosts *h, char **list)
     return EK_OK;
 }
 
-/* The number of a host's rack: the first host that is in it. */
+/* The number of a host's rack: index of the first host in it. */
 static int rack_number(const launch_hosts *h, int host)
 {
     int first = 0;

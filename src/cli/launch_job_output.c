@@ -1,7 +1,8 @@
-/* What a job says: workers' lines are printed, mpiexec's are held back and searched for who died.
+/* Output of a job.  Lines of workers are printed; those of mpiexec are held back and parsed for the
+ * worker that died.
  *
- * MPICH's mpiexec reports the end of a worker on stdout, in a block that begins with a line of
- * "=", Open MPI's on stderr. */
+ * MPICH's mpiexec reports the end of a worker on stdout, in a block that starts with a line of "=",
+ * Open MPI's on stderr. */
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
@@ -51,9 +52,9 @@ static void print_stderr(launch_job_output *t, const char *text, size_t n)
     t->drawn = 0;
 }
 
-/* --- who died --------------------------------------------------------------------------------- */
+/* --- which worker died ------------------------------------------------------------------------ */
 
-/* Where `key` ends in the line, or NULL. */
+/* The text after `key` in the line, or NULL. */
 static const char *find_after(const char *line, const char *key)
 {
     const char *at = strstr(line, key);
@@ -96,8 +97,9 @@ static void search_open_mpi(launch_death *d, const char *line)
     }
 }
 
-/* The worker that was seen to end first, unless it may have been killed because of one that cannot
- * be seen; else the one that mpiexec named. */
+/* The worker whose connection closed first, if all workers are watched or it is on the same host as
+ * the one that mpiexec named (else it may have been killed because of an unwatched one); otherwise
+ * the one that mpiexec named. */
 static int first_watched_death(const launch_job_output *t, int named)
 {
     int first = t->watch != NULL ? t->watch->first : -1;
@@ -108,7 +110,7 @@ static int first_watched_death(const launch_job_output *t, int named)
     return named;
 }
 
-/* The worker of which mpiexec spoke, or -1. */
+/* The worker that mpiexec reported, or -1. */
 static int dead_rank(const launch_job_output *t)
 {
     const launch_death *d = &t->death;
@@ -155,7 +157,7 @@ int launch_job_output_death(const launch_job_output *t, char *text, size_t cap)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
-/* What Open MPI's mpiexec says of every job that fails, and its rules. */
+/* Lines that Open MPI's mpiexec prints for every failed job, and its rulers. */
 static int is_boilerplate(const char *line)
 {
     return strncmp(line, "Primary job  terminated normally, but", 37) == 0 ||
@@ -163,21 +165,20 @@ static int is_boilerplate(const char *line)
            (strlen(line) > 70 && strspn(line, "-") == strlen(line));
 }
 
-/* "[mpiexec@head] ...", "[proxy:0:2@node3] ...": MPICH's, of what it did when something failed. */
+/* "[mpiexec@head] ...", "[proxy:0:2@node3] ...": internal messages of MPICH's mpiexec (Hydra). */
 static int is_of_hydra(const char *line)
 {
     return strncmp(line, "[mpiexec@", 9) == 0 || strncmp(line, "[proxy:", 7) == 0;
 }
 
-/* Whether what mpiexec says of itself is worth showing: once all workers are there, it is of how it
- * took somebody's end. */
+/* Whether those are shown: once all workers are ready, they only concern the end of a worker. */
 static int shows_hydra(const launch_job_output *t)
 {
     return !t->hide_mpiexec_reports && t->ready < t->ranks;
 }
 
-/* What mpiexec, libraries and other programs say is shown with its control characters escaped.
- * own: it is mpiexec's report of a worker's end. */
+/* Holds back a line of mpiexec, a library or another program, with control characters escaped.
+ * own: part of mpiexec's report of a worker's end. */
 static void hold_line(launch_job_output *t, const char *line, size_t n, int own)
 {
     char text[LINE_CAP];
@@ -210,8 +211,8 @@ void launch_job_output_drop(launch_job_output *t)
     t->held_since = 0;
 }
 
-/* "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR ...": MPICH's transport complains
- * on stdout, as a rule of a rank that has just died. */
+/* "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR ...": errors of MPICH's transport
+ * on stdout, usually about a rank that has just died. */
 static int is_of_ucx(const char *line, size_t n)
 {
     static const char word[] = " UCX  ";
@@ -240,7 +241,7 @@ void launch_job_output_stdout(launch_job_output *t, const char *line, size_t n)
     fflush(stdout);
 }
 
-/* "start ..." or "rank ...", of which the second has the host's name as the others know it. */
+/* "start ..." or "rank ..."; the latter has the host name as known to MPI. */
 static int handle_worker(launch_job_output *t, const char *text)
 {
     launch_worker w = {0}, *known;
@@ -307,13 +308,13 @@ static void handle_message(launch_job_output *t, const char *line, size_t n)
     t->lost = strstr(text, " lost") != NULL;
 }
 
-/* One report is enough: a second worker may have begun its own before the first one ended it. */
+/* Prints a line of a worker.  Only the first failure report is shown: a second worker may have
+ * begun its own before the first one ended the job. */
 static void print_worker_line(launch_job_output *t, const char *text, size_t n, int part)
 {
     if (t->reported > 1 && t->explained)
         return;
-    t->explained |= t->reported > 0 && n > 0 && !part;
-    if (t->drawn && n == 0) { /* the end of the line that is drawn */
+    if (t->drawn && n == 0) { /* terminates the live line */
         fputc('\n', stderr);
         t->drawn = 0;
         return;

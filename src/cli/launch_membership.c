@@ -1,8 +1,8 @@
-/* The hosts of a job with --elastic: who is on the list, who answers, who takes part.
+/* Membership of an --elastic job: which hosts are listed, respond, and are in use.
  *
- * A host answers when mpiexec can start evenkeel on it and hears of its end.  All are asked at
- * once, each through an mpiexec of its own, so that one that is silent holds nobody up for long:
- * when others have answered, the rest has ten times as long as they took. */
+ * A host responds if mpiexec can run evenkeel on it to its end.  All hosts are probed at once, each
+ * by an mpiexec of its own, so that a silent host does not delay the others for long: once some
+ * have responded, the rest has ten times as long as they took. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/launch_priv.h"
@@ -12,19 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Time limit of a probe; after the first responses: a multiple of the slowest, with a minimum. */
 static const double answer_s = 15, answer_least_s = 1.5, answer_factor = 10;
-/* Before the first start of a command, which most often has no work that waits for it. */
+/* That minimum before the first start, when no work is waiting. */
 static const double first_answer_least_s = 5;
-/* To get memory ready, which may be all that a host has; and to give that back. */
+/* Time limits to preallocate memory (possibly most of the host's), and to free it. */
 static const double prepare_s = 600, give_back_s = 5;
-/* So long those that are ready wait for others that are not. */
+/* How long prepared hosts wait for others that are still preallocating. */
 static const double together_s = 20;
-/* How often a list is read, a command asked for it, and a host that takes no part asked again. */
+/* Intervals: reading the host file, running --discover, probing a host that is not in use; time
+ * limit of --discover. */
 static const double read_every_s = 1, discover_every_s = 5, ask_every_s = 2, discover_s = 30;
-/* A host that was lost waits so long, and each time twice as long when it was lost soon after it
- * had come; one that is about to go is given that time. */
+/* Backoff of a lost host, doubled each time it was lost within soon_s of joining; time until a
+ * reclaimed host is used again. */
 static const double back_s = 2, soon_s = 60, going_s = 60;
-/* One that could not take part: somebody has to mend that. */
+/* Backoff of a host whose rank failed on its own, as that needs a repair. */
 static const double refused_s = 60;
 enum { BACK_DOUBLES_MAX = 5, GIVE_TRIES_MAX = 2 };
 
@@ -33,7 +35,7 @@ static int64_t after_s(int64_t now, double s)
     return now + (int64_t)(s * 1e9);
 }
 
-/* --- the list --------------------------------------------------------------------------------- */
+/* --- host list -------------------------------------------------------------------------------- */
 
 static launch_member *find_member(launch_membership *m, const char *name)
 {
@@ -43,7 +45,7 @@ static launch_member *find_member(launch_membership *m, const char *name)
     return NULL;
 }
 
-/* Runs evenkeel on a host, with these arguments. */
+/* Runs evenkeel with these arguments on a host. */
 static ek_status run_on_host(const launch_membership *m, launch_member *x, char **argv, int argc,
                              double s)
 {
@@ -53,8 +55,7 @@ static ek_status run_on_host(const launch_membership *m, launch_member *x, char 
     return launch_subprocess_run(&x->subprocess, m->l, m->mpiexec, 1, host, argv, argc, s);
 }
 
-/* Ends what is asked of a host, and has it give back memory that it may have made ready and that
- * was not used. */
+/* Ends the current probe of a host, and starts to free its preallocated memory, if unused. */
 static void free_prealloc(const launch_membership *m, launch_member *x)
 {
     char command[] = "reserve";
@@ -66,7 +67,7 @@ static void free_prealloc(const launch_membership *m, launch_member *x)
     x->holds_prealloc = x->preparing = x->prepared = 0;
 }
 
-/* Hosts that are not named any more, and take no part, are forgotten, once they owe nothing. */
+/* Removes hosts that are neither listed nor in use, once their preallocated memory is freed. */
 static void drop_unlisted(launch_membership *m)
 {
     int n = 0;
@@ -86,7 +87,7 @@ static void drop_unlisted(launch_membership *m)
     m->n = n;
 }
 
-/* Takes a list.  Of a host that is named twice the slots add up. */
+/* Replaces the list.  Slots of a host that is listed twice are added. */
 static ek_status update_list(launch_membership *m, const launch_hosts *h)
 {
     launch_member *grown = realloc(m->member, (size_t)(m->n + h->n) * sizeof(*grown));
@@ -134,7 +135,7 @@ static ek_status end_discover(launch_membership *m, int status)
                status >= LAUNCH_SUBPROCESS_KILLED ? "was killed, or took more seconds than "
                                                   : "exited with status ",
                status >= LAUNCH_SUBPROCESS_KILLED ? (int)discover_s : status);
-    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for what --discover says");
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the output of --discover");
     st = launch_hosts_parse("--discover", text, &h);
     free(text);
     EK_TRY(st);
@@ -143,7 +144,7 @@ static ek_status end_discover(launch_membership *m, int status)
     return st;
 }
 
-/* A file is read at once; a command is asked and answers later. */
+/* Reads the host file, or starts --discover. */
 static ek_status read_list(launch_membership *m)
 {
     launch_hosts h;
@@ -157,7 +158,7 @@ static ek_status read_list(launch_membership *m)
     return st;
 }
 
-/* A list that cannot be read does not end a run that goes well: said once. */
+/* An unreadable list does not end the run: prints one warning. */
 static void report_list_error(launch_membership *m, ek_status st)
 {
     if (st < 0 && !m->list_error_shown)
@@ -166,9 +167,9 @@ static void report_list_error(launch_membership *m, ek_status st)
     m->list_error_shown = st < 0;
 }
 
-/* --- asking ----------------------------------------------------------------------------------- */
+/* --- probes ----------------------------------------------------------------------------------- */
 
-/* Whether it reaches all that take part. */
+/* Starts a connectivity test between a host and all hosts in use. */
 static ek_status start_link_probe(const launch_membership *m, launch_member *x)
 {
     const char **host = calloc((size_t)m->n, sizeof(*host));
@@ -185,7 +186,7 @@ static ek_status start_link_probe(const launch_membership *m, launch_member *x)
     return st;
 }
 
-/* linking: if a job is under way, whose hosts one that is suspect has to reach. */
+/* linking: a job is running; a suspect host must then reach its hosts. */
 static ek_status start_probe(launch_membership *m, launch_member *x, int linking)
 {
     char version[] = "--version";
@@ -198,7 +199,7 @@ static ek_status start_probe(launch_membership *m, launch_member *x, int linking
     return x->testing_links ? start_link_probe(m, x) : run_on_host(m, x, argv, 1, answer_s);
 }
 
-/* Each such question costs those at work some time. */
+/* Result of a connectivity test.  Backs off after failures, as each test slows the hosts in use. */
 static void record_link_probe(launch_member *x, int64_t now, int status)
 {
     x->testing_links = 0;
@@ -207,8 +208,9 @@ static void record_link_probe(launch_member *x, int64_t now, int status)
     x->ask_at = after_s(now, ask_every_s * (double)(1 << (x->refusals < 5 ? x->refusals : 5)));
 }
 
-/* Whether it is known, by now, whether the host answers.  One that could not get ready is asked
- * again at once: it may be gone, or have no room, which is no reason to do without it. */
+/* Polls the probe of a host; returns 0 while it runs.  After a failed preallocation the host is
+ * probed at once: it may be gone, or lack memory, in which case it is used without preallocation.
+ */
 static int poll_probe(launch_member *x, int64_t now)
 {
     int status;
@@ -236,13 +238,13 @@ ek_status launch_membership_probe(launch_membership *m)
         launch_member *x = &m->member[i];
 
         launch_subprocess_end(&x->subprocess);
-        if (x->listed || x->used > 0) /* what it has is asked for, too */
+        if (x->listed || x->used > 0) /* unlisted hosts in use hold state */
             EK_TRY(start_probe(m, x, 0));
     }
     return EK_OK;
 }
 
-/* A command may name new ones meanwhile. */
+/* Takes the result of --discover and probes new hosts. */
 static ek_status probe_new_members(launch_membership *m)
 {
     int status =
@@ -257,8 +259,7 @@ static ek_status probe_new_members(launch_membership *m)
     return EK_OK;
 }
 
-/* Before the first start nothing else waits, and an mpiexec that fails once may not the next time.
- */
+/* Before the first start, hosts that failed a probe are probed once more: mpiexec may fail once. */
 static int is_probed_again(const launch_membership *m, launch_member *x)
 {
     int is = !m->begun && !x->probed_twice && x->answer != LAUNCH_SUBPROCESS_LATE;
@@ -271,7 +272,7 @@ ek_status launch_membership_probed(launch_membership *m, int *asked)
 {
     int64_t now = ek_clock_ns();
     int waiting = 0, there = 0;
-    double patience, least = m->used_at == 0 ? first_answer_least_s : answer_least_s;
+    double limit_s, least = m->used_at == 0 ? first_answer_least_s : answer_least_s;
 
     EK_TRY(probe_new_members(m));
     for (int i = 0; i < m->n; i++) {
@@ -287,12 +288,12 @@ ek_status launch_membership_probed(launch_membership *m, int *asked)
             waiting++;
         }
     }
-    patience = answer_factor * m->slowest_s;
-    patience = patience > least ? patience : least;
+    limit_s = answer_factor * m->slowest_s;
+    limit_s = limit_s > least ? limit_s : least;
     for (int i = 0; i < m->n && waiting > 0 && there > 0; i++)
         if (m->member[i].subprocess.pid > 0)
             m->member[i].subprocess.limit =
-                m->member[i].subprocess.begin + (int64_t)(patience * 1e9);
+                m->member[i].subprocess.begin + (int64_t)(limit_s * 1e9);
     *asked = waiting == 0 && (there > 0 || m->discover.pid == 0);
     return EK_OK;
 }
@@ -302,14 +303,14 @@ static int is_leaving(const launch_member *x)
     return !x->listed || x->leaving;
 }
 
-/* Whether it could take part. */
+/* Whether ranks can be assigned to the host. */
 static int is_usable(const launch_member *x, int64_t now)
 {
     return !is_leaving(x) && !x->suspect && x->answer == 0 && x->subprocess.pid == 0 &&
            (x->used > 0 || now >= x->back_at);
 }
 
-/* --- who reaches whom ------------------------------------------------------------------------- */
+/* --- connectivity ----------------------------------------------------------------------------- */
 
 ek_status launch_membership_test_links(launch_membership *m)
 {
@@ -321,14 +322,14 @@ ek_status launch_membership_test_links(launch_membership *m)
     m->link_member = calloc((size_t)m->n, sizeof(*m->link_member));
     EK_REQUIRE(k->host != NULL && m->link_member != NULL, EK_ENOMEM, "no memory for %d hosts",
                m->n);
-    for (int go = 0; go < 2; go++) /* of equals the last one is left out */
+    for (int go = 0; go < 2; go++) /* of equals the last one is excluded */
         for (int i = 0; i < m->n; i++)
             if (m->member[i].used > 0 && is_leaving(&m->member[i]) == go) {
                 k->host[k->n] = m->member[i].host.name;
                 m->link_member[k->n++] = i;
                 silent += m->member[i].answer != 0;
             }
-    k->n = silent > 0 ? 0 : k->n; /* which is reason enough */
+    k->n = silent > 0 ? 0 : k->n; /* that explains the failure */
     return k->n > 1 ? launch_connectivity_begin(k) : EK_OK;
 }
 
@@ -381,7 +382,7 @@ void launch_membership_clear_suspicion(launch_membership *m)
         m->member[i].suspect = m->member[i].leaving = 0;
 }
 
-/* --- memory for what is to come: see elastic/prealloc.h --------------------------------------- */
+/* --- preallocation, see elastic/prealloc.h ---------------------------------------------------- */
 
 void launch_membership_set_blocks(launch_membership *m, const char *text)
 {
@@ -389,7 +390,7 @@ void launch_membership_set_blocks(launch_membership *m, const char *text)
         m->blocks[0] = '\0';
 }
 
-/* The more of a host's slots, the more ranks it has to have memory for. */
+/* Preallocates on a host for one rank per slot. */
 static ek_status start_prealloc(launch_membership *m, launch_member *x)
 {
     char command[] = "reserve", number[16], ranks[24];
@@ -404,7 +405,7 @@ static ek_status start_prealloc(launch_membership *m, launch_member *x)
     return EK_OK;
 }
 
-/* Slots of hosts that take part, or have got ready to. */
+/* Slots of hosts that are in use or prepared. */
 static int64_t expected_slots(const launch_membership *m)
 {
     int64_t n = 0;
@@ -427,7 +428,7 @@ int launch_membership_prealloc(launch_membership *m)
 
         if (x->used > 0 || x->prepared || !is_usable(x, now))
             continue;
-        x->prepared = start_prealloc(m, x) < 0; /* then without */
+        x->prepared = start_prealloc(m, x) < 0; /* then it is used without */
         begun += !x->prepared;
     }
     return begun > 0;
@@ -443,7 +444,7 @@ void launch_membership_step_done(launch_membership *m)
     }
 }
 
-/* At the end. */
+/* Frees preallocated memory on all hosts, within `seconds`. */
 static void free_all_prealloc(launch_membership *m, double seconds)
 {
     int64_t end = after_s(ek_clock_ns(), seconds);
@@ -490,7 +491,7 @@ void launch_membership_close(launch_membership *m, double seconds)
     *m = (launch_membership){.discover = {.out = -1}};
 }
 
-/* --- while a job runs ------------------------------------------------------------------------- */
+/* --- during a job ----------------------------------------------------------------------------- */
 
 static void poll_list(launch_membership *m, int64_t now)
 {
@@ -588,9 +589,9 @@ void launch_membership_drained(launch_membership *m)
     }
 }
 
-/* --- who takes part --------------------------------------------------------------------------- */
+/* --- assignment of ranks ---------------------------------------------------------------------- */
 
-/* A host was lost, or as good as that; for how many seconds it is left alone. */
+/* Starts the backoff of a lost host; returns its length in seconds. */
 static double start_backoff(launch_member *x, int64_t now)
 {
     int doubles = x->losses < BACK_DOUBLES_MAX ? x->losses : BACK_DOUBLES_MAX;
@@ -601,7 +602,7 @@ static double start_backoff(launch_member *x, int64_t now)
     return s;
 }
 
-/* A host that took part does not any more. */
+/* A host in use gets no ranks any more. */
 static void release_member(launch_member *x, int64_t now)
 {
     if (x->answer != 0 || x->suspect)
@@ -650,14 +651,14 @@ void launch_membership_suspect_new(launch_membership *m)
     }
 }
 
-/* Whether a host that gets no rank has something to hand over, and may be able to. */
+/* Whether a host that gets no rank holds state, responds, and can still be drained. */
 static int has_state_to_drain(const launch_member *x)
 {
     return x->used > 0 && !x->drained && x->drain_tries < GIVE_TRIES_MAX && !x->suspect &&
            x->answer == 0 && x->subprocess.pid == 0;
 }
 
-/* What there is to say of a host that is to have n ranks. */
+/* The change for a host that will have n ranks. */
 static launch_change change_of(const launch_membership *m, const launch_member *x, int64_t n)
 {
     if (n == 0 && has_state_to_drain(x))
@@ -671,7 +672,7 @@ static launch_change change_of(const launch_membership *m, const launch_member *
     return n > 0 && x->used == 0 && m->begun ? LAUNCH_JOINED : LAUNCH_UNCHANGED;
 }
 
-/* The next ranks of the job are those of a host, n of them. */
+/* Assigns the next n ranks of the job to a host. */
 static void add_host(launch_hosts *out, launch_member *x, int64_t n)
 {
     x->first = (int)launch_hosts_slots(out);
@@ -679,7 +680,7 @@ static void add_host(launch_hosts *out, launch_member *x, int64_t n)
     out->host[out->n++].slots = n;
 }
 
-/* Those that give stand behind the others; their number. */
+/* Appends one rank for each draining host; returns their number. */
 static int add_draining(launch_membership *m, launch_hosts *out)
 {
     int n = 0;
@@ -729,7 +730,7 @@ ek_status launch_membership_assign(launch_membership *m, int64_t ranks, launch_h
     return EK_OK;
 }
 
-/* Why it is taken for lost. */
+/* Why the host counts as lost. */
 static void print_reason(const launch_member *x, FILE *f)
 {
     if (x->answer == LAUNCH_SUBPROCESS_LATE)

@@ -1,10 +1,8 @@
-/* How a job gets on, by the words of its first rank: how long each phase takes, and how long one
- * may take before it hangs.
+/* Progress of a job by the messages of rank 0: duration of each phase, and hang detection.
  *
- * A step may take ten times the median of those before it, or the longest while there are few;
- * starting and connecting ten times the longest that they have taken in this run; never less than a
- * few seconds.  What has not been seen yet, and phases that may be short once and long another
- * time, have --watchdog seconds. */
+ * Timeouts: a step, ten times the median of the steps so far (the longest, while there are fewer
+ * than five); launch and connect, ten times the longest in this run; with minimums of 2.8 and 20
+ * seconds. All other phases, and what was not measured yet: --watchdog seconds. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
@@ -31,7 +29,7 @@ void launch_progress_begin(launch_progress *p, int64_t now)
     memset(p->took_s, 0, sizeof(p->took_s));
 }
 
-/* The phase under way has come to its end. */
+/* Ends the current phase. */
 static void close_phase(launch_progress *p, int64_t now)
 {
     double s = (double)(now - p->since) / 1e9;
@@ -60,7 +58,7 @@ void launch_progress_alive(launch_progress *p, const char *name, int64_t now)
 
 void launch_progress_step(launch_progress *p, int64_t now)
 {
-    if (p->phase == LAUNCH_STEP && p->steps > 0) /* the first one of a start is another matter */
+    if (p->phase == LAUNCH_STEP && p->steps > 0) /* the first step of a start is not typical */
         p->last_s[p->n++ % LAUNCH_STEPS_KEPT] = (double)(now - p->since) / 1e9;
     if (p->phase == LAUNCH_STEP && p->steps == 0)
         p->first_step_s = (double)(now - p->since) / 1e9;
@@ -88,7 +86,7 @@ double launch_progress_median_s(const launch_progress *p)
     return sorted[n / 2];
 }
 
-/* The longest of the steps since this start began; 0: it has taken none. */
+/* The longest step of this start; 0: none completed. */
 static double longest_step_s(const launch_progress *p)
 {
     double longest = p->first_step_s;

@@ -1,7 +1,7 @@
-/* A command that runs beside a job and has so long to end: asking a host, asking for hosts.
+/* Auxiliary commands with a time limit: probes of hosts, --discover.
  *
- * MPICH's mpiexec waits for ever for a host to which its launcher (ssh, or what stands for it)
- * finds no way.  That its launchers have failed, and itself has not ended, tells so. */
+ * MPICH's mpiexec hangs when its remote launcher (ssh or a replacement) cannot reach a host.  This
+ * is detected by its children: all have failed, and mpiexec still runs. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Between fork and exec. */
+/* In the child, between fork and exec. */
 static void exec_subprocess(char *const *argv, pid_t parent, int in, int out)
 {
     sigset_t none;
@@ -35,7 +35,7 @@ ek_status launch_subprocess_begin(launch_subprocess *e, char *const *argv, int k
     e->looked = e->begin;
     if (keep) {
         e->out = memfd_create("evenkeel", MFD_CLOEXEC);
-        EK_REQUIRE(e->out >= 0, EK_EIO, "no memory for what %s says", argv[0]);
+        EK_REQUIRE(e->out >= 0, EK_EIO, "no memory for the output of %s", argv[0]);
     }
     e->pid = fork();
     if (e->pid == 0)
@@ -64,8 +64,8 @@ ek_status launch_subprocess_run(launch_subprocess *e, const launch *l, const cha
     return st;
 }
 
-/* Its state, a letter, and, of one that has ended, how it did, as wait() would say: the third and
- * the last field of /proc/PID/stat, see proc_pid_stat(5); 0 of one that is not there any more. */
+/* State letter of a process and, for a zombie, its wait status in *ended: the third and the last
+ * field of /proc/PID/stat, see proc_pid_stat(5).  0: no such process. */
 static char state_of(long pid, int *ended)
 {
     char path[64], text[1200], *at, state = 0;
@@ -105,15 +105,20 @@ int launch_has_failed_children(pid_t pid, int *others)
     return failed;
 }
 
-enum { STUCK_NS = 20000000, STUCK_LOOKS = 4 }; /* from look to look; and so often */
+enum {
+    STUCK_NS = 20000000,
+    STUCK_LOOKS = 4
+};                             /* minimum interval of inspections; required number */
+enum { STALL_NS = 500000000 }; /* callers poll at least every 0.1 s */
 
-/* Seen again and again, and asleep: one whose last child has failed may be about to end itself. */
+/* Whether mpiexec hangs: seen STUCK_LOOKS times asleep, with failed children only.  A single time
+ * is not enough, as it may be about to exit. */
 static int is_stuck(launch_subprocess *e, int64_t now)
 {
     int others, stuck, ended;
 
     if (e->out >= 0 || now - e->children_at < STUCK_NS)
-        return 0; /* not mpiexec; or not yet again */
+        return 0; /* not mpiexec, or inspected just before */
     stuck = launch_has_failed_children(e->pid, &others) > 0 && others == 0 &&
             state_of(e->pid, &ended) == 'S';
     e->children_at = now;
@@ -121,7 +126,8 @@ static int is_stuck(launch_subprocess *e, int64_t now)
     return e->stuck >= STUCK_LOOKS;
 }
 
-/* A machine that stands still (it is too busy, or moved) keeps the command from its work, too. */
+/* If this process was stalled (busy or suspended machine), so was the command: extends its limit.
+ */
 static void extend_for_stalls(launch_subprocess *e, int64_t now)
 {
     int64_t gap = now - e->looked;
@@ -143,7 +149,7 @@ int launch_subprocess_poll(launch_subprocess *e)
     took = (double)(now - e->begin) / 1e9;
     if (waitpid(e->pid, &status, WNOHANG) == e->pid) {
         e->took = took;
-        kill(-e->pid, SIGKILL); /* what it may have left */
+        kill(-e->pid, SIGKILL); /* remaining processes of its group */
         if (status != 0)
             launch_child_kill(e->pid);
         e->pid = 0;
@@ -177,7 +183,7 @@ void launch_subprocess_end(launch_subprocess *e)
 {
     if (e->pid > 0) {
         kill(-e->pid, SIGKILL);
-        kill(e->pid, SIGKILL); /* where it has no group of its own yet */
+        kill(e->pid, SIGKILL); /* if it has no process group of its own yet */
         waitpid(e->pid, NULL, 0);
         launch_child_kill(e->pid);
     }

@@ -1,6 +1,5 @@
-/* What a launcher waits for, said when it takes longer than people wait without wondering: after 2
- * seconds (10 with --quiet), and again when it has become three times as long, at least once a
- * minute.  An interruption is seen meanwhile. */
+/* "waiting for ..." messages of the launcher: after 2 seconds (10 with --quiet), and again each
+ * time the wait has become three times as long, at least once a minute. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 
@@ -31,7 +30,7 @@ int launch_wait_is_due(launch_wait *w, int64_t now)
     return 1;
 }
 
-/* The nth host of a list, of which the first few are printed. */
+/* Prints host n of a list, of which only the first NAMES_MAX are shown. */
 static void print_host(const char *host, int n, FILE *f)
 {
     if (n < NAMES_MAX)
@@ -60,7 +59,8 @@ int launch_wait_missing(const launcher *x, int joined, FILE *f)
     return n;
 }
 
-/* Of a start: what its workers are about, by phase; 0: that is theirs to say. */
+/* Describes what the workers are doing, by phase; returns 0 for phases that workers report
+ * themselves. */
 static int describe_workers(const launcher *x, FILE *f)
 {
     const launch_job_output *t = &x->job_output;
@@ -84,7 +84,8 @@ static int describe_workers(const launcher *x, FILE *f)
     return 1;
 }
 
-/* Hosts that have not answered yet, or that do not answer or cannot take part; how many. */
+/* Prints the hosts with a pending probe (asked), or those that do not respond or are suspect;
+ * returns their number. */
 static int print_members(const launch_membership *m, int asked, FILE *f)
 {
     int n = 0;
@@ -133,7 +134,7 @@ void launch_wait_report(launcher *x, launch_wait_reason reason)
             (double)(now - x->wait.begin) / 1e9);
 }
 
-/* Each phase of a start, and the end that was asked for, is a wait of its own. */
+/* Each phase of a start, and an interrupt, is a separate wait. */
 void launch_wait_for_workers(launcher *x, int64_t now)
 {
     int what = x->workers_told ? LAUNCH_PHASES : (int)x->progress.phase;

@@ -1,12 +1,13 @@
-/* Which worker of a job died first, and the end of workers whose launcher is gone.
+/* Detects which worker of a job died first, and ends workers whose launcher is gone.
  *
  * MPICH's mpiexec kills all other workers with SIGKILL when one has died, and then names one of
- * those that were killed.  So each worker on the launcher's host holds a connection to the
- * launcher, which breaks when it ends; the first one that breaks without a word is the one.
+ * those it killed.  So each worker on the launcher's host holds a connection to the launcher, which
+ * closes when the worker ends; the first that closes without an announced exit belongs to the
+ * worker that died.
  *
- * The other way round a worker ends when the connection breaks, or when there is nobody to connect
- * to on the launcher's own host: the launcher was killed, or has ended the start of workers that
- * this one belongs to, and neither mpiexec nor a proxy of it may be left to do that. */
+ * Conversely, a worker exits when the connection closes, or when it cannot connect on the
+ * launcher's own host: the launcher was killed or has ended this start, and possibly no mpiexec or
+ * proxy is left to kill the worker. */
 #include "cli/launch_priv.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@
 
 enum { BATCH = 64, NAME_CAP = 16, PLACE_CAP = 128, NO_RANK = -1, HIGH_NUMBER = 960 };
 
-/* Where names of sockets are shared: this start of this machine, and this network namespace. */
+/* Identifies the scope of abstract socket names: boot id and network namespace. */
 static void machine_id(char place[PLACE_CAP])
 {
     char boot[64] = "", net[48] = "";
@@ -40,9 +41,9 @@ static void machine_id(char place[PLACE_CAP])
     snprintf(place, PLACE_CAP, "%s %s", boot, net);
 }
 
-/* --- the launcher's end ----------------------------------------------------------------------- */
+/* --- launcher side ---------------------------------------------------------------------------- */
 
-/* What epoll keeps of a connection: its descriptor, and the rank once it has said which it is. */
+/* Registers a connection with epoll; its data are the descriptor and the rank, once known. */
 static int epoll_set(int set, int how, int fd, int rank)
 {
     struct epoll_event e = {.events = EPOLLIN,
@@ -51,7 +52,7 @@ static int epoll_set(int set, int how, int fd, int rank)
     return epoll_ctl(set, how, fd, &e);
 }
 
-/* Listens under a name that the system chooses, which is no file's and goes with this process. */
+/* Listens on an abstract socket whose name the kernel chooses. */
 static int open_listener(char *name)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -81,7 +82,7 @@ void launch_worker_watch_init(launch_worker_watch *w)
     w->door = open_listener(name);
     if (w->fd < 0 || w->door < 0 || epoll_set(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
         setenv(NAME_VARIABLE, name, 1) != 0 || setenv(PLACE_VARIABLE, place, 1) != 0)
-        launch_worker_watch_fini(w); /* then mpiexec's word has to do */
+        launch_worker_watch_fini(w); /* fall back to the reports of mpiexec */
 }
 
 void launch_worker_watch_fini(launch_worker_watch *w)
@@ -134,7 +135,7 @@ static void accept_workers(launch_worker_watch *w)
             close(fd);
 }
 
-/* A worker says which rank it is, that it leaves in good order, or nothing more. */
+/* Event on a connection: the worker's rank, NO_RANK before a regular exit, or end of file. */
 static void handle_worker(launch_worker_watch *w, int fd, int rank)
 {
     int32_t said = NO_RANK;
@@ -145,7 +146,7 @@ static void handle_worker(launch_worker_watch *w, int fd, int rank)
         return;
     }
     if (n == (ssize_t)sizeof(said) && epoll_set(w->fd, EPOLL_CTL_MOD, fd, NO_RANK) == 0)
-        return; /* it leaves */
+        return; /* regular exit */
     if (rank != NO_RANK && w->first == NO_RANK)
         w->first = rank;
     w->ended++;
@@ -154,7 +155,7 @@ static void handle_worker(launch_worker_watch *w, int fd, int rank)
 
 void launch_worker_watch_poll(launch_worker_watch *w)
 {
-    struct epoll_event e[BATCH]; /* in the order in which they came */
+    struct epoll_event e[BATCH]; /* in order of arrival */
     int n = epoll_wait(w->fd, e, BATCH, 0);
 
     for (int i = 0; i < n; i++) {
@@ -167,13 +168,13 @@ void launch_worker_watch_poll(launch_worker_watch *w)
     }
 }
 
-/* --- a worker's end --------------------------------------------------------------------------- */
+/* --- worker side ------------------------------------------------------------------------------ */
 
 static int to_launcher = -1;
 
-/* Linux closes the files of a dead process from the highest number down, and MPICH begins to kill
- * the other workers when its own connection to one closes: with a high number ours closes before
- * it, and the launcher learns of this death before the others. */
+/* Linux closes the descriptors of a dead process from the highest down, and MPICH starts to kill
+ * the other workers when its own connection to one closes.  With a high number, ours closes first,
+ * so the launcher sees this death before the others. */
 static int move_to_high_fd(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_NUMBER);
@@ -192,7 +193,7 @@ static void send_to_launcher(int32_t what)
     }
 }
 
-/* The connection ends with the launcher, or with the start of workers that this one belongs to. */
+/* Thread: blocks until the launcher closes the connection or ends, then kills this process. */
 static void *wait_for_end(void *connection)
 {
     int fd = (int)(intptr_t)connection;
@@ -206,7 +207,7 @@ static void *wait_for_end(void *connection)
     return NULL;
 }
 
-/* A thread of its own, which takes no signals: whatever the others do, they end. */
+/* In a thread with all signals blocked, so that it works whatever other threads do. */
 static void start_watch_thread(int fd)
 {
     enum { STACK_BYTES = 256 << 10 };
@@ -224,7 +225,7 @@ static void start_watch_thread(int fd)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Whether it is the launcher that listens there, and no other user who has found the name free. */
+/* Whether the peer runs as this user: another user may have taken the free socket name. */
 static int is_own_user(int fd)
 {
     struct ucred who;
@@ -258,8 +259,8 @@ void launch_worker_watch_join(int rank)
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
         !is_own_user(to_launcher)) {
         if (is_launcher_host())
-            _exit(EXIT_FAILURE); /* it is gone */
-        close(to_launcher);      /* it is on another host */
+            _exit(EXIT_FAILURE); /* the launcher has ended */
+        close(to_launcher);      /* the launcher is on another host */
         to_launcher = -1;
         return;
     }
