@@ -1,4 +1,4 @@
-/* Shared by the subcommands: failures, common options, number formats. */
+/* Shared by the subcommands: error messages, argument parsing, number formats. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **
     return -1;
 }
 
-/* --- texts ------------------------------------------------------------------------------------ */
+/* --- text formatting -------------------------------------------------------------------------- */
 
 const char *cli_shown(cli_text *buf, const char *text)
 {

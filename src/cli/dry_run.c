@@ -1,4 +1,4 @@
-/* Ranks as threads that lay out what they would hold; the plan in words and as JSON. */
+/* --dry-run: ranks as threads that lay out their memory without using it; prints the plan. */
 #include "cli/dry_run.h"
 
 #include "base/json.h"
@@ -23,10 +23,10 @@ ek_status cli_dry_run_ranks(const ek_options *o, const cli_job *job, int *ranks)
     if (job->world != NULL)
         return EK_OK;
     EK_REQUIRE(!elsewhere || wanted > 0, EK_EINVAL,
-               "--dry-run asks no other host: say how many ranks there are to be (--ranks)");
+               "--dry-run does not contact other hosts: give the number of ranks (--ranks)");
     EK_REQUIRE(!elsewhere || wanted <= CLI_HOST_RANKS_MAX, EK_EINVAL,
-               "--dry-run lays out %d ranks at most, and %lld are wanted (--ranks)",
-               CLI_HOST_RANKS_MAX, (long long)wanted);
+               "--dry-run supports at most %d ranks, not %lld (--ranks)", CLI_HOST_RANKS_MAX,
+               (long long)wanted);
     *ranks = wanted > 0 ? (int)wanted : 1;
     return elsewhere ? EK_OK : cli_check_ranks(*ranks);
 }
@@ -51,13 +51,13 @@ static void *dry_rank_main(void *self)
     return NULL;
 }
 
-/* Whether a rank has only heard of another's failure. */
+/* Whether a rank only reports the failure of another one. */
 static int is_heard(ek_status st)
 {
     return ek_status_class(st) == EK_CLASS_RANK || st == EK_ECOMM;
 }
 
-/* The failure of whoever found it; others have only heard of it. */
+/* The failure of the rank that detected it, rather than of ranks that only saw that rank fail. */
 static ek_status first_failure(const dry_rank *r, int n)
 {
     const dry_rank *first = NULL;
@@ -89,7 +89,7 @@ ek_status cli_dry_run(const ek_train_config *cfg, const ek_train_hooks *hooks, i
         if (!r[i].started) {
             r[i].status = EK_ENOMEM;
             snprintf(r[i].message, sizeof(r[i].message), "cannot start a thread for rank %d", i);
-            ek_comm_give_up(worlds[i]); /* the others wait for it */
+            ek_comm_give_up(worlds[i]); /* releases ranks that wait for this one */
         }
     }
     for (int i = 0; i < ranks; i++)
@@ -105,7 +105,7 @@ out:
     return st;
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------- */
 
 static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
 {

@@ -1,4 +1,4 @@
-/* evenkeel eval: mean loss, perplexity, and how the experts were used. */
+/* evenkeel eval: loss, perplexity and expert load. */
 #include "evenkeel/lm.h"
 
 #include "base/clock.h"
@@ -96,7 +96,7 @@ static void show_progress(void *context, const char *what, int64_t done, int64_t
 static ek_status run(const ek_options *o)
 {
     int64_t shown = ek_clock_ns();
-    /* tokens are in a file without a name: an interruption leaves nothing */
+    /* tokens are kept in an unnamed file, which disappears when interrupted */
     const char *paths[DATA_MAX], *temporary = getenv("TMPDIR");
     ek_lm_config lc = {sizeof(lc),
                        ek_options_text(o, "tokenizer"),

@@ -1,4 +1,4 @@
-/* evenkeel generate: continue a text, printed as it comes. */
+/* evenkeel generate: continues a prompt; text is printed as it is generated. */
 #include "evenkeel/lm.h"
 
 #include "base/file.h"
@@ -50,7 +50,7 @@ static const ek_option_table table = {.command = "generate",
                                       .options = options,
                                       .n_options = sizeof(options) / sizeof(options[0])};
 
-/* A text from a file or from stdin, without its last line break. */
+/* Reads a prompt from a file or stdin, without a trailing line break; to be freed by the caller. */
 static ek_status read_prompt(FILE *f, const char *name, char **out)
 {
     size_t room = 0, n = 0, got;
@@ -67,15 +67,15 @@ static ek_status read_prompt(FILE *f, const char *name, char **out)
         }
         got = fread(text + n, 1, PROMPT_PIECE, f);
         n += got;
-        EK_REQUIRE_OUT(n <= PROMPT_BYTES_MAX, EK_EFORMAT, "%s: a prompt of more than %d MiB", name,
-                       PROMPT_BYTES_MAX >> 20);
+        EK_REQUIRE_OUT(n <= PROMPT_BYTES_MAX, EK_EFORMAT, "%s: the prompt is larger than %d MiB",
+                       name, PROMPT_BYTES_MAX >> 20);
     } while (got > 0);
     if (ferror(f)) {
         st = ek_fail_errno(errno, "read", name);
         goto out;
     }
-    EK_REQUIRE_OUT(memchr(text, '\0', n) == NULL, EK_EFORMAT,
-                   "%s: a prompt is a text, and this holds a NUL byte", name);
+    EK_REQUIRE_OUT(memchr(text, '\0', n) == NULL, EK_EFORMAT, "%s: the prompt contains a NUL byte",
+                   name);
     n -= n > 0 && text[n - 1] == '\n';
     n -= n > 0 && text[n - 1] == '\r';
     text[n] = '\0';
@@ -86,7 +86,7 @@ out:
     return st;
 }
 
-/* The prompt that the options name, in new memory. */
+/* The prompt given by the options; to be freed by the caller. */
 static ek_status find_prompt(const ek_options *o, char **out)
 {
     const char *text = ek_options_text(o, "prompt"), *file = ek_options_text(o, "prompt-file");
@@ -109,11 +109,11 @@ static ek_status find_prompt(const ek_options *o, char **out)
         return EK_OK;
     }
     EK_REQUIRE(text != NULL || !isatty(STDIN_FILENO), EK_EINVAL,
-               "there is no prompt: give --prompt TEXT, --prompt-file FILE, or a text on stdin");
+               "no prompt: give --prompt TEXT, --prompt-file FILE, or text on stdin");
     return read_prompt(stdin, "stdin", out);
 }
 
-/* The stop strings in a new list of borrowed texts. */
+/* List of the stop strings (borrowed); the list is to be freed by the caller. */
 static ek_status list_stops(const ek_options *o, ek_lm_generate_config *gc, const char ***list)
 {
     size_t n = ek_options_count(o, "stop");
@@ -127,8 +127,8 @@ static ek_status list_stops(const ek_options *o, ek_lm_generate_config *gc, cons
     return EK_OK;
 }
 
-/* A file or a pipe gets the bytes of the text, a terminal what it can show: a model may produce
- * escape sequences, as may a prompt from a file. */
+/* Files and pipes get the bytes unchanged; on a terminal, control characters are escaped, as a
+ * model may generate escape sequences. */
 static int put_text(void *context, const char *text, size_t bytes)
 {
     const int *on_terminal = context;
@@ -137,7 +137,7 @@ static int put_text(void *context, const char *text, size_t bytes)
         ek_printable_write(stdout, text, bytes, "\n\t");
     else
         fwrite(text, 1, bytes, stdout);
-    return fflush(stdout) != 0; /* nobody reads any more */
+    return fflush(stdout) != 0; /* stop if the reader has gone */
 }
 
 static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_config *gc)
@@ -168,7 +168,7 @@ static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_con
     return EK_OK;
 }
 
-/* Everything is read and checked before the model is opened. */
+/* All arguments are checked before the model is opened. */
 static ek_status prepare_and_run(const ek_options *o)
 {
     ek_lm_generate_config gc = {.size = sizeof(gc),

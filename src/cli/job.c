@@ -1,4 +1,4 @@
-/* Joining a job, or starting one; what its ranks print, and how one of them fails. */
+/* Joins or starts an MPI job; stderr of workers, and failure of a rank. */
 #include "cli/job.h"
 
 #include "base/threads.h"
@@ -16,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* PASSED_ON_MS: mpiexec may drop what it has not yet passed on when a job is aborted.  PEER_MS: a
- * failure that is likely to come from another rank's end waits this long for what ends the job.
- * ARGUMENTS_MS: ranks above 0 wait this long with a mistake in the arguments, which rank 0 has
- * found as well and reports; on a busy machine its report and abort may take seconds.  FOUND_MS: so
- * long those wait who have heard of another rank's failure, which that rank reports. */
+/* Delays before a failed rank reports and aborts the job.
+ *   PASSED_ON_MS  between report and abort: mpiexec may drop output that it has not forwarded yet
+ *   PEER_MS       communication failure, probably caused by another rank's death: mpiexec reports
+ * it ARGUMENTS_MS  ranks above 0, error in the arguments: rank 0 reports it, which may take seconds
+ * on a busy machine FOUND_MS      another rank has announced a failure, and reports it */
 enum {
     LEAVE_SECONDS = 60,
     PASSED_ON_MS = 200,
@@ -30,15 +30,15 @@ enum {
     LINE_CAP = 4096
 };
 
-/* --- the environment -------------------------------------------------------------------------- */
+/* --- environment ------------------------------------------------------------------------------ */
 
 typedef struct {
-    int inside;     /* started as part of a job */
-    int rank, size; /* 0: not said */
-    int launched;   /* by evenkeel's own --ranks: how many; else 0 */
+    int inside;     /* part of an MPI job */
+    int rank, size; /* size 0: not known */
+    int launched;   /* number of ranks, if started by an evenkeel launcher; else 0 */
     int live, elastic;
-    uint64_t launcher; /* its number, with --elastic */
-    int n_draining;    /* the last so many ranks are there to hand over what they have */
+    uint64_t launcher; /* its id, with --elastic */
+    int n_draining;    /* draining ranks, the last ones of the job */
 } job_environment;
 
 static int number_in(const char *name)
@@ -48,8 +48,8 @@ static int number_in(const char *name)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* MPICH and srun --mpi=pmi2 set PMI_*, Open MPI OMPI_*, srun --mpi=pmix PMIX_*.  SLURM_* alone,
- * as in the script of sbatch, are no job: there would be nobody to join. */
+/* MPICH and srun --mpi=pmi2 set PMI_*, Open MPI OMPI_*, srun --mpi=pmix PMIX_*.  SLURM_* alone, as
+ * in an sbatch script, does not mean that this process is part of an MPI job. */
 static job_environment read_environment(void)
 {
     static const char *const names[][3] = {
@@ -86,8 +86,8 @@ int cli_job_shared(void)
 
 /* --- stderr of a worker ----------------------------------------------------------------------- */
 
-/* Marks what is written for the launcher (cli/launch.h); one write a line, so that those of
- * several workers do not mix. */
+/* Adds the type byte (cli/launch.h) to each line; one write per line, so that lines of several
+ * workers do not interleave. */
 static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
 {
     size_t done = 0;
@@ -112,20 +112,20 @@ static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
     return (ssize_t)bytes;
 }
 
-/* What libraries print to stderr stays without a mark. */
+/* Output of libraries to stderr stays unmarked. */
 static void mark_stderr_lines(void)
 {
     static const cookie_io_functions_t functions = {.write = write_marked};
     FILE *marked = fopencookie(NULL, "w", functions);
 
     if (marked == NULL)
-        return; /* the launcher then takes our lines for mpiexec's */
+        return; /* the launcher then treats our lines as mpiexec's */
     setvbuf(marked, NULL, _IOLBF, LINE_CAP);
     cli_set_err(marked);
 }
 
-/* Tells the launcher who this is: "start" as early as can be, for it may be killed while it joins,
- * and "rank" when it is there. */
+/* Sends "start" as early as possible, as the worker may be killed while it joins, and "rank" after
+ * it has joined. */
 static void send_identity(const char *how, int rank, const char *host)
 {
     fprintf(cli_err(), "%c%s %d pid %ld host %s\n", LAUNCH_MESSAGE, how, rank, (long)getpid(),
@@ -140,16 +140,16 @@ static void wait_ms(int ms)
         ;
 }
 
-/* UCX, on which MPICH stands, aborts the process when it cannot read the memory of a rank that has
- * just died, and may be faster than the news of that.  mpiexec ends this one before the wait is
- * over, unless there was no such rank. */
+/* UCX, used by MPICH, aborts the process when it cannot read the memory of a rank that has just
+ * died, possibly before that death is known.  Waits, so that mpiexec kills this process first if
+ * another rank has died. */
 static void abort_later(int sig)
 {
     wait_ms(PEER_MS);
     signal(sig, SIG_DFL); /* abort() raises it again */
 }
 
-/* A worker of a launcher ends with its mpiexec, even one that is stopped and cannot see it go. */
+/* A launched worker dies with its parent, even while it is stopped. */
 static void init_launched_worker(int rank)
 {
     char host[256] = "";
@@ -162,7 +162,7 @@ static void init_launched_worker(int rank)
     launch_worker_watch_join(rank);
 }
 
-/* To a launcher that lives on: this host is about to go. */
+/* Message to the --elastic launcher: this host will be reclaimed. */
 static char notice_text[32];
 
 static void send_notice(int sig)
@@ -174,9 +174,9 @@ static void send_notice(int sig)
     errno = e;
 }
 
-/* Of the workers of a launcher all get SIGUSR1 or none.  SIGTERM comes to those that are left when
- * one has died (Open MPI), and then there is nothing to save; with --elastic it may also be the
- * word of a host's owner, and the launcher finds out which of the two it is. */
+/* A launcher sends SIGUSR1 to all workers.  SIGTERM, which Open MPI sends to the survivors of a
+ * dead rank, is ignored; with --elastic it may also announce that the host will be reclaimed, which
+ * the launcher distinguishes. */
 void cli_job_catch(void (*stop)(int sig))
 {
     job_environment s = read_environment();
@@ -214,29 +214,9 @@ void cli_job_report(const cli_job *job, const char *format, ...)
     fflush(cli_err());
 }
 
-/* Whether the file that STOP_VARIABLE names has this phase as its first word. */
-static int is_to_stop_at(const char *phase)
-{
-    const char *path = getenv(STOP_VARIABLE);
-    FILE *f = path != NULL ? fopen(path, "re") : NULL;
-    char name[32];
-    int is = f != NULL && fscanf(f, "%31s", name) == 1 && strcmp(name, phase) == 0;
+/* --- entering a job --------------------------------------------------------------------------- */
 
-    if (f != NULL)
-        fclose(f);
-    return is;
-}
-
-void cli_job_enter_phase(const cli_job *job, const char *phase)
-{
-    cli_job_tell(job, "phase %s", phase);
-    if (job->rank == 0 && look_around().elastic && is_to_stop_at(phase))
-        raise(SIGSTOP);
-}
-
-/* --- entering --------------------------------------------------------------------------------- */
-
-/* Hosts that come and go are for jobs that can. */
+/* --discover needs --elastic, and excludes --hosts. */
 static ek_status check_discover(const ek_options *o)
 {
     const char *discover = ek_options_text(o, "discover");
@@ -282,7 +262,7 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
         return cli_fail(table->command, st);
     }
     memcpy(args, argv, (size_t)argc * sizeof(*args));
-    if (out != NULL && ek_options_is_stored(o, "out")) { /* workers would find another one */
+    if (out != NULL && ek_options_is_stored(o, "out")) { /* workers would choose another default */
         args[l.argc++] = (char *)(uintptr_t) "--out";
         args[l.argc++] = (char *)(uintptr_t)out;
     }
@@ -296,7 +276,7 @@ static ek_status check_size(const job_environment *s, const cli_job *job, const 
     int size = job->size, wanted = (int)ek_options_int(o, "ranks");
 
     if (ek_options_is_stored(o, "ranks"))
-        wanted = 0; /* so many had the run that goes on */
+        wanted = 0; /* from the settings of the resumed run: not binding */
     if (s->launched > 0)
         wanted = s->launched;
     EK_REQUIRE(s->size == 0 || s->size == size, EK_EINVAL,
@@ -310,7 +290,7 @@ static ek_status check_size(const job_environment *s, const cli_job *job, const 
     return EK_OK;
 }
 
-/* Joins first, so that a mistake in the arguments is reported once as well. */
+/* Joins before checking the arguments, so that an error in them is reported only once. */
 static int join_job(const job_environment *s, ek_status parsed, const ek_options *o, cli_job *job)
 {
     char mistake[LINE_CAP] = "";
@@ -326,10 +306,11 @@ static int join_job(const job_environment *s, ek_status parsed, const ek_options
         return cli_job_fail(job, st);
     job->rank = ek_job_rank(job->world);
     job->size = ek_job_size(job->world);
-    if (s->size > 0 && s->size != job->size && s->rank > 0) { /* first of a world of its own */
+    if (s->size > 0 && s->size != job->size &&
+        s->rank > 0) { /* each process is rank 0 of its own world */
         wait_ms(1000);
         cli_job_leave(job);
-        return CLI_USAGE; /* check_size's, which the real first rank reports */
+        return CLI_USAGE; /* check_size() fails on the real rank 0, which reports it */
     }
     if (s->launched > 0)
         send_identity("rank", job->rank, ek_job_host(job->world, job->rank));
@@ -352,7 +333,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         status = cli_parse(table, argc, argv, o);
         if (status >= 0)
             return status;
-        if (ek_options_flag(*o, "dry-run")) { /* starts nobody (cli/dry_run.h) */
+        if (ek_options_flag(*o, "dry-run")) { /* starts no workers (cli/dry_run.h) */
             job->live = isatty(STDERR_FILENO);
             return -1;
         }
@@ -395,7 +376,8 @@ ek_status cli_job_threads(const cli_job *job, const ek_options *o, int *threads)
 
 /* --- failing and leaving ---------------------------------------------------------------------- */
 
-/* The lowest rank that fails speaks first and ends the others while they wait. */
+/* Delay before a failed rank reports: the lowest one reports first and aborts the others meanwhile.
+ */
 static int report_delay_ms(const cli_job *job, ek_status st)
 {
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;
@@ -403,11 +385,11 @@ static int report_delay_ms(const cli_job *job, ek_status st)
     if (st == EK_EPEER)
         return FOUND_MS;
     if (st == EK_ECOMM)
-        return PEER_MS; /* one is dead, and mpiexec says so */
+        return PEER_MS; /* a rank has died, which mpiexec reports */
     return ms < 1000 ? ms : 1000;
 }
 
-/* Whether it is another rank, or the way to it, that has failed. */
+/* Whether the failure is that of another rank or of the connection to it. */
 static int is_loss(ek_status st)
 {
     return ek_status_class(st) == EK_CLASS_RANK || st == EK_ECOMM || st == EK_ETIMEOUT;
@@ -434,7 +416,7 @@ static void end_now(int sig)
     _exit(CLI_FAILED);
 }
 
-/* Reports a failure after `ms`, unless the job is ended before, and ends the job. */
+/* Reports a failure after `ms`, unless the job is aborted before, and aborts the job. */
 static int fail_after(cli_job *job, int ms, ek_status st)
 {
     int status = cli_exit_status(st);
@@ -443,7 +425,7 @@ static int fail_after(cli_job *job, int ms, ek_status st)
         if (job->rank == 0)
             report_failure(job, st);
     } else {
-        signal(SIGTERM, end_now); /* Open MPI ends the others so, and they need not speak */
+        signal(SIGTERM, end_now); /* sent by Open MPI to the other ranks: exit without a report */
         wait_ms(ms);
         report_failure(job, st);
         if (job->size > 1) {
@@ -475,7 +457,7 @@ void cli_job_leave(cli_job *job)
     fflush(cli_err());
     signal(SIGALRM, end_now);
     launch_worker_watch_leave();
-    alarm(LEAVE_SECONDS); /* a rank that does not come must not hold the others for ever */
+    alarm(LEAVE_SECONDS); /* do not wait forever for a rank that hangs */
     ek_job_leave(&job->world);
     alarm(0);
 }

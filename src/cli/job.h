@@ -1,12 +1,13 @@
-/* cli/job.h - the job that a command runs in: alone, joined, or started by it.
+/* clang-format off */
+/* cli/job.h - the MPI job of a command: none, started by it, or joined.
  *
- *   evenkeel train ...                      alone
- *   evenkeel train --ranks 4 ...            starts mpiexec with itself 4 times, speaks for them,
- * and waits (cli/launch.h) mpiexec -n 4 evenkeel train ...         joins; so do the 4 that --ranks
- * started
+ *   evenkeel train ...                  a single process
+ *   evenkeel train --ranks 4 ...        launcher: runs mpiexec with 4 workers (cli/launch.h)
+ *   mpiexec -n 4 evenkeel train ...     joins the job, as do the workers of --ranks
  *
- * Of a job, rank 0 alone shows progress and results.  A failure is reported by the lowest rank that
- * finds it, which then ends the others. */
+ * Only rank 0 prints progress and results.  A failure is reported by the lowest rank that detects
+ * it, which then aborts the job. */
+/* clang-format on */
 #ifndef CLI_JOB_H
 #define CLI_JOB_H
 
@@ -18,10 +19,10 @@ typedef struct {
     const char *command;
     ek_comm *world; /* NULL: this process alone */
     int rank, size; /* 0, 1: alone */
-    int live;       /* there is a terminal to draw on, here or at the launcher's */
+    int live;       /* stderr, or the launcher's stderr, is a terminal */
 } cli_job;
 
-/* Rows of the option table of a command that can run on several ranks. */
+/* Option rows of commands that can run on several ranks. */
 /* clang-format off */
 #define CLI_JOB_OPTIONS                                                                            \
     {"ranks", EK_OPTION_INT, NULL, "1, or the slots of --hosts", "processes", "[1,1000000]", 0,    \
@@ -33,38 +34,38 @@ typedef struct {
      "additional arguments for mpiexec, separated by spaces"}
 /* clang-format on */
 
-/* cli_catch(), and SIGUSR1, which is what a launcher sends.  Before cli_job_enter. */
+/* As cli_catch(), plus SIGUSR1, which a launcher sends.  Call before cli_job_enter(). */
 void cli_job_catch(void (*stop)(int sig));
 
-/* Reads the arguments of such a command and finds its job.  Returns -1 to go on; else an exit
- * status: of a mistake, of --help, or of the job that this process has started. */
+/* Parses the arguments and joins or starts the job.  Returns -1 to continue; else an exit status:
+ * of an error, of --help, or of the job that this process launched.  Collective inside a job. */
 int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o,
                   cli_job *job);
 
-/* --threads, or an even share of this host's cores.  Collective. */
+/* --threads, or an even share of this host's cores among its ranks.  Collective. */
 EK_CHECKED ek_status cli_job_threads(const cli_job *job, const ek_options *o, int *threads);
 
-/* Reports this thread's failure once for the whole job, and ends all of it; does not return when
- * there are others.  An interruption (EK_ECANCELED) is an end that all ranks have agreed on. */
+/* Reports this thread's failure once for the whole job and aborts the job; returns only if there is
+ * a single rank, or for EK_ECANCELED, on which all ranks have agreed. */
 int cli_job_fail(cli_job *job, ek_status st);
 
-/* The same for a mistake in the arguments, which all ranks find: rank 0 reports it, and the others
- * give it seconds to end the job. */
+/* The same for an error in the arguments, which all ranks detect: rank 0 reports it, the others
+ * wait for it to abort the job. */
 int cli_job_fail_arguments(cli_job *job, ek_status st);
 
-/* Leaves the job, all ranks together.  Before it, what was printed is on its way. */
+/* Flushes output and leaves the job.  Collective. */
 void cli_job_leave(cli_job *job);
 
-/* Whether this process is one of several of a job, by its environment alone. */
+/* Whether this process is one of several ranks, by its environment. */
 int cli_job_shared(void);
 
-/* The number of the launcher that starts workers again (--elastic); 0: there is none. */
+/* The id of the --elastic launcher; 0: none. */
 uint64_t cli_job_launcher(void);
-/* How many of the last ranks are there for nothing but what they have of the run (--elastic). */
+/* Number of draining ranks, the last ones of the job, which only hand over their state (--elastic).
+ */
 int cli_job_draining(void);
 
-/* A word of rank 0's to a launcher that starts workers again (--elastic): how it gets on.  Without
- * such a launcher nothing. */
+/* Sends a message of rank 0 to the --elastic launcher (cli/launch.h); otherwise does nothing. */
 void cli_job_report(const cli_job *job, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -78,7 +78,7 @@ static int may_restart(launcher *x)
            x->failed_starts <= FAILED_STARTS_MAX;
 }
 
-/* Second half of the message about a lost start: completed steps, and how to continue. */
+/* Second half of the message about a lost start: steps completed and how to continue. */
 static void describe_progress(const launcher *x, FILE *f)
 {
     int64_t done = steps_done(x);

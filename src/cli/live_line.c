@@ -1,4 +1,4 @@
-/* Drawing one line of a terminal again and again. */
+/* A progress line that is redrawn in place on a terminal. */
 #include "cli/live_line.h"
 
 #include "cli/cli.h"
@@ -33,7 +33,7 @@ static size_t width_of(uint32_t cp)
     return 1;
 }
 
-/* The columns of a text; at most `most` of them, *end being where those end. */
+/* Width of a text in columns, up to `most`; *end: bytes that fit. */
 static size_t columns_of(const char *text, size_t n, size_t most, size_t *end)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -53,7 +53,7 @@ static size_t columns_of(const char *text, size_t n, size_t most, size_t *end)
     return columns;
 }
 
-/* --- fitting ---------------------------------------------------------------------------------- */
+/* --- fitting to the width --------------------------------------------------------------------- */
 
 typedef struct {
     const char *at;
@@ -122,13 +122,13 @@ void cli_live_draw(FILE *f, const char *text, size_t n)
     char line[LINE_CAP];
     size_t columns;
 
-    if (ioctl(fileno(f), TIOCGWINSZ, &size) != 0) { /* a launcher's pipe, or a file */
+    if (ioctl(fileno(f), TIOCGWINSZ, &size) != 0) { /* a pipe to the launcher, or a file */
         fprintf(f, "\r%.*s", (int)n, text);
         fflush(f);
         return;
     }
     columns = size.ws_col > 0 ? size.ws_col : USUAL;
-    /* a full row would leave the cursor at the beginning of the next one on some terminals */
+    /* a full row would move the cursor to the next one on some terminals */
     cli_live_fit(text, n, columns - 1, line, sizeof(line));
     fprintf(f, "\r%s\033[K", line);
     fflush(f);

@@ -1,4 +1,4 @@
-/* evenkeel train: options to a run, the live progress line, signals, the summary. */
+/* evenkeel train: options, progress output, signals and the summary. */
 #include "evenkeel/train.h"
 
 #include "base/clock.h"
@@ -216,14 +216,14 @@ static void on_signal(int sig)
     interrupted = 1;
 }
 
-/* Progress display: one live line on a terminal, a line now and then elsewhere; and what the run
- * says at its end, for the summary. */
+/* Progress output: one live line on a terminal, otherwise a line every few steps; and results that
+ * are collected for the summary. */
 typedef struct {
     const cli_job *job;
     const char *out;
     int quiet, live, json;
     int64_t last_ns, told_ns, every;
-    json_t *layers; /* objects, or lines of text; NULL: there are none */
+    json_t *layers; /* objects, or lines of text; NULL: none */
     json_t *costs;  /* objects */
 } progress_display;
 
@@ -235,7 +235,7 @@ static int stop_wanted(void *context)
 
 _Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <=
                    LAUNCH_MESSAGE_CAP,
-               "a note holds what a rank has of memory");
+               "a message holds the state blocks of a rank");
 
 static void show_start(void *context, const ek_train_info *i)
 {
@@ -268,7 +268,7 @@ static void show_start(void *context, const ek_train_info *i)
                 i->from_memory ? "from memory " : "", i->first_step);
 }
 
-/* Ends the live line, where there is one. */
+/* Terminates the live line, if one is drawn. */
 static void end_live_line(void)
 {
     fputs(cli_live_end(), cli_err());
@@ -305,7 +305,7 @@ static void show_evaluating(void *context, int64_t windows_done, int64_t windows
     cli_live_show("evaluating %3.0f %%", 100.0 * (double)windows_done / (double)windows);
 }
 
-/* A line that stays. */
+/* Prints a permanent line. */
 static void show_evaluation(const progress_display *d, const ek_train_progress *p)
 {
     char line[256];
@@ -354,7 +354,7 @@ static void report_phase(void *context, const char *name)
     cli_job_report(d->job, "phase %s", name);
 }
 
-/* JSON has no infinity. */
+/* null for values that are not finite, which JSON cannot represent. */
 static json_t *json_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
@@ -459,24 +459,23 @@ static void print_json(const ek_train_summary *s, const progress_display *d)
     json_decref(o);
 }
 
-/* What balance did in a step. */
+/* Means per step of what --balance did. */
 static void print_balance(const ek_train_balance *b)
 {
     char bytes[16];
 
-    printf(
-        "balance %s: busiest rank %.2f of the mean, %.2f without; a step has %.0f replicas (%sB), "
-        "%.2f moves, %.2f ms of plans, %.2f ms of waiting\n",
-        b->policy, b->after, b->before, b->replicas,
-        cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
-        b->waited_s * 1e3);
+    printf("balance %s: busiest rank %.2f x mean load, %.2f without; per step %.0f replicas (%sB), "
+           "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
+           b->policy, b->after, b->before, b->replicas,
+           cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
+           b->waited_s * 1e3);
     if (b->survivability_text[0] != '\0')
         printf("experts, as they lay in the end: the run %s\n", b->survivability_text);
     if (b->racks_text[0] != '\0')
         printf("of racks it %s\n", b->racks_text);
 }
 
-/* Of few layers, all. */
+/* Prints the lines of all layers, if there are few. */
 static void print_layers(const json_t *lines)
 {
     enum { FEW = 8 };
@@ -501,7 +500,7 @@ static void print_evaluations(const ek_train_evaluation *e)
 
 static void print_summary(const ek_train_summary *s, const progress_display *d)
 {
-    char rate[16], time[24], peak[16], guess[16], loss[40] = "no step was left to take";
+    char rate[16], time[24], peak[16], guess[16], loss[40] = "no steps left";
     cli_text path;
 
     if (d->json) {
@@ -518,8 +517,8 @@ static void print_summary(const ek_train_summary *s, const progress_display *d)
            cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));
     if (s->spikes > 0)
-        printf("%" PRId64 " steps with a loss or gradient norm far above the usual (`spike` in "
-               "metrics.jsonl)\n",
+        printf("%" PRId64
+               " steps with a spike in loss or gradient norm (`spike` in metrics.jsonl)\n",
                s->spikes);
     print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
@@ -527,7 +526,7 @@ static void print_summary(const ek_train_summary *s, const progress_display *d)
     print_layers(d->layers);
 }
 
-/* Rank 0 alone shows how the run goes; the others say what went wrong with them. */
+/* Only rank 0 shows progress; the others print errors. */
 static progress_display open_display(const ek_options *o, const cli_job *job)
 {
     progress_display d = {.job = job,
@@ -550,18 +549,19 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg, con
 
     if (s->finished_before && s->evaluation.stopped_early && !d->quiet)
         fprintf(cli_err(),
-                "%s: ended early, after %" PRId64 " evaluations without a new best one; go on with "
-                "a larger --patience, or with --patience 0\n",
+                "%s: stopped early, after %" PRId64
+                " evaluations without a new best loss; continue with a larger --patience, or with "
+                "--patience 0\n",
                 cli_shown(&out, cfg->out), s->evaluation.since_best);
     else if (s->finished_before && !d->quiet)
-        fprintf(cli_err(), "%s: all its steps are done already\n", cli_shown(&out, cfg->out));
+        fprintf(cli_err(), "%s: all steps are already completed\n", cli_shown(&out, cfg->out));
     else if (s->plan.made && job->rank == 0)
         cli_dry_run_print(s, cfg, d->json);
     else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
         print_summary(s, d);
 }
 
-/* Without settings there has to be a checkpoint at least, of a version that wrote none. */
+/* Without run.json, --resume needs at least a checkpoint (early versions wrote no settings). */
 static ek_status check_run_there(const char *out)
 {
     ek_path checkpoint;
@@ -569,7 +569,7 @@ static ek_status check_run_there(const char *out)
     return ek_checkpoint_newest(out, &checkpoint) < 0 ? ek_out_no_checkpoint(out) : EK_OK;
 }
 
-/* A folder from elsewhere must not bring along what this command would run. */
+/* Refuses stored options that run commands: the folder may come from elsewhere. */
 static ek_status check_commands(const ek_options *given, const json_t *settings, const char *from)
 {
     static const char *const names[] = {"discover", "mpiexec-args"};
@@ -578,18 +578,18 @@ static ek_status check_commands(const ek_options *given, const json_t *settings,
         const char *text = json_string_value(json_object_get(settings, names[i]));
 
         EK_REQUIRE(text == NULL || ek_options_given(given, names[i]), EK_EINVAL,
-                   "%s has --%s \"%s\", and options that run commands are not taken from the "
+                   "%s has --%s \"%s\", but options that run commands are not taken from the "
                    "folder of a run: give --%s again",
                    from, names[i], text, names[i]);
     }
     return EK_OK;
 }
 
-/* What --out is where it is not given, and the settings of the run that goes on there. */
+/* Default of --out, and the stored settings of the run that continues there. */
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
                                  size_t from_cap)
 {
-    /* One layout: where a size or the number of ranks is given, the others are not the run's. */
+    /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout. */
     static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
     static const char *const sizes[] = {"pp", "tp", "ep", "etp", "pp-chunks", "adaptive-r"};
     int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
@@ -618,7 +618,8 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
     return EK_OK;
 }
 
-/* Settings of this command that ek_train does not know, for run.json; the caller frees the text. */
+/* Settings of the command itself, which ek_train does not know, as JSON for run.json; to be freed
+ * by the caller. */
 static char *own_settings(const ek_options *o)
 {
     static const char *const names[] = {"ranks", "hosts", "discover", "mpiexec-args", "threads"};
@@ -682,7 +683,7 @@ static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
         st = dry ? cli_dry_run(&cfg, &hooks, ranks, &summary) : ek_train(&cfg, &hooks, &summary);
     free(racks);
     end_live_line();
-    if (st == EK_OK && cfg.n_draining == 0) /* else it goes on */
+    if (st == EK_OK && cfg.n_draining == 0) /* draining: the run continues elsewhere */
         print_end(&summary, &cfg, job, &d);
     ek_train_settings_release(&cfg);
     json_decref(settings);

@@ -106,7 +106,7 @@ class Evaluate(ek_cli.Case):
         """--resume with other held-out data has their evaluation to make, once."""
         self.train("run", steps=3)
         resume = ["train", "--resume", "--out", self.path("run"), "--eval-data", self.held_out]
-        for said in ("no step was left to take", "all its steps are done already"):
+        for said in ("no steps left", "all steps are already completed"):
             r = run(*resume)
             self.assertEqual(r.returncode, DONE, r.stderr)
             self.assertIn(said, r.stdout + r.stderr)
@@ -282,7 +282,7 @@ class Evaluate(ek_cli.Case):
         self.assertEqual(run("check", "--checkpoint", self.path("run")).returncode, DONE)
         r = run(*resume)
         self.assertEqual(r.returncode, DONE, r.stderr)
-        self.assertIn("all its steps are done already", r.stderr)
+        self.assertIn("all steps are already completed", r.stderr)
 
     def test_large_perplexities_are_short(self):
         """A loss of hundreds of nats fills no line with digits."""
