@@ -470,9 +470,9 @@ static void print_balance(const ek_train_balance *b)
            cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
            b->waited_s * 1e3);
     if (b->survivability_text[0] != '\0')
-        printf("experts, as they lay in the end: the run %s\n", b->survivability_text);
+        printf("final expert placement: %s\n", b->survivability_text);
     if (b->racks_text[0] != '\0')
-        printf("of racks it %s\n", b->racks_text);
+        printf("counted by racks: %s\n", b->racks_text);
 }
 
 /* Prints the lines of all layers, if there are few. */
