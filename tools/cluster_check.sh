@@ -8,7 +8,7 @@ judge() {
         share = rate / limit
         bad = share < low ? 1 : share > high ? 2 : 0
         printf "%-28s %9.1f Mbit/s, %.2f of the limit: %s\n", text, rate / 1e6, share,
-            bad == 0 ? "as it should be" : bad == 1 ? "TOO SLOW" : "TOO FAST"
+            bad == 0 ? "ok" : bad == 1 ? "TOO SLOW" : "TOO FAST"
         exit bad
     }'
 }
