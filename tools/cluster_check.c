@@ -1,4 +1,4 @@
-/* Measures sends of 4 MiB between two ranks, there and back, for `tools/cluster check`.
+/* Measures transfers of 4 MiB between two ranks, in both directions, for `tools/cluster check`.
  *
  * Rank 0 prints "bits_per_second RATE" twice: the median of the sends from rank 0 to rank 1, then
  * of those from rank 1 to rank 0.  A send lasts until the receiver's answer has come back, so that

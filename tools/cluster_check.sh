@@ -1,8 +1,9 @@
 # shellcheck shell=bash disable=SC2154 # variables of tools/cluster
-# The verb check of tools/cluster, which reads this file: whether messages between nodes obey the
-# limits of their links.  What measures is cluster_check.c.
+# The verb check of tools/cluster, which sources this file: verifies that messages between nodes obey
+# the limits of their links, by cluster_check.c.
 
-# judge TEXT RATE LIMIT LOW HIGH: prints the rate in limits; 1: it is under LOW, 2: over HIGH.
+# judge TEXT RATE LIMIT LOW HIGH: prints the rate relative to the limit; returns 1 below LOW, 2 above
+# HIGH.
 judge() {
     LC_ALL=C awk -v text="$1" -v rate="$2" -v limit="$3" -v low="$4" -v high="$5" 'BEGIN {
         share = rate / limit
@@ -22,7 +23,7 @@ measure() {
     if [ ${#rates[@]} != 2 ]; then
         cat "$temporary/out" >&2
         [ "$status" != 124 ] || status="no end after $seconds s"
-        fail "check: the program that $1 was to run on $3 failed ($status); its output is above"
+        fail "check: the program run by $1 on $3 failed ($status); see its output above"
     fi
 }
 
@@ -82,11 +83,11 @@ verb_check() {
     need_cluster
     # shellcheck disable=SC2046 # names
     mapfile -t pair < <(reachable_nodes $(nodes))
-    [ ${#pair[@]} -ge 2 ] || fail "check needs two nodes that can be reached"
+    [ ${#pair[@]} -ge 2 ] || fail "check needs two reachable nodes"
     bits=$(bits_of "$(cat "$state/${pair[0]}/bandwidth")")
     other=$(bits_of "$(cat "$state/${pair[1]}/bandwidth")")
     [ "$bits" != none ] || bits=$other
-    [ "$bits" != none ] || fail "check: ${pair[0]} and ${pair[1]} have no limit that sends could obey"
+    [ "$bits" != none ] || fail "check: ${pair[0]} and ${pair[1]} have no bandwidth limit"
     [ "$other" = none ] || [ "$other" -ge "$bits" ] || bits=$other
 
     temporary=$(mktemp -d)

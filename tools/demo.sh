@@ -1,6 +1,6 @@
 #!/bin/sh
-# Trains a small Mixture-of-Experts model on this repository's own sources and documents (or on
-# DEMO_DATA, files or folders), then lets it write.
+# Trains a small Mixture-of-Experts model on the sources and documents of this repository (or on
+# DEMO_DATA, files or folders), then generates text.
 set -eu
 cd "$(dirname "$0")/.."
 evenkeel=build/evenkeel
@@ -21,11 +21,11 @@ fi
 "$evenkeel" train --model tiny --lr 3e-3 --data "$@" --out "$out" --overwrite
 
 echo
-echo "What it writes after \"static ek_status \":"
+echo "Text generated from the prompt \"static ek_status \":"
 echo
 "$evenkeel" generate --model "$out/checkpoint" --prompt "static ek_status " --tokens 200
 echo
-echo "The checkpoint is in $out/checkpoint, the course of the training in $out/metrics.jsonl."
-echo "Go on with:"
+echo "The checkpoint is in $out/checkpoint, metrics of every step are in $out/metrics.jsonl."
+echo "Next:"
 echo "  $evenkeel generate --model $out/checkpoint --prompt \"Your text\""
 echo "  $evenkeel export --from $out/checkpoint --to DIR     for other tools (Hugging Face format)"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A training that keeps going while its nodes die and return, in about a minute: four nodes made of
-# this machine (docs/cluster.md, needs root), and harm at set times (docs/resilience.md).
+# Training that continues while nodes fail and return, in about a minute: an emulated cluster of four
+# nodes (docs/cluster.md, needs root), with faults at set times (docs/resilience.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,13 +14,13 @@ cat >"$folder/script" <<END
 46 supervisor
 END
 cat <<END
-Four nodes train the preset tiny.  Every expert lies on two of them.
+Four nodes train the preset tiny.  Every expert is replicated on two of them.
 
   after  5 s  a process is killed
-  after 12 s  a node dies, and what it had in memory with it; it comes back empty 6 s later
-  after 24 s  a process stops without a word
+  after 12 s  a node dies and its memory is lost; it comes back empty 6 s later
+  after 24 s  a process is frozen
   after 36 s  the network of a node goes down for 6 s
-  after 46 s  the command itself is killed, and typed again
+  after 46 s  the command itself is killed, and started again
 
 END
 tools/chaos --show --script "$folder/script" --down 6 --lossless -- --model tiny --data docs src \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# All C sources are formatted by clang-format 14 (other versions decide a few things otherwise).
+# All C sources are formatted with clang-format 14 (other versions differ in details).
 # usage: tools/format.sh [--fix]
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,6 +18,6 @@ if [ "${1:-}" = --fix ]; then
     exec "$format" -i $files
 elif ! wrong=$("$format" --dry-run -Werror $files 2>&1); then
     echo "$wrong" | sed -nE 's/^([^ :]+):[0-9]+:.*error: .*/\1/p' | uniq -c
-    echo "these files (and places in them) are formatted otherwise: tools/format.sh --fix"
+    echo "wrong format in these files (number of places): run tools/format.sh --fix"
     exit 1
 fi

@@ -1,10 +1,10 @@
 #!/bin/sh
-# House rules that a pattern can see.  Prints each offence; fails when there is one.
+# Coding rules that can be checked with patterns.  Prints violations; fails if there are any.
 set -eu
 cd "$(dirname "$0")/.."
 bad=0
 
-# forbid WHY PATTERN FILE...: extended pattern, on code with its comments left in.
+# forbid WHY PATTERN FILE...: extended regular expression, matched on code and comments.
 forbid() {
     why=$1
     pattern=$2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Each public header compiles alone, and so do its initialisers, as C17 and as C++11 to C++20, with
-# all warnings as errors.
+# Each public header and its initialisers compile on their own, as C17 and as C++11 to C++20, with all
+# warnings as errors.
 set -eu
 cd "$(dirname "$0")/.."
 status=0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fails when a source file includes a header of a layer that its own may not use, or a foreign
-# header outside its border folder.  tools/layers.txt holds the rules.
+# Fails if a source file includes a header of a layer that its own layer may not use, or a third-party
+# header outside the folders allowed for it.  The rules are in tools/layers.txt.
 set -eu
 cd "$(dirname "$0")/.."
 find src -name '*.[ch]' -o -name '*.cu' | LC_ALL=C sort |

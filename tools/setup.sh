@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs the packages that are missing, on Debian 12 and 13 and Ubuntu 24.04.
+# Installs missing packages, on Debian 12 and 13 and Ubuntu 24.04.
 #
-#   tools/setup.sh          what building and running needs
-#   tools/setup.sh --test   also what the tests need
+#   tools/setup.sh          packages for building and running
+#   tools/setup.sh --test   also packages for the tests
 #   tools/setup.sh --dev    also clang, for the tsan and fuzz presets
 #
-# Does nothing, without network or root, when all of them are there.
+# Does nothing, and needs neither network nor root, if all are installed.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
@@ -13,7 +13,7 @@ packages="gcc libc6-dev cmake ninja-build pkg-config
           mpich libmpich-dev zlib1g-dev"
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: not a Debian or Ubuntu system; please install what these are called here:" >&2
+    echo "setup: not a Debian or Ubuntu system; please install the equivalents of:" >&2
     echo "$packages" >&2
     exit 0 # CMake names whatever is missing
 fi
@@ -70,7 +70,7 @@ if [ "$(id -u)" = 0 ]; then
 elif command -v sudo >/dev/null; then
     root=sudo
 else
-    echo "setup: this needs root: as root, type  apt-get install$missing" >&2
+    echo "setup: root is required: as root, run  apt-get install$missing" >&2
     exit 1
 fi
 
@@ -78,6 +78,6 @@ fi
 if ! { $root apt-get -q update &&
     $root env DEBIAN_FRONTEND=noninteractive \
         apt-get -q install -y --no-install-recommends $missing; }; then
-    echo "setup: apt-get failed; its message is above. Needed:$missing" >&2
+    echo "setup: apt-get failed, see above. Needed:$missing" >&2
     exit 1
 fi

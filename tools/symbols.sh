@@ -1,7 +1,7 @@
 #!/bin/sh
-# The shared library exports the functions of the public headers, with their version
-# (cmake/ek_layers.cmake), and the MPI modules one name that begins with ek_.  None of them but the
-# modules is linked with MPI.  tests/library/t_null.c calls every function of the library.
+# All symbols exported by the shared library and the MPI modules begin with ek_ (except the locks that
+# GCC creates for named OpenMP critical sections, which contain it).  Only the modules are linked with
+# MPI.  tests/library/t_null.c calls every function of the library.
 # usage: tools/symbols.sh [build/libevenkeel.so [MODULE...]]
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ if readelf -d "$library" | grep -E 'NEEDED.*libmpi'; then
 fi
 for file in "$@"; do
     if [ ! -e "$file" ]; then
-        echo "$file is not there: build it first"
+        echo "$file does not exist: build it first"
         exit 1
     fi
     exported=$(nm -D --defined-only "$file" | awk '$2 != "A" { sub("@.*", "", $NF); print $NF }')
@@ -31,7 +31,7 @@ done
 bad=0
 for name in $(nm -D --defined-only "$library" | awk '$2 == "T" { sub("@.*", "", $NF); print $NF }'); do
     if ! grep -q "$name(" tests/library/t_null.c; then
-        echo "$name is not in tests/library/t_null.c: say there what it makes of NULL"
+        echo "$name is not in tests/library/t_null.c: test it there with NULL arguments"
         bad=1
     fi
 done

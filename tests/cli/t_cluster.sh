@@ -84,7 +84,7 @@ fi
 # A share of the processors is not to be had everywhere.
 cluster up --nodes 2 --bandwidth 200mbit --cpu 1 2>"$temporary/up"
 status=$?
-if [ "$status" != 0 ] && grep -q -e '--cpu cannot be had' "$temporary/up"; then
+if [ "$status" != 0 ] && grep -q -e '--cpu is not available' "$temporary/up"; then
     cat "$temporary/up"
     [ -z "$(leftovers)" ] || fail "a failed start left: $(leftovers)"
     cluster up --nodes 2 --bandwidth 200mbit || fail "up"
