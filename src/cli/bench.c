@@ -1,4 +1,4 @@
-/* evenkeel bench: options, and the choice of a benchmark. */
+/* evenkeel bench: options and dispatch to the benchmarks. */
 #include "cli/bench.h"
 
 #include "base/json.h"
@@ -88,10 +88,10 @@ static const ek_option_table table = {
 typedef struct {
     const char *name;
     ek_status (*run)(bench *b);
-    int ranks;    /* it measures several */
-    int no_model; /* it has no model and no kernels */
-    int ceilings; /* of this machine stand beside its figures */
-    int devices;  /* it knows others than the CPU */
+    int ranks;    /* supports several ranks */
+    int no_model; /* needs no model and no kernels */
+    int ceilings; /* also print the ceilings of this machine */
+    int devices;  /* supports devices other than the CPU */
 } benchmark;
 
 static const benchmark benchmarks[] = {
@@ -110,7 +110,7 @@ static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen
     int on_cpu = strcmp(ek_options_text(o, "device"), "cpu") == 0;
     const char *name = ek_options_count(o, NULL) > 0 ? ek_options_list(o, NULL, 0) : NULL;
 
-    EK_REQUIRE(name != NULL, EK_EINVAL, "name what to measure: %s", table.positional);
+    EK_REQUIRE(name != NULL, EK_EINVAL, "name a benchmark: %s", table.positional);
     for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
         if (strcmp(benchmarks[i].name, name) == 0) {
             *chosen = &benchmarks[i];
@@ -120,7 +120,7 @@ static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen
                        "bench %s measures the CPU; run it without --device", name);
             return EK_OK;
         }
-    return EK_FAIL(EK_EINVAL, "there is no benchmark \"%s\"; there are %s", name, table.positional);
+    return EK_FAIL(EK_EINVAL, "unknown benchmark \"%s\"; known: %s", name, table.positional);
 }
 
 static ek_status open_bench(const ek_options *o, const char *name, bench *b)

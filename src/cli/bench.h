@@ -1,12 +1,12 @@
-/* cli/bench.h - what the benchmarks share: settings, ceilings, samples, output.
+/* cli/bench.h - shared by the benchmarks: settings, ceilings, samples, output.
  *
- * A benchmark measures its figures and the machine's ceilings in turns, so that both see the same
- * noise:
+ * A benchmark alternates between its measurements and the machine's ceilings, so that both see the
+ * same noise:
  *
  *   ceilings; repeat 1; ceilings; repeat 2; ...; ceilings
  *
- * and a ratio is the median figure over the median ceiling.  Everything that is printed as text
- * also stands in the one JSON object of --json. */
+ * A ratio is the median measurement over the median ceiling.  Everything printed as text is also in
+ * the JSON object of --json. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -28,27 +28,27 @@ typedef struct {
     double median, min, max;
 } bench_stat;
 
-/* The best of this machine, by repeat. */
+/* Ceilings of this machine, one sample per repeat. */
 typedef struct {
     bench_samples bf16, fp32; /* matrix products of oneDNN, FLOP/s */
-    bench_samples copy;       /* bytes read and bytes written, bytes/s */
-    bench_samples read;       /* reading alone, bytes/s */
+    bench_samples copy;       /* bytes read plus bytes written, bytes/s */
+    bench_samples read;       /* read only, bytes/s */
 } bench_ceilings;
 
 typedef struct {
     const char *name; /* "gemm" */
-    cli_job *job;     /* of several ranks, the first one prints */
+    cli_job *job;     /* rank 0 prints */
     ek_model_spec spec;
     ek_mode mode;
     const char *device; /* where the model computes */
-    int on_cpu;         /* whose ceilings are known */
+    int on_cpu;         /* device is the CPU, whose ceilings are measured */
     ek_kernels *k;
     double seconds;
     int64_t repeats, steps;
     int64_t batch, seq, micro_batch;
     ek_recompute recompute;
     int64_t prompt, tokens;
-    int64_t longest; /* bytes of a message */
+    int64_t longest; /* largest message, bytes */
     int ranks_a_node;
     ek_mesh_sizes sizes;
     const char *degrees; /* "1,2,4,8" */
@@ -59,17 +59,17 @@ typedef struct {
     int spare_slots;
     int64_t plan_every;
     const char *timeline; /* NULL: none */
-    const char *machine;  /* a file to predict by; NULL: none */
-    const char *out;      /* a machine file; NULL: none */
+    const char *machine;  /* machine file to predict op times from; NULL: none */
+    const char *out;      /* machine file to write; NULL: none */
     double budget;        /* seconds to measure costs in */
-    int cached;           /* costs that are kept will do */
+    int cached;           /* use cached costs */
     int text;             /* print tables; else one JSON object */
     bench_ceilings ceilings;
     json_t *json;
-    int lost; /* no memory for a part of json */
+    int lost; /* json is incomplete: out of memory */
 } bench;
 
-/* The ranks of a benchmark's job. */
+/* Process groups of a benchmark's job. */
 typedef struct {
     int ranks, nodes;
     ek_mesh *opened; /* NULL: one rank */
@@ -86,56 +86,56 @@ EK_CHECKED ek_status bench_costs(bench *b);
 EK_CHECKED ek_status bench_balance(bench *b);
 EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
 
-/* By b->sizes. */
+/* Opens a mesh of b->sizes.  Collective. */
 EK_CHECKED ek_status bench_open_mesh(const bench *b, bench_mesh *m);
 void bench_close_mesh(bench_mesh *m);
-/* As in training: whether this host has no core to spare for a thread that polls the network. */
+/* As in training: whether ranks poll the network inline, as this host has no spare core for a
+ * polling thread. */
 int bench_inline_network(const bench *b);
-/* Largest, or sum, over the ranks of the job. */
+/* Maximum or sum over the ranks of the job; x [n].  Collective. */
 EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how);
 
-/* Warnings of the library go to stderr from now on, on rank 0. */
+/* Prints warnings of the library on stderr, on rank 0. */
 void bench_show_warnings(const bench *b);
 
-/* Costs of this machine; experts: that a rank holds, 0: an even share.  *cached: NULL, or whether
- * an earlier run measured them. */
+/* Measures the costs of this machine; experts: per rank, 0: an even share.  *cached (or NULL):
+ * taken from an earlier measurement.  Collective. */
 EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m,
                                          int *cached);
 /* As a JSON object. */
 json_t *bench_costs_json(const ek_plan_costs *c);
 
-/* Holds the ops of a step of MoE layers on this mesh against what b->machine says of them. */
+/* Compares the ops of a step of MoE layers on this mesh with the predictions of b->machine. */
 EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,
                                      const ek_event *events, int64_t n);
 
-/* Products of a few rows, against copy bandwidth: a part of bench_gemm. */
+/* Products of few rows, relative to copy bandwidth; part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_skinny(bench *b);
 
-/* Takes b->ranks_a_node neighbouring ranks each for a node; 0: host names decide. */
+/* Treats b->ranks_a_node consecutive ranks as a node; 0: by host names. */
 EK_CHECKED ek_status bench_set_nodes(const bench *b);
 
 void bench_add(bench_samples *s, double x);
 bench_stat bench_stat_of(const bench_samples *s);
 
-/* Measures all ceilings once more, or those of memory alone. */
+/* Adds one sample of all ceilings, or of the memory ceilings only. */
 EK_CHECKED ek_status bench_measure_ceilings(bench *b);
 EK_CHECKED ek_status bench_measure_memory(bench *b);
-/* Median ceiling of matrix products in this mode: bf16 work may be done by whichever of the two
- * is faster, fp32 work in fp32 alone. */
+/* Median ceiling of matrix products in this mode: for bf16 the faster of bf16 and fp32 products. */
 double bench_matrix_ceiling(const bench *b);
 double bench_copy_ceiling(const bench *b);
 void bench_print_ceilings(bench *b);
 
-/* n numbers of a type, small and never zero, in a fixed pattern. */
+/* Fills x [n] with a fixed pattern of small nonzero numbers. */
 void bench_fill(ek_dtype type, int64_t n, void *x);
-/* n token ids of which id i comes about as often as 1 / (i + 1). */
+/* Fills ids [n] with token ids; the frequency of id i is proportional to about 1 / (i + 1). */
 void bench_fill_tokens(int64_t vocab, uint64_t stream, int64_t n, int32_t *ids);
 
-/* printf, when the output is text. */
+/* printf if the output is text. */
 void bench_say(const bench *b, const char *format, ...) EK_PRINTF(2, 3);
-/* Adds a part to the JSON object; takes over value. */
+/* Adds a member to the JSON object; takes ownership of value. */
 void bench_put(bench *b, const char *key, json_t *value);
-/* Adds a row to an array of parts. */
+/* Appends a row to an array; takes ownership of row. */
 void bench_append(bench *b, json_t *array, json_t *row);
 /* {"median", "min", "max", "n"} of the samples times scale. */
 json_t *bench_stat_json(const bench_samples *s, double scale);

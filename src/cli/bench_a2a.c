@@ -21,7 +21,7 @@ typedef struct {
     ek_comm *world; /* borrowed */
     int rank, ranks, nodes;
     int pair[2];
-    int64_t carried; /* messages that one link carries in an all-to-all */
+    int64_t carried; /* messages per link in an all-to-all */
     int n_sizes;
     int64_t sizes[SIZES_MAX]; /* bytes */
     int64_t *rows;            /* [ranks][ranks] */
@@ -30,7 +30,7 @@ typedef struct {
     bench_samples seconds[SIZES_MAX][ALGORITHMS];
 } a2a;
 
-/* --- setting up ------------------------------------------------------------------------------- */
+/* --- setup ------------------------------------------------------------------------------------ */
 
 static void find_link(a2a *m)
 {
@@ -89,7 +89,7 @@ static void a2a_close(a2a *m)
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* Largest x of all ranks.  Ranks that only wait sleep, to leave the cores to the others. */
+/* Maximum of x over all ranks.  Waiting ranks sleep, to leave the cores to the others. */
 static ek_status agree(const a2a *m, double *x)
 {
     const struct timespec nap = {.tv_nsec = 200000};
@@ -122,7 +122,7 @@ static int streamed(const a2a *m, int size)
     return n < 1 ? 1 : n > STREAM ? STREAM : (int)n;
 }
 
-/* Messages at once between the two ranks of the link; both: each way. */
+/* Streams concurrent messages between the two ranks of the link; both: in both directions. */
 static ek_status stream(const a2a *m, int size, int both)
 {
     int first = m->rank == m->pair[0], peer = m->pair[first], n = streamed(m, size);
@@ -144,7 +144,7 @@ static ek_status stream(const a2a *m, int size, int both)
     return EK_OK;
 }
 
-/* Mean seconds of one call, over as many as --seconds takes: as slow as the slowest rank. */
+/* Mean seconds per call on the slowest rank, over as many calls as --seconds allows. */
 static ek_status time_calls(const bench *b, const a2a *m,
                             ek_status (*call)(const a2a *m, int size, int how), int size, int how,
                             double *seconds)
@@ -152,7 +152,7 @@ static ek_status time_calls(const bench *b, const a2a *m,
     double times = 1;
 
     *seconds = 0;
-    for (int round = 0; round < 2; round++) { /* one call alone says how many to make */
+    for (int round = 0; round < 2; round++) { /* the first determines the number of calls */
         int64_t start;
 
         if (round == 1)
@@ -189,7 +189,7 @@ static ek_status measure(const bench *b, a2a *m)
 
 /* --- printing --------------------------------------------------------------------------------- */
 
-/* The samples of the size with the highest median. */
+/* Samples of the message size with the highest median. */
 static const bench_samples *best(const bench_samples *by_size, int n)
 {
     const bench_samples *found = &by_size[0];

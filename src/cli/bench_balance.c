@@ -28,39 +28,39 @@
 
 enum { POLICIES_MAX = 16 };
 
-/* Of a step; bytes, plans and waiting as in metrics.jsonl. */
+/* Measurements of one step; bytes, plan and wait times as in metrics.jsonl. */
 typedef struct {
     double ms, loss, before, after, plan_ms, replicas, replica_mb, wait_ms, sent_mb;
-    char reason[EK_PLAN_REASON]; /* of the last plan: its reasons */
+    char reason[EK_PLAN_REASON]; /* of the last plan */
 } sample;
 
 typedef struct {
     const char *name;
     const ek_planner *planner;
-    int even;       /* loads are, whatever the trace has */
+    int even;       /* even loads instead of the trace's */
     sample *of;     /* [rounds] */
-    ek_plan *homes; /* [layers] placements of its own; NULL: experts are in block order */
-    int64_t moved;  /* experts, from block order */
-    char reason[EK_PLAN_REASON]; /* of these placements, the last layer's */
+    ek_plan *homes; /* [layers] persistent placements of this policy; NULL: block order */
+    int64_t moved;  /* experts moved, relative to block order */
+    char reason[EK_PLAN_REASON]; /* of the last layer's placement */
     bench_samples migrate_s_per_expert;
 } policy;
 
 typedef struct {
     bench_mesh on;
-    ek_trace trace; /* and behind its iterations one that is even */
+    ek_trace trace; /* plus a last iteration with even loads */
     ek_model *model;
     ek_trainer *trainer;
     ek_arena arena;
     ek_plan *block; /* [layers] */
     const ek_planner *others[POLICIES_MAX + 1];
     int n;
-    policy of[POLICIES_MAX + 1]; /* the last has even loads */
-    policy *there;               /* whose placements experts have; NULL: block order */
+    policy of[POLICIES_MAX + 1]; /* the last one has even loads */
+    policy *there;               /* whose placement is installed; NULL: block order */
     char reason[EK_PLAN_REASON], primary_reason[EK_PLAN_REASON]; /* of the last plans: for a
                                                       micro-batch, and those that last */
 } balance;
 
-/* --- setting up ------------------------------------------------------------------------------- */
+/* --- setup ------------------------------------------------------------------------------------ */
 
 static policy *even_of(balance *x)
 {
@@ -80,7 +80,7 @@ static ek_status add_policy(const bench *b, balance *x, const char *name)
     return EK_OK;
 }
 
-/* "off,exact" to policies. */
+/* Parses "off,exact". */
 static ek_status read_policies(const bench *b, balance *x)
 {
     char name[32];
@@ -103,7 +103,7 @@ static ek_status read_policies(const bench *b, balance *x)
     return EK_OK;
 }
 
-/* The trace, and one more iteration in which all experts have as much. */
+/* Reads the trace and appends an iteration with even loads. */
 static ek_status read_loads(const bench *b, balance *x)
 {
     ek_trace in;
@@ -133,7 +133,7 @@ static ek_status read_loads(const bench *b, balance *x)
     return EK_OK;
 }
 
-/* Whether some policy may keep state in all slots. */
+/* Whether any policy may hold optimizer state in spare slots. */
 static int fills_slots(const balance *x)
 {
     for (int i = 0; i < x->n; i++)
@@ -204,7 +204,7 @@ static ek_status open_trainer(const bench *b, balance *x)
     return EK_OK;
 }
 
-/* Room for placements: of the block, and of those who make their own. */
+/* Allocates placements: block order, and one per policy with persistent placement. */
 static ek_plan *take_plans(const bench *b, balance *x)
 {
     ek_plan *plans = ek_arena_alloc(&x->arena, b->spec.layers, sizeof(*plans)), measured;
@@ -268,14 +268,14 @@ static void balance_close(balance *x)
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* Seconds of the slowest rank since `start`, when all began. */
+/* Seconds of the slowest rank since `start`. */
 static ek_status since(const bench *b, int64_t start, double *s)
 {
     *s = (double)(ek_clock_ns() - start) * 1e-9;
     return bench_agree(b, s, 1, EK_MAX_F64);
 }
 
-/* Planners that have failed are left out, and that is not what is to be measured. */
+/* Fails if a planner was disabled after a failure, as its result would be meaningless. */
 static ek_status check_planner(const balance *x, const policy *p)
 {
     const ek_moe_planning *d = &ek_trainer_pass(x->trainer)->scratch.planning;
@@ -284,7 +284,7 @@ static ek_status check_planner(const balance *x, const policy *p)
     return EK_OK;
 }
 
-/* Experts go to where a policy has them; plans: NULL, it has not said where yet. */
+/* Moves experts to the placement of a policy; plans NULL: not planned yet. */
 static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64_t *moved,
                          double *s)
 {
@@ -296,7 +296,7 @@ static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64
     return since(b, start, s);
 }
 
-/* The policy has the slots to itself: experts are where it wants them. */
+/* Installs the placement of a policy, which then uses all slots. */
 static ek_status enter(const bench *b, balance *x, policy *p)
 {
     int known = p->migrate_s_per_expert.n > 0;
@@ -369,11 +369,12 @@ static ek_status warm_up(const bench *b, balance *x)
 
 static ek_status measure(const bench *b, balance *x)
 {
-    int64_t others = x->trace.iterations - 2; /* but the first, and the even one */
+    int64_t others = x->trace.iterations - 2; /* without the first and the even one */
 
     EK_TRY(warm_up(b, x));
     for (int64_t round = 0; round < b->steps; round++)
-        for (int64_t i = 0; i <= x->n; i++) { /* there and back, from another one each time */
+        for (int64_t i = 0; i <= x->n;
+             i++) { /* back and forth, each time starting at another policy */
             int64_t at = (round % 2 == 0 ? i : x->n - i) + round;
             policy *p = &x->of[at % (x->n + 1)];
             int64_t iteration = others > 0 ? 1 + round % others : 0;
@@ -394,7 +395,7 @@ static double median_ms(const bench *b, const policy *p)
     return bench_stat_of(&s).median;
 }
 
-/* Of a policy's rounds: the median time of even loads over its own. */
+/* Median over the rounds of (time with even loads) / (time of the policy). */
 static bench_stat against_even(const bench *b, balance *x, const policy *p)
 {
     double even = median_ms(b, even_of(x));
@@ -467,7 +468,7 @@ static void put(bench *b, balance *x, double cpu_s)
     bench_put(b, "policies", all);
 }
 
-/* What all ranks have computed so far, in programs. */
+/* CPU seconds of all ranks so far. */
 static ek_status cpu_seconds(const bench *b, double *s)
 {
     struct rusage u;

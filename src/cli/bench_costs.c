@@ -1,5 +1,5 @@
-/* What planners reckon with, measured: the cost tables of this machine, and what a layer's parts
- * take by them, with the reasons; and the ops of a step held against them.  Rank 0 prints. */
+/* `bench costs`: measures the cost tables of this machine that planners use, derives the cost factors
+ * of the model's layers from them, and compares predicted with measured op times.  Rank 0 prints. */
 #include "balance/costs.h"
 #include "base/json.h"
 #include "cli/bench.h"
@@ -77,7 +77,7 @@ json_t *bench_costs_json(const ek_plan_costs *c)
                      c->migrate_s_per_expert, "state_bytes", c->state_bytes);
 }
 
-/* What the figures come to for this model's layers. */
+/* Cost factors for the layers of this model. */
 static void put_plan(bench *b, const ek_plan_setting *s, const ek_plan_costs *c,
                      const ek_cost_reason *reason)
 {

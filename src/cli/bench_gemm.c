@@ -42,7 +42,7 @@ size_t bench_products(const bench *b, bench_product *products)
         {"attention out", d, q, 1, n, 1, EK_OUT_ADD, EK_OUT_COMP},
         {"expert up", 2 * s->ff, d, e, n * s->top_k, s->top_k, EK_OUT_COMP, EK_OUT_COMP},
         {"expert down", d, s->ff, e, n * s->top_k, s->top_k, EK_OUT_COMP, EK_OUT_COMP},
-        /* the loss head goes in blocks of rows */
+        /* the loss head is computed in blocks of rows */
         {"head", s->vocab, d, 1,
          head < HEAD_ROWS_MIN ? HEAD_ROWS_MIN
          : head < n           ? head
@@ -86,7 +86,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Memory for the largest of the products. */
+/* Allocates memory for the largest product. */
 static void lay(const bench *b, gemm *m)
 {
     const ek_kernels *k = b->k;
@@ -134,7 +134,7 @@ static ek_status gemm_create(const bench *b, gemm *m)
     return ek_arena_check(&m->arena, "matrix products");
 }
 
-/* Rows of every group, evenly or in proportion to 1 / (group + 1), and its weights. */
+/* Sets rows per group, even or proportional to 1 / (group + 1), and weights. */
 static void split_rows(const bench *b, gemm *m, const bench_product *p, int zipf, ek_form form)
 {
     size_t weight = bench_form_bytes(b->k, p, form), real = ek_dtype_size(b->k->real);
@@ -168,7 +168,7 @@ static ek_status call(const bench *b, const gemm *m, const bench_product *p, int
                                      m->ws);
 }
 
-/* The quickest call of --seconds, after one that warms up. */
+/* Rate of the fastest call within --seconds, after a warm-up call. */
 static ek_status measure(const bench *b, const gemm *m, const bench_product *p, int direction,
                          bench_samples *rates)
 {

@@ -1,4 +1,4 @@
-/* cli/bench_gemm.h - the matrix products of a model, by their sizes. */
+/* cli/bench_gemm.h - the matrix products of a model and their sizes. */
 #ifndef CLI_BENCH_GEMM_H
 #define CLI_BENCH_GEMM_H
 
@@ -12,16 +12,16 @@ typedef struct {
     int64_t out, in;
     int64_t groups;           /* 1, or the experts */
     int64_t rows;             /* of all groups, in a training step */
-    int64_t few_groups;       /* that one token meets */
-    ek_out forward, backward; /* what the model does with results */
+    int64_t few_groups;       /* used by one token */
+    ek_out forward, backward; /* how the model stores results */
 } bench_product;
 
-/* The products of b->spec; returns how many. */
+/* The products of b->spec; returns their number. */
 size_t bench_products(const bench *b, bench_product *products);
 
-/* Bytes of a weight in the form that the kernel reads. */
+/* Bytes of a packed weight. */
 size_t bench_form_bytes(const ek_kernels *k, const bench_product *p, ek_form form);
-/* Brings `count` weights with the values of `master` into that form, one after the other. */
+/* Packs `count` consecutive copies of `master`. */
 EK_CHECKED ek_status bench_pack(const ek_kernels *k, const bench_product *p, ek_form form,
                                 const void *master, int64_t count, void *packed);
 

@@ -16,7 +16,7 @@ static const int64_t row_cases[ROW_CASES] = {1, 2, 4, 8};
 typedef struct {
     bench_product product;
     bench_samples rates[ROW_CASES]; /* bytes/s */
-    int64_t calls;                  /* of a walk, each with product.few_groups weights */
+    int64_t calls; /* per pass over the pool, each with product.few_groups weights */
     size_t weight_bytes;
     ek_arena arena;
     ek_group *g;
@@ -60,7 +60,7 @@ static ek_status skinny_create(const bench *b, skinny *f)
     return bench_pack(b->k, p, EK_PACKED_FORWARD, f->master, f->calls * p->few_groups, f->pool);
 }
 
-/* Every weight of the pool once, `rows` rows each. */
+/* Multiplies `rows` rows by every weight of the pool once. */
 static ek_status walk(const bench *b, skinny *f, int64_t rows)
 {
     const bench_product *p = &f->product;

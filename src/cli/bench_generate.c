@@ -1,4 +1,4 @@
-/* Generation, one token after the other at batch 1, against the bytes that a token must read.
+/* Generation at batch size 1, relative to the bytes that have to be read per token.
  *
  * What is timed is what `evenkeel generate` does: draw a token from the logits, feed it.  Weights
  * are random, so tokens and with them the experts change all the time.  The bytes of a token are
@@ -15,8 +15,8 @@ typedef struct {
     ek_session *session;
     ek_sampler *sampler;
     int32_t *prompt;
-    bench_samples tokens, bytes; /* a second */
-    double active_bytes;         /* of a token, mean */
+    bench_samples tokens, bytes; /* per second */
+    double active_bytes;         /* per token, mean */
 } generation;
 
 static ek_status generation_create(const bench *b, generation *g)
@@ -46,7 +46,7 @@ static void generation_destroy(generation *g)
     free(g->prompt);
 }
 
-/* Reads the prompt, then draws and feeds b->tokens tokens. */
+/* Processes the prompt, then samples and feeds b->tokens tokens. */
 static ek_status generate(const bench *b, generation *g, double *seconds)
 {
     int64_t start;
@@ -69,7 +69,7 @@ static ek_status run(bench *b, generation *g)
 {
     double seconds;
 
-    EK_TRY(generate(b, g, &seconds)); /* warms up */
+    EK_TRY(generate(b, g, &seconds)); /* warm-up */
     for (int64_t i = 0; i < b->repeats; i++) {
         EK_TRY(bench_measure_ceilings(b));
         EK_TRY(generate(b, g, &seconds));

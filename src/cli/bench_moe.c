@@ -16,13 +16,13 @@
 
 enum { WARM_UP = 2, WAYS_MAX = 8, DEGREE_MAX = 64 };
 
-/* What is measured of a step, in seconds. */
+/* Times measured per step, in seconds. */
 enum { WALL, COMPUTE, EXPERTS, NET, EXPOSED, TIMES };
 
 static const char *const time_names[TIMES] = {"ms", "compute_ms", "experts_ms", "net_ms",
                                               "exposed_ms"};
 
-/* One way to exchange rows: a degree, or groups of ranks. */
+/* One variant of the exchange: a pipeline degree, or groups of ranks. */
 typedef struct {
     char name[32];
     ek_moe_config config;
@@ -42,9 +42,9 @@ typedef struct {
     way ways[WAYS_MAX];
 } moe;
 
-/* --- setting up ------------------------------------------------------------------------------- */
+/* --- setup ------------------------------------------------------------------------------------ */
 
-/* "1,2,4" to ways. */
+/* Parses "1,2,4". */
 static ek_status read_degrees(const bench *b, moe *m)
 {
     const char *at = b->degrees;
@@ -87,7 +87,7 @@ static void cut_batch(const bench *b, moe *m)
     m->micro = mb;
 }
 
-/* A way's activations, and numbers in those that the layers read. */
+/* Allocates the activations of a variant and fills the inputs of the layers. */
 static ek_status open_way(const bench *b, moe *m, way *w)
 {
     ek_pass_config cfg = {.max_seqs = ek_range_length(b->batch, m->on.mesh->dp, 0),
@@ -142,7 +142,7 @@ static void moe_close(moe *m)
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* All layers forward, then all of them back. */
+/* Forward of all layers, then backward. */
 static ek_status build(const bench *b, moe *m, way *w)
 {
     ek_moe_step step = {.training = 1, .aux_coef = 0.01, .top_k = b->spec.top_k};
@@ -235,7 +235,7 @@ static way *best(moe *m)
     return found;
 }
 
-/* One more step of the best way, as rank 0 sees it. */
+/* Timeline of one more step of the fastest variant, on rank 0. */
 static ek_status write_timeline(const bench *b, moe *m)
 {
     const ek_timeline_rank who = {.rank = b->job->rank, .ranks = m->on.ranks};
@@ -249,7 +249,7 @@ static ek_status write_timeline(const bench *b, moe *m)
     return b->job->rank == 0 ? ek_timeline_write(events, n, &who, b->timeline) : EK_OK;
 }
 
-/* One more step of the best way, its ops held against what a machine file says. */
+/* One more step of the fastest variant, compared with predictions from a machine file. */
 static ek_status predict(bench *b, moe *m)
 {
     const ek_event *events;

@@ -180,7 +180,7 @@ static void put_sizes(bench *b, const steps *s)
     bench_put(b, "step_ms", bench_stat_json(&s->wall, 1e3));
 }
 
-/* --- bench step ------------------------------------------------------------------------------- */
+/* --- bench step ------------------------------------------------------------------------------ */
 
 /* Of so many FLOP/s, and of memory as this process has it. */
 static void put_ratios(bench *b, const steps *s, double rate)
@@ -299,7 +299,7 @@ static ek_status put_groups(bench *b, const steps *s)
     return EK_OK;
 }
 
-/* --- bench kernels ---------------------------------------------------------------------------- */
+/* --- bench kernels --------------------------------------------------------------------------- */
 
 static int slower_op(const void *a, const void *b)
 {
