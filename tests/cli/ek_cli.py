@@ -1,8 +1,8 @@
-"""What the tests of the command share: running it, small models and data, reading its files.
+"""Shared by the command-line tests: running the command, small models and data, reading its
+files.
 
-The command's path is in EK_COMMAND, the folder tests/ in EK_TEST_DATA.  Every test works in a
-fresh folder of its own and passes every path to the command.
-"""
+The path of the command is in EK_COMMAND, the folder tests/ in EK_TEST_DATA.  Every test works
+in a new folder and passes all paths to the command."""
 
 import json
 import os

@@ -1,12 +1,12 @@
-"""Random command lines: what t_fuzz_command.py and t_fuzz_command_long.py share.
+"""Random command lines, shared by t_fuzz_command.py and t_fuzz_command_long.py.
 
-A line is made from one that works and is quick, by leaving options out, giving them again, and
-giving others, with values of all kinds; options come from --help.  Whatever it is, the command
-ends by itself with status 0, 2 or 3 (1 where running failed), says one thing on stderr when it
-fails, nothing that a terminal would obey, and leaves no process, no file outside of its output and
-no input changed.
+A line is derived from a valid, quick one by omitting, repeating and adding options with values
+of all kinds; options are read from --help.  For every line the command must terminate with
+status 0, 2 or 3 (1 for a runtime failure), print exactly one message on stderr when it fails,
+print no control sequences, and leave no process, no file outside its output, and its inputs
+unchanged.
 
-Numbers that would be valid and make a line take long are left out: sizes are small or wrong."""
+Valid values that would make a line slow are not generated: sizes are small or invalid."""
 
 import json
 import os

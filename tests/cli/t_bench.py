@@ -1,5 +1,5 @@
-"""evenkeel bench: each benchmark runs on a tiny model, prints what it promises, and its figures are
-numbers.  Nothing is asserted of how fast anything is."""
+"""evenkeel bench: each benchmark runs on a tiny model and prints what is documented, with finite
+numbers.  No speed is asserted."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""evenkeel bench a2a, with each MPI there is: its figures are numbers, rank 0 alone prints, and what
-cannot be measured is refused.  Nothing is asserted of how fast anything is."""
+"""evenkeel bench a2a, with each installed MPI: figures are finite numbers, only rank 0 prints,
+and invalid arguments are refused.  No speed is asserted."""
 
 import json
 import math

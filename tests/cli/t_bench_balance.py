@@ -1,7 +1,6 @@
-"""evenkeel bench balance, on ranks with each MPI there is: its figures belong together, policies do
-the same work in turns, and what cannot be measured is refused.  And bench/balance.py: what its table
-and its checks make of results (which are made up), and the traces it cuts.  Nothing is asserted of
-how fast anything is."""
+"""evenkeel bench balance, on several ranks with each installed MPI: figures are consistent, all
+policies do the same work, and invalid arguments are refused.  Also bench/balance.py: its table
+and checks for synthetic results, and the traces it cuts.  No speed is asserted."""
 
 import json
 import os

@@ -1,6 +1,5 @@
-"""`evenkeel bench costs`, on one rank and with each MPI there is: its figures are numbers, the file
-that it writes is what `plan` reads, and --cached gives the same again.  Nothing is asserted of how
-fast anything is."""
+"""evenkeel bench costs, on one rank and with each installed MPI: figures are finite numbers,
+`plan` reads the file it writes, and --cached returns the same results.  No speed is asserted."""
 
 import json
 import math

@@ -1,6 +1,5 @@
-"""evenkeel bench moe, on one rank and on several with each MPI there is: its figures are numbers
-that belong together, every degree does the same work, and what cannot be measured is refused.
-Nothing is asserted of how fast anything is."""
+"""evenkeel bench moe, on one rank and on several with each installed MPI: figures are consistent,
+every degree does the same work, and invalid arguments are refused.  No speed is asserted."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""evenkeel check, and checkpoints in parts: what is whole is said to be so, what is not is named;
-and every command reads a checkpoint that other tools have cut into parts of any shape."""
+"""evenkeel check, and checkpoints in several files: intact ones pass, defects are named, and
+every command reads a checkpoint that other tools have split into files in any way."""
 
 import json
 import os

@@ -1,9 +1,8 @@
-"""--device cuda as a user gives it.
+"""--device cuda from the command line.
 
-EK_COMMAND_EMULATED is a command whose kernels for CUDA run on the host, so that everything around
-them is tested where there is no GPU: what does not lie in the device's memory, and is given to a
-kernel, ends such a run.  On a machine with a GPU EK_COMMAND is tested as well.
-"""
+EK_COMMAND_EMULATED is a command whose CUDA kernels run on the host, so that everything around
+them is tested without a GPU: passing a kernel memory that is not device memory ends the run.
+On a machine with a GPU, EK_COMMAND is tested as well."""
 
 import json
 import os

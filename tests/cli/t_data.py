@@ -1,4 +1,4 @@
-"""--data: JSON Lines, compressed files, and files that are no data."""
+"""--data: JSON Lines, compressed files, and files that are not valid data."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""--document-mask: documents of a sequence are kept apart, in train and in eval."""
+"""--document-mask: separates the documents of a sequence, in train and in eval."""
 
 import json
 import os

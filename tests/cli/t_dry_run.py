@@ -1,4 +1,4 @@
-"""train --dry-run: says what the run would do, refuses what it would refuse, and makes nothing."""
+"""train --dry-run: describes the run, refuses what the run would refuse, and creates no files."""
 
 import json
 import os

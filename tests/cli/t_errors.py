@@ -1,5 +1,5 @@
-"""Bad input: each gives one message that names what and where, the promised exit status, and
-leaves no file behind that was not there before."""
+"""Bad input: one message that names the problem and its place, the documented exit status, and no
+new files."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Files that commands write under a name the user gives: what is not theirs stays as it is."""
+"""Files that commands write under a name given by the user: other files stay as they are."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""generate: where the prompt comes from, where the text ends, and what its draws are limited to."""
+"""generate: sources of the prompt, end of the text, and limits of sampling."""
 
 import os
 import pty

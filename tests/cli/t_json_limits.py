@@ -1,5 +1,5 @@
-"""JSON from elsewhere: what a file may make the command allocate is bounded by what a file of its
-kind can hold, and what is over it is refused at once, with one message."""
+"""JSON from untrusted files: the memory it makes the command allocate is bounded by the size of
+valid files of its kind; larger ones are refused at once, with one message."""
 
 import json
 import os

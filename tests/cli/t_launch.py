@@ -1,5 +1,5 @@
-"""Starting and joining jobs.  Much of it is tested with a program that stands for mpiexec and its
-workers, so that it can say and do what a real one does in a disaster."""
+"""Starting and joining jobs.  Most tests use a program that replaces mpiexec and its workers,
+and can behave as a real one does in a failure."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""The live line takes one row of a terminal of any width, also when the width changes; other lines
-have rows of their own."""
+"""The live line takes one row of a terminal of any width, also when the width changes; other
+lines start on rows of their own."""
 
 import fcntl
 import os

@@ -1,5 +1,5 @@
-"""Runs of many steps: memory does not grow with the steps, whatever is recorded, and going on costs
-the same after a million of them."""
+"""Long runs: memory does not grow with the number of steps, whatever is recorded, and resuming
+costs the same after a million steps."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""Predicted against measured peak memory, in fresh processes, for a model whose weights, gradients
-and moments are about 100 MB."""
+"""Predicted against measured peak memory, in fresh processes, for a model whose weights,
+gradients and moments are about 100 MB."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the command prints: a reader that leaves, or a full disk, is a failure with a message."""
+"""Output of the command: a closed pipe or a full disk is a failure with a message."""
 
 import os
 import subprocess

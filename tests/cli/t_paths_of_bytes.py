@@ -1,4 +1,4 @@
-"""Paths that are not UTF-8: every command takes them, no JSON loses a key or a run its settings."""
+"""Paths that are not UTF-8: every command accepts them, and no JSON loses a key or a setting."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`evenkeel plan`: a routing trace played through every planner, what it prints and emits."""
+"""evenkeel plan: replays a routing trace through every planner; what it prints and emits."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""evenkeel train --resume: a run that was stopped goes on bit for bit as if it had not been."""
+"""evenkeel train --resume: a stopped run continues bit for bit as if it had not been stopped."""
 
 import json
 import os

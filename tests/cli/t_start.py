@@ -1,4 +1,4 @@
-"""What happens before the first step: texts, memory, and the model of a run that goes on."""
+"""Before the first step: tokenising, memory checks, and the model of a resumed run."""
 
 import fcntl
 import os

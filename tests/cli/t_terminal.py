@@ -1,5 +1,5 @@
-"""What a terminal is sent: names from foreign files cannot control it, --quiet hides no warning, and
-a speed says what it is the speed of."""
+"""Output on a terminal: names from files cannot contain control sequences, --quiet hides no
+warning, and each speed has a unit."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which tokenizer a model has: its own, the one that is named, never a guess."""
+"""Which tokenizer a model uses: its own or the one given, never a guess."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""Tokens in files: the cache of those of texts, who may read it, and files that change while they
-are in use."""
+"""Token files: the cache of tokenised texts, its permissions, and files that change while in use."""
 
 import os
 import re

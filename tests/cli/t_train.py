@@ -1,5 +1,5 @@
-"""evenkeel train, line by line of what its users are promised: files, metrics, output, order of
-data, determinism, starting from weights."""
+"""evenkeel train, as documented: files, metrics, output, order of data, determinism, initial
+weights."""
 
 import json
 import math

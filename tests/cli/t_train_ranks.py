@@ -1,5 +1,5 @@
-"""Training on several ranks, as a user starts it: losses, what each rank holds and sends, and the
-memory that was predicted."""
+"""Training on several ranks from the command line: losses, what each rank stores and sends, and
+predicted memory."""
 
 import json
 import os

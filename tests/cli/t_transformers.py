@@ -1,4 +1,4 @@
-"""What transformers makes of an exported folder and of a checkpoint; skipped where it is missing.
+"""transformers loads an exported folder and a checkpoint; skipped if it is not installed.
 
 Needs: pip install transformers (and torch for the pipeline)."""
 

@@ -1,5 +1,5 @@
-"""`evenkeel workload`: made-up routing traces; and `train --replay-routing`, whose gates have the
-loads of a trace."""
+"""evenkeel workload: synthetic routing traces; and `train --replay-routing`, which reproduces
+their loads."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""tools/chaos on small clusters, for t_chaos.py and t_chaos_long.py: nodes that are lost with their
-memory, links that are cut, and everything else that can be done to a run with --elastic."""
+"""tools/chaos on small clusters, shared by t_chaos.py and t_chaos_long.py: nodes that lose
+their memory, links that are cut, and all other faults of --elastic runs."""
 
 import json
 import os

@@ -1,9 +1,8 @@
-"""Killing a run at random instants: what the tests in this folder share.
+"""Kills a run at random instants; shared by the tests of this folder.
 
-A run that saves every 3 steps is killed with SIGKILL after a random delay, which is drawn from the
-time that the whole run takes, and is resumed; then the resumed run is killed, and so on, and the
-last one is left to end.  Instants before the first checkpoint are part of it: then the run is
-started again."""
+A run that saves every 3 steps is killed with SIGKILL after a random delay, drawn from the
+duration of the whole run, and resumed; the resumed run is killed again, and so on; the last one
+completes.  Instants before the first checkpoint are included: then the run is started again."""
 
 import os
 import random

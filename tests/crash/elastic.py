@@ -1,6 +1,6 @@
-"""Runs with --elastic that come to harm: what t_elastic.py and t_elastic_long.py share.
+"""--elastic runs under faults, shared by t_elastic.py and t_elastic_long.py.
 
-They have no checkpoints unless a test says so: whatever goes on does so from memory."""
+They write no checkpoints unless a test asks for them, so all recoveries are from shared memory."""
 
 import glob
 import json

@@ -1,7 +1,8 @@
-"""Runs with --elastic whose hosts go and come, for t_hosts.py, t_hosts_lists.py and t_hosts_long.py.
+"""--elastic runs whose hosts leave and join, shared by t_hosts.py, t_hosts_lists.py and
+t_hosts_long.py.
 
-All on one machine: a program stands for mpiexec, which answers for hosts by files that a test makes,
-and starts workers here, whatever their host.  t_chaos.py has hosts of their own."""
+All on one machine: a program replaces mpiexec, responds for hosts according to files that a
+test creates, and starts all workers here.  t_chaos.py uses separate hosts."""
 
 import itertools
 import os

@@ -1,9 +1,9 @@
-"""Jobs of several ranks that come to harm: what t_ranks.py and t_ranks_long.py share.
+"""Jobs of several ranks under faults, shared by t_ranks.py and t_ranks_long.py.
 
-Every test is there once for each MPI that this build found.  A Job is one run on a small model in
-double precision, in which every layout gives the same losses; Disaster has the checks that hold
-whatever happened to it: it ends soon, says what was wrong once, leaves no process and no half of a
-checkpoint, and another layout can go on from where it stood."""
+Every test exists once for each MPI of this build.  A Job is one run of a small model in double
+precision, for which every layout gives the same losses.  Disaster has the checks that hold
+after any fault: the job ends soon, reports the cause once, leaves no process and no incomplete
+checkpoint, and another layout can continue it."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""Nodes of a cluster that are lost, and workers: what has to cross a network does; and a disk that
-is full.  Everything else that can happen is in t_chaos_long.py."""
+"""Loss of nodes and workers of a cluster, so that state crosses a network; and a full disk.
+All other faults are in t_chaos_long.py."""
 
 import json
 import os

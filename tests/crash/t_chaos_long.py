@@ -1,5 +1,5 @@
-"""Everything that can happen to a run with --elastic, many times, on clusters of four and five nodes;
-three nodes at once; nodes that come and go as a trace of spot instances says."""
+"""All faults of --elastic runs, many times, on clusters of four and five nodes; three nodes at
+once; traces of spot instances."""
 
 import subprocess
 

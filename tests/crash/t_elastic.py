@@ -1,5 +1,5 @@
-"""Runs with --elastic whose workers, or launcher, are killed: they go on from memory, lose no step
-and take none twice, and come to the losses of a run that nothing happened to."""
+"""--elastic runs whose workers or launcher are killed: they continue from memory, neither lose
+nor repeat a step, and reach the losses of a run without faults."""
 
 import json
 import os

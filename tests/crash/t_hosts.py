@@ -1,4 +1,5 @@
-"""Hosts that go and come back, and workers that hang, under one MPI; t_hosts_long.py has the others."""
+"""Hosts that leave and return, and workers that hang, with one MPI; t_hosts_long.py has the
+others."""
 
 import hosts
 import ranks

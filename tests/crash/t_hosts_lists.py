@@ -1,5 +1,5 @@
-"""Lists of hosts that change, and those with which a run cannot go on, under one MPI; t_hosts_long.py
-has the others."""
+"""Host lists that change, and those with which a run cannot continue, with one MPI;
+t_hosts_long.py has the others."""
 
 import hosts
 import ranks

@@ -1,4 +1,4 @@
-"""What t_hosts.py and t_hosts_lists.py do, under every MPI there is."""
+"""t_hosts.py and t_hosts_lists.py with every installed MPI."""
 
 import hosts
 import ranks

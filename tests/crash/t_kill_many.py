@@ -1,4 +1,4 @@
-"""kill -9 at 20 random instants of a run, in both kinds of arithmetic that runs use."""
+"""kill -9 at 20 random instants of a run, in bf16 and fp32."""
 
 import crash
 

@@ -1,5 +1,5 @@
-"""What a launcher says that it waits for, and interruptions meanwhile; with a program that stands for
-mpiexec."""
+""""waiting for ..." messages of the launcher, and interrupts meanwhile; with a program that
+replaces mpiexec."""
 
 import re
 import signal

@@ -1,5 +1,4 @@
-"""A run with --elastic that has taken a million steps recovers from a lost worker as one that has
-taken few."""
+"""An --elastic run with a million steps recovers from a lost worker like one with few steps."""
 
 import ranks
 import t_long_runs

@@ -1,4 +1,4 @@
-"""The command is killed, at any moment: no process of its run is left, whatever mpiexec does."""
+"""The command is killed at any moment: no process of its run is left, whatever mpiexec does."""
 
 import os
 import shutil

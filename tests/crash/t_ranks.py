@@ -1,5 +1,5 @@
-"""What becomes of a job when one of its ranks is killed, stopped, has a full disk, computes nonsense,
-or is asked to end; and that it ends well when nothing happens."""
+"""A job of which one rank is killed, stopped, has a full disk, computes NaN, or is interrupted;
+and a regular exit without faults."""
 
 import os
 import re
