@@ -17,7 +17,7 @@ class Chaos(ek_cli.Case):
     mpi, steps, nodes = "mpich", 400, 3
 
     def chaos(self, *words, train=(), status=DONE, reference=True):
-        """What it found; its own checks are those of this test."""
+        """Runs tools/chaos, whose checks are those of this test; returns its results."""
         command = ranks.flavours().get(self.mpi.upper())
         if command is None:
             self.skipTest("this build has no %s" % self.mpi)
@@ -35,7 +35,7 @@ class Chaos(ek_cli.Case):
         return json.loads(r.stdout) if r.returncode == DONE else r.stderr
 
     def last(self, seconds, train=()):
-        """Has later runs take so many steps as last so long on this machine without harm."""
+        """Sets the number of steps of later runs to what takes this long here without faults."""
         self.steps = 150
         times = self.chaos("--failures", 0, train=train, reference=False)["step_times"]
         self.steps = int(1000 * seconds / times[0]["median_ms"])

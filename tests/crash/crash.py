@@ -28,7 +28,7 @@ class Kill(ek_cli.Case):
         return self.arguments("cut", dtype, *more)
 
     def kill_one(self, dtype, delay):
-        """True if the kill came before the end."""
+        """True if the run was killed before it completed."""
         with ek_cli.start(*self.go_on(dtype)) as p:
             time.sleep(delay)
             p.send_signal(signal.SIGKILL)
@@ -37,7 +37,7 @@ class Kill(ek_cli.Case):
         return p.returncode != ek_cli.DONE
 
     def check_whole(self):
-        """At any instant: the checkpoint, once there, is one that eval can read."""
+        """At any instant, the checkpoint, once it exists, is readable by eval."""
         if os.path.exists(self.path("cut", "checkpoint")):
             self.evaluate(self.path("cut"), self.data)
 

@@ -43,7 +43,7 @@ class Elastic(ranks.Disaster):
         return self.job(layout, "--elastic", *more, **kw)
 
     def told(self):
-        """Whole lines of the metrics; a step that is taken again has another time in its own."""
+        """Complete lines of the metrics; the line of a repeated step differs, in its time."""
         try:
             text = ek_cli.read(os.path.join(self.out, "metrics.jsonl"))
         except FileNotFoundError:
@@ -70,7 +70,7 @@ class Elastic(ranks.Disaster):
         return [names[key] for key in sorted(names)]
 
     def wait_for_generation(self, job, n):
-        """Until only that one's state is there, and can be gone on from; or the job has ended."""
+        """Waits until only the state of that generation exists and is usable, or the job has ended."""
         end = time.monotonic() + ek_cli.TIMEOUT_S
         while job.process.poll() is None and time.monotonic() < end:
             found = {int(path.split("-")[2]) for path in self.segments()}
@@ -80,11 +80,11 @@ class Elastic(ranks.Disaster):
 
     @staticmethod
     def remove_segment(path):
-        """As its host's end does."""
+        """Removes its state, as the loss of its host would."""
         shutil.rmtree(path)
 
     def assert_no_segments(self):
-        """Nor pieces of any, which the command finds, too."""
+        """Nor incomplete ones, which the command lists as well."""
         self.assertEqual(self.segments(), [])
         self.assertIn("no shared memory of runs", self.clean().stdout)
 

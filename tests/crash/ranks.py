@@ -47,7 +47,7 @@ def flavours():
 
 
 def status_of(pid, key):
-    """A line of /proc/PID/status, or None when the process is gone."""
+    """A field of /proc/PID/status, or None if the process has ended."""
     try:
         with open("/proc/%d/status" % pid) as f:
             for line in f:
@@ -76,7 +76,7 @@ def rank_of(pid):
 
 
 def has_begun(pid):
-    """Whether a worker has told the launcher who it is, over a connection with a high number."""
+    """Whether a worker has connected to the launcher (its socket has a high descriptor number)."""
     try:
         return any(int(n) >= 900 for n in os.listdir("/proc/%d/fd" % pid))
     except (FileNotFoundError, ProcessLookupError):
@@ -95,7 +95,7 @@ class Job:
             stdin=subprocess.DEVNULL, text=True, errors="replace", **kw)
 
     def members(self):
-        """(mpiexec or None, workers as they were started) of those that are alive."""
+        """(mpiexec or None, workers in order of their start) that are alive."""
         mpiexec, workers = None, []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             try:
@@ -112,7 +112,7 @@ class Job:
         return mpiexec, sorted(workers)
 
     def wait_for_members(self, ranks):
-        """All of them, or what is there when the job ends before."""
+        """Waits for all of them; returns those that exist if the job ends before."""
         end = time.monotonic() + ek_cli.TIMEOUT_S
         while True:
             mpiexec, workers = self.members()
@@ -123,7 +123,7 @@ class Job:
             time.sleep(0.005)
 
     def rank(self, r):
-        """The process of a rank, by what its mpiexec has told it."""
+        """The process of a rank, by the variables that mpiexec has set for it."""
         for pid in self.members()[1]:
             if rank_of(pid) == r:
                 return pid
@@ -146,7 +146,7 @@ class Job:
         return ek_cli.without_waits(self.early.decode(errors="replace") + err)
 
     def end(self, within=ek_cli.TIMEOUT_S):
-        """(status, stdout, stderr); fails when it takes longer."""
+        """(status, stdout, stderr); fails after a time limit."""
         try:
             out, err = self.process.communicate(timeout=within)
         except subprocess.TimeoutExpired:
@@ -209,7 +209,7 @@ class Disaster(ek_cli.Case):
     # --- checks --------------------------------------------------------------------------------
 
     def assert_gone(self, job, *pids, within=5):
-        """Nobody is left, these neither; what the kernel has yet to tear down gets a moment."""
+        """No process of the run is left, nor these; processes that are just exiting get a moment."""
         end = time.monotonic() + within
         while (any(map(bool, job.members())) or any(map(alive, pids))) and time.monotonic() < end:
             time.sleep(0.01)
@@ -227,7 +227,7 @@ class Disaster(ek_cli.Case):
             self.assertRegex(lines[-1], pattern)
 
     def assert_whole(self):
-        """What stands under a final name is right; how many steps it has, 0 without one."""
+        """Checkpoints under final names are valid; returns the steps of the newest, 0: none."""
         folder = os.path.join(self.out, "checkpoint")
         if not os.path.exists(folder):
             return 0
@@ -236,14 +236,14 @@ class Disaster(ek_cli.Case):
         return json.loads(r.stdout)["step"]
 
     def temporaries(self):
-        """What a save that did not end has left."""
+        """Leftovers of an interrupted save."""
         found = []
         for at, folders, files in os.walk(self.out):
             found += [os.path.join(at, n) for n in folders + files if "tmp" in n]
         return found
 
     def reference(self, steps=None):
-        """Losses of the same run on one rank that nothing happens to."""
+        """Losses of the same run on one rank, without faults."""
         key = steps or self.steps, self.lr
         if key not in self.references:
             out = self.path("whole-%d" % key[0])
@@ -288,7 +288,7 @@ class Disaster(ek_cli.Case):
         return self.kill_in(j, victim, pid)
 
     def kill_at_step(self, layout, victim, step):
-        """The same, after a step, of a run that would be long."""
+        """The same, after a given step of a long run."""
         shutil.rmtree(self.out, True)
         j = self.job(layout, "--save-every", 1, steps=100000)
         j.wait_for_steps(step)
@@ -365,7 +365,7 @@ class Disaster(ek_cli.Case):
 
 
 def both(scope, *cases, first=False):
-    """Each of these classes once for each MPI, or for the first one that there is."""
+    """Creates each of these test classes for each installed MPI, or for the first one only."""
     for case in cases:
         for name, command in list(flavours().items())[:1 if first else None]:
             scope[case.__name__ + name] = type(

@@ -20,7 +20,7 @@ class Everything(chaos.Chaos):
                 self.assertEqual(len(found["failures"]), 20)
 
     def test_two_that_do_not_reach_each_other(self):
-        """One of them is left out, until they do."""
+        """One of them is excluded until they do."""
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
                 self.last(60, train=("--batch", 24))
@@ -30,7 +30,7 @@ class Everything(chaos.Chaos):
                 self.assertEqual([r["ranks"] for r in found["joins"]], [4], found)
 
     def test_failures_during_recovery(self):
-        """A node and then a worker, before all is as it was: nothing is lost."""
+        """A node and then a worker before the recovery is complete: nothing is lost."""
         for self.mpi in ("mpich", "openmpi"):
             with self.subTest(mpi=self.mpi):
                 self.last(90, train=("--batch", 18))

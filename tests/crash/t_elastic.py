@@ -20,7 +20,7 @@ class Killed(Elastic):
     lr = 2e-4
 
     def test_workers(self):
-        """One after the other; each recovery goes on where all ranks had been."""
+        """One after the other; each recovery continues after the last step of all ranks."""
         self.kill_workers(LAYOUTS)
 
     def test_workers_while_experts_move(self):
@@ -46,7 +46,7 @@ class Killed(Elastic):
                                  err.count("exited without an error report"), kills, err)
 
     def test_evaluations(self):
-        """None is lost and none counts twice, whenever workers are killed."""
+        """Evaluations are neither lost nor counted twice, whenever workers are killed."""
         held_out = ek_cli.write_tokens(os.path.join(os.path.dirname(self.out), "held.bin"),
                                        ek_cli.token_ids(2000, seed=9))
         want = None
@@ -148,8 +148,7 @@ class Killed(Elastic):
                 self.assert_no_segments()
 
     def test_that_nothing_is_copied(self):
-        """Ranks that go on where they were take their state over where it lies."""
-        self.steps, self.lr = 40, 0.01  # no expert moves then in the step that is broken off
+        """Ranks that restart on the same host adopt their state in place."""
         for layout in LAYOUTS[:1] + MOVING[:1]:
             with self.subTest(layout=layout):
                 shutil.rmtree(self.out, True)
@@ -176,7 +175,7 @@ class Killed(Elastic):
         self.assertEqual(set(used[search:first + 8]), {used[search]})
 
     def test_documents_apart(self):
-        """Targets that count are those of an undisturbed run."""
+        """The number of loss targets equals that of a run without faults."""
         ids = [256 if i % 7 == 3 else token for i, token in enumerate(ek_cli.token_ids(1500))]
         data, whole = ek_cli.write_tokens(self.path("documents.bin"), ids), self.path("whole")
         r = ek_cli.run(*self.args((1, "--document-mask"), out=whole, data=data))
@@ -196,7 +195,7 @@ class Killed(Elastic):
         self.assertGreater(self.kill_at_random_instants(7, 4, 0.3), 10)
 
     def test_launcher(self):
-        """The same command goes on, with another number of ranks and another layout, too."""
+        """The same command continues, also with another number of ranks and another layout."""
         self.steps, self.lr = 300, 2e-4
         j = self.elastic(LAYOUTS[0])
         for layout in (LAYOUTS[0], (3, "--ep 3"), (1, ""), (4, "--etp 2 --ep 2 --balance exact")):
@@ -212,19 +211,19 @@ class Killed(Elastic):
 
 
 class Lost(Elastic):
-    """A segment that is gone stands for a host that is."""
+    """A removed segment emulates a lost host."""
 
     steps = 600
     lr = 2e-4
 
     def lose(self, j, rank):
-        """Kills a rank and what it has left: the order does not matter to who still maps it."""
+        """Kills a rank and removes its segment, in either order."""
         worker = j.rank(rank)
         self.remove_segment(self.segments()[rank])
         os.kill(worker, signal.SIGKILL)
 
     def test_of_replicas(self):
-        """Without expert parallelism every rank has all of the model."""
+        """Without expert parallelism, every rank has the whole model."""
         j = self.elastic((2, ""))
         j.wait_for_steps(5)
         self.lose(j, 1)
@@ -232,7 +231,7 @@ class Lost(Elastic):
         self.assertNotIn("going back", err)
 
     def test_of_the_only_one(self):
-        """Back to the newest checkpoint, by itself; or to the start."""
+        """Automatic restart from the newest checkpoint, or from the start."""
         for more in (("--save-every", 4), ()):
             with self.subTest(more=more):
                 shutil.rmtree(self.out, True)
@@ -245,7 +244,7 @@ class Lost(Elastic):
 
 
     def test_evaluations_of_lost_steps(self):
-        """Steps that are taken again from the checkpoint of the best are evaluated again."""
+        """Steps repeated from the checkpoint of OUT/best are evaluated again."""
         self.lr = 0.01
         held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(2000, seed=9))
         more = ("--eval-data", held_out, "--eval-every", 2, "--patience", 1000)
@@ -269,7 +268,7 @@ class Lost(Elastic):
         self.assertEqual(*found)
 
     def test_of_all(self):
-        """The same where nobody has anything left, and a word of what that costs."""
+        """The same if no state is left at all, with a warning about the repeated steps."""
         for more, source, said in (
                 (("--save-every", 250), "checkpoint", "the checkpoint of step 250: no state of "
                                                       "the run is left in memory"),
@@ -346,7 +345,7 @@ class Ends(Elastic):
         self.assert_no_segments()
 
     def test_done_but_not_saved(self):
-        """All steps are in memory, and only the last checkpoint is missing."""
+        """All steps are completed and in memory; only the last checkpoint is missing."""
         j = self.elastic(LAYOUTS[0], steps=100000)
         j.wait_for_steps(4)
         self.kill_launcher(j)
@@ -371,7 +370,7 @@ class Ends(Elastic):
         self.assert_done(j)
 
     def test_beside_a_run(self):
-        """Neither a second start, nor one without --elastic, does any harm to a run."""
+        """A second start, with or without --elastic, does not disturb a run."""
         self.steps, self.lr = 1200, 2e-4
         j = self.elastic(LAYOUTS[0])
         j.wait_for_steps(5)
@@ -383,7 +382,7 @@ class Ends(Elastic):
         self.assert_done(j, 1)
 
     def test_started_anew(self):
-        """Without --elastic nothing of it stays, and nothing of it is used."""
+        """A run without --elastic neither leaves state in memory nor uses it."""
         j = self.elastic(LAYOUTS[0], steps=100000)
         j.wait_for_steps(4)
         self.kill_launcher(j)
@@ -394,7 +393,7 @@ class Ends(Elastic):
 
 
 class OtherUsers(Elastic):
-    """Of this host, who make what they like in /dev/shm."""
+    """Other users of this host, who can create any files in /dev/shm."""
 
     steps = 600
     lr = 2e-4
@@ -429,7 +428,7 @@ class OtherUsers(Elastic):
         return names + [os.path.join(own, "front")]
 
     def test_names_that_others_have_taken(self):
-        """They stop neither a recovery nor a start, and are said whose they are."""
+        """Their files stop neither a recovery nor a start; messages name the owner."""
         j = self.elastic(LAYOUTS[0])
         j.wait_for_steps(5)
         folders = self.segments()

@@ -12,7 +12,7 @@ import t_launch  # noqa: E402
 
 
 class Waits(t_launch.Case):
-    """Longer than two seconds, which are said; and an interruption that ends them."""
+    """Waits of more than two seconds are reported, and can be interrupted."""
 
     ON_HOSTS = '''
 asked = sys.argv[-1] == "--version"
@@ -32,7 +32,7 @@ hosts = [w for w in sys.argv if w.startswith("a:")]
         return p
 
     def assert_waits(self, p, pattern):
-        """It says so; the lines before it."""
+        """Waits for that message; returns the lines before it."""
         said = [""]
         timer = threading.Timer(ek_cli.TIMEOUT_S, p.kill)
         timer.start()
@@ -92,7 +92,7 @@ note("rank 0 pid 1 host a"); time.sleep(3600)''')
             self.interrupt(p)
 
     def test_recovery(self):
-        """In every part of it; the state stays where it is."""
+        """In every phase; the state stays in memory."""
         started = []
         for run, hang, pattern in (
                 ("run-1", "if asked: time.sleep(3600)", "a response from a"),
@@ -124,7 +124,7 @@ if not asked: ready(1); steps(3); note("step 3 of 99"); time.sleep(0.3); os.kill
             self.assertRegex(err, said)
 
     def test_quiet(self):
-        """No progress is shown, and a wait that long is none."""
+        """With --quiet, no progress is shown, and waits are reported later."""
         p = self.start_on("a\n", "time.sleep(5); ready(1)", "--quiet")
         out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
         self.assertEqual((p.returncode, out, ek_cli.without_waits(err)), (DONE, "", ""))

@@ -7,7 +7,7 @@ from elastic import Elastic
 
 class Million(Elastic):
     def recover(self, steps):
-        """Seconds of a recovery's transfer, behind so many steps."""
+        """Transfer time of a recovery after this number of steps."""
         layout = (2, "--ep 2")
         self.out = self.path("run%d" % steps)
         self.run_job(layout, steps=3)

@@ -21,7 +21,7 @@ MARK = "EVENKEEL_TEST_MARK"  # in the environment of all processes of a job
 
 
 def marked(mark):
-    """Processes that are alive and have inherited it, by what they are."""
+    """Living processes that have inherited the mark, by name."""
     found = {}
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
@@ -53,7 +53,7 @@ class Orphans(elastic.Elastic):
                 pass
 
     def kill_launcher(self, job):
-        """SIGKILL, then nobody is left."""
+        """SIGKILL; then no process is left."""
         self.assertIsNone(job.process.poll(), job)
         os.kill(job.process.pid, signal.SIGKILL)
         job.process.wait()

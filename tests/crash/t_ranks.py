@@ -59,7 +59,7 @@ class FullDisk(ranks.Disaster):
         self.assertEqual(self.temporaries(), [])
 
     def test_of_one_rank(self):
-        """A limit on the size of its files stands for the disk."""
+        """A file size limit emulates a full disk."""
         for rank in (0, 1):
             with self.subTest(rank):
                 shutil.rmtree(self.out, True)
