@@ -1,9 +1,9 @@
 /* All-to-all over the ranks of an MPI job, by message size and algorithm, against the link.
  *
- * Every rank sends every other rank one message of that size.  The link is what two ranks, on two
- * nodes where there are two, get out of plain messages that stream both ways at once: the best of
- * all sizes, measured in turn with the rest.  What one link carries is what the fullest node
- * sends to others; on one node, what a rank sends.  Rank 0 prints. */
+ * Every rank sends one message of that size to every other rank.  The link bandwidth is that of
+ * messages streamed in both directions at once between two ranks, on different nodes if there are
+ * several: the best of all sizes, measured alternately with the rest.  The traffic of a link is
+ * what the fullest node sends to others; on one node, what a rank sends.  Rank 0 prints. */
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "comm/comm.h"
@@ -58,7 +58,7 @@ static ek_status a2a_open(const bench *b, a2a *m)
     int64_t bytes;
 
     EK_REQUIRE(b->job->size > 1, EK_EINVAL,
-               "one rank has nobody to talk to: run it with --ranks 2, or as %s -n 2 evenkeel "
+               "bench a2a needs at least two ranks: run it with --ranks 2, or as %s -n 2 evenkeel "
                "bench a2a",
                ek_comm_launcher());
     m->world = b->job->world;

@@ -1,20 +1,21 @@
-/* What balance policies are worth in training: `bench balance`.
+/* `bench balance`: compares load balancing policies in training.
  *
- * One run trains with each of --policies in turns, step by step, over the same model, tokens and
- * loads, and with loads that are even, as --force-balance makes them: all see the same noise, and
- * a policy's steps are held against the median even one.  Learning rate 0: what is computed
- * is the same in all steps of a round, and their losses say whether it is.
+ * One run alternates between --policies, step by step, with the same model, tokens and loads, and
+ * with even loads as of --force-balance, so that all see the same noise.  A policy's steps are
+ * compared with the median step of even loads.  The learning rate is 0, so all steps of a round
+ * compute the same, which their losses verify.
  *
- *   warm-up     a step with the trace's first iteration, from which policies that move experts for
- *               good make their placements, and one with even loads.  The first is that of a
- *               policy that plans one micro-batch ahead, if there is one
- *   round i     every policy and the even loads, with iteration i, in another order each round
+ *   warm-up     one step with the first iteration of the trace, from which persistent
+ *               placements are planned (by a policy that plans from the previous counts, if there
+ *               is one), and one with even loads
+ *   round i     every policy and the even loads with iteration i, in a different order each round
  *
- * Experts are in block order but for the steps of those that move them.  There and back is not part
- * of a step: the way there is told as move_ms, with the first time's planning in it.  All share one
- * layout: where a policy keeps replicas with state, everybody's optimizer goes over those slots,
- * and `off` has ops for replicas that never come.  No planner is left out for being slow; one that
- * fails ends the run.  A step is as slow as its slowest rank.  Rank 0 prints. */
+ * Experts are in block order except in steps of policies with persistent placement.  Migration is
+ * not part of a step; migration to the placement is reported as move_ms, including the first
+ * planning.  All policies share one memory layout: if one holds optimizer state in spare slots, the
+ * optimizer of all covers those slots, and `off` has ops for replicas that never arrive.  Slow
+ * planners are not disabled; one that fails ends the run.  A step takes as long as on its slowest
+ * rank.  Rank 0 prints. */
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "moe/replicas.h"
@@ -91,7 +92,7 @@ static ek_status read_policies(const bench *b, balance *x)
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
         EK_TRY(add_policy(b, x, name));
     }
-    EK_REQUIRE(x->n > 0, EK_EINVAL, "--policies: none is named");
+    EK_REQUIRE(x->n > 0, EK_EINVAL, "--policies is empty");
     *even_of(x) = (policy){.name = "force-balance", .planner = &ek_planner_off, .even = 1};
     for (int i = 0; i < x->n; i++)
         if (x->of[i].planner != &ek_planner_off)
@@ -110,8 +111,9 @@ static ek_status read_loads(const bench *b, balance *x)
     int64_t n, more;
     uint64_t *numbers;
 
-    EK_REQUIRE(b->replay != NULL, EK_EINVAL,
-               "bench balance needs loads: --replay-routing FILE (evenkeel workload makes some)");
+    EK_REQUIRE(
+        b->replay != NULL, EK_EINVAL,
+        "bench balance needs a trace: --replay-routing FILE (evenkeel workload generates one)");
     EK_TRY(ek_trace_open(b->replay, &in));
     n = ek_trace_numbers(&in);
     more = in.layers * in.sources * in.experts;
@@ -128,7 +130,7 @@ static ek_status read_loads(const bench *b, balance *x)
     ek_trace_close(&in);
     EK_REQUIRE(numbers != NULL, EK_ENOMEM, "no memory for %lld loads", (long long)(n + more));
     EK_REQUIRE(x->trace.experts == b->spec.experts, EK_EFORMAT,
-               "--replay-routing %s is of %lld experts, and the model has %lld", b->replay,
+               "--replay-routing %s has %lld experts, but the model has %lld", b->replay,
                (long long)x->trace.experts, (long long)b->spec.experts);
     return EK_OK;
 }
@@ -239,7 +241,7 @@ static ek_status balance_open(const bench *b, balance *x)
     EK_TRY(read_loads(b, x));
     EK_TRY(bench_open_mesh(b, &x->on));
     EK_REQUIRE(x->on.mesh->ep > 1, EK_EINVAL,
-               "bench balance needs ranks that share experts out: --ep of 2 or more");
+               "bench balance needs expert parallelism: --ep 2 or more");
     for (int64_t l = 0; l < b->spec.layers; l++)
         routed += !b->spec.dense[l];
     EK_REQUIRE(routed > 0, EK_EINVAL, "this model has no layer with experts");

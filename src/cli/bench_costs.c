@@ -1,5 +1,6 @@
-/* `bench costs`: measures the cost tables of this machine that planners use, derives the cost factors
- * of the model's layers from them, and compares predicted with measured op times.  Rank 0 prints. */
+/* `bench costs`: measures the cost tables of this machine that planners use, derives the cost
+ * factors of the model's layers from them, and compares predicted with measured op times.  Rank 0
+ * prints. */
 #include "balance/costs.h"
 #include "base/json.h"
 #include "cli/bench.h"

@@ -1,9 +1,9 @@
 /* Matrix products through the kernel table, at the shapes of a model's training step.
  *
- * Each product in its three directions: forward, gradient of the input, gradient of the weight.
- * Those of the experts run as one call over all of them, once with even rows and once with rows in
- * proportion to 1, 1/2, 1/3, ...  FLOPs are 2 rows out in of the call.  A measurement calls again
- * and again for --seconds and keeps the quickest call, just as the ceilings do. */
+ * Each product in three directions: forward, input gradient, weight gradient.  Products of the
+ * experts are one grouped call, with even rows and with rows proportional to 1, 1/2, 1/3, ... FLOPs
+ * of a call: 2 * rows * out * in.  A measurement repeats the call for --seconds and keeps the
+ * fastest, as the ceilings do. */
 #include "cli/bench_gemm.h"
 
 #include "base/arena.h"

@@ -1,8 +1,8 @@
 /* Matrix products of 1 to 8 rows, as in generation: bound by reading the weights.
  *
- * To read them from memory and not from a cache, every call takes the next weights of a pool that
- * is as large as what the copy bandwidth is measured with.  The figure counts the bytes of the
- * weights alone, in the form that the kernel reads, of the quickest walk through the pool. */
+ * So that weights come from memory, not from a cache, every call uses the next weights of a pool as
+ * large as the buffer of the copy bandwidth ceiling.  The figure counts only the bytes of the
+ * packed weights, of the fastest pass over the pool. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "cli/bench_gemm.h"

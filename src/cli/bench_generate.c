@@ -1,8 +1,8 @@
 /* Generation at batch size 1, relative to the bytes that have to be read per token.
  *
- * What is timed is what `evenkeel generate` does: draw a token from the logits, feed it.  Weights
- * are random, so tokens and with them the experts change all the time.  The bytes of a token are
- * those that the session says it needs at that position. */
+ * Times what `evenkeel generate` does: sample a token from the logits, feed it.  Weights are
+ * random, so the experts change from token to token.  The bytes per token are those that the
+ * session needs at that position. */
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "infer/sampler.h"

@@ -1,10 +1,9 @@
-/* MoE layers alone, forward and backward, by pipeline degree: `bench moe`.
+/* `bench moe`: MoE layers without the rest of the model, forward and backward, by pipeline degree.
  *
- * Runs all routed layers of a model, without attention, on made-up activations that are spread
- * evenly over the experts, on one rank or several.  Degrees take turns, step by step, so that all
- * see the same noise.  A step is as slow as its slowest rank, and so is each of the times that it
- * is made of.  The ceiling of a degree is the longer of its two: what computes, and what the
- * network takes; a step that hides the other perfectly lasts so long.  Rank 0 prints. */
+ * Runs all routed layers of a model on synthetic activations that are spread evenly over the
+ * experts, on one or several ranks.  Degrees alternate step by step, so that all see the same
+ * noise.  All times are those of the slowest rank.  The ceiling of a degree is the longer of
+ * compute time and network time: a step with perfect overlap.  Rank 0 prints. */
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "exec/exec.h"

@@ -22,8 +22,8 @@ void cli_set_err(FILE *f);
 /* Prints the last failure of this thread as one message on cli_err(); returns its exit status. */
 int cli_fail(const char *command, ek_status st);
 
-/* Parses the arguments of a command.  Returns -1 to continue, else an exit status (--help, errors).
- */
+/* Parses the arguments of a command.  Returns -1 to continue, else an exit status (--help,
+ * errors). */
 int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
 
 /* Installs `stop` as handler of SIGINT, SIGTERM and SIGHUP; a SIGHUP that is ignored stays ignored
@@ -34,7 +34,7 @@ void cli_catch(void (*stop)(int sig));
 void cli_end_at_once(int sig);
 
 /* Makes the next file write after such a signal fail with EK_ECANCELED, so that the writer cleans
- * up. For commands that only write files. */
+ * up.  For commands that only write files. */
 void cli_stop_writing_on_signals(void);
 
 /* Whether SIGHUP is ignored. */

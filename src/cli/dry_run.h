@@ -12,8 +12,8 @@
 EK_CHECKED ek_status cli_dry_run_ranks(const ek_options *o, const cli_job *job, int *ranks);
 
 /* Runs ek_train() with cfg->dry_run, each rank as a thread of this process.  hooks and *out are
- * those of rank 0.  If ranks fail, returns the failure of the first that detected an error itself.
- */
+ * those of rank 0.  If ranks fail, returns the failure of the first that detected an error
+ * itself. */
 EK_CHECKED ek_status cli_dry_run(const ek_train_config *cfg, const ek_train_hooks *hooks, int ranks,
                                  ek_train_summary *out);
 

@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 /* Delays before a failed rank reports and aborts the job.
- *   PASSED_ON_MS  between report and abort: mpiexec may drop output that it has not forwarded yet
- *   PEER_MS       communication failure, probably caused by another rank's death: mpiexec reports
- * it ARGUMENTS_MS  ranks above 0, error in the arguments: rank 0 reports it, which may take seconds
- * on a busy machine FOUND_MS      another rank has announced a failure, and reports it */
+ *
+ *   PASSED_ON_MS  between report and abort: mpiexec may drop output that it has not forwarded
+ *   PEER_MS       communication failure, probably due to another rank's death: mpiexec reports it
+ *   ARGUMENTS_MS  error in the arguments, ranks above 0: rank 0 reports it, which may take seconds
+ *                 on a busy machine
+ *   FOUND_MS      another rank has announced a failure, and reports it */
 enum {
     LEAVE_SECONDS = 60,
     PASSED_ON_MS = 200,
@@ -376,8 +378,8 @@ ek_status cli_job_threads(const cli_job *job, const ek_options *o, int *threads)
 
 /* --- failing and leaving ---------------------------------------------------------------------- */
 
-/* Delay before a failed rank reports: the lowest one reports first and aborts the others meanwhile.
- */
+/* Delay before a failed rank reports: the lowest one reports first and aborts the others
+ * meanwhile. */
 static int report_delay_ms(const cli_job *job, ek_status st)
 {
     int ms = job->rank == 0 ? 0 : 500 + 50 * job->rank;

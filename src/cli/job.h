@@ -61,8 +61,8 @@ int cli_job_shared(void);
 
 /* The id of the --elastic launcher; 0: none. */
 uint64_t cli_job_launcher(void);
-/* Number of draining ranks, the last ones of the job, which only hand over their state (--elastic).
- */
+/* Number of draining ranks, the last ones of the job, which only hand over their state
+ * (--elastic). */
 int cli_job_draining(void);
 
 /* Sends a message of rank 0 to the --elastic launcher (cli/launch.h); otherwise does nothing. */

@@ -20,14 +20,21 @@
 enum { LAUNCH_MESSAGE_CAP = 768 }; /* bytes of a message, including the terminating NUL */
 
 /* First byte of a line on a worker's stderr.  Messages to the launcher:
- *   start R pid P host H       as early as possible
- *   rank R pid P host H        MPI is initialised
- *   failed S rank R [lost]     before a failure is printed; S: exit status; lost: caused by the
- * loss of another rank and with --elastic: phase NAME                 rank 0 enters a phase
- * (launch_progress.c) step N of M                rank 0; N steps are completed recovered TAKEN
- * COPIED RECEIVED SPARE continues from shared memory; bytes over all ranks lacking state in shared
- * memory is incomplete memory RUN BLOCKS          sizes of a rank's state blocks, for preallocation
- * on joining hosts notice R                   the host of rank R is about to be reclaimed */
+ *
+ *   start R pid P host H      as early as possible
+ *   rank R pid P host H       MPI is initialised
+ *   failed S rank R [lost]    before a failure is printed; S: exit status; lost: caused by the loss
+ *                             of another rank
+ *
+ * and with --elastic:
+ *
+ *   phase NAME                rank 0 enters a phase (launch_progress.c)
+ *   step N of M               rank 0; N steps are completed
+ *   recovered TAKEN COPIED RECEIVED SPARE
+ *                             continues from shared memory; bytes over all ranks
+ *   lacking                   state in shared memory is incomplete
+ *   memory RUN BLOCKS         sizes of a rank's state blocks, to preallocate on joining hosts
+ *   notice R                  the host of rank R will be reclaimed */
 enum {
     LAUNCH_LINE = 0x1e,   /* a line to print */
     LAUNCH_PART = 0x1d,   /* text to print without a newline */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time limit of a job: a multiple of the duration of a start, with a minimum; if that is unknown.
- */
+/* Time limit of a job: a multiple of the duration of a start, with a minimum; if that is
+ * unknown. */
 static const double factor = 5, least_s = 3, unknown_s = 20;
 /* No further pairs of a host are tested after this many failures. */
 enum { ENOUGH = 2 };
@@ -125,8 +125,8 @@ ek_status launch_connectivity_poll(launch_connectivity *k, int *known)
     return begin_round(k);
 }
 
-/* The remaining host with most broken links to other remaining hosts, the last of equals; -1: none.
- */
+/* The remaining host with most broken links to other remaining hosts, the last of equals; -1:
+ * none. */
 static int most_cut_host(const launch_connectivity *k, const unsigned char *out)
 {
     int found = -1, most = 0;

@@ -49,8 +49,8 @@ int launch_has_state_in_memory(const launcher *x)
     return x->job_output.recovered || steps_done(x) > 0;
 }
 
-/* Updates the number of completed steps, which decreases if the run went back to an earlier state.
- */
+/* Updates the number of completed steps, which decreases if the run went back to an earlier
+ * state. */
 static void record_steps_done(launcher *x)
 {
     int64_t written = steps_done(x), said = x->resumed ? x->job_output.steps : x->done;

@@ -209,8 +209,8 @@ static void record_link_probe(launch_member *x, int64_t now, int status)
 }
 
 /* Polls the probe of a host; returns 0 while it runs.  After a failed preallocation the host is
- * probed at once: it may be gone, or lack memory, in which case it is used without preallocation.
- */
+ * probed at once: it may be gone, or lack memory, in which case it is used without
+ * preallocation. */
 static int poll_probe(launch_member *x, int64_t now)
 {
     int status;

@@ -103,8 +103,8 @@ EK_CHECKED ek_status launch_subprocess_run(launch_subprocess *e, const launch *l
                                            char **argv, int argc, double seconds);
 /* LAUNCH_SUBPROCESS_RUNNING, or once its exit status or another LAUNCH_SUBPROCESS_ value. */
 int launch_subprocess_poll(launch_subprocess *e);
-/* Number of children of a process that have failed and are not reaped yet; others: other children.
- */
+/* Number of children of a process that have failed and are not reaped yet; others: other
+ * children. */
 int launch_has_failed_children(pid_t pid, int *others);
 /* Captured stdout, to be freed by the caller; NULL: no memory. */
 char *launch_subprocess_output(launch_subprocess *e);
@@ -294,8 +294,8 @@ const char *launch_phase_name(launch_phase phase);
 /* now: ek_clock_ns(). */
 void launch_progress_begin(launch_progress *p, int64_t now);
 void launch_progress_enter(launch_progress *p, launch_phase phase, int64_t now);
-/* A message of rank 0: the name of a phase, or any other text, which only shows that it is alive.
- */
+/* A message of rank 0: the name of a phase, or any other text, which only shows that it is
+ * alive. */
 void launch_progress_alive(launch_progress *p, const char *name, int64_t now);
 void launch_progress_step(launch_progress *p, int64_t now);
 double launch_progress_median_s(const launch_progress *p); /* of a step; 0: not known */

@@ -2,7 +2,7 @@
  *
  * Timeouts: a step, ten times the median of the steps so far (the longest, while there are fewer
  * than five); launch and connect, ten times the longest in this run; with minimums of 2.8 and 20
- * seconds. All other phases, and what was not measured yet: --watchdog seconds. */
+ * seconds.  All other phases, and what was not measured yet: --watchdog seconds. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 

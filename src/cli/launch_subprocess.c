@@ -126,8 +126,8 @@ static int is_stuck(launch_subprocess *e, int64_t now)
     return e->stuck >= STUCK_LOOKS;
 }
 
-/* If this process was stalled (busy or suspended machine), so was the command: extends its limit.
- */
+/* If this process was stalled (busy or suspended machine), so was the command: extends its
+ * limit. */
 static void extend_for_stalls(launch_subprocess *e, int64_t now)
 {
     int64_t gap = now - e->looked;

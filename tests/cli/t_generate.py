@@ -40,7 +40,7 @@ class Generate(ek_cli.Case):
     def test_no_prompt_on_a_terminal_is_wrong_usage(self):
         master, slave = pty.openpty()
         try:
-            self.assertIn("--prompt-file FILE, or a text on stdin", self.say(stdin=slave, status=USAGE))
+            self.assertIn("--prompt-file FILE, or text on stdin", self.say(stdin=slave, status=USAGE))
         finally:
             os.close(master)
             os.close(slave)

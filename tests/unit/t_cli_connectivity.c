@@ -1,5 +1,5 @@
-/* Which hosts do not reach each other, found by jobs of which a script says how they end: every
- * pair is tried once, a cut is found wherever it is, and as few hosts as it takes are left out. */
+/* Connectivity test with a script in place of mpiexec: every pair is tested once, every broken link
+ * is found, and the minimum number of hosts is excluded. */
 #include "base/file.h"
 #include "cli/launch_priv.h"
 #include "ek_test.h"
@@ -29,7 +29,8 @@ static const char head[] = "#!/bin/sh\n"
                            "echo \"$list\" >>%s\n"
                            "has() { case ,$list, in *,h$1:1,*) return 0 ;; esac; return 1; }\n";
 
-/* Stands for mpiexec: a job on both hosts of a cut fails.  cut: pairs of numbers. */
+/* Writes a script that replaces mpiexec: a job fails if it has both hosts of a broken link.  cut:
+ * pairs of host numbers. */
 static void write_script(trial *t, const int (*cut)[2], int cuts)
 {
     FILE *f;
@@ -69,7 +70,7 @@ static void try_links(trial *t, int n, const int (*cut)[2], int cuts)
     t->left_out = launch_connectivity_choose(&t->k, t->out);
 }
 
-/* How many jobs there were. */
+/* Number of jobs run. */
 static int jobs(const trial *t)
 {
     FILE *f = fopen(t->log.s, "r");
@@ -102,7 +103,7 @@ static void nothing_is_cut(void)
     }
 }
 
-/* All pairs are tried, each once, and that one alone is found. */
+/* All pairs are tested once, and only the broken one is found. */
 static void one_pair_is_cut(void)
 {
     for (int n = 2, some = 1; n <= HOSTS_MAX; n++, some = n > 5 ? 3 : 1)
@@ -122,7 +123,7 @@ static void one_pair_is_cut(void)
         }
 }
 
-/* It is given up before all of its pairs were tried. */
+/* Its remaining pairs are skipped. */
 static void one_reaches_nobody(void)
 {
     enum { N = 8 };
@@ -158,7 +159,7 @@ static void two_cuts(void)
     drop(&t);
 }
 
-/* No job comes about at all: that says nothing of hosts. */
+/* All jobs fail: there is another cause, so no host is excluded. */
 static void all_fails(void)
 {
     int cut[HOSTS_MAX * HOSTS_MAX][2], n = 0;

@@ -1,4 +1,4 @@
-/* A live line takes one row of any terminal, and other output begins a row of its own. */
+/* The live line takes one row of any terminal, and other output starts on a new row. */
 #include "cli/cli.h"
 #include "cli/live_line.h"
 #include "ek_test.h"
@@ -36,7 +36,7 @@ static void wide_characters(void)
     fits("漢  字  か  な", 12, "漢  字  な");
     fits("e\xcc\x81t\xc3\xa9", 3, "e\xcc\x81t\xc3\xa9"); /* a combining accent takes no column */
     fits("e\xcc\x81t\xc3\xa9", 2, "e\xcc\x81t");
-    fits("\xff\xfe?", 2, "\xff\xfe"); /* what is not UTF-8 is one column a byte */
+    fits("\xff\xfe?", 2, "\xff\xfe"); /* invalid UTF-8: one column per byte */
 }
 
 static void small_buffers(void)
@@ -51,7 +51,7 @@ static void small_buffers(void)
     CHECK(strcmp(out, "ab") == 0);
 }
 
-/* Where the width is not known here, the line goes on whole: a launcher cuts it. */
+/* If the width is not known, the line is passed on uncut: the launcher cuts it. */
 static void output_around_it(void)
 {
     char *text = NULL;

@@ -1,4 +1,4 @@
-/* How long each phase of a job may take, by the words that its first rank has said. */
+/* Timeouts of each phase of a job, from the messages of rank 0. */
 #include "cli/launch_priv.h"
 #include "ek_test.h"
 
@@ -6,7 +6,7 @@
 
 static const int64_t s = 1000000000;
 
-/* A start up to its steps: so many seconds to launch, and the same to connect. */
+/* A start up to its first step, with `each` ns in launch and in connect. */
 static int64_t begin(launch_progress *p, int64_t now, int64_t each)
 {
     launch_progress_begin(p, now);
@@ -37,8 +37,7 @@ static void nothing_is_known(void)
     CHECK(!launch_progress_hangs(&p, now + 100000 * s));
 }
 
-/* What few steps have taken is little to go by: it is the longest that counts, the first one too.
- */
+/* With few steps the longest counts, including the first. */
 static void few_steps(void)
 {
     launch_progress p = {.watchdog_s = 100};
@@ -58,7 +57,7 @@ static void few_steps(void)
 static void steps(void)
 {
     launch_progress p = {.watchdog_s = 100};
-    int64_t now = take_steps(&p, begin(&p, s, s), 1, 30 * s); /* the first is another matter */
+    int64_t now = take_steps(&p, begin(&p, s, s), 1, 30 * s); /* the first step is not typical */
 
     CHECK(fabs(p.first_step_s - 30) <= 1e-9);
     now = take_steps(&p, now, 9, s / 10);
@@ -67,12 +66,12 @@ static void steps(void)
     CHECK(launch_progress_hangs(&p, now + 31 * s / 10));
     now = take_steps(&p, now, 32, s);
     CHECK(!launch_progress_hangs(&p, now + 9 * s) && launch_progress_hangs(&p, now + 11 * s));
-    now = begin(&p, now, s); /* the next start knows */
+    now = begin(&p, now, s); /* the next start uses earlier times */
     CHECK(fabs(p.first_step_s - 0) <= 0);
     CHECK(!launch_progress_hangs(&p, now + 9 * s) && launch_progress_hangs(&p, now + 11 * s));
 }
 
-/* What a save takes is not part of steps, and has time of its own. */
+/* A save does not count as step time, and has its own timeout. */
 static void saves(void)
 {
     launch_progress p = {.watchdog_s = 100};
@@ -91,7 +90,7 @@ static void saves(void)
     CHECK(fabs(p.took_s[LAUNCH_CHECKPOINT] - 200) <= 1e-6);
 }
 
-/* Short once does not say short always: of state that is read, copied, sent. */
+/* Phases that read, copy or send state vary: --watchdog applies. */
 static void other_phases(void)
 {
     launch_progress p = {.watchdog_s = 100};
@@ -103,7 +102,7 @@ static void other_phases(void)
     CHECK(!launch_progress_hangs(&p, now + 19 * s) && launch_progress_hangs(&p, now + 21 * s));
     launch_progress_enter(&p, LAUNCH_PLAN, now);
     CHECK(!launch_progress_hangs(&p, now + 99 * s) && launch_progress_hangs(&p, now + 101 * s));
-    launch_progress_alive(&p, "tokenising", now + 90 * s); /* any word is a sign of life */
+    launch_progress_alive(&p, "tokenising", now + 90 * s); /* any message shows that it is alive */
     CHECK(p.phase == LAUNCH_PLAN && !launch_progress_hangs(&p, now + 180 * s));
     launch_progress_alive(&p, "transfer", now);
     CHECK(!launch_progress_hangs(&p, now + 99 * s));

@@ -1,4 +1,4 @@
-/* What a launcher says of racks, as its workers read it. */
+/* RACKS_VARIABLE as read by workers. */
 #include "cli/racks.h"
 #include "ek_test.h"
 
@@ -7,7 +7,7 @@
 
 enum { RANKS = 6 };
 
-/* want [ranks]; NULL: nothing is to be known. */
+/* want [ranks]; NULL: malformed. */
 static void check(const char *list, int ranks, const int *want)
 {
     int *rack_of = NULL;

@@ -1,6 +1,6 @@
-/* A command that runs beside a job: how it ends is told, an mpiexec whose launcher has failed is
- * known soon and one whose launcher has done its work is not taken for it, and time in which this
- * process stood still does not count. */
+/* Auxiliary commands: how they end is reported; an mpiexec whose remote launchers have all failed
+ * is detected soon, and one whose launchers have succeeded is not mistaken for it; time in which
+ * this process was stalled does not count. */
 #include "base/clock.h"
 #include "cli/launch_priv.h"
 #include "ek_test.h"
@@ -59,7 +59,7 @@ static void ends(void)
     CHECK(took >= 0.3 && took < 60);
 }
 
-/* exec: the shell's child becomes one of sleep, which does not wait for it, as mpiexec does not. */
+/* exec: the shell's child becomes a child of sleep, which, like mpiexec, does not reap it. */
 static void launchers(void)
 {
     double took;
@@ -70,7 +70,7 @@ static void launchers(void)
     CHECK(run("(exit 255) & sleep 0.5 & exec sleep 0.3", 60, &took) == 0);
 }
 
-/* MPICH's mpiexec passes the end of its stdin on, and fails where its worker has just ended. */
+/* MPICH's mpiexec forwards EOF of its stdin, and fails if its worker has just ended. */
 static void stdin_stays_open(void)
 {
     double took;
@@ -83,7 +83,7 @@ static void said(void)
     launch_subprocess e;
     char *said;
 
-    begin(&e, "cat; (exit 255) & echo a b; exec sleep 0.3", 1, 60); /* which has no stdin */
+    begin(&e, "cat; (exit 255) & echo a b; exec sleep 0.3", 1, 60); /* has no stdin */
     CHECK(end_of(&e) == 0);
     said = launch_subprocess_output(&e);
     CHECK(said != NULL && strcmp(said, "a b\n") == 0);
@@ -91,7 +91,7 @@ static void said(void)
     launch_subprocess_end(&e);
 }
 
-/* Nobody looks for longer than the command may take. */
+/* No poll for longer than the command's time limit. */
 static void stall(void)
 {
     launch_subprocess e;
