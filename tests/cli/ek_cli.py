@@ -72,7 +72,7 @@ def start(*args, **kw):
 
 
 def without_waits(err):
-    """What a command says, less what it waits for, which a busy machine may have it say."""
+    """What a command prints, without "waiting for ..." lines, which a busy machine may cause."""
     return "".join(s for s in err.splitlines(True) if ": waiting for " not in s)
 
 
@@ -109,7 +109,7 @@ def machine(dtype="bf16", flops=1e12, link=1e9, latency=1e-5, links=("node", "ne
 
 
 def token_ids(n, seed=1, vocab=300):
-    """Ids with something to learn in them: short patterns that come back."""
+    """Token ids with learnable structure: short repeated patterns."""
     rng = random.Random(seed)
     words = [[rng.randrange(vocab) for _ in range(rng.randrange(2, 6))] for _ in range(20)]
     ids = []
@@ -190,7 +190,7 @@ def wait_for_steps(process, out, n):
 
 
 def share_costs(source, target):
-    """Copies what machines were measured to take from one cache to another."""
+    """Copies measured machine costs from one cache to another."""
     source, target = os.path.join(source, "evenkeel"), os.path.join(target, "evenkeel")
     os.makedirs(target, exist_ok=True)
     for name in os.listdir(source) if os.path.isdir(source) else ():

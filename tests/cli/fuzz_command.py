@@ -74,7 +74,7 @@ def options_of(command):
 
 
 class Scratch:
-    """Inputs of all kinds, and where outputs go."""
+    """Inputs of all kinds, and folders for outputs."""
 
     def __init__(self, folder, case):
         self.folder = folder
@@ -127,7 +127,7 @@ class Scratch:
         return odd + [self.at("a.txt", ""), "/" + "x" * 300, "/" + "x/" * 3000, "", ".", "-", "~"]
 
     def inputs_now(self):
-        """What the inputs are: kind, size, time of change, of everything."""
+        """State of all inputs: kind, size and modification time."""
         found = {}
         for at, folders, files in os.walk(self.inputs):
             for name in folders + files:
@@ -155,7 +155,7 @@ class Fuzzer:
     # --- lines ---------------------------------------------------------------------------------
 
     def base(self, command):
-        """Options of a line that works and is quick."""
+        """Options of a valid, quick line."""
         s, rng = self.scratch, self.rng
         small = {"threads": "1", "seq": "8"}
         lines = {
@@ -185,7 +185,7 @@ class Fuzzer:
         return line
 
     def out(self):
-        """A place for output: mostly free, now and then taken or impossible."""
+        """A path for output: usually free, sometimes taken or impossible."""
         rng, at = self.rng, self.case.path("out", "%d" % self.rng.randrange(10**9))
         kind = rng.randrange(12)
         if kind == 0:
@@ -285,7 +285,7 @@ class Fuzzer:
     # --- running -------------------------------------------------------------------------------
 
     def left_processes(self):
-        """Of this test, but this process."""
+        """Processes of this test, without this one."""
         mark = ("%s=%s" % (MARK, self.case.folder)).encode()
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -298,7 +298,7 @@ class Fuzzer:
         return found
 
     def gone(self):
-        """Waits a moment for what the kernel has yet to tear down; who is left, and ends it."""
+        """Waits briefly for exiting processes; kills and returns those that are left."""
         end = time.monotonic() + 10
         while self.left_processes() and time.monotonic() < end:
             time.sleep(0.05)
@@ -323,7 +323,7 @@ class Fuzzer:
         return found
 
     def try_line(self, words):
-        """Runs one line; what is wrong with how it ended, or None."""
+        """Runs one line; returns what is wrong with its outcome, or None."""
         before = self.scratch.inputs_now()
         argv = [COMMAND, *words]
         with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -391,7 +391,7 @@ class Fuzzer:
         return "left in shared memory: %s" % shared if shared else None
 
     def search(self, lines, seconds):
-        """Tries so many lines, or for so long; the findings."""
+        """Runs a number of lines, or for a time; returns the findings."""
         found, end = [], time.monotonic() + seconds
         for i in range(lines):
             if time.monotonic() > end:

@@ -44,7 +44,7 @@ class Bench(ek_cli.Case):
         self.assertGreaterEqual(s["n"], at_least)
 
     def check_ratio(self, part, figure, ceiling):
-        """A ratio is median over median."""
+        """A ratio is the quotient of medians."""
         self.check_positive(part)
         self.assertLess(abs(part * ceiling["median"] / figure["median"] - 1), 1e-3)
 

@@ -24,7 +24,7 @@ HEAD = {
 
 class Bench(ek_cli.Case):
     def loads(self):
-        """Of 4 iterations and a layer, in which few experts have most."""
+        """4 iterations of one layer, in which few experts have most of the load."""
         path = self.path("loads.npy")
         r = ek_cli.run("workload", "--name", "W7", "--ranks", 4, "--experts", 4, "--layers", 2,
                        "--iterations", 4, "--tokens", 64, "--out", path)

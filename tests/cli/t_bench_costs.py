@@ -23,7 +23,7 @@ def bench_moe(config, file, *args, command=(ek_cli.COMMAND,)):
 
 
 class Predicted(ek_cli.Case):
-    """`bench moe --machine`: ops held against a machine of 1000 FLOP/s and 1 kB/s, which nothing is."""
+    """`bench moe --machine`: predictions for an impossible machine of 1000 FLOP/s and 1 kB/s."""
 
     def setUp(self):
         super().setUp()

@@ -60,7 +60,7 @@ def box_of(tensor, box):
 
 
 def cut(tensor, rng):
-    """A tensor in up to five boxes."""
+    """Splits a tensor into up to five slices."""
     shape = tensor[1]
     boxes = [(0, shape[0], 0, shape[1] if len(shape) > 1 else 1)]
     for _ in range(rng.randrange(5)):
@@ -77,7 +77,7 @@ def cut(tensor, rng):
 
 
 def part(name, tensor, box):
-    """The name and the (dtype, shape, bytes) of one box."""
+    """The name and the (dtype, shape, bytes) of one slice."""
     dtype, shape, _ = tensor
     r0, r1, c0, c1 = box
     data = box_of(tensor, box)
@@ -89,7 +89,7 @@ def part(name, tensor, box):
 
 
 def seal(folder, layout=None):
-    """Writes the manifest of what the folder holds."""
+    """Writes a manifest of the folder's files."""
     path = os.path.join(folder, "manifest.json")
     manifest = json.loads(read(path))
     names = sorted(n for n in os.listdir(folder) if n != "manifest.json")
@@ -163,7 +163,7 @@ class Whole(Base):
             self.assertIn(word, text)
 
     def test_damage_is_named(self):
-        """Of the newest, though the one before is whole."""
+        """Checks the newest, even if the previous one is intact."""
         for name in sorted(os.listdir(self.newest)):
             file = os.path.join(self.newest, name)
             good = read(file)
@@ -180,7 +180,7 @@ class Whole(Base):
         self.check(self.path("run"))
 
     def test_sealed_but_wrong(self):
-        """Files that are as they were written, but are not the model."""
+        """Files with correct checksums that do not hold the model."""
         moments = os.path.join(self.newest, "optimizer.safetensors")
         good = safetensors(moments)
         name = "model.norm.weight.exp_avg_sq"

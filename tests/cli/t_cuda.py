@@ -22,7 +22,7 @@ def said_of_cuda(command):
 
 class WithoutDevice(ek_cli.Case):
     def test_without_a_device(self):
-        """A message and a status, and nothing is left."""
+        """A message and a status, and no leftovers."""
         said = said_of_cuda(ek_cli.COMMAND)
         if "device 0" in said[0]:
             self.skipTest("there is a GPU")
@@ -101,7 +101,7 @@ class Gpu(ek_cli.Case):
         self.compare("--dtype", "bf16", "--document-mask", "--seq", 40, tolerance=2e-3)
 
     def test_two_ranks(self):
-        """They share the device, and what they send each other goes by way of the host."""
+        """Ranks share the device, and send through host memory."""
         if ek_cli.mpiexec() is None:
             self.skipTest("no MPI is built in, or its mpiexec is missing")
         for layout in (("--ep", 2, "--balance", "exact", "--spare-slots", 1), ("--tp", 2),
@@ -131,7 +131,7 @@ class Gpu(ek_cli.Case):
         self.assertEqual(said[0][1], said[1][1])
 
     def test_bench(self):
-        """Figures, and no ceilings, which are the CPU's."""
+        """Figures without ceilings, which exist only for the CPU."""
         for name in "step", "kernels", "generate":
             with self.subTest(bench=name):
                 r = self.call("bench", name, "--model", self.config, "--device", "cuda", "--dtype",

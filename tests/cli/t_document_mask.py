@@ -58,7 +58,7 @@ class Mask(ek_cli.Case):
                          len(self.ids) - 1 - self.ids[:-1].count(END))
 
     def test_evaluations_while_training_are_those_of_eval(self):
-        """Of the targets that count, on any layout."""
+        """Only targets count, on any layout."""
         for layout in (), ("--ranks", 2), ("--ranks", 2, "--tp", 2), ("--ranks", 2, "--pp", 2):
             if layout and ek_cli.mpiexec() is None:
                 break

@@ -30,7 +30,7 @@ def documents():
 
 
 def blocks(text):
-    """(what stands before the command, its words) of each indented line."""
+    """(text before the command, its words) of each indented line."""
     for line in re.sub(r"\\\n +", "", text).splitlines():
         m = LINE.match(line)
         if m and m["line"].split()[0].split("|")[0] in COMMANDS:
@@ -86,7 +86,7 @@ class Documents(ek_cli.Case):
         self.assertGreater(checked, 300)
 
     def test_options_of_the_table(self):
-        """README's table of train's options is complete, and has no other."""
+        """README's table of train's options has all options and no others."""
         text = dict(documents())["README.md"]
         rows = re.findall(r"^\| [a-z]+ \| (`--.*`) \|$", text, re.M)
         named = [o for row in rows for o in re.findall(r"--[a-z][a-z0-9-]*", row)]

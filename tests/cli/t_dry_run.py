@@ -11,7 +11,7 @@ from ek_cli import BAD_INPUT, DONE, FAILED, USAGE, run
 
 class DryRun(ek_cli.Case):
     def dry(self, *more, status=DONE, **kw):
-        """The plan, as JSON; everything is as it was before."""
+        """The plan as JSON; no file has changed."""
         before = ek_cli.tree(self.folder)
         r = run(*self.train_args("run", "--dry-run", "--json", *more, **kw))
         self.assertEqual(r.returncode, status, r.stderr)
@@ -68,7 +68,7 @@ class DryRun(ek_cli.Case):
         self.assertGreater(plan["memory"]["least_mb"], 100000)
 
     def test_what_is_refused(self):
-        """With the words and the status of the run."""
+        """With the message and the status of the real run."""
         def told(r):
             text = re.sub(r"rank \d+ on %s: " % re.escape(socket.gethostname()), "", r.stderr)
             return text.splitlines()[-1:]
@@ -90,7 +90,7 @@ class DryRun(ek_cli.Case):
                 self.assertFalse(os.path.exists(self.path("run")))
 
     def test_memory_that_is_not_there(self):
-        """Is told in the words of the rank that found it, whichever does first."""
+        """The message is that of the rank that detects it, whichever is first."""
         big = ek_cli.write_config(self.path("big.json"), hidden_size=8192, num_local_experts=64,
                                   intermediate_size=24576, num_hidden_layers=4)
         for _ in range(5):
@@ -116,7 +116,7 @@ class DryRun(ek_cli.Case):
         self.assertIn("model.safetensors", r.stderr)
 
     def test_texts(self):
-        """Their tokens are kept for the run, and nothing else."""
+        """Their tokens are cached for the run, and nothing else is written."""
         text = ek_cli.write(self.path("texts", "a.txt"), "some text, and more of it\n" * 40)
         self.dry(data=os.path.dirname(text))
         self.assertNotEqual(ek_cli.tree(self.tokens), {})

@@ -301,7 +301,7 @@ class Weights(Refused):
         self.refuse(USAGE, ["a-file"], ["export", "--from", self.path("start"), "--to", file])
 
     def test_an_earlier_run_survives_mistakes(self):
-        """--out is started anew only when everything else was found to be in order."""
+        """--overwrite takes effect only after everything else was checked."""
         for words, more in [(["nowhere"], ["--data", self.path("nowhere.bin")]),
                             (["nowhere"], ["--init", self.path("nowhere")])]:
             self.refuse(BAD_INPUT, words, self.train_args("start", *more))
@@ -321,7 +321,7 @@ def mount(folder, options):
 
 
 class Disk(Refused):
-    """On small file systems of their own, which only root can mount."""
+    """On small file systems, which only root can mount."""
 
     @contextlib.contextmanager
     def disk(self, size):

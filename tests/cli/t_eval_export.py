@@ -46,7 +46,7 @@ def per_expert(tensors):
 
 class Eval(ek_cli.Case):
     def test_is_the_loss_of_training(self):
-        """Training with nothing to learn from sees the same loss on the same windows."""
+        """With a learning rate of 0, training sees the same loss on the same windows."""
         data = write_tokens(self.path("short.bin"), ek_cli.token_ids(4 * 16 + 1))
         for dtype, tolerance in (("fp64", 1e-12), ("fp32", 1e-6), ("bf16", 2e-3)):
             self.train("run", "--lr", 0, "--data-order", "sequential", data=data, dtype=dtype,
@@ -57,7 +57,7 @@ class Eval(ek_cli.Case):
             self.assertEqual(e["tokens"], 64)
 
     def test_ragged_tail(self):
-        """A tail of any length counts token by token: what is left of the sum is its share."""
+        """The last window is weighted by its tokens."""
         self.train("run", steps=1)
         ids = ek_cli.token_ids(3 * 16 + 16)
         sums = {}
@@ -72,7 +72,7 @@ class Eval(ek_cli.Case):
         self.assert_close([sums[58] - sums[49]], [tail["loss"] * 9], 1e-11)
 
     def test_many_windows(self):
-        """More windows than one batch of evaluation holds, against one at a time."""
+        """More windows than one evaluation batch, compared with one at a time."""
         self.train("run", steps=1)
         ids = ek_cli.token_ids(300 * 16 + 5)
         whole = self.evaluate(self.path("run"), write_tokens(self.path("d.bin"), ids))

@@ -12,7 +12,7 @@ from ek_cli import BAD_INPUT, DONE, INTERRUPTED, USAGE, metrics, run
 
 
 def evaluations(out):
-    """steps done -> the line of metrics of a step after which there was an evaluation."""
+    """steps completed -> line of metrics, for steps followed by an evaluation."""
     return {m["step"] + 1: m for m in metrics(out) if "eval_loss" in m}
 
 
@@ -34,7 +34,7 @@ class Evaluate(ek_cli.Case):
         return json.loads(r.stdout)
 
     def test_it_is_what_eval_says(self):
-        """On any layout; of all windows, the ragged one too."""
+        """On any layout, and over all windows, including the shorter last one."""
         self.train_evaluating("one", "--eval-every", 4, dtype="fp64", steps=10)
         of = evaluations(self.path("one"))
         self.assertEqual(sorted(of), [4, 8, 10])
@@ -67,7 +67,7 @@ class Evaluate(ek_cli.Case):
                 self.assertEqual(ek_cli.weights(blind), ek_cli.weights(seeing))
 
     def test_best_checkpoint_is_kept(self):
-        """Also when many newer ones are; it can be used like any other."""
+        """OUT/best is kept even if many newer checkpoints exist, and usable like any other."""
         s = self.summary("run", "--eval-every", 1, "--save-every", 1, "--keep", 1, dtype="fp64",
                          steps=30)["evaluation"]
         of = {step: m["eval_loss"] for step, m in evaluations(self.path("run")).items()}
@@ -88,7 +88,7 @@ class Evaluate(ek_cli.Case):
         self.assertEqual(r.returncode, DONE, r.stderr)
 
     def saved(self, out):
-        """The evaluations that the newest checkpoint knows of, or None."""
+        """The evaluations recorded in the newest checkpoint, or None."""
         path = os.path.join(ek_cli.newest(self.path(out)), "state.json")
         return json.loads(ek_cli.read(path)).get("evaluation")
 
@@ -103,7 +103,7 @@ class Evaluate(ek_cli.Case):
         self.assertEqual(self.saved("run")["step"], 6)
 
     def test_a_finished_run_is_evaluated(self):
-        """--resume with other held-out data has their evaluation to make, once."""
+        """--resume with other held-out data evaluates them once."""
         self.train("run", steps=3)
         resume = ["train", "--resume", "--out", self.path("run"), "--eval-data", self.held_out]
         for said in ("no steps left", "all steps are already completed"):
@@ -125,7 +125,7 @@ class Evaluate(ek_cli.Case):
         self.assertNotIn("are reset", r.stderr)
 
     def test_a_start_without_evaluations(self):
-        """What other starts of its run have found out is kept for the next one."""
+        """Evaluations of other starts of the run are preserved."""
         more = ("--save-every", 1, "--keep", 1, "--eval-every", 1)
         self.train_evaluating("run", *more, steps=30)
         known, link = self.saved("run"), os.readlink(self.path("run", "best"))
@@ -145,7 +145,7 @@ class Evaluate(ek_cli.Case):
                          (best, 36))
 
     def test_best_link_that_was_not_made(self):
-        """The run was killed after the commit of the checkpoint that is the best."""
+        """The run was killed after the best checkpoint was committed."""
         self.train_evaluating("run", steps=1)
         os.unlink(self.path("run", "best"))
         r = run("train", "--resume", "--out", self.path("run"))
@@ -206,7 +206,7 @@ class Evaluate(ek_cli.Case):
         self.assertEqual(r.returncode, DONE, r.stderr)
 
     def test_patience(self):
-        """Ends the run in good order; a resumed one counts on, and one with more goes on."""
+        """Ends the run normally; a resumed run keeps the count, a larger limit continues the run."""
         whole = self.summary("whole", "--eval-every", 1, steps=30)["evaluation"]
         best = whole["best_step"]
         s = self.summary("run", "--eval-every", 1, "--patience", 3, steps=30)
@@ -228,7 +228,7 @@ class Evaluate(ek_cli.Case):
                          {s: m["eval_loss"] for s, m in evaluations(self.path("whole")).items()})
 
     def test_resumed_runs_know_what_was(self):
-        """Steps that are taken again are evaluated again, and every line stands once."""
+        """Repeated steps are evaluated again, and every line exists once."""
         self.train_evaluating("whole", "--eval-every", 2, "--save-every", 3, "--keep", 9, steps=12)
         shutil.copytree(self.path("whole"), self.path("run"), symlinks=True)
         for step in os.listdir(self.path("run", "checkpoint")):
@@ -259,7 +259,7 @@ class Evaluate(ek_cli.Case):
         return err
 
     def test_an_evaluation_that_was_cut_short_is_made_up_for(self):
-        """Ctrl-C acts between its batches; the next start evaluates before its first step."""
+        """Ctrl-C acts between batches; the next start evaluates before its first step."""
         self.cut_short(8)
         r = run("train", "--resume", "--out", self.path("run"), "--eval-tokens", 2000)
         self.assertEqual(r.returncode, DONE, r.stderr)
@@ -267,7 +267,7 @@ class Evaluate(ek_cli.Case):
         self.assertEqual([m["step"] for m in metrics(self.path("run"))], list(range(8)))
 
     def test_the_last_evaluation_was_cut_short(self):
-        """The run is not done until the next start has made it, with the best checkpoint."""
+        """The run is complete once the next start has evaluated, with the best checkpoint."""
         err = self.cut_short(5)
         self.assertIn("interrupted after step 5 of 5, in the last evaluation", err)
         self.assertFalse(os.path.lexists(self.path("run", "best")))
@@ -285,7 +285,7 @@ class Evaluate(ek_cli.Case):
         self.assertIn("all steps are already completed", r.stderr)
 
     def test_large_perplexities_are_short(self):
-        """A loss of hundreds of nats fills no line with digits."""
+        """A loss of hundreds of nats does not fill the line with digits."""
         r = run(*self.train_args("run", "--eval-data", self.held_out, "--lr", 10, "--clip", 0,
                                  "--wd", 0, "--warmup", 0, dtype="fp64", steps=3))
         self.assertEqual(r.returncode, DONE, r.stderr)

@@ -13,7 +13,7 @@ from ek_cli import BAD_INPUT, DONE, FAILED, INTERRUPTED, USAGE, read, run, write
 
 
 class Written(ek_cli.Case):
-    """Each command that has an option for a file, and how its content begins."""
+    """Each command with an output file option, and how the file begins."""
 
     def setUp(self):
         super().setUp()
@@ -38,7 +38,7 @@ class Written(ek_cli.Case):
                    out, **kw)
 
     def each(self, measured=False):
-        """measured: those, too, that measure before they write."""
+        """measured: include commands that measure before they write."""
         commands = [(self.workload, b"\x93NUMPY"), (self.plan, b"{\"iteration\"")]
         if measured:
             commands += [(self.costs, b"{"), (self.timeline, b"{")]
@@ -140,10 +140,10 @@ class Written(ek_cli.Case):
 
 
 class Interrupted(ek_cli.Case):
-    """Signals in the midst of writing: nothing is left, and the status is 130."""
+    """Signals while a file is written: no leftovers, and status 130."""
 
     def interrupt(self, sig, *args):
-        """Stops the command once it has begun to write; false: it was faster."""
+        """Interrupts the command once it has begun to write; false: it had already finished."""
         out = self.path("out")
         shutil.rmtree(out, True)
         os.mkdir(out)

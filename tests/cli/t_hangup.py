@@ -45,7 +45,7 @@ class Terminal:
 
 class Hangup(ek_cli.Case):
     def closed(self, *more):
-        """A run whose terminal is closed saves, and goes on with --resume."""
+        """A run whose terminal is closed saves, and can be resumed."""
         t = Terminal(*self.train_args("run", *more, steps=ENDLESS))
         ek_cli.wait_for_steps(t.process, self.path("run"), 3)
         t.close()
@@ -110,7 +110,7 @@ class Hangup(ek_cli.Case):
         self.kept_on("--ranks", 2)
 
     def test_eval(self):
-        """While texts are tokenised, and while windows are computed: nothing stays behind."""
+        """During tokenising and during evaluation: no leftovers."""
         self.train("run", steps=1)
         line = "all work and no play makes jack a dull boy\n"
         text = ek_cli.write(self.path("long.txt"), line * ((50 << 20) // len(line)))

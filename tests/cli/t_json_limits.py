@@ -93,7 +93,7 @@ class Bombs(ek_cli.Case):
 
 
 class RealFiles(ek_cli.Case):
-    """What is as large as the largest that are published is read."""
+    """Files as large as the largest published ones are read."""
 
     def test_a_large_vocabulary(self):
         """256,000 tokens and as many merges, written as tokenizers writes them."""

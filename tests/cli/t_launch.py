@@ -76,7 +76,7 @@ def mpi(command=COMMAND):
 
 class Case(ek_cli.Case):
     def fake(self, script, *args, ranks=3, before=None, run="run"):
-        """The command and environment of a run whose mpiexec does this."""
+        """The command and environment of a run with this script as mpiexec."""
         path = write(self.path("mpiexec-" + run),
                      FAKE.format(python=sys.executable, out=self.path(run), script=script))
         os.chmod(path, 0o755)
@@ -91,7 +91,7 @@ class Case(ek_cli.Case):
         return r
 
     def end(self, p):
-        """Of one that was started: its stdout and stderr."""
+        """stdout and stderr of a started process."""
         out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
         return out, ek_cli.without_waits(err)
 
@@ -132,7 +132,7 @@ class Case(ek_cli.Case):
         return said, out
 
     def assert_said(self, r, status, *messages):
-        """The exit status, and what stands on stderr, line for line; nothing on stdout."""
+        """Checks the exit status and stderr line by line; stdout is empty."""
         self.assertEqual((r.returncode, r.stderr.splitlines(), r.stdout),
                          (status, list(messages), ""))
 
@@ -231,7 +231,7 @@ class CommandLine(Case):
                 self.assertFalse(os.path.exists(self.path("run")))
 
     def test_more_than_a_host_can_hold(self):
-        """Said in one sentence, before anything is started, made or reserved."""
+        """One message, before anything is started, created or reserved."""
         most = 64 * len(os.sched_getaffinity(0))  # a control group may grant fewer cores
         args = self.train_args("run", "--quiet")
         for command, words in (
@@ -337,7 +337,7 @@ class Status(Case):
                     % code)
 
     def test_what_ucx_says_of_a_rank_that_died(self):
-        """On stdout, which is the command's own."""
+        """On stdout, which belongs to the command itself."""
         ucx = "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR open() failed\\n"
         r = self.launch('ready(3); put("%s", 1)' % ucx + MPICH_DEATH)
         self.assert_said(r, FAILED, "evenkeel train: rank 2 on node2 (process 102) was killed by "
@@ -393,7 +393,7 @@ put("  Process name: [[19330,1],1]\\n  Exit code:    23\\n"); sys.exit(23)''')
 
 
 class Elastic(Case):
-    """What the launcher makes of generations of workers."""
+    """Restarts by the launcher (--elastic)."""
 
     def generations(self, script, **kw):
         """A stand-in that counts its starts in a file, as n from 1 on."""
@@ -452,7 +452,7 @@ if n == 3: note("recovered 0 5 5 0"); steps(%d); note("step %d of 99"); time.sle
                       r.stderr)
 
     def test_no_room_for_a_line(self):
-        """What the launcher writes of a start is a whole line or nothing."""
+        """The launcher appends a complete line or nothing."""
         command, env = self.fake('ready(3); steps(1); note("step 1 of 9"); time.sleep(0.3)',
                                  "--elastic")
         for room, lines in ((200, 0), (100000, 1)):
@@ -465,7 +465,7 @@ if n == 3: note("recovered 0 5 5 0"); steps(%d); note("step %d of 99"); time.sle
                 self.assertEqual([json.loads(s)["ranks"] for s in told], [3] * lines)
 
     def test_a_worker_that_died_before_it_was_heard(self):
-        """It had come to the launcher, and mpiexec passes nothing on."""
+        """It had connected to the launcher, but mpiexec forwarded nothing."""
         r = self.launch('''
 import socket, struct
 if not os.path.exists(out + ".up"):
@@ -522,7 +522,7 @@ note("failed 130"); line("evenkeel train: interrupted after step 4"); sys.exit(1
             os.remove(self.path("run.up"))
 
     def test_before_all_are_there(self):
-        """Nothing was done yet that could be saved, and one may never come."""
+        """There is no work to save yet, and a worker may never start."""
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             p = self.start('''ready(2); open(out + ".up", "w"); time.sleep(5)
 ready(3); open(out + ".late", "w"); time.sleep(3600)''')
@@ -627,7 +627,7 @@ class WithMpi:
                               stdin=subprocess.DEVNULL, timeout=ek_cli.TIMEOUT_S)
 
     def assert_once(self, r, status, *words, alone=False):
-        """One message of ours; from a launcher it stands alone."""
+        """One message of evenkeel; with a launcher it is the only output."""
         self.assertEqual((r.returncode, r.stdout), (status, ""), r.stderr)
         ours = [s for s in r.stderr.splitlines() if s.startswith("evenkeel")]
         self.assertEqual(len(ours), 1, r.stderr)
@@ -667,7 +667,7 @@ class WithMpi:
     # --- runs ----------------------------------------------------------------------------------
 
     def job_args(self, *more, steps=6):
-        """A run that is started by a launcher even where it has one rank."""
+        """A launched run, even with a single rank."""
         hosts = write(self.path("hosts"), "localhost slots=%d\n" % self.ranks)
         return self.train_args("run", "--hosts", hosts, "--threads", 1, *more, steps=steps)
 

@@ -15,7 +15,7 @@ class Memory(ek_cli.Case):
     STEPS, GROWTH_MB = 2500, 1.5
 
     def growth(self, name, *more, steps=STEPS):
-        """MB by which the peak grew after the first fifth of a run."""
+        """Growth of the peak, in MB, after the first fifth of a run."""
         config = ek_cli.write_config(self.path("config.json"), num_hidden_layers=4,
                                      num_local_experts=128, hidden_size=4, intermediate_size=1,
                                      num_attention_heads=1, num_key_value_heads=1, head_dim=4)
@@ -63,14 +63,14 @@ def make_old(out, steps):
 
 
 def bytes_read():
-    """By this process and the children that have ended, from files and pipes."""
+    """Bytes read by this process and its ended children, from files and pipes."""
     with open("/proc/self/io") as f:
         return int(f.read().split()[1])
 
 
 class Resume(ek_cli.Case):
     def resume(self, steps):
-        """Bytes read to go on for two steps behind so many."""
+        """Bytes read to resume for two steps after this number of steps."""
         out = "run%d" % steps
         self.train(out, steps=3)
         make_old(self.path(out), steps)

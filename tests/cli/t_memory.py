@@ -35,7 +35,7 @@ class Memory(ek_cli.Case):
         self.check("fp32", "--micro-batch", 3)
 
     def test_vocabulary(self):
-        """Where the embeddings and the head are most of the model."""
+        """Embeddings and head are most of the model."""
         self.check("bf16", vocab_size=8000, num_local_experts=4)
 
 

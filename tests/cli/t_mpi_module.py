@@ -97,7 +97,7 @@ class Library(unittest.TestCase):
 
 class Command(ek_cli.Case):
     def running(self, *more):
-        """A run without end, after its first step."""
+        """An endless run, after its first step."""
         p = ek_cli.start(*self.train_args("run", "--quiet", *more, steps=10 ** 7))
         self.addCleanup(p.communicate)
         self.addCleanup(p.send_signal, signal.SIGINT)
@@ -151,7 +151,7 @@ class Command(ek_cli.Case):
         self.under("OPENMPI")
 
     def test_without_its_module(self):
-        """One process needs none; a job says what is missing, once."""
+        """A single process needs no MPI; a job prints once what is missing."""
         if ek_cli.mpiexec() is None:
             self.skipTest("no mpiexec of the MPI of this build")
         lone = shutil.copy(COMMAND, self.path("evenkeel"))

@@ -28,7 +28,7 @@ def write_npy(path, shape, numbers):
 
 class Plan(ek_cli.Case):
     def skewed(self, iterations=6, layers=2, sources=4, experts=10):
-        """A few experts take most, and drift slowly."""
+        """A few experts have most of the load, and drift slowly."""
         rng, numbers = random.Random(3), []
         for i in range(iterations):
             for _ in range(layers * sources):
@@ -83,7 +83,7 @@ class Plan(ek_cli.Case):
         return write_npy(self.path(name), (iterations, 2, 12), numbers * iterations)
 
     def emitted(self, trace, *more):
-        """The result, and what is emitted by layer and iteration."""
+        """The result, and the emitted plans by layer and iteration."""
         lines = self.path("plans.jsonl")
         r = self.result(trace, "--ranks", 4, "--emit", lines, *more)
         with open(lines, encoding="utf-8") as f:
@@ -147,7 +147,7 @@ class Plan(ek_cli.Case):
         self.assertRegex(r.stdout, "^auto: .* as replicate\n")
 
     def test_what_the_last_placements_outlive(self):
-        """Against every loss of nodes, from what is emitted."""
+        """Checked against every loss of nodes, from the emitted plans."""
         trace, lines = self.skewed(), self.path("plans.jsonl")
         how = ("--policy", "replicate", "--ranks", 8, "--nodes", 4, "--spare-slots", 2,
                "--replicas-min", 2)
@@ -216,7 +216,7 @@ class Plan(ek_cli.Case):
         self.assertRegex(out, r"max/mean +[\d.]+ before, [\d.]+ with 12 plans, worst [\d.]+\n")
 
     def one_hot(self):
-        """One expert of two takes all, so that `exact` makes one replica a layer."""
+        """One of two experts has all the load, so `exact` makes one replica per layer."""
         return write_npy(self.path("hot.npy"), (1, 1, 2, 2), (100000, 0, 100000, 0))
 
     def write_machine(self, **how):

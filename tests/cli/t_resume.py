@@ -14,7 +14,7 @@ STEPS = 400  # so many that a signal sent after the first ones finds the run at 
 
 class Resume(ek_cli.Case):
     def stop(self, out, sig, dtype):
-        """Runs until `sig` has ended it; returns how many steps it took."""
+        """Runs until `sig` has ended it; returns the number of steps completed."""
         args = self.train_args(out, "--lr", 0.01, dtype=dtype, steps=STEPS)
         with ek_cli.start(*args) as p:
             ek_cli.wait_for_steps(p, self.path(out), 3)
@@ -48,7 +48,7 @@ class Resume(ek_cli.Case):
         self.stopped_is_whole(signal.SIGTERM, "bf16")
 
     def saved_by_time(self, *layout):
-        """Runs until two checkpoints have come by the clock; the run's settings keep the time."""
+        """Runs until two checkpoints were saved by time; the settings keep the interval."""
         out, seen, most = self.path("run"), set(), 1000000
         args = self.train_args("run", "--save-every", "1s", "--keep", 1, *layout, steps=most)
         with ek_cli.start(*args) as p:
@@ -110,14 +110,14 @@ class Resume(ek_cli.Case):
             self.assertEqual(losses(self.path(name)), before)
 
     def test_longer(self):
-        """More --steps than at first: the run goes on."""
+        """More --steps than before: the run continues."""
         self.train("run", "--lr-schedule", "constant", steps=4)
         self.train("run", "--lr-schedule", "constant", "--resume", steps=8)
         self.train("whole", "--lr-schedule", "constant", steps=8)
         self.assertEqual(losses(self.path("run")), losses(self.path("whole")))
 
     def test_what_a_killed_check_has_left(self):
-        """Files by which ranks find out whether they share --out do not stay for ever."""
+        """Files by which ranks check that they share --out are removed."""
         self.train("run", steps=2)
         for name in ".shared-12.tmp", ".shared-12":
             ek_cli.write(self.path("run", name), "")
@@ -160,7 +160,7 @@ class Resume(ek_cli.Case):
         self.assertEqual(ek_cli.tree(self.path("run")), before)
 
     def test_damaged_newest(self):
-        """A checkpoint that fails its checksums is passed over for the one before, and said."""
+        """A checkpoint with a wrong checksum is skipped for the previous one, with a warning."""
         self.train("run", "--save-every", 2)
         before = losses(self.path("run"))
         file = os.path.join(ek_cli.newest(self.path("run")), "model.safetensors")

@@ -85,7 +85,7 @@ class Resume(ek_cli.Case):
         self.assertEqual(settings(self.path("run"))["keep"], 3)
 
     def test_all_seeds(self):
-        """Of 64 bits: to a run, its checkpoint and what goes on with them."""
+        """64 bits, in a run, its checkpoint and resumed runs."""
         first = set()
         for seed in (2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1):
             self.train("run", "--seed", seed, steps=2)
@@ -126,7 +126,7 @@ class Resume(ek_cli.Case):
             self.assertIn(word, self.resume("run", "--steps", 4, status=BAD_INPUT).stderr)
 
     def test_commands_are_not_taken_from_the_folder(self):
-        """A folder from elsewhere brings none along, in run.json or in a checkpoint."""
+        """Commands are not taken from run.json or a checkpoint of another folder."""
         self.train("run", steps=2)
         done = self.path("done")
         script = write(self.path("evil.sh"), "#!/bin/sh\ntouch %s\n" % done)
@@ -306,7 +306,7 @@ class Out(ek_cli.Case):
             self.assertEqual(ek_cli.read(self.path(out, name)), b"mine")
 
     def test_foreign_json_is_never_replaced(self):
-        """Files of other programs are often JSON, too."""
+        """JSON files of other programs are not overwritten."""
         for i, name in enumerate(("run.json", "timeline.json", "timeline-rank1.json", "plans.jsonl",
                                   "plans-stage1.jsonl", "generations.jsonl", "run-failed.json",
                                   "metrics.jsonl", "metrics-failed.jsonl", "evaluation.json")):
@@ -410,7 +410,7 @@ class Out(ek_cli.Case):
                          [2, 2, 4])
 
     def test_by_default_the_largest_number_counts(self):
-        """Runs that were deleted leave gaps; names that are none of these do not count."""
+        """Deleted runs leave gaps; other names do not count."""
         for name in "run", "run-3", "run-10":
             self.train(name, steps=2)
         for name in "run-11x", "run-012", "run--20", "run-0", "run-1", "run-+30", "running":

@@ -10,7 +10,7 @@ from ek_cli import FAILED, INTERRUPTED
 
 class Texts(ek_cli.Case):
     def test_interrupted_while_tokenising(self):
-        """Soon, not after the last text; nothing is kept."""
+        """Soon, not after the last text; no leftovers."""
         line = "all work and no play makes jack a dull boy\n"
         text = ek_cli.write(self.path("texts", "long.txt"), line * ((100 << 20) // len(line)))
         args = self.train_args("run", data=text)
@@ -49,7 +49,7 @@ class ResumedModel(ek_cli.Case):
 
 class TwoRuns(ek_cli.Case):
     def test_one_folder(self):
-        """The second run is refused and leaves what the first has."""
+        """The second run is refused and leaves the files of the first."""
         self.train("run", steps=2)
         before = ek_cli.tree(self.path("run"))
         lock = os.open(self.path("run"), os.O_RDONLY)  # as a run at work holds it
@@ -74,7 +74,7 @@ class TwoRuns(ek_cli.Case):
 
 class Memory(ek_cli.Case):
     def test_more_than_there_is(self):
-        """Said before anything is reserved: the system would grant it, and kill the run later."""
+        """Reported before memory is reserved: the system would grant it, and kill the run later."""
         config = ek_cli.write_config(self.path("long.json"), max_position_embeddings=1024)
         r = self.train("run", "--model", config, "--seq", 1000, "--batch", 1000000, status=FAILED)
         self.assertIn("the run needs about", r.stderr)

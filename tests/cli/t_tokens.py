@@ -43,7 +43,7 @@ class Cache(ek_cli.Case):
             self.assertIn("%s belongs to user 12345" % self.tokens, r.stderr)
 
     def test_without_a_folder_for_a_cache(self):
-        """No HOME: nothing is kept, and nothing lies about."""
+        """Without HOME there is no cache, and no leftovers."""
         text = write(self.path("text.txt"), "All that is gold does not glitter. " * 30)
         self.train("a", data=text)
         before = sorted(os.listdir(self.folder)) + ["b"]
@@ -68,7 +68,7 @@ def overwrite(path):
 
 
 class Changed(ek_cli.Case):
-    """A file that changes while a run reads it: the run saves, and says so."""
+    """A file that is truncated while a run reads it: the run saves and reports it."""
 
     CONSTANT = ("--lr-schedule", "constant", "--warmup", 0)
 
@@ -137,7 +137,7 @@ class Changed(ek_cli.Case):
 
 class Eval(ek_cli.Case):
     def test_interrupted(self):
-        """Whatever ends it, nothing stays in the temporary folder."""
+        """However it ends, nothing stays in the temporary folder."""
         self.train("run", steps=1)
         text = write(self.path("text", "0"), "to and fro, fro and to\n" * (1 << 17))
         for i in range(1, 30):

@@ -203,7 +203,7 @@ class Output(ek_cli.Case):
         self.assertIn(b"left 0:00", text)
 
     def test_processes_keep_their_name(self):
-        """Also where the command starts itself again to settle how OpenMP threads wait."""
+        """Also when the command re-executes itself to set OpenMP defaults."""
         env = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
         with ek_cli.start(*self.train_args("run", steps=100000), env=env) as p:
             ek_cli.wait_for_steps(p, self.path("run"), 1)
@@ -273,7 +273,7 @@ class Same(ek_cli.Case):
             self.assert_close(losses(self.path("m%d" % n)), losses(self.path("m5")), 1e-12)
 
     def test_balance_loss_of_micro_batches(self):
-        """Each micro-batch has its own; the step's is their mean by tokens."""
+        """Each micro-batch has its own; the step's is their mean, weighted by tokens."""
         once = ["--lr", 0, "--data-order", "sequential"]
         rest = write_tokens(self.path("rest.bin"), ek_cli.token_ids(1500)[3 * 16:])
         self.train("ragged", *once, "--batch", 5, "--micro-batch", 3, dtype="fp64", steps=1)
@@ -292,7 +292,7 @@ class Same(ek_cli.Case):
                              [m["aux_loss"] for m in metrics(self.path("off"))])
 
     def test_more_tokens_wrap(self):
-        """Sequential order goes back to the first window at the end."""
+        """Sequential order wraps around to the first window."""
         data = write_tokens(self.path("short.bin"), ek_cli.token_ids(3 * 16 + 1))
         self.train("run", "--data-order", "sequential", "--batch", 3, "--lr", 0, data=data)
         self.assertEqual(len(set(losses(self.path("run")))), 1)
@@ -358,7 +358,7 @@ class Inputs(ek_cli.Case):
         self.assertNotEqual(losses(self.path("a")), losses(self.path("d")))
 
     def test_starting_from_weights(self):
-        """The loss before the first update is the loss of the weights given."""
+        """The loss before the first update is that of the initial weights."""
         self.train("a", "--lr", 0.01, dtype="fp64", steps=10)
         data = write_tokens(self.path("short.bin"), ek_cli.token_ids(4 * 16 + 1))
         want = self.evaluate(self.path("a"), data)["loss"]
@@ -376,7 +376,7 @@ class Inputs(ek_cli.Case):
         self.assertGreater(losses(self.path("random"))[0], want + 0.05)
 
     def test_going_on_from_the_own_folder(self):
-        """--model names the folder that --out starts anew: it is read before it goes."""
+        """--model names the folder that --overwrite replaces: it is read first."""
         self.train("a", "--lr", 0.01, steps=10)
         before = ek_cli.weights(self.path("a"))
         self.train("a", "--model", self.path("a"), "--lr", 0, "--wd", 0, steps=1)

@@ -29,7 +29,7 @@ class Ranks(ek_cli.Case):
             return json.loads(r.stdout), [json.loads(line) for line in f]
 
     def refused(self, *more):
-        """What is said of wrong options."""
+        """The message for wrong options."""
         config = ek_cli.write_config(self.path("config.json"))
         data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
         r = run("train", "--model", config, "--data", data, "--out", self.path("none"), *QUIET,
@@ -182,7 +182,7 @@ class Ranks(ek_cli.Case):
         self.assertGreater(min(hot[4:]), 1.6)
 
     def test_balance(self):
-        """Policies change who serves, and nothing that is computed; what they did is told."""
+        """Policies change the placement, not the results; their statistics are reported."""
         trace = self.path("trace.npy")
         r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--iterations", 4,
                 "--tokens", 50, "--out", trace)
@@ -213,7 +213,7 @@ class Ranks(ek_cli.Case):
         self.assertRegex(cut.stderr, "--balance place .* --zero 1")
 
     def check_layers(self, step, layers):
-        """The step's figures are of the worst layer, or sums over layers."""
+        """Figures of a step are those of the worst layer, or sums over layers."""
         of = step["layers"]
         self.assertEqual(set(of), {"rank_max_over_mean", "rank_max_over_mean_before",
                                    "experts_moved", "replicas", "replica_mb"})
