@@ -206,7 +206,7 @@ class Evaluate(ek_cli.Case):
         self.assertEqual(r.returncode, DONE, r.stderr)
 
     def test_patience(self):
-        """Ends the run normally; a resumed run keeps the count, a larger limit continues the run."""
+        """Ends the run normally; a resumed run keeps the count, a larger limit continues it."""
         whole = self.summary("whole", "--eval-every", 1, steps=30)["evaluation"]
         best = whole["best_step"]
         s = self.summary("run", "--eval-every", 1, "--patience", 3, steps=30)

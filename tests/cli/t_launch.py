@@ -644,7 +644,7 @@ class WithMpi:
 
     def test_another_number_of_ranks(self):
         self.assert_once(self.under_mpiexec(2, *self.train_args("run", "--ranks", 3)), USAGE,
-                         "3 ranks", "this job has 2")
+                         "--ranks is 3", "this MPI job has 2")
 
     def test_more_ranks_than_a_host_holds_start_nothing(self):
         for more in (("--ranks", 1000000), ("--ranks", 1000000, "--elastic")):
