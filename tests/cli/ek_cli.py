@@ -232,8 +232,8 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder, *parts)
 
     def train_args(self, out, *more, dtype="fp32", data=None, steps=6):
-        """A short run; what comes later in `more` wins.  It replaces an earlier one in its folder.
-        Texts are read as bytes."""
+        """Arguments of a short run; options in `more` take precedence.  It replaces an earlier run
+        in its folder.  Texts are read as bytes."""
         if os.path.isdir(self.path(out)) and "--resume" not in more and "--elastic" not in more:
             more = ("--overwrite", *more)
         if data and (not data.endswith(".bin") or os.path.isdir(data)):

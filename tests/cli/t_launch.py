@@ -253,8 +253,8 @@ class CommandLine(Case):
                 self.assertFalse(os.path.exists(self.path("run")))
 
     def test_stdin_of_mpiexec(self):
-        """Never at its end: MPICH's mpiexec passes that on to a proxy that may just have ended, and
-        then fails itself (status 255), as if the host did not answer."""
+        """Never at end of file: MPICH's mpiexec forwards EOF to a proxy that may just have ended,
+        and then fails (status 255), as if the host did not respond."""
         check = '''
 import select
 if select.select([0], [], [], 0.2)[0]: put("stdin is at its end\\n"); sys.exit(255)
@@ -413,8 +413,8 @@ open(path, "w").write(str(n)); ready(3)
             "step %d; continuing from memory" % n for n in range(1, 5)])
 
     def test_steps_that_are_taken_again(self):
-        """It is said how many, wherever the state comes from; a later start that goes on where this
-        one has come to says nothing, nor does one that a checkpoint was written for."""
+        """A warning gives their number and the source of the state; there is none if a later start
+        continues where the previous one ended, or from a checkpoint written for it."""
         lost = "evenkeel train: warning: %s repeated, from %s"
         for notes, step, said in (
                 ("", 1, ("10 completed steps are",

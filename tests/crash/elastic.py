@@ -110,8 +110,8 @@ class Elastic(ranks.Disaster):
         self.assert_gone(job)
 
     def kill_at_random_instants(self, seed, most, pause):
-        """Runs of every layout, each with so many kills or less, up to so many seconds apart; how
-        many there were."""
+        """Runs every layout with at most this many kills each, at most this many seconds apart;
+        returns the number of kills."""
         rng, done = random.Random(seed), 0
         for layout in LAYOUTS + MOVING:
             shutil.rmtree(self.out, True)

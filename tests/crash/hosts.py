@@ -73,8 +73,8 @@ os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 
 
 class Hosts(Elastic):
-    """Runs that would be long, and are ended when all has happened that a test is about.  The learning
-    rate is constant, so that a longer run on one rank begins like a shorter one."""
+    """Long runs, which are ended when a test has seen what it needs.  The learning rate is
+    constant, so that the losses of a shorter run on one rank are a prefix."""
 
     steps = 10000
     lr = 1e-4
@@ -328,8 +328,8 @@ class Lists(Hosts):
         self.assertEqual((set(orders[:-1]), orders[-1]), ({("slow", 7)}, ("slow", 3)))
 
     def test_a_list_that_changes(self):
-        """A host that stands on it no more gives what it has to the others; a new one comes.  No step
-        is taken again, and nothing is saved for it."""
+        """A host that is no longer listed hands its state over; new ones join.  No step is
+        repeated, and nothing is saved for it."""
         j = self.start("--ep 3")
         j.wait_for_steps(20)
         self.hosts("a", "b")
@@ -360,8 +360,8 @@ class Lists(Hosts):
         self.assertNotIn("left out", err)
 
     def test_one_comes_and_has_no_data(self):
-        """What it alone has failed by is no reason to end: it is left out, and may come later.  Here
-        two of them come."""
+        """Its failure does not end the run: it is excluded, and may join later.  Here two such
+        hosts join."""
         self.set("bare", "d")
         self.set("bare", "e")
         j = self.start()

@@ -273,8 +273,8 @@ class Disaster(ek_cli.Case):
         return first, time.monotonic() - begin - first
 
     def strike(self, layout, victim, delay, *more):
-        """Kills a rank (by number), "mpiexec" or "launcher" after a delay.  Whether it came before
-        the end."""
+        """Kills a rank (by number), "mpiexec" or "launcher" after a delay.  Returns whether that
+        was before the end."""
         j = self.job(layout, "--save-every", 1, *more)
         time.sleep(delay)
         mpiexec, workers = j.wait_for_members(layout[0])
@@ -340,8 +340,8 @@ class Disaster(ek_cli.Case):
         self.assertEqual(self.temporaries(), [])
 
     def kill_at_random(self, seed, kills, layouts=LAYOUTS):
-        """Kills after random delays, each in another layout, which goes on from what the one
-        before has left; a run that gets to its end is checked, and started anew."""
+        """Kills after random delays, each time in another layout, which continues from the state
+        of the one before; a completed run is checked, and started anew."""
         rng = random.Random(seed)
         first, rest = self.started_s(layouts[0])
         done = 0

@@ -24,16 +24,16 @@ class Lost(chaos.Chaos):
             self.assertEqual(r["received_mb"], 0, r)
 
     def test_a_node_comes_back(self):
-        """With its memory ready, so that it finds none when it is there.  What is left to train
-        takes four times as long as the node is away, or more."""
+        """Its memory is preallocated before it joins.  The remaining training takes at least four
+        times as long as the node is away."""
         found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2,
                            train=("--batch", 18))
         self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes], found)
         self.assertGreater(found["joins"][0]["prealloc_mb"], 0)
 
     def test_a_node_is_given_back(self):
-        """It has experts that no other one has, and says that it is about to go: it gives them to the
-        others, through memory."""
+        """It holds the only copy of some experts and announces that it will be reclaimed: it hands
+        them over to the others, through memory."""
         found = self.chaos("--script", self.script("0.5 notice node2"), "--lossless", "--down", 600,
                            "--notice", 0, train=("--balance", "off", "--batch", 18,
                                                  "--replicas-min", 1, "--spare-slots", 0))
@@ -41,9 +41,9 @@ class Lost(chaos.Chaos):
         self.assertGreater(found["recoveries"][0]["hand_over"], 0)
 
     def test_replicas_come_back(self):
-        """A node is lost and, in the first step after that, a worker.  As many ranks go on as were
-        there before, but some experts have no replica any more: they get one at once, by the loads
-        that are known from before, though it is not the planner's turn for a thousand steps."""
+        """A node is lost and, in the first step after that, a worker.  The number of ranks stays
+        the same, but some experts have no replica any more: they get one at once, by the known
+        loads, although the planner would only run after a thousand steps."""
         self.nodes, self.steps = 4, 120
         out = self.path("kept")
         self.chaos("--script", self.script("0.3 recovery:step"), "--lossless", "--down", 600,

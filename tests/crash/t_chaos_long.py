@@ -40,8 +40,8 @@ class Everything(chaos.Chaos):
                 self.assertEqual(len(found["failures"]), 9)
 
     def test_singles(self):
-        """A hundred workers and nodes, one at a time: nothing is lost.  A node that is lost time and
-        again is left alone for longer and longer, so a run has ten of them."""
+        """A hundred workers and nodes, one at a time: nothing is lost.  The backoff of a node that
+        is lost repeatedly grows, so a run has ten faults."""
         self.nodes = 5
         self.last(75)
         for seed in range(10):
@@ -51,8 +51,8 @@ class Everything(chaos.Chaos):
                 self.assertEqual(len(found["failures"]), 10)
 
     def test_three_nodes_at_once(self):
-        """All that is left of some experts is in a checkpoint, to which it goes back by itself;
-        where that is not allowed, it is found out."""
+        """Some experts are left only in a checkpoint, to which the run goes back automatically;
+        with --lossless that is detected."""
         path = self.script("3 node node1", "3 node node2", "3 node node3")
         train = ("--save-every", 20, "--spare-slots", 1)
         self.last(30, train=train)

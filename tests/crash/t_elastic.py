@@ -79,8 +79,8 @@ class Killed(Elastic):
                 self.assertEqual(int(best[-8:]), state["best_step"])
 
     def test_interrupted_while_a_recovery_evaluates(self):
-        """A worker is killed during an evaluation, which the recovery repeats; Ctrl-C ends that one,
-        too.  The steps are in a checkpoint then, or else still in memory."""
+        """A worker is killed during an evaluation, which the recovery repeats; Ctrl-C interrupts
+        that one as well.  The steps are then in a checkpoint, or still in memory."""
         held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(10000, seed=9) * 1000)
         more = ("--eval-data", held_out, "--eval-every", 5, "--eval-tokens", 0)
         j = self.elastic((2, "--ep 2"), *more)
@@ -103,8 +103,8 @@ class Killed(Elastic):
         self.assert_no_segments()
 
     def kill_and_change_the_best(self, more, **changes):
-        """Kills a job and its launcher, and has evaluation.json say that its last step was
-        evaluated; that step, and the step of OUT/best."""
+        """Kills a job and its launcher, and changes evaluation.json so that the last step was
+        evaluated; returns that step, and the step of OUT/best."""
         j = self.elastic((2, "--ep 2"), *more, steps=100000)
         j.wait_for_steps(6)
         self.kill_launcher(j)
@@ -117,8 +117,8 @@ class Killed(Elastic):
         return step, int(os.readlink(os.path.join(self.out, "best"))[-8:])
 
     def test_best_model_whose_save_was_lost(self):
-        """evaluation.json already names a best model, and the job is killed before its checkpoint is
-        committed: the recovery saves it, or takes the best of the models that there are."""
+        """evaluation.json already names a best model, and the job is killed before its checkpoint
+        is committed: the recovery saves it, or falls back to the best existing model."""
         held_out = ek_cli.write_tokens(self.path("held.bin"), ek_cli.token_ids(2000, seed=9))
         more = ("--eval-data", held_out, "--eval-every", 1, "--keep", 99)
         # losses that no later evaluation comes to, which would make up for what is lost
@@ -161,8 +161,8 @@ class Killed(Elastic):
                 self.assertEqual((found["copied_mb"], found["received_mb"]), (0, 0), found)
 
     def test_tuners_go_on(self):
-        """What exchanges had been found to be best is not looked for again.  The search among four
-        settings ends after 60 steps; for a hundred more none begins."""
+        """Tuned exchange settings are not searched again.  The search among four settings ends
+        after 60 steps; none begins for a hundred more."""
         self.steps, search = 150, 60
         j = self.elastic((2, "--ep 2 --balance off"))
         j.wait_for_steps(search + 10)

@@ -85,8 +85,7 @@ class Orphans(elastic.Elastic):
         self.assertTrue(self.told().startswith(told), "a step was taken again")
 
     def test_while_it_starts(self):
-        """From mpiexec's first moment on, when most of them have not yet come to look at their
-        parent."""
+        """From the start of mpiexec on, before most processes watch their parent."""
         for ms in (0, 5, 20, 60, 150):
             with self.subTest(ms=ms):
                 shutil.rmtree(self.out, True)
@@ -116,8 +115,8 @@ class Orphans(elastic.Elastic):
                 os.unlink(self.path("asked"))
 
     def test_workers_end_without_mpiexec(self):
-        """What was killed has taken neither its workers nor their proxy with it: they are stopped.
-        Then the launcher goes."""
+        """mpiexec is killed while its workers and their proxy are stopped, so they survive
+        it.  Then the launcher is killed."""
         j = self.job((3, "--ep 3"))
         j.wait_for_steps(3)
         mpiexec, workers = j.members()
