@@ -1,7 +1,7 @@
 #!/bin/sh
-# All symbols exported by the shared library and the MPI modules begin with ek_ (except the locks that
-# GCC creates for named OpenMP critical sections, which contain it).  Only the modules are linked with
-# MPI.  tests/library/t_null.c calls every function of the library.
+# The shared library exports the functions of the public headers, with their version
+# (cmake/ek_layers.cmake), and each MPI module one name that begins with ek_.  Only the modules are
+# linked with MPI.  tests/library/t_null.c calls every function of the library.
 # usage: tools/symbols.sh [build/libevenkeel.so [MODULE...]]
 set -eu
 cd "$(dirname "$0")/.."

@@ -216,6 +216,26 @@ void cli_job_report(const cli_job *job, const char *format, ...)
     fflush(cli_err());
 }
 
+/* Whether the first word of the file that STOP_VARIABLE names is this phase. */
+static int is_to_stop_at(const char *phase)
+{
+    const char *path = getenv(STOP_VARIABLE);
+    FILE *f = path != NULL ? fopen(path, "re") : NULL;
+    char name[32];
+    int is = f != NULL && fscanf(f, "%31s", name) == 1 && strcmp(name, phase) == 0;
+
+    if (f != NULL)
+        fclose(f);
+    return is;
+}
+
+void cli_job_enter_phase(const cli_job *job, const char *phase)
+{
+    cli_job_report(job, "phase %s", phase);
+    if (job->rank == 0 && read_environment().elastic && is_to_stop_at(phase))
+        raise(SIGSTOP);
+}
+
 /* --- entering a job --------------------------------------------------------------------------- */
 
 /* --discover needs --elastic, and excludes --hosts. */

@@ -309,11 +309,12 @@ static void handle_message(launch_job_output *t, const char *line, size_t n)
 }
 
 /* Prints a line of a worker.  Only the first failure report is shown: a second worker may have
- * begun its own before the first one ended the job. */
+ * begun its own before the first one ended the job, even before a line of the first has arrived. */
 static void print_worker_line(launch_job_output *t, const char *text, size_t n, int part)
 {
     if (t->reported > 1 && t->explained)
         return;
+    t->explained |= t->reported > 0 && n > 0 && !part;
     if (t->drawn && n == 0) { /* terminates the live line */
         fputc('\n', stderr);
         t->drawn = 0;

@@ -285,7 +285,8 @@ typedef struct {
 
     /* of one start */
     launch_phase phase;
-    int64_t since, heard; /* start of the phase; last message */
+    int64_t since, heard; /* start of the phase; last message, later stalls not counted */
+    int64_t looked;       /* last time that the launcher itself was seen to run */
     int64_t steps;
     double took_s[LAUNCH_PHASES], first_step_s;
 } launch_progress;
@@ -343,6 +344,7 @@ typedef struct {
     launch_worker *workers;         /* [ranks] */
     int reported, status;           /* workers that reported a failure; exit status of the first */
     int reporter;                   /* its rank */
+    int explained;                  /* a line of a report was printed */
     int lost;                       /* its failure is the loss of another rank */
     int hide_mpiexec_reports;       /* do not show mpiexec's report of a worker's end */
     int64_t steps;                  /* completed, as last reported; -1: no report yet */

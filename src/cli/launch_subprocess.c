@@ -105,11 +105,7 @@ int launch_has_failed_children(pid_t pid, int *others)
     return failed;
 }
 
-enum {
-    STUCK_NS = 20000000,
-    STUCK_LOOKS = 4
-};                             /* minimum interval of inspections; required number */
-enum { STALL_NS = 500000000 }; /* callers poll at least every 0.1 s */
+enum { STUCK_NS = 20000000, STUCK_LOOKS = 4 }; /* minimum interval of inspections; their number */
 
 /* Whether mpiexec hangs: seen STUCK_LOOKS times asleep, with failed children only.  A single time
  * is not enough, as it may be about to exit. */

@@ -1,4 +1,6 @@
 /* evenkeel: selects and runs the subcommand. */
+#include "evenkeel/version.h"
+
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -42,6 +44,29 @@ static void usage(FILE *f)
         if (commands[i].summary != NULL)
             fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
+}
+
+/* The manual page of the program; those of its commands are written by base/options_help.c. */
+static void write_man(FILE *f)
+{
+    fprintf(f,
+            ".TH EVENKEEL 1 \"\" \"evenkeel %s\" \"evenkeel manual\"\n"
+            ".SH NAME\nevenkeel \\- Mixture-of-Experts training and inference\n"
+            ".SH SYNOPSIS\n\\fBevenkeel\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n"
+            ".SH COMMANDS\n",
+            EK_VERSION);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (commands[i].summary != NULL)
+            fprintf(f, ".TP\n\\fBevenkeel\\-%s\\fR(1)\n%s\n", commands[i].name,
+                    commands[i].summary);
+}
+
+/* For shell completion. */
+static void write_commands(FILE *f)
+{
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (commands[i].summary != NULL)
+            fprintf(f, "%s\n", commands[i].name);
 }
 
 /* Re-executes this program with the same arguments; returns only on failure.  argv[0] is kept. */

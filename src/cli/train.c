@@ -84,6 +84,10 @@ static const ek_option options[] = {
      "assignments over the capacity are dropped; 0: dropless"},
     {"top-k", EK_OPTION_INT, NULL, "the model's", "experts", "[1,1024]", 0,
      "experts per token; at most the model's top-k"},
+    {"top-k-schedule", EK_OPTION_TEXT, NULL, NULL, "STEP:K,...", NULL, 0,
+     "change --top-k at these steps, numbered from 0, such as 1000:4,5000:2"},
+    {"capacity-schedule", EK_OPTION_TEXT, NULL, NULL, "STEP:F,...", NULL, 0,
+     "change --capacity-factor at these steps, numbered from 0, such as 0:1.25,2000:2,8000:0"},
     {"recompute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|attention|full", 0,
      "activations to recompute in the backward pass instead of storing them"},
     {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
@@ -351,7 +355,7 @@ static void report_phase(void *context, const char *name)
 {
     const progress_display *d = context;
 
-    cli_job_report(d->job, "phase %s", name);
+    cli_job_enter_phase(d->job, name);
 }
 
 /* null for values that are not finite, which JSON cannot represent. */
