@@ -1,4 +1,4 @@
-/* Settings that change at given steps: parsing, and looking one up. */
+/* Settings that change at given steps: parsing and lookup. */
 #include "train/value_schedule.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One entry at *at, which goes behind it: 0 where it is none. */
+/* Parses an entry at *at and advances it; returns 0 if there is no valid entry. */
 static int parse_entry(const char **at, int64_t *step, double *value)
 {
     char *end;
