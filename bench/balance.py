@@ -85,7 +85,7 @@ def options():
     p.add_argument("--experts", type=int, default=32, help="of a layer (default: %(default)s)")
     p.add_argument("--spare-slots", type=int, default=1, help="of a rank (default: %(default)s)")
     p.add_argument("--plan-every", type=int, default=10,
-                   help="steps until experts move for good again (default: %(default)s)")
+                   help="steps between persistent placements (default: %(default)s)")
     p.add_argument("--batch", type=int, help="sequences a step, over all nodes (default: 320)")
     p.add_argument("--seq", type=int, help="tokens a sequence (default: 256)")
     p.add_argument("--rounds", type=int, help="of a start: steps of each policy (default: 3)")

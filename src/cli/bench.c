@@ -13,8 +13,8 @@ static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, "small", NULL, "MODEL", NULL, 0,
      "model whose shapes are measured, with random weights: preset (tiny, small, base), Hugging "
      "Face config.json, or a folder with one"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
-     "bf16|fp32", 0, "type of matrix products"},
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 with AVX2 or more, else fp32", NULL, "bf16|fp32", 0,
+     "type of matrix products"},
     {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0,
      "kernels, step, generate: compute device; ceilings are measured for the CPU only"},
     {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,

@@ -143,7 +143,7 @@ ek_status bench_gemm_skinny(bench *b)
         for (int r = 0; r < ROW_CASES; r++)
             put_row(b, &f[i], r, all);
 out:
-    bench_put(b, "few_rows", all);
+    bench_put(b, "skinny", all);
     free(f);
     return st;
 }

@@ -73,7 +73,7 @@ static job_environment read_environment(void)
         s.live = strstr(launched, " live") != NULL;
         s.elastic = (elastic = strstr(launched, " elastic=")) != NULL;
         s.launcher = s.elastic ? strtoull(strchr(elastic, '=') + 1, NULL, 16) : 0;
-        n_draining = strstr(launched, " givers=");
+        n_draining = strstr(launched, " draining=");
         s.n_draining = n_draining != NULL ? atoi(strchr(n_draining, '=') + 1) : 0;
     }
     return s;

@@ -92,7 +92,7 @@ static ek_status set_variable(const launcher *x)
     if (x->l->elastic)
         snprintf(value + strlen(value), 32, " elastic=%016" PRIx64, x->number);
     if (x->n_draining > 0)
-        snprintf(value + strlen(value), 24, " givers=%d", x->n_draining);
+        snprintf(value + strlen(value), 24, " draining=%d", x->n_draining);
     EK_REQUIRE(setenv(LAUNCH_VARIABLE, value, 1) == 0, EK_ENOMEM,
                "no memory for an environment variable");
     return EK_OK;

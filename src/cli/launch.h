@@ -6,9 +6,9 @@
  *
  * Output of mpiexec about a failed job must not hide the message of the worker that failed.  So
  * workers that find LAUNCH_VARIABLE in their environment ("RANKS", then " live", " elastic=ID",
- * " givers=RANKS") start each line on stderr with a byte that gives its type.  Lines without such a
- * byte come from mpiexec or MPI: they are held back, dropped when the job fails for a known reason,
- * and printed otherwise. */
+ * " draining=RANKS") start each line on stderr with a byte that gives its type.  Lines without such
+ * a byte come from mpiexec or MPI: they are held back, dropped when the job fails for a known
+ * reason, and printed otherwise. */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
 

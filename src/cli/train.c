@@ -90,8 +90,8 @@ static const ek_option options[] = {
      "change --capacity-factor at these steps, numbered from 0, such as 0:1.25,2000:2,8000:0"},
     {"recompute", EK_OPTION_CHOICE, "off", NULL, NULL, "off|attention|full", 0,
      "activations to recompute in the backward pass instead of storing them"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where the device is fast at it, else fp32", NULL,
-     "bf16|fp32|fp64", 0,
+    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 with AVX2 or more, else fp32", NULL, "bf16|fp32|fp64",
+     0,
      "type of matrix products; master weights and moments are fp32; fp64: everything in double "
      "precision, for verification"},
     {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "compute device"},

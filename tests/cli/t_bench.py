@@ -65,9 +65,9 @@ class Gemm(Bench):
         up = [p for p in out["products"] if p["product"] == "expert up"]
         self.assertEqual({(p["groups"], p["rows"], p["out"], p["in"]) for p in up},
                          {(4, 2 * 32, 48, 16)})
-        self.assertEqual([(p["product"], p["rows"]) for p in out["few_rows"]][:4],
+        self.assertEqual([(p["product"], p["rows"]) for p in out["skinny"]][:4],
                          [("query, key, value", n) for n in (1, 2, 4, 8)])
-        for p in out["few_rows"]:
+        for p in out["skinny"]:
             self.check_stat(p["gbs"])
             self.check_ratio(p["ratio"], p["gbs"], c["copy_gbs"])
 

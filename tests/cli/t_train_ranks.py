@@ -304,7 +304,7 @@ class Ranks(ek_cli.Case):
         self.assertEqual(r.returncode, DONE, r.stderr)
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
                  "--replay-routing", trace, "--record-plans", "--ep", 2, "--plan-every", 2)
-        # of a plan for once, and of the placement that lasts, from the second step on
+        # of a transient plan, and of the persistent placement, from the second step on
         why = {"exact": (".", "^$"), "eplb": ("^$", "."), "auto": ("replicas", "^no move|move")}
         for policy in why:
             # two runs of expert ranks; below, two stages

@@ -21,7 +21,7 @@ LAYOUTS = (
     (2, ""),
     (4, "--pp 2 --etp 2"),
 )
-# Experts move for good.
+# Persistent placements change.
 MOVING = (
     (3, "--ep 3 --balance place --plan-every 1"),
     (3, "--ep 3 --balance replicate --spare-slots 2 --plan-every 1"),

@@ -58,7 +58,7 @@ for h in hosts:
         sys.exit(255)
     if os.path.exists(os.path.join({folder!r}, "broken-" + h)) and words[-1] != "--version":
         sys.exit(1)
-if "givers=" in os.environ.get("EK_LAUNCHED", "") and words[-1] != "--version":
+if "draining=" in os.environ.get("EK_LAUNCHED", "") and words[-1] != "--version":
     with open(os.path.join({folder!r}, "gave"), "a") as f:
         f.write(" ".join(hosts) + "\\n")
     start = len(open(f.name).readlines())
