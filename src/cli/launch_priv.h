@@ -303,8 +303,8 @@ double launch_progress_median_s(const launch_progress *p); /* of a step; 0: not 
 /* Timeout of the current phase without a message, 0: none; whether it is exceeded. */
 double launch_progress_timeout_s(const launch_progress *p);
 int launch_progress_hangs(const launch_progress *p, int64_t now);
-/* Each time round: when this one has not run for LAUNCH_STALL_NS or longer, workers on a machine
- * that stood still, or was too busy, have not either, and are given that time. */
+/* On each iteration of the event loop: if the launcher was stalled for LAUNCH_STALL_NS or more
+ * (busy or suspended machine), so were the workers, and their timeout is extended. */
 void launch_progress_look(launch_progress *p, int64_t now);
 
 /* --- first death of a job (launch_worker_watch.c) --------------------------------------------- */
