@@ -10,15 +10,25 @@ typedef struct {
     char text[512];
 } failure;
 
+static ek_status broadcast_failure(ek_comm *world, failure *f, int failed)
+{
+    ek_coll *op = NULL;
+
+    EK_TRY(ek_comm_broadcast(world, f, sizeof(*f), failed, &op));
+    return ek_coll_wait(&op);
+}
+
 ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_status mine)
 {
     failure f = {.status = mine};
-    ek_coll *op = NULL;
+    ek_status st;
 
     if (ek_comm_rank(world) == failed)
         snprintf(f.text, sizeof(f.text), "%s", ek_err_message());
-    EK_TRY(ek_comm_broadcast(world, &f, sizeof(f), failed, &op));
-    EK_TRY(ek_coll_wait(&op));
+    st = broadcast_failure(world, &f, failed);
+    if (st < 0 && ek_comm_rank(world) == failed) /* a rank that has the message may have ended */
+        return EK_FAIL(mine, "%s", f.text);
+    EK_TRY(st);
     if (f.status == EK_ECANCELED) /* a requested end is no failure of one rank */
         return EK_FAIL(EK_ECANCELED, "%s", f.text);
     if (ek_comm_rank(world) == failed)

@@ -86,7 +86,7 @@ class Bench(ek_cli.Case):
                           (["--replay-routing", loads, "--policies", "off,best"], "policy best"),
                           (["--replay-routing", loads, "--policies", "off,off"], "off twice"),
                           (["--replay-routing", loads, "--policies", ","], "policy"),
-                          (["--replay-routing", loads, "--ep", "1"], "--ep of 2 or more")):
+                          (["--replay-routing", loads, "--ep", "1"], "--ep 2 or more")):
             r = ek_cli.run(*self.args(*more))
             self.assertEqual(r.returncode, USAGE, r.stderr)
             self.assertIn(why, r.stderr)
