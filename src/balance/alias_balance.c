@@ -186,11 +186,11 @@ static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_
 
     for (int32_t i = 0; i < n; i++) {
         ek_alias_move *v = &m->moves[i];
-        int32_t primary = m->rank_of[v->expert], at = v->slot / l->slots;
+        int32_t from = m->rank_of[v->expert], to = v->slot / l->slots;
 
-        if (m->load[primary] + v->amount <= most) {
-            m->load[primary] += v->amount;
-            m->load[at] -= v->amount;
+        if (m->load[from] + v->amount <= most) {
+            m->load[from] += v->amount;
+            m->load[to] -= v->amount;
         } else {
             m->moves[kept++] = *v;
         }

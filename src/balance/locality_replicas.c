@@ -40,8 +40,7 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
     }
 }
 
-/* --- time of a plan -----------------------------------------------------------------------------
- */
+/* --- time of a plan --------------------------------------------------------------------------- */
 
 static int64_t smaller_of(int64_t a, int64_t b)
 {
@@ -120,8 +119,7 @@ double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *
     return time_of_sums(n, l);
 }
 
-/* --- adding a replica ---------------------------------------------------------------------------
- */
+/* --- adding a replica ------------------------------------------------------------------------- */
 
 /* The expert that most tokens of a rank go to, among those the rank does not hold; -1: none. */
 static int32_t most_wanted_expert(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,

@@ -541,22 +541,21 @@ static void explain_persistent(const ek_plan_limits *l, int32_t moved, ek_plan *
 static void consider_packing(memory *m, const ek_plan_limits *l, const packing *with, double mean,
                              double *least, ek_plan *p)
 {
-    double migrate_s_per_expert, s;
+    double moves_s, s;
     int32_t links;
 
     pack_experts(m, l, with->level * mean, with->with_heaviest);
     return_experts(m, l, mean);
     links = busiest_move(m, l);
-    migrate_s_per_expert = pays_factor * links * l->costs.migrate_s_per_expert;
-    if (links == 0 || !(migrate_s_per_expert < *least)) /* the present placement is considered
-                                                           separately */
+    moves_s = pays_factor * links * l->costs.migrate_s_per_expert;
+    if (links == 0 || !(moves_s < *least)) /* the present placement is considered separately */
         return;
     build_placement(m, l, &p->placement);
-    s = expected_time(m, l, &m->next, *least - migrate_s_per_expert);
-    if (s * (double)l->horizon + migrate_s_per_expert < *least) {
-        *least = s * (double)l->horizon + migrate_s_per_expert;
+    s = expected_time(m, l, &m->next, *least - moves_s);
+    if (s * (double)l->horizon + moves_s < *least) {
+        *least = s * (double)l->horizon + moves_s;
         p->after_s = s;
-        m->to_save_s = migrate_s_per_expert;
+        m->to_save_s = moves_s;
         ek_placement_copy(&m->best, &m->next);
     }
 }

@@ -1,7 +1,8 @@
 /* eplb: spare slots for the experts with the largest load per replica, packed longest first.
  *
- * Source       DeepSeek's Expert Parallelism Load Balancer (EPLB, 2025), its global policy: a
- * baseline. Formula      Every slot is filled.  Each expert has one replica; each further slot goes
+ * Source       DeepSeek's Expert Parallelism Load Balancer (EPLB, 2025), its global policy.  A
+ *              baseline.
+ * Formula      Every slot is filled.  Each expert has one replica; each further slot goes
  *              to the expert with the largest t_e / r_e, t_e its assignments and r_e its replicas
  *              so far. Then replicas, by descending t_e / r_e, go one by one to the least loaded
  *              rank with a vacant slot.  Ties go to the smaller expert and the smaller rank; loads

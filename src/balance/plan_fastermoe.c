@@ -3,11 +3,12 @@
  * Source       FastMoE's repository (laekov/fastmoe, fmoe/fastermoe/shadow_policy.py), which
  *              includes FasterMoE (He et al., PPoPP 2022): its policy for where to shadow, as
  *              switched on by FMOE_FASTER_SHADOW_ENABLE.  A published baseline; see `shadow` for a
- * working one. Formula      S_w the assignments that rank w SENDS, in descending order S_(0),
- *                  S_(1), ...  While S_(i+1) (compute_s_per_row + comm_s_per_row) + (i + 1)
- *              replica_s / 2 is below the time so far (at first S_(0) (compute_s_per_row +
- *              comm_s_per_row)), the expert whose number equals the rank number of S_(i) is
- *              shadowed.  The last rank is not considered.
+ *              working one.
+ * Formula      S_w the assignments that rank w SENDS, in descending order S_(0), S_(1), ...  While
+ *                  S_(i+1) (compute_s_per_row + comm_s_per_row) + (i + 1) replica_s / 2
+ *              is below the time so far (at first S_(0) (compute_s_per_row + comm_s_per_row)),
+ *              the expert whose number equals the rank number of S_(i) is shadowed.  The last rank
+ *              is not considered.
  * Complexity   ranks experts to add up the counts, ranks^2 to visit them in order, ranks slots per
  *              shadow.
  *

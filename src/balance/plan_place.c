@@ -15,8 +15,9 @@
  *              3. Relabelling: groups of the packing are assigned to ranks so that the most experts
  *                 stay (Hungarian method on the number of common experts).  Experts that stay keep
  *                 their slot; the others take empty slots, lowest first.
- *              4. Threshold: the placement is accepted if the predicted time falls by more than 5
- * %. Complexity   O(experts^2 + experts ranks + ranks 3^min(experts, 12) + ranks^3); the third term
+ *              4. Threshold: the placement is accepted if the predicted time falls by more than
+ *                 5 %.
+ * Complexity   O(experts^2 + experts ranks + ranks 3^min(experts, 12) + ranks^3); the third term
  *              only where LPT misses the bound, the last only for an accepted placement.
  * Departures   - The artifact accepts any improvement and ignores the cost of moves.  On its own
  *                trace the 5 % threshold saves nine of ten updates and costs about 1 % of balance.

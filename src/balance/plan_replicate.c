@@ -59,11 +59,11 @@ enum { ONE = 1 << 24 }; /* fixed-point unit of replicas' loads: all assignments 
 typedef struct {
     ek_replicate_nodes nodes;
     ek_replicate_place now, best, other;
-    ek_replicate_place real, locality, matched, least; /* by real nodes: see choose_placement,
+    ek_replicate_place real, nearest, matched, least; /* by real nodes: see choose_placement,
                                                           make_offer */
-    int32_t *node_of_rank;                             /* [ranks] */
-    int32_t *image;                                    /* [nodes] real node of a planned one */
-    ek_assign assign;                                  /* for `nodes` rows */
+    int32_t *node_of_rank;                            /* [ranks] */
+    int32_t *image;                                   /* [nodes] real node of a planned one */
+    ek_assign assign;                                 /* for `nodes` rows */
     ek_locality time;
     ek_set_alignment align;
     int64_t *cost; /* [nodes][nodes] of mapping a planned to a real node */
@@ -87,7 +87,7 @@ static void reserve_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_replicate_place_reserve(&m->best, a, &m->nodes);
     ek_replicate_place_reserve(&m->other, a, &m->nodes);
     ek_replicate_place_reserve(&m->real, a, &m->nodes);
-    ek_replicate_place_reserve(&m->locality, a, &m->nodes);
+    ek_replicate_place_reserve(&m->nearest, a, &m->nodes);
     ek_replicate_place_reserve(&m->matched, a, &m->nodes);
     ek_replicate_place_reserve(&m->least, a, &m->nodes);
     m->node_of_rank = ek_arena_alloc(a, l->ranks, sizeof(*m->node_of_rank));
@@ -243,15 +243,15 @@ static int64_t largest_node_load(const memory *m, const ek_replicate_place *w)
     return most;
 }
 
-/* Replaces m->real by the placement searched from m->locality, if that reaches the aim with no more
+/* Replaces m->real by the placement searched from m->nearest, if that reaches the aim with no more
  * incoming replicas. */
-static void try_near(memory *m, const ek_replicate_aim *aim)
+static void try_nearest(memory *m, const ek_replicate_aim *aim)
 {
     ek_replicate_nodes *s = &m->nodes;
 
-    if (ek_replicate_min_move(s, aim, m->node_load, &m->locality) &&
-        ek_replicate_coming(s, &m->now, &m->locality) <= ek_replicate_coming(s, &m->now, &m->real))
-        ek_replicate_place_copy(s, &m->real, &m->locality);
+    if (ek_replicate_min_move(s, aim, m->node_load, &m->nearest) &&
+        ek_replicate_coming(s, &m->now, &m->nearest) <= ek_replicate_coming(s, &m->now, &m->real))
+        ek_replicate_place_copy(s, &m->real, &m->nearest);
 }
 
 /* Searches placements with no more risk than m->real and at most `most` load per rank of a node,
@@ -268,11 +268,11 @@ static void choose_placement(memory *m, const ek_plan_limits *l, int64_t most)
     ek_replicate_regard(s, l->replicas_min > 1 ? l->others : NULL);
     ek_replicate_risk_of(s, m->need, &m->real, &aim.risk);
     ek_replicate_min_move(s, &aim, m->node_load, &m->real);
-    ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->locality);
-    try_near(m, &aim);
+    ek_replicate_nearest(s, &aim, m->left, m->node_load, &m->nearest);
+    try_nearest(m, &aim);
     map_nodes(m, &m->real);
-    ek_replicate_place_as(s, &m->real, m->image, &m->locality);
-    try_near(m, &aim);
+    ek_replicate_place_as(s, &m->real, m->image, &m->nearest);
+    try_nearest(m, &aim);
 }
 
 /* --- from nodes to ranks ---------------------------------------------------------------------- */

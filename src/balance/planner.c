@@ -54,10 +54,10 @@ void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limi
 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
 {
-    int64_t n = (int64_t)l->ranks * l->experts, quota_left = history_max - sum_counts(counts, n);
+    int64_t n = (int64_t)l->ranks * l->experts, headroom = history_max - sum_counts(counts, n);
     int64_t enough = l->horizon > 0 ? 2 * l->horizon : 2;
 
-    while (h->of >= enough || sum_counts(h->counts, n) > quota_left) {
+    while (h->of >= enough || sum_counts(h->counts, n) > headroom) {
         for (int64_t i = 0; i < n; i++)
             h->counts[i] /= 2;
         h->of /= 2;
@@ -153,8 +153,7 @@ int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load)
     return most;
 }
 
-/* --- splitting other counts by a plan's quotas --------------------------------------------------
- */
+/* --- splitting other counts by a plan's quotas ------------------------------------------------ */
 
 /* A product of two assignment counts may exceed 64 bits. */
 __extension__ typedef __int128 wide;
@@ -210,21 +209,20 @@ void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan 
         serve_expert(l, total[e], planned, e, quota);
 }
 
-/* --- splitting by source
- * -------------------------------------------------------------------------- */
+/* --- splitting by source ---------------------------------------------------------------------- */
 
 /* Assigns what sources have left to slots with quota left, for pairs within the given distance: 0:
  * the same rank, 1: the same node, 2: any. */
 static void assign_within(const ek_plan_limits *l, int64_t *source, const int32_t *slots, int32_t n,
-                          int64_t *quota_left, int locality, int64_t *rows)
+                          int64_t *quota_left, int distance, int64_t *rows)
 {
     for (int32_t r = 0; r < l->ranks; r++)
         for (int32_t i = 0; i < n && source[r] > 0; i++) {
             int32_t at = slots[i] / l->slots;
             int64_t k = source[r] < quota_left[i] ? source[r] : quota_left[i];
 
-            if ((locality == 0 && at != r) ||
-                (locality == 1 && ek_plan_node(l, at) != ek_plan_node(l, r)))
+            if ((distance == 0 && at != r) ||
+                (distance == 1 && ek_plan_node(l, at) != ek_plan_node(l, r)))
                 continue;
             rows[(int64_t)r * n + i] += k;
             source[r] -= k;
@@ -247,8 +245,8 @@ int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_p
     for (int32_t r = 0; r < l->ranks; r++)
         source[r] = counts[(int64_t)r * l->experts + expert];
     memset(rows, 0, (size_t)l->ranks * (size_t)n * sizeof(*rows));
-    for (int locality = 0; locality < 3; locality++)
-        assign_within(l, source, slots, n, quota_left, locality, rows);
+    for (int distance = 0; distance < 3; distance++)
+        assign_within(l, source, slots, n, quota_left, distance, rows);
     return n;
 }
 

@@ -122,8 +122,7 @@ void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t
 /* Whether plan_persistent is due: once every l->horizon micro-batches.  Resets `due`. */
 int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l);
 
-/* --- arithmetic shared by planners and dispatchers ----------------------------------------------
- */
+/* --- arithmetic shared by planners and dispatchers -------------------------------------------- */
 
 static inline int32_t ek_plan_node(const ek_plan_limits *l, int32_t rank)
 {

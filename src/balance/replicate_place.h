@@ -8,10 +8,8 @@
 
 #include "placement/survivability.h"
 
-enum {
-    EK_REPLICATE_FAILURES = 16
-}; /* largest number of simultaneous failures tried above 16
-      nodes */
+/* Largest number of simultaneous failures tried above 16 nodes. */
+enum { EK_REPLICATE_FAILURES = 16 };
 
 /* The nodes, and the node sets whose failure is tried. */
 typedef struct {

@@ -64,9 +64,9 @@ static void set_zipf(const ek_popularity *p, double exponent)
 }
 
 /* The log-popularity of an expert in random draw number `draw`. */
-static double log_popularity(const ek_popularity *p, int64_t draw_popularities, int32_t expert)
+static double log_popularity(const ek_popularity *p, int64_t draw, int32_t expert)
 {
-    uint64_t stream = (uint64_t)p->layer << 32 | (uint64_t)draw_popularities;
+    uint64_t stream = (uint64_t)p->layer << 32 | (uint64_t)draw;
 
     return ek_random_normal(seed_of(p->s, "popularity"), stream, (uint64_t)expert);
 }

@@ -87,7 +87,7 @@ static inline int ek_exec_is_done(ek_exec *ex, int32_t op)
 /* Marks op `id`, which succeeded on worker w, as done, and records its event. */
 void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start_ns);
 
-/* "all-to-all of layer 3, micro-batch 2"; the latter only in graphs of several micro-batches. */
+/* "dispatch a2a of layer 3, micro-batch 2"; the latter only in graphs of several micro-batches. */
 void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap);
 
 /* Fails the run with st and the calling thread's error message, unless it has failed already. */

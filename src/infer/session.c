@@ -31,7 +31,7 @@ static const ek_moe_config moe_config = {0};
 
 static void reserve_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
-    const ek_moe_limits room = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
+    const ek_moe_limits limits = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
     ek_moe_activations measured = {0};
     ek_arena *host = ek_arena_host(&s->arena);
 
@@ -49,7 +49,7 @@ static void reserve_moe(ek_session *s, int32_t l, ek_moe *moe)
     if (l > 0)
         return;
     ek_moe_reserve_activations(moe, moe->activations != NULL ? moe->activations : &measured,
-                               &s->arena, &room, 1);
+                               &s->arena, &limits, 1);
     if (moe->activations != NULL) {
         moe->activations->x = s->x;
         moe->activations->y = s->y;

@@ -249,13 +249,13 @@ static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep
                        (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
     ek_op embed =
         ek_head_op(p, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
-    ek_op primary = net_op(p, EK_OP_GATHER_COLUMNS, op_columns_home, micro, bytes_sent(p, mb->all));
+    ek_op gather = net_op(p, EK_OP_GATHER_COLUMNS, op_columns_home, micro, bytes_sent(p, mb->all));
     ek_op join =
         ek_head_op(p, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
 
     dep = ek_graph_after(g, &ids, dep);
     dep = ek_graph_after(g, &embed, dep);
-    dep = ek_graph_after(g, &primary, dep);
+    dep = ek_graph_after(g, &gather, dep);
     return ek_graph_after(g, &join, dep);
 }
 

@@ -216,10 +216,10 @@ static ek_status op_attention(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     op_args a = args_of(p, op);
-    ek_attention at_ = attention_of(&a);
+    ek_attention shape = attention_of(&a);
 
     if (!has_no_heads(&a))
-        a.k->attention_forward(&at_, a.y->qkv, a.y->o, a.y->lse, p->ws);
+        a.k->attention_forward(&shape, a.y->qkv, a.y->o, a.y->lse, p->ws);
     return EK_OK;
 }
 
@@ -422,10 +422,10 @@ static ek_status op_attention_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     op_args a = args_of(p, op);
-    ek_attention at_ = attention_of(&a);
+    ek_attention shape = attention_of(&a);
 
     if (!has_no_heads(&a))
-        a.k->attention_backward(&at_, a.y->qkv, a.y->o, a.y->lse, p->d_o, p->dqkv, p->ws);
+        a.k->attention_backward(&shape, a.y->qkv, a.y->o, a.y->lse, p->d_o, p->dqkv, p->ws);
     return EK_OK;
 }
 
@@ -534,22 +534,22 @@ static ek_status op_norm1_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Attention backward up to its heads, from the gradient of its output. *y_again: the op that
+/* Attention backward up to its heads, from the gradient of its output. *y_gathered: the op that
  * provides the input of the query, key and value product; -1 if it is stored. */
 static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro,
-                                        int32_t dep, int32_t *y_again)
+                                        int32_t dep, int32_t *y_gathered)
 {
     ek_tp *tp = p->scratch.tp;
     sizes z = sizes_of(p, micro);
 
-    *y_again = -1;
+    *y_gathered = -1;
     if (tp != NULL) {
         int32_t start = add_op(p, g, EK_OP_ATTENTION_GRADIENT, op_gradient, l, micro, 0, 0,
                                z.n * z.d * (z.r + 3 * z.c), dep);
 
         dep = ek_tp_build_gather_dy(tp, g, l, micro, start);
         if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
-            *y_again = ek_tp_build_gather_y(tp, g, l, micro, 0, start);
+            *y_gathered = ek_tp_build_gather_y(tp, g, l, micro, 0, start);
     }
     dep = add_op(
         p, g, EK_OP_ATTENTION_OUT_BACKWARD, op_out_backward, l, micro, 0, 4 * z.all * z.d * z.q,
@@ -568,7 +568,7 @@ static int32_t build_attention_backward(ek_pass *p, ek_graph *g, int32_t l, int3
 
 /* Input gradient first: its reduce-scatter overlaps with the weight gradient. */
 static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep,
-                                  int32_t y_again)
+                                  int32_t y_gathered)
 {
     ek_tp *tp = p->scratch.tp;
     sizes z = sizes_of(p, micro);
@@ -586,7 +586,7 @@ static int32_t build_qkv_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t mi
     dep = add_op(p, g, EK_OP_QKV_INPUT, op_qkv_input, l, micro, 0, flops, input, dep);
     sum = ek_tp_build_reduce_sum(tp, g, l, micro, 0, dep);
     dep = add_op_after(p, g, EK_OP_QKV_WEIGHT, op_qkv_weight, l, micro, 0, flops, weight, dep,
-                       y_again);
+                       y_gathered);
     return add_op_after(p, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
                         4 * z.n * z.d * z.r, dep, sum);
 }
@@ -602,7 +602,7 @@ static int comes_next(const ek_pass *p, int32_t l)
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep)
 {
     sizes z = sizes_of(p, micro);
-    int32_t y_again;
+    int32_t y_gathered;
 
     if (p->cfg.recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
@@ -616,6 +616,6 @@ int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micr
                  dep);
     if (p->cfg.recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(p, g, l, micro, 1, dep);
-    dep = build_attention_backward(p, g, l, micro, dep, &y_again);
-    return build_qkv_backward(p, g, l, micro, dep, y_again);
+    dep = build_attention_backward(p, g, l, micro, dep, &y_gathered);
+    return build_qkv_backward(p, g, l, micro, dep, y_gathered);
 }

@@ -297,7 +297,7 @@ static void state_arrays(const ek_migration *mg, int32_t slot, void **arrays, in
 
 static char *staging_entry(const ek_migration *mg, int32_t i)
 {
-    return (char *)mg->staging + i * (int64_t)ek_param_buckets_module_bytes(mg->m);
+    return (char *)mg->staging + i * (int64_t)ek_param_buckets_staging_bytes(mg->m);
 }
 
 static ek_status start_transfers(ek_migration *mg)

@@ -121,8 +121,8 @@ struct ek_model {
     ek_arena arena;       /* weights, gradients, moments, packed forms */
     ek_arena state;       /* memory that cfg.state provides */
     void *staging[2];     /* in `state`, alternating between layers: [slots] entries of
-                             ek_param_buckets_module_bytes, of which R [9 hidden ff] are used; NULL:
-                             none */
+                             ek_param_buckets_staging_bytes, of which R [9 hidden ff] are used;
+                             NULL: none */
     size_t staging_at[2]; /* offsets in `state` */
     ek_arena tables;      /* tables that describe the weights */
 };

@@ -354,7 +354,7 @@ static void point_weight(ek_model *m, const ek_param_bucket *u, ek_param *p)
     m->n_elements += u->p_set != NULL ? w->kept : ek_weight_elements(w);
 }
 
-size_t ek_param_buckets_module_bytes(const ek_model *m)
+size_t ek_param_buckets_staging_bytes(const ek_model *m)
 {
     size_t bytes = (size_t)(9 * m->spec.hidden * m->local.ff) * real_size(m);
     size_t align = m->cfg.state != NULL ? m->cfg.state->align : 1;
@@ -370,7 +370,7 @@ static void reserve_staging(ek_model *m)
     for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++) {
         ek_arena_round(&m->state, m->cfg.state->align);
         m->staging_at[i] = m->state.used;
-        m->staging[i] = ek_arena_alloc(&m->state, slots, ek_param_buckets_module_bytes(m));
+        m->staging[i] = ek_arena_alloc(&m->state, slots, ek_param_buckets_staging_bytes(m));
     }
 }
 

@@ -128,7 +128,7 @@ void ek_param_buckets_destroy(ek_param_buckets **us);
 void ek_param_buckets_reserve(ek_model *m);
 
 /* Bytes from one entry of the staging (ek_model.staging) to the next. */
-size_t ek_param_buckets_module_bytes(const ek_model *m);
+size_t ek_param_buckets_staging_bytes(const ek_model *m);
 
 /* The shared buffer of a kind that a module uses. */
 ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t module);

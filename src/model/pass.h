@@ -202,7 +202,7 @@ void ek_pass_rebalance(ek_pass *p);
 /* Between steps: changes to another planner of the config; the current persistent placement stays.
  * EK_EINVAL: it makes transient replicas, whose slots require as many experts on each rank as block
  * order gives (ek_pass_place fails likewise); or it makes none, and slices are to be gathered. This
- * and the following functions are Collective. */
+ * and the following functions are collective. */
 EK_CHECKED ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner);
 /* Install persistent placements between steps: by the planner, whatever plan_every says; or
  * of_layer [layers], of one expert-parallel group, whose quotas give the shares of replicas

@@ -425,7 +425,7 @@ static void describe(void *self, const ek_op *op, char *text, size_t cap)
 
 /* --- ops of the compute lane ------------------------------------------------------------------ */
 
-static ek_status op_here(void *self, const ek_op *op)
+static ek_status op_wait(void *self, const ek_op *op)
 {
     (void)self;
     (void)op;
@@ -490,7 +490,7 @@ int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t
 {
     const int32_t deps[] = {dep, fetched};
     ek_op op = {.kind = EK_OP_WAIT_REPLICAS,
-                .run = op_here,
+                .run = op_wait,
                 .self = b->m,
                 .lane = EK_LANE_COMPUTE,
                 .layer = b->m->w->layer,

@@ -30,9 +30,9 @@ static int64_t max_width(const ek_model_spec *spec)
 }
 
 int64_t ek_shared_hidden(const ek_model_spec *spec, const ek_mesh *mesh,
-                         const ek_moe_limits *token_rows)
+                         const ek_moe_limits *limits)
 {
-    return local_width(max_width(spec), mesh) * token_rows->all;
+    return local_width(max_width(spec), mesh) * limits->all;
 }
 
 /* Workspace for one width; it does not grow monotonically with the width. */
@@ -45,25 +45,23 @@ static size_t workspace_bytes(const ek_kernels *k, int64_t tokens, int64_t d, in
 }
 
 size_t ek_shared_workspace(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                           const ek_moe_limits *token_rows)
+                           const ek_moe_limits *limits)
 {
-    size_t a =
-        workspace_bytes(k, token_rows->all, spec->hidden, local_width(dense_width(spec), mesh));
-    size_t b =
-        workspace_bytes(k, token_rows->all, spec->hidden, local_width(spec->shared_ff, mesh));
+    size_t a = workspace_bytes(k, limits->all, spec->hidden, local_width(dense_width(spec), mesh));
+    size_t b = workspace_bytes(k, limits->all, spec->hidden, local_width(spec->shared_ff, mesh));
 
     return a > b ? a : b;
 }
 
 void ek_shared_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                   const ek_moe_limits *token_rows, int any)
+                                   const ek_moe_limits *limits, int any)
 {
     size_t real = ek_dtype_size(m->k->real), comp = ek_dtype_size(m->k->comp);
     int64_t width = any ? local_width(max_width(m->spec), m->mesh) : m->w->shared_ff;
     int exists = any ? max_width(m->spec) > 0 : m->w->shared;
 
-    s->shared_gu = ek_arena_alloc(a, token_rows->all * 2 * width, comp);
-    s->shared_scale = ek_arena_alloc(a, exists ? token_rows->all : 0, real);
+    s->shared_gu = ek_arena_alloc(a, limits->all * 2 * width, comp);
+    s->shared_scale = ek_arena_alloc(a, exists ? limits->all : 0, real);
 }
 
 /* --- rows of the products --------------------------------------------------------------------- */

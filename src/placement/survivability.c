@@ -182,8 +182,7 @@ ek_survivability ek_replica_sets_survivability(const ek_replica_sets *h, int32_t
     return draw_sets(h, k);
 }
 
-/* --- text ---------------------------------------------------------------------------------------
- */
+/* --- text ------------------------------------------------------------------------------------- */
 
 /* Enough digits that a value other than 0 or 1 does not print as one. */
 static int digits_of(double p)

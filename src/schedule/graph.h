@@ -1,6 +1,6 @@
 /* schedule/graph.h - the step graph: what runs, on which lane, after what.
  *
- * A step is a list of ops.  An op has a name, a function, the lane that it occupies, its FLOPs and
+ * A step is a list of ops.  An op has a kind, a function, the lane that it occupies, its FLOPs and
  * bytes (set by the builder, and read here by everything else) and the ops that it depends on.
  * Builders append every op after its dependencies.  Ops of one lane run in that order, one at a
  * time, like work on a CUDA stream; ops of a network lane start in that order, and several may be

@@ -118,7 +118,7 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
     ek_shard *p = &s->shards.shard[first_shard(s, m, m->spec.layers + buf_idx)];
 
     for (int64_t slot = 0; slot < slots_per_rank(m); slot++, p += OF_EXPERT) {
-        char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_module_bytes(m);
+        char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_staging_bytes(m);
 
         set_expert_shards(s, m, p, (void *[]){at, at + up, at + 2 * up},
                           (void *[]){at + 3 * up, at + 3 * up + down, at + 3 * up + 2 * down},
@@ -208,7 +208,7 @@ static int64_t list_block_sizes(const ek_rank_state *s, const ek_model *m, size_
                        m->buckets->bucket[i].state_at;
     for (int64_t i = 0; i < 2 * staged_slots; i++, n++)
         if (bytes != NULL)
-            bytes[n] = ek_param_buckets_module_bytes(m);
+            bytes[n] = ek_param_buckets_staging_bytes(m);
     return n;
 }
 
