@@ -474,13 +474,14 @@ static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op
 
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
 {
-    int32_t *sent = backward ? &b->m->backward_fetch_op : &b->m->forward_fetch_op, ahead = *sent;
+    int32_t *sent = backward ? &b->m->backward_fetch_op : &b->m->forward_fetch_op;
+    int32_t prefetched = *sent;
 
     if (!has_replicas(b->m))
         return -1;
-    if (ahead >= 0) {
+    if (prefetched >= 0) {
         *sent = -1;
-        return ahead;
+        return prefetched;
     }
     return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : op_fetch_forward,
                    bytes_of(b->m, b->m->k->comp), dep);
