@@ -94,7 +94,7 @@ typedef struct {
     /* plan_persistent only */
     int32_t *order, *sorting; /* [experts] heaviest first; buffer of the sort */
     int32_t *primary;         /* [experts] present primary rank */
-    int32_t *primaries;       /* [ranks] number of primary copies */
+    int32_t *n_primaries;     /* [ranks] number of primary copies */
     int32_t *rank_of;         /* [experts] rank in the current packing */
     int32_t *away;            /* [experts] experts off their present rank, lightest first */
     int32_t *first, *after;   /* [ranks], [experts] linked lists of them by rank: indices into
@@ -123,7 +123,7 @@ static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
     at->order = ek_arena_alloc(a, l->experts, sizeof(*at->order));
     at->sorting = ek_arena_alloc(a, l->experts, sizeof(*at->sorting));
     at->primary = ek_arena_alloc(a, l->experts, sizeof(*at->primary));
-    at->primaries = ek_arena_alloc(a, l->ranks, sizeof(*at->primaries));
+    at->n_primaries = ek_arena_alloc(a, l->ranks, sizeof(*at->n_primaries));
     at->rank_of = ek_arena_alloc(a, l->experts, sizeof(*at->rank_of));
     at->away = ek_arena_alloc(a, l->experts, sizeof(*at->away));
     at->first = ek_arena_alloc(a, l->ranks, sizeof(*at->first));
@@ -334,12 +334,12 @@ static int64_t prepare_packing(memory *m, const ek_plan_limits *l, const ek_plac
     int64_t most = 0;
 
     sort_by_load(m, l);
-    memset(m->primaries, 0, (size_t)l->ranks * sizeof(*m->primaries));
+    memset(m->n_primaries, 0, (size_t)l->ranks * sizeof(*m->n_primaries));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     for (int32_t e = 0; e < l->experts; e++) {
         int32_t primary = m->primary[e] = p->primary[e] / l->slots;
 
-        m->primaries[primary]++;
+        m->n_primaries[primary]++;
         m->sum[primary] += m->alias.total[e];
         most = m->sum[primary] > most ? m->sum[primary] : most;
     }
@@ -370,7 +370,7 @@ static int32_t least_loaded(const memory *m, int32_t ranks)
 /* Fills m->rank_of. */
 static void pack_experts(memory *m, const ek_plan_limits *l, double level, int with_heaviest)
 {
-    memcpy(m->vacant, m->primaries, (size_t)l->ranks * sizeof(*m->vacant));
+    memcpy(m->vacant, m->n_primaries, (size_t)l->ranks * sizeof(*m->vacant));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     memset(m->heaviest, 0, (size_t)l->ranks * sizeof(*m->heaviest));
     for (int32_t r = 0; r < l->ranks; r++)

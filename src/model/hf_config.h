@@ -9,7 +9,7 @@
  * Gates that no supported Hugging Face family has are configured by one object of a mixtral config:
  *   "evenkeel": {"gate": "softmax" | "sigmoid-bias" | "expert-choice", "groups": 0, "group_top": 0,
  *                "scale": 1, "normalise": true, "bias_rate": 0.001, "shared_ff": 0,
- *                "shared_gated": false}
+ *                "shared_gated": false, "router": "linear" | "cosine", "router_dim": 256}
  * with these defaults; it is written only if a value differs from its default. */
 #ifndef MODEL_HF_CONFIG_H
 #define MODEL_HF_CONFIG_H

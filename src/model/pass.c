@@ -240,7 +240,7 @@ static void reserve_scratch(ek_pass *p)
 enum {
     SUM_LOSS,
     SUM_VOTE,
-    SUM_WAITED,
+    SUM_STALL,
     SUM_STEP,
     SUM_AUX,
     SUM_Z,
@@ -310,7 +310,7 @@ void ek_pass_sum(ek_pass *p)
     p->sums[SUM_VOTE] = p->vote;
     p->sums[SUM_STEP] = p->last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
-        p->sums[SUM_WAITED] += (double)p->moe[l].stall_ns * 1e-9;
+        p->sums[SUM_STALL] += (double)p->moe[l].stall_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is replicated over the stage */
         return;
     for (int64_t l = 0; l < s->layers; l++) {
@@ -353,7 +353,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     out->plans = (int64_t)sums[SUM_PLANS];
     out->plan_s = sums[SUM_PLAN];
     out->step_s = sums[SUM_STEP] / p->model->cfg.mesh->size;
-    out->replica_wait_s = sums[SUM_WAITED] / p->model->cfg.mesh->size;
+    out->replica_wait_s = sums[SUM_STALL] / p->model->cfg.mesh->size;
     for (int64_t l = 0; l < s->layers; l++) {
         const double *load = ek_pass_load(p, l);
         ek_layer_balance of = ek_pass_balance(p, l);
