@@ -129,7 +129,7 @@ class Resume(ek_cli.Case):
         before = ek_cli.tree(self.path("run"))
         r = run(*self.train_args("run", "--resume"))
         self.assertEqual(r.returncode, DONE, r.stderr)
-        self.assertIn("already completed", r.stderr)
+        self.assertIn("all steps are already completed", r.stderr)
         r = self.train("run", "--resume")
         self.assertEqual((r.stdout, r.stderr), ("", ""))
         self.assertEqual(ek_cli.tree(self.path("run")), before)

@@ -183,7 +183,7 @@ class Hosts(Elastic):
 
     def starts(self):
         """Less those that follow a step that took too long, which happens on a busy machine."""
-        return [g for g in self.generations() if not g.get("after", "").startswith("no progress for")]
+        return [g for g in self.generations() if not g.get("after", "").startswith("no progress for ")]
 
     def ranks_were(self):
         return [g["ranks"] for g in self.starts()]
