@@ -191,12 +191,12 @@ static ek_status check_hosts(const ek_run *r)
         ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with --balance %s", want,
                p->name);
     else if (each < want)
-        ek_log(
-            "balance", EK_LOG_WARN,
-            "--replicas-min %d: some experts will be %s %d only: their ranks are %s %d, and have "
-            "%d slots for %d experts",
-            want, r->rack_of != NULL ? "in racks," : "on", each, r->rack_of != NULL ? "in" : "on",
-            domains, slots, experts);
+        ek_log("balance", EK_LOG_WARN,
+               "--replicas-min %d: some experts will be on %d %s%s only: their ranks are on %d, "
+               "and have "
+               "%d slots for %d experts",
+               want, each, r->rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "", domains,
+               slots, experts);
     if (p == &ek_planner_auto_persistent)
         ek_log("balance", EK_LOG_INFO,
                "--replicas-min %d: auto makes persistent replicas, as replicate does, and no "

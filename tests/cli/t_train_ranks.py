@@ -271,7 +271,7 @@ class Ranks(ek_cli.Case):
 
         text = said("--replicas-min", 2)
         self.assertRegex(text, "info: --replicas-min 2: auto makes persistent replicas, as repl")
-        self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 only: their ranks "
+        self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 host only: their ranks "
                          "are on 1, and have 6 slots for 4 experts")
         self.assertRegex(said("--replicas-min", 2, "--balance", "exact"),
                          "warn: --replicas-min 2 has no effect with --balance exact")
