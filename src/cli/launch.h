@@ -30,7 +30,7 @@ enum { LAUNCH_MESSAGE_CAP = 768 }; /* bytes of a message, including the terminat
  *
  *   phase NAME                rank 0 enters a phase (launch_progress.c)
  *   step N of M               rank 0; N steps are completed
- *   recovered TAKEN COPIED RECEIVED SPARE
+ *   recovered TAKEN COPIED RECEIVED PREALLOCATED
  *                             continues from shared memory; bytes over all ranks
  *   lacking                   state in shared memory is incomplete
  *   memory RUN BLOCKS         sizes of a rank's state blocks, to preallocate on joining hosts

@@ -263,7 +263,7 @@ static int handle_worker(launch_job_output *t, const char *text)
     return 1;
 }
 
-/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES BYTES", "lacking", "memory RUN PIECES",
+/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES BYTES", "lacking", "memory RUN BLOCKS",
  * "notice R". */
 static int handle_progress(launch_job_output *t, const char *text)
 {

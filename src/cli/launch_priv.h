@@ -276,7 +276,7 @@ typedef enum {
 } launch_phase;
 
 enum { LAUNCH_STEPS_KEPT = 32 };
-enum { LAUNCH_STALL_NS = 500000000 }; /* a launcher that waits looks every 0.1 s at least */
+enum { LAUNCH_STALL_NS = 500000000 }; /* longer gaps between polls (0.1 s): it did not run */
 
 typedef struct {
     double watchdog_s; /* 0: no limit */
@@ -303,8 +303,8 @@ double launch_progress_median_s(const launch_progress *p); /* of a step; 0: not 
 /* Timeout of the current phase without a message, 0: none; whether it is exceeded. */
 double launch_progress_timeout_s(const launch_progress *p);
 int launch_progress_hangs(const launch_progress *p, int64_t now);
-/* On each iteration of the event loop: if the launcher was stalled for LAUNCH_STALL_NS or more
- * (busy or suspended machine), so were the workers, and their timeout is extended. */
+/* Call at each poll: if the launcher itself was stalled (LAUNCH_STALL_NS; a busy or suspended
+ * machine), so were workers on this machine, and that time does not count against the timeout. */
 void launch_progress_look(launch_progress *p, int64_t now);
 
 /* --- first death of a job (launch_worker_watch.c) --------------------------------------------- */

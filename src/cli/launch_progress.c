@@ -115,7 +115,7 @@ void launch_progress_look(launch_progress *p, int64_t now)
 {
     int64_t gap = now - p->looked;
 
-    if (gap > LAUNCH_STALL_NS) /* a word may have come since */
+    if (gap > LAUNCH_STALL_NS) /* a message may have come meanwhile */
         p->heard = p->heard + gap < now ? p->heard + gap : now;
     p->looked = now;
 }

@@ -233,7 +233,7 @@ ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from)
     return EK_OK;
 }
 
-ek_status ek_coll_wait_transfers(ek_coll *op, int upto, int *done)
+ek_status ek_coll_test_transfers(ek_coll *op, int upto, int *done)
 {
     *done = 0;
     for (; op->n_done < upto; op->n_done++) {
@@ -247,7 +247,7 @@ ek_status ek_coll_wait_transfers(ek_coll *op, int upto, int *done)
 
 ek_status ek_coll_step_wait_transfers(ek_coll *op, int *done)
 {
-    return ek_coll_wait_transfers(op, op->n_transfers, done);
+    return ek_coll_test_transfers(op, op->n_transfers, done);
 }
 
 /* --- progress --------------------------------------------------------------------------------- */

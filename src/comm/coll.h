@@ -1,8 +1,8 @@
 /* comm/coll.h - internal to comm: worlds, groups and operations in flight.
  *
  * An operation is a state machine over messages: `post` starts its first messages, and `step`
- * makes progress and sets *done at the end.  Most post a list of transfers and wait for all of them
- * (ek_coll_wait_transfers); long vectors are pipelined through the ranks in segments
+ * makes progress and sets *done at the end.  Most post a list of transfers and test these until all
+ * are finished (ek_coll_test_transfers); long vectors are pipelined through the ranks in segments
  * (coll_stream.c). */
 #ifndef COMM_COLL_H
 #define COMM_COLL_H
@@ -149,7 +149,7 @@ EK_CHECKED ek_status ek_transfer_test(ek_coll *op, ek_transfer *t);
 EK_CHECKED ek_status ek_coll_send(ek_coll *op, const void *buf, int64_t bytes, int to);
 EK_CHECKED ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from);
 /* Tests the first `upto` transfers; *done: all of them are finished. */
-EK_CHECKED ek_status ek_coll_wait_transfers(ek_coll *op, int upto, int *done);
+EK_CHECKED ek_status ek_coll_test_transfers(ek_coll *op, int upto, int *done);
 /* A step that waits for all transfers. */
 EK_CHECKED ek_status ek_coll_step_wait_transfers(ek_coll *op, int *done);
 

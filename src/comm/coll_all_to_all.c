@@ -327,7 +327,7 @@ static void unpack_staged(ek_coll *op)
 static ek_status step_2dh(ek_coll *op, int *done)
 {
     if (op->phase == 0) {
-        EK_TRY(ek_coll_wait_transfers(op, op->n_phase_0, done));
+        EK_TRY(ek_coll_test_transfers(op, op->n_phase_0, done));
         if (!*done)
             return EK_OK;
         EK_TRY(forward_rows(op));

@@ -17,8 +17,8 @@
 typedef struct {
     int32_t experts;
     int32_t n_survivors;          /* earlier ranks whose state is there */
-    const int32_t *survivor_host; /* [n_left] */
-    const unsigned char *has;     /* [n_left][experts]: all of its state */
+    const int32_t *survivor_host; /* [n_survivors] */
+    const unsigned char *has;     /* [n_survivors][experts]: all of its state */
     int32_t ranks, slots;         /* new ranks; expert slots of each */
     const int32_t *host;          /* [ranks] */
 } ek_restart_placement;

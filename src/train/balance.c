@@ -193,8 +193,7 @@ static ek_status check_hosts(const ek_run *r)
     else if (each < want)
         ek_log("balance", EK_LOG_WARN,
                "--replicas-min %d: some experts will be on %d %s%s only: their ranks are on %d, "
-               "and have "
-               "%d slots for %d experts",
+               "and have %d slots for %d experts",
                want, each, r->rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "", domains,
                slots, experts);
     if (p == &ek_planner_auto_persistent)

@@ -10,7 +10,7 @@
 
 enum {
     TRIES = 4,       /* most calls of a size to find two that agree */
-    REPETITIONS = 4, /* least repetitions per size */
+    REPETITIONS = 4, /* a repetition takes this fraction of a size's share */
     REPETITIONS_LEAST = 3,
     CALLS_MOST = 1000, /* of a repetition */
     AFFORD = 8,        /* the total in calls of the largest size, about */
