@@ -54,7 +54,7 @@ static ek_status read_degrees(const bench *b, moe *m)
         way *w = &m->ways[m->n_ways];
 
         EK_REQUIRE(end != at && degree >= 1 && degree <= DEGREE_MAX && (*end == ',' || *end == 0),
-                   EK_EINVAL, "--degrees %s: numbers from 1 to %d with commas between are wanted",
+                   EK_EINVAL, "--degrees %s: expected numbers from 1 to %d, separated by commas",
                    b->degrees, DEGREE_MAX);
         EK_REQUIRE(m->n_ways < WAYS_MAX - 1, EK_EINVAL, "--degrees %s: at most %d of them",
                    b->degrees, WAYS_MAX - 1);

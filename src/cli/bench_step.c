@@ -278,7 +278,7 @@ static ek_status put_groups(bench *b, const steps *s)
     EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for the times of groups");
     n = sum_groups(s, rows);
     if (!b->on_cpu) {
-        bench_say(b, "  as many steps again with each op waited for: %.2f ms\n",
+        bench_say(b, "  as many steps again with every op synchronised: %.2f ms\n",
                   bench_stat_of(&s->recorded).median * 1e3);
         bench_put(b, "recorded_step_ms", bench_stat_json(&s->recorded, 1e3));
     }

@@ -20,7 +20,7 @@ static const ek_option options[] = {
     {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
      "extra expert slots per rank, beside the ceil(experts / ranks) that are needed"},
     {"lag", EK_OPTION_INT, "0", NULL, "iterations", "[0,1000000000]", 0,
-     "plan from the counts of so many iterations before the evaluated one"},
+     "plan from the counts of this many iterations before the evaluated one"},
     {"history", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
      "make persistent placements once, from the sums of this trace, and evaluate on --trace"},
     {"horizon", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,

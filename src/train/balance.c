@@ -68,9 +68,10 @@ static void find_racks(ek_run *r)
             if (rack_of[i] != rack_of[j] &&
                 ek_comm_node(r->world, i) == ek_comm_node(r->world, j)) {
                 if (r->rank == 0)
-                    ek_log("balance", EK_LOG_WARN,
-                           "racks are not regarded: ranks %d and %d are on %s, and not in one rack",
-                           j, i, ek_comm_host(r->world, i));
+                    ek_log(
+                        "balance", EK_LOG_WARN,
+                        "racks are ignored: ranks %d and %d are both on %s, but in different racks",
+                        j, i, ek_comm_host(r->world, i));
                 return;
             }
     }

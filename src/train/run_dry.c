@@ -118,7 +118,7 @@ ek_status ek_run_dry(ek_run *r)
     int several = c->save_every > 0 || c->save_seconds > 0 || r->held_out != NULL;
     double tokens = (double)ek_sources_tokens(&r->sources);
 
-    EK_TRY(ek_agree(r->world, "look at the first weights", check_weights(r)));
+    EK_TRY(ek_agree(r->world, "check the initial weights", check_weights(r)));
     *p = (ek_train_plan){.made = 1,
                          .ranks = r->ranks,
                          .pp = m->pp,

@@ -104,7 +104,7 @@ ek_status ek_run_check_same(ek_run *r)
     first = mine;
     EK_TRY(ek_comm_broadcast(r->world, &first, sizeof(first), 0, &op));
     EK_TRY(ek_coll_wait(&op));
-    return ek_agree(r->world, "do what rank 0 does", compare_options(r, &mine, &first));
+    return ek_agree(r->world, "agree with rank 0", compare_options(r, &mine, &first));
 }
 
 #define SHARED ".shared-"

@@ -43,7 +43,7 @@ NUMBERS = ["0", "1", "2", "3", "-1", "-0", "+1", "01", " 1", "1 ", "", "x", "1x"
 ANY_SIZE = {"lr", "min-lr", "wd", "beta1", "beta2", "eps", "clip", "aux-coef", "z-coef",
             "capacity-factor", "seed", "keep", "save-every", "plan-every", "warmup", "pp", "tp", "ep",
             "etp", "replicas-min", "temperature", "top-p", "top-k", "min-p", "repetition-penalty",
-            "timeline-from", "reroute-limit", "watchdog", "lasts"}
+            "timeline-from", "reroute-limit", "watchdog", "horizon"}
 TEXTS = ["", "x", "-", "--", "auto", "bytes", "a b", "a\nb", "\x1b]0;t\x07", "nö-漢", "%s%n", "a" * 5000,
          "\udcff\udcfe", "'\"`$(x)", "{}", "../..", "1", "null"]
 # These would act beyond the scratch folder, or start programs.
