@@ -1,5 +1,4 @@
-/* The text of --help, the manual page and the words of shell completion, from a table of options.
- */
+/* Writes --help, manual page and words of shell completion from a table of options. */
 #include "evenkeel/version.h"
 
 #include "base/option_value.h"
@@ -101,7 +100,7 @@ static void write_text(FILE *f, const ek_option_table *table)
 
 /* --- manual page ----------------------------------------------------------------------------- */
 
-/* Text with what roff would take for a request, or for typography, escaped. */
+/* Writes text with the characters escaped that roff would interpret. */
 static void put_roff(FILE *f, const char *text)
 {
     for (const char *c = text; *c != '\0'; c++) {

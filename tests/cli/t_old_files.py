@@ -9,7 +9,7 @@ import ek_cli
 from ek_cli import DONE, losses, metrics, read, run
 
 OLD = os.path.join(ek_cli.TEST_DATA, "golden", "written_by_0.1")
-# Options and keys that have been renamed since: old name -> today's.
+# Keys that have been renamed since: old name -> current name.
 KEYS = {"home": "primary"}
 
 
@@ -75,7 +75,7 @@ class Plans(ek_cli.Case):
     REASONS = ("why", "why_homes", "reason", "primary_reason")
 
     def lines(self, path):
-        """Plans under today's keys, without their reasons, which are text for people."""
+        """Plans under their current keys, without reasons, whose wording may change."""
         plans = [json.loads(line) for line in read(path).splitlines()]
         return [{KEYS.get(k, k): v for k, v in p.items() if k not in self.REASONS} for p in plans]
 
