@@ -57,8 +57,8 @@ typedef struct {
     int n;
     policy of[POLICIES_MAX + 1]; /* the last one has even loads */
     policy *there;               /* whose placement is installed; NULL: block order */
-    char reason[EK_PLAN_REASON], primary_reason[EK_PLAN_REASON]; /* of the last plans: for a
-                                                      micro-batch, and those that last */
+    /* of the last transient and persistent plan */
+    char reason[EK_PLAN_REASON], primary_reason[EK_PLAN_REASON];
 } balance;
 
 /* --- setup ------------------------------------------------------------------------------------ */

@@ -1,11 +1,10 @@
 /* Whole training steps: `bench step`, and by op `bench kernels`.
  *
- * Both run real steps of a model with random weights on made-up tokens, with the executor
- * recording; but for times of whole steps on a device, whose ops are not waited for one by one
- * unless they are recorded: there `step` repeats its steps to see where the time goes.  FLOPs and
- * bytes are those that the model's code wrote on the ops of the graph that ran; there is no second
- * formula here.  Wall time is of whole steps: forward, backward, optimizer, and packing the weights
- * anew. */
+ * Both run real steps of a model with random weights on synthetic tokens, and record their ops.
+ * On a device recording synchronises every op, so `step` times steps without recording and repeats
+ * them with it for the breakdown.  FLOPs and bytes are those recorded on the ops of the step graph;
+ * there are no formulas of their own here.  Wall time is that of whole steps: forward, backward,
+ * optimizer, and packing of weights. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "cli/bench.h"
@@ -35,7 +34,7 @@ typedef struct {
     bench_samples wall;     /* of steps, seconds */
     bench_samples recorded; /* ... whose ops were recorded */
     ek_step_result last;
-    int64_t resident; /* bytes that model and trainer have made resident after the warm-up */
+    int64_t resident; /* resident bytes of model and trainer after the warm-up */
     size_t predicted; /* by the measuring mode of their arenas */
 } steps;
 
@@ -114,7 +113,7 @@ static void steps_destroy(steps *s)
     free(s->ops);
 }
 
-/* Fresh tokens for every step, as a model would see them. */
+/* New tokens for every step; targets are the inputs shifted by one. */
 static void fill_batch(const bench *b, steps *s, int64_t step)
 {
     int64_t n = b->batch * b->seq;
@@ -125,7 +124,7 @@ static void fill_batch(const bench *b, steps *s, int64_t step)
     targets[n - 1] = inputs[0];
 }
 
-/* The i'th step; record: ops as well. */
+/* Times step i; record: also records its ops. */
 static ek_status time_step(bench *b, steps *s, int64_t i, int record, double *seconds)
 {
     ek_exec *ex = ek_trainer_exec(s->trainer);
@@ -182,7 +181,7 @@ static void put_sizes(bench *b, const steps *s)
 
 /* --- bench step ------------------------------------------------------------------------------ */
 
-/* Of so many FLOP/s, and of memory as this process has it. */
+/* Ratios of a FLOP rate to the ceilings, and of resident memory to the prediction. */
 static void put_ratios(bench *b, const steps *s, double rate)
 {
     double of_bf16 = rate / bench_stat_of(&b->ceilings.bf16).median;
@@ -309,7 +308,7 @@ static int slower_op(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* How near an op comes to the ceiling that binds it, arithmetic or memory. */
+/* Ratio of an op to the ceiling that bounds it: matrix rate or copy bandwidth. */
 static void put_ratio(bench *b, const op_row *r, double seconds, json_t *row)
 {
     double arithmetic = r->flops / bench_matrix_ceiling(b),

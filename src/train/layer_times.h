@@ -1,8 +1,8 @@
 /* train/layer_times.h - how long MoE layers took, from the events of their ops.
  *
- * A layer takes the time in which an op of its own was under way, from dispatch to combine and
- * back, on whatever lane; of its replicas that in which products stood still for them.  The gate,
- * the shared expert and attention are not of it. */
+ * The time of a layer is that in which any of its ops ran, from dispatch to combine and back, on
+ * any lane; of replica ops only the time in which products waited for them.  The gate, the shared
+ * expert and attention are not included. */
 #ifndef TRAIN_LAYER_TIMES_H
 #define TRAIN_LAYER_TIMES_H
 

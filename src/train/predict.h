@@ -1,9 +1,9 @@
-/* train/predict.h - what the ops of a step should have taken by a machine's cost tables.
+/* train/predict.h - predicted times of the ops of a step, from a machine's cost tables.
  *
- * Predicted are the experts' products, by their FLOPs at the rate of their rows; ops that only move
- * memory, by their bytes; and the exchanges of rows, by theirs.  An op's FLOPs and bytes are those
- * of an even spread, so a rank with more rows than the mean takes longer than predicted, and an
- * exchange also takes what its peers let it wait.  All else (attention, sums over ranks) is not
+ * Predicted are expert products, by their FLOPs at the rate for their number of rows, and ops that
+ * only move memory and exchanges of rows, by their bytes.  An op's FLOPs and bytes are those of an
+ * even spread, so a rank with more rows than the mean takes longer than predicted; an exchange also
+ * takes longer while it waits for its peers.  Other ops (attention, sums over ranks) are not
  * predicted. */
 #ifndef TRAIN_PREDICT_H
 #define TRAIN_PREDICT_H

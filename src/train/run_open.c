@@ -277,7 +277,6 @@ static ek_status check_sizes(const ek_run *r)
                "most: give a larger --micro-batch, or a smaller --batch",
                (long long)t->batch, (long long)t->micro_batch, (long long)micros,
                MICRO_BATCHES_MAX);
-
     EK_REQUIRE(r->training.seq <= limit, EK_EINVAL,
                "--seq %lld is over the model's %lld positions (max_position_embeddings)",
                (long long)r->training.seq, (long long)limit);

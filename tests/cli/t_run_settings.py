@@ -185,7 +185,6 @@ class Resume(ek_cli.Case):
         self.resume("run", "--steps", 8, "--ranks", 2, "--tp", 2)
         self.assertEqual([m["ranks"] for m in metrics(self.path("run"))], [2] * 4 + [1, 1, 2, 2])
 
-
     def test_other_contents_of_the_same_size_are_refused(self):
         """Of data, tokenizer and replayed trace; files may lie elsewhere."""
         tokenizer, trace = self.path("tokenizer.json"), self.path("trace.npy")

@@ -103,7 +103,6 @@ class Elastic(ranks.Disaster):
         os.kill(worker, signal.SIGKILL)
         return worker
 
-
     def kill_launcher(self, job):
         os.kill(job.process.pid, signal.SIGKILL)
         job.process.wait()

@@ -520,7 +520,6 @@ class Hangs(Hosts):
                 self.assertRegex(err, r"no progress for \d+\.\d s \(step\), terminated after step "
                                       r"\d+; continuing from memory")
 
-
     def test_two_that_do_not_reach_each_other(self):
         """One of them is excluded until they do."""
         self.hosts("a", "b", "c", "d")

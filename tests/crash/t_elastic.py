@@ -243,7 +243,6 @@ class Lost(Elastic):
                 self.lose(j, 0)
                 self.assert_done(j, 1)
 
-
     def test_evaluations_of_lost_steps(self):
         """Steps repeated from the checkpoint of OUT/best are evaluated again."""
         self.lr = 0.01
