@@ -2,7 +2,9 @@
 # package, manual pages, shell completions.  MPI modules lie beside the library: the command and the
 # library look for them in their own folder and in ../lib (src/comm/module.c), so libraries are
 # installed into lib, also where the distribution has other folders for them.
-set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "Folder of libraries below the prefix")
+if(NOT DEFINED CMAKE_INSTALL_LIBDIR) # a relative one that was given must stay relative
+  set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "Folder of libraries below the prefix")
+endif()
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
