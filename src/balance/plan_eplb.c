@@ -1,6 +1,6 @@
 /* eplb: spare slots for the experts with the largest load per replica, packed longest first.
  *
- * Source       DeepSeek's Expert Parallelism Load Balancer (EPLB, 2025), its global policy.  A
+ * Source       DeepSeek's Expert Parallelism Load Balancer (EPLB, 2025), its global policy: a
  *              baseline.
  * Formula      Every slot is filled.  Each expert has one replica; each further slot goes
  *              to the expert with the largest t_e / r_e, t_e its assignments and r_e its replicas

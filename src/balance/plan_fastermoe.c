@@ -6,9 +6,9 @@
  *              working one.
  * Formula      S_w the assignments that rank w SENDS, in descending order S_(0), S_(1), ...  While
  *                  S_(i+1) (compute_s_per_row + comm_s_per_row) + (i + 1) replica_s / 2
- *              is below the time so far (at first S_(0) (compute_s_per_row + comm_s_per_row)),
- *              the expert whose number equals the rank number of S_(i) is shadowed.  The last rank
- *              is not considered.
+ *              is below the time so far (at first S_(0) (compute_s_per_row + comm_s_per_row)), the
+ *              expert whose number equals the rank number of S_(i) is shadowed.  The last rank is
+ *              not considered.
  * Complexity   ranks experts to add up the counts, ranks^2 to visit them in order, ranks slots per
  *              shadow.
  *

@@ -97,8 +97,7 @@ struct ek_kernels {
     /* See ek_kernels_queue; NULL: nothing. */
     void (*queue)(const ek_kernels *k, int on);
 
-    /* --- matrix products: y = x W^T with W [out, in]; see ek_group
-     * -------------------------------- */
+    /* --- matrix products: y = x W^T with W [out, in]; see ek_group ---------------------------- */
 
     /* Bytes of one packed form; 0: kernels read the master weight itself. */
     size_t (*packed_bytes)(const ek_kernels *k, int64_t out, int64_t in, ek_form form);
@@ -125,8 +124,7 @@ struct ek_kernels {
     void (*matmul_real)(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc);
 
-    /* --- rows
-     * ------------------------------------------------------------------------------------- */
+    /* --- rows --------------------------------------------------------------------------------- */
 
     /* dst [n, bytes] = src, both at strides in bytes. */
     void (*copy_rows)(int64_t n, int64_t bytes, const void *src, int64_t lds, void *dst,
@@ -154,8 +152,7 @@ struct ek_kernels {
     /* db R [d] += column sums of dy C. */
     void (*bias_backward)(int64_t n, int64_t d, const void *dy, int64_t ld, void *db);
 
-    /* --- norms
-     * ------------------------------------------------------------------------------------ */
+    /* --- norms -------------------------------------------------------------------------------- */
 
     /* y = x rstd w, rstd = 1 / sqrt(mean(x^2) + eps) R [n].  y C and y_real R may each be NULL. */
     void (*rmsnorm_forward)(int64_t n, int64_t d, double eps, const void *x, const void *w, void *y,
@@ -187,8 +184,7 @@ struct ek_kernels {
                               int64_t ld, void *dw);
     size_t (*rmsnorm_workspace)(const ek_kernels *k, int64_t d);
 
-    /* --- attention
-     * -------------------------------------------------------------------------------- */
+    /* --- attention ---------------------------------------------------------------------------- */
 
     /* Rotates `heads` heads of head_dim at the start of each row of x C, in place: pairs
      * (i, i + head_dim / 2).  cos_sin R [positions, head_dim]: head_dim / 2 cosines, then as many
@@ -209,8 +205,7 @@ struct ek_kernels {
     void (*attention_cached)(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
                              const void *k_cache, const void *v_cache, void *o, void *ws);
 
-    /* --- router, experts, loss, optimizer
-     * --------------------------------------------------------- */
+    /* --- router, experts, loss, optimizer ----------------------------------------------------- */
 
     /* probs R [n, e] = softmax of logits R [n, e]; ids [n, k]: the k largest, largest first, ties
      * to the lower id; lse R [n] of the logits (NULL: not wanted).  probs may be logits. */
