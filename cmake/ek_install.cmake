@@ -34,6 +34,7 @@ endif()
 
 # Relative to where the files lie, so that a prefix may be moved.
 set(EK_PRIVATE_LIBRARIES "${private_libraries}")
+file(RELATIVE_PATH EK_PC_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(${CMAKE_SOURCE_DIR}/cmake/evenkeel.pc.in ${CMAKE_BINARY_DIR}/evenkeel.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/evenkeel.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/evenkeelConfig.cmake.in

@@ -2,12 +2,13 @@
 _evenkeel()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} kinds kind
+    local command=${COMP_WORDS[0]/#\~\//$HOME/}
     COMPREPLY=()
     if [ "$COMP_CWORD" = 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" --help=commands 2>/dev/null)" -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "$("$command" --help=commands 2>/dev/null)" -- "$cur")
         return
     fi
-    kinds=$("${COMP_WORDS[0]}" "${COMP_WORDS[1]}" --help=options 2>/dev/null)
+    kinds=$("$command" "${COMP_WORDS[1]}" --help=options 2>/dev/null)
     kind=$(printf '%s\n' "$kinds" | awk -F'\t' -v name="$before" '$1 == name { print $2 }')
     case $kind in
     file) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;

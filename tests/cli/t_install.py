@@ -59,8 +59,9 @@ class Install(ek_cli.Case):
     def test_find_package(self):
         write(self.path("p", "CMakeLists.txt"),
               "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES C)\n"
-              "find_package(evenkeel 0.2 REQUIRED)\nadd_executable(p p.c)\n"
-              "target_link_libraries(p PRIVATE evenkeel::evenkeel)\n")
+              "find_package(evenkeel %s REQUIRED)\nadd_executable(p p.c)\n"
+              "target_link_libraries(p PRIVATE evenkeel::evenkeel)\n" %
+              call(COMMAND, "--version").stdout.split()[1])
         write(self.path("p", "p.c"),
               "#include <evenkeel/version.h>\n#include <stdio.h>\n#include <string.h>\n"
               "int main(void) { puts(ek_version()); return strcmp(ek_version(), EK_VERSION); }\n")
