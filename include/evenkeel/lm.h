@@ -20,7 +20,7 @@ typedef struct ek_lm ek_lm;
 typedef struct {
     size_t size;           /* size of this struct */
     const char *tokenizer; /* "bytes" or a tokenizer.json; NULL: the model's */
-    const char *dtype;     /* "bf16", "fp32" or "fp64"; NULL: the best of the device */
+    const char *dtype;     /* "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
     int threads;           /* 0: all cores */
     const char *device;    /* "cpu" or "cuda"; NULL: cpu */
     int needs_tokenizer; /* fail before the weights are read if the model has no tokenizer, not when

@@ -56,9 +56,9 @@ typedef struct {
     double capacity_factor;       /* 0: dropless */
     int64_t top_k;                /* experts a token in use; 0: the model's */
     const char *recompute;        /* "off", "attention" or "full" */
-    const char *dtype;            /* "bf16", "fp32" or "fp64"; NULL: the best of the device */
-    const char *device;           /* "cpu" or "cuda"; NULL: cpu */
-    int threads; /* compute threads of this process; 0: its share of the host's cores */
+    const char *dtype;  /* "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
+    const char *device; /* "cpu" or "cuda"; NULL: cpu */
+    int threads;        /* compute threads of this process; 0: its share of the host's cores */
     int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
     /* resume: continues from the newest checkpoint in `out`.  EK_EINVAL if settings that affect
      * losses differ from run.json.  To continue with the stored settings the caller reads them
